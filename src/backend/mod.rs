@@ -1,0 +1,2 @@
+//! Devices that run a plan.
+pub mod cpu;

@@ -1,0 +1,2 @@
+pub struct Context;
+pub struct ContextConfig;

@@ -1,0 +1,33 @@
+//! spec-run: a runtime for quantized GGUF models that drafts for itself.
+//!
+//! ```text
+//! model.gguf ─ gguf ─ model (config, weights, arch → Plan) ─┐
+//! prompt ─ tokenizer ─ Batch{token,pos,seq,logits; run_layers}┴ Context::decode ─ KvCache(seq → cells)
+//!                                                               └ Backend cpu ─ logits ─ sampler ─ token
+//! ```
+//!
+//! Data flows one way: nothing below `context` knows of prompts, and nothing above `backend` of devices.
+
+pub mod backend;
+pub mod batch;
+pub mod cli;
+pub mod context;
+pub mod embedded;
+mod error;
+pub mod eval;
+pub mod generate;
+pub mod gguf;
+pub mod kv;
+pub mod model;
+pub mod plan;
+pub mod quant;
+pub mod sampler;
+pub mod tokenizer;
+
+pub use batch::Batch;
+pub use context::{Context, ContextConfig};
+pub use error::{Error, Result};
+pub use gguf::Gguf;
+pub use model::{Model, layers::RunLayers};
+pub use sampler::Sampler;
+pub use tokenizer::Tokenizer;

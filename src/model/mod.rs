@@ -1,0 +1,3 @@
+//! From a GGUF to a Plan.
+pub mod layers;
+pub struct Model;

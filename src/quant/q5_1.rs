@@ -1,0 +1,21 @@
+//! Q5_1: `w = d·q + m`, the fifth bits in `qh`.
+
+use super::{Block, F16, GgmlType};
+
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct BlockQ5_1 {
+    pub d: F16,
+    pub m: F16,
+    pub qh: [u8; 4],
+    pub qs: [u8; 16],
+}
+
+impl Block for BlockQ5_1 {
+    const TYPE: GgmlType = GgmlType::Q5_1;
+
+    fn dequantize(&self, out: &mut [f32]) {
+        let _ = out;
+        todo!()
+    }
+}
