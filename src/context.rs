@@ -1,2 +1,275 @@
-pub struct Context;
-pub struct ContextConfig;
+//! A model, its K/V cache and a backend: batches in, logits out. No device code here.
+
+use std::{borrow::Cow, sync::Arc};
+
+use crate::{
+    Batch, Error, Model, Result,
+    backend::{
+        Backend, Rows, View,
+        cpu::{CpuBackend, CpuConfig},
+    },
+    batch::{Row, SeqId},
+    kv::{KvCache, WrittenSlots},
+    model::layers::RunLayers,
+    plan::{Op, Step},
+};
+
+pub use crate::backend::cpu::kv_store::KvType;
+
+#[derive(Clone, Debug)]
+pub struct ContextConfig {
+    /// Cells in the cache, shared by all sequences.
+    pub n_ctx: u32,
+    /// Rows evaluated at once; a longer batch is cut into such pieces. No result depends on it.
+    pub n_ubatch: usize,
+    /// Threads of the CPU backend; 0 takes the physical cores.
+    pub threads: usize,
+    pub key_type: KvType,
+    pub value_type: KvType,
+    /// K/V slots beyond the model's layers, for masks that repeat layers.
+    pub extra_slots: usize,
+    /// The instruction set, where one other than the machine's best is wanted.
+    pub isa: Option<crate::backend::cpu::simd::Isa>,
+}
+
+impl Default for ContextConfig {
+    fn default() -> Self {
+        ContextConfig {
+            n_ctx: 4096,
+            n_ubatch: 512,
+            threads: 0,
+            key_type: KvType::F16,
+            value_type: KvType::F16,
+            extra_slots: 0,
+            isa: None,
+        }
+    }
+}
+
+pub struct Context {
+    model: Arc<Model>,
+    kv: KvCache,
+    backend: Box<dyn Backend>,
+    extra_slots: usize,
+    /// `[outputs, n_vocab]` of the last decode.
+    logits: Vec<f32>,
+}
+
+impl Context {
+    pub fn new(model: Arc<Model>, config: &ContextConfig) -> Result<Self> {
+        if config.n_ctx == 0 || config.n_ctx > i32::MAX as u32 {
+            return Err(Error::Usage(format!("a context of {} tokens: -c takes 1 to {}", config.n_ctx, i32::MAX)));
+        }
+        let n_layer = model.plan.dims.n_layer;
+        let backend = CpuBackend::new(
+            model.clone(),
+            &CpuConfig {
+                n_cells: config.n_ctx as usize,
+                n_slots: n_layer + config.extra_slots,
+                max_rows: config.n_ubatch.clamp(1, config.n_ctx as usize),
+                threads: config.threads,
+                key_type: config.key_type,
+                value_type: config.value_type,
+                isa: config.isa,
+            },
+        )?;
+        let kv = KvCache::new(config.n_ctx, n_layer);
+        Ok(Context { model, kv, backend: Box::new(backend), extra_slots: config.extra_slots, logits: Vec::new() })
+    }
+
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    pub fn kv(&self) -> &KvCache {
+        &self.kv
+    }
+
+    /// One line for the banner.
+    pub fn describe(&self) -> String {
+        self.backend.describe()
+    }
+
+    /// Evaluates the batch; afterwards [`Context::logits`] has the rows that asked. On an error the cache is
+    /// as it was; a batch that is refused also leaves the logits of the one before.
+    pub fn decode(&mut self, batch: &Batch) -> Result<()> {
+        self.check(batch)?;
+        let before: Vec<(SeqId, usize)> = batch.rows.iter().map(|r| (r.seq, self.kv.len(r.seq))).collect();
+        let result = self.place(batch).and_then(|cells| self.evaluate(batch, &cells));
+        if result.is_err() {
+            before.into_iter().for_each(|(seq, len)| self.kv.truncate(seq, len));
+        }
+        result
+    }
+
+    /// The logits of the `i`-th row that asked for them in the last decode.
+    pub fn logits(&self, i: usize) -> &[f32] {
+        let n = self.model.plan.dims.n_vocab;
+        &self.logits[i * n..][..n]
+    }
+
+    /// Makes `dst` the same as `src`; nothing is copied.
+    pub fn fork(&mut self, src: SeqId, dst: SeqId) {
+        self.kv.fork(src, dst);
+    }
+
+    /// Keeps the first `len` tokens of a sequence.
+    pub fn truncate(&mut self, seq: SeqId, len: usize) {
+        self.kv.truncate(seq, len);
+    }
+
+    pub fn remove(&mut self, seq: SeqId) {
+        self.kv.remove(seq);
+    }
+
+    /// Context shift: drops `count` tokens after the first `keep` and closes the gap.
+    pub fn shift(&mut self, seq: SeqId, keep: usize, count: usize) -> Result<()> {
+        let (moves, delta) = self.kv.shift(seq, keep, count)?;
+        self.backend.shift_keys(&moves, delta)
+    }
+
+    fn check(&self, batch: &Batch) -> Result<()> {
+        if batch.rows.is_empty() {
+            return Err(Error::Batch("an empty batch: nothing to decode".into()));
+        }
+        let n_vocab = self.model.plan.dims.n_vocab;
+        for Row { token, pos, seq, .. } in &batch.rows {
+            if *token as usize >= n_vocab {
+                return Err(Error::Batch(format!("token {token} is not in the vocabulary of {n_vocab}")));
+            }
+            if *pos > i32::MAX as u32 {
+                return Err(Error::Batch(format!("position {pos} of sequence {seq} is beyond {}", i32::MAX)));
+            }
+        }
+        if batch.rows.len() > self.kv.free_cells() {
+            return Err(self.kv.full(batch.rows.len()));
+        }
+        if let Some(mask) = &batch.run_layers {
+            let n_layer = self.model.plan.dims.n_layer;
+            if mask.n_layer() != n_layer {
+                return Err(Error::Mask(format!(
+                    "a mask for {} layers cannot be used on {}, which has {n_layer}",
+                    mask.n_layer(),
+                    self.model.name
+                )));
+            }
+            if mask.extra_repetitions() > self.extra_slots {
+                return Err(Error::Mask(format!(
+                    "the mask repeats layers {} times and the context has K/V room for {}: set extra_slots",
+                    mask.extra_repetitions(),
+                    self.extra_slots
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives each row its cell.
+    fn place(&mut self, batch: &Batch) -> Result<Vec<u32>> {
+        let written = batch.run_layers.as_ref().and_then(|mask| self.written_slots(mask));
+        batch.rows.iter().map(|row| self.kv.append(row.seq, row.pos, written.clone())).collect()
+    }
+
+    /// Which slots a pass under `mask` writes; `None` if exactly the layers' own.
+    fn written_slots(&self, mask: &RunLayers) -> Option<WrittenSlots> {
+        let n_layer = self.model.plan.dims.n_layer;
+        let mut written = vec![false; n_layer + self.extra_slots];
+        for step in self.model.plan.steps(Some(mask)) {
+            if let Op::RopeStore { .. } = step.op {
+                written[step.slot] = true;
+            }
+        }
+        let plain = written.iter().enumerate().all(|(slot, &w)| w == (slot < n_layer));
+        (!plain).then(|| written.into())
+    }
+
+    fn evaluate(&mut self, batch: &Batch, cells: &[u32]) -> Result<()> {
+        let n_vocab = self.model.plan.dims.n_vocab;
+        let n_outputs = batch.rows.iter().filter(|r| r.logits).count();
+        self.logits.clear();
+        self.logits.try_reserve(n_outputs * n_vocab).map_err(|_| {
+            Error::Memory(format!("no memory for the logits of {n_outputs} rows: ask for fewer rows at once"))
+        })?;
+        self.logits.resize(n_outputs * n_vocab, 0.0);
+        let model = self.model.clone();
+        let mut steps = model.plan.steps(batch.run_layers.as_ref());
+        let mut done = 0;
+        let mut out = 0;
+        for rows in batch.rows.chunks(self.backend.max_rows()) {
+            let outputs: Vec<usize> = (0..rows.len()).filter(|&i| rows[i].logits).collect();
+            if outputs.is_empty() {
+                steps.retain(|step| !matches!(step.op, Op::Head { .. }));
+            } else if !matches!(steps.last(), Some(Step { op: Op::Head { .. }, .. })) {
+                steps.push(Step { op: &model.plan.head, slot: 0 });
+            }
+            let chunk_cells = &cells[done..][..rows.len()];
+            let (views, view_of_slot) = views(&self.kv, rows, chunk_cells, &steps);
+            let logits = &mut self.logits[out * n_vocab..][..outputs.len() * n_vocab];
+            self.backend.run(
+                &steps,
+                &Rows {
+                    tokens: &rows.iter().map(|r| r.token).collect::<Vec<_>>(),
+                    positions: &rows.iter().map(|r| r.pos).collect::<Vec<_>>(),
+                    cells: chunk_cells,
+                    outputs: &outputs,
+                    views: &views,
+                    view_of_slot: &view_of_slot,
+                },
+                logits,
+            )?;
+            done += rows.len();
+            out += outputs.len();
+        }
+        Ok(())
+    }
+}
+
+/// What each row sees in each slot. All slots share one view unless some cell was written under a mask that
+/// left a slot out: a cell without a key and a value in a slot is not attended to there.
+fn views<'a>(kv: &'a KvCache, rows: &[Row], cells: &[u32], steps: &[Step]) -> (Vec<View<'a>>, Vec<usize>) {
+    let mut seqs: Vec<SeqId> = Vec::new();
+    let mut list_of_row = Vec::with_capacity(rows.len());
+    for row in rows {
+        let list = seqs.iter().position(|&s| s == row.seq).unwrap_or_else(|| {
+            seqs.push(row.seq);
+            seqs.len() - 1
+        });
+        list_of_row.push(list);
+    }
+    let whole: Vec<&'a [u32]> = seqs.iter().map(|&s| kv.cells(s)).collect();
+    let visible: Vec<(usize, usize)> = std::iter::zip(&list_of_row, cells)
+        .map(|(&list, cell)| {
+            let own = whole[list].iter().rposition(|c| c == cell).expect("a row's cell is in its sequence");
+            (list, own + 1)
+        })
+        .collect();
+    let attended = steps.iter().filter(|s| matches!(s.op, Op::Attend { .. })).map(|s| s.slot);
+    let mut views = vec![View { lists: whole.iter().map(|l| Cow::Borrowed(*l)).collect(), visible }];
+    let mut view_of_slot = Vec::new();
+    for slot in attended {
+        if view_of_slot.len() <= slot {
+            view_of_slot.resize(slot + 1, 0);
+        }
+        let complete = std::iter::zip(&seqs, &whole).all(|(&seq, list)| {
+            let from = if slot < kv.n_layer() { kv.unmasked_prefix(seq) } else { 0 };
+            list[from..].iter().all(|&c| kv.holds(c, slot))
+        });
+        if !complete {
+            let held = |list: &[u32]| list.iter().copied().filter(|&c| kv.holds(c, slot)).collect::<Vec<_>>();
+            let visible = views[0]
+                .visible
+                .iter()
+                .map(|&(list, len)| (list, whole[list][..len].iter().filter(|&&c| kv.holds(c, slot)).count()))
+                .collect();
+            view_of_slot[slot] = views.len();
+            views.push(View { lists: whole.iter().map(|l| Cow::Owned(held(l))).collect(), visible });
+        }
+    }
+    (views, view_of_slot)
+}
+
+/// The share of a full pass's weight bytes that a masked pass reads.
+pub fn mask_cost(model: &Model, mask: &RunLayers) -> f64 {
+    let read = |mask| model.bytes_read(model.plan.steps(mask).into_iter().map(|s| s.op)) as f64;
+    read(Some(mask)) / read(None)
+}

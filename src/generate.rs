@@ -1,1 +1,118 @@
+//! Plain decoding: a prompt in, one token after another out, until something says stop.
 
+use std::{ops::ControlFlow, time::Instant};
+
+use crate::{Batch, Context, Error, Result, Sampler, Tokenizer, sampler::top_logprobs};
+
+const SEQ: u32 = 0;
+
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    pub prompt: &'a [u32],
+    /// The most tokens to make; `None` goes on until the text or the context ends.
+    pub max_tokens: Option<usize>,
+    /// Go on after an end-of-text token.
+    pub ignore_eos: bool,
+    /// When the context is full, keep this many tokens of its start, drop half of the rest and go on.
+    pub shift_keep: Option<usize>,
+    /// How many of the likeliest tokens to report at each position.
+    pub logprobs: usize,
+}
+
+/// Why generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    EndOfText,
+    MaxTokens,
+    ContextFull,
+    /// The caller asked for it.
+    Interrupted,
+}
+
+#[derive(Clone, Debug)]
+pub struct Generation {
+    /// Without the end-of-text token that ended it.
+    pub tokens: Vec<u32>,
+    /// Per token the likeliest candidates before sampling.
+    pub logprobs: Vec<Vec<(u32, f32)>>,
+    pub prefill_seconds: f64,
+    pub decode_seconds: f64,
+    /// Decode steps that `decode_seconds` covers.
+    pub steps: usize,
+    pub stop: Stop,
+}
+
+/// Evaluates the prompt on sequence 0 and samples from there. `on_token` sees each token as it is chosen and
+/// may end the run.
+pub fn generate(
+    context: &mut Context,
+    tokenizer: &Tokenizer,
+    sampler: &mut Sampler,
+    request: &Request,
+    mut on_token: impl FnMut(u32) -> Result<ControlFlow<()>>,
+) -> Result<Generation> {
+    let n_ctx = context.kv().capacity();
+    if request.prompt.is_empty() {
+        return Err(Error::Input("the prompt has no tokens: give some text with -p, -f or standard input".into()));
+    }
+    if request.prompt.len() > n_ctx {
+        return Err(Error::Input(format!(
+            "the prompt has {} tokens, the context holds {n_ctx}: use -c {} or more, or a shorter prompt",
+            request.prompt.len(),
+            request.prompt.len() + request.max_tokens.unwrap_or(1)
+        )));
+    }
+    context.remove(SEQ);
+    let started = Instant::now();
+    context.decode(&Batch::prompt(request.prompt, 0, SEQ))?;
+    request.prompt.iter().for_each(|&token| sampler.accept(token));
+    let mut out = Generation {
+        tokens: Vec::new(),
+        logprobs: Vec::new(),
+        prefill_seconds: started.elapsed().as_secs_f64(),
+        decode_seconds: 0.0,
+        steps: 0,
+        stop: Stop::MaxTokens,
+    };
+    let started = Instant::now();
+    while request.max_tokens.is_none_or(|most| out.tokens.len() < most) {
+        let logits = context.logits(0);
+        let token = sampler.sample(logits);
+        if tokenizer.is_eog(token) && !request.ignore_eos {
+            out.stop = Stop::EndOfText;
+            break;
+        }
+        if request.logprobs > 0 {
+            out.logprobs.push(top_logprobs(logits, request.logprobs));
+        }
+        sampler.accept(token);
+        out.tokens.push(token);
+        if on_token(token)?.is_break() {
+            out.stop = Stop::Interrupted;
+            break;
+        }
+        if request.max_tokens == Some(out.tokens.len()) {
+            break;
+        }
+        if context.kv().free_cells() == 0 && !make_room(context, request)? {
+            out.stop = Stop::ContextFull;
+            break;
+        }
+        context.decode(&Batch::prompt(&[token], context.kv().next_pos(SEQ), SEQ))?;
+        out.steps += 1;
+    }
+    out.decode_seconds = started.elapsed().as_secs_f64();
+    Ok(out)
+}
+
+/// Context shift, where it was asked for and there is something to drop.
+fn make_room(context: &mut Context, request: &Request) -> Result<bool> {
+    let Some(keep) = request.shift_keep else { return Ok(false) };
+    let len = context.kv().len(SEQ);
+    let drop = len.saturating_sub(keep) / 2;
+    if drop == 0 {
+        return Ok(false);
+    }
+    context.shift(SEQ, keep, drop)?;
+    Ok(true)
+}

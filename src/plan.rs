@@ -1,1 +1,145 @@
+//! The plan of a model: a short list of fused operations, all that a backend ever sees of an architecture.
+//!
+//! A pass keeps one row per token in a few named buffers. Each sublayer (attention or MLP of a layer) is a
+//! run of operations that reads the residual stream `X` and adds to it, so a mask only leaves runs out.
 
+use crate::model::layers::RunLayers;
+
+/// Work buffers; every shape is `[rows, width]`, f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Buf {
+    /// The residual stream, `dim` wide.
+    X,
+    /// The normed input of a sublayer, `dim` wide.
+    H,
+    /// Queries, keys and values: `n_head·head_dim`, and twice `n_kv_head·head_dim`.
+    Q,
+    K,
+    V,
+    /// Attention's output, `n_head·head_dim` wide.
+    A,
+    /// The gated product inside the MLP, `ffn` wide.
+    G,
+}
+
+/// Index into [`crate::Model::weights`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WeightId(pub u32);
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// `X = table[token]`
+    Embed { table: WeightId },
+    /// `H = X / rms(X) · weight`
+    Norm { weight: WeightId, eps: f32 },
+    /// `dst = src · weightᵀ (+ bias)`, or `dst += …` with `add`.
+    MatMul { weight: WeightId, bias: Option<WeightId>, src: Buf, dst: Buf, add: bool },
+    /// Norms `Q` and `K` per head if asked to, rotates both by position, stores `K` and `V` in the cache.
+    RopeStore { q_norm: Option<WeightId>, k_norm: Option<WeightId>, eps: f32 },
+    /// `A = softmax(Q · cached Kᵀ · scale) · cached V`, each row over the cells that it may see.
+    Attend { scale: f32 },
+    /// `G = silu(H · gateᵀ) ⊙ (H · upᵀ)`
+    GateUp { gate: WeightId, up: WeightId },
+    /// For the rows that ask: `logits = norm(X) · weightᵀ`.
+    Head { norm: WeightId, eps: f32, weight: WeightId },
+}
+
+/// Which elements of a head turn together: neighbours (llama) or the two halves (neox).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopePairs {
+    Neighbours,
+    Halves,
+}
+
+/// Rotary positions: pair `i` turns by `pos · freqs[i]`; cosine and sine are scaled by `magnitude`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rope {
+    pub pairs: RopePairs,
+    pub freqs: Vec<f64>,
+    pub magnitude: f32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dims {
+    pub n_layer: usize,
+    pub n_vocab: usize,
+    pub dim: usize,
+    pub n_head: usize,
+    pub n_kv_head: usize,
+    pub head_dim: usize,
+    pub ffn: usize,
+}
+
+impl Dims {
+    pub fn width(&self, buf: Buf) -> usize {
+        match buf {
+            Buf::X | Buf::H => self.dim,
+            Buf::Q | Buf::A => self.n_head * self.head_dim,
+            Buf::K | Buf::V => self.kv_width(),
+            Buf::G => self.ffn,
+        }
+    }
+
+    pub fn kv_width(&self) -> usize {
+        self.n_kv_head * self.head_dim
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub dims: Dims,
+    pub rope: Rope,
+    pub embed: Op,
+    pub layers: Vec<LayerOps>,
+    pub head: Op,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LayerOps {
+    pub attn: Vec<Op>,
+    pub mlp: Vec<Op>,
+}
+
+/// An operation of a pass and, for attention, the K/V slot that it works on.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    pub op: &'a Op,
+    pub slot: usize,
+}
+
+impl Plan {
+    /// Every operation once, in order.
+    pub fn ops(&self) -> impl Iterator<Item = &Op> {
+        let layers = self.layers.iter().flat_map(|l| l.attn.iter().chain(&l.mlp));
+        std::iter::once(&self.embed).chain(layers).chain([&self.head])
+    }
+
+    /// All steps of one pass under a mask. Layer `l` keeps its K/V in slot `l`; each repetition of a layer
+    /// has a slot of its own after those, in the order in which they come.
+    pub fn steps(&self, mask: Option<&RunLayers>) -> Vec<Step<'_>> {
+        let mut out = vec![Step { op: &self.embed, slot: 0 }];
+        match mask {
+            None => {
+                for (slot, layer) in self.layers.iter().enumerate() {
+                    out.extend(layer.attn.iter().chain(&layer.mlp).map(|op| Step { op, slot }));
+                }
+            }
+            Some(mask) => {
+                let mut next_slot = self.layers.len();
+                for step in mask.steps() {
+                    let layer = &self.layers[step.layer];
+                    let mut slot = step.layer;
+                    if step.repetition > 0 && step.attn {
+                        slot = next_slot;
+                        next_slot += 1;
+                    }
+                    let attn = layer.attn.iter().filter(|_| step.attn);
+                    let mlp = layer.mlp.iter().filter(|_| step.mlp);
+                    out.extend(attn.chain(mlp).map(|op| Step { op, slot }));
+                }
+            }
+        }
+        out.push(Step { op: &self.head, slot: 0 });
+        out
+    }
+}

@@ -1,29 +1,187 @@
-//! What several subcommands share: opening the model, and writing to stdout.
+//! What several subcommands share: the model, the context, the text to work on, and writing to stdout.
 
 use std::{
-    io::{self, Write},
+    fs,
+    io::{self, IsTerminal, Read, Write},
     path::PathBuf,
     sync::Arc,
 };
 
 use clap::Args;
 
-use crate::{Error, Gguf, Result, embedded};
+use crate::{
+    ContextConfig, Error, Gguf, Model, Result, backend::cpu::simd::Isa, context::KvType, embedded,
+    tokenizer::EncodeOptions,
+};
+
+/// The context when -c does not say; a model trained for less gets what it was trained for.
+const DEFAULT_CTX: u32 = 4096;
+const MAX_THREADS: usize = 1024;
 
 #[derive(Args, Clone, Debug)]
 pub struct ModelArgs {
     /// Model file (.gguf; of a sharded model the first shard) [default: the embedded stories13m]
     #[arg(short = 'm', long = "model", value_name = "FILE")]
     pub model: Option<PathBuf>,
+    /// Read the file into memory instead of mapping it
+    #[arg(long)]
+    no_mmap: bool,
 }
 
 impl ModelArgs {
     pub fn open(&self) -> Result<Arc<Gguf>> {
         Ok(Arc::new(match &self.model {
+            Some(path) if self.no_mmap => Gguf::read(path)?,
             Some(path) => Gguf::open(path)?,
             None => embedded::open()?,
         }))
     }
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ContextArgs {
+    /// Tokens that the context holds; 0 takes what the model was trained for
+    #[arg(short = 'c', long, value_name = "N")]
+    ctx_size: Option<u32>,
+    /// Threads [default: the physical cores]
+    #[arg(short = 't', long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Tokens evaluated at once; no result depends on it
+    #[arg(short = 'b', long, visible_alias = "ubatch-size", value_name = "N", default_value_t = 512)]
+    batch_size: usize,
+    /// How keys are stored: f16, f32 or q8_0
+    #[arg(long, visible_alias = "ctk", value_name = "TYPE", default_value_t = KvType::F16)]
+    cache_type_k: KvType,
+    /// How values are stored: f16, f32 or q8_0
+    #[arg(long, visible_alias = "ctv", value_name = "TYPE", default_value_t = KvType::F16)]
+    cache_type_v: KvType,
+    /// Layers on the GPU
+    #[arg(long, visible_alias = "ngl", value_name = "N", default_value_t = 0)]
+    n_gpu_layers: u32,
+    /// Instruction set: scalar, avx2 or avx512 [default: the best there is]
+    #[arg(long, value_name = "NAME")]
+    isa: Option<Isa>,
+}
+
+impl ContextArgs {
+    /// What can be refused before a file is opened.
+    pub fn check(&self) -> Result<()> {
+        if self.n_gpu_layers > 0 {
+            return Err(Error::Usage("-ngl: this build has no GPU backend; leave it out to run on the CPU".into()));
+        }
+        if self.threads > MAX_THREADS {
+            return Err(Error::Usage(format!("-t {}: at most {MAX_THREADS} threads", self.threads)));
+        }
+        if self.batch_size == 0 {
+            return Err(Error::Usage("-b 0: at least one token must be evaluated at a time".into()));
+        }
+        if let Some(isa) = self.isa
+            && !Isa::available().contains(&isa)
+        {
+            return Err(Error::Usage(format!("--isa {isa}: this machine does not have it; leave it out")));
+        }
+        Ok(())
+    }
+
+    /// -c as given, if it was.
+    pub fn ctx_size(&self) -> Option<u32> {
+        self.ctx_size
+    }
+
+    pub fn config(&self, model: &Model) -> Result<ContextConfig> {
+        let n_ctx = match self.ctx_size {
+            None => model.n_ctx_train.min(DEFAULT_CTX),
+            Some(0) => model.n_ctx_train,
+            Some(n) => n,
+        };
+        if n_ctx > model.n_ctx_train {
+            eprintln!("warning: -c {n_ctx} is more than the {} that the model was trained for", model.n_ctx_train);
+        }
+        Ok(ContextConfig {
+            n_ctx,
+            n_ubatch: self.batch_size,
+            threads: self.threads,
+            key_type: self.cache_type_k,
+            value_type: self.cache_type_v,
+            isa: self.isa,
+            ..ContextConfig::default()
+        })
+    }
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct TextArgs {
+    /// The text
+    #[arg(short = 'p', long, value_name = "TEXT", conflicts_with = "file", allow_hyphen_values = true)]
+    prompt: Option<String>,
+    /// A file with the text (default: standard input, where that is not a terminal)
+    #[arg(short = 'f', long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl TextArgs {
+    pub fn on_command_line(&self) -> bool {
+        self.prompt.is_some()
+    }
+
+    /// The text from wherever it comes; `None` if there is none.
+    pub fn read(&self) -> Result<Option<String>> {
+        let bytes = match (&self.prompt, &self.file) {
+            (Some(text), _) => return Ok(Some(text.clone())),
+            (None, Some(path)) => fs::read(path).map_err(|e| Error::io(path, e))?,
+            (None, None) => {
+                let mut stdin = io::stdin().lock();
+                if stdin.is_terminal() {
+                    return Ok(None);
+                }
+                let mut bytes = Vec::new();
+                stdin.read_to_end(&mut bytes).map_err(|e| Error::io("standard input", e))?;
+                if bytes.is_empty() {
+                    return Ok(None);
+                }
+                bytes
+            }
+        };
+        let text = String::from_utf8(bytes).unwrap_or_else(|e| {
+            eprintln!("warning: the text is not UTF-8; bad bytes are replaced");
+            String::from_utf8_lossy(e.as_bytes()).into_owned()
+        });
+        Ok(Some(text))
+    }
+}
+
+/// Special tokens in the text are recognised, as llama.cpp's programs do for prompts.
+pub fn encode_options(add_special: bool) -> EncodeOptions {
+    EncodeOptions { add_special, parse_special: true }
+}
+
+/// The escapes that llama.cpp's programs know: `\n \r \t \' \" \\ \xHH`; others stay as they are.
+pub fn unescape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        let tail = &rest[at + 1..];
+        let plain = |c: char| match c {
+            'n' => Some('\n'),
+            'r' => Some('\r'),
+            't' => Some('\t'),
+            '\'' | '"' | '\\' => Some(c),
+            _ => None,
+        };
+        let hex = tail.strip_prefix('x').and_then(|t| t.get(..2)).filter(|t| t.bytes().all(|b| b.is_ascii_hexdigit()));
+        if let Some(c) = tail.chars().next().and_then(plain) {
+            out.push(c);
+            rest = &tail[1..];
+        } else if let Some(code) = hex.and_then(|h| u8::from_str_radix(h, 16).ok()).filter(u8::is_ascii) {
+            out.push(char::from(code));
+            rest = &tail[3..];
+        } else {
+            out.push('\\');
+            rest = tail;
+        }
+    }
+    out + rest
 }
 
 /// Writes to stdout and flushes; a closed pipe is [`Error::ClosedPipe`], which ends the program quietly.
@@ -38,4 +196,15 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
 /// One JSON object on a line, for `--json`.
 pub fn print_json(value: &serde_json::Value) -> Result<()> {
     print(format!("{value}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unescape;
+
+    #[test]
+    fn escapes_are_llama_cpps() {
+        assert_eq!(unescape(r"a\nb\t\x41\\n\'"), "a\nb\tA\\n'");
+        assert_eq!(unescape(r"\q \x4 \xZZ é\"), r"\q \x4 \xZZ é\");
+    }
 }

@@ -3,8 +3,10 @@
 
 pub mod common;
 mod inspect;
+mod interrupt;
 mod perplexity;
 mod run;
+mod sampler_args;
 mod tokenize;
 
 use clap::{Parser, Subcommand};

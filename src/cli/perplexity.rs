@@ -1,15 +1,248 @@
-use clap::Args;
+//! `spec-run perplexity`: perplexity of a text, plain or under a layer mask.
 
-use super::common::ModelArgs;
-use crate::Result;
+use std::{
+    fs,
+    io::IsTerminal,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{
+    common::{self, ContextArgs, ModelArgs, TextArgs},
+    interrupt,
+};
+use crate::{
+    Context, Error, Model, Result, RunLayers, Tokenizer,
+    context::mask_cost,
+    eval::perplexity::{Settings, Tally, count_chunks, perplexity},
+    model::{layers::parse_layers, skips::Skips},
+};
+
+/// llama-perplexity's chunk.
+const DEFAULT_CHUNK: usize = 512;
 
 #[derive(Args, Debug)]
 pub struct PerplexityArgs {
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    text: TextArgs,
+    /// The context; -c is the length of a chunk here [default: 512, or less if the model has less]
+    #[command(flatten)]
+    context: ContextArgs,
+    #[command(flatten)]
+    mask: MaskArgs,
+    /// Score only the first N chunks
+    #[arg(long, value_name = "N")]
+    chunks: Option<usize>,
+    /// Keep the state after every chunk in FILE, and go on from it if it is there
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
+    /// One JSON object on stdout instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct MaskArgs {
+    /// A file of masks: skips.json, SWIFT's skip_layers.json, or llama.cpp PR 3565's array
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["skip_attn", "skip_mlp"])]
+    draft_skip: Option<PathBuf>,
+    /// Which mask of the file, by name [default: the first]
+    #[arg(long, value_name = "NAME", requires = "draft_skip")]
+    mask: Option<String>,
+    /// Layers whose attention is skipped, from 0: 3,5-8
+    #[arg(long, value_name = "LAYERS")]
+    skip_attn: Option<String>,
+    /// Layers whose MLP is skipped
+    #[arg(long, value_name = "LAYERS")]
+    skip_mlp: Option<String>,
+}
+
+/// What a resumable run is a run of; a state file of another run is refused.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct RunId {
+    model: String,
+    text_tokens: usize,
+    text_hash: String,
+    n_ctx: usize,
+    mask: String,
+    cache_types: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct State {
+    run: RunId,
+    tally: Tally,
 }
 
 pub fn run(args: PerplexityArgs) -> Result<()> {
-    let _ = args;
-    todo!()
+    args.context.check()?;
+    let interrupted = interrupt::flag();
+    let gguf = args.model.open()?;
+    let tokenizer = Tokenizer::from_gguf(&gguf)?;
+    tokenizer.warnings().iter().for_each(|w| eprintln!("warning: {w}"));
+    let model = Arc::new(Model::load(gguf)?);
+    let text = args.text.read()?.ok_or_else(|| {
+        Error::Usage("no text: give one with -f FILE, -p TEXT or on standard input".into())
+    })?;
+    let tokens = tokenizer.encode(&text, common::encode_options(true));
+    let n_ctx = match args.context.ctx_size() {
+        None => DEFAULT_CHUNK.min(model.n_ctx_train as usize),
+        Some(0) => model.n_ctx_train as usize,
+        Some(n) => n as usize,
+    };
+    let settings = Settings {
+        n_ctx,
+        bos: tokenizer.adds_bos().then(|| tokenizer.bos()).flatten(),
+        mask: args.mask.read(&model)?,
+        max_chunks: args.chunks,
+    };
+    let chunks = count_chunks(tokens.len(), &settings)?;
+    let mut config = args.context.config(&model)?;
+    config.n_ctx = settings.cells() as u32;
+    if let Some(mask) = &settings.mask {
+        config.extra_slots = mask.extra_repetitions();
+    }
+    let mut context = Context::new(model.clone(), &config)?;
+    eprintln!("{}: {}; {} tokens, {chunks} chunks of {n_ctx}", model.name, context.describe(), tokens.len());
+
+    let run = RunId {
+        model: model.fingerprint(),
+        text_tokens: tokens.len(),
+        text_hash: fnv(&tokens),
+        n_ctx,
+        mask: settings.mask.as_ref().map(RunLayers::to_string).unwrap_or_default(),
+        cache_types: format!("{} {}", config.key_type, config.value_type),
+    };
+    let mut state = State { run, tally: Tally::default() };
+    if let Some(path) = &args.resume
+        && let Some(tally) = resume(path, &state.run)?
+    {
+        eprintln!("going on after chunk {} of {chunks} ({})", tally.chunks, path.display());
+        state.tally = tally;
+    }
+    let bar = progress(chunks, state.tally.chunks);
+    let start = state.tally.clone();
+    let tally = perplexity(&mut context, &tokens, &settings, start, |tally| {
+        bar.set_position(tally.chunks as u64);
+        bar.set_message(format!("ppl {:.4}", tally.ppl()));
+        if let Some(path) = &args.resume {
+            state.tally = tally.clone();
+            save(path, &state)?;
+        }
+        Ok(if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    bar.finish_and_clear();
+    if tally.chunks < chunks {
+        let how = if args.resume.is_some() { "the same command goes on" } else { "--resume FILE can go on next time" };
+        eprintln!("interrupted after {} of {chunks} chunks; {how}", tally.chunks);
+    }
+    print(&args, &tally, settings.mask.as_ref().map(|mask| mask_cost(&model, mask)))
+}
+
+fn print(args: &PerplexityArgs, tally: &Tally, cost: Option<f64>) -> Result<()> {
+    let n = tally.tokens;
+    if args.json {
+        let mut out = json!({"ppl": tally.ppl(), "stderr": tally.stderr(), "chunks": tally.chunks, "tokens": n});
+        if let (Some(full), Some(cost)) = (&tally.against_full, cost) {
+            out["base_ppl"] = json!(full.base_ppl(n));
+            out["agreement"] = json!(full.agreement(n));
+            out["overlap"] = json!(full.overlap(n));
+            out["kl"] = json!(full.kl(n));
+            out["cost"] = json!(cost);
+        }
+        return common::print_json(&out);
+    }
+    let mut text = format!("perplexity {:.4} +/- {:.5} ({} chunks, {n} tokens)\n", tally.ppl(), tally.stderr(), tally.chunks);
+    if let (Some(full), Some(cost)) = (&tally.against_full, cost) {
+        text += &format!(
+            "full model {:.4}; same first choice {:.2} %, overlap {:.4}, KL {:.4}, bytes read {:.2} %\n",
+            full.base_ppl(n),
+            100.0 * full.agreement(n),
+            full.overlap(n),
+            full.kl(n),
+            100.0 * cost
+        );
+    }
+    common::print(text)
+}
+
+impl MaskArgs {
+    /// The mask that the flags ask for; `None` if there are none.
+    pub fn read(&self, model: &Model) -> Result<Option<RunLayers>> {
+        let n_layer = model.plan.dims.n_layer;
+        if let Some(path) = &self.draft_skip {
+            let skips = Skips::read(path, n_layer)?;
+            skips.check_model(&model.id())?.iter().for_each(|w| eprintln!("warning: {w}"));
+            let named = match &self.mask {
+                None => skips.masks.first(),
+                Some(name) => skips.masks.iter().find(|m| m.name == *name),
+            };
+            let Some(named) = named else {
+                let names: Vec<&str> = skips.masks.iter().map(|m| m.name.as_str()).collect();
+                let wanted = self.mask.as_deref().unwrap_or("any");
+                return Err(Error::Mask(format!(
+                    "{}: no mask `{wanted}`; the file has: {}",
+                    path.display(),
+                    names.join(", ")
+                )));
+            };
+            return Ok(Some(named.mask.clone()));
+        }
+        if self.skip_attn.is_none() && self.skip_mlp.is_none() {
+            return Ok(None);
+        }
+        let mut mask = RunLayers::all(n_layer);
+        for layer in parse_layers("--skip-attn", self.skip_attn.as_deref().unwrap_or(""), n_layer)? {
+            mask = mask.skip_attn(layer);
+        }
+        for layer in parse_layers("--skip-mlp", self.skip_mlp.as_deref().unwrap_or(""), n_layer)? {
+            mask = mask.skip_mlp(layer);
+        }
+        Ok(Some(mask))
+    }
+}
+
+fn progress(chunks: usize, done: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} chunks, {eta} left, {msg}");
+    let bar = ProgressBar::new(chunks as u64).with_style(style.expect("a valid template"));
+    bar.with_position(done as u64)
+}
+
+fn resume(path: &Path, run: &RunId) -> Result<Option<Tally>> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Error::io(path, e)),
+    };
+    let other = |what: String| Error::Input(format!("{}: {what}; give another --resume file", path.display()));
+    let state: State = serde_json::from_str(&text).map_err(|e| other(format!("not a state of this program ({e})")))?;
+    if state.run != *run {
+        return Err(other("the state of a run with another model, text, -c or mask".into()));
+    }
+    Ok(Some(state.tally))
+}
+
+/// Written beside and renamed, so that a kill leaves the old state or the new one.
+fn save(path: &Path, state: &State) -> Result<()> {
+    let beside = path.with_extension("part");
+    let text = serde_json::to_string(state).expect("plain data");
+    fs::write(&beside, text).and_then(|()| fs::rename(&beside, path)).map_err(|e| Error::io(path, e))
+}
+
+fn fnv(tokens: &[u32]) -> String {
+    let hash = tokens.iter().flat_map(|t| t.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
 }

@@ -1,15 +1,171 @@
-use clap::Args;
+//! `spec-run [OPTIONS]`: generates text.
 
-use super::common::ModelArgs;
-use crate::Result;
+use std::{ops::ControlFlow, sync::Arc};
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::{
+    common::{self, ContextArgs, ModelArgs, TextArgs},
+    interrupt,
+    sampler_args::SamplerArgs,
+};
+use crate::{
+    Context, Error, Gguf, Model, Result, Sampler, Tokenizer,
+    generate::{Generation, Request, Stop, generate},
+    tokenizer::{StreamDecoder, chat},
+};
+
+/// What the embedded model is asked when nobody asks anything.
+const DEFAULT_PROMPT: &str = "Once upon a time";
 
 #[derive(Args, Debug)]
 pub struct RunArgs {
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    text: TextArgs,
+    /// Tokens to generate; -1 until the text ends, -2 until the context is full
+    #[arg(short = 'n', long = "predict", alias = "n-predict", value_name = "N", default_value_t = -1)]
+    #[arg(allow_negative_numbers = true)]
+    n_predict: i64,
+    #[command(flatten)]
+    context: ContextArgs,
+    #[command(flatten)]
+    sampler: SamplerArgs,
+    /// Take the prompt as it is: without this, \n, \t, \\ and the like in -p are escapes
+    #[arg(long)]
+    no_escape: bool,
+    /// Take the prompt as one user message and put it through the model's chat template
+    #[arg(long)]
+    chat: bool,
+    /// A system message for --chat
+    #[arg(long, value_name = "TEXT", requires = "chat")]
+    system: Option<String>,
+    /// Go on after an end-of-text token
+    #[arg(long)]
+    ignore_eos: bool,
+    /// When the context is full, drop half of it and go on
+    #[arg(long)]
+    context_shift: bool,
+    /// Tokens of the prompt that a context shift keeps; -1 keeps all of it
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    keep: i64,
+    /// Print only what was generated, not the prompt
+    #[arg(long)]
+    no_display_prompt: bool,
+    /// With --json: the K likeliest tokens and their log-probabilities at each position
+    #[arg(long, value_name = "K", default_value_t = 0, requires = "json")]
+    logprobs: usize,
+    /// One JSON object on stdout instead of text
+    #[arg(long)]
+    json: bool,
 }
 
 pub fn run(args: RunArgs) -> Result<()> {
-    let _ = args;
-    todo!()
+    let max_tokens = match args.n_predict {
+        n if n >= 0 => Some(n as usize),
+        -1 | -2 => None,
+        n => return Err(Error::Usage(format!("-n {n}: give a count, -1 (until the text ends) or -2 (context full)"))),
+    };
+    let sampler_config = args.sampler.config()?;
+    args.context.check()?;
+    let interrupted = interrupt::flag();
+    let gguf = args.model.open()?;
+    let prompt_text = prompt_text(&args, &gguf)?;
+    let tokenizer = Tokenizer::from_gguf(&gguf)?;
+    tokenizer.warnings().iter().for_each(|w| eprintln!("warning: {w}"));
+    let model = Arc::new(Model::load(gguf.clone())?);
+    let mut context = Context::new(model.clone(), &args.context.config(&model)?)?;
+    let prompt = tokenizer.encode(&prompt_text, common::encode_options(!args.chat));
+    eprintln!("{}: {}", model.name, context.describe());
+    let mut sampler = Sampler::new(sampler_config);
+    let request = Request {
+        prompt: &prompt,
+        max_tokens,
+        ignore_eos: args.ignore_eos || args.n_predict == -2,
+        shift_keep: args.context_shift.then_some(usize::try_from(args.keep).unwrap_or(prompt.len())),
+        logprobs: args.logprobs,
+    };
+    let show = !args.json;
+    if show && !args.no_display_prompt {
+        common::print(&prompt_text)?;
+    }
+    let mut decoder = StreamDecoder::new(&tokenizer);
+    let generation = generate(&mut context, &tokenizer, &mut sampler, &request, |token| {
+        if show {
+            common::print(decoder.push(token))?;
+        }
+        Ok(if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    if show {
+        common::print(decoder.finish() + "\n")?;
+        report(&generation, prompt.len(), &model, sampler.seed());
+        return Ok(());
+    }
+    common::print_json(&to_json(&generation, &prompt, &tokenizer))
+}
+
+/// The prompt as given, with escapes and the chat template applied.
+fn prompt_text(args: &RunArgs, gguf: &Gguf) -> Result<String> {
+    let given = args.text.read()?;
+    let text = match given {
+        Some(text) => text,
+        None if args.model.model.is_none() => DEFAULT_PROMPT.to_string(),
+        None => return Err(Error::Usage("no prompt: give one with -p TEXT, -f FILE or on standard input".into())),
+    };
+    let text = if args.no_escape || !args.text.on_command_line() { text } else { common::unescape(&text) };
+    if !args.chat {
+        return Ok(text);
+    }
+    let mut messages = Vec::new();
+    if let Some(system) = &args.system {
+        messages.push(chat::Message::new("system", system));
+    }
+    messages.push(chat::Message::new("user", &text));
+    chat::ChatTemplate::from_gguf(gguf)?.render(&messages, true)
+}
+
+fn report(generation: &Generation, n_prompt: usize, model: &Model, seed: u64) {
+    let rate = |n: usize, seconds: f64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
+    let bytes = model.bytes_read(model.plan.steps(None).into_iter().map(|s| s.op)) as f64;
+    let decode = rate(generation.steps, generation.decode_seconds);
+    let why = match generation.stop {
+        Stop::EndOfText => "end of text",
+        Stop::MaxTokens => "-n reached",
+        Stop::ContextFull => "the context is full (-c, or --context-shift to go on)",
+        Stop::Interrupted => "interrupted",
+    };
+    eprintln!(
+        "prompt {n_prompt} tokens, {:.1} tok/s; generated {} tokens, {decode:.1} tok/s, {:.1} GB/s of weights; seed {seed}; {why}",
+        rate(n_prompt, generation.prefill_seconds),
+        generation.tokens.len(),
+        decode * bytes / 1e9,
+    );
+}
+
+fn to_json(generation: &Generation, prompt: &[u32], tokenizer: &Tokenizer) -> Value {
+    let rate = |n: usize, seconds: f64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
+    let mut out = json!({
+        "text": String::from_utf8_lossy(&tokenizer.decode(&generation.tokens)),
+        "tokens": generation.tokens,
+        "prompt_tokens": prompt.len(),
+        "generated": generation.tokens.len(),
+        "seconds": generation.prefill_seconds + generation.decode_seconds,
+        "tok_s": rate(generation.steps, generation.decode_seconds),
+        "prefill_tok_s": rate(prompt.len(), generation.prefill_seconds),
+        "stop": match generation.stop {
+            Stop::EndOfText => "end_of_text",
+            Stop::MaxTokens => "max_tokens",
+            Stop::ContextFull => "context_full",
+            Stop::Interrupted => "interrupted",
+        },
+    });
+    if !generation.logprobs.is_empty() {
+        let row = |row: &Vec<(u32, f32)>| {
+            row.iter().map(|(id, logprob)| json!({"id": id, "logprob": logprob})).collect::<Vec<_>>()
+        };
+        out["logprobs"] = generation.logprobs.iter().map(row).collect();
+    }
+    out
 }

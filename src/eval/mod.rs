@@ -1,1 +1,3 @@
-//! Measuring a model.
+//! Measuring what a model, or a model under a mask, knows of a text.
+
+pub mod perplexity;

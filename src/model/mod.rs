@@ -1,3 +1,124 @@
-//! From a GGUF to a Plan.
+//! From an opened GGUF to a [`Plan`]: the architecture's file names the tensors, the builder checks each one
+//! against the shape that it must have.
+
+pub mod arch;
+mod builder;
 pub mod layers;
-pub struct Model;
+pub mod skips;
+mod rope;
+
+use std::sync::Arc;
+
+pub use builder::Builder;
+
+use crate::{
+    Error, Gguf, Result,
+    gguf::TensorInfo,
+    plan::{Op, Plan, WeightId},
+    quant::GgmlType,
+};
+
+/// A matrix `[rows, cols]`, or a vector as one row.
+#[derive(Clone, Debug)]
+pub struct WeightInfo {
+    pub tensor: TensorInfo,
+    pub rows: usize,
+    pub cols: usize,
+}
+
+impl WeightInfo {
+    pub fn ty(&self) -> GgmlType {
+        self.tensor.ty
+    }
+
+    pub fn row_bytes(&self) -> usize {
+        self.tensor.bytes as usize / self.rows
+    }
+}
+
+/// A model that can be run: its plan and where its weights lie in the file.
+pub struct Model {
+    pub gguf: Arc<Gguf>,
+    pub name: String,
+    pub arch: String,
+    /// The context length that the model was trained for.
+    pub n_ctx_train: u32,
+    pub weights: Vec<WeightInfo>,
+    pub plan: Plan,
+}
+
+impl Model {
+    pub fn load(gguf: Arc<Gguf>) -> Result<Self> {
+        let meta = gguf.metadata();
+        let arch = meta.str("general.architecture")?.ok_or_else(|| meta.missing("general.architecture"))?;
+        let Some(build) = arch::find(arch) else {
+            let known = arch::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+            return Err(Error::model(
+                gguf.name(),
+                format!("architecture `{arch}` is not supported; supported are: {known}"),
+            ));
+        };
+        let name = meta.str("general.name")?.unwrap_or(gguf.name()).to_string();
+        let arch = arch.to_string();
+        let mut builder = Builder::new(&gguf, &arch)?;
+        let plan = build(&mut builder)?;
+        let (weights, n_ctx_train) = builder.finish();
+        Ok(Model { name, arch, n_ctx_train, weights, plan, gguf })
+    }
+
+    pub fn weight(&self, id: WeightId) -> &WeightInfo {
+        &self.weights[id.0 as usize]
+    }
+
+    pub fn weight_bytes(&self, id: WeightId) -> &[u8] {
+        self.gguf.bytes(&self.weight(id).tensor)
+    }
+
+    /// A norm's weight or a bias, as numbers.
+    pub fn vector(&self, id: WeightId) -> Vec<f32> {
+        let weight = self.weight(id);
+        let mut out = vec![0.0; weight.rows * weight.cols];
+        crate::quant::dequantize(weight.ty(), self.weight_bytes(id), &mut out);
+        out
+    }
+
+    /// What a skips file says of the model that it is for.
+    pub fn id(&self) -> skips::ModelId {
+        todo!()
+    }
+
+    /// Tells one set of weights from another cheaply: FNV-1a over the tensor directory and a sample of each
+    /// tensor's bytes.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = 0xcbf2_9ce4_8422_2325u64;
+        let mut eat = |bytes: &[u8]| {
+            for &b in bytes {
+                hash = (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
+            }
+        };
+        for tensor in self.gguf.tensors() {
+            eat(tensor.name.as_bytes());
+            eat(tensor.ty.name().as_bytes());
+            tensor.shape.iter().for_each(|d| eat(&d.to_le_bytes()));
+            let bytes = self.gguf.bytes(tensor);
+            eat(&bytes[bytes.len() / 2..][..bytes.len().min(64) / 2]);
+        }
+        format!("{hash:016x}")
+    }
+
+    /// Bytes that one token's pass reads from the weights named by `ops`; of a table it reads one row.
+    pub fn bytes_read<'a>(&self, ops: impl IntoIterator<Item = &'a Op>) -> u64 {
+        let whole = |id: &WeightId| self.weight(*id).tensor.bytes;
+        ops.into_iter()
+            .map(|op| match op {
+                Op::Embed { table } => self.weight(*table).row_bytes() as u64,
+                Op::Norm { weight, .. } => whole(weight),
+                Op::MatMul { weight, bias, .. } => whole(weight) + bias.as_ref().map_or(0, whole),
+                Op::RopeStore { q_norm, k_norm, .. } => [q_norm, k_norm].into_iter().flatten().map(whole).sum(),
+                Op::Attend { .. } => 0,
+                Op::GateUp { gate, up } => whole(gate) + whole(up),
+                Op::Head { norm, weight, .. } => whole(norm) + whole(weight),
+            })
+            .sum()
+    }
+}

@@ -1,3 +1,196 @@
-//! The CPU backend.
+//! The CPU backend: a team of threads that goes through each pass in phases.
+
+mod attention;
+pub mod kv_store;
 pub mod matmul;
+mod ops;
+mod pass;
+mod rows;
+mod schedule;
 pub mod simd;
+mod team;
+
+use std::sync::Arc;
+
+use kv_store::{KvShape, KvStore, KvType};
+use pass::{Buffers, Pass};
+use simd::Isa;
+use team::Team;
+
+use crate::{
+    Error, Model, Result,
+    backend::{Backend, Rows},
+    kv::CellMove,
+    plan::{Op, Step},
+};
+
+/// Below this many bytes of weights a second thread costs more than it helps.
+const ONE_THREAD_BYTES: u64 = 2 << 20;
+
+#[derive(Clone, Debug)]
+pub struct CpuConfig {
+    pub n_cells: usize,
+    pub n_slots: usize,
+    pub max_rows: usize,
+    /// 0 takes the physical cores, or one for a tiny model.
+    pub threads: usize,
+    pub key_type: KvType,
+    pub value_type: KvType,
+    /// `None` takes the best there is.
+    pub isa: Option<Isa>,
+}
+
+pub struct CpuBackend {
+    model: Arc<Model>,
+    isa: Isa,
+    team: Team,
+    keys: KvStore,
+    values: KvStore,
+    buffers: Buffers,
+    /// Norm weights and biases as numbers, by weight id; empty for matrices.
+    vectors: Vec<Vec<f32>>,
+}
+
+impl CpuBackend {
+    pub fn new(model: Arc<Model>, config: &CpuConfig) -> Result<Self> {
+        let dims = &model.plan.dims;
+        let shape = KvShape {
+            n_slots: config.n_slots,
+            n_cells: config.n_cells,
+            n_kv_head: dims.n_kv_head,
+            head_dim: dims.head_dim,
+        };
+        check_memory(&model, config, &shape)?;
+        let threads = match config.threads {
+            0 if model.gguf.tensors().iter().map(|t| t.bytes).sum::<u64>() < ONE_THREAD_BYTES => 1,
+            0 => physical_cores(),
+            n => n,
+        };
+        let keys = KvStore::new(config.key_type, shape)?;
+        let values = KvStore::new(config.value_type, shape)?;
+        let mut vectors = vec![Vec::new(); model.weights.len()];
+        for op in model.plan.ops() {
+            for id in op.vectors() {
+                vectors[id.0 as usize] = model.vector(id);
+            }
+        }
+        Ok(CpuBackend {
+            isa: config.isa.unwrap_or_else(Isa::detect),
+            team: Team::new(threads)?,
+            keys,
+            values,
+            buffers: Buffers::new(dims, config.max_rows, threads),
+            vectors,
+            model,
+        })
+    }
+}
+
+impl Backend for CpuBackend {
+    fn describe(&self) -> String {
+        let threads = self.team.threads();
+        format!("CPU, {}, {threads} thread{}", self.isa, if threads == 1 { "" } else { "s" })
+    }
+
+    fn max_rows(&self) -> usize {
+        self.buffers.max_rows()
+    }
+
+    fn run(&mut self, steps: &[Step], rows: &Rows, logits: &mut [f32]) -> Result<()> {
+        let phases = schedule::schedule(&self.model, steps);
+        let pass = Pass {
+            model: &self.model,
+            isa: self.isa,
+            keys: &self.keys,
+            values: &self.values,
+            buffers: &self.buffers,
+            vectors: &self.vectors,
+            rows,
+            turns: pass::turns(&self.model, rows),
+            logits: rows::SharedOut::new(logits),
+        };
+        self.team.run(|member| {
+            for phase in &phases {
+                if phase.sync {
+                    member.sync();
+                }
+                pass.run(phase, &member);
+            }
+        });
+        Ok(())
+    }
+
+    fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()> {
+        let dims = &self.model.plan.dims;
+        let turn = ops::Turn::on(&self.model.plan.rope, delta);
+        let mut head = vec![0.0; dims.head_dim];
+        for slot in 0..self.keys.n_slots() {
+            for kv_head in 0..dims.n_kv_head {
+                let (keys, values) = (self.keys.head(slot, kv_head), self.values.head(slot, kv_head));
+                for &CellMove { src, dst } in moves {
+                    // SAFETY: no pass is running; `src` and `dst` are the same cell or disjoint.
+                    unsafe {
+                        ops::load_row(self.keys.ty, keys.row(src), &mut head);
+                        turn.apply(&mut head);
+                        self.isa.dispatch(ops::StoreRow { ty: self.keys.ty, x: &head, row: keys.row_mut(dst) });
+                        if src != dst {
+                            values.row_mut(dst).copy_from_slice(values.row(src));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.keys.bytes() + self.values.bytes() + self.buffers.bytes()
+    }
+}
+
+/// Refuses what the machine cannot hold, where it tells how much it has: the system would grant the memory
+/// and end the program later.
+fn check_memory(model: &Model, config: &CpuConfig, shape: &KvShape) -> Result<()> {
+    let row = (config.key_type.row_bytes(shape.head_dim) + config.value_type.row_bytes(shape.head_dim)) as u128;
+    let cache = (shape.n_slots as u128) * (shape.n_cells as u128) * (shape.n_kv_head as u128) * row;
+    let work = u128::from(Buffers::bytes_for(&model.plan.dims, config.max_rows));
+    let needed = cache + work;
+    let Some(available) = available_memory() else { return Ok(()) };
+    if needed > u128::from(available) {
+        let gib = |bytes: u128| bytes as f64 / (1u64 << 30) as f64;
+        return Err(Error::Memory(format!(
+            "a context of {} tokens needs {:.1} GiB for keys, values and work buffers, {:.1} GiB are free: use a smaller -c, or -ctk q8_0 -ctv q8_0",
+            config.n_cells,
+            gib(needed),
+            gib(u128::from(available))
+        )));
+    }
+    Ok(())
+}
+
+/// What Linux says could be had without swapping.
+fn available_memory() -> Option<u64> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+fn physical_cores() -> usize {
+    let allowed = std::thread::available_parallelism().map_or(1, usize::from);
+    num_cpus::get_physical().clamp(1, allowed)
+}
+
+impl Op {
+    /// The weights that are read as numbers once, at load.
+    fn vectors(&self) -> impl Iterator<Item = crate::plan::WeightId> {
+        let [a, b] = match *self {
+            Op::Norm { weight, .. } => [Some(weight), None],
+            Op::MatMul { bias, .. } => [bias, None],
+            Op::RopeStore { q_norm, k_norm, .. } => [q_norm, k_norm],
+            Op::Head { norm, .. } => [Some(norm), None],
+            Op::Embed { .. } | Op::Attend { .. } | Op::GateUp { .. } => [None, None],
+        };
+        a.into_iter().chain(b)
+    }
+}

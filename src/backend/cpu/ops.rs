@@ -1,0 +1,166 @@
+//! The small operations on one row: norm, rotation, the gate, and putting keys and values into the cache.
+
+use super::{
+    kv_store::{KvType, Q8_BLOCK, Q8_BLOCK_BYTES},
+    simd::{Kernel, LANES, Simd},
+};
+use crate::plan::{Rope, RopePairs};
+
+/// `out = x / rms(x) · weight`, in place where `out` is `None`.
+pub struct RmsNorm<'a> {
+    pub x: &'a [f32],
+    pub weight: &'a [f32],
+    pub eps: f32,
+    pub out: &'a mut [f32],
+}
+
+impl Kernel for RmsNorm<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let RmsNorm { x, weight, eps, out } = self;
+        let mut squares = s.zero();
+        let mut chunks = x.chunks_exact(LANES);
+        for x in &mut chunks {
+            let x = s.load(x);
+            squares = s.fma(x, x, squares);
+        }
+        let tail = s.load_part(chunks.remainder(), 0.0);
+        squares = s.fma(tail, tail, squares);
+        let scale = 1.0 / (s.reduce_add(squares) / x.len() as f32 + eps).sqrt();
+        for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
+            *out = x * scale * weight;
+        }
+    }
+}
+
+/// `gate = silu(gate) · up`
+pub struct SiluMul<'a> {
+    pub gate: &'a mut [f32],
+    pub up: &'a [f32],
+}
+
+impl Kernel for SiluMul<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let one = s.splat(1.0);
+        let silu_mul = |gate, up| {
+            let e = s.exp(s.sub(s.zero(), gate));
+            s.mul(s.div(gate, s.add(one, e)), up)
+        };
+        let mut gates = self.gate.chunks_exact_mut(LANES);
+        let mut ups = self.up.chunks_exact(LANES);
+        for (gate, up) in (&mut gates).zip(&mut ups) {
+            s.store(silu_mul(s.load(gate), s.load(up)), gate);
+        }
+        let (gate, up) = (gates.into_remainder(), ups.remainder());
+        s.store_part(silu_mul(s.load_part(gate, 0.0), s.load_part(up, 0.0)), gate);
+    }
+}
+
+/// Cosine and sine of every pair at one position.
+pub struct Turn {
+    cos_sin: Vec<(f32, f32)>,
+    pairs: RopePairs,
+}
+
+impl Turn {
+    pub fn to(rope: &Rope, pos: u32) -> Self {
+        Self::by(rope, f64::from(pos), rope.magnitude)
+    }
+
+    /// From where a key is already turned: the magnitude is in it.
+    pub fn on(rope: &Rope, delta: i64) -> Self {
+        Self::by(rope, delta as f64, 1.0)
+    }
+
+    fn by(rope: &Rope, pos: f64, magnitude: f32) -> Self {
+        let scaled = |x: f64| (x * f64::from(magnitude)) as f32;
+        let cos_sin = rope.freqs.iter().map(|f| (pos * f).sin_cos()).map(|(sin, cos)| (scaled(cos), scaled(sin)));
+        Turn { cos_sin: cos_sin.collect(), pairs: rope.pairs }
+    }
+
+    /// Turns one head; elements beyond the rotated ones stay.
+    pub fn apply(&self, head: &mut [f32]) {
+        let n = self.cos_sin.len();
+        for (i, &(cos, sin)) in self.cos_sin.iter().enumerate() {
+            let (a, b) = match self.pairs {
+                RopePairs::Neighbours => (2 * i, 2 * i + 1),
+                RopePairs::Halves => (i, i + n),
+            };
+            let (x, y) = (head[a], head[b]);
+            head[a] = x * cos - y * sin;
+            head[b] = x * sin + y * cos;
+        }
+    }
+}
+
+/// One head's key or value into its cell.
+pub struct StoreRow<'a> {
+    pub ty: KvType,
+    pub x: &'a [f32],
+    pub row: &'a mut [u8],
+}
+
+impl Kernel for StoreRow<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let StoreRow { ty, x, row } = self;
+        match ty {
+            KvType::F32 => {
+                for (x, out) in x.iter().zip(row.chunks_exact_mut(4)) {
+                    out.copy_from_slice(&x.to_le_bytes());
+                }
+            }
+            KvType::F16 => {
+                let whole = x.len() / LANES * LANES;
+                for (x, out) in x.chunks_exact(LANES).zip(row.chunks_exact_mut(2 * LANES)) {
+                    s.store_f16(s.load(x), out);
+                }
+                let mut tail = [0; 2 * LANES];
+                s.store_f16(s.load_part(&x[whole..], 0.0), &mut tail);
+                row[2 * whole..].copy_from_slice(&tail[..2 * (x.len() - whole)]);
+            }
+            KvType::Q8_0 => {
+                for (x, out) in x.chunks_exact(Q8_BLOCK).zip(row.chunks_exact_mut(Q8_BLOCK_BYTES)) {
+                    let largest = x.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+                    let scale = half::f16::from_f32(largest / 127.0);
+                    let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+                    out[..2].copy_from_slice(&scale.to_le_bytes());
+                    for (x, out) in x.iter().zip(&mut out[2..]) {
+                        *out = (x * inverse).round_ties_even() as i8 as u8;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A stored row back as numbers.
+pub fn load_row(ty: KvType, row: &[u8], out: &mut [f32]) {
+    match ty {
+        KvType::F32 => out.copy_from_slice(&row.chunks_exact(4).map(le_f32).collect::<Vec<_>>()),
+        KvType::F16 => {
+            for (out, b) in out.iter_mut().zip(row.chunks_exact(2)) {
+                *out = half::f16::from_le_bytes([b[0], b[1]]).to_f32();
+            }
+        }
+        KvType::Q8_0 => {
+            for (out, block) in out.chunks_exact_mut(Q8_BLOCK).zip(row.chunks_exact(Q8_BLOCK_BYTES)) {
+                let scale = half::f16::from_le_bytes([block[0], block[1]]).to_f32();
+                for (out, &q) in out.iter_mut().zip(&block[2..]) {
+                    *out = scale * f32::from(q as i8);
+                }
+            }
+        }
+    }
+}
+
+fn le_f32(bytes: &[u8]) -> f32 {
+    f32::from_le_bytes(bytes.try_into().expect("four bytes"))
+}

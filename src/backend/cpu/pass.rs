@@ -1,0 +1,253 @@
+//! One thread's part of each phase of a pass.
+
+use std::cell::UnsafeCell;
+
+use super::{
+    attention::{Attend, Scratch},
+    kv_store::KvStore,
+    matmul::{self, Input, OutStripe, QuantRows, Weight},
+    ops::{RmsNorm, SiluMul, StoreRow, Turn},
+    rows::{SharedOut, SharedRows},
+    schedule::{Phase, Work},
+    simd::Isa,
+    team::Member,
+};
+use crate::{
+    Model,
+    backend::Rows,
+    plan::{Buf, Dims, Op, WeightId},
+};
+
+/// Weight rows are dealt to threads in pieces of this many.
+const ROW_GRAIN: usize = 16;
+
+const BUFS: [Buf; 7] = [Buf::X, Buf::H, Buf::Q, Buf::K, Buf::V, Buf::A, Buf::G];
+
+/// Buffers that feed quantized matrices.
+const QUANTIZED: [Buf; 3] = [Buf::H, Buf::A, Buf::G];
+
+/// Everything a pass writes except the cache and the logits.
+pub struct Buffers {
+    /// By `Buf as usize`.
+    f32s: Vec<SharedRows>,
+    /// The second factor of the gate, `[rows, ffn]`.
+    up: SharedRows,
+    int8s: Vec<QuantRows>,
+    scratch: Vec<PerThread<Scratch>>,
+    max_rows: usize,
+}
+
+struct PerThread<T>(UnsafeCell<T>);
+
+// SAFETY: only the thread whose index it is takes it.
+unsafe impl<T: Send> Sync for PerThread<T> {}
+
+impl Buffers {
+    pub fn new(dims: &Dims, max_rows: usize, threads: usize) -> Self {
+        Buffers {
+            f32s: BUFS.iter().map(|&b| SharedRows::new(max_rows, dims.width(b))).collect(),
+            up: SharedRows::new(max_rows, dims.ffn),
+            int8s: QUANTIZED.iter().map(|&b| QuantRows::new(max_rows, dims.width(b))).collect(),
+            scratch: (0..threads).map(|_| PerThread(UnsafeCell::default())).collect(),
+            max_rows,
+        }
+    }
+
+    pub fn max_rows(&self) -> usize {
+        self.max_rows
+    }
+
+    pub fn bytes_for(dims: &Dims, max_rows: usize) -> u64 {
+        let floats: usize = BUFS.iter().map(|&b| dims.width(b)).sum::<usize>() + dims.ffn;
+        let bytes: usize = QUANTIZED.iter().map(|&b| dims.width(b)).sum();
+        // An int8 row carries a scale, a sum and two half sums for every 32.
+        (max_rows * (4 * floats + bytes + bytes / 32 * 12)) as u64
+    }
+
+    pub fn bytes(&self) -> u64 {
+        let int8s: u64 = self.int8s.iter().map(QuantRows::bytes).sum();
+        self.f32s.iter().map(SharedRows::bytes).sum::<u64>() + self.up.bytes() + int8s
+    }
+
+    fn f32s(&self, buf: Buf) -> &SharedRows {
+        &self.f32s[buf as usize]
+    }
+
+    fn int8s(&self, buf: Buf) -> &QuantRows {
+        let index = QUANTIZED.iter().position(|&b| b == buf).expect("a buffer that feeds matrices");
+        &self.int8s[index]
+    }
+}
+
+/// The rotation of every row, made once for all layers.
+pub fn turns(model: &Model, rows: &Rows) -> Vec<Turn> {
+    rows.positions.iter().map(|&pos| Turn::to(&model.plan.rope, pos)).collect()
+}
+
+pub struct Pass<'a> {
+    pub model: &'a Model,
+    pub isa: Isa,
+    pub keys: &'a KvStore,
+    pub values: &'a KvStore,
+    pub buffers: &'a Buffers,
+    pub vectors: &'a [Vec<f32>],
+    pub rows: &'a Rows<'a>,
+    pub turns: Vec<Turn>,
+    pub logits: SharedOut<'a>,
+}
+
+// SAFETY, for every block below: the schedule puts a barrier between phases that touch the same buffer unless
+// each thread touches its own part only; parts are rows or column stripes given by `Member::share`.
+impl Pass<'_> {
+    pub fn run(&self, phase: &Phase, member: &Member) {
+        let rows = self.rows.tokens.len();
+        match phase.work {
+            Work::Op(op) => self.op(op, phase.slot, rows, member),
+            Work::Quantize(buf) => self.quantize(buf, self.packed_rows(buf), member),
+            Work::HeadNorm { norm, eps } => {
+                for i in member.share(self.rows.outputs.len(), 1) {
+                    self.norm_row(self.rows.outputs[i], i, norm, eps);
+                }
+            }
+            Work::Logits { weight } => {
+                let out = self.rows.outputs.len();
+                let n_vocab = self.model.weight(weight).rows;
+                // SAFETY: see above; `logits` is `[outputs, n_vocab]`.
+                let stripe = unsafe { OutStripe::new(self.logits.ptr, self.logits.len, n_vocab) };
+                self.matmul(weight, Buf::H, out, stripe, member);
+            }
+        }
+    }
+
+    fn op(&self, op: &Op, slot: usize, rows: usize, member: &Member) {
+        match *op {
+            Op::Embed { table } => {
+                let weight = self.model.weight(table);
+                let (bytes, row_bytes) = (self.model.weight_bytes(table), weight.row_bytes());
+                for row in member.share(rows, 1) {
+                    let token = self.rows.tokens[row] as usize;
+                    let x = unsafe { self.buffers.f32s(Buf::X).row_mut(row, 0..weight.cols) };
+                    crate::quant::dequantize(weight.ty(), &bytes[token * row_bytes..][..row_bytes], x);
+                }
+            }
+            Op::Norm { weight, eps } => {
+                for row in member.share(rows, 1) {
+                    self.norm_row(row, row, weight, eps);
+                }
+            }
+            Op::MatMul { weight, bias, src, dst, add } => {
+                let out = self.buffers.f32s(dst);
+                let stripe = unsafe { OutStripe::of(out, add) };
+                self.matmul(weight, src, rows, stripe, member);
+                if let Some(bias) = bias {
+                    let bias = &self.vectors[bias.0 as usize];
+                    let columns = member.share(self.model.weight(weight).rows, ROW_GRAIN);
+                    for row in 0..rows {
+                        let out = unsafe { out.row_mut(row, columns.clone()) };
+                        out.iter_mut().zip(&bias[columns.clone()]).for_each(|(out, b)| *out += b);
+                    }
+                }
+            }
+            Op::GateUp { gate, up } => self.gate_up(gate, up, rows, member),
+            Op::RopeStore { q_norm, k_norm, eps } => {
+                for row in member.share(rows, 1) {
+                    self.rope_store(row, slot, q_norm, k_norm, eps);
+                }
+            }
+            Op::Attend { scale } => {
+                let kv_heads = self.model.plan.dims.n_kv_head;
+                for item in member.share(rows * kv_heads, 1) {
+                    self.attend(item / kv_heads, item % kv_heads, slot, scale, member);
+                }
+            }
+            Op::Head { .. } => unreachable!("the schedule splits it"),
+        }
+    }
+
+    /// How many rows of a buffer matter: after the head's norm only those whose logits are wanted.
+    fn packed_rows(&self, _buf: Buf) -> usize {
+        self.rows.tokens.len()
+    }
+
+    fn matmul(&self, id: WeightId, src: Buf, rows: usize, out: OutStripe, member: &Member) {
+        let info = self.model.weight(id);
+        let weight = Weight::new(info.ty(), self.model.weight_bytes(id), info.rows, info.cols);
+        let input = if info.ty().block_len() > 1 {
+            Input::Int8(self.buffers.int8s(src))
+        } else {
+            Input::F32(unsafe { self.buffers.f32s(src).rows(rows) })
+        };
+        matmul::matmul(self.isa, &weight, member.share(info.rows, ROW_GRAIN), input, rows, out);
+    }
+
+    fn gate_up(&self, gate: WeightId, up: WeightId, rows: usize, member: &Member) {
+        let (gates, ups) = (self.buffers.f32s(Buf::G), &self.buffers.up);
+        unsafe {
+            self.matmul(gate, Buf::H, rows, OutStripe::of(gates, false), member);
+            self.matmul(up, Buf::H, rows, OutStripe::of(ups, false), member);
+        }
+        let columns = member.share(self.model.weight(gate).rows, ROW_GRAIN);
+        for row in 0..rows {
+            let (gate, up) = unsafe { (gates.row_mut(row, columns.clone()), ups.row_mut(row, columns.clone())) };
+            self.isa.dispatch(SiluMul { gate, up });
+        }
+    }
+
+    /// `H[to] = norm(X[from])`
+    fn norm_row(&self, from: usize, to: usize, weight: WeightId, eps: f32) {
+        let x = unsafe { self.buffers.f32s(Buf::X).row(from) };
+        let out = unsafe { self.buffers.f32s(Buf::H).row_mut(to, 0..x.len()) };
+        let x = &x[..out.len()];
+        self.isa.dispatch(RmsNorm { x, weight: &self.vectors[weight.0 as usize], eps, out });
+    }
+
+    fn quantize(&self, buf: Buf, rows: usize, member: &Member) {
+        let src = self.buffers.f32s(buf);
+        let dst = self.buffers.int8s(buf);
+        for row in member.share(rows, 1) {
+            unsafe { dst.quantize_row(self.isa, row, &src.row(row)[..src.width()]) };
+        }
+    }
+
+    fn rope_store(&self, row: usize, slot: usize, q_norm: Option<WeightId>, k_norm: Option<WeightId>, eps: f32) {
+        let dims = &self.model.plan.dims;
+        let buf = |buf| unsafe { self.buffers.f32s(buf).row_mut(row, 0..dims.width(buf)) };
+        let (q, k, v) = (buf(Buf::Q), buf(Buf::K), buf(Buf::V));
+        for (heads, norm) in [(q, q_norm), (&mut *k, k_norm)] {
+            for head in heads.chunks_exact_mut(dims.head_dim) {
+                if let Some(norm) = norm {
+                    let x = head.to_vec();
+                    self.isa.dispatch(RmsNorm { x: &x, weight: &self.vectors[norm.0 as usize], eps, out: head });
+                }
+                self.turns[row].apply(head);
+            }
+        }
+        let cell = self.rows.cells[row];
+        for (store, x) in [(self.keys, &*k), (self.values, &*v)] {
+            for (kv_head, x) in x.chunks_exact(dims.head_dim).enumerate() {
+                let row = unsafe { store.head(slot, kv_head).row_mut(cell) };
+                self.isa.dispatch(StoreRow { ty: store.ty, x, row });
+            }
+        }
+    }
+
+    fn attend(&self, row: usize, kv_head: usize, slot: usize, scale: f32, member: &Member) {
+        let dims = &self.model.plan.dims;
+        let width = dims.n_head / dims.n_kv_head * dims.head_dim;
+        let columns = kv_head * width..(kv_head + 1) * width;
+        let view = &self.rows.views[self.rows.view_of_slot[slot]];
+        let scratch = unsafe { &mut *self.buffers.scratch[member.index].0.get() };
+        self.isa.dispatch(Attend {
+            q: &unsafe { self.buffers.f32s(Buf::Q).row(row) }[columns.clone()],
+            head_dim: dims.head_dim,
+            keys: self.keys.head(slot, kv_head),
+            key_type: self.keys.ty,
+            values: self.values.head(slot, kv_head),
+            value_type: self.values.ty,
+            cells: view.cells(row),
+            scale,
+            out: unsafe { self.buffers.f32s(Buf::A).row_mut(row, columns) },
+            scratch,
+        });
+    }
+}

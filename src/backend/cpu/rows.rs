@@ -1,0 +1,74 @@
+//! Buffers of a pass that the team shares: rows of f32, and rows quantized to int8.
+
+use std::{cell::UnsafeCell, marker::PhantomData};
+
+/// `[rows, width]` numbers. In each phase every element has at most one writing thread, and nobody reads
+/// what another thread writes in the same phase; the barriers of the schedule see to that.
+pub struct SharedRows {
+    data: Box<[UnsafeCell<f32>]>,
+    width: usize,
+}
+
+// SAFETY: all access goes through the unsafe methods, whose callers keep to the rule above.
+unsafe impl Sync for SharedRows {}
+
+impl SharedRows {
+    pub fn new(rows: usize, width: usize) -> Self {
+        SharedRows { data: (0..rows * width).map(|_| UnsafeCell::new(0.0)).collect(), width }
+    }
+
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    pub fn bytes(&self) -> u64 {
+        4 * self.data.len() as u64
+    }
+
+    pub fn as_ptr(&self) -> *mut f32 {
+        UnsafeCell::raw_get(self.data.as_ptr())
+    }
+
+    /// The first `rows` rows.
+    ///
+    /// # Safety
+    /// No thread writes them in this phase.
+    pub unsafe fn rows(&self, rows: usize) -> &[f32] {
+        assert!(rows * self.width <= self.data.len());
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), rows * self.width) }
+    }
+
+    /// # Safety
+    /// No thread writes the row in this phase.
+    pub unsafe fn row(&self, row: usize) -> &[f32] {
+        assert!((row + 1) * self.width <= self.data.len());
+        unsafe { std::slice::from_raw_parts(self.as_ptr().wrapping_add(row * self.width), self.width) }
+    }
+
+    /// # Safety
+    /// No other thread touches these columns of the row in this phase.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn row_mut(&self, row: usize, columns: std::ops::Range<usize>) -> &mut [f32] {
+        assert!(columns.start <= columns.end && columns.end <= self.width);
+        assert!((row + 1) * self.width <= self.data.len());
+        let start = self.as_ptr().wrapping_add(row * self.width + columns.start);
+        unsafe { std::slice::from_raw_parts_mut(start, columns.len()) }
+    }
+}
+
+/// A caller's slice, of which threads write disjoint parts.
+#[derive(Clone, Copy)]
+pub struct SharedOut<'a> {
+    pub ptr: *mut f32,
+    pub len: usize,
+    owner: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: as for `SharedRows`.
+unsafe impl Sync for SharedOut<'_> {}
+
+impl<'a> SharedOut<'a> {
+    pub fn new(slice: &'a mut [f32]) -> Self {
+        SharedOut { ptr: slice.as_mut_ptr(), len: slice.len(), owner: PhantomData }
+    }
+}

@@ -1,0 +1,173 @@
+//! A team of threads that goes through one forward pass together: one parallel region per pass with a spin
+//! barrier between phases, because waking threads up costs more than most phases do.
+
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+};
+
+use crate::{Error, Result};
+
+/// Turns of the spin loop before a waiting thread offers its core to others.
+const SPINS: u32 = 4096;
+
+pub struct Team {
+    /// `None`: one thread, the caller's own.
+    pool: Option<rayon::ThreadPool>,
+    threads: usize,
+}
+
+/// One thread's view of a region.
+pub struct Member<'a> {
+    pub index: usize,
+    pub threads: usize,
+    barrier: &'a Barrier,
+}
+
+impl Team {
+    pub fn new(threads: usize) -> Result<Self> {
+        let pool = if threads > 1 {
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .thread_name(|i| format!("spec-run-{i}"))
+                .build()
+                .map_err(|e| Error::Memory(format!("cannot start {threads} threads: {e}: use a smaller -t")))?;
+            Some(pool)
+        } else {
+            None
+        };
+        Ok(Team { pool, threads: threads.max(1) })
+    }
+
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Runs `work` once on every thread. A panic in one ends all and comes out here.
+    pub fn run(&self, work: impl Fn(Member) + Sync) {
+        let barrier = Barrier::new(self.threads);
+        let member = |index| Member { index, threads: self.threads, barrier: &barrier };
+        match &self.pool {
+            None => work(member(0)),
+            Some(pool) => {
+                pool.broadcast(|ctx| {
+                    let guard = PoisonOnPanic(&barrier);
+                    work(member(ctx.index()));
+                    drop(guard);
+                });
+            }
+        }
+    }
+}
+
+impl Member<'_> {
+    /// Waits until every thread of the team is here; what each wrote before is seen by all after.
+    pub fn sync(&self) {
+        self.barrier.wait();
+    }
+
+    /// This thread's share of `count` items, dealt in pieces of `grain`.
+    pub fn share(&self, count: usize, grain: usize) -> Range<usize> {
+        let pieces = count.div_ceil(grain);
+        let bound = |i: usize| (pieces * i / self.threads * grain).min(count);
+        bound(self.index)..bound(self.index + 1)
+    }
+}
+
+struct Barrier {
+    threads: usize,
+    arrived: AtomicUsize,
+    generation: AtomicUsize,
+    poisoned: AtomicBool,
+}
+
+impl Barrier {
+    fn new(threads: usize) -> Self {
+        Barrier { threads, arrived: 0.into(), generation: 0.into(), poisoned: false.into() }
+    }
+
+    fn wait(&self) {
+        if self.threads == 1 {
+            return;
+        }
+        let generation = self.generation.load(Ordering::Acquire);
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
+            self.arrived.store(0, Ordering::Relaxed);
+            self.generation.store(generation.wrapping_add(1), Ordering::Release);
+            return;
+        }
+        let mut spins = 0;
+        while self.generation.load(Ordering::Acquire) == generation {
+            if self.poisoned.load(Ordering::Relaxed) {
+                panic!("another thread of the team failed");
+            }
+            spins += 1;
+            if spins < SPINS { std::hint::spin_loop() } else { thread::yield_now() }
+        }
+    }
+}
+
+/// Lets the others out of the barrier when this thread will never reach it.
+struct PoisonOnPanic<'a>(&'a Barrier);
+
+impl Drop for PoisonOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.poisoned.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    #[test]
+    fn a_barrier_orders_what_was_written_before_it() {
+        let team = Team::new(3).unwrap();
+        let slots: Vec<AtomicU64> = (0..3).map(|_| AtomicU64::new(0)).collect();
+        team.run(|m| {
+            for round in 1..2000 {
+                slots[m.index].store(round, Ordering::Relaxed);
+                m.sync();
+                for slot in &slots {
+                    assert_eq!(slot.load(Ordering::Relaxed), round);
+                }
+                m.sync();
+            }
+        });
+    }
+
+    #[test]
+    fn shares_cover_everything_once() {
+        let barrier = Barrier::new(1);
+        for (count, grain, threads) in [(0, 8, 2), (1, 8, 3), (31, 8, 2), (64, 8, 3), (100, 1, 7)] {
+            let mut next = 0;
+            for index in 0..threads {
+                let share = Member { index, threads, barrier: &barrier }.share(count, grain);
+                assert_eq!(share.start, next);
+                assert!(share.is_empty() || share.start % grain == 0);
+                next = share.end;
+            }
+            assert_eq!(next, count);
+        }
+    }
+
+    #[test]
+    fn a_panic_in_one_thread_does_not_hang_the_others() {
+        let team = Team::new(2).unwrap();
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            team.run(|m| {
+                if m.index == 1 {
+                    panic!("on purpose");
+                }
+                m.sync();
+            })
+        }));
+        assert!(result.is_err());
+        team.run(|m| m.sync());
+    }
+}

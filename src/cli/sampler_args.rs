@@ -1,0 +1,3 @@
+#[derive(clap::Args, Debug)]
+pub struct SamplerArgs {}
+impl SamplerArgs { pub fn config(&self) -> crate::Result<crate::sampler::SamplerConfig> { todo!() } }

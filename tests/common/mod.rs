@@ -1,0 +1,65 @@
+//! What the integration tests share: the fixtures outside the repository and small models made on the spot.
+#![allow(dead_code)]
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
+
+use spec_run::{Batch, Context, ContextConfig, Gguf, Model, embedded};
+
+/// Fixtures computed by llama.cpp. Absent in a clone that stands alone: then the test says so and ends,
+/// unless `SPEC_RUN_REQUIRE_FIXTURES` asks that it fail.
+pub fn fixture(test: &str, name: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures").join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    let reason = format!("no fixture {name} beside the repository (../shared/fixtures)");
+    assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{test}: {reason}");
+    eprintln!("SKIPPED {test}: {reason}");
+    None
+}
+
+pub fn load(path: &std::path::Path) -> Arc<Model> {
+    Arc::new(Model::load(Arc::new(Gguf::open(path).unwrap())).unwrap())
+}
+
+pub fn embedded_model() -> Arc<Model> {
+    static MODEL: OnceLock<Arc<Model>> = OnceLock::new();
+    MODEL.get_or_init(|| Arc::new(Model::load(Arc::new(embedded::open().unwrap())).unwrap())).clone()
+}
+
+pub fn context(model: &Arc<Model>, edit: impl FnOnce(&mut ContextConfig)) -> Context {
+    let mut config = ContextConfig { n_ctx: 512, ..ContextConfig::default() };
+    edit(&mut config);
+    Context::new(model.clone(), &config).unwrap()
+}
+
+/// Token ids that mean nothing, different for each seed.
+pub fn tokens(n: usize, seed: u64, n_vocab: usize) -> Vec<u32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
+    (0..n)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % n_vocab as u64) as u32
+        })
+        .collect()
+}
+
+pub fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
+}
+
+/// The logits after each of `tokens`, all in one batch on an empty sequence.
+pub fn all_logits(context: &mut Context, tokens: &[u32]) -> Vec<Vec<u32>> {
+    context.remove(0);
+    let mut batch = Batch::new();
+    for (pos, &token) in tokens.iter().enumerate() {
+        batch.push(token, pos as u32, 0, true);
+    }
+    context.decode(&batch).unwrap();
+    (0..tokens.len()).map(|i| bits(context.logits(i))).collect()
+}
