@@ -71,6 +71,7 @@ ggml_types! {
     MXFP4 = 39, "MXFP4", 32, 17;
     NVFP4 = 40, "NVFP4", 64, 36;
     Q1_0 = 41, "Q1_0", 128, 18;
+    Q2_0 = 42, "Q2_0", 64, 18;
 }
 
 impl GgmlType {

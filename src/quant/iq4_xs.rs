@@ -2,6 +2,8 @@
 
 use super::{Block, F16, GgmlType};
 
+pub use super::iq4_nl::KVALUES;
+
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct BlockIq4Xs {
@@ -11,11 +13,28 @@ pub struct BlockIq4Xs {
     pub qs: [u8; 128],
 }
 
+impl BlockIq4Xs {
+    /// Signed scale, -32..=31, of the 32 weights from `32 * sub`.
+    #[inline(always)]
+    pub fn scale(&self, sub: usize) -> i8 {
+        let low = self.scales_l[sub / 2] >> (sub % 2 * 4) & 15;
+        let high = self.scales_h[sub / 4] >> (sub % 4 * 2) & 3;
+        (low | high << 4) as i8 - 32
+    }
+}
+
 impl Block for BlockIq4Xs {
     const TYPE: GgmlType = GgmlType::IQ4_XS;
 
     fn dequantize(&self, out: &mut [f32]) {
-        let _ = out;
-        todo!()
+        let d = self.d.to_f32();
+        for (sub, (qs, out)) in self.qs.chunks_exact(16).zip(out.chunks_exact_mut(32)).enumerate() {
+            let scale = d * self.scale(sub) as f32;
+            let (low, high) = out.split_at_mut(16);
+            for ((q, low), high) in qs.iter().zip(low).zip(high) {
+                *low = scale * KVALUES[(q & 15) as usize] as f32;
+                *high = scale * KVALUES[(q >> 4) as usize] as f32;
+            }
+        }
     }
 }

@@ -32,9 +32,23 @@ impl F16 {
         u16::from_le_bytes(self.0)
     }
 
+    /// Exact, with selects in place of branches, so that loops over it become SIMD on any target.
+    /// A NaN comes out quiet with its payload kept, as from the conversion instructions.
     #[inline(always)]
-    pub fn to_f32(self) -> f32 {
-        half::f16::from_bits(self.bits()).to_f32_const()
+    pub const fn to_f32(self) -> f32 {
+        const REBIAS: u32 = (127 - 15) << 23;
+        const SMALLEST_NORMAL: f32 = f32::from_bits(REBIAS + (1 << 23));
+        let bits = u16::from_le_bytes(self.0) as u32;
+        let magnitude = (bits & 0x7fff) << 13;
+        let finite = if magnitude < 1 << 23 {
+            // The mantissa under the exponent of the smallest normal half, less that half.
+            (f32::from_bits(magnitude + REBIAS + (1 << 23)) - SMALLEST_NORMAL).to_bits()
+        } else {
+            magnitude + REBIAS
+        };
+        let top = if magnitude >= 31 << 23 { 255 << 23 } else { 0 };
+        let quiet = if magnitude > 31 << 23 { 1 << 22 } else { 0 };
+        f32::from_bits((bits & 0x8000) << 16 | finite | top | quiet)
     }
 }
 
@@ -88,8 +102,8 @@ pub fn dequantize(ty: GgmlType, bytes: &[u8], out: &mut [f32]) {
     }
     match ty {
         T::F32 => floats(bytes, out, f32::from_le_bytes),
-        T::F16 => floats(bytes, out, |b| half::f16::from_le_bytes(b).to_f32()),
-        T::BF16 => floats(bytes, out, |b| half::bf16::from_le_bytes(b).to_f32()),
+        T::F16 => floats(bytes, out, |b| F16(b).to_f32()),
+        T::BF16 => floats(bytes, out, |b| f32::from_bits((u16::from_le_bytes(b) as u32) << 16)),
         T::Q4_0 => run::<q4_0::BlockQ4_0>(bytes, out),
         T::Q4_1 => run::<q4_1::BlockQ4_1>(bytes, out),
         T::Q5_0 => run::<q5_0::BlockQ5_0>(bytes, out),

@@ -1,4 +1,5 @@
-//! Q2_K: sub-blocks of 16: `w = d·scale·q - dmin·min`.
+//! Q2_K: sub-blocks of 16: `w = d·scale·q - dmin·min`. A run of 32 bytes holds 128 weights: those of
+//! bits 0-1 first, then those of bits 2-3, and so on.
 
 use super::{Block, F16, GgmlType};
 
@@ -11,11 +12,26 @@ pub struct BlockQ2K {
     pub dmin: F16,
 }
 
+impl BlockQ2K {
+    /// Scale and minimum, 4 bits each, of the 16 weights from `16 * sub`.
+    #[inline(always)]
+    pub fn scale_min(&self, sub: usize) -> (u8, u8) {
+        (self.scales[sub] & 15, self.scales[sub] >> 4)
+    }
+}
+
 impl Block for BlockQ2K {
     const TYPE: GgmlType = GgmlType::Q2_K;
 
     fn dequantize(&self, out: &mut [f32]) {
-        let _ = out;
-        todo!()
+        let (d, dmin) = (self.d.to_f32(), self.dmin.to_f32());
+        for (sub, out) in out.chunks_exact_mut(16).enumerate() {
+            let (scale, min) = self.scale_min(sub);
+            let (scale, min) = (d * scale as f32, dmin * min as f32);
+            let (half, shift, first) = (sub / 8, sub / 2 % 4 * 2, sub % 2 * 16);
+            for (q, out) in self.qs[half * 32 + first..].iter().zip(out) {
+                *out = scale * (q >> shift & 3) as f32 - min;
+            }
+        }
     }
 }

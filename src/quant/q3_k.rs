@@ -1,4 +1,5 @@
-//! Q3_K: sub-blocks of 16: `w = d·(scale - 32)·(q - 4)`.
+//! Q3_K: sub-blocks of 16: `w = d·(scale - 32)·(q - 4)`. The low two bits lie as in Q2_K; the third bit
+//! of weight `32·i + j` is bit i of `hmask[j]`.
 
 use super::{Block, F16, GgmlType};
 
@@ -11,11 +12,30 @@ pub struct BlockQ3K {
     pub d: F16,
 }
 
+impl BlockQ3K {
+    /// Signed scale, -32..=31, of the 16 weights from `16 * sub`.
+    #[inline(always)]
+    pub fn scale(&self, sub: usize) -> i8 {
+        let low = self.scales[sub % 8] >> (sub / 8 * 4) & 15;
+        let high = self.scales[8 + sub % 4] >> (sub / 4 * 2) & 3;
+        (low | high << 4) as i8 - 32
+    }
+}
+
 impl Block for BlockQ3K {
     const TYPE: GgmlType = GgmlType::Q3_K;
 
     fn dequantize(&self, out: &mut [f32]) {
-        let _ = out;
-        todo!()
+        let d = self.d.to_f32();
+        for (sub, out) in out.chunks_exact_mut(16).enumerate() {
+            let scale = d * self.scale(sub) as f32;
+            let (half, shift, first) = (sub / 8, sub / 2 % 4 * 2, sub % 2 * 16);
+            let low = self.qs[half * 32 + first..].iter();
+            let third = self.hmask[first..].iter();
+            for ((low, third), out) in low.zip(third).zip(out) {
+                let q = low >> shift & 3 | (third >> (sub / 2) & 1) << 2;
+                *out = scale * (q as i8 - 4) as f32;
+            }
+        }
     }
 }

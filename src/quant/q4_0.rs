@@ -13,7 +13,11 @@ impl Block for BlockQ4_0 {
     const TYPE: GgmlType = GgmlType::Q4_0;
 
     fn dequantize(&self, out: &mut [f32]) {
-        let _ = out;
-        todo!()
+        let d = self.d.to_f32();
+        let (low, high) = out.split_at_mut(16);
+        for ((q, low), high) in self.qs.iter().zip(low).zip(high) {
+            *low = d * ((q & 15) as i8 - 8) as f32;
+            *high = d * ((q >> 4) as i8 - 8) as f32;
+        }
     }
 }

@@ -14,7 +14,11 @@ impl Block for BlockQ4_1 {
     const TYPE: GgmlType = GgmlType::Q4_1;
 
     fn dequantize(&self, out: &mut [f32]) {
-        let _ = out;
-        todo!()
+        let (d, m) = (self.d.to_f32(), self.m.to_f32());
+        let (low, high) = out.split_at_mut(16);
+        for ((q, low), high) in self.qs.iter().zip(low).zip(high) {
+            *low = d * (q & 15) as f32 + m;
+            *high = d * (q >> 4) as f32 + m;
+        }
     }
 }

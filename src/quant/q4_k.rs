@@ -1,4 +1,5 @@
-//! Q4_K: sub-blocks of 32: `w = d·scale·q - dmin·min`.
+//! Q4_K: sub-blocks of 32: `w = d·scale·q - dmin·min`. A run of 32 bytes holds two of them: the low
+//! nibbles are the first, the high ones the second.
 
 use super::{Block, F16, GgmlType};
 
@@ -11,11 +12,38 @@ pub struct BlockQ4K {
     pub qs: [u8; 128],
 }
 
+/// Unpacks the 6-bit scale and minimum of one of eight sub-blocks: those of the first four lie whole in
+/// bytes 0-3 and 4-7; the others have their low nibbles in bytes 8-11, their high two bits above those.
+#[inline(always)]
+pub fn scale_min(scales: &[u8; 12], sub: usize) -> (u8, u8) {
+    if sub < 4 {
+        (scales[sub] & 63, scales[sub + 4] & 63)
+    } else {
+        let low = scales[sub + 4];
+        (low & 15 | scales[sub - 4] >> 6 << 4, low >> 4 | scales[sub] >> 6 << 4)
+    }
+}
+
+impl BlockQ4K {
+    /// Scale and minimum, 6 bits each, of the 32 weights from `32 * sub`.
+    #[inline(always)]
+    pub fn scale_min(&self, sub: usize) -> (u8, u8) {
+        scale_min(&self.scales, sub)
+    }
+}
+
 impl Block for BlockQ4K {
     const TYPE: GgmlType = GgmlType::Q4_K;
 
     fn dequantize(&self, out: &mut [f32]) {
-        let _ = out;
-        todo!()
+        let (d, dmin) = (self.d.to_f32(), self.dmin.to_f32());
+        for (sub, out) in out.chunks_exact_mut(32).enumerate() {
+            let (scale, min) = self.scale_min(sub);
+            let (scale, min) = (d * scale as f32, dmin * min as f32);
+            let shift = sub % 2 * 4;
+            for (q, out) in self.qs[sub / 2 * 32..].iter().zip(out) {
+                *out = scale * (q >> shift & 15) as f32 - min;
+            }
+        }
     }
 }

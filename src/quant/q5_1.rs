@@ -11,11 +11,24 @@ pub struct BlockQ5_1 {
     pub qs: [u8; 16],
 }
 
+impl BlockQ5_1 {
+    /// The 32 fifth bits: bit j belongs to weight j.
+    #[inline(always)]
+    pub fn fifth_bits(&self) -> u32 {
+        u32::from_le_bytes(self.qh)
+    }
+}
+
 impl Block for BlockQ5_1 {
     const TYPE: GgmlType = GgmlType::Q5_1;
 
     fn dequantize(&self, out: &mut [f32]) {
-        let _ = out;
-        todo!()
+        let (d, m, fifth) = (self.d.to_f32(), self.m.to_f32(), self.fifth_bits());
+        let (low, high) = out.split_at_mut(16);
+        for (j, ((q, low), high)) in self.qs.iter().zip(low).zip(high).enumerate() {
+            let bit = |j: usize| ((fifth >> j) & 1) as u8;
+            *low = d * (q & 15 | bit(j) << 4) as f32 + m;
+            *high = d * (q >> 4 | bit(j + 16) << 4) as f32 + m;
+        }
     }
 }

@@ -1,6 +1,7 @@
-//! Q5_K: sub-blocks of 32: `w = d·scale·q - dmin·min`, the fifth bits in `qh`.
+//! Q5_K: sub-blocks of 32: `w = d·scale·q - dmin·min`. Scales and nibbles lie as in Q4_K; the fifth bit
+//! of weight `32·i + j` is bit i of `qh[j]`.
 
-use super::{Block, F16, GgmlType};
+use super::{Block, F16, GgmlType, q4_k};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -12,11 +13,27 @@ pub struct BlockQ5K {
     pub qs: [u8; 128],
 }
 
+impl BlockQ5K {
+    /// Scale and minimum, 6 bits each, of the 32 weights from `32 * sub`.
+    #[inline(always)]
+    pub fn scale_min(&self, sub: usize) -> (u8, u8) {
+        q4_k::scale_min(&self.scales, sub)
+    }
+}
+
 impl Block for BlockQ5K {
     const TYPE: GgmlType = GgmlType::Q5_K;
 
     fn dequantize(&self, out: &mut [f32]) {
-        let _ = out;
-        todo!()
+        let (d, dmin) = (self.d.to_f32(), self.dmin.to_f32());
+        for (sub, out) in out.chunks_exact_mut(32).enumerate() {
+            let (scale, min) = self.scale_min(sub);
+            let (scale, min) = (d * scale as f32, dmin * min as f32);
+            let shift = sub % 2 * 4;
+            for ((low, fifth), out) in self.qs[sub / 2 * 32..].iter().zip(&self.qh).zip(out) {
+                let q = low >> shift & 15 | (fifth >> sub & 1) << 4;
+                *out = scale * q as f32 - min;
+            }
+        }
     }
 }

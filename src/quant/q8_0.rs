@@ -13,7 +13,9 @@ impl Block for BlockQ8_0 {
     const TYPE: GgmlType = GgmlType::Q8_0;
 
     fn dequantize(&self, out: &mut [f32]) {
-        let _ = out;
-        todo!()
+        let d = self.d.to_f32();
+        for (q, out) in self.qs.iter().zip(out) {
+            *out = d * *q as f32;
+        }
     }
 }
