@@ -35,7 +35,9 @@ macro_rules! ggml_types {
     };
 }
 
-// Block sizes as in GGML_QUANT_SIZES of the gguf package.
+// Numbers and sizes as llama.cpp has them. The gguf package differs in two places: it says 40 bytes for Q8_1, whose
+// two scales are halves by now, and its release 0.19 is older than Q2_0. Missing numbers are types that
+// llama.cpp has withdrawn.
 ggml_types! {
     F32 = 0, "F32", 1, 4;
     F16 = 1, "F16", 1, 2;
@@ -96,6 +98,12 @@ impl GgmlType {
                 | IQ4_XS
                 | MXFP4
         )
+    }
+
+    /// True if [`super::quantize()`] can write it.
+    pub fn writable(self) -> bool {
+        use GgmlType::*;
+        matches!(self, F32 | F16 | BF16 | Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0)
     }
 
     /// Bytes of a row of `len` weights, or None if `len` is not whole blocks or the product overflows.
