@@ -35,9 +35,8 @@ macro_rules! ggml_types {
     };
 }
 
-// Numbers and sizes as llama.cpp has them. The gguf package differs in two places: it says 40 bytes for Q8_1, whose
-// two scales are halves by now, and its release 0.19 is older than Q2_0. Missing numbers are types that
-// llama.cpp has withdrawn.
+// Numbers and sizes as llama.cpp has them. The gguf package (0.19) differs in two places: it gives Q8_1 40 bytes,
+// where llama.cpp's two scales are halves, and it is older than Q2_0. Missing numbers are withdrawn types.
 ggml_types! {
     F32 = 0, "F32", 1, 4;
     F16 = 1, "F16", 1, 2;
@@ -108,7 +107,7 @@ impl GgmlType {
 
     /// Bytes of a row of `len` weights, or None if `len` is not whole blocks or the product overflows.
     pub fn row_bytes(self, len: usize) -> Option<usize> {
-        if len % self.block_len() != 0 {
+        if !len.is_multiple_of(self.block_len()) {
             return None;
         }
         (len / self.block_len()).checked_mul(self.block_bytes())

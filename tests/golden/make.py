@@ -94,15 +94,17 @@ def rows_to_quantize(rng):
     one = np.zeros(32, np.float32)
     one[17] = -3.5
     yield "one value", one
-    # Scales are 1 here, so that the values meet the rounding rules at their halves.
-    for name, top in (("8 bits", 127), ("4 bits", -8), ("5 bits", -16)):
-        halves = (rng.integers(-2 * abs(top), 2 * abs(top), 32) / 2).astype(np.float32)
-        halves[3] = top
-        yield f"halves, {name}", halves
-    for name, top in (("4 bits", 15), ("5 bits", 31)):
-        halves = (rng.integers(0, 2 * top, 32) / 2).astype(np.float32) - 2
-        halves[[0, 31]] = [-2, top - 2]
-        yield f"halves above a minimum, {name}", halves
+    # Values halfway between two levels. With a scale of 1 they are exact and meet the rounding rule; with 0.1 the
+    # last bit of every operation decides, so that x/d in place of x*(1/d) would show.
+    for scale in (1, 0.1, 0.7):
+        for name, top in (("8 bits", 127), ("4 bits", -8), ("5 bits", -16)):
+            halves = rng.integers(-2 * abs(top), 2 * abs(top), 32) / 2
+            halves[3] = top
+            yield f"halves times {scale}, {name}", (halves * scale).astype(np.float32)
+        for name, top in (("4 bits", 15), ("5 bits", 31)):
+            halves = rng.integers(0, 2 * top, 32) / 2
+            halves[[0, 31]] = [0, top]
+            yield f"halves times {scale} above a minimum, {name}", (halves * scale - 2).astype(np.float32)
 
 
 def values_to_round(ty, rng):
