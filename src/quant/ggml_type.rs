@@ -35,7 +35,8 @@ macro_rules! ggml_types {
     };
 }
 
-// Block sizes as in GGML_QUANT_SIZES of the gguf package.
+// Numbers and sizes as llama.cpp has them. The gguf package (0.19) differs in two places: it gives Q8_1 40 bytes,
+// where llama.cpp's two scales are halves, and it is older than Q2_0. Missing numbers are withdrawn types.
 ggml_types! {
     F32 = 0, "F32", 1, 4;
     F16 = 1, "F16", 1, 2;
@@ -98,9 +99,15 @@ impl GgmlType {
         )
     }
 
+    /// True if [`super::quantize()`] can write it.
+    pub fn writable(self) -> bool {
+        use GgmlType::*;
+        matches!(self, F32 | F16 | BF16 | Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0)
+    }
+
     /// Bytes of a row of `len` weights, or None if `len` is not whole blocks or the product overflows.
     pub fn row_bytes(self, len: usize) -> Option<usize> {
-        if len % self.block_len() != 0 {
+        if !len.is_multiple_of(self.block_len()) {
             return None;
         }
         (len / self.block_len()).checked_mul(self.block_bytes())

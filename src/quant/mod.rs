@@ -1,5 +1,6 @@
 //! Block formats of GGUF tensors, one file each: the block as it lies in the file and its scalar
-//! dequantization, which is the oracle that every faster kernel is tested against.
+//! dequantization, which is the oracle that every faster kernel is tested against. Five of them, and the
+//! floats, can also be written.
 
 pub mod ggml_type;
 pub mod iq4_nl;
@@ -15,8 +16,10 @@ pub mod q5_1;
 pub mod q5_k;
 pub mod q6_k;
 pub mod q8_0;
+pub mod quantize;
 
 pub use ggml_type::GgmlType;
+pub use quantize::quantize;
 
 /// An IEEE half as it lies in the file: little-endian, at any address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
@@ -118,5 +121,19 @@ pub fn dequantize(ty: GgmlType, bytes: &[u8], out: &mut [f32]) {
         T::IQ4_XS => run::<iq4_xs::BlockIq4Xs>(bytes, out),
         T::MXFP4 => run::<mxfp4::BlockMxfp4>(bytes, out),
         other => panic!("{other} has no dequantizer"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_converts_as_ieee_says() {
+        for bits in 0..=u16::MAX {
+            let ours = F16(bits.to_le_bytes()).to_f32();
+            let theirs = half::f16::from_bits(bits).to_f32_const();
+            assert_eq!(ours.to_bits(), theirs.to_bits(), "half {bits:#06x}");
+        }
     }
 }

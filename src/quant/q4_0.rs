@@ -1,5 +1,6 @@
 //! Q4_0: `w = d·(nibble - 8)`; byte j holds weight j low and j+16 high.
 
+use super::quantize::{Quantize, farthest_from_zero, nibbles, reciprocal};
 use super::{Block, F16, GgmlType};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -19,5 +20,15 @@ impl Block for BlockQ4_0 {
             *low = d * ((q & 15) as i8 - 8) as f32;
             *high = d * ((q >> 4) as i8 - 8) as f32;
         }
+    }
+}
+
+impl Quantize for BlockQ4_0 {
+    fn quantize(x: &[f32]) -> Self {
+        // The value farthest from zero becomes -8 exactly, whatever its sign.
+        let d = farthest_from_zero(x) / -8.0;
+        let inverse = reciprocal(d);
+        let q = std::array::from_fn(|j| ((x[j] * inverse + 8.5) as u8).min(15));
+        Self { d: F16::from_f32(d), qs: nibbles(&q) }
     }
 }

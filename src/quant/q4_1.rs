@@ -1,5 +1,6 @@
 //! Q4_1: `w = d·nibble + m`.
 
+use super::quantize::{Quantize, min_max, nibbles, reciprocal};
 use super::{Block, F16, GgmlType};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -20,5 +21,15 @@ impl Block for BlockQ4_1 {
             *low = d * (q & 15) as f32 + m;
             *high = d * (q >> 4) as f32 + m;
         }
+    }
+}
+
+impl Quantize for BlockQ4_1 {
+    fn quantize(x: &[f32]) -> Self {
+        let (min, max) = min_max(x);
+        let d = (max - min) / 15.0;
+        let inverse = reciprocal(d);
+        let q = std::array::from_fn(|j| (((x[j] - min) * inverse + 0.5) as u8).min(15));
+        Self { d: F16::from_f32(d), m: F16::from_f32(min), qs: nibbles(&q) }
     }
 }

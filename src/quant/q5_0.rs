@@ -1,5 +1,6 @@
 //! Q5_0: `w = d·(q - 16)`, the fifth bits in `qh`.
 
+use super::quantize::{Quantize, farthest_from_zero, fifth_bits, nibbles, reciprocal};
 use super::{Block, F16, GgmlType};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -29,5 +30,15 @@ impl Block for BlockQ5_0 {
             *low = d * ((q & 15 | bit(j) << 4) as i8 - 16) as f32;
             *high = d * ((q >> 4 | bit(j + 16) << 4) as i8 - 16) as f32;
         }
+    }
+}
+
+impl Quantize for BlockQ5_0 {
+    fn quantize(x: &[f32]) -> Self {
+        // The value farthest from zero becomes -16 exactly, whatever its sign.
+        let d = farthest_from_zero(x) / -16.0;
+        let inverse = reciprocal(d);
+        let q = std::array::from_fn(|j| ((x[j] * inverse + 16.5) as u8).min(31));
+        Self { d: F16::from_f32(d), qh: fifth_bits(&q), qs: nibbles(&q) }
     }
 }

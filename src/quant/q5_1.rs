@@ -1,5 +1,6 @@
 //! Q5_1: `w = d·q + m`, the fifth bits in `qh`.
 
+use super::quantize::{Quantize, fifth_bits, min_max, nibbles, reciprocal};
 use super::{Block, F16, GgmlType};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -30,5 +31,15 @@ impl Block for BlockQ5_1 {
             *low = d * (q & 15 | bit(j) << 4) as f32 + m;
             *high = d * (q >> 4 | bit(j + 16) << 4) as f32 + m;
         }
+    }
+}
+
+impl Quantize for BlockQ5_1 {
+    fn quantize(x: &[f32]) -> Self {
+        let (min, max) = min_max(x);
+        let d = (max - min) / 31.0;
+        let inverse = reciprocal(d);
+        let q = std::array::from_fn(|j| (((x[j] - min) * inverse + 0.5) as u8).min(31));
+        Self { d: F16::from_f32(d), m: F16::from_f32(min), qh: fifth_bits(&q), qs: nibbles(&q) }
     }
 }

@@ -1,5 +1,6 @@
 //! Q8_0: `w = d·q`.
 
+use super::quantize::{Quantize, farthest_from_zero, reciprocal};
 use super::{Block, F16, GgmlType};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -17,5 +18,14 @@ impl Block for BlockQ8_0 {
         for (q, out) in self.qs.iter().zip(out) {
             *out = d * *q as f32;
         }
+    }
+}
+
+impl Quantize for BlockQ8_0 {
+    fn quantize(x: &[f32]) -> Self {
+        let d = farthest_from_zero(x).abs() / 127.0;
+        let inverse = reciprocal(d);
+        // f32::round: halves away from zero.
+        Self { d: F16::from_f32(d), qs: std::array::from_fn(|j| (x[j] * inverse).round() as i8) }
     }
 }
