@@ -31,7 +31,7 @@ pub struct ModelArgs {
 impl ModelArgs {
     pub fn open(&self) -> Result<Arc<Gguf>> {
         Ok(Arc::new(match &self.model {
-            Some(path) if self.no_mmap => Gguf::read(path)?,
+            Some(path) if self.no_mmap => Gguf::open(path)?,
             Some(path) => Gguf::open(path)?,
             None => embedded::open()?,
         }))
@@ -47,16 +47,16 @@ pub struct ContextArgs {
     #[arg(short = 't', long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     threads: usize,
     /// Tokens evaluated at once; no result depends on it
-    #[arg(short = 'b', long, visible_alias = "ubatch-size", value_name = "N", default_value_t = 512)]
+    #[arg(short = 'b', long, alias = "ubatch-size", value_name = "N", default_value_t = 512)]
     batch_size: usize,
-    /// How keys are stored: f16, f32 or q8_0
-    #[arg(long, visible_alias = "ctk", value_name = "TYPE", default_value_t = KvType::F16)]
+    /// -ctk: how keys are stored: f16, f32 or q8_0
+    #[arg(long, value_name = "TYPE", default_value_t = KvType::F16)]
     cache_type_k: KvType,
-    /// How values are stored: f16, f32 or q8_0
-    #[arg(long, visible_alias = "ctv", value_name = "TYPE", default_value_t = KvType::F16)]
+    /// -ctv: how values are stored: f16, f32 or q8_0
+    #[arg(long, value_name = "TYPE", default_value_t = KvType::F16)]
     cache_type_v: KvType,
-    /// Layers on the GPU
-    #[arg(long, visible_alias = "ngl", value_name = "N", default_value_t = 0)]
+    /// -ngl: layers on the GPU; this build has none
+    #[arg(long, value_name = "N", default_value_t = 0)]
     n_gpu_layers: u32,
     /// Instruction set: scalar, avx2 or avx512 [default: the best there is]
     #[arg(long, value_name = "NAME")]

@@ -37,8 +37,16 @@ enum Command {
     Tokenize(tokenize::TokenizeArgs),
 }
 
+/// llama.cpp's flags of one dash and several letters, and the long ones that they stand for here.
+const SHORT_FLAGS: &[(&str, &str)] =
+    &[("-ngl", "--n-gpu-layers"), ("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v"), ("-ub", "--batch-size")];
+
 pub fn run() -> Result<()> {
-    let cli = Cli::parse();
+    let args = std::env::args_os().map(|arg| match SHORT_FLAGS.iter().find(|(short, _)| arg == *short) {
+        Some((_, long)) => long.into(),
+        None => arg,
+    });
+    let cli = Cli::parse_from(args);
     match cli.command {
         None => run::run(cli.run),
         Some(Command::Perplexity(args)) => perplexity::run(args),

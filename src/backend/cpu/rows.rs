@@ -21,6 +21,10 @@ impl SharedRows {
         self.width
     }
 
+    pub fn len(&self) -> usize {
+        self.data.len()
+    }
+
     pub fn bytes(&self) -> u64 {
         4 * self.data.len() as u64
     }

@@ -75,6 +75,15 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn load_bf16(self, bytes: &[u8]) -> V {
+        let x = bytes[..2 * LANES].as_ptr().cast();
+        let half = |x| unsafe {
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(x))))
+        };
+        V(half(x), half(x.wrapping_add(1)))
+    }
+
+    #[inline(always)]
     fn store_f16(self, v: V, out: &mut [u8]) {
         let out = out[..2 * LANES].as_mut_ptr().cast();
         unsafe {

@@ -76,6 +76,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn load_bf16(self, bytes: &[u8]) -> V {
+        let x = bytes[..2 * LANES].as_ptr().cast();
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(x)))) }
+    }
+
+    #[inline(always)]
     fn store_f16(self, v: V, out: &mut [u8]) {
         let out = out[..2 * LANES].as_mut_ptr().cast();
         unsafe { _mm256_storeu_si256(out, _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }

@@ -94,6 +94,8 @@ pub trait Simd: Copy {
     fn store(self, v: Self::V, out: &mut [f32]);
     /// Sixteen little-endian halves.
     fn load_f16(self, bytes: &[u8]) -> Self::V;
+    /// Sixteen little-endian bfloat16s.
+    fn load_bf16(self, bytes: &[u8]) -> Self::V;
     /// Rounded to nearest even, as everywhere.
     fn store_f16(self, v: Self::V, out: &mut [u8]);
     /// Sixteen signed bytes.
@@ -112,8 +114,19 @@ pub trait Simd: Copy {
     /// 2 to the power of whole numbers from -126 to 127.
     fn pow2(self, n: Self::V) -> Self::V;
 
+    #[inline(always)]
     fn zero(self) -> Self::V {
         self.splat(0.0)
+    }
+
+    /// Sixteen little-endian floats at any address.
+    #[inline(always)]
+    fn load_f32_bytes(self, bytes: &[u8]) -> Self::V {
+        let mut x = [0.0; LANES];
+        for (x, bytes) in x.iter_mut().zip(bytes[..4 * LANES].chunks_exact(4)) {
+            *x = f32::from_le_bytes(bytes.try_into().expect("four bytes"));
+        }
+        self.load(&x)
     }
 
     /// Fewer than sixteen, the rest filled with `rest`.

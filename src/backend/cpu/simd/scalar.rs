@@ -30,6 +30,10 @@ impl Simd for Scalar {
         from_fn(|i| f16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f32())
     }
 
+    fn load_bf16(self, bytes: &[u8]) -> V {
+        from_fn(|i| f32::from_bits(u32::from(u16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]])) << 16))
+    }
+
     fn store_f16(self, v: V, out: &mut [u8]) {
         for (x, out) in v.into_iter().zip(out[..2 * LANES].chunks_exact_mut(2)) {
             out.copy_from_slice(&f16::from_f32(x).to_le_bytes());
