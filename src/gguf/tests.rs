@@ -140,13 +140,13 @@ fn the_writer_refuses_what_could_not_be_read_back() {
     for (message, wanted) in [
         (refused(f32s, 15), "1 of its 16 bytes were not written"),
         (refused(f32s, 17), "more data than its 16 bytes"),
-        (refused(|w| w.tensor("t", GgmlType::Q4_0, &[33]), 18), \"not a multiple"),
-        (refused(|w| w.tensor("t", GgmlType::F32, &[0]), 0), \"dimension of zero"),
-        (refused(|w| w.tensor("t", GgmlType::F32, &[1; 5]), 4), \"5 dimensions"),
-        (refused(|w| w.tensor("t", GgmlType::F32, &[1 << 40, 1 << 40]), 4), \"overflows"),
+        (refused(|w| w.tensor("t", GgmlType::Q4_0, &[33]), 18), "not a multiple"),
+        (refused(|w| w.tensor("t", GgmlType::F32, &[0]), 0), "dimension of zero"),
+        (refused(|w| w.tensor("t", GgmlType::F32, &[1; 5]), 4), "5 dimensions"),
+        (refused(|w| w.tensor("t", GgmlType::F32, &[1 << 40, 1 << 40]), 4), "overflows"),
         (refused(|w| f32s(f32s(w)), 16), "`t` is there twice"),
-        (refused(|w| w.set("general.alignment", 48u32), 0), \"power of two"),
-        (refused(|w| w.set("", 48u32), 0), \"without a name"),
+        (refused(|w| w.set("general.alignment", 48u32), 0), "power of two"),
+        (refused(|w| w.set("", 48u32), 0), "without a name"),
     ] {
         assert!(message.contains(wanted), "{message}");
     }
@@ -162,10 +162,7 @@ fn typed_reads_say_what_was_found() {
     let m = gguf.metadata();
     assert_eq!(m.u32("absent").unwrap(), None);
     for (message, wanted) in [
-        (
-            m.u32("text").unwrap_err(),
-            "m.gguf: metadata key `text`: found string, wanted an integer",
-        ),
+        (m.u32("text").unwrap_err(), "m.gguf: metadata key `text`: found string, wanted an integer"),
         (
             m.u32("big").unwrap_err(),
             "m.gguf: metadata key `big`: 4294967296 does not fit in 32 bits without a sign",
@@ -174,10 +171,7 @@ fn typed_reads_say_what_was_found() {
             m.u32("minus").unwrap_err(),
             "m.gguf: metadata key `minus`: -1 does not fit in 32 bits without a sign",
         ),
-        (
-            m.f32("list").unwrap_err(),
-            "m.gguf: metadata key `list`: found an array of i64, wanted a float",
-        ),
+        (m.f32("list").unwrap_err(), "m.gguf: metadata key `list`: found an array of i64, wanted a float"),
         (
             m.i32s("list").unwrap_err(),
             "m.gguf: metadata key `list`: element 1 does not fit in 32 bits with a sign",
