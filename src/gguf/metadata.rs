@@ -120,7 +120,7 @@ impl Metadata {
         let Some(value) = self.get(key) else { return Ok(None) };
         match read(value) {
             Some(read) => Ok(Some(read)),
-            None => Err(self.error(key, format_args!("{} was found where {wanted} is wanted", value.kind()))),
+            None => Err(self.error(key, format_args!("found {}, wanted {wanted}", value.kind()))),
         }
     }
 

@@ -9,6 +9,7 @@ mod shards;
 #[cfg(test)]
 mod tests;
 mod value;
+mod writer;
 
 use std::{
     borrow::Cow,
@@ -22,6 +23,7 @@ use memmap2::Mmap;
 
 pub use metadata::Metadata;
 pub use value::{Array, Strings, Value};
+pub use writer::{Sink, Writer};
 
 use self::{names::NameIndex, parse::Parsed, reader::Quoted, shards::Split};
 use crate::{Error, Result, quant::GgmlType};

@@ -10,7 +10,8 @@ use super::{
 };
 use crate::{Error, Result, quant::GgmlType};
 
-const MAX_DIMS: u32 = 4;
+pub(super) const MAX_DIMS: u32 = 4;
+pub(super) const ALIGNMENT: &str = "general.alignment";
 pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
 /// Length and one byte of the name, type, a one-byte value.
 const SMALLEST_ENTRY: usize = 8 + 1 + 4 + 1;
@@ -92,13 +93,12 @@ fn read_entry(r: &mut Reader, i: u64) -> Result<(Box<str>, Value)> {
 
 /// As llama.cpp: 32 unless `general.alignment` says otherwise, and always a power of two.
 fn alignment(file: &str, metadata: &Metadata) -> Result<u64> {
-    const KEY: &str = "general.alignment";
-    match metadata.u32(KEY)? {
+    match metadata.u32(ALIGNMENT)? {
         None => Ok(DEFAULT_ALIGNMENT),
         Some(n) if n.is_power_of_two() => Ok(n.into()),
         Some(n) => Err(Error::gguf(
             file,
-            format!("metadata key `{KEY}`: {n} is not a power of two, which it must be"),
+            format!("metadata key `{ALIGNMENT}`: {n} is not a power of two, which it must be"),
         )),
     }
 }

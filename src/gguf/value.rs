@@ -140,6 +140,26 @@ impl Value {
         }
     }
 
+    /// Type and value, as they stand in a file.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.type_id().to_le_bytes());
+        match self {
+            Value::U8(x) => out.extend(x.to_le_bytes()),
+            Value::I8(x) => out.extend(x.to_le_bytes()),
+            Value::U16(x) => out.extend(x.to_le_bytes()),
+            Value::I16(x) => out.extend(x.to_le_bytes()),
+            Value::U32(x) => out.extend(x.to_le_bytes()),
+            Value::I32(x) => out.extend(x.to_le_bytes()),
+            Value::F32(x) => out.extend(x.to_le_bytes()),
+            Value::Bool(x) => out.push((*x).into()),
+            Value::String(x) => encode_str(x, out),
+            Value::U64(x) => out.extend(x.to_le_bytes()),
+            Value::I64(x) => out.extend(x.to_le_bytes()),
+            Value::F64(x) => out.extend(x.to_le_bytes()),
+            Value::Array(x) => x.encode(out),
+        }
+    }
+
     pub(super) fn read(r: &mut Reader, place: Place) -> Result<Self> {
         let at = r.pos();
         Ok(match r.u32(place)? {
@@ -205,6 +225,25 @@ impl Array {
         }
     }
 
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.element_id().to_le_bytes());
+        out.extend((self.len() as u64).to_le_bytes());
+        match self {
+            Array::U8(x) => out.extend(x),
+            Array::I8(x) => out.extend(x.iter().flat_map(|x| x.to_le_bytes())),
+            Array::U16(x) => out.extend(x.iter().flat_map(|x| x.to_le_bytes())),
+            Array::I16(x) => out.extend(x.iter().flat_map(|x| x.to_le_bytes())),
+            Array::U32(x) => out.extend(x.iter().flat_map(|x| x.to_le_bytes())),
+            Array::I32(x) => out.extend(x.iter().flat_map(|x| x.to_le_bytes())),
+            Array::F32(x) => out.extend(x.iter().flat_map(|x| x.to_le_bytes())),
+            Array::Bool(x) => out.extend(x.iter().map(|&x| u8::from(x))),
+            Array::String(x) => x.iter().for_each(|s| encode_str(s, out)),
+            Array::U64(x) => out.extend(x.iter().flat_map(|x| x.to_le_bytes())),
+            Array::I64(x) => out.extend(x.iter().flat_map(|x| x.to_le_bytes())),
+            Array::F64(x) => out.extend(x.iter().flat_map(|x| x.to_le_bytes())),
+        }
+    }
+
     fn read(r: &mut Reader, place: Place) -> Result<Self> {
         fn numbers<const N: usize, T>(
             r: &mut Reader,
@@ -266,6 +305,11 @@ fn read_strings(r: &mut Reader, count: u64, place: Place) -> Result<Strings> {
         ends.push(text.len() as u32);
     }
     Ok(Strings { text: text.into(), ends: ends.into() })
+}
+
+pub(super) fn encode_str(s: &str, out: &mut Vec<u8>) {
+    out.extend((s.len() as u64).to_le_bytes());
+    out.extend(s.as_bytes());
 }
 
 fn type_name(id: u32) -> &'static str {

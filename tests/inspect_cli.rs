@@ -1,0 +1,180 @@
+//! `spec-run inspect` from outside. Numbers are those that the gguf package for Python gives for the files.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::{Value, json};
+use spec_run::{gguf::Writer, quant::GgmlType};
+
+const EMBEDDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories13m-q8_0.gguf");
+
+fn inspect(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("inspect").args(args).output().unwrap()
+}
+
+#[track_caller]
+fn stdout(args: &[&str]) -> String {
+    let output = inspect(args);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[track_caller]
+fn parsed(args: &[&str]) -> Value {
+    let text = stdout(args);
+    assert_eq!(text.lines().count(), 1, "one object and nothing else");
+    serde_json::from_str(&text).unwrap()
+}
+
+fn fixture(test: &str, file: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures").join(file);
+    if path.exists() {
+        return Some(path);
+    }
+    assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{} is missing", path.display());
+    println!("SKIPPED {test}: no {}", path.display());
+    None
+}
+
+#[test]
+fn json_of_a_model() {
+    let json = parsed(&["-m", EMBEDDED, "--json"]);
+    assert_eq!(json["architecture"], "llama");
+    assert_eq!(json["parameters"], 13_115_648);
+    assert!((json["bits_per_weight"].as_f64().unwrap() - 13_960_192.0 * 8.0 / 13_115_648.0).abs() < 1e-9);
+
+    let metadata = json["metadata"].as_object().unwrap();
+    assert_eq!(metadata.len(), 27);
+    assert_eq!(metadata["llama.block_count"], 16);
+    assert_eq!(metadata["llama.attention.layer_norm_rms_epsilon"].as_f64(), Some(1e-5));
+    assert_eq!(metadata["tokenizer.ggml.add_bos_token"], true);
+    assert_eq!(metadata["tokenizer.ggml.tokens"].as_array().unwrap().len(), 2048);
+
+    let tensors = json["tensors"].as_array().unwrap();
+    assert_eq!(tensors.len(), 146);
+    assert_eq!(
+        tensors[1],
+        json!({"name": "token_embd.weight", "type": "Q8_0", "shape": [256, 2048], "bytes": 557_056})
+    );
+
+    let layers = json["layers"].as_array().unwrap();
+    assert_eq!(layers.len(), 16);
+    for layer in layers {
+        assert_eq!((&layer["attn_bytes"], &layer["mlp_bytes"]), (&json!(209_920), &json!(627_712)));
+    }
+}
+
+#[test]
+#[cfg(feature = "embedded-model")]
+fn without_m_the_embedded_model_is_shown() {
+    let mut json = parsed(&["--json"]);
+    assert_eq!(json["file"], "stories13m-q8_0.gguf (embedded)");
+    json["file"] = EMBEDDED.into();
+    assert_eq!(json, parsed(&["-m", EMBEDDED, "--json"]));
+}
+
+#[test]
+fn text_of_a_model() {
+    let text = stdout(&["-m", EMBEDDED]);
+    for part in [
+        "GGUF version 3",
+        "13.4 MiB",
+        "13.12 million",
+        "bits per weight  8.52",
+        "llama.rope.freq_base                    10000.0\n",
+        "[\"<unk>\", \"<s>\", \"</s>\", \"<0x00>\", \"<0x01>\", \"<0x02>\", ..] (2048 x string)",
+        "Q8_0        113     13.3 MiB   99.8%",
+        "0-15, each     205.0 KiB    613.0 KiB",
+    ] {
+        assert!(text.contains(part), "no {part:?} in\n{text}");
+    }
+    assert!(!text.contains("blk.3.ffn_up.weight"));
+    assert!(
+        stdout(&["-m", EMBEDDED, "--tensors"]).contains("blk.3.ffn_up.weight        Q8_0            208896")
+    );
+}
+
+#[test]
+fn a_vocabulary_has_no_tensors() {
+    let Some(path) = fixture("a_vocabulary_has_no_tensors", "vocab/ggml-vocab-qwen2.gguf") else { return };
+    let path = path.to_str().unwrap();
+    assert!(stdout(&["-m", path, "--tensors"]).ends_with("no tensors: a vocabulary only\n"));
+    let json = parsed(&["-m", path, "--json"]);
+    assert_eq!(
+        (&json["tensors"], &json["layers"], &json["bits_per_weight"]),
+        (&json!([]), &json!([]), &json!(null))
+    );
+    assert_eq!(json["metadata"]["tokenizer.ggml.tokens"].as_array().unwrap().len(), 151_936);
+}
+
+#[test]
+fn odd_names_and_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("odd.gguf");
+    let mut writer = Writer::new();
+    writer
+        .set("nan", f32::NAN)
+        .set("floats", vec![f64::INFINITY, 0.1])
+        .set("largest", u64::MAX)
+        .set("escape\n", "red \u{1b}[31m\nnext");
+    for name in
+        ["blk.1.attn_q.weight", "blk.4000000000.attn_q.weight", "blk.1.post_norm", "blk.x.ffn", "blk.0.ffn"]
+    {
+        writer.tensor(name, GgmlType::F32, &[2]);
+    }
+    let file = fs::File::create(&path).unwrap();
+    writer.write(file, |_, sink| sink.write(&[0; 8])).unwrap();
+
+    let path = path.to_str().unwrap();
+    let json = parsed(&["-m", path, "--json"]);
+    assert_eq!(json["architecture"], json!(null));
+    let metadata = json!({"nan": "NaN", "floats": ["inf", 0.1], "largest": u64::MAX, "escape\n": "red \u{1b}[31m\nnext"});
+    assert_eq!(json["metadata"], metadata);
+    assert_eq!(
+        json["layers"],
+        json!([
+            {"attn_bytes": 0, "mlp_bytes": 8, "other_bytes": 0},
+            {"attn_bytes": 8, "mlp_bytes": 0, "other_bytes": 8},
+        ])
+    );
+    let text = stdout(&["-m", path, "--tensors"]);
+    assert!(!text.contains('\u{1b}') && text.contains(r"red \u{1b}[31m\nnext"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_opened_is_one_line_and_a_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let cut = dir.path().join("cut.gguf");
+    fs::write(&cut, &fs::read(EMBEDDED).unwrap()[..100_000]).unwrap();
+    for (path, part) in [
+        (dir.path().join("absent.gguf"), "absent.gguf: "),
+        (dir.path().to_owned(), "is a directory"),
+        (cut, "beyond the end of the file"),
+        (Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"), "not a GGUF file"),
+    ] {
+        for json in [&[][..], &["--json"]] {
+            let output = inspect(&[&["-m", path.to_str().unwrap()], json].concat());
+            let message = String::from_utf8(output.stderr).unwrap();
+            assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+            assert!(message.starts_with("spec-run: ") && message.lines().count() == 1, "{message}");
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_it_quietly() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_spec-run"))
+        .args(["inspect", "-m", EMBEDDED, "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+}
