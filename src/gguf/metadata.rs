@@ -1,104 +1,130 @@
 //! The key-value part of a GGUF: typed values, read by name with an error that says what was found instead.
 
+use super::{
+    names::NameIndex,
+    reader::Quoted,
+    value::{Array, Strings, Value},
+};
 use crate::{Error, Result};
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Value {
-    U8(u8),
-    I8(i8),
-    U16(u16),
-    I16(i16),
-    U32(u32),
-    I32(i32),
-    F32(f32),
-    Bool(bool),
-    String(String),
-    U64(u64),
-    I64(i64),
-    F64(f64),
-    Array(Array),
-}
-
-/// Arrays keep their element type: a byte array costs a byte per element.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Array {
-    U8(Vec<u8>),
-    I8(Vec<i8>),
-    U16(Vec<u16>),
-    I16(Vec<i16>),
-    U32(Vec<u32>),
-    I32(Vec<i32>),
-    F32(Vec<f32>),
-    Bool(Vec<bool>),
-    String(Strings),
-    U64(Vec<u64>),
-    I64(Vec<i64>),
-    F64(Vec<f64>),
-}
-
-/// Many strings in one allocation.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Strings {
-    text: String,
-    ends: Vec<u32>,
-}
 
 /// All keys of a file, in file order.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
     file: String,
-    entries: Vec<(String, Value)>,
+    entries: Vec<(Box<str>, Value)>,
+    index: NameIndex,
 }
 
 /// Typed reads. A missing key is `None`; a key of another type is an error that names file, key, the type
 /// found and the type wanted. Any integer type is taken for an integer if its value fits.
 impl Metadata {
+    pub(super) fn new(file: &str, entries: Vec<(Box<str>, Value)>) -> Result<Self> {
+        let index = NameIndex::new(entries.len(), |i| &entries[i].0).map_err(|i| {
+            Error::gguf(file, format!("metadata key {} is there twice", Quoted(&entries[i].0)))
+        })?;
+        Ok(Metadata { file: file.into(), entries, index })
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.entries.iter().map(|(k, v)| (k.as_str(), v))
+        self.entries.iter().map(|(k, v)| (&**k, v))
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.entries.iter().find(|(k, _)| k == key).map(|(_, v)| v)
+        self.index.find(key, |i| &self.entries[i].0).map(|i| &self.entries[i].1)
     }
 
     pub fn str(&self, key: &str) -> Result<Option<&str>> {
-        let _ = key;
-        todo!()
+        self.typed(key, "a string", |v| match v {
+            Value::String(s) => Some(s.as_str()),
+            _ => None,
+        })
     }
 
     pub fn bool(&self, key: &str) -> Result<Option<bool>> {
-        let _ = key;
-        todo!()
+        self.typed(key, "a bool", |v| match v {
+            Value::Bool(b) => Some(*b),
+            _ => None,
+        })
     }
 
     pub fn u32(&self, key: &str) -> Result<Option<u32>> {
-        let _ = key;
-        todo!()
+        let Some(n) = self.typed(key, "an integer", Value::integer)? else { return Ok(None) };
+        match u32::try_from(n) {
+            Ok(n) => Ok(Some(n)),
+            Err(_) => Err(self.error(key, format_args!("{n} does not fit in 32 bits without a sign"))),
+        }
     }
 
     pub fn f32(&self, key: &str) -> Result<Option<f32>> {
-        let _ = key;
-        todo!()
+        self.typed(key, "a float", |v| match v {
+            Value::F32(x) => Some(*x),
+            Value::F64(x) => Some(*x as f32),
+            _ => None,
+        })
     }
 
     pub fn strings(&self, key: &str) -> Result<Option<&Strings>> {
-        let _ = key;
-        todo!()
+        self.typed(key, "an array of strings", |v| match v {
+            Value::Array(Array::String(s)) => Some(s),
+            _ => None,
+        })
     }
 
     pub fn f32s(&self, key: &str) -> Result<Option<&[f32]>> {
-        let _ = key;
-        todo!()
+        self.typed(key, "an array of f32", |v| match v {
+            Value::Array(Array::F32(x)) => Some(x.as_slice()),
+            _ => None,
+        })
     }
 
     /// An array of any integer type whose values fit.
     pub fn i32s(&self, key: &str) -> Result<Option<Vec<i32>>> {
-        let _ = key;
-        todo!()
+        fn all<T: Copy + TryInto<i32>>(values: &[T]) -> Result<Vec<i32>, usize> {
+            values.iter().enumerate().map(|(i, &v)| v.try_into().map_err(|_| i)).collect()
+        }
+        let values = self.typed(key, "an array of integers", |v| match v {
+            Value::Array(Array::U8(x)) => Some(all(x)),
+            Value::Array(Array::I8(x)) => Some(all(x)),
+            Value::Array(Array::U16(x)) => Some(all(x)),
+            Value::Array(Array::I16(x)) => Some(all(x)),
+            Value::Array(Array::U32(x)) => Some(all(x)),
+            Value::Array(Array::I32(x)) => Some(Ok(x.clone())),
+            Value::Array(Array::U64(x)) => Some(all(x)),
+            Value::Array(Array::I64(x)) => Some(all(x)),
+            _ => None,
+        })?;
+        values
+            .transpose()
+            .map_err(|i| self.error(key, format_args!("element {i} does not fit in 32 bits with a sign")))
     }
 
     /// The error for a key that must be there: "FILE: no `KEY` in the metadata; ..".
     pub fn missing(&self, key: &str) -> Error {
         Error::gguf(&self.file, format!("no `{key}` in the metadata; the file is incomplete"))
+    }
+
+    fn typed<'a, T>(
+        &'a self,
+        key: &str,
+        wanted: &str,
+        read: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match read(value) {
+            Some(read) => Ok(Some(read)),
+            None => Err(self.error(key, format_args!("{} was found where {wanted} is wanted", value.kind()))),
+        }
+    }
+
+    fn error(&self, key: &str, what: std::fmt::Arguments) -> Error {
+        Error::gguf(&self.file, format!("metadata key {}: {what}", Quoted(key)))
     }
 }

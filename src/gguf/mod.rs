@@ -2,17 +2,38 @@
 //! bytes that are there; sharded files; a writer.
 
 mod metadata;
+mod names;
+mod parse;
+mod reader;
+mod shards;
+#[cfg(test)]
+mod tests;
+mod value;
 
-use std::path::Path;
+use std::{
+    borrow::Cow,
+    fs::{self, File},
+    io,
+    ops::Deref,
+    path::Path,
+};
 
-pub use metadata::{Array, Metadata, Strings, Value};
+use memmap2::Mmap;
 
-use crate::{Result, quant::GgmlType};
+pub use metadata::Metadata;
+pub use value::{Array, Strings, Value};
+
+use self::{names::NameIndex, parse::Parsed, reader::Quoted, shards::Split};
+use crate::{Error, Result, quant::GgmlType};
 
 /// An opened model file, or all shards of one, with the bytes of its tensors mapped.
 pub struct Gguf {
+    name: String,
+    version: u32,
     metadata: Metadata,
     tensors: Vec<TensorInfo>,
+    by_name: NameIndex,
+    shards: Vec<Shard>,
 }
 
 /// One entry of the tensor directory.
@@ -28,22 +49,93 @@ pub struct TensorInfo {
     pub bytes: u64,
 }
 
+impl TensorInfo {
+    /// The number of weights; that it fits was checked when the file was opened.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+}
+
+enum Shard {
+    Mapped(Mmap),
+    Memory(Cow<'static, [u8]>),
+}
+
+impl Deref for Shard {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Shard::Mapped(map) => map,
+            Shard::Memory(bytes) => bytes,
+        }
+    }
+}
+
 impl Gguf {
     /// Opens `path`; of a sharded model (`-00001-of-00003.gguf`), all shards beside the first.
+    ///
+    /// The files stay mapped: who cuts them short while they are open ends the process with SIGBUS.
     pub fn open(path: &Path) -> Result<Self> {
-        let _ = path;
-        todo!()
+        let name = path.display().to_string();
+        let first = map(path)?;
+        let Parsed { version, metadata, mut tensors } = parse::parse(&name, &first, 0)?;
+        let split = Split::of(&metadata)?;
+        let mut shards = vec![Shard::Mapped(first)];
+        for (no, path) in (1..).zip(shards::others(path, &split)?) {
+            let shard = map(&path).map_err(|e| shards::unopened(e, no, &split, &name))?;
+            let file = path.display().to_string();
+            let parsed = parse::parse(&file, &shard, no)?;
+            shards::check(&file, &parsed.metadata, no, &split)?;
+            tensors.extend(parsed.tensors);
+            shards.push(Shard::Mapped(shard));
+        }
+        shards::check_tensors(&name, tensors.len(), &split)?;
+        Self::new(name, version, metadata, tensors, shards)
     }
 
     /// A file that is part of the program, or was made in memory. `name` stands in messages.
-    pub fn from_bytes(name: &str, bytes: impl Into<std::borrow::Cow<'static, [u8]>>) -> Result<Self> {
-        let _ = (name, bytes.into());
-        todo!()
+    pub fn from_bytes(name: &str, bytes: impl Into<Cow<'static, [u8]>>) -> Result<Self> {
+        let bytes = bytes.into();
+        let Parsed { version, metadata, tensors } = parse::parse(name, &bytes, 0)?;
+        let Split { no, count, .. } = Split::of(&metadata)?;
+        if no > 0 || count > 1 {
+            let what =
+                format!("shard {} of {count}: a model held in memory must be whole", u64::from(no) + 1);
+            return Err(Error::gguf(name, what));
+        }
+        Self::new(name.into(), version, metadata, tensors, vec![Shard::Memory(bytes)])
+    }
+
+    fn new(
+        name: String,
+        version: u32,
+        metadata: Metadata,
+        tensors: Vec<TensorInfo>,
+        shards: Vec<Shard>,
+    ) -> Result<Self> {
+        let by_name = NameIndex::new(tensors.len(), |i| &tensors[i].name)
+            .map_err(|i| Error::gguf(&name, format!("tensor {} is there twice", Quoted(&tensors[i].name))))?;
+        Ok(Gguf { name, version, metadata, tensors, by_name, shards })
     }
 
     /// The path or name, for messages.
     pub fn name(&self) -> &str {
-        todo!()
+        &self.name
+    }
+
+    /// Of the format: 2 or 3.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Bytes of all shards together.
+    pub fn file_bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.len() as u64).sum()
+    }
+
+    pub fn shard_count(&self) -> usize {
+        self.shards.len()
     }
 
     pub fn metadata(&self) -> &Metadata {
@@ -55,13 +147,36 @@ impl Gguf {
     }
 
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
-        let _ = name;
-        todo!()
+        self.by_name.find(name, |i| &self.tensors[i].name).map(|i| &self.tensors[i])
     }
 
     /// The tensor's bytes, inside the map; the range was checked when the file was opened.
+    /// Panics if `tensor` is not one of this file's.
     pub fn bytes(&self, tensor: &TensorInfo) -> &[u8] {
-        let _ = tensor;
-        todo!()
+        let start = tensor.offset as usize;
+        &self.shards[tensor.shard][start..start + tensor.bytes as usize]
     }
+}
+
+fn map(path: &Path) -> Result<Mmap> {
+    let io = |e| Error::io(path, e);
+    // Before the file is opened, because opening a pipe waits for its other end.
+    let kind = fs::metadata(path).map_err(io)?.file_type();
+    if kind.is_dir() {
+        let what = "is a directory; name a .gguf file in it";
+        return Err(Error::gguf(path.display().to_string(), what));
+    }
+    if !kind.is_file() {
+        let what = "is not a regular file, so it cannot be mapped into memory";
+        return Err(Error::gguf(path.display().to_string(), what));
+    }
+    let file = File::open(path).map_err(io)?;
+    // SAFETY: the map is only read, as bytes, and everything learnt from it is checked on reading. Another
+    // process that writes to the file meanwhile can change weights, but not what was checked and copied.
+    unsafe { Mmap::map(&file) }.map_err(|e| match e.kind() {
+        io::ErrorKind::OutOfMemory => {
+            Error::Memory(format!("{}: no address space to map it", path.display()))
+        }
+        _ => io(e),
+    })
 }
