@@ -10,7 +10,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
 use crate::{Error, Result};
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Fragment<'t> {
     Text(&'t str),
     Token(u32),
@@ -61,10 +61,8 @@ impl Cutter {
     fn taken(&self, text: &str) -> BTreeMap<usize, (usize, u32)> {
         let mut taken = BTreeMap::new();
         let Some(matcher) = &self.matcher else { return taken };
-        let mut found: Vec<(usize, usize)> = matcher
-            .find_overlapping_iter(text)
-            .map(|m| (m.pattern().as_usize(), m.start()))
-            .collect();
+        let mut found: Vec<(usize, usize)> =
+            matcher.find_overlapping_iter(text).map(|m| (m.pattern().as_usize(), m.start())).collect();
         found.sort_unstable();
         for (token, start) in found {
             let token = &self.tokens[token];

@@ -82,9 +82,8 @@ impl SpecialIds {
     /// Reads and completes the ids; tokens found to end a generation become control tokens in `vocab`.
     pub fn read(metadata: &Metadata, vocab: &mut Vocab, defaults: &Defaults) -> Result<Self> {
         let given = |key: &str| id_from_key(metadata, vocab, key);
-        let or_default = |key: &str, id: Option<u32>| {
-            given(key).map(|given| given.or(id.filter(|&id| vocab.has(id))))
-        };
+        let or_default =
+            |key: &str, id: Option<u32>| given(key).map(|given| given.or(id.filter(|&id| vocab.has(id))));
         let bos = or_default("tokenizer.ggml.bos_token_id", defaults.bos)?;
         let eos = or_default("tokenizer.ggml.eos_token_id", defaults.eos)?;
         let unk = or_default("tokenizer.ggml.unknown_token_id", defaults.unk)?;

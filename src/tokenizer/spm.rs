@@ -20,23 +20,23 @@ pub(super) struct Spm {
     longest: usize,
 }
 
-const NONE: u32 = u32::MAX;
+const NONE: usize = usize::MAX;
 
 /// A run of characters, linked to its neighbours; an empty one was joined to the one on its left.
 struct Symbol {
-    start: u32,
-    len: u32,
-    before: u32,
-    after: u32,
+    start: usize,
+    len: usize,
+    before: usize,
+    after: usize,
 }
 
 /// Two neighbours that would form a token. Stale as soon as one of them was joined otherwise, which shows
 /// in their lengths.
 struct Pair {
     score: f32,
-    left: u32,
-    right: u32,
-    len: u32,
+    left: usize,
+    right: usize,
+    len: usize,
 }
 
 impl Ord for Pair {
@@ -80,7 +80,8 @@ impl Spm {
         let bytes: Box<[_; 256]> = Box::new(std::array::from_fn(|byte| token_for(byte as u8)));
         if bytes[0x80..].iter().any(Option::is_none) && unknown.is_none() {
             warnings.push(
-                "no byte tokens and no unknown token: characters outside the vocabulary will be left out".into(),
+                "no byte tokens and no unknown token: characters outside the vocabulary will be left out"
+                    .into(),
             );
         }
         let longest = vocab.texts().map(str::len).max().unwrap_or(0);
@@ -95,48 +96,43 @@ impl Spm {
             escaped.push('▁');
         }
         escaped.extend(text.chars().map(|c| if c == ' ' { '▁' } else { c }));
-        for stretch in stretches(&escaped) {
-            self.encode_stretch(vocab, stretch, ids);
-        }
-    }
-
-    fn encode_stretch(&self, vocab: &Vocab, text: &str, ids: &mut Vec<u32>) {
+        let text = escaped.as_str();
         let mut symbols = characters(text);
         let mut queue = BinaryHeap::with_capacity(symbols.len());
-        let propose = |queue: &mut BinaryHeap<Pair>, symbols: &[Symbol], left: u32, right: u32| {
+        let propose = |queue: &mut BinaryHeap<Pair>, symbols: &[Symbol], left: usize, right: usize| {
             if left == NONE || right == NONE {
                 return;
             }
-            let (l, r) = (&symbols[left as usize], &symbols[right as usize]);
+            let (l, r) = (&symbols[left], &symbols[right]);
             let len = l.len + r.len;
-            if len as usize > self.longest {
+            if len > self.longest {
                 return;
             }
-            if let Some(id) = vocab.id(&text[l.start as usize..(l.start + len) as usize]) {
+            if let Some(id) = vocab.id(&text[l.start..l.start + len]) {
                 // Adding zero makes the two zeros equal under `total_cmp`.
                 queue.push(Pair { score: vocab.scores()[id as usize] + 0.0, left, right, len });
             }
         };
-        for right in 1..symbols.len() as u32 {
+        for right in 1..symbols.len() {
             propose(&mut queue, &symbols, right - 1, right);
         }
         while let Some(Pair { left, right, len, .. }) = queue.pop() {
-            let (l, r) = (&symbols[left as usize], &symbols[right as usize]);
+            let (l, r) = (&symbols[left], &symbols[right]);
             if l.len == 0 || r.len == 0 || l.len + r.len != len {
                 continue;
             }
             let (before, after) = (l.before, r.after);
-            symbols[left as usize].len = len;
-            symbols[left as usize].after = after;
-            symbols[right as usize].len = 0;
+            symbols[left].len = len;
+            symbols[left].after = after;
+            symbols[right].len = 0;
             if after != NONE {
-                symbols[after as usize].before = left;
+                symbols[after].before = left;
             }
             propose(&mut queue, &symbols, before, left);
             propose(&mut queue, &symbols, left, after);
         }
         for symbol in symbols.iter().filter(|symbol| symbol.len > 0) {
-            let text = &text[symbol.start as usize..(symbol.start + symbol.len) as usize];
+            let text = &text[symbol.start..symbol.start + symbol.len];
             match vocab.id(text) {
                 Some(id) => ids.push(id),
                 // Only a single character can be no token: a join is made for a token's sake.
@@ -154,12 +150,13 @@ impl Spm {
 }
 
 fn characters(text: &str) -> Vec<Symbol> {
-    let mut symbols: Vec<Symbol> = (0..)
-        .zip(text.char_indices())
-        .map(|(i, (start, c)): (u32, _)| Symbol {
-            start: start as u32,
-            len: c.len_utf8() as u32,
-            before: i.wrapping_sub(1),
+    let mut symbols: Vec<Symbol> = text
+        .char_indices()
+        .enumerate()
+        .map(|(i, (start, c))| Symbol {
+            start: start,
+            len: c.len_utf8(),
+            before: usize::wrapping_sub(i, 1),
             after: i + 1,
         })
         .collect();
@@ -167,14 +164,4 @@ fn characters(text: &str) -> Vec<Symbol> {
         last.after = NONE;
     }
     symbols
-}
-
-/// Positions within a text are 32 bits wide; a longer text is cut into stretches of at most 1 GiB.
-fn stretches(mut text: &str) -> impl Iterator<Item = &str> {
-    const LONGEST: usize = 1 << 30;
-    std::iter::from_fn(move || {
-        let (head, tail) = text.split_at(text.floor_char_boundary(LONGEST));
-        text = tail;
-        (!head.is_empty()).then_some(head)
-    })
 }
