@@ -89,6 +89,20 @@ fn the_best_score_joins_first() {
 }
 
 #[test]
+fn tokens_can_span_words() {
+    let mut tokens = SMALL.to_vec();
+    tokens.extend([("b▁", -1.5, NORMAL), ("b▁a", -0.5, NORMAL), ("▁▁", -4.0, NORMAL)]);
+    let (b_space, b_space_a) = (SPACE_AB + 1, SPACE_AB + 2);
+    let keys = spm(&tokens).bool("tokenizer.ggml.add_space_prefix", false);
+    let tokenizer = keys.tokenizer().unwrap();
+    // `b▁` (-1.5) before `ab` (-2), then `b▁a`.
+    assert_eq!(tokenizer.encode("ab ab", PLAIN), [A, b_space_a, B]);
+    assert_eq!(tokenizer.encode("b c", PLAIN), [b_space, C]);
+    let tokenizer = spm(&SMALL).bool("tokenizer.ggml.add_space_prefix", false).tokenizer().unwrap();
+    assert_eq!(tokenizer.encode("ab ab  bc ab", PLAIN), [AB, SPACE_AB, SPACE, SPACE, BC, SPACE_AB]);
+}
+
+#[test]
 fn of_equal_scores_the_leftmost_joins_first() {
     let keys =
         spm(&[("a", 0.0, NORMAL), ("aa", -1.0, NORMAL)]).bool("tokenizer.ggml.add_space_prefix", false);

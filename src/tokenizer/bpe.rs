@@ -1,10 +1,11 @@
 //! Byte-level BPE: words from [`PreTokenizer`], joined by the `tokenizers` crate's BPE along the file's merges.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use tokenizers::{Model, models::bpe::BPE};
 
 use super::{
+    memo::Memo,
     pre::{PreTokenizer, Scheme},
     vocab::Vocab,
 };
@@ -36,16 +37,11 @@ impl Bpe {
                 "{lost} byte values have no token: characters with these bytes will be damaged"
             ));
         }
+        let (pairs, ids) = rayon::join(|| pairs(merges), || ids_by_text(vocab));
         let model = BPE::builder()
-            .vocab_and_merges(
-                (0..)
-                    .zip(vocab.texts())
-                    .map(|(id, text)| (text.to_owned(), id))
-                    .collect::<tokenizers::models::bpe::Vocab>(),
-                pairs(merges)?,
-            )
+            .vocab_and_merges(ids, pairs?)
             .ignore_merges(scheme.whole_words)
-            // Words are remembered per text, in `encode`, without a lock and without copies.
+            // `Memo` does that, without a lock and without copies.
             .cache_capacity(0)
             .build()
             .map_err(|e| Error::Tokenizer(format!("`{MERGES}`: {e}; convert the model again")))?;
@@ -54,19 +50,16 @@ impl Bpe {
 
     /// Appends the ids of a text that holds no special tokens.
     pub fn encode(&self, text: &str, ids: &mut Vec<u32>) {
-        let mut seen: HashMap<&str, std::ops::Range<usize>> = HashMap::new();
+        let mut memo = Memo::default();
         let mut spelled = String::new();
         self.words.for_each_word(text, |word| {
-            if let Some(before) = seen.get(word) {
-                return ids.extend_from_within(before.clone());
-            }
-            spelled.clear();
-            spelled.extend(word.bytes().map(byte_char));
-            let start = ids.len();
-            // Fails only with dropout or an unknown token set, and neither is.
-            let tokens = self.model.tokenize(&spelled).unwrap_or_default();
-            ids.extend(tokens.iter().map(|token| token.id));
-            seen.insert(word, start..ids.len());
+            memo.append(word, ids, |ids| {
+                spelled.clear();
+                spelled.extend(word.bytes().map(byte_char));
+                // Fails only with dropout or an unknown token set, and neither is.
+                let tokens = self.model.tokenize(&spelled).unwrap_or_default();
+                ids.extend(tokens.iter().map(|token| token.id));
+            });
         });
     }
 }
@@ -75,6 +68,10 @@ impl Bpe {
 /// writing. Falcon and starcoder have no tokens for some of those, and nobody misses them.
 fn is_written(byte: u8) -> bool {
     matches!(byte, b'\t' | b'\n' | b'\r' | 0x20..=0x7E | 0x80..=0xBF | 0xC2..=0xF0)
+}
+
+fn ids_by_text(vocab: &Vocab) -> tokenizers::models::bpe::Vocab {
+    (0..).zip(vocab.texts()).map(|(id, text)| (text.to_owned(), id)).collect()
 }
 
 /// The two halves of each merge; of a merge that is listed twice the first counts.

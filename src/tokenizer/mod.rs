@@ -10,6 +10,7 @@
 mod bpe;
 mod chat;
 mod fragments;
+mod memo;
 mod pieces;
 mod pre;
 mod special;

@@ -8,7 +8,7 @@
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 
-use super::vocab::Vocab;
+use super::{memo::Memo, vocab::Vocab};
 use crate::{Error, Result};
 
 pub(super) struct Spm {
@@ -18,9 +18,14 @@ pub(super) struct Spm {
     bytes: Box<[Option<u32>; 256]>,
     unknown: Option<u32>,
     longest: usize,
+    /// Some token has a space after something else. In the usual case none has, nothing joins across the start
+    /// of a word, and each word can be done by itself.
+    spans_words: bool,
 }
 
 const NONE: usize = usize::MAX;
+/// How the vocabulary writes a space.
+const SPACE: char = '▁';
 
 /// A run of characters, linked to its neighbours; an empty one was joined to the one on its left.
 struct Symbol {
@@ -84,8 +89,9 @@ impl Spm {
                     .into(),
             );
         }
+        let spans_words = vocab.texts().any(spans_words);
         let longest = vocab.texts().map(str::len).max().unwrap_or(0);
-        Ok(Spm { space_prefix, bytes, unknown, longest })
+        Ok(Spm { space_prefix, spans_words, bytes, unknown, longest })
     }
 
     /// Appends the ids of a text that holds no special tokens. `at_start`: it begins the whole text or follows a
@@ -93,46 +99,23 @@ impl Spm {
     pub fn encode(&self, vocab: &Vocab, text: &str, at_start: bool, ids: &mut Vec<u32>) {
         let mut escaped = String::with_capacity(text.len() * 3 / 2 + 3);
         if self.space_prefix && at_start {
-            escaped.push('▁');
+            escaped.push(SPACE);
         }
-        escaped.extend(text.chars().map(|c| if c == ' ' { '▁' } else { c }));
-        let text = escaped.as_str();
-        let mut symbols = characters(text);
-        let mut queue = BinaryHeap::with_capacity(symbols.len());
-        let propose = |queue: &mut BinaryHeap<Pair>, symbols: &[Symbol], left: usize, right: usize| {
-            if left == NONE || right == NONE {
-                return;
-            }
-            let (l, r) = (&symbols[left], &symbols[right]);
-            let len = l.len + r.len;
-            if len > self.longest {
-                return;
-            }
-            if let Some(id) = vocab.id(&text[l.start..l.start + len]) {
-                // Adding zero makes the two zeros equal under `total_cmp`.
-                queue.push(Pair { score: vocab.scores()[id as usize] + 0.0, left, right, len });
-            }
-        };
-        for right in 1..symbols.len() {
-            propose(&mut queue, &symbols, right - 1, right);
+        escaped.extend(text.chars().map(|c| if c == ' ' { SPACE } else { c }));
+        let mut joiner = Joiner::default();
+        if self.spans_words {
+            return self.encode_word(vocab, &escaped, &mut joiner, ids);
         }
-        while let Some(Pair { left, right, len, .. }) = queue.pop() {
-            let (l, r) = (&symbols[left], &symbols[right]);
-            if l.len == 0 || r.len == 0 || l.len + r.len != len {
-                continue;
-            }
-            let (before, after) = (l.before, r.after);
-            symbols[left].len = len;
-            symbols[left].after = after;
-            symbols[right].len = 0;
-            if after != NONE {
-                symbols[after].before = left;
-            }
-            propose(&mut queue, &symbols, before, left);
-            propose(&mut queue, &symbols, left, after);
+        let mut memo = Memo::default();
+        for word in words(&escaped) {
+            memo.append(word, ids, |ids| self.encode_word(vocab, word, &mut joiner, ids));
         }
-        for symbol in symbols.iter().filter(|symbol| symbol.len > 0) {
-            let text = &text[symbol.start..symbol.start + symbol.len];
+    }
+
+    fn encode_word(&self, vocab: &Vocab, word: &str, joiner: &mut Joiner, ids: &mut Vec<u32>) {
+        joiner.join(vocab, self.longest, word);
+        for symbol in joiner.symbols.iter().filter(|symbol| symbol.len > 0) {
+            let text = &word[symbol.start..symbol.start + symbol.len];
             match vocab.id(text) {
                 Some(id) => ids.push(id),
                 // Only a single character can be no token: a join is made for a token's sake.
@@ -149,19 +132,76 @@ impl Spm {
     }
 }
 
-fn characters(text: &str) -> Vec<Symbol> {
-    let mut symbols: Vec<Symbol> = text
-        .char_indices()
-        .enumerate()
-        .map(|(i, (start, c))| Symbol {
-            start: start,
+/// The state of the joining, kept from word to word for its memory.
+#[derive(Default)]
+struct Joiner {
+    symbols: Vec<Symbol>,
+    queue: BinaryHeap<Pair>,
+}
+
+impl Joiner {
+    /// Leaves in `symbols` what `text` joins to.
+    fn join(&mut self, vocab: &Vocab, longest: usize, text: &str) {
+        self.symbols.clear();
+        self.symbols.extend(text.char_indices().enumerate().map(|(i, (start, c))| Symbol {
+            start,
             len: c.len_utf8(),
             before: usize::wrapping_sub(i, 1),
             after: i + 1,
-        })
-        .collect();
-    if let Some(last) = symbols.last_mut() {
-        last.after = NONE;
+        }));
+        if let Some(last) = self.symbols.last_mut() {
+            last.after = NONE;
+        }
+        for right in 1..self.symbols.len() {
+            self.propose(vocab, longest, text, right - 1, right);
+        }
+        while let Some(Pair { left, right, len, .. }) = self.queue.pop() {
+            let (l, r) = (&self.symbols[left], &self.symbols[right]);
+            if l.len == 0 || r.len == 0 || l.len + r.len != len {
+                continue;
+            }
+            let (before, after) = (l.before, r.after);
+            self.symbols[left].len = len;
+            self.symbols[left].after = after;
+            self.symbols[right].len = 0;
+            if after != NONE {
+                self.symbols[after].before = left;
+            }
+            self.propose(vocab, longest, text, before, left);
+            self.propose(vocab, longest, text, left, after);
+        }
     }
-    symbols
+
+    /// Queues two neighbours if they would form a token.
+    fn propose(&mut self, vocab: &Vocab, longest: usize, text: &str, left: usize, right: usize) {
+        if left == NONE || right == NONE {
+            return;
+        }
+        let (l, r) = (&self.symbols[left], &self.symbols[right]);
+        let len = l.len + r.len;
+        if len > longest {
+            return;
+        }
+        if let Some(id) = vocab.id(&text[l.start..l.start + len]) {
+            // Adding zero makes the two zeros equal under `total_cmp`.
+            self.queue.push(Pair { score: vocab.scores()[id as usize] + 0.0, left, right, len });
+        }
+    }
+}
+
+/// Cuts before each run of spaces.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let letters = rest.find(|c| c != SPACE).unwrap_or(rest.len());
+        let end = rest[letters..].find(SPACE).map_or(rest.len(), |at| letters + at);
+        let (word, after) = rest.split_at(end);
+        rest = after;
+        (!word.is_empty()).then_some(word)
+    })
+}
+
+/// Whether a space can stand after something else within a token.
+fn spans_words(text: &str) -> bool {
+    text.trim_start_matches(SPACE).contains(SPACE)
 }
