@@ -22,10 +22,11 @@ use std::{
 use memmap2::Mmap;
 
 pub use metadata::Metadata;
+pub(crate) use names::NameIndex;
 pub use value::{Array, Strings, Value};
 pub use writer::{Sink, Writer};
 
-use self::{names::NameIndex, parse::Parsed, reader::Quoted, shards::Split};
+use self::{parse::Parsed, reader::Quoted, shards::Split};
 use crate::{Error, Result, quant::GgmlType};
 
 /// An opened model file, or all shards of one, with the bytes of its tensors mapped.

@@ -1,9 +1,241 @@
-use crate::{Gguf, Result};
-pub struct Tokenizer;
-#[derive(Clone, Copy)]
-pub struct EncodeOptions { pub add_special: bool, pub parse_special: bool }
-impl Tokenizer { pub fn from_gguf(_g: &Gguf) -> Result<Self> { todo!() } pub fn is_eog(&self, _t: u32) -> bool { false } pub fn warnings(&self) -> &[String] { &[] } pub fn encode(&self, _t: &str, _o: EncodeOptions) -> Vec<u32> { todo!() }
- pub fn decode(&self, _t: &[u32]) -> Vec<u8> { todo!() } pub fn bos(&self) -> Option<u32> { None } pub fn adds_bos(&self) -> bool { true } }
-pub struct StreamDecoder<'a>(&'a Tokenizer);
-impl<'a> StreamDecoder<'a> { pub fn new(t: &'a Tokenizer) -> Self { StreamDecoder(t) } pub fn push(&mut self, _i: u32) -> String { todo!() } pub fn finish(&mut self) -> String { todo!() } }
-pub mod chat { pub struct Message; impl Message { pub fn new(_r: &str, _c: &str) -> Self { Message } } pub struct ChatTemplate; impl ChatTemplate { pub fn from_gguf(_g: &crate::Gguf) -> crate::Result<Self> { todo!() } pub fn render(&self, _m: &[Message], _a: bool) -> crate::Result<String> { todo!() } } }
+//! Text to token ids and back, with the vocabulary that is in the model's file, and chat templates. The ids are
+//! llama.cpp's, for SentencePiece (`llama`) and byte-level BPE (`gpt2`) vocabularies.
+//!
+//! ```text
+//! text ─ fragments (special tokens cut out) ─┬ spm (score-driven joins, byte fallback) ─┬ ids
+//!                                            └ pre (words) ─ bpe (merges) ──────────────┘
+//! ids ─ pieces (bytes) ─ decode | stream
+//! ```
+
+mod bpe;
+mod chat;
+mod fragments;
+mod memo;
+mod pieces;
+mod pre;
+mod special;
+mod spm;
+mod stream;
+mod strftime;
+mod vocab;
+
+pub use chat::{ChatTemplate, Message};
+pub use stream::StreamDecoder;
+
+use self::{
+    bpe::Bpe,
+    fragments::{Cutter, Fragment, Special},
+    pieces::Pieces,
+    pre::Scheme,
+    special::{Defaults, SpecialIds},
+    spm::Spm,
+    vocab::{Kind, Vocab},
+};
+use crate::{Error, Gguf, Result, gguf::Metadata};
+
+pub struct Tokenizer {
+    vocab: Vocab,
+    pieces: Pieces,
+    special: SpecialIds,
+    /// Cuts at user-defined tokens only, and at all special tokens.
+    plain_cutter: Cutter,
+    special_cutter: Cutter,
+    model: Model,
+    warnings: Vec<String>,
+}
+
+enum Model {
+    Spm(Spm),
+    Bpe(Bpe),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EncodeOptions {
+    /// Adds BOS and EOS where the vocabulary's rules say so.
+    pub add_special: bool,
+    /// Reads the texts of control tokens, such as `<|im_end|>`, as these tokens. Switch it off for text that
+    /// must not be able to speak for the system.
+    pub parse_special: bool,
+}
+
+impl EncodeOptions {
+    /// A prompt as llama.cpp takes it: BOS added, control tokens read.
+    pub const PROMPT: EncodeOptions = EncodeOptions { add_special: true, parse_special: true };
+    /// The text and nothing but the text.
+    pub const PLAIN: EncodeOptions = EncodeOptions { add_special: false, parse_special: false };
+}
+
+impl Tokenizer {
+    /// Needs only the metadata; the file may have no tensors.
+    pub fn from_gguf(gguf: &Gguf) -> Result<Self> {
+        Self::from_metadata(gguf.metadata())
+    }
+
+    pub fn from_metadata(metadata: &Metadata) -> Result<Self> {
+        let mut warnings = Vec::new();
+        let model = metadata.str("tokenizer.ggml.model")?;
+        let is_spm = match model.ok_or_else(|| metadata.missing("tokenizer.ggml.model"))? {
+            "llama" => true,
+            "gpt2" => false,
+            "none" | "no_vocab" => {
+                return Err(Error::Tokenizer("the file says that it has no vocabulary".into()));
+            }
+            other => {
+                return Err(Error::Tokenizer(format!(
+                    "vocabularies of type `{other}` are not supported; `llama` (SentencePiece) and `gpt2` (BPE) are"
+                )));
+            }
+        };
+        let mut vocab = Vocab::read(metadata, &mut warnings)?;
+        let scheme = if is_spm { Scheme::DEFAULT } else { scheme(metadata, &mut warnings)? };
+        let defaults = match is_spm {
+            true => Defaults { bos: Some(1), eos: Some(2), unk: Some(0), add_bos: true },
+            false => Defaults { bos: Some(11), eos: Some(11), unk: None, add_bos: scheme.add_bos },
+        };
+        let special = SpecialIds::read(metadata, &mut vocab, &defaults)?;
+        let model = if is_spm {
+            let space_prefix = metadata.bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
+            Model::Spm(Spm::new(&vocab, special.unk, space_prefix, &mut warnings)?)
+        } else {
+            Model::Bpe(Bpe::read(metadata, &vocab, scheme, &mut warnings)?)
+        };
+        let takes_blanks = strips_right(metadata)?;
+        let cutter = |kinds: Kind| {
+            let special = vocab.of_kind(kinds).map(|id| {
+                let text = vocab.text(id).to_owned();
+                Special { id, takes_blanks: takes_blanks(&text), text }
+            });
+            Cutter::new(special.collect())
+        };
+        let plain_cutter = cutter(Kind::USER_DEFINED)?;
+        let special_cutter = cutter(Kind::USER_DEFINED.or(Kind::CONTROL).or(Kind::UNKNOWN))?;
+        let pieces = if is_spm { Pieces::sentencepiece(&vocab) } else { Pieces::byte_level(&vocab) };
+        Ok(Tokenizer { vocab, pieces, special, plain_cutter, special_cutter, model, warnings })
+    }
+
+    /// What was odd about the vocabulary and how it was taken; one line each, for stderr.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    pub fn encode(&self, text: &str, options: EncodeOptions) -> Vec<u32> {
+        let mut ids = Vec::with_capacity(text.len() / 3 + 2);
+        ids.extend(self.special.bos.filter(|_| options.add_special && self.special.add_bos));
+        let cutter = if options.parse_special { &self.special_cutter } else { &self.plain_cutter };
+        let mut at_start = true;
+        for fragment in cutter.cut(text) {
+            match (fragment, &self.model) {
+                (Fragment::Token(id), _) => ids.push(id),
+                (Fragment::Text(text), Model::Spm(spm)) => spm.encode(&self.vocab, text, at_start, &mut ids),
+                (Fragment::Text(text), Model::Bpe(bpe)) => bpe.encode(text, &mut ids),
+            }
+            at_start = matches!(fragment, Fragment::Token(_));
+        }
+        ids.extend(self.special.eos.filter(|_| options.add_special && self.special.add_eos));
+        ids
+    }
+
+    /// The inverse of [`encode`](Self::encode), to the byte: BOS and EOS go where the vocabulary's rules add
+    /// them, and so do the spaces that SentencePiece puts before a text; control tokens become their texts.
+    /// An id outside the vocabulary has no bytes.
+    pub fn decode(&self, ids: &[u32]) -> Vec<u8> {
+        let mut ids = ids;
+        if let (true, Some((first, rest))) = (self.special.add_bos, ids.split_first())
+            && Some(*first) == self.special.bos
+        {
+            ids = rest;
+        }
+        if let (true, Some((last, rest))) = (self.special.add_eos, ids.split_last())
+            && Some(*last) == self.special.eos
+        {
+            ids = rest;
+        }
+        let mut bytes = Vec::with_capacity(ids.len() * 4);
+        let mut at_start = true;
+        for &id in ids {
+            let is_special = self.vocab.kind(id).is(Kind::CONTROL.or(Kind::UNKNOWN).or(Kind::USER_DEFINED));
+            let piece = self.piece(id);
+            let prefixed = at_start && !is_special && self.has_space_prefix();
+            bytes.extend_from_slice(if prefixed { piece.strip_prefix(b" ").unwrap_or(piece) } else { piece });
+            at_start = is_special;
+        }
+        bytes
+    }
+
+    /// The bytes that a token stands for, perhaps half a character; for a control token its text, for an id
+    /// outside the vocabulary nothing.
+    pub fn piece(&self, id: u32) -> &[u8] {
+        self.pieces.get(id)
+    }
+
+    /// The token as the vocabulary spells it, e.g. `▁the` or `Ġthe`.
+    pub fn token_text(&self, id: u32) -> &str {
+        self.vocab.text(id)
+    }
+
+    /// The id of a token given as the vocabulary spells it.
+    pub fn token_id(&self, text: &str) -> Option<u32> {
+        self.vocab.id(text)
+    }
+
+    pub fn vocab_size(&self) -> usize {
+        self.vocab.len()
+    }
+
+    pub fn bos(&self) -> Option<u32> {
+        self.special.bos
+    }
+
+    pub fn eos(&self) -> Option<u32> {
+        self.special.eos
+    }
+
+    /// The end of a turn in a conversation.
+    pub fn eot(&self) -> Option<u32> {
+        self.special.eot
+    }
+
+    /// Whether texts begin with BOS, as perplexity needs to know.
+    pub fn adds_bos(&self) -> bool {
+        self.special.add_bos
+    }
+
+    pub fn adds_eos(&self) -> bool {
+        self.special.add_eos
+    }
+
+    /// Whether a generation ends with this token.
+    pub fn is_eog(&self, id: u32) -> bool {
+        self.special.is_eog(id)
+    }
+
+    /// A token that steers and is not shown: control tokens and the unknown token.
+    pub fn is_control(&self, id: u32) -> bool {
+        self.vocab.kind(id).is(Kind::CONTROL.or(Kind::UNKNOWN))
+    }
+
+    fn has_space_prefix(&self) -> bool {
+        matches!(&self.model, Model::Spm(spm) if spm.space_prefix)
+    }
+}
+
+/// How words are cut; an unknown name is no reason to refuse the model.
+fn scheme(metadata: &Metadata, warnings: &mut Vec<String>) -> Result<Scheme> {
+    let Some(pre) = metadata.str("tokenizer.ggml.pre")? else {
+        warnings.push("no `tokenizer.ggml.pre`: words are cut in the default way, quality may suffer".into());
+        return Ok(Scheme::DEFAULT);
+    };
+    Ok(Scheme::named(pre).unwrap_or_else(|| {
+        warnings.push(format!(
+            "unknown `tokenizer.ggml.pre` {pre:?}: words are cut in the default way, quality may suffer"
+        ));
+        Scheme::DEFAULT
+    }))
+}
+
+/// Phi-3's special tokens take the blanks to their right; no key says so, only the model's name.
+fn strips_right(metadata: &Metadata) -> Result<impl Fn(&str) -> bool> {
+    let name = metadata.str("general.name")?.unwrap_or_default().to_lowercase();
+    let is_phi3 = name.contains("phi-3") || name.contains("phi3");
+    Ok(move |token: &str| is_phi3 && !matches!(token, "<unk>" | "<s>" | "<|endoftext|>"))
+}

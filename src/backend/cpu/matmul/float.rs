@@ -110,11 +110,15 @@ impl Product<'_> {
         let whole = cols / LANES * LANES;
         let mut k = 0;
         while k < whole {
-            let x: [S::V; C] = std::array::from_fn(|c| s.load(&x[c][k..]));
+            // Loops, not `array::from_fn`: that is compiled without the features of this function.
+            let mut loaded = [s.zero(); R];
             for r in 0..R {
-                let w = E::load(s, &w[r][k * E::BYTES..]);
-                for c in 0..C {
-                    acc[r][c] = s.fma(w, x[c], acc[r][c]);
+                loaded[r] = E::load(s, &w[r][k * E::BYTES..]);
+            }
+            for c in 0..C {
+                let x = s.load(&x[c][k..]);
+                for r in 0..R {
+                    acc[r][c] = s.fma(loaded[r], x, acc[r][c]);
                 }
             }
             k += LANES;

@@ -15,8 +15,6 @@ use super::{
 use crate::backend::cpu::simd::{avx2 as avx2_set, avx512 as avx512_set};
 
 const ROWS: usize = 8;
-/// Runs in the largest block.
-const MAX_RUNS: usize = 8;
 
 /// Four products of signed bytes into each of eight i32 lanes: 32 weights and 32 activations.
 trait Dot {
@@ -137,36 +135,36 @@ impl<C: Codec + Unpack> Task<'_, C> {
         unsafe {
             let mut acc = [_mm256_setzero_ps(); N];
             for b in 0..self.per_row {
-                let mut scales = [const { ScalesOf8::ZERO }; MAX_RUNS];
-                for r in 0..ROWS {
-                    for (sub, scales) in scales[..runs].iter_mut().enumerate() {
+                for sub in 0..runs {
+                    let mut scales = ScalesOf8::ZERO;
+                    for r in 0..ROWS {
                         scales.set(r, rows[r][b].scales(sub));
                     }
-                }
-                for (sub, scales) in scales[..runs].iter().enumerate() {
-                    let w: [__m256i; ROWS] = std::array::from_fn(|r| rows[r][b].unpack(sub));
+                    // Loops, not `array::from_fn`: that is compiled without the features of this function.
+                    let mut w = [_mm256_setzero_si256(); ROWS];
+                    for r in 0..ROWS {
+                        w[r] = rows[r][b].unpack(sub);
+                    }
                     let a = _mm256_loadu_ps(scales.a.as_ptr());
                     for c in 0..N {
                         let x = &acts[c][b * runs + sub];
                         let q = _mm256_loadu_si256(x.q.as_ptr().cast());
-                        let mut sums: [__m256i; ROWS] = std::array::from_fn(|r| D::dot(w[r], q));
-                        if C::HALF_SCALES {
-                            for r in 0..ROWS {
+                        let mut sums = w;
+                        for r in 0..ROWS {
+                            sums[r] = D::dot(w[r], q);
+                            if C::HALF_SCALES {
                                 sums[r] = _mm256_mullo_epi32(sums[r], scales.half_vector(r));
                             }
                         }
                         let sum = _mm256_cvtepi32_ps(add_lanes(sums));
                         acc[c] = _mm256_fmadd_ps(_mm256_mul_ps(a, _mm256_set1_ps(x.d)), sum, acc[c]);
-                        let minimum = |half: usize| _mm256_loadu_ps(scales.minima[half].as_ptr());
-                        match C::MINIMA {
-                            Minima::None => {}
-                            Minima::Per32 => acc[c] = _mm256_fmadd_ps(minimum(0), _mm256_set1_ps(x.xs), acc[c]),
-                            Minima::Per16 => {
-                                for half in 0..2 {
-                                    let xs = _mm256_set1_ps(x.half_xs[half]);
-                                    acc[c] = _mm256_fmadd_ps(minimum(half), xs, acc[c]);
-                                }
-                            }
+                        let xs: &[f32] = match C::MINIMA {
+                            Minima::None => &[],
+                            Minima::Per32 => &[x.xs],
+                            Minima::Per16 => &x.half_xs,
+                        };
+                        for (minima, &xs) in scales.minima.iter().zip(xs) {
+                            acc[c] = _mm256_fmadd_ps(_mm256_loadu_ps(minima.as_ptr()), _mm256_set1_ps(xs), acc[c]);
                         }
                     }
                 }
@@ -215,9 +213,8 @@ impl ScalesOf8 {
 #[inline(always)]
 unsafe fn add_lanes(v: [__m256i; ROWS]) -> __m256i {
     unsafe {
-        let pairs = |a: usize, b: usize| _mm256_hadd_epi32(v[a], v[b]);
-        let low = _mm256_hadd_epi32(pairs(0, 1), pairs(2, 3));
-        let high = _mm256_hadd_epi32(pairs(4, 5), pairs(6, 7));
+        let low = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
+        let high = _mm256_hadd_epi32(_mm256_hadd_epi32(v[4], v[5]), _mm256_hadd_epi32(v[6], v[7]));
         _mm256_add_epi32(
             _mm256_permute2x128_si256::<0x20>(low, high),
             _mm256_permute2x128_si256::<0x31>(low, high),

@@ -1,0 +1,295 @@
+//! Chat templates: the file's own `tokenizer.chat_template`, rendered the way Hugging Face's tools do.
+
+use minijinja::{
+    Environment, Error as JinjaError, ErrorKind, Value, context, filters, syntax::SyntaxConfig, value::Kwargs,
+};
+use minijinja_contrib::pycompat::unknown_method_callback;
+use regex::{Captures, Regex};
+
+use super::{Tokenizer, strftime};
+use crate::{Error, Gguf, Result};
+
+const KEY: &str = "tokenizer.chat_template";
+/// The name under which the environment keeps the template; messages of errors show it.
+const NAME: &str = "chat_template";
+/// Instructions that a template may take; real ones need some hundreds per message.
+const FUEL: u64 = 20_000_000;
+
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    bos_token: String,
+    eos_token: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    pub role: String,
+    pub content: String,
+}
+
+impl Message {
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Message { role: role.into(), content: content.into() }
+    }
+}
+
+impl ChatTemplate {
+    /// A file without a template is an error: a guessed one would make the model answer badly and nobody
+    /// would know why.
+    pub fn from_gguf(gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Self> {
+        let source = gguf.metadata().str(KEY)?.ok_or_else(|| {
+            Error::Tokenizer(format!(
+                "{}: no `{KEY}` in the metadata, so how it wants a conversation written is not known; \
+                 give a plain prompt, or use an instruction-tuned model",
+                gguf.name()
+            ))
+        })?;
+        let text = |id: Option<u32>| id.map(|id| tokenizer.token_text(id)).unwrap_or_default();
+        Self::new(source, text(tokenizer.bos()), text(tokenizer.eos()))
+    }
+
+    pub fn new(source: &str, bos_token: &str, eos_token: &str) -> Result<Self> {
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(failed)?;
+        environment.set_syntax(syntax);
+        environment.set_fuel(Some(FUEL));
+        environment.set_unknown_method_callback(unknown_method_callback);
+        environment.add_filter("tojson", to_json);
+        environment.add_function("raise_exception", raise_exception);
+        environment.add_function("strftime_now", |format: &str| strftime::now(format));
+        environment.add_template_owned(NAME, without_generation_blocks(source)?).map_err(failed)?;
+        Ok(ChatTemplate { environment, bos_token: bos_token.into(), eos_token: eos_token.into() })
+    }
+
+    /// The prompt for a conversation. Encode it with `parse_special` and without `add_special`: what the model
+    /// needs at the start, the template has written. `add_generation_prompt` opens the assistant's turn.
+    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
+        let messages: Vec<Value> = messages
+            .iter()
+            .map(|message| context! { role => message.role.as_str(), content => message.content.as_str() })
+            .collect();
+        let template = self.environment.get_template(NAME).map_err(failed)?;
+        let rendered = template.render(context! {
+            messages,
+            add_generation_prompt,
+            bos_token => self.bos_token.as_str(),
+            eos_token => self.eos_token.as_str(),
+            // There as in Hugging Face's renderer, which always passes them.
+            tools => Value::from(()),
+            documents => Value::from(()),
+        });
+        rendered.map_err(failed)
+    }
+}
+
+fn failed(error: JinjaError) -> Error {
+    let line = error.line().map(|line| format!(", line {line}")).unwrap_or_default();
+    let what = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    Error::Tokenizer(format!("the chat template of the file failed{line}: {}", what.replace('\n', " ")))
+}
+
+fn raise_exception(message: &str) -> Result<String, JinjaError> {
+    Err(JinjaError::new(ErrorKind::InvalidOperation, message.to_owned()))
+}
+
+/// Marks what the assistant said, for training; here it is plain text.
+fn without_generation_blocks(source: &str) -> Result<String> {
+    let tag = Regex::new(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
+        .map_err(|e| Error::Tokenizer(format!("generation blocks: {e}")))?;
+    let plain = tag.replace_all(source, |found: &Captures| {
+        let block = if found.get(2).is_some() { "endif" } else { "if true" };
+        format!("{{%{} {block} {}%}}", &found[1], &found[3])
+    });
+    Ok(plain.into_owned())
+}
+
+/// JSON as Python writes it: like minijinja's, without the escapes that it adds for HTML.
+fn to_json(value: &Value, options: Kwargs) -> Result<Value, JinjaError> {
+    let indent: Option<Value> = options.get("indent")?;
+    let json = filters::tojson(value, indent, Kwargs::from_iter(Vec::<(&str, Value)>::new()))?;
+    Ok(Value::from(without_html_escapes(json.as_str().unwrap_or_default())))
+}
+
+fn without_html_escapes(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        let escape = &rest[at..];
+        let plain = [(r"\u003c", '<'), (r"\u003e", '>'), (r"\u0026", '&'), (r"\u0027", '\'')]
+            .into_iter()
+            .find_map(|(escaped, plain)| Some((escape.strip_prefix(escaped)?, plain)));
+        match plain {
+            Some((after, plain)) => {
+                out.push(plain);
+                rest = after;
+            }
+            None => {
+                // The backslash and what it escapes, which may be another backslash.
+                let end = escape.char_indices().nth(2).map_or(escape.len(), |(end, _)| end);
+                out.push_str(&escape[..end]);
+                rest = &escape[end..];
+            }
+        }
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conversation() -> Vec<Message> {
+        vec![
+            Message::new("system", "Be brief."),
+            Message::new("user", " Hi! "),
+            Message::new("assistant", "Hello."),
+            Message::new("user", "1 < 2 & \"so\"?"),
+        ]
+    }
+
+    fn render(source: &str, messages: &[Message], open: bool) -> Result<String> {
+        ChatTemplate::new(source, "<s>", "</s>")?.render(messages, open)
+    }
+
+    #[test]
+    fn chatml_with_a_default_system_message() {
+        let source = "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}\
+            {{ '<|im_start|>system\\nYou help.<|im_end|>\\n' }}{% endif %}\
+            {{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}\
+            {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+        assert_eq!(
+            render(source, &[Message::new("user", "Hi")], true).unwrap(),
+            "<|im_start|>system\nYou help.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+        );
+        assert_eq!(
+            render(source, &conversation()[..2], false).unwrap(),
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n Hi! <|im_end|>\n"
+        );
+    }
+
+    #[test]
+    fn headers_dates_and_stripped_blocks_as_in_llama_3() {
+        let source = "{{- bos_token }}
+{%- if not date_string is defined %}
+    {%- set date_string = '26 Jul 2024' %}
+{%- endif %}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system_message = messages[0]['content']|trim %}
+    {%- set messages = messages[1:] %}
+{%- else %}
+    {%- set system_message = '' %}
+{%- endif %}
+{%- if tools is not none %}
+    {{- 'TOOLS' }}
+{%- endif %}
+{{- '<|start_header_id|>system<|end_header_id|>\\n\\nToday: ' + date_string + '\\n\\n' }}
+{{- system_message }}
+{{- '<|eot_id|>' }}
+{%- for message in messages %}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim + '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
+{%- endif %}
+";
+        assert_eq!(
+            render(source, &conversation()[..2], true).unwrap(),
+            "<s><|start_header_id|>system<|end_header_id|>\n\nToday: 26 Jul 2024\n\nBe brief.<|eot_id|>\
+             <|start_header_id|>user<|end_header_id|>\n\nHi!<|eot_id|>\
+             <|start_header_id|>assistant<|end_header_id|>\n\n"
+        );
+    }
+
+    /// Mistral's kind: alternation is checked, the system message goes into the last user's turn.
+    const MISTRAL: &str = "{%- if messages[0].role == 'system' %}
+    {%- set system_message = messages[0].content %}
+    {%- set loop_messages = messages[1:] %}
+{%- else %}
+    {%- set loop_messages = messages %}
+{%- endif %}
+{%- set ns = namespace(index=0) %}
+{%- for message in loop_messages %}
+    {%- if (message.role == 'user') != (ns.index % 2 == 0) %}
+        {{- raise_exception('roles must alternate user/assistant') }}
+    {%- endif %}
+    {%- set ns.index = ns.index + 1 %}
+{%- endfor %}
+{{- bos_token }}
+{%- for message in loop_messages %}
+    {%- if message.role == 'user' %}
+        {%- if loop.last and system_message is defined %}
+            {{- '[INST] ' + system_message + '\\n\\n' + message.content + '[/INST]' }}
+        {%- else %}
+            {{- '[INST] ' + message.content + '[/INST]' }}
+        {%- endif %}
+    {%- else %}
+        {{- ' ' + message.content + eos_token }}
+    {%- endif %}
+{%- endfor %}";
+
+    #[test]
+    fn namespaces_and_exceptions_as_in_mistral() {
+        assert_eq!(
+            render(MISTRAL, &conversation(), true).unwrap(),
+            "<s>[INST]  Hi! [/INST] Hello.</s>[INST] Be brief.\n\n1 < 2 & \"so\"?[/INST]"
+        );
+        let twice = [Message::new("user", "a"), Message::new("user", "b")];
+        let error = render(MISTRAL, &twice, true).unwrap_err().to_string();
+        assert!(error.contains("roles must alternate user/assistant"), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn pythons_methods_and_loop_controls() {
+        let source = "{% for m in messages %}{% if m.role == 'system' %}{% continue %}{% endif %}\
+            {{ m.content.strip().upper() }};{% if loop.index > 2 %}{% break %}{% endif %}{% endfor %}\
+            {% set d = {'a': 1} %}{% for k, v in d.items() %}{{ k }}={{ v }}{% endfor %}\
+            {{ 'x</think>y'.split('</think>')[-1] }}{{ 'abc'.startswith('ab') }}";
+        assert_eq!(render(source, &conversation(), false).unwrap(), "HI!;HELLO.;a=1yTrue");
+    }
+
+    #[test]
+    fn blocks_leave_no_blank_lines() {
+        let source =
+            "{% for m in messages %}\n    {% if true %}\n{{ m.role }}\n    {% endif %}\n{% endfor %}\nend\n";
+        assert_eq!(render(source, &conversation()[..2], false).unwrap(), "system\nuser\nend");
+    }
+
+    #[test]
+    fn json_is_pythons() {
+        let source = r#"{{ {"b": ["<a> & 'q'", "\\u003c", 1, true, none], "a": {}} | tojson }}"#;
+        assert_eq!(
+            render(source, &[], false).unwrap(),
+            r#"{"b": ["<a> & 'q'", "\\u003c", 1, true, null], "a": {}}"#
+        );
+        let source = "{{ messages[0] | tojson(indent=2, ensure_ascii=False) }}";
+        assert_eq!(
+            render(source, &conversation(), false).unwrap(),
+            "{\n  \"role\": \"system\",\n  \"content\": \"Be brief.\"\n}"
+        );
+    }
+
+    #[test]
+    fn generation_blocks_are_plain_text() {
+        let source =
+            "{% for m in messages %}{%- generation -%} {{ m.role }} {%- endgeneration %}{% endfor %}";
+        assert_eq!(render(source, &conversation()[..2], false).unwrap(), "systemuser");
+    }
+
+    #[test]
+    fn the_date_has_the_form_that_was_asked_for() {
+        let date = render("{{ strftime_now('%d %b %Y') }}", &[], false).unwrap();
+        assert!(Regex::new(r"^\d\d [A-Z][a-z]{2} \d{4}$").unwrap().is_match(&date), "{date}");
+    }
+
+    #[test]
+    fn a_bad_template_is_one_line() {
+        let endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+        for source in ["{% if", "{{ nothing.at.all }}", "{{ 1 / 0 }}", "{% unknown %}", endless] {
+            let error = render(source, &[], false).unwrap_err().to_string();
+            assert!(error.starts_with("tokenizer: the chat template of the file failed"), "{error}");
+            assert!(!error.contains('\n'), "{error}");
+        }
+    }
+}
