@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Context, Error, Gguf, Model, Result, Sampler, Tokenizer,
     generate::{Generation, Request, Stop, generate},
-    tokenizer::{StreamDecoder, chat},
+    tokenizer::{ChatTemplate, Message, StreamDecoder},
 };
 
 /// What the embedded model is asked when nobody asks anything.
@@ -72,8 +72,8 @@ pub fn run(args: RunArgs) -> Result<()> {
     args.context.check()?;
     let interrupted = interrupt::flag();
     let gguf = args.model.open()?;
-    let prompt_text = prompt_text(&args, &gguf)?;
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
+    let prompt_text = prompt_text(&args, &gguf, &tokenizer)?;
     tokenizer.warnings().iter().for_each(|w| eprintln!("warning: {w}"));
     let model = Arc::new(Model::load(gguf.clone())?);
     let mut context = Context::new(model.clone(), &args.context.config(&model)?)?;
@@ -107,7 +107,7 @@ pub fn run(args: RunArgs) -> Result<()> {
 }
 
 /// The prompt as given, with escapes and the chat template applied.
-fn prompt_text(args: &RunArgs, gguf: &Gguf) -> Result<String> {
+fn prompt_text(args: &RunArgs, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<String> {
     let given = args.text.read()?;
     let text = match given {
         Some(text) => text,
@@ -120,10 +120,10 @@ fn prompt_text(args: &RunArgs, gguf: &Gguf) -> Result<String> {
     }
     let mut messages = Vec::new();
     if let Some(system) = &args.system {
-        messages.push(chat::Message::new("system", system));
+        messages.push(Message::new("system", system));
     }
-    messages.push(chat::Message::new("user", &text));
-    chat::ChatTemplate::from_gguf(gguf)?.render(&messages, true)
+    messages.push(Message::new("user", &text));
+    ChatTemplate::from_gguf(gguf, tokenizer)?.render(&messages, true)
 }
 
 fn report(generation: &Generation, n_prompt: usize, model: &Model, seed: u64) {
