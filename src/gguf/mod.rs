@@ -13,6 +13,7 @@ mod writer;
 
 use std::{
     borrow::Cow,
+    fmt,
     fs::{self, File},
     io,
     ops::Deref,
@@ -56,6 +57,12 @@ impl TensorInfo {
     /// The number of weights; that it fits was checked when the file was opened.
     pub fn elements(&self) -> u64 {
         self.shape.iter().product()
+    }
+}
+
+impl fmt::Debug for Gguf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gguf").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

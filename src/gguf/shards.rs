@@ -53,9 +53,10 @@ impl<'a> ShardName<'a> {
 /// Takes `-12345` off the end.
 fn five_digits(s: &str) -> Option<(&str, u32)> {
     let (rest, digits) = s.rsplit_once('-')?;
-    (digits.len() == 5 && digits.bytes().all(|b| b.is_ascii_digit()))
-        .then(|| (rest, digits.parse().ok()))
-        .and_then(|(rest, n)| Some((rest, n?)))
+    if digits.len() != 5 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    Some((rest, digits.parse().ok()?))
 }
 
 /// The other shards of the model that begins with `path`, in order; none for a model in one file.
