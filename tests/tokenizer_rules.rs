@@ -347,6 +347,24 @@ fn vocabularies_that_are_wrong_are_one_clear_error() {
     }
 }
 
+/// Ids from llama.cpp.
+#[cfg(feature = "embedded-model")]
+#[test]
+fn the_embedded_model_has_llama_cpps_ids() {
+    let tokenizer = Tokenizer::from_gguf(&spec_run::embedded::open().unwrap()).unwrap();
+    assert_eq!(tokenizer.encode("Once upon a time", PROMPT), [1, 413, 441, 261, 386]);
+    assert_eq!(
+        tokenizer.encode("Lily and Tom went to the park.", PROMPT),
+        [1, 394, 268, 520, 466, 270, 265, 577, 1991]
+    );
+    assert_eq!(
+        tokenizer.encode("One day, a little boy named Tim", PROMPT),
+        [1, 416, 351, 1998, 261, 379, 498, 509, 445]
+    );
+    assert_eq!((tokenizer.bos(), tokenizer.eos(), tokenizer.vocab_size()), (Some(1), Some(2), 2048));
+    assert_eq!(tokenizer.warnings(), [""; 0]);
+}
+
 #[test]
 fn empty_texts_are_padding() {
     let keys =

@@ -17,7 +17,7 @@ pub struct TokenizeArgs {
     #[command(flatten)]
     model: ModelArgs,
     /// The text, taken as it is: no escapes are processed [default: standard input]
-    #[arg(short, long, value_name = "TEXT", conflicts_with = "file")]
+    #[arg(short, long, value_name = "TEXT", conflicts_with = "file", allow_hyphen_values = true)]
     prompt: Option<String>,
     /// Read the text from a file, byte for byte; it must be UTF-8
     #[arg(short, long, value_name = "FILE")]

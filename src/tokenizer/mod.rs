@@ -46,7 +46,7 @@ pub struct Tokenizer {
 
 enum Model {
     Spm(Spm),
-    Bpe(Bpe),
+    Bpe(Box<Bpe>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Tokenizer {
             let space_prefix = metadata.bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
             Model::Spm(Spm::new(&vocab, special.unk, space_prefix, &mut warnings)?)
         } else {
-            Model::Bpe(Bpe::read(metadata, &vocab, scheme, &mut warnings)?)
+            Model::Bpe(Box::new(Bpe::read(metadata, &vocab, scheme, &mut warnings)?))
         };
         let takes_blanks = strips_right(metadata)?;
         let cutter = |kinds: Kind| {
