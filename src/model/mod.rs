@@ -1,3 +1,4 @@
 //! From a GGUF to a Plan.
 pub mod layers;
+pub mod skips;
 pub struct Model;
