@@ -5,6 +5,7 @@ pub mod common;
 mod inspect;
 mod perplexity;
 mod run;
+pub mod sampler_args;
 mod tokenize;
 
 use clap::{Parser, Subcommand};
