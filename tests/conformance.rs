@@ -175,7 +175,7 @@ fn generate_gives_the_reference_text() {
         let Some(path) = fixture(TEST, &format!("models/{}", want.model)) else { return };
         let model = load(&path);
         let tokenizer = Tokenizer::from_gguf(&model.gguf).unwrap();
-        let mut sampler = Sampler::new(SamplerConfig { temp: 0.0, ..SamplerConfig::default() });
+        let mut sampler = Sampler::new(SamplerConfig::greedy()).unwrap();
         let request = Request {
             prompt: &want.prompt_ids,
             max_tokens: Some(want.tokens.len()),

@@ -1,146 +1,191 @@
-//! What `run_layers` means: a skipped sublayer is as if the file did not have it, and a cell that was written
-//! under a mask is not attended to where it has no key.
+//! RunLayers: what a mask or a list of steps makes the model do, and layer lists of the command line.
 
-mod common;
-
-use std::sync::Arc;
-
-use common::{all_logits, bits, context, embedded_model, tokens};
 use spec_run::{
-    Batch, Error, Gguf, Model, RunLayers,
-    gguf::{Value, Writer},
+    Error, RunLayers,
+    model::layers::{LayerBits, LayerList, Step},
 };
 
-/// The embedded model written anew without one layer, the later ones renumbered.
-fn without_layer(model: &Model, gone: usize) -> Arc<Model> {
-    let n_layer = model.plan.dims.n_layer;
-    let mut writer = Writer::new();
-    for (key, value) in model.gguf.metadata().iter() {
-        let value = if key == "llama.block_count" { Value::U32(n_layer as u32 - 1) } else { value.clone() };
-        writer.set(key, value);
-    }
-    let mut sources = Vec::new();
-    for tensor in model.gguf.tensors() {
-        let mut name = tensor.name.clone();
-        if let Some((layer, rest)) = name.strip_prefix("blk.").and_then(|r| r.split_once('.')) {
-            let layer: usize = layer.parse().unwrap();
-            if layer == gone {
-                continue;
-            }
-            name = format!("blk.{}.{rest}", if layer > gone { layer - 1 } else { layer });
-        }
-        writer.tensor(&name, tensor.ty, &tensor.shape);
-        sources.push(model.gguf.bytes(tensor));
-    }
-    let mut bytes = Vec::new();
-    writer.write(&mut bytes, |i, out| out.write_all(sources[i])).unwrap();
-    Arc::new(Model::load(Arc::new(Gguf::from_bytes("without a layer", bytes).unwrap())).unwrap())
+const FULL: LayerBits = LayerBits::FULL;
+
+fn full_step(layer: usize) -> Step {
+    Step { layer, repetition: 0, attn: true, mlp: true, coarse_attn: false, coarse_mlp: false }
 }
 
-fn masked_logits(context: &mut spec_run::Context, text: &[u32], mask: &RunLayers) -> Vec<Vec<u32>> {
-    context.remove(0);
-    let mut batch = Batch::new().with_layers(mask.clone());
-    for (pos, &token) in text.iter().enumerate() {
-        batch.push(token, pos as u32, 0, true);
-    }
-    context.decode(&batch).unwrap();
-    (0..text.len()).map(|i| bits(context.logits(i))).collect()
+fn layers(text: &str, n_layer: usize) -> Vec<usize> {
+    text.parse::<LayerList>().unwrap().resolve("--skip-attn", n_layer).unwrap()
 }
 
 #[test]
-fn skipping_a_layer_is_a_file_without_it() {
-    let model = embedded_model();
-    let text = tokens(24, 1, model.plan.dims.n_vocab);
-    for gone in [0, 7, 15] {
-        let mask = RunLayers::all(16).skip_attn(gone).skip_mlp(gone);
-        let masked = masked_logits(&mut context(&model, |_| {}), &text, &mask);
-        let shorter = without_layer(&model, gone);
-        assert_eq!(shorter.plan.dims.n_layer, 15);
-        assert!(masked == all_logits(&mut context(&shorter, |_| {}), &text), "layer {gone}");
-        assert!(masked != all_logits(&mut context(&model, |_| {}), &text), "layer {gone} does nothing");
+fn an_untouched_mask_runs_every_layer_in_order() {
+    let all = RunLayers::all(3);
+    assert!(all.is_full() && all.is_mask());
+    assert_eq!(all.steps().collect::<Vec<_>>(), [full_step(0), full_step(1), full_step(2)]);
+    assert_eq!((all.n_layer(), all.max_repetitions(), all.extra_repetitions()), (3, 1, 0));
+    assert_eq!(all.to_string(), "all 3 layers");
+}
+
+#[test]
+fn skipping_one_sublayer_leaves_the_other() {
+    let mask = RunLayers::all(3).skip_attn(1).skip_mlp(2);
+    let steps: Vec<_> = mask.steps().map(|s| (s.layer, s.attn, s.mlp)).collect();
+    assert_eq!(steps, [(0, true, true), (1, false, true), (2, true, false)]);
+    assert!(!mask.is_full());
+    assert!(!mask.runs_attn(1) && mask.runs_mlp(1) && mask.runs_attn(2) && !mask.runs_mlp(2));
+}
+
+#[test]
+fn a_layer_skipped_altogether_is_no_step() {
+    let mask = RunLayers::all(3).skip_attn(1).skip_mlp(1);
+    assert_eq!(mask.steps().map(|s| s.layer).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(mask.n_layer(), 3);
+}
+
+#[test]
+fn everything_skipped_is_no_steps_and_one_kv() {
+    let mask = RunLayers::mask(vec![LayerBits::NONE; 4]);
+    assert_eq!(mask.steps().count(), 0);
+    assert_eq!((mask.max_repetitions(), mask.extra_repetitions()), (1, 0));
+    assert_eq!(mask.to_string(), "attn skips 0-3; mlp skips 0-3");
+}
+
+#[test]
+fn a_layer_beyond_the_model_runs_nothing() {
+    assert!(!RunLayers::all(3).runs_attn(3));
+    let steps = RunLayers::from_steps(3, [(2, FULL), (0, FULL)]).unwrap();
+    assert!(!steps.runs_mlp(3) && !steps.runs_mlp(1) && steps.runs_mlp(0));
+}
+
+#[test]
+fn the_same_work_is_equal_however_it_is_written() {
+    let mask = RunLayers::all(4).skip_attn(1).skip_mlp(1);
+    let steps = RunLayers::from_steps(4, [(0, FULL), (2, FULL), (3, FULL)]).unwrap();
+    assert_eq!(mask, steps);
+    // A step that runs nothing is no step, even where it makes the list look out of order.
+    let padded = [(3, LayerBits::NONE), (0, FULL), (2, FULL), (3, FULL)];
+    assert_eq!(RunLayers::from_steps(4, padded).unwrap(), mask);
+    // A coarse bit without its run bit says nothing.
+    let bits = vec![FULL, LayerBits::COARSE_ATTN | LayerBits::COARSE_MLP, FULL, FULL];
+    assert_eq!(RunLayers::mask(bits), mask);
+    assert_eq!(RunLayers::from_steps(2, [(0, FULL), (1, FULL)]).unwrap(), RunLayers::all(2));
+}
+
+#[test]
+fn different_work_is_different() {
+    let all = RunLayers::all(4);
+    assert_ne!(all, RunLayers::all(5));
+    assert_ne!(all, all.clone().skip_mlp(3));
+    assert_ne!(all, all.clone().coarse_mlp(3));
+    assert_ne!(all, RunLayers::from_steps(4, [(1, FULL), (0, FULL), (2, FULL), (3, FULL)]).unwrap());
+}
+
+#[test]
+fn a_repeated_layer_has_its_own_kv_each_time() {
+    let run = RunLayers::from_steps(4, [0, 1, 2, 1, 2, 1, 3].map(|l| (l, FULL))).unwrap();
+    let visits: Vec<_> = run.steps().map(|s| (s.layer, s.repetition)).collect();
+    assert_eq!(visits, [(0, 0), (1, 0), (2, 0), (1, 1), (2, 1), (1, 2), (3, 0)]);
+    assert!(!run.is_mask() && !run.is_full());
+    assert_eq!((run.max_repetitions(), run.extra_repetitions()), (3, 3));
+    assert_eq!([0, 1, 2, 3].map(|l| run.repetitions(l)), [1, 3, 2, 1]);
+    assert_eq!(run.to_string(), "steps 0-2,1-2,1,3");
+}
+
+#[test]
+fn repeating_only_the_mlp_needs_no_kv() {
+    let run = RunLayers::from_steps(2, [(0, FULL), (0, LayerBits::MLP), (0, FULL), (1, FULL)]).unwrap();
+    let visits: Vec<_> = run.steps().filter(|s| s.attn).map(|s| (s.layer, s.repetition)).collect();
+    assert_eq!(visits, [(0, 0), (0, 1), (1, 0)]);
+    assert_eq!((run.max_repetitions(), run.extra_repetitions()), (2, 1));
+    assert_eq!(run.to_string(), "steps 0,0:mlp,0-1");
+}
+
+#[test]
+fn reordered_layers_keep_the_first_kv() {
+    let run = RunLayers::from_steps(3, [2, 1, 0].map(|l| (l, FULL))).unwrap();
+    assert!(run.steps().all(|s| s.repetition == 0));
+    assert_eq!((run.max_repetitions(), run.extra_repetitions()), (1, 0));
+}
+
+#[test]
+fn skipping_in_a_list_of_steps_reaches_every_repetition() {
+    let list = RunLayers::from_steps(3, [0, 1, 1, 2].map(|l| (l, FULL))).unwrap();
+    let run = list.clone().skip_attn(1);
+    assert_eq!(run.extra_repetitions(), 0);
+    assert_eq!(run.to_string(), "steps 0,1:mlp,1:mlp,2");
+    // With the repeated layer gone altogether, what is left is a plain mask.
+    assert_eq!(run.skip_mlp(1), RunLayers::all(3).skip_attn(1).skip_mlp(1));
+}
+
+#[test]
+fn coarse_is_kept_beside_run_and_lost_with_skip() {
+    let mask = RunLayers::all(4).coarse_attn(1).coarse_mlp(2);
+    assert!(!mask.is_full() && mask.has_coarse() && mask.runs_attn(1));
+    let step = mask.steps().nth(1).unwrap();
+    assert!(step.attn && step.mlp && step.coarse_attn && !step.coarse_mlp);
+    assert_eq!(mask.to_string(), "attn coarse 1; mlp coarse 2");
+    let skipped = mask.skip_attn(1).skip_mlp(2);
+    assert!(!skipped.has_coarse());
+    assert_eq!(skipped, RunLayers::all(4).skip_attn(1).skip_mlp(2));
+    // The last word counts.
+    assert!(skipped.coarse_attn(1).runs_attn(1));
+}
+
+#[test]
+fn masks_print_as_ranges() {
+    let mut mask = RunLayers::all(12);
+    for layer in [3, 5, 6, 7, 8] {
+        mask = mask.skip_attn(layer);
+    }
+    assert_eq!(mask.skip_mlp(2).to_string(), "attn skips 3,5-8; mlp skips 2");
+}
+
+#[test]
+fn steps_print_what_is_left_of_each_layer() {
+    let steps = [(1, LayerBits::ATTN), (0, FULL | LayerBits::COARSE_MLP), (0, FULL)];
+    let run = RunLayers::from_steps(2, steps).unwrap();
+    assert_eq!(run.to_string(), "steps 1:attn,0:attn+mlp~,0");
+}
+
+#[test]
+fn a_step_beyond_the_model_names_the_layer_and_the_range() {
+    let error = RunLayers::from_steps(16, [(0, FULL), (16, FULL)]).unwrap_err();
+    assert!(matches!(error, Error::Mask(_)));
+    let text = error.to_string();
+    for part in ["step 1", "layer 16 does not exist", "16 layers, 0 to 15"] {
+        assert!(text.contains(part), "{text}");
     }
 }
 
 #[test]
-fn explicit_steps_reorder_and_repeat_layers() {
-    let model = embedded_model();
-    let text = tokens(12, 2, model.plan.dims.n_vocab);
-    let in_order: Vec<usize> = (0..16).collect();
-    let mut swapped = in_order.clone();
-    swapped.swap(5, 6);
-    let mut repeated = in_order.clone();
-    repeated.insert(9, 8);
-    let mut context = context(&model, |c| c.extra_slots = 1);
-    let plain = all_logits(&mut context, &text);
-    let steps = |layers: &[usize]| RunLayers::from_layers(16, layers).unwrap();
-    assert!(masked_logits(&mut context, &text, &steps(&in_order)) == plain);
-    let swapped = masked_logits(&mut context, &text, &steps(&swapped));
-    assert!(swapped != plain);
-    let repeated = steps(&repeated);
-    let at_once = masked_logits(&mut context, &text, &repeated);
-    assert!(at_once != plain && at_once != swapped);
-    // Each repetition has its own keys and values: step by step gives the same as all at once.
-    context.remove(0);
-    for (pos, &token) in text.iter().enumerate() {
-        context.decode(&Batch::prompt(&[token], pos as u32, 0).with_layers(repeated.clone())).unwrap();
-        assert_eq!(bits(context.logits(0)), at_once[pos], "position {pos}");
+fn a_layer_list_is_layers_and_inclusive_ranges() {
+    assert_eq!(layers("3,5-8", 9), [3, 5, 6, 7, 8]);
+    assert_eq!(layers(" 3 ,\t5 - 8 ", 9), [3, 5, 6, 7, 8]);
+    assert_eq!(layers("8,3,3,2-4,007", 9), [2, 3, 4, 7, 8]);
+    assert_eq!(layers("0-0", 1), [0]);
+}
+
+#[test]
+fn a_malformed_layer_list_says_what_was_wrong() {
+    for text in
+        ["", " ", ",", "3,", "-3", "3-", "1-2-3", "1.5", "+3", "0x3", "three", "1 2", "99999999999999999999"]
+    {
+        let error = text.parse::<LayerList>().unwrap_err();
+        assert!(error.contains("as in 3,5-8"), "{text:?}: {error}");
     }
+    let error = "8-5".parse::<LayerList>().unwrap_err();
+    assert!(error.contains("8-5 ends before it begins"), "{error}");
 }
 
 #[test]
-fn a_repeat_without_room_for_its_keys_is_refused() {
-    let model = embedded_model();
-    let mut context = context(&model, |_| {});
-    let twice = RunLayers::from_layers(16, &[0, 0]).unwrap();
-    let error = context.decode(&Batch::prompt(&[1], 0, 0).with_layers(twice)).unwrap_err();
-    assert!(matches!(error, Error::Mask(_)), "{error}");
-    assert!(context.kv().is_empty(0));
-}
-
-/// The draft of a speculative loop: a fork that reads the full model's cells and adds masked ones.
-#[test]
-fn masked_cells_never_leak_into_a_full_pass() {
-    let model = embedded_model();
-    let text = tokens(30, 3, model.plan.dims.n_vocab);
-    let mut context = context(&model, |_| {});
-    context.decode(&Batch::prompt(&text[..20], 0, 0)).unwrap();
-    context.fork(0, 1);
-    let mask = RunLayers::all(16).skip_attn(3).skip_attn(4).skip_mlp(9);
-    for (i, &token) in text[20..].iter().enumerate() {
-        context.decode(&Batch::prompt(&[token], 20 + i as u32, 1).with_layers(mask.clone())).unwrap();
+fn a_layer_list_beyond_the_model_names_flag_layer_and_range_without_spelling_it_out() {
+    for (text, layer) in
+        [("16", "16"), ("0-4294967295", "4294967295"), ("0-18446744073709551615", "18446744073709551615")]
+    {
+        let error = text.parse::<LayerList>().unwrap().resolve("--skip-mlp", 16).unwrap_err();
+        assert!(matches!(error, Error::Mask(_)));
+        let line = error.to_string();
+        let parts = ["--skip-mlp", &format!("layer {layer} does not exist"), "0 to 15"];
+        assert!(parts.iter().all(|p| line.contains(p)) && line.lines().count() == 1, "{line}");
     }
-    context.decode(&Batch::prompt(&text[20..], 20, 0)).unwrap();
-    let verified = bits(context.logits(0));
-    context.remove(1);
-    context.remove(0);
-    context.decode(&Batch::prompt(&text, 0, 0)).unwrap();
-    assert_eq!(verified, bits(context.logits(0)));
-}
-
-#[test]
-fn a_cell_without_a_key_in_a_layer_is_not_attended_there() {
-    let model = embedded_model();
-    let n_vocab = model.plan.dims.n_vocab;
-    // One masked token in the middle, on cells that another sequence filled before: what lay in them must
-    // not show.
-    let run = |dirt: u64| {
-        let mut context = context(&model, |_| {});
-        context.decode(&Batch::prompt(&tokens(40, dirt, n_vocab), 0, 7)).unwrap();
-        context.remove(7);
-        let text = tokens(12, 4, n_vocab);
-        context.decode(&Batch::prompt(&text[..5], 0, 0)).unwrap();
-        let mask = RunLayers::all(16).skip_attn(2).skip_attn(15);
-        context.decode(&Batch::prompt(&text[5..6], 5, 0).with_layers(mask)).unwrap();
-        context.decode(&Batch::prompt(&text[6..], 6, 0)).unwrap();
-        bits(context.logits(0))
-    };
-    assert_eq!(run(10), run(11));
-}
-
-#[test]
-fn a_mask_for_another_depth_is_refused() {
-    let model = embedded_model();
-    let mut context = context(&model, |_| {});
-    let error = context.decode(&Batch::prompt(&[1], 0, 0).with_layers(RunLayers::all(12))).unwrap_err();
-    assert!(error.to_string().contains("12") && error.to_string().contains("16"), "{error}");
+    let error = "0".parse::<LayerList>().unwrap().resolve("--skip-mlp", 0).unwrap_err();
+    assert!(error.to_string().contains("no layers"), "{error}");
 }

@@ -21,7 +21,7 @@ use crate::{
     Context, Error, Model, Result, RunLayers, Tokenizer,
     context::mask_cost,
     eval::perplexity::{Settings, Tally, count_chunks, perplexity},
-    model::{layers::parse_layers, skips::Skips},
+    model::{layers::LayerList, skips::Skips},
 };
 
 /// llama-perplexity's chunk.
@@ -59,10 +59,10 @@ pub struct MaskArgs {
     mask: Option<String>,
     /// Layers whose attention is skipped, from 0: 3,5-8
     #[arg(long, value_name = "LAYERS")]
-    skip_attn: Option<String>,
+    skip_attn: Option<LayerList>,
     /// Layers whose MLP is skipped
     #[arg(long, value_name = "LAYERS")]
-    skip_mlp: Option<String>,
+    skip_mlp: Option<LayerList>,
 }
 
 /// What a resumable run is a run of; a state file of another run is refused.
@@ -181,31 +181,19 @@ impl MaskArgs {
         if let Some(path) = &self.draft_skip {
             let skips = Skips::read(path, n_layer)?;
             skips.check_model(&model.id())?.iter().for_each(|w| eprintln!("warning: {w}"));
-            let named = match &self.mask {
-                None => skips.masks.first(),
-                Some(name) => skips.masks.iter().find(|m| m.name == *name),
-            };
-            let Some(named) = named else {
-                let names: Vec<&str> = skips.masks.iter().map(|m| m.name.as_str()).collect();
-                let wanted = self.mask.as_deref().unwrap_or("any");
-                return Err(Error::Mask(format!(
-                    "{}: no mask `{wanted}`; the file has: {}",
-                    path.display(),
-                    names.join(", ")
-                )));
-            };
+            let named = skips.pick(self.mask.as_deref())?;
             return Ok(Some(named.mask.clone()));
         }
         if self.skip_attn.is_none() && self.skip_mlp.is_none() {
             return Ok(None);
         }
-        let mut mask = RunLayers::all(n_layer);
-        for layer in parse_layers("--skip-attn", self.skip_attn.as_deref().unwrap_or(""), n_layer)? {
-            mask = mask.skip_attn(layer);
-        }
-        for layer in parse_layers("--skip-mlp", self.skip_mlp.as_deref().unwrap_or(""), n_layer)? {
-            mask = mask.skip_mlp(layer);
-        }
+        let layers = |flag, list: &Option<LayerList>| match list {
+            Some(list) => list.resolve(flag, n_layer),
+            None => Ok(Vec::new()),
+        };
+        let mask = RunLayers::all(n_layer);
+        let mask = layers("--skip-attn", &self.skip_attn)?.into_iter().fold(mask, RunLayers::skip_attn);
+        let mask = layers("--skip-mlp", &self.skip_mlp)?.into_iter().fold(mask, RunLayers::skip_mlp);
         Ok(Some(mask))
     }
 }

@@ -79,7 +79,8 @@ pub fn run(args: RunArgs) -> Result<()> {
     let mut context = Context::new(model.clone(), &args.context.config(&model)?)?;
     let prompt = tokenizer.encode(&prompt_text, common::encode_options(!args.chat));
     eprintln!("{}: {}", model.name, context.describe());
-    let mut sampler = Sampler::new(sampler_config);
+    sampler_config.check_vocabulary(model.plan.dims.n_vocab)?;
+    let mut sampler = Sampler::new(sampler_config)?;
     let request = Request {
         prompt: &prompt,
         max_tokens,

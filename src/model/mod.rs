@@ -4,8 +4,8 @@
 pub mod arch;
 mod builder;
 pub mod layers;
-pub mod skips;
 mod rope;
+pub mod skips;
 
 use std::sync::Arc;
 
@@ -84,7 +84,12 @@ impl Model {
 
     /// What a skips file says of the model that it is for.
     pub fn id(&self) -> skips::ModelId {
-        todo!()
+        skips::ModelId {
+            name: self.name.clone(),
+            arch: self.arch.clone(),
+            n_layer: self.plan.dims.n_layer,
+            fingerprint: self.fingerprint(),
+        }
     }
 
     /// Tells one set of weights from another cheaply: FNV-1a over the tensor directory and a sample of each

@@ -1,5 +1,78 @@
-pub struct Sampler;
-#[derive(Clone, Default)]
-pub struct SamplerConfig { pub temp: f32 }
-impl Sampler { pub fn new(_c: SamplerConfig) -> Self { Sampler } pub fn sample(&mut self, _l: &[f32]) -> u32 { 0 } pub fn accept(&mut self, _t: u32) {} pub fn seed(&self) -> u64 { 0 } }
-pub fn top_logprobs(_l: &[f32], _k: usize) -> Vec<(u32, f32)> { todo!() }
+//! From logits to a token.
+//!
+//! ```text
+//! logits ─ bias ─ penalties ─ top-k ─ typical ─ top-p ─ min-p ─ temperature ─ Distribution ─ draw(u) ─ token
+//! ```
+//!
+//! The order is llama.cpp's. [`distribution`] is a pure function of configuration, logits and history, so a
+//! speculative accept rule can ask for the p and the q of any position with that position's own history.
+//! [`Sampler`] adds what a plain generation needs: a history, a random stream, and buffers that are kept.
+
+mod chain;
+mod config;
+mod distribution;
+mod logprobs;
+pub mod rng;
+
+pub use chain::{Chain, distribution, greedy};
+pub use config::SamplerConfig;
+pub use distribution::Distribution;
+pub use logprobs::{log_sum_exp, top_logprobs};
+
+use self::rng::Rng;
+use crate::Result;
+
+pub struct Sampler {
+    config: SamplerConfig,
+    seed: u64,
+    rng: Rng,
+    history: Vec<u32>,
+    chain: Chain,
+    distribution: Distribution,
+}
+
+impl Sampler {
+    pub fn new(config: SamplerConfig) -> Result<Self> {
+        config.validate()?;
+        let seed = config.seed.unwrap_or_else(rng::entropy_seed);
+        let (history, chain, distribution) = (Vec::new(), Chain::default(), Distribution::default());
+        Ok(Self { config, seed, rng: Rng::new(seed), history, chain, distribution })
+    }
+
+    /// The seed in use, drawn at random where none was given; with it a run can be repeated.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    pub fn config(&self) -> &SamplerConfig {
+        &self.config
+    }
+
+    /// Chooses the next token, and leaves the history as it is: [`Sampler::accept`] adds to it.
+    pub fn sample(&mut self, logits: &[f32]) -> u32 {
+        if self.config.is_greedy() {
+            return self.chain.greedy(&self.config, logits, &self.history);
+        }
+        self.chain.distribution(&self.config, logits, &self.history, &mut self.distribution);
+        self.distribution.draw(self.rng.next_f64())
+    }
+
+    /// A token joins the text, whether sampled or of the prompt: penalties look at it from now on.
+    pub fn accept(&mut self, token: u32) {
+        self.history.push(token);
+    }
+
+    /// Forgets all but the first `len` tokens of the history.
+    pub fn truncate(&mut self, len: usize) {
+        self.history.truncate(len);
+    }
+
+    pub fn history(&self) -> &[u32] {
+        &self.history
+    }
+
+    /// The random stream, for callers that draw by themselves.
+    pub fn rng(&mut self) -> &mut Rng {
+        &mut self.rng
+    }
+}

@@ -1,0 +1,233 @@
+//! The stages, in llama.cpp's order: bias, penalties, top-k, typical, top-p, min-p, temperature.
+
+use std::cmp::Ordering;
+
+use super::{Distribution, SamplerConfig};
+
+/// The processed distribution of one position whose text so far is `history`.
+///
+/// NaN and impossible (-inf) tokens never get a share; +inf ones share everything. Where nothing is possible,
+/// the choice of [`greedy`] gets it all.
+///
+/// # Panics
+/// If `logits` is empty.
+pub fn distribution(config: &SamplerConfig, logits: &[f32], history: &[u32]) -> Distribution {
+    let mut result = Distribution::default();
+    Chain::default().distribution(config, logits, history, &mut result);
+    result
+}
+
+/// The lowest id among the highest logits; NaN never wins.
+///
+/// # Panics
+/// If `logits` is empty.
+pub fn greedy(logits: &[f32]) -> u32 {
+    assert!(!logits.is_empty(), "no logits to choose from");
+    let mut best = f32::NEG_INFINITY;
+    let mut winner = None;
+    for (id, &logit) in logits.iter().enumerate() {
+        if logit > best {
+            (best, winner) = (logit, Some(id));
+        }
+    }
+    let first_number = || logits.iter().position(|l| !l.is_nan()).unwrap_or(0);
+    winner.unwrap_or_else(first_number) as u32
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub id: u32,
+    pub logit: f32,
+    weight: f64,
+}
+
+/// Best first; among equals the lower id.
+pub(super) fn by_rank(a: &Candidate, b: &Candidate) -> Ordering {
+    b.logit.partial_cmp(&a.logit).unwrap_or(Ordering::Equal).then(a.id.cmp(&b.id))
+}
+
+/// The stages' buffers. Nothing else is kept from call to call.
+#[derive(Default)]
+pub struct Chain {
+    adjusted: Vec<f32>,
+    window: Vec<u32>,
+    candidates: Vec<Candidate>,
+}
+
+impl Chain {
+    /// As the function [`distribution`], into `result` and without allocating once the buffers have grown.
+    pub fn distribution(
+        &mut self,
+        config: &SamplerConfig,
+        logits: &[f32],
+        history: &[u32],
+        result: &mut Distribution,
+    ) {
+        if config.is_greedy() {
+            return result.set_one_hot(self.greedy(config, logits, history));
+        }
+        let Self { adjusted, window, candidates } = self;
+        let logits = adjust(config, logits, history, adjusted, window);
+        select_top(logits, config.top_k, candidates);
+        certain_alone(candidates);
+        if candidates.is_empty() {
+            return result.set_one_hot(greedy(logits));
+        }
+        typical(candidates, config.typical_p);
+        top_p(candidates, config.top_p);
+        min_p(candidates, config.min_p);
+        if config.temp <= 0.0 {
+            let best = candidates.iter().min_by(|a, b| by_rank(a, b)).map_or(0, |c| c.id);
+            return result.set_one_hot(best);
+        }
+        let total = soften(candidates, config.temp);
+        result.entries.clear();
+        result.entries.extend(candidates.iter().map(|c| (c.id, c.weight / total)).filter(|e| e.1 > 0.0));
+        result.entries.sort_unstable_by_key(|e| e.0);
+    }
+
+    /// The highest logit after bias and penalties.
+    pub fn greedy(&mut self, config: &SamplerConfig, logits: &[f32], history: &[u32]) -> u32 {
+        greedy(adjust(config, logits, history, &mut self.adjusted, &mut self.window))
+    }
+}
+
+/// Bias and penalties; the logits themselves where there are none.
+fn adjust<'a>(
+    config: &SamplerConfig,
+    logits: &'a [f32],
+    history: &[u32],
+    adjusted: &'a mut Vec<f32>,
+    window: &mut Vec<u32>,
+) -> &'a [f32] {
+    if config.logit_bias.is_empty() && !config.penalizes() {
+        return logits;
+    }
+    adjusted.clear();
+    adjusted.extend_from_slice(logits);
+    for &(id, bias) in &config.logit_bias {
+        if let Some(logit) = adjusted.get_mut(id as usize) {
+            *logit += bias;
+        }
+    }
+    if config.penalizes() {
+        window.clear();
+        window.extend_from_slice(&history[history.len().saturating_sub(config.repeat_last_n)..]);
+        window.sort_unstable();
+        for same in window.chunk_by(|a, b| a == b) {
+            let Some(logit) = adjusted.get_mut(same[0] as usize) else { continue };
+            // Towards "less likely" on either side of zero.
+            match *logit <= 0.0 {
+                true => *logit *= config.repeat_penalty,
+                false => *logit /= config.repeat_penalty,
+            }
+            *logit -= same.len() as f32 * config.frequency_penalty + config.presence_penalty;
+        }
+    }
+    adjusted
+}
+
+/// The `k` best possible tokens (0: all), in no order. One pass over the logits, and selections among at most
+/// 2k candidates whenever that many have gathered.
+pub(super) fn select_top(logits: &[f32], k: usize, best: &mut Vec<Candidate>) {
+    let k = if k == 0 { logits.len() } else { k };
+    let full = k.saturating_mul(2).max(64);
+    let mut threshold = f32::NEG_INFINITY;
+    best.clear();
+    for (id, &logit) in logits.iter().enumerate() {
+        // NaN fails this too. An equal of the k-th best has a higher id and loses.
+        if logit > threshold {
+            best.push(Candidate { id: id as u32, logit, weight: 0.0 });
+            if best.len() == full {
+                best.select_nth_unstable_by(k - 1, by_rank);
+                best.truncate(k);
+                threshold = best[k - 1].logit;
+            }
+        }
+    }
+    if best.len() > k {
+        best.select_nth_unstable_by(k - 1, by_rank);
+        best.truncate(k);
+    }
+}
+
+/// Infinite logits leave nothing to the others, and cannot be computed with.
+fn certain_alone(candidates: &mut Vec<Candidate>) {
+    if candidates.iter().any(|c| c.logit == f32::INFINITY) {
+        candidates.retain(|c| c.logit == f32::INFINITY);
+        candidates.iter_mut().for_each(|c| c.logit = 0.0);
+    }
+}
+
+fn highest(candidates: &[Candidate]) -> f32 {
+    candidates.iter().fold(f32::NEG_INFINITY, |max, c| max.max(c.logit))
+}
+
+/// Sets every weight to exp((logit - highest) / temp); returns their sum.
+fn soften(candidates: &mut [Candidate], temp: f32) -> f64 {
+    let max = f64::from(highest(candidates));
+    let temp = f64::from(temp);
+    let mut total = 0.0;
+    for c in candidates {
+        c.weight = ((f64::from(c.logit) - max) / temp).exp();
+        total += c.weight;
+    }
+    total
+}
+
+/// Keeps the tokens whose information lies nearest to the entropy, until they hold more than `p`.
+fn typical(candidates: &mut Vec<Candidate>, p: f32) {
+    if p >= 1.0 {
+        return;
+    }
+    let total = soften(candidates, 1.0);
+    let offset = f64::from(highest(candidates)) + total.ln();
+    let information = |c: &Candidate| offset - f64::from(c.logit);
+    let entropy: f64 = candidates.iter().map(|c| c.weight / total * information(c)).sum();
+    let distance = |c: &Candidate| (information(c) - entropy).abs();
+    candidates.sort_unstable_by(|a, b| distance(a).total_cmp(&distance(b)).then(by_rank(a, b)));
+    let mut held = 0.0;
+    let last = candidates.iter().position(|c| {
+        held += c.weight / total;
+        held > f64::from(p)
+    });
+    candidates.truncate(last.map_or(candidates.len(), |i| i + 1));
+}
+
+/// Keeps the fewest of the best tokens that hold at least `p` together.
+fn top_p(candidates: &mut Vec<Candidate>, p: f32) {
+    if p >= 1.0 {
+        return;
+    }
+    let total = soften(candidates, 1.0);
+    let enough = f64::from(p) * total;
+    let (mut ranked, mut held) = (0, 0.0);
+    // Ranks the head in growing pieces: seldom more than the first of a vocabulary.
+    let mut piece = 64;
+    while ranked < candidates.len() {
+        let rest = &mut candidates[ranked..];
+        let n = piece.min(rest.len());
+        if n < rest.len() {
+            rest.select_nth_unstable_by(n - 1, by_rank);
+        }
+        rest[..n].sort_unstable_by(by_rank);
+        let last = rest[..n].iter().position(|c| {
+            held += c.weight;
+            held >= enough
+        });
+        if let Some(last) = last {
+            return candidates.truncate(ranked + last + 1);
+        }
+        ranked += n;
+        piece *= 4;
+    }
+}
+
+/// Keeps the tokens at least `p` times as likely as the likeliest.
+fn min_p(candidates: &mut Vec<Candidate>, p: f32) {
+    if p <= 0.0 {
+        return;
+    }
+    let least = f64::from(highest(candidates)) + f64::from(p).ln();
+    candidates.retain(|c| f64::from(c.logit) >= least);
+}

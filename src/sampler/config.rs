@@ -1,0 +1,105 @@
+//! Settings of the sampler, with llama.cpp's defaults.
+
+use crate::{Error, Result};
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct SamplerConfig {
+    /// 0 and below: greedy.
+    pub temp: f32,
+    /// 0: off.
+    pub top_k: usize,
+    /// 1: off.
+    pub top_p: f32,
+    /// 0: off.
+    pub min_p: f32,
+    /// 1: off.
+    pub typical_p: f32,
+    /// 1: off.
+    pub repeat_penalty: f32,
+    pub frequency_penalty: f32,
+    pub presence_penalty: f32,
+    /// How many of the last tokens the three penalties look at; `usize::MAX`: all, 0: none.
+    pub repeat_last_n: usize,
+    /// Added to the logits; negative infinity forbids a token.
+    pub logit_bias: Vec<(u32, f32)>,
+    /// None: a random one.
+    pub seed: Option<u64>,
+}
+
+impl Default for SamplerConfig {
+    fn default() -> Self {
+        Self {
+            temp: 0.8,
+            top_k: 40,
+            top_p: 0.95,
+            min_p: 0.05,
+            typical_p: 1.0,
+            repeat_penalty: 1.0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
+            repeat_last_n: 64,
+            logit_bias: Vec::new(),
+            seed: None,
+        }
+    }
+}
+
+impl SamplerConfig {
+    pub fn greedy() -> Self {
+        Self { temp: 0.0, ..Self::default() }
+    }
+
+    /// Whether the highest logit wins, once bias and penalties are in. Typical sampling may remove the highest
+    /// one, so with it the chain has to run even at temperature 0.
+    pub fn is_greedy(&self) -> bool {
+        self.temp <= 0.0 && self.typical_p >= 1.0
+    }
+
+    /// Whether any penalty changes anything.
+    pub(super) fn penalizes(&self) -> bool {
+        let strength = (self.repeat_penalty, self.frequency_penalty, self.presence_penalty);
+        self.repeat_last_n > 0 && strength != (1.0, 0.0, 0.0)
+    }
+
+    /// Errors name the flag, the value and the range.
+    pub fn validate(&self) -> Result<()> {
+        let share = 0.0..=1.0;
+        let check = |ok: bool, flag: &str, value: f32, range: &str| match ok {
+            true => Ok(()),
+            false => Err(Error::Usage(format!("{flag} {value}: {range}"))),
+        };
+        check(self.temp.is_finite(), "--temp", self.temp, "a finite number is needed; 0 is greedy")?;
+        check(share.contains(&self.top_p), "--top-p", self.top_p, "0 to 1 is the range; 1 turns it off")?;
+        check(share.contains(&self.min_p), "--min-p", self.min_p, "0 to 1 is the range; 0 turns it off")?;
+        check(
+            share.contains(&self.typical_p),
+            "--typical",
+            self.typical_p,
+            "0 to 1 is the range; 1 turns it off",
+        )?;
+        let positive = self.repeat_penalty.is_finite() && self.repeat_penalty > 0.0;
+        let above_zero = "a number above 0 is needed; 1 turns it off";
+        check(positive, "--repeat-penalty", self.repeat_penalty, above_zero)?;
+        let finite = "a finite number is needed; 0 turns it off";
+        for (flag, value) in
+            [("--frequency-penalty", self.frequency_penalty), ("--presence-penalty", self.presence_penalty)]
+        {
+            check(value.is_finite(), flag, value, finite)?;
+        }
+        match self.logit_bias.iter().find(|(_, bias)| bias.is_nan()) {
+            Some((id, _)) => Err(Error::Usage(format!("--logit-bias {id}: the bias is not a number"))),
+            None => Ok(()),
+        }
+    }
+
+    /// A bias for a token that the vocabulary does not have is most likely a mistake.
+    pub fn check_vocabulary(&self, n_vocab: usize) -> Result<()> {
+        match self.logit_bias.iter().find(|(id, _)| *id as usize >= n_vocab) {
+            Some((id, _)) => Err(Error::Usage(format!(
+                "--logit-bias {id}: no such token; the vocabulary has {n_vocab}, 0 to {}",
+                n_vocab.saturating_sub(1)
+            ))),
+            None => Ok(()),
+        }
+    }
+}
