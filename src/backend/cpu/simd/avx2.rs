@@ -42,6 +42,7 @@ macro_rules! halves {
 impl Simd for Avx2 {
     type F = F;
     type I = I;
+    const REGISTERS: usize = 8;
 
     #[inline(always)]
     fn splat(self, x: f32) -> F {
@@ -80,8 +81,9 @@ impl Simd for Avx2 {
     fn load_bf16(self, x: &[[u8; 2]; LANES]) -> F {
         unsafe {
             let p = x.as_ptr().cast::<__m128i>();
-            let widen = |v| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(v)));
-            F(widen(_mm_loadu_si128(p)), widen(_mm_loadu_si128(p.add(1))))
+            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(p));
+            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.add(1)));
+            self.from_bits(I(_mm256_slli_epi32::<16>(low), _mm256_slli_epi32::<16>(high)))
         }
     }
     #[inline(always)]

@@ -28,6 +28,7 @@ pub unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
 impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
+    const REGISTERS: usize = 32;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {

@@ -125,6 +125,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     type F: Copy;
     /// 16 i32.
     type I: Copy;
+    /// How many vectors the register file holds.
+    const REGISTERS: usize;
 
     fn splat(self, x: f32) -> Self::F;
     fn load(self, x: &[f32; LANES]) -> Self::F;
@@ -221,8 +223,10 @@ pub trait Simd: Copy + Send + Sync + 'static {
         let n = self.round_ties_even(self.mul(x, self.splat(std::f32::consts::LOG2_E)));
         let r = self.fma(n, self.splat(-std::f32::consts::LN_2), x);
         let r = self.fma(n, self.splat(LN_2_ROUNDED_UP_BY), r);
-        let [c2, c3, c4, c5, c6] = EXP_COEFFICIENTS.map(|c| self.splat(c));
-        let tail = self.fma(self.fma(self.fma(self.fma(c6, r, c5), r, c4), r, c3), r, c2);
+        let mut tail = self.splat(EXP_COEFFICIENTS[4]);
+        for c in EXP_COEFFICIENTS[..4].iter().rev() {
+            tail = self.fma(tail, r, self.splat(*c));
+        }
         let e_r = self.add(self.splat(1.0), self.fma(tail, self.mul(r, r), r));
         // In two steps, because 2^n alone is no f32 at either end.
         let n = self.to_i32(n);

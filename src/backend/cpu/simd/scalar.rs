@@ -24,6 +24,7 @@ fn tree<T: Copy>(mut a: [T; LANES], join: impl Fn(T, T) -> T) -> T {
 impl Simd for Scalar {
     type F = F;
     type I = I;
+    const REGISTERS: usize = 4;
 
     #[inline(always)]
     fn splat(self, x: f32) -> F {

@@ -1,0 +1,127 @@
+//! Quantized rows on AVX2 and AVX-512.
+//!
+//! A group of 8 or 16 weight rows, one per 32-bit lane, goes through in steps of 256 columns. First the
+//! format unpacks its step into a [`Panel`]: every 4 weights of a row become the 4 bytes of the row's
+//! lane, so that sums run down the lanes and never across, and the scales stand beside them as vectors. Then
+//! [`dot`] multiplies the panel with all columns. So unpacking happens once however many columns there
+//! are, and the second half does not know the format's bytes. The panel never leaves the L1 cache.
+
+mod avx2;
+mod avx512;
+mod dot;
+mod formats;
+mod lanes;
+mod panel;
+
+use std::ops::Range;
+
+pub use formats::Format;
+use {lanes::Lanes, panel::Panel};
+
+use super::{OutStripe, QuantRows, Weight, acts::GROUP};
+use crate::backend::cpu::simd::{Isa, avx2::Avx2, avx512::Avx512};
+
+/// Columns that share one unpacking; their quantized rows should fit the L2 cache.
+const TILE: usize = 64;
+
+pub fn rows<B: Format>(isa: Isa, w: &Weight, x: &QuantRows, out: &mut OutStripe) {
+    assert!(isa.is_available(), "this machine has no {isa}");
+    let job = Job { w, x, out };
+    match isa {
+        Isa::Scalar => unreachable!("has its own kernel"),
+        // SAFETY: the assertion above has found the instructions.
+        Isa::Avx2 => unsafe { rows_avx2::<B>(job) },
+        // SAFETY: as above.
+        Isa::Avx512 => unsafe { rows_avx512::<B>(job) },
+    }
+}
+
+/// # Safety
+/// The machine has what [`Avx2`] stands for.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn rows_avx2<B: Format>(job: Job) {
+    job.run::<Avx2, B>(unsafe { Avx2::assume() });
+}
+
+/// # Safety
+/// The machine has what [`Avx512`] stands for.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+unsafe fn rows_avx512<B: Format>(job: Job) {
+    job.run::<Avx512, B>(unsafe { Avx512::assume() });
+}
+
+struct Job<'a, 'o> {
+    w: &'a Weight<'a>,
+    x: &'a QuantRows,
+    out: &'a mut OutStripe<'o>,
+}
+
+/// Weight rows that share vectors: lane i stands for the row at `first + i · stride`.
+struct Group {
+    first: *const u8,
+    stride: usize,
+    /// The row of lane 0.
+    row: usize,
+    /// The lanes whose results are wanted.
+    lanes: Range<usize>,
+}
+
+impl Job<'_, '_> {
+    #[inline(always)]
+    fn run<L: Lanes, B: Format>(mut self, l: L) {
+        let mut panel = Panel::new();
+        for first in (0..self.x.rows()).step_by(TILE) {
+            let columns = first..self.x.rows().min(first + TILE);
+            let mut row = self.out.rows().start;
+            while row < self.out.rows().end {
+                let group = self.group(L::ROWS, row);
+                row = group.row + group.lanes.end;
+                self.group_times_columns::<L, B>(l, &group, columns.clone(), &mut panel);
+            }
+        }
+    }
+
+    /// The group that begins with `row`. At the end of the matrix it reaches back over rows that are done, since
+    /// it must not read behind the last; a matrix of fewer rows than lanes goes row by row, all lanes alike.
+    #[inline(always)]
+    fn group(&self, lanes: usize, row: usize) -> Group {
+        let Weight { bytes, rows, row_bytes, .. } = *self.w;
+        let end = self.out.rows().end;
+        if rows < lanes {
+            return Group { first: bytes[row * row_bytes..].as_ptr(), stride: 0, row, lanes: 0..1 };
+        }
+        let first = row.min(rows - lanes);
+        Group {
+            first: bytes[first * row_bytes..].as_ptr(),
+            stride: row_bytes,
+            row: first,
+            lanes: row - first..lanes.min(end - first),
+        }
+    }
+
+    #[inline(always)]
+    fn group_times_columns<L: Lanes, B: Format>(
+        &mut self,
+        l: L,
+        group: &Group,
+        columns: Range<usize>,
+        panel: &mut Panel,
+    ) {
+        let in_block = B::TYPE.block_len() / GROUP;
+        let groups = self.x.k() / GROUP;
+        let mut acc = [0.0; TILE * 16];
+        for first in (0..groups).step_by(Panel::GROUPS) {
+            let n = Panel::GROUPS.min(groups - first);
+            for b in (0..n).step_by(in_block) {
+                let offset = (first + b) / in_block * B::TYPE.block_bytes();
+                // SAFETY: block number (first + b) / in_block of every row of the group is whole.
+                unsafe { B::unpack(l, group.first.add(offset), group.stride, panel, b) };
+            }
+            // SAFETY: the columns have `groups` groups, the panel holds n, and `acc` has 16 lanes per column.
+            unsafe { dot::dot::<L, B>(l, panel, n, &self.x, columns.clone(), first, acc.as_mut_ptr()) };
+        }
+        for (c, acc) in columns.zip(acc.chunks_exact(L::ROWS)) {
+            self.out.put(c, group.row + group.lanes.start, &acc[group.lanes.clone()]);
+        }
+    }
+}
