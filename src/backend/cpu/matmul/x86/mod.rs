@@ -66,6 +66,19 @@ struct Group {
     lanes: Range<usize>,
 }
 
+impl Group {
+    /// Rows of a group lie one behind the other: while blocks `first..first + n` of `all` are in work, fetches the
+    /// same share of the group that follows. Reading so many rows side by side is too much for
+    /// the hardware's own foresight.
+    #[inline(always)]
+    fn prefetch_next<L: Lanes>(&self, l: L, first: usize, n: usize, all: usize) {
+        let bytes = L::ROWS * self.stride;
+        for at in (bytes * first / all..bytes * (first + n) / all).step_by(64) {
+            l.prefetch(self.first.wrapping_add(bytes + at));
+        }
+    }
+}
+
 impl Job<'_, '_> {
     #[inline(always)]
     fn run<L: Lanes, B: Format>(mut self, l: L) {
@@ -112,6 +125,7 @@ impl Job<'_, '_> {
         let mut acc = [0.0; TILE * 16];
         for first in (0..groups).step_by(Panel::GROUPS) {
             let n = Panel::GROUPS.min(groups - first);
+            group.prefetch_next(l, first, n, groups);
             for b in (0..n).step_by(in_block) {
                 let offset = (first + b) / in_block * B::TYPE.block_bytes();
                 // SAFETY: block number (first + b) / in_block of every row of the group is whole.
