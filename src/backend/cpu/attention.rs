@@ -9,6 +9,7 @@ use super::{
     kv_store::{HeadRows, KvType, Q8_BLOCK, Q8_BLOCK_BYTES},
     simd::{Kernel, LANES, Simd},
 };
+use crate::quant::F16;
 
 pub const CHUNK: usize = 256;
 
@@ -44,57 +45,47 @@ pub struct Scratch {
 
 /// How a stored row is read, sixteen numbers at a time.
 trait Stored {
-    fn load<S: Simd>(s: S, row: &[u8], at: usize) -> S::V;
-    /// The last `len` numbers, from `at` on; the rest is zero.
-    fn load_tail<S: Simd>(s: S, row: &[u8], at: usize, len: usize) -> S::V;
+    /// Numbers `at..at + 16`, zero where the row ends before.
+    fn load<S: Simd>(s: S, row: &[u8], at: usize) -> S::F;
 }
 
-struct F16;
-struct F32;
-struct Q8;
+struct InF16;
+struct InF32;
+struct InQ8;
 
-impl Stored for F16 {
+impl Stored for InF16 {
     #[inline(always)]
-    fn load<S: Simd>(s: S, row: &[u8], at: usize) -> S::V {
-        s.load_f16(&row[2 * at..])
-    }
-
-    #[inline(always)]
-    fn load_tail<S: Simd>(s: S, row: &[u8], at: usize, len: usize) -> S::V {
-        let mut bytes = [0; 2 * LANES];
-        bytes[..2 * len].copy_from_slice(&row[2 * at..]);
-        s.load_f16(&bytes)
+    fn load<S: Simd>(s: S, row: &[u8], at: usize) -> S::F {
+        let row = &bytemuck::cast_slice::<u8, F16>(row)[at..];
+        match row.first_chunk() {
+            Some(x) => s.load_f16(x),
+            None => s.load_f16_partial(row),
+        }
     }
 }
 
-impl Stored for F32 {
+impl Stored for InF32 {
     #[inline(always)]
-    fn load<S: Simd>(s: S, row: &[u8], at: usize) -> S::V {
-        Self::load_tail(s, &row[..4 * (at + LANES)], at, LANES)
-    }
-
-    #[inline(always)]
-    fn load_tail<S: Simd>(s: S, row: &[u8], at: usize, len: usize) -> S::V {
+    fn load<S: Simd>(s: S, row: &[u8], at: usize) -> S::F {
         let mut x = [0.0; LANES];
-        for (x, bytes) in x[..len].iter_mut().zip(row[4 * at..].chunks_exact(4)) {
-            *x = f32::from_le_bytes(bytes.try_into().expect("four bytes"));
+        for (x, bytes) in x.iter_mut().zip(row[4 * at..].as_chunks::<4>().0) {
+            *x = f32::from_le_bytes(*bytes);
         }
         s.load(&x)
     }
 }
 
-impl Stored for Q8 {
+impl Stored for InQ8 {
+    /// Rows are whole blocks.
     #[inline(always)]
-    fn load<S: Simd>(s: S, row: &[u8], at: usize) -> S::V {
+    fn load<S: Simd>(s: S, row: &[u8], at: usize) -> S::F {
         let block = &row[at / Q8_BLOCK * Q8_BLOCK_BYTES..][..Q8_BLOCK_BYTES];
-        let scale = half::f16::from_le_bytes([block[0], block[1]]).to_f32_const();
-        s.mul(s.splat(scale), s.load_i8(&block[2 + at % Q8_BLOCK..]))
-    }
-
-    #[inline(always)]
-    fn load_tail<S: Simd>(s: S, _: &[u8], _: usize, _: usize) -> S::V {
-        // A q8_0 cache has heads of whole blocks.
-        s.zero()
+        let scale = F16([block[0], block[1]]).to_f32();
+        let mut x = [0.0; LANES];
+        for (x, &q) in x.iter_mut().zip(&block[2 + at % Q8_BLOCK..]) {
+            *x = f32::from(q as i8);
+        }
+        s.mul(s.splat(scale), s.load(&x))
     }
 }
 
@@ -104,15 +95,15 @@ impl Kernel for Attend<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         match (self.key_type, self.value_type) {
-            (KvType::F16, KvType::F16) => self.typed::<S, F16, F16>(s),
-            (KvType::F16, KvType::F32) => self.typed::<S, F16, F32>(s),
-            (KvType::F16, KvType::Q8_0) => self.typed::<S, F16, Q8>(s),
-            (KvType::F32, KvType::F16) => self.typed::<S, F32, F16>(s),
-            (KvType::F32, KvType::F32) => self.typed::<S, F32, F32>(s),
-            (KvType::F32, KvType::Q8_0) => self.typed::<S, F32, Q8>(s),
-            (KvType::Q8_0, KvType::F16) => self.typed::<S, Q8, F16>(s),
-            (KvType::Q8_0, KvType::F32) => self.typed::<S, Q8, F32>(s),
-            (KvType::Q8_0, KvType::Q8_0) => self.typed::<S, Q8, Q8>(s),
+            (KvType::F16, KvType::F16) => self.typed::<S, InF16, InF16>(s),
+            (KvType::F16, KvType::F32) => self.typed::<S, InF16, InF32>(s),
+            (KvType::F16, KvType::Q8_0) => self.typed::<S, InF16, InQ8>(s),
+            (KvType::F32, KvType::F16) => self.typed::<S, InF32, InF16>(s),
+            (KvType::F32, KvType::F32) => self.typed::<S, InF32, InF32>(s),
+            (KvType::F32, KvType::Q8_0) => self.typed::<S, InF32, InQ8>(s),
+            (KvType::Q8_0, KvType::F16) => self.typed::<S, InQ8, InF16>(s),
+            (KvType::Q8_0, KvType::F32) => self.typed::<S, InQ8, InF32>(s),
+            (KvType::Q8_0, KvType::Q8_0) => self.typed::<S, InQ8, InQ8>(s),
         }
     }
 }
@@ -181,8 +172,8 @@ impl Heads<'_> {
             for h in 0..N {
                 let (keep, take) = (s.splat(keep[h]), s.splat(take[h]));
                 for at in (h * padded..(h + 1) * padded).step_by(LANES) {
-                    let kept = s.mul(s.load(&sums[at..]), keep);
-                    s.store(s.fma(s.load(&partial[at..]), take, kept), &mut sums[at..]);
+                    let kept = s.mul(s.load(lanes(sums, at)), keep);
+                    s.store(s.fma(s.load(lanes(partial, at)), take, kept), lanes_mut(sums, at));
                 }
             }
         }
@@ -197,16 +188,15 @@ impl Heads<'_> {
     #[inline(always)]
     fn scores<S: Simd, K: Stored, const N: usize>(&self, s: S, cells: &[u32], q: &[f32], scores: &mut [f32]) {
         let padded = self.head_dim.next_multiple_of(LANES);
-        let whole = self.head_dim / LANES * LANES;
         for (j, &cell) in cells.iter().enumerate() {
             // SAFETY: keys of visible cells were written in an earlier phase or pass.
             let row = unsafe { self.keys.row(cell) };
-            let mut acc = [s.zero(); N];
+            let mut acc = [s.splat(0.0); N];
             let mut at = 0;
             while at < padded {
-                let key = if at < whole { K::load(s, row, at) } else { K::load_tail(s, row, at, self.head_dim - at) };
+                let key = K::load(s, row, at);
                 for h in 0..N {
-                    acc[h] = s.fma(s.load(&q[h * padded + at..]), key, acc[h]);
+                    acc[h] = s.fma(s.load(lanes(q, h * padded + at)), key, acc[h]);
                 }
                 at += LANES;
             }
@@ -226,20 +216,19 @@ impl Heads<'_> {
         partial: &mut [f32],
     ) {
         let padded = self.head_dim.next_multiple_of(LANES);
-        let whole = self.head_dim / LANES * LANES;
         let mut at = 0;
         while at < padded {
-            let mut acc = [s.zero(); N];
+            let mut acc = [s.splat(0.0); N];
             for (j, &cell) in cells.iter().enumerate() {
                 // SAFETY: as for keys.
                 let row = unsafe { self.values.row(cell) };
-                let value = if at < whole { V::load(s, row, at) } else { V::load_tail(s, row, at, self.head_dim - at) };
+                let value = V::load(s, row, at);
                 for h in 0..N {
                     acc[h] = s.fma(s.splat(weights[h * CHUNK + j]), value, acc[h]);
                 }
             }
             for h in 0..N {
-                s.store(acc[h], &mut partial[h * padded + at..]);
+                s.store(acc[h], lanes_mut(partial, h * padded + at));
             }
             at += LANES;
         }
@@ -250,16 +239,27 @@ impl Heads<'_> {
 #[inline(always)]
 fn exponentials<S: Simd>(s: S, scores: &mut [f32], len: usize) -> (f32, f32) {
     scores[len..].fill(f32::NEG_INFINITY);
+    let (scores, _) = scores.as_chunks_mut::<LANES>();
     let mut max = s.splat(f32::NEG_INFINITY);
-    for x in scores.chunks_exact(LANES) {
+    for x in scores.iter() {
         max = s.max(s.load(x), max);
     }
     let max = s.reduce_max(max);
-    let mut sum = s.zero();
-    for x in scores.chunks_exact_mut(LANES) {
+    let mut sum = s.splat(0.0);
+    for x in scores {
         let e = s.exp(s.sub(s.load(x), s.splat(max)));
         s.store(e, x);
         sum = s.add(sum, e);
     }
     (max, s.reduce_add(sum))
+}
+
+#[inline(always)]
+fn lanes(x: &[f32], at: usize) -> &[f32; LANES] {
+    x[at..].first_chunk().expect("padded to whole lanes")
+}
+
+#[inline(always)]
+fn lanes_mut(x: &mut [f32], at: usize) -> &mut [f32; LANES] {
+    x[at..].first_chunk_mut().expect("padded to whole lanes")
 }

@@ -103,7 +103,7 @@ impl Backend for CpuBackend {
             isa: self.isa,
             keys: &self.keys,
             values: &self.values,
-            buffers: &self.buffers,
+            buffers: self.buffers.lend(&self.model.plan.dims, rows),
             vectors: &self.vectors,
             rows,
             turns: pass::turns(&self.model, rows),
@@ -144,7 +144,7 @@ impl Backend for CpuBackend {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.keys.bytes() + self.values.bytes() + self.buffers.bytes()
+        self.keys.bytes() + self.values.bytes() + Buffers::bytes_for(&self.model.plan.dims, self.max_rows())
     }
 }
 

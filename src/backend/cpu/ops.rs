@@ -4,9 +4,12 @@ use super::{
     kv_store::{KvType, Q8_BLOCK, Q8_BLOCK_BYTES},
     simd::{Kernel, LANES, Simd},
 };
-use crate::plan::{Rope, RopePairs};
+use crate::{
+    plan::{Rope, RopePairs},
+    quant::F16,
+};
 
-/// `out = x / rms(x) · weight`, in place where `out` is `None`.
+/// `out = x / rms(x) · weight`
 pub struct RmsNorm<'a> {
     pub x: &'a [f32],
     pub weight: &'a [f32],
@@ -20,14 +23,14 @@ impl Kernel for RmsNorm<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let RmsNorm { x, weight, eps, out } = self;
-        let mut squares = s.zero();
-        let mut chunks = x.chunks_exact(LANES);
-        for x in &mut chunks {
+        let mut squares = s.splat(0.0);
+        let (chunks, rest) = x.as_chunks::<LANES>();
+        for x in chunks {
             let x = s.load(x);
             squares = s.fma(x, x, squares);
         }
-        let tail = s.load_part(chunks.remainder(), 0.0);
-        squares = s.fma(tail, tail, squares);
+        let rest = s.load_partial(rest);
+        squares = s.fma(rest, rest, squares);
         let scale = 1.0 / (s.reduce_add(squares) / x.len() as f32 + eps).sqrt();
         for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
             *out = x * scale * weight;
@@ -46,19 +49,20 @@ impl Kernel for SiluMul<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let one = s.splat(1.0);
-        let silu_mul = |gate, up| {
-            let e = s.exp(s.sub(s.zero(), gate));
-            s.mul(s.div(gate, s.add(one, e)), up)
-        };
-        let mut gates = self.gate.chunks_exact_mut(LANES);
-        let mut ups = self.up.chunks_exact(LANES);
-        for (gate, up) in (&mut gates).zip(&mut ups) {
-            s.store(silu_mul(s.load(gate), s.load(up)), gate);
+        let (gates, last_gate) = self.gate.as_chunks_mut::<LANES>();
+        let (ups, last_up) = self.up.as_chunks::<LANES>();
+        for (gate, up) in gates.iter_mut().zip(ups) {
+            s.store(silu_mul(s, s.load(gate), s.load(up)), gate);
         }
-        let (gate, up) = (gates.into_remainder(), ups.remainder());
-        s.store_part(silu_mul(s.load_part(gate, 0.0), s.load_part(up, 0.0)), gate);
+        s.store_partial(silu_mul(s, s.load_partial(last_gate), s.load_partial(last_up)), last_gate);
     }
+}
+
+/// `gate / (1 + e^-gate) · up`
+#[inline(always)]
+fn silu_mul<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
+    let e = s.exp(s.sub(s.splat(0.0), gate));
+    s.mul(s.div(gate, s.add(s.splat(1.0), e)), up)
 }
 
 /// Cosine and sine of every pair at one position.
@@ -118,20 +122,19 @@ impl Kernel for StoreRow<'_> {
                 }
             }
             KvType::F16 => {
-                let whole = x.len() / LANES * LANES;
-                for (x, out) in x.chunks_exact(LANES).zip(row.chunks_exact_mut(2 * LANES)) {
+                let (x, rest) = x.as_chunks::<LANES>();
+                let (out, last) = bytemuck::cast_slice_mut::<u8, F16>(row).as_chunks_mut::<LANES>();
+                for (x, out) in x.iter().zip(out) {
                     s.store_f16(s.load(x), out);
                 }
-                let mut tail = [0; 2 * LANES];
-                s.store_f16(s.load_part(&x[whole..], 0.0), &mut tail);
-                row[2 * whole..].copy_from_slice(&tail[..2 * (x.len() - whole)]);
+                s.store_f16_partial(s.load_partial(rest), last);
             }
             KvType::Q8_0 => {
                 for (x, out) in x.chunks_exact(Q8_BLOCK).zip(row.chunks_exact_mut(Q8_BLOCK_BYTES)) {
                     let largest = x.iter().fold(0.0f32, |m, x| m.max(x.abs()));
-                    let scale = half::f16::from_f32(largest / 127.0);
+                    let scale = F16::from_f32(largest / 127.0);
                     let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-                    out[..2].copy_from_slice(&scale.to_le_bytes());
+                    out[..2].copy_from_slice(&scale.0);
                     for (x, out) in x.iter().zip(&mut out[2..]) {
                         *out = (x * inverse).round_ties_even() as i8 as u8;
                     }
@@ -144,23 +147,23 @@ impl Kernel for StoreRow<'_> {
 /// A stored row back as numbers.
 pub fn load_row(ty: KvType, row: &[u8], out: &mut [f32]) {
     match ty {
-        KvType::F32 => out.copy_from_slice(&row.chunks_exact(4).map(le_f32).collect::<Vec<_>>()),
+        KvType::F32 => {
+            for (out, x) in out.iter_mut().zip(row.as_chunks::<4>().0) {
+                *out = f32::from_le_bytes(*x);
+            }
+        }
         KvType::F16 => {
-            for (out, b) in out.iter_mut().zip(row.chunks_exact(2)) {
-                *out = half::f16::from_le_bytes([b[0], b[1]]).to_f32();
+            for (out, x) in out.iter_mut().zip(bytemuck::cast_slice::<u8, F16>(row)) {
+                *out = x.to_f32();
             }
         }
         KvType::Q8_0 => {
             for (out, block) in out.chunks_exact_mut(Q8_BLOCK).zip(row.chunks_exact(Q8_BLOCK_BYTES)) {
-                let scale = half::f16::from_le_bytes([block[0], block[1]]).to_f32();
+                let scale = F16([block[0], block[1]]).to_f32();
                 for (out, &q) in out.iter_mut().zip(&block[2..]) {
                     *out = scale * f32::from(q as i8);
                 }
             }
         }
     }
-}
-
-fn le_f32(bytes: &[u8]) -> f32 {
-    f32::from_le_bytes(bytes.try_into().expect("four bytes"))
 }

@@ -5,9 +5,9 @@ use std::cell::UnsafeCell;
 use super::{
     attention::{Attend, Scratch},
     kv_store::KvStore,
-    matmul::{self, Input, OutStripe, QuantRows, Weight},
+    matmul::{self, Acts, Mode, OutMatrix, QuantRows, Weight},
     ops::{RmsNorm, SiluMul, StoreRow, Turn},
-    rows::{SharedOut, SharedRows},
+    rows::{SharedOut, SharedQuantRows, SharedRows},
     schedule::{Phase, Work},
     simd::Isa,
     team::Member,
@@ -26,12 +26,13 @@ const BUFS: [Buf; 7] = [Buf::X, Buf::H, Buf::Q, Buf::K, Buf::V, Buf::A, Buf::G];
 /// Buffers that feed quantized matrices.
 const QUANTIZED: [Buf; 3] = [Buf::H, Buf::A, Buf::G];
 
-/// Everything a pass writes except the cache and the logits.
+/// Everything a pass writes except the cache and the logits; kept from pass to pass.
 pub struct Buffers {
     /// By `Buf as usize`.
     f32s: Vec<SharedRows>,
     /// The second factor of the gate, `[rows, ffn]`.
     up: SharedRows,
+    /// By index in `QUANTIZED`, then the head's packed rows.
     int8s: Vec<QuantRows>,
     scratch: Vec<PerThread<Scratch>>,
     max_rows: usize,
@@ -47,7 +48,7 @@ impl Buffers {
         Buffers {
             f32s: BUFS.iter().map(|&b| SharedRows::new(max_rows, dims.width(b))).collect(),
             up: SharedRows::new(max_rows, dims.ffn),
-            int8s: QUANTIZED.iter().map(|&b| QuantRows::new(max_rows, dims.width(b))).collect(),
+            int8s: (0..=QUANTIZED.len()).map(|_| QuantRows::new()).collect(),
             scratch: (0..threads).map(|_| PerThread(UnsafeCell::default())).collect(),
             max_rows,
         }
@@ -59,23 +60,46 @@ impl Buffers {
 
     pub fn bytes_for(dims: &Dims, max_rows: usize) -> u64 {
         let floats: usize = BUFS.iter().map(|&b| dims.width(b)).sum::<usize>() + dims.ffn;
-        let bytes: usize = QUANTIZED.iter().map(|&b| dims.width(b)).sum();
+        let bytes: usize = QUANTIZED.iter().map(|&b| dims.width(b)).sum::<usize>() + dims.dim;
         // An int8 row carries a scale, a sum and two half sums for every 32.
         (max_rows * (4 * floats + bytes + bytes / 32 * 12)) as u64
     }
 
-    pub fn bytes(&self) -> u64 {
-        let int8s: u64 = self.int8s.iter().map(QuantRows::bytes).sum();
-        self.f32s.iter().map(SharedRows::bytes).sum::<u64>() + self.up.bytes() + int8s
+    /// Sizes the int8 rows for a pass and lends everything to it.
+    pub fn lend(&mut self, dims: &Dims, rows: &Rows) -> Lent<'_> {
+        let Buffers { f32s, up, int8s, scratch, .. } = self;
+        let widths = QUANTIZED.iter().map(|&b| (rows.tokens.len(), dims.width(b)));
+        let sizes = widths.chain([(rows.outputs.len(), dims.dim)]);
+        for (int8s, (rows, width)) in int8s.iter_mut().zip(sizes) {
+            // Of another width it feeds float matrices only.
+            if width.is_multiple_of(32) {
+                int8s.resize(rows, width);
+            }
+        }
+        Lent { f32s, up, int8s: int8s.iter_mut().map(SharedQuantRows::new).collect(), scratch }
     }
+}
 
+/// The buffers as a pass sees them.
+pub struct Lent<'a> {
+    f32s: &'a [SharedRows],
+    up: &'a SharedRows,
+    int8s: Vec<SharedQuantRows<'a>>,
+    scratch: &'a [PerThread<Scratch>],
+}
+
+impl Lent<'_> {
     fn f32s(&self, buf: Buf) -> &SharedRows {
         &self.f32s[buf as usize]
     }
 
-    fn int8s(&self, buf: Buf) -> &QuantRows {
+    fn int8s(&self, buf: Buf) -> &SharedQuantRows<'_> {
         let index = QUANTIZED.iter().position(|&b| b == buf).expect("a buffer that feeds matrices");
         &self.int8s[index]
+    }
+
+    fn head_int8s(&self) -> &SharedQuantRows<'_> {
+        &self.int8s[QUANTIZED.len()]
     }
 }
 
@@ -89,7 +113,7 @@ pub struct Pass<'a> {
     pub isa: Isa,
     pub keys: &'a KvStore,
     pub values: &'a KvStore,
-    pub buffers: &'a Buffers,
+    pub buffers: Lent<'a>,
     pub vectors: &'a [Vec<f32>],
     pub rows: &'a Rows<'a>,
     pub turns: Vec<Turn>,
@@ -103,18 +127,28 @@ impl Pass<'_> {
         let rows = self.rows.tokens.len();
         match phase.work {
             Work::Op(op) => self.op(op, phase.slot, rows, member),
-            Work::Quantize(buf) => self.quantize(buf, self.packed_rows(buf), member),
+            Work::Quantize(buf) => {
+                let (src, dst) = (self.buffers.f32s(buf), self.buffers.int8s(buf));
+                for row in member.share(rows, 1) {
+                    unsafe { dst.quantize(self.isa, row, src.row(row)) };
+                }
+            }
             Work::HeadNorm { norm, eps } => {
                 for i in member.share(self.rows.outputs.len(), 1) {
                     self.norm_row(self.rows.outputs[i], i, norm, eps);
                 }
             }
+            Work::QuantizeHead => {
+                let (src, dst) = (self.buffers.f32s(Buf::H), self.buffers.head_int8s());
+                for row in member.share(self.rows.outputs.len(), 1) {
+                    unsafe { dst.quantize(self.isa, row, src.row(row)) };
+                }
+            }
             Work::Logits { weight } => {
-                let out = self.rows.outputs.len();
+                let outputs = self.rows.outputs.len();
                 let n_vocab = self.model.weight(weight).rows;
-                // SAFETY: see above; `logits` is `[outputs, n_vocab]`.
-                let stripe = unsafe { OutStripe::new(self.logits.ptr, self.logits.len, n_vocab) };
-                self.matmul(weight, Buf::H, out, stripe, member);
+                let out = unsafe { OutMatrix::from_raw(self.logits.ptr, outputs, n_vocab, Mode::Store) };
+                self.matmul(weight, Buf::H, self.buffers.head_int8s(), &out, member);
             }
         }
     }
@@ -137,8 +171,8 @@ impl Pass<'_> {
             }
             Op::MatMul { weight, bias, src, dst, add } => {
                 let out = self.buffers.f32s(dst);
-                let stripe = unsafe { OutStripe::of(out, add) };
-                self.matmul(weight, src, rows, stripe, member);
+                let mode = if add { Mode::Add } else { Mode::Store };
+                self.matmul_rows(weight, src, rows, out, mode, member);
                 if let Some(bias) = bias {
                     let bias = &self.vectors[bias.0 as usize];
                     let columns = member.share(self.model.weight(weight).rows, ROW_GRAIN);
@@ -164,28 +198,28 @@ impl Pass<'_> {
         }
     }
 
-    /// How many rows of a buffer matter: after the head's norm only those whose logits are wanted.
-    fn packed_rows(&self, _buf: Buf) -> usize {
-        self.rows.tokens.len()
+    /// A matrix from one buffer into another.
+    fn matmul_rows(&self, id: WeightId, src: Buf, rows: usize, out: &SharedRows, mode: Mode, member: &Member) {
+        let out = unsafe { OutMatrix::from_raw(out.as_ptr(), rows, out.width(), mode) };
+        self.matmul(id, src, self.buffers.int8s(src), &out, member);
     }
 
-    fn matmul(&self, id: WeightId, src: Buf, rows: usize, out: OutStripe, member: &Member) {
+    fn matmul(&self, id: WeightId, src: Buf, int8s: &SharedQuantRows, out: &OutMatrix, member: &Member) {
         let info = self.model.weight(id);
         let weight = Weight::new(info.ty(), self.model.weight_bytes(id), info.rows, info.cols);
-        let input = if info.ty().block_len() > 1 {
-            Input::Int8(self.buffers.int8s(src))
+        let mut stripe = unsafe { out.stripe(member.share(info.rows, ROW_GRAIN)) };
+        let input = if weight.wants_quantized() {
+            Acts::Quantized(unsafe { int8s.read() })
         } else {
-            Input::F32(unsafe { self.buffers.f32s(src).rows(rows) })
+            Acts::Float(unsafe { self.buffers.f32s(src).rows(stripe.columns()) })
         };
-        matmul::matmul(self.isa, &weight, member.share(info.rows, ROW_GRAIN), input, rows, out);
+        matmul::matmul(self.isa, &weight, input, &mut stripe);
     }
 
     fn gate_up(&self, gate: WeightId, up: WeightId, rows: usize, member: &Member) {
-        let (gates, ups) = (self.buffers.f32s(Buf::G), &self.buffers.up);
-        unsafe {
-            self.matmul(gate, Buf::H, rows, OutStripe::of(gates, false), member);
-            self.matmul(up, Buf::H, rows, OutStripe::of(ups, false), member);
-        }
+        let (gates, ups) = (self.buffers.f32s(Buf::G), self.buffers.up);
+        self.matmul_rows(gate, Buf::H, rows, gates, Mode::Store, member);
+        self.matmul_rows(up, Buf::H, rows, ups, Mode::Store, member);
         let columns = member.share(self.model.weight(gate).rows, ROW_GRAIN);
         for row in 0..rows {
             let (gate, up) = unsafe { (gates.row_mut(row, columns.clone()), ups.row_mut(row, columns.clone())) };
@@ -197,16 +231,7 @@ impl Pass<'_> {
     fn norm_row(&self, from: usize, to: usize, weight: WeightId, eps: f32) {
         let x = unsafe { self.buffers.f32s(Buf::X).row(from) };
         let out = unsafe { self.buffers.f32s(Buf::H).row_mut(to, 0..x.len()) };
-        let x = &x[..out.len()];
         self.isa.dispatch(RmsNorm { x, weight: &self.vectors[weight.0 as usize], eps, out });
-    }
-
-    fn quantize(&self, buf: Buf, rows: usize, member: &Member) {
-        let src = self.buffers.f32s(buf);
-        let dst = self.buffers.int8s(buf);
-        for row in member.share(rows, 1) {
-            unsafe { dst.quantize_row(self.isa, row, &src.row(row)[..src.width()]) };
-        }
     }
 
     fn rope_store(&self, row: usize, slot: usize, q_norm: Option<WeightId>, k_norm: Option<WeightId>, eps: f32) {

@@ -1,6 +1,11 @@
 //! Buffers of a pass that the team shares: rows of f32, and rows quantized to int8.
 
-use std::{cell::UnsafeCell, marker::PhantomData};
+use std::{cell::UnsafeCell, marker::PhantomData, ptr};
+
+use super::{
+    matmul::{QuantRows, QuantRowsWriter},
+    simd::Isa,
+};
 
 /// `[rows, width]` numbers. In each phase every element has at most one writing thread, and nobody reads
 /// what another thread writes in the same phase; the barriers of the schedule see to that.
@@ -19,14 +24,6 @@ impl SharedRows {
 
     pub fn width(&self) -> usize {
         self.width
-    }
-
-    pub fn len(&self) -> usize {
-        self.data.len()
-    }
-
-    pub fn bytes(&self) -> u64 {
-        4 * self.data.len() as u64
     }
 
     pub fn as_ptr(&self) -> *mut f32 {
@@ -60,11 +57,39 @@ impl SharedRows {
     }
 }
 
+/// int8 rows for one pass: each is written by one thread, and read by all after a barrier.
+pub struct SharedQuantRows<'a> {
+    rows: *const QuantRows,
+    writer: QuantRowsWriter<'a>,
+}
+
+// SAFETY: as for `SharedRows`.
+unsafe impl Sync for SharedQuantRows<'_> {}
+
+impl<'a> SharedQuantRows<'a> {
+    pub fn new(rows: &'a mut QuantRows) -> Self {
+        let rows = ptr::from_mut(rows);
+        // SAFETY: exclusively borrowed for 'a; reads and writes both go through this one pointer.
+        SharedQuantRows { rows, writer: unsafe { (*rows).writer() } }
+    }
+
+    /// # Safety
+    /// No other thread touches the row in this phase.
+    pub unsafe fn quantize(&self, isa: Isa, row: usize, x: &[f32]) {
+        unsafe { self.writer.quantize(isa, row, x) }
+    }
+
+    /// # Safety
+    /// No thread writes a row in this phase.
+    pub unsafe fn read(&self) -> &QuantRows {
+        unsafe { &*self.rows }
+    }
+}
+
 /// A caller's slice, of which threads write disjoint parts.
 #[derive(Clone, Copy)]
 pub struct SharedOut<'a> {
     pub ptr: *mut f32,
-    pub len: usize,
     owner: PhantomData<&'a mut [f32]>,
 }
 
@@ -73,6 +98,6 @@ unsafe impl Sync for SharedOut<'_> {}
 
 impl<'a> SharedOut<'a> {
     pub fn new(slice: &'a mut [f32]) -> Self {
-        SharedOut { ptr: slice.as_mut_ptr(), len: slice.len(), owner: PhantomData }
+        SharedOut { ptr: slice.as_mut_ptr(), owner: PhantomData }
     }
 }

@@ -15,6 +15,8 @@ pub enum Work<'a> {
     Quantize(Buf),
     /// `H = norm(X)` for the rows whose logits are wanted, packed to the front.
     HeadNorm { norm: WeightId, eps: f32 },
+    /// int8 blocks of those packed rows.
+    QuantizeHead,
     /// `logits = H · weightᵀ`
     Logits { weight: WeightId },
 }
@@ -40,6 +42,7 @@ const fn int8s(buf: Buf) -> Things {
 
 const CACHE: Things = 1 << 16;
 const LOGITS: Things = 1 << 17;
+const HEAD_INT8: Things = 1 << 18;
 
 pub fn schedule<'a>(model: &Model, steps: &[Step<'a>]) -> Vec<Phase<'a>> {
     let quantized = |id: WeightId| model.weight(id).ty().block_len() > 1;
@@ -53,13 +56,10 @@ pub fn schedule<'a>(model: &Model, steps: &[Step<'a>]) -> Vec<Phase<'a>> {
         match *op {
             Op::Head { norm, eps, weight } => {
                 list.push(Work::HeadNorm { norm, eps }, 0, f32s(Buf::X), f32s(Buf::H));
-                let input = if quantized(weight) {
-                    list.quantize(Buf::H);
-                    int8s(Buf::H)
-                } else {
-                    f32s(Buf::H)
-                };
-                list.push(Work::Logits { weight }, 0, input, LOGITS);
+                if quantized(weight) {
+                    list.push(Work::QuantizeHead, 0, f32s(Buf::H), HEAD_INT8);
+                }
+                list.push(Work::Logits { weight }, 0, f32s(Buf::H) | HEAD_INT8, LOGITS);
             }
             _ => {
                 let (reads, writes) = touched(op, quantized);

@@ -1,64 +1,149 @@
-//! Activations in int8: a scale, and sums for offsets and minima, per block of 32.
+//! Activations as int8: quantized once per row, shared by every matrix that reads the row.
 
-use std::{cell::UnsafeCell, slice};
+use std::marker::PhantomData;
 
 use crate::backend::cpu::simd::{Isa, Kernel, LANES, Simd};
 
-pub const BLOCK: usize = 32;
+/// Values with one scale.
+pub const GROUP: usize = 32;
 
-/// One block of a row.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(16))]
-pub struct ActBlock {
-    pub q: [i8; BLOCK],
-    pub d: f32,
-    /// `d · Σq`
-    pub xs: f32,
-    /// The same over each half.
-    pub half_xs: [f32; 2],
-}
+/// Below this, 127 / amax would overflow; such a group counts as zero.
+const TINY: f32 = f32::from_bits((127 - 100) << 23);
 
-/// `[rows, cols / 32]` blocks that a team shares: rows are written by one thread each, and read after a barrier.
+/// `[rows, k]` activations in groups of 32: see the contract in [the module's text](super).
+#[derive(Clone, Debug, Default)]
 pub struct QuantRows {
-    blocks: Box<[UnsafeCell<ActBlock>]>,
-    blocks_per_row: usize,
+    rows: usize,
+    k: usize,
+    // q: [rows, k], the others: [rows, k / 32]; each may be longer than that
+    q: Vec<i8>,
+    d: Vec<f32>,
+    xs: Vec<f32>,
+    half_sums: Vec<[i16; 2]>,
 }
 
-// SAFETY: all access goes through the unsafe methods, whose callers keep to the rule above.
-unsafe impl Sync for QuantRows {}
+/// One row of [`QuantRows`].
+#[derive(Clone, Copy)]
+pub struct QuantRow<'a> {
+    pub q: &'a [i8],
+    pub d: &'a [f32],
+    pub xs: &'a [f32],
+    pub half_sums: &'a [[i16; 2]],
+}
 
 impl QuantRows {
-    pub fn new(rows: usize, cols: usize) -> Self {
-        const ZERO: ActBlock = ActBlock { q: [0; BLOCK], d: 0.0, xs: 0.0, half_xs: [0.0; 2] };
-        let blocks_per_row = cols.div_ceil(BLOCK);
-        QuantRows { blocks: (0..rows * blocks_per_row).map(|_| UnsafeCell::new(ZERO)).collect(), blocks_per_row }
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    pub fn bytes(&self) -> u64 {
-        size_of_val(&*self.blocks) as u64
+    /// Makes room for `rows` rows of `k` values; allocates only if there never was that much. What the
+    /// rows hold is unspecified until they are quantized. Panics if k is no multiple of 32.
+    pub fn resize(&mut self, rows: usize, k: usize) {
+        assert!(k.is_multiple_of(GROUP), "rows of {k} values are no whole groups of {GROUP}");
+        let groups = rows * (k / GROUP);
+        (self.rows, self.k) = (rows, k);
+        if self.d.len() < groups {
+            self.q.resize(groups * GROUP, 0);
+            self.d.resize(groups, 0.0);
+            self.xs.resize(groups, 0.0);
+            self.half_sums.resize(groups, [0; 2]);
+        }
     }
 
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    pub fn row(&self, r: usize) -> QuantRow<'_> {
+        assert!(r < self.rows, "row {r} of {}", self.rows);
+        let groups = self.k / GROUP;
+        let of = r * groups..(r + 1) * groups;
+        QuantRow {
+            q: &self.q[r * self.k..][..self.k],
+            d: &self.d[of.clone()],
+            xs: &self.xs[of.clone()],
+            half_sums: &self.half_sums[of],
+        }
+    }
+
+    /// Quantizes all rows: `x` is `[rows, k]`.
+    pub fn quantize(&mut self, isa: Isa, x: &[f32]) {
+        assert_eq!(x.len(), self.rows * self.k, "activations are [{}, {}]", self.rows, self.k);
+        let k = self.k;
+        let writer = self.writer();
+        for r in 0..writer.rows {
+            // SAFETY: one row after the other, by one thread.
+            unsafe { writer.quantize(isa, r, &x[r * k..][..k]) };
+        }
+    }
+
+    /// For threads that quantize different rows at the same time.
+    pub fn writer(&mut self) -> QuantRowsWriter<'_> {
+        QuantRowsWriter {
+            rows: self.rows,
+            k: self.k,
+            q: self.q.as_mut_ptr(),
+            d: self.d.as_mut_ptr(),
+            xs: self.xs.as_mut_ptr(),
+            half_sums: self.half_sums.as_mut_ptr(),
+            owned: PhantomData,
+        }
+    }
+}
+
+/// Write access to [`QuantRows`] for several threads.
+pub struct QuantRowsWriter<'a> {
+    rows: usize,
+    k: usize,
+    q: *mut i8,
+    d: *mut f32,
+    xs: *mut f32,
+    half_sums: *mut [i16; 2],
+    owned: PhantomData<&'a mut QuantRows>,
+}
+
+// SAFETY: whoever writes a row promises that nobody else does.
+unsafe impl Send for QuantRowsWriter<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for QuantRowsWriter<'_> {}
+
+impl QuantRowsWriter<'_> {
+    /// Quantizes row `r`.
+    ///
     /// # Safety
-    /// Nobody else touches the row until the next barrier.
-    pub unsafe fn quantize_row(&self, isa: Isa, row: usize, x: &[f32]) {
-        let cells = &self.blocks[row * self.blocks_per_row..][..x.len() / BLOCK];
-        // SAFETY: `UnsafeCell<T>` has the layout of `T`; the caller vouches for the rest.
-        let blocks = unsafe { slice::from_raw_parts_mut(UnsafeCell::raw_get(cells.as_ptr()), cells.len()) };
-        isa.dispatch(Quantize { x, blocks });
-    }
-
-    /// # Safety
-    /// Nobody writes the row until the next barrier.
-    pub unsafe fn row(&self, row: usize) -> &[ActBlock] {
-        let cells = &self.blocks[row * self.blocks_per_row..][..self.blocks_per_row];
-        // SAFETY: as above.
-        unsafe { slice::from_raw_parts(UnsafeCell::raw_get(cells.as_ptr()), cells.len()) }
+    /// No two threads write the same row at the same time.
+    pub unsafe fn quantize(&self, isa: Isa, r: usize, x: &[f32]) {
+        assert!(
+            r < self.rows && x.len() == self.k,
+            "row {r} of {}, {} of {} values",
+            self.rows,
+            x.len(),
+            self.k
+        );
+        let groups = self.k / GROUP;
+        // SAFETY: the buffers hold `rows` rows, and by the caller's promise nobody else writes this one.
+        let (q, d, xs, half_sums) = unsafe {
+            (
+                std::slice::from_raw_parts_mut(self.q.add(r * self.k), self.k),
+                std::slice::from_raw_parts_mut(self.d.add(r * groups), groups),
+                std::slice::from_raw_parts_mut(self.xs.add(r * groups), groups),
+                std::slice::from_raw_parts_mut(self.half_sums.add(r * groups), groups),
+            )
+        };
+        isa.dispatch(Quantize { x, q, d, xs, half_sums });
     }
 }
 
 struct Quantize<'a> {
     x: &'a [f32],
-    blocks: &'a mut [ActBlock],
+    q: &'a mut [i8],
+    d: &'a mut [f32],
+    xs: &'a mut [f32],
+    half_sums: &'a mut [[i16; 2]],
 }
 
 impl Kernel for Quantize<'_> {
@@ -66,24 +151,126 @@ impl Kernel for Quantize<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        for (x, block) in self.x.chunks_exact(BLOCK).zip(self.blocks) {
-            let halves = [s.load(x), s.load(&x[LANES..])];
-            let size = |v| s.max(v, s.sub(s.zero(), v));
-            let largest = s.reduce_max(s.max(size(halves[0]), size(halves[1])));
-            let inverse = s.splat(if largest > 0.0 { 127.0 / largest } else { 0.0 });
-            let mut q = [0.0; BLOCK];
-            for (v, q) in halves.into_iter().zip(q.chunks_exact_mut(LANES)) {
-                s.store(s.round(s.mul(v, inverse)), q);
+        let (x, _) = self.x.as_chunks::<LANES>();
+        let (q, _) = self.q.as_chunks_mut::<LANES>();
+        let (x, _) = x.as_chunks::<2>();
+        let (q, _) = q.as_chunks_mut::<2>();
+        let scales = self.d.iter_mut().zip(self.xs).zip(self.half_sums);
+        for ((x, q), ((d, xs), half_sums)) in x.iter().zip(q).zip(scales) {
+            let (x0, x1) = (s.load(&x[0]), s.load(&x[1]));
+            // As integers, because NaN > infinity > every number in that order.
+            let largest = s.max_i32(s.to_bits(s.abs(x0)), s.to_bits(s.abs(x1)));
+            let amax = f32::from_bits(s.reduce_max_i32(largest) as u32);
+            if !(TINY..f32::INFINITY).contains(&amax) {
+                *q = [[0; LANES]; 2];
+                *d = if amax < TINY { 0.0 } else { f32::NAN };
+                (*xs, *half_sums) = (*d, [0; 2]);
+                continue;
             }
-            let mut sums = [0i32; 2];
-            for (i, q) in q.into_iter().enumerate() {
-                // Within ±127, or NaN, which becomes 0.
-                block.q[i] = q as i8;
-                sums[i / LANES] += i32::from(block.q[i]);
+            let inverse = s.splat(127.0 / amax);
+            let (q0, q1) = (s.to_i32(s.mul(x0, inverse)), s.to_i32(s.mul(x1, inverse)));
+            s.store_i8(q0, &mut q[0]);
+            s.store_i8(q1, &mut q[1]);
+            let sums = [s.reduce_add_i32(q0), s.reduce_add_i32(q1)];
+            *d = amax / 127.0;
+            *xs = *d * (sums[0] + sums[1]) as f32;
+            *half_sums = [sums[0] as i16, sums[1] as i16];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quantized(isa: Isa, x: &[f32]) -> QuantRows {
+        let mut rows = QuantRows::new();
+        rows.resize(1, x.len());
+        rows.quantize(isa, x);
+        rows
+    }
+
+    #[test]
+    fn follows_the_contract_by_hand() {
+        // 254 / 127 = 2: ties at the odd multiples of 1.
+        let mut x = [0.0f32; 32];
+        x[..6].copy_from_slice(&[254.0, -254.0, 1.0, 3.0, -1.0, 4.5]);
+        x[16] = 7.0;
+        for isa in Isa::available() {
+            let rows = quantized(isa, &x);
+            let row = rows.row(0);
+            assert_eq!(row.q[..6], [127, -127, 0, 2, 0, 2], "{isa}");
+            assert_eq!((row.q[16], row.d[0], row.half_sums[0], row.xs[0]), (4, 2.0, [4, 4], 16.0), "{isa}");
+        }
+    }
+
+    #[test]
+    fn zero_tiny_and_unbounded_groups() {
+        for isa in Isa::available() {
+            for (value, expect_nan) in [
+                (0.0, false),
+                (-0.0, false),
+                (1e-45, false),
+                (1e-31, false),
+                (f32::NAN, true),
+                (f32::INFINITY, true),
+            ] {
+                let mut x = [0.0; 64];
+                (x[3], x[40]) = (value, 1.0);
+                let rows = quantized(isa, &x);
+                let row = rows.row(0);
+                assert_eq!(row.q[..32], [0; 32]);
+                assert_eq!(
+                    (row.d[0].is_nan(), row.xs[0].is_nan()),
+                    (expect_nan, expect_nan),
+                    "{isa} {value}"
+                );
+                assert!(expect_nan || (row.d[0] == 0.0 && row.xs[0] == 0.0));
+                assert_eq!(
+                    (row.q[40], row.half_sums),
+                    (127, &[[0, 0], [127, 0]][..]),
+                    "neighbours are untouched"
+                );
             }
-            block.d = largest / 127.0;
-            block.xs = block.d * (sums[0] + sums[1]) as f32;
-            block.half_xs = sums.map(|sum| block.d * sum as f32);
+            assert_eq!(quantized(isa, &[f32::MAX; 32]).row(0).q, [127; 32]);
+        }
+    }
+
+    #[test]
+    fn all_tiers_agree() {
+        let mut state = 7u32;
+        let x: Vec<f32> = (0..32 * 500)
+            .map(|i| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state as i32 as f32 / 2f32.powi(31)) * 2f32.powi(i / 32 % 200 - 110)
+            })
+            .collect();
+        let expected = quantized(Isa::Scalar, &x);
+        let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        for isa in Isa::available() {
+            let (got, expected) = (quantized(isa, &x), expected.row(0));
+            let got = got.row(0);
+            assert_eq!((got.q, got.half_sums), (expected.q, expected.half_sums), "{isa}");
+            assert_eq!((bits(got.d), bits(got.xs)), (bits(expected.d), bits(expected.xs)), "{isa}");
+            for (i, (&q, x)) in got.q.iter().zip(&x).enumerate() {
+                // Half a step, and three roundings to f32 of a product of at most 127.
+                let d = f64::from(got.d[i / 32]);
+                let limit = d * (0.5 + 4.0 * 127.0 * 2f64.powi(-24));
+                assert!(d == 0.0 || (d * f64::from(q) - f64::from(*x)).abs() <= limit, "{isa} {i}");
+            }
+        }
+    }
+
+    #[test]
+    fn shrinking_and_growing_keeps_rows_apart() {
+        let mut rows = QuantRows::new();
+        for (n, k) in [(3, 64), (1, 32), (2, 96), (5, 64)] {
+            rows.resize(n, k);
+            let x: Vec<f32> = (0..n * k).map(|i| 1.0 + (i / k) as f32).collect();
+            rows.quantize(Isa::detect(), &x);
+            for r in 0..n {
+                assert_eq!(rows.row(r).d, vec![(1.0 + r as f32) / 127.0; k / 32]);
+            }
         }
     }
 }

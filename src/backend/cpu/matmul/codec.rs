@@ -1,233 +1,153 @@
-//! What a block format is to a kernel: runs of 32 integers with their scales. Portable; the unpacking of the
-//! integers is done again with vector instructions in files of their own.
+//! What a block of each format means, in the terms of the contract: the scalar view.
 
 use crate::quant::{
-    Block, iq4_nl::BlockIq4Nl, iq4_nl::KVALUES, iq4_xs::BlockIq4Xs, mxfp4::BlockMxfp4, mxfp4::VALUES, q2_k::BlockQ2K,
-    q3_k::BlockQ3K, q4_0::BlockQ4_0, q4_1::BlockQ4_1, q4_k::BlockQ4K, q5_0::BlockQ5_0, q5_1::BlockQ5_1,
-    q5_k::BlockQ5K, q6_k::BlockQ6K, q8_0::BlockQ8_0,
+    Block, iq4_nl, iq4_xs, mxfp4, q2_k, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0,
 };
 
-/// Which minima a format has.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Minima {
-    None,
-    Per32,
-    Per16,
+/// 32 weights in a row: `w[i] = scale · sub[i / 16] · ints[i] + minimum`.
+pub struct Weights {
+    pub ints: [i8; 32],
+    pub scale: f32,
+    pub sub: [i32; 2],
+    pub minimum: Minimum,
 }
 
-/// Scales of the 32 weights of a run.
-#[derive(Clone, Copy, Default)]
-pub struct Scales {
-    /// Of the whole run.
-    pub a: f32,
-    /// Integer scales of the halves, where the format has them.
-    pub halves: [i32; 2],
-    /// Negated minima: of the run in the first, or of each half.
-    pub minima: [f32; 2],
+/// The part of a weight that does not depend on its integer.
+pub enum Minimum {
+    None,
+    Whole(f32),
+    Halves([f32; 2]),
 }
 
 pub trait Codec: Block {
-    const MINIMA: Minima = Minima::None;
-    const HALF_SCALES: bool = false;
-
-    /// Run `sub` of the block.
-    fn scales(&self, sub: usize) -> Scales;
-    fn integers(&self, sub: usize) -> [i8; 32];
+    /// The `b`-th 32 weights of the block.
+    fn weights(&self, b: usize) -> Weights;
 }
 
-fn plain(a: f32) -> Scales {
-    Scales { a, ..Scales::default() }
+fn plain(scale: f32, ints: [i8; 32]) -> Weights {
+    Weights { ints, scale, sub: [1; 2], minimum: Minimum::None }
 }
 
-fn with_minimum(a: f32, minimum: f32) -> Scales {
-    Scales { a, minima: [minimum, 0.0], ..Scales::default() }
+fn with_minimum(scale: f32, minimum: f32, ints: [i8; 32]) -> Weights {
+    Weights { ints, scale, sub: [1; 2], minimum: Minimum::Whole(minimum) }
 }
 
-fn half_scaled(a: f32, halves: [i8; 2]) -> Scales {
-    Scales { a, halves: halves.map(i32::from), ..Scales::default() }
+fn with_sub_scales(scale: f32, sub: [i32; 2], ints: [i8; 32]) -> Weights {
+    Weights { ints, scale, sub, minimum: Minimum::None }
 }
 
-/// Low nibbles first, then the high ones.
-fn nibbles(qs: &[u8; 16], f: impl Fn(u8, usize) -> i8) -> [i8; 32] {
-    std::array::from_fn(|i| f(qs[i % 16] >> (i / 16 * 4) & 15, i))
+/// 16 bytes hold 32 nibbles: the low ones first.
+fn nibble(qs: &[u8], i: usize) -> u8 {
+    if i < 16 { qs[i] & 15 } else { qs[i - 16] >> 4 }
 }
 
-impl Codec for BlockQ4_0 {
-    #[inline(always)]
-    fn scales(&self, _: usize) -> Scales {
-        plain(self.d.to_f32())
-    }
+/// `from_fn` with the name of what it builds.
+fn ints(f: impl Fn(usize) -> i8) -> [i8; 32] {
+    std::array::from_fn(f)
+}
 
-    fn integers(&self, _: usize) -> [i8; 32] {
-        nibbles(&self.qs, |q, _| q as i8 - 8)
+impl Codec for q4_0::BlockQ4_0 {
+    fn weights(&self, _: usize) -> Weights {
+        plain(self.d.to_f32(), ints(|i| nibble(&self.qs, i) as i8 - 8))
     }
 }
 
-impl Codec for BlockQ4_1 {
-    const MINIMA: Minima = Minima::Per32;
-
-    #[inline(always)]
-    fn scales(&self, _: usize) -> Scales {
-        with_minimum(self.d.to_f32(), self.m.to_f32())
-    }
-
-    fn integers(&self, _: usize) -> [i8; 32] {
-        nibbles(&self.qs, |q, _| q as i8)
+impl Codec for q4_1::BlockQ4_1 {
+    fn weights(&self, _: usize) -> Weights {
+        with_minimum(self.d.to_f32(), self.m.to_f32(), ints(|i| nibble(&self.qs, i) as i8))
     }
 }
 
-impl Codec for BlockQ5_0 {
-    #[inline(always)]
-    fn scales(&self, _: usize) -> Scales {
-        plain(self.d.to_f32())
-    }
-
-    fn integers(&self, _: usize) -> [i8; 32] {
-        let fifth = self.fifth_bits();
-        nibbles(&self.qs, |q, i| (q | ((fifth >> i & 1) << 4) as u8) as i8 - 16)
+impl Codec for q5_0::BlockQ5_0 {
+    fn weights(&self, _: usize) -> Weights {
+        let fifth = |i| (u32::from_le_bytes(self.qh) >> i & 1) as u8;
+        plain(self.d.to_f32(), ints(|i| (nibble(&self.qs, i) | fifth(i) << 4) as i8 - 16))
     }
 }
 
-impl Codec for BlockQ5_1 {
-    const MINIMA: Minima = Minima::Per32;
-
-    #[inline(always)]
-    fn scales(&self, _: usize) -> Scales {
-        with_minimum(self.d.to_f32(), self.m.to_f32())
-    }
-
-    fn integers(&self, _: usize) -> [i8; 32] {
-        let fifth = self.fifth_bits();
-        nibbles(&self.qs, |q, i| (q | ((fifth >> i & 1) << 4) as u8) as i8)
+impl Codec for q5_1::BlockQ5_1 {
+    fn weights(&self, _: usize) -> Weights {
+        let fifth = |i| (u32::from_le_bytes(self.qh) >> i & 1) as u8;
+        let q = ints(|i| (nibble(&self.qs, i) | fifth(i) << 4) as i8);
+        with_minimum(self.d.to_f32(), self.m.to_f32(), q)
     }
 }
 
-impl Codec for BlockQ8_0 {
-    #[inline(always)]
-    fn scales(&self, _: usize) -> Scales {
-        plain(self.d.to_f32())
-    }
-
-    fn integers(&self, _: usize) -> [i8; 32] {
-        self.qs
+impl Codec for q8_0::BlockQ8_0 {
+    fn weights(&self, _: usize) -> Weights {
+        plain(self.d.to_f32(), self.qs)
     }
 }
 
-impl Codec for BlockQ2K {
-    const MINIMA: Minima = Minima::Per16;
-    const HALF_SCALES: bool = true;
+impl Codec for iq4_nl::BlockIq4Nl {
+    fn weights(&self, _: usize) -> Weights {
+        plain(self.d.to_f32(), ints(|i| iq4_nl::KVALUES[nibble(&self.qs, i) as usize]))
+    }
+}
 
-    #[inline(always)]
-    fn scales(&self, sub: usize) -> Scales {
-        let [(s0, m0), (s1, m1)] = [self.scale_min(2 * sub), self.scale_min(2 * sub + 1)];
-        let dmin = self.dmin.to_f32();
-        Scales {
-            a: self.d.to_f32(),
-            halves: [s0, s1].map(i32::from),
-            minima: [m0, m1].map(|m| -(dmin * f32::from(m))),
+impl Codec for mxfp4::BlockMxfp4 {
+    fn weights(&self, _: usize) -> Weights {
+        plain(self.scale(), ints(|i| mxfp4::VALUES[nibble(&self.qs, i) as usize]))
+    }
+}
+
+impl Codec for iq4_xs::BlockIq4Xs {
+    fn weights(&self, b: usize) -> Weights {
+        let qs = &self.qs[16 * b..][..16];
+        let scale = self.d.to_f32() * f32::from(self.scale(b));
+        plain(scale, ints(|i| iq4_nl::KVALUES[nibble(qs, i) as usize]))
+    }
+}
+
+impl Codec for q4_k::BlockQ4K {
+    fn weights(&self, b: usize) -> Weights {
+        let (scale, min) = self.scale_min(b);
+        let (scale, min) = (self.d.to_f32() * f32::from(scale), self.dmin.to_f32() * f32::from(min));
+        let qs = &self.qs[b / 2 * 32..];
+        with_minimum(scale, -min, ints(|i| (qs[i] >> (b % 2 * 4) & 15) as i8))
+    }
+}
+
+impl Codec for q5_k::BlockQ5K {
+    fn weights(&self, b: usize) -> Weights {
+        let (scale, min) = self.scale_min(b);
+        let (scale, min) = (self.d.to_f32() * f32::from(scale), self.dmin.to_f32() * f32::from(min));
+        let qs = &self.qs[b / 2 * 32..];
+        let q = ints(|i| (qs[i] >> (b % 2 * 4) & 15 | (self.qh[i] >> b & 1) << 4) as i8);
+        with_minimum(scale, -min, q)
+    }
+}
+
+impl Codec for q2_k::BlockQ2K {
+    fn weights(&self, b: usize) -> Weights {
+        let halves = [self.scale_min(2 * b), self.scale_min(2 * b + 1)];
+        let qs = &self.qs[b / 4 * 32..];
+        Weights {
+            ints: ints(|i| (qs[i] >> (b % 4 * 2) & 3) as i8),
+            scale: self.d.to_f32(),
+            sub: halves.map(|(scale, _)| i32::from(scale)),
+            minimum: Minimum::Halves(halves.map(|(_, min)| -(self.dmin.to_f32() * f32::from(min)))),
         }
     }
+}
 
-    fn integers(&self, sub: usize) -> [i8; 32] {
-        std::array::from_fn(|i| (self.qs[sub / 4 * 32 + i] >> (sub % 4 * 2) & 3) as i8)
+impl Codec for q3_k::BlockQ3K {
+    fn weights(&self, b: usize) -> Weights {
+        let sub = [self.scale(2 * b), self.scale(2 * b + 1)].map(i32::from);
+        let qs = &self.qs[b / 4 * 32..];
+        let q = ints(|i| (qs[i] >> (b % 4 * 2) & 3 | (self.hmask[i] >> b & 1) << 2) as i8 - 4);
+        with_sub_scales(self.d.to_f32(), sub, q)
     }
 }
 
-impl Codec for BlockQ3K {
-    const HALF_SCALES: bool = true;
-
-    #[inline(always)]
-    fn scales(&self, sub: usize) -> Scales {
-        half_scaled(self.d.to_f32(), [self.scale(2 * sub), self.scale(2 * sub + 1)])
-    }
-
-    fn integers(&self, sub: usize) -> [i8; 32] {
-        std::array::from_fn(|i| {
-            let low = self.qs[sub / 4 * 32 + i] >> (sub % 4 * 2) & 3;
-            (low | (self.hmask[i] >> sub & 1) << 2) as i8 - 4
-        })
-    }
-}
-
-impl Codec for BlockQ4K {
-    const MINIMA: Minima = Minima::Per32;
-
-    #[inline(always)]
-    fn scales(&self, sub: usize) -> Scales {
-        let (scale, min) = self.scale_min(sub);
-        with_minimum(self.d.to_f32() * f32::from(scale), -(self.dmin.to_f32() * f32::from(min)))
-    }
-
-    fn integers(&self, sub: usize) -> [i8; 32] {
-        std::array::from_fn(|i| (self.qs[sub / 2 * 32 + i] >> (sub % 2 * 4) & 15) as i8)
-    }
-}
-
-impl Codec for BlockQ5K {
-    const MINIMA: Minima = Minima::Per32;
-
-    #[inline(always)]
-    fn scales(&self, sub: usize) -> Scales {
-        let (scale, min) = self.scale_min(sub);
-        with_minimum(self.d.to_f32() * f32::from(scale), -(self.dmin.to_f32() * f32::from(min)))
-    }
-
-    fn integers(&self, sub: usize) -> [i8; 32] {
-        std::array::from_fn(|i| {
-            let low = self.qs[sub / 2 * 32 + i] >> (sub % 2 * 4) & 15;
-            (low | (self.qh[i] >> sub & 1) << 4) as i8
-        })
-    }
-}
-
-impl Codec for BlockQ6K {
-    const HALF_SCALES: bool = true;
-
-    #[inline(always)]
-    fn scales(&self, sub: usize) -> Scales {
-        half_scaled(self.d.to_f32(), [self.scales[2 * sub], self.scales[2 * sub + 1]])
-    }
-
-    fn integers(&self, sub: usize) -> [i8; 32] {
-        let (half, quarter) = (sub / 4, sub % 4);
-        std::array::from_fn(|i| {
-            let low = self.ql[half * 64 + quarter % 2 * 32 + i] >> (quarter / 2 * 4) & 15;
-            let high = self.qh[half * 32 + i] >> (quarter * 2) & 3;
-            (low | high << 4) as i8 - 32
-        })
-    }
-}
-
-impl Codec for BlockIq4Nl {
-    #[inline(always)]
-    fn scales(&self, _: usize) -> Scales {
-        plain(self.d.to_f32())
-    }
-
-    fn integers(&self, _: usize) -> [i8; 32] {
-        nibbles(&self.qs, |q, _| KVALUES[q as usize])
-    }
-}
-
-impl Codec for BlockIq4Xs {
-    #[inline(always)]
-    fn scales(&self, sub: usize) -> Scales {
-        plain(self.d.to_f32() * f32::from(self.scale(sub)))
-    }
-
-    fn integers(&self, sub: usize) -> [i8; 32] {
-        let qs = self.qs[16 * sub..][..16].try_into().expect("sixteen");
-        nibbles(qs, |q, _| KVALUES[q as usize])
-    }
-}
-
-impl Codec for BlockMxfp4 {
-    #[inline(always)]
-    fn scales(&self, _: usize) -> Scales {
-        plain(self.scale())
-    }
-
-    fn integers(&self, _: usize) -> [i8; 32] {
-        nibbles(&self.qs, |q, _| VALUES[q as usize])
+impl Codec for q6_k::BlockQ6K {
+    fn weights(&self, b: usize) -> Weights {
+        let sub = [self.scales[2 * b], self.scales[2 * b + 1]].map(i32::from);
+        let (half, quarter) = (b / 4, b % 4);
+        let low = &self.ql[half * 64 + quarter % 2 * 32..];
+        let high = &self.qh[half * 32..];
+        let (low_shift, high_shift) = (quarter / 2 * 4, quarter * 2);
+        let q = ints(|i| (low[i] >> low_shift & 15 | (high[i] >> high_shift & 3) << 4) as i8 - 32);
+        with_sub_scales(self.d.to_f32(), sub, q)
     }
 }

@@ -1,118 +1,163 @@
-//! Matrices from GGUF blocks, read straight from the map, times a few or many rows of activations.
+//! `out[c][r] = Σ_k w[r][k] · x[c][k]`, the weights read from the blocks of the file as they lie there.
 //!
-//! # The contract is the bits
+//! # The contract
 //!
-//! An output is the same f32 bits on every instruction set, for any number of activation rows and any split of
-//! the weight rows over threads. Every kernel, also one over another layout of the weights, keeps to this:
+//! A result is the same f32, bit for bit, on every tier, for any number of columns, whatever the other columns
+//! hold, and however the weight rows are split over calls and threads. Every kernel, those for repacked
+//! weights included, computes exactly this (a NaN is a NaN; its payload is free):
 //!
-//! - Activations for quantized weights: per 32 of a row `d = max|x| / 127` and `q = round_ties_even(x · 127/max|x|)`
-//!   as i8, `d = 0` and `q = 0` where all are zero. `xs = d · Σq`, as one f32 product; per half of 16 likewise.
-//! - A format is seen as blocks of 32 weights: integers `w`, a scale `a` (f32), for formats with scales per 16 two
-//!   integer scales `s`, and for formats with minima a negated minimum `m` (f32) per 32 or per 16.
-//! - One accumulator per output, starting at +0. For each block in order of k:
-//!   `acc = fma(a·d, Σ(s·w·q), acc)`, the sum in exact integers, and then, where there are minima,
-//!   `acc = fma(m, xs, acc)`, per half where they are per half.
-//! - Float weights and f32 activations: lane j of sixteen adds up k ≡ j (mod 16) by fma, in order of k, a short
-//!   tail filled with zeros; then the halving tree of [`Simd::reduce_add`](super::simd::Simd::reduce_add).
+//! **Activations** of quantized weights are quantized once per row ([`QuantRows`]), per 32 values:
+//! `amax` = the largest |x|; `d = amax / 127`; `q = round_ties_even(x · (127 / amax))`, each operation rounded
+//! to f32. If `amax < 2^-100`, d and all q are 0. If a value is NaN or infinite, all q are 0 and d is NaN.
+//! `half_sums` are the two sums of 16 q, and `xs = d · f32(sum of the 32 q)`.
+//!
+//! **Quantized weights** are a sequence of 32-wide blocks: 32 signed integers `w`, a scale `a`, and for
+//! some formats two integer sub-scales `s0`, `s1` (else both are 1) and a minimum. One f32 accumulator per
+//! result starts at +0.0 and takes the blocks in order:
+//! ```text
+//! isum = s0 · Σ w[i]·q[i] over i < 16  +  s1 · Σ w[i]·q[i] over i >= 16       exact, in i32
+//! acc  = fma(a · d, f32(isum), acc)                                           a · d rounded to f32
+//! acc  = fma(n, xs, acc)                                                      Q4_1 Q5_1 Q4_K Q5_K
+//! acc  = fma(n0, d · f32(half_sums[0]), acc), then the same with n1           Q2_K
+//! ```
+//!
+//! | format | w | a | s0, s1 | n |
+//! |---|---|---|---|---|
+//! | Q4_0, Q5_0 | q-8, q-16 | d | | |
+//! | Q4_1, Q5_1 | q | d | | m |
+//! | Q8_0 | q | d | | |
+//! | IQ4_NL | level | d | | |
+//! | MXFP4 | doubled level | 2^(e-128) | | |
+//! | IQ4_XS | level | d·(scale-32) | | |
+//! | Q4_K, Q5_K | q | d·scale | | -(dmin·min) |
+//! | Q2_K | q | d | scales | -(dmin·min) per half |
+//! | Q3_K | q-4 | d | scales-32 | |
+//! | Q6_K | q-32 | d | scales | |
+//!
+//! **Float weights** (F32, F16, BF16) meet f32 activations: 16 accumulators start at +0.0; number j takes the
+//! k with k mod 16 = j in order, `acc = fma(w, x, acc)`; a row that is no multiple of 16 long goes on
+//! with zeros. The accumulators are added pairwise: j and j+8, then j+4, j+2, j+1.
+//!
+//! With [`Mode::Add`] the result is added to what stands in the output, rounded once.
 
 mod acts;
-mod blocks;
 mod codec;
 mod float;
+mod out;
+mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use std::ops::Range;
+pub use acts::{QuantRows, QuantRowsWriter};
+pub use out::{Mode, OutMatrix, OutStripe};
 
-pub use acts::QuantRows;
+use super::simd::Isa;
+use crate::quant::{self, GgmlType};
 
-use super::{rows::SharedRows, simd::Isa};
-use crate::quant::{
-    GgmlType, iq4_nl::BlockIq4Nl, iq4_xs::BlockIq4Xs, mxfp4::BlockMxfp4, q2_k::BlockQ2K, q3_k::BlockQ3K,
-    q4_0::BlockQ4_0, q4_1::BlockQ4_1, q4_k::BlockQ4K, q5_0::BlockQ5_0, q5_1::BlockQ5_1, q5_k::BlockQ5K,
-    q6_k::BlockQ6K, q8_0::BlockQ8_0,
-};
-
-/// A matrix as it lies in the file: `rows` rows of `cols` weights.
+/// A matrix of weights as it lies in the file: `[rows, cols]`, row by row.
 #[derive(Clone, Copy)]
 pub struct Weight<'a> {
     ty: GgmlType,
     bytes: &'a [u8],
     rows: usize,
     cols: usize,
+    row_bytes: usize,
 }
 
 impl<'a> Weight<'a> {
+    /// Panics unless `ty` is readable and `bytes` are exactly `rows` rows of whole blocks: both are checked
+    /// when a model is loaded.
     pub fn new(ty: GgmlType, bytes: &'a [u8], rows: usize, cols: usize) -> Self {
-        assert_eq!(ty.row_bytes(cols).and_then(|row| row.checked_mul(rows)), Some(bytes.len()));
-        Weight { ty, bytes, rows, cols }
+        assert!(ty.readable(), "{ty} weights have no kernel");
+        let row_bytes = ty.row_bytes(cols).expect("a row is whole blocks");
+        assert_eq!(Some(bytes.len()), row_bytes.checked_mul(rows), "{ty} [{rows}, {cols}]");
+        Weight { ty, bytes, rows, cols, row_bytes }
+    }
+
+    pub fn ty(&self) -> GgmlType {
+        self.ty
+    }
+
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    pub fn row(&self, r: usize) -> &'a [u8] {
+        &self.bytes[r * self.row_bytes..][..self.row_bytes]
+    }
+
+    /// True if [`matmul`] wants the activations of this matrix as [`Acts::Quantized`].
+    pub fn wants_quantized(&self) -> bool {
+        !matches!(self.ty, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16)
     }
 }
 
-/// What a matrix is multiplied with: int8 rows for quantized weights, f32 rows `[rows, cols]` for float ones.
+/// The columns: m rows of k activations.
 #[derive(Clone, Copy)]
-pub enum Input<'a> {
-    Int8(&'a QuantRows),
-    F32(&'a [f32]),
+pub enum Acts<'a> {
+    /// For quantized weights.
+    Quantized(&'a QuantRows),
+    /// For float weights: `[m, k]`.
+    Float(&'a [f32]),
 }
 
-/// Where results go: `[rows, stride]`, of which a thread writes the columns of its own weight rows.
-#[derive(Clone, Copy)]
-pub struct OutStripe {
-    ptr: *mut f32,
-    len: usize,
-    stride: usize,
-    add: bool,
-}
-
-impl OutStripe {
-    /// # Safety
-    /// The memory outlives the stripe, and until the next barrier nobody else touches the columns that are
-    /// written through it.
-    pub unsafe fn new(ptr: *mut f32, len: usize, stride: usize) -> Self {
-        OutStripe { ptr, len, stride, add: false }
-    }
-
-    /// With `add`, results are added to what is there.
-    ///
-    /// # Safety
-    /// As for `new`.
-    pub unsafe fn of(rows: &SharedRows, add: bool) -> Self {
-        OutStripe { ptr: rows.as_ptr(), len: rows.len(), stride: rows.width(), add }
-    }
-
-    #[inline(always)]
-    fn put(&self, row: usize, column: usize, value: f32) {
-        let at = row * self.stride + column;
-        assert!(column < self.stride && at < self.len);
-        // SAFETY: inside the memory that `new` was promised, in a column of this thread's own.
-        unsafe {
-            let out = self.ptr.add(at);
-            *out = if self.add { *out + value } else { value };
+/// Computes the weight rows of `out` for every column. Panics if the shapes do not fit, if `x` is of the wrong
+/// kind for `w` (see [`Weight::wants_quantized`]), or if the machine lacks `isa`.
+pub fn matmul(isa: Isa, w: &Weight, x: Acts, out: &mut OutStripe) {
+    assert!(isa.is_available(), "this machine has no {isa}");
+    assert_eq!(w.rows, out.matrix_rows(), "rows of the weights and of the output");
+    match x {
+        Acts::Float(x) => {
+            assert_eq!(x.len(), out.columns() * w.cols, "activations are [{}, {}]", out.columns(), w.cols);
+            float::matmul(isa, w, x, out);
+        }
+        Acts::Quantized(x) => {
+            assert_eq!((x.rows(), x.k()), (out.columns(), w.cols), "shape of the activations");
+            quantized(isa, w, x, out);
         }
     }
 }
 
-/// `out[m][r] = weight[r] · input[m]` for the given weight rows and the first `m` rows of the input.
-pub fn matmul(isa: Isa, weight: &Weight, rows: Range<usize>, input: Input, m: usize, out: OutStripe) {
-    use GgmlType as T;
-    assert!(rows.end <= weight.rows);
-    match (weight.ty, input) {
-        (T::F32 | T::F16 | T::BF16, Input::F32(x)) => float::matmul(isa, weight, rows, &x[..m * weight.cols], m, out),
-        (T::Q4_0, Input::Int8(x)) => blocks::matmul::<BlockQ4_0>(isa, weight, rows, x, m, out),
-        (T::Q4_1, Input::Int8(x)) => blocks::matmul::<BlockQ4_1>(isa, weight, rows, x, m, out),
-        (T::Q5_0, Input::Int8(x)) => blocks::matmul::<BlockQ5_0>(isa, weight, rows, x, m, out),
-        (T::Q5_1, Input::Int8(x)) => blocks::matmul::<BlockQ5_1>(isa, weight, rows, x, m, out),
-        (T::Q8_0, Input::Int8(x)) => blocks::matmul::<BlockQ8_0>(isa, weight, rows, x, m, out),
-        (T::Q2_K, Input::Int8(x)) => blocks::matmul::<BlockQ2K>(isa, weight, rows, x, m, out),
-        (T::Q3_K, Input::Int8(x)) => blocks::matmul::<BlockQ3K>(isa, weight, rows, x, m, out),
-        (T::Q4_K, Input::Int8(x)) => blocks::matmul::<BlockQ4K>(isa, weight, rows, x, m, out),
-        (T::Q5_K, Input::Int8(x)) => blocks::matmul::<BlockQ5K>(isa, weight, rows, x, m, out),
-        (T::Q6_K, Input::Int8(x)) => blocks::matmul::<BlockQ6K>(isa, weight, rows, x, m, out),
-        (T::IQ4_NL, Input::Int8(x)) => blocks::matmul::<BlockIq4Nl>(isa, weight, rows, x, m, out),
-        (T::IQ4_XS, Input::Int8(x)) => blocks::matmul::<BlockIq4Xs>(isa, weight, rows, x, m, out),
-        (T::MXFP4, Input::Int8(x)) => blocks::matmul::<BlockMxfp4>(isa, weight, rows, x, m, out),
-        (ty, Input::Int8(_)) => unreachable!("{ty} is not multiplied in int8"),
-        (ty, Input::F32(_)) => unreachable!("{ty} is not multiplied in f32"),
+/// Calls `$f::<Codec>` for the block format of a quantized weight.
+macro_rules! for_block_type {
+    ($ty:expr, $f:ident($($arg:expr),*)) => {
+        match $ty {
+            GgmlType::Q4_0 => $f::<quant::q4_0::BlockQ4_0>($($arg),*),
+            GgmlType::Q4_1 => $f::<quant::q4_1::BlockQ4_1>($($arg),*),
+            GgmlType::Q5_0 => $f::<quant::q5_0::BlockQ5_0>($($arg),*),
+            GgmlType::Q5_1 => $f::<quant::q5_1::BlockQ5_1>($($arg),*),
+            GgmlType::Q8_0 => $f::<quant::q8_0::BlockQ8_0>($($arg),*),
+            GgmlType::Q2_K => $f::<quant::q2_k::BlockQ2K>($($arg),*),
+            GgmlType::Q3_K => $f::<quant::q3_k::BlockQ3K>($($arg),*),
+            GgmlType::Q4_K => $f::<quant::q4_k::BlockQ4K>($($arg),*),
+            GgmlType::Q5_K => $f::<quant::q5_k::BlockQ5K>($($arg),*),
+            GgmlType::Q6_K => $f::<quant::q6_k::BlockQ6K>($($arg),*),
+            GgmlType::IQ4_NL => $f::<quant::iq4_nl::BlockIq4Nl>($($arg),*),
+            GgmlType::IQ4_XS => $f::<quant::iq4_xs::BlockIq4Xs>($($arg),*),
+            GgmlType::MXFP4 => $f::<quant::mxfp4::BlockMxfp4>($($arg),*),
+            other => panic!("{other} weights take float activations"),
+        }
+    };
+}
+
+fn quantized(isa: Isa, w: &Weight, x: &QuantRows, out: &mut OutStripe) {
+    use scalar::rows;
+    match isa {
+        Isa::Scalar => for_block_type!(w.ty, rows(w, x, out)),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 | Isa::Avx512 => {
+            use x86::rows;
+            for_block_type!(w.ty, rows(isa, w, x, out))
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => unreachable!("{isa} is not available here"),
     }
 }

@@ -1,134 +1,237 @@
-//! AVX2 with FMA and F16C: sixteen lanes in two registers.
+//! AVX2, FMA and F16C: a vector is two halves of 8 lanes.
 
 use std::arch::x86_64::*;
 
 use super::{Kernel, LANES, Simd};
+use crate::quant::F16;
 
-/// Made only where [`runs_here`] holds.
+/// Proof that the machine has AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
 pub struct Avx2(());
 
+impl Avx2 {
+    /// # Safety
+    /// The machine has AVX2, FMA and F16C.
+    #[inline(always)]
+    pub unsafe fn assume() -> Self {
+        Avx2(())
+    }
+}
+
+/// # Safety
+/// The machine has AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
+    kernel.run(Avx2(()))
+}
+
 #[derive(Clone, Copy)]
-pub struct V(__m256, __m256);
+pub struct F(__m256, __m256);
 
-pub fn runs_here() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+#[derive(Clone, Copy)]
+pub struct I(__m256i, __m256i);
+
+/// Applies an intrinsic to both halves.
+macro_rules! halves {
+    ($out:ident = $f:ident($($v:ident),*)) => {
+        // SAFETY: `self` proves that the machine has the instruction.
+        unsafe { $out($f($($v.0),*), $f($($v.1),*)) }
+    };
 }
 
-pub fn dispatch<K: Kernel>(kernel: K) -> K::Out {
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn enter<K: Kernel>(kernel: K) -> K::Out {
-        kernel.run(Avx2(()))
-    }
-    assert!(runs_here(), "no AVX2 here");
-    // SAFETY: just checked.
-    unsafe { enter(kernel) }
-}
-
-macro_rules! lanewise {
-    ($($name:ident($($arg:ident),*) = $intrinsic:ident;)*) => { $(
-        #[inline(always)]
-        fn $name(self, $($arg: V),*) -> V {
-            unsafe { V($intrinsic($($arg.0),*), $intrinsic($($arg.1),*)) }
-        }
-    )* };
-}
-
-// SAFETY of all blocks: an `Avx2` exists only where the features do; slices are bounds-checked first.
 impl Simd for Avx2 {
-    type V = V;
-
-    lanewise! {
-        add(a, b) = _mm256_add_ps;
-        sub(a, b) = _mm256_sub_ps;
-        mul(a, b) = _mm256_mul_ps;
-        div(a, b) = _mm256_div_ps;
-        fma(a, b, c) = _mm256_fmadd_ps;
-        max(a, b) = _mm256_max_ps;
-        min(a, b) = _mm256_min_ps;
-    }
+    type F = F;
+    type I = I;
+    const REGISTERS: usize = 8;
 
     #[inline(always)]
-    fn splat(self, x: f32) -> V {
-        unsafe { V(_mm256_set1_ps(x), _mm256_set1_ps(x)) }
+    fn splat(self, x: f32) -> F {
+        // SAFETY: here and below, `self` proves that the machine has the instruction, and a reference to
+        // an array of 16 that all of it may be read or written.
+        let v = unsafe { _mm256_set1_ps(x) };
+        F(v, v)
     }
-
     #[inline(always)]
-    fn load(self, x: &[f32]) -> V {
-        let x = x[..LANES].as_ptr();
-        unsafe { V(_mm256_loadu_ps(x), _mm256_loadu_ps(x.add(8))) }
+    fn load(self, x: &[f32; LANES]) -> F {
+        unsafe { F(_mm256_loadu_ps(x.as_ptr()), _mm256_loadu_ps(x.as_ptr().add(8))) }
     }
-
     #[inline(always)]
-    fn store(self, v: V, out: &mut [f32]) {
-        let out = out[..LANES].as_mut_ptr();
+    fn store(self, v: F, to: &mut [f32; LANES]) {
         unsafe {
-            _mm256_storeu_ps(out, v.0);
-            _mm256_storeu_ps(out.add(8), v.1);
+            _mm256_storeu_ps(to.as_mut_ptr(), v.0);
+            _mm256_storeu_ps(to.as_mut_ptr().add(8), v.1);
         }
     }
-
     #[inline(always)]
-    fn load_f16(self, bytes: &[u8]) -> V {
-        let x = bytes[..2 * LANES].as_ptr().cast();
-        unsafe { V(_mm256_cvtph_ps(_mm_loadu_si128(x)), _mm256_cvtph_ps(_mm_loadu_si128(x.add(1)))) }
-    }
-
-    #[inline(always)]
-    fn load_bf16(self, bytes: &[u8]) -> V {
-        let x = bytes[..2 * LANES].as_ptr().cast();
-        let half = |x| unsafe {
-            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(x))))
-        };
-        V(half(x), half(x.wrapping_add(1)))
-    }
-
-    #[inline(always)]
-    fn store_f16(self, v: V, out: &mut [u8]) {
-        let out = out[..2 * LANES].as_mut_ptr().cast();
+    fn load_f16(self, x: &[F16; LANES]) -> F {
         unsafe {
-            _mm_storeu_si128(out, _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v.0));
-            _mm_storeu_si128(out.add(1), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v.1));
+            let p = x.as_ptr().cast::<__m128i>();
+            F(_mm256_cvtph_ps(_mm_loadu_si128(p)), _mm256_cvtph_ps(_mm_loadu_si128(p.add(1))))
         }
     }
-
     #[inline(always)]
-    fn load_i8(self, bytes: &[u8]) -> V {
-        let x = bytes[..LANES].as_ptr();
+    fn store_f16(self, v: F, to: &mut [F16; LANES]) {
         unsafe {
-            let low = _mm256_cvtepi8_epi32(_mm_loadl_epi64(x.cast()));
-            let high = _mm256_cvtepi8_epi32(_mm_loadl_epi64(x.add(8).cast()));
-            V(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
+            let p = to.as_mut_ptr().cast::<__m128i>();
+            _mm_storeu_si128(p, _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v.0));
+            _mm_storeu_si128(p.add(1), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v.1));
         }
     }
-
     #[inline(always)]
-    fn round(self, v: V) -> V {
+    fn load_bf16(self, x: &[[u8; 2]; LANES]) -> F {
+        unsafe {
+            let p = x.as_ptr().cast::<__m128i>();
+            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(p));
+            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.add(1)));
+            self.from_bits(I(_mm256_slli_epi32::<16>(low), _mm256_slli_epi32::<16>(high)))
+        }
+    }
+    #[inline(always)]
+    fn add(self, a: F, b: F) -> F {
+        halves!(F = _mm256_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: F, b: F) -> F {
+        halves!(F = _mm256_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: F, b: F) -> F {
+        halves!(F = _mm256_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn div(self, a: F, b: F) -> F {
+        halves!(F = _mm256_div_ps(a, b))
+    }
+    #[inline(always)]
+    fn sqrt(self, a: F) -> F {
+        halves!(F = _mm256_sqrt_ps(a))
+    }
+    #[inline(always)]
+    fn abs(self, a: F) -> F {
+        let sign = self.splat(-0.0);
+        halves!(F = _mm256_andnot_ps(sign, a))
+    }
+    #[inline(always)]
+    fn fma(self, a: F, b: F, c: F) -> F {
+        halves!(F = _mm256_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn max(self, a: F, b: F) -> F {
+        halves!(F = _mm256_max_ps(a, b))
+    }
+    #[inline(always)]
+    fn min(self, a: F, b: F) -> F {
+        halves!(F = _mm256_min_ps(a, b))
+    }
+    #[inline(always)]
+    fn round_ties_even(self, a: F) -> F {
         const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-        unsafe { V(_mm256_round_ps::<NEAREST>(v.0), _mm256_round_ps::<NEAREST>(v.1)) }
+        unsafe { F(_mm256_round_ps::<NEAREST>(a.0), _mm256_round_ps::<NEAREST>(a.1)) }
     }
-
     #[inline(always)]
-    fn reduce_add(self, v: V) -> f32 {
-        sum8(unsafe { _mm256_add_ps(v.0, v.1) })
+    fn to_i32(self, a: F) -> I {
+        halves!(I = _mm256_cvtps_epi32(a))
     }
-
     #[inline(always)]
-    fn pow2(self, n: V) -> V {
-        let half = |n| unsafe {
-            let biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
-        };
-        V(half(n.0), half(n.1))
+    fn from_i32(self, a: I) -> F {
+        halves!(F = _mm256_cvtepi32_ps(a))
+    }
+    #[inline(always)]
+    fn to_bits(self, a: F) -> I {
+        halves!(I = _mm256_castps_si256(a))
+    }
+    #[inline(always)]
+    fn from_bits(self, a: I) -> F {
+        halves!(F = _mm256_castsi256_ps(a))
+    }
+    #[inline(always)]
+    fn splat_i32(self, x: i32) -> I {
+        let v = unsafe { _mm256_set1_epi32(x) };
+        I(v, v)
+    }
+    #[inline(always)]
+    fn add_i32(self, a: I, b: I) -> I {
+        halves!(I = _mm256_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn sub_i32(self, a: I, b: I) -> I {
+        halves!(I = _mm256_sub_epi32(a, b))
+    }
+    #[inline(always)]
+    fn max_i32(self, a: I, b: I) -> I {
+        halves!(I = _mm256_max_epi32(a, b))
+    }
+    #[inline(always)]
+    fn shl_i32(self, a: I, n: u32) -> I {
+        // A constant count becomes an immediate.
+        unsafe {
+            let n = _mm_cvtsi32_si128(n as i32);
+            I(_mm256_sll_epi32(a.0, n), _mm256_sll_epi32(a.1, n))
+        }
+    }
+    #[inline(always)]
+    fn shr_i32(self, a: I, n: u32) -> I {
+        unsafe {
+            let n = _mm_cvtsi32_si128(n as i32);
+            I(_mm256_sra_epi32(a.0, n), _mm256_sra_epi32(a.1, n))
+        }
+    }
+    #[inline(always)]
+    fn store_i8(self, v: I, to: &mut [i8; LANES]) {
+        unsafe {
+            // Packing works within 128-bit lanes; the permutation puts the four quarters back in order.
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(v.0, v.1));
+            let bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            _mm_storeu_si128(to.as_mut_ptr().cast(), bytes);
+        }
+    }
+    #[inline(always)]
+    fn reduce_add(self, a: F) -> f32 {
+        unsafe { sum_of_8(_mm256_add_ps(a.0, a.1)) }
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: F) -> f32 {
+        unsafe { max_of_8(_mm256_max_ps(a.0, a.1)) }
+    }
+    #[inline(always)]
+    fn reduce_add_i32(self, a: I) -> i32 {
+        unsafe { sum_of_8_i32(_mm256_add_epi32(a.0, a.1)) }
+    }
+    #[inline(always)]
+    fn reduce_max_i32(self, a: I) -> i32 {
+        unsafe { max_of_8_i32(_mm256_max_epi32(a.0, a.1)) }
     }
 }
 
-/// The last three levels of the halving tree.
-#[inline(always)]
-pub(super) fn sum8(v: __m256) -> f32 {
-    unsafe {
-        let four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
-        let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-        _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
-    }
+/// Joins lane i with lane i+4, then i+2, then i+1.
+macro_rules! tree_of_8 {
+    ($name:ident, f32, $join:ident) => {
+        /// # Safety
+        /// The machine has AVX2.
+        #[inline(always)]
+        pub(super) unsafe fn $name(v: __m256) -> f32 {
+            unsafe {
+                let v = $join(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+                let v = $join(v, _mm_movehl_ps(v, v));
+                _mm_cvtss_f32($join(v, _mm_movehdup_ps(v)))
+            }
+        }
+    };
+    ($name:ident, i32, $join:ident) => {
+        /// # Safety
+        /// The machine has AVX2.
+        #[inline(always)]
+        pub(super) unsafe fn $name(v: __m256i) -> i32 {
+            unsafe {
+                let v = $join(_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v));
+                let v = $join(v, _mm_shuffle_epi32::<0b01_00_11_10>(v));
+                _mm_cvtsi128_si32($join(v, _mm_shuffle_epi32::<0b10_11_00_01>(v)))
+            }
+        }
+    };
 }
+
+tree_of_8!(sum_of_8, f32, _mm_add_ps);
+tree_of_8!(max_of_8, f32, _mm_max_ps);
+tree_of_8!(sum_of_8_i32, i32, _mm_add_epi32);
+tree_of_8!(max_of_8_i32, i32, _mm_max_epi32);

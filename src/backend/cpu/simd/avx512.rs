@@ -1,113 +1,172 @@
-//! AVX-512 with VNNI: sixteen lanes in one register.
+//! AVX-512 (F, BW, VL, DQ, VNNI): a vector is one register.
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, LANES, Simd};
+use super::{Kernel, LANES, Simd, avx2};
+use crate::quant::F16;
 
-/// Made only where [`runs_here`] holds.
+/// Proof that the machine has AVX-512 F, BW, VL, DQ and VNNI, and what [`avx2::Avx2`] stands for.
 #[derive(Clone, Copy)]
 pub struct Avx512(());
 
-type V = __m512;
-
-pub fn runs_here() -> bool {
-    is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl")
-        && is_x86_feature_detected!("avx512vnni")
-        && super::avx2::runs_here()
-}
-
-pub fn dispatch<K: Kernel>(kernel: K) -> K::Out {
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-    fn enter<K: Kernel>(kernel: K) -> K::Out {
-        kernel.run(Avx512(()))
+impl Avx512 {
+    /// # Safety
+    /// The machine has AVX-512 F, BW, VL, DQ, VNNI, and AVX2, FMA and F16C.
+    #[inline(always)]
+    pub unsafe fn assume() -> Self {
+        Avx512(())
     }
-    assert!(runs_here(), "no AVX-512 with VNNI here");
-    // SAFETY: just checked.
-    unsafe { enter(kernel) }
 }
 
-macro_rules! lanewise {
-    ($($name:ident($($arg:ident),*) = $intrinsic:ident;)*) => { $(
-        #[inline(always)]
-        fn $name(self, $($arg: V),*) -> V {
-            unsafe { $intrinsic($($arg),*) }
-        }
-    )* };
+/// # Safety
+/// The machine has AVX-512 F, BW, VL, DQ, VNNI, and AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
+    kernel.run(Avx512(()))
 }
 
-// SAFETY of all blocks: an `Avx512` exists only where the features do; slices are bounds-checked first.
 impl Simd for Avx512 {
-    type V = V;
-
-    lanewise! {
-        add(a, b) = _mm512_add_ps;
-        sub(a, b) = _mm512_sub_ps;
-        mul(a, b) = _mm512_mul_ps;
-        div(a, b) = _mm512_div_ps;
-        fma(a, b, c) = _mm512_fmadd_ps;
-        max(a, b) = _mm512_max_ps;
-        min(a, b) = _mm512_min_ps;
-    }
+    type F = __m512;
+    type I = __m512i;
+    const REGISTERS: usize = 32;
 
     #[inline(always)]
-    fn splat(self, x: f32) -> V {
+    fn splat(self, x: f32) -> __m512 {
+        // SAFETY: here and below, `self` proves that the machine has the instruction, and a reference to
+        // an array of 16 that all of it may be read or written.
         unsafe { _mm512_set1_ps(x) }
     }
-
     #[inline(always)]
-    fn load(self, x: &[f32]) -> V {
-        let x = x[..LANES].as_ptr();
-        unsafe { _mm512_loadu_ps(x) }
+    fn load(self, x: &[f32; LANES]) -> __m512 {
+        unsafe { _mm512_loadu_ps(x.as_ptr()) }
     }
-
     #[inline(always)]
-    fn store(self, v: V, out: &mut [f32]) {
-        let out = out[..LANES].as_mut_ptr();
-        unsafe { _mm512_storeu_ps(out, v) }
+    fn store(self, v: __m512, to: &mut [f32; LANES]) {
+        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), v) }
     }
-
     #[inline(always)]
-    fn load_f16(self, bytes: &[u8]) -> V {
-        let x = bytes[..2 * LANES].as_ptr().cast();
-        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(x)) }
+    fn load_f16(self, x: &[F16; LANES]) -> __m512 {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())) }
     }
-
     #[inline(always)]
-    fn load_bf16(self, bytes: &[u8]) -> V {
-        let x = bytes[..2 * LANES].as_ptr().cast();
-        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(x)))) }
-    }
-
-    #[inline(always)]
-    fn store_f16(self, v: V, out: &mut [u8]) {
-        let out = out[..2 * LANES].as_mut_ptr().cast();
-        unsafe { _mm256_storeu_si256(out, _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
-    }
-
-    #[inline(always)]
-    fn load_i8(self, bytes: &[u8]) -> V {
-        let x = bytes[..LANES].as_ptr().cast();
-        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(x))) }
-    }
-
-    #[inline(always)]
-    fn round(self, v: V) -> V {
-        unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(v) }
-    }
-
-    #[inline(always)]
-    fn reduce_add(self, v: V) -> f32 {
-        super::avx2::sum8(unsafe { _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v)) })
-    }
-
-    #[inline(always)]
-    fn pow2(self, n: V) -> V {
+    fn store_f16(self, v: __m512, to: &mut [F16; LANES]) {
         unsafe {
-            let biased = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased))
+            let halves = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v);
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), halves);
         }
+    }
+    #[inline(always)]
+    fn load_bf16(self, x: &[[u8; 2]; LANES]) -> __m512 {
+        unsafe {
+            let words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(x.as_ptr().cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words))
+        }
+    }
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_div_ps(a, b) }
+    }
+    #[inline(always)]
+    fn sqrt(self, a: __m512) -> __m512 {
+        unsafe { _mm512_sqrt_ps(a) }
+    }
+    #[inline(always)]
+    fn abs(self, a: __m512) -> __m512 {
+        unsafe { _mm512_abs_ps(a) }
+    }
+    #[inline(always)]
+    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn max(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_max_ps(a, b) }
+    }
+    #[inline(always)]
+    fn min(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_min_ps(a, b) }
+    }
+    #[inline(always)]
+    fn round_ties_even(self, a: __m512) -> __m512 {
+        unsafe { _mm512_roundscale_ps::<_MM_FROUND_TO_NEAREST_INT>(a) }
+    }
+    #[inline(always)]
+    fn to_i32(self, a: __m512) -> __m512i {
+        unsafe { _mm512_cvtps_epi32(a) }
+    }
+    #[inline(always)]
+    fn from_i32(self, a: __m512i) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    fn to_bits(self, a: __m512) -> __m512i {
+        unsafe { _mm512_castps_si512(a) }
+    }
+    #[inline(always)]
+    fn from_bits(self, a: __m512i) -> __m512 {
+        unsafe { _mm512_castsi512_ps(a) }
+    }
+    #[inline(always)]
+    fn splat_i32(self, x: i32) -> __m512i {
+        unsafe { _mm512_set1_epi32(x) }
+    }
+    #[inline(always)]
+    fn add_i32(self, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn sub_i32(self, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_sub_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn max_i32(self, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_max_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn shl_i32(self, a: __m512i, n: u32) -> __m512i {
+        // A constant count becomes an immediate.
+        unsafe { _mm512_sll_epi32(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+    #[inline(always)]
+    fn shr_i32(self, a: __m512i, n: u32) -> __m512i {
+        unsafe { _mm512_sra_epi32(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+    #[inline(always)]
+    fn store_i8(self, v: __m512i, to: &mut [i8; LANES]) {
+        unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), _mm512_cvtsepi32_epi8(v)) }
+    }
+    #[inline(always)]
+    fn reduce_add(self, a: __m512) -> f32 {
+        unsafe {
+            let (low, high) = (_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
+            avx2::sum_of_8(_mm256_add_ps(low, high))
+        }
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: __m512) -> f32 {
+        unsafe {
+            let (low, high) = (_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
+            avx2::max_of_8(_mm256_max_ps(low, high))
+        }
+    }
+    #[inline(always)]
+    fn reduce_add_i32(self, a: __m512i) -> i32 {
+        unsafe { _mm512_reduce_add_epi32(a) }
+    }
+    #[inline(always)]
+    fn reduce_max_i32(self, a: __m512i) -> i32 {
+        unsafe { _mm512_reduce_max_epi32(a) }
     }
 }

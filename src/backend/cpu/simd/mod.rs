@@ -1,216 +1,257 @@
-//! Instruction sets. A kernel is written once over [`Simd`], sixteen f32 lanes of plain IEEE arithmetic, and
-//! compiled for each set; so all of them give the same bits, and the scalar one is the oracle.
+//! Vector instruction sets: which ones this machine has, and one portable way to write a loop for all of them.
+//!
+//! A loop is written once, as a [`Kernel`] that is generic over [`Simd`], and [`Isa::dispatch`] compiles it once
+//! per tier. Every lane operation is the plain IEEE one and every reduction has a fixed tree, so all tiers
+//! give the same bits (a NaN stays a NaN; its payload is not promised).
+//!
+//! Two rules keep it fast: `Kernel::run` and every generic helper below it are `#[inline(always)]`, and no
+//! closure crosses a function that is not (a function of its own is compiled for the baseline machine).
 
-mod scalar;
 #[cfg(target_arch = "x86_64")]
-pub mod avx2;
+pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
-pub mod avx512;
+pub(crate) mod avx512;
+pub(crate) mod scalar;
+#[cfg(test)]
+mod tests;
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::OnceLock};
 
-pub use scalar::Scalar;
+use crate::{Error, quant::F16};
 
-pub const LANES: usize = 16;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A tier of instructions, the weakest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Isa {
+    /// No intrinsics: the twin that the others are tested against.
     Scalar,
     /// AVX2 with FMA and F16C.
     Avx2,
-    /// AVX-512 F, BW, DQ, VL and VNNI.
+    /// AVX-512 F, BW, VL, DQ and VNNI.
     Avx512,
 }
 
 impl Isa {
-    pub const ALL: [Isa; 3] = [Isa::Scalar, Isa::Avx2, Isa::Avx512];
+    const ALL: [Isa; 3] = [Isa::Scalar, Isa::Avx2, Isa::Avx512];
 
-    /// What this machine can run, best last.
-    pub fn available() -> Vec<Isa> {
-        Isa::ALL.into_iter().filter(|isa| isa.runs_here()).collect()
-    }
-
+    /// The best tier of this machine.
     pub fn detect() -> Isa {
-        Isa::available().pop().unwrap_or(Isa::Scalar)
+        static BEST: OnceLock<Isa> = OnceLock::new();
+        *BEST.get_or_init(probe)
     }
 
-    fn runs_here(self) -> bool {
+    /// All tiers of this machine, the weakest first; each includes the ones before it.
+    pub fn available() -> Vec<Isa> {
+        Self::ALL.into_iter().filter(|isa| isa.is_available()).collect()
+    }
+
+    pub fn is_available(self) -> bool {
+        self <= Isa::detect()
+    }
+
+    pub fn name(self) -> &'static str {
         match self {
-            Isa::Scalar => true,
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => avx2::runs_here(),
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => avx512::runs_here(),
-            #[cfg(not(target_arch = "x86_64"))]
-            _ => false,
+            Isa::Scalar => "scalar",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
         }
     }
 
-    /// Runs a kernel compiled for this set. Panics if the machine lacks it.
+    /// Runs `kernel` compiled for this tier. Panics if the machine lacks it.
+    #[inline]
     pub fn dispatch<K: Kernel>(self, kernel: K) -> K::Out {
+        assert!(self.is_available(), "this machine has no {self}");
         match self {
-            Isa::Scalar => kernel.run(Scalar),
+            Isa::Scalar => kernel.run(scalar::Scalar),
+            // SAFETY: the assertion above has found the instructions.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => avx2::dispatch(kernel),
+            Isa::Avx2 => unsafe { avx2::run(kernel) },
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => avx512::dispatch(kernel),
+            Isa::Avx512 => unsafe { avx512::run(kernel) },
             #[cfg(not(target_arch = "x86_64"))]
-            _ => unreachable!("not available on this architecture"),
+            _ => unreachable!("the assertion above has refused it"),
         }
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn probe() -> Isa {
+    macro_rules! has {
+        ($($feature:tt),*) => { $(is_x86_feature_detected!($feature))&&* };
+    }
+    let avx2 = has!("avx2", "fma", "f16c");
+    if avx2 && has!("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni") {
+        Isa::Avx512
+    } else if avx2 {
+        Isa::Avx2
+    } else {
+        Isa::Scalar
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn probe() -> Isa {
+    Isa::Scalar
 }
 
 impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Isa::Scalar => "scalar",
-            Isa::Avx2 => "avx2",
-            Isa::Avx512 => "avx512",
-        })
+        f.pad(self.name())
     }
 }
 
 impl FromStr for Isa {
-    type Err = String;
+    type Err = Error;
 
-    fn from_str(s: &str) -> Result<Self, String> {
-        Isa::ALL.into_iter().find(|isa| isa.to_string() == s).ok_or("known sets are scalar, avx2, avx512".into())
+    fn from_str(name: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|isa| isa.name() == name).ok_or_else(|| {
+            Error::Usage(format!("no instruction set is called '{name}': use scalar, avx2 or avx512"))
+        })
     }
 }
 
-/// Code that is compiled once per instruction set; `run` must be `#[inline(always)]`.
+/// Code that is compiled once per tier; mark `run` `#[inline(always)]`.
 pub trait Kernel {
     type Out;
+
     fn run<S: Simd>(self, s: S) -> Self::Out;
 }
 
-/// Sixteen f32 lanes. Values of it exist only where the machine has the instructions.
-pub trait Simd: Copy {
-    type V: Copy;
+/// Lanes of a vector. Slices split into whole vectors by `as_chunks::<LANES>()`.
+pub const LANES: usize = 16;
 
-    fn splat(self, x: f32) -> Self::V;
-    /// The first sixteen of a slice; panics if it is shorter.
-    fn load(self, x: &[f32]) -> Self::V;
-    fn store(self, v: Self::V, out: &mut [f32]);
-    /// Sixteen little-endian halves.
-    fn load_f16(self, bytes: &[u8]) -> Self::V;
-    /// Sixteen little-endian bfloat16s.
-    fn load_bf16(self, bytes: &[u8]) -> Self::V;
-    /// Rounded to nearest even, as everywhere.
-    fn store_f16(self, v: Self::V, out: &mut [u8]);
-    /// Sixteen signed bytes.
-    fn load_i8(self, bytes: &[u8]) -> Self::V;
+/// The operations of one tier on vectors of 16 lanes. A value of the type proves that the machine has it.
+pub trait Simd: Copy + Send + Sync + 'static {
+    /// 16 f32.
+    type F: Copy;
+    /// 16 i32.
+    type I: Copy;
+    /// How many vectors the register file holds.
+    const REGISTERS: usize;
 
-    fn add(self, a: Self::V, b: Self::V) -> Self::V;
-    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
-    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
-    fn div(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `a · b + c`, rounded once.
-    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// `a` where it is greater, else `b`.
-    fn max(self, a: Self::V, b: Self::V) -> Self::V;
-    fn min(self, a: Self::V, b: Self::V) -> Self::V;
-    fn round(self, v: Self::V) -> Self::V;
-    /// 2 to the power of whole numbers from -126 to 127.
-    fn pow2(self, n: Self::V) -> Self::V;
+    fn splat(self, x: f32) -> Self::F;
+    fn load(self, x: &[f32; LANES]) -> Self::F;
+    fn store(self, v: Self::F, to: &mut [f32; LANES]);
+    fn load_f16(self, x: &[F16; LANES]) -> Self::F;
+    /// Rounds to nearest, ties to even.
+    fn store_f16(self, v: Self::F, to: &mut [F16; LANES]);
+    /// Little-endian bfloat16 values.
+    fn load_bf16(self, x: &[[u8; 2]; LANES]) -> Self::F;
 
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sqrt(self, a: Self::F) -> Self::F;
+    fn abs(self, a: Self::F) -> Self::F;
+    /// `a·b + c`, rounded once.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `a > b ? a : b`: `b` if they are equal or one is a NaN.
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a < b ? a : b`: `b` if they are equal or one is a NaN.
+    fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    fn round_ties_even(self, a: Self::F) -> Self::F;
+
+    /// Rounds ties to even; a NaN or a value out of range gives `i32::MIN`.
+    fn to_i32(self, a: Self::F) -> Self::I;
+    fn from_i32(self, a: Self::I) -> Self::F;
+    fn to_bits(self, a: Self::F) -> Self::I;
+    fn from_bits(self, a: Self::I) -> Self::F;
+
+    fn splat_i32(self, x: i32) -> Self::I;
+    /// Wraps around, as do the other integer operations.
+    fn add_i32(self, a: Self::I, b: Self::I) -> Self::I;
+    fn sub_i32(self, a: Self::I, b: Self::I) -> Self::I;
+    fn max_i32(self, a: Self::I, b: Self::I) -> Self::I;
+    /// `n` is a constant below 32.
+    fn shl_i32(self, a: Self::I, n: u32) -> Self::I;
+    /// With sign; `n` is a constant below 32.
+    fn shr_i32(self, a: Self::I, n: u32) -> Self::I;
+    /// Saturates.
+    fn store_i8(self, v: Self::I, to: &mut [i8; LANES]);
+
+    /// Lane i + lane i+8, then i+4, i+2, i+1.
+    fn reduce_add(self, a: Self::F) -> f32;
+    /// By the tree of [`Simd::reduce_add`], each step by [`Simd::max`].
+    fn reduce_max(self, a: Self::F) -> f32;
+    fn reduce_add_i32(self, a: Self::I) -> i32;
+    fn reduce_max_i32(self, a: Self::I) -> i32;
+
+    /// Up to 16 values, the lanes behind them zero.
     #[inline(always)]
-    fn zero(self) -> Self::V {
-        self.splat(0.0)
+    fn load_partial(self, x: &[f32]) -> Self::F {
+        self.load(&padded(x, 0.0))
     }
 
-    /// Sixteen little-endian floats at any address.
+    /// Up to 16 values, the lanes behind them zero.
     #[inline(always)]
-    fn load_f32_bytes(self, bytes: &[u8]) -> Self::V {
-        let mut x = [0.0; LANES];
-        for (x, bytes) in x.iter_mut().zip(bytes[..4 * LANES].chunks_exact(4)) {
-            *x = f32::from_le_bytes(bytes.try_into().expect("four bytes"));
+    fn load_f16_partial(self, x: &[F16]) -> Self::F {
+        self.load_f16(&padded(x, F16([0; 2])))
+    }
+
+    /// Up to 16 values, the lanes behind them zero.
+    #[inline(always)]
+    fn load_bf16_partial(self, x: &[[u8; 2]]) -> Self::F {
+        self.load_bf16(&padded(x, [0; 2]))
+    }
+
+    /// The first `to.len()` lanes, at most 16.
+    #[inline(always)]
+    fn store_partial(self, v: Self::F, to: &mut [f32]) {
+        to.copy_from_slice(&self.to_array(v)[..to.len()]);
+    }
+
+    /// The first `to.len()` lanes, at most 16.
+    #[inline(always)]
+    fn store_f16_partial(self, v: Self::F, to: &mut [F16]) {
+        let mut all = [F16([0; 2]); LANES];
+        self.store_f16(v, &mut all);
+        to.copy_from_slice(&all[..to.len()]);
+    }
+
+    #[inline(always)]
+    fn to_array(self, v: Self::F) -> [f32; LANES] {
+        let mut all = [0.0; LANES];
+        self.store(v, &mut all);
+        all
+    }
+
+    /// `e^x` within 1 ulp; 0 below -104, infinity above 88.73, subnormals between.
+    #[inline(always)]
+    fn exp(self, x: Self::F) -> Self::F {
+        // e^x = 2^n · e^r with |r| <= ln(2)/2. The operand order keeps a NaN.
+        let x = self.min(self.splat(89.0), self.max(self.splat(-104.0), x));
+        let n = self.round_ties_even(self.mul(x, self.splat(std::f32::consts::LOG2_E)));
+        let r = self.fma(n, self.splat(-std::f32::consts::LN_2), x);
+        let r = self.fma(n, self.splat(LN_2_ROUNDED_UP_BY), r);
+        let mut tail = self.splat(EXP_COEFFICIENTS[4]);
+        for c in EXP_COEFFICIENTS[..4].iter().rev() {
+            tail = self.fma(tail, r, self.splat(*c));
         }
-        self.load(&x)
-    }
-
-    /// Fewer than sixteen, the rest filled with `rest`.
-    #[inline(always)]
-    fn load_part(self, x: &[f32], rest: f32) -> Self::V {
-        let mut full = [rest; LANES];
-        full[..x.len()].copy_from_slice(x);
-        self.load(&full)
-    }
-
-    #[inline(always)]
-    fn store_part(self, v: Self::V, out: &mut [f32]) {
-        let mut full = [0.0; LANES];
-        self.store(v, &mut full);
-        out.copy_from_slice(&full[..out.len()]);
-    }
-
-    /// Halving tree: lane i with lane i + 8, then 4, 2, 1.
-    #[inline(always)]
-    fn reduce_add(self, v: Self::V) -> f32 {
-        let mut x = [0.0f32; LANES];
-        self.store(v, &mut x);
-        for half in [8, 4, 2, 1] {
-            for i in 0..half {
-                x[i] += x[i + half];
-            }
-        }
-        x[0]
-    }
-
-    #[inline(always)]
-    fn reduce_max(self, v: Self::V) -> f32 {
-        let mut x = [0.0f32; LANES];
-        self.store(v, &mut x);
-        x.into_iter().fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a })
-    }
-
-    /// e to the power of `x`, within 2 ulp; 0 below -87.3 and finite above 88.
-    #[inline(always)]
-    fn exp(self, x: Self::V) -> Self::V {
-        // x = n·ln 2 + r with |r| ≤ ln 2 / 2; ln 2 in two parts, the first exact in few bits.
-        let x = self.max(self.min(x, self.splat(88.0)), self.splat(-87.5));
-        let n = self.round(self.mul(x, self.splat(std::f32::consts::LOG2_E)));
-        let r = self.fma(n, self.splat(-0.693_359_4), x);
-        let r = self.fma(n, self.splat(2.121_944_4e-4), r);
-        let mut p = self.splat(1.0 / 5040.0);
-        for c in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
-            p = self.fma(p, r, self.splat(c));
-        }
-        // -87.5 is n = -126: the smallest normal numbers stand for everything below, nearly nothing.
-        self.mul(p, self.pow2(n))
+        let e_r = self.add(self.splat(1.0), self.fma(tail, self.mul(r, r), r));
+        // In two steps, because 2^n alone is no f32 at either end.
+        let n = self.to_i32(n);
+        let half = self.shr_i32(n, 1);
+        let rest = self.sub_i32(n, half);
+        self.mul(self.mul(e_r, pow2(self, half)), pow2(self, rest))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// `f32(ln 2) - ln 2`.
+const LN_2_ROUNDED_UP_BY: f32 = 1.904_654_2e-9;
 
-    struct Exp<'a>(&'a mut [f32]);
+/// `(e^r - 1 - r) / r²` on |r| <= ln(2)/2: minimax for the relative error of e^r (3.1e-9), rounded one by one.
+const EXP_COEFFICIENTS: [f32; 5] =
+    [0.499_999_94, 0.166_665_23, 0.041_668_292, 0.008_368_533, 0.001_381_830_5];
 
-    impl Kernel for Exp<'_> {
-        type Out = ();
+/// `2^n` for -126 <= n <= 127.
+#[inline(always)]
+fn pow2<S: Simd>(s: S, n: S::I) -> S::F {
+    s.from_bits(s.shl_i32(s.add_i32(n, s.splat_i32(127)), 23))
+}
 
-        #[inline(always)]
-        fn run<S: Simd>(self, s: S) {
-            for x in self.0.chunks_exact_mut(LANES) {
-                s.store(s.exp(s.load(x)), x);
-            }
-        }
-    }
-
-    #[test]
-    fn exp_is_close_everywhere_and_the_same_on_all_sets() {
-        let inputs: Vec<f32> = (0..32_000).map(|i| -100.0 + i as f32 * 0.006).collect();
-        let mut scalar = inputs.clone();
-        Exp(&mut scalar).run(Scalar);
-        for (&x, &y) in inputs.iter().zip(&scalar) {
-            let exact = f64::from(x.clamp(-87.5, 88.0)).exp();
-            assert!((f64::from(y) / exact - 1.0).abs() < 2.5e-7, "exp({x}) = {y}, not {exact}");
-        }
-        for isa in Isa::available() {
-            let mut out = inputs.clone();
-            isa.dispatch(Exp(&mut out));
-            assert!(out.iter().zip(&scalar).all(|(a, b)| a.to_bits() == b.to_bits()), "{isa}");
-        }
-    }
+#[inline(always)]
+fn padded<T: Copy>(x: &[T], zero: T) -> [T; LANES] {
+    let mut all = [zero; LANES];
+    all[..x.len()].copy_from_slice(x);
+    all
 }

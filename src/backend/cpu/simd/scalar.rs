@@ -1,82 +1,154 @@
-//! The oracle: sixteen lanes in an array.
+//! The tier without intrinsics. On machines without a fused multiply-add it is slow, and still exact.
 
 use std::array::from_fn;
 
-use half::f16;
-
 use super::{LANES, Simd};
+use crate::quant::F16;
 
 #[derive(Clone, Copy)]
 pub struct Scalar;
 
-type V = [f32; LANES];
+type F = [f32; LANES];
+type I = [i32; LANES];
 
-impl Simd for Scalar {
-    type V = V;
-
-    fn splat(self, x: f32) -> V {
-        [x; LANES]
-    }
-
-    fn load(self, x: &[f32]) -> V {
-        x[..LANES].try_into().expect("sixteen")
-    }
-
-    fn store(self, v: V, out: &mut [f32]) {
-        out[..LANES].copy_from_slice(&v);
-    }
-
-    fn load_f16(self, bytes: &[u8]) -> V {
-        from_fn(|i| f16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f32())
-    }
-
-    fn load_bf16(self, bytes: &[u8]) -> V {
-        from_fn(|i| f32::from_bits(u32::from(u16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]])) << 16))
-    }
-
-    fn store_f16(self, v: V, out: &mut [u8]) {
-        for (x, out) in v.into_iter().zip(out[..2 * LANES].chunks_exact_mut(2)) {
-            out.copy_from_slice(&f16::from_f32(x).to_le_bytes());
+#[inline(always)]
+fn tree<T: Copy>(mut a: [T; LANES], join: impl Fn(T, T) -> T) -> T {
+    for width in [8, 4, 2, 1] {
+        for i in 0..width {
+            a[i] = join(a[i], a[i + width]);
         }
     }
+    a[0]
+}
 
-    fn load_i8(self, bytes: &[u8]) -> V {
-        from_fn(|i| f32::from(bytes[i] as i8))
+impl Simd for Scalar {
+    type F = F;
+    type I = I;
+    const REGISTERS: usize = 4;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> F {
+        [x; LANES]
     }
-
-    fn add(self, a: V, b: V) -> V {
+    #[inline(always)]
+    fn load(self, x: &[f32; LANES]) -> F {
+        *x
+    }
+    #[inline(always)]
+    fn store(self, v: F, to: &mut [f32; LANES]) {
+        *to = v;
+    }
+    #[inline(always)]
+    fn load_f16(self, x: &[F16; LANES]) -> F {
+        x.map(F16::to_f32)
+    }
+    #[inline(always)]
+    fn store_f16(self, v: F, to: &mut [F16; LANES]) {
+        *to = v.map(|x| F16(half::f16::from_f32_const(x).to_le_bytes()));
+    }
+    #[inline(always)]
+    fn load_bf16(self, x: &[[u8; 2]; LANES]) -> F {
+        x.map(|b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16))
+    }
+    #[inline(always)]
+    fn add(self, a: F, b: F) -> F {
         from_fn(|i| a[i] + b[i])
     }
-
-    fn sub(self, a: V, b: V) -> V {
+    #[inline(always)]
+    fn sub(self, a: F, b: F) -> F {
         from_fn(|i| a[i] - b[i])
     }
-
-    fn mul(self, a: V, b: V) -> V {
+    #[inline(always)]
+    fn mul(self, a: F, b: F) -> F {
         from_fn(|i| a[i] * b[i])
     }
-
-    fn div(self, a: V, b: V) -> V {
+    #[inline(always)]
+    fn div(self, a: F, b: F) -> F {
         from_fn(|i| a[i] / b[i])
     }
-
-    fn fma(self, a: V, b: V, c: V) -> V {
+    #[inline(always)]
+    fn sqrt(self, a: F) -> F {
+        a.map(f32::sqrt)
+    }
+    #[inline(always)]
+    fn abs(self, a: F) -> F {
+        a.map(f32::abs)
+    }
+    #[inline(always)]
+    fn fma(self, a: F, b: F, c: F) -> F {
         from_fn(|i| a[i].mul_add(b[i], c[i]))
     }
-
-    fn max(self, a: V, b: V) -> V {
+    #[inline(always)]
+    fn max(self, a: F, b: F) -> F {
         from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
     }
-
-    fn min(self, a: V, b: V) -> V {
+    #[inline(always)]
+    fn min(self, a: F, b: F) -> F {
         from_fn(|i| if a[i] < b[i] { a[i] } else { b[i] })
     }
-
-    fn round(self, v: V) -> V {
-        v.map(f32::round_ties_even)
+    #[inline(always)]
+    fn round_ties_even(self, a: F) -> F {
+        a.map(f32::round_ties_even)
     }
-
-    fn pow2(self, n: V) -> V {
-        n.map(|n| f32::from_bits(((n as i32 + 127) << 23) as u32))
+    #[inline(always)]
+    fn to_i32(self, a: F) -> I {
+        const LIMIT: f32 = 2_147_483_648.0;
+        a.map(|x| if (-LIMIT..LIMIT).contains(&x) { x.round_ties_even() as i32 } else { i32::MIN })
+    }
+    #[inline(always)]
+    fn from_i32(self, a: I) -> F {
+        a.map(|x| x as f32)
+    }
+    #[inline(always)]
+    fn to_bits(self, a: F) -> I {
+        a.map(|x| x.to_bits() as i32)
+    }
+    #[inline(always)]
+    fn from_bits(self, a: I) -> F {
+        a.map(|x| f32::from_bits(x as u32))
+    }
+    #[inline(always)]
+    fn splat_i32(self, x: i32) -> I {
+        [x; LANES]
+    }
+    #[inline(always)]
+    fn add_i32(self, a: I, b: I) -> I {
+        from_fn(|i| a[i].wrapping_add(b[i]))
+    }
+    #[inline(always)]
+    fn sub_i32(self, a: I, b: I) -> I {
+        from_fn(|i| a[i].wrapping_sub(b[i]))
+    }
+    #[inline(always)]
+    fn max_i32(self, a: I, b: I) -> I {
+        from_fn(|i| a[i].max(b[i]))
+    }
+    #[inline(always)]
+    fn shl_i32(self, a: I, n: u32) -> I {
+        a.map(|x| x << n)
+    }
+    #[inline(always)]
+    fn shr_i32(self, a: I, n: u32) -> I {
+        a.map(|x| x >> n)
+    }
+    #[inline(always)]
+    fn store_i8(self, v: I, to: &mut [i8; LANES]) {
+        *to = v.map(|x| x.clamp(-128, 127) as i8);
+    }
+    #[inline(always)]
+    fn reduce_add(self, a: F) -> f32 {
+        tree(a, |a, b| a + b)
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: F) -> f32 {
+        tree(a, |a, b| if a > b { a } else { b })
+    }
+    #[inline(always)]
+    fn reduce_add_i32(self, a: I) -> i32 {
+        tree(a, i32::wrapping_add)
+    }
+    #[inline(always)]
+    fn reduce_max_i32(self, a: I) -> i32 {
+        tree(a, i32::max)
     }
 }

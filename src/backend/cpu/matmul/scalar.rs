@@ -1,0 +1,52 @@
+//! Quantized rows without intrinsics: the contract, line by line. The twin of every faster kernel.
+
+use super::{
+    OutStripe, QuantRows, Weight,
+    acts::GROUP,
+    codec::{Codec, Minimum, Weights},
+};
+
+/// Columns that share one unpacking of a weight row.
+const TILE: usize = 64;
+
+pub fn rows<B: Codec>(w: &Weight, x: &QuantRows, out: &mut OutStripe) {
+    for row in out.rows() {
+        let blocks: &[B] = bytemuck::cast_slice(w.row(row));
+        for first in (0..x.rows()).step_by(TILE) {
+            let columns = first..x.rows().min(first + TILE);
+            let mut acc = [0.0; TILE];
+            for (n, block) in blocks.iter().enumerate() {
+                let in_block = B::TYPE.block_len() / GROUP;
+                for b in 0..in_block {
+                    let weights = block.weights(b);
+                    for (c, acc) in columns.clone().zip(&mut acc) {
+                        *acc = step(&weights, x, c, n * in_block + b, *acc);
+                    }
+                }
+            }
+            for (c, acc) in columns.zip(&acc) {
+                out.put(c, row, std::slice::from_ref(acc));
+            }
+        }
+    }
+}
+
+/// One block of 32 weights times group `b` of column `c`.
+fn step(w: &Weights, x: &QuantRows, c: usize, b: usize, acc: f32) -> f32 {
+    let x = x.row(c);
+    let (d, q) = (x.d[b], &x.q[b * GROUP..][..GROUP]);
+    let dot = |half: usize| -> i32 {
+        let of = half * 16..half * 16 + 16;
+        w.ints[of.clone()].iter().zip(&q[of]).map(|(&w, &q)| i32::from(w) * i32::from(q)).sum()
+    };
+    let isum = w.sub[0] * dot(0) + w.sub[1] * dot(1);
+    let acc = (w.scale * d).mul_add(isum as f32, acc);
+    match w.minimum {
+        Minimum::None => acc,
+        Minimum::Whole(n) => n.mul_add(x.xs[b], acc),
+        Minimum::Halves([n0, n1]) => {
+            let [h0, h1] = x.half_sums[b].map(|h| d * f32::from(h));
+            n1.mul_add(h1, n0.mul_add(h0, acc))
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! Unpacking: from the bytes of a block, of all rows of a group at once, into a panel.
+
+use std::mem::offset_of;
+
+use super::{lanes::Lanes, panel::Panel};
+use crate::quant::{
+    Block,
+    iq4_nl::{BlockIq4Nl, KVALUES},
+    iq4_xs::BlockIq4Xs,
+    mxfp4::{BlockMxfp4, VALUES},
+    q2_k::BlockQ2K,
+    q3_k::BlockQ3K,
+    q4_0::BlockQ4_0,
+    q4_1::BlockQ4_1,
+    q4_k::BlockQ4K,
+    q5_0::BlockQ5_0,
+    q5_1::BlockQ5_1,
+    q5_k::BlockQ5K,
+    q6_k::BlockQ6K,
+    q8_0::BlockQ8_0,
+};
+
+/// What a format has besides integers and a scale per 32.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    Plain,
+    Minimum,
+    SubScales,
+    SubScalesAndMinimums,
+}
+
+/// A block format, as vectors see it.
+pub trait Format: Block {
+    const SHAPE: Shape;
+    /// Weights use (nearly) all 256 values, and only then are they given to the panel signed.
+    const WIDE: bool = false;
+    /// What the panel's integers are too large by.
+    const OFFSET: i16 = 0;
+    /// The largest integer in the panel, or the largest magnitude if signed.
+    const LARGEST: u8;
+
+    /// Unpacks one block of every row into the panel, from its `b`-th block of 32 on.
+    ///
+    /// # Safety
+    /// A whole block lies at `p + i · stride` for every lane i.
+    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, b: usize);
+}
+
+/// 32 bytes of every row; the caller sees to what [`Lanes::rows_16_bytes`] asks for.
+#[inline(always)]
+unsafe fn rows_32_bytes<L: Lanes>(l: L, p: *const u8, stride: usize) -> [L::V; 8] {
+    // SAFETY: the caller's.
+    unsafe {
+        let [a, b, c, d] = l.rows_16_bytes(p, stride);
+        let [e, f, g, h] = l.rows_16_bytes(p.add(16), stride);
+        [a, b, c, d, e, f, g, h]
+    }
+}
+
+/// The first 4 bytes of every row; reads 16.
+#[inline(always)]
+unsafe fn rows_4_bytes<L: Lanes>(l: L, p: *const u8, stride: usize) -> L::V {
+    // SAFETY: the caller's; what is not used is not computed.
+    unsafe { l.rows_16_bytes(p, stride)[0] }
+}
+
+/// Bits `shift..` of every byte under `mask`.
+#[inline(always)]
+fn bits<L: Lanes>(l: L, v: L::V, shift: u32, mask: u8) -> L::V {
+    l.and(l.shr(v, shift), l.splat(u32::from_ne_bytes([mask; 4])))
+}
+
+/// Byte `i` of every lane, as an integer.
+#[inline(always)]
+fn byte<L: Lanes>(l: L, v: L::V, i: usize) -> L::V {
+    l.and(l.shr(v, 8 * i as u32), l.splat(255))
+}
+
+/// Two halves in a lane.
+#[inline(always)]
+fn two_halves<L: Lanes>(l: L, v: L::V) -> (L::F, L::F) {
+    (l.half_to_f32(v), l.half_to_f32(l.shr(v, 16)))
+}
+
+/// 16 bytes of every row hold 32 nibbles: the low ones first.
+#[inline(always)]
+fn nibbles<L: Lanes>(l: L, v: [L::V; 4]) -> [L::V; 8] {
+    let mut out = [v[0]; 8];
+    for j in 0..4 {
+        out[j] = bits(l, v[j], 0, 15);
+        out[4 + j] = bits(l, v[j], 4, 15);
+    }
+    out
+}
+
+/// `nibbles` with a fifth bit: bit i of a lane of `fifth` belongs to weight i.
+#[inline(always)]
+fn nibbles_with_fifth_bits<L: Lanes>(l: L, v: [L::V; 4], fifth: L::V) -> [L::V; 8] {
+    let mut out = nibbles(l, v);
+    for (j, out) in out.iter_mut().enumerate() {
+        let one_bit_per_byte = l.splat(if j % 2 == 0 { 0x0804_0201 } else { 0x8040_2010 });
+        let bit = l.and(l.spread_byte(fifth, j / 2), one_bit_per_byte);
+        *out = l.or(*out, l.shl(l.min_bytes(bit, l.splat(0x0101_0101)), 4));
+    }
+    out
+}
+
+#[inline(always)]
+fn put_all<L: Lanes>(l: L, to: &mut Panel, b: usize, ints: [L::V; 8]) {
+    for (j, v) in ints.into_iter().enumerate() {
+        to.put_ints(l, b, j, v);
+    }
+}
+
+/// Signed bytes of any value, in the form that the tier's products take.
+#[inline(always)]
+fn put_wide<L: Lanes>(l: L, to: &mut Panel, b: usize, ints: [L::V; 8]) {
+    for (j, v) in ints.into_iter().enumerate() {
+        to.put_ints(l, b, j, if L::SIGNED_BYTES { v } else { l.xor(v, l.splat(0x8080_8080)) });
+    }
+}
+
+/// Replaces every nibble by its level.
+#[inline(always)]
+fn levels<L: Lanes>(l: L, table: L::V, nibbles: [L::V; 8]) -> [L::V; 8] {
+    let mut out = nibbles;
+    for v in &mut out {
+        *v = l.look_up(table, *v);
+    }
+    out
+}
+
+impl Format for BlockQ4_0 {
+    const SHAPE: Shape = Shape::Plain;
+    const OFFSET: i16 = 8;
+    const LARGEST: u8 = 15;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, b: usize) {
+        // SAFETY: all reads are within the block, here and below.
+        unsafe {
+            to.put_scale(l, b, l.half_to_f32(rows_4_bytes(l, p, stride)));
+            put_all(l, to, b, nibbles(l, l.rows_16_bytes(p.add(offset_of!(Self, qs)), stride)));
+        }
+    }
+}
+
+impl Format for BlockQ4_1 {
+    const SHAPE: Shape = Shape::Minimum;
+    const LARGEST: u8 = 15;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, b: usize) {
+        unsafe {
+            let (d, m) = two_halves(l, rows_4_bytes(l, p, stride));
+            to.put_scale(l, b, d);
+            to.put_minimum(l, b, 0, m);
+            put_all(l, to, b, nibbles(l, l.rows_16_bytes(p.add(offset_of!(Self, qs)), stride)));
+        }
+    }
+}
+
+impl Format for BlockQ5_0 {
+    const SHAPE: Shape = Shape::Plain;
+    const OFFSET: i16 = 16;
+    const LARGEST: u8 = 31;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, b: usize) {
+        unsafe {
+            let [d_and_low, high, ..] = l.rows_16_bytes(p, stride);
+            to.put_scale(l, b, l.half_to_f32(d_and_low));
+            let fifth = l.or(l.shr(d_and_low, 16), l.shl(high, 16));
+            let qs = l.rows_16_bytes(p.add(offset_of!(Self, qs)), stride);
+            put_all(l, to, b, nibbles_with_fifth_bits(l, qs, fifth));
+        }
+    }
+}
+
+impl Format for BlockQ5_1 {
+    const SHAPE: Shape = Shape::Minimum;
+    const LARGEST: u8 = 31;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, b: usize) {
+        unsafe {
+            let [d_and_m, fifth, ..] = l.rows_16_bytes(p, stride);
+            let (d, m) = two_halves(l, d_and_m);
+            to.put_scale(l, b, d);
+            to.put_minimum(l, b, 0, m);
+            let qs = l.rows_16_bytes(p.add(offset_of!(Self, qs)), stride);
+            put_all(l, to, b, nibbles_with_fifth_bits(l, qs, fifth));
+        }
+    }
+}
+
+impl Format for BlockQ8_0 {
+    const SHAPE: Shape = Shape::Plain;
+    const WIDE: bool = true;
+    const LARGEST: u8 = 128;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, b: usize) {
+        unsafe {
+            to.put_scale(l, b, l.half_to_f32(rows_4_bytes(l, p, stride)));
+            put_wide(l, to, b, rows_32_bytes(l, p.add(offset_of!(Self, qs)), stride));
+        }
+    }
+}
+
+impl Format for BlockIq4Nl {
+    const SHAPE: Shape = Shape::Plain;
+    const WIDE: bool = true;
+    const LARGEST: u8 = 127;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, b: usize) {
+        unsafe {
+            to.put_scale(l, b, l.half_to_f32(rows_4_bytes(l, p, stride)));
+            let qs = nibbles(l, l.rows_16_bytes(p.add(offset_of!(Self, qs)), stride));
+            put_wide(l, to, b, levels(l, l.table(bytemuck::cast_ref(&KVALUES)), qs));
+        }
+    }
+}
+
+/// `2^(e-64)` for 0 <= e < 190.
+#[inline(always)]
+fn power_of_two<L: Lanes>(l: L, e: L::V) -> L::F {
+    l.as_f32(l.shl(l.add(e, l.splat(63)), 23))
+}
+
+impl Format for BlockMxfp4 {
+    const SHAPE: Shape = Shape::Plain;
+    const OFFSET: i16 = 12;
+    const LARGEST: u8 = 24;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, b: usize) {
+        const FROM_ZERO: [u8; 16] = {
+            let mut table = [0; 16];
+            let mut i = 0;
+            while i < 16 {
+                table[i] = (VALUES[i] + BlockMxfp4::OFFSET as i8) as u8;
+                i += 1;
+            }
+            table
+        };
+        unsafe {
+            // 2^(e-128) may be subnormal, so it is the product of two powers that are not.
+            let e = byte(l, rows_4_bytes(l, p, stride), 0);
+            let half = l.shr(e, 1);
+            to.put_scale(l, b, l.mul_f32(power_of_two(l, half), power_of_two(l, l.sub(e, half))));
+            let qs = nibbles(l, l.rows_16_bytes(p.add(offset_of!(Self, qs)), stride));
+            put_all(l, to, b, levels(l, l.table(&FROM_ZERO), qs));
+        }
+    }
+}
+
+impl Format for BlockIq4Xs {
+    const SHAPE: Shape = Shape::Plain;
+    const WIDE: bool = true;
+    const LARGEST: u8 = 127;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, _: usize) {
+        unsafe {
+            let table = l.table(bytemuck::cast_ref(&KVALUES));
+            let [d_and_high, low, ..] = l.rows_16_bytes(p, stride);
+            let d = l.half_to_f32(d_and_high);
+            for b in 0..8 {
+                let low = l.and(l.shr(low, 4 * b as u32), l.splat(15));
+                let high = l.and(l.shr(d_and_high, 16 + 2 * b as u32), l.splat(3));
+                let scale = l.sub(l.or(low, l.shl(high, 4)), l.splat(32));
+                to.put_scale(l, b, l.mul_f32(d, l.to_f32(scale)));
+                let qs = l.rows_16_bytes(p.add(offset_of!(Self, qs) + 16 * b), stride);
+                put_wide(l, to, b, levels(l, table, nibbles(l, qs)));
+            }
+        }
+    }
+}
+
+/// The head of Q4_K and Q5_K: 16 bytes of two halves and 6-bit scales and minimums, all unpacked by
+/// [`crate::quant::q4_k::scale_min`]'s rules, four sub-blocks at a time.
+#[inline(always)]
+unsafe fn put_k_scales<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel) {
+    // SAFETY: the caller's.
+    unsafe {
+        let [d_and_dmin, s0, s4, s8] = l.rows_16_bytes(p, stride);
+        let (d, dmin) = two_halves(l, d_and_dmin);
+        let minus_dmin = l.neg_f32(dmin);
+        let (top0, top4) = (l.shl(bits(l, s0, 6, 3), 4), l.shl(bits(l, s4, 6, 3), 4));
+        let scales = [bits(l, s0, 0, 63), l.or(bits(l, s8, 0, 15), top0)];
+        let minimums = [bits(l, s4, 0, 63), l.or(bits(l, s8, 4, 15), top4)];
+        for b in 0..8 {
+            to.put_scale(l, b, l.mul_f32(d, l.to_f32(byte(l, scales[b / 4], b % 4))));
+            to.put_minimum(l, b, 0, l.mul_f32(minus_dmin, l.to_f32(byte(l, minimums[b / 4], b % 4))));
+        }
+    }
+}
+
+impl Format for BlockQ4K {
+    const SHAPE: Shape = Shape::Minimum;
+    const LARGEST: u8 = 15;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, _: usize) {
+        unsafe {
+            put_k_scales(l, p, stride, to);
+            for pair in 0..4 {
+                let qs = rows_32_bytes(l, p.add(offset_of!(Self, qs) + 32 * pair), stride);
+                for (j, qs) in qs.into_iter().enumerate() {
+                    to.put_ints(l, 2 * pair, j, bits(l, qs, 0, 15));
+                    to.put_ints(l, 2 * pair + 1, j, bits(l, qs, 4, 15));
+                }
+            }
+        }
+    }
+}
+
+impl Format for BlockQ5K {
+    const SHAPE: Shape = Shape::Minimum;
+    const LARGEST: u8 = 31;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, _: usize) {
+        unsafe {
+            put_k_scales(l, p, stride, to);
+            let fifth = rows_32_bytes(l, p.add(offset_of!(Self, qh)), stride);
+            for pair in 0..4 {
+                let qs = rows_32_bytes(l, p.add(offset_of!(Self, qs) + 32 * pair), stride);
+                for (j, qs) in qs.into_iter().enumerate() {
+                    for half in 0..2 {
+                        let bit = l.shl(bits(l, fifth[j], (2 * pair + half) as u32, 1), 4);
+                        to.put_ints(l, 2 * pair + half, j, l.or(bits(l, qs, 4 * half as u32, 15), bit));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Format for BlockQ2K {
+    const SHAPE: Shape = Shape::SubScalesAndMinimums;
+    const LARGEST: u8 = 3;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, _: usize) {
+        unsafe {
+            let end = l.rows_16_bytes(p.add(size_of::<Self>() - 16), stride);
+            let (d, dmin) = two_halves(l, end[3]);
+            let minus_dmin = l.neg_f32(dmin);
+            let scales = l.rows_16_bytes(p, stride);
+            for b in 0..8 {
+                to.put_scale(l, b, d);
+                for half in 0..2 {
+                    let sub = byte(l, scales[b / 2], b % 2 * 2 + half);
+                    to.put_sub_scale(l, b, half, l.and(sub, l.splat(15)));
+                    to.put_minimum(l, b, half, l.mul_f32(minus_dmin, l.to_f32(l.shr(sub, 4))));
+                }
+            }
+            for half in 0..2 {
+                let qs = rows_32_bytes(l, p.add(offset_of!(Self, qs) + 32 * half), stride);
+                for (j, qs) in qs.into_iter().enumerate() {
+                    for quarter in 0..4 {
+                        to.put_ints(l, 4 * half + quarter, j, bits(l, qs, 2 * quarter as u32, 3));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Format for BlockQ3K {
+    const SHAPE: Shape = Shape::SubScales;
+    const OFFSET: i16 = 4;
+    const LARGEST: u8 = 7;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, _: usize) {
+        unsafe {
+            // Reads end with what they are for, so as not to reach behind the block.
+            let d = l.shr(l.rows_16_bytes(p.add(size_of::<Self>() - 16), stride)[3], 16);
+            let d = l.half_to_f32(d);
+            let [_, low0, low1, high] = l.rows_16_bytes(p.add(offset_of!(Self, d) - 16), stride);
+            for b in 0..8 {
+                to.put_scale(l, b, d);
+            }
+            for four in 0..4 {
+                let low = bits(l, if four % 2 == 0 { low0 } else { low1 }, four as u32 / 2 * 4, 15);
+                let scales = l.or(low, l.shl(bits(l, high, 2 * four as u32, 3), 4));
+                for i in 0..4 {
+                    let scale = l.sub(byte(l, scales, i), l.splat(32));
+                    to.put_sub_scale(l, 2 * four + i / 2, i % 2, scale);
+                }
+            }
+            let third = rows_32_bytes(l, p.add(offset_of!(Self, hmask)), stride);
+            for half in 0..2 {
+                let qs = rows_32_bytes(l, p.add(offset_of!(Self, qs) + 32 * half), stride);
+                for (j, qs) in qs.into_iter().enumerate() {
+                    for quarter in 0..4 {
+                        let b = 4 * half + quarter;
+                        let bit = l.shl(bits(l, third[j], b as u32, 1), 2);
+                        to.put_ints(l, b, j, l.or(bits(l, qs, 2 * quarter as u32, 3), bit));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Format for BlockQ6K {
+    const SHAPE: Shape = Shape::SubScales;
+    const OFFSET: i16 = 32;
+    const LARGEST: u8 = 63;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, _: usize) {
+        unsafe {
+            let d = l.shr(l.rows_16_bytes(p.add(size_of::<Self>() - 16), stride)[3], 16);
+            let d = l.half_to_f32(d);
+            let scales = l.rows_16_bytes(p.add(offset_of!(Self, scales)), stride);
+            for b in 0..8 {
+                to.put_scale(l, b, d);
+                for half in 0..2 {
+                    let i = b % 2 * 2 + half;
+                    let signed = l.sar(l.shl(scales[b / 2], 24 - 8 * i as u32), 24);
+                    to.put_sub_scale(l, b, half, signed);
+                }
+            }
+            for half in 0..2 {
+                let high = rows_32_bytes(l, p.add(offset_of!(Self, qh) + 32 * half), stride);
+                for odd in 0..2 {
+                    let low = rows_32_bytes(l, p.add(offset_of!(Self, ql) + 64 * half + 32 * odd), stride);
+                    for j in 0..8 {
+                        for top in 0..2 {
+                            let quarter = 2 * top + odd;
+                            let two = l.shl(bits(l, high[j], 2 * quarter as u32, 3), 4);
+                            let q = l.or(bits(l, low[j], 4 * top as u32, 15), two);
+                            to.put_ints(l, 4 * half + quarter, j, q);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What the unpacking and the products need of a tier: vectors with one 32-bit lane per weight row.
+
+use super::formats::Format;
+
+/// Methods are safe where they touch registers only: a value of the type proves that the machine has the tier.
+pub trait Lanes: Copy {
+    /// Lanes of a vector: 8 or 16.
+    const ROWS: usize;
+    /// Whether weights of all 256 values stay signed in the panel (else they get the offset 128).
+    const SIGNED_BYTES: bool;
+    /// Columns that are worth having in registers at a time: 4 or 8.
+    const COLUMNS: usize;
+    /// A vector of integers.
+    type V: Copy;
+    /// A vector of f32.
+    type F: Copy;
+
+    /// 16 bytes of every row, the first at `p`: vector i holds the bytes 4·i..4·i+4 of each row.
+    ///
+    /// # Safety
+    /// 16 bytes are readable at `p + i · stride` for every lane i.
+    unsafe fn rows_16_bytes(self, p: *const u8, stride: usize) -> [Self::V; 4];
+
+    /// # Safety
+    /// A whole vector is readable at `p`; any alignment.
+    unsafe fn load(self, p: *const u8) -> Self::V;
+    /// # Safety
+    /// A whole vector is writable at `p`; any alignment.
+    unsafe fn store(self, p: *mut u8, v: Self::V);
+    /// # Safety
+    /// A whole vector is readable at `p`.
+    unsafe fn load_f32(self, p: *const f32) -> Self::F;
+    /// # Safety
+    /// A whole vector is writable at `p`.
+    unsafe fn store_f32(self, p: *mut f32, v: Self::F);
+
+    /// Fetches a cache line that is needed soon; any address will do.
+    fn prefetch(self, p: *const u8);
+
+    /// In every 32-bit lane.
+    fn splat(self, x: u32) -> Self::V;
+    fn splat_f32(self, x: f32) -> Self::F;
+    /// The 16 bytes repeated.
+    fn table(self, bytes: &[u8; 16]) -> Self::V;
+    /// Looks every byte of `at` (each below 16) up in its part of `table`.
+    fn look_up(self, table: Self::V, at: Self::V) -> Self::V;
+    /// Byte `i` of each lane in all four bytes of the lane.
+    fn spread_byte(self, v: Self::V, i: usize) -> Self::V;
+
+    fn and(self, a: Self::V, b: Self::V) -> Self::V;
+    fn or(self, a: Self::V, b: Self::V) -> Self::V;
+    fn xor(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Of unsigned bytes.
+    fn min_bytes(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Shifts of 32-bit lanes; `n` is a constant below 32.
+    fn shl(self, v: Self::V, n: u32) -> Self::V;
+    fn shr(self, v: Self::V, n: u32) -> Self::V;
+    /// With sign.
+    fn sar(self, v: Self::V, n: u32) -> Self::V;
+    /// Of 32-bit lanes, as the next two.
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Per lane, the two products of signed 16-bit halves, added.
+    fn mul_pairs(self, a: Self::V, b: Self::V) -> Self::V;
+
+    /// The low 16 bits of each lane are a half.
+    fn half_to_f32(self, v: Self::V) -> Self::F;
+    fn to_f32(self, v: Self::V) -> Self::F;
+    fn as_f32(self, v: Self::V) -> Self::F;
+    fn mul_f32(self, a: Self::F, b: Self::F) -> Self::F;
+    fn neg_f32(self, a: Self::F) -> Self::F;
+    /// `a·b + c`, rounded once.
+    fn fma_f32(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+
+    /// `acc[c]` + Σ weight · `x[c]` over the `4·N` columns of N vectors from `w` in a panel.
+    ///
+    /// # Safety
+    /// N vectors are readable at `w`, and `4·N` bytes at each `x`.
+    unsafe fn dot<B: Format, const N: usize, const C: usize>(
+        self,
+        w: *const u8,
+        x: [*const i8; C],
+        acc: [Self::V; C],
+    ) -> [Self::V; C];
+}
