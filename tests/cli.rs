@@ -85,7 +85,7 @@ fn edited(edit_key: impl Fn(&str, &Value) -> Option<Value>, skip_tensor: &str, r
         data.push(if retyped.is_some() { vec![0; bytes] } else { gguf.bytes(tensor).to_vec() });
     }
     let mut bytes = Vec::new();
-    writer.write(&mut bytes, |i, out| out.write_all(&data[i])).unwrap();
+    writer.write(&mut bytes, |i, out| out.write(&data[i])).unwrap();
     bytes
 }
 

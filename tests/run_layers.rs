@@ -34,7 +34,7 @@ fn without_layer(model: &Model, gone: usize) -> Arc<Model> {
         sources.push(model.gguf.bytes(tensor));
     }
     let mut bytes = Vec::new();
-    writer.write(&mut bytes, |i, out| out.write_all(sources[i])).unwrap();
+    writer.write(&mut bytes, |i, out| out.write(sources[i])).unwrap();
     Arc::new(Model::load(Arc::new(Gguf::from_bytes("without a layer", bytes).unwrap())).unwrap())
 }
 
