@@ -42,6 +42,23 @@ pub struct Generation {
     pub stop: Stop,
 }
 
+impl Request<'_> {
+    /// Whether the prompt can be evaluated in this context.
+    pub fn check(&self, context: &Context) -> Result<()> {
+        let (n, n_ctx) = (self.prompt.len(), context.kv().capacity());
+        if n == 0 {
+            return Err(Error::Input("the prompt has no tokens: give some text with -p, -f or standard input".into()));
+        }
+        if n > n_ctx {
+            return Err(Error::Input(format!(
+                "the prompt has {n} tokens, the context holds {n_ctx}: use -c {} or more, or a shorter prompt",
+                n + self.max_tokens.unwrap_or(1)
+            )));
+        }
+        Ok(())
+    }
+}
+
 /// Evaluates the prompt on sequence 0 and samples from there. `on_token` sees each token as it is chosen and
 /// may end the run.
 pub fn generate(
@@ -51,17 +68,7 @@ pub fn generate(
     request: &Request,
     mut on_token: impl FnMut(u32) -> Result<ControlFlow<()>>,
 ) -> Result<Generation> {
-    let n_ctx = context.kv().capacity();
-    if request.prompt.is_empty() {
-        return Err(Error::Input("the prompt has no tokens: give some text with -p, -f or standard input".into()));
-    }
-    if request.prompt.len() > n_ctx {
-        return Err(Error::Input(format!(
-            "the prompt has {} tokens, the context holds {n_ctx}: use -c {} or more, or a shorter prompt",
-            request.prompt.len(),
-            request.prompt.len() + request.max_tokens.unwrap_or(1)
-        )));
-    }
+    request.check(context)?;
     context.remove(SEQ);
     let started = Instant::now();
     context.decode(&Batch::prompt(request.prompt, 0, SEQ))?;

@@ -293,7 +293,7 @@ fn masks_that_make_no_sense() {
     };
     mask(&["--skip-attn", "3,16"], &["16", "--skip-attn", "0", "15"]);
     mask(&["--skip-mlp", "8-99999999999"], &["--skip-mlp"]);
-    mask(&["--skip-mlp", "x"], &["--skip-mlp", "x"]);
+    fails(&["perplexity", "-f", &text, "--skip-mlp", "x"], 2, &["--skip-mlp", "x"]);
     mask(&["--draft-skip", "no/such/skips.json"], &["no/such/skips.json"]);
     let broken = folder.file("broken.json", br#"{"schema": 1, "masks": [{"na"#);
     mask(&["--draft-skip", &broken], &["broken.json"]);
@@ -309,7 +309,9 @@ fn flags_that_make_no_sense() {
     fails(&["-b", "0"], 2, &["-b"]);
     fails(&["-t", "100000"], 2, &["-t"]);
     fails(&["-ngl", "33"], 2, &["-ngl", "CPU"]);
-    fails(&["--temp", "-1x"], 2, &[]);
+    fails(&["--temp", "hot"], 2, &["--temp", "hot"]);
+    fails(&["--no-such-flag"], 2, &["--no-such-flag", "--help"]);
+    fails(&["--logprobs", "3"], 2, &["--json"]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod tokenize;
 
 use clap::{Parser, Subcommand};
 
-use crate::Result;
+use crate::{Error, Result};
 
 #[derive(Parser)]
 #[command(
@@ -41,12 +41,24 @@ enum Command {
 const SHORT_FLAGS: &[(&str, &str)] =
     &[("-ngl", "--n-gpu-layers"), ("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v"), ("-ub", "--batch-size")];
 
+/// clap's message in one line; help and version are printed as they are.
+fn usage_error(error: clap::Error) -> Result<Cli> {
+    if !error.use_stderr() {
+        error.exit();
+    }
+    let message = error.to_string();
+    let first = message.split("\n\n").next().unwrap_or_default();
+    let line = first.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = line.strip_prefix("error: ").unwrap_or(&line);
+    Err(Error::Usage(format!("{line}; --help shows what there is")))
+}
+
 pub fn run() -> Result<()> {
     let args = std::env::args_os().map(|arg| match SHORT_FLAGS.iter().find(|(short, _)| arg == *short) {
         Some((_, long)) => long.into(),
         None => arg,
     });
-    let cli = Cli::parse_from(args);
+    let cli = Cli::try_parse_from(args).or_else(usage_error)?;
     match cli.command {
         None => run::run(cli.run),
         Some(Command::Perplexity(args)) => perplexity::run(args),

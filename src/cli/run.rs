@@ -88,6 +88,7 @@ pub fn run(args: RunArgs) -> Result<()> {
         shift_keep: args.context_shift.then_some(usize::try_from(args.keep).unwrap_or(prompt.len())),
         logprobs: args.logprobs,
     };
+    request.check(&context)?;
     let show = !args.json;
     if show && !args.no_display_prompt {
         common::print(&prompt_text)?;
