@@ -26,7 +26,7 @@ const TILE: usize = 64;
 
 pub fn rows<B: Format>(isa: Isa, w: &Weight, x: &QuantRows, out: &mut OutStripe) {
     assert!(isa.is_available(), "this machine has no {isa}");
-    let job = Job { w, x, out };
+    let job = Job { w, x, out, acc: [0.0; TILE * 16] };
     match isa {
         Isa::Scalar => unreachable!("has its own kernel"),
         // SAFETY: the assertion above has found the instructions.
@@ -54,6 +54,8 @@ struct Job<'a, 'o> {
     w: &'a Weight<'a>,
     x: &'a QuantRows,
     out: &'a mut OutStripe<'o>,
+    // [columns of a tile, lanes]
+    acc: [f32; TILE * 16],
 }
 
 /// Weight rows that share vectors: lane i stands for the row at `first + i · stride`.
@@ -67,14 +69,13 @@ struct Group {
 }
 
 impl Group {
-    /// Rows of a group lie one behind the other: while blocks `first..first + n` of `all` are in work, fetches the
-    /// same share of the group that follows. Reading so many rows side by side is too much for
-    /// the hardware's own foresight.
+    /// Rows lie one behind the other: while `n` bytes from `offset` of each row are in work, fetches the same share
+    /// of the group that follows. So many rows side by side are too much for the hardware's own foresight.
     #[inline(always)]
-    fn prefetch_next<L: Lanes>(&self, l: L, first: usize, n: usize, all: usize) {
-        let bytes = L::ROWS * self.stride;
-        for at in (bytes * first / all..bytes * (first + n) / all).step_by(64) {
-            l.prefetch(self.first.wrapping_add(bytes + at));
+    fn prefetch_next<L: Lanes>(&self, l: L, offset: usize, n: usize) {
+        let next = self.first.wrapping_add(L::ROWS * (self.stride + offset));
+        for at in (0..L::ROWS * n).step_by(64) {
+            l.prefetch(next.wrapping_add(at));
         }
     }
 }
@@ -122,17 +123,18 @@ impl Job<'_, '_> {
     ) {
         let in_block = B::TYPE.block_len() / GROUP;
         let groups = self.x.k() / GROUP;
-        let mut acc = [0.0; TILE * 16];
+        let acc = &mut self.acc[..columns.len() * L::ROWS];
+        acc.fill(0.0);
         for first in (0..groups).step_by(Panel::GROUPS) {
             let n = Panel::GROUPS.min(groups - first);
-            group.prefetch_next(l, first, n, groups);
+            let offset = |b: usize| b / in_block * B::TYPE.block_bytes();
+            group.prefetch_next(l, offset(first), offset(n));
             for b in (0..n).step_by(in_block) {
-                let offset = (first + b) / in_block * B::TYPE.block_bytes();
-                // SAFETY: block number (first + b) / in_block of every row of the group is whole.
-                unsafe { B::unpack(l, group.first.add(offset), group.stride, panel, b) };
+                // SAFETY: the block that begins with 32-block `first + b` of every row of the group is whole.
+                unsafe { B::unpack(l, group.first.add(offset(first + b)), group.stride, panel, b) };
             }
             // SAFETY: the columns have `groups` groups, the panel holds n, and `acc` has 16 lanes per column.
-            unsafe { dot::dot::<L, B>(l, panel, n, &self.x, columns.clone(), first, acc.as_mut_ptr()) };
+            unsafe { dot::dot::<L, B>(l, panel, n, self.x, columns.clone(), first, acc.as_mut_ptr()) };
         }
         for (c, acc) in columns.zip(acc.chunks_exact(L::ROWS)) {
             self.out.put(c, group.row + group.lanes.start, &acc[group.lanes.clone()]);
