@@ -12,11 +12,12 @@ mod dot;
 mod formats;
 mod lanes;
 mod panel;
+mod rows;
 
 use std::ops::Range;
 
 pub use formats::Format;
-use {lanes::Lanes, panel::Panel};
+use {lanes::Lanes, panel::Panel, rows::Rows};
 
 use super::{OutStripe, QuantRows, Weight, acts::GROUP};
 use crate::backend::cpu::simd::{Isa, avx2::Avx2, avx512::Avx512};
@@ -68,18 +69,6 @@ struct Group {
     lanes: Range<usize>,
 }
 
-impl Group {
-    /// Rows lie one behind the other: while `n` bytes from `offset` of each row are in work, fetches the same share
-    /// of the group that follows. So many rows side by side are too much for the hardware's own foresight.
-    #[inline(always)]
-    fn prefetch_next<L: Lanes>(&self, l: L, offset: usize, n: usize) {
-        let next = self.first.wrapping_add(L::ROWS * (self.stride + offset));
-        for at in (0..L::ROWS * n).step_by(64) {
-            l.prefetch(next.wrapping_add(at));
-        }
-    }
-}
-
 impl Job<'_, '_> {
     #[inline(always)]
     fn run<L: Lanes, B: Format>(mut self, l: L) {
@@ -127,11 +116,10 @@ impl Job<'_, '_> {
         acc.fill(0.0);
         for first in (0..groups).step_by(Panel::GROUPS) {
             let n = Panel::GROUPS.min(groups - first);
-            let offset = |b: usize| b / in_block * B::TYPE.block_bytes();
-            group.prefetch_next(l, offset(first), offset(n));
             for b in (0..n).step_by(in_block) {
-                // SAFETY: the block that begins with 32-block `first + b` of every row of the group is whole.
-                unsafe { B::unpack(l, group.first.add(offset(first + b)), group.stride, panel, b) };
+                let offset = (first + b) / in_block * B::TYPE.block_bytes();
+                // SAFETY: the block of every row of the group is whole.
+                unsafe { B::unpack(l, Rows::new::<L>(group.first, group.stride, offset), panel, b) };
             }
             // SAFETY: the columns have `groups` groups, the panel holds n, and `acc` has 16 lanes per column.
             unsafe { dot::dot::<L, B>(l, panel, n, self.x, columns.clone(), first, acc.as_mut_ptr()) };
