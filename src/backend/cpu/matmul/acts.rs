@@ -58,6 +58,7 @@ impl QuantRows {
         self.k
     }
 
+    #[inline(always)]
     pub fn row(&self, r: usize) -> QuantRow<'_> {
         assert!(r < self.rows, "row {r} of {}", self.rows);
         let groups = self.k / GROUP;

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{formats::Format, lanes::Lanes};
+use super::{formats::Format, lanes::Lanes, panel::Panel};
 use crate::backend::cpu::simd::avx2::Avx2;
 
 impl Lanes for Avx2 {
@@ -165,7 +165,7 @@ impl Lanes for Avx2 {
             let ones = _mm256_set1_epi16(1);
             let mut words = [_mm256_setzero_si256(); C];
             for j in 0..N {
-                let w = self.load(w.add(32 * j));
+                let w = self.load(w.add(Panel::INTS_STRIDE * j));
                 // The first operand is unsigned: where weights are signed, their sign moves to x.
                 let size = if B::WIDE { _mm256_abs_epi8(w) } else { w };
                 for c in 0..C {

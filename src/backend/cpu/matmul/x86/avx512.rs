@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{formats::Format, lanes::Lanes};
+use super::{formats::Format, lanes::Lanes, panel::Panel};
 use crate::backend::cpu::simd::avx512::Avx512;
 
 impl Lanes for Avx512 {
@@ -158,7 +158,7 @@ impl Lanes for Avx512 {
     ) -> [__m512i; C] {
         unsafe {
             for j in 0..N {
-                let w = self.load(w.add(64 * j));
+                let w = self.load(w.add(Panel::INTS_STRIDE * j));
                 for c in 0..C {
                     let x = _mm512_set1_epi32(x[c].add(4 * j).cast::<i32>().read_unaligned());
                     acc[c] = _mm512_dpbusd_epi32(acc[c], w, x);

@@ -142,7 +142,7 @@ unsafe fn integer_sums<L: Lanes, B: Format, const C: usize>(
         for c in 0..C {
             x[c] = columns[c].q.add(b * GROUP);
         }
-        let w = panel.ints::<L>(b, 0);
+        let w = panel.ints(b, 0);
         if matches!(B::SHAPE, Shape::Plain | Shape::Minimum) {
             return l.dot::<B, 8, C>(w, x, offsets::<L, B, C>(l, b, columns, FIRST | SECOND));
         }
@@ -150,7 +150,7 @@ unsafe fn integer_sums<L: Lanes, B: Format, const C: usize>(
         for x in &mut x {
             *x = x.add(16);
         }
-        let w = panel.ints::<L>(b, 4);
+        let w = panel.ints(b, 1);
         let mut isums = l.dot::<B, 4, C>(w, x, offsets::<L, B, C>(l, b, columns, SECOND));
         let scales = [panel.sub_scale(l, b, 0), panel.sub_scale(l, b, 1)];
         for c in 0..C {

@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use super::{lanes::Lanes, panel::Panel};
+use super::{lanes::Lanes, panel::Panel, rows::Rows};
 use crate::quant::{
     Block,
     iq4_nl::{BlockIq4Nl, KVALUES},
@@ -42,26 +42,8 @@ pub trait Format: Block {
     /// Unpacks one block of every row into the panel, from its `b`-th block of 32 on.
     ///
     /// # Safety
-    /// A whole block lies at `p + i · stride` for every lane i.
-    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, b: usize);
-}
-
-/// 32 bytes of every row; the caller sees to what [`Lanes::rows_16_bytes`] asks for.
-#[inline(always)]
-unsafe fn rows_32_bytes<L: Lanes>(l: L, p: *const u8, stride: usize) -> [L::V; 8] {
-    // SAFETY: the caller's.
-    unsafe {
-        let [a, b, c, d] = l.rows_16_bytes(p, stride);
-        let [e, f, g, h] = l.rows_16_bytes(p.add(16), stride);
-        [a, b, c, d, e, f, g, h]
-    }
-}
-
-/// The first 4 bytes of every row; reads 16.
-#[inline(always)]
-unsafe fn rows_4_bytes<L: Lanes>(l: L, p: *const u8, stride: usize) -> L::V {
-    // SAFETY: the caller's; what is not used is not computed.
-    unsafe { l.rows_16_bytes(p, stride)[0] }
+    /// `rows` stand for whole blocks of the format.
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize);
 }
 
 /// Bits `shift..` of every byte under `mask`.
@@ -136,11 +118,11 @@ impl Format for BlockQ4_0 {
     const LARGEST: u8 = 15;
 
     #[inline(always)]
-    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, b: usize) {
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
         // SAFETY: all reads are within the block, here and below.
         unsafe {
-            to.put_scale(l, b, l.half_to_f32(rows_4_bytes(l, p, stride)));
-            put_all(l, to, b, nibbles(l, l.rows_16_bytes(p.add(offset_of!(Self, qs)), stride)));
+            to.put_scale(l, b, l.half_to_f32(rows.first_4_bytes(l)));
+            put_all(l, to, b, nibbles(l, rows.bytes_16(l, offset_of!(Self, qs))));
         }
     }
 }
@@ -150,12 +132,12 @@ impl Format for BlockQ4_1 {
     const LARGEST: u8 = 15;
 
     #[inline(always)]
-    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, b: usize) {
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
         unsafe {
-            let (d, m) = two_halves(l, rows_4_bytes(l, p, stride));
+            let (d, m) = two_halves(l, rows.first_4_bytes(l));
             to.put_scale(l, b, d);
             to.put_minimum(l, b, 0, m);
-            put_all(l, to, b, nibbles(l, l.rows_16_bytes(p.add(offset_of!(Self, qs)), stride)));
+            put_all(l, to, b, nibbles(l, rows.bytes_16(l, offset_of!(Self, qs))));
         }
     }
 }
@@ -166,12 +148,12 @@ impl Format for BlockQ5_0 {
     const LARGEST: u8 = 31;
 
     #[inline(always)]
-    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, b: usize) {
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
         unsafe {
-            let [d_and_low, high, ..] = l.rows_16_bytes(p, stride);
+            let [d_and_low, high, ..] = rows.bytes_16(l, 0);
             to.put_scale(l, b, l.half_to_f32(d_and_low));
             let fifth = l.or(l.shr(d_and_low, 16), l.shl(high, 16));
-            let qs = l.rows_16_bytes(p.add(offset_of!(Self, qs)), stride);
+            let qs = rows.bytes_16(l, offset_of!(Self, qs));
             put_all(l, to, b, nibbles_with_fifth_bits(l, qs, fifth));
         }
     }
@@ -182,13 +164,13 @@ impl Format for BlockQ5_1 {
     const LARGEST: u8 = 31;
 
     #[inline(always)]
-    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, b: usize) {
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
         unsafe {
-            let [d_and_m, fifth, ..] = l.rows_16_bytes(p, stride);
+            let [d_and_m, fifth, ..] = rows.bytes_16(l, 0);
             let (d, m) = two_halves(l, d_and_m);
             to.put_scale(l, b, d);
             to.put_minimum(l, b, 0, m);
-            let qs = l.rows_16_bytes(p.add(offset_of!(Self, qs)), stride);
+            let qs = rows.bytes_16(l, offset_of!(Self, qs));
             put_all(l, to, b, nibbles_with_fifth_bits(l, qs, fifth));
         }
     }
@@ -200,10 +182,10 @@ impl Format for BlockQ8_0 {
     const LARGEST: u8 = 128;
 
     #[inline(always)]
-    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, b: usize) {
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
         unsafe {
-            to.put_scale(l, b, l.half_to_f32(rows_4_bytes(l, p, stride)));
-            put_wide(l, to, b, rows_32_bytes(l, p.add(offset_of!(Self, qs)), stride));
+            to.put_scale(l, b, l.half_to_f32(rows.first_4_bytes(l)));
+            put_wide(l, to, b, rows.bytes_32(l, offset_of!(Self, qs)));
         }
     }
 }
@@ -214,10 +196,10 @@ impl Format for BlockIq4Nl {
     const LARGEST: u8 = 127;
 
     #[inline(always)]
-    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, b: usize) {
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
         unsafe {
-            to.put_scale(l, b, l.half_to_f32(rows_4_bytes(l, p, stride)));
-            let qs = nibbles(l, l.rows_16_bytes(p.add(offset_of!(Self, qs)), stride));
+            to.put_scale(l, b, l.half_to_f32(rows.first_4_bytes(l)));
+            let qs = nibbles(l, rows.bytes_16(l, offset_of!(Self, qs)));
             put_wide(l, to, b, levels(l, l.table(bytemuck::cast_ref(&KVALUES)), qs));
         }
     }
@@ -235,7 +217,7 @@ impl Format for BlockMxfp4 {
     const LARGEST: u8 = 24;
 
     #[inline(always)]
-    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, b: usize) {
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
         const FROM_ZERO: [u8; 16] = {
             let mut table = [0; 16];
             let mut i = 0;
@@ -247,10 +229,10 @@ impl Format for BlockMxfp4 {
         };
         unsafe {
             // 2^(e-128) may be subnormal, so it is the product of two powers that are not.
-            let e = byte(l, rows_4_bytes(l, p, stride), 0);
+            let e = byte(l, rows.first_4_bytes(l), 0);
             let half = l.shr(e, 1);
             to.put_scale(l, b, l.mul_f32(power_of_two(l, half), power_of_two(l, l.sub(e, half))));
-            let qs = nibbles(l, l.rows_16_bytes(p.add(offset_of!(Self, qs)), stride));
+            let qs = nibbles(l, rows.bytes_16(l, offset_of!(Self, qs)));
             put_all(l, to, b, levels(l, l.table(&FROM_ZERO), qs));
         }
     }
@@ -262,17 +244,17 @@ impl Format for BlockIq4Xs {
     const LARGEST: u8 = 127;
 
     #[inline(always)]
-    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, _: usize) {
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
         unsafe {
             let table = l.table(bytemuck::cast_ref(&KVALUES));
-            let [d_and_high, low, ..] = l.rows_16_bytes(p, stride);
+            let [d_and_high, low, ..] = rows.bytes_16(l, 0);
             let d = l.half_to_f32(d_and_high);
             for b in 0..8 {
                 let low = l.and(l.shr(low, 4 * b as u32), l.splat(15));
                 let high = l.and(l.shr(d_and_high, 16 + 2 * b as u32), l.splat(3));
                 let scale = l.sub(l.or(low, l.shl(high, 4)), l.splat(32));
                 to.put_scale(l, b, l.mul_f32(d, l.to_f32(scale)));
-                let qs = l.rows_16_bytes(p.add(offset_of!(Self, qs) + 16 * b), stride);
+                let qs = rows.bytes_16(l, offset_of!(Self, qs) + 16 * b);
                 put_wide(l, to, b, levels(l, table, nibbles(l, qs)));
             }
         }
@@ -282,10 +264,10 @@ impl Format for BlockIq4Xs {
 /// The head of Q4_K and Q5_K: 16 bytes of two halves and 6-bit scales and minimums, all unpacked by
 /// [`crate::quant::q4_k::scale_min`]'s rules, four sub-blocks at a time.
 #[inline(always)]
-unsafe fn put_k_scales<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel) {
+unsafe fn put_k_scales<L: Lanes>(l: L, rows: Rows, to: &mut Panel) {
     // SAFETY: the caller's.
     unsafe {
-        let [d_and_dmin, s0, s4, s8] = l.rows_16_bytes(p, stride);
+        let [d_and_dmin, s0, s4, s8] = rows.bytes_16(l, 0);
         let (d, dmin) = two_halves(l, d_and_dmin);
         let minus_dmin = l.neg_f32(dmin);
         let (top0, top4) = (l.shl(bits(l, s0, 6, 3), 4), l.shl(bits(l, s4, 6, 3), 4));
@@ -303,11 +285,11 @@ impl Format for BlockQ4K {
     const LARGEST: u8 = 15;
 
     #[inline(always)]
-    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, _: usize) {
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
         unsafe {
-            put_k_scales(l, p, stride, to);
+            put_k_scales(l, rows, to);
             for pair in 0..4 {
-                let qs = rows_32_bytes(l, p.add(offset_of!(Self, qs) + 32 * pair), stride);
+                let qs = rows.bytes_32(l, offset_of!(Self, qs) + 32 * pair);
                 for (j, qs) in qs.into_iter().enumerate() {
                     to.put_ints(l, 2 * pair, j, bits(l, qs, 0, 15));
                     to.put_ints(l, 2 * pair + 1, j, bits(l, qs, 4, 15));
@@ -322,12 +304,12 @@ impl Format for BlockQ5K {
     const LARGEST: u8 = 31;
 
     #[inline(always)]
-    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, _: usize) {
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
         unsafe {
-            put_k_scales(l, p, stride, to);
-            let fifth = rows_32_bytes(l, p.add(offset_of!(Self, qh)), stride);
+            put_k_scales(l, rows, to);
+            let fifth = rows.bytes_32(l, offset_of!(Self, qh));
             for pair in 0..4 {
-                let qs = rows_32_bytes(l, p.add(offset_of!(Self, qs) + 32 * pair), stride);
+                let qs = rows.bytes_32(l, offset_of!(Self, qs) + 32 * pair);
                 for (j, qs) in qs.into_iter().enumerate() {
                     for half in 0..2 {
                         let bit = l.shl(bits(l, fifth[j], (2 * pair + half) as u32, 1), 4);
@@ -344,12 +326,12 @@ impl Format for BlockQ2K {
     const LARGEST: u8 = 3;
 
     #[inline(always)]
-    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, _: usize) {
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
         unsafe {
-            let end = l.rows_16_bytes(p.add(size_of::<Self>() - 16), stride);
+            let end = rows.bytes_16(l, size_of::<Self>() - 16);
             let (d, dmin) = two_halves(l, end[3]);
             let minus_dmin = l.neg_f32(dmin);
-            let scales = l.rows_16_bytes(p, stride);
+            let scales = rows.bytes_16(l, 0);
             for b in 0..8 {
                 to.put_scale(l, b, d);
                 for half in 0..2 {
@@ -359,7 +341,7 @@ impl Format for BlockQ2K {
                 }
             }
             for half in 0..2 {
-                let qs = rows_32_bytes(l, p.add(offset_of!(Self, qs) + 32 * half), stride);
+                let qs = rows.bytes_32(l, offset_of!(Self, qs) + 32 * half);
                 for (j, qs) in qs.into_iter().enumerate() {
                     for quarter in 0..4 {
                         to.put_ints(l, 4 * half + quarter, j, bits(l, qs, 2 * quarter as u32, 3));
@@ -376,12 +358,12 @@ impl Format for BlockQ3K {
     const LARGEST: u8 = 7;
 
     #[inline(always)]
-    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, _: usize) {
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
         unsafe {
             // Reads end with what they are for, so as not to reach behind the block.
-            let d = l.shr(l.rows_16_bytes(p.add(size_of::<Self>() - 16), stride)[3], 16);
+            let d = l.shr(rows.bytes_16(l, size_of::<Self>() - 16)[3], 16);
             let d = l.half_to_f32(d);
-            let [_, low0, low1, high] = l.rows_16_bytes(p.add(offset_of!(Self, d) - 16), stride);
+            let [_, low0, low1, high] = rows.bytes_16(l, offset_of!(Self, d) - 16);
             for b in 0..8 {
                 to.put_scale(l, b, d);
             }
@@ -393,9 +375,9 @@ impl Format for BlockQ3K {
                     to.put_sub_scale(l, 2 * four + i / 2, i % 2, scale);
                 }
             }
-            let third = rows_32_bytes(l, p.add(offset_of!(Self, hmask)), stride);
+            let third = rows.bytes_32(l, offset_of!(Self, hmask));
             for half in 0..2 {
-                let qs = rows_32_bytes(l, p.add(offset_of!(Self, qs) + 32 * half), stride);
+                let qs = rows.bytes_32(l, offset_of!(Self, qs) + 32 * half);
                 for (j, qs) in qs.into_iter().enumerate() {
                     for quarter in 0..4 {
                         let b = 4 * half + quarter;
@@ -414,11 +396,11 @@ impl Format for BlockQ6K {
     const LARGEST: u8 = 63;
 
     #[inline(always)]
-    unsafe fn unpack<L: Lanes>(l: L, p: *const u8, stride: usize, to: &mut Panel, _: usize) {
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
         unsafe {
-            let d = l.shr(l.rows_16_bytes(p.add(size_of::<Self>() - 16), stride)[3], 16);
+            let d = l.shr(rows.bytes_16(l, size_of::<Self>() - 16)[3], 16);
             let d = l.half_to_f32(d);
-            let scales = l.rows_16_bytes(p.add(offset_of!(Self, scales)), stride);
+            let scales = rows.bytes_16(l, offset_of!(Self, scales));
             for b in 0..8 {
                 to.put_scale(l, b, d);
                 for half in 0..2 {
@@ -428,9 +410,9 @@ impl Format for BlockQ6K {
                 }
             }
             for half in 0..2 {
-                let high = rows_32_bytes(l, p.add(offset_of!(Self, qh) + 32 * half), stride);
+                let high = rows.bytes_32(l, offset_of!(Self, qh) + 32 * half);
                 for odd in 0..2 {
-                    let low = rows_32_bytes(l, p.add(offset_of!(Self, ql) + 64 * half + 32 * odd), stride);
+                    let low = rows.bytes_32(l, offset_of!(Self, ql) + 64 * half + 32 * odd);
                     for j in 0..8 {
                         for top in 0..2 {
                             let quarter = 2 * top + odd;

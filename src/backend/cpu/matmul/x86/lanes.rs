@@ -73,10 +73,10 @@ pub trait Lanes: Copy {
     /// `a·b + c`, rounded once.
     fn fma_f32(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
 
-    /// `acc[c]` + Σ weight · `x[c]` over the `4·N` columns of N vectors from `w` in a panel.
+    /// `acc[c]` + Σ weight · `x[c]` over the `4·N` columns of N vectors that lie in a panel from `w` on.
     ///
     /// # Safety
-    /// N vectors are readable at `w`, and `4·N` bytes at each `x`.
+    /// N vectors are readable at `w`, [`INTS_STRIDE`](super::panel::Panel::INTS_STRIDE) apart, and `4·N` bytes at each `x`.
     unsafe fn dot<B: Format, const N: usize, const C: usize>(
         self,
         w: *const u8,

@@ -12,11 +12,12 @@ mod dot;
 mod formats;
 mod lanes;
 mod panel;
+mod rows;
 
 use std::ops::Range;
 
 pub use formats::Format;
-use {lanes::Lanes, panel::Panel};
+use {lanes::Lanes, panel::Panel, rows::Rows};
 
 use super::{OutStripe, QuantRows, Weight, acts::GROUP};
 use crate::backend::cpu::simd::{Isa, avx2::Avx2, avx512::Avx512};
@@ -26,7 +27,7 @@ const TILE: usize = 64;
 
 pub fn rows<B: Format>(isa: Isa, w: &Weight, x: &QuantRows, out: &mut OutStripe) {
     assert!(isa.is_available(), "this machine has no {isa}");
-    let job = Job { w, x, out };
+    let job = Job { w, x, out, acc: [0.0; TILE * 16] };
     match isa {
         Isa::Scalar => unreachable!("has its own kernel"),
         // SAFETY: the assertion above has found the instructions.
@@ -54,6 +55,8 @@ struct Job<'a, 'o> {
     w: &'a Weight<'a>,
     x: &'a QuantRows,
     out: &'a mut OutStripe<'o>,
+    // [columns of a tile, lanes]
+    acc: [f32; TILE * 16],
 }
 
 /// Weight rows that share vectors: lane i stands for the row at `first + i · stride`.
@@ -64,19 +67,6 @@ struct Group {
     row: usize,
     /// The lanes whose results are wanted.
     lanes: Range<usize>,
-}
-
-impl Group {
-    /// Rows of a group lie one behind the other: while blocks `first..first + n` of `all` are in work, fetches the
-    /// same share of the group that follows. Reading so many rows side by side is too much for
-    /// the hardware's own foresight.
-    #[inline(always)]
-    fn prefetch_next<L: Lanes>(&self, l: L, first: usize, n: usize, all: usize) {
-        let bytes = L::ROWS * self.stride;
-        for at in (bytes * first / all..bytes * (first + n) / all).step_by(64) {
-            l.prefetch(self.first.wrapping_add(bytes + at));
-        }
-    }
 }
 
 impl Job<'_, '_> {
@@ -122,17 +112,17 @@ impl Job<'_, '_> {
     ) {
         let in_block = B::TYPE.block_len() / GROUP;
         let groups = self.x.k() / GROUP;
-        let mut acc = [0.0; TILE * 16];
+        let acc = &mut self.acc[..columns.len() * L::ROWS];
+        acc.fill(0.0);
         for first in (0..groups).step_by(Panel::GROUPS) {
             let n = Panel::GROUPS.min(groups - first);
-            group.prefetch_next(l, first, n, groups);
             for b in (0..n).step_by(in_block) {
                 let offset = (first + b) / in_block * B::TYPE.block_bytes();
-                // SAFETY: block number (first + b) / in_block of every row of the group is whole.
-                unsafe { B::unpack(l, group.first.add(offset), group.stride, panel, b) };
+                // SAFETY: the block of every row of the group is whole.
+                unsafe { B::unpack(l, Rows::new::<L>(group.first, group.stride, offset), panel, b) };
             }
             // SAFETY: the columns have `groups` groups, the panel holds n, and `acc` has 16 lanes per column.
-            unsafe { dot::dot::<L, B>(l, panel, n, &self.x, columns.clone(), first, acc.as_mut_ptr()) };
+            unsafe { dot::dot::<L, B>(l, panel, n, self.x, columns.clone(), first, acc.as_mut_ptr()) };
         }
         for (c, acc) in columns.zip(acc.chunks_exact(L::ROWS)) {
             self.out.put(c, group.row + group.lanes.start, &acc[group.lanes.clone()]);
