@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::{fs, ops::ControlFlow};
+use std::{fs, ops::ControlFlow, sync::Mutex};
 
 use common::{context, fixture, load};
 use serde::Deserialize;
@@ -58,33 +58,50 @@ fn reference(test: &str) -> Option<Reference> {
 fn perplexity_is_llama_cpps() {
     const TEST: &str = "perplexity_is_llama_cpps";
     let Some(reference) = reference(TEST) else { return };
-    let mut failures = Vec::new();
-    for want in reference.perplexity {
-        let Some(path) = fixture(TEST, &format!("models/{}", want.model)) else { return };
-        let Some(text) = fixture(TEST, &format!("text/{}", want.text)) else { return };
-        let model = load(&path);
-        let tokenizer = Tokenizer::from_gguf(&model.gguf).unwrap();
-        let tokens = tokenizer.encode(&fs::read_to_string(text).unwrap(), WITH_BOS);
-        let settings = Settings { n_ctx: want.ctx, bos: tokenizer.bos(), mask: None, max_chunks: None };
-        let mut context = context(&model, |c| c.n_ctx = want.ctx as u32);
-        let got = perplexity(&mut context, &tokens, &settings, Tally::default(), |_| Ok(ControlFlow::Continue(())));
-        let got = got.unwrap();
-        let off = got.ppl() / want.ppl - 1.0;
-        println!(
-            "{:24} {:16} {:10.4} llama.cpp {:10.4} {:+.4} %",
-            want.model,
-            want.text,
-            got.ppl(),
-            want.ppl,
-            100.0 * off
-        );
-        let limit = if is_float(&want.model) { 1e-3 } else { 5e-3 };
-        let stderr_off = got.stderr() / want.stderr - 1.0;
-        if off.abs() > limit || stderr_off.abs() > 0.02 || got.chunks != want.chunks {
-            failures.push(format!("{} on {}: {:.4}, not {:.4}", want.model, want.text, got.ppl(), want.ppl));
+    let todo = Mutex::new(reference.perplexity.into_iter());
+    let failures = Mutex::new(Vec::new());
+    // One model per core, each on one thread: quicker than all cores on one small model.
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(want) = { todo.lock().unwrap().next() } {
+                    if let Err(failure) = check_perplexity(TEST, &want) {
+                        failures.lock().unwrap().push(failure);
+                    }
+                }
+            });
         }
-    }
+    });
+    let failures = failures.into_inner().unwrap();
     assert!(failures.is_empty(), "{failures:#?}");
+}
+
+fn check_perplexity(test: &str, want: &Perplexity) -> Result<(), String> {
+    let Some(path) = fixture(test, &format!("models/{}", want.model)) else { return Ok(()) };
+    let Some(text) = fixture(test, &format!("text/{}", want.text)) else { return Ok(()) };
+    let model = load(&path);
+    let tokenizer = Tokenizer::from_gguf(&model.gguf).unwrap();
+    let tokens = tokenizer.encode(&fs::read_to_string(text).unwrap(), WITH_BOS);
+    let settings = Settings { n_ctx: want.ctx, bos: tokenizer.bos(), mask: None, max_chunks: None };
+    let mut context = context(&model, |c| (c.n_ctx, c.threads) = (want.ctx as u32, 1));
+    let got = perplexity(&mut context, &tokens, &settings, Tally::default(), |_| Ok(ControlFlow::Continue(())));
+    let got = got.unwrap();
+    let off = got.ppl() / want.ppl - 1.0;
+    let line = format!(
+        "{} on {}: {:.4} +/- {:.5}, llama.cpp {:.4} +/- {:.5}, {:+.4} %",
+        want.model,
+        want.text,
+        got.ppl(),
+        got.stderr(),
+        want.ppl,
+        want.stderr,
+        100.0 * off
+    );
+    println!("{line}");
+    let limit = if is_float(&want.model) { 1e-3 } else { 5e-3 };
+    let stderr_off = got.stderr() / want.stderr - 1.0;
+    let good = off.abs() < limit && stderr_off.abs() < 0.02 && got.chunks == want.chunks;
+    if good { Ok(()) } else { Err(line) }
 }
 
 /// What two candidates may lie apart and still change places.
