@@ -80,31 +80,39 @@ impl<W: FloatWeight> Kernel for Rows<'_, '_, W> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         let rows = self.out.rows();
-        let (whole, rest) = (rows.len() / 4 * 4, rows.len() % 4);
+        let whole = rows.len() / 4 * 4;
         for row in (rows.start..rows.start + whole).step_by(4) {
-            self.all_columns::<S, 4>(s, row);
+            self.four_rows(s, row);
         }
-        for row in rows.end - rest..rows.end {
-            self.all_columns::<S, 1>(s, row);
+        for row in rows.start + whole..rows.end {
+            for column in 0..self.out.columns() {
+                self.tile::<S, 1, 1>(s, row, column);
+            }
         }
     }
 }
 
 impl<W: FloatWeight> Rows<'_, '_, W> {
+    /// All columns, in tiles whose sums fit half of the registers.
     #[inline(always)]
-    fn all_columns<S: Simd, const R: usize>(&mut self, s: S, row: usize) {
+    fn four_rows<S: Simd>(&mut self, s: S, row: usize) {
         let columns = self.out.columns();
         let mut c = 0;
         while S::REGISTERS >= 32 && columns - c >= 4 {
-            self.tile::<S, R, 4>(s, row, c);
+            self.tile::<S, 4, 4>(s, row, c);
             c += 4;
         }
         while columns - c >= 2 {
-            self.tile::<S, R, 2>(s, row, c);
+            if S::REGISTERS >= 32 {
+                self.tile::<S, 4, 2>(s, row, c);
+            } else {
+                self.tile::<S, 2, 2>(s, row, c);
+                self.tile::<S, 2, 2>(s, row + 2, c);
+            }
             c += 2;
         }
         if c < columns {
-            self.tile::<S, R, 1>(s, row, c);
+            self.tile::<S, 4, 1>(s, row, c);
         }
     }
 
@@ -122,7 +130,13 @@ impl<W: FloatWeight> Rows<'_, '_, W> {
             *x = &self.x[(column + c) * k..][..k];
         }
         let mut acc = [[s.splat(0.0); C]; R];
+        // The hardware does not foresee rows side by side; the next R lie behind these.
+        let step = if column == 0 { R * LANES * size_of::<W>() } else { 0 };
+        let next = self.weights.as_ptr().cast::<u8>().wrapping_add((row + R) * k * size_of::<W>());
         for i in 0..whole {
+            for line in (0..step).step_by(64) {
+                s.prefetch(next.wrapping_add(i * step + line));
+            }
             let mut xs = [s.splat(0.0); C];
             for c in 0..C {
                 xs[c] = s.load(&x[c].as_chunks::<LANES>().0[i]);
@@ -142,12 +156,12 @@ impl<W: FloatWeight> Rows<'_, '_, W> {
                 }
             }
         }
-        for c in 0..C {
+        for c in column..column + C {
             let mut results = [0.0; R];
             for r in 0..R {
-                results[r] = s.reduce_add(acc[r][c]);
+                results[r] = s.reduce_add(acc[r][c - column]);
             }
-            self.out.put(column + c, row, &results);
+            self.out.put(c, row, &results);
         }
     }
 }

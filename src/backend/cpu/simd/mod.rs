@@ -120,6 +120,7 @@ pub trait Kernel {
 pub const LANES: usize = 16;
 
 /// The operations of one tier on vectors of 16 lanes. A value of the type proves that the machine has it.
+#[allow(clippy::wrong_self_convention, reason = "`self` is the instruction set, not the operand")]
 pub trait Simd: Copy + Send + Sync + 'static {
     /// 16 f32.
     type F: Copy;
@@ -127,6 +128,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
     type I: Copy;
     /// How many vectors the register file holds.
     const REGISTERS: usize;
+
+    /// Asks for the cache line of an address that is needed soon. Any address will do.
+    #[inline(always)]
+    fn prefetch(self, address: *const u8) {
+        let _ = address;
+    }
 
     fn splat(self, x: f32) -> Self::F;
     fn load(self, x: &[f32; LANES]) -> Self::F;

@@ -116,8 +116,8 @@ unsafe fn tile<L: Lanes, B: Format, const C: usize>(
                 }
             }
         }
-        for c in 0..C {
-            l.store_f32(acc.add(c * L::ROWS), sums[c]);
+        for (c, sum) in sums.into_iter().enumerate() {
+            l.store_f32(acc.add(c * L::ROWS), sum);
         }
     }
 }
