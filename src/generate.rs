@@ -47,7 +47,9 @@ impl Request<'_> {
     pub fn check(&self, context: &Context) -> Result<()> {
         let (n, n_ctx) = (self.prompt.len(), context.kv().capacity());
         if n == 0 {
-            return Err(Error::Input("the prompt has no tokens: give some text with -p, -f or standard input".into()));
+            return Err(Error::Input(
+                "the prompt has no tokens: give some text with -p, -f or standard input".into(),
+            ));
         }
         if n > n_ctx {
             return Err(Error::Input(format!(

@@ -38,8 +38,12 @@ enum Command {
 }
 
 /// llama.cpp's flags of one dash and several letters, and the long ones that they stand for here.
-const SHORT_FLAGS: &[(&str, &str)] =
-    &[("-ngl", "--n-gpu-layers"), ("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v"), ("-ub", "--batch-size")];
+const SHORT_FLAGS: &[(&str, &str)] = &[
+    ("-ngl", "--n-gpu-layers"),
+    ("-ctk", "--cache-type-k"),
+    ("-ctv", "--cache-type-v"),
+    ("-ub", "--batch-size"),
+];
 
 /// clap's message in one line; help and version are printed as they are.
 fn usage_error(error: clap::Error) -> Result<Cli> {
