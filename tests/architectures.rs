@@ -37,7 +37,10 @@ fn logits_are_llama_cpps() {
             for (token, (ours, theirs)) in context.logits(i).iter().zip(row).enumerate() {
                 // Sums of up to 48 terms of order one, over two layers, and six digits in the file.
                 let off = (ours - theirs).abs();
-                assert!(off < 1e-4, "{name}, position {position}, token {token}: {ours}, llama.cpp has {theirs}");
+                assert!(
+                    off < 1e-4,
+                    "{name}, position {position}, token {token}: {ours}, llama.cpp has {theirs}"
+                );
             }
         }
     }
@@ -70,15 +73,24 @@ fn what_is_missing_or_misshapen_is_named() {
         (without("llama-linear", "output_norm.weight"), ["output_norm.weight", "missing"]),
         (with("llama-linear", "llama.attention.head_count_kv", Value::U32(3)), ["head_count_kv", "3"]),
         (with("llama-linear", "llama.attention.head_count", Value::U32(0)), ["head_count", "0"]),
-        (with("llama-linear", "llama.feed_forward_length", Value::U32(64)), ["blk.0.ffn_gate.weight", "[32, 64]"]),
+        (
+            with("llama-linear", "llama.feed_forward_length", Value::U32(64)),
+            ["blk.0.ffn_gate.weight", "[32, 64]"],
+        ),
         (with("llama-linear", "llama.block_count", Value::U32(3)), ["blk.2.attn_norm.weight", "missing"]),
         (with("llama-linear", "llama.block_count", Value::U32(1 << 30)), ["block_count", "layers"]),
         (with("llama-linear", "llama.rope.scaling.type", Value::String("spiral".into())), ["spiral", "yarn"]),
-        (with("llama-linear", "llama.rope.scaling.factor", Value::F32(f32::NAN)), ["rope.scaling.factor", "NaN"]),
+        (
+            with("llama-linear", "llama.rope.scaling.factor", Value::F32(f32::NAN)),
+            ["rope.scaling.factor", "NaN"],
+        ),
         (with("qwen3", "qwen3.attention.key_length", Value::U32(1 << 31)), ["key_length", "2147483648"]),
     ] {
         for word in words {
-            assert!(message.contains(word) && message.starts_with("broken.gguf: "), "`{word}` is not in: {message}");
+            assert!(
+                message.contains(word) && message.starts_with("broken.gguf: "),
+                "`{word}` is not in: {message}"
+            );
         }
     }
 }

@@ -224,7 +224,9 @@ fn the_first_word_comes_quickly() {
 fn the_embedded_model_decodes_faster_than_150_tokens_a_second() {
     let rate = || json(&["-n", "200", "--ignore-eos", "--temp", "0", "--json"])["tok_s"].as_f64().unwrap();
     if cfg!(debug_assertions) {
-        eprintln!("SKIPPED the_embedded_model_decodes_faster_than_150_tokens_a_second: a promise for --release");
+        eprintln!(
+            "SKIPPED the_embedded_model_decodes_faster_than_150_tokens_a_second: a promise for --release"
+        );
         return;
     }
     let best = (0..3).map(|_| rate()).fold(0.0, f64::max);

@@ -119,7 +119,9 @@ fn prompt_text(args: &RunArgs, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Str
         Some(text) => text,
         None if args.model.model.is_none() => DEFAULT_PROMPT.to_string(),
         None => {
-            return Err(Error::Usage("no prompt: give one with -p TEXT, -f FILE or on standard input".into()));
+            return Err(Error::Usage(
+                "no prompt: give one with -p TEXT, -f FILE or on standard input".into(),
+            ));
         }
     };
     let text = if args.no_escape || !args.text.on_command_line() { text } else { common::unescape(&text) };
