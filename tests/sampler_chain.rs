@@ -262,6 +262,17 @@ fn greedy_takes_the_lowest_id_among_equals_and_never_nan() {
 }
 
 #[test]
+fn greedy_finds_the_best_wherever_it_lies() {
+    for best in 0..700 {
+        let mut logits = vec![-1.0f32; 700];
+        logits[best] = 1.0;
+        logits[(best + 300).min(699)] = 1.0;
+        logits[best / 2] = logits[best / 2].max(0.5);
+        assert_eq!(greedy(&logits), best as u32);
+    }
+}
+
+#[test]
 fn a_single_token_is_certain() {
     for logit in [0.0, 1e30, -1e30, INF, -INF, NAN] {
         let default = distribution(&SamplerConfig::default(), &[logit], &[0, 0]);
