@@ -23,15 +23,22 @@ pub fn distribution(config: &SamplerConfig, logits: &[f32], history: &[u32]) -> 
 /// If `logits` is empty.
 pub fn greedy(logits: &[f32]) -> u32 {
     assert!(!logits.is_empty(), "no logits to choose from");
-    let mut best = f32::NEG_INFINITY;
-    let mut winner = None;
-    for (id, &logit) in logits.iter().enumerate() {
-        if logit > best {
-            (best, winner) = (logit, Some(id));
+    const CHUNK: usize = 128;
+    let (mut best, mut winner) = (f32::NEG_INFINITY, usize::MAX);
+    // Only few chunks hold a new maximum, and the question whether one does compiles to SIMD.
+    for (start, chunk) in (0..).step_by(CHUNK).zip(logits.chunks(CHUNK)) {
+        if chunk.iter().fold(false, |any, &logit| any | (logit > best)) {
+            for (id, &logit) in (start..).zip(chunk) {
+                if logit > best {
+                    (best, winner) = (logit, id);
+                }
+            }
         }
     }
-    let first_number = || logits.iter().position(|l| !l.is_nan()).unwrap_or(0);
-    winner.unwrap_or_else(first_number) as u32
+    if winner == usize::MAX {
+        winner = logits.iter().position(|l| !l.is_nan()).unwrap_or(0);
+    }
+    winner as u32
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -185,13 +192,9 @@ fn typical(candidates: &mut Vec<Candidate>, p: f32) {
     let information = |c: &Candidate| offset - f64::from(c.logit);
     let entropy: f64 = candidates.iter().map(|c| c.weight / total * information(c)).sum();
     let distance = |c: &Candidate| (information(c) - entropy).abs();
-    candidates.sort_unstable_by(|a, b| distance(a).total_cmp(&distance(b)).then(by_rank(a, b)));
-    let mut held = 0.0;
-    let last = candidates.iter().position(|c| {
-        held += c.weight / total;
-        held > f64::from(p)
-    });
-    candidates.truncate(last.map_or(candidates.len(), |i| i + 1));
+    let nearest = |a: &Candidate, b: &Candidate| distance(a).total_cmp(&distance(b)).then(by_rank(a, b));
+    let limit = f64::from(p) * total;
+    keep_fewest(candidates, nearest, |held| held > limit);
 }
 
 /// Keeps the fewest of the best tokens that hold at least `p` together.
@@ -199,28 +202,29 @@ fn top_p(candidates: &mut Vec<Candidate>, p: f32) {
     if p >= 1.0 {
         return;
     }
-    let total = soften(candidates, 1.0);
-    let enough = f64::from(p) * total;
-    let (mut ranked, mut held) = (0, 0.0);
-    // Ranks the head in growing pieces: seldom more than the first of a vocabulary.
-    let mut piece = 64;
-    while ranked < candidates.len() {
-        let rest = &mut candidates[ranked..];
-        let n = piece.min(rest.len());
-        if n < rest.len() {
-            rest.select_nth_unstable_by(n - 1, by_rank);
+    let limit = f64::from(p) * soften(candidates, 1.0);
+    keep_fewest(candidates, by_rank, |held| held >= limit);
+}
+
+/// Keeps the shortest prefix, in the given order, whose weight is enough. Halves the part where it ends by
+/// selection, which ranks nothing and so costs O(n) even for a flat distribution over a whole vocabulary.
+fn keep_fewest(
+    candidates: &mut Vec<Candidate>,
+    order: impl Fn(&Candidate, &Candidate) -> Ordering,
+    enough: impl Fn(f64) -> bool,
+) {
+    // The first `kept` are in and hold too little; from `end` on, none is needed.
+    let (mut kept, mut end, mut held) = (0, candidates.len(), 0.0);
+    while end - kept > 1 {
+        let half = (end - kept) / 2;
+        candidates[kept..end].select_nth_unstable_by(half - 1, &order);
+        let with_half = candidates[kept..kept + half].iter().fold(held, |sum, c| sum + c.weight);
+        match enough(with_half) {
+            true => end = kept + half,
+            false => (kept, held) = (kept + half, with_half),
         }
-        rest[..n].sort_unstable_by(by_rank);
-        let last = rest[..n].iter().position(|c| {
-            held += c.weight;
-            held >= enough
-        });
-        if let Some(last) = last {
-            return candidates.truncate(ranked + last + 1);
-        }
-        ranked += n;
-        piece *= 4;
     }
+    candidates.truncate(end);
 }
 
 /// Keeps the tokens at least `p` times as likely as the likeliest.
