@@ -187,7 +187,7 @@ fn nothing_is_lost_by_skipping_what_counts_for_nothing() {
 #[test]
 fn epsilon_dials_how_much_a_skip_changes() {
     let change = |epsilon| {
-        let mut recipe = recipe(Arch::Llama, "q8_0");
+        let mut recipe = recipe(Arch::Llama, "f32");
         recipe.skippable = Skippable { attn: vec![2, 3], mlp: vec![2, 3], epsilon };
         let model = model(&recipe);
         let mut context = context(&model, |_| ());
@@ -199,8 +199,10 @@ fn epsilon_dials_how_much_a_skip_changes() {
         std::iter::zip(&full, &skipped).map(distance).sum::<f64>() / full.len() as f64
     };
     let [one, tenth, hundredth] = [1.0, 0.1, 0.01].map(change);
-    // The distance goes with the square of the factor; quantized activations set its floor.
-    assert!(one > 20.0 * tenth && tenth > 5.0 * hundredth && hundredth < 1e-4, "{one} {tenth} {hundredth}");
+    // What is small changes the angle in proportion and its cosine by the square. Weights are f32 because
+    // quantized activations would blur changes as small as the last.
+    assert!(one > 10.0 * tenth, "{one} {tenth} {hundredth}");
+    assert!((50.0..200.0).contains(&(tenth / hundredth)), "{one} {tenth} {hundredth}");
 }
 
 #[test]
