@@ -22,6 +22,7 @@ pub mod model;
 pub mod plan;
 pub mod quant;
 pub mod sampler;
+pub mod synth;
 pub mod tokenizer;
 
 pub use batch::Batch;

@@ -7,6 +7,7 @@ mod interrupt;
 mod perplexity;
 mod run;
 mod sampler_args;
+mod synth;
 mod tokenize;
 
 use clap::{Parser, Subcommand};
@@ -35,6 +36,8 @@ enum Command {
     Inspect(inspect::InspectArgs),
     /// Turn text into token ids, or ids into text
     Tokenize(tokenize::TokenizeArgs),
+    /// Write a model of any shape with random weights
+    Synth(synth::SynthArgs),
 }
 
 /// llama.cpp's flags of one dash and several letters, and the long ones that they stand for here.
@@ -68,5 +71,6 @@ pub fn run() -> Result<()> {
         Some(Command::Perplexity(args)) => perplexity::run(args),
         Some(Command::Inspect(args)) => inspect::run(args),
         Some(Command::Tokenize(args)) => tokenize::run(args),
+        Some(Command::Synth(args)) => synth::run(args),
     }
 }

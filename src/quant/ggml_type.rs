@@ -102,7 +102,7 @@ impl GgmlType {
     /// True if [`super::quantize()`] can write it.
     pub fn writable(self) -> bool {
         use GgmlType::*;
-        matches!(self, F32 | F16 | BF16 | Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0)
+        matches!(self, F32 | F16 | BF16 | Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q4_K | Q5_K | Q6_K)
     }
 
     /// Bytes of a row of `len` weights, or None if `len` is not whole blocks or the product overflows.

@@ -1,7 +1,8 @@
 //! Block formats of GGUF tensors, one file each: the block as it lies in the file and its scalar
-//! dequantization, which is the oracle that every faster kernel is tested against. Five of them, and the
-//! floats, can also be written.
+//! dequantization, which is the oracle that every faster kernel is tested against. Eight of them, and
+//! the floats, can also be written.
 
+mod affine;
 pub mod ggml_type;
 pub mod iq4_nl;
 pub mod iq4_xs;

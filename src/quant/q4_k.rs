@@ -1,6 +1,8 @@
 //! Q4_K: sub-blocks of 32: `w = d·scale·q - dmin·min`. A run of 32 bytes holds two of them: the low
 //! nibbles are the first, the high ones the second.
 
+use super::affine::{Affine, fit};
+use super::quantize::Quantize;
 use super::{Block, F16, GgmlType};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -24,6 +26,23 @@ pub fn scale_min(scales: &[u8; 12], sub: usize) -> (u8, u8) {
     }
 }
 
+/// The inverse of [`scale_min`] for all eight.
+pub(super) fn pack_scale_mins(scales: &[u8; 8], mins: &[u8; 8]) -> [u8; 12] {
+    std::array::from_fn(|i| match i {
+        0..4 => scales[i] | scales[i + 4] >> 4 << 6,
+        4..8 => mins[i - 4] | mins[i] >> 4 << 6,
+        _ => scales[i - 4] & 15 | mins[i - 4] << 4,
+    })
+}
+
+/// Low nibbles of the even sub-blocks, high nibbles of the odd ones.
+pub(super) fn pack_nibbles(q: &[u8; 256]) -> [u8; 128] {
+    std::array::from_fn(|i| {
+        let at = i / 32 * 64 + i % 32;
+        q[at] & 15 | q[at + 32] << 4
+    })
+}
+
 impl BlockQ4K {
     /// Scale and minimum, 6 bits each, of the 32 weights from `32 * sub`.
     #[inline(always)]
@@ -45,5 +64,14 @@ impl Block for BlockQ4K {
                 *out = scale * (q >> shift & 15) as f32 - min;
             }
         }
+    }
+}
+
+/// Not the bytes of llama.cpp's quantizer, which searches for better scales; the error is at most that
+/// which [`fit`] states.
+impl Quantize for BlockQ4K {
+    fn quantize(x: &[f32]) -> Self {
+        let Affine { d, dmin, scales, mins, q } = fit::<15>(x);
+        Self { d, dmin, scales: pack_scale_mins(&scales, &mins), qs: pack_nibbles(&q) }
     }
 }

@@ -1,6 +1,8 @@
 //! Q5_K: sub-blocks of 32: `w = d·scale·q - dmin·min`. Scales and nibbles lie as in Q4_K; the fifth bit
 //! of weight `32·i + j` is bit i of `qh[j]`.
 
+use super::affine::{Affine, fit};
+use super::quantize::Quantize;
 use super::{Block, F16, GgmlType, q4_k};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -34,6 +36,21 @@ impl Block for BlockQ5K {
                 let q = low >> shift & 15 | (fifth >> sub & 1) << 4;
                 *out = scale * q as f32 - min;
             }
+        }
+    }
+}
+
+/// As for Q4_K: a bounded error, not llama.cpp's bytes.
+impl Quantize for BlockQ5K {
+    fn quantize(x: &[f32]) -> Self {
+        let Affine { d, dmin, scales, mins, q } = fit::<31>(x);
+        let fifth_bits = |j: usize| (0..8).fold(0, |byte, sub| byte | (q[32 * sub + j] >> 4) << sub);
+        Self {
+            d,
+            dmin,
+            scales: q4_k::pack_scale_mins(&scales, &mins),
+            qh: std::array::from_fn(fifth_bits),
+            qs: q4_k::pack_nibbles(&q),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Q6_K: sub-blocks of 16: `w = d·scale·(q - 32)`. Of each half of 128 weights, 64 bytes hold the low
 //! four bits (low nibbles: the first 64), 32 bytes the high two (bits 0-1: the first 32).
 
+use super::affine::{half_at_least, steps_to_reach};
+use super::quantize::{Quantize, reciprocal};
 use super::{Block, F16, GgmlType};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -28,5 +30,43 @@ impl Block for BlockQ6K {
                 *out = scale * (q as i8 - 32) as f32;
             }
         }
+    }
+}
+
+/// Not llama.cpp's bytes: quants span -31..=31 and scales are positive. The scale of a sub-block is its
+/// largest magnitude over 31, rounded up to a multiple of `d`, so the error is at most half of
+/// `(amax / 31 + d)`, with `d` the largest `amax` of the block over 31·127, rounded up to a half.
+impl Quantize for BlockQ6K {
+    fn quantize(x: &[f32]) -> Self {
+        const FARTHEST: f32 = 31.0;
+        const SCALES: f32 = 127.0;
+        let mut amax = [0f32; 16];
+        for (amax, x) in amax.iter_mut().zip(x.chunks_exact(16)) {
+            *amax = x.iter().fold(0.0, |most: f32, x| if x.abs() > most { x.abs() } else { most });
+        }
+        let most = amax.iter().fold(0.0, |a: f32, &b| if b > a { b } else { a });
+        let d = half_at_least(most / (FARTHEST * SCALES));
+        let inverse_d = reciprocal(d.to_f32());
+        let mut scales = [0i8; 16];
+        let mut q = [0u8; 256];
+        for (sub, x) in x.chunks_exact(16).enumerate() {
+            let scale = steps_to_reach(amax[sub] / FARTHEST, inverse_d, SCALES);
+            scales[sub] = scale as i8;
+            let inverse = reciprocal(d.to_f32() * scale);
+            for (q, x) in q[16 * sub..].iter_mut().zip(x) {
+                // 1.5 · 2^23: adding it rounds to a whole number that stands in the lowest bits.
+                let rounded = (x * inverse).clamp(-FARTHEST, FARTHEST) + 12_582_912.0;
+                *q = (rounded.to_bits() as u8).wrapping_add(32);
+            }
+        }
+        let ql = std::array::from_fn(|i| {
+            let at = i / 64 * 128 + i % 64;
+            q[at] & 15 | q[at + 64] << 4
+        });
+        let qh = std::array::from_fn(|i| {
+            let at = i / 32 * 128 + i % 32;
+            (0..4).fold(0, |byte, quarter| byte | q[at + 32 * quarter] >> 4 << (2 * quarter))
+        });
+        Self { ql, qh, scales, d }
     }
 }

@@ -1,6 +1,7 @@
-//! Numbers to blocks, for writing files: the same bytes as llama.cpp's own reference quantizers.
+//! Numbers to blocks, for writing files: in blocks of 32 the same bytes as llama.cpp's own reference
+//! quantizers, in blocks of 256 a plain rounding with a bounded error.
 
-use super::{Block, F16, GgmlType, q4_0, q4_1, q5_0, q5_1, q8_0};
+use super::{Block, F16, GgmlType, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0};
 
 /// A block format that can be written. `x` has `TYPE.block_len()` finite values.
 pub trait Quantize: Block {
@@ -27,6 +28,9 @@ pub fn quantize(ty: GgmlType, x: &[f32], out: &mut Vec<u8>) -> Option<()> {
         T::Q5_0 => blocks::<q5_0::BlockQ5_0>(x, out),
         T::Q5_1 => blocks::<q5_1::BlockQ5_1>(x, out),
         T::Q8_0 => blocks::<q8_0::BlockQ8_0>(x, out),
+        T::Q4_K => blocks::<q4_k::BlockQ4K>(x, out),
+        T::Q5_K => blocks::<q5_k::BlockQ5K>(x, out),
+        T::Q6_K => blocks::<q6_k::BlockQ6K>(x, out),
         _ => return None,
     }
     Some(())

@@ -1,0 +1,256 @@
+//! `spec-run synth`: writes a model with random weights.
+
+use std::{io::IsTerminal, ops::ControlFlow, path::PathBuf, time::Instant};
+
+use clap::{Args, builder::PossibleValuesParser};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use super::{common, interrupt};
+use crate::{
+    Error, Gguf, Result, embedded,
+    model::layers::LayerList,
+    synth::{Arch, Mix, Recipe, Shape, Skippable, vocabulary_size},
+};
+
+const MAX_THREADS: usize = 1024;
+
+#[derive(Args, Debug)]
+pub struct SynthArgs {
+    /// The file to write
+    #[arg(short = 'o', long, value_name = "FILE")]
+    output: PathBuf,
+    /// The shape of a public model; the options below change it
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Shape::preset_names()))]
+    like: Option<String>,
+    /// q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, f16, bf16 or f32 throughout, or llama.cpp's mixtures
+    /// q4_k_s, q4_k_m, q5_k_s, q5_k_m
+    #[arg(short = 'q', long, value_name = "TYPE", default_value = "q4_0", value_parser = str::parse::<Mix>)]
+    quant: Mix,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    /// Take the vocabulary of FILE [default: the embedded model's]; what is missing is filled up
+    #[arg(long, value_name = "FILE")]
+    vocab_from: Option<PathBuf>,
+    /// The same seed and options give the same bytes
+    #[arg(short = 's', long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Layers that may be skipped at little loss, from 0: 3,5-8
+    #[arg(long, value_name = "LAYERS", requires = "epsilon")]
+    skippable: Option<LayerList>,
+    /// Layers whose attention may be skipped
+    #[arg(long, value_name = "LAYERS", requires = "epsilon")]
+    skippable_attn: Option<LayerList>,
+    /// Layers whose MLP may be skipped
+    #[arg(long, value_name = "LAYERS", requires = "epsilon")]
+    skippable_mlp: Option<LayerList>,
+    /// The factor on what skippable sublayers add: 0 makes skipping them exact
+    #[arg(long, value_name = "E")]
+    epsilon: Option<f32>,
+    /// Threads; the file does not depend on it [default: all cores]
+    #[arg(short = 't', long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Overwrite the file if it is there
+    #[arg(long)]
+    force: bool,
+    /// One JSON object on stdout instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct ShapeArgs {
+    /// llama, qwen2 or qwen3 [default: llama]; without --like, give --layers, --dim, --ffn and --heads too
+    #[arg(long, value_name = "NAME", value_parser = str::parse::<Arch>)]
+    arch: Option<Arch>,
+    #[arg(long, value_name = "N")]
+    layers: Option<u32>,
+    /// Width of the residual stream
+    #[arg(long, value_name = "N")]
+    dim: Option<u32>,
+    /// Width inside the MLP
+    #[arg(long, value_name = "N")]
+    ffn: Option<u32>,
+    #[arg(long, value_name = "N")]
+    heads: Option<u32>,
+    /// [default: as many as heads]
+    #[arg(long, value_name = "N")]
+    kv_heads: Option<u32>,
+    /// [default: dim / heads]
+    #[arg(long, value_name = "N")]
+    head_dim: Option<u32>,
+    /// Size of the vocabulary [default: what --vocab-from or the embedded model has]
+    #[arg(long, value_name = "N")]
+    vocab: Option<u32>,
+    /// Context that the file says the model was trained for [default: 4096]
+    #[arg(long, value_name = "N")]
+    ctx: Option<u32>,
+    /// Use the table of embeddings as the head
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    tied: Option<bool>,
+}
+
+pub fn run(args: SynthArgs) -> Result<()> {
+    if args.threads > MAX_THREADS {
+        return Err(Error::Usage(format!("-t {}: at most {MAX_THREADS} threads", args.threads)));
+    }
+    let skippable = args.skippable()?;
+    let vocabulary = match &args.vocab_from {
+        Some(path) => Gguf::open(path)?,
+        None => embedded::open()?,
+    };
+    let shape = args.shape.resolve(args.like.as_deref(), &vocabulary)?;
+    let layers = shape.layers as usize;
+    let recipe = Recipe {
+        name: name(args.like.as_deref(), &shape, args.quant),
+        skippable: skippable.resolve(layers)?,
+        shape,
+        mix: args.quant,
+        seed: args.seed,
+    };
+    let synth = recipe.plan(&vocabulary)?;
+
+    let interrupted = interrupt::flag();
+    let start = Instant::now();
+    let bar = progress(synth.tensor_bytes());
+    synth.write_file(&args.output, args.force, args.threads, |written| {
+        bar.set_position(written);
+        if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    bar.finish_and_clear();
+    let seconds = start.elapsed().as_secs_f64();
+    let (parameters, bytes) = (synth.parameters(), synth.tensor_bytes());
+    if args.json {
+        return common::print_json(&json!({
+            "file": args.output.display().to_string(),
+            "name": recipe.name,
+            "parameters": parameters,
+            "tensor_bytes": bytes,
+            "seed": args.seed,
+            "seconds": seconds,
+        }));
+    }
+    common::print(format!(
+        "{}: {}, {:.3} billion weights, {:.3} GB, in {seconds:.1} s ({:.0} million weights/s)\n",
+        args.output.display(),
+        recipe.name,
+        parameters as f64 / 1e9,
+        bytes as f64 / 1e9,
+        parameters as f64 / 1e6 / seconds.max(1e-9),
+    ))
+}
+
+/// What may be skipped, before the number of layers is known.
+struct SkippableLists<'a> {
+    attn: Vec<(&'static str, &'a LayerList)>,
+    mlp: Vec<(&'static str, &'a LayerList)>,
+    epsilon: f32,
+}
+
+impl SkippableLists<'_> {
+    fn resolve(&self, layers: usize) -> Result<Skippable> {
+        let union = |lists: &[(&'static str, &LayerList)]| -> Result<Vec<usize>> {
+            let mut all = Vec::new();
+            for (flag, list) in lists {
+                all.extend(list.resolve(flag, layers)?);
+            }
+            all.sort_unstable();
+            all.dedup();
+            Ok(all)
+        };
+        Ok(Skippable { attn: union(&self.attn)?, mlp: union(&self.mlp)?, epsilon: self.epsilon })
+    }
+}
+
+impl SynthArgs {
+    fn skippable(&self) -> Result<SkippableLists<'_>> {
+        let named = |flag, list| Option::<&LayerList>::map(list, |list| (flag, list));
+        let both = named("--skippable", self.skippable.as_ref());
+        let attn: Vec<_> =
+            both.into_iter().chain(named("--skippable-attn", self.skippable_attn.as_ref())).collect();
+        let mlp: Vec<_> =
+            both.into_iter().chain(named("--skippable-mlp", self.skippable_mlp.as_ref())).collect();
+        if self.epsilon.is_some() && attn.is_empty() && mlp.is_empty() {
+            return Err(Error::Usage(
+                "--epsilon: name the layers that it is for with --skippable LAYERS".into(),
+            ));
+        }
+        Ok(SkippableLists { attn, mlp, epsilon: self.epsilon.unwrap_or(1.0) })
+    }
+}
+
+impl ShapeArgs {
+    fn resolve(&self, like: Option<&str>, vocabulary: &Gguf) -> Result<Shape> {
+        let mut shape = match like.and_then(Shape::preset) {
+            Some(preset) => preset,
+            None => self.from_scratch(vocabulary)?,
+        };
+        // The size of a head is the preset's own where only the number of heads changes.
+        let sizes = [
+            (&mut shape.layers, self.layers),
+            (&mut shape.dim, self.dim),
+            (&mut shape.ffn, self.ffn),
+            (&mut shape.heads, self.heads),
+            (&mut shape.kv_heads, self.kv_heads),
+            (&mut shape.head_dim, self.head_dim),
+            (&mut shape.vocab, self.vocab),
+            (&mut shape.ctx, self.ctx),
+        ];
+        for (size, given) in sizes {
+            *size = given.unwrap_or(*size);
+        }
+        shape.arch = self.arch.unwrap_or(shape.arch);
+        shape.tied = self.tied.unwrap_or(shape.tied);
+        Ok(shape)
+    }
+
+    fn from_scratch(&self, vocabulary: &Gguf) -> Result<Shape> {
+        let needed = |flag: &str, size: Option<u32>| {
+            size.ok_or_else(|| {
+                Error::Usage(format!("{flag} is missing: give it, or --like NAME for a known shape"))
+            })
+        };
+        let (layers, dim) = (needed("--layers", self.layers)?, needed("--dim", self.dim)?);
+        let (ffn, heads) = (needed("--ffn", self.ffn)?, needed("--heads", self.heads)?);
+        let head_dim = match self.head_dim {
+            Some(head_dim) => head_dim,
+            None if heads > 0 && dim.is_multiple_of(heads) => dim / heads,
+            None => {
+                return Err(Error::Usage(format!(
+                    "--heads {heads}: must divide --dim {dim}, or give --head-dim"
+                )));
+            }
+        };
+        Ok(Shape {
+            arch: self.arch.unwrap_or(Arch::Llama),
+            layers,
+            dim,
+            ffn,
+            heads,
+            kv_heads: heads,
+            head_dim,
+            vocab: u32::try_from(vocabulary_size(vocabulary)?).unwrap_or(u32::MAX),
+            ctx: 4096,
+            tied: false,
+            rope_base: 10_000.0,
+            norm_eps: 1e-5,
+        })
+    }
+}
+
+fn name(like: Option<&str>, shape: &Shape, quant: Mix) -> String {
+    let size = match like {
+        Some(like) => like.to_owned(),
+        None => format!("{} {}x{}", shape.arch.name(), shape.layers, shape.dim),
+    };
+    format!("synthetic {size} {}", quant.name())
+}
+
+fn progress(bytes: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style =
+        ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left");
+    ProgressBar::new(bytes).with_style(style.expect("a valid template"))
+}

@@ -1,0 +1,173 @@
+//! The sizes of a model: of well-known ones by name, and the metadata that states them.
+
+use crate::{Error, Result, gguf::Writer};
+
+/// Far beyond any model; keeps products of two sizes within 64 bits.
+const LARGEST: u32 = 1 << 24;
+const MOST_LAYERS: u32 = 4096;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arch {
+    Llama,
+    /// Biases on queries, keys and values.
+    Qwen2,
+    /// Norms on the heads of queries and keys.
+    Qwen3,
+}
+
+impl Arch {
+    pub const ALL: [Arch; 3] = [Arch::Llama, Arch::Qwen2, Arch::Qwen3];
+
+    /// `general.architecture`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arch::Llama => "llama",
+            Arch::Qwen2 => "qwen2",
+            Arch::Qwen3 => "qwen3",
+        }
+    }
+}
+
+impl std::str::FromStr for Arch {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = || Arch::ALL.map(Arch::name).join(", ");
+        Arch::ALL.into_iter().find(|arch| arch.name() == name).ok_or_else(|| format!("there is {}", known()))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shape {
+    pub arch: Arch,
+    pub layers: u32,
+    pub dim: u32,
+    pub ffn: u32,
+    pub heads: u32,
+    pub kv_heads: u32,
+    pub head_dim: u32,
+    pub vocab: u32,
+    /// The context that the file says it was trained for.
+    pub ctx: u32,
+    /// The table of embeddings is the head as well.
+    pub tied: bool,
+    pub rope_base: f32,
+    pub norm_eps: f32,
+}
+
+#[rustfmt::skip]
+const PRESETS: &[(&str, Shape)] = {
+    const fn shape(arch: Arch, layers: u32, dim: u32, ffn: u32, heads: [u32; 3], vocab: u32, ctx: u32, tied: bool, rope_base: f32) -> Shape {
+        let [heads, kv_heads, head_dim] = heads;
+        let norm_eps = if matches!(arch, Arch::Llama) { 1e-5 } else { 1e-6 };
+        Shape { arch, layers, dim, ffn, heads, kv_heads, head_dim, vocab, ctx, tied, rope_base, norm_eps }
+    }
+    use Arch::{Llama, Qwen2, Qwen3};
+    &[
+        ("llama-1b",     shape(Llama, 22, 2048,  5632,  [32,  4,  64],  32000,   2048, false, 1e4)),
+        ("llama-7b",     shape(Llama, 32, 4096,  11008, [32, 32, 128],  32000,   4096, false, 1e4)),
+        ("llama-8b",     shape(Llama, 32, 4096,  14336, [32,  8, 128], 128256, 131072, false, 5e5)),
+        ("llama-70b",    shape(Llama, 80, 8192,  28672, [64,  8, 128], 128256, 131072, false, 5e5)),
+        ("llama-3.2-1b", shape(Llama, 16, 2048,  8192,  [32,  8,  64], 128256, 131072, true,  5e5)),
+        ("llama-3.2-3b", shape(Llama, 28, 3072,  8192,  [24,  8, 128], 128256, 131072, true,  5e5)),
+        ("mistral-7b",   shape(Llama, 32, 4096,  14336, [32,  8, 128],  32768,  32768, false, 1e6)),
+        ("qwen2.5-0.5b", shape(Qwen2, 24, 896,   4864,  [14,  2,  64], 151936,  32768, true,  1e6)),
+        ("qwen2.5-1.5b", shape(Qwen2, 28, 1536,  8960,  [12,  2, 128], 151936,  32768, true,  1e6)),
+        ("qwen2.5-7b",   shape(Qwen2, 28, 3584,  18944, [28,  4, 128], 152064,  32768, false, 1e6)),
+        ("qwen2.5-32b",  shape(Qwen2, 64, 5120,  27648, [40,  8, 128], 152064,  32768, false, 1e6)),
+        ("qwen2.5-72b",  shape(Qwen2, 80, 8192,  29568, [64,  8, 128], 152064,  32768, false, 1e6)),
+        ("qwen3-0.6b",   shape(Qwen3, 28, 1024,  3072,  [16,  8, 128], 151936,  40960, true,  1e6)),
+        ("qwen3-1.7b",   shape(Qwen3, 28, 2048,  6144,  [16,  8, 128], 151936,  40960, true,  1e6)),
+        ("qwen3-4b",     shape(Qwen3, 36, 2560,  9728,  [32,  8, 128], 151936,  40960, true,  1e6)),
+        ("qwen3-8b",     shape(Qwen3, 36, 4096,  12288, [32,  8, 128], 151936,  40960, false, 1e6)),
+        ("qwen3-14b",    shape(Qwen3, 40, 5120,  17408, [40,  8, 128], 151936,  40960, false, 1e6)),
+        ("qwen3-32b",    shape(Qwen3, 64, 5120,  25600, [64,  8, 128], 151936,  40960, false, 1e6)),
+    ]
+};
+
+impl Shape {
+    /// The shape of a public model; names are as in [`Shape::preset_names`].
+    pub fn preset(name: &str) -> Option<Shape> {
+        PRESETS.iter().find(|(known, _)| *known == name).map(|(_, shape)| shape.clone())
+    }
+
+    pub fn preset_names() -> impl Iterator<Item = &'static str> {
+        PRESETS.iter().map(|(name, _)| *name)
+    }
+
+    pub fn q_width(&self) -> u64 {
+        u64::from(self.heads) * u64::from(self.head_dim)
+    }
+
+    pub fn kv_width(&self) -> u64 {
+        u64::from(self.kv_heads) * u64::from(self.head_dim)
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let sizes = [
+            ("--layers", self.layers, MOST_LAYERS),
+            ("--dim", self.dim, LARGEST),
+            ("--ffn", self.ffn, LARGEST),
+            ("--heads", self.heads, 1 << 16),
+            ("--kv-heads", self.kv_heads, 1 << 16),
+            ("--head-dim", self.head_dim, 1 << 12),
+            ("--vocab", self.vocab, LARGEST),
+            ("--ctx", self.ctx, i32::MAX as u32),
+        ];
+        for (flag, size, most) in sizes {
+            if size == 0 || size > most {
+                return Err(Error::Usage(format!("{flag} {size}: give 1 to {most}")));
+            }
+        }
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            let (heads, kv) = (self.heads, self.kv_heads);
+            return Err(Error::Usage(format!("--kv-heads {kv}: must divide the {heads} heads")));
+        }
+        if !self.head_dim.is_multiple_of(2) {
+            return Err(Error::Usage(format!("--head-dim {}: must be even, for rotation", self.head_dim)));
+        }
+        Ok(())
+    }
+
+    pub(super) fn describe_to(&self, writer: &mut Writer) {
+        let arch = self.arch.name();
+        let mut number = |key: &str, value: u32| {
+            writer.set(&format!("{arch}.{key}"), value);
+        };
+        number("vocab_size", self.vocab);
+        number("context_length", self.ctx);
+        number("embedding_length", self.dim);
+        number("block_count", self.layers);
+        number("feed_forward_length", self.ffn);
+        number("attention.head_count", self.heads);
+        number("attention.head_count_kv", self.kv_heads);
+        number("attention.key_length", self.head_dim);
+        number("attention.value_length", self.head_dim);
+        number("rope.dimension_count", self.head_dim);
+        writer.set(&format!("{arch}.rope.freq_base"), self.rope_base);
+        writer.set(&format!("{arch}.attention.layer_norm_rms_epsilon"), self.norm_eps);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_hold_together() {
+        for (name, shape) in PRESETS {
+            shape.check().unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+        assert_eq!(Shape::preset("llama-2000b"), None);
+    }
+
+    #[test]
+    fn a_shape_that_cannot_be_says_which_flag_is_wrong() {
+        let good = Shape::preset("llama-1b").unwrap();
+        let message = |shape: Shape| shape.check().unwrap_err().to_string();
+        assert!(message(Shape { layers: 0, ..good.clone() }).contains("--layers 0"));
+        assert!(message(Shape { vocab: u32::MAX, ..good.clone() }).contains("--vocab 4294967295"));
+        assert!(message(Shape { kv_heads: 5, ..good.clone() }).contains("--kv-heads 5"));
+        assert!(message(Shape { head_dim: 63, ..good }).contains("--head-dim 63"));
+    }
+}
