@@ -69,7 +69,7 @@ fn a_shift_turns_keys_to_their_new_positions() {
     // Rounding a key again moves scores by about its step, and int8 activations pass that on in jumps.
     for (kv, tolerance) in [(KvType::F32, 1e-3), (KvType::F16, 0.2), (KvType::Q8_0, 0.4)] {
         let mut context = context(&model, |c| (c.key_type, c.value_type) = (kv, kv));
-        let mut run = |context: &mut Context, text: &[u32], pos| {
+        let run = |context: &mut Context, text: &[u32], pos| {
             context.decode(&Batch::prompt(text, pos, 0).with_layers(mask.clone())).unwrap();
             context.logits(0).to_vec()
         };

@@ -202,13 +202,13 @@ impl Heads<'_> {
             let mut at = 0;
             while at < padded {
                 let key = K::load(s, row, at);
-                for h in 0..N {
-                    acc[h] = s.fma(s.load(lanes(q, h * padded + at)), key, acc[h]);
+                for (h, acc) in acc.iter_mut().enumerate() {
+                    *acc = s.fma(s.load(lanes(q, h * padded + at)), key, *acc);
                 }
                 at += LANES;
             }
-            for h in 0..N {
-                scores[h * CHUNK + j] = s.reduce_add(acc[h]) * self.scale;
+            for (h, acc) in acc.into_iter().enumerate() {
+                scores[h * CHUNK + j] = s.reduce_add(acc) * self.scale;
             }
         }
     }
@@ -230,12 +230,12 @@ impl Heads<'_> {
                 // SAFETY: as for keys.
                 let row = unsafe { self.values.row(cell) };
                 let value = V::load(s, row, at);
-                for h in 0..N {
-                    acc[h] = s.fma(s.splat(weights[h * CHUNK + j]), value, acc[h]);
+                for (h, acc) in acc.iter_mut().enumerate() {
+                    *acc = s.fma(s.splat(weights[h * CHUNK + j]), value, *acc);
                 }
             }
-            for h in 0..N {
-                s.store(acc[h], lanes_mut(partial, h * padded + at));
+            for (h, acc) in acc.into_iter().enumerate() {
+                s.store(acc, lanes_mut(partial, h * padded + at));
             }
             at += LANES;
         }

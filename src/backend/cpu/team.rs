@@ -151,7 +151,7 @@ mod tests {
             for index in 0..threads {
                 let share = Member { index, threads, barrier: &barrier }.share(count, grain);
                 assert_eq!(share.start, next);
-                assert!(share.is_empty() || share.start % grain == 0);
+                assert!(share.is_empty() || share.start.is_multiple_of(grain));
                 next = share.end;
             }
             assert_eq!(next, count);
