@@ -21,7 +21,8 @@ pub struct ReadBuffer(MmapMut);
 
 impl ReadBuffer {
     pub fn new() -> Result<Self> {
-        let refused = |e| Error::Memory(format!("no {} MiB to measure the memory with: {e}", BUFFER_BYTES >> 20));
+        let refused =
+            |e| Error::Memory(format!("no {} MiB to measure the memory with: {e}", BUFFER_BYTES >> 20));
         let mut map = MmapMut::map_anon(BUFFER_BYTES).map_err(refused)?;
         // Where the system declines, small pages do.
         #[cfg(target_os = "linux")]

@@ -117,30 +117,8 @@ struct Loaded {
     context: Context,
     load: Vec<f64>,
     first_pass: Vec<f64>,
-    /// Bytes that it added to the process, its cache and work buffers included.
-    resident: u64,
-}
-
-/// Tells several configurations' shares of the resident memory apart.
-struct Ledger {
-    /// What the process held before any of them; `None` where the system does not tell.
-    base: Option<u64>,
-    accounted: u64,
-}
-
-impl Ledger {
-    fn new() -> Self {
-        let base = memory::resident_bytes();
-        Ledger { base, accounted: base.unwrap_or(0) }
-    }
-
-    /// What came on top since the last call.
-    fn added(&mut self) -> u64 {
-        let now = memory::resident_bytes().unwrap_or(0);
-        let added = now.saturating_sub(self.accounted);
-        self.accounted = self.accounted.max(now);
-        added
-    }
+    /// Of the process with this configuration alone.
+    resident: Option<u64>,
 }
 
 /// Measures the configurations in alternation, one report for each. `progress` may end it; then the whole
@@ -150,8 +128,7 @@ pub fn measure(
     settings: &Settings,
     mut progress: impl FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Vec<Report>> {
-    let mut ledger = Ledger::new();
-    let mut loaded = load(configurations, settings, &mut ledger)?;
+    let mut loaded = load(configurations, settings)?;
     let mut subjects = Vec::new();
     let with_draft = configurations.iter().any(|c| c.mask.is_some());
     let cases = settings.cases(with_draft);
@@ -164,6 +141,7 @@ pub fn measure(
     };
     let interrupted = || Error::Input("interrupted before the first round was complete".into());
     for (loaded, configuration) in loaded.iter_mut().zip(configurations) {
+        let before = memory::resident_bytes();
         let mut subject = Subject::new(&mut loaded.context, configuration.mask.clone(), settings)?;
         for &case in cases.iter().filter(|&&case| case != Case::Memory) {
             if step("warming up").is_break() {
@@ -171,7 +149,9 @@ pub fn measure(
             }
             subject.warm_up(case)?;
         }
-        loaded.resident += ledger.added();
+        // The first touch of the cache and of the work buffers.
+        let growth = memory::resident_bytes().zip(before).map(|(after, before)| after.saturating_sub(before));
+        loaded.resident = loaded.resident.zip(growth).map(|(alone, growth)| alone + growth);
         subjects.push(subject);
     }
     let buffer = Arc::new(ReadBuffer::new()?);
@@ -218,21 +198,24 @@ pub fn measure(
                 samples: cases.iter().copied().zip(samples).filter(|(_, s)| !s.is_empty()).collect(),
                 load: loaded.load.clone(),
                 first_pass: loaded.first_pass.clone(),
-                resident: ledger.base.map(|base| base + loaded.resident),
+                resident: loaded.resident,
             }
         })
         .collect())
 }
 
 /// Loads all of them in turn, several times while that is quick, and keeps the last of each.
-fn load(configurations: &[Configuration], settings: &Settings, ledger: &mut Ledger) -> Result<Vec<Loaded>> {
+fn load(configurations: &[Configuration], settings: &Settings) -> Result<Vec<Loaded>> {
     const SECONDS_FOR_REPEATS: f64 = 5.0;
+    // Of several, each must once have the process to itself: in the last round they stay.
+    let least_rounds = configurations.len().min(2);
     let started = Instant::now();
-    let mut times = vec![(Vec::new(), Vec::new()); configurations.len()];
+    let mut times = vec![(Vec::new(), Vec::new(), None); configurations.len()];
     for round in 1.. {
-        let last = round == settings.rounds || started.elapsed().as_secs_f64() > SECONDS_FOR_REPEATS;
+        let enough = round >= settings.rounds || started.elapsed().as_secs_f64() > SECONDS_FOR_REPEATS;
+        let last = enough && round >= least_rounds;
         let mut kept = Vec::new();
-        for (configuration, (load, first_pass)) in configurations.iter().zip(&mut times) {
+        for (configuration, (load, first_pass, alone)) in configurations.iter().zip(&mut times) {
             let started = Instant::now();
             let mut context = (configuration.open)()?;
             load.push(started.elapsed().as_secs_f64());
@@ -240,14 +223,16 @@ fn load(configurations: &[Configuration], settings: &Settings, ledger: &mut Ledg
             context.decode(&Batch::prompt(&[0], 0, 0))?;
             first_pass.push(started.elapsed().as_secs_f64());
             context.remove(0);
+            if round == 1 {
+                *alone = memory::resident_bytes();
+            }
             if last {
-                kept.push((context, ledger.added()));
+                kept.push(context);
             }
         }
         if last {
-            let loaded = kept.into_iter().zip(times);
-            return Ok(loaded
-                .map(|((context, resident), (load, first_pass))| Loaded { context, load, first_pass, resident })
+            return Ok(std::iter::zip(kept, times)
+                .map(|(context, (load, first_pass, resident))| Loaded { context, load, first_pass, resident })
                 .collect());
         }
     }

@@ -93,7 +93,12 @@ impl Report {
                 Spread::of(&weights).median,
                 Spread::of_ratios(&weights, &memory).median
             );
-            out.push(figure(format!("decode at {depth}"), "tok/s", self.per_second(Case::Decode { depth }, 1.0), note));
+            out.push(figure(
+                format!("decode at {depth}"),
+                "tok/s",
+                self.per_second(Case::Decode { depth }, 1.0),
+                note,
+            ));
         }
         out.push(figure("memory read".into(), "GB/s", memory, String::new()));
         if let (Some(cost), Some(mask)) = (self.draft_cost(), &self.mask) {
@@ -182,9 +187,8 @@ impl Report {
             );
             all
         };
-        let prefill = |&n: &usize| {
-            with("n", json!(n), of(&self.per_second(Case::Prefill { n }, n as f64), "tok_s"))
-        };
+        let prefill =
+            |&n: &usize| with("n", json!(n), of(&self.per_second(Case::Prefill { n }, n as f64), "tok_s"));
         let curve = self.row_counts().map(|n| {
             let mut row = with("n", json!(n), of(&self.milliseconds(Case::Rows { n }), "ms"));
             row["ratio"] = json!(self.row_ratio(n).median);

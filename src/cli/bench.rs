@@ -117,8 +117,9 @@ fn compare(first: &Report, second: &Report, vs: &str, json: bool) -> Result<()> 
         out["ratios"] = first.ratios_json(second);
         return common::print_json(&out);
     }
+    let changes = if vs.trim().is_empty() { "nothing changed" } else { vs };
     common::print(format!(
-        "first:  {}\nsecond: {} ({vs})\n\n{}",
+        "first:  {}\nsecond: {} ({changes})\n\n{}",
         first.headline(),
         second.headline(),
         first.table_beside(second)
@@ -143,7 +144,9 @@ fn second(args: &BenchArgs, text: &str) -> Result<SideArgs> {
     })?;
     let BenchArgs { side, what, vs, json } = line.bench;
     if vs.is_some() || json != args.json || what != args.what {
-        return Err(wrong("only the model, the context and the mask may differ (-m, -t, -c, --isa, --skip-mlp, ..)"));
+        return Err(wrong(
+            "only the model, the context and the mask may differ (-m, -t, -c, --isa, --skip-mlp, ..)",
+        ));
     }
     Ok(side)
 }
@@ -210,21 +213,22 @@ impl WhatArgs {
         if limit == 0 {
             return Err(Error::Usage("a context of 0 tokens: say with -c how many it may have".into()));
         }
-        let fitting = |flag: &str, given: &Option<Vec<usize>>, default: &[usize], least: usize, rows: usize| {
-            let Some(given) = given else {
-                return Ok(default.iter().copied().filter(|n| n + rows <= limit).collect());
+        let fitting =
+            |flag: &str, given: &Option<Vec<usize>>, default: &[usize], least: usize, rows: usize| {
+                let Some(given) = given else {
+                    return Ok(default.iter().copied().filter(|n| n + rows <= limit).collect());
+                };
+                let mut given = given.clone();
+                given.sort_unstable();
+                given.dedup();
+                match given.iter().find(|&&n| n < least || n.saturating_add(rows) > limit) {
+                    Some(n) => Err(Error::Usage(format!(
+                        "{flag} {n}: the context holds {limit} tokens: give {least} to {}, or a larger -c",
+                        limit - rows
+                    ))),
+                    None => Ok(given),
+                }
             };
-            let mut given = given.clone();
-            given.sort_unstable();
-            given.dedup();
-            match given.iter().find(|&&n| n < least || n.saturating_add(rows) > limit) {
-                Some(n) => Err(Error::Usage(format!(
-                    "{flag} {n}: the context holds {limit} tokens: give {least} to {}, or a larger -c",
-                    limit - rows
-                ))),
-                None => Ok(given),
-            }
-        };
         let mut prefill: Vec<usize> = fitting("--prefill", &self.prefill, &DEFAULT_PREFILL, 1, 0)?;
         if prefill.is_empty() {
             prefill.push(limit);
@@ -254,7 +258,10 @@ mod tests {
     #[test]
     fn words_and_quotes() {
         assert_eq!(words(" -t  1 ").unwrap(), ["-t", "1"]);
-        assert_eq!(words(r#"-m 'my file.gguf' --x="a b" """#).unwrap(), ["-m", "my file.gguf", "--x=a b", ""]);
+        assert_eq!(
+            words(r#"-m 'my file.gguf' --x="a b" """#).unwrap(),
+            ["-m", "my file.gguf", "--x=a b", ""]
+        );
         assert!(words("-m 'my file").is_err());
     }
 }
