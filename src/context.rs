@@ -58,11 +58,7 @@ pub struct Context {
 impl Context {
     pub fn new(model: Arc<Model>, config: &ContextConfig) -> Result<Self> {
         if config.n_ctx == 0 || config.n_ctx > i32::MAX as u32 {
-            return Err(Error::Usage(format!(
-                "a context of {} tokens: -c takes 1 to {}",
-                config.n_ctx,
-                i32::MAX
-            )));
+            return Err(Error::Usage(format!("a context of {} tokens: -c takes 1 to {}", config.n_ctx, i32::MAX)));
         }
         let n_layer = model.plan.dims.n_layer;
         let backend = CpuBackend::new(
@@ -78,13 +74,7 @@ impl Context {
             },
         )?;
         let kv = KvCache::new(config.n_ctx, n_layer);
-        Ok(Context {
-            model,
-            kv,
-            backend: Box::new(backend),
-            extra_slots: config.extra_slots,
-            logits: Vec::new(),
-        })
+        Ok(Context { model, kv, backend: Box::new(backend), extra_slots: config.extra_slots, logits: Vec::new() })
     }
 
     pub fn model(&self) -> &Arc<Model> {

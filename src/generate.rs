@@ -53,9 +53,7 @@ pub fn generate(
 ) -> Result<Generation> {
     let n_ctx = context.kv().capacity();
     if request.prompt.is_empty() {
-        return Err(Error::Input(
-            "the prompt has no tokens: give some text with -p, -f or standard input".into(),
-        ));
+        return Err(Error::Input("the prompt has no tokens: give some text with -p, -f or standard input".into()));
     }
     if request.prompt.len() > n_ctx {
         return Err(Error::Input(format!(

@@ -70,11 +70,7 @@ fn embedded_file() -> PathBuf {
 }
 
 /// The embedded model with some things changed.
-fn edited(
-    edit_key: impl Fn(&str, &Value) -> Option<Value>,
-    skip_tensor: &str,
-    retype: Option<GgmlType>,
-) -> Vec<u8> {
+fn edited(edit_key: impl Fn(&str, &Value) -> Option<Value>, skip_tensor: &str, retype: Option<GgmlType>) -> Vec<u8> {
     let gguf: Gguf = embedded::open().unwrap();
     let mut writer = Writer::new();
     for (key, value) in gguf.metadata().iter() {
@@ -97,11 +93,7 @@ fn edited(
 fn the_embedded_model_tells_a_story() {
     let output = run(&["-n", "24", "--temp", "0"]);
     assert!(output.status.success());
-    assert!(
-        stdout(&output).starts_with("Once upon a time, there was a little girl named Lily."),
-        "{}",
-        stdout(&output)
-    );
+    assert!(stdout(&output).starts_with("Once upon a time, there was a little girl named Lily."), "{}", stdout(&output));
 }
 
 #[test]
@@ -156,11 +148,9 @@ fn a_context_shift_goes_on_beyond_the_context() {
 #[test]
 fn perplexity_under_a_mask_has_the_documented_keys() {
     let folder = Folder::new();
-    let text = folder
-        .file("text.txt", "Once upon a time there was a dog. He ran to the park.\n".repeat(20).as_bytes());
+    let text = folder.file("text.txt", "Once upon a time there was a dog. He ran to the park.\n".repeat(20).as_bytes());
     let base = json(&["perplexity", "-f", &text, "-c", "64", "--json"]);
-    let masked =
-        json(&["perplexity", "-f", &text, "-c", "64", "--skip-attn", "3,5-8", "--skip-mlp", "9", "--json"]);
+    let masked = json(&["perplexity", "-f", &text, "-c", "64", "--skip-attn", "3,5-8", "--skip-mlp", "9", "--json"]);
     for key in ["ppl", "stderr", "chunks", "tokens"] {
         assert!(base[key].is_number(), "{base}");
     }
@@ -180,8 +170,7 @@ fn perplexity_under_a_mask_has_the_documented_keys() {
 #[test]
 fn perplexity_goes_on_where_it_was_stopped() {
     let folder = Folder::new();
-    let text = folder
-        .file("text.txt", "Once upon a time there was a dog. He ran to the park.\n".repeat(20).as_bytes());
+    let text = folder.file("text.txt", "Once upon a time there was a dog. He ran to the park.\n".repeat(20).as_bytes());
     let state = folder.0.path().join("state.json").to_str().unwrap().to_string();
     let whole = json(&["perplexity", "-f", &text, "-c", "64", "--json"]);
     let part = json(&["perplexity", "-f", &text, "-c", "64", "--chunks", "2", "--resume", &state, "--json"]);
@@ -192,10 +181,7 @@ fn perplexity_goes_on_where_it_was_stopped() {
 
 #[test]
 fn llama_cpps_short_flags_are_known() {
-    let out = json(&[
-        "-p", "The", "-n", "3", "-ctk", "q8_0", "-ctv", "f32", "-ngl", "0", "-t", "1", "-b", "2", "--temp",
-        "0", "--json",
-    ]);
+    let out = json(&["-p", "The", "-n", "3", "-ctk", "q8_0", "-ctv", "f32", "-ngl", "0", "-t", "1", "-b", "2", "--temp", "0", "--json"]);
     assert_eq!(out["generated"], 3);
 }
 
@@ -204,12 +190,8 @@ fn the_first_word_comes_quickly() {
     // 300 ms is the promise on a quiet machine; tests run beside others, so the best of a few counts.
     let first_word = || {
         let started = Instant::now();
-        let mut child = program()
-            .args(["-n", "1", "--no-display-prompt"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child =
+            program().args(["-n", "1", "--no-display-prompt"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut byte = [0];
         child.stdout.take().unwrap().read_exact(&mut byte).unwrap();
         let time = started.elapsed();
@@ -222,12 +204,8 @@ fn the_first_word_comes_quickly() {
 
 #[test]
 fn a_closed_pipe_ends_quietly() {
-    let mut child = program()
-        .args(["-n", "400", "--ignore-eos"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        program().args(["-n", "400", "--ignore-eos"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut byte = [0];
     child.stdout.take().unwrap().read_exact(&mut byte).unwrap();
     // stdout is dropped here: the next write finds nobody.
@@ -272,8 +250,7 @@ fn files_that_are_no_models() {
 fn a_model_cut_anywhere() {
     let folder = Folder::new();
     let bytes = fs::read(embedded_file()).unwrap();
-    for cut in [3, 4, 8, 20, 24, 100, 1000, 20_000, 50_000, 60_000, 100_000, bytes.len() / 2, bytes.len() - 1]
-    {
+    for cut in [3, 4, 8, 20, 24, 100, 1000, 20_000, 50_000, 60_000, 100_000, bytes.len() / 2, bytes.len() - 1] {
         let file = folder.file("cut.gguf", &bytes[..cut]);
         fails(&["-m", &file, "-p", "x", "-n", "1"], 1, &["cut.gguf"]);
     }

@@ -67,8 +67,7 @@ fn perplexity_is_llama_cpps() {
         let tokens = tokenizer.encode(&fs::read_to_string(text).unwrap(), WITH_BOS);
         let settings = Settings { n_ctx: want.ctx, bos: tokenizer.bos(), mask: None, max_chunks: None };
         let mut context = context(&model, |c| c.n_ctx = want.ctx as u32);
-        let got =
-            perplexity(&mut context, &tokens, &settings, Tally::default(), |_| Ok(ControlFlow::Continue(())));
+        let got = perplexity(&mut context, &tokens, &settings, Tally::default(), |_| Ok(ControlFlow::Continue(())));
         let got = got.unwrap();
         let off = got.ppl() / want.ppl - 1.0;
         println!(
@@ -102,8 +101,7 @@ struct WithF32Cache {
 
 /// Decodes greedily along llama.cpp's own tokens, so that one difference does not hide the rest.
 fn along_the_reference(want: &Greedy, kv: KvType, mut at: impl FnMut(usize, &dyn Fn(u32) -> f64)) {
-    let path = fixture("along_the_reference", &format!("models/{}", want.model))
-        .expect("it lies beside reference.json");
+    let path = fixture("along_the_reference", &format!("models/{}", want.model)).expect("it lies beside reference.json");
     let model = load(&path);
     let tokenizer = Tokenizer::from_gguf(&model.gguf).unwrap();
     let name = format!("{} {:?} {kv}", want.model, want.prompt);
@@ -148,10 +146,7 @@ fn greedy_tokens_and_log_probabilities_are_llama_cpps() {
 /// same again for our own rounding of keys and values to f16.
 #[test]
 fn log_probabilities_are_as_near_to_flash_attention_as_llama_cpp_is() {
-    let Some(reference) = reference("log_probabilities_are_as_near_to_flash_attention_as_llama_cpp_is")
-    else {
-        return;
-    };
+    let Some(reference) = reference("log_probabilities_are_as_near_to_flash_attention_as_llama_cpp_is") else { return };
     let exact: Vec<WithF32Cache> = serde_json::from_str(include_str!("golden/llama_f32_kv.json")).unwrap();
     for want in reference.greedy.iter().filter(|want| is_float(&want.model)) {
         let exact = exact.iter().find(|e| e.model == want.model && e.prompt == want.prompt).unwrap();
@@ -160,17 +155,11 @@ fn log_probabilities_are_as_near_to_flash_attention_as_llama_cpp_is() {
             pairs.map(|(a, b)| (a.1 - b.1).abs()).fold(0.0, f64::max)
         };
         let theirs = spread(&want.top);
-        for (kv, limit) in
-            [(KvType::F32, theirs + LOGPROB_TOLERANCE), (KvType::F16, 2.0 * theirs + LOGPROB_TOLERANCE)]
-        {
+        for (kv, limit) in [(KvType::F32, theirs + LOGPROB_TOLERANCE), (KvType::F16, 2.0 * theirs + LOGPROB_TOLERANCE)] {
             along_the_reference(want, kv, |position, of| {
                 for &(id, logprob) in want.top.get(position).into_iter().flatten() {
                     let off = (of(id) - logprob).abs();
-                    assert!(
-                        off < limit,
-                        "{} {kv}: position {position}, token {id}: {off}, limit {limit}",
-                        want.model
-                    );
+                    assert!(off < limit, "{} {kv}: position {position}, token {id}: {off}, limit {limit}", want.model);
                 }
             });
         }
@@ -196,8 +185,7 @@ fn generate_gives_the_reference_text() {
         };
         let mut context = context(&model, |_| {});
         let got =
-            generate(&mut context, &tokenizer, &mut sampler, &request, |_| Ok(ControlFlow::Continue(())))
-                .unwrap();
+            generate(&mut context, &tokenizer, &mut sampler, &request, |_| Ok(ControlFlow::Continue(()))).unwrap();
         let same = std::iter::zip(&got.tokens, &want.tokens).take_while(|(a, b)| a == b).count();
         // Every difference must be a tie, which the test above checks; most texts have none in 16 tokens.
         assert!(same >= 16, "{} {:?}: differs at token {same}", want.model, want.prompt);

@@ -73,8 +73,7 @@ fn explicit_steps_reorder_and_repeat_layers() {
     repeated.insert(9, 8);
     let mut context = context(&model, |c| c.extra_slots = 1);
     let plain = all_logits(&mut context, &text);
-    let steps =
-        |layers: &[usize]| RunLayers::from_steps(16, layers.iter().map(|&l| (l, LayerBits::FULL))).unwrap();
+    let steps = |layers: &[usize]| RunLayers::from_steps(16, layers.iter().map(|&l| (l, LayerBits::FULL))).unwrap();
     assert!(masked_logits(&mut context, &text, &steps(&in_order)) == plain);
     let swapped = masked_logits(&mut context, &text, &steps(&swapped));
     assert!(swapped != plain);

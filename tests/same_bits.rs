@@ -46,12 +46,7 @@ fn a_row_is_the_same_in_a_batch_of_any_size() {
                 context.decode(&batch).unwrap();
                 for j in 0..part.len() {
                     let row = i * size + j;
-                    assert_eq!(
-                        bits(context.logits(j)),
-                        together[row],
-                        "{}: row {row}, batches of {size}",
-                        model.name
-                    );
+                    assert_eq!(bits(context.logits(j)), together[row], "{}: row {row}, batches of {size}", model.name);
                 }
             }
         }

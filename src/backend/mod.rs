@@ -4,7 +4,11 @@ pub mod cpu;
 
 use std::borrow::Cow;
 
-use crate::{Result, kv::CellMove, plan::Step};
+use crate::{
+    Result,
+    kv::CellMove,
+    plan::Step,
+};
 
 /// The rows of one pass, already placed in the cache.
 pub struct Rows<'a> {

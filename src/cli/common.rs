@@ -67,9 +67,7 @@ impl ContextArgs {
     /// What can be refused before a file is opened.
     pub fn check(&self) -> Result<()> {
         if self.n_gpu_layers > 0 {
-            return Err(Error::Usage(
-                "-ngl: this build has no GPU backend; leave it out to run on the CPU".into(),
-            ));
+            return Err(Error::Usage("-ngl: this build has no GPU backend; leave it out to run on the CPU".into()));
         }
         if self.threads > MAX_THREADS {
             return Err(Error::Usage(format!("-t {}: at most {MAX_THREADS} threads", self.threads)));
@@ -97,10 +95,7 @@ impl ContextArgs {
             Some(n) => n,
         };
         if n_ctx > model.n_ctx_train {
-            eprintln!(
-                "warning: -c {n_ctx} is more than the {} that the model was trained for",
-                model.n_ctx_train
-            );
+            eprintln!("warning: -c {n_ctx} is more than the {} that the model was trained for", model.n_ctx_train);
         }
         Ok(ContextConfig {
             n_ctx,
@@ -174,10 +169,7 @@ pub fn unescape(text: &str) -> String {
             '\'' | '"' | '\\' => Some(c),
             _ => None,
         };
-        let hex = tail
-            .strip_prefix('x')
-            .and_then(|t| t.get(..2))
-            .filter(|t| t.bytes().all(|b| b.is_ascii_hexdigit()));
+        let hex = tail.strip_prefix('x').and_then(|t| t.get(..2)).filter(|t| t.bytes().all(|b| b.is_ascii_hexdigit()));
         if let Some(c) = tail.chars().next().and_then(plain) {
             out.push(c);
             rest = &tail[1..];

@@ -44,12 +44,8 @@ enum Command {
 }
 
 /// llama.cpp's flags of one dash and several letters, and the long ones that they stand for here.
-const SHORT_FLAGS: &[(&str, &str)] = &[
-    ("-ngl", "--n-gpu-layers"),
-    ("-ctk", "--cache-type-k"),
-    ("-ctv", "--cache-type-v"),
-    ("-ub", "--batch-size"),
-];
+const SHORT_FLAGS: &[(&str, &str)] =
+    &[("-ngl", "--n-gpu-layers"), ("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v"), ("-ub", "--batch-size")];
 
 fn long_flags(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
     args.map(|arg| match SHORT_FLAGS.iter().find(|(short, _)| arg == *short) {

@@ -19,7 +19,7 @@ use super::{
     mask_args::MaskArgs,
 };
 use crate::{
-    Context, Error, Model, Result, RunLayers, Tokenizer,
+    Context, Error, Result, RunLayers, Tokenizer,
     context::mask_cost,
     eval::perplexity::{Settings, Tally, count_chunks, perplexity},
 };
@@ -73,10 +73,9 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
     tokenizer.warnings().iter().for_each(|w| eprintln!("warning: {w}"));
     let model = Arc::new(Model::load(gguf)?);
-    let text = args
-        .text
-        .read()?
-        .ok_or_else(|| Error::Usage("no text: give one with -f FILE, -p TEXT or on standard input".into()))?;
+    let text = args.text.read()?.ok_or_else(|| {
+        Error::Usage("no text: give one with -f FILE, -p TEXT or on standard input".into())
+    })?;
     let tokens = tokenizer.encode(&text, common::encode_options(true));
     let n_ctx = match args.context.ctx_size() {
         None => DEFAULT_CHUNK.min(model.n_ctx_train as usize),
@@ -126,11 +125,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     })?;
     bar.finish_and_clear();
     if tally.chunks < chunks {
-        let how = if args.resume.is_some() {
-            "the same command goes on"
-        } else {
-            "--resume FILE can go on next time"
-        };
+        let how = if args.resume.is_some() { "the same command goes on" } else { "--resume FILE can go on next time" };
         eprintln!("interrupted after {} of {chunks} chunks; {how}", tally.chunks);
     }
     print(&args, &tally, settings.mask.as_ref().map(|mask| mask_cost(&model, mask)))
@@ -139,8 +134,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
 fn print(args: &PerplexityArgs, tally: &Tally, cost: Option<f64>) -> Result<()> {
     let n = tally.tokens;
     if args.json {
-        let mut out =
-            json!({"ppl": tally.ppl(), "stderr": tally.stderr(), "chunks": tally.chunks, "tokens": n});
+        let mut out = json!({"ppl": tally.ppl(), "stderr": tally.stderr(), "chunks": tally.chunks, "tokens": n});
         if let (Some(full), Some(cost)) = (&tally.against_full, cost) {
             out["base_ppl"] = json!(full.base_ppl(n));
             out["agreement"] = json!(full.agreement(n));
@@ -150,12 +144,7 @@ fn print(args: &PerplexityArgs, tally: &Tally, cost: Option<f64>) -> Result<()> 
         }
         return common::print_json(&out);
     }
-    let mut text = format!(
-        "perplexity {:.4} +/- {:.5} ({} chunks, {n} tokens)\n",
-        tally.ppl(),
-        tally.stderr(),
-        tally.chunks
-    );
+    let mut text = format!("perplexity {:.4} +/- {:.5} ({} chunks, {n} tokens)\n", tally.ppl(), tally.stderr(), tally.chunks);
     if let (Some(full), Some(cost)) = (&tally.against_full, cost) {
         text += &format!(
             "full model {:.4}; same first choice {:.2} %, overlap {:.4}, KL {:.4}, bytes read {:.2} %\n",
@@ -184,10 +173,8 @@ fn resume(path: &Path, run: &RunId) -> Result<Option<Tally>> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Error::io(path, e)),
     };
-    let other =
-        |what: String| Error::Input(format!("{}: {what}; give another --resume file", path.display()));
-    let state: State =
-        serde_json::from_str(&text).map_err(|e| other(format!("not a state of this program ({e})")))?;
+    let other = |what: String| Error::Input(format!("{}: {what}; give another --resume file", path.display()));
+    let state: State = serde_json::from_str(&text).map_err(|e| other(format!("not a state of this program ({e})")))?;
     if state.run != *run {
         return Err(other("the state of a run with another model, text, -c or mask".into()));
     }
@@ -202,9 +189,8 @@ fn save(path: &Path, state: &State) -> Result<()> {
 }
 
 fn fnv(tokens: &[u32]) -> String {
-    let hash = tokens
-        .iter()
-        .flat_map(|t| t.to_le_bytes())
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = tokens.iter().flat_map(|t| t.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     format!("{hash:016x}")
 }

@@ -66,11 +66,7 @@ pub fn run(args: RunArgs) -> Result<()> {
     let max_tokens = match args.n_predict {
         n if n >= 0 => Some(n as usize),
         -1 | -2 => None,
-        n => {
-            return Err(Error::Usage(format!(
-                "-n {n}: give a count, -1 (until the text ends) or -2 (context full)"
-            )));
-        }
+        n => return Err(Error::Usage(format!("-n {n}: give a count, -1 (until the text ends) or -2 (context full)"))),
     };
     let sampler_config = args.sampler.config()?;
     args.context.check()?;
@@ -117,9 +113,7 @@ fn prompt_text(args: &RunArgs, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Str
     let text = match given {
         Some(text) => text,
         None if args.model.model.is_none() => DEFAULT_PROMPT.to_string(),
-        None => {
-            return Err(Error::Usage("no prompt: give one with -p TEXT, -f FILE or on standard input".into()));
-        }
+        None => return Err(Error::Usage("no prompt: give one with -p TEXT, -f FILE or on standard input".into())),
     };
     let text = if args.no_escape || !args.text.on_command_line() { text } else { common::unescape(&text) };
     if !args.chat {

@@ -113,9 +113,7 @@ impl AgainstFull {
 pub fn count_chunks(n_tokens: usize, settings: &Settings) -> Result<usize> {
     let n_ctx = settings.n_ctx;
     if n_ctx < 4 {
-        return Err(Error::Usage(format!(
-            "perplexity needs chunks of at least 4 tokens, not {n_ctx}: a larger -c"
-        )));
+        return Err(Error::Usage(format!("perplexity needs chunks of at least 4 tokens, not {n_ctx}: a larger -c")));
     }
     let chunks = n_tokens / n_ctx;
     if chunks == 0 {
@@ -153,12 +151,7 @@ pub fn perplexity(
     Ok(tally)
 }
 
-fn score_chunk(
-    context: &mut Context,
-    chunk: &[u32],
-    mask: Option<&RunLayers>,
-    tally: &mut Tally,
-) -> Result<()> {
+fn score_chunk(context: &mut Context, chunk: &[u32], mask: Option<&RunLayers>, tally: &mut Tally) -> Result<()> {
     let n_vocab = context.model().plan.dims.n_vocab;
     let piece_len = (LOGITS_BYTES / (4 * n_vocab)).max(1);
     // The logits at position j predict token j + 1; the last position has nothing to predict.

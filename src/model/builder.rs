@@ -42,19 +42,11 @@ impl<'a> Builder<'a> {
             Some(n) => n,
             None if dim % n_head == 0 => dim / n_head,
             None => {
-                return Err(b.wrong(
-                    "attention.head_count",
-                    n_head,
-                    &format!("a divisor of embedding_length {dim}"),
-                ));
+                return Err(b.wrong("attention.head_count", n_head, &format!("a divisor of embedding_length {dim}")));
             }
         };
         if n_head % n_kv_head != 0 {
-            return Err(b.wrong(
-                "attention.head_count_kv",
-                n_kv_head,
-                &format!("a divisor of head_count {n_head}"),
-            ));
+            return Err(b.wrong("attention.head_count_kv", n_kv_head, &format!("a divisor of head_count {n_head}")));
         }
         if b.optional_size("attention.value_length")?.is_some_and(|n| n != head_dim) {
             return Err(b.error("keys and values of different length are not supported"));
@@ -97,9 +89,7 @@ impl<'a> Builder<'a> {
 
     fn optional_size(&self, name: &str) -> Result<Option<usize>> {
         match self.u32(name)? {
-            Some(n) if n == 0 || n > i32::MAX as u32 => {
-                Err(self.wrong(name, n as usize, "between 1 and 2^31 - 1"))
-            }
+            Some(n) if n == 0 || n > i32::MAX as u32 => Err(self.wrong(name, n as usize, "between 1 and 2^31 - 1")),
             n => Ok(n.map(|n| n as usize)),
         }
     }
@@ -157,8 +147,7 @@ impl<'a> Builder<'a> {
 
     fn find(&self, name: &str) -> Result<TensorInfo> {
         self.gguf.tensor(name).cloned().ok_or_else(|| {
-            let hint =
-                if self.gguf.tensors().is_empty() { " (the file holds a vocabulary only)" } else { "" };
+            let hint = if self.gguf.tensors().is_empty() { " (the file holds a vocabulary only)" } else { "" };
             self.error(&format!("tensor `{name}` is missing{hint}: architecture `{}` needs it", self.arch))
         })
     }

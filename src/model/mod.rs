@@ -119,9 +119,7 @@ impl Model {
                 Op::Embed { table } => self.weight(*table).row_bytes() as u64,
                 Op::Norm { weight, .. } => whole(weight),
                 Op::MatMul { weight, bias, .. } => whole(weight) + bias.as_ref().map_or(0, whole),
-                Op::RopeStore { q_norm, k_norm, .. } => {
-                    [q_norm, k_norm].into_iter().flatten().map(whole).sum()
-                }
+                Op::RopeStore { q_norm, k_norm, .. } => [q_norm, k_norm].into_iter().flatten().map(whole).sum(),
                 Op::Attend { .. } => 0,
                 Op::GateUp { gate, up } => whole(gate) + whole(up),
                 Op::Head { norm, weight, .. } => whole(norm) + whole(weight),

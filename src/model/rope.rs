@@ -12,9 +12,7 @@ pub fn read(b: &Builder, pairs: RopePairs) -> Result<Rope> {
     let head_dim = b.dims.head_dim;
     let n_rot = b.u32("rope.dimension_count")?.map_or(head_dim, |n| n as usize);
     if n_rot == 0 || n_rot % 2 != 0 || n_rot > head_dim {
-        return Err(
-            b.error(&format!("rope.dimension_count is {n_rot}; it must be even and at most {head_dim}"))
-        );
+        return Err(b.error(&format!("rope.dimension_count is {n_rot}; it must be even and at most {head_dim}")));
     }
     let base = f64::from(b.f32("rope.freq_base")?.unwrap_or(10_000.0));
     if !(base.is_finite() && base > 0.0) {
@@ -41,8 +39,7 @@ pub fn read(b: &Builder, pairs: RopePairs) -> Result<Rope> {
         "none" => ((0..n_rot / 2).map(plain).collect(), attn_factor),
         "linear" => ((0..n_rot / 2).map(|i| plain(i) / factor).collect(), attn_factor),
         "yarn" => {
-            let trained =
-                b.u32("rope.scaling.original_context_length")?.or(b.u32("context_length")?).unwrap_or(1);
+            let trained = b.u32("rope.scaling.original_context_length")?.or(b.u32("context_length")?).unwrap_or(1);
             let fast = f64::from(b.f32("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0));
             let slow = f64::from(b.f32("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0));
             let ext = f64::from(b.f32("rope.scaling.yarn_ext_factor")?.unwrap_or(1.0));

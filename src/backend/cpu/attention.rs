@@ -142,17 +142,10 @@ struct Heads<'a> {
 
 impl Heads<'_> {
     #[inline(always)]
-    fn run<S: Simd, K: Stored, V: Stored, const N: usize>(
-        &self,
-        s: S,
-        out: &mut [f32],
-        scratch: &mut Scratch,
-    ) {
+    fn run<S: Simd, K: Stored, V: Stored, const N: usize>(&self, s: S, out: &mut [f32], scratch: &mut Scratch) {
         let padded = self.head_dim.next_multiple_of(LANES);
         let Scratch { scores, q, partial, sums } = scratch;
-        for (buffer, len) in
-            [(&mut *scores, N * CHUNK), (q, N * padded), (partial, N * padded), (sums, N * padded)]
-        {
+        for (buffer, len) in [(&mut *scores, N * CHUNK), (q, N * padded), (partial, N * padded), (sums, N * padded)] {
             buffer.clear();
             buffer.resize(len, 0.0);
         }

@@ -82,11 +82,8 @@ impl KvStore {
         let row_bytes = ty.row_bytes(head_dim);
         let bytes = [n_slots, n_cells, n_kv_head, row_bytes].into_iter().try_fold(1usize, usize::checked_mul);
         let data = bytes.and_then(zeroed).ok_or_else(|| {
-            let gib =
-                n_slots as f64 * n_cells as f64 * n_kv_head as f64 * row_bytes as f64 / (1u64 << 30) as f64;
-            Error::Memory(format!(
-                "no memory for {gib:.1} GiB of keys or values: use a smaller -c or -ctk q8_0"
-            ))
+            let gib = n_slots as f64 * n_cells as f64 * n_kv_head as f64 * row_bytes as f64 / (1u64 << 30) as f64;
+            Error::Memory(format!("no memory for {gib:.1} GiB of keys or values: use a smaller -c or -ctk q8_0"))
         })?;
         Ok(KvStore { ty, shape, row_bytes, data })
     }

@@ -136,11 +136,7 @@ impl Backend for CpuBackend {
                     unsafe {
                         ops::load_row(self.keys.ty, keys.row(src), &mut head);
                         turn.apply(&mut head);
-                        self.isa.dispatch(ops::StoreRow {
-                            ty: self.keys.ty,
-                            x: &head,
-                            row: keys.row_mut(dst),
-                        });
+                        self.isa.dispatch(ops::StoreRow { ty: self.keys.ty, x: &head, row: keys.row_mut(dst) });
                         if src != dst {
                             values.row_mut(dst).copy_from_slice(values.row(src));
                         }
@@ -159,8 +155,7 @@ impl Backend for CpuBackend {
 /// Refuses what the machine cannot hold, where it tells how much it has: the system would grant the memory
 /// and end the program later.
 fn check_memory(model: &Model, config: &CpuConfig, shape: &KvShape) -> Result<()> {
-    let row =
-        (config.key_type.row_bytes(shape.head_dim) + config.value_type.row_bytes(shape.head_dim)) as u128;
+    let row = (config.key_type.row_bytes(shape.head_dim) + config.value_type.row_bytes(shape.head_dim)) as u128;
     let cache = (shape.n_slots as u128) * (shape.n_cells as u128) * (shape.n_kv_head as u128) * row;
     let work = u128::from(Buffers::bytes_for(&model.plan.dims, config.max_rows));
     let needed = cache + work;

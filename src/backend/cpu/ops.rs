@@ -83,8 +83,7 @@ impl Turn {
 
     fn by(rope: &Rope, pos: f64, magnitude: f32) -> Self {
         let scaled = |x: f64| (x * f64::from(magnitude)) as f32;
-        let cos_sin =
-            rope.freqs.iter().map(|f| (pos * f).sin_cos()).map(|(sin, cos)| (scaled(cos), scaled(sin)));
+        let cos_sin = rope.freqs.iter().map(|f| (pos * f).sin_cos()).map(|(sin, cos)| (scaled(cos), scaled(sin)));
         Turn { cos_sin: cos_sin.collect(), pairs: rope.pairs }
     }
 

@@ -199,15 +199,7 @@ impl Pass<'_> {
     }
 
     /// A matrix from one buffer into another.
-    fn matmul_rows(
-        &self,
-        id: WeightId,
-        src: Buf,
-        rows: usize,
-        out: &SharedRows,
-        mode: Mode,
-        member: &Member,
-    ) {
+    fn matmul_rows(&self, id: WeightId, src: Buf, rows: usize, out: &SharedRows, mode: Mode, member: &Member) {
         let out = unsafe { OutMatrix::from_raw(out.as_ptr(), rows, out.width(), mode) };
         self.matmul(id, src, self.buffers.int8s(src), &out, member);
     }
@@ -230,8 +222,7 @@ impl Pass<'_> {
         self.matmul_rows(up, Buf::H, rows, ups, Mode::Store, member);
         let columns = member.share(self.model.weight(gate).rows, ROW_GRAIN);
         for row in 0..rows {
-            let (gate, up) =
-                unsafe { (gates.row_mut(row, columns.clone()), ups.row_mut(row, columns.clone())) };
+            let (gate, up) = unsafe { (gates.row_mut(row, columns.clone()), ups.row_mut(row, columns.clone())) };
             self.isa.dispatch(SiluMul { gate, up });
         }
     }
@@ -243,14 +234,7 @@ impl Pass<'_> {
         self.isa.dispatch(RmsNorm { x, weight: &self.vectors[weight.0 as usize], eps, out });
     }
 
-    fn rope_store(
-        &self,
-        row: usize,
-        slot: usize,
-        q_norm: Option<WeightId>,
-        k_norm: Option<WeightId>,
-        eps: f32,
-    ) {
+    fn rope_store(&self, row: usize, slot: usize, q_norm: Option<WeightId>, k_norm: Option<WeightId>, eps: f32) {
         let dims = &self.model.plan.dims;
         let buf = |buf| unsafe { self.buffers.f32s(buf).row_mut(row, 0..dims.width(buf)) };
         let (q, k, v) = (buf(Buf::Q), buf(Buf::K), buf(Buf::V));
@@ -258,12 +242,7 @@ impl Pass<'_> {
             for head in heads.chunks_exact_mut(dims.head_dim) {
                 if let Some(norm) = norm {
                     let x = head.to_vec();
-                    self.isa.dispatch(RmsNorm {
-                        x: &x,
-                        weight: &self.vectors[norm.0 as usize],
-                        eps,
-                        out: head,
-                    });
+                    self.isa.dispatch(RmsNorm { x: &x, weight: &self.vectors[norm.0 as usize], eps, out: head });
                 }
                 self.turns[row].apply(head);
             }

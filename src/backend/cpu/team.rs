@@ -32,9 +32,7 @@ impl Team {
                 .num_threads(threads)
                 .thread_name(|i| format!("spec-run-{i}"))
                 .build()
-                .map_err(|e| {
-                    Error::Memory(format!("cannot start {threads} threads: {e}: use a smaller -t"))
-                })?;
+                .map_err(|e| Error::Memory(format!("cannot start {threads} threads: {e}: use a smaller -t")))?;
             Some(pool)
         } else {
             None
