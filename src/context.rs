@@ -100,6 +100,10 @@ impl Context {
         self.backend.describe()
     }
 
+    pub fn threads(&self) -> usize {
+        self.backend.threads()
+    }
+
     /// Evaluates the batch; afterwards [`Context::logits`] has the rows that asked. On an error the cache is
     /// as it was; a batch that is refused also leaves the logits of the one before.
     pub fn decode(&mut self, batch: &Batch) -> Result<()> {

@@ -10,6 +10,7 @@
 
 pub mod backend;
 pub mod batch;
+pub mod bench;
 pub mod cli;
 pub mod context;
 pub mod embedded;

@@ -38,6 +38,9 @@ pub trait Backend: Send {
     /// One line for the banner: device, instruction set, threads.
     fn describe(&self) -> String;
 
+    /// Threads that share the work of a pass.
+    fn threads(&self) -> usize;
+
     /// The most rows that one `run` takes.
     fn max_rows(&self) -> usize;
 

@@ -1,14 +1,18 @@
 //! The command line: one file per subcommand. Arguments are parsed here, checked, and handed to the library
 //! in one call; text goes to stdout, everything else to stderr.
 
+mod bench;
 pub mod common;
 mod inspect;
 mod interrupt;
+mod mask_args;
 mod perplexity;
 mod run;
 mod sampler_args;
 mod synth;
 mod tokenize;
+
+use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
@@ -32,6 +36,8 @@ struct Cli {
 enum Command {
     /// Measure perplexity of a text, with or without a layer mask
     Perplexity(perplexity::PerplexityArgs),
+    /// Measure speed: prefill, decode, verification of several rows, drafts, memory
+    Bench(bench::BenchArgs),
     /// Show a file's metadata, tensors and bytes per layer
     Inspect(inspect::InspectArgs),
     /// Turn text into token ids, or ids into text
@@ -60,15 +66,19 @@ fn usage_error(error: clap::Error) -> Result<Cli> {
     Err(Error::Usage(format!("{line}; --help shows what there is")))
 }
 
-pub fn run() -> Result<()> {
-    let args = std::env::args_os().map(|arg| match SHORT_FLAGS.iter().find(|(short, _)| arg == *short) {
+fn long_flags(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    args.map(|arg| match SHORT_FLAGS.iter().find(|(short, _)| arg == *short) {
         Some((_, long)) => long.into(),
         None => arg,
-    });
-    let cli = Cli::try_parse_from(args).or_else(usage_error)?;
+    })
+}
+
+pub fn run() -> Result<()> {
+    let cli = Cli::try_parse_from(long_flags(std::env::args_os())).or_else(usage_error)?;
     match cli.command {
         None => run::run(cli.run),
         Some(Command::Perplexity(args)) => perplexity::run(args),
+        Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Inspect(args)) => inspect::run(args),
         Some(Command::Tokenize(args)) => tokenize::run(args),
         Some(Command::Synth(args)) => synth::run(args),

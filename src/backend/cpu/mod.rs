@@ -92,6 +92,10 @@ impl Backend for CpuBackend {
         format!("CPU, {}, {threads} thread{}", self.isa, if threads == 1 { "" } else { "s" })
     }
 
+    fn threads(&self) -> usize {
+        self.team.threads()
+    }
+
     fn max_rows(&self) -> usize {
         self.buffers.max_rows()
     }
