@@ -183,7 +183,7 @@ impl ShapeArgs {
     fn resolve(&self, like: Option<&str>, vocabulary: &Gguf) -> Result<Shape> {
         let mut shape = match like.and_then(Shape::preset) {
             Some(preset) => preset,
-            None => self.from_scratch(vocabulary)?,
+            None => self.without_preset(vocabulary)?,
         };
         // The size of a head is the preset's own where only the number of heads changes.
         let sizes = [
@@ -204,7 +204,7 @@ impl ShapeArgs {
         Ok(shape)
     }
 
-    fn from_scratch(&self, vocabulary: &Gguf) -> Result<Shape> {
+    fn without_preset(&self, vocabulary: &Gguf) -> Result<Shape> {
         let needed = |flag: &str, size: Option<u32>| {
             size.ok_or_else(|| {
                 Error::Usage(format!("{flag} is missing: give it, or --like NAME for a known shape"))

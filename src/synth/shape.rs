@@ -57,31 +57,32 @@ pub struct Shape {
 
 #[rustfmt::skip]
 const PRESETS: &[(&str, Shape)] = {
-    const fn shape(arch: Arch, layers: u32, dim: u32, ffn: u32, heads: [u32; 3], vocab: u32, ctx: u32, tied: bool, rope_base: f32) -> Shape {
+    const fn shape(arch: Arch, sizes: [u32; 3], heads: [u32; 3], ends: [u32; 2], tied: bool, rope_base: f32) -> Shape {
+        let ([layers, dim, ffn], [vocab, ctx]) = (sizes, ends);
         let [heads, kv_heads, head_dim] = heads;
         let norm_eps = if matches!(arch, Arch::Llama) { 1e-5 } else { 1e-6 };
         Shape { arch, layers, dim, ffn, heads, kv_heads, head_dim, vocab, ctx, tied, rope_base, norm_eps }
     }
     use Arch::{Llama, Qwen2, Qwen3};
     &[
-        ("llama-1b",     shape(Llama, 22, 2048,  5632,  [32,  4,  64],  32000,   2048, false, 1e4)),
-        ("llama-7b",     shape(Llama, 32, 4096,  11008, [32, 32, 128],  32000,   4096, false, 1e4)),
-        ("llama-8b",     shape(Llama, 32, 4096,  14336, [32,  8, 128], 128256, 131072, false, 5e5)),
-        ("llama-70b",    shape(Llama, 80, 8192,  28672, [64,  8, 128], 128256, 131072, false, 5e5)),
-        ("llama-3.2-1b", shape(Llama, 16, 2048,  8192,  [32,  8,  64], 128256, 131072, true,  5e5)),
-        ("llama-3.2-3b", shape(Llama, 28, 3072,  8192,  [24,  8, 128], 128256, 131072, true,  5e5)),
-        ("mistral-7b",   shape(Llama, 32, 4096,  14336, [32,  8, 128],  32768,  32768, false, 1e6)),
-        ("qwen2.5-0.5b", shape(Qwen2, 24, 896,   4864,  [14,  2,  64], 151936,  32768, true,  1e6)),
-        ("qwen2.5-1.5b", shape(Qwen2, 28, 1536,  8960,  [12,  2, 128], 151936,  32768, true,  1e6)),
-        ("qwen2.5-7b",   shape(Qwen2, 28, 3584,  18944, [28,  4, 128], 152064,  32768, false, 1e6)),
-        ("qwen2.5-32b",  shape(Qwen2, 64, 5120,  27648, [40,  8, 128], 152064,  32768, false, 1e6)),
-        ("qwen2.5-72b",  shape(Qwen2, 80, 8192,  29568, [64,  8, 128], 152064,  32768, false, 1e6)),
-        ("qwen3-0.6b",   shape(Qwen3, 28, 1024,  3072,  [16,  8, 128], 151936,  40960, true,  1e6)),
-        ("qwen3-1.7b",   shape(Qwen3, 28, 2048,  6144,  [16,  8, 128], 151936,  40960, true,  1e6)),
-        ("qwen3-4b",     shape(Qwen3, 36, 2560,  9728,  [32,  8, 128], 151936,  40960, true,  1e6)),
-        ("qwen3-8b",     shape(Qwen3, 36, 4096,  12288, [32,  8, 128], 151936,  40960, false, 1e6)),
-        ("qwen3-14b",    shape(Qwen3, 40, 5120,  17408, [40,  8, 128], 151936,  40960, false, 1e6)),
-        ("qwen3-32b",    shape(Qwen3, 64, 5120,  25600, [64,  8, 128], 151936,  40960, false, 1e6)),
+        ("llama-1b",     shape(Llama, [22, 2048,  5632], [32,  4,  64], [ 32000,   2048], false, 1e4)),
+        ("llama-7b",     shape(Llama, [32, 4096, 11008], [32, 32, 128], [ 32000,   4096], false, 1e4)),
+        ("llama-8b",     shape(Llama, [32, 4096, 14336], [32,  8, 128], [128256, 131072], false, 5e5)),
+        ("llama-70b",    shape(Llama, [80, 8192, 28672], [64,  8, 128], [128256, 131072], false, 5e5)),
+        ("llama-3.2-1b", shape(Llama, [16, 2048,  8192], [32,  8,  64], [128256, 131072], true, 5e5)),
+        ("llama-3.2-3b", shape(Llama, [28, 3072,  8192], [24,  8, 128], [128256, 131072], true, 5e5)),
+        ("mistral-7b",   shape(Llama, [32, 4096, 14336], [32,  8, 128], [ 32768,  32768], false, 1e6)),
+        ("qwen2.5-0.5b", shape(Qwen2, [24, 896,  4864], [14,  2,  64], [151936,  32768], true, 1e6)),
+        ("qwen2.5-1.5b", shape(Qwen2, [28, 1536,  8960], [12,  2, 128], [151936,  32768], true, 1e6)),
+        ("qwen2.5-7b",   shape(Qwen2, [28, 3584, 18944], [28,  4, 128], [152064,  32768], false, 1e6)),
+        ("qwen2.5-32b",  shape(Qwen2, [64, 5120, 27648], [40,  8, 128], [152064,  32768], false, 1e6)),
+        ("qwen2.5-72b",  shape(Qwen2, [80, 8192, 29568], [64,  8, 128], [152064,  32768], false, 1e6)),
+        ("qwen3-0.6b",   shape(Qwen3, [28, 1024,  3072], [16,  8, 128], [151936,  40960], true, 1e6)),
+        ("qwen3-1.7b",   shape(Qwen3, [28, 2048,  6144], [16,  8, 128], [151936,  40960], true, 1e6)),
+        ("qwen3-4b",     shape(Qwen3, [36, 2560,  9728], [32,  8, 128], [151936,  40960], true, 1e6)),
+        ("qwen3-8b",     shape(Qwen3, [36, 4096, 12288], [32,  8, 128], [151936,  40960], false, 1e6)),
+        ("qwen3-14b",    shape(Qwen3, [40, 5120, 17408], [40,  8, 128], [151936,  40960], false, 1e6)),
+        ("qwen3-32b",    shape(Qwen3, [64, 5120, 25600], [64,  8, 128], [151936,  40960], false, 1e6)),
     ]
 };
 
