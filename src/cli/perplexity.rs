@@ -19,7 +19,7 @@ use super::{
     mask_args::MaskArgs,
 };
 use crate::{
-    Context, Error, Result, RunLayers, Tokenizer,
+    Context, Error, Model, Result, RunLayers, Tokenizer,
     context::mask_cost,
     eval::perplexity::{Settings, Tally, count_chunks, perplexity},
 };
