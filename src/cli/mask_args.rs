@@ -33,6 +33,9 @@ impl MaskArgs {
             let skips = Skips::read(path, n_layer)?;
             skips.check_model(&model.id())?.iter().for_each(|w| eprintln!("warning: {w}"));
             let named = skips.pick(self.mask.as_deref())?;
+            if named.mask.has_coarse() {
+                eprintln!("warning: mask `{}` asks for coarse sublayers; they run in full", named.name);
+            }
             return Ok(Some(named.mask.clone()));
         }
         if self.skip_attn.is_none() && self.skip_mlp.is_none() {
