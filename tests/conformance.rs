@@ -126,7 +126,6 @@ fn along_the_reference(want: &Greedy, kv: KvType, mut at: impl FnMut(usize, &dyn
     let name = format!("{} {:?} {kv}", want.model, want.prompt);
     assert_eq!(tokenizer.encode(&want.prompt, WITH_BOS), want.prompt_ids, "{name}");
     let mut context = context(&model, |c| (c.key_type, c.value_type) = (kv, kv));
-    let mut len = want.prompt_ids.len() as u32;
     context.decode(&Batch::prompt(&want.prompt_ids, 0, 0)).unwrap();
     for (position, &token) in want.tokens.iter().enumerate() {
         let ours = top_logprobs(context.logits(0), model.plan.dims.n_vocab);
@@ -137,8 +136,7 @@ fn along_the_reference(want: &Greedy, kv: KvType, mut at: impl FnMut(usize, &dyn
             "{name}: token {position} is {best}, llama.cpp has {token}"
         );
         at(position, &of);
-        context.decode(&Batch::prompt(&[token], len, 0)).unwrap();
-        len += 1;
+        context.decode(&Batch::prompt(&[token], context.kv().next_pos(0), 0)).unwrap();
     }
 }
 
