@@ -44,8 +44,4 @@ impl Batch {
         self.run_layers = Some(run_layers);
         self
     }
-
-    pub fn clear(&mut self) {
-        self.rows.clear();
-    }
 }

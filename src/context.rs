@@ -11,7 +11,7 @@ use crate::{
     batch::{Row, SeqId},
     kv::{KvCache, WrittenSlots},
     model::layers::RunLayers,
-    plan::{Op, Step},
+    plan::{Op, Step, Visit},
 };
 
 pub use crate::backend::cpu::kv_store::KvType;
@@ -187,13 +187,13 @@ impl Context {
     /// Which slots a pass under `mask` writes; `None` if exactly the layers' own.
     fn written_slots(&self, mask: &RunLayers) -> Option<WrittenSlots> {
         let n_layer = self.model.plan.dims.n_layer;
-        let mut written = vec![false; n_layer + self.extra_slots];
+        let mut written = vec![None; n_layer + self.extra_slots];
         for step in self.model.plan.steps(Some(mask)) {
             if let Op::RopeStore { .. } = step.op {
-                written[step.slot] = true;
+                written[step.slot] = Some(step.visit);
             }
         }
-        let plain = written.iter().enumerate().all(|(slot, &w)| w == (slot < n_layer));
+        let plain = written.iter().enumerate().all(|(slot, w)| w.is_some() == (slot < n_layer));
         (!plain).then(|| written.into())
     }
 
@@ -214,7 +214,7 @@ impl Context {
             if outputs.is_empty() {
                 steps.retain(|step| !matches!(step.op, Op::Head { .. }));
             } else if !matches!(steps.last(), Some(Step { op: Op::Head { .. }, .. })) {
-                steps.push(Step { op: &model.plan.head, slot: 0 });
+                steps.push(Step { op: &model.plan.head, slot: 0, visit: Visit::first(0) });
             }
             let chunk_cells = &cells[done..][..rows.len()];
             let (views, view_of_slot) = views(&self.kv, rows, chunk_cells, &steps);
@@ -257,26 +257,32 @@ fn views<'a>(kv: &'a KvCache, rows: &[Row], cells: &[u32], steps: &[Step]) -> (V
             (list, own + 1)
         })
         .collect();
-    let attended = steps.iter().filter(|s| matches!(s.op, Op::Attend { .. })).map(|s| s.slot);
+    let plain: Vec<usize> = seqs.iter().map(|&s| kv.plain_prefix(s)).collect();
+    let all_plain = std::iter::zip(&plain, &whole).all(|(&plain, list)| plain == list.len());
+    let attended = steps.iter().filter(|s| matches!(s.op, Op::Attend { .. })).map(|s| (s.slot, s.visit));
     let mut views = vec![View { lists: whole.iter().map(|l| Cow::Borrowed(*l)).collect(), visible }];
     let mut view_of_slot = Vec::new();
-    for slot in attended {
+    for (slot, visit) in attended {
         if view_of_slot.len() <= slot {
             view_of_slot.resize(slot + 1, 0);
         }
-        let complete = std::iter::zip(&seqs, &whole).all(|(&seq, list)| {
-            let from = if slot < kv.n_layer() { kv.unmasked_prefix(seq) } else { 0 };
-            list[from..].iter().all(|&c| kv.holds(c, slot))
+        if all_plain && slot < kv.n_layer() {
+            continue;
+        }
+        let held = |c: u32| kv.holds(c, slot, visit);
+        let complete = std::iter::zip(&plain, &whole).all(|(&plain, list)| {
+            let from = if slot < kv.n_layer() { plain } else { 0 };
+            list[from..].iter().all(|&c| held(c))
         });
         if !complete {
-            let held = |list: &[u32]| list.iter().copied().filter(|&c| kv.holds(c, slot)).collect::<Vec<_>>();
+            let kept = |list: &[u32]| list.iter().copied().filter(|&c| held(c)).collect::<Vec<_>>();
             let visible = views[0]
                 .visible
                 .iter()
-                .map(|&(list, len)| (list, whole[list][..len].iter().filter(|&&c| kv.holds(c, slot)).count()))
+                .map(|&(list, len)| (list, whole[list][..len].iter().filter(|&&c| held(c)).count()))
                 .collect();
             view_of_slot[slot] = views.len();
-            views.push(View { lists: whole.iter().map(|l| Cow::Owned(held(l))).collect(), visible });
+            views.push(View { lists: whole.iter().map(|l| Cow::Owned(kept(l))).collect(), visible });
         }
     }
     (views, view_of_slot)

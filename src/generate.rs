@@ -54,7 +54,7 @@ impl Request<'_> {
         if n > n_ctx {
             return Err(Error::Input(format!(
                 "the prompt has {n} tokens, the context holds {n_ctx}: use -c {} or more, or a shorter prompt",
-                n + self.max_tokens.unwrap_or(1)
+                n + 1
             )));
         }
         Ok(())

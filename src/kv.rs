@@ -10,10 +10,10 @@ use std::{
     sync::Arc,
 };
 
-use crate::{Error, Result, batch::SeqId};
+use crate::{Error, Result, batch::SeqId, plan::Visit};
 
-/// The K/V slots that a pass under a mask writes: `written[slot]`.
-pub type WrittenSlots = Arc<[bool]>;
+/// What a pass under a mask writes to each slot, if anything.
+pub type WrittenSlots = Arc<[Option<Visit>]>;
 
 #[derive(Clone, Debug, Default)]
 struct Cell {
@@ -138,7 +138,7 @@ impl KvCache {
     /// many positions (a negative number); the caller has the backend do it.
     pub fn shift(&mut self, seq: SeqId, keep: usize, count: usize) -> Result<(Vec<CellMove>, i64)> {
         let list = self.cells(seq).to_vec();
-        if count == 0 || keep + count > list.len() {
+        if count == 0 || keep.checked_add(count).is_none_or(|end| end > list.len()) {
             return Err(Error::Batch(format!(
                 "cannot shift sequence {seq} by {count} after the first {keep}: it has {} cells",
                 list.len()
@@ -178,16 +178,16 @@ impl KvCache {
         Ok((moves, delta))
     }
 
-    /// True if `slot` of the cell holds a key and a value.
-    pub fn holds(&self, cell: u32, slot: usize) -> bool {
+    /// True if `slot` of the cell holds the key and the value of that visit.
+    pub fn holds(&self, cell: u32, slot: usize, visit: Visit) -> bool {
         match &self.cells[cell as usize].written {
             None => slot < self.n_layer,
-            Some(written) => written.get(slot).copied().unwrap_or(false),
+            Some(written) => written.get(slot) == Some(&Some(visit)),
         }
     }
 
-    /// How many leading cells of `seq` were written by passes without a mask.
-    pub fn unmasked_prefix(&self, seq: SeqId) -> usize {
+    /// How many leading cells of `seq` hold a key in every layer's own slot and in no other.
+    pub fn plain_prefix(&self, seq: SeqId) -> usize {
         let list = self.cells(seq);
         list.iter().position(|&c| self.cells[c as usize].written.is_some()).unwrap_or(list.len())
     }
@@ -199,5 +199,33 @@ impl KvCache {
             cell.written = None;
             self.free.push(Reverse(id));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_holds_the_visit_that_wrote_it_and_no_other() {
+        let mut kv = KvCache::new(4, 2);
+        let second_run_of = |layer| Visit { layer, repetition: 1 };
+        let repeats_0 = Arc::new([Some(Visit::first(0)), Some(Visit::first(1)), Some(second_run_of(0))]);
+        let plain = kv.append(0, 0, None).unwrap();
+        let masked = kv.append(0, 1, Some(repeats_0)).unwrap();
+        assert!(kv.holds(plain, 1, Visit::first(1)) && !kv.holds(plain, 2, second_run_of(0)));
+        assert!(kv.holds(masked, 1, Visit::first(1)) && kv.holds(masked, 2, second_run_of(0)));
+        assert!(!kv.holds(masked, 2, second_run_of(1)), "layer 1's repetition must not see layer 0's key");
+        assert_eq!(kv.plain_prefix(0), 1);
+    }
+
+    #[test]
+    fn freed_cells_forget_what_was_written() {
+        let mut kv = KvCache::new(1, 1);
+        let cell = kv.append(0, 0, Some(Arc::new([None]))).unwrap();
+        assert!(!kv.holds(cell, 0, Visit::first(0)));
+        kv.remove(0);
+        assert_eq!(kv.append(1, 0, None).unwrap(), cell);
+        assert!(kv.holds(cell, 0, Visit::first(0)));
     }
 }

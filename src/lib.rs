@@ -6,7 +6,7 @@
 //!                                                               └ Backend cpu ─ logits ─ sampler ─ token
 //! ```
 //!
-//! Data flows one way: nothing below `context` knows of prompts, and nothing above `backend` of devices.
+//! Data flows one way: nothing below `context` knows of prompts, and nothing above it of devices.
 
 pub mod backend;
 pub mod batch;

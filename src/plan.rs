@@ -105,6 +105,21 @@ pub struct LayerOps {
 pub struct Step<'a> {
     pub op: &'a Op,
     pub slot: usize,
+    pub visit: Visit,
+}
+
+/// Which run of which layer's attention a slot holds keys of: another list of steps may put another layer's
+/// repetition into the same slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit {
+    pub layer: u32,
+    pub repetition: u32,
+}
+
+impl Visit {
+    pub fn first(layer: usize) -> Self {
+        Visit { layer: layer as u32, repetition: 0 }
+    }
 }
 
 impl Plan {
@@ -117,11 +132,13 @@ impl Plan {
     /// All steps of one pass under a mask. Layer `l` keeps its K/V in slot `l`; each repetition of a layer
     /// has a slot of its own after those, in the order in which they come.
     pub fn steps(&self, mask: Option<&RunLayers>) -> Vec<Step<'_>> {
-        let mut out = vec![Step { op: &self.embed, slot: 0 }];
+        let outside = |op| Step { op, slot: 0, visit: Visit::first(0) };
+        let mut out = vec![outside(&self.embed)];
         match mask {
             None => {
                 for (slot, layer) in self.layers.iter().enumerate() {
-                    out.extend(layer.attn.iter().chain(&layer.mlp).map(|op| Step { op, slot }));
+                    let visit = Visit::first(slot);
+                    out.extend(layer.attn.iter().chain(&layer.mlp).map(|op| Step { op, slot, visit }));
                 }
             }
             Some(mask) => {
@@ -135,11 +152,12 @@ impl Plan {
                     }
                     let attn = layer.attn.iter().filter(|_| step.attn);
                     let mlp = layer.mlp.iter().filter(|_| step.mlp);
-                    out.extend(attn.chain(mlp).map(|op| Step { op, slot }));
+                    let visit = Visit { layer: step.layer as u32, repetition: step.repetition as u32 };
+                    out.extend(attn.chain(mlp).map(|op| Step { op, slot, visit }));
                 }
             }
         }
-        out.push(Step { op: &self.head, slot: 0 });
+        out.push(outside(&self.head));
         out
     }
 }

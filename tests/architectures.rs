@@ -10,6 +10,7 @@ use spec_run::{
     Batch, Gguf, Model,
     context::KvType,
     gguf::{Value, Writer},
+    quant::GgmlType,
 };
 
 fn tiny(name: &str) -> PathBuf {
@@ -61,6 +62,29 @@ fn broken(name: &str, without: &str, key: &str, value: Value) -> String {
     writer.write(&mut bytes, |i, out| out.write(gguf.bytes(kept[i]))).unwrap();
     let gguf = Gguf::from_bytes("broken.gguf", bytes).unwrap();
     Model::load(gguf.into()).err().expect("it must be refused").to_string()
+}
+
+/// llama.cpp adds this bias; leaving it out in silence would give another model's text.
+#[test]
+fn a_tensor_that_nobody_asked_for_is_refused() {
+    let gguf = Gguf::open(&tiny("llama-linear.gguf")).unwrap();
+    let mut writer = Writer::new();
+    gguf.metadata().iter().for_each(|(key, value)| {
+        writer.set(key, value.clone());
+    });
+    for tensor in gguf.tensors() {
+        writer.tensor(&tensor.name, tensor.ty, &tensor.shape);
+    }
+    writer.tensor("blk.0.ffn_gate.bias", GgmlType::F32, &[48]);
+    let n = gguf.tensors().len();
+    let bias = [0; 4 * 48];
+    let mut bytes = Vec::new();
+    writer
+        .write(&mut bytes, |i, out| out.write(if i < n { gguf.bytes(&gguf.tensors()[i]) } else { &bias }))
+        .unwrap();
+    let gguf = Gguf::from_bytes("extra.gguf", bytes).unwrap();
+    let message = Model::load(gguf.into()).err().expect("it must be refused").to_string();
+    assert!(message.contains("`blk.0.ffn_gate.bias`") && message.contains("llama"), "{message}");
 }
 
 #[test]

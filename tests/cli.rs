@@ -137,6 +137,52 @@ fn the_prompt_comes_from_a_file_or_standard_input_too() {
 }
 
 #[test]
+fn a_file_read_into_memory_gives_the_same() {
+    let file = embedded_file();
+    let args = ["-m", file.to_str().unwrap(), "-p", "The dog", "-n", "8", "--temp", "0", "--json"];
+    assert_eq!(json(&args)["tokens"], json(&[&args[..], &["--no-mmap"]].concat())["tokens"]);
+    fails(&["-m", "no/such/file.gguf", "-p", "x", "--no-mmap"], 1, &["no/such/file.gguf"]);
+}
+
+#[test]
+fn text_that_looks_like_a_flag_is_text() {
+    let out = json(&["-p", "-ctk", "-n", "1", "--json"]);
+    // BOS and the pieces of " -ctk"; "--cache-type-k" would be many more.
+    assert!(out["prompt_tokens"].as_u64().unwrap() <= 6, "{out}");
+}
+
+#[test]
+fn one_newline_at_the_end_of_a_file_is_not_part_of_the_prompt() {
+    let folder = Folder::new();
+    let file = folder.file("prompt.txt", b"The dog\n");
+    let tokens =
+        |args: &[&str]| json(&[args, &["-n", "4", "--temp", "0", "--json"]].concat())["tokens"].clone();
+    assert_eq!(tokens(&["-f", &file]), tokens(&["-p", "The dog"]));
+}
+
+#[test]
+fn a_chat_template_without_bos_still_gets_one() {
+    let folder = Folder::new();
+    let gguf: Gguf = embedded::open().unwrap();
+    let mut writer = Writer::new();
+    gguf.metadata().iter().for_each(|(key, value)| {
+        writer.set(key, value.clone());
+    });
+    writer.set("tokenizer.chat_template", Value::String("{{ messages[0].content }}".into()));
+    for tensor in gguf.tensors() {
+        writer.tensor(&tensor.name, tensor.ty, &tensor.shape);
+    }
+    let mut bytes = Vec::new();
+    writer.write(&mut bytes, |i, out| out.write(gguf.bytes(&gguf.tensors()[i]))).unwrap();
+    let file = folder.file("chat.gguf", &bytes);
+    let args = ["-m", &file, "-p", "The dog", "-n", "4", "--temp", "0", "--json"];
+    let (plain, chat) = (json(&args), json(&[&args[..], &["--chat"]].concat()));
+    assert_eq!((&plain["prompt_tokens"], &plain["tokens"]), (&chat["prompt_tokens"], &chat["tokens"]));
+    // Without a template, --chat cannot mean anything.
+    fails(&["-p", "hello", "--chat"], 1, &["chat_template", "plain prompt"]);
+}
+
+#[test]
 fn a_seed_repeats_a_run() {
     let text = |seed| json(&["-p", "One day", "-n", "20", "-s", seed, "--json"])["tokens"].clone();
     assert_eq!(text("7"), text("7"));
@@ -151,6 +197,10 @@ fn a_context_shift_goes_on_beyond_the_context() {
     assert!(full["generated"].as_u64().unwrap() < 32);
     let shifted = json(&[&args[..], &["--context-shift"]].concat());
     assert_eq!(shifted["generated"], 60);
+    // -n -2 means until the context is full, also where it could be shifted.
+    let until_full =
+        json(&["-n", "-2", "-c", "32", "--ignore-eos", "--context-shift", "--temp", "0", "--json"]);
+    assert_eq!(until_full["tokens"], full["tokens"]);
 }
 
 #[test]
@@ -193,8 +243,8 @@ fn perplexity_goes_on_where_it_was_stopped() {
 #[test]
 fn llama_cpps_short_flags_are_known() {
     let out = json(&[
-        "-p", "The", "-n", "3", "-ctk", "q8_0", "-ctv", "f32", "-ngl", "0", "-t", "1", "-b", "2", "--temp",
-        "0", "--json",
+        "-p", "The", "-n", "3", "-ctk", "q8_0", "-ctv", "f32", "-ngl", "0", "-t", "1", "-b", "4", "-ub", "2",
+        "--temp", "0", "--json",
     ]);
     assert_eq!(out["generated"], 3);
 }
@@ -306,6 +356,11 @@ fn models_that_we_cannot_run() {
     let narrow = |key: &str, _: &Value| (key == "llama.embedding_length").then_some(Value::U32(128));
     let file = folder.file("narrow.gguf", &edited(narrow, "", None));
     fails(&["-m", &file, "-p", "x"], 1, &["narrow.gguf", "shape"]);
+    let hostile = "ll\nama\u{1b}[2J".repeat(100);
+    let escape =
+        |key: &str, _: &Value| (key == "general.architecture").then(|| Value::String(hostile.clone()));
+    let file = folder.file("escape.gguf", &edited(escape, "", None));
+    fails(&["-m", &file, "-p", "x"], 1, &["escape.gguf", "architecture", "not supported"]);
     let words = |key: &str, _: &Value| (key == "llama.block_count").then(|| Value::String("many".into()));
     let file = folder.file("words.gguf", &edited(words, "", None));
     fails(&["-m", &file, "-p", "x"], 1, &["words.gguf", "llama.block_count"]);
@@ -343,6 +398,8 @@ fn masks_that_make_no_sense() {
 fn flags_that_make_no_sense() {
     fails(&["-n", "-5"], 2, &["-n", "-5"]);
     fails(&["-b", "0"], 2, &["-b"]);
+    fails(&["-ub", "0"], 2, &["-ub"]);
+    fails(&["perplexity", "-p", "x", "--chunks", "0"], 2, &["--chunks"]);
     fails(&["-t", "100000"], 2, &["-t"]);
     fails(&["-ngl", "33"], 2, &["-ngl", "CPU"]);
     fails(&["--temp", "hot"], 2, &["--temp", "hot"]);

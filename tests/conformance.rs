@@ -15,7 +15,7 @@ use spec_run::{
     tokenizer::EncodeOptions,
 };
 
-const WITH_BOS: EncodeOptions = EncodeOptions { add_special: true, parse_special: true };
+const WITH_BOS: EncodeOptions = EncodeOptions { add_special: true, parse_special: false };
 
 #[derive(Deserialize)]
 struct Reference {

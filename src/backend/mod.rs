@@ -49,7 +49,4 @@ pub trait Backend: Send {
 
     /// Copies keys and values of cells and turns the keys by `delta` positions.
     fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()>;
-
-    /// Bytes that keys, values and work buffers take.
-    fn memory_bytes(&self) -> u64;
 }

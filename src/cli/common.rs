@@ -10,8 +10,7 @@ use std::{
 use clap::Args;
 
 use crate::{
-    ContextConfig, Error, Gguf, Model, Result, backend::cpu::simd::Isa, context::KvType, embedded,
-    tokenizer::EncodeOptions,
+    ContextConfig, Error, Gguf, Model, Result, Tokenizer, backend::cpu::simd::Isa, context::KvType, embedded,
 };
 
 /// The context when -c does not say; a model trained for less gets what it was trained for.
@@ -31,11 +30,28 @@ pub struct ModelArgs {
 impl ModelArgs {
     pub fn open(&self) -> Result<Arc<Gguf>> {
         Ok(Arc::new(match &self.model {
-            Some(path) if self.no_mmap => Gguf::open(path)?,
+            Some(path) if self.no_mmap => Gguf::read(path)?,
             Some(path) => Gguf::open(path)?,
             None => embedded::open()?,
         }))
     }
+}
+
+/// The vocabulary and the model of one file; what is odd about either goes to stderr.
+pub fn load(gguf: &Arc<Gguf>) -> Result<(Tokenizer, Arc<Model>)> {
+    let tokenizer = Tokenizer::from_gguf(gguf)?;
+    tokenizer.warnings().iter().for_each(|w| eprintln!("warning: {w}"));
+    let model = Model::load(gguf.clone())?;
+    let (ids, rows) = (tokenizer.vocab_size(), model.plan.dims.n_vocab);
+    if ids > rows {
+        return Err(Error::model(
+            gguf.name(),
+            format!(
+                "the vocabulary has {ids} tokens and `token_embd.weight` {rows} rows: the file is damaged"
+            ),
+        ));
+    }
+    Ok((tokenizer, Arc::new(model)))
 }
 
 #[derive(Args, Clone, Debug)]
@@ -47,8 +63,11 @@ pub struct ContextArgs {
     #[arg(short = 't', long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     threads: usize,
     /// Tokens evaluated at once; no result depends on it
-    #[arg(short = 'b', long, alias = "ubatch-size", value_name = "N", default_value_t = 512)]
+    #[arg(short = 'b', long, value_name = "N", default_value_t = 512)]
     batch_size: usize,
+    /// -ub: the same, where it is the lower of the two
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    ubatch_size: usize,
     /// -ctk: how keys are stored: f16, f32 or q8_0
     #[arg(long, value_name = "TYPE", default_value_t = KvType::F16)]
     cache_type_k: KvType,
@@ -74,8 +93,8 @@ impl ContextArgs {
         if self.threads > MAX_THREADS {
             return Err(Error::Usage(format!("-t {}: at most {MAX_THREADS} threads", self.threads)));
         }
-        if self.batch_size == 0 {
-            return Err(Error::Usage("-b 0: at least one token must be evaluated at a time".into()));
+        if self.batch_size == 0 || self.ubatch_size == 0 {
+            return Err(Error::Usage("-b 0 or -ub 0: at least one token must be evaluated at a time".into()));
         }
         if let Some(isa) = self.isa
             && !Isa::available().contains(&isa)
@@ -104,7 +123,7 @@ impl ContextArgs {
         }
         Ok(ContextConfig {
             n_ctx,
-            n_ubatch: self.batch_size,
+            n_ubatch: self.batch_size.min(self.ubatch_size),
             threads: self.threads,
             key_type: self.cache_type_k,
             value_type: self.cache_type_v,
@@ -129,9 +148,10 @@ impl TextArgs {
         self.prompt.is_some()
     }
 
-    /// The text from wherever it comes; `None` if there is none.
+    /// The text from wherever it comes; `None` if there is none. As in llama.cpp, one newline at the end of a
+    /// file is not part of it.
     pub fn read(&self) -> Result<Option<String>> {
-        let bytes = match (&self.prompt, &self.file) {
+        let mut bytes = match (&self.prompt, &self.file) {
             (Some(text), _) => return Ok(Some(text.clone())),
             (None, Some(path)) => fs::read(path).map_err(|e| Error::io(path, e))?,
             (None, None) => {
@@ -147,17 +167,15 @@ impl TextArgs {
                 bytes
             }
         };
+        if bytes.last() == Some(&b'\n') {
+            bytes.pop();
+        }
         let text = String::from_utf8(bytes).unwrap_or_else(|e| {
             eprintln!("warning: the text is not UTF-8; bad bytes are replaced");
             String::from_utf8_lossy(e.as_bytes()).into_owned()
         });
         Ok(Some(text))
     }
-}
-
-/// Special tokens in the text are recognised, as llama.cpp's programs do for prompts.
-pub fn encode_options(add_special: bool) -> EncodeOptions {
-    EncodeOptions { add_special, parse_special: true }
 }
 
 /// The escapes that llama.cpp's programs know: `\n \r \t \' \" \\ \xHH`; others stay as they are.

@@ -51,7 +51,7 @@ const SHORT_FLAGS: &[(&str, &str)] = &[
     ("-ngl", "--n-gpu-layers"),
     ("-ctk", "--cache-type-k"),
     ("-ctv", "--cache-type-v"),
-    ("-ub", "--batch-size"),
+    ("-ub", "--ubatch-size"),
 ];
 
 /// clap's message in one line; help and version are printed as they are.
@@ -66,10 +66,17 @@ fn usage_error(error: clap::Error) -> Result<Cli> {
     Err(Error::Usage(format!("{line}; --help shows what there is")))
 }
 
+/// Flags whose value is text and may look like a flag.
+const TEXT_FLAGS: &[&str] = &["-p", "--prompt", "--system"];
+
 fn long_flags(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
-    args.map(|arg| match SHORT_FLAGS.iter().find(|(short, _)| arg == *short) {
-        Some((_, long)) => long.into(),
-        None => arg,
+    let mut text_follows = false;
+    args.map(move |arg| {
+        let is_text = std::mem::replace(&mut text_follows, TEXT_FLAGS.iter().any(|flag| arg == *flag));
+        match SHORT_FLAGS.iter().find(|(short, _)| !is_text && arg == *short) {
+            Some((_, long)) => long.into(),
+            None => arg,
+        }
     })
 }
 

@@ -5,7 +5,6 @@ use std::{
     io::IsTerminal,
     ops::ControlFlow,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use clap::Args;
@@ -19,9 +18,10 @@ use super::{
     mask_args::MaskArgs,
 };
 use crate::{
-    Context, Error, Model, Result, RunLayers, Tokenizer,
+    Context, Error, Result, RunLayers,
     context::mask_cost,
     eval::perplexity::{Settings, Tally, count_chunks, perplexity},
+    tokenizer::EncodeOptions,
 };
 
 /// llama-perplexity's chunk.
@@ -70,14 +70,13 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     args.context.check()?;
     let interrupted = interrupt::flag();
     let gguf = args.model.open()?;
-    let tokenizer = Tokenizer::from_gguf(&gguf)?;
-    tokenizer.warnings().iter().for_each(|w| eprintln!("warning: {w}"));
-    let model = Arc::new(Model::load(gguf)?);
+    let (tokenizer, model) = common::load(&gguf)?;
     let text = args
         .text
         .read()?
         .ok_or_else(|| Error::Usage("no text: give one with -f FILE, -p TEXT or on standard input".into()))?;
-    let tokens = tokenizer.encode(&text, common::encode_options(true));
+    // As llama-perplexity does: what looks like a special token in the text is text.
+    let tokens = tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: false });
     let n_ctx = match args.context.ctx_size() {
         None => DEFAULT_CHUNK.min(model.n_ctx_train as usize),
         Some(0) => model.n_ctx_train as usize,
@@ -110,6 +109,13 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     if let Some(path) = &args.resume
         && let Some(tally) = resume(path, &state.run)?
     {
+        if tally.chunks > chunks {
+            return Err(Error::Input(format!(
+                "{}: has {} chunks already, more than the {chunks} asked for; give another --resume file",
+                path.display(),
+                tally.chunks
+            )));
+        }
         eprintln!("going on after chunk {} of {chunks} ({})", tally.chunks, path.display());
         state.tally = tally;
     }
@@ -196,7 +202,8 @@ fn resume(path: &Path, run: &RunId) -> Result<Option<Tally>> {
 
 /// Written beside and renamed, so that a kill leaves the old state or the new one.
 fn save(path: &Path, state: &State) -> Result<()> {
-    let beside = path.with_extension("part");
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".part");
     let text = serde_json::to_string(state).expect("plain data");
     fs::write(&beside, text).and_then(|()| fs::rename(&beside, path)).map_err(|e| Error::io(path, e))
 }

@@ -1,6 +1,6 @@
 //! `spec-run [OPTIONS]`: generates text.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::ops::ControlFlow;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Context, Error, Gguf, Model, Result, Sampler, Tokenizer,
     generate::{Generation, Request, Stop, generate},
-    tokenizer::{ChatTemplate, Message, StreamDecoder},
+    tokenizer::{ChatTemplate, EncodeOptions, Message, StreamDecoder},
 };
 
 /// What the embedded model is asked when nobody asks anything.
@@ -76,23 +76,22 @@ pub fn run(args: RunArgs) -> Result<()> {
     args.context.check()?;
     let interrupted = interrupt::flag();
     let gguf = args.model.open()?;
-    let tokenizer = Tokenizer::from_gguf(&gguf)?;
-    let prompt_text = prompt_text(&args, &gguf, &tokenizer)?;
-    tokenizer.warnings().iter().for_each(|w| eprintln!("warning: {w}"));
-    let model = Arc::new(Model::load(gguf.clone())?);
-    let mut context = Context::new(model.clone(), &args.context.config(&model)?)?;
-    let prompt = tokenizer.encode(&prompt_text, common::encode_options(!args.chat));
-    eprintln!("{}: {}", model.name, context.describe());
+    let (tokenizer, model) = common::load(&gguf)?;
     sampler_config.check_vocabulary(model.plan.dims.n_vocab)?;
+    let prompt_text = prompt_text(&args, &gguf, &tokenizer)?;
+    let prompt = prompt_ids(&prompt_text, &tokenizer, args.chat);
+    let mut context = Context::new(model.clone(), &args.context.config(&model)?)?;
     let mut sampler = Sampler::new(sampler_config)?;
     let request = Request {
         prompt: &prompt,
         max_tokens,
-        ignore_eos: args.ignore_eos || args.n_predict == -2,
-        shift_keep: args.context_shift.then_some(usize::try_from(args.keep).unwrap_or(prompt.len())),
+        ignore_eos: args.ignore_eos,
+        shift_keep: (args.context_shift && args.n_predict != -2)
+            .then(|| kept(&prompt, &tokenizer, args.keep)),
         logprobs: args.logprobs,
     };
     request.check(&context)?;
+    eprintln!("{}: {}", model.name, context.describe());
     let show = !args.json;
     if show && !args.no_display_prompt {
         common::print(&prompt_text)?;
@@ -110,6 +109,22 @@ pub fn run(args: RunArgs) -> Result<()> {
         return Ok(());
     }
     common::print_json(&to_json(&generation, &prompt, &tokenizer))
+}
+
+/// A chat template writes the special tokens itself, but not every one the BOS that the model wants.
+fn prompt_ids(text: &str, tokenizer: &Tokenizer, chat: bool) -> Vec<u32> {
+    let mut ids = tokenizer.encode(text, EncodeOptions { add_special: !chat, parse_special: true });
+    let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
+    if chat && ids.first().copied() != bos {
+        ids.splice(0..0, bos);
+    }
+    ids
+}
+
+/// What a context shift keeps of the prompt; always the BOS, without which the text falls apart.
+fn kept(prompt: &[u32], tokenizer: &Tokenizer, keep: i64) -> usize {
+    let keep = usize::try_from(keep).map_or(prompt.len(), |keep| keep.min(prompt.len()));
+    keep.max(usize::from(tokenizer.bos().is_some() && prompt.first().copied() == tokenizer.bos()))
 }
 
 /// The prompt as given, with escapes and the chat template applied.

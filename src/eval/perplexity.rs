@@ -13,6 +13,8 @@ const FULL: SeqId = 0;
 const MASKED: SeqId = 1;
 /// Logits kept at once, in bytes; long chunks are scored in pieces.
 const LOGITS_BYTES: usize = 64 << 20;
+/// Of a shorter chunk too few tokens are scored for a standard error.
+const SHORTEST_CHUNK: usize = 8;
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -112,10 +114,15 @@ impl AgainstFull {
 /// How many chunks a text of `n_tokens` gives.
 pub fn count_chunks(n_tokens: usize, settings: &Settings) -> Result<usize> {
     let n_ctx = settings.n_ctx;
-    if n_ctx < 4 {
+    if n_ctx < SHORTEST_CHUNK {
         return Err(Error::Usage(format!(
-            "perplexity needs chunks of at least 4 tokens, not {n_ctx}: a larger -c"
+            "perplexity needs chunks of at least {SHORTEST_CHUNK} tokens, not {n_ctx}: a larger -c"
         )));
+    }
+    if settings.max_chunks == Some(0) {
+        return Err(Error::Usage(
+            "--chunks 0: nothing would be scored; give 1 or more, or leave it out".into(),
+        ));
     }
     let chunks = n_tokens / n_ctx;
     if chunks == 0 {

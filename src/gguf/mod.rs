@@ -27,7 +27,9 @@ pub(crate) use names::NameIndex;
 pub use value::{Array, Strings, Value};
 pub use writer::{Sink, Writer};
 
-use self::{parse::Parsed, reader::Quoted, shards::Split};
+pub(crate) use reader::Quoted;
+
+use self::{parse::Parsed, shards::Split};
 use crate::{Error, Result, quant::GgmlType};
 
 /// An opened model file, or all shards of one, with the bytes of its tensors mapped.
@@ -87,18 +89,30 @@ impl Gguf {
     ///
     /// The files stay mapped: who cuts them short while they are open ends the process with SIGBUS.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::load(path, |path| map(path).map(Shard::Mapped))
+    }
+
+    /// The same with the files read into memory, for where a map is slow or the file may change.
+    pub fn read(path: &Path) -> Result<Self> {
+        Self::load(path, |path| {
+            let bytes = fs::read(path).map_err(|e| Error::io(path, e))?;
+            Ok(Shard::Memory(bytes.into()))
+        })
+    }
+
+    fn load(path: &Path, open: impl Fn(&Path) -> Result<Shard>) -> Result<Self> {
         let name = path.display().to_string();
-        let first = map(path)?;
+        let first = open(path)?;
         let Parsed { version, metadata, mut tensors } = parse::parse(&name, &first, 0)?;
         let split = Split::of(&metadata)?;
-        let mut shards = vec![Shard::Mapped(first)];
+        let mut shards = vec![first];
         for (no, path) in (1..).zip(shards::others(path, &split)?) {
-            let shard = map(&path).map_err(|e| shards::unopened(e, no, &split, &name))?;
+            let shard = open(&path).map_err(|e| shards::unopened(e, no, &split, &name))?;
             let file = path.display().to_string();
             let parsed = parse::parse(&file, &shard, no)?;
             shards::check(&file, &parsed.metadata, no, &split)?;
             tensors.extend(parsed.tensors);
-            shards.push(Shard::Mapped(shard));
+            shards.push(shard);
         }
         shards::check_tensors(&name, tensors.len(), &split)?;
         Self::new(name, version, metadata, tensors, shards)

@@ -27,7 +27,7 @@ impl fmt::Display for Place<'_> {
 }
 
 /// A name out of a file that may be hostile: on one line, and not longer than a line.
-pub(super) struct Quoted<'a>(pub &'a str);
+pub(crate) struct Quoted<'a>(pub &'a str);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

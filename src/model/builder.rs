@@ -1,10 +1,12 @@
 //! What an architecture's file builds its plan with: keys under the architecture's prefix and tensors of a
 //! demanded shape.
 
+use std::collections::HashSet;
+
 use super::WeightInfo;
 use crate::{
     Error, Gguf, Result,
-    gguf::TensorInfo,
+    gguf::{Quoted, TensorInfo},
     plan::{Dims, WeightId},
 };
 
@@ -15,6 +17,8 @@ pub struct Builder<'a> {
     gguf: &'a Gguf,
     arch: &'a str,
     weights: Vec<WeightInfo>,
+    /// Tensors that are folded into the plan and have no weight of their own.
+    folded: Vec<String>,
     n_ctx_train: u32,
     pub dims: Dims,
     pub eps: f32,
@@ -27,6 +31,7 @@ impl<'a> Builder<'a> {
             gguf,
             arch,
             weights: Vec::new(),
+            folded: Vec::new(),
             n_ctx_train: 0,
             dims: Dims { n_layer: 0, n_vocab: 0, dim: 0, n_head: 0, n_kv_head: 0, head_dim: 0, ffn: 0 },
             eps: 0.0,
@@ -74,8 +79,24 @@ impl<'a> Builder<'a> {
         Ok(b)
     }
 
-    pub(super) fn finish(self) -> (Vec<WeightInfo>, u32) {
-        (self.weights, self.n_ctx_train)
+    /// Fails if the file has a tensor that the architecture did not ask for: its results would not be the model's.
+    pub(super) fn finish(self) -> Result<(Vec<WeightInfo>, u32)> {
+        let used: HashSet<&str> = self
+            .weights
+            .iter()
+            .map(|w| w.tensor.name.as_str())
+            .chain(self.folded.iter().map(String::as_str))
+            .collect();
+        // Rotary frequencies of old files, which follow from the metadata.
+        let needless = |name: &str| name.contains("rot_embd") || name == "rope_freqs.weight";
+        match self.gguf.tensors().iter().find(|t| !used.contains(t.name.as_str()) && !needless(&t.name)) {
+            None => Ok((self.weights, self.n_ctx_train)),
+            Some(tensor) => Err(self.error(&format!(
+                "tensor {} is not part of architecture `{}` as it is known here: without it the results would be wrong",
+                Quoted(&tensor.name),
+                self.arch
+            ))),
+        }
     }
 
     /// The key `ARCH.name`, a whole number.
@@ -107,7 +128,8 @@ impl<'a> Builder<'a> {
     /// A matrix that turns `cols` numbers into `rows`.
     pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<WeightId> {
         let tensor = self.find(name)?;
-        if tensor.shape != [cols as u64, rows as u64] {
+        let (first, rest) = tensor.shape.split_at(tensor.shape.len().min(2));
+        if first != [cols as u64, rows as u64] || rest.iter().any(|&d| d != 1) {
             return Err(self.misshapen(&tensor, &format!("[{cols}, {rows}]")));
         }
         self.add(tensor, rows, cols)
@@ -136,12 +158,13 @@ impl<'a> Builder<'a> {
     }
 
     /// The numbers of a small f32 tensor, for what is folded into the plan itself.
-    pub fn optional_f32s(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>> {
+    pub fn optional_f32s(&mut self, name: &str, len: usize) -> Result<Option<Vec<f32>>> {
         let Some(tensor) = self.gguf.tensor(name) else { return Ok(None) };
         if tensor.shape.iter().product::<u64>() != len as u64 {
             return Err(self.misshapen(tensor, &format!("[{len}]")));
         }
         self.check_readable(tensor)?;
+        self.folded.push(name.to_string());
         let mut out = vec![0.0; len];
         crate::quant::dequantize(tensor.ty, self.gguf.bytes(tensor), &mut out);
         Ok(Some(out))

@@ -13,7 +13,7 @@ pub use builder::Builder;
 
 use crate::{
     Error, Gguf, Result,
-    gguf::TensorInfo,
+    gguf::{Quoted, TensorInfo},
     plan::{Op, Plan, WeightId},
     quant::GgmlType,
 };
@@ -36,6 +36,11 @@ impl WeightInfo {
     }
 }
 
+/// A name out of a file that may be hostile, on one line.
+fn printable(name: &str) -> String {
+    name.chars().take(80).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 /// A model that can be run: its plan and where its weights lie in the file.
 pub struct Model {
     pub gguf: Arc<Gguf>,
@@ -55,14 +60,14 @@ impl Model {
             let known = arch::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
             return Err(Error::model(
                 gguf.name(),
-                format!("architecture `{arch}` is not supported; supported are: {known}"),
+                format!("architecture {} is not supported; supported are: {known}", Quoted(arch)),
             ));
         };
-        let name = meta.str("general.name")?.unwrap_or(gguf.name()).to_string();
+        let name = printable(meta.str("general.name")?.unwrap_or(gguf.name()));
         let arch = arch.to_string();
         let mut builder = Builder::new(&gguf, &arch)?;
         let plan = build(&mut builder)?;
-        let (weights, n_ctx_train) = builder.finish();
+        let (weights, n_ctx_train) = builder.finish()?;
         Ok(Model { name, arch, n_ctx_train, weights, plan, gguf })
     }
 

@@ -5,10 +5,11 @@ use std::f64::consts::PI;
 use super::Builder;
 use crate::{
     Result,
+    gguf::Quoted,
     plan::{Rope, RopePairs},
 };
 
-pub fn read(b: &Builder, pairs: RopePairs) -> Result<Rope> {
+pub fn read(b: &mut Builder, pairs: RopePairs) -> Result<Rope> {
     let head_dim = b.dims.head_dim;
     let n_rot = b.u32("rope.dimension_count")?.map_or(head_dim, |n| n as usize);
     if n_rot == 0 || n_rot % 2 != 0 || n_rot > head_dim {
@@ -63,7 +64,8 @@ pub fn read(b: &Builder, pairs: RopePairs) -> Result<Rope> {
         }
         other => {
             return Err(b.error(&format!(
-                "rope.scaling.type `{other}` is not supported; supported are none, linear, yarn"
+                "rope.scaling.type {} is not supported; supported are none, linear, yarn",
+                Quoted(other)
             )));
         }
     };

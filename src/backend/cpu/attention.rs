@@ -43,6 +43,19 @@ pub struct Scratch {
     sums: Vec<f32>,
 }
 
+impl Scratch {
+    /// Room for heads of `len` numbers together; queries and sums are zero.
+    fn prepare(&mut self, len: usize) {
+        let Scratch { scores, q, partial, sums } = self;
+        scores.resize(HEADS * CHUNK, 0.0);
+        partial.resize(partial.len().max(len), 0.0);
+        for zeroed in [q, sums] {
+            zeroed.clear();
+            zeroed.resize(len, 0.0);
+        }
+    }
+}
+
 /// How a stored row is read, sixteen numbers at a time.
 trait Stored {
     /// Numbers `at..at + 16`, zero where the row ends before.
@@ -149,13 +162,7 @@ impl Heads<'_> {
         scratch: &mut Scratch,
     ) {
         let padded = self.head_dim.next_multiple_of(LANES);
-        let Scratch { scores, q, partial, sums } = scratch;
-        for (buffer, len) in
-            [(&mut *scores, N * CHUNK), (q, N * padded), (partial, N * padded), (sums, N * padded)]
-        {
-            buffer.clear();
-            buffer.resize(len, 0.0);
-        }
+        scratch.prepare(N * padded);
         for (padded, head) in scratch.q.chunks_exact_mut(padded).zip(self.q.chunks_exact(self.head_dim)) {
             padded[..self.head_dim].copy_from_slice(head);
         }

@@ -95,10 +95,6 @@ impl KvStore {
         self.shape.n_slots
     }
 
-    pub fn bytes(&self) -> u64 {
-        self.data.len() as u64
-    }
-
     /// Where the rows of one head's cells begin, and how far apart they are.
     pub fn head(&self, slot: usize, kv_head: usize) -> HeadRows {
         let first = (slot * self.shape.n_kv_head + kv_head) * self.shape.n_cells;

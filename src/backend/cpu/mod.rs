@@ -150,10 +150,6 @@ impl Backend for CpuBackend {
         }
         Ok(())
     }
-
-    fn memory_bytes(&self) -> u64 {
-        self.keys.bytes() + self.values.bytes() + Buffers::bytes_for(&self.model.plan.dims, self.max_rows())
-    }
 }
 
 /// Refuses what the machine cannot hold, where it tells how much it has: the system would grant the memory

@@ -47,7 +47,7 @@ const HEAD_INT8: Things = 1 << 18;
 pub fn schedule<'a>(model: &Model, steps: &[Step<'a>]) -> Vec<Phase<'a>> {
     let quantized = |id: WeightId| model.weight(id).ty().block_len() > 1;
     let mut list = List::default();
-    for &Step { op, slot } in steps {
+    for &Step { op, slot, .. } in steps {
         match *op {
             Op::MatMul { weight, src, .. } if quantized(weight) => list.quantize(src),
             Op::GateUp { gate, up } if quantized(gate) || quantized(up) => list.quantize(Buf::H),

@@ -1,16 +1,20 @@
 //! A team of threads that goes through one forward pass together: one parallel region per pass with a spin
-//! barrier between phases, because waking threads up costs more than most phases do.
+//! barrier between phases, because waking threads up costs more than most phases do. Who waits longer than
+//! that goes to sleep, so that on a busy machine the core goes to whoever everybody is waiting for.
 
 use std::{
     ops::Range,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    sync::{
+        Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     thread,
 };
 
 use crate::{Error, Result};
 
-/// Turns of the spin loop before a waiting thread offers its core to others.
-const SPINS: u32 = 4096;
+/// Turns of the spin loop before a waiting thread sleeps: some tens of microseconds, more than a phase takes.
+const SPINS: u32 = 20_000;
 
 pub struct Team {
     /// `None`: one thread, the caller's own.
@@ -82,11 +86,22 @@ struct Barrier {
     arrived: AtomicUsize,
     generation: AtomicUsize,
     poisoned: AtomicBool,
+    sleepers: AtomicUsize,
+    asleep: Mutex<()>,
+    wake: Condvar,
 }
 
 impl Barrier {
     fn new(threads: usize) -> Self {
-        Barrier { threads, arrived: 0.into(), generation: 0.into(), poisoned: false.into() }
+        Barrier {
+            threads,
+            arrived: 0.into(),
+            generation: 0.into(),
+            poisoned: false.into(),
+            sleepers: 0.into(),
+            asleep: Mutex::new(()),
+            wake: Condvar::new(),
+        }
     }
 
     fn wait(&self) {
@@ -96,16 +111,39 @@ impl Barrier {
         let generation = self.generation.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.arrived.store(0, Ordering::Relaxed);
-            self.generation.store(generation.wrapping_add(1), Ordering::Release);
+            // Sequentially consistent with the sleeper's count and check: one of the two sees the other.
+            self.generation.store(generation.wrapping_add(1), Ordering::SeqCst);
+            self.wake_sleepers();
             return;
         }
-        let mut spins = 0;
-        while self.generation.load(Ordering::Acquire) == generation {
-            if self.poisoned.load(Ordering::Relaxed) {
-                panic!("another thread of the team failed");
+        let open = |order| self.generation.load(order) != generation || self.poisoned.load(order);
+        for _ in 0..SPINS {
+            if open(Ordering::Acquire) {
+                return self.leave();
             }
-            spins += 1;
-            if spins < SPINS { std::hint::spin_loop() } else { thread::yield_now() }
+            std::hint::spin_loop();
+        }
+        let mut asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        while !open(Ordering::SeqCst) {
+            asleep = self.wake.wait(asleep).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        drop(asleep);
+        self.leave();
+    }
+
+    fn wake_sleepers(&self) {
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            // With the lock, so that nobody is between the check and the sleep.
+            let _asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
+            self.wake.notify_all();
+        }
+    }
+
+    fn leave(&self) {
+        if self.poisoned.load(Ordering::Relaxed) {
+            panic!("another thread of the team failed");
         }
     }
 }
@@ -116,7 +154,8 @@ struct PoisonOnPanic<'a>(&'a Barrier);
 impl Drop for PoisonOnPanic<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.poisoned.store(true, Ordering::Relaxed);
+            self.0.poisoned.store(true, Ordering::SeqCst);
+            self.0.wake_sleepers();
         }
     }
 }
