@@ -9,12 +9,16 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
+    time::{Duration, Instant},
 };
 
 use crate::{Error, Result};
 
-/// Turns of the spin loop before a waiting thread sleeps: some tens of microseconds, more than a phase takes.
-const SPINS: u32 = 20_000;
+/// How long a waiting thread spins before it sleeps: longer than threads differ in a phase. By the clock, because
+/// the pause between two looks takes from tens to thousands of cycles, depending on the processor and on who
+/// else runs there.
+const SPIN: Duration = Duration::from_micros(20);
+const LOOKS_PER_CLOCK: u32 = 8;
 
 pub struct Team {
     /// `None`: one thread, the caller's own.
@@ -117,11 +121,17 @@ impl Barrier {
             return;
         }
         let open = |order| self.generation.load(order) != generation || self.poisoned.load(order);
-        for _ in 0..SPINS {
-            if open(Ordering::Acquire) {
-                return self.leave();
+        let started = Instant::now();
+        loop {
+            for _ in 0..LOOKS_PER_CLOCK {
+                if open(Ordering::Acquire) {
+                    return self.leave();
+                }
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
+            if started.elapsed() > SPIN {
+                break;
+            }
         }
         let mut asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
