@@ -18,6 +18,7 @@ mod error;
 pub mod eval;
 pub mod generate;
 pub mod gguf;
+mod hash;
 pub mod kv;
 pub mod model;
 pub mod plan;

@@ -21,6 +21,7 @@ use crate::{
     Context, Error, Result, RunLayers,
     context::mask_cost,
     eval::perplexity::{Settings, Tally, count_chunks, perplexity},
+    hash::fnv1a,
     tokenizer::EncodeOptions,
 };
 
@@ -97,36 +98,30 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     let mut context = Context::new(model.clone(), &config)?;
     eprintln!("{}: {}; {} tokens, {chunks} chunks of {n_ctx}", model.name, context.describe(), tokens.len());
 
-    let run = RunId {
-        model: model.fingerprint(),
-        text_tokens: tokens.len(),
-        text_hash: fnv(&tokens),
-        n_ctx,
-        mask: settings.mask.as_ref().map(RunLayers::to_string).unwrap_or_default(),
-        cache_types: format!("{} {}", config.key_type, config.value_type),
-    };
-    let mut state = State { run, tally: Tally::default() };
-    if let Some(path) = &args.resume
-        && let Some(tally) = resume(path, &state.run)?
-    {
-        if tally.chunks > chunks {
-            return Err(Error::Input(format!(
-                "{}: has {} chunks already, more than the {chunks} asked for; give another --resume file",
-                path.display(),
-                tally.chunks
-            )));
+    // The model is hashed only for who keeps a state: on a large file that reads a page of every tensor.
+    let mut kept = match &args.resume {
+        None => None,
+        Some(path) => {
+            let run = RunId {
+                model: model.fingerprint(),
+                text_tokens: tokens.len(),
+                text_hash: format!("{:016x}", fnv1a(tokens.iter().flat_map(|t| t.to_le_bytes()))),
+                n_ctx,
+                mask: settings.mask.as_ref().map(RunLayers::to_string).unwrap_or_default(),
+                cache_types: format!("{} {}", config.key_type, config.value_type),
+            };
+            let tally = resume(path, &run, chunks)?;
+            Some((path, State { run, tally }))
         }
-        eprintln!("going on after chunk {} of {chunks} ({})", tally.chunks, path.display());
-        state.tally = tally;
-    }
-    let bar = progress(chunks, state.tally.chunks);
-    let start = state.tally.clone();
+    };
+    let start = kept.as_ref().map(|(_, state)| state.tally.clone()).unwrap_or_default();
+    let bar = progress(chunks, start.chunks);
     let tally = perplexity(&mut context, &tokens, &settings, start, |tally| {
         bar.set_position(tally.chunks as u64);
         bar.set_message(format!("ppl {:.4}", tally.ppl()));
-        if let Some(path) = &args.resume {
+        if let Some((path, state)) = &mut kept {
             state.tally = tally.clone();
-            save(path, &state)?;
+            save(path, state)?;
         }
         Ok(if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
@@ -184,20 +179,25 @@ fn progress(chunks: usize, done: usize) -> ProgressBar {
     bar.with_position(done as u64)
 }
 
-fn resume(path: &Path, run: &RunId) -> Result<Option<Tally>> {
+/// What an earlier run left in the state file; nothing if there is none.
+fn resume(path: &Path, run: &RunId, chunks: usize) -> Result<Tally> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Tally::default()),
         Err(e) => return Err(Error::io(path, e)),
     };
     let other =
         |what: String| Error::Input(format!("{}: {what}; give another --resume file", path.display()));
-    let state: State =
+    let State { run: earlier, tally } =
         serde_json::from_str(&text).map_err(|e| other(format!("not a state of this program ({e})")))?;
-    if state.run != *run {
+    if earlier != *run {
         return Err(other("the state of a run with another model, text, -c or mask".into()));
     }
-    Ok(Some(state.tally))
+    if tally.chunks > chunks {
+        return Err(other(format!("has {} chunks already, more than the {chunks} asked for", tally.chunks)));
+    }
+    eprintln!("going on after chunk {} of {chunks} ({})", tally.chunks, path.display());
+    Ok(tally)
 }
 
 /// Written beside and renamed, so that a kill leaves the old state or the new one.
@@ -206,12 +206,4 @@ fn save(path: &Path, state: &State) -> Result<()> {
     beside.push(".part");
     let text = serde_json::to_string(state).expect("plain data");
     fs::write(&beside, text).and_then(|()| fs::rename(&beside, path)).map_err(|e| Error::io(path, e))
-}
-
-fn fnv(tokens: &[u32]) -> String {
-    let hash = tokens
-        .iter()
-        .flat_map(|t| t.to_le_bytes())
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    format!("{hash:016x}")
 }

@@ -14,6 +14,7 @@ pub use builder::Builder;
 use crate::{
     Error, Gguf, Result,
     gguf::{Quoted, TensorInfo},
+    hash::fnv1a,
     plan::{Op, Plan, WeightId},
     quant::GgmlType,
 };
@@ -100,20 +101,13 @@ impl Model {
     /// Tells one set of weights from another cheaply: FNV-1a over the tensor directory and a sample of each
     /// tensor's bytes.
     pub fn fingerprint(&self) -> String {
-        let mut hash = 0xcbf2_9ce4_8422_2325u64;
-        let mut eat = |bytes: &[u8]| {
-            for &b in bytes {
-                hash = (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
-            }
-        };
-        for tensor in self.gguf.tensors() {
-            eat(tensor.name.as_bytes());
-            eat(tensor.ty.name().as_bytes());
-            tensor.shape.iter().for_each(|d| eat(&d.to_le_bytes()));
-            let bytes = self.gguf.bytes(tensor);
-            eat(&bytes[bytes.len() / 2..][..bytes.len().min(64) / 2]);
-        }
-        format!("{hash:016x}")
+        let bytes = self.gguf.tensors().iter().flat_map(|tensor| {
+            let shape = tensor.shape.iter().flat_map(|d| d.to_le_bytes());
+            let data = self.gguf.bytes(tensor);
+            let sample = &data[data.len() / 2..][..data.len().min(64) / 2];
+            tensor.name.bytes().chain(tensor.ty.name().bytes()).chain(shape).chain(sample.iter().copied())
+        });
+        format!("{:016x}", fnv1a(bytes))
     }
 
     /// Bytes that one token's pass reads from the weights named by `ops`; of a table it reads one row.

@@ -2,6 +2,7 @@
 //! changes nothing.
 
 use crate::{
+    hash::fnv1a,
     quant::{GgmlType, quantize},
     sampler::rng::Rng,
 };
@@ -33,10 +34,7 @@ impl Fill {
 
 /// The seed of a tensor's pieces: its name counts and not its place in the file.
 pub(super) fn tensor_key(seed: u64, name: &str) -> u64 {
-    let hash = name
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    Rng::new(Rng::new(seed).next_u64() ^ hash).next_u64()
+    Rng::new(Rng::new(seed).next_u64() ^ fnv1a(name.bytes())).next_u64()
 }
 
 /// Piece `index` of a tensor, as it lies in the file. `weights` is [`PIECE`], or less in the last piece, and
