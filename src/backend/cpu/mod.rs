@@ -12,6 +12,7 @@ mod team;
 
 use std::sync::Arc;
 
+use attention::deal::Items;
 use kv_store::{KvShape, KvStore, KvType};
 use pass::{Buffers, Pass};
 use simd::Isa;
@@ -47,6 +48,8 @@ pub struct CpuBackend {
     keys: KvStore,
     values: KvStore,
     buffers: Buffers,
+    /// What attention has to do in a pass, by view.
+    attention: Vec<Items>,
     /// Norm weights and biases as numbers, by weight id; empty for matrices.
     vectors: Vec<Vec<f32>>,
 }
@@ -80,6 +83,7 @@ impl CpuBackend {
             keys,
             values,
             buffers: Buffers::new(dims, config.max_rows, threads),
+            attention: Vec::new(),
             vectors,
             model,
         })
@@ -102,15 +106,23 @@ impl Backend for CpuBackend {
 
     fn run(&mut self, steps: &[Step], rows: &Rows, logits: &mut [f32]) -> Result<()> {
         let phases = schedule::schedule(&self.model, steps);
+        let dims = &self.model.plan.dims;
+        if self.attention.len() < rows.views.len() {
+            self.attention.resize_with(rows.views.len(), Items::default);
+        }
+        for (items, view) in self.attention.iter_mut().zip(rows.views) {
+            items.fill(view, dims.n_head, dims.n_kv_head);
+        }
         let pass = Pass {
             model: &self.model,
             isa: self.isa,
             keys: &self.keys,
             values: &self.values,
-            buffers: self.buffers.lend(&self.model.plan.dims, rows),
+            buffers: self.buffers.lend(dims, rows),
             vectors: &self.vectors,
             rows,
             turns: pass::turns(&self.model, rows),
+            attention: &self.attention,
             logits: rows::SharedOut::new(logits),
         };
         self.team.run(|member| {

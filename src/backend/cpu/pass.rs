@@ -3,7 +3,10 @@
 use std::cell::UnsafeCell;
 
 use super::{
-    attention::{Attend, Scratch},
+    attention::{
+        Attend, Scratch,
+        deal::{Item, Items},
+    },
     kv_store::KvStore,
     matmul::{self, Acts, Mode, OutMatrix, QuantRows, Weight},
     ops::{RmsNorm, SiluMul, StoreRow, Turn},
@@ -117,6 +120,8 @@ pub struct Pass<'a> {
     pub vectors: &'a [Vec<f32>],
     pub rows: &'a Rows<'a>,
     pub turns: Vec<Turn>,
+    /// By view.
+    pub attention: &'a [Items],
     pub logits: SharedOut<'a>,
 }
 
@@ -189,9 +194,8 @@ impl Pass<'_> {
                 }
             }
             Op::Attend { scale } => {
-                let kv_heads = self.model.plan.dims.n_kv_head;
-                for item in member.share(rows * kv_heads, 1) {
-                    self.attend(item / kv_heads, item % kv_heads, slot, scale, member);
+                for item in self.attention[self.rows.view_of_slot[slot]].share(member) {
+                    self.attend(&item, slot, scale, member);
                 }
             }
             Op::Head { .. } => unreachable!("the schedule splits it"),
@@ -277,23 +281,24 @@ impl Pass<'_> {
         }
     }
 
-    fn attend(&self, row: usize, kv_head: usize, slot: usize, scale: f32, member: &Member) {
+    fn attend(&self, item: &Item, slot: usize, scale: f32, member: &Member) {
         let dims = &self.model.plan.dims;
-        let width = dims.n_head / dims.n_kv_head * dims.head_dim;
-        let columns = kv_head * width..(kv_head + 1) * width;
+        let group = dims.n_head / dims.n_kv_head;
         let view = &self.rows.views[self.rows.view_of_slot[slot]];
-        let scratch = unsafe { &mut *self.buffers.scratch[member.index].0.get() };
         self.isa.dispatch(Attend {
-            q: &unsafe { self.buffers.f32s(Buf::Q).row(row) }[columns.clone()],
             head_dim: dims.head_dim,
-            keys: self.keys.head(slot, kv_head),
-            key_type: self.keys.ty,
-            values: self.values.head(slot, kv_head),
-            value_type: self.values.ty,
-            cells: view.cells(row),
+            group,
             scale,
-            out: unsafe { self.buffers.f32s(Buf::A).row_mut(row, columns) },
-            scratch,
+            keys: self.keys.head(slot, item.kv_head),
+            key_type: self.keys.ty,
+            values: self.values.head(slot, item.kv_head),
+            value_type: self.values.ty,
+            list: &view.lists[item.list],
+            rows: item.rows,
+            q: self.buffers.f32s(Buf::Q),
+            out: self.buffers.f32s(Buf::A),
+            column: item.kv_head * group * dims.head_dim,
+            scratch: unsafe { &mut *self.buffers.scratch[member.index].0.get() },
         });
     }
 }
