@@ -9,20 +9,23 @@ mod rows;
 mod schedule;
 pub mod simd;
 mod team;
+mod weights;
 
 use std::sync::Arc;
 
 use attention::deal::Items;
 use kv_store::{KvShape, KvStore, KvType};
+use matmul::Planes;
 use pass::{Buffers, Pass};
 use simd::Isa;
 use team::Team;
+use weights::Weights;
 
 use crate::{
     Error, Model, Result,
     backend::{Backend, Rows},
     kv::CellMove,
-    plan::{Op, Step},
+    plan::{Op, Step, WeightId},
 };
 
 /// Below this many bytes of weights a second thread costs more than it helps.
@@ -39,10 +42,13 @@ pub struct CpuConfig {
     pub value_type: KvType,
     /// `None` takes the best there is.
     pub isa: Option<Isa>,
+    /// How matrices are packed at load; `None` leaves them as they are in the file.
+    pub planes: Option<Planes>,
 }
 
 pub struct CpuBackend {
     model: Arc<Model>,
+    weights: Weights,
     isa: Isa,
     team: Team,
     keys: KvStore,
@@ -55,7 +61,8 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    pub fn new(model: Arc<Model>, config: &CpuConfig) -> Result<Self> {
+    /// `progress` is told how many bytes of weights are ready, of how many.
+    pub fn new(model: Arc<Model>, config: &CpuConfig, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Self> {
         let dims = &model.plan.dims;
         let shape = KvShape {
             n_slots: config.n_slots,
@@ -77,9 +84,16 @@ impl CpuBackend {
                 vectors[id.0 as usize] = model.vector(id);
             }
         }
+        let isa = config.isa.unwrap_or_else(Isa::detect);
+        let team = Team::new(threads)?;
+        let weights = match config.planes {
+            None => Weights::in_file(&model),
+            Some(planes) => team.install(|| Weights::pack(&model, isa, planes, progress))?,
+        };
         Ok(CpuBackend {
-            isa: config.isa.unwrap_or_else(Isa::detect),
-            team: Team::new(threads)?,
+            weights,
+            isa,
+            team,
             keys,
             values,
             buffers: Buffers::new(dims, config.max_rows, threads),
@@ -115,6 +129,7 @@ impl Backend for CpuBackend {
         }
         let pass = Pass {
             model: &self.model,
+            weights: &self.weights,
             isa: self.isa,
             keys: &self.keys,
             values: &self.values,
@@ -134,6 +149,10 @@ impl Backend for CpuBackend {
             }
         });
         Ok(())
+    }
+
+    fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
+        self.weights.bytes_read(&self.model, id, coarse)
     }
 
     fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()> {
@@ -200,7 +219,7 @@ fn physical_cores() -> usize {
 
 impl Op {
     /// The weights that are read as numbers once, at load.
-    fn vectors(&self) -> impl Iterator<Item = crate::plan::WeightId> {
+    fn vectors(&self) -> impl Iterator<Item = WeightId> {
         let [a, b] = match *self {
             Op::Norm { weight, .. } => [Some(weight), None],
             Op::MatMul { bias, .. } => [bias, None],
