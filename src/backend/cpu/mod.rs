@@ -99,7 +99,7 @@ impl CpuBackend {
         let team = Team::new(threads)?;
         let weights = match config.planes {
             None => Weights::in_file(&model),
-            Some(planes) => team.install(|| Weights::pack(&model, isa, planes, progress))?,
+            Some(planes) => loaders(threads)?.install(|| Weights::pack(&model, isa, planes, progress))?,
         };
         Ok(CpuBackend {
             weights,
@@ -232,6 +232,12 @@ impl Backend for CpuBackend {
         }
         Ok(())
     }
+}
+
+/// Threads for loading, whose work comes in uneven pieces: rayon deals it better than a team.
+fn loaders(threads: usize) -> Result<rayon::ThreadPool> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    pool.map_err(|e| Error::Memory(format!("cannot start {threads} threads: {e}: use a smaller -t")))
 }
 
 /// Refuses what the machine cannot hold, where it tells how much it has: the system would grant the memory

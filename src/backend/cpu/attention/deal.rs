@@ -66,7 +66,16 @@ impl Items {
     /// The items of one thread.
     pub fn share(&self, member: &Member) -> impl Iterator<Item = Item<'_>> {
         let bound = |thread| self.first_after(thread, member.threads);
-        (bound(member.index)..bound(member.index + 1)).map(|item| {
+        self.items(bound(member.index)..bound(member.index + 1))
+    }
+
+    #[cfg(test)]
+    pub fn all(&self) -> impl Iterator<Item = Item<'_>> {
+        self.items(0..self.blocks.len() * self.n_kv_head)
+    }
+
+    fn items(&self, items: Range<usize>) -> impl Iterator<Item = Item<'_>> {
+        items.map(|item| {
             let rows = &self.spans[self.blocks[item % self.blocks.len()].spans.clone()];
             Item { kv_head: item / self.blocks.len(), list: rows[0].list, rows }
         })

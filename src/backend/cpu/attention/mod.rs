@@ -26,6 +26,8 @@
 //! while a block of (row, head) pairs goes over them.
 
 pub mod deal;
+#[cfg(test)]
+mod tests;
 mod unpack;
 
 use super::{
