@@ -1,0 +1,3 @@
+//! Speculative decoding: the model drafts for itself and checks the draft in one pass.
+
+pub mod policy;
