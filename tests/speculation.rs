@@ -15,6 +15,7 @@ use spec_run::{
         DRAFT, Draft, Fixed, Kind, MaskProposer, NgramProposer, Proposer, Report, SourceInfo, Speculation,
         Supply, TARGET, Token, speculate,
     },
+    tokenizer::EncodeOptions,
 };
 
 const EXTRA_SLOTS: usize = 24;
@@ -23,8 +24,17 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap()
 }
 
+fn encode(text: &str) -> Vec<u32> {
+    tokenizer().encode(text, EncodeOptions { add_special: true, parse_special: false })
+}
+
 fn request(prompt: &[u32], max_tokens: usize) -> Request<'_> {
     Request { prompt, max_tokens: Some(max_tokens), ignore_eos: false, shift_keep: None, logprobs: 3 }
+}
+
+/// One thread each, because the tests run beside each other; threads do not change a bit.
+fn small(model: &Arc<Model>, n_ctx: u32) -> Context {
+    context(model, |c| (c.n_ctx, c.extra_slots, c.threads) = (n_ctx, EXTRA_SLOTS, 1))
 }
 
 /// Everything that must not depend on speculation.
@@ -40,6 +50,16 @@ struct Ran {
     cells: usize,
     /// The logits of one more token.
     after: Vec<u32>,
+}
+
+/// Equality with a message that can be read.
+fn same(found: &Ran, expected: &Ran, when: &str) {
+    assert_eq!(found.tokens, expected.tokens, "tokens, {when}");
+    let ends = |ran: &Ran| (ran.stop, ran.steps, ran.cells, ran.next_random);
+    assert_eq!(ends(found), ends(expected), "stop, steps, cells, next random number, {when}");
+    assert!(found.logprobs == expected.logprobs, "log-probabilities, {when}");
+    assert!(found.after == expected.after, "the cache afterwards, {when}");
+    assert!(found == expected, "{when}");
 }
 
 fn ran(context: &mut Context, mut sampler: Sampler, generation: Generation, seen: Vec<u32>) -> Ran {
@@ -95,6 +115,11 @@ fn drafted(
     let (generation, report) =
         speculate(context, &tokenizer(), &mut sampler, request, &mut speculation, watcher).unwrap();
     (ran(context, sampler, generation, seen), report)
+}
+
+/// The seed is for comparing what was left of the random stream.
+fn greedy() -> SamplerConfig {
+    SamplerConfig { seed: Some(1), ..SamplerConfig::greedy() }
 }
 
 fn fixed(max: usize) -> Fixed {
@@ -156,9 +181,9 @@ fn greedy_text_is_plain_decodings_whatever_the_mask() {
         models.extend((file.extension().is_some_and(|e| e == "gguf")).then(|| load(&file)));
     }
     assert!(models.len() >= 7);
-    let config = SamplerConfig::greedy();
+    let config = greedy();
     for (i, model) in models.into_iter().enumerate() {
-        let mut context = context(&model, |c| (c.n_ctx, c.extra_slots) = (96, EXTRA_SLOTS));
+        let mut context = small(&model, 96);
         let prompt = common::tokens(9, i as u64, model.plan.dims.n_vocab);
         let mut request = request(&prompt, 40);
         request.ignore_eos = true;
@@ -166,9 +191,8 @@ fn greedy_text_is_plain_decodings_whatever_the_mask() {
         for (j, mask) in masks(model.plan.dims.n_layer).into_iter().enumerate() {
             let max = [1, 2, 3, 4, 5, 8, 13, 16][(i + j) % 8];
             let proposer = Box::new(MaskProposer::new("test", mask.clone()));
-            let (found, report) =
-                drafted(&mut context, &config, &request, usize::MAX, proposer, fixed(max));
-            assert_eq!(found, expected, "{}, {mask}, drafts of {max}", model.name);
+            let (found, report) = drafted(&mut context, &config, &request, usize::MAX, proposer, fixed(max));
+            same(&found, &expected, &format!("{}, {mask}, drafts of {max}", model.name));
             assert!(report.drafting.rounds > 0);
             if mask.is_full() {
                 assert_eq!(report.drafting.acceptance(), Some(1.0), "the model agrees with itself");
@@ -180,24 +204,24 @@ fn greedy_text_is_plain_decodings_whatever_the_mask() {
 #[test]
 fn every_draft_length_gives_the_same_text() {
     let model = embedded_model();
-    let mut context = context(&model, |c| c.extra_slots = EXTRA_SLOTS);
-    let config = SamplerConfig::greedy();
+    let mut context = small(&model, 512);
+    let config = greedy();
     for prompt in ["Once upon a time", "Lily and Tom were in the park. Lily said", "x"] {
-        let prompt = tokenizer().encode(prompt, Default::default());
+        let prompt = encode(prompt);
         let request = request(&prompt, 120);
         let expected = plain(&mut context, &config, &request, usize::MAX);
         for max in 0..=16 {
             let exit = Box::new(MaskProposer::exit(16, 4));
             let (found, _) = drafted(&mut context, &config, &request, usize::MAX, exit, fixed(max));
-            assert_eq!(found, expected, "exit 4, {max}");
+            same(&found, &expected, &format!("exit 4, {max}"));
             let ngram = Box::new(NgramProposer::new(1, 16));
             let (found, _) = drafted(&mut context, &config, &request, usize::MAX, ngram, fixed(max));
-            assert_eq!(found, expected, "ngram, {max}");
+            same(&found, &expected, &format!("ngram, {max}"));
         }
         let unsure = Fixed { max: 12, min: 2, p_min: 0.6 };
         let exit = Box::new(MaskProposer::exit(16, 6));
         let (found, report) = drafted(&mut context, &config, &request, usize::MAX, exit, unsure);
-        assert_eq!(found, expected, "with doubts");
+        same(&found, &expected, &format!("with doubts"));
         assert!(report.by_position.len() > 2 && report.by_position[0].0 > report.by_position[2].0);
     }
 }
@@ -205,9 +229,9 @@ fn every_draft_length_gives_the_same_text() {
 #[test]
 fn settings_of_the_sampler_do_not_show() {
     let model = embedded_model();
-    let mut context = context(&model, |c| c.extra_slots = EXTRA_SLOTS);
-    let prompt = tokenizer().encode("Once upon a time", Default::default());
-    let greedy = SamplerConfig::greedy();
+    let mut context = small(&model, 512);
+    let prompt = encode("Once upon a time");
+    let greedy = greedy();
     let seeded = SamplerConfig { seed: Some(11), ..SamplerConfig::default() };
     let flat = SamplerConfig { temp: 1.3, top_k: 0, top_p: 1.0, min_p: 0.0, ..seeded.clone() };
     let configs = [
@@ -226,72 +250,74 @@ fn settings_of_the_sampler_do_not_show() {
         for (layers, max) in [(3, 1), (4, 5), (10, 16)] {
             let exit = Box::new(MaskProposer::exit(16, layers));
             let (found, _) = drafted(&mut context, &config, &request, usize::MAX, exit, fixed(max));
-            assert_eq!(found, expected, "{config:?}, exit {layers}, {max}");
+            same(&found, &expected, &format!("{config:?}, exit {layers}, {max}"));
         }
         let ngram = Box::new(NgramProposer::new(1, 6));
         let (found, _) = drafted(&mut context, &config, &request, usize::MAX, ngram, fixed(6));
-        assert_eq!(found, expected, "{config:?}, ngram");
+        same(&found, &expected, &format!("{config:?}, ngram"));
     }
 }
 
 #[test]
 fn a_run_may_end_anywhere_in_a_draft() {
     let model = embedded_model();
-    let mut context = context(&model, |c| c.extra_slots = EXTRA_SLOTS);
-    let prompt = tokenizer().encode("Once upon a time", Default::default());
-    let config = SamplerConfig::greedy();
+    let mut context = small(&model, 512);
+    let prompt = encode("Once upon a time");
+    let config = greedy();
     let exit = || Box::new(MaskProposer::exit(16, 8));
     for n in 0..24 {
         let limited = request(&prompt, n);
         let expected = plain(&mut context, &config, &limited, usize::MAX);
         let (found, _) = drafted(&mut context, &config, &limited, usize::MAX, exit(), fixed(7));
-        assert_eq!((&found, found.tokens.len()), (&expected, n), "-n {n}");
+        same(&found, &expected, &format!("-n {n}"));
+        assert_eq!(found.tokens.len(), n);
         if n > 0 {
             let interrupted = request(&prompt, 60);
             let expected = plain(&mut context, &config, &interrupted, n);
             assert_eq!(expected.stop, Stop::Interrupted);
             let (found, _) = drafted(&mut context, &config, &interrupted, n, exit(), fixed(7));
-            assert_eq!(found, expected, "interrupted after {n}");
+            same(&found, &expected, &format!("interrupted after {n}"));
         }
     }
 }
 
-/// The end-of-text token at each place of a draft, of both an honest and a lying one.
+/// The end-of-text token at each place of a draft, of honest ones and of one that claims an end all the time.
 #[test]
 fn an_end_of_text_inside_a_draft_ends_the_text() {
     let model = embedded_model();
-    let mut context = context(&model, |c| c.extra_slots = EXTRA_SLOTS);
-    let (tokenizer, config) = (tokenizer(), SamplerConfig::greedy());
+    let mut context = small(&model, 512);
+    let (tokenizer, config) = (tokenizer(), greedy());
     let eog = (0..2048).find(|&id| tokenizer.is_eog(id)).expect("stories have an end");
-    let prompt = tokenizer.encode("The end of the story was that they all went home.", Default::default());
-    // Forced to end where it may: the bias lets the end-of-text token win sooner or later.
-    let mut ends = std::collections::BTreeSet::new();
-    for bias in [0.0, 2.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0] {
-        let config = SamplerConfig { logit_bias: vec![(eog, bias)], ..config.clone() };
+    let start = encode("They all went home and were happy. The");
+    let whole = plain(&mut context, &config, &request(&start, 400), usize::MAX);
+    assert_eq!(whole.stop, Stop::EndOfText);
+    let story: Vec<u32> = start.into_iter().chain(whole.tokens).collect();
+    // A prompt that leaves each number of tokens to the end.
+    for left in 0..=10 {
+        let prompt = &story[..story.len() - left];
         for ignore_eos in [false, true] {
-            let mut request = request(&prompt, 200);
+            let mut request = request(prompt, 24);
             request.ignore_eos = ignore_eos;
             let expected = plain(&mut context, &config, &request, usize::MAX);
-            ends.insert((expected.stop == Stop::EndOfText, expected.tokens.len() % 8));
+            assert_eq!(expected.tokens.len(), if ignore_eos { 24 } else { left });
             let full = Box::new(MaskProposer::new("full", RunLayers::all(16)));
             let liar = Box::new(Liar(vec![300, 13, eog, 300]));
             let proposers: [Box<dyn Proposer>; 3] = [full, Box::new(MaskProposer::exit(16, 6)), liar];
             for proposer in proposers {
                 let (found, _) = drafted(&mut context, &config, &request, usize::MAX, proposer, fixed(7));
-                assert_eq!(found, expected, "bias {bias}, ignore_eos {ignore_eos}");
+                same(&found, &expected, &format!("{left} tokens before the end, ignore_eos {ignore_eos}"));
             }
         }
     }
-    assert!(ends.iter().filter(|(ended, _)| *ended).count() >= 3, "it should end in several places: {ends:?}");
 }
 
 #[test]
 fn a_full_context_shortens_drafts_then_ends_or_shifts() {
     let model = embedded_model();
-    let prompt = tokenizer().encode("Once upon a time", Default::default());
-    let config = SamplerConfig::greedy();
+    let prompt = encode("Once upon a time");
+    let config = greedy();
     for n_ctx in 12..=24 {
-        let mut context = context(&model, |c| (c.n_ctx, c.extra_slots) = (n_ctx, EXTRA_SLOTS));
+        let mut context = small(&model, n_ctx);
         for shift_keep in [None, Some(0), Some(3)] {
             let mut request = request(&prompt, 80);
             (request.shift_keep, request.ignore_eos) = (shift_keep, true);
@@ -300,9 +326,8 @@ fn a_full_context_shortens_drafts_then_ends_or_shifts() {
             assert_eq!(expected.stop, if full { Stop::ContextFull } else { Stop::MaxTokens });
             for max in [1, 5, 16, 64] {
                 let exit = Box::new(MaskProposer::exit(16, 8));
-                let (found, report) =
-                    drafted(&mut context, &config, &request, usize::MAX, exit, fixed(max));
-                assert_eq!(found, expected, "context {n_ctx}, shift {shift_keep:?}, {max}");
+                let (found, report) = drafted(&mut context, &config, &request, usize::MAX, exit, fixed(max));
+                same(&found, &expected, &format!("context {n_ctx}, shift {shift_keep:?}, {max}"));
                 assert!(max < 16 || report.shortened > 0, "context {n_ctx}, {max}: {report}");
             }
         }
@@ -312,14 +337,14 @@ fn a_full_context_shortens_drafts_then_ends_or_shifts() {
 #[test]
 fn lies_cost_time_and_nothing_else() {
     let model = embedded_model();
-    let mut context = context(&model, |c| c.extra_slots = EXTRA_SLOTS);
-    let prompt = tokenizer().encode("Once upon a time", Default::default());
-    for config in [SamplerConfig::greedy(), SamplerConfig { seed: Some(3), ..SamplerConfig::default() }] {
+    let mut context = small(&model, 512);
+    let prompt = encode("Once upon a time");
+    for config in [greedy(), SamplerConfig { seed: Some(3), ..SamplerConfig::default() }] {
         let request = request(&prompt, 50);
         let expected = plain(&mut context, &config, &request, usize::MAX);
         let liar = Box::new(Liar(vec![5, 900, 17, 2000, 1]));
         let (found, report) = drafted(&mut context, &config, &request, usize::MAX, liar, fixed(3));
-        assert_eq!(found, expected);
+        same(&found, &expected, "lies");
         assert!(report.drafting.drafted <= 3 * report.drafting.rounds, "no more than it may");
     }
 }
@@ -328,11 +353,11 @@ fn lies_cost_time_and_nothing_else() {
 fn a_failing_draft_leaves_the_cache_clean() {
     let model = embedded_model();
     let mut context = context(&model, |_| {});
-    let prompt = tokenizer().encode("Once upon a time", Default::default());
+    let prompt = encode("Once upon a time");
     // More repetitions than the context has slots for.
     let steps = RunLayers::from_steps(16, [0, 0].map(|l| (l, LayerBits::FULL))).unwrap();
     let proposers: &mut [Box<dyn Proposer>] = &mut [Box::new(MaskProposer::new("too many", steps))];
-    let mut sampler = Sampler::new(SamplerConfig::greedy()).unwrap();
+    let mut sampler = Sampler::new(greedy()).unwrap();
     let mut speculation = Speculation { proposers, policy: &mut fixed(4), repeatable: true };
     let go_on = |_| Ok(ControlFlow::Continue(()));
     let error =
@@ -346,8 +371,8 @@ fn a_failing_draft_leaves_the_cache_clean() {
 fn drafts_read_the_full_models_cells_and_write_their_own() {
     let model: Arc<Model> = embedded_model();
     let mut context = context(&model, |_| {});
-    let prompt = tokenizer().encode("Once upon a time", Default::default());
-    let config = SamplerConfig::greedy();
+    let prompt = encode("Once upon a time");
+    let config = greedy();
     let request = request(&prompt, 64);
     let exit = Box::new(MaskProposer::exit(16, 6));
     let (_, report) = drafted(&mut context, &config, &request, usize::MAX, exit, fixed(4));
