@@ -73,7 +73,7 @@ impl Experience {
     fn prior(info: &SourceInfo) -> Self {
         let level = match info.kind {
             Kind::Ngram => -0.8,
-            Kind::Mask | Kind::Exit => 4.0 * info.cost.clamp(0.0, 1.0) - 0.9,
+            Kind::Mask | Kind::Exit => 3.0 * info.cost.clamp(0.0, 1.0) - 0.3,
             Kind::Other => 0.5,
         };
         let (longer_match, place) = if info.kind == Kind::Ngram { (0.8, 0.3) } else { (0.0, 0.0) };
@@ -251,12 +251,12 @@ impl Controller {
     fn best(&self, offers: &[Offer]) -> Option<(Offer, usize, f64, Plan)> {
         let candidates = offers.iter().filter_map(|offer| {
             let most = self.affordable(offer);
-            let arm = &self.arms[offer.source];
-            let optimism = 1.0 / (1.0 + arm.trials as f64 / 16.0);
-            let hope = self.plan(offer, most, optimism).rate;
+            let hope = self.plan(offer, most, 1.0).rate;
             (most > 0).then_some((offer, most, hope))
         });
-        let (offer, most, hope) = candidates.max_by(|a, b| a.2.total_cmp(&b.2))?;
+        let (offer, most, _) = candidates.max_by(|a, b| a.2.total_cmp(&b.2))?;
+        let optimism = 1.0 / (1.0 + self.arms[offer.source].trials as f64 / 16.0);
+        let hope = self.plan(offer, most, optimism).rate;
         Some((*offer, most, hope, self.plan(offer, most, 0.0)))
     }
 
@@ -265,7 +265,7 @@ impl Controller {
         Choice::Draft { source: offer.source, most }
     }
 
-    fn learn(&mut self, source: usize, round: &Round, pending: &Pending) {
+    fn learn(&mut self, source: usize, round: &Round, pending: &Pending, expected: f64) {
         let arm = &mut self.arms[source];
         if pending.probe {
             arm.known.before.doubt(PROBE_DOUBT);
@@ -283,7 +283,7 @@ impl Controller {
         }
         arm.hot = round.accepted == round.drafted.len();
         let cost = self.costs.round(source, round.drafted.len());
-        arm.given = YIELD_FADE * arm.given + (round.accepted + 1) as f64;
+        arm.given = YIELD_FADE * arm.given + expected;
         arm.predicted = YIELD_FADE * arm.predicted + pending.rate * cost;
         let all_stood = arm.hot;
         match (pending.probe, all_stood) {
@@ -375,37 +375,36 @@ impl Policy for Controller {
         let gained = (round.accepted + 1) as f64;
         self.tokens += round.accepted + 1;
         self.costs.drift();
-        let seconds = round.draft_seconds + round.verify_seconds + round.other_seconds;
+        // Looking for something to draft is no part of a plain step, though it comes before each.
+        let pass = round.verify_seconds + round.other_seconds;
         let pending = self.pending.take();
         let (expected, cost) = match (round.source, pending) {
             (Some(source), Some(pending)) if k > 0 => {
-                let lookup = self.costs.looks_up(source);
                 self.costs.saw_draft(source, round.draft_seconds, k);
-                let rest = if lookup { seconds } else { seconds - round.draft_seconds };
-                self.costs.saw_rows(k + 1, rest);
+                self.costs.saw_rows(k + 1, pass);
                 let expected = self.expected(source, round, pending.ready);
                 let cost = self.costs.round(source, k);
-                self.learn(source, round, &pending);
+                self.learn(source, round, &pending, expected);
                 self.account = (self.account + gained - cost).min(SAVINGS);
                 self.rounds_since_plain += 1;
                 (expected, cost)
             }
             _ => {
-                self.costs.saw_rows(1, seconds);
+                self.costs.saw_rows(1, pass);
                 self.rounds_since_plain = 0;
                 (1.0, 1.0)
             }
         };
         self.account = (self.account + INCOME * gained).min(SAVINGS);
         let tally = &mut self.tally;
-        let seconds = seconds.min(SPIKE * cost * self.costs.step_seconds());
+        let longest = SPIKE * cost * self.costs.step_seconds();
         tally.tokens += gained;
-        tally.seconds += seconds;
+        tally.seconds += (round.draft_seconds + pass).min(longest);
         tally.expected_tokens += expected;
         tally.expected_cost += cost;
         if k == 0 {
             tally.plain_steps += 1.0;
-            tally.plain_seconds += seconds;
+            tally.plain_seconds += pass.min(longest);
         }
     }
 

@@ -39,13 +39,15 @@ pub fn measure(
     }
     // The first touch of buffers and weights is not what a step costs; a slow one is all there is time for.
     let first = timed(context, seq, 1, None)?;
-    let left = |costs: f64| started.elapsed().as_secs_f64() + costs < budget.as_secs_f64();
+    let left = |seconds: f64| started.elapsed().as_secs_f64() + seconds < budget.as_secs_f64();
     if !left(first) {
         costs.saw_rows(1, first);
-        return Ok(());
     }
-    let step = timed(context, seq, 1, None)?;
-    costs.saw_rows(1, step);
+    let mut step = first;
+    while !costs.anchored() && left(step) {
+        step = timed(context, seq, 1, None)?;
+        costs.saw_rows(1, step);
+    }
     let masked = drafts.iter().enumerate().filter(|(_, mask)| mask.is_some()).map(|(i, _)| Pass::Draft(i));
     let lengths = LENGTHS.iter().filter(|&&n| n <= room.min(MOST_ROWS)).map(|&n| Pass::Rows(n));
     let passes: Vec<Pass> = interleave(lengths.collect(), masked.collect());

@@ -35,9 +35,12 @@ pub struct Costs {
     /// Per source; 0 for one that looks up and has no steps.
     draft: Vec<f64>,
     frozen: bool,
-    /// A plain step was timed, here or in an earlier run.
-    anchored: bool,
+    /// The first plain steps, until there are [`ANCHORS`]: one alone may have had bad luck, and all else is
+    /// measured against them.
+    first_steps: Vec<f64>,
 }
+
+const ANCHORS: usize = 3;
 
 impl Costs {
     /// A guess: rows by arithmetic, draft steps by the bytes that they read.
@@ -50,9 +53,7 @@ impl Costs {
     /// What was learnt before, on the same machine. Missing rows are continued with the last slope.
     pub fn recalled(rows: &[f64], draft: &[f64]) -> Self {
         const DOUBT: f64 = 0.1;
-        let mut costs = Self::believed(rows, draft, DOUBT, DOUBT);
-        costs.anchored = true;
-        costs
+        Self::believed(rows, draft, DOUBT, DOUBT)
     }
 
     /// The guess, and timings will not change it: decisions then do not depend on the clock.
@@ -91,7 +92,7 @@ impl Costs {
             rows: vec![1.0; MOST_ROWS],
             draft: draft.to_vec(),
             frozen: false,
-            anchored: false,
+            first_steps: Vec::new(),
         };
         costs.read_filter();
         costs
@@ -129,9 +130,10 @@ impl Costs {
         self.filter.pace().exp()
     }
 
-    /// Whether a plain step was ever timed.
+    /// Whether enough plain steps were timed to hold anything against them; until then timings of anything else
+    /// are not believed.
     pub fn anchored(&self) -> bool {
-        self.anchored || self.frozen
+        self.frozen || self.first_steps.len() >= ANCHORS
     }
 
     /// A full pass over `n` rows took so long.
@@ -141,8 +143,11 @@ impl Costs {
             2..=MOST_ROWS => Some(n - 2),
             _ => return,
         };
-        self.anchored |= n == 1;
-        self.saw(kind, seconds, 1);
+        if n == 1 && !self.anchored() {
+            self.anchor(seconds);
+        } else {
+            self.saw(kind, seconds, 1);
+        }
     }
 
     /// `steps` draft steps of a source took so long together. A lookup has no steps: count its time elsewhere.
@@ -164,8 +169,19 @@ impl Costs {
         }
     }
 
+    fn anchor(&mut self, seconds: f64) {
+        if !seconds.is_finite() || seconds <= 0.0 {
+            return;
+        }
+        self.first_steps.push(seconds);
+        if self.anchored() {
+            self.first_steps.sort_by(f64::total_cmp);
+            self.saw(None, self.first_steps[ANCHORS / 2], ANCHORS);
+        }
+    }
+
     fn saw(&mut self, kind: Option<usize>, seconds: f64, samples: usize) {
-        if self.frozen || !seconds.is_finite() || seconds <= 0.0 {
+        if self.frozen || !self.anchored() || !seconds.is_finite() || seconds <= 0.0 {
             return;
         }
         self.filter.observe(kind, seconds.ln(), samples);
@@ -253,7 +269,7 @@ mod tests {
                 pace * true_cost * spike * (0.05 * noise(&mut state)).exp()
             };
             costs.drift();
-            if round % 16 == 0 {
+            if round < 3 || round % 16 == 0 {
                 costs.saw_rows(1, time(1.0));
                 continue;
             }
@@ -272,7 +288,7 @@ mod tests {
     #[test]
     fn what_is_measured_for_some_lengths_is_believed_of_those_between() {
         let mut costs = Costs::guess(&[]);
-        for n in [1, 2, 4, 8, 16] {
+        for n in [1, 1, 1, 2, 4, 8, 16] {
             costs.saw_rows(n, 0.02 * (1.0 + 0.5 * (n - 1) as f64));
         }
         for n in [3, 5, 6, 7, 12] {
@@ -296,7 +312,7 @@ mod tests {
     #[test]
     fn times_that_cannot_be_are_passed_over() {
         let mut costs = Costs::guess(&[mask(0.5)]);
-        costs.saw_rows(1, 0.01);
+        (0..ANCHORS).for_each(|_| costs.saw_rows(1, 0.01));
         let before = costs.all_rows().to_vec();
         for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             costs.saw_rows(2, seconds);
