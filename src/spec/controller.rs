@@ -234,11 +234,15 @@ impl Controller {
         best
     }
 
-    /// The longest draft that the account can pay for if none of it stands.
+    /// The longest draft that makes sense.
+    fn most(&self, offer: &Offer) -> usize {
+        offer.ready.map_or(offer.most, |ready| offer.most.min(ready.tokens)).min(MOST_ROWS - 1)
+    }
+
+    /// The longest of these that the account can pay for if none of it stands.
     fn affordable(&self, offer: &Offer) -> usize {
-        let most = offer.ready.map_or(offer.most, |ready| offer.most.min(ready.tokens)).min(MOST_ROWS - 1);
         let loss = |k: usize| self.costs.round(offer.source, k) - 1.0;
-        (1..=most).take_while(|&k| loss(k) <= self.account).count()
+        (1..=self.most(offer)).take_while(|&k| loss(k) <= self.account).count()
     }
 
     fn plain_is_due(&self) -> bool {
@@ -247,20 +251,17 @@ impl Controller {
         !self.costs.anchored() || (self.standing == Standing::On && self.rounds_since_plain >= interval)
     }
 
-    /// The offer that may well be the best: where to draft, by a plan with the chances as they are believed.
-    fn best(&self, offers: &[Offer]) -> Option<(Offer, usize, f64, Plan)> {
-        let candidates = offers.iter().filter_map(|offer| {
-            let most = self.affordable(offer);
-            let hope = self.plan(offer, most, 1.0).rate;
-            (most > 0).then_some((offer, most, hope))
-        });
-        let (offer, most, _) = candidates.max_by(|a, b| a.2.total_cmp(&b.2))?;
-        let optimism = 1.0 / (1.0 + self.arms[offer.source].trials as f64 / 16.0);
-        let hope = self.plan(offer, most, optimism).rate;
-        Some((*offer, most, hope, self.plan(offer, most, 0.0)))
+    /// The offer that may well be the best. If the account cannot pay for it, it is saved for: cheaper ones that
+    /// promise less would eat up what comes in.
+    fn best<'a>(&self, offers: impl Iterator<Item = &'a Offer>) -> Option<&'a Offer> {
+        let hope = |offer: &Offer| self.plan(offer, self.most(offer), 1.0).rate;
+        offers.map(|offer| (offer, hope(offer))).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(offer, _)| offer)
     }
 
     fn draft(&mut self, offer: &Offer, most: usize, rate: f64, probe: bool) -> Choice {
+        if most == 0 {
+            return Choice::Plain;
+        }
         self.pending = Some(Pending { most, ready: offer.ready, rate, probe });
         Choice::Draft { source: offer.source, most }
     }
@@ -328,26 +329,22 @@ impl Policy for Controller {
         if self.plain_is_due() {
             return Choice::Plain;
         }
-        let Some((offer, most, hope, plan)) = self.best(offers) else {
-            self.standing = Standing::Loses;
-            return Choice::Plain;
-        };
+        let Some(best) = self.best(offers.iter()) else { return Choice::Plain };
+        let most = self.affordable(best);
+        let plan = self.plan(best, most, 0.0);
+        let optimism = 1.0 / (1.0 + self.arms[best.source].trials as f64 / 16.0);
+        let hope = self.plan(best, self.most(best), optimism).rate;
         self.rate = plan.rate.max(1.0);
         if hope > 1.0 {
             self.standing = Standing::On;
             // What was looked up costs nothing before it is checked, so its length is decided here.
-            let most = if offer.ready.is_some() { plan.tokens } else { most };
-            return self.draft(&offer, most, plan.rate, false);
+            let most = if best.ready.is_some() { plan.tokens } else { most };
+            return self.draft(best, most, plan.rate, false);
         }
         self.standing = Standing::Loses;
-        let due = |offer: &&Offer| {
-            self.tokens >= self.arms[offer.source].probe_after && self.affordable(offer) > 0
-        };
-        match offers.iter().find(due) {
-            Some(offer) => {
-                let rate = self.plan(offer, 1, 0.0).rate;
-                self.draft(offer, 1, rate, true)
-            }
+        let due = |offer: &&Offer| self.tokens >= self.arms[offer.source].probe_after;
+        match self.best(offers.iter().filter(due)) {
+            Some(offer) => self.draft(offer, self.affordable(offer).min(1), self.plan(offer, 1, 0.0).rate, true),
             None => Choice::Plain,
         }
     }
