@@ -12,6 +12,9 @@
 //! where there are fewer cells.
 
 pub mod accept;
+pub mod acceptance;
+pub mod controller;
+pub mod costs;
 mod draws;
 pub mod policy;
 pub mod proposer;
