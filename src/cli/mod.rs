@@ -3,6 +3,7 @@
 
 mod bench;
 pub mod common;
+mod draft_args;
 mod inspect;
 mod interrupt;
 mod mask_args;

@@ -344,7 +344,9 @@ impl Policy for Controller {
         self.standing = Standing::Loses;
         let due = |offer: &&Offer| self.tokens >= self.arms[offer.source].probe_after;
         match self.best(offers.iter().filter(due)) {
-            Some(offer) => self.draft(offer, self.affordable(offer).min(1), self.plan(offer, 1, 0.0).rate, true),
+            Some(offer) => {
+                self.draft(offer, self.affordable(offer).min(1), self.plan(offer, 1, 0.0).rate, true)
+            }
             None => Choice::Plain,
         }
     }
@@ -362,7 +364,8 @@ impl Policy for Controller {
         (1..=pending.most - n).any(|m| {
             chance *= arm.known.before.chance(arm.before(None, n + m - 1));
             gain += chance;
-            let price = m as f64 * self.costs.draft(source) + self.costs.rows(n + m + 1) - self.costs.rows(n + 1);
+            let price =
+                m as f64 * self.costs.draft(source) + self.costs.rows(n + m + 1) - self.costs.rows(n + 1);
             gain > self.rate * price
         })
     }

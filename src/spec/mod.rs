@@ -13,6 +13,7 @@
 
 pub mod accept;
 pub mod acceptance;
+pub mod candidates;
 pub mod controller;
 pub mod costs;
 mod draws;

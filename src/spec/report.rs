@@ -65,6 +65,11 @@ impl Report {
         Report { sources: sources.into_iter().map(|s| (s, Tally::default())).collect(), ..Self::default() }
     }
 
+    /// Of a run by plain decoding.
+    pub fn off(reason: &str) -> Self {
+        Report { off_reason: Some(reason.into()), ..Self::default() }
+    }
+
     /// `next` is the token that followed what stood.
     pub(super) fn record(&mut self, round: &Round, next: u32, made: &Made) {
         self.draft_seconds += round.draft_seconds;

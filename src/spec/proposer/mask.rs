@@ -28,7 +28,11 @@ impl MaskProposer {
         MaskProposer { name: format!("exit {layers}"), kind: Kind::Exit, mask }
     }
 
-    pub fn mask(&self) -> &RunLayers {
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub fn layers(&self) -> &RunLayers {
         &self.mask
     }
 }
@@ -36,6 +40,10 @@ impl MaskProposer {
 impl Proposer for MaskProposer {
     fn info(&self, model: &Model) -> SourceInfo {
         SourceInfo { name: self.name.clone(), kind: self.kind, cost: mask_cost(model, &self.mask) }
+    }
+
+    fn mask(&self) -> Option<&RunLayers> {
+        Some(&self.mask)
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {
