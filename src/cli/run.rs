@@ -15,7 +15,8 @@ use crate::{
     Context, Error, Gguf, Model, Result, Sampler, Tokenizer,
     generate::{Generation, Request, Stop, generate},
     spec::{
-        Controller, Costs, Kind, Memory, Policy, Proposer, Report, Speculation, TARGET, Token, costs, speculate,
+        Controller, Costs, Kind, Memory, Policy, Proposer, Report, Speculation, TARGET, Token, costs,
+        speculate,
     },
     tokenizer::{ChatTemplate, EncodeOptions, Message, StreamDecoder},
 };

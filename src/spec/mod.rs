@@ -25,6 +25,8 @@ mod verify;
 use std::{ops::ControlFlow, time::Instant};
 
 pub use accept::{Outcome, Proposal, accept};
+pub use controller::{Controller, Memory};
+pub use costs::Costs;
 pub use policy::{Choice, Drafted, Fixed, Kind, Offer, Policy, Ready, Round, SourceInfo, Speedup};
 pub use proposer::{Draft, MaskProposer, NgramProposer, Proposer, Supply};
 pub use report::Report;
