@@ -158,7 +158,7 @@ fn policy(
     if let Some(fixed) = args.fixed() {
         return Ok(Box::new(fixed));
     }
-    let infos: Vec<_> = proposers.iter().map(|p| p.info(context.model())).collect();
+    let infos: Vec<_> = proposers.iter().map(|p| p.info(context)).collect();
     let masks: Vec<_> = proposers.iter().map(|p| p.mask().cloned()).collect();
     let mut costs = Costs::guess(&infos);
     costs::measure(context, TARGET, &masks, &mut costs, costs::DEFAULT_BUDGET)?;

@@ -2,7 +2,7 @@
 
 use super::{Draft, Proposer, Supply};
 use crate::{
-    Batch, Model, Result, RunLayers,
+    Batch, Context, Result, RunLayers,
     context::mask_cost,
     spec::{
         DRAFT, TARGET,
@@ -38,8 +38,8 @@ impl MaskProposer {
 }
 
 impl Proposer for MaskProposer {
-    fn info(&self, model: &Model) -> SourceInfo {
-        SourceInfo { name: self.name.clone(), kind: self.kind, cost: mask_cost(model, &self.mask) }
+    fn info(&self, context: &Context) -> SourceInfo {
+        SourceInfo { name: self.name.clone(), kind: self.kind, cost: mask_cost(context.model(), &self.mask) }
     }
 
     fn mask(&self) -> Option<&RunLayers> {
