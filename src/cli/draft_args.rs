@@ -2,9 +2,9 @@
 
 use clap::Args;
 
-use super::mask_args::MaskArgs;
+use super::mask_args::{MaskArgs, warn_of_coarse};
 use crate::{
-    Error, Model, Result,
+    Context, Error, Model, Result,
     model::skips::NamedMask,
     spec::{Fixed, Kind, MaskProposer, NgramProposer, Proposer, candidates},
 };
@@ -74,9 +74,23 @@ fn parse_kind(text: &str) -> Result<DraftKind, String> {
 pub struct Sources {
     pub masks: Vec<MaskProposer>,
     pub ngram: bool,
+    /// Kinds of which nothing was named.
+    open: Vec<DraftKind>,
 }
 
 impl Sources {
+    /// Adds what may suit the model, where nothing was named; the policy finds out what does.
+    pub fn complete(&mut self, context: &Context) {
+        self.masks.iter().for_each(|p| warn_of_coarse(context, p.layers()));
+        let n_layer = context.model().plan.dims.n_layer;
+        if self.open.contains(&DraftKind::Mask) {
+            self.masks.extend(candidates::masks(n_layer, context.has_planes()));
+        }
+        if self.open.contains(&DraftKind::Exit) {
+            self.masks.extend(candidates::exits(n_layer));
+        }
+    }
+
     /// K/V slots beyond the model's own.
     pub fn extra_slots(&self) -> usize {
         self.masks.iter().map(|p| p.layers().extra_repetitions()).max().unwrap_or(0)
@@ -147,7 +161,7 @@ impl DraftArgs {
         self.draft.contains(&kind)
     }
 
-    /// The masks that were asked for; without any, candidates that may suit the model, and the policy finds out.
+    /// What was asked for; [`Sources::complete`] adds the rest once there is a context.
     pub fn sources(&self, model: &Model) -> Result<Sources> {
         let n_layer = model.plan.dims.n_layer;
         let auto = self.has(DraftKind::Auto);
@@ -162,15 +176,17 @@ impl DraftArgs {
             masks.push(MaskProposer::exit(n_layer, layers));
         }
         let named = !masks.is_empty();
-        if (auto && !named) || (self.has(DraftKind::Mask) && !self.mask.given()) {
-            masks.extend(candidates::masks(n_layer));
-        }
-        if (auto && !named) || (self.has(DraftKind::Exit) && self.draft_exit.is_empty()) {
-            masks.extend(candidates::exits(n_layer));
+        let mut open = Vec::new();
+        for (kind, given) in
+            [(DraftKind::Mask, self.mask.given()), (DraftKind::Exit, !self.draft_exit.is_empty())]
+        {
+            if (auto && !named) || (self.has(kind) && !given) {
+                open.push(kind);
+            }
         }
         // Somebody who fixes the numbers for a mask wants to see that mask.
         let ngram = self.has(DraftKind::Ngram) || (auto && !(named && self.fixed().is_some()));
-        Ok(Sources { masks, ngram })
+        Ok(Sources { masks, ngram, open })
     }
 }
 

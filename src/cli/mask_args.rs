@@ -5,12 +5,21 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::{
-    Model, Result, RunLayers,
+    Context, Model, Result, RunLayers,
     model::{
         layers::LayerList,
         skips::{NamedMask, Skips},
     },
 };
+
+/// Says so if a mask's coarse sublayers will run in full.
+pub fn warn_of_coarse(context: &Context, mask: &RunLayers) {
+    if mask.has_coarse() && !context.has_planes() {
+        eprintln!(
+            "warning: the mask asks for coarse sublayers; these weights lie in one piece, so they run in full (see --planes)"
+        );
+    }
+}
 
 #[derive(Args, Clone, Debug)]
 pub struct MaskArgs {
@@ -36,11 +45,7 @@ impl MaskArgs {
 
     /// The mask that the flags ask for; `None` if there are none.
     pub fn read(&self, model: &Model) -> Result<Option<RunLayers>> {
-        let best = self.family(model)?.into_iter().next();
-        if let Some(best) = best.as_ref().filter(|best| best.mask.has_coarse()) {
-            eprintln!("warning: mask `{}` asks for coarse sublayers; they run in full", best.name);
-        }
-        Ok(best.map(|best| best.mask))
+        Ok(self.family(model)?.into_iter().next().map(|best| best.mask))
     }
 
     /// All masks of the file, best first, or the one that the flags name or spell out.

@@ -12,7 +12,7 @@ use super::{
     sampler_args::SamplerArgs,
 };
 use crate::{
-    Context, Error, Gguf, Model, Result, Sampler, Tokenizer,
+    Context, Error, Gguf, Result, Sampler, Tokenizer,
     generate::{Generation, Request, Stop, generate},
     spec::{
         Controller, Costs, Kind, Memory, Policy, Proposer, Report, Speculation, TARGET, Token, costs,
@@ -89,7 +89,7 @@ pub fn run(args: RunArgs) -> Result<()> {
     let gguf = args.model.open()?;
     let (tokenizer, model) = common::load(&gguf)?;
     sampler_config.check_vocabulary(model.plan.dims.n_vocab)?;
-    let sources = match args.draft.off_reason() {
+    let mut sources = match args.draft.off_reason() {
         Some(_) => Sources::default(),
         None => args.draft.sources(&model)?,
     };
@@ -97,7 +97,8 @@ pub fn run(args: RunArgs) -> Result<()> {
     let prompt = prompt_ids(&prompt_text, &tokenizer, args.chat);
     let mut config = args.context.config(&model)?;
     config.extra_slots = sources.extra_slots();
-    let mut context = Context::new(model.clone(), &config)?;
+    let (mut context, took) = common::open_context(&model, &config)?;
+    sources.complete(&context);
     let seeded = sampler_config.seed.is_some();
     let mut sampler = Sampler::new(sampler_config)?;
     let request = Request {
@@ -109,7 +110,7 @@ pub fn run(args: RunArgs) -> Result<()> {
         logprobs: args.logprobs,
     };
     request.check(&context)?;
-    eprintln!("{}: {}", model.name, context.describe());
+    eprintln!("{}: {}; {took}", model.name, context.describe());
     let show = !args.json;
     if show && !args.no_display_prompt {
         common::print(&prompt_text)?;
@@ -138,7 +139,7 @@ pub fn run(args: RunArgs) -> Result<()> {
     if show {
         let repeatable = seeded || sampler.config().is_greedy() || spec.drafting.rounds == 0;
         let seed = repeatable.then(|| sampler.seed());
-        report(&generation, prompt.len(), &model, seed, stop);
+        report(&generation, prompt.len(), context.bytes_read(None), seed, stop);
         if args.draft.off_reason().is_none() {
             eprintln!("{spec}");
         }
@@ -266,9 +267,8 @@ fn prompt_text(args: &RunArgs, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Str
     ChatTemplate::from_gguf(gguf, tokenizer)?.render(&messages, true)
 }
 
-fn report(generation: &Generation, n_prompt: usize, model: &Model, seed: Option<u64>, stop: &str) {
+fn report(generation: &Generation, n_prompt: usize, token_bytes: u64, seed: Option<u64>, stop: &str) {
     let rate = |n: usize, seconds: f64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
-    let bytes = model.bytes_read(model.plan.steps(None).into_iter().map(|s| s.op)) as f64;
     let decode = rate(generation.steps, generation.decode_seconds);
     let why = match stop {
         "end_of_text" => "end of text",
@@ -283,7 +283,7 @@ fn report(generation: &Generation, n_prompt: usize, model: &Model, seed: Option<
         "prompt {n_prompt} tokens, {:.1} tok/s; generated {} tokens, {decode:.1} tok/s, {:.1} GB/s of weights; {seed}; {why}",
         rate(n_prompt, generation.prefill_seconds),
         generation.tokens.len(),
-        decode * bytes / 1e9,
+        decode * token_bytes as f64 / 1e9,
     );
 }
 

@@ -3,18 +3,25 @@
 use super::MaskProposer;
 use crate::RunLayers;
 
-/// Layers skipped in the middle, where models can spare them most; the first and the last layers always run.
-pub fn masks(n_layer: usize) -> Vec<MaskProposer> {
-    let skip = |layers: &[usize]| {
-        let whole = RunLayers::all(n_layer);
-        layers.iter().fold(whole, |mask, &l| mask.skip_attn(l).skip_mlp(l))
+/// Everything from its high bits, where the weights have them apart: the best draft that needs no training and
+/// no search. Then with layers skipped in the middle as well, where models can spare them most; without planes
+/// these are skipped outright.
+pub fn masks(n_layer: usize, planes: bool) -> Vec<MaskProposer> {
+    let whole = RunLayers::all(n_layer);
+    let coarse = (0..n_layer).fold(whole.clone(), |mask, l| mask.coarse_attn(l).coarse_mlp(l));
+    let middle = (n_layer / 4).max(1)..n_layer.saturating_sub((n_layer / 8).max(1));
+    let skip = |mask: &RunLayers, step: usize| {
+        middle.clone().step_by(step).fold(mask.clone(), |mask, l| mask.skip_attn(l).skip_mlp(l))
     };
-    let middle = n_layer / 4..n_layer - n_layer / 8;
-    let run: Vec<usize> = middle.clone().collect();
-    let every_second: Vec<usize> = middle.step_by(2).collect();
-    let named = [("skip middle", run), ("skip every second", every_second)];
-    let named = named.into_iter().filter(|(_, layers)| !layers.is_empty() && layers.len() < n_layer);
-    named.map(|(name, layers)| MaskProposer::new(name, skip(&layers))).collect()
+    let masks = match planes {
+        true => vec![
+            ("coarse", coarse.clone()),
+            ("coarse, every third skipped", skip(&coarse, 3)),
+            ("coarse, middle skipped", skip(&coarse, 1)),
+        ],
+        false => vec![("middle skipped", skip(&whole, 1)), ("every second skipped", skip(&whole, 2))],
+    };
+    masks.into_iter().filter(|(_, mask)| *mask != whole).map(|(n, m)| MaskProposer::new(n, m)).collect()
 }
 
 /// Early exits, which only models trained for them are good at.

@@ -3,7 +3,6 @@
 use super::{Draft, Proposer, Supply};
 use crate::{
     Batch, Context, Result, RunLayers,
-    context::mask_cost,
     spec::{
         DRAFT, TARGET,
         policy::{Kind, SourceInfo},
@@ -39,7 +38,7 @@ impl MaskProposer {
 
 impl Proposer for MaskProposer {
     fn info(&self, context: &Context) -> SourceInfo {
-        SourceInfo { name: self.name.clone(), kind: self.kind, cost: mask_cost(context.model(), &self.mask) }
+        SourceInfo { name: self.name.clone(), kind: self.kind, cost: context.mask_cost(&self.mask) }
     }
 
     fn mask(&self) -> Option<&RunLayers> {
