@@ -14,7 +14,7 @@ use spec_run::{
 };
 
 const TOKENS: usize = 512;
-const WORLDS: u64 = 12;
+const WORLDS: u64 = 24;
 const OF_BEST: f64 = 0.95;
 const OF_PLAIN: f64 = 0.97;
 
@@ -198,7 +198,10 @@ fn judge<P: Policy>(name: &str, worlds: &[World], policy: impl Fn(&World) -> P) 
     let average = rates.iter().sum::<f64>() / rates.len() as f64;
     let worst_of_plain = rates.iter().copied().fold(f64::INFINITY, f64::min);
     let of_best = average / best;
-    println!("{name:44} best {best:.3} {setting:?}\n{:44} ours {average:.3}, {of_best:.3} of it; worst world {worst_of_plain:.3} of plain", "");
+    println!(
+        "{name:44} best {best:.3} {setting:?}\n{:44} ours {average:.3}, {of_best:.3} of it; worst world {worst_of_plain:.3} of plain",
+        ""
+    );
     Outcome { of_best, worst_of_plain }
 }
 
@@ -267,8 +270,12 @@ fn by_confidence(easy: f64, hard: f64) -> impl Fn(usize, &mut Rng) -> (f32, f64)
 fn one_chance_everywhere() {
     keeps_up("a 0.8, c 0.5, row 0.1", |s| world(s, vec![mask(s, 0.5, 0.5, constant(0.8))], rows_with::<10>));
     keeps_up("a 0.9, c 0.3, row 0.05", |s| world(s, vec![mask(s, 0.3, 0.3, constant(0.9))], rows_with::<5>));
-    keeps_up("a 0.95, c 0.5, row 0.3", |s| world(s, vec![mask(s, 0.5, 0.5, constant(0.95))], rows_with::<30>));
-    keeps_up("a 0.6, c 0.5, row 0.1: even", |s| world(s, vec![mask(s, 0.5, 0.5, constant(0.6))], rows_with::<10>));
+    keeps_up("a 0.95, c 0.5, row 0.3", |s| {
+        world(s, vec![mask(s, 0.5, 0.5, constant(0.95))], rows_with::<30>)
+    });
+    keeps_up("a 0.6, c 0.5, row 0.1: even", |s| {
+        world(s, vec![mask(s, 0.5, 0.5, constant(0.6))], rows_with::<10>)
+    });
     keeps_up("a 0.3, c 0.5, row 0.1: hopeless", |s| {
         world(s, vec![mask(s, 0.5, 0.5, constant(0.3))], rows_with::<10>)
     });
@@ -349,9 +356,7 @@ fn a_family_of_masks() {
     keeps_up("family, the middle is best", |s| {
         world(s, family(s, [0.3, 0.5, 0.93, 0.94, 0.96]), rows_with::<8>)
     });
-    keeps_up("family, none is worth it", |s| {
-        world(s, family(s, [0.2, 0.3, 0.4, 0.5, 0.6]), rows_with::<15>)
-    });
+    keeps_up("family, none is worth it", |s| world(s, family(s, [0.2, 0.3, 0.4, 0.5, 0.6]), rows_with::<15>));
 }
 
 #[test]
@@ -392,13 +397,11 @@ fn clocks_that_lie() {
 #[test]
 fn policies_without_a_controller_fail() {
     let always_four = |_: &World| Setting { source: 0, steps: 4, ..Setting::default() };
-    let wrong: Vec<World> = (1..=WORLDS)
-        .map(|s| world(s, vec![mask(s, 0.5, 0.5, constant(0.0))], rows_with::<10>))
-        .collect();
+    let wrong: Vec<World> =
+        (1..=WORLDS).map(|s| world(s, vec![mask(s, 0.5, 0.5, constant(0.0))], rows_with::<10>)).collect();
     assert!(judge("always four, always wrong", &wrong, always_four).worst_of_plain < OF_PLAIN);
-    let good: Vec<World> = (1..=WORLDS)
-        .map(|s| world(s, vec![mask(s, 0.3, 0.3, constant(0.9))], rows_with::<5>))
-        .collect();
+    let good: Vec<World> =
+        (1..=WORLDS).map(|s| world(s, vec![mask(s, 0.3, 0.3, constant(0.9))], rows_with::<5>)).collect();
     let never = |_: &World| Setting::default();
     assert!(judge("never, although it would pay", &good, never).of_best < OF_BEST);
 }
@@ -406,12 +409,45 @@ fn policies_without_a_controller_fail() {
 #[test]
 fn frozen_costs_make_choices_that_do_not_depend_on_the_clock() {
     let run = |clock: Clock| {
-        let world = World { clock, ..world(5, vec![mask(5, 0.4, 0.4, by_confidence(0.95, 0.3))], rows_with::<10>) };
+        let world =
+            World { clock, ..world(5, vec![mask(5, 0.4, 0.4, by_confidence(0.95, 0.3))], rows_with::<10>) };
         let infos: Vec<SourceInfo> = world.sources.iter().map(|s| s.info.clone()).collect();
         speed(&world, &mut Controller::new(Costs::frozen(&infos), Memory::new()))
     };
     let noisy = Clock { noise: 0.3, spikes: (0.1, 9.0), slower: (100, 3.0) };
     assert_eq!(run(QUIET), run(noisy));
+}
+
+/// What the controller says of itself is what a clock outside says.
+#[test]
+fn the_speedup_that_is_reported_is_the_true_one() {
+    let noisy = Clock { noise: 0.1, spikes: (0.03, 6.0), slower: (usize::MAX, 1.0) };
+    for (clock, a, c, tolerance) in
+        [(QUIET, 0.85, 0.4, 0.04), (noisy, 0.85, 0.4, 0.1), (QUIET, 0.0, 0.5, 0.04)]
+    {
+        let mut wrong = [0.0, 0.0];
+        for seed in 1..=WORLDS {
+            let world = World { clock, ..world(seed, vec![mask(seed, c, c, constant(a))], rows_with::<10>) };
+            let mut controller = controller(&world);
+            let truth = speed(&world, &mut controller);
+            let said = controller.speedup();
+            wrong[0] += (said.predicted.expect("there were rounds") / truth - 1.0) / WORLDS as f64;
+            wrong[1] += (said.measured.expect("there were plain steps") / truth - 1.0) / WORLDS as f64;
+        }
+        println!("a {a}: predicted and measured are off by {wrong:.3?}");
+        assert!(wrong.iter().all(|w| w.abs() < tolerance), "a {a}: {wrong:?}");
+    }
+}
+
+#[test]
+fn the_reason_for_being_off_has_the_numbers() {
+    let world = world(1, vec![mask(1, 0.5, 0.5, constant(0.0))], rows_with::<10>);
+    let mut controller = controller(&world);
+    assert_eq!(controller.off_reason().as_deref(), Some("no source had anything to draft"));
+    speed(&world, &mut controller);
+    let reason = controller.off_reason().expect("off");
+    println!("{reason}");
+    assert!(reason.contains("mask 0.5") && reason.contains("0 of its"), "{reason}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod bench;
 pub mod common;
 mod inspect;
 mod interrupt;
+mod learned_args;
 mod mask_args;
 mod perplexity;
 mod run;

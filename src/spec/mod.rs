@@ -16,6 +16,7 @@ pub mod acceptance;
 pub mod controller;
 pub mod costs;
 mod draws;
+pub mod learned;
 pub mod policy;
 pub mod proposer;
 mod report;
