@@ -14,7 +14,7 @@ use spec_run::{
 };
 
 const TOKENS: usize = 512;
-const WORLDS: u64 = 12;
+const WORLDS: u64 = 24;
 const OF_BEST: f64 = 0.95;
 const OF_PLAIN: f64 = 0.97;
 
@@ -416,6 +416,38 @@ fn frozen_costs_make_choices_that_do_not_depend_on_the_clock() {
     };
     let noisy = Clock { noise: 0.3, spikes: (0.1, 9.0), slower: (100, 3.0) };
     assert_eq!(run(QUIET), run(noisy));
+}
+
+/// What the controller says of itself is what a clock outside says.
+#[test]
+fn the_speedup_that_is_reported_is_the_true_one() {
+    let noisy = Clock { noise: 0.1, spikes: (0.03, 6.0), slower: (usize::MAX, 1.0) };
+    for (clock, a, c, tolerance) in
+        [(QUIET, 0.85, 0.4, 0.04), (noisy, 0.85, 0.4, 0.1), (QUIET, 0.0, 0.5, 0.04)]
+    {
+        let mut wrong = [0.0, 0.0];
+        for seed in 1..=WORLDS {
+            let world = World { clock, ..world(seed, vec![mask(seed, c, c, constant(a))], rows_with::<10>) };
+            let mut controller = controller(&world);
+            let truth = speed(&world, &mut controller);
+            let said = controller.speedup();
+            wrong[0] += (said.predicted.expect("there were rounds") / truth - 1.0) / WORLDS as f64;
+            wrong[1] += (said.measured.expect("there were plain steps") / truth - 1.0) / WORLDS as f64;
+        }
+        println!("a {a}: predicted and measured are off by {wrong:.3?}");
+        assert!(wrong.iter().all(|w| w.abs() < tolerance), "a {a}: {wrong:?}");
+    }
+}
+
+#[test]
+fn the_reason_for_being_off_has_the_numbers() {
+    let world = world(1, vec![mask(1, 0.5, 0.5, constant(0.0))], rows_with::<10>);
+    let mut controller = controller(&world);
+    assert_eq!(controller.off_reason().as_deref(), Some("no source had anything to draft"));
+    speed(&world, &mut controller);
+    let reason = controller.off_reason().expect("off");
+    println!("{reason}");
+    assert!(reason.contains("mask 0.5") && reason.contains("0 of its"), "{reason}");
 }
 
 #[test]

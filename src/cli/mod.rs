@@ -6,6 +6,7 @@ pub mod common;
 mod draft_args;
 mod inspect;
 mod interrupt;
+mod learned_args;
 mod mask_args;
 mod perplexity;
 mod run;

@@ -36,7 +36,7 @@ use super::{
 };
 
 /// Plain steps that may be lost before anything is known.
-pub const START: f64 = 4.0;
+pub const START: f64 = 3.0;
 /// Plain steps that may be lost per token.
 pub const INCOME: f64 = 0.01;
 /// The most that gains are good for later.
@@ -65,8 +65,13 @@ pub struct Experience {
     after: Acceptance,
 }
 
-/// What is known, by the source's name.
+/// What is known, by [`memory_key`].
 pub type Memory = BTreeMap<String, Experience>;
+
+/// Names a source from run to run. Two files may each have a mask of the same name; their costs tell them apart.
+pub fn memory_key(info: &SourceInfo) -> String {
+    format!("{} {} {:.4}", info.kind.name(), info.name, info.cost)
+}
 
 impl Experience {
     /// Before the first round. A mask that runs more of the model agrees with it more often.
@@ -78,9 +83,17 @@ impl Experience {
         };
         let (longer_match, place) = if info.kind == Kind::Ngram { (0.8, 0.3) } else { (0.0, 0.0) };
         Experience {
-            before: Acceptance::prior([level, longer_match, place, 0.3], [1.0, 0.5, 0.3, 0.5]),
-            after: Acceptance::prior([0.3, 0.8, 0.0, 0.1], [0.8, 0.4, 0.3, 0.4]),
+            before: Acceptance::prior([level, longer_match, place, 0.3], [1.4, 0.5, 0.15, 0.5]),
+            after: Acceptance::prior([0.3, 0.8, 0.0, 0.1], [1.2, 0.4, 0.15, 0.4]),
         }
+    }
+
+    /// As it was in an earlier run, on another text.
+    fn recalled(mut self) -> Self {
+        const DOUBT: f64 = 0.5;
+        self.before.doubt(DOUBT);
+        self.after.doubt(DOUBT);
+        self
     }
 
     /// A file may hold anything.
@@ -115,7 +128,7 @@ impl Arm {
             stood: 0,
             given: 0.0,
             predicted: 0.0,
-            probe_after: 0,
+            probe_after: FIRST_PROBE,
             probe_interval: FIRST_PROBE,
         }
     }
@@ -212,8 +225,12 @@ impl Controller {
     /// All that is known of sources, those of this run and those remembered.
     pub fn memory(&self) -> Memory {
         let mut memory = self.memory.clone();
-        memory.extend(self.arms.iter().map(|arm| (arm.info.name.clone(), arm.known.clone())));
+        memory.extend(self.arms.iter().map(|arm| (memory_key(&arm.info), arm.known.clone())));
         memory
+    }
+
+    pub fn sources(&self) -> impl Iterator<Item = &SourceInfo> {
+        self.arms.iter().map(|arm| &arm.info)
     }
 
     /// The draft length with the best rate.
@@ -316,8 +333,10 @@ impl Policy for Controller {
             return;
         }
         self.memory = self.memory();
-        let known =
-            |info: &SourceInfo| self.memory.get(&info.name).cloned().unwrap_or(Experience::prior(info));
+        let known = |info: &SourceInfo| match self.memory.get(&memory_key(info)) {
+            Some(known) => known.clone().recalled(),
+            None => Experience::prior(info),
+        };
         self.arms = sources.iter().map(|info| Arm::new(info, known(info))).collect();
     }
 

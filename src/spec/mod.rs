@@ -17,6 +17,7 @@ pub mod candidates;
 pub mod controller;
 pub mod costs;
 mod draws;
+pub mod learned;
 pub mod policy;
 pub mod proposer;
 mod report;

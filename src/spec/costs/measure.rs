@@ -1,27 +1,27 @@
 //! Timing a few passes before the first round.
+//!
+//! Few, because rounds tell the rest while they do useful work: what is wanted here is a plain step to hold
+//! everything against, the slope of T(n) and a first look at the draft steps.
 
 use std::time::{Duration, Instant};
 
-use super::{Costs, MOST_ROWS};
+use super::Costs;
 use crate::{Batch, Context, Result, RunLayers, batch::SeqId};
 
 /// A start may take this long without being felt.
 pub const DEFAULT_BUDGET: Duration = Duration::from_millis(300);
 
-/// Most telling first; what lies between follows from the neighbours.
-const LENGTHS: [usize; 8] = [1, 2, 4, 8, 3, 16, 6, 12];
-const MOST_TURNS: usize = 5;
+/// Most telling first; what lies between and beyond follows from these.
+const LENGTHS: [usize; 3] = [2, 4, 8];
+/// Bytes a second that a good desktop's memory gives. A model that at this speed has no time for [`LEAST_STEPS`] is
+/// not measured at all.
+const MEMORY: f64 = 50e9;
+const LEAST_STEPS: f64 = 4.0;
 /// No caller's sequence has this number.
 const SCRATCH: SeqId = SeqId::MAX;
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Pass {
-    Rows(usize),
-    Draft(usize),
-}
-
-/// Times passes behind what `seq` holds, for at most `budget` (but one plain step at least), and tells `costs`.
-/// `drafts` has the mask of each source, `None` for one that looks up or times itself.
+/// Times passes behind what `seq` holds, for at most `budget`, and tells `costs`. `drafts` has the mask of each
+/// source, `None` for one that has none.
 ///
 /// Works on a fork and leaves the cache as it was; the logits of the last decode are overwritten. A pass that
 /// would not end in time is left out: its cost stays the guess, corrected by what was measured.
@@ -33,55 +33,39 @@ pub fn measure(
     budget: Duration,
 ) -> Result<()> {
     let started = Instant::now();
+    let left = |seconds: f64| started.elapsed().as_secs_f64() + seconds < budget.as_secs_f64();
     let room = context.kv().free_cells();
-    if room == 0 {
+    let model = context.model();
+    let bytes = model.bytes_read(model.plan.steps(None).into_iter().map(|step| step.op));
+    if room == 0 || !left(LEAST_STEPS * bytes as f64 / MEMORY) {
         return Ok(());
     }
-    // The first touch of buffers and weights is not what a step costs; a slow one is all there is time for.
-    let first = timed(context, seq, 1, None)?;
-    let left = |seconds: f64| started.elapsed().as_secs_f64() + seconds < budget.as_secs_f64();
-    if !left(first) {
-        costs.saw_rows(1, first);
-    }
-    let mut step = first;
-    while !costs.anchored() && left(step) {
+    // The first touch of buffers and weights is not what a step costs.
+    let mut step = timed(context, seq, 1, None)?;
+    while !costs.anchored() {
+        if !left(step) {
+            return Ok(());
+        }
         step = timed(context, seq, 1, None)?;
         costs.saw_rows(1, step);
     }
-    let masked = drafts.iter().enumerate().filter(|(_, mask)| mask.is_some()).map(|(i, _)| Pass::Draft(i));
-    let lengths = LENGTHS.iter().filter(|&&n| n <= room.min(MOST_ROWS)).map(|&n| Pass::Rows(n));
-    let passes: Vec<Pass> = interleave(lengths.collect(), masked.collect());
-    for _ in 0..MOST_TURNS {
-        costs.drift();
-        for &pass in &passes {
-            // By the present belief, and half as much again.
-            let expected = 1.5 * step * believed(costs, pass);
-            if !left(expected) {
-                continue;
-            }
-            match pass {
-                Pass::Rows(n) => costs.saw_rows(n, timed(context, seq, n, None)?),
-                Pass::Draft(source) => {
-                    let seconds = timed(context, seq, 1, drafts[source].as_ref())?;
-                    costs.saw_draft(source, seconds, 1);
-                }
-            }
+    // Half as much again as is believed, in case it is wrong.
+    let in_time = |believed: f64| left(1.5 * step * believed);
+    let masks: Vec<_> = drafts.iter().enumerate().filter_map(|(i, mask)| Some((i, mask.as_ref()?))).collect();
+    for turn in 0..LENGTHS.len().max(masks.len()) {
+        if let Some(&n) = LENGTHS.get(turn)
+            && n <= room
+            && in_time(costs.rows(n))
+        {
+            costs.saw_rows(n, timed(context, seq, n, None)?);
+        }
+        if let Some(&(source, mask)) = masks.get(turn)
+            && in_time(costs.draft(source))
+        {
+            costs.saw_draft(source, timed(context, seq, 1, Some(mask))?, 1);
         }
     }
     Ok(())
-}
-
-fn believed(costs: &Costs, pass: Pass) -> f64 {
-    match pass {
-        Pass::Rows(n) => costs.rows(n),
-        Pass::Draft(source) => costs.draft(source),
-    }
-}
-
-/// Lengths and drafts in turn, so that a short budget sees some of both.
-fn interleave(lengths: Vec<Pass>, drafts: Vec<Pass>) -> Vec<Pass> {
-    let longest = lengths.len().max(drafts.len());
-    (0..longest).flat_map(|i| [lengths.get(i), drafts.get(i)]).flatten().copied().collect()
 }
 
 /// Seconds for `n` rows behind `seq`, the logits of each asked for as a verification does.

@@ -50,10 +50,13 @@ impl Costs {
         Self::believed(&rows, &draft, ROWS_DOUBT, DRAFT_DOUBT)
     }
 
-    /// What was learnt before, on the same machine. Missing rows are continued with the last slope.
-    pub fn recalled(rows: &[f64], draft: &[f64]) -> Self {
+    /// What was learnt before, on the same machine: `rows` has T(n)/T(1) for n = 1 to [`MOST_ROWS`], `draft` the
+    /// cost of a step for each source of which it is known.
+    pub fn recalled(sources: &[SourceInfo], rows: &[f64], draft: &[Option<f64>]) -> Self {
         const DOUBT: f64 = 0.1;
-        Self::believed(rows, draft, DOUBT, DOUBT)
+        let draft: Vec<f64> =
+            std::iter::zip(sources, draft).map(|(source, known)| known.unwrap_or(source.cost)).collect();
+        Self::believed(rows, &draft, DOUBT, DRAFT_DOUBT)
     }
 
     /// The guess, and timings will not change it: decisions then do not depend on the clock.
@@ -62,18 +65,8 @@ impl Costs {
     }
 
     fn believed(rows: &[f64], draft: &[f64], rows_doubt: f64, draft_doubt: f64) -> Self {
-        let slope = match rows {
-            [.., a, b] => (b - a).max(0.0),
-            _ => ROW_GUESS,
-        };
-        let row = |n: usize| match rows.get(n - 1) {
-            Some(&t) => t,
-            None => rows.last().unwrap_or(&1.0) + slope * (n - rows.len().max(1)) as f64,
-        };
-        let shapes: Vec<f64> = (2..=MOST_ROWS)
-            .map(|n| row(n).max(1.0).ln())
-            .chain(draft.iter().map(|c| c.max(LEAST_DRAFT).ln()))
-            .collect();
+        let steps = draft.iter().map(|c| c.max(LEAST_DRAFT));
+        let shapes: Vec<f64> = rows[1..].iter().copied().chain(steps).map(f64::ln).collect();
         let n_rows = MOST_ROWS - 1;
         // Errors of T(n) add up from row to row, so neighbours err together: a random walk over ln n.
         let filter = Filter::new(&shapes, |i, j| {
