@@ -36,9 +36,6 @@ pub struct DraftArgs {
     /// Always draft, up to the first token less likely than P by the draft itself
     #[arg(long, value_name = "P")]
     draft_p_min: Option<f32>,
-    /// Neither use nor keep what earlier runs have learnt about this model on this machine
-    #[arg(long)]
-    pub no_learn: bool,
     /// Show accepted draft tokens in colour: the model's green, looked up ones blue
     #[arg(long)]
     pub color: bool,

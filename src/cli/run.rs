@@ -8,16 +8,15 @@ use serde_json::{Value, json};
 use super::{
     common::{self, ContextArgs, ModelArgs, TextArgs},
     draft_args::{DraftArgs, Sources},
+    drafting::Drafting,
     interrupt,
+    learned_args::LearnedArgs,
     sampler_args::SamplerArgs,
 };
 use crate::{
-    Context, Error, Gguf, Result, Sampler, Tokenizer,
+    Error, Gguf, Result, Sampler, Tokenizer,
     generate::{Generation, Request, Stop, generate},
-    spec::{
-        Controller, Costs, Kind, Memory, Policy, Proposer, Report, Speculation, TARGET, Token, costs,
-        speculate,
-    },
+    spec::{Kind, Report, Speculation, Token, speculate},
     tokenizer::{ChatTemplate, EncodeOptions, Message, StreamDecoder},
 };
 
@@ -40,6 +39,8 @@ pub struct RunArgs {
     sampler: SamplerArgs,
     #[command(flatten)]
     draft: DraftArgs,
+    #[command(flatten)]
+    learned: LearnedArgs,
     /// Take the prompt as it is: without this, \n, \t, \\ and the like in -p are escapes
     #[arg(long)]
     no_escape: bool,
@@ -127,11 +128,13 @@ pub fn run(args: RunArgs) -> Result<()> {
             (generate(&mut context, &tokenizer, &mut sampler, &request, watch)?, Report::off(reason))
         }
         None => {
-            let mut proposers = sources.proposers();
-            let mut policy = policy(&args.draft, &mut context, &proposers)?;
-            let mut speculation =
-                Speculation { proposers: &mut proposers, policy: &mut *policy, repeatable: seeded };
-            speculate(&mut context, &tokenizer, &mut sampler, &request, &mut speculation, watch)?
+            let greedy = sampler.config().is_greedy();
+            let mut drafting = Drafting::new(&args.draft, &args.learned, sources, &mut context, greedy)?;
+            let (proposers, policy) = drafting.parts();
+            let mut speculation = Speculation { proposers, policy, repeatable: seeded };
+            let ran = speculate(&mut context, &tokenizer, &mut sampler, &request, &mut speculation, watch)?;
+            drafting.keep();
+            ran
         }
     };
     printer.finish()?;
@@ -148,22 +151,6 @@ pub fn run(args: RunArgs) -> Result<()> {
     let mut out = to_json(&generation, &prompt, &tokenizer, stop);
     out["spec"] = spec.to_json();
     common::print_json(&out)
-}
-
-/// Fixed numbers if the flags give any; else the controller, which wants to know what things cost here.
-fn policy(
-    args: &DraftArgs,
-    context: &mut Context,
-    proposers: &[Box<dyn Proposer>],
-) -> Result<Box<dyn Policy>> {
-    if let Some(fixed) = args.fixed() {
-        return Ok(Box::new(fixed));
-    }
-    let infos: Vec<_> = proposers.iter().map(|p| p.info(context)).collect();
-    let masks: Vec<_> = proposers.iter().map(|p| p.mask().cloned()).collect();
-    let mut costs = Costs::guess(&infos);
-    costs::measure(context, TARGET, &masks, &mut costs, costs::DEFAULT_BUDGET)?;
-    Ok(Box::new(Controller::new(costs, Memory::default())))
 }
 
 /// Writes the text as it comes, and looks for what should end it.

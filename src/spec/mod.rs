@@ -21,7 +21,7 @@ pub mod learned;
 pub mod policy;
 pub mod proposer;
 mod report;
-mod trial;
+pub mod trial;
 mod verify;
 
 use std::{ops::ControlFlow, time::Instant};
