@@ -43,8 +43,8 @@ impl Contrary {
 }
 
 impl Proposer for Contrary {
-    fn info(&self, model: &Model) -> SourceInfo {
-        let cost = spec_run::context::mask_cost(model, &self.mask);
+    fn info(&self, context: &Context) -> SourceInfo {
+        let cost = context.mask_cost(&self.mask);
         SourceInfo { name: "contrary".into(), kind: Kind::Mask, cost }
     }
 
@@ -73,7 +73,7 @@ impl Proposer for Contrary {
 struct Liar;
 
 impl Proposer for Liar {
-    fn info(&self, _: &Model) -> SourceInfo {
+    fn info(&self, _: &Context) -> SourceInfo {
         SourceInfo { name: "liar".into(), kind: Kind::Ngram, cost: 0.0 }
     }
 

@@ -8,6 +8,7 @@ use etcetera::{BaseStrategy, base_strategy::choose_native_strategy};
 use crate::spec::learned::Store;
 
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Speculation")]
 pub struct LearnedArgs {
     /// Neither use nor keep what was learnt of costs and acceptance in earlier runs
     #[arg(long)]

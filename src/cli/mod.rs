@@ -3,6 +3,8 @@
 
 mod bench;
 pub mod common;
+mod draft_args;
+mod drafting;
 mod inspect;
 mod interrupt;
 mod learned_args;

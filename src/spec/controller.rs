@@ -33,6 +33,7 @@ use super::{
     acceptance::{Acceptance, Evidence},
     costs::{Costs, MOST_ROWS, expected_tokens},
     policy::{Choice, Drafted, Kind, Offer, Policy, Ready, Round, SourceInfo, Speedup},
+    trial::PLACES,
 };
 
 /// Plain steps that may be lost before anything is known.
@@ -53,6 +54,8 @@ const PLAIN_INTERVAL: std::ops::RangeInclusive<usize> = 8..=200;
 /// How fast what a source really gave loses weight, per round, and how many tokens its prediction counts for.
 const YIELD_FADE: f64 = 0.97;
 const YIELD_PRIOR: f64 = 10.0;
+/// Plain steps that trying a source on the text that is there may cost.
+const TRIAL_PRICE: f64 = 2.0;
 /// A time so many times the expected one is somebody else's; it counts as that, for both sides.
 const SPIKE: f64 = 3.0;
 
@@ -425,6 +428,19 @@ impl Policy for Controller {
             tally.plain_steps += 1.0;
             tally.plain_seconds += pass.min(longest);
         }
+    }
+
+    fn wants_trial(&self, source: usize) -> bool {
+        let unknown = !self.memory.contains_key(&memory_key(&self.arms[source].info));
+        let price = self.costs.draft(source) * self.costs.rows(*PLACES.start());
+        unknown && !self.costs.looks_up(source) && price <= TRIAL_PRICE
+    }
+
+    fn tried(&mut self, source: usize, drafted: Drafted, stood: bool) {
+        let arm = &mut self.arms[source];
+        let (before, after) = (arm.before(None, 0), arm.after(drafted, 0));
+        arm.known.before.learn(before, stood);
+        arm.known.after.learn(after, stood);
     }
 
     fn off_reason(&self) -> Option<String> {

@@ -13,6 +13,7 @@
 
 pub mod accept;
 pub mod acceptance;
+pub mod candidates;
 pub mod controller;
 pub mod costs;
 mod draws;
@@ -20,16 +21,19 @@ pub mod learned;
 pub mod policy;
 pub mod proposer;
 mod report;
+pub mod trial;
 mod verify;
 
 use std::{ops::ControlFlow, time::Instant};
 
 pub use accept::{Outcome, Proposal, accept};
+pub use controller::{Controller, Memory};
+pub use costs::Costs;
 pub use policy::{Choice, Drafted, Fixed, Kind, Offer, Policy, Ready, Round, SourceInfo, Speedup};
 pub use proposer::{Draft, MaskProposer, NgramProposer, Proposer, Supply};
 pub use report::Report;
 
-use self::{draws::Draws, proposer::Made};
+use self::{draws::Draws, proposer::Made, trial::Choices};
 use crate::{
     Batch, Context, Result, Sampler, Tokenizer,
     batch::SeqId,
@@ -39,7 +43,7 @@ use crate::{
 
 /// The sequence of the text.
 pub const TARGET: SeqId = 0;
-/// The sequence of a draft; empty between rounds.
+/// The sequence of a draft; empty between rounds, as are a few dozen after it.
 pub const DRAFT: SeqId = 1;
 
 /// What drafts and who decides.
@@ -70,13 +74,23 @@ pub fn speculate(
 ) -> Result<(Generation, Report)> {
     request.check(context)?;
     let ends = |id| tokenizer.is_eog(id) && !request.ignore_eos;
-    let sources: Vec<_> = speculation.proposers.iter().map(|p| p.info(context.model())).collect();
+    let sources: Vec<_> = speculation.proposers.iter().map(|p| p.info(context)).collect();
     speculation.policy.start(&sources);
     context.remove(TARGET);
     let started = Instant::now();
-    context.decode(&Batch::prompt(request.prompt, 0, TARGET))?;
+    let untried: Vec<usize> = (0..sources.len()).filter(|&s| speculation.policy.wants_trial(s)).collect();
+    // Rows whose logits are wanted: for the first token, and for trials.
+    let known = if untried.is_empty() { 1 } else { request.prompt.len().min(*trial::PLACES.end()) };
+    let mut batch = Batch::prompt(request.prompt, 0, TARGET);
+    batch.rows.iter_mut().rev().take(known).for_each(|row| row.logits = true);
+    context.decode(&batch)?;
+    let mut choices = Choices::default();
+    (0..known - 1).for_each(|i| choices.add(context.logits(i)));
     request.prompt.iter().for_each(|&token| sampler.accept(token));
     let mut run = Run {
+        row: known - 1,
+        choices,
+        untried,
         draws: Draws::new(speculation.repeatable, sampler),
         text: Text {
             request,
@@ -114,6 +128,11 @@ struct Run<'r, 'p, F> {
     text: Text<'r, F>,
     report: Report,
     made: Made,
+    /// Of the last pass, the row after the text's last token.
+    row: usize,
+    /// Sources that the policy wants to see tried, and what to compare them with.
+    untried: Vec<usize>,
+    choices: Choices,
 }
 
 /// The text as it grows, and what ends it.
@@ -160,6 +179,7 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
         }
         // The first token comes from the prompt's logits.
         let mut flow = self.judge(None)?.2;
+        self.row = 0;
         loop {
             if let ControlFlow::Break(stop) = flow {
                 self.text.out.stop = stop;
@@ -169,8 +189,25 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
                 self.text.out.stop = Stop::ContextFull;
                 return Ok(());
             }
+            self.trial()?;
             flow = self.round()?;
         }
+    }
+
+    /// Tries one of the sources that are still to be tried, if there is enough text by now.
+    fn trial(&mut self) -> Result<()> {
+        let Some(choices) = self.choices.last() else { return Ok(()) };
+        let Some(source) = self.untried.pop() else { return Ok(()) };
+        let Some(mask) = self.speculation.proposers[source].mask() else { return Ok(()) };
+        let started = Instant::now();
+        // All of the text but its last token is evaluated.
+        let text = self.sampler.history();
+        let tried = trial::trial(self.context, &text[..text.len() - 1], mask, choices)?;
+        for (drafted, stood) in tried.into_iter().flatten() {
+            self.speculation.policy.tried(source, drafted, stood);
+        }
+        self.report.trial_seconds += started.elapsed().as_secs_f64();
+        Ok(())
     }
 
     /// Drafts, verifies, accepts. Ends with the text's sequence holding all of the text but its last token.
@@ -258,7 +295,11 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
         let tokens = drafted.chain([Token { id: outcome.next, drafted_by: None }]);
         for (place, token) in tokens.enumerate() {
             self.draws.settle(self.sampler);
-            let flow = self.text.add(token, self.context.logits(place), self.sampler)?;
+            let logits = self.context.logits(self.row + place);
+            if !self.untried.is_empty() {
+                self.choices.add(logits);
+            }
+            let flow = self.text.add(token, logits, self.sampler)?;
             if flow.is_break() {
                 return Ok((outcome, place, flow));
             }
@@ -267,14 +308,14 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
     }
 
     fn accept(&mut self) -> Outcome {
-        let Run { context, sampler, draws, made, .. } = self;
+        let Run { context, sampler, draws, made, row, .. } = self;
         let text_len = sampler.history().len();
         let mut rng = sampler.rng().clone();
         let p = |place: usize| -> Distribution {
             if place > 0 {
                 sampler.accept(made.proposals[place - 1].token);
             }
-            draws.target(sampler, context.logits(place), place)
+            draws.target(sampler, context.logits(*row + place), place)
         };
         let outcome = accept(&made.proposals, p, &mut rng);
         sampler.truncate(text_len);

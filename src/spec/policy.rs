@@ -104,6 +104,14 @@ pub trait Policy {
 
     fn record(&mut self, round: &Round);
 
+    /// Whether it is worth a pass over a few dozen rows to try this source on text that is already there.
+    fn wants_trial(&self, _source: usize) -> bool {
+        false
+    }
+
+    /// One place of such a trial: what the draft would have said there, and whether that is the full model's choice.
+    fn tried(&mut self, _source: usize, _drafted: Drafted, _stood: bool) {}
+
     /// Why speculation is (or was) off, in one plain sentence; `None` if it was on.
     fn off_reason(&self) -> Option<String>;
 

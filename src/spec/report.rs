@@ -27,6 +27,8 @@ pub struct Report {
     pub draft_seconds: f64,
     pub verify_seconds: f64,
     pub other_seconds: f64,
+    /// Spent on trying sources on text that was there.
+    pub trial_seconds: f64,
     pub speedup: Speedup,
     pub off_reason: Option<String>,
 }
@@ -63,6 +65,11 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
 impl Report {
     pub(super) fn new(sources: Vec<SourceInfo>) -> Self {
         Report { sources: sources.into_iter().map(|s| (s, Tally::default())).collect(), ..Self::default() }
+    }
+
+    /// Of a run by plain decoding.
+    pub fn off(reason: &str) -> Self {
+        Report { off_reason: Some(reason.into()), ..Self::default() }
     }
 
     /// `next` is the token that followed what stood.
@@ -112,7 +119,7 @@ impl Report {
 
     /// Shares of the time spent drafting, verifying (plain steps included) and on the rest.
     pub fn shares(&self) -> Option<[f64; 3]> {
-        let parts = [self.draft_seconds, self.verify_seconds, self.other_seconds];
+        let parts = [self.draft_seconds, self.verify_seconds, self.other_seconds + self.trial_seconds];
         let total: f64 = parts.iter().sum();
         (total > 0.0).then(|| parts.map(|part| part / total))
     }

@@ -35,8 +35,7 @@ pub fn measure(
     let started = Instant::now();
     let left = |seconds: f64| started.elapsed().as_secs_f64() + seconds < budget.as_secs_f64();
     let room = context.kv().free_cells();
-    let model = context.model();
-    let bytes = model.bytes_read(model.plan.steps(None).into_iter().map(|step| step.op));
+    let bytes = context.bytes_read(None);
     if room == 0 || !left(LEAST_STEPS * bytes as f64 / MEMORY) {
         return Ok(());
     }

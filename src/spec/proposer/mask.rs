@@ -2,8 +2,7 @@
 
 use super::{Draft, Proposer, Supply};
 use crate::{
-    Batch, Model, Result, RunLayers,
-    context::mask_cost,
+    Batch, Context, Result, RunLayers,
     spec::{
         DRAFT, TARGET,
         policy::{Kind, SourceInfo},
@@ -28,14 +27,22 @@ impl MaskProposer {
         MaskProposer { name: format!("exit {layers}"), kind: Kind::Exit, mask }
     }
 
-    pub fn mask(&self) -> &RunLayers {
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub fn layers(&self) -> &RunLayers {
         &self.mask
     }
 }
 
 impl Proposer for MaskProposer {
-    fn info(&self, model: &Model) -> SourceInfo {
-        SourceInfo { name: self.name.clone(), kind: self.kind, cost: mask_cost(model, &self.mask) }
+    fn info(&self, context: &Context) -> SourceInfo {
+        SourceInfo { name: self.name.clone(), kind: self.kind, cost: context.mask_cost(&self.mask) }
+    }
+
+    fn mask(&self) -> Option<&RunLayers> {
+        Some(&self.mask)
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {

@@ -11,7 +11,7 @@ use super::{
     draws::Draws,
     policy::{Drafted, Ready, SourceInfo},
 };
-use crate::{Context, Model, Result, Sampler, sampler::top_logprobs};
+use crate::{Context, Result, RunLayers, Sampler, sampler::top_logprobs};
 
 /// What a proposer has for this round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,12 @@ pub enum Supply {
 }
 
 pub trait Proposer {
-    fn info(&self, model: &Model) -> SourceInfo;
+    fn info(&self, context: &Context) -> SourceInfo;
+
+    /// The mask that its draft steps run under, if that is all there is to them: so that others can time it.
+    fn mask(&self) -> Option<&RunLayers> {
+        None
+    }
 
     /// What it could draft after `text`. From call to call the text of a run only grows.
     fn supply(&mut self, text: &[u32]) -> Supply;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::{Draft, Proposer, Supply};
 use crate::{
-    Model, Result,
+    Context, Result,
     spec::policy::{Kind, Ready, SourceInfo},
 };
 
@@ -76,7 +76,7 @@ impl NgramProposer {
 }
 
 impl Proposer for NgramProposer {
-    fn info(&self, _: &Model) -> SourceInfo {
+    fn info(&self, _: &Context) -> SourceInfo {
         SourceInfo { name: "ngram".into(), kind: Kind::Ngram, cost: 0.0 }
     }
 
