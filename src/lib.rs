@@ -6,6 +6,9 @@
 //!                                                               └ Backend cpu ─ logits ─ sampler ─ token
 //! ```
 //!
+//! [`generate`](mod@generate) decodes token by token; [`spec`] drafts with the same model, a part of its layers left out, and
+//! verifies several tokens in one pass, to the same text.
+//!
 //! Data flows one way: nothing below `context` knows of prompts, and nothing above it of devices.
 
 pub mod backend;
@@ -24,6 +27,7 @@ pub mod model;
 pub mod plan;
 pub mod quant;
 pub mod sampler;
+pub mod spec;
 pub mod synth;
 pub mod tokenizer;
 
