@@ -21,6 +21,7 @@ use crate::{
     Context, Error, Result, RunLayers,
     context::mask_cost,
     eval::perplexity::{Settings, Tally, count_chunks, perplexity},
+    files::write_whole,
     hash::fnv1a,
     tokenizer::EncodeOptions,
 };
@@ -121,7 +122,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         bar.set_message(format!("ppl {:.4}", tally.ppl()));
         if let Some((path, state)) = &mut kept {
             state.tally = tally.clone();
-            save(path, state)?;
+            write_whole(path, serde_json::to_string(state).expect("plain data"))?;
         }
         Ok(if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
@@ -198,12 +199,4 @@ fn resume(path: &Path, run: &RunId, chunks: usize) -> Result<Tally> {
     }
     eprintln!("going on after chunk {} of {chunks} ({})", tally.chunks, path.display());
     Ok(tally)
-}
-
-/// Written beside and renamed, so that a kill leaves the old state or the new one.
-fn save(path: &Path, state: &State) -> Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".part");
-    let text = serde_json::to_string(state).expect("plain data");
-    fs::write(&beside, text).and_then(|()| fs::rename(&beside, path)).map_err(|e| Error::io(path, e))
 }

@@ -1,3 +1,5 @@
 //! Measuring what a model, or a model under a mask, knows of a text.
 
+pub mod agreement;
 pub mod perplexity;
+pub mod search;

@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
+use super::agreement::{Agreement, Comparison, LogProbs};
 use crate::{Batch, Context, Error, Result, RunLayers, batch::SeqId};
 
 const FULL: SeqId = 0;
@@ -56,9 +57,7 @@ pub struct Nll {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgainstFull {
     full: Nll,
-    agreed: u64,
-    overlap: f64,
-    kl: f64,
+    sums: Agreement,
 }
 
 impl Nll {
@@ -95,19 +94,16 @@ impl AgainstFull {
         self.full.perplexity(tokens)
     }
 
-    /// Share of positions where both models' most likely token is the same.
     pub fn agreement(&self, tokens: u64) -> f64 {
-        self.agreed as f64 / tokens as f64
+        self.sums.agreement(tokens)
     }
 
-    /// Mean of Σ min(p, q): the acceptance that sampling would see.
     pub fn overlap(&self, tokens: u64) -> f64 {
-        self.overlap / tokens as f64
+        self.sums.overlap(tokens)
     }
 
-    /// Mean KL divergence of the masked model from the full one, in nats.
     pub fn kl(&self, tokens: u64) -> f64 {
-        self.kl / tokens as f64
+        self.sums.kl(tokens)
     }
 }
 
@@ -200,10 +196,10 @@ fn score_chunk(
             let masked = LogProbs::new(context.logits(i));
             tally.tokens += 1;
             tally.nll.add(-masked.at(next));
-            if let Some(sums) = &mut tally.against_full {
+            if let Some(beside) = &mut tally.against_full {
                 let full = LogProbs::new(&full_logits[i * n_vocab..][..n_vocab]);
-                sums.compare(&full, &masked);
-                sums.full.add(-full.at(next));
+                beside.sums.add(&Comparison::exact(&full, &masked));
+                beside.full.add(-full.at(next));
             }
         }
         start = end;
@@ -211,45 +207,6 @@ fn score_chunk(
     context.remove(FULL);
     context.remove(MASKED);
     Ok(())
-}
-
-impl AgainstFull {
-    fn compare(&mut self, full: &LogProbs, masked: &LogProbs) {
-        self.agreed += u64::from(full.best == masked.best);
-        for i in 0..full.logits.len() {
-            let (log_p, log_q) = (full.at(i), masked.at(i));
-            let (p, q) = (log_p.exp(), log_q.exp());
-            self.overlap += p.min(q);
-            if p > 0.0 {
-                self.kl += p * (log_p - log_q);
-            }
-        }
-    }
-}
-
-/// Log-probabilities of one row, computed on demand from its logits.
-struct LogProbs<'a> {
-    logits: &'a [f32],
-    best: usize,
-    log_sum: f64,
-}
-
-impl<'a> LogProbs<'a> {
-    fn new(logits: &'a [f32]) -> Self {
-        let mut best = 0;
-        for (i, &l) in logits.iter().enumerate() {
-            if l > logits[best] {
-                best = i;
-            }
-        }
-        let max = logits[best];
-        let sum: f64 = logits.iter().map(|&l| f64::from((l - max).exp())).sum();
-        LogProbs { logits, best, log_sum: f64::from(max) + sum.ln() }
-    }
-
-    fn at(&self, token: usize) -> f64 {
-        f64::from(self.logits[token]) - self.log_sum
-    }
 }
 
 #[cfg(test)]
@@ -273,16 +230,5 @@ mod tests {
         nll.add(1.0);
         nll.add(3.0);
         assert!((nll.standard_error(2) - 2f64.exp()).abs() < 1e-9);
-    }
-
-    #[test]
-    fn overlap_and_kl_of_two_known_distributions() {
-        // p = (3/4, 1/4), q = (1/4, 3/4): Σ min = 1/2, KL = 1/2 · ln 3.
-        let (p, q) = ([3f32.ln(), 0.0], [0.0, 3f32.ln()]);
-        let mut sums = AgainstFull::default();
-        sums.compare(&LogProbs::new(&p), &LogProbs::new(&q));
-        assert!((sums.overlap(1) - 0.5).abs() < 1e-6);
-        assert!((sums.kl(1) - 0.5 * 3f64.ln()).abs() < 1e-6);
-        assert_eq!(sums.agreement(1), 0.0);
     }
 }
