@@ -1,5 +1,6 @@
 //! What a search found, for people: a table and a plot on the terminal, pictures in a page.
 
+mod frame;
 mod plot;
 mod svg;
 mod text;
