@@ -3,15 +3,15 @@
 //!
 //! Under a mask each scored position is also compared with the full model.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use serde::{Deserialize, Serialize};
 
 use super::agreement::{Agreement, Comparison, LogProbs};
 use crate::{Batch, Context, Error, Result, RunLayers, batch::SeqId};
 
-const FULL: SeqId = 0;
-const MASKED: SeqId = 1;
+pub(super) const FULL: SeqId = 0;
+pub(super) const MASKED: SeqId = 1;
 /// Logits kept at once, in bytes; long chunks are scored in pieces.
 const LOGITS_BYTES: usize = 64 << 20;
 /// Of a shorter chunk too few tokens are scored for a standard error.
@@ -61,7 +61,7 @@ pub struct AgainstFull {
 }
 
 impl Nll {
-    fn add(&mut self, nll: f64) {
+    pub(super) fn add(&mut self, nll: f64) {
         self.sum += nll;
         self.squares += nll * nll;
     }
@@ -143,10 +143,7 @@ pub fn perplexity(
         tally.against_full.get_or_insert_default();
     }
     while tally.chunks < chunks {
-        let mut chunk = tokens[tally.chunks * settings.n_ctx..][..settings.n_ctx].to_vec();
-        if let Some(bos) = settings.bos {
-            chunk[0] = bos;
-        }
+        let chunk = chunk(tokens, settings, tally.chunks);
         score_chunk(context, &chunk, settings.mask.as_ref(), &mut tally)?;
         tally.chunks += 1;
         if on_chunk(&tally)?.is_break() {
@@ -156,6 +153,52 @@ pub fn perplexity(
     Ok(tally)
 }
 
+/// The `i`-th chunk, as the model sees it.
+pub(super) fn chunk(tokens: &[u32], settings: &Settings, i: usize) -> Vec<u32> {
+    let mut chunk = tokens[i * settings.n_ctx..][..settings.n_ctx].to_vec();
+    chunk[0] = settings.bos.unwrap_or(chunk[0]);
+    chunk
+}
+
+/// Positions of a chunk that are evaluated at once.
+pub(super) struct Piece {
+    from: usize,
+    to: usize,
+    scored: bool,
+}
+
+impl Piece {
+    /// The first half, which is only read, then as much of the rest at a time as memory for logits allows. The
+    /// logits at a position predict the next token, so the last position has nothing to predict.
+    pub fn all(n_ctx: usize, n_vocab: usize) -> Vec<Piece> {
+        let at_once = (LOGITS_BYTES / (4 * n_vocab)).max(1);
+        let (half, last) = (n_ctx / 2, n_ctx - 1);
+        let scored = (half..last).step_by(at_once);
+        let scored = scored.map(|from| Piece { from, to: last.min(from + at_once), scored: true });
+        std::iter::once(Piece { from: 0, to: half, scored: false }).chain(scored).collect()
+    }
+
+    /// Evaluates it on a sequence that has what comes before it.
+    pub fn decode(
+        &self,
+        context: &mut Context,
+        chunk: &[u32],
+        seq: SeqId,
+        mask: Option<&RunLayers>,
+    ) -> Result<()> {
+        let mut batch = Batch { run_layers: mask.cloned(), ..Batch::new() };
+        for (pos, &token) in chunk.iter().enumerate().take(self.to).skip(self.from) {
+            batch.push(token, pos as u32, seq, self.scored);
+        }
+        context.decode(&batch)
+    }
+
+    /// The positions with logits, in the order of these.
+    pub fn scored(&self) -> Range<usize> {
+        if self.scored { self.from..self.to } else { self.to..self.to }
+    }
+}
+
 fn score_chunk(
     context: &mut Context,
     chunk: &[u32],
@@ -163,36 +206,20 @@ fn score_chunk(
     tally: &mut Tally,
 ) -> Result<()> {
     let n_vocab = context.model().plan.dims.n_vocab;
-    let piece_len = (LOGITS_BYTES / (4 * n_vocab)).max(1);
-    // The logits at position j predict token j + 1; the last position has nothing to predict.
-    let first_scored = chunk.len() / 2;
-    let last = chunk.len() - 1;
     context.remove(FULL);
     context.remove(MASKED);
     let mut full_logits = Vec::new();
-    let mut start = 0;
-    while start < last {
-        let end = if start < first_scored { first_scored } else { (start + piece_len).min(last) };
-        let scored = start >= first_scored;
-        let batch = |seq| {
-            let mut batch = Batch::new();
-            for (pos, &token) in chunk.iter().enumerate().take(end).skip(start) {
-                batch.push(token, pos as u32, seq, scored);
-            }
-            batch
-        };
+    for piece in Piece::all(chunk.len(), n_vocab) {
+        piece.decode(context, chunk, FULL, None)?;
         if let Some(mask) = mask {
-            context.decode(&batch(FULL))?;
             full_logits.clear();
-            for i in 0..if scored { end - start } else { 0 } {
+            for i in 0..piece.scored().len() {
                 full_logits.extend_from_slice(context.logits(i));
             }
-            context.decode(&batch(MASKED).with_layers(mask.clone()))?;
-        } else {
-            context.decode(&batch(FULL))?;
+            piece.decode(context, chunk, MASKED, Some(mask))?;
         }
-        for i in 0..if scored { end - start } else { 0 } {
-            let next = chunk[start + i + 1] as usize;
+        for (i, pos) in piece.scored().enumerate() {
+            let next = chunk[pos + 1] as usize;
             let masked = LogProbs::new(context.logits(i));
             tally.tokens += 1;
             tally.nll.add(-masked.at(next));
@@ -202,7 +229,6 @@ fn score_chunk(
                 beside.full.add(-full.at(next));
             }
         }
-        start = end;
     }
     context.remove(FULL);
     context.remove(MASKED);

@@ -1,15 +1,11 @@
 //! What a candidate's drafts are like: the masked model on positions of a text, seeing what a draft would see.
 //!
-//! A draft reads the full model's keys and values for everything committed, and its own for the few tokens that
-//! it has drafted itself. A masked pass over a whole text, as perplexity makes it, is harsher: there every key
-//! comes from a masked pass. So each judged position has a sequence of its own, a fork of the fully evaluated
-//! text that ends before it: one masked row on it is the first drafted token, exactly. Forks share their cells,
-//! and rows of many positions make one batch. Drafts further on are judged in the same way, along what the full
-//! model would have continued with: those are the tokens that the earlier drafts had to get right.
+//! The first row of a draft on each judged position is its first drafted token, exactly. A masked pass over a whole
+//! text, as perplexity makes it, is harsher: there every key comes from a masked pass. Drafts further on are judged
+//! in the same way, along what the full model would have continued with: those are the tokens that the earlier
+//! drafts had to get right.
 
 use std::ops::Range;
-
-use rayon::prelude::*;
 
 use super::{
     calibration::{Calibration, Span},
@@ -17,15 +13,15 @@ use super::{
     score::{Score, Verdict},
 };
 use crate::{
-    Batch, Context, Result, RunLayers,
+    Batch, Context, Result,
     batch::SeqId,
-    eval::agreement::{Comparison, LogProbs, Reference, TOP},
+    eval::{
+        agreement::{Comparison, LogProbs, Reference, TOP},
+        drafts::{self, Draft, MOST_ROWS},
+    },
     sampler::{Distribution, SamplerConfig, distribution, rng::Rng},
 };
 
-/// Logits of one batch, in bytes, and its rows.
-const LOGITS_BYTES: usize = 64 << 20;
-const MOST_ROWS: usize = 512;
 /// Positions whose continuations are made at a time; each needs cells for its tokens meanwhile.
 const CONTINUED_AT_ONCE: usize = 64;
 
@@ -128,7 +124,7 @@ impl<'a> ModelJudge<'a> {
         };
         let drafts: Vec<Draft> = (0..self.held_out.len()).map(drafts).collect();
         let (texts, continued, places) = (&self.calibration.texts, &self.continued, &self.held_out);
-        let rows = self.field.pass(&candidate.mask(), &drafts, |i, j, logits| {
+        let rows = drafts::pass(self.field.context, &candidate.mask(), &drafts, |i, j, logits| {
             let verdict = verdict(&continued[i].full[j], logits, next_token(texts, &places[i]));
             let sampled = overlap(&continued[i].sampled[j], &distribution(&config, logits, &[]));
             (verdict, sampled as f32)
@@ -169,7 +165,7 @@ impl Judge for ModelJudge<'_> {
         let drafts: Vec<Draft> = std::iter::zip(places, tokens.chunks(1))
             .map(|(p, tokens)| Draft { seq: p.seq, pos: p.pos, tokens })
             .collect();
-        let rows = self.field.pass(&candidate.mask(), &drafts, |i, _, logits| {
+        let rows = drafts::pass(self.field.context, &candidate.mask(), &drafts, |i, _, logits| {
             verdict(&places[i].full, logits, next_token(texts, &places[i]))
         })?;
         let mut score = Score::default();
@@ -205,13 +201,6 @@ fn shuffle<T>(items: &mut [T]) {
     }
 }
 
-/// Tokens that follow `pos` tokens of a sequence.
-struct Draft<'a> {
-    seq: SeqId,
-    pos: usize,
-    tokens: &'a [u32],
-}
-
 /// The context with the texts in it.
 struct Field<'a> {
     context: &'a mut Context,
@@ -220,8 +209,7 @@ struct Field<'a> {
 
 impl<'a> Field<'a> {
     fn new(context: &'a mut Context) -> Self {
-        let n_vocab = context.model().plan.dims.n_vocab;
-        let rows_at_once = (LOGITS_BYTES / (4 * n_vocab)).clamp(1, MOST_ROWS);
+        let rows_at_once = drafts::rows_at_once(context);
         Field { context, rows_at_once }
     }
 
@@ -248,46 +236,6 @@ impl<'a> Field<'a> {
             references.push(of_text);
         }
         Ok(references)
-    }
-
-    /// Evaluates drafts under a mask and forgets them again. `see` gets each row's logits, by draft and depth.
-    fn pass<T: Send>(
-        &mut self,
-        mask: &RunLayers,
-        drafts: &[Draft],
-        see: impl Fn(usize, usize, &[f32]) -> T + Sync,
-    ) -> Result<Vec<Vec<T>>> {
-        let depth = drafts.iter().map(|d| d.tokens.len()).max().unwrap_or(1);
-        let at_once = (self.rows_at_once / depth).max(1);
-        let mut seen = Vec::with_capacity(drafts.len());
-        for (chunk_no, chunk) in drafts.chunks(at_once).enumerate() {
-            let mut batch = Batch::new().with_layers(mask.clone());
-            for draft in chunk {
-                for (pos, &token) in (draft.pos as u32..).zip(draft.tokens) {
-                    batch.push(token, pos, draft.seq, true);
-                }
-            }
-            self.context.decode(&batch)?;
-            let mut row = 0;
-            let first_rows = chunk.iter().map(|draft| {
-                row += draft.tokens.len();
-                row - draft.tokens.len()
-            });
-            let logits: Vec<Vec<&[f32]>> = std::iter::zip(chunk, first_rows)
-                .map(|(draft, first)| {
-                    (first..first + draft.tokens.len()).map(|i| self.context.logits(i)).collect()
-                })
-                .collect();
-            let see = |(i, rows): (usize, &Vec<&[f32]>)| -> Vec<T> {
-                let draft = chunk_no * at_once + i;
-                rows.iter().enumerate().map(|(j, logits)| see(draft, j, logits)).collect()
-            };
-            seen.par_extend(logits.par_iter().enumerate().map(see));
-            for draft in chunk {
-                self.context.truncate(draft.seq, draft.pos);
-            }
-        }
-        Ok(seen)
     }
 
     /// Lets the full model go on greedily from each place.

@@ -23,6 +23,8 @@ pub mod objective;
 pub mod report;
 pub mod score;
 pub mod speed;
+#[cfg(test)]
+mod tests;
 
 use std::ops::ControlFlow;
 
@@ -136,7 +138,8 @@ pub fn search(
             other => scores.push(other),
         }
     }
-    let found = find(judge, &costs, settings, journal, scores, &mut on_progress)?;
+    let n_layer = judge.context().model().plan.dims.n_layer;
+    let found = find(judge, n_layer, &costs, settings, journal, scores, &mut on_progress)?;
     let proofs = prove(judge, &found, settings, journal, proofs, &mut on_progress)?;
     let (family, baselines) = choose(&found, &proofs, &costs, settings);
     Ok(Outcome {
@@ -151,6 +154,7 @@ pub fn search(
 }
 
 /// What the strategies leave behind.
+#[derive(Debug)]
 struct Found {
     perplexity: f64,
     ablations: Vec<Ablation>,
@@ -190,14 +194,14 @@ impl Settings {
 }
 
 fn find(
-    judge: &mut ModelJudge,
+    judge: &mut dyn Judge,
+    n_layer: usize,
     costs: &Costs,
     settings: &Settings,
     journal: &mut Journal,
     entries: Vec<Entry>,
     on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Found> {
-    let n_layer = judge.context().model().plan.dims.n_layer;
     let states = settings.states();
     let stages = settings.stages(n_layer, judge.positions());
     let mut lab = Lab::new(judge, costs.clone(), settings.objective, journal, entries, stages, on_progress);
