@@ -14,7 +14,7 @@ use crate::{
     plan::{Op, Step, Visit},
 };
 
-pub use crate::backend::cpu::kv_store::KvType;
+pub use crate::backend::cpu::{kv_store::KvType, matmul::Planes};
 
 #[derive(Clone, Debug)]
 pub struct ContextConfig {
@@ -30,6 +30,8 @@ pub struct ContextConfig {
     pub extra_slots: usize,
     /// The instruction set, where one other than the machine's best is wanted.
     pub isa: Option<crate::backend::cpu::simd::Isa>,
+    /// How the CPU backend packs matrices at load; `None` reads them from the file as they are.
+    pub planes: Option<Planes>,
 }
 
 impl Default for ContextConfig {
@@ -42,6 +44,7 @@ impl Default for ContextConfig {
             value_type: KvType::F16,
             extra_slots: 0,
             isa: None,
+            planes: Some(Planes::Cheap),
         }
     }
 }
@@ -57,6 +60,15 @@ pub struct Context {
 
 impl Context {
     pub fn new(model: Arc<Model>, config: &ContextConfig) -> Result<Self> {
+        Self::with_progress(model, config, &|_, _| ())
+    }
+
+    /// `progress` is told, from several threads, how many bytes of weights are ready, of how many.
+    pub fn with_progress(
+        model: Arc<Model>,
+        config: &ContextConfig,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Self> {
         if config.n_ctx == 0 || config.n_ctx > i32::MAX as u32 {
             return Err(Error::Usage(format!(
                 "a context of {} tokens: -c takes 1 to {}",
@@ -75,7 +87,9 @@ impl Context {
                 key_type: config.key_type,
                 value_type: config.value_type,
                 isa: config.isa,
+                planes: config.planes,
             },
+            progress,
         )?;
         let kv = KvCache::new(config.n_ctx, n_layer);
         Ok(Context {
@@ -102,6 +116,28 @@ impl Context {
 
     pub fn threads(&self) -> usize {
         self.backend.threads()
+    }
+
+    /// Bytes of weights that one token's pass reads, under a mask or in full.
+    pub fn bytes_read(&self, mask: Option<&RunLayers>) -> u64 {
+        let steps = self.model.plan.steps(mask);
+        let of =
+            |step: &Step| self.model.bytes_read(step.op, |id| self.backend.weight_bytes(id, step.coarse));
+        steps.iter().map(of).sum()
+    }
+
+    /// The share of a full pass's weight bytes that a masked pass reads.
+    pub fn mask_cost(&self, mask: &RunLayers) -> f64 {
+        self.bytes_read(Some(mask)) as f64 / self.bytes_read(None) as f64
+    }
+
+    /// Whether any sublayer's weights have their high bits apart, so that a coarse pass reads less than a full one.
+    pub fn has_planes(&self) -> bool {
+        let layers = 0..self.model.plan.dims.n_layer;
+        let all = layers.fold(RunLayers::all(self.model.plan.dims.n_layer), |mask, layer| {
+            mask.coarse_attn(layer).coarse_mlp(layer)
+        });
+        self.mask_cost(&all) < 1.0
     }
 
     /// Evaluates the batch; afterwards [`Context::logits`] has the rows that asked. On an error the cache is
@@ -214,7 +250,7 @@ impl Context {
             if outputs.is_empty() {
                 steps.retain(|step| !matches!(step.op, Op::Head { .. }));
             } else if !matches!(steps.last(), Some(Step { op: Op::Head { .. }, .. })) {
-                steps.push(Step { op: &model.plan.head, slot: 0, visit: Visit::first(0) });
+                steps.push(Step { op: &model.plan.head, slot: 0, visit: Visit::first(0), coarse: false });
             }
             let chunk_cells = &cells[done..][..rows.len()];
             let (views, view_of_slot) = views(&self.kv, rows, chunk_cells, &steps);
@@ -286,10 +322,4 @@ fn views<'a>(kv: &'a KvCache, rows: &[Row], cells: &[u32], steps: &[Step]) -> (V
         }
     }
     (views, view_of_slot)
-}
-
-/// The share of a full pass's weight bytes that a masked pass reads.
-pub fn mask_cost(model: &Model, mask: &RunLayers) -> f64 {
-    let read = |mask| model.bytes_read(model.plan.steps(mask).into_iter().map(|s| s.op)) as f64;
-    read(Some(mask)) / read(None)
 }

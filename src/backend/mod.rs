@@ -4,7 +4,11 @@ pub mod cpu;
 
 use std::borrow::Cow;
 
-use crate::{Result, kv::CellMove, plan::Step};
+use crate::{
+    Result,
+    kv::CellMove,
+    plan::{Step, WeightId},
+};
 
 /// The rows of one pass, already placed in the cache.
 pub struct Rows<'a> {
@@ -46,6 +50,9 @@ pub trait Backend: Send {
 
     /// Runs the steps for the rows; `logits` is `[outputs, n_vocab]`.
     fn run(&mut self, steps: &[Step], rows: &Rows, logits: &mut [f32]) -> Result<()>;
+
+    /// Bytes of a weight that a pass reads, in full or by its high bits: fewer only where these lie apart.
+    fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64;
 
     /// Copies keys and values of cells and turns the keys by `delta` positions.
     fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()>;

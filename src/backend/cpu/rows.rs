@@ -47,6 +47,15 @@ impl SharedRows {
     }
 
     /// # Safety
+    /// No thread writes these columns of the row in this phase, except this one, which keeps no reference.
+    pub unsafe fn columns(&self, row: usize, columns: std::ops::Range<usize>) -> &[f32] {
+        assert!(columns.start <= columns.end && columns.end <= self.width);
+        assert!((row + 1) * self.width <= self.data.len());
+        let start = self.as_ptr().wrapping_add(row * self.width + columns.start);
+        unsafe { std::slice::from_raw_parts(start, columns.len()) }
+    }
+
+    /// # Safety
     /// No other thread touches these columns of the row in this phase.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn row_mut(&self, row: usize, columns: std::ops::Range<usize>) -> &mut [f32] {
