@@ -10,6 +10,7 @@ mod perplexity;
 mod run;
 mod sampler_args;
 mod search;
+mod sweep;
 mod synth;
 mod tokenize;
 

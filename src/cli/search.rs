@@ -17,7 +17,7 @@ use super::{
     interrupt,
 };
 use crate::{
-    Context, Error, Result, Tokenizer,
+    Error, Result, Tokenizer,
     eval::search::{
         Member, Outcome, Progress, Settings,
         calibration::{self, Calibration},
@@ -112,11 +112,10 @@ impl SearchArgs {
         Ok(())
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self, coarse: bool) -> Settings {
         Settings {
             objective: Objective::new(self.objective, self.max_cost),
-            // Until a backend runs coarse sublayers from planes there is nothing to gain from them.
-            coarse: false,
+            coarse,
             width: self.width,
             trials: self.trials,
             draft_max: self.draft_max,
@@ -161,11 +160,12 @@ pub fn run(args: SearchArgs) -> Result<()> {
     };
     let amount = calibration::Settings { chunk, positions: args.positions };
     amount.check()?;
-    let settings = args.settings();
     let mut config = args.context.config(&model)?;
-    config.n_ctx = (amount.cells() + judge::cells_beside_texts(settings.draft_max)) as u32;
-    let mut context = Context::new(model.clone(), &config)?;
-    eprintln!("{}: {}", model.name, context.describe());
+    config.n_ctx = (amount.cells() + judge::cells_beside_texts(args.draft_max)) as u32;
+    let (mut context, took) = common::open_context(&model, &config)?;
+    eprintln!("{}: {}; {took}", model.name, context.describe());
+    // Where no weights have planes, coarse is the same as in full.
+    let settings = args.settings(context.has_planes());
     let bar = progress();
     let calibration = match &args.file {
         Some(path) => read_calibration(path, &tokenizer, &amount)?,
@@ -186,7 +186,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
         model: model.fingerprint(),
         text: calibration.fingerprint(),
         positions: amount.positions,
-        device: context.describe(),
+        device: format!("{}, planes {:?}", context.describe(), config.planes),
         cache_types: format!("{} {}", config.key_type, config.value_type),
     };
     let (mut journal, entries) = Journal::open(&args.journal(), &run)?;

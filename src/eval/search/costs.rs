@@ -9,7 +9,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::candidate::{Candidate, Part, State};
-use crate::{Batch, Context, Result, RunLayers, batch::SeqId};
+use crate::{Batch, Context, Result, RunLayers, batch::SeqId, plan::Op};
 
 /// Cases take turns: a machine's speed drifts, and neighbours come and go.
 const LEAST_TURNS: usize = 5;
@@ -105,12 +105,8 @@ impl Costs {
 }
 
 /// Steps under masks over plain ones, each timed.
-pub fn measure_masks(
-    context: &mut Context,
-    place: (SeqId, usize),
-    candidates: &[Candidate],
-) -> Result<Vec<f64>> {
-    let masks = candidates.iter().map(|c| Case::Step(Some(c.mask())));
+pub fn measure_masks(context: &mut Context, place: (SeqId, usize), masks: &[RunLayers]) -> Result<Vec<f64>> {
+    let masks = masks.iter().map(|mask| Case::Step(Some(mask.clone())));
     let cases: Vec<Case> = std::iter::once(Case::Step(None)).chain(masks).collect();
     let seconds = time(context, place, &cases)?;
     Ok(seconds[1..].iter().map(|s| s / seconds[0]).collect())
@@ -163,8 +159,11 @@ fn quartile(mut samples: Vec<f64>) -> f64 {
 /// Each sublayer's share of the bytes of its kind.
 fn shares(context: &Context) -> Vec<f64> {
     let model = context.model();
+    let read = |ops: &Vec<Op>| -> u64 {
+        ops.iter().map(|op| model.bytes_read(op, |id| model.weight(id).tensor.bytes)).sum()
+    };
     let bytes: Vec<[f64; 2]> =
-        model.plan.layers.iter().map(|l| [&l.attn, &l.mlp].map(|ops| model.bytes_read(ops) as f64)).collect();
+        model.plan.layers.iter().map(|l| [&l.attn, &l.mlp].map(|ops| read(ops) as f64)).collect();
     let total = [0, 1].map(|kind| bytes.iter().map(|b| b[kind]).sum::<f64>());
     bytes.iter().flat_map(|b| [b[0] / total[0], b[1] / total[1]]).collect()
 }

@@ -40,7 +40,7 @@ use self::{
     objective::Objective,
     score::Score,
 };
-use crate::Result;
+use crate::{Result, RunLayers};
 
 /// Exits that are proved, of all that are judged.
 const PROVED_EXITS: usize = 3;
@@ -270,7 +270,8 @@ fn prove(
     wanted.dedup();
     wanted.retain(|c| !proofs.iter().any(|(proved, _)| proved == c));
     let place = judge.middle();
-    let costs = costs::measure_masks(judge.context(), place, &wanted)?;
+    let masks: Vec<RunLayers> = wanted.iter().map(Candidate::mask).collect();
+    let costs = costs::measure_masks(judge.context(), place, &masks)?;
     let rows = (judge.held_out() * settings.draft_max) as u64;
     for (i, (candidate, cost)) in wanted.iter().zip(costs).enumerate() {
         let progress = Progress {
