@@ -25,6 +25,7 @@ pub mod model;
 pub mod plan;
 pub mod quant;
 pub mod sampler;
+pub mod spec;
 pub mod synth;
 pub mod tokenizer;
 

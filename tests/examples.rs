@@ -63,3 +63,12 @@ fn perplexity_falls_with_the_layers_that_run() {
     let ppl: Vec<f64> = text.lines().map(number).collect();
     assert!(ppl.len() == 3 && ppl[0] > ppl[1] && ppl[1] > ppl[2], "{text}");
 }
+
+#[test]
+fn an_own_proposer_drafts_and_some_of_it_stands() {
+    let text = run("own_proposer");
+    let summary = text.trim_end().rsplit_once('\n').unwrap().1;
+    let numbers: Vec<usize> = summary.split(' ').filter_map(|word| word.parse().ok()).collect();
+    assert!(numbers[0] > 0 && numbers[0] <= numbers[1], "{summary}");
+    assert_eq!(text.matches('[').count(), numbers[0], "{text}");
+}

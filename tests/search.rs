@@ -130,10 +130,11 @@ fn a_small_search_ends_with_a_family() {
     let model = embedded_model();
     let calibration = text_of(&model);
     let mut context = judging_context(&model);
-    let mut judge = ModelJudge::new(&mut context, calibration).unwrap();
+    let judge = ModelJudge::new(&mut context, calibration).unwrap();
+    let tokenizer = Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap();
     let settings = Settings { width: 3, trials: 10, draft_max: DEPTH, family: 4, ..Settings::default() };
     let outcome =
-        search(&mut judge, &settings, &mut Journal::none(), Vec::new(), |_| ControlFlow::Continue(()))
+        search(judge, &tokenizer, &settings, &mut Journal::none(), Vec::new(), |_| ControlFlow::Continue(()))
             .unwrap();
     assert_eq!(outcome.ablations.len(), 32);
     assert!(outcome.evaluated > 100);
@@ -145,6 +146,16 @@ fn a_small_search_ends_with_a_family() {
     assert!(baselines[0].starts_with("exit ") && baselines[1] == "every second layer", "{baselines:?}");
     for baseline in &outcome.baselines {
         assert!(baseline.proof.greedy(&outcome.costs).speedup <= speeds[0], "{}", baseline.name);
+    }
+    // The loop itself was run with each of them.
+    for member in outcome.family.iter().chain(&outcome.baselines) {
+        let measured = member.measured.expect("the embedded model is fast enough");
+        assert!(measured.speedup > 0.0 && measured.tokens > 100, "{measured:?}");
+        let a_round = measured.tokens_per_round;
+        assert!((1.0..=1.0 + DEPTH as f64).contains(&a_round), "{measured:?}");
+        // 80 positions promise no more than this.
+        let promised = member.proof.greedy_tokens[member.proof.greedy(&outcome.costs).draft_len - 1];
+        assert!((a_round / promised - 1.0).abs() < 0.35, "{}: {a_round}, promised {promised}", member.name);
     }
     // What the embedded model is known for: without the first MLP it is lost.
     let first_mlp = &outcome.ablations[1].score;

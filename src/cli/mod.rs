@@ -3,8 +3,11 @@
 
 mod bench;
 pub mod common;
+mod draft_args;
+mod drafting;
 mod inspect;
 mod interrupt;
+mod learned_args;
 mod mask_args;
 mod perplexity;
 mod run;

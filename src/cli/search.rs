@@ -193,8 +193,8 @@ pub fn run(args: SearchArgs) -> Result<()> {
     if entries.len() > 1 {
         eprintln!("{}: {} evaluations of an earlier run", args.journal().display(), entries.len() - 1);
     }
-    let mut judge = ModelJudge::new(&mut context, calibration)?;
-    let outcome = search(&mut judge, &settings, &mut journal, entries, |p: Progress| {
+    let judge = ModelJudge::new(&mut context, calibration)?;
+    let outcome = search(judge, &tokenizer, &settings, &mut journal, entries, |p: Progress| {
         show(&bar, p.stage, p.done, p.expected);
         if let Some(best) = p.best {
             bar.set_message(format!("best so far {best:.3}"));
@@ -250,6 +250,18 @@ fn named(member: &Member, outcome: &Outcome) -> NamedMask {
     .map(|(key, value)| (key.to_string(), value))
     .collect();
     mask.predicted = predicted;
+    if let Some(m) = &member.measured {
+        mask.measured = [
+            ("speedup", json!(rounded(m.speedup))),
+            ("tok_s", json!(rounded(m.tok_s))),
+            ("acceptance", json!(rounded(m.acceptance))),
+            ("tokens_per_round", json!(rounded(m.tokens_per_round))),
+            ("tokens", json!(m.tokens)),
+        ]
+        .into_iter()
+        .map(|(key, value)| (key.to_string(), value))
+        .collect();
+    }
     mask
 }
 
@@ -267,7 +279,8 @@ fn print(args: &SearchArgs, outcome: &Outcome, skips: &Skips, seconds: f64) -> R
             .map(|m| {
                 let best = m.proof.greedy(&outcome.costs);
                 json!({"name": m.name, "agreement": m.proof.agreement, "overlap": m.proof.overlap, "cost": m.proof.cost,
-                       "predicted": {"speedup": best.speedup, "draft_len": best.draft_len}})
+                       "predicted": {"speedup": best.speedup, "draft_len": best.draft_len},
+                       "measured": m.measured})
             })
             .collect();
         return common::print_json(&json!({

@@ -10,7 +10,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{candidate::Candidate, costs::Costs, family::Proof, score::Score};
+use super::{candidate::Candidate, costs::Costs, family::Proof, measured::Measured, score::Score};
 use crate::{Error, Result};
 
 /// What the evaluations are of; a journal of anything else is refused.
@@ -38,6 +38,10 @@ pub enum Entry {
     Proof {
         candidate: Candidate,
         proof: Proof,
+    },
+    Measured {
+        candidate: Candidate,
+        measured: Measured,
     },
 }
 

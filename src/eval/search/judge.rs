@@ -101,6 +101,16 @@ impl<'a> ModelJudge<'a> {
         self.field.context
     }
 
+    /// Beginnings of texts that end where held-out positions begin, for who wants to go on from there. Nothing of
+    /// the judge's own is left in the context then.
+    pub fn into_prompts(self) -> (&'a mut Context, Vec<Vec<u32>>) {
+        let sequences = self.calibration.texts.len() + self.search.len() + self.held_out.len();
+        (0..sequences as SeqId).for_each(|seq| self.field.context.remove(seq));
+        let spans = self.calibration.held_out.iter().filter(|s| s.from > 0);
+        let prompts = spans.map(|s| self.calibration.texts[s.text][..s.from].to_vec()).collect();
+        (self.field.context, prompts)
+    }
+
     /// Positions that the search never sees.
     pub fn held_out(&self) -> usize {
         self.held_out.len()

@@ -19,6 +19,7 @@ pub mod journal;
 pub mod judge;
 mod lab;
 mod local;
+pub mod measured;
 pub mod objective;
 pub mod report;
 pub mod score;
@@ -37,10 +38,11 @@ use self::{
     journal::{Entry, Journal},
     judge::{Judge, ModelJudge},
     lab::Lab,
+    measured::Measured,
     objective::Objective,
     score::Score,
 };
-use crate::{Result, RunLayers};
+use crate::{Result, RunLayers, Tokenizer};
 
 /// Exits that are proved, of all that are judged.
 const PROVED_EXITS: usize = 3;
@@ -91,6 +93,8 @@ pub struct Member {
     pub name: String,
     pub candidate: Candidate,
     pub proof: Proof,
+    /// By the speculative loop, where there was time for it.
+    pub measured: Option<Measured>,
 }
 
 #[derive(Clone, Debug)]
@@ -111,7 +115,8 @@ pub struct Outcome {
 
 /// Runs a whole search. `entries` are what the journal had; `on_progress` may end it.
 pub fn search(
-    judge: &mut ModelJudge,
+    mut judge: ModelJudge,
+    tokenizer: &Tokenizer,
     settings: &Settings,
     journal: &mut Journal,
     entries: Vec<Entry>,
@@ -131,17 +136,32 @@ pub fn search(
         }
     };
     let mut proofs: Vec<(Candidate, Proof)> = Vec::new();
+    let mut times: Vec<(Candidate, Measured)> = Vec::new();
     let mut scores = Vec::new();
     for entry in entries {
         match entry {
             Entry::Proof { candidate, proof } => proofs.push((candidate, proof)),
+            Entry::Measured { candidate, measured } => times.push((candidate, measured)),
             other => scores.push(other),
         }
     }
     let n_layer = judge.context().model().plan.dims.n_layer;
-    let found = find(judge, n_layer, &costs, settings, journal, scores, &mut on_progress)?;
-    let proofs = prove(judge, &found, settings, journal, proofs, &mut on_progress)?;
-    let (family, baselines) = choose(&found, &proofs, &costs, settings);
+    let found = find(&mut judge, n_layer, &costs, settings, journal, scores, &mut on_progress)?;
+    let proofs = prove(&mut judge, &found, settings, journal, proofs, &mut on_progress)?;
+    let (mut family, mut baselines) = choose(&found, &proofs, &costs, settings);
+    let (context, prompts) = judge.into_prompts();
+    let mut members: Vec<&mut Member> = family.iter_mut().chain(&mut baselines).collect();
+    let known = |m: &Member| times.iter().find(|(c, _)| *c == m.candidate).map(|(_, measured)| *measured);
+    if members.iter().any(|m| known(m).is_none()) {
+        let shared: Vec<&Member> = members.iter().map(|m| &**m).collect();
+        let measured = measured::measure(context, tokenizer, &prompts, &shared, &costs)?;
+        for (member, measured) in members.iter_mut().zip(measured) {
+            journal.add(&Entry::Measured { candidate: member.candidate.clone(), measured })?;
+            member.measured = Some(measured);
+        }
+    } else {
+        members.iter_mut().for_each(|m| m.measured = known(m));
+    }
     Ok(Outcome {
         costs,
         perplexity: found.perplexity,
@@ -305,6 +325,7 @@ fn choose(
         name,
         candidate: candidate.clone(),
         proof: proof(candidate),
+        measured: None,
     };
     let speed = |m: &Member| m.proof.greedy(costs).speedup;
     let best = |members: Vec<Member>| members.into_iter().max_by(|a, b| speed(a).total_cmp(&speed(b)));

@@ -3,6 +3,8 @@
 //! All times are in units of one plain step. A round drafts `k` tokens at `c` each and verifies `k + 1` rows in
 //! `T(k + 1)`; it yields the accepted ones and one more.
 
+use crate::spec::costs::expected_tokens;
+
 /// The speedup of the best draft length, and that length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Best {
@@ -13,7 +15,7 @@ pub struct Best {
 /// Tokens of a round of `k` drafts that are each accepted with chance `a`, whatever came before:
 /// `1 + a + .. + a^k`.
 pub fn tokens_if_independent(a: f64, k: usize) -> f64 {
-    (0..=k).map(|i| a.powi(i as i32)).sum()
+    expected_tokens(std::iter::repeat_n(a, k))
 }
 
 /// `T(1)` to `T(n)` over `T(1)`.

@@ -54,14 +54,15 @@ fn page(out: &mut String, model: &str, outcome: &Outcome) -> fmt::Result {
     )?;
     out.push_str(&svg(model, outcome));
     out.push_str(
-        "<table><tr><th>mask<th>cost<th>agreement<th>overlap<th>speedup<th>drafts<th>sampled<th>skips</tr>\n",
+        "<table><tr><th>mask<th>cost<th>agreement<th>overlap<th>speedup<th>drafts<th>sampled<th>measured<th>skips</tr>\n",
     );
     for member in outcome.family.iter().chain(&outcome.baselines) {
         let proof = &member.proof;
         let (greedy, sampled) = (proof.greedy(&outcome.costs), proof.sampled(&outcome.costs));
+        let measured = member.measured.map_or(String::new(), |m| format!("{:.3}", m.speedup));
         writeln!(
             out,
-            "<tr><td>{}<td>{:.3}<td>{:.3}<td>{:.3}<td>{:.3}<td>{}<td>{:.3}<td>{}</tr>",
+            "<tr><td>{}<td>{:.3}<td>{:.3}<td>{:.3}<td>{:.3}<td>{}<td>{:.3}<td>{measured}<td>{}</tr>",
             Escaped(&member.name),
             proof.cost,
             proof.agreement,
