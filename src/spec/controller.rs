@@ -430,6 +430,10 @@ impl Policy for Controller {
         }
     }
 
+    fn costs(&self) -> Option<&Costs> {
+        Some(&self.costs)
+    }
+
     fn wants_trial(&self, source: usize) -> bool {
         let unknown = !self.memory.contains_key(&memory_key(&self.arms[source].info));
         let price = self.costs.draft(source) * self.costs.rows(*PLACES.start());

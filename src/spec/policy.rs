@@ -3,6 +3,8 @@
 //! The loop offers what could be drafted and says afterwards what came of it; a policy only does arithmetic. It
 //! cannot change the text: whatever it chooses, verification gives the same tokens.
 
+use super::costs::Costs;
+
 /// What sort of thing drafts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -116,6 +118,11 @@ pub trait Policy {
     fn off_reason(&self) -> Option<String>;
 
     fn speedup(&self) -> Speedup;
+
+    /// What it reckons with; `None` if it does not reckon.
+    fn costs(&self) -> Option<&Costs> {
+        None
+    }
 }
 
 /// Fixed numbers, for research: always drafts, from the first source that offers enough.

@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::{
+    costs::Costs,
     policy::{Policy, Round, SourceInfo, Speedup},
     proposer::Made,
 };
@@ -29,6 +30,8 @@ pub struct Report {
     pub other_seconds: f64,
     /// Spent on trying sources on text that was there.
     pub trial_seconds: f64,
+    /// What the policy reckoned with at the end, if it did: T(n)/T(1) and the draft steps, by source.
+    pub believed: Option<Costs>,
     pub speedup: Speedup,
     pub off_reason: Option<String>,
 }
@@ -101,6 +104,7 @@ impl Report {
     }
 
     pub(super) fn finish(&mut self, policy: &dyn Policy) {
+        self.believed = policy.costs().cloned();
         self.speedup = policy.speedup();
         self.off_reason = policy.off_reason();
     }
@@ -111,8 +115,21 @@ impl Report {
         ratio(seconds, count as f64)
     }
 
-    /// Of a draft step over that of a plain step; only where there were plain steps.
+    /// T(n)/T(1): what the policy reckoned with, or else what was measured, where there were plain steps.
+    pub fn rows(&self, n: usize) -> Option<f64> {
+        match &self.believed {
+            Some(costs) => Some(costs.rows(n)),
+            None => ratio(self.pass_seconds(n)?, self.pass_seconds(1)?),
+        }
+    }
+
+    /// A draft step in plain steps, the mean over all that were made; as with [`Report::rows`].
     pub fn draft_cost(&self) -> Option<f64> {
+        if let Some(costs) = &self.believed {
+            let all = self.sources.iter().enumerate();
+            let sum = all.map(|(source, (_, tally))| costs.draft(source) * tally.drafted as f64).sum();
+            return ratio(sum, self.drafting.drafted as f64);
+        }
         let step = ratio(self.drafting.draft_seconds, self.drafting.drafted as f64)?;
         ratio(step, self.pass_seconds(1)?)
     }
@@ -132,9 +149,10 @@ impl Report {
                 "acceptance": ratio(accepted as f64, drafted as f64),
             })
         });
-        let sources = self.sources.iter().map(|(info, tally)| {
+        let sources = self.sources.iter().enumerate().map(|(source, (info, tally))| {
             json!({
                 "name": info.name,
+                "cost": self.believed.as_ref().map_or(info.cost, |costs| costs.draft(source)),
                 "kind": info.kind.name(),
                 "rounds": tally.rounds,
                 "drafted": tally.drafted,
@@ -145,9 +163,12 @@ impl Report {
         });
         let passes = self.passes.iter().enumerate().filter(|(_, pass)| pass.0 > 0);
         let passes = passes.map(|(i, &(count, seconds))| {
-            let mean = seconds / count as f64;
-            let ratio = self.pass_seconds(1).and_then(|one| ratio(mean, one));
-            json!({"n": i + 1, "passes": count, "ms": mean * 1e3, "ratio": ratio})
+            json!({
+                "n": i + 1,
+                "passes": count,
+                "ms": seconds / count as f64 * 1e3,
+                "ratio": self.rows(i + 1),
+            })
         });
         let [draft, verify, rest] = self.shares().unwrap_or_default();
         let [second, third, fourth, fifth, none] = self.needed;
@@ -206,10 +227,9 @@ impl fmt::Display for Report {
         if let Some([draft, verify, rest]) = self.shares().map(|shares| shares.map(|s| percent(Some(s)))) {
             write!(f, "\n  time: {draft} % drafting, {verify} % verifying, {rest} % the rest")?;
         }
-        if let (Some(cost), Some(one)) = (self.draft_cost(), self.pass_seconds(1)) {
-            let curve = (2..=self.passes.len())
-                .filter_map(|n| Some(format!("T({n}) {:.2}", self.pass_seconds(n)? / one)));
-            let curve: Vec<_> = curve.collect();
+        if let Some(cost) = self.draft_cost() {
+            let used = (2..=self.passes.len()).filter(|n| self.passes[n - 1].0 > 0).take(6);
+            let curve: Vec<_> = used.filter_map(|n| Some(format!("T({n}) {:.2}", self.rows(n)?))).collect();
             write!(f, "; in plain steps: a draft step {cost:.2}, {}", curve.join(", "))?;
         }
         if self.needed.iter().sum::<usize>() > 0 {
