@@ -19,6 +19,7 @@ pub mod context;
 pub mod embedded;
 mod error;
 pub mod eval;
+mod files;
 pub mod generate;
 pub mod gguf;
 mod hash;
