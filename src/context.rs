@@ -4,10 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     Batch, Error, Model, Result,
-    backend::{
-        Backend, Rows, View,
-        cpu::{CpuBackend, CpuConfig},
-    },
+    backend::{self, Backend, Device, Rows, View},
     batch::{Row, SeqId},
     kv::{KvCache, WrittenSlots},
     model::layers::RunLayers,
@@ -30,6 +27,9 @@ pub struct ContextConfig {
     pub extra_slots: usize,
     /// The instruction set, where one other than the machine's best is wanted.
     pub isa: Option<crate::backend::cpu::simd::Isa>,
+    pub device: Device,
+    /// Time the kernels of a GPU; slower.
+    pub profile: bool,
 }
 
 impl Default for ContextConfig {
@@ -42,6 +42,8 @@ impl Default for ContextConfig {
             value_type: KvType::F16,
             extra_slots: 0,
             isa: None,
+            device: Device::Cpu,
+            profile: false,
         }
     }
 }
@@ -65,26 +67,9 @@ impl Context {
             )));
         }
         let n_layer = model.plan.dims.n_layer;
-        let backend = CpuBackend::new(
-            model.clone(),
-            &CpuConfig {
-                n_cells: config.n_ctx as usize,
-                n_slots: n_layer + config.extra_slots,
-                max_rows: config.n_ubatch.clamp(1, config.n_ctx as usize),
-                threads: config.threads,
-                key_type: config.key_type,
-                value_type: config.value_type,
-                isa: config.isa,
-            },
-        )?;
+        let backend = backend::open(&model, config)?;
         let kv = KvCache::new(config.n_ctx, n_layer);
-        Ok(Context {
-            model,
-            kv,
-            backend: Box::new(backend),
-            extra_slots: config.extra_slots,
-            logits: Vec::new(),
-        })
+        Ok(Context { model, kv, backend, extra_slots: config.extra_slots, logits: Vec::new() })
     }
 
     pub fn model(&self) -> &Arc<Model> {
@@ -102,6 +87,11 @@ impl Context {
 
     pub fn threads(&self) -> usize {
         self.backend.threads()
+    }
+
+    /// Time by kernel, if the configuration asked for it.
+    pub fn profile(&self) -> Option<String> {
+        self.backend.profile()
     }
 
     /// Evaluates the batch; afterwards [`Context::logits`] has the rows that asked. On an error the cache is

@@ -1,10 +1,18 @@
 //! What a device must do to run a plan. Only this trait is seen from above; device types stay below.
 
 pub mod cpu;
+pub mod gpu;
+mod open;
 
 use std::borrow::Cow;
 
-use crate::{Result, kv::CellMove, plan::Step};
+pub use open::{Device, open};
+
+use crate::{
+    Result,
+    kv::CellMove,
+    plan::{Op, Plan, Step},
+};
 
 /// The rows of one pass, already placed in the cache.
 pub struct Rows<'a> {
@@ -34,6 +42,32 @@ impl View<'_> {
     }
 }
 
+/// Which sublayers, and which ends of the model, a device holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub embed: bool,
+    /// By layer.
+    pub attn: Vec<bool>,
+    pub mlp: Vec<bool>,
+    pub head: bool,
+}
+
+impl Held {
+    pub fn all(n_layer: usize) -> Self {
+        Held { embed: true, attn: vec![true; n_layer], mlp: vec![true; n_layer], head: true }
+    }
+
+    /// The operations of each part that is held, in the model's order.
+    pub fn ops<'a>(&self, plan: &'a Plan) -> Vec<&'a [Op]> {
+        let ends = |held: bool, op: &'a Op| held.then_some(std::slice::from_ref(op));
+        let layers = plan.layers.iter().enumerate().flat_map(|(l, layer)| {
+            let attn = self.attn[l].then_some(layer.attn.as_slice());
+            attn.into_iter().chain(self.mlp[l].then_some(layer.mlp.as_slice()))
+        });
+        ends(self.embed, &plan.embed).into_iter().chain(layers).chain(ends(self.head, &plan.head)).collect()
+    }
+}
+
 pub trait Backend: Send {
     /// One line for the banner: device, instruction set, threads.
     fn describe(&self) -> String;
@@ -46,6 +80,11 @@ pub trait Backend: Send {
 
     /// Runs the steps for the rows; `logits` is `[outputs, n_vocab]`.
     fn run(&mut self, steps: &[Step], rows: &Rows, logits: &mut [f32]) -> Result<()>;
+
+    /// What was measured of each kernel, where that was asked for.
+    fn profile(&self) -> Option<String> {
+        None
+    }
 
     /// Copies keys and values of cells and turns the keys by `delta` positions.
     fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()>;

@@ -1,0 +1,299 @@
+//! The GPU backend: the whole forward pass, or the sublayers that were placed here, through wgpu.
+//!
+//! The bits of a row's logits are the same whatever else is in its batch, as on the CPU: every sum has one order,
+//! said in `shaders/common/finish.wgsl` for matrices and in `shaders/common/attention.wgsl` for attention, and
+//! every regime keeps to it.
+
+pub mod device;
+pub mod formats;
+mod ops;
+mod params;
+pub mod pipelines;
+mod profile;
+mod readback;
+mod record;
+mod rows;
+mod weights;
+mod work;
+
+use std::sync::Arc;
+
+use device::Gpu;
+pub use device::{Choice, Found, adapters, choose};
+use ops::{Ops, Stage};
+use params::Params;
+use pipelines::{Family, Kernel, Pipelines};
+use profile::Profile;
+use record::Recorder;
+use rows::{RowData, halves, turns};
+use weights::Weights;
+use work::{Cache, MOST_HEAD, OUTPUTS_AT_ONCE, Wants, WorkBuffers, padded};
+
+use crate::{
+    Error, Model, Result,
+    backend::{Backend, Held, Rows},
+    context::KvType,
+    kv::CellMove,
+    plan::{Op, Step},
+};
+
+#[derive(Clone, Debug)]
+pub struct GpuConfig {
+    pub n_cells: usize,
+    pub n_slots: usize,
+    pub max_rows: usize,
+    pub key_type: KvType,
+    pub value_type: KvType,
+    pub held: Held,
+    /// Bytes of device memory that may be taken.
+    pub budget: u64,
+    /// Time every kernel; slower.
+    pub profile: bool,
+}
+
+pub struct GpuBackend {
+    model: Arc<Model>,
+    name: String,
+    gpu: Gpu,
+    pipelines: Pipelines,
+    weights: Weights,
+    work: WorkBuffers,
+    cache: Cache,
+    rows: RowData,
+    ops: Ops,
+    /// Logits, or hidden rows, on their way out.
+    readable: wgpu::Buffer,
+    profile: Option<Profile>,
+}
+
+impl GpuBackend {
+    pub fn new(model: Arc<Model>, found: &Found, config: &GpuConfig) -> Result<Self> {
+        let dims = model.plan.dims;
+        if dims.head_dim > MOST_HEAD {
+            return Err(Error::model(
+                model.gguf.name(),
+                format!(
+                    "heads of {} are too long for the GPU kernels ({MOST_HEAD}): --device cpu",
+                    dims.head_dim
+                ),
+            ));
+        }
+        let gpu = Gpu::open(found, config.budget)?;
+        let pipelines = Pipelines::new(&gpu);
+        let held = &config.held;
+        let max_rows = config.max_rows;
+        let turned = model.plan.rope.freqs.len();
+        let cache = Cache::new(
+            &gpu,
+            &dims,
+            held,
+            config.n_slots,
+            config.n_cells,
+            (config.key_type, config.value_type),
+        )?;
+        let joined: Vec<_> =
+            held.ops(&model.plan).into_iter().flat_map(|ops| weights::join(&model, ops)).collect();
+        let apart = |pair: &[weights::Joined]| pair.iter().all(|j| j.dst == crate::plan::Buf::G);
+        let wants = Wants { up: joined.windows(2).any(apart), logits: held.head };
+        let work = WorkBuffers::new(&gpu, &dims, max_rows, config.n_cells, wants)?;
+        let rows = RowData::new(&gpu, max_rows, config.n_slots, config.n_cells, turned)?;
+        let out_bytes = 4 * (OUTPUTS_AT_ONCE * dims.n_vocab).max(max_rows * padded(dims.dim)) as u64;
+        let readable = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        let readable = gpu.buffer("results", out_bytes, readable)?;
+        let weights = Weights::load(&gpu, &model, held)?;
+        let parts = weights.matrices.values().map(|m| m.parts.len()).sum();
+        let params = Params::new(&gpu, Ops::count(&model.plan, parts, config.n_slots, max_rows))?;
+        let profile = if config.profile { Profile::new(&gpu)? } else { None };
+        if config.profile && profile.is_none() {
+            return Err(Error::Device(format!("{}: --profile: the driver has no timestamps", gpu.info.name)));
+        }
+        let stage = Stage {
+            gpu: &gpu,
+            model: &model,
+            pipelines: &pipelines,
+            weights: &weights,
+            work: &work,
+            cache: &cache,
+            rows: &rows,
+        };
+        let ops = Ops::new(&stage, held, params);
+        gpu.check()?;
+        Ok(GpuBackend {
+            name: found.describe(),
+            model,
+            gpu,
+            pipelines,
+            weights,
+            work,
+            cache,
+            rows,
+            ops,
+            readable,
+            profile,
+        })
+    }
+
+    /// Bytes of device memory taken.
+    pub fn used(&self) -> u64 {
+        self.gpu.used()
+    }
+
+    /// Runs steps that begin with the given hidden rows, or with an embedding, and end with hidden rows, or logits.
+    fn segment(
+        &mut self,
+        steps: &[Step],
+        rows: &Rows,
+        hidden_in: Option<&[f32]>,
+        hidden_out: Option<&mut [f32]>,
+        logits: &mut [f32],
+    ) -> Result<()> {
+        let GpuBackend {
+            model,
+            gpu,
+            pipelines,
+            weights,
+            work,
+            cache,
+            rows: row_data,
+            ops,
+            readable,
+            profile,
+            ..
+        } = self;
+        let dims = &model.plan.dims;
+        row_data.send(gpu, &model.plan.rope, rows)?;
+        if let Some(hidden) = hidden_in {
+            send_hidden(gpu, &work.x, hidden, dims.dim);
+        }
+        let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: row_data };
+        ops.prepare(&stage, steps);
+        ops.params.flush(gpu);
+        let longest = rows.views.iter().flat_map(|v| &v.visible).map(|&(_, len)| len).max().unwrap_or(0);
+        let n = rows.tokens.len();
+        let mut recorder = Recorder::new(gpu, pipelines, profile.as_mut());
+        ops.record(&mut recorder, steps, n, longest)?;
+        let head = steps.iter().find(|s| matches!(s.op, Op::Head { .. }));
+        if let Some(head) = head {
+            let source = work.logits.as_ref().expect("the head lives here");
+            let pieces = logits.chunks_mut(OUTPUTS_AT_ONCE * dims.n_vocab);
+            for (piece, out) in pieces.enumerate() {
+                ops.record_head(&mut recorder, head.op, piece, out.len() / dims.n_vocab)?;
+                let bytes = size_of_val(out) as u64;
+                recorder.copy(source, readable, bytes);
+                recorder.submit();
+                readback::read(gpu, readable, bytes, |bytes| {
+                    bytemuck::cast_slice_mut(out).copy_from_slice(bytes);
+                })?;
+            }
+        }
+        if let Some(hidden) = hidden_out {
+            let stride = padded(dims.dim);
+            let bytes = 4 * (n * stride) as u64;
+            recorder.copy(&work.x, readable, bytes);
+            recorder.submit();
+            readback::read(gpu, readable, bytes, |bytes| {
+                for (out, row) in hidden.chunks_exact_mut(dims.dim).zip(bytes.chunks_exact(4 * stride)) {
+                    bytemuck::cast_slice_mut(out).copy_from_slice(&row[..4 * dims.dim]);
+                }
+            })?;
+        }
+        recorder.submit();
+        if let Some(profile) = profile {
+            gpu.wait()?;
+            profile.collect(gpu)?;
+        }
+        gpu.check()
+    }
+}
+
+/// Hidden rows from elsewhere into the residual stream.
+fn send_hidden(gpu: &Gpu, x: &wgpu::Buffer, hidden: &[f32], dim: usize) {
+    if padded(dim) == dim {
+        gpu.queue.write_buffer(x, 0, bytemuck::cast_slice(hidden));
+        return;
+    }
+    for (row, hidden) in hidden.chunks_exact(dim).enumerate() {
+        gpu.queue.write_buffer(x, 4 * (row * padded(dim)) as u64, bytemuck::cast_slice(hidden));
+    }
+}
+
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+#[repr(C)]
+struct ShiftParams {
+    kv_heads: u32,
+    head_dim: u32,
+    turned: u32,
+    halves: u32,
+    cells: u32,
+    key_words: u32,
+    value_words: u32,
+    key_halves: u32,
+}
+
+impl Backend for GpuBackend {
+    fn describe(&self) -> String {
+        format!("GPU, {}, {:.1} MiB", self.name, self.gpu.used() as f64 / f64::from(1 << 20))
+    }
+
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn max_rows(&self) -> usize {
+        self.work.max_rows
+    }
+
+    fn run(&mut self, steps: &[Step], rows: &Rows, logits: &mut [f32]) -> Result<()> {
+        self.segment(steps, rows, None, None, logits)
+    }
+
+    fn profile(&self) -> Option<String> {
+        self.profile.as_ref().map(Profile::table)
+    }
+
+    fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()> {
+        use wgpu::util::{BufferInitDescriptor, DeviceExt};
+        if moves.is_empty() {
+            return Ok(());
+        }
+        let GpuBackend { model, gpu, pipelines, cache, .. } = self;
+        let (dims, rope) = (&model.plan.dims, &model.plan.rope);
+        let params = ShiftParams {
+            kv_heads: dims.n_kv_head as u32,
+            head_dim: dims.head_dim as u32,
+            turned: rope.freqs.len() as u32,
+            halves: halves(rope),
+            cells: cache.n_cells as u32,
+            key_words: work::kv_words(cache.key_type, dims.head_dim) as u32,
+            value_words: work::kv_words(cache.value_type, dims.head_dim) as u32,
+            key_halves: u32::from(cache.key_type == KvType::F16),
+        };
+        let made = |label, contents: &[u8], usage| {
+            gpu.device.create_buffer_init(&BufferInitDescriptor { label: Some(label), contents, usage })
+        };
+        let mut padded_params = [0u8; params::SLOT_BYTES as usize];
+        padded_params[..size_of::<ShiftParams>()].copy_from_slice(bytemuck::bytes_of(&params));
+        let params = made("shift", &padded_params, wgpu::BufferUsages::UNIFORM);
+        let moves: Vec<[u32; 2]> = moves.iter().map(|m| [m.src, m.dst]).collect();
+        let storage = wgpu::BufferUsages::STORAGE;
+        let move_list = made("moves", bytemuck::cast_slice(&moves), storage);
+        // Where a key is already turned, the magnitude is in it.
+        let turns: Vec<[f32; 2]> = turns(rope, delta as f64, 1.0).collect();
+        let turns = made("rotation", bytemuck::cast_slice(&turns), storage);
+        let groups: Vec<_> = cache
+            .held()
+            .map(|slot| {
+                let (keys, values) = cache.slot(slot);
+                let storage = [&move_list, &turns, keys, values].map(|b| b.as_entire_buffer_binding());
+                let group = pipelines.bind(gpu, Family::Shift, &params, &storage);
+                ops::Bound { group, params: 0 }
+            })
+            .collect();
+        let mut recorder = Recorder::new(gpu, pipelines, None);
+        for bound in &groups {
+            recorder.dispatch(Kernel::Shift, bound, [moves.len() as u32, dims.n_kv_head as u32, 1])?;
+        }
+        recorder.submit();
+        gpu.wait()
+    }
+}
