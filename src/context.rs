@@ -4,14 +4,15 @@ use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     Batch, Error, Model, Result,
-    backend::{self, Backend, Device, Rows, View},
+    backend::{self, Backend, Device, Opened, Rows, View},
     batch::{Row, SeqId},
     kv::{KvCache, WrittenSlots},
     model::layers::RunLayers,
+    placement::{Place, Placement, Wishes},
     plan::{Op, Step, Visit},
 };
 
-pub use crate::backend::cpu::kv_store::KvType;
+pub use crate::backend::cpu::{kv_store::KvType, matmul::Planes};
 
 #[derive(Clone, Debug)]
 pub struct ContextConfig {
@@ -27,7 +28,11 @@ pub struct ContextConfig {
     pub extra_slots: usize,
     /// The instruction set, where one other than the machine's best is wanted.
     pub isa: Option<crate::backend::cpu::simd::Isa>,
+    /// How the CPU backend packs matrices at load; `None` reads them from the file as they are.
+    pub planes: Option<Planes>,
     pub device: Device,
+    /// What goes where, if the model is not to be all in one place.
+    pub wishes: Wishes,
     /// Time the kernels of a GPU; slower.
     pub profile: bool,
 }
@@ -42,7 +47,9 @@ impl Default for ContextConfig {
             value_type: KvType::F16,
             extra_slots: 0,
             isa: None,
+            planes: Some(Planes::Cheap),
             device: Device::Cpu,
+            wishes: Wishes::default(),
             profile: false,
         }
     }
@@ -52,6 +59,8 @@ pub struct Context {
     model: Arc<Model>,
     kv: KvCache,
     backend: Box<dyn Backend>,
+    placement: Placement,
+    notes: Vec<String>,
     extra_slots: usize,
     /// `[outputs, n_vocab]` of the last decode.
     logits: Vec<f32>,
@@ -59,6 +68,15 @@ pub struct Context {
 
 impl Context {
     pub fn new(model: Arc<Model>, config: &ContextConfig) -> Result<Self> {
+        Self::with_progress(model, config, &|_, _| ())
+    }
+
+    /// `progress` is told, from several threads, how many bytes of weights are ready, of how many.
+    pub fn with_progress(
+        model: Arc<Model>,
+        config: &ContextConfig,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Self> {
         if config.n_ctx == 0 || config.n_ctx > i32::MAX as u32 {
             return Err(Error::Usage(format!(
                 "a context of {} tokens: -c takes 1 to {}",
@@ -67,9 +85,17 @@ impl Context {
             )));
         }
         let n_layer = model.plan.dims.n_layer;
-        let backend = backend::open(&model, config)?;
+        let Opened { backend, placement, notes } = backend::open(&model, config, progress)?;
         let kv = KvCache::new(config.n_ctx, n_layer);
-        Ok(Context { model, kv, backend, extra_slots: config.extra_slots, logits: Vec::new() })
+        Ok(Context {
+            model,
+            kv,
+            backend,
+            placement,
+            notes,
+            extra_slots: config.extra_slots,
+            logits: Vec::new(),
+        })
     }
 
     pub fn model(&self) -> &Arc<Model> {
@@ -89,9 +115,46 @@ impl Context {
         self.backend.threads()
     }
 
+    /// What lives where.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// Whether the model lies in more than one place.
+    pub fn is_divided(&self) -> bool {
+        [Place::Vram, Place::Ram, Place::File].into_iter().filter(|&p| self.placement.uses(p)).count() > 1
+    }
+
+    /// What turned out other than planned.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// Time by kernel, if the configuration asked for it.
     pub fn profile(&self) -> Option<String> {
         self.backend.profile()
+    }
+
+    /// Bytes of weights that one token's pass reads, under a mask or in full.
+    pub fn bytes_read(&self, mask: Option<&RunLayers>) -> u64 {
+        let steps = self.model.plan.steps(mask);
+        let of =
+            |step: &Step| self.model.bytes_read(step.op, |id| self.backend.weight_bytes(id, step.coarse));
+        steps.iter().map(of).sum()
+    }
+
+    /// The share of a full pass's weight bytes that a masked pass reads.
+    pub fn mask_cost(&self, mask: &RunLayers) -> f64 {
+        self.bytes_read(Some(mask)) as f64 / self.bytes_read(None) as f64
+    }
+
+    /// Whether any sublayer's weights have their high bits apart, so that a coarse pass reads less than a full one.
+    pub fn has_planes(&self) -> bool {
+        let layers = 0..self.model.plan.dims.n_layer;
+        let all = layers.fold(RunLayers::all(self.model.plan.dims.n_layer), |mask, layer| {
+            mask.coarse_attn(layer).coarse_mlp(layer)
+        });
+        self.mask_cost(&all) < 1.0
     }
 
     /// Evaluates the batch; afterwards [`Context::logits`] has the rows that asked. On an error the cache is
@@ -204,7 +267,7 @@ impl Context {
             if outputs.is_empty() {
                 steps.retain(|step| !matches!(step.op, Op::Head { .. }));
             } else if !matches!(steps.last(), Some(Step { op: Op::Head { .. }, .. })) {
-                steps.push(Step { op: &model.plan.head, slot: 0, visit: Visit::first(0) });
+                steps.push(Step { op: &model.plan.head, slot: 0, visit: Visit::first(0), coarse: false });
             }
             let chunk_cells = &cells[done..][..rows.len()];
             let (views, view_of_slot) = views(&self.kv, rows, chunk_cells, &steps);
@@ -276,10 +339,4 @@ fn views<'a>(kv: &'a KvCache, rows: &[Row], cells: &[u32], steps: &[Step]) -> (V
         }
     }
     (views, view_of_slot)
-}
-
-/// The share of a full pass's weight bytes that a masked pass reads.
-pub fn mask_cost(model: &Model, mask: &RunLayers) -> f64 {
-    let read = |mask| model.bytes_read(model.plan.steps(mask).into_iter().map(|s| s.op)) as f64;
-    read(Some(mask)) / read(None)
 }

@@ -51,6 +51,22 @@ pub enum RopePairs {
     Halves,
 }
 
+impl Op {
+    /// All weights that it reads.
+    pub fn weights(&self) -> impl Iterator<Item = WeightId> + use<> {
+        let ids = match *self {
+            Op::Embed { table } => [Some(table), None],
+            Op::Norm { weight, .. } => [Some(weight), None],
+            Op::MatMul { weight, bias, .. } => [Some(weight), bias],
+            Op::RopeStore { q_norm, k_norm, .. } => [q_norm, k_norm],
+            Op::Attend { .. } => [None, None],
+            Op::GateUp { gate, up } => [Some(gate), Some(up)],
+            Op::Head { norm, weight, .. } => [Some(norm), Some(weight)],
+        };
+        ids.into_iter().flatten()
+    }
+}
+
 /// Rotary positions: pair `i` turns by `pos · freqs[i]`; cosine and sine are scaled by `magnitude`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
@@ -106,6 +122,8 @@ pub struct Step<'a> {
     pub op: &'a Op,
     pub slot: usize,
     pub visit: Visit,
+    /// From the high bits of the weights alone, where they lie apart.
+    pub coarse: bool,
 }
 
 /// Which run of which layer's attention a slot holds keys of: another list of steps may put another layer's
@@ -132,13 +150,14 @@ impl Plan {
     /// All steps of one pass under a mask. Layer `l` keeps its K/V in slot `l`; each repetition of a layer
     /// has a slot of its own after those, in the order in which they come.
     pub fn steps(&self, mask: Option<&RunLayers>) -> Vec<Step<'_>> {
-        let outside = |op| Step { op, slot: 0, visit: Visit::first(0) };
+        let outside = |op| Step { op, slot: 0, visit: Visit::first(0), coarse: false };
         let mut out = vec![outside(&self.embed)];
         match mask {
             None => {
                 for (slot, layer) in self.layers.iter().enumerate() {
                     let visit = Visit::first(slot);
-                    out.extend(layer.attn.iter().chain(&layer.mlp).map(|op| Step { op, slot, visit }));
+                    let ops = layer.attn.iter().chain(&layer.mlp);
+                    out.extend(ops.map(|op| Step { op, slot, visit, coarse: false }));
                 }
             }
             Some(mask) => {
@@ -150,10 +169,11 @@ impl Plan {
                         slot = next_slot;
                         next_slot += 1;
                     }
-                    let attn = layer.attn.iter().filter(|_| step.attn);
-                    let mlp = layer.mlp.iter().filter(|_| step.mlp);
+                    let attn = layer.attn.iter().filter(|_| step.attn).map(|op| (op, step.coarse_attn));
+                    let mlp = layer.mlp.iter().filter(|_| step.mlp).map(|op| (op, step.coarse_mlp));
                     let visit = Visit { layer: step.layer as u32, repetition: step.repetition as u32 };
-                    out.extend(attn.chain(mlp).map(|op| Step { op, slot, visit }));
+                    let all = attn.chain(mlp);
+                    out.extend(all.map(|(op, coarse)| Step { op, slot, visit, coarse }));
                 }
             }
         }

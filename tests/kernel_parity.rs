@@ -1,6 +1,8 @@
 //! The contract of `backend::cpu::matmul`: the same bits on every tier, for any number of columns, any split of the
 //! rows; and the right numbers, against f64 sums over what the scalar dequantizer gives.
 
+mod weights;
+
 use spec_run::{
     backend::cpu::{
         matmul::{Acts, Mode, OutMatrix, QuantRows, Weight, matmul},
@@ -9,93 +11,12 @@ use spec_run::{
     quant::{GgmlType, dequantize},
 };
 
+use weights::{Random, bits, fields, tame_blocks, weight, wild_blocks};
+
 const TYPES: [GgmlType; 16] = {
     use GgmlType::*;
     [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4, F32, F16, BF16]
 };
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        // splitmix64
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    /// -1..1
-    fn float(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / 2f32.powi(23) - 1.0
-    }
-
-    fn floats(&mut self, n: usize) -> Vec<f32> {
-        (0..n).map(|_| self.float()).collect()
-    }
-}
-
-/// Where the halves of a block stand, and where its quants.
-fn fields(ty: GgmlType) -> (&'static [usize], std::ops::Range<usize>) {
-    match ty {
-        GgmlType::Q4_0 | GgmlType::IQ4_NL => (&[0], 2..18),
-        GgmlType::Q4_1 => (&[0, 2], 4..20),
-        GgmlType::Q5_0 => (&[0], 2..22),
-        GgmlType::Q5_1 => (&[0, 2], 4..24),
-        GgmlType::Q8_0 => (&[0], 2..34),
-        GgmlType::Q2_K => (&[80, 82], 16..80),
-        GgmlType::Q3_K => (&[108], 0..96),
-        GgmlType::Q4_K => (&[0, 2], 16..144),
-        GgmlType::Q5_K => (&[0, 2], 16..176),
-        GgmlType::Q6_K => (&[208], 0..192),
-        GgmlType::IQ4_XS => (&[0], 8..136),
-        GgmlType::MXFP4 => (&[], 1..17),
-        GgmlType::F16 => (&[0], 0..2),
-        other => (&[], 0..other.block_bytes()),
-    }
-}
-
-/// Blocks of random bytes, everything possible but scales that are not finite or run over.
-fn wild_blocks(random: &mut Random, ty: GgmlType, blocks: usize) -> Vec<u8> {
-    let mut bytes: Vec<u8> = (0..blocks * ty.block_bytes()).map(|_| random.next() as u8).collect();
-    for block in bytes.chunks_exact_mut(ty.block_bytes()) {
-        for &at in fields(ty).0 {
-            if block[at + 1] & 0x7c == 0x7c {
-                block[at + 1] ^= 0x04;
-            }
-        }
-        match ty {
-            GgmlType::MXFP4 => block[0] &= 0x7f,
-            GgmlType::BF16 | GgmlType::F32 => *block.last_mut().unwrap() &= 0xbf,
-            _ => {}
-        }
-    }
-    bytes
-}
-
-/// Random quants with scales of about one size, as in real models.
-fn tame_blocks(random: &mut Random, ty: GgmlType, blocks: usize) -> Vec<u8> {
-    let mut bytes = wild_blocks(random, ty, blocks);
-    for block in bytes.chunks_exact_mut(ty.block_bytes()) {
-        for &at in fields(ty).0 {
-            let scale = half::f16::from_f32(
-                (random.float() + 2.0) * if random.next() & 1 == 0 { 0.01 } else { -0.01 },
-            );
-            block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
-        }
-        match ty {
-            GgmlType::MXFP4 => block[0] = 118 + (random.next() % 4) as u8,
-            GgmlType::F32 => block.copy_from_slice(&random.float().to_le_bytes()),
-            GgmlType::BF16 => block.copy_from_slice(&half::bf16::from_f32(random.float()).to_le_bytes()),
-            _ => {}
-        }
-    }
-    bytes
-}
-
-fn weight(ty: GgmlType, bytes: &[u8], rows: usize, k: usize) -> Weight<'_> {
-    Weight::new(ty, &bytes[..rows * ty.row_bytes(k).unwrap()], rows, k)
-}
 
 fn quantized(isa: Isa, x: &[f32], k: usize) -> QuantRows {
     let mut rows = QuantRows::new();
@@ -111,10 +32,6 @@ fn product(isa: Isa, w: &Weight, x: &[f32]) -> Vec<f32> {
     let acts = quantized.as_ref().map_or(Acts::Float(x), Acts::Quantized);
     matmul(isa, w, acts, &mut OutMatrix::new(&mut out, w.rows(), Mode::Store).whole());
     out
-}
-
-fn bits(x: &[f32]) -> Vec<u32> {
-    x.iter().map(|x| if x.is_nan() { u32::MAX } else { x.to_bits() }).collect()
 }
 
 #[test]
@@ -248,8 +165,9 @@ fn close_to_the_exact_product() {
                 // What the kernel is given, and how far that may be from x: half a step.
                 let (seen, half_step): (Vec<f64>, Vec<f64>) = if w.wants_quantized() {
                     let row = quantized.row(c);
-                    let d = |i: usize| f64::from(row.d[i / 32]);
-                    (0..k).map(|i| (d(i) * f64::from(row.q[i]), d(i) * (0.5 + 512.0 * EPS))).unzip()
+                    let d = |i: usize| f64::from(row[i / 32].d);
+                    let q = |i: usize| f64::from(row[i / 32].q[i % 32]);
+                    (0..k).map(|i| (d(i) * q(i), d(i) * (0.5 + 512.0 * EPS))).unzip()
                 } else {
                     x.iter().map(|&x| (f64::from(x), 0.0)).unzip()
                 };

@@ -4,9 +4,9 @@
 struct Raw { high: vec4<u32>, low: u32, scale: f32 }
 
 fn load(block: u32) -> Raw {
-    return Raw(high[block], low[block], scale_of(block));
+    return Raw(high[block], low_of(block), scale_of(block));
 }
 
 fn quad(r: Raw, q: u32) -> vec4<f32> {
-    return r.scale * (floats(five_bits(r.high, r.low, q)) - 16.0);
+    return r.scale * (five_bits(r.high, r.low, q) - 16.0);
 }

@@ -4,9 +4,9 @@
 struct Raw { high: vec4<u32>, low: u32, scale_min: vec2<f32> }
 
 fn load(block: u32) -> Raw {
-    return Raw(high[block], low[block], scale_min_of(block) * vec2<f32>(1.0, SIGN));
+    return Raw(high[block], low_of(block), scale_min_of(block) * vec2<f32>(1.0, SIGN));
 }
 
 fn quad(r: Raw, q: u32) -> vec4<f32> {
-    return fma(vec4<f32>(r.scale_min.x), floats(five_bits(r.high, r.low, q)), vec4<f32>(r.scale_min.y));
+    return fma(vec4<f32>(r.scale_min.x), five_bits(r.high, r.low, q), vec4<f32>(r.scale_min.y));
 }

@@ -2,16 +2,17 @@
 
 pub mod cpu;
 pub mod gpu;
+mod hybrid;
 mod open;
 
 use std::borrow::Cow;
 
-pub use open::{Device, open};
+pub use open::{Device, Opened, open, plan};
 
 use crate::{
     Result,
     kv::CellMove,
-    plan::{Op, Plan, Step},
+    plan::{Op, Plan, Step, WeightId},
 };
 
 /// The rows of one pass, already placed in the cache.
@@ -40,6 +41,14 @@ impl View<'_> {
         let (list, len) = self.visible[row];
         &self.lists[list][..len]
     }
+}
+
+/// Hidden rows at the borders of a segment, `[rows, dim]`: the residual stream before its first step, where that
+/// does not embed, and after its last.
+#[derive(Default)]
+pub struct Crossing<'a> {
+    pub hidden_in: Option<&'a [f32]>,
+    pub hidden_out: Option<&'a mut [f32]>,
 }
 
 /// Which sublayers, and which ends of the model, a device holds.
@@ -79,7 +88,21 @@ pub trait Backend: Send {
     fn max_rows(&self) -> usize;
 
     /// Runs the steps for the rows; `logits` is `[outputs, n_vocab]`.
-    fn run(&mut self, steps: &[Step], rows: &Rows, logits: &mut [f32]) -> Result<()>;
+    fn run(&mut self, steps: &[Step], rows: &Rows, logits: &mut [f32]) -> Result<()> {
+        self.run_segment(steps, rows, Crossing::default(), logits)
+    }
+
+    /// Runs a part of a pass, whose rows may come from another device and go on to another.
+    fn run_segment(
+        &mut self,
+        steps: &[Step],
+        rows: &Rows,
+        crossing: Crossing,
+        logits: &mut [f32],
+    ) -> Result<()>;
+
+    /// Bytes of a weight that a pass reads, in full or by its high bits: fewer only where these lie apart.
+    fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64;
 
     /// What was measured of each kernel, where that was asked for.
     fn profile(&self) -> Option<String> {

@@ -5,12 +5,19 @@ use std::{
     io::{self, IsTerminal, Read, Write},
     path::PathBuf,
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::device_args::DeviceArgs;
 use crate::{
-    ContextConfig, Error, Gguf, Model, Result, Tokenizer, backend::cpu::simd::Isa, context::KvType, embedded,
+    Context, ContextConfig, Error, Gguf, Model, Result, Tokenizer,
+    backend::cpu::simd::Isa,
+    bench::memory::resident_bytes,
+    context::{KvType, Planes},
+    embedded,
 };
 
 /// The context when -c does not say; a model trained for less gets what it was trained for.
@@ -74,22 +81,24 @@ pub struct ContextArgs {
     /// -ctv: how values are stored: f16, f32 or q8_0
     #[arg(long, value_name = "TYPE", default_value_t = KvType::F16)]
     cache_type_v: KvType,
-    /// -ngl: layers on the GPU; this build has none
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    n_gpu_layers: u32,
+    #[command(flatten)]
+    pub device: DeviceArgs,
     /// Instruction set: scalar, avx2 or avx512 [default: the best there is]
     #[arg(long, value_name = "NAME")]
     isa: Option<Isa>,
+    /// Read weights from the file as they are: nothing is copied at load, and a model larger than the memory runs
+    #[arg(long)]
+    no_repack: bool,
+    /// Split the weights of every format that can be into high and low bits, so that a draft may read the high
+    /// ones alone; without this only those that lose no speed by it (Q8_0, Q6_K, Q5_*)
+    #[arg(long, conflicts_with = "no_repack")]
+    planes: bool,
 }
 
 impl ContextArgs {
     /// What can be refused before a file is opened.
     pub fn check(&self) -> Result<()> {
-        if self.n_gpu_layers > 0 {
-            return Err(Error::Usage(
-                "-ngl: this build has no GPU backend; leave it out to run on the CPU".into(),
-            ));
-        }
+        self.device.check()?;
         if self.threads > MAX_THREADS {
             return Err(Error::Usage(format!("-t {}: at most {MAX_THREADS} threads", self.threads)));
         }
@@ -128,9 +137,40 @@ impl ContextArgs {
             key_type: self.cache_type_k,
             value_type: self.cache_type_v,
             isa: self.isa,
+            planes: match (self.no_repack, self.planes) {
+                (true, _) => None,
+                (false, true) => Some(Planes::All),
+                (false, false) => Some(Planes::Cheap),
+            },
+            device: self.device.device(),
+            wishes: self.device.wishes()?,
+            profile: self.device.profile(),
             ..ContextConfig::default()
         })
     }
+}
+
+/// Builds the context, with a progress bar if that takes long; and what it took, in words.
+pub fn open_context(model: &Arc<Model>, config: &ContextConfig) -> Result<(Context, String)> {
+    let started = Instant::now();
+    let bar = ProgressBar::hidden();
+    let style = ProgressStyle::with_template("loading {bar:30} {bytes}/{total_bytes}, {eta} left");
+    bar.set_style(style.expect("a valid template"));
+    let context = Context::with_progress(model.clone(), config, &|ready, total| {
+        if started.elapsed() > Duration::from_secs(1) && bar.is_hidden() && io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        bar.set_length(total);
+        bar.set_position(ready);
+    })?;
+    bar.finish_and_clear();
+    context.notes().iter().for_each(|note| eprintln!("warning: {note}"));
+    if context.is_divided() {
+        eprint!("{}", context.placement());
+    }
+    let resident = resident_bytes().map_or(String::new(), |b| format!(", {:.0} MB resident", b as f64 / 1e6));
+    let took = format!("loaded in {:.2} s{resident}", started.elapsed().as_secs_f64());
+    Ok((context, took))
 }
 
 #[derive(Args, Clone, Debug)]

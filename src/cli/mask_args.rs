@@ -5,9 +5,18 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::{
-    Model, Result, RunLayers,
+    Context, Model, Result, RunLayers,
     model::{layers::LayerList, skips::Skips},
 };
+
+/// Says so if a mask's coarse sublayers will run in full.
+pub fn warn_of_coarse(context: &Context, mask: &RunLayers) {
+    if mask.has_coarse() && !context.has_planes() {
+        eprintln!(
+            "warning: the mask asks for coarse sublayers; these weights lie in one piece, so they run in full (see --planes)"
+        );
+    }
+}
 
 #[derive(Args, Clone, Debug)]
 pub struct MaskArgs {
@@ -33,9 +42,6 @@ impl MaskArgs {
             let skips = Skips::read(path, n_layer)?;
             skips.check_model(&model.id())?.iter().for_each(|w| eprintln!("warning: {w}"));
             let named = skips.pick(self.mask.as_deref())?;
-            if named.mask.has_coarse() {
-                eprintln!("warning: mask `{}` asks for coarse sublayers; they run in full", named.name);
-            }
             return Ok(Some(named.mask.clone()));
         }
         if self.skip_attn.is_none() && self.skip_mlp.is_none() {

@@ -3,12 +3,15 @@
 
 mod bench;
 pub mod common;
+mod device_args;
+mod devices;
 mod inspect;
 mod interrupt;
 mod mask_args;
 mod perplexity;
 mod run;
 mod sampler_args;
+mod size;
 mod synth;
 mod tokenize;
 
@@ -42,6 +45,8 @@ enum Command {
     Inspect(inspect::InspectArgs),
     /// Turn text into token ids, or ids into text
     Tokenize(tokenize::TokenizeArgs),
+    /// List the GPUs, and what of them would be used
+    Devices(devices::DevicesArgs),
     /// Write a model of any shape with random weights
     Synth(synth::SynthArgs),
 }
@@ -88,6 +93,7 @@ pub fn run() -> Result<()> {
         Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Inspect(args)) => inspect::run(args),
         Some(Command::Tokenize(args)) => tokenize::run(args),
+        Some(Command::Devices(args)) => devices::run(args),
         Some(Command::Synth(args)) => synth::run(args),
     }
 }

@@ -18,8 +18,7 @@ use super::{
     mask_args::MaskArgs,
 };
 use crate::{
-    Context, Error, Result, RunLayers,
-    context::mask_cost,
+    Error, Result, RunLayers,
     eval::perplexity::{Settings, Tally, count_chunks, perplexity},
     hash::fnv1a,
     tokenizer::EncodeOptions,
@@ -95,8 +94,16 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     if let Some(mask) = &settings.mask {
         config.extra_slots = mask.extra_repetitions();
     }
-    let mut context = Context::new(model.clone(), &config)?;
-    eprintln!("{}: {}; {} tokens, {chunks} chunks of {n_ctx}", model.name, context.describe(), tokens.len());
+    let (mut context, took) = common::open_context(&model, &config)?;
+    if let Some(mask) = &settings.mask {
+        super::mask_args::warn_of_coarse(&context, mask);
+    }
+    eprintln!(
+        "{}: {}; {took}; {} tokens, {chunks} chunks of {n_ctx}",
+        model.name,
+        context.describe(),
+        tokens.len()
+    );
 
     // The model is hashed only for who keeps a state: on a large file that reads a page of every tensor.
     let mut kept = match &args.resume {
@@ -134,7 +141,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         };
         eprintln!("interrupted after {} of {chunks} chunks; {how}", tally.chunks);
     }
-    print(&args, &tally, settings.mask.as_ref().map(|mask| mask_cost(&model, mask)))
+    print(&args, &tally, settings.mask.as_ref().map(|mask| context.mask_cost(mask)))
 }
 
 fn print(args: &PerplexityArgs, tally: &Tally, cost: Option<f64>) -> Result<()> {

@@ -11,7 +11,7 @@ use super::{
     sampler_args::SamplerArgs,
 };
 use crate::{
-    Context, Error, Gguf, Model, Result, Sampler, Tokenizer,
+    Error, Gguf, Result, Sampler, Tokenizer,
     generate::{Generation, Request, Stop, generate},
     tokenizer::{ChatTemplate, EncodeOptions, Message, StreamDecoder},
 };
@@ -80,7 +80,11 @@ pub fn run(args: RunArgs) -> Result<()> {
     sampler_config.check_vocabulary(model.plan.dims.n_vocab)?;
     let prompt_text = prompt_text(&args, &gguf, &tokenizer)?;
     let prompt = prompt_ids(&prompt_text, &tokenizer, args.chat);
-    let mut context = Context::new(model.clone(), &args.context.config(&model)?)?;
+    let config = args.context.config(&model)?;
+    if let Some(table) = args.context.device.dry_run(&model, &config)? {
+        return common::print(table);
+    }
+    let (mut context, took) = common::open_context(&model, &config)?;
     let mut sampler = Sampler::new(sampler_config)?;
     let request = Request {
         prompt: &prompt,
@@ -91,7 +95,7 @@ pub fn run(args: RunArgs) -> Result<()> {
         logprobs: args.logprobs,
     };
     request.check(&context)?;
-    eprintln!("{}: {}", model.name, context.describe());
+    eprintln!("{}: {}; {took}", model.name, context.describe());
     let show = !args.json;
     if show && !args.no_display_prompt {
         common::print(&prompt_text)?;
@@ -103,9 +107,12 @@ pub fn run(args: RunArgs) -> Result<()> {
         }
         Ok(if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
+    if let Some(table) = context.profile() {
+        eprint!("{table}");
+    }
     if show {
         common::print(decoder.finish() + "\n")?;
-        report(&generation, prompt.len(), &model, sampler.seed());
+        report(&generation, prompt.len(), context.bytes_read(None), sampler.seed());
         return Ok(());
     }
     common::print_json(&to_json(&generation, &prompt, &tokenizer))
@@ -151,9 +158,8 @@ fn prompt_text(args: &RunArgs, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Str
     ChatTemplate::from_gguf(gguf, tokenizer)?.render(&messages, true)
 }
 
-fn report(generation: &Generation, n_prompt: usize, model: &Model, seed: u64) {
+fn report(generation: &Generation, n_prompt: usize, token_bytes: u64, seed: u64) {
     let rate = |n: usize, seconds: f64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
-    let bytes = model.bytes_read(model.plan.steps(None).into_iter().map(|s| s.op)) as f64;
     let decode = rate(generation.steps, generation.decode_seconds);
     let why = match generation.stop {
         Stop::EndOfText => "end of text",
@@ -165,7 +171,7 @@ fn report(generation: &Generation, n_prompt: usize, model: &Model, seed: u64) {
         "prompt {n_prompt} tokens, {:.1} tok/s; generated {} tokens, {decode:.1} tok/s, {:.1} GB/s of weights; seed {seed}; {why}",
         rate(n_prompt, generation.prefill_seconds),
         generation.tokens.len(),
-        decode * bytes / 1e9,
+        decode * token_bytes as f64 / 1e9,
     );
 }
 

@@ -16,7 +16,7 @@ use std::{
     fmt,
     fs::{self, File},
     io,
-    ops::Deref,
+    ops::{Deref, Range},
     path::Path,
 };
 
@@ -179,6 +179,24 @@ impl Gguf {
     pub fn bytes(&self, tensor: &TensorInfo) -> &[u8] {
         let start = tensor.offset as usize;
         &self.shards[tensor.shard][start..start + tensor.bytes as usize]
+    }
+
+    /// Lets the system take back the pages of `range` of a tensor's bytes: they have been copied and are not
+    /// needed for now. Read again, they come from the file again.
+    pub fn release(&self, tensor: &TensorInfo, range: Range<usize>) {
+        let _ = (tensor, &range);
+        #[cfg(unix)]
+        if let Shard::Mapped(map) = &self.shards[tensor.shard] {
+            let page = rustix::param::page_size();
+            let start = (tensor.offset as usize + range.start).next_multiple_of(page);
+            let end = (tensor.offset as usize + range.end) / page * page;
+            if start < end {
+                // SAFETY: the map is of a file and nobody writes to it, so its pages come back as they were.
+                let _ = unsafe {
+                    map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)
+                };
+            }
+        }
     }
 }
 

@@ -110,21 +110,18 @@ impl Model {
         format!("{:016x}", fnv1a(bytes))
     }
 
-    /// Bytes that one token's pass reads from the weights named by `ops`; of a table it reads one row.
-    pub fn bytes_read<'a>(&self, ops: impl IntoIterator<Item = &'a Op>) -> u64 {
+    /// Bytes that one token's pass reads for an operation, where it reads `matrix` of each matrix; of a table it
+    /// reads one row.
+    pub fn bytes_read(&self, op: &Op, matrix: impl Fn(WeightId) -> u64) -> u64 {
         let whole = |id: &WeightId| self.weight(*id).tensor.bytes;
-        ops.into_iter()
-            .map(|op| match op {
-                Op::Embed { table } => self.weight(*table).row_bytes() as u64,
-                Op::Norm { weight, .. } => whole(weight),
-                Op::MatMul { weight, bias, .. } => whole(weight) + bias.as_ref().map_or(0, whole),
-                Op::RopeStore { q_norm, k_norm, .. } => {
-                    [q_norm, k_norm].into_iter().flatten().map(whole).sum()
-                }
-                Op::Attend { .. } => 0,
-                Op::GateUp { gate, up } => whole(gate) + whole(up),
-                Op::Head { norm, weight, .. } => whole(norm) + whole(weight),
-            })
-            .sum()
+        match op {
+            Op::Embed { table } => self.weight(*table).row_bytes() as u64,
+            Op::Norm { weight, .. } => whole(weight),
+            Op::MatMul { weight, bias, .. } => matrix(*weight) + bias.as_ref().map_or(0, whole),
+            Op::RopeStore { q_norm, k_norm, .. } => [q_norm, k_norm].into_iter().flatten().map(whole).sum(),
+            Op::Attend { .. } => 0,
+            Op::GateUp { gate, up } => matrix(*gate) + matrix(*up),
+            Op::Head { norm, weight, .. } => whole(norm) + matrix(*weight),
+        }
     }
 }

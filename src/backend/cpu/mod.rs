@@ -9,19 +9,23 @@ mod rows;
 mod schedule;
 pub mod simd;
 mod team;
+mod weights;
 
 use std::sync::Arc;
 
+use attention::deal::Items;
 use kv_store::{KvShape, KvStore, KvType};
+use matmul::Planes;
 use pass::{Buffers, Pass};
 use simd::Isa;
 use team::Team;
+use weights::Weights;
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, Rows},
+    backend::{Backend, Crossing, Held, Rows},
     kv::CellMove,
-    plan::{Op, Step},
+    plan::{Op, Step, WeightId},
 };
 
 /// Below this many bytes of weights a second thread costs more than it helps.
@@ -38,21 +42,29 @@ pub struct CpuConfig {
     pub value_type: KvType,
     /// `None` takes the best there is.
     pub isa: Option<Isa>,
+    /// How matrices are packed at load; `None` leaves them as they are in the file.
+    pub planes: Option<Planes>,
+    /// What of the model runs here; nothing else is packed.
+    pub held: Held,
 }
 
 pub struct CpuBackend {
     model: Arc<Model>,
+    weights: Weights,
     isa: Isa,
     team: Team,
     keys: KvStore,
     values: KvStore,
     buffers: Buffers,
+    /// What attention has to do in a pass, by view.
+    attention: Vec<Items>,
     /// Norm weights and biases as numbers, by weight id; empty for matrices.
     vectors: Vec<Vec<f32>>,
 }
 
 impl CpuBackend {
-    pub fn new(model: Arc<Model>, config: &CpuConfig) -> Result<Self> {
+    /// `progress` is told how many bytes of weights are ready, of how many.
+    pub fn new(model: Arc<Model>, config: &CpuConfig, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Self> {
         let dims = &model.plan.dims;
         let shape = KvShape {
             n_slots: config.n_slots,
@@ -74,12 +86,20 @@ impl CpuBackend {
                 vectors[id.0 as usize] = model.vector(id);
             }
         }
+        let isa = config.isa.unwrap_or_else(Isa::detect);
+        let team = Team::new(threads)?;
+        let weights = match config.planes {
+            None => Weights::in_file(&model),
+            Some(planes) => team.install(|| Weights::pack(&model, &config.held, isa, planes, progress))?,
+        };
         Ok(CpuBackend {
-            isa: config.isa.unwrap_or_else(Isa::detect),
-            team: Team::new(threads)?,
+            weights,
+            isa,
+            team,
             keys,
             values,
             buffers: Buffers::new(dims, config.max_rows, threads),
+            attention: Vec::new(),
             vectors,
             model,
         })
@@ -100,17 +120,35 @@ impl Backend for CpuBackend {
         self.buffers.max_rows()
     }
 
-    fn run(&mut self, steps: &[Step], rows: &Rows, logits: &mut [f32]) -> Result<()> {
+    fn run_segment(
+        &mut self,
+        steps: &[Step],
+        rows: &Rows,
+        crossing: Crossing,
+        logits: &mut [f32],
+    ) -> Result<()> {
+        if let Some(hidden) = crossing.hidden_in {
+            self.buffers.hidden(rows.tokens.len()).copy_from_slice(hidden);
+        }
         let phases = schedule::schedule(&self.model, steps);
+        let dims = &self.model.plan.dims;
+        if self.attention.len() < rows.views.len() {
+            self.attention.resize_with(rows.views.len(), Items::default);
+        }
+        for (items, view) in self.attention.iter_mut().zip(rows.views) {
+            items.fill(view, dims.n_head, dims.n_kv_head);
+        }
         let pass = Pass {
             model: &self.model,
+            weights: &self.weights,
             isa: self.isa,
             keys: &self.keys,
             values: &self.values,
-            buffers: self.buffers.lend(&self.model.plan.dims, rows),
+            buffers: self.buffers.lend(dims, rows),
             vectors: &self.vectors,
             rows,
             turns: pass::turns(&self.model, rows),
+            attention: &self.attention,
             logits: rows::SharedOut::new(logits),
         };
         self.team.run(|member| {
@@ -121,7 +159,14 @@ impl Backend for CpuBackend {
                 pass.run(phase, &member);
             }
         });
+        if let Some(hidden) = crossing.hidden_out {
+            hidden.copy_from_slice(self.buffers.hidden(rows.tokens.len()));
+        }
         Ok(())
+    }
+
+    fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
+        self.weights.bytes_read(&self.model, id, coarse)
     }
 
     fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()> {
@@ -188,7 +233,7 @@ fn physical_cores() -> usize {
 
 impl Op {
     /// The weights that are read as numbers once, at load.
-    fn vectors(&self) -> impl Iterator<Item = crate::plan::WeightId> {
+    fn vectors(&self) -> impl Iterator<Item = WeightId> {
         let [a, b] = match *self {
             Op::Norm { weight, .. } => [Some(weight), None],
             Op::MatMul { bias, .. } => [bias, None],

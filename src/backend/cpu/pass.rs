@@ -3,14 +3,18 @@
 use std::cell::UnsafeCell;
 
 use super::{
-    attention::{Attend, Scratch},
+    attention::{
+        Attend, Scratch,
+        deal::{Item, Items},
+    },
     kv_store::KvStore,
-    matmul::{self, Acts, Mode, OutMatrix, QuantRows, Weight},
+    matmul::{self, Acts, Mode, OutMatrix, QuantRows},
     ops::{RmsNorm, SiluMul, StoreRow, Turn},
     rows::{SharedOut, SharedQuantRows, SharedRows},
     schedule::{Phase, Work},
     simd::Isa,
     team::Member,
+    weights::Weights,
 };
 use crate::{
     Model,
@@ -58,11 +62,16 @@ impl Buffers {
         self.max_rows
     }
 
+    /// The residual stream of the first `rows` rows.
+    pub fn hidden(&mut self, rows: usize) -> &mut [f32] {
+        self.f32s[Buf::X as usize].rows_mut(rows)
+    }
+
     pub fn bytes_for(dims: &Dims, max_rows: usize) -> u64 {
         let floats: usize = BUFS.iter().map(|&b| dims.width(b)).sum::<usize>() + dims.ffn;
         let bytes: usize = QUANTIZED.iter().map(|&b| dims.width(b)).sum::<usize>() + dims.dim;
-        // An int8 row carries a scale, a sum and two half sums for every 32.
-        (max_rows * (4 * floats + bytes + bytes / 32 * 12)) as u64
+        // An int8 row carries a scale and sums, 16 bytes for every 32.
+        (max_rows * (4 * floats + bytes + bytes / 32 * 16)) as u64
     }
 
     /// Sizes the int8 rows for a pass and lends everything to it.
@@ -110,6 +119,7 @@ pub fn turns(model: &Model, rows: &Rows) -> Vec<Turn> {
 
 pub struct Pass<'a> {
     pub model: &'a Model,
+    pub weights: &'a Weights,
     pub isa: Isa,
     pub keys: &'a KvStore,
     pub values: &'a KvStore,
@@ -117,6 +127,8 @@ pub struct Pass<'a> {
     pub vectors: &'a [Vec<f32>],
     pub rows: &'a Rows<'a>,
     pub turns: Vec<Turn>,
+    /// By view.
+    pub attention: &'a [Items],
     pub logits: SharedOut<'a>,
 }
 
@@ -126,7 +138,7 @@ impl Pass<'_> {
     pub fn run(&self, phase: &Phase, member: &Member) {
         let rows = self.rows.tokens.len();
         match phase.work {
-            Work::Op(op) => self.op(op, phase.slot, rows, member),
+            Work::Op(op) => self.op(op, phase, rows, member),
             Work::Quantize(buf) => {
                 let (src, dst) = (self.buffers.f32s(buf), self.buffers.int8s(buf));
                 for row in member.share(rows, 1) {
@@ -148,12 +160,13 @@ impl Pass<'_> {
                 let outputs = self.rows.outputs.len();
                 let n_vocab = self.model.weight(weight).rows;
                 let out = unsafe { OutMatrix::from_raw(self.logits.ptr, outputs, n_vocab, Mode::Store) };
-                self.matmul(weight, Buf::H, self.buffers.head_int8s(), &out, member);
+                self.matmul(weight, Buf::H, self.buffers.head_int8s(), &out, phase, member);
             }
         }
     }
 
-    fn op(&self, op: &Op, slot: usize, rows: usize, member: &Member) {
+    fn op(&self, op: &Op, phase: &Phase, rows: usize, member: &Member) {
+        let slot = phase.slot;
         match *op {
             Op::Embed { table } => {
                 let weight = self.model.weight(table);
@@ -172,7 +185,7 @@ impl Pass<'_> {
             Op::MatMul { weight, bias, src, dst, add } => {
                 let out = self.buffers.f32s(dst);
                 let mode = if add { Mode::Add } else { Mode::Store };
-                self.matmul_rows(weight, src, rows, out, mode, member);
+                self.matmul_rows(weight, src, rows, out, mode, phase, member);
                 if let Some(bias) = bias {
                     let bias = &self.vectors[bias.0 as usize];
                     let columns = member.share(self.model.weight(weight).rows, ROW_GRAIN);
@@ -182,16 +195,15 @@ impl Pass<'_> {
                     }
                 }
             }
-            Op::GateUp { gate, up } => self.gate_up(gate, up, rows, member),
+            Op::GateUp { gate, up } => self.gate_up(gate, up, rows, phase, member),
             Op::RopeStore { q_norm, k_norm, eps } => {
                 for row in member.share(rows, 1) {
                     self.rope_store(row, slot, q_norm, k_norm, eps);
                 }
             }
             Op::Attend { scale } => {
-                let kv_heads = self.model.plan.dims.n_kv_head;
-                for item in member.share(rows * kv_heads, 1) {
-                    self.attend(item / kv_heads, item % kv_heads, slot, scale, member);
+                for item in self.attention[self.rows.view_of_slot[slot]].share(member) {
+                    self.attend(&item, slot, scale, member);
                 }
             }
             Op::Head { .. } => unreachable!("the schedule splits it"),
@@ -199,6 +211,7 @@ impl Pass<'_> {
     }
 
     /// A matrix from one buffer into another.
+    #[allow(clippy::too_many_arguments)]
     fn matmul_rows(
         &self,
         id: WeightId,
@@ -206,16 +219,24 @@ impl Pass<'_> {
         rows: usize,
         out: &SharedRows,
         mode: Mode,
+        phase: &Phase,
         member: &Member,
     ) {
         let out = unsafe { OutMatrix::from_raw(out.as_ptr(), rows, out.width(), mode) };
-        self.matmul(id, src, self.buffers.int8s(src), &out, member);
+        self.matmul(id, src, self.buffers.int8s(src), &out, phase, member);
     }
 
-    fn matmul(&self, id: WeightId, src: Buf, int8s: &SharedQuantRows, out: &OutMatrix, member: &Member) {
-        let info = self.model.weight(id);
-        let weight = Weight::new(info.ty(), self.model.weight_bytes(id), info.rows, info.cols);
-        let mut stripe = unsafe { out.stripe(member.share(info.rows, ROW_GRAIN)) };
+    fn matmul(
+        &self,
+        id: WeightId,
+        src: Buf,
+        int8s: &SharedQuantRows,
+        out: &OutMatrix,
+        phase: &Phase,
+        member: &Member,
+    ) {
+        let weight = self.weights.get(self.model, id).coarse(phase.coarse);
+        let mut stripe = unsafe { out.stripe(member.share(weight.rows(), ROW_GRAIN)) };
         let input = if weight.wants_quantized() {
             Acts::Quantized(unsafe { int8s.read() })
         } else {
@@ -224,10 +245,10 @@ impl Pass<'_> {
         matmul::matmul(self.isa, &weight, input, &mut stripe);
     }
 
-    fn gate_up(&self, gate: WeightId, up: WeightId, rows: usize, member: &Member) {
+    fn gate_up(&self, gate: WeightId, up: WeightId, rows: usize, phase: &Phase, member: &Member) {
         let (gates, ups) = (self.buffers.f32s(Buf::G), self.buffers.up);
-        self.matmul_rows(gate, Buf::H, rows, gates, Mode::Store, member);
-        self.matmul_rows(up, Buf::H, rows, ups, Mode::Store, member);
+        self.matmul_rows(gate, Buf::H, rows, gates, Mode::Store, phase, member);
+        self.matmul_rows(up, Buf::H, rows, ups, Mode::Store, phase, member);
         let columns = member.share(self.model.weight(gate).rows, ROW_GRAIN);
         for row in 0..rows {
             let (gate, up) =
@@ -277,23 +298,24 @@ impl Pass<'_> {
         }
     }
 
-    fn attend(&self, row: usize, kv_head: usize, slot: usize, scale: f32, member: &Member) {
+    fn attend(&self, item: &Item, slot: usize, scale: f32, member: &Member) {
         let dims = &self.model.plan.dims;
-        let width = dims.n_head / dims.n_kv_head * dims.head_dim;
-        let columns = kv_head * width..(kv_head + 1) * width;
+        let group = dims.n_head / dims.n_kv_head;
         let view = &self.rows.views[self.rows.view_of_slot[slot]];
-        let scratch = unsafe { &mut *self.buffers.scratch[member.index].0.get() };
         self.isa.dispatch(Attend {
-            q: &unsafe { self.buffers.f32s(Buf::Q).row(row) }[columns.clone()],
             head_dim: dims.head_dim,
-            keys: self.keys.head(slot, kv_head),
-            key_type: self.keys.ty,
-            values: self.values.head(slot, kv_head),
-            value_type: self.values.ty,
-            cells: view.cells(row),
+            group,
             scale,
-            out: unsafe { self.buffers.f32s(Buf::A).row_mut(row, columns) },
-            scratch,
+            keys: self.keys.head(slot, item.kv_head),
+            key_type: self.keys.ty,
+            values: self.values.head(slot, item.kv_head),
+            value_type: self.values.ty,
+            list: &view.lists[item.list],
+            rows: item.rows,
+            q: self.buffers.f32s(Buf::Q),
+            out: self.buffers.f32s(Buf::A),
+            column: item.kv_head * group * dims.head_dim,
+            scratch: unsafe { &mut *self.buffers.scratch[member.index].0.get() },
         });
     }
 }

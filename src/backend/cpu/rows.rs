@@ -39,11 +39,27 @@ impl SharedRows {
         unsafe { std::slice::from_raw_parts(self.as_ptr(), rows * self.width) }
     }
 
+    /// The first `rows` rows, while no pass is running.
+    pub fn rows_mut(&mut self, rows: usize) -> &mut [f32] {
+        assert!(rows * self.width <= self.data.len());
+        // SAFETY: exclusively borrowed, and `UnsafeCell<f32>` has the layout of `f32`.
+        unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), rows * self.width) }
+    }
+
     /// # Safety
     /// No thread writes the row in this phase.
     pub unsafe fn row(&self, row: usize) -> &[f32] {
         assert!((row + 1) * self.width <= self.data.len());
         unsafe { std::slice::from_raw_parts(self.as_ptr().wrapping_add(row * self.width), self.width) }
+    }
+
+    /// # Safety
+    /// No thread writes these columns of the row in this phase, except this one, which keeps no reference.
+    pub unsafe fn columns(&self, row: usize, columns: std::ops::Range<usize>) -> &[f32] {
+        assert!(columns.start <= columns.end && columns.end <= self.width);
+        assert!((row + 1) * self.width <= self.data.len());
+        let start = self.as_ptr().wrapping_add(row * self.width + columns.start);
+        unsafe { std::slice::from_raw_parts(start, columns.len()) }
     }
 
     /// # Safety

@@ -25,6 +25,8 @@ pub enum Work<'a> {
 pub struct Phase<'a> {
     pub work: Work<'a>,
     pub slot: usize,
+    /// Weights by their high bits, where these lie apart.
+    pub coarse: bool,
     /// All threads must have finished what came before.
     pub sync: bool,
 }
@@ -47,7 +49,8 @@ const HEAD_INT8: Things = 1 << 18;
 pub fn schedule<'a>(model: &Model, steps: &[Step<'a>]) -> Vec<Phase<'a>> {
     let quantized = |id: WeightId| model.weight(id).ty().block_len() > 1;
     let mut list = List::default();
-    for &Step { op, slot, .. } in steps {
+    for &Step { op, slot, coarse, .. } in steps {
+        list.coarse = coarse;
         match *op {
             Op::MatMul { weight, src, .. } if quantized(weight) => list.quantize(src),
             Op::GateUp { gate, up } if quantized(gate) || quantized(up) => list.quantize(Buf::H),
@@ -92,6 +95,8 @@ struct List<'a> {
     written: Things,
     /// Which int8 copies are those of the f32 rows as they are now.
     fresh: Things,
+    /// Of the step that the phases come from.
+    coarse: bool,
 }
 
 impl<'a> List<'a> {
@@ -111,6 +116,6 @@ impl<'a> List<'a> {
         self.written |= writes;
         // A buffer's int8 bit lies 8 above its f32 bit.
         self.fresh &= !((writes & 0xff) << 8);
-        self.phases.push(Phase { work, slot, sync });
+        self.phases.push(Phase { work, slot, coarse: self.coarse, sync });
     }
 }

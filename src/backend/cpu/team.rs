@@ -54,6 +54,14 @@ impl Team {
         self.threads
     }
 
+    /// Runs `work`, which may use rayon, with the team's threads.
+    pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        match &self.pool {
+            Some(pool) => pool.install(work),
+            None => work(),
+        }
+    }
+
     /// Runs `work` once on every thread. A panic in one ends all and comes out here.
     pub fn run(&self, work: impl Fn(Member) + Sync) {
         let barrier = Barrier::new(self.threads);

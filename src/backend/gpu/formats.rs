@@ -108,6 +108,11 @@ impl Format {
         self.streams().iter().map(|rate| rate.bytes_for(blocks)).sum()
     }
 
+    /// Whether the low bits of a weight lie apart, so that it can be read by its high ones alone.
+    pub const fn has_planes(self) -> bool {
+        self.streams()[1].bytes > 0
+    }
+
     /// A run of blocks may be written by itself if it begins at a multiple of so many.
     pub fn granule(self) -> usize {
         self.streams().iter().map(|rate| rate.blocks).max().expect("three streams")

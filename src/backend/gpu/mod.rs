@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use device::Gpu;
 pub use device::{Choice, Found, adapters, choose};
+use formats::Format;
 use ops::{Ops, Stage};
 use params::Params;
 use pipelines::{Family, Kernel, Pipelines};
@@ -31,10 +32,11 @@ use work::{Cache, MOST_HEAD, OUTPUTS_AT_ONCE, Wants, WorkBuffers, padded};
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, Held, Rows},
+    backend::{Backend, Crossing, Held, Rows},
     context::KvType,
     kv::CellMove,
-    plan::{Op, Step},
+    placement::Kind,
+    plan::{Dims, Op, Step, WeightId},
 };
 
 #[derive(Clone, Debug)]
@@ -49,6 +51,51 @@ pub struct GpuConfig {
     pub budget: u64,
     /// Time every kernel; slower.
     pub profile: bool,
+}
+
+/// Bytes of the GPU's memory that an operation's weights take.
+pub fn op_bytes(model: &Model, op: &Op) -> u64 {
+    op.weights()
+        .map(|id| {
+            let weight = model.weight(id);
+            let format = Format::of(weight.ty()).expect("checked when the model was loaded");
+            let bytes = format.bytes(weight.rows * weight.cols.div_ceil(formats::BLOCK)) as u64;
+            // Vectors are numbers there; and every stream begins at a round address.
+            let numbers = 4 * weight.cols.next_multiple_of(formats::BLOCK) as u64;
+            if weight.rows == 1 { numbers + 256 } else { bytes + 1024 }
+        })
+        .sum()
+}
+
+/// What a part of a model needs on the GPU beside its weights.
+pub fn bytes_beside(model: &Model, kind: Kind, n_cells: usize, (keys, values): (KvType, KvType)) -> u64 {
+    let dims = &model.plan.dims;
+    let words = |ty| dims.n_kv_head * n_cells * work::kv_words(ty, dims.head_dim);
+    match kind {
+        Kind::Attn(_) => 4 * (words(keys) + words(values)) as u64,
+        // Where they are made, and where they can be read.
+        Kind::Head => 8 * (OUTPUTS_AT_ONCE * dims.n_vocab) as u64,
+        Kind::Embed | Kind::Mlp(_) => 0,
+    }
+}
+
+/// What the GPU needs whatever runs on it.
+pub fn scratch_bytes(model: &Model, max_rows: usize, n_cells: usize, n_slots: usize) -> u64 {
+    let dims = &model.plan.dims;
+    let row_data = 4 * (3 * max_rows + n_slots + 2 * (n_slots + 1) * max_rows + 2 * n_cells);
+    let turns = 8 * max_rows * model.plan.rope.freqs.len();
+    let params = params::SLOT_BYTES * 4 * (16 * dims.n_layer + 128) as u64;
+    // Slots that no layer owns have keys and values too, of the larger type.
+    let extra = n_slots.saturating_sub(dims.n_layer) as u64
+        * bytes_beside(model, Kind::Attn(0), n_cells, (KvType::F32, KvType::F32));
+    let readable = readable_bytes(dims, max_rows, false);
+    WorkBuffers::bytes(dims, max_rows, n_cells) + (row_data + turns) as u64 + params + extra + readable
+}
+
+/// Hidden rows, or logits, on their way out.
+fn readable_bytes(dims: &Dims, max_rows: usize, logits: bool) -> u64 {
+    let logits = if logits { OUTPUTS_AT_ONCE * dims.n_vocab } else { 0 };
+    4 * logits.max(max_rows * padded(dims.dim)) as u64
 }
 
 pub struct GpuBackend {
@@ -67,7 +114,13 @@ pub struct GpuBackend {
 }
 
 impl GpuBackend {
-    pub fn new(model: Arc<Model>, found: &Found, config: &GpuConfig) -> Result<Self> {
+    /// `progress` is told how many bytes of weights are on the device, of how many.
+    pub fn new(
+        model: Arc<Model>,
+        found: &Found,
+        config: &GpuConfig,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Self> {
         let dims = model.plan.dims;
         if dims.head_dim > MOST_HEAD {
             return Err(Error::model(
@@ -97,10 +150,10 @@ impl GpuBackend {
         let wants = Wants { up: joined.windows(2).any(apart), logits: held.head };
         let work = WorkBuffers::new(&gpu, &dims, max_rows, config.n_cells, wants)?;
         let rows = RowData::new(&gpu, max_rows, config.n_slots, config.n_cells, turned)?;
-        let out_bytes = 4 * (OUTPUTS_AT_ONCE * dims.n_vocab).max(max_rows * padded(dims.dim)) as u64;
+        let out_bytes = readable_bytes(&dims, max_rows, held.head);
         let readable = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let readable = gpu.buffer("results", out_bytes, readable)?;
-        let weights = Weights::load(&gpu, &model, held)?;
+        let weights = Weights::load(&gpu, &model, held, progress)?;
         let parts = weights.matrices.values().map(|m| m.parts.len()).sum();
         let params = Params::new(&gpu, Ops::count(&model.plan, parts, config.n_slots, max_rows))?;
         let profile = if config.profile { Profile::new(&gpu)? } else { None };
@@ -133,9 +186,9 @@ impl GpuBackend {
         })
     }
 
-    /// Bytes of device memory taken.
-    pub fn used(&self) -> u64 {
-        self.gpu.used()
+    /// Whether a matrix lives here.
+    pub fn holds(&self, id: WeightId) -> bool {
+        self.weights.holds(id)
     }
 
     /// Runs steps that begin with the given hidden rows, or with an embedding, and end with hidden rows, or logits.
@@ -243,8 +296,22 @@ impl Backend for GpuBackend {
         self.work.max_rows
     }
 
-    fn run(&mut self, steps: &[Step], rows: &Rows, logits: &mut [f32]) -> Result<()> {
-        self.segment(steps, rows, None, None, logits)
+    fn run_segment(
+        &mut self,
+        steps: &[Step],
+        rows: &Rows,
+        crossing: Crossing,
+        logits: &mut [f32],
+    ) -> Result<()> {
+        self.segment(steps, rows, crossing.hidden_in, crossing.hidden_out, logits)
+    }
+
+    fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
+        let weight = self.model.weight(id);
+        let format = Format::of(weight.ty()).expect("checked when the model was loaded");
+        let blocks = weight.rows * weight.cols.div_ceil(formats::BLOCK);
+        let [high, low, scales] = format.streams().map(|rate| rate.bytes_for(blocks) as u64);
+        high + scales + if coarse { 0 } else { low }
     }
 
     fn profile(&self) -> Option<String> {

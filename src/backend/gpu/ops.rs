@@ -37,6 +37,7 @@ struct Matmul {
     /// Multiplications for one row of input, and bytes of weights.
     work: u64,
     bytes: u64,
+    coarse_bytes: u64,
     parts: Vec<(Bound, u32)>,
     /// An up matrix of another format than its gate multiplies afterwards.
     then_silu: Option<Bound>,
@@ -307,6 +308,7 @@ impl Ops {
                 covers: joined.covers,
                 work: (matrix.rows * matrix.blocks * super::formats::BLOCK) as u64,
                 bytes: matrix.bytes(),
+                coarse_bytes: matrix.bytes() - matrix.low_bytes(),
                 parts,
                 then_silu,
             },
@@ -502,12 +504,12 @@ impl Ops {
                 Op::MatMul { weight, .. } => {
                     let matmul = &self.matmuls[&weight];
                     covered = matmul.covers - 1;
-                    self.matmul(recorder, matmul, rows)?;
+                    self.matmul(recorder, matmul, rows, step.coarse)?;
                 }
                 Op::GateUp { gate, up } => {
-                    self.matmul(recorder, &self.matmuls[&gate], rows)?;
+                    self.matmul(recorder, &self.matmuls[&gate], rows, step.coarse)?;
                     if let Some(up) = self.matmuls.get(&up) {
-                        self.matmul(recorder, up, rows)?;
+                        self.matmul(recorder, up, rows, step.coarse)?;
                         let silu = up.then_silu.as_ref().expect("a matrix of its own");
                         let pieces = padded(dims.ffn).div_ceil(64) as u32;
                         recorder.dispatch(Kernel::SiluMul, silu, [pieces, n, 1])?;
@@ -542,20 +544,22 @@ impl Ops {
     pub fn record_head(&self, recorder: &mut Recorder, op: &Op, piece: usize, count: usize) -> Result<()> {
         let Op::Head { weight, .. } = *op else { unreachable!("only the head makes logits") };
         recorder.dispatch(Kernel::Norm, &self.head_norms[piece], [count as u32, 1, 1])?;
-        self.matmul(recorder, &self.matmuls[&weight], count)
+        self.matmul(recorder, &self.matmuls[&weight], count, false)
     }
 
-    fn matmul(&self, recorder: &mut Recorder, matmul: &Matmul, rows: usize) -> Result<()> {
+    fn matmul(&self, recorder: &mut Recorder, matmul: &Matmul, rows: usize, coarse: bool) -> Result<()> {
         let &Matmul { format, mode, lanes, .. } = matmul;
-        recorder.weigh(matmul.work * rows as u64, matmul.bytes);
+        let coarse = coarse && format.has_planes();
+        let bytes = if coarse { matmul.coarse_bytes } else { matmul.bytes };
+        recorder.weigh(matmul.work * rows as u64, bytes);
         for (bound, matrix_rows) in &matmul.parts {
             if rows <= FEW_ROWS {
-                let kernel = Kernel::MatmulRows { format, mode, lanes, columns: rows as u32 };
+                let kernel = Kernel::MatmulRows { format, mode, lanes, columns: rows as u32, coarse };
                 let pairs = recorder.gpu.tuning.matmul / lanes;
                 let groups = matrix_rows.div_ceil(2 * pairs);
                 recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
             } else {
-                let kernel = Kernel::MatmulTile { format, mode, lanes };
+                let kernel = Kernel::MatmulTile { format, mode, lanes, coarse };
                 let groups = [matrix_rows.div_ceil(64), rows.div_ceil(TILE_ROWS) as u32, 1];
                 recorder.dispatch(kernel, bound, groups)?;
             }

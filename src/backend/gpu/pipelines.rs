@@ -19,11 +19,25 @@ pub enum Mode {
 pub enum Kernel {
     Embed(Format),
     Norm,
-    MatmulRows { format: Format, mode: Mode, lanes: u32, columns: u32 },
-    MatmulTile { format: Format, mode: Mode, lanes: u32 },
+    /// `coarse`: from the high planes alone.
+    MatmulRows {
+        format: Format,
+        mode: Mode,
+        lanes: u32,
+        columns: u32,
+        coarse: bool,
+    },
+    MatmulTile {
+        format: Format,
+        mode: Mode,
+        lanes: u32,
+        coarse: bool,
+    },
     SiluMul,
     RopeStore,
-    Attend { split: bool },
+    Attend {
+        split: bool,
+    },
     AttendJoin,
     Shift,
 }
@@ -107,8 +121,12 @@ impl Kernel {
         match self {
             Kernel::Embed(format) => format!("embed {}", format.name()),
             Kernel::Norm => "norm".into(),
-            Kernel::MatmulRows { format, columns, .. } => format!("matmul {} x{columns}", format.name()),
-            Kernel::MatmulTile { format, .. } => format!("matmul {} tile", format.name()),
+            Kernel::MatmulRows { format, columns, coarse, .. } => {
+                format!("matmul {}{} x{columns}", format.name(), if coarse { " high" } else { "" })
+            }
+            Kernel::MatmulTile { format, coarse, .. } => {
+                format!("matmul {}{} tile", format.name(), if coarse { " high" } else { "" })
+            }
             Kernel::SiluMul => "silu mul".into(),
             Kernel::RopeStore => "rope store".into(),
             Kernel::Attend { split: false } => "attend".into(),
@@ -144,15 +162,24 @@ impl Kernel {
 
     /// Values of the text's overrides.
     pub fn constants(self, tuning: &Tuning) -> Vec<(&'static str, f64)> {
+        let coarse_of = |format: Format, coarse| {
+            format.has_planes().then_some(("COARSE", f64::from(u8::from(coarse)))).into_iter()
+        };
         match self {
-            Kernel::MatmulRows { mode, lanes, columns, .. } => vec![
+            Kernel::MatmulRows { format, mode, lanes, columns, coarse } => [
                 ("LANES", f64::from(lanes)),
                 ("PAIRS", f64::from(tuning.matmul / lanes)),
                 ("COLUMNS", f64::from(columns)),
                 ("MODE", f64::from(mode as u32)),
-            ],
-            Kernel::MatmulTile { mode, lanes, .. } => {
-                vec![("LANES", f64::from(lanes)), ("MODE", f64::from(mode as u32))]
+            ]
+            .into_iter()
+            .chain(coarse_of(format, coarse))
+            .collect(),
+            Kernel::MatmulTile { format, mode, lanes, coarse } => {
+                [("LANES", f64::from(lanes)), ("MODE", f64::from(mode as u32))]
+                    .into_iter()
+                    .chain(coarse_of(format, coarse))
+                    .collect()
             }
             Kernel::Norm => vec![("THREADS", f64::from(tuning.norm))],
             Kernel::RopeStore => vec![("THREADS", f64::from(tuning.rope))],
@@ -172,8 +199,11 @@ impl Kernel {
         for format in Format::ALL {
             all.push(Kernel::Embed(format));
             for mode in [Mode::Store, Mode::Add, Mode::Gate] {
-                all.push(Kernel::MatmulTile { format, mode, lanes: 16 });
-                all.extend((1..=8).map(|columns| Kernel::MatmulRows { format, mode, lanes: 32, columns }));
+                for coarse in [false, format.has_planes()] {
+                    all.push(Kernel::MatmulTile { format, mode, lanes: 16, coarse });
+                    let rows = |columns| Kernel::MatmulRows { format, mode, lanes: 32, columns, coarse };
+                    all.extend((1..=8).map(rows));
+                }
             }
         }
         all

@@ -1,7 +1,7 @@
 //! The weights of the sublayers that live on the device: which matrices are joined so that one kernel reads them,
 //! where everything lies, and how it gets there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rayon::prelude::*;
 
@@ -139,6 +139,11 @@ impl Matrix {
     pub fn bytes(&self) -> u64 {
         self.parts.iter().flat_map(|p| p.streams).map(|s| s.bytes).sum()
     }
+
+    /// What a coarse product leaves out.
+    pub fn low_bytes(&self) -> u64 {
+        self.parts.iter().map(|p| p.streams[1].bytes).sum()
+    }
 }
 
 /// Deals out places in buffers of a limited size, in order.
@@ -186,12 +191,13 @@ pub struct Weights {
     /// By their first weight: the biases of joined matrices.
     pub biases: HashMap<WeightId, Region>,
     pub vectors: HashMap<WeightId, Region>,
+    held: HashSet<WeightId>,
     /// Something to bind where nothing is read.
     pub nothing: Region,
 }
 
 impl Weights {
-    pub fn load(gpu: &Gpu, model: &Model, held: &Held) -> Result<Self> {
+    pub fn load(gpu: &Gpu, model: &Model, held: &Held, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Self> {
         let limit = gpu.binding_bytes();
         let arena = ARENA_BYTES.min(limit);
         let mut packer = Packer::default();
@@ -201,6 +207,7 @@ impl Weights {
             matrices: HashMap::new(),
             biases: HashMap::new(),
             vectors: HashMap::new(),
+            held: HashSet::new(),
             nothing,
         };
         let mut todo = Vec::new();
@@ -221,6 +228,7 @@ impl Weights {
                 if joined.biases.iter().any(Option::is_some) {
                     weights.biases.insert(first, packer.place([4 * rows as u64], arena)[0]);
                 }
+                weights.held.extend(&joined.weights);
                 todo.push(joined);
             }
         }
@@ -228,7 +236,8 @@ impl Weights {
         for &bytes in &packer.buffers {
             weights.buffers.push(gpu.buffer("weights", bytes, usage)?);
         }
-        let mut upload = Upload { gpu, in_flight: 0 };
+        let total = packer.buffers.iter().sum();
+        let mut upload = Upload { gpu, in_flight: 0, done: 0, total, progress };
         for (&id, region) in &weights.vectors {
             let mut numbers = model.vector(id);
             numbers.resize(region.bytes as usize / 4, 0.0);
@@ -251,6 +260,11 @@ impl Weights {
         }
         upload.drain()?;
         Ok(weights)
+    }
+
+    /// Whether a matrix, alone or joined with others, lies here.
+    pub fn holds(&self, id: WeightId) -> bool {
+        self.held.contains(&id)
     }
 
     pub fn binding(&self, region: Region) -> wgpu::BufferBinding<'_> {
@@ -293,12 +307,17 @@ impl Op {
 struct Upload<'a> {
     gpu: &'a Gpu,
     in_flight: usize,
+    done: u64,
+    total: u64,
+    progress: &'a (dyn Fn(u64, u64) + Sync),
 }
 
 impl Upload<'_> {
     fn write(&mut self, buffers: &[wgpu::Buffer], region: &Region, at: u64, bytes: &[u8]) -> Result<()> {
         self.gpu.queue.write_buffer(&buffers[region.buffer], region.offset + at, bytes);
         self.in_flight += bytes.len();
+        self.done += bytes.len() as u64;
+        (self.progress)(self.done, self.total);
         if self.in_flight >= IN_FLIGHT {
             self.drain()?;
         }

@@ -122,11 +122,10 @@ impl WorkBuffers {
         })
     }
 
-    /// Bytes of all of them, for a plan of what fits.
+    /// Bytes of all of them but the logits, for a plan of what fits.
     pub fn bytes(dims: &Dims, max_rows: usize, n_cells: usize) -> u64 {
         let s = sizes(dims, max_rows, n_cells);
-        // Logits are also copied to where they can be read.
-        (2 * s.x + s.qkv + s.q + s.a + 2 * s.g + s.chunks + 2 * s.logits) as u64
+        (2 * s.x + s.qkv + s.q + s.a + 2 * s.g + s.chunks) as u64
     }
 }
 

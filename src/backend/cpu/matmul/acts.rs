@@ -10,25 +10,27 @@ pub const GROUP: usize = 32;
 /// Below this, 127 / amax would overflow; such a group counts as zero.
 const TINY: f32 = f32::from_bits((127 - 100) << 23);
 
-/// `[rows, k]` activations in groups of 32: see the contract in [the module's text](super).
+/// 32 activations of a row: see the contract in [the module's text](super). One pointer serves a kernel for
+/// everything that it needs of a column.
+#[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct ActGroup {
+    pub q: [i8; GROUP],
+    pub d: f32,
+    /// d times the sum of q.
+    pub xs: f32,
+    /// -8 times the sum of q: where the products with weights that are 8 too large begin.
+    pub minus_8: i32,
+    pub half_sums: [i16; 2],
+}
+
+/// `[rows, k]` activations in groups of 32.
 #[derive(Clone, Debug, Default)]
 pub struct QuantRows {
     rows: usize,
     k: usize,
-    // q: [rows, k], the others: [rows, k / 32]; each may be longer than that
-    q: Vec<i8>,
-    d: Vec<f32>,
-    xs: Vec<f32>,
-    half_sums: Vec<[i16; 2]>,
-}
-
-/// One row of [`QuantRows`].
-#[derive(Clone, Copy)]
-pub struct QuantRow<'a> {
-    pub q: &'a [i8],
-    pub d: &'a [f32],
-    pub xs: &'a [f32],
-    pub half_sums: &'a [[i16; 2]],
+    // [rows, k / 32], and maybe more
+    groups: Vec<ActGroup>,
 }
 
 impl QuantRows {
@@ -42,11 +44,8 @@ impl QuantRows {
         assert!(k.is_multiple_of(GROUP), "rows of {k} values are no whole groups of {GROUP}");
         let groups = rows * (k / GROUP);
         (self.rows, self.k) = (rows, k);
-        if self.d.len() < groups {
-            self.q.resize(groups * GROUP, 0);
-            self.d.resize(groups, 0.0);
-            self.xs.resize(groups, 0.0);
-            self.half_sums.resize(groups, [0; 2]);
+        if self.groups.len() < groups {
+            self.groups.resize(groups, ActGroup::default());
         }
     }
 
@@ -59,16 +58,10 @@ impl QuantRows {
     }
 
     #[inline(always)]
-    pub fn row(&self, r: usize) -> QuantRow<'_> {
+    pub fn row(&self, r: usize) -> &[ActGroup] {
         assert!(r < self.rows, "row {r} of {}", self.rows);
         let groups = self.k / GROUP;
-        let of = r * groups..(r + 1) * groups;
-        QuantRow {
-            q: &self.q[r * self.k..][..self.k],
-            d: &self.d[of.clone()],
-            xs: &self.xs[of.clone()],
-            half_sums: &self.half_sums[of],
-        }
+        &self.groups[r * groups..][..groups]
     }
 
     /// Quantizes all rows: `x` is `[rows, k]`.
@@ -84,15 +77,8 @@ impl QuantRows {
 
     /// For threads that quantize different rows at the same time.
     pub fn writer(&mut self) -> QuantRowsWriter<'_> {
-        QuantRowsWriter {
-            rows: self.rows,
-            k: self.k,
-            q: self.q.as_mut_ptr(),
-            d: self.d.as_mut_ptr(),
-            xs: self.xs.as_mut_ptr(),
-            half_sums: self.half_sums.as_mut_ptr(),
-            owned: PhantomData,
-        }
+        let QuantRows { rows, k, groups } = self;
+        QuantRowsWriter { rows: *rows, k: *k, groups: groups.as_mut_ptr(), owned: PhantomData }
     }
 }
 
@@ -100,10 +86,7 @@ impl QuantRows {
 pub struct QuantRowsWriter<'a> {
     rows: usize,
     k: usize,
-    q: *mut i8,
-    d: *mut f32,
-    xs: *mut f32,
-    half_sums: *mut [i16; 2],
+    groups: *mut ActGroup,
     owned: PhantomData<&'a mut QuantRows>,
 }
 
@@ -126,25 +109,15 @@ impl QuantRowsWriter<'_> {
             self.k
         );
         let groups = self.k / GROUP;
-        // SAFETY: the buffers hold `rows` rows, and by the caller's promise nobody else writes this one.
-        let (q, d, xs, half_sums) = unsafe {
-            (
-                std::slice::from_raw_parts_mut(self.q.add(r * self.k), self.k),
-                std::slice::from_raw_parts_mut(self.d.add(r * groups), groups),
-                std::slice::from_raw_parts_mut(self.xs.add(r * groups), groups),
-                std::slice::from_raw_parts_mut(self.half_sums.add(r * groups), groups),
-            )
-        };
-        isa.dispatch(Quantize { x, q, d, xs, half_sums });
+        // SAFETY: the buffer holds `rows` rows, and by the caller's promise nobody else writes this one.
+        let to = unsafe { std::slice::from_raw_parts_mut(self.groups.add(r * groups), groups) };
+        isa.dispatch(Quantize { x, to });
     }
 }
 
 struct Quantize<'a> {
     x: &'a [f32],
-    q: &'a mut [i8],
-    d: &'a mut [f32],
-    xs: &'a mut [f32],
-    half_sums: &'a mut [[i16; 2]],
+    to: &'a mut [ActGroup],
 }
 
 impl Kernel for Quantize<'_> {
@@ -153,29 +126,27 @@ impl Kernel for Quantize<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let (x, _) = self.x.as_chunks::<LANES>();
-        let (q, _) = self.q.as_chunks_mut::<LANES>();
         let (x, _) = x.as_chunks::<2>();
-        let (q, _) = q.as_chunks_mut::<2>();
-        let scales = self.d.iter_mut().zip(self.xs).zip(self.half_sums);
-        for ((x, q), ((d, xs), half_sums)) in x.iter().zip(q).zip(scales) {
+        for (x, to) in x.iter().zip(self.to) {
             let (x0, x1) = (s.load(&x[0]), s.load(&x[1]));
             // As integers, because NaN > infinity > every number in that order.
             let largest = s.max_i32(s.to_bits(s.abs(x0)), s.to_bits(s.abs(x1)));
             let amax = f32::from_bits(s.reduce_max_i32(largest) as u32);
             if !(TINY..f32::INFINITY).contains(&amax) {
-                *q = [[0; LANES]; 2];
-                *d = if amax < TINY { 0.0 } else { f32::NAN };
-                (*xs, *half_sums) = (*d, [0; 2]);
+                let d = if amax < TINY { 0.0 } else { f32::NAN };
+                *to = ActGroup { d, xs: d, ..ActGroup::default() };
                 continue;
             }
             let inverse = s.splat(127.0 / amax);
             let (q0, q1) = (s.to_i32(s.mul(x0, inverse)), s.to_i32(s.mul(x1, inverse)));
-            s.store_i8(q0, &mut q[0]);
-            s.store_i8(q1, &mut q[1]);
+            let (halves, _) = to.q.as_chunks_mut::<LANES>();
+            s.store_i8(q0, &mut halves[0]);
+            s.store_i8(q1, &mut halves[1]);
             let sums = [s.reduce_add_i32(q0), s.reduce_add_i32(q1)];
-            *d = amax / 127.0;
-            *xs = *d * (sums[0] + sums[1]) as f32;
-            *half_sums = [sums[0] as i16, sums[1] as i16];
+            to.d = amax / 127.0;
+            to.xs = to.d * (sums[0] + sums[1]) as f32;
+            to.minus_8 = -8 * (sums[0] + sums[1]);
+            to.half_sums = [sums[0] as i16, sums[1] as i16];
         }
     }
 }
@@ -199,9 +170,10 @@ mod tests {
         x[16] = 7.0;
         for isa in Isa::available() {
             let rows = quantized(isa, &x);
-            let row = rows.row(0);
-            assert_eq!(row.q[..6], [127, -127, 0, 2, 0, 2], "{isa}");
-            assert_eq!((row.q[16], row.d[0], row.half_sums[0], row.xs[0]), (4, 2.0, [4, 4], 16.0), "{isa}");
+            let group = rows.row(0)[0];
+            assert_eq!(group.q[..6], [127, -127, 0, 2, 0, 2], "{isa}");
+            assert_eq!((group.q[16], group.d, group.half_sums, group.xs), (4, 2.0, [4, 4], 16.0), "{isa}");
+            assert_eq!(group.minus_8, -64, "{isa}");
         }
     }
 
@@ -219,21 +191,13 @@ mod tests {
                 let mut x = [0.0; 64];
                 (x[3], x[40]) = (value, 1.0);
                 let rows = quantized(isa, &x);
-                let row = rows.row(0);
-                assert_eq!(row.q[..32], [0; 32]);
-                assert_eq!(
-                    (row.d[0].is_nan(), row.xs[0].is_nan()),
-                    (expect_nan, expect_nan),
-                    "{isa} {value}"
-                );
-                assert!(expect_nan || (row.d[0] == 0.0 && row.xs[0] == 0.0));
-                assert_eq!(
-                    (row.q[40], row.half_sums),
-                    (127, &[[0, 0], [127, 0]][..]),
-                    "neighbours are untouched"
-                );
+                let &[odd, plain] = rows.row(0) else { panic!("64 values are two groups") };
+                assert_eq!((odd.q, odd.half_sums, odd.minus_8), ([0; 32], [0; 2], 0));
+                assert_eq!((odd.d.is_nan(), odd.xs.is_nan()), (expect_nan, expect_nan), "{isa} {value}");
+                assert!(expect_nan || (odd.d == 0.0 && odd.xs == 0.0));
+                assert_eq!((plain.q[8], plain.half_sums), (127, [127, 0]), "neighbours are untouched");
             }
-            assert_eq!(quantized(isa, &[f32::MAX; 32]).row(0).q, [127; 32]);
+            assert_eq!(quantized(isa, &[f32::MAX; 32]).row(0)[0].q, [127; 32]);
         }
     }
 
@@ -247,17 +211,17 @@ mod tests {
             })
             .collect();
         let expected = quantized(Isa::Scalar, &x);
-        let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         for isa in Isa::available() {
-            let (got, expected) = (quantized(isa, &x), expected.row(0));
-            let got = got.row(0);
-            assert_eq!((got.q, got.half_sums), (expected.q, expected.half_sums), "{isa}");
-            assert_eq!((bits(got.d), bits(got.xs)), (bits(expected.d), bits(expected.xs)), "{isa}");
-            for (i, (&q, x)) in got.q.iter().zip(&x).enumerate() {
+            let got = quantized(isa, &x);
+            let bytes: &[u8] = bytemuck::cast_slice(got.row(0));
+            assert_eq!(bytes, bytemuck::cast_slice::<_, u8>(expected.row(0)), "{isa}");
+            for (i, x) in x.iter().enumerate() {
+                let group = got.row(0)[i / 32];
                 // Half a step, and three roundings to f32 of a product of at most 127.
-                let d = f64::from(got.d[i / 32]);
+                let d = f64::from(group.d);
                 let limit = d * (0.5 + 4.0 * 127.0 * 2f64.powi(-24));
-                assert!(d == 0.0 || (d * f64::from(q) - f64::from(*x)).abs() <= limit, "{isa} {i}");
+                let q = f64::from(group.q[i % 32]);
+                assert!(d == 0.0 || (d * q - f64::from(*x)).abs() <= limit, "{isa} {i}");
             }
         }
     }
@@ -270,7 +234,7 @@ mod tests {
             let x: Vec<f32> = (0..n * k).map(|i| 1.0 + (i / k) as f32).collect();
             rows.quantize(Isa::detect(), &x);
             for r in 0..n {
-                assert_eq!(rows.row(r).d, vec![(1.0 + r as f32) / 127.0; k / 32]);
+                assert!(rows.row(r).iter().all(|group| group.d == (1.0 + r as f32) / 127.0));
             }
         }
     }

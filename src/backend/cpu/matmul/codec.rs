@@ -6,7 +6,7 @@ use crate::quant::{
 
 /// 32 weights in a row: `w[i] = scale · sub[i / 16] · ints[i] + minimum`.
 pub struct Weights {
-    pub ints: [i8; 32],
+    pub ints: [i16; 32],
     pub scale: f32,
     pub sub: [i32; 2],
     pub minimum: Minimum,
@@ -24,15 +24,15 @@ pub trait Codec: Block {
     fn weights(&self, b: usize) -> Weights;
 }
 
-fn plain(scale: f32, ints: [i8; 32]) -> Weights {
+fn plain(scale: f32, ints: [i16; 32]) -> Weights {
     Weights { ints, scale, sub: [1; 2], minimum: Minimum::None }
 }
 
-fn with_minimum(scale: f32, minimum: f32, ints: [i8; 32]) -> Weights {
+fn with_minimum(scale: f32, minimum: f32, ints: [i16; 32]) -> Weights {
     Weights { ints, scale, sub: [1; 2], minimum: Minimum::Whole(minimum) }
 }
 
-fn with_sub_scales(scale: f32, sub: [i32; 2], ints: [i8; 32]) -> Weights {
+fn with_sub_scales(scale: f32, sub: [i32; 2], ints: [i16; 32]) -> Weights {
     Weights { ints, scale, sub, minimum: Minimum::None }
 }
 
@@ -42,8 +42,8 @@ fn nibble(qs: &[u8], i: usize) -> u8 {
 }
 
 /// `from_fn` with the name of what it builds.
-fn ints(f: impl Fn(usize) -> i8) -> [i8; 32] {
-    std::array::from_fn(f)
+fn ints(f: impl Fn(usize) -> i8) -> [i16; 32] {
+    std::array::from_fn(|i| i16::from(f(i)))
 }
 
 impl Codec for q4_0::BlockQ4_0 {
@@ -75,7 +75,7 @@ impl Codec for q5_1::BlockQ5_1 {
 
 impl Codec for q8_0::BlockQ8_0 {
     fn weights(&self, _: usize) -> Weights {
-        plain(self.d.to_f32(), self.qs)
+        plain(self.d.to_f32(), ints(|i| self.qs[i]))
     }
 }
 

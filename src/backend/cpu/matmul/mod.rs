@@ -1,4 +1,5 @@
-//! `out[c][r] = Σ_k w[r][k] · x[c][k]`, the weights read from the blocks of the file as they lie there.
+//! `out[c][r] = Σ_k w[r][k] · x[c][k]`, the weights read from the blocks of the file as they lie there, or
+//! [`Packed`].
 //!
 //! # The contract
 //!
@@ -38,27 +39,34 @@
 //! k with k mod 16 = j in order, `acc = fma(w, x, acc)`; a row that is no multiple of 16 long goes on
 //! with zeros. The accumulators are added pairwise: j and j+8, then j+4, j+2, j+1.
 //!
+//! **Coarse** products ([`Weight::coarse`]) are the same with other weights: only the high bits of an integer count, and it
+//! becomes the middle of those that have these bits. To be whole it is doubled, and `a` is halved.
+//!
 //! With [`Mode::Add`] the result is added to what stands in the output, rounded once.
 
 mod acts;
 mod codec;
 mod float;
 mod out;
+mod packed;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use acts::{QuantRows, QuantRowsWriter};
+pub use acts::{ActGroup, QuantRows, QuantRowsWriter};
 pub use out::{Mode, OutMatrix, OutStripe};
+pub use packed::{Packed, Planes};
 
 use super::simd::Isa;
 use crate::quant::{self, GgmlType};
 
-/// A matrix of weights as it lies in the file: `[rows, cols]`, row by row.
+/// A matrix of weights, `[rows, cols]`, row by row as in the file, or packed.
 #[derive(Clone, Copy)]
 pub struct Weight<'a> {
     ty: GgmlType,
     bytes: &'a [u8],
+    packed: Option<&'a Packed>,
+    coarse: bool,
     rows: usize,
     cols: usize,
     row_bytes: usize,
@@ -71,7 +79,24 @@ impl<'a> Weight<'a> {
         assert!(ty.readable(), "{ty} weights have no kernel");
         let row_bytes = ty.row_bytes(cols).expect("a row is whole blocks");
         assert_eq!(Some(bytes.len()), row_bytes.checked_mul(rows), "{ty} [{rows}, {cols}]");
-        Weight { ty, bytes, rows, cols, row_bytes }
+        Weight { ty, bytes, packed: None, coarse: false, rows, cols, row_bytes }
+    }
+
+    pub fn packed(packed: &'a Packed) -> Self {
+        Weight {
+            ty: packed.ty(),
+            bytes: &[],
+            packed: Some(packed),
+            coarse: false,
+            rows: packed.rows(),
+            cols: packed.cols(),
+            row_bytes: 0,
+        }
+    }
+
+    /// The same by the high bits alone, where they lie apart; else in full.
+    pub fn coarse(self, coarse: bool) -> Self {
+        Weight { coarse, ..self }
     }
 
     pub fn ty(&self) -> GgmlType {
@@ -86,10 +111,12 @@ impl<'a> Weight<'a> {
         self.cols
     }
 
+    /// As in the file; packed weights have none.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
+    /// As in the file.
     pub fn row(&self, r: usize) -> &'a [u8] {
         &self.bytes[r * self.row_bytes..][..self.row_bytes]
     }
@@ -149,6 +176,9 @@ macro_rules! for_block_type {
 }
 
 fn quantized(isa: Isa, w: &Weight, x: &QuantRows, out: &mut OutStripe) {
+    if let Some(packed) = w.packed {
+        return self::packed(isa, packed, w.coarse, x, out);
+    }
     use scalar::rows;
     match isa {
         Isa::Scalar => for_block_type!(w.ty, rows(w, x, out)),
@@ -156,6 +186,23 @@ fn quantized(isa: Isa, w: &Weight, x: &QuantRows, out: &mut OutStripe) {
         Isa::Avx2 | Isa::Avx512 => {
             use x86::rows;
             for_block_type!(w.ty, rows(isa, w, x, out))
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => unreachable!("{isa} is not available here"),
+    }
+}
+
+fn packed(isa: Isa, w: &Packed, coarse: bool, x: &QuantRows, out: &mut OutStripe) {
+    let coarse = coarse && w.has_coarse();
+    match isa {
+        Isa::Scalar => {
+            use packed::scalar_rows;
+            packed::for_packed!(w.ty(), w.planes(), scalar_rows(w, coarse, x, out))
+        }
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 | Isa::Avx512 => {
+            use x86::packed_rows;
+            packed::for_packed!(w.ty(), w.planes(), packed_rows(isa, w, coarse, x, out))
         }
         #[cfg(not(target_arch = "x86_64"))]
         _ => unreachable!("{isa} is not available here"),

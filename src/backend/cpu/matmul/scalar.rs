@@ -32,20 +32,19 @@ pub fn rows<B: Codec>(w: &Weight, x: &QuantRows, out: &mut OutStripe) {
 }
 
 /// One block of 32 weights times group `b` of column `c`.
-fn step(w: &Weights, x: &QuantRows, c: usize, b: usize, acc: f32) -> f32 {
-    let x = x.row(c);
-    let (d, q) = (x.d[b], &x.q[b * GROUP..][..GROUP]);
+pub(super) fn step(w: &Weights, x: &QuantRows, c: usize, b: usize, acc: f32) -> f32 {
+    let x = &x.row(c)[b];
     let dot = |half: usize| -> i32 {
         let of = half * 16..half * 16 + 16;
-        w.ints[of.clone()].iter().zip(&q[of]).map(|(&w, &q)| i32::from(w) * i32::from(q)).sum()
+        w.ints[of.clone()].iter().zip(&x.q[of]).map(|(&w, &q)| i32::from(w) * i32::from(q)).sum()
     };
     let isum = w.sub[0] * dot(0) + w.sub[1] * dot(1);
-    let acc = (w.scale * d).mul_add(isum as f32, acc);
+    let acc = (w.scale * x.d).mul_add(isum as f32, acc);
     match w.minimum {
         Minimum::None => acc,
-        Minimum::Whole(n) => n.mul_add(x.xs[b], acc),
+        Minimum::Whole(n) => n.mul_add(x.xs, acc),
         Minimum::Halves([n0, n1]) => {
-            let [h0, h1] = x.half_sums[b].map(|h| d * f32::from(h));
+            let [h0, h1] = x.half_sums.map(|h| x.d * f32::from(h));
             n1.mul_add(h1, n0.mul_add(h0, acc))
         }
     }

@@ -92,6 +92,29 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    fn load_i8(self, x: &[i8; LANES]) -> F {
+        unsafe {
+            let bytes = _mm_loadu_si128(x.as_ptr().cast());
+            let (low, high) = (_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes)));
+            F(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
+        }
+    }
+    #[inline(always)]
+    fn transpose(self, v: [F; LANES]) -> [F; LANES] {
+        // Quadrant by quadrant.
+        let [mut a, mut b, mut c, mut d] = [[v[0].0; 8]; 4];
+        for i in 0..8 {
+            (a[i], b[i], c[i], d[i]) = (v[i].0, v[i].1, v[i + 8].0, v[i + 8].1);
+        }
+        // SAFETY: `self` proves that the machine has AVX2.
+        let (a, b, c, d) = unsafe { (transpose_8(a), transpose_8(b), transpose_8(c), transpose_8(d)) };
+        let mut out = v;
+        for i in 0..8 {
+            (out[i], out[i + 8]) = (F(a[i], c[i]), F(b[i], d[i]));
+        }
+        out
+    }
+    #[inline(always)]
     fn add(self, a: F, b: F) -> F {
         halves!(F = _mm256_add_ps(a, b))
     }
@@ -206,6 +229,35 @@ impl Simd for Avx2 {
     fn reduce_max_i32(self, a: I) -> i32 {
         unsafe { max_of_8_i32(_mm256_max_epi32(a.0, a.1)) }
     }
+}
+
+/// Lane j of result i is lane i of row j.
+///
+/// # Safety
+/// The machine has AVX2.
+#[inline(always)]
+unsafe fn transpose_8(mut v: [__m256; 8]) -> [__m256; 8] {
+    // First within halves of a register, four rows at a time; then whole halves change places.
+    for g in [0, 4] {
+        (v[g], v[g + 1], v[g + 2], v[g + 3]) = unsafe {
+            let (a, b) = (_mm256_unpacklo_ps(v[g], v[g + 1]), _mm256_unpackhi_ps(v[g], v[g + 1]));
+            let (c, d) = (_mm256_unpacklo_ps(v[g + 2], v[g + 3]), _mm256_unpackhi_ps(v[g + 2], v[g + 3]));
+            let (a, b) = (_mm256_castps_pd(a), _mm256_castps_pd(b));
+            let (c, d) = (_mm256_castps_pd(c), _mm256_castps_pd(d));
+            (
+                _mm256_castpd_ps(_mm256_unpacklo_pd(a, c)),
+                _mm256_castpd_ps(_mm256_unpackhi_pd(a, c)),
+                _mm256_castpd_ps(_mm256_unpacklo_pd(b, d)),
+                _mm256_castpd_ps(_mm256_unpackhi_pd(b, d)),
+            )
+        };
+    }
+    for i in 0..4 {
+        (v[i], v[i + 4]) = unsafe {
+            (_mm256_permute2f128_ps::<0x20>(v[i], v[i + 4]), _mm256_permute2f128_ps::<0x31>(v[i], v[i + 4]))
+        };
+    }
+    v
 }
 
 /// Joins lane i with lane i+4, then i+2, then i+1.

@@ -68,6 +68,44 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
+    fn load_i8(self, x: &[i8; LANES]) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(x.as_ptr().cast()))) }
+    }
+    #[inline(always)]
+    fn transpose(self, mut v: [__m512; LANES]) -> [__m512; LANES] {
+        // First within quarters of a register, four rows at a time: quarter q of v[4g + c] then holds rows
+        // 4g.. of column 4q + c. Then whole quarters change places.
+        for g in (0..LANES).step_by(4) {
+            (v[g], v[g + 1], v[g + 2], v[g + 3]) = unsafe {
+                let (a, b) = (_mm512_unpacklo_ps(v[g], v[g + 1]), _mm512_unpackhi_ps(v[g], v[g + 1]));
+                let (c, d) = (_mm512_unpacklo_ps(v[g + 2], v[g + 3]), _mm512_unpackhi_ps(v[g + 2], v[g + 3]));
+                let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
+                let (c, d) = (_mm512_castps_pd(c), _mm512_castps_pd(d));
+                (
+                    _mm512_castpd_ps(_mm512_unpacklo_pd(a, c)),
+                    _mm512_castpd_ps(_mm512_unpackhi_pd(a, c)),
+                    _mm512_castpd_ps(_mm512_unpacklo_pd(b, d)),
+                    _mm512_castpd_ps(_mm512_unpackhi_pd(b, d)),
+                )
+            };
+        }
+        for c in 0..4 {
+            (v[c], v[c + 4], v[c + 8], v[c + 12]) = unsafe {
+                let a = _mm512_shuffle_f32x4::<0b10_00_10_00>(v[c], v[c + 4]);
+                let b = _mm512_shuffle_f32x4::<0b11_01_11_01>(v[c], v[c + 4]);
+                let d = _mm512_shuffle_f32x4::<0b10_00_10_00>(v[c + 8], v[c + 12]);
+                let e = _mm512_shuffle_f32x4::<0b11_01_11_01>(v[c + 8], v[c + 12]);
+                (
+                    _mm512_shuffle_f32x4::<0b10_00_10_00>(a, d),
+                    _mm512_shuffle_f32x4::<0b10_00_10_00>(b, e),
+                    _mm512_shuffle_f32x4::<0b11_01_11_01>(a, d),
+                    _mm512_shuffle_f32x4::<0b11_01_11_01>(b, e),
+                )
+            };
+        }
+        v
+    }
+    #[inline(always)]
     fn add(self, a: __m512, b: __m512) -> __m512 {
         unsafe { _mm512_add_ps(a, b) }
     }

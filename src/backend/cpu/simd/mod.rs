@@ -143,6 +143,10 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn store_f16(self, v: Self::F, to: &mut [F16; LANES]);
     /// Little-endian bfloat16 values.
     fn load_bf16(self, x: &[[u8; 2]; LANES]) -> Self::F;
+    fn load_i8(self, x: &[i8; LANES]) -> Self::F;
+
+    /// Lane j of result i is lane i of row j.
+    fn transpose(self, rows: [Self::F; LANES]) -> [Self::F; LANES];
 
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;

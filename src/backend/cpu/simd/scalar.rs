@@ -51,6 +51,14 @@ impl Simd for Scalar {
         x.map(|b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16))
     }
     #[inline(always)]
+    fn load_i8(self, x: &[i8; LANES]) -> F {
+        x.map(f32::from)
+    }
+    #[inline(always)]
+    fn transpose(self, rows: [F; LANES]) -> [F; LANES] {
+        from_fn(|i| from_fn(|j| rows[j][i]))
+    }
+    #[inline(always)]
     fn add(self, a: F, b: F) -> F {
         from_fn(|i| a[i] + b[i])
     }

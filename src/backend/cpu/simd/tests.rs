@@ -79,6 +79,8 @@ impl Kernel for EveryOperation<'_> {
             }
             let mut bytes = [0; LANES];
             s.store_i8(s.to_i32(s.mul(a, s.splat(2.0))), &mut bytes);
+            let signed: [i8; LANES] = std::array::from_fn(|i| (n * 37 + i * 21) as u8 as i8);
+            out.push(("load_i8", n, s.to_array(s.load_i8(&signed)).map(bits).to_vec()));
             out.push(("store_i8", n, bytes.iter().map(|&b| b as u32).collect()));
             out.push(("reduce", n, vec![bits(s.reduce_add(a)), bits(s.reduce_max(a))]));
         }
@@ -93,6 +95,31 @@ fn all_tiers_agree_on_every_operation() {
     for isa in Isa::available() {
         for (got, expected) in isa.dispatch(EveryOperation(&values)).iter().zip(&expected) {
             assert_eq!(got, expected, "{isa}");
+        }
+    }
+}
+
+/// A square of numbers, row j starting at 100 j.
+struct Transposed;
+
+impl Kernel for Transposed {
+    type Out = Vec<[f32; LANES]>;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> Self::Out {
+        let mut rows = [s.splat(0.0); LANES];
+        for (j, row) in rows.iter_mut().enumerate() {
+            *row = s.load(&std::array::from_fn(|i| (100 * j + i) as f32));
+        }
+        s.transpose(rows).into_iter().map(|column| s.to_array(column)).collect()
+    }
+}
+
+#[test]
+fn rows_become_columns() {
+    for isa in Isa::available() {
+        for (i, column) in isa.dispatch(Transposed).iter().enumerate() {
+            assert_eq!(*column, std::array::from_fn(|j| (100 * j + i) as f32), "{isa}");
         }
     }
 }

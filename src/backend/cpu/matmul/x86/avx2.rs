@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{formats::Format, lanes::Lanes, panel::Panel};
+use super::lanes::Lanes;
 use crate::backend::cpu::simd::avx2::Avx2;
 
 impl Lanes for Avx2 {
@@ -153,24 +153,33 @@ impl Lanes for Avx2 {
         unsafe { _mm256_fmadd_ps(a, b, c) }
     }
     #[inline(always)]
-    unsafe fn dot<B: Format, const N: usize, const C: usize>(
+    unsafe fn load_halves(self, p: *const u8) -> __m256 {
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_bytes(self, p: *const u8) -> __m256i {
+        unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn dot<const N: usize, const C: usize>(
         self,
-        w: *const u8,
+        w: &[__m256i; N],
         x: [*const i8; C],
         mut acc: [__m256i; C],
+        largest: u8,
+        signed: bool,
     ) -> [__m256i; C] {
         // How many vectors' pairs of products a signed 16-bit lane can hold.
-        let run = (32767 / (2 * 127 * B::LARGEST as usize)).clamp(1, N);
+        let run = (32767 / (2 * 127 * largest as usize)).clamp(1, N);
         unsafe {
             let ones = _mm256_set1_epi16(1);
             let mut words = [_mm256_setzero_si256(); C];
             for j in 0..N {
-                let w = self.load(w.add(Panel::INTS_STRIDE * j));
                 // The first operand is unsigned: where weights are signed, their sign moves to x.
-                let size = if B::WIDE { _mm256_abs_epi8(w) } else { w };
+                let size = if signed { _mm256_abs_epi8(w[j]) } else { w[j] };
                 for c in 0..C {
                     let x = _mm256_set1_epi32(x[c].add(4 * j).cast::<i32>().read_unaligned());
-                    let x = if B::WIDE { _mm256_sign_epi8(x, w) } else { x };
+                    let x = if signed { _mm256_sign_epi8(x, w[j]) } else { x };
                     let pairs = _mm256_maddubs_epi16(size, x);
                     words[c] = if j % run == 0 { pairs } else { _mm256_add_epi16(words[c], pairs) };
                     if j % run == run - 1 || j == N - 1 {

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{formats::Format, lanes::Lanes, panel::Panel};
+use super::lanes::Lanes;
 use crate::backend::cpu::simd::avx512::Avx512;
 
 impl Lanes for Avx512 {
@@ -150,18 +150,27 @@ impl Lanes for Avx512 {
         unsafe { _mm512_fmadd_ps(a, b, c) }
     }
     #[inline(always)]
-    unsafe fn dot<B: Format, const N: usize, const C: usize>(
+    unsafe fn load_halves(self, p: *const u8) -> __m512 {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_bytes(self, p: *const u8) -> __m512i {
+        unsafe { _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn dot<const N: usize, const C: usize>(
         self,
-        w: *const u8,
+        w: &[__m512i; N],
         x: [*const i8; C],
         mut acc: [__m512i; C],
+        _: u8,
+        _: bool,
     ) -> [__m512i; C] {
         unsafe {
             for j in 0..N {
-                let w = self.load(w.add(Panel::INTS_STRIDE * j));
                 for c in 0..C {
                     let x = _mm512_set1_epi32(x[c].add(4 * j).cast::<i32>().read_unaligned());
-                    acc[c] = _mm512_dpbusd_epi32(acc[c], w, x);
+                    acc[c] = _mm512_dpbusd_epi32(acc[c], w[j], x);
                 }
             }
             acc

@@ -1,13 +1,33 @@
-//! A panel times the columns: the arithmetic of the contract, for any format.
+//! Blocks of 32 weights times the columns: the arithmetic of the contract, for any format.
 
 use std::ops::Range;
 
 use super::{
     formats::{Format, Shape},
     lanes::Lanes,
-    panel::Panel,
+    panel::{Panel, Scales},
 };
-use crate::backend::cpu::matmul::{QuantRows, acts::GROUP};
+use crate::backend::cpu::matmul::{QuantRows, acts::ActGroup};
+
+/// Where the columns `first..first + C` stand, at their group `group`.
+#[inline(always)]
+pub fn columns<const C: usize>(x: &QuantRows, first: usize, group: usize) -> [*const ActGroup; C] {
+    let mut at = [std::ptr::null(); C];
+    for (c, at) in at.iter_mut().enumerate() {
+        *at = x.row(first + c)[group..].as_ptr();
+    }
+    at
+}
+
+/// The same columns, `b` groups on.
+#[inline(always)]
+pub fn at_group<const C: usize>(x: &[*const ActGroup; C], b: usize) -> [*const ActGroup; C] {
+    let mut at = *x;
+    for at in &mut at {
+        *at = at.wrapping_add(b);
+    }
+    at
+}
 
 /// Adds `n` blocks of a panel, which begin at group `first` of the columns, to `acc`: `[columns, L::ROWS]`.
 ///
@@ -49,15 +69,6 @@ pub unsafe fn dot<L: Lanes, B: Format>(
     }
 }
 
-/// One column from a group on.
-#[derive(Clone, Copy)]
-struct Column {
-    q: *const i8,
-    d: *const f32,
-    xs: *const f32,
-    half_sums: *const [i16; 2],
-}
-
 /// # Safety
 /// As [`dot`], for the columns `column..column + C`.
 #[inline(always)]
@@ -72,49 +83,17 @@ unsafe fn tile<L: Lanes, B: Format, const C: usize>(
 ) {
     // SAFETY: the caller's.
     unsafe {
-        let mut columns = [Column {
-            q: std::ptr::null(),
-            d: std::ptr::null(),
-            xs: std::ptr::null(),
-            half_sums: std::ptr::null(),
-        }; C];
+        let x = columns::<C>(x, column, first);
         let mut sums = [l.splat_f32(0.0); C];
-        for c in 0..C {
-            let x = x.row(column + c);
-            columns[c] = Column {
-                q: x.q.as_ptr().add(first * GROUP),
-                d: x.d.as_ptr().add(first),
-                xs: x.xs.as_ptr().add(first),
-                half_sums: x.half_sums.as_ptr().add(first),
-            };
-            sums[c] = l.load_f32(acc.add(c * L::ROWS));
+        for (c, sum) in sums.iter_mut().enumerate() {
+            *sum = l.load_f32(acc.add(c * L::ROWS));
         }
         for b in 0..n {
-            let isums = integer_sums::<L, B, C>(l, panel, b, &columns);
-            let scale = panel.scale(l, b);
-            for c in 0..C {
-                let scale = l.mul_f32(scale, l.splat_f32(*columns[c].d.add(b)));
-                sums[c] = l.fma_f32(scale, l.to_f32(isums[c]), sums[c]);
+            let mut w = [l.splat(0); 8];
+            for (j, w) in w.iter_mut().enumerate() {
+                *w = panel.int_vector(l, b, j);
             }
-            match B::SHAPE {
-                Shape::Plain | Shape::SubScales => {}
-                Shape::Minimum => {
-                    let minimum = panel.minimum(l, b, 0);
-                    for c in 0..C {
-                        sums[c] = l.fma_f32(minimum, l.splat_f32(*columns[c].xs.add(b)), sums[c]);
-                    }
-                }
-                Shape::SubScalesAndMinimums => {
-                    let minimums = [panel.minimum(l, b, 0), panel.minimum(l, b, 1)];
-                    for c in 0..C {
-                        let (d, half_sums) = (*columns[c].d.add(b), *columns[c].half_sums.add(b));
-                        for half in 0..2 {
-                            let xs = l.splat_f32(d * f32::from(half_sums[half]));
-                            sums[c] = l.fma_f32(minimums[half], xs, sums[c]);
-                        }
-                    }
-                }
-            }
+            step::<L, B, C>(l, &w, &panel.scales, b, at_group(&x, b), &mut sums);
         }
         for (c, sum) in sums.into_iter().enumerate() {
             l.store_f32(acc.add(c * L::ROWS), sum);
@@ -122,70 +101,150 @@ unsafe fn tile<L: Lanes, B: Format, const C: usize>(
     }
 }
 
+/// One block of the contract: adds the products of 32 weights of every row with a group of each column.
+///
+/// # Safety
+/// The groups are readable.
+#[inline(always)]
+pub unsafe fn step<L: Lanes, B: Format, const C: usize>(
+    l: L,
+    w: &[L::V; 8],
+    scales: &Scales,
+    b: usize,
+    x: [*const ActGroup; C],
+    sums: &mut [L::F; C],
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        let isums = integer_sums::<L, B, C>(l, w, scales, b, &x);
+        let scale = scales.scale(l, b);
+        for c in 0..C {
+            let scale = l.mul_f32(scale, l.splat_f32((*x[c]).d));
+            sums[c] = l.fma_f32(scale, l.to_f32(isums[c]), sums[c]);
+        }
+        add_minimums::<L, B, C>(l, scales, b, &x, sums);
+    }
+}
+
+/// The part of a block that does not depend on the weights' integers.
+///
+/// # Safety
+/// The groups are readable.
+#[inline(always)]
+pub unsafe fn add_minimums<L: Lanes, B: Format, const C: usize>(
+    l: L,
+    scales: &Scales,
+    b: usize,
+    x: &[*const ActGroup; C],
+    sums: &mut [L::F; C],
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        match B::SHAPE {
+            Shape::Plain | Shape::SubScales => {}
+            Shape::Minimum => {
+                let minimum = scales.minimum(l, b, 0);
+                for c in 0..C {
+                    sums[c] = l.fma_f32(minimum, l.splat_f32((*x[c]).xs), sums[c]);
+                }
+            }
+            Shape::SubScalesAndMinimums => {
+                let minimums = [scales.minimum(l, b, 0), scales.minimum(l, b, 1)];
+                for c in 0..C {
+                    let ActGroup { d, half_sums, .. } = *x[c];
+                    for half in 0..2 {
+                        let xs = l.splat_f32(d * f32::from(half_sums[half]));
+                        sums[c] = l.fma_f32(minimums[half], xs, sums[c]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The two sums of 16 products of every row and column, with weights as they come: `largest` and `signed` as in
+/// [`Lanes::dot`].
+///
+/// # Safety
+/// The groups are readable.
+#[inline(always)]
+pub unsafe fn half_sums<L: Lanes, const C: usize>(
+    l: L,
+    w: &[L::V; 8],
+    x: &[*const ActGroup; C],
+    largest: u8,
+    signed: bool,
+) -> [[L::V; C]; 2] {
+    let zero = [l.splat(0); C];
+    // SAFETY: the caller's.
+    unsafe {
+        let (mut first, mut second) = ([std::ptr::null(); C], [std::ptr::null(); C]);
+        for c in 0..C {
+            first[c] = (&raw const (*x[c]).q).cast::<i8>();
+            second[c] = first[c].add(16);
+        }
+        let (low, high) = (&[w[0], w[1], w[2], w[3]], &[w[4], w[5], w[6], w[7]]);
+        [l.dot::<4, C>(low, first, zero, largest, signed), l.dot::<4, C>(high, second, zero, largest, signed)]
+    }
+}
+
 /// `isum` of the contract for block `b`.
 ///
 /// # Safety
-/// The columns have a group `b`.
+/// The groups are readable.
 #[inline(always)]
 unsafe fn integer_sums<L: Lanes, B: Format, const C: usize>(
     l: L,
-    panel: &Panel,
+    w: &[L::V; 8],
+    scales: &Scales,
     b: usize,
-    columns: &[Column; C],
+    x: &[*const ActGroup; C],
 ) -> [L::V; C] {
-    // The two 16-bit halves of a lane, for the two half sums.
-    const FIRST: u32 = 0xffff;
-    const SECOND: u32 = 0xffff_0000;
+    let signed = B::WIDE && L::SIGNED_BYTES;
+    let offset = if B::WIDE { if L::SIGNED_BYTES { 0 } else { 128 } } else { B::OFFSET };
     // SAFETY: the caller's.
     unsafe {
-        let mut x = [std::ptr::null(); C];
-        for c in 0..C {
-            x[c] = columns[c].q.add(b * GROUP);
-        }
-        let w = panel.ints(b, 0);
         if matches!(B::SHAPE, Shape::Plain | Shape::Minimum) {
-            return l.dot::<B, 8, C>(w, x, offsets::<L, B, C>(l, b, columns, FIRST | SECOND));
+            let (mut q, mut starts) = ([std::ptr::null(); C], [l.splat(0); C]);
+            for c in 0..C {
+                q[c] = (&raw const (*x[c]).q).cast::<i8>();
+                starts[c] = minus_offset(l, offset, (*x[c]).minus_8);
+            }
+            return l.dot::<8, C>(w, q, starts, B::LARGEST, signed);
         }
-        let first = l.dot::<B, 4, C>(w, x, offsets::<L, B, C>(l, b, columns, FIRST));
-        for x in &mut x {
-            *x = x.add(16);
-        }
-        let w = panel.ints(b, 1);
-        let mut isums = l.dot::<B, 4, C>(w, x, offsets::<L, B, C>(l, b, columns, SECOND));
-        let scales = [panel.sub_scale(l, b, 0), panel.sub_scale(l, b, 1)];
+        let [mut isums, second] = half_sums::<L, C>(l, w, x, B::LARGEST, signed);
+        let [s0, s1] = [scales.sub_scale(l, b, 0), scales.sub_scale(l, b, 1)];
         for c in 0..C {
-            isums[c] = l.add(l.mul(scales[0], first[c]), l.mul(scales[1], isums[c]));
+            isums[c] = l.add(l.mul(s0, isums[c]), l.mul(s1, second[c]));
+            if offset != 0 {
+                let scaled = l.mul_pairs(scales.sub_scale_pair(l, b), half_sums_of(l, x[c]));
+                isums[c] = l.sub(isums[c], l.shl(scaled, offset.trailing_zeros()));
+            }
         }
         isums
     }
 }
 
-/// What the offset of unsigned weights adds to their products with one or both halves of group `b`, negated: where
-/// the sum of the products begins.
+/// Both half sums of a group in every lane.
 ///
 /// # Safety
-/// The columns have a group `b`.
+/// The group is readable.
 #[inline(always)]
-unsafe fn offsets<L: Lanes, B: Format, const C: usize>(
-    l: L,
-    b: usize,
-    columns: &[Column; C],
-    halves: u32,
-) -> [L::V; C] {
-    let offset = match (B::WIDE, L::SIGNED_BYTES) {
-        (true, true) => 0,
-        (true, false) => 128,
-        (false, _) => B::OFFSET,
-    };
-    let minus = u32::from((-offset) as u16);
-    let factors = l.splat((minus | minus << 16) & halves);
-    let mut starts = [l.splat(0); C];
-    if offset != 0 {
-        for c in 0..C {
-            // SAFETY: the caller's.
-            let half_sums = unsafe { columns[c].half_sums.add(b).cast::<u32>().read_unaligned() };
-            starts[c] = l.mul_pairs(l.splat(half_sums), factors);
+pub unsafe fn half_sums_of<L: Lanes>(l: L, x: *const ActGroup) -> L::V {
+    // SAFETY: the caller's.
+    l.splat(unsafe { (&raw const (*x).half_sums).cast::<u32>().read_unaligned() })
+}
+
+/// `-offset · Σ q` from `-8 · Σ q`, for the offsets that there are.
+#[inline(always)]
+fn minus_offset<L: Lanes>(l: L, offset: i16, minus_8: i32) -> L::V {
+    let start = l.splat(minus_8 as u32);
+    match offset {
+        0 => l.splat(0),
+        12 => l.add(start, l.sar(start, 1)),
+        _ => {
+            debug_assert!(offset >= 8 && offset.count_ones() == 1);
+            l.shl(start, offset.trailing_zeros() - 3)
         }
     }
-    starts
 }

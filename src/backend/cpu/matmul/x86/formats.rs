@@ -2,7 +2,11 @@
 
 use std::mem::offset_of;
 
-use super::{lanes::Lanes, panel::Panel, rows::Rows};
+use super::{
+    lanes::Lanes,
+    panel::{Panel, Scales},
+    rows::Rows,
+};
 use crate::quant::{
     Block,
     iq4_nl::{BlockIq4Nl, KVALUES},
@@ -60,7 +64,7 @@ fn byte<L: Lanes>(l: L, v: L::V, i: usize) -> L::V {
 
 /// Two halves in a lane.
 #[inline(always)]
-fn two_halves<L: Lanes>(l: L, v: L::V) -> (L::F, L::F) {
+pub fn two_halves<L: Lanes>(l: L, v: L::V) -> (L::F, L::F) {
     (l.half_to_f32(v), l.half_to_f32(l.shr(v, 16)))
 }
 
@@ -104,7 +108,7 @@ fn put_wide<L: Lanes>(l: L, to: &mut Panel, b: usize, ints: [L::V; 8]) {
 
 /// Replaces every nibble by its level.
 #[inline(always)]
-fn levels<L: Lanes>(l: L, table: L::V, nibbles: [L::V; 8]) -> [L::V; 8] {
+pub fn levels<L: Lanes>(l: L, table: L::V, nibbles: [L::V; 8]) -> [L::V; 8] {
     let mut out = nibbles;
     for v in &mut out {
         *v = l.look_up(table, *v);
@@ -121,7 +125,7 @@ impl Format for BlockQ4_0 {
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
         // SAFETY: all reads are within the block, here and below.
         unsafe {
-            to.put_scale(l, b, l.half_to_f32(rows.first_4_bytes(l)));
+            to.scales.put_scale(l, b, l.half_to_f32(rows.first_4_bytes(l)));
             put_all(l, to, b, nibbles(l, rows.bytes_16(l, offset_of!(Self, qs))));
         }
     }
@@ -135,8 +139,8 @@ impl Format for BlockQ4_1 {
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
         unsafe {
             let (d, m) = two_halves(l, rows.first_4_bytes(l));
-            to.put_scale(l, b, d);
-            to.put_minimum(l, b, 0, m);
+            to.scales.put_scale(l, b, d);
+            to.scales.put_minimum(l, b, 0, m);
             put_all(l, to, b, nibbles(l, rows.bytes_16(l, offset_of!(Self, qs))));
         }
     }
@@ -151,7 +155,7 @@ impl Format for BlockQ5_0 {
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
         unsafe {
             let [d_and_low, high, ..] = rows.bytes_16(l, 0);
-            to.put_scale(l, b, l.half_to_f32(d_and_low));
+            to.scales.put_scale(l, b, l.half_to_f32(d_and_low));
             let fifth = l.or(l.shr(d_and_low, 16), l.shl(high, 16));
             let qs = rows.bytes_16(l, offset_of!(Self, qs));
             put_all(l, to, b, nibbles_with_fifth_bits(l, qs, fifth));
@@ -168,8 +172,8 @@ impl Format for BlockQ5_1 {
         unsafe {
             let [d_and_m, fifth, ..] = rows.bytes_16(l, 0);
             let (d, m) = two_halves(l, d_and_m);
-            to.put_scale(l, b, d);
-            to.put_minimum(l, b, 0, m);
+            to.scales.put_scale(l, b, d);
+            to.scales.put_minimum(l, b, 0, m);
             let qs = rows.bytes_16(l, offset_of!(Self, qs));
             put_all(l, to, b, nibbles_with_fifth_bits(l, qs, fifth));
         }
@@ -184,7 +188,7 @@ impl Format for BlockQ8_0 {
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
         unsafe {
-            to.put_scale(l, b, l.half_to_f32(rows.first_4_bytes(l)));
+            to.scales.put_scale(l, b, l.half_to_f32(rows.first_4_bytes(l)));
             put_wide(l, to, b, rows.bytes_32(l, offset_of!(Self, qs)));
         }
     }
@@ -198,7 +202,7 @@ impl Format for BlockIq4Nl {
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
         unsafe {
-            to.put_scale(l, b, l.half_to_f32(rows.first_4_bytes(l)));
+            to.scales.put_scale(l, b, l.half_to_f32(rows.first_4_bytes(l)));
             let qs = nibbles(l, rows.bytes_16(l, offset_of!(Self, qs)));
             put_wide(l, to, b, levels(l, l.table(bytemuck::cast_ref(&KVALUES)), qs));
         }
@@ -211,6 +215,24 @@ fn power_of_two<L: Lanes>(l: L, e: L::V) -> L::F {
     l.as_f32(l.shl(l.add(e, l.splat(63)), 23))
 }
 
+/// 2^(e-128) may be subnormal, so it is the product of two powers that are not.
+#[inline(always)]
+pub fn mxfp4_scale<L: Lanes>(l: L, e: L::V) -> L::F {
+    let half = l.shr(e, 1);
+    l.mul_f32(power_of_two(l, half), power_of_two(l, l.sub(e, half)))
+}
+
+/// MXFP4's levels, too large by its offset.
+pub const MXFP4_FROM_ZERO: [u8; 16] = {
+    let mut table = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        table[i] = (VALUES[i] + BlockMxfp4::OFFSET as i8) as u8;
+        i += 1;
+    }
+    table
+};
+
 impl Format for BlockMxfp4 {
     const SHAPE: Shape = Shape::Plain;
     const OFFSET: i16 = 12;
@@ -218,22 +240,10 @@ impl Format for BlockMxfp4 {
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
-        const FROM_ZERO: [u8; 16] = {
-            let mut table = [0; 16];
-            let mut i = 0;
-            while i < 16 {
-                table[i] = (VALUES[i] + BlockMxfp4::OFFSET as i8) as u8;
-                i += 1;
-            }
-            table
-        };
         unsafe {
-            // 2^(e-128) may be subnormal, so it is the product of two powers that are not.
-            let e = byte(l, rows.first_4_bytes(l), 0);
-            let half = l.shr(e, 1);
-            to.put_scale(l, b, l.mul_f32(power_of_two(l, half), power_of_two(l, l.sub(e, half))));
+            to.scales.put_scale(l, b, mxfp4_scale(l, byte(l, rows.first_4_bytes(l), 0)));
             let qs = nibbles(l, rows.bytes_16(l, offset_of!(Self, qs)));
-            put_all(l, to, b, levels(l, l.table(&FROM_ZERO), qs));
+            put_all(l, to, b, levels(l, l.table(&MXFP4_FROM_ZERO), qs));
         }
     }
 }
@@ -253,7 +263,7 @@ impl Format for BlockIq4Xs {
                 let low = l.and(l.shr(low, 4 * b as u32), l.splat(15));
                 let high = l.and(l.shr(d_and_high, 16 + 2 * b as u32), l.splat(3));
                 let scale = l.sub(l.or(low, l.shl(high, 4)), l.splat(32));
-                to.put_scale(l, b, l.mul_f32(d, l.to_f32(scale)));
+                to.scales.put_scale(l, b, l.mul_f32(d, l.to_f32(scale)));
                 let qs = rows.bytes_16(l, offset_of!(Self, qs) + 16 * b);
                 put_wide(l, to, b, levels(l, table, nibbles(l, qs)));
             }
@@ -264,19 +274,28 @@ impl Format for BlockIq4Xs {
 /// The head of Q4_K and Q5_K: 16 bytes of two halves and 6-bit scales and minimums, all unpacked by
 /// [`crate::quant::q4_k::scale_min`]'s rules, four sub-blocks at a time.
 #[inline(always)]
-unsafe fn put_k_scales<L: Lanes>(l: L, rows: Rows, to: &mut Panel) {
-    // SAFETY: the caller's.
-    unsafe {
-        let [d_and_dmin, s0, s4, s8] = rows.bytes_16(l, 0);
-        let (d, dmin) = two_halves(l, d_and_dmin);
-        let minus_dmin = l.neg_f32(dmin);
-        let (top0, top4) = (l.shl(bits(l, s0, 6, 3), 4), l.shl(bits(l, s4, 6, 3), 4));
-        let scales = [bits(l, s0, 0, 63), l.or(bits(l, s8, 0, 15), top0)];
-        let minimums = [bits(l, s4, 0, 63), l.or(bits(l, s8, 4, 15), top4)];
-        for b in 0..8 {
-            to.put_scale(l, b, l.mul_f32(d, l.to_f32(byte(l, scales[b / 4], b % 4))));
-            to.put_minimum(l, b, 0, l.mul_f32(minus_dmin, l.to_f32(byte(l, minimums[b / 4], b % 4))));
-        }
+pub fn put_k_scales<L: Lanes>(l: L, head: [L::V; 4], to: &mut Scales) {
+    let [d_and_dmin, s0, s4, s8] = head;
+    let (d, dmin) = two_halves(l, d_and_dmin);
+    let minus_dmin = l.neg_f32(dmin);
+    let (top0, top4) = (l.shl(bits(l, s0, 6, 3), 4), l.shl(bits(l, s4, 6, 3), 4));
+    let scales = [bits(l, s0, 0, 63), l.or(bits(l, s8, 0, 15), top0)];
+    let minimums = [bits(l, s4, 0, 63), l.or(bits(l, s8, 4, 15), top4)];
+    for b in 0..8 {
+        to.put_scale(l, b, l.mul_f32(d, l.to_f32(byte(l, scales[b / 4], b % 4))));
+        to.put_minimum(l, b, 0, l.mul_f32(minus_dmin, l.to_f32(byte(l, minimums[b / 4], b % 4))));
+    }
+}
+
+/// Q6_K's 16 signed scales, and the one above them.
+#[inline(always)]
+pub fn put_q6_k_scales<L: Lanes>(l: L, scales: [L::V; 4], d: L::F, to: &mut Scales) {
+    for b in 0..8 {
+        to.put_scale(l, b, d);
+        let i = b as u32 % 2 * 2;
+        let first = l.sar(l.shl(scales[b / 2], 24 - 8 * i), 24);
+        let second = l.sar(l.shl(scales[b / 2], 16 - 8 * i), 24);
+        to.put_sub_scales(l, b, [first, second]);
     }
 }
 
@@ -287,7 +306,7 @@ impl Format for BlockQ4K {
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
         unsafe {
-            put_k_scales(l, rows, to);
+            put_k_scales(l, rows.bytes_16(l, 0), &mut to.scales);
             for pair in 0..4 {
                 let qs = rows.bytes_32(l, offset_of!(Self, qs) + 32 * pair);
                 for (j, qs) in qs.into_iter().enumerate() {
@@ -306,7 +325,7 @@ impl Format for BlockQ5K {
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
         unsafe {
-            put_k_scales(l, rows, to);
+            put_k_scales(l, rows.bytes_16(l, 0), &mut to.scales);
             let fifth = rows.bytes_32(l, offset_of!(Self, qh));
             for pair in 0..4 {
                 let qs = rows.bytes_32(l, offset_of!(Self, qs) + 32 * pair);
@@ -333,12 +352,14 @@ impl Format for BlockQ2K {
             let minus_dmin = l.neg_f32(dmin);
             let scales = rows.bytes_16(l, 0);
             for b in 0..8 {
-                to.put_scale(l, b, d);
+                to.scales.put_scale(l, b, d);
+                let mut subs = [scales[0]; 2];
                 for half in 0..2 {
                     let sub = byte(l, scales[b / 2], b % 2 * 2 + half);
-                    to.put_sub_scale(l, b, half, l.and(sub, l.splat(15)));
-                    to.put_minimum(l, b, half, l.mul_f32(minus_dmin, l.to_f32(l.shr(sub, 4))));
+                    subs[half] = l.and(sub, l.splat(15));
+                    to.scales.put_minimum(l, b, half, l.mul_f32(minus_dmin, l.to_f32(l.shr(sub, 4))));
                 }
+                to.scales.put_sub_scales(l, b, subs);
             }
             for half in 0..2 {
                 let qs = rows.bytes_32(l, offset_of!(Self, qs) + 32 * half);
@@ -365,14 +386,15 @@ impl Format for BlockQ3K {
             let d = l.half_to_f32(d);
             let [_, low0, low1, high] = rows.bytes_16(l, offset_of!(Self, d) - 16);
             for b in 0..8 {
-                to.put_scale(l, b, d);
+                to.scales.put_scale(l, b, d);
             }
             for four in 0..4 {
                 let low = bits(l, if four % 2 == 0 { low0 } else { low1 }, four as u32 / 2 * 4, 15);
                 let scales = l.or(low, l.shl(bits(l, high, 2 * four as u32, 3), 4));
-                for i in 0..4 {
-                    let scale = l.sub(byte(l, scales, i), l.splat(32));
-                    to.put_sub_scale(l, 2 * four + i / 2, i % 2, scale);
+                for two in 0..2 {
+                    let first = l.sub(byte(l, scales, 2 * two), l.splat(32));
+                    let second = l.sub(byte(l, scales, 2 * two + 1), l.splat(32));
+                    to.scales.put_sub_scales(l, 2 * four + two, [first, second]);
                 }
             }
             let third = rows.bytes_32(l, offset_of!(Self, hmask));
@@ -400,15 +422,7 @@ impl Format for BlockQ6K {
         unsafe {
             let d = l.shr(rows.bytes_16(l, size_of::<Self>() - 16)[3], 16);
             let d = l.half_to_f32(d);
-            let scales = rows.bytes_16(l, offset_of!(Self, scales));
-            for b in 0..8 {
-                to.put_scale(l, b, d);
-                for half in 0..2 {
-                    let i = b % 2 * 2 + half;
-                    let signed = l.sar(l.shl(scales[b / 2], 24 - 8 * i as u32), 24);
-                    to.put_sub_scale(l, b, half, signed);
-                }
-            }
+            put_q6_k_scales(l, rows.bytes_16(l, offset_of!(Self, scales)), d, &mut to.scales);
             for half in 0..2 {
                 let high = rows.bytes_32(l, offset_of!(Self, qh) + 32 * half);
                 for odd in 0..2 {

@@ -1,6 +1,6 @@
 //! What the unpacking and the products need of a tier: vectors with one 32-bit lane per weight row.
 
-use super::formats::Format;
+use crate::backend::cpu::matmul::packed::split::Word;
 
 /// Methods are safe where they touch registers only: a value of the type proves that the machine has the tier.
 pub trait Lanes: Copy {
@@ -33,6 +33,17 @@ pub trait Lanes: Copy {
     /// # Safety
     /// A whole vector is writable at `p`.
     unsafe fn store_f32(self, p: *mut f32, v: Self::F);
+
+    /// A half for every lane.
+    ///
+    /// # Safety
+    /// `ROWS` halves are readable at `p`.
+    unsafe fn load_halves(self, p: *const u8) -> Self::F;
+    /// A byte for every lane.
+    ///
+    /// # Safety
+    /// `ROWS` bytes are readable at `p`.
+    unsafe fn load_bytes(self, p: *const u8) -> Self::V;
 
     /// Fetches a cache line that is needed soon; any address will do.
     fn prefetch(self, p: *const u8);
@@ -73,14 +84,44 @@ pub trait Lanes: Copy {
     /// `a·b + c`, rounded once.
     fn fma_f32(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
 
-    /// `acc[c]` + Σ weight · `x[c]` over the `4·N` columns of N vectors that lie in a panel from `w` on.
+    /// `acc[c]` + Σ weight · `x[c]` over `4·N` columns. Weights are at most `largest`, or, if `signed`, of at most
+    /// that magnitude; both are constants.
     ///
     /// # Safety
-    /// N vectors are readable at `w`, [`INTS_STRIDE`](super::panel::Panel::INTS_STRIDE) apart, and `4·N` bytes at each `x`.
-    unsafe fn dot<B: Format, const N: usize, const C: usize>(
+    /// `4·N` bytes are readable at each `x`.
+    unsafe fn dot<const N: usize, const C: usize>(
         self,
-        w: *const u8,
+        w: &[Self::V; N],
         x: [*const i8; C],
         acc: [Self::V; C],
+        largest: u8,
+        signed: bool,
     ) -> [Self::V; C];
+}
+
+/// A vector as words of several rows.
+#[derive(Clone, Copy)]
+pub struct Words<L: Lanes>(pub L, pub L::V);
+
+impl<L: Lanes> Word for Words<L> {
+    #[inline(always)]
+    fn zero(self) -> Self {
+        Words(self.0, self.0.splat(0))
+    }
+    #[inline(always)]
+    fn shl(self, n: u32) -> Self {
+        Words(self.0, self.0.shl(self.1, n))
+    }
+    #[inline(always)]
+    fn shr(self, n: u32) -> Self {
+        Words(self.0, self.0.shr(self.1, n))
+    }
+    #[inline(always)]
+    fn bits(self, mask: u8) -> Self {
+        Words(self.0, self.0.and(self.1, self.0.splat(u32::from_ne_bytes([mask; 4]))))
+    }
+    #[inline(always)]
+    fn or(self, other: Self) -> Self {
+        Words(self.0, self.0.or(self.1, other.1))
+    }
 }

@@ -11,12 +11,13 @@ mod avx512;
 mod dot;
 mod formats;
 mod lanes;
+mod packed;
 mod panel;
 mod rows;
 
 use std::ops::Range;
 
-pub use formats::Format;
+pub use {formats::Format, packed::rows as packed_rows};
 use {lanes::Lanes, panel::Panel, rows::Rows};
 
 use super::{OutStripe, QuantRows, Weight, acts::GROUP};

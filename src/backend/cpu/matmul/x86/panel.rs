@@ -9,39 +9,50 @@ use super::lanes::Lanes;
 pub struct Panel {
     // [block][4 columns each][row][4], unsigned with the format's offset, or signed: see Lanes::SIGNED_BYTES
     ints: [[[u8; 64]; 8]; Panel::GROUPS],
+    pub scales: Scales,
+}
+
+/// What goes with the integers of up to 8 blocks.
+#[repr(C, align(64))]
+pub struct Scales {
     // [block][row]
     scales: [[f32; 16]; Panel::GROUPS],
     // [block][half][row]
     minimums: [[[f32; 16]; 2]; Panel::GROUPS],
     // [block][half][row]
     sub_scales: [[[i32; 16]; 2]; Panel::GROUPS],
+    // [block][row]: both of a block, 16 bits each
+    sub_scale_pairs: [[i32; 16]; Panel::GROUPS],
 }
 
 impl Panel {
     pub const GROUPS: usize = 8;
-    /// Bytes from one vector of integers to the next.
-    pub const INTS_STRIDE: usize = 64;
 
     pub fn new() -> Self {
-        Panel {
-            ints: [[[0; 64]; 8]; Panel::GROUPS],
-            scales: [[0.0; 16]; Panel::GROUPS],
-            minimums: [[[0.0; 16]; 2]; Panel::GROUPS],
-            sub_scales: [[[0; 16]; 2]; Panel::GROUPS],
-        }
-    }
-
-    /// The weights of the first or the second 16 columns of block `b`: 4 vectors.
-    #[inline(always)]
-    pub fn ints(&self, b: usize, half: usize) -> *const u8 {
-        self.ints[b % Panel::GROUPS][half % 2 * 4..].as_ptr().cast()
+        Panel { ints: [[[0; 64]; 8]; Panel::GROUPS], scales: Scales::new() }
     }
 
     /// The weights of columns `4·j..4·j+4` of block `b`.
     #[inline(always)]
-    pub fn put_ints<L: Lanes>(&mut self, l: L, b: usize, j: usize, v: L::V) {
+    pub fn int_vector<L: Lanes>(&self, l: L, b: usize, j: usize) -> L::V {
         // SAFETY: a vector has at most 64 bytes, here and below.
+        unsafe { l.load(self.ints[b % Panel::GROUPS][j % 8].as_ptr()) }
+    }
+
+    #[inline(always)]
+    pub fn put_ints<L: Lanes>(&mut self, l: L, b: usize, j: usize, v: L::V) {
         unsafe { l.store(self.ints[b % Panel::GROUPS][j % 8].as_mut_ptr(), v) };
+    }
+}
+
+impl Scales {
+    pub fn new() -> Self {
+        Scales {
+            scales: [[0.0; 16]; Panel::GROUPS],
+            minimums: [[[0.0; 16]; 2]; Panel::GROUPS],
+            sub_scales: [[[0; 16]; 2]; Panel::GROUPS],
+            sub_scale_pairs: [[0; 16]; Panel::GROUPS],
+        }
     }
 
     #[inline(always)]
@@ -70,7 +81,18 @@ impl Panel {
     }
 
     #[inline(always)]
-    pub fn put_sub_scale<L: Lanes>(&mut self, l: L, b: usize, half: usize, v: L::V) {
-        unsafe { l.store(self.sub_scales[b % Panel::GROUPS][half % 2].as_mut_ptr().cast(), v) };
+    pub fn sub_scale_pair<L: Lanes>(&self, l: L, b: usize) -> L::V {
+        unsafe { l.load(self.sub_scale_pairs[b % Panel::GROUPS].as_ptr().cast()) }
+    }
+
+    /// Both of a block; they are small enough for 16 bits.
+    #[inline(always)]
+    pub fn put_sub_scales<L: Lanes>(&mut self, l: L, b: usize, [s0, s1]: [L::V; 2]) {
+        let pair = l.or(l.and(s0, l.splat(0xffff)), l.shl(s1, 16));
+        unsafe {
+            l.store(self.sub_scales[b % Panel::GROUPS][0].as_mut_ptr().cast(), s0);
+            l.store(self.sub_scales[b % Panel::GROUPS][1].as_mut_ptr().cast(), s1);
+            l.store(self.sub_scale_pairs[b % Panel::GROUPS].as_mut_ptr().cast(), pair);
+        }
     }
 }

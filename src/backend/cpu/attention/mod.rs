@@ -1,0 +1,447 @@
+//! Attention of query heads over the keys and values of one K/V head.
+//!
+//! # The contract
+//!
+//! What a query head of a row gets is the same f32, bit for bit, on every tier, whichever rows and heads stand
+//! beside it and whichever thread computes it: it depends on the query and on the keys and values of the
+//! cells that the row sees, in position order, by exactly this. Everything is f32; stored keys and
+//! values are exact in it save q8_0, which is `scale · q`, rounded.
+//! ```text
+//! cells in chunks of 256; in each chunk, over its n cells
+//!   s[j] = Σ over d in order, from +0.0, by fma(q[d] · scale, key[j][d], ·)
+//!   m    = max s[j]                       e[j] = exp(s[j] - m)
+//!   l    = Σ e[j]: 16 sums, number i takes the j with j mod 16 = i in order; then i and i+8, i+4, i+2, i+1
+//!   o[d] = Σ over j in order, from +0.0, by fma(e[j], value[j][d], ·)
+//! chunks are joined in order: the first as it is, each further one (m', l', o') by
+//!   M = max(m, m')     keep = exp(m - M)     take = exp(m' - M)
+//!   l = l · keep + l' · take              o[d] = fma(o'[d], take, o[d] · keep)
+//! out[d] = o[d] / l
+//! ```
+//! So a chunk is a result by itself ([`Part`]s), and chunks may be dealt to threads.
+//!
+//! # How it goes
+//!
+//! A chunk's keys are unpacked once for all rows and heads of an item, 16 cells side by side in lanes, so that
+//! scores need no horizontal sums; its values are unpacked as they lie. Both stay in the nearest caches
+//! while a block of (row, head) pairs goes over them.
+
+pub mod deal;
+mod unpack;
+
+use super::{
+    kv_store::{HeadRows, KvType},
+    rows::SharedRows,
+    simd::{Kernel, LANES, Simd},
+};
+use deal::Span;
+
+/// Cells of a partial result.
+pub const CHUNK: usize = 256;
+
+/// Cells whose unpacked keys, then values, stay in the L1 cache while a block goes over them.
+const STEP: usize = 64;
+
+/// Pairs whose scores are held at a time.
+const BLOCK: usize = 32;
+
+/// Pairs whose sums stand in registers together.
+const PAIRS: usize = 4;
+
+/// Vectors of a row of scores.
+const TILES: usize = CHUNK / LANES;
+
+/// One vector in memory, on a cache line of its own.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(64))]
+pub struct Lanes([f32; LANES]);
+
+const ZERO: Lanes = Lanes([0.0; LANES]);
+
+/// A partial result of one pair: `m` and `l` in the first vector, then `o`.
+type Part = [Lanes];
+
+/// Vectors of a [`Part`].
+pub fn part_len(head_dim: usize) -> usize {
+    1 + head_dim.div_ceil(LANES)
+}
+
+/// Some rows of one sequence and the query heads that share a K/V head.
+pub struct Attend<'a> {
+    pub head_dim: usize,
+    /// Query heads of the K/V head.
+    pub group: usize,
+    pub scale: f32,
+    pub keys: HeadRows,
+    pub key_type: KvType,
+    pub values: HeadRows,
+    pub value_type: KvType,
+    /// The sequence's cells in position order.
+    pub list: &'a [u32],
+    /// The rows, and how much of the list each sees; ascending.
+    pub rows: &'a [Span],
+    /// Queries and results lie at `column` of these, `group · head_dim` wide.
+    pub q: &'a SharedRows,
+    pub out: &'a SharedRows,
+    pub column: usize,
+    pub scratch: &'a mut Scratch,
+}
+
+/// Per thread, kept from pass to pass.
+#[derive(Default)]
+pub struct Scratch {
+    /// `[pairs, head_dim]`, scaled.
+    q: Vec<f32>,
+    /// `[TILES, head_dim]`: lane i is cell i of the tile.
+    keys: Vec<Lanes>,
+    /// `[CHUNK, vectors of a head]`
+    values: Vec<Lanes>,
+    /// `[BLOCK, TILES]`
+    scores: Vec<Lanes>,
+    /// `[BLOCK]` parts of the chunk.
+    parts: Vec<Lanes>,
+    /// `[pairs]` parts of all chunks so far.
+    joined: Vec<Lanes>,
+}
+
+impl Scratch {
+    fn prepare(&mut self, pairs: usize, head_dim: usize) {
+        let vectors = head_dim.div_ceil(LANES);
+        self.q.resize(self.q.len().max(pairs * head_dim), 0.0);
+        for (lanes, len) in [
+            (&mut self.keys, TILES * head_dim),
+            (&mut self.values, CHUNK * vectors),
+            (&mut self.scores, BLOCK * TILES),
+            (&mut self.parts, BLOCK * part_len(head_dim)),
+            (&mut self.joined, pairs * part_len(head_dim)),
+        ] {
+            lanes.resize(lanes.len().max(len), ZERO);
+        }
+    }
+}
+
+impl Kernel for Attend<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        if S::REGISTERS >= 32 { self.attend::<S, 4>(s) } else { self.attend::<S, 1>(s) }
+    }
+}
+
+impl Attend<'_> {
+    /// `C`: vectors of scores or of values that stand in registers for each pair.
+    #[inline(always)]
+    fn attend<S: Simd, const C: usize>(mut self, s: S) {
+        let pairs = self.rows.len() * self.group;
+        self.scratch.prepare(pairs, self.head_dim);
+        self.load_queries();
+        let seen = self.rows.last().map_or(0, |row| row.visible);
+        for start in (0..seen).step_by(CHUNK) {
+            self.chunk::<S, C>(s, start);
+        }
+        self.store_results(s);
+    }
+
+    fn load_queries(&mut self) {
+        let width = self.group * self.head_dim;
+        for (row, scaled) in self.rows.iter().zip(self.scratch.q.chunks_exact_mut(width)) {
+            // SAFETY: queries were written in an earlier phase, or by this thread.
+            let q = unsafe { self.q.columns(row.row, self.column..self.column + width) };
+            scaled.iter_mut().zip(q).for_each(|(scaled, q)| *scaled = q * self.scale);
+        }
+    }
+
+    #[inline(always)]
+    fn store_results<S: Simd>(&mut self, s: S) {
+        let parts = self.scratch.joined.chunks_exact(part_len(self.head_dim));
+        for (pair, part) in parts.take(self.rows.len() * self.group).enumerate() {
+            let column = self.column + pair % self.group * self.head_dim;
+            // SAFETY: the item's rows and columns are this thread's.
+            let out =
+                unsafe { self.out.row_mut(self.rows[pair / self.group].row, column..column + self.head_dim) };
+            let sum = s.splat(part[0].0[1]);
+            for (out, o) in out.chunks_mut(LANES).zip(&part[1..]) {
+                s.store_partial(s.div(s.load(&o.0), sum), out);
+            }
+        }
+    }
+
+    /// Joins what the chunk from cell `start` of the list gives.
+    #[inline(always)]
+    fn chunk<S: Simd, const C: usize>(&mut self, s: S, start: usize) {
+        let first = self.rows.partition_point(|row| row.visible <= start);
+        let last = &self.rows[self.rows.len() - 1];
+        let cells = &self.list[start..last.visible.min(start + CHUNK)];
+        let mut unpacked = Unpacked { keys: 0, values: 0 };
+        let pairs = self.rows.len() * self.group;
+        for from in (first * self.group..pairs).step_by(BLOCK) {
+            let lens = Lens { rows: self.rows, group: self.group, from, start };
+            let n = BLOCK.min(pairs - from);
+            self.block::<S, C>(s, cells, &lens, n, &mut unpacked);
+            let len = part_len(self.head_dim);
+            let Scratch { parts, joined, .. } = &mut *self.scratch;
+            let joined = joined[from * len..].chunks_exact_mut(len);
+            for (joined, part) in joined.zip(parts.chunks_exact(len)).take(n) {
+                if start == 0 { joined.copy_from_slice(part) } else { join(s, joined, part) }
+            }
+        }
+    }
+
+    /// The parts of `n` pairs in one chunk.
+    #[inline(always)]
+    fn block<S: Simd, const C: usize>(
+        &mut self,
+        s: S,
+        cells: &[u32],
+        lens: &Lens,
+        n: usize,
+        unpacked: &mut Unpacked,
+    ) {
+        let head_dim = self.head_dim;
+        let vectors = head_dim.div_ceil(LANES);
+        let Scratch { q, keys, values, scores, parts, .. } = &mut *self.scratch;
+        let q = &q[lens.from * head_dim..];
+        let longest = lens.of(n - 1);
+        for step in (0..longest).step_by(STEP) {
+            let end = (step + STEP).min(cells.len());
+            if unpacked.keys <= step {
+                let to = &mut keys[step / LANES * head_dim..];
+                unpack::keys(s, self.key_type, &self.keys, &cells[step..end], to, head_dim);
+                unpacked.keys = end;
+            }
+            for p in (0..n).step_by(PAIRS) {
+                let pairs = PAIRS.min(n - p);
+                let end = lens.of(p + pairs - 1).min(end);
+                if end > step {
+                    let tiles = step / LANES..end.div_ceil(LANES);
+                    let (q, scores) = (&q[p * head_dim..], &mut scores[p * TILES..]);
+                    match pairs {
+                        1 => score_tiles::<S, 1, C>(s, q, head_dim, keys, tiles, scores),
+                        2 => score_tiles::<S, 2, C>(s, q, head_dim, keys, tiles, scores),
+                        3 => score_tiles::<S, 3, C>(s, q, head_dim, keys, tiles, scores),
+                        _ => score_tiles::<S, PAIRS, C>(s, q, head_dim, keys, tiles, scores),
+                    }
+                }
+            }
+        }
+        let part_len = part_len(head_dim);
+        for p in 0..n {
+            let len = lens.of(p);
+            let (max, sum) = exponentials(s, &mut scores[p * TILES..][..len.div_ceil(LANES)], len);
+            let part = &mut parts[p * part_len..][..part_len];
+            part.fill(ZERO);
+            (part[0].0[0], part[0].0[1]) = (max, sum);
+        }
+        for step in (0..longest).step_by(STEP) {
+            let end = (step + STEP).min(cells.len());
+            if unpacked.values <= step {
+                let to = &mut values[step * vectors..];
+                unpack::values(s, self.value_type, &self.values, &cells[step..end], to, vectors);
+                unpacked.values = end;
+            }
+            for p in (0..n).step_by(PAIRS) {
+                let pairs = PAIRS.min(n - p);
+                // What all of them see, then each what it sees beyond: a weight of zero would not do for
+                // the rest, because a value may be infinite.
+                let common = lens.of(p).min(end);
+                if common > step {
+                    let (scores, parts) = (&scores[p * TILES..], &mut parts[p * part_len..]);
+                    match pairs {
+                        1 => weigh::<S, 1, C>(s, scores, values, vectors, step..common, parts),
+                        2 => weigh::<S, 2, C>(s, scores, values, vectors, step..common, parts),
+                        3 => weigh::<S, 3, C>(s, scores, values, vectors, step..common, parts),
+                        _ => weigh::<S, PAIRS, C>(s, scores, values, vectors, step..common, parts),
+                    }
+                }
+                for p in p..p + pairs {
+                    let beyond = common.max(step)..lens.of(p).min(end);
+                    if !beyond.is_empty() {
+                        let (scores, parts) = (&scores[p * TILES..], &mut parts[p * part_len..]);
+                        weigh::<S, 1, C>(s, scores, values, vectors, beyond, parts);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How many cells of the chunk are unpacked.
+struct Unpacked {
+    keys: usize,
+    values: usize,
+}
+
+/// How many cells of a chunk the pairs from `from` see.
+struct Lens<'a> {
+    rows: &'a [Span],
+    group: usize,
+    from: usize,
+    start: usize,
+}
+
+impl Lens<'_> {
+    #[inline(always)]
+    fn of(&self, pair: usize) -> usize {
+        (self.rows[(self.from + pair) / self.group].visible - self.start).min(CHUNK)
+    }
+}
+
+/// Scores of `P` pairs with the cells of some tiles.
+#[inline(always)]
+fn score_tiles<S: Simd, const P: usize, const C: usize>(
+    s: S,
+    q: &[f32],
+    head_dim: usize,
+    keys: &[Lanes],
+    tiles: std::ops::Range<usize>,
+    scores: &mut [Lanes],
+) {
+    let mut tile = tiles.start;
+    while tile < tiles.end {
+        if tile + C <= tiles.end {
+            score::<S, P, C>(s, q, head_dim, keys, tile, scores);
+            tile += C;
+        } else {
+            score::<S, P, 1>(s, q, head_dim, keys, tile, scores);
+            tile += 1;
+        }
+    }
+}
+
+#[inline(always)]
+fn score<S: Simd, const P: usize, const C: usize>(
+    s: S,
+    q: &[f32],
+    head_dim: usize,
+    keys: &[Lanes],
+    tile: usize,
+    scores: &mut [Lanes],
+) {
+    let mut q_rows = [q; P];
+    for (p, row) in q_rows.iter_mut().enumerate() {
+        *row = &q[p * head_dim..][..head_dim];
+    }
+    let mut tiles = [keys; C];
+    for (c, keys) in tiles.iter_mut().enumerate() {
+        *keys = &keys[(tile + c) * head_dim..][..head_dim];
+    }
+    let mut acc = [[s.splat(0.0); C]; P];
+    for d in 0..head_dim {
+        let mut key = [s.splat(0.0); C];
+        for (key, tile) in key.iter_mut().zip(tiles) {
+            *key = s.load(&tile[d].0);
+        }
+        for (acc, row) in acc.iter_mut().zip(q_rows) {
+            let q = s.splat(row[d]);
+            for (acc, key) in acc.iter_mut().zip(key) {
+                *acc = s.fma(q, key, *acc);
+            }
+        }
+    }
+    for (p, acc) in acc.into_iter().enumerate() {
+        let scores = &mut scores[p * TILES + tile..][..C];
+        for (acc, to) in acc.into_iter().zip(scores) {
+            s.store(acc, &mut to.0);
+        }
+    }
+}
+
+/// Adds the weighted values of some cells to the parts of `P` pairs.
+#[inline(always)]
+fn weigh<S: Simd, const P: usize, const C: usize>(
+    s: S,
+    weights: &[Lanes],
+    values: &[Lanes],
+    vectors: usize,
+    cells: std::ops::Range<usize>,
+    parts: &mut [Lanes],
+) {
+    let mut rows = [&[0.0f32][..]; P];
+    for (p, row) in rows.iter_mut().enumerate() {
+        *row = &bytemuck::cast_slice(&weights[p * TILES..][..TILES])[cells.clone()];
+    }
+    let values = &values[cells.start * vectors..cells.end * vectors];
+    let mut at = 0;
+    while at < vectors {
+        if at + C <= vectors {
+            weigh_columns::<S, P, C>(s, rows, values, vectors, at, parts);
+            at += C;
+        } else {
+            weigh_columns::<S, P, 1>(s, rows, values, vectors, at, parts);
+            at += 1;
+        }
+    }
+}
+
+#[inline(always)]
+fn weigh_columns<S: Simd, const P: usize, const C: usize>(
+    s: S,
+    weights: [&[f32]; P],
+    values: &[Lanes],
+    vectors: usize,
+    at: usize,
+    parts: &mut [Lanes],
+) {
+    let first = |p: usize| p * (1 + vectors) + 1 + at;
+    let mut acc = [[s.splat(0.0); C]; P];
+    for (p, acc) in acc.iter_mut().enumerate() {
+        for (acc, from) in acc.iter_mut().zip(&parts[first(p)..][..C]) {
+            *acc = s.load(&from.0);
+        }
+    }
+    let n = values.len() / vectors;
+    let mut rows = weights;
+    for row in &mut rows {
+        *row = &row[..n];
+    }
+    for (j, cell) in values.chunks_exact(vectors).enumerate() {
+        let cell = &cell[at..at + C];
+        let mut value = [s.splat(0.0); C];
+        for (value, from) in value.iter_mut().zip(cell) {
+            *value = s.load(&from.0);
+        }
+        for (acc, row) in acc.iter_mut().zip(rows) {
+            let weight = s.splat(row[j]);
+            for (acc, value) in acc.iter_mut().zip(value) {
+                *acc = s.fma(weight, value, *acc);
+            }
+        }
+    }
+    for (p, acc) in acc.into_iter().enumerate() {
+        for (acc, to) in acc.into_iter().zip(&mut parts[first(p)..][..C]) {
+            s.store(acc, &mut to.0);
+        }
+    }
+}
+
+/// Turns the first `len` scores into exponentials relative to their maximum; returns maximum and sum.
+#[inline(always)]
+fn exponentials<S: Simd>(s: S, scores: &mut [Lanes], len: usize) -> (f32, f32) {
+    bytemuck::cast_slice_mut::<Lanes, f32>(scores)[len..].fill(f32::NEG_INFINITY);
+    let mut max = s.splat(f32::NEG_INFINITY);
+    for x in scores.iter() {
+        max = s.max(s.load(&x.0), max);
+    }
+    let max = s.reduce_max(max);
+    let mut sum = s.splat(0.0);
+    for x in scores {
+        let e = s.exp(s.sub(s.load(&x.0), s.splat(max)));
+        s.store(e, &mut x.0);
+        sum = s.add(sum, e);
+    }
+    (max, s.reduce_add(sum))
+}
+
+/// Joins the part of a further chunk to those before it.
+#[inline(always)]
+fn join<S: Simd>(s: S, joined: &mut Part, part: &Part) {
+    let ([m, l, ..], [m2, l2, ..]) = (joined[0].0, part[0].0);
+    let max = if m2 > m { m2 } else { m };
+    let keep = s.exp(s.splat(m - max));
+    let take = s.exp(s.splat(m2 - max));
+    let sum = s.add(s.mul(s.splat(l), keep), s.mul(s.splat(l2), take));
+    (joined[0].0[0], joined[0].0[1]) = (max, s.to_array(sum)[0]);
+    for (to, from) in joined[1..].iter_mut().zip(&part[1..]) {
+        s.store(s.fma(s.load(&from.0), take, s.mul(s.load(&to.0), keep)), &mut to.0);
+    }
+}

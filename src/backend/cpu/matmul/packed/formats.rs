@@ -1,0 +1,196 @@
+//! The parts of each block format that packing needs: which bytes are its scales, and its integers' bits.
+
+use std::ops::Range;
+
+use super::split::{Bytes, Nibbles, NibblesAndNibbles, NibblesAndOne, NibblesAndTwo, Split, TwoAndTwo, Word};
+use crate::{
+    backend::cpu::matmul::codec::Codec,
+    quant::{
+        iq4_nl::{BlockIq4Nl, KVALUES},
+        mxfp4::{BlockMxfp4, VALUES},
+        q4_0::BlockQ4_0,
+        q4_1::BlockQ4_1,
+        q4_k::BlockQ4K,
+        q5_0::BlockQ5_0,
+        q5_1::BlockQ5_1,
+        q5_k::BlockQ5K,
+        q6_k::BlockQ6K,
+        q8_0::BlockQ8_0,
+    },
+};
+
+/// A format that can be packed.
+pub trait Packable: Codec {
+    /// The layout that is fastest to read whole, and the one that can also be read by its high bits alone.
+    type Whole: Split;
+    type Planes: Split;
+
+    /// The bytes of a block that are kept as they are: its scales and minimums.
+    const HEAD: Range<usize>;
+
+    /// The bits of the `b`-th 32 weights as unsigned numbers: word j holds columns `4·j..4·j+4`, a byte each.
+    fn bits(&self, b: usize) -> [u32; 8];
+
+    /// The integer of the contract that such a number stands for.
+    fn int(u: u8) -> i16;
+}
+
+fn word(bytes: &[u8], i: usize) -> u32 {
+    u32::from_le_bytes(bytes[4 * i..][..4].try_into().expect("four bytes"))
+}
+
+/// 16 bytes hold 32 nibbles: the low ones first.
+fn nibbles(qs: &[u8]) -> [u32; 8] {
+    std::array::from_fn(|j| word(qs, j % 4).shr(if j < 4 { 0 } else { 4 }).bits(15))
+}
+
+/// Bit i of `fifth` belongs to weight i.
+fn with_fifth_bits(nibbles: [u32; 8], fifth: u32) -> [u32; 8] {
+    std::array::from_fn(|j| {
+        let four = fifth >> (4 * j) & 15;
+        // One bit to each byte: the factor puts copies 7 bits apart, so that bit i of one lies at bit 8·i.
+        nibbles[j] | (four.wrapping_mul(0x0020_4081) & 0x0101_0101) << 4
+    })
+}
+
+/// The 32 nibbles of sub-block `b`, of which two share 32 bytes.
+fn k_nibbles(qs: &[u8], b: usize) -> [u32; 8] {
+    std::array::from_fn(|j| word(qs, b / 2 * 8 + j).shr(b as u32 % 2 * 4).bits(15))
+}
+
+impl Packable for BlockQ4_0 {
+    type Whole = Nibbles;
+    type Planes = TwoAndTwo;
+    const HEAD: Range<usize> = 0..2;
+
+    fn bits(&self, _: usize) -> [u32; 8] {
+        nibbles(&self.qs)
+    }
+    fn int(u: u8) -> i16 {
+        i16::from(u) - 8
+    }
+}
+
+impl Packable for BlockQ4_1 {
+    type Whole = Nibbles;
+    type Planes = TwoAndTwo;
+    const HEAD: Range<usize> = 0..4;
+
+    fn bits(&self, _: usize) -> [u32; 8] {
+        nibbles(&self.qs)
+    }
+    fn int(u: u8) -> i16 {
+        i16::from(u)
+    }
+}
+
+impl Packable for BlockQ5_0 {
+    type Whole = NibblesAndOne;
+    type Planes = NibblesAndOne;
+    const HEAD: Range<usize> = 0..2;
+
+    fn bits(&self, _: usize) -> [u32; 8] {
+        with_fifth_bits(nibbles(&self.qs), u32::from_le_bytes(self.qh))
+    }
+    fn int(u: u8) -> i16 {
+        i16::from(u) - 16
+    }
+}
+
+impl Packable for BlockQ5_1 {
+    type Whole = NibblesAndOne;
+    type Planes = NibblesAndOne;
+    const HEAD: Range<usize> = 0..4;
+
+    fn bits(&self, _: usize) -> [u32; 8] {
+        with_fifth_bits(nibbles(&self.qs), u32::from_le_bytes(self.qh))
+    }
+    fn int(u: u8) -> i16 {
+        i16::from(u)
+    }
+}
+
+impl Packable for BlockQ8_0 {
+    type Whole = Bytes;
+    type Planes = NibblesAndNibbles;
+    const HEAD: Range<usize> = 0..2;
+
+    fn bits(&self, _: usize) -> [u32; 8] {
+        let qs: &[u8] = bytemuck::cast_slice(&self.qs);
+        std::array::from_fn(|j| word(qs, j) ^ 0x8080_8080)
+    }
+    fn int(u: u8) -> i16 {
+        i16::from(u) - 128
+    }
+}
+
+impl Packable for BlockIq4Nl {
+    type Whole = Nibbles;
+    type Planes = Nibbles;
+    const HEAD: Range<usize> = 0..2;
+
+    fn bits(&self, _: usize) -> [u32; 8] {
+        nibbles(&self.qs)
+    }
+    fn int(u: u8) -> i16 {
+        i16::from(KVALUES[usize::from(u)])
+    }
+}
+
+impl Packable for BlockMxfp4 {
+    type Whole = Nibbles;
+    type Planes = Nibbles;
+    const HEAD: Range<usize> = 0..1;
+
+    fn bits(&self, _: usize) -> [u32; 8] {
+        nibbles(&self.qs)
+    }
+    fn int(u: u8) -> i16 {
+        i16::from(VALUES[usize::from(u)])
+    }
+}
+
+impl Packable for BlockQ4K {
+    type Whole = Nibbles;
+    type Planes = TwoAndTwo;
+    const HEAD: Range<usize> = 0..16;
+
+    fn bits(&self, b: usize) -> [u32; 8] {
+        k_nibbles(&self.qs, b)
+    }
+    fn int(u: u8) -> i16 {
+        i16::from(u)
+    }
+}
+
+impl Packable for BlockQ5K {
+    type Whole = NibblesAndOne;
+    type Planes = NibblesAndOne;
+    const HEAD: Range<usize> = 0..16;
+
+    fn bits(&self, b: usize) -> [u32; 8] {
+        let low = k_nibbles(&self.qs, b);
+        std::array::from_fn(|j| low[j] | word(&self.qh, j).shr(b as u32).bits(1) << 4)
+    }
+    fn int(u: u8) -> i16 {
+        i16::from(u)
+    }
+}
+
+impl Packable for BlockQ6K {
+    type Whole = NibblesAndTwo;
+    type Planes = NibblesAndTwo;
+    const HEAD: Range<usize> = 192..210;
+
+    fn bits(&self, b: usize) -> [u32; 8] {
+        let (half, quarter) = (b / 4, b % 4);
+        let (low, high) = (&self.ql[half * 64 + quarter % 2 * 32..], &self.qh[half * 32..]);
+        std::array::from_fn(|j| {
+            let four = word(low, j).shr(quarter as u32 / 2 * 4).bits(15);
+            four | word(high, j).shr(quarter as u32 * 2).bits(3) << 4
+        })
+    }
+    fn int(u: u8) -> i16 {
+        i16::from(u) - 32
+    }
+}

@@ -1,0 +1,233 @@
+//! Weights rearranged at load, so that vectors read them in one stream.
+//!
+//! The rows of a matrix stand in groups, one row for each 32-bit lane of the tier's vectors (16 or 8; the
+//! last group is filled up with rows of zeros). A group holds, per block of the format:
+//! ```text
+//! high plane: the scales' bytes, 4 at a time and then what is left, each of all rows side by side;
+//!             then per 32 columns HIGH words of all rows: word 0 of row 0, word 0 of row 1, ..
+//! low plane:  per 32 columns LOW words of all rows
+//! ```
+//! `HIGH`, `LOW` and what is in a word are the [`Split`]'s. The high planes of all groups lie one behind the other,
+//! and then the low planes, so a coarse product, which needs the high bits alone, reads one stream too.
+//! No bit is lost and none is added: [`scalar`] gets the blocks of the file back.
+//!
+//! A coarse weight is the middle of the values that its high bits leave open.
+
+mod formats;
+mod scalar;
+pub mod split;
+
+use std::ops::Range;
+
+use memmap2::MmapMut;
+use rayon::prelude::*;
+
+pub use formats::Packable;
+pub use scalar::rows as scalar_rows;
+use split::Split;
+
+use super::{Weight, acts::GROUP};
+use crate::{Error, Result, backend::cpu::simd::Isa, quant::GgmlType};
+
+/// Which layout of a format's integers is wanted, where it has two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planes {
+    /// High and low bits apart where that costs a full read next to nothing.
+    Cheap,
+    All,
+    Never,
+}
+
+impl Planes {
+    fn wanted(self, ty: GgmlType) -> bool {
+        match self {
+            Planes::Cheap => ty == GgmlType::Q8_0,
+            Planes::All => true,
+            Planes::Never => false,
+        }
+    }
+}
+
+/// A matrix `[rows, cols]` in groups of rows.
+pub struct Packed {
+    ty: GgmlType,
+    rows: usize,
+    cols: usize,
+    lanes: usize,
+    planes: bool,
+    high_bytes: usize,
+    low_bytes: usize,
+    data: MmapMut,
+}
+
+/// Calls `$f::<Block, Split>` for a format that can be packed and the split that is in use.
+macro_rules! for_packed {
+    ($ty:expr, $planes:expr, $f:ident($($arg:expr),*)) => {{
+        use crate::quant::*;
+        use crate::backend::cpu::matmul::packed::Packable;
+        macro_rules! one {
+            ($B:ty) => {
+                if $planes {
+                    $f::<$B, <$B as Packable>::Planes>($($arg),*)
+                } else {
+                    $f::<$B, <$B as Packable>::Whole>($($arg),*)
+                }
+            };
+        }
+        match $ty {
+            GgmlType::Q4_0 => one!(q4_0::BlockQ4_0),
+            GgmlType::Q4_1 => one!(q4_1::BlockQ4_1),
+            GgmlType::Q5_0 => one!(q5_0::BlockQ5_0),
+            GgmlType::Q5_1 => one!(q5_1::BlockQ5_1),
+            GgmlType::Q8_0 => one!(q8_0::BlockQ8_0),
+            GgmlType::Q4_K => one!(q4_k::BlockQ4K),
+            GgmlType::Q5_K => one!(q5_k::BlockQ5K),
+            GgmlType::Q6_K => one!(q6_k::BlockQ6K),
+            GgmlType::IQ4_NL => one!(iq4_nl::BlockIq4Nl),
+            GgmlType::MXFP4 => one!(mxfp4::BlockMxfp4),
+            other => unreachable!("{other} is not packed"),
+        }
+    }};
+}
+pub(super) use for_packed;
+
+/// Bytes of one block of all rows of a group, in each plane.
+pub(super) const fn block_bytes<B: Packable, S: Split>(lanes: usize) -> [usize; 2] {
+    let subs = B::TYPE.block_len() / GROUP;
+    let head = B::HEAD.end - B::HEAD.start;
+    [lanes * (head + subs * S::HIGH * 4), lanes * subs * S::LOW * 4]
+}
+
+impl Packed {
+    /// Whether a format has a packed form.
+    pub fn knows(ty: GgmlType) -> bool {
+        use GgmlType::*;
+        matches!(ty, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q4_K | Q5_K | Q6_K | IQ4_NL | MXFP4)
+    }
+
+    /// Packs a matrix for `isa`, in parallel on the current thread pool. `done` is told of the rows that are
+    /// no longer needed in the file's form.
+    pub fn new(isa: Isa, w: &Weight, planes: Planes, done: impl Fn(Range<usize>)) -> Result<Self> {
+        let lanes = if isa == Isa::Avx2 { 8 } else { 16 };
+        let planes = planes.wanted(w.ty);
+        let groups = w.rows.div_ceil(lanes);
+        let blocks = w.cols / w.ty.block_len();
+        let [high_bytes, low_bytes] = for_packed!(w.ty, planes, block_bytes(lanes)).map(|b| b * blocks);
+        let data = zeroed(groups * (high_bytes + low_bytes))?;
+        let mut packed =
+            Packed { ty: w.ty, rows: w.rows, cols: w.cols, lanes, planes, high_bytes, low_bytes, data };
+        // Pieces that are large enough to share and small enough that little of the file is held twice.
+        const PIECE_BYTES: usize = 8 << 20;
+        let piece = (PIECE_BYTES / (high_bytes + low_bytes)).max(1);
+        for first in (0..groups).step_by(piece) {
+            let groups = first..groups.min(first + piece);
+            for_packed!(w.ty, planes, pack(&mut packed, w, groups.clone()));
+            done(groups.start * lanes..w.rows.min(groups.end * lanes));
+        }
+        Ok(packed)
+    }
+
+    pub fn ty(&self) -> GgmlType {
+        self.ty
+    }
+
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    pub fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    pub(super) fn planes(&self) -> bool {
+        self.planes
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    /// Bytes that a product reads: all, or the high planes.
+    pub fn bytes_read(&self, coarse: bool) -> usize {
+        let group = self.high_bytes + if coarse && self.has_coarse() { 0 } else { self.low_bytes };
+        group * self.rows.div_ceil(self.lanes)
+    }
+
+    /// Whether a product can be had from the high bits alone.
+    pub fn has_coarse(&self) -> bool {
+        self.low_bytes > 0
+    }
+
+    /// The planes of a group of rows.
+    #[inline(always)]
+    pub(super) fn group(&self, g: usize) -> [&[u8]; 2] {
+        let lows = self.rows.div_ceil(self.lanes) * self.high_bytes;
+        let high = &self.data[g * self.high_bytes..][..self.high_bytes];
+        [high, &self.data[lows + g * self.low_bytes..][..self.low_bytes]]
+    }
+}
+
+/// Memory from the system, in large pages where it has them.
+fn zeroed(bytes: usize) -> Result<MmapMut> {
+    let data = MmapMut::map_anon(bytes).map_err(|_| {
+        let gib = bytes as f64 / (1u64 << 30) as f64;
+        Error::Memory(format!("no memory for {gib:.2} GiB of weights: use --no-repack or a smaller model"))
+    })?;
+    #[cfg(target_os = "linux")]
+    let _ = data.advise(memmap2::Advice::HugePage);
+    Ok(data)
+}
+
+fn pack<B: Packable, S: Split>(to: &mut Packed, w: &Weight, groups: Range<usize>) {
+    let (lanes, all) = (to.lanes, w.rows.div_ceil(to.lanes));
+    let (highs, lows) = to.data.split_at_mut(all * to.high_bytes);
+    let of = |bytes| groups.start * bytes..groups.end * bytes;
+    let lows: Vec<&mut [u8]> = match to.low_bytes {
+        0 => groups.clone().map(|_| &mut [][..]).collect(),
+        bytes => lows[of(bytes)].chunks_exact_mut(bytes).collect(),
+    };
+    let highs = highs[of(to.high_bytes)].par_chunks_exact_mut(to.high_bytes);
+    highs.zip(lows).zip(groups.into_par_iter()).for_each(|((high, low), g)| {
+        for lane in 0..lanes {
+            if let Some(row) = (g * lanes + lane < w.rows).then(|| w.row(g * lanes + lane)) {
+                pack_row::<B, S>(bytemuck::cast_slice(row), lane, lanes, high, low);
+            }
+        }
+    });
+}
+
+fn pack_row<B: Packable, S: Split>(blocks: &[B], lane: usize, lanes: usize, high: &mut [u8], low: &mut [u8]) {
+    let [high_block, low_block] = const { [block_bytes::<B, S>(1)[0], block_bytes::<B, S>(1)[1]] };
+    for (n, block) in blocks.iter().enumerate() {
+        let high = &mut high[n * high_block * lanes..][..high_block * lanes];
+        let low = &mut low[n * low_block * lanes..][..low_block * lanes];
+        let head = &bytemuck::bytes_of(block)[B::HEAD];
+        let mut at = 0;
+        for piece in pieces(head.len()) {
+            high[at * lanes + lane * piece..][..piece].copy_from_slice(&head[at..][..piece]);
+            at += piece;
+        }
+        for b in 0..B::TYPE.block_len() / GROUP {
+            let (highs, lows) = S::split(block.bits(b));
+            let put = |to: &mut [u8], i: usize, word: u32| {
+                to[(i * lanes + lane) * 4..][..4].copy_from_slice(&word.to_le_bytes());
+            };
+            for (i, &word) in highs[..S::HIGH].iter().enumerate() {
+                put(&mut high[head.len() * lanes..], b * S::HIGH + i, word);
+            }
+            for (i, &word) in lows[..S::LOW].iter().enumerate() {
+                put(low, b * S::LOW + i, word);
+            }
+        }
+    }
+}
+
+/// How the bytes of a head are cut: fours, and then what is left.
+fn pieces(bytes: usize) -> impl Iterator<Item = usize> {
+    let rest = bytes % 4;
+    std::iter::repeat_n(4, bytes / 4).chain((rest > 0).then_some(rest))
+}

@@ -1,0 +1,69 @@
+//! Packed rows without intrinsics: the twin of every faster kernel. It puts the blocks of the file together again
+//! and reads their scales there.
+
+use super::{
+    Packable, Packed, block_bytes, pieces,
+    split::{Split, Word},
+};
+use crate::backend::cpu::matmul::{OutStripe, QuantRows, acts::GROUP, codec::Weights, scalar::step};
+
+/// Columns that share one unpacking of a weight row.
+const TILE: usize = 64;
+
+pub fn rows<B: Packable, S: Split>(w: &Packed, coarse: bool, x: &QuantRows, out: &mut OutStripe) {
+    let in_block = B::TYPE.block_len() / GROUP;
+    for row in out.rows() {
+        for first in (0..x.rows()).step_by(TILE) {
+            let columns = first..x.rows().min(first + TILE);
+            let mut acc = [0.0; TILE];
+            for b in 0..w.cols / GROUP {
+                let weights = weights::<B, S>(w, row, b / in_block, b % in_block, coarse);
+                for (c, acc) in columns.clone().zip(&mut acc) {
+                    *acc = step(&weights, x, c, b, *acc);
+                }
+            }
+            for (c, acc) in columns.zip(&acc) {
+                out.put(c, row, std::slice::from_ref(acc));
+            }
+        }
+    }
+}
+
+/// The `b`-th 32 weights of block `n` of a row.
+fn weights<B: Packable, S: Split>(w: &Packed, row: usize, n: usize, b: usize, coarse: bool) -> Weights {
+    let (lanes, lane) = (w.lanes, row % w.lanes);
+    let [high, low] = w.group(row / lanes);
+    let [high_block, low_block] = block_bytes::<B, S>(lanes);
+    let (high, low) = (&high[n * high_block..], &low[n * low_block..]);
+
+    let mut block = B::zeroed();
+    let head = &mut bytemuck::bytes_of_mut(&mut block)[B::HEAD];
+    let mut at = 0;
+    for piece in pieces(head.len()) {
+        head[at..][..piece].copy_from_slice(&high[at * lanes + lane * piece..][..piece]);
+        at += piece;
+    }
+    let head = head.len() * lanes;
+    let word = |plane: &[u8], i: usize| {
+        u32::from_le_bytes(plane[(i * lanes + lane) * 4..][..4].try_into().expect("four bytes"))
+    };
+    let mut words = [[0; 8]; 2];
+    for i in 0..S::HIGH {
+        words[0][i] = word(&high[head..], b * S::HIGH + i);
+    }
+    for i in 0..S::LOW {
+        words[1][i] = word(low, b * S::LOW + i);
+    }
+    let byte = |u: [u32; 8], i: usize| u[i / 4].shr(8 * (i as u32 % 4)) as u8;
+    let mut weights = block.weights(b);
+    if coarse {
+        // Twice the middle of the interval, which is no whole number, under half of the scale.
+        let (lowest, highest) = (S::high(words[0]), (1 << S::LOW_BITS) - 1);
+        weights.scale *= 0.5;
+        weights.ints = std::array::from_fn(|i| 2 * B::int(byte(lowest, i) << S::LOW_BITS) + highest);
+    } else {
+        let u = S::join(words[0], words[1]);
+        weights.ints = std::array::from_fn(|i| B::int(byte(u, i)));
+    }
+    weights
+}

@@ -1,0 +1,479 @@
+//! Packed weights times few or many columns: the same arithmetic as for rows of the file, without the unpacking
+//! from row to lane.
+
+use std::ops::Range;
+
+use super::{
+    TILE,
+    dot::{self, at_group, columns},
+    formats::{
+        Format, MXFP4_FROM_ZERO, Shape, levels, mxfp4_scale, put_k_scales, put_q6_k_scales, two_halves,
+    },
+    lanes::{Lanes, Words},
+    panel::{Panel, Scales},
+};
+use crate::{
+    backend::cpu::{
+        matmul::{
+            OutStripe, QuantRows,
+            acts::{ActGroup, GROUP},
+            packed::{Packable, Packed, split::Split},
+        },
+        simd::{Isa, avx2::Avx2, avx512::Avx512},
+    },
+    quant::{
+        iq4_nl::{BlockIq4Nl, KVALUES},
+        mxfp4::BlockMxfp4,
+        q4_0::BlockQ4_0,
+        q4_1::BlockQ4_1,
+        q4_k::BlockQ4K,
+        q5_0::BlockQ5_0,
+        q5_1::BlockQ5_1,
+        q5_k::BlockQ5K,
+        q6_k::BlockQ6K,
+        q8_0::BlockQ8_0,
+    },
+};
+
+/// How far ahead of its use a group of rows is fetched from memory, in bytes of each plane.
+const AHEAD: usize = 4096;
+
+/// What the vectors need of a packed format.
+pub trait PackedFormat: Format + Packable {
+    /// Unpacks the head of one block, from the `b`-th 32 columns on.
+    ///
+    /// # Safety
+    /// A whole head of `L::ROWS` rows is readable.
+    unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize);
+
+    /// From the bits of the weights to what the products take.
+    #[inline(always)]
+    fn ints<L: Lanes>(l: L, bits: [L::V; 8]) -> [L::V; 8] {
+        let mut out = bits;
+        if Self::WIDE && L::SIGNED_BYTES {
+            for v in &mut out {
+                *v = l.xor(*v, l.splat(0x8080_8080));
+            }
+        }
+        out
+    }
+}
+
+/// Word `i` of a head, of all rows.
+#[inline(always)]
+unsafe fn head_word<L: Lanes>(l: L, head: *const u8, i: usize) -> L::V {
+    // SAFETY: the caller's, here and below.
+    unsafe { l.load(head.add(4 * L::ROWS * i)) }
+}
+
+#[inline(always)]
+unsafe fn head_words<L: Lanes>(l: L, head: *const u8) -> [L::V; 4] {
+    unsafe { [head_word(l, head, 0), head_word(l, head, 1), head_word(l, head, 2), head_word(l, head, 3)] }
+}
+
+macro_rules! one_half {
+    ($($B:ty),*) => {$(
+        impl PackedFormat for $B {
+            #[inline(always)]
+            unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
+                to.put_scale(l, b, unsafe { l.load_halves(head) });
+            }
+        }
+    )*};
+}
+one_half!(BlockQ4_0, BlockQ5_0, BlockQ8_0);
+
+macro_rules! two_halves {
+    ($($B:ty),*) => {$(
+        impl PackedFormat for $B {
+            #[inline(always)]
+            unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
+                let (d, m) = two_halves(l, unsafe { head_word(l, head, 0) });
+                to.put_scale(l, b, d);
+                to.put_minimum(l, b, 0, m);
+            }
+        }
+    )*};
+}
+two_halves!(BlockQ4_1, BlockQ5_1);
+
+macro_rules! k_scales {
+    ($($B:ty),*) => {$(
+        impl PackedFormat for $B {
+            #[inline(always)]
+            unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
+                put_k_scales(l, unsafe { head_words(l, head) }, to);
+            }
+        }
+    )*};
+}
+k_scales!(BlockQ4K, BlockQ5K);
+
+impl PackedFormat for BlockQ6K {
+    #[inline(always)]
+    unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
+        unsafe {
+            let d = l.load_halves(head.add(16 * L::ROWS));
+            put_q6_k_scales(l, head_words(l, head), d, to);
+        }
+    }
+}
+
+impl PackedFormat for BlockIq4Nl {
+    #[inline(always)]
+    unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
+        to.put_scale(l, b, unsafe { l.load_halves(head) });
+    }
+
+    #[inline(always)]
+    fn ints<L: Lanes>(l: L, bits: [L::V; 8]) -> [L::V; 8] {
+        let mut table = l.table(bytemuck::cast_ref(&KVALUES));
+        if !L::SIGNED_BYTES {
+            table = l.xor(table, l.splat(0x8080_8080));
+        }
+        levels(l, table, bits)
+    }
+}
+
+impl PackedFormat for BlockMxfp4 {
+    #[inline(always)]
+    unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
+        to.put_scale(l, b, mxfp4_scale(l, unsafe { l.load_bytes(head) }));
+    }
+
+    #[inline(always)]
+    fn ints<L: Lanes>(l: L, bits: [L::V; 8]) -> [L::V; 8] {
+        levels(l, l.table(&MXFP4_FROM_ZERO), bits)
+    }
+}
+
+pub fn rows<B: PackedFormat, S: Split>(
+    isa: Isa,
+    w: &Packed,
+    coarse: bool,
+    x: &QuantRows,
+    out: &mut OutStripe,
+) {
+    assert!(isa.is_available(), "this machine has no {isa}");
+    let coarse = coarse && w.has_coarse();
+    let job = Job { w, coarse, x, out };
+    match isa {
+        Isa::Scalar => unreachable!("has its own kernel"),
+        // SAFETY: the assertion above has found the instructions.
+        Isa::Avx2 => unsafe { rows_avx2::<B, S>(job) },
+        // SAFETY: as above.
+        Isa::Avx512 => unsafe { rows_avx512::<B, S>(job) },
+    }
+}
+
+/// # Safety
+/// The machine has what [`Avx2`] stands for.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn rows_avx2<B: PackedFormat, S: Split>(job: Job) {
+    job.run::<Avx2, B, S>(unsafe { Avx2::assume() });
+}
+
+/// # Safety
+/// The machine has what [`Avx512`] stands for.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+unsafe fn rows_avx512<B: PackedFormat, S: Split>(job: Job) {
+    job.run::<Avx512, B, S>(unsafe { Avx512::assume() });
+}
+
+struct Job<'a, 'o> {
+    w: &'a Packed,
+    coarse: bool,
+    x: &'a QuantRows,
+    out: &'a mut OutStripe<'o>,
+}
+
+impl Job<'_, '_> {
+    #[inline(always)]
+    fn run<L: Lanes, B: PackedFormat, S: Split>(mut self, l: L) {
+        assert_eq!(self.w.lanes(), L::ROWS, "packed for another instruction set");
+        let all = self.x.rows();
+        let mut panel = Panel::new();
+        if S::LOW > 0 && self.coarse {
+            for g in self.groups(L::ROWS) {
+                let fours = all / 4 * 4;
+                for first in (0..fours).step_by(4) {
+                    self.by_high_bits::<L, B, S, 4>(l, g, first, &mut panel.scales);
+                }
+                for first in fours..all {
+                    self.by_high_bits::<L, B, S, 1>(l, g, first, &mut panel.scales);
+                }
+            }
+        } else if all <= 2 * L::COLUMNS {
+            // The sums stay in registers, and unpacking again for the second half costs less than a panel does.
+            let passes = all.div_ceil(L::COLUMNS);
+            for g in self.groups(L::ROWS) {
+                for pass in 0..passes {
+                    let columns = all * pass / passes..all * (pass + 1) / passes;
+                    self.few::<L, B, S>(l, g, columns, &mut panel.scales);
+                }
+            }
+        } else {
+            let mut acc = [0.0; TILE * 16];
+            for first in (0..all).step_by(TILE) {
+                for g in self.groups(L::ROWS) {
+                    self.many::<L, B, S>(l, g, first..all.min(first + TILE), &mut panel, &mut acc);
+                }
+            }
+        }
+    }
+
+    /// Groups that have rows of the stripe.
+    #[inline(always)]
+    fn groups(&self, lanes: usize) -> Range<usize> {
+        let rows = self.out.rows();
+        rows.start / lanes..rows.end.div_ceil(lanes)
+    }
+
+    #[inline(always)]
+    fn few<L: Lanes, B: PackedFormat, S: Split>(
+        &mut self,
+        l: L,
+        g: usize,
+        columns: Range<usize>,
+        scales: &mut Scales,
+    ) {
+        let first = columns.start;
+        match columns.len() {
+            1 => self.exactly::<L, B, S, 1>(l, g, first, scales),
+            2 => self.exactly::<L, B, S, 2>(l, g, first, scales),
+            3 => self.exactly::<L, B, S, 3>(l, g, first, scales),
+            4 => self.exactly::<L, B, S, 4>(l, g, first, scales),
+            5 if L::COLUMNS > 4 => self.exactly::<L, B, S, 5>(l, g, first, scales),
+            6 if L::COLUMNS > 4 => self.exactly::<L, B, S, 6>(l, g, first, scales),
+            7 if L::COLUMNS > 4 => self.exactly::<L, B, S, 7>(l, g, first, scales),
+            8 if L::COLUMNS > 4 => self.exactly::<L, B, S, 8>(l, g, first, scales),
+            n => unreachable!("{n} columns at a time"),
+        }
+    }
+
+    /// A group of rows times C columns, all sums in registers.
+    #[inline(always)]
+    fn exactly<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
+        &mut self,
+        l: L,
+        g: usize,
+        first: usize,
+        scales: &mut Scales,
+    ) {
+        let x = columns::<C>(self.x, first, 0);
+        let [high, low] = self.w.group(g);
+        // SAFETY: the planes hold as many blocks as the columns.
+        let sums =
+            unsafe { full::<L, B, S, C>(l, high.as_ptr(), low.as_ptr(), self.x.k() / GROUP, x, scales) };
+        self.put_sums::<L, C>(l, g, first, sums);
+    }
+
+    #[inline(always)]
+    fn by_high_bits<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
+        &mut self,
+        l: L,
+        g: usize,
+        first: usize,
+        scales: &mut Scales,
+    ) {
+        let x = columns::<C>(self.x, first, 0);
+        let [high, _] = self.w.group(g);
+        // SAFETY: the plane holds as many blocks as the columns.
+        let sums = unsafe { coarse::<L, B, S, C>(l, high.as_ptr(), self.x.k() / GROUP, x, scales) };
+        self.put_sums::<L, C>(l, g, first, sums);
+    }
+
+    #[inline(always)]
+    fn put_sums<L: Lanes, const C: usize>(&mut self, l: L, g: usize, first: usize, sums: [L::F; C]) {
+        for (c, sum) in sums.into_iter().enumerate() {
+            let mut results = [0.0; 16];
+            // SAFETY: a vector has at most 16 lanes.
+            unsafe { l.store_f32(results.as_mut_ptr(), sum) };
+            self.put(g, L::ROWS, first + c, &results);
+        }
+    }
+
+    /// The results of those rows of a group that are in the stripe.
+    #[inline(always)]
+    fn put(&mut self, g: usize, lanes: usize, column: usize, results: &[f32]) {
+        let rows = self.out.rows();
+        let (start, end) = (rows.start.max(g * lanes), rows.end.min((g + 1) * lanes));
+        self.out.put(column, start, &results[start - g * lanes..end - g * lanes]);
+    }
+
+    /// A group of rows times up to [`TILE`] columns: 256 weights of each row are unpacked once for all.
+    #[inline(always)]
+    fn many<L: Lanes, B: PackedFormat, S: Split>(
+        &mut self,
+        l: L,
+        g: usize,
+        columns: Range<usize>,
+        panel: &mut Panel,
+        acc: &mut [f32; TILE * 16],
+    ) {
+        let [high, low] = self.w.group(g);
+        let (mut high, mut low) = (high.as_ptr(), low.as_ptr());
+        let groups = self.x.k() / GROUP;
+        let acc = &mut acc[..columns.len() * L::ROWS];
+        acc.fill(0.0);
+        for first in (0..groups).step_by(Panel::GROUPS) {
+            let n = Panel::GROUPS.min(groups - first);
+            // SAFETY: the planes hold the blocks of all groups; the columns have them; `acc` has room for the columns.
+            unsafe {
+                for b in 0..n {
+                    let w = unpack::<L, B, S>(l, &mut high, &mut low, &mut panel.scales, b);
+                    for (j, w) in w.into_iter().enumerate() {
+                        panel.put_ints(l, b, j, w);
+                    }
+                }
+                dot::dot::<L, B>(l, panel, n, self.x, columns.clone(), first, acc.as_mut_ptr());
+            }
+        }
+        for (c, acc) in columns.zip(acc.chunks_exact(L::ROWS)) {
+            self.put(g, L::ROWS, c, acc);
+        }
+    }
+}
+
+/// The next 32 columns of a group of rows, `b` of up to 8 whose scales are kept; goes on to the following ones.
+///
+/// # Safety
+/// The planes go on so far, and `b` counts from a block's beginning.
+#[inline(always)]
+unsafe fn unpack<L: Lanes, B: PackedFormat, S: Split>(
+    l: L,
+    high: &mut *const u8,
+    low: &mut *const u8,
+    scales: &mut Scales,
+    b: usize,
+) -> [L::V; 8] {
+    // SAFETY: the caller's.
+    unsafe {
+        let highs = next_high::<L, B, S>(l, high, scales, b);
+        fetch_ahead(l, *low, S::LOW * 4 * L::ROWS);
+        let mut lows = highs;
+        for i in 0..S::LOW {
+            lows[i].1 = l.load(low.add(4 * L::ROWS * i));
+        }
+        *low = low.add(S::LOW * 4 * L::ROWS);
+        let joined = S::join(highs, lows);
+        let mut bits = [l.splat(0); 8];
+        for j in 0..8 {
+            bits[j] = joined[j].1;
+        }
+        B::ints(l, bits)
+    }
+}
+
+/// # Safety
+/// As [`unpack`].
+#[inline(always)]
+unsafe fn next_high<L: Lanes, B: PackedFormat, S: Split>(
+    l: L,
+    high: &mut *const u8,
+    scales: &mut Scales,
+    b: usize,
+) -> [Words<L>; 8] {
+    // SAFETY: the caller's.
+    unsafe {
+        let words = S::HIGH * 4 * L::ROWS;
+        if b.is_multiple_of(B::TYPE.block_len() / GROUP) {
+            let head = (B::HEAD.end - B::HEAD.start) * L::ROWS;
+            B::head(l, *high, scales, b);
+            fetch_ahead(l, *high, head + words);
+            *high = high.add(head);
+        } else {
+            fetch_ahead(l, *high, words);
+        }
+        let mut highs = [Words(l, l.splat(0)); 8];
+        for i in 0..S::HIGH {
+            highs[i].1 = l.load(high.add(4 * L::ROWS * i));
+        }
+        *high = high.add(words);
+        highs
+    }
+}
+
+#[inline(always)]
+fn fetch_ahead<L: Lanes>(l: L, from: *const u8, bytes: usize) {
+    for line in (0..bytes).step_by(64) {
+        l.prefetch(from.wrapping_add(AHEAD + line));
+    }
+}
+
+/// # Safety
+/// `high` and `low` are the planes of a group with `groups` times 32 columns, and so long are the columns.
+#[inline(always)]
+unsafe fn full<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
+    l: L,
+    mut high: *const u8,
+    mut low: *const u8,
+    groups: usize,
+    x: [*const ActGroup; C],
+    scales: &mut Scales,
+) -> [L::F; C] {
+    let mut sums = [l.splat_f32(0.0); C];
+    let in_block = B::TYPE.block_len() / GROUP;
+    for first in (0..groups).step_by(in_block) {
+        for b in 0..in_block {
+            // SAFETY: the caller's.
+            unsafe {
+                let w = unpack::<L, B, S>(l, &mut high, &mut low, scales, b);
+                dot::step::<L, B, C>(l, &w, scales, b, at_group(&x, first + b), &mut sums);
+            }
+        }
+    }
+    sums
+}
+
+/// The same from the high plane: weights are `2·(h·2^LOW_BITS - offset) + 2^LOW_BITS - 1` under half of the scale.
+///
+/// # Safety
+/// As [`full`].
+#[inline(always)]
+unsafe fn coarse<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
+    l: L,
+    mut high: *const u8,
+    groups: usize,
+    x: [*const ActGroup; C],
+    scales: &mut Scales,
+) -> [L::F; C] {
+    let mut sums = [l.splat_f32(0.0); C];
+    let in_block = B::TYPE.block_len() / GROUP;
+    let constant = (1 << S::LOW_BITS) - 1 + 2 * i32::from(B::int(0));
+    let half = l.splat_f32(0.5);
+    for first in (0..groups).step_by(in_block) {
+        for b in 0..in_block {
+            let x = at_group(&x, first + b);
+            // SAFETY: the caller's.
+            unsafe {
+                let words = S::high(next_high::<L, B, S>(l, &mut high, scales, b));
+                let mut w = [l.splat(0); 8];
+                for j in 0..8 {
+                    w[j] = words[j].1;
+                }
+                let [mut isums, second] = dot::half_sums::<L, C>(l, &w, &x, S::HIGH_MAX, false);
+                for c in 0..C {
+                    let pair = if B::SHAPE == Shape::SubScales {
+                        let [s0, s1] = [scales.sub_scale(l, b, 0), scales.sub_scale(l, b, 1)];
+                        isums[c] = l.add(l.mul(s0, isums[c]), l.mul(s1, second[c]));
+                        scales.sub_scale_pair(l, b)
+                    } else {
+                        isums[c] = l.add(isums[c], second[c]);
+                        l.splat(0x0001_0001)
+                    };
+                    let middle =
+                        l.mul(l.mul_pairs(pair, dot::half_sums_of(l, x[c])), l.splat(constant as u32));
+                    isums[c] = l.add(l.shl(isums[c], S::LOW_BITS + 1), middle);
+                }
+                let scale = l.mul_f32(scales.scale(l, b), half);
+                for c in 0..C {
+                    let scale = l.mul_f32(scale, l.splat_f32((*x[c]).d));
+                    sums[c] = l.fma_f32(scale, l.to_f32(isums[c]), sums[c]);
+                }
+                dot::add_minimums::<L, B, C>(l, scales, b, &x, &mut sums);
+            }
+        }
+    }
+    sums
+}

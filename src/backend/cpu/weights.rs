@@ -1,0 +1,86 @@
+//! The matrices of a model in the form that the kernels read: packed at load, or as they lie in the file.
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use super::{
+    matmul::{Packed, Planes, Weight},
+    simd::Isa,
+};
+use crate::{
+    Model, Result,
+    backend::Held,
+    plan::{Op, WeightId},
+};
+
+pub struct Weights {
+    /// By weight id; `None` for what is read from the file.
+    packed: Vec<Option<Packed>>,
+}
+
+impl Weights {
+    pub fn in_file(model: &Model) -> Self {
+        Weights { packed: model.weights.iter().map(|_| None).collect() }
+    }
+
+    /// Packs what can be packed, one matrix after the other and each in parallel, and lets go of the file's pages
+    /// behind it: no more than one piece of the model is in memory twice.
+    pub fn pack(
+        model: &Model,
+        held: &Held,
+        isa: Isa,
+        planes: Planes,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Self> {
+        let mut weights = Self::in_file(model);
+        let ids: BTreeSet<u32> =
+            held.ops(&model.plan).into_iter().flatten().flat_map(matrices).map(|id| id.0).collect();
+        let ids = ids.into_iter().map(WeightId).filter(|&id| Packed::knows(model.weight(id).ty()));
+        let ids: Vec<WeightId> = ids.collect();
+        let total = ids.iter().map(|&id| model.weight(id).tensor.bytes).sum();
+        let ready = AtomicU64::new(0);
+        for id in ids {
+            let tensor = &model.weight(id).tensor;
+            let of_file = weights.get(model, id);
+            let row_bytes = model.weight(id).row_bytes();
+            let packed = Packed::new(isa, &of_file, planes, |rows| {
+                let bytes = rows.start * row_bytes..rows.end * row_bytes;
+                let ready = ready.fetch_add(bytes.len() as u64, Ordering::Relaxed) + bytes.len() as u64;
+                model.gguf.release(tensor, bytes);
+                progress(ready, total);
+            })?;
+            weights.packed[id.0 as usize] = Some(packed);
+        }
+        Ok(weights)
+    }
+
+    pub fn get<'a>(&'a self, model: &'a Model, id: WeightId) -> Weight<'a> {
+        match &self.packed[id.0 as usize] {
+            Some(packed) => Weight::packed(packed),
+            None => {
+                let info = model.weight(id);
+                Weight::new(info.ty(), model.weight_bytes(id), info.rows, info.cols)
+            }
+        }
+    }
+
+    /// Bytes that a pass reads of it.
+    pub fn bytes_read(&self, model: &Model, id: WeightId, coarse: bool) -> u64 {
+        match &self.packed[id.0 as usize] {
+            Some(packed) => packed.bytes_read(coarse) as u64,
+            None => model.weight(id).tensor.bytes,
+        }
+    }
+}
+
+/// What an operation multiplies with.
+fn matrices(op: &Op) -> impl Iterator<Item = WeightId> {
+    let [a, b] = match *op {
+        Op::MatMul { weight, .. } | Op::Head { weight, .. } => [Some(weight), None],
+        Op::GateUp { gate, up } => [Some(gate), Some(up)],
+        Op::Embed { .. } | Op::Norm { .. } | Op::RopeStore { .. } | Op::Attend { .. } => [None, None],
+    };
+    a.into_iter().chain(b)
+}
