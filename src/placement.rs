@@ -21,6 +21,8 @@ pub struct Wishes {
     pub ram: Option<u64>,
     /// What drafts will run.
     pub draft: Option<RunLayers>,
+    /// Exactly these parts go to the GPU; for experiments.
+    pub on_gpu: Option<Held>,
     /// Fail where a plan turns out not to fit, instead of taking the next smaller one.
     pub strict: bool,
 }
@@ -147,6 +149,15 @@ fn into_vram(parts: &[Part], wishes: &Wishes, room: u64) -> Result<Vec<usize>> {
         }
         fits
     };
+    if let Some(held) = &wishes.on_gpu {
+        let wanted = |part: &Part| match part.kind {
+            Kind::Embed => held.embed,
+            Kind::Attn(l) => held.attn[l],
+            Kind::Mlp(l) => held.mlp[l],
+            Kind::Head => held.head,
+        };
+        return Ok((0..parts.len()).filter(|&i| wanted(&parts[i])).collect());
+    }
     if let Some(n) = wishes.gpu_layers {
         let wanted = (n as usize).min(n_layer);
         let mut groups: Vec<Vec<usize>> =

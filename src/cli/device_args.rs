@@ -58,7 +58,7 @@ impl DeviceArgs {
         };
         let vram = if self.vram == "auto" { None } else { Some(size("--vram", &self.vram)?) };
         let ram = self.ram.as_deref().map(|text| size("--ram", text)).transpose()?;
-        Ok(Wishes { gpu_layers: self.n_gpu_layers, vram, ram, draft: None, strict: self.strict })
+        Ok(Wishes { gpu_layers: self.n_gpu_layers, vram, ram, strict: self.strict, ..Wishes::default() })
     }
 
     pub fn profile(&self) -> bool {
