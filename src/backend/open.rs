@@ -93,6 +93,7 @@ fn adapter(config: &ContextConfig) -> Result<Option<Found>> {
         Device::Cpu => Ok(None),
         Device::Named(name) => gpu::choose(&gpu::Choice::Named(name.clone())).map(Some),
         Device::Auto if asked_for => gpu::choose(&gpu::Choice::Any).map(Some),
+        Device::Auto if !gpu::may_have_hardware() => Ok(None),
         // A hardware adapter that cannot run this is told of; none at all is the usual case of a CPU.
         Device::Auto => match gpu::adapters().into_iter().find(Found::is_hardware) {
             Some(found) => found.check().map(|()| Some(found)),

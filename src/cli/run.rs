@@ -107,11 +107,13 @@ pub fn run(args: RunArgs) -> Result<()> {
         }
         Ok(if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
+    if show {
+        common::print(decoder.finish() + "\n")?;
+    }
     if let Some(table) = context.profile() {
         eprint!("{table}");
     }
     if show {
-        common::print(decoder.finish() + "\n")?;
         report(&generation, prompt.len(), context.bytes_read(None), sampler.seed());
         return Ok(());
     }

@@ -26,6 +26,15 @@ pub struct Found {
     pub memory: Option<u64>,
 }
 
+/// Whether a hardware GPU could be there: quick, and without loading a driver. Where it is not known, it could.
+pub fn may_have_hardware() -> bool {
+    if !cfg!(target_os = "linux") {
+        return true;
+    }
+    let nodes = ["dri", "nvidiactl", "nvidia0", "dxg", "kgsl-3d0", "mali0"];
+    nodes.iter().any(|node| std::path::Path::new("/dev").join(node).exists())
+}
+
 /// All adapters, the likeliest first.
 pub fn adapters() -> Vec<Found> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
@@ -158,11 +167,12 @@ pub struct Gpu {
     trouble: Arc<Mutex<Option<String>>>,
     used: AtomicU64,
     budget: u64,
+    checked: bool,
 }
 
 impl Gpu {
-    /// `budget`: bytes of device memory that may be taken.
-    pub fn open(found: &Found, budget: u64) -> Result<Self> {
+    /// `budget`: bytes of device memory that may be taken. `checked`: shaders check every index, as tests want it.
+    pub fn open(found: &Found, budget: u64, checked: bool) -> Result<Self> {
         let name = &found.info.name;
         let (device, queue) = pollster::block_on(found.adapter.request_device(&wgpu::DeviceDescriptor {
             label: None,
@@ -192,7 +202,22 @@ impl Gpu {
             trouble,
             used: AtomicU64::new(0),
             budget,
+            checked,
         })
+    }
+
+    /// A module of one of our own shaders.
+    pub fn shader(&self, name: &str, text: String) -> wgpu::ShaderModule {
+        let descriptor =
+            wgpu::ShaderModuleDescriptor { label: Some(name), source: wgpu::ShaderSource::Wgsl(text.into()) };
+        let checks = if self.checked {
+            wgpu::ShaderRuntimeChecks::checked()
+        } else {
+            wgpu::ShaderRuntimeChecks::unchecked()
+        };
+        // SAFETY: indices come from tokens, cells and sizes that were checked before, loops end, and the tests run
+        // the same kernels with all checks.
+        unsafe { self.device.create_shader_module_trusted(descriptor, checks) }
     }
 
     pub fn has(&self, feature: Features) -> bool {

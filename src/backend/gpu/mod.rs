@@ -13,13 +13,15 @@ mod profile;
 mod readback;
 mod record;
 mod rows;
+#[cfg(test)]
+mod tests;
 mod weights;
 mod work;
 
 use std::sync::Arc;
 
 use device::Gpu;
-pub use device::{Choice, Found, adapters, choose};
+pub use device::{Choice, Found, adapters, choose, may_have_hardware};
 use formats::Format;
 use ops::{Ops, Stage};
 use params::Params;
@@ -131,7 +133,7 @@ impl GpuBackend {
                 ),
             ));
         }
-        let gpu = Gpu::open(found, config.budget)?;
+        let gpu = Gpu::open(found, config.budget, false)?;
         let pipelines = Pipelines::new(&gpu);
         let held = &config.held;
         let max_rows = config.max_rows;

@@ -72,13 +72,13 @@ pub struct Ops {
 
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 #[repr(C)]
-struct MatmulParams {
-    rows: u32,
-    blocks: u32,
-    x_stride: u32,
-    y_stride: u32,
-    y_first: u32,
-    has_bias: u32,
+pub struct MatmulParams {
+    pub rows: u32,
+    pub blocks: u32,
+    pub x_stride: u32,
+    pub y_stride: u32,
+    pub y_first: u32,
+    pub has_bias: u32,
 }
 
 #[derive(Clone, Copy, bytemuck::NoUninit)]
@@ -92,12 +92,12 @@ struct EmbedParams {
 
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 #[repr(C)]
-struct NormParams {
-    dim: u32,
-    stride: u32,
-    eps: f32,
-    listed: u32,
-    list_at: u32,
+pub struct NormParams {
+    pub dim: u32,
+    pub stride: u32,
+    pub eps: f32,
+    pub listed: u32,
+    pub list_at: u32,
 }
 
 #[derive(Clone, Copy, bytemuck::NoUninit)]

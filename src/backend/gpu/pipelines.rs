@@ -311,10 +311,7 @@ fn layout(device: &wgpu::Device, family: Family) -> (wgpu::BindGroupLayout, wgpu
 
 fn make(gpu: &Gpu, kernel: Kernel, layout: &wgpu::PipelineLayout) -> wgpu::ComputePipeline {
     let name = kernel.name();
-    let module = gpu.device.create_shader_module(wgpu::ShaderModuleDescriptor {
-        label: Some(&name),
-        source: wgpu::ShaderSource::Wgsl(kernel.text().into()),
-    });
+    let module = gpu.shader(&name, kernel.text());
     gpu.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
         label: Some(&name),
         layout: Some(layout),
