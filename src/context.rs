@@ -12,7 +12,10 @@ use crate::{
     plan::{Op, Step, Visit},
 };
 
-pub use crate::backend::cpu::{kv_store::KvType, matmul::Planes};
+pub use crate::backend::{
+    cpu::{kv_store::KvType, matmul::Planes},
+    gpu::Tuning,
+};
 
 #[derive(Clone, Debug)]
 pub struct ContextConfig {
@@ -35,6 +38,8 @@ pub struct ContextConfig {
     pub wishes: Wishes,
     /// Time the kernels of a GPU; slower.
     pub profile: bool,
+    /// How wide the GPU's kernels are, where another width than the device's own is wanted.
+    pub gpu_tuning: Option<Tuning>,
 }
 
 impl Default for ContextConfig {
@@ -51,6 +56,7 @@ impl Default for ContextConfig {
             device: Device::Cpu,
             wishes: Wishes::default(),
             profile: false,
+            gpu_tuning: None,
         }
     }
 }

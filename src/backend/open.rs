@@ -200,6 +200,7 @@ fn try_open(
         held: on_gpu.clone(),
         budget: placement.budgets.vram.unwrap_or(u64::MAX / 2),
         profile: config.profile,
+        tuning: config.gpu_tuning,
     };
     let quiet = |_, _| ();
     let gpu = GpuBackend::new(model.clone(), found, &gpu_config, if whole { progress } else { &quiet })?;

@@ -25,6 +25,7 @@ pub use device::{Choice, Found, adapters, choose, may_have_hardware};
 use formats::Format;
 use ops::{Ops, Stage};
 use params::Params;
+pub use pipelines::Tuning;
 use pipelines::{Family, Kernel, Pipelines};
 use profile::Profile;
 use record::Recorder;
@@ -53,6 +54,8 @@ pub struct GpuConfig {
     pub budget: u64,
     /// Time every kernel; slower.
     pub profile: bool,
+    /// `None` takes what suits the device.
+    pub tuning: Option<Tuning>,
 }
 
 /// Bytes of the GPU's memory that an operation's weights take.
@@ -133,7 +136,8 @@ impl GpuBackend {
                 ),
             ));
         }
-        let gpu = Gpu::open(found, config.budget, false)?;
+        let mut gpu = Gpu::open(found, config.budget, false)?;
+        gpu.tuning = config.tuning.unwrap_or(gpu.tuning);
         let pipelines = Pipelines::new(&gpu);
         let held = &config.held;
         let max_rows = config.max_rows;

@@ -6,7 +6,7 @@ use super::{
     formats::{BLOCK, Format, Streams, split_row},
     ops::{Bound, MatmulParams, NormParams},
     params::Params,
-    pipelines::{Family, Kernel, Mode, Pipelines},
+    pipelines::{Family, Kernel, Mode, Pipelines, Tuning},
     readback,
     record::Recorder,
     work::TILE_ROWS,
@@ -236,18 +236,30 @@ fn roundings(k: usize, lanes: u32) -> f64 {
 #[test]
 fn products_of_every_format_are_right_to_rounding() {
     let Some(gpu) = gpu("products_of_every_format_are_right_to_rounding") else { return };
-    let mut pipelines = Pipelines::new(&gpu);
+    check_products(&gpu, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+}
+
+/// What runs on a real GPU: more lanes to a row, more rows to a workgroup.
+#[test]
+fn products_are_right_in_wide_workgroups_too() {
+    let Some(mut gpu) = gpu("products_are_right_in_wide_workgroups_too") else { return };
+    gpu.tuning = Tuning::HARDWARE;
+    check_products(&gpu, &[1, 4, 8]);
+}
+
+fn check_products(gpu: &Gpu, few: &[usize]) {
+    let mut pipelines = Pipelines::new(gpu);
     const ROWS: usize = 67;
     for ty in types() {
         let ks: &[usize] = if ty.block_len() == 1 { &[1, 19, 100, 288] } else { &[256, 2304] };
         for &k in ks {
             let mut random = Random(ty as u64 + k as u64);
             let bytes = blocks(&mut random, ty, ROWS * k / ty.block_len());
-            let weights = Weights::new(&gpu, ty, &bytes, ROWS, k);
+            let weights = Weights::new(gpu, ty, &bytes, ROWS, k);
             let x = random.floats(70 * k);
             let expected = exact(ty, &bytes, ROWS, k, &x);
             let limit = roundings(k, gpu.tuning.lanes(k.div_ceil(BLOCK))) * U;
-            let all = weights.product(&gpu, &mut pipelines, &x, &plain(70, true));
+            let all = weights.product(gpu, &mut pipelines, &x, &plain(70, true));
             for (i, (&got, &(want, size))) in all.iter().zip(&expected).enumerate() {
                 let off = (f64::from(got) - want).abs();
                 assert!(
@@ -258,9 +270,9 @@ fn products_of_every_format_are_right_to_rounding() {
                 );
             }
             // The same bits in each regime, for any number of columns.
-            for columns in [1, 2, 3, 4, 5, 6, 7, 8, 9] {
+            for &columns in few {
                 let got =
-                    weights.product(&gpu, &mut pipelines, &x[..columns * k], &plain(columns, columns > 8));
+                    weights.product(gpu, &mut pipelines, &x[..columns * k], &plain(columns, columns > 8));
                 assert!(bits(&got) == bits(&all[..columns * ROWS]), "{ty} k {k}, {columns} columns");
             }
         }
