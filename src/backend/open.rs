@@ -47,7 +47,7 @@ const MOST_PLANS: usize = 8;
 /// What would be opened, without opening it.
 pub fn plan(model: &Model, config: &ContextConfig) -> Result<Placement> {
     let found = adapter(config)?;
-    Ok(plan_for(model, config, found.as_ref(), config.wishes.vram)?.placement)
+    Ok(plan_for(model, config, &config.wishes, found.as_ref())?.placement)
 }
 
 pub fn open(
@@ -56,27 +56,37 @@ pub fn open(
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Opened> {
     let found = adapter(config)?;
-    let mut vram = config.wishes.vram;
-    let mut wishes = config.wishes.clone();
+    let plan = |wishes: &Wishes| plan_for(model, config, wishes, found.as_ref());
+    let open = |planned: &Planned| try_open(model, config, found.as_ref(), planned, progress);
+    let smaller = found.is_some() && !config.wishes.strict;
+    let (planned, backend, notes) = first_that_fits(&config.wishes, smaller, plan, Planned::gpu_bytes, open)?;
+    Ok(Opened { backend, placement: planned.placement, notes })
+}
+
+/// Opens what was planned, or if that does not fit after all and `smaller` plans are welcome, the first of those
+/// that does; and what was said on the way.
+fn first_that_fits<P, T>(
+    wishes: &Wishes,
+    smaller: bool,
+    plan: impl Fn(&Wishes) -> Result<P>,
+    gpu_bytes: impl Fn(&P) -> u64,
+    open: impl Fn(&P) -> Result<T>,
+) -> Result<(P, T, Vec<String>)> {
+    let mut wishes = wishes.clone();
     let mut notes = Vec::new();
-    for _ in 0..MOST_PLANS {
-        let planned = plan_for(
-            model,
-            &ContextConfig { wishes: wishes.clone(), ..config.clone() },
-            found.as_ref(),
-            vram,
-        )?;
-        match try_open(model, config, found.as_ref(), &planned, progress) {
-            Ok(backend) => return Ok(Opened { backend, placement: planned.placement, notes }),
-            Err(Error::Memory(what)) if found.is_some() && !config.wishes.strict => {
-                let smaller = planned.gpu_bytes() as f64 * NEXT_PLAN;
+    for plans_left in (0..MOST_PLANS).rev() {
+        let planned = plan(&wishes)?;
+        match open(&planned) {
+            Ok(opened) => return Ok((planned, opened, notes)),
+            Err(Error::Memory(what)) if smaller && plans_left > 0 => {
+                wishes.vram = Some((gpu_bytes(&planned) as f64 * NEXT_PLAN) as u64);
+                (wishes.gpu_layers, wishes.on_gpu) = (None, None);
                 notes.push(format!("{what}; taking less of the GPU"));
-                (vram, wishes.gpu_layers) = (Some(smaller as u64), None);
             }
             Err(e) => return Err(e),
         }
     }
-    Err(Error::Memory(format!("no plan fits the GPU: {}", notes.last().map_or("", String::as_str))))
+    unreachable!("the last plan opens or fails")
 }
 
 /// The GPU to use, if one is.
@@ -117,15 +127,15 @@ impl Planned {
 fn plan_for(
     model: &Model,
     config: &ContextConfig,
+    wishes: &Wishes,
     found: Option<&Found>,
-    vram: Option<u64>,
 ) -> Result<Planned> {
     let n_cells = config.n_ctx as usize;
     let n_slots = model.plan.dims.n_layer + config.extra_slots;
     let mut max_rows = config.n_ubatch.clamp(1, n_cells);
     let vram = found.map(|found| {
         let told = found.memory.filter(|_| found.is_hardware());
-        vram.unwrap_or_else(|| told.map_or(u64::MAX / 2, |bytes| (bytes as f64 * AUTO_SHARE) as u64))
+        wishes.vram.unwrap_or_else(|| told.map_or(u64::MAX / 2, |bytes| (bytes as f64 * AUTO_SHARE) as u64))
     });
     let scratch_for = |rows| gpu::scratch_bytes(model, rows, n_cells, n_slots);
     if let Some(vram) = vram {
@@ -133,19 +143,16 @@ fn plan_for(
             max_rows = (max_rows / 2).max(LEAST_ROWS);
         }
     }
-    let budgets = Budgets {
-        vram,
-        scratch: if vram.is_some() { scratch_for(max_rows) } else { 0 },
-        ram: config.wishes.ram,
-    };
+    let budgets =
+        Budgets { vram, scratch: if vram.is_some() { scratch_for(max_rows) } else { 0 }, ram: wishes.ram };
     let types = (config.key_type, config.value_type);
     let parts = placement::parts(
         model,
         |op| gpu::op_bytes(model, op),
         |kind| gpu::bytes_beside(model, kind, n_cells, types),
-        config.wishes.draft.as_ref(),
+        wishes.draft.as_ref(),
     );
-    let placement = placement::place(parts, &config.wishes, budgets)?;
+    let placement = placement::place(parts, wishes, budgets)?;
     if let (Some(vram), false) = (vram, placement.uses(Place::Vram)) {
         let smallest = placement.parts[1..].iter().map(|(p, _)| p.gpu_bytes + p.beside).min().unwrap_or(0);
         return Err(Error::Memory(format!(
@@ -184,6 +191,7 @@ fn try_open(
                 isa: config.isa,
                 planes: config.planes,
                 held,
+                read_ahead: placement.uses(Place::File),
             },
             progress,
         )
@@ -209,4 +217,42 @@ fn try_open(
     }
     let cpu = cpu(placement.in_ram())?;
     Ok(Box::new(HybridBackend::new(model.clone(), gpu, cpu, on_gpu)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A card that has room for 600 bytes, whatever it says.
+    fn open(bytes: &u64) -> Result<u64> {
+        if *bytes > 600 { Err(Error::Memory(format!("no memory for {bytes}"))) } else { Ok(*bytes) }
+    }
+
+    fn plan(wishes: &Wishes) -> Result<u64> {
+        Ok(wishes.vram.unwrap_or(1000))
+    }
+
+    #[test]
+    fn a_plan_that_does_not_fit_is_followed_by_smaller_ones() {
+        let wishes = Wishes { gpu_layers: Some(9), ..Wishes::default() };
+        let (planned, opened, notes) = first_that_fits(&wishes, true, plan, |p| *p, open).unwrap();
+        assert_eq!((planned, opened), (521, 521));
+        assert_eq!(notes.len(), 4);
+        assert!(
+            notes[0].contains("no memory for 1000") && notes[3].contains("no memory for 613"),
+            "{notes:?}"
+        );
+    }
+
+    #[test]
+    fn strict_wishes_and_other_errors_end_at_once() {
+        let error = first_that_fits(&Wishes::default(), false, plan, |p| *p, open).unwrap_err();
+        assert!(error.to_string().contains("no memory for 1000"));
+        let lost = |_: &u64| -> Result<u64> { Err(Error::Device("lost".into())) };
+        let error = first_that_fits(&Wishes::default(), true, plan, |p| *p, lost).unwrap_err();
+        assert!(matches!(error, Error::Device(_)));
+        let never = |p: &u64| -> Result<u64> { Err(Error::Memory(format!("{p} is too much"))) };
+        let error = first_that_fits(&Wishes::default(), true, plan, |p| *p, never).unwrap_err();
+        assert!(error.to_string().contains("is too much"));
+    }
 }

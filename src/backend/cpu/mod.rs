@@ -6,6 +6,7 @@ pub mod kv_store;
 pub mod matmul;
 mod ops;
 mod pass;
+mod read_ahead;
 mod rows;
 mod schedule;
 pub mod simd;
@@ -20,6 +21,7 @@ use kv_store::{KvShape, KvStore, KvType};
 use matmul::Planes;
 use ops::{Rotate, Turn};
 use pass::Pass;
+use read_ahead::ReadAhead;
 use schedule::{Manner, Phase};
 use simd::Isa;
 use team::Team;
@@ -51,8 +53,10 @@ pub struct CpuConfig {
     pub isa: Option<Isa>,
     /// How matrices are packed at load; `None` leaves them as they are in the file.
     pub planes: Option<Planes>,
-    /// What of the model runs here; nothing else is packed.
+    /// What of the model is packed, if anything is.
     pub held: Held,
+    /// Read the matrices that are not packed from the file ahead of their use: there is not RAM for all.
+    pub read_ahead: bool,
 }
 
 pub struct CpuBackend {
@@ -69,6 +73,7 @@ pub struct CpuBackend {
     narrow_attention: Items,
     turns: Vec<Turn>,
     phases: Vec<Phase>,
+    read_ahead: Option<ReadAhead>,
     /// Norm weights and biases as numbers, by weight id; empty for matrices.
     vectors: Vec<Vec<f32>>,
 }
@@ -103,6 +108,10 @@ impl CpuBackend {
             None => Weights::in_file(&model),
             Some(planes) => team.install(|| Weights::pack(&model, &config.held, isa, planes, progress))?,
         };
+        let read_ahead = match config.read_ahead {
+            true => Some(ReadAhead::new(model.clone(), weights.left_in_file())?),
+            false => None,
+        };
         Ok(CpuBackend {
             weights,
             isa,
@@ -114,6 +123,7 @@ impl CpuBackend {
             narrow_attention: Items::default(),
             turns: Vec::new(),
             phases: Vec::new(),
+            read_ahead,
             vectors,
             model,
         })
@@ -203,11 +213,17 @@ impl Backend for CpuBackend {
             narrow_attention: &self.narrow_attention,
             logits: rows::SharedOut::new(logits),
         };
-        let phases = &self.phases;
+        let (phases, read_ahead) = (&self.phases, &self.read_ahead);
+        if let Some(read_ahead) = read_ahead {
+            read_ahead.begin(phases);
+        }
         self.team.run(|member| {
-            for phase in phases {
+            for (i, phase) in phases.iter().enumerate() {
                 if phase.sync {
                     member.sync();
+                }
+                if let (Some(read_ahead), 0) = (read_ahead, member.index) {
+                    read_ahead.reached(i);
                 }
                 pass.run(phase, &member);
             }

@@ -109,6 +109,20 @@ pub fn schedule(model: &Model, steps: &[Step], manner: &Manner, phases: &mut Vec
     }
 }
 
+/// The matrices that a phase reads.
+pub fn matrices_of(phase: &Phase) -> impl Iterator<Item = WeightId> + use<> {
+    work_inputs(&phase.work).into_iter().flatten().map(|(id, _)| id)
+}
+
+/// The matrices of a phase's work and what they are multiplied with.
+fn work_inputs(work: &Work) -> [Option<(WeightId, Buf)>; 2] {
+    match *work {
+        Work::Op(op) => inputs(&op),
+        Work::Logits { weight } => [Some((weight, Buf::H)), None],
+        _ => [None, None],
+    }
+}
+
 /// True for the types whose kernels take int8 rows.
 fn quantized(model: &Model, id: WeightId) -> bool {
     model.weight(id).ty().block_len() > 1
@@ -145,12 +159,7 @@ impl List<'_> {
     /// `steps` begin with the last one of this work; those after it tell who reads what it writes.
     fn push(&mut self, steps: &[Step], work: Work, step: &Step) {
         let manner = self.manner;
-        let of = |work: &Work| match *work {
-            Work::Op(op) => inputs(&op),
-            Work::Logits { weight } => [Some((weight, Buf::H)), None],
-            _ => [None, None],
-        };
-        for (id, src) in of(&work).into_iter().flatten() {
+        for (id, src) in work_inputs(&work).into_iter().flatten() {
             let made_by_each = src == Buf::H && manner.own_norms;
             if quantized(self.model, id) && !made_by_each && self.fresh & int8s(src) == 0 {
                 self.phase(Work::Quantize(src), step, f32s(src), int8s(src), false);

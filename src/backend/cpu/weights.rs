@@ -56,6 +56,11 @@ impl Weights {
         Ok(weights)
     }
 
+    /// By weight id: what is read from the file.
+    pub fn left_in_file(&self) -> Vec<bool> {
+        self.packed.iter().map(Option::is_none).collect()
+    }
+
     pub fn get<'a>(&'a self, model: &'a Model, id: WeightId) -> Weight<'a> {
         match &self.packed[id.0 as usize] {
             Some(packed) => Weight::packed(packed),

@@ -77,9 +77,8 @@ impl Profile {
             return Ok(());
         }
         let bytes = 16 * self.pending.len() as u64;
-        let times = super::readback::read(gpu, &self.readable, bytes, |bytes| {
-            bytemuck::pod_collect_to_vec::<u8, u64>(bytes)
-        })?;
+        let times =
+            super::readback::read(gpu, &self.readable, bytes, bytemuck::pod_collect_to_vec::<u8, u64>)?;
         let period = f64::from(gpu.queue.get_timestamp_period()) * 1e-9;
         for ((kernel, bytes), time) in self.pending.drain(..).zip(times.as_chunks::<2>().0) {
             let total = self.totals.entry(kernel.name()).or_default();

@@ -121,7 +121,7 @@ fn run(
     recorder.dispatch(kernel, bound, groups).unwrap();
     recorder.copy(out, &readable, bytes);
     recorder.submit();
-    let read = readback::read(gpu, &readable, bytes, |b| bytemuck::pod_collect_to_vec::<u8, f32>(b)).unwrap();
+    let read = readback::read(gpu, &readable, bytes, bytemuck::pod_collect_to_vec::<u8, f32>).unwrap();
     gpu.check().unwrap();
     read
 }
