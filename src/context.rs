@@ -4,17 +4,18 @@ use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     Batch, Error, Model, Result,
-    backend::{
-        Backend, Rows, View,
-        cpu::{CpuBackend, CpuConfig},
-    },
+    backend::{self, Backend, Device, Opened, Rows, View},
     batch::{Row, SeqId},
     kv::{KvCache, WrittenSlots},
     model::layers::RunLayers,
+    placement::{Place, Placement, Wishes},
     plan::{Op, Step, Visit},
 };
 
-pub use crate::backend::cpu::{kv_store::KvType, matmul::Planes};
+pub use crate::backend::{
+    cpu::{kv_store::KvType, matmul::Planes},
+    gpu::Tuning,
+};
 
 #[derive(Clone, Debug)]
 pub struct ContextConfig {
@@ -32,6 +33,13 @@ pub struct ContextConfig {
     pub isa: Option<crate::backend::cpu::simd::Isa>,
     /// How the CPU backend packs matrices at load; `None` reads them from the file as they are.
     pub planes: Option<Planes>,
+    pub device: Device,
+    /// What goes where, if the model is not to be all in one place.
+    pub wishes: Wishes,
+    /// Time the kernels of a GPU; slower.
+    pub profile: bool,
+    /// How wide the GPU's kernels are, where another width than the device's own is wanted.
+    pub gpu_tuning: Option<Tuning>,
 }
 
 impl Default for ContextConfig {
@@ -45,6 +53,10 @@ impl Default for ContextConfig {
             extra_slots: 0,
             isa: None,
             planes: Some(Planes::Cheap),
+            device: Device::Cpu,
+            wishes: Wishes::default(),
+            profile: false,
+            gpu_tuning: None,
         }
     }
 }
@@ -53,6 +65,8 @@ pub struct Context {
     model: Arc<Model>,
     kv: KvCache,
     backend: Box<dyn Backend>,
+    placement: Placement,
+    notes: Vec<String>,
     extra_slots: usize,
     /// `[outputs, n_vocab]` of the last decode.
     logits: Vec<f32>,
@@ -77,25 +91,14 @@ impl Context {
             )));
         }
         let n_layer = model.plan.dims.n_layer;
-        let backend = CpuBackend::new(
-            model.clone(),
-            &CpuConfig {
-                n_cells: config.n_ctx as usize,
-                n_slots: n_layer + config.extra_slots,
-                max_rows: config.n_ubatch.clamp(1, config.n_ctx as usize),
-                threads: config.threads,
-                key_type: config.key_type,
-                value_type: config.value_type,
-                isa: config.isa,
-                planes: config.planes,
-            },
-            progress,
-        )?;
+        let Opened { backend, placement, notes } = backend::open(&model, config, progress)?;
         let kv = KvCache::new(config.n_ctx, n_layer);
         Ok(Context {
             model,
             kv,
-            backend: Box::new(backend),
+            backend,
+            placement,
+            notes,
             extra_slots: config.extra_slots,
             logits: Vec::new(),
         })
@@ -116,6 +119,26 @@ impl Context {
 
     pub fn threads(&self) -> usize {
         self.backend.threads()
+    }
+
+    /// What lives where.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// Whether the model lies in more than one place.
+    pub fn is_divided(&self) -> bool {
+        [Place::Vram, Place::Ram, Place::File].into_iter().filter(|&p| self.placement.uses(p)).count() > 1
+    }
+
+    /// What turned out other than planned.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Time by kernel, if the configuration asked for it.
+    pub fn profile(&self) -> Option<String> {
+        self.backend.profile()
     }
 
     /// Bytes of weights that one token's pass reads, under a mask or in full.

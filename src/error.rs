@@ -25,6 +25,9 @@ pub enum Error {
     /// A batch that the context cannot take: full cache, wrong positions, unknown token.
     #[error("{0}")]
     Batch(String),
+    /// A GPU: none there, one that cannot run this, or one that went away.
+    #[error("{0}")]
+    Device(String),
     /// Too little memory for what was asked.
     #[error("{0}")]
     Memory(String),

@@ -25,6 +25,7 @@ pub mod gguf;
 mod hash;
 pub mod kv;
 pub mod model;
+pub mod placement;
 pub mod plan;
 pub mod quant;
 pub mod sampler;

@@ -51,6 +51,22 @@ pub enum RopePairs {
     Halves,
 }
 
+impl Op {
+    /// All weights that it reads.
+    pub fn weights(&self) -> impl Iterator<Item = WeightId> + use<> {
+        let ids = match *self {
+            Op::Embed { table } => [Some(table), None],
+            Op::Norm { weight, .. } => [Some(weight), None],
+            Op::MatMul { weight, bias, .. } => [Some(weight), bias],
+            Op::RopeStore { q_norm, k_norm, .. } => [q_norm, k_norm],
+            Op::Attend { .. } => [None, None],
+            Op::GateUp { gate, up } => [Some(gate), Some(up)],
+            Op::Head { norm, weight, .. } => [Some(norm), Some(weight)],
+        };
+        ids.into_iter().flatten()
+    }
+}
+
 /// Rotary positions: pair `i` turns by `pos · freqs[i]`; cosine and sine are scaled by `magnitude`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {

@@ -12,7 +12,7 @@ use std::{
 use spec_run::{
     Batch, Context, ContextConfig, Model,
     backend::{
-        Backend, Rows, View,
+        Backend, Held, Rows, View,
         cpu::{CpuBackend, CpuConfig, kv_store::KvType, matmul::Planes},
     },
     embedded,
@@ -84,6 +84,8 @@ fn nothing_is_allocated_for_a_token() {
             value_type: KvType::F16,
             isa: None,
             planes: Some(Planes::Cheap),
+            held: Held::all(model.plan.dims.n_layer),
+            read_ahead: false,
         };
         let mut backend = CpuBackend::new(model.clone(), &config, &|_, _| ()).unwrap();
         let mut from = 0;

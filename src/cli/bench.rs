@@ -194,6 +194,7 @@ impl SideArgs {
         let mask = self.mask.read(&model)?;
         let mut config = self.context.config(&model)?;
         config.extra_slots = mask.as_ref().map_or(0, RunLayers::extra_repetitions);
+        config.wishes.draft = mask.clone();
         let limit = match self.context.ctx_size() {
             Some(n) if n > 0 => n,
             _ => model.n_ctx_train,

@@ -11,6 +11,7 @@ use std::{
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::device_args::DeviceArgs;
 use crate::{
     Context, ContextConfig, Error, Gguf, Model, Result, Tokenizer,
     backend::cpu::simd::Isa,
@@ -80,9 +81,8 @@ pub struct ContextArgs {
     /// -ctv: how values are stored: f16, f32 or q8_0
     #[arg(long, value_name = "TYPE", default_value_t = KvType::F16)]
     cache_type_v: KvType,
-    /// -ngl: layers on the GPU; this build has none
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    n_gpu_layers: u32,
+    #[command(flatten)]
+    pub device: DeviceArgs,
     /// Instruction set: scalar, avx2 or avx512 [default: the best there is]
     #[arg(long, value_name = "NAME")]
     isa: Option<Isa>,
@@ -98,11 +98,7 @@ pub struct ContextArgs {
 impl ContextArgs {
     /// What can be refused before a file is opened.
     pub fn check(&self) -> Result<()> {
-        if self.n_gpu_layers > 0 {
-            return Err(Error::Usage(
-                "-ngl: this build has no GPU backend; leave it out to run on the CPU".into(),
-            ));
-        }
+        self.device.check()?;
         if self.threads > MAX_THREADS {
             return Err(Error::Usage(format!("-t {}: at most {MAX_THREADS} threads", self.threads)));
         }
@@ -146,6 +142,9 @@ impl ContextArgs {
                 (false, true) => Some(Planes::All),
                 (false, false) => Some(Planes::Cheap),
             },
+            device: self.device.device(),
+            wishes: self.device.wishes()?,
+            profile: self.device.profile(),
             ..ContextConfig::default()
         })
     }
@@ -165,6 +164,10 @@ pub fn open_context(model: &Arc<Model>, config: &ContextConfig) -> Result<(Conte
         bar.set_position(ready);
     })?;
     bar.finish_and_clear();
+    context.notes().iter().for_each(|note| eprintln!("warning: {note}"));
+    if context.is_divided() {
+        eprint!("{}", context.placement());
+    }
     let resident = resident_bytes().map_or(String::new(), |b| format!(", {:.0} MB resident", b as f64 / 1e6));
     let took = format!("loaded in {:.2} s{resident}", started.elapsed().as_secs_f64());
     Ok((context, took))

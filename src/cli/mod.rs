@@ -3,6 +3,8 @@
 
 mod bench;
 pub mod common;
+mod device_args;
+mod devices;
 mod draft_args;
 mod drafting;
 mod inspect;
@@ -13,6 +15,7 @@ mod perplexity;
 mod run;
 mod sampler_args;
 mod search;
+mod size;
 mod sweep;
 mod synth;
 mod tokenize;
@@ -49,6 +52,8 @@ enum Command {
     Inspect(inspect::InspectArgs),
     /// Turn text into token ids, or ids into text
     Tokenize(tokenize::TokenizeArgs),
+    /// List the GPUs, and what of them would be used
+    Devices(devices::DevicesArgs),
     /// Write a model of any shape with random weights
     Synth(synth::SynthArgs),
 }
@@ -96,6 +101,7 @@ pub fn run() -> Result<()> {
         Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Inspect(args)) => inspect::run(args),
         Some(Command::Tokenize(args)) => tokenize::run(args),
+        Some(Command::Devices(args)) => devices::run(args),
         Some(Command::Synth(args)) => synth::run(args),
     }
 }

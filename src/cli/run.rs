@@ -98,6 +98,9 @@ pub fn run(args: RunArgs) -> Result<()> {
     let prompt = prompt_ids(&prompt_text, &tokenizer, args.chat);
     let mut config = args.context.config(&model)?;
     config.extra_slots = sources.extra_slots();
+    if let Some(table) = args.context.device.dry_run(&model, &config)? {
+        return common::print(table);
+    }
     let (mut context, took) = common::open_context(&model, &config)?;
     sources.complete(&context);
     let seeded = sampler_config.seed.is_some();
@@ -139,6 +142,9 @@ pub fn run(args: RunArgs) -> Result<()> {
     };
     printer.finish()?;
     let stop = if printer.stopped { "stop_string" } else { stop_key(generation.stop) };
+    if let Some(table) = context.profile() {
+        eprint!("{table}");
+    }
     if show {
         let repeatable = seeded || sampler.config().is_greedy() || spec.drafting.rounds == 0;
         let seed = repeatable.then(|| sampler.seed());

@@ -181,6 +181,20 @@ impl Gguf {
         &self.shards[tensor.shard][start..start + tensor.bytes as usize]
     }
 
+    /// Tells the system that these of a tensor's bytes will be read soon, so that it may begin to.
+    pub fn will_need(&self, tensor: &TensorInfo, range: Range<usize>) {
+        if let Shard::Mapped(map) = &self.shards[tensor.shard] {
+            let _ = &map;
+            #[cfg(unix)]
+            let _ = map.advise_range(
+                memmap2::Advice::WillNeed,
+                tensor.offset as usize + range.start,
+                range.len(),
+            );
+        }
+        let _ = range;
+    }
+
     /// Lets the system take back the pages of `range` of a tensor's bytes: they have been copied and are not
     /// needed for now. Read again, they come from the file again.
     pub fn release(&self, tensor: &TensorInfo, range: Range<usize>) {

@@ -1,6 +1,8 @@
 //! What the integration tests share: the fixtures outside the repository and small models made on the spot.
 #![allow(dead_code)]
 
+pub mod gpu;
+
 use std::{
     path::PathBuf,
     sync::{Arc, OnceLock},

@@ -62,6 +62,11 @@ impl Buffers {
         self.max_rows
     }
 
+    /// The residual stream of the first `rows` rows.
+    pub fn hidden(&mut self, rows: usize) -> &mut [f32] {
+        self.f32s[Buf::X as usize].rows_mut(rows)
+    }
+
     pub fn bytes_for(dims: &Dims, max_rows: usize) -> u64 {
         let floats: usize = BUFS.iter().map(|&b| dims.width(b)).sum::<usize>() + dims.ffn;
         let bytes: usize = 2 * QUANTIZED.iter().map(|&b| dims.width(b)).sum::<usize>();

@@ -6,6 +6,7 @@ pub mod kv_store;
 pub mod matmul;
 mod ops;
 mod pass;
+mod read_ahead;
 mod rows;
 mod schedule;
 pub mod simd;
@@ -20,6 +21,7 @@ use kv_store::{KvShape, KvStore, KvType};
 use matmul::Planes;
 use ops::{Rotate, Turn};
 use pass::Pass;
+use read_ahead::ReadAhead;
 use schedule::{Manner, Phase};
 use simd::Isa;
 use team::Team;
@@ -27,7 +29,7 @@ use weights::Weights;
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, Rows},
+    backend::{Backend, Crossing, Held, Rows},
     kv::CellMove,
     plan::{Dims, Op, Step, WeightId},
 };
@@ -54,6 +56,10 @@ pub struct CpuConfig {
     pub isa: Option<Isa>,
     /// How matrices are packed at load; `None` leaves them as they are in the file.
     pub planes: Option<Planes>,
+    /// What of the model is packed, if anything is.
+    pub held: Held,
+    /// Read the matrices that are not packed from the file ahead of their use: there is not RAM for all.
+    pub read_ahead: bool,
 }
 
 pub struct CpuBackend {
@@ -70,6 +76,7 @@ pub struct CpuBackend {
     narrow_attention: Items,
     turns: Vec<Turn>,
     phases: Vec<Phase>,
+    read_ahead: Option<ReadAhead>,
     /// Norm weights and biases as numbers, by weight id; empty for matrices.
     vectors: Vec<Vec<f32>>,
 }
@@ -102,7 +109,13 @@ impl CpuBackend {
         let team = Team::new(threads)?;
         let weights = match config.planes {
             None => Weights::in_file(&model),
-            Some(planes) => loaders(threads)?.install(|| Weights::pack(&model, isa, planes, progress))?,
+            Some(planes) => {
+                loaders(threads)?.install(|| Weights::pack(&model, &config.held, isa, planes, progress))?
+            }
+        };
+        let read_ahead = match config.read_ahead {
+            true => Some(ReadAhead::new(model.clone(), weights.left_in_file())?),
+            false => None,
         };
         Ok(CpuBackend {
             weights,
@@ -115,6 +128,7 @@ impl CpuBackend {
             narrow_attention: Items::default(),
             turns: Vec::new(),
             phases: Vec::new(),
+            read_ahead,
             vectors,
             model,
         })
@@ -122,10 +136,12 @@ impl CpuBackend {
 }
 
 impl CpuBackend {
-    fn manner(&self, steps: &[Step], rows: &Rows) -> Manner {
+    /// `hands_on`: another device takes all rows from here.
+    fn manner(&self, steps: &[Step], rows: &Rows, hands_on: bool) -> Manner {
         let dims = &self.model.plan.dims;
         let longest = longest_list(rows);
         let (rows, outputs) = (rows.tokens.len(), rows.outputs.len());
+        let outputs = if hands_on { rows } else { outputs };
         let own_heads = dims.n_kv_head.is_multiple_of(self.team.threads());
         let group_width = dims.n_head / dims.n_kv_head * dims.head_dim;
         Manner {
@@ -181,8 +197,17 @@ impl Backend for CpuBackend {
         self.buffers.max_rows()
     }
 
-    fn run(&mut self, steps: &[Step], rows: &Rows, logits: &mut [f32]) -> Result<()> {
-        let manner = self.manner(steps, rows);
+    fn run_segment(
+        &mut self,
+        steps: &[Step],
+        rows: &Rows,
+        crossing: Crossing,
+        logits: &mut [f32],
+    ) -> Result<()> {
+        if let Some(hidden) = crossing.hidden_in {
+            self.buffers.hidden(rows.tokens.len()).copy_from_slice(hidden);
+        }
+        let manner = self.manner(steps, rows, crossing.hidden_out.is_some());
         schedule::schedule(&self.model, steps, &manner, &mut self.phases);
         self.prepare(steps, rows, &manner);
         let pass = Pass {
@@ -200,15 +225,24 @@ impl Backend for CpuBackend {
             narrow_attention: &self.narrow_attention,
             logits: rows::SharedOut::new(logits),
         };
-        let phases = &self.phases;
+        let (phases, read_ahead) = (&self.phases, &self.read_ahead);
+        if let Some(read_ahead) = read_ahead {
+            read_ahead.begin(phases);
+        }
         self.team.run(|member| {
-            for phase in phases {
+            for (i, phase) in phases.iter().enumerate() {
                 if phase.sync {
                     member.sync();
+                }
+                if let (Some(read_ahead), 0) = (read_ahead, member.index) {
+                    read_ahead.reached(i);
                 }
                 pass.run(phase, &member);
             }
         });
+        if let Some(hidden) = crossing.hidden_out {
+            hidden.copy_from_slice(self.buffers.hidden(rows.tokens.len()));
+        }
         Ok(())
     }
 

@@ -43,6 +43,13 @@ impl SharedRows {
         unsafe { std::slice::from_raw_parts(self.as_ptr(), rows * self.width) }
     }
 
+    /// The first `rows` rows, while no pass is running.
+    pub fn rows_mut(&mut self, rows: usize) -> &mut [f32] {
+        assert!(rows * self.width <= self.data.len());
+        // SAFETY: exclusively borrowed, and `UnsafeCell<f32>` has the layout of `f32`.
+        unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), rows * self.width) }
+    }
+
     /// # Safety
     /// No thread writes the row in this phase.
     pub unsafe fn row(&self, row: usize) -> &[f32] {

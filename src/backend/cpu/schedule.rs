@@ -76,8 +76,17 @@ pub fn schedule(model: &Model, steps: &[Step], manner: &Manner, phases: &mut Vec
     let narrow_after = last_store.unwrap_or(0);
     let mut list = List { model, manner, phases, read: 0, written: 0, fresh: 0, narrow: false };
     let mut i = 0;
+    // A part of a pass that is given its rows and stores nothing needs the wanted ones only, from the start.
+    let given = steps.first().filter(|step| !matches!(step.op, Op::Embed { .. }));
+    if let (Some(first), None, true) = (given, last_store, manner.outputs < manner.rows) {
+        if manner.outputs == 0 {
+            return;
+        }
+        list.push(&[], Work::Narrow, first);
+        list.narrow = true;
+    }
     while i < steps.len() {
-        let narrow = i == narrow_after && manner.outputs < manner.rows;
+        let narrow = i == narrow_after && manner.outputs < manner.rows && !list.narrow;
         let attend = steps.get(i + 1).map(|step| step.op);
         match (*steps[i].op, attend) {
             (Op::RopeStore { q_norm, k_norm, eps }, Some(&Op::Attend { scale }))
@@ -106,6 +115,20 @@ pub fn schedule(model: &Model, steps: &[Step], manner: &Manner, phases: &mut Vec
             list.fresh = 0;
         }
         i += 1;
+    }
+}
+
+/// The matrices that a phase reads.
+pub fn matrices_of(phase: &Phase) -> impl Iterator<Item = WeightId> + use<> {
+    work_inputs(&phase.work).into_iter().flatten().map(|(id, _)| id)
+}
+
+/// The matrices of a phase's work and what they are multiplied with.
+fn work_inputs(work: &Work) -> [Option<(WeightId, Buf)>; 2] {
+    match *work {
+        Work::Op(op) => inputs(&op),
+        Work::Logits { weight } => [Some((weight, Buf::H)), None],
+        _ => [None, None],
     }
 }
 
@@ -145,12 +168,7 @@ impl List<'_> {
     /// `steps` begin with the last one of this work; those after it tell who reads what it writes.
     fn push(&mut self, steps: &[Step], work: Work, step: &Step) {
         let manner = self.manner;
-        let of = |work: &Work| match *work {
-            Work::Op(op) => inputs(&op),
-            Work::Logits { weight } => [Some((weight, Buf::H)), None],
-            _ => [None, None],
-        };
-        for (id, src) in of(&work).into_iter().flatten() {
+        for (id, src) in work_inputs(&work).into_iter().flatten() {
             let made_by_each = src == Buf::H && manner.own_norms;
             if quantized(self.model, id) && !made_by_each && self.fresh & int8s(src) == 0 {
                 self.phase(Work::Quantize(src), step, f32s(src), int8s(src), false);

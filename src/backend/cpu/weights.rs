@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     Model, Result,
+    backend::Held,
     plan::{Op, WeightId},
 };
 
@@ -28,12 +29,14 @@ impl Weights {
     /// behind it: no more than one piece of the model is in memory twice.
     pub fn pack(
         model: &Model,
+        held: &Held,
         isa: Isa,
         planes: Planes,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Self> {
         let mut weights = Self::in_file(model);
-        let ids: BTreeSet<u32> = model.plan.ops().flat_map(matrices).map(|id| id.0).collect();
+        let ids: BTreeSet<u32> =
+            held.ops(&model.plan).into_iter().flatten().flat_map(matrices).map(|id| id.0).collect();
         let ids = ids.into_iter().map(WeightId).filter(|&id| Packed::knows(model.weight(id).ty()));
         let ids: Vec<WeightId> = ids.collect();
         let total = ids.iter().map(|&id| model.weight(id).tensor.bytes).sum();
@@ -51,6 +54,11 @@ impl Weights {
             weights.packed[id.0 as usize] = Some(packed);
         }
         Ok(weights)
+    }
+
+    /// By weight id: what is read from the file.
+    pub fn left_in_file(&self) -> Vec<bool> {
+        self.packed.iter().map(Option::is_none).collect()
     }
 
     pub fn get<'a>(&'a self, model: &'a Model, id: WeightId) -> Weight<'a> {

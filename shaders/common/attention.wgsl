@@ -1,0 +1,41 @@
+// What the attention kernels share. A row sees a list of cells, in chunks of 256 in order; a chunk's scores, their
+// maximum, the sum of their exponentials and the weighted values are a result by themselves, and the results of
+// chunks are joined in order. That fixes the bits, whoever makes the chunks.
+
+override THREADS: u32 = 8u;
+
+const CHUNK = 256u;
+
+struct Params {
+    heads: u32,
+    // Query heads that share a head of keys and values.
+    group: u32,
+    head_dim: u32,
+    // Numbers in a head of `q`.
+    head_stride: u32,
+    cells: u32,
+    key_words: u32,
+    value_words: u32,
+    key_halves: u32,
+    value_halves: u32,
+    scale: f32,
+    // Numbers in a row of the result.
+    out_stride: u32,
+    // In `rows`: which view the slot has; where the views' spans begin; how many rows a view has room for.
+    view_at: u32,
+    spans_at: u32,
+    view_rows: u32,
+    // Chunks that the partial results have room for.
+    most_chunks: u32,
+}
+
+// The list of cells of a row: where it begins and how long it is.
+struct Span { first: u32, len: u32 }
+
+// Running sums are kept as they are, new ones taken in: both relative to the larger maximum.
+struct Joint { top: f32, keep: f32, take: f32 }
+
+fn joint(top: f32, next: f32) -> Joint {
+    let larger = max(top, next);
+    return Joint(larger, exp(top - larger), exp(next - larger));
+}

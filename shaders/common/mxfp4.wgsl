@@ -1,0 +1,22 @@
+// w = 2^(e - 128)·value(q), the values of E2M1 doubled to be whole.
+@group(0) @binding(1) var<storage, read> high: array<vec4<u32>>; // [blocks]
+// One exponent a block, four in a word.
+@group(0) @binding(3) var<storage, read> scales: array<u32>; // [blocks / 4]
+
+struct Raw { high: vec4<u32>, scale: f32 }
+
+fn load(block: u32) -> Raw {
+    let e = (scales[block >> 2u] >> (8u * (block & 3u))) & 255u;
+    return Raw(high[block], bitcast<f32>(select((e - 1u) << 23u, 0x00200000u << e, e < 2u)));
+}
+
+fn value(nibble: u32) -> f32 {
+    // 0, 1, 2, 3, 4, 6, 8, 12
+    let size = f32((0xc8643210u >> (4u * (nibble & 7u))) & 15u);
+    return select(size, -size, nibble > 7u);
+}
+
+fn quad(r: Raw, q: u32) -> vec4<f32> {
+    let n = nibbles(r.high, q);
+    return r.scale * vec4<f32>(value(n & 15u), value((n >> 8u) & 15u), value((n >> 16u) & 15u), value(n >> 24u));
+}

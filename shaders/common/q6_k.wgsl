@@ -1,0 +1,31 @@
+// w = d·scale·(4·high + low - 32), a scale of 8 bits for each half of a block.
+@group(0) @binding(1) var<storage, read> high: array<vec4<u32>>; // [blocks]
+// Two bits a weight: byte q holds quad q.
+@group(0) @binding(2) var<storage, read> low: array<vec2<u32>>; // [blocks]
+// Per super-block of eight: sixteen signed bytes, then d.
+@group(0) @binding(3) var<storage, read> scales: array<u32>; // [blocks / 8, 5]
+
+// From the high plane alone: a weight is the middle of what the low bits could make it.
+override COARSE: bool = false;
+
+struct Raw { high: vec4<u32>, low: vec2<u32>, scales: vec2<f32> }
+
+fn load(block: u32) -> Raw {
+    let at = (block >> 3u) * 5u;
+    let d = unpack2x16float(scales[at + 4u]).x;
+    let bytes = scales[at + ((block & 7u) >> 1u)] >> (16u * (block & 1u));
+    let signed = vec2<i32>(i32(bytes << 24u), i32(bytes << 16u)) >> vec2<u32>(24u);
+    if COARSE {
+        return Raw(high[block], vec2<u32>(0u), d * vec2<f32>(signed));
+    }
+    return Raw(high[block], low[block], d * vec2<f32>(signed));
+}
+
+fn quad(r: Raw, q: u32) -> vec4<f32> {
+    if COARSE {
+        return r.scales[q >> 2u] * (floats(nibbles(r.high, q) << 2u) - 30.5);
+    }
+    let bits = r.low[q >> 2u] >> (8u * (q & 3u));
+    let spread = (bits & 3u) | ((bits & 12u) << 6u) | ((bits & 48u) << 12u) | ((bits & 192u) << 18u);
+    return r.scales[q >> 2u] * (floats((nibbles(r.high, q) << 2u) | spread) - 32.0);
+}

@@ -1,0 +1,45 @@
+// h[i] = x[row i] / rms(x[row i]) · weight; row i is i itself, or the i-th output row. Everything is padded with
+// zeros to whole quads.
+
+override THREADS: u32 = 8u;
+
+struct Params {
+    dim: u32,
+    // Quads in a row.
+    stride: u32,
+    eps: f32,
+    // Where the list of rows begins in `rows`, if there is one.
+    listed: u32,
+    list_at: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> rows: array<u32>;
+@group(0) @binding(2) var<storage, read> weight: array<vec4<f32>>; // [stride]
+@group(0) @binding(3) var<storage, read> x: array<vec4<f32>>; // [rows, stride]
+@group(0) @binding(4) var<storage, read_write> h: array<vec4<f32>>; // [rows, stride]
+
+var<workgroup> squares: array<f32, 256>;
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    var row = group.x;
+    if p.listed != 0u {
+        row = rows[p.list_at + group.x];
+    }
+    let start = row * p.stride;
+    var sums = vec4<f32>(0.0);
+    for (var i = thread; i < p.stride; i += THREADS) {
+        sums = fma(x[start + i], x[start + i], sums);
+    }
+    squares[thread] = (sums.x + sums.y) + (sums.z + sums.w);
+    workgroupBarrier();
+    var square = 0.0;
+    for (var i = 0u; i < THREADS; i++) {
+        square += squares[i];
+    }
+    let scale = 1.0 / sqrt(square / f32(p.dim) + p.eps);
+    for (var i = thread; i < p.stride; i += THREADS) {
+        h[group.x * p.stride + i] = x[start + i] * scale * weight[i];
+    }
+}

@@ -1,0 +1,338 @@
+//! Adapters: which there are, which one to take, what it must have; and an open device with its memory counted.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering},
+};
+
+use wgpu::{Backends, BufferUsages, DeviceType, Features, Limits};
+
+use super::pipelines::Tuning;
+use crate::{Error, Result};
+
+/// Used where the adapter has them; nothing needs them.
+const OPTIONAL: Features = Features::TIMESTAMP_QUERY;
+
+/// The most that one buffer of weights takes; larger matrices have a buffer of their own.
+pub const ARENA_BYTES: u64 = 256 << 20;
+
+/// An adapter and what one would want to know of it.
+pub struct Found {
+    pub adapter: wgpu::Adapter,
+    pub info: wgpu::AdapterInfo,
+    pub limits: Limits,
+    pub features: Features,
+    /// Bytes of the device's own memory, where the driver tells.
+    pub memory: Option<u64>,
+}
+
+/// Whether a hardware GPU could be there: quick, and without loading a driver. Where it is not known, it could.
+pub fn may_have_hardware() -> bool {
+    if !cfg!(target_os = "linux") {
+        return true;
+    }
+    let nodes = ["dri", "nvidiactl", "nvidia0", "dxg", "kgsl-3d0", "mali0"];
+    nodes.iter().any(|node| std::path::Path::new("/dev").join(node).exists())
+}
+
+/// All adapters, the likeliest first.
+pub fn adapters() -> Vec<Found> {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends: Backends::VULKAN | Backends::METAL | Backends::DX12,
+        flags: wgpu::InstanceFlags::empty(),
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    });
+    let mut found: Vec<Found> = pollster::block_on(instance.enumerate_adapters(Backends::all()))
+        .into_iter()
+        .map(|adapter| Found {
+            info: adapter.get_info(),
+            limits: adapter.limits(),
+            features: adapter.features(),
+            memory: device_memory(&adapter),
+            adapter,
+        })
+        .collect();
+    found.sort_by_key(|f| match f.info.device_type {
+        DeviceType::DiscreteGpu => 0,
+        DeviceType::IntegratedGpu => 1,
+        DeviceType::VirtualGpu => 2,
+        DeviceType::Other => 3,
+        DeviceType::Cpu => 4,
+    });
+    found
+}
+
+/// The largest heap of the device's own memory. wgpu has no such question, so Vulkan is asked directly.
+#[cfg(not(target_vendor = "apple"))]
+fn device_memory(adapter: &wgpu::Adapter) -> Option<u64> {
+    const DEVICE_LOCAL: u32 = 1;
+    // SAFETY: nothing is made or destroyed, one property is read.
+    unsafe {
+        let adapter = adapter.as_hal::<wgpu::hal::api::Vulkan>()?;
+        let instance = adapter.shared_instance().raw_instance();
+        let memory = instance.get_physical_device_memory_properties(adapter.raw_physical_device());
+        let heaps = &memory.memory_heaps[..memory.memory_heap_count as usize];
+        heaps.iter().filter(|heap| heap.flags.as_raw() & DEVICE_LOCAL != 0).map(|heap| heap.size).max()
+    }
+}
+
+#[cfg(target_vendor = "apple")]
+fn device_memory(_: &wgpu::Adapter) -> Option<u64> {
+    None
+}
+
+impl Found {
+    pub fn is_hardware(&self) -> bool {
+        self.info.device_type != DeviceType::Cpu
+    }
+
+    pub fn describe(&self) -> String {
+        let wgpu::AdapterInfo { name, driver, driver_info, backend, .. } = &self.info;
+        let driver = [driver.as_str(), driver_info].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>();
+        format!("{name} ({backend}{}{})", if driver.is_empty() { "" } else { ", " }, driver.join(" "))
+    }
+
+    /// Why this adapter cannot be used, if it cannot.
+    pub fn check(&self) -> Result<()> {
+        check_limits(&self.info.name, &self.limits)
+    }
+}
+
+fn check_limits(name: &str, limits: &Limits) -> Result<()> {
+    let needs: [(&str, u64, u64); 5] = [
+        ("storage buffers in a shader", limits.max_storage_buffers_per_shader_stage.into(), 8),
+        ("threads in a workgroup", limits.max_compute_invocations_per_workgroup.into(), 256),
+        ("bytes shared by a workgroup", limits.max_compute_workgroup_storage_size.into(), 16 << 10),
+        ("bytes in a binding", limits.max_storage_buffer_binding_size, 64 << 20),
+        ("workgroups in a row", limits.max_compute_workgroups_per_dimension.into(), 65535),
+    ];
+    match needs.into_iter().find(|(_, has, needed)| has < needed) {
+        None => Ok(()),
+        Some((what, has, needed)) => Err(Error::Device(format!(
+            "{name}: it allows {has} {what}, {needed} are needed: another --device, or --device cpu"
+        ))),
+    }
+}
+
+/// Which device was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// A hardware adapter if there is one.
+    #[default]
+    Any,
+    /// By its number in the list, or a part of its name.
+    Named(String),
+}
+
+/// Takes the adapter asked for. With `Any` software adapters do not count.
+pub fn choose(choice: &Choice) -> Result<Found> {
+    let mut all = adapters();
+    let names = || all.iter().map(|f| f.info.name.as_str()).collect::<Vec<_>>().join(", ");
+    let picked = match choice {
+        Choice::Any => all.iter().position(Found::is_hardware),
+        Choice::Named(name) => pick(name, &all.iter().map(|f| f.info.name.as_str()).collect::<Vec<_>>()),
+    };
+    let Some(picked) = picked else {
+        return Err(Error::Device(match (choice, all.is_empty()) {
+            (_, true) => {
+                "no GPU was found: there is no Vulkan, Metal or DX12 driver; --device cpu runs without".into()
+            }
+            (Choice::Any, false) => {
+                format!("no hardware GPU was found, only {}: --device NAME takes one of these", names())
+            }
+            (Choice::Named(name), false) => format!("--device {name}: there are {}, and cpu", names()),
+        }));
+    };
+    let found = all.swap_remove(picked);
+    found.check()?;
+    Ok(found)
+}
+
+fn pick(wanted: &str, names: &[&str]) -> Option<usize> {
+    if let Ok(number) = wanted.parse::<usize>() {
+        return (number < names.len()).then_some(number);
+    }
+    let wanted = wanted.to_lowercase();
+    names.iter().position(|name| name.to_lowercase().contains(&wanted))
+}
+
+/// An open device.
+pub struct Gpu {
+    pub device: wgpu::Device,
+    pub queue: wgpu::Queue,
+    pub info: wgpu::AdapterInfo,
+    pub limits: Limits,
+    pub tuning: Tuning,
+    /// The first thing that went wrong outside of any call that could have reported it.
+    trouble: Arc<Mutex<Option<String>>>,
+    used: AtomicU64,
+    budget: u64,
+    checked: bool,
+}
+
+impl Gpu {
+    /// `budget`: bytes of device memory that may be taken. `checked`: shaders check every index, as tests want it.
+    pub fn open(found: &Found, budget: u64, checked: bool) -> Result<Self> {
+        let name = &found.info.name;
+        let (device, queue) = pollster::block_on(found.adapter.request_device(&wgpu::DeviceDescriptor {
+            label: None,
+            required_features: found.features & OPTIONAL,
+            required_limits: found.limits.clone(),
+            ..Default::default()
+        }))
+        .map_err(|e| Error::Device(format!("{name}: the driver refused to open it: {}", one_line(&e))))?;
+        let trouble = Arc::new(Mutex::new(None));
+        let keep = |trouble: &Mutex<Option<String>>, what: String| {
+            trouble.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(what);
+        };
+        let uncaptured = trouble.clone();
+        device.on_uncaptured_error(Arc::new(move |e| keep(&uncaptured, one_line(&e))));
+        let lost = trouble.clone();
+        device.set_device_lost_callback(move |reason, message| {
+            if reason != wgpu::DeviceLostReason::Destroyed {
+                keep(&lost, format!("the device was lost ({})", one_line(&message)));
+            }
+        });
+        Ok(Gpu {
+            device,
+            queue,
+            info: found.info.clone(),
+            limits: found.limits.clone(),
+            tuning: if found.is_hardware() { Tuning::HARDWARE } else { Tuning::SOFTWARE },
+            trouble,
+            used: AtomicU64::new(0),
+            budget,
+            checked,
+        })
+    }
+
+    /// A module of one of our own shaders.
+    pub fn shader(&self, name: &str, text: String) -> wgpu::ShaderModule {
+        let descriptor =
+            wgpu::ShaderModuleDescriptor { label: Some(name), source: wgpu::ShaderSource::Wgsl(text.into()) };
+        let checks = if self.checked {
+            wgpu::ShaderRuntimeChecks::checked()
+        } else {
+            wgpu::ShaderRuntimeChecks::unchecked()
+        };
+        // SAFETY: indices come from tokens, cells and sizes that were checked before, loops end, and the tests run
+        // the same kernels with all checks.
+        unsafe { self.device.create_shader_module_trusted(descriptor, checks) }
+    }
+
+    pub fn has(&self, feature: Features) -> bool {
+        self.device.features().contains(feature)
+    }
+
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// The most bytes that a kernel can see of one buffer.
+    pub fn binding_bytes(&self) -> u64 {
+        self.limits.max_storage_buffer_binding_size.min(self.limits.max_buffer_size)
+    }
+
+    /// A buffer within the budget. It is zeroed.
+    pub fn buffer(&self, label: &str, bytes: u64, usage: BufferUsages) -> Result<wgpu::Buffer> {
+        let bytes = bytes.max(16).next_multiple_of(16);
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        if bytes > self.limits.max_buffer_size {
+            return Err(Error::Memory(format!(
+                "{}: {label} takes {:.0} MiB, the device's limit is {:.0} MiB for a buffer: a smaller -c or -b",
+                self.info.name,
+                mib(bytes),
+                mib(self.limits.max_buffer_size)
+            )));
+        }
+        if self.used() + bytes > self.budget {
+            return Err(Error::Memory(format!(
+                "{}: {label} takes {:.1} MiB, {:.1} of {:.1} MiB are left: a larger --vram, fewer -ngl, or a smaller -c",
+                self.info.name,
+                mib(bytes),
+                mib(self.budget.saturating_sub(self.used())),
+                mib(self.budget)
+            )));
+        }
+        let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let buffer = self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some(label),
+            size: bytes,
+            usage,
+            mapped_at_creation: false,
+        });
+        if let Some(e) = pollster::block_on(scope.pop()) {
+            return Err(Error::Memory(format!(
+                "{}: no memory for {label}, {:.0} MiB ({}): a smaller --vram, fewer -ngl, or a smaller -c",
+                self.info.name,
+                mib(bytes),
+                one_line(&e)
+            )));
+        }
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        Ok(buffer)
+    }
+
+    /// Gives back what a buffer counted for.
+    pub fn release(&self, buffer: wgpu::Buffer) {
+        self.used.fetch_sub(buffer.size(), Ordering::Relaxed);
+    }
+
+    /// Runs `make`, whose mistakes become an error that names `what`.
+    pub fn checked<T>(&self, what: &str, make: impl FnOnce() -> T) -> Result<T> {
+        let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let made = make();
+        match pollster::block_on(scope.pop()) {
+            None => Ok(made),
+            Some(e) => {
+                Err(Error::Device(format!("{}: kernel {what} was refused: {}", self.info.name, one_line(&e))))
+            }
+        }
+    }
+
+    /// What went wrong since the device was opened.
+    pub fn check(&self) -> Result<()> {
+        match &*self.trouble.lock().unwrap_or_else(|e| e.into_inner()) {
+            None => Ok(()),
+            Some(what) => Err(Error::Device(format!(
+                "{}: {what}; a smaller -b or --vram may help, --device cpu runs without it",
+                self.info.name
+            ))),
+        }
+    }
+
+    /// Waits until everything submitted has run.
+    pub fn wait(&self) -> Result<()> {
+        let waited = self.device.poll(wgpu::PollType::wait_indefinitely());
+        self.check()?;
+        waited.map(drop).map_err(|e| Error::Device(format!("{}: waiting for it failed: {e}", self.info.name)))
+    }
+}
+
+fn one_line(what: &impl ToString) -> String {
+    what.to_string().split_whitespace().collect::<Vec<_>>().join(" ").chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adapters_are_picked_by_number_or_part_of_the_name() {
+        let names = ["NVIDIA GeForce RTX 4090", "llvmpipe (LLVM 15.0.6, 256 bits)"];
+        assert_eq!(pick("1", &names), Some(1));
+        assert_eq!(pick("LLVMpipe", &names), Some(1));
+        assert_eq!(pick("geforce", &names), Some(0));
+        assert_eq!(pick("2", &names), None);
+        assert_eq!(pick("radeon", &names), None);
+    }
+
+    #[test]
+    fn tiny_limits_are_refused_by_name() {
+        assert!(check_limits("good", &Limits::default()).is_ok());
+        let tiny = Limits { max_compute_workgroup_storage_size: 4096, ..Limits::default() };
+        let error = check_limits("toy", &tiny).unwrap_err().to_string();
+        assert!(error.contains("toy") && error.contains("4096") && error.contains("16384"), "{error}");
+        assert!(check_limits("gl", &Limits::downlevel_webgl2_defaults()).is_err());
+    }
+}

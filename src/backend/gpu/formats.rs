@@ -1,0 +1,404 @@
+//! How weights lie in device memory: each matrix in streams, one per kind of bits, so that every load of a kernel
+//! is whole and aligned. The unit is a block of 32 weights of one row; what a stream holds of a block is said in
+//! the shader text of its format.
+
+use crate::quant::{
+    GgmlType, iq4_nl::BlockIq4Nl, iq4_xs::BlockIq4Xs, mxfp4::BlockMxfp4, q2_k::BlockQ2K, q3_k::BlockQ3K,
+    q4_0::BlockQ4_0, q4_1::BlockQ4_1, q4_k::BlockQ4K, q5_0::BlockQ5_0, q5_1::BlockQ5_1, q5_k::BlockQ5K,
+    q6_k::BlockQ6K, q8_0::BlockQ8_0,
+};
+
+/// Weights in a block.
+pub const BLOCK: usize = 32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(non_camel_case_types)]
+pub enum Format {
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q2_K,
+    Q4_K,
+    Q5_K,
+    Q6_K,
+    Iq4Nl,
+    Iq4Xs,
+    Mxfp4,
+    F16,
+    Bf16,
+    F32,
+}
+
+/// What one stream of a matrix takes: so many bytes for so many blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    pub bytes: usize,
+    pub blocks: usize,
+}
+
+impl Rate {
+    const NONE: Rate = Rate { bytes: 0, blocks: 1 };
+
+    const fn per_block(bytes: usize) -> Self {
+        Rate { bytes, blocks: 1 }
+    }
+
+    /// Bytes for so many blocks, whole words.
+    pub fn bytes_for(self, blocks: usize) -> usize {
+        (blocks.div_ceil(self.blocks) * self.bytes).next_multiple_of(4)
+    }
+}
+
+impl Format {
+    pub const ALL: [Format; 15] = {
+        use Format::*;
+        [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q4_K, Q5_K, Q6_K, Iq4Nl, Iq4Xs, Mxfp4, F16, Bf16, F32]
+    };
+
+    /// The format that holds weights of this type without loss; `None` for types that cannot be read at all.
+    pub fn of(ty: GgmlType) -> Option<Self> {
+        use GgmlType as T;
+        Some(match ty {
+            T::Q4_0 => Format::Q4_0,
+            T::Q4_1 => Format::Q4_1,
+            T::Q5_0 => Format::Q5_0,
+            T::Q5_1 => Format::Q5_1,
+            T::Q8_0 => Format::Q8_0,
+            T::Q2_K => Format::Q2_K,
+            // Signed scales of sixteen weights, as Q6_K has them; three bits fit into six.
+            T::Q3_K => Format::Q6_K,
+            T::Q4_K => Format::Q4_K,
+            T::Q5_K => Format::Q5_K,
+            T::Q6_K => Format::Q6_K,
+            T::IQ4_NL => Format::Iq4Nl,
+            T::IQ4_XS => Format::Iq4Xs,
+            T::MXFP4 => Format::Mxfp4,
+            T::F16 => Format::F16,
+            T::BF16 => Format::Bf16,
+            T::F32 => Format::F32,
+            _ => return None,
+        })
+    }
+
+    /// The streams in the order of their bindings: the high plane (or all of a float), the low plane, the scales.
+    pub const fn streams(self) -> [Rate; 3] {
+        let halves = Rate { bytes: 4, blocks: 2 };
+        let plane = Rate::per_block(16);
+        match self {
+            Format::Q4_0 | Format::Iq4Nl => [plane, Rate::NONE, halves],
+            Format::Q4_1 => [plane, Rate::NONE, Rate::per_block(4)],
+            Format::Q5_0 => [plane, Rate::per_block(4), halves],
+            Format::Q5_1 => [plane, Rate::per_block(4), Rate::per_block(4)],
+            Format::Q8_0 => [plane, plane, halves],
+            Format::Q2_K => [plane, Rate::NONE, Rate { bytes: 20, blocks: 8 }],
+            Format::Q4_K => [plane, Rate::NONE, Rate { bytes: 16, blocks: 8 }],
+            Format::Q5_K => [plane, Rate::per_block(4), Rate { bytes: 16, blocks: 8 }],
+            Format::Q6_K => [plane, Rate::per_block(8), Rate { bytes: 20, blocks: 8 }],
+            Format::Iq4Xs => [plane, Rate::NONE, Rate::per_block(4)],
+            Format::Mxfp4 => [plane, Rate::NONE, Rate { bytes: 4, blocks: 4 }],
+            Format::F16 | Format::Bf16 => [Rate::per_block(64), Rate::NONE, Rate::NONE],
+            Format::F32 => [Rate::per_block(128), Rate::NONE, Rate::NONE],
+        }
+    }
+
+    /// Device bytes of so many blocks, without what alignment adds.
+    pub fn bytes(self, blocks: usize) -> usize {
+        self.streams().iter().map(|rate| rate.bytes_for(blocks)).sum()
+    }
+
+    /// Whether the low bits of a weight lie apart, so that it can be read by its high ones alone.
+    pub const fn has_planes(self) -> bool {
+        self.streams()[1].bytes > 0
+    }
+
+    /// A run of blocks may be written by itself if it begins at a multiple of so many.
+    pub fn granule(self) -> usize {
+        self.streams().iter().map(|rate| rate.blocks).max().expect("three streams")
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Format::Q4_0 => "q4_0",
+            Format::Q4_1 => "q4_1",
+            Format::Q5_0 => "q5_0",
+            Format::Q5_1 => "q5_1",
+            Format::Q8_0 => "q8_0",
+            Format::Q2_K => "q2_k",
+            Format::Q4_K => "q4_k",
+            Format::Q5_K => "q5_k",
+            Format::Q6_K => "q6_k",
+            Format::Iq4Nl => "iq4_nl",
+            Format::Iq4Xs => "iq4_xs",
+            Format::Mxfp4 => "mxfp4",
+            Format::F16 => "f16",
+            Format::Bf16 => "bf16",
+            Format::F32 => "f32",
+        }
+    }
+}
+
+/// Streams under construction.
+#[derive(Clone, Debug, Default)]
+pub struct Streams(pub [Vec<u8>; 3]);
+
+impl Streams {
+    /// Whole words, as the device takes them.
+    pub fn finish(mut self) -> [Vec<u8>; 3] {
+        for stream in &mut self.0 {
+            stream.resize(stream.len().next_multiple_of(4), 0);
+        }
+        self.0
+    }
+
+    fn high(&mut self, q: &[u8; BLOCK]) {
+        self.0[0].extend_from_slice(&plane(q));
+    }
+
+    fn low(&mut self, bytes: &[u8]) {
+        self.0[1].extend_from_slice(bytes);
+    }
+
+    fn scales(&mut self, bytes: &[u8]) {
+        self.0[2].extend_from_slice(bytes);
+    }
+}
+
+/// Four bits a weight. Word j holds weights 8j..8j+8: the first four in the low halves of its bytes, the others
+/// in the high halves.
+fn plane(q: &[u8; BLOCK]) -> [u8; 16] {
+    std::array::from_fn(|i| {
+        let first = i / 4 * 8 + i % 4;
+        q[first] & 15 | q[first + 4] << 4
+    })
+}
+
+/// The nibbles of 16 bytes as ggml lays them: low ones first.
+fn nibbles(qs: &[u8; 16]) -> [u8; BLOCK] {
+    std::array::from_fn(|i| qs[i % 16] >> (i / 16 * 4) & 15)
+}
+
+/// One row of the file's blocks, appended to the streams; floats are padded with zeros to whole blocks.
+pub fn split_row(ty: GgmlType, row: &[u8], out: &mut Streams) {
+    use GgmlType as T;
+    fn blocks<B: bytemuck::Pod>(row: &[u8]) -> &[B] {
+        bytemuck::cast_slice(row)
+    }
+    match ty {
+        T::Q4_0 => blocks(row).iter().for_each(|b: &BlockQ4_0| {
+            out.high(&nibbles(&b.qs));
+            out.scales(&b.d.0);
+        }),
+        T::Q4_1 => blocks(row).iter().for_each(|b: &BlockQ4_1| {
+            out.high(&nibbles(&b.qs));
+            out.scales(&[b.d.0, b.m.0].concat());
+        }),
+        T::Q5_0 => blocks(row).iter().for_each(|b: &BlockQ5_0| {
+            five_bits(&b.qs, b.fifth_bits(), out);
+            out.scales(&b.d.0);
+        }),
+        T::Q5_1 => blocks(row).iter().for_each(|b: &BlockQ5_1| {
+            five_bits(&b.qs, b.fifth_bits(), out);
+            out.scales(&[b.d.0, b.m.0].concat());
+        }),
+        T::Q8_0 => blocks(row).iter().for_each(|b: &BlockQ8_0| {
+            let q = b.qs.map(|q| q as u8 ^ 0x80);
+            out.high(&q.map(|q| q >> 4));
+            out.low(&plane(&q.map(|q| q & 15)));
+            out.scales(&b.d.0);
+        }),
+        T::Q2_K => blocks(row).iter().for_each(|b: &BlockQ2K| {
+            for block in 0..8 {
+                let (half, shift) = (block / 4, block % 4 * 2);
+                out.high(&std::array::from_fn(|i| b.qs[half * 32 + i] >> shift & 3));
+            }
+            out.scales(&b.scales);
+            out.scales(&[b.d.0, b.dmin.0].concat());
+        }),
+        T::Q3_K => blocks(row).iter().for_each(|b: &BlockQ3K| {
+            for block in 0..8 {
+                let (half, shift) = (block / 4, block % 4 * 2);
+                let q: [u8; BLOCK] = std::array::from_fn(|i| {
+                    // 32 more, as Q6_K counts; 4 less, as Q3_K does.
+                    28 + (b.qs[half * 32 + i] >> shift & 3 | (b.hmask[i] >> block & 1) << 2)
+                });
+                six_bits(&q, out);
+            }
+            out.scales(&std::array::from_fn::<u8, 16, _>(|sub| b.scale(sub) as u8));
+            out.scales(&[b.d.0, [0; 2]].concat());
+        }),
+        T::Q4_K => blocks(row).iter().for_each(|b: &BlockQ4K| {
+            for block in 0..8 {
+                let (run, shift) = (block / 2 * 32, block % 2 * 4);
+                out.high(&std::array::from_fn(|i| b.qs[run + i] >> shift & 15));
+            }
+            out.scales(&[b.d.0, b.dmin.0].concat());
+            out.scales(&b.scales);
+        }),
+        T::Q5_K => blocks(row).iter().for_each(|b: &BlockQ5K| {
+            for block in 0..8 {
+                let (run, shift) = (block / 2 * 32, block % 2 * 4);
+                let q: [u8; BLOCK] = std::array::from_fn(|i| b.qs[run + i] >> shift & 15);
+                let fifth = (0..BLOCK).fold(0, |bits, i| bits | u32::from(b.qh[i] >> block & 1) << i);
+                with_fifth(&q, fifth, out);
+            }
+            out.scales(&[b.d.0, b.dmin.0].concat());
+            out.scales(&b.scales);
+        }),
+        T::Q6_K => blocks(row).iter().for_each(|b: &BlockQ6K| {
+            for block in 0..8 {
+                let (half, in_half) = (block / 4, block % 4);
+                let (low_at, low_shift) = (half * 64 + in_half % 2 * 32, in_half / 2 * 4);
+                let q: [u8; BLOCK] = std::array::from_fn(|i| {
+                    b.ql[low_at + i] >> low_shift & 15 | (b.qh[half * 32 + i] >> (in_half * 2) & 3) << 4
+                });
+                six_bits(&q, out);
+            }
+            out.scales(bytemuck::cast_slice(&b.scales));
+            out.scales(&[b.d.0, [0; 2]].concat());
+        }),
+        T::IQ4_NL => blocks(row).iter().for_each(|b: &BlockIq4Nl| {
+            out.high(&nibbles(&b.qs));
+            out.scales(&b.d.0);
+        }),
+        T::IQ4_XS => blocks(row).iter().for_each(|b: &BlockIq4Xs| {
+            for (sub, qs) in b.qs.as_chunks::<16>().0.iter().enumerate() {
+                out.high(&nibbles(qs));
+                out.scales(&(b.d.to_f32() * f32::from(b.scale(sub))).to_le_bytes());
+            }
+        }),
+        T::MXFP4 => blocks(row).iter().for_each(|b: &BlockMxfp4| {
+            out.high(&nibbles(&b.qs));
+            out.scales(&[b.e]);
+        }),
+        T::F16 | T::BF16 | T::F32 => {
+            let bytes = ty.block_bytes();
+            out.0[0].extend_from_slice(row);
+            let padded = (row.len() / bytes).next_multiple_of(BLOCK) * bytes;
+            let len = out.0[0].len() + padded - row.len();
+            out.0[0].resize(len, 0);
+        }
+        other => panic!("{other} cannot be read: checked when a model is loaded"),
+    }
+}
+
+fn five_bits(qs: &[u8; 16], fifth: u32, out: &mut Streams) {
+    with_fifth(&nibbles(qs), fifth, out);
+}
+
+/// `low4` are the lower four of five bits; the high plane wants the upper four.
+fn with_fifth(low4: &[u8; BLOCK], fifth: u32, out: &mut Streams) {
+    out.high(&std::array::from_fn(|i| low4[i] >> 1 | ((fifth >> i & 1) as u8) << 3));
+    let low = (0..BLOCK).fold(0u32, |bits, i| bits | u32::from(low4[i] & 1) << i);
+    out.low(&low.to_le_bytes());
+}
+
+fn six_bits(q: &[u8; BLOCK], out: &mut Streams) {
+    out.high(&q.map(|q| q >> 2));
+    out.low(&std::array::from_fn::<u8, 8, _>(|quad| {
+        (0..4).fold(0, |byte, i| byte | (q[4 * quad + i] & 3) << (2 * i))
+    }));
+}
+
+/// What the shaders do, in scalar code: weights of one row back from the streams.
+#[cfg(test)]
+fn unsplit(format: Format, streams: &[Vec<u8>; 3], block: usize) -> [f32; BLOCK] {
+    use crate::quant::{F16, iq4_nl::KVALUES, mxfp4, q4_k};
+    let [high, low, scales] = streams;
+    let half = |at: usize| F16([scales[at], scales[at + 1]]).to_f32();
+    let from_plane = |plane: &[u8], i: usize| {
+        let byte = plane[16 * block + i / 8 * 4 + i % 4];
+        byte >> (i % 8 / 4 * 4) & 15
+    };
+    let hi = |i: usize| from_plane(high, i);
+    let fifth = |i: usize| low[4 * block + i / 8] >> (i % 8) & 1;
+    let two = |i: usize| low[8 * block + i / 4] >> (i % 4 * 2) & 3;
+    let k_scales = || -> (f32, f32) {
+        let s: &[u8; 16] = scales[block / 8 * 16..].first_chunk().unwrap();
+        let (scale, min) = q4_k::scale_min(s[4..].first_chunk().unwrap(), block % 8);
+        (F16([s[0], s[1]]).to_f32() * f32::from(scale), F16([s[2], s[3]]).to_f32() * f32::from(min))
+    };
+    std::array::from_fn(|i| match format {
+        Format::Q4_0 => half(2 * block) * (f32::from(hi(i)) - 8.0),
+        Format::Q4_1 => half(4 * block) * f32::from(hi(i)) + half(4 * block + 2),
+        Format::Q5_0 => half(2 * block) * (f32::from(hi(i) << 1 | fifth(i)) - 16.0),
+        Format::Q5_1 => half(4 * block) * f32::from(hi(i) << 1 | fifth(i)) + half(4 * block + 2),
+        Format::Q8_0 => half(2 * block) * (f32::from(hi(i) << 4 | from_plane(low, i)) - 128.0),
+        Format::Q2_K => {
+            let at = block / 8 * 20;
+            let byte = scales[at + block % 8 * 2 + i / 16];
+            half(at + 16) * f32::from(byte & 15) * f32::from(hi(i)) - half(at + 18) * f32::from(byte >> 4)
+        }
+        Format::Q4_K => k_scales().0 * f32::from(hi(i)) - k_scales().1,
+        Format::Q5_K => k_scales().0 * f32::from(hi(i) << 1 | fifth(i)) - k_scales().1,
+        Format::Q6_K => {
+            let at = block / 8 * 20;
+            let scale = scales[at + block % 8 * 2 + i / 16] as i8;
+            half(at + 16) * f32::from(scale) * (f32::from(hi(i) << 2 | two(i)) - 32.0)
+        }
+        Format::Iq4Nl => half(2 * block) * f32::from(KVALUES[hi(i) as usize]),
+        Format::Iq4Xs => {
+            f32::from_le_bytes(*scales[4 * block..].first_chunk().unwrap())
+                * f32::from(KVALUES[hi(i) as usize])
+        }
+        Format::Mxfp4 => mxfp4::e8m0_half(scales[block]) * f32::from(mxfp4::VALUES[hi(i) as usize]),
+        Format::F16 => F16(*high[64 * block + 2 * i..].first_chunk().unwrap()).to_f32(),
+        Format::Bf16 => {
+            let [a, b] = *high[64 * block + 2 * i..].first_chunk().unwrap();
+            f32::from_le_bytes([0, 0, a, b])
+        }
+        Format::F32 => f32::from_le_bytes(*high[128 * block + 4 * i..].first_chunk().unwrap()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quant::dequantize;
+
+    fn random_row(ty: GgmlType, len: usize) -> Vec<u8> {
+        let mut state = ty as u64 + 1;
+        let mut bytes: Vec<u8> = (0..ty.row_bytes(len).unwrap())
+            .map(|_| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                (state >> 24) as u8
+            })
+            .collect();
+        // Neither infinite nor NaN, whatever these bytes are used for.
+        bytes.iter_mut().filter(|b| **b & 0x7c == 0x7c).for_each(|b| *b ^= 0x24);
+        bytes
+    }
+
+    #[test]
+    fn streams_hold_every_weight_of_every_type() {
+        for &ty in GgmlType::ALL.iter().filter(|ty| ty.readable()) {
+            let format = Format::of(ty).unwrap();
+            let lens: &[usize] = if ty.block_len() == 1 { &[1, 31, 100, 512] } else { &[256, 768] };
+            for &len in lens {
+                let row = random_row(ty, len);
+                let mut expected = vec![0.0; len];
+                dequantize(ty, &row, &mut expected);
+                expected.resize(len.next_multiple_of(BLOCK), 0.0);
+                let mut streams = Streams::default();
+                split_row(ty, &row, &mut streams);
+                let streams = streams.finish();
+                let blocks = len.div_ceil(BLOCK);
+                for (stream, rate) in streams.iter().zip(format.streams()) {
+                    assert_eq!(stream.len(), rate.bytes_for(blocks), "{ty} {len}");
+                }
+                let got: Vec<f32> = (0..blocks).flat_map(|block| unsplit(format, &streams, block)).collect();
+                assert_eq!(got, expected, "{ty} {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_type_that_can_be_read_is_left_out() {
+        for ty in GgmlType::ALL {
+            assert_eq!(Format::of(*ty).is_some(), ty.readable(), "{ty}");
+        }
+    }
+}

@@ -1,0 +1,576 @@
+//! The plan's operations on the device: for each its kernel, its bind group and its slot of parameters, made at
+//! load (those of a K/V slot when it is first used).
+
+use std::collections::HashMap;
+
+use super::{
+    device::Gpu,
+    formats::Format,
+    params::Params,
+    pipelines::{Family, Kernel, Mode, Pipelines},
+    record::Recorder,
+    rows::{RowData, halves},
+    weights::{Joined, Matrix, Part, Weights, join},
+    work::{Cache, OUTPUTS_AT_ONCE, TILE_ROWS, WorkBuffers, head_stride, kv_words, padded},
+};
+use crate::{
+    Model, Result,
+    backend::Held,
+    context::KvType,
+    plan::{Buf, Dims, Op, Plan, Step, WeightId},
+};
+
+/// What a dispatch binds.
+pub struct Bound {
+    pub group: wgpu::BindGroup,
+    pub params: u32,
+}
+
+/// Up to so many rows the weights are read once for all of them.
+const FEW_ROWS: usize = 8;
+
+struct Matmul {
+    format: Format,
+    mode: Mode,
+    lanes: u32,
+    covers: usize,
+    /// Multiplications for one row of input, and bytes of weights.
+    work: u64,
+    bytes: u64,
+    coarse_bytes: u64,
+    parts: Vec<(Bound, u32)>,
+    /// An up matrix of another format than its gate multiplies afterwards.
+    then_silu: Option<Bound>,
+}
+
+/// What of one layer's attention is not a matrix.
+struct Attention {
+    store: Bound,
+    attend: Bound,
+    split: Bound,
+    join: Bound,
+    /// Of the lists that the bind groups show.
+    generation: u64,
+}
+
+/// Norms of queries and keys, which with a slot tell one attention from another.
+type SlotKey = (usize, Option<WeightId>, Option<WeightId>);
+
+pub struct Ops {
+    pub params: Params,
+    dims: Dims,
+    /// Batches of so many rows have long contexts split.
+    split_rows: usize,
+    embeds: HashMap<WeightId, (Format, Vec<Bound>, u32)>,
+    norms: HashMap<WeightId, Bound>,
+    /// By the first of the weights that are joined.
+    matmuls: HashMap<WeightId, Matmul>,
+    /// The final norm, for each piece of a batch's outputs.
+    head_norms: Vec<Bound>,
+    attentions: HashMap<SlotKey, Attention>,
+}
+
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+#[repr(C)]
+pub struct MatmulParams {
+    pub rows: u32,
+    pub blocks: u32,
+    pub x_stride: u32,
+    pub y_stride: u32,
+    pub y_first: u32,
+    pub has_bias: u32,
+}
+
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+#[repr(C)]
+struct EmbedParams {
+    first: u32,
+    count: u32,
+    blocks: u32,
+    x_stride: u32,
+}
+
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+#[repr(C)]
+pub struct NormParams {
+    pub dim: u32,
+    pub stride: u32,
+    pub eps: f32,
+    pub listed: u32,
+    pub list_at: u32,
+}
+
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+#[repr(C)]
+struct RopeParams {
+    heads: u32,
+    kv_heads: u32,
+    head_dim: u32,
+    turned: u32,
+    halves: u32,
+    qkv_stride: u32,
+    head_stride: u32,
+    cells: u32,
+    cells_at: u32,
+    key_words: u32,
+    value_words: u32,
+    key_halves: u32,
+    value_halves: u32,
+    normed: u32,
+    eps: f32,
+}
+
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+#[repr(C)]
+struct AttendParams {
+    heads: u32,
+    group: u32,
+    head_dim: u32,
+    head_stride: u32,
+    cells: u32,
+    key_words: u32,
+    value_words: u32,
+    key_halves: u32,
+    value_halves: u32,
+    scale: f32,
+    out_stride: u32,
+    view_at: u32,
+    spans_at: u32,
+    view_rows: u32,
+    most_chunks: u32,
+}
+
+/// Everything that operations bind.
+pub struct Stage<'a> {
+    pub gpu: &'a Gpu,
+    pub model: &'a Model,
+    pub pipelines: &'a Pipelines,
+    pub weights: &'a Weights,
+    pub work: &'a WorkBuffers,
+    pub cache: &'a Cache,
+    pub rows: &'a RowData,
+}
+
+impl Stage<'_> {
+    fn dims(&self) -> &Dims {
+        &self.model.plan.dims
+    }
+
+    fn bind(&self, params: &Params, family: Family, storage: &[wgpu::BufferBinding]) -> wgpu::BindGroup {
+        self.pipelines.bind(self.gpu, family, params.buffer(), storage)
+    }
+
+    /// A buffer of rows that matrices read.
+    fn source(&self, buf: Buf) -> &wgpu::Buffer {
+        match buf {
+            Buf::A => &self.work.a,
+            Buf::G => &self.work.g,
+            _ => &self.work.h,
+        }
+    }
+
+    /// Where a product goes: the buffer, its row length, and the column where it begins.
+    fn target(&self, buf: Buf) -> (&wgpu::Buffer, usize, usize) {
+        let dims = self.dims();
+        let (q, kv) = (dims.width(Buf::Q), dims.kv_width());
+        match buf {
+            Buf::Q => (&self.work.qkv, q + 2 * kv, 0),
+            Buf::K => (&self.work.qkv, q + 2 * kv, q),
+            Buf::V => (&self.work.qkv, q + 2 * kv, q + kv),
+            Buf::G => (&self.work.g, padded(dims.ffn), 0),
+            _ => (&self.work.x, padded(dims.dim), 0),
+        }
+    }
+}
+
+impl Ops {
+    /// Parameter slots that a plan may need.
+    pub fn count(plan: &Plan, matrices: usize, n_slots: usize, max_rows: usize) -> usize {
+        let outputs = max_rows.div_ceil(OUTPUTS_AT_ONCE);
+        2 * matrices + 3 * plan.layers.len() + 2 * n_slots + plan.layers.len() * 2 + outputs + 64
+    }
+
+    pub fn new(stage: &Stage, held: &Held, params: Params) -> Self {
+        let mut ops = Ops {
+            params,
+            dims: *stage.dims(),
+            split_rows: stage.work.split_rows,
+            embeds: HashMap::new(),
+            norms: HashMap::new(),
+            matmuls: HashMap::new(),
+            head_norms: Vec::new(),
+            attentions: HashMap::new(),
+        };
+        for part in held.ops(&stage.model.plan) {
+            for op in part {
+                match *op {
+                    Op::Embed { table } => ops.add_embed(stage, table),
+                    Op::Norm { weight, eps } => ops.add_norm(stage, weight, eps),
+                    Op::Head { norm, eps, .. } => ops.add_head_norms(stage, norm, eps),
+                    _ => {}
+                }
+            }
+            let joined = join(stage.model, part);
+            for (i, group) in joined.iter().enumerate() {
+                // The second of a gate and an up matrix that could not be joined.
+                let is_up = group.dst == Buf::G && i > 0 && joined[i - 1].dst == Buf::G;
+                let is_head = matches!(part, [Op::Head { .. }]);
+                ops.add_matmul(stage, group, is_up, is_head);
+            }
+        }
+        ops
+    }
+
+    fn add_embed(&mut self, stage: &Stage, table: WeightId) {
+        let matrix = &stage.weights.matrices[&table];
+        let x_stride = (padded(stage.dims().dim) / 4) as u32;
+        let parts = matrix.parts.iter().map(|part| {
+            let params = self.params.add(&EmbedParams {
+                first: part.first_row as u32,
+                count: part.rows as u32,
+                blocks: matrix.blocks as u32,
+                x_stride,
+            });
+            let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
+            let rows = stage.rows.rows.as_entire_buffer_binding();
+            let x = stage.work.x.as_entire_buffer_binding();
+            Bound { group: stage.bind(&self.params, Family::Embed, &[high, low, scales, rows, x]), params }
+        });
+        let parts = parts.collect();
+        self.embeds.insert(table, (matrix.format, parts, x_stride));
+    }
+
+    fn norm(&mut self, stage: &Stage, weight: WeightId, eps: f32, list_at: Option<usize>) -> Bound {
+        let dim = stage.dims().dim;
+        let params = self.params.add(&NormParams {
+            dim: dim as u32,
+            stride: (padded(dim) / 4) as u32,
+            eps,
+            listed: u32::from(list_at.is_some()),
+            list_at: list_at.unwrap_or(0) as u32,
+        });
+        let group = stage.bind(
+            &self.params,
+            Family::Norm,
+            &[
+                stage.rows.rows.as_entire_buffer_binding(),
+                stage.weights.binding(stage.weights.vectors[&weight]),
+                stage.work.x.as_entire_buffer_binding(),
+                stage.work.h.as_entire_buffer_binding(),
+            ],
+        );
+        Bound { group, params }
+    }
+
+    fn add_norm(&mut self, stage: &Stage, weight: WeightId, eps: f32) {
+        let bound = self.norm(stage, weight, eps, None);
+        self.norms.insert(weight, bound);
+    }
+
+    fn add_head_norms(&mut self, stage: &Stage, weight: WeightId, eps: f32) {
+        for first in (0..stage.work.max_rows).step_by(OUTPUTS_AT_ONCE) {
+            let list_at = stage.rows.sections.outputs() + first;
+            let bound = self.norm(stage, weight, eps, Some(list_at));
+            self.head_norms.push(bound);
+        }
+    }
+
+    fn add_matmul(&mut self, stage: &Stage, joined: &Joined, is_up: bool, is_head: bool) {
+        let first = joined.weights[0];
+        let matrix = &stage.weights.matrices[&first];
+        let (mut out, mut stride, column) = stage.target(joined.dst);
+        if is_up {
+            out = stage.work.u.as_ref().expect("made for such a plan");
+        }
+        if is_head {
+            (out, stride) = (stage.work.logits.as_ref().expect("made for such a plan"), matrix.rows);
+        }
+        let x = stage.source(joined.src);
+        let lanes = stage.gpu.tuning.lanes(matrix.blocks);
+        let parts: Vec<_> = matrix
+            .parts
+            .iter()
+            .map(|part| {
+                (self.matmul_part(stage, joined, matrix, part, x, (out, stride, column)), part.rows as u32)
+            })
+            .collect();
+        let then_silu = is_up.then(|| {
+            let params = self.params.add(&[padded(stage.dims().ffn) as u32; 4]);
+            let storage = [out.as_entire_buffer_binding(), stage.work.g.as_entire_buffer_binding()];
+            Bound { group: stage.bind(&self.params, Family::SiluMul, &storage), params }
+        });
+        self.matmuls.insert(
+            first,
+            Matmul {
+                format: joined.format,
+                mode: joined.mode,
+                lanes,
+                covers: joined.covers,
+                work: (matrix.rows * matrix.blocks * super::formats::BLOCK) as u64,
+                bytes: matrix.bytes(),
+                coarse_bytes: matrix.bytes() - matrix.low_bytes(),
+                parts,
+                then_silu,
+            },
+        );
+    }
+
+    fn matmul_part(
+        &mut self,
+        stage: &Stage,
+        joined: &Joined,
+        matrix: &Matrix,
+        part: &Part,
+        x: &wgpu::Buffer,
+        (out, stride, column): (&wgpu::Buffer, usize, usize),
+    ) -> Bound {
+        let per_output = if joined.mode == Mode::Gate { 2 } else { 1 };
+        let bias = stage.weights.biases.get(&joined.weights[0]);
+        let params = self.params.add(&MatmulParams {
+            rows: part.rows as u32,
+            blocks: matrix.blocks as u32,
+            x_stride: (matrix.blocks * super::formats::BLOCK / 4) as u32,
+            y_stride: stride as u32,
+            y_first: (column + part.first_row / per_output) as u32,
+            has_bias: u32::from(bias.is_some()),
+        });
+        let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
+        let bias = bias.map_or(stage.weights.nothing, |&region| super::weights::Region {
+            offset: region.offset + 4 * part.first_row as u64,
+            bytes: 4 * part.rows as u64,
+            ..region
+        });
+        let storage = [
+            high,
+            low,
+            scales,
+            stage.weights.binding(bias),
+            x.as_entire_buffer_binding(),
+            out.as_entire_buffer_binding(),
+        ];
+        Bound { group: stage.bind(&self.params, Family::Matmul, &storage), params }
+    }
+
+    /// The attention of a slot, made or made anew where the lists have moved.
+    fn attention(&mut self, stage: &Stage, key: SlotKey, eps: f32, scale: f32) {
+        let generation = stage.rows.lists.generation;
+        let stale = self.attentions.get(&key).is_none_or(|a| a.generation != generation);
+        if stale {
+            let old = self.attentions.remove(&key).map(|a| (a.store.params, a.attend.params));
+            let made = self.make_attention(stage, key, (eps, scale), old);
+            self.attentions.insert(key, made);
+        }
+    }
+
+    fn make_attention(
+        &mut self,
+        stage: &Stage,
+        (slot, q_norm, k_norm): SlotKey,
+        (eps, scale): (f32, f32),
+        old: Option<(u32, u32)>,
+    ) -> Attention {
+        let dims = stage.dims();
+        let rope = &stage.model.plan.rope;
+        let cache = stage.cache;
+        let sections = stage.rows.sections;
+        let (key_words, value_words) =
+            (kv_words(cache.key_type, dims.head_dim), kv_words(cache.value_type, dims.head_dim));
+        let is_half = |ty| u32::from(ty == KvType::F16);
+        let (store_params, attend_params) = old.unwrap_or_else(|| {
+            let store = self.params.add(&RopeParams {
+                heads: dims.n_head as u32,
+                kv_heads: dims.n_kv_head as u32,
+                head_dim: dims.head_dim as u32,
+                turned: rope.freqs.len() as u32,
+                halves: halves(rope),
+                qkv_stride: (dims.width(Buf::Q) + 2 * dims.kv_width()) as u32,
+                head_stride: head_stride(dims.head_dim) as u32,
+                cells: cache.n_cells as u32,
+                cells_at: sections.cells() as u32,
+                key_words: key_words as u32,
+                value_words: value_words as u32,
+                key_halves: is_half(cache.key_type),
+                value_halves: is_half(cache.value_type),
+                normed: u32::from(q_norm.is_some()) | u32::from(k_norm.is_some()) << 1,
+                eps,
+            });
+            let attend = self.params.add(&AttendParams {
+                heads: dims.n_head as u32,
+                group: (dims.n_head / dims.n_kv_head) as u32,
+                head_dim: dims.head_dim as u32,
+                head_stride: head_stride(dims.head_dim) as u32,
+                cells: cache.n_cells as u32,
+                key_words: key_words as u32,
+                value_words: value_words as u32,
+                key_halves: is_half(cache.key_type),
+                value_halves: is_half(cache.value_type),
+                scale,
+                out_stride: padded(dims.width(Buf::A)) as u32,
+                view_at: (sections.views() + slot) as u32,
+                spans_at: sections.spans() as u32,
+                view_rows: sections.max_rows as u32,
+                most_chunks: stage.work.most_chunks as u32,
+            });
+            (store, attend)
+        });
+        let (keys, values) = cache.slot(slot);
+        let vector = |id: Option<WeightId>| {
+            stage.weights.binding(id.map_or(stage.weights.nothing, |id| stage.weights.vectors[&id]))
+        };
+        let (rows, lists) = (&stage.rows.rows, &stage.rows.lists.buffer);
+        let work = stage.work;
+        let store = stage.bind(
+            &self.params,
+            Family::RopeStore,
+            &[
+                rows.as_entire_buffer_binding(),
+                stage.rows.turns.as_entire_buffer_binding(),
+                work.qkv.as_entire_buffer_binding(),
+                vector(q_norm),
+                vector(k_norm),
+                work.q.as_entire_buffer_binding(),
+                keys.as_entire_buffer_binding(),
+                values.as_entire_buffer_binding(),
+            ],
+        );
+        let attend = |out: &wgpu::Buffer| {
+            stage.bind(
+                &self.params,
+                Family::Attend,
+                &[
+                    rows.as_entire_buffer_binding(),
+                    lists.as_entire_buffer_binding(),
+                    work.q.as_entire_buffer_binding(),
+                    keys.as_entire_buffer_binding(),
+                    values.as_entire_buffer_binding(),
+                    out.as_entire_buffer_binding(),
+                ],
+            )
+        };
+        let join = stage.bind(
+            &self.params,
+            Family::AttendJoin,
+            &[
+                rows.as_entire_buffer_binding(),
+                work.chunks.as_entire_buffer_binding(),
+                work.a.as_entire_buffer_binding(),
+            ],
+        );
+        Attention {
+            store: Bound { group: store, params: store_params },
+            attend: Bound { group: attend(&work.a), params: attend_params },
+            split: Bound { group: attend(&work.chunks), params: attend_params },
+            join: Bound { group: join, params: attend_params },
+            generation: stage.rows.lists.generation,
+        }
+    }
+
+    /// Makes what the steps need and do not have yet, before anything is recorded.
+    pub fn prepare(&mut self, stage: &Stage, steps: &[Step]) {
+        let mut store = None;
+        for step in steps {
+            match *step.op {
+                Op::RopeStore { q_norm, k_norm, eps } => store = Some(((step.slot, q_norm, k_norm), eps)),
+                Op::Attend { scale } => {
+                    let (key, eps) = store.take().expect("keys are stored before they are attended to");
+                    self.attention(stage, key, eps, scale);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// All steps but the head. `longest` is the longest context of a row.
+    pub fn record(&self, recorder: &mut Recorder, steps: &[Step], rows: usize, longest: usize) -> Result<()> {
+        let n = rows as u32;
+        let dims = &self.dims;
+        let mut attention = None;
+        let mut covered = 0;
+        for step in steps {
+            if covered > 0 {
+                covered -= 1;
+                continue;
+            }
+            match *step.op {
+                Op::Embed { table } => {
+                    let (format, parts, x_stride) = &self.embeds[&table];
+                    for part in parts {
+                        recorder.dispatch(Kernel::Embed(*format), part, [x_stride.div_ceil(32), n, 1])?;
+                    }
+                }
+                Op::Norm { weight, .. } => {
+                    recorder.dispatch(Kernel::Norm, &self.norms[&weight], [n, 1, 1])?
+                }
+                Op::MatMul { weight, .. } => {
+                    let matmul = &self.matmuls[&weight];
+                    covered = matmul.covers - 1;
+                    self.matmul(recorder, matmul, rows, step.coarse)?;
+                }
+                Op::GateUp { gate, up } => {
+                    self.matmul(recorder, &self.matmuls[&gate], rows, step.coarse)?;
+                    if let Some(up) = self.matmuls.get(&up) {
+                        self.matmul(recorder, up, rows, step.coarse)?;
+                        let silu = up.then_silu.as_ref().expect("a matrix of its own");
+                        let pieces = padded(dims.ffn).div_ceil(64) as u32;
+                        recorder.dispatch(Kernel::SiluMul, silu, [pieces, n, 1])?;
+                    }
+                }
+                Op::RopeStore { q_norm, k_norm, .. } => {
+                    let found = &self.attentions[&(step.slot, q_norm, k_norm)];
+                    let heads = (dims.n_head + 2 * dims.n_kv_head) as u32;
+                    recorder.dispatch(Kernel::RopeStore, &found.store, [heads, n, 1])?;
+                    attention = Some(found);
+                }
+                Op::Attend { .. } => {
+                    let found = attention.take().expect("keys are stored before they are attended to");
+                    let heads = dims.n_head as u32;
+                    let chunks = longest.div_ceil(super::work::CHUNK) as u32;
+                    let split = chunks > 1 && rows <= self.split_rows;
+                    if split {
+                        let groups = [heads, chunks, n];
+                        recorder.dispatch(Kernel::Attend { split }, &found.split, groups)?;
+                        recorder.dispatch(Kernel::AttendJoin, &found.join, [heads, 1, n])?;
+                    } else {
+                        recorder.dispatch(Kernel::Attend { split }, &found.attend, [heads, 1, n])?;
+                    }
+                }
+                Op::Head { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The logits of piece `piece` of the outputs, `count` rows of it.
+    pub fn record_head(&self, recorder: &mut Recorder, op: &Op, piece: usize, count: usize) -> Result<()> {
+        let Op::Head { weight, .. } = *op else { unreachable!("only the head makes logits") };
+        recorder.dispatch(Kernel::Norm, &self.head_norms[piece], [count as u32, 1, 1])?;
+        self.matmul(recorder, &self.matmuls[&weight], count, false)
+    }
+
+    fn matmul(&self, recorder: &mut Recorder, matmul: &Matmul, rows: usize, coarse: bool) -> Result<()> {
+        let &Matmul { format, mode, lanes, .. } = matmul;
+        let coarse = coarse && format.has_planes();
+        let bytes = if coarse { matmul.coarse_bytes } else { matmul.bytes };
+        recorder.weigh(matmul.work * rows as u64, bytes);
+        for (bound, matrix_rows) in &matmul.parts {
+            if rows <= FEW_ROWS {
+                let kernel = Kernel::MatmulRows { format, mode, lanes, columns: rows as u32, coarse };
+                let pairs = recorder.gpu.tuning.matmul / lanes;
+                let groups = matrix_rows.div_ceil(2 * pairs);
+                recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
+            } else {
+                let kernel = Kernel::MatmulTile { format, mode, lanes, coarse };
+                let groups = [matrix_rows.div_ceil(64), rows.div_ceil(TILE_ROWS) as u32, 1];
+                recorder.dispatch(kernel, bound, groups)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// So many workgroups, in two dimensions where one does not hold them.
+fn in_two(groups: u32, limits: &wgpu::Limits) -> [u32; 3] {
+    let most = limits.max_compute_workgroups_per_dimension;
+    let y = groups.div_ceil(most);
+    [groups.div_ceil(y), y, 1]
+}

@@ -1,0 +1,394 @@
+//! Shader texts and the pipelines made of them: one kernel a file, the text of a weight format put before it, the
+//! rest specialised by override constants. Pipelines are made when first used and kept.
+
+use std::collections::HashMap;
+
+use super::{device::Gpu, formats::Format};
+use crate::Result;
+
+/// What becomes of a matrix product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    Store = 0,
+    Add = 1,
+    /// Even rows are a gate, odd ones what it lets through.
+    Gate = 2,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kernel {
+    Embed(Format),
+    Norm,
+    /// `coarse`: from the high planes alone.
+    MatmulRows {
+        format: Format,
+        mode: Mode,
+        lanes: u32,
+        columns: u32,
+        coarse: bool,
+    },
+    MatmulTile {
+        format: Format,
+        mode: Mode,
+        lanes: u32,
+        coarse: bool,
+    },
+    SiluMul,
+    RopeStore,
+    Attend {
+        split: bool,
+    },
+    AttendJoin,
+    Shift,
+}
+
+/// Sets of bindings; kernels of one family can share bind groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    Embed,
+    Norm,
+    Matmul,
+    SiluMul,
+    RopeStore,
+    Attend,
+    AttendJoin,
+    Shift,
+}
+
+impl Family {
+    const ALL: [Family; 8] = {
+        use Family::*;
+        [Embed, Norm, Matmul, SiluMul, RopeStore, Attend, AttendJoin, Shift]
+    };
+
+    /// After the parameters at binding 0, a letter for each storage buffer: read or written.
+    fn storage(self) -> &'static str {
+        match self {
+            Family::Embed => "rrrrw",
+            Family::Norm => "rrrw",
+            Family::Matmul => "rrrrrw",
+            Family::SiluMul => "rw",
+            Family::RopeStore => "rrrrrwww",
+            Family::Attend => "rrrrrw",
+            Family::AttendJoin => "rrw",
+            Family::Shift => "rrww",
+        }
+    }
+}
+
+/// How wide the kernels are on a device. It fixes the order of sums, so the bits too, and never changes while a
+/// device is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Threads of a workgroup of `matmul_rows`.
+    pub matmul: u32,
+    pub norm: u32,
+    pub rope: u32,
+    pub attend: u32,
+}
+
+impl Tuning {
+    pub const HARDWARE: Tuning = Tuning { matmul: 64, norm: 256, rope: 64, attend: 64 };
+    /// A processor that plays a GPU: barriers are dear and threads run eight at a time.
+    pub const SOFTWARE: Tuning = Tuning { matmul: 8, norm: 8, rope: 8, attend: 8 };
+
+    /// Lanes that share a row of so many blocks: enough to keep many loads under way, not more than have work.
+    pub fn lanes(&self, blocks: usize) -> u32 {
+        let wanted = match blocks {
+            0..=32 => 8,
+            33..=128 => 16,
+            _ => 32,
+        };
+        wanted.min(self.matmul)
+    }
+}
+
+impl Kernel {
+    pub fn family(self) -> Family {
+        match self {
+            Kernel::Embed(_) => Family::Embed,
+            Kernel::Norm => Family::Norm,
+            Kernel::MatmulRows { .. } | Kernel::MatmulTile { .. } => Family::Matmul,
+            Kernel::SiluMul => Family::SiluMul,
+            Kernel::RopeStore => Family::RopeStore,
+            Kernel::Attend { .. } => Family::Attend,
+            Kernel::AttendJoin => Family::AttendJoin,
+            Kernel::Shift => Family::Shift,
+        }
+    }
+
+    pub fn name(self) -> String {
+        match self {
+            Kernel::Embed(format) => format!("embed {}", format.name()),
+            Kernel::Norm => "norm".into(),
+            Kernel::MatmulRows { format, columns, coarse, .. } => {
+                format!("matmul {}{} x{columns}", format.name(), if coarse { " high" } else { "" })
+            }
+            Kernel::MatmulTile { format, coarse, .. } => {
+                format!("matmul {}{} tile", format.name(), if coarse { " high" } else { "" })
+            }
+            Kernel::SiluMul => "silu mul".into(),
+            Kernel::RopeStore => "rope store".into(),
+            Kernel::Attend { split: false } => "attend".into(),
+            Kernel::Attend { split: true } => "attend split".into(),
+            Kernel::AttendJoin => "attend join".into(),
+            Kernel::Shift => "shift".into(),
+        }
+    }
+
+    /// The whole WGSL text.
+    pub fn text(self) -> String {
+        macro_rules! shader {
+            ($name:literal) => {
+                include_str!(concat!("../../../shaders/", $name, ".wgsl"))
+            };
+        }
+        match self {
+            Kernel::Embed(format) => format_text(format) + shader!("embed"),
+            Kernel::Norm => shader!("norm").into(),
+            Kernel::MatmulRows { format, .. } => {
+                [&format_text(format), shader!("common/finish"), shader!("matmul_rows")].concat()
+            }
+            Kernel::MatmulTile { format, .. } => {
+                [&format_text(format), shader!("common/finish"), shader!("matmul_tile")].concat()
+            }
+            Kernel::SiluMul => shader!("silu_mul").into(),
+            Kernel::RopeStore => shader!("rope_store").into(),
+            Kernel::Attend { .. } => [shader!("common/attention"), shader!("attend")].concat(),
+            Kernel::AttendJoin => [shader!("common/attention"), shader!("attend_join")].concat(),
+            Kernel::Shift => shader!("shift").into(),
+        }
+    }
+
+    /// Values of the text's overrides.
+    pub fn constants(self, tuning: &Tuning) -> Vec<(&'static str, f64)> {
+        let coarse_of = |format: Format, coarse| {
+            format.has_planes().then_some(("COARSE", f64::from(u8::from(coarse)))).into_iter()
+        };
+        match self {
+            Kernel::MatmulRows { format, mode, lanes, columns, coarse } => [
+                ("LANES", f64::from(lanes)),
+                ("PAIRS", f64::from(tuning.matmul / lanes)),
+                ("COLUMNS", f64::from(columns)),
+                ("MODE", f64::from(mode as u32)),
+            ]
+            .into_iter()
+            .chain(coarse_of(format, coarse))
+            .collect(),
+            Kernel::MatmulTile { format, mode, lanes, coarse } => {
+                [("LANES", f64::from(lanes)), ("MODE", f64::from(mode as u32))]
+                    .into_iter()
+                    .chain(coarse_of(format, coarse))
+                    .collect()
+            }
+            Kernel::Norm => vec![("THREADS", f64::from(tuning.norm))],
+            Kernel::RopeStore => vec![("THREADS", f64::from(tuning.rope))],
+            Kernel::Attend { split } => {
+                vec![("THREADS", f64::from(tuning.attend)), ("SPLIT", f64::from(u8::from(split)))]
+            }
+            Kernel::AttendJoin => vec![("THREADS", f64::from(tuning.attend))],
+            Kernel::Embed(_) | Kernel::SiluMul | Kernel::Shift => Vec::new(),
+        }
+    }
+
+    /// One of each kernel for every format and shape, for tests.
+    pub fn all() -> Vec<Kernel> {
+        let mut all =
+            vec![Kernel::Norm, Kernel::SiluMul, Kernel::RopeStore, Kernel::AttendJoin, Kernel::Shift];
+        all.extend([false, true].map(|split| Kernel::Attend { split }));
+        for format in Format::ALL {
+            all.push(Kernel::Embed(format));
+            for mode in [Mode::Store, Mode::Add, Mode::Gate] {
+                for coarse in [false, format.has_planes()] {
+                    all.push(Kernel::MatmulTile { format, mode, lanes: 16, coarse });
+                    let rows = |columns| Kernel::MatmulRows { format, mode, lanes: 32, columns, coarse };
+                    all.extend((1..=8).map(rows));
+                }
+            }
+        }
+        all
+    }
+}
+
+/// `load` and `quad` of a format, with the bindings of its streams.
+fn format_text(format: Format) -> String {
+    macro_rules! texts {
+        ($($name:literal),*) => {
+            [$(include_str!(concat!("../../../shaders/common/", $name, ".wgsl"))),*].concat()
+        };
+    }
+    let plus = "const SIGN: f32 = 1.0;\n";
+    let minus = "const SIGN: f32 = -1.0;\n";
+    match format {
+        Format::Q4_0 => texts!("nibbles", "half_scale", "q4_0"),
+        Format::Q4_1 => texts!("nibbles", "scale_min", "q4_affine") + plus,
+        Format::Q5_0 => texts!("nibbles", "half_scale", "fifth_bits", "q5_0"),
+        Format::Q5_1 => texts!("nibbles", "scale_min", "fifth_bits", "q5_affine") + plus,
+        Format::Q8_0 => texts!("nibbles", "half_scale", "q8_0"),
+        Format::Q2_K => texts!("nibbles", "q2_k"),
+        Format::Q4_K => texts!("nibbles", "scale_min_k", "q4_affine") + minus,
+        Format::Q5_K => texts!("nibbles", "scale_min_k", "fifth_bits", "q5_affine") + minus,
+        Format::Q6_K => texts!("nibbles", "q6_k"),
+        Format::Iq4Nl => texts!("nibbles", "levels", "half_scale", "iq4_nl"),
+        Format::Iq4Xs => texts!("nibbles", "levels", "float_scale", "iq4_nl"),
+        Format::Mxfp4 => texts!("nibbles", "mxfp4"),
+        Format::F16 => texts!("f16"),
+        Format::Bf16 => texts!("bf16"),
+        Format::F32 => texts!("f32"),
+    }
+}
+
+pub struct Pipelines {
+    layouts: HashMap<Family, (wgpu::BindGroupLayout, wgpu::PipelineLayout)>,
+    made: HashMap<Kernel, wgpu::ComputePipeline>,
+}
+
+impl Pipelines {
+    pub fn new(gpu: &Gpu) -> Self {
+        let layouts = Family::ALL.map(|family| (family, layout(&gpu.device, family)));
+        Pipelines { layouts: layouts.into(), made: HashMap::new() }
+    }
+
+    pub fn get(&mut self, gpu: &Gpu, kernel: Kernel) -> Result<&wgpu::ComputePipeline> {
+        if !self.made.contains_key(&kernel) {
+            let layout = &self.layouts[&kernel.family()].1;
+            let made = gpu.checked(&kernel.name(), || make(gpu, kernel, layout))?;
+            self.made.insert(kernel, made);
+        }
+        Ok(&self.made[&kernel])
+    }
+
+    /// `storage` in the order of the family's bindings; parameters lie in slots of `params`.
+    pub fn bind(
+        &self,
+        gpu: &Gpu,
+        family: Family,
+        params: &wgpu::Buffer,
+        storage: &[wgpu::BufferBinding],
+    ) -> wgpu::BindGroup {
+        assert_eq!(storage.len(), family.storage().len(), "{family:?}");
+        let params = wgpu::BufferBinding {
+            buffer: params,
+            offset: 0,
+            size: wgpu::BufferSize::new(super::params::SLOT_BYTES),
+        };
+        let all = std::iter::once(&params).chain(storage);
+        let entries: Vec<_> = (0..)
+            .zip(all)
+            .map(|(binding, buffer)| wgpu::BindGroupEntry {
+                binding,
+                resource: wgpu::BindingResource::Buffer(buffer.clone()),
+            })
+            .collect();
+        gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout: &self.layouts[&family].0,
+            entries: &entries,
+        })
+    }
+}
+
+fn layout(device: &wgpu::Device, family: Family) -> (wgpu::BindGroupLayout, wgpu::PipelineLayout) {
+    let entry = |binding, ty, has_dynamic_offset| wgpu::BindGroupLayoutEntry {
+        binding,
+        visibility: wgpu::ShaderStages::COMPUTE,
+        ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset, min_binding_size: None },
+        count: None,
+    };
+    let mut entries = vec![entry(0, wgpu::BufferBindingType::Uniform, true)];
+    entries.extend((1..).zip(family.storage().bytes()).map(|(binding, letter)| {
+        entry(binding, wgpu::BufferBindingType::Storage { read_only: letter == b'r' }, false)
+    }));
+    let bind_group =
+        device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
+    let pipeline = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+        label: None,
+        bind_group_layouts: &[Some(&bind_group)],
+        immediate_size: 0,
+    });
+    (bind_group, pipeline)
+}
+
+fn make(gpu: &Gpu, kernel: Kernel, layout: &wgpu::PipelineLayout) -> wgpu::ComputePipeline {
+    let name = kernel.name();
+    let module = gpu.shader(&name, kernel.text());
+    gpu.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label: Some(&name),
+        layout: Some(layout),
+        module: &module,
+        entry_point: Some("main"),
+        compilation_options: wgpu::PipelineCompilationOptions {
+            constants: &kernel.constants(&gpu.tuning),
+            // The kernels write what they read.
+            zero_initialize_workgroup_memory: false,
+        },
+        cache: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use wgpu::naga::{
+        back::pipeline_constants::process_overrides,
+        front::wgsl,
+        valid::{Capabilities, ValidationFlags, Validator},
+    };
+
+    use super::*;
+
+    /// Halves in words are part of WebGPU, though not of what wgpu calls the lowest level.
+    const BASE: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
+
+    /// No device needed, and no optional feature: what validates here runs everywhere.
+    #[test]
+    fn every_shader_is_valid_without_optional_features() {
+        for kernel in Kernel::all() {
+            let text = kernel.text();
+            let module = wgsl::parse_str(&text)
+                .unwrap_or_else(|e| panic!("{}: {}", kernel.name(), e.emit_to_string(&text)));
+            let info = Validator::new(ValidationFlags::all(), BASE)
+                .validate(&module)
+                .unwrap_or_else(|e| panic!("{}: {}", kernel.name(), e.emit_to_string(&text)));
+            for tuning in [Tuning::HARDWARE, Tuning::SOFTWARE] {
+                let lanes = if let Kernel::MatmulRows { lanes, .. } = kernel { lanes } else { 8 };
+                if lanes > tuning.matmul {
+                    continue;
+                }
+                let constants =
+                    kernel.constants(&tuning).into_iter().map(|(name, x)| (name.to_string(), x)).collect();
+                process_overrides(&module, &info, None, &constants)
+                    .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
+            }
+        }
+    }
+
+    #[test]
+    fn every_shader_writes_only_what_its_layout_lets_it() {
+        use wgpu::naga::{AddressSpace, StorageAccess};
+        for kernel in Kernel::all() {
+            let module = wgsl::parse_str(&kernel.text()).unwrap();
+            for (_, variable) in module.global_variables.iter() {
+                let Some(binding) = variable.binding else { continue };
+                let written = match variable.space {
+                    AddressSpace::Storage { access } => access.contains(StorageAccess::STORE),
+                    _ => {
+                        assert_eq!(binding.binding, 0, "{}: parameters come first", kernel.name());
+                        continue;
+                    }
+                };
+                let letter = kernel.family().storage().as_bytes()[binding.binding as usize - 1];
+                assert_eq!(written, letter == b'w', "{}: binding {}", kernel.name(), binding.binding);
+            }
+        }
+    }
+
+    #[test]
+    fn a_workgroup_has_enough_lanes_for_its_columns() {
+        for tuning in [Tuning::HARDWARE, Tuning::SOFTWARE] {
+            for blocks in [1, 32, 33, 128, 129, 896] {
+                let lanes = tuning.lanes(blocks);
+                assert!(lanes >= 8 && tuning.matmul.is_multiple_of(lanes) && tuning.matmul <= 64);
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! One pass on two devices: the steps go in order, by turns on the GPU and on the CPU as the sublayers are placed,
+//! and the hidden rows cross at each border.
+
+use std::{mem, sync::Arc};
+
+use super::{Backend, Crossing, Held, Rows, cpu::CpuBackend, gpu::GpuBackend};
+use crate::{
+    Model, Result,
+    kv::CellMove,
+    plan::{Op, Step, WeightId},
+};
+
+pub struct HybridBackend {
+    model: Arc<Model>,
+    gpu: GpuBackend,
+    cpu: CpuBackend,
+    on_gpu: Held,
+    /// Rows on their way, `[rows, dim]`: those that arrive at a segment, and those that leave it.
+    arriving: Vec<f32>,
+    leaving: Vec<f32>,
+}
+
+impl HybridBackend {
+    pub fn new(model: Arc<Model>, gpu: GpuBackend, cpu: CpuBackend, on_gpu: Held) -> Self {
+        HybridBackend { model, gpu, cpu, on_gpu, arriving: Vec::new(), leaving: Vec::new() }
+    }
+
+    fn runs_on_gpu(&self, step: &Step) -> bool {
+        let layer = step.visit.layer as usize;
+        match step.op {
+            Op::Embed { .. } => self.on_gpu.embed,
+            Op::Head { .. } => self.on_gpu.head,
+            op if self.model.plan.layers[layer].attn.iter().any(|o| std::ptr::eq(o, op)) => {
+                self.on_gpu.attn[layer]
+            }
+            _ => self.on_gpu.mlp[layer],
+        }
+    }
+}
+
+impl Backend for HybridBackend {
+    fn describe(&self) -> String {
+        format!("{}; {}", self.gpu.describe(), self.cpu.describe())
+    }
+
+    fn threads(&self) -> usize {
+        self.cpu.threads()
+    }
+
+    fn max_rows(&self) -> usize {
+        self.cpu.max_rows().min(self.gpu.max_rows())
+    }
+
+    fn run_segment(
+        &mut self,
+        steps: &[Step],
+        rows: &Rows,
+        crossing: Crossing,
+        logits: &mut [f32],
+    ) -> Result<()> {
+        let len = rows.tokens.len() * self.model.plan.dims.dim;
+        self.arriving.resize(len, 0.0);
+        self.leaving.resize(len, 0.0);
+        let mut has_arrived = crossing.hidden_in.is_some();
+        if let Some(hidden) = crossing.hidden_in {
+            self.arriving.copy_from_slice(hidden);
+        }
+        let mut rest = steps;
+        while let Some(first) = rest.first() {
+            let on_gpu = self.runs_on_gpu(first);
+            let until = rest.iter().position(|s| self.runs_on_gpu(s) != on_gpu).unwrap_or(rest.len());
+            let (segment, after) = rest.split_at(until);
+            let goes_on = !after.is_empty() || crossing.hidden_out.is_some();
+            let border = Crossing {
+                hidden_in: has_arrived.then_some(&self.arriving),
+                hidden_out: goes_on.then_some(&mut self.leaving),
+            };
+            // Only the head makes logits, and it comes last.
+            let logits: &mut [f32] = if after.is_empty() { logits } else { &mut [] };
+            if on_gpu {
+                self.gpu.run_segment(segment, rows, border, logits)?;
+            } else {
+                self.cpu.run_segment(segment, rows, border, logits)?;
+            }
+            mem::swap(&mut self.arriving, &mut self.leaving);
+            has_arrived = true;
+            rest = after;
+        }
+        if let Some(hidden) = crossing.hidden_out {
+            hidden.copy_from_slice(&self.arriving);
+        }
+        Ok(())
+    }
+
+    fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
+        if self.gpu.holds(id) { self.gpu.weight_bytes(id, coarse) } else { self.cpu.weight_bytes(id, coarse) }
+    }
+
+    fn profile(&self) -> Option<String> {
+        self.gpu.profile()
+    }
+
+    fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()> {
+        self.gpu.shift_keys(moves, delta)?;
+        self.cpu.shift_keys(moves, delta)
+    }
+}

@@ -1,0 +1,258 @@
+//! From what was asked for to the backend that does it. Never a silent change of mind: a GPU that was asked for
+//! and cannot be used is an error, and a plan that turned out too large is replaced with a word about it.
+
+use std::sync::Arc;
+
+use super::{
+    Backend, Held,
+    cpu::{CpuBackend, CpuConfig},
+    gpu::{self, Found, GpuBackend, GpuConfig},
+    hybrid::HybridBackend,
+};
+use crate::{
+    Error, Model, Result,
+    context::ContextConfig,
+    placement::{self, Budgets, Place, Placement, Wishes},
+};
+
+/// Which device runs a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Device {
+    #[default]
+    Cpu,
+    /// A hardware GPU if there is one, else the CPU.
+    Auto,
+    /// An adapter by its number in the list of `spec-run devices`, or by a part of its name.
+    Named(String),
+}
+
+/// A backend, and where it put things.
+pub struct Opened {
+    pub backend: Box<dyn Backend>,
+    pub placement: Placement,
+    /// What turned out other than planned, in a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Rows at once are halved down to this where buffers for them would take too much of a small GPU.
+const LEAST_ROWS: usize = 32;
+
+/// Of what the driver says the memory is, other programs and the driver itself get the rest.
+const AUTO_SHARE: f64 = 0.9;
+
+/// Each smaller plan takes so much of the one before.
+const NEXT_PLAN: f64 = 0.85;
+const MOST_PLANS: usize = 8;
+
+/// What would be opened, without opening it.
+pub fn plan(model: &Model, config: &ContextConfig) -> Result<Placement> {
+    let found = adapter(config)?;
+    Ok(plan_for(model, config, &config.wishes, found.as_ref())?.placement)
+}
+
+pub fn open(
+    model: &Arc<Model>,
+    config: &ContextConfig,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Opened> {
+    let found = adapter(config)?;
+    let plan = |wishes: &Wishes| plan_for(model, config, wishes, found.as_ref());
+    let open = |planned: &Planned| try_open(model, config, found.as_ref(), planned, progress);
+    let smaller = found.is_some() && !config.wishes.strict;
+    let (planned, backend, notes) = first_that_fits(&config.wishes, smaller, plan, Planned::gpu_bytes, open)?;
+    Ok(Opened { backend, placement: planned.placement, notes })
+}
+
+/// Opens what was planned, or if that does not fit after all and `smaller` plans are welcome, the first of those
+/// that does; and what was said on the way.
+fn first_that_fits<P, T>(
+    wishes: &Wishes,
+    smaller: bool,
+    plan: impl Fn(&Wishes) -> Result<P>,
+    gpu_bytes: impl Fn(&P) -> u64,
+    open: impl Fn(&P) -> Result<T>,
+) -> Result<(P, T, Vec<String>)> {
+    let mut wishes = wishes.clone();
+    let mut notes = Vec::new();
+    for plans_left in (0..MOST_PLANS).rev() {
+        let planned = plan(&wishes)?;
+        match open(&planned) {
+            Ok(opened) => return Ok((planned, opened, notes)),
+            Err(Error::Memory(what)) if smaller && plans_left > 0 => {
+                wishes.vram = Some((gpu_bytes(&planned) as f64 * NEXT_PLAN) as u64);
+                (wishes.gpu_layers, wishes.on_gpu) = (None, None);
+                notes.push(format!("{what}; taking less of the GPU"));
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    unreachable!("the last plan opens or fails")
+}
+
+/// The GPU to use, if one is.
+fn adapter(config: &ContextConfig) -> Result<Option<Found>> {
+    let Wishes { gpu_layers, vram, .. } = config.wishes;
+    let asked_for = gpu_layers.is_some_and(|n| n > 0) || vram.is_some_and(|v| v > 0);
+    if gpu_layers == Some(0) || vram == Some(0) {
+        return Ok(None);
+    }
+    match &config.device {
+        Device::Cpu if asked_for => Err(Error::Usage(
+            "-ngl and --vram are for a GPU, --device says cpu: leave one of them out".into(),
+        )),
+        Device::Cpu => Ok(None),
+        Device::Named(name) => gpu::choose(&gpu::Choice::Named(name.clone())).map(Some),
+        Device::Auto if asked_for => gpu::choose(&gpu::Choice::Any).map(Some),
+        Device::Auto if !gpu::may_have_hardware() => Ok(None),
+        // A hardware adapter that cannot run this is told of; none at all is the usual case of a CPU.
+        Device::Auto => match gpu::adapters().into_iter().find(Found::is_hardware) {
+            Some(found) => found.check().map(|()| Some(found)),
+            None => Ok(None),
+        },
+    }
+}
+
+struct Planned {
+    placement: Placement,
+    max_rows: usize,
+}
+
+impl Planned {
+    fn gpu_bytes(&self) -> u64 {
+        let here = self.placement.parts.iter().filter(|(_, place)| *place == Place::Vram);
+        here.map(|(part, _)| part.gpu_bytes + part.beside).sum::<u64>() + self.placement.budgets.scratch
+    }
+}
+
+fn plan_for(
+    model: &Model,
+    config: &ContextConfig,
+    wishes: &Wishes,
+    found: Option<&Found>,
+) -> Result<Planned> {
+    let n_cells = config.n_ctx as usize;
+    let n_slots = model.plan.dims.n_layer + config.extra_slots;
+    let mut max_rows = config.n_ubatch.clamp(1, n_cells);
+    let vram = found.map(|found| {
+        let told = found.memory.filter(|_| found.is_hardware());
+        wishes.vram.unwrap_or_else(|| told.map_or(u64::MAX / 2, |bytes| (bytes as f64 * AUTO_SHARE) as u64))
+    });
+    let scratch_for = |rows| gpu::scratch_bytes(model, rows, n_cells, n_slots);
+    if let Some(vram) = vram {
+        while max_rows > LEAST_ROWS && scratch_for(max_rows) > vram / 4 {
+            max_rows = (max_rows / 2).max(LEAST_ROWS);
+        }
+    }
+    let budgets =
+        Budgets { vram, scratch: if vram.is_some() { scratch_for(max_rows) } else { 0 }, ram: wishes.ram };
+    let types = (config.key_type, config.value_type);
+    let parts = placement::parts(
+        model,
+        |op| gpu::op_bytes(model, op),
+        |kind| gpu::bytes_beside(model, kind, n_cells, types),
+        wishes.draft.as_ref(),
+    );
+    let placement = placement::place(parts, wishes, budgets)?;
+    if let (Some(vram), false) = (vram, placement.uses(Place::Vram)) {
+        let smallest = placement.parts[1..].iter().map(|(p, _)| p.gpu_bytes + p.beside).min().unwrap_or(0);
+        return Err(Error::Memory(format!(
+            "nothing fits into {:.1} MiB of GPU memory: buffers take {:.1}, the smallest part of the model {:.1}: a larger --vram, a smaller -c or -b, or --device cpu",
+            mib(vram),
+            mib(budgets.scratch),
+            mib(smallest)
+        )));
+    }
+    Ok(Planned { placement, max_rows })
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+fn try_open(
+    model: &Arc<Model>,
+    config: &ContextConfig,
+    found: Option<&Found>,
+    planned: &Planned,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Box<dyn Backend>> {
+    let &Planned { ref placement, max_rows } = planned;
+    let n_slots = model.plan.dims.n_layer + config.extra_slots;
+    let cpu = |held: Held| {
+        CpuBackend::new(
+            model.clone(),
+            &CpuConfig {
+                n_cells: config.n_ctx as usize,
+                n_slots,
+                max_rows,
+                threads: config.threads,
+                key_type: config.key_type,
+                value_type: config.value_type,
+                isa: config.isa,
+                planes: config.planes,
+                held,
+                read_ahead: placement.uses(Place::File),
+            },
+            progress,
+        )
+    };
+    let Some(found) = found else { return Ok(Box::new(cpu(placement.in_ram())?)) };
+    let on_gpu = placement.on_gpu();
+    let whole = !placement.uses(Place::Ram) && !placement.uses(Place::File);
+    let gpu_config = GpuConfig {
+        n_cells: config.n_ctx as usize,
+        n_slots,
+        max_rows,
+        key_type: config.key_type,
+        value_type: config.value_type,
+        held: on_gpu.clone(),
+        budget: placement.budgets.vram.unwrap_or(u64::MAX / 2),
+        profile: config.profile,
+        tuning: config.gpu_tuning,
+    };
+    let quiet = |_, _| ();
+    let gpu = GpuBackend::new(model.clone(), found, &gpu_config, if whole { progress } else { &quiet })?;
+    if whole {
+        return Ok(Box::new(gpu));
+    }
+    let cpu = cpu(placement.in_ram())?;
+    Ok(Box::new(HybridBackend::new(model.clone(), gpu, cpu, on_gpu)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A card that has room for 600 bytes, whatever it says.
+    fn open(bytes: &u64) -> Result<u64> {
+        if *bytes > 600 { Err(Error::Memory(format!("no memory for {bytes}"))) } else { Ok(*bytes) }
+    }
+
+    fn plan(wishes: &Wishes) -> Result<u64> {
+        Ok(wishes.vram.unwrap_or(1000))
+    }
+
+    #[test]
+    fn a_plan_that_does_not_fit_is_followed_by_smaller_ones() {
+        let wishes = Wishes { gpu_layers: Some(9), ..Wishes::default() };
+        let (planned, opened, notes) = first_that_fits(&wishes, true, plan, |p| *p, open).unwrap();
+        assert_eq!((planned, opened), (521, 521));
+        assert_eq!(notes.len(), 4);
+        assert!(
+            notes[0].contains("no memory for 1000") && notes[3].contains("no memory for 613"),
+            "{notes:?}"
+        );
+    }
+
+    #[test]
+    fn strict_wishes_and_other_errors_end_at_once() {
+        let error = first_that_fits(&Wishes::default(), false, plan, |p| *p, open).unwrap_err();
+        assert!(error.to_string().contains("no memory for 1000"));
+        let lost = |_: &u64| -> Result<u64> { Err(Error::Device("lost".into())) };
+        let error = first_that_fits(&Wishes::default(), true, plan, |p| *p, lost).unwrap_err();
+        assert!(matches!(error, Error::Device(_)));
+        let never = |p: &u64| -> Result<u64> { Err(Error::Memory(format!("{p} is too much"))) };
+        let error = first_that_fits(&Wishes::default(), true, plan, |p| *p, never).unwrap_err();
+        assert!(error.to_string().contains("is too much"));
+    }
+}

@@ -1,0 +1,94 @@
+//! `spec-run devices`: which adapters there are, and what of them would be used.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::common;
+use crate::{
+    Result,
+    backend::gpu::{Found, adapters},
+};
+
+#[derive(Args, Debug)]
+pub struct DevicesArgs {
+    /// One JSON object on stdout instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: DevicesArgs) -> Result<()> {
+    let all = adapters();
+    let default = all.iter().position(Found::is_hardware).filter(|&i| all[i].check().is_ok());
+    if args.json {
+        let list: Vec<Value> = all.iter().enumerate().map(|(i, f)| to_json(f, Some(i) == default)).collect();
+        let default = default.map_or("cpu".to_string(), |i| all[i].info.name.clone());
+        return common::print_json(&json!({"devices": list, "default": default}));
+    }
+    let mut text = String::new();
+    for (i, found) in all.iter().enumerate() {
+        text += &describe(i, found, Some(i) == default);
+    }
+    text += &format!("cpu: the processor{}\n", if default.is_none() { ", used by default" } else { "" });
+    common::print(text)
+}
+
+fn describe(number: usize, found: &Found, is_default: bool) -> String {
+    let limits = &found.limits;
+    let mib = |bytes: u64| bytes >> 20;
+    let memory = found.memory.map_or("memory unknown".into(), |bytes| format!("memory {} MiB", mib(bytes)));
+    let used = match (found.check(), is_default, found.is_hardware()) {
+        (Err(e), ..) => format!("cannot be used: {e}"),
+        (Ok(()), true, _) => "used by default".into(),
+        (Ok(()), _, true) => "used if named with --device".into(),
+        (Ok(()), _, false) => "software: used only if named with --device".into(),
+    };
+    format!(
+        "{number}: {}\n   {used}\n   {:?}, {memory}, bindings of {} MiB, workgroups of {} threads and {} KiB, subgroups of {} to {}\n   optional features: {}\n",
+        found.describe(),
+        found.info.device_type,
+        mib(limits.max_storage_buffer_binding_size),
+        limits.max_compute_invocations_per_workgroup,
+        limits.max_compute_workgroup_storage_size >> 10,
+        found.info.subgroup_min_size,
+        found.info.subgroup_max_size,
+        features(found)
+            .iter()
+            .map(|(name, has)| format!("{name} {}", if *has { "yes" } else { "no" }))
+            .collect::<Vec<_>>()
+            .join(", "),
+    )
+}
+
+/// What faster kernels may ask for; none of them is needed.
+fn features(found: &Found) -> [(&'static str, bool); 5] {
+    use wgpu::Features as F;
+    [
+        ("f16", F::SHADER_F16),
+        ("subgroups", F::SUBGROUP),
+        ("timestamps", F::TIMESTAMP_QUERY),
+        ("pipeline cache", F::PIPELINE_CACHE),
+        ("cooperative matrices", F::EXPERIMENTAL_COOPERATIVE_MATRIX),
+    ]
+    .map(|(name, feature)| (name, found.features.contains(feature)))
+}
+
+fn to_json(found: &Found, is_default: bool) -> Value {
+    let limits = &found.limits;
+    json!({
+        "name": found.info.name,
+        "backend": found.info.backend.to_string(),
+        "driver": found.info.driver,
+        "driver_info": found.info.driver_info,
+        "type": format!("{:?}", found.info.device_type),
+        "hardware": found.is_hardware(),
+        "default": is_default,
+        "problem": found.check().err().map(|e| e.to_string()),
+        "memory_bytes": found.memory,
+        "max_binding_bytes": limits.max_storage_buffer_binding_size,
+        "max_buffer_bytes": limits.max_buffer_size,
+        "max_workgroup_threads": limits.max_compute_invocations_per_workgroup,
+        "max_workgroup_bytes": limits.max_compute_workgroup_storage_size,
+        "subgroup_sizes": [found.info.subgroup_min_size, found.info.subgroup_max_size],
+        "features": features(found).into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+    })
+}

@@ -1,0 +1,102 @@
+//! The program on a GPU, from outside.
+
+mod common;
+
+use std::process::{Command, Output, Stdio};
+
+use common::gpu;
+
+fn run(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn stdout(args: &[&str]) -> String {
+    let output = run(args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn stderr(args: &[&str]) -> String {
+    String::from_utf8(run(args).stderr).unwrap()
+}
+
+fn json(args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&stdout(args)).unwrap()
+}
+
+#[test]
+fn devices_are_listed_with_what_would_be_used() {
+    let Some(device) = gpu::device("devices_are_listed_with_what_would_be_used") else { return };
+    let text = stdout(&["devices"]);
+    assert!(text.contains(&device) && text.contains("cpu: "), "{text}");
+    let list = json(&["devices", "--json"]);
+    let found = list["devices"].as_array().unwrap().iter().find(|d| d["name"] == device.as_str()).unwrap();
+    assert!(found["max_binding_bytes"].as_u64().unwrap() >= 128 << 20, "{found}");
+    assert!(found["problem"].is_null() && found["features"]["subgroups"].is_boolean(), "{found}");
+    // Software is never the default.
+    assert_eq!(list["default"] == device.as_str(), found["hardware"] == true);
+}
+
+/// The embedded model is sure enough of this text that rounding decides nothing in it.
+#[test]
+fn a_greedy_text_is_the_same_on_every_device() {
+    let Some(device) = gpu::device("a_greedy_text_is_the_same_on_every_device") else { return };
+    let tokens = |more: &[&str]| {
+        let mut args = vec!["-p", "Once upon a time", "-n", "16", "--temp", "0", "--json"];
+        args.extend(more);
+        json(&args)["tokens"].clone()
+    };
+    let cpu = tokens(&["--device", "cpu"]);
+    assert_eq!(cpu.as_array().unwrap().len(), 16);
+    assert_eq!(tokens(&["--device", &device]), cpu);
+    assert_eq!(tokens(&["--device", &device, "-ngl", "7"]), cpu);
+    assert_eq!(tokens(&["--device", &device, "--vram", "8MiB"]), cpu);
+    assert_eq!(tokens(&["--device", &device, "-ngl", "0"]), cpu);
+}
+
+#[test]
+fn the_banner_says_what_runs_where() {
+    let Some(device) = gpu::device("the_banner_says_what_runs_where") else { return };
+    let whole = stderr(&["-n", "1", "--device", &device]);
+    assert!(whole.contains("GPU, ") && whole.contains(&device), "{whole}");
+    let half = stderr(&["-n", "1", "--device", &device, "-ngl", "8"]);
+    assert!(half.contains("layers 8-15") && half.contains("layers 0-7") && half.contains("CPU, "), "{half}");
+    let table = stdout(&["--dry-run", "--device", &device, "--vram", "8MiB"]);
+    assert!(table.contains("VRAM budget 8.0 MiB") && table.contains("ms a token"), "{table}");
+    let profile = stderr(&["-n", "2", "--device", &device, "--profile"]);
+    assert!(profile.contains("matmul q8_0 x1") && profile.contains("GB/s"), "{profile}");
+}
+
+#[test]
+fn a_gpu_that_cannot_be_had_is_one_line() {
+    let Some(device) = gpu::device("a_gpu_that_cannot_be_had_is_one_line") else { return };
+    let fails = |args: &[&str], code: i32, words: &[&str]| {
+        let output = run(args);
+        let message = String::from_utf8(output.stderr.clone()).unwrap();
+        let lines: Vec<_> = message.lines().filter(|l| l.starts_with("spec-run: ")).collect();
+        assert!(output.status.code() == Some(code) && output.stdout.is_empty(), "{args:?}: {message}");
+        assert_eq!(lines.len(), 1, "{args:?}: {message}");
+        assert!(words.iter().all(|word| lines[0].contains(word)), "{args:?}: {}", lines[0]);
+    };
+    fails(&["--device", "Voodoo 2"], 1, &["Voodoo 2", &device]);
+    fails(&["--device", &device, "--vram", "100KiB"], 1, &["nothing fits", "--vram"]);
+    fails(&["--device", &device, "--vram", "6MiB", "-ngl", "16"], 1, &["-ngl 16", "MiB"]);
+    fails(&["--device", &device, "-ctk", "q8_0"], 2, &["q8_0", "--device cpu"]);
+    // Asked for without a name, only hardware will do.
+    if json(&["devices", "--json"])["default"] == "cpu" {
+        fails(&["-ngl", "4"], 1, &["no hardware GPU", &device]);
+    }
+}
+
+/// The weights that RAM has no room for are read from the file as they are; it is the same model.
+#[test]
+fn what_stays_in_the_file_changes_nothing() {
+    let tokens = |more: &[&str]| {
+        let mut args = vec!["-p", "Once", "-n", "12", "--temp", "0", "--json", "--device", "cpu"];
+        args.extend(more);
+        json(&args)["tokens"].clone()
+    };
+    assert_eq!(tokens(&["--ram", "5MiB"]), tokens(&[]));
+    let divided = stderr(&["-n", "1", "--device", "cpu", "--ram", "5MiB"]);
+    assert!(divided.contains("file ") && divided.contains("RAM "), "{divided}");
+}

@@ -1,0 +1,422 @@
+//! Whole models on the GPU: against the CPU, and the promise of the same bits among the GPU's own regimes.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{all_logits, bits, context, embedded_model, fixture, gpu, load, tokens};
+use spec_run::{
+    Batch, Context, ContextConfig, Gguf, Model, RunLayers,
+    backend::{Device, Held},
+    context::{KvType, Tuning},
+    gguf::Writer,
+    model::layers::LayerBits,
+    quant::{GgmlType, dequantize},
+};
+
+fn on(device: &str, model: &Arc<Model>, edit: impl FnOnce(&mut ContextConfig)) -> Context {
+    context(model, |c| {
+        c.device = Device::Named(device.into());
+        edit(c);
+    })
+}
+
+fn f32_cache(c: &mut ContextConfig) {
+    (c.key_type, c.value_type) = (KvType::F32, KvType::F32);
+}
+
+fn floats(rows: &[Vec<u32>]) -> Vec<Vec<f32>> {
+    rows.iter().map(|row| row.iter().map(|&x| f32::from_bits(x)).collect()).collect()
+}
+
+/// Root mean square difference over root mean square of the reference, both less their means.
+fn relative_error(got: &[f32], want: &[f32]) -> f64 {
+    let centred = |x: &[f32]| {
+        let mean = x.iter().map(|&x| f64::from(x)).sum::<f64>() / x.len() as f64;
+        x.iter().map(|&x| f64::from(x) - mean).collect::<Vec<_>>()
+    };
+    let (got, want) = (centred(got), centred(want));
+    let off: f64 = std::iter::zip(&got, &want).map(|(a, b)| (a - b).powi(2)).sum();
+    (off / want.iter().map(|x| x * x).sum::<f64>()).sqrt()
+}
+
+/// The same model with every weight as the f32 that it stands for: then the CPU too computes in floats, and
+/// nothing but rounding lies between it and the GPU.
+fn in_floats(model: &Model) -> Arc<Model> {
+    let mut writer = Writer::new();
+    for (key, value) in model.gguf.metadata().iter() {
+        writer.set(key, value.clone());
+    }
+    let tensors = model.gguf.tensors();
+    for tensor in tensors {
+        writer.tensor(&tensor.name, GgmlType::F32, &tensor.shape);
+    }
+    let mut bytes = Vec::new();
+    writer
+        .write(&mut bytes, |i, out| {
+            let tensor = &tensors[i];
+            let mut numbers = vec![0.0; tensor.shape.iter().product::<u64>() as usize];
+            dequantize(tensor.ty, model.gguf.bytes(tensor), &mut numbers);
+            numbers.iter().try_for_each(|x| out.write(&x.to_le_bytes()))
+        })
+        .unwrap();
+    Arc::new(Model::load(Arc::new(Gguf::from_bytes("in floats", bytes).unwrap())).unwrap())
+}
+
+/// Rounding grows through the layers: 2^-24 for an operation, some 10^3 terms in a sum that err at random, 16
+/// layers that hand on what they are given. Measured: up to 6e-7; wrong weights or order give 10^-2 and more.
+const ROUNDING: f64 = 1e-5;
+
+#[test]
+fn logits_are_those_of_the_cpu_computing_in_floats() {
+    const TEST: &str = "logits_are_those_of_the_cpu_computing_in_floats";
+    let Some(device) = gpu::device(TEST) else { return };
+    let names = ["q4_0", "q4_k", "q5_k", "q6_k", "q2_k", "q3_k", "iq4_nl", "iq4_xs", "f16"];
+    let names = names.map(|n| format!("stories13m-{n}")).into_iter().chain(["stories260K".to_string()]);
+    let fixtures = names.filter_map(|name| fixture(TEST, &format!("models/{name}.gguf")));
+    let models = std::iter::once(embedded_model()).chain(fixtures.map(|path| load(&path)));
+    for model in models {
+        // More than eight rows, so both regimes: tiles for the text, single rows for the rest.
+        let text = tokens(12, 1, model.plan.dims.n_vocab);
+        let want = floats(&all_logits(&mut context(&in_floats(&model), f32_cache), &text));
+        let got = floats(&all_logits(&mut on(&device, &model, f32_cache), &text));
+        for (row, (got, want)) in got.iter().zip(&want).enumerate() {
+            let error = relative_error(got, want);
+            println!("{}: row {row}: {error:.1e}", model.gguf.name());
+            assert!(error < ROUNDING, "{}: row {row}: {error}", model.gguf.name());
+        }
+    }
+}
+
+/// Small models of the architectures, with odd sizes, biases, head norms and scaled rotations.
+#[test]
+fn every_architecture_gives_the_cpus_logits() {
+    const TEST: &str = "every_architecture_gives_the_cpus_logits";
+    let Some(device) = gpu::device(TEST) else { return };
+    for name in ["llama-3-factors", "llama-biases", "llama-linear", "qwen2-yarn", "qwen2", "qwen3"] {
+        let path = format!("{}/tests/golden/tiny/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
+        let model = load(path.as_ref());
+        let text = tokens(20, 3, model.plan.dims.n_vocab);
+        let want = floats(&all_logits(&mut context(&in_floats(&model), f32_cache), &text));
+        let got = floats(&all_logits(&mut on(&device, &model, f32_cache), &text));
+        for (row, (got, want)) in got.iter().zip(&want).enumerate() {
+            let error = relative_error(got, want);
+            assert!(error < ROUNDING, "{name}: row {row}: {error}");
+        }
+    }
+}
+
+/// Along the CPU's own choices, so that one difference does not hide the rest: the GPU's first choice is the
+/// same wherever the CPU's margin is more than twice what the two differ by.
+#[test]
+fn greedy_choices_are_the_cpus_where_the_margin_allows() {
+    let Some(device) = gpu::device("greedy_choices_are_the_cpus_where_the_margin_allows") else { return };
+    let model = embedded_model();
+    let (mut cpu, mut gpu) = (context(&model, |_| {}), on(&device, &model, |_| {}));
+    let prompt = tokens(5, 9, model.plan.dims.n_vocab);
+    cpu.decode(&Batch::prompt(&prompt, 0, 0)).unwrap();
+    gpu.decode(&Batch::prompt(&prompt, 0, 0)).unwrap();
+    let mut decided = 0;
+    for step in 0..24 {
+        let (want, got) = (cpu.logits(0), gpu.logits(0));
+        let best = |x: &[f32]| (0..x.len()).max_by(|&a, &b| x[a].total_cmp(&x[b])).unwrap();
+        let first = best(want);
+        let second = (0..want.len()).filter(|&i| i != first).map(|i| want[i]).fold(f32::MIN, f32::max);
+        let off = std::iter::zip(want, got).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        if want[first] - second > 2.0 * off {
+            assert_eq!(best(got), first, "step {step}");
+            decided += 1;
+        }
+        for context in [&mut cpu, &mut gpu] {
+            context.decode(&Batch::prompt(&[first as u32], prompt.len() as u32 + step, 0)).unwrap();
+        }
+    }
+    assert!(decided >= 12, "only {decided} of 24 choices were clear");
+}
+
+fn models(test: &str) -> Vec<Arc<Model>> {
+    let mut models = vec![embedded_model()];
+    for name in ["stories13m-q4_k", "stories13m-q6_k", "stories260K"] {
+        models.extend(fixture(test, &format!("models/{name}.gguf")).map(|path| load(&path)));
+    }
+    models
+}
+
+#[test]
+fn a_row_is_the_same_in_a_batch_of_any_size() {
+    const TEST: &str = "a_row_is_the_same_in_a_batch_of_any_size";
+    let Some(device) = gpu::device(TEST) else { return };
+    for (i, model) in models(TEST).into_iter().enumerate() {
+        let text = tokens(36, 1, model.plan.dims.n_vocab);
+        let mut context = on(&device, &model, |_| {});
+        let together = all_logits(&mut context, &text);
+        // Every size has kernels of its own, and llvmpipe is slow to make them.
+        let sizes: &[usize] = if i == 0 { &[1, 2, 3, 4, 5, 6, 7, 8, 9, 17] } else { &[1, 3, 8, 17] };
+        for &size in sizes {
+            context.remove(0);
+            for (i, part) in text.chunks(size).enumerate().take(72 / size) {
+                let mut batch = Batch::new();
+                for (j, &token) in part.iter().enumerate() {
+                    batch.push(token, (i * size + j) as u32, 0, true);
+                }
+                context.decode(&batch).unwrap();
+                for j in 0..part.len() {
+                    let row = i * size + j;
+                    assert!(
+                        bits(context.logits(j)) == together[row],
+                        "{}: row {row}, batches of {size}",
+                        model.name
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The widths that real GPUs are given: the same promise, and other bits than the narrow kernels'.
+#[test]
+fn wide_kernels_keep_the_promise_too() {
+    let Some(device) = gpu::device("wide_kernels_keep_the_promise_too") else { return };
+    let model = embedded_model();
+    let text = tokens(12, 1, model.plan.dims.n_vocab);
+    let wide = |c: &mut ContextConfig| {
+        f32_cache(c);
+        c.gpu_tuning = Some(Tuning::HARDWARE);
+    };
+    let mut context = on(&device, &model, wide);
+    let together = all_logits(&mut context, &text);
+    let want = floats(&all_logits(&mut common::context(&in_floats(&model), f32_cache), &text));
+    for (row, (got, want)) in floats(&together).iter().zip(&want).enumerate() {
+        assert!(relative_error(got, want) < ROUNDING, "row {row}");
+    }
+    context.remove(0);
+    for (pos, part) in [(0, &text[..1]), (1, &text[1..6]), (6, &text[6..7])] {
+        let mut batch = Batch::prompt(part, pos, 0);
+        batch.rows.iter_mut().for_each(|row| row.logits = true);
+        context.decode(&batch).unwrap();
+        for i in 0..part.len() {
+            assert!(bits(context.logits(i)) == together[pos as usize + i], "row {}", pos as usize + i);
+        }
+    }
+}
+
+/// Contexts of more than a chunk of attention are split over workgroups for a few rows, and walked whole for many.
+#[test]
+fn a_long_context_is_the_same_split_or_whole() {
+    let Some(device) = gpu::device("a_long_context_is_the_same_split_or_whole") else { return };
+    let model = embedded_model();
+    let text = tokens(300, 6, model.plan.dims.n_vocab);
+    let mut context = on(&device, &model, |_| {});
+    let mut batch = Batch::prompt(&text, 0, 0);
+    batch.rows[285..].iter_mut().for_each(|row| row.logits = true);
+    context.decode(&batch).unwrap();
+    let whole: Vec<_> = (0..15).map(|i| bits(context.logits(i))).collect();
+    context.truncate(0, 285);
+    let mut at = 285;
+    for rows in [1, 2, 8, 1] {
+        let mut batch = Batch::prompt(&text[at..at + rows], at as u32, 0);
+        batch.rows.iter_mut().for_each(|row| row.logits = true);
+        context.decode(&batch).unwrap();
+        for i in 0..rows {
+            assert!(bits(context.logits(i)) == whole[at - 285 + i], "row {}", at + i);
+        }
+        at += rows;
+    }
+}
+
+#[test]
+fn a_row_does_not_see_its_neighbours_nor_the_past_of_its_cells() {
+    let Some(device) = gpu::device("a_row_does_not_see_its_neighbours_nor_the_past_of_its_cells") else {
+        return;
+    };
+    let model = embedded_model();
+    let n_vocab = model.plan.dims.n_vocab;
+    let mut context = on(&device, &model, |_| {});
+    let text = tokens(30, 6, n_vocab);
+    context.decode(&Batch::prompt(&text, 0, 0)).unwrap();
+    let alone = bits(context.logits(0));
+    // A fork that went another way and came back, on cells that others used before, beside another sequence.
+    context.remove(0);
+    context.decode(&Batch::prompt(&tokens(20, 7, n_vocab), 0, 3)).unwrap();
+    context.decode(&Batch::prompt(&text[..20], 0, 0)).unwrap();
+    context.remove(3);
+    context.fork(0, 1);
+    context.decode(&Batch::prompt(&tokens(9, 8, n_vocab), 20, 1)).unwrap();
+    context.truncate(1, 11);
+    context.remove(0);
+    let mut batch = Batch::new();
+    for (i, &token) in text[11..].iter().enumerate() {
+        batch.push(token, 11 + i as u32, 1, i + 12 == text.len());
+        batch.push(text[i], i as u32, 5, false);
+        batch.push(text[2 * i % 30], i as u32, 6, false);
+    }
+    context.decode(&batch).unwrap();
+    assert_eq!(bits(context.logits(0)), alone);
+}
+
+#[test]
+fn masks_work_and_never_leak_into_a_full_pass() {
+    let Some(device) = gpu::device("masks_work_and_never_leak_into_a_full_pass") else { return };
+    let model = embedded_model();
+    let text = tokens(24, 3, model.plan.dims.n_vocab);
+    let floats_model = in_floats(&model);
+    let repeated: Vec<_> = (0..9).chain(5..16).map(|l| (l, LayerBits::FULL)).collect();
+    let masks = [
+        RunLayers::all(16).skip_attn(3).skip_attn(4).skip_mlp(9),
+        RunLayers::from_steps(16, repeated).unwrap(),
+    ];
+    let with_room = |c: &mut ContextConfig| {
+        f32_cache(c);
+        c.extra_slots = 4;
+    };
+    let mut gpu = on(&device, &model, with_room);
+    let mut cpu = context(&floats_model, with_room);
+    gpu.decode(&Batch::prompt(&text, 0, 0)).unwrap();
+    let plain = bits(gpu.logits(0));
+    for mask in masks {
+        for context in [&mut gpu, &mut cpu] {
+            context.remove(0);
+            context.decode(&Batch::prompt(&text[..15], 0, 0)).unwrap();
+            context.fork(0, 1);
+            for (i, &token) in text[15..].iter().enumerate() {
+                context.decode(&Batch::prompt(&[token], 15 + i as u32, 1).with_layers(mask.clone())).unwrap();
+            }
+        }
+        let error = relative_error(gpu.logits(0), cpu.logits(0));
+        assert!(error < ROUNDING, "{mask}: {error}");
+        gpu.decode(&Batch::prompt(&text[15..], 15, 0)).unwrap();
+        assert_eq!(bits(gpu.logits(0)), plain, "{mask}");
+        gpu.remove(1);
+    }
+}
+
+/// From the high bits alone: another result, and about the same one.
+#[test]
+fn coarse_sublayers_read_the_high_planes() {
+    let Some(device) = gpu::device("coarse_sublayers_read_the_high_planes") else { return };
+    let model = embedded_model();
+    let text = tokens(12, 3, model.plan.dims.n_vocab);
+    let mut context = on(&device, &model, |_| {});
+    let full = floats(&all_logits(&mut context, &text));
+    let mask = (0..16).fold(RunLayers::all(16), |mask, l| mask.coarse_attn(l).coarse_mlp(l));
+    assert!(context.mask_cost(&mask) < 0.7, "{}", context.mask_cost(&mask));
+    context.remove(0);
+    let mut batch = Batch::prompt(&text, 0, 0).with_layers(mask.clone());
+    batch.rows.iter_mut().for_each(|row| row.logits = true);
+    context.decode(&batch).unwrap();
+    for (i, full) in full.iter().enumerate() {
+        let error = relative_error(context.logits(i), full);
+        assert!((1e-3..0.5).contains(&error), "row {i}: {error}");
+    }
+}
+
+#[test]
+fn a_shifted_context_goes_on_as_on_the_cpu() {
+    let Some(device) = gpu::device("a_shifted_context_goes_on_as_on_the_cpu") else { return };
+    let model = embedded_model();
+    let text = tokens(40, 5, model.plan.dims.n_vocab);
+    let run = |mut context: Context| {
+        context.decode(&Batch::prompt(&text[..30], 0, 0)).unwrap();
+        // Some cells are shared, and copied.
+        context.fork(0, 1);
+        context.truncate(1, 20);
+        context.shift(0, 4, 10).unwrap();
+        context.decode(&Batch::prompt(&text[30..], 20, 0)).unwrap();
+        let shifted = context.logits(0).to_vec();
+        context.decode(&Batch::prompt(&text[20..30], 20, 1)).unwrap();
+        [shifted, context.logits(0).to_vec()]
+    };
+    let want = run(context(&in_floats(&model), f32_cache));
+    let got = run(on(&device, &model, f32_cache));
+    for (got, want) in got.iter().zip(&want) {
+        assert!(relative_error(got, want) < ROUNDING);
+    }
+}
+
+/// Parts of the model on the GPU, the rest on the CPU, in every pattern: the same function.
+#[test]
+fn hybrid_runs_give_the_same_logits() {
+    let Some(device) = gpu::device("hybrid_runs_give_the_same_logits") else { return };
+    let quantized = embedded_model();
+    let model = in_floats(&quantized);
+    let text = tokens(12, 4, model.plan.dims.n_vocab);
+    let want = floats(&all_logits(&mut context(&model, f32_cache), &text));
+    let layers = |f: fn(usize) -> bool| (0..16).map(f).collect::<Vec<_>>();
+    let (none, all) = (layers(|_| false), layers(|_| true));
+    let held = |attn: &[bool], mlp: &[bool], ends: [bool; 2]| Held {
+        embed: ends[0],
+        attn: attn.to_vec(),
+        mlp: mlp.to_vec(),
+        head: ends[1],
+    };
+    let patterns = [
+        ("everything", held(&all, &all, [true, true])),
+        ("the first half", held(&layers(|l| l < 8), &layers(|l| l < 8), [true, false])),
+        ("alternating sublayers", held(&layers(|l| l % 2 == 0), &layers(|l| l % 2 == 1), [false, true])),
+        ("attention", held(&all, &none, [false, false])),
+        ("MLPs", held(&none, &all, [true, true])),
+        ("the head", held(&none, &none, [false, true])),
+    ];
+    for (name, held) in patterns {
+        let mut context = on(&device, &model, |c| {
+            f32_cache(c);
+            c.n_ubatch = 5;
+            c.wishes.on_gpu = Some(held);
+        });
+        let got = all_logits(&mut context, &text);
+        for (row, (got, want)) in floats(&got).iter().zip(&want).enumerate() {
+            let error = relative_error(got, want);
+            assert!(error < ROUNDING, "{name}: row {row}: {error}");
+        }
+        // And the same bits one row at a time, where a pass crosses between devices for each.
+        context.remove(0);
+        for (i, &token) in text.iter().enumerate().take(6) {
+            context.decode(&Batch::prompt(&[token], i as u32, 0)).unwrap();
+            assert!(bits(context.logits(0)) == got[i], "{name}: row {i}");
+        }
+        // Or where only the last row is wanted, and not of every piece of the batch.
+        context.remove(0);
+        context.decode(&Batch::prompt(&text[..3], 0, 0)).unwrap();
+        context.decode(&Batch::prompt(&text[3..], 3, 0)).unwrap();
+        assert!(bits(context.logits(0)) == got[11], "{name}: the last row alone");
+    }
+}
+
+#[test]
+fn a_budget_is_kept_and_the_rest_runs_on_the_cpu() {
+    let Some(device) = gpu::device("a_budget_is_kept_and_the_rest_runs_on_the_cpu") else { return };
+    let model = embedded_model();
+    let text = tokens(10, 4, model.plan.dims.n_vocab);
+    let want = floats(&all_logits(&mut context(&in_floats(&model), |_| {}), &text));
+    let context = on(&device, &model, |c| c.wishes.vram = Some(8 << 20));
+    let mut context = context;
+    assert!(context.is_divided() && context.notes().is_empty(), "{:?}", context.notes());
+    let gpu = context.placement().on_gpu();
+    let layers = gpu.attn.iter().chain(&gpu.mlp).filter(|&&here| here).count();
+    assert!((2..32).contains(&layers), "{layers} sublayers on the GPU");
+    for (got, want) in floats(&all_logits(&mut context, &text)).iter().zip(&want) {
+        assert!(relative_error(got, want) < 0.03);
+    }
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    let Some(device) = gpu::device("what_cannot_be_opened_says_why") else { return };
+    let model = embedded_model();
+    let open = |edit: &dyn Fn(&mut ContextConfig)| {
+        let mut config = ContextConfig { n_ctx: 64, ..ContextConfig::default() };
+        config.device = Device::Named(device.clone());
+        edit(&mut config);
+        Context::new(model.clone(), &config).err().expect("it cannot be opened").to_string()
+    };
+    let no_such = open(&|c| c.device = Device::Named("Voodoo 2".into()));
+    assert!(no_such.contains("Voodoo 2") && no_such.contains(&device), "{no_such}");
+    let tiny = open(&|c| c.wishes.vram = Some(100 << 10));
+    assert!(tiny.contains("nothing fits") && tiny.contains("--vram"), "{tiny}");
+    let q8 = open(&|c| c.key_type = KvType::Q8_0);
+    assert!(q8.contains("q8_0") && q8.contains("--device cpu"), "{q8}");
+    let too_many = open(&|c| (c.wishes.vram, c.wishes.gpu_layers) = (Some(6 << 20), Some(16)));
+    assert!(too_many.contains("-ngl 16"), "{too_many}");
+    let both = open(&|c| (c.device, c.wishes.gpu_layers) = (Device::Cpu, Some(3)));
+    assert!(both.contains("-ngl") && both.contains("cpu"), "{both}");
+}
