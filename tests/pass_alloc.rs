@@ -101,7 +101,7 @@ fn nothing_is_allocated_for_a_token() {
     }
     // What lies above the backend keeps a few small lists: of steps, rows and views, whatever the context is.
     let mut context = Context::new(model, &ContextConfig { n_ctx: 1024, ..Default::default() }).unwrap();
-    let mut step = |pos: u32| {
+    let step = |pos: u32| {
         let batch = Batch::prompt(&[5], pos, 0);
         allocations(|| context.decode(&batch).unwrap())
     };
