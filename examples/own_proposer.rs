@@ -59,12 +59,9 @@ fn main() -> Result<()> {
     let ids =
         |text: &str, add_special| tokenizer.encode(text, EncodeOptions { add_special, parse_special: false });
 
-    let known = [
-        " there was a little girl named Lily",
-        " She loved to play",
-        " wanted to play with",
-        " was very happy",
-    ];
+    // The first word of a text is tokenized as if a space came before it.
+    let known =
+        ["there was a little girl named Lily", "She loved to play", "wanted to play with", "was very happy"];
     let mut proposers: Vec<Box<dyn Proposer>> =
         vec![Box::new(Phrases(known.iter().map(|phrase| ids(phrase, false)).collect()))];
     let mut policy = Fixed { max: 8, ..Fixed::default() };

@@ -34,7 +34,7 @@ pub struct SynthArgs {
     #[arg(long, value_name = "K", conflicts_with_all = ["quant", "vocab_from", "seed", "skippable", "skippable_attn", "skippable_mlp"])]
     widen: Option<u64>,
     /// The model to widen [default: the embedded one]
-    #[arg(short = 'm', long = "model", value_name = "FILE", requires = "widen")]
+    #[arg(short = 'm', long = "model", value_name = "FILE")]
     model: Option<PathBuf>,
     /// Take the vocabulary of FILE [default: the embedded model's]; what is missing is filled up
     #[arg(long, value_name = "FILE")]
@@ -103,6 +103,9 @@ pub fn run(args: SynthArgs) -> Result<()> {
     }
     if let Some(factor) = args.widen {
         return widen(&args, factor);
+    }
+    if args.model.is_some() {
+        return Err(Error::Usage("-m: the model to widen; give --widen K too".into()));
     }
     let skippable = args.skippable()?;
     let vocabulary = match &args.vocab_from {
