@@ -198,7 +198,7 @@ impl Bench {
     ) -> Result<f64> {
         let model = lane.context.model().clone();
         let mut proposers = proposers(which, model.plan.dims.n_layer);
-        let sources: Vec<SourceInfo> = proposers.iter().map(|p| p.info(&model)).collect();
+        let sources: Vec<SourceInfo> = proposers.iter().map(|p| p.info(&lane.context)).collect();
         let mask = Contrary::new(model.plan.dims.n_layer).mask;
         let drafts: Vec<_> = sources.iter().map(|s| (s.kind == Kind::Mask).then(|| mask.clone())).collect();
         lane.context.remove(TARGET);
