@@ -26,7 +26,7 @@ pub enum Buf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WeightId(pub u32);
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op {
     /// `X = table[token]`
     Embed { table: WeightId },

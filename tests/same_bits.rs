@@ -6,7 +6,11 @@ mod common;
 use std::sync::Arc;
 
 use common::{all_logits, bits, context, embedded_model, fixture, load, tokens};
-use spec_run::{Batch, Context, Model, RunLayers, backend::cpu::simd::Isa, context::KvType};
+use spec_run::{
+    Batch, Context, ContextConfig, Model, RunLayers,
+    backend::cpu::simd::Isa,
+    context::{KvType, Planes},
+};
 
 /// The embedded model, and where they are, one of each other kind of weights.
 fn models(test: &str) -> Vec<Arc<Model>> {
@@ -102,6 +106,52 @@ fn instruction_sets_do_not_change_a_bit() {
             assert!(run(isa) == scalar, "{}: {isa}", model.name);
         }
     }
+}
+
+#[test]
+fn packing_weights_does_not_change_a_bit() {
+    for model in models("packing_weights_does_not_change_a_bit") {
+        for n in [1, 7, 19] {
+            let text = tokens(n, 15, n_vocab(&model));
+            for isa in Isa::available() {
+                let run = |planes| {
+                    let set = |c: &mut ContextConfig| (c.isa, c.planes) = (Some(isa), planes);
+                    all_logits(&mut context(&model, set), &text)
+                };
+                let of_file = run(None);
+                for planes in [Planes::Never, Planes::Cheap, Planes::All] {
+                    assert!(run(Some(planes)) == of_file, "{}: {isa}, {planes:?}, {n} rows", model.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_coarse_row_is_the_same_in_a_batch_of_any_size() {
+    let model = embedded_model();
+    let n_layer = model.plan.dims.n_layer;
+    let coarse = (0..n_layer).fold(RunLayers::all(n_layer), |m, l| m.coarse_attn(l).coarse_mlp(l));
+    let text = tokens(21, 16, n_vocab(&model));
+    let mut context = context(&model, |_| {});
+    assert!(
+        context.has_planes() && context.mask_cost(&coarse) < 0.7,
+        "the embedded model's weights have planes"
+    );
+    let mut run = |mask: &RunLayers, piece: usize| {
+        context.remove(0);
+        for (i, part) in text.chunks(piece).enumerate() {
+            let mut batch = Batch::prompt(part, (i * piece) as u32, 0);
+            batch.run_layers = Some(mask.clone());
+            context.decode(&batch).unwrap();
+        }
+        bits(context.logits(0))
+    };
+    let single = run(&coarse, 1);
+    for piece in [2, 3, 5, 21] {
+        assert!(run(&coarse, piece) == single, "{piece} rows");
+    }
+    assert!(run(&RunLayers::all(n_layer), 21) != single, "high bits are not all bits");
 }
 
 #[test]

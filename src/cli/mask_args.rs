@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::{
-    Context, Model, Result, RunLayers,
+    Context, Error, Model, Result, RunLayers,
     model::{
         layers::LayerList,
         skips::{NamedMask, Skips},
@@ -70,5 +70,20 @@ impl MaskArgs {
         let mask = layers("--skip-attn", &self.skip_attn)?.into_iter().fold(mask, RunLayers::skip_attn);
         let mask = layers("--skip-mlp", &self.skip_mlp)?.into_iter().fold(mask, RunLayers::skip_mlp);
         Ok(vec![NamedMask::new(mask.to_string(), mask)])
+    }
+
+    /// Whether attention and whether MLPs are to be skipped layer by layer; `None` if neither is.
+    pub fn sweep(&self) -> Result<Option<(bool, bool)>> {
+        let each = |list: &Option<LayerList>| list.as_ref().is_some_and(LayerList::is_each);
+        let (attn, mlp) = (each(&self.skip_attn), each(&self.skip_mlp));
+        let listed = (self.skip_attn.is_some() && !attn) || (self.skip_mlp.is_some() && !mlp);
+        match (attn || mlp, listed) {
+            (false, _) => Ok(None),
+            (true, false) => Ok(Some((attn, mlp))),
+            (true, true) => Err(Error::Usage(
+                "each goes through the layers of an otherwise full model: no other layers can be skipped with it"
+                    .into(),
+            )),
+        }
     }
 }

@@ -10,6 +10,53 @@
 //! [`Speculation::repeatable`] again token for token. Nothing is evaluated twice by the full model: the next round
 //! starts from the verified cells. A draft needs a free cell for each of its tokens, and gets by with fewer tokens
 //! where there are fewer cells.
+//!
+//! The parts are public. The loop by hand, for a greedy text drafted by the first six layers:
+//!
+//! ```
+//! use spec_run::{
+//!     Batch, Context, ContextConfig, Model, embedded,
+//!     sampler::{Distribution, greedy, rng::Rng},
+//!     spec::{DRAFT, MaskProposer, Proposal, TARGET, accept},
+//! };
+//!
+//! let model = std::sync::Arc::new(Model::load(std::sync::Arc::new(embedded::open()?))?);
+//! let exit = MaskProposer::exit(model.plan.dims.n_layer, 6);
+//! let mut context = Context::new(model, &ContextConfig::default())?;
+//! let mut text = vec![1, 413, 441, 261, 386];
+//! context.decode(&Batch::prompt(&text, 0, TARGET))?;
+//! text.push(greedy(context.logits(0)));
+//! while text.len() < 60 {
+//!     // All but the last token is in the cache.
+//!     let evaluated = text.len() as u32 - 1;
+//!     context.fork(TARGET, DRAFT);
+//!     let (mut draft, mut last) = (Vec::new(), text[text.len() - 1]);
+//!     for pos in evaluated..evaluated + 3 {
+//!         context.decode(&Batch::prompt(&[last], pos, DRAFT).with_layers(exit.layers().clone()))?;
+//!         last = greedy(context.logits(0));
+//!         draft.push(Proposal { token: last, q: None });
+//!     }
+//!     context.remove(DRAFT);
+//!     let mut batch = Batch::new();
+//!     let rows = text.last().copied().into_iter().chain(draft.iter().map(|proposal| proposal.token));
+//!     (evaluated..).zip(rows).for_each(|(pos, token)| batch.push(token, pos, TARGET, true));
+//!     context.decode(&batch)?;
+//!     let p = |row| Distribution::one_hot(greedy(context.logits(row)));
+//!     let outcome = accept(&draft, p, &mut Rng::new(0));
+//!     text.extend(draft[..outcome.accepted].iter().map(|proposal| proposal.token));
+//!     text.push(outcome.next);
+//!     context.truncate(TARGET, text.len() - 1);
+//! }
+//! # let mut plain = vec![1, 413, 441, 261, 386];
+//! # context.remove(TARGET);
+//! # context.decode(&Batch::prompt(&plain, 0, TARGET))?;
+//! # while plain.len() < text.len() {
+//! #     plain.push(greedy(context.logits(0)));
+//! #     context.decode(&Batch::prompt(&plain[plain.len() - 1..], plain.len() as u32 - 1, TARGET))?;
+//! # }
+//! # assert_eq!(text, plain);
+//! # Ok::<(), spec_run::Error>(())
+//! ```
 
 pub mod accept;
 pub mod acceptance;

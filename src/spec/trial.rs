@@ -1,11 +1,8 @@
 //! Trying a draft on text that is already there: what it would have said first in each of the last places, against
 //! what the full model did say. One masked pass tells of a mask what dozens of rounds would.
 
-use super::{DRAFT, TARGET, policy::Drafted};
-use crate::{
-    Batch, Context, Result, RunLayers,
-    sampler::{greedy, top_logprobs},
-};
+use super::{DRAFT, TARGET, policy::Drafted, proposer::glance};
+use crate::{Batch, Context, Result, RunLayers, sampler::greedy};
 
 /// Places that a trial looks at: with fewer it says too little, with more it takes too long.
 pub const PLACES: std::ops::RangeInclusive<usize> = 24..=48;
@@ -59,9 +56,9 @@ pub(super) fn trial(
     batch.rows.iter().for_each(|row| context.remove(row.seq));
     result?;
     let judged = choices.iter().enumerate().map(|(i, &choice)| {
-        let best = top_logprobs(context.logits(i), 1);
-        let confidence = best.first().map_or(1.0, |(_, logprob)| logprob.exp());
-        (Drafted { confidence }, best.first().is_some_and(|&(id, _)| id == choice))
+        let logits = context.logits(i);
+        let drafted = greedy(logits);
+        (Drafted { confidence: glance::probability(logits, drafted) }, drafted == choice)
     });
     Ok(Some(judged.collect()))
 }

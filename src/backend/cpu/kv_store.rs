@@ -129,6 +129,12 @@ impl HeadRows {
         self.base.wrapping_add(cell as usize * self.row_bytes)
     }
 
+    /// Where a cell's row lies, and how long it is.
+    #[inline(always)]
+    pub fn address(&self, cell: u32) -> (*const u8, usize) {
+        (self.at(cell), self.row_bytes)
+    }
+
     /// # Safety
     /// The store is alive and nobody writes this cell meanwhile.
     #[inline(always)]

@@ -1,6 +1,7 @@
 //! The CPU backend: a team of threads that goes through each pass in phases.
 
 mod attention;
+mod buffers;
 pub mod kv_store;
 pub mod matmul;
 mod ops;
@@ -14,9 +15,12 @@ mod weights;
 use std::sync::Arc;
 
 use attention::deal::Items;
+use buffers::Buffers;
 use kv_store::{KvShape, KvStore, KvType};
 use matmul::Planes;
-use pass::{Buffers, Pass};
+use ops::{Rotate, Turn};
+use pass::Pass;
+use schedule::{Manner, Phase};
 use simd::Isa;
 use team::Team;
 use weights::Weights;
@@ -25,11 +29,14 @@ use crate::{
     Error, Model, Result,
     backend::{Backend, Rows},
     kv::CellMove,
-    plan::{Op, Step, WeightId},
+    plan::{Dims, Op, Step, WeightId},
 };
 
 /// Below this many bytes of weights a second thread costs more than it helps.
 const ONE_THREAD_BYTES: u64 = 2 << 20;
+
+/// Up to this many rows every thread norms all of them for itself.
+const OWN_NORM_ROWS: usize = 2;
 
 #[derive(Clone, Debug)]
 pub struct CpuConfig {
@@ -56,6 +63,10 @@ pub struct CpuBackend {
     buffers: Buffers,
     /// What attention has to do in a pass, by view.
     attention: Vec<Items>,
+    /// The same for the rows whose logits are wanted, in the last layer.
+    narrow_attention: Items,
+    turns: Vec<Turn>,
+    phases: Vec<Phase>,
     /// Norm weights and biases as numbers, by weight id; empty for matrices.
     vectors: Vec<Vec<f32>>,
 }
@@ -88,7 +99,7 @@ impl CpuBackend {
         let team = Team::new(threads)?;
         let weights = match config.planes {
             None => Weights::in_file(&model),
-            Some(planes) => team.install(|| Weights::pack(&model, isa, planes, progress))?,
+            Some(planes) => loaders(threads)?.install(|| Weights::pack(&model, isa, planes, progress))?,
         };
         Ok(CpuBackend {
             weights,
@@ -98,9 +109,51 @@ impl CpuBackend {
             values,
             buffers: Buffers::new(dims, config.max_rows, threads),
             attention: Vec::new(),
+            narrow_attention: Items::default(),
+            turns: Vec::new(),
+            phases: Vec::new(),
             vectors,
             model,
         })
+    }
+}
+
+impl CpuBackend {
+    fn manner(&self, steps: &[Step], rows: &Rows) -> Manner {
+        let dims = &self.model.plan.dims;
+        let (rows, outputs) = (rows.tokens.len(), rows.outputs.len());
+        let own_heads = dims.n_kv_head.is_multiple_of(self.team.threads());
+        let group_width = dims.n_head / dims.n_kv_head * dims.head_dim;
+        Manner {
+            rows,
+            outputs,
+            own_norms: rows <= OWN_NORM_ROWS && schedule::all_quantized(&self.model, steps),
+            own_heads,
+            quantize_heads: own_heads && group_width.is_multiple_of(matmul::GROUP),
+            quantize_gates: dims.ffn.is_multiple_of(matmul::GROUP),
+        }
+    }
+
+    /// What all layers of a pass share: rotations, and who attends to what.
+    fn prepare(&mut self, steps: &[Step], rows: &Rows) {
+        let Dims { n_head, n_kv_head, .. } = self.model.plan.dims;
+        let n_rows = rows.tokens.len();
+        if self.turns.len() < n_rows {
+            self.turns.resize_with(n_rows, Turn::default);
+        }
+        for (turn, &pos) in self.turns.iter_mut().zip(rows.positions) {
+            turn.set_to(&self.model.plan.rope, pos);
+        }
+        if self.attention.len() < rows.views.len() {
+            self.attention.resize_with(rows.views.len(), Items::default);
+        }
+        for (items, view) in self.attention.iter_mut().zip(rows.views) {
+            items.fill(view, 0..n_rows, n_head, n_kv_head);
+        }
+        if let Some(last) = steps.iter().rfind(|step| matches!(step.op, Op::Attend { .. })) {
+            let view = &rows.views[rows.view_of_slot[last.slot]];
+            self.narrow_attention.fill(view, rows.outputs.iter().copied(), n_head, n_kv_head);
+        }
     }
 }
 
@@ -119,29 +172,27 @@ impl Backend for CpuBackend {
     }
 
     fn run(&mut self, steps: &[Step], rows: &Rows, logits: &mut [f32]) -> Result<()> {
-        let phases = schedule::schedule(&self.model, steps);
-        let dims = &self.model.plan.dims;
-        if self.attention.len() < rows.views.len() {
-            self.attention.resize_with(rows.views.len(), Items::default);
-        }
-        for (items, view) in self.attention.iter_mut().zip(rows.views) {
-            items.fill(view, dims.n_head, dims.n_kv_head);
-        }
+        let manner = self.manner(steps, rows);
+        schedule::schedule(&self.model, steps, &manner, &mut self.phases);
+        self.prepare(steps, rows);
         let pass = Pass {
             model: &self.model,
             weights: &self.weights,
             isa: self.isa,
             keys: &self.keys,
             values: &self.values,
-            buffers: self.buffers.lend(dims, rows),
+            buffers: self.buffers.lend(&self.model.plan.dims, &manner),
             vectors: &self.vectors,
             rows,
-            turns: pass::turns(&self.model, rows),
+            manner,
+            turns: &self.turns,
             attention: &self.attention,
+            narrow_attention: &self.narrow_attention,
             logits: rows::SharedOut::new(logits),
         };
+        let phases = &self.phases;
         self.team.run(|member| {
-            for phase in &phases {
+            for phase in phases {
                 if phase.sync {
                     member.sync();
                 }
@@ -157,7 +208,7 @@ impl Backend for CpuBackend {
 
     fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()> {
         let dims = &self.model.plan.dims;
-        let turn = ops::Turn::on(&self.model.plan.rope, delta);
+        let turn = Turn::on(&self.model.plan.rope, delta);
         let mut head = vec![0.0; dims.head_dim];
         for slot in 0..self.keys.n_slots() {
             for kv_head in 0..dims.n_kv_head {
@@ -166,7 +217,7 @@ impl Backend for CpuBackend {
                     // SAFETY: no pass is running; `src` and `dst` are the same cell or disjoint.
                     unsafe {
                         ops::load_row(self.keys.ty, keys.row(src), &mut head);
-                        turn.apply(&mut head);
+                        self.isa.dispatch(Rotate { by: &turn, head: &mut head });
                         self.isa.dispatch(ops::StoreRow {
                             ty: self.keys.ty,
                             x: &head,
@@ -181,6 +232,12 @@ impl Backend for CpuBackend {
         }
         Ok(())
     }
+}
+
+/// Threads for loading, whose work comes in uneven pieces: rayon deals it better than a team.
+fn loaders(threads: usize) -> Result<rayon::ThreadPool> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    pool.map_err(|e| Error::Memory(format!("cannot start {threads} threads: {e}: use a smaller -t")))
 }
 
 /// Refuses what the machine cannot hold, where it tells how much it has: the system would grant the memory

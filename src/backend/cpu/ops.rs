@@ -66,39 +66,60 @@ fn silu_mul<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
 }
 
 /// Cosine and sine of every pair at one position.
+#[derive(Default)]
 pub struct Turn {
-    cos_sin: Vec<(f32, f32)>,
-    pairs: RopePairs,
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+    neighbours: bool,
 }
 
 impl Turn {
-    pub fn to(rope: &Rope, pos: u32) -> Self {
-        Self::by(rope, f64::from(pos), rope.magnitude)
+    /// Makes it the rotation to `pos`; allocates only the first time.
+    pub fn set_to(&mut self, rope: &Rope, pos: u32) {
+        self.set(rope, f64::from(pos), rope.magnitude);
     }
 
     /// From where a key is already turned: the magnitude is in it.
     pub fn on(rope: &Rope, delta: i64) -> Self {
-        Self::by(rope, delta as f64, 1.0)
+        let mut turn = Turn::default();
+        turn.set(rope, delta as f64, 1.0);
+        turn
     }
 
-    fn by(rope: &Rope, pos: f64, magnitude: f32) -> Self {
+    fn set(&mut self, rope: &Rope, pos: f64, magnitude: f32) {
         let scaled = |x: f64| (x * f64::from(magnitude)) as f32;
-        let cos_sin =
-            rope.freqs.iter().map(|f| (pos * f).sin_cos()).map(|(sin, cos)| (scaled(cos), scaled(sin)));
-        Turn { cos_sin: cos_sin.collect(), pairs: rope.pairs }
+        self.neighbours = rope.pairs == RopePairs::Neighbours;
+        self.cos.clear();
+        self.sin.clear();
+        self.cos.extend(rope.freqs.iter().map(|f| scaled((pos * f).cos())));
+        self.sin.extend(rope.freqs.iter().map(|f| scaled((pos * f).sin())));
     }
+}
 
-    /// Turns one head; elements beyond the rotated ones stay.
-    pub fn apply(&self, head: &mut [f32]) {
-        let n = self.cos_sin.len();
-        for (i, &(cos, sin)) in self.cos_sin.iter().enumerate() {
-            let (a, b) = match self.pairs {
-                RopePairs::Neighbours => (2 * i, 2 * i + 1),
-                RopePairs::Halves => (i, i + n),
-            };
-            let (x, y) = (head[a], head[b]);
-            head[a] = x * cos - y * sin;
-            head[b] = x * sin + y * cos;
+/// Turns one head; elements beyond the rotated ones stay.
+pub struct Rotate<'a> {
+    pub by: &'a Turn,
+    pub head: &'a mut [f32],
+}
+
+impl Kernel for Rotate<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Rotate { by: Turn { cos, sin, neighbours }, head } = self;
+        let n = cos.len();
+        let turns = cos.iter().zip(sin);
+        let turned = |x: f32, y: f32, cos: f32, sin: f32| (x * cos - y * sin, x * sin + y * cos);
+        if *neighbours {
+            for ([x, y], (cos, sin)) in head.as_chunks_mut::<2>().0.iter_mut().zip(turns) {
+                (*x, *y) = turned(*x, *y, *cos, *sin);
+            }
+        } else {
+            let (xs, ys) = head.split_at_mut(n);
+            for ((x, y), (cos, sin)) in xs.iter_mut().zip(ys).zip(turns) {
+                (*x, *y) = turned(*x, *y, *cos, *sin);
+            }
         }
     }
 }

@@ -1,17 +1,18 @@
 //! One thread's part of each phase of a pass.
 
-use std::cell::UnsafeCell;
+use std::ops::Range;
 
 use super::{
     attention::{
-        Attend, Scratch,
+        Attend,
         deal::{Item, Items},
     },
+    buffers::Lent,
     kv_store::KvStore,
     matmul::{self, Acts, Mode, OutMatrix, QuantRows},
-    ops::{RmsNorm, SiluMul, StoreRow, Turn},
-    rows::{SharedOut, SharedQuantRows, SharedRows},
-    schedule::{Phase, Work},
+    ops::{RmsNorm, Rotate, SiluMul, StoreRow, Turn},
+    rows::{SharedOut, SharedRows},
+    schedule::{Manner, Phase, Work},
     simd::Isa,
     team::Member,
     weights::Weights,
@@ -19,98 +20,12 @@ use super::{
 use crate::{
     Model,
     backend::Rows,
-    plan::{Buf, Dims, Op, WeightId},
+    plan::{Buf, Op, WeightId},
 };
 
-/// Weight rows are dealt to threads in pieces of this many.
-const ROW_GRAIN: usize = 16;
-
-const BUFS: [Buf; 7] = [Buf::X, Buf::H, Buf::Q, Buf::K, Buf::V, Buf::A, Buf::G];
-
-/// Buffers that feed quantized matrices.
-const QUANTIZED: [Buf; 3] = [Buf::H, Buf::A, Buf::G];
-
-/// Everything a pass writes except the cache and the logits; kept from pass to pass.
-pub struct Buffers {
-    /// By `Buf as usize`.
-    f32s: Vec<SharedRows>,
-    /// The second factor of the gate, `[rows, ffn]`.
-    up: SharedRows,
-    /// By index in `QUANTIZED`, then the head's packed rows.
-    int8s: Vec<QuantRows>,
-    scratch: Vec<PerThread<Scratch>>,
-    max_rows: usize,
-}
-
-struct PerThread<T>(UnsafeCell<T>);
-
-// SAFETY: only the thread whose index it is takes it.
-unsafe impl<T: Send> Sync for PerThread<T> {}
-
-impl Buffers {
-    pub fn new(dims: &Dims, max_rows: usize, threads: usize) -> Self {
-        Buffers {
-            f32s: BUFS.iter().map(|&b| SharedRows::new(max_rows, dims.width(b))).collect(),
-            up: SharedRows::new(max_rows, dims.ffn),
-            int8s: (0..=QUANTIZED.len()).map(|_| QuantRows::new()).collect(),
-            scratch: (0..threads).map(|_| PerThread(UnsafeCell::default())).collect(),
-            max_rows,
-        }
-    }
-
-    pub fn max_rows(&self) -> usize {
-        self.max_rows
-    }
-
-    pub fn bytes_for(dims: &Dims, max_rows: usize) -> u64 {
-        let floats: usize = BUFS.iter().map(|&b| dims.width(b)).sum::<usize>() + dims.ffn;
-        let bytes: usize = QUANTIZED.iter().map(|&b| dims.width(b)).sum::<usize>() + dims.dim;
-        // An int8 row carries a scale and sums, 16 bytes for every 32.
-        (max_rows * (4 * floats + bytes + bytes / 32 * 16)) as u64
-    }
-
-    /// Sizes the int8 rows for a pass and lends everything to it.
-    pub fn lend(&mut self, dims: &Dims, rows: &Rows) -> Lent<'_> {
-        let Buffers { f32s, up, int8s, scratch, .. } = self;
-        let widths = QUANTIZED.iter().map(|&b| (rows.tokens.len(), dims.width(b)));
-        let sizes = widths.chain([(rows.outputs.len(), dims.dim)]);
-        for (int8s, (rows, width)) in int8s.iter_mut().zip(sizes) {
-            // Of another width it feeds float matrices only.
-            if width.is_multiple_of(32) {
-                int8s.resize(rows, width);
-            }
-        }
-        Lent { f32s, up, int8s: int8s.iter_mut().map(SharedQuantRows::new).collect(), scratch }
-    }
-}
-
-/// The buffers as a pass sees them.
-pub struct Lent<'a> {
-    f32s: &'a [SharedRows],
-    up: &'a SharedRows,
-    int8s: Vec<SharedQuantRows<'a>>,
-    scratch: &'a [PerThread<Scratch>],
-}
-
-impl Lent<'_> {
-    fn f32s(&self, buf: Buf) -> &SharedRows {
-        &self.f32s[buf as usize]
-    }
-
-    fn int8s(&self, buf: Buf) -> &SharedQuantRows<'_> {
-        let index = QUANTIZED.iter().position(|&b| b == buf).expect("a buffer that feeds matrices");
-        &self.int8s[index]
-    }
-
-    fn head_int8s(&self) -> &SharedQuantRows<'_> {
-        &self.int8s[QUANTIZED.len()]
-    }
-}
-
-/// The rotation of every row, made once for all layers.
-pub fn turns(model: &Model, rows: &Rows) -> Vec<Turn> {
-    rows.positions.iter().map(|&pos| Turn::to(&model.plan.rope, pos)).collect()
-}
+/// Weight rows are dealt to threads in pieces of this many: whole groups of int8, so that a thread can
+/// quantize what it has computed.
+const ROW_GRAIN: usize = 32;
 
 pub struct Pass<'a> {
     pub model: &'a Model,
@@ -121,47 +36,75 @@ pub struct Pass<'a> {
     pub buffers: Lent<'a>,
     pub vectors: &'a [Vec<f32>],
     pub rows: &'a Rows<'a>,
-    pub turns: Vec<Turn>,
-    /// By view.
+    pub manner: Manner,
+    /// The rotation of every row, made once for all layers.
+    pub turns: &'a [Turn],
+    /// By view, and for the rows whose logits are wanted.
     pub attention: &'a [Items],
+    pub narrow_attention: &'a Items,
     pub logits: SharedOut<'a>,
 }
 
+/// What turns and norms queries and keys.
+#[derive(Clone, Copy)]
+struct HeadNorms {
+    q: Option<WeightId>,
+    k: Option<WeightId>,
+    eps: f32,
+}
+
 // SAFETY, for every block below: the schedule puts a barrier between phases that touch the same buffer unless
-// each thread touches its own part only; parts are rows or column stripes given by `Member::share`.
+// each thread touches its own part only; parts are rows, K/V heads or column stripes given by `Member::share`
+// and `Items::share`.
 impl Pass<'_> {
     pub fn run(&self, phase: &Phase, member: &Member) {
-        let rows = self.rows.tokens.len();
         match phase.work {
-            Work::Op(op) => self.op(op, phase, rows, member),
+            Work::Op(op) => self.op(&op, phase, member),
+            Work::RopeAttend { q_norm, k_norm, eps, scale } => {
+                let norms = HeadNorms { q: q_norm, k: k_norm, eps };
+                for kv_head in member.share(self.model.plan.dims.n_kv_head, 1) {
+                    for row in 0..self.manner.rows {
+                        self.rope_store(row, kv_head, phase.slot, norms, member);
+                    }
+                }
+                self.attend(scale, phase, member);
+            }
             Work::Quantize(buf) => {
-                let (src, dst) = (self.buffers.f32s(buf), self.buffers.int8s(buf));
-                for row in member.share(rows, 1) {
-                    unsafe { dst.quantize(self.isa, row, src.row(row)) };
+                let (src, dst) = (self.buffers.f32s(buf), self.buffers.int8s(buf, phase.narrow));
+                for row in member.share(self.n_rows(phase), 1) {
+                    unsafe { dst.quantize(self.isa, row, 0, src.row(row)) };
                 }
             }
-            Work::HeadNorm { norm, eps } => {
-                for i in member.share(self.rows.outputs.len(), 1) {
-                    self.norm_row(self.rows.outputs[i], i, norm, eps);
-                }
-            }
-            Work::QuantizeHead => {
-                let (src, dst) = (self.buffers.f32s(Buf::H), self.buffers.head_int8s());
-                for row in member.share(self.rows.outputs.len(), 1) {
-                    unsafe { dst.quantize(self.isa, row, src.row(row)) };
+            Work::Narrow => {
+                for buf in [Buf::X, Buf::Q] {
+                    let all = self.buffers.f32s(buf);
+                    let columns = member.share(all.width(), ROW_GRAIN);
+                    // To rows that nobody needs any more: outputs ascend.
+                    for (to, &from) in self.rows.outputs.iter().enumerate().filter(|&(to, &from)| to != from)
+                    {
+                        unsafe {
+                            all.row_mut(to, columns.clone())
+                                .copy_from_slice(all.columns(from, columns.clone()))
+                        };
+                    }
                 }
             }
             Work::Logits { weight } => {
-                let outputs = self.rows.outputs.len();
                 let n_vocab = self.model.weight(weight).rows;
-                let out = unsafe { OutMatrix::from_raw(self.logits.ptr, outputs, n_vocab, Mode::Store) };
-                self.matmul(weight, Buf::H, self.buffers.head_int8s(), &out, phase, member);
+                let out = unsafe {
+                    OutMatrix::from_raw(self.logits.ptr, self.manner.outputs, n_vocab, Mode::Store)
+                };
+                self.matmul(weight, Buf::H, &out, phase, member);
             }
         }
     }
 
-    fn op(&self, op: &Op, phase: &Phase, rows: usize, member: &Member) {
-        let slot = phase.slot;
+    fn n_rows(&self, phase: &Phase) -> usize {
+        if phase.narrow { self.manner.outputs } else { self.manner.rows }
+    }
+
+    fn op(&self, op: &Op, phase: &Phase, member: &Member) {
+        let rows = self.n_rows(phase);
         match *op {
             Op::Embed { table } => {
                 let weight = self.model.weight(table);
@@ -172,145 +115,181 @@ impl Pass<'_> {
                     crate::quant::dequantize(weight.ty(), &bytes[token * row_bytes..][..row_bytes], x);
                 }
             }
-            Op::Norm { weight, eps } => {
-                for row in member.share(rows, 1) {
-                    self.norm_row(row, row, weight, eps);
-                }
+            Op::Norm { weight, eps } if phase.quantize && self.manner.own_norms => {
+                self.own_norms(weight, eps, rows, member);
             }
-            Op::MatMul { weight, bias, src, dst, add } => {
-                let out = self.buffers.f32s(dst);
-                let mode = if add { Mode::Add } else { Mode::Store };
-                self.matmul_rows(weight, src, rows, out, mode, phase, member);
-                if let Some(bias) = bias {
-                    let bias = &self.vectors[bias.0 as usize];
-                    let columns = member.share(self.model.weight(weight).rows, ROW_GRAIN);
-                    for row in 0..rows {
-                        let out = unsafe { out.row_mut(row, columns.clone()) };
-                        out.iter_mut().zip(&bias[columns.clone()]).for_each(|(out, b)| *out += b);
+            Op::Norm { weight, eps } => {
+                let (x, h) = (self.buffers.f32s(Buf::X), self.buffers.f32s(Buf::H));
+                for row in member.share(rows, 1) {
+                    let (x, out) = unsafe { (x.row(row), h.row_mut(row, 0..h.width())) };
+                    self.norm(x, weight, eps, out);
+                    if phase.quantize {
+                        unsafe { self.buffers.int8s(Buf::H, phase.narrow).quantize(self.isa, row, 0, out) };
                     }
                 }
             }
-            Op::GateUp { gate, up } => self.gate_up(gate, up, rows, phase, member),
+            Op::MatMul { weight, bias, src, dst, add } => {
+                let mode = if add { Mode::Add } else { Mode::Store };
+                let out = self.buffers.f32s(dst);
+                let columns = self.matmul_rows(weight, src, out, mode, phase, member);
+                if let Some(bias) = bias {
+                    let bias = &self.vectors[bias.0 as usize][columns.clone()];
+                    for row in 0..rows {
+                        let out = unsafe { out.row_mut(row, columns.clone()) };
+                        out.iter_mut().zip(bias).for_each(|(out, b)| *out += b);
+                    }
+                }
+            }
+            Op::GateUp { gate, up } => self.gate_up(gate, up, phase, member),
             Op::RopeStore { q_norm, k_norm, eps } => {
-                for row in member.share(rows, 1) {
-                    self.rope_store(row, slot, q_norm, k_norm, eps);
+                let kv_heads = self.model.plan.dims.n_kv_head;
+                let norms = HeadNorms { q: q_norm, k: k_norm, eps };
+                for item in member.share(rows * kv_heads, 1) {
+                    self.rope_store(item / kv_heads, item % kv_heads, phase.slot, norms, member);
                 }
             }
-            Op::Attend { scale } => {
-                for item in self.attention[self.rows.view_of_slot[slot]].share(member) {
-                    self.attend(&item, slot, scale, member);
-                }
-            }
+            Op::Attend { scale } => self.attend(scale, phase, member),
             Op::Head { .. } => unreachable!("the schedule splits it"),
         }
     }
 
-    /// A matrix from one buffer into another.
-    #[allow(clippy::too_many_arguments)]
+    fn norm(&self, x: &[f32], weight: WeightId, eps: f32, out: &mut [f32]) {
+        self.isa.dispatch(RmsNorm { x, weight: &self.vectors[weight.0 as usize], eps, out });
+    }
+
+    /// int8 rows of `norm(X)` for this thread alone.
+    fn own_norms(&self, weight: WeightId, eps: f32, rows: usize, member: &Member) {
+        let x = self.buffers.f32s(Buf::X);
+        let own = unsafe { self.buffers.own(member) };
+        own.h.resize(rows, x.width());
+        for row in 0..rows {
+            let normed = &mut own.normed[..x.width()];
+            self.norm(unsafe { x.row(row) }, weight, eps, normed);
+            own.h.quantize_row(self.isa, row, normed);
+        }
+    }
+
+    /// A matrix from one buffer into another; returns the columns that this thread has computed.
     fn matmul_rows(
         &self,
         id: WeightId,
         src: Buf,
-        rows: usize,
         out: &SharedRows,
         mode: Mode,
         phase: &Phase,
         member: &Member,
-    ) {
-        let out = unsafe { OutMatrix::from_raw(out.as_ptr(), rows, out.width(), mode) };
-        self.matmul(id, src, self.buffers.int8s(src), &out, phase, member);
+    ) -> Range<usize> {
+        let out = unsafe { OutMatrix::from_raw(out.as_ptr(), self.n_rows(phase), out.width(), mode) };
+        self.matmul(id, src, &out, phase, member)
     }
 
     fn matmul(
         &self,
         id: WeightId,
         src: Buf,
-        int8s: &SharedQuantRows,
         out: &OutMatrix,
         phase: &Phase,
         member: &Member,
-    ) {
+    ) -> Range<usize> {
         let weight = self.weights.get(self.model, id).coarse(phase.coarse);
         let mut stripe = unsafe { out.stripe(member.share(weight.rows(), ROW_GRAIN)) };
-        let input = if weight.wants_quantized() {
-            Acts::Quantized(unsafe { int8s.read() })
+        let acts = if weight.wants_quantized() {
+            Acts::Quantized(self.int8s(src, phase, member))
         } else {
             Acts::Float(unsafe { self.buffers.f32s(src).rows(stripe.columns()) })
         };
-        matmul::matmul(self.isa, &weight, input, &mut stripe);
+        matmul::matmul(self.isa, &weight, acts, &mut stripe);
+        stripe.rows()
     }
 
-    fn gate_up(&self, gate: WeightId, up: WeightId, rows: usize, phase: &Phase, member: &Member) {
-        let (gates, ups) = (self.buffers.f32s(Buf::G), self.buffers.up);
-        self.matmul_rows(gate, Buf::H, rows, gates, Mode::Store, phase, member);
-        self.matmul_rows(up, Buf::H, rows, ups, Mode::Store, phase, member);
-        let columns = member.share(self.model.weight(gate).rows, ROW_GRAIN);
-        for row in 0..rows {
-            let (gate, up) =
-                unsafe { (gates.row_mut(row, columns.clone()), ups.row_mut(row, columns.clone())) };
-            self.isa.dispatch(SiluMul { gate, up });
+    fn int8s(&self, src: Buf, phase: &Phase, member: &Member) -> &QuantRows {
+        if src == Buf::H && self.manner.own_norms {
+            unsafe { &self.buffers.own(member).h }
+        } else {
+            unsafe { self.buffers.int8s(src, phase.narrow).read() }
         }
     }
 
-    /// `H[to] = norm(X[from])`
-    fn norm_row(&self, from: usize, to: usize, weight: WeightId, eps: f32) {
-        let x = unsafe { self.buffers.f32s(Buf::X).row(from) };
-        let out = unsafe { self.buffers.f32s(Buf::H).row_mut(to, 0..x.len()) };
-        self.isa.dispatch(RmsNorm { x, weight: &self.vectors[weight.0 as usize], eps, out });
+    fn gate_up(&self, gate: WeightId, up: WeightId, phase: &Phase, member: &Member) {
+        let (gates, ups) = (self.buffers.f32s(Buf::G), self.buffers.up);
+        let columns = self.matmul_rows(gate, Buf::H, gates, Mode::Store, phase, member);
+        self.matmul_rows(up, Buf::H, ups, Mode::Store, phase, member);
+        for row in 0..self.n_rows(phase) {
+            let gate = unsafe { gates.row_mut(row, columns.clone()) };
+            let up = unsafe { ups.row_mut(row, columns.clone()) };
+            self.isa.dispatch(SiluMul { gate, up });
+            if phase.quantize {
+                unsafe {
+                    self.buffers.int8s(Buf::G, phase.narrow).quantize(self.isa, row, columns.start, gate)
+                };
+            }
+        }
     }
 
-    fn rope_store(
-        &self,
-        row: usize,
-        slot: usize,
-        q_norm: Option<WeightId>,
-        k_norm: Option<WeightId>,
-        eps: f32,
-    ) {
-        let dims = &self.model.plan.dims;
-        let buf = |buf| unsafe { self.buffers.f32s(buf).row_mut(row, 0..dims.width(buf)) };
-        let (q, k, v) = (buf(Buf::Q), buf(Buf::K), buf(Buf::V));
-        for (heads, norm) in [(q, q_norm), (&mut *k, k_norm)] {
-            for head in heads.chunks_exact_mut(dims.head_dim) {
+    /// Norms and turns one row's key of a head and the queries that go with it, and puts key and value into the
+    /// cache.
+    fn rope_store(&self, row: usize, kv_head: usize, slot: usize, norms: HeadNorms, member: &Member) {
+        let head_dim = self.model.plan.dims.head_dim;
+        let heads = |buf, columns| unsafe { self.buffers.f32s(buf).row_mut(row, columns) };
+        let columns = kv_head * head_dim..(kv_head + 1) * head_dim;
+        let (k, v) = (heads(Buf::K, columns.clone()), heads(Buf::V, columns));
+        let q = heads(Buf::Q, self.query_columns(kv_head));
+        for (heads, norm) in [(q, norms.q), (&mut *k, norms.k)] {
+            for head in heads.chunks_exact_mut(head_dim) {
                 if let Some(norm) = norm {
-                    let x = head.to_vec();
-                    self.isa.dispatch(RmsNorm {
-                        x: &x,
-                        weight: &self.vectors[norm.0 as usize],
-                        eps,
-                        out: head,
-                    });
+                    let normed = &mut unsafe { self.buffers.own(member) }.normed[..head_dim];
+                    self.norm(head, norm, norms.eps, normed);
+                    head.copy_from_slice(normed);
                 }
-                self.turns[row].apply(head);
+                self.isa.dispatch(Rotate { by: &self.turns[row], head });
             }
         }
         let cell = self.rows.cells[row];
         for (store, x) in [(self.keys, &*k), (self.values, &*v)] {
-            for (kv_head, x) in x.chunks_exact(dims.head_dim).enumerate() {
-                let row = unsafe { store.head(slot, kv_head).row_mut(cell) };
-                self.isa.dispatch(StoreRow { ty: store.ty, x, row });
+            let row = unsafe { store.head(slot, kv_head).row_mut(cell) };
+            self.isa.dispatch(StoreRow { ty: store.ty, x, row });
+        }
+    }
+
+    /// The query heads of a K/V head.
+    fn query_columns(&self, kv_head: usize) -> Range<usize> {
+        let dims = &self.model.plan.dims;
+        let width = dims.n_head / dims.n_kv_head * dims.head_dim;
+        kv_head * width..(kv_head + 1) * width
+    }
+
+    fn attend(&self, scale: f32, phase: &Phase, member: &Member) {
+        let view = self.rows.view_of_slot[phase.slot];
+        let items = if phase.narrow { self.narrow_attention } else { &self.attention[view] };
+        for item in items.share(member) {
+            self.attend_item(&item, view, phase.slot, scale, member);
+            if phase.quantize {
+                let columns = self.query_columns(item.kv_head);
+                let int8s = self.buffers.int8s(Buf::A, phase.narrow);
+                for row in item.rows {
+                    let x = unsafe { self.buffers.f32s(Buf::A).columns(row.row, columns.clone()) };
+                    unsafe { int8s.quantize(self.isa, row.row, columns.start, x) };
+                }
             }
         }
     }
 
-    fn attend(&self, item: &Item, slot: usize, scale: f32, member: &Member) {
+    fn attend_item(&self, item: &Item, view: usize, slot: usize, scale: f32, member: &Member) {
         let dims = &self.model.plan.dims;
-        let group = dims.n_head / dims.n_kv_head;
-        let view = &self.rows.views[self.rows.view_of_slot[slot]];
         self.isa.dispatch(Attend {
             head_dim: dims.head_dim,
-            group,
+            group: dims.n_head / dims.n_kv_head,
             scale,
             keys: self.keys.head(slot, item.kv_head),
             key_type: self.keys.ty,
             values: self.values.head(slot, item.kv_head),
             value_type: self.values.ty,
-            list: &view.lists[item.list],
+            list: &self.rows.views[view].lists[item.list],
             rows: item.rows,
             q: self.buffers.f32s(Buf::Q),
             out: self.buffers.f32s(Buf::A),
-            column: item.kv_head * group * dims.head_dim,
-            scratch: unsafe { &mut *self.buffers.scratch[member.index].0.get() },
+            column: self.query_columns(item.kv_head).start,
+            scratch: &mut unsafe { self.buffers.own(member) }.attention,
         });
     }
 }

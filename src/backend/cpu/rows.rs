@@ -66,7 +66,7 @@ impl SharedRows {
     }
 }
 
-/// int8 rows for one pass: each is written by one thread, and read by all after a barrier.
+/// int8 rows for one pass: each part of a row is written by one thread, and read by all after a barrier.
 pub struct SharedQuantRows<'a> {
     rows: *const QuantRows,
     writer: QuantRowsWriter<'a>,
@@ -82,10 +82,12 @@ impl<'a> SharedQuantRows<'a> {
         SharedQuantRows { rows, writer: unsafe { (*rows).writer() } }
     }
 
+    /// The numbers from `column` of a row.
+    ///
     /// # Safety
-    /// No other thread touches the row in this phase.
-    pub unsafe fn quantize(&self, isa: Isa, row: usize, x: &[f32]) {
-        unsafe { self.writer.quantize(isa, row, x) }
+    /// No other thread touches these columns of the row in this phase.
+    pub unsafe fn quantize(&self, isa: Isa, row: usize, column: usize, x: &[f32]) {
+        unsafe { self.writer.quantize(isa, row, column, x) }
     }
 
     /// # Safety

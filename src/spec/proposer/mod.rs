@@ -1,5 +1,6 @@
 //! What can draft. A proposer may be right or wrong, never harmful: its tokens are verified.
 
+pub(super) mod glance;
 mod mask;
 mod ngram;
 
@@ -11,7 +12,7 @@ use super::{
     draws::Draws,
     policy::{Drafted, Ready, SourceInfo},
 };
-use crate::{Context, Result, RunLayers, Sampler, sampler::top_logprobs};
+use crate::{Context, Result, RunLayers, Sampler};
 
 /// What a proposer has for this round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +38,6 @@ pub trait Proposer {
     /// Drafts: adds to `draft` while it wants more.
     fn draft(&mut self, draft: &mut Draft) -> Result<()>;
 }
-
-/// How many of a draft's best candidates are kept, to see later which would have been right.
-const CANDIDATES: usize = 5;
 
 /// A draft in the making.
 pub struct Draft<'a> {
@@ -117,15 +115,9 @@ impl Draft<'_> {
         let logits = self.context.logits(0);
         let place = self.made.proposals.len();
         let proposal = self.draws.draft(self.sampler, logits, place);
-        let best = top_logprobs(logits, CANDIDATES);
-        let confidence = match best.iter().find(|(id, _)| *id == proposal.token) {
-            Some((_, logprob)) => logprob.exp(),
-            None => best.first().map_or(1.0, |&(id, logprob)| {
-                (logits[proposal.token as usize] - logits[id as usize] + logprob).exp()
-            }),
-        };
-        let token = proposal.token;
-        self.add(proposal, confidence, best.into_iter().map(|(id, _)| id).collect());
+        let (token, confidence) = (proposal.token, glance::probability(logits, proposal.token));
+        let candidates = glance::best(logits);
+        self.add(proposal, confidence, candidates);
         token
     }
 

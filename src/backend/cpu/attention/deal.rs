@@ -41,12 +41,12 @@ pub struct Item<'a> {
 }
 
 impl Items {
-    /// Lists the rows of a view; allocates only if there never were that many.
-    pub fn fill(&mut self, view: &View, n_head: usize, n_kv_head: usize) {
+    /// Lists rows of a view, numbered in the order given; allocates only if there never were that many.
+    pub fn fill(&mut self, view: &View, rows: impl Iterator<Item = usize>, n_head: usize, n_kv_head: usize) {
         self.n_kv_head = n_kv_head;
         self.spans.clear();
-        let rows = view.visible.iter().enumerate();
-        self.spans.extend(rows.map(|(row, &(list, visible))| Span { list, visible, row }));
+        let seen = rows.map(|row| view.visible[row]).enumerate();
+        self.spans.extend(seen.map(|(row, (list, visible))| Span { list, visible, row }));
         self.spans.sort_unstable();
         self.blocks.clear();
         let group = n_head / n_kv_head;
@@ -66,7 +66,16 @@ impl Items {
     /// The items of one thread.
     pub fn share(&self, member: &Member) -> impl Iterator<Item = Item<'_>> {
         let bound = |thread| self.first_after(thread, member.threads);
-        (bound(member.index)..bound(member.index + 1)).map(|item| {
+        self.items(bound(member.index)..bound(member.index + 1))
+    }
+
+    #[cfg(test)]
+    pub fn all(&self) -> impl Iterator<Item = Item<'_>> {
+        self.items(0..self.blocks.len() * self.n_kv_head)
+    }
+
+    fn items(&self, items: Range<usize>) -> impl Iterator<Item = Item<'_>> {
+        items.map(|item| {
             let rows = &self.spans[self.blocks[item % self.blocks.len()].spans.clone()];
             Item { kv_head: item / self.blocks.len(), list: rows[0].list, rows }
         })

@@ -26,6 +26,8 @@
 //! while a block of (row, head) pairs goes over them.
 
 pub mod deal;
+#[cfg(test)]
+mod tests;
 mod unpack;
 
 use super::{
@@ -34,6 +36,7 @@ use super::{
     simd::{Kernel, LANES, Simd},
 };
 use deal::Span;
+use unpack::Ahead;
 
 /// Cells of a partial result.
 pub const CHUNK: usize = 256;
@@ -171,13 +174,13 @@ impl Attend<'_> {
     fn chunk<S: Simd, const C: usize>(&mut self, s: S, start: usize) {
         let first = self.rows.partition_point(|row| row.visible <= start);
         let last = &self.rows[self.rows.len() - 1];
-        let cells = &self.list[start..last.visible.min(start + CHUNK)];
+        let (cells, next) = self.list[start..last.visible].split_at(CHUNK.min(last.visible - start));
         let mut unpacked = Unpacked { keys: 0, values: 0 };
         let pairs = self.rows.len() * self.group;
         for from in (first * self.group..pairs).step_by(BLOCK) {
             let lens = Lens { rows: self.rows, group: self.group, from, start };
             let n = BLOCK.min(pairs - from);
-            self.block::<S, C>(s, cells, &lens, n, &mut unpacked);
+            self.block::<S, C>(s, cells, next, &lens, n, &mut unpacked);
             let len = part_len(self.head_dim);
             let Scratch { parts, joined, .. } = &mut *self.scratch;
             let joined = joined[from * len..].chunks_exact_mut(len);
@@ -193,6 +196,7 @@ impl Attend<'_> {
         &mut self,
         s: S,
         cells: &[u32],
+        next: &[u32],
         lens: &Lens,
         n: usize,
         unpacked: &mut Unpacked,
@@ -205,8 +209,12 @@ impl Attend<'_> {
         for step in (0..longest).step_by(STEP) {
             let end = (step + STEP).min(cells.len());
             if unpacked.keys <= step {
+                let ahead = match &cells[end..] {
+                    [] => Ahead { rows: self.values, cells },
+                    cells => Ahead { rows: self.keys, cells },
+                };
                 let to = &mut keys[step / LANES * head_dim..];
-                unpack::keys(s, self.key_type, &self.keys, &cells[step..end], to, head_dim);
+                unpack::keys(s, self.key_type, &self.keys, &cells[step..end], ahead, to, head_dim);
                 unpacked.keys = end;
             }
             for p in (0..n).step_by(PAIRS) {
@@ -235,8 +243,12 @@ impl Attend<'_> {
         for step in (0..longest).step_by(STEP) {
             let end = (step + STEP).min(cells.len());
             if unpacked.values <= step {
+                let ahead = match &cells[end..] {
+                    [] => Ahead { rows: self.keys, cells: next },
+                    cells => Ahead { rows: self.values, cells },
+                };
                 let to = &mut values[step * vectors..];
-                unpack::values(s, self.value_type, &self.values, &cells[step..end], to, vectors);
+                unpack::values(s, self.value_type, &self.values, &cells[step..end], ahead, to, vectors);
                 unpacked.values = end;
             }
             for p in (0..n).step_by(PAIRS) {

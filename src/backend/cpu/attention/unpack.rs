@@ -52,29 +52,75 @@ impl Stored for InQ8 {
     }
 }
 
+/// Rows that will be unpacked next: asked for a while before, so that memory works while numbers are computed.
+#[derive(Clone, Copy)]
+pub struct Ahead<'a> {
+    pub rows: HeadRows,
+    pub cells: &'a [u32],
+}
+
+impl Ahead<'_> {
+    /// Asks for the rows of the cells that stand at `from..to`.
+    #[inline(always)]
+    pub fn ask<S: Simd>(&self, s: S, from: usize, to: usize) {
+        const LINE: usize = 64;
+        for &cell in self.cells.iter().take(to).skip(from) {
+            let (first, bytes) = self.rows.address(cell);
+            // A row that begins within a line ends in one more.
+            for at in (0..bytes + LINE - 1).step_by(LINE) {
+                s.prefetch(first.wrapping_add(at.min(bytes - 1)));
+            }
+        }
+    }
+}
+
 /// `out` is `[tiles, head_dim]`: the number d of 16 cells together. Lanes beyond the last cell repeat it.
 #[inline(always)]
-pub fn keys<S: Simd>(s: S, ty: KvType, rows: &HeadRows, cells: &[u32], out: &mut [Lanes], head_dim: usize) {
+pub fn keys<S: Simd>(
+    s: S,
+    ty: KvType,
+    rows: &HeadRows,
+    cells: &[u32],
+    ahead: Ahead,
+    out: &mut [Lanes],
+    head_dim: usize,
+) {
     match ty {
-        KvType::F16 => transposed::<S, InF16>(s, rows, cells, out, head_dim),
-        KvType::F32 => transposed::<S, InF32>(s, rows, cells, out, head_dim),
-        KvType::Q8_0 => transposed::<S, InQ8>(s, rows, cells, out, head_dim),
+        KvType::F16 => transposed::<S, InF16>(s, rows, cells, ahead, out, head_dim),
+        KvType::F32 => transposed::<S, InF32>(s, rows, cells, ahead, out, head_dim),
+        KvType::Q8_0 => transposed::<S, InQ8>(s, rows, cells, ahead, out, head_dim),
     }
 }
 
 /// `out` is `[cells, vectors]`.
 #[inline(always)]
-pub fn values<S: Simd>(s: S, ty: KvType, rows: &HeadRows, cells: &[u32], out: &mut [Lanes], vectors: usize) {
+pub fn values<S: Simd>(
+    s: S,
+    ty: KvType,
+    rows: &HeadRows,
+    cells: &[u32],
+    ahead: Ahead,
+    out: &mut [Lanes],
+    vectors: usize,
+) {
     match ty {
-        KvType::F16 => plain::<S, InF16>(s, rows, cells, out, vectors),
-        KvType::F32 => plain::<S, InF32>(s, rows, cells, out, vectors),
-        KvType::Q8_0 => plain::<S, InQ8>(s, rows, cells, out, vectors),
+        KvType::F16 => plain::<S, InF16>(s, rows, cells, ahead, out, vectors),
+        KvType::F32 => plain::<S, InF32>(s, rows, cells, ahead, out, vectors),
+        KvType::Q8_0 => plain::<S, InQ8>(s, rows, cells, ahead, out, vectors),
     }
 }
 
 #[inline(always)]
-fn transposed<S: Simd, K: Stored>(s: S, rows: &HeadRows, cells: &[u32], out: &mut [Lanes], head_dim: usize) {
-    for (cells, out) in cells.chunks(LANES).zip(out.chunks_exact_mut(head_dim)) {
+fn transposed<S: Simd, K: Stored>(
+    s: S,
+    rows: &HeadRows,
+    cells: &[u32],
+    ahead: Ahead,
+    out: &mut [Lanes],
+    head_dim: usize,
+) {
+    for (tile, (cells, out)) in cells.chunks(LANES).zip(out.chunks_exact_mut(head_dim)).enumerate() {
+        ahead.ask(s, tile * LANES, (tile + 1) * LANES);
         let mut tile = [cells[cells.len() - 1]; LANES];
         tile[..cells.len()].copy_from_slice(cells);
         for (i, out) in out.chunks_mut(LANES).enumerate() {
@@ -91,8 +137,16 @@ fn transposed<S: Simd, K: Stored>(s: S, rows: &HeadRows, cells: &[u32], out: &mu
 }
 
 #[inline(always)]
-fn plain<S: Simd, V: Stored>(s: S, rows: &HeadRows, cells: &[u32], out: &mut [Lanes], vectors: usize) {
-    for (&cell, out) in cells.iter().zip(out.chunks_exact_mut(vectors)) {
+fn plain<S: Simd, V: Stored>(
+    s: S,
+    rows: &HeadRows,
+    cells: &[u32],
+    ahead: Ahead,
+    out: &mut [Lanes],
+    vectors: usize,
+) {
+    for (j, (&cell, out)) in cells.iter().zip(out.chunks_exact_mut(vectors)).enumerate() {
+        ahead.ask(s, j, j + 1);
         // SAFETY: as for keys.
         let row = unsafe { rows.row(cell) };
         for (i, out) in out.iter_mut().enumerate() {

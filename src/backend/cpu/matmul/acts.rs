@@ -68,11 +68,16 @@ impl QuantRows {
     pub fn quantize(&mut self, isa: Isa, x: &[f32]) {
         assert_eq!(x.len(), self.rows * self.k, "activations are [{}, {}]", self.rows, self.k);
         let k = self.k;
-        let writer = self.writer();
-        for r in 0..writer.rows {
-            // SAFETY: one row after the other, by one thread.
-            unsafe { writer.quantize(isa, r, &x[r * k..][..k]) };
+        for r in 0..self.rows {
+            self.quantize_row(isa, r, &x[r * k..][..k]);
         }
+    }
+
+    /// Quantizes row `r`.
+    pub fn quantize_row(&mut self, isa: Isa, r: usize, x: &[f32]) {
+        assert_eq!(x.len(), self.k, "a row has {} values", self.k);
+        // SAFETY: exclusively borrowed.
+        unsafe { self.writer().quantize(isa, r, 0, x) };
     }
 
     /// For threads that quantize different rows at the same time.
@@ -96,21 +101,22 @@ unsafe impl Send for QuantRowsWriter<'_> {}
 unsafe impl Sync for QuantRowsWriter<'_> {}
 
 impl QuantRowsWriter<'_> {
-    /// Quantizes row `r`.
+    /// Quantizes the numbers from column `from` of row `r`: whole groups.
     ///
     /// # Safety
-    /// No two threads write the same row at the same time.
-    pub unsafe fn quantize(&self, isa: Isa, r: usize, x: &[f32]) {
+    /// No two threads write the same groups at the same time.
+    pub unsafe fn quantize(&self, isa: Isa, r: usize, from: usize, x: &[f32]) {
         assert!(
-            r < self.rows && x.len() == self.k,
-            "row {r} of {}, {} of {} values",
+            r < self.rows && from + x.len() <= self.k,
+            "row {r} of {}, {} values from {from} of {}",
             self.rows,
             x.len(),
             self.k
         );
-        let groups = self.k / GROUP;
-        // SAFETY: the buffer holds `rows` rows, and by the caller's promise nobody else writes this one.
-        let to = unsafe { std::slice::from_raw_parts_mut(self.groups.add(r * groups), groups) };
+        assert!(from.is_multiple_of(GROUP) && x.len().is_multiple_of(GROUP), "groups are not cut");
+        let first = r * (self.k / GROUP) + from / GROUP;
+        // SAFETY: the buffer holds `rows` rows, and by the caller's promise nobody else writes these groups.
+        let to = unsafe { std::slice::from_raw_parts_mut(self.groups.add(first), x.len() / GROUP) };
         isa.dispatch(Quantize { x, to });
     }
 }

@@ -53,7 +53,7 @@ mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use acts::{ActGroup, QuantRows, QuantRowsWriter};
+pub use acts::{ActGroup, GROUP, QuantRows, QuantRowsWriter};
 pub use out::{Mode, OutMatrix, OutStripe};
 pub use packed::{Packed, Planes};
 

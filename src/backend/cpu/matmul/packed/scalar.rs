@@ -48,12 +48,9 @@ fn weights<B: Packable, S: Split>(w: &Packed, row: usize, n: usize, b: usize, co
         u32::from_le_bytes(plane[(i * lanes + lane) * 4..][..4].try_into().expect("four bytes"))
     };
     let mut words = [[0; 8]; 2];
-    for i in 0..S::HIGH {
-        words[0][i] = word(&high[head..], b * S::HIGH + i);
-    }
-    for i in 0..S::LOW {
-        words[1][i] = word(low, b * S::LOW + i);
-    }
+    let [highs, lows] = &mut words;
+    highs[..S::HIGH].iter_mut().zip(b * S::HIGH..).for_each(|(w, i)| *w = word(&high[head..], i));
+    lows[..S::LOW].iter_mut().zip(b * S::LOW..).for_each(|(w, i)| *w = word(low, i));
     let byte = |u: [u32; 8], i: usize| u[i / 4].shr(8 * (i as u32 % 4)) as u8;
     let mut weights = block.weights(b);
     if coarse {

@@ -2,6 +2,7 @@
 //! into words of a high plane (the top bits of every weight) and of a low plane (the rest).
 //!
 //! Written once over [`Word`], which is a `u32` of one row, or a vector with a lane for each of several rows.
+#![allow(clippy::needless_range_loop)] // Indices keep several arrays in step.
 
 /// Four bytes side by side, in one lane or in many.
 pub trait Word: Copy {

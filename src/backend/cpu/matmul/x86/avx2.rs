@@ -1,4 +1,5 @@
 //! 8 rows at a time; byte products in pairs of 16 bits, which must not overflow.
+#![allow(clippy::needless_range_loop)] // Indices keep several arrays in step.
 
 use std::arch::x86_64::*;
 

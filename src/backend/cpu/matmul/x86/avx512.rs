@@ -1,4 +1,5 @@
 //! 16 rows at a time; byte products by VNNI.
+#![allow(clippy::needless_range_loop)] // Indices keep several arrays in step.
 
 use std::arch::x86_64::*;
 

@@ -212,10 +212,12 @@ unsafe fn integer_sums<L: Lanes, B: Format, const C: usize>(
             }
             return l.dot::<8, C>(w, q, starts, B::LARGEST, signed);
         }
-        let [mut isums, second] = half_sums::<L, C>(l, w, x, B::LARGEST, signed);
         let [s0, s1] = [scales.sub_scale(l, b, 0), scales.sub_scale(l, b, 1)];
+        let mut isums = [l.splat(0); C];
+        // Column by column: the sums of both halves of all of them would not fit the registers.
         for c in 0..C {
-            isums[c] = l.add(l.mul(s0, isums[c]), l.mul(s1, second[c]));
+            let [[first], [second]] = half_sums::<L, 1>(l, w, &[x[c]], B::LARGEST, signed);
+            isums[c] = l.add(l.mul(s0, first), l.mul(s1, second));
             if offset != 0 {
                 let scaled = l.mul_pairs(scales.sub_scale_pair(l, b), half_sums_of(l, x[c]));
                 isums[c] = l.sub(isums[c], l.shl(scaled, offset.trailing_zeros()));

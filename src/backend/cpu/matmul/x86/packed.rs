@@ -35,8 +35,11 @@ use crate::{
     },
 };
 
-/// How far ahead of its use a group of rows is fetched from memory, in bytes of each plane.
-const AHEAD: usize = 4096;
+/// How far ahead of its use a plane is fetched from memory, in bytes. One column of one plane leaves the hardware time
+/// to see for itself what comes, and what is fetched too far ahead costs it.
+const fn ahead(columns: usize, planes: usize) -> usize {
+    if columns == 1 && planes == 1 { 1024 } else { 4096 }
+}
 
 /// What the vectors need of a packed format.
 pub trait PackedFormat: Format + Packable {
@@ -321,7 +324,14 @@ impl Job<'_, '_> {
             // SAFETY: the planes hold the blocks of all groups; the columns have them; `acc` has room for the columns.
             unsafe {
                 for b in 0..n {
-                    let w = unpack::<L, B, S>(l, &mut high, &mut low, &mut panel.scales, b);
+                    let w = unpack::<L, B, S>(
+                        l,
+                        &mut high,
+                        &mut low,
+                        &mut panel.scales,
+                        b,
+                        ahead(columns.len(), 2),
+                    );
                     for (j, w) in w.into_iter().enumerate() {
                         panel.put_ints(l, b, j, w);
                     }
@@ -346,11 +356,12 @@ unsafe fn unpack<L: Lanes, B: PackedFormat, S: Split>(
     low: &mut *const u8,
     scales: &mut Scales,
     b: usize,
+    ahead: usize,
 ) -> [L::V; 8] {
     // SAFETY: the caller's.
     unsafe {
-        let highs = next_high::<L, B, S>(l, high, scales, b);
-        fetch_ahead(l, *low, S::LOW * 4 * L::ROWS);
+        let highs = next_high::<L, B, S>(l, high, scales, b, ahead);
+        fetch_ahead(l, *low, S::LOW * 4 * L::ROWS, ahead);
         let mut lows = highs;
         for i in 0..S::LOW {
             lows[i].1 = l.load(low.add(4 * L::ROWS * i));
@@ -373,6 +384,7 @@ unsafe fn next_high<L: Lanes, B: PackedFormat, S: Split>(
     high: &mut *const u8,
     scales: &mut Scales,
     b: usize,
+    ahead: usize,
 ) -> [Words<L>; 8] {
     // SAFETY: the caller's.
     unsafe {
@@ -380,10 +392,10 @@ unsafe fn next_high<L: Lanes, B: PackedFormat, S: Split>(
         if b.is_multiple_of(B::TYPE.block_len() / GROUP) {
             let head = (B::HEAD.end - B::HEAD.start) * L::ROWS;
             B::head(l, *high, scales, b);
-            fetch_ahead(l, *high, head + words);
+            fetch_ahead(l, *high, head + words, ahead);
             *high = high.add(head);
         } else {
-            fetch_ahead(l, *high, words);
+            fetch_ahead(l, *high, words, ahead);
         }
         let mut highs = [Words(l, l.splat(0)); 8];
         for i in 0..S::HIGH {
@@ -395,9 +407,9 @@ unsafe fn next_high<L: Lanes, B: PackedFormat, S: Split>(
 }
 
 #[inline(always)]
-fn fetch_ahead<L: Lanes>(l: L, from: *const u8, bytes: usize) {
+fn fetch_ahead<L: Lanes>(l: L, from: *const u8, bytes: usize, ahead: usize) {
     for line in (0..bytes).step_by(64) {
-        l.prefetch(from.wrapping_add(AHEAD + line));
+        l.prefetch(from.wrapping_add(ahead + line));
     }
 }
 
@@ -418,7 +430,14 @@ unsafe fn full<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
         for b in 0..in_block {
             // SAFETY: the caller's.
             unsafe {
-                let w = unpack::<L, B, S>(l, &mut high, &mut low, scales, b);
+                let w = unpack::<L, B, S>(
+                    l,
+                    &mut high,
+                    &mut low,
+                    scales,
+                    b,
+                    ahead(C, if S::LOW == 0 { 1 } else { 2 }),
+                );
                 dot::step::<L, B, C>(l, &w, scales, b, at_group(&x, first + b), &mut sums);
             }
         }
@@ -447,7 +466,13 @@ unsafe fn coarse<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
             let x = at_group(&x, first + b);
             // SAFETY: the caller's.
             unsafe {
-                let words = S::high(next_high::<L, B, S>(l, &mut high, scales, b));
+                let words = S::high(next_high::<L, B, S>(
+                    l,
+                    &mut high,
+                    scales,
+                    b,
+                    ahead(C, if S::LOW == 0 { 1 } else { 2 }),
+                ));
                 let mut w = [l.splat(0); 8];
                 for j in 0..8 {
                     w[j] = words[j].1;

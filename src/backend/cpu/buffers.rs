@@ -1,0 +1,109 @@
+//! What a pass writes beside the cache and the logits; kept from pass to pass.
+
+use std::cell::UnsafeCell;
+
+use super::{
+    attention::Scratch,
+    matmul::QuantRows,
+    rows::{SharedQuantRows, SharedRows},
+    schedule::Manner,
+    team::Member,
+};
+use crate::plan::{Buf, Dims};
+
+const BUFS: [Buf; 7] = [Buf::X, Buf::H, Buf::Q, Buf::K, Buf::V, Buf::A, Buf::G];
+
+/// Buffers that feed quantized matrices.
+const QUANTIZED: [Buf; 3] = [Buf::H, Buf::A, Buf::G];
+
+pub struct Buffers {
+    /// By `Buf as usize`.
+    f32s: [SharedRows; BUFS.len()],
+    /// The second factor of the gate, `[rows, ffn]`.
+    up: SharedRows,
+    /// By index in `QUANTIZED`: of all rows, and of those whose logits are wanted.
+    int8s: [[QuantRows; QUANTIZED.len()]; 2],
+    own: Vec<PerThread<Own>>,
+    max_rows: usize,
+}
+
+/// What one thread has for itself.
+#[derive(Default)]
+pub struct Own {
+    pub attention: Scratch,
+    /// One row or head.
+    pub normed: Vec<f32>,
+    /// The int8 rows of `H`, if every thread makes its own.
+    pub h: QuantRows,
+}
+
+struct PerThread<T>(UnsafeCell<T>);
+
+// SAFETY: only the thread whose index it is takes it.
+unsafe impl<T: Send> Sync for PerThread<T> {}
+
+impl Buffers {
+    pub fn new(dims: &Dims, max_rows: usize, threads: usize) -> Self {
+        let widest = dims.dim.max(dims.head_dim);
+        let own = || Own { normed: vec![0.0; widest], ..Own::default() };
+        Buffers {
+            f32s: BUFS.map(|b| SharedRows::new(max_rows, dims.width(b))),
+            up: SharedRows::new(max_rows, dims.ffn),
+            int8s: Default::default(),
+            own: (0..threads).map(|_| PerThread(UnsafeCell::new(own()))).collect(),
+            max_rows,
+        }
+    }
+
+    pub fn max_rows(&self) -> usize {
+        self.max_rows
+    }
+
+    pub fn bytes_for(dims: &Dims, max_rows: usize) -> u64 {
+        let floats: usize = BUFS.iter().map(|&b| dims.width(b)).sum::<usize>() + dims.ffn;
+        let bytes: usize = 2 * QUANTIZED.iter().map(|&b| dims.width(b)).sum::<usize>();
+        // An int8 row carries a scale and sums, 16 bytes for every 32.
+        (max_rows * (4 * floats + bytes + bytes / 32 * 16)) as u64
+    }
+
+    /// Sizes the int8 rows for a pass and lends everything to it.
+    pub fn lend(&mut self, dims: &Dims, manner: &Manner) -> Lent<'_> {
+        let Buffers { f32s, up, int8s, own, .. } = self;
+        for (set, rows) in int8s.iter_mut().zip([manner.rows, manner.outputs]) {
+            for (rows_of, buf) in set.iter_mut().zip(QUANTIZED) {
+                // Of another width it feeds float matrices only.
+                if dims.width(buf).is_multiple_of(32) {
+                    rows_of.resize(rows, dims.width(buf));
+                }
+            }
+        }
+        Lent { f32s, up, int8s: int8s.each_mut().map(|set| set.each_mut().map(SharedQuantRows::new)), own }
+    }
+}
+
+/// The buffers as a pass sees them.
+pub struct Lent<'a> {
+    f32s: &'a [SharedRows; BUFS.len()],
+    pub up: &'a SharedRows,
+    int8s: [[SharedQuantRows<'a>; QUANTIZED.len()]; 2],
+    own: &'a [PerThread<Own>],
+}
+
+impl Lent<'_> {
+    pub fn f32s(&self, buf: Buf) -> &SharedRows {
+        &self.f32s[buf as usize]
+    }
+
+    /// Of all rows, or (`narrow`) of those whose logits are wanted.
+    pub fn int8s(&self, buf: Buf, narrow: bool) -> &SharedQuantRows<'_> {
+        let index = QUANTIZED.iter().position(|&b| b == buf).expect("a buffer that feeds matrices");
+        &self.int8s[usize::from(narrow)][index]
+    }
+
+    /// # Safety
+    /// The thread holds no other reference to it.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn own(&self, member: &Member) -> &mut Own {
+        unsafe { &mut *self.own[member.index].0.get() }
+    }
+}
