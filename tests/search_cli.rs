@@ -27,7 +27,7 @@ fn json(output: &Output) -> Value {
 }
 
 /// Small enough for a test.
-fn small<'a>(out: &'a str) -> Vec<&'a str> {
+fn small(out: &str) -> Vec<&str> {
     vec!["search", "-o", out, "--positions", "128", "--trials", "5", "--width", "2", "--draft-max", "3"]
 }
 

@@ -18,7 +18,7 @@ use crate::{
 
 /// Far more than fits any disk.
 const MOST: u64 = 64;
-const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// How a tensor grows.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -38,6 +38,9 @@ const ONE_THREAD_BYTES: u64 = 2 << 20;
 /// Up to this many rows every thread norms all of them for itself.
 const OWN_NORM_ROWS: usize = 2;
 
+/// Up to this many rows, chunks of a long context are dealt to threads that could not have whole K/V heads.
+const SPLIT_ROWS: usize = 8;
+
 #[derive(Clone, Debug)]
 pub struct CpuConfig {
     pub n_cells: usize,
@@ -121,6 +124,7 @@ impl CpuBackend {
 impl CpuBackend {
     fn manner(&self, steps: &[Step], rows: &Rows) -> Manner {
         let dims = &self.model.plan.dims;
+        let longest = longest_list(rows);
         let (rows, outputs) = (rows.tokens.len(), rows.outputs.len());
         let own_heads = dims.n_kv_head.is_multiple_of(self.team.threads());
         let group_width = dims.n_head / dims.n_kv_head * dims.head_dim;
@@ -129,13 +133,14 @@ impl CpuBackend {
             outputs,
             own_norms: rows <= OWN_NORM_ROWS && schedule::all_quantized(&self.model, steps),
             own_heads,
+            split_lists: !own_heads && rows <= SPLIT_ROWS && longest > attention::CHUNK,
             quantize_heads: own_heads && group_width.is_multiple_of(matmul::GROUP),
             quantize_gates: dims.ffn.is_multiple_of(matmul::GROUP),
         }
     }
 
     /// What all layers of a pass share: rotations, and who attends to what.
-    fn prepare(&mut self, steps: &[Step], rows: &Rows) {
+    fn prepare(&mut self, steps: &[Step], rows: &Rows, manner: &Manner) {
         let Dims { n_head, n_kv_head, .. } = self.model.plan.dims;
         let n_rows = rows.tokens.len();
         if self.turns.len() < n_rows {
@@ -148,11 +153,16 @@ impl CpuBackend {
             self.attention.resize_with(rows.views.len(), Items::default);
         }
         for (items, view) in self.attention.iter_mut().zip(rows.views) {
-            items.fill(view, 0..n_rows, n_head, n_kv_head);
+            items.fill(view, 0..n_rows, n_head, n_kv_head, manner.split_lists);
         }
         if let Some(last) = steps.iter().rfind(|step| matches!(step.op, Op::Attend { .. })) {
             let view = &rows.views[rows.view_of_slot[last.slot]];
-            self.narrow_attention.fill(view, rows.outputs.iter().copied(), n_head, n_kv_head);
+            let outputs = rows.outputs.iter().copied();
+            self.narrow_attention.fill(view, outputs, n_head, n_kv_head, manner.split_lists);
+        }
+        if manner.split_lists {
+            let chunks = longest_list(rows).div_ceil(attention::CHUNK);
+            self.buffers.make_room_for_parts(&self.model.plan.dims, n_rows, chunks);
         }
     }
 }
@@ -174,7 +184,7 @@ impl Backend for CpuBackend {
     fn run(&mut self, steps: &[Step], rows: &Rows, logits: &mut [f32]) -> Result<()> {
         let manner = self.manner(steps, rows);
         schedule::schedule(&self.model, steps, &manner, &mut self.phases);
-        self.prepare(steps, rows);
+        self.prepare(steps, rows, &manner);
         let pass = Pass {
             model: &self.model,
             weights: &self.weights,
@@ -232,6 +242,11 @@ impl Backend for CpuBackend {
         }
         Ok(())
     }
+}
+
+/// The most cells that a row sees.
+fn longest_list(rows: &Rows) -> usize {
+    rows.views.iter().flat_map(|view| &view.visible).map(|&(_, len)| len).max().unwrap_or(0)
 }
 
 /// Threads for loading, whose work comes in uneven pieces: rayon deals it better than a team.

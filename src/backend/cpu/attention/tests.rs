@@ -84,7 +84,7 @@ impl Case {
             unsafe { q.row_mut(to, 0..q.width()).copy_from_slice(self.q.row(from)) };
         }
         let mut items = Items::default();
-        items.fill(&self.view, rows.iter().copied(), self.group, 1);
+        items.fill(&self.view, rows.iter().copied(), self.group, 1, false);
         let mut scratch = Scratch::default();
         for item in items.all() {
             isa.dispatch(Attend {
@@ -98,8 +98,8 @@ impl Case {
                 list: &self.view.lists[item.list],
                 rows: item.rows,
                 q: &q,
-                out: &out,
                 column: 0,
+                to: To::Out(&out),
                 scratch: &mut scratch,
             });
         }
