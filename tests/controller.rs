@@ -51,22 +51,40 @@ struct World {
     sources: Vec<Source>,
     rows: fn(usize) -> f64,
     clock: Clock,
+    /// Sources may be tried on text that is there, as the loop does it.
+    trials: bool,
     seed: u64,
 }
+
+/// Places of the text that a trial looks at.
+const PLACES: usize = 24;
 
 /// Tokens per plain step.
 fn speed(world: &World, policy: &mut dyn Policy) -> f64 {
     let mut rng = Rng::new(world.seed ^ 0x9e37);
     let infos: Vec<SourceInfo> = world.sources.iter().map(|s| s.info.clone()).collect();
     policy.start(&infos);
-    let (mut at, mut time) = (0, 0.0);
-    while at < TOKENS {
+    // With a prompt to try sources on.
+    let start = if world.trials { PLACES } else { 0 };
+    let (mut at, mut time) = (start, 0.0);
+    let mut untried: Vec<usize> = if world.trials { (0..infos.len()).collect() } else { Vec::new() };
+    while at < start + TOKENS {
         let pace = 0.02 * if at >= world.clock.slower.0 { world.clock.slower.1 } else { 1.0 };
         let mut timed = |true_time: f64| {
             let spike = if rng.next_f64() < world.clock.spikes.0 { world.clock.spikes.1 } else { 1.0 };
             let normal = (0..12).map(|_| rng.next_f64()).sum::<f64>() - 6.0;
             pace * true_time * spike * (world.clock.noise * normal).exp()
         };
+        let wanted = |&source: &usize| policy.wants_trial(source, PLACES);
+        if let Some(next) = untried.iter().position(wanted) {
+            let source = untried.remove(next);
+            let places = &world.sources[source].places[at - PLACES..at];
+            let seen: Vec<_> =
+                places.iter().map(|p| (Drafted { confidence: p.confidence }, p.right)).collect();
+            let price = world.sources[source].cost * (world.rows)(PLACES);
+            time += price;
+            policy.tried(source, &seen, timed(price));
+        }
         let offers: Vec<Offer> = (world.sources.iter().enumerate())
             .filter_map(|(source, s)| match s.info.kind {
                 Kind::Ngram => s.places[at].ready.map(|r| Offer { source, most: r.tokens, ready: Some(r) }),
@@ -109,7 +127,7 @@ fn speed(world: &World, policy: &mut dyn Policy) -> f64 {
         policy.record(&round);
         (at, time) = (at + accepted + 1, time + draft_time + verify_time);
     }
-    at as f64 / time
+    (at - start) as f64 / time
 }
 
 /// A setting that never changes: lookups with a long enough match first, then one source of steps.
@@ -220,7 +238,7 @@ fn rows_with<const PERCENT: usize>(n: usize) -> f64 {
 /// A source of steps that is right with a chance that depends on the place; `guess` is its cost by bytes.
 fn mask(seed: u64, cost: f64, guess: f64, chance: impl Fn(usize, &mut Rng) -> (f32, f64)) -> Source {
     let mut rng = Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
-    let places = (0..TOKENS + 64).map(|at| {
+    let places = (0..TOKENS + 96).map(|at| {
         let (confidence, chance) = chance(at, &mut rng);
         Place { confidence, right: rng.next_f64() < chance, ready: None }
     });
@@ -233,7 +251,7 @@ fn mask(seed: u64, cost: f64, guess: f64, chance: impl Fn(usize, &mut Rng) -> (f
 fn lookup(seed: u64, copied: impl Fn(usize) -> bool, right_when_copied: f64) -> Source {
     let mut rng = Rng::new(seed.wrapping_mul(0x9e6c_63d0_876a_9a47));
     let mut match_len = 0;
-    let places = (0..TOKENS + 64).map(|at| {
+    let places = (0..TOKENS + 96).map(|at| {
         let right = rng.next_f64() < if copied(at) { right_when_copied } else { 0.08 };
         let spurious = rng.next_f64() < 0.3;
         let found = match copied(at) {
@@ -250,7 +268,7 @@ fn lookup(seed: u64, copied: impl Fn(usize) -> bool, right_when_copied: f64) -> 
 }
 
 fn world(seed: u64, sources: Vec<Source>, rows: fn(usize) -> f64) -> World {
-    World { sources, rows, clock: QUIET, seed }
+    World { sources, rows, clock: QUIET, trials: false, seed }
 }
 
 /// The same chance everywhere, and a confidence that tells nothing.
@@ -357,6 +375,24 @@ fn a_family_of_masks() {
         world(s, family(s, [0.3, 0.5, 0.93, 0.94, 0.96]), rows_with::<8>)
     });
     keeps_up("family, none is worth it", |s| world(s, family(s, [0.2, 0.3, 0.4, 0.5, 0.6]), rows_with::<15>));
+}
+
+#[test]
+fn sources_tried_on_the_text_that_is_there() {
+    let tried = |s: u64, chances: [f64; 5]| {
+        let costs = [0.1, 0.2, 0.3, 0.4, 0.5];
+        let sources =
+            std::iter::zip(costs, chances).map(|(c, a)| mask(s + (100.0 * c) as u64, c, c, constant(a)));
+        World { trials: true, ..world(s, sources.collect(), rows_with::<5>) }
+    };
+    keeps_up("trials, the boldest is best", |s| tried(s, [0.85, 0.88, 0.9, 0.93, 0.95]));
+    // A bold draft that is bad and a cautious one that is good is the other way round than what is expected.
+    let worlds: Vec<World> = (1..=WORLDS).map(|s| tried(s, [0.1, 0.2, 0.3, 0.4, 0.95])).collect();
+    let outcome = judge("trials, the last is best", &worlds, controller);
+    assert!(outcome.of_best >= 0.9 && outcome.worst_of_plain > 1.1);
+    keeps_up("trials, always wrong", |s| tried(s, [0.0; 5]));
+    let noisy = Clock { noise: 0.15, spikes: (0.05, 8.0), slower: (usize::MAX, 1.0) };
+    keeps_up("trials, always wrong, noise and spikes", |s| World { clock: noisy, ..tried(s, [0.0; 5]) });
 }
 
 #[test]

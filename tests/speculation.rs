@@ -384,12 +384,12 @@ impl Policy for Curious<'_> {
 
     fn record(&mut self, _: &Round) {}
 
-    fn wants_trial(&self, _: usize) -> bool {
+    fn wants_trial(&self, _: usize, _: usize) -> bool {
         true
     }
 
-    fn tried(&mut self, _: usize, _: Drafted, stood: bool) {
-        self.1.push(stood);
+    fn tried(&mut self, _: usize, places: &[(Drafted, bool)], _: f64) {
+        self.1.extend(places.iter().map(|(_, stood)| stood));
     }
 
     fn off_reason(&self) -> Option<String> {

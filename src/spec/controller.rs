@@ -25,7 +25,7 @@
 //! otherwise timings decide how many random numbers a round draws, and two runs with one seed are two samples of
 //! the same distribution. Greedy text is the same either way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,6 @@ use super::{
     acceptance::{Acceptance, Evidence},
     costs::{Costs, MOST_ROWS, expected_tokens},
     policy::{Choice, Drafted, Kind, Offer, Policy, Ready, Round, SourceInfo, Speedup},
-    trial::PLACES,
 };
 
 /// Plain steps that may be lost before anything is known.
@@ -56,8 +55,8 @@ const YIELD_FADE: f64 = 0.97;
 const YIELD_PRIOR: f64 = 10.0;
 /// Plain steps that trying a source on the text that is there may cost.
 const TRIAL_PRICE: f64 = 2.0;
-/// A time so many times the expected one is somebody else's; it counts as that, for both sides.
-const SPIKE: f64 = 3.0;
+/// A time so many times the expected one is somebody else's; it counts as that, for plain steps and rounds alike.
+const SPIKE: f64 = 2.0;
 
 /// What is known of one source; persists between runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -111,6 +110,8 @@ struct Arm {
     known: Experience,
     /// The last draft stood to its end.
     hot: bool,
+    /// On text that was there, see [`Policy::wants_trial`].
+    tried: bool,
     /// Tokens that were checked.
     trials: usize,
     stood: usize,
@@ -127,6 +128,7 @@ impl Arm {
             info: info.clone(),
             known,
             hot: false,
+            tried: false,
             trials: 0,
             stood: 0,
             given: 0.0,
@@ -172,10 +174,62 @@ struct Pending {
 struct Tally {
     tokens: f64,
     seconds: f64,
-    plain_steps: f64,
-    plain_seconds: f64,
     expected_tokens: f64,
     expected_cost: f64,
+}
+
+/// Plain steps in between, for what one costs by now. After a draft the first one meets cold caches and workers that
+/// have gone to sleep, and would make plain decoding look slow; so they come in pairs and the second one counts.
+#[derive(Clone, Debug)]
+struct PlainSteps {
+    rounds_since: usize,
+    in_a_row: usize,
+    /// One was put in and the one that counts is still to come.
+    another: bool,
+    /// Seconds of the last ones that counted.
+    seconds: VecDeque<f64>,
+}
+
+impl PlainSteps {
+    const KEPT: usize = 99;
+
+    fn new() -> Self {
+        PlainSteps { rounds_since: 0, in_a_row: 1, another: false, seconds: VecDeque::new() }
+    }
+
+    /// Whether it is time for one, if rounds have this rate.
+    fn due(&mut self, rate: f64) -> bool {
+        let rounds = 2.0 * (1.0 - 1.0 / rate) / PLAIN_SHARE;
+        let interval = (rounds as usize).clamp(*PLAIN_INTERVAL.start(), *PLAIN_INTERVAL.end());
+        let first = self.rounds_since >= interval;
+        std::mem::replace(&mut self.another, first) || first
+    }
+
+    /// One was made; whether it counts.
+    fn saw(&mut self, seconds: f64) -> bool {
+        let counts = self.in_a_row > 0;
+        self.in_a_row += 1;
+        self.rounds_since = 0;
+        if counts {
+            self.seconds.truncate(Self::KEPT - 1);
+            self.seconds.push_front(seconds);
+        }
+        counts
+    }
+
+    fn saw_draft(&mut self) {
+        self.in_a_row = 0;
+        self.rounds_since += 1;
+    }
+
+    /// The mean, of three at least.
+    fn mean(&self) -> Option<f64> {
+        let mut sorted: Vec<f64> = self.seconds.iter().copied().collect();
+        sorted.sort_by(f64::total_cmp);
+        let longest = SPIKE * sorted.get(sorted.len() / 2)?;
+        let sum: f64 = sorted.iter().map(|seconds| seconds.min(longest)).sum();
+        (sorted.len() >= 3).then(|| sum / sorted.len() as f64)
+    }
 }
 
 /// Why the last round was what it was.
@@ -198,7 +252,7 @@ pub struct Controller {
     account: f64,
     /// Tokens so far.
     tokens: usize,
-    rounds_since_plain: usize,
+    plain: PlainSteps,
     pending: Option<Pending>,
     standing: Standing,
     tally: Tally,
@@ -214,7 +268,7 @@ impl Controller {
             rate: 1.0,
             account: START,
             tokens: 0,
-            rounds_since_plain: 0,
+            plain: PlainSteps::new(),
             pending: None,
             standing: Standing::NothingOffered,
             tally: Tally::default(),
@@ -245,9 +299,13 @@ impl Controller {
             let evidence = arm.before(offer.ready, k - 1);
             survival *= arm.known.before.hopeful_chance(evidence, deviations);
             expected += survival;
-            let rate = expected / self.costs.round(offer.source, k);
-            if rate > best.rate {
-                best = Plan { tokens: k, rate };
+            let cost = self.costs.round(offer.source, k);
+            if expected / cost > best.rate {
+                best = Plan { tokens: k, rate: expected / cost };
+            }
+            // Even if all that follow were sure to stand.
+            if (expected + survival * (most - k) as f64) / cost < best.rate {
+                break;
             }
         }
         best.rate *= arm.yields();
@@ -265,12 +323,6 @@ impl Controller {
         (1..=self.most(offer)).take_while(|&k| loss(k) <= self.account).count()
     }
 
-    fn plain_is_due(&self) -> bool {
-        let rounds = (1.0 - 1.0 / self.rate) / PLAIN_SHARE;
-        let interval = (rounds as usize).clamp(*PLAIN_INTERVAL.start(), *PLAIN_INTERVAL.end());
-        !self.costs.anchored() || (self.standing == Standing::On && self.rounds_since_plain >= interval)
-    }
-
     /// The offer that may well be the best. If the account cannot pay for it, it is saved for: cheaper ones that
     /// promise less would eat up what comes in.
     fn best<'a>(&self, offers: impl Iterator<Item = &'a Offer>) -> Option<&'a Offer> {
@@ -284,6 +336,17 @@ impl Controller {
         }
         self.pending = Some(Pending { most, ready: offer.ready, rate, probe });
         Choice::Draft { source: offer.source, most }
+    }
+
+    /// A masked pass over so many rows, if rows cost the draft what they cost the full model.
+    fn trial_price(&self, source: usize, places: usize) -> f64 {
+        self.costs.draft(source) * self.costs.rows(places)
+    }
+
+    /// The source has steps, and neither an earlier run nor a trial has told of it.
+    fn trial_is_due(&self, source: usize) -> bool {
+        let arm = &self.arms[source];
+        !arm.tried && !self.costs.looks_up(source) && !self.memory.contains_key(&memory_key(&arm.info))
     }
 
     fn learn(&mut self, source: usize, round: &Round, pending: &Pending, expected: f64) {
@@ -345,10 +408,8 @@ impl Policy for Controller {
 
     fn choose(&mut self, offers: &[Offer]) -> Choice {
         self.pending = None;
-        if offers.is_empty() {
-            return Choice::Plain;
-        }
-        if self.plain_is_due() {
+        let due = self.standing == Standing::On && self.plain.due(self.rate);
+        if offers.is_empty() || due || !self.costs.anchored() {
             return Choice::Plain;
         }
         let Some(best) = self.best(offers.iter()) else { return Choice::Plain };
@@ -408,12 +469,13 @@ impl Policy for Controller {
                 let cost = self.costs.round(source, k);
                 self.learn(source, round, &pending, expected);
                 self.account = (self.account + gained - cost).min(SAVINGS);
-                self.rounds_since_plain += 1;
+                self.plain.saw_draft();
                 (expected, cost)
             }
             _ => {
-                self.costs.saw_rows(1, pass);
-                self.rounds_since_plain = 0;
+                if self.plain.saw(pass) {
+                    self.costs.saw_rows(1, pass);
+                }
                 (1.0, 1.0)
             }
         };
@@ -424,27 +486,37 @@ impl Policy for Controller {
         tally.seconds += (round.draft_seconds + pass).min(longest);
         tally.expected_tokens += expected;
         tally.expected_cost += cost;
-        if k == 0 {
-            tally.plain_steps += 1.0;
-            tally.plain_seconds += pass.min(longest);
-        }
     }
 
     fn costs(&self) -> Option<&Costs> {
         Some(&self.costs)
     }
 
-    fn wants_trial(&self, source: usize) -> bool {
-        let unknown = !self.memory.contains_key(&memory_key(&self.arms[source].info));
-        let price = self.costs.draft(source) * self.costs.rows(*PLACES.start());
-        unknown && !self.costs.looks_up(source) && price <= TRIAL_PRICE
+    /// Only the source that may well be the best: what is spent on others is not there for it.
+    fn wants_trial(&self, source: usize, places: usize) -> bool {
+        let steps = (0..self.arms.len()).filter(|&source| !self.costs.looks_up(source));
+        let offers: Vec<Offer> =
+            steps.map(|source| Offer { source, most: usize::MAX, ready: None }).collect();
+        self.trial_is_due(source)
+            && self.trial_price(source, places) <= TRIAL_PRICE.min(self.account)
+            && self.best(offers.iter()).is_some_and(|best| best.source == source)
     }
 
-    fn tried(&mut self, source: usize, drafted: Drafted, stood: bool) {
+    fn tried(&mut self, source: usize, places: &[(Drafted, bool)], seconds: f64) {
+        let price = self.trial_price(source, places.len());
+        let price = self.costs.in_steps(seconds).map_or(price, |steps| steps.min(SPIKE * price));
+        self.account -= price;
+        self.tally.seconds += seconds;
+        self.tally.expected_cost += price;
         let arm = &mut self.arms[source];
-        let (before, after) = (arm.before(None, 0), arm.after(drafted, 0));
-        arm.known.before.learn(before, stood);
-        arm.known.after.learn(after, stood);
+        arm.tried = true;
+        for &(drafted, stood) in places {
+            let (before, after) = (arm.before(None, 0), arm.after(drafted, 0));
+            arm.known.before.learn(before, stood);
+            arm.known.after.learn(after, stood);
+            arm.trials += 1;
+            arm.stood += usize::from(stood);
+        }
     }
 
     fn off_reason(&self) -> Option<String> {
@@ -485,11 +557,9 @@ impl Policy for Controller {
     fn speedup(&self) -> Speedup {
         let tally = &self.tally;
         let ratio = |a: f64, b: f64| (b > 0.0).then_some(a / b).filter(|r| r.is_finite());
-        let enough = tally.plain_steps >= 3.0 && tally.seconds > 0.0;
-        let step = ratio(tally.plain_seconds, tally.plain_steps).filter(|_| enough);
         Speedup {
             predicted: ratio(tally.expected_tokens, tally.expected_cost),
-            measured: step.and_then(|step| ratio(tally.tokens * step, tally.seconds)),
+            measured: self.plain.mean().and_then(|step| ratio(tally.tokens * step, tally.seconds)),
         }
     }
 }

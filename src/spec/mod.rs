@@ -125,7 +125,13 @@ pub fn speculate(
     speculation.policy.start(&sources);
     context.remove(TARGET);
     let started = Instant::now();
-    let untried: Vec<usize> = (0..sources.len()).filter(|&s| speculation.policy.wants_trial(s)).collect();
+    // Which one to try may change as the text grows.
+    let tries = |s: usize| speculation.policy.wants_trial(s, *trial::PLACES.start());
+    let mut untried: Vec<usize> = (0..sources.len()).collect();
+    untried.retain(|&s| speculation.proposers[s].mask().is_some());
+    if !untried.iter().any(|&s| tries(s)) {
+        untried.clear();
+    }
     // Rows whose logits are wanted: for the first token, and for trials.
     let known = if untried.is_empty() { 1 } else { request.prompt.len().min(*trial::PLACES.end()) };
     let mut batch = Batch::prompt(request.prompt, 0, TARGET);
@@ -241,19 +247,26 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
         }
     }
 
-    /// Tries one of the sources that are still to be tried, if there is enough text by now.
+    /// Tries one of the sources that are still to be tried, if there is enough text by now and the policy has not
+    /// seen enough.
     fn trial(&mut self) -> Result<()> {
+        if self.text.out.tokens.len() > trial::LATEST {
+            self.untried.clear();
+        }
         let Some(choices) = self.choices.last() else { return Ok(()) };
-        let Some(source) = self.untried.pop() else { return Ok(()) };
+        let policy = &mut *self.speculation.policy;
+        let Some(next) = self.untried.iter().position(|&s| policy.wants_trial(s, choices.len())) else {
+            return Ok(());
+        };
+        let source = self.untried.remove(next);
         let Some(mask) = self.speculation.proposers[source].mask() else { return Ok(()) };
         let started = Instant::now();
         // All of the text but its last token is evaluated.
         let text = self.sampler.history();
         let tried = trial::trial(self.context, &text[..text.len() - 1], mask, choices)?;
-        for (drafted, stood) in tried.into_iter().flatten() {
-            self.speculation.policy.tried(source, drafted, stood);
-        }
-        self.report.trial_seconds += started.elapsed().as_secs_f64();
+        let seconds = started.elapsed().as_secs_f64();
+        policy.tried(source, &tried.unwrap_or_default(), seconds);
+        self.report.trial_seconds += seconds;
         Ok(())
     }
 

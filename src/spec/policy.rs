@@ -106,13 +106,13 @@ pub trait Policy {
 
     fn record(&mut self, round: &Round);
 
-    /// Whether it is worth a pass over a few dozen rows to try this source on text that is already there.
-    fn wants_trial(&self, _source: usize) -> bool {
+    /// Whether it is worth a pass over so many places of the text that is there, now, to try this source on them.
+    fn wants_trial(&self, _source: usize, _places: usize) -> bool {
         false
     }
 
-    /// One place of such a trial: what the draft would have said there, and whether that is the full model's choice.
-    fn tried(&mut self, _source: usize, _drafted: Drafted, _stood: bool) {}
+    /// What came of it: in each place how sure the draft was, and whether it said what the full model did.
+    fn tried(&mut self, _source: usize, _places: &[(Drafted, bool)], _seconds: f64) {}
 
     /// Why speculation is (or was) off, in one plain sentence; `None` if it was on.
     fn off_reason(&self) -> Option<String>;

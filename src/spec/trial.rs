@@ -7,6 +7,9 @@ use crate::{Batch, Context, Result, RunLayers, sampler::greedy};
 /// Places that a trial looks at: with fewer it says too little, with more it takes too long.
 pub const PLACES: std::ops::RangeInclusive<usize> = 24..=48;
 
+/// A source that nobody wanted tried in the first so many tokens of a text is not tried any more.
+pub const LATEST: usize = 256;
+
 /// The full model's choices after the last tokens that it evaluated.
 #[derive(Default)]
 pub(super) struct Choices(Vec<u32>);

@@ -123,6 +123,11 @@ impl Costs {
         self.filter.pace().exp()
     }
 
+    /// A time in plain steps; `None` if clocks do not count.
+    pub fn in_steps(&self, seconds: f64) -> Option<f64> {
+        (!self.frozen && self.anchored()).then(|| seconds / self.step_seconds())
+    }
+
     /// Whether enough plain steps were timed to hold anything against them; until then timings of anything else
     /// are not believed.
     pub fn anchored(&self) -> bool {
