@@ -320,7 +320,7 @@ fn views<'a>(kv: &'a KvCache, rows: &[Row], cells: &[u32], steps: &[Step]) -> (V
     let all_plain = std::iter::zip(&plain, &whole).all(|(&plain, list)| plain == list.len());
     let attended = steps.iter().filter(|s| matches!(s.op, Op::Attend { .. })).map(|s| (s.slot, s.visit));
     let mut views = vec![View { lists: whole.iter().map(|l| Cow::Borrowed(*l)).collect(), visible }];
-    let mut view_of_slot = Vec::new();
+    let mut view_of_slot = Vec::with_capacity(kv.n_layer());
     for (slot, visit) in attended {
         if view_of_slot.len() <= slot {
             view_of_slot.resize(slot + 1, 0);

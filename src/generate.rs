@@ -37,7 +37,7 @@ pub struct Generation {
     pub logprobs: Vec<Vec<(u32, f32)>>,
     pub prefill_seconds: f64,
     pub decode_seconds: f64,
-    /// Decode steps that `decode_seconds` covers.
+    /// Decode steps that `decode_seconds` covers, or would by plain decoding.
     pub steps: usize,
     pub stop: Stop,
 }
@@ -115,7 +115,7 @@ pub fn generate(
 }
 
 /// Context shift, where it was asked for and there is something to drop.
-fn make_room(context: &mut Context, request: &Request) -> Result<bool> {
+pub(crate) fn make_room(context: &mut Context, request: &Request) -> Result<bool> {
     let Some(keep) = request.shift_keep else { return Ok(false) };
     let len = context.kv().len(SEQ);
     let drop = len.saturating_sub(keep) / 2;

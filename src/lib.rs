@@ -6,6 +6,9 @@
 //!                                                               └ Backend cpu ─ logits ─ sampler ─ token
 //! ```
 //!
+//! [`generate`](mod@generate) decodes token by token; [`spec`] drafts with the same model, a part of its layers left out, and
+//! verifies several tokens in one pass, to the same text.
+//!
 //! Data flows one way: nothing below `context` knows of prompts, and nothing above it of devices.
 
 pub mod backend;
@@ -16,6 +19,7 @@ pub mod context;
 pub mod embedded;
 mod error;
 pub mod eval;
+mod files;
 pub mod generate;
 pub mod gguf;
 mod hash;
@@ -25,6 +29,7 @@ pub mod placement;
 pub mod plan;
 pub mod quant;
 pub mod sampler;
+pub mod spec;
 pub mod synth;
 pub mod tokenizer;
 

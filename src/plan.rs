@@ -151,7 +151,8 @@ impl Plan {
     /// has a slot of its own after those, in the order in which they come.
     pub fn steps(&self, mask: Option<&RunLayers>) -> Vec<Step<'_>> {
         let outside = |op| Step { op, slot: 0, visit: Visit::first(0), coarse: false };
-        let mut out = vec![outside(&self.embed)];
+        let mut out = Vec::with_capacity(self.ops().count());
+        out.push(outside(&self.embed));
         match mask {
             None => {
                 for (slot, layer) in self.layers.iter().enumerate() {

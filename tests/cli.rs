@@ -19,7 +19,8 @@ use spec_run::{
 
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-    command.stdin(Stdio::null());
+    // What a run learns is kept for the next, but not among the user's.
+    command.stdin(Stdio::null()).env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command
 }
 

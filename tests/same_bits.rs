@@ -181,6 +181,60 @@ fn a_prefix_is_the_same_however_it_was_built() {
     }
 }
 
+/// Beyond one chunk of attention: however the text is cut, and whether chunks are dealt to threads or not.
+#[test]
+fn long_contexts_keep_their_bits() {
+    let model = embedded_model();
+    let text = tokens(800, 11, n_vocab(&model));
+    for kv in [KvType::F16, KvType::Q8_0] {
+        let mut expected: Option<Vec<Vec<u32>>> = None;
+        for (threads, piece) in [(1, 12), (2, 1), (2, 3), (3, 1), (3, 2), (5, 1), (5, 8), (5, 12)] {
+            let mut context = context(&model, |c| {
+                (c.n_ctx, c.threads, c.key_type, c.value_type) = (1600, threads, kv, kv);
+            });
+            // On cells that do not lie in order.
+            context.decode(&Batch::prompt(&tokens(40, 12, n_vocab(&model)), 0, 9)).unwrap();
+            context.decode(&Batch::prompt(&text[..500], 0, 0)).unwrap();
+            context.remove(9);
+            context.decode(&Batch::prompt(&text[500..788], 500, 0)).unwrap();
+            let mut got = Vec::new();
+            for (i, part) in text[788..].chunks(piece).enumerate() {
+                let mut batch = Batch::new();
+                for (j, &token) in part.iter().enumerate() {
+                    batch.push(token, (788 + i * piece + j) as u32, 0, true);
+                }
+                context.decode(&batch).unwrap();
+                got.extend((0..part.len()).map(|j| bits(context.logits(j))));
+            }
+            assert!(
+                *expected.get_or_insert_with(|| got.clone()) == got,
+                "{kv}, {threads} threads, {piece} rows"
+            );
+        }
+    }
+}
+
+/// The last layer runs for the rows whose logits are wanted; which those are changes none of them.
+#[test]
+fn a_row_is_the_same_whoever_else_asks() {
+    for model in models("a_row_is_the_same_whoever_else_asks") {
+        let text = tokens(40, 13, n_vocab(&model));
+        let mut context = context(&model, |c| c.threads = 2);
+        let together = all_logits(&mut context, &text);
+        for wanted in [vec![39], vec![0], vec![3, 4, 17, 38], (1..40).collect()] {
+            context.remove(0);
+            let mut batch = Batch::new();
+            for (i, &token) in text.iter().enumerate() {
+                batch.push(token, i as u32, 0, wanted.contains(&i));
+            }
+            context.decode(&batch).unwrap();
+            for (i, &row) in wanted.iter().enumerate() {
+                assert!(bits(context.logits(i)) == together[row], "{}: row {row} of {wanted:?}", model.name);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_small_ubatch_changes_nothing() {
     let model = embedded_model();

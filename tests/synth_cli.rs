@@ -63,3 +63,34 @@ fn wrong_arguments_name_the_flag_and_leave_no_file() {
     fails(folder, &format!("-o nowhere/new.gguf {SMALL}"), 1, "nowhere/new.gguf");
     assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
 }
+
+#[test]
+fn a_model_is_widened_and_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let wide = folder.path().join("wide.gguf").display().to_string();
+    let run = |args: &[&str]| {
+        std::process::Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).output().unwrap()
+    };
+    let output = run(&["synth", "--widen", "2", "-o", &wide, "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let made: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(made["name"], "stories13m widened 2 times");
+    let bytes = std::fs::metadata(&wide).unwrap().len();
+    let tensors = made["tensor_bytes"].as_u64().unwrap();
+    assert!(tensors < bytes && bytes < tensors + (1 << 20));
+    let output = run(&["-m", &wide, "-p", "Once upon a", "-n", "3", "--temp", "0", "--json"]);
+    let text: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(text["text"].as_str().unwrap().contains("time"), "{text}");
+    for (args, part) in [
+        (&["--widen", "1"][..], "--widen 1"),
+        (&["--widen", "2", "--dim", "512"], "--widen"),
+        (&["--widen", "2", "-q", "q4_0"], "--widen"),
+        (&["--widen", "2"], "--force"),
+        (&["-m", "x.gguf", "--like", "llama-1b"], "--widen"),
+    ] {
+        let output = run(&[&["synth", "-o", &wide][..], args].concat());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {errors}");
+        assert!(errors.contains(part) && errors.lines().count() == 1, "{args:?}: {errors}");
+    }
+}

@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::{
-    Context, Model, Result, RunLayers,
-    model::{layers::LayerList, skips::Skips},
+    Context, Error, Model, Result, RunLayers,
+    model::{
+        layers::LayerList,
+        skips::{NamedMask, Skips},
+    },
 };
 
 /// Says so if a mask's coarse sublayers will run in full.
@@ -23,7 +26,7 @@ pub struct MaskArgs {
     /// A file of masks: skips.json, SWIFT's skip_layers.json, or llama.cpp PR 3565's array
     #[arg(long, value_name = "FILE", conflicts_with_all = ["skip_attn", "skip_mlp"])]
     draft_skip: Option<PathBuf>,
-    /// Which mask of the file, by name [default: the first]
+    /// Which mask of the file, by name [default: the first; for drafts all, and the best is found]
     #[arg(long, value_name = "NAME", requires = "draft_skip")]
     mask: Option<String>,
     /// Layers whose attention is skipped, from 0: 3,5-8
@@ -35,17 +38,29 @@ pub struct MaskArgs {
 }
 
 impl MaskArgs {
+    /// Whether any flag asks for a mask.
+    pub fn given(&self) -> bool {
+        self.draft_skip.is_some() || self.skip_attn.is_some() || self.skip_mlp.is_some()
+    }
+
     /// The mask that the flags ask for; `None` if there are none.
     pub fn read(&self, model: &Model) -> Result<Option<RunLayers>> {
+        Ok(self.family(model)?.into_iter().next().map(|best| best.mask))
+    }
+
+    /// All masks of the file, best first, or the one that the flags name or spell out.
+    pub fn family(&self, model: &Model) -> Result<Vec<NamedMask>> {
         let n_layer = model.plan.dims.n_layer;
         if let Some(path) = &self.draft_skip {
             let skips = Skips::read(path, n_layer)?;
             skips.check_model(&model.id())?.iter().for_each(|w| eprintln!("warning: {w}"));
-            let named = skips.pick(self.mask.as_deref())?;
-            return Ok(Some(named.mask.clone()));
+            return Ok(match &self.mask {
+                Some(name) => vec![skips.pick(Some(name))?.clone()],
+                None => skips.masks,
+            });
         }
-        if self.skip_attn.is_none() && self.skip_mlp.is_none() {
-            return Ok(None);
+        if !self.given() {
+            return Ok(Vec::new());
         }
         let layers = |flag, list: &Option<LayerList>| match list {
             Some(list) => list.resolve(flag, n_layer),
@@ -54,6 +69,21 @@ impl MaskArgs {
         let mask = RunLayers::all(n_layer);
         let mask = layers("--skip-attn", &self.skip_attn)?.into_iter().fold(mask, RunLayers::skip_attn);
         let mask = layers("--skip-mlp", &self.skip_mlp)?.into_iter().fold(mask, RunLayers::skip_mlp);
-        Ok(Some(mask))
+        Ok(vec![NamedMask::new(mask.to_string(), mask)])
+    }
+
+    /// Whether attention and whether MLPs are to be skipped layer by layer; `None` if neither is.
+    pub fn sweep(&self) -> Result<Option<(bool, bool)>> {
+        let each = |list: &Option<LayerList>| list.as_ref().is_some_and(LayerList::is_each);
+        let (attn, mlp) = (each(&self.skip_attn), each(&self.skip_mlp));
+        let listed = (self.skip_attn.is_some() && !attn) || (self.skip_mlp.is_some() && !mlp);
+        match (attn || mlp, listed) {
+            (false, _) => Ok(None),
+            (true, false) => Ok(Some((attn, mlp))),
+            (true, true) => Err(Error::Usage(
+                "each goes through the layers of an otherwise full model: no other layers can be skipped with it"
+                    .into(),
+            )),
+        }
     }
 }

@@ -5,13 +5,18 @@ mod bench;
 pub mod common;
 mod device_args;
 mod devices;
+mod draft_args;
+mod drafting;
 mod inspect;
 mod interrupt;
+mod learned_args;
 mod mask_args;
 mod perplexity;
 mod run;
 mod sampler_args;
+mod search;
 mod size;
+mod sweep;
 mod synth;
 mod tokenize;
 
@@ -39,6 +44,8 @@ struct Cli {
 enum Command {
     /// Measure perplexity of a text, with or without a layer mask
     Perplexity(perplexity::PerplexityArgs),
+    /// Find which sublayers a draft can skip, and write a file of masks
+    Search(search::SearchArgs),
     /// Measure speed: prefill, decode, verification of several rows, drafts, memory
     Bench(bench::BenchArgs),
     /// Show a file's metadata, tensors and bytes per layer
@@ -90,6 +97,7 @@ pub fn run() -> Result<()> {
     match cli.command {
         None => run::run(cli.run),
         Some(Command::Perplexity(args)) => perplexity::run(args),
+        Some(Command::Search(args)) => search::run(args),
         Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Inspect(args)) => inspect::run(args),
         Some(Command::Tokenize(args)) => tokenize::run(args),

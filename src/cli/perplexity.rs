@@ -5,6 +5,7 @@ use std::{
     io::IsTerminal,
     ops::ControlFlow,
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
 use clap::Args;
@@ -16,10 +17,12 @@ use super::{
     common::{self, ContextArgs, ModelArgs, TextArgs},
     interrupt,
     mask_args::MaskArgs,
+    sweep::{self, Over},
 };
 use crate::{
-    Error, Result, RunLayers,
+    Error, Model, Result, RunLayers,
     eval::perplexity::{Settings, Tally, count_chunks, perplexity},
+    files::write_whole,
     hash::fnv1a,
     tokenizer::EncodeOptions,
 };
@@ -36,8 +39,15 @@ pub struct PerplexityArgs {
     /// The context; -c is the length of a chunk here [default: 512, or less if the model has less]
     #[command(flatten)]
     context: ContextArgs,
+    /// --skip-attn each, --skip-mlp each, or both: a table with each layer skipped by itself
     #[command(flatten)]
     mask: MaskArgs,
+    /// Run only the first E layers; each: a table of all exits
+    #[arg(long, value_name = "E", conflicts_with_all = ["draft_skip", "skip_attn", "skip_mlp"])]
+    exit: Option<Exit>,
+    /// Write the table of a sweep to FILE too, as comma-separated values
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
     /// Score only the first N chunks
     #[arg(long, value_name = "N")]
     chunks: Option<usize>,
@@ -47,6 +57,56 @@ pub struct PerplexityArgs {
     /// One JSON object on stdout instead of text
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Exit {
+    Each,
+    After(usize),
+}
+
+impl FromStr for Exit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "each" => Ok(Exit::Each),
+            number => {
+                number.parse().map(Exit::After).map_err(|_| "give a number of layers, or each".to_string())
+            }
+        }
+    }
+}
+
+impl PerplexityArgs {
+    /// What to go through, if it is more than one mask.
+    fn sweep(&self) -> Result<Option<Over>> {
+        let over = match (self.exit, self.mask.sweep()?) {
+            (Some(Exit::Each), _) => Some(Over::Exits),
+            (_, Some((attn, mlp))) => Some(Over::Layers { attn, mlp }),
+            _ => None,
+        };
+        match (&over, &self.csv, &self.resume) {
+            (None, Some(_), _) => Err(Error::Usage("--csv: for a sweep, as --exit each makes it".into())),
+            (Some(_), _, Some(_)) => Err(Error::Usage("--resume: not for a sweep".into())),
+            _ => Ok(over),
+        }
+    }
+
+    /// The one mask of a run that is not a sweep.
+    fn single_mask(&self, model: &Model) -> Result<Option<RunLayers>> {
+        let n_layer = model.plan.dims.n_layer;
+        match self.exit {
+            None => self.mask.read(model),
+            Some(Exit::After(layers)) if (1..=n_layer).contains(&layers) => {
+                Ok(Some(RunLayers::exit(n_layer, layers)))
+            }
+            Some(Exit::After(layers)) => Err(Error::Usage(format!(
+                "--exit {layers}: the model has {n_layer} layers, give 1 to {n_layer}"
+            ))),
+            Some(Exit::Each) => unreachable!("a sweep"),
+        }
+    }
 }
 
 /// What a resumable run is a run of; a state file of another run is refused.
@@ -68,6 +128,7 @@ struct State {
 
 pub fn run(args: PerplexityArgs) -> Result<()> {
     args.context.check()?;
+    let over = args.sweep()?;
     let interrupted = interrupt::flag();
     let gguf = args.model.open()?;
     let (tokenizer, model) = common::load(&gguf)?;
@@ -85,12 +146,12 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     let settings = Settings {
         n_ctx,
         bos: tokenizer.adds_bos().then(|| tokenizer.bos()).flatten(),
-        mask: args.mask.read(&model)?,
+        mask: if over.is_some() { None } else { args.single_mask(&model)? },
         max_chunks: args.chunks,
     };
     let chunks = count_chunks(tokens.len(), &settings)?;
     let mut config = args.context.config(&model)?;
-    config.n_ctx = settings.cells() as u32;
+    config.n_ctx = if over.is_some() { sweep::cells(n_ctx) } else { settings.cells() } as u32;
     if let Some(mask) = &settings.mask {
         config.extra_slots = mask.extra_repetitions();
     }
@@ -104,6 +165,10 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         context.describe(),
         tokens.len()
     );
+    if let Some(over) = over {
+        let job = sweep::Job { over, csv: args.csv.as_deref(), json: args.json };
+        return sweep::run(&job, &mut context, &tokens, &settings);
+    }
 
     // The model is hashed only for who keeps a state: on a large file that reads a page of every tensor.
     let mut kept = match &args.resume {
@@ -128,7 +193,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         bar.set_message(format!("ppl {:.4}", tally.ppl()));
         if let Some((path, state)) = &mut kept {
             state.tally = tally.clone();
-            save(path, state)?;
+            write_whole(path, serde_json::to_string(state).expect("plain data"))?;
         }
         Ok(if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
@@ -205,12 +270,4 @@ fn resume(path: &Path, run: &RunId, chunks: usize) -> Result<Tally> {
     }
     eprintln!("going on after chunk {} of {chunks} ({})", tally.chunks, path.display());
     Ok(tally)
-}
-
-/// Written beside and renamed, so that a kill leaves the old state or the new one.
-fn save(path: &Path, state: &State) -> Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".part");
-    let text = serde_json::to_string(state).expect("plain data");
-    fs::write(&beside, text).and_then(|()| fs::rename(&beside, path)).map_err(|e| Error::io(path, e))
 }

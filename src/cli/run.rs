@@ -7,12 +7,16 @@ use serde_json::{Value, json};
 
 use super::{
     common::{self, ContextArgs, ModelArgs, TextArgs},
+    draft_args::{DraftArgs, Sources},
+    drafting::Drafting,
     interrupt,
+    learned_args::LearnedArgs,
     sampler_args::SamplerArgs,
 };
 use crate::{
     Error, Gguf, Result, Sampler, Tokenizer,
     generate::{Generation, Request, Stop, generate},
+    spec::{Kind, Report, Speculation, Token, speculate},
     tokenizer::{ChatTemplate, EncodeOptions, Message, StreamDecoder},
 };
 
@@ -33,6 +37,10 @@ pub struct RunArgs {
     context: ContextArgs,
     #[command(flatten)]
     sampler: SamplerArgs,
+    #[command(flatten)]
+    draft: DraftArgs,
+    #[command(flatten)]
+    learned: LearnedArgs,
     /// Take the prompt as it is: without this, \n, \t, \\ and the like in -p are escapes
     #[arg(long)]
     no_escape: bool,
@@ -42,6 +50,9 @@ pub struct RunArgs {
     /// A system message for --chat
     #[arg(long, value_name = "TEXT", requires = "chat")]
     system: Option<String>,
+    /// End where the text comes to TEXT (repeatable)
+    #[arg(short = 'r', long, visible_alias = "stop", value_name = "TEXT", allow_hyphen_values = true)]
+    reverse_prompt: Vec<String>,
     /// Go on after an end-of-text token
     #[arg(long)]
     ignore_eos: bool,
@@ -74,17 +85,26 @@ pub fn run(args: RunArgs) -> Result<()> {
     };
     let sampler_config = args.sampler.config()?;
     args.context.check()?;
+    args.draft.check()?;
     let interrupted = interrupt::flag();
     let gguf = args.model.open()?;
     let (tokenizer, model) = common::load(&gguf)?;
     sampler_config.check_vocabulary(model.plan.dims.n_vocab)?;
+    let mut sources = match args.draft.off_reason() {
+        Some(_) => Sources::default(),
+        None => args.draft.sources(&model)?,
+    };
     let prompt_text = prompt_text(&args, &gguf, &tokenizer)?;
     let prompt = prompt_ids(&prompt_text, &tokenizer, args.chat);
-    let config = args.context.config(&model)?;
+    let mut config = args.context.config(&model)?;
+    config.extra_slots = sources.extra_slots();
+    config.wishes.draft = sources.masks.first().map(|mask| mask.layers().clone());
     if let Some(table) = args.context.device.dry_run(&model, &config)? {
         return common::print(table);
     }
     let (mut context, took) = common::open_context(&model, &config)?;
+    sources.complete(&context);
+    let seeded = sampler_config.seed.is_some();
     let mut sampler = Sampler::new(sampler_config)?;
     let request = Request {
         prompt: &prompt,
@@ -100,24 +120,105 @@ pub fn run(args: RunArgs) -> Result<()> {
     if show && !args.no_display_prompt {
         common::print(&prompt_text)?;
     }
-    let mut decoder = StreamDecoder::new(&tokenizer);
-    let generation = generate(&mut context, &tokenizer, &mut sampler, &request, |token| {
-        if show {
-            common::print(decoder.push(token))?;
+    let mut printer = Printer::new(&args, &tokenizer, sources.kinds());
+    let watch = |token: Token| {
+        let stopped = printer.add(token)?;
+        Ok(if stopped || interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    };
+    let (generation, spec) = match args.draft.off_reason() {
+        Some(reason) => {
+            let mut watch = watch;
+            let watch = |id| watch(Token { id, drafted_by: None });
+            (generate(&mut context, &tokenizer, &mut sampler, &request, watch)?, Report::off(reason))
         }
-        Ok(if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    })?;
-    if show {
-        common::print(decoder.finish() + "\n")?;
-    }
+        None => {
+            let greedy = sampler.config().is_greedy();
+            let mut drafting = Drafting::new(&args.draft, &args.learned, sources, &mut context, greedy)?;
+            let (proposers, policy) = drafting.parts();
+            let mut speculation = Speculation { proposers, policy, repeatable: seeded };
+            let ran = speculate(&mut context, &tokenizer, &mut sampler, &request, &mut speculation, watch)?;
+            drafting.keep();
+            ran
+        }
+    };
+    printer.finish()?;
     if let Some(table) = context.profile() {
         eprint!("{table}");
     }
+    let stop = if printer.stopped { "stop_string" } else { stop_key(generation.stop) };
     if show {
-        report(&generation, prompt.len(), context.bytes_read(None), sampler.seed());
+        let repeatable = seeded || sampler.config().is_greedy() || spec.drafting.rounds == 0;
+        let seed = repeatable.then(|| sampler.seed());
+        report(&generation, prompt.len(), context.bytes_read(None), seed, stop);
+        if args.draft.off_reason().is_none() {
+            eprintln!("{spec}");
+        }
         return Ok(());
     }
-    common::print_json(&to_json(&generation, &prompt, &tokenizer))
+    let mut out = to_json(&generation, &prompt, &tokenizer, stop);
+    out["spec"] = spec.to_json();
+    common::print_json(&out)
+}
+
+/// Writes the text as it comes, and looks for what should end it.
+struct Printer<'t> {
+    tokenizer: &'t Tokenizer,
+    decoder: StreamDecoder<'t>,
+    show: bool,
+    color: bool,
+    /// By source.
+    kinds: Vec<Kind>,
+    stop_strings: Vec<Vec<u8>>,
+    /// As much of the text's end as may hold the beginning of a stop string.
+    tail: Vec<u8>,
+    stopped: bool,
+}
+
+impl<'t> Printer<'t> {
+    fn new(args: &RunArgs, tokenizer: &'t Tokenizer, kinds: Vec<Kind>) -> Self {
+        let text = |s: &String| if args.no_escape { s.clone() } else { common::unescape(s) };
+        let stop_strings = args.reverse_prompt.iter().map(|s| text(s).into_bytes());
+        Printer {
+            tokenizer,
+            decoder: StreamDecoder::new(tokenizer),
+            show: !args.json,
+            color: args.draft.color,
+            kinds,
+            stop_strings: stop_strings.filter(|s| !s.is_empty()).collect(),
+            tail: Vec::new(),
+            stopped: false,
+        }
+    }
+
+    /// Says whether the text has come to a stop string.
+    fn add(&mut self, token: Token) -> Result<bool> {
+        if self.show {
+            let text = self.decoder.push(token.id);
+            match token.drafted_by.filter(|_| self.color && !text.is_empty()) {
+                Some(source) => common::print(format!("{}{text}{PLAIN}", color(self.kinds[source])))?,
+                None => common::print(text)?,
+            }
+        }
+        let Some(longest) = self.stop_strings.iter().map(Vec::len).max() else { return Ok(false) };
+        self.tail.extend_from_slice(self.tokenizer.piece(token.id));
+        let has = |s: &Vec<u8>| self.tail.windows(s.len()).any(|w| w == s);
+        self.stopped = self.stop_strings.iter().any(has);
+        self.tail.drain(..self.tail.len().saturating_sub(longest - 1));
+        Ok(self.stopped)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        if self.show { common::print(self.decoder.finish() + "\n") } else { Ok(()) }
+    }
+}
+
+const PLAIN: &str = "\x1b[0m";
+
+fn color(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Mask | Kind::Exit => "\x1b[32m",
+        Kind::Ngram | Kind::Other => "\x1b[34m",
+    }
 }
 
 /// A chat template writes the special tokens itself, but not every one the BOS that the model wants.
@@ -160,24 +261,36 @@ fn prompt_text(args: &RunArgs, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Str
     ChatTemplate::from_gguf(gguf, tokenizer)?.render(&messages, true)
 }
 
-fn report(generation: &Generation, n_prompt: usize, token_bytes: u64, seed: u64) {
+fn report(generation: &Generation, n_prompt: usize, token_bytes: u64, seed: Option<u64>, stop: &str) {
     let rate = |n: usize, seconds: f64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
     let decode = rate(generation.steps, generation.decode_seconds);
-    let why = match generation.stop {
-        Stop::EndOfText => "end of text",
-        Stop::MaxTokens => "-n reached",
-        Stop::ContextFull => "the context is full (-c, or --context-shift to go on)",
-        Stop::Interrupted => "interrupted",
+    let why = match stop {
+        "end_of_text" => "end of text",
+        "max_tokens" => "-n reached",
+        "context_full" => "the context is full (-c, or --context-shift to go on)",
+        "stop_string" => "a text of -r was reached",
+        _ => "interrupted",
     };
+    // Nothing repeats a text that was drafted freely: who drafted what depends on the clock.
+    let seed = seed.map_or("no seed (-s makes it repeatable)".into(), |seed| format!("seed {seed}"));
     eprintln!(
-        "prompt {n_prompt} tokens, {:.1} tok/s; generated {} tokens, {decode:.1} tok/s, {:.1} GB/s of weights; seed {seed}; {why}",
+        "prompt {n_prompt} tokens, {:.1} tok/s; generated {} tokens, {decode:.1} tok/s, {:.1} GB/s of weights; {seed}; {why}",
         rate(n_prompt, generation.prefill_seconds),
         generation.tokens.len(),
         decode * token_bytes as f64 / 1e9,
     );
 }
 
-fn to_json(generation: &Generation, prompt: &[u32], tokenizer: &Tokenizer) -> Value {
+fn stop_key(stop: Stop) -> &'static str {
+    match stop {
+        Stop::EndOfText => "end_of_text",
+        Stop::MaxTokens => "max_tokens",
+        Stop::ContextFull => "context_full",
+        Stop::Interrupted => "interrupted",
+    }
+}
+
+fn to_json(generation: &Generation, prompt: &[u32], tokenizer: &Tokenizer, stop: &str) -> Value {
     let rate = |n: usize, seconds: f64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
     let mut out = json!({
         "text": String::from_utf8_lossy(&tokenizer.decode(&generation.tokens)),
@@ -187,12 +300,7 @@ fn to_json(generation: &Generation, prompt: &[u32], tokenizer: &Tokenizer) -> Va
         "seconds": generation.prefill_seconds + generation.decode_seconds,
         "tok_s": rate(generation.steps, generation.decode_seconds),
         "prefill_tok_s": rate(prompt.len(), generation.prefill_seconds),
-        "stop": match generation.stop {
-            Stop::EndOfText => "end_of_text",
-            Stop::MaxTokens => "max_tokens",
-            Stop::ContextFull => "context_full",
-            Stop::Interrupted => "interrupted",
-        },
+        "stop": stop,
     });
     if !generation.logprobs.is_empty() {
         let row = |row: &Vec<(u32, f32)>| {

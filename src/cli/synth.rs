@@ -1,6 +1,6 @@
-//! `spec-run synth`: writes a model with random weights.
+//! `spec-run synth`: writes a model with random weights, or a trained one at a larger size.
 
-use std::{io::IsTerminal, ops::ControlFlow, path::PathBuf, time::Instant};
+use std::{io::IsTerminal, ops::ControlFlow, path::PathBuf, sync::Arc, time::Instant};
 
 use clap::{Args, builder::PossibleValuesParser};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::{common, interrupt};
 use crate::{
-    Error, Gguf, Result, embedded,
+    Error, Gguf, Model, Result, embedded,
     model::layers::LayerList,
-    synth::{Arch, Mix, Recipe, Shape, Skippable, vocabulary_size},
+    synth::{Arch, Mix, Recipe, Shape, Skippable, Widened, vocabulary_size},
 };
 
 const MAX_THREADS: usize = 1024;
@@ -21,7 +21,7 @@ pub struct SynthArgs {
     #[arg(short = 'o', long, value_name = "FILE")]
     output: PathBuf,
     /// The shape of a public model; the options below change it
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Shape::preset_names()))]
+    #[arg(long, value_name = "NAME", conflicts_with = "widen", value_parser = PossibleValuesParser::new(Shape::preset_names()))]
     like: Option<String>,
     /// q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, f16, bf16 or f32 throughout, or llama.cpp's mixtures
     /// q4_k_s, q4_k_m, q5_k_s, q5_k_m
@@ -29,6 +29,13 @@ pub struct SynthArgs {
     quant: Mix,
     #[command(flatten)]
     shape: ShapeArgs,
+    /// Instead of random weights: those of --model, padded with zeros to K times the width. It computes the same
+    /// and costs up to K*K times as much
+    #[arg(long, value_name = "K", conflicts_with_all = ["quant", "vocab_from", "seed", "skippable", "skippable_attn", "skippable_mlp"])]
+    widen: Option<u64>,
+    /// The model to widen [default: the embedded one]
+    #[arg(short = 'm', long = "model", value_name = "FILE", requires = "widen")]
+    model: Option<PathBuf>,
     /// Take the vocabulary of FILE [default: the embedded model's]; what is missing is filled up
     #[arg(long, value_name = "FILE")]
     vocab_from: Option<PathBuf>,
@@ -94,6 +101,9 @@ pub fn run(args: SynthArgs) -> Result<()> {
     if args.threads > MAX_THREADS {
         return Err(Error::Usage(format!("-t {}: at most {MAX_THREADS} threads", args.threads)));
     }
+    if let Some(factor) = args.widen {
+        return widen(&args, factor);
+    }
     let skippable = args.skippable()?;
     let vocabulary = match &args.vocab_from {
         Some(path) => Gguf::open(path)?,
@@ -140,6 +150,44 @@ pub fn run(args: SynthArgs) -> Result<()> {
     ))
 }
 
+fn widen(args: &SynthArgs, factor: u64) -> Result<()> {
+    if args.shape.is_given() {
+        return Err(Error::Usage(
+            "--widen: the shape is that of the model; leave the options for it out".into(),
+        ));
+    }
+    let gguf = match &args.model {
+        Some(path) => Gguf::open(path)?,
+        None => embedded::open()?,
+    };
+    let model = Model::load(Arc::new(gguf))?;
+    let widened = Widened::plan(&model, factor)?;
+    let interrupted = interrupt::flag();
+    let start = Instant::now();
+    let bytes = widened.tensor_bytes();
+    let bar = progress(bytes);
+    widened.write_file(&args.output, args.force, |written| {
+        bar.set_position(written);
+        if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    bar.finish_and_clear();
+    let seconds = start.elapsed().as_secs_f64();
+    if args.json {
+        return common::print_json(&json!({
+            "file": args.output.display().to_string(),
+            "name": format!("{} widened {factor} times", model.name),
+            "tensor_bytes": bytes,
+            "seconds": seconds,
+        }));
+    }
+    common::print(format!(
+        "{}: {} at {factor} times the width, {:.3} GB, in {seconds:.1} s\n",
+        args.output.display(),
+        model.name,
+        bytes as f64 / 1e9,
+    ))
+}
+
 /// What may be skipped, before the number of layers is known.
 struct SkippableLists<'a> {
     attn: Vec<(&'static str, &'a LayerList)>,
@@ -180,6 +228,12 @@ impl SynthArgs {
 }
 
 impl ShapeArgs {
+    fn is_given(&self) -> bool {
+        let sizes =
+            [self.layers, self.dim, self.ffn, self.heads, self.kv_heads, self.head_dim, self.vocab, self.ctx];
+        self.arch.is_some() || self.tied.is_some() || sizes.iter().any(Option::is_some)
+    }
+
     fn resolve(&self, like: Option<&str>, vocabulary: &Gguf) -> Result<Shape> {
         let mut shape = match like.and_then(Shape::preset) {
             Some(preset) => preset,

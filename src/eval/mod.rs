@@ -1,3 +1,7 @@
 //! Measuring what a model, or a model under a mask, knows of a text.
 
+pub mod agreement;
+pub(crate) mod drafts;
 pub mod perplexity;
+pub mod search;
+pub mod sweep;

@@ -3,14 +3,15 @@
 //!
 //! Under a mask each scored position is also compared with the full model.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use serde::{Deserialize, Serialize};
 
+use super::agreement::{Agreement, Comparison, LogProbs};
 use crate::{Batch, Context, Error, Result, RunLayers, batch::SeqId};
 
-const FULL: SeqId = 0;
-const MASKED: SeqId = 1;
+pub(super) const FULL: SeqId = 0;
+pub(super) const MASKED: SeqId = 1;
 /// Logits kept at once, in bytes; long chunks are scored in pieces.
 const LOGITS_BYTES: usize = 64 << 20;
 /// Of a shorter chunk too few tokens are scored for a standard error.
@@ -56,13 +57,11 @@ pub struct Nll {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgainstFull {
     full: Nll,
-    agreed: u64,
-    overlap: f64,
-    kl: f64,
+    sums: Agreement,
 }
 
 impl Nll {
-    fn add(&mut self, nll: f64) {
+    pub(super) fn add(&mut self, nll: f64) {
         self.sum += nll;
         self.squares += nll * nll;
     }
@@ -95,19 +94,16 @@ impl AgainstFull {
         self.full.perplexity(tokens)
     }
 
-    /// Share of positions where both models' most likely token is the same.
     pub fn agreement(&self, tokens: u64) -> f64 {
-        self.agreed as f64 / tokens as f64
+        self.sums.agreement(tokens)
     }
 
-    /// Mean of Σ min(p, q): the acceptance that sampling would see.
     pub fn overlap(&self, tokens: u64) -> f64 {
-        self.overlap / tokens as f64
+        self.sums.overlap(tokens)
     }
 
-    /// Mean KL divergence of the masked model from the full one, in nats.
     pub fn kl(&self, tokens: u64) -> f64 {
-        self.kl / tokens as f64
+        self.sums.kl(tokens)
     }
 }
 
@@ -147,10 +143,7 @@ pub fn perplexity(
         tally.against_full.get_or_insert_default();
     }
     while tally.chunks < chunks {
-        let mut chunk = tokens[tally.chunks * settings.n_ctx..][..settings.n_ctx].to_vec();
-        if let Some(bos) = settings.bos {
-            chunk[0] = bos;
-        }
+        let chunk = chunk(tokens, settings, tally.chunks);
         score_chunk(context, &chunk, settings.mask.as_ref(), &mut tally)?;
         tally.chunks += 1;
         if on_chunk(&tally)?.is_break() {
@@ -160,6 +153,52 @@ pub fn perplexity(
     Ok(tally)
 }
 
+/// The `i`-th chunk, as the model sees it.
+pub(super) fn chunk(tokens: &[u32], settings: &Settings, i: usize) -> Vec<u32> {
+    let mut chunk = tokens[i * settings.n_ctx..][..settings.n_ctx].to_vec();
+    chunk[0] = settings.bos.unwrap_or(chunk[0]);
+    chunk
+}
+
+/// Positions of a chunk that are evaluated at once.
+pub(super) struct Piece {
+    from: usize,
+    to: usize,
+    scored: bool,
+}
+
+impl Piece {
+    /// The first half, which is only read, then as much of the rest at a time as memory for logits allows. The
+    /// logits at a position predict the next token, so the last position has nothing to predict.
+    pub fn all(n_ctx: usize, n_vocab: usize) -> Vec<Piece> {
+        let at_once = (LOGITS_BYTES / (4 * n_vocab)).max(1);
+        let (half, last) = (n_ctx / 2, n_ctx - 1);
+        let scored = (half..last).step_by(at_once);
+        let scored = scored.map(|from| Piece { from, to: last.min(from + at_once), scored: true });
+        std::iter::once(Piece { from: 0, to: half, scored: false }).chain(scored).collect()
+    }
+
+    /// Evaluates it on a sequence that has what comes before it.
+    pub fn decode(
+        &self,
+        context: &mut Context,
+        chunk: &[u32],
+        seq: SeqId,
+        mask: Option<&RunLayers>,
+    ) -> Result<()> {
+        let mut batch = Batch { run_layers: mask.cloned(), ..Batch::new() };
+        for (pos, &token) in chunk.iter().enumerate().take(self.to).skip(self.from) {
+            batch.push(token, pos as u32, seq, self.scored);
+        }
+        context.decode(&batch)
+    }
+
+    /// The positions with logits, in the order of these.
+    pub fn scored(&self) -> Range<usize> {
+        if self.scored { self.from..self.to } else { self.to..self.to }
+    }
+}
+
 fn score_chunk(
     context: &mut Context,
     chunk: &[u32],
@@ -167,89 +206,33 @@ fn score_chunk(
     tally: &mut Tally,
 ) -> Result<()> {
     let n_vocab = context.model().plan.dims.n_vocab;
-    let piece_len = (LOGITS_BYTES / (4 * n_vocab)).max(1);
-    // The logits at position j predict token j + 1; the last position has nothing to predict.
-    let first_scored = chunk.len() / 2;
-    let last = chunk.len() - 1;
     context.remove(FULL);
     context.remove(MASKED);
     let mut full_logits = Vec::new();
-    let mut start = 0;
-    while start < last {
-        let end = if start < first_scored { first_scored } else { (start + piece_len).min(last) };
-        let scored = start >= first_scored;
-        let batch = |seq| {
-            let mut batch = Batch::new();
-            for (pos, &token) in chunk.iter().enumerate().take(end).skip(start) {
-                batch.push(token, pos as u32, seq, scored);
-            }
-            batch
-        };
+    for piece in Piece::all(chunk.len(), n_vocab) {
+        piece.decode(context, chunk, FULL, None)?;
         if let Some(mask) = mask {
-            context.decode(&batch(FULL))?;
             full_logits.clear();
-            for i in 0..if scored { end - start } else { 0 } {
+            for i in 0..piece.scored().len() {
                 full_logits.extend_from_slice(context.logits(i));
             }
-            context.decode(&batch(MASKED).with_layers(mask.clone()))?;
-        } else {
-            context.decode(&batch(FULL))?;
+            piece.decode(context, chunk, MASKED, Some(mask))?;
         }
-        for i in 0..if scored { end - start } else { 0 } {
-            let next = chunk[start + i + 1] as usize;
+        for (i, pos) in piece.scored().enumerate() {
+            let next = chunk[pos + 1] as usize;
             let masked = LogProbs::new(context.logits(i));
             tally.tokens += 1;
             tally.nll.add(-masked.at(next));
-            if let Some(sums) = &mut tally.against_full {
+            if let Some(beside) = &mut tally.against_full {
                 let full = LogProbs::new(&full_logits[i * n_vocab..][..n_vocab]);
-                sums.compare(&full, &masked);
-                sums.full.add(-full.at(next));
+                beside.sums.add(&Comparison::exact(&full, &masked));
+                beside.full.add(-full.at(next));
             }
         }
-        start = end;
     }
     context.remove(FULL);
     context.remove(MASKED);
     Ok(())
-}
-
-impl AgainstFull {
-    fn compare(&mut self, full: &LogProbs, masked: &LogProbs) {
-        self.agreed += u64::from(full.best == masked.best);
-        for i in 0..full.logits.len() {
-            let (log_p, log_q) = (full.at(i), masked.at(i));
-            let (p, q) = (log_p.exp(), log_q.exp());
-            self.overlap += p.min(q);
-            if p > 0.0 {
-                self.kl += p * (log_p - log_q);
-            }
-        }
-    }
-}
-
-/// Log-probabilities of one row, computed on demand from its logits.
-struct LogProbs<'a> {
-    logits: &'a [f32],
-    best: usize,
-    log_sum: f64,
-}
-
-impl<'a> LogProbs<'a> {
-    fn new(logits: &'a [f32]) -> Self {
-        let mut best = 0;
-        for (i, &l) in logits.iter().enumerate() {
-            if l > logits[best] {
-                best = i;
-            }
-        }
-        let max = logits[best];
-        let sum: f64 = logits.iter().map(|&l| f64::from((l - max).exp())).sum();
-        LogProbs { logits, best, log_sum: f64::from(max) + sum.ln() }
-    }
-
-    fn at(&self, token: usize) -> f64 {
-        f64::from(self.logits[token]) - self.log_sum
-    }
 }
 
 #[cfg(test)]
@@ -273,16 +256,5 @@ mod tests {
         nll.add(1.0);
         nll.add(3.0);
         assert!((nll.standard_error(2) - 2f64.exp()).abs() < 1e-9);
-    }
-
-    #[test]
-    fn overlap_and_kl_of_two_known_distributions() {
-        // p = (3/4, 1/4), q = (1/4, 3/4): Σ min = 1/2, KL = 1/2 · ln 3.
-        let (p, q) = ([3f32.ln(), 0.0], [0.0, 3f32.ln()]);
-        let mut sums = AgainstFull::default();
-        sums.compare(&LogProbs::new(&p), &LogProbs::new(&q));
-        assert!((sums.overlap(1) - 0.5).abs() < 1e-6);
-        assert!((sums.kl(1) - 0.5 * 3f64.ln()).abs() < 1e-6);
-        assert_eq!(sums.agreement(1), 0.0);
     }
 }

@@ -90,6 +90,11 @@ impl RunLayers {
         Self { n_layer: bits.len(), visits, is_mask: true }
     }
 
+    /// The first `layers` layers and the head, if there are as many.
+    pub fn exit(n_layer: usize, layers: usize) -> Self {
+        Self::mask((0..n_layer).map(|l| if l < layers { LayerBits::FULL } else { LayerBits::NONE }).collect())
+    }
+
     /// An explicit list of steps. One that visits layers in order, none twice, is the same as a mask.
     pub fn from_steps(n_layer: usize, steps: impl IntoIterator<Item = (usize, LayerBits)>) -> Result<Self> {
         let mut list = Vec::new();
@@ -288,9 +293,16 @@ fn ranges(layers: &[usize]) -> String {
 }
 
 /// Layers as written on the command line: `3,5-8`, ranges inclusive. Parsed before the model is open; the
-/// ranges are only spelt out, by [`LayerList::resolve`], once its number of layers is known.
+/// ranges are only spelt out, by [`LayerList::resolve`], once its number of layers is known. Or `each`: every layer
+/// by itself, one after another.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LayerList(Vec<(u64, u64)>);
+pub struct LayerList(Layers);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Layers {
+    Each,
+    Ranges(Vec<(u64, u64)>),
+}
 
 impl FromStr for LayerList {
     type Err = String;
@@ -310,15 +322,28 @@ impl FromStr for LayerList {
                 false => Err(format!("{first}-{last} ends before it begins: write {last}-{first}")),
             }
         };
-        text.split(',').map(range).collect::<Result<_, _>>().map(Self)
+        if text.trim() == "each" {
+            return Ok(Self(Layers::Each));
+        }
+        text.split(',').map(range).collect::<Result<_, _>>().map(|ranges| Self(Layers::Ranges(ranges)))
     }
 }
 
 impl LayerList {
+    /// Every layer by itself: several masks in place of one.
+    pub fn is_each(&self) -> bool {
+        self.0 == Layers::Each
+    }
+
     /// The layers, ascending and without duplicates; an error names the flag and a layer that is not there.
     pub fn resolve(&self, flag: &str, n_layer: usize) -> Result<Vec<usize>> {
+        let Layers::Ranges(ranges) = &self.0 else {
+            return Err(Error::Usage(format!(
+                "{flag} each: only `spec-run perplexity` goes through the layers one by one; name them, as in 3,5-8"
+            )));
+        };
         let mut named = vec![false; n_layer];
-        for &(first, last) in &self.0 {
+        for &(first, last) in ranges {
             check_layer(last, n_layer, || flag.to_string())?;
             named[first as usize..=last as usize].fill(true);
         }

@@ -21,7 +21,7 @@ use serde_json::{Map, Value, error::Category, json};
 
 use self::node::{Node, printable};
 use super::layers::{LayerBits, RunLayers, Step};
-use crate::{Error, Result};
+use crate::{Error, Result, files::write_whole};
 
 mod node;
 
@@ -238,8 +238,7 @@ impl Skips {
     }
 
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        std::fs::write(path, self.to_json()).map_err(|e| Error::io(path, e))
+        write_whole(path.as_ref(), self.to_json())
     }
 }
 

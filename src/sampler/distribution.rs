@@ -14,6 +14,15 @@ impl Distribution {
         Self { entries: vec![(id, 1.0)] }
     }
 
+    /// From weights in ascending order of ids; `None` if nothing has any weight.
+    pub fn normalized(mut entries: Vec<(u32, f64)>) -> Option<Self> {
+        debug_assert!(entries.is_sorted_by(|a, b| a.0 < b.0));
+        let total: f64 = entries.iter().map(|e| e.1).sum();
+        entries.iter_mut().for_each(|e| e.1 /= total);
+        entries.retain(|e| e.1 > 0.0);
+        (!entries.is_empty()).then_some(Self { entries })
+    }
+
     pub fn entries(&self) -> &[(u32, f64)] {
         &self.entries
     }

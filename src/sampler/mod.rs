@@ -57,6 +57,13 @@ impl Sampler {
         self.distribution.draw(self.rng.next_f64())
     }
 
+    /// What [`Sampler::sample`] would draw from.
+    pub fn distribution(&mut self, logits: &[f32]) -> Distribution {
+        let mut result = Distribution::default();
+        self.chain.distribution(&self.config, logits, &self.history, &mut result);
+        result
+    }
+
     /// A token joins the text, whether sampled or of the prompt: penalties look at it from now on.
     pub fn accept(&mut self, token: u32) {
         self.history.push(token);

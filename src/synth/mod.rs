@@ -9,6 +9,7 @@ mod shape;
 mod tensors;
 mod vocabulary;
 mod weights;
+mod widen;
 
 use std::{
     io::Write,
@@ -21,6 +22,7 @@ use rayon::prelude::*;
 
 pub use mix::Mix;
 pub use shape::{Arch, Shape};
+pub use widen::Widened;
 
 use self::{tensors::Tensor, weights::PIECE};
 use crate::{

@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 
 use super::{
-    attention::Scratch,
+    attention::{self, Scratch},
     matmul::QuantRows,
     rows::{SharedQuantRows, SharedRows},
     schedule::Manner,
@@ -23,6 +23,8 @@ pub struct Buffers {
     up: SharedRows,
     /// By index in `QUANTIZED`: of all rows, and of those whose logits are wanted.
     int8s: [[QuantRows; QUANTIZED.len()]; 2],
+    /// What chunks of a list give, where they are dealt to threads: by row and query head.
+    parts: SharedRows,
     own: Vec<PerThread<Own>>,
     max_rows: usize,
 }
@@ -50,6 +52,7 @@ impl Buffers {
             f32s: BUFS.map(|b| SharedRows::new(max_rows, dims.width(b))),
             up: SharedRows::new(max_rows, dims.ffn),
             int8s: Default::default(),
+            parts: SharedRows::new(0, 0),
             own: (0..threads).map(|_| PerThread(UnsafeCell::new(own()))).collect(),
             max_rows,
         }
@@ -71,9 +74,18 @@ impl Buffers {
         (max_rows * (4 * floats + bytes + bytes / 32 * 16)) as u64
     }
 
+    /// Room for the parts of `chunks` chunks; for twice as many where there is too little, so that it seldom
+    /// grows.
+    pub fn make_room_for_parts(&mut self, dims: &Dims, rows: usize, chunks: usize) {
+        let width = attention::part_floats(dims.head_dim) * chunks;
+        if self.parts.width() < width || self.parts.rows() < rows * dims.n_head {
+            self.parts = SharedRows::new(rows * dims.n_head, 2 * width);
+        }
+    }
+
     /// Sizes the int8 rows for a pass and lends everything to it.
     pub fn lend(&mut self, dims: &Dims, manner: &Manner) -> Lent<'_> {
-        let Buffers { f32s, up, int8s, own, .. } = self;
+        let Buffers { f32s, up, int8s, parts, own, .. } = self;
         for (set, rows) in int8s.iter_mut().zip([manner.rows, manner.outputs]) {
             for (rows_of, buf) in set.iter_mut().zip(QUANTIZED) {
                 // Of another width it feeds float matrices only.
@@ -82,7 +94,8 @@ impl Buffers {
                 }
             }
         }
-        Lent { f32s, up, int8s: int8s.each_mut().map(|set| set.each_mut().map(SharedQuantRows::new)), own }
+        let int8s = int8s.each_mut().map(|set| set.each_mut().map(SharedQuantRows::new));
+        Lent { f32s, up, int8s, parts, own }
     }
 }
 
@@ -90,6 +103,7 @@ impl Buffers {
 pub struct Lent<'a> {
     f32s: &'a [SharedRows; BUFS.len()],
     pub up: &'a SharedRows,
+    pub parts: &'a SharedRows,
     int8s: [[SharedQuantRows<'a>; QUANTIZED.len()]; 2],
     own: &'a [PerThread<Own>],
 }

@@ -40,6 +40,9 @@ const ONE_THREAD_BYTES: u64 = 2 << 20;
 /// Up to this many rows every thread norms all of them for itself.
 const OWN_NORM_ROWS: usize = 2;
 
+/// Up to this many rows, chunks of a long context are dealt to threads that could not have whole K/V heads.
+const SPLIT_ROWS: usize = 8;
+
 #[derive(Clone, Debug)]
 pub struct CpuConfig {
     pub n_cells: usize,
@@ -106,7 +109,9 @@ impl CpuBackend {
         let team = Team::new(threads)?;
         let weights = match config.planes {
             None => Weights::in_file(&model),
-            Some(planes) => team.install(|| Weights::pack(&model, &config.held, isa, planes, progress))?,
+            Some(planes) => {
+                loaders(threads)?.install(|| Weights::pack(&model, &config.held, isa, planes, progress))?
+            }
         };
         let read_ahead = match config.read_ahead {
             true => Some(ReadAhead::new(model.clone(), weights.left_in_file())?),
@@ -134,6 +139,7 @@ impl CpuBackend {
     /// `hands_on`: another device takes all rows from here.
     fn manner(&self, steps: &[Step], rows: &Rows, hands_on: bool) -> Manner {
         let dims = &self.model.plan.dims;
+        let longest = longest_list(rows);
         let (rows, outputs) = (rows.tokens.len(), rows.outputs.len());
         let outputs = if hands_on { rows } else { outputs };
         let own_heads = dims.n_kv_head.is_multiple_of(self.team.threads());
@@ -143,13 +149,14 @@ impl CpuBackend {
             outputs,
             own_norms: rows <= OWN_NORM_ROWS && schedule::all_quantized(&self.model, steps),
             own_heads,
+            split_lists: !own_heads && rows <= SPLIT_ROWS && longest > attention::CHUNK,
             quantize_heads: own_heads && group_width.is_multiple_of(matmul::GROUP),
             quantize_gates: dims.ffn.is_multiple_of(matmul::GROUP),
         }
     }
 
     /// What all layers of a pass share: rotations, and who attends to what.
-    fn prepare(&mut self, steps: &[Step], rows: &Rows) {
+    fn prepare(&mut self, steps: &[Step], rows: &Rows, manner: &Manner) {
         let Dims { n_head, n_kv_head, .. } = self.model.plan.dims;
         let n_rows = rows.tokens.len();
         if self.turns.len() < n_rows {
@@ -162,11 +169,16 @@ impl CpuBackend {
             self.attention.resize_with(rows.views.len(), Items::default);
         }
         for (items, view) in self.attention.iter_mut().zip(rows.views) {
-            items.fill(view, 0..n_rows, n_head, n_kv_head);
+            items.fill(view, 0..n_rows, n_head, n_kv_head, manner.split_lists);
         }
         if let Some(last) = steps.iter().rfind(|step| matches!(step.op, Op::Attend { .. })) {
             let view = &rows.views[rows.view_of_slot[last.slot]];
-            self.narrow_attention.fill(view, rows.outputs.iter().copied(), n_head, n_kv_head);
+            let outputs = rows.outputs.iter().copied();
+            self.narrow_attention.fill(view, outputs, n_head, n_kv_head, manner.split_lists);
+        }
+        if manner.split_lists {
+            let chunks = longest_list(rows).div_ceil(attention::CHUNK);
+            self.buffers.make_room_for_parts(&self.model.plan.dims, n_rows, chunks);
         }
     }
 }
@@ -197,7 +209,7 @@ impl Backend for CpuBackend {
         }
         let manner = self.manner(steps, rows, crossing.hidden_out.is_some());
         schedule::schedule(&self.model, steps, &manner, &mut self.phases);
-        self.prepare(steps, rows);
+        self.prepare(steps, rows, &manner);
         let pass = Pass {
             model: &self.model,
             weights: &self.weights,
@@ -265,6 +277,17 @@ impl Backend for CpuBackend {
         }
         Ok(())
     }
+}
+
+/// The most cells that a row sees.
+fn longest_list(rows: &Rows) -> usize {
+    rows.views.iter().flat_map(|view| &view.visible).map(|&(_, len)| len).max().unwrap_or(0)
+}
+
+/// Threads for loading, whose work comes in uneven pieces: rayon deals it better than a team.
+fn loaders(threads: usize) -> Result<rayon::ThreadPool> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    pool.map_err(|e| Error::Memory(format!("cannot start {threads} threads: {e}: use a smaller -t")))
 }
 
 /// Refuses what the machine cannot hold, where it tells how much it has: the system would grant the memory

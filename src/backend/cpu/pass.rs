@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{
     attention::{
-        Attend,
+        Attend, Join, Parts, To,
         deal::{Item, Items},
     },
     buffers::Lent,
@@ -69,6 +69,7 @@ impl Pass<'_> {
                 }
                 self.attend(scale, phase, member);
             }
+            Work::Join => self.join(phase, member),
             Work::Quantize(buf) => {
                 let (src, dst) = (self.buffers.f32s(buf), self.buffers.int8s(buf, phase.narrow));
                 for row in member.share(self.n_rows(phase), 1) {
@@ -196,7 +197,7 @@ impl Pass<'_> {
         let acts = if weight.wants_quantized() {
             Acts::Quantized(self.int8s(src, phase, member))
         } else {
-            Acts::Float(unsafe { self.buffers.f32s(src).rows(stripe.columns()) })
+            Acts::Float(unsafe { self.buffers.f32s(src).first_rows(stripe.columns()) })
         };
         matmul::matmul(self.isa, &weight, acts, &mut stripe);
         stripe.rows()
@@ -276,9 +277,14 @@ impl Pass<'_> {
 
     fn attend_item(&self, item: &Item, view: usize, slot: usize, scale: f32, member: &Member) {
         let dims = &self.model.plan.dims;
+        let group = dims.n_head / dims.n_kv_head;
+        let to = match item.chunk {
+            None => To::Out(self.buffers.f32s(Buf::A)),
+            Some(chunk) => To::Parts { parts: self.parts(), chunk, first_head: item.kv_head * group },
+        };
         self.isa.dispatch(Attend {
             head_dim: dims.head_dim,
-            group: dims.n_head / dims.n_kv_head,
+            group,
             scale,
             keys: self.keys.head(slot, item.kv_head),
             key_type: self.keys.ty,
@@ -287,9 +293,31 @@ impl Pass<'_> {
             list: &self.rows.views[view].lists[item.list],
             rows: item.rows,
             q: self.buffers.f32s(Buf::Q),
-            out: self.buffers.f32s(Buf::A),
             column: self.query_columns(item.kv_head).start,
+            to,
             scratch: &mut unsafe { self.buffers.own(member) }.attention,
         });
+    }
+
+    fn parts(&self) -> Parts<'_> {
+        Parts { rows: self.buffers.parts, n_head: self.model.plan.dims.n_head }
+    }
+
+    fn join(&self, phase: &Phase, member: &Member) {
+        let dims = &self.model.plan.dims;
+        let view = &self.rows.views[self.rows.view_of_slot[phase.slot]];
+        for item in member.share(self.n_rows(phase) * dims.n_head, 1) {
+            let (row, head) = (item / dims.n_head, item % dims.n_head);
+            let (_, visible) = view.visible[if phase.narrow { self.rows.outputs[row] } else { row }];
+            let columns = head * dims.head_dim..(head + 1) * dims.head_dim;
+            self.isa.dispatch(Join {
+                parts: self.parts(),
+                row,
+                head,
+                visible,
+                out: unsafe { self.buffers.f32s(Buf::A).row_mut(row, columns) },
+                scratch: &mut unsafe { self.buffers.own(member) }.attention,
+            });
+        }
     }
 }

@@ -22,6 +22,10 @@ impl SharedRows {
         SharedRows { data: (0..rows * width).map(|_| UnsafeCell::new(0.0)).collect(), width }
     }
 
+    pub fn rows(&self) -> usize {
+        self.data.len().checked_div(self.width).unwrap_or(0)
+    }
+
     pub fn width(&self) -> usize {
         self.width
     }
@@ -34,7 +38,7 @@ impl SharedRows {
     ///
     /// # Safety
     /// No thread writes them in this phase.
-    pub unsafe fn rows(&self, rows: usize) -> &[f32] {
+    pub unsafe fn first_rows(&self, rows: usize) -> &[f32] {
         assert!(rows * self.width <= self.data.len());
         unsafe { std::slice::from_raw_parts(self.as_ptr(), rows * self.width) }
     }

@@ -13,6 +13,8 @@ pub enum Work {
     Op(Op),
     /// `RopeStore` and `Attend`, each thread for the K/V heads that are its own.
     RopeAttend { q_norm: Option<WeightId>, k_norm: Option<WeightId>, eps: f32, scale: f32 },
+    /// Joins what chunks of a list gave, where each was attended to by itself.
+    Join,
     /// int8 blocks of a buffer, for the quantized matrices that read it.
     Quantize(Buf),
     /// From here on, only the rows whose logits are wanted: they move to the front.
@@ -45,6 +47,8 @@ pub struct Manner {
     pub own_norms: bool,
     /// Every thread has whole K/V heads to itself.
     pub own_heads: bool,
+    /// Chunks of a list are dealt to threads.
+    pub split_lists: bool,
     /// Threads can quantize their part of what attention gives, and of the gated product.
     pub quantize_heads: bool,
     pub quantize_gates: bool,
@@ -63,6 +67,7 @@ const fn int8s(buf: Buf) -> Things {
 
 const CACHE: Things = 1 << 16;
 const LOGITS: Things = 1 << 17;
+const PARTS: Things = 1 << 18;
 
 /// Writes a pass's phases into `phases`.
 pub fn schedule(model: &Model, steps: &[Step], manner: &Manner, phases: &mut Vec<Phase>) {
@@ -93,6 +98,10 @@ pub fn schedule(model: &Model, steps: &[Step], manner: &Manner, phases: &mut Vec
             (Op::Head { norm, eps, weight }, _) => {
                 list.push(&steps[i..], Work::Op(Op::Norm { weight: norm, eps }), &steps[i]);
                 list.push(&[], Work::Logits { weight }, &steps[i]);
+            }
+            (op @ Op::Attend { .. }, _) if manner.split_lists => {
+                list.push(&steps[i..], Work::Op(op), &steps[i]);
+                list.push(&[], Work::Join, &steps[i]);
             }
             (op, _) => list.push(&steps[i..], Work::Op(op), &steps[i]),
         }
@@ -220,11 +229,13 @@ impl List<'_> {
                 // The residual is added in place by the thread that owns those columns.
                 Op::MatMul { weight, src, dst, .. } => (input(weight, src), f32s(dst)),
                 Op::RopeStore { .. } => (heads, turned),
+                Op::Attend { .. } if self.manner.split_lists => (f32s(Buf::Q) | CACHE, PARTS),
                 Op::Attend { .. } => (f32s(Buf::Q) | CACHE, f32s(Buf::A)),
                 Op::GateUp { gate, up } => (input(gate, Buf::H) | input(up, Buf::H), f32s(Buf::G)),
                 Op::Head { .. } => unreachable!("split into norm and logits"),
             },
             Work::RopeAttend { .. } => (heads | CACHE, turned | f32s(Buf::A)),
+            Work::Join => (PARTS, f32s(Buf::A)),
             Work::Quantize(buf) => (f32s(buf), int8s(buf)),
             Work::Narrow => (f32s(Buf::X) | f32s(Buf::Q), f32s(Buf::X) | f32s(Buf::Q)),
             Work::Logits { weight } => (input(weight, Buf::H), LOGITS),

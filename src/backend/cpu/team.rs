@@ -3,12 +3,15 @@
 //! that goes to sleep, so that on a busy machine the core goes to whoever everybody is waiting for.
 
 use std::{
+    any::Any,
+    cell::UnsafeCell,
     ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
-        Condvar, Mutex, PoisonError,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -18,13 +21,31 @@ use crate::{Error, Result};
 /// the pause between two looks takes from tens to thousands of cycles, depending on the processor and on who
 /// else runs there.
 const SPIN: Duration = Duration::from_micros(20);
+/// The same between passes: longer than it takes to choose a token.
+const SPIN_BETWEEN_PASSES: Duration = Duration::from_micros(100);
 const LOOKS_PER_CLOCK: u32 = 8;
 
+/// The caller's own thread and `threads - 1` more, which live as long as the team.
 pub struct Team {
-    /// `None`: one thread, the caller's own.
-    pool: Option<rayon::ThreadPool>,
-    threads: usize,
+    shared: Arc<Shared>,
+    helpers: Vec<JoinHandle<()>>,
 }
+
+struct Shared {
+    /// Opens when there is work, or when the team is dismissed.
+    start: Barrier,
+    phases: Barrier,
+    end: Barrier,
+    /// Written by the caller while all others wait at `start`, and read by them until `end`.
+    work: UnsafeCell<Option<Work>>,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+/// What a region runs. It is borrowed for longer than it says: the region ends before the borrow does.
+type Work = &'static (dyn Fn(Member) + Sync);
+
+// SAFETY: `work` is handed over by the barriers, as said there; the rest is made for sharing.
+unsafe impl Sync for Shared {}
 
 /// One thread's view of a region.
 pub struct Member<'a> {
@@ -35,46 +56,86 @@ pub struct Member<'a> {
 
 impl Team {
     pub fn new(threads: usize) -> Result<Self> {
-        let pool = if threads > 1 {
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .thread_name(|i| format!("spec-run-{i}"))
-                .build()
-                .map_err(|e| {
-                    Error::Memory(format!("cannot start {threads} threads: {e}: use a smaller -t"))
-                })?;
-            Some(pool)
-        } else {
-            None
-        };
-        Ok(Team { pool, threads: threads.max(1) })
+        let threads = threads.max(1);
+        let shared = Arc::new(Shared {
+            start: Barrier::new(threads, SPIN_BETWEEN_PASSES),
+            phases: Barrier::new(threads, SPIN),
+            end: Barrier::new(threads, SPIN),
+            work: UnsafeCell::new(None),
+            panic: Mutex::new(None),
+        });
+        let mut helpers = Vec::new();
+        for index in 1..threads {
+            let of_helper = shared.clone();
+            let thread = thread::Builder::new().name(format!("spec-run-{index}"));
+            match thread.spawn(move || of_helper.help(index)) {
+                Ok(helper) => helpers.push(helper),
+                Err(e) => {
+                    // Those that run already wait for more than will come.
+                    shared.start.poison();
+                    return Err(Error::Memory(format!(
+                        "cannot start {threads} threads: {e}: use a smaller -t"
+                    )));
+                }
+            }
+        }
+        Ok(Team { shared, helpers })
     }
 
     pub fn threads(&self) -> usize {
-        self.threads
-    }
-
-    /// Runs `work`, which may use rayon, with the team's threads.
-    pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        match &self.pool {
-            Some(pool) => pool.install(work),
-            None => work(),
-        }
+        self.shared.start.threads
     }
 
     /// Runs `work` once on every thread. A panic in one ends all and comes out here.
-    pub fn run(&self, work: impl Fn(Member) + Sync) {
-        let barrier = Barrier::new(self.threads);
-        let member = |index| Member { index, threads: self.threads, barrier: &barrier };
-        match &self.pool {
-            None => work(member(0)),
-            Some(pool) => {
-                pool.broadcast(|ctx| {
-                    let guard = PoisonOnPanic(&barrier);
-                    work(member(ctx.index()));
-                    drop(guard);
-                });
+    pub fn run(&mut self, work: impl Fn(Member) + Sync) {
+        let work: &(dyn Fn(Member) + Sync) = &work;
+        // SAFETY: only the lifetime changes; nobody calls it after `end`, which is passed before this returns.
+        let work = unsafe { std::mem::transmute::<&(dyn Fn(Member) + Sync), Work>(work) };
+        // SAFETY: the helpers wait at `start` and look at it after that.
+        unsafe { *self.shared.work.get() = Some(work) };
+        self.shared.start.wait();
+        self.shared.take_part(0, work);
+        self.shared.end.wait();
+        let panic = self.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(panic) = panic {
+            // Everybody has left it.
+            self.shared.phases.reset();
+            resume_unwind(panic);
+        }
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        // SAFETY: the helpers wait at `start`.
+        unsafe { *self.shared.work.get() = None };
+        self.shared.start.wait();
+        for helper in self.helpers.drain(..) {
+            // What it panicked with has come out of `run`.
+            let _ = helper.join();
+        }
+    }
+}
+
+impl Shared {
+    fn help(&self, index: usize) {
+        loop {
+            if self.start.wait() == Passed::Poisoned {
+                return;
             }
+            // SAFETY: written before `start` opened, and not again before `end` does.
+            let Some(work) = (unsafe { *self.work.get() }) else { return };
+            self.take_part(index, work);
+            self.end.wait();
+        }
+    }
+
+    fn take_part(&self, index: usize, work: Work) {
+        let member = Member { index, threads: self.phases.threads, barrier: &self.phases };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(member))) {
+            // The first one tells; those that follow only say that another has failed.
+            self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+            self.phases.poison();
         }
     }
 }
@@ -82,7 +143,9 @@ impl Team {
 impl Member<'_> {
     /// Waits until every thread of the team is here; what each wrote before is seen by all after.
     pub fn sync(&self) {
-        self.barrier.wait();
+        if self.barrier.wait() == Passed::Poisoned {
+            panic!("another thread of the team failed");
+        }
     }
 
     /// This thread's share of `count` items, dealt in pieces of `grain`.
@@ -95,6 +158,7 @@ impl Member<'_> {
 
 struct Barrier {
     threads: usize,
+    spin: Duration,
     arrived: AtomicUsize,
     generation: AtomicUsize,
     poisoned: AtomicBool,
@@ -103,10 +167,18 @@ struct Barrier {
     wake: Condvar,
 }
 
+#[derive(PartialEq)]
+enum Passed {
+    Together,
+    /// Somebody will never come.
+    Poisoned,
+}
+
 impl Barrier {
-    fn new(threads: usize) -> Self {
+    fn new(threads: usize, spin: Duration) -> Self {
         Barrier {
             threads,
+            spin,
             arrived: 0.into(),
             generation: 0.into(),
             poisoned: false.into(),
@@ -116,9 +188,9 @@ impl Barrier {
         }
     }
 
-    fn wait(&self) {
+    fn wait(&self) -> Passed {
         if self.threads == 1 {
-            return;
+            return Passed::Together;
         }
         let generation = self.generation.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
@@ -126,18 +198,18 @@ impl Barrier {
             // Sequentially consistent with the sleeper's count and check: one of the two sees the other.
             self.generation.store(generation.wrapping_add(1), Ordering::SeqCst);
             self.wake_sleepers();
-            return;
+            return self.passed();
         }
         let open = |order| self.generation.load(order) != generation || self.poisoned.load(order);
         let started = Instant::now();
         loop {
             for _ in 0..LOOKS_PER_CLOCK {
                 if open(Ordering::Acquire) {
-                    return self.leave();
+                    return self.passed();
                 }
                 std::hint::spin_loop();
             }
-            if started.elapsed() > SPIN {
+            if started.elapsed() > self.spin {
                 break;
             }
         }
@@ -148,7 +220,7 @@ impl Barrier {
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
         drop(asleep);
-        self.leave();
+        self.passed()
     }
 
     fn wake_sleepers(&self) {
@@ -159,22 +231,20 @@ impl Barrier {
         }
     }
 
-    fn leave(&self) {
-        if self.poisoned.load(Ordering::Relaxed) {
-            panic!("another thread of the team failed");
-        }
+    fn passed(&self) -> Passed {
+        if self.poisoned.load(Ordering::Acquire) { Passed::Poisoned } else { Passed::Together }
     }
-}
 
-/// Lets the others out of the barrier when this thread will never reach it.
-struct PoisonOnPanic<'a>(&'a Barrier);
+    /// Lets everybody out, because this thread will never arrive.
+    fn poison(&self) {
+        self.poisoned.store(true, Ordering::SeqCst);
+        self.wake_sleepers();
+    }
 
-impl Drop for PoisonOnPanic<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.poisoned.store(true, Ordering::SeqCst);
-            self.0.wake_sleepers();
-        }
+    /// Makes it a new one, when nobody is at it.
+    fn reset(&self) {
+        self.arrived.store(0, Ordering::Relaxed);
+        self.poisoned.store(false, Ordering::Release);
     }
 }
 
@@ -186,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_barrier_orders_what_was_written_before_it() {
-        let team = Team::new(3).unwrap();
+        let mut team = Team::new(3).unwrap();
         let slots: Vec<AtomicU64> = (0..3).map(|_| AtomicU64::new(0)).collect();
         team.run(|m| {
             for round in 1..2000 {
@@ -202,7 +272,7 @@ mod tests {
 
     #[test]
     fn shares_cover_everything_once() {
-        let barrier = Barrier::new(1);
+        let barrier = Barrier::new(1, SPIN);
         for (count, grain, threads) in [(0, 8, 2), (1, 8, 3), (31, 8, 2), (64, 8, 3), (100, 1, 7)] {
             let mut next = 0;
             for index in 0..threads {
@@ -216,8 +286,26 @@ mod tests {
     }
 
     #[test]
+    fn a_region_uses_every_thread_and_ends_before_run_returns() {
+        for threads in 1..5 {
+            let mut team = Team::new(threads).unwrap();
+            for _ in 0..500 {
+                let seen = AtomicU64::new(0);
+                team.run(|m| {
+                    seen.fetch_add(1 << (8 * m.index), Ordering::Relaxed);
+                });
+                let expected: u64 = (0..threads).map(|i| 1 << (8 * i)).sum();
+                assert_eq!(seen.into_inner(), expected);
+            }
+            // Long enough for everybody to fall asleep.
+            thread::sleep(4 * SPIN_BETWEEN_PASSES);
+            team.run(|m| m.sync());
+        }
+    }
+
+    #[test]
     fn a_panic_in_one_thread_does_not_hang_the_others() {
-        let team = Team::new(2).unwrap();
+        let mut team = Team::new(2).unwrap();
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             team.run(|m| {
                 if m.index == 1 {
@@ -226,7 +314,7 @@ mod tests {
                 m.sync();
             })
         }));
-        assert!(result.is_err());
+        assert_eq!(result.unwrap_err().downcast_ref(), Some(&"on purpose"));
         team.run(|m| m.sync());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::team::Member;
+use super::{super::team::Member, CHUNK};
 use crate::backend::View;
 
 /// Pairs of a row and a query head that one item has, at most, if it has several rows.
@@ -16,10 +16,11 @@ pub struct Span {
     pub row: usize,
 }
 
-/// Rows of one sequence, as a range of the spans.
+/// Rows of one sequence, as a range of the spans, and what they do at once.
 #[derive(Clone, Debug)]
 struct Block {
     spans: Range<usize>,
+    chunk: Option<usize>,
     /// Of all blocks before this one, and with it.
     cost: Range<u64>,
 }
@@ -38,11 +39,21 @@ pub struct Item<'a> {
     pub kv_head: usize,
     pub list: usize,
     pub rows: &'a [Span],
+    /// Only this chunk of the list, else all that the rows see.
+    pub chunk: Option<usize>,
 }
 
 impl Items {
-    /// Lists rows of a view, numbered in the order given; allocates only if there never were that many.
-    pub fn fill(&mut self, view: &View, rows: impl Iterator<Item = usize>, n_head: usize, n_kv_head: usize) {
+    /// Lists rows of a view, numbered in the order given; allocates only if there never were that many. With
+    /// `split`, every chunk of a list is an item of its own.
+    pub fn fill(
+        &mut self,
+        view: &View,
+        rows: impl Iterator<Item = usize>,
+        n_head: usize,
+        n_kv_head: usize,
+        split: bool,
+    ) {
         self.n_kv_head = n_kv_head;
         self.spans.clear();
         let seen = rows.map(|row| view.visible[row]).enumerate();
@@ -51,14 +62,19 @@ impl Items {
         self.blocks.clear();
         let group = n_head / n_kv_head;
         let most = (ITEM_PAIRS / group).max(1);
-        let mut cost = 0;
         let mut from = 0;
-        for rows in self.spans.chunk_by(|a, b| a.list == b.list) {
-            for rows in rows.chunks(most) {
-                let before = cost;
-                cost += block_cost(rows, group);
-                self.blocks.push(Block { spans: from..from + rows.len(), cost: before..cost });
-                from += rows.len();
+        for of_list in self.spans.chunk_by(|a, b| a.list == b.list) {
+            for rows in of_list.chunks(most) {
+                let spans = from..from + rows.len();
+                from = spans.end;
+                let seen = rows.last().map_or(0, |row| row.visible);
+                let chunks = if split { seen.div_ceil(CHUNK) } else { 1 };
+                for chunk in 0..chunks {
+                    let cells = if split { chunk * CHUNK..seen.min((chunk + 1) * CHUNK) } else { 0..seen };
+                    let before = self.blocks.last().map_or(0, |block| block.cost.end);
+                    let cost = before..before + cost(rows, &cells, group);
+                    self.blocks.push(Block { spans: spans.clone(), chunk: split.then_some(chunk), cost });
+                }
             }
         }
     }
@@ -66,9 +82,19 @@ impl Items {
     /// The items of one thread.
     pub fn share(&self, member: &Member) -> impl Iterator<Item = Item<'_>> {
         let bound = |thread| self.first_after(thread, member.threads);
-        (bound(member.index)..bound(member.index + 1)).map(|item| {
-            let rows = &self.spans[self.blocks[item % self.blocks.len()].spans.clone()];
-            Item { kv_head: item / self.blocks.len(), list: rows[0].list, rows }
+        self.items(bound(member.index)..bound(member.index + 1))
+    }
+
+    #[cfg(test)]
+    pub fn all(&self) -> impl Iterator<Item = Item<'_>> {
+        self.items(0..self.blocks.len() * self.n_kv_head)
+    }
+
+    fn items(&self, items: Range<usize>) -> impl Iterator<Item = Item<'_>> {
+        items.map(|item| {
+            let Block { spans, chunk, .. } = &self.blocks[item % self.blocks.len()];
+            let rows = &self.spans[spans.clone()];
+            Item { kv_head: item / self.blocks.len(), list: rows[0].list, rows, chunk: *chunk }
         })
     }
 
@@ -94,8 +120,8 @@ impl Items {
 }
 
 /// In products of a query and a key; unpacking a cell takes about as long as eight of them.
-fn block_cost(rows: &[Span], group: usize) -> u64 {
-    let most = rows.last().map_or(0, |row| row.visible);
-    let pairs: usize = rows.iter().map(|row| row.visible).sum();
-    (pairs * group + 8 * most + 64) as u64
+fn cost(rows: &[Span], cells: &Range<usize>, group: usize) -> u64 {
+    let seen = |row: &Span| row.visible.min(cells.end).saturating_sub(cells.start);
+    let products: usize = rows.iter().map(seen).sum();
+    (products * group + 8 * cells.len() + 64) as u64
 }

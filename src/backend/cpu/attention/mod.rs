@@ -26,6 +26,8 @@
 //! while a block of (row, head) pairs goes over them.
 
 pub mod deal;
+#[cfg(test)]
+mod tests;
 mod unpack;
 
 use super::{
@@ -61,8 +63,13 @@ const ZERO: Lanes = Lanes([0.0; LANES]);
 /// A partial result of one pair: `m` and `l` in the first vector, then `o`.
 type Part = [Lanes];
 
+/// Numbers that a part takes.
+pub fn part_floats(head_dim: usize) -> usize {
+    part_len(head_dim) * LANES
+}
+
 /// Vectors of a [`Part`].
-pub fn part_len(head_dim: usize) -> usize {
+fn part_len(head_dim: usize) -> usize {
     1 + head_dim.div_ceil(LANES)
 }
 
@@ -82,9 +89,33 @@ pub struct Attend<'a> {
     pub rows: &'a [Span],
     /// Queries and results lie at `column` of these, `group · head_dim` wide.
     pub q: &'a SharedRows,
-    pub out: &'a SharedRows,
     pub column: usize,
+    pub to: To<'a>,
     pub scratch: &'a mut Scratch,
+}
+
+/// What becomes of the results.
+#[derive(Clone, Copy)]
+pub enum To<'a> {
+    /// All chunks are joined, and the result goes where the queries lie in theirs.
+    Out(&'a SharedRows),
+    /// One chunk's parts are put down, to be joined by [`Join`] when all are there.
+    Parts { parts: Parts<'a>, chunk: usize, first_head: usize },
+}
+
+/// Room for the parts of some rows.
+#[derive(Clone, Copy)]
+pub struct Parts<'a> {
+    /// For each query head of each row, the parts of all chunks.
+    pub rows: &'a SharedRows,
+    pub n_head: usize,
+}
+
+impl Parts<'_> {
+    fn columns(chunk: usize, head_dim: usize) -> std::ops::Range<usize> {
+        let len = part_floats(head_dim);
+        chunk * len..(chunk + 1) * len
+    }
 }
 
 /// Per thread, kept from pass to pass.
@@ -137,10 +168,15 @@ impl Attend<'_> {
         self.scratch.prepare(pairs, self.head_dim);
         self.load_queries();
         let seen = self.rows.last().map_or(0, |row| row.visible);
-        for start in (0..seen).step_by(CHUNK) {
-            self.chunk::<S, C>(s, start);
+        match self.to {
+            To::Out(out) => {
+                for start in (0..seen).step_by(CHUNK) {
+                    self.chunk::<S, C>(s, start);
+                }
+                self.store_results(s, out);
+            }
+            To::Parts { chunk, .. } => self.chunk::<S, C>(s, chunk * CHUNK),
         }
-        self.store_results(s);
     }
 
     fn load_queries(&mut self) {
@@ -153,21 +189,17 @@ impl Attend<'_> {
     }
 
     #[inline(always)]
-    fn store_results<S: Simd>(&mut self, s: S) {
+    fn store_results<S: Simd>(&mut self, s: S, out: &SharedRows) {
         let parts = self.scratch.joined.chunks_exact(part_len(self.head_dim));
         for (pair, part) in parts.take(self.rows.len() * self.group).enumerate() {
             let column = self.column + pair % self.group * self.head_dim;
+            let row = self.rows[pair / self.group].row;
             // SAFETY: the item's rows and columns are this thread's.
-            let out =
-                unsafe { self.out.row_mut(self.rows[pair / self.group].row, column..column + self.head_dim) };
-            let sum = s.splat(part[0].0[1]);
-            for (out, o) in out.chunks_mut(LANES).zip(&part[1..]) {
-                s.store_partial(s.div(s.load(&o.0), sum), out);
-            }
+            divide(s, part, unsafe { out.row_mut(row, column..column + self.head_dim) });
         }
     }
 
-    /// Joins what the chunk from cell `start` of the list gives.
+    /// Joins what the chunk from cell `start` of the list gives, or puts it down.
     #[inline(always)]
     fn chunk<S: Simd, const C: usize>(&mut self, s: S, start: usize) {
         let first = self.rows.partition_point(|row| row.visible <= start);
@@ -179,12 +211,31 @@ impl Attend<'_> {
             let lens = Lens { rows: self.rows, group: self.group, from, start };
             let n = BLOCK.min(pairs - from);
             self.block::<S, C>(s, cells, next, &lens, n, &mut unpacked);
-            let len = part_len(self.head_dim);
-            let Scratch { parts, joined, .. } = &mut *self.scratch;
-            let joined = joined[from * len..].chunks_exact_mut(len);
-            for (joined, part) in joined.zip(parts.chunks_exact(len)).take(n) {
-                if start == 0 { joined.copy_from_slice(part) } else { join(s, joined, part) }
+            match self.to {
+                To::Out(_) => self.join_parts(s, from, n, start == 0),
+                To::Parts { parts, chunk, first_head } => self.put_down(from, n, &parts, chunk, first_head),
             }
+        }
+    }
+
+    /// The parts of `n` pairs from `from`, to those of the chunks before.
+    #[inline(always)]
+    fn join_parts<S: Simd>(&mut self, s: S, from: usize, n: usize, first: bool) {
+        let len = part_len(self.head_dim);
+        let Scratch { parts, joined, .. } = &mut *self.scratch;
+        let joined = joined[from * len..].chunks_exact_mut(len);
+        for (joined, part) in joined.zip(parts.chunks_exact(len)).take(n) {
+            if first { joined.copy_from_slice(part) } else { join(s, joined, part) }
+        }
+    }
+
+    fn put_down(&self, from: usize, n: usize, to: &Parts, chunk: usize, first_head: usize) {
+        let parts = self.scratch.parts.chunks_exact(part_len(self.head_dim));
+        for (pair, part) in (from..from + n).zip(parts) {
+            let (row, head) = (self.rows[pair / self.group].row, first_head + pair % self.group);
+            // SAFETY: the item's rows, heads and chunk are this thread's.
+            let to = unsafe { to.rows.row_mut(row * to.n_head + head, Parts::columns(chunk, self.head_dim)) };
+            to.copy_from_slice(bytemuck::cast_slice(part));
         }
     }
 
@@ -440,6 +491,47 @@ fn exponentials<S: Simd>(s: S, scores: &mut [Lanes], len: usize) -> (f32, f32) {
         sum = s.add(sum, e);
     }
     (max, s.reduce_add(sum))
+}
+
+/// Joins the parts of one query head of a row that were put down.
+pub struct Join<'a> {
+    pub parts: Parts<'a>,
+    pub row: usize,
+    pub head: usize,
+    /// Cells that the row sees.
+    pub visible: usize,
+    pub out: &'a mut [f32],
+    pub scratch: &'a mut Scratch,
+}
+
+impl Kernel for Join<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let head_dim = self.out.len();
+        let len = part_len(head_dim);
+        self.scratch.prepare(1, head_dim);
+        let Scratch { parts, joined, .. } = self.scratch;
+        let (part, joined) = (&mut parts[..len], &mut joined[..len]);
+        let row = self.row * self.parts.n_head + self.head;
+        for chunk in 0..self.visible.div_ceil(CHUNK) {
+            // SAFETY: put down in an earlier phase.
+            let from = unsafe { self.parts.rows.columns(row, Parts::columns(chunk, head_dim)) };
+            bytemuck::cast_slice_mut(part).copy_from_slice(from);
+            if chunk == 0 { joined.copy_from_slice(part) } else { join(s, joined, part) }
+        }
+        divide(s, joined, self.out);
+    }
+}
+
+/// `out = o / l`
+#[inline(always)]
+fn divide<S: Simd>(s: S, part: &Part, out: &mut [f32]) {
+    let sum = s.splat(part[0].0[1]);
+    for (out, o) in out.chunks_mut(LANES).zip(&part[1..]) {
+        s.store_partial(s.div(s.load(&o.0), sum), out);
+    }
 }
 
 /// Joins the part of a further chunk to those before it.

@@ -35,10 +35,10 @@ use crate::{
     },
 };
 
-/// How far ahead of its use a plane is fetched from memory, in bytes. With one column the hardware does nearly as well by
-/// itself, and what is fetched too far ahead costs it.
-const fn ahead(columns: usize) -> usize {
-    if columns == 1 { 1024 } else { 4096 }
+/// How far ahead of its use a plane is fetched from memory, in bytes. One column of one plane leaves the hardware time
+/// to see for itself what comes, and what is fetched too far ahead costs it.
+const fn ahead(columns: usize, planes: usize) -> usize {
+    if columns == 1 && planes == 1 { 1024 } else { 4096 }
 }
 
 /// What the vectors need of a packed format.
@@ -324,8 +324,14 @@ impl Job<'_, '_> {
             // SAFETY: the planes hold the blocks of all groups; the columns have them; `acc` has room for the columns.
             unsafe {
                 for b in 0..n {
-                    let w =
-                        unpack::<L, B, S>(l, &mut high, &mut low, &mut panel.scales, b, ahead(columns.len()));
+                    let w = unpack::<L, B, S>(
+                        l,
+                        &mut high,
+                        &mut low,
+                        &mut panel.scales,
+                        b,
+                        ahead(columns.len(), 2),
+                    );
                     for (j, w) in w.into_iter().enumerate() {
                         panel.put_ints(l, b, j, w);
                     }
@@ -424,7 +430,14 @@ unsafe fn full<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
         for b in 0..in_block {
             // SAFETY: the caller's.
             unsafe {
-                let w = unpack::<L, B, S>(l, &mut high, &mut low, scales, b, ahead(C));
+                let w = unpack::<L, B, S>(
+                    l,
+                    &mut high,
+                    &mut low,
+                    scales,
+                    b,
+                    ahead(C, if S::LOW == 0 { 1 } else { 2 }),
+                );
                 dot::step::<L, B, C>(l, &w, scales, b, at_group(&x, first + b), &mut sums);
             }
         }
@@ -453,7 +466,13 @@ unsafe fn coarse<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
             let x = at_group(&x, first + b);
             // SAFETY: the caller's.
             unsafe {
-                let words = S::high(next_high::<L, B, S>(l, &mut high, scales, b, ahead(C)));
+                let words = S::high(next_high::<L, B, S>(
+                    l,
+                    &mut high,
+                    scales,
+                    b,
+                    ahead(C, if S::LOW == 0 { 1 } else { 2 }),
+                ));
                 let mut w = [l.splat(0); 8];
                 for j in 0..8 {
                     w[j] = words[j].1;

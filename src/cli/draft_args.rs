@@ -1,0 +1,195 @@
+//! The flags of speculation, and what they mean: which sources draft, and who decides.
+
+use clap::Args;
+
+use super::mask_args::{MaskArgs, warn_of_coarse};
+use crate::{
+    Context, Error, Model, Result,
+    model::skips::NamedMask,
+    spec::{Fixed, Kind, MaskProposer, NgramProposer, Proposer, candidates},
+};
+
+/// Matches that `ngram` goes by, and how far it follows one.
+const NGRAM_MIN_MATCH: usize = 3;
+const NGRAM_TOKENS: usize = 16;
+/// Beyond this a draft is a mistake: the flag of another program, or a number too many.
+const LONGEST_DRAFT: usize = 1024;
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Speculation")]
+pub struct DraftArgs {
+    #[command(flatten)]
+    mask: MaskArgs,
+    /// What drafts, one or several of mask, exit, ngram; auto: whatever was named, or a few of each; none: plain
+    /// decoding
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', default_value = "auto", value_parser = parse_kind)]
+    draft: Vec<DraftKind>,
+    /// Draft with the first E layers and the head (several: 4,6)
+    #[arg(long, value_name = "E", value_delimiter = ',')]
+    draft_exit: Vec<usize>,
+    /// Always draft, at most N tokens; 0 is plain decoding [default: decided round by round]
+    #[arg(long, visible_alias = "draft-n", value_name = "N")]
+    draft_max: Option<usize>,
+    /// Always draft, and at least N tokens
+    #[arg(long, visible_alias = "draft-n-min", value_name = "N")]
+    draft_min: Option<usize>,
+    /// Always draft, up to the first token less likely than P by the draft itself
+    #[arg(long, value_name = "P")]
+    draft_p_min: Option<f32>,
+    /// Show accepted draft tokens in colour: the model's green, looked up ones blue
+    #[arg(long)]
+    pub color: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DraftKind {
+    Auto,
+    Mask,
+    Exit,
+    Ngram,
+    None,
+}
+
+fn parse_kind(text: &str) -> Result<DraftKind, String> {
+    Ok(match text {
+        "auto" => DraftKind::Auto,
+        "mask" => DraftKind::Mask,
+        "exit" => DraftKind::Exit,
+        "ngram" => DraftKind::Ngram,
+        "none" => DraftKind::None,
+        number if number.parse::<usize>().is_ok() => {
+            return Err(format!(
+                "it names what drafts; for the length of drafts there is --draft-max {number}"
+            ));
+        }
+        _ => return Err("auto, none, or one or several of mask, exit and ngram".into()),
+    })
+}
+
+/// What drafts, before it is a proposer: the costs of masks are measured, and repetitions need room in the cache.
+#[derive(Default)]
+pub struct Sources {
+    pub masks: Vec<MaskProposer>,
+    pub ngram: bool,
+    /// Kinds of which nothing was named.
+    open: Vec<DraftKind>,
+}
+
+impl Sources {
+    /// Adds what may suit the model, where nothing was named; the policy finds out what does.
+    pub fn complete(&mut self, context: &Context) {
+        self.masks.iter().for_each(|p| warn_of_coarse(context, p.layers()));
+        let n_layer = context.model().plan.dims.n_layer;
+        if self.open.contains(&DraftKind::Mask) {
+            self.masks.extend(candidates::masks(n_layer, context.has_planes()));
+        }
+        if self.open.contains(&DraftKind::Exit) {
+            self.masks.extend(candidates::exits(n_layer));
+        }
+    }
+
+    /// K/V slots beyond the model's own.
+    pub fn extra_slots(&self) -> usize {
+        self.masks.iter().map(|p| p.layers().extra_repetitions()).max().unwrap_or(0)
+    }
+
+    /// In the order of the proposers.
+    pub fn kinds(&self) -> Vec<Kind> {
+        let ngram = self.ngram.then_some(Kind::Ngram);
+        ngram.into_iter().chain(self.masks.iter().map(MaskProposer::kind)).collect()
+    }
+
+    /// The lookup first: it costs nothing, and a policy that takes the first offer should take that.
+    pub fn proposers(self) -> Vec<Box<dyn Proposer>> {
+        let ngram = self.ngram.then(|| NgramProposer::new(NGRAM_MIN_MATCH, NGRAM_TOKENS));
+        let ngram = ngram.into_iter().map(|p| Box::new(p) as Box<dyn Proposer>);
+        ngram.chain(self.masks.into_iter().map(|p| Box::new(p) as _)).collect()
+    }
+}
+
+impl DraftArgs {
+    /// What can be refused before a file is opened.
+    pub fn check(&self) -> Result<()> {
+        if self.draft.len() > 1 && (self.has(DraftKind::Auto) || self.has(DraftKind::None)) {
+            return Err(Error::Usage("--draft: auto and none stand alone".into()));
+        }
+        for (flag, n) in [("--draft-max", self.draft_max), ("--draft-min", self.draft_min)] {
+            if n.is_some_and(|n| n > LONGEST_DRAFT) {
+                let n = n.unwrap_or_default();
+                return Err(Error::Usage(format!(
+                    "{flag} {n}: at most {LONGEST_DRAFT} tokens; 2 to 16 make sense"
+                )));
+            }
+        }
+        let fixed = self.fixed().unwrap_or_default();
+        if fixed.max > 0 && fixed.min > fixed.max {
+            return Err(Error::Usage(format!(
+                "--draft-min {} is more than --draft-max {}",
+                fixed.min, fixed.max
+            )));
+        }
+        if !(0.0..=1.0).contains(&fixed.p_min) {
+            return Err(Error::Usage(format!("--draft-p-min {}: a probability, 0 to 1", fixed.p_min)));
+        }
+        Ok(())
+    }
+
+    /// Why nothing drafts, if the flags say so.
+    pub fn off_reason(&self) -> Option<&'static str> {
+        match self.draft_max {
+            _ if self.has(DraftKind::None) => Some("--draft none asks for plain decoding"),
+            Some(0) => Some("--draft-max 0 asks for plain decoding"),
+            _ => None,
+        }
+    }
+
+    /// Fixed numbers, where any is given.
+    pub fn fixed(&self) -> Option<Fixed> {
+        let Self { draft_max, draft_min, draft_p_min, .. } = *self;
+        if draft_max.is_none() && draft_min.is_none() && draft_p_min.is_none() {
+            return None;
+        }
+        let Fixed { max, min, p_min } = Fixed::default();
+        let min = draft_min.unwrap_or(min);
+        Some(Fixed { max: draft_max.unwrap_or(max.max(min)), min, p_min: draft_p_min.unwrap_or(p_min) })
+    }
+
+    fn has(&self, kind: DraftKind) -> bool {
+        self.draft.contains(&kind)
+    }
+
+    /// What was asked for; [`Sources::complete`] adds the rest once there is a context.
+    pub fn sources(&self, model: &Model) -> Result<Sources> {
+        let n_layer = model.plan.dims.n_layer;
+        let auto = self.has(DraftKind::Auto);
+        let mut masks: Vec<MaskProposer> = self.mask.family(model)?.into_iter().map(proposer).collect();
+        for &layers in &self.draft_exit {
+            if layers == 0 || layers >= n_layer {
+                return Err(Error::Mask(format!(
+                    "--draft-exit {layers}: the model has {n_layer} layers, so 1 to {} can draft for it",
+                    n_layer.saturating_sub(1)
+                )));
+            }
+            masks.push(MaskProposer::exit(n_layer, layers));
+        }
+        let named = !masks.is_empty();
+        let mut open = Vec::new();
+        for (kind, given) in
+            [(DraftKind::Mask, self.mask.given()), (DraftKind::Exit, !self.draft_exit.is_empty())]
+        {
+            if (auto && !named) || (self.has(kind) && !given) {
+                open.push(kind);
+            }
+        }
+        // Somebody who fixes the numbers for a mask wants to see that mask.
+        let ngram = self.has(DraftKind::Ngram) || (auto && !(named && self.fixed().is_some()));
+        Ok(Sources { masks, ngram, open })
+    }
+}
+
+fn proposer(named: NamedMask) -> MaskProposer {
+    if named.mask.steps().next().is_none() {
+        eprintln!("warning: mask `{}` skips everything: what it drafts will hardly ever stand", named.name);
+    }
+    MaskProposer::new(named.name, named.mask)
+}

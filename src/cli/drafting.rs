@@ -1,0 +1,63 @@
+//! Who decides about drafts in a run, and what stays of it.
+
+use super::{
+    draft_args::{DraftArgs, Sources},
+    learned_args::LearnedArgs,
+};
+use crate::{
+    Context, Result,
+    spec::{
+        Controller, Fixed, Policy, Proposer, TARGET,
+        learned::{Learned, Store, Subject, prepare},
+    },
+};
+
+pub struct Drafting {
+    pub proposers: Vec<Box<dyn Proposer>>,
+    decider: Decider,
+}
+
+enum Decider {
+    Fixed(Fixed),
+    Controller(Box<Controller>, Option<(Store, Subject)>),
+}
+
+impl Drafting {
+    /// Fixed numbers if the flags give any; else the controller, with what earlier runs have learnt or what a short
+    /// measurement tells.
+    pub fn new(
+        args: &DraftArgs,
+        learned: &LearnedArgs,
+        sources: Sources,
+        context: &mut Context,
+        greedy: bool,
+    ) -> Result<Self> {
+        let proposers = sources.proposers();
+        if let Some(fixed) = args.fixed() {
+            return Ok(Drafting { proposers, decider: Decider::Fixed(fixed) });
+        }
+        let infos: Vec<_> = proposers.iter().map(|p| p.info(context)).collect();
+        let masks: Vec<_> = proposers.iter().map(|p| p.mask().cloned()).collect();
+        let memory = learned.store().map(|store| (store, Subject::new(context, greedy)));
+        let known = memory.as_ref().and_then(|(store, subject)| store.recall(subject));
+        let controller = Box::new(prepare(context, TARGET, &infos, &masks, known)?);
+        Ok(Drafting { proposers, decider: Decider::Controller(controller, memory) })
+    }
+
+    pub fn parts(&mut self) -> (&mut [Box<dyn Proposer>], &mut dyn Policy) {
+        let policy: &mut dyn Policy = match &mut self.decider {
+            Decider::Fixed(fixed) => fixed,
+            Decider::Controller(controller, _) => &mut **controller,
+        };
+        (&mut self.proposers, policy)
+    }
+
+    /// Keeps what was learnt; a run that went well is no failure because of that.
+    pub fn keep(&self) {
+        if let Decider::Controller(controller, Some((store, subject))) = &self.decider
+            && let Err(error) = store.keep(subject, &Learned::of(controller))
+        {
+            eprintln!("warning: what was learnt is not kept: {error} (see --no-learn)");
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! `spec-run search`: finds masks to draft with, and writes them to a file.
+
+use std::{
+    fs,
+    io::IsTerminal,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Map, Value, json};
+
+use super::{
+    common::{self, ContextArgs, ModelArgs},
+    interrupt,
+};
+use crate::{
+    Error, Result, Tokenizer,
+    eval::search::{
+        Member, Outcome, Progress, Settings,
+        calibration::{self, Calibration},
+        journal::{Journal, RunId},
+        judge::{self, ModelJudge},
+        objective::{Goal, Objective},
+        report, search,
+    },
+    files::write_whole,
+    model::skips::{NamedMask, Skips},
+    tokenizer::EncodeOptions,
+};
+
+const DEFAULT_CHUNK: u32 = 256;
+const MOST_DRAFTS: usize = 15;
+
+#[derive(Args, Debug)]
+pub struct SearchArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Calibration text [default: one that the model writes itself]
+    #[arg(short = 'f', long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Where the masks go
+    #[arg(short = 'o', long, value_name = "FILE", default_value = "skips.json")]
+    output: PathBuf,
+    /// Overwrite the file if it is there
+    #[arg(long)]
+    force: bool,
+    /// Where evaluations are kept, to go on from after an interruption [default: the output's name and .journal]
+    #[arg(long, value_name = "FILE")]
+    journal: Option<PathBuf>,
+    /// A report with plots: FILE.html or FILE.svg
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// speed, or for research agreement or perplexity at a cost of --max-cost
+    #[arg(long, value_name = "NAME", default_value = "speed", value_parser = str::parse::<Goal>)]
+    objective: Goal,
+    /// The cost that agreement or perplexity may spend, of a full step's
+    #[arg(long, value_name = "C", default_value_t = 0.5)]
+    max_cost: f64,
+    /// Positions of the text to judge masks on; the search sees half of them, the results are from the others
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    positions: usize,
+    /// Candidates of the Bayesian searcher
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    trials: usize,
+    /// Sublayers that each greedy step looks at
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    width: usize,
+    /// The longest draft that is predicted
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    draft_max: usize,
+    /// The most masks to write
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    masks: usize,
+    /// The context; -c is the length of a chunk of the text here [default: 256, or less if the model has less]
+    #[command(flatten)]
+    context: ContextArgs,
+    /// One JSON object on stdout instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+impl SearchArgs {
+    /// What can be refused before a file is opened.
+    fn check(&self) -> Result<()> {
+        self.context.check()?;
+        let at_least_one =
+            [("--width", self.width), ("--masks", self.masks), ("--draft-max", self.draft_max)];
+        if let Some((flag, _)) = at_least_one.iter().find(|(_, n)| *n == 0) {
+            return Err(Error::Usage(format!("{flag} 0: 1 is the least")));
+        }
+        if self.draft_max > MOST_DRAFTS {
+            return Err(Error::Usage(format!("--draft-max {}: at most {MOST_DRAFTS}", self.draft_max)));
+        }
+        if !(self.max_cost > 0.0 && self.max_cost <= 1.0) {
+            return Err(Error::Usage(format!("--max-cost {}: above 0, at most 1", self.max_cost)));
+        }
+        if self.output.exists() && !self.force {
+            let path = self.output.display();
+            return Err(Error::Usage(format!("{path}: exists; --force overwrites it, -o names another")));
+        }
+        if let Some(path) = &self.report
+            && report_kind(path).is_none()
+        {
+            return Err(Error::Usage(format!(
+                "--report {}: the name must end in .html or .svg",
+                path.display()
+            )));
+        }
+        Ok(())
+    }
+
+    fn settings(&self, coarse: bool) -> Settings {
+        Settings {
+            objective: Objective::new(self.objective, self.max_cost),
+            coarse,
+            width: self.width,
+            trials: self.trials,
+            draft_max: self.draft_max,
+            family: self.masks,
+        }
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.journal.clone().unwrap_or_else(|| {
+            let mut name = self.output.clone().into_os_string();
+            name.push(".journal");
+            name.into()
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+enum ReportKind {
+    Html,
+    Svg,
+}
+
+fn report_kind(path: &Path) -> Option<ReportKind> {
+    let extension = path.extension()?.to_str()?;
+    match extension {
+        "html" | "htm" => Some(ReportKind::Html),
+        "svg" => Some(ReportKind::Svg),
+        _ => None,
+    }
+}
+
+pub fn run(args: SearchArgs) -> Result<()> {
+    args.check()?;
+    let started = Instant::now();
+    let interrupted = interrupt::flag();
+    let gguf = args.model.open()?;
+    let (tokenizer, model) = common::load(&gguf)?;
+    let chunk = match args.context.ctx_size() {
+        None => DEFAULT_CHUNK.min(model.n_ctx_train) as usize,
+        Some(0) => model.n_ctx_train as usize,
+        Some(n) => n as usize,
+    };
+    let amount = calibration::Settings { chunk, positions: args.positions };
+    amount.check()?;
+    let mut config = args.context.config(&model)?;
+    config.n_ctx = (amount.cells() + judge::cells_beside_texts(args.draft_max)) as u32;
+    let (mut context, took) = common::open_context(&model, &config)?;
+    eprintln!("{}: {}; {took}", model.name, context.describe());
+    // Where no weights have planes, coarse is the same as in full.
+    let settings = args.settings(context.has_planes());
+    let bar = progress();
+    let calibration = match &args.file {
+        Some(path) => read_calibration(path, &tokenizer, &amount)?,
+        None => {
+            let calibration = Calibration::written_by(&mut context, &tokenizer, &amount, |done| {
+                show(&bar, "writing a text", done as u64, amount.positions as u64);
+                if interrupted() { Err(Error::Input("interrupted".into())) } else { Ok(()) }
+            })?;
+            eprintln!(
+                "no -f FILE: judged on {} texts of {} tokens that the model wrote itself",
+                calibration.texts.len(),
+                calibration.tokens()
+            );
+            calibration
+        }
+    };
+    let run = RunId {
+        model: model.fingerprint(),
+        text: calibration.fingerprint(),
+        positions: amount.positions,
+        device: format!("{}, planes {:?}", context.describe(), config.planes),
+        cache_types: format!("{} {}", config.key_type, config.value_type),
+    };
+    let (mut journal, entries) = Journal::open(&args.journal(), &run)?;
+    if entries.len() > 1 {
+        eprintln!("{}: {} evaluations of an earlier run", args.journal().display(), entries.len() - 1);
+    }
+    let judge = ModelJudge::new(&mut context, calibration)?;
+    let outcome = search(judge, &tokenizer, &settings, &mut journal, entries, |p: Progress| {
+        show(&bar, p.stage, p.done, p.expected);
+        if let Some(best) = p.best {
+            bar.set_message(format!("best so far {best:.3}"));
+        }
+        if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    bar.finish_and_clear();
+    let outcome = outcome?;
+    let skips = Skips::new(model.id(), outcome.family.iter().map(|m| named(m, &outcome)).collect());
+    skips.write(&args.output)?;
+    if let (Some(path), Some(kind)) = (&args.report, args.report.as_deref().and_then(report_kind)) {
+        let page = match kind {
+            ReportKind::Html => report::html(&model.name, &outcome),
+            ReportKind::Svg => report::svg(&model.name, &outcome),
+        };
+        write_whole(path, page)?;
+    }
+    print(&args, &outcome, &skips, started.elapsed().as_secs_f64())
+}
+
+fn read_calibration(
+    path: &Path,
+    tokenizer: &Tokenizer,
+    settings: &calibration::Settings,
+) -> Result<Calibration> {
+    let bytes = fs::read(path).map_err(|e| Error::io(path, e))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let tokens = tokenizer.encode(&text, EncodeOptions { add_special: false, parse_special: false });
+    let bos = tokenizer.adds_bos().then(|| tokenizer.bos()).flatten();
+    Calibration::from_text(&tokens, bos, settings).map_err(|e| match e {
+        Error::Input(what) => Error::Input(format!("{}: {what}", path.display())),
+        other => other,
+    })
+}
+
+/// A member of the family as it stands in the file.
+fn named(member: &Member, outcome: &Outcome) -> NamedMask {
+    let proof = &member.proof;
+    let (greedy, sampled) = (proof.greedy(&outcome.costs), proof.sampled(&outcome.costs));
+    let mut mask = NamedMask::new(&member.name, member.candidate.mask());
+    mask.agreement = Some(rounded(proof.agreement));
+    mask.overlap = Some(rounded(proof.overlap.min(1.0)));
+    mask.cost = Some(rounded(proof.cost));
+    let predicted: Map<String, Value> = [
+        ("speedup", json!(rounded(greedy.speedup))),
+        ("draft_len", json!(greedy.draft_len)),
+        ("tok_s", json!(rounded(greedy.speedup / outcome.costs.step_seconds))),
+        ("tokens_per_round", json!(rounded(proof.greedy_tokens[greedy.draft_len - 1]))),
+        ("sampled_speedup", json!(rounded(sampled.speedup))),
+        ("sampled_draft_len", json!(sampled.draft_len)),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_string(), value))
+    .collect();
+    mask.predicted = predicted;
+    if let Some(m) = &member.measured {
+        mask.measured = [
+            ("speedup", json!(rounded(m.speedup))),
+            ("tok_s", json!(rounded(m.tok_s))),
+            ("acceptance", json!(rounded(m.acceptance))),
+            ("tokens_per_round", json!(rounded(m.tokens_per_round))),
+            ("tokens", json!(m.tokens)),
+        ]
+        .into_iter()
+        .map(|(key, value)| (key.to_string(), value))
+        .collect();
+    }
+    mask
+}
+
+/// To what is known of it at best.
+fn rounded(x: f64) -> f64 {
+    (x * 1e4).round() / 1e4
+}
+
+fn print(args: &SearchArgs, outcome: &Outcome, skips: &Skips, seconds: f64) -> Result<()> {
+    if args.json {
+        let masks: Value = serde_json::from_str(&skips.to_json()).expect("our own JSON");
+        let baselines: Vec<Value> = outcome
+            .baselines
+            .iter()
+            .map(|m| {
+                let best = m.proof.greedy(&outcome.costs);
+                json!({"name": m.name, "agreement": m.proof.agreement, "overlap": m.proof.overlap, "cost": m.proof.cost,
+                       "predicted": {"speedup": best.speedup, "draft_len": best.draft_len},
+                       "measured": m.measured})
+            })
+            .collect();
+        return common::print_json(&json!({
+            "masks": masks["masks"],
+            "evaluated": outcome.evaluated,
+            "seconds": seconds,
+            "baselines": baselines,
+            "file": args.output.display().to_string(),
+            "rows": outcome.costs.rows,
+            "step_ms": 1e3 * outcome.costs.step_seconds,
+        }));
+    }
+    let mut text = report::text(outcome);
+    text += &format!(
+        "\n{} candidates in {seconds:.1} s; {} masks in {}\n",
+        outcome.evaluated,
+        outcome.family.len(),
+        args.output.display()
+    );
+    common::print(text)
+}
+
+fn progress() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {percent} %, {eta} left, {prefix}; {msg}");
+    ProgressBar::new(1).with_style(style.expect("a valid template"))
+}
+
+fn show(bar: &ProgressBar, stage: &'static str, done: u64, expected: u64) {
+    bar.set_prefix(stage);
+    bar.set_length(expected);
+    bar.set_position(done);
+}

@@ -1,0 +1,109 @@
+//! From thousands of candidates to the few that are worth keeping: those of which none is both cheaper and closer
+//! to the full model.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    candidate::Candidate,
+    costs::Costs,
+    judge::Drafts,
+    lab::Lab,
+    speed::{self, Best},
+};
+
+/// What a candidate proved to be worth: whole drafts on positions that the search never saw, at a step's cost that
+/// was timed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Proof {
+    pub cost: f64,
+    pub agreement: f64,
+    pub overlap: f64,
+    pub kl: f64,
+    /// Of greedy drafts: tokens per round by the length of the draft, from 1.
+    pub greedy_tokens: Vec<f64>,
+    /// Of drafts that are sampled with the program's defaults.
+    pub sampled_tokens: Vec<f64>,
+}
+
+impl Proof {
+    pub fn new(cost: f64, drafts: &Drafts, depth: usize) -> Self {
+        let tokens = |texts: &[Vec<Vec<f32>>]| {
+            (1..=depth).map(|k| speed::tokens_walked(texts.iter().map(Vec::as_slice), k)).collect()
+        };
+        Proof {
+            cost,
+            agreement: drafts.first.agreement(),
+            overlap: drafts.first.overlap(),
+            kl: drafts.first.kl(),
+            greedy_tokens: tokens(&drafts.greedy),
+            sampled_tokens: tokens(&drafts.sampled),
+        }
+    }
+
+    pub fn greedy(&self, costs: &Costs) -> Best {
+        speed::best(|k| self.greedy_tokens[k - 1], self.cost, &costs.rows)
+    }
+
+    pub fn sampled(&self, costs: &Costs) -> Best {
+        speed::best(|k| self.sampled_tokens[k - 1], self.cost, &costs.rows)
+    }
+
+    /// Predicted speedup of greedy drafts by their length, from 1.
+    pub fn by_draft_len(&self, costs: &Costs) -> Vec<f64> {
+        let lengths = 1..=self.greedy_tokens.len();
+        lengths.map(|k| speed::speedup(self.greedy_tokens[k - 1], k, self.cost, &costs.rows)).collect()
+    }
+}
+
+/// Indices of the points `(cost, gain)` that no other point beats in both, cheapest first.
+pub fn front(points: &[(f64, f64)]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..points.len()).collect();
+    order.sort_by(|&a, &b| points[a].0.total_cmp(&points[b].0).then(points[b].1.total_cmp(&points[a].1)));
+    let mut best = f64::NEG_INFINITY;
+    order.retain(|&i| {
+        let beats = points[i].1 > best;
+        best = best.max(points[i].1);
+        beats
+    });
+    order
+}
+
+/// The candidates to prove: the best few by the objective, and of the front between agreement and cost some at all
+/// costs.
+pub fn finalists(lab: &Lab, best: usize, spread: usize) -> Vec<Candidate> {
+    let mut chosen: Vec<Candidate> = Vec::new();
+    let useful = |c: &Candidate| !c.is_full() && !c.skips_all();
+    let ranking = lab.ranking();
+    chosen.extend(ranking.iter().map(|r| &r.0).filter(|c| useful(c)).take(best).cloned());
+    let ranked: Vec<&Candidate> = ranking.iter().map(|r| &r.0).filter(|c| useful(c)).collect();
+    let points: Vec<(f64, f64)> =
+        ranked.iter().map(|c| (lab.costs().of(c), lab.known()[*c].agreement())).collect();
+    let front = front(&points);
+    // Evenly over the costs that the front covers.
+    if let (Some(&first), Some(&last)) = (front.first(), front.last()) {
+        let (low, high) = (points[first].0, points[last].0);
+        for i in 0..spread {
+            let wanted = low + (high - low) * (i as f64 + 0.5) / spread as f64;
+            let nearest = front
+                .iter()
+                .filter(|&&p| !chosen.contains(ranked[p]))
+                .min_by(|&&a, &&b| (points[a].0 - wanted).abs().total_cmp(&(points[b].0 - wanted).abs()));
+            if let Some(&p) = nearest {
+                chosen.push(ranked[p].clone());
+            }
+        }
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_front_has_who_is_not_beaten() {
+        let points = [(0.5, 0.6), (0.3, 0.5), (0.4, 0.4), (0.5, 0.7), (0.9, 0.7), (0.2, 0.1)];
+        assert_eq!(front(&points), [5, 1, 3]);
+        assert!(front(&[]).is_empty());
+    }
+}

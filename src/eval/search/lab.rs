@@ -1,0 +1,250 @@
+//! Where strategies have their candidates evaluated: remembers, writes to the journal, counts, and races
+//! candidates against each other on as few positions as decide it.
+
+use std::{collections::BTreeMap, ops::ControlFlow};
+
+use super::{
+    candidate::Candidate,
+    costs::Costs,
+    journal::{Entry, Journal},
+    judge::Judge,
+    objective::Objective,
+    score::Score,
+};
+use crate::{Error, Result};
+
+/// A race begins on so many positions, and doubles them until it has them all.
+const FIRST_HEAT: usize = 64;
+/// Who is behind by more than so many standard errors drops out.
+const ERRORS: f64 = 1.5;
+
+/// Where a long search stands.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    pub stage: &'static str,
+    /// Rows evaluated and expected, over the whole search.
+    pub done: u64,
+    pub expected: u64,
+    /// The best value so far, on all positions.
+    pub best: Option<f64>,
+}
+
+/// The stages and the rows that each is expected to take.
+type Stages = Vec<(&'static str, u64)>;
+
+pub struct Lab<'a> {
+    judge: &'a mut dyn Judge,
+    costs: Costs,
+    objective: Objective,
+    journal: &'a mut Journal,
+    known: BTreeMap<Candidate, Score>,
+    /// From the journal; joins `known` when it is asked for, so that a resumed search knows at each point what
+    /// it knew the first time.
+    read_back: BTreeMap<(Candidate, usize), Score>,
+    heats: Vec<usize>,
+    stages: Stages,
+    stage: usize,
+    rows_before: u64,
+    rows_in_stage: u64,
+    best: Option<f64>,
+    on_progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
+}
+
+/// A candidate with its value on all positions.
+pub type Valued = (Candidate, f64);
+
+impl<'a> Lab<'a> {
+    pub fn new(
+        judge: &'a mut dyn Judge,
+        costs: Costs,
+        objective: Objective,
+        journal: &'a mut Journal,
+        entries: Vec<Entry>,
+        stages: Stages,
+        on_progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Self {
+        let mut read_back = BTreeMap::new();
+        for entry in entries {
+            if let Entry::Score { candidate, from, score } = entry {
+                read_back.insert((candidate, from), score);
+            }
+        }
+        let all = judge.positions();
+        let mut heats: Vec<usize> =
+            std::iter::successors(Some(FIRST_HEAT), |n| Some(2 * n)).take_while(|&n| n < all).collect();
+        heats.push(all);
+        Lab {
+            judge,
+            costs,
+            objective,
+            journal,
+            known: BTreeMap::new(),
+            read_back,
+            heats,
+            stages,
+            stage: 0,
+            rows_before: 0,
+            rows_in_stage: 0,
+            best: None,
+            on_progress,
+        }
+    }
+
+    pub fn begin(&mut self, stage: &'static str) {
+        self.rows_before += self.rows_in_stage;
+        self.rows_in_stage = 0;
+        self.stage = self.stages.iter().position(|s| s.0 == stage).expect("a planned stage");
+    }
+
+    pub fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    pub fn objective(&self) -> Objective {
+        self.objective
+    }
+
+    /// Rows evaluated so far.
+    pub fn rows(&self) -> u64 {
+        self.rows_before + self.rows_in_stage
+    }
+
+    /// What is known of candidates, on however many positions.
+    pub fn known(&self) -> &BTreeMap<Candidate, Score> {
+        &self.known
+    }
+
+    pub fn positions(&self) -> usize {
+        self.judge.positions()
+    }
+
+    /// Candidates that were judged on all positions, best first.
+    pub fn ranking(&self) -> Vec<Valued> {
+        let all = self.positions();
+        let complete = self.known.iter().filter(|(_, score)| score.positions() == all);
+        let mut ranking: Vec<Valued> = complete.map(|(c, score)| (c.clone(), self.value(c, score))).collect();
+        ranking.sort_by(|a, b| b.1.total_cmp(&a.1));
+        ranking
+    }
+
+    pub fn value(&self, candidate: &Candidate, score: &Score) -> f64 {
+        self.objective.value(&self.costs, candidate, score)
+    }
+
+    /// The score on all positions.
+    pub fn score(&mut self, candidate: &Candidate) -> Result<&Score> {
+        self.score_to(candidate, self.heats.len() - 1)
+    }
+
+    /// The score after a heat, or after a later one that was run before.
+    fn score_to(&mut self, candidate: &Candidate, heat: usize) -> Result<&Score> {
+        let mut score = self.known.get(candidate).cloned().unwrap_or_default();
+        for heat in 0..=heat {
+            let (from, to) = (score.positions(), self.heats[heat]);
+            if from >= to {
+                continue;
+            }
+            let later = match self.read_back.remove(&(candidate.clone(), from)) {
+                Some(later) if from + later.positions() == to => later,
+                _ => {
+                    let later = self.judge.score(candidate, from..to)?;
+                    let entry = Entry::Score { candidate: candidate.clone(), from, score: later.clone() };
+                    self.journal.add(&entry)?;
+                    later
+                }
+            };
+            score.extend(&later);
+            self.rows_in_stage += (to - from) as u64;
+        }
+        if score.positions() == self.positions() {
+            let value = self.value(candidate, &score);
+            self.best = Some(self.best.map_or(value, |best| best.max(value)));
+        }
+        self.report()?;
+        Ok(self.known.entry(candidate.clone()).and_modify(|s| *s = score.clone()).or_insert(score))
+    }
+
+    fn report(&mut self) -> Result<()> {
+        let (stage, planned) = self.stages[self.stage];
+        let later: u64 = self.stages[self.stage + 1..].iter().map(|s| s.1).sum();
+        let progress = Progress {
+            stage,
+            done: self.rows(),
+            expected: self.rows_before + planned.max(self.rows_in_stage) + later,
+            best: self.best,
+        };
+        match (self.on_progress)(progress) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(interrupted()),
+        }
+    }
+
+    /// The best of the candidates by the objective, with its value on all positions; nothing of nobody.
+    pub fn race(&mut self, candidates: Vec<Candidate>) -> Result<Option<Valued>> {
+        let (costs, objective) = (self.costs.clone(), self.objective);
+        let winner = self.race_by(candidates, |candidate, score, more| {
+            objective.value_at(&costs, candidate, score, more)
+        })?;
+        Ok(winner.map(|(winner, _)| {
+            let value = self.value(&winner, &self.known[&winner]);
+            (winner, value)
+        }))
+    }
+
+    /// Successive halving: after each heat go those who are behind the leader beyond doubt, and at least half.
+    /// `value` is told by how much the agreement may yet prove higher.
+    pub fn race_by(
+        &mut self,
+        mut candidates: Vec<Candidate>,
+        value: impl Fn(&Candidate, &Score, f64) -> f64,
+    ) -> Result<Option<Valued>> {
+        candidates.sort();
+        candidates.dedup();
+        for heat in 0..self.heats.len() {
+            for candidate in &candidates {
+                self.score_to(candidate, heat)?;
+            }
+            let of = |c: &Candidate, more| value(c, &self.known[c], more);
+            // Equal values: the lower in order, so that a race has one outcome.
+            candidates.sort_by(|a, b| of(b, 0.0).total_cmp(&of(a, 0.0)));
+            let Some(leader) = candidates.first() else { return Ok(None) };
+            let (lead, leader_score) = (of(leader, 0.0), &self.known[leader]);
+            let survivors = candidates.len().div_ceil(2);
+            let hopeful = |c: &Candidate| {
+                let doubt = ERRORS * self.known[c].error_against(leader_score);
+                of(c, doubt) >= lead
+            };
+            let stay: Vec<Candidate> =
+                candidates.iter().take(survivors).filter(|c| hopeful(c)).cloned().collect();
+            candidates = stay;
+            if candidates.len() == 1 {
+                break;
+            }
+        }
+        let Some(winner) = candidates.into_iter().next() else { return Ok(None) };
+        let score = self.score(&winner)?.clone();
+        let value = value(&winner, &score, 0.0);
+        Ok(Some((winner, value)))
+    }
+
+    /// Judges one candidate, and gives up as soon as it cannot come near `mark`. Its value so far.
+    pub fn challenge(&mut self, candidate: &Candidate, mark: f64) -> Result<f64> {
+        let mut value = f64::NEG_INFINITY;
+        for heat in 0..self.heats.len() {
+            let score = self.score_to(candidate, heat)?.clone();
+            value = self.value(candidate, &score);
+            let (a, n) = (score.agreement(), score.positions() as f64);
+            let doubt = ERRORS * ((a * (1.0 - a) * n + 1.0).sqrt() / n);
+            if self.objective.value_at(&self.costs, candidate, &score, doubt) < mark {
+                break;
+            }
+        }
+        Ok(value)
+    }
+}
+
+pub(super) fn interrupted() -> Error {
+    Error::Input(
+        "interrupted; what was evaluated is in the journal, and the same command goes on from there".into(),
+    )
+}

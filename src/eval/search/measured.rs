@@ -1,0 +1,108 @@
+//! The last word on a mask: what the speculative loop itself makes of it, beside plain decoding.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Member, costs::Costs};
+use crate::{
+    Context, Result, Sampler, Tokenizer,
+    generate::Request,
+    sampler::SamplerConfig,
+    spec::{Fixed, MaskProposer, Proposer, Speculation, speculate},
+};
+
+/// Time for all masks together; a model for which that is too short is not measured.
+const SECONDS: f64 = 20.0;
+const MOST_TOKENS: usize = 512;
+const FEWEST_TOKENS: usize = 64;
+/// Of one prompt; short enough that several prompts are seen.
+const TOKENS_A_PROMPT: usize = 64;
+
+/// Greedy text, with drafts of the predicted length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Against plain decoding, on the same prompts in alternation.
+    pub speedup: f64,
+    pub tok_s: f64,
+    pub acceptance: f64,
+    pub tokens_per_round: f64,
+    pub tokens: usize,
+}
+
+#[derive(Default)]
+struct Sums {
+    seconds: f64,
+    tokens: usize,
+    rounds: usize,
+    drafted: usize,
+    accepted: usize,
+}
+
+/// Generates from the prompts with each mask and without any. Nothing if that would take too long.
+pub fn measure(
+    context: &mut Context,
+    tokenizer: &Tokenizer,
+    prompts: &[Vec<u32>],
+    members: &[&Member],
+    costs: &Costs,
+) -> Result<Vec<Measured>> {
+    let affordable = SECONDS / costs.step_seconds / (members.len() + 1) as f64;
+    let tokens = (affordable as usize).min(MOST_TOKENS);
+    if tokens < FEWEST_TOKENS || prompts.is_empty() || members.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut sums: Vec<Sums> = (0..=members.len()).map(|_| Sums::default()).collect();
+    // The first touch of caches and buffers is nobody's.
+    generate(context, tokenizer, &prompts[0], None, &mut Sums::default())?;
+    let rounds = tokens / TOKENS_A_PROMPT;
+    for round in 0..rounds {
+        let prompt = &prompts[round % prompts.len()];
+        for (i, sums) in sums.iter_mut().enumerate() {
+            let draft = i.checked_sub(1).map(|m| (members[m], members[m].proof.greedy(costs).draft_len));
+            generate(context, tokenizer, prompt, draft, sums)?;
+        }
+    }
+    let speed = |s: &Sums| s.tokens as f64 / s.seconds;
+    let measured = |s: &Sums| Measured {
+        speedup: speed(s) / speed(&sums[0]),
+        tok_s: speed(s),
+        acceptance: s.accepted as f64 / (s.drafted as f64).max(1.0),
+        tokens_per_round: s.tokens as f64 / s.rounds as f64,
+        tokens: s.tokens,
+    };
+    // Texts that ended at once would measure nothing.
+    let any = sums.iter().all(|s| s.tokens > 0);
+    Ok(if any { sums[1..].iter().map(measured).collect() } else { Vec::new() })
+}
+
+fn generate(
+    context: &mut Context,
+    tokenizer: &Tokenizer,
+    prompt: &[u32],
+    draft: Option<(&Member, usize)>,
+    sums: &mut Sums,
+) -> Result<()> {
+    let mut proposers: Vec<Box<dyn Proposer>> = draft
+        .iter()
+        .map(|(m, _)| Box::new(MaskProposer::new(&m.name, m.candidate.mask())) as Box<dyn Proposer>)
+        .collect();
+    let mut policy = Fixed { max: draft.map_or(0, |(_, len)| len), ..Fixed::default() };
+    let request = Request {
+        prompt,
+        max_tokens: Some(TOKENS_A_PROMPT),
+        ignore_eos: false,
+        shift_keep: None,
+        logprobs: 0,
+    };
+    let mut sampler = Sampler::new(SamplerConfig::greedy())?;
+    let mut speculation = Speculation { proposers: &mut proposers, policy: &mut policy, repeatable: false };
+    let (made, report) = speculate(context, tokenizer, &mut sampler, &request, &mut speculation, |_| {
+        Ok(std::ops::ControlFlow::Continue(()))
+    })?;
+    // The first token comes from the prompt's pass.
+    sums.tokens += made.tokens.len().saturating_sub(1);
+    sums.seconds += made.decode_seconds;
+    sums.rounds += report.drafting.rounds + report.plain_steps;
+    sums.drafted += report.drafting.drafted;
+    sums.accepted += report.drafting.accepted;
+    Ok(())
+}

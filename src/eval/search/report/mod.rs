@@ -1,0 +1,9 @@
+//! What a search found, for people: a table and a plot on the terminal, pictures in a page.
+
+mod frame;
+mod plot;
+mod svg;
+mod text;
+
+pub use svg::{html, svg};
+pub use text::text;

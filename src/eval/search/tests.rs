@@ -1,0 +1,218 @@
+//! The strategies against a judge whose answers are known for every candidate.
+
+use std::{
+    fs,
+    ops::{ControlFlow, Range},
+};
+
+use super::{
+    Found, Settings,
+    candidate::{Candidate, State},
+    costs::Costs,
+    find,
+    journal::{Entry, Journal, RunId},
+    judge::Judge,
+    objective::Objective,
+    score::{Score, Verdict},
+};
+use crate::{Result, sampler::rng::Rng};
+
+const LAYERS: usize = 5;
+const POSITIONS: usize = 512;
+
+/// Each skipped sublayer loses some of the agreement, and two neighbours together lose more.
+struct FakeJudge {
+    losses: Vec<f64>,
+    chances: Vec<f64>,
+    rows: usize,
+}
+
+impl FakeJudge {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let losses = (0..2 * LAYERS).map(|_| 0.02 + 0.3 * rng.next_f64().powi(2)).collect();
+        FakeJudge { losses, chances: (0..POSITIONS).map(|_| rng.next_f64()).collect(), rows: 0 }
+    }
+
+    fn chance(&self, candidate: &Candidate) -> f64 {
+        let states = candidate.states();
+        let alone = |i: usize| if states[i] == State::Skip { 1.0 - self.losses[i] } else { 1.0 };
+        let together = states.windows(2).filter(|w| w[0] == State::Skip && w[1] == State::Skip).count();
+        (0..states.len()).map(alone).product::<f64>() * 0.97f64.powi(together as i32)
+    }
+}
+
+impl Judge for FakeJudge {
+    fn positions(&self) -> usize {
+        POSITIONS
+    }
+
+    fn score(&mut self, candidate: &Candidate, positions: Range<usize>) -> Result<Score> {
+        let a = self.chance(candidate);
+        self.rows += positions.len();
+        let mut score = Score::default();
+        for i in positions {
+            let verdict = Verdict { agreed: self.chances[i] < a, overlap: a, kl: -a.ln(), nll: 1.0 - a.ln() };
+            score.push(&verdict);
+        }
+        Ok(score)
+    }
+}
+
+fn costs() -> Costs {
+    let each = 0.9 / (2 * LAYERS) as f64;
+    Costs {
+        step_seconds: 1.0,
+        rows: (0..9).map(|n| 1.0 + 0.05 * n as f64).collect(),
+        base: 0.1,
+        full: vec![each; 2 * LAYERS],
+        coarse: vec![each / 2.0; 2 * LAYERS],
+    }
+}
+
+fn settings(objective: Objective) -> Settings {
+    Settings { objective, width: 4, trials: 40, ..Settings::default() }
+}
+
+fn run(
+    judge: &mut FakeJudge,
+    settings: &Settings,
+    journal: &mut Journal,
+    entries: Vec<Entry>,
+) -> Result<Found> {
+    find(judge, LAYERS, &costs(), settings, journal, entries, &mut |_| ControlFlow::Continue(()))
+}
+
+fn all_candidates() -> impl Iterator<Item = Candidate> {
+    (1..(1u32 << (2 * LAYERS)) - 1).map(|bits| {
+        let state = |i| if bits >> i & 1 == 1 { State::Skip } else { State::Run };
+        Candidate::from_states((0..2 * LAYERS).map(state).collect())
+    })
+}
+
+#[test]
+fn the_best_of_all_candidates_is_found_in_fewer_rows_than_trying_them() {
+    let objectives =
+        [Objective::Speed, Objective::Agreement { most_cost: 0.5 }, Objective::Perplexity { most_cost: 0.5 }];
+    for objective in objectives {
+        for seed in 1..6 {
+            let mut judge = FakeJudge::new(seed);
+            let found = run(&mut judge, &settings(objective), &mut Journal::none(), Vec::new()).unwrap();
+            let rows = judge.rows;
+            let mut value = |candidate: &Candidate| {
+                let score = judge.score(candidate, 0..POSITIONS).unwrap();
+                objective.value(&costs(), candidate, &score)
+            };
+            let best = all_candidates().map(|c| value(&c)).fold(f64::NEG_INFINITY, f64::max);
+            let got = value(&found.finalists[0]);
+            assert!(got >= best - 0.01 * best.abs(), "{objective:?}, seed {seed}: {got}, there is {best}");
+            let most = all_candidates().count() * POSITIONS;
+            assert!(rows < most / 3, "{objective:?}, seed {seed}: {rows} rows of {most}");
+        }
+    }
+}
+
+#[test]
+fn ablations_tell_each_sublayers_loss() {
+    let mut judge = FakeJudge::new(3);
+    let found = run(&mut judge, &settings(Objective::Speed), &mut Journal::none(), Vec::new()).unwrap();
+    assert_eq!(found.ablations.len(), 2 * LAYERS);
+    for (ablation, loss) in found.ablations.iter().zip(&judge.losses) {
+        assert!((ablation.score.overlap() - (1.0 - loss)).abs() < 1e-9);
+        assert!((ablation.saved - 0.09).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn coarse_sublayers_are_used_where_they_are_cheaper_and_as_good() {
+    /// Coarse loses nothing here, so a candidate that runs anything in full wastes half of it.
+    struct Generous(FakeJudge);
+    impl Judge for Generous {
+        fn positions(&self) -> usize {
+            POSITIONS
+        }
+        fn score(&mut self, candidate: &Candidate, positions: Range<usize>) -> Result<Score> {
+            self.0.score(candidate, positions)
+        }
+    }
+    let settings = Settings { coarse: true, ..settings(Objective::Speed) };
+    let mut judge = Generous(FakeJudge::new(1));
+    let found = find(&mut judge, LAYERS, &costs(), &settings, &mut Journal::none(), Vec::new(), &mut |_| {
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(found.ablations.len(), 4 * LAYERS);
+    let best = found.finalists[0].to_string();
+    assert!(best.contains('c') && !best.contains('r'), "{best}");
+}
+
+fn id() -> RunId {
+    let text = |s: &str| s.to_string();
+    RunId {
+        model: text("m"),
+        text: text("t"),
+        positions: POSITIONS,
+        device: text("d"),
+        cache_types: text("f16 f16"),
+    }
+}
+
+#[test]
+fn a_search_goes_on_after_being_ended_anywhere_with_the_same_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    let settings = settings(Objective::Speed);
+    let search = |judge: &mut FakeJudge| {
+        let (mut journal, entries) = Journal::open(&path, &id()).unwrap();
+        run(judge, &settings, &mut journal, entries).unwrap()
+    };
+    let mut first = FakeJudge::new(2);
+    let whole = search(&mut first);
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.lines().count() > 100);
+    for share in [0.0, 0.01, 0.2, 0.5, 0.77, 0.999, 1.0] {
+        // In the middle of a line, too.
+        fs::write(&path, &text[..(text.len() as f64 * share) as usize]).unwrap();
+        let mut judge = FakeJudge::new(2);
+        let resumed = search(&mut judge);
+        assert_eq!(format!("{resumed:?}"), format!("{whole:?}"), "cut at {share}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), text, "cut at {share}");
+        let left = first.rows as f64 * (1.0 - share);
+        assert!((judge.rows as f64 - left).abs() < 0.1 * first.rows as f64 + 1.0, "{} rows", judge.rows);
+    }
+}
+
+#[test]
+fn an_interrupted_search_says_so_and_keeps_what_it_knows() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    let (mut journal, entries) = Journal::open(&path, &id()).unwrap();
+    let mut calls = 0;
+    let mut stop = |_| {
+        calls += 1;
+        if calls > 20 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let settings = settings(Objective::Speed);
+    let mut judge = FakeJudge::new(2);
+    let error = find(&mut judge, LAYERS, &costs(), &settings, &mut journal, entries, &mut stop).unwrap_err();
+    assert!(error.to_string().contains("interrupted"), "{error}");
+    drop(journal);
+    let (_, entries) = Journal::open(&path, &id()).unwrap();
+    assert!(entries.len() > 20);
+}
+
+#[test]
+fn journals_of_other_searches_and_other_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    drop(Journal::open(&path, &id()).unwrap());
+    let other = RunId { text: "another".into(), ..id() };
+    let error = Journal::open(&path, &other).err().unwrap().to_string();
+    assert!(error.contains("another model, text"), "{error}");
+    for text in ["GGUF and some bytes", "{\"masks\": []}\n", "\n\n"] {
+        fs::write(&path, text).unwrap();
+        let error = Journal::open(&path, &id()).err().unwrap().to_string();
+        assert!(error.contains("journal"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), text, "a refused file must stay as it is");
+    }
+}

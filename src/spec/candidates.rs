@@ -1,0 +1,32 @@
+//! Drafts to try on a model about which nothing is known.
+
+use super::MaskProposer;
+use crate::RunLayers;
+
+/// Everything from its high bits, where the weights have them apart: the best draft that needs no training and
+/// no search. Then with layers skipped in the middle as well, where models can spare them most; without planes
+/// these are skipped outright.
+pub fn masks(n_layer: usize, planes: bool) -> Vec<MaskProposer> {
+    let whole = RunLayers::all(n_layer);
+    let coarse = (0..n_layer).fold(whole.clone(), |mask, l| mask.coarse_attn(l).coarse_mlp(l));
+    let middle = (n_layer / 4).max(1)..n_layer.saturating_sub((n_layer / 8).max(1));
+    let skip = |mask: &RunLayers, step: usize| {
+        middle.clone().step_by(step).fold(mask.clone(), |mask, l| mask.skip_attn(l).skip_mlp(l))
+    };
+    let masks = match planes {
+        true => vec![
+            ("coarse", coarse.clone()),
+            ("coarse, every third skipped", skip(&coarse, 3)),
+            ("coarse, middle skipped", skip(&coarse, 1)),
+        ],
+        false => vec![("middle skipped", skip(&whole, 1)), ("every second skipped", skip(&whole, 2))],
+    };
+    masks.into_iter().filter(|(_, mask)| *mask != whole).map(|(n, m)| MaskProposer::new(n, m)).collect()
+}
+
+/// Early exits, which only models trained for them are good at.
+pub fn exits(n_layer: usize) -> Vec<MaskProposer> {
+    let mut layers: Vec<usize> = [n_layer / 4, n_layer * 3 / 8].into_iter().filter(|&e| e > 0).collect();
+    layers.dedup();
+    layers.into_iter().map(|e| MaskProposer::exit(n_layer, e)).collect()
+}

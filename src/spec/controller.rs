@@ -1,0 +1,495 @@
+//! The policy that needs no settings: one cost model decides whether to draft, from which source, and how far.
+//!
+//! Everything is counted in plain steps, T(1). A round that drafts `k` tokens with step cost `c` takes
+//! `C(k) = k·c + T(k+1)` and gives `E(k) = 1 + a₁ + a₁a₂ + …` tokens, `aᵢ` the chance that the i-th stands.
+//!
+//! *Which source*: the one with the highest rate `max E(k)/C(k)`, if that is above 1, the rate of plain steps. A
+//! source that is little known counts with what its chances may well be, so it is tried (UCB1's optimism).
+//!
+//! *How far*: renewal theory says that the long-run rate is best when each round maximizes `E − λ·C`, with λ the
+//! best rate there is. After `n` tokens, which all stand with chance `s`, going on for `m` more adds
+//! `s·(a + … + aᵐ)` tokens and costs `m·c + T(n+m+1) − T(n+1)`. So: draft on if for some `m` the first is more
+//! than λ times the second. Looking beyond `m = 1` matters where T has steps.
+//!
+//! *Never slower*: losses against plain steps are paid from an account. It begins with [`START`] plain steps and
+//! gets [`INCOME`] of one for every token; a round that could lose more than is in it does not take place. So
+//! after n tokens at most `START + INCOME·n` plain steps are lost, whatever the sources do; 512 tokens then take
+//! no more than 1.02 of their time. What a round gains goes to the account too, up to [`SAVINGS`].
+//!
+//! A source that lost is asked again after 16 tokens, then 32, 64, …; one right answer makes the next probe
+//! follow at once. While speculation is on, a plain step is put in now and then, at a price of half a percent,
+//! because only that shows what a plain step costs by now.
+//!
+//! There is no clock and no chance in here: the same rounds and the same costs give the same choices. With
+//! [`Costs::frozen`] the choices depend on the tokens alone, so that a seed repeats a sampled run to the token;
+//! otherwise timings decide how many random numbers a round draws, and two runs with one seed are two samples of
+//! the same distribution. Greedy text is the same either way.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    acceptance::{Acceptance, Evidence},
+    costs::{Costs, MOST_ROWS, expected_tokens},
+    policy::{Choice, Drafted, Kind, Offer, Policy, Ready, Round, SourceInfo, Speedup},
+    trial::PLACES,
+};
+
+/// Plain steps that may be lost before anything is known.
+pub const START: f64 = 3.0;
+/// Plain steps that may be lost per token.
+pub const INCOME: f64 = 0.01;
+/// The most that gains are good for later.
+pub const SAVINGS: f64 = 8.0;
+
+/// Tokens from the end of speculation to the first probe, and between probes at the most.
+const FIRST_PROBE: usize = 16;
+const RAREST_PROBE: usize = 512;
+/// The standard deviation of the level of acceptance, in logits, that a probe starts from.
+const PROBE_DOUBT: f64 = 1.2;
+/// What plain steps in between may cost, as a share of the time.
+const PLAIN_SHARE: f64 = 0.005;
+const PLAIN_INTERVAL: std::ops::RangeInclusive<usize> = 8..=200;
+/// How fast what a source really gave loses weight, per round, and how many tokens its prediction counts for.
+const YIELD_FADE: f64 = 0.97;
+const YIELD_PRIOR: f64 = 10.0;
+/// Plain steps that trying a source on the text that is there may cost.
+const TRIAL_PRICE: f64 = 2.0;
+/// A time so many times the expected one is somebody else's; it counts as that, for both sides.
+const SPIKE: f64 = 3.0;
+
+/// What is known of one source; persists between runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Experience {
+    /// What is known before a token is drafted.
+    before: Acceptance,
+    /// With the draft's own confidence.
+    after: Acceptance,
+}
+
+/// What is known, by [`memory_key`].
+pub type Memory = BTreeMap<String, Experience>;
+
+/// Names a source from run to run. Two files may each have a mask of the same name; their costs tell them apart.
+pub fn memory_key(info: &SourceInfo) -> String {
+    format!("{} {} {:.4}", info.kind.name(), info.name, info.cost)
+}
+
+impl Experience {
+    /// Before the first round. A mask that runs more of the model agrees with it more often.
+    fn prior(info: &SourceInfo) -> Self {
+        let level = match info.kind {
+            Kind::Ngram => -0.8,
+            Kind::Mask | Kind::Exit => 3.0 * info.cost.clamp(0.0, 1.0) - 0.3,
+            Kind::Other => 0.5,
+        };
+        let (longer_match, place) = if info.kind == Kind::Ngram { (0.8, 0.3) } else { (0.0, 0.0) };
+        Experience {
+            before: Acceptance::prior([level, longer_match, place, 0.3], [1.4, 0.5, 0.15, 0.5]),
+            after: Acceptance::prior([0.3, 0.8, 0.0, 0.1], [1.2, 0.4, 0.15, 0.4]),
+        }
+    }
+
+    /// As it was in an earlier run, on another text.
+    fn recalled(mut self) -> Self {
+        const DOUBT: f64 = 0.5;
+        self.before.doubt(DOUBT);
+        self.after.doubt(DOUBT);
+        self
+    }
+
+    /// A file may hold anything.
+    pub fn is_sound(&self) -> bool {
+        self.before.is_sound() && self.after.is_sound()
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Arm {
+    info: SourceInfo,
+    known: Experience,
+    /// The last draft stood to its end.
+    hot: bool,
+    /// Tokens that were checked.
+    trials: usize,
+    stood: usize,
+    /// Tokens that rounds gave, and that were predicted for them; both fade.
+    given: f64,
+    predicted: f64,
+    probe_after: usize,
+    probe_interval: usize,
+}
+
+impl Arm {
+    fn new(info: &SourceInfo, known: Experience) -> Self {
+        Arm {
+            info: info.clone(),
+            known,
+            hot: false,
+            trials: 0,
+            stood: 0,
+            given: 0.0,
+            predicted: 0.0,
+            probe_after: FIRST_PROBE,
+            probe_interval: FIRST_PROBE,
+        }
+    }
+
+    fn before(&self, ready: Option<Ready>, place: usize) -> Evidence {
+        let strength = ready.map_or(0.0, |ready| (ready.match_len.max(1) as f64).ln());
+        Evidence { strength, place, hot: self.hot }
+    }
+
+    fn after(&self, drafted: Drafted, place: usize) -> Evidence {
+        Evidence::of_confidence(drafted.confidence, place, self.hot)
+    }
+
+    /// How much better rounds were than predicted: confidence cuts drafts in time, chances are not all the truth.
+    fn yields(&self) -> f64 {
+        (YIELD_PRIOR + self.given) / (YIELD_PRIOR + self.predicted)
+    }
+}
+
+/// A draft of `tokens` and what it brings in tokens per plain step.
+#[derive(Clone, Copy, Debug, Default)]
+struct Plan {
+    tokens: usize,
+    rate: f64,
+}
+
+/// The round that was chosen and is not yet recorded.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    most: usize,
+    ready: Option<Ready>,
+    /// By the plan, tokens per plain step.
+    rate: f64,
+    probe: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    tokens: f64,
+    seconds: f64,
+    plain_steps: f64,
+    plain_seconds: f64,
+    expected_tokens: f64,
+    expected_cost: f64,
+}
+
+/// Why the last round was what it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Nothing was ever offered.
+    NothingOffered,
+    On,
+    /// Nothing that was offered is expected to win.
+    Loses,
+}
+
+#[derive(Clone, Debug)]
+pub struct Controller {
+    costs: Costs,
+    memory: Memory,
+    arms: Vec<Arm>,
+    /// The best rate there is, at least 1.
+    rate: f64,
+    account: f64,
+    /// Tokens so far.
+    tokens: usize,
+    rounds_since_plain: usize,
+    pending: Option<Pending>,
+    standing: Standing,
+    tally: Tally,
+}
+
+impl Controller {
+    /// `costs` for the sources that [`Policy::start`] will name, in their order.
+    pub fn new(costs: Costs, memory: Memory) -> Self {
+        Controller {
+            costs,
+            memory,
+            arms: Vec::new(),
+            rate: 1.0,
+            account: START,
+            tokens: 0,
+            rounds_since_plain: 0,
+            pending: None,
+            standing: Standing::NothingOffered,
+            tally: Tally::default(),
+        }
+    }
+
+    pub fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// All that is known of sources, those of this run and those remembered.
+    pub fn memory(&self) -> Memory {
+        let mut memory = self.memory.clone();
+        memory.extend(self.arms.iter().map(|arm| (memory_key(&arm.info), arm.known.clone())));
+        memory
+    }
+
+    pub fn sources(&self) -> impl Iterator<Item = &SourceInfo> {
+        self.arms.iter().map(|arm| &arm.info)
+    }
+
+    /// The draft length with the best rate.
+    fn plan(&self, offer: &Offer, most: usize, deviations: f64) -> Plan {
+        let arm = &self.arms[offer.source];
+        let mut best = Plan::default();
+        let (mut survival, mut expected) = (1.0, 1.0);
+        for k in 1..=most {
+            let evidence = arm.before(offer.ready, k - 1);
+            survival *= arm.known.before.hopeful_chance(evidence, deviations);
+            expected += survival;
+            let rate = expected / self.costs.round(offer.source, k);
+            if rate > best.rate {
+                best = Plan { tokens: k, rate };
+            }
+        }
+        best.rate *= arm.yields();
+        best
+    }
+
+    /// The longest draft that makes sense.
+    fn most(&self, offer: &Offer) -> usize {
+        offer.ready.map_or(offer.most, |ready| offer.most.min(ready.tokens)).min(MOST_ROWS - 1)
+    }
+
+    /// The longest of these that the account can pay for if none of it stands.
+    fn affordable(&self, offer: &Offer) -> usize {
+        let loss = |k: usize| self.costs.round(offer.source, k) - 1.0;
+        (1..=self.most(offer)).take_while(|&k| loss(k) <= self.account).count()
+    }
+
+    fn plain_is_due(&self) -> bool {
+        let rounds = (1.0 - 1.0 / self.rate) / PLAIN_SHARE;
+        let interval = (rounds as usize).clamp(*PLAIN_INTERVAL.start(), *PLAIN_INTERVAL.end());
+        !self.costs.anchored() || (self.standing == Standing::On && self.rounds_since_plain >= interval)
+    }
+
+    /// The offer that may well be the best. If the account cannot pay for it, it is saved for: cheaper ones that
+    /// promise less would eat up what comes in.
+    fn best<'a>(&self, offers: impl Iterator<Item = &'a Offer>) -> Option<&'a Offer> {
+        let hope = |offer: &Offer| self.plan(offer, self.most(offer), 1.0).rate;
+        offers.map(|offer| (offer, hope(offer))).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(offer, _)| offer)
+    }
+
+    fn draft(&mut self, offer: &Offer, most: usize, rate: f64, probe: bool) -> Choice {
+        if most == 0 {
+            return Choice::Plain;
+        }
+        self.pending = Some(Pending { most, ready: offer.ready, rate, probe });
+        Choice::Draft { source: offer.source, most }
+    }
+
+    fn learn(&mut self, source: usize, round: &Round, pending: &Pending, expected: f64) {
+        let arm = &mut self.arms[source];
+        if pending.probe {
+            arm.known.before.doubt(PROBE_DOUBT);
+            arm.known.after.doubt(PROBE_DOUBT);
+        }
+        for (place, &drafted) in round.drafted.iter().enumerate().take(round.accepted + 1) {
+            let stood = place < round.accepted;
+            let (before, after) = (arm.before(pending.ready, place), arm.after(drafted, place));
+            arm.known.before.learn(before, stood);
+            if pending.ready.is_none() {
+                arm.known.after.learn(after, stood);
+            }
+            arm.trials += 1;
+            arm.stood += usize::from(stood);
+        }
+        arm.hot = round.accepted == round.drafted.len();
+        let cost = self.costs.round(source, round.drafted.len());
+        arm.given = YIELD_FADE * arm.given + expected;
+        arm.predicted = YIELD_FADE * arm.predicted + pending.rate * cost;
+        let all_stood = arm.hot;
+        match (pending.probe, all_stood) {
+            (true, true) => arm.probe_after = self.tokens,
+            (true, false) => {
+                arm.probe_interval = (2 * arm.probe_interval).min(RAREST_PROBE);
+                arm.probe_after = self.tokens + arm.probe_interval;
+            }
+            (false, _) => {
+                arm.probe_interval = FIRST_PROBE;
+                arm.probe_after = self.tokens + FIRST_PROBE;
+            }
+        }
+    }
+
+    /// Tokens that the drafted ones were worth before they were checked.
+    fn expected(&self, source: usize, round: &Round, ready: Option<Ready>) -> f64 {
+        let arm = &self.arms[source];
+        expected_tokens(round.drafted.iter().enumerate().map(|(place, &drafted)| match ready {
+            Some(_) => arm.known.before.chance(arm.before(ready, place)),
+            None => arm.known.after.chance(arm.after(drafted, place)),
+        }))
+    }
+}
+
+impl Policy for Controller {
+    fn start(&mut self, sources: &[SourceInfo]) {
+        if self.arms.iter().map(|arm| &arm.info).eq(sources) {
+            return;
+        }
+        self.memory = self.memory();
+        let known = |info: &SourceInfo| match self.memory.get(&memory_key(info)) {
+            Some(known) => known.clone().recalled(),
+            None => Experience::prior(info),
+        };
+        self.arms = sources.iter().map(|info| Arm::new(info, known(info))).collect();
+    }
+
+    fn choose(&mut self, offers: &[Offer]) -> Choice {
+        self.pending = None;
+        if offers.is_empty() {
+            return Choice::Plain;
+        }
+        if self.plain_is_due() {
+            return Choice::Plain;
+        }
+        let Some(best) = self.best(offers.iter()) else { return Choice::Plain };
+        let most = self.affordable(best);
+        let plan = self.plan(best, most, 0.0);
+        let optimism = 1.0 / (1.0 + self.arms[best.source].trials as f64 / 16.0);
+        let hope = self.plan(best, self.most(best), optimism).rate;
+        self.rate = plan.rate.max(1.0);
+        if hope > 1.0 {
+            self.standing = Standing::On;
+            // What was looked up costs nothing before it is checked, so its length is decided here.
+            let most = if best.ready.is_some() { plan.tokens } else { most };
+            return self.draft(best, most, plan.rate, false);
+        }
+        self.standing = Standing::Loses;
+        let due = |offer: &&Offer| self.tokens >= self.arms[offer.source].probe_after;
+        match self.best(offers.iter().filter(due)) {
+            Some(offer) => {
+                self.draft(offer, self.affordable(offer).min(1), self.plan(offer, 1, 0.0).rate, true)
+            }
+            None => Choice::Plain,
+        }
+    }
+
+    fn go_on(&self, source: usize, so_far: &[Drafted]) -> bool {
+        let Some(pending) = self.pending.filter(|pending| so_far.len() < pending.most) else { return false };
+        if pending.ready.is_some() {
+            return true;
+        }
+        let arm = &self.arms[source];
+        let n = so_far.len();
+        let each = so_far.iter().enumerate();
+        let survival: f64 = each.map(|(i, &d)| arm.known.after.chance(arm.after(d, i))).product();
+        let (mut chance, mut gain) = (survival, 0.0);
+        (1..=pending.most - n).any(|m| {
+            chance *= arm.known.before.chance(arm.before(None, n + m - 1));
+            gain += chance;
+            let price =
+                m as f64 * self.costs.draft(source) + self.costs.rows(n + m + 1) - self.costs.rows(n + 1);
+            gain > self.rate * price
+        })
+    }
+
+    fn record(&mut self, round: &Round) {
+        let k = round.drafted.len();
+        let gained = (round.accepted + 1) as f64;
+        self.tokens += round.accepted + 1;
+        self.costs.drift();
+        // Looking for something to draft is no part of a plain step, though it comes before each.
+        let pass = round.verify_seconds + round.other_seconds;
+        let pending = self.pending.take();
+        let (expected, cost) = match (round.source, pending) {
+            (Some(source), Some(pending)) if k > 0 => {
+                self.costs.saw_draft(source, round.draft_seconds, k);
+                self.costs.saw_rows(k + 1, pass);
+                let expected = self.expected(source, round, pending.ready);
+                let cost = self.costs.round(source, k);
+                self.learn(source, round, &pending, expected);
+                self.account = (self.account + gained - cost).min(SAVINGS);
+                self.rounds_since_plain += 1;
+                (expected, cost)
+            }
+            _ => {
+                self.costs.saw_rows(1, pass);
+                self.rounds_since_plain = 0;
+                (1.0, 1.0)
+            }
+        };
+        self.account = (self.account + INCOME * gained).min(SAVINGS);
+        let tally = &mut self.tally;
+        let longest = SPIKE * cost * self.costs.step_seconds();
+        tally.tokens += gained;
+        tally.seconds += (round.draft_seconds + pass).min(longest);
+        tally.expected_tokens += expected;
+        tally.expected_cost += cost;
+        if k == 0 {
+            tally.plain_steps += 1.0;
+            tally.plain_seconds += pass.min(longest);
+        }
+    }
+
+    fn costs(&self) -> Option<&Costs> {
+        Some(&self.costs)
+    }
+
+    fn wants_trial(&self, source: usize) -> bool {
+        let unknown = !self.memory.contains_key(&memory_key(&self.arms[source].info));
+        let price = self.costs.draft(source) * self.costs.rows(*PLACES.start());
+        unknown && !self.costs.looks_up(source) && price <= TRIAL_PRICE
+    }
+
+    fn tried(&mut self, source: usize, drafted: Drafted, stood: bool) {
+        let arm = &mut self.arms[source];
+        let (before, after) = (arm.before(None, 0), arm.after(drafted, 0));
+        arm.known.before.learn(before, stood);
+        arm.known.after.learn(after, stood);
+    }
+
+    fn off_reason(&self) -> Option<String> {
+        match self.standing {
+            Standing::On => None,
+            Standing::NothingOffered => Some("no source had anything to draft".into()),
+            Standing::Loses => {
+                let best = self.arms.iter().enumerate().max_by(|(a, _), (b, _)| {
+                    let rate = |source: usize| {
+                        let offer = Offer { source, most: MOST_ROWS - 1, ready: None };
+                        self.plan(&offer, MOST_ROWS - 1, 0.0).rate
+                    };
+                    rate(*a).total_cmp(&rate(*b))
+                });
+                let (source, arm) = best?;
+                let (draft, row) = (self.costs.draft(source), self.costs.rows(2) - 1.0);
+                let price = if self.costs.looks_up(source) {
+                    format!("a second row costs {row:.2} of a plain step")
+                } else {
+                    format!("a draft step costs {draft:.2} of a plain step and a second row {row:.2}")
+                };
+                let seen = match arm.trials {
+                    0 => "it was not tried, by what earlier runs have shown".into(),
+                    trials => format!("{} of its {trials} tokens that were checked stood", arm.stood),
+                };
+                Some(match draft + row {
+                    even if even >= 1.0 => format!("drafting cannot win here: {price}"),
+                    even => format!(
+                        "`{}`, the best source, is slower than plain steps: {price}, so {:.0} % must stand, and {seen}",
+                        arm.info.name,
+                        100.0 * even
+                    ),
+                })
+            }
+        }
+    }
+
+    fn speedup(&self) -> Speedup {
+        let tally = &self.tally;
+        let ratio = |a: f64, b: f64| (b > 0.0).then_some(a / b).filter(|r| r.is_finite());
+        let enough = tally.plain_steps >= 3.0 && tally.seconds > 0.0;
+        let step = ratio(tally.plain_seconds, tally.plain_steps).filter(|_| enough);
+        Speedup {
+            predicted: ratio(tally.expected_tokens, tally.expected_cost),
+            measured: step.and_then(|step| ratio(tally.tokens * step, tally.seconds)),
+        }
+    }
+}

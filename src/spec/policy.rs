@@ -1,0 +1,201 @@
+//! Who decides, round by round, whether to draft, from which source, and how far.
+//!
+//! The loop offers what could be drafted and says afterwards what came of it; a policy only does arithmetic. It
+//! cannot change the text: whatever it chooses, verification gives the same tokens.
+
+use super::costs::Costs;
+
+/// What sort of thing drafts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The model itself with sublayers skipped or coarse.
+    Mask,
+    /// The model's first layers and its head.
+    Exit,
+    /// A continuation looked up in the text so far.
+    Ngram,
+    /// Somebody else's proposer.
+    Other,
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Mask => "mask",
+            Kind::Exit => "exit",
+            Kind::Ngram => "ngram",
+            Kind::Other => "other",
+        }
+    }
+}
+
+/// A source as the policy knows it; its index is its position in [`Policy::start`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct SourceInfo {
+    pub name: String,
+    pub kind: Kind,
+    /// What a draft step should cost by the bytes that it reads, in plain steps; 0 for a lookup.
+    pub cost: f64,
+}
+
+/// Something that can draft in this round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Offer {
+    pub source: usize,
+    /// The most tokens it could draft, by its own means and the context's room; at least 1.
+    pub most: usize,
+    /// What it knows before anything is paid; only of a source that looks up.
+    pub ready: Option<Ready>,
+}
+
+/// A continuation that was found: its length, and that of the match which led there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    pub tokens: usize,
+    pub match_len: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// One ordinary decode step.
+    Plain,
+    /// Draft `1..=most` tokens from a source that was offered.
+    Draft { source: usize, most: usize },
+}
+
+/// One drafted token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Drafted {
+    /// The probability that the draft gave its own choice, before any sampler setting; 1 if unknown.
+    pub confidence: f32,
+}
+
+/// What came of a round: `accepted + 1` tokens joined the text.
+#[derive(Clone, Copy, Debug)]
+pub struct Round<'a> {
+    /// `None`: a plain step.
+    pub source: Option<usize>,
+    pub drafted: &'a [Drafted],
+    /// How many of them stood, from the first on.
+    pub accepted: usize,
+    pub draft_seconds: f64,
+    /// The full model's pass over `drafted.len() + 1` rows.
+    pub verify_seconds: f64,
+    /// Sampling, accepting, bookkeeping; not the caller's `on_token`.
+    pub other_seconds: f64,
+}
+
+/// How many times as fast as plain decoding; `None` where there is no saying.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Speedup {
+    /// By the cost model, from learnt acceptance and measured costs.
+    pub predicted: Option<f64>,
+    /// Against plain steps that were timed in the same run.
+    pub measured: Option<f64>,
+}
+
+pub trait Policy {
+    /// The sources, once, before the first round.
+    fn start(&mut self, sources: &[SourceInfo]);
+
+    /// What this round does, given what could draft.
+    fn choose(&mut self, offers: &[Offer]) -> Choice;
+
+    /// Before each draft step but the first: draft another, given the confidences so far?
+    fn go_on(&self, source: usize, so_far: &[Drafted]) -> bool;
+
+    fn record(&mut self, round: &Round);
+
+    /// Whether it is worth a pass over a few dozen rows to try this source on text that is already there.
+    fn wants_trial(&self, _source: usize) -> bool {
+        false
+    }
+
+    /// One place of such a trial: what the draft would have said there, and whether that is the full model's choice.
+    fn tried(&mut self, _source: usize, _drafted: Drafted, _stood: bool) {}
+
+    /// Why speculation is (or was) off, in one plain sentence; `None` if it was on.
+    fn off_reason(&self) -> Option<String>;
+
+    fn speedup(&self) -> Speedup;
+
+    /// What it reckons with; `None` if it does not reckon.
+    fn costs(&self) -> Option<&Costs> {
+        None
+    }
+}
+
+/// Fixed numbers, for research: always drafts, from the first source that offers enough.
+#[derive(Clone, Debug)]
+pub struct Fixed {
+    /// Most tokens of a draft; 0 is plain decoding.
+    pub max: usize,
+    /// A source that cannot draft as many is passed over, and doubt does not end a draft before.
+    pub min: usize,
+    /// A draft ends with the first token that the draft itself gave less than this.
+    pub p_min: f32,
+}
+
+impl Default for Fixed {
+    fn default() -> Self {
+        Fixed { max: 4, min: 0, p_min: 0.0 }
+    }
+}
+
+impl Policy for Fixed {
+    fn start(&mut self, _: &[SourceInfo]) {}
+
+    fn choose(&mut self, offers: &[Offer]) -> Choice {
+        let enough = |offer: &&Offer| offer.most >= self.min.max(1);
+        match offers.iter().find(enough) {
+            Some(offer) if self.max > 0 => {
+                Choice::Draft { source: offer.source, most: offer.most.min(self.max) }
+            }
+            _ => Choice::Plain,
+        }
+    }
+
+    fn go_on(&self, _: usize, so_far: &[Drafted]) -> bool {
+        let sure = so_far.last().is_none_or(|d| d.confidence >= self.p_min);
+        so_far.len() < self.max && (sure || so_far.len() < self.min)
+    }
+
+    fn record(&mut self, _: &Round) {}
+
+    fn off_reason(&self) -> Option<String> {
+        (self.max == 0).then(|| "--draft-max 0 asks for plain decoding".into())
+    }
+
+    fn speedup(&self) -> Speedup {
+        Speedup::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offers() -> [Offer; 2] {
+        let lookup = Offer { source: 0, most: 2, ready: Some(Ready { tokens: 2, match_len: 3 }) };
+        [lookup, Offer { source: 1, most: 9, ready: None }]
+    }
+
+    #[test]
+    fn fixed_takes_the_first_source_that_offers_enough() {
+        let choose = |max, min| Fixed { max, min, p_min: 0.0 }.choose(&offers());
+        assert_eq!(choose(4, 0), Choice::Draft { source: 0, most: 2 });
+        assert_eq!(choose(4, 3), Choice::Draft { source: 1, most: 4 });
+        assert_eq!(choose(4, 10), Choice::Plain);
+        assert_eq!(choose(0, 0), Choice::Plain);
+    }
+
+    #[test]
+    fn doubt_ends_a_draft_that_is_long_enough() {
+        let fixed = Fixed { max: 4, min: 2, p_min: 0.5 };
+        let draft = |confidences: &[f32]| {
+            let drafted: Vec<_> = confidences.iter().map(|&confidence| Drafted { confidence }).collect();
+            fixed.go_on(0, &drafted)
+        };
+        assert!(draft(&[0.1]) && draft(&[0.1, 0.6]) && !draft(&[0.9, 0.4]) && !draft(&[1.0; 4]));
+    }
+}

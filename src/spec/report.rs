@@ -1,0 +1,255 @@
+//! What speculation did in a run, and whether it paid.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use super::{
+    costs::Costs,
+    policy::{Policy, Round, SourceInfo, Speedup},
+    proposer::Made,
+};
+
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// All rounds that drafted.
+    pub drafting: Tally,
+    /// Steps without a draft, after the first token.
+    pub plain_steps: usize,
+    pub sources: Vec<(SourceInfo, Tally)>,
+    /// By position in the draft: how often there was a token, how often it stood.
+    pub by_position: Vec<(usize, usize)>,
+    /// By number of rows, the full model's passes and their seconds.
+    pub passes: Vec<(usize, f64)>,
+    /// Of the first tokens that fell: how often the right one was the draft's 2nd, 3rd, 4th, 5th choice, or neither.
+    pub needed: [usize; 5],
+    /// Drafts that the context's room cut short.
+    pub shortened: usize,
+    pub draft_seconds: f64,
+    pub verify_seconds: f64,
+    pub other_seconds: f64,
+    /// Spent on trying sources on text that was there.
+    pub trial_seconds: f64,
+    /// What the policy reckoned with at the end, if it did: T(n)/T(1) and the draft steps, by source.
+    pub believed: Option<Costs>,
+    pub speedup: Speedup,
+    pub off_reason: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub rounds: usize,
+    pub drafted: usize,
+    pub accepted: usize,
+    pub draft_seconds: f64,
+}
+
+impl Tally {
+    fn add(&mut self, round: &Round) {
+        self.rounds += 1;
+        self.drafted += round.drafted.len();
+        self.accepted += round.accepted;
+        self.draft_seconds += round.draft_seconds;
+    }
+
+    pub fn acceptance(&self) -> Option<f64> {
+        ratio(self.accepted as f64, self.drafted as f64)
+    }
+
+    pub fn tokens_per_round(&self) -> Option<f64> {
+        ratio((self.accepted + self.rounds) as f64, self.rounds as f64)
+    }
+}
+
+fn ratio(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
+
+impl Report {
+    pub(super) fn new(sources: Vec<SourceInfo>) -> Self {
+        Report { sources: sources.into_iter().map(|s| (s, Tally::default())).collect(), ..Self::default() }
+    }
+
+    /// Of a run by plain decoding.
+    pub fn off(reason: &str) -> Self {
+        Report { off_reason: Some(reason.into()), ..Self::default() }
+    }
+
+    /// `next` is the token that followed what stood.
+    pub(super) fn record(&mut self, round: &Round, next: u32, made: &Made) {
+        self.draft_seconds += round.draft_seconds;
+        self.verify_seconds += round.verify_seconds;
+        self.other_seconds += round.other_seconds;
+        let rows = round.drafted.len() + 1;
+        self.passes.resize(self.passes.len().max(rows), (0, 0.0));
+        self.passes[rows - 1].0 += 1;
+        self.passes[rows - 1].1 += round.verify_seconds;
+        let Some(source) = round.source else {
+            self.plain_steps += 1;
+            return;
+        };
+        self.drafting.add(round);
+        self.sources[source].1.add(round);
+        self.by_position.resize(self.by_position.len().max(round.drafted.len()), (0, 0));
+        for (position, (drafted, accepted)) in self.by_position[..round.drafted.len()].iter_mut().enumerate()
+        {
+            *drafted += 1;
+            *accepted += usize::from(position < round.accepted);
+        }
+        if let Some(candidates) = made.candidates.get(round.accepted).filter(|c| !c.is_empty()) {
+            // Best first, so index 1 is the second choice; a drawn token may even have missed the first.
+            let rank = candidates.iter().position(|&id| id == next).unwrap_or(candidates.len());
+            self.needed[rank.clamp(1, 5) - 1] += 1;
+        }
+    }
+
+    pub(super) fn finish(&mut self, policy: &dyn Policy) {
+        self.believed = policy.costs().cloned();
+        self.speedup = policy.speedup();
+        self.off_reason = policy.off_reason();
+    }
+
+    /// Seconds of a full pass over so many rows.
+    fn pass_seconds(&self, rows: usize) -> Option<f64> {
+        let &(count, seconds) = self.passes.get(rows.checked_sub(1)?)?;
+        ratio(seconds, count as f64)
+    }
+
+    /// T(n)/T(1): what the policy reckoned with, or else what was measured, where there were plain steps.
+    pub fn rows(&self, n: usize) -> Option<f64> {
+        match &self.believed {
+            Some(costs) => Some(costs.rows(n)),
+            None => ratio(self.pass_seconds(n)?, self.pass_seconds(1)?),
+        }
+    }
+
+    /// A draft step in plain steps, the mean over all that were made; as with [`Report::rows`].
+    pub fn draft_cost(&self) -> Option<f64> {
+        if let Some(costs) = &self.believed {
+            let all = self.sources.iter().enumerate();
+            let sum = all.map(|(source, (_, tally))| costs.draft(source) * tally.drafted as f64).sum();
+            return ratio(sum, self.drafting.drafted as f64);
+        }
+        let step = ratio(self.drafting.draft_seconds, self.drafting.drafted as f64)?;
+        ratio(step, self.pass_seconds(1)?)
+    }
+
+    /// Shares of the time spent drafting, verifying (plain steps included) and on the rest.
+    pub fn shares(&self) -> Option<[f64; 3]> {
+        let parts = [self.draft_seconds, self.verify_seconds, self.other_seconds + self.trial_seconds];
+        let total: f64 = parts.iter().sum();
+        (total > 0.0).then(|| parts.map(|part| part / total))
+    }
+
+    pub fn to_json(&self) -> Value {
+        let by_position = self.by_position.iter().map(|&(drafted, accepted)| {
+            json!({
+                "drafted": drafted,
+                "accepted": accepted,
+                "acceptance": ratio(accepted as f64, drafted as f64),
+            })
+        });
+        let sources = self.sources.iter().enumerate().map(|(source, (info, tally))| {
+            json!({
+                "name": info.name,
+                "cost": self.believed.as_ref().map_or(info.cost, |costs| costs.draft(source)),
+                "kind": info.kind.name(),
+                "rounds": tally.rounds,
+                "drafted": tally.drafted,
+                "accepted": tally.accepted,
+                "acceptance": tally.acceptance(),
+                "draft_ms": tally.draft_seconds * 1e3,
+            })
+        });
+        let passes = self.passes.iter().enumerate().filter(|(_, pass)| pass.0 > 0);
+        let passes = passes.map(|(i, &(count, seconds))| {
+            json!({
+                "n": i + 1,
+                "passes": count,
+                "ms": seconds / count as f64 * 1e3,
+                "ratio": self.rows(i + 1),
+            })
+        });
+        let [draft, verify, rest] = self.shares().unwrap_or_default();
+        let [second, third, fourth, fifth, none] = self.needed;
+        json!({
+            "rounds": self.drafting.rounds,
+            "plain_steps": self.plain_steps,
+            "drafted": self.drafting.drafted,
+            "accepted": self.drafting.accepted,
+            "acceptance": self.drafting.acceptance(),
+            "by_position": by_position.collect::<Vec<_>>(),
+            "tokens_per_round": self.drafting.tokens_per_round(),
+            "sources": sources.collect::<Vec<_>>(),
+            "draft_cost": self.draft_cost(),
+            "verify": passes.collect::<Vec<_>>(),
+            "shares": {"draft": draft, "verify": verify, "rest": rest},
+            "needed": {"2nd": second, "3rd": third, "4th": fourth, "5th": fifth, "other": none},
+            "shortened": self.shortened,
+            "predicted_speedup": self.speedup.predicted,
+            "measured_speedup": self.speedup.measured,
+            "off_reason": self.off_reason,
+        })
+    }
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or("-".into(), |share| format!("{:.0}", share * 100.0))
+}
+
+impl fmt::Display for Report {
+    /// A few lines for a person, the last without a line break.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tally { rounds, drafted, accepted, .. } = self.drafting;
+        if rounds == 0 {
+            return match &self.off_reason {
+                Some(reason) => write!(f, "speculation: off: {reason}"),
+                None => write!(f, "speculation: nothing was drafted"),
+            };
+        }
+        let positions: Vec<_> =
+            self.by_position.iter().take(8).map(|&(d, a)| percent(ratio(a as f64, d as f64))).collect();
+        write!(
+            f,
+            "speculation: {rounds} rounds of {:.1} tokens, {} plain steps; {accepted} of {drafted} drafted tokens accepted, {} % (by position {})",
+            self.drafting.tokens_per_round().unwrap_or_default(),
+            self.plain_steps,
+            percent(self.drafting.acceptance()),
+            positions.join(" "),
+        )?;
+        let used = self.sources.iter().filter(|(_, tally)| tally.rounds > 0);
+        let used: Vec<_> = used
+            .map(|(info, t)| {
+                format!("{}: {} rounds, {} % of {}", info.name, t.rounds, percent(t.acceptance()), t.drafted)
+            })
+            .collect();
+        write!(f, "\n  by source: {}", used.join("; "))?;
+        if let Some([draft, verify, rest]) = self.shares().map(|shares| shares.map(|s| percent(Some(s)))) {
+            write!(f, "\n  time: {draft} % drafting, {verify} % verifying, {rest} % the rest")?;
+        }
+        if let Some(cost) = self.draft_cost() {
+            let used = (2..=self.passes.len()).filter(|n| self.passes[n - 1].0 > 0).take(6);
+            let curve: Vec<_> = used.filter_map(|n| Some(format!("T({n}) {:.2}", self.rows(n)?))).collect();
+            write!(f, "; in plain steps: a draft step {cost:.2}, {}", curve.join(", "))?;
+        }
+        if self.needed.iter().sum::<usize>() > 0 {
+            let [second, third, fourth, fifth, none] = self.needed;
+            write!(
+                f,
+                "\n  where the draft fell, the right token was its 2nd choice {second} times, 3rd {third}, 4th {fourth}, 5th {fifth}, none of these {none}"
+            )?;
+        }
+        if self.shortened > 0 {
+            write!(f, "\n  {} drafts were cut short by the context's room (-c)", self.shortened)?;
+        }
+        let times = |x: Option<f64>| x.map_or("-".into(), |x| format!("{x:.2}"));
+        if self.speedup != Speedup::default() {
+            let Speedup { predicted, measured } = self.speedup;
+            write!(f, "\n  speedup: {} predicted, {} measured", times(predicted), times(measured))?;
+        }
+        match &self.off_reason {
+            Some(reason) => write!(f, "\n  speculation was turned off: {reason}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A pass allocates nothing once its buffers have grown. Alone in its file: it counts a whole program's allocations.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    borrow::Cow,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use spec_run::{
+    Batch, Context, ContextConfig, Model,
+    backend::{
+        Backend, Held, Rows, View,
+        cpu::{CpuBackend, CpuConfig, kv_store::KvType, matmul::Planes},
+    },
+    embedded,
+};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        unsafe { System.realloc(pointer, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations(mut work: impl FnMut()) -> usize {
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    work();
+    ALLOCATIONS.load(Ordering::Relaxed) - before
+}
+
+/// One sequence in cells 0.., `n` rows a pass, logits of the last.
+fn pass(backend: &mut CpuBackend, model: &Model, from: usize, n: usize, logits: &mut [f32], count: bool) {
+    let cells: Vec<u32> = (0..(from + n) as u32).collect();
+    let steps = model.plan.steps(None);
+    let views = [View {
+        lists: vec![Cow::Borrowed(&cells)],
+        visible: (from..from + n).map(|i| (0, i + 1)).collect(),
+    }];
+    let view_of_slot = vec![0; model.plan.dims.n_layer];
+    let tokens: Vec<u32> = (from..from + n).map(|i| (i * 37 % 2000) as u32).collect();
+    let rows = Rows {
+        tokens: &tokens,
+        positions: &cells[from..],
+        cells: &cells[from..],
+        outputs: &[n - 1],
+        views: &views,
+        view_of_slot: &view_of_slot,
+    };
+    let n = allocations(|| backend.run(&steps, &rows, logits).unwrap());
+    assert!(!count || n == 0, "{n} allocations in a pass of {} rows from {from}", tokens.len());
+}
+
+#[test]
+fn nothing_is_allocated_for_a_token() {
+    let model = Arc::new(Model::load(Arc::new(embedded::open().unwrap())).unwrap());
+    let mut logits = vec![0.0; model.plan.dims.n_vocab];
+    for threads in [1, 2, 3] {
+        let config = CpuConfig {
+            n_cells: 1024,
+            n_slots: model.plan.dims.n_layer,
+            max_rows: 64,
+            threads,
+            key_type: KvType::F16,
+            value_type: KvType::F16,
+            isa: None,
+            planes: Some(Planes::Cheap),
+            held: Held::all(model.plan.dims.n_layer),
+            read_ahead: false,
+        };
+        let mut backend = CpuBackend::new(model.clone(), &config, &|_, _| ()).unwrap();
+        let mut from = 0;
+        // The long passes bring the context beyond one chunk; the others are what decoding and verifying do.
+        for n in [64, 64, 64, 64, 16, 4, 1] {
+            pass(&mut backend, &model, from, n, &mut logits, false);
+            from += n;
+        }
+        for n in [1, 1, 4, 16, 1, 1] {
+            pass(&mut backend, &model, from, n, &mut logits, true);
+            from += n;
+        }
+    }
+    // What lies above the backend keeps a few small lists: of steps, rows and views, whatever the context is.
+    let mut context = Context::new(model, &ContextConfig { n_ctx: 1024, ..Default::default() }).unwrap();
+    let mut step = |pos: u32| {
+        let batch = Batch::prompt(&[5], pos, 0);
+        allocations(|| context.decode(&batch).unwrap())
+    };
+    let most = (0..700).map(step).skip(600).max().unwrap();
+    assert!(most <= 16, "{most} allocations for a token");
+}

@@ -1,0 +1,187 @@
+//! Speculation from the command line: what `spec-run` prints, reports and refuses.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn run(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
+    // What earlier runs have learnt must not decide what a test sees.
+    command.stdin(Stdio::null()).arg("--no-learn").args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = run(&[args, &["--json"]].concat());
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn fails(args: &[&str], code: i32, words: &[&str]) {
+    let output = run(args);
+    let message = text(&output.stderr);
+    let errors: Vec<&str> = message.lines().filter(|l| l.starts_with("spec-run: ")).collect();
+    assert_eq!((output.status.code(), errors.len()), (Some(code), 1), "{args:?}: {message}");
+    words.iter().for_each(|word| assert!(errors[0].contains(word), "{args:?}: no `{word}` in {}", errors[0]));
+}
+
+fn file(folder: &tempfile::TempDir, name: &str, content: &str) -> String {
+    let path = folder.path().join(name);
+    std::fs::write(&path, content).unwrap();
+    path.to_str().unwrap().into()
+}
+
+const GREEDY: [&str; 6] = ["--temp", "0", "-n", "96", "-p", "Once upon a time"];
+
+#[test]
+fn every_way_of_drafting_tells_the_same_story() {
+    let plain = json(&[&GREEDY[..], &["--draft-max", "0", "--logprobs", "2"]].concat());
+    assert_eq!((&plain["spec"]["rounds"], plain["generated"].as_u64()), (&0.into(), Some(96)));
+    let ways: [&[&str]; 8] = [
+        &[],
+        &["--draft", "ngram"],
+        &["--draft", "mask,exit"],
+        &["--draft-exit", "4", "--draft-max", "5"],
+        &["--draft-exit", "3,6"],
+        &["--skip-attn", "3-9", "--skip-mlp", "5", "--draft-max", "16", "--draft-p-min", "0.4"],
+        &["--skip-mlp", "0-15", "--draft-min", "3"],
+        &["--draft", "none"],
+    ];
+    for way in ways {
+        let drafted = json(&[&GREEDY[..], way, &["--logprobs", "2"]].concat());
+        for key in ["text", "tokens", "logprobs", "stop"] {
+            assert_eq!(drafted[key], plain[key], "{way:?}: {key}");
+        }
+    }
+}
+
+#[test]
+fn the_report_has_the_documented_keys() {
+    let spec = json(&[&GREEDY[..], &["--draft-exit", "6", "--draft-max", "3"]].concat())["spec"].take();
+    let number = |key: &str| spec[key].as_f64().unwrap_or_else(|| panic!("{key} in {spec}"));
+    let (rounds, drafted, accepted) = (number("rounds"), number("drafted"), number("accepted"));
+    assert!(rounds > 0.0 && accepted <= drafted && drafted <= 3.0 * rounds, "{spec}");
+    assert_eq!(number("acceptance"), accepted / drafted);
+    assert_eq!(number("tokens_per_round"), (accepted + rounds) / rounds);
+    assert_eq!(rounds + accepted + number("plain_steps"), 95.0, "all tokens but the first came from rounds");
+    let positions = spec["by_position"].as_array().unwrap();
+    assert_eq!(positions.len(), 3);
+    assert_eq!(positions[0]["drafted"].as_f64(), Some(rounds));
+    let sum: f64 = positions.iter().map(|p| p["accepted"].as_f64().unwrap()).sum();
+    assert_eq!(sum, accepted);
+    assert_eq!(spec["sources"][0]["kind"], "exit");
+    let shares = ["draft", "verify", "rest"].map(|part| spec["shares"][part].as_f64().unwrap());
+    assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{shares:?}");
+    for key in ["predicted_speedup", "measured_speedup", "off_reason", "needed", "verify", "shortened"] {
+        assert!(spec.get(key).is_some(), "{key} in {spec}");
+    }
+}
+
+#[test]
+fn why_it_was_off_is_one_sentence() {
+    for (way, words) in [(["--draft", "none"], "--draft none"), (["--draft-max", "0"], "--draft-max 0")] {
+        let spec = json(&[&GREEDY[..], &way].concat())["spec"].take();
+        let reason = spec["off_reason"].as_str().unwrap();
+        assert!(reason.contains(words) && !reason.contains('\n'), "{reason}");
+    }
+}
+
+#[test]
+fn a_seed_repeats_a_drafted_run_and_is_the_plain_one() {
+    let seeded = ["-n", "80", "-s", "7", "--temp", "0.9", "-p", "Once upon a time"];
+    let plain = json(&[&seeded[..], &["--draft", "none"]].concat());
+    for way in [&[][..], &["--draft-exit", "5", "--draft-max", "4"], &["--draft", "ngram,exit"]] {
+        assert_eq!(json(&[&seeded[..], way].concat())["tokens"], plain["tokens"], "{way:?}");
+    }
+}
+
+#[test]
+fn a_stop_string_ends_the_text() {
+    let all = json(&GREEDY)["text"].as_str().unwrap().to_string();
+    let words: Vec<&str> = all.split(' ').collect();
+    let stop = words[8..11].join(" ");
+    for way in [&[][..], &["--draft-exit", "8", "--draft-max", "12"], &["--draft", "none"]] {
+        let found = json(&[&GREEDY[..], way, &["-r", "not in there", "-r", &stop]].concat());
+        let text = found["text"].as_str().unwrap();
+        assert_eq!(found["stop"], "stop_string");
+        assert!(text.contains(&stop) && all.starts_with(text) && text.len() < all.len(), "{way:?}: {text}");
+    }
+    let newline = json(&["--temp", "0", "-n", "200", "-p", "Once upon a time", "--stop", r"\n"]);
+    assert!(["stop_string", "end_of_text", "max_tokens"].contains(&newline["stop"].as_str().unwrap()));
+}
+
+#[test]
+fn accepted_tokens_are_coloured_on_request() {
+    let draft = [&GREEDY[..], &["--draft-exit", "6", "--draft-max", "3"]].concat();
+    let plain = text(&run(&draft).stdout);
+    let coloured = text(&run(&[&draft[..], &["--color"]].concat()).stdout);
+    assert!(coloured.contains("\u{1b}[32m") && !plain.contains('\u{1b}'));
+    assert_eq!(coloured.replace("\u{1b}[32m", "").replace("\u{1b}[0m", ""), plain);
+}
+
+#[test]
+fn a_draft_longer_than_the_room_is_shortened_and_said_so() {
+    let tight = ["-c", "24", "--temp", "0", "-p", "Once upon a time", "--ignore-eos"];
+    let draft = ["--draft-exit", "8", "--draft-max", "16"];
+    let plain = json(&[&tight[..], &["--draft", "none"]].concat());
+    let drafted = json(&[&tight[..], &draft].concat());
+    assert_eq!((&drafted["tokens"], &drafted["stop"]), (&plain["tokens"], &"context_full".into()));
+    assert!(drafted["spec"]["shortened"].as_u64().unwrap() > 0, "{drafted}");
+    let shifting = ["--context-shift", "-n", "60"];
+    let plain = json(&[&tight[..], &shifting, &["--draft", "none"]].concat());
+    assert_eq!(json(&[&tight[..], &shifting, &draft].concat())["tokens"], plain["tokens"]);
+}
+
+#[test]
+fn all_spellings_of_mask_files_draft() {
+    let folder = tempfile::tempdir().unwrap();
+    let ours = r#"{"schema": 1, "model": {"name": "x", "fingerprint": "0123456789abcdef", "n_layer": 16}, "masks": [
+        {"name": "calm", "skip": {"attention": [9, 11], "mlp": [10]}},
+        {"name": "bold", "skip": {"attention": [6, 7, 8, 9, 10, 11], "mlp": [6, 7, 8, 9, 10, 11]}},
+        {"name": "twice", "steps": [0, 1, 1, 2, 3, 15]}]}"#;
+    let swift = r#"{"half": {"attention": [5, 7, 9], "mlp": [5, 7, 9]}}"#;
+    let bits = "[0, 0, 0, 0, 1, 2, 3, 3, 0, 0, 3, 0, 0, 0, 0, 0]";
+    let plain = json(&[&GREEDY[..], &["--draft", "none"]].concat());
+    let run_with = |path: &str, more: &[&str]| {
+        let found = json(&[&GREEDY[..], &["--draft-skip", path], more].concat());
+        assert_eq!(found["tokens"], plain["tokens"], "{path}");
+        let sources = found["spec"]["sources"].as_array().unwrap().clone();
+        sources.iter().map(|s| s["name"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    let ours = file(&folder, "skips.json", ours);
+    assert_eq!(run_with(&ours, &[]), ["ngram", "calm", "bold", "twice"]);
+    assert_eq!(run_with(&ours, &["--mask", "bold", "--draft-max", "4"]), ["bold"]);
+    assert_eq!(run_with(&ours, &["--mask", "twice", "--draft-max", "2"]), ["twice"]);
+    assert_eq!(run_with(&file(&folder, "swift.json", swift), &["--draft", "mask"]), ["half"]);
+    assert_eq!(run_with(&file(&folder, "bits.json", bits), &[]), ["ngram", "run_layers"]);
+    let warned = text(&run(&[&GREEDY[..], &["--draft-skip", &ours]].concat()).stderr);
+    assert!(warned.contains("warning: ") && warned.contains("0123456789abcdef"), "{warned}");
+    let cut = file(&folder, "cut.json", r#"{"schema": 1, "masks": [{"na"#);
+    fails(&["--draft-skip", &cut], 1, &["cut.json"]);
+    let deep = file(&folder, "deep.json", r#"{"deep": {"attention": [40], "mlp": []}}"#);
+    fails(&["--draft-skip", &deep], 1, &["deep.json", "40", "15"]);
+}
+
+#[test]
+fn a_mask_that_skips_everything_is_warned_of() {
+    let output = run(&["--skip-attn", "0-15", "--skip-mlp", "0-15", "-n", "12", "--temp", "0"]);
+    let message = text(&output.stderr);
+    assert!(output.status.success() && message.contains("skips everything"), "{message}");
+}
+
+#[test]
+fn flags_that_make_no_sense() {
+    fails(&["--draft", "8"], 2, &["--draft-max 8"]);
+    fails(&["--draft", "mask,none"], 2, &["--draft"]);
+    fails(&["--draft", "magic"], 2, &["magic", "ngram"]);
+    fails(&["--draft-max", "100000"], 2, &["--draft-max", "1024"]);
+    fails(&["--draft-max", "2", "--draft-min", "3"], 2, &["--draft-min 3", "--draft-max 2"]);
+    fails(&["--draft-p-min", "1.5"], 2, &["--draft-p-min", "0 to 1"]);
+    fails(&["--draft-exit", "16"], 1, &["--draft-exit 16", "15"]);
+    fails(&["--draft-exit", "0"], 1, &["--draft-exit 0"]);
+    fails(&["--skip-attn", "3,16"], 1, &["--skip-attn", "16"]);
+    fails(&["--mask", "x"], 2, &["--draft-skip"]);
+}
