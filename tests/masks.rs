@@ -157,6 +157,7 @@ fn a_step_beyond_the_model_names_the_layer_and_the_range() {
 
 #[test]
 fn a_layer_list_is_layers_and_inclusive_ranges() {
+    assert_eq!(layers("all", 3), [0, 1, 2]);
     assert_eq!(layers("3,5-8", 9), [3, 5, 6, 7, 8]);
     assert_eq!(layers(" 3 ,\t5 - 8 ", 9), [3, 5, 6, 7, 8]);
     assert_eq!(layers("8,3,3,2-4,007", 9), [2, 3, 4, 7, 8]);

@@ -24,7 +24,7 @@ pub fn warn_of_coarse(context: &Context, mask: &RunLayers) {
 #[derive(Args, Clone, Debug)]
 pub struct MaskArgs {
     /// A file of masks: skips.json, SWIFT's skip_layers.json, or llama.cpp PR 3565's array
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["skip_attn", "skip_mlp"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["skip_attn", "skip_mlp", "coarse"])]
     draft_skip: Option<PathBuf>,
     /// Which mask of the file, by name [default: the first; for drafts all, and the best is found]
     #[arg(long, value_name = "NAME", requires = "draft_skip")]
@@ -35,12 +35,16 @@ pub struct MaskArgs {
     /// Layers whose MLP is skipped
     #[arg(long, value_name = "LAYERS")]
     skip_mlp: Option<LayerList>,
+    /// Layers that run from the high bits of their weights alone, or all; what is skipped stays skipped
+    #[arg(long, value_name = "LAYERS")]
+    coarse: Option<LayerList>,
 }
 
 impl MaskArgs {
     /// Whether any flag asks for a mask.
     pub fn given(&self) -> bool {
-        self.draft_skip.is_some() || self.skip_attn.is_some() || self.skip_mlp.is_some()
+        self.draft_skip.is_some()
+            || [&self.skip_attn, &self.skip_mlp, &self.coarse].into_iter().any(Option::is_some)
     }
 
     /// The mask that the flags ask for; `None` if there are none.
@@ -66,7 +70,8 @@ impl MaskArgs {
             Some(list) => list.resolve(flag, n_layer),
             None => Ok(Vec::new()),
         };
-        let mask = RunLayers::all(n_layer);
+        let coarse = layers("--coarse", &self.coarse)?.into_iter();
+        let mask = coarse.fold(RunLayers::all(n_layer), |mask, l| mask.coarse_attn(l).coarse_mlp(l));
         let mask = layers("--skip-attn", &self.skip_attn)?.into_iter().fold(mask, RunLayers::skip_attn);
         let mask = layers("--skip-mlp", &self.skip_mlp)?.into_iter().fold(mask, RunLayers::skip_mlp);
         Ok(vec![NamedMask::new(mask.to_string(), mask)])

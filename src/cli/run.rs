@@ -98,6 +98,7 @@ pub fn run(args: RunArgs) -> Result<()> {
     let prompt = prompt_ids(&prompt_text, &tokenizer, args.chat);
     let mut config = args.context.config(&model)?;
     config.extra_slots = sources.extra_slots();
+    config.wishes.draft = sources.masks.first().map(|mask| mask.layers().clone());
     if let Some(table) = args.context.device.dry_run(&model, &config)? {
         return common::print(table);
     }
@@ -145,6 +146,7 @@ pub fn run(args: RunArgs) -> Result<()> {
     if let Some(table) = context.profile() {
         eprint!("{table}");
     }
+    let stop = if printer.stopped { "stop_string" } else { stop_key(generation.stop) };
     if show {
         let repeatable = seeded || sampler.config().is_greedy() || spec.drafting.rounds == 0;
         let seed = repeatable.then(|| sampler.seed());

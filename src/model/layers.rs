@@ -293,13 +293,14 @@ fn ranges(layers: &[usize]) -> String {
 }
 
 /// Layers as written on the command line: `3,5-8`, ranges inclusive. Parsed before the model is open; the
-/// ranges are only spelt out, by [`LayerList::resolve`], once its number of layers is known. Or `each`: every layer
-/// by itself, one after another.
+/// ranges are only spelt out, by [`LayerList::resolve`], once its number of layers is known. Or `all`; or `each`:
+/// every layer by itself, one after another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LayerList(Layers);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Layers {
+    All,
     Each,
     Ranges(Vec<(u64, u64)>),
 }
@@ -322,8 +323,10 @@ impl FromStr for LayerList {
                 false => Err(format!("{first}-{last} ends before it begins: write {last}-{first}")),
             }
         };
-        if text.trim() == "each" {
-            return Ok(Self(Layers::Each));
+        match text.trim() {
+            "all" => return Ok(Self(Layers::All)),
+            "each" => return Ok(Self(Layers::Each)),
+            _ => (),
         }
         text.split(',').map(range).collect::<Result<_, _>>().map(|ranges| Self(Layers::Ranges(ranges)))
     }
@@ -337,10 +340,14 @@ impl LayerList {
 
     /// The layers, ascending and without duplicates; an error names the flag and a layer that is not there.
     pub fn resolve(&self, flag: &str, n_layer: usize) -> Result<Vec<usize>> {
-        let Layers::Ranges(ranges) = &self.0 else {
-            return Err(Error::Usage(format!(
-                "{flag} each: only `spec-run perplexity` goes through the layers one by one; name them, as in 3,5-8"
-            )));
+        let ranges = match &self.0 {
+            Layers::All => return Ok((0..n_layer).collect()),
+            Layers::Ranges(ranges) => ranges,
+            Layers::Each => {
+                return Err(Error::Usage(format!(
+                    "{flag} each: only `spec-run perplexity` goes through the layers one by one; name them, as in 3,5-8"
+                )));
+            }
         };
         let mut named = vec![false; n_layer];
         for &(first, last) in ranges {

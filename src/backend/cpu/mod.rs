@@ -225,10 +225,11 @@ impl Backend for CpuBackend {
             narrow_attention: &self.narrow_attention,
             logits: rows::SharedOut::new(logits),
         };
-        let (phases, read_ahead) = (&self.phases, &self.read_ahead);
-        if let Some(read_ahead) = read_ahead {
+        let phases = &self.phases;
+        if let Some(read_ahead) = &mut self.read_ahead {
             read_ahead.begin(phases);
         }
+        let read_ahead = &self.read_ahead;
         self.team.run(|member| {
             for (i, phase) in phases.iter().enumerate() {
                 if phase.sync {

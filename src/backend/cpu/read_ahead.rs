@@ -5,7 +5,7 @@
 use std::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
@@ -20,6 +20,45 @@ const LEAD: u64 = 256 << 20;
 const PIECE: usize = 8 << 20;
 /// How often the thread looks where the pass is.
 const LOOK: Duration = Duration::from_micros(500);
+
+/// Passes with reading ahead between two without, which show whether it is needed.
+const PASSES: u32 = 16;
+/// Pages that a pass had to wait for, from which on it is.
+const FAULTS: u64 = 64;
+
+/// Asking for what is in memory anyway costs time, so now and then a pass goes without and its faults are counted.
+#[derive(Debug)]
+struct Need {
+    passes_left: u32,
+    /// Faults before a pass that went without.
+    before: Option<u64>,
+}
+
+impl Need {
+    /// Whether to read ahead of the next pass; `faults` is how many pages the process has waited for so far.
+    fn decide(&mut self, faults: u64) -> bool {
+        if self.before.take().is_some_and(|before| faults >= before + FAULTS) {
+            self.passes_left = PASSES;
+        }
+        if self.passes_left > 0 {
+            self.passes_left -= 1;
+            return true;
+        }
+        self.before = Some(faults);
+        false
+    }
+}
+
+/// Pages that this process has waited for; where the system does not tell, always more.
+fn major_faults() -> u64 {
+    let count = || {
+        let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+        // The second field is a name in brackets, which may hold anything; this is the twelfth.
+        stat.rsplit_once(')')?.1.split_whitespace().nth(9)?.parse().ok()
+    };
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    count().unwrap_or_else(|| CALLS.fetch_add(FAULTS, Ordering::Relaxed))
+}
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Item {
@@ -56,6 +95,7 @@ pub struct ReadAhead {
     model: Arc<Model>,
     /// By weight id: whether it is read from the file.
     in_file: Vec<bool>,
+    need: Need,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -68,11 +108,15 @@ impl ReadAhead {
         });
         let thread =
             thread.map_err(|e| Error::Memory(format!("cannot start a thread to read ahead: {e}")))?;
-        Ok(ReadAhead { shared, model, in_file, thread: Some(thread) })
+        let need = Need { passes_left: PASSES, before: None };
+        Ok(ReadAhead { shared, model, in_file, need, thread: Some(thread) })
     }
 
     /// A pass begins.
-    pub fn begin(&self, phases: &[Phase]) {
+    pub fn begin(&mut self, phases: &[Phase]) {
+        if !self.need.decide(major_faults()) {
+            return;
+        }
         let items = phases.iter().enumerate().flat_map(|(phase, p)| {
             matrices_of(p).filter(|id| self.in_file[id.0 as usize]).map(move |id| (phase, id))
         });
@@ -142,6 +186,23 @@ fn ahead(before: &[Item], so_far: u64, phase: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reading_ahead_rests_while_everything_is_in_memory() {
+        let mut need = Need { passes_left: PASSES, before: None };
+        let count = |need: &mut Need, faults: &mut dyn FnMut() -> u64, n: usize| {
+            (0..n).filter(|_| need.decide(faults())).count()
+        };
+        // Nothing is waited for: after the first passes it is not needed.
+        assert_eq!(count(&mut need, &mut || 7, 100), PASSES as usize);
+        // Every pass without it waits: then all but one in seventeen have it.
+        let mut faults = 7;
+        let mut more = || {
+            faults += 1000;
+            faults
+        };
+        assert_eq!(count(&mut need, &mut more, 170), 160);
+    }
 
     #[test]
     fn what_a_pass_has_used_is_not_ahead_of_it() {
