@@ -142,7 +142,6 @@ pub fn run(args: RunArgs) -> Result<()> {
         }
     };
     printer.finish()?;
-    let stop = if printer.stopped { "stop_string" } else { stop_key(generation.stop) };
     if let Some(table) = context.profile() {
         eprint!("{table}");
     }
