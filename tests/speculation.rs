@@ -221,7 +221,7 @@ fn every_draft_length_gives_the_same_text() {
         let unsure = Fixed { max: 12, min: 2, p_min: 0.6 };
         let exit = Box::new(MaskProposer::exit(16, 6));
         let (found, report) = drafted(&mut context, &config, &request, usize::MAX, exit, unsure);
-        same(&found, &expected, &format!("with doubts"));
+        same(&found, &expected, "with doubts");
         assert!(report.by_position.len() > 2 && report.by_position[0].0 > report.by_position[2].0);
     }
 }
