@@ -146,7 +146,7 @@ impl<'a> Runner<'a> {
             self.seconds = 0.0;
             self.since = Instant::now();
         }
-        if self.tokens % TURN == 0 {
+        if self.tokens.is_multiple_of(TURN) {
             self.pass();
             self.wait();
         }

@@ -1,4 +1,5 @@
 //! Blocks of 32 weights times the columns: the arithmetic of the contract, for any format.
+#![allow(clippy::needless_range_loop)] // Indices keep several arrays in step.
 
 use std::ops::Range;
 

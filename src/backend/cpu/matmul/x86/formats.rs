@@ -1,4 +1,5 @@
 //! Unpacking: from the bytes of a block, of all rows of a group at once, into a panel.
+#![allow(clippy::needless_range_loop)] // Indices keep several arrays in step.
 
 use std::mem::offset_of;
 

@@ -1,5 +1,6 @@
 //! Packed weights times few or many columns: the same arithmetic as for rows of the file, without the unpacking
 //! from row to lane.
+#![allow(clippy::needless_range_loop)] // Indices keep several arrays in step.
 
 use std::ops::Range;
 
