@@ -18,7 +18,7 @@
 //!
 //! A source that lost is asked again after 16 tokens, then 32, 64, …; one right answer makes the next probe
 //! follow at once. While speculation is on, a plain step is put in now and then, at a price of half a percent,
-//! because only that shows what a plain step costs by now (in blocks of four).
+//! because only that shows what a plain step costs by now.
 //!
 //! There is no clock and no chance in here: the same rounds and the same costs give the same choices. With
 //! [`Costs::frozen`] the choices depend on the tokens alone, so that a seed repeats a sampled run to the token;
@@ -49,7 +49,7 @@ const RAREST_PROBE: usize = 512;
 const PROBE_DOUBT: f64 = 1.2;
 /// What plain steps in between may cost, as a share of the time.
 const PLAIN_SHARE: f64 = 0.005;
-const PLAIN_INTERVAL: std::ops::RangeInclusive<usize> = 16..=400;
+const PLAIN_INTERVAL: std::ops::RangeInclusive<usize> = 8..=200;
 /// How fast what a source really gave loses weight, per round, and how many tokens its prediction counts for.
 const YIELD_FADE: f64 = 0.97;
 const YIELD_PRIOR: f64 = 10.0;
@@ -178,50 +178,36 @@ struct Tally {
     expected_cost: f64,
 }
 
-/// Plain steps in between, for what one costs by now. After a draft the first ones meet caches that hold other
-/// things, and would make plain decoding look slow; so they come in blocks of which the end counts. (A model that
-/// fits the last cache takes longer still to be as fast as in plain decoding alone; there the measured speedup
-/// flatters.)
+/// Plain steps in between, for what one costs by now. After a draft the first one meets cold caches and workers that
+/// have gone to sleep, and would make plain decoding look slow; so they come in pairs and the second one counts.
 #[derive(Clone, Debug)]
 struct PlainSteps {
     rounds_since: usize,
     in_a_row: usize,
-    /// Of a block that was begun.
-    still_to_come: usize,
+    /// One was put in and the one that counts is still to come.
+    another: bool,
     /// Seconds of the last ones that counted.
     seconds: VecDeque<f64>,
 }
 
 impl PlainSteps {
-    const BLOCK: usize = 4;
-    const COUNTS_FROM: usize = 2;
     const KEPT: usize = 99;
 
     fn new() -> Self {
-        // What comes after a prompt counts.
-        PlainSteps {
-            rounds_since: 0,
-            in_a_row: Self::COUNTS_FROM,
-            still_to_come: 0,
-            seconds: VecDeque::new(),
-        }
+        PlainSteps { rounds_since: 0, in_a_row: 1, another: false, seconds: VecDeque::new() }
     }
 
     /// Whether it is time for one, if rounds have this rate.
     fn due(&mut self, rate: f64) -> bool {
-        let rounds = Self::BLOCK as f64 * (1.0 - 1.0 / rate) / PLAIN_SHARE;
+        let rounds = 2.0 * (1.0 - 1.0 / rate) / PLAIN_SHARE;
         let interval = (rounds as usize).clamp(*PLAIN_INTERVAL.start(), *PLAIN_INTERVAL.end());
-        if self.rounds_since >= interval {
-            self.still_to_come = Self::BLOCK;
-        }
-        let due = self.still_to_come > 0;
-        self.still_to_come = self.still_to_come.saturating_sub(1);
-        due
+        let first = self.rounds_since >= interval;
+        std::mem::replace(&mut self.another, first) || first
     }
 
     /// One was made; whether it counts.
     fn saw(&mut self, seconds: f64) -> bool {
-        let counts = self.in_a_row >= Self::COUNTS_FROM;
+        let counts = self.in_a_row > 0;
         self.in_a_row += 1;
         self.rounds_since = 0;
         if counts {
@@ -418,7 +404,6 @@ impl Policy for Controller {
             None => Experience::prior(info),
         };
         self.arms = sources.iter().map(|info| Arm::new(info, known(info))).collect();
-        self.plain.seconds.extend(self.costs.first_steps());
     }
 
     fn choose(&mut self, offers: &[Offer]) -> Choice {

@@ -123,11 +123,6 @@ impl Costs {
         self.filter.pace().exp()
     }
 
-    /// The plain steps that were timed first, in seconds.
-    pub fn first_steps(&self) -> &[f64] {
-        &self.first_steps
-    }
-
     /// A time in plain steps; `None` if clocks do not count.
     pub fn in_steps(&self, seconds: f64) -> Option<f64> {
         (!self.frozen && self.anchored()).then(|| seconds / self.step_seconds())
