@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     Batch, Error, Model, Result,
-    backend::{self, Backend, Device, Opened, Rows, View},
+    backend::{self, Backend, Device, Opened, Rows, Spent, View},
     batch::{Row, SeqId},
     kv::{KvCache, WrittenSlots},
     model::layers::RunLayers,
@@ -139,6 +139,11 @@ impl Context {
     /// Time by kernel, if the configuration asked for it.
     pub fn profile(&self) -> Option<String> {
         self.backend.profile()
+    }
+
+    /// Where the time of all passes so far went.
+    pub fn spent(&self) -> Spent {
+        self.backend.spent()
     }
 
     /// Bytes of weights that one token's pass reads, under a mask or in full.

@@ -194,12 +194,10 @@ fn into_vram(parts: &[Part], wishes: &Wishes, room: u64) -> Result<Vec<usize>> {
     Ok(taken)
 }
 
-/// The order in which parts are given RAM.
+/// The order in which parts are given RAM: the embedding last, of which a token reads one row.
 fn in_order(parts: &[Part], draft_first: bool) -> Vec<usize> {
     let mut order: Vec<usize> = (0..parts.len()).collect();
-    if draft_first {
-        order.sort_by_key(|&i| !parts[i].drafted);
-    }
+    order.sort_by_key(|&i| (parts[i].kind == Kind::Embed, draft_first && !parts[i].drafted));
     order
 }
 

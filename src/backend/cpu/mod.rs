@@ -13,7 +13,7 @@ pub mod simd;
 mod team;
 mod weights;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use attention::deal::Items;
 use buffers::Buffers;
@@ -29,7 +29,7 @@ use weights::Weights;
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, Crossing, Held, Rows},
+    backend::{Backend, Crossing, Held, Rows, Spent},
     kv::CellMove,
     plan::{Dims, Op, Step, WeightId},
 };
@@ -77,6 +77,7 @@ pub struct CpuBackend {
     turns: Vec<Turn>,
     phases: Vec<Phase>,
     read_ahead: Option<ReadAhead>,
+    spent: Spent,
     /// Norm weights and biases as numbers, by weight id; empty for matrices.
     vectors: Vec<Vec<f32>>,
 }
@@ -129,6 +130,7 @@ impl CpuBackend {
             turns: Vec::new(),
             phases: Vec::new(),
             read_ahead,
+            spent: Spent::default(),
             vectors,
             model,
         })
@@ -226,6 +228,7 @@ impl Backend for CpuBackend {
             logits: rows::SharedOut::new(logits),
         };
         let phases = &self.phases;
+        let started = Instant::now();
         if let Some(read_ahead) = &mut self.read_ahead {
             read_ahead.begin(phases);
         }
@@ -234,13 +237,16 @@ impl Backend for CpuBackend {
             for (i, phase) in phases.iter().enumerate() {
                 if phase.sync {
                     member.sync();
-                }
-                if let (Some(read_ahead), 0) = (read_ahead, member.index) {
-                    read_ahead.reached(i);
+                    if let (Some(read_ahead), 0) = (read_ahead, member.index) {
+                        read_ahead.reached(i);
+                    }
                 }
                 pass.run(phase, &member);
             }
         });
+        let file = self.read_ahead.as_ref().map_or(0.0, ReadAhead::end);
+        self.spent.file += file;
+        self.spent.ram += started.elapsed().as_secs_f64() - file;
         if let Some(hidden) = crossing.hidden_out {
             hidden.copy_from_slice(self.buffers.hidden(rows.tokens.len()));
         }
@@ -249,6 +255,10 @@ impl Backend for CpuBackend {
 
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
         self.weights.bytes_read(&self.model, id, coarse)
+    }
+
+    fn spent(&self) -> Spent {
+        self.spent
     }
 
     fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()> {
