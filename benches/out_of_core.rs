@@ -10,9 +10,11 @@ use std::{ops::ControlFlow, path::Path, process::ExitCode, sync::Arc};
 
 use spec_run::{
     Context, ContextConfig, Gguf, Model, Result, RunLayers, Sampler, Tokenizer,
+    backend::{Spent, plan_elsewhere},
+    bench::speeds,
     generate::{Generation, Request, generate},
     gguf::{Array, Value},
-    placement::{Kind, Place, Wishes},
+    placement::{Basis, COLUMNS as COLUMNS_OF_FORECAST, Forecast, Kind, Known, Place, Wishes},
     sampler::SamplerConfig,
     spec::{MaskProposer, Proposer, Report, Speculation, TARGET, learned, speculate},
     tokenizer::EncodeOptions,
@@ -49,14 +51,25 @@ fn run(path: &Path, ram: u64, tokens: usize, only: &str) -> Result<()> {
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
     let model = Arc::new(Model::load(gguf)?);
     let mask = skippable(&model);
+    let config = |placed: bool| {
+        let wishes = Wishes { ram: Some(ram), draft: placed.then(|| mask.clone()), ..Wishes::default() };
+        ContextConfig { n_ctx: 512, wishes, ..ContextConfig::default() }
+    };
+    let plans = plan_elsewhere(&model, &config(true))?;
+    let basis = Basis {
+        ram: Known::measured(speeds::of_ram(num_cpus::get_physical())?),
+        file: speeds::of_file(&model.gguf).map_or(Basis::default().file, Known::measured),
+        ..Basis::default()
+    };
+    println!(
+        "predicted:\n{COLUMNS_OF_FORECAST}{}\n",
+        Forecast::new(&plans.whole_layers, &plans.chosen, basis)
+    );
     println!("| | tok/s | times plain | accepted | in RAM | in the file | drafting | verifying |");
     println!("|:--|--:|--:|--:|--:|--:|:--|:--|");
     let mut first: Option<(f64, Vec<u32>)> = None;
     for name in COLUMNS.into_iter().filter(|name| only.split(',').any(|o| o == *name)) {
-        let wishes =
-            Wishes { ram: Some(ram), draft: (name == "placed").then(|| mask.clone()), ..Wishes::default() };
-        let config = ContextConfig { n_ctx: 512, wishes, ..ContextConfig::default() };
-        let mut context = Context::new(model.clone(), &config)?;
+        let mut context = Context::new(model.clone(), &config(name == "placed"))?;
         let drafts = (name != "plain").then(|| mask.clone());
         let (made, report) = decode(&mut context, &tokenizer, tokens, drafts)?;
         let rate = made.steps as f64 / made.decode_seconds;
@@ -81,7 +94,7 @@ fn run(path: &Path, ram: u64, tokens: usize, only: &str) -> Result<()> {
             where_of(report.verify_spent),
         ];
         println!("| {} |", row.join(" | "));
-        eprintln!("{name}: {:.1} s of decoding\n{report}", made.decode_seconds);
+        eprintln!("{name}: {:.1} s of decoding {:?}\n{report}", made.decode_seconds, made.tokens);
     }
     Ok(())
 }
@@ -133,6 +146,6 @@ fn skippable(model: &Model) -> RunLayers {
     mlp.into_iter().fold(mask, RunLayers::skip_mlp)
 }
 
-fn where_of(spent: spec_run::backend::Spent) -> String {
+fn where_of(spent: Spent) -> String {
     if spent.total() == 0.0 { "-".into() } else { spent.to_string() }
 }

@@ -182,6 +182,11 @@ impl Gguf {
         &self.shards[tensor.shard][start..start + tensor.bytes as usize]
     }
 
+    /// Whether bytes come from files, a page at a time.
+    pub fn is_mapped(&self) -> bool {
+        self.shards.iter().all(|shard| matches!(shard, Shard::Mapped(..)))
+    }
+
     /// Tells the system that these of a tensor's bytes will be read soon, so that it may begin to.
     pub fn will_need(&self, tensor: &TensorInfo, range: Range<usize>) {
         if let Shard::Mapped(map, _) = &self.shards[tensor.shard] {

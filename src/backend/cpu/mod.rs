@@ -300,14 +300,25 @@ fn loaders(threads: usize) -> Result<rayon::ThreadPool> {
     pool.map_err(|e| Error::Memory(format!("cannot start {threads} threads: {e}: use a smaller -t")))
 }
 
+/// Of keys, values and work buffers.
+pub fn bytes_beside(
+    model: &Model,
+    n_cells: usize,
+    n_slots: usize,
+    types: [KvType; 2],
+    max_rows: usize,
+) -> u128 {
+    let dims = &model.plan.dims;
+    let row: usize = types.iter().map(|ty| ty.row_bytes(dims.head_dim)).sum();
+    let cache = [n_slots, n_cells, dims.n_kv_head, row].into_iter().map(|n| n as u128).product::<u128>();
+    cache + u128::from(Buffers::bytes_for(dims, max_rows))
+}
+
 /// Refuses what the machine cannot hold, where it tells how much it has: the system would grant the memory
 /// and end the program later.
 fn check_memory(model: &Model, config: &CpuConfig, shape: &KvShape) -> Result<()> {
-    let row =
-        (config.key_type.row_bytes(shape.head_dim) + config.value_type.row_bytes(shape.head_dim)) as u128;
-    let cache = (shape.n_slots as u128) * (shape.n_cells as u128) * (shape.n_kv_head as u128) * row;
-    let work = u128::from(Buffers::bytes_for(&model.plan.dims, config.max_rows));
-    let needed = cache + work;
+    let types = [config.key_type, config.value_type];
+    let needed = bytes_beside(model, shape.n_cells, shape.n_slots, types, config.max_rows);
     let Some(available) = available_memory() else { return Ok(()) };
     if needed > u128::from(available) {
         let gib = |bytes: u128| bytes as f64 / (1u64 << 30) as f64;
@@ -322,7 +333,7 @@ fn check_memory(model: &Model, config: &CpuConfig, shape: &KvShape) -> Result<()
 }
 
 /// What Linux says could be had without swapping.
-fn available_memory() -> Option<u64> {
+pub fn available_memory() -> Option<u64> {
     let info = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
