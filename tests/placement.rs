@@ -34,7 +34,7 @@ fn a_plan_needs_no_device_and_heeds_the_draft() {
     let model = common::embedded_model();
     let n_layer = model.plan.dims.n_layer;
     let mask = (1..n_layer).step_by(2).fold(RunLayers::all(n_layer), |mask, l| mask.skip_attn(l).skip_mlp(l));
-    let wishes = Wishes { vram: Some(10 << 20), draft: Some(mask.clone()), ..Wishes::default() };
+    let wishes = Wishes { vram: Some(11 << 20), draft: Some(mask.clone()), ..Wishes::default() };
     let plans = plan_elsewhere(&model, &config(wishes)).unwrap();
     let on_gpu = plans.chosen.on_gpu();
     assert!((0..n_layer).filter(|l| l % 2 == 0).all(|l| on_gpu.attn[l] && on_gpu.mlp[l]), "{}", plans.chosen);

@@ -44,7 +44,7 @@ pub struct DeviceArgs {
 pub struct SpeedArgs {
     /// For --dry-run: GB a second from the GPU's memory, RAM and the file, as 1000,50,3; - for one that is not known
     /// [default: RAM and file measured, the GPU's 500]
-    #[arg(long, value_name = "VRAM,RAM,FILE", value_parser = parse_speeds)]
+    #[arg(long, value_name = "VRAM,RAM,FILE", allow_hyphen_values = true, value_parser = parse_speeds)]
     speeds: Option<Speeds>,
 }
 
