@@ -24,7 +24,8 @@ pub struct DeviceArgs {
     /// The most of the GPU's memory to take: 20GiB, 512MiB, or auto
     #[arg(long, value_name = "SIZE", default_value = "auto", hide_default_value = true)]
     vram: String,
-    /// The most RAM for weights; what is beyond stays in the file and is read when it is needed
+    /// The most RAM for weights; what is beyond stays in the file, is read for each pass and not kept [default: what
+    /// is free]
     #[arg(long, value_name = "SIZE")]
     ram: Option<String>,
     /// Fail where a plan does not fit the GPU after all, instead of taking a smaller one
