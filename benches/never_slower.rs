@@ -45,7 +45,7 @@ impl Contrary {
 impl Proposer for Contrary {
     fn info(&self, context: &Context) -> SourceInfo {
         let cost = context.mask_cost(&self.mask);
-        SourceInfo { name: "contrary".into(), kind: Kind::Mask, cost }
+        SourceInfo { name: "contrary".into(), kind: Kind::Mask, cost, prefix: None }
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {
@@ -74,7 +74,7 @@ struct Liar;
 
 impl Proposer for Liar {
     fn info(&self, _: &Context) -> SourceInfo {
-        SourceInfo { name: "liar".into(), kind: Kind::Ngram, cost: 0.0 }
+        SourceInfo { name: "liar".into(), kind: Kind::Ngram, cost: 0.0, prefix: None }
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {

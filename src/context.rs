@@ -4,8 +4,8 @@ use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     Batch, Error, Model, Result,
-    backend::{self, Backend, Device, Opened, Rows, View},
-    batch::{Row, SeqId},
+    backend::{self, Backend, Crossing, Device, Opened, Rows, View},
+    batch::{Resume, Row, SeqId},
     kv::{KvCache, WrittenSlots},
     model::layers::RunLayers,
     placement::{Place, Placement, Wishes},
@@ -70,6 +70,8 @@ pub struct Context {
     extra_slots: usize,
     /// `[outputs, n_vocab]` of the last decode.
     logits: Vec<f32>,
+    /// `[rows, dim]` of the last decode that kept them.
+    hidden: Vec<f32>,
 }
 
 impl Context {
@@ -101,6 +103,7 @@ impl Context {
             notes,
             extra_slots: config.extra_slots,
             logits: Vec::new(),
+            hidden: Vec::new(),
         })
     }
 
@@ -163,10 +166,19 @@ impl Context {
         self.mask_cost(&all) < 1.0
     }
 
+    /// Whether a batch may keep hidden rows and resume from them.
+    pub fn keeps_hidden(&self) -> bool {
+        self.backend.keeps_hidden()
+    }
+
     /// Evaluates the batch; afterwards [`Context::logits`] has the rows that asked. On an error the cache is
-    /// as it was; a batch that is refused also leaves the logits of the one before.
+    /// as it was, but that cells which the batch resumed have lost what they held from there on; a batch that is refused
+    /// changes nothing and also leaves the logits of the one before.
     pub fn decode(&mut self, batch: &Batch) -> Result<()> {
         self.check(batch)?;
+        if let Some(resume) = &batch.resume {
+            return self.go_on(batch, resume);
+        }
         let before: Vec<(SeqId, usize)> = batch.rows.iter().map(|r| (r.seq, self.kv.len(r.seq))).collect();
         let result = self.place(batch).and_then(|cells| self.evaluate(batch, &cells));
         if result.is_err() {
@@ -179,6 +191,12 @@ impl Context {
     pub fn logits(&self, i: usize) -> &[f32] {
         let n = self.model.plan.dims.n_vocab;
         &self.logits[i * n..][..n]
+    }
+
+    /// The `i`-th row of the last decode as it came to the layer where the batch wanted rows kept.
+    pub fn hidden(&self, i: usize) -> &[f32] {
+        let n = self.model.plan.dims.dim;
+        &self.hidden[i * n..][..n]
     }
 
     /// Makes `dst` the same as `src`; nothing is copied.
@@ -214,7 +232,7 @@ impl Context {
                 return Err(Error::Batch(format!("position {pos} of sequence {seq} is beyond {}", i32::MAX)));
             }
         }
-        if batch.rows.len() > self.kv.free_cells() {
+        if batch.resume.is_none() && batch.rows.len() > self.kv.free_cells() {
             return Err(self.kv.full(batch.rows.len()));
         }
         if let Some(mask) = &batch.run_layers {
@@ -234,7 +252,68 @@ impl Context {
                 )));
             }
         }
-        Ok(())
+        self.check_parts(batch)
+    }
+
+    /// What holds of a pass that is only a part of one.
+    fn check_parts(&self, batch: &Batch) -> Result<()> {
+        let Batch { rows, run_layers, keep_hidden, resume } = batch;
+        let from = resume.as_ref().map(|resume| resume.layer);
+        let Some(latest) = (*keep_hidden).max(from) else { return Ok(()) };
+        if !self.backend.keeps_hidden() {
+            return Err(Error::Batch(format!(
+                "hidden rows stay on the device ({}): run all layers in one pass, or --device cpu",
+                self.describe()
+            )));
+        }
+        let n_layer = self.model.plan.dims.n_layer;
+        let in_full = run_layers.as_ref().map_or(n_layer, RunLayers::full_prefix);
+        if latest > in_full || from == Some(0) || keep_hidden.is_some_and(|layer| layer <= from.unwrap_or(0))
+        {
+            return Err(Error::Batch(format!(
+                "hidden rows from layer {} to layer {}: they can be kept after layers that run in full, which are the first {in_full} here, and resumed where they were kept",
+                from.unwrap_or(0),
+                keep_hidden.unwrap_or(latest),
+            )));
+        }
+        let Some(Resume { layer, hidden }) = resume else { return Ok(()) };
+        let dim = self.model.plan.dims.dim;
+        if hidden.len() != rows.len() * dim {
+            return Err(Error::Batch(format!(
+                "{} hidden numbers for {} rows of {dim}: hand over one row for each token",
+                hidden.len(),
+                rows.len()
+            )));
+        }
+        let mut cells = Vec::with_capacity(rows.len());
+        for Row { pos, seq, .. } in rows {
+            let holds = |cell: &u32| (0..*layer).all(|slot| self.kv.holds(*cell, slot, Visit::first(slot)));
+            let Some(cell) = self.kv.cell_at(*seq, *pos).filter(holds) else {
+                return Err(Error::Batch(format!(
+                    "position {pos} of sequence {seq} has not been through the first {layer} layers: nothing to resume"
+                )));
+            };
+            cells.push(cell);
+        }
+        cells.sort_unstable();
+        match cells.windows(2).any(|pair| pair[0] == pair[1]) {
+            true => Err(Error::Batch("a row is to be resumed twice in one batch: name it once".into())),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes rows that are in the cache through the other layers.
+    fn go_on(&mut self, batch: &Batch, resume: &Resume) -> Result<()> {
+        let cell = |row: &Row| self.kv.cell_at(row.seq, row.pos).expect("checked");
+        let cells: Vec<u32> = batch.rows.iter().map(cell).collect();
+        let written = batch.run_layers.as_ref().and_then(|mask| self.written_slots(mask));
+        cells.iter().for_each(|&cell| self.kv.rewrite(cell, written.clone()));
+        let result = self.evaluate(batch, &cells);
+        if result.is_err() {
+            let left = self.written_slots(&RunLayers::exit(self.model.plan.dims.n_layer, resume.layer));
+            cells.iter().for_each(|&cell| self.kv.rewrite(cell, left.clone()));
+        }
+        result
     }
 
     /// Gives each row its cell.
@@ -265,7 +344,12 @@ impl Context {
         })?;
         self.logits.resize(n_outputs * n_vocab, 0.0);
         let model = self.model.clone();
+        let dim = model.plan.dims.dim;
+        self.hidden.resize(if batch.keep_hidden.is_some() { batch.rows.len() * dim } else { 0 }, 0.0);
         let mut steps = model.plan.steps(batch.run_layers.as_ref());
+        let begun = batch.resume.as_ref().map_or(0, |resume| model.plan.steps_before(resume.layer));
+        steps.drain(..begun);
+        let kept_after = batch.keep_hidden.map(|layer| model.plan.steps_before(layer) - begun);
         let mut done = 0;
         let mut out = 0;
         for rows in batch.rows.chunks(self.backend.max_rows()) {
@@ -278,23 +362,45 @@ impl Context {
             let chunk_cells = &cells[done..][..rows.len()];
             let (views, view_of_slot) = views(&self.kv, rows, chunk_cells, &steps);
             let logits = &mut self.logits[out * n_vocab..][..outputs.len() * n_vocab];
-            self.backend.run(
-                &steps,
-                &Rows {
-                    tokens: &rows.iter().map(|r| r.token).collect::<Vec<_>>(),
-                    positions: &rows.iter().map(|r| r.pos).collect::<Vec<_>>(),
-                    cells: chunk_cells,
-                    outputs: &outputs,
-                    views: &views,
-                    view_of_slot: &view_of_slot,
-                },
-                logits,
-            )?;
-            done += rows.len();
+            let hidden = done * dim..(done + rows.len()) * dim;
+            let rows = Rows {
+                tokens: &rows.iter().map(|r| r.token).collect::<Vec<_>>(),
+                positions: &rows.iter().map(|r| r.pos).collect::<Vec<_>>(),
+                cells: chunk_cells,
+                outputs: &outputs,
+                views: &views,
+                view_of_slot: &view_of_slot,
+            };
+            let hidden_in = batch.resume.as_ref().map(|resume| &resume.hidden[hidden.clone()]);
+            let kept = kept_after.map(|steps| (steps, &mut self.hidden[hidden]));
+            run_parts(&mut *self.backend, &steps, &rows, hidden_in, kept, logits)?;
+            done += rows.tokens.len();
             out += outputs.len();
         }
         Ok(())
     }
+}
+
+/// Runs the steps in one go, or in two where rows are to be kept between.
+fn run_parts(
+    backend: &mut dyn Backend,
+    steps: &[Step],
+    rows: &Rows,
+    hidden_in: Option<&[f32]>,
+    kept: Option<(usize, &mut [f32])>,
+    logits: &mut [f32],
+) -> Result<()> {
+    let Some((before, hidden)) = kept else {
+        return backend.run_segment(steps, rows, Crossing { hidden_in, hidden_out: None }, logits);
+    };
+    let (first, then) = steps.split_at(before);
+    // The head leaves the rows as they are, if it is asked for all of them.
+    let only_head = then.iter().all(|step| matches!(step.op, Op::Head { .. }));
+    if only_head && (then.is_empty() || rows.outputs.len() == rows.tokens.len()) {
+        return backend.run_segment(steps, rows, Crossing { hidden_in, hidden_out: Some(hidden) }, logits);
+    }
+    backend.run_segment(first, rows, Crossing { hidden_in, hidden_out: Some(&mut *hidden) }, &mut [])?;
+    backend.run_segment(then, rows, Crossing { hidden_in: Some(hidden), hidden_out: None }, logits)
 }
 
 /// What each row sees in each slot. All slots share one view unless some cell was written under a mask that

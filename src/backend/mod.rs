@@ -92,6 +92,11 @@ pub trait Backend: Send {
         self.run_segment(steps, rows, Crossing::default(), logits)
     }
 
+    /// Whether hidden rows can leave a pass and enter another one for less than it takes to make them again.
+    fn keeps_hidden(&self) -> bool {
+        false
+    }
+
     /// Runs a part of a pass, whose rows may come from another device and go on to another.
     fn run_segment(
         &mut self,

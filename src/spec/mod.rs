@@ -76,8 +76,8 @@ use std::{ops::ControlFlow, time::Instant};
 pub use accept::{Outcome, Proposal, accept};
 pub use controller::{Controller, Memory};
 pub use costs::Costs;
-pub use policy::{Choice, Drafted, Fixed, Kind, Offer, Policy, Ready, Round, SourceInfo, Speedup};
-pub use proposer::{Draft, MaskProposer, NgramProposer, Proposer, Supply};
+pub use policy::{Choice, Drafted, Fixed, Kind, Offer, Policy, Prefix, Ready, Round, SourceInfo, Speedup};
+pub use proposer::{Draft, ExitsProposer, MaskProposer, NgramProposer, Proposer, Supply};
 pub use report::Report;
 
 use self::{draws::Draws, proposer::Made, trial::Choices};
@@ -278,7 +278,7 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
         let evaluated = self.context.kv().len(TARGET);
         let last = *self.text.out.tokens.last().expect("the first token came from the prompt");
         let verifying = Instant::now();
-        verify::verify(self.context, last, &self.made.proposals)?;
+        let from_layer = self.verify(source, last)?;
         let verify_seconds = verifying.elapsed().as_secs_f64();
         let (outcome, end, flow) = self.judge(source)?;
         // As plain decoding leaves it: all of the text but its last token, or all of it before an end-of-text token.
@@ -289,6 +289,7 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
             source,
             drafted: &self.made.drafted,
             accepted: outcome.accepted,
+            from_layer,
             draft_seconds,
             verify_seconds,
             other_seconds: (total - draft_seconds - verify_seconds).max(0.0),
@@ -296,6 +297,23 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
         self.speculation.policy.record(&round);
         self.report.record(&round, outcome.next, &self.made);
         Ok(flow)
+    }
+
+    /// The full model's pass over the last token and what was drafted; gives the layer that it began at.
+    fn verify(&mut self, source: Option<usize>, last: u32) -> Result<usize> {
+        let Made { proposals, kept, .. } = &mut self.made;
+        let fits = kept.fits(proposals.len(), self.context.model().plan.dims.dim);
+        let resumes = fits && source.is_some_and(|s| self.speculation.policy.resumes(s, proposals.len()));
+        let kept = match resumes {
+            true => Some(kept),
+            false => None,
+        };
+        let from_layer = kept.as_ref().map_or(0, |kept| kept.layer);
+        if kept.is_none() {
+            self.context.remove(DRAFT);
+        }
+        verify::verify(self.context, last, proposals, kept)?;
+        Ok(from_layer)
     }
 
     /// Has the policy's choice drafted into `made`; says from which source and how long it took.
@@ -325,6 +343,7 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
         };
         let text_len = self.sampler.history().len();
         let policy = &*self.speculation.policy;
+        let keeps = self.report.sources[source].0.prefix.is_some() && policy.resumes(source, most);
         let mut draft = Draft {
             context: self.context,
             sampler: self.sampler,
@@ -332,11 +351,14 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
             ends: self.text.ends,
             go_on: &|so_far| policy.go_on(source, so_far),
             most,
+            keeps,
             made: &mut self.made,
         };
         let result = self.speculation.proposers[source].draft(&mut draft);
         self.sampler.truncate(text_len);
-        self.context.remove(DRAFT);
+        if result.is_err() || self.made.kept.layer == 0 {
+            self.context.remove(DRAFT);
+        }
         result?;
         self.made.trim(most, self.text.ends);
         if self.made.cut && most == room {
