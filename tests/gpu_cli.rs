@@ -65,6 +65,10 @@ fn the_banner_says_what_runs_where() {
     assert!(table.contains("VRAM budget 8.0 MiB") && table.contains("ms a token"), "{table}");
     let profile = stderr(&["-n", "2", "--device", &device, "--profile"]);
     assert!(profile.contains("matmul q8_0 x1") && profile.contains("GB/s"), "{profile}");
+    let each = "each token has";
+    assert!(profile.contains(each) && profile.contains("1.00 submissions, 1.00 readbacks"), "{profile}");
+    let longer = stderr(&["-n", "12", "--temp", "0", "--device", &device, "--profile", "--draft", "none"]);
+    assert!(longer.contains("recording a dispatch: ") && longer.contains(" ns"), "{longer}");
 }
 
 #[test]

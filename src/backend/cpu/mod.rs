@@ -29,7 +29,7 @@ use weights::Weights;
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, Crossing, Held, Rows},
+    backend::{Backend, Crossing, Held, Output, Rows},
     kv::CellMove,
     plan::{Dims, Op, Step, WeightId},
 };
@@ -197,13 +197,8 @@ impl Backend for CpuBackend {
         self.buffers.max_rows()
     }
 
-    fn run_segment(
-        &mut self,
-        steps: &[Step],
-        rows: &Rows,
-        crossing: Crossing,
-        logits: &mut [f32],
-    ) -> Result<()> {
+    fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
+        let Output::Logits(logits) = output else { unreachable!("this backend gives logits only") };
         if let Some(hidden) = crossing.hidden_in {
             self.buffers.hidden(rows.tokens.len()).copy_from_slice(hidden);
         }
