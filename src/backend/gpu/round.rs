@@ -15,9 +15,10 @@ use crate::{
     scores::Top,
 };
 
-/// Passes, and rows, of the longest chain there is room for.
+/// What there is room for: passes of a chain, their rows, and views of each (a mask that repeats layers has two).
 const MOST_LINKS: usize = 17;
 const MOST_ROWS: usize = 33;
+const MOST_VIEWS: usize = 2;
 
 /// Bytes of three timestamps.
 const STAMP_BYTES: u64 = 24;
@@ -32,7 +33,7 @@ pub struct Rounds {
 
 impl Rounds {
     fn ahead_bytes(sections: &Sections, turned: usize) -> u64 {
-        4 * (MOST_LINKS * sections.words(1) + 2 * MOST_ROWS * turned) as u64
+        4 * (MOST_LINKS * sections.words(MOST_VIEWS) + 2 * MOST_ROWS * turned) as u64
     }
 
     pub fn bytes(max_rows: usize, n_slots: usize, turned: usize) -> u64 {

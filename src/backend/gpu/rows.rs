@@ -4,7 +4,7 @@
 use super::device::Gpu;
 use crate::{
     Result,
-    backend::Rows,
+    backend::{Rows, View},
     plan::{Rope, RopePairs},
 };
 
@@ -112,8 +112,19 @@ impl RowData {
     /// Appends a pass's row data, whose lists are then among `lists`.
     fn write<'a>(&mut self, rows: &'a Rows, lists: &mut Distinct<'a>) {
         let s = self.sections;
+        // Slots often have a view each that is the same.
+        let mut views: Vec<(Vec<usize>, &[(usize, usize)])> = Vec::new();
+        let mut place = |view: &'a View| {
+            let regions: Vec<usize> = view.lists.iter().map(|list| lists.region(list)).collect();
+            let same = views.iter().position(|(r, visible)| *r == regions && *visible == view.visible);
+            same.unwrap_or_else(|| {
+                views.push((regions, &view.visible));
+                views.len() - 1
+            })
+        };
+        let places: Vec<usize> = rows.views.iter().map(&mut place).collect();
         let start = self.words.len();
-        self.words.resize(start + s.words(rows.views.len()), 0);
+        self.words.resize(start + s.words(views.len()), 0);
         let words = &mut self.words[start..];
         words[..rows.tokens.len()].copy_from_slice(rows.tokens);
         words[s.cells()..][..rows.cells.len()].copy_from_slice(rows.cells);
@@ -121,11 +132,10 @@ impl RowData {
             *word = output as u32;
         }
         for (word, &view) in words[s.views()..].iter_mut().zip(rows.view_of_slot) {
-            *word = view as u32;
+            *word = places[view] as u32;
         }
-        for (v, view) in rows.views.iter().enumerate() {
-            let regions: Vec<usize> = view.lists.iter().map(|list| lists.region(list)).collect();
-            for (row, &(list, len)) in view.visible.iter().enumerate() {
+        for (v, (regions, visible)) in views.iter().enumerate() {
+            for (row, &(list, len)) in visible.iter().enumerate() {
                 let at = s.spans() + 2 * (v * s.max_rows + row);
                 words[at] = (regions[list] * self.lists.n_cells) as u32;
                 words[at + 1] = len as u32;
