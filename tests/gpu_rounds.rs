@@ -127,7 +127,7 @@ fn a_greedy_round_is_one_submission_and_one_readback() {
     let all = RunLayers::all(16);
     let repeated: Vec<_> = (0..9).chain(5..16).map(|l| (l, LayerBits::FULL)).collect();
     let masks = [
-        // Nearly always right, and nearly always wrong.
+        // Nearly always right, and mostly wrong.
         ("coarse", (0..16).fold(all.clone(), |m, l| m.coarse_attn(l).coarse_mlp(l))),
         ("two layers", (2..16).fold(all.clone(), |m, l| m.skip_attn(l).skip_mlp(l))),
         ("mixed", all.clone().skip_attn(3).skip_mlp(4).coarse_mlp(9).skip_attn(15)),

@@ -20,16 +20,16 @@ use crate::{
 
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 #[repr(C)]
-struct ShiftParams {
-    kv_heads: u32,
-    head_dim: u32,
-    turned: u32,
-    halves: u32,
-    cells: u32,
-    key_words: u32,
-    value_words: u32,
-    key_halves: u32,
-    moves: u32,
+pub struct ShiftParams {
+    pub kv_heads: u32,
+    pub head_dim: u32,
+    pub turned: u32,
+    pub halves: u32,
+    pub cells: u32,
+    pub key_words: u32,
+    pub value_words: u32,
+    pub key_halves: u32,
+    pub moves: u32,
 }
 
 /// Copies keys and values of cells, in every slot that lives here, and turns the keys by `delta` positions.
