@@ -4,11 +4,11 @@ use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     Batch, Error, Model, Result,
-    backend::{self, Backend, Chained, Device, Opened, Output, Rows, Traffic, View},
+    backend::{self, Backend, Chained, Device, Opened, Output, Rows, Spent, Traffic, View},
     batch::{Link, Row, SeqId},
     kv::{KvCache, WrittenSlots},
     model::layers::RunLayers,
-    placement::{Place, Placement, Wishes},
+    placement::{Basis, Place, Placement, Wishes},
     plan::{Op, Step, Visit},
     scores::{Scores, Top, Want},
 };
@@ -143,6 +143,42 @@ impl Context {
     /// Time by kernel, if the configuration asked for it.
     pub fn profile(&self) -> Option<String> {
         self.backend.profile()
+    }
+
+    /// Where the time of all passes so far went.
+    pub fn spent(&self) -> Spent {
+        self.backend.spent()
+    }
+
+    /// Where the time of a token's pass may go, under a mask or in full: a first guess, by speeds that places usually
+    /// have.
+    pub fn expected(&self, mask: Option<&RunLayers>) -> Spent {
+        let basis = Basis::default();
+        let mut spent = Spent::default();
+        for step in self.model.plan.steps(mask) {
+            let bytes =
+                self.model.bytes_read(step.op, |id| self.backend.weight_bytes(id, step.coarse)) as f64;
+            match self.place_of(&step) {
+                Place::Vram => spent.vram += bytes / basis.vram.value,
+                Place::Ram => spent.ram += bytes / basis.ram.value,
+                Place::File => spent.file += bytes / basis.file.value,
+            }
+        }
+        spent
+    }
+
+    fn place_of(&self, step: &Step) -> Place {
+        let parts = &self.placement.parts;
+        let layer = step.visit.layer as usize;
+        let part = match step.op {
+            Op::Embed { .. } => 0,
+            Op::Head { .. } => parts.len() - 1,
+            op => {
+                let attends = self.model.plan.layers[layer].attn.iter().any(|o| std::ptr::eq(o, op));
+                2 * layer + if attends { 1 } else { 2 }
+            }
+        };
+        parts[part].1
     }
 
     /// Bytes of weights that one token's pass reads, under a mask or in full.

@@ -1,9 +1,9 @@
 //! One pass on two devices: the steps go in order, by turns on the GPU and on the CPU as the sublayers are placed,
 //! and the hidden rows cross at each border.
 
-use std::{mem, sync::Arc};
+use std::{mem, sync::Arc, time::Instant};
 
-use super::{Backend, Crossing, Held, Output, Rows, Traffic, cpu::CpuBackend, gpu::GpuBackend};
+use super::{Backend, Crossing, Held, Output, Rows, Spent, Traffic, cpu::CpuBackend, gpu::GpuBackend};
 use crate::{
     Model, Result,
     kv::CellMove,
@@ -18,11 +18,12 @@ pub struct HybridBackend {
     /// Rows on their way, `[rows, dim]`: those that arrive at a segment, and those that leave it.
     arriving: Vec<f32>,
     leaving: Vec<f32>,
+    gpu_seconds: f64,
 }
 
 impl HybridBackend {
     pub fn new(model: Arc<Model>, gpu: GpuBackend, cpu: CpuBackend, on_gpu: Held) -> Self {
-        HybridBackend { model, gpu, cpu, on_gpu, arriving: Vec::new(), leaving: Vec::new() }
+        HybridBackend { model, gpu, cpu, on_gpu, arriving: Vec::new(), leaving: Vec::new(), gpu_seconds: 0.0 }
     }
 
     fn runs_on_gpu(&self, step: &Step) -> bool {
@@ -77,7 +78,9 @@ impl Backend for HybridBackend {
             // Only the head has an output, and it comes last.
             let output = output.take_if(|_| after.is_empty()).unwrap_or(Output::none());
             if on_gpu {
+                let started = Instant::now();
                 self.gpu.run_segment(segment, rows, border, output)?;
+                self.gpu_seconds += started.elapsed().as_secs_f64();
             } else {
                 self.cpu.run_segment(segment, rows, border, output)?;
             }
@@ -97,6 +100,10 @@ impl Backend for HybridBackend {
 
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
         if self.gpu.holds(id) { self.gpu.weight_bytes(id, coarse) } else { self.cpu.weight_bytes(id, coarse) }
+    }
+
+    fn spent(&self) -> Spent {
+        Spent { vram: self.gpu_seconds, ..self.cpu.spent() }
     }
 
     fn profile(&self) -> Option<String> {

@@ -5,9 +5,9 @@ pub mod gpu;
 mod hybrid;
 mod open;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 
-pub use open::{Device, Opened, open, plan};
+pub use open::{Device, Opened, Plans, open, plan, plan_elsewhere};
 
 use crate::{
     Result,
@@ -116,6 +116,45 @@ impl Held {
     }
 }
 
+/// Seconds that passes have taken so far, by where the weights were that they read.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spent {
+    pub vram: f64,
+    pub ram: f64,
+    pub file: f64,
+}
+
+impl Spent {
+    /// What came on top of `before`.
+    pub fn since(self, before: Spent) -> Spent {
+        Spent { vram: self.vram - before.vram, ram: self.ram - before.ram, file: self.file - before.file }
+    }
+
+    pub fn add(&mut self, more: Spent) {
+        self.vram += more.vram;
+        self.ram += more.ram;
+        self.file += more.file;
+    }
+
+    pub fn total(self) -> f64 {
+        self.vram + self.ram + self.file
+    }
+
+    /// Shares of the total: VRAM, RAM, file.
+    pub fn shares(self) -> [f64; 3] {
+        [self.vram, self.ram, self.file].map(|seconds| seconds / self.total())
+    }
+}
+
+/// `12 % RAM, 88 % file`
+impl fmt::Display for Spent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let places = std::iter::zip(["VRAM", "RAM", "file"], self.shares()).filter(|(_, share)| *share > 0.0);
+        let places: Vec<_> = places.map(|(place, share)| format!("{:.0} % {place}", 100.0 * share)).collect();
+        f.write_str(&places.join(", "))
+    }
+}
+
 pub trait Backend: Send {
     /// One line for the banner: device, instruction set, threads.
     fn describe(&self) -> String;
@@ -152,6 +191,11 @@ pub trait Backend: Send {
 
     /// Bytes of a weight that a pass reads, in full or by its high bits: fewer only where these lie apart.
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64;
+
+    /// Where time went; all of it nowhere, where the model is in one place.
+    fn spent(&self) -> Spent {
+        Spent::default()
+    }
 
     /// What was measured of each kernel, where that was asked for.
     fn profile(&self) -> Option<String> {

@@ -288,8 +288,10 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
     fn round(&mut self) -> Result<ControlFlow<Stop>> {
         let callbacks = self.text.callback_seconds;
         let started = Instant::now();
+        let before = self.context.spent();
         let evaluated = self.context.kv().len(TARGET);
         let Drafting { source, seconds: draft_seconds, verified } = self.draft()?;
+        let drafted = self.context.spent();
         let verify_seconds = match verified {
             Some(seconds) => seconds,
             None => {
@@ -299,6 +301,7 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
                 verifying.elapsed().as_secs_f64()
             }
         };
+        self.report.spent(drafted.since(before), self.context.spent().since(drafted));
         let (outcome, end, flow) = self.judge(source)?;
         // As plain decoding leaves it: all of the text but its last token, or all of it before an end-of-text token.
         self.context.truncate(TARGET, evaluated + 1 + end);

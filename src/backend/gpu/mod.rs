@@ -82,6 +82,24 @@ pub fn op_bytes(model: &Model, op: &Op) -> u64 {
         .sum()
 }
 
+/// Bytes that a product with a matrix reads.
+pub fn bytes_read(model: &Model, id: WeightId, coarse: bool) -> u64 {
+    let weight = model.weight(id);
+    let format = Format::of(weight.ty()).expect("checked when the model was loaded");
+    let [high, low, scales] =
+        format.streams().map(|rate| rate.bytes_for(weight.rows * weight.cols.div_ceil(formats::BLOCK)));
+    (high + if coarse { 0 } else { low } + scales) as u64
+}
+
+/// The types among what a GPU is to hold that it holds in another form than the file, in words.
+pub fn converted(model: &Model, held: &Held) -> Vec<String> {
+    let ops = held.ops(&model.plan).into_iter().flatten();
+    let mut types: Vec<_> = ops.flat_map(Op::weights).map(|id| model.weight(id).ty()).collect();
+    types.sort_unstable_by_key(|ty| *ty as u32);
+    types.dedup();
+    types.into_iter().filter_map(|ty| Some(format!("{ty} {}", formats::conversion(ty)?))).collect()
+}
+
 /// What a part of a model needs on the GPU beside its weights.
 pub fn bytes_beside(model: &Model, kind: Kind, n_cells: usize, (keys, values): (KvType, KvType)) -> u64 {
     let dims = &model.plan.dims;
