@@ -89,6 +89,8 @@ pub struct Sources {
     exits: Vec<usize>,
     n_layer: usize,
     pub ngram: bool,
+    /// How often the first mask is right, by its file.
+    pub promised: Option<f64>,
     /// Kinds of which nothing was named.
     open: Vec<DraftKind>,
     keep_nothing: bool,
@@ -206,7 +208,9 @@ impl DraftArgs {
     pub fn sources(&self, model: &Model) -> Result<Sources> {
         let n_layer = model.plan.dims.n_layer;
         let auto = self.has(DraftKind::Auto);
-        let mut masks: Vec<MaskProposer> = self.mask.family(model)?.into_iter().map(proposer).collect();
+        let family = self.mask.family(model)?;
+        let promised = family.first().and_then(|best| best.agreement.or(best.overlap));
+        let mut masks: Vec<MaskProposer> = family.into_iter().map(proposer).collect();
         let exits = self.exits(n_layer)?;
         masks.extend(exits.iter().map(|&layers| MaskProposer::exit(n_layer, layers)));
         if self.draft_exit.contains(&Exit::Auto) && exits.len() > 1 {
@@ -224,7 +228,7 @@ impl DraftArgs {
         }
         // Somebody who fixes the numbers for a mask wants to see that mask.
         let ngram = self.has(DraftKind::Ngram) || (auto && !(named && self.fixed().is_some()));
-        Ok(Sources { masks, exits, n_layer, ngram, open, keep_nothing: self.no_prefix_reuse })
+        Ok(Sources { masks, exits, n_layer, ngram, promised, open, keep_nothing: self.no_prefix_reuse })
     }
 }
 

@@ -116,6 +116,12 @@ pub trait Policy {
     /// Before each draft step but the first: draft another, given the confidences so far?
     fn go_on(&self, source: usize, so_far: &[Drafted]) -> bool;
 
+    /// How many tokens to draft, of at most `most`, where that must be said before the first is seen: the device then
+    /// runs the whole round by itself. `None`: rather stop by what is drafted.
+    fn length(&self, _source: usize, _most: usize) -> Option<usize> {
+        None
+    }
+
     /// Whether to verify so many drafted tokens from where the draft's own layers end ([`SourceInfo::prefix`]), or else
     /// from the first layer on.
     fn resumes(&self, _source: usize, _drafted: usize) -> bool {
@@ -178,6 +184,10 @@ impl Policy for Fixed {
         so_far.len() < self.max && (sure || so_far.len() < self.min)
     }
 
+    fn length(&self, _: usize, most: usize) -> Option<usize> {
+        (self.p_min <= 0.0).then(|| most.min(self.max))
+    }
+
     fn record(&mut self, _: &Round) {}
 
     fn off_reason(&self) -> Option<String> {
@@ -214,6 +224,8 @@ mod tests {
             let drafted: Vec<_> = confidences.iter().map(|&confidence| Drafted { confidence }).collect();
             fixed.go_on(0, &drafted)
         };
+        assert_eq!(fixed.length(0, 9), None);
+        assert_eq!(Fixed { p_min: 0.0, ..fixed.clone() }.length(0, 9), Some(4));
         assert!(draft(&[0.1]) && draft(&[0.1, 0.6]) && !draft(&[0.9, 0.4]) && !draft(&[1.0; 4]));
     }
 }

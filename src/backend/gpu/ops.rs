@@ -569,7 +569,7 @@ impl Ops {
 }
 
 /// So many workgroups, in two dimensions where one does not hold them.
-fn in_two(groups: u32, limits: &wgpu::Limits) -> [u32; 3] {
+pub fn in_two(groups: u32, limits: &wgpu::Limits) -> [u32; 3] {
     let most = limits.max_compute_workgroups_per_dimension;
     let y = groups.div_ceil(most);
     [groups.div_ceil(y), y, 1]

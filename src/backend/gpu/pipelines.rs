@@ -39,6 +39,8 @@ pub enum Kernel {
         split: bool,
     },
     AttendJoin,
+    Best,
+    BestJoin,
     Shift,
 }
 
@@ -52,13 +54,14 @@ pub enum Family {
     RopeStore,
     Attend,
     AttendJoin,
+    Best,
     Shift,
 }
 
 impl Family {
-    const ALL: [Family; 8] = {
+    const ALL: [Family; 9] = {
         use Family::*;
-        [Embed, Norm, Matmul, SiluMul, RopeStore, Attend, AttendJoin, Shift]
+        [Embed, Norm, Matmul, SiluMul, RopeStore, Attend, AttendJoin, Best, Shift]
     };
 
     /// After the parameters at binding 0, a letter for each storage buffer: read or written.
@@ -67,7 +70,7 @@ impl Family {
             Family::Embed => "rrrrw",
             Family::Norm => "rrrw",
             Family::Matmul => "rrrrrw",
-            Family::SiluMul => "rw",
+            Family::SiluMul | Family::Best => "rw",
             Family::RopeStore => "rrrrrwww",
             Family::Attend => "rrrrrw",
             Family::AttendJoin => "rrw",
@@ -113,6 +116,7 @@ impl Kernel {
             Kernel::RopeStore => Family::RopeStore,
             Kernel::Attend { .. } => Family::Attend,
             Kernel::AttendJoin => Family::AttendJoin,
+            Kernel::Best | Kernel::BestJoin => Family::Best,
             Kernel::Shift => Family::Shift,
         }
     }
@@ -132,6 +136,8 @@ impl Kernel {
             Kernel::Attend { split: false } => "attend".into(),
             Kernel::Attend { split: true } => "attend split".into(),
             Kernel::AttendJoin => "attend join".into(),
+            Kernel::Best => "best".into(),
+            Kernel::BestJoin => "best join".into(),
             Kernel::Shift => "shift".into(),
         }
     }
@@ -156,6 +162,8 @@ impl Kernel {
             Kernel::RopeStore => shader!("rope_store").into(),
             Kernel::Attend { .. } => [shader!("common/attention"), shader!("attend")].concat(),
             Kernel::AttendJoin => [shader!("common/attention"), shader!("attend_join")].concat(),
+            Kernel::Best => [shader!("common/rank"), shader!("best")].concat(),
+            Kernel::BestJoin => [shader!("common/rank"), shader!("best_join")].concat(),
             Kernel::Shift => shader!("shift").into(),
         }
     }
@@ -181,7 +189,7 @@ impl Kernel {
                     .chain(coarse_of(format, coarse))
                     .collect()
             }
-            Kernel::Norm => vec![("THREADS", f64::from(tuning.norm))],
+            Kernel::Norm | Kernel::Best | Kernel::BestJoin => vec![("THREADS", f64::from(tuning.norm))],
             Kernel::RopeStore => vec![("THREADS", f64::from(tuning.rope))],
             Kernel::Attend { split } => {
                 vec![("THREADS", f64::from(tuning.attend)), ("SPLIT", f64::from(u8::from(split)))]
@@ -195,6 +203,7 @@ impl Kernel {
     pub fn all() -> Vec<Kernel> {
         let mut all =
             vec![Kernel::Norm, Kernel::SiluMul, Kernel::RopeStore, Kernel::AttendJoin, Kernel::Shift];
+        all.extend([Kernel::Best, Kernel::BestJoin]);
         all.extend([false, true].map(|split| Kernel::Attend { split }));
         for format in Format::ALL {
             all.push(Kernel::Embed(format));

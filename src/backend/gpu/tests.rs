@@ -18,7 +18,7 @@ const U: f64 = 1.0 / (1u64 << 24) as f64;
 
 /// A device with checked shaders. Without any adapter the test says so and ends, unless `SPEC_RUN_REQUIRE_FIXTURES`
 /// asks that it fail.
-fn gpu(test: &str) -> Option<Gpu> {
+pub fn gpu(test: &str) -> Option<Gpu> {
     match choose(&Choice::Any).or_else(|_| choose(&Choice::Named("llvmpipe".into()))) {
         Ok(found) => Some(Gpu::open(&found, 1 << 30, true).unwrap()),
         Err(e) => {
@@ -29,7 +29,7 @@ fn gpu(test: &str) -> Option<Gpu> {
     }
 }
 
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -41,7 +41,7 @@ impl Random {
     }
 
     /// -1..1
-    fn float(&mut self) -> f32 {
+    pub fn float(&mut self) -> f32 {
         (self.next() >> 40) as f32 / 2f32.powi(23) - 1.0
     }
 
@@ -91,7 +91,7 @@ fn minimum(ty: GgmlType) -> f64 {
     }
 }
 
-fn storage(gpu: &Gpu, bytes: &[u8]) -> wgpu::Buffer {
+pub fn storage(gpu: &Gpu, bytes: &[u8]) -> wgpu::Buffer {
     use wgpu::BufferUsages as Usage;
     let usage = Usage::STORAGE | Usage::COPY_DST | Usage::COPY_SRC;
     let buffer = gpu.buffer("test", bytes.len() as u64, usage).unwrap();
@@ -101,7 +101,7 @@ fn storage(gpu: &Gpu, bytes: &[u8]) -> wgpu::Buffer {
     buffer
 }
 
-fn numbers(gpu: &Gpu, x: &[f32]) -> wgpu::Buffer {
+pub fn numbers(gpu: &Gpu, x: &[f32]) -> wgpu::Buffer {
     storage(gpu, bytemuck::cast_slice(x))
 }
 
@@ -119,7 +119,7 @@ fn run(
     let readable = gpu.buffer("result", bytes, Usage::MAP_READ | Usage::COPY_DST).unwrap();
     let mut recorder = Recorder::new(gpu, pipelines, None);
     recorder.dispatch(kernel, bound, groups).unwrap();
-    recorder.copy(out, &readable, bytes);
+    recorder.copy((out, 0), (&readable, 0), bytes);
     recorder.submit();
     let read = readback::read(gpu, &readable, bytes, bytemuck::pod_collect_to_vec::<u8, f32>).unwrap();
     gpu.check().unwrap();

@@ -3,7 +3,6 @@
 use super::{Draft, Proposer, Supply, glance, mask::prefix};
 use crate::{
     Batch, Context, Result, RunLayers,
-    sampler::greedy,
     spec::{
         DRAFT, TARGET,
         policy::{Kind, SourceInfo},
@@ -48,8 +47,9 @@ impl ExitsProposer {
         draft.context.decode(&batch)?;
         draft.made.kept.add(draft.context);
         for (i, &layers) in further.iter().enumerate() {
-            let logits = draft.context.logits(0);
-            if glance::probability(logits, greedy(logits)) >= SURE {
+            let scores = draft.context.scores(0);
+            let best = glance::best(scores).first().copied();
+            if best.is_none_or(|best| glance::probability(scores, best) >= SURE) {
                 break;
             }
             let hidden = draft.context.hidden(0).to_vec();

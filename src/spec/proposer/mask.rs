@@ -63,8 +63,9 @@ impl Proposer for MaskProposer {
         let mut batch = Batch::prompt(&[last], draft.context.kv().next_pos(DRAFT), DRAFT);
         batch.run_layers = Some(self.mask.clone());
         batch.keep_hidden = draft.keep(self.prefix);
+        let want = draft.want();
         while draft.wants_more() {
-            draft.context.decode(&batch)?;
+            draft.context.decode_for(&batch, want)?;
             draft.made.kept.add(draft.context);
             batch.rows[0].token = draft.choose();
             batch.rows[0].pos += 1;
