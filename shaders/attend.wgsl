@@ -1,5 +1,5 @@
 // Attention of one head of one row. As a whole it walks all chunks; split, each workgroup makes one chunk, and
-// attend_join.wgsl joins them. Needs attention.wgsl.
+// attend_join.wgsl joins them. Needs attention.wgsl and a text of sums (reduce_*).
 
 override SPLIT: bool = false;
 
@@ -14,7 +14,6 @@ override SPLIT: bool = false;
 
 var<workgroup> weights: array<f32, 256>;
 var<workgroup> chunk_cells: array<u32, 256>;
-var<workgroup> reduced: array<f32, 256>;
 // Pairs of the head.
 var<workgroup> sums: array<vec2<f32>, 256>;
 
@@ -42,7 +41,8 @@ fn value_pair(at: u32, pair: u32) -> vec2<f32> {
 }
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
+    let thread = me.thread;
     let head = group.x;
     let row = group.z;
     let kv_head = head / p.group;
@@ -70,24 +70,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             weights[j] = s;
             largest = max(largest, s);
         }
-        reduced[thread] = largest;
-        workgroupBarrier();
-        for (var i = 0u; i < THREADS; i++) {
-            largest = max(largest, reduced[i]);
-        }
-        workgroupBarrier();
+        largest = max_over(largest, me);
         var part = 0.0;
         for (var j = thread; j < len; j += THREADS) {
             let e = exp(weights[j] - largest);
             weights[j] = e;
             part += e;
         }
-        reduced[thread] = part;
-        workgroupBarrier();
-        var chunk_sum = 0.0;
-        for (var i = 0u; i < THREADS; i++) {
-            chunk_sum += reduced[i];
-        }
+        let chunk_sum = sum_and_sync(part, me);
         let joined = joint(top, largest);
         let is_first = chunk == first_chunk;
         for (var i = thread; i < pairs; i += THREADS) {

@@ -14,7 +14,7 @@ use crate::{
 
 pub use crate::backend::{
     cpu::{kv_store::KvType, matmul::Planes},
-    gpu::Tuning,
+    gpu::{Tuning, Wanted as GpuVariant},
 };
 
 #[derive(Clone, Debug)]
@@ -40,6 +40,8 @@ pub struct ContextConfig {
     pub profile: bool,
     /// How wide the GPU's kernels are, where another width than the device's own is wanted.
     pub gpu_tuning: Option<Tuning>,
+    /// Which of the GPU's kernels, where there is a choice.
+    pub gpu_variant: GpuVariant,
 }
 
 impl Default for ContextConfig {
@@ -57,6 +59,7 @@ impl Default for ContextConfig {
             wishes: Wishes::default(),
             profile: false,
             gpu_tuning: None,
+            gpu_variant: GpuVariant::default(),
         }
     }
 }

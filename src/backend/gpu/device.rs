@@ -7,11 +7,14 @@ use std::sync::{
 
 use wgpu::{Backends, BufferUsages, DeviceType, Features, Limits};
 
-use super::pipelines::Tuning;
+use super::{pipelines::Tuning, variants::Variants};
 use crate::{Error, Result};
 
 /// Used where the adapter has them; nothing needs them.
-const OPTIONAL: Features = Features::TIMESTAMP_QUERY;
+const OPTIONAL: Features = Features::TIMESTAMP_QUERY
+    .union(Features::SUBGROUP)
+    .union(Features::SHADER_F16)
+    .union(Features::PIPELINE_CACHE);
 
 /// The most that one buffer of weights takes; larger matrices have a buffer of their own.
 pub const ARENA_BYTES: u64 = 256 << 20;
@@ -163,6 +166,7 @@ pub struct Gpu {
     pub info: wgpu::AdapterInfo,
     pub limits: Limits,
     pub tuning: Tuning,
+    pub variants: Variants,
     /// The first thing that went wrong outside of any call that could have reported it.
     trouble: Arc<Mutex<Option<String>>>,
     used: AtomicU64,
@@ -199,6 +203,7 @@ impl Gpu {
             info: found.info.clone(),
             limits: found.limits.clone(),
             tuning: if found.is_hardware() { Tuning::HARDWARE } else { Tuning::SOFTWARE },
+            variants: Variants::PLAIN,
             trouble,
             used: AtomicU64::new(0),
             budget,

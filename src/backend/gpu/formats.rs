@@ -113,6 +113,10 @@ impl Format {
         self.streams()[1].bytes > 0
     }
 
+    pub const fn is_float(self) -> bool {
+        matches!(self, Format::F16 | Format::Bf16 | Format::F32)
+    }
+
     /// A run of blocks may be written by itself if it begins at a multiple of so many.
     pub fn granule(self) -> usize {
         self.streams().iter().map(|rate| rate.blocks).max().expect("three streams")

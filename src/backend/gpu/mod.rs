@@ -6,6 +6,7 @@
 
 pub mod device;
 pub mod formats;
+mod lab;
 mod ops;
 mod params;
 pub mod pipelines;
@@ -15,6 +16,7 @@ mod record;
 mod rows;
 #[cfg(test)]
 mod tests;
+pub mod variants;
 mod weights;
 mod work;
 
@@ -30,8 +32,9 @@ use pipelines::{Family, Kernel, Pipelines};
 use profile::Profile;
 use record::Recorder;
 use rows::{RowData, halves, turns};
+pub use variants::{Variants, Wanted};
 use weights::Weights;
-use work::{Cache, MOST_HEAD, OUTPUTS_AT_ONCE, Wants, WorkBuffers, padded};
+use work::{Cache, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, WorkBuffers, padded};
 
 use crate::{
     Error, Model, Result,
@@ -56,6 +59,7 @@ pub struct GpuConfig {
     pub profile: bool,
     /// `None` takes what suits the device.
     pub tuning: Option<Tuning>,
+    pub variant: Wanted,
 }
 
 /// Bytes of the GPU's memory that an operation's weights take.
@@ -138,6 +142,10 @@ impl GpuBackend {
         }
         let mut gpu = Gpu::open(found, config.budget, false)?;
         gpu.tuning = config.tuning.unwrap_or(gpu.tuning);
+        gpu.variants = match config.variant {
+            Wanted::Fixed(variants) => variants.check(found).map(|()| variants)?,
+            Wanted::Tried => Variants::PLAIN,
+        };
         let pipelines = Pipelines::new(&gpu);
         let held = &config.held;
         let max_rows = config.max_rows;
@@ -153,8 +161,9 @@ impl GpuBackend {
         let joined: Vec<_> =
             held.ops(&model.plan).into_iter().flat_map(|ops| weights::join(&model, ops)).collect();
         let apart = |pair: &[weights::Joined]| pair.iter().all(|j| j.dst == crate::plan::Buf::G);
-        let wants = Wants { up: joined.windows(2).any(apart), logits: held.head };
-        let work = WorkBuffers::new(&gpu, &dims, max_rows, config.n_cells, wants)?;
+        let arith = gpu.variants.arith;
+        let needs = Needs { up: joined.windows(2).any(apart), logits: held.head, arith };
+        let work = WorkBuffers::new(&gpu, &dims, max_rows, config.n_cells, needs)?;
         let rows = RowData::new(&gpu, max_rows, config.n_slots, config.n_cells, turned)?;
         let out_bytes = readable_bytes(&dims, max_rows, held.head);
         let readable = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
@@ -178,7 +187,10 @@ impl GpuBackend {
         let ops = Ops::new(&stage, held, params);
         gpu.check()?;
         Ok(GpuBackend {
-            name: found.describe(),
+            name: match gpu.variants {
+                Variants::PLAIN => found.describe(),
+                variants => format!("{}, {variants} kernels", found.describe()),
+            },
             model,
             gpu,
             pipelines,

@@ -37,6 +37,11 @@ impl Params {
         at as u32
     }
 
+    /// Gives back what its buffer counted for, which lives on where it is bound.
+    pub fn release(self, gpu: &Gpu) {
+        gpu.release(self.buffer);
+    }
+
     /// Sends what is new to the device.
     pub fn flush(&mut self, gpu: &Gpu) {
         if self.written < self.data.len() {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::{device::Gpu, formats::Format};
+use super::{device::Gpu, formats::Format, variants::Arith};
 use crate::Result;
 
 /// What becomes of a matrix product.
@@ -26,13 +26,17 @@ pub enum Kernel {
         lanes: u32,
         columns: u32,
         coarse: bool,
+        arith: Arith,
     },
     MatmulTile {
         format: Format,
         mode: Mode,
         lanes: u32,
         coarse: bool,
+        arith: Arith,
     },
+    /// Activations for products that are not in floats.
+    Quantize(Arith),
     SiluMul,
     RopeStore,
     Attend {
@@ -48,6 +52,7 @@ pub enum Family {
     Embed,
     Norm,
     Matmul,
+    Quantize,
     SiluMul,
     RopeStore,
     Attend,
@@ -56,9 +61,9 @@ pub enum Family {
 }
 
 impl Family {
-    const ALL: [Family; 8] = {
+    const ALL: [Family; 9] = {
         use Family::*;
-        [Embed, Norm, Matmul, SiluMul, RopeStore, Attend, AttendJoin, Shift]
+        [Embed, Norm, Matmul, Quantize, SiluMul, RopeStore, Attend, AttendJoin, Shift]
     };
 
     /// After the parameters at binding 0, a letter for each storage buffer: read or written.
@@ -67,7 +72,7 @@ impl Family {
             Family::Embed => "rrrrw",
             Family::Norm => "rrrw",
             Family::Matmul => "rrrrrw",
-            Family::SiluMul => "rw",
+            Family::Quantize | Family::SiluMul => "rw",
             Family::RopeStore => "rrrrrwww",
             Family::Attend => "rrrrrw",
             Family::AttendJoin => "rrw",
@@ -109,6 +114,7 @@ impl Kernel {
             Kernel::Embed(_) => Family::Embed,
             Kernel::Norm => Family::Norm,
             Kernel::MatmulRows { .. } | Kernel::MatmulTile { .. } => Family::Matmul,
+            Kernel::Quantize(_) => Family::Quantize,
             Kernel::SiluMul => Family::SiluMul,
             Kernel::RopeStore => Family::RopeStore,
             Kernel::Attend { .. } => Family::Attend,
@@ -121,12 +127,15 @@ impl Kernel {
         match self {
             Kernel::Embed(format) => format!("embed {}", format.name()),
             Kernel::Norm => "norm".into(),
-            Kernel::MatmulRows { format, columns, coarse, .. } => {
-                format!("matmul {}{} x{columns}", format.name(), if coarse { " high" } else { "" })
+            Kernel::MatmulRows { format, columns, coarse, arith, .. } => {
+                let high = if coarse { " high" } else { "" };
+                format!("matmul {}{high} x{columns}{}", format.name(), arith.suffix())
             }
-            Kernel::MatmulTile { format, coarse, .. } => {
-                format!("matmul {}{} tile", format.name(), if coarse { " high" } else { "" })
+            Kernel::MatmulTile { format, coarse, arith, .. } => {
+                let high = if coarse { " high" } else { "" };
+                format!("matmul {}{high} tile{}", format.name(), arith.suffix())
             }
+            Kernel::Quantize(arith) => format!("quantize{}", arith.suffix()),
             Kernel::SiluMul => "silu mul".into(),
             Kernel::RopeStore => "rope store".into(),
             Kernel::Attend { split: false } => "attend".into(),
@@ -136,37 +145,68 @@ impl Kernel {
         }
     }
 
-    /// The whole WGSL text.
-    pub fn text(self) -> String {
+    /// The whole WGSL text. `subgroups`: sums over workgroups are made by these.
+    pub fn text(self, subgroups: bool) -> String {
         macro_rules! shader {
             ($name:literal) => {
                 include_str!(concat!("../../../shaders/", $name, ".wgsl"))
             };
         }
+        let reduce =
+            if subgroups { shader!("common/reduce_subgroups") } else { shader!("common/reduce_shared") };
         match self {
             Kernel::Embed(format) => format_text(format) + shader!("embed"),
-            Kernel::Norm => shader!("norm").into(),
-            Kernel::MatmulRows { format, .. } => {
-                [&format_text(format), shader!("common/finish"), shader!("matmul_rows")].concat()
-            }
-            Kernel::MatmulTile { format, .. } => {
+            Kernel::Norm => [reduce, shader!("norm")].concat(),
+            Kernel::MatmulRows { format, arith: Arith::Float, .. } => [
+                &format_text(format),
+                shader!("common/finish"),
+                shader!("common/products_float"),
+                shader!("matmul_rows"),
+            ]
+            .concat(),
+            Kernel::MatmulTile { format, arith: Arith::Float, .. } => {
                 [&format_text(format), shader!("common/finish"), shader!("matmul_tile")].concat()
             }
+            Kernel::MatmulRows { format, arith, .. } => [
+                dot_text(arith),
+                &format_text(format),
+                &ints_text(format),
+                shader!("common/part"),
+                shader!("common/finish"),
+                shader!("common/products_dot"),
+                shader!("matmul_rows"),
+            ]
+            .concat(),
+            Kernel::MatmulTile { format, arith, .. } => [
+                dot_text(arith),
+                &format_text(format),
+                &ints_text(format),
+                shader!("common/part"),
+                shader!("common/finish"),
+                shader!("matmul_tile_dot"),
+            ]
+            .concat(),
+            Kernel::Quantize(Arith::Half) => [shader!("common/quantize_half"), shader!("quantize")].concat(),
+            Kernel::Quantize(_) => [shader!("common/quantize_int8"), shader!("quantize")].concat(),
             Kernel::SiluMul => shader!("silu_mul").into(),
-            Kernel::RopeStore => shader!("rope_store").into(),
-            Kernel::Attend { .. } => [shader!("common/attention"), shader!("attend")].concat(),
+            Kernel::RopeStore => [reduce, shader!("rope_store")].concat(),
+            Kernel::Attend { .. } => [reduce, shader!("common/attention"), shader!("attend")].concat(),
             Kernel::AttendJoin => [shader!("common/attention"), shader!("attend_join")].concat(),
             Kernel::Shift => shader!("shift").into(),
         }
     }
 
-    /// Values of the text's overrides.
-    pub fn constants(self, tuning: &Tuning) -> Vec<(&'static str, f64)> {
+    /// Values of the text's overrides. `subgroup`: the least threads in one, where sums are made by them.
+    pub fn constants(self, tuning: &Tuning, subgroup: Option<u32>) -> Vec<(&'static str, f64)> {
+        let width = |threads: u32| {
+            let alone = subgroup.map(|least| ("ALONE", f64::from(u8::from(threads <= least))));
+            alone.into_iter().chain([("THREADS", f64::from(threads))])
+        };
         let coarse_of = |format: Format, coarse| {
             format.has_planes().then_some(("COARSE", f64::from(u8::from(coarse)))).into_iter()
         };
         match self {
-            Kernel::MatmulRows { format, mode, lanes, columns, coarse } => [
+            Kernel::MatmulRows { format, mode, lanes, columns, coarse, .. } => [
                 ("LANES", f64::from(lanes)),
                 ("PAIRS", f64::from(tuning.matmul / lanes)),
                 ("COLUMNS", f64::from(columns)),
@@ -175,19 +215,19 @@ impl Kernel {
             .into_iter()
             .chain(coarse_of(format, coarse))
             .collect(),
-            Kernel::MatmulTile { format, mode, lanes, coarse } => {
+            Kernel::MatmulTile { format, mode, lanes, coarse, .. } => {
                 [("LANES", f64::from(lanes)), ("MODE", f64::from(mode as u32))]
                     .into_iter()
                     .chain(coarse_of(format, coarse))
                     .collect()
             }
-            Kernel::Norm => vec![("THREADS", f64::from(tuning.norm))],
-            Kernel::RopeStore => vec![("THREADS", f64::from(tuning.rope))],
+            Kernel::Norm => width(tuning.norm).collect(),
+            Kernel::RopeStore => width(tuning.rope).collect(),
             Kernel::Attend { split } => {
-                vec![("THREADS", f64::from(tuning.attend)), ("SPLIT", f64::from(u8::from(split)))]
+                width(tuning.attend).chain([("SPLIT", f64::from(u8::from(split)))]).collect()
             }
             Kernel::AttendJoin => vec![("THREADS", f64::from(tuning.attend))],
-            Kernel::Embed(_) | Kernel::SiluMul | Kernel::Shift => Vec::new(),
+            Kernel::Embed(_) | Kernel::Quantize(_) | Kernel::SiluMul | Kernel::Shift => Vec::new(),
         }
     }
 
@@ -196,17 +236,70 @@ impl Kernel {
         let mut all =
             vec![Kernel::Norm, Kernel::SiluMul, Kernel::RopeStore, Kernel::AttendJoin, Kernel::Shift];
         all.extend([false, true].map(|split| Kernel::Attend { split }));
+        all.extend([Arith::Int8, Arith::Half].map(Kernel::Quantize));
         for format in Format::ALL {
             all.push(Kernel::Embed(format));
-            for mode in [Mode::Store, Mode::Add, Mode::Gate] {
-                for coarse in [false, format.has_planes()] {
-                    all.push(Kernel::MatmulTile { format, mode, lanes: 16, coarse });
-                    let rows = |columns| Kernel::MatmulRows { format, mode, lanes: 32, columns, coarse };
-                    all.extend((1..=8).map(rows));
+            for arith in Arith::ALL.into_iter().filter(|arith| arith.of(format) == *arith) {
+                for mode in [Mode::Store, Mode::Add, Mode::Gate] {
+                    for coarse in [false, format.has_planes()] {
+                        all.push(Kernel::MatmulTile { format, mode, lanes: 16, coarse, arith });
+                        let rows =
+                            |columns| Kernel::MatmulRows { format, mode, lanes: 32, columns, coarse, arith };
+                        all.extend((1..=8).map(rows));
+                    }
                 }
             }
         }
         all
+    }
+
+    /// The feature without which the text is not even valid.
+    pub fn needs(self) -> wgpu::Features {
+        match self {
+            Kernel::MatmulRows { arith: Arith::Half, .. } | Kernel::MatmulTile { arith: Arith::Half, .. } => {
+                wgpu::Features::SHADER_F16
+            }
+            _ => wgpu::Features::empty(),
+        }
+    }
+}
+
+impl Arith {
+    fn suffix(self) -> &'static str {
+        match self {
+            Arith::Float => "",
+            Arith::Int8 => " dot4",
+            Arith::Half => " f16",
+        }
+    }
+}
+
+/// How sums of sixteen products are made. It comes first.
+fn dot_text(arith: Arith) -> &'static str {
+    match arith {
+        Arith::Half => include_str!("../../../shaders/common/dot_half.wgsl"),
+        _ => include_str!("../../../shaders/common/dot_int8.wgsl"),
+    }
+}
+
+/// `ints`, `factors` and `value` of a format.
+fn ints_text(format: Format) -> String {
+    macro_rules! texts {
+        ($($name:literal),*) => {
+            [$(include_str!(concat!("../../../shaders/common/ints/", $name, ".wgsl"))),*].concat()
+        };
+    }
+    match format {
+        Format::Q4_0 => texts!("planes", "q4_0"),
+        Format::Q4_1 | Format::Q4_K => texts!("planes", "q4_affine"),
+        Format::Q5_0 => texts!("planes", "five_bits", "q5_0"),
+        Format::Q5_1 | Format::Q5_K => texts!("planes", "five_bits", "q5_affine"),
+        Format::Q8_0 => texts!("planes", "q8_0"),
+        Format::Q2_K => texts!("planes", "q2_k"),
+        Format::Q6_K => texts!("planes", "q6_k"),
+        Format::Iq4Nl | Format::Iq4Xs => texts!("planes", "levels"),
+        Format::Mxfp4 => texts!("planes", "mxfp4"),
+        Format::F16 | Format::Bf16 | Format::F32 => unreachable!("multiplied as floats"),
     }
 }
 
@@ -311,14 +404,15 @@ fn layout(device: &wgpu::Device, family: Family) -> (wgpu::BindGroupLayout, wgpu
 
 fn make(gpu: &Gpu, kernel: Kernel, layout: &wgpu::PipelineLayout) -> wgpu::ComputePipeline {
     let name = kernel.name();
-    let module = gpu.shader(&name, kernel.text());
+    let subgroup = gpu.variants.subgroups.then_some(gpu.info.subgroup_min_size);
+    let module = gpu.shader(&name, kernel.text(subgroup.is_some()));
     gpu.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
         label: Some(&name),
         layout: Some(layout),
         module: &module,
         entry_point: Some("main"),
         compilation_options: wgpu::PipelineCompilationOptions {
-            constants: &kernel.constants(&gpu.tuning),
+            constants: &kernel.constants(&gpu.tuning, subgroup),
             // The kernels write what they read.
             zero_initialize_workgroup_memory: false,
         },
@@ -331,7 +425,7 @@ mod tests {
     use wgpu::naga::{
         back::pipeline_constants::process_overrides,
         front::wgsl,
-        valid::{Capabilities, ValidationFlags, Validator},
+        valid::{Capabilities, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator},
     };
 
     use super::*;
@@ -339,14 +433,23 @@ mod tests {
     /// Halves in words are part of WebGPU, though not of what wgpu calls the lowest level.
     const BASE: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
 
-    /// No device needed, and no optional feature: what validates here runs everywhere.
+    /// No device needed: what is plain validates without any optional feature, the rest under the one it is for.
     #[test]
-    fn every_shader_is_valid_without_optional_features() {
-        for kernel in Kernel::all() {
-            let text = kernel.text();
+    fn every_shader_is_valid_under_the_features_it_is_for() {
+        let all = Kernel::all().into_iter();
+        for (kernel, subgroups) in all.flat_map(|kernel| [(kernel, false), (kernel, true)]) {
+            let mut capabilities = BASE;
+            capabilities.set(Capabilities::SHADER_FLOAT16, kernel.needs() == wgpu::Features::SHADER_F16);
+            capabilities.set(Capabilities::SUBGROUP, subgroups);
+            let text = kernel.text(subgroups);
+            if subgroups && text == kernel.text(false) {
+                continue;
+            }
             let module = wgsl::parse_str(&text)
                 .unwrap_or_else(|e| panic!("{}: {}", kernel.name(), e.emit_to_string(&text)));
-            let info = Validator::new(ValidationFlags::all(), BASE)
+            let info = Validator::new(ValidationFlags::all(), capabilities)
+                .subgroup_stages(ShaderStages::COMPUTE)
+                .subgroup_operations(SubgroupOperationSet::all())
                 .validate(&module)
                 .unwrap_or_else(|e| panic!("{}: {}", kernel.name(), e.emit_to_string(&text)));
             for tuning in [Tuning::HARDWARE, Tuning::SOFTWARE] {
@@ -354,8 +457,8 @@ mod tests {
                 if lanes > tuning.matmul {
                     continue;
                 }
-                let constants =
-                    kernel.constants(&tuning).into_iter().map(|(name, x)| (name.to_string(), x)).collect();
+                let constants = kernel.constants(&tuning, subgroups.then_some(32));
+                let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
                 process_overrides(&module, &info, None, &constants)
                     .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
             }
@@ -366,7 +469,7 @@ mod tests {
     fn every_shader_writes_only_what_its_layout_lets_it() {
         use wgpu::naga::{AddressSpace, StorageAccess};
         for kernel in Kernel::all() {
-            let module = wgsl::parse_str(&kernel.text()).unwrap();
+            let module = wgsl::parse_str(&kernel.text(false)).unwrap();
             for (_, variable) in module.global_variables.iter() {
                 let Some(binding) = variable.binding else { continue };
                 let written = match variable.space {
