@@ -1,6 +1,6 @@
 //! A model, its K/V cache and a backend: batches in, logits out. No device code here.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, path::PathBuf, sync::Arc};
 
 use crate::{
     Batch, Error, Model, Result,
@@ -42,6 +42,8 @@ pub struct ContextConfig {
     pub gpu_tuning: Option<Tuning>,
     /// Which of the GPU's kernels, where there is a choice.
     pub gpu_variant: GpuVariant,
+    /// Where a GPU's compiled kernels, and how its variants did, are kept from run to run.
+    pub gpu_cache: Option<PathBuf>,
 }
 
 impl Default for ContextConfig {
@@ -60,6 +62,7 @@ impl Default for ContextConfig {
             profile: false,
             gpu_tuning: None,
             gpu_variant: GpuVariant::default(),
+            gpu_cache: None,
         }
     }
 }

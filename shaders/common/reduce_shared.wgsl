@@ -1,14 +1,14 @@
-// Sums and maxima over a workgroup, through shared memory and in the order of the threads.
+// Sums and maxima of `Reduced` over a workgroup, through shared memory and in the order of the threads.
 
 struct Lanes { @builtin(local_invocation_index) thread: u32 }
 
-var<workgroup> shared_sums: array<f32, 256>;
-var<workgroup> shared_maxima: array<f32, 256>;
+var<workgroup> shared_sums: array<Reduced, THREADS>;
+var<workgroup> shared_maxima: array<Reduced, THREADS>;
 
-fn sum_over(x: f32, me: Lanes) -> f32 {
+fn sum_over(x: Reduced, me: Lanes) -> Reduced {
     shared_sums[me.thread] = x;
     workgroupBarrier();
-    var sum = 0.0;
+    var sum = Reduced();
     for (var i = 0u; i < THREADS; i++) {
         sum += shared_sums[i];
     }
@@ -16,11 +16,11 @@ fn sum_over(x: f32, me: Lanes) -> f32 {
 }
 
 // What was written before it is seen after it.
-fn sum_and_sync(x: f32, me: Lanes) -> f32 {
+fn sum_and_sync(x: Reduced, me: Lanes) -> Reduced {
     return sum_over(x, me);
 }
 
-fn max_over(x: f32, me: Lanes) -> f32 {
+fn max_over(x: Reduced, me: Lanes) -> Reduced {
     shared_maxima[me.thread] = x;
     workgroupBarrier();
     var largest = x;

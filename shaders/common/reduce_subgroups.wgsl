@@ -1,4 +1,4 @@
-// Sums and maxima over a workgroup: each subgroup by itself, then theirs in order. The order within a subgroup is
+// Sums and maxima of `Reduced` over a workgroup: each subgroup by itself, then theirs in order. The order within a subgroup is
 // the device's own and always the same.
 
 // The whole workgroup is one subgroup.
@@ -12,10 +12,10 @@ struct Lanes {
 }
 
 // Subgroups of at least four.
-var<workgroup> shared_sums: array<f32, 64>;
-var<workgroup> shared_maxima: array<f32, 64>;
+var<workgroup> shared_sums: array<Reduced, 64>;
+var<workgroup> shared_maxima: array<Reduced, 64>;
 
-fn sum_over(x: f32, me: Lanes) -> f32 {
+fn sum_over(x: Reduced, me: Lanes) -> Reduced {
     let part = subgroupAdd(x);
     if ALONE {
         return part;
@@ -24,7 +24,7 @@ fn sum_over(x: f32, me: Lanes) -> f32 {
         shared_sums[me.subgroup] = part;
     }
     workgroupBarrier();
-    var sum = 0.0;
+    var sum = Reduced();
     for (var i = 0u; i < me.subgroups; i++) {
         sum += shared_sums[i];
     }
@@ -32,14 +32,14 @@ fn sum_over(x: f32, me: Lanes) -> f32 {
 }
 
 // What was written before it is seen after it.
-fn sum_and_sync(x: f32, me: Lanes) -> f32 {
+fn sum_and_sync(x: Reduced, me: Lanes) -> Reduced {
     if ALONE {
         workgroupBarrier();
     }
     return sum_over(x, me);
 }
 
-fn max_over(x: f32, me: Lanes) -> f32 {
+fn max_over(x: Reduced, me: Lanes) -> Reduced {
     let part = subgroupMax(x);
     if ALONE {
         return part;

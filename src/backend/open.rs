@@ -210,6 +210,7 @@ fn try_open(
         profile: config.profile,
         tuning: config.gpu_tuning,
         variant: config.gpu_variant,
+        cache: config.gpu_cache.clone(),
     };
     let quiet = |_, _| ();
     let gpu = GpuBackend::new(model.clone(), found, &gpu_config, if whole { progress } else { &quiet })?;

@@ -7,7 +7,11 @@ use std::sync::{
 
 use wgpu::{Backends, BufferUsages, DeviceType, Features, Limits};
 
-use super::{pipelines::Tuning, variants::Variants};
+use super::{
+    cache::{KernelCache, Shelf},
+    pipelines::Tuning,
+    variants::Variants,
+};
 use crate::{Error, Result};
 
 /// Used where the adapter has them; nothing needs them.
@@ -167,6 +171,8 @@ pub struct Gpu {
     pub limits: Limits,
     pub tuning: Tuning,
     pub variants: Variants,
+    /// Compiled kernels of earlier runs.
+    pub kernels: Option<KernelCache>,
     /// The first thing that went wrong outside of any call that could have reported it.
     trouble: Arc<Mutex<Option<String>>>,
     used: AtomicU64,
@@ -204,11 +210,17 @@ impl Gpu {
             limits: found.limits.clone(),
             tuning: if found.is_hardware() { Tuning::HARDWARE } else { Tuning::SOFTWARE },
             variants: Variants::PLAIN,
+            kernels: None,
             trouble,
             used: AtomicU64::new(0),
             budget,
             checked,
         })
+    }
+
+    /// Takes the kernels that earlier runs compiled, and keeps those of this one.
+    pub fn keep_kernels(&mut self, shelf: &Shelf) {
+        self.kernels = KernelCache::open(&self.device, shelf);
     }
 
     /// A module of one of our own shaders.
@@ -231,6 +243,11 @@ impl Gpu {
 
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// What may still be taken.
+    pub fn left(&self) -> u64 {
+        self.budget.saturating_sub(self.used())
     }
 
     /// The most bytes that a kernel can see of one buffer.
@@ -304,6 +321,14 @@ impl Gpu {
                 self.info.name
             ))),
         }
+    }
+
+    /// Waits until a submission has run.
+    pub fn wait_for(&self, submission: wgpu::SubmissionIndex) -> Result<()> {
+        let waited =
+            self.device.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None });
+        self.check()?;
+        waited.map(drop).map_err(|e| Error::Device(format!("{}: waiting for it failed: {e}", self.info.name)))
     }
 
     /// Waits until everything submitted has run.

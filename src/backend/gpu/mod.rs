@@ -4,6 +4,7 @@
 //! said in `shaders/common/finish.wgsl` for matrices and in `shaders/common/attention.wgsl` for attention, and
 //! every regime keeps to it.
 
+mod cache;
 pub mod device;
 pub mod formats;
 mod lab;
@@ -16,12 +17,18 @@ mod record;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod trial;
+mod upload;
 pub mod variants;
 mod weights;
 mod work;
 
-use std::sync::Arc;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
+use cache::Shelf;
 use device::Gpu;
 pub use device::{Choice, Found, adapters, choose, may_have_hardware};
 use formats::Format;
@@ -32,6 +39,7 @@ use pipelines::{Family, Kernel, Pipelines};
 use profile::Profile;
 use record::Recorder;
 use rows::{RowData, halves, turns};
+pub use trial::Outcome;
 pub use variants::{Variants, Wanted};
 use weights::Weights;
 use work::{Cache, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, WorkBuffers, padded};
@@ -60,6 +68,8 @@ pub struct GpuConfig {
     /// `None` takes what suits the device.
     pub tuning: Option<Tuning>,
     pub variant: Wanted,
+    /// Where compiled kernels and the outcome of the trial of variants are kept.
+    pub cache: Option<PathBuf>,
 }
 
 /// Bytes of the GPU's memory that an operation's weights take.
@@ -107,6 +117,38 @@ fn readable_bytes(dims: &Dims, max_rows: usize, logits: bool) -> u64 {
     4 * logits.max(max_rows * padded(dims.dim)) as u64
 }
 
+/// How a device's variants did when they were last tried, if that is kept in `directory`.
+pub fn tried(directory: &Path, found: &Found) -> Option<Outcome> {
+    Outcome::recall(&Shelf::new(directory, &found.info))
+}
+
+/// Tries the variants of a device now, and keeps the outcome.
+pub fn try_variants(directory: Option<&Path>, found: &Found) -> Result<Outcome> {
+    let gpu = Gpu::open(found, TRIAL_BYTES, false)?;
+    let outcome = trial::try_all(&gpu, found)?;
+    directory.map_or(Ok(()), |directory| outcome.keep(&Shelf::new(directory, &found.info)))?;
+    Ok(outcome)
+}
+
+/// Room enough for a trial by itself.
+const TRIAL_BYTES: u64 = 1 << 30;
+
+/// What is kept costs only time when it is lost, so nothing is said where it cannot be written.
+fn try_or_recall(gpu: &Gpu, found: &Found, shelf: Option<&Shelf>) -> Result<Outcome> {
+    if let Some(known) = shelf.and_then(Outcome::recall) {
+        return Ok(known);
+    }
+    let outcome = match trial::try_all(gpu, found) {
+        // No room to try anything: nothing is known, and the plain kernels run.
+        Err(Error::Memory(_)) => return Ok(Outcome::default()),
+        outcome => outcome?,
+    };
+    if let Some(shelf) = shelf {
+        let _ = outcome.keep(shelf);
+    }
+    Ok(outcome)
+}
+
 pub struct GpuBackend {
     model: Arc<Model>,
     name: String,
@@ -142,9 +184,13 @@ impl GpuBackend {
         }
         let mut gpu = Gpu::open(found, config.budget, false)?;
         gpu.tuning = config.tuning.unwrap_or(gpu.tuning);
+        let shelf = config.cache.as_deref().map(|directory| Shelf::new(directory, &found.info));
+        if let Some(shelf) = &shelf {
+            gpu.keep_kernels(shelf);
+        }
         gpu.variants = match config.variant {
             Wanted::Fixed(variants) => variants.check(found).map(|()| variants)?,
-            Wanted::Tried => Variants::PLAIN,
+            Wanted::Tried => try_or_recall(&gpu, found, shelf.as_ref())?.chosen(),
         };
         let pipelines = Pipelines::new(&gpu);
         let held = &config.held;
@@ -299,6 +345,15 @@ struct ShiftParams {
     key_words: u32,
     value_words: u32,
     key_halves: u32,
+}
+
+impl Drop for GpuBackend {
+    /// What cannot be kept is compiled again.
+    fn drop(&mut self) {
+        if let Some(kernels) = &self.gpu.kernels {
+            let _ = kernels.keep();
+        }
+    }
 }
 
 impl Backend for GpuBackend {

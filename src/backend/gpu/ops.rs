@@ -561,12 +561,15 @@ impl Ops {
                     let heads = dims.n_head as u32;
                     let chunks = longest.div_ceil(super::work::CHUNK) as u32;
                     let split = chunks > 1 && rows <= self.split_rows;
+                    let [_, y, z] = if split { [0, chunks, n] } else { [0, 1, n] };
+                    let pieces = shared_heads(dims, y * z, recorder.gpu.tuning.crowd);
+                    let kernel = Kernel::Attend { split, shared: pieces.is_some() };
+                    let groups = [pieces.unwrap_or(heads), y, z];
                     if split {
-                        let groups = [heads, chunks, n];
-                        recorder.dispatch(Kernel::Attend { split }, &found.split, groups)?;
+                        recorder.dispatch(kernel, &found.split, groups)?;
                         recorder.dispatch(Kernel::AttendJoin, &found.join, [heads, 1, n])?;
                     } else {
-                        recorder.dispatch(Kernel::Attend { split }, &found.attend, [heads, 1, n])?;
+                        recorder.dispatch(kernel, &found.attend, groups)?;
                     }
                     quantized = None;
                 }
@@ -615,6 +618,14 @@ impl Ops {
         }
         Ok(())
     }
+}
+
+/// How many workgroups there are for the heads of a row where up to four that share keys and values have one
+/// together; `None` where that would leave the device idle, or few heads share. No bit depends on it.
+fn shared_heads(dims: &Dims, others: u32, crowd: u32) -> Option<u32> {
+    let group = (dims.n_head / dims.n_kv_head) as u32;
+    let groups = dims.n_kv_head as u32 * group.div_ceil(4);
+    (group > 2 && groups * others >= crowd).then_some(groups)
 }
 
 /// So many workgroups, in two dimensions where one does not hold them.

@@ -3,7 +3,11 @@
 
 use std::collections::HashMap;
 
-use super::{device::Gpu, formats::Format, variants::Arith};
+use super::{
+    device::Gpu,
+    formats::Format,
+    variants::{Arith, Variants},
+};
 use crate::Result;
 
 /// What becomes of a matrix product.
@@ -39,8 +43,10 @@ pub enum Kernel {
     Quantize(Arith),
     SiluMul,
     RopeStore,
+    /// `split`: each workgroup makes one chunk. `shared`: for up to four heads that share keys and values.
     Attend {
         split: bool,
+        shared: bool,
     },
     AttendJoin,
     Shift,
@@ -90,12 +96,14 @@ pub struct Tuning {
     pub norm: u32,
     pub rope: u32,
     pub attend: u32,
+    /// Workgroups that keep the device busy: where there are as many, heads share what they read.
+    pub crowd: u32,
 }
 
 impl Tuning {
-    pub const HARDWARE: Tuning = Tuning { matmul: 64, norm: 256, rope: 64, attend: 64 };
+    pub const HARDWARE: Tuning = Tuning { matmul: 64, norm: 256, rope: 64, attend: 64, crowd: 512 };
     /// A processor that plays a GPU: barriers are dear and threads run eight at a time.
-    pub const SOFTWARE: Tuning = Tuning { matmul: 8, norm: 8, rope: 8, attend: 8 };
+    pub const SOFTWARE: Tuning = Tuning { matmul: 8, norm: 8, rope: 8, attend: 8, crowd: 1 };
 
     /// Lanes that share a row of so many blocks: enough to keep many loads under way, not more than have work.
     pub fn lanes(&self, blocks: usize) -> u32 {
@@ -138,8 +146,10 @@ impl Kernel {
             Kernel::Quantize(arith) => format!("quantize{}", arith.suffix()),
             Kernel::SiluMul => "silu mul".into(),
             Kernel::RopeStore => "rope store".into(),
-            Kernel::Attend { split: false } => "attend".into(),
-            Kernel::Attend { split: true } => "attend split".into(),
+            Kernel::Attend { split, shared } => {
+                let split = if split { " split" } else { "" };
+                format!("attend{split}{}", if shared { " shared" } else { "" })
+            }
             Kernel::AttendJoin => "attend join".into(),
             Kernel::Shift => "shift".into(),
         }
@@ -156,7 +166,7 @@ impl Kernel {
             if subgroups { shader!("common/reduce_subgroups") } else { shader!("common/reduce_shared") };
         match self {
             Kernel::Embed(format) => format_text(format) + shader!("embed"),
-            Kernel::Norm => [reduce, shader!("norm")].concat(),
+            Kernel::Norm => [shader!("common/one"), reduce, shader!("norm")].concat(),
             Kernel::MatmulRows { format, arith: Arith::Float, .. } => [
                 &format_text(format),
                 shader!("common/finish"),
@@ -189,9 +199,22 @@ impl Kernel {
             Kernel::Quantize(Arith::Half) => [shader!("common/quantize_half"), shader!("quantize")].concat(),
             Kernel::Quantize(_) => [shader!("common/quantize_int8"), shader!("quantize")].concat(),
             Kernel::SiluMul => shader!("silu_mul").into(),
-            Kernel::RopeStore => [reduce, shader!("rope_store")].concat(),
-            Kernel::Attend { .. } => [reduce, shader!("common/attention"), shader!("attend")].concat(),
-            Kernel::AttendJoin => [shader!("common/attention"), shader!("attend_join")].concat(),
+            Kernel::RopeStore => [shader!("common/one"), reduce, shader!("rope_store")].concat(),
+            Kernel::Attend { shared, .. } => [
+                if shared { shader!("common/head_four") } else { shader!("common/head_one") },
+                reduce,
+                shader!("common/attention"),
+                shader!("common/joint"),
+                shader!("attend"),
+            ]
+            .concat(),
+            Kernel::AttendJoin => [
+                shader!("common/one"),
+                shader!("common/attention"),
+                shader!("common/joint"),
+                shader!("attend_join"),
+            ]
+            .concat(),
             Kernel::Shift => shader!("shift").into(),
         }
     }
@@ -223,7 +246,7 @@ impl Kernel {
             }
             Kernel::Norm => width(tuning.norm).collect(),
             Kernel::RopeStore => width(tuning.rope).collect(),
-            Kernel::Attend { split } => {
+            Kernel::Attend { split, .. } => {
                 width(tuning.attend).chain([("SPLIT", f64::from(u8::from(split)))]).collect()
             }
             Kernel::AttendJoin => vec![("THREADS", f64::from(tuning.attend))],
@@ -235,7 +258,9 @@ impl Kernel {
     pub fn all() -> Vec<Kernel> {
         let mut all =
             vec![Kernel::Norm, Kernel::SiluMul, Kernel::RopeStore, Kernel::AttendJoin, Kernel::Shift];
-        all.extend([false, true].map(|split| Kernel::Attend { split }));
+        for split in [false, true] {
+            all.extend([false, true].map(|shared| Kernel::Attend { split, shared }));
+        }
         all.extend([Arith::Int8, Arith::Half].map(Kernel::Quantize));
         for format in Format::ALL {
             all.push(Kernel::Embed(format));
@@ -334,18 +359,25 @@ fn format_text(format: Format) -> String {
 pub struct Pipelines {
     layouts: HashMap<Family, (wgpu::BindGroupLayout, wgpu::PipelineLayout)>,
     made: HashMap<Kernel, wgpu::ComputePipeline>,
+    /// The least threads of a subgroup, where sums over workgroups are made by these.
+    subgroup: Option<u32>,
 }
 
 impl Pipelines {
     pub fn new(gpu: &Gpu) -> Self {
+        Self::with(gpu, gpu.variants)
+    }
+
+    pub fn with(gpu: &Gpu, variants: Variants) -> Self {
         let layouts = Family::ALL.map(|family| (family, layout(&gpu.device, family)));
-        Pipelines { layouts: layouts.into(), made: HashMap::new() }
+        let subgroup = variants.subgroups.then_some(gpu.info.subgroup_min_size);
+        Pipelines { layouts: layouts.into(), made: HashMap::new(), subgroup }
     }
 
     pub fn get(&mut self, gpu: &Gpu, kernel: Kernel) -> Result<&wgpu::ComputePipeline> {
         if !self.made.contains_key(&kernel) {
             let layout = &self.layouts[&kernel.family()].1;
-            let made = gpu.checked(&kernel.name(), || make(gpu, kernel, layout))?;
+            let made = gpu.checked(&kernel.name(), || make(gpu, kernel, self.subgroup, layout))?;
             self.made.insert(kernel, made);
         }
         Ok(&self.made[&kernel])
@@ -402,9 +434,13 @@ fn layout(device: &wgpu::Device, family: Family) -> (wgpu::BindGroupLayout, wgpu
     (bind_group, pipeline)
 }
 
-fn make(gpu: &Gpu, kernel: Kernel, layout: &wgpu::PipelineLayout) -> wgpu::ComputePipeline {
+fn make(
+    gpu: &Gpu,
+    kernel: Kernel,
+    subgroup: Option<u32>,
+    layout: &wgpu::PipelineLayout,
+) -> wgpu::ComputePipeline {
     let name = kernel.name();
-    let subgroup = gpu.variants.subgroups.then_some(gpu.info.subgroup_min_size);
     let module = gpu.shader(&name, kernel.text(subgroup.is_some()));
     gpu.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
         label: Some(&name),
@@ -416,7 +452,7 @@ fn make(gpu: &Gpu, kernel: Kernel, layout: &wgpu::PipelineLayout) -> wgpu::Compu
             // The kernels write what they read.
             zero_initialize_workgroup_memory: false,
         },
-        cache: None,
+        cache: gpu.kernels.as_ref().map(|kept| &kept.cache),
     })
 }
 

@@ -3,12 +3,12 @@
 use super::{
     super::{
         device::Gpu,
-        lab::{bind, numbers, run, storage},
+        lab::{Random, bind, numbers, run, storage},
         ops::AttendParams,
         pipelines::{Family, Kernel, Pipelines},
         work::{CHUNK, head_stride},
     },
-    Random, U, bits, gpu, reductions,
+    U, bits, gpu, reductions,
 };
 
 /// Cells in the cache, more than a context has.
@@ -74,7 +74,13 @@ impl Case {
     }
 
     /// `[rows, heads, dim]`; row i sees the first `lens[i]` cells of the list.
-    fn run(&self, gpu: &Gpu, pipelines: &mut Pipelines, lens: &[usize], split: bool) -> Vec<f32> {
+    fn run(
+        &self,
+        gpu: &Gpu,
+        pipelines: &mut Pipelines,
+        lens: &[usize],
+        (split, shared): (bool, bool),
+    ) -> Vec<f32> {
         let rows = lens.len();
         let stride = head_stride(self.dim);
         let kv_words = |halves: bool| (if halves { stride / 2 } else { stride }) as u32;
@@ -112,11 +118,10 @@ impl Case {
         let buffers = [&row_data, &list, &q, &keys, &values, to].map(|b| &b.buffer);
         let attend = bind(gpu, pipelines, Family::Attend, &params, &buffers).unwrap();
         let (heads, rows) = (self.heads as u32, rows as u32);
-        let mut steps = vec![(
-            Kernel::Attend { split },
-            attend,
-            [heads, if split { most_chunks as u32 } else { 1 }, rows],
-        )];
+        let group = (self.heads / self.kv_heads) as u32;
+        let groups = if shared { self.kv_heads as u32 * group.div_ceil(4) } else { heads };
+        let y = if split { most_chunks as u32 } else { 1 };
+        let mut steps = vec![(Kernel::Attend { split, shared }, attend, [groups, y, rows])];
         if split {
             let buffers = [&row_data, &chunks, &out].map(|b| &b.buffer);
             let join = bind(gpu, pipelines, Family::AttendJoin, &params, &buffers).unwrap();
@@ -173,6 +178,7 @@ fn attention_is_right_to_rounding_split_and_whole() {
     let Some(mut gpu) = gpu(test) else { return };
     let shapes = [
         (6, 2, 64, (true, true)),
+        (10, 2, 24, (true, true)),
         (4, 4, 20, (false, false)),
         (8, 1, 32, (true, false)),
         (4, 2, 128, (false, true)),
@@ -184,17 +190,22 @@ fn attention_is_right_to_rounding_split_and_whole() {
             let case = Case::new(heads, kv_heads, dim, types, 12);
             let what = format!("{heads}/{kv_heads} heads of {dim}, {types:?}, {variants}");
             for len in [1, 2, 255, 256, 257, 700] {
-                let whole = case.run(&gpu, &mut pipelines, &[len], false);
+                let whole = case.run(&gpu, &mut pipelines, &[len], (false, false));
                 case.check(&whole, &[len], &what);
-                let split = case.run(&gpu, &mut pipelines, &[len], true);
-                assert!(bits(&split) == bits(&whole), "{what}: {len} cells, split");
+                for (split, shared) in [(true, false), (true, true), (false, true)] {
+                    let other = case.run(&gpu, &mut pipelines, &[len], (split, shared));
+                    assert!(
+                        bits(&other) == bits(&whole),
+                        "{what}: {len} cells, split {split}, shared {shared}"
+                    );
+                }
             }
             // A few rows of different lengths, split; more of them whole; each as if it were alone.
             let few = [257, 1, 700];
-            let split = case.run(&gpu, &mut pipelines, &few, true);
+            let split = case.run(&gpu, &mut pipelines, &few, (true, false));
             case.check(&split, &few, &what);
             let many: Vec<usize> = (0..12).map(|i| if i < 3 { few[i] } else { 250 + i }).collect();
-            let whole = case.run(&gpu, &mut pipelines, &many, false);
+            let whole = case.run(&gpu, &mut pipelines, &many, (false, true));
             case.check(&whole, &many, &what);
             assert!(bits(&whole[..split.len()]) == bits(&split), "{what}: a row among others");
         }

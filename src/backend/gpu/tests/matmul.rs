@@ -4,11 +4,11 @@ use super::{
     super::{
         device::Gpu,
         formats::{BLOCK, Format, Streams, split_row},
-        lab::{How, Matrix, plain, start},
+        lab::{How, Matrix, Random, blocks, plain, start},
         pipelines::{Mode, Pipelines, Tuning},
         variants::{Arith, Variants},
     },
-    Random, U, bits, blocks, gpu, offered,
+    U, bits, gpu, offered,
 };
 use crate::quant::{GgmlType, dequantize};
 

@@ -4,12 +4,12 @@ use super::{
     super::{
         ShiftParams,
         formats::BLOCK,
-        lab::{bind, numbers, run, storage},
+        lab::{Random, bind, numbers, run, storage},
         ops::{NormParams, RopeParams},
         pipelines::{Family, Kernel, Pipelines},
         work::head_stride,
     },
-    Random, U, gpu, reductions,
+    U, gpu, reductions,
 };
 
 #[test]
