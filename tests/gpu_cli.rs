@@ -109,7 +109,20 @@ fn kernels_are_chosen_by_name() {
     assert!(!forced("plain").contains("kernels"), "{}", forced("plain"));
     let output = run(&["-n", "1", "--device", &device, "--gpu-variant", "dot8"]);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && message.contains("dot4, f16 and subgroups"), "{message}");
+    assert!(
+        output.status.code() == Some(2) && message.contains("dot4, f16, coop and subgroups"),
+        "{message}"
+    );
+    let lists = json(&["devices", "--json"]);
+    let found = lists["devices"].as_array().unwrap().iter().find(|d| d["name"] == device.as_str()).unwrap();
+    for (feature, name) in [("f16", "f16"), ("subgroups", "subgroups"), ("cooperative matrices", "coop")] {
+        if found["features"][feature] == false {
+            let output = run(&["-n", "1", "--device", &device, "--gpu-variant", name]);
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            let line = format!("--gpu-variant {name}: the driver does not offer it");
+            assert!(output.status.code() == Some(1) && message.contains(&line), "{message}");
+        }
+    }
     let directory = tempfile::tempdir().unwrap();
     let cache = directory.path().to_str().unwrap();
     let untried = stdout(&["devices", "--gpu-cache", cache]);

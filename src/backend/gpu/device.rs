@@ -14,6 +14,10 @@ use super::{
 };
 use crate::{Error, Result};
 
+/// What cooperative matrices take; asked for only where these are.
+const COOPERATIVE: Features =
+    Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(Features::SHADER_F16).union(Features::SUBGROUP);
+
 /// Used where the adapter has them; nothing needs them.
 const OPTIONAL: Features = Features::TIMESTAMP_QUERY
     .union(Features::SUBGROUP)
@@ -97,6 +101,17 @@ impl Found {
         let wgpu::AdapterInfo { name, driver, driver_info, backend, .. } = &self.info;
         let driver = [driver.as_str(), driver_info].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>();
         format!("{name} ({backend}{}{})", if driver.is_empty() { "" } else { ", " }, driver.join(" "))
+    }
+
+    /// Whether sixteen by sixteen halves can be multiplied at once, with sums in f32.
+    pub fn has_cooperative_matrices(&self) -> bool {
+        use wgpu::CooperativeScalarType as Scalar;
+        let offered = self.adapter.cooperative_matrix_properties();
+        let suits = |p: &wgpu::CooperativeMatrixProperties| {
+            (p.m_size, p.n_size, p.k_size) == (16, 16, 16)
+                && (p.ab_type, p.cr_type) == (Scalar::F16, Scalar::F32)
+        };
+        self.features.contains(COOPERATIVE) && offered.iter().any(suits)
     }
 
     /// Why this adapter cannot be used, if it cannot.
@@ -183,11 +198,25 @@ pub struct Gpu {
 impl Gpu {
     /// `budget`: bytes of device memory that may be taken. `checked`: shaders check every index, as tests want it.
     pub fn open(found: &Found, budget: u64, checked: bool) -> Result<Self> {
+        Self::open_for(found, budget, checked, Variants::PLAIN)
+    }
+
+    /// For variants that take features which are not asked for unless they are wanted by name.
+    pub fn open_for(found: &Found, budget: u64, checked: bool, variants: Variants) -> Result<Self> {
         let name = &found.info.name;
+        let mut features = OPTIONAL;
+        if variants.coop {
+            features |= COOPERATIVE;
+        }
         let (device, queue) = pollster::block_on(found.adapter.request_device(&wgpu::DeviceDescriptor {
             label: None,
-            required_features: found.features & OPTIONAL,
+            required_features: found.features & features,
             required_limits: found.limits.clone(),
+            // SAFETY: asked for by name only, and the results are compared before they are used.
+            experimental_features: match variants.coop {
+                true => unsafe { wgpu::ExperimentalFeatures::enabled() },
+                false => wgpu::ExperimentalFeatures::disabled(),
+            },
             ..Default::default()
         }))
         .map_err(|e| Error::Device(format!("{name}: the driver refused to open it: {}", one_line(&e))))?;

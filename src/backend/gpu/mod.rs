@@ -182,14 +182,19 @@ impl GpuBackend {
                 ),
             ));
         }
-        let mut gpu = Gpu::open(found, config.budget, false)?;
+        let fixed = match config.variant {
+            Wanted::Fixed(variants) => variants,
+            Wanted::Tried => Variants::PLAIN,
+        };
+        fixed.check(found)?;
+        let mut gpu = Gpu::open_for(found, config.budget, false, fixed)?;
         gpu.tuning = config.tuning.unwrap_or(gpu.tuning);
         let shelf = config.cache.as_deref().map(|directory| Shelf::new(directory, &found.info));
         if let Some(shelf) = &shelf {
             gpu.keep_kernels(shelf);
         }
         gpu.variants = match config.variant {
-            Wanted::Fixed(variants) => variants.check(found).map(|()| variants)?,
+            Wanted::Fixed(variants) => trial::vouch(&gpu, variants).map(|()| variants)?,
             Wanted::Tried => try_or_recall(&gpu, found, shelf.as_ref())?.chosen(),
         };
         let pipelines = Pipelines::new(&gpu);

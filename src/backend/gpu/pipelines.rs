@@ -155,15 +155,18 @@ impl Kernel {
         }
     }
 
-    /// The whole WGSL text. `subgroups`: sums over workgroups are made by these.
-    pub fn text(self, subgroups: bool) -> String {
+    /// The whole WGSL text.
+    pub fn text(self, variants: Variants) -> String {
         macro_rules! shader {
             ($name:literal) => {
                 include_str!(concat!("../../../shaders/", $name, ".wgsl"))
             };
         }
-        let reduce =
-            if subgroups { shader!("common/reduce_subgroups") } else { shader!("common/reduce_shared") };
+        let reduce = if variants.subgroups {
+            shader!("common/reduce_subgroups")
+        } else {
+            shader!("common/reduce_shared")
+        };
         match self {
             Kernel::Embed(format) => format_text(format) + shader!("embed"),
             Kernel::Norm => [shader!("common/one"), reduce, shader!("norm")].concat(),
@@ -185,6 +188,15 @@ impl Kernel {
                 shader!("common/finish"),
                 shader!("common/products_dot"),
                 shader!("matmul_rows"),
+            ]
+            .concat(),
+            Kernel::MatmulTile { format, arith: Arith::Int8, .. } if variants.coop => [
+                "enable f16;\nenable wgpu_cooperative_matrix;\n",
+                dot_text(Arith::Int8),
+                &format_text(format),
+                &ints_text(format),
+                shader!("common/finish"),
+                shader!("matmul_tile_coop"),
             ]
             .concat(),
             Kernel::MatmulTile { format, arith, .. } => [
@@ -219,11 +231,11 @@ impl Kernel {
         }
     }
 
-    /// Values of the text's overrides. `subgroup`: the least threads in one, where sums are made by them.
-    pub fn constants(self, tuning: &Tuning, subgroup: Option<u32>) -> Vec<(&'static str, f64)> {
+    /// Values of the text's overrides. `subgroup`: the least threads in one.
+    pub fn constants(self, tuning: &Tuning, variants: Variants, subgroup: u32) -> Vec<(&'static str, f64)> {
         let width = |threads: u32| {
-            let alone = subgroup.map(|least| ("ALONE", f64::from(u8::from(threads <= least))));
-            alone.into_iter().chain([("THREADS", f64::from(threads))])
+            let alone = ("ALONE", f64::from(u8::from(threads <= subgroup)));
+            variants.subgroups.then_some(alone).into_iter().chain([("THREADS", f64::from(threads))])
         };
         let coarse_of = |format: Format, coarse| {
             format.has_planes().then_some(("COARSE", f64::from(u8::from(coarse)))).into_iter()
@@ -238,9 +250,12 @@ impl Kernel {
             .into_iter()
             .chain(coarse_of(format, coarse))
             .collect(),
-            Kernel::MatmulTile { format, mode, lanes, coarse, .. } => {
+            Kernel::MatmulTile { format, mode, lanes, coarse, arith } => {
+                let apart = variants.coop && arith == Arith::Int8;
+                let apart = apart.then_some(("APART", f64::from(u8::from(format.has_half_scales()))));
                 [("LANES", f64::from(lanes)), ("MODE", f64::from(mode as u32))]
                     .into_iter()
+                    .chain(apart)
                     .chain(coarse_of(format, coarse))
                     .collect()
             }
@@ -359,8 +374,7 @@ fn format_text(format: Format) -> String {
 pub struct Pipelines {
     layouts: HashMap<Family, (wgpu::BindGroupLayout, wgpu::PipelineLayout)>,
     made: HashMap<Kernel, wgpu::ComputePipeline>,
-    /// The least threads of a subgroup, where sums over workgroups are made by these.
-    subgroup: Option<u32>,
+    variants: Variants,
 }
 
 impl Pipelines {
@@ -370,14 +384,13 @@ impl Pipelines {
 
     pub fn with(gpu: &Gpu, variants: Variants) -> Self {
         let layouts = Family::ALL.map(|family| (family, layout(&gpu.device, family)));
-        let subgroup = variants.subgroups.then_some(gpu.info.subgroup_min_size);
-        Pipelines { layouts: layouts.into(), made: HashMap::new(), subgroup }
+        Pipelines { layouts: layouts.into(), made: HashMap::new(), variants }
     }
 
     pub fn get(&mut self, gpu: &Gpu, kernel: Kernel) -> Result<&wgpu::ComputePipeline> {
         if !self.made.contains_key(&kernel) {
             let layout = &self.layouts[&kernel.family()].1;
-            let made = gpu.checked(&kernel.name(), || make(gpu, kernel, self.subgroup, layout))?;
+            let made = gpu.checked(&kernel.name(), || make(gpu, kernel, self.variants, layout))?;
             self.made.insert(kernel, made);
         }
         Ok(&self.made[&kernel])
@@ -437,18 +450,18 @@ fn layout(device: &wgpu::Device, family: Family) -> (wgpu::BindGroupLayout, wgpu
 fn make(
     gpu: &Gpu,
     kernel: Kernel,
-    subgroup: Option<u32>,
+    variants: Variants,
     layout: &wgpu::PipelineLayout,
 ) -> wgpu::ComputePipeline {
     let name = kernel.name();
-    let module = gpu.shader(&name, kernel.text(subgroup.is_some()));
+    let module = gpu.shader(&name, kernel.text(variants));
     gpu.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
         label: Some(&name),
         layout: Some(layout),
         module: &module,
         entry_point: Some("main"),
         compilation_options: wgpu::PipelineCompilationOptions {
-            constants: &kernel.constants(&gpu.tuning, subgroup),
+            constants: &kernel.constants(&gpu.tuning, variants, gpu.info.subgroup_min_size),
             // The kernels write what they read.
             zero_initialize_workgroup_memory: false,
         },
@@ -473,12 +486,17 @@ mod tests {
     #[test]
     fn every_shader_is_valid_under_the_features_it_is_for() {
         let all = Kernel::all().into_iter();
-        for (kernel, subgroups) in all.flat_map(|kernel| [(kernel, false), (kernel, true)]) {
+        let subgroups = Variants { subgroups: true, ..Variants::PLAIN };
+        let coop = Variants { arith: Arith::Int8, coop: true, ..Variants::PLAIN };
+        let each = |kernel| [Variants::PLAIN, subgroups, coop].map(|variants| (kernel, variants));
+        for (kernel, variants) in all.flat_map(each) {
             let mut capabilities = BASE;
-            capabilities.set(Capabilities::SHADER_FLOAT16, kernel.needs() == wgpu::Features::SHADER_F16);
-            capabilities.set(Capabilities::SUBGROUP, subgroups);
-            let text = kernel.text(subgroups);
-            if subgroups && text == kernel.text(false) {
+            let is_half = kernel.needs() == wgpu::Features::SHADER_F16;
+            capabilities.set(Capabilities::SHADER_FLOAT16, is_half || variants.coop);
+            capabilities.set(Capabilities::SUBGROUP, variants.subgroups || variants.coop);
+            capabilities.set(Capabilities::COOPERATIVE_MATRIX, variants.coop);
+            let text = kernel.text(variants);
+            if variants != Variants::PLAIN && text == kernel.text(Variants::PLAIN) {
                 continue;
             }
             let module = wgsl::parse_str(&text)
@@ -493,7 +511,7 @@ mod tests {
                 if lanes > tuning.matmul {
                     continue;
                 }
-                let constants = kernel.constants(&tuning, subgroups.then_some(32));
+                let constants = kernel.constants(&tuning, variants, 32);
                 let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
                 process_overrides(&module, &info, None, &constants)
                     .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
@@ -505,7 +523,7 @@ mod tests {
     fn every_shader_writes_only_what_its_layout_lets_it() {
         use wgpu::naga::{AddressSpace, StorageAccess};
         for kernel in Kernel::all() {
-            let module = wgsl::parse_str(&kernel.text(false)).unwrap();
+            let module = wgsl::parse_str(&kernel.text(Variants::PLAIN)).unwrap();
             for (_, variable) in module.global_variables.iter() {
                 let Some(binding) = variable.binding else { continue };
                 let written = match variable.space {

@@ -42,6 +42,9 @@ pub struct Variants {
     pub arith: Arith,
     /// Sums over workgroups are made by subgroups.
     pub subgroups: bool,
+    /// Tiles of whole numbers are multiplied by cooperative matrices, which gives the same bits. wgpu calls them an
+    /// experiment, so they are used by name only.
+    pub coop: bool,
 }
 
 /// What may be asked for.
@@ -59,7 +62,7 @@ impl Default for Wanted {
 }
 
 impl Variants {
-    pub const PLAIN: Variants = Variants { arith: Arith::Float, subgroups: false };
+    pub const PLAIN: Variants = Variants { arith: Arith::Float, subgroups: false, coop: false };
 
     /// Why a device cannot run these, if it cannot.
     pub fn check(self, found: &Found) -> Result<()> {
@@ -69,6 +72,8 @@ impl Variants {
                 "subgroups"
             } else if self.arith == Arith::Half && !has(wgpu::Features::SHADER_F16) {
                 "f16"
+            } else if self.coop && !found.has_cooperative_matrices() {
+                "coop"
             } else {
                 return Ok(());
             };
@@ -83,6 +88,7 @@ impl fmt::Display for Variants {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let arith = match self.arith {
             Arith::Float => None,
+            Arith::Int8 if self.coop => Some("coop"),
             Arith::Int8 => Some("dot4"),
             Arith::Half => Some("f16"),
         };
@@ -109,9 +115,15 @@ impl FromStr for Wanted {
                     continue;
                 }
                 "dot4" => Arith::Int8,
+                "coop" => {
+                    variants.coop = true;
+                    Arith::Int8
+                }
                 "f16" => Arith::Half,
                 _ => {
-                    return Err("auto, plain, or of dot4, f16 and subgroups, with commas between them".into());
+                    return Err(
+                        "auto, plain, or of dot4, f16, coop and subgroups, with commas between them".into()
+                    );
                 }
             };
             if !matches!(variants.arith, Arith::Float) && variants.arith != arith {
@@ -129,13 +141,13 @@ mod tests {
 
     #[test]
     fn names_are_read_and_written() {
-        for text in ["plain", "dot4", "f16", "subgroups", "dot4,subgroups", "f16,subgroups"] {
+        for text in ["plain", "dot4", "f16", "coop", "subgroups", "dot4,subgroups", "f16,subgroups"] {
             let Ok(Wanted::Fixed(variants)) = text.parse() else { panic!("{text}") };
             assert_eq!(variants.to_string(), text);
         }
         assert_eq!("auto".parse(), Ok(Wanted::Tried));
         assert_eq!("subgroups,dot4".parse::<Wanted>(), "dot4,subgroups".parse());
-        for text in ["", "dot4,f16", "plain,dot4", "dot8", "dot4,", "auto,dot4"] {
+        for text in ["", "dot4,f16", "f16,coop", "plain,dot4", "dot8", "dot4,", "auto,dot4"] {
             assert!(text.parse::<Wanted>().is_err(), "{text}");
         }
     }
