@@ -22,6 +22,15 @@ pub struct Batch {
     pub run_layers: Option<RunLayers>,
 }
 
+/// One of several passes that follow each other without the host in between.
+#[derive(Clone, Debug, Default)]
+pub struct Link {
+    pub batch: Batch,
+    /// Rows whose token is not known yet: the best one of an output of an earlier link, outputs counted through all
+    /// links.
+    pub picked: Vec<(usize, usize)>,
+}
+
 impl Batch {
     pub fn new() -> Self {
         Self::default()

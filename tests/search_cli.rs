@@ -79,27 +79,42 @@ fn a_killed_search_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let out = path(folder.path(), "skips.json");
     let journal = folder.path().join("skips.json.journal");
-    let lines = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
-    let mut child = Command::new(env!("CARGO_BIN_EXE_spec-run"))
-        .args(small(&out))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let started = Instant::now();
-    while lines() < 40 && started.elapsed() < Duration::from_secs(120) {
-        std::thread::sleep(Duration::from_millis(2));
+    let read = || fs::read_to_string(&journal).unwrap_or_default();
+    let whole_lines = |text: String| text[..text.rfind('\n').map_or(0, |end| end + 1)].to_string();
+    // At the beginning, in the middle of the search, and as soon as there is the proof of a mask.
+    let points: [fn(&str) -> bool; 3] = [
+        |text| text.lines().count() >= 4,
+        |text| text.lines().count() >= 80,
+        |text| text.contains("{\"proof\""),
+    ];
+    let mut before = String::new();
+    for reached in points {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_spec-run"))
+            .args(small(&out))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let started = Instant::now();
+        while !reached(&read()) && started.elapsed() < Duration::from_secs(120) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(reached(&read()) && !Path::new(&out).exists(), "killed in the middle");
+        assert!(read().starts_with(&before), "nothing is evaluated again");
+        before = whole_lines(read());
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert!(lines() >= 40 && !Path::new(&out).exists(), "killed in the middle");
-    let before = fs::read_to_string(&journal).unwrap();
-    let whole = &before[..before.rfind('\n').unwrap() + 1];
-    let output = spec_run(&small(&out));
-    assert!(output.status.success(), "{}", errors(&output));
-    assert!(fs::read_to_string(&journal).unwrap().starts_with(whole), "nothing is evaluated again");
-    assert!(Path::new(&out).exists());
+    let first = json(&spec_run(&[&small(&out)[..], &["--json"]].concat()));
+    let text = read();
+    assert!(text.starts_with(&before), "nothing is evaluated again");
+    for kind in ["run", "costs", "steps", "measured"] {
+        assert_eq!(text.matches(&format!("{{\"{kind}\":")).count(), 1, "{kind}");
+    }
+    let again = json(&spec_run(&[&small(&out)[..], &["--json", "--force"]].concat()));
+    assert_eq!((&again["masks"], &again["baselines"]), (&first["masks"], &first["baselines"]));
+    assert_eq!(read(), text);
     // The journal belongs to this search: another text is another one.
     let text = path(folder.path(), "text");
     fs::write(&text, STORY.repeat(40)).unwrap();
@@ -109,12 +124,28 @@ fn a_killed_search_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_search_ends_when_its_time_is_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, endless) = (path(folder.path(), "short.json"), path(folder.path(), "whole.json"));
+    let run = |out: &str, more: &[&str]| json(&spec_run(&[&small(out)[..], &["--json"], more].concat()));
+    let short = run(&out, &["--time", "0"]);
+    let whole = run(&endless, &[]);
+    let evaluated = |found: &Value| found["evaluated"].as_u64().unwrap();
+    // Each sublayer, each exit, both halves and a little more.
+    assert!((49..=60).contains(&evaluated(&short)) && evaluated(&whole) > 80, "{short} {whole}");
+    assert!(!short["masks"].as_array().unwrap().is_empty());
+    // The same again is the same; with more time it goes on.
+    assert_eq!(run(&out, &["--time", "0", "--force"])["masks"], short["masks"]);
+    assert!(evaluated(&run(&out, &["--force"])) > 80);
+}
+
+#[test]
 fn bad_input_gets_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let out = path(folder.path(), "skips.json");
     let text = path(folder.path(), "text");
     fs::write(&text, STORY).unwrap();
-    let cases: [(&[&str], i32, &str); 9] = [
+    let cases: [(&[&str], i32, &str); 10] = [
         (&["-f", &text], 1, "a longer text or a smaller -c"),
         (&["-f", "/nowhere/text"], 1, "/nowhere/text"),
         (&["--positions", "10"], 2, "--positions 10"),
@@ -123,6 +154,7 @@ fn bad_input_gets_one_line() {
         (&["--objective", "beauty"], 2, "speed, agreement and perplexity"),
         (&["--max-cost", "0"], 2, "--max-cost 0"),
         (&["--width", "0"], 2, "--width 0"),
+        (&["--time", "-1"], 2, "--time"),
         (&["--draft-max", "16"], 2, "at most 15"),
     ];
     for (args, code, part) in cases {

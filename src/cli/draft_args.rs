@@ -71,6 +71,8 @@ fn parse_kind(text: &str) -> Result<DraftKind, String> {
 pub struct Sources {
     pub masks: Vec<MaskProposer>,
     pub ngram: bool,
+    /// How often the first mask is right, by its file.
+    pub promised: Option<f64>,
     /// Kinds of which nothing was named.
     open: Vec<DraftKind>,
 }
@@ -162,7 +164,9 @@ impl DraftArgs {
     pub fn sources(&self, model: &Model) -> Result<Sources> {
         let n_layer = model.plan.dims.n_layer;
         let auto = self.has(DraftKind::Auto);
-        let mut masks: Vec<MaskProposer> = self.mask.family(model)?.into_iter().map(proposer).collect();
+        let family = self.mask.family(model)?;
+        let promised = family.first().and_then(|best| best.agreement.or(best.overlap));
+        let mut masks: Vec<MaskProposer> = family.into_iter().map(proposer).collect();
         for &layers in &self.draft_exit {
             if layers == 0 || layers >= n_layer {
                 return Err(Error::Mask(format!(
@@ -183,7 +187,7 @@ impl DraftArgs {
         }
         // Somebody who fixes the numbers for a mask wants to see that mask.
         let ngram = self.has(DraftKind::Ngram) || (auto && !(named && self.fixed().is_some()));
-        Ok(Sources { masks, ngram, open })
+        Ok(Sources { masks, ngram, promised, open })
     }
 }
 

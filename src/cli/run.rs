@@ -102,7 +102,7 @@ pub fn run(args: RunArgs) -> Result<()> {
         config.gpu_cache = None;
     }
     config.wishes.draft = sources.masks.first().map(|mask| mask.layers().clone());
-    if let Some(table) = args.context.device.dry_run(&model, &config)? {
+    if let Some(table) = args.context.device.dry_run(&model, &config, sources.promised)? {
         return common::print(table);
     }
     let (mut context, took) = common::open_context(&model, &config)?;

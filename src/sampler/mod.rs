@@ -20,7 +20,7 @@ pub use distribution::Distribution;
 pub use logprobs::{log_sum_exp, top_logprobs};
 
 use self::rng::Rng;
-use crate::Result;
+use crate::{Result, scores::Scores};
 
 pub struct Sampler {
     config: SamplerConfig,
@@ -50,17 +50,22 @@ impl Sampler {
 
     /// Chooses the next token, and leaves the history as it is: [`Sampler::accept`] adds to it.
     pub fn sample(&mut self, logits: &[f32]) -> u32 {
+        self.choose(Scores::All(logits))
+    }
+
+    /// [`Sampler::sample`] from what [`SamplerConfig::want`] asks for: the same token.
+    pub fn choose(&mut self, scores: Scores) -> u32 {
         if self.config.is_greedy() {
-            return self.chain.greedy(&self.config, logits, &self.history);
+            return self.chain.greedy(&self.config, scores, &self.history);
         }
-        self.chain.distribution(&self.config, logits, &self.history, &mut self.distribution);
+        self.chain.distribution(&self.config, scores, &self.history, &mut self.distribution);
         self.distribution.draw(self.rng.next_f64())
     }
 
-    /// What [`Sampler::sample`] would draw from.
-    pub fn distribution(&mut self, logits: &[f32]) -> Distribution {
+    /// What [`Sampler::choose`] would draw from.
+    pub fn distribution(&mut self, scores: Scores) -> Distribution {
         let mut result = Distribution::default();
-        self.chain.distribution(&self.config, logits, &self.history, &mut result);
+        self.chain.distribution(&self.config, scores, &self.history, &mut result);
         result
     }
 

@@ -55,6 +55,9 @@ const YIELD_FADE: f64 = 0.97;
 const YIELD_PRIOR: f64 = 10.0;
 /// Plain steps that trying a source on the text that is there may cost.
 const TRIAL_PRICE: f64 = 2.0;
+/// Seconds of a draft step from which on seeing a token before the next is worth the way to the device and back,
+/// which takes some 50 µs.
+const LONG_STEP: f64 = 1e-3;
 /// A time so many times the expected one is somebody else's; it counts as that, for plain steps and rounds alike.
 const SPIKE: f64 = 2.0;
 
@@ -164,6 +167,8 @@ struct Plan {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     most: usize,
+    /// The length with the best rate by what was known before.
+    length: usize,
     ready: Option<Ready>,
     /// By the plan, tokens per plain step.
     rate: f64,
@@ -330,11 +335,12 @@ impl Controller {
         offers.map(|offer| (offer, hope(offer))).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(offer, _)| offer)
     }
 
-    fn draft(&mut self, offer: &Offer, most: usize, rate: f64, probe: bool) -> Choice {
+    fn draft(&mut self, offer: &Offer, most: usize, plan: Plan, probe: bool) -> Choice {
         if most == 0 {
             return Choice::Plain;
         }
-        self.pending = Some(Pending { most, ready: offer.ready, rate, probe });
+        let length = plan.tokens.clamp(1, most);
+        self.pending = Some(Pending { most, length, ready: offer.ready, rate: plan.rate, probe });
         Choice::Draft { source: offer.source, most }
     }
 
@@ -422,14 +428,12 @@ impl Policy for Controller {
             self.standing = Standing::On;
             // What was looked up costs nothing before it is checked, so its length is decided here.
             let most = if best.ready.is_some() { plan.tokens } else { most };
-            return self.draft(best, most, plan.rate, false);
+            return self.draft(best, most, plan, false);
         }
         self.standing = Standing::Loses;
         let due = |offer: &&Offer| self.tokens >= self.arms[offer.source].probe_after;
         match self.best(offers.iter().filter(due)) {
-            Some(offer) => {
-                self.draft(offer, self.affordable(offer).min(1), self.plan(offer, 1, 0.0).rate, true)
-            }
+            Some(offer) => self.draft(offer, self.affordable(offer).min(1), self.plan(offer, 1, 0.0), true),
             None => Choice::Plain,
         }
     }
@@ -451,6 +455,12 @@ impl Policy for Controller {
                 m as f64 * self.costs.draft(source) + self.costs.rows(n + m + 1) - self.costs.rows(n + 1);
             gain > self.rate * price
         })
+    }
+
+    fn length(&self, source: usize, most: usize) -> Option<usize> {
+        let step = self.costs.draft(source) * self.costs.in_steps(1.0).map_or(0.0, f64::recip);
+        let pending = self.pending.filter(|_| step < LONG_STEP)?;
+        Some(pending.length.min(most))
     }
 
     fn record(&mut self, round: &Round) {

@@ -104,6 +104,12 @@ pub trait Policy {
     /// Before each draft step but the first: draft another, given the confidences so far?
     fn go_on(&self, source: usize, so_far: &[Drafted]) -> bool;
 
+    /// How many tokens to draft, of at most `most`, where that must be said before the first is seen: the device then
+    /// runs the whole round by itself. `None`: rather stop by what is drafted.
+    fn length(&self, _source: usize, _most: usize) -> Option<usize> {
+        None
+    }
+
     fn record(&mut self, round: &Round);
 
     /// Whether it is worth a pass over so many places of the text that is there, now, to try this source on them.
@@ -160,6 +166,10 @@ impl Policy for Fixed {
         so_far.len() < self.max && (sure || so_far.len() < self.min)
     }
 
+    fn length(&self, _: usize, most: usize) -> Option<usize> {
+        (self.p_min <= 0.0).then(|| most.min(self.max))
+    }
+
     fn record(&mut self, _: &Round) {}
 
     fn off_reason(&self) -> Option<String> {
@@ -196,6 +206,8 @@ mod tests {
             let drafted: Vec<_> = confidences.iter().map(|&confidence| Drafted { confidence }).collect();
             fixed.go_on(0, &drafted)
         };
+        assert_eq!(fixed.length(0, 9), None);
+        assert_eq!(Fixed { p_min: 0.0, ..fixed.clone() }.length(0, 9), Some(4));
         assert!(draft(&[0.1]) && draft(&[0.1, 0.6]) && !draft(&[0.9, 0.4]) && !draft(&[1.0; 4]));
     }
 }

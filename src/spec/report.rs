@@ -9,6 +9,7 @@ use super::{
     policy::{Policy, Round, SourceInfo, Speedup},
     proposer::Made,
 };
+use crate::backend::Spent;
 
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -28,6 +29,9 @@ pub struct Report {
     pub draft_seconds: f64,
     pub verify_seconds: f64,
     pub other_seconds: f64,
+    /// The same by where the weights were, if the model is in more than one place.
+    pub draft_spent: Spent,
+    pub verify_spent: Spent,
     /// Spent on trying sources on text that was there.
     pub trial_seconds: f64,
     /// What the policy reckoned with at the end, if it did: T(n)/T(1) and the draft steps, by source.
@@ -103,6 +107,11 @@ impl Report {
         }
     }
 
+    pub(super) fn spent(&mut self, drafting: Spent, verifying: Spent) {
+        self.draft_spent.add(drafting);
+        self.verify_spent.add(verifying);
+    }
+
     pub(super) fn finish(&mut self, policy: &dyn Policy) {
         self.believed = policy.costs().cloned();
         self.speedup = policy.speedup();
@@ -141,6 +150,12 @@ impl Report {
         (total > 0.0).then(|| parts.map(|part| part / total))
     }
 
+    /// Whether passes read weights from more than RAM.
+    fn is_divided(&self) -> bool {
+        let [draft, verify] = [self.draft_spent, self.verify_spent];
+        draft.vram + draft.file + verify.vram + verify.file > 0.0
+    }
+
     pub fn to_json(&self) -> Value {
         let by_position = self.by_position.iter().map(|&(drafted, accepted)| {
             json!({
@@ -170,6 +185,12 @@ impl Report {
                 "ratio": self.rows(i + 1),
             })
         });
+        let places = |spent: Spent| {
+            let divided = self.is_divided() && spent.total() > 0.0;
+            divided
+                .then(|| spent.shares())
+                .map(|[vram, ram, file]| json!({"vram": vram, "ram": ram, "file": file}))
+        };
         let [draft, verify, rest] = self.shares().unwrap_or_default();
         let [second, third, fourth, fifth, none] = self.needed;
         json!({
@@ -184,6 +205,7 @@ impl Report {
             "draft_cost": self.draft_cost(),
             "verify": passes.collect::<Vec<_>>(),
             "shares": {"draft": draft, "verify": verify, "rest": rest},
+            "places": {"draft": places(self.draft_spent), "verify": places(self.verify_spent)},
             "needed": {"2nd": second, "3rd": third, "4th": fourth, "5th": fifth, "other": none},
             "shortened": self.shortened,
             "predicted_speedup": self.speedup.predicted,
@@ -231,6 +253,9 @@ impl fmt::Display for Report {
             let used = (2..=self.passes.len()).filter(|n| self.passes[n - 1].0 > 0).take(6);
             let curve: Vec<_> = used.filter_map(|n| Some(format!("T({n}) {:.2}", self.rows(n)?))).collect();
             write!(f, "; in plain steps: a draft step {cost:.2}, {}", curve.join(", "))?;
+        }
+        if self.is_divided() {
+            write!(f, "\n  by place: drafting {}; verifying {}", self.draft_spent, self.verify_spent)?;
         }
         if self.needed.iter().sum::<usize>() > 0 {
             let [second, third, fourth, fifth, none] = self.needed;

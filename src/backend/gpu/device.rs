@@ -227,10 +227,8 @@ impl Gpu {
         let uncaptured = trouble.clone();
         device.on_uncaptured_error(Arc::new(move |e| keep(&uncaptured, one_line(&e))));
         let lost = trouble.clone();
-        device.set_device_lost_callback(move |reason, message| {
-            if reason != wgpu::DeviceLostReason::Destroyed {
-                keep(&lost, format!("the device was lost ({})", one_line(&message)));
-            }
+        device.set_device_lost_callback(move |_, message| {
+            keep(&lost, format!("the device was lost ({})", one_line(&message)));
         });
         Ok(Gpu {
             device,

@@ -51,6 +51,16 @@ impl Rate {
     }
 }
 
+/// How the weights of a type change on their way to the GPU, where they are more than taken apart.
+pub fn conversion(ty: GgmlType) -> Option<&'static str> {
+    Some(match ty {
+        GgmlType::Q3_K => "as Q6_K",
+        GgmlType::IQ4_XS => "with its scales multiplied out",
+        GgmlType::Q2_K => "in four bits",
+        _ => return None,
+    })
+}
+
 impl Format {
     pub const ALL: [Format; 15] = {
         use Format::*;

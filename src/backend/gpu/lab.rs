@@ -5,8 +5,8 @@ use wgpu::BufferUsages as Usage;
 use super::{
     device::Gpu,
     formats::{BLOCK, Format, Streams, split_row},
-    ops::{Bound, MatmulParams, QuantizeParams},
-    params::Params,
+    ops::Bound,
+    params::{MatmulParams, Params, QuantizeParams},
     pipelines::{Family, Kernel, Mode, Pipelines},
     readback,
     record::Recorder,
@@ -130,7 +130,7 @@ pub fn run(
     for (kernel, bound, groups) in what {
         recorder.dispatch(*kernel, bound, *groups)?;
     }
-    recorder.copy(out, &readable, bytes);
+    recorder.copy((out, 0), (&readable, 0), bytes);
     recorder.submit();
     let read = readback::read(gpu, &readable, bytes, bytemuck::pod_collect_to_vec::<u8, f32>)?;
     gpu.release(readable);

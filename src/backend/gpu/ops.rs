@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::{
     device::Gpu,
     formats::Format,
-    params::Params,
+    params::{AttendParams, EmbedParams, MatmulParams, NormParams, Params, QuantizeParams, RopeParams},
     pipelines::{Family, Kernel, Mode, Pipelines},
     record::Recorder,
     rows::{RowData, halves},
@@ -73,82 +73,6 @@ pub struct Ops {
     /// The final norm, for each piece of a batch's outputs.
     head_norms: Vec<Bound>,
     attentions: HashMap<SlotKey, Attention>,
-}
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-pub struct MatmulParams {
-    pub rows: u32,
-    pub blocks: u32,
-    pub x_stride: u32,
-    pub y_stride: u32,
-    pub y_first: u32,
-    pub has_bias: u32,
-}
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-pub struct QuantizeParams {
-    pub blocks: u32,
-}
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-struct EmbedParams {
-    first: u32,
-    count: u32,
-    blocks: u32,
-    x_stride: u32,
-}
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-pub struct NormParams {
-    pub dim: u32,
-    pub stride: u32,
-    pub eps: f32,
-    pub listed: u32,
-    pub list_at: u32,
-}
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-pub struct RopeParams {
-    pub heads: u32,
-    pub kv_heads: u32,
-    pub head_dim: u32,
-    pub turned: u32,
-    pub halves: u32,
-    pub qkv_stride: u32,
-    pub head_stride: u32,
-    pub cells: u32,
-    pub cells_at: u32,
-    pub key_words: u32,
-    pub value_words: u32,
-    pub key_halves: u32,
-    pub value_halves: u32,
-    pub normed: u32,
-    pub eps: f32,
-}
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-pub struct AttendParams {
-    pub heads: u32,
-    pub group: u32,
-    pub head_dim: u32,
-    pub head_stride: u32,
-    pub cells: u32,
-    pub key_words: u32,
-    pub value_words: u32,
-    pub key_halves: u32,
-    pub value_halves: u32,
-    pub scale: f32,
-    pub out_stride: u32,
-    pub view_at: u32,
-    pub spans_at: u32,
-    pub view_rows: u32,
-    pub most_chunks: u32,
 }
 
 /// Everything that operations bind.
@@ -629,7 +553,7 @@ fn shared_heads(dims: &Dims, others: u32, crowd: u32) -> Option<u32> {
 }
 
 /// So many workgroups, in two dimensions where one does not hold them.
-fn in_two(groups: u32, limits: &wgpu::Limits) -> [u32; 3] {
+pub fn in_two(groups: u32, limits: &wgpu::Limits) -> [u32; 3] {
     let most = limits.max_compute_workgroups_per_dimension;
     let y = groups.div_ceil(most);
     [groups.div_ceil(y), y, 1]

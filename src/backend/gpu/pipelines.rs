@@ -49,6 +49,8 @@ pub enum Kernel {
         shared: bool,
     },
     AttendJoin,
+    Best,
+    BestJoin,
     Shift,
 }
 
@@ -63,13 +65,14 @@ pub enum Family {
     RopeStore,
     Attend,
     AttendJoin,
+    Best,
     Shift,
 }
 
 impl Family {
-    const ALL: [Family; 9] = {
+    const ALL: [Family; 10] = {
         use Family::*;
-        [Embed, Norm, Matmul, Quantize, SiluMul, RopeStore, Attend, AttendJoin, Shift]
+        [Embed, Norm, Matmul, Quantize, SiluMul, RopeStore, Attend, AttendJoin, Best, Shift]
     };
 
     /// After the parameters at binding 0, a letter for each storage buffer: read or written.
@@ -78,7 +81,7 @@ impl Family {
             Family::Embed => "rrrrw",
             Family::Norm => "rrrw",
             Family::Matmul => "rrrrrw",
-            Family::Quantize | Family::SiluMul => "rw",
+            Family::Quantize | Family::SiluMul | Family::Best => "rw",
             Family::RopeStore => "rrrrrwww",
             Family::Attend => "rrrrrw",
             Family::AttendJoin => "rrw",
@@ -127,6 +130,7 @@ impl Kernel {
             Kernel::RopeStore => Family::RopeStore,
             Kernel::Attend { .. } => Family::Attend,
             Kernel::AttendJoin => Family::AttendJoin,
+            Kernel::Best | Kernel::BestJoin => Family::Best,
             Kernel::Shift => Family::Shift,
         }
     }
@@ -151,6 +155,8 @@ impl Kernel {
                 format!("attend{split}{}", if shared { " shared" } else { "" })
             }
             Kernel::AttendJoin => "attend join".into(),
+            Kernel::Best => "best".into(),
+            Kernel::BestJoin => "best join".into(),
             Kernel::Shift => "shift".into(),
         }
     }
@@ -227,6 +233,8 @@ impl Kernel {
                 shader!("attend_join"),
             ]
             .concat(),
+            Kernel::Best => [shader!("common/rank"), shader!("best")].concat(),
+            Kernel::BestJoin => [shader!("common/rank"), shader!("best_join")].concat(),
             Kernel::Shift => shader!("shift").into(),
         }
     }
@@ -260,6 +268,7 @@ impl Kernel {
                     .collect()
             }
             Kernel::Norm => width(tuning.norm).collect(),
+            Kernel::Best | Kernel::BestJoin => vec![("THREADS", f64::from(tuning.norm))],
             Kernel::RopeStore => width(tuning.rope).collect(),
             Kernel::Attend { split, .. } => {
                 width(tuning.attend).chain([("SPLIT", f64::from(u8::from(split)))]).collect()
@@ -273,6 +282,7 @@ impl Kernel {
     pub fn all() -> Vec<Kernel> {
         let mut all =
             vec![Kernel::Norm, Kernel::SiluMul, Kernel::RopeStore, Kernel::AttendJoin, Kernel::Shift];
+        all.extend([Kernel::Best, Kernel::BestJoin]);
         for split in [false, true] {
             all.extend([false, true].map(|shared| Kernel::Attend { split, shared }));
         }

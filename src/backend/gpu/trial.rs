@@ -10,7 +10,7 @@ use super::{
     device::{Found, Gpu},
     formats::{BLOCK, Format},
     lab::{Dispatch, How, Matrix, Random, Room, bind, blocks, numbers, plain, room, run, storage, submit},
-    ops::{AttendParams, NormParams},
+    params::{AttendParams, NormParams},
     pipelines::{Family, Kernel, Pipelines},
     variants::{Arith, Variants},
     work::CHUNK,
@@ -70,6 +70,7 @@ impl Outcome {
         Variants {
             arith: ariths.into_iter().find(|&v| used(v)).unwrap_or_default().arith,
             subgroups: used(SUBGROUPS),
+            coop: false,
         }
     }
 }

@@ -199,6 +199,13 @@ impl Cache {
         Ok(Cache { key_type, value_type, n_cells, slots: slots.collect::<Result<_>>()? })
     }
 
+    /// One slot, of f32.
+    #[cfg(test)]
+    pub fn of(keys: wgpu::Buffer, values: wgpu::Buffer, n_cells: usize) -> Self {
+        let slots = vec![Some((keys, values))];
+        Cache { key_type: KvType::F32, value_type: KvType::F32, n_cells, slots }
+    }
+
     pub fn slot(&self, slot: usize) -> (&wgpu::Buffer, &wgpu::Buffer) {
         let (keys, values) = self.slots[slot].as_ref().expect("attention runs where its keys are");
         (keys, values)

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Member, costs::Costs};
+use super::{Member, candidate::Candidate, costs::Costs};
 use crate::{
     Context, Result, Sampler, Tokenizer,
     generate::Request,
@@ -23,9 +23,26 @@ pub struct Measured {
     /// Against plain decoding, on the same prompts in alternation.
     pub speedup: f64,
     pub tok_s: f64,
+    /// The length of the drafts.
+    pub draft_len: usize,
     pub acceptance: f64,
     pub tokens_per_round: f64,
     pub tokens: usize,
+}
+
+/// What an earlier run measured, if it has every member with the drafts that it would have now.
+pub fn recalled(
+    earlier: &[(Candidate, Measured)],
+    members: &[&Member],
+    costs: &Costs,
+) -> Option<Vec<Measured>> {
+    let of = |member: &&Member| {
+        let same = |(candidate, measured): &&(Candidate, Measured)| {
+            *candidate == member.candidate && measured.draft_len == member.proof.greedy(costs).draft_len
+        };
+        earlier.iter().find(same).map(|(_, measured)| *measured)
+    };
+    members.iter().map(of).collect()
 }
 
 #[derive(Default)]
@@ -53,25 +70,27 @@ pub fn measure(
     let mut sums: Vec<Sums> = (0..=members.len()).map(|_| Sums::default()).collect();
     // The first touch of caches and buffers is nobody's.
     generate(context, tokenizer, &prompts[0], None, &mut Sums::default())?;
+    let draft_lens: Vec<usize> = members.iter().map(|m| m.proof.greedy(costs).draft_len).collect();
     let rounds = tokens / TOKENS_A_PROMPT;
     for round in 0..rounds {
         let prompt = &prompts[round % prompts.len()];
         for (i, sums) in sums.iter_mut().enumerate() {
-            let draft = i.checked_sub(1).map(|m| (members[m], members[m].proof.greedy(costs).draft_len));
+            let draft = i.checked_sub(1).map(|m| (members[m], draft_lens[m]));
             generate(context, tokenizer, prompt, draft, sums)?;
         }
     }
     let speed = |s: &Sums| s.tokens as f64 / s.seconds;
-    let measured = |s: &Sums| Measured {
+    let measured = |(s, draft_len): (&Sums, usize)| Measured {
         speedup: speed(s) / speed(&sums[0]),
         tok_s: speed(s),
+        draft_len,
         acceptance: s.accepted as f64 / (s.drafted as f64).max(1.0),
         tokens_per_round: s.tokens as f64 / s.rounds as f64,
         tokens: s.tokens,
     };
     // Texts that ended at once would measure nothing.
     let any = sums.iter().all(|s| s.tokens > 0);
-    Ok(if any { sums[1..].iter().map(measured).collect() } else { Vec::new() })
+    Ok(if any { sums[1..].iter().zip(draft_lens).map(measured).collect() } else { Vec::new() })
 }
 
 fn generate(

@@ -45,9 +45,16 @@ const ANCHORS: usize = 3;
 impl Costs {
     /// A guess: rows by arithmetic, draft steps by the bytes that they read.
     pub fn guess(sources: &[SourceInfo]) -> Self {
-        let rows: Vec<f64> = (1..=MOST_ROWS).map(|n| 1.0 + ROW_GUESS * (n - 1) as f64).collect();
         let draft: Vec<f64> = sources.iter().map(|source| source.cost).collect();
-        Self::believed(&rows, &draft, ROWS_DOUBT, DRAFT_DOUBT)
+        Self::guess_of(&draft, 0.0)
+    }
+
+    /// A guess for a model of which a part is far away: a plain step waits for it this share of its time, whatever the
+    /// number of rows. Draft steps, in plain steps, are guessed by who knows where their weights are.
+    pub fn guess_of(draft: &[f64], waits: f64) -> Self {
+        let row = ROW_GUESS * (1.0 - waits);
+        let rows: Vec<f64> = (1..=MOST_ROWS).map(|n| 1.0 + row * (n - 1) as f64).collect();
+        Self::believed(&rows, draft, ROWS_DOUBT, DRAFT_DOUBT)
     }
 
     /// What was learnt before, on the same machine: `rows` has T(n)/T(1) for n = 1 to [`MOST_ROWS`], `draft` the

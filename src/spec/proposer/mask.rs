@@ -54,8 +54,9 @@ impl Proposer for MaskProposer {
         draft.context.fork(TARGET, DRAFT);
         let mut batch = Batch::prompt(&[last], draft.context.kv().next_pos(DRAFT), DRAFT);
         batch.run_layers = Some(self.mask.clone());
+        let want = draft.want();
         while draft.wants_more() {
-            draft.context.decode(&batch)?;
+            draft.context.decode_for(&batch, want)?;
             batch.rows[0].token = draft.choose();
             batch.rows[0].pos += 1;
         }

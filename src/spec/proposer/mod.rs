@@ -12,7 +12,7 @@ use super::{
     draws::Draws,
     policy::{Drafted, Ready, SourceInfo},
 };
-use crate::{Context, Result, RunLayers, Sampler};
+use crate::{Context, Result, RunLayers, Sampler, scores::Want};
 
 /// What a proposer has for this round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,13 +110,18 @@ impl Draft<'_> {
         self.add(Proposal { token, q: None }, 1.0, Vec::new());
     }
 
-    /// Adds the draft's choice from the context's logits, by the sampler's rules, and returns it.
+    /// What [`Draft::choose`] needs to know of a row.
+    pub fn want(&self) -> Want {
+        self.sampler.config().want().or_top(glance::CANDIDATES)
+    }
+
+    /// Adds the draft's choice from the context's scores, by the sampler's rules, and returns it.
     pub fn choose(&mut self) -> u32 {
-        let logits = self.context.logits(0);
+        let scores = self.context.scores(0);
         let place = self.made.proposals.len();
-        let proposal = self.draws.draft(self.sampler, logits, place);
-        let (token, confidence) = (proposal.token, glance::probability(logits, proposal.token));
-        let candidates = glance::best(logits);
+        let proposal = self.draws.draft(self.sampler, scores, place);
+        let (token, confidence) = (proposal.token, glance::probability(scores, proposal.token));
+        let candidates = glance::best(scores);
         self.add(proposal, confidence, candidates);
         token
     }

@@ -4,7 +4,7 @@ use super::{
     super::{
         device::Gpu,
         lab::{Random, bind, numbers, run, storage},
-        ops::AttendParams,
+        params::AttendParams,
         pipelines::{Family, Kernel, Pipelines},
         work::{CHUNK, head_stride},
     },

@@ -3,9 +3,12 @@
 
 use super::{
     device::{Choice, Gpu, choose},
+    lab,
     pipelines::Tuning,
     variants::Variants,
 };
+
+pub use lab::Random;
 
 mod attention;
 mod matmul;
@@ -16,7 +19,7 @@ const U: f64 = 1.0 / (1u64 << 24) as f64;
 
 /// A device with checked shaders. Without any adapter the test says so and ends, unless `SPEC_RUN_REQUIRE_FIXTURES`
 /// asks that it fail.
-fn gpu(test: &str) -> Option<Gpu> {
+pub fn gpu(test: &str) -> Option<Gpu> {
     match choose(&Choice::Any).or_else(|_| choose(&Choice::Named("llvmpipe".into()))) {
         Ok(found) => Some(Gpu::open(&found, 1 << 30, true).unwrap()),
         Err(e) => {
@@ -44,6 +47,11 @@ fn reductions(test: &str) -> Vec<(Tuning, Variants)> {
     ways.extend(offered(test, subgroups).then_some(subgroups));
     let both = |variants| [(Tuning::SOFTWARE, variants), (Tuning::HARDWARE, variants)];
     ways.into_iter().flat_map(both).collect()
+}
+
+/// Numbers on the device.
+pub fn numbers(gpu: &Gpu, x: &[f32]) -> wgpu::Buffer {
+    lab::numbers(gpu, x).unwrap().buffer.clone()
 }
 
 fn bits(x: &[f32]) -> Vec<u32> {

@@ -2,11 +2,11 @@
 
 use super::{
     super::{
-        ShiftParams,
         formats::BLOCK,
         lab::{Random, bind, numbers, run, storage},
-        ops::{NormParams, RopeParams},
+        params::{NormParams, RopeParams},
         pipelines::{Family, Kernel, Pipelines},
+        shift::ShiftParams,
         work::head_stride,
     },
     U, gpu, reductions,
@@ -257,6 +257,7 @@ fn shifted_keys_are_turned_and_values_copied() {
             key_words: key_words as u32,
             value_words: value_words as u32,
             key_halves: u32::from(key_halves),
+            moves: moves.len() as u32,
         };
         let run_and_read = |which: usize, pipelines: &mut Pipelines| {
             let list = storage(&gpu, bytemuck::cast_slice(&moves)).unwrap();
@@ -265,7 +266,7 @@ fn shifted_keys_are_turned_and_values_copied() {
             let v = storage(&gpu, bytemuck::cast_slice(&values)).unwrap();
             let buffers = [&list, &turns, &k, &v].map(|b| &b.buffer);
             let bound = bind(&gpu, pipelines, Family::Shift, &params, &buffers).unwrap();
-            let step = [(Kernel::Shift, bound, [moves.len() as u32, kv_heads as u32, 1])];
+            let step = [(Kernel::Shift, bound, [moves.len() as u32, 1, kv_heads as u32])];
             let (out, len) = [(&k, keys.len()), (&v, values.len())][which];
             let read = run(&gpu, pipelines, &step, &out.buffer, len).unwrap();
             read.iter().map(|x| x.to_bits()).collect::<Vec<u32>>()
