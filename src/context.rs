@@ -1,12 +1,8 @@
 //! A model, its K/V cache and a backend: batches in, logits out. No device code here.
 
-<<<<<<< HEAD
 mod parts;
 
-use std::{borrow::Cow, sync::Arc};
-=======
 use std::{borrow::Cow, path::PathBuf, sync::Arc};
->>>>>>> variants
 
 use crate::{
     Batch, Error, Model, Result,
