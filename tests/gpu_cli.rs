@@ -65,6 +65,10 @@ fn the_banner_says_what_runs_where() {
     assert!(table.contains("VRAM budget 8.0 MiB") && table.contains("whole layers, plain"), "{table}");
     let profile = stderr(&["-n", "2", "--device", &device, "--profile"]);
     assert!(profile.contains("matmul q8_0 x1") && profile.contains("GB/s"), "{profile}");
+    let each = "each token has";
+    assert!(profile.contains(each) && profile.contains("1.00 submissions, 1.00 readbacks"), "{profile}");
+    let longer = stderr(&["-n", "12", "--temp", "0", "--device", &device, "--profile", "--draft", "none"]);
+    assert!(longer.contains("recording a dispatch: ") && longer.contains(" ns"), "{longer}");
 }
 
 #[test]
@@ -99,6 +103,41 @@ fn what_stays_in_the_file_changes_nothing() {
     assert_eq!(tokens(&["--ram", "5MiB"]), tokens(&[]));
     let divided = stderr(&["-n", "1", "--device", "cpu", "--ram", "5MiB"]);
     assert!(divided.contains("file ") && divided.contains("RAM "), "{divided}");
+}
+
+#[test]
+fn kernels_are_chosen_by_name() {
+    let Some(device) = gpu::device("kernels_are_chosen_by_name") else { return };
+    let forced = |name: &str| stderr(&["-n", "1", "--device", &device, "--gpu-variant", name]);
+    assert!(forced("dot4").contains("dot4 kernels"), "{}", forced("dot4"));
+    assert!(!forced("plain").contains("kernels"), "{}", forced("plain"));
+    let output = run(&["-n", "1", "--device", &device, "--gpu-variant", "dot8"]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.code() == Some(2) && message.contains("dot4, f16, coop and subgroups"),
+        "{message}"
+    );
+    let lists = json(&["devices", "--json"]);
+    let found = lists["devices"].as_array().unwrap().iter().find(|d| d["name"] == device.as_str()).unwrap();
+    for (feature, name) in [("f16", "f16"), ("subgroups", "subgroups"), ("cooperative matrices", "coop")] {
+        if found["features"][feature] == false {
+            let output = run(&["-n", "1", "--device", &device, "--gpu-variant", name]);
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            let line = format!("--gpu-variant {name}: the driver does not offer it");
+            assert!(output.status.code() == Some(1) && message.contains(&line), "{message}");
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().to_str().unwrap();
+    let untried = stdout(&["devices", "--gpu-cache", cache]);
+    assert!(untried.contains("not tried yet"), "{untried}");
+    let tried = json(&["devices", "--try", "--json", "--gpu-cache", cache]);
+    let tried = tried["devices"].as_array().unwrap().iter().find(|d| d["name"] == device.as_str()).unwrap();
+    let scores = tried["kernels"]["tried"].as_array().unwrap();
+    let dot4 = scores.iter().find(|s| s["variant"] == "dot4").expect("every device has it");
+    assert!(dot4["fault"].is_null() && dot4["faster"].as_array().unwrap().len() == 3, "{dot4}");
+    let kept = stdout(&["devices", "--gpu-cache", cache]);
+    assert!(kept.contains("dot4: times as fast as plain"), "{kept}");
 }
 
 /// Every budget gives a plan or one line.

@@ -3,7 +3,7 @@
 
 use std::{mem, sync::Arc, time::Instant};
 
-use super::{Backend, Crossing, Held, Rows, Spent, cpu::CpuBackend, gpu::GpuBackend};
+use super::{Backend, Crossing, Held, Output, Rows, Spent, Traffic, cpu::CpuBackend, gpu::GpuBackend};
 use crate::{
     Model, Result,
     kv::CellMove,
@@ -52,13 +52,11 @@ impl Backend for HybridBackend {
         self.cpu.max_rows().min(self.gpu.max_rows())
     }
 
-    fn run_segment(
-        &mut self,
-        steps: &[Step],
-        rows: &Rows,
-        crossing: Crossing,
-        logits: &mut [f32],
-    ) -> Result<()> {
+    fn most_top(&self) -> usize {
+        if self.on_gpu.head { self.gpu.most_top() } else { 0 }
+    }
+
+    fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
         let len = rows.tokens.len() * self.model.plan.dims.dim;
         self.arriving.resize(len, 0.0);
         self.leaving.resize(len, 0.0);
@@ -66,6 +64,7 @@ impl Backend for HybridBackend {
         if let Some(hidden) = crossing.hidden_in {
             self.arriving.copy_from_slice(hidden);
         }
+        let mut output = Some(output);
         let mut rest = steps;
         while let Some(first) = rest.first() {
             let on_gpu = self.runs_on_gpu(first);
@@ -76,14 +75,14 @@ impl Backend for HybridBackend {
                 hidden_in: has_arrived.then_some(&self.arriving),
                 hidden_out: goes_on.then_some(&mut self.leaving),
             };
-            // Only the head makes logits, and it comes last.
-            let logits: &mut [f32] = if after.is_empty() { logits } else { &mut [] };
+            // Only the head has an output, and it comes last.
+            let output = output.take_if(|_| after.is_empty()).unwrap_or(Output::none());
             if on_gpu {
                 let started = Instant::now();
-                self.gpu.run_segment(segment, rows, border, logits)?;
+                self.gpu.run_segment(segment, rows, border, output)?;
                 self.gpu_seconds += started.elapsed().as_secs_f64();
             } else {
-                self.cpu.run_segment(segment, rows, border, logits)?;
+                self.cpu.run_segment(segment, rows, border, output)?;
             }
             mem::swap(&mut self.arriving, &mut self.leaving);
             has_arrived = true;
@@ -93,6 +92,10 @@ impl Backend for HybridBackend {
             hidden.copy_from_slice(&self.arriving);
         }
         Ok(())
+    }
+
+    fn traffic(&self) -> Option<Traffic> {
+        self.gpu.traffic()
     }
 
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {

@@ -13,6 +13,7 @@ use crate::{
     Result,
     kv::CellMove,
     plan::{Op, Plan, Step, WeightId},
+    scores::Top,
 };
 
 /// The rows of one pass, already placed in the cache.
@@ -49,6 +50,44 @@ impl View<'_> {
 pub struct Crossing<'a> {
     pub hidden_in: Option<&'a [f32]>,
     pub hidden_out: Option<&'a mut [f32]>,
+}
+
+/// Where a pass puts what comes out of the head.
+pub enum Output<'a> {
+    /// `[outputs, n_vocab]`
+    Logits(&'a mut [f32]),
+    /// The `k` best of each output, or all tokens if there are fewer; only if [`Backend::most_top`] allows so many.
+    Top { k: usize, rows: &'a mut [Top] },
+}
+
+impl Output<'_> {
+    /// Of a pass without outputs.
+    pub fn none() -> Self {
+        Output::Logits(&mut [])
+    }
+}
+
+/// A pass of a chain.
+pub struct Link<'a> {
+    pub steps: Vec<Step<'a>>,
+    pub rows: Rows<'a>,
+    /// Rows whose token is the best of an output of an earlier pass, these counted through the chain.
+    pub picked: &'a [(usize, usize)],
+}
+
+/// How a chain's time was spent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Chained {
+    /// The share of its last pass.
+    pub last: f64,
+}
+
+/// What went between the program and a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    pub dispatches: u64,
+    pub submissions: u64,
+    pub readbacks: u64,
 }
 
 /// Which sublayers, and which ends of the model, a device holds.
@@ -126,19 +165,34 @@ pub trait Backend: Send {
     /// The most rows that one `run` takes.
     fn max_rows(&self) -> usize;
 
-    /// Runs the steps for the rows; `logits` is `[outputs, n_vocab]`.
-    fn run(&mut self, steps: &[Step], rows: &Rows, logits: &mut [f32]) -> Result<()> {
-        self.run_segment(steps, rows, Crossing::default(), logits)
+    /// How many of a row's best tokens it finds by itself; 0: it gives logits only.
+    fn most_top(&self) -> usize {
+        0
+    }
+
+    /// Runs the steps for the rows.
+    fn run(&mut self, steps: &[Step], rows: &Rows, output: Output) -> Result<()> {
+        self.run_segment(steps, rows, Crossing::default(), output)
+    }
+
+    /// Whether hidden rows can leave a pass and enter another one for less than it takes to make them again.
+    fn keeps_hidden(&self) -> bool {
+        false
     }
 
     /// Runs a part of a pass, whose rows may come from another device and go on to another.
-    fn run_segment(
-        &mut self,
-        steps: &[Step],
-        rows: &Rows,
-        crossing: Crossing,
-        logits: &mut [f32],
-    ) -> Result<()>;
+    fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()>;
+
+    /// Runs passes one after the other without the host in between: the `k` best of each output of each. `None` if
+    /// this backend, or this chain, cannot be run so; then nothing has happened.
+    fn run_chain(&mut self, _links: &[Link], _k: usize, _rows: &mut [Top]) -> Result<Option<Chained>> {
+        Ok(None)
+    }
+
+    /// All that went to and from a device; `None` without one.
+    fn traffic(&self) -> Option<Traffic> {
+        None
+    }
 
     /// Bytes of a weight that a pass reads, in full or by its high bits: fewer only where these lie apart.
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64;
