@@ -2,7 +2,7 @@
 
 mod parts;
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, path::PathBuf, sync::Arc};
 
 use crate::{
     Batch, Error, Model, Result,
@@ -17,7 +17,7 @@ use crate::{
 
 pub use crate::backend::{
     cpu::{kv_store::KvType, matmul::Planes},
-    gpu::Tuning,
+    gpu::{Tuning, Wanted as GpuVariant},
 };
 
 #[derive(Clone, Debug)]
@@ -43,6 +43,10 @@ pub struct ContextConfig {
     pub profile: bool,
     /// How wide the GPU's kernels are, where another width than the device's own is wanted.
     pub gpu_tuning: Option<Tuning>,
+    /// Which of the GPU's kernels, where there is a choice.
+    pub gpu_variant: GpuVariant,
+    /// Where a GPU's compiled kernels, and how its variants did, are kept from run to run.
+    pub gpu_cache: Option<PathBuf>,
 }
 
 impl Default for ContextConfig {
@@ -60,6 +64,8 @@ impl Default for ContextConfig {
             wishes: Wishes::default(),
             profile: false,
             gpu_tuning: None,
+            gpu_variant: GpuVariant::default(),
+            gpu_cache: None,
         }
     }
 }
