@@ -104,10 +104,11 @@ struct Case {
 
 impl Case {
     fn new(tokenizer: &Tokenizer) -> Self {
-        let text = format!("{FILE}\n// The same file with shorter names:\n\n");
+        let file = FILE.split("#[cfg(test)]").next().unwrap_or_default();
+        let text = format!("{file}\n// The same file with shorter names:\n\n");
         let mut script = tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: false });
         let prompt = script.len();
-        let edited = CHANGES.iter().fold(FILE.to_string(), |file, (from, to)| file.replace(from, to));
+        let edited = CHANGES.iter().fold(file.to_string(), |file, (from, to)| file.replace(from, to));
         let mut edited =
             tokenizer.encode(&edited, EncodeOptions { add_special: false, parse_special: false });
         edited.truncate(TOKENS);
