@@ -61,6 +61,8 @@ pub struct Ops {
     dims: Dims,
     /// Batches of so many rows have long contexts split.
     split_rows: usize,
+    /// Of a cell's keys and values in a slot.
+    cell_bytes: u64,
     embeds: HashMap<WeightId, (Format, Vec<Bound>, u32)>,
     norms: HashMap<WeightId, Bound>,
     /// By the first of the weights that are joined.
@@ -195,6 +197,7 @@ impl Ops {
             params,
             dims: *stage.dims(),
             split_rows: stage.work.split_rows,
+            cell_bytes: stage.cache.cell_bytes(stage.dims()),
             embeds: HashMap::new(),
             norms: HashMap::new(),
             matmuls: HashMap::new(),
@@ -526,6 +529,7 @@ impl Ops {
                     let heads = dims.n_head as u32;
                     let chunks = longest.div_ceil(super::work::CHUNK) as u32;
                     let split = chunks > 1 && rows <= self.split_rows;
+                    recorder.weigh(0, self.cell_bytes * recorder.seen);
                     if split {
                         let groups = [heads, chunks, n];
                         recorder.dispatch(Kernel::Attend { split }, &found.split, groups)?;
