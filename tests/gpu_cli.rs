@@ -105,6 +105,41 @@ fn what_stays_in_the_file_changes_nothing() {
     assert!(divided.contains("file ") && divided.contains("RAM "), "{divided}");
 }
 
+#[test]
+fn kernels_are_chosen_by_name() {
+    let Some(device) = gpu::device("kernels_are_chosen_by_name") else { return };
+    let forced = |name: &str| stderr(&["-n", "1", "--device", &device, "--gpu-variant", name]);
+    assert!(forced("dot4").contains("dot4 kernels"), "{}", forced("dot4"));
+    assert!(!forced("plain").contains("kernels"), "{}", forced("plain"));
+    let output = run(&["-n", "1", "--device", &device, "--gpu-variant", "dot8"]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.code() == Some(2) && message.contains("dot4, f16, coop and subgroups"),
+        "{message}"
+    );
+    let lists = json(&["devices", "--json"]);
+    let found = lists["devices"].as_array().unwrap().iter().find(|d| d["name"] == device.as_str()).unwrap();
+    for (feature, name) in [("f16", "f16"), ("subgroups", "subgroups"), ("cooperative matrices", "coop")] {
+        if found["features"][feature] == false {
+            let output = run(&["-n", "1", "--device", &device, "--gpu-variant", name]);
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            let line = format!("--gpu-variant {name}: the driver does not offer it");
+            assert!(output.status.code() == Some(1) && message.contains(&line), "{message}");
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().to_str().unwrap();
+    let untried = stdout(&["devices", "--gpu-cache", cache]);
+    assert!(untried.contains("not tried yet"), "{untried}");
+    let tried = json(&["devices", "--try", "--json", "--gpu-cache", cache]);
+    let tried = tried["devices"].as_array().unwrap().iter().find(|d| d["name"] == device.as_str()).unwrap();
+    let scores = tried["kernels"]["tried"].as_array().unwrap();
+    let dot4 = scores.iter().find(|s| s["variant"] == "dot4").expect("every device has it");
+    assert!(dot4["fault"].is_null() && dot4["faster"].as_array().unwrap().len() == 3, "{dot4}");
+    let kept = stdout(&["devices", "--gpu-cache", cache]);
+    assert!(kept.contains("dot4: times as fast as plain"), "{kept}");
+}
+
 /// Every budget gives a plan or one line.
 #[test]
 fn no_budget_is_too_small_for_the_processor() {
@@ -117,7 +152,8 @@ fn no_budget_is_too_small_for_the_processor() {
     // No GPU memory at all asks for no GPU.
     assert_eq!(json(&["-p", "Once", "-n", "8", "--temp", "0", "--json", "--vram", "0"])["tokens"], all);
     let table = stdout(&["--dry-run", "--device", "cpu", "--ram", "0", "--speeds", "-,20,1"]);
-    assert!(table.starts_with("place") && !table.contains("RAM   "), "{table}");
+    let file = table.lines().find(|line| line.starts_with("file ")).unwrap_or_else(|| panic!("{table}"));
+    assert!(file.ends_with("layers 0-15, head"), "{table}");
     assert!(table.contains("20 (given) and 1.00 (given) GB/s"), "{table}");
 }
 

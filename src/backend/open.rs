@@ -266,6 +266,8 @@ fn try_open(
         budget: placement.budgets.vram.unwrap_or(u64::MAX / 2),
         profile: config.profile,
         tuning: config.gpu_tuning,
+        variant: config.gpu_variant,
+        cache: config.gpu_cache.clone(),
     };
     let quiet = |_, _| ();
     let gpu = GpuBackend::new(model.clone(), found, &gpu_config, if whole { progress } else { &quiet })?;

@@ -145,6 +145,8 @@ impl ContextArgs {
             device: self.device.device(),
             wishes: self.device.wishes()?,
             profile: self.device.profile(),
+            gpu_variant: self.device.gpu_variant(),
+            gpu_cache: self.device.gpu_cache(),
             ..ContextConfig::default()
         })
     }

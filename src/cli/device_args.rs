@@ -1,13 +1,16 @@
 //! The flags that say on which device what runs.
 
+use std::path::{Path, PathBuf};
+
 use clap::Args;
+use etcetera::{BaseStrategy, base_strategy::choose_native_strategy};
 
 use super::size;
 use crate::{
     Error, Gguf, Model, Result,
     backend::{self, Device, Plans},
     bench::speeds,
-    context::ContextConfig,
+    context::{ContextConfig, GpuVariant},
     placement::{self, Basis, Forecast, Known, Wishes},
 };
 
@@ -24,12 +27,21 @@ pub struct DeviceArgs {
     /// The most of the GPU's memory to take: 20GiB, 512MiB, or auto
     #[arg(long, value_name = "SIZE", default_value = "auto", hide_default_value = true)]
     vram: String,
-    /// The most RAM for weights; what is beyond stays in the file and is read when it is needed
+    /// The most RAM for weights; what is beyond stays in the file, is read for each pass and not kept [default: what
+    /// is free]
     #[arg(long, value_name = "SIZE")]
     ram: Option<String>,
     /// Fail where a plan does not fit the GPU after all, instead of taking a smaller one
     #[arg(long)]
     strict: bool,
+    /// Which of the GPU's kernels: plain, or dot4, f16, coop and subgroups, with commas between them [default: what a
+    /// short trial finds right and fastest]
+    #[arg(long, value_name = "NAMES", default_value = "auto", hide_default_value = true)]
+    gpu_variant: GpuVariant,
+    /// Where compiled kernels and the trial's outcome are kept; none keeps nothing [default: the user's cache
+    /// directory]
+    #[arg(long, value_name = "DIR")]
+    gpu_cache: Option<PathBuf>,
     /// Time every kernel of the GPU and print a table at the end; slower
     #[arg(long)]
     profile: bool,
@@ -44,7 +56,7 @@ pub struct DeviceArgs {
 pub struct SpeedArgs {
     /// For --dry-run: GB a second from the GPU's memory, RAM and the file, as 1000,50,3; - for one that is not known
     /// [default: RAM and file measured, the GPU's 500]
-    #[arg(long, value_name = "VRAM,RAM,FILE", value_parser = parse_speeds)]
+    #[arg(long, value_name = "VRAM,RAM,FILE", allow_hyphen_values = true, value_parser = parse_speeds)]
     speeds: Option<Speeds>,
 }
 
@@ -111,6 +123,14 @@ impl DeviceArgs {
         Ok(Wishes { gpu_layers: self.n_gpu_layers, vram, ram, strict: self.strict, ..Wishes::default() })
     }
 
+    pub fn gpu_variant(&self) -> GpuVariant {
+        self.gpu_variant
+    }
+
+    pub fn gpu_cache(&self) -> Option<PathBuf> {
+        gpu_cache(self.gpu_cache.as_deref())
+    }
+
     pub fn profile(&self) -> bool {
         self.profile
     }
@@ -130,6 +150,15 @@ impl DeviceArgs {
         let threads = if config.threads == 0 { num_cpus::get_physical() } else { config.threads };
         let basis = self.speeds.basis(threads, Some(&model.gguf), promised)?;
         Ok(Some(describe(&plans, basis)))
+    }
+}
+
+/// The directory that was asked for, or the user's own; `none` is none.
+pub fn gpu_cache(asked: Option<&Path>) -> Option<PathBuf> {
+    match asked {
+        Some(none) if none == Path::new("none") => None,
+        Some(directory) => Some(directory.into()),
+        None => Some(choose_native_strategy().ok()?.cache_dir().join("spec-run").join("gpu")),
     }
 }
 

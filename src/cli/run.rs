@@ -98,6 +98,9 @@ pub fn run(args: RunArgs) -> Result<()> {
     let prompt = prompt_ids(&prompt_text, &tokenizer, args.chat);
     let mut config = args.context.config(&model)?;
     config.extra_slots = sources.extra_slots();
+    if args.learned.is_off() {
+        config.gpu_cache = None;
+    }
     config.wishes.draft = sources.masks.first().map(|mask| mask.layers().clone());
     if let Some(table) = args.context.device.dry_run(&model, &config, sources.promised)? {
         return common::print(table);

@@ -123,6 +123,15 @@ impl Format {
         self.streams()[1].bytes > 0
     }
 
+    /// Whether either half of a block has a scale of its own.
+    pub const fn has_half_scales(self) -> bool {
+        matches!(self, Format::Q2_K | Format::Q6_K)
+    }
+
+    pub const fn is_float(self) -> bool {
+        matches!(self, Format::F16 | Format::Bf16 | Format::F32)
+    }
+
     /// A run of blocks may be written by itself if it begins at a multiple of so many.
     pub fn granule(self) -> usize {
         self.streams().iter().map(|rate| rate.blocks).max().expect("three streams")

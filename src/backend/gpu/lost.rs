@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use super::{Choice, GpuBackend, GpuConfig, choose};
+use super::{Choice, GpuBackend, GpuConfig, Wanted, choose};
 use crate::{
     Model,
     backend::{Backend, Held, Output, Rows, View},
@@ -34,6 +34,8 @@ fn a_lost_device_is_one_clear_line() {
         budget: 1 << 30,
         profile: false,
         tuning: None,
+        variant: Wanted::default(),
+        cache: None,
     };
     let mut backend = GpuBackend::new(model.clone(), &found, &config, &|_, _| ()).unwrap();
     let steps = model.plan.steps(None);

@@ -4,8 +4,10 @@
 //! said in `shaders/common/finish.wgsl` for matrices and in `shaders/common/attention.wgsl` for attention, and
 //! every regime keeps to it.
 
+mod cache;
 pub mod device;
 pub mod formats;
+mod lab;
 #[cfg(test)]
 mod lost;
 mod ops;
@@ -20,12 +22,19 @@ mod rows;
 mod shift;
 #[cfg(test)]
 mod tests;
+mod trial;
+mod upload;
 mod usage;
+pub mod variants;
 mod weights;
 mod work;
 
-use std::sync::Arc;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
+use cache::Shelf;
 use device::Gpu;
 pub use device::{Choice, Found, adapters, choose, may_have_hardware};
 use formats::Format;
@@ -38,9 +47,11 @@ use profile::Profile;
 use record::Recorder;
 use round::Rounds;
 use rows::RowData;
+pub use trial::Outcome;
 use usage::Usage;
+pub use variants::{Variants, Wanted};
 use weights::Weights;
-use work::{Cache, MOST_HEAD, OUTPUTS_AT_ONCE, Wants, WorkBuffers, padded};
+use work::{Cache, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, WorkBuffers, padded};
 
 use crate::{
     Error, Model, Result,
@@ -66,6 +77,9 @@ pub struct GpuConfig {
     pub profile: bool,
     /// `None` takes what suits the device.
     pub tuning: Option<Tuning>,
+    pub variant: Wanted,
+    /// Where compiled kernels and the outcome of the trial of variants are kept.
+    pub cache: Option<PathBuf>,
 }
 
 /// Bytes of the GPU's memory that an operation's weights take.
@@ -137,6 +151,38 @@ fn readable_bytes(dims: &Dims, max_rows: usize, logits: bool) -> u64 {
     4 * logits.max(max_rows * padded(dims.dim)) as u64
 }
 
+/// How a device's variants did when they were last tried, if that is kept in `directory`.
+pub fn tried(directory: &Path, found: &Found) -> Option<Outcome> {
+    Outcome::recall(&Shelf::new(directory, &found.info))
+}
+
+/// Tries the variants of a device now, and keeps the outcome.
+pub fn try_variants(directory: Option<&Path>, found: &Found) -> Result<Outcome> {
+    let gpu = Gpu::open(found, TRIAL_BYTES, false)?;
+    let outcome = trial::try_all(&gpu, found)?;
+    directory.map_or(Ok(()), |directory| outcome.keep(&Shelf::new(directory, &found.info)))?;
+    Ok(outcome)
+}
+
+/// Room enough for a trial by itself.
+const TRIAL_BYTES: u64 = 1 << 30;
+
+/// What is kept costs only time when it is lost, so nothing is said where it cannot be written.
+fn try_or_recall(gpu: &Gpu, found: &Found, shelf: Option<&Shelf>) -> Result<Outcome> {
+    if let Some(known) = shelf.and_then(Outcome::recall) {
+        return Ok(known);
+    }
+    let outcome = match trial::try_all(gpu, found) {
+        // No room to try anything: nothing is known, and the plain kernels run.
+        Err(Error::Memory(_)) => return Ok(Outcome::default()),
+        outcome => outcome?,
+    };
+    if let Some(shelf) = shelf {
+        let _ = outcome.keep(shelf);
+    }
+    Ok(outcome)
+}
+
 pub struct GpuBackend {
     model: Arc<Model>,
     name: String,
@@ -175,8 +221,21 @@ impl GpuBackend {
                 ),
             ));
         }
-        let mut gpu = Gpu::open(found, config.budget, false)?;
+        let fixed = match config.variant {
+            Wanted::Fixed(variants) => variants,
+            Wanted::Tried => Variants::PLAIN,
+        };
+        fixed.check(found)?;
+        let mut gpu = Gpu::open_for(found, config.budget, false, fixed)?;
         gpu.tuning = config.tuning.unwrap_or(gpu.tuning);
+        let shelf = config.cache.as_deref().map(|directory| Shelf::new(directory, &found.info));
+        if let Some(shelf) = &shelf {
+            gpu.keep_kernels(shelf);
+        }
+        gpu.variants = match config.variant {
+            Wanted::Fixed(variants) => trial::vouch(&gpu, variants).map(|()| variants)?,
+            Wanted::Tried => try_or_recall(&gpu, found, shelf.as_ref())?.chosen(),
+        };
         let pipelines = Pipelines::new(&gpu);
         let held = &config.held;
         let max_rows = config.max_rows;
@@ -192,8 +251,9 @@ impl GpuBackend {
         let joined: Vec<_> =
             held.ops(&model.plan).into_iter().flat_map(|ops| weights::join(&model, ops)).collect();
         let apart = |pair: &[weights::Joined]| pair.iter().all(|j| j.dst == crate::plan::Buf::G);
-        let wants = Wants { up: joined.windows(2).any(apart), logits: held.head };
-        let work = WorkBuffers::new(&gpu, &dims, max_rows, config.n_cells, wants)?;
+        let arith = gpu.variants.arith;
+        let needs = Needs { up: joined.windows(2).any(apart), logits: held.head, arith };
+        let work = WorkBuffers::new(&gpu, &dims, max_rows, config.n_cells, needs)?;
         let rows = RowData::new(&gpu, max_rows, config.n_slots, config.n_cells, turned)?;
         let out_bytes = readable_bytes(&dims, max_rows, held.head);
         let readable = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
@@ -224,7 +284,10 @@ impl GpuBackend {
         let ops = Ops::new(&stage, held, params);
         gpu.check()?;
         Ok(GpuBackend {
-            name: found.describe(),
+            name: match gpu.variants {
+                Variants::PLAIN => found.describe(),
+                variants => format!("{}, {variants} kernels", found.describe()),
+            },
             model,
             gpu,
             pipelines,
@@ -365,6 +428,15 @@ fn send_hidden(gpu: &Gpu, x: &wgpu::Buffer, hidden: &[f32], dim: usize) {
     }
     for (row, hidden) in hidden.chunks_exact(dim).enumerate() {
         gpu.queue.write_buffer(x, 4 * (row * padded(dim)) as u64, bytemuck::cast_slice(hidden));
+    }
+}
+
+impl Drop for GpuBackend {
+    /// What cannot be kept is compiled again.
+    fn drop(&mut self) {
+        if let Some(kernels) = &self.gpu.kernels {
+            let _ = kernels.keep();
+        }
     }
 }
 
