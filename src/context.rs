@@ -1,5 +1,7 @@
 //! A model, its K/V cache and a backend: batches in, logits out. No device code here.
 
+mod parts;
+
 use std::{borrow::Cow, path::PathBuf, sync::Arc};
 
 use crate::{
@@ -77,6 +79,8 @@ pub struct Context {
     extra_slots: usize,
     /// `[outputs, n_vocab]` of the last decode.
     logits: Vec<f32>,
+    /// `[rows, dim]` of the last decode that kept them.
+    hidden: Vec<f32>,
     /// Of each output, if the last decode had this instead.
     tops: Vec<Top>,
 }
@@ -110,6 +114,7 @@ impl Context {
             notes,
             extra_slots: config.extra_slots,
             logits: Vec::new(),
+            hidden: Vec::new(),
             tops: Vec::new(),
         })
     }
@@ -214,8 +219,14 @@ impl Context {
         self.backend.traffic()
     }
 
+    /// Whether a batch may keep hidden rows and resume from them.
+    pub fn keeps_hidden(&self) -> bool {
+        self.backend.keeps_hidden()
+    }
+
     /// Evaluates the batch; afterwards [`Context::logits`] has the rows that asked. On an error the cache is
-    /// as it was; a batch that is refused also leaves the logits of the one before.
+    /// as it was, but that cells which the batch resumed have lost what they held from there on; a batch that is refused
+    /// changes nothing and also leaves the logits of the one before.
     pub fn decode(&mut self, batch: &Batch) -> Result<()> {
         self.decode_for(batch, Want::Logits)
     }
@@ -223,6 +234,9 @@ impl Context {
     /// As [`Context::decode`]; afterwards [`Context::scores`] has what is wanted of the rows that asked.
     pub fn decode_for(&mut self, batch: &Batch, want: Want) -> Result<()> {
         self.check(batch)?;
+        if let Some(resume) = &batch.resume {
+            return self.go_on(batch, resume, want);
+        }
         let before: Vec<(SeqId, usize)> = batch.rows.iter().map(|r| (r.seq, self.kv.len(r.seq))).collect();
         let result = self.place(batch).and_then(|cells| self.evaluate(batch, &cells, want));
         if result.is_err() {
@@ -240,7 +254,9 @@ impl Context {
         check_picks(links)?;
         let longest = links.iter().map(|link| link.batch.rows.len()).max().unwrap_or(0);
         let fits = longest <= self.backend.max_rows() && rows().count() <= self.kv.free_cells();
-        if links.is_empty() || !fits || !(1..=self.backend.most_top()).contains(&k) {
+        let in_parts =
+            links.iter().any(|link| link.batch.keep_hidden.is_some() || link.batch.resume.is_some());
+        if links.is_empty() || in_parts || !fits || !(1..=self.backend.most_top()).contains(&k) {
             return Ok(None);
         }
         let before: Vec<(SeqId, usize)> = rows().map(|r| (r.seq, self.kv.len(r.seq))).collect();
@@ -262,6 +278,12 @@ impl Context {
     pub fn logits(&self, i: usize) -> &[f32] {
         let n = self.model.plan.dims.n_vocab;
         &self.logits[i * n..][..n]
+    }
+
+    /// The `i`-th row of the last decode as it came to the layer where the batch wanted rows kept.
+    pub fn hidden(&self, i: usize) -> &[f32] {
+        let n = self.model.plan.dims.dim;
+        &self.hidden[i * n..][..n]
     }
 
     /// What the last decode says of the `i`-th row that asked: at least what was wanted.
@@ -302,7 +324,7 @@ impl Context {
                 return Err(Error::Batch(format!("position {pos} of sequence {seq} is beyond {}", i32::MAX)));
             }
         }
-        if batch.rows.len() > self.kv.free_cells() {
+        if batch.resume.is_none() && batch.rows.len() > self.kv.free_cells() {
             return Err(self.kv.full(batch.rows.len()));
         }
         if let Some(mask) = &batch.run_layers {
@@ -322,7 +344,7 @@ impl Context {
                 )));
             }
         }
-        Ok(())
+        self.check_parts(batch)
     }
 
     /// Sequences as long as they were.
@@ -369,7 +391,12 @@ impl Context {
             self.logits.resize(n_outputs * n_vocab, 0.0);
         }
         let model = self.model.clone();
+        let dim = model.plan.dims.dim;
+        self.hidden.resize(if batch.keep_hidden.is_some() { batch.rows.len() * dim } else { 0 }, 0.0);
         let mut steps = model.plan.steps(batch.run_layers.as_ref());
+        let begun = batch.resume.as_ref().map_or(0, |resume| model.plan.steps_before(resume.layer));
+        steps.drain(..begun);
+        let kept_after = batch.keep_hidden.map(|layer| model.plan.steps_before(layer) - begun);
         let mut done = 0;
         let mut out = 0;
         for rows in batch.rows.chunks(self.backend.max_rows()) {
@@ -386,7 +413,11 @@ impl Context {
                 Some(_) => Output::none(),
                 None => Output::Logits(&mut self.logits[out * n_vocab..][..n_out * n_vocab]),
             };
-            self.backend.run(&steps, &placed.rows(&views, &view_of_slot), output)?;
+            let hidden = done * dim..(done + rows.len()) * dim;
+            let hidden_in = batch.resume.as_ref().map(|resume| &resume.hidden[hidden.clone()]);
+            let kept = kept_after.map(|steps| (steps, &mut self.hidden[hidden]));
+            let placed_rows = placed.rows(&views, &view_of_slot);
+            parts::run(&mut *self.backend, &steps, &placed_rows, hidden_in, kept, output)?;
             done += rows.len();
             out += n_out;
         }

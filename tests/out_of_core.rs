@@ -10,7 +10,7 @@ use spec_run::{
     generate::{Request, generate},
     placement::{Kind, Place, Wishes},
     sampler::SamplerConfig,
-    spec::{Fixed, MaskProposer, Proposer, Report, Speculation, speculate},
+    spec::{Costs, Fixed, MaskProposer, Proposer, Report, Speculation, speculate},
     synth::{Mix, Recipe, Shape, Skippable},
 };
 
@@ -113,6 +113,26 @@ fn the_text_is_the_same_and_drafts_stay_in_ram_where_the_mask_was_heeded() {
             assert_eq!(*place == Place::File, l % 2 == 1, "{part:?}");
         }
     }
+}
+
+/// Before anything was timed: a draft that stays in RAM is next to free beside a pass that reads the file, and more rows
+/// of such a pass are too.
+#[test]
+fn the_first_guess_knows_what_is_far_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = write_model(&folder.path().join("half.gguf"));
+    let share = |context: &Context| {
+        let (draft, step) = (context.expected(Some(&mask())), context.expected(None));
+        (draft.file, draft.total() / step.total(), step.file / step.total())
+    };
+    let placed = context(&model, true);
+    let (file, cost, waits) = share(&placed);
+    assert!(file < 1e-6 && cost < 0.1 && waits > 0.8, "{file} {cost} {waits}");
+    let (file, cost, _) = share(&context(&model, false));
+    assert!(file > 0.0 && cost > 0.3, "{file} {cost}");
+    let (by_bytes, at_hand) = (placed.mask_cost(&mask()), Costs::guess_of(&[cost], waits));
+    assert!((0.4..0.7).contains(&by_bytes), "{by_bytes}");
+    assert!(at_hand.rows(9) < 1.3 && at_hand.rows(9) < Costs::guess_of(&[cost], 0.0).rows(9));
 }
 
 /// What was used is not kept in the system's cache either.

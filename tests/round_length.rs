@@ -18,7 +18,7 @@ fn rows(n: usize) -> f64 {
 /// A policy that has timed some plain steps of so many seconds, of which there are `tokens` then, each drafted
 /// rightly with the same chance; tokens per plain step, and the last length.
 fn run(chance: f64, step_seconds: f64, tokens: usize) -> (f64, Option<usize>) {
-    let source = SourceInfo { name: "mask".into(), kind: Kind::Mask, cost: DRAFT };
+    let source = SourceInfo { name: "mask".into(), kind: Kind::Mask, cost: DRAFT, prefix: None };
     let mut policy = Controller::new(Costs::guess(std::slice::from_ref(&source)), Memory::new());
     policy.start(&[source]);
     let mut rng = Rng::new(3);
@@ -41,6 +41,7 @@ fn run(chance: f64, step_seconds: f64, tokens: usize) -> (f64, Option<usize>) {
             source: (length > 0).then_some(0),
             drafted: &vec![Drafted { confidence: 0.8 }; length],
             accepted,
+            from_layer: 0,
             draft_seconds: step_seconds * draft,
             verify_seconds: step_seconds * verify,
             other_seconds: 0.0,

@@ -175,6 +175,11 @@ pub trait Backend: Send {
         self.run_segment(steps, rows, Crossing::default(), output)
     }
 
+    /// Whether hidden rows can leave a pass and enter another one for less than it takes to make them again.
+    fn keeps_hidden(&self) -> bool {
+        false
+    }
+
     /// Runs a part of a pass, whose rows may come from another device and go on to another.
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()>;
 

@@ -27,7 +27,8 @@ pub struct DeviceArgs {
     /// The most of the GPU's memory to take: 20GiB, 512MiB, or auto
     #[arg(long, value_name = "SIZE", default_value = "auto", hide_default_value = true)]
     vram: String,
-    /// The most RAM for weights; what is beyond stays in the file and is read when it is needed
+    /// The most RAM for weights; what is beyond stays in the file, is read for each pass and not kept [default: what
+    /// is free]
     #[arg(long, value_name = "SIZE")]
     ram: Option<String>,
     /// Fail where a plan does not fit the GPU after all, instead of taking a smaller one
@@ -55,7 +56,7 @@ pub struct DeviceArgs {
 pub struct SpeedArgs {
     /// For --dry-run: GB a second from the GPU's memory, RAM and the file, as 1000,50,3; - for one that is not known
     /// [default: RAM and file measured, the GPU's 500]
-    #[arg(long, value_name = "VRAM,RAM,FILE", value_parser = parse_speeds)]
+    #[arg(long, value_name = "VRAM,RAM,FILE", allow_hyphen_values = true, value_parser = parse_speeds)]
     speeds: Option<Speeds>,
 }
 

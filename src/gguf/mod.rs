@@ -70,7 +70,7 @@ impl fmt::Debug for Gguf {
 
 enum Shard {
     /// The file stays open for what is said to the system about its pages.
-    Mapped(Mmap, File),
+    Mapped(Mmap, #[cfg_attr(not(target_os = "linux"), allow(dead_code))] File),
     Memory(Cow<'static, [u8]>),
 }
 

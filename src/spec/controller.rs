@@ -1,14 +1,15 @@
 //! The policy that needs no settings: one cost model decides whether to draft, from which source, and how far.
 //!
 //! Everything is counted in plain steps, T(1). A round that drafts `k` tokens with step cost `c` takes
-//! `C(k) = k·c + T(k+1)` and gives `E(k) = 1 + a₁ + a₁a₂ + …` tokens, `aᵢ` the chance that the i-th stands.
+//! `C(k) = k·c + V(k)` and gives `E(k) = 1 + a₁ + a₁a₂ + …` tokens, `aᵢ` the chance that the i-th stands. `V(k)` is
+//! `T(k+1)`, or less where verification goes on from what the draft's own layers made.
 //!
 //! *Which source*: the one with the highest rate `max E(k)/C(k)`, if that is above 1, the rate of plain steps. A
 //! source that is little known counts with what its chances may well be, so it is tried (UCB1's optimism).
 //!
 //! *How far*: renewal theory says that the long-run rate is best when each round maximizes `E − λ·C`, with λ the
 //! best rate there is. After `n` tokens, which all stand with chance `s`, going on for `m` more adds
-//! `s·(a + … + aᵐ)` tokens and costs `m·c + T(n+m+1) − T(n+1)`. So: draft on if for some `m` the first is more
+//! `s·(a + … + aᵐ)` tokens and costs `C(n+m) − C(n)`. So: draft on if for some `m` the first is more
 //! than λ times the second. Looking beyond `m = 1` matters where T has steps.
 //!
 //! *Never slower*: losses against plain steps are paid from an account. It begins with [`START`] plain steps and
@@ -451,8 +452,7 @@ impl Policy for Controller {
         (1..=pending.most - n).any(|m| {
             chance *= arm.known.before.chance(arm.before(None, n + m - 1));
             gain += chance;
-            let price =
-                m as f64 * self.costs.draft(source) + self.costs.rows(n + m + 1) - self.costs.rows(n + 1);
+            let price = self.costs.round(source, n + m) - self.costs.round(source, n);
             gain > self.rate * price
         })
     }
@@ -461,6 +461,10 @@ impl Policy for Controller {
         let step = self.costs.draft(source) * self.costs.in_steps(1.0).map_or(0.0, f64::recip);
         let pending = self.pending.filter(|_| step < LONG_STEP)?;
         Some(pending.length.min(most))
+    }
+
+    fn resumes(&self, source: usize, drafted: usize) -> bool {
+        self.costs.resuming_pays(source, drafted.min(MOST_ROWS - 1) + 1)
     }
 
     fn record(&mut self, round: &Round) {
@@ -474,7 +478,10 @@ impl Policy for Controller {
         let (expected, cost) = match (round.source, pending) {
             (Some(source), Some(pending)) if k > 0 => {
                 self.costs.saw_draft(source, round.draft_seconds, k);
-                self.costs.saw_rows(k + 1, pass);
+                match round.from_layer {
+                    0 => self.costs.saw_rows(k + 1, pass),
+                    _ => self.costs.saw_resumed(source, k + 1, pass),
+                }
                 let expected = self.expected(source, round, pending.ready);
                 let cost = self.costs.round(source, k);
                 self.learn(source, round, &pending, expected);

@@ -123,7 +123,7 @@ fn guess(context: &Context, sources: &[SourceInfo], drafts: &[Option<RunLayers>]
     let draft: Vec<f64> = std::iter::zip(sources, drafts)
         .map(|(source, mask)| mask.as_ref().map_or(source.cost, far))
         .collect();
-    Costs::guess_of(&draft, step.file / step.total())
+    Costs::guess_of(sources, &draft, step.file / step.total())
 }
 
 /// A controller that begins with what is known of the subject, or else with a short measurement behind what
@@ -216,8 +216,8 @@ mod tests {
     }
 
     fn sources() -> [SourceInfo; 2] {
-        let lookup = SourceInfo { name: "ngram".into(), kind: Kind::Ngram, cost: 0.0 };
-        [lookup, SourceInfo { name: "half".into(), kind: Kind::Mask, cost: 0.5 }]
+        let lookup = SourceInfo { name: "ngram".into(), kind: Kind::Ngram, cost: 0.0, prefix: None };
+        [lookup, SourceInfo { name: "half".into(), kind: Kind::Mask, cost: 0.5, prefix: None }]
     }
 
     /// A controller that has seen the mask stand, or fall, many times.
@@ -234,6 +234,7 @@ mod tests {
                 source,
                 drafted: &[Drafted { confidence: 0.8 }][..k],
                 accepted: if right { k } else { 0 },
+                from_layer: 0,
                 draft_seconds: 0.003 * k as f64,
                 verify_seconds: 0.01 + 0.002 * k as f64,
                 other_seconds: 0.0,
@@ -275,6 +276,7 @@ mod tests {
                 source: (k > 0).then_some(1),
                 drafted: &[Drafted { confidence: 0.8 }][..k],
                 accepted: 0,
+                from_layer: 0,
                 draft_seconds: 0.003,
                 verify_seconds: 0.01,
                 other_seconds: 0.0,

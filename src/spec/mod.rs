@@ -77,8 +77,8 @@ use std::{ops::ControlFlow, time::Instant};
 pub use accept::{Outcome, Proposal, accept};
 pub use controller::{Controller, Memory};
 pub use costs::Costs;
-pub use policy::{Choice, Drafted, Fixed, Kind, Offer, Policy, Ready, Round, SourceInfo, Speedup};
-pub use proposer::{Draft, MaskProposer, NgramProposer, Proposer, Supply};
+pub use policy::{Choice, Drafted, Fixed, Kind, Offer, Policy, Prefix, Ready, Round, SourceInfo, Speedup};
+pub use proposer::{Draft, ExitsProposer, MaskProposer, NgramProposer, Proposer, Supply};
 pub use report::Report;
 
 use self::{draws::Draws, proposer::Made, trial::Choices};
@@ -292,14 +292,9 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
         let evaluated = self.context.kv().len(TARGET);
         let Drafting { source, seconds: draft_seconds, verified } = self.draft()?;
         let drafted = self.context.spent();
-        let verify_seconds = match verified {
-            Some(seconds) => seconds,
-            None => {
-                let last = *self.text.out.tokens.last().expect("the first token came from the prompt");
-                let verifying = Instant::now();
-                verify::verify(self.context, last, &self.made.proposals, self.want)?;
-                verifying.elapsed().as_secs_f64()
-            }
+        let (verify_seconds, from_layer) = match verified {
+            Some(seconds) => (seconds, 0),
+            None => self.verify(source)?,
         };
         self.report.spent(drafted.since(before), self.context.spent().since(drafted));
         let (outcome, end, flow) = self.judge(source)?;
@@ -311,6 +306,7 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
             source,
             drafted: &self.made.drafted,
             accepted: outcome.accepted,
+            from_layer,
             draft_seconds,
             verify_seconds,
             other_seconds: (total - draft_seconds - verify_seconds).max(0.0),
@@ -318,6 +314,21 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
         self.speculation.policy.record(&round);
         self.report.record(&round, outcome.next, &self.made);
         Ok(flow)
+    }
+
+    /// The full model's pass over the last token and what was drafted; gives its seconds and the layer that it began at.
+    fn verify(&mut self, source: Option<usize>) -> Result<(f64, usize)> {
+        let started = Instant::now();
+        let last = *self.text.out.tokens.last().expect("the first token came from the prompt");
+        let Made { proposals, kept, .. } = &mut self.made;
+        let fits = kept.fits(proposals.len(), self.context.model().plan.dims.dim);
+        let resumes = fits && source.is_some_and(|s| self.speculation.policy.resumes(s, proposals.len()));
+        let from_layer = if resumes { kept.layer } else { 0 };
+        if !resumes {
+            self.context.remove(DRAFT);
+        }
+        verify::verify(self.context, last, proposals, resumes.then_some(kept), self.want)?;
+        Ok((started.elapsed().as_secs_f64(), from_layer))
     }
 
     /// Has the policy's choice drafted into `made`.
@@ -354,6 +365,7 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
         }
         let text_len = self.sampler.history().len();
         let policy = &*self.speculation.policy;
+        let keeps = self.report.sources[source].0.prefix.is_some() && policy.resumes(source, most);
         let mut draft = Draft {
             context: self.context,
             sampler: self.sampler,
@@ -361,11 +373,14 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
             ends: self.text.ends,
             go_on: &|so_far| policy.go_on(source, so_far),
             most,
+            keeps,
             made: &mut self.made,
         };
         let result = self.speculation.proposers[source].draft(&mut draft);
         self.sampler.truncate(text_len);
-        self.context.remove(DRAFT);
+        if result.is_err() || self.made.kept.layer == 0 {
+            self.context.remove(DRAFT);
+        }
         result?;
         self.made.trim(most, self.text.ends);
         if self.made.cut && most == room {

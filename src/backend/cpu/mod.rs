@@ -199,12 +199,18 @@ impl Backend for CpuBackend {
         self.buffers.max_rows()
     }
 
+    fn keeps_hidden(&self) -> bool {
+        true
+    }
+
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
         let Output::Logits(logits) = output else { unreachable!("this backend gives logits only") };
         if let Some(hidden) = crossing.hidden_in {
             self.buffers.hidden(rows.tokens.len()).copy_from_slice(hidden);
         }
         let manner = self.manner(steps, rows, crossing.hidden_out.is_some());
+        let has_head = steps.iter().any(|step| matches!(step.op, Op::Head { .. }));
+        assert!(!has_head || logits.len() == manner.outputs * self.model.plan.dims.n_vocab);
         schedule::schedule(&self.model, steps, &manner, &mut self.phases);
         self.prepare(steps, rows, &manner);
         let pass = Pass {

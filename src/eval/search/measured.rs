@@ -10,7 +10,7 @@ use crate::{
     spec::{Fixed, MaskProposer, Proposer, Speculation, speculate},
 };
 
-/// Time for all masks together; a model for which that is too short is not measured.
+/// Time for all masks together; where it is short, the first few are measured.
 const SECONDS: f64 = 20.0;
 const MOST_TOKENS: usize = 512;
 const FEWEST_TOKENS: usize = 64;
@@ -30,19 +30,12 @@ pub struct Measured {
     pub tokens: usize,
 }
 
-/// What an earlier run measured, if it has every member with the drafts that it would have now.
-pub fn recalled(
-    earlier: &[(Candidate, Measured)],
-    members: &[&Member],
-    costs: &Costs,
-) -> Option<Vec<Measured>> {
-    let of = |member: &&Member| {
-        let same = |(candidate, measured): &&(Candidate, Measured)| {
-            *candidate == member.candidate && measured.draft_len == member.proof.greedy(costs).draft_len
-        };
-        earlier.iter().find(same).map(|(_, measured)| *measured)
-    };
-    members.iter().map(of).collect()
+/// Whether an earlier run measured every member, with the drafts that it would have now.
+pub fn cover(earlier: &[(Candidate, Measured)], members: &[&Member], costs: &Costs) -> bool {
+    members.iter().all(|member| {
+        let draft_len = member.proof.greedy(costs).draft_len;
+        earlier.iter().any(|(c, measured)| *c == member.candidate && measured.draft_len == draft_len)
+    })
 }
 
 #[derive(Default)]
@@ -54,7 +47,12 @@ struct Sums {
     accepted: usize,
 }
 
-/// Generates from the prompts with each mask and without any. Nothing if that would take too long.
+/// Masks for which there is time.
+pub fn affordable(costs: &Costs) -> usize {
+    ((SECONDS / costs.step_seconds) as usize / FEWEST_TOKENS).saturating_sub(1)
+}
+
+/// Generates from the prompts with each mask and without any. Nothing if no text comes of them.
 pub fn measure(
     context: &mut Context,
     tokenizer: &Tokenizer,
@@ -64,14 +62,14 @@ pub fn measure(
 ) -> Result<Vec<Measured>> {
     let affordable = SECONDS / costs.step_seconds / (members.len() + 1) as f64;
     let tokens = (affordable as usize).min(MOST_TOKENS);
-    if tokens < FEWEST_TOKENS || prompts.is_empty() || members.is_empty() {
+    if prompts.is_empty() || members.is_empty() {
         return Ok(Vec::new());
     }
     let mut sums: Vec<Sums> = (0..=members.len()).map(|_| Sums::default()).collect();
     // The first touch of caches and buffers is nobody's.
     generate(context, tokenizer, &prompts[0], None, &mut Sums::default())?;
     let draft_lens: Vec<usize> = members.iter().map(|m| m.proof.greedy(costs).draft_len).collect();
-    let rounds = tokens / TOKENS_A_PROMPT;
+    let rounds = (tokens / TOKENS_A_PROMPT).max(1);
     for round in 0..rounds {
         let prompt = &prompts[round % prompts.len()];
         for (i, sums) in sums.iter_mut().enumerate() {

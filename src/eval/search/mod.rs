@@ -146,24 +146,29 @@ pub fn search(
     let proofs = prove(&mut judge, &found, settings, journal, steps, known.proofs, &mut on_progress)?;
     let (mut family, mut baselines) = choose(&found, &proofs, &costs, settings);
     let (context, prompts) = judge.into_prompts();
-    let mut members: Vec<&mut Member> = family.iter_mut().chain(&mut baselines).collect();
-    let shared: Vec<&Member> = members.iter().map(|m| &**m).collect();
-    let measured =
-        match known.measured.into_iter().find_map(|earlier| measured::recalled(&earlier, &shared, &costs)) {
-            Some(measured) => measured,
-            None => {
-                let measured = clock.speeds(context, tokenizer, &prompts, &shared, &costs)?;
-                let named =
-                    std::iter::zip(&shared, &measured).map(|(m, measured)| (m.candidate.clone(), *measured));
-                // Nothing where there was no time for it.
-                if !measured.is_empty() {
-                    journal.add(&Entry::Measured(named.collect()))?;
-                }
-                measured
+    // A baseline may be a member of the family too.
+    let mut members: Vec<&Member> = Vec::new();
+    for member in family.iter().chain(&baselines) {
+        if !members.iter().any(|m| m.candidate == member.candidate) {
+            members.push(member);
+        }
+    }
+    members.truncate(measured::affordable(&costs));
+    let recalled = |earlier: Vec<_>| measured::cover(&earlier, &members, &costs).then_some(earlier);
+    let measured = match known.measured.into_iter().find_map(recalled) {
+        Some(measured) => measured,
+        None => {
+            let times = clock.speeds(context, tokenizer, &prompts, &members, &costs)?;
+            let measured: Vec<_> = members.iter().map(|m| m.candidate.clone()).zip(times).collect();
+            if !measured.is_empty() {
+                journal.add(&Entry::Measured(measured.clone()))?;
             }
-        };
-    for (member, measured) in members.iter_mut().zip(measured) {
-        member.measured = Some(measured);
+            measured
+        }
+    };
+    for member in family.iter_mut().chain(&mut baselines) {
+        member.measured =
+            measured.iter().find(|(c, _)| *c == member.candidate).map(|(_, measured)| *measured);
     }
     Ok(Outcome {
         costs,

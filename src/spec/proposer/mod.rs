@@ -1,9 +1,13 @@
 //! What can draft. A proposer may be right or wrong, never harmful: its tokens are verified.
 
+mod exits;
 pub(super) mod glance;
+mod kept;
 mod mask;
 mod ngram;
 
+pub use exits::ExitsProposer;
+pub(super) use kept::Kept;
 pub use mask::MaskProposer;
 pub use ngram::NgramProposer;
 
@@ -49,6 +53,8 @@ pub struct Draft<'a> {
     pub(super) ends: &'a dyn Fn(u32) -> bool,
     pub(super) go_on: &'a dyn Fn(&[Drafted]) -> bool,
     pub(super) most: usize,
+    /// Whether rows of the first layers are welcome.
+    pub(super) keeps: bool,
     pub(super) made: &'a mut Made,
 }
 
@@ -61,15 +67,18 @@ pub(super) struct Made {
     pub candidates: Vec<Vec<u32>>,
     /// It ended at the most that was allowed and would have gone on.
     pub cut: bool,
+    /// What verification may go on from.
+    pub kept: Kept,
 }
 
 impl Made {
     pub fn clear(&mut self) {
-        let Made { proposals, drafted, candidates, cut } = self;
+        let Made { proposals, drafted, candidates, cut, kept } = self;
         proposals.clear();
         drafted.clear();
         candidates.clear();
         *cut = false;
+        kept.begin(0);
     }
 
     /// Takes back what a proposer added against the rules: more than it may, or something after an end of text.
@@ -103,6 +112,13 @@ impl Draft<'_> {
         }
         self.made.cut = self.len() >= self.most;
         !self.made.cut
+    }
+
+    /// The layer to keep rows at, if that is the end of what runs in full and the rows are welcome.
+    pub(super) fn keep(&mut self, prefix: usize) -> Option<usize> {
+        let layer = if self.keeps { prefix } else { 0 };
+        self.made.kept.begin(layer);
+        (layer > 0).then_some(layer)
     }
 
     /// Adds a token that was not drawn from a distribution.
