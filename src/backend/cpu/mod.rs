@@ -20,7 +20,7 @@ use buffers::Buffers;
 use kv_store::{KvShape, KvStore, KvType};
 use matmul::Planes;
 use ops::{Rotate, Turn};
-use pass::Pass;
+use pass::{Pass, Taken};
 use read_ahead::ReadAhead;
 use schedule::{Manner, Phase};
 use simd::Isa;
@@ -76,6 +76,7 @@ pub struct CpuBackend {
     narrow_attention: Items,
     turns: Vec<Turn>,
     phases: Vec<Phase>,
+    taken: Vec<Taken>,
     read_ahead: Option<ReadAhead>,
     /// Norm weights and biases as numbers, by weight id; empty for matrices.
     vectors: Vec<Vec<f32>>,
@@ -128,6 +129,7 @@ impl CpuBackend {
             narrow_attention: Items::default(),
             turns: Vec::new(),
             phases: Vec::new(),
+            taken: Vec::new(),
             read_ahead,
             vectors,
             model,
@@ -210,6 +212,10 @@ impl Backend for CpuBackend {
         let manner = self.manner(steps, rows, crossing.hidden_out.is_some());
         schedule::schedule(&self.model, steps, &manner, &mut self.phases);
         self.prepare(steps, rows, &manner);
+        self.taken.iter_mut().for_each(Taken::reset);
+        if self.taken.len() < self.phases.len() {
+            self.taken.resize_with(self.phases.len(), Taken::default);
+        }
         let pass = Pass {
             model: &self.model,
             weights: &self.weights,
@@ -224,6 +230,7 @@ impl Backend for CpuBackend {
             attention: &self.attention,
             narrow_attention: &self.narrow_attention,
             logits: rows::SharedOut::new(logits),
+            taken: &self.taken,
         };
         let phases = &self.phases;
         if let Some(read_ahead) = &mut self.read_ahead {
@@ -238,7 +245,7 @@ impl Backend for CpuBackend {
                 if let (Some(read_ahead), 0) = (read_ahead, member.index) {
                     read_ahead.reached(i);
                 }
-                pass.run(phase, &member);
+                pass.run(i, phase, &member);
             }
         });
         if let Some(hidden) = crossing.hidden_out {
