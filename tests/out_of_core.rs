@@ -10,7 +10,7 @@ use spec_run::{
     generate::{Request, generate},
     placement::{Kind, Place, Wishes},
     sampler::SamplerConfig,
-    spec::{Costs, Fixed, MaskProposer, Proposer, Report, Speculation, speculate},
+    spec::{self, Costs, Fixed, MaskProposer, Proposer, Report, SourceInfo, Speculation, speculate},
     synth::{Mix, Recipe, Shape, Skippable},
 };
 
@@ -130,9 +130,11 @@ fn the_first_guess_knows_what_is_far_away() {
     assert!(file < 1e-6 && cost < 0.1 && waits > 0.8, "{file} {cost} {waits}");
     let (file, cost, _) = share(&context(&model, false));
     assert!(file > 0.0 && cost > 0.3, "{file} {cost}");
-    let (by_bytes, at_hand) = (placed.mask_cost(&mask()), Costs::guess_of(&[cost], waits));
+    let by_bytes = placed.mask_cost(&mask());
+    let source = [SourceInfo { name: "half".into(), kind: spec::Kind::Mask, cost: by_bytes, prefix: None }];
+    let guess = |waits: f64| Costs::guess_of(&source, &[cost], waits);
     assert!((0.4..0.7).contains(&by_bytes), "{by_bytes}");
-    assert!(at_hand.rows(9) < 1.3 && at_hand.rows(9) < Costs::guess_of(&[cost], 0.0).rows(9));
+    assert!(guess(waits).rows(9) < 1.3 && guess(waits).rows(9) < guess(0.0).rows(9));
 }
 
 /// What was used is not kept in the system's cache either.
