@@ -14,36 +14,40 @@ struct Params {
 @group(0) @binding(1) var<storage, read> logits: array<u32>; // [rows, n_vocab]
 @group(0) @binding(2) var<storage, read_write> found: array<u32>; // [rows, spans, 1 + 2k]: the sum; keys and ids
 
-// A thread has every THREADS-th place; what was taken is NOTHING from then on.
-var<workgroup> keys: array<u32, SPAN>;
 var<workgroup> bests: array<vec2<u32>, 256>;
 var<workgroup> sums: array<f32, 256>;
 
-// Of a thread's places.
-fn own_best(thread: u32) -> vec2<u32> {
+// Of a thread's places, every THREADS-th, what comes next after `last`.
+fn next_best(start: u32, len: u32, thread: u32, last: vec2<u32>) -> vec2<u32> {
     var best = vec2(NOTHING, thread);
-    for (var i = thread; i < SPAN; i += THREADS) {
-        let candidate = vec2(keys[i], i);
-        if is_better(candidate, best) {
+    for (var i = thread; i < len; i += THREADS) {
+        let candidate = vec2(rank(logits[start + i]), i);
+        if is_better(last, candidate) && is_better(candidate, best) {
             best = candidate;
         }
     }
     return best;
 }
 
+// Relative to the highest.
+fn own_sum(start: u32, len: u32, thread: u32, highest: f32) -> f32 {
+    var sum = 0.0;
+    for (var i = thread; i < len; i += THREADS) {
+        let bits = logits[start + i];
+        if (bits & 0x7f800000u) != 0x7f800000u {
+            sum += exp(max(bitcast<f32>(bits), highest - 100.0) - highest);
+        }
+    }
+    return sum;
+}
+
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let first = SPAN * group.x;
     let start = group.y * p.n_vocab + first;
-    for (var i = thread; i < SPAN; i += THREADS) {
-        var key = NOTHING;
-        if first + i < p.n_vocab {
-            key = rank(logits[start + i]);
-        }
-        keys[i] = key;
-    }
+    let len = min(SPAN, p.n_vocab - first);
     let to = (group.y * p.spans + group.x) * (1u + 2u * p.k);
-    var own = own_best(thread);
+    var own = next_best(start, len, thread, vec2(0xffffffffu, 0u));
     for (var n = 0u; n < p.k; n++) {
         bests[thread] = own;
         workgroupBarrier();
@@ -55,26 +59,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         let winner = bests[0];
         if n == 0u {
-            // While all are there; relative to the highest.
-            var sum = 0.0;
+            sums[thread] = 0.0;
             if is_finite(winner.x) {
-                let highest = bitcast<f32>(unrank(winner.x));
-                for (var i = thread; i < SPAN; i += THREADS) {
-                    if is_finite(keys[i]) {
-                        sum += exp(max(bitcast<f32>(unrank(keys[i])), highest - 100.0) - highest);
-                    }
-                }
+                sums[thread] = own_sum(start, len, thread, bitcast<f32>(unrank(winner.x)));
             }
-            sums[thread] = sum;
         }
         workgroupBarrier();
         if thread == 0u {
             found[to + 1u + 2u * n] = winner.x;
             found[to + 2u + 2u * n] = first + winner.y;
         }
-        if winner.y % THREADS == thread {
-            keys[winner.y] = NOTHING;
-            own = own_best(thread);
+        if n + 1u < p.k && winner.y % THREADS == thread {
+            own = next_best(start, len, thread, winner);
         }
     }
     if thread == 0u {

@@ -9,7 +9,8 @@
 //! the same bits in any batch; by distribution when sampling, because of the rule in [`accept`](mod@accept); and with
 //! [`Speculation::repeatable`] again token for token. Nothing is evaluated twice by the full model: the next round
 //! starts from the verified cells. A draft needs a free cell for each of its tokens, and gets by with fewer tokens
-//! where there are fewer cells.
+//! where there are fewer cells. On a GPU that holds the whole model a greedy round whose length is said beforehand
+//! ([`Policy::length`]) is one submission: the draft's steps feed each other and the verification there.
 //!
 //! The parts are public. The loop by hand, for a greedy text drafted by the first six layers:
 //!

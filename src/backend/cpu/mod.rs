@@ -20,7 +20,7 @@ use buffers::Buffers;
 use kv_store::{KvShape, KvStore, KvType};
 use matmul::Planes;
 use ops::{Rotate, Turn};
-use pass::Pass;
+use pass::{Pass, Taken};
 use read_ahead::ReadAhead;
 use schedule::{Manner, Phase};
 use simd::Isa;
@@ -76,6 +76,7 @@ pub struct CpuBackend {
     narrow_attention: Items,
     turns: Vec<Turn>,
     phases: Vec<Phase>,
+    taken: Vec<Taken>,
     read_ahead: Option<ReadAhead>,
     spent: Spent,
     /// Norm weights and biases as numbers, by weight id; empty for matrices.
@@ -129,6 +130,7 @@ impl CpuBackend {
             narrow_attention: Items::default(),
             turns: Vec::new(),
             phases: Vec::new(),
+            taken: Vec::new(),
             read_ahead,
             spent: Spent::default(),
             vectors,
@@ -213,6 +215,10 @@ impl Backend for CpuBackend {
         assert!(!has_head || logits.len() == manner.outputs * self.model.plan.dims.n_vocab);
         schedule::schedule(&self.model, steps, &manner, &mut self.phases);
         self.prepare(steps, rows, &manner);
+        self.taken.iter_mut().for_each(Taken::reset);
+        if self.taken.len() < self.phases.len() {
+            self.taken.resize_with(self.phases.len(), Taken::default);
+        }
         let pass = Pass {
             model: &self.model,
             weights: &self.weights,
@@ -227,6 +233,7 @@ impl Backend for CpuBackend {
             attention: &self.attention,
             narrow_attention: &self.narrow_attention,
             logits: rows::SharedOut::new(logits),
+            taken: &self.taken,
         };
         let phases = &self.phases;
         let started = Instant::now();
@@ -242,7 +249,7 @@ impl Backend for CpuBackend {
                         read_ahead.reached(i);
                     }
                 }
-                pass.run(phase, &member);
+                pass.run(i, phase, &member);
             }
         });
         let file = self.read_ahead.as_ref().map_or(0.0, ReadAhead::end);

@@ -329,7 +329,8 @@ impl GpuBackend {
         ops.params.flush(gpu);
         let n = rows.tokens.len();
         let mut recorder = Recorder::new(gpu, pipelines, self.profile.as_mut().filter(|_| is_timed));
-        ops.record(&mut recorder, steps, n, longest(rows))?;
+        let longest = contexts(&mut recorder, rows);
+        ops.record(&mut recorder, steps, n, longest)?;
         let mut way_out = WayOut { gpu, readable: &self.readable, readbacks: 0 };
         if let Some(head) = steps.iter().find(|s| matches!(s.op, Op::Head { .. })) {
             let logits = work.logits.as_ref().expect("the head lives here");
@@ -390,8 +391,9 @@ impl GpuBackend {
     }
 }
 
-/// The longest context of a row.
-fn longest(rows: &Rows) -> usize {
+/// The longest context of a row; the recorder learns how long they are together.
+fn contexts(recorder: &mut Recorder, rows: &Rows) -> usize {
+    recorder.seen = rows.views[0].visible.iter().map(|&(_, len)| len as u64).sum();
     rows.views.iter().flat_map(|v| &v.visible).map(|&(_, len)| len).max().unwrap_or(0)
 }
 

@@ -64,6 +64,8 @@ pub struct Ops {
     dims: Dims,
     /// Batches of so many rows have long contexts split.
     split_rows: usize,
+    /// Of a cell's keys and values in a slot.
+    cell_bytes: u64,
     embeds: HashMap<WeightId, (Format, Vec<Bound>, u32)>,
     norms: HashMap<WeightId, Bound>,
     /// By the first of the weights that are joined.
@@ -130,6 +132,7 @@ impl Ops {
             params,
             dims: *stage.dims(),
             split_rows: stage.work.split_rows,
+            cell_bytes: stage.cache.cell_bytes(stage.dims()),
             embeds: HashMap::new(),
             norms: HashMap::new(),
             matmuls: HashMap::new(),
@@ -485,6 +488,7 @@ impl Ops {
                     let heads = dims.n_head as u32;
                     let chunks = longest.div_ceil(super::work::CHUNK) as u32;
                     let split = chunks > 1 && rows <= self.split_rows;
+                    recorder.weigh(0, self.cell_bytes * recorder.seen);
                     let [_, y, z] = if split { [0, chunks, n] } else { [0, 1, n] };
                     let pieces = shared_heads(dims, y * z, recorder.gpu.tuning.crowd);
                     let kernel = Kernel::Attend { split, shared: pieces.is_some() };

@@ -90,6 +90,7 @@ impl Picker {
     pub fn record(&self, recorder: &mut Recorder, k: usize, rows: usize) -> Result<()> {
         let params = self.slots[&k];
         let (rows, spans) = (rows as u32, self.n_vocab.div_ceil(SPAN) as u32);
+        recorder.weigh(0, 4 * u64::from(rows) * self.n_vocab as u64);
         recorder.dispatch(Kernel::Best, &Bound { group: self.find.clone(), params }, [spans, rows, 1])?;
         recorder.dispatch(Kernel::BestJoin, &Bound { group: self.join.clone(), params }, [rows, 1, 1])
     }

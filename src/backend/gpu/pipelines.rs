@@ -529,6 +529,35 @@ mod tests {
         }
     }
 
+    /// No device here may have cooperative matrices; what a driver would be given can be made all the same.
+    #[cfg(not(target_vendor = "apple"))]
+    #[test]
+    fn tiles_by_cooperative_matrices_become_spirv() {
+        use wgpu::naga::{ShaderStage, back::spv};
+        let coop = Variants { arith: Arith::Int8, coop: true, ..Variants::PLAIN };
+        let tiles = Kernel::all().into_iter().filter(|kernel| {
+            matches!(kernel, Kernel::MatmulTile { arith: Arith::Int8, mode: Mode::Add, .. })
+        });
+        for kernel in tiles {
+            let module = wgsl::parse_str(&kernel.text(coop)).unwrap();
+            let info = Validator::new(ValidationFlags::all(), Capabilities::all())
+                .subgroup_stages(ShaderStages::COMPUTE)
+                .subgroup_operations(SubgroupOperationSet::all())
+                .validate(&module)
+                .unwrap_or_else(|e| panic!("{}: {e:?}", kernel.name()));
+            let constants = kernel.constants(&Tuning::HARDWARE, coop, 32);
+            let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
+            let (module, info) = process_overrides(&module, &info, None, &constants).unwrap();
+            let options = spv::Options { lang_version: (1, 4), ..spv::Options::default() };
+            let entry =
+                spv::PipelineOptions { shader_stage: ShaderStage::Compute, entry_point: "main".into() };
+            let words = spv::write_vec(&module, &info, &options, Some(&entry))
+                .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
+            // OpCooperativeMatrixMulAddKHR
+            assert!(words.iter().any(|word| word & 0xffff == 4459), "{}", kernel.name());
+        }
+    }
+
     #[test]
     fn every_shader_writes_only_what_its_layout_lets_it() {
         use wgpu::naga::{AddressSpace, StorageAccess};

@@ -25,8 +25,10 @@ pub struct Recorder<'a> {
     stamp: Option<(wgpu::QuerySet, Option<u32>, Option<u32>)>,
     /// Multiplications recorded since the last submission.
     work: u64,
-    /// Bytes of weights that the next dispatches read.
+    /// Bytes of weights, keys and values, or logits that the next dispatch reads.
     bytes: u64,
+    /// Cells that the pass's rows see, all in all.
+    pub seen: u64,
     dispatches: u64,
     submissions: u64,
     /// When recording began, and seconds of it before that.
@@ -45,6 +47,7 @@ impl<'a> Recorder<'a> {
             stamp: None,
             work: 0,
             bytes: 0,
+            seen: 0,
             dispatches: 0,
             submissions: 0,
             since: None,

@@ -5,7 +5,7 @@
 //! after it, the token that it picked goes into the row data of the passes that wait for it.
 
 use super::{
-    GpuBackend, device::Gpu, longest, ops::Stage, pick, readback, record::Recorder, rows::Sections, usage,
+    GpuBackend, contexts, device::Gpu, ops::Stage, pick, readback, record::Recorder, rows::Sections, usage,
     work::OUTPUTS_AT_ONCE,
 };
 use crate::{
@@ -93,7 +93,8 @@ impl GpuBackend {
                 recorder.stamp(queries, Some(u32::from(is_last)), None);
             }
             let count = link.rows.outputs.len();
-            ops.record(&mut recorder, &link.steps, link.rows.tokens.len(), longest(&link.rows))?;
+            let longest = contexts(&mut recorder, &link.rows);
+            ops.record(&mut recorder, &link.steps, link.rows.tokens.len(), longest)?;
             ops.record_head(&mut recorder, head(link), 0, count)?;
             if let Some((queries, _)) = stamps.filter(|_| is_last) {
                 recorder.stamp(queries, None, Some(2));

@@ -211,6 +211,12 @@ impl Cache {
         (keys, values)
     }
 
+    /// Bytes of a cell's keys and values in a slot.
+    pub fn cell_bytes(&self, dims: &Dims) -> u64 {
+        let words = kv_words(self.key_type, dims.head_dim) + kv_words(self.value_type, dims.head_dim);
+        4 * (dims.n_kv_head * words) as u64
+    }
+
     /// Slots that live here.
     pub fn held(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.slots.len()).filter(|&slot| self.slots[slot].is_some())

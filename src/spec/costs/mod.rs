@@ -42,12 +42,14 @@ pub struct Costs {
     /// Per source, what a resumed verification takes over what it should.
     resumed: Vec<f64>,
     frozen: bool,
-    /// The first plain steps, until there are [`ANCHORS`]: one alone may have had bad luck, and all else is
-    /// measured against them.
+    /// The first plain steps, until there are [`ANCHORS`] or they have taken [`ANCHORING`]: a short one alone may have
+    /// had bad luck, and all else is measured against them.
     first_steps: Vec<f64>,
 }
 
 const ANCHORS: usize = 3;
+/// Seconds in which luck evens out.
+const ANCHORING: f64 = 0.5;
 
 impl Costs {
     /// A guess: rows by arithmetic, draft steps by the bytes that they read.
@@ -174,7 +176,7 @@ impl Costs {
     /// Whether enough plain steps were timed to hold anything against them; until then timings of anything else
     /// are not believed.
     pub fn anchored(&self) -> bool {
-        self.frozen || self.first_steps.len() >= ANCHORS
+        self.frozen || self.first_steps.len() >= ANCHORS || self.first_steps.iter().sum::<f64>() >= ANCHORING
     }
 
     /// A full pass over `n` rows took so long.
@@ -226,7 +228,8 @@ impl Costs {
         self.first_steps.push(seconds);
         if self.anchored() {
             self.first_steps.sort_by(f64::total_cmp);
-            self.saw(None, self.first_steps[ANCHORS / 2], ANCHORS);
+            let n = self.first_steps.len();
+            self.saw(None, self.first_steps[n / 2], n);
         }
     }
 
@@ -381,6 +384,20 @@ mod tests {
         costs.saw_rows(4, 9.0);
         costs.saw_draft(0, 2.0, 1);
         assert_eq!((costs.all_rows(), costs.draft(0)), (before.all_rows(), before.draft(0)));
+    }
+
+    #[test]
+    fn a_step_of_seconds_is_enough_to_measure_against() {
+        let mut costs = Costs::guess_of(&[0.07], 0.9);
+        costs.saw_draft(0, 1.0, 1);
+        assert!(!costs.anchored());
+        costs.saw_rows(1, 3.0);
+        assert!(costs.anchored() && (costs.step_seconds() - 3.0).abs() < 0.01);
+        // Waiting for a file costs many rows what it costs one.
+        assert!(costs.rows(9) < 1.15 && costs.rows(9) > 1.0);
+        let mut short = Costs::guess_of(&[0.07], 0.9);
+        (0..2).for_each(|_| short.saw_rows(1, 0.01));
+        assert!(!short.anchored());
     }
 
     #[test]
