@@ -123,7 +123,7 @@ fn guess(context: &Context, sources: &[SourceInfo], drafts: &[Option<RunLayers>]
     let draft: Vec<f64> = std::iter::zip(sources, drafts)
         .map(|(source, mask)| mask.as_ref().map_or(source.cost, far))
         .collect();
-    Costs::guess_of(sources, &draft, step.file / step.total())
+    Costs::guess_of(&draft, step.file / step.total()).with_prefixes(sources)
 }
 
 /// A controller that begins with what is known of the subject, or else with a short measurement behind what

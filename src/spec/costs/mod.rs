@@ -55,15 +55,15 @@ impl Costs {
     /// A guess: rows by arithmetic, draft steps by the bytes that they read.
     pub fn guess(sources: &[SourceInfo]) -> Self {
         let draft: Vec<f64> = sources.iter().map(|source| source.cost).collect();
-        Self::guess_of(sources, &draft, 0.0)
+        Self::guess_of(&draft, 0.0).with_prefixes(sources)
     }
 
     /// A guess for a model of which a part is far away: a plain step waits for it this share of its time, whatever the
     /// number of rows. Draft steps, in plain steps, are guessed by who knows where their weights are.
-    pub fn guess_of(sources: &[SourceInfo], draft: &[f64], waits: f64) -> Self {
+    pub fn guess_of(draft: &[f64], waits: f64) -> Self {
         let row = ROW_GUESS * (1.0 - waits);
         let rows: Vec<f64> = (1..=MOST_ROWS).map(|n| 1.0 + row * (n - 1) as f64).collect();
-        Self::believed(sources, &rows, draft, ROWS_DOUBT, DRAFT_DOUBT)
+        Self::believed(&rows, draft, ROWS_DOUBT, DRAFT_DOUBT)
     }
 
     /// What was learnt before, on the same machine: `rows` has T(n)/T(1) for n = 1 to [`MOST_ROWS`], `draft` the
@@ -72,7 +72,7 @@ impl Costs {
         const DOUBT: f64 = 0.1;
         let draft: Vec<f64> =
             std::iter::zip(sources, draft).map(|(source, known)| known.unwrap_or(source.cost)).collect();
-        Self::believed(sources, rows, &draft, DOUBT, DRAFT_DOUBT)
+        Self::believed(rows, &draft, DOUBT, DRAFT_DOUBT).with_prefixes(sources)
     }
 
     /// The guess, and timings will not change it: decisions then do not depend on the clock.
@@ -80,15 +80,9 @@ impl Costs {
         Costs { frozen: true, ..Self::guess(sources) }
     }
 
-    fn believed(
-        sources: &[SourceInfo],
-        rows: &[f64],
-        draft: &[f64],
-        rows_doubt: f64,
-        draft_doubt: f64,
-    ) -> Self {
+    fn believed(rows: &[f64], draft: &[f64], rows_doubt: f64, draft_doubt: f64) -> Self {
         let steps = draft.iter().map(|c| c.max(LEAST_DRAFT));
-        let resumed = vec![RESUMED; sources.len()];
+        let resumed = vec![RESUMED; draft.len()];
         let shapes: Vec<f64> =
             rows[1..].iter().copied().chain(steps).chain(resumed.iter().copied()).map(f64::ln).collect();
         let (n_rows, n_steps) = (MOST_ROWS - 1, draft.len());
@@ -109,13 +103,19 @@ impl Costs {
             filter,
             rows: vec![1.0; MOST_ROWS],
             draft: draft.to_vec(),
-            prefix: sources.iter().map(|source| source.prefix.map(|prefix| prefix.share)).collect(),
+            prefix: vec![None; draft.len()],
             resumed,
             frozen: false,
             first_steps: Vec::new(),
         };
         costs.read_filter();
         costs
+    }
+
+    /// What verification need not do again of each source's steps.
+    pub fn with_prefixes(mut self, sources: &[SourceInfo]) -> Self {
+        self.prefix = sources.iter().map(|source| source.prefix.map(|prefix| prefix.share)).collect();
+        self
     }
 
     /// T(n)/T(1). Beyond [`MOST_ROWS`] the last slope goes on.
