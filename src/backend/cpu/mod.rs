@@ -293,9 +293,9 @@ fn loaders(threads: usize) -> Result<rayon::ThreadPool> {
 /// Refuses what the machine cannot hold, where it tells how much it has: the system would grant the memory
 /// and end the program later.
 fn check_memory(model: &Model, config: &CpuConfig, shape: &KvShape) -> Result<()> {
-    let row =
-        (config.key_type.row_bytes(shape.head_dim) + config.value_type.row_bytes(shape.head_dim)) as u128;
-    let cache = (shape.n_slots as u128) * (shape.n_cells as u128) * (shape.n_kv_head as u128) * row;
+    // What is no size at all is more than there is.
+    let bytes_of = |ty| shape.bytes(ty).map_or(u128::MAX / 4, |bytes| bytes as u128);
+    let cache = bytes_of(config.key_type) + bytes_of(config.value_type);
     let work = u128::from(Buffers::bytes_for(&model.plan.dims, config.max_rows));
     let needed = cache + work;
     let Some(available) = available_memory() else { return Ok(()) };
