@@ -1,4 +1,4 @@
-//! What speculation costs where it can only lose: `cargo bench --bench never_slower -- [MODEL.gguf] [PAIRS]`.
+//! What speculation costs where it can only lose: `cargo bench --bench never_slower -- [MODEL.gguf] [PAIRS] [WHICH..]`.
 //!
 //! Plain decoding and speculation take turns, 16 tokens each, until both have made the same 512; with proposers that
 //! are always wrong and do not say so: a draft by half the layers that then proposes the least likely token, a
@@ -15,7 +15,7 @@ use std::{
 };
 
 use spec_run::{
-    Batch, Context, ContextConfig, Gguf, Model, Result, RunLayers, Sampler, Tokenizer, embedded,
+    Batch, Context, ContextConfig, Error, Gguf, Model, Result, RunLayers, Sampler, Tokenizer, embedded,
     generate::{Request, generate},
     sampler::SamplerConfig,
     spec::{
@@ -45,7 +45,7 @@ impl Contrary {
 impl Proposer for Contrary {
     fn info(&self, context: &Context) -> SourceInfo {
         let cost = context.mask_cost(&self.mask);
-        SourceInfo { name: "contrary".into(), kind: Kind::Mask, cost }
+        SourceInfo { name: "contrary".into(), kind: Kind::Mask, cost, prefix: None }
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {
@@ -74,7 +74,7 @@ struct Liar;
 
 impl Proposer for Liar {
     fn info(&self, _: &Context) -> SourceInfo {
-        SourceInfo { name: "liar".into(), kind: Kind::Ngram, cost: 0.0 }
+        SourceInfo { name: "liar".into(), kind: Kind::Ngram, cost: 0.0, prefix: None }
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {
@@ -256,7 +256,12 @@ fn run() -> Result<bool> {
     let (mut plain, mut speculative) = (lane()?, lane()?);
     println!("{}: {}; {TOKENS} tokens, {pairs} pairs", model.name, plain.context.describe());
     let mut kept = true;
-    for which in ["nothing", "contrary", "liar", "both"] {
+    const ALL: [&str; 4] = ["nothing", "contrary", "liar", "both"];
+    let named: Vec<String> = args.collect();
+    if let Some(unknown) = named.iter().find(|name| !ALL.contains(&name.as_str())) {
+        return Err(Error::Usage(format!("{unknown}: one or several of {}", ALL.join(", "))));
+    }
+    for which in ALL.into_iter().filter(|&which| named.is_empty() || named.iter().any(|name| name == which)) {
         for remembers in [false, true] {
             let (mut ratios, mut ready, mut seconds) = (Vec::new(), Vec::new(), 0.0);
             let mut learned = None;

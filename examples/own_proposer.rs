@@ -26,7 +26,7 @@ impl Phrases {
 
 impl Proposer for Phrases {
     fn info(&self, _: &Context) -> SourceInfo {
-        SourceInfo { name: "phrases".into(), kind: Kind::Other, cost: 0.0 }
+        SourceInfo { name: "phrases".into(), kind: Kind::Other, cost: 0.0, prefix: None }
     }
 
     fn supply(&mut self, text: &[u32]) -> Supply {

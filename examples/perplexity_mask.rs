@@ -41,12 +41,12 @@ fn main() -> Result<()> {
         let tally = perplexity(&mut context, &tokens, &settings, Tally::default(), |_| {
             Ok(ControlFlow::Continue(()))
         })?;
-        let (n, full) = (tally.tokens, tally.against_full.expect("there is a mask"));
+        let (n, beside) = (tally.tokens, tally.against_full.expect("there is a mask"));
         println!(
             "the first {layers:2} of {n_layer} layers: perplexity {:.2}, in full {:.2}; the same first choice {:.0} %",
             tally.ppl(),
-            full.base_ppl(n),
-            100.0 * full.agreement(n)
+            beside.full.perplexity(n),
+            100.0 * beside.sums.agreement(n)
         );
     }
     Ok(())

@@ -1,5 +1,6 @@
-// Attention of one head of one row. As a whole it walks all chunks; split, each workgroup makes one chunk, and
-// attend_join.wgsl joins them. Needs attention.wgsl.
+// Attention of one row, for the heads of one workgroup (head_*). As a whole it walks all chunks; split, each
+// workgroup makes one chunk, and attend_join.wgsl joins them. Needs attention.wgsl, joint.wgsl and a text of sums
+// (reduce_*).
 
 override SPLIT: bool = false;
 
@@ -12,27 +13,12 @@ override SPLIT: bool = false;
 // Whole: [rows, out_stride]. Split: [rows, heads, most_chunks, head_stride + 2], maximum and sum last.
 @group(0) @binding(6) var<storage, read_write> out: array<f32>;
 
-var<workgroup> weights: array<f32, 256>;
+var<workgroup> weights: array<Reduced, 256>;
 var<workgroup> chunk_cells: array<u32, 256>;
-var<workgroup> reduced: array<f32, 256>;
-// Pairs of the head.
-var<workgroup> sums: array<vec2<f32>, 256>;
 
-fn score(query: u32, key: u32) -> f32 {
-    var acc = vec4<f32>(0.0);
-    if p.key_halves != 0u {
-        for (var i = 0u; i < p.key_words / 4u; i++) {
-            let k = keys[key + i];
-            acc = fma(q[query + 2u * i], vec4<f32>(unpack2x16float(k.x), unpack2x16float(k.y)), acc);
-            acc = fma(q[query + 2u * i + 1u], vec4<f32>(unpack2x16float(k.z), unpack2x16float(k.w)), acc);
-        }
-    } else {
-        for (var i = 0u; i < p.key_words / 4u; i++) {
-            acc = fma(q[query + i], bitcast<vec4<f32>>(keys[key + i]), acc);
-        }
-    }
-    return ((acc.x + acc.y) + (acc.z + acc.w)) * p.scale;
-}
+// Of each pair of numbers of the heads.
+struct Pair { x: Reduced, y: Reduced }
+var<workgroup> sums: array<Pair, 256>;
 
 fn value_pair(at: u32, pair: u32) -> vec2<f32> {
     if p.value_halves != 0u {
@@ -42,10 +28,15 @@ fn value_pair(at: u32, pair: u32) -> vec2<f32> {
 }
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let head = group.x;
+fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
+    let thread = me.thread;
+    // The heads that share keys and values, in pieces.
+    let pieces = (p.group + AT_ONCE - 1u) / AT_ONCE;
+    let kv_head = group.x / pieces;
+    let in_group = AT_ONCE * (group.x % pieces);
+    let head = kv_head * p.group + in_group;
+    let count = min(AT_ONCE, p.group - in_group);
     let row = group.z;
-    let kv_head = head / p.group;
     let span_at = p.spans_at + 2u * (rows[p.view_at] * p.view_rows + row);
     let span = Span(rows[span_at], rows[span_at + 1u]);
     let chunks = (span.len + CHUNK - 1u) / CHUNK;
@@ -57,48 +48,39 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     let query = (row * p.heads + head) * (p.head_stride / 4u);
     let pairs = p.head_stride / 2u;
-    var top = 0.0;
-    var sum = 0.0;
+    var top = Reduced();
+    var sum = Reduced();
     for (var chunk = first_chunk; chunk < end_chunk; chunk++) {
         let first = span.first + chunk * CHUNK;
         let len = min(CHUNK, span.len - chunk * CHUNK);
-        var largest = -3.0e38;
+        var largest = Reduced(-3.0e38);
         for (var j = thread; j < len; j += THREADS) {
             let cell = lists[first + j];
-            let s = score(query, (kv_head * p.cells + cell) * (p.key_words / 4u));
+            let s = scores(query, count - 1u, (kv_head * p.cells + cell) * (p.key_words / 4u));
             chunk_cells[j] = (kv_head * p.cells + cell) * p.value_words;
             weights[j] = s;
             largest = max(largest, s);
         }
-        reduced[thread] = largest;
-        workgroupBarrier();
-        for (var i = 0u; i < THREADS; i++) {
-            largest = max(largest, reduced[i]);
-        }
-        workgroupBarrier();
-        var part = 0.0;
+        largest = max_over(largest, me);
+        var part = Reduced();
         for (var j = thread; j < len; j += THREADS) {
             let e = exp(weights[j] - largest);
             weights[j] = e;
             part += e;
         }
-        reduced[thread] = part;
-        workgroupBarrier();
-        var chunk_sum = 0.0;
-        for (var i = 0u; i < THREADS; i++) {
-            chunk_sum += reduced[i];
-        }
+        let chunk_sum = sum_and_sync(part, me);
         let joined = joint(top, largest);
         let is_first = chunk == first_chunk;
         for (var i = thread; i < pairs; i += THREADS) {
-            var v = vec2<f32>(0.0);
+            var s = Pair();
             for (var j = 0u; j < len; j++) {
-                v = fma(vec2<f32>(weights[j]), value_pair(chunk_cells[j], i), v);
+                let v = value_pair(chunk_cells[j], i);
+                s = Pair(fma(weights[j], Reduced(v.x), s.x), fma(weights[j], Reduced(v.y), s.y));
             }
             if !is_first {
-                v = fma(v, vec2<f32>(joined.take), sums[i] * joined.keep);
+                s = Pair(fma(s.x, joined.take, sums[i].x * joined.keep), fma(s.y, joined.take, sums[i].y * joined.keep));
             }
-            sums[i] = v;
+            sums[i] = s;
         }
         if is_first {
             top = largest;
@@ -109,28 +91,31 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         workgroupBarrier();
     }
-    if SPLIT {
-        if first_chunk < end_chunk {
-            let at = ((row * p.heads + head) * p.most_chunks + first_chunk) * (p.head_stride + 2u);
-            for (var i = thread; i < pairs; i += THREADS) {
-                out[at + 2u * i] = sums[i].x;
-                out[at + 2u * i + 1u] = sums[i].y;
-            }
-            if thread == 0u {
-                out[at + p.head_stride] = top;
-                out[at + p.head_stride + 1u] = sum;
-            }
-        }
+    // Each thread has its pairs still.
+    if SPLIT && first_chunk >= end_chunk {
         return;
     }
-    let at = row * p.out_stride + head * p.head_dim;
-    for (var i = thread; i < pairs; i += THREADS) {
-        let result = sums[i] / sum;
-        if 2u * i < p.head_dim {
-            out[at + 2u * i] = result.x;
-        }
-        if 2u * i + 1u < p.head_dim {
-            out[at + 2u * i + 1u] = result.y;
+    for (var h = 0u; h < count; h++) {
+        if SPLIT {
+            let at = ((row * p.heads + head + h) * p.most_chunks + first_chunk) * (p.head_stride + 2u);
+            for (var i = thread; i < pairs; i += THREADS) {
+                out[at + 2u * i] = of_head(sums[i].x, h);
+                out[at + 2u * i + 1u] = of_head(sums[i].y, h);
+            }
+            if thread == 0u {
+                out[at + p.head_stride] = of_head(top, h);
+                out[at + p.head_stride + 1u] = of_head(sum, h);
+            }
+        } else {
+            let at = row * p.out_stride + (head + h) * p.head_dim;
+            for (var i = thread; i < pairs; i += THREADS) {
+                if 2u * i < p.head_dim {
+                    out[at + 2u * i] = of_head(sums[i].x, h) / of_head(sum, h);
+                }
+                if 2u * i + 1u < p.head_dim {
+                    out[at + 2u * i + 1u] = of_head(sums[i].y, h) / of_head(sum, h);
+                }
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-// Joins the chunks that attend.wgsl made, in order, for one head of one row. Needs attention.wgsl.
+// Joins the chunks that attend.wgsl made, in order, for one head of one row. Needs attention.wgsl, one.wgsl and joint.wgsl.
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> rows: array<u32>;

@@ -1,6 +1,8 @@
 // y[c, r] = Σ_k w[r, k] · x[c, k] in tiles of 64 rows and 32 columns; each of 128 threads makes four by four of
 // them. Needs the text of a format (load, quad) and finish.wgsl; x and y have rows for whole tiles.
 
+@group(0) @binding(5) var<storage, read> x: array<vec4<f32>>; // [columns, x_stride]
+
 // One block of 32 k, four rows or columns in an element.
 var<workgroup> w_tile: array<vec4<f32>, 512>; // [32, 16]
 var<workgroup> x_tile: array<vec4<f32>, 256>; // [32, 8]

@@ -1,5 +1,5 @@
 // h[i] = x[row i] / rms(x[row i]) · weight; row i is i itself, or the i-th output row. Everything is padded with
-// zeros to whole quads.
+// zeros to whole quads. Needs a text of sums (reduce_*).
 
 override THREADS: u32 = 8u;
 
@@ -19,10 +19,9 @@ struct Params {
 @group(0) @binding(3) var<storage, read> x: array<vec4<f32>>; // [rows, stride]
 @group(0) @binding(4) var<storage, read_write> h: array<vec4<f32>>; // [rows, stride]
 
-var<workgroup> squares: array<f32, 256>;
-
 @compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
+    let thread = me.thread;
     var row = group.x;
     if p.listed != 0u {
         row = rows[p.list_at + group.x];
@@ -32,12 +31,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var i = thread; i < p.stride; i += THREADS) {
         sums = fma(x[start + i], x[start + i], sums);
     }
-    squares[thread] = (sums.x + sums.y) + (sums.z + sums.w);
-    workgroupBarrier();
-    var square = 0.0;
-    for (var i = 0u; i < THREADS; i++) {
-        square += squares[i];
-    }
+    let square = sum_over((sums.x + sums.y) + (sums.z + sums.w), me);
     let scale = 1.0 / sqrt(square / f32(p.dim) + p.eps);
     for (var i = thread; i < p.stride; i += THREADS) {
         h[group.x * p.stride + i] = x[start + i] * scale * weight[i];

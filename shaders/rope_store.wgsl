@@ -1,5 +1,6 @@
 // One head of one row: queries and keys are normed where the model wants it and rotated, keys and values stored in
-// their cell. The heads of a row are those of the queries, then of the keys, then of the values.
+// their cell. The heads of a row are those of the queries, then of the keys, then of the values. Needs a text of
+// sums (reduce_*).
 
 override THREADS: u32 = 8u;
 
@@ -38,7 +39,6 @@ struct Params {
 
 // Zero beyond the head.
 var<workgroup> head: array<f32, 512>;
-var<workgroup> squares: array<f32, 64>;
 
 fn word(i: u32, halves: u32) -> u32 {
     if halves != 0u {
@@ -48,7 +48,8 @@ fn word(i: u32, halves: u32) -> u32 {
 }
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
+    let thread = me.thread;
     let row = group.y;
     let start = row * p.qkv_stride + group.x * p.head_dim;
     let is_query = group.x < p.heads;
@@ -62,13 +63,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         head[i] = x;
         sum = fma(x, x, sum);
     }
-    squares[thread] = sum;
-    workgroupBarrier();
     if (is_query && (p.normed & 1u) != 0u) || (is_key && (p.normed & 2u) != 0u) {
-        var square = 0.0;
-        for (var i = 0u; i < THREADS; i++) {
-            square += squares[i];
-        }
+        let square = sum_over(sum, me);
         let scale = 1.0 / sqrt(square / f32(p.head_dim) + p.eps);
         for (var i = thread; i < p.head_dim; i += THREADS) {
             var weight = q_norm[i];

@@ -9,6 +9,8 @@ struct Params {
     key_words: u32,
     value_words: u32,
     key_halves: u32,
+    // The list may be longer than a row of workgroups.
+    moves: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -20,10 +22,18 @@ struct Params {
 var<workgroup> head: array<f32, 512>;
 
 @compute @workgroup_size(32)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let step = moves[group.x];
-    let key_from = (group.y * p.cells + step.x) * p.key_words;
-    let key_to = (group.y * p.cells + step.y) * p.key_words;
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let at = group.y * groups.x + group.x;
+    if at >= p.moves {
+        return;
+    }
+    let step = moves[at];
+    let key_from = (group.z * p.cells + step.x) * p.key_words;
+    let key_to = (group.z * p.cells + step.y) * p.key_words;
     for (var i = thread; i < p.key_words; i += 32u) {
         let word = keys[key_from + i];
         if p.key_halves != 0u {
@@ -52,8 +62,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
     }
     if step.x != step.y {
-        let start = (group.y * p.cells + step.x) * p.value_words;
-        let to = (group.y * p.cells + step.y) * p.value_words;
+        let start = (group.z * p.cells + step.x) * p.value_words;
+        let to = (group.z * p.cells + step.y) * p.value_words;
         for (var i = thread; i < p.value_words; i += 32u) {
             values[to + i] = values[start + i];
         }

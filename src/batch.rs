@@ -1,4 +1,12 @@
 //! What one decode call is given: tokens of any mix of sequences, and which layers to run for them.
+//!
+//! A pass can also be made in two parts, so that layers that have run need not run again. The first part runs at
+//! least the first E layers in full, under whatever mask, and has `keep_hidden: Some(E)`: each row's residual stream as
+//! it comes to layer E is then in [`Context::hidden`](crate::Context::hidden). The second part names the same tokens,
+//! positions and sequences and hands these rows back with [`Batch::resume`]: it begins at layer E, adds to the cells
+//! that are there, and gives the same bits as one pass over all layers does. That holds if all that the rows could see
+//! in the first part was the full model's up to layer E; whoever calls sees to it. What the cells had in other layers
+//! before is replaced, for every sequence that holds them.
 
 use crate::model::layers::RunLayers;
 
@@ -20,6 +28,28 @@ pub struct Batch {
     pub rows: Vec<Row>,
     /// Which sublayers run, for every row; `None` runs all of them.
     pub run_layers: Option<RunLayers>,
+    /// Keep every row as it comes to this layer, 1 to the number of layers.
+    pub keep_hidden: Option<usize>,
+    /// The rows are not new: they go on from where they were kept.
+    pub resume: Option<Resume>,
+}
+
+/// Rows that have been through the first layers.
+#[derive(Clone, Debug)]
+pub struct Resume {
+    /// The layer to go on with; those before it have run in full.
+    pub layer: usize,
+    /// The residual stream before it, `[rows, dim]`.
+    pub hidden: Vec<f32>,
+}
+
+/// One of several passes that follow each other without the host in between.
+#[derive(Clone, Debug, Default)]
+pub struct Link {
+    pub batch: Batch,
+    /// Rows whose token is not known yet: the best one of an output of an earlier link, outputs counted through all
+    /// links.
+    pub picked: Vec<(usize, usize)>,
 }
 
 impl Batch {
@@ -38,6 +68,12 @@ impl Batch {
             batch.push(token, pos + i as u32, seq, i + 1 == tokens.len());
         }
         batch
+    }
+
+    /// Goes on from `layer` with rows that an earlier pass kept there.
+    pub fn resuming(mut self, layer: usize, hidden: Vec<f32>) -> Self {
+        self.resume = Some(Resume { layer, hidden });
+        self
     }
 
     pub fn with_layers(mut self, run_layers: RunLayers) -> Self {

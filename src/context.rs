@@ -1,20 +1,23 @@
 //! A model, its K/V cache and a backend: batches in, logits out. No device code here.
 
-use std::{borrow::Cow, sync::Arc};
+mod parts;
+
+use std::{borrow::Cow, path::PathBuf, sync::Arc};
 
 use crate::{
     Batch, Error, Model, Result,
-    backend::{self, Backend, Device, Opened, Rows, View},
-    batch::{Row, SeqId},
+    backend::{self, Backend, Chained, Device, Opened, Output, Rows, Spent, Traffic, View},
+    batch::{Link, Row, SeqId},
     kv::{KvCache, WrittenSlots},
     model::layers::RunLayers,
-    placement::{Place, Placement, Wishes},
+    placement::{Basis, Place, Placement, Wishes},
     plan::{Op, Step, Visit},
+    scores::{Scores, Top, Want},
 };
 
 pub use crate::backend::{
     cpu::{kv_store::KvType, matmul::Planes},
-    gpu::Tuning,
+    gpu::{Tuning, Wanted as GpuVariant},
 };
 
 #[derive(Clone, Debug)]
@@ -40,6 +43,10 @@ pub struct ContextConfig {
     pub profile: bool,
     /// How wide the GPU's kernels are, where another width than the device's own is wanted.
     pub gpu_tuning: Option<Tuning>,
+    /// Which of the GPU's kernels, where there is a choice.
+    pub gpu_variant: GpuVariant,
+    /// Where a GPU's compiled kernels, and how its variants did, are kept from run to run.
+    pub gpu_cache: Option<PathBuf>,
 }
 
 impl Default for ContextConfig {
@@ -57,6 +64,8 @@ impl Default for ContextConfig {
             wishes: Wishes::default(),
             profile: false,
             gpu_tuning: None,
+            gpu_variant: GpuVariant::default(),
+            gpu_cache: None,
         }
     }
 }
@@ -70,6 +79,10 @@ pub struct Context {
     extra_slots: usize,
     /// `[outputs, n_vocab]` of the last decode.
     logits: Vec<f32>,
+    /// `[rows, dim]` of the last decode that kept them.
+    hidden: Vec<f32>,
+    /// Of each output, if the last decode had this instead.
+    tops: Vec<Top>,
 }
 
 impl Context {
@@ -101,6 +114,8 @@ impl Context {
             notes,
             extra_slots: config.extra_slots,
             logits: Vec::new(),
+            hidden: Vec::new(),
+            tops: Vec::new(),
         })
     }
 
@@ -141,6 +156,42 @@ impl Context {
         self.backend.profile()
     }
 
+    /// Where the time of all passes so far went.
+    pub fn spent(&self) -> Spent {
+        self.backend.spent()
+    }
+
+    /// Where the time of a token's pass may go, under a mask or in full: a first guess, by speeds that places usually
+    /// have.
+    pub fn expected(&self, mask: Option<&RunLayers>) -> Spent {
+        let basis = Basis::default();
+        let mut spent = Spent::default();
+        for step in self.model.plan.steps(mask) {
+            let bytes =
+                self.model.bytes_read(step.op, |id| self.backend.weight_bytes(id, step.coarse)) as f64;
+            match self.place_of(&step) {
+                Place::Vram => spent.vram += bytes / basis.vram.value,
+                Place::Ram => spent.ram += bytes / basis.ram.value,
+                Place::File => spent.file += bytes / basis.file.value,
+            }
+        }
+        spent
+    }
+
+    fn place_of(&self, step: &Step) -> Place {
+        let parts = &self.placement.parts;
+        let layer = step.visit.layer as usize;
+        let part = match step.op {
+            Op::Embed { .. } => 0,
+            Op::Head { .. } => parts.len() - 1,
+            op => {
+                let attends = self.model.plan.layers[layer].attn.iter().any(|o| std::ptr::eq(o, op));
+                2 * layer + if attends { 1 } else { 2 }
+            }
+        };
+        parts[part].1
+    }
+
     /// Bytes of weights that one token's pass reads, under a mask or in full.
     pub fn bytes_read(&self, mask: Option<&RunLayers>) -> u64 {
         let steps = self.model.plan.steps(mask);
@@ -163,22 +214,81 @@ impl Context {
         self.mask_cost(&all) < 1.0
     }
 
+    /// What went to and from a GPU.
+    pub fn traffic(&self) -> Option<Traffic> {
+        self.backend.traffic()
+    }
+
+    /// Whether a batch may keep hidden rows and resume from them.
+    pub fn keeps_hidden(&self) -> bool {
+        self.backend.keeps_hidden()
+    }
+
     /// Evaluates the batch; afterwards [`Context::logits`] has the rows that asked. On an error the cache is
-    /// as it was; a batch that is refused also leaves the logits of the one before.
+    /// as it was, but that cells which the batch resumed have lost what they held from there on; a batch that is refused
+    /// changes nothing and also leaves the logits of the one before.
     pub fn decode(&mut self, batch: &Batch) -> Result<()> {
+        self.decode_for(batch, Want::Logits)
+    }
+
+    /// As [`Context::decode`]; afterwards [`Context::scores`] has what is wanted of the rows that asked.
+    pub fn decode_for(&mut self, batch: &Batch, want: Want) -> Result<()> {
         self.check(batch)?;
+        if let Some(resume) = &batch.resume {
+            return self.go_on(batch, resume, want);
+        }
         let before: Vec<(SeqId, usize)> = batch.rows.iter().map(|r| (r.seq, self.kv.len(r.seq))).collect();
-        let result = self.place(batch).and_then(|cells| self.evaluate(batch, &cells));
+        let result = self.place(batch).and_then(|cells| self.evaluate(batch, &cells, want));
         if result.is_err() {
-            before.into_iter().for_each(|(seq, len)| self.kv.truncate(seq, len));
+            self.restore(before);
+        }
+        result
+    }
+
+    /// Evaluates batches one after the other without waiting in between, where the device can; then
+    /// [`Context::scores`] has the `k` best of all their outputs in order. `None` where it cannot, or not these
+    /// batches, and then the cache is as it was.
+    pub fn decode_chain(&mut self, links: &[Link], k: usize) -> Result<Option<Chained>> {
+        let rows = || links.iter().flat_map(|link| &link.batch.rows);
+        links.iter().try_for_each(|link| self.check(&link.batch))?;
+        check_picks(links)?;
+        let longest = links.iter().map(|link| link.batch.rows.len()).max().unwrap_or(0);
+        let fits = longest <= self.backend.max_rows() && rows().count() <= self.kv.free_cells();
+        let in_parts =
+            links.iter().any(|link| link.batch.keep_hidden.is_some() || link.batch.resume.is_some());
+        if links.is_empty() || in_parts || !fits || !(1..=self.backend.most_top()).contains(&k) {
+            return Ok(None);
+        }
+        let before: Vec<(SeqId, usize)> = rows().map(|r| (r.seq, self.kv.len(r.seq))).collect();
+        let result = links
+            .iter()
+            .map(|link| self.place(&link.batch))
+            .collect::<Result<Vec<_>>>()
+            .and_then(|cells| self.evaluate_chain(links, &cells, k));
+        if !matches!(result, Ok(Some(_))) {
+            self.restore(before);
         }
         result
     }
 
     /// The logits of the `i`-th row that asked for them in the last decode.
+    ///
+    /// # Panics
+    /// If something else was wanted of it.
     pub fn logits(&self, i: usize) -> &[f32] {
         let n = self.model.plan.dims.n_vocab;
         &self.logits[i * n..][..n]
+    }
+
+    /// The `i`-th row of the last decode as it came to the layer where the batch wanted rows kept.
+    pub fn hidden(&self, i: usize) -> &[f32] {
+        let n = self.model.plan.dims.dim;
+        &self.hidden[i * n..][..n]
+    }
+
+    /// What the last decode says of the `i`-th row that asked: at least what was wanted.
+    pub fn scores(&self, i: usize) -> Scores<'_> {
+        if self.tops.is_empty() { Scores::All(self.logits(i)) } else { Scores::Top(&self.tops[i]) }
     }
 
     /// Makes `dst` the same as `src`; nothing is copied.
@@ -214,7 +324,7 @@ impl Context {
                 return Err(Error::Batch(format!("position {pos} of sequence {seq} is beyond {}", i32::MAX)));
             }
         }
-        if batch.rows.len() > self.kv.free_cells() {
+        if batch.resume.is_none() && batch.rows.len() > self.kv.free_cells() {
             return Err(self.kv.full(batch.rows.len()));
         }
         if let Some(mask) = &batch.run_layers {
@@ -234,7 +344,12 @@ impl Context {
                 )));
             }
         }
-        Ok(())
+        self.check_parts(batch)
+    }
+
+    /// Sequences as long as they were.
+    fn restore(&mut self, before: Vec<(SeqId, usize)>) {
+        before.into_iter().for_each(|(seq, len)| self.kv.truncate(seq, len));
     }
 
     /// Gives each row its cell.
@@ -256,44 +371,122 @@ impl Context {
         (!plain).then(|| written.into())
     }
 
-    fn evaluate(&mut self, batch: &Batch, cells: &[u32]) -> Result<()> {
+    fn evaluate(&mut self, batch: &Batch, cells: &[u32], want: Want) -> Result<()> {
         let n_vocab = self.model.plan.dims.n_vocab;
         let n_outputs = batch.rows.iter().filter(|r| r.logits).count();
+        let top = match want {
+            Want::Top(k) if (1..=self.backend.most_top()).contains(&k) => Some(k),
+            _ => None,
+        };
+        self.tops.clear();
         self.logits.clear();
-        self.logits.try_reserve(n_outputs * n_vocab).map_err(|_| {
-            Error::Memory(format!("no memory for the logits of {n_outputs} rows: ask for fewer rows at once"))
-        })?;
-        self.logits.resize(n_outputs * n_vocab, 0.0);
+        if top.is_some() {
+            self.tops.resize_with(n_outputs, Top::default);
+        } else {
+            self.logits.try_reserve(n_outputs * n_vocab).map_err(|_| {
+                Error::Memory(format!(
+                    "no memory for the logits of {n_outputs} rows: ask for fewer rows at once"
+                ))
+            })?;
+            self.logits.resize(n_outputs * n_vocab, 0.0);
+        }
         let model = self.model.clone();
+        let dim = model.plan.dims.dim;
+        self.hidden.resize(if batch.keep_hidden.is_some() { batch.rows.len() * dim } else { 0 }, 0.0);
         let mut steps = model.plan.steps(batch.run_layers.as_ref());
+        let begun = batch.resume.as_ref().map_or(0, |resume| model.plan.steps_before(resume.layer));
+        steps.drain(..begun);
+        let kept_after = batch.keep_hidden.map(|layer| model.plan.steps_before(layer) - begun);
         let mut done = 0;
         let mut out = 0;
         for rows in batch.rows.chunks(self.backend.max_rows()) {
-            let outputs: Vec<usize> = (0..rows.len()).filter(|&i| rows[i].logits).collect();
-            if outputs.is_empty() {
+            let placed = Placed::new(rows, &cells[done..][..rows.len()]);
+            let n_out = placed.outputs.len();
+            if n_out == 0 {
                 steps.retain(|step| !matches!(step.op, Op::Head { .. }));
             } else if !matches!(steps.last(), Some(Step { op: Op::Head { .. }, .. })) {
                 steps.push(Step { op: &model.plan.head, slot: 0, visit: Visit::first(0), coarse: false });
             }
-            let chunk_cells = &cells[done..][..rows.len()];
-            let (views, view_of_slot) = views(&self.kv, rows, chunk_cells, &steps);
-            let logits = &mut self.logits[out * n_vocab..][..outputs.len() * n_vocab];
-            self.backend.run(
-                &steps,
-                &Rows {
-                    tokens: &rows.iter().map(|r| r.token).collect::<Vec<_>>(),
-                    positions: &rows.iter().map(|r| r.pos).collect::<Vec<_>>(),
-                    cells: chunk_cells,
-                    outputs: &outputs,
-                    views: &views,
-                    view_of_slot: &view_of_slot,
-                },
-                logits,
-            )?;
+            let (views, view_of_slot) = views(&self.kv, rows, placed.cells, &steps);
+            let output = match top {
+                Some(k) if n_out > 0 => Output::Top { k, rows: &mut self.tops[out..][..n_out] },
+                Some(_) => Output::none(),
+                None => Output::Logits(&mut self.logits[out * n_vocab..][..n_out * n_vocab]),
+            };
+            let hidden = done * dim..(done + rows.len()) * dim;
+            let hidden_in = batch.resume.as_ref().map(|resume| &resume.hidden[hidden.clone()]);
+            let kept = kept_after.map(|steps| (steps, &mut self.hidden[hidden]));
+            let placed_rows = placed.rows(&views, &view_of_slot);
+            parts::run(&mut *self.backend, &steps, &placed_rows, hidden_in, kept, output)?;
             done += rows.len();
-            out += outputs.len();
+            out += n_out;
         }
         Ok(())
+    }
+
+    fn evaluate_chain(&mut self, links: &[Link], cells: &[Vec<u32>], k: usize) -> Result<Option<Chained>> {
+        let model = self.model.clone();
+        let placed: Vec<_> =
+            std::iter::zip(links, cells).map(|(link, cells)| Placed::new(&link.batch.rows, cells)).collect();
+        let steps: Vec<_> = links.iter().map(|l| model.plan.steps(l.batch.run_layers.as_ref())).collect();
+        let seen: Vec<_> = (0..links.len())
+            .map(|i| views(&self.kv, &links[i].batch.rows, placed[i].cells, &steps[i]))
+            .collect();
+        let chain: Vec<_> = steps
+            .into_iter()
+            .enumerate()
+            .map(|(i, steps)| backend::Link {
+                steps,
+                rows: placed[i].rows(&seen[i].0, &seen[i].1),
+                picked: &links[i].picked,
+            })
+            .collect();
+        let mut tops = Vec::new();
+        tops.resize_with(placed.iter().map(|p| p.outputs.len()).sum(), Top::default);
+        let chained = self.backend.run_chain(&chain, k, &mut tops)?;
+        if chained.is_some() {
+            self.tops = tops;
+        }
+        Ok(chained)
+    }
+}
+
+/// A picked token has been picked by the time its row is evaluated.
+fn check_picks(links: &[Link]) -> Result<()> {
+    let mut outputs = 0;
+    for Link { batch, picked } in links {
+        if let Some((row, pick)) = picked.iter().find(|(row, p)| *row >= batch.rows.len() || *p >= outputs) {
+            return Err(Error::Batch(format!(
+                "row {row} of {} waits for output {pick} of a chain, of which {outputs} come before it",
+                batch.rows.len()
+            )));
+        }
+        outputs += batch.rows.iter().filter(|r| r.logits).count();
+    }
+    Ok(())
+}
+
+/// Rows with their cells.
+struct Placed<'a> {
+    tokens: Vec<u32>,
+    positions: Vec<u32>,
+    cells: &'a [u32],
+    outputs: Vec<usize>,
+}
+
+impl<'a> Placed<'a> {
+    fn new(rows: &[Row], cells: &'a [u32]) -> Self {
+        Placed {
+            tokens: rows.iter().map(|r| r.token).collect(),
+            positions: rows.iter().map(|r| r.pos).collect(),
+            cells,
+            outputs: (0..rows.len()).filter(|&i| rows[i].logits).collect(),
+        }
+    }
+
+    fn rows<'s>(&'s self, views: &'s [View<'s>], view_of_slot: &'s [usize]) -> Rows<'s> {
+        let Placed { tokens, positions, cells, outputs } = self;
+        Rows { tokens, positions, cells, outputs, views, view_of_slot }
     }
 }
 

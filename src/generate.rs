@@ -2,7 +2,11 @@
 
 use std::{ops::ControlFlow, time::Instant};
 
-use crate::{Batch, Context, Error, Result, Sampler, Tokenizer, sampler::top_logprobs};
+use crate::{
+    Batch, Context, Error, Result, Sampler, Tokenizer,
+    sampler::{SamplerConfig, top_logprobs},
+    scores::Want,
+};
 
 const SEQ: u32 = 0;
 
@@ -59,6 +63,11 @@ impl Request<'_> {
         }
         Ok(())
     }
+
+    /// What of a row's logits it needs.
+    pub(crate) fn want(&self, sampler: &SamplerConfig) -> Want {
+        if self.logprobs > 0 { Want::Logits } else { sampler.want() }
+    }
 }
 
 /// Evaluates the prompt on sequence 0 and samples from there. `on_token` sees each token as it is chosen and
@@ -72,8 +81,9 @@ pub fn generate(
 ) -> Result<Generation> {
     request.check(context)?;
     context.remove(SEQ);
+    let want = request.want(sampler.config());
     let started = Instant::now();
-    context.decode(&Batch::prompt(request.prompt, 0, SEQ))?;
+    context.decode_for(&Batch::prompt(request.prompt, 0, SEQ), want)?;
     request.prompt.iter().for_each(|&token| sampler.accept(token));
     let mut out = Generation {
         tokens: Vec::new(),
@@ -85,14 +95,13 @@ pub fn generate(
     };
     let started = Instant::now();
     while request.max_tokens.is_none_or(|most| out.tokens.len() < most) {
-        let logits = context.logits(0);
-        let token = sampler.sample(logits);
+        let token = sampler.choose(context.scores(0));
         if tokenizer.is_eog(token) && !request.ignore_eos {
             out.stop = Stop::EndOfText;
             break;
         }
         if request.logprobs > 0 {
-            out.logprobs.push(top_logprobs(logits, request.logprobs));
+            out.logprobs.push(top_logprobs(context.logits(0), request.logprobs));
         }
         sampler.accept(token);
         out.tokens.push(token);
@@ -107,7 +116,7 @@ pub fn generate(
             out.stop = Stop::ContextFull;
             break;
         }
-        context.decode(&Batch::prompt(&[token], context.kv().next_pos(SEQ), SEQ))?;
+        context.decode_for(&Batch::prompt(&[token], context.kv().next_pos(SEQ), SEQ), want)?;
         out.steps += 1;
     }
     out.decode_seconds = started.elapsed().as_secs_f64();

@@ -93,6 +93,17 @@ impl KvCache {
         Ok(id)
     }
 
+    /// The cell of `seq` at a position.
+    pub fn cell_at(&self, seq: SeqId, pos: u32) -> Option<u32> {
+        let list = self.cells(seq);
+        list.binary_search_by_key(&pos, |&c| self.cells[c as usize].pos).ok().map(|i| list[i])
+    }
+
+    /// A pass writes to a cell that is there already, and leaves these slots in it.
+    pub fn rewrite(&mut self, cell: u32, written: Option<WrittenSlots>) {
+        self.cells[cell as usize].written = written;
+    }
+
     /// The error for `wanted` more cells than there are.
     pub fn full(&self, wanted: usize) -> Error {
         Error::Batch(format!(

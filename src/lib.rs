@@ -29,6 +29,7 @@ pub mod placement;
 pub mod plan;
 pub mod quant;
 pub mod sampler;
+pub mod scores;
 pub mod spec;
 pub mod synth;
 pub mod tokenizer;

@@ -6,9 +6,17 @@
 //! Without one whole layers do, the last ones first, as llama.cpp's -ngl takes them, so that the hidden rows cross
 //! only once.
 
+mod forecast;
+
 use std::fmt;
 
-use crate::{Error, Model, Result, RunLayers, backend::Held, plan::Op};
+pub use forecast::{Basis, COLUMNS, Forecast, Known, Origin, Prediction};
+
+use crate::{
+    Error, Model, Result, RunLayers,
+    backend::Held,
+    plan::{Op, WeightId},
+};
 
 /// What a user wants of it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,44 +56,73 @@ pub struct Part {
     /// Of weights, in the file's form and in the GPU's.
     pub bytes: u64,
     pub gpu_bytes: u64,
-    /// Read for one token.
-    pub read: u64,
+    /// From RAM or the file, and from the GPU's memory.
+    pub read: Read,
+    pub gpu_read: Read,
     /// What it needs beside its weights on a GPU: keys and values, or logits.
     pub beside: u64,
     pub drafted: bool,
 }
 
+/// Bytes read for one token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Read {
+    pub full: u64,
+    /// By a draft: fewer where it reads high bits alone.
+    pub draft: u64,
+}
+
+impl Read {
+    fn of(self, drafting: bool) -> f64 {
+        (if drafting { self.draft } else { self.full }) as f64
+    }
+}
+
+/// How large a matrix is in RAM and on a GPU.
+pub trait Sizes {
+    /// Bytes read of it from RAM.
+    fn in_ram(&self, id: WeightId, coarse: bool) -> u64;
+    fn on_gpu(&self, id: WeightId, coarse: bool) -> u64;
+    /// Bytes that the weights of an operation take on a GPU.
+    fn taken_on_gpu(&self, op: &Op) -> u64;
+    /// See [`Part::beside`].
+    fn beside(&self, kind: Kind) -> u64;
+}
+
 /// Parts of a model in its order, without places.
-pub fn parts(
-    model: &Model,
-    gpu_bytes: impl Fn(&Op) -> u64,
-    beside: impl Fn(Kind) -> u64,
-    draft: Option<&RunLayers>,
-) -> Vec<Part> {
-    let part = |kind, ops: &[Op], drafted| {
+pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Vec<Part> {
+    let part = |kind, ops: &[Op], drafted, coarse| {
         let whole = |op: &Op| op.weights().map(|id| model.weight(id).tensor.bytes).sum::<u64>();
-        let read = |op: &Op| model.bytes_read(op, |id| model.weight(id).tensor.bytes);
+        let sum = |matrix: &dyn Fn(WeightId) -> u64| ops.iter().map(|op| model.bytes_read(op, matrix)).sum();
         Part {
             kind,
             bytes: ops.iter().map(whole).sum(),
-            gpu_bytes: ops.iter().map(&gpu_bytes).sum(),
-            read: ops.iter().map(read).sum(),
-            beside: beside(kind),
+            gpu_bytes: ops.iter().map(|op| sizes.taken_on_gpu(op)).sum(),
+            read: Read {
+                full: sum(&|id| sizes.in_ram(id, false)),
+                draft: sum(&|id| sizes.in_ram(id, coarse)),
+            },
+            gpu_read: Read {
+                full: sum(&|id| sizes.on_gpu(id, false)),
+                draft: sum(&|id| sizes.on_gpu(id, coarse)),
+            },
+            beside: sizes.beside(kind),
             drafted,
         }
     };
     let plan = &model.plan;
     let one = std::slice::from_ref;
+    let coarse = coarse_sublayers(draft, plan.layers.len());
     let layers = plan.layers.iter().enumerate().flat_map(|(l, layer)| {
         let runs = |runs: fn(&RunLayers, usize) -> bool| draft.is_some_and(|mask| runs(mask, l));
         [
-            part(Kind::Attn(l), &layer.attn, runs(RunLayers::runs_attn)),
-            part(Kind::Mlp(l), &layer.mlp, runs(RunLayers::runs_mlp)),
+            part(Kind::Attn(l), &layer.attn, runs(RunLayers::runs_attn), coarse[l][0]),
+            part(Kind::Mlp(l), &layer.mlp, runs(RunLayers::runs_mlp), coarse[l][1]),
         ]
     });
-    let mut parts = vec![part(Kind::Embed, one(&plan.embed), draft.is_some())];
+    let mut parts = vec![part(Kind::Embed, one(&plan.embed), draft.is_some(), false)];
     parts.extend(layers);
-    parts.push(part(Kind::Head, one(&plan.head), draft.is_some()));
+    parts.push(part(Kind::Head, one(&plan.head), draft.is_some(), false));
     if let (Op::Embed { table }, Op::Head { weight, .. }) = (&plan.embed, &plan.head)
         && table == weight
     {
@@ -93,6 +130,16 @@ pub fn parts(
         (parts[0].bytes, parts[0].gpu_bytes) = (0, 0);
     }
     parts
+}
+
+/// By layer: whether a draft runs attention and MLP by their high bits alone, each time that it does.
+fn coarse_sublayers(draft: Option<&RunLayers>, n_layer: usize) -> Vec<[bool; 2]> {
+    let mut coarse = vec![[true; 2]; n_layer];
+    for step in draft.iter().flat_map(|mask| mask.steps()) {
+        coarse[step.layer][0] &= !step.attn || step.coarse_attn;
+        coarse[step.layer][1] &= !step.mlp || step.coarse_mlp;
+    }
+    coarse
 }
 
 /// What there is. Without a GPU `vram` is `None`.
@@ -108,6 +155,8 @@ pub struct Budgets {
 pub struct Placement {
     pub parts: Vec<(Part, Place)>,
     pub budgets: Budgets,
+    /// What the GPU holds in another form than the file, in words.
+    pub converted: Vec<String>,
 }
 
 pub fn place(parts: Vec<Part>, wishes: &Wishes, budgets: Budgets) -> Result<Placement> {
@@ -127,7 +176,7 @@ pub fn place(parts: Vec<Part>, wishes: &Wishes, budgets: Budgets) -> Result<Plac
         }
     }
     let parts = parts.into_iter().zip(places).map(|(part, place)| (part, place.expect("given above")));
-    Ok(Placement { parts: parts.collect(), budgets })
+    Ok(Placement { parts: parts.collect(), budgets, converted: Vec::new() })
 }
 
 /// Which parts go to the GPU.
@@ -194,42 +243,11 @@ fn into_vram(parts: &[Part], wishes: &Wishes, room: u64) -> Result<Vec<usize>> {
     Ok(taken)
 }
 
-/// The order in which parts are given RAM.
+/// The order in which parts are given RAM: the embedding last, of which a token reads one row.
 fn in_order(parts: &[Part], draft_first: bool) -> Vec<usize> {
     let mut order: Vec<usize> = (0..parts.len()).collect();
-    if draft_first {
-        order.sort_by_key(|&i| !parts[i].drafted);
-    }
+    order.sort_by_key(|&i| (parts[i].kind == Kind::Embed, draft_first && !parts[i].drafted));
     order
-}
-
-/// Bytes a second from each place, and seconds for the hidden rows to cross once.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Speeds {
-    pub vram: f64,
-    pub ram: f64,
-    pub file: f64,
-    pub crossing: f64,
-}
-
-impl Speeds {
-    /// A card of the upper middle, two channels of DDR5, a good SSD.
-    pub const ASSUMED: Speeds = Speeds { vram: 500e9, ram: 50e9, file: 3e9, crossing: 100e-6 };
-}
-
-/// What drafting is assumed to find, where nothing is known of the model.
-const ACCEPTANCE: f64 = 0.75;
-const MOST_DRAFTED: i32 = 16;
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Prediction {
-    /// Seconds for a token, for a draft step, and for a round of `drafted` draft steps and a verification.
-    pub token: f64,
-    pub draft: f64,
-    pub round: f64,
-    pub drafted: i32,
-    /// Against plain decoding.
-    pub speedup: f64,
 }
 
 impl Placement {
@@ -252,44 +270,17 @@ impl Placement {
         }
     }
 
+    /// In a line.
+    pub fn said_of_conversions(&self) -> String {
+        format!("converted for the GPU, losing nothing: {}", self.converted.join(", "))
+    }
+
+    pub fn bytes_in_ram(&self) -> u64 {
+        self.parts.iter().filter(|(_, place)| *place == Place::Ram).map(|(part, _)| part.bytes).sum()
+    }
+
     pub fn uses(&self, place: Place) -> bool {
         self.parts.iter().any(|&(_, p)| p == place)
-    }
-
-    /// Seconds for one token through all parts, or through those that drafts run.
-    fn seconds(&self, speeds: &Speeds, drafting: bool) -> f64 {
-        let run = self.parts.iter().filter(|(part, _)| !drafting || part.drafted);
-        let mut seconds = 0.0;
-        let mut on_gpu = None;
-        for (part, place) in run {
-            let speed = match place {
-                Place::Vram => speeds.vram,
-                Place::Ram => speeds.ram,
-                Place::File => speeds.file,
-            };
-            let here = *place == Place::Vram;
-            if on_gpu.is_some_and(|before| before != here) {
-                seconds += speeds.crossing;
-            }
-            on_gpu = Some(here);
-            seconds += part.read as f64 / speed;
-        }
-        seconds
-    }
-
-    /// Of time spent on reading weights alone. Verifying reads them once, whatever the number of rows.
-    pub fn predict(&self, speeds: &Speeds) -> Prediction {
-        let token = self.seconds(speeds, false);
-        if !self.parts.iter().any(|(part, _)| part.drafted) {
-            return Prediction { token, draft: token, round: token, drafted: 0, speedup: 1.0 };
-        }
-        let draft = self.seconds(speeds, true);
-        let of = |drafted: i32| {
-            let tokens = (1.0 - ACCEPTANCE.powi(drafted + 1)) / (1.0 - ACCEPTANCE);
-            let round = f64::from(drafted) * draft + token;
-            Prediction { token, draft, round, drafted, speedup: tokens * token / round }
-        };
-        (1..=MOST_DRAFTED).map(of).max_by(|a, b| a.speedup.total_cmp(&b.speedup)).expect("some lengths")
     }
 }
 
@@ -344,24 +335,10 @@ impl fmt::Display for Placement {
         if let Some(vram) = self.budgets.vram.filter(|&v| v < 1 << 50) {
             writeln!(f, "VRAM budget {:.1} MiB", mib(vram))?;
         }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Prediction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "reading the weights takes {:.2} ms a token", 1e3 * self.token)?;
-        if self.drafted == 0 {
-            return Ok(());
+        if !self.converted.is_empty() {
+            writeln!(f, "{}", self.said_of_conversions())?;
         }
-        write!(
-            f,
-            ", {:.2} ms a draft step; a round of {} drafted tokens {:.2} ms: {:.2} times plain decoding at an acceptance of {ACCEPTANCE}",
-            1e3 * self.draft,
-            self.drafted,
-            1e3 * self.round,
-            self.speedup
-        )
+        Ok(())
     }
 }
 
@@ -369,13 +346,23 @@ impl fmt::Display for Prediction {
 mod tests {
     use super::*;
 
+    fn read(bytes: u64) -> Read {
+        Read { full: bytes, draft: bytes }
+    }
+
+    fn basis([vram, ram, file]: [f64; 3], crossing: f64) -> Basis {
+        let [vram, ram, file] = [vram, ram, file].map(Known::given);
+        Basis { vram, ram, file, crossing, ..Basis::default() }
+    }
+
     /// Layers of 100 bytes of attention and 200 of MLP, 10 of K/V; an embedding and a head of 50.
     fn model(n_layer: usize, draft: Option<&RunLayers>) -> Vec<Part> {
         let part = |kind, bytes, beside, drafted| Part {
             kind,
             bytes,
             gpu_bytes: bytes,
-            read: if kind == Kind::Embed { 1 } else { bytes },
+            read: read(if kind == Kind::Embed { 1 } else { bytes }),
+            gpu_read: read(if kind == Kind::Embed { 1 } else { bytes }),
             beside,
             drafted,
         };
@@ -421,8 +408,7 @@ mod tests {
         let gpu = p.on_gpu();
         assert_eq!((layers(&gpu.attn), layers(&gpu.mlp)), (vec![0, 2], vec![0, 3]));
         // The draft never leaves the fast memory but for the row of the embedding.
-        let speeds = Speeds { vram: 100.0, ram: 10.0, file: 1.0, crossing: 0.5 };
-        let predicted = p.predict(&speeds);
+        let predicted = p.predict(&basis([100.0, 10.0, 1.0], 0.5));
         let drafted = (50.0 + 200.0 + 400.0) / 100.0 + 0.1 + 0.5;
         assert!((predicted.draft - drafted).abs() < 1e-9, "{predicted:?}");
         // Token: the same and 600 bytes from RAM; borders: embed|0, 0|1, 1|2attn, 2attn|2mlp, 2mlp..3attn|3mlp.
@@ -430,12 +416,12 @@ mod tests {
         assert!((predicted.token - token).abs() < 1e-9, "{predicted:?} {token}");
         let k = predicted.drafted;
         let tokens: f64 = (0..=k).map(|i| 0.75f64.powi(i)).sum();
-        assert!((predicted.speedup - tokens * token / (f64::from(k) * drafted + token)).abs() < 1e-9);
+        assert!((predicted.speedup() - tokens * token / (f64::from(k) * drafted + token)).abs() < 1e-9);
         let other = |k: i32| {
             let tokens: f64 = (0..=k).map(|i| 0.75f64.powi(i)).sum();
             tokens * token / (f64::from(k) * drafted + token)
         };
-        assert!((1..=16).all(|k| other(k) <= predicted.speedup + 1e-12));
+        assert!((1..=16).all(|k| other(k) <= predicted.speedup() + 1e-12));
     }
 
     #[test]
@@ -491,19 +477,29 @@ mod tests {
                     };
                     p.bytes = bytes;
                     p.gpu_bytes = bytes;
-                    p.read = if p.kind == Kind::Embed { 8192 } else { bytes };
+                    p.read = read(if p.kind == Kind::Embed { 8192 } else { bytes });
+                    p.gpu_read = p.read;
                     p.beside = 0;
                     p
                 })
                 .collect()
         };
         let budgets = Budgets { vram: Some(24 * GB), scratch: GB, ram: None };
-        let speeds = Speeds { vram: 1e12, ram: 50e9, file: 3e9, crossing: 100e-6 };
-        let plain = place(parts(None), &Wishes::default(), budgets).unwrap().predict(&speeds);
+        let basis = basis([1e12, 50e9, 3e9], 100e-6);
         let wishes = Wishes { draft: Some(mask.clone()), ..Wishes::default() };
-        let aware = place(parts(Some(&mask)), &wishes, budgets).unwrap().predict(&speeds);
+        let whole_layers = place(parts(Some(&mask)), &Wishes::default(), budgets).unwrap();
+        let chosen = place(parts(Some(&mask)), &wishes, budgets).unwrap();
+        let forecast = Forecast::new(&whole_layers, &chosen, basis);
+        let (plain, drafting, aware) = (forecast.plain, forecast.drafting.unwrap(), forecast.placed.unwrap());
         assert!((0.35..0.45).contains(&plain.token), "{plain:?}");
         assert!((0.02..0.025).contains(&aware.draft), "{aware:?}");
-        assert!(aware.speedup > 2.4, "{aware:?}");
+        assert!(aware.speedup() > 2.4, "{aware:?}");
+        // Half of what a draft reads lies in RAM: by whole layers it gains little.
+        assert!((1.0..1.6).contains(&forecast.gain(&drafting)), "{drafting:?}");
+        assert!(forecast.gain(&aware) > 1.5 * forecast.gain(&drafting));
+        assert_eq!(plain.token, drafting.token);
+        let text = forecast.to_string();
+        assert!(text.contains("1000 (given), 50 (given) and 3.00 (given) GB/s"), "{text}");
+        assert!(text.contains("75 % of drafted tokens standing (assumed)"), "{text}");
     }
 }

@@ -147,6 +147,12 @@ impl Plan {
         std::iter::once(&self.embed).chain(layers).chain([&self.head])
     }
 
+    /// How many steps a pass that runs the first `layers` layers in full takes before it comes to the next.
+    pub fn steps_before(&self, layers: usize) -> usize {
+        let in_layers = self.layers[..layers].iter().map(|l| l.attn.len() + l.mlp.len());
+        1 + in_layers.sum::<usize>()
+    }
+
     /// All steps of one pass under a mask. Layer `l` keeps its K/V in slot `l`; each repetition of a layer
     /// has a slot of its own after those, in the order in which they come.
     pub fn steps(&self, mask: Option<&RunLayers>) -> Vec<Step<'_>> {

@@ -47,7 +47,8 @@ fn embedded_token_bytes() -> f64 {
 
 #[test]
 fn json_has_the_documented_keys_with_sane_values() {
-    let out = json(&["-t", "1", "-r", "3", "--prefill", "16,64", "--depths", "0,150", "--curve-depth", "160"]);
+    let out =
+        json(&["-t", "1", "-r", "3", "--prefill", "16,64", "--depths", "0,150", "--curve-depth", "160"]);
     assert_eq!(out["curve_depth"], 160);
 
     let prefill: Vec<_> = out["prefill"].as_array().unwrap().iter().map(|p| p["n"].as_u64()).collect();

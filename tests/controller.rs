@@ -98,6 +98,7 @@ fn speed(world: &World, policy: &mut dyn Policy) -> f64 {
                 source: None,
                 drafted: &[],
                 accepted: 0,
+                from_layer: 0,
                 draft_seconds: 0.0,
                 verify_seconds,
                 other_seconds: 0.0,
@@ -120,6 +121,7 @@ fn speed(world: &World, policy: &mut dyn Policy) -> f64 {
             source: Some(source),
             drafted: &drafted,
             accepted,
+            from_layer: 0,
             draft_seconds: if draft_time > 0.0 { timed(draft_time) } else { 1e-6 },
             verify_seconds: timed(verify_time),
             other_seconds: 0.0,
@@ -243,7 +245,7 @@ fn mask(seed: u64, cost: f64, guess: f64, chance: impl Fn(usize, &mut Rng) -> (f
         Place { confidence, right: rng.next_f64() < chance, ready: None }
     });
     let places = places.collect();
-    let info = SourceInfo { name: format!("mask {cost}"), kind: Kind::Mask, cost: guess };
+    let info = SourceInfo { name: format!("mask {cost}"), kind: Kind::Mask, cost: guess, prefix: None };
     Source { info, cost, places }
 }
 
@@ -264,7 +266,11 @@ fn lookup(seed: u64, copied: impl Fn(usize) -> bool, right_when_copied: f64) -> 
         Place { confidence: 1.0, right, ready }
     });
     let places = places.collect();
-    Source { info: SourceInfo { name: "ngram".into(), kind: Kind::Ngram, cost: 0.0 }, cost: 0.0, places }
+    Source {
+        info: SourceInfo { name: "ngram".into(), kind: Kind::Ngram, cost: 0.0, prefix: None },
+        cost: 0.0,
+        places,
+    }
 }
 
 fn world(seed: u64, sources: Vec<Source>, rows: fn(usize) -> f64) -> World {

@@ -17,7 +17,7 @@ fn half() -> (SourceInfo, RunLayers) {
     let n_layer = model.plan.dims.n_layer;
     let mask = (0..n_layer / 2).fold(RunLayers::all(n_layer), |mask, l| mask.skip_attn(l).skip_mlp(l));
     let cost = common::context(&model, |_| {}).mask_cost(&mask);
-    (SourceInfo { name: "half".into(), kind: Kind::Mask, cost }, mask)
+    (SourceInfo { name: "half".into(), kind: Kind::Mask, cost, prefix: None }, mask)
 }
 
 #[test]

@@ -62,9 +62,13 @@ fn the_banner_says_what_runs_where() {
     let half = stderr(&["-n", "1", "--device", &device, "-ngl", "8"]);
     assert!(half.contains("layers 8-15") && half.contains("layers 0-7") && half.contains("CPU, "), "{half}");
     let table = stdout(&["--dry-run", "--device", &device, "--vram", "8MiB"]);
-    assert!(table.contains("VRAM budget 8.0 MiB") && table.contains("ms a token"), "{table}");
+    assert!(table.contains("VRAM budget 8.0 MiB") && table.contains("whole layers, plain"), "{table}");
     let profile = stderr(&["-n", "2", "--device", &device, "--profile"]);
     assert!(profile.contains("matmul q8_0 x1") && profile.contains("GB/s"), "{profile}");
+    let each = "each token has";
+    assert!(profile.contains(each) && profile.contains("1.00 submissions, 1.00 readbacks"), "{profile}");
+    let longer = stderr(&["-n", "12", "--temp", "0", "--device", &device, "--profile", "--draft", "none"]);
+    assert!(longer.contains("recording a dispatch: ") && longer.contains(" ns"), "{longer}");
 }
 
 #[test]
@@ -99,4 +103,90 @@ fn what_stays_in_the_file_changes_nothing() {
     assert_eq!(tokens(&["--ram", "5MiB"]), tokens(&[]));
     let divided = stderr(&["-n", "1", "--device", "cpu", "--ram", "5MiB"]);
     assert!(divided.contains("file ") && divided.contains("RAM "), "{divided}");
+}
+
+#[test]
+fn kernels_are_chosen_by_name() {
+    let Some(device) = gpu::device("kernels_are_chosen_by_name") else { return };
+    let forced = |name: &str| stderr(&["-n", "1", "--device", &device, "--gpu-variant", name]);
+    assert!(forced("dot4").contains("dot4 kernels"), "{}", forced("dot4"));
+    assert!(!forced("plain").contains("kernels"), "{}", forced("plain"));
+    let output = run(&["-n", "1", "--device", &device, "--gpu-variant", "dot8"]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.code() == Some(2) && message.contains("dot4, f16, coop and subgroups"),
+        "{message}"
+    );
+    let lists = json(&["devices", "--json"]);
+    let found = lists["devices"].as_array().unwrap().iter().find(|d| d["name"] == device.as_str()).unwrap();
+    for (feature, name) in [("f16", "f16"), ("subgroups", "subgroups"), ("cooperative matrices", "coop")] {
+        if found["features"][feature] == false {
+            let output = run(&["-n", "1", "--device", &device, "--gpu-variant", name]);
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            let line = format!("--gpu-variant {name}: the driver does not offer it");
+            assert!(output.status.code() == Some(1) && message.contains(&line), "{message}");
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().to_str().unwrap();
+    let untried = stdout(&["devices", "--gpu-cache", cache]);
+    assert!(untried.contains("not tried yet"), "{untried}");
+    let tried = json(&["devices", "--try", "--json", "--gpu-cache", cache]);
+    let tried = tried["devices"].as_array().unwrap().iter().find(|d| d["name"] == device.as_str()).unwrap();
+    let scores = tried["kernels"]["tried"].as_array().unwrap();
+    let dot4 = scores.iter().find(|s| s["variant"] == "dot4").expect("every device has it");
+    assert!(dot4["fault"].is_null() && dot4["faster"].as_array().unwrap().len() == 3, "{dot4}");
+    let kept = stdout(&["devices", "--gpu-cache", cache]);
+    assert!(kept.contains("dot4: times as fast as plain"), "{kept}");
+}
+
+/// Every budget gives a plan or one line.
+#[test]
+fn no_budget_is_too_small_for_the_processor() {
+    let base = ["-p", "Once", "-n", "8", "--temp", "0", "--json", "--device", "cpu"];
+    let tokens = |more: &[&str]| json(&[&base[..], more].concat())["tokens"].clone();
+    let all = tokens(&[]);
+    for budget in [&["--ram", "0"][..], &["--ram", "100KiB"], &["--ram", "6MiB", "--skip-mlp", "2,5"]] {
+        assert_eq!(tokens(budget), all, "{budget:?}");
+    }
+    // No GPU memory at all asks for no GPU.
+    assert_eq!(json(&["-p", "Once", "-n", "8", "--temp", "0", "--json", "--vram", "0"])["tokens"], all);
+    let table = stdout(&["--dry-run", "--device", "cpu", "--ram", "0", "--speeds", "-,20,1"]);
+    let file = table.lines().find(|line| line.starts_with("file ")).unwrap_or_else(|| panic!("{table}"));
+    assert!(file.ends_with("layers 0-15, head"), "{table}");
+    assert!(table.contains("20 (given) and 1.00 (given) GB/s"), "{table}");
+}
+
+#[test]
+fn a_dry_run_says_what_speculation_may_give_and_on_what_grounds() {
+    let odd = "1,3,5,7,9,11,13,15";
+    let table =
+        stdout(&["--dry-run", "--device", "cpu", "--ram", "7MiB", "--skip-attn", odd, "--skip-mlp", odd]);
+    assert!(table.contains("(assumed), ") && table.contains("(measured)"), "{table}");
+    let gain = |line: &str| -> f64 {
+        let line = table.lines().find(|l| l.starts_with(line)).unwrap_or_else(|| panic!("{table}"));
+        line.split_whitespace().last().unwrap().parse().unwrap()
+    };
+    assert!(gain("what drafts run goes first") > gain("whole layers, drafting"), "{table}");
+    let plain = stdout(&["--dry-run", "--device", "cpu", "--speeds", "1,1,1"]);
+    assert!(plain.contains("whole layers, plain") && !plain.contains("drafting"), "{plain}");
+}
+
+#[test]
+fn keys_and_values_that_do_not_fit_a_gpu_are_one_line_or_a_plan() {
+    let Some(device) = gpu::device("keys_and_values_that_do_not_fit_a_gpu_are_one_line_or_a_plan") else {
+        return;
+    };
+    // 16 layers of keys and values for so many tokens are a multiple of the budget.
+    let args = ["--dry-run", "--device", &device, "--vram", "24MiB", "-c", "8192", "--speeds", "1,1,1"];
+    let output = run(&args);
+    let (table, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    match output.status.code() {
+        Some(0) => assert!(table.contains("VRAM budget 24.0 MiB") && table.contains("RAM "), "{table}"),
+        code => {
+            assert_eq!(code, Some(1), "{errors}");
+            let last = errors.lines().last().unwrap();
+            assert!(last.starts_with("spec-run: ") && last.contains("--vram"), "{errors}");
+        }
+    }
 }

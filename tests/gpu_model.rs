@@ -8,7 +8,7 @@ use common::{all_logits, bits, context, embedded_model, fixture, gpu, load, toke
 use spec_run::{
     Batch, Context, ContextConfig, Gguf, Model, RunLayers,
     backend::{Device, Held},
-    context::{KvType, Tuning},
+    context::{GpuVariant, KvType, Tuning},
     gguf::Writer,
     model::layers::LayerBits,
     quant::{GgmlType, dequantize},
@@ -198,6 +198,122 @@ fn wide_kernels_keep_the_promise_too() {
             assert!(bits(context.logits(i)) == together[pos as usize + i], "row {}", pos as usize + i);
         }
     }
+}
+
+/// What `--gpu-variant` takes, as far as the device offers it; of the rest the test says so.
+fn variants(test: &str, names: &[&str]) -> Vec<(String, GpuVariant)> {
+    let Some(found) = gpu::found(test) else { return Vec::new() };
+    let parsed = names.iter().map(|name| (name.to_string(), name.parse().unwrap()));
+    let offered = parsed.filter(|(name, wanted)| match wanted {
+        GpuVariant::Tried => true,
+        GpuVariant::Fixed(variants) => {
+            let checked = variants.check(&found);
+            if let Err(e) = &checked {
+                eprintln!("SKIPPED {test} with {name}: {e}");
+            }
+            checked.is_ok()
+        }
+    });
+    offered.collect()
+}
+
+/// Whatever kernels run: a row has one value, in a batch of any size and in wide workgroups and narrow ones.
+#[test]
+fn a_row_is_the_same_in_a_batch_of_any_size_under_every_variant() {
+    const TEST: &str = "a_row_is_the_same_in_a_batch_of_any_size_under_every_variant";
+    let models = models(TEST);
+    for (name, wanted) in variants(TEST, &["dot4", "subgroups", "f16", "dot4,subgroups"]) {
+        let device = gpu::device(TEST).unwrap();
+        for (model, tuning) in models.iter().take(2).zip([None, Some(Tuning::HARDWARE)]) {
+            let text = tokens(20, 1, model.plan.dims.n_vocab);
+            let mut context = on(&device, model, |c| (c.gpu_variant, c.gpu_tuning) = (wanted, tuning));
+            assert!(context.describe().contains(&name), "{}", context.describe());
+            let together = all_logits(&mut context, &text);
+            for size in [1, 3, 8, 9] {
+                context.remove(0);
+                for (i, part) in text.chunks(size).enumerate() {
+                    let mut batch = Batch::prompt(part, (i * size) as u32, 0);
+                    batch.rows.iter_mut().for_each(|row| row.logits = true);
+                    context.decode(&batch).unwrap();
+                    for j in 0..part.len() {
+                        let row = i * size + j;
+                        assert!(
+                            bits(context.logits(j)) == together[row],
+                            "{name}, {}: row {row}, batches of {size}",
+                            model.name
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Subgroups add in another order and no more. Rounded activations are what the CPU has, too: what a model loses
+/// by them there says what it may lose here.
+#[test]
+fn logits_under_a_variant_are_as_near_as_its_rounding_allows() {
+    const TEST: &str = "logits_under_a_variant_are_as_near_as_its_rounding_allows";
+    for model in models(TEST) {
+        let text = tokens(12, 1, model.plan.dims.n_vocab);
+        let exact = floats(&all_logits(&mut context(&in_floats(&model), f32_cache), &text));
+        let of_cpu = floats(&all_logits(&mut context(&model, f32_cache), &text));
+        let error = |rows: &[Vec<f32>]| {
+            let errors = rows.iter().zip(&exact).map(|(got, want)| relative_error(got, want).powi(2));
+            (errors.sum::<f64>() / rows.len() as f64).sqrt()
+        };
+        let by_cpu = error(&of_cpu);
+        for (name, wanted) in variants(TEST, &["plain", "subgroups", "dot4", "f16"]) {
+            let device = gpu::device(TEST).unwrap();
+            let edit = |c: &mut ContextConfig| {
+                f32_cache(c);
+                c.gpu_variant = wanted;
+            };
+            let got = error(&floats(&all_logits(&mut on(&device, &model, edit), &text)));
+            println!("{} {name}: {got:.1e}, the CPU {by_cpu:.1e}", model.gguf.name());
+            let limit = match name.as_str() {
+                "dot4" => ROUNDING.max(2.0 * by_cpu),
+                // Sixteen times finer than whole numbers of eight bits, and as much again for chains of four.
+                "f16" => ROUNDING.max(by_cpu / 2.0),
+                _ => ROUNDING,
+            };
+            assert!(got < limit, "{} {name}: {got}, the CPU {by_cpu}", model.gguf.name());
+        }
+    }
+}
+
+/// A first run tries the variants and keeps the outcome and what the driver compiled; damage is ignorance.
+#[test]
+fn what_a_first_run_finds_out_is_kept() {
+    const TEST: &str = "what_a_first_run_finds_out_is_kept";
+    let Some(device) = gpu::device(TEST) else { return };
+    let model = embedded_model();
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().join("gpu");
+    let text = tokens(3, 1, model.plan.dims.n_vocab);
+    let run = || {
+        let started = std::time::Instant::now();
+        let mut context = on(&device, &model, |c| {
+            c.gpu_variant = GpuVariant::Tried;
+            c.gpu_cache = Some(cache.clone());
+        });
+        let logits = all_logits(&mut context, &text);
+        (context.describe(), logits, started.elapsed())
+    };
+    let (kernels, logits, first) = run();
+    let mut files: Vec<_> = std::fs::read_dir(&cache).unwrap().map(|f| f.unwrap().path()).collect();
+    files.sort();
+    let names = files.iter().map(|f| f.extension().unwrap().to_str().unwrap()).collect::<Vec<_>>();
+    assert!(names.contains(&"trial"), "{names:?}");
+    let (again, same, second) = run();
+    println!("{kernels}: first run {first:?}, second {second:?}; {names:?}");
+    assert!(again == kernels && same == logits);
+    for file in &files {
+        let bytes = std::fs::read(file).unwrap();
+        std::fs::write(file, &bytes[..bytes.len() / 2]).unwrap();
+    }
+    run();
+    assert_eq!(std::fs::read_dir(&cache).unwrap().count(), files.len());
 }
 
 /// Contexts of more than a chunk of attention are split over workgroups for a few rows, and walked whole for many.

@@ -12,7 +12,7 @@ use std::{
 use spec_run::{
     Batch, Context, ContextConfig, Model,
     backend::{
-        Backend, Held, Rows, View,
+        Backend, Held, Output, Rows, View,
         cpu::{CpuBackend, CpuConfig, kv_store::KvType, matmul::Planes},
     },
     embedded,
@@ -66,7 +66,7 @@ fn pass(backend: &mut CpuBackend, model: &Model, from: usize, n: usize, logits: 
         views: &views,
         view_of_slot: &view_of_slot,
     };
-    let n = allocations(|| backend.run(&steps, &rows, logits).unwrap());
+    let n = allocations(|| backend.run(&steps, &rows, Output::Logits(logits)).unwrap());
     assert!(!count || n == 0, "{n} allocations in a pass of {} rows from {from}", tokens.len());
 }
 

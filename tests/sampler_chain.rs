@@ -1,8 +1,9 @@
 //! Every stage of the sampler against distributions worked out by hand, and the order of the stages.
 
 use proptest::prelude::*;
-use spec_run::sampler::{
-    Chain, Distribution, SamplerConfig, distribution, greedy, log_sum_exp, top_logprobs,
+use spec_run::{
+    sampler::{Chain, Distribution, SamplerConfig, distribution, greedy, log_sum_exp, top_logprobs},
+    scores::{Scores, Top, Want},
 };
 
 /// Five tokens; by rank: 1 (.4), 4 (.25), 3 (.2), 0 (.1), 2 (.05).
@@ -397,14 +398,21 @@ proptest! {
         prop_assert!(entries.is_sorted_by(|a, b| a.0 < b.0));
         prop_assert!((entries.iter().map(|e| e.1).sum::<f64>() - 1.0).abs() < 1e-12);
         if config.typical_p == 1.0 {
-            let best = Chain::default().greedy(&config, &logits, &history);
+            let best = Chain::default().greedy(&config, Scores::All(&logits), &history);
             prop_assert!(found.p(best) > 0.0, "greedy's choice {best} is not in {found:?}");
         }
         // Used buffers change nothing.
         let mut chain = Chain::default();
         let mut again = Distribution::default();
-        chain.distribution(&config, &other, &history, &mut again);
-        chain.distribution(&config, &logits, &history, &mut again);
-        prop_assert_eq!(found, again);
+        chain.distribution(&config, Scores::All(&other), &history, &mut again);
+        chain.distribution(&config, Scores::All(&logits), &history, &mut again);
+        prop_assert_eq!(&found, &again);
+        // Where the best tokens suffice, the same bits come from them alone, and from more of them.
+        if let Want::Top(k) = config.want() {
+            for k in [k, k + 7] {
+                chain.distribution(&config, Scores::Top(&Top::of(&logits, k)), &history, &mut again);
+                prop_assert_eq!(&found, &again);
+            }
+        }
     }
 }

@@ -2,17 +2,22 @@
 
 mod common;
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::{fs, ops::ControlFlow, sync::Arc};
 
 use common::{context, embedded_model};
 use spec_run::{
-    Batch, Context, Model, RunLayers, Tokenizer, embedded,
+    Batch, Context, Model, Result, RunLayers, Tokenizer,
+    batch::SeqId,
+    embedded,
     eval::search::{
-        Settings,
+        Member, Outcome, Settings,
         calibration::{self, Calibration, Span},
         candidate::{Candidate, State},
-        journal::Journal,
+        clock::{Stopwatch, WallClock},
+        costs::Costs,
+        journal::{Journal, RunId},
         judge::{self, Judge, ModelJudge},
+        measured::Measured,
         search,
     },
     sampler::greedy,
@@ -133,9 +138,9 @@ fn a_small_search_ends_with_a_family() {
     let judge = ModelJudge::new(&mut context, calibration).unwrap();
     let tokenizer = Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap();
     let settings = Settings { width: 3, trials: 10, draft_max: DEPTH, family: 4, ..Settings::default() };
-    let outcome =
-        search(judge, &tokenizer, &settings, &mut Journal::none(), Vec::new(), |_| ControlFlow::Continue(()))
-            .unwrap();
+    let (mut clock, mut journal) = (WallClock, Journal::none());
+    let on = |_| ControlFlow::Continue(());
+    let outcome = search(judge, &tokenizer, &settings, &mut clock, &mut journal, Vec::new(), on).unwrap();
     assert_eq!(outcome.ablations.len(), 32);
     assert!(outcome.evaluated > 100);
     assert!((1..=4).contains(&outcome.family.len()));
@@ -160,4 +165,95 @@ fn a_small_search_ends_with_a_family() {
     // What the embedded model is known for: without the first MLP it is lost.
     let first_mlp = &outcome.ablations[1].score;
     assert!(outcome.ablations.iter().all(|a| a.score.agreement() >= first_mlp.agreement()));
+}
+
+/// Tells the time by what is run, and counts how often it is asked for sublayers, for steps and for whole texts.
+#[derive(Default)]
+struct CountingClock {
+    asked: [usize; 3],
+}
+
+impl Stopwatch for CountingClock {
+    fn costs(&mut self, _: &mut Context, _: (SeqId, usize), most_rows: usize, _: bool) -> Result<Costs> {
+        self.asked[0] += 1;
+        Ok(Costs {
+            step_seconds: 1e-3,
+            rows: (0..most_rows).map(|n| 1.0 + 0.07 * n as f64).collect(),
+            base: 0.1,
+            full: [0.9 / 48.0, 1.8 / 48.0].repeat(16),
+            coarse: [0.6 / 48.0, 1.2 / 48.0].repeat(16),
+        })
+    }
+
+    fn steps(&mut self, _: &mut Context, _: (SeqId, usize), masks: &[RunLayers]) -> Result<Vec<f64>> {
+        self.asked[1] += 1;
+        Ok(masks.iter().map(|mask| 0.13 + 0.87 / 16.0 * mask.steps().count() as f64).collect())
+    }
+
+    fn speeds(
+        &mut self,
+        _: &mut Context,
+        _: &Tokenizer,
+        _: &[Vec<u32>],
+        members: &[&Member],
+        costs: &Costs,
+    ) -> Result<Vec<Measured>> {
+        self.asked[2] += 1;
+        let measured = members.iter().map(|m| {
+            let best = m.proof.greedy(costs);
+            Measured { speedup: 0.97 * best.speedup, draft_len: best.draft_len, ..Measured::default() }
+        });
+        Ok(measured.collect())
+    }
+}
+
+/// Ended after any line of its journal or in the middle of one, a search comes to the same result, and asks the clock
+/// only for what it was not told before.
+#[test]
+fn a_search_that_is_ended_anywhere_comes_to_the_same_result() {
+    let model = embedded_model();
+    let calibration = text_of(&model);
+    let mut context = judging_context(&model);
+    let tokenizer = Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    let settings = Settings { width: 2, trials: 10, draft_max: DEPTH, family: 4, ..Settings::default() };
+    let name = String::from;
+    let id = RunId {
+        model: name("m"),
+        text: name("t"),
+        positions: 160,
+        device: name("d"),
+        cache_types: name("c"),
+    };
+    let mut run = || -> (Outcome, [usize; 3]) {
+        let judge = ModelJudge::new(&mut context, calibration.clone()).unwrap();
+        let (mut journal, entries) = Journal::open(&path, &id).unwrap();
+        let mut clock = CountingClock::default();
+        let on = |_| ControlFlow::Continue(());
+        let outcome = search(judge, &tokenizer, &settings, &mut clock, &mut journal, entries, on).unwrap();
+        (outcome, clock.asked)
+    };
+    let (whole, asked) = run();
+    assert_eq!(asked, [1, 1, 1]);
+    let journal = fs::read_to_string(&path).unwrap();
+    let ends: Vec<usize> = journal.match_indices('\n').map(|(at, _)| at + 1).collect();
+    let line_of = |kind: &str| {
+        let found = journal.lines().position(|line| line.starts_with(&format!("{{\"{kind}\"")));
+        found.unwrap_or_else(|| panic!("no line of {kind}"))
+    };
+    let lines = [line_of("costs"), line_of("steps"), line_of("measured")];
+    let proof = line_of("proof");
+    assert!(lines[1] > 100 && proof == lines[1] + 1 && lines[2] == ends.len() - 1, "{lines:?} {proof}");
+    let cuts = [0, lines[0], lines[1] / 3, lines[1] - 1, lines[1], proof, proof + 2, lines[2] - 1, lines[2]];
+    for (cut, torn) in cuts.into_iter().zip([true, false].into_iter().cycle()) {
+        // Whole lines up to this one, or with half of it torn off.
+        let from = cut.checked_sub(1).map_or(0, |before| ends[before]);
+        let end = if torn { from + (ends[cut] - from) / 2 } else { ends[cut] };
+        fs::write(&path, &journal[..end]).unwrap();
+        let (resumed, asked) = run();
+        assert_eq!(format!("{resumed:?}"), format!("{whole:?}"), "cut in line {cut}, torn: {torn}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), journal, "cut in line {cut}, torn: {torn}");
+        assert_eq!(asked, lines.map(|line| usize::from(journal[..end].matches('\n').count() <= line)));
+    }
 }

@@ -1,5 +1,7 @@
 //! `spec-run search` and the sweeps of `spec-run perplexity` from the outside.
 
+mod common;
+
 use std::{
     fs,
     path::Path,
@@ -8,6 +10,7 @@ use std::{
 };
 
 use serde_json::Value;
+use spec_run::eval::search::speed;
 
 const STORY: &str = "Once upon a time there was a little girl named Lily. She liked to play in the park with her dog. \
     One day, Lily saw a big bird in a tall tree. The bird was sad because it could not find its nest. Lily wanted to \
@@ -79,27 +82,44 @@ fn a_killed_search_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let out = path(folder.path(), "skips.json");
     let journal = folder.path().join("skips.json.journal");
-    let lines = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
-    let mut child = Command::new(env!("CARGO_BIN_EXE_spec-run"))
-        .args(small(&out))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let started = Instant::now();
-    while lines() < 40 && started.elapsed() < Duration::from_secs(120) {
-        std::thread::sleep(Duration::from_millis(2));
+    let read = || fs::read_to_string(&journal).unwrap_or_default();
+    let whole_lines = |text: String| text[..text.rfind('\n').map_or(0, |end| end + 1)].to_string();
+    // At the beginning, in the middle of the search, and as soon as there is the proof of a mask.
+    let points: [fn(&str) -> bool; 3] = [
+        |text| text.lines().count() >= 4,
+        |text| text.lines().count() >= 80,
+        |text| text.contains("{\"proof\""),
+    ];
+    let mut before = String::new();
+    for reached in points {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_spec-run"))
+            .args(small(&out))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let started = Instant::now();
+        while !reached(&read()) && started.elapsed() < Duration::from_secs(120) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(reached(&read()) && !Path::new(&out).exists(), "killed in the middle");
+        assert!(read().starts_with(&before), "nothing is evaluated again");
+        before = whole_lines(read());
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert!(lines() >= 40 && !Path::new(&out).exists(), "killed in the middle");
-    let before = fs::read_to_string(&journal).unwrap();
-    let whole = &before[..before.rfind('\n').unwrap() + 1];
-    let output = spec_run(&small(&out));
-    assert!(output.status.success(), "{}", errors(&output));
-    assert!(fs::read_to_string(&journal).unwrap().starts_with(whole), "nothing is evaluated again");
-    assert!(Path::new(&out).exists());
+    let first = json(&spec_run(&[&small(&out)[..], &["--json"]].concat()));
+    let text = read();
+    assert!(text.starts_with(&before), "nothing is evaluated again");
+    for kind in ["run", "costs", "steps", "measured"] {
+        assert_eq!(text.matches(&format!("{{\"{kind}\":")).count(), 1, "{kind}");
+    }
+    let again = json(&spec_run(&[&small(&out)[..], &["--json", "--force"]].concat()));
+    for key in ["masks", "baselines"] {
+        assert_eq!(again[key].to_string(), first[key].to_string());
+    }
+    assert_eq!(read(), text);
     // The journal belongs to this search: another text is another one.
     let text = path(folder.path(), "text");
     fs::write(&text, STORY.repeat(40)).unwrap();
@@ -109,12 +129,29 @@ fn a_killed_search_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_search_ends_when_its_time_is_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, endless) = (path(folder.path(), "short.json"), path(folder.path(), "whole.json"));
+    let run = |out: &str, more: &[&str]| json(&spec_run(&[&small(out)[..], &["--json"], more].concat()));
+    let short = run(&out, &["--time", "0"]);
+    let whole = run(&endless, &[]);
+    let evaluated = |found: &Value| found["evaluated"].as_u64().unwrap();
+    // Each sublayer skipped and coarse, each exit, both halves and a little more.
+    assert!((64 + 17..90).contains(&evaluated(&short)), "{}", evaluated(&short));
+    assert!(evaluated(&whole) > 100, "{}", evaluated(&whole));
+    assert!(!short["masks"].as_array().unwrap().is_empty());
+    // The same again is the same; with more time it goes on.
+    assert_eq!(run(&out, &["--time", "0", "--force"])["masks"], short["masks"]);
+    assert!(evaluated(&run(&out, &["--force"])) > 100);
+}
+
+#[test]
 fn bad_input_gets_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let out = path(folder.path(), "skips.json");
     let text = path(folder.path(), "text");
     fs::write(&text, STORY).unwrap();
-    let cases: [(&[&str], i32, &str); 9] = [
+    let cases: [(&[&str], i32, &str); 10] = [
         (&["-f", &text], 1, "a longer text or a smaller -c"),
         (&["-f", "/nowhere/text"], 1, "/nowhere/text"),
         (&["--positions", "10"], 2, "--positions 10"),
@@ -123,6 +160,7 @@ fn bad_input_gets_one_line() {
         (&["--objective", "beauty"], 2, "speed, agreement and perplexity"),
         (&["--max-cost", "0"], 2, "--max-cost 0"),
         (&["--width", "0"], 2, "--width 0"),
+        (&["--time", "-1"], 2, "--time"),
         (&["--draft-max", "16"], 2, "at most 15"),
     ];
     for (args, code, part) in cases {
@@ -167,6 +205,36 @@ fn exits_are_swept() {
     assert!(number(&rows[5], "kl") <= number(&single, "kl") + 1e-6);
     assert!((number(&swept, "base_ppl") - number(&single, "base_ppl")).abs() < 1e-9);
     assert_eq!(swept["tokens"], single["tokens"]);
+}
+
+/// LayerSkip's sweep has this shape: a draft of very few layers is seldom right, one of nearly all saves nothing. By
+/// the formula, from acceptance and bytes, so that no clock has a say; a few rows at once as on a machine where memory
+/// binds.
+#[test]
+fn speed_over_exits_is_low_then_high_then_low() {
+    let Some(text) = common::fixture("speed_over_exits_is_low_then_high_then_low", "text/stories-val.txt")
+    else {
+        return;
+    };
+    let text = text.display().to_string();
+    let args = ["perplexity", "-f", &text, "-c", "128", "--chunks", "12", "--exit", "each", "--json"];
+    let swept = json(&spec_run(&args));
+    let rows: Vec<f64> = (0..9).map(|n| 1.0 + 0.05 * f64::from(n)).collect();
+    let speedups: Vec<f64> = (swept["rows"].as_array().unwrap().iter())
+        .map(|row| {
+            let [acceptance, cost] = ["acceptance", "cost"].map(|key| row[key].as_f64().unwrap());
+            speed::best(|k| speed::tokens_if_independent(acceptance, k), cost, &rows).speedup
+        })
+        .collect();
+    println!("{speedups:.3?}");
+    let peak = (0..15).max_by(|&a, &b| speedups[a].total_cmp(&speedups[b])).unwrap();
+    assert!((1..10).contains(&peak), "after {} layers: {speedups:.3?}", peak + 1);
+    assert!(speedups[peak] > 1.1 && speedups[0] < 0.98 * speedups[peak], "{speedups:.3?}");
+    assert!(speedups[14] < 0.9 * speedups[peak], "{speedups:.3?}");
+    // Up to the peak it rises and from there it falls, but for what 756 positions leave open.
+    let steps = |range: &[f64]| range.windows(2).map(|w| w[1] / w[0]).collect::<Vec<_>>();
+    assert!(steps(&speedups[..=peak]).iter().all(|&step| step > 0.985), "{speedups:.3?}");
+    assert!(steps(&speedups[peak..]).iter().all(|&step| step < 1.015), "{speedups:.3?}");
 }
 
 #[test]

@@ -12,8 +12,8 @@ use spec_run::{
     model::layers::LayerBits,
     sampler::SamplerConfig,
     spec::{
-        Choice, DRAFT, Draft, Drafted, Fixed, Kind, MaskProposer, NgramProposer, Offer, Policy, Proposer,
-        Report, Round, SourceInfo, Speculation, Speedup, Supply, TARGET, Token, speculate,
+        Choice, DRAFT, Draft, Drafted, ExitsProposer, Fixed, Kind, MaskProposer, NgramProposer, Offer,
+        Policy, Proposer, Report, Round, SourceInfo, Speculation, Speedup, Supply, TARGET, Token, speculate,
     },
     tokenizer::EncodeOptions,
 };
@@ -154,7 +154,7 @@ struct Liar(Vec<u32>);
 
 impl Proposer for Liar {
     fn info(&self, _: &Context) -> SourceInfo {
-        SourceInfo { name: "liar".into(), kind: Kind::Other, cost: 0.0 }
+        SourceInfo { name: "liar".into(), kind: Kind::Other, cost: 0.0, prefix: None }
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {
@@ -194,6 +194,9 @@ fn greedy_text_is_plain_decodings_whatever_the_mask() {
             let (found, report) = drafted(&mut context, &config, &request, usize::MAX, proposer, fixed(max));
             same(&found, &expected, &format!("{}, {mask}, drafts of {max}", model.name));
             assert!(report.drafting.rounds > 0);
+            // Verification went on from the draft's layers wherever there were any to go on from.
+            let resumed = if mask.full_prefix() > 0 { report.drafting.rounds } else { 0 };
+            assert_eq!(report.drafting.resumed, resumed, "{mask}");
             if mask.is_full() {
                 assert_eq!(report.drafting.acceptance(), Some(1.0), "the model agrees with itself");
             }
@@ -223,6 +226,78 @@ fn every_draft_length_gives_the_same_text() {
         let (found, report) = drafted(&mut context, &config, &request, usize::MAX, exit, unsure);
         same(&found, &expected, "with doubts");
         assert!(report.by_position.len() > 2 && report.by_position[0].0 > report.by_position[2].0);
+    }
+}
+
+/// As [`greedy_text_is_plain_decodings_whatever_the_mask`], but each way of verifying against the other: logits,
+/// acceptance and cache are the same whether the first layers run once or twice.
+#[test]
+fn verification_from_the_drafts_rows_changes_nothing() {
+    let model = embedded_model();
+    let config = greedy();
+    let prompt = encode("Once upon a time");
+    // Room for all, and so little that drafts are cut short.
+    for n_ctx in [512, 40] {
+        let mut context = small(&model, n_ctx);
+        let mut request = request(&prompt, 60);
+        request.shift_keep = (n_ctx < 64).then_some(2);
+        let expected = plain(&mut context, &config, &request, usize::MAX);
+        for layers in 1..16 {
+            let holes = (layers..15).step_by(2).fold(RunLayers::all(16), |m, l| m.skip_attn(l).skip_mlp(l));
+            let make = |exit: bool| match exit {
+                true => MaskProposer::exit(16, layers),
+                false => MaskProposer::new("holes", holes.clone()),
+            };
+            for exit in [true, false] {
+                let max = 1 + (3 * layers + usize::from(exit)) % 9;
+                let mut run = |proposer: MaskProposer| {
+                    let proposer = Box::new(proposer);
+                    drafted(&mut context, &config, &request, usize::MAX, proposer, fixed(max))
+                };
+                let (twice, whole) = run(make(exit).keeping_nothing());
+                let (once, resumed) = run(make(exit));
+                let when = format!("context {n_ctx}, layers {layers}, exit {exit}, drafts of {max}");
+                same(&twice, &expected, &when);
+                same(&once, &expected, &when);
+                assert_eq!((whole.drafting.resumed, whole.by_position), (0, resumed.by_position), "{when}");
+                assert_eq!(resumed.drafting.resumed, resumed.drafting.rounds, "{when}");
+            }
+        }
+    }
+}
+
+/// Each token of a draft with as many layers as it takes: rows rest at an exit and go on to the next.
+#[test]
+fn exits_that_are_chosen_token_by_token_change_nothing() {
+    let test = "exits_that_are_chosen_token_by_token_change_nothing";
+    let mut models = vec![embedded_model()];
+    for name in ["q4_0", "q6_k"] {
+        models.extend(fixture(test, &format!("models/stories13m-{name}.gguf")).map(|path| load(&path)));
+    }
+    let seeded = SamplerConfig { seed: Some(5), ..SamplerConfig::default() };
+    for model in models {
+        let mut context = small(&model, 512);
+        let prompt = encode("Once upon a time");
+        for config in [greedy(), seeded.clone()] {
+            let request = request(&prompt, 60);
+            let expected = plain(&mut context, &config, &request, usize::MAX);
+            let mut run = |proposer: Box<dyn Proposer>, max: usize| {
+                let (found, report) =
+                    drafted(&mut context, &config, &request, usize::MAX, proposer, fixed(max));
+                same(&found, &expected, &format!("{}, {}, {max}", model.name, report.sources[0].0.name));
+                report
+            };
+            for (exits, max) in [(vec![3, 8], 1), (vec![6, 2, 10, 15], 4), (vec![1, 2], 7), (vec![5], 3)] {
+                let report = run(Box::new(ExitsProposer::new(16, exits.clone())), max);
+                assert_eq!(report.drafting.resumed, report.drafting.rounds);
+                let whole = run(Box::new(ExitsProposer::new(16, exits).keeping_nothing()), max);
+                assert_eq!((whole.drafting.resumed, whole.by_position), (0, report.by_position));
+            }
+            // Doubtful tokens get more layers, so more of them stand than with the first exit alone.
+            let [few, some] = [vec![3], vec![3, 10]]
+                .map(|exits| run(Box::new(ExitsProposer::new(16, exits)), 3).drafting.acceptance().unwrap());
+            assert!(some > few, "{}: {few} with three layers, {some} with ten in doubt", model.name);
+        }
     }
 }
 

@@ -40,12 +40,15 @@ const GREEDY: [&str; 6] = ["--temp", "0", "-n", "96", "-p", "Once upon a time"];
 fn every_way_of_drafting_tells_the_same_story() {
     let plain = json(&[&GREEDY[..], &["--draft-max", "0", "--logprobs", "2"]].concat());
     assert_eq!((&plain["spec"]["rounds"], plain["generated"].as_u64()), (&0.into(), Some(96)));
-    let ways: [&[&str]; 8] = [
+    let ways: [&[&str]; 11] = [
         &[],
         &["--draft", "ngram"],
         &["--draft", "mask,exit"],
         &["--draft-exit", "4", "--draft-max", "5"],
         &["--draft-exit", "3,6"],
+        &["--draft-exit", "auto"],
+        &["--draft-exit", "3,6,9", "--draft-max", "4"],
+        &["--draft-exit", "4", "--draft-max", "5", "--no-prefix-reuse"],
         &["--skip-attn", "3-9", "--skip-mlp", "5", "--draft-max", "16", "--draft-p-min", "0.4"],
         &["--skip-mlp", "0-15", "--draft-min", "3"],
         &["--draft", "none"],
@@ -72,7 +75,16 @@ fn the_report_has_the_documented_keys() {
     assert_eq!(positions[0]["drafted"].as_f64(), Some(rounds));
     let sum: f64 = positions.iter().map(|p| p["accepted"].as_f64().unwrap()).sum();
     assert_eq!(sum, accepted);
-    assert_eq!(spec["sources"][0]["kind"], "exit");
+    let source = &spec["sources"][0];
+    assert_eq!((&source["kind"], &source["prefix"]["layers"]), (&"exit".into(), &6.into()));
+    let share = source["prefix"]["share"].as_f64().unwrap();
+    assert!(
+        share > 0.2 && share < 6.0 / 16.0,
+        "six of sixteen layers, but the head is no part of them: {share}"
+    );
+    let resumed = spec["resumed"].as_array().unwrap().iter().map(|pass| pass["passes"].as_f64().unwrap());
+    assert_eq!(resumed.sum::<f64>(), rounds);
+    assert_eq!(source["resumed_rounds"].as_f64(), Some(rounds));
     let shares = ["draft", "verify", "rest"].map(|part| spec["shares"][part].as_f64().unwrap());
     assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{shares:?}");
     for key in ["predicted_speedup", "measured_speedup", "off_reason", "needed", "verify", "shortened"] {
@@ -182,6 +194,7 @@ fn flags_that_make_no_sense() {
     fails(&["--draft-p-min", "1.5"], 2, &["--draft-p-min", "0 to 1"]);
     fails(&["--draft-exit", "16"], 1, &["--draft-exit 16", "15"]);
     fails(&["--draft-exit", "0"], 1, &["--draft-exit 0"]);
+    fails(&["--draft-exit", "6,often"], 2, &["'often'", "a number of layers, or auto"]);
     fails(&["--skip-attn", "3,16"], 1, &["--skip-attn", "16"]);
     fails(&["--mask", "x"], 2, &["--draft-skip"]);
 }

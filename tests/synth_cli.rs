@@ -94,3 +94,39 @@ fn a_model_is_widened_and_runs() {
         assert!(errors.contains(part) && errors.lines().count() == 1, "{args:?}: {errors}");
     }
 }
+
+/// Before 40 GB are downloaded: what would go where, and how fast that may be. The card need not be there.
+#[test]
+fn a_model_that_is_not_there_is_planned_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let plan = "--like llama-70b --quant q4_0 --dry-run --vram 24GiB --ram 64GiB --speeds 1000,50,3";
+    let output = synth(folder, plan);
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let line =
+        |begin: &str| table.lines().find(|l| l.starts_with(begin)).unwrap_or_else(|| panic!("{table}"));
+    let number = |line: &str| line.split_whitespace().last().unwrap().parse::<f64>().unwrap();
+    assert!(line("VRAM ").contains("layers 0,2,4,6") && line("RAM ").contains("layers 1,3,5,7"), "{table}");
+    assert_eq!(number(line("whole layers, plain")), 1.0);
+    // The design's arithmetic: 0.42 s a token, 2.5 to 3 times that with drafts that stay on the card.
+    let rate = line("whole layers, plain").split_whitespace().rev().nth(1).unwrap().parse::<f64>().unwrap();
+    assert!((2.0..3.3).contains(&rate), "{table}");
+    assert!(number(line("what drafts run goes first")) > 2.0, "{table}");
+    assert!(table.contains("1000 (given), 50 (given) and 3.00 (given) GB/s"), "{table}");
+    assert!(table.contains("75 % of drafted tokens standing (assumed)"), "{table}");
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
+    // What the lists say is what drafts skip.
+    let skips = synth(folder, &format!("{plan} --skippable 40-79 --epsilon 0.1"));
+    let skips = String::from_utf8(skips.stdout).unwrap();
+    assert!(skips.lines().any(|l| l.starts_with("VRAM") && l.contains(" 0-")), "{skips}");
+    for (args, code, word) in [
+        ("--like llama-1b", 2, "--output"),
+        ("--like llama-1b -o x.gguf --vram 24GiB", 2, "--dry-run"),
+        ("--like llama-1b --dry-run --speeds 1,2", 2, "1000,50,3"),
+        ("--like llama-1b --dry-run --vram much", 2, "--vram much"),
+        ("--like llama-1b --dry-run --vram 1KiB", 1, "nothing fits"),
+    ] {
+        fails(folder, args, code, word);
+    }
+}

@@ -31,11 +31,3 @@ struct Params {
 
 // The list of cells of a row: where it begins and how long it is.
 struct Span { first: u32, len: u32 }
-
-// Running sums are kept as they are, new ones taken in: both relative to the larger maximum.
-struct Joint { top: f32, keep: f32, take: f32 }
-
-fn joint(top: f32, next: f32) -> Joint {
-    let larger = max(top, next);
-    return Joint(larger, exp(top - larger), exp(next - larger));
-}

@@ -12,7 +12,7 @@ struct Params {
     // Rows of the matrix, and blocks of 32 in a row.
     rows: u32,
     blocks: u32,
-    // Quads in a row of x; numbers in a row of y, and the column of y where the matrix begins.
+    // vec4s in a row of x; numbers in a row of y, and the column of y where the matrix begins.
     x_stride: u32,
     y_stride: u32,
     y_first: u32,
@@ -21,7 +21,6 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(4) var<storage, read> bias: array<f32>; // [rows]
-@group(0) @binding(5) var<storage, read> x: array<vec4<f32>>; // [columns, x_stride]
 @group(0) @binding(6) var<storage, read_write> y: array<f32>; // [columns, y_stride]
 
 fn put(column: u32, row: u32, sum: f32) {

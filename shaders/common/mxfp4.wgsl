@@ -10,7 +10,7 @@ fn load(block: u32) -> Raw {
     return Raw(high[block], bitcast<f32>(select((e - 1u) << 23u, 0x00200000u << e, e < 2u)));
 }
 
-fn value(nibble: u32) -> f32 {
+fn value_of(nibble: u32) -> f32 {
     // 0, 1, 2, 3, 4, 6, 8, 12
     let size = f32((0xc8643210u >> (4u * (nibble & 7u))) & 15u);
     return select(size, -size, nibble > 7u);
@@ -18,5 +18,5 @@ fn value(nibble: u32) -> f32 {
 
 fn quad(r: Raw, q: u32) -> vec4<f32> {
     let n = nibbles(r.high, q);
-    return r.scale * vec4<f32>(value(n & 15u), value((n >> 8u) & 15u), value((n >> 16u) & 15u), value(n >> 24u));
+    return r.scale * vec4<f32>(value_of(n & 15u), value_of((n >> 8u) & 15u), value_of((n >> 16u) & 15u), value_of(n >> 24u));
 }

@@ -1,9 +1,9 @@
 //! One pass on two devices: the steps go in order, by turns on the GPU and on the CPU as the sublayers are placed,
 //! and the hidden rows cross at each border.
 
-use std::{mem, sync::Arc};
+use std::{mem, sync::Arc, time::Instant};
 
-use super::{Backend, Crossing, Held, Rows, cpu::CpuBackend, gpu::GpuBackend};
+use super::{Backend, Crossing, Held, Output, Rows, Spent, Traffic, cpu::CpuBackend, gpu::GpuBackend};
 use crate::{
     Model, Result,
     kv::CellMove,
@@ -18,11 +18,12 @@ pub struct HybridBackend {
     /// Rows on their way, `[rows, dim]`: those that arrive at a segment, and those that leave it.
     arriving: Vec<f32>,
     leaving: Vec<f32>,
+    gpu_seconds: f64,
 }
 
 impl HybridBackend {
     pub fn new(model: Arc<Model>, gpu: GpuBackend, cpu: CpuBackend, on_gpu: Held) -> Self {
-        HybridBackend { model, gpu, cpu, on_gpu, arriving: Vec::new(), leaving: Vec::new() }
+        HybridBackend { model, gpu, cpu, on_gpu, arriving: Vec::new(), leaving: Vec::new(), gpu_seconds: 0.0 }
     }
 
     fn runs_on_gpu(&self, step: &Step) -> bool {
@@ -51,13 +52,11 @@ impl Backend for HybridBackend {
         self.cpu.max_rows().min(self.gpu.max_rows())
     }
 
-    fn run_segment(
-        &mut self,
-        steps: &[Step],
-        rows: &Rows,
-        crossing: Crossing,
-        logits: &mut [f32],
-    ) -> Result<()> {
+    fn most_top(&self) -> usize {
+        if self.on_gpu.head { self.gpu.most_top() } else { 0 }
+    }
+
+    fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
         let len = rows.tokens.len() * self.model.plan.dims.dim;
         self.arriving.resize(len, 0.0);
         self.leaving.resize(len, 0.0);
@@ -65,6 +64,7 @@ impl Backend for HybridBackend {
         if let Some(hidden) = crossing.hidden_in {
             self.arriving.copy_from_slice(hidden);
         }
+        let mut output = Some(output);
         let mut rest = steps;
         while let Some(first) = rest.first() {
             let on_gpu = self.runs_on_gpu(first);
@@ -75,12 +75,14 @@ impl Backend for HybridBackend {
                 hidden_in: has_arrived.then_some(&self.arriving),
                 hidden_out: goes_on.then_some(&mut self.leaving),
             };
-            // Only the head makes logits, and it comes last.
-            let logits: &mut [f32] = if after.is_empty() { logits } else { &mut [] };
+            // Only the head has an output, and it comes last.
+            let output = output.take_if(|_| after.is_empty()).unwrap_or(Output::none());
             if on_gpu {
-                self.gpu.run_segment(segment, rows, border, logits)?;
+                let started = Instant::now();
+                self.gpu.run_segment(segment, rows, border, output)?;
+                self.gpu_seconds += started.elapsed().as_secs_f64();
             } else {
-                self.cpu.run_segment(segment, rows, border, logits)?;
+                self.cpu.run_segment(segment, rows, border, output)?;
             }
             mem::swap(&mut self.arriving, &mut self.leaving);
             has_arrived = true;
@@ -92,8 +94,16 @@ impl Backend for HybridBackend {
         Ok(())
     }
 
+    fn traffic(&self) -> Option<Traffic> {
+        self.gpu.traffic()
+    }
+
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
         if self.gpu.holds(id) { self.gpu.weight_bytes(id, coarse) } else { self.cpu.weight_bytes(id, coarse) }
+    }
+
+    fn spent(&self) -> Spent {
+        Spent { vram: self.gpu_seconds, ..self.cpu.spent() }
     }
 
     fn profile(&self) -> Option<String> {

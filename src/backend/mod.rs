@@ -5,14 +5,15 @@ pub mod gpu;
 mod hybrid;
 mod open;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 
-pub use open::{Device, Opened, open, plan};
+pub use open::{Device, Opened, Plans, open, plan, plan_elsewhere};
 
 use crate::{
     Result,
     kv::CellMove,
     plan::{Op, Plan, Step, WeightId},
+    scores::Top,
 };
 
 /// The rows of one pass, already placed in the cache.
@@ -51,6 +52,44 @@ pub struct Crossing<'a> {
     pub hidden_out: Option<&'a mut [f32]>,
 }
 
+/// Where a pass puts what comes out of the head.
+pub enum Output<'a> {
+    /// `[outputs, n_vocab]`
+    Logits(&'a mut [f32]),
+    /// The `k` best of each output, or all tokens if there are fewer; only if [`Backend::most_top`] allows so many.
+    Top { k: usize, rows: &'a mut [Top] },
+}
+
+impl Output<'_> {
+    /// Of a pass without outputs.
+    pub fn none() -> Self {
+        Output::Logits(&mut [])
+    }
+}
+
+/// A pass of a chain.
+pub struct Link<'a> {
+    pub steps: Vec<Step<'a>>,
+    pub rows: Rows<'a>,
+    /// Rows whose token is the best of an output of an earlier pass, these counted through the chain.
+    pub picked: &'a [(usize, usize)],
+}
+
+/// How a chain's time was spent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Chained {
+    /// The share of its last pass.
+    pub last: f64,
+}
+
+/// What went between the program and a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    pub dispatches: u64,
+    pub submissions: u64,
+    pub readbacks: u64,
+}
+
 /// Which sublayers, and which ends of the model, a device holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
@@ -77,6 +116,45 @@ impl Held {
     }
 }
 
+/// Seconds that passes have taken so far, by where the weights were that they read.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spent {
+    pub vram: f64,
+    pub ram: f64,
+    pub file: f64,
+}
+
+impl Spent {
+    /// What came on top of `before`.
+    pub fn since(self, before: Spent) -> Spent {
+        Spent { vram: self.vram - before.vram, ram: self.ram - before.ram, file: self.file - before.file }
+    }
+
+    pub fn add(&mut self, more: Spent) {
+        self.vram += more.vram;
+        self.ram += more.ram;
+        self.file += more.file;
+    }
+
+    pub fn total(self) -> f64 {
+        self.vram + self.ram + self.file
+    }
+
+    /// Shares of the total: VRAM, RAM, file.
+    pub fn shares(self) -> [f64; 3] {
+        [self.vram, self.ram, self.file].map(|seconds| seconds / self.total())
+    }
+}
+
+/// `12 % RAM, 88 % file`
+impl fmt::Display for Spent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let places = std::iter::zip(["VRAM", "RAM", "file"], self.shares()).filter(|(_, share)| *share > 0.0);
+        let places: Vec<_> = places.map(|(place, share)| format!("{:.0} % {place}", 100.0 * share)).collect();
+        f.write_str(&places.join(", "))
+    }
+}
+
 pub trait Backend: Send {
     /// One line for the banner: device, instruction set, threads.
     fn describe(&self) -> String;
@@ -87,22 +165,42 @@ pub trait Backend: Send {
     /// The most rows that one `run` takes.
     fn max_rows(&self) -> usize;
 
-    /// Runs the steps for the rows; `logits` is `[outputs, n_vocab]`.
-    fn run(&mut self, steps: &[Step], rows: &Rows, logits: &mut [f32]) -> Result<()> {
-        self.run_segment(steps, rows, Crossing::default(), logits)
+    /// How many of a row's best tokens it finds by itself; 0: it gives logits only.
+    fn most_top(&self) -> usize {
+        0
+    }
+
+    /// Runs the steps for the rows.
+    fn run(&mut self, steps: &[Step], rows: &Rows, output: Output) -> Result<()> {
+        self.run_segment(steps, rows, Crossing::default(), output)
+    }
+
+    /// Whether hidden rows can leave a pass and enter another one for less than it takes to make them again.
+    fn keeps_hidden(&self) -> bool {
+        false
     }
 
     /// Runs a part of a pass, whose rows may come from another device and go on to another.
-    fn run_segment(
-        &mut self,
-        steps: &[Step],
-        rows: &Rows,
-        crossing: Crossing,
-        logits: &mut [f32],
-    ) -> Result<()>;
+    fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()>;
+
+    /// Runs passes one after the other without the host in between: the `k` best of each output of each. `None` if
+    /// this backend, or this chain, cannot be run so; then nothing has happened.
+    fn run_chain(&mut self, _links: &[Link], _k: usize, _rows: &mut [Top]) -> Result<Option<Chained>> {
+        Ok(None)
+    }
+
+    /// All that went to and from a device; `None` without one.
+    fn traffic(&self) -> Option<Traffic> {
+        None
+    }
 
     /// Bytes of a weight that a pass reads, in full or by its high bits: fewer only where these lie apart.
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64;
+
+    /// Where time went; all of it nowhere, where the model is in one place.
+    fn spent(&self) -> Spent {
+        Spent::default()
+    }
 
     /// What was measured of each kernel, where that was asked for.
     fn profile(&self) -> Option<String> {

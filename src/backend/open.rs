@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use super::{
     Backend, Held,
-    cpu::{CpuBackend, CpuConfig},
+    cpu::{self, CpuBackend, CpuConfig, matmul::Packed},
     gpu::{self, Found, GpuBackend, GpuConfig},
     hybrid::HybridBackend,
 };
 use crate::{
     Error, Model, Result,
     context::ContextConfig,
-    placement::{self, Budgets, Place, Placement, Wishes},
+    placement::{self, Budgets, Kind, Place, Placement, Sizes, Wishes},
+    plan::{Op, WeightId},
 };
 
 /// Which device runs a model.
@@ -37,17 +38,36 @@ pub struct Opened {
 /// Rows at once are halved down to this where buffers for them would take too much of a small GPU.
 const LEAST_ROWS: usize = 32;
 
-/// Of what the driver says the memory is, other programs and the driver itself get the rest.
+/// Of what the memory is by the driver, or by the system, other programs get the rest.
 const AUTO_SHARE: f64 = 0.9;
 
 /// Each smaller plan takes so much of the one before.
 const NEXT_PLAN: f64 = 0.85;
 const MOST_PLANS: usize = 8;
 
+/// Where things would go: as they would be opened, and by whole layers, with no regard to a draft.
+pub struct Plans {
+    pub chosen: Placement,
+    pub whole_layers: Placement,
+}
+
 /// What would be opened, without opening it.
-pub fn plan(model: &Model, config: &ContextConfig) -> Result<Placement> {
+pub fn plan(model: &Model, config: &ContextConfig) -> Result<Plans> {
     let found = adapter(config)?;
-    Ok(plan_for(model, config, &config.wishes, found.as_ref())?.placement)
+    plans(model, config, found.map(|found| vram(&config.wishes, &found)))
+}
+
+/// The same on a machine whose GPU, if it is to have one, has `config.wishes.vram`; no device is looked for.
+pub fn plan_elsewhere(model: &Model, config: &ContextConfig) -> Result<Plans> {
+    plans(model, config, config.wishes.vram.filter(|&vram| vram > 0))
+}
+
+fn plans(model: &Model, config: &ContextConfig, vram: Option<u64>) -> Result<Plans> {
+    let Planned { placement: chosen, .. } = plan_for(model, config, &config.wishes, vram)?;
+    let parts = chosen.parts.iter().map(|(part, _)| *part).collect();
+    let wishes = Wishes { draft: None, ..config.wishes.clone() };
+    let whole_layers = placement::place(parts, &wishes, chosen.budgets)?;
+    Ok(Plans { chosen, whole_layers })
 }
 
 pub fn open(
@@ -56,7 +76,8 @@ pub fn open(
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Opened> {
     let found = adapter(config)?;
-    let plan = |wishes: &Wishes| plan_for(model, config, wishes, found.as_ref());
+    let plan =
+        |wishes: &Wishes| plan_for(model, config, wishes, found.as_ref().map(|found| vram(wishes, found)));
     let open = |planned: &Planned| try_open(model, config, found.as_ref(), planned, progress);
     let smaller = found.is_some() && !config.wishes.strict;
     let (planned, backend, notes) = first_that_fits(&config.wishes, smaller, plan, Planned::gpu_bytes, open)?;
@@ -124,19 +145,16 @@ impl Planned {
     }
 }
 
-fn plan_for(
-    model: &Model,
-    config: &ContextConfig,
-    wishes: &Wishes,
-    found: Option<&Found>,
-) -> Result<Planned> {
+/// Bytes of a GPU's memory to take.
+fn vram(wishes: &Wishes, found: &Found) -> u64 {
+    let told = found.memory.filter(|_| found.is_hardware());
+    wishes.vram.unwrap_or_else(|| told.map_or(u64::MAX / 2, |bytes| (bytes as f64 * AUTO_SHARE) as u64))
+}
+
+fn plan_for(model: &Model, config: &ContextConfig, wishes: &Wishes, vram: Option<u64>) -> Result<Planned> {
     let n_cells = config.n_ctx as usize;
     let n_slots = model.plan.dims.n_layer + config.extra_slots;
     let mut max_rows = config.n_ubatch.clamp(1, n_cells);
-    let vram = found.map(|found| {
-        let told = found.memory.filter(|_| found.is_hardware());
-        wishes.vram.unwrap_or_else(|| told.map_or(u64::MAX / 2, |bytes| (bytes as f64 * AUTO_SHARE) as u64))
-    });
     let scratch_for = |rows| gpu::scratch_bytes(model, rows, n_cells, n_slots);
     if let Some(vram) = vram {
         while max_rows > LEAST_ROWS && scratch_for(max_rows) > vram / 4 {
@@ -145,14 +163,15 @@ fn plan_for(
     }
     let budgets =
         Budgets { vram, scratch: if vram.is_some() { scratch_for(max_rows) } else { 0 }, ram: wishes.ram };
-    let types = (config.key_type, config.value_type);
-    let parts = placement::parts(
-        model,
-        |op| gpu::op_bytes(model, op),
-        |kind| gpu::bytes_beside(model, kind, n_cells, types),
-        wishes.draft.as_ref(),
-    );
-    let placement = placement::place(parts, wishes, budgets)?;
+    let sizes = ModelSizes { model, config };
+    let parts = placement::parts(model, &sizes, wishes.draft.as_ref());
+    let mut placement = placement::place(parts.clone(), wishes, budgets)?;
+    if let (None, Some(_), Some(room)) = (wishes.ram, config.planes, ram_at_hand(model, config, max_rows))
+        && placement.bytes_in_ram() > room
+    {
+        placement = placement::place(parts, wishes, Budgets { ram: Some(room), ..budgets })?;
+    }
+    placement.converted = gpu::converted(model, &placement.on_gpu());
     if let (Some(vram), false) = (vram, placement.uses(Place::Vram)) {
         let smallest = placement.parts[1..].iter().map(|(p, _)| p.gpu_bytes + p.beside).min().unwrap_or(0);
         return Err(Error::Memory(format!(
@@ -163,6 +182,44 @@ fn plan_for(
         )));
     }
     Ok(Planned { placement, max_rows })
+}
+
+/// Bytes of RAM that weights may take where nobody says: what is free beside the cache and the buffers, less some for
+/// everybody else. `None` where the system does not tell.
+fn ram_at_hand(model: &Model, config: &ContextConfig, max_rows: usize) -> Option<u64> {
+    let n_slots = model.plan.dims.n_layer + config.extra_slots;
+    let types = [config.key_type, config.value_type];
+    let beside = cpu::bytes_beside(model, config.n_ctx as usize, n_slots, types, max_rows);
+    let free = (cpu::available_memory()? as f64 * AUTO_SHARE) as u64;
+    Some(free.saturating_sub(u64::try_from(beside).unwrap_or(u64::MAX)))
+}
+
+struct ModelSizes<'a> {
+    model: &'a Model,
+    config: &'a ContextConfig,
+}
+
+impl Sizes for ModelSizes<'_> {
+    fn in_ram(&self, id: WeightId, coarse: bool) -> u64 {
+        let weight = self.model.weight(id);
+        match self.config.planes.filter(|_| Packed::knows(weight.ty())) {
+            Some(planes) => Packed::bytes_read_of(weight.ty(), weight.rows, weight.cols, planes, coarse),
+            None => weight.tensor.bytes,
+        }
+    }
+
+    fn on_gpu(&self, id: WeightId, coarse: bool) -> u64 {
+        gpu::bytes_read(self.model, id, coarse)
+    }
+
+    fn taken_on_gpu(&self, op: &Op) -> u64 {
+        gpu::op_bytes(self.model, op)
+    }
+
+    fn beside(&self, kind: Kind) -> u64 {
+        let types = (self.config.key_type, self.config.value_type);
+        gpu::bytes_beside(self.model, kind, self.config.n_ctx as usize, types)
+    }
 }
 
 fn mib(bytes: u64) -> f64 {
@@ -209,6 +266,8 @@ fn try_open(
         budget: placement.budgets.vram.unwrap_or(u64::MAX / 2),
         profile: config.profile,
         tuning: config.gpu_tuning,
+        variant: config.gpu_variant,
+        cache: config.gpu_cache.clone(),
     };
     let quiet = |_, _| ();
     let gpu = GpuBackend::new(model.clone(), found, &gpu_config, if whole { progress } else { &quiet })?;

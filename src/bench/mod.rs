@@ -6,6 +6,7 @@
 
 pub mod memory;
 pub mod report;
+pub mod speeds;
 pub mod stats;
 mod subject;
 

@@ -6,7 +6,7 @@ use super::{
     Case, Settings,
     memory::{ReadBuffer, ReadProbe},
 };
-use crate::{Batch, Context, Result, RunLayers, batch::SeqId};
+use crate::{Batch, Context, Result, RunLayers, batch::SeqId, scores::Want};
 
 /// Holds the deepest prefix; every case starts from a fork of it.
 const BASE: SeqId = 0;
@@ -102,7 +102,8 @@ impl<'a> Subject<'a> {
         self.context.truncate(WORK, depth);
         let started = Instant::now();
         for batch in &batches {
-            self.context.decode(batch)?;
+            // A greedy token needs no more.
+            self.context.decode_for(batch, Want::Top(1))?;
         }
         let seconds = started.elapsed().as_secs_f64();
         self.context.remove(WORK);

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The context when -c does not say; a model trained for less gets what it was trained for.
-const DEFAULT_CTX: u32 = 4096;
+pub const DEFAULT_CTX: u32 = 4096;
 const MAX_THREADS: usize = 1024;
 
 #[derive(Args, Clone, Debug)]
@@ -145,6 +145,8 @@ impl ContextArgs {
             device: self.device.device(),
             wishes: self.device.wishes()?,
             profile: self.device.profile(),
+            gpu_variant: self.device.gpu_variant(),
+            gpu_cache: self.device.gpu_cache(),
             ..ContextConfig::default()
         })
     }
@@ -167,6 +169,8 @@ pub fn open_context(model: &Arc<Model>, config: &ContextConfig) -> Result<(Conte
     context.notes().iter().for_each(|note| eprintln!("warning: {note}"));
     if context.is_divided() {
         eprint!("{}", context.placement());
+    } else if !context.placement().converted.is_empty() {
+        eprintln!("{}", context.placement().said_of_conversions());
     }
     let resident = resident_bytes().map_or(String::new(), |b| format!(", {:.0} MB resident", b as f64 / 1e6));
     let took = format!("loaded in {:.2} s{resident}", started.elapsed().as_secs_f64());

@@ -1,13 +1,17 @@
 //! The flags that say on which device what runs.
 
+use std::path::{Path, PathBuf};
+
 use clap::Args;
+use etcetera::{BaseStrategy, base_strategy::choose_native_strategy};
 
 use super::size;
 use crate::{
-    Error, Model, Result,
-    backend::{self, Device},
-    context::ContextConfig,
-    placement::{Speeds, Wishes},
+    Error, Gguf, Model, Result,
+    backend::{self, Device, Plans},
+    bench::speeds,
+    context::{ContextConfig, GpuVariant},
+    placement::{self, Basis, Forecast, Known, Wishes},
 };
 
 #[derive(Args, Clone, Debug)]
@@ -23,18 +27,81 @@ pub struct DeviceArgs {
     /// The most of the GPU's memory to take: 20GiB, 512MiB, or auto
     #[arg(long, value_name = "SIZE", default_value = "auto", hide_default_value = true)]
     vram: String,
-    /// The most RAM for weights; what is beyond stays in the file and is read when it is needed
+    /// The most RAM for weights; what is beyond stays in the file, is read for each pass and not kept [default: what
+    /// is free]
     #[arg(long, value_name = "SIZE")]
     ram: Option<String>,
     /// Fail where a plan does not fit the GPU after all, instead of taking a smaller one
     #[arg(long)]
     strict: bool,
+    /// Which of the GPU's kernels: plain, or dot4, f16, coop and subgroups, with commas between them [default: what a
+    /// short trial finds right and fastest]
+    #[arg(long, value_name = "NAMES", default_value = "auto", hide_default_value = true)]
+    gpu_variant: GpuVariant,
+    /// Where compiled kernels and the trial's outcome are kept; none keeps nothing [default: the user's cache
+    /// directory]
+    #[arg(long, value_name = "DIR")]
+    gpu_cache: Option<PathBuf>,
     /// Time every kernel of the GPU and print a table at the end; slower
     #[arg(long)]
     profile: bool,
-    /// Print what would go where, and end
+    /// Print what would go where and how fast that may be, and end
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    speeds: SpeedArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct SpeedArgs {
+    /// For --dry-run: GB a second from the GPU's memory, RAM and the file, as 1000,50,3; - for one that is not known
+    /// [default: RAM and file measured, the GPU's 500]
+    #[arg(long, value_name = "VRAM,RAM,FILE", allow_hyphen_values = true, value_parser = parse_speeds)]
+    speeds: Option<Speeds>,
+}
+
+/// GB a second: VRAM, RAM, file.
+type Speeds = [Option<f64>; 3];
+
+fn parse_speeds(text: &str) -> Result<Speeds, String> {
+    let one = |speed: &str| match speed.trim() {
+        "-" => Some(None),
+        number => number.parse().ok().filter(|&gb: &f64| gb > 0.0 && gb.is_finite()).map(Some),
+    };
+    let speeds: Option<Vec<_>> = text.split(',').map(one).collect();
+    let wanted = "three numbers of GB a second, from the GPU's memory, RAM and the file: 1000,50,3";
+    speeds.and_then(|speeds| speeds.try_into().ok()).ok_or_else(|| wanted.to_string())
+}
+
+impl SpeedArgs {
+    /// What a forecast for this machine rests on; `gguf` is a file whose disk is to be measured.
+    pub fn basis(&self, threads: usize, gguf: Option<&Gguf>, promised: Option<f64>) -> Result<Basis> {
+        let [vram, ram, file] = self.speeds.unwrap_or_default().map(|gb| gb.map(|gb| Known::given(1e9 * gb)));
+        let default = Basis::default();
+        let file = file.or_else(|| speeds::of_file(gguf?).map(Known::measured));
+        Ok(Basis {
+            vram: vram.unwrap_or(default.vram),
+            ram: match ram {
+                Some(ram) => ram,
+                None => Known::measured(speeds::of_ram(threads)?),
+            },
+            file: file.unwrap_or(default.file),
+            acceptance: promised.map_or(default.acceptance, Known::promised),
+            ..default
+        })
+    }
+}
+
+/// The plan as a person reads it.
+pub fn describe(plans: &Plans, basis: Basis) -> String {
+    let forecast = Forecast::new(&plans.whole_layers, &plans.chosen, basis);
+    format!("{}{}{forecast}\n", plans.chosen, placement::COLUMNS)
+}
+
+pub fn size(flag: &str, text: &str) -> Result<u64> {
+    size::parse(text).ok_or_else(|| {
+        Error::Usage(format!("{flag} {text}: a size is a number with a unit, as in 20GiB or 512MiB"))
+    })
 }
 
 impl DeviceArgs {
@@ -51,29 +118,59 @@ impl DeviceArgs {
     }
 
     pub fn wishes(&self) -> Result<Wishes> {
-        let size = |flag: &str, text: &str| {
-            size::parse(text).ok_or_else(|| {
-                Error::Usage(format!("{flag} {text}: a size is a number with a unit, as in 20GiB or 512MiB"))
-            })
-        };
         let vram = if self.vram == "auto" { None } else { Some(size("--vram", &self.vram)?) };
         let ram = self.ram.as_deref().map(|text| size("--ram", text)).transpose()?;
         Ok(Wishes { gpu_layers: self.n_gpu_layers, vram, ram, strict: self.strict, ..Wishes::default() })
+    }
+
+    pub fn gpu_variant(&self) -> GpuVariant {
+        self.gpu_variant
+    }
+
+    pub fn gpu_cache(&self) -> Option<PathBuf> {
+        gpu_cache(self.gpu_cache.as_deref())
     }
 
     pub fn profile(&self) -> bool {
         self.profile
     }
 
-    /// With --dry-run: what would go where. The caller is done then.
-    pub fn dry_run(&self, model: &Model, config: &ContextConfig) -> Result<Option<String>> {
+    /// With --dry-run: what would go where. The caller is done then. `promised` is what the draft's mask says of how
+    /// often it is right.
+    pub fn dry_run(
+        &self,
+        model: &Model,
+        config: &ContextConfig,
+        promised: Option<f64>,
+    ) -> Result<Option<String>> {
         if !self.dry_run {
             return Ok(None);
         }
-        let placement = backend::plan(model, config)?;
-        let Speeds { vram, ram, file, .. } = Speeds::ASSUMED;
-        let speeds =
-            format!("{:.0}, {:.0} and {:.0} GB/s from VRAM, RAM and file", vram / 1e9, ram / 1e9, file / 1e9);
-        Ok(Some(format!("{placement}at {speeds} {}\n", placement.predict(&Speeds::ASSUMED))))
+        let plans = backend::plan(model, config)?;
+        let threads = if config.threads == 0 { num_cpus::get_physical() } else { config.threads };
+        let basis = self.speeds.basis(threads, Some(&model.gguf), promised)?;
+        Ok(Some(describe(&plans, basis)))
+    }
+}
+
+/// The directory that was asked for, or the user's own; `none` is none.
+pub fn gpu_cache(asked: Option<&Path>) -> Option<PathBuf> {
+    match asked {
+        Some(none) if none == Path::new("none") => None,
+        Some(directory) => Some(directory.into()),
+        None => Some(choose_native_strategy().ok()?.cache_dir().join("spec-run").join("gpu")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_speeds;
+
+    #[test]
+    fn speeds_are_three_numbers_or_dashes() {
+        assert_eq!(parse_speeds("1000,-, 2.5"), Ok([Some(1000.0), None, Some(2.5)]));
+        for bad in ["", "1,2", "1,2,3,4", "fast,1,1", "0,1,1", "-1,1,1", "inf,1,1"] {
+            assert!(parse_speeds(bad).unwrap_err().contains("1000,50,3"), "{bad}");
+        }
     }
 }

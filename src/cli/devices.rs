@@ -1,16 +1,24 @@
 //! `spec-run devices`: which adapters there are, and what of them would be used.
 
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::common;
+use super::{common, device_args};
 use crate::{
     Result,
-    backend::gpu::{Found, adapters},
+    backend::gpu::{Found, Outcome, adapters, tried, try_variants},
 };
 
 #[derive(Args, Debug)]
 pub struct DevicesArgs {
+    /// Try now which kernels are right and fastest on each GPU, as a first run does
+    #[arg(long = "try")]
+    try_now: bool,
+    /// Where the outcome is kept; none keeps nothing [default: the user's cache directory]
+    #[arg(long, value_name = "DIR")]
+    gpu_cache: Option<PathBuf>,
     /// One JSON object on stdout instead of text
     #[arg(long)]
     json: bool,
@@ -19,17 +27,42 @@ pub struct DevicesArgs {
 pub fn run(args: DevicesArgs) -> Result<()> {
     let all = adapters();
     let default = all.iter().position(Found::is_hardware).filter(|&i| all[i].check().is_ok());
+    let cache = device_args::gpu_cache(args.gpu_cache.as_deref());
+    let outcomes =
+        all.iter().map(|found| outcome(found, &args, cache.as_deref())).collect::<Result<Vec<_>>>()?;
     if args.json {
-        let list: Vec<Value> = all.iter().enumerate().map(|(i, f)| to_json(f, Some(i) == default)).collect();
+        let list = all.iter().zip(&outcomes).enumerate();
+        let list: Vec<Value> =
+            list.map(|(i, (f, outcome))| to_json(f, Some(i) == default, outcome.as_ref())).collect();
         let default = default.map_or("cpu".to_string(), |i| all[i].info.name.clone());
         return common::print_json(&json!({"devices": list, "default": default}));
     }
     let mut text = String::new();
     for (i, found) in all.iter().enumerate() {
         text += &describe(i, found, Some(i) == default);
+        text += &kernels(outcomes[i].as_ref());
     }
     text += &format!("cpu: the processor{}\n", if default.is_none() { ", used by default" } else { "" });
     common::print(text)
+}
+
+/// How the adapter's variants of kernels did, if that is known.
+fn outcome(found: &Found, args: &DevicesArgs, cache: Option<&Path>) -> Result<Option<Outcome>> {
+    if args.try_now && found.check().is_ok() {
+        return try_variants(cache, found).map(Some);
+    }
+    Ok(cache.and_then(|directory| tried(directory, found)))
+}
+
+fn kernels(outcome: Option<&Outcome>) -> String {
+    match outcome {
+        None => "   kernels: not tried yet; the first run tries them, or `spec-run devices --try`\n".into(),
+        Some(outcome) => {
+            let mut text = format!("   kernels: {}\n", outcome.chosen());
+            outcome.scores.iter().for_each(|score| text += &format!("      {}\n", score.describe()));
+            text
+        }
+    }
 }
 
 fn describe(number: usize, found: &Found, is_default: bool) -> String {
@@ -72,7 +105,7 @@ fn features(found: &Found) -> [(&'static str, bool); 5] {
     .map(|(name, feature)| (name, found.features.contains(feature)))
 }
 
-fn to_json(found: &Found, is_default: bool) -> Value {
+fn to_json(found: &Found, is_default: bool, outcome: Option<&Outcome>) -> Value {
     let limits = &found.limits;
     json!({
         "name": found.info.name,
@@ -89,6 +122,7 @@ fn to_json(found: &Found, is_default: bool) -> Value {
         "max_workgroup_threads": limits.max_compute_invocations_per_workgroup,
         "max_workgroup_bytes": limits.max_compute_workgroup_storage_size,
         "subgroup_sizes": [found.info.subgroup_min_size, found.info.subgroup_max_size],
+        "kernels": outcome.map(|o| json!({"used": o.chosen().to_string(), "tried": o.scores})),
         "features": features(found).into_iter().collect::<std::collections::BTreeMap<_, _>>(),
     })
 }

@@ -6,12 +6,9 @@ use super::mask_args::{MaskArgs, warn_of_coarse};
 use crate::{
     Context, Error, Model, Result,
     model::skips::NamedMask,
-    spec::{Fixed, Kind, MaskProposer, NgramProposer, Proposer, candidates},
+    spec::{ExitsProposer, Fixed, Kind, MaskProposer, NgramProposer, Proposer, candidates},
 };
 
-/// Matches that `ngram` goes by, and how far it follows one.
-const NGRAM_MIN_MATCH: usize = 3;
-const NGRAM_TOKENS: usize = 16;
 /// Beyond this a draft is a mistake: the flag of another program, or a number too many.
 const LONGEST_DRAFT: usize = 1024;
 
@@ -24,9 +21,10 @@ pub struct DraftArgs {
     /// decoding
     #[arg(long, value_name = "KINDS", value_delimiter = ',', default_value = "auto", value_parser = parse_kind)]
     draft: Vec<DraftKind>,
-    /// Draft with the first E layers and the head (several: 4,6)
-    #[arg(long, value_name = "E", value_delimiter = ',')]
-    draft_exit: Vec<usize>,
+    /// Draft with the first E layers and the head. Several (4,6): with each of them, and for each token with the first
+    /// that is sure of it; auto: only the latter, of three that suit the model
+    #[arg(long, value_name = "E,..", value_delimiter = ',', value_parser = parse_exit)]
+    draft_exit: Vec<Exit>,
     /// Always draft, at most N tokens; 0 is plain decoding [default: decided round by round]
     #[arg(long, visible_alias = "draft-n", value_name = "N")]
     draft_max: Option<usize>,
@@ -36,6 +34,9 @@ pub struct DraftArgs {
     /// Always draft, up to the first token less likely than P by the draft itself
     #[arg(long, value_name = "P")]
     draft_p_min: Option<f32>,
+    /// Verify from the first layer on, also where the draft has run the first layers in full
+    #[arg(long)]
+    no_prefix_reuse: bool,
     /// Show accepted draft tokens in colour: the model's green, looked up ones blue
     #[arg(long)]
     pub color: bool,
@@ -48,6 +49,20 @@ enum DraftKind {
     Exit,
     Ngram,
     None,
+}
+
+/// Where a draft may leave the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    Auto,
+    After(usize),
+}
+
+fn parse_exit(text: &str) -> Result<Exit, String> {
+    match text {
+        "auto" => Ok(Exit::Auto),
+        _ => text.parse().map(Exit::After).map_err(|_| "a number of layers, or auto".into()),
+    }
 }
 
 fn parse_kind(text: &str) -> Result<DraftKind, String> {
@@ -70,9 +85,15 @@ fn parse_kind(text: &str) -> Result<DraftKind, String> {
 #[derive(Default)]
 pub struct Sources {
     pub masks: Vec<MaskProposer>,
+    /// Exits among which each token of a draft finds its own; empty or several.
+    exits: Vec<usize>,
+    n_layer: usize,
     pub ngram: bool,
+    /// How often the first mask is right, by its file.
+    pub promised: Option<f64>,
     /// Kinds of which nothing was named.
     open: Vec<DraftKind>,
+    keep_nothing: bool,
 }
 
 impl Sources {
@@ -96,14 +117,19 @@ impl Sources {
     /// In the order of the proposers.
     pub fn kinds(&self) -> Vec<Kind> {
         let ngram = self.ngram.then_some(Kind::Ngram);
-        ngram.into_iter().chain(self.masks.iter().map(MaskProposer::kind)).collect()
+        let exits = (!self.exits.is_empty()).then_some(Kind::Exit);
+        ngram.into_iter().chain(exits).chain(self.masks.iter().map(MaskProposer::kind)).collect()
     }
 
     /// The lookup first: it costs nothing, and a policy that takes the first offer should take that.
     pub fn proposers(self) -> Vec<Box<dyn Proposer>> {
-        let ngram = self.ngram.then(|| NgramProposer::new(NGRAM_MIN_MATCH, NGRAM_TOKENS));
+        let ngram = self.ngram.then(NgramProposer::default);
         let ngram = ngram.into_iter().map(|p| Box::new(p) as Box<dyn Proposer>);
-        ngram.chain(self.masks.into_iter().map(|p| Box::new(p) as _)).collect()
+        let exits = (!self.exits.is_empty()).then(|| ExitsProposer::new(self.n_layer, self.exits));
+        let exits = exits.map(|p| if self.keep_nothing { p.keeping_nothing() } else { p });
+        let ngram = ngram.chain(exits.map(|p| Box::new(p) as _));
+        let mask = |p: MaskProposer| if self.keep_nothing { p.keeping_nothing() } else { p };
+        ngram.chain(self.masks.into_iter().map(|p| Box::new(mask(p)) as _)).collect()
     }
 }
 
@@ -158,21 +184,40 @@ impl DraftArgs {
         self.draft.contains(&kind)
     }
 
+    /// The exits that were named.
+    fn exits(&self, n_layer: usize) -> Result<Vec<usize>> {
+        let mut exits = Vec::new();
+        for exit in &self.draft_exit {
+            match *exit {
+                Exit::Auto => exits.extend(candidates::exits_to_choose_from(n_layer)),
+                Exit::After(layers) if (1..n_layer).contains(&layers) => exits.push(layers),
+                Exit::After(layers) => {
+                    return Err(Error::Mask(format!(
+                        "--draft-exit {layers}: the model has {n_layer} layers, so 1 to {} can draft for it",
+                        n_layer.saturating_sub(1)
+                    )));
+                }
+            }
+        }
+        exits.sort_unstable();
+        exits.dedup();
+        Ok(exits)
+    }
+
     /// What was asked for; [`Sources::complete`] adds the rest once there is a context.
     pub fn sources(&self, model: &Model) -> Result<Sources> {
         let n_layer = model.plan.dims.n_layer;
         let auto = self.has(DraftKind::Auto);
-        let mut masks: Vec<MaskProposer> = self.mask.family(model)?.into_iter().map(proposer).collect();
-        for &layers in &self.draft_exit {
-            if layers == 0 || layers >= n_layer {
-                return Err(Error::Mask(format!(
-                    "--draft-exit {layers}: the model has {n_layer} layers, so 1 to {} can draft for it",
-                    n_layer.saturating_sub(1)
-                )));
-            }
-            masks.push(MaskProposer::exit(n_layer, layers));
+        let family = self.mask.family(model)?;
+        let promised = family.first().and_then(|best| best.agreement.or(best.overlap));
+        let mut masks: Vec<MaskProposer> = family.into_iter().map(proposer).collect();
+        let exits = self.exits(n_layer)?;
+        masks.extend(exits.iter().map(|&layers| MaskProposer::exit(n_layer, layers)));
+        if self.draft_exit.contains(&Exit::Auto) && exits.len() > 1 {
+            masks.retain(|p| p.kind() != Kind::Exit);
         }
-        let named = !masks.is_empty();
+        let exits = if exits.len() > 1 { exits } else { Vec::new() };
+        let named = !masks.is_empty() || !exits.is_empty();
         let mut open = Vec::new();
         for (kind, given) in
             [(DraftKind::Mask, self.mask.given()), (DraftKind::Exit, !self.draft_exit.is_empty())]
@@ -183,7 +228,7 @@ impl DraftArgs {
         }
         // Somebody who fixes the numbers for a mask wants to see that mask.
         let ngram = self.has(DraftKind::Ngram) || (auto && !(named && self.fixed().is_some()));
-        Ok(Sources { masks, ngram, open })
+        Ok(Sources { masks, exits, n_layer, ngram, promised, open, keep_nothing: self.no_prefix_reuse })
     }
 }
 

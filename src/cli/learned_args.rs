@@ -19,6 +19,11 @@ pub struct LearnedArgs {
 }
 
 impl LearnedArgs {
+    /// Whether nothing is to be kept.
+    pub fn is_off(&self) -> bool {
+        self.no_learn
+    }
+
     /// `None` if nothing is to be kept, or there is no home to keep it in.
     pub fn store(&self) -> Option<Store> {
         if self.no_learn {

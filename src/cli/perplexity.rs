@@ -214,11 +214,11 @@ fn print(args: &PerplexityArgs, tally: &Tally, cost: Option<f64>) -> Result<()> 
     if args.json {
         let mut out =
             json!({"ppl": tally.ppl(), "stderr": tally.stderr(), "chunks": tally.chunks, "tokens": n});
-        if let (Some(full), Some(cost)) = (&tally.against_full, cost) {
-            out["base_ppl"] = json!(full.base_ppl(n));
-            out["agreement"] = json!(full.agreement(n));
-            out["overlap"] = json!(full.overlap(n));
-            out["kl"] = json!(full.kl(n));
+        if let (Some(beside), Some(cost)) = (&tally.against_full, cost) {
+            out["base_ppl"] = json!(beside.full.perplexity(n));
+            out["agreement"] = json!(beside.sums.agreement(n));
+            out["overlap"] = json!(beside.sums.overlap(n));
+            out["kl"] = json!(beside.sums.kl(n));
             out["cost"] = json!(cost);
         }
         return common::print_json(&out);
@@ -229,13 +229,13 @@ fn print(args: &PerplexityArgs, tally: &Tally, cost: Option<f64>) -> Result<()> 
         tally.stderr(),
         tally.chunks
     );
-    if let (Some(full), Some(cost)) = (&tally.against_full, cost) {
+    if let (Some(beside), Some(cost)) = (&tally.against_full, cost) {
         text += &format!(
             "full model {:.4}; same first choice {:.2} %, overlap {:.4}, KL {:.4}, bytes read {:.2} %\n",
-            full.base_ppl(n),
-            100.0 * full.agreement(n),
-            full.overlap(n),
-            full.kl(n),
+            beside.full.perplexity(n),
+            100.0 * beside.sums.agreement(n),
+            beside.sums.overlap(n),
+            beside.sums.kl(n),
             100.0 * cost
         );
     }

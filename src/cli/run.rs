@@ -98,8 +98,11 @@ pub fn run(args: RunArgs) -> Result<()> {
     let prompt = prompt_ids(&prompt_text, &tokenizer, args.chat);
     let mut config = args.context.config(&model)?;
     config.extra_slots = sources.extra_slots();
+    if args.learned.is_off() {
+        config.gpu_cache = None;
+    }
     config.wishes.draft = sources.masks.first().map(|mask| mask.layers().clone());
-    if let Some(table) = args.context.device.dry_run(&model, &config)? {
+    if let Some(table) = args.context.device.dry_run(&model, &config, sources.promised)? {
         return common::print(table);
     }
     let (mut context, took) = common::open_context(&model, &config)?;

@@ -5,7 +5,7 @@ use std::{
     io::IsTerminal,
     ops::ControlFlow,
     path::{Path, PathBuf},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use clap::Args;
@@ -21,6 +21,7 @@ use crate::{
     eval::search::{
         Member, Outcome, Progress, Settings,
         calibration::{self, Calibration},
+        clock::WallClock,
         journal::{Journal, RunId},
         judge::{self, ModelJudge},
         objective::{Goal, Objective},
@@ -68,6 +69,10 @@ pub struct SearchArgs {
     /// Sublayers that each greedy step looks at
     #[arg(long, value_name = "N", default_value_t = 12)]
     width: usize,
+    /// Look for new candidates for so many seconds; single layers, proofs and timings take what they take [default: no
+    /// limit]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    time: Option<f64>,
     /// The longest draft that is predicted
     #[arg(long, value_name = "N", default_value_t = 8)]
     draft_max: usize,
@@ -93,6 +98,11 @@ impl SearchArgs {
         }
         if self.draft_max > MOST_DRAFTS {
             return Err(Error::Usage(format!("--draft-max {}: at most {MOST_DRAFTS}", self.draft_max)));
+        }
+        if let Some(seconds) = self.time
+            && Duration::try_from_secs_f64(seconds).is_err()
+        {
+            return Err(Error::Usage(format!("--time {seconds}: a number of seconds, from 0 on")));
         }
         if !(self.max_cost > 0.0 && self.max_cost <= 1.0) {
             return Err(Error::Usage(format!("--max-cost {}: above 0, at most 1", self.max_cost)));
@@ -120,6 +130,7 @@ impl SearchArgs {
             trials: self.trials,
             draft_max: self.draft_max,
             family: self.masks,
+            time: self.time.map(Duration::from_secs_f64),
         }
     }
 
@@ -194,13 +205,14 @@ pub fn run(args: SearchArgs) -> Result<()> {
         eprintln!("{}: {} evaluations of an earlier run", args.journal().display(), entries.len() - 1);
     }
     let judge = ModelJudge::new(&mut context, calibration)?;
-    let outcome = search(judge, &tokenizer, &settings, &mut journal, entries, |p: Progress| {
-        show(&bar, p.stage, p.done, p.expected);
-        if let Some(best) = p.best {
-            bar.set_message(format!("best so far {best:.3}"));
-        }
-        if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
+    let outcome =
+        search(judge, &tokenizer, &settings, &mut WallClock, &mut journal, entries, |p: Progress| {
+            show(&bar, p.stage, p.done, p.expected);
+            if let Some(best) = p.best {
+                bar.set_message(format!("best so far {best:.3}"));
+            }
+            if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
     bar.finish_and_clear();
     let outcome = outcome?;
     let skips = Skips::new(model.id(), outcome.family.iter().map(|m| named(m, &outcome)).collect());

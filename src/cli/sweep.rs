@@ -136,11 +136,11 @@ fn lines(
         let acceptance = m.acceptance(n);
         let best = speed::best(|k| speed::tokens_if_independent(acceptance, k), step, &costs.rows);
         let values = vec![
-            m.ppl(n),
-            m.ppl(n) - swept.base_ppl(),
-            m.agreement(n),
-            m.overlap(n),
-            m.kl(n),
+            m.nll.perplexity(n),
+            m.nll.perplexity(n) - swept.full.perplexity(n),
+            m.sums.agreement(n),
+            m.sums.overlap(n),
+            m.sums.kl(n),
             acceptance,
             context.mask_cost(mask),
             step,
@@ -155,8 +155,8 @@ fn lines(
 fn table(over: Over, swept: &Sweep, lines: &[Line]) -> String {
     let mut out = format!(
         "full model: perplexity {:.4} +/- {:.5} ({} chunks, {} tokens)\n{:>5}",
-        swept.base_ppl(),
-        swept.stderr(),
+        swept.full.perplexity(swept.tokens),
+        swept.full.standard_error(swept.tokens),
         swept.chunks,
         swept.tokens,
         over.name()
@@ -194,8 +194,8 @@ fn as_json(over: Over, swept: &Sweep, lines: &[Line]) -> Value {
         row
     });
     json!({
-        "base_ppl": swept.base_ppl(),
-        "stderr": swept.stderr(),
+        "base_ppl": swept.full.perplexity(swept.tokens),
+        "stderr": swept.full.standard_error(swept.tokens),
         "chunks": swept.chunks,
         "tokens": swept.tokens,
         "sweep": over.name(),

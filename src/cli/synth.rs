@@ -6,11 +6,16 @@ use clap::{Args, builder::PossibleValuesParser};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use super::{common, interrupt};
+use super::{
+    common,
+    device_args::{self, SpeedArgs, size},
+    interrupt,
+};
 use crate::{
-    Error, Gguf, Model, Result, embedded,
+    ContextConfig, Error, Gguf, Model, Result, RunLayers, backend, embedded,
     model::layers::LayerList,
-    synth::{Arch, Mix, Recipe, Shape, Skippable, Widened, vocabulary_size},
+    placement::Wishes,
+    synth::{Arch, Mix, Recipe, Shape, Skippable, Synth, Widened, vocabulary_size},
 };
 
 const MAX_THREADS: usize = 1024;
@@ -18,8 +23,14 @@ const MAX_THREADS: usize = 1024;
 #[derive(Args, Debug)]
 pub struct SynthArgs {
     /// The file to write
-    #[arg(short = 'o', long, value_name = "FILE")]
-    output: PathBuf,
+    #[arg(short = 'o', long, value_name = "FILE", required_unless_present = "dry_run")]
+    output: Option<PathBuf>,
+    /// Write nothing: print what of such a model would go where and how fast it may be, drafts by what is skippable or
+    /// else by every other layer
+    #[arg(long, conflicts_with = "widen")]
+    dry_run: bool,
+    #[command(flatten)]
+    plan: PlanArgs,
     /// The shape of a public model; the options below change it
     #[arg(long, value_name = "NAME", conflicts_with = "widen", value_parser = PossibleValuesParser::new(Shape::preset_names()))]
     like: Option<String>,
@@ -63,6 +74,19 @@ pub struct SynthArgs {
     /// One JSON object on stdout instead of text
     #[arg(long)]
     json: bool,
+}
+
+/// The machine that --dry-run is about.
+#[derive(Args, Debug)]
+struct PlanArgs {
+    /// For --dry-run: the memory of its GPU, as 24GiB [default: it has none]
+    #[arg(long, value_name = "SIZE", requires = "dry_run")]
+    vram: Option<String>,
+    /// For --dry-run: its RAM for weights [default: what is free here]
+    #[arg(long, value_name = "SIZE", requires = "dry_run")]
+    ram: Option<String>,
+    #[command(flatten)]
+    speeds: SpeedArgs,
 }
 
 #[derive(Args, Debug)]
@@ -122,11 +146,15 @@ pub fn run(args: SynthArgs) -> Result<()> {
         seed: args.seed,
     };
     let synth = recipe.plan(&vocabulary)?;
+    if args.dry_run {
+        return common::print(args.plan.table(&synth, &recipe.skippable, args.threads)?);
+    }
 
+    let output = args.output.as_deref().expect("asked for by the flags");
     let interrupted = interrupt::flag();
     let start = Instant::now();
     let bar = progress(synth.tensor_bytes());
-    synth.write_file(&args.output, args.force, args.threads, |written| {
+    synth.write_file(output, args.force, args.threads, |written| {
         bar.set_position(written);
         if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
@@ -135,7 +163,7 @@ pub fn run(args: SynthArgs) -> Result<()> {
     let (parameters, bytes) = (synth.parameters(), synth.tensor_bytes());
     if args.json {
         return common::print_json(&json!({
-            "file": args.output.display().to_string(),
+            "file": output.display().to_string(),
             "name": recipe.name,
             "parameters": parameters,
             "tensor_bytes": bytes,
@@ -145,7 +173,7 @@ pub fn run(args: SynthArgs) -> Result<()> {
     }
     common::print(format!(
         "{}: {}, {:.3} billion weights, {:.3} GB, in {seconds:.1} s ({:.0} million weights/s)\n",
-        args.output.display(),
+        output.display(),
         recipe.name,
         parameters as f64 / 1e9,
         bytes as f64 / 1e9,
@@ -168,8 +196,9 @@ fn widen(args: &SynthArgs, factor: u64) -> Result<()> {
     let interrupted = interrupt::flag();
     let start = Instant::now();
     let bytes = widened.tensor_bytes();
+    let output = args.output.as_deref().expect("asked for by the flags");
     let bar = progress(bytes);
-    widened.write_file(&args.output, args.force, |written| {
+    widened.write_file(output, args.force, |written| {
         bar.set_position(written);
         if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
@@ -177,7 +206,7 @@ fn widen(args: &SynthArgs, factor: u64) -> Result<()> {
     let seconds = start.elapsed().as_secs_f64();
     if args.json {
         return common::print_json(&json!({
-            "file": args.output.display().to_string(),
+            "file": output.display().to_string(),
             "name": format!("{} widened {factor} times", model.name),
             "tensor_bytes": bytes,
             "seconds": seconds,
@@ -185,7 +214,7 @@ fn widen(args: &SynthArgs, factor: u64) -> Result<()> {
     }
     common::print(format!(
         "{}: {} at {factor} times the width, {:.3} GB, in {seconds:.1} s\n",
-        args.output.display(),
+        output.display(),
         model.name,
         bytes as f64 / 1e9,
     ))
@@ -210,6 +239,32 @@ impl SkippableLists<'_> {
             Ok(all)
         };
         Ok(Skippable { attn: union(&self.attn)?, mlp: union(&self.mlp)?, epsilon: self.epsilon })
+    }
+}
+
+impl PlanArgs {
+    fn table(&self, synth: &Synth, skippable: &Skippable, threads: usize) -> Result<String> {
+        let model = synth.outline()?;
+        let n_layer = model.plan.dims.n_layer;
+        let size = |flag, text: &Option<String>| text.as_deref().map(|text| size(flag, text)).transpose();
+        let (mut attn, mut mlp) = (skippable.attn.clone(), skippable.mlp.clone());
+        if attn.is_empty() && mlp.is_empty() {
+            attn = (1..n_layer).step_by(2).collect();
+            mlp = attn.clone();
+        }
+        let mask = attn.into_iter().fold(RunLayers::all(n_layer), RunLayers::skip_attn);
+        let draft = Some(mlp.into_iter().fold(mask, RunLayers::skip_mlp));
+        let wishes = Wishes {
+            vram: size("--vram", &self.vram)?,
+            ram: size("--ram", &self.ram)?,
+            draft,
+            ..Wishes::default()
+        };
+        let n_ctx = model.n_ctx_train.min(common::DEFAULT_CTX);
+        let config = ContextConfig { n_ctx, wishes, ..ContextConfig::default() };
+        let threads = if threads == 0 { num_cpus::get_physical() } else { threads };
+        let plans = backend::plan_elsewhere(&model, &config)?;
+        Ok(device_args::describe(&plans, self.speeds.basis(threads, None, None)?))
     }
 }
 

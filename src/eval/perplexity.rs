@@ -56,8 +56,8 @@ pub struct Nll {
 /// The masked model beside the full one, summed over positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgainstFull {
-    full: Nll,
-    sums: Agreement,
+    pub full: Nll,
+    pub sums: Agreement,
 }
 
 impl Nll {
@@ -86,24 +86,6 @@ impl Tally {
 
     pub fn stderr(&self) -> f64 {
         self.nll.standard_error(self.tokens)
-    }
-}
-
-impl AgainstFull {
-    pub fn base_ppl(&self, tokens: u64) -> f64 {
-        self.full.perplexity(tokens)
-    }
-
-    pub fn agreement(&self, tokens: u64) -> f64 {
-        self.sums.agreement(tokens)
-    }
-
-    pub fn overlap(&self, tokens: u64) -> f64 {
-        self.sums.overlap(tokens)
-    }
-
-    pub fn kl(&self, tokens: u64) -> f64 {
-        self.sums.kl(tokens)
     }
 }
 

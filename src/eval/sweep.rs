@@ -30,39 +30,13 @@ pub struct Sweep {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Swept {
-    nll: Nll,
-    sums: Agreement,
+    pub nll: Nll,
+    /// Over the likeliest tokens and the bucket of the others.
+    pub sums: Agreement,
     accepted: u64,
 }
 
-impl Sweep {
-    pub fn base_ppl(&self) -> f64 {
-        self.full.perplexity(self.tokens)
-    }
-
-    pub fn stderr(&self) -> f64 {
-        self.full.standard_error(self.tokens)
-    }
-}
-
 impl Swept {
-    pub fn ppl(&self, tokens: u64) -> f64 {
-        self.nll.perplexity(tokens)
-    }
-
-    /// See [`Agreement`]; over the likeliest tokens and the bucket of the others.
-    pub fn agreement(&self, tokens: u64) -> f64 {
-        self.sums.agreement(tokens)
-    }
-
-    pub fn overlap(&self, tokens: u64) -> f64 {
-        self.sums.overlap(tokens)
-    }
-
-    pub fn kl(&self, tokens: u64) -> f64 {
-        self.sums.kl(tokens)
-    }
-
     /// The share of positions where a draft's first token would be accepted, greedily.
     pub fn acceptance(&self, tokens: u64) -> f64 {
         self.accepted as f64 / tokens as f64

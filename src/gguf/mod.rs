@@ -69,7 +69,8 @@ impl fmt::Debug for Gguf {
 }
 
 enum Shard {
-    Mapped(Mmap),
+    /// The file stays open for what is said to the system about its pages.
+    Mapped(Mmap, #[cfg_attr(not(target_os = "linux"), allow(dead_code))] File),
     Memory(Cow<'static, [u8]>),
 }
 
@@ -78,7 +79,7 @@ impl Deref for Shard {
 
     fn deref(&self) -> &[u8] {
         match self {
-            Shard::Mapped(map) => map,
+            Shard::Mapped(map, _) => map,
             Shard::Memory(bytes) => bytes,
         }
     }
@@ -89,7 +90,7 @@ impl Gguf {
     ///
     /// The files stay mapped: who cuts them short while they are open ends the process with SIGBUS.
     pub fn open(path: &Path) -> Result<Self> {
-        Self::load(path, |path| map(path).map(Shard::Mapped))
+        Self::load(path, |path| map(path).map(|(map, file)| Shard::Mapped(map, file)))
     }
 
     /// The same with the files read into memory, for where a map is slow or the file may change.
@@ -181,9 +182,14 @@ impl Gguf {
         &self.shards[tensor.shard][start..start + tensor.bytes as usize]
     }
 
+    /// Whether bytes come from files, a page at a time.
+    pub fn is_mapped(&self) -> bool {
+        self.shards.iter().all(|shard| matches!(shard, Shard::Mapped(..)))
+    }
+
     /// Tells the system that these of a tensor's bytes will be read soon, so that it may begin to.
     pub fn will_need(&self, tensor: &TensorInfo, range: Range<usize>) {
-        if let Shard::Mapped(map) = &self.shards[tensor.shard] {
+        if let Shard::Mapped(map, _) = &self.shards[tensor.shard] {
             let _ = &map;
             #[cfg(unix)]
             let _ = map.advise_range(
@@ -200,21 +206,42 @@ impl Gguf {
     pub fn release(&self, tensor: &TensorInfo, range: Range<usize>) {
         let _ = (tensor, &range);
         #[cfg(unix)]
-        if let Shard::Mapped(map) = &self.shards[tensor.shard] {
-            let page = rustix::param::page_size();
-            let start = (tensor.offset as usize + range.start).next_multiple_of(page);
-            let end = (tensor.offset as usize + range.end) / page * page;
-            if start < end {
+        if let Shard::Mapped(map, _) = &self.shards[tensor.shard] {
+            let pages = whole_pages(tensor, range);
+            if !pages.is_empty() {
                 // SAFETY: the map is of a file and nobody writes to it, so its pages come back as they were.
                 let _ = unsafe {
-                    map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)
+                    map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, pages.start, pages.len())
                 };
+            }
+        }
+    }
+
+    /// The same, and the system is not to keep them in its cache either: the memory is wanted for something else.
+    pub fn evict(&self, tensor: &TensorInfo, range: Range<usize>) {
+        self.release(tensor, range.clone());
+        #[cfg(target_os = "linux")]
+        if let Shard::Mapped(_, file) = &self.shards[tensor.shard] {
+            let pages = whole_pages(tensor, range);
+            // Of no bytes would be of all up to the end of the file.
+            if let Some(len) = std::num::NonZeroU64::new(pages.len() as u64) {
+                let _ =
+                    rustix::fs::fadvise(file, pages.start as u64, Some(len), rustix::fs::Advice::DontNeed);
             }
         }
     }
 }
 
-fn map(path: &Path) -> Result<Mmap> {
+/// The pages that hold nothing but these bytes of a tensor, as a range of its file.
+#[cfg(unix)]
+fn whole_pages(tensor: &TensorInfo, range: Range<usize>) -> Range<usize> {
+    let page = rustix::param::page_size();
+    let start = (tensor.offset as usize + range.start).next_multiple_of(page);
+    let end = (tensor.offset as usize + range.end) / page * page;
+    start..end.max(start)
+}
+
+fn map(path: &Path) -> Result<(Mmap, File)> {
     let io = |e| Error::io(path, e);
     // Before the file is opened, because opening a pipe waits for its other end.
     let kind = fs::metadata(path).map_err(io)?.file_type();
@@ -229,10 +256,11 @@ fn map(path: &Path) -> Result<Mmap> {
     let file = File::open(path).map_err(io)?;
     // SAFETY: the map is only read, as bytes, and everything learnt from it is checked on reading. Another
     // process that writes to the file meanwhile can change weights, but not what was checked and copied.
-    unsafe { Mmap::map(&file) }.map_err(|e| match e.kind() {
+    let map = unsafe { Mmap::map(&file) }.map_err(|e| match e.kind() {
         io::ErrorKind::OutOfMemory => {
             Error::Memory(format!("{}: no address space to map it", path.display()))
         }
         _ => io(e),
-    })
+    })?;
+    Ok((map, file))
 }

@@ -129,6 +129,16 @@ impl Writer {
         out.flush().map_err(io)
     }
 
+    /// What such a file begins with, up to the first tensor's bytes, and how long it would be.
+    pub fn outline(&self) -> Result<(Vec<u8>, u64)> {
+        let alignment = self.alignment()?;
+        let places = self.places(alignment)?;
+        let head = self.head(&places);
+        let start = (head.len() as u64).next_multiple_of(alignment);
+        let end = places.last().map_or(0, |(offset, bytes)| offset + bytes);
+        Ok((head, start + end.next_multiple_of(alignment)))
+    }
+
     fn alignment(&self) -> Result<u64> {
         match self.entries.iter().find(|(k, _)| k == ALIGNMENT) {
             None => Ok(DEFAULT_ALIGNMENT),

@@ -184,6 +184,12 @@ impl RunLayers {
         self.is_mask && self.visits.iter().all(|v| v.bits == LayerBits::FULL)
     }
 
+    /// How many layers run in full, from the first on, before anything else does: up to there it is the full model.
+    pub fn full_prefix(&self) -> usize {
+        let in_full = |(layer, v): &(usize, &Visit)| v.layer as usize == *layer && v.bits == LayerBits::FULL;
+        self.visits.iter().enumerate().take_while(in_full).count()
+    }
+
     /// Each layer at most once and in order. False for the research form.
     pub fn is_mask(&self) -> bool {
         self.is_mask

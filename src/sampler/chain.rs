@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use super::{Distribution, SamplerConfig};
+use crate::scores::Scores;
 
 /// The processed distribution of one position whose text so far is `history`.
 ///
@@ -13,7 +14,7 @@ use super::{Distribution, SamplerConfig};
 /// If `logits` is empty.
 pub fn distribution(config: &SamplerConfig, logits: &[f32], history: &[u32]) -> Distribution {
     let mut result = Distribution::default();
-    Chain::default().distribution(config, logits, history, &mut result);
+    Chain::default().distribution(config, Scores::All(logits), history, &mut result);
     result
 }
 
@@ -66,19 +67,27 @@ impl Chain {
     pub fn distribution(
         &mut self,
         config: &SamplerConfig,
-        logits: &[f32],
+        scores: Scores,
         history: &[u32],
         result: &mut Distribution,
     ) {
         if config.is_greedy() {
-            return result.set_one_hot(self.greedy(config, logits, history));
+            return result.set_one_hot(self.greedy(config, scores, history));
         }
         let Self { adjusted, window, candidates } = self;
-        let logits = adjust(config, logits, history, adjusted, window);
-        select_top(logits, config.top_k, candidates);
+        let scores = adjust(config, scores, history, adjusted, window);
+        match scores {
+            Scores::All(logits) => select_top(logits, config.top_k, candidates),
+            Scores::Top(top) => {
+                candidates.clear();
+                let possible = |&&(_, logit): &&(u32, f32)| logit > f32::NEG_INFINITY;
+                let best = top.best.iter().take(config.top_k).filter(possible);
+                candidates.extend(best.map(|&(id, logit)| Candidate { id, logit, weight: 0.0 }));
+            }
+        }
         certain_alone(candidates);
         if candidates.is_empty() {
-            return result.set_one_hot(greedy(logits));
+            return result.set_one_hot(scores.greedy());
         }
         typical(candidates, config.typical_p);
         top_p(candidates, config.top_p);
@@ -94,21 +103,22 @@ impl Chain {
     }
 
     /// The highest logit after bias and penalties.
-    pub fn greedy(&mut self, config: &SamplerConfig, logits: &[f32], history: &[u32]) -> u32 {
-        greedy(adjust(config, logits, history, &mut self.adjusted, &mut self.window))
+    pub fn greedy(&mut self, config: &SamplerConfig, scores: Scores, history: &[u32]) -> u32 {
+        adjust(config, scores, history, &mut self.adjusted, &mut self.window).greedy()
     }
 }
 
-/// Bias and penalties; the logits themselves where there are none.
+/// Bias and penalties; the scores themselves where there are none, as with those that have only the best.
 fn adjust<'a>(
     config: &SamplerConfig,
-    logits: &'a [f32],
+    scores: Scores<'a>,
     history: &[u32],
     adjusted: &'a mut Vec<f32>,
     window: &mut Vec<u32>,
-) -> &'a [f32] {
+) -> Scores<'a> {
+    let Scores::All(logits) = scores else { return scores };
     if config.logit_bias.is_empty() && !config.penalizes() {
-        return logits;
+        return scores;
     }
     adjusted.clear();
     adjusted.extend_from_slice(logits);
@@ -131,11 +141,14 @@ fn adjust<'a>(
             *logit -= same.len() as f32 * config.frequency_penalty + config.presence_penalty;
         }
     }
-    adjusted
+    Scores::All(adjusted)
 }
 
-/// The `k` best possible tokens (0: all), in no order. One pass over the logits, and selections among at most
-/// 2k candidates whenever that many have gathered.
+/// Up to so many of the best come in order, as a device gives them: sums over them are then the same bits.
+const ORDERED: usize = 256;
+
+/// The `k` best possible tokens (0: all); best first if there are few. One pass over the logits, and selections
+/// among at most 2k candidates whenever that many have gathered.
 pub(super) fn select_top(logits: &[f32], k: usize, best: &mut Vec<Candidate>) {
     let k = if k == 0 { logits.len() } else { k };
     let full = k.saturating_mul(2).max(64);
@@ -155,6 +168,9 @@ pub(super) fn select_top(logits: &[f32], k: usize, best: &mut Vec<Candidate>) {
     if best.len() > k {
         best.select_nth_unstable_by(k - 1, by_rank);
         best.truncate(k);
+    }
+    if best.len() <= ORDERED {
+        best.sort_unstable_by(by_rank);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Settings of the sampler, with llama.cpp's defaults.
 
-use crate::{Error, Result};
+use crate::{Error, Result, scores::Want};
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct SamplerConfig {
@@ -53,6 +53,17 @@ impl SamplerConfig {
     /// one, so with it the chain has to run even at temperature 0.
     pub fn is_greedy(&self) -> bool {
         self.temp <= 0.0 && self.typical_p >= 1.0
+    }
+
+    /// What of a row's logits the choice depends on.
+    pub fn want(&self) -> Want {
+        let adjusted = !self.logit_bias.is_empty() || self.penalizes();
+        match self.top_k {
+            _ if adjusted => Want::Logits,
+            _ if self.is_greedy() => Want::Top(1),
+            0 => Want::Logits,
+            k => Want::Top(k),
+        }
     }
 
     /// Whether any penalty changes anything.

@@ -20,7 +20,7 @@ pub use distribution::Distribution;
 pub use logprobs::{log_sum_exp, top_logprobs};
 
 use self::rng::Rng;
-use crate::Result;
+use crate::{Result, scores::Scores};
 
 pub struct Sampler {
     config: SamplerConfig,
@@ -29,6 +29,8 @@ pub struct Sampler {
     history: Vec<u32>,
     chain: Chain,
     distribution: Distribution,
+    /// What the text is to be, by position, whatever the logits say.
+    script: Vec<u32>,
 }
 
 impl Sampler {
@@ -36,7 +38,7 @@ impl Sampler {
         config.validate()?;
         let seed = config.seed.unwrap_or_else(rng::entropy_seed);
         let (history, chain, distribution) = (Vec::new(), Chain::default(), Distribution::default());
-        Ok(Self { config, seed, rng: Rng::new(seed), history, chain, distribution })
+        Ok(Self { config, seed, rng: Rng::new(seed), history, chain, distribution, script: Vec::new() })
     }
 
     /// The seed in use, drawn at random where none was given; with it a run can be repeated.
@@ -48,19 +50,40 @@ impl Sampler {
         &self.config
     }
 
+    /// From now on the n-th token of the history is followed by the one behind it in `script`, as far as that goes: for
+    /// measuring what a model would take for a text that is known.
+    pub fn follow(&mut self, script: Vec<u32>) {
+        self.script = script;
+    }
+
+    fn next_of_script(&self) -> Option<u32> {
+        self.script.get(self.history.len()).copied()
+    }
+
     /// Chooses the next token, and leaves the history as it is: [`Sampler::accept`] adds to it.
     pub fn sample(&mut self, logits: &[f32]) -> u32 {
-        if self.config.is_greedy() {
-            return self.chain.greedy(&self.config, logits, &self.history);
+        self.choose(Scores::All(logits))
+    }
+
+    /// [`Sampler::sample`] from what [`SamplerConfig::want`] asks for: the same token.
+    pub fn choose(&mut self, scores: Scores) -> u32 {
+        if let Some(token) = self.next_of_script() {
+            return token;
         }
-        self.chain.distribution(&self.config, logits, &self.history, &mut self.distribution);
+        if self.config.is_greedy() {
+            return self.chain.greedy(&self.config, scores, &self.history);
+        }
+        self.chain.distribution(&self.config, scores, &self.history, &mut self.distribution);
         self.distribution.draw(self.rng.next_f64())
     }
 
-    /// What [`Sampler::sample`] would draw from.
-    pub fn distribution(&mut self, logits: &[f32]) -> Distribution {
+    /// What [`Sampler::choose`] would draw from.
+    pub fn distribution(&mut self, scores: Scores) -> Distribution {
+        if let Some(token) = self.next_of_script() {
+            return Distribution::one_hot(token);
+        }
         let mut result = Distribution::default();
-        self.chain.distribution(&self.config, logits, &self.history, &mut result);
+        self.chain.distribution(&self.config, scores, &self.history, &mut result);
         result
     }
 

@@ -30,3 +30,14 @@ pub fn exits(n_layer: usize) -> Vec<MaskProposer> {
     layers.dedup();
     layers.into_iter().map(|e| MaskProposer::exit(n_layer, e)).collect()
 }
+
+/// Exits among which each token may find its own: a quarter, three eighths and half of the layers.
+pub fn exits_to_choose_from(n_layer: usize) -> Vec<usize> {
+    let mut layers: Vec<usize> = [2, 3, 4]
+        .map(|eighths| n_layer * eighths / 8)
+        .into_iter()
+        .filter(|&e| e > 0 && e < n_layer)
+        .collect();
+    layers.dedup();
+    layers
+}

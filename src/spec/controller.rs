@@ -1,14 +1,15 @@
 //! The policy that needs no settings: one cost model decides whether to draft, from which source, and how far.
 //!
 //! Everything is counted in plain steps, T(1). A round that drafts `k` tokens with step cost `c` takes
-//! `C(k) = k·c + T(k+1)` and gives `E(k) = 1 + a₁ + a₁a₂ + …` tokens, `aᵢ` the chance that the i-th stands.
+//! `C(k) = k·c + V(k)` and gives `E(k) = 1 + a₁ + a₁a₂ + …` tokens, `aᵢ` the chance that the i-th stands. `V(k)` is
+//! `T(k+1)`, or less where verification goes on from what the draft's own layers made.
 //!
 //! *Which source*: the one with the highest rate `max E(k)/C(k)`, if that is above 1, the rate of plain steps. A
 //! source that is little known counts with what its chances may well be, so it is tried (UCB1's optimism).
 //!
 //! *How far*: renewal theory says that the long-run rate is best when each round maximizes `E − λ·C`, with λ the
 //! best rate there is. After `n` tokens, which all stand with chance `s`, going on for `m` more adds
-//! `s·(a + … + aᵐ)` tokens and costs `m·c + T(n+m+1) − T(n+1)`. So: draft on if for some `m` the first is more
+//! `s·(a + … + aᵐ)` tokens and costs `C(n+m) − C(n)`. So: draft on if for some `m` the first is more
 //! than λ times the second. Looking beyond `m = 1` matters where T has steps.
 //!
 //! *Never slower*: losses against plain steps are paid from an account. It begins with [`START`] plain steps and
@@ -55,6 +56,9 @@ const YIELD_FADE: f64 = 0.97;
 const YIELD_PRIOR: f64 = 10.0;
 /// Plain steps that trying a source on the text that is there may cost.
 const TRIAL_PRICE: f64 = 2.0;
+/// Seconds of a draft step from which on seeing a token before the next is worth the way to the device and back,
+/// which takes some 50 µs.
+const LONG_STEP: f64 = 1e-3;
 /// A time so many times the expected one is somebody else's; it counts as that, for plain steps and rounds alike.
 const SPIKE: f64 = 2.0;
 
@@ -164,6 +168,8 @@ struct Plan {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     most: usize,
+    /// The length with the best rate by what was known before.
+    length: usize,
     ready: Option<Ready>,
     /// By the plan, tokens per plain step.
     rate: f64,
@@ -330,11 +336,12 @@ impl Controller {
         offers.map(|offer| (offer, hope(offer))).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(offer, _)| offer)
     }
 
-    fn draft(&mut self, offer: &Offer, most: usize, rate: f64, probe: bool) -> Choice {
+    fn draft(&mut self, offer: &Offer, most: usize, plan: Plan, probe: bool) -> Choice {
         if most == 0 {
             return Choice::Plain;
         }
-        self.pending = Some(Pending { most, ready: offer.ready, rate, probe });
+        let length = plan.tokens.clamp(1, most);
+        self.pending = Some(Pending { most, length, ready: offer.ready, rate: plan.rate, probe });
         Choice::Draft { source: offer.source, most }
     }
 
@@ -422,14 +429,12 @@ impl Policy for Controller {
             self.standing = Standing::On;
             // What was looked up costs nothing before it is checked, so its length is decided here.
             let most = if best.ready.is_some() { plan.tokens } else { most };
-            return self.draft(best, most, plan.rate, false);
+            return self.draft(best, most, plan, false);
         }
         self.standing = Standing::Loses;
         let due = |offer: &&Offer| self.tokens >= self.arms[offer.source].probe_after;
         match self.best(offers.iter().filter(due)) {
-            Some(offer) => {
-                self.draft(offer, self.affordable(offer).min(1), self.plan(offer, 1, 0.0).rate, true)
-            }
+            Some(offer) => self.draft(offer, self.affordable(offer).min(1), self.plan(offer, 1, 0.0), true),
             None => Choice::Plain,
         }
     }
@@ -447,10 +452,19 @@ impl Policy for Controller {
         (1..=pending.most - n).any(|m| {
             chance *= arm.known.before.chance(arm.before(None, n + m - 1));
             gain += chance;
-            let price =
-                m as f64 * self.costs.draft(source) + self.costs.rows(n + m + 1) - self.costs.rows(n + 1);
+            let price = self.costs.round(source, n + m) - self.costs.round(source, n);
             gain > self.rate * price
         })
+    }
+
+    fn length(&self, source: usize, most: usize) -> Option<usize> {
+        let step = self.costs.draft(source) * self.costs.in_steps(1.0).map_or(0.0, f64::recip);
+        let pending = self.pending.filter(|_| step < LONG_STEP)?;
+        Some(pending.length.min(most))
+    }
+
+    fn resumes(&self, source: usize, drafted: usize) -> bool {
+        self.costs.resuming_pays(source, drafted.min(MOST_ROWS - 1) + 1)
     }
 
     fn record(&mut self, round: &Round) {
@@ -464,7 +478,10 @@ impl Policy for Controller {
         let (expected, cost) = match (round.source, pending) {
             (Some(source), Some(pending)) if k > 0 => {
                 self.costs.saw_draft(source, round.draft_seconds, k);
-                self.costs.saw_rows(k + 1, pass);
+                match round.from_layer {
+                    0 => self.costs.saw_rows(k + 1, pass),
+                    _ => self.costs.saw_resumed(source, k + 1, pass),
+                }
                 let expected = self.expected(source, round, pending.ready);
                 let cost = self.costs.round(source, k);
                 self.learn(source, round, &pending, expected);

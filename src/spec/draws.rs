@@ -6,6 +6,7 @@ use super::accept::Proposal;
 use crate::{
     Sampler,
     sampler::{Distribution, rng::Rng},
+    scores::Scores,
 };
 
 /// Freely, draft and verification draw as they come, and as many drafts stand as can. But then the text depends on
@@ -26,8 +27,8 @@ impl Draws {
 
     /// The full model's distribution for the token in the `place`-th position from the end of the text, given the
     /// sampler's history: one-hot where the random number has already been drawn.
-    pub fn target(&mut self, sampler: &mut Sampler, logits: &[f32], place: usize) -> Distribution {
-        let p = sampler.distribution(logits);
+    pub fn target(&mut self, sampler: &mut Sampler, scores: Scores, place: usize) -> Distribution {
+        let p = sampler.distribution(scores);
         match self.number(place) {
             Some(number) => Distribution::one_hot(p.draw(number)),
             None => p,
@@ -35,8 +36,8 @@ impl Draws {
     }
 
     /// The draft's choice for that position.
-    pub fn draft(&mut self, sampler: &mut Sampler, logits: &[f32], place: usize) -> Proposal {
-        let q = sampler.distribution(logits);
+    pub fn draft(&mut self, sampler: &mut Sampler, scores: Scores, place: usize) -> Proposal {
+        let q = sampler.distribution(scores);
         match (self.number(place), q.entries()) {
             (Some(number), _) => Proposal { token: q.draw(number), q: None },
             (None, [(only, _)]) => Proposal { token: *only, q: None },

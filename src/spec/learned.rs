@@ -45,9 +45,11 @@ pub struct Subject {
 
 impl Subject {
     pub fn new(context: &Context, greedy: bool) -> Self {
+        // What lies where makes a machine another one.
+        let placement = if context.is_divided() { context.placement().to_string() } else { String::new() };
         Subject {
             model: context.model().fingerprint(),
-            device: context.describe(),
+            device: context.describe() + &placement,
             threads: context.threads(),
             greedy,
             version: env!("CARGO_PKG_VERSION").into(),
@@ -111,6 +113,19 @@ impl Learned {
     }
 }
 
+/// By bytes, and where they are not all in one place by how far away they are.
+fn guess(context: &Context, sources: &[SourceInfo], drafts: &[Option<RunLayers>]) -> Costs {
+    if !context.is_divided() {
+        return Costs::guess(sources);
+    }
+    let step = context.expected(None);
+    let far = |mask: &RunLayers| context.expected(Some(mask)).total() / step.total();
+    let draft: Vec<f64> = std::iter::zip(sources, drafts)
+        .map(|(source, mask)| mask.as_ref().map_or(source.cost, far))
+        .collect();
+    Costs::guess_of(sources, &draft, step.file / step.total())
+}
+
 /// A controller that begins with what is known of the subject, or else with a short measurement behind what
 /// `seq` holds; see [`measure`]. `drafts` has each source's mask, if it has one.
 pub fn prepare(
@@ -123,7 +138,7 @@ pub fn prepare(
     if let Some(learned) = learned {
         return Ok(Controller::new(learned.costs(sources), learned.sources));
     }
-    let mut costs = Costs::guess(sources);
+    let mut costs = guess(context, sources, drafts);
     measure(context, seq, drafts, &mut costs, DEFAULT_BUDGET)?;
     Ok(Controller::new(costs, Memory::new()))
 }
@@ -201,8 +216,8 @@ mod tests {
     }
 
     fn sources() -> [SourceInfo; 2] {
-        let lookup = SourceInfo { name: "ngram".into(), kind: Kind::Ngram, cost: 0.0 };
-        [lookup, SourceInfo { name: "half".into(), kind: Kind::Mask, cost: 0.5 }]
+        let lookup = SourceInfo { name: "ngram".into(), kind: Kind::Ngram, cost: 0.0, prefix: None };
+        [lookup, SourceInfo { name: "half".into(), kind: Kind::Mask, cost: 0.5, prefix: None }]
     }
 
     /// A controller that has seen the mask stand, or fall, many times.
@@ -219,6 +234,7 @@ mod tests {
                 source,
                 drafted: &[Drafted { confidence: 0.8 }][..k],
                 accepted: if right { k } else { 0 },
+                from_layer: 0,
                 draft_seconds: 0.003 * k as f64,
                 verify_seconds: 0.01 + 0.002 * k as f64,
                 other_seconds: 0.0,
@@ -260,6 +276,7 @@ mod tests {
                 source: (k > 0).then_some(1),
                 drafted: &[Drafted { confidence: 0.8 }][..k],
                 accepted: 0,
+                from_layer: 0,
                 draft_seconds: 0.003,
                 verify_seconds: 0.01,
                 other_seconds: 0.0,

@@ -9,7 +9,8 @@
 //! the same bits in any batch; by distribution when sampling, because of the rule in [`accept`](mod@accept); and with
 //! [`Speculation::repeatable`] again token for token. Nothing is evaluated twice by the full model: the next round
 //! starts from the verified cells. A draft needs a free cell for each of its tokens, and gets by with fewer tokens
-//! where there are fewer cells.
+//! where there are fewer cells. On a GPU that holds the whole model a greedy round whose length is said beforehand
+//! ([`Policy::length`]) is one submission: the draft's steps feed each other and the verification there.
 //!
 //! The parts are public. The loop by hand, for a greedy text drafted by the first six layers:
 //!
@@ -68,6 +69,7 @@ pub mod learned;
 pub mod policy;
 pub mod proposer;
 mod report;
+mod round;
 pub mod trial;
 mod verify;
 
@@ -76,8 +78,8 @@ use std::{ops::ControlFlow, time::Instant};
 pub use accept::{Outcome, Proposal, accept};
 pub use controller::{Controller, Memory};
 pub use costs::Costs;
-pub use policy::{Choice, Drafted, Fixed, Kind, Offer, Policy, Ready, Round, SourceInfo, Speedup};
-pub use proposer::{Draft, MaskProposer, NgramProposer, Proposer, Supply};
+pub use policy::{Choice, Drafted, Fixed, Kind, Offer, Policy, Prefix, Ready, Round, SourceInfo, Speedup};
+pub use proposer::{Draft, ExitsProposer, MaskProposer, NgramProposer, Proposer, Supply};
 pub use report::Report;
 
 use self::{draws::Draws, proposer::Made, trial::Choices};
@@ -86,6 +88,7 @@ use crate::{
     batch::SeqId,
     generate::{Generation, Request, Stop, make_room},
     sampler::{Distribution, top_logprobs},
+    scores::{Scores, Want},
 };
 
 /// The sequence of the text.
@@ -136,14 +139,16 @@ pub fn speculate(
     let known = if untried.is_empty() { 1 } else { request.prompt.len().min(*trial::PLACES.end()) };
     let mut batch = Batch::prompt(request.prompt, 0, TARGET);
     batch.rows.iter_mut().rev().take(known).for_each(|row| row.logits = true);
-    context.decode(&batch)?;
+    let want = request.want(sampler.config());
+    context.decode_for(&batch, want)?;
     let mut choices = Choices::default();
-    (0..known - 1).for_each(|i| choices.add(context.logits(i)));
+    (0..known - 1).for_each(|i| choices.add(context.scores(i)));
     request.prompt.iter().for_each(|&token| sampler.accept(token));
     let mut run = Run {
         row: known - 1,
         choices,
         untried,
+        want,
         draws: Draws::new(speculation.repeatable, sampler),
         text: Text {
             request,
@@ -186,6 +191,16 @@ struct Run<'r, 'p, F> {
     /// Sources that the policy wants to see tried, and what to compare them with.
     untried: Vec<usize>,
     choices: Choices,
+    /// Of the full model's rows.
+    want: Want,
+}
+
+/// A draft in `made`.
+struct Drafting {
+    source: Option<usize>,
+    seconds: f64,
+    /// Seconds of the full model's pass, if it has been made as well.
+    verified: Option<f64>,
 }
 
 /// The text as it grows, and what ends it.
@@ -204,12 +219,12 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Text<'_, F> {
         Some(self.request.max_tokens?.saturating_sub(self.out.tokens.len()))
     }
 
-    /// A token that is certain, with the logits that it was chosen from.
-    fn add(&mut self, token: Token, logits: &[f32], sampler: &mut Sampler) -> Result<ControlFlow<Stop>> {
+    /// A token that is certain, with what it was chosen from.
+    fn add(&mut self, token: Token, scores: Scores, sampler: &mut Sampler) -> Result<ControlFlow<Stop>> {
         if (self.ends)(token.id) {
             return Ok(ControlFlow::Break(Stop::EndOfText));
         }
-        if self.request.logprobs > 0 {
+        if let (1.., Scores::All(logits)) = (self.request.logprobs, scores) {
             self.out.logprobs.push(top_logprobs(logits, self.request.logprobs));
         }
         sampler.accept(token.id);
@@ -274,12 +289,15 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
     fn round(&mut self) -> Result<ControlFlow<Stop>> {
         let callbacks = self.text.callback_seconds;
         let started = Instant::now();
-        let (source, draft_seconds) = self.draft()?;
+        let before = self.context.spent();
         let evaluated = self.context.kv().len(TARGET);
-        let last = *self.text.out.tokens.last().expect("the first token came from the prompt");
-        let verifying = Instant::now();
-        verify::verify(self.context, last, &self.made.proposals)?;
-        let verify_seconds = verifying.elapsed().as_secs_f64();
+        let Drafting { source, seconds: draft_seconds, verified } = self.draft()?;
+        let drafted = self.context.spent();
+        let (verify_seconds, from_layer) = match verified {
+            Some(seconds) => (seconds, 0),
+            None => self.verify(source)?,
+        };
+        self.report.spent(drafted.since(before), self.context.spent().since(drafted));
         let (outcome, end, flow) = self.judge(source)?;
         // As plain decoding leaves it: all of the text but its last token, or all of it before an end-of-text token.
         self.context.truncate(TARGET, evaluated + 1 + end);
@@ -289,6 +307,7 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
             source,
             drafted: &self.made.drafted,
             accepted: outcome.accepted,
+            from_layer,
             draft_seconds,
             verify_seconds,
             other_seconds: (total - draft_seconds - verify_seconds).max(0.0),
@@ -298,9 +317,25 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
         Ok(flow)
     }
 
-    /// Has the policy's choice drafted into `made`; says from which source and how long it took.
-    fn draft(&mut self) -> Result<(Option<usize>, f64)> {
+    /// The full model's pass over the last token and what was drafted; gives its seconds and the layer that it began at.
+    fn verify(&mut self, source: Option<usize>) -> Result<(f64, usize)> {
+        let started = Instant::now();
+        let last = *self.text.out.tokens.last().expect("the first token came from the prompt");
+        let Made { proposals, kept, .. } = &mut self.made;
+        let fits = kept.fits(proposals.len(), self.context.model().plan.dims.dim);
+        let resumes = fits && source.is_some_and(|s| self.speculation.policy.resumes(s, proposals.len()));
+        let from_layer = if resumes { kept.layer } else { 0 };
+        if !resumes {
+            self.context.remove(DRAFT);
+        }
+        verify::verify(self.context, last, proposals, resumes.then_some(kept), self.want)?;
+        Ok((started.elapsed().as_secs_f64(), from_layer))
+    }
+
+    /// Has the policy's choice drafted into `made`.
+    fn draft(&mut self) -> Result<Drafting> {
         self.made.clear();
+        self.row = 0;
         // Verification needs a cell for the last token too, and always adds one token of its own.
         let room = self.context.kv().free_cells() - 1;
         let wanted = self.text.left().map_or(usize::MAX, |left| left - 1);
@@ -321,10 +356,17 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
             Choice::Draft { source, most } if most > 0 && offers.iter().any(|o| o.source == source) => {
                 (source, most.min(room).min(wanted))
             }
-            _ => return Ok((None, started.elapsed().as_secs_f64())),
+            _ => {
+                let seconds = started.elapsed().as_secs_f64();
+                return Ok(Drafting { source: None, seconds, verified: None });
+            }
         };
+        if let Some(whole) = self.whole_round(source, most)? {
+            return Ok(whole);
+        }
         let text_len = self.sampler.history().len();
         let policy = &*self.speculation.policy;
+        let keeps = self.report.sources[source].0.prefix.is_some() && policy.resumes(source, most);
         let mut draft = Draft {
             context: self.context,
             sampler: self.sampler,
@@ -332,18 +374,21 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
             ends: self.text.ends,
             go_on: &|so_far| policy.go_on(source, so_far),
             most,
+            keeps,
             made: &mut self.made,
         };
         let result = self.speculation.proposers[source].draft(&mut draft);
         self.sampler.truncate(text_len);
-        self.context.remove(DRAFT);
+        if result.is_err() || self.made.kept.layer == 0 {
+            self.context.remove(DRAFT);
+        }
         result?;
         self.made.trim(most, self.text.ends);
         if self.made.cut && most == room {
             self.report.shortened += 1;
         }
         let source = (!self.made.proposals.is_empty()).then_some(source);
-        Ok((source, started.elapsed().as_secs_f64()))
+        Ok(Drafting { source, seconds: started.elapsed().as_secs_f64(), verified: None })
     }
 
     /// Accepts what stands of `made`, by the logits of the last pass, and adds it to the text. Says also which of
@@ -355,11 +400,11 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
         let tokens = drafted.chain([Token { id: outcome.next, drafted_by: None }]);
         for (place, token) in tokens.enumerate() {
             self.draws.settle(self.sampler);
-            let logits = self.context.logits(self.row + place);
+            let scores = self.context.scores(self.row + place);
             if !self.untried.is_empty() {
-                self.choices.add(logits);
+                self.choices.add(scores);
             }
-            let flow = self.text.add(token, logits, self.sampler)?;
+            let flow = self.text.add(token, scores, self.sampler)?;
             if flow.is_break() {
                 return Ok((outcome, place, flow));
             }
@@ -375,7 +420,7 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
             if place > 0 {
                 sampler.accept(made.proposals[place - 1].token);
             }
-            draws.target(sampler, context.logits(*row + place), place)
+            draws.target(sampler, context.scores(*row + place), place)
         };
         let outcome = accept(&made.proposals, p, &mut rng);
         sampler.truncate(text_len);

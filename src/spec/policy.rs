@@ -36,6 +36,16 @@ pub struct SourceInfo {
     pub kind: Kind,
     /// What a draft step should cost by the bytes that it reads, in plain steps; 0 for a lookup.
     pub cost: f64,
+    /// What of its steps verification need not do again; `None` if nothing, or if the device cannot.
+    pub prefix: Option<Prefix>,
+}
+
+/// The first layers, where a draft runs them in full and keeps its rows: verification can go on from there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prefix {
+    pub layers: usize,
+    /// Of the bytes that a plain step reads.
+    pub share: f64,
 }
 
 /// Something that can draft in this round.
@@ -78,6 +88,8 @@ pub struct Round<'a> {
     pub drafted: &'a [Drafted],
     /// How many of them stood, from the first on.
     pub accepted: usize,
+    /// The layer that verification began at: not the first where it went on with the draft's rows.
+    pub from_layer: usize,
     pub draft_seconds: f64,
     /// The full model's pass over `drafted.len() + 1` rows.
     pub verify_seconds: f64,
@@ -103,6 +115,18 @@ pub trait Policy {
 
     /// Before each draft step but the first: draft another, given the confidences so far?
     fn go_on(&self, source: usize, so_far: &[Drafted]) -> bool;
+
+    /// How many tokens to draft, of at most `most`, where that must be said before the first is seen: the device then
+    /// runs the whole round by itself. `None`: rather stop by what is drafted.
+    fn length(&self, _source: usize, _most: usize) -> Option<usize> {
+        None
+    }
+
+    /// Whether to verify so many drafted tokens from where the draft's own layers end ([`SourceInfo::prefix`]), or else
+    /// from the first layer on.
+    fn resumes(&self, _source: usize, _drafted: usize) -> bool {
+        true
+    }
 
     fn record(&mut self, round: &Round);
 
@@ -160,6 +184,10 @@ impl Policy for Fixed {
         so_far.len() < self.max && (sure || so_far.len() < self.min)
     }
 
+    fn length(&self, _: usize, most: usize) -> Option<usize> {
+        (self.p_min <= 0.0).then(|| most.min(self.max))
+    }
+
     fn record(&mut self, _: &Round) {}
 
     fn off_reason(&self) -> Option<String> {
@@ -196,6 +224,8 @@ mod tests {
             let drafted: Vec<_> = confidences.iter().map(|&confidence| Drafted { confidence }).collect();
             fixed.go_on(0, &drafted)
         };
+        assert_eq!(fixed.length(0, 9), None);
+        assert_eq!(Fixed { p_min: 0.0, ..fixed.clone() }.length(0, 9), Some(4));
         assert!(draft(&[0.1]) && draft(&[0.1, 0.6]) && !draft(&[0.9, 0.4]) && !draft(&[1.0; 4]));
     }
 }

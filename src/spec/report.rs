@@ -9,6 +9,7 @@ use super::{
     policy::{Policy, Round, SourceInfo, Speedup},
     proposer::Made,
 };
+use crate::backend::Spent;
 
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -19,8 +20,10 @@ pub struct Report {
     pub sources: Vec<(SourceInfo, Tally)>,
     /// By position in the draft: how often there was a token, how often it stood.
     pub by_position: Vec<(usize, usize)>,
-    /// By number of rows, the full model's passes and their seconds.
+    /// By number of rows, the full model's passes from the first layer to the last, and their seconds.
     pub passes: Vec<(usize, f64)>,
+    /// The same of those that went on from a draft's rows.
+    pub resumed: Vec<(usize, f64)>,
     /// Of the first tokens that fell: how often the right one was the draft's 2nd, 3rd, 4th, 5th choice, or neither.
     pub needed: [usize; 5],
     /// Drafts that the context's room cut short.
@@ -28,6 +31,9 @@ pub struct Report {
     pub draft_seconds: f64,
     pub verify_seconds: f64,
     pub other_seconds: f64,
+    /// The same by where the weights were, if the model is in more than one place.
+    pub draft_spent: Spent,
+    pub verify_spent: Spent,
     /// Spent on trying sources on text that was there.
     pub trial_seconds: f64,
     /// What the policy reckoned with at the end, if it did: T(n)/T(1) and the draft steps, by source.
@@ -42,6 +48,8 @@ pub struct Tally {
     pub drafted: usize,
     pub accepted: usize,
     pub draft_seconds: f64,
+    /// Rounds whose verification went on from the draft's rows.
+    pub resumed: usize,
 }
 
 impl Tally {
@@ -50,6 +58,7 @@ impl Tally {
         self.drafted += round.drafted.len();
         self.accepted += round.accepted;
         self.draft_seconds += round.draft_seconds;
+        self.resumed += usize::from(round.from_layer > 0);
     }
 
     pub fn acceptance(&self) -> Option<f64> {
@@ -81,9 +90,10 @@ impl Report {
         self.verify_seconds += round.verify_seconds;
         self.other_seconds += round.other_seconds;
         let rows = round.drafted.len() + 1;
-        self.passes.resize(self.passes.len().max(rows), (0, 0.0));
-        self.passes[rows - 1].0 += 1;
-        self.passes[rows - 1].1 += round.verify_seconds;
+        let passes = if round.from_layer == 0 { &mut self.passes } else { &mut self.resumed };
+        passes.resize(passes.len().max(rows), (0, 0.0));
+        passes[rows - 1].0 += 1;
+        passes[rows - 1].1 += round.verify_seconds;
         let Some(source) = round.source else {
             self.plain_steps += 1;
             return;
@@ -101,6 +111,11 @@ impl Report {
             let rank = candidates.iter().position(|&id| id == next).unwrap_or(candidates.len());
             self.needed[rank.clamp(1, 5) - 1] += 1;
         }
+    }
+
+    pub(super) fn spent(&mut self, drafting: Spent, verifying: Spent) {
+        self.draft_spent.add(drafting);
+        self.verify_spent.add(verifying);
     }
 
     pub(super) fn finish(&mut self, policy: &dyn Policy) {
@@ -141,6 +156,12 @@ impl Report {
         (total > 0.0).then(|| parts.map(|part| part / total))
     }
 
+    /// Whether passes read weights from more than RAM.
+    fn is_divided(&self) -> bool {
+        let [draft, verify] = [self.draft_spent, self.verify_spent];
+        draft.vram + draft.file + verify.vram + verify.file > 0.0
+    }
+
     pub fn to_json(&self) -> Value {
         let by_position = self.by_position.iter().map(|&(drafted, accepted)| {
             json!({
@@ -159,6 +180,8 @@ impl Report {
                 "accepted": tally.accepted,
                 "acceptance": tally.acceptance(),
                 "draft_ms": tally.draft_seconds * 1e3,
+                "prefix": info.prefix.map(|p| json!({"layers": p.layers, "share": p.share})),
+                "resumed_rounds": tally.resumed,
             })
         });
         let passes = self.passes.iter().enumerate().filter(|(_, pass)| pass.0 > 0);
@@ -170,6 +193,16 @@ impl Report {
                 "ratio": self.rows(i + 1),
             })
         });
+        let resumed = self.resumed.iter().enumerate().filter(|(_, pass)| pass.0 > 0);
+        let resumed = resumed.map(
+            |(i, &(count, seconds))| json!({"n": i + 1, "passes": count, "ms": seconds / count as f64 * 1e3}),
+        );
+        let places = |spent: Spent| {
+            let divided = self.is_divided() && spent.total() > 0.0;
+            divided
+                .then(|| spent.shares())
+                .map(|[vram, ram, file]| json!({"vram": vram, "ram": ram, "file": file}))
+        };
         let [draft, verify, rest] = self.shares().unwrap_or_default();
         let [second, third, fourth, fifth, none] = self.needed;
         json!({
@@ -183,7 +216,9 @@ impl Report {
             "sources": sources.collect::<Vec<_>>(),
             "draft_cost": self.draft_cost(),
             "verify": passes.collect::<Vec<_>>(),
+            "resumed": resumed.collect::<Vec<_>>(),
             "shares": {"draft": draft, "verify": verify, "rest": rest},
+            "places": {"draft": places(self.draft_spent), "verify": places(self.verify_spent)},
             "needed": {"2nd": second, "3rd": third, "4th": fourth, "5th": fifth, "other": none},
             "shortened": self.shortened,
             "predicted_speedup": self.speedup.predicted,
@@ -231,6 +266,18 @@ impl fmt::Display for Report {
             let used = (2..=self.passes.len()).filter(|n| self.passes[n - 1].0 > 0).take(6);
             let curve: Vec<_> = used.filter_map(|n| Some(format!("T({n}) {:.2}", self.rows(n)?))).collect();
             write!(f, "; in plain steps: a draft step {cost:.2}, {}", curve.join(", "))?;
+        }
+        for (info, tally) in self.sources.iter().filter(|(_, tally)| tally.resumed > 0) {
+            let layer = info.prefix.map_or(0, |prefix| prefix.layers);
+            let Tally { rounds, resumed, .. } = tally;
+            write!(
+                f,
+                "\n  {}: verification started at layer {layer} in {resumed} of {rounds} rounds",
+                info.name
+            )?;
+        }
+        if self.is_divided() {
+            write!(f, "\n  by place: drafting {}; verifying {}", self.draft_spent, self.verify_spent)?;
         }
         if self.needed.iter().sum::<usize>() > 0 {
             let [second, third, fourth, fifth, none] = self.needed;

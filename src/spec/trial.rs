@@ -2,7 +2,10 @@
 //! what the full model did say. One masked pass tells of a mask what dozens of rounds would.
 
 use super::{DRAFT, TARGET, policy::Drafted, proposer::glance};
-use crate::{Batch, Context, Result, RunLayers, sampler::greedy};
+use crate::{
+    Batch, Context, Result, RunLayers,
+    scores::{Scores, Want},
+};
 
 /// Places that a trial looks at: with fewer it says too little, with more it takes too long.
 pub const PLACES: std::ops::RangeInclusive<usize> = 24..=48;
@@ -15,11 +18,11 @@ pub const LATEST: usize = 256;
 pub(super) struct Choices(Vec<u32>);
 
 impl Choices {
-    pub fn add(&mut self, logits: &[f32]) {
+    pub fn add(&mut self, scores: Scores) {
         if self.0.len() == 2 * PLACES.end() {
             self.0.drain(..*PLACES.end());
         }
-        self.0.push(greedy(logits));
+        self.0.push(scores.greedy());
     }
 
     /// The last of them; `None` if they are too few.
@@ -52,13 +55,13 @@ pub(super) fn trial(
         let token = text[text.len() - (evaluated - place)];
         batch.push(token, context.kv().next_pos(seq), seq, true);
     }
-    let result = context.decode(&batch);
+    let result = context.decode_for(&batch, Want::Top(1));
     batch.rows.iter().for_each(|row| context.remove(row.seq));
     result?;
     let judged = choices.iter().enumerate().map(|(i, &choice)| {
-        let logits = context.logits(i);
-        let drafted = greedy(logits);
-        (Drafted { confidence: glance::probability(logits, drafted) }, drafted == choice)
+        let scores = context.scores(i);
+        let drafted = scores.greedy();
+        (Drafted { confidence: glance::probability(scores, drafted) }, drafted == choice)
     });
     Ok(Some(judged.collect()))
 }

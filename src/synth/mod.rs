@@ -14,7 +14,10 @@ mod widen;
 use std::{
     io::Write,
     ops::ControlFlow,
-    sync::mpsc::{SyncSender, sync_channel},
+    sync::{
+        Arc,
+        mpsc::{SyncSender, sync_channel},
+    },
     thread,
 };
 
@@ -26,7 +29,7 @@ pub use widen::Widened;
 
 use self::{tensors::Tensor, weights::PIECE};
 use crate::{
-    Error, Gguf, Result,
+    Error, Gguf, Model, Result,
     gguf::{Array, Value, Writer},
 };
 
@@ -119,6 +122,16 @@ impl Synth {
 
     pub fn parameters(&self) -> u64 {
         self.tensors.iter().map(Tensor::elements).sum()
+    }
+
+    /// A model of this shape without its weights, which are all zero: enough to plan with. It is a temporary file of
+    /// no more than its head, whatever its length says.
+    pub fn outline(&self) -> Result<Model> {
+        let (head, bytes) = self.writer.outline()?;
+        let file = tempfile::NamedTempFile::new().map_err(|e| Error::io("a temporary file", e))?;
+        let written = file.as_file().write_all(&head).and_then(|()| file.as_file().set_len(bytes));
+        written.map_err(|e| Error::io(file.path(), e))?;
+        Model::load(Arc::new(Gguf::open(file.path())?))
     }
 
     /// `threads` make weights (0: one per core) while this one writes. `progress` hears how many bytes of

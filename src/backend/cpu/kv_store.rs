@@ -65,7 +65,7 @@ pub struct KvShape {
 
 impl KvShape {
     /// Of all keys, or of all values; `None` if that is no size of a memory.
-    pub fn bytes(&self, ty: KvType) -> Option<usize> {
+    fn bytes(&self, ty: KvType) -> Option<usize> {
         let cells = self.n_cells.checked_next_multiple_of(BLOCK)?;
         let sizes = [self.n_slots, self.n_kv_head, ty.row_bytes(self.head_dim)];
         sizes.into_iter().try_fold(cells, usize::checked_mul)

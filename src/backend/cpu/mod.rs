@@ -13,14 +13,14 @@ pub mod simd;
 mod team;
 mod weights;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use attention::deal::Items;
 use buffers::Buffers;
 use kv_store::{KvShape, KvStore, KvType};
 use matmul::Planes;
 use ops::{Rotate, Turn};
-use pass::Pass;
+use pass::{Pass, Taken};
 use read_ahead::ReadAhead;
 use schedule::{Manner, Phase};
 use simd::Isa;
@@ -29,7 +29,7 @@ use weights::Weights;
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, Crossing, Held, Rows},
+    backend::{Backend, Crossing, Held, Output, Rows, Spent},
     kv::CellMove,
     plan::{Dims, Op, Step, WeightId},
 };
@@ -76,7 +76,9 @@ pub struct CpuBackend {
     narrow_attention: Items,
     turns: Vec<Turn>,
     phases: Vec<Phase>,
+    taken: Vec<Taken>,
     read_ahead: Option<ReadAhead>,
+    spent: Spent,
     /// Norm weights and biases as numbers, by weight id; empty for matrices.
     vectors: Vec<Vec<f32>>,
 }
@@ -128,7 +130,9 @@ impl CpuBackend {
             narrow_attention: Items::default(),
             turns: Vec::new(),
             phases: Vec::new(),
+            taken: Vec::new(),
             read_ahead,
+            spent: Spent::default(),
             vectors,
             model,
         })
@@ -197,19 +201,24 @@ impl Backend for CpuBackend {
         self.buffers.max_rows()
     }
 
-    fn run_segment(
-        &mut self,
-        steps: &[Step],
-        rows: &Rows,
-        crossing: Crossing,
-        logits: &mut [f32],
-    ) -> Result<()> {
+    fn keeps_hidden(&self) -> bool {
+        true
+    }
+
+    fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
+        let Output::Logits(logits) = output else { unreachable!("this backend gives logits only") };
         if let Some(hidden) = crossing.hidden_in {
             self.buffers.hidden(rows.tokens.len()).copy_from_slice(hidden);
         }
         let manner = self.manner(steps, rows, crossing.hidden_out.is_some());
+        let has_head = steps.iter().any(|step| matches!(step.op, Op::Head { .. }));
+        assert!(!has_head || logits.len() == manner.outputs * self.model.plan.dims.n_vocab);
         schedule::schedule(&self.model, steps, &manner, &mut self.phases);
         self.prepare(steps, rows, &manner);
+        self.taken.iter_mut().for_each(Taken::reset);
+        if self.taken.len() < self.phases.len() {
+            self.taken.resize_with(self.phases.len(), Taken::default);
+        }
         let pass = Pass {
             model: &self.model,
             weights: &self.weights,
@@ -224,8 +233,10 @@ impl Backend for CpuBackend {
             attention: &self.attention,
             narrow_attention: &self.narrow_attention,
             logits: rows::SharedOut::new(logits),
+            taken: &self.taken,
         };
         let phases = &self.phases;
+        let started = Instant::now();
         if let Some(read_ahead) = &mut self.read_ahead {
             read_ahead.begin(phases);
         }
@@ -234,13 +245,16 @@ impl Backend for CpuBackend {
             for (i, phase) in phases.iter().enumerate() {
                 if phase.sync {
                     member.sync();
+                    if let (Some(read_ahead), 0) = (read_ahead, member.index) {
+                        read_ahead.reached(i);
+                    }
                 }
-                if let (Some(read_ahead), 0) = (read_ahead, member.index) {
-                    read_ahead.reached(i);
-                }
-                pass.run(phase, &member);
+                pass.run(i, phase, &member);
             }
         });
+        let file = self.read_ahead.as_ref().map_or(0.0, ReadAhead::end);
+        self.spent.file += file;
+        self.spent.ram += started.elapsed().as_secs_f64() - file;
         if let Some(hidden) = crossing.hidden_out {
             hidden.copy_from_slice(self.buffers.hidden(rows.tokens.len()));
         }
@@ -249,6 +263,10 @@ impl Backend for CpuBackend {
 
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
         self.weights.bytes_read(&self.model, id, coarse)
+    }
+
+    fn spent(&self) -> Spent {
+        self.spent
     }
 
     fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()> {
@@ -290,14 +308,25 @@ fn loaders(threads: usize) -> Result<rayon::ThreadPool> {
     pool.map_err(|e| Error::Memory(format!("cannot start {threads} threads: {e}: use a smaller -t")))
 }
 
+/// Of keys, values and work buffers.
+pub fn bytes_beside(
+    model: &Model,
+    n_cells: usize,
+    n_slots: usize,
+    types: [KvType; 2],
+    max_rows: usize,
+) -> u128 {
+    let dims = &model.plan.dims;
+    let row: usize = types.iter().map(|ty| ty.row_bytes(dims.head_dim)).sum();
+    let cache = [n_slots, n_cells, dims.n_kv_head, row].into_iter().map(|n| n as u128).product::<u128>();
+    cache + u128::from(Buffers::bytes_for(dims, max_rows))
+}
+
 /// Refuses what the machine cannot hold, where it tells how much it has: the system would grant the memory
 /// and end the program later.
 fn check_memory(model: &Model, config: &CpuConfig, shape: &KvShape) -> Result<()> {
-    // What is no size at all is more than there is.
-    let bytes_of = |ty| shape.bytes(ty).map_or(u128::MAX / 4, |bytes| bytes as u128);
-    let cache = bytes_of(config.key_type) + bytes_of(config.value_type);
-    let work = u128::from(Buffers::bytes_for(&model.plan.dims, config.max_rows));
-    let needed = cache + work;
+    let types = [config.key_type, config.value_type];
+    let needed = bytes_beside(model, shape.n_cells, shape.n_slots, types, config.max_rows);
     let Some(available) = available_memory() else { return Ok(()) };
     if needed > u128::from(available) {
         let gib = |bytes: u128| bytes as f64 / (1u64 << 30) as f64;
@@ -312,7 +341,7 @@ fn check_memory(model: &Model, config: &CpuConfig, shape: &KvShape) -> Result<()
 }
 
 /// What Linux says could be had without swapping.
-fn available_memory() -> Option<u64> {
+pub fn available_memory() -> Option<u64> {
     let info = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

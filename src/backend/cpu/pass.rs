@@ -1,6 +1,6 @@
 //! One thread's part of each phase of a pass.
 
-use std::ops::Range;
+use std::{ops::Range, sync::atomic::AtomicUsize};
 
 use super::{
     attention::{
@@ -27,6 +27,9 @@ use crate::{
 /// quantize what it has computed.
 const ROW_GRAIN: usize = 32;
 
+/// With more rows than this every thread has one part of a matrix: what fills the caches of the rows then serves longer.
+const MOST_ROWS_DEALT_LATE: usize = 16;
+
 pub struct Pass<'a> {
     pub model: &'a Model,
     pub weights: &'a Weights,
@@ -43,6 +46,19 @@ pub struct Pass<'a> {
     pub attention: &'a [Items],
     pub narrow_attention: &'a Items,
     pub logits: SharedOut<'a>,
+    /// By phase, all zero at first.
+    pub taken: &'a [Taken],
+}
+
+/// How much is gone of what a phase deals to whoever comes: a counter alone in its cache line.
+#[derive(Default)]
+#[repr(align(64))]
+pub struct Taken(AtomicUsize);
+
+impl Taken {
+    pub fn reset(&mut self) {
+        *self.0.get_mut() = 0;
+    }
 }
 
 /// What turns and norms queries and keys.
@@ -54,12 +70,13 @@ struct HeadNorms {
 }
 
 // SAFETY, for every block below: the schedule puts a barrier between phases that touch the same buffer unless
-// each thread touches its own part only; parts are rows, K/V heads or column stripes given by `Member::share`
-// and `Items::share`.
+// each thread touches its own part only; parts are rows, K/V heads or column stripes given by `Member::share`,
+// `Member::deal` and `Items::share`.
 impl Pass<'_> {
-    pub fn run(&self, phase: &Phase, member: &Member) {
+    /// `index` is the phase's number in the pass.
+    pub fn run(&self, index: usize, phase: &Phase, member: &Member) {
         match phase.work {
-            Work::Op(op) => self.op(&op, phase, member),
+            Work::Op(op) => self.op(&op, index, phase, member),
             Work::RopeAttend { q_norm, k_norm, eps, scale } => {
                 let norms = HeadNorms { q: q_norm, k: k_norm, eps };
                 for kv_head in member.share(self.model.plan.dims.n_kv_head, 1) {
@@ -95,7 +112,9 @@ impl Pass<'_> {
                 let out = unsafe {
                     OutMatrix::from_raw(self.logits.ptr, self.manner.outputs, n_vocab, Mode::Store)
                 };
-                self.matmul(weight, Buf::H, &out, phase, member);
+                for rows in self.deal(index, n_vocab, phase, member) {
+                    self.matmul(weight, Buf::H, &out, rows, phase, member);
+                }
             }
         }
     }
@@ -104,7 +123,19 @@ impl Pass<'_> {
         if phase.narrow { self.manner.outputs } else { self.manner.rows }
     }
 
-    fn op(&self, op: &Op, phase: &Phase, member: &Member) {
+    /// This thread's parts of the rows of a phase's matrices.
+    fn deal(
+        &self,
+        index: usize,
+        rows: usize,
+        phase: &Phase,
+        member: &Member,
+    ) -> impl Iterator<Item = Range<usize>> {
+        let few = self.n_rows(phase) <= MOST_ROWS_DEALT_LATE;
+        member.deal(few.then_some(&self.taken[index].0), rows, ROW_GRAIN)
+    }
+
+    fn op(&self, op: &Op, index: usize, phase: &Phase, member: &Member) {
         let rows = self.n_rows(phase);
         match *op {
             Op::Embed { table } => {
@@ -131,17 +162,23 @@ impl Pass<'_> {
             }
             Op::MatMul { weight, bias, src, dst, add } => {
                 let mode = if add { Mode::Add } else { Mode::Store };
-                let out = self.buffers.f32s(dst);
-                let columns = self.matmul_rows(weight, src, out, mode, phase, member);
-                if let Some(bias) = bias {
-                    let bias = &self.vectors[bias.0 as usize][columns.clone()];
+                let buf = self.buffers.f32s(dst);
+                let out = self.out(buf, mode, phase);
+                let bias = bias.map(|bias| &self.vectors[bias.0 as usize]);
+                for columns in self.deal(index, buf.width(), phase, member) {
+                    self.matmul(weight, src, &out, columns.clone(), phase, member);
+                    let Some(bias) = bias else { continue };
                     for row in 0..rows {
-                        let out = unsafe { out.row_mut(row, columns.clone()) };
-                        out.iter_mut().zip(bias).for_each(|(out, b)| *out += b);
+                        let out = unsafe { buf.row_mut(row, columns.clone()) };
+                        out.iter_mut().zip(&bias[columns.clone()]).for_each(|(out, b)| *out += b);
                     }
                 }
             }
-            Op::GateUp { gate, up } => self.gate_up(gate, up, phase, member),
+            Op::GateUp { gate, up } => {
+                for columns in self.deal(index, self.buffers.up.width(), phase, member) {
+                    self.gate_up(gate, up, columns, phase, member);
+                }
+            }
             Op::RopeStore { q_norm, k_norm, eps } => {
                 let kv_heads = self.model.plan.dims.n_kv_head;
                 let norms = HeadNorms { q: q_norm, k: k_norm, eps };
@@ -170,37 +207,29 @@ impl Pass<'_> {
         }
     }
 
-    /// A matrix from one buffer into another; returns the columns that this thread has computed.
-    fn matmul_rows(
-        &self,
-        id: WeightId,
-        src: Buf,
-        out: &SharedRows,
-        mode: Mode,
-        phase: &Phase,
-        member: &Member,
-    ) -> Range<usize> {
-        let out = unsafe { OutMatrix::from_raw(out.as_ptr(), self.n_rows(phase), out.width(), mode) };
-        self.matmul(id, src, &out, phase, member)
+    /// A buffer as what a phase's matrices write.
+    fn out<'b>(&self, buf: &'b SharedRows, mode: Mode, phase: &Phase) -> OutMatrix<'b> {
+        unsafe { OutMatrix::from_raw(buf.as_ptr(), self.n_rows(phase), buf.width(), mode) }
     }
 
+    /// Rows of a matrix, times what is in a buffer.
     fn matmul(
         &self,
         id: WeightId,
         src: Buf,
         out: &OutMatrix,
+        rows: Range<usize>,
         phase: &Phase,
         member: &Member,
-    ) -> Range<usize> {
+    ) {
         let weight = self.weights.get(self.model, id).coarse(phase.coarse);
-        let mut stripe = unsafe { out.stripe(member.share(weight.rows(), ROW_GRAIN)) };
+        let mut stripe = unsafe { out.stripe(rows) };
         let acts = if weight.wants_quantized() {
             Acts::Quantized(self.int8s(src, phase, member))
         } else {
             Acts::Float(unsafe { self.buffers.f32s(src).first_rows(stripe.columns()) })
         };
         matmul::matmul(self.isa, &weight, acts, &mut stripe);
-        stripe.rows()
     }
 
     fn int8s(&self, src: Buf, phase: &Phase, member: &Member) -> &QuantRows {
@@ -211,10 +240,11 @@ impl Pass<'_> {
         }
     }
 
-    fn gate_up(&self, gate: WeightId, up: WeightId, phase: &Phase, member: &Member) {
+    fn gate_up(&self, gate: WeightId, up: WeightId, columns: Range<usize>, phase: &Phase, member: &Member) {
         let (gates, ups) = (self.buffers.f32s(Buf::G), self.buffers.up);
-        let columns = self.matmul_rows(gate, Buf::H, gates, Mode::Store, phase, member);
-        self.matmul_rows(up, Buf::H, ups, Mode::Store, phase, member);
+        for (id, buf) in [(gate, gates), (up, ups)] {
+            self.matmul(id, Buf::H, &self.out(buf, Mode::Store, phase), columns.clone(), phase, member);
+        }
         for row in 0..self.n_rows(phase) {
             let gate = unsafe { gates.row_mut(row, columns.clone()) };
             let up = unsafe { ups.row_mut(row, columns.clone()) };

@@ -1,64 +1,28 @@
-//! Weights that stay in the file are asked of it a little before a pass comes to them: a thread goes along the
-//! pass's phases and keeps so many bytes ahead. Faster than the pass's own page faults, and no memory is taken
-//! that the system could not take back.
+//! Weights that stay in the file are asked of it a little before a pass comes to them, and let go of behind it: a
+//! thread goes along the pass's phases, keeps so many bytes ahead, and tells the system to forget what was used. So a
+//! pass takes no more of RAM than that, however much the system would like to cache, and reads each matrix once.
+//! Faster than the pass's own page faults, because the disk always has the next pieces to work at.
 
 use std::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::schedule::{Phase, matrices_of};
 use crate::{Error, Model, Result, plan::WeightId};
 
 /// Bytes asked for and not yet used: enough to keep a fast disk busy, little beside what RAM there is.
-const LEAD: u64 = 256 << 20;
+pub const LEAD: u64 = 256 << 20;
 /// Asked for at once.
 const PIECE: usize = 8 << 20;
 /// How often the thread looks where the pass is.
 const LOOK: Duration = Duration::from_micros(500);
-
-/// Passes with reading ahead between two without, which show whether it is needed.
-const PASSES: u32 = 16;
-/// Pages that a pass had to wait for, from which on it is.
-const FAULTS: u64 = 64;
-
-/// Asking for what is in memory anyway costs time, so now and then a pass goes without and its faults are counted.
-#[derive(Debug)]
-struct Need {
-    passes_left: u32,
-    /// Faults before a pass that went without.
-    before: Option<u64>,
-}
-
-impl Need {
-    /// Whether to read ahead of the next pass; `faults` is how many pages the process has waited for so far.
-    fn decide(&mut self, faults: u64) -> bool {
-        if self.before.take().is_some_and(|before| faults >= before + FAULTS) {
-            self.passes_left = PASSES;
-        }
-        if self.passes_left > 0 {
-            self.passes_left -= 1;
-            return true;
-        }
-        self.before = Some(faults);
-        false
-    }
-}
-
-/// Pages that this process has waited for; where the system does not tell, always more.
-fn major_faults() -> u64 {
-    let count = || {
-        let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-        // The second field is a name in brackets, which may hold anything; this is the twelfth.
-        stat.rsplit_once(')')?.1.split_whitespace().nth(9)?.parse().ok()
-    };
-    static CALLS: AtomicU64 = AtomicU64::new(0);
-    count().unwrap_or_else(|| CALLS.fetch_add(FAULTS, Ordering::Relaxed))
-}
+/// What the pass's phase is when it is over.
+const OVER: usize = usize::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Item {
@@ -88,6 +52,21 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
+
+    fn has_moved_on(&self, pass: u64) -> bool {
+        let state = self.lock();
+        state.pass != pass || state.ended
+    }
+}
+
+/// Where a pass's time goes; written by one thread only.
+#[derive(Default)]
+struct Clock {
+    /// When, in nanoseconds from the pass's begin, all that comes before which phase was done.
+    at: AtomicU64,
+    phase: AtomicUsize,
+    /// Nanoseconds spent on matrices in the file.
+    in_file: AtomicU64,
 }
 
 pub struct ReadAhead {
@@ -95,7 +74,10 @@ pub struct ReadAhead {
     model: Arc<Model>,
     /// By weight id: whether it is read from the file.
     in_file: Vec<bool>,
-    need: Need,
+    /// By phase of the present pass.
+    reads: Vec<bool>,
+    started: Instant,
+    clock: Clock,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -104,34 +86,58 @@ impl ReadAhead {
         let shared = Arc::new(Shared::default());
         let thread = std::thread::Builder::new().name("read ahead".into()).spawn({
             let (shared, model) = (shared.clone(), model.clone());
-            move || read(&shared, &model)
+            move || follow_passes(&shared, &model)
         });
         let thread =
             thread.map_err(|e| Error::Memory(format!("cannot start a thread to read ahead: {e}")))?;
-        let need = Need { passes_left: PASSES, before: None };
-        Ok(ReadAhead { shared, model, in_file, need, thread: Some(thread) })
+        Ok(ReadAhead {
+            shared,
+            model,
+            in_file,
+            reads: Vec::new(),
+            started: Instant::now(),
+            clock: Clock::default(),
+            thread: Some(thread),
+        })
     }
 
     /// A pass begins.
     pub fn begin(&mut self, phases: &[Phase]) {
-        if !self.need.decide(major_faults()) {
+        let of_file = |phase| matrices_of(phase).filter(|id| self.in_file[id.0 as usize]);
+        self.reads.clear();
+        self.reads.extend(phases.iter().map(|phase| of_file(phase).next().is_some()));
+        self.started = Instant::now();
+        self.clock = Clock::default();
+        if !self.reads.contains(&true) {
             return;
         }
-        let items = phases.iter().enumerate().flat_map(|(phase, p)| {
-            matrices_of(p).filter(|id| self.in_file[id.0 as usize]).map(move |id| (phase, id))
-        });
-        let items =
-            items.map(|(phase, id)| Item { phase, id, bytes: self.model.weight(id).tensor.bytes }).collect();
-        self.shared.phase.store(0, Ordering::Relaxed);
+        let items = phases.iter().enumerate().flat_map(|(i, phase)| of_file(phase).map(move |id| (i, id)));
+        let bytes = |id| self.model.weight(id).tensor.bytes;
         let mut state = self.shared.lock();
-        state.items = items;
+        state.items = items.map(|(phase, id)| Item { phase, id, bytes: bytes(id) }).collect();
         state.pass += 1;
+        self.shared.phase.store(0, Relaxed);
         self.shared.wake.notify_one();
     }
 
-    /// The pass is in this phase.
+    /// All threads have done what comes before this phase. One of them says so.
     pub fn reached(&self, phase: usize) {
-        self.shared.phase.store(phase, Ordering::Relaxed);
+        let now = self.started.elapsed().as_nanos() as u64;
+        let since = now - self.clock.at.swap(now, Relaxed);
+        let done = self.clock.phase.swap(phase, Relaxed)..phase;
+        if self.reads[done].contains(&true) {
+            self.clock.in_file.fetch_add(since, Relaxed);
+            self.shared.phase.store(phase, Relaxed);
+        }
+    }
+
+    /// The pass is over; seconds that it spent on matrices in the file.
+    pub fn end(&self) -> f64 {
+        self.reached(self.reads.len());
+        if self.reads.contains(&true) {
+            self.shared.phase.store(OVER, Relaxed);
+        }
+        self.clock.in_file.load(Relaxed) as f64 / 1e9
     }
 }
 
@@ -145,7 +151,7 @@ impl Drop for ReadAhead {
     }
 }
 
-fn read(shared: &Shared, model: &Model) {
+fn follow_passes(shared: &Shared, model: &Model) {
     let mut seen = 0;
     loop {
         let items = {
@@ -159,23 +165,57 @@ fn read(shared: &Shared, model: &Model) {
             seen = state.pass;
             std::mem::take(&mut state.items)
         };
-        let is_over = || {
-            let state = shared.lock();
-            state.pass != seen || state.ended
-        };
-        'pass: for (i, item) in items.iter().enumerate() {
-            let tensor = &model.weight(item.id).tensor;
-            for from in (0..item.bytes as usize).step_by(PIECE) {
-                while ahead(&items[..i], from as u64, shared.phase.load(Ordering::Relaxed)) > LEAD {
-                    if is_over() {
-                        break 'pass;
-                    }
-                    std::thread::sleep(LOOK);
+        follow(&items, shared, model, seen);
+    }
+}
+
+/// Goes along with one pass.
+fn follow(items: &[Item], shared: &Shared, model: &Model, pass: u64) {
+    let mut used = 0;
+    let mut evict = |phase: usize| {
+        while let Some(item) = items.get(used).filter(|item| item.phase < phase) {
+            model.gguf.evict(&model.weight(item.id).tensor, 0..item.bytes as usize);
+            used += 1;
+        }
+        used == items.len()
+    };
+    'ask: for (i, item) in items.iter().enumerate() {
+        for from in (0..item.bytes).step_by(PIECE) {
+            loop {
+                let phase = shared.phase.load(Relaxed);
+                evict(phase);
+                if ahead(&items[..i], from, phase) <= LEAD {
+                    break;
                 }
-                model.gguf.will_need(tensor, from..(from + PIECE).min(item.bytes as usize));
+                if shared.has_moved_on(pass) {
+                    break 'ask;
+                }
+                std::thread::sleep(LOOK);
             }
+            ask(item, from, model);
         }
     }
+    while !evict(shared.phase.load(Relaxed)) && !shared.has_moved_on(pass) {
+        std::thread::sleep(LOOK);
+    }
+    evict(OVER);
+    // The next full pass begins like this one. Until then, while drafts run from RAM, the disk has nothing to do.
+    let mut asked = 0;
+    for item in items {
+        for from in (0..item.bytes).step_by(PIECE) {
+            if asked >= LEAD || shared.has_moved_on(pass) {
+                return;
+            }
+            ask(item, from, model);
+            asked += PIECE as u64;
+        }
+    }
+}
+
+/// For a piece of an item.
+fn ask(item: &Item, from: u64, model: &Model) {
+    let to = (from + PIECE as u64).min(item.bytes);
+    model.gguf.will_need(&model.weight(item.id).tensor, from as usize..to as usize);
 }
 
 /// Bytes asked for that the pass, now in `phase`, has not used: of the items before and so much of the next.
@@ -186,23 +226,6 @@ fn ahead(before: &[Item], so_far: u64, phase: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reading_ahead_rests_while_everything_is_in_memory() {
-        let mut need = Need { passes_left: PASSES, before: None };
-        let count = |need: &mut Need, faults: &mut dyn FnMut() -> u64, n: usize| {
-            (0..n).filter(|_| need.decide(faults())).count()
-        };
-        // Nothing is waited for: after the first passes it is not needed.
-        assert_eq!(count(&mut need, &mut || 7, 100), PASSES as usize);
-        // Every pass without it waits: then all but one in seventeen have it.
-        let mut faults = 7;
-        let mut more = || {
-            faults += 1000;
-            faults
-        };
-        assert_eq!(count(&mut need, &mut more, 170), 160);
-    }
 
     #[test]
     fn what_a_pass_has_used_is_not_ahead_of_it() {

@@ -17,10 +17,10 @@ use std::{
 
 use crate::{Error, Result};
 
-/// How long a waiting thread spins before it sleeps: longer than threads differ in a phase. By the clock, because
-/// the pause between two looks takes from tens to thousands of cycles, depending on the processor and on who
-/// else runs there.
-const SPIN: Duration = Duration::from_micros(20);
+/// How long a waiting thread spins before it sleeps: longer than threads differ in a phase, and than one takes to wake
+/// up, or who overslept one phase would be late for the next. By the clock, because the pause between two looks takes
+/// from tens to thousands of cycles, depending on the processor and on who else runs there.
+const SPIN: Duration = Duration::from_micros(60);
 /// The same between passes: longer than it takes to choose a token.
 const SPIN_BETWEEN_PASSES: Duration = Duration::from_micros(100);
 const LOOKS_PER_CLOCK: u32 = 8;
@@ -146,6 +146,28 @@ impl Member<'_> {
         if self.barrier.wait() == Passed::Poisoned {
             panic!("another thread of the team failed");
         }
+    }
+
+    /// This thread's parts of `count` items, in pieces of `grain`: first a share that is its own; then, of the last
+    /// quarter, what it comes to before the others, which evens out how fast threads are. `taken` counts the pieces of
+    /// that quarter that are gone, from zero, and is the same for all; without it there is no such quarter.
+    pub fn deal(
+        &self,
+        taken: Option<&AtomicUsize>,
+        count: usize,
+        grain: usize,
+    ) -> impl Iterator<Item = Range<usize>> {
+        let pieces = count.div_ceil(grain);
+        let taken = taken.filter(|_| self.threads > 1);
+        let fixed = if taken.is_some() { pieces - pieces / 4 } else { pieces };
+        let items = move |pieces: Range<usize>| pieces.start * grain..(pieces.end * grain).min(count);
+        let own = Some(self.share(fixed, 1)).filter(|own| !own.is_empty());
+        let late = std::iter::from_fn(move || {
+            // Nothing is handed over with it: the barriers do that.
+            let next = fixed + taken?.fetch_add(1, Ordering::Relaxed);
+            (next < pieces).then(|| next..next + 1)
+        });
+        own.into_iter().chain(late).map(items)
     }
 
     /// This thread's share of `count` items, dealt in pieces of `grain`.
@@ -283,6 +305,34 @@ mod tests {
             }
             assert_eq!(next, count);
         }
+    }
+
+    #[test]
+    fn what_is_dealt_is_dealt_once_whoever_comes_first() {
+        for (count, grain, threads) in [(0, 8, 2), (1, 8, 3), (31, 8, 2), (4000, 32, 3), (101, 1, 1)] {
+            let mut team = Team::new(threads).unwrap();
+            let dealt: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
+            let taken = AtomicUsize::new(0);
+            team.run(|m| {
+                for items in m.deal(Some(&taken), count, grain) {
+                    assert!(items.start.is_multiple_of(grain) && !items.is_empty());
+                    items.for_each(|i| _ = dealt[i].fetch_add(1, Ordering::Relaxed));
+                }
+            });
+            assert!(dealt.iter().all(|n| n.load(Ordering::Relaxed) == 1), "{count} by {grain} to {threads}");
+        }
+    }
+
+    #[test]
+    fn who_is_late_gets_less() {
+        let barrier = Barrier::new(2, SPIN);
+        let taken = AtomicUsize::new(0);
+        let [first, late] = [0, 1].map(|index| Member { index, threads: 2, barrier: &barrier });
+        let of_first: usize = first.deal(Some(&taken), 800, 10).map(|items| items.len()).sum();
+        let of_late: usize = late.deal(Some(&taken), 800, 10).map(|items| items.len()).sum();
+        assert_eq!((of_first, of_late), (500, 300));
+        let fixed: Vec<_> = first.deal(None, 800, 10).collect();
+        assert_eq!(fixed, [0..400]);
     }
 
     #[test]

@@ -7,11 +7,22 @@ use std::sync::{
 
 use wgpu::{Backends, BufferUsages, DeviceType, Features, Limits};
 
-use super::pipelines::Tuning;
+use super::{
+    cache::{KernelCache, Shelf},
+    pipelines::Tuning,
+    variants::Variants,
+};
 use crate::{Error, Result};
 
+/// What cooperative matrices take; asked for only where these are.
+const COOPERATIVE: Features =
+    Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(Features::SHADER_F16).union(Features::SUBGROUP);
+
 /// Used where the adapter has them; nothing needs them.
-const OPTIONAL: Features = Features::TIMESTAMP_QUERY;
+const OPTIONAL: Features = Features::TIMESTAMP_QUERY
+    .union(Features::SUBGROUP)
+    .union(Features::SHADER_F16)
+    .union(Features::PIPELINE_CACHE);
 
 /// The most that one buffer of weights takes; larger matrices have a buffer of their own.
 pub const ARENA_BYTES: u64 = 256 << 20;
@@ -92,6 +103,17 @@ impl Found {
         format!("{name} ({backend}{}{})", if driver.is_empty() { "" } else { ", " }, driver.join(" "))
     }
 
+    /// Whether sixteen by sixteen halves can be multiplied at once, with sums in f32.
+    pub fn has_cooperative_matrices(&self) -> bool {
+        use wgpu::CooperativeScalarType as Scalar;
+        let offered = self.adapter.cooperative_matrix_properties();
+        let suits = |p: &wgpu::CooperativeMatrixProperties| {
+            (p.m_size, p.n_size, p.k_size) == (16, 16, 16)
+                && (p.ab_type, p.cr_type) == (Scalar::F16, Scalar::F32)
+        };
+        self.features.contains(COOPERATIVE) && offered.iter().any(suits)
+    }
+
     /// Why this adapter cannot be used, if it cannot.
     pub fn check(&self) -> Result<()> {
         check_limits(&self.info.name, &self.limits)
@@ -163,6 +185,9 @@ pub struct Gpu {
     pub info: wgpu::AdapterInfo,
     pub limits: Limits,
     pub tuning: Tuning,
+    pub variants: Variants,
+    /// Compiled kernels of earlier runs.
+    pub kernels: Option<KernelCache>,
     /// The first thing that went wrong outside of any call that could have reported it.
     trouble: Arc<Mutex<Option<String>>>,
     used: AtomicU64,
@@ -173,11 +198,25 @@ pub struct Gpu {
 impl Gpu {
     /// `budget`: bytes of device memory that may be taken. `checked`: shaders check every index, as tests want it.
     pub fn open(found: &Found, budget: u64, checked: bool) -> Result<Self> {
+        Self::open_for(found, budget, checked, Variants::PLAIN)
+    }
+
+    /// For variants that take features which are not asked for unless they are wanted by name.
+    pub fn open_for(found: &Found, budget: u64, checked: bool, variants: Variants) -> Result<Self> {
         let name = &found.info.name;
+        let mut features = OPTIONAL;
+        if variants.coop {
+            features |= COOPERATIVE;
+        }
         let (device, queue) = pollster::block_on(found.adapter.request_device(&wgpu::DeviceDescriptor {
             label: None,
-            required_features: found.features & OPTIONAL,
+            required_features: found.features & features,
             required_limits: found.limits.clone(),
+            // SAFETY: asked for by name only, and the results are compared before they are used.
+            experimental_features: match variants.coop {
+                true => unsafe { wgpu::ExperimentalFeatures::enabled() },
+                false => wgpu::ExperimentalFeatures::disabled(),
+            },
             ..Default::default()
         }))
         .map_err(|e| Error::Device(format!("{name}: the driver refused to open it: {}", one_line(&e))))?;
@@ -188,10 +227,8 @@ impl Gpu {
         let uncaptured = trouble.clone();
         device.on_uncaptured_error(Arc::new(move |e| keep(&uncaptured, one_line(&e))));
         let lost = trouble.clone();
-        device.set_device_lost_callback(move |reason, message| {
-            if reason != wgpu::DeviceLostReason::Destroyed {
-                keep(&lost, format!("the device was lost ({})", one_line(&message)));
-            }
+        device.set_device_lost_callback(move |_, message| {
+            keep(&lost, format!("the device was lost ({})", one_line(&message)));
         });
         Ok(Gpu {
             device,
@@ -199,11 +236,18 @@ impl Gpu {
             info: found.info.clone(),
             limits: found.limits.clone(),
             tuning: if found.is_hardware() { Tuning::HARDWARE } else { Tuning::SOFTWARE },
+            variants: Variants::PLAIN,
+            kernels: None,
             trouble,
             used: AtomicU64::new(0),
             budget,
             checked,
         })
+    }
+
+    /// Takes the kernels that earlier runs compiled, and keeps those of this one.
+    pub fn keep_kernels(&mut self, shelf: &Shelf) {
+        self.kernels = KernelCache::open(&self.device, shelf);
     }
 
     /// A module of one of our own shaders.
@@ -226,6 +270,11 @@ impl Gpu {
 
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// What may still be taken.
+    pub fn left(&self) -> u64 {
+        self.budget.saturating_sub(self.used())
     }
 
     /// The most bytes that a kernel can see of one buffer.
@@ -299,6 +348,14 @@ impl Gpu {
                 self.info.name
             ))),
         }
+    }
+
+    /// Waits until a submission has run.
+    pub fn wait_for(&self, submission: wgpu::SubmissionIndex) -> Result<()> {
+        let waited =
+            self.device.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None });
+        self.check()?;
+        waited.map(drop).map_err(|e| Error::Device(format!("{}: waiting for it failed: {e}", self.info.name)))
     }
 
     /// Waits until everything submitted has run.

@@ -51,6 +51,16 @@ impl Rate {
     }
 }
 
+/// How the weights of a type change on their way to the GPU, where they are more than taken apart.
+pub fn conversion(ty: GgmlType) -> Option<&'static str> {
+    Some(match ty {
+        GgmlType::Q3_K => "as Q6_K",
+        GgmlType::IQ4_XS => "with its scales multiplied out",
+        GgmlType::Q2_K => "in four bits",
+        _ => return None,
+    })
+}
+
 impl Format {
     pub const ALL: [Format; 15] = {
         use Format::*;
@@ -111,6 +121,15 @@ impl Format {
     /// Whether the low bits of a weight lie apart, so that it can be read by its high ones alone.
     pub const fn has_planes(self) -> bool {
         self.streams()[1].bytes > 0
+    }
+
+    /// Whether either half of a block has a scale of its own.
+    pub const fn has_half_scales(self) -> bool {
+        matches!(self, Format::Q2_K | Format::Q6_K)
+    }
+
+    pub const fn is_float(self) -> bool {
+        matches!(self, Format::F16 | Format::Bf16 | Format::F32)
     }
 
     /// A run of blocks may be written by itself if it begins at a multiple of so many.

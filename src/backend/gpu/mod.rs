@@ -4,42 +4,63 @@
 //! said in `shaders/common/finish.wgsl` for matrices and in `shaders/common/attention.wgsl` for attention, and
 //! every regime keeps to it.
 
+mod cache;
 pub mod device;
 pub mod formats;
+mod lab;
+#[cfg(test)]
+mod lost;
 mod ops;
 mod params;
+mod pick;
 pub mod pipelines;
 mod profile;
 mod readback;
 mod record;
+mod round;
 mod rows;
+mod shift;
 #[cfg(test)]
 mod tests;
+mod trial;
+mod upload;
+mod usage;
+pub mod variants;
 mod weights;
 mod work;
 
-use std::sync::Arc;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
+use cache::Shelf;
 use device::Gpu;
 pub use device::{Choice, Found, adapters, choose, may_have_hardware};
 use formats::Format;
 use ops::{Ops, Stage};
 use params::Params;
+use pick::Picker;
+use pipelines::Pipelines;
 pub use pipelines::Tuning;
-use pipelines::{Family, Kernel, Pipelines};
 use profile::Profile;
 use record::Recorder;
-use rows::{RowData, halves, turns};
+use round::Rounds;
+use rows::RowData;
+pub use trial::Outcome;
+use usage::Usage;
+pub use variants::{Variants, Wanted};
 use weights::Weights;
-use work::{Cache, MOST_HEAD, OUTPUTS_AT_ONCE, Wants, WorkBuffers, padded};
+use work::{Cache, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, WorkBuffers, padded};
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, Crossing, Held, Rows},
+    backend::{Backend, Chained, Crossing, Held, Link, Output, Rows, Traffic},
     context::KvType,
     kv::CellMove,
     placement::Kind,
     plan::{Dims, Op, Step, WeightId},
+    scores::Top,
 };
 
 #[derive(Clone, Debug)]
@@ -56,6 +77,9 @@ pub struct GpuConfig {
     pub profile: bool,
     /// `None` takes what suits the device.
     pub tuning: Option<Tuning>,
+    pub variant: Wanted,
+    /// Where compiled kernels and the outcome of the trial of variants are kept.
+    pub cache: Option<PathBuf>,
 }
 
 /// Bytes of the GPU's memory that an operation's weights take.
@@ -72,6 +96,24 @@ pub fn op_bytes(model: &Model, op: &Op) -> u64 {
         .sum()
 }
 
+/// Bytes that a product with a matrix reads.
+pub fn bytes_read(model: &Model, id: WeightId, coarse: bool) -> u64 {
+    let weight = model.weight(id);
+    let format = Format::of(weight.ty()).expect("checked when the model was loaded");
+    let [high, low, scales] =
+        format.streams().map(|rate| rate.bytes_for(weight.rows * weight.cols.div_ceil(formats::BLOCK)));
+    (high + if coarse { 0 } else { low } + scales) as u64
+}
+
+/// The types among what a GPU is to hold that it holds in another form than the file, in words.
+pub fn converted(model: &Model, held: &Held) -> Vec<String> {
+    let ops = held.ops(&model.plan).into_iter().flatten();
+    let mut types: Vec<_> = ops.flat_map(Op::weights).map(|id| model.weight(id).ty()).collect();
+    types.sort_unstable_by_key(|ty| *ty as u32);
+    types.dedup();
+    types.into_iter().filter_map(|ty| Some(format!("{ty} {}", formats::conversion(ty)?))).collect()
+}
+
 /// What a part of a model needs on the GPU beside its weights.
 pub fn bytes_beside(model: &Model, kind: Kind, n_cells: usize, (keys, values): (KvType, KvType)) -> u64 {
     let dims = &model.plan.dims;
@@ -79,7 +121,7 @@ pub fn bytes_beside(model: &Model, kind: Kind, n_cells: usize, (keys, values): (
     match kind {
         Kind::Attn(_) => 4 * (words(keys) + words(values)) as u64,
         // Where they are made, and where they can be read.
-        Kind::Head => 8 * (OUTPUTS_AT_ONCE * dims.n_vocab) as u64,
+        Kind::Head => 8 * (OUTPUTS_AT_ONCE * dims.n_vocab) as u64 + Picker::bytes(dims.n_vocab),
         Kind::Embed | Kind::Mlp(_) => 0,
     }
 }
@@ -89,18 +131,56 @@ pub fn scratch_bytes(model: &Model, max_rows: usize, n_cells: usize, n_slots: us
     let dims = &model.plan.dims;
     let row_data = 4 * (3 * max_rows + n_slots + 2 * (n_slots + 1) * max_rows + 2 * n_cells);
     let turns = 8 * max_rows * model.plan.rope.freqs.len();
-    let params = params::SLOT_BYTES * 4 * (16 * dims.n_layer + 128) as u64;
+    let params = params::SLOT_BYTES * 4 * (16 * dims.n_layer + 128 + Picker::SLOTS) as u64;
+    let ahead = Rounds::bytes(max_rows, n_slots, model.plan.rope.freqs.len());
     // Slots that no layer owns have keys and values too, of the larger type.
     let extra = n_slots.saturating_sub(dims.n_layer) as u64
         * bytes_beside(model, Kind::Attn(0), n_cells, (KvType::F32, KvType::F32));
     let readable = readable_bytes(dims, max_rows, false);
-    WorkBuffers::bytes(dims, max_rows, n_cells) + (row_data + turns) as u64 + params + extra + readable
+    WorkBuffers::bytes(dims, max_rows, n_cells)
+        + (row_data + turns) as u64
+        + params
+        + extra
+        + readable
+        + ahead
 }
 
 /// Hidden rows, or logits, on their way out.
 fn readable_bytes(dims: &Dims, max_rows: usize, logits: bool) -> u64 {
     let logits = if logits { OUTPUTS_AT_ONCE * dims.n_vocab } else { 0 };
     4 * logits.max(max_rows * padded(dims.dim)) as u64
+}
+
+/// How a device's variants did when they were last tried, if that is kept in `directory`.
+pub fn tried(directory: &Path, found: &Found) -> Option<Outcome> {
+    Outcome::recall(&Shelf::new(directory, &found.info))
+}
+
+/// Tries the variants of a device now, and keeps the outcome.
+pub fn try_variants(directory: Option<&Path>, found: &Found) -> Result<Outcome> {
+    let gpu = Gpu::open(found, TRIAL_BYTES, false)?;
+    let outcome = trial::try_all(&gpu, found)?;
+    directory.map_or(Ok(()), |directory| outcome.keep(&Shelf::new(directory, &found.info)))?;
+    Ok(outcome)
+}
+
+/// Room enough for a trial by itself.
+const TRIAL_BYTES: u64 = 1 << 30;
+
+/// What is kept costs only time when it is lost, so nothing is said where it cannot be written.
+fn try_or_recall(gpu: &Gpu, found: &Found, shelf: Option<&Shelf>) -> Result<Outcome> {
+    if let Some(known) = shelf.and_then(Outcome::recall) {
+        return Ok(known);
+    }
+    let outcome = match trial::try_all(gpu, found) {
+        // No room to try anything: nothing is known, and the plain kernels run.
+        Err(Error::Memory(_)) => return Ok(Outcome::default()),
+        outcome => outcome?,
+    };
+    if let Some(shelf) = shelf {
+        let _ = outcome.keep(shelf);
+    }
+    Ok(outcome)
 }
 
 pub struct GpuBackend {
@@ -113,9 +193,14 @@ pub struct GpuBackend {
     cache: Cache,
     rows: RowData,
     ops: Ops,
+    /// Where the head lives, and can say which tokens are best.
+    picker: Option<Picker>,
+    /// Where everything lives.
+    rounds: Option<Rounds>,
     /// Logits, or hidden rows, on their way out.
     readable: wgpu::Buffer,
     profile: Option<Profile>,
+    usage: Usage,
 }
 
 impl GpuBackend {
@@ -136,8 +221,21 @@ impl GpuBackend {
                 ),
             ));
         }
-        let mut gpu = Gpu::open(found, config.budget, false)?;
+        let fixed = match config.variant {
+            Wanted::Fixed(variants) => variants,
+            Wanted::Tried => Variants::PLAIN,
+        };
+        fixed.check(found)?;
+        let mut gpu = Gpu::open_for(found, config.budget, false, fixed)?;
         gpu.tuning = config.tuning.unwrap_or(gpu.tuning);
+        let shelf = config.cache.as_deref().map(|directory| Shelf::new(directory, &found.info));
+        if let Some(shelf) = &shelf {
+            gpu.keep_kernels(shelf);
+        }
+        gpu.variants = match config.variant {
+            Wanted::Fixed(variants) => trial::vouch(&gpu, variants).map(|()| variants)?,
+            Wanted::Tried => try_or_recall(&gpu, found, shelf.as_ref())?.chosen(),
+        };
         let pipelines = Pipelines::new(&gpu);
         let held = &config.held;
         let max_rows = config.max_rows;
@@ -153,15 +251,23 @@ impl GpuBackend {
         let joined: Vec<_> =
             held.ops(&model.plan).into_iter().flat_map(|ops| weights::join(&model, ops)).collect();
         let apart = |pair: &[weights::Joined]| pair.iter().all(|j| j.dst == crate::plan::Buf::G);
-        let wants = Wants { up: joined.windows(2).any(apart), logits: held.head };
-        let work = WorkBuffers::new(&gpu, &dims, max_rows, config.n_cells, wants)?;
+        let arith = gpu.variants.arith;
+        let needs = Needs { up: joined.windows(2).any(apart), logits: held.head, arith };
+        let work = WorkBuffers::new(&gpu, &dims, max_rows, config.n_cells, needs)?;
         let rows = RowData::new(&gpu, max_rows, config.n_slots, config.n_cells, turned)?;
         let out_bytes = readable_bytes(&dims, max_rows, held.head);
         let readable = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let readable = gpu.buffer("results", out_bytes, readable)?;
         let weights = Weights::load(&gpu, &model, held, progress)?;
         let parts = weights.matrices.values().map(|m| m.parts.len()).sum();
-        let params = Params::new(&gpu, Ops::count(&model.plan, parts, config.n_slots, max_rows))?;
+        let slots = Ops::count(&model.plan, parts, config.n_slots, max_rows) + Picker::SLOTS;
+        let params = Params::new(&gpu, slots)?;
+        let picker = match &work.logits {
+            Some(logits) => Picker::new(&gpu, &pipelines, &params, logits, dims.n_vocab)?,
+            None => None,
+        };
+        let is_whole = *held == Held::all(dims.n_layer);
+        let rounds = if is_whole { Some(Rounds::new(&gpu, &rows.sections, turned)?) } else { None };
         let profile = if config.profile { Profile::new(&gpu)? } else { None };
         if config.profile && profile.is_none() {
             return Err(Error::Device(format!("{}: --profile: the driver has no timestamps", gpu.info.name)));
@@ -178,7 +284,10 @@ impl GpuBackend {
         let ops = Ops::new(&stage, held, params);
         gpu.check()?;
         Ok(GpuBackend {
-            name: found.describe(),
+            name: match gpu.variants {
+                Variants::PLAIN => found.describe(),
+                variants => format!("{}, {variants} kernels", found.describe()),
+            },
             model,
             gpu,
             pipelines,
@@ -187,8 +296,11 @@ impl GpuBackend {
             cache,
             rows,
             ops,
+            picker,
+            rounds,
             readable,
             profile,
+            usage: Usage::default(),
         })
     }
 
@@ -197,71 +309,114 @@ impl GpuBackend {
         self.weights.holds(id)
     }
 
-    /// Runs steps that begin with the given hidden rows, or with an embedding, and end with hidden rows, or logits.
-    fn segment(
-        &mut self,
-        steps: &[Step],
-        rows: &Rows,
-        hidden_in: Option<&[f32]>,
-        hidden_out: Option<&mut [f32]>,
-        logits: &mut [f32],
-    ) -> Result<()> {
-        let GpuBackend {
-            model,
-            gpu,
-            pipelines,
-            weights,
-            work,
-            cache,
-            rows: row_data,
-            ops,
-            readable,
-            profile,
-            ..
-        } = self;
+    /// Runs steps that begin with the given hidden rows, or with an embedding, and end with hidden rows, or with the
+    /// head.
+    fn segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
+        self.gpu.check()?;
+        let is_timed = self.is_timed();
+        let GpuBackend { model, gpu, pipelines, weights, work, cache, rows: row_data, ops, picker, .. } =
+            self;
         let dims = &model.plan.dims;
         row_data.send(gpu, &model.plan.rope, rows)?;
-        if let Some(hidden) = hidden_in {
+        if let Some(hidden) = crossing.hidden_in {
             send_hidden(gpu, &work.x, hidden, dims.dim);
         }
         let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: row_data };
         ops.prepare(&stage, steps);
+        if let (Output::Top { k, .. }, Some(picker)) = (&output, picker.as_mut()) {
+            picker.prepare(&mut ops.params, *k);
+        }
         ops.params.flush(gpu);
-        let longest = rows.views.iter().flat_map(|v| &v.visible).map(|&(_, len)| len).max().unwrap_or(0);
         let n = rows.tokens.len();
-        let mut recorder = Recorder::new(gpu, pipelines, profile.as_mut());
+        let mut recorder = Recorder::new(gpu, pipelines, self.profile.as_mut().filter(|_| is_timed));
+        let longest = contexts(&mut recorder, rows);
         ops.record(&mut recorder, steps, n, longest)?;
-        let head = steps.iter().find(|s| matches!(s.op, Op::Head { .. }));
-        if let Some(head) = head {
-            let source = work.logits.as_ref().expect("the head lives here");
-            let pieces = logits.chunks_mut(OUTPUTS_AT_ONCE * dims.n_vocab);
-            for (piece, out) in pieces.enumerate() {
-                ops.record_head(&mut recorder, head.op, piece, out.len() / dims.n_vocab)?;
-                let bytes = size_of_val(out) as u64;
-                recorder.copy(source, readable, bytes);
-                recorder.submit();
-                readback::read(gpu, readable, bytes, |bytes| {
-                    bytemuck::cast_slice_mut(out).copy_from_slice(bytes);
-                })?;
+        let mut way_out = WayOut { gpu, readable: &self.readable, readbacks: 0 };
+        if let Some(head) = steps.iter().find(|s| matches!(s.op, Op::Head { .. })) {
+            let logits = work.logits.as_ref().expect("the head lives here");
+            match output {
+                Output::Logits(out) => {
+                    for (piece, out) in out.chunks_mut(OUTPUTS_AT_ONCE * dims.n_vocab).enumerate() {
+                        ops.record_head(&mut recorder, head.op, piece, out.len() / dims.n_vocab)?;
+                        way_out.read(&mut recorder, logits, size_of_val(out) as u64, |bytes| {
+                            bytemuck::cast_slice_mut(out).copy_from_slice(bytes);
+                        })?;
+                    }
+                }
+                Output::Top { k, rows } => {
+                    let picker = picker.as_ref().expect("asked for only where there is one");
+                    for (piece, out) in rows.chunks_mut(OUTPUTS_AT_ONCE).enumerate() {
+                        ops.record_head(&mut recorder, head.op, piece, out.len())?;
+                        picker.record(&mut recorder, k, out.len())?;
+                        let bytes = out.len() as u64 * pick::row_bytes(k);
+                        way_out
+                            .read(&mut recorder, &picker.best, bytes, |bytes| pick::take(bytes, k, out))?;
+                    }
+                }
             }
         }
-        if let Some(hidden) = hidden_out {
+        if let Some(hidden) = crossing.hidden_out {
             let stride = padded(dims.dim);
-            let bytes = 4 * (n * stride) as u64;
-            recorder.copy(&work.x, readable, bytes);
-            recorder.submit();
-            readback::read(gpu, readable, bytes, |bytes| {
+            way_out.read(&mut recorder, &work.x, 4 * (n * stride) as u64, |bytes| {
                 for (out, row) in hidden.chunks_exact_mut(dims.dim).zip(bytes.chunks_exact(4 * stride)) {
                     bytemuck::cast_slice_mut(out).copy_from_slice(&row[..4 * dims.dim]);
                 }
             })?;
         }
         recorder.submit();
-        if let Some(profile) = profile {
-            gpu.wait()?;
-            profile.collect(gpu)?;
+        let kind = if n == 1 { usage::Kind::Token } else { usage::Kind::Rows };
+        let pass = Traffic { readbacks: way_out.readbacks, ..recorder.traffic() };
+        let recording = recorder.seconds();
+        self.used(kind, pass, is_timed, recording)
+    }
+
+    /// Whether the next pass has its kernels timed: with a profile all but every eighth, which shows what recording
+    /// costs without.
+    fn is_timed(&self) -> bool {
+        self.profile.is_some() && self.usage.passes() % 8 != 7
+    }
+
+    /// Keeps account of a pass that was submitted.
+    fn used(&mut self, kind: usage::Kind, pass: Traffic, is_timed: bool, recording: f64) -> Result<()> {
+        self.usage.add(kind, pass);
+        match &mut self.profile {
+            Some(profile) if is_timed => {
+                self.gpu.wait()?;
+                profile.collect(&self.gpu)?;
+            }
+            Some(_) => self.usage.recorded(recording, pass.dispatches),
+            None => {}
         }
-        gpu.check()
+        self.gpu.check()
+    }
+}
+
+/// The longest context of a row; the recorder learns how long they are together.
+fn contexts(recorder: &mut Recorder, rows: &Rows) -> usize {
+    recorder.seen = rows.views[0].visible.iter().map(|&(_, len)| len as u64).sum();
+    rows.views.iter().flat_map(|v| &v.visible).map(|&(_, len)| len).max().unwrap_or(0)
+}
+
+/// Results on their way to the host.
+struct WayOut<'a> {
+    gpu: &'a Gpu,
+    readable: &'a wgpu::Buffer,
+    readbacks: u64,
+}
+
+impl WayOut<'_> {
+    /// Submits what was recorded and reads the first `bytes` of what it made.
+    fn read(
+        &mut self,
+        recorder: &mut Recorder,
+        from: &wgpu::Buffer,
+        bytes: u64,
+        take: impl FnOnce(&[u8]),
+    ) -> Result<()> {
+        recorder.copy((from, 0), (self.readable, 0), bytes);
+        recorder.submit();
+        self.readbacks += 1;
+        readback::read(self.gpu, self.readable, bytes, take)
     }
 }
 
@@ -276,17 +431,13 @@ fn send_hidden(gpu: &Gpu, x: &wgpu::Buffer, hidden: &[f32], dim: usize) {
     }
 }
 
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-struct ShiftParams {
-    kv_heads: u32,
-    head_dim: u32,
-    turned: u32,
-    halves: u32,
-    cells: u32,
-    key_words: u32,
-    value_words: u32,
-    key_halves: u32,
+impl Drop for GpuBackend {
+    /// What cannot be kept is compiled again.
+    fn drop(&mut self) {
+        if let Some(kernels) = &self.gpu.kernels {
+            let _ = kernels.keep();
+        }
+    }
 }
 
 impl Backend for GpuBackend {
@@ -302,14 +453,20 @@ impl Backend for GpuBackend {
         self.work.max_rows
     }
 
-    fn run_segment(
-        &mut self,
-        steps: &[Step],
-        rows: &Rows,
-        crossing: Crossing,
-        logits: &mut [f32],
-    ) -> Result<()> {
-        self.segment(steps, rows, crossing.hidden_in, crossing.hidden_out, logits)
+    fn most_top(&self) -> usize {
+        if self.picker.is_some() { pick::MOST_TOP } else { 0 }
+    }
+
+    fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
+        self.segment(steps, rows, crossing, output)
+    }
+
+    fn run_chain(&mut self, links: &[Link], k: usize, rows: &mut [Top]) -> Result<Option<Chained>> {
+        self.chain(links, k, rows)
+    }
+
+    fn traffic(&self) -> Option<Traffic> {
+        Some(self.usage.traffic())
     }
 
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
@@ -321,52 +478,12 @@ impl Backend for GpuBackend {
     }
 
     fn profile(&self) -> Option<String> {
-        self.profile.as_ref().map(Profile::table)
+        self.profile.as_ref().map(|profile| profile.table() + &self.usage.lines())
     }
 
     fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()> {
-        use wgpu::util::{BufferInitDescriptor, DeviceExt};
-        if moves.is_empty() {
-            return Ok(());
-        }
         let GpuBackend { model, gpu, pipelines, cache, .. } = self;
-        let (dims, rope) = (&model.plan.dims, &model.plan.rope);
-        let params = ShiftParams {
-            kv_heads: dims.n_kv_head as u32,
-            head_dim: dims.head_dim as u32,
-            turned: rope.freqs.len() as u32,
-            halves: halves(rope),
-            cells: cache.n_cells as u32,
-            key_words: work::kv_words(cache.key_type, dims.head_dim) as u32,
-            value_words: work::kv_words(cache.value_type, dims.head_dim) as u32,
-            key_halves: u32::from(cache.key_type == KvType::F16),
-        };
-        let made = |label, contents: &[u8], usage| {
-            gpu.device.create_buffer_init(&BufferInitDescriptor { label: Some(label), contents, usage })
-        };
-        let mut padded_params = [0u8; params::SLOT_BYTES as usize];
-        padded_params[..size_of::<ShiftParams>()].copy_from_slice(bytemuck::bytes_of(&params));
-        let params = made("shift", &padded_params, wgpu::BufferUsages::UNIFORM);
-        let moves: Vec<[u32; 2]> = moves.iter().map(|m| [m.src, m.dst]).collect();
-        let storage = wgpu::BufferUsages::STORAGE;
-        let move_list = made("moves", bytemuck::cast_slice(&moves), storage);
-        // Where a key is already turned, the magnitude is in it.
-        let turns: Vec<[f32; 2]> = turns(rope, delta as f64, 1.0).collect();
-        let turns = made("rotation", bytemuck::cast_slice(&turns), storage);
-        let groups: Vec<_> = cache
-            .held()
-            .map(|slot| {
-                let (keys, values) = cache.slot(slot);
-                let storage = [&move_list, &turns, keys, values].map(|b| b.as_entire_buffer_binding());
-                let group = pipelines.bind(gpu, Family::Shift, &params, &storage);
-                ops::Bound { group, params: 0 }
-            })
-            .collect();
-        let mut recorder = Recorder::new(gpu, pipelines, None);
-        for bound in &groups {
-            recorder.dispatch(Kernel::Shift, bound, [moves.len() as u32, dims.n_kv_head as u32, 1])?;
-        }
-        recorder.submit();
-        gpu.wait()
+        gpu.check()?;
+        shift::shift(gpu, pipelines, cache, (&model.plan.dims, &model.plan.rope), moves, delta)
     }
 }

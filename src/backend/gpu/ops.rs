@@ -6,10 +6,11 @@ use std::collections::HashMap;
 use super::{
     device::Gpu,
     formats::Format,
-    params::Params,
+    params::{AttendParams, EmbedParams, MatmulParams, NormParams, Params, QuantizeParams, RopeParams},
     pipelines::{Family, Kernel, Mode, Pipelines},
     record::Recorder,
     rows::{RowData, halves},
+    variants::Arith,
     weights::{Joined, Matrix, Part, Weights, join},
     work::{Cache, OUTPUTS_AT_ONCE, TILE_ROWS, WorkBuffers, head_stride, kv_words, padded},
 };
@@ -33,6 +34,8 @@ struct Matmul {
     format: Format,
     mode: Mode,
     lanes: u32,
+    arith: Arith,
+    src: Buf,
     covers: usize,
     /// Multiplications for one row of input, and bytes of weights.
     work: u64,
@@ -61,83 +64,17 @@ pub struct Ops {
     dims: Dims,
     /// Batches of so many rows have long contexts split.
     split_rows: usize,
+    /// Of a cell's keys and values in a slot.
+    cell_bytes: u64,
     embeds: HashMap<WeightId, (Format, Vec<Bound>, u32)>,
     norms: HashMap<WeightId, Bound>,
     /// By the first of the weights that are joined.
     matmuls: HashMap<WeightId, Matmul>,
+    /// Rows that matrices read, made ready for products that are not in floats; with blocks in a row.
+    quantizers: HashMap<Buf, (Bound, u32)>,
     /// The final norm, for each piece of a batch's outputs.
     head_norms: Vec<Bound>,
     attentions: HashMap<SlotKey, Attention>,
-}
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-pub struct MatmulParams {
-    pub rows: u32,
-    pub blocks: u32,
-    pub x_stride: u32,
-    pub y_stride: u32,
-    pub y_first: u32,
-    pub has_bias: u32,
-}
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-struct EmbedParams {
-    first: u32,
-    count: u32,
-    blocks: u32,
-    x_stride: u32,
-}
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-pub struct NormParams {
-    pub dim: u32,
-    pub stride: u32,
-    pub eps: f32,
-    pub listed: u32,
-    pub list_at: u32,
-}
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-struct RopeParams {
-    heads: u32,
-    kv_heads: u32,
-    head_dim: u32,
-    turned: u32,
-    halves: u32,
-    qkv_stride: u32,
-    head_stride: u32,
-    cells: u32,
-    cells_at: u32,
-    key_words: u32,
-    value_words: u32,
-    key_halves: u32,
-    value_halves: u32,
-    normed: u32,
-    eps: f32,
-}
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-struct AttendParams {
-    heads: u32,
-    group: u32,
-    head_dim: u32,
-    head_stride: u32,
-    cells: u32,
-    key_words: u32,
-    value_words: u32,
-    key_halves: u32,
-    value_halves: u32,
-    scale: f32,
-    out_stride: u32,
-    view_at: u32,
-    spans_at: u32,
-    view_rows: u32,
-    most_chunks: u32,
 }
 
 /// Everything that operations bind.
@@ -187,7 +124,7 @@ impl Ops {
     /// Parameter slots that a plan may need.
     pub fn count(plan: &Plan, matrices: usize, n_slots: usize, max_rows: usize) -> usize {
         let outputs = max_rows.div_ceil(OUTPUTS_AT_ONCE);
-        2 * matrices + 3 * plan.layers.len() + 2 * n_slots + plan.layers.len() * 2 + outputs + 64
+        2 * matrices + 3 + 3 * plan.layers.len() + 2 * n_slots + plan.layers.len() * 2 + outputs + 64
     }
 
     pub fn new(stage: &Stage, held: &Held, params: Params) -> Self {
@@ -195,9 +132,11 @@ impl Ops {
             params,
             dims: *stage.dims(),
             split_rows: stage.work.split_rows,
+            cell_bytes: stage.cache.cell_bytes(stage.dims()),
             embeds: HashMap::new(),
             norms: HashMap::new(),
             matmuls: HashMap::new(),
+            quantizers: HashMap::new(),
             head_norms: Vec::new(),
             attentions: HashMap::new(),
         };
@@ -285,13 +224,21 @@ impl Ops {
         if is_head {
             (out, stride) = (stage.work.logits.as_ref().expect("made for such a plan"), matrix.rows);
         }
-        let x = stage.source(joined.src);
+        let arith = stage.gpu.variants.arith.of(joined.format);
+        let mut x = stage.source(joined.src);
+        if arith != Arith::Float {
+            self.add_quantizer(stage, joined.src, matrix.blocks);
+            x = stage.work.quantized.as_ref().expect("made for such products");
+        }
         let lanes = stage.gpu.tuning.lanes(matrix.blocks);
         let parts: Vec<_> = matrix
             .parts
             .iter()
             .map(|part| {
-                (self.matmul_part(stage, joined, matrix, part, x, (out, stride, column)), part.rows as u32)
+                (
+                    self.matmul_part(stage, joined, matrix, part, (x, arith), (out, stride, column)),
+                    part.rows as u32,
+                )
             })
             .collect();
         let then_silu = is_up.then(|| {
@@ -305,6 +252,8 @@ impl Ops {
                 format: joined.format,
                 mode: joined.mode,
                 lanes,
+                arith,
+                src: joined.src,
                 covers: joined.covers,
                 work: (matrix.rows * matrix.blocks * super::formats::BLOCK) as u64,
                 bytes: matrix.bytes(),
@@ -315,13 +264,24 @@ impl Ops {
         );
     }
 
+    fn add_quantizer(&mut self, stage: &Stage, src: Buf, blocks: usize) {
+        if self.quantizers.contains_key(&src) {
+            return;
+        }
+        let params = self.params.add(&QuantizeParams { blocks: blocks as u32 });
+        let to = stage.work.quantized.as_ref().expect("made for such products");
+        let storage = [stage.source(src), to].map(|b| b.as_entire_buffer_binding());
+        let group = stage.bind(&self.params, Family::Quantize, &storage);
+        self.quantizers.insert(src, (Bound { group, params }, blocks as u32));
+    }
+
     fn matmul_part(
         &mut self,
         stage: &Stage,
         joined: &Joined,
         matrix: &Matrix,
         part: &Part,
-        x: &wgpu::Buffer,
+        (x, arith): (&wgpu::Buffer, Arith),
         (out, stride, column): (&wgpu::Buffer, usize, usize),
     ) -> Bound {
         let per_output = if joined.mode == Mode::Gate { 2 } else { 1 };
@@ -329,7 +289,7 @@ impl Ops {
         let params = self.params.add(&MatmulParams {
             rows: part.rows as u32,
             blocks: matrix.blocks as u32,
-            x_stride: (matrix.blocks * super::formats::BLOCK / 4) as u32,
+            x_stride: (matrix.blocks * arith.block_quads()) as u32,
             y_stride: stride as u32,
             y_first: (column + part.first_row / per_output) as u32,
             has_bias: u32::from(bias.is_some()),
@@ -486,6 +446,7 @@ impl Ops {
         let dims = &self.dims;
         let mut attention = None;
         let mut covered = 0;
+        let mut quantized = None;
         for step in steps {
             if covered > 0 {
                 covered -= 1;
@@ -499,17 +460,18 @@ impl Ops {
                     }
                 }
                 Op::Norm { weight, .. } => {
-                    recorder.dispatch(Kernel::Norm, &self.norms[&weight], [n, 1, 1])?
+                    recorder.dispatch(Kernel::Norm, &self.norms[&weight], [n, 1, 1])?;
+                    quantized = None;
                 }
                 Op::MatMul { weight, .. } => {
                     let matmul = &self.matmuls[&weight];
                     covered = matmul.covers - 1;
-                    self.matmul(recorder, matmul, rows, step.coarse)?;
+                    self.matmul(recorder, matmul, rows, step.coarse, &mut quantized)?;
                 }
                 Op::GateUp { gate, up } => {
-                    self.matmul(recorder, &self.matmuls[&gate], rows, step.coarse)?;
+                    self.matmul(recorder, &self.matmuls[&gate], rows, step.coarse, &mut quantized)?;
                     if let Some(up) = self.matmuls.get(&up) {
-                        self.matmul(recorder, up, rows, step.coarse)?;
+                        self.matmul(recorder, up, rows, step.coarse, &mut quantized)?;
                         let silu = up.then_silu.as_ref().expect("a matrix of its own");
                         let pieces = padded(dims.ffn).div_ceil(64) as u32;
                         recorder.dispatch(Kernel::SiluMul, silu, [pieces, n, 1])?;
@@ -526,13 +488,18 @@ impl Ops {
                     let heads = dims.n_head as u32;
                     let chunks = longest.div_ceil(super::work::CHUNK) as u32;
                     let split = chunks > 1 && rows <= self.split_rows;
+                    recorder.weigh(0, self.cell_bytes * recorder.seen);
+                    let [_, y, z] = if split { [0, chunks, n] } else { [0, 1, n] };
+                    let pieces = shared_heads(dims, y * z, recorder.gpu.tuning.crowd);
+                    let kernel = Kernel::Attend { split, shared: pieces.is_some() };
+                    let groups = [pieces.unwrap_or(heads), y, z];
                     if split {
-                        let groups = [heads, chunks, n];
-                        recorder.dispatch(Kernel::Attend { split }, &found.split, groups)?;
+                        recorder.dispatch(kernel, &found.split, groups)?;
                         recorder.dispatch(Kernel::AttendJoin, &found.join, [heads, 1, n])?;
                     } else {
-                        recorder.dispatch(Kernel::Attend { split }, &found.attend, [heads, 1, n])?;
+                        recorder.dispatch(kernel, &found.attend, groups)?;
                     }
+                    quantized = None;
                 }
                 Op::Head { .. } => {}
             }
@@ -544,22 +511,35 @@ impl Ops {
     pub fn record_head(&self, recorder: &mut Recorder, op: &Op, piece: usize, count: usize) -> Result<()> {
         let Op::Head { weight, .. } = *op else { unreachable!("only the head makes logits") };
         recorder.dispatch(Kernel::Norm, &self.head_norms[piece], [count as u32, 1, 1])?;
-        self.matmul(recorder, &self.matmuls[&weight], count, false)
+        self.matmul(recorder, &self.matmuls[&weight], count, false, &mut None)
     }
 
-    fn matmul(&self, recorder: &mut Recorder, matmul: &Matmul, rows: usize, coarse: bool) -> Result<()> {
-        let &Matmul { format, mode, lanes, .. } = matmul;
+    /// `quantized`: whose rows were made ready last and have not changed since.
+    fn matmul(
+        &self,
+        recorder: &mut Recorder,
+        matmul: &Matmul,
+        rows: usize,
+        coarse: bool,
+        quantized: &mut Option<Buf>,
+    ) -> Result<()> {
+        let &Matmul { format, mode, lanes, arith, src, .. } = matmul;
+        if arith != Arith::Float && *quantized != Some(src) {
+            let (bound, blocks) = &self.quantizers[&src];
+            recorder.dispatch(Kernel::Quantize(arith), bound, [blocks.div_ceil(32), rows as u32, 1])?;
+            *quantized = Some(src);
+        }
         let coarse = coarse && format.has_planes();
         let bytes = if coarse { matmul.coarse_bytes } else { matmul.bytes };
         recorder.weigh(matmul.work * rows as u64, bytes);
         for (bound, matrix_rows) in &matmul.parts {
             if rows <= FEW_ROWS {
-                let kernel = Kernel::MatmulRows { format, mode, lanes, columns: rows as u32, coarse };
+                let kernel = Kernel::MatmulRows { format, mode, lanes, columns: rows as u32, coarse, arith };
                 let pairs = recorder.gpu.tuning.matmul / lanes;
                 let groups = matrix_rows.div_ceil(2 * pairs);
                 recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
             } else {
-                let kernel = Kernel::MatmulTile { format, mode, lanes, coarse };
+                let kernel = Kernel::MatmulTile { format, mode, lanes, coarse, arith };
                 let groups = [matrix_rows.div_ceil(64), rows.div_ceil(TILE_ROWS) as u32, 1];
                 recorder.dispatch(kernel, bound, groups)?;
             }
@@ -568,8 +548,16 @@ impl Ops {
     }
 }
 
+/// How many workgroups there are for the heads of a row where up to four that share keys and values have one
+/// together; `None` where that would leave the device idle, or few heads share. No bit depends on it.
+fn shared_heads(dims: &Dims, others: u32, crowd: u32) -> Option<u32> {
+    let group = (dims.n_head / dims.n_kv_head) as u32;
+    let groups = dims.n_kv_head as u32 * group.div_ceil(4);
+    (group > 2 && groups * others >= crowd).then_some(groups)
+}
+
 /// So many workgroups, in two dimensions where one does not hold them.
-fn in_two(groups: u32, limits: &wgpu::Limits) -> [u32; 3] {
+pub fn in_two(groups: u32, limits: &wgpu::Limits) -> [u32; 3] {
     let most = limits.max_compute_workgroups_per_dimension;
     let y = groups.div_ceil(most);
     [groups.div_ceil(y), y, 1]

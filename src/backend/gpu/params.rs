@@ -1,5 +1,5 @@
 //! The kernels' parameters, all in one uniform buffer: a slot for each operation, chosen by dynamic offset, written
-//! once.
+//! once. What each number is, the shaders say.
 
 use super::device::Gpu;
 use crate::Result;
@@ -37,6 +37,11 @@ impl Params {
         at as u32
     }
 
+    /// Gives back what its buffer counted for, which lives on where it is bound.
+    pub fn release(self, gpu: &Gpu) {
+        gpu.release(self.buffer);
+    }
+
     /// Sends what is new to the device.
     pub fn flush(&mut self, gpu: &Gpu) {
         if self.written < self.data.len() {
@@ -44,4 +49,80 @@ impl Params {
             self.written = self.data.len();
         }
     }
+}
+
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+#[repr(C)]
+pub struct MatmulParams {
+    pub rows: u32,
+    pub blocks: u32,
+    pub x_stride: u32,
+    pub y_stride: u32,
+    pub y_first: u32,
+    pub has_bias: u32,
+}
+
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+#[repr(C)]
+pub struct QuantizeParams {
+    pub blocks: u32,
+}
+
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+#[repr(C)]
+pub struct EmbedParams {
+    pub first: u32,
+    pub count: u32,
+    pub blocks: u32,
+    pub x_stride: u32,
+}
+
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+#[repr(C)]
+pub struct NormParams {
+    pub dim: u32,
+    pub stride: u32,
+    pub eps: f32,
+    pub listed: u32,
+    pub list_at: u32,
+}
+
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+#[repr(C)]
+pub struct RopeParams {
+    pub heads: u32,
+    pub kv_heads: u32,
+    pub head_dim: u32,
+    pub turned: u32,
+    pub halves: u32,
+    pub qkv_stride: u32,
+    pub head_stride: u32,
+    pub cells: u32,
+    pub cells_at: u32,
+    pub key_words: u32,
+    pub value_words: u32,
+    pub key_halves: u32,
+    pub value_halves: u32,
+    pub normed: u32,
+    pub eps: f32,
+}
+
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+#[repr(C)]
+pub struct AttendParams {
+    pub heads: u32,
+    pub group: u32,
+    pub head_dim: u32,
+    pub head_stride: u32,
+    pub cells: u32,
+    pub key_words: u32,
+    pub value_words: u32,
+    pub key_halves: u32,
+    pub value_halves: u32,
+    pub scale: f32,
+    pub out_stride: u32,
+    pub view_at: u32,
+    pub spans_at: u32,
+    pub view_rows: u32,
+    pub most_chunks: u32,
 }

@@ -3,7 +3,11 @@
 
 use std::collections::HashMap;
 
-use super::{device::Gpu, formats::Format};
+use super::{
+    device::Gpu,
+    formats::Format,
+    variants::{Arith, Variants},
+};
 use crate::Result;
 
 /// What becomes of a matrix product.
@@ -26,19 +30,27 @@ pub enum Kernel {
         lanes: u32,
         columns: u32,
         coarse: bool,
+        arith: Arith,
     },
     MatmulTile {
         format: Format,
         mode: Mode,
         lanes: u32,
         coarse: bool,
+        arith: Arith,
     },
+    /// Activations for products that are not in floats.
+    Quantize(Arith),
     SiluMul,
     RopeStore,
+    /// `split`: each workgroup makes one chunk. `shared`: for up to four heads that share keys and values.
     Attend {
         split: bool,
+        shared: bool,
     },
     AttendJoin,
+    Best,
+    BestJoin,
     Shift,
 }
 
@@ -48,17 +60,19 @@ pub enum Family {
     Embed,
     Norm,
     Matmul,
+    Quantize,
     SiluMul,
     RopeStore,
     Attend,
     AttendJoin,
+    Best,
     Shift,
 }
 
 impl Family {
-    const ALL: [Family; 8] = {
+    const ALL: [Family; 10] = {
         use Family::*;
-        [Embed, Norm, Matmul, SiluMul, RopeStore, Attend, AttendJoin, Shift]
+        [Embed, Norm, Matmul, Quantize, SiluMul, RopeStore, Attend, AttendJoin, Best, Shift]
     };
 
     /// After the parameters at binding 0, a letter for each storage buffer: read or written.
@@ -67,7 +81,7 @@ impl Family {
             Family::Embed => "rrrrw",
             Family::Norm => "rrrw",
             Family::Matmul => "rrrrrw",
-            Family::SiluMul => "rw",
+            Family::Quantize | Family::SiluMul | Family::Best => "rw",
             Family::RopeStore => "rrrrrwww",
             Family::Attend => "rrrrrw",
             Family::AttendJoin => "rrw",
@@ -85,12 +99,14 @@ pub struct Tuning {
     pub norm: u32,
     pub rope: u32,
     pub attend: u32,
+    /// Workgroups that keep the device busy: where there are as many, heads share what they read.
+    pub crowd: u32,
 }
 
 impl Tuning {
-    pub const HARDWARE: Tuning = Tuning { matmul: 64, norm: 256, rope: 64, attend: 64 };
+    pub const HARDWARE: Tuning = Tuning { matmul: 64, norm: 256, rope: 64, attend: 64, crowd: 512 };
     /// A processor that plays a GPU: barriers are dear and threads run eight at a time.
-    pub const SOFTWARE: Tuning = Tuning { matmul: 8, norm: 8, rope: 8, attend: 8 };
+    pub const SOFTWARE: Tuning = Tuning { matmul: 8, norm: 8, rope: 8, attend: 8, crowd: 1 };
 
     /// Lanes that share a row of so many blocks: enough to keep many loads under way, not more than have work.
     pub fn lanes(&self, blocks: usize) -> u32 {
@@ -109,10 +125,12 @@ impl Kernel {
             Kernel::Embed(_) => Family::Embed,
             Kernel::Norm => Family::Norm,
             Kernel::MatmulRows { .. } | Kernel::MatmulTile { .. } => Family::Matmul,
+            Kernel::Quantize(_) => Family::Quantize,
             Kernel::SiluMul => Family::SiluMul,
             Kernel::RopeStore => Family::RopeStore,
             Kernel::Attend { .. } => Family::Attend,
             Kernel::AttendJoin => Family::AttendJoin,
+            Kernel::Best | Kernel::BestJoin => Family::Best,
             Kernel::Shift => Family::Shift,
         }
     }
@@ -121,52 +139,117 @@ impl Kernel {
         match self {
             Kernel::Embed(format) => format!("embed {}", format.name()),
             Kernel::Norm => "norm".into(),
-            Kernel::MatmulRows { format, columns, coarse, .. } => {
-                format!("matmul {}{} x{columns}", format.name(), if coarse { " high" } else { "" })
+            Kernel::MatmulRows { format, columns, coarse, arith, .. } => {
+                let high = if coarse { " high" } else { "" };
+                format!("matmul {}{high} x{columns}{}", format.name(), arith.suffix())
             }
-            Kernel::MatmulTile { format, coarse, .. } => {
-                format!("matmul {}{} tile", format.name(), if coarse { " high" } else { "" })
+            Kernel::MatmulTile { format, coarse, arith, .. } => {
+                let high = if coarse { " high" } else { "" };
+                format!("matmul {}{high} tile{}", format.name(), arith.suffix())
             }
+            Kernel::Quantize(arith) => format!("quantize{}", arith.suffix()),
             Kernel::SiluMul => "silu mul".into(),
             Kernel::RopeStore => "rope store".into(),
-            Kernel::Attend { split: false } => "attend".into(),
-            Kernel::Attend { split: true } => "attend split".into(),
+            Kernel::Attend { split, shared } => {
+                let split = if split { " split" } else { "" };
+                format!("attend{split}{}", if shared { " shared" } else { "" })
+            }
             Kernel::AttendJoin => "attend join".into(),
+            Kernel::Best => "best".into(),
+            Kernel::BestJoin => "best join".into(),
             Kernel::Shift => "shift".into(),
         }
     }
 
     /// The whole WGSL text.
-    pub fn text(self) -> String {
+    pub fn text(self, variants: Variants) -> String {
         macro_rules! shader {
             ($name:literal) => {
                 include_str!(concat!("../../../shaders/", $name, ".wgsl"))
             };
         }
+        let reduce = if variants.subgroups {
+            shader!("common/reduce_subgroups")
+        } else {
+            shader!("common/reduce_shared")
+        };
         match self {
             Kernel::Embed(format) => format_text(format) + shader!("embed"),
-            Kernel::Norm => shader!("norm").into(),
-            Kernel::MatmulRows { format, .. } => {
-                [&format_text(format), shader!("common/finish"), shader!("matmul_rows")].concat()
-            }
-            Kernel::MatmulTile { format, .. } => {
+            Kernel::Norm => [shader!("common/one"), reduce, shader!("norm")].concat(),
+            Kernel::MatmulRows { format, arith: Arith::Float, .. } => [
+                &format_text(format),
+                shader!("common/finish"),
+                shader!("common/products_float"),
+                shader!("matmul_rows"),
+            ]
+            .concat(),
+            Kernel::MatmulTile { format, arith: Arith::Float, .. } => {
                 [&format_text(format), shader!("common/finish"), shader!("matmul_tile")].concat()
             }
+            Kernel::MatmulRows { format, arith, .. } => [
+                dot_text(arith),
+                &format_text(format),
+                &ints_text(format),
+                shader!("common/part"),
+                shader!("common/finish"),
+                shader!("common/products_dot"),
+                shader!("matmul_rows"),
+            ]
+            .concat(),
+            Kernel::MatmulTile { format, arith: Arith::Int8, .. } if variants.coop => [
+                "enable f16;\nenable wgpu_cooperative_matrix;\n",
+                dot_text(Arith::Int8),
+                &format_text(format),
+                &ints_text(format),
+                shader!("common/finish"),
+                shader!("matmul_tile_coop"),
+            ]
+            .concat(),
+            Kernel::MatmulTile { format, arith, .. } => [
+                dot_text(arith),
+                &format_text(format),
+                &ints_text(format),
+                shader!("common/part"),
+                shader!("common/finish"),
+                shader!("matmul_tile_dot"),
+            ]
+            .concat(),
+            Kernel::Quantize(Arith::Half) => [shader!("common/quantize_half"), shader!("quantize")].concat(),
+            Kernel::Quantize(_) => [shader!("common/quantize_int8"), shader!("quantize")].concat(),
             Kernel::SiluMul => shader!("silu_mul").into(),
-            Kernel::RopeStore => shader!("rope_store").into(),
-            Kernel::Attend { .. } => [shader!("common/attention"), shader!("attend")].concat(),
-            Kernel::AttendJoin => [shader!("common/attention"), shader!("attend_join")].concat(),
+            Kernel::RopeStore => [shader!("common/one"), reduce, shader!("rope_store")].concat(),
+            Kernel::Attend { shared, .. } => [
+                if shared { shader!("common/head_four") } else { shader!("common/head_one") },
+                reduce,
+                shader!("common/attention"),
+                shader!("common/joint"),
+                shader!("attend"),
+            ]
+            .concat(),
+            Kernel::AttendJoin => [
+                shader!("common/one"),
+                shader!("common/attention"),
+                shader!("common/joint"),
+                shader!("attend_join"),
+            ]
+            .concat(),
+            Kernel::Best => [shader!("common/rank"), shader!("best")].concat(),
+            Kernel::BestJoin => [shader!("common/rank"), shader!("best_join")].concat(),
             Kernel::Shift => shader!("shift").into(),
         }
     }
 
-    /// Values of the text's overrides.
-    pub fn constants(self, tuning: &Tuning) -> Vec<(&'static str, f64)> {
+    /// Values of the text's overrides. `subgroup`: the least threads in one.
+    pub fn constants(self, tuning: &Tuning, variants: Variants, subgroup: u32) -> Vec<(&'static str, f64)> {
+        let width = |threads: u32| {
+            let alone = ("ALONE", f64::from(u8::from(threads <= subgroup)));
+            variants.subgroups.then_some(alone).into_iter().chain([("THREADS", f64::from(threads))])
+        };
         let coarse_of = |format: Format, coarse| {
             format.has_planes().then_some(("COARSE", f64::from(u8::from(coarse)))).into_iter()
         };
         match self {
-            Kernel::MatmulRows { format, mode, lanes, columns, coarse } => [
+            Kernel::MatmulRows { format, mode, lanes, columns, coarse, .. } => [
                 ("LANES", f64::from(lanes)),
                 ("PAIRS", f64::from(tuning.matmul / lanes)),
                 ("COLUMNS", f64::from(columns)),
@@ -175,19 +258,23 @@ impl Kernel {
             .into_iter()
             .chain(coarse_of(format, coarse))
             .collect(),
-            Kernel::MatmulTile { format, mode, lanes, coarse } => {
+            Kernel::MatmulTile { format, mode, lanes, coarse, arith } => {
+                let apart = variants.coop && arith == Arith::Int8;
+                let apart = apart.then_some(("APART", f64::from(u8::from(format.has_half_scales()))));
                 [("LANES", f64::from(lanes)), ("MODE", f64::from(mode as u32))]
                     .into_iter()
+                    .chain(apart)
                     .chain(coarse_of(format, coarse))
                     .collect()
             }
-            Kernel::Norm => vec![("THREADS", f64::from(tuning.norm))],
-            Kernel::RopeStore => vec![("THREADS", f64::from(tuning.rope))],
-            Kernel::Attend { split } => {
-                vec![("THREADS", f64::from(tuning.attend)), ("SPLIT", f64::from(u8::from(split)))]
+            Kernel::Norm => width(tuning.norm).collect(),
+            Kernel::Best | Kernel::BestJoin => vec![("THREADS", f64::from(tuning.norm))],
+            Kernel::RopeStore => width(tuning.rope).collect(),
+            Kernel::Attend { split, .. } => {
+                width(tuning.attend).chain([("SPLIT", f64::from(u8::from(split)))]).collect()
             }
             Kernel::AttendJoin => vec![("THREADS", f64::from(tuning.attend))],
-            Kernel::Embed(_) | Kernel::SiluMul | Kernel::Shift => Vec::new(),
+            Kernel::Embed(_) | Kernel::Quantize(_) | Kernel::SiluMul | Kernel::Shift => Vec::new(),
         }
     }
 
@@ -195,18 +282,74 @@ impl Kernel {
     pub fn all() -> Vec<Kernel> {
         let mut all =
             vec![Kernel::Norm, Kernel::SiluMul, Kernel::RopeStore, Kernel::AttendJoin, Kernel::Shift];
-        all.extend([false, true].map(|split| Kernel::Attend { split }));
+        all.extend([Kernel::Best, Kernel::BestJoin]);
+        for split in [false, true] {
+            all.extend([false, true].map(|shared| Kernel::Attend { split, shared }));
+        }
+        all.extend([Arith::Int8, Arith::Half].map(Kernel::Quantize));
         for format in Format::ALL {
             all.push(Kernel::Embed(format));
-            for mode in [Mode::Store, Mode::Add, Mode::Gate] {
-                for coarse in [false, format.has_planes()] {
-                    all.push(Kernel::MatmulTile { format, mode, lanes: 16, coarse });
-                    let rows = |columns| Kernel::MatmulRows { format, mode, lanes: 32, columns, coarse };
-                    all.extend((1..=8).map(rows));
+            for arith in Arith::ALL.into_iter().filter(|arith| arith.of(format) == *arith) {
+                for mode in [Mode::Store, Mode::Add, Mode::Gate] {
+                    for coarse in [false, format.has_planes()] {
+                        all.push(Kernel::MatmulTile { format, mode, lanes: 16, coarse, arith });
+                        let rows =
+                            |columns| Kernel::MatmulRows { format, mode, lanes: 32, columns, coarse, arith };
+                        all.extend((1..=8).map(rows));
+                    }
                 }
             }
         }
         all
+    }
+
+    /// The feature without which the text is not even valid.
+    pub fn needs(self) -> wgpu::Features {
+        match self {
+            Kernel::MatmulRows { arith: Arith::Half, .. } | Kernel::MatmulTile { arith: Arith::Half, .. } => {
+                wgpu::Features::SHADER_F16
+            }
+            _ => wgpu::Features::empty(),
+        }
+    }
+}
+
+impl Arith {
+    fn suffix(self) -> &'static str {
+        match self {
+            Arith::Float => "",
+            Arith::Int8 => " dot4",
+            Arith::Half => " f16",
+        }
+    }
+}
+
+/// How sums of sixteen products are made. It comes first.
+fn dot_text(arith: Arith) -> &'static str {
+    match arith {
+        Arith::Half => include_str!("../../../shaders/common/dot_half.wgsl"),
+        _ => include_str!("../../../shaders/common/dot_int8.wgsl"),
+    }
+}
+
+/// `ints`, `factors` and `value` of a format.
+fn ints_text(format: Format) -> String {
+    macro_rules! texts {
+        ($($name:literal),*) => {
+            [$(include_str!(concat!("../../../shaders/common/ints/", $name, ".wgsl"))),*].concat()
+        };
+    }
+    match format {
+        Format::Q4_0 => texts!("planes", "q4_0"),
+        Format::Q4_1 | Format::Q4_K => texts!("planes", "q4_affine"),
+        Format::Q5_0 => texts!("planes", "five_bits", "q5_0"),
+        Format::Q5_1 | Format::Q5_K => texts!("planes", "five_bits", "q5_affine"),
+        Format::Q8_0 => texts!("planes", "q8_0"),
+        Format::Q2_K => texts!("planes", "q2_k"),
+        Format::Q6_K => texts!("planes", "q6_k"),
+        Format::Iq4Nl | Format::Iq4Xs => texts!("planes", "levels"),
+        Format::Mxfp4 => texts!("planes", "mxfp4"),
+        Format::F16 | Format::Bf16 | Format::F32 => unreachable!("multiplied as floats"),
     }
 }
 
@@ -241,18 +384,23 @@ fn format_text(format: Format) -> String {
 pub struct Pipelines {
     layouts: HashMap<Family, (wgpu::BindGroupLayout, wgpu::PipelineLayout)>,
     made: HashMap<Kernel, wgpu::ComputePipeline>,
+    variants: Variants,
 }
 
 impl Pipelines {
     pub fn new(gpu: &Gpu) -> Self {
+        Self::with(gpu, gpu.variants)
+    }
+
+    pub fn with(gpu: &Gpu, variants: Variants) -> Self {
         let layouts = Family::ALL.map(|family| (family, layout(&gpu.device, family)));
-        Pipelines { layouts: layouts.into(), made: HashMap::new() }
+        Pipelines { layouts: layouts.into(), made: HashMap::new(), variants }
     }
 
     pub fn get(&mut self, gpu: &Gpu, kernel: Kernel) -> Result<&wgpu::ComputePipeline> {
         if !self.made.contains_key(&kernel) {
             let layout = &self.layouts[&kernel.family()].1;
-            let made = gpu.checked(&kernel.name(), || make(gpu, kernel, layout))?;
+            let made = gpu.checked(&kernel.name(), || make(gpu, kernel, self.variants, layout))?;
             self.made.insert(kernel, made);
         }
         Ok(&self.made[&kernel])
@@ -309,20 +457,25 @@ fn layout(device: &wgpu::Device, family: Family) -> (wgpu::BindGroupLayout, wgpu
     (bind_group, pipeline)
 }
 
-fn make(gpu: &Gpu, kernel: Kernel, layout: &wgpu::PipelineLayout) -> wgpu::ComputePipeline {
+fn make(
+    gpu: &Gpu,
+    kernel: Kernel,
+    variants: Variants,
+    layout: &wgpu::PipelineLayout,
+) -> wgpu::ComputePipeline {
     let name = kernel.name();
-    let module = gpu.shader(&name, kernel.text());
+    let module = gpu.shader(&name, kernel.text(variants));
     gpu.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
         label: Some(&name),
         layout: Some(layout),
         module: &module,
         entry_point: Some("main"),
         compilation_options: wgpu::PipelineCompilationOptions {
-            constants: &kernel.constants(&gpu.tuning),
+            constants: &kernel.constants(&gpu.tuning, variants, gpu.info.subgroup_min_size),
             // The kernels write what they read.
             zero_initialize_workgroup_memory: false,
         },
-        cache: None,
+        cache: gpu.kernels.as_ref().map(|kept| &kept.cache),
     })
 }
 
@@ -331,7 +484,7 @@ mod tests {
     use wgpu::naga::{
         back::pipeline_constants::process_overrides,
         front::wgsl,
-        valid::{Capabilities, ValidationFlags, Validator},
+        valid::{Capabilities, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator},
     };
 
     use super::*;
@@ -339,14 +492,28 @@ mod tests {
     /// Halves in words are part of WebGPU, though not of what wgpu calls the lowest level.
     const BASE: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
 
-    /// No device needed, and no optional feature: what validates here runs everywhere.
+    /// No device needed: what is plain validates without any optional feature, the rest under the one it is for.
     #[test]
-    fn every_shader_is_valid_without_optional_features() {
-        for kernel in Kernel::all() {
-            let text = kernel.text();
+    fn every_shader_is_valid_under_the_features_it_is_for() {
+        let all = Kernel::all().into_iter();
+        let subgroups = Variants { subgroups: true, ..Variants::PLAIN };
+        let coop = Variants { arith: Arith::Int8, coop: true, ..Variants::PLAIN };
+        let each = |kernel| [Variants::PLAIN, subgroups, coop].map(|variants| (kernel, variants));
+        for (kernel, variants) in all.flat_map(each) {
+            let mut capabilities = BASE;
+            let is_half = kernel.needs() == wgpu::Features::SHADER_F16;
+            capabilities.set(Capabilities::SHADER_FLOAT16, is_half || variants.coop);
+            capabilities.set(Capabilities::SUBGROUP, variants.subgroups || variants.coop);
+            capabilities.set(Capabilities::COOPERATIVE_MATRIX, variants.coop);
+            let text = kernel.text(variants);
+            if variants != Variants::PLAIN && text == kernel.text(Variants::PLAIN) {
+                continue;
+            }
             let module = wgsl::parse_str(&text)
                 .unwrap_or_else(|e| panic!("{}: {}", kernel.name(), e.emit_to_string(&text)));
-            let info = Validator::new(ValidationFlags::all(), BASE)
+            let info = Validator::new(ValidationFlags::all(), capabilities)
+                .subgroup_stages(ShaderStages::COMPUTE)
+                .subgroup_operations(SubgroupOperationSet::all())
                 .validate(&module)
                 .unwrap_or_else(|e| panic!("{}: {}", kernel.name(), e.emit_to_string(&text)));
             for tuning in [Tuning::HARDWARE, Tuning::SOFTWARE] {
@@ -354,11 +521,40 @@ mod tests {
                 if lanes > tuning.matmul {
                     continue;
                 }
-                let constants =
-                    kernel.constants(&tuning).into_iter().map(|(name, x)| (name.to_string(), x)).collect();
+                let constants = kernel.constants(&tuning, variants, 32);
+                let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
                 process_overrides(&module, &info, None, &constants)
                     .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
             }
+        }
+    }
+
+    /// No device here may have cooperative matrices; what a driver would be given can be made all the same.
+    #[cfg(not(target_vendor = "apple"))]
+    #[test]
+    fn tiles_by_cooperative_matrices_become_spirv() {
+        use wgpu::naga::{ShaderStage, back::spv};
+        let coop = Variants { arith: Arith::Int8, coop: true, ..Variants::PLAIN };
+        let tiles = Kernel::all().into_iter().filter(|kernel| {
+            matches!(kernel, Kernel::MatmulTile { arith: Arith::Int8, mode: Mode::Add, .. })
+        });
+        for kernel in tiles {
+            let module = wgsl::parse_str(&kernel.text(coop)).unwrap();
+            let info = Validator::new(ValidationFlags::all(), Capabilities::all())
+                .subgroup_stages(ShaderStages::COMPUTE)
+                .subgroup_operations(SubgroupOperationSet::all())
+                .validate(&module)
+                .unwrap_or_else(|e| panic!("{}: {e:?}", kernel.name()));
+            let constants = kernel.constants(&Tuning::HARDWARE, coop, 32);
+            let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
+            let (module, info) = process_overrides(&module, &info, None, &constants).unwrap();
+            let options = spv::Options { lang_version: (1, 4), ..spv::Options::default() };
+            let entry =
+                spv::PipelineOptions { shader_stage: ShaderStage::Compute, entry_point: "main".into() };
+            let words = spv::write_vec(&module, &info, &options, Some(&entry))
+                .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
+            // OpCooperativeMatrixMulAddKHR
+            assert!(words.iter().any(|word| word & 0xffff == 4459), "{}", kernel.name());
         }
     }
 
@@ -366,7 +562,7 @@ mod tests {
     fn every_shader_writes_only_what_its_layout_lets_it() {
         use wgpu::naga::{AddressSpace, StorageAccess};
         for kernel in Kernel::all() {
-            let module = wgsl::parse_str(&kernel.text()).unwrap();
+            let module = wgsl::parse_str(&kernel.text(Variants::PLAIN)).unwrap();
             for (_, variable) in module.global_variables.iter() {
                 let Some(binding) = variable.binding else { continue };
                 let written = match variable.space {

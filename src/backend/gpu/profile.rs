@@ -12,7 +12,7 @@ pub struct Profile {
     queries: wgpu::QuerySet,
     resolved: wgpu::Buffer,
     readable: wgpu::Buffer,
-    /// What was dispatched since the last reading, with the bytes of weights it read.
+    /// What was dispatched since the last reading, with the bytes that it had to read.
     pending: Vec<(Kernel, u64)>,
     /// Not timed because there were too many at once.
     missed: usize,

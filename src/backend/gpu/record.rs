@@ -1,13 +1,15 @@
 //! Recording a pass: one encoder and one compute pass, cut only where a single submission would keep the device
 //! busy for longer than an operating system's watchdog likes.
 
+use std::time::Instant;
+
 use super::{
     device::Gpu,
     ops::Bound,
     pipelines::{Kernel, Pipelines},
     profile::Profile,
 };
-use crate::Result;
+use crate::{Result, backend::Traffic};
 
 /// Multiplications in one submission: a slow integrated GPU is busy with them for about half a second.
 const MOST_WORK: u64 = 100_000_000_000;
@@ -16,17 +18,22 @@ pub struct Recorder<'a> {
     pub gpu: &'a Gpu,
     pipelines: &'a mut Pipelines,
     profile: Option<&'a mut Profile>,
-    encoder: wgpu::CommandEncoder,
+    /// There as long as something is recorded and not submitted.
+    encoder: Option<wgpu::CommandEncoder>,
     pass: Option<wgpu::ComputePass<'static>>,
+    /// Times that the next compute pass writes, at its beginning and its end.
+    stamp: Option<(wgpu::QuerySet, Option<u32>, Option<u32>)>,
     /// Multiplications recorded since the last submission.
     work: u64,
-    /// Bytes of weights that the next dispatches read.
+    /// Bytes of weights, keys and values, or logits that the next dispatch reads.
     bytes: u64,
-    pub dispatches: usize,
-}
-
-fn encoder(gpu: &Gpu) -> wgpu::CommandEncoder {
-    gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None })
+    /// Cells that the pass's rows see, all in all.
+    pub seen: u64,
+    dispatches: u64,
+    submissions: u64,
+    /// When recording began, and seconds of it before that.
+    since: Option<Instant>,
+    seconds: f64,
 }
 
 impl<'a> Recorder<'a> {
@@ -35,11 +42,16 @@ impl<'a> Recorder<'a> {
             gpu,
             pipelines,
             profile,
-            encoder: encoder(gpu),
+            encoder: None,
             pass: None,
+            stamp: None,
             work: 0,
             bytes: 0,
+            seen: 0,
             dispatches: 0,
+            submissions: 0,
+            since: None,
+            seconds: 0.0,
         }
     }
 
@@ -56,41 +68,82 @@ impl<'a> Recorder<'a> {
         let pipeline = self.pipelines.get(self.gpu, kernel)?;
         let bytes = std::mem::take(&mut self.bytes);
         self.dispatches += 1;
-        let [x, y, z] = groups;
+        self.since.get_or_insert_with(Instant::now);
+        let encoder = open(&mut self.encoder, self.gpu);
+        let record = |pass: &mut wgpu::ComputePass| {
+            let [x, y, z] = groups;
+            pass.set_pipeline(pipeline);
+            pass.set_bind_group(0, &bound.group, &[bound.params]);
+            pass.dispatch_workgroups(x, y, z);
+        };
         if let Some(profile) = &mut self.profile
             && let Some(writes) = profile.next(kernel, bytes)
         {
             // Each kernel in a pass of its own: only passes have times on every device.
-            let mut pass = self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
+            record(&mut encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
                 label: None,
                 timestamp_writes: Some(writes),
-            });
-            pass.set_pipeline(pipeline);
-            pass.set_bind_group(0, &bound.group, &[bound.params]);
-            pass.dispatch_workgroups(x, y, z);
+            }));
             return Ok(());
         }
-        let pass = self.pass.get_or_insert_with(|| {
-            self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()).forget_lifetime()
-        });
-        pass.set_pipeline(pipeline);
-        pass.set_bind_group(0, &bound.group, &[bound.params]);
-        pass.dispatch_workgroups(x, y, z);
+        record(self.pass.get_or_insert_with(|| {
+            let stamp = self.stamp.take();
+            let timestamp_writes =
+                stamp.as_ref().map(|(query_set, first, last)| wgpu::ComputePassTimestampWrites {
+                    query_set,
+                    beginning_of_pass_write_index: *first,
+                    end_of_pass_write_index: *last,
+                });
+            encoder
+                .begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes })
+                .forget_lifetime()
+        }));
         Ok(())
     }
 
-    pub fn copy(&mut self, from: &wgpu::Buffer, to: &wgpu::Buffer, bytes: u64) {
+    /// Has the next dispatch begin a compute pass that writes the time at its beginning and at its end.
+    pub fn stamp(&mut self, queries: &wgpu::QuerySet, first: Option<u32>, last: Option<u32>) {
         self.pass = None;
-        self.encoder.copy_buffer_to_buffer(from, 0, to, 0, bytes);
+        self.stamp = Some((queries.clone(), first, last));
     }
 
+    /// Copies from one place to another: a buffer and an offset each.
+    pub fn copy(&mut self, from: (&wgpu::Buffer, u64), to: (&wgpu::Buffer, u64), bytes: u64) {
+        self.encoder().copy_buffer_to_buffer(from.0, from.1, to.0, to.1, bytes);
+    }
+
+    /// For anything that is no dispatch.
+    pub fn encoder(&mut self) -> &mut wgpu::CommandEncoder {
+        self.pass = None;
+        open(&mut self.encoder, self.gpu)
+    }
+
+    /// Submits what was recorded, if anything was.
     pub fn submit(&mut self) {
         self.pass = None;
+        let Some(mut encoder) = self.encoder.take() else { return };
         if let Some(profile) = &mut self.profile {
-            profile.resolve(&mut self.encoder);
+            profile.resolve(&mut encoder);
         }
-        let done = std::mem::replace(&mut self.encoder, encoder(self.gpu));
-        self.gpu.queue.submit([done.finish()]);
+        self.gpu.queue.submit([encoder.finish()]);
+        self.submissions += 1;
         self.work = 0;
+        self.seconds += self.since.take().map_or(0.0, |since| since.elapsed().as_secs_f64());
     }
+
+    /// What was recorded and submitted.
+    pub fn traffic(&self) -> Traffic {
+        Traffic { dispatches: self.dispatches, submissions: self.submissions, readbacks: 0 }
+    }
+
+    /// Seconds from first dispatches to their submission.
+    pub fn seconds(&self) -> f64 {
+        self.seconds
+    }
+}
+
+fn open<'e>(encoder: &'e mut Option<wgpu::CommandEncoder>, gpu: &Gpu) -> &'e mut wgpu::CommandEncoder {
+    encoder.get_or_insert_with(|| {
+        gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None })
+    })
 }

@@ -4,7 +4,7 @@
 use super::device::Gpu;
 use crate::{
     Result,
-    backend::Rows,
+    backend::{Rows, View},
     plan::{Rope, RopePairs},
 };
 
@@ -12,7 +12,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Sections {
     pub max_rows: usize,
-    n_slots: usize,
+    pub n_slots: usize,
 }
 
 impl Sections {
@@ -34,7 +34,7 @@ impl Sections {
         self.views() + self.n_slots
     }
 
-    fn words(&self, views: usize) -> usize {
+    pub fn words(&self, views: usize) -> usize {
         self.spans() + 2 * views * self.max_rows
     }
 }
@@ -66,35 +66,108 @@ impl RowData {
 
     /// Sends what the pass needs and the device does not have yet.
     pub fn send(&mut self, gpu: &Gpu, rope: &Rope, rows: &Rows) -> Result<()> {
+        let mut lists = Distinct::default();
+        self.words.clear();
+        self.write(rows, &mut lists);
+        self.lists.send(gpu, &lists.0)?;
+        gpu.queue.write_buffer(&self.rows, 0, bytemuck::cast_slice(&self.words));
+        let turns: Vec<[f32; 2]> = row_turns(rope, rows).collect();
+        gpu.queue.write_buffer(&self.turns, 0, bytemuck::cast_slice(&turns));
+        Ok(())
+    }
+
+    /// Sends the same for several passes to `ahead`, from where each takes its own when its turn comes. `None`, and
+    /// nothing is sent, if there is no room.
+    pub fn send_ahead<'a>(
+        &mut self,
+        gpu: &Gpu,
+        rope: &Rope,
+        passes: impl Iterator<Item = &'a Rows<'a>>,
+        ahead: &wgpu::Buffer,
+    ) -> Result<Option<Vec<Ahead>>> {
+        let mut lists = Distinct::default();
+        let mut places = Vec::new();
+        self.words.clear();
+        for rows in passes {
+            let rows_at = 4 * self.words.len() as u64;
+            self.write(rows, &mut lists);
+            let turns_at = 4 * self.words.len() as u64;
+            self.words.extend(row_turns(rope, rows).flatten().map(f32::to_bits));
+            let end = 4 * self.words.len() as u64;
+            places.push(Ahead {
+                rows_at,
+                rows_bytes: turns_at - rows_at,
+                turns_at,
+                turns_bytes: end - turns_at,
+            });
+        }
+        if 4 * self.words.len() as u64 > ahead.size() {
+            return Ok(None);
+        }
+        self.lists.send(gpu, &lists.0)?;
+        gpu.queue.write_buffer(ahead, 0, bytemuck::cast_slice(&self.words));
+        Ok(Some(places))
+    }
+
+    /// Appends a pass's row data, whose lists are then among `lists`.
+    fn write<'a>(&mut self, rows: &'a Rows, lists: &mut Distinct<'a>) {
         let s = self.sections;
-        let words = &mut self.words;
-        words.clear();
-        words.resize(s.words(rows.views.len()), 0);
+        // Slots often have a view each that is the same.
+        let mut views: Vec<(Vec<usize>, &[(usize, usize)])> = Vec::new();
+        let mut place = |view: &'a View| {
+            let regions: Vec<usize> = view.lists.iter().map(|list| lists.region(list)).collect();
+            let same = views.iter().position(|(r, visible)| *r == regions && *visible == view.visible);
+            same.unwrap_or_else(|| {
+                views.push((regions, &view.visible));
+                views.len() - 1
+            })
+        };
+        let places: Vec<usize> = rows.views.iter().map(&mut place).collect();
+        let start = self.words.len();
+        self.words.resize(start + s.words(views.len()), 0);
+        let words = &mut self.words[start..];
         words[..rows.tokens.len()].copy_from_slice(rows.tokens);
         words[s.cells()..][..rows.cells.len()].copy_from_slice(rows.cells);
         for (word, &output) in words[s.outputs()..].iter_mut().zip(rows.outputs) {
             *word = output as u32;
         }
         for (word, &view) in words[s.views()..].iter_mut().zip(rows.view_of_slot) {
-            *word = view as u32;
+            *word = places[view] as u32;
         }
-        let mut region = 0;
-        for (v, view) in rows.views.iter().enumerate() {
-            for (row, &(list, len)) in view.visible.iter().enumerate() {
+        for (v, (regions, visible)) in views.iter().enumerate() {
+            for (row, &(list, len)) in visible.iter().enumerate() {
                 let at = s.spans() + 2 * (v * s.max_rows + row);
-                words[at] = ((region + list) * self.lists.n_cells) as u32;
+                words[at] = (regions[list] * self.lists.n_cells) as u32;
                 words[at + 1] = len as u32;
             }
-            region += view.lists.len();
         }
-        let lists = rows.views.iter().flat_map(|view| &view.lists).map(AsRef::as_ref);
-        self.lists.send(gpu, lists.collect::<Vec<_>>().as_slice())?;
-        gpu.queue.write_buffer(&self.rows, 0, bytemuck::cast_slice(words));
-        let turns: Vec<[f32; 2]> =
-            rows.positions.iter().flat_map(|&pos| turns(rope, f64::from(pos), rope.magnitude)).collect();
-        gpu.queue.write_buffer(&self.turns, 0, bytemuck::cast_slice(&turns));
-        Ok(())
     }
+}
+
+/// Where a pass's row data wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Ahead {
+    pub rows_at: u64,
+    pub rows_bytes: u64,
+    pub turns_at: u64,
+    pub turns_bytes: u64,
+}
+
+/// Lists, each of them once.
+#[derive(Default)]
+struct Distinct<'a>(Vec<&'a [u32]>);
+
+impl<'a> Distinct<'a> {
+    fn region(&mut self, list: &'a [u32]) -> usize {
+        self.0.iter().position(|&known| known == list).unwrap_or_else(|| {
+            self.0.push(list);
+            self.0.len() - 1
+        })
+    }
+}
+
+fn row_turns<'a>(rope: &'a Rope, rows: &'a Rows) -> impl Iterator<Item = [f32; 2]> + 'a {
+    rows.positions.iter().flat_map(|&pos| turns(rope, f64::from(pos), rope.magnitude))
 }
 
 /// Cosine and sine of every pair at a position.

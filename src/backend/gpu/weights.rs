@@ -3,12 +3,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rayon::prelude::*;
-
 use super::{
     device::{ARENA_BYTES, Gpu},
-    formats::{BLOCK, Format, Rate, Streams, split_row},
+    formats::{BLOCK, Format},
     pipelines::Mode,
+    upload::Upload,
 };
 use crate::{
     Model, Result,
@@ -21,12 +20,6 @@ const ALIGN: u64 = 256;
 
 /// Rows in a part of a matrix are a multiple of this, so that a part begins with whole scales and whole pairs.
 const PART_ROWS: usize = 64;
-
-/// Rows split into streams by one task.
-const TASK_ROWS: usize = 64;
-
-/// Bytes in flight before an upload waits for the device.
-const IN_FLIGHT: usize = 64 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
@@ -237,16 +230,16 @@ impl Weights {
             weights.buffers.push(gpu.buffer("weights", bytes, usage)?);
         }
         let total = packer.buffers.iter().sum();
-        let mut upload = Upload { gpu, in_flight: 0, done: 0, total, progress };
+        let mut upload = Upload::new(gpu, &weights.buffers, total, progress);
         for (&id, region) in &weights.vectors {
             let mut numbers = model.vector(id);
             numbers.resize(region.bytes as usize / 4, 0.0);
-            upload.write(&weights.buffers, region, 0, bytemuck::cast_slice(&numbers))?;
+            upload.numbers(region, &numbers)?;
         }
         for joined in &todo {
             let matrix = &weights.matrices[&joined.weights[0]];
             for part in &matrix.parts {
-                upload.part(&weights.buffers, model, joined, matrix, part)?;
+                upload.part(model, joined, matrix, part)?;
             }
             if let Some(region) = weights.biases.get(&joined.weights[0]) {
                 let numbers: Vec<f32> = std::iter::zip(&joined.weights, &joined.biases)
@@ -255,10 +248,10 @@ impl Weights {
                         None => vec![0.0; model.weight(id).rows],
                     })
                     .collect();
-                upload.write(&weights.buffers, region, 0, bytemuck::cast_slice(&numbers))?;
+                upload.numbers(region, &numbers)?;
             }
         }
-        upload.drain()?;
+        upload.finish()?;
         Ok(weights)
     }
 
@@ -302,91 +295,6 @@ impl Op {
         };
         ids.into_iter().flatten()
     }
-}
-
-struct Upload<'a> {
-    gpu: &'a Gpu,
-    in_flight: usize,
-    done: u64,
-    total: u64,
-    progress: &'a (dyn Fn(u64, u64) + Sync),
-}
-
-impl Upload<'_> {
-    fn write(&mut self, buffers: &[wgpu::Buffer], region: &Region, at: u64, bytes: &[u8]) -> Result<()> {
-        self.gpu.queue.write_buffer(&buffers[region.buffer], region.offset + at, bytes);
-        self.in_flight += bytes.len();
-        self.done += bytes.len() as u64;
-        (self.progress)(self.done, self.total);
-        if self.in_flight >= IN_FLIGHT {
-            self.drain()?;
-        }
-        Ok(())
-    }
-
-    /// Waits, so that the copies on their way are given back.
-    fn drain(&mut self) -> Result<()> {
-        self.in_flight = 0;
-        self.gpu.queue.submit([]);
-        self.gpu.wait()
-    }
-
-    /// Splits the rows of a part into streams on all threads, a few MiB at a time, and sends them.
-    fn part(
-        &mut self,
-        buffers: &[wgpu::Buffer],
-        model: &Model,
-        joined: &Joined,
-        matrix: &Matrix,
-        part: &Part,
-    ) -> Result<()> {
-        let row_bytes = model.weight(joined.weights[0]).row_bytes().max(1);
-        let at_once = ((8 << 20) / row_bytes).next_multiple_of(TASK_ROWS);
-        for from in (0..part.rows).step_by(at_once) {
-            let rows = from..part.rows.min(from + at_once);
-            let tasks: Vec<_> = rows.clone().step_by(TASK_ROWS).collect();
-            let pieces: Vec<[Vec<u8>; 3]> = tasks
-                .into_par_iter()
-                .map(|first| {
-                    let mut streams = Streams::default();
-                    for row in first..rows.end.min(first + TASK_ROWS) {
-                        let (ty, bytes) = source_row(model, joined, part.first_row + row);
-                        split_row(ty, bytes, &mut streams);
-                    }
-                    streams.finish()
-                })
-                .collect();
-            for (i, (region, rate)) in part.streams.iter().zip(matrix.format.streams()).enumerate() {
-                if rate == (Rate { bytes: 0, blocks: 1 }) {
-                    continue;
-                }
-                let bytes: Vec<u8> = pieces.iter().flat_map(|p| p[i].iter().copied()).collect();
-                self.write(buffers, region, rate.bytes_for(from * matrix.blocks) as u64, &bytes)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The file's bytes of a row of the joined matrix.
-fn source_row<'a>(model: &'a Model, joined: &Joined, row: usize) -> (crate::quant::GgmlType, &'a [u8]) {
-    let (id, row) = if joined.mode == Mode::Gate {
-        (joined.weights[row % 2], row / 2)
-    } else {
-        let mut row = row;
-        let mut ids = joined.weights.iter();
-        loop {
-            let id = *ids.next().expect("a row of the matrix");
-            let rows = model.weight(id).rows;
-            if row < rows {
-                break (id, row);
-            }
-            row -= rows;
-        }
-    };
-    let weight = model.weight(id);
-    let bytes = weight.row_bytes();
-    (weight.ty(), &model.weight_bytes(id)[row * bytes..][..bytes])
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The device buffers that a pass works in, and the K/V cache.
 
-use super::{device::Gpu, formats::BLOCK};
+use super::{device::Gpu, formats::BLOCK, variants::Arith};
 use crate::{
     Error, Result,
     backend::Held,
@@ -55,6 +55,8 @@ pub struct WorkBuffers {
     pub g: wgpu::Buffer,
     /// The same for an up matrix of another format than its gate.
     pub u: Option<wgpu::Buffer>,
+    /// Rows of any of these for products that are not in floats: `[rows, blocks, Arith::block_quads]`
+    pub quantized: Option<wgpu::Buffer>,
     /// Chunks of attention: `[split_rows, n_head, most_chunks, head_stride + 2]`
     pub chunks: wgpu::Buffer,
     pub split_rows: usize,
@@ -70,6 +72,8 @@ struct Sizes {
     q: usize,
     a: usize,
     g: usize,
+    /// At the larger of the two.
+    quantized: usize,
     chunks: usize,
     logits: usize,
     split_rows: usize,
@@ -80,6 +84,7 @@ fn sizes(dims: &Dims, rows: usize, n_cells: usize) -> Sizes {
     let rows = rows.next_multiple_of(TILE_ROWS);
     let most_chunks = n_cells.div_ceil(CHUNK);
     let chunk_row = 4 * dims.n_head * most_chunks * (head_stride(dims.head_dim) + 2);
+    let widest = padded(dims.dim).max(padded(dims.width(Buf::A))).max(padded(dims.ffn));
     let split_rows = (MOST_SPLIT_BYTES / chunk_row).clamp(1, MOST_SPLIT_ROWS);
     Sizes {
         x: 4 * rows * padded(dims.dim),
@@ -87,6 +92,7 @@ fn sizes(dims: &Dims, rows: usize, n_cells: usize) -> Sizes {
         q: 4 * rows * dims.n_head * head_stride(dims.head_dim),
         a: 4 * rows * padded(dims.width(Buf::A)),
         g: 4 * rows * padded(dims.ffn),
+        quantized: rows * widest / BLOCK * 16 * Arith::Half.block_quads(),
         chunks: split_rows * chunk_row,
         logits: 4 * OUTPUTS_AT_ONCE * dims.n_vocab,
         split_rows,
@@ -95,7 +101,7 @@ fn sizes(dims: &Dims, rows: usize, n_cells: usize) -> Sizes {
 }
 
 impl WorkBuffers {
-    pub fn new(gpu: &Gpu, dims: &Dims, max_rows: usize, n_cells: usize, wants: Wants) -> Result<Self> {
+    pub fn new(gpu: &Gpu, dims: &Dims, max_rows: usize, n_cells: usize, needs: Needs) -> Result<Self> {
         use wgpu::BufferUsages as Usage;
         let plain = Usage::STORAGE;
         let both_ways = Usage::STORAGE | Usage::COPY_DST | Usage::COPY_SRC;
@@ -114,26 +120,32 @@ impl WorkBuffers {
             q: buffer("queries", sizes.q, plain)?,
             a: buffer("attention's rows", sizes.a, plain)?,
             g: buffer("gated rows", sizes.g, plain)?,
-            u: if wants.up { Some(buffer("up rows", sizes.g, plain)?) } else { None },
+            u: if needs.up { Some(buffer("up rows", sizes.g, plain)?) } else { None },
+            quantized: if needs.arith == Arith::Float {
+                None
+            } else {
+                Some(buffer("quantized rows", sizes.quantized, plain)?)
+            },
             chunks: buffer("attention's chunks", sizes.chunks, plain)?,
             split_rows: sizes.split_rows,
             most_chunks: sizes.most_chunks,
-            logits: if wants.logits { Some(buffer("logits", sizes.logits, both_ways)?) } else { None },
+            logits: if needs.logits { Some(buffer("logits", sizes.logits, both_ways)?) } else { None },
         })
     }
 
     /// Bytes of all of them but the logits, for a plan of what fits.
     pub fn bytes(dims: &Dims, max_rows: usize, n_cells: usize) -> u64 {
         let s = sizes(dims, max_rows, n_cells);
-        (2 * s.x + s.qkv + s.q + s.a + 2 * s.g + s.chunks) as u64
+        (2 * s.x + s.qkv + s.q + s.a + 2 * s.g + s.quantized + s.chunks) as u64
     }
 }
 
 /// What not every plan needs.
 #[derive(Clone, Copy, Debug)]
-pub struct Wants {
+pub struct Needs {
     pub up: bool,
     pub logits: bool,
+    pub arith: Arith,
 }
 
 fn too_large(gpu: &Gpu, label: &str, bytes: u64) -> Error {
@@ -187,9 +199,22 @@ impl Cache {
         Ok(Cache { key_type, value_type, n_cells, slots: slots.collect::<Result<_>>()? })
     }
 
+    /// One slot, of f32.
+    #[cfg(test)]
+    pub fn of(keys: wgpu::Buffer, values: wgpu::Buffer, n_cells: usize) -> Self {
+        let slots = vec![Some((keys, values))];
+        Cache { key_type: KvType::F32, value_type: KvType::F32, n_cells, slots }
+    }
+
     pub fn slot(&self, slot: usize) -> (&wgpu::Buffer, &wgpu::Buffer) {
         let (keys, values) = self.slots[slot].as_ref().expect("attention runs where its keys are");
         (keys, values)
+    }
+
+    /// Bytes of a cell's keys and values in a slot.
+    pub fn cell_bytes(&self, dims: &Dims) -> u64 {
+        let words = kv_words(self.key_type, dims.head_dim) + kv_words(self.value_type, dims.head_dim);
+        4 * (dims.n_kv_head * words) as u64
     }
 
     /// Slots that live here.

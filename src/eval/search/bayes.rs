@@ -40,7 +40,7 @@ pub fn search(lab: &mut Lab, n_layer: usize, states: &[State], trials: usize) ->
     let mut rng = Source(Rng::new(0));
     let mut repeats = 0;
     let mut done = 0;
-    while done < trials && repeats < MOST_REPEATS {
+    while done < trials && repeats < MOST_REPEATS && !lab.out_of_time()? {
         let states = optimizers.iter_mut().map(|optimizer| {
             let choice = optimizer.ask(&mut rng).expect("a histogram never fails");
             choices[choice as usize]

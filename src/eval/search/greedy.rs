@@ -37,7 +37,7 @@ pub fn from_full(lab: &mut Lab, n_layer: usize, states: &[State], width: usize) 
     let all = (0..current.len()).flat_map(|sublayer| states.iter().map(move |&to| (sublayer, to)));
     let mut moves: Vec<Move> =
         all.map(|(sublayer, to)| Move { sublayer, to, promise: f64::INFINITY }).collect();
-    while !moves.is_empty() && costs.of(&current) > cheap_enough {
+    while !moves.is_empty() && costs.of(&current) > cheap_enough && !lab.out_of_time()? {
         // What was never looked at comes first, all of it.
         let fresh = moves.iter().filter(|m| m.promise == f64::INFINITY).count();
         let tried = most_promising(&mut moves, width.max(fresh));
@@ -70,7 +70,7 @@ pub fn from_empty(lab: &mut Lab, n_layer: usize, states: &[State], width: usize)
     let all = (0..current.len()).flat_map(|sublayer| to.iter().map(move |&to| (sublayer, to)));
     let mut moves: Vec<Move> =
         all.map(|(sublayer, to)| Move { sublayer, to, promise: f64::INFINITY }).collect();
-    while !moves.is_empty() && costs.of(&current) < COST_ENOUGH {
+    while !moves.is_empty() && costs.of(&current) < COST_ENOUGH && !lab.out_of_time()? {
         let fresh = moves.iter().filter(|m| m.promise == f64::INFINITY).count();
         let tried = most_promising(&mut moves, width.max(fresh));
         let (from, from_cost) = (kl, costs.of(&current));

@@ -1,11 +1,12 @@
 //! Every evaluation on disk as soon as it is made, one JSON object a line. A search that is ended at any moment and
-//! started again reads back what it knew and takes the same way, because its way depends on nothing else: the
-//! measured costs are in the journal too.
+//! started again reads back what it knew and takes the same way, because its way depends on nothing else: every
+//! time that was taken is in the journal too.
 
 use std::{
     fs::{File, OpenOptions},
     io::{Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -35,14 +36,19 @@ pub enum Entry {
         from: usize,
         score: Score,
     },
+    /// The time that was given was up after so many rows.
+    OutOfTime {
+        given: Duration,
+        rows: u64,
+    },
+    /// Timed together, for all that will be proved.
+    Steps(Vec<(Candidate, f64)>),
     Proof {
         candidate: Candidate,
         proof: Proof,
     },
-    Measured {
-        candidate: Candidate,
-        measured: Measured,
-    },
+    /// Timed together.
+    Measured(Vec<(Candidate, Measured)>),
 }
 
 pub struct Journal {

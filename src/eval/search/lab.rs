@@ -1,9 +1,14 @@
 //! Where strategies have their candidates evaluated: remembers, writes to the journal, counts, and races
 //! candidates against each other on as few positions as decide it.
 
-use std::{collections::BTreeMap, ops::ControlFlow};
+use std::{
+    collections::BTreeMap,
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
 
 use super::{
+    Settings,
     candidate::Candidate,
     costs::Costs,
     journal::{Entry, Journal},
@@ -47,7 +52,16 @@ pub struct Lab<'a> {
     rows_before: u64,
     rows_in_stage: u64,
     best: Option<f64>,
+    time: Option<Time>,
     on_progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
+}
+
+/// How long strategies may go on.
+struct Time {
+    given: Duration,
+    since: Instant,
+    /// Rows after which it was up: from then on, and in a search that goes on from the journal, rows decide.
+    up_after: Option<u64>,
 }
 
 /// A candidate with its value on all positions.
@@ -57,16 +71,23 @@ impl<'a> Lab<'a> {
     pub fn new(
         judge: &'a mut dyn Judge,
         costs: Costs,
-        objective: Objective,
+        settings: &Settings,
         journal: &'a mut Journal,
         entries: Vec<Entry>,
         stages: Stages,
         on_progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Self {
         let mut read_back = BTreeMap::new();
+        let mut time = settings.time.map(|given| Time { given, since: Instant::now(), up_after: None });
         for entry in entries {
-            if let Entry::Score { candidate, from, score } = entry {
-                read_back.insert((candidate, from), score);
+            match (entry, &mut time) {
+                (Entry::Score { candidate, from, score }, _) => {
+                    read_back.insert((candidate, from), score);
+                }
+                (Entry::OutOfTime { given, rows }, Some(time)) if given == time.given => {
+                    time.up_after = Some(rows);
+                }
+                _ => {}
             }
         }
         let all = judge.positions();
@@ -76,7 +97,7 @@ impl<'a> Lab<'a> {
         Lab {
             judge,
             costs,
-            objective,
+            objective: settings.objective,
             journal,
             known: BTreeMap::new(),
             read_back,
@@ -86,8 +107,20 @@ impl<'a> Lab<'a> {
             rows_before: 0,
             rows_in_stage: 0,
             best: None,
+            time,
             on_progress,
         }
+    }
+
+    /// Whether to look no further.
+    pub fn out_of_time(&mut self) -> Result<bool> {
+        let rows = self.rows();
+        let Some(Time { given, since, up_after }) = &mut self.time else { return Ok(false) };
+        if up_after.is_none() && since.elapsed() >= *given {
+            *up_after = Some(rows);
+            self.journal.add(&Entry::OutOfTime { given: *given, rows })?;
+        }
+        Ok(up_after.is_some_and(|up_after| rows >= up_after))
     }
 
     pub fn begin(&mut self, stage: &'static str) {

@@ -15,6 +15,9 @@ pub fn climb(lab: &mut Lab, states: &[State], starts: usize) -> Result<()> {
     let starts: Vec<Valued> = lab.ranking().into_iter().take(starts).collect();
     for (mut current, mut value) in starts {
         for _ in 0..MOST_STEPS {
+            if lab.out_of_time()? {
+                return Ok(());
+            }
             let single = changes(&current, states);
             let first = lab.race(single.clone())?;
             let second = lab.race(trades(lab, &current, single))?;

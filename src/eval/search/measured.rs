@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Member, costs::Costs};
+use super::{Member, candidate::Candidate, costs::Costs};
 use crate::{
     Context, Result, Sampler, Tokenizer,
     generate::Request,
@@ -10,7 +10,7 @@ use crate::{
     spec::{Fixed, MaskProposer, Proposer, Speculation, speculate},
 };
 
-/// Time for all masks together; a model for which that is too short is not measured.
+/// Time for all masks together; where it is short, the first few are measured.
 const SECONDS: f64 = 20.0;
 const MOST_TOKENS: usize = 512;
 const FEWEST_TOKENS: usize = 64;
@@ -23,9 +23,19 @@ pub struct Measured {
     /// Against plain decoding, on the same prompts in alternation.
     pub speedup: f64,
     pub tok_s: f64,
+    /// The length of the drafts.
+    pub draft_len: usize,
     pub acceptance: f64,
     pub tokens_per_round: f64,
     pub tokens: usize,
+}
+
+/// Whether an earlier run measured every member, with the drafts that it would have now.
+pub fn cover(earlier: &[(Candidate, Measured)], members: &[&Member], costs: &Costs) -> bool {
+    members.iter().all(|member| {
+        let draft_len = member.proof.greedy(costs).draft_len;
+        earlier.iter().any(|(c, measured)| *c == member.candidate && measured.draft_len == draft_len)
+    })
 }
 
 #[derive(Default)]
@@ -37,7 +47,12 @@ struct Sums {
     accepted: usize,
 }
 
-/// Generates from the prompts with each mask and without any. Nothing if that would take too long.
+/// Masks for which there is time.
+pub fn affordable(costs: &Costs) -> usize {
+    ((SECONDS / costs.step_seconds) as usize / FEWEST_TOKENS).saturating_sub(1)
+}
+
+/// Generates from the prompts with each mask and without any. Nothing if no text comes of them.
 pub fn measure(
     context: &mut Context,
     tokenizer: &Tokenizer,
@@ -47,31 +62,33 @@ pub fn measure(
 ) -> Result<Vec<Measured>> {
     let affordable = SECONDS / costs.step_seconds / (members.len() + 1) as f64;
     let tokens = (affordable as usize).min(MOST_TOKENS);
-    if tokens < FEWEST_TOKENS || prompts.is_empty() || members.is_empty() {
+    if prompts.is_empty() || members.is_empty() {
         return Ok(Vec::new());
     }
     let mut sums: Vec<Sums> = (0..=members.len()).map(|_| Sums::default()).collect();
     // The first touch of caches and buffers is nobody's.
     generate(context, tokenizer, &prompts[0], None, &mut Sums::default())?;
-    let rounds = tokens / TOKENS_A_PROMPT;
+    let draft_lens: Vec<usize> = members.iter().map(|m| m.proof.greedy(costs).draft_len).collect();
+    let rounds = (tokens / TOKENS_A_PROMPT).max(1);
     for round in 0..rounds {
         let prompt = &prompts[round % prompts.len()];
         for (i, sums) in sums.iter_mut().enumerate() {
-            let draft = i.checked_sub(1).map(|m| (members[m], members[m].proof.greedy(costs).draft_len));
+            let draft = i.checked_sub(1).map(|m| (members[m], draft_lens[m]));
             generate(context, tokenizer, prompt, draft, sums)?;
         }
     }
     let speed = |s: &Sums| s.tokens as f64 / s.seconds;
-    let measured = |s: &Sums| Measured {
+    let measured = |(s, draft_len): (&Sums, usize)| Measured {
         speedup: speed(s) / speed(&sums[0]),
         tok_s: speed(s),
+        draft_len,
         acceptance: s.accepted as f64 / (s.drafted as f64).max(1.0),
         tokens_per_round: s.tokens as f64 / s.rounds as f64,
         tokens: s.tokens,
     };
     // Texts that ended at once would measure nothing.
     let any = sums.iter().all(|s| s.tokens > 0);
-    Ok(if any { sums[1..].iter().map(measured).collect() } else { Vec::new() })
+    Ok(if any { sums[1..].iter().zip(draft_lens).map(measured).collect() } else { Vec::new() })
 }
 
 fn generate(

@@ -12,6 +12,7 @@
 mod bayes;
 pub mod calibration;
 pub mod candidate;
+pub mod clock;
 pub mod costs;
 pub mod family;
 mod greedy;
@@ -27,12 +28,13 @@ pub mod speed;
 #[cfg(test)]
 mod tests;
 
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, time::Duration};
 
 pub use lab::Progress;
 
 use self::{
     candidate::{Candidate, Part, State},
+    clock::Stopwatch,
     costs::Costs,
     family::{Proof, front},
     journal::{Entry, Journal},
@@ -62,6 +64,8 @@ pub struct Settings {
     pub draft_max: usize,
     /// Most masks of the family.
     pub family: usize,
+    /// After so long no new candidate is looked for; single sublayers, proofs and timings take what they take.
+    pub time: Option<Duration>,
 }
 
 impl Default for Settings {
@@ -73,6 +77,7 @@ impl Default for Settings {
             trials: 200,
             draft_max: 8,
             family: 8,
+            time: None,
         }
     }
 }
@@ -118,49 +123,52 @@ pub fn search(
     mut judge: ModelJudge,
     tokenizer: &Tokenizer,
     settings: &Settings,
+    clock: &mut dyn Stopwatch,
     journal: &mut Journal,
     entries: Vec<Entry>,
     mut on_progress: impl FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Outcome> {
-    let known_costs = entries.iter().find_map(|entry| match entry {
-        Entry::Costs(costs) if costs.rows.len() == settings.draft_max + 1 => Some(costs.clone()),
-        _ => None,
-    });
-    let costs = match known_costs {
+    let mut known = Known::sort(entries);
+    let most_rows = settings.draft_max + 1;
+    let costs = match known.costs.into_iter().find(|costs| costs.rows.len() == most_rows) {
         Some(costs) => costs,
         None => {
             let place = judge.middle();
-            let costs = Costs::measure(judge.context(), place, settings.draft_max + 1, settings.coarse)?;
+            let costs = clock.costs(judge.context(), place, most_rows, settings.coarse)?;
             journal.add(&Entry::Costs(costs.clone()))?;
             costs
         }
     };
-    let mut proofs: Vec<(Candidate, Proof)> = Vec::new();
-    let mut times: Vec<(Candidate, Measured)> = Vec::new();
-    let mut scores = Vec::new();
-    for entry in entries {
-        match entry {
-            Entry::Proof { candidate, proof } => proofs.push((candidate, proof)),
-            Entry::Measured { candidate, measured } => times.push((candidate, measured)),
-            other => scores.push(other),
-        }
-    }
     let n_layer = judge.context().model().plan.dims.n_layer;
+    let scores = std::mem::take(&mut known.scores);
     let found = find(&mut judge, n_layer, &costs, settings, journal, scores, &mut on_progress)?;
-    let proofs = prove(&mut judge, &found, settings, journal, proofs, &mut on_progress)?;
+    let steps = time_steps(&mut judge, &found, clock, journal, known.steps)?;
+    let proofs = prove(&mut judge, &found, settings, journal, steps, known.proofs, &mut on_progress)?;
     let (mut family, mut baselines) = choose(&found, &proofs, &costs, settings);
     let (context, prompts) = judge.into_prompts();
-    let mut members: Vec<&mut Member> = family.iter_mut().chain(&mut baselines).collect();
-    let known = |m: &Member| times.iter().find(|(c, _)| *c == m.candidate).map(|(_, measured)| *measured);
-    if members.iter().any(|m| known(m).is_none()) {
-        let shared: Vec<&Member> = members.iter().map(|m| &**m).collect();
-        let measured = measured::measure(context, tokenizer, &prompts, &shared, &costs)?;
-        for (member, measured) in members.iter_mut().zip(measured) {
-            journal.add(&Entry::Measured { candidate: member.candidate.clone(), measured })?;
-            member.measured = Some(measured);
+    // A baseline may be a member of the family too.
+    let mut members: Vec<&Member> = Vec::new();
+    for member in family.iter().chain(&baselines) {
+        if !members.iter().any(|m| m.candidate == member.candidate) {
+            members.push(member);
         }
-    } else {
-        members.iter_mut().for_each(|m| m.measured = known(m));
+    }
+    members.truncate(measured::affordable(&costs));
+    let recalled = |earlier: Vec<_>| measured::cover(&earlier, &members, &costs).then_some(earlier);
+    let measured = match known.measured.into_iter().find_map(recalled) {
+        Some(measured) => measured,
+        None => {
+            let times = clock.speeds(context, tokenizer, &prompts, &members, &costs)?;
+            let measured: Vec<_> = members.iter().map(|m| m.candidate.clone()).zip(times).collect();
+            if !measured.is_empty() {
+                journal.add(&Entry::Measured(measured.clone()))?;
+            }
+            measured
+        }
+    };
+    for member in family.iter_mut().chain(&mut baselines) {
+        member.measured =
+            measured.iter().find(|(c, _)| *c == member.candidate).map(|(_, measured)| *measured);
     }
     Ok(Outcome {
         costs,
@@ -171,6 +179,33 @@ pub fn search(
         baselines,
         evaluated: found.evaluated,
     })
+}
+
+/// What a journal had, by kind.
+#[derive(Default)]
+struct Known {
+    costs: Vec<Costs>,
+    scores: Vec<Entry>,
+    steps: Vec<Vec<(Candidate, f64)>>,
+    proofs: Vec<(Candidate, Proof)>,
+    measured: Vec<Vec<(Candidate, Measured)>>,
+}
+
+impl Known {
+    fn sort(entries: Vec<Entry>) -> Self {
+        let mut known = Known::default();
+        for entry in entries {
+            match entry {
+                Entry::Run(_) => {}
+                Entry::Costs(costs) => known.costs.push(costs),
+                Entry::Steps(steps) => known.steps.push(steps),
+                Entry::Proof { candidate, proof } => known.proofs.push((candidate, proof)),
+                Entry::Measured(measured) => known.measured.push(measured),
+                Entry::Score { .. } | Entry::OutOfTime { .. } => known.scores.push(entry),
+            }
+        }
+        known
+    }
 }
 
 /// What the strategies leave behind.
@@ -224,7 +259,7 @@ fn find(
 ) -> Result<Found> {
     let states = settings.states();
     let stages = settings.stages(n_layer, judge.positions());
-    let mut lab = Lab::new(judge, costs.clone(), settings.objective, journal, entries, stages, on_progress);
+    let mut lab = Lab::new(judge, costs.clone(), settings, journal, entries, stages, on_progress);
 
     lab.begin("single sublayers");
     let full = Candidate::all(n_layer, State::Run);
@@ -274,39 +309,74 @@ fn find(
     })
 }
 
+impl Found {
+    /// The finalists and the baselines.
+    fn to_prove(&self) -> Vec<Candidate> {
+        let baselines = self.exits.iter().map(|(_, c)| c).chain(&self.halves);
+        let mut all: Vec<Candidate> = self.finalists.iter().chain(baselines).cloned().collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+}
+
+/// What a step costs under each mask that will be proved. Timed all together, or not at all.
+fn time_steps(
+    judge: &mut ModelJudge,
+    found: &Found,
+    clock: &mut dyn Stopwatch,
+    journal: &mut Journal,
+    known: Vec<Vec<(Candidate, f64)>>,
+) -> Result<Vec<(Candidate, f64)>> {
+    let wanted = found.to_prove();
+    let covers =
+        |steps: &Vec<(Candidate, f64)>| wanted.iter().all(|c| steps.iter().any(|(known, _)| known == c));
+    if let Some(mut steps) = known.into_iter().find(covers) {
+        steps.retain(|(candidate, _)| wanted.contains(candidate));
+        return Ok(steps);
+    }
+    let masks: Vec<RunLayers> = wanted.iter().map(Candidate::mask).collect();
+    let place = judge.middle();
+    let costs = clock.steps(judge.context(), place, &masks)?;
+    let steps: Vec<_> = wanted.into_iter().zip(costs).collect();
+    journal.add(&Entry::Steps(steps.clone()))?;
+    Ok(steps)
+}
+
 /// Judges the finalists and the baselines by whole drafts on held-out text, each at its own timed cost.
 fn prove(
     judge: &mut ModelJudge,
     found: &Found,
     settings: &Settings,
     journal: &mut Journal,
-    mut proofs: Vec<(Candidate, Proof)>,
+    steps: Vec<(Candidate, f64)>,
+    known: Vec<(Candidate, Proof)>,
     on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Vec<(Candidate, Proof)>> {
-    proofs.retain(|(_, proof)| proof.greedy_tokens.len() == settings.draft_max);
-    let baselines = found.exits.iter().map(|(_, c)| c).chain(&found.halves);
-    let mut wanted: Vec<Candidate> = found.finalists.iter().chain(baselines).cloned().collect();
-    wanted.sort();
-    wanted.dedup();
-    wanted.retain(|c| !proofs.iter().any(|(proved, _)| proved == c));
-    let place = judge.middle();
-    let masks: Vec<RunLayers> = wanted.iter().map(Candidate::mask).collect();
-    let costs = costs::measure_masks(judge.context(), place, &masks)?;
     let rows = (judge.held_out() * settings.draft_max) as u64;
-    for (i, (candidate, cost)) in wanted.iter().zip(costs).enumerate() {
+    let all = steps.len() as u64;
+    let mut proofs = Vec::new();
+    for (i, (candidate, cost)) in (0..).zip(steps) {
+        let proved = |(c, proof): &&(Candidate, Proof)| {
+            *c == candidate && proof.greedy_tokens.len() == settings.draft_max && proof.cost == cost
+        };
+        if let Some(known) = known.iter().find(proved) {
+            proofs.push(known.clone());
+            continue;
+        }
         let progress = Progress {
             stage: "proof",
-            done: found.rows + i as u64 * rows,
-            expected: found.rows + wanted.len() as u64 * rows,
+            done: found.rows + i * rows,
+            expected: found.rows + all * rows,
             best: None,
         };
         if on_progress(progress).is_break() {
             return Err(lab::interrupted());
         }
-        let drafts = judge.drafts(candidate, settings.draft_max)?;
+        let drafts = judge.drafts(&candidate, settings.draft_max)?;
         let proof = Proof::new(cost, &drafts, settings.draft_max);
         journal.add(&Entry::Proof { candidate: candidate.clone(), proof: proof.clone() })?;
-        proofs.push((candidate.clone(), proof));
+        proofs.push((candidate, proof));
     }
     Ok(proofs)
 }

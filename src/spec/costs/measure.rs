@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::Costs;
-use crate::{Batch, Context, Result, RunLayers, batch::SeqId};
+use crate::{Batch, Context, Result, RunLayers, batch::SeqId, scores::Want};
 
 /// A start may take this long without being felt.
 pub const DEFAULT_BUDGET: Duration = Duration::from_millis(300);
@@ -23,7 +23,7 @@ const SCRATCH: SeqId = SeqId::MAX;
 /// Times passes behind what `seq` holds, for at most `budget`, and tells `costs`. `drafts` has the mask of each
 /// source, `None` for one that has none.
 ///
-/// Works on a fork and leaves the cache as it was; the logits of the last decode are overwritten. A pass that
+/// Works on a fork and leaves the cache as it was; the scores of the last decode are overwritten. A pass that
 /// would not end in time is left out: its cost stays the guess, corrected by what was measured.
 pub fn measure(
     context: &mut Context,
@@ -67,7 +67,7 @@ pub fn measure(
     Ok(())
 }
 
-/// Seconds for `n` rows behind `seq`, the logits of each asked for as a verification does.
+/// Seconds for `n` rows behind `seq`, each asked for its best token as a verification does.
 fn timed(context: &mut Context, seq: SeqId, n: usize, mask: Option<&RunLayers>) -> Result<f64> {
     let n_vocab = context.model().plan.dims.n_vocab;
     let pos = context.kv().next_pos(seq);
@@ -80,7 +80,7 @@ fn timed(context: &mut Context, seq: SeqId, n: usize, mask: Option<&RunLayers>) 
     }
     batch.run_layers = mask.cloned();
     let started = Instant::now();
-    let result = context.decode(&batch);
+    let result = context.decode_for(&batch, Want::Top(1));
     let seconds = started.elapsed().as_secs_f64();
     context.remove(SCRATCH);
     result.map(|()| seconds)

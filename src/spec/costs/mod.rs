@@ -24,6 +24,9 @@ const ROWS_DOUBT: f64 = 0.4;
 const CLIFF_DOUBT: f64 = 0.04;
 /// The same for a draft step whose cost was counted in bytes.
 const DRAFT_DOUBT: f64 = 0.25;
+/// A verification in two parts takes a little longer than its parts by their bytes; and how much that may differ.
+const RESUMED: f64 = 1.02;
+const RESUMED_DOUBT: f64 = 0.05;
 /// A draft step takes some time, even if it reads next to nothing.
 const LEAST_DRAFT: f64 = 0.005;
 
@@ -34,20 +37,33 @@ pub struct Costs {
     rows: Vec<f64>,
     /// Per source; 0 for one that looks up and has no steps.
     draft: Vec<f64>,
+    /// Per source the share of a plain step that a resumed verification does for one row only, the draft's last.
+    prefix: Vec<Option<f64>>,
+    /// Per source, what a resumed verification takes over what it should.
+    resumed: Vec<f64>,
     frozen: bool,
-    /// The first plain steps, until there are [`ANCHORS`]: one alone may have had bad luck, and all else is
-    /// measured against them.
+    /// The first plain steps, until there are [`ANCHORS`] or they have taken [`ANCHORING`]: a short one alone may have
+    /// had bad luck, and all else is measured against them.
     first_steps: Vec<f64>,
 }
 
 const ANCHORS: usize = 3;
+/// Seconds in which luck evens out.
+const ANCHORING: f64 = 0.5;
 
 impl Costs {
     /// A guess: rows by arithmetic, draft steps by the bytes that they read.
     pub fn guess(sources: &[SourceInfo]) -> Self {
-        let rows: Vec<f64> = (1..=MOST_ROWS).map(|n| 1.0 + ROW_GUESS * (n - 1) as f64).collect();
         let draft: Vec<f64> = sources.iter().map(|source| source.cost).collect();
-        Self::believed(&rows, &draft, ROWS_DOUBT, DRAFT_DOUBT)
+        Self::guess_of(sources, &draft, 0.0)
+    }
+
+    /// A guess for a model of which a part is far away: a plain step waits for it this share of its time, whatever the
+    /// number of rows. Draft steps, in plain steps, are guessed by who knows where their weights are.
+    pub fn guess_of(sources: &[SourceInfo], draft: &[f64], waits: f64) -> Self {
+        let row = ROW_GUESS * (1.0 - waits);
+        let rows: Vec<f64> = (1..=MOST_ROWS).map(|n| 1.0 + row * (n - 1) as f64).collect();
+        Self::believed(sources, &rows, draft, ROWS_DOUBT, DRAFT_DOUBT)
     }
 
     /// What was learnt before, on the same machine: `rows` has T(n)/T(1) for n = 1 to [`MOST_ROWS`], `draft` the
@@ -56,7 +72,7 @@ impl Costs {
         const DOUBT: f64 = 0.1;
         let draft: Vec<f64> =
             std::iter::zip(sources, draft).map(|(source, known)| known.unwrap_or(source.cost)).collect();
-        Self::believed(rows, &draft, DOUBT, DRAFT_DOUBT)
+        Self::believed(sources, rows, &draft, DOUBT, DRAFT_DOUBT)
     }
 
     /// The guess, and timings will not change it: decisions then do not depend on the clock.
@@ -64,10 +80,18 @@ impl Costs {
         Costs { frozen: true, ..Self::guess(sources) }
     }
 
-    fn believed(rows: &[f64], draft: &[f64], rows_doubt: f64, draft_doubt: f64) -> Self {
+    fn believed(
+        sources: &[SourceInfo],
+        rows: &[f64],
+        draft: &[f64],
+        rows_doubt: f64,
+        draft_doubt: f64,
+    ) -> Self {
         let steps = draft.iter().map(|c| c.max(LEAST_DRAFT));
-        let shapes: Vec<f64> = rows[1..].iter().copied().chain(steps).map(f64::ln).collect();
-        let n_rows = MOST_ROWS - 1;
+        let resumed = vec![RESUMED; sources.len()];
+        let shapes: Vec<f64> =
+            rows[1..].iter().copied().chain(steps).chain(resumed.iter().copied()).map(f64::ln).collect();
+        let (n_rows, n_steps) = (MOST_ROWS - 1, draft.len());
         // Errors of T(n) add up from row to row, so neighbours err together: a random walk over ln n.
         let filter = Filter::new(&shapes, |i, j| {
             let own = f64::from(i == j);
@@ -76,7 +100,8 @@ impl Costs {
                     let shared = ((i.min(j) + 2) as f64).ln();
                     rows_doubt * rows_doubt * shared + own * CLIFF_DOUBT * CLIFF_DOUBT
                 }
-                (false, false) => own * draft_doubt * draft_doubt,
+                (false, false) if i < n_rows + n_steps => own * draft_doubt * draft_doubt,
+                (false, false) => own * RESUMED_DOUBT * RESUMED_DOUBT,
                 _ => 0.0,
             }
         });
@@ -84,6 +109,8 @@ impl Costs {
             filter,
             rows: vec![1.0; MOST_ROWS],
             draft: draft.to_vec(),
+            prefix: sources.iter().map(|source| source.prefix.map(|prefix| prefix.share)).collect(),
+            resumed,
             frozen: false,
             first_steps: Vec::new(),
         };
@@ -113,9 +140,27 @@ impl Costs {
         self.draft[source]
     }
 
+    /// A pass over `n` rows that goes on from what a source's draft has made: the draft's last token goes through the
+    /// first layers alone, all rows through the others.
+    fn resumed(&self, source: usize, n: usize) -> Option<f64> {
+        let share = self.prefix[source].filter(|_| n > 1)?;
+        Some(self.resumed[source] * (share + (1.0 - share) * self.rows(n)))
+    }
+
+    /// Whether that is cheaper than a pass of all rows through all layers.
+    pub fn resuming_pays(&self, source: usize, n: usize) -> bool {
+        self.resumed(source, n).is_some_and(|cost| cost < self.rows(n))
+    }
+
+    /// The verification of `drafted` tokens and the one before them, the cheaper way.
+    pub fn verification(&self, source: usize, drafted: usize) -> f64 {
+        let whole = self.rows(drafted + 1);
+        self.resumed(source, drafted + 1).map_or(whole, |resumed| resumed.min(whole))
+    }
+
     /// A round of `drafted` tokens.
     pub fn round(&self, source: usize, drafted: usize) -> f64 {
-        drafted as f64 * self.draft(source) + self.rows(drafted + 1)
+        drafted as f64 * self.draft(source) + self.verification(source, drafted)
     }
 
     /// Seconds of a plain step at the machine's present pace; meaningless before the first timing.
@@ -131,7 +176,7 @@ impl Costs {
     /// Whether enough plain steps were timed to hold anything against them; until then timings of anything else
     /// are not believed.
     pub fn anchored(&self) -> bool {
-        self.frozen || self.first_steps.len() >= ANCHORS
+        self.frozen || self.first_steps.len() >= ANCHORS || self.first_steps.iter().sum::<f64>() >= ANCHORING
     }
 
     /// A full pass over `n` rows took so long.
@@ -145,6 +190,15 @@ impl Costs {
             self.anchor(seconds);
         } else {
             self.saw(kind, seconds, 1);
+        }
+    }
+
+    /// A pass over `n` rows that went on from what a source's draft had made took so long. It says nothing of T(n): what
+    /// is learnt is how far such passes are from what they should take.
+    pub fn saw_resumed(&mut self, source: usize, n: usize, seconds: f64) {
+        if let Some(cost) = self.resumed(source, n) {
+            let kind = MOST_ROWS - 1 + self.draft.len() + source;
+            self.saw(Some(kind), seconds * self.resumed[source] / cost, 1);
         }
     }
 
@@ -174,7 +228,8 @@ impl Costs {
         self.first_steps.push(seconds);
         if self.anchored() {
             self.first_steps.sort_by(f64::total_cmp);
-            self.saw(None, self.first_steps[ANCHORS / 2], ANCHORS);
+            let n = self.first_steps.len();
+            self.saw(None, self.first_steps[n / 2], n);
         }
     }
 
@@ -194,6 +249,10 @@ impl Costs {
         }
         for (source, c) in self.draft.iter_mut().enumerate().filter(|(_, c)| **c > 0.0) {
             *c = self.filter.shape(MOST_ROWS - 1 + source).exp();
+        }
+        let first = MOST_ROWS - 1 + self.draft.len();
+        for (source, factor) in self.resumed.iter_mut().enumerate() {
+            *factor = self.filter.shape(first + source).exp();
         }
     }
 }
@@ -223,10 +282,10 @@ pub fn best_speedup(a: f64, most: usize, c: f64, rows: impl Fn(usize) -> f64) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::policy::Kind;
+    use crate::spec::policy::{Kind, Prefix};
 
     fn mask(cost: f64) -> SourceInfo {
-        SourceInfo { name: "mask".into(), kind: Kind::Mask, cost }
+        SourceInfo { name: "mask".into(), kind: Kind::Mask, cost, prefix: None }
     }
 
     #[test]
@@ -242,6 +301,26 @@ mod tests {
         // Leviathan et al., table of optimal lengths: by hand for c = 0.5, a = 0.9, one more row 0.05.
         let (k, s) = best_speedup(0.9, 16, 0.5, t);
         assert!(k == 3 && (s - 3.439 / 2.65).abs() < 1e-12, "{k} {s}");
+    }
+
+    #[test]
+    fn resuming_pays_where_rows_cost_something_and_less_so_if_it_turns_out_slow() {
+        let exit = SourceInfo { prefix: Some(Prefix { layers: 4, share: 0.25 }), ..mask(0.3) };
+        let costs_at = |slope: f64| {
+            let rows: Vec<f64> = (0..MOST_ROWS).map(|n| 1.0 + slope * n as f64).collect();
+            Costs::recalled(&[exit.clone(), mask(0.3)], &rows, &[None, None])
+        };
+        let mut costs = costs_at(0.2);
+        // By hand: 1.02 · (0.25 + 0.75 · 1.8).
+        assert!((costs.verification(0, 4) - 1.632).abs() < 1e-9, "{}", costs.verification(0, 4));
+        assert!((costs.verification(1, 4) - 1.8).abs() < 1e-9, "nothing is kept there");
+        assert!((costs.round(0, 4) - 2.832).abs() < 1e-9);
+        assert!(costs.resuming_pays(0, 5) && !costs.resuming_pays(1, 5) && !costs.resuming_pays(0, 1));
+        assert!(!costs_at(0.001).resuming_pays(0, 5), "where rows are free there is nothing to save");
+        (0..ANCHORS).for_each(|_| costs.saw_rows(1, 0.01));
+        (0..50).for_each(|_| costs.saw_resumed(0, 5, 0.022));
+        assert!(!costs.resuming_pays(0, 5), "{}", costs.verification(0, 4));
+        assert!((costs.rows(5) / 1.8 - 1.0).abs() < 0.1, "T(5) is no slower for that: {}", costs.rows(5));
     }
 
     /// Numbers from a fixed stream, roughly normal.
@@ -305,6 +384,20 @@ mod tests {
         costs.saw_rows(4, 9.0);
         costs.saw_draft(0, 2.0, 1);
         assert_eq!((costs.all_rows(), costs.draft(0)), (before.all_rows(), before.draft(0)));
+    }
+
+    #[test]
+    fn a_step_of_seconds_is_enough_to_measure_against() {
+        let mut costs = Costs::guess_of(&[0.07], 0.9);
+        costs.saw_draft(0, 1.0, 1);
+        assert!(!costs.anchored());
+        costs.saw_rows(1, 3.0);
+        assert!(costs.anchored() && (costs.step_seconds() - 3.0).abs() < 0.01);
+        // Waiting for a file costs many rows what it costs one.
+        assert!(costs.rows(9) < 1.15 && costs.rows(9) > 1.0);
+        let mut short = Costs::guess_of(&[0.07], 0.9);
+        (0..2).for_each(|_| short.saw_rows(1, 0.01));
+        assert!(!short.anchored());
     }
 
     #[test]

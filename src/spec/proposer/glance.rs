@@ -4,11 +4,32 @@
 /// How many of a draft's best candidates are kept, to see later which would have been right.
 pub const CANDIDATES: usize = 5;
 
+use crate::scores::Scores;
+
 const CHUNK: usize = 64;
 
-/// The ids of the highest logits, best first. Only few chunks hold one that is better than the last of those so far, and
+/// The ids of the highest logits, best first.
+pub fn best(scores: Scores) -> Vec<u32> {
+    match scores {
+        Scores::All(logits) => best_of(logits),
+        Scores::Top(top) => top.best.iter().take(CANDIDATES).map(|&(id, _)| id).collect(),
+    }
+}
+
+/// The probability of a token, to about three digits; of the best there are, if only these are known.
+pub fn probability(scores: Scores, id: u32) -> f32 {
+    match scores {
+        Scores::All(logits) => probability_in(logits, id),
+        Scores::Top(top) => match top.best.iter().find(|best| best.0 == id) {
+            Some(&(_, logit)) if top.log_sum.is_finite() => (logit - top.log_sum).exp().min(1.0),
+            _ => 1.0,
+        },
+    }
+}
+
+/// Only few chunks hold one that is better than the last of those so far, and
 /// the question whether one does compiles to SIMD.
-pub fn best(logits: &[f32]) -> Vec<u32> {
+fn best_of(logits: &[f32]) -> Vec<u32> {
     let mut best: Vec<(f32, u32)> = Vec::with_capacity(CANDIDATES + 1);
     let mut least = f32::NEG_INFINITY;
     for (start, chunk) in (0..).step_by(CHUNK).zip(logits.chunks(CHUNK)) {
@@ -29,8 +50,7 @@ pub fn best(logits: &[f32]) -> Vec<u32> {
     best.into_iter().map(|(_, id)| id).collect()
 }
 
-/// The probability of a token, to about three digits.
-pub fn probability(logits: &[f32], id: u32) -> f32 {
+fn probability_in(logits: &[f32], id: u32) -> f32 {
     const LANES: usize = 8;
     let max = logits.iter().fold(f32::NEG_INFINITY, |max, &logit| max.max(logit));
     if !max.is_finite() {
@@ -57,7 +77,10 @@ fn quick_exp(x: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampler::{rng::Rng, top_logprobs};
+    use crate::{
+        sampler::{rng::Rng, top_logprobs},
+        scores::Top,
+    };
 
     #[test]
     fn a_glance_agrees_with_a_close_look() {
@@ -65,21 +88,31 @@ mod tests {
         for n in [1, 4, 63, 64, 65, 1000, 5003] {
             let logits: Vec<f32> = (0..n).map(|_| (30.0 * rng.next_f64() - 20.0) as f32).collect();
             let exact = top_logprobs(&logits, CANDIDATES);
-            assert_eq!(best(&logits), exact.iter().map(|e| e.0).collect::<Vec<_>>(), "{n}");
-            for (id, logprob) in exact {
-                let (quick, exact) = (probability(&logits, id), logprob.exp());
-                assert!((quick / exact - 1.0).abs() < 2e-3, "{n}: {quick} {exact}");
+            let top = Top::of(&logits, 40);
+            for scores in [Scores::All(&logits), Scores::Top(&top)] {
+                assert_eq!(best(scores), exact.iter().map(|e| e.0).collect::<Vec<_>>(), "{n}");
+                for &(id, logprob) in &exact {
+                    let (quick, exact) = (probability(scores, id), logprob.exp());
+                    assert!((quick / exact - 1.0).abs() < 2e-3, "{n}: {quick} {exact}");
+                }
             }
         }
     }
 
     #[test]
     fn equals_come_by_id_and_odd_logits_are_survived() {
-        assert_eq!(best(&[1.0; 9]), [0, 1, 2, 3, 4]);
+        assert_eq!(best_of(&[1.0; 9]), [0, 1, 2, 3, 4]);
         let odd = [f32::NAN, 2.0, f32::NEG_INFINITY, 1.0];
-        assert_eq!(best(&odd), [1, 3]);
-        assert!((probability(&odd, 1) - 0.731).abs() < 1e-3);
-        assert_eq!(probability(&[f32::INFINITY, 0.0], 0), 1.0);
-        assert_eq!(probability(&[f32::NEG_INFINITY; 3], 0), 1.0);
+        assert_eq!(best_of(&odd), [1, 3]);
+        for logits in [&odd[..], &[f32::NEG_INFINITY, 2.0, 1.0]] {
+            let top = Top::of(logits, 2);
+            for scores in [Scores::All(logits), Scores::Top(&top)] {
+                assert!((probability(scores, 1) - 0.731).abs() < 1e-3);
+            }
+        }
+        for certain in [&[f32::INFINITY, 0.0][..], &[f32::NEG_INFINITY; 3]] {
+            assert_eq!(probability(Scores::All(certain), 0), 1.0);
+            assert_eq!(probability(Scores::Top(&Top::of(certain, 1)), 0), 1.0);
+        }
     }
 }

@@ -1,9 +1,13 @@
 //! What can draft. A proposer may be right or wrong, never harmful: its tokens are verified.
 
+mod exits;
 pub(super) mod glance;
+mod kept;
 mod mask;
 mod ngram;
 
+pub use exits::ExitsProposer;
+pub(super) use kept::Kept;
 pub use mask::MaskProposer;
 pub use ngram::NgramProposer;
 
@@ -12,7 +16,7 @@ use super::{
     draws::Draws,
     policy::{Drafted, Ready, SourceInfo},
 };
-use crate::{Context, Result, RunLayers, Sampler};
+use crate::{Context, Result, RunLayers, Sampler, scores::Want};
 
 /// What a proposer has for this round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +53,8 @@ pub struct Draft<'a> {
     pub(super) ends: &'a dyn Fn(u32) -> bool,
     pub(super) go_on: &'a dyn Fn(&[Drafted]) -> bool,
     pub(super) most: usize,
+    /// Whether rows of the first layers are welcome.
+    pub(super) keeps: bool,
     pub(super) made: &'a mut Made,
 }
 
@@ -61,15 +67,18 @@ pub(super) struct Made {
     pub candidates: Vec<Vec<u32>>,
     /// It ended at the most that was allowed and would have gone on.
     pub cut: bool,
+    /// What verification may go on from.
+    pub kept: Kept,
 }
 
 impl Made {
     pub fn clear(&mut self) {
-        let Made { proposals, drafted, candidates, cut } = self;
+        let Made { proposals, drafted, candidates, cut, kept } = self;
         proposals.clear();
         drafted.clear();
         candidates.clear();
         *cut = false;
+        kept.begin(0);
     }
 
     /// Takes back what a proposer added against the rules: more than it may, or something after an end of text.
@@ -105,18 +114,30 @@ impl Draft<'_> {
         !self.made.cut
     }
 
+    /// The layer to keep rows at, if that is the end of what runs in full and the rows are welcome.
+    pub(super) fn keep(&mut self, prefix: usize) -> Option<usize> {
+        let layer = if self.keeps { prefix } else { 0 };
+        self.made.kept.begin(layer);
+        (layer > 0).then_some(layer)
+    }
+
     /// Adds a token that was not drawn from a distribution.
     pub fn push(&mut self, token: u32) {
         self.add(Proposal { token, q: None }, 1.0, Vec::new());
     }
 
-    /// Adds the draft's choice from the context's logits, by the sampler's rules, and returns it.
+    /// What [`Draft::choose`] needs to know of a row.
+    pub fn want(&self) -> Want {
+        self.sampler.config().want().or_top(glance::CANDIDATES)
+    }
+
+    /// Adds the draft's choice from the context's scores, by the sampler's rules, and returns it.
     pub fn choose(&mut self) -> u32 {
-        let logits = self.context.logits(0);
+        let scores = self.context.scores(0);
         let place = self.made.proposals.len();
-        let proposal = self.draws.draft(self.sampler, logits, place);
-        let (token, confidence) = (proposal.token, glance::probability(logits, proposal.token));
-        let candidates = glance::best(logits);
+        let proposal = self.draws.draft(self.sampler, scores, place);
+        let (token, confidence) = (proposal.token, glance::probability(scores, proposal.token));
+        let candidates = glance::best(scores);
         self.add(proposal, confidence, candidates);
         token
     }

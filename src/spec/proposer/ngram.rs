@@ -27,6 +27,14 @@ pub struct NgramProposer {
     found: Vec<u32>,
 }
 
+/// As the program does by default: a shorter match misleads more often than it helps, and longer drafts than that are
+/// verified in one pass that is no cheaper by the token.
+impl Default for NgramProposer {
+    fn default() -> Self {
+        NgramProposer::new(3, 16)
+    }
+}
+
 impl NgramProposer {
     /// Matches of at least `min_match` tokens, continued by at most `max_tokens`.
     pub fn new(min_match: usize, max_tokens: usize) -> Self {
@@ -77,7 +85,7 @@ impl NgramProposer {
 
 impl Proposer for NgramProposer {
     fn info(&self, _: &Context) -> SourceInfo {
-        SourceInfo { name: "ngram".into(), kind: Kind::Ngram, cost: 0.0 }
+        SourceInfo { name: "ngram".into(), kind: Kind::Ngram, cost: 0.0, prefix: None }
     }
 
     fn supply(&mut self, text: &[u32]) -> Supply {

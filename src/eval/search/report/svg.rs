@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 
 use super::frame::{Escaped, Frame};
 use crate::eval::search::{
-    Member, Outcome,
+    Ablation, Member, Outcome,
     candidate::{Part, State},
     speed,
 };
@@ -22,8 +22,9 @@ text{fill:currentColor}.title{font-size:14px;font-weight:600}.end{text-anchor:en
 .family{fill:#1b8a5a}.best{fill:#c22f4e}.baseline{fill:none;stroke:#8a4fb0;stroke-width:2}\
 .line{fill:none;stroke-width:2}.even{stroke:#c22f4e;stroke-opacity:.5;stroke-dasharray:4 4}\
 .l0{stroke:#c22f4e}.l1{stroke:#1b8a5a}.l2{stroke:#2a6fb0}.l3{stroke:#e08a1e}.l4{stroke:#7a6a4a}.l5{stroke:#4aa5b0}\
-.b0,.b1{stroke:#8a4fb0;stroke-dasharray:6 3}.b1{stroke-dasharray:2 3}\
-@media(prefers-color-scheme:dark){svg{background:#161616;color:#ddd}}";
+.coarse{stroke:currentColor}.curve{stroke:#1b8a5a;stroke-opacity:.6}.peak{fill:none;stroke-width:5}\
+.b0,.b1{stroke:#8a4fb0}polyline.b0{stroke-dasharray:6 3}polyline.b1{stroke-dasharray:2 3}\
+@media(prefers-color-scheme:dark){svg{background:#161616;color:#ddd}.attn{fill:#4a90d0}.l2{stroke:#4a90d0}.l4{stroke:#b39f72}}";
 
 pub fn svg(model: &str, outcome: &Outcome) -> String {
     let mut out = String::new();
@@ -98,33 +99,63 @@ fn panel(index: usize, x: (f64, f64), y: (f64, f64)) -> Frame {
 }
 
 fn ablation(out: &mut String, outcome: &Outcome) -> fmt::Result {
-    let skips = || outcome.ablations.iter().filter(|a| a.state == State::Skip);
-    let n_layer = skips().map(|a| a.layer + 1).max().unwrap_or(1);
-    let lost = skips().map(|a| 1.0 - a.score.agreement()).fold(0.01, f64::max);
-    let frame = panel(0, (-0.5, n_layer as f64 - 0.5), (0.0, lost));
+    let of = |state| outcome.ablations.iter().filter(move |a| a.state == state);
+    let lost = |a: &Ablation| 1.0 - a.score.agreement();
+    let n_layer = outcome.ablations.iter().map(|a| a.layer + 1).max().unwrap_or(1);
+    let top = cut(of(State::Skip).map(lost).collect());
+    let frame = panel(0, (-0.5, n_layer as f64 - 0.5), (0.0, top));
     frame.axes(out, "What one skipped sublayer costs", "layer", "first choices lost")?;
     // A model may have many layers, or one.
     let width = (frame.width / n_layer as f64 * 0.4).min(20.0);
-    for a in skips() {
-        let (class, left) = match a.part {
-            Part::Attn => ("attn", frame.at_x(a.layer as f64) - width),
-            Part::Mlp => ("mlp", frame.at_x(a.layer as f64)),
-        };
-        let top = frame.at_y(1.0 - a.score.agreement());
-        writeln!(
-            out,
-            "<rect class=\"{class}\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{:.1}\">\
-             <title>{} of layer {}: agreement {:.3}, overlap {:.3}, perplexity {:.3}, saves {:.3} of a step</title></rect>",
-            frame.top + frame.height - top,
+    let place = |a: &Ablation| match a.part {
+        Part::Attn => ("attn", frame.at_x(a.layer as f64) - width),
+        Part::Mlp => ("mlp", frame.at_x(a.layer as f64)),
+    };
+    let tell = |a: &Ablation| {
+        format!(
+            "{} of layer {} {}: agreement {:.3}, overlap {:.3}, perplexity {:.3}, saves {:.3} of a step",
             a.part.name(),
             a.layer,
+            if a.state == State::Skip { "skipped" } else { "coarse" },
             a.score.agreement(),
             a.score.overlap(),
             a.score.perplexity(),
             a.saved,
+        )
+    };
+    for a in of(State::Skip) {
+        let (class, left) = place(a);
+        let y = frame.at_y(lost(a).min(top));
+        writeln!(
+            out,
+            "<rect class=\"{class}\" x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{:.1}\"><title>{}</title></rect>",
+            frame.top + frame.height - y,
+            tell(a),
+        )?;
+        if lost(a) > top {
+            let (x, y) = (left + width + 3.0, y + 10.0);
+            writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\">↑ {:.2}</text>", lost(a))?;
+        }
+    }
+    for a in of(State::Coarse) {
+        let (left, y) = (place(a).1, frame.at_y(lost(a).min(top)));
+        writeln!(
+            out,
+            "<line class=\"line coarse\" x1=\"{left:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"><title>{}</title></line>",
+            left + width,
+            tell(a),
         )?;
     }
-    frame.legend(out, &[("attn", "attention"), ("mlp", "MLP")])
+    let legend = [("attn", "attention"), ("mlp", "MLP"), ("line coarse", "coarse instead")];
+    frame.legend(out, &legend[..if of(State::Coarse).next().is_some() { 3 } else { 2 }])
+}
+
+/// Where the scale ends. A sublayer that nothing goes without would flatten all the others, so its bar is cut.
+fn cut(mut lost: Vec<f64>) -> f64 {
+    lost.sort_by(f64::total_cmp);
+    let most = lost.last().copied().unwrap_or(0.0);
+    let usual = lost.get(lost.len() * 9 / 10).copied().unwrap_or(most);
+    most.min(2.0 * usual).max(0.01)
 }
 
 fn family(out: &mut String, outcome: &Outcome) -> fmt::Result {
@@ -151,6 +182,9 @@ fn family(out: &mut String, outcome: &Outcome) -> fmt::Result {
     for member in &outcome.baselines {
         frame.dot(out, "baseline", 6.0, of(member), &tell(member))?;
     }
+    let mut curve: Vec<(f64, f64)> = outcome.family.iter().map(of).collect();
+    curve.sort_by(|a, b| a.0.total_cmp(&b.0));
+    frame.line(out, "line curve", curve)?;
     for (i, member) in outcome.family.iter().enumerate().rev() {
         let class = if i == 0 { "best" } else { "family" };
         frame.dot(out, class, 5.0, of(member), &tell(member))?;
@@ -190,9 +224,15 @@ fn lengths(out: &mut String, outcome: &Outcome) -> fmt::Result {
     frame.line(out, "even line", [(0.5, 1.0), (longest as f64 + 0.5, 1.0)])?;
     let mut legend = Vec::new();
     for ((class, member), curve) in members.iter().zip(&curves) {
-        let points = curve.iter().enumerate().map(|(i, &s)| ((i + 1) as f64, s));
-        frame.line(out, class, points)?;
+        let points = || curve.iter().enumerate().map(|(i, &s)| ((i + 1) as f64, s));
+        frame.line(out, class, points())?;
+        if let Some(best) = points().max_by(|a, b| a.1.total_cmp(&b.1)) {
+            let class = class.replace("line", "peak");
+            let title = format!("{}: {:.3} with drafts of {}", member.name, best.1, best.0);
+            frame.dot(out, &class, 2.5, best, &title)?;
+        }
         legend.push((class.as_str(), member.name.as_str()));
     }
-    frame.legend(out, &legend)
+    frame.legend(out, &legend)?;
+    frame.note(out, legend.len(), "dashed: plain decoding")
 }

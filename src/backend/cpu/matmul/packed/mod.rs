@@ -127,6 +127,12 @@ impl Packed {
         Ok(packed)
     }
 
+    /// What [`Packed::bytes_read`] would be of a matrix, whole groups of rows taken for granted.
+    pub fn bytes_read_of(ty: GgmlType, rows: usize, cols: usize, planes: Planes, coarse: bool) -> u64 {
+        let [high, low] = for_packed!(ty, planes.wanted(ty), block_bytes(1));
+        ((high + if coarse { 0 } else { low }) * cols / ty.block_len() * rows) as u64
+    }
+
     pub fn ty(&self) -> GgmlType {
         self.ty
     }

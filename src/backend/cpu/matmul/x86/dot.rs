@@ -163,8 +163,8 @@ pub unsafe fn add_minimums<L: Lanes, B: Format, const C: usize>(
     }
 }
 
-/// The two sums of 16 products of every row and column, with weights as they come: `largest` and `signed` as in
-/// [`Lanes::dot`].
+/// The two sums of 16 products of every row and column, with weights that are `offset` too large; `largest` and `signed`
+/// as in [`Lanes::dot`].
 ///
 /// # Safety
 /// The groups are readable.
@@ -173,19 +173,30 @@ pub unsafe fn half_sums<L: Lanes, const C: usize>(
     l: L,
     w: &[L::V; 8],
     x: &[*const ActGroup; C],
+    offset: i16,
     largest: u8,
     signed: bool,
 ) -> [[L::V; C]; 2] {
-    let zero = [l.splat(0); C];
+    let mut starts = [[l.splat(0); C]; 2];
     // SAFETY: the caller's.
     unsafe {
         let (mut first, mut second) = ([std::ptr::null(); C], [std::ptr::null(); C]);
         for c in 0..C {
             first[c] = (&raw const (*x[c]).q).cast::<i8>();
             second[c] = first[c].add(16);
+            if offset != 0 {
+                let sums = (*x[c]).half_sums;
+                for half in 0..2 {
+                    starts[half][c] = l.splat((i32::from(sums[half]) * -i32::from(offset)) as u32);
+                }
+            }
         }
         let (low, high) = (&[w[0], w[1], w[2], w[3]], &[w[4], w[5], w[6], w[7]]);
-        [l.dot::<4, C>(low, first, zero, largest, signed), l.dot::<4, C>(high, second, zero, largest, signed)]
+        let [start_low, start_high] = starts;
+        [
+            l.dot::<4, C>(low, first, start_low, largest, signed),
+            l.dot::<4, C>(high, second, start_high, largest, signed),
+        ]
     }
 }
 
@@ -217,12 +228,8 @@ unsafe fn integer_sums<L: Lanes, B: Format, const C: usize>(
         let mut isums = [l.splat(0); C];
         // Column by column: the sums of both halves of all of them would not fit the registers.
         for c in 0..C {
-            let [[first], [second]] = half_sums::<L, 1>(l, w, &[x[c]], B::LARGEST, signed);
+            let [[first], [second]] = half_sums::<L, 1>(l, w, &[x[c]], offset, B::LARGEST, signed);
             isums[c] = l.add(l.mul(s0, first), l.mul(s1, second));
-            if offset != 0 {
-                let scaled = l.mul_pairs(scales.sub_scale_pair(l, b), half_sums_of(l, x[c]));
-                isums[c] = l.sub(isums[c], l.shl(scaled, offset.trailing_zeros()));
-            }
         }
         isums
     }

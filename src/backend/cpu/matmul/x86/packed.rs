@@ -36,10 +36,10 @@ use crate::{
     },
 };
 
-/// How far ahead of its use a plane is fetched from memory, in bytes. One column of one plane leaves the hardware time
-/// to see for itself what comes, and what is fetched too far ahead costs it.
-const fn ahead(columns: usize, planes: usize) -> usize {
-    if columns == 1 && planes == 1 { 1024 } else { 4096 }
+/// How far ahead of its use a plane is fetched from memory, in bytes. One column of quickly unpacked weights leaves the
+/// hardware time to see for itself what comes, and what is fetched too far ahead then costs a tenth of the memory's speed.
+const fn ahead<S: Split>(columns: usize) -> usize {
+    if columns == 1 && S::LOW_BITS.is_multiple_of(4) { 1024 } else { 4096 }
 }
 
 /// What the vectors need of a packed format.
@@ -196,15 +196,15 @@ impl Job<'_, '_> {
     fn run<L: Lanes, B: PackedFormat, S: Split>(mut self, l: L) {
         assert_eq!(self.w.lanes(), L::ROWS, "packed for another instruction set");
         let all = self.x.rows();
-        let mut panel = Panel::new();
+        let mut scales = Scales::new();
         if S::LOW > 0 && self.coarse {
             for g in self.groups(L::ROWS) {
                 let fours = all / 4 * 4;
                 for first in (0..fours).step_by(4) {
-                    self.by_high_bits::<L, B, S, 4>(l, g, first, &mut panel.scales);
+                    self.by_high_bits::<L, B, S, 4>(l, g, first, &mut scales);
                 }
                 for first in fours..all {
-                    self.by_high_bits::<L, B, S, 1>(l, g, first, &mut panel.scales);
+                    self.by_high_bits::<L, B, S, 1>(l, g, first, &mut scales);
                 }
             }
         } else if all <= 2 * L::COLUMNS {
@@ -213,10 +213,11 @@ impl Job<'_, '_> {
             for g in self.groups(L::ROWS) {
                 for pass in 0..passes {
                     let columns = all * pass / passes..all * (pass + 1) / passes;
-                    self.few::<L, B, S>(l, g, columns, &mut panel.scales);
+                    self.few::<L, B, S>(l, g, columns, &mut scales);
                 }
             }
         } else {
+            let mut panel = Panel::new();
             let mut acc = [0.0; TILE * 16];
             for first in (0..all).step_by(TILE) {
                 for g in self.groups(L::ROWS) {
@@ -331,7 +332,7 @@ impl Job<'_, '_> {
                         &mut low,
                         &mut panel.scales,
                         b,
-                        ahead(columns.len(), 2),
+                        ahead::<S>(columns.len()),
                     );
                     for (j, w) in w.into_iter().enumerate() {
                         panel.put_ints(l, b, j, w);
@@ -431,14 +432,7 @@ unsafe fn full<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
         for b in 0..in_block {
             // SAFETY: the caller's.
             unsafe {
-                let w = unpack::<L, B, S>(
-                    l,
-                    &mut high,
-                    &mut low,
-                    scales,
-                    b,
-                    ahead(C, if S::LOW == 0 { 1 } else { 2 }),
-                );
+                let w = unpack::<L, B, S>(l, &mut high, &mut low, scales, b, ahead::<S>(C));
                 dot::step::<L, B, C>(l, &w, scales, b, at_group(&x, first + b), &mut sums);
             }
         }
@@ -467,23 +461,17 @@ unsafe fn coarse<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
             let x = at_group(&x, first + b);
             // SAFETY: the caller's.
             unsafe {
-                let words = S::high(next_high::<L, B, S>(
-                    l,
-                    &mut high,
-                    scales,
-                    b,
-                    ahead(C, if S::LOW == 0 { 1 } else { 2 }),
-                ));
+                let words = S::high(next_high::<L, B, S>(l, &mut high, scales, b, ahead::<S>(C)));
                 let mut w = [l.splat(0); 8];
                 for j in 0..8 {
                     w[j] = words[j].1;
                 }
-                let [mut isums, second] = dot::half_sums::<L, C>(l, &w, &x, S::HIGH_MAX, false);
+                let [mut isums, second] = dot::half_sums::<L, C>(l, &w, &x, 0, S::HIGH_MAX, false);
                 for c in 0..C {
                     let pair = if B::SHAPE == Shape::SubScales {
                         let [s0, s1] = [scales.sub_scale(l, b, 0), scales.sub_scale(l, b, 1)];
                         isums[c] = l.add(l.mul(s0, isums[c]), l.mul(s1, second[c]));
-                        scales.sub_scale_pair(l, b)
+                        l.or(l.and(s0, l.splat(0xffff)), l.shl(s1, 16))
                     } else {
                         isums[c] = l.add(isums[c], second[c]);
                         l.splat(0x0001_0001)

@@ -21,8 +21,6 @@ pub struct Scales {
     minimums: [[[f32; 16]; 2]; Panel::GROUPS],
     // [block][half][row]
     sub_scales: [[[i32; 16]; 2]; Panel::GROUPS],
-    // [block][row]: both of a block, 16 bits each
-    sub_scale_pairs: [[i32; 16]; Panel::GROUPS],
 }
 
 impl Panel {
@@ -51,7 +49,6 @@ impl Scales {
             scales: [[0.0; 16]; Panel::GROUPS],
             minimums: [[[0.0; 16]; 2]; Panel::GROUPS],
             sub_scales: [[[0; 16]; 2]; Panel::GROUPS],
-            sub_scale_pairs: [[0; 16]; Panel::GROUPS],
         }
     }
 
@@ -81,18 +78,10 @@ impl Scales {
     }
 
     #[inline(always)]
-    pub fn sub_scale_pair<L: Lanes>(&self, l: L, b: usize) -> L::V {
-        unsafe { l.load(self.sub_scale_pairs[b % Panel::GROUPS].as_ptr().cast()) }
-    }
-
-    /// Both of a block; they are small enough for 16 bits.
-    #[inline(always)]
     pub fn put_sub_scales<L: Lanes>(&mut self, l: L, b: usize, [s0, s1]: [L::V; 2]) {
-        let pair = l.or(l.and(s0, l.splat(0xffff)), l.shl(s1, 16));
         unsafe {
             l.store(self.sub_scales[b % Panel::GROUPS][0].as_mut_ptr().cast(), s0);
             l.store(self.sub_scales[b % Panel::GROUPS][1].as_mut_ptr().cast(), s1);
-            l.store(self.sub_scale_pairs[b % Panel::GROUPS].as_mut_ptr().cast(), pair);
         }
     }
 }

@@ -1,0 +1,151 @@
+//! A model larger than RAM, three ways in one run:
+//! `cargo bench --bench out_of_core -- -m FILE --ram BYTES [-n TOKENS] [--only plain,drafting,placed]`.
+//!
+//! *plain*: the first layers in RAM, the rest read from the file for each token. *drafting*: the same places, and the
+//! model drafts for itself. *placed*: what the draft runs is in RAM, so only verifications read the file. What drafts is
+//! what the file says may be skipped, as `spec-run synth --skippable LAYERS --epsilon E` writes it. What is read from the
+//! file is let go of behind each pass, so that it comes from the disk every time. All texts must be the same.
+
+use std::{ops::ControlFlow, path::Path, process::ExitCode, sync::Arc};
+
+use spec_run::{
+    Context, ContextConfig, Gguf, Model, Result, RunLayers, Sampler, Tokenizer,
+    backend::{Spent, plan_elsewhere},
+    bench::speeds,
+    generate::{Generation, Request, generate},
+    gguf::{Array, Value},
+    placement::{Basis, COLUMNS as COLUMNS_OF_FORECAST, Forecast, Kind, Known, Place, Wishes},
+    sampler::SamplerConfig,
+    spec::{MaskProposer, Proposer, Report, Speculation, TARGET, learned, speculate},
+    tokenizer::EncodeOptions,
+};
+
+const PROMPT: &str = "Once upon a time";
+const COLUMNS: [&str; 3] = ["plain", "drafting", "placed"];
+
+fn main() -> ExitCode {
+    let mut args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let mut take = |flag: &str| {
+        let at = args.iter().position(|a| a == flag).filter(|at| at + 1 < args.len())?;
+        args.drain(at..at + 2).nth(1)
+    };
+    let model = take("-m");
+    let ram = take("--ram").and_then(|n| n.parse().ok());
+    let tokens = take("-n").and_then(|n| n.parse().ok()).unwrap_or(24);
+    let only = take("--only").unwrap_or_else(|| COLUMNS.join(","));
+    let (Some(model), Some(ram), true) = (model, ram, args.is_empty()) else {
+        eprintln!("give -m FILE and --ram BYTES, and -n TOKENS or --only COLUMNS if you like; not {args:?}");
+        return ExitCode::from(2);
+    };
+    match run(Path::new(&model), ram, tokens, &only) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(path: &Path, ram: u64, tokens: usize, only: &str) -> Result<()> {
+    let gguf = Arc::new(Gguf::open(path)?);
+    let tokenizer = Tokenizer::from_gguf(&gguf)?;
+    let model = Arc::new(Model::load(gguf)?);
+    let mask = skippable(&model);
+    let config = |placed: bool| {
+        let wishes = Wishes { ram: Some(ram), draft: placed.then(|| mask.clone()), ..Wishes::default() };
+        ContextConfig { n_ctx: 512, wishes, ..ContextConfig::default() }
+    };
+    let plans = plan_elsewhere(&model, &config(true))?;
+    let basis = Basis {
+        ram: Known::measured(speeds::of_ram(num_cpus::get_physical())?),
+        file: speeds::of_file(&model.gguf).map_or(Basis::default().file, Known::measured),
+        ..Basis::default()
+    };
+    println!(
+        "predicted:\n{COLUMNS_OF_FORECAST}{}\n",
+        Forecast::new(&plans.whole_layers, &plans.chosen, basis)
+    );
+    println!("| | tok/s | times plain | accepted | in RAM | in the file | drafting | verifying |");
+    println!("|:--|--:|--:|--:|--:|--:|:--|:--|");
+    let mut first: Option<(f64, Vec<u32>)> = None;
+    for name in COLUMNS.into_iter().filter(|name| only.split(',').any(|o| o == *name)) {
+        let mut context = Context::new(model.clone(), &config(name == "placed"))?;
+        let drafts = (name != "plain").then(|| mask.clone());
+        let (made, report) = decode(&mut context, &tokenizer, tokens, drafts)?;
+        let rate = made.steps as f64 / made.decode_seconds;
+        let (plain, text) = first.get_or_insert_with(|| (rate, made.tokens.clone()));
+        assert_eq!(*text, made.tokens, "{name}: drafting and placement must not change the text");
+        let gb = |wanted: Place| {
+            let here = context
+                .placement()
+                .parts
+                .iter()
+                .filter(|(p, place)| *place == wanted && p.kind != Kind::Embed);
+            format!("{:.2} GB", here.map(|(part, _)| part.bytes).sum::<u64>() as f64 / 1e9)
+        };
+        let row = [
+            name.to_string(),
+            format!("{rate:.3}"),
+            format!("{:.2}", rate / *plain),
+            report.drafting.acceptance().map_or("-".into(), |a| format!("{:.0} %", 100.0 * a)),
+            gb(Place::Ram),
+            gb(Place::File),
+            where_of(report.draft_spent),
+            where_of(report.verify_spent),
+        ];
+        println!("| {} |", row.join(" | "));
+        eprintln!("{name}: {:.1} s of decoding {:?}\n{report}", made.decode_seconds, made.tokens);
+    }
+    Ok(())
+}
+
+fn decode(
+    context: &mut Context,
+    tokenizer: &Tokenizer,
+    tokens: usize,
+    mask: Option<RunLayers>,
+) -> Result<(Generation, Report)> {
+    let prompt = tokenizer.encode(PROMPT, EncodeOptions { add_special: true, parse_special: false });
+    let request = Request {
+        prompt: &prompt,
+        max_tokens: Some(tokens),
+        ignore_eos: true,
+        shift_keep: None,
+        logprobs: 0,
+    };
+    let mut sampler = Sampler::new(SamplerConfig { temp: 0.0, ..SamplerConfig::default() })?;
+    let Some(mask) = mask else {
+        let made = generate(context, tokenizer, &mut sampler, &request, |_| Ok(ControlFlow::Continue(())))?;
+        let mut report = Report::off("plain");
+        report.verify_spent = context.spent();
+        return Ok((made, report));
+    };
+    let mut proposers: [Box<dyn Proposer>; 1] = [Box::new(MaskProposer::new("skippable", mask.clone()))];
+    let infos = [proposers[0].info(context)];
+    let mut controller = learned::prepare(context, TARGET, &infos, &[Some(mask)], None)?;
+    let mut speculation =
+        Speculation { proposers: &mut proposers, policy: &mut controller, repeatable: false };
+    speculate(context, tokenizer, &mut sampler, &request, &mut speculation, |_| Ok(ControlFlow::Continue(())))
+}
+
+/// The layers that the file says may be skipped, or else every other one.
+fn skippable(model: &Model) -> RunLayers {
+    let n_layer = model.plan.dims.n_layer;
+    let listed = |part: &str| match model.gguf.metadata().get(&format!("spec_run.skippable.{part}")) {
+        Some(Value::Array(Array::U32(layers))) => {
+            Some(layers.iter().map(|&l| l as usize).collect::<Vec<_>>())
+        }
+        _ => None,
+    };
+    let others = || (1..n_layer).step_by(2).collect::<Vec<_>>();
+    let (attn, mlp) = match (listed("attn"), listed("mlp")) {
+        (None, None) => (others(), others()),
+        (attn, mlp) => (attn.unwrap_or_default(), mlp.unwrap_or_default()),
+    };
+    let mask = attn.into_iter().fold(RunLayers::all(n_layer), RunLayers::skip_attn);
+    mlp.into_iter().fold(mask, RunLayers::skip_mlp)
+}
+
+fn where_of(spent: Spent) -> String {
+    if spent.total() == 0.0 { "-".into() } else { spent.to_string() }
+}

@@ -1,0 +1,15 @@
+// scale·q + minimum
+alias Factors = vec2<f32>;
+
+fn ints(r: Raw) -> Ints {
+    return plane_ints(r.high);
+}
+
+fn factors(r: Raw) -> Factors {
+    return r.scale_min;
+}
+
+// `i`: sums of products of either half, `s`: sums of its activations.
+fn value(f: Factors, i: vec2<f32>, s: vec2<f32>) -> f32 {
+    return fma(f.x, i.x + i.y, f.y * (s.x + s.y));
+}

@@ -1,0 +1,33 @@
+// d·scale·(q - 32), a scale for each half; 0 to 63, coarse the upper four bits alone, 0 to 15.
+alias Factors = vec2<f32>;
+
+fn two_bits(low: vec2<u32>, q: u32) -> u32 {
+    let bits = low[q >> 2u] >> (8u * (q & 3u));
+    return (bits & 3u) | ((bits & 12u) << 6u) | ((bits & 48u) << 12u) | ((bits & 192u) << 18u);
+}
+
+fn ints(r: Raw) -> Ints {
+    let high = plane_ints(r.high);
+    if COARSE {
+        return high;
+    }
+    return Ints(
+        (high.first << vec4<u32>(2u))
+            | vec4<u32>(two_bits(r.low, 0u), two_bits(r.low, 1u), two_bits(r.low, 2u), two_bits(r.low, 3u)),
+        (high.second << vec4<u32>(2u))
+            | vec4<u32>(two_bits(r.low, 4u), two_bits(r.low, 5u), two_bits(r.low, 6u), two_bits(r.low, 7u)));
+}
+
+fn factors(r: Raw) -> Factors {
+    return r.scales;
+}
+
+// `i`: sums of products of either half, `s`: sums of its activations.
+fn value(f: Factors, i: vec2<f32>, s: vec2<f32>) -> f32 {
+    if COARSE {
+        let c = fma(vec2<f32>(-30.5), s, 4.0 * i);
+        return fma(f.x, c.x, f.y * c.y);
+    }
+    let c = fma(vec2<f32>(-32.0), s, i);
+    return fma(f.x, c.x, f.y * c.y);
+}

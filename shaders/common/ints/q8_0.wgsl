@@ -1,0 +1,25 @@
+// d·q, signed; coarse, the upper four bits alone, 0 to 15.
+alias Factors = f32;
+
+fn ints(r: Raw) -> Ints {
+    let high = plane_ints(r.high);
+    if COARSE {
+        return high;
+    }
+    let low = plane_ints(r.low);
+    return Ints(
+        ((high.first << vec4<u32>(4u)) | low.first) ^ vec4<u32>(0x80808080u),
+        ((high.second << vec4<u32>(4u)) | low.second) ^ vec4<u32>(0x80808080u));
+}
+
+fn factors(r: Raw) -> Factors {
+    return r.scale;
+}
+
+// `i`: sums of products of either half, `s`: sums of its activations.
+fn value(f: Factors, i: vec2<f32>, s: vec2<f32>) -> f32 {
+    if COARSE {
+        return f * fma(-120.5, s.x + s.y, 16.0 * (i.x + i.y));
+    }
+    return f * (i.x + i.y);
+}

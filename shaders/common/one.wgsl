@@ -1,0 +1,2 @@
+// One number is summed.
+alias Reduced = f32;

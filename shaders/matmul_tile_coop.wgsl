@@ -1,0 +1,143 @@
+// y[c, r] = Σ_k w[r, k] · x[c, k] in tiles of 64 rows and 32 columns, sums of products by cooperative matrices. Whole
+// numbers of eight bits are exact in halves, and so are sums of 32 products of them in f32, in whatever order a
+// device adds: the bits are those of matmul_tile_dot.wgsl. Needs the directives for halves and cooperative matrices
+// first, and what matmul_tile_dot.wgsl needs.
+
+// The halves of a block have factors of their own, so their sums are told apart.
+override APART: bool = false;
+
+// One block of 32 k.
+var<workgroup> w_tile: array<f16, 2048>; // [64 rows, 32]
+var<workgroup> x_tile: array<f16, 1024>; // [32 columns, 32]
+var<workgroup> products: array<f32, 2048>; // [32 columns, 64 rows]
+var<workgroup> w_factors: array<Factors, 64>;
+var<workgroup> x_about: array<vec4<f32>, 32>;
+
+fn bring_weights(at: u32, words: vec4<u32>) {
+    for (var i = 0u; i < 4u; i++) {
+        let four = vec4<f16>(unpack4xI8(words[i]));
+        w_tile[at + 4u * i] = four.x;
+        w_tile[at + 4u * i + 1u] = four.y;
+        w_tile[at + 4u * i + 2u] = four.z;
+        w_tile[at + 4u * i + 3u] = four.w;
+    }
+}
+
+fn bring_activations(at: u32, words: vec4<u32>) {
+    for (var i = 0u; i < 4u; i++) {
+        let four = vec4<f16>(unpack4xI8(words[i]));
+        x_tile[at + 4u * i] = four.x;
+        x_tile[at + 4u * i + 1u] = four.y;
+        x_tile[at + 4u * i + 2u] = four.z;
+        x_tile[at + 4u * i + 3u] = four.w;
+    }
+}
+
+// The products of so many k from `k`, for the eight squares of the tile, each by one subgroup.
+fn multiply(k: u32, count: u32, subgroup: u32, subgroups: u32) {
+    for (var square = subgroup; square < 8u; square += subgroups) {
+        let row = 16u * (square % 4u);
+        let column = 16u * (square / 4u);
+        var sum = coop_mat16x16<f32, C>();
+        for (var i = k; i < k + count; i += 16u) {
+            let w = coopLoadT<coop_mat16x16<f16, A>>(&w_tile[32u * row + i], 32u);
+            let x = coopLoad<coop_mat16x16<f16, B>>(&x_tile[32u * column + i], 32u);
+            sum = coopMultiplyAdd(w, x, sum);
+        }
+        coopStore(sum, &products[64u * column + row], 64u);
+    }
+}
+
+// What stands there for four rows of a column.
+fn four_of(column: u32, row: u32) -> vec4<f32> {
+    let at = 64u * column + row;
+    return vec4<f32>(products[at], products[at + 1u], products[at + 32u], products[at + 33u]);
+}
+
+fn add(row: u32, column: u32, first: vec4<f32>, second: vec4<f32>, sum: vec4<f32>) -> vec4<f32> {
+    let about = x_about[column];
+    let values = vec4<f32>(
+        value(w_factors[row], vec2<f32>(first.x, second.x), about.yz),
+        value(w_factors[row + 1u], vec2<f32>(first.y, second.y), about.yz),
+        value(w_factors[row + 32u], vec2<f32>(first.z, second.z), about.yz),
+        value(w_factors[row + 33u], vec2<f32>(first.w, second.w), about.yz));
+    return fma(values, vec4<f32>(about.x), sum);
+}
+
+@compute @workgroup_size(128)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(num_subgroups) subgroups: u32,
+) {
+    let first_row = 64u * group.x;
+    let first_column = 32u * group.y;
+    let row_at = min(first_row + thread, p.rows - 1u) * p.blocks;
+    let column = thread % 32u;
+    let column_at = (first_column + column) * p.x_stride;
+    let pair = 2u * (thread % 16u);
+    let four = 4u * (thread / 16u);
+    var total0 = vec4<f32>(0.0);
+    var total1 = vec4<f32>(0.0);
+    var total2 = vec4<f32>(0.0);
+    var total3 = vec4<f32>(0.0);
+    for (var lane = 0u; lane < LANES; lane++) {
+        var sum0 = vec4<f32>(0.0);
+        var sum1 = vec4<f32>(0.0);
+        var sum2 = vec4<f32>(0.0);
+        var sum3 = vec4<f32>(0.0);
+        for (var block = lane; block < p.blocks; block += LANES) {
+            if thread < 64u {
+                let r = load(row_at + block);
+                let i = ints(r);
+                bring_weights(32u * thread, i.first);
+                bring_weights(32u * thread + 16u, i.second);
+                w_factors[thread] = factors(r);
+            } else if thread < 96u {
+                let at = column_at + X_BLOCK * block;
+                bring_activations(32u * column, activations(at, 0u));
+                bring_activations(32u * column + 16u, activations(at, 1u));
+                x_about[column] = scale_and_sums(at);
+            }
+            workgroupBarrier();
+            var none = vec4<f32>(0.0);
+            var first0 = none;
+            var first1 = none;
+            var first2 = none;
+            var first3 = none;
+            if APART {
+                multiply(0u, 16u, subgroup, subgroups);
+                workgroupBarrier();
+                first0 = four_of(four, pair);
+                first1 = four_of(four + 1u, pair);
+                first2 = four_of(four + 2u, pair);
+                first3 = four_of(four + 3u, pair);
+                workgroupBarrier();
+                multiply(16u, 16u, subgroup, subgroups);
+            } else {
+                multiply(0u, 32u, subgroup, subgroups);
+            }
+            workgroupBarrier();
+            sum0 = add(pair, four, first0, four_of(four, pair), sum0);
+            sum1 = add(pair, four + 1u, first1, four_of(four + 1u, pair), sum1);
+            sum2 = add(pair, four + 2u, first2, four_of(four + 2u, pair), sum2);
+            sum3 = add(pair, four + 3u, first3, four_of(four + 3u, pair), sum3);
+            workgroupBarrier();
+        }
+        total0 += sum0;
+        total1 += sum1;
+        total2 += sum2;
+        total3 += sum3;
+    }
+    let row = first_row + pair;
+    let c = first_column + four;
+    finish(c, row, total0.xy);
+    finish(c, row + 32u, total0.zw);
+    finish(c + 1u, row, total1.xy);
+    finish(c + 1u, row + 32u, total1.zw);
+    finish(c + 2u, row, total2.xy);
+    finish(c + 2u, row + 32u, total2.zw);
+    finish(c + 3u, row, total3.xy);
+    finish(c + 3u, row + 32u, total3.zw);
+}

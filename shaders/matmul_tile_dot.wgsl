@@ -1,0 +1,87 @@
+// y[c, r] = Σ_k w[r, k] · x[c, k] in tiles of 64 rows and 32 columns, by dots; each of 128 threads makes four by
+// four of them. Needs the texts of a format (load, ints, factors, value), of dots, part.wgsl and finish.wgsl; x and
+// y have rows for whole tiles.
+
+// One block of 32 k, its halves one after the other.
+var<workgroup> w_tile: array<Sixteen, 128>; // [2, 64]
+var<workgroup> w_factors: array<Factors, 64>;
+var<workgroup> x_tile: array<Sixteen, 64>; // [2, 32]
+var<workgroup> x_about: array<vec4<f32>, 32>;
+
+struct Four { first: Sixteen, second: Sixteen, about: vec4<f32> }
+
+fn column_of(i: u32) -> Four {
+    return Four(x_tile[i], x_tile[32u + i], x_about[i]);
+}
+
+fn row_of(i: u32) -> Part {
+    return Part(w_tile[i], w_tile[64u + i], w_factors[i]);
+}
+
+fn one(w: Part, c: Four) -> f32 {
+    return value(w.factors, vec2<f32>(dot16(w.first, c.first), dot16(w.second, c.second)), c.about.yz);
+}
+
+fn add(w0: Part, w1: Part, w2: Part, w3: Part, c: Four, sum: vec4<f32>) -> vec4<f32> {
+    return fma(vec4<f32>(one(w0, c), one(w1, c), one(w2, c), one(w3, c)), vec4<f32>(c.about.x), sum);
+}
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let first_row = 64u * group.x;
+    let first_column = 32u * group.y;
+    // What this thread brings: a row, or a column, or nothing.
+    let row_at = min(first_row + thread, p.rows - 1u) * p.blocks;
+    let column = thread % 32u;
+    let column_at = (first_column + column) * p.x_stride;
+    // What it makes: two pairs of rows, four columns.
+    let pair = 2u * (thread % 16u);
+    let four = 4u * (thread / 16u);
+    var total0 = vec4<f32>(0.0);
+    var total1 = vec4<f32>(0.0);
+    var total2 = vec4<f32>(0.0);
+    var total3 = vec4<f32>(0.0);
+    for (var lane = 0u; lane < LANES; lane++) {
+        var sum0 = vec4<f32>(0.0);
+        var sum1 = vec4<f32>(0.0);
+        var sum2 = vec4<f32>(0.0);
+        var sum3 = vec4<f32>(0.0);
+        for (var block = lane; block < p.blocks; block += LANES) {
+            if thread < 64u {
+                let mine = part(load(row_at + block));
+                w_tile[thread] = mine.first;
+                w_tile[64u + thread] = mine.second;
+                w_factors[thread] = mine.factors;
+            } else if thread < 96u {
+                let at = column_at + X_BLOCK * block;
+                x_tile[column] = activations(at, 0u);
+                x_tile[32u + column] = activations(at, 1u);
+                x_about[column] = scale_and_sums(at);
+            }
+            workgroupBarrier();
+            let w0 = row_of(pair);
+            let w1 = row_of(pair + 1u);
+            let w2 = row_of(pair + 32u);
+            let w3 = row_of(pair + 33u);
+            sum0 = add(w0, w1, w2, w3, column_of(four), sum0);
+            sum1 = add(w0, w1, w2, w3, column_of(four + 1u), sum1);
+            sum2 = add(w0, w1, w2, w3, column_of(four + 2u), sum2);
+            sum3 = add(w0, w1, w2, w3, column_of(four + 3u), sum3);
+            workgroupBarrier();
+        }
+        total0 += sum0;
+        total1 += sum1;
+        total2 += sum2;
+        total3 += sum3;
+    }
+    let row = first_row + pair;
+    let c = first_column + four;
+    finish(c, row, total0.xy);
+    finish(c, row + 32u, total0.zw);
+    finish(c + 1u, row, total1.xy);
+    finish(c + 1u, row + 32u, total1.zw);
+    finish(c + 2u, row, total2.xy);
+    finish(c + 2u, row + 32u, total2.zw);
+    finish(c + 3u, row, total3.xy);
+    finish(c + 3u, row + 32u, total3.zw);
+}

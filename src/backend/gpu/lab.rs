@@ -1,0 +1,335 @@
+//! Single kernels on data of one's own: for the trial of variants and for tests.
+
+use wgpu::BufferUsages as Usage;
+
+use super::{
+    device::Gpu,
+    formats::{BLOCK, Format, Streams, split_row},
+    ops::Bound,
+    params::{MatmulParams, Params, QuantizeParams},
+    pipelines::{Family, Kernel, Mode, Pipelines},
+    readback,
+    record::Recorder,
+    variants::Arith,
+    work::TILE_ROWS,
+};
+use crate::{Result, quant::GgmlType};
+
+/// splitmix64
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// -1..1
+    pub fn float(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / 2f32.powi(23) - 1.0
+    }
+
+    pub fn floats(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.float()).collect()
+    }
+}
+
+/// Where the halves of a block stand.
+fn halves(ty: GgmlType) -> &'static [usize] {
+    match ty {
+        GgmlType::Q4_0 | GgmlType::IQ4_NL | GgmlType::Q5_0 | GgmlType::Q8_0 | GgmlType::IQ4_XS => &[0],
+        GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
+        GgmlType::Q2_K => &[80, 82],
+        GgmlType::Q3_K => &[108],
+        GgmlType::Q6_K => &[208],
+        _ => &[],
+    }
+}
+
+/// Random bits with scales of about 1/100, as in real models.
+pub fn blocks(random: &mut Random, ty: GgmlType, n: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..n * ty.block_bytes()).map(|_| random.next() as u8).collect();
+    for block in bytes.chunks_exact_mut(ty.block_bytes()) {
+        for &at in halves(ty) {
+            let scale = half::f16::from_f32(0.01 * (random.float() + 2.0));
+            block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
+        }
+        match ty {
+            GgmlType::MXFP4 => block[0] = 118 + (random.next() % 4) as u8,
+            GgmlType::F32 => block.copy_from_slice(&random.float().to_le_bytes()),
+            GgmlType::F16 => block.copy_from_slice(&half::f16::from_f32(random.float()).to_le_bytes()),
+            GgmlType::BF16 => block.copy_from_slice(&half::bf16::from_f32(random.float()).to_le_bytes()),
+            _ => {}
+        }
+    }
+    bytes
+}
+
+/// A buffer that kernels read and write, given back when it goes.
+pub struct Room<'a> {
+    gpu: &'a Gpu,
+    pub buffer: wgpu::Buffer,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.gpu.release(self.buffer.clone());
+    }
+}
+
+pub fn room(gpu: &Gpu, bytes: u64) -> Result<Room<'_>> {
+    let usage = Usage::STORAGE | Usage::COPY_DST | Usage::COPY_SRC;
+    Ok(Room { gpu, buffer: gpu.buffer("a trial", bytes, usage)? })
+}
+
+pub fn storage<'a>(gpu: &'a Gpu, bytes: &[u8]) -> Result<Room<'a>> {
+    let made = room(gpu, bytes.len() as u64)?;
+    let mut padded = bytes.to_vec();
+    padded.resize(bytes.len().next_multiple_of(4), 0);
+    gpu.queue.write_buffer(&made.buffer, 0, &padded);
+    Ok(made)
+}
+
+pub fn numbers<'a>(gpu: &'a Gpu, x: &[f32]) -> Result<Room<'a>> {
+    storage(gpu, bytemuck::cast_slice(x))
+}
+
+/// A kernel, what it binds, and how many workgroups of it.
+pub type Dispatch = (Kernel, Bound, [u32; 3]);
+
+/// Binds parameters of its own and buffers.
+pub fn bind<T: bytemuck::NoUninit>(
+    gpu: &Gpu,
+    pipelines: &Pipelines,
+    family: Family,
+    params: &T,
+    buffers: &[&wgpu::Buffer],
+) -> Result<Bound> {
+    let mut slots = Params::new(gpu, 1)?;
+    let slot = slots.add(params);
+    slots.flush(gpu);
+    let bindings: Vec<_> = buffers.iter().map(|b| b.as_entire_buffer_binding()).collect();
+    let group = pipelines.bind(gpu, family, slots.buffer(), &bindings);
+    slots.release(gpu);
+    Ok(Bound { group, params: slot })
+}
+
+/// Runs kernels one after the other and reads back the beginning of a buffer.
+pub fn run(
+    gpu: &Gpu,
+    pipelines: &mut Pipelines,
+    what: &[Dispatch],
+    out: &wgpu::Buffer,
+    len: usize,
+) -> Result<Vec<f32>> {
+    let bytes = 4 * len as u64;
+    let readable = gpu.buffer("a trial's result", bytes, Usage::MAP_READ | Usage::COPY_DST)?;
+    let mut recorder = Recorder::new(gpu, pipelines, None);
+    for (kernel, bound, groups) in what {
+        recorder.dispatch(*kernel, bound, *groups)?;
+    }
+    recorder.copy((out, 0), (&readable, 0), bytes);
+    recorder.submit();
+    let read = readback::read(gpu, &readable, bytes, bytemuck::pod_collect_to_vec::<u8, f32>)?;
+    gpu.release(readable);
+    gpu.check()?;
+    Ok(read)
+}
+
+/// Runs kernels so many times over in one submission, and waits for it.
+pub fn submit(gpu: &Gpu, pipelines: &mut Pipelines, what: &[Dispatch], times: usize) -> Result<()> {
+    let mut recorder = Recorder::new(gpu, pipelines, None);
+    for (kernel, bound, groups) in (0..times).flat_map(|_| what) {
+        recorder.dispatch(*kernel, bound, *groups)?;
+    }
+    recorder.submit();
+    gpu.wait()
+}
+
+/// How a product is made.
+#[derive(Clone, Copy)]
+pub struct How<'a> {
+    pub mode: Mode,
+    pub columns: usize,
+    pub tile: bool,
+    pub coarse: bool,
+    pub arith: Arith,
+    pub bias: Option<&'a [f32]>,
+}
+
+/// Just the product, in the regime that a pass would take.
+pub fn plain(columns: usize, tile: bool) -> How<'static> {
+    How { mode: Mode::Store, columns, tile, coarse: false, arith: Arith::Float, bias: None }
+}
+
+/// What stands in an output before something is added to it.
+pub fn start(i: usize) -> f32 {
+    (i % 13) as f32 - 6.0
+}
+
+/// A matrix on the device.
+pub struct Matrix<'a> {
+    pub format: Format,
+    pub rows: usize,
+    /// Blocks of 32 in a row.
+    pub blocks: usize,
+    pub streams: [Room<'a>; 3],
+}
+
+impl<'a> Matrix<'a> {
+    /// `bytes`: the file's blocks of `rows` rows of `k` weights.
+    pub fn new(gpu: &'a Gpu, ty: GgmlType, bytes: &[u8], rows: usize, k: usize) -> Result<Self> {
+        let mut streams = Streams::default();
+        let row_bytes = bytes.len() / rows;
+        bytes.chunks_exact(row_bytes).for_each(|row| split_row(ty, row, &mut streams));
+        let format = Format::of(ty).expect("a type that can be read");
+        Self::of_streams(gpu, format, streams, rows, k.div_ceil(BLOCK))
+    }
+
+    pub fn of_streams(
+        gpu: &'a Gpu,
+        format: Format,
+        streams: Streams,
+        rows: usize,
+        blocks: usize,
+    ) -> Result<Self> {
+        let [high, low, scales] = streams.finish();
+        let streams = [storage(gpu, &high)?, storage(gpu, &low)?, storage(gpu, &scales)?];
+        Ok(Matrix { format, rows, blocks, streams })
+    }
+
+    /// One of zeros.
+    pub fn empty(gpu: &'a Gpu, format: Format, rows: usize, blocks: usize) -> Result<Self> {
+        let [high, low, scales] = format.streams().map(|rate| rate.bytes_for(rows * blocks) as u64);
+        let streams = [room(gpu, high)?, room(gpu, low)?, room(gpu, scales)?];
+        Ok(Matrix { format, rows, blocks, streams })
+    }
+
+    /// Rows of `x` on the device as kernels want them: whole blocks, rows for whole tiles. `x`: [columns, k]
+    pub fn input(&self, gpu: &'a Gpu, x: &[f32], columns: usize) -> Result<Room<'a>> {
+        let k = x.len() / columns;
+        let width = self.blocks * BLOCK;
+        let padded =
+            x.chunks_exact(k).flat_map(|row| row.iter().copied().chain(std::iter::repeat_n(0.0, width - k)));
+        let mut rows: Vec<f32> = padded.collect();
+        rows.resize(columns.next_multiple_of(TILE_ROWS) * width, 0.0);
+        numbers(gpu, &rows)
+    }
+
+    pub fn quantized(&self, gpu: &'a Gpu, arith: Arith, columns: usize) -> Result<Room<'a>> {
+        let blocks = columns.next_multiple_of(TILE_ROWS) * self.blocks;
+        room(gpu, (16 * blocks * arith.block_quads()) as u64)
+    }
+
+    pub fn quantize(
+        &self,
+        gpu: &Gpu,
+        pipelines: &Pipelines,
+        x: &Room,
+        to: &Room,
+        how: &How,
+    ) -> Result<Dispatch> {
+        let params = QuantizeParams { blocks: self.blocks as u32 };
+        let bound = bind(gpu, pipelines, Family::Quantize, &params, &[&x.buffer, &to.buffer])?;
+        let groups = [self.blocks.div_ceil(32) as u32, how.columns as u32, 1];
+        Ok((Kernel::Quantize(how.arith), bound, groups))
+    }
+
+    pub fn multiply(
+        &self,
+        gpu: &Gpu,
+        pipelines: &Pipelines,
+        x: &Room,
+        y: &Room,
+        bias: &Room,
+        how: &How,
+    ) -> Result<Dispatch> {
+        let &How { mode, columns, tile, coarse, arith, .. } = how;
+        let params = MatmulParams {
+            rows: self.rows as u32,
+            blocks: self.blocks as u32,
+            x_stride: (self.blocks * arith.block_quads()) as u32,
+            y_stride: self.outputs(mode) as u32,
+            y_first: 0,
+            has_bias: u32::from(how.bias.is_some()),
+        };
+        let [high, low, scales] = self.streams.each_ref().map(|s| &s.buffer);
+        let buffers = [high, low, scales, &bias.buffer, &x.buffer, &y.buffer];
+        let bound = bind(gpu, pipelines, Family::Matmul, &params, &buffers)?;
+        let (format, lanes) = (self.format, gpu.tuning.lanes(self.blocks));
+        if tile {
+            let groups = [self.rows.div_ceil(64) as u32, columns.div_ceil(TILE_ROWS) as u32, 1];
+            return Ok((Kernel::MatmulTile { format, mode, lanes, coarse, arith }, bound, groups));
+        }
+        let pairs = gpu.tuning.matmul / lanes;
+        let kernel = Kernel::MatmulRows { format, mode, lanes, columns: columns as u32, coarse, arith };
+        Ok((kernel, bound, [(self.rows as u32).div_ceil(2 * pairs), 1, 1]))
+    }
+
+    /// Numbers in a row of the product.
+    pub fn outputs(&self, mode: Mode) -> usize {
+        if mode == Mode::Gate { self.rows / 2 } else { self.rows }
+    }
+
+    /// `x`: [columns, k]. Gives `[columns, rows]`, or half as many rows for a gate.
+    pub fn product(&self, gpu: &'a Gpu, pipelines: &mut Pipelines, x: &[f32], how: &How) -> Result<Vec<f32>> {
+        let outputs = self.outputs(how.mode);
+        let mut before = vec![0.0; how.columns.next_multiple_of(TILE_ROWS) * outputs];
+        if how.mode == Mode::Add {
+            before.iter_mut().enumerate().for_each(|(i, y)| *y = start(i));
+        }
+        let (x, y) = (self.input(gpu, x, how.columns)?, numbers(gpu, &before)?);
+        let bias = numbers(gpu, how.bias.unwrap_or(&[0.0]))?;
+        let mut todo = Vec::new();
+        let made_ready;
+        let x = if how.arith == Arith::Float {
+            &x
+        } else {
+            made_ready = self.quantized(gpu, how.arith, how.columns)?;
+            todo.push(self.quantize(gpu, pipelines, &x, &made_ready, how)?);
+            &made_ready
+        };
+        todo.push(self.multiply(gpu, pipelines, x, &y, &bias, how)?);
+        run(gpu, pipelines, &todo, &y.buffer, how.columns * outputs)
+    }
+
+    /// What products that are not in floats have for `x`: [columns, blocks, 32], and how far off a number of a
+    /// block may be, half a step: [columns, blocks].
+    #[cfg(test)]
+    pub fn rounded(
+        &self,
+        gpu: &'a Gpu,
+        pipelines: &mut Pipelines,
+        x: &[f32],
+        how: &How,
+    ) -> Vec<[f32; BLOCK]> {
+        let from = self.input(gpu, x, how.columns).unwrap();
+        let to = self.quantized(gpu, how.arith, how.columns).unwrap();
+        let step = self.quantize(gpu, pipelines, &from, &to, how).unwrap();
+        let quads = how.arith.block_quads();
+        let words = run(gpu, pipelines, &[step], &to.buffer, 4 * quads * how.columns * self.blocks).unwrap();
+        let blocks = words.chunks_exact(4 * quads).map(|block| {
+            let (data, about) = block.split_at(4 * quads - 4);
+            let [scale, first, second, _] = *about.first_chunk::<4>().unwrap();
+            let words = data.iter().map(|x| x.to_bits());
+            let units: Vec<f32> = if how.arith == Arith::Int8 {
+                words.flat_map(|w| w.to_le_bytes()).map(|b| f32::from(b as i8)).collect()
+            } else {
+                words
+                    .flat_map(|w| [w as u16, (w >> 16) as u16])
+                    .map(|h| half::f16::from_bits(h).to_f32())
+                    .collect()
+            };
+            for (sum, units) in [first, second].into_iter().zip(units.chunks(16)) {
+                let exact: f64 = units.iter().map(|&x| f64::from(x)).sum();
+                // Fifteen additions of halves in f32; of whole numbers none rounds.
+                let limit = if how.arith == Arith::Int8 { 0.0 } else { 16.0 * 2f64.powi(-20) };
+                assert!((f64::from(sum) - exact).abs() <= limit, "{sum} {exact}");
+            }
+            std::array::from_fn(|i| units[i] * scale)
+        });
+        blocks.collect()
+    }
+}

@@ -1,0 +1,64 @@
+//! What a device that goes away leaves behind: an error at the next call, in one line, and no panic.
+
+use std::{borrow::Cow, sync::Arc};
+
+use super::{Choice, GpuBackend, GpuConfig, Wanted, choose};
+use crate::{
+    Model,
+    backend::{Backend, Held, Output, Rows, View},
+    context::KvType,
+    embedded,
+    kv::CellMove,
+};
+
+#[test]
+fn a_lost_device_is_one_clear_line() {
+    const TEST: &str = "a_lost_device_is_one_clear_line";
+    let found = match choose(&Choice::Any).or_else(|_| choose(&Choice::Named("llvmpipe".into()))) {
+        Ok(found) => found,
+        Err(e) => {
+            assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{TEST}: {e}");
+            eprintln!("SKIPPED {TEST}: {e}");
+            return;
+        }
+    };
+    let model = Arc::new(Model::load(Arc::new(embedded::open().unwrap())).unwrap());
+    let dims = model.plan.dims;
+    let config = GpuConfig {
+        n_cells: 32,
+        n_slots: dims.n_layer,
+        max_rows: 8,
+        key_type: KvType::F16,
+        value_type: KvType::F16,
+        held: Held::all(dims.n_layer),
+        budget: 1 << 30,
+        profile: false,
+        tuning: None,
+        variant: Wanted::default(),
+        cache: None,
+    };
+    let mut backend = GpuBackend::new(model.clone(), &found, &config, &|_, _| ()).unwrap();
+    let steps = model.plan.steps(None);
+    let views = [View { lists: vec![Cow::Borrowed(&[0])], visible: vec![(0, 1)] }];
+    let view_of_slot = vec![0; dims.n_layer];
+    let rows = Rows {
+        tokens: &[1],
+        positions: &[0],
+        cells: &[0],
+        outputs: &[0],
+        views: &views,
+        view_of_slot: &view_of_slot,
+    };
+    let mut logits = vec![0.0; dims.n_vocab];
+    backend.run(&steps, &rows, Output::Logits(&mut logits)).unwrap();
+    backend.gpu.device.destroy();
+    let is_clear = |result: crate::Result<()>| {
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains("lost") && message.contains(&found.info.name), "{message}");
+        assert!(message.contains("--device cpu") && message.lines().count() == 1, "{message}");
+    };
+    for _ in 0..2 {
+        is_clear(backend.run(&steps, &rows, Output::Logits(&mut logits)));
+        is_clear(backend.shift_keys(&[CellMove { src: 0, dst: 1 }], -1));
+    }
+}

@@ -1,0 +1,151 @@
+//! A chain of passes in one submission with one readback: a greedy speculation round, say, whose draft steps feed
+//! each other and then the verification.
+//!
+//! The row data of all passes are sent ahead. Before a pass the encoder copies its own to where the kernels look;
+//! after it, the token that it picked goes into the row data of the passes that wait for it.
+
+use super::{
+    GpuBackend, contexts, device::Gpu, ops::Stage, pick, readback, record::Recorder, rows::Sections, usage,
+    work::OUTPUTS_AT_ONCE,
+};
+use crate::{
+    Result,
+    backend::{Chained, Link, Traffic},
+    plan::{Op, Step, WeightId},
+    scores::Top,
+};
+
+/// What there is room for: passes of a chain, their rows, and views of each (a mask that repeats layers has two).
+const MOST_LINKS: usize = 17;
+const MOST_ROWS: usize = 33;
+const MOST_VIEWS: usize = 2;
+
+/// Bytes of three timestamps.
+const STAMP_BYTES: u64 = 24;
+
+/// What rounds need beside what passes need.
+pub struct Rounds {
+    /// Row data of the passes to come.
+    ahead: wgpu::Buffer,
+    /// When the chain began, its last pass, and when it ended; where the device can say.
+    stamps: Option<(wgpu::QuerySet, wgpu::Buffer)>,
+}
+
+impl Rounds {
+    fn ahead_bytes(sections: &Sections, turned: usize) -> u64 {
+        4 * (MOST_LINKS * sections.words(MOST_VIEWS) + 2 * MOST_ROWS * turned) as u64
+    }
+
+    pub fn bytes(max_rows: usize, n_slots: usize, turned: usize) -> u64 {
+        Self::ahead_bytes(&Sections { max_rows, n_slots }, turned) + 2 * STAMP_BYTES
+    }
+
+    pub fn new(gpu: &Gpu, sections: &Sections, turned: usize) -> Result<Self> {
+        use wgpu::BufferUsages as Usage;
+        let both_ways = Usage::COPY_DST | Usage::COPY_SRC;
+        let ahead = gpu.buffer("row data ahead", Self::ahead_bytes(sections, turned), both_ways)?;
+        let stamps = if gpu.has(wgpu::Features::TIMESTAMP_QUERY) {
+            let queries = gpu.device.create_query_set(&wgpu::QuerySetDescriptor {
+                label: None,
+                ty: wgpu::QueryType::Timestamp,
+                count: 3,
+            });
+            let resolved = gpu.buffer("times", STAMP_BYTES, Usage::QUERY_RESOLVE | Usage::COPY_SRC)?;
+            Some((queries, resolved))
+        } else {
+            None
+        };
+        Ok(Rounds { ahead, stamps })
+    }
+}
+
+impl GpuBackend {
+    /// See [`crate::backend::Backend::run_chain`].
+    pub(super) fn chain(&mut self, links: &[Link], k: usize, tops: &mut [Top]) -> Result<Option<Chained>> {
+        self.gpu.check()?;
+        let is_timed = self.is_timed();
+        let by_bytes = self.last_share(links);
+        let GpuBackend { model, gpu, pipelines, weights, work, cache, rows: row_data, ops, .. } = self;
+        let (Some(rounds), Some(picker)) = (&self.rounds, &mut self.picker) else { return Ok(None) };
+        let tops_bytes = tops.len() as u64 * pick::row_bytes(k);
+        let fits = |link: &Link| (1..=OUTPUTS_AT_ONCE).contains(&link.rows.outputs.len());
+        if !links.iter().all(fits) || tops_bytes + STAMP_BYTES > self.readable.size() {
+            return Ok(None);
+        }
+        let passes = links.iter().map(|link| &link.rows);
+        let Some(places) = row_data.send_ahead(gpu, &model.plan.rope, passes, &rounds.ahead)? else {
+            return Ok(None);
+        };
+        let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: row_data };
+        links.iter().for_each(|link| ops.prepare(&stage, &link.steps));
+        picker.prepare(&mut ops.params, k);
+        ops.params.flush(gpu);
+        // A profile times every kernel, and has no room for other times.
+        let stamps = rounds.stamps.as_ref().filter(|_| !is_timed && links.len() > 1);
+        let mut recorder = Recorder::new(gpu, pipelines, self.profile.as_mut().filter(|_| is_timed));
+        let mut done = 0;
+        for (i, (link, place)) in links.iter().zip(&places).enumerate() {
+            let is_last = i + 1 == links.len();
+            let ahead = &rounds.ahead;
+            recorder.copy((ahead, place.rows_at), (&row_data.rows, 0), place.rows_bytes);
+            recorder.copy((ahead, place.turns_at), (&row_data.turns, 0), place.turns_bytes);
+            if let Some((queries, _)) = stamps.filter(|_| i == 0 || is_last) {
+                recorder.stamp(queries, Some(u32::from(is_last)), None);
+            }
+            let count = link.rows.outputs.len();
+            let longest = contexts(&mut recorder, &link.rows);
+            ops.record(&mut recorder, &link.steps, link.rows.tokens.len(), longest)?;
+            ops.record_head(&mut recorder, head(link), 0, count)?;
+            if let Some((queries, _)) = stamps.filter(|_| is_last) {
+                recorder.stamp(queries, None, Some(2));
+            }
+            picker.record(&mut recorder, k, count)?;
+            for (later, place) in links.iter().zip(&places).skip(i + 1) {
+                let waiting = later.picked.iter().filter(|(_, pick)| (done..done + count).contains(pick));
+                for &(row, pick) in waiting {
+                    let token = (&picker.best, pick::token_at(k, pick - done));
+                    recorder.copy(token, (ahead, place.rows_at + 4 * row as u64), 4);
+                }
+            }
+            let to = done as u64 * pick::row_bytes(k);
+            recorder.copy((&picker.best, 0), (&self.readable, to), count as u64 * pick::row_bytes(k));
+            done += count;
+        }
+        if let Some((queries, resolved)) = stamps {
+            recorder.encoder().resolve_query_set(queries, 0..3, resolved, 0);
+            recorder.copy((resolved, 0), (&self.readable, tops_bytes), STAMP_BYTES);
+        }
+        recorder.submit();
+        let measured = readback::read(gpu, &self.readable, tops_bytes + STAMP_BYTES, |bytes| {
+            let (found, times) = bytes.split_at(tops_bytes as usize);
+            pick::take(found, k, tops);
+            stamps.and_then(|_| last_part(&bytemuck::pod_collect_to_vec(times)))
+        })?;
+        let pass = Traffic { readbacks: 1, ..recorder.traffic() };
+        let recording = recorder.seconds();
+        self.used(usage::Kind::Chain, pass, is_timed, recording)?;
+        Ok(Some(Chained { last: measured.unwrap_or(by_bytes) }))
+    }
+
+    /// The share of the last pass in the bytes of weights that a chain reads.
+    fn last_share(&self, links: &[Link]) -> f64 {
+        use crate::backend::Backend;
+        let of_step =
+            |step: &Step| self.model.bytes_read(step.op, |id: WeightId| self.weight_bytes(id, step.coarse));
+        let bytes: Vec<u64> = links.iter().map(|link| link.steps.iter().map(of_step).sum()).collect();
+        bytes.last().map_or(1.0, |&last| last as f64 / bytes.iter().sum::<u64>() as f64)
+    }
+}
+
+/// A pass with outputs ends with the head.
+fn head<'a>(link: &Link<'a>) -> &'a Op {
+    let last = link.steps.last().expect("a pass has steps");
+    debug_assert!(matches!(last.op, Op::Head { .. }));
+    last.op
+}
+
+/// The share of the time after the second stamp; `None` if the times make no sense.
+fn last_part(times: &[u64]) -> Option<f64> {
+    let [begin, last, end] = *times else { return None };
+    (begin < last && last < end).then(|| (end - last) as f64 / (end - begin) as f64)
+}

@@ -1,0 +1,213 @@
+//! Attention over contexts of all lengths, against f64.
+
+use super::{
+    super::{
+        device::Gpu,
+        lab::{Random, bind, numbers, run, storage},
+        params::AttendParams,
+        pipelines::{Family, Kernel, Pipelines},
+        work::{CHUNK, head_stride},
+    },
+    U, bits, gpu, reductions,
+};
+
+/// Cells in the cache, more than a context has.
+const CELLS: usize = 760;
+
+struct Case {
+    heads: usize,
+    kv_heads: usize,
+    dim: usize,
+    key_halves: bool,
+    value_halves: bool,
+    scale: f32,
+    /// [rows, heads, stride]
+    q: Vec<f32>,
+    /// [kv_heads, cells, stride]
+    keys: Vec<f32>,
+    values: Vec<f32>,
+    /// Cells in order of positions; rows see beginnings of it.
+    list: Vec<u32>,
+}
+
+impl Case {
+    fn new(
+        heads: usize,
+        kv_heads: usize,
+        dim: usize,
+        (key_halves, value_halves): (bool, bool),
+        rows: usize,
+    ) -> Self {
+        let mut random = Random((heads * dim) as u64);
+        let stride = head_stride(dim);
+        let mut filled = |count: usize, halves: bool| -> Vec<f32> {
+            let rounded = |x: f32| if halves { half::f16::from_f32(x).to_f32() } else { x };
+            (0..count * stride)
+                .map(|i| if i % stride < dim { rounded(2.0 * random.float()) } else { 0.0 })
+                .collect()
+        };
+        let q = filled(rows * heads, false);
+        let keys = filled(kv_heads * CELLS, key_halves);
+        let values = filled(kv_heads * CELLS, value_halves);
+        // A step that shares no factor with the count visits every cell.
+        let list = (0..CELLS).map(|i| (i * 377 % CELLS) as u32).collect();
+        Case {
+            heads,
+            kv_heads,
+            dim,
+            key_halves,
+            value_halves,
+            scale: 1.0 / (dim as f32).sqrt(),
+            q,
+            keys,
+            values,
+            list,
+        }
+    }
+
+    fn words(&self, x: &[f32], halves: bool) -> Vec<u32> {
+        if !halves {
+            return x.iter().map(|x| x.to_bits()).collect();
+        }
+        let half = |x: f32| u32::from(half::f16::from_f32(x).to_bits());
+        x.as_chunks::<2>().0.iter().map(|&[a, b]| half(a) | half(b) << 16).collect()
+    }
+
+    /// `[rows, heads, dim]`; row i sees the first `lens[i]` cells of the list.
+    fn run(
+        &self,
+        gpu: &Gpu,
+        pipelines: &mut Pipelines,
+        lens: &[usize],
+        (split, shared): (bool, bool),
+    ) -> Vec<f32> {
+        let rows = lens.len();
+        let stride = head_stride(self.dim);
+        let kv_words = |halves: bool| (if halves { stride / 2 } else { stride }) as u32;
+        let most_chunks = lens.iter().max().unwrap().div_ceil(CHUNK);
+        let params = AttendParams {
+            heads: self.heads as u32,
+            group: (self.heads / self.kv_heads) as u32,
+            head_dim: self.dim as u32,
+            head_stride: stride as u32,
+            cells: CELLS as u32,
+            key_words: kv_words(self.key_halves),
+            value_words: kv_words(self.value_halves),
+            key_halves: u32::from(self.key_halves),
+            value_halves: u32::from(self.value_halves),
+            scale: self.scale,
+            out_stride: (self.heads * self.dim) as u32,
+            view_at: 1,
+            spans_at: 2,
+            view_rows: rows as u32,
+            most_chunks: most_chunks as u32,
+        };
+        // View 1 is the one that counts; the list begins at word 3.
+        let mut row_data = vec![0u32, 1];
+        row_data.extend(vec![0u32; 2 * rows]);
+        row_data.extend(lens.iter().flat_map(|&len| [3, len as u32]));
+        let list: Vec<u32> = [0, 0, 0].into_iter().chain(self.list.iter().copied()).collect();
+        let made = |words: &[u32]| storage(gpu, bytemuck::cast_slice(words)).unwrap();
+        let (row_data, list, q) = (made(&row_data), made(&list), numbers(gpu, &self.q).unwrap());
+        let keys = made(&self.words(&self.keys, self.key_halves));
+        let values = made(&self.words(&self.values, self.value_halves));
+        let len = rows * self.heads * self.dim;
+        let out = numbers(gpu, &vec![7.0; len]).unwrap();
+        let chunks = numbers(gpu, &vec![7.0; rows * self.heads * most_chunks * (stride + 2)]).unwrap();
+        let to = if split { &chunks } else { &out };
+        let buffers = [&row_data, &list, &q, &keys, &values, to].map(|b| &b.buffer);
+        let attend = bind(gpu, pipelines, Family::Attend, &params, &buffers).unwrap();
+        let (heads, rows) = (self.heads as u32, rows as u32);
+        let group = (self.heads / self.kv_heads) as u32;
+        let groups = if shared { self.kv_heads as u32 * group.div_ceil(4) } else { heads };
+        let y = if split { most_chunks as u32 } else { 1 };
+        let mut steps = vec![(Kernel::Attend { split, shared }, attend, [groups, y, rows])];
+        if split {
+            let buffers = [&row_data, &chunks, &out].map(|b| &b.buffer);
+            let join = bind(gpu, pipelines, Family::AttendJoin, &params, &buffers).unwrap();
+            steps.push((Kernel::AttendJoin, join, [heads, 1, rows]));
+        }
+        run(gpu, pipelines, &steps, &out.buffer, len).unwrap()
+    }
+
+    fn check(&self, got: &[f32], lens: &[usize], what: &str) {
+        let stride = head_stride(self.dim);
+        for (i, got) in got.chunks_exact(self.dim).enumerate() {
+            let (row, head) = (i / self.heads, i % self.heads);
+            let kv_head = head / (self.heads / self.kv_heads);
+            let q = &self.q[i * stride..][..self.dim];
+            let cell = |x: &'_ [f32], cell: u32| -> Vec<f64> {
+                let at = (kv_head * CELLS + cell as usize) * stride;
+                x[at..][..self.dim].iter().map(|&x| f64::from(x)).collect()
+            };
+            let cells = &self.list[..lens[row]];
+            let scale = f64::from(self.scale);
+            let (scores, sizes): (Vec<f64>, Vec<f64>) = cells
+                .iter()
+                .map(|&c| {
+                    let key = cell(&self.keys, c);
+                    let products = q.iter().zip(&key).map(|(&q, k)| f64::from(q) * k);
+                    products.fold((0.0, 0.0), |(sum, size), x| (sum + scale * x, size + scale * x.abs()))
+                })
+                .unzip();
+            let top = scores.iter().copied().fold(f64::MIN, f64::max);
+            let low = scores.iter().copied().fold(f64::MAX, f64::min);
+            let e: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
+            let sum: f64 = e.iter().sum();
+            // A score is a sum of dim products in four chains; twice, for the maximum is such a score too. WGSL's
+            // exponential is right to 3 + 2·|x| units, and x may be the whole range of the scores. Then the sums
+            // over the cells, of weights and of weighted values.
+            let score = 2.0 * (self.dim as f64 / 4.0 + 4.0) * U * sizes.iter().copied().fold(0.0, f64::max);
+            let exponential = (3.0 + 2.0 * (top - low)) * 2.0 * U;
+            let relative = 2.0 * (score + 2.0 * exponential + (cells.len() as f64 + 8.0) * U);
+            for (i, &got) in got.iter().enumerate() {
+                let (want, size) = cells.iter().zip(&e).fold((0.0, 0.0), |(want, size), (&c, e)| {
+                    let v = f64::from(self.values[(kv_head * CELLS + c as usize) * stride + i]);
+                    (want + e / sum * v, size + e / sum * v.abs())
+                });
+                let off = (f64::from(got) - want).abs();
+                assert!(off <= relative * size, "{what}, row {row}, head {head}, {i}: {got}, {want}");
+            }
+        }
+    }
+}
+
+#[test]
+fn attention_is_right_to_rounding_split_and_whole() {
+    let test = "attention_is_right_to_rounding_split_and_whole";
+    let Some(mut gpu) = gpu(test) else { return };
+    let shapes = [
+        (6, 2, 64, (true, true)),
+        (10, 2, 24, (true, true)),
+        (4, 4, 20, (false, false)),
+        (8, 1, 32, (true, false)),
+        (4, 2, 128, (false, true)),
+    ];
+    for (tuning, variants) in reductions(test) {
+        (gpu.tuning, gpu.variants) = (tuning, variants);
+        let mut pipelines = Pipelines::new(&gpu);
+        for (heads, kv_heads, dim, types) in shapes {
+            let case = Case::new(heads, kv_heads, dim, types, 12);
+            let what = format!("{heads}/{kv_heads} heads of {dim}, {types:?}, {variants}");
+            for len in [1, 2, 255, 256, 257, 700] {
+                let whole = case.run(&gpu, &mut pipelines, &[len], (false, false));
+                case.check(&whole, &[len], &what);
+                for (split, shared) in [(true, false), (true, true), (false, true)] {
+                    let other = case.run(&gpu, &mut pipelines, &[len], (split, shared));
+                    assert!(
+                        bits(&other) == bits(&whole),
+                        "{what}: {len} cells, split {split}, shared {shared}"
+                    );
+                }
+            }
+            // A few rows of different lengths, split; more of them whole; each as if it were alone.
+            let few = [257, 1, 700];
+            let split = case.run(&gpu, &mut pipelines, &few, (true, false));
+            case.check(&split, &few, &what);
+            let many: Vec<usize> = (0..12).map(|i| if i < 3 { few[i] } else { 250 + i }).collect();
+            let whole = case.run(&gpu, &mut pipelines, &many, (false, true));
+            case.check(&whole, &many, &what);
+            assert!(bits(&whole[..split.len()]) == bits(&split), "{what}: a row among others");
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Matrix products of every format, regime and way of multiplying, against sums in f64.
+
+use super::{
+    super::{
+        device::Gpu,
+        formats::{BLOCK, Format, Streams, split_row},
+        lab::{How, Matrix, Random, blocks, plain, start},
+        pipelines::{Mode, Pipelines, Tuning},
+        variants::{Arith, Variants},
+    },
+    U, bits, gpu, offered,
+};
+use crate::quant::{GgmlType, dequantize};
+
+/// The most that a minimum of these blocks takes off a weight, which may cancel.
+fn minimum(ty: GgmlType) -> f64 {
+    match ty {
+        GgmlType::Q4_1 | GgmlType::Q5_1 => 0.03,
+        GgmlType::Q4_K | GgmlType::Q5_K => 0.03 * 63.0,
+        GgmlType::Q2_K => 0.03 * 15.0,
+        _ => 0.0,
+    }
+}
+
+fn types() -> impl Iterator<Item = GgmlType> {
+    GgmlType::ALL.iter().copied().filter(|ty| ty.readable())
+}
+
+/// Sum and sum of magnitudes of each output, in f64.
+fn exact(ty: GgmlType, bytes: &[u8], rows: usize, k: usize, x: &[f32]) -> Vec<(f64, f64)> {
+    let mut w = vec![0.0; rows * k];
+    dequantize(ty, bytes, &mut w);
+    let minimum = 2.0 * minimum(ty);
+    let dot = |w: &[f32], x: &[f32]| {
+        std::iter::zip(w, x).fold((0.0, 0.0), |(sum, size), (&w, &x)| {
+            let (w, x) = (f64::from(w), f64::from(x));
+            (sum + w * x, size + (w.abs() + minimum) * x.abs())
+        })
+    };
+    x.chunks_exact(k).flat_map(|x| w.chunks_exact(k).map(move |w| dot(w, x)).collect::<Vec<_>>()).collect()
+}
+
+/// Roundings on the way of one product into a sum: its weight's (3), those of its lane, those of the lanes.
+fn roundings(k: usize, lanes: u32) -> f64 {
+    let blocks = k.div_ceil(BLOCK) as u32;
+    f64::from(3 + blocks.div_ceil(lanes) * BLOCK as u32 + lanes)
+}
+
+#[test]
+fn products_of_every_format_are_right_to_rounding() {
+    let Some(gpu) = gpu("products_of_every_format_are_right_to_rounding") else { return };
+    check_products(&gpu, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+}
+
+/// What runs on a real GPU: more lanes to a row, more rows to a workgroup.
+#[test]
+fn products_are_right_in_wide_workgroups_too() {
+    let Some(mut gpu) = gpu("products_are_right_in_wide_workgroups_too") else { return };
+    gpu.tuning = Tuning::HARDWARE;
+    check_products(&gpu, &[1, 4, 8]);
+}
+
+fn check_products(gpu: &Gpu, few: &[usize]) {
+    let mut pipelines = Pipelines::new(gpu);
+    const ROWS: usize = 67;
+    for ty in types() {
+        let ks: &[usize] = if ty.block_len() == 1 { &[1, 19, 100, 288] } else { &[256, 2304] };
+        for &k in ks {
+            let mut random = Random(ty as u64 + k as u64);
+            let bytes = blocks(&mut random, ty, ROWS * k / ty.block_len());
+            let weights = Matrix::new(gpu, ty, &bytes, ROWS, k).unwrap();
+            let x = random.floats(70 * k);
+            let expected = exact(ty, &bytes, ROWS, k, &x);
+            let limit = roundings(k, gpu.tuning.lanes(k.div_ceil(BLOCK))) * U;
+            let all = weights.product(gpu, &mut pipelines, &x, &plain(70, true)).unwrap();
+            for (i, (&got, &(want, size))) in all.iter().zip(&expected).enumerate() {
+                let off = (f64::from(got) - want).abs();
+                assert!(
+                    off <= limit * size,
+                    "{ty} k {k}, column {}, row {}: {got}, {want}",
+                    i / ROWS,
+                    i % ROWS
+                );
+            }
+            // The same bits in each regime, for any number of columns.
+            for &columns in few {
+                let how = plain(columns, columns > 8);
+                let got = weights.product(gpu, &mut pipelines, &x[..columns * k], &how).unwrap();
+                assert!(bits(&got) == bits(&all[..columns * ROWS]), "{ty} k {k}, {columns} columns");
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_are_added_biased_and_gated() {
+    let Some(gpu) = gpu("sums_are_added_biased_and_gated") else { return };
+    let mut pipelines = Pipelines::new(&gpu);
+    let (rows, k) = (70, 768);
+    let mut random = Random(5);
+    for (ty, arith) in [
+        (GgmlType::Q4_0, Arith::Float),
+        (GgmlType::Q6_K, Arith::Float),
+        (GgmlType::Q6_K, Arith::Int8),
+        (GgmlType::Q4_K, Arith::Int8),
+    ] {
+        let bytes = blocks(&mut random, ty, rows * k / ty.block_len());
+        let weights = Matrix::new(&gpu, ty, &bytes, rows, k).unwrap();
+        let bias = random.floats(rows);
+        for (columns, tile) in [(1, false), (5, false), (33, true)] {
+            let x: Vec<f32> = random.floats(columns * k).iter().map(|x| x / 16.0).collect();
+            let how = |mode| How { mode, bias: Some(&bias[..]), arith, ..plain(columns, tile) };
+            let stored = How { bias: None, ..how(Mode::Store) };
+            let sums = weights.product(&gpu, &mut pipelines, &x, &stored).unwrap();
+            let added = weights.product(&gpu, &mut pipelines, &x, &how(Mode::Add)).unwrap();
+            let want: Vec<f32> =
+                sums.iter().enumerate().map(|(i, sum)| sum + bias[i % rows] + start(i)).collect();
+            assert!(bits(&added) == bits(&want), "{ty}, {columns} columns, added");
+            let gate = How { bias: None, ..how(Mode::Gate) };
+            let gated = weights.product(&gpu, &mut pipelines, &x, &gate).unwrap();
+            for (got, pair) in gated.iter().zip(sums.as_chunks::<2>().0) {
+                let (gate, up) = (f64::from(pair[0]), f64::from(pair[1]));
+                let want = gate / (1.0 + (-gate).exp()) * up;
+                // An exponential of 3 + 2·|x| units, as WGSL allows, and four operations.
+                let limit = (8.0 + 2.0 * gate.abs()) * 2.0 * U * want.abs() + 1e-30;
+                assert!((f64::from(*got) - want).abs() <= limit, "{ty}: {gate} {up}: {got}, {want}");
+            }
+        }
+    }
+}
+
+/// The high plane alone stands for the middle of what the low bits could make it.
+#[test]
+fn coarse_products_use_the_middle_of_the_interval() {
+    let Some(gpu) = gpu("coarse_products_use_the_middle_of_the_interval") else { return };
+    let mut pipelines = Pipelines::new(&gpu);
+    let (rows, k) = (66, 256);
+    for ty in types().filter(|&ty| Format::of(ty).unwrap().has_planes()) {
+        let mut random = Random(ty as u64);
+        let bytes = blocks(&mut random, ty, rows * k / ty.block_len());
+        let weights = Matrix::new(&gpu, ty, &bytes, rows, k).unwrap();
+        // The mean over all settings of the low bits is that middle.
+        let settings = 1u32 << (8 * weights.format.streams()[1].bytes / BLOCK);
+        let mut mean = vec![0.0f64; rows];
+        let x = random.floats(k);
+        for setting in 0..settings {
+            let mut streams = Streams::default();
+            bytes.chunks_exact(ty.row_bytes(k).unwrap()).for_each(|row| split_row(ty, row, &mut streams));
+            let bits_each = settings.ilog2();
+            let byte = (0..8 / bits_each).fold(0u8, |byte, i| byte | (setting as u8) << (i * bits_each));
+            streams.0[1].fill(byte);
+            let set = Matrix::of_streams(&gpu, weights.format, streams, rows, weights.blocks).unwrap();
+            let got = set.product(&gpu, &mut pipelines, &x, &plain(1, false)).unwrap();
+            mean.iter_mut().zip(&got).for_each(|(m, &y)| *m += f64::from(y) / f64::from(settings));
+        }
+        for (columns, tile) in [(1, false), (9, true)] {
+            let how = How { coarse: true, ..plain(columns, tile) };
+            let got = weights.product(&gpu, &mut pipelines, &x.repeat(columns), &how).unwrap();
+            let sizes = exact(ty, &bytes, rows, k, &x);
+            for (i, got) in got.iter().enumerate() {
+                let (want, (_, size)) = (mean[i % rows], sizes[i % rows]);
+                // The low bits may be most of a small weight, so the size is that of the full range.
+                let limit = 4.0 * roundings(k, 8) * U * (size + 64.0 * 0.03 * 127.0);
+                assert!((f64::from(*got) - want).abs() <= limit, "{ty}, row {i}: {got}, {want}");
+            }
+        }
+    }
+}
+
+/// What a weight's whole number may have more than the weight, where it is taken off afterwards.
+fn offset(ty: GgmlType) -> f64 {
+    match ty {
+        GgmlType::Q4_0 => 0.03 * 8.0,
+        GgmlType::Q5_0 => 0.03 * 16.0,
+        GgmlType::Q3_K | GgmlType::Q6_K => 0.03 * 128.0 * 32.0,
+        _ => 0.0,
+    }
+}
+
+/// Quantized types: those that another way of multiplying is for.
+fn quantized() -> impl Iterator<Item = GgmlType> {
+    types().filter(|&ty| !Format::of(ty).unwrap().is_float())
+}
+
+/// Activations are rounded to half a step of their block's scale; with what they are then, products are right to
+/// rounding, and the same bits in each regime.
+fn check_rounded_products(gpu: &Gpu, arith: Arith, few: &[usize]) {
+    let mut pipelines = Pipelines::new(gpu);
+    const ROWS: usize = 67;
+    for ty in quantized() {
+        let k = if ty.block_len() == 32 { 352 } else { 2304 };
+        let mut random = Random(ty as u64 + 77);
+        let bytes = blocks(&mut random, ty, ROWS * k / ty.block_len());
+        let weights = Matrix::new(gpu, ty, &bytes, ROWS, k).unwrap();
+        let mut x = random.floats(70 * k);
+        // Blocks of all sizes, among them one of zeros.
+        for (i, block) in x.chunks_exact_mut(BLOCK).enumerate() {
+            let size = [1.0, 300.0, 1e-4, 0.0, 30000.0][i % 5];
+            block.iter_mut().for_each(|x| *x *= size);
+        }
+        let how = |columns| How { arith, ..plain(columns, columns > 8) };
+        let rounded = weights.rounded(gpu, &mut pipelines, &x, &how(70));
+        for (want, got) in x.as_chunks::<BLOCK>().0.iter().zip(&rounded) {
+            let size = want.iter().fold(0.0f64, |size, &x| size.max(f64::from(x).abs()));
+            // Half a step of 1/127, or half a unit of a half below 1; and roundings in f32.
+            let step = if arith == Arith::Int8 { 1.0 / 254.0 } else { 2f64.powi(-12) };
+            for (want, got) in want.iter().zip(got) {
+                let off = (f64::from(*got) - f64::from(*want)).abs();
+                assert!(off <= size * (step + 8.0 * U), "{ty}: {want} became {got}");
+            }
+        }
+        let expected = exact(ty, &bytes, ROWS, k, rounded.as_flattened());
+        let offsets = exact_sizes(offset(ty), k, rounded.as_flattened());
+        let limit = roundings(k, gpu.tuning.lanes(k.div_ceil(BLOCK))) * U;
+        // A chain of four in halves.
+        let chain = if arith == Arith::Half { 5.0 * 2f64.powi(-11) } else { 0.0 };
+        let all = weights.product(gpu, &mut pipelines, &x, &how(70)).unwrap();
+        for (i, (&got, &(want, size))) in all.iter().zip(&expected).enumerate() {
+            let off = (f64::from(got) - want).abs();
+            let most = limit * size + chain * (size + offsets[i / ROWS]);
+            assert!(off <= most, "{ty}, column {}, row {}: {got}, {want}", i / ROWS, i % ROWS);
+        }
+        for &columns in few {
+            let got = weights.product(gpu, &mut pipelines, &x[..columns * k], &how(columns)).unwrap();
+            assert!(bits(&got) == bits(&all[..columns * ROWS]), "{ty}, {columns} columns");
+        }
+    }
+}
+
+/// Sums of magnitudes of each column, with weights of a size.
+fn exact_sizes(size: f64, k: usize, x: &[f32]) -> Vec<f64> {
+    x.chunks_exact(k).map(|x| x.iter().map(|&x| size * f64::from(x).abs()).sum()).collect()
+}
+
+#[test]
+fn products_by_dot4_are_right_and_the_same_in_each_regime() {
+    let Some(mut gpu) = gpu("products_by_dot4_are_right_and_the_same_in_each_regime") else { return };
+    check_rounded_products(&gpu, Arith::Int8, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    gpu.tuning = Tuning::HARDWARE;
+    check_rounded_products(&gpu, Arith::Int8, &[1, 4, 8]);
+}
+
+#[test]
+fn products_in_halves_are_right_and_the_same_in_each_regime() {
+    let test = "products_in_halves_are_right_and_the_same_in_each_regime";
+    let Some(mut gpu) = gpu(test) else { return };
+    if !offered(test, Variants { arith: Arith::Half, ..Variants::PLAIN }) {
+        return;
+    }
+    check_rounded_products(&gpu, Arith::Half, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    gpu.tuning = Tuning::HARDWARE;
+    check_rounded_products(&gpu, Arith::Half, &[1, 4, 8]);
+}
+
+/// A coarse weight is the middle of its interval in any way of multiplying.
+#[test]
+fn coarse_products_by_dot4_are_those_in_floats() {
+    let Some(gpu) = gpu("coarse_products_by_dot4_are_those_in_floats") else { return };
+    let mut pipelines = Pipelines::new(&gpu);
+    let (rows, k) = (66, 256);
+    for ty in types().filter(|&ty| Format::of(ty).unwrap().has_planes()) {
+        let mut random = Random(ty as u64 + 5);
+        let bytes = blocks(&mut random, ty, rows * k / ty.block_len());
+        let weights = Matrix::new(&gpu, ty, &bytes, rows, k).unwrap();
+        let x = random.floats(9 * k);
+        let how = |arith, columns| How { coarse: true, arith, ..plain(columns, columns > 8) };
+        let rounded = weights.rounded(&gpu, &mut pipelines, &x, &how(Arith::Int8, 9));
+        let want =
+            weights.product(&gpu, &mut pipelines, rounded.as_flattened(), &how(Arith::Float, 9)).unwrap();
+        let sizes = exact(ty, &bytes, rows, k, rounded.as_flattened());
+        for columns in [1, 5, 9] {
+            let x = &x[..columns * k];
+            let got = weights.product(&gpu, &mut pipelines, x, &how(Arith::Int8, columns)).unwrap();
+            for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+                let limit = 4.0 * roundings(k, 8) * U * (sizes[i].1 + 64.0 * 0.03 * 127.0);
+                let off = (f64::from(*got) - f64::from(*want)).abs();
+                assert!(off <= limit, "{ty}, {i} of {columns} columns: {got}, {want}");
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What is done to a row or a head by itself, against f64.
+
+use super::{
+    super::{
+        formats::BLOCK,
+        lab::{Random, bind, numbers, run, storage},
+        params::{NormParams, RopeParams},
+        pipelines::{Family, Kernel, Pipelines},
+        shift::ShiftParams,
+        work::head_stride,
+    },
+    U, gpu, reductions,
+};
+
+#[test]
+fn norms_are_right_to_rounding() {
+    let test = "norms_are_right_to_rounding";
+    let Some(mut gpu) = gpu(test) else { return };
+    for (tuning, variants) in reductions(test) {
+        (gpu.tuning, gpu.variants) = (tuning, variants);
+        let mut pipelines = Pipelines::new(&gpu);
+        let mut random = Random(8);
+        for dim in [4usize, 64, 100, 2048] {
+            let stride = dim.next_multiple_of(BLOCK);
+            let padded = |x: &[f32]| -> Vec<f32> {
+                let zeros = std::iter::repeat_n(0.0, stride - dim);
+                x.chunks_exact(dim).flat_map(|row| row.iter().copied().chain(zeros.clone())).collect()
+            };
+            let (x, weight, eps) = (random.floats(3 * dim), random.floats(dim), 1e-5f32);
+            let params =
+                NormParams { dim: dim as u32, stride: (stride / 4) as u32, eps, listed: 1, list_at: 1 };
+            let h = numbers(&gpu, &vec![0.0; 3 * stride]).unwrap();
+            // Rows 2 and 0, from a list that begins at word 1.
+            let rows = storage(&gpu, bytemuck::cast_slice(&[9u32, 2, 0])).unwrap();
+            let (weights, rows_x) =
+                (numbers(&gpu, &padded(&weight)).unwrap(), numbers(&gpu, &padded(&x)).unwrap());
+            let buffers = [&rows, &weights, &rows_x, &h].map(|b| &b.buffer);
+            let bound = bind(&gpu, &pipelines, Family::Norm, &params, &buffers).unwrap();
+            let norm = [(Kernel::Norm, bound, [2, 1, 1])];
+            let got = run(&gpu, &mut pipelines, &norm, &h.buffer, 2 * stride).unwrap();
+            for (got, row) in got.chunks_exact(stride).zip([2, 0]) {
+                let x = &x[row * dim..][..dim];
+                let scale = scale_of(x, eps);
+                assert!(got[dim..].iter().all(|&x| x == 0.0));
+                for ((got, &x), &weight) in got.iter().zip(x).zip(&weight) {
+                    let want = f64::from(x) * scale * f64::from(weight);
+                    let off = (f64::from(*got) - want).abs();
+                    assert!(off <= norm_limit(dim) * want.abs() + 1e-30, "dim {dim}: {got}, {want}");
+                }
+            }
+        }
+    }
+}
+
+fn scale_of(x: &[f32], eps: f32) -> f64 {
+    let square: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / x.len() as f64;
+    1.0 / (square + f64::from(eps)).sqrt()
+}
+
+/// Half of the sum's roundings reach its root; WGSL divides within 2.5 units.
+fn norm_limit(dim: usize) -> f64 {
+    (dim as f64 / 8.0 + 300.0) * U
+}
+
+/// A rotation as models have it: the pairs that turn, and their cosines and sines for each row.
+struct Turn {
+    halves: bool,
+    turned: usize,
+    /// [rows, turned]
+    turns: Vec<[f32; 2]>,
+}
+
+impl Turn {
+    fn new(random: &mut Random, halves: bool, turned: usize, rows: usize) -> Self {
+        let turns = (0..rows * turned).map(|_| {
+            let (sin, cos) = (3.0 * random.float()).sin_cos();
+            [cos, sin]
+        });
+        Turn { halves, turned, turns: turns.collect() }
+    }
+
+    /// The head turned, and for each number the size of what was added up for it.
+    fn apply(&self, row: usize, head: &[f64]) -> Vec<(f64, f64)> {
+        let mut out: Vec<_> = head.iter().map(|&x| (x, x.abs())).collect();
+        for i in 0..self.turned {
+            let (a, b) = if self.halves { (i, i + self.turned) } else { (2 * i, 2 * i + 1) };
+            let [cos, sin] = self.turns[row * self.turned + i].map(f64::from);
+            let (x, y) = (head[a], head[b]);
+            out[a] = (x * cos - y * sin, (x * cos).abs() + (y * sin).abs());
+            out[b] = (x * sin + y * cos, (x * sin).abs() + (y * cos).abs());
+        }
+        out
+    }
+}
+
+/// Numbers of a stored head.
+fn stored(words: &[u32], halves: bool) -> Vec<f32> {
+    let half = |bits: u32| half::f16::from_bits(bits as u16).to_f32();
+    if halves {
+        words.iter().flat_map(|&w| [half(w), half(w >> 16)]).collect()
+    } else {
+        words.iter().map(|&w| f32::from_bits(w)).collect()
+    }
+}
+
+/// What storing adds to an error: half a unit of a half, which may be subnormal.
+fn store_limit(halves: bool, want: f64) -> f64 {
+    if halves { want.abs() * 2f64.powi(-11) + 2f64.powi(-25) } else { 0.0 }
+}
+
+const UNTOUCHED: u32 = 0x4d2a_4d2a;
+
+#[test]
+fn queries_and_keys_are_normed_and_turned_and_stored_in_their_cells() {
+    let test = "queries_and_keys_are_normed_and_turned_and_stored_in_their_cells";
+    let Some(mut gpu) = gpu(test) else { return };
+    const ROWS: usize = 3;
+    const CELLS: usize = 7;
+    let (heads, kv_heads, eps) = (4usize, 2usize, 1e-6f32);
+    let cases = [
+        (64, 32, true, false, 3),
+        (64, 32, false, true, 0),
+        (20, 8, true, true, 1),
+        (26, 13, false, false, 2),
+    ];
+    for (tuning, variants) in reductions(test) {
+        (gpu.tuning, gpu.variants) = (tuning, variants);
+        let mut pipelines = Pipelines::new(&gpu);
+        for (dim, turned, in_halves, key_halves, normed) in cases {
+            let mut random = Random(dim as u64);
+            let value_halves = !key_halves;
+            let stride = head_stride(dim);
+            let words = |halves: bool| if halves { stride / 2 } else { stride };
+            let turn = Turn::new(&mut random, in_halves, turned, ROWS);
+            let row_len = (heads + 2 * kv_heads) * dim;
+            let qkv = random.floats(ROWS * row_len);
+            let norms = [random.floats(dim), random.floats(dim)];
+            let cells = [5u32, 0, 3];
+            let params = RopeParams {
+                heads: heads as u32,
+                kv_heads: kv_heads as u32,
+                head_dim: dim as u32,
+                turned: turned as u32,
+                halves: u32::from(in_halves),
+                qkv_stride: row_len as u32,
+                head_stride: stride as u32,
+                cells: CELLS as u32,
+                cells_at: 2,
+                key_words: words(key_halves) as u32,
+                value_words: words(value_halves) as u32,
+                key_halves: u32::from(key_halves),
+                value_halves: u32::from(value_halves),
+                normed,
+                eps,
+            };
+            let row_data =
+                storage(&gpu, bytemuck::cast_slice(&[9, 9, cells[0], cells[1], cells[2]])).unwrap();
+            let turns = storage(&gpu, bytemuck::cast_slice(&turn.turns)).unwrap();
+            let x = numbers(&gpu, &qkv).unwrap();
+            let [q_norm, k_norm] = norms.each_ref().map(|n| numbers(&gpu, n).unwrap());
+            let room = |len| storage(&gpu, bytemuck::cast_slice(&vec![UNTOUCHED; len])).unwrap();
+            let q = room(ROWS * heads * stride);
+            let key_len = kv_heads * CELLS * words(key_halves);
+            let value_len = kv_heads * CELLS * words(value_halves);
+            let (keys, values) = (room(key_len), room(value_len));
+            let step = || {
+                let buffers =
+                    [&row_data, &turns, &x, &q_norm, &k_norm, &q, &keys, &values].map(|b| &b.buffer);
+                let bound = bind(&gpu, &pipelines, Family::RopeStore, &params, &buffers).unwrap();
+                [(Kernel::RopeStore, bound, [(heads + 2 * kv_heads) as u32, ROWS as u32, 1])]
+            };
+            let steps = [step(), step(), step()];
+            let got_q = run(&gpu, &mut pipelines, &steps[0], &q.buffer, ROWS * heads * stride).unwrap();
+            let got_k = run(&gpu, &mut pipelines, &steps[1], &keys.buffer, key_len).unwrap();
+            let got_v = run(&gpu, &mut pipelines, &steps[2], &values.buffer, value_len).unwrap();
+            let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
+            let (got_k, got_v) = (bits(&got_k), bits(&got_v));
+            let check =
+                |got: &[f32], row: usize, head: usize, norm: Option<&[f32]>, turns: bool, halves: bool| {
+                    let x = &qkv[row * row_len + head * dim..][..dim];
+                    let scale = scale_of(x, eps);
+                    let normed: Vec<f64> = match norm {
+                        Some(norm) => {
+                            x.iter().zip(norm).map(|(&x, &n)| f64::from(x) * scale * f64::from(n)).collect()
+                        }
+                        None => x.iter().map(|&x| f64::from(x)).collect(),
+                    };
+                    let want = if turns {
+                        turn.apply(row, &normed)
+                    } else {
+                        normed.iter().map(|&x| (x, 0.0)).collect()
+                    };
+                    let relative = if norm.is_some() { norm_limit(dim) } else { 0.0 } + 3.0 * U;
+                    for (i, (got, (want, size))) in got.iter().zip(want).enumerate() {
+                        let limit = relative * size + store_limit(halves, want);
+                        let off = (f64::from(*got) - want).abs();
+                        assert!(off <= limit, "{dim}, row {row}, head {head}, {i}: {got}, {want}");
+                    }
+                    assert!(got[dim..].iter().all(|&x| x == 0.0), "{dim}: beyond the head");
+                };
+            for row in 0..ROWS {
+                for head in 0..heads {
+                    let got = &got_q[(row * heads + head) * stride..][..stride];
+                    check(got, row, head, (normed & 1 != 0).then_some(&norms[0]), true, false);
+                }
+                for head in 0..kv_heads {
+                    let cell = head * CELLS + cells[row] as usize;
+                    let key = stored(&got_k[cell * words(key_halves)..][..words(key_halves)], key_halves);
+                    check(&key, row, heads + head, (normed & 2 != 0).then_some(&norms[1]), true, key_halves);
+                    let value =
+                        stored(&got_v[cell * words(value_halves)..][..words(value_halves)], value_halves);
+                    check(&value, row, heads + kv_heads + head, None, false, value_halves);
+                }
+            }
+            for cell in (0..kv_heads * CELLS).filter(|cell| !cells.contains(&((cell % CELLS) as u32))) {
+                assert!(
+                    got_k[cell * words(key_halves)..][..words(key_halves)].iter().all(|&w| w == UNTOUCHED)
+                );
+                assert!(
+                    got_v[cell * words(value_halves)..][..words(value_halves)]
+                        .iter()
+                        .all(|&w| w == UNTOUCHED)
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn shifted_keys_are_turned_and_values_copied() {
+    let Some(gpu) = gpu("shifted_keys_are_turned_and_values_copied") else { return };
+    let mut pipelines = Pipelines::new(&gpu);
+    const CELLS: usize = 6;
+    let kv_heads = 2usize;
+    for (dim, turned, in_halves, key_halves) in
+        [(64, 32, true, true), (64, 20, true, false), (20, 10, false, true), (20, 8, false, false)]
+    {
+        let mut random = Random(dim as u64 + turned as u64);
+        let stride = head_stride(dim);
+        let words = |halves: bool| if halves { stride / 2 } else { stride };
+        let (key_words, value_words) = (words(key_halves), words(true));
+        let turn = Turn::new(&mut random, in_halves, turned, 1);
+        let mut word = |halves: bool| {
+            let mut half = || u32::from(half::f16::from_f32(random.float()).to_bits());
+            if halves { half() | half() << 16 } else { random.float().to_bits() }
+        };
+        let keys: Vec<u32> = (0..kv_heads * CELLS * key_words).map(|_| word(key_halves)).collect();
+        let values: Vec<u32> = (0..kv_heads * CELLS * value_words).map(|_| word(true)).collect();
+        // One in place, one to another cell.
+        let moves = [[4u32, 4], [1, 5]];
+        let params = ShiftParams {
+            kv_heads: kv_heads as u32,
+            head_dim: dim as u32,
+            turned: turned as u32,
+            halves: u32::from(in_halves),
+            cells: CELLS as u32,
+            key_words: key_words as u32,
+            value_words: value_words as u32,
+            key_halves: u32::from(key_halves),
+            moves: moves.len() as u32,
+        };
+        let run_and_read = |which: usize, pipelines: &mut Pipelines| {
+            let list = storage(&gpu, bytemuck::cast_slice(&moves)).unwrap();
+            let turns = storage(&gpu, bytemuck::cast_slice(&turn.turns)).unwrap();
+            let k = storage(&gpu, bytemuck::cast_slice(&keys)).unwrap();
+            let v = storage(&gpu, bytemuck::cast_slice(&values)).unwrap();
+            let buffers = [&list, &turns, &k, &v].map(|b| &b.buffer);
+            let bound = bind(&gpu, pipelines, Family::Shift, &params, &buffers).unwrap();
+            let step = [(Kernel::Shift, bound, [moves.len() as u32, 1, kv_heads as u32])];
+            let (out, len) = [(&k, keys.len()), (&v, values.len())][which];
+            let read = run(&gpu, pipelines, &step, &out.buffer, len).unwrap();
+            read.iter().map(|x| x.to_bits()).collect::<Vec<u32>>()
+        };
+        let (got_k, got_v) = (run_and_read(0, &mut pipelines), run_and_read(1, &mut pipelines));
+        for head in 0..kv_heads {
+            for cell in 0..CELLS {
+                let from = moves.iter().find(|m| m[1] as usize == cell).map_or(cell, |m| m[0] as usize);
+                let at = |cell: usize, words: usize| (head * CELLS + cell) * words;
+                assert_eq!(
+                    got_v[at(cell, value_words)..][..value_words],
+                    values[at(from, value_words)..][..value_words]
+                );
+                let before = &keys[at(from, key_words)..][..key_words];
+                let got = &got_k[at(cell, key_words)..][..key_words];
+                if !moves.iter().any(|m| m[1] as usize == cell) {
+                    assert_eq!(got, before, "cell {cell}");
+                    continue;
+                }
+                let head: Vec<f64> = stored(before, key_halves).iter().map(|&x| f64::from(x)).collect();
+                for (got, (want, size)) in stored(got, key_halves).iter().zip(turn.apply(0, &head)) {
+                    let limit = 3.0 * U * size + store_limit(key_halves, want);
+                    assert!((f64::from(*got) - want).abs() <= limit, "cell {cell}: {got}, {want}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What a search asks a clock. Each answer goes to the journal as a whole before anything depends on it, and is not
+//! asked for again: two runs never tell the same times, and a search that was ended and went on must not mix them.
+
+use super::{
+    Member,
+    costs::{self, Costs},
+    measured::{self, Measured},
+};
+use crate::{Context, Result, RunLayers, Tokenizer, batch::SeqId};
+
+pub trait Stopwatch {
+    /// See [`Costs::measure`].
+    fn costs(
+        &mut self,
+        context: &mut Context,
+        place: (SeqId, usize),
+        most_rows: usize,
+        coarse: bool,
+    ) -> Result<Costs>;
+
+    /// See [`costs::measure_masks`].
+    fn steps(
+        &mut self,
+        context: &mut Context,
+        place: (SeqId, usize),
+        masks: &[RunLayers],
+    ) -> Result<Vec<f64>>;
+
+    /// See [`measured::measure`].
+    fn speeds(
+        &mut self,
+        context: &mut Context,
+        tokenizer: &Tokenizer,
+        prompts: &[Vec<u32>],
+        members: &[&Member],
+        costs: &Costs,
+    ) -> Result<Vec<Measured>>;
+}
+
+/// The real one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WallClock;
+
+impl Stopwatch for WallClock {
+    fn costs(
+        &mut self,
+        context: &mut Context,
+        place: (SeqId, usize),
+        most_rows: usize,
+        coarse: bool,
+    ) -> Result<Costs> {
+        Costs::measure(context, place, most_rows, coarse)
+    }
+
+    fn steps(
+        &mut self,
+        context: &mut Context,
+        place: (SeqId, usize),
+        masks: &[RunLayers],
+    ) -> Result<Vec<f64>> {
+        costs::measure_masks(context, place, masks)
+    }
+
+    fn speeds(
+        &mut self,
+        context: &mut Context,
+        tokenizer: &Tokenizer,
+        prompts: &[Vec<u32>],
+        members: &[&Member],
+        costs: &Costs,
+    ) -> Result<Vec<Measured>> {
+        measured::measure(context, tokenizer, prompts, members, costs)
+    }
+}

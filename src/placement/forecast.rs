@@ -1,0 +1,215 @@
+//! What a placement is expected to give: the time of a token, of a draft step and of a round of speculation. Of the time
+//! spent on reading weights alone, so a bound; where memory binds, a close one.
+
+use std::fmt;
+
+use super::{Place, Placement};
+
+/// A number, and where it comes from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Known {
+    pub value: f64,
+    pub origin: Origin,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Measured,
+    /// By the user.
+    Given,
+    /// By the mask's file.
+    Promised,
+    Assumed,
+}
+
+impl Known {
+    pub const fn measured(value: f64) -> Self {
+        Known { value, origin: Origin::Measured }
+    }
+
+    pub const fn given(value: f64) -> Self {
+        Known { value, origin: Origin::Given }
+    }
+
+    pub const fn promised(value: f64) -> Self {
+        Known { value, origin: Origin::Promised }
+    }
+
+    const fn assumed(value: f64) -> Self {
+        Known { value, origin: Origin::Assumed }
+    }
+}
+
+impl Origin {
+    fn name(self) -> &'static str {
+        match self {
+            Origin::Measured => "measured",
+            Origin::Given => "given",
+            Origin::Promised => "promised by the mask",
+            Origin::Assumed => "assumed",
+        }
+    }
+}
+
+/// What a forecast rests on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Basis {
+    /// Bytes a second.
+    pub vram: Known,
+    pub ram: Known,
+    pub file: Known,
+    /// Seconds for the hidden rows to cross between the processor and a GPU once.
+    pub crossing: f64,
+    /// The chance of a drafted token to stand once those before it do.
+    pub acceptance: Known,
+}
+
+impl Default for Basis {
+    /// A card of the upper middle, two channels of DDR5, a good SSD.
+    fn default() -> Self {
+        Basis {
+            vram: Known::assumed(500e9),
+            ram: Known::assumed(50e9),
+            file: Known::assumed(3e9),
+            crossing: 100e-6,
+            acceptance: Known::assumed(0.75),
+        }
+    }
+}
+
+const MOST_DRAFTED: i32 = 16;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    /// Seconds for a token, for a draft step, and for a round of `drafted` draft steps and a verification.
+    pub token: f64,
+    pub draft: f64,
+    pub round: f64,
+    pub drafted: i32,
+    /// Tokens that a round gives.
+    pub tokens: f64,
+}
+
+impl Prediction {
+    fn plain(token: f64) -> Self {
+        Prediction { token, draft: 0.0, round: token, drafted: 0, tokens: 1.0 }
+    }
+
+    pub fn tokens_per_second(&self) -> f64 {
+        self.tokens / self.round
+    }
+
+    /// Against plain decoding with the same places.
+    pub fn speedup(&self) -> f64 {
+        self.tokens_per_second() * self.token
+    }
+}
+
+impl Placement {
+    /// Seconds for one token through all parts, or through those that drafts run.
+    fn seconds(&self, basis: &Basis, drafting: bool) -> f64 {
+        let run = self.parts.iter().filter(|(part, _)| !drafting || part.drafted);
+        let mut seconds = 0.0;
+        let mut on_gpu = None;
+        for (part, place) in run {
+            let here = *place == Place::Vram;
+            if on_gpu.is_some_and(|before| before != here) {
+                seconds += basis.crossing;
+            }
+            on_gpu = Some(here);
+            seconds += match place {
+                Place::Vram => part.gpu_read.of(drafting) / basis.vram.value,
+                Place::Ram => part.read.of(drafting) / basis.ram.value,
+                // As it lies there, whole.
+                Place::File => part.read.of(false) / basis.file.value,
+            };
+        }
+        seconds
+    }
+
+    /// Verifying reads the weights once, whatever the number of rows.
+    pub fn predict(&self, basis: &Basis) -> Prediction {
+        let token = self.seconds(basis, false);
+        if !self.parts.iter().any(|(part, _)| part.drafted) {
+            return Prediction::plain(token);
+        }
+        let draft = self.seconds(basis, true);
+        let stands = basis.acceptance.value.clamp(0.0, 1.0);
+        let of = |drafted: i32| {
+            let tokens = (0..=drafted).map(|n| stands.powi(n)).sum();
+            Prediction { token, draft, round: f64::from(drafted) * draft + token, drafted, tokens }
+        };
+        let best = |a: &Prediction, b: &Prediction| a.speedup().total_cmp(&b.speedup());
+        (1..=MOST_DRAFTED).map(of).max_by(best).expect("some lengths")
+    }
+}
+
+/// A placement beside that of whole layers, which knows of no draft.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forecast {
+    pub basis: Basis,
+    /// Plain decoding.
+    pub plain: Prediction,
+    /// With the same places, where anything drafts.
+    pub drafting: Option<Prediction>,
+    /// With the parts that drafts run in fast memory first.
+    pub placed: Option<Prediction>,
+}
+
+impl Forecast {
+    pub fn new(whole_layers: &Placement, chosen: &Placement, basis: Basis) -> Self {
+        let drafting = whole_layers.predict(&basis);
+        let placed = chosen.predict(&basis);
+        Forecast {
+            basis,
+            plain: Prediction::plain(drafting.token),
+            drafting: (drafting.drafted > 0).then_some(drafting),
+            placed: (placed.drafted > 0).then_some(placed),
+        }
+    }
+
+    /// Tokens a second against plain decoding.
+    pub fn gain(&self, of: &Prediction) -> f64 {
+        of.tokens_per_second() / self.plain.tokens_per_second()
+    }
+}
+
+/// A line for each way to run it, and what the figures rest on.
+impl fmt::Display for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |seconds: f64| format!("{:.2} ms", 1e3 * seconds);
+        let mut row = |name: &str, p: &Prediction| {
+            let (draft, round) = match p.drafted {
+                0 => ("-".into(), "-".into()),
+                n => (ms(p.draft), format!("{n} drafted, {}", ms(p.round))),
+            };
+            let (rate, gain) = (p.tokens_per_second(), self.gain(p));
+            writeln!(f, "{name:<28} {:>12} {draft:>12} {round:>24} {rate:>9.2} {gain:>6.2}", ms(p.token))
+        };
+        row("whole layers, plain", &self.plain)?;
+        if let Some(p) = &self.drafting {
+            row("whole layers, drafting", p)?;
+        }
+        if let Some(p) = &self.placed {
+            row("what drafts run goes first", p)?;
+        }
+        let Basis { vram, ram, file, acceptance, .. } = self.basis;
+        let speed = |k: Known| {
+            format!("{:.*} ({})", if k.value < 10e9 { 2 } else { 0 }, k.value / 1e9, k.origin.name())
+        };
+        write!(f, "by {}, {} and {} GB/s from VRAM, RAM and file", speed(vram), speed(ram), speed(file))?;
+        if self.placed.is_some() {
+            write!(
+                f,
+                ", {:.0} % of drafted tokens standing ({})",
+                100.0 * acceptance.value,
+                acceptance.origin.name()
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// The names of the columns of a forecast's lines.
+pub const COLUMNS: &str =
+    "                                    token   draft step                    round     tok/s   gain\n";
