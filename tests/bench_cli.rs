@@ -47,7 +47,9 @@ fn embedded_token_bytes() -> f64 {
 
 #[test]
 fn json_has_the_documented_keys_with_sane_values() {
-    let out = json(&["-t", "1", "-r", "3", "--prefill", "16,64", "--depths", "0,150"]);
+    let out =
+        json(&["-t", "1", "-r", "3", "--prefill", "16,64", "--depths", "0,150", "--curve-depth", "160"]);
+    assert_eq!(out["curve_depth"], 160);
 
     let prefill: Vec<_> = out["prefill"].as_array().unwrap().iter().map(|p| p["n"].as_u64()).collect();
     assert_eq!(prefill, [Some(16), Some(64)]);
@@ -81,6 +83,7 @@ fn json_has_the_documented_keys_with_sane_values() {
 #[test]
 fn a_bare_bench_measures_the_lengths_that_the_design_names() {
     let out = json(&["-c", "512", "-t", "1", "-r", "1"]);
+    assert_eq!(out["curve_depth"], 128);
     let prefill: Vec<_> = out["prefill"].as_array().unwrap().iter().map(|p| p["n"].as_u64()).collect();
     assert_eq!(prefill, [Some(128), Some(512)]);
 }
@@ -138,6 +141,7 @@ fn settings_that_make_no_sense() {
     fails(&["--prefill", "193"], 2, &["--prefill 193", "192", "-c"]);
     fails(&["--prefill", "0"], 2, &["--prefill 0"]);
     fails(&["--depths", "192"], 2, &["--depths 192", "191"]);
+    fails(&["--curve-depth", "177"], 2, &["--curve-depth 177", "176"]);
     fails(&["--prefill", "18446744073709551615"], 2, &["--prefill"]);
     fails(&["--skip-mlp", "16"], 1, &["--skip-mlp", "16"]);
     fails(&["--vs", "--nonsense"], 2, &["--vs", "--nonsense"]);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compares spec-run with llama.cpp (through llama-cpp-python, built here for this machine) on GGUF files:
-#   benches/peer/run.sh [--python PYTHON] [--spec-run PROGRAM] [--threads N] [--rounds N] FILE.gguf..
+#   benches/peer/run.sh [--python PYTHON] [--spec-run PROGRAM] [--threads N] [--rounds N] [--depth N] FILE.gguf..
 # With --python the given interpreter's llama-cpp-python is used; without, a virtual environment is made once,
 # in target/peer, from the source distribution with native flags.
 set -eu

@@ -60,10 +60,10 @@ pub struct Settings {
 
 impl Settings {
     /// The given lengths and depths, the rest cut to what `limit` tokens of context allow.
-    pub fn new(limit: usize, prefill: Vec<usize>, depths: Vec<usize>) -> Self {
+    pub fn new(limit: usize, prefill: Vec<usize>, depths: Vec<usize>, rows_depth: usize) -> Self {
         let rows = MOST_ROWS.min(limit);
         let deepest = depths.iter().copied().max().unwrap_or(0);
-        let rows_depth = 128.min(limit - rows);
+        let rows_depth = rows_depth.min(limit - rows);
         Settings {
             prefill,
             depths,

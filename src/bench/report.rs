@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        let mut settings = Settings::new(64, vec![32], vec![0]);
+        let mut settings = Settings::new(64, vec![32], vec![0], 128);
         settings.rows = 2;
         Report {
             model: "m".into(),

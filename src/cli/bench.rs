@@ -12,11 +12,12 @@ use super::{
 };
 use crate::{
     Context, ContextConfig, Error, Model, Result, RunLayers,
-    bench::{Configuration, Progress, Settings, measure, report::Report},
+    bench::{Configuration, MOST_ROWS, Progress, Settings, measure, report::Report},
 };
 
 const DEFAULT_PREFILL: [usize; 2] = [128, 512];
 const DEFAULT_DEPTHS: [usize; 3] = [0, 1024, 4096];
+const DEFAULT_CURVE_DEPTH: usize = 128;
 
 #[derive(Args, Clone, Debug)]
 #[command(args_override_self = true)]
@@ -54,6 +55,9 @@ struct WhatArgs {
     /// Tokens of context under the decode steps [default: 0,1024,4096, as far as the context goes]
     #[arg(long, value_name = "N,..", value_delimiter = ',')]
     depths: Option<Vec<usize>>,
+    /// Tokens of context under the verify curve and the draft steps [default: 128]
+    #[arg(long, value_name = "N")]
+    curve_depth: Option<usize>,
     /// Rounds; each figure is the median over them
     #[arg(short = 'r', long, value_name = "N", default_value_t = 5)]
     rounds: usize,
@@ -235,7 +239,11 @@ impl WhatArgs {
             prefill.push(limit);
         }
         let depths = fitting("--depths", &self.depths, &DEFAULT_DEPTHS, 0, 1)?;
-        let mut settings = Settings::new(limit, prefill, depths);
+        let curve_depth = match self.curve_depth {
+            Some(depth) => fitting("--curve-depth", &Some(vec![depth]), &[], 0, MOST_ROWS.min(limit))?[0],
+            None => DEFAULT_CURVE_DEPTH,
+        };
+        let mut settings = Settings::new(limit, prefill, depths, curve_depth);
         settings.rounds = self.rounds;
         if self.quick {
             settings.sample_seconds = 0.002;

@@ -23,9 +23,11 @@
 //!
 //! A chunk's keys are unpacked once for all rows and heads of an item, 16 cells side by side in lanes, so that
 //! scores need no horizontal sums; its values are unpacked as they lie. Both stay in the nearest caches
-//! while a block of (row, head) pairs goes over them.
+//! while a block of (row, head) pairs goes over them. Few pairs, as one row has, take both straight from the
+//! cache where registers suffice ([`direct`]): the same operations in the same order.
 
 pub mod deal;
+mod direct;
 #[cfg(test)]
 mod tests;
 mod unpack;
@@ -36,6 +38,7 @@ use super::{
     simd::{Kernel, LANES, Simd},
 };
 use deal::Span;
+use direct::Read;
 use unpack::Ahead;
 
 /// Cells of a partial result.
@@ -210,7 +213,13 @@ impl Attend<'_> {
         for from in (first * self.group..pairs).step_by(BLOCK) {
             let lens = Lens { rows: self.rows, group: self.group, from, start };
             let n = BLOCK.min(pairs - from);
-            self.block::<S, C>(s, cells, next, &lens, n, &mut unpacked);
+            let few = pairs <= direct::PAIRS && self.head_dim.is_multiple_of(LANES);
+            // A square of keys and the sums must have room in the registers.
+            if S::REGISTERS >= 32 && few {
+                self.direct_block(s, cells, next, &lens, n);
+            } else {
+                self.block::<S, C>(s, cells, next, &lens, n, &mut unpacked);
+            }
             match self.to {
                 To::Out(_) => self.join_parts(s, from, n, start == 0),
                 To::Parts { parts, chunk, first_head } => self.put_down(from, n, &parts, chunk, first_head),
@@ -237,6 +246,20 @@ impl Attend<'_> {
             let to = unsafe { to.rows.row_mut(row * to.n_head + head, Parts::columns(chunk, self.head_dim)) };
             to.copy_from_slice(bytemuck::cast_slice(part));
         }
+    }
+
+    /// The parts of `n` pairs in one chunk, without an unpacked copy.
+    #[inline(always)]
+    fn direct_block<S: Simd>(&mut self, s: S, cells: &[u32], next: &[u32], lens: &Lens, n: usize) {
+        let Scratch { q, scores, parts, .. } = &mut *self.scratch;
+        let parts = &mut parts[..n * part_len(self.head_dim)];
+        let cells = &cells[..lens.of(n - 1)];
+        let (keys, values) = (&self.keys, &self.values);
+        let read = Read { ty: self.key_type, rows: keys, cells, then: (values, cells) };
+        direct::scores(s, &read, &q[lens.from * self.head_dim..], self.head_dim, n, scores);
+        begin_parts(s, scores, lens, n, parts);
+        let read = Read { ty: self.value_type, rows: values, cells, then: (keys, next) };
+        direct::weigh(s, &read, scores, n, lens, parts);
     }
 
     /// The parts of `n` pairs in one chunk.
@@ -282,13 +305,7 @@ impl Attend<'_> {
             }
         }
         let part_len = part_len(head_dim);
-        for p in 0..n {
-            let len = lens.of(p);
-            let (max, sum) = exponentials(s, &mut scores[p * TILES..][..len.div_ceil(LANES)], len);
-            let part = &mut parts[p * part_len..][..part_len];
-            part.fill(ZERO);
-            (part[0].0[0], part[0].0[1]) = (max, sum);
-        }
+        begin_parts(s, scores, lens, n, &mut parts[..n * part_len]);
         for step in (0..longest).step_by(STEP) {
             let end = (step + STEP).min(cells.len());
             if unpacked.values <= step {
@@ -297,7 +314,7 @@ impl Attend<'_> {
                     cells => Ahead { rows: self.values, cells },
                 };
                 let to = &mut values[step * vectors..];
-                unpack::values(s, self.value_type, &self.values, &cells[step..end], ahead, to, vectors);
+                unpack::values(s, self.value_type, &self.values, &cells[step..end], ahead, to, head_dim);
                 unpacked.values = end;
             }
             for p in (0..n).step_by(PAIRS) {
@@ -323,6 +340,17 @@ impl Attend<'_> {
                 }
             }
         }
+    }
+}
+
+/// Scores become weights, and parts begin with the maximum, the sum and zeros.
+#[inline(always)]
+fn begin_parts<S: Simd>(s: S, scores: &mut [Lanes], lens: &Lens, n: usize, parts: &mut [Lanes]) {
+    for (p, part) in parts.chunks_exact_mut(parts.len() / n).enumerate() {
+        let len = lens.of(p);
+        let (max, sum) = exponentials(s, &mut scores[p * TILES..][..len.div_ceil(LANES)], len);
+        part.fill(ZERO);
+        (part[0].0[0], part[0].0[1]) = (max, sum);
     }
 }
 

@@ -10,29 +10,43 @@ use super::{
 use crate::quant::F16;
 
 /// How a stored row is read, sixteen numbers at a time.
-trait Stored {
-    /// Numbers `at..at + 16`, zero where the row ends before.
+pub trait Stored {
+    /// Numbers `at..at + 16`.
     fn load<S: Simd>(s: S, row: &[u8], at: usize) -> S::F;
+
+    /// Those from `at` on, fewer than 16; zero behind them. Apart, because a call in a loop costs its registers.
+    fn load_last<S: Simd>(s: S, row: &[u8], at: usize) -> S::F;
 }
 
-struct InF16;
-struct InF32;
-struct InQ8;
+pub struct InF16;
+pub struct InF32;
+pub struct InQ8;
 
 impl Stored for InF16 {
     #[inline(always)]
     fn load<S: Simd>(s: S, row: &[u8], at: usize) -> S::F {
-        let row = &bytemuck::cast_slice::<u8, F16>(row)[at..];
-        match row.first_chunk() {
-            Some(x) => s.load_f16(x),
-            None => s.load_f16_partial(row),
-        }
+        s.load_f16(bytemuck::cast_slice(row)[at..].first_chunk().expect("a whole vector"))
+    }
+
+    #[inline(always)]
+    fn load_last<S: Simd>(s: S, row: &[u8], at: usize) -> S::F {
+        s.load_f16_partial(&bytemuck::cast_slice(row)[at..])
     }
 }
 
 impl Stored for InF32 {
     #[inline(always)]
     fn load<S: Simd>(s: S, row: &[u8], at: usize) -> S::F {
+        let bytes: &[u8; 4 * LANES] = row[4 * at..].first_chunk().expect("a whole vector");
+        let mut x = [0.0; LANES];
+        for (x, bytes) in x.iter_mut().zip(bytes.as_chunks::<4>().0) {
+            *x = f32::from_le_bytes(*bytes);
+        }
+        s.load(&x)
+    }
+
+    #[inline(always)]
+    fn load_last<S: Simd>(s: S, row: &[u8], at: usize) -> S::F {
         let mut x = [0.0; LANES];
         for (x, bytes) in x.iter_mut().zip(row[4 * at..].as_chunks::<4>().0) {
             *x = f32::from_le_bytes(*bytes);
@@ -42,13 +56,16 @@ impl Stored for InF32 {
 }
 
 impl Stored for InQ8 {
-    /// Rows are whole blocks.
     #[inline(always)]
     fn load<S: Simd>(s: S, row: &[u8], at: usize) -> S::F {
-        let block = &row[at / Q8_BLOCK * Q8_BLOCK_BYTES..][..Q8_BLOCK_BYTES];
-        let scale = F16([block[0], block[1]]).to_f32();
+        let block: &[u8; Q8_BLOCK_BYTES] =
+            row[at / Q8_BLOCK * Q8_BLOCK_BYTES..].first_chunk().expect("a whole block");
         let q = bytemuck::cast_slice::<u8, i8>(&block[2 + at % Q8_BLOCK..]);
-        s.mul(s.splat(scale), s.load_i8(q.first_chunk().expect("half a block")))
+        s.mul(s.splat_f16(F16([block[0], block[1]])), s.load_i8(q.first_chunk().expect("half a block")))
+    }
+
+    fn load_last<S: Simd>(_: S, _: &[u8], _: usize) -> S::F {
+        unreachable!("rows are whole blocks")
     }
 }
 
@@ -63,13 +80,19 @@ impl Ahead<'_> {
     /// Asks for the rows of the cells that stand at `from..to`.
     #[inline(always)]
     pub fn ask<S: Simd>(&self, s: S, from: usize, to: usize) {
-        const LINE: usize = 64;
-        for &cell in self.cells.iter().take(to).skip(from) {
-            let (first, bytes) = self.rows.address(cell);
-            // A row that begins within a line ends in one more.
-            for at in (0..bytes + LINE - 1).step_by(LINE) {
-                s.prefetch(first.wrapping_add(at.min(bytes - 1)));
-            }
+        let n = self.cells.len();
+        ask(s, &self.rows, &self.cells[from.min(n)..to.min(n)]);
+    }
+}
+
+/// Asks for every cache line of the cells' rows.
+#[inline(always)]
+pub fn ask<S: Simd>(s: S, rows: &HeadRows, cells: &[u32]) {
+    const LINE: usize = 64;
+    for &cell in cells {
+        let (row, bytes) = rows.address(cell);
+        for at in (0..row.addr() % LINE + bytes).step_by(LINE) {
+            s.prefetch(row.wrapping_add(at.min(bytes - 1)));
         }
     }
 }
@@ -92,7 +115,7 @@ pub fn keys<S: Simd>(
     }
 }
 
-/// `out` is `[cells, vectors]`.
+/// `out` is `[cells, vectors of a head]`.
 #[inline(always)]
 pub fn values<S: Simd>(
     s: S,
@@ -101,12 +124,13 @@ pub fn values<S: Simd>(
     cells: &[u32],
     ahead: Ahead,
     out: &mut [Lanes],
-    vectors: usize,
+    head_dim: usize,
 ) {
+    let vectors = head_dim.div_ceil(LANES);
     match ty {
-        KvType::F16 => plain::<S, InF16>(s, rows, cells, ahead, out, vectors),
-        KvType::F32 => plain::<S, InF32>(s, rows, cells, ahead, out, vectors),
-        KvType::Q8_0 => plain::<S, InQ8>(s, rows, cells, ahead, out, vectors),
+        KvType::F16 => plain::<S, InF16>(s, rows, cells, ahead, out, vectors, head_dim),
+        KvType::F32 => plain::<S, InF32>(s, rows, cells, ahead, out, vectors, head_dim),
+        KvType::Q8_0 => plain::<S, InQ8>(s, rows, cells, ahead, out, vectors, head_dim),
     }
 }
 
@@ -121,18 +145,58 @@ fn transposed<S: Simd, K: Stored>(
 ) {
     for (tile, (cells, out)) in cells.chunks(LANES).zip(out.chunks_exact_mut(head_dim)).enumerate() {
         ahead.ask(s, tile * LANES, (tile + 1) * LANES);
-        let mut tile = [cells[cells.len() - 1]; LANES];
-        tile[..cells.len()].copy_from_slice(cells);
-        for (i, out) in out.chunks_mut(LANES).enumerate() {
-            let mut square = [s.splat(0.0); LANES];
-            for (row, cell) in square.iter_mut().zip(tile) {
-                // SAFETY: keys of visible cells were written in an earlier phase or pass.
-                *row = K::load(s, unsafe { rows.row(cell) }, i * LANES);
-            }
-            for (out, column) in out.iter_mut().zip(s.transpose(square)) {
+        let rows = Tile::new(rows, cells);
+        let (squares, last) = out.as_chunks_mut::<LANES>();
+        let at = LANES * squares.len();
+        for (i, out) in squares.iter_mut().enumerate() {
+            for (out, column) in out.iter_mut().zip(rows.square::<S, K>(s, i * LANES)) {
                 s.store(column, &mut out.0);
             }
         }
+        if !last.is_empty() {
+            let mut square = [s.splat(0.0); LANES];
+            for (i, to) in square.iter_mut().enumerate() {
+                *to = K::load_last(s, rows.row(i), at);
+            }
+            for (out, column) in last.iter_mut().zip(s.transpose(square)) {
+                s.store(column, &mut out.0);
+            }
+        }
+    }
+}
+
+/// The rows of up to 16 cells; the last one's again where there are fewer.
+pub struct Tile {
+    rows: [*const u8; LANES],
+    /// Of each; in one place, so that one check does for all.
+    bytes: usize,
+}
+
+impl Tile {
+    #[inline(always)]
+    pub fn new(rows: &HeadRows, cells: &[u32]) -> Self {
+        let (last, bytes) = rows.address(cells[cells.len() - 1]);
+        let mut tile = Tile { rows: [last; LANES], bytes };
+        for (to, &cell) in tile.rows.iter_mut().zip(cells) {
+            (*to, _) = rows.address(cell);
+        }
+        tile
+    }
+
+    #[inline(always)]
+    fn row(&self, i: usize) -> &[u8] {
+        // SAFETY: keys of visible cells were written in an earlier phase or pass.
+        unsafe { std::slice::from_raw_parts(self.rows[i], self.bytes) }
+    }
+
+    /// Numbers `at..at + 16` of the rows, each number of all rows in a vector.
+    #[inline(always)]
+    pub fn square<S: Simd, K: Stored>(&self, s: S, at: usize) -> [S::F; LANES] {
+        let mut square = [s.splat(0.0); LANES];
+        for (i, to) in square.iter_mut().enumerate() {
+            *to = K::load(s, self.row(i), at);
+        }
+        s.transpose(square)
     }
 }
 
@@ -144,13 +208,18 @@ fn plain<S: Simd, V: Stored>(
     ahead: Ahead,
     out: &mut [Lanes],
     vectors: usize,
+    head_dim: usize,
 ) {
+    let whole = head_dim / LANES;
     for (j, (&cell, out)) in cells.iter().zip(out.chunks_exact_mut(vectors)).enumerate() {
         ahead.ask(s, j, j + 1);
         // SAFETY: as for keys.
         let row = unsafe { rows.row(cell) };
-        for (i, out) in out.iter_mut().enumerate() {
+        for (i, out) in out[..whole].iter_mut().enumerate() {
             s.store(V::load(s, row, i * LANES), &mut out.0);
+        }
+        if whole < vectors {
+            s.store(V::load_last(s, row, whole * LANES), &mut out[whole].0);
         }
     }
 }

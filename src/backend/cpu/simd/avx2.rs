@@ -68,6 +68,13 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    fn splat_f16(self, x: F16) -> F {
+        unsafe {
+            let half = _mm256_cvtph_ps(_mm_set1_epi16(i16::from_le_bytes(x.0)));
+            F(half, half)
+        }
+    }
+    #[inline(always)]
     fn load_f16(self, x: &[F16; LANES]) -> F {
         unsafe {
             let p = x.as_ptr().cast::<__m128i>();

@@ -50,6 +50,10 @@ impl Simd for Avx512 {
         unsafe { _mm512_storeu_ps(to.as_mut_ptr(), v) }
     }
     #[inline(always)]
+    fn splat_f16(self, x: F16) -> __m512 {
+        unsafe { _mm512_cvtph_ps(_mm256_set1_epi16(i16::from_le_bytes(x.0))) }
+    }
+    #[inline(always)]
     fn load_f16(self, x: &[F16; LANES]) -> __m512 {
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())) }
     }

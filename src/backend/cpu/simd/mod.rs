@@ -138,6 +138,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn splat(self, x: f32) -> Self::F;
     fn load(self, x: &[f32; LANES]) -> Self::F;
     fn store(self, v: Self::F, to: &mut [f32; LANES]);
+    fn splat_f16(self, x: F16) -> Self::F;
     fn load_f16(self, x: &[F16; LANES]) -> Self::F;
     /// Rounds to nearest, ties to even.
     fn store_f16(self, v: Self::F, to: &mut [F16; LANES]);

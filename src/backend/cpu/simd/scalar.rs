@@ -39,6 +39,10 @@ impl Simd for Scalar {
         *to = v;
     }
     #[inline(always)]
+    fn splat_f16(self, x: F16) -> F {
+        [x.to_f32(); LANES]
+    }
+    #[inline(always)]
     fn load_f16(self, x: &[F16; LANES]) -> F {
         x.map(F16::to_f32)
     }

@@ -58,6 +58,7 @@ impl Kernel for EveryOperation<'_> {
                 ("round", s.round_ties_even(a)),
                 ("exp", s.exp(a)),
                 ("f16", s.load_f16(&halves)),
+                ("one f16", s.splat_f16(halves[1])),
                 ("i32", s.from_i32(s.to_i32(a))),
                 ("partial", s.load_partial(&x[..n % 17])),
             ] {
