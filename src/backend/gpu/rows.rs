@@ -8,6 +8,9 @@ use crate::{
     plan::{Rope, RopePairs},
 };
 
+/// For each row: its list of cells, and how far into it.
+type Visible<'a> = &'a [(usize, usize)];
+
 /// Where things stand in the buffer of row data, in words.
 #[derive(Clone, Copy, Debug)]
 pub struct Sections {
@@ -113,7 +116,7 @@ impl RowData {
     fn write<'a>(&mut self, rows: &'a Rows, lists: &mut Distinct<'a>) {
         let s = self.sections;
         // Slots often have a view each that is the same.
-        let mut views: Vec<(Vec<usize>, &[(usize, usize)])> = Vec::new();
+        let mut views: Vec<(Vec<usize>, Visible<'a>)> = Vec::new();
         let mut place = |view: &'a View| {
             let regions: Vec<usize> = view.lists.iter().map(|list| lists.region(list)).collect();
             let same = views.iter().position(|(r, visible)| *r == regions && *visible == view.visible);
