@@ -10,7 +10,7 @@ use spec_run::{
     generate::{Request, generate},
     placement::{Kind, Place, Wishes},
     sampler::SamplerConfig,
-    spec::{self, Costs, Fixed, MaskProposer, Proposer, Report, SourceInfo, Speculation, speculate},
+    spec::{Costs, Fixed, MaskProposer, Proposer, Report, Speculation, speculate},
     synth::{Mix, Recipe, Shape, Skippable},
 };
 
@@ -131,8 +131,7 @@ fn the_first_guess_knows_what_is_far_away() {
     let (file, cost, _) = share(&context(&model, false));
     assert!(file > 0.0 && cost > 0.3, "{file} {cost}");
     let by_bytes = placed.mask_cost(&mask());
-    let source = [SourceInfo { name: "half".into(), kind: spec::Kind::Mask, cost: by_bytes, prefix: None }];
-    let guess = |waits: f64| Costs::guess_of(&source, &[cost], waits);
+    let guess = |waits: f64| Costs::guess_of(&[cost], waits);
     assert!((0.4..0.7).contains(&by_bytes), "{by_bytes}");
     assert!(guess(waits).rows(9) < 1.3 && guess(waits).rows(9) < guess(0.0).rows(9));
 }

@@ -388,14 +388,14 @@ mod tests {
 
     #[test]
     fn a_step_of_seconds_is_enough_to_measure_against() {
-        let mut costs = Costs::guess_of(&[mask(0.5)], &[0.07], 0.9);
+        let mut costs = Costs::guess_of(&[0.07], 0.9);
         costs.saw_draft(0, 1.0, 1);
         assert!(!costs.anchored());
         costs.saw_rows(1, 3.0);
         assert!(costs.anchored() && (costs.step_seconds() - 3.0).abs() < 0.01);
         // Waiting for a file costs many rows what it costs one.
         assert!(costs.rows(9) < 1.15 && costs.rows(9) > 1.0);
-        let mut short = Costs::guess_of(&[mask(0.5)], &[0.07], 0.9);
+        let mut short = Costs::guess_of(&[0.07], 0.9);
         (0..2).for_each(|_| short.saw_rows(1, 0.01));
         assert!(!short.anchored());
     }
