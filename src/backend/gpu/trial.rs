@@ -64,11 +64,23 @@ impl Outcome {
         shelf.keep_value(OUTCOME, self)
     }
 
+    /// What is used of what was tried.
+    fn decided(mut scores: Vec<Score>) -> Self {
+        scores.iter_mut().for_each(|score| score.used = score.is_worth_it());
+        // Two ways to multiply: the faster one.
+        let names = ARITHS.map(|v| v.to_string());
+        let best = scores.iter().filter(|s| s.used && names.contains(&s.variant));
+        let best = best.max_by(|a, b| a.mean().total_cmp(&b.mean())).map(|s| s.variant.clone());
+        for score in scores.iter_mut().filter(|s| names.contains(&s.variant)) {
+            score.used = best.as_ref() == Some(&score.variant);
+        }
+        Outcome { scores }
+    }
+
     pub fn chosen(&self) -> Variants {
         let used = |variant: Variants| self.scores.iter().any(|s| s.used && s.variant == variant.to_string());
-        let ariths = [Arith::Int8, Arith::Half].map(|arith| Variants { arith, ..Variants::PLAIN });
         Variants {
-            arith: ariths.into_iter().find(|&v| used(v)).unwrap_or_default().arith,
+            arith: ARITHS.into_iter().find(|&v| used(v)).unwrap_or_default().arith,
             subgroups: used(SUBGROUPS),
             coop: false,
         }
@@ -101,6 +113,13 @@ impl Score {
 }
 
 const SUBGROUPS: Variants = Variants { subgroups: true, ..Variants::PLAIN };
+const ARITHS: [Variants; 2] =
+    [Variants { arith: Arith::Int8, ..Variants::PLAIN }, Variants { arith: Arith::Half, ..Variants::PLAIN }];
+
+/// A NaN is more than anything.
+fn is_more(off: f64, limit: f64) -> bool {
+    off.is_nan() || off > limit
+}
 
 /// Tries what the device offers.
 pub fn try_all(gpu: &Gpu, found: &Found) -> Result<Outcome> {
@@ -109,20 +128,11 @@ pub fn try_all(gpu: &Gpu, found: &Found) -> Result<Outcome> {
     if offered(&SUBGROUPS) {
         scores.push(try_subgroups(gpu)?);
     }
-    let ariths = [Arith::Int8, Arith::Half].map(|arith| Variants { arith, ..Variants::PLAIN });
     let mut plain = Pipelines::with(gpu, Variants::PLAIN);
-    for variants in ariths.into_iter().filter(offered) {
+    for variants in ARITHS.into_iter().filter(offered) {
         scores.push(try_arith(gpu, variants, &mut plain)?);
     }
-    scores.iter_mut().for_each(|score| score.used = score.is_worth_it());
-    // Two ways to multiply: the faster one.
-    let names = ariths.map(|v| v.to_string());
-    let best = scores.iter().filter(|s| s.used && names.contains(&s.variant));
-    let best = best.max_by(|a, b| a.mean().total_cmp(&b.mean())).map(|s| s.variant.clone());
-    for score in scores.iter_mut().filter(|s| names.contains(&s.variant)) {
-        score.used = best.as_ref() == Some(&score.variant);
-    }
-    Ok(Outcome { scores })
+    Ok(Outcome::decided(scores))
 }
 
 /// Cooperative matrices are an experiment of wgpu's: even asked for by name they must prove themselves.
@@ -228,8 +238,7 @@ fn compare_products(
         let row = &w[i % ROWS * K..][..K];
         let size = row.iter().map(|&w| f64::from(w).powi(2)).sum::<f64>().sqrt();
         let off = f64::from((a - b).abs());
-        // Not a comparison that a NaN passes.
-        if !(off <= 6.0 * step * size) {
+        if is_more(off, 6.0 * step * size) {
             return Ok(Some(format!("{ty}: {b} for {a}")));
         }
     }
@@ -251,7 +260,7 @@ fn try_subgroups(gpu: &Gpu) -> Result<Score> {
         let tried = scene.run(gpu, &mut pipelines)?;
         let largest = base.iter().fold(0.0f64, |m, &x| m.max(f64::from(x).abs()));
         let off = base.iter().zip(&tried).map(|(a, b)| f64::from((a - b).abs()));
-        if off.into_iter().any(|off| !(off <= scene.rounding * largest)) {
+        if off.into_iter().any(|off| is_more(off, scene.rounding * largest)) {
             score.fault = Some(format!("{} differs", scene.name));
             return Ok(score);
         }
@@ -350,4 +359,36 @@ fn attention_scene(gpu: &Gpu) -> Result<Scene<'_>> {
     });
     // Scores are made alike; only sums of up to 256 weights are added in another order.
     Ok(Scene { name: "attention", steps, out, len: HEADS * DIM, rounding: 4.0 * CHUNK as f64 * U })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn score(variant: &str, faster: &[f64], fault: Option<&str>) -> Score {
+        let faster = faster.iter().map(|&r| ("it".to_string(), r)).collect();
+        Score { variant: variant.into(), faster, fault: fault.map(Into::into), used: false }
+    }
+
+    fn chosen(scores: &[Score]) -> String {
+        Outcome::decided(scores.to_vec()).chosen().to_string()
+    }
+
+    #[test]
+    fn what_is_right_and_faster_is_used() {
+        let dot4 = |faster: &[f64]| score("dot4", faster, None);
+        assert_eq!(chosen(&[]), "plain");
+        assert_eq!(chosen(&[dot4(&[1.2, 1.1, 1.3])]), "dot4");
+        // Not worth other bits; slower somewhere; wrong.
+        assert_eq!(chosen(&[dot4(&[1.0, 1.1, 1.0])]), "plain");
+        assert_eq!(chosen(&[dot4(&[0.9, 3.0, 3.0])]), "plain");
+        assert_eq!(chosen(&[score("dot4", &[2.0, 2.0, 2.0], Some("other bits"))]), "plain");
+        // The faster of two ways to multiply; sums over workgroups are another matter.
+        let f16 = |r: f64| score("f16", &[r, r, r], None);
+        assert_eq!(chosen(&[f16(1.5), dot4(&[1.4, 1.4, 1.4])]), "f16");
+        assert_eq!(
+            chosen(&[f16(1.3), dot4(&[1.4, 1.4, 1.4]), score("subgroups", &[1.5, 1.0], None)]),
+            "dot4,subgroups"
+        );
+    }
 }
