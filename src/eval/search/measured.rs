@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Member, candidate::Candidate, costs::Costs};
 use crate::{
     Context, Result, Sampler, Tokenizer,
+    bench::stats::Spread,
     generate::Request,
     sampler::SamplerConfig,
     spec::{Fixed, MaskProposer, Proposer, Speculation, speculate},
@@ -12,7 +13,7 @@ use crate::{
 
 /// Time for all masks together; where it is short, the first few are measured.
 const SECONDS: f64 = 20.0;
-const MOST_TOKENS: usize = 512;
+const MOST_TOKENS: usize = 1024;
 const FEWEST_TOKENS: usize = 64;
 /// Of one prompt; short enough that several prompts are seen.
 const TOKENS_A_PROMPT: usize = 64;
@@ -20,7 +21,7 @@ const TOKENS_A_PROMPT: usize = 64;
 /// Greedy text, with drafts of the predicted length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Against plain decoding, on the same prompts in alternation.
+    /// Against plain decoding, on the same prompts in alternation: the median over the prompts.
     pub speedup: f64,
     pub tok_s: f64,
     /// The length of the drafts.
@@ -40,6 +41,8 @@ pub fn cover(earlier: &[(Candidate, Measured)], members: &[&Member], costs: &Cos
 
 #[derive(Default)]
 struct Sums {
+    /// Tokens per second, text by text.
+    speeds: Vec<f64>,
     seconds: f64,
     tokens: usize,
     rounds: usize,
@@ -77,10 +80,9 @@ pub fn measure(
             generate(context, tokenizer, prompt, draft, sums)?;
         }
     }
-    let speed = |s: &Sums| s.tokens as f64 / s.seconds;
     let measured = |(s, draft_len): (&Sums, usize)| Measured {
-        speedup: speed(s) / speed(&sums[0]),
-        tok_s: speed(s),
+        speedup: Spread::of_ratios(&s.speeds, &sums[0].speeds).median,
+        tok_s: s.tokens as f64 / s.seconds,
         draft_len,
         acceptance: s.accepted as f64 / (s.drafted as f64).max(1.0),
         tokens_per_round: s.tokens as f64 / s.rounds as f64,
@@ -116,7 +118,11 @@ fn generate(
         Ok(std::ops::ControlFlow::Continue(()))
     })?;
     // The first token comes from the prompt's pass.
-    sums.tokens += made.tokens.len().saturating_sub(1);
+    let tokens = made.tokens.len().saturating_sub(1);
+    if tokens > 0 {
+        sums.speeds.push(tokens as f64 / made.decode_seconds);
+    }
+    sums.tokens += tokens;
     sums.seconds += made.decode_seconds;
     sums.rounds += report.drafting.rounds + report.plain_steps;
     sums.drafted += report.drafting.drafted;

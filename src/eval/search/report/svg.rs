@@ -217,7 +217,7 @@ fn lengths(out: &mut String, outcome: &Outcome) -> fmt::Result {
         .collect();
     let curves: Vec<Vec<f64>> = members.iter().map(|(_, m)| m.proof.by_draft_len(&outcome.costs)).collect();
     let longest = curves.iter().map(Vec::len).max().unwrap_or(1);
-    let highest = curves.iter().flatten().copied().fold(1.1, f64::max);
+    let highest = curves.iter().flatten().copied().fold(1.1, f64::max) + 0.05;
     let lowest = curves.iter().flatten().copied().fold(0.9, f64::min);
     let frame = panel(2, (0.5, longest as f64 + 0.5), (lowest, highest));
     frame.axes(out, "Predicted speedup by draft length", "tokens drafted", "times plain decoding")?;
