@@ -208,10 +208,12 @@ fn shown(number: Option<f64>, digits: usize) -> String {
 fn run(prompt: &str, tokens: usize, plain: bool, args: &[String]) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
     command.args(["-p", prompt, "-n", &tokens.to_string(), "--temp", "0", "--ignore-eos", "--json"]);
-    command.args(args);
+    let mut args = args.to_vec();
     if plain {
-        command.args(["--draft-max", "0"]);
+        take(&mut args, "--draft-max");
+        args.extend(["--draft-max", "0"].map(String::from));
     }
+    command.args(args);
     object(&mut command)
 }
 
