@@ -18,8 +18,8 @@
 //! no more than 1.02 of their time. What a round gains goes to the account too, up to [`SAVINGS`].
 //!
 //! A source that lost is asked again after 16 tokens, then 32, 64, …; one right answer makes the next probe
-//! follow at once. While speculation is on, a plain step is put in now and then, at a price of half a percent,
-//! because only that shows what a plain step costs by now.
+//! follow at once. While speculation is on, two plain steps are put in now and then, at a price of half a percent
+//! and a quarter of a plain step, because only that shows what a plain step costs by now.
 //!
 //! There is no clock and no chance in here: the same rounds and the same costs give the same choices. With
 //! [`Costs::frozen`] the choices depend on the tokens alone, so that a seed repeats a sampled run to the token;
@@ -48,9 +48,11 @@ const FIRST_PROBE: usize = 16;
 const RAREST_PROBE: usize = 512;
 /// The standard deviation of the level of acceptance, in logits, that a probe starts from.
 const PROBE_DOUBT: f64 = 1.2;
-/// What plain steps in between may cost, as a share of the time.
+/// What plain steps in between may cost: so many plain steps at once, and a share of the time.
+const PLAIN_START: f64 = 0.25;
 const PLAIN_SHARE: f64 = 0.005;
-const PLAIN_INTERVAL: std::ops::RangeInclusive<usize> = 8..=200;
+/// Rounds from one pair of them to the next, at least; the number grows from the first to the second.
+const PLAIN_INTERVAL: std::ops::RangeInclusive<usize> = 24..=32;
 /// How fast what a source really gave loses weight, per round, and how many tokens its prediction counts for.
 const YIELD_FADE: f64 = 0.97;
 const YIELD_PRIOR: f64 = 10.0;
@@ -178,63 +180,111 @@ struct Pending {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
-    tokens: f64,
     seconds: f64,
     expected_tokens: f64,
     expected_cost: f64,
 }
 
-/// Plain steps in between, for what one costs by now. After a draft the first one meets cold caches and workers that
-/// have gone to sleep, and would make plain decoding look slow; so they come in pairs and the second one counts.
+/// Plain steps in between: what one costs by now, and what plain decoding would have taken for all of the text.
+///
+/// They come in pairs, because the first one after a draft meets caches full of other things. As a context grows deeper
+/// steps take longer, so a token of a draft is valued at the steps around it, not at the mean of all: that would be too
+/// much if plain steps come late and too little where a run begins with many.
 #[derive(Clone, Debug)]
 struct PlainSteps {
+    rounds: usize,
     rounds_since: usize,
     in_a_row: usize,
-    /// One was put in and the one that counts is still to come.
+    /// One was put in and its twin is still to come.
     another: bool,
-    /// Seconds of the last ones that counted.
+    /// In plain steps, what those put in have cost and what everything took.
+    spent: f64,
+    elapsed: f64,
+    /// Seconds of the last ones, the latest first.
     seconds: VecDeque<f64>,
+    /// What plain decoding would have taken for the tokens valued so far, and tokens that are not.
+    would_be: f64,
+    unvalued: f64,
 }
 
 impl PlainSteps {
-    const KEPT: usize = 99;
+    /// For telling spikes.
+    const KEPT: usize = 31;
+    /// The pairs before and after a token.
+    const AROUND: usize = 4;
+    /// Fewer than this say nothing.
+    const ENOUGH: usize = 4;
 
     fn new() -> Self {
-        PlainSteps { rounds_since: 0, in_a_row: 1, another: false, seconds: VecDeque::new() }
+        PlainSteps {
+            rounds: 0,
+            rounds_since: 0,
+            in_a_row: 0,
+            another: false,
+            spent: 0.0,
+            elapsed: 0.0,
+            seconds: VecDeque::new(),
+            would_be: 0.0,
+            unvalued: 0.0,
+        }
     }
 
     /// Whether it is time for one, if rounds have this rate.
     fn due(&mut self, rate: f64) -> bool {
-        let rounds = 2.0 * (1.0 - 1.0 / rate) / PLAIN_SHARE;
-        let interval = (rounds as usize).clamp(*PLAIN_INTERVAL.start(), *PLAIN_INTERVAL.end());
-        let first = self.rounds_since >= interval;
-        std::mem::replace(&mut self.another, first) || first
+        if std::mem::take(&mut self.another) {
+            return true;
+        }
+        let price = 2.0 * (1.0 - 1.0 / rate);
+        let apart = (self.rounds / 2).clamp(*PLAIN_INTERVAL.start(), *PLAIN_INTERVAL.end());
+        let due =
+            self.rounds_since >= apart && self.spent + price <= PLAIN_START + PLAIN_SHARE * self.elapsed;
+        if due {
+            self.spent += price;
+            self.another = true;
+        }
+        due
     }
 
-    /// One was made; whether it counts.
-    fn saw(&mut self, seconds: f64) -> bool {
-        let counts = self.in_a_row > 0;
+    fn saw(&mut self, seconds: f64) {
         self.in_a_row += 1;
         self.rounds_since = 0;
-        if counts {
-            self.seconds.truncate(Self::KEPT - 1);
-            self.seconds.push_front(seconds);
+        self.elapsed += 1.0;
+        self.seconds.truncate(Self::KEPT - 1);
+        self.seconds.push_front(seconds);
+        self.would_be += seconds.min(self.longest());
+    }
+
+    /// A round of a draft gave so many tokens, and took so many plain steps.
+    fn saw_draft(&mut self, tokens: f64, cost: f64) {
+        if self.in_a_row > 0 {
+            self.would_be += self.unvalued * self.around();
+            self.unvalued = 0.0;
         }
-        counts
-    }
-
-    fn saw_draft(&mut self) {
         self.in_a_row = 0;
+        self.rounds += 1;
         self.rounds_since += 1;
+        self.elapsed += cost;
+        self.unvalued += tokens;
     }
 
-    /// The mean, of three at least.
-    fn mean(&self) -> Option<f64> {
-        let mut sorted: Vec<f64> = self.seconds.iter().copied().collect();
-        sorted.sort_by(f64::total_cmp);
-        let longest = SPIKE * sorted.get(sorted.len() / 2)?;
-        let sum: f64 = sorted.iter().map(|seconds| seconds.min(longest)).sum();
-        (sorted.len() >= 3).then(|| sum / sorted.len() as f64)
+    /// Anything longer is a spike.
+    fn longest(&self) -> f64 {
+        let mut seconds: Vec<f64> = self.seconds.iter().copied().collect();
+        let middle = seconds.len() / 2;
+        match seconds.is_empty() {
+            true => f64::INFINITY,
+            false => SPIKE * *seconds.select_nth_unstable_by(middle, f64::total_cmp).1,
+        }
+    }
+
+    fn around(&self) -> f64 {
+        let (longest, last) = (self.longest(), self.seconds.iter().take(Self::AROUND));
+        last.clone().map(|seconds| seconds.min(longest)).sum::<f64>() / last.len().max(1) as f64
+    }
+
+    /// Seconds of plain decoding for all of the text.
+    fn would_have_taken(&self) -> Option<f64> {
+        (self.seconds.len() >= Self::ENOUGH).then(|| self.would_be + self.unvalued * self.around())
     }
 }
 
@@ -486,20 +536,18 @@ impl Policy for Controller {
                 let cost = self.costs.round(source, k);
                 self.learn(source, round, &pending, expected);
                 self.account = (self.account + gained - cost).min(SAVINGS);
-                self.plain.saw_draft();
+                self.plain.saw_draft(gained, cost);
                 (expected, cost)
             }
             _ => {
-                if self.plain.saw(pass) {
-                    self.costs.saw_rows(1, pass);
-                }
+                self.plain.saw(pass);
+                self.costs.saw_rows(1, pass);
                 (1.0, 1.0)
             }
         };
         self.account = (self.account + INCOME * gained).min(SAVINGS);
         let tally = &mut self.tally;
         let longest = SPIKE * cost * self.costs.step_seconds();
-        tally.tokens += gained;
         tally.seconds += (round.draft_seconds + pass).min(longest);
         tally.expected_tokens += expected;
         tally.expected_cost += cost;
@@ -576,7 +624,7 @@ impl Policy for Controller {
         let ratio = |a: f64, b: f64| (b > 0.0).then_some(a / b).filter(|r| r.is_finite());
         Speedup {
             predicted: ratio(tally.expected_tokens, tally.expected_cost),
-            measured: self.plain.mean().and_then(|step| ratio(tally.tokens * step, tally.seconds)),
+            measured: self.plain.would_have_taken().and_then(|plain| ratio(plain, tally.seconds)),
         }
     }
 }
