@@ -94,7 +94,7 @@ unsafe impl Sync for KvStore {}
 impl KvStore {
     pub fn new(ty: KvType, shape: KvShape) -> Result<Self> {
         let head_dim = shape.head_dim;
-        if ty == KvType::Q8_0 && head_dim % Q8_BLOCK != 0 {
+        if ty == KvType::Q8_0 && !head_dim.is_multiple_of(Q8_BLOCK) {
             return Err(Error::Usage(format!(
                 "-ctk/-ctv q8_0 needs heads of a multiple of {Q8_BLOCK}, this model's have {head_dim}: use f16"
             )));
