@@ -16,6 +16,7 @@ use crate::{
 };
 
 pub use crate::backend::{
+    Loading,
     cpu::{kv_store::KvType, matmul::Planes},
     gpu::{Tuning, Wanted as GpuVariant},
 };
@@ -87,15 +88,11 @@ pub struct Context {
 
 impl Context {
     pub fn new(model: Arc<Model>, config: &ContextConfig) -> Result<Self> {
-        Self::with_progress(model, config, &|_, _| ())
+        Self::loading(model, config, &())
     }
 
-    /// `progress` is told, from several threads, how many bytes of weights are ready, of how many.
-    pub fn with_progress(
-        model: Arc<Model>,
-        config: &ContextConfig,
-        progress: &(dyn Fn(u64, u64) + Sync),
-    ) -> Result<Self> {
+    /// `loading` is told of the plan and of how far it is.
+    pub fn loading(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -> Result<Self> {
         if config.n_ctx == 0 || config.n_ctx > i32::MAX as u32 {
             return Err(Error::Usage(format!(
                 "a context of {} tokens: -c takes 1 to {}",
@@ -104,7 +101,7 @@ impl Context {
             )));
         }
         let n_layer = model.plan.dims.n_layer;
-        let Opened { backend, placement, notes } = backend::open(&model, config, progress)?;
+        let Opened { backend, placement, notes } = backend::open(&model, config, loading)?;
         let kv = KvCache::new(config.n_ctx, n_layer);
         Ok(Context {
             model,
@@ -143,7 +140,7 @@ impl Context {
 
     /// Whether the model lies in more than one place.
     pub fn is_divided(&self) -> bool {
-        [Place::Vram, Place::Ram, Place::File].into_iter().filter(|&p| self.placement.uses(p)).count() > 1
+        self.placement.is_divided()
     }
 
     /// What turned out other than planned.

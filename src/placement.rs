@@ -279,6 +279,11 @@ impl Placement {
         self.parts.iter().filter(|(_, place)| *place == Place::Ram).map(|(part, _)| part.bytes).sum()
     }
 
+    /// Whether the model lies in more than one place.
+    pub fn is_divided(&self) -> bool {
+        [Place::Vram, Place::Ram, Place::File].into_iter().filter(|&place| self.uses(place)).count() > 1
+    }
+
     pub fn uses(&self, place: Place) -> bool {
         self.parts.iter().any(|&(_, p)| p == place)
     }

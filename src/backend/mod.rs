@@ -7,7 +7,7 @@ mod open;
 
 use std::{borrow::Cow, fmt};
 
-pub use open::{Device, Opened, Plans, open, plan, plan_elsewhere};
+pub use open::{Device, Loading, Opened, Plans, open, plan, plan_elsewhere};
 
 use crate::{
     Result,

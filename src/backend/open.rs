@@ -70,15 +70,27 @@ fn plans(model: &Model, config: &ContextConfig, vram: Option<u64>) -> Result<Pla
     Ok(Plans { chosen, whole_layers })
 }
 
-pub fn open(
-    model: &Arc<Model>,
-    config: &ContextConfig,
-    progress: &(dyn Fn(u64, u64) + Sync),
-) -> Result<Opened> {
+/// Is told how a model is loaded.
+pub trait Loading: Sync {
+    /// What goes where, before anything is loaded; again where that did not fit and less is tried.
+    fn planned(&self, _: &Placement) {}
+
+    /// How many bytes of weights are ready, of how many; from several threads.
+    fn ready(&self, _ready: u64, _total: u64) {}
+}
+
+/// Nobody listens.
+impl Loading for () {}
+
+pub fn open(model: &Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -> Result<Opened> {
     let found = adapter(config)?;
     let plan =
         |wishes: &Wishes| plan_for(model, config, wishes, found.as_ref().map(|found| vram(wishes, found)));
-    let open = |planned: &Planned| try_open(model, config, found.as_ref(), planned, progress);
+    let progress = |ready, total| loading.ready(ready, total);
+    let open = |planned: &Planned| {
+        loading.planned(&planned.placement);
+        try_open(model, config, found.as_ref(), planned, &progress)
+    };
     let smaller = found.is_some() && !config.wishes.strict;
     let (planned, backend, notes) = first_that_fits(&config.wishes, smaller, plan, Planned::gpu_bytes, open)?;
     Ok(Opened { backend, placement: planned.placement, notes })

@@ -16,8 +16,9 @@ use crate::{
     Context, ContextConfig, Error, Gguf, Model, Result, Tokenizer,
     backend::cpu::simd::Isa,
     bench::memory::resident_bytes,
-    context::{KvType, Planes},
+    context::{KvType, Loading, Planes},
     embedded,
+    placement::Placement,
 };
 
 /// The context when -c does not say; a model trained for less gets what it was trained for.
@@ -152,24 +153,42 @@ impl ContextArgs {
     }
 }
 
+struct Watch {
+    started: Instant,
+    bar: ProgressBar,
+}
+
+impl Loading for Watch {
+    /// What goes where is worth a table if it is more than one place.
+    fn planned(&self, placement: &Placement) {
+        if placement.is_divided() {
+            eprint!("{placement}");
+        }
+    }
+
+    fn ready(&self, ready: u64, total: u64) {
+        if self.started.elapsed() > Duration::from_secs(1)
+            && self.bar.is_hidden()
+            && io::stderr().is_terminal()
+        {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.bar.set_length(total);
+        self.bar.set_position(ready);
+    }
+}
+
 /// Builds the context, with a progress bar if that takes long; and what it took, in words.
 pub fn open_context(model: &Arc<Model>, config: &ContextConfig) -> Result<(Context, String)> {
     let started = Instant::now();
     let bar = ProgressBar::hidden();
     let style = ProgressStyle::with_template("loading {bar:30} {bytes}/{total_bytes}, {eta} left");
     bar.set_style(style.expect("a valid template"));
-    let context = Context::with_progress(model.clone(), config, &|ready, total| {
-        if started.elapsed() > Duration::from_secs(1) && bar.is_hidden() && io::stderr().is_terminal() {
-            bar.set_draw_target(ProgressDrawTarget::stderr());
-        }
-        bar.set_length(total);
-        bar.set_position(ready);
-    })?;
-    bar.finish_and_clear();
+    let watch = Watch { started, bar };
+    let context = Context::loading(model.clone(), config, &watch)?;
+    watch.bar.finish_and_clear();
     context.notes().iter().for_each(|note| eprintln!("warning: {note}"));
-    if context.is_divided() {
-        eprint!("{}", context.placement());
-    } else if !context.placement().converted.is_empty() {
+    if !context.is_divided() && !context.placement().converted.is_empty() {
         eprintln!("{}", context.placement().said_of_conversions());
     }
     let resident = resident_bytes().map_or(String::new(), |b| format!(", {:.0} MB resident", b as f64 / 1e6));
