@@ -26,13 +26,14 @@
 //! otherwise timings decide how many random numbers a round draws, and two runs with one seed are two samples of
 //! the same distribution. Greedy text is the same either way.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     acceptance::{Acceptance, Evidence},
     costs::{Costs, MOST_ROWS, expected_tokens},
+    plain_steps::PlainSteps,
     policy::{Choice, Drafted, Kind, Offer, Policy, Ready, Round, SourceInfo, Speedup},
 };
 
@@ -48,11 +49,6 @@ const FIRST_PROBE: usize = 16;
 const RAREST_PROBE: usize = 512;
 /// The standard deviation of the level of acceptance, in logits, that a probe starts from.
 const PROBE_DOUBT: f64 = 1.2;
-/// What plain steps in between may cost: so many plain steps at once, and a share of the time.
-const PLAIN_START: f64 = 0.25;
-const PLAIN_SHARE: f64 = 0.005;
-/// Rounds from one pair of them to the next, at least; the number grows from the first to the second.
-const PLAIN_INTERVAL: std::ops::RangeInclusive<usize> = 24..=32;
 /// How fast what a source really gave loses weight, per round, and how many tokens its prediction counts for.
 const YIELD_FADE: f64 = 0.97;
 const YIELD_PRIOR: f64 = 10.0;
@@ -62,7 +58,7 @@ const TRIAL_PRICE: f64 = 2.0;
 /// which takes some 50 µs.
 const LONG_STEP: f64 = 1e-3;
 /// A time so many times the expected one is somebody else's; it counts as that, for plain steps and rounds alike.
-const SPIKE: f64 = 2.0;
+pub(super) const SPIKE: f64 = 2.0;
 
 /// What is known of one source; persists between runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -183,109 +179,6 @@ struct Tally {
     seconds: f64,
     expected_tokens: f64,
     expected_cost: f64,
-}
-
-/// Plain steps in between: what one costs by now, and what plain decoding would have taken for all of the text.
-///
-/// They come in pairs, because the first one after a draft meets caches full of other things. As a context grows deeper
-/// steps take longer, so a token of a draft is valued at the steps around it, not at the mean of all: that would be too
-/// much if plain steps come late and too little where a run begins with many.
-#[derive(Clone, Debug)]
-struct PlainSteps {
-    rounds: usize,
-    rounds_since: usize,
-    in_a_row: usize,
-    /// One was put in and its twin is still to come.
-    another: bool,
-    /// In plain steps, what those put in have cost and what everything took.
-    spent: f64,
-    elapsed: f64,
-    /// Seconds of the last ones, the latest first.
-    seconds: VecDeque<f64>,
-    /// What plain decoding would have taken for the tokens valued so far, and tokens that are not.
-    would_be: f64,
-    unvalued: f64,
-}
-
-impl PlainSteps {
-    /// For telling spikes.
-    const KEPT: usize = 31;
-    /// The pairs before and after a token.
-    const AROUND: usize = 4;
-    /// Fewer than this say nothing.
-    const ENOUGH: usize = 4;
-
-    fn new() -> Self {
-        PlainSteps {
-            rounds: 0,
-            rounds_since: 0,
-            in_a_row: 0,
-            another: false,
-            spent: 0.0,
-            elapsed: 0.0,
-            seconds: VecDeque::new(),
-            would_be: 0.0,
-            unvalued: 0.0,
-        }
-    }
-
-    /// Whether it is time for one, if rounds have this rate.
-    fn due(&mut self, rate: f64) -> bool {
-        if std::mem::take(&mut self.another) {
-            return true;
-        }
-        let price = 2.0 * (1.0 - 1.0 / rate);
-        let apart = (self.rounds / 2).clamp(*PLAIN_INTERVAL.start(), *PLAIN_INTERVAL.end());
-        let due =
-            self.rounds_since >= apart && self.spent + price <= PLAIN_START + PLAIN_SHARE * self.elapsed;
-        if due {
-            self.spent += price;
-            self.another = true;
-        }
-        due
-    }
-
-    fn saw(&mut self, seconds: f64) {
-        self.in_a_row += 1;
-        self.rounds_since = 0;
-        self.elapsed += 1.0;
-        self.seconds.truncate(Self::KEPT - 1);
-        self.seconds.push_front(seconds);
-        self.would_be += seconds.min(self.longest());
-    }
-
-    /// A round of a draft gave so many tokens, and took so many plain steps.
-    fn saw_draft(&mut self, tokens: f64, cost: f64) {
-        if self.in_a_row > 0 {
-            self.would_be += self.unvalued * self.around();
-            self.unvalued = 0.0;
-        }
-        self.in_a_row = 0;
-        self.rounds += 1;
-        self.rounds_since += 1;
-        self.elapsed += cost;
-        self.unvalued += tokens;
-    }
-
-    /// Anything longer is a spike.
-    fn longest(&self) -> f64 {
-        let mut seconds: Vec<f64> = self.seconds.iter().copied().collect();
-        let middle = seconds.len() / 2;
-        match seconds.is_empty() {
-            true => f64::INFINITY,
-            false => SPIKE * *seconds.select_nth_unstable_by(middle, f64::total_cmp).1,
-        }
-    }
-
-    fn around(&self) -> f64 {
-        let (longest, last) = (self.longest(), self.seconds.iter().take(Self::AROUND));
-        last.clone().map(|seconds| seconds.min(longest)).sum::<f64>() / last.len().max(1) as f64
-    }
-
-    /// Seconds of plain decoding for all of the text.
-    fn would_have_taken(&self) -> Option<f64> {
-        (self.seconds.len() >= Self::ENOUGH).then(|| self.would_be + self.unvalued * self.around())
-    }
 }
 
 /// Why the last round was what it was.

@@ -66,6 +66,7 @@ pub mod controller;
 pub mod costs;
 mod draws;
 pub mod learned;
+mod plain_steps;
 pub mod policy;
 pub mod proposer;
 mod report;
