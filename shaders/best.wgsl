@@ -1,20 +1,8 @@
 // The best logits of each span of a row, in order, and the sum of the span's exponentials. Needs the text of rank.
 
-override THREADS: u32 = 8u;
-
-struct Params {
-    n_vocab: u32,
-    // Spans in a row.
-    spans: u32,
-    // How many of the best.
-    k: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> logits: array<u32>; // [rows, n_vocab]
 @group(0) @binding(2) var<storage, read_write> found: array<u32>; // [rows, spans, 1 + 2k]: the sum; keys and ids
 
-var<workgroup> bests: array<vec2<u32>, 256>;
 var<workgroup> sums: array<f32, 256>;
 
 // Of a thread's places, every THREADS-th, what comes next after `last`.
@@ -49,15 +37,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let to = (group.y * p.spans + group.x) * (1u + 2u * p.k);
     var own = next_best(start, len, thread, vec2(0xffffffffu, 0u));
     for (var n = 0u; n < p.k; n++) {
-        bests[thread] = own;
-        workgroupBarrier();
-        for (var half = THREADS / 2u; half > 0u; half /= 2u) {
-            if thread < half && is_better(bests[thread + half], bests[thread]) {
-                bests[thread] = bests[thread + half];
-            }
-            workgroupBarrier();
-        }
-        let winner = bests[0];
+        let winner = best_of_all(own, thread);
         if n == 0u {
             sums[thread] = 0.0;
             if is_finite(winner.x) {

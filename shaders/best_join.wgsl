@@ -1,22 +1,10 @@
 // The best of a row from those of its spans, and the logarithm of the sum of all exponentials. Needs the text of rank.
 
-override THREADS: u32 = 8u;
-
-struct Params {
-    n_vocab: u32,
-    // Spans in a row.
-    spans: u32,
-    // How many of the best.
-    k: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> found: array<u32>; // [rows, spans, 1 + 2k]: the sum; keys and ids
 @group(0) @binding(2) var<storage, read_write> best: array<u32>; // [rows, 1 + 2k]: the logarithm; ids and logits
 
 // How many of each span are taken. A thread has every THREADS-th span.
 var<workgroup> taken: array<u32, MOST_SPANS>;
-var<workgroup> bests: array<vec2<u32>, 256>;
 var<workgroup> sums: array<f32, 256>;
 
 // The best key of a thread's spans that is not taken, with its id.
@@ -44,15 +32,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let to = row * (1u + 2u * p.k);
     var own = own_best(row, thread);
     for (var n = 0u; n < p.k; n++) {
-        bests[thread] = own;
-        workgroupBarrier();
-        for (var half = THREADS / 2u; half > 0u; half /= 2u) {
-            if thread < half && is_better(bests[thread + half], bests[thread]) {
-                bests[thread] = bests[thread + half];
-            }
-            workgroupBarrier();
-        }
-        let winner = bests[0];
+        let winner = best_of_all(own, thread);
         if n == 0u {
             var sum = 0.0;
             if is_finite(winner.x) {

@@ -68,12 +68,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     let row = first_row + 4u * mine_w;
     let c = first_column + 4u * mine_x;
-    finish(c, row, total0.xy);
-    finish(c, row + 2u, total0.zw);
-    finish(c + 1u, row, total1.xy);
-    finish(c + 1u, row + 2u, total1.zw);
-    finish(c + 2u, row, total2.xy);
-    finish(c + 2u, row + 2u, total2.zw);
-    finish(c + 3u, row, total3.xy);
-    finish(c + 3u, row + 2u, total3.zw);
+    finish_pairs(c, row, 2u, total0);
+    finish_pairs(c + 1u, row, 2u, total1);
+    finish_pairs(c + 2u, row, 2u, total2);
+    finish_pairs(c + 3u, row, 2u, total3);
 }

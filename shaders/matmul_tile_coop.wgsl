@@ -132,12 +132,8 @@ fn main(
     }
     let row = first_row + pair;
     let c = first_column + four;
-    finish(c, row, total0.xy);
-    finish(c, row + 32u, total0.zw);
-    finish(c + 1u, row, total1.xy);
-    finish(c + 1u, row + 32u, total1.zw);
-    finish(c + 2u, row, total2.xy);
-    finish(c + 2u, row + 32u, total2.zw);
-    finish(c + 3u, row, total3.xy);
-    finish(c + 3u, row + 32u, total3.zw);
+    finish_pairs(c, row, 32u, total0);
+    finish_pairs(c + 1u, row, 32u, total1);
+    finish_pairs(c + 2u, row, 32u, total2);
+    finish_pairs(c + 3u, row, 32u, total3);
 }

@@ -10,7 +10,7 @@ use crate::{
     batch::{Link, Row, SeqId},
     kv::{KvCache, WrittenSlots},
     model::layers::RunLayers,
-    placement::{Basis, Place, Placement, Wishes},
+    placement::{Basis, Kind, Place, Placement, Wishes},
     plan::{Op, Step, Visit},
     scores::{Scores, Top, Want},
 };
@@ -164,9 +164,8 @@ impl Context {
         let basis = Basis::default();
         let mut spent = Spent::default();
         for step in self.model.plan.steps(mask) {
-            let bytes =
-                self.model.bytes_read(step.op, |id| self.backend.weight_bytes(id, step.coarse)) as f64;
-            match self.place_of(&step) {
+            let bytes = self.step_bytes(&step) as f64;
+            match self.placement.place_of(Kind::of(&step, &self.model.plan)) {
                 Place::Vram => spent.vram += bytes / basis.vram.value,
                 Place::Ram => spent.ram += bytes / basis.ram.value,
                 Place::File => spent.file += bytes / basis.file.value,
@@ -175,26 +174,14 @@ impl Context {
         spent
     }
 
-    fn place_of(&self, step: &Step) -> Place {
-        let parts = &self.placement.parts;
-        let layer = step.visit.layer as usize;
-        let part = match step.op {
-            Op::Embed { .. } => 0,
-            Op::Head { .. } => parts.len() - 1,
-            op => {
-                let attends = self.model.plan.layers[layer].attn.iter().any(|o| std::ptr::eq(o, op));
-                2 * layer + if attends { 1 } else { 2 }
-            }
-        };
-        parts[part].1
+    /// Bytes of weights that a step reads.
+    fn step_bytes(&self, step: &Step) -> u64 {
+        self.model.bytes_read(step.op, |id| self.backend.weight_bytes(id, step.coarse))
     }
 
     /// Bytes of weights that one token's pass reads, under a mask or in full.
     pub fn bytes_read(&self, mask: Option<&RunLayers>) -> u64 {
-        let steps = self.model.plan.steps(mask);
-        let of =
-            |step: &Step| self.model.bytes_read(step.op, |id| self.backend.weight_bytes(id, step.coarse));
-        steps.iter().map(of).sum()
+        self.model.plan.steps(mask).iter().map(|step| self.step_bytes(step)).sum()
     }
 
     /// The share of a full pass's weight bytes that a masked pass reads.

@@ -15,7 +15,7 @@ pub use forecast::{Basis, COLUMNS, Forecast, Known, Origin, Prediction};
 use crate::{
     Error, Model, Result, RunLayers,
     backend::Held,
-    plan::{Op, WeightId},
+    plan::{Op, Plan, Step, WeightId},
 };
 
 /// What a user wants of it.
@@ -48,6 +48,19 @@ pub enum Kind {
     Attn(usize),
     Mlp(usize),
     Head,
+}
+
+impl Kind {
+    /// Of the part that a step belongs to.
+    pub fn of(step: &Step, plan: &Plan) -> Self {
+        let layer = step.visit.layer as usize;
+        match step.op {
+            Op::Embed { .. } => Kind::Embed,
+            Op::Head { .. } => Kind::Head,
+            op if plan.layers[layer].attn.iter().any(|o| std::ptr::eq(o, op)) => Kind::Attn(layer),
+            _ => Kind::Mlp(layer),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -259,14 +272,25 @@ impl Placement {
         self.held(|place| place == Place::Ram)
     }
 
+    /// Parts are in the model's order.
+    pub fn place_of(&self, kind: Kind) -> Place {
+        let part = match kind {
+            Kind::Embed => 0,
+            Kind::Attn(layer) => 2 * layer + 1,
+            Kind::Mlp(layer) => 2 * layer + 2,
+            Kind::Head => self.parts.len() - 1,
+        };
+        self.parts[part].1
+    }
+
     fn held(&self, here: impl Fn(Place) -> bool) -> Held {
         let n_layer = (self.parts.len() - 2) / 2;
-        let at = |i: usize| here(self.parts[i].1);
+        let at = |kind| here(self.place_of(kind));
         Held {
-            embed: at(0),
-            attn: (0..n_layer).map(|l| at(2 * l + 1)).collect(),
-            mlp: (0..n_layer).map(|l| at(2 * l + 2)).collect(),
-            head: at(self.parts.len() - 1),
+            embed: at(Kind::Embed),
+            attn: (0..n_layer).map(|l| at(Kind::Attn(l))).collect(),
+            mlp: (0..n_layer).map(|l| at(Kind::Mlp(l))).collect(),
+            head: at(Kind::Head),
         }
     }
 

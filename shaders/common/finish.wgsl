@@ -49,3 +49,9 @@ fn finish(column: u32, row: u32, sums: vec2<f32>) {
     put(column, row, sums.x);
     put(column, row + 1u, sums.y);
 }
+
+// Of two such pairs, so many rows from one to the other.
+fn finish_pairs(column: u32, row: u32, apart: u32, sums: vec4<f32>) {
+    finish(column, row, sums.xy);
+    finish(column, row + apart, sums.zw);
+}

@@ -16,7 +16,11 @@ fn value_of(nibble: u32) -> f32 {
     return select(size, -size, nibble > 7u);
 }
 
+fn levels(bytes: u32) -> vec4<f32> {
+    return vec4<f32>(
+        value_of(bytes & 15u), value_of((bytes >> 8u) & 15u), value_of((bytes >> 16u) & 15u), value_of(bytes >> 24u));
+}
+
 fn quad(r: Raw, q: u32) -> vec4<f32> {
-    let n = nibbles(r.high, q);
-    return r.scale * vec4<f32>(value_of(n & 15u), value_of((n >> 8u) & 15u), value_of((n >> 16u) & 15u), value_of(n >> 24u));
+    return r.scale * levels(nibbles(r.high, q));
 }

@@ -1,5 +1,17 @@
-// Logits as integers in the order of the sampler: equal for the two zeros, NaN below everything. WGSL promises nothing
+// What finding the best logits has in common. Logits are taken as integers in the order of the sampler: equal for the two zeros, NaN below everything. WGSL promises nothing
 // about infinities and NaN in float arithmetic.
+
+override THREADS: u32 = 8u;
+
+struct Params {
+    n_vocab: u32,
+    // Spans in a row.
+    spans: u32,
+    // How many of the best.
+    k: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
 
 const SPAN: u32 = 1024u;
 const MOST_SPANS: u32 = 1024u;
@@ -33,4 +45,19 @@ fn is_finite(key: u32) -> bool {
 // Key and place: the higher key, among equals the lower place.
 fn is_better(a: vec2<u32>, b: vec2<u32>) -> bool {
     return a.x > b.x || (a.x == b.x && a.y < b.y);
+}
+
+var<workgroup> bests: array<vec2<u32>, 256>;
+
+// The best of what each thread has. Before it is called again, all threads must have come by a barrier.
+fn best_of_all(own: vec2<u32>, thread: u32) -> vec2<u32> {
+    bests[thread] = own;
+    workgroupBarrier();
+    for (var half = THREADS / 2u; half > 0u; half /= 2u) {
+        if thread < half && is_better(bests[thread + half], bests[thread]) {
+            bests[thread] = bests[thread + half];
+        }
+        workgroupBarrier();
+    }
+    return bests[0];
 }

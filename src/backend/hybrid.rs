@@ -7,7 +7,8 @@ use super::{Backend, Crossing, Held, Output, Rows, Spent, Traffic, cpu::CpuBacke
 use crate::{
     Model, Result,
     kv::CellMove,
-    plan::{Op, Step, WeightId},
+    placement::Kind,
+    plan::{Step, WeightId},
 };
 
 pub struct HybridBackend {
@@ -27,15 +28,7 @@ impl HybridBackend {
     }
 
     fn runs_on_gpu(&self, step: &Step) -> bool {
-        let layer = step.visit.layer as usize;
-        match step.op {
-            Op::Embed { .. } => self.on_gpu.embed,
-            Op::Head { .. } => self.on_gpu.head,
-            op if self.model.plan.layers[layer].attn.iter().any(|o| std::ptr::eq(o, op)) => {
-                self.on_gpu.attn[layer]
-            }
-            _ => self.on_gpu.mlp[layer],
-        }
+        self.on_gpu.holds(Kind::of(step, &self.model.plan))
     }
 }
 

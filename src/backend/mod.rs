@@ -12,6 +12,7 @@ pub use open::{Device, Loading, Opened, Plans, open, plan, plan_elsewhere};
 use crate::{
     Result,
     kv::CellMove,
+    placement::Kind,
     plan::{Op, Plan, Step, WeightId},
     scores::Top,
 };
@@ -103,6 +104,15 @@ pub struct Held {
 impl Held {
     pub fn all(n_layer: usize) -> Self {
         Held { embed: true, attn: vec![true; n_layer], mlp: vec![true; n_layer], head: true }
+    }
+
+    pub fn holds(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Embed => self.embed,
+            Kind::Attn(layer) => self.attn[layer],
+            Kind::Mlp(layer) => self.mlp[layer],
+            Kind::Head => self.head,
+        }
     }
 
     /// The operations of each part that is held, in the model's order.

@@ -1,4 +1,4 @@
-// d·level, of IQ4_NL and IQ4_XS
+// scale·level, the levels a table of small whole numbers: IQ4_NL, IQ4_XS and MXFP4
 alias Factors = f32;
 
 fn level_bytes(bytes: u32) -> u32 {

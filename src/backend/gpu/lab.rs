@@ -13,17 +13,17 @@ use super::{
     variants::Arith,
     work::TILE_ROWS,
 };
-use crate::{Result, quant::GgmlType};
+use crate::{Result, quant::GgmlType, sampler::rng::Rng};
 
-/// splitmix64
-pub struct Random(pub u64);
+pub struct Random(Rng);
 
 impl Random {
+    pub fn new(seed: u64) -> Self {
+        Random(Rng::new(seed))
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.0.next_u64()
     }
 
     /// -1..1

@@ -155,7 +155,7 @@ mod tests {
             gpu.tuning = tuning;
             let mut pipelines = Pipelines::new(&gpu);
             for n_vocab in [1, 7, 1023, 1024, 1025, 5000] {
-                let rows = rows(&mut Random(n_vocab as u64), n_vocab);
+                let rows = rows(&mut Random::new(n_vocab as u64), n_vocab);
                 let logits = numbers(&gpu, &rows.concat());
                 let mut params = Params::new(&gpu, 4).unwrap();
                 let mut picker = Picker::new(&gpu, &pipelines, &params, &logits, n_vocab).unwrap().unwrap();

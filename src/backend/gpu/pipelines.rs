@@ -347,8 +347,7 @@ fn ints_text(format: Format) -> String {
         Format::Q8_0 => texts!("planes", "q8_0"),
         Format::Q2_K => texts!("planes", "q2_k"),
         Format::Q6_K => texts!("planes", "q6_k"),
-        Format::Iq4Nl | Format::Iq4Xs => texts!("planes", "levels"),
-        Format::Mxfp4 => texts!("planes", "mxfp4"),
+        Format::Iq4Nl | Format::Iq4Xs | Format::Mxfp4 => texts!("planes", "levels"),
         Format::F16 | Format::Bf16 | Format::F32 => unreachable!("multiplied as floats"),
     }
 }

@@ -187,7 +187,7 @@ fn try_arith(gpu: &Gpu, variants: Variants, plain: &mut Pipelines) -> Result<Sco
         }
     }
     let matrix = big_matrix(gpu, Format::Q4_0)?;
-    let x = Random(1).floats(64 * K);
+    let x = Random::new(1).floats(64 * K);
     let (x, y) = (matrix.input(gpu, &x, 64)?, room(gpu, (4 * 64 * matrix.rows) as u64)?);
     let quantized = matrix.quantized(gpu, variants.arith, 64)?;
     let none = numbers(gpu, &[0.0])?;
@@ -223,7 +223,7 @@ fn compare_products(
 ) -> Result<Option<String>> {
     const ROWS: usize = 66;
     const COLUMNS: usize = 64;
-    let mut random = Random(ty as u64);
+    let mut random = Random::new(ty as u64);
     let bytes = blocks(&mut random, ty, ROWS * K / ty.block_len());
     let matrix = Matrix::new(gpu, ty, &bytes, ROWS, K)?;
     let x = random.floats(COLUMNS * K);
@@ -297,7 +297,7 @@ impl Scene<'_> {
 }
 
 fn norm_scene(gpu: &Gpu) -> Result<Scene<'_>> {
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     let rows = storage(gpu, &[0; 16])?;
     let [weight, x, h] = [random.floats(K), random.floats(K), vec![0.0; K]].map(|x| numbers(gpu, &x));
     let (weight, x, h) = (weight?, x?, h?);
@@ -316,7 +316,7 @@ fn attention_scene(gpu: &Gpu) -> Result<Scene<'_>> {
     const DIM: usize = 128;
     const CELLS: usize = 700;
     let chunks = CELLS.div_ceil(CHUNK);
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     // A view, its span (all cells), and no more.
     let rows = storage(gpu, bytemuck::cast_slice(&[0u32, 0, CELLS as u32]))?;
     let list: Vec<u32> = (0..CELLS as u32).collect();

@@ -38,7 +38,7 @@ impl Case {
         (key_halves, value_halves): (bool, bool),
         rows: usize,
     ) -> Self {
-        let mut random = Random((heads * dim) as u64);
+        let mut random = Random::new((heads * dim) as u64);
         let stride = head_stride(dim);
         let mut filled = |count: usize, halves: bool| -> Vec<f32> {
             let rounded = |x: f32| if halves { half::f16::from_f32(x).to_f32() } else { x };

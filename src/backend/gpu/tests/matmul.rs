@@ -66,7 +66,7 @@ fn check_products(gpu: &Gpu, few: &[usize]) {
     for ty in types() {
         let ks: &[usize] = if ty.block_len() == 1 { &[1, 19, 100, 288] } else { &[256, 2304] };
         for &k in ks {
-            let mut random = Random(ty as u64 + k as u64);
+            let mut random = Random::new(ty as u64 + k as u64);
             let bytes = blocks(&mut random, ty, ROWS * k / ty.block_len());
             let weights = Matrix::new(gpu, ty, &bytes, ROWS, k).unwrap();
             let x = random.floats(70 * k);
@@ -97,7 +97,7 @@ fn sums_are_added_biased_and_gated() {
     let Some(gpu) = gpu("sums_are_added_biased_and_gated") else { return };
     let mut pipelines = Pipelines::new(&gpu);
     let (rows, k) = (70, 768);
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     for (ty, arith) in [
         (GgmlType::Q4_0, Arith::Float),
         (GgmlType::Q6_K, Arith::Float),
@@ -136,7 +136,7 @@ fn coarse_products_use_the_middle_of_the_interval() {
     let mut pipelines = Pipelines::new(&gpu);
     let (rows, k) = (66, 256);
     for ty in types().filter(|&ty| Format::of(ty).unwrap().has_planes()) {
-        let mut random = Random(ty as u64);
+        let mut random = Random::new(ty as u64);
         let bytes = blocks(&mut random, ty, rows * k / ty.block_len());
         let weights = Matrix::new(&gpu, ty, &bytes, rows, k).unwrap();
         // The mean over all settings of the low bits is that middle.
@@ -189,7 +189,7 @@ fn check_rounded_products(gpu: &Gpu, arith: Arith, few: &[usize]) {
     const ROWS: usize = 67;
     for ty in quantized() {
         let k = if ty.block_len() == 32 { 352 } else { 2304 };
-        let mut random = Random(ty as u64 + 77);
+        let mut random = Random::new(ty as u64 + 77);
         let bytes = blocks(&mut random, ty, ROWS * k / ty.block_len());
         let weights = Matrix::new(gpu, ty, &bytes, ROWS, k).unwrap();
         let mut x = random.floats(70 * k);
@@ -259,7 +259,7 @@ fn coarse_products_by_dot4_are_those_in_floats() {
     let mut pipelines = Pipelines::new(&gpu);
     let (rows, k) = (66, 256);
     for ty in types().filter(|&ty| Format::of(ty).unwrap().has_planes()) {
-        let mut random = Random(ty as u64 + 5);
+        let mut random = Random::new(ty as u64 + 5);
         let bytes = blocks(&mut random, ty, rows * k / ty.block_len());
         let weights = Matrix::new(&gpu, ty, &bytes, rows, k).unwrap();
         let x = random.floats(9 * k);

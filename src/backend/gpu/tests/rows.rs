@@ -19,7 +19,7 @@ fn norms_are_right_to_rounding() {
     for (tuning, variants) in reductions(test) {
         (gpu.tuning, gpu.variants) = (tuning, variants);
         let mut pipelines = Pipelines::new(&gpu);
-        let mut random = Random(8);
+        let mut random = Random::new(8);
         for dim in [4usize, 64, 100, 2048] {
             let stride = dim.next_multiple_of(BLOCK);
             let padded = |x: &[f32]| -> Vec<f32> {
@@ -127,7 +127,7 @@ fn queries_and_keys_are_normed_and_turned_and_stored_in_their_cells() {
         (gpu.tuning, gpu.variants) = (tuning, variants);
         let mut pipelines = Pipelines::new(&gpu);
         for (dim, turned, in_halves, key_halves, normed) in cases {
-            let mut random = Random(dim as u64);
+            let mut random = Random::new(dim as u64);
             let value_halves = !key_halves;
             let stride = head_stride(dim);
             let words = |halves: bool| if halves { stride / 2 } else { stride };
@@ -235,7 +235,7 @@ fn shifted_keys_are_turned_and_values_copied() {
     for (dim, turned, in_halves, key_halves) in
         [(64, 32, true, true), (64, 20, true, false), (20, 10, false, true), (20, 8, false, false)]
     {
-        let mut random = Random(dim as u64 + turned as u64);
+        let mut random = Random::new(dim as u64 + turned as u64);
         let stride = head_stride(dim);
         let words = |halves: bool| if halves { stride / 2 } else { stride };
         let (key_words, value_words) = (words(key_halves), words(true));
