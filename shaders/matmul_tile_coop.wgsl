@@ -1,7 +1,7 @@
 // y[c, r] = Σ_k w[r, k] · x[c, k] in tiles of 64 rows and 32 columns, sums of products by cooperative matrices. Whole
 // numbers of eight bits are exact in halves, and so are sums of 32 products of them in f32, in whatever order a
 // device adds: the bits are those of matmul_tile_dot.wgsl. Needs the directives for halves and cooperative matrices
-// first, and what matmul_tile_dot.wgsl needs.
+// first, what matmul_tile_dot.wgsl needs, and the kind of squares (Left, Right, Sums, SQUARE).
 
 // The halves of a block have factors of their own, so their sums are told apart.
 override APART: bool = false;
@@ -33,15 +33,19 @@ fn bring_activations(at: u32, words: vec4<u32>) {
     }
 }
 
-// The products of so many k from `k`, for the eight squares of the tile, each by one subgroup.
+// The squares of the tile, down and across.
+const DOWN: u32 = 64u / SQUARE;
+const ACROSS: u32 = 32u / SQUARE;
+
+// The products of so many k from `k`, each square of the tile by one subgroup.
 fn multiply(k: u32, count: u32, subgroup: u32, subgroups: u32) {
-    for (var square = subgroup; square < 8u; square += subgroups) {
-        let row = 16u * (square % 4u);
-        let column = 16u * (square / 4u);
-        var sum = coop_mat16x16<f32, C>();
-        for (var i = k; i < k + count; i += 16u) {
-            let w = coopLoadT<coop_mat16x16<f16, A>>(&w_tile[32u * row + i], 32u);
-            let x = coopLoad<coop_mat16x16<f16, B>>(&x_tile[32u * column + i], 32u);
+    for (var square = subgroup; square < DOWN * ACROSS; square += subgroups) {
+        let row = SQUARE * (square % DOWN);
+        let column = SQUARE * (square / DOWN);
+        var sum = Sums();
+        for (var i = k; i < k + count; i += SQUARE) {
+            let w = coopLoadT<Left>(&w_tile[32u * row + i], 32u);
+            let x = coopLoad<Right>(&x_tile[32u * column + i], 32u);
             sum = coopMultiplyAdd(w, x, sum);
         }
         coopStore(sum, &products[64u * column + row], 64u);

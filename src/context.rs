@@ -6,11 +6,11 @@ use std::{borrow::Cow, path::PathBuf, sync::Arc};
 
 use crate::{
     Batch, Error, Model, Result,
-    backend::{self, Backend, Chained, Device, Opened, Output, Rows, Spent, Traffic, View},
+    backend::{self, Backend, Chained, Device, Opened, Output, Rows, Speeds, Spent, Traffic, View},
     batch::{Link, Row, SeqId},
     kv::{KvCache, WrittenSlots},
     model::layers::RunLayers,
-    placement::{Basis, Kind, Place, Placement, Wishes},
+    placement::{Basis, Kind, Known, Place, Placement, Wishes},
     plan::{Op, Step, Visit},
     scores::{Scores, Top, Want},
 };
@@ -77,6 +77,7 @@ pub struct Context {
     backend: Box<dyn Backend>,
     placement: Placement,
     notes: Vec<String>,
+    speeds: Option<Speeds>,
     extra_slots: usize,
     /// `[outputs, n_vocab]` of the last decode.
     logits: Vec<f32>,
@@ -101,7 +102,7 @@ impl Context {
             )));
         }
         let n_layer = model.plan.dims.n_layer;
-        let Opened { backend, placement, notes } = backend::open(&model, config, loading)?;
+        let Opened { backend, placement, notes, speeds } = backend::open(&model, config, loading)?;
         let kv = KvCache::new(config.n_ctx, n_layer);
         Ok(Context {
             model,
@@ -109,6 +110,7 @@ impl Context {
             backend,
             placement,
             notes,
+            speeds,
             extra_slots: config.extra_slots,
             logits: Vec::new(),
             hidden: Vec::new(),
@@ -158,10 +160,16 @@ impl Context {
         self.backend.spent()
     }
 
+    /// How fast the GPU is, where one is used and was measured.
+    pub fn speeds(&self) -> Option<Speeds> {
+        self.speeds
+    }
+
     /// Where the time of a token's pass may go, under a mask or in full: a first guess, by speeds that places usually
-    /// have.
+    /// have where none was measured.
     pub fn expected(&self, mask: Option<&RunLayers>) -> Spent {
-        let basis = Basis::default();
+        let usual = Basis::default();
+        let basis = Basis { vram: self.speeds.map_or(usual.vram, |s| Known::measured(s.read)), ..usual };
         let mut spent = Spent::default();
         for step in self.model.plan.steps(mask) {
             let bytes = self.step_bytes(&step) as f64;

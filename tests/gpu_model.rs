@@ -222,7 +222,7 @@ fn variants(test: &str, names: &[&str]) -> Vec<(String, GpuVariant)> {
 fn a_row_is_the_same_in_a_batch_of_any_size_under_every_variant() {
     const TEST: &str = "a_row_is_the_same_in_a_batch_of_any_size_under_every_variant";
     let models = models(TEST);
-    for (name, wanted) in variants(TEST, &["dot4", "subgroups", "f16", "dot4,subgroups"]) {
+    for (name, wanted) in variants(TEST, &["dot4", "subgroups", "f16", "coop", "dot4,subgroups"]) {
         let device = gpu::device(TEST).unwrap();
         for (model, tuning) in models.iter().take(2).zip([None, Some(Tuning::HARDWARE)]) {
             let text = tokens(20, 1, model.plan.dims.n_vocab);
@@ -263,7 +263,7 @@ fn logits_under_a_variant_are_as_near_as_its_rounding_allows() {
             (errors.sum::<f64>() / rows.len() as f64).sqrt()
         };
         let by_cpu = error(&of_cpu);
-        for (name, wanted) in variants(TEST, &["plain", "subgroups", "dot4", "f16"]) {
+        for (name, wanted) in variants(TEST, &["plain", "subgroups", "dot4", "f16", "coop"]) {
             let device = gpu::device(TEST).unwrap();
             let edit = |c: &mut ContextConfig| {
                 f32_cache(c);
@@ -272,7 +272,7 @@ fn logits_under_a_variant_are_as_near_as_its_rounding_allows() {
             let got = error(&floats(&all_logits(&mut on(&device, &model, edit), &text)));
             println!("{} {name}: {got:.1e}, the CPU {by_cpu:.1e}", model.gguf.name());
             let limit = match name.as_str() {
-                "dot4" => ROUNDING.max(2.0 * by_cpu),
+                "dot4" | "coop" => ROUNDING.max(2.0 * by_cpu),
                 // Sixteen times finer than whole numbers of eight bits, and as much again for chains of four.
                 "f16" => ROUNDING.max(by_cpu / 2.0),
                 _ => ROUNDING,

@@ -7,6 +7,8 @@ mod open;
 
 use std::{borrow::Cow, fmt};
 
+use serde::{Deserialize, Serialize};
+
 pub use open::{Device, Loading, Opened, Plans, open, plan, plan_elsewhere};
 
 use crate::{
@@ -89,6 +91,15 @@ pub struct Traffic {
     pub dispatches: u64,
     pub submissions: u64,
     pub readbacks: u64,
+}
+
+/// How fast a device is, measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Speeds {
+    /// Bytes of its memory that it reads in a second.
+    pub read: f64,
+    /// Seconds from a submission of next to nothing to its result.
+    pub round_trip: f64,
 }
 
 /// Which sublayers, and which ends of the model, a device holds.

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::{
-    Backend, Held,
+    Backend, Held, Speeds,
     cpu::{self, CpuBackend, CpuConfig, matmul::Packed},
-    gpu::{self, Found, GpuBackend, GpuConfig},
+    gpu::{self, Chosen, Found, GpuBackend, GpuConfig, Variants},
     hybrid::HybridBackend,
 };
 use crate::{
@@ -33,6 +33,8 @@ pub struct Opened {
     pub placement: Placement,
     /// What turned out other than planned, in a sentence each.
     pub notes: Vec<String>,
+    /// Of the GPU, where one is used and was measured.
+    pub speeds: Option<Speeds>,
 }
 
 /// Rows at once are halved down to this where buffers for them would take too much of a small GPU.
@@ -49,12 +51,15 @@ const MOST_PLANS: usize = 8;
 pub struct Plans {
     pub chosen: Placement,
     pub whole_layers: Placement,
+    /// The GPU that would be used, if one would.
+    pub gpu: Option<Found>,
 }
 
 /// What would be opened, without opening it.
 pub fn plan(model: &Model, config: &ContextConfig) -> Result<Plans> {
     let found = adapter(config)?;
-    plans(model, config, found.map(|found| vram(&config.wishes, &found)))
+    let plans = plans(model, config, found.as_ref().map(|found| vram(&config.wishes, found)))?;
+    Ok(Plans { gpu: found, ..plans })
 }
 
 /// The same on a machine whose GPU, if it is to have one, has `config.wishes.vram`; no device is looked for.
@@ -67,11 +72,14 @@ fn plans(model: &Model, config: &ContextConfig, vram: Option<u64>) -> Result<Pla
     let parts = chosen.parts.iter().map(|(part, _)| *part).collect();
     let wishes = Wishes { draft: None, ..config.wishes.clone() };
     let whole_layers = placement::place(parts, &wishes, chosen.budgets)?;
-    Ok(Plans { chosen, whole_layers })
+    Ok(Plans { chosen, whole_layers, gpu: None })
 }
 
 /// Is told how a model is loaded.
 pub trait Loading: Sync {
+    /// A device is new: its kernels are tried and its speed is measured, which takes a moment.
+    fn trying(&self, _device: &str) {}
+
     /// What goes where, before anything is loaded; again where that did not fit and less is tried.
     fn planned(&self, _: &Placement) {}
 
@@ -84,16 +92,27 @@ impl Loading for () {}
 
 pub fn open(model: &Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -> Result<Opened> {
     let found = adapter(config)?;
+    let kernels = match &found {
+        Some(found) => kernels(config, found, loading)?,
+        None => Chosen::default(),
+    };
     let plan =
         |wishes: &Wishes| plan_for(model, config, wishes, found.as_ref().map(|found| vram(wishes, found)));
     let progress = |ready, total| loading.ready(ready, total);
     let open = |planned: &Planned| {
         loading.planned(&planned.placement);
-        try_open(model, config, found.as_ref(), planned, &progress)
+        try_open(model, config, found.as_ref().map(|found| (found, kernels.variants)), planned, &progress)
     };
     let smaller = found.is_some() && !config.wishes.strict;
     let (planned, backend, notes) = first_that_fits(&config.wishes, smaller, plan, Planned::gpu_bytes, open)?;
-    Ok(Opened { backend, placement: planned.placement, notes })
+    Ok(Opened { backend, placement: planned.placement, notes, speeds: kernels.speeds })
+}
+
+/// Which kernels a GPU runs.
+fn kernels(config: &ContextConfig, found: &Found, loading: &dyn Loading) -> Result<Chosen> {
+    let budget = vram(&config.wishes, found);
+    let trying = || loading.trying(&found.info.name);
+    gpu::choose_variants(config.gpu_variant, found, config.gpu_cache.as_deref(), budget, &trying)
 }
 
 /// Opens what was planned, or if that does not fit after all and `smaller` plans are welcome, the first of those
@@ -241,7 +260,7 @@ fn mib(bytes: u64) -> f64 {
 fn try_open(
     model: &Arc<Model>,
     config: &ContextConfig,
-    found: Option<&Found>,
+    gpu: Option<(&Found, Variants)>,
     planned: &Planned,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Box<dyn Backend>> {
@@ -265,7 +284,7 @@ fn try_open(
             progress,
         )
     };
-    let Some(found) = found else { return Ok(Box::new(cpu(placement.in_ram())?)) };
+    let Some((found, variants)) = gpu else { return Ok(Box::new(cpu(placement.in_ram())?)) };
     let on_gpu = placement.on_gpu();
     let whole = !placement.uses(Place::Ram) && !placement.uses(Place::File);
     let gpu_config = GpuConfig {
@@ -278,7 +297,7 @@ fn try_open(
         budget: placement.budgets.vram.unwrap_or(u64::MAX / 2),
         profile: config.profile,
         tuning: config.gpu_tuning,
-        variant: config.gpu_variant,
+        variants,
         cache: config.gpu_cache.clone(),
     };
     let quiet = |_, _| ();

@@ -159,6 +159,10 @@ struct Watch {
 }
 
 impl Loading for Watch {
+    fn trying(&self, device: &str) {
+        eprintln!("trying kernels on {device} (once) ...");
+    }
+
     /// What goes where is worth a table if it is more than one place.
     fn planned(&self, placement: &Placement) {
         if placement.is_divided() {

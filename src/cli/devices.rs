@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 use super::{common, device_args};
 use crate::{
     Result,
-    backend::gpu::{Found, Outcome, adapters, tried, try_variants},
+    backend::{
+        Speeds,
+        gpu::{Found, Outcome, adapters, tried, try_now},
+    },
 };
 
 #[derive(Args, Debug)]
@@ -28,41 +31,50 @@ pub fn run(args: DevicesArgs) -> Result<()> {
     let all = adapters();
     let default = all.iter().position(Found::is_hardware).filter(|&i| all[i].check().is_ok());
     let cache = device_args::gpu_cache(args.gpu_cache.as_deref());
-    let outcomes =
-        all.iter().map(|found| outcome(found, &args, cache.as_deref())).collect::<Result<Vec<_>>>()?;
+    let known = all.iter().map(|found| known(found, &args, cache.as_deref())).collect::<Result<Vec<_>>>()?;
     if args.json {
-        let list = all.iter().zip(&outcomes).enumerate();
+        let list = all.iter().zip(&known).enumerate();
         let list: Vec<Value> =
-            list.map(|(i, (f, outcome))| to_json(f, Some(i) == default, outcome.as_ref())).collect();
+            list.map(|(i, (found, known))| to_json(found, Some(i) == default, known)).collect();
         let default = default.map_or("cpu".to_string(), |i| all[i].info.name.clone());
         return common::print_json(&json!({"devices": list, "default": default}));
     }
     let mut text = String::new();
     for (i, found) in all.iter().enumerate() {
         text += &describe(i, found, Some(i) == default);
-        text += &kernels(outcomes[i].as_ref());
+        text += &describe_known(&known[i]);
     }
     text += &format!("cpu: the processor{}\n", if default.is_none() { ", used by default" } else { "" });
     common::print(text)
 }
 
-/// How the adapter's variants of kernels did, if that is known.
-fn outcome(found: &Found, args: &DevicesArgs, cache: Option<&Path>) -> Result<Option<Outcome>> {
+/// How the adapter's variants of kernels did, and how fast it is, if that is known.
+type Known = (Option<Outcome>, Option<Speeds>);
+
+fn known(found: &Found, args: &DevicesArgs, cache: Option<&Path>) -> Result<Known> {
     if args.try_now && found.check().is_ok() {
-        return try_variants(cache, found).map(Some);
+        let (outcome, speeds) = try_now(cache, found)?;
+        return Ok((Some(outcome), speeds));
     }
-    Ok(cache.and_then(|directory| tried(directory, found)))
+    Ok(cache.map_or((None, None), |directory| tried(directory, found)))
 }
 
-fn kernels(outcome: Option<&Outcome>) -> String {
+fn describe_known((outcome, speeds): &Known) -> String {
+    let mut text = String::new();
+    if let Some(Speeds { read, round_trip }) = speeds {
+        let (gb, us) = (read / 1e9, 1e6 * round_trip);
+        text += &format!("   reads its memory at {gb:.1} GB/s; a result takes {us:.0} us there and back\n");
+    }
     match outcome {
-        None => "   kernels: not tried yet; the first run tries them, or `spec-run devices --try`\n".into(),
+        None => {
+            text += "   kernels: not tried yet; the first run tries them, or `spec-run devices --try`\n";
+        }
         Some(outcome) => {
-            let mut text = format!("   kernels: {}\n", outcome.chosen());
+            text += &format!("   kernels: {}\n", outcome.chosen());
             outcome.scores.iter().for_each(|score| text += &format!("      {}\n", score.describe()));
-            text
         }
     }
+    text
 }
 
 fn describe(number: usize, found: &Found, is_default: bool) -> String {
@@ -95,17 +107,17 @@ fn describe(number: usize, found: &Found, is_default: bool) -> String {
 /// What faster kernels may ask for; none of them is needed.
 fn features(found: &Found) -> [(&'static str, bool); 5] {
     use wgpu::Features as F;
+    let has = |feature| found.features.contains(feature);
     [
-        ("f16", F::SHADER_F16),
-        ("subgroups", F::SUBGROUP),
-        ("timestamps", F::TIMESTAMP_QUERY),
-        ("pipeline cache", F::PIPELINE_CACHE),
-        ("cooperative matrices", F::EXPERIMENTAL_COOPERATIVE_MATRIX),
+        ("f16", has(F::SHADER_F16)),
+        ("subgroups", has(F::SUBGROUP)),
+        ("timestamps", has(F::TIMESTAMP_QUERY)),
+        ("pipeline cache", has(F::PIPELINE_CACHE)),
+        ("cooperative matrices", found.squares().is_some()),
     ]
-    .map(|(name, feature)| (name, found.features.contains(feature)))
 }
 
-fn to_json(found: &Found, is_default: bool, outcome: Option<&Outcome>) -> Value {
+fn to_json(found: &Found, is_default: bool, (outcome, speeds): &Known) -> Value {
     let limits = &found.limits;
     json!({
         "name": found.info.name,
@@ -122,7 +134,9 @@ fn to_json(found: &Found, is_default: bool, outcome: Option<&Outcome>) -> Value 
         "max_workgroup_threads": limits.max_compute_invocations_per_workgroup,
         "max_workgroup_bytes": limits.max_compute_workgroup_storage_size,
         "subgroup_sizes": [found.info.subgroup_min_size, found.info.subgroup_max_size],
-        "kernels": outcome.map(|o| json!({"used": o.chosen().to_string(), "tried": o.scores})),
+        "read_bytes_s": speeds.map(|s| s.read),
+        "round_trip_s": speeds.map(|s| s.round_trip),
+        "kernels": outcome.as_ref().map(|o| json!({"used": o.chosen().to_string(), "tried": o.scores})),
         "features": features(found).into_iter().collect::<std::collections::BTreeMap<_, _>>(),
     })
 }

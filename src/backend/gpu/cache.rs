@@ -29,6 +29,11 @@ impl Shelf {
         Shelf { directory: directory.into(), name: format!("{:016x}", fnv1a(whole.bytes())) }
     }
 
+    #[cfg(test)]
+    pub fn at(directory: &Path, name: &str) -> Self {
+        Shelf { directory: directory.into(), name: name.into() }
+    }
+
     fn path(&self, what: &str) -> PathBuf {
         self.directory.join(format!("{}.{what}", self.name))
     }
@@ -48,6 +53,10 @@ impl Shelf {
         fs::create_dir_all(&self.directory).map_err(|e| Error::io(&self.directory, e))?;
         let sum = fnv1a(bytes.iter().copied()).to_le_bytes();
         write_whole(&self.path(what), [&sum, bytes].concat())
+    }
+
+    pub fn forget(&self, what: &str) {
+        let _ = fs::remove_file(self.path(what));
     }
 
     pub fn value<T: DeserializeOwned>(&self, what: &str) -> Option<T> {

@@ -10,7 +10,7 @@ use wgpu::{Backends, BufferUsages, DeviceType, Features, Limits};
 use super::{
     cache::{KernelCache, Shelf},
     pipelines::Tuning,
-    variants::Variants,
+    variants::{Square, Variants},
 };
 use crate::{Error, Result};
 
@@ -103,15 +103,18 @@ impl Found {
         format!("{name} ({backend}{}{})", if driver.is_empty() { "" } else { ", " }, driver.join(" "))
     }
 
-    /// Whether sixteen by sixteen halves can be multiplied at once, with sums in f32.
-    pub fn has_cooperative_matrices(&self) -> bool {
+    /// The largest squares of halves that can be multiplied at once, with sums in f32.
+    pub fn squares(&self) -> Option<Square> {
         use wgpu::CooperativeScalarType as Scalar;
         let offered = self.adapter.cooperative_matrix_properties();
-        let suits = |p: &wgpu::CooperativeMatrixProperties| {
-            (p.m_size, p.n_size, p.k_size) == (16, 16, 16)
-                && (p.ab_type, p.cr_type) == (Scalar::F16, Scalar::F32)
+        let suits = |side: u32| {
+            offered.iter().any(|p| {
+                (p.m_size, p.n_size, p.k_size) == (side, side, side)
+                    && (p.ab_type, p.cr_type) == (Scalar::F16, Scalar::F32)
+            })
         };
-        self.features.contains(COOPERATIVE) && offered.iter().any(suits)
+        let fits = self.features.contains(COOPERATIVE);
+        Square::ALL.into_iter().find(|square| fits && suits(square.side()))
     }
 
     /// Why this adapter cannot be used, if it cannot.
@@ -186,6 +189,8 @@ pub struct Gpu {
     pub limits: Limits,
     pub tuning: Tuning,
     pub variants: Variants,
+    /// Of cooperative matrices, where these were asked for.
+    pub square: Square,
     /// Compiled kernels of earlier runs.
     pub kernels: Option<KernelCache>,
     /// The first thing that went wrong outside of any call that could have reported it.
@@ -237,6 +242,7 @@ impl Gpu {
             limits: found.limits.clone(),
             tuning: if found.is_hardware() { Tuning::HARDWARE } else { Tuning::SOFTWARE },
             variants: Variants::PLAIN,
+            square: found.squares().unwrap_or_default(),
             kernels: None,
             trouble,
             used: AtomicU64::new(0),

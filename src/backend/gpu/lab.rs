@@ -67,7 +67,7 @@ pub fn blocks(random: &mut Random, ty: GgmlType, n: usize) -> Vec<u8> {
     bytes
 }
 
-/// A buffer that kernels read and write, given back when it goes.
+/// A buffer that is given back when it goes.
 pub struct Room<'a> {
     gpu: &'a Gpu,
     pub buffer: wgpu::Buffer,
@@ -80,7 +80,10 @@ impl Drop for Room<'_> {
 }
 
 pub fn room(gpu: &Gpu, bytes: u64) -> Result<Room<'_>> {
-    let usage = Usage::STORAGE | Usage::COPY_DST | Usage::COPY_SRC;
+    room_for(gpu, bytes, Usage::STORAGE | Usage::COPY_DST | Usage::COPY_SRC)
+}
+
+pub fn room_for(gpu: &Gpu, bytes: u64, usage: Usage) -> Result<Room<'_>> {
     Ok(Room { gpu, buffer: gpu.buffer("a trial", bytes, usage)? })
 }
 
@@ -136,16 +139,6 @@ pub fn run(
     gpu.release(readable);
     gpu.check()?;
     Ok(read)
-}
-
-/// Runs kernels so many times over in one submission, and waits for it.
-pub fn submit(gpu: &Gpu, pipelines: &mut Pipelines, what: &[Dispatch], times: usize) -> Result<()> {
-    let mut recorder = Recorder::new(gpu, pipelines, None);
-    for (kernel, bound, groups) in (0..times).flat_map(|_| what) {
-        recorder.dispatch(*kernel, bound, *groups)?;
-    }
-    recorder.submit();
-    gpu.wait()
 }
 
 /// How a product is made.

@@ -5,6 +5,7 @@
 //! every regime keeps to it.
 
 mod cache;
+mod clock;
 pub mod device;
 pub mod formats;
 mod lab;
@@ -20,6 +21,7 @@ mod record;
 mod round;
 mod rows;
 mod shift;
+mod speeds;
 #[cfg(test)]
 mod tests;
 mod trial;
@@ -29,10 +31,7 @@ pub mod variants;
 mod weights;
 mod work;
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::PathBuf, sync::Arc};
 
 use cache::Shelf;
 use device::Gpu;
@@ -47,7 +46,8 @@ use profile::Profile;
 use record::Recorder;
 use round::Rounds;
 use rows::RowData;
-pub use trial::Outcome;
+pub use speeds::speeds;
+pub use trial::{Chosen, Outcome, choose as choose_variants, tried, try_now};
 use usage::Usage;
 pub use variants::{Variants, Wanted};
 use weights::Weights;
@@ -77,8 +77,9 @@ pub struct GpuConfig {
     pub profile: bool,
     /// `None` takes what suits the device.
     pub tuning: Option<Tuning>,
-    pub variant: Wanted,
-    /// Where compiled kernels and the outcome of the trial of variants are kept.
+    /// Which the device offers.
+    pub variants: Variants,
+    /// Where compiled kernels are kept.
     pub cache: Option<PathBuf>,
 }
 
@@ -151,38 +152,6 @@ fn readable_bytes(dims: &Dims, max_rows: usize, logits: bool) -> u64 {
     4 * logits.max(max_rows * padded(dims.dim)) as u64
 }
 
-/// How a device's variants did when they were last tried, if that is kept in `directory`.
-pub fn tried(directory: &Path, found: &Found) -> Option<Outcome> {
-    Outcome::recall(&Shelf::new(directory, &found.info))
-}
-
-/// Tries the variants of a device now, and keeps the outcome.
-pub fn try_variants(directory: Option<&Path>, found: &Found) -> Result<Outcome> {
-    let gpu = Gpu::open(found, TRIAL_BYTES, false)?;
-    let outcome = trial::try_all(&gpu, found)?;
-    directory.map_or(Ok(()), |directory| outcome.keep(&Shelf::new(directory, &found.info)))?;
-    Ok(outcome)
-}
-
-/// Room enough for a trial by itself.
-const TRIAL_BYTES: u64 = 1 << 30;
-
-/// What is kept costs only time when it is lost, so nothing is said where it cannot be written.
-fn try_or_recall(gpu: &Gpu, found: &Found, shelf: Option<&Shelf>) -> Result<Outcome> {
-    if let Some(known) = shelf.and_then(Outcome::recall) {
-        return Ok(known);
-    }
-    let outcome = match trial::try_all(gpu, found) {
-        // No room to try anything: nothing is known, and the plain kernels run.
-        Err(Error::Memory(_)) => return Ok(Outcome::default()),
-        outcome => outcome?,
-    };
-    if let Some(shelf) = shelf {
-        let _ = outcome.keep(shelf);
-    }
-    Ok(outcome)
-}
-
 pub struct GpuBackend {
     model: Arc<Model>,
     name: String,
@@ -221,21 +190,12 @@ impl GpuBackend {
                 ),
             ));
         }
-        let fixed = match config.variant {
-            Wanted::Fixed(variants) => variants,
-            Wanted::Tried => Variants::PLAIN,
-        };
-        fixed.check(found)?;
-        let mut gpu = Gpu::open_for(found, config.budget, false, fixed)?;
+        let mut gpu = Gpu::open_for(found, config.budget, false, config.variants)?;
+        gpu.variants = config.variants;
         gpu.tuning = config.tuning.unwrap_or(gpu.tuning);
-        let shelf = config.cache.as_deref().map(|directory| Shelf::new(directory, &found.info));
-        if let Some(shelf) = &shelf {
-            gpu.keep_kernels(shelf);
+        if let Some(directory) = &config.cache {
+            gpu.keep_kernels(&Shelf::new(directory, &found.info));
         }
-        gpu.variants = match config.variant {
-            Wanted::Fixed(variants) => trial::vouch(&gpu, variants).map(|()| variants)?,
-            Wanted::Tried => try_or_recall(&gpu, found, shelf.as_ref())?.chosen(),
-        };
         let pipelines = Pipelines::new(&gpu);
         let held = &config.held;
         let max_rows = config.max_rows;

@@ -70,6 +70,12 @@ pub struct QuantizeParams {
 
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 #[repr(C)]
+pub struct ReadParams {
+    pub quads: u32,
+}
+
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+#[repr(C)]
 pub struct EmbedParams {
     pub first: u32,
     pub count: u32,

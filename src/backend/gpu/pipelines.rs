@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::{
     device::Gpu,
     formats::Format,
-    variants::{Arith, Variants},
+    variants::{Arith, Square, Variants},
 };
 use crate::Result;
 
@@ -52,6 +52,8 @@ pub enum Kernel {
     Best,
     BestJoin,
     Shift,
+    /// Reads a buffer, to be timed.
+    Read,
 }
 
 /// Sets of bindings; kernels of one family can share bind groups.
@@ -67,12 +69,13 @@ pub enum Family {
     AttendJoin,
     Best,
     Shift,
+    Read,
 }
 
 impl Family {
-    const ALL: [Family; 10] = {
+    const ALL: [Family; 11] = {
         use Family::*;
-        [Embed, Norm, Matmul, Quantize, SiluMul, RopeStore, Attend, AttendJoin, Best, Shift]
+        [Embed, Norm, Matmul, Quantize, SiluMul, RopeStore, Attend, AttendJoin, Best, Shift, Read]
     };
 
     /// After the parameters at binding 0, a letter for each storage buffer: read or written.
@@ -81,7 +84,7 @@ impl Family {
             Family::Embed => "rrrrw",
             Family::Norm => "rrrw",
             Family::Matmul => "rrrrrw",
-            Family::Quantize | Family::SiluMul | Family::Best => "rw",
+            Family::Quantize | Family::SiluMul | Family::Best | Family::Read => "rw",
             Family::RopeStore => "rrrrrwww",
             Family::Attend => "rrrrrw",
             Family::AttendJoin => "rrw",
@@ -132,6 +135,7 @@ impl Kernel {
             Kernel::AttendJoin => Family::AttendJoin,
             Kernel::Best | Kernel::BestJoin => Family::Best,
             Kernel::Shift => Family::Shift,
+            Kernel::Read => Family::Read,
         }
     }
 
@@ -158,11 +162,12 @@ impl Kernel {
             Kernel::Best => "best".into(),
             Kernel::BestJoin => "best join".into(),
             Kernel::Shift => "shift".into(),
+            Kernel::Read => "read".into(),
         }
     }
 
-    /// The whole WGSL text.
-    pub fn text(self, variants: Variants) -> String {
+    /// The whole WGSL text. `square`: of cooperative matrices.
+    pub fn text(self, variants: Variants, square: Square) -> String {
         macro_rules! shader {
             ($name:literal) => {
                 include_str!(concat!("../../../shaders/", $name, ".wgsl"))
@@ -202,6 +207,10 @@ impl Kernel {
                 &format_text(format),
                 &ints_text(format),
                 shader!("common/finish"),
+                match square {
+                    Square::Sixteen => shader!("common/squares_16"),
+                    Square::Eight => shader!("common/squares_8"),
+                },
                 shader!("matmul_tile_coop"),
             ]
             .concat(),
@@ -236,6 +245,7 @@ impl Kernel {
             Kernel::Best => [shader!("common/rank"), shader!("best")].concat(),
             Kernel::BestJoin => [shader!("common/rank"), shader!("best_join")].concat(),
             Kernel::Shift => shader!("shift").into(),
+            Kernel::Read => shader!("read").into(),
         }
     }
 
@@ -274,7 +284,9 @@ impl Kernel {
                 width(tuning.attend).chain([("SPLIT", f64::from(u8::from(split)))]).collect()
             }
             Kernel::AttendJoin => vec![("THREADS", f64::from(tuning.attend))],
-            Kernel::Embed(_) | Kernel::Quantize(_) | Kernel::SiluMul | Kernel::Shift => Vec::new(),
+            Kernel::Embed(_) | Kernel::Quantize(_) | Kernel::SiluMul | Kernel::Shift | Kernel::Read => {
+                Vec::new()
+            }
         }
     }
 
@@ -282,7 +294,7 @@ impl Kernel {
     pub fn all() -> Vec<Kernel> {
         let mut all =
             vec![Kernel::Norm, Kernel::SiluMul, Kernel::RopeStore, Kernel::AttendJoin, Kernel::Shift];
-        all.extend([Kernel::Best, Kernel::BestJoin]);
+        all.extend([Kernel::Best, Kernel::BestJoin, Kernel::Read]);
         for split in [false, true] {
             all.extend([false, true].map(|shared| Kernel::Attend { split, shared }));
         }
@@ -463,7 +475,7 @@ fn make(
     layout: &wgpu::PipelineLayout,
 ) -> wgpu::ComputePipeline {
     let name = kernel.name();
-    let module = gpu.shader(&name, kernel.text(variants));
+    let module = gpu.shader(&name, kernel.text(variants, gpu.square));
     gpu.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
         label: Some(&name),
         layout: Some(layout),
@@ -497,15 +509,17 @@ mod tests {
         let all = Kernel::all().into_iter();
         let subgroups = Variants { subgroups: true, ..Variants::PLAIN };
         let coop = Variants { arith: Arith::Int8, coop: true, ..Variants::PLAIN };
-        let each = |kernel| [Variants::PLAIN, subgroups, coop].map(|variants| (kernel, variants));
-        for (kernel, variants) in all.flat_map(each) {
+        let [sixteen, eight] = Square::ALL;
+        let ways = [(Variants::PLAIN, sixteen), (subgroups, sixteen), (coop, sixteen), (coop, eight)];
+        let each = |kernel| ways.map(|(variants, square)| (kernel, variants, square));
+        for (kernel, variants, square) in all.flat_map(each) {
             let mut capabilities = BASE;
             let is_half = kernel.needs() == wgpu::Features::SHADER_F16;
             capabilities.set(Capabilities::SHADER_FLOAT16, is_half || variants.coop);
             capabilities.set(Capabilities::SUBGROUP, variants.subgroups || variants.coop);
             capabilities.set(Capabilities::COOPERATIVE_MATRIX, variants.coop);
-            let text = kernel.text(variants);
-            if variants != Variants::PLAIN && text == kernel.text(Variants::PLAIN) {
+            let text = kernel.text(variants, square);
+            if variants != Variants::PLAIN && text == kernel.text(Variants::PLAIN, square) {
                 continue;
             }
             let module = wgsl::parse_str(&text)
@@ -537,8 +551,8 @@ mod tests {
         let tiles = Kernel::all().into_iter().filter(|kernel| {
             matches!(kernel, Kernel::MatmulTile { arith: Arith::Int8, mode: Mode::Add, .. })
         });
-        for kernel in tiles {
-            let module = wgsl::parse_str(&kernel.text(coop)).unwrap();
+        for (kernel, square) in tiles.flat_map(|kernel| Square::ALL.map(|square| (kernel, square))) {
+            let module = wgsl::parse_str(&kernel.text(coop, square)).unwrap();
             let info = Validator::new(ValidationFlags::all(), Capabilities::all())
                 .subgroup_stages(ShaderStages::COMPUTE)
                 .subgroup_operations(SubgroupOperationSet::all())
@@ -561,7 +575,8 @@ mod tests {
     fn every_shader_writes_only_what_its_layout_lets_it() {
         use wgpu::naga::{AddressSpace, StorageAccess};
         for kernel in Kernel::all() {
-            let module = wgsl::parse_str(&kernel.text(Variants::PLAIN)).unwrap();
+            let text = kernel.text(Variants::PLAIN, Square::default());
+            let module = wgsl::parse_str(&text).unwrap();
             for (_, variable) in module.global_variables.iter() {
                 let Some(binding) = variable.binding else { continue };
                 let written = match variable.space {

@@ -1,22 +1,25 @@
 //! A short trial of the variants that a device offers. One is used if it gives what the plain kernels give, to what
 //! rounding allows, a row has the same bits in every regime, and it is faster.
 
-use std::time::{Duration, Instant};
+mod scenes;
+
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     cache::Shelf,
+    clock::{Clock, Work},
     device::{Found, Gpu},
     formats::{BLOCK, Format},
-    lab::{Dispatch, How, Matrix, Random, Room, bind, blocks, numbers, plain, room, run, storage, submit},
-    params::{AttendParams, NormParams},
-    pipelines::{Family, Kernel, Pipelines},
-    variants::{Arith, Variants},
-    work::CHUNK,
+    lab::{How, Matrix, Random, blocks, numbers, plain, room},
+    pipelines::Pipelines,
+    speeds,
+    variants::{Arith, Variants, Wanted},
 };
 use crate::{
     Error, Result,
+    backend::Speeds,
     quant::{GgmlType, dequantize},
 };
 
@@ -27,10 +30,6 @@ const U: f64 = 1.0 / (1u64 << 24) as f64;
 const WORTH: f64 = 1.05;
 /// No regime may lose more.
 const LEAST: f64 = 0.95;
-
-/// How long a kernel is timed, and how often.
-const TIMED: Duration = Duration::from_millis(5);
-const TIMES: usize = 3;
 
 /// Weights in a row of the matrices that are tried.
 const K: usize = 4096;
@@ -53,21 +52,73 @@ pub struct Outcome {
 }
 
 const OUTCOME: &str = "trial";
+/// What was under way, for the case that it takes the program with it.
+const UNDER_WAY: &str = "trying";
+/// So many trials of a variant that did not end are the driver's fault; one may have been stopped by hand.
+const PATIENCE: usize = 2;
+
+/// Room enough for a trial by itself.
+pub const TRIAL_BYTES: u64 = 1 << 30;
+
+/// The kernels to use on a device, and what is known of its speed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Chosen {
+    pub variants: Variants,
+    pub speeds: Option<Speeds>,
+}
+
+/// From what was asked for to what is used. What earlier runs found out is kept in `directory`; where nothing is, `trying`
+/// is told and all is tried now, within `budget` bytes of the device's memory.
+pub fn choose(
+    wanted: Wanted,
+    found: &Found,
+    directory: Option<&Path>,
+    budget: u64,
+    trying: &dyn Fn(),
+) -> Result<Chosen> {
+    let shelf = directory.map(|directory| Shelf::new(directory, &found.info));
+    let speeds = shelf.as_ref().and_then(speeds::recall);
+    if let Wanted::Fixed(variants) = wanted {
+        variants.check(found)?;
+        vouch(found, variants)?;
+        return Ok(Chosen { variants, speeds });
+    }
+    let known = shelf.as_ref().and_then(Outcome::recall).map(|outcome| outcome.chosen());
+    if let Some(variants) = known.filter(|variants| variants.check(found).is_ok()) {
+        return Ok(Chosen { variants, speeds });
+    }
+    trying();
+    match try_all(found, budget.min(TRIAL_BYTES), shelf.as_ref()) {
+        Ok((outcome, speeds)) => Ok(Chosen { variants: outcome.chosen(), speeds }),
+        // No room to try anything: nothing is known, and the plain kernels run.
+        Err(Error::Memory(_)) => Ok(Chosen { speeds, ..Chosen::default() }),
+        Err(e) => Err(e),
+    }
+}
+
+/// What is known of a device from earlier runs, if that is kept in `directory`.
+pub fn tried(directory: &Path, found: &Found) -> (Option<Outcome>, Option<Speeds>) {
+    let shelf = Shelf::new(directory, &found.info);
+    (Outcome::recall(&shelf), speeds::recall(&shelf))
+}
+
+/// Tries the variants of a device now, measures it, and keeps the outcome.
+pub fn try_now(directory: Option<&Path>, found: &Found) -> Result<(Outcome, Option<Speeds>)> {
+    let shelf = directory.map(|directory| Shelf::new(directory, &found.info));
+    shelf.iter().for_each(|shelf| shelf.forget(UNDER_WAY));
+    try_all(found, TRIAL_BYTES, shelf.as_ref())
+}
 
 impl Outcome {
     /// What was found out in an earlier run.
-    pub fn recall(shelf: &Shelf) -> Option<Self> {
+    fn recall(shelf: &Shelf) -> Option<Self> {
         shelf.value(OUTCOME)
-    }
-
-    pub fn keep(&self, shelf: &Shelf) -> Result<()> {
-        shelf.keep_value(OUTCOME, self)
     }
 
     /// What is used of what was tried.
     fn decided(mut scores: Vec<Score>) -> Self {
         scores.iter_mut().for_each(|score| score.used = score.is_worth_it());
-        // Two ways to multiply: the faster one.
+        // Of several ways to multiply the fastest.
         let names = ARITHS.map(|v| v.to_string());
         let best = scores.iter().filter(|s| s.used && names.contains(&s.variant));
         let best = best.max_by(|a, b| a.mean().total_cmp(&b.mean())).map(|s| s.variant.clone());
@@ -79,15 +130,23 @@ impl Outcome {
 
     pub fn chosen(&self) -> Variants {
         let used = |variant: Variants| self.scores.iter().any(|s| s.used && s.variant == variant.to_string());
-        Variants {
-            arith: ARITHS.into_iter().find(|&v| used(v)).unwrap_or_default().arith,
-            subgroups: used(SUBGROUPS),
-            coop: false,
-        }
+        Variants { subgroups: used(SUBGROUPS), ..ARITHS.into_iter().find(|&v| used(v)).unwrap_or_default() }
     }
 }
 
 impl Score {
+    fn of(variants: Variants) -> Self {
+        Score { variant: variants.to_string(), faster: Vec::new(), fault: None, used: false }
+    }
+
+    fn wrong(variants: Variants, fault: String) -> Self {
+        Score { fault: Some(fault), ..Score::of(variants) }
+    }
+
+    fn faster_by(&self, name: &str) -> Option<f64> {
+        self.faster.iter().find(|(what, _)| what == name).map(|&(_, ratio)| ratio)
+    }
+
     /// The mean of the ratios, as ratios have one.
     fn mean(&self) -> f64 {
         (self.faster.iter().map(|(_, r)| r.ln()).sum::<f64>() / self.faster.len().max(1) as f64).exp()
@@ -113,61 +172,84 @@ impl Score {
 }
 
 const SUBGROUPS: Variants = Variants { subgroups: true, ..Variants::PLAIN };
-const ARITHS: [Variants; 2] =
-    [Variants { arith: Arith::Int8, ..Variants::PLAIN }, Variants { arith: Arith::Half, ..Variants::PLAIN }];
+const DOT4: Variants = Variants { arith: Arith::Int8, ..Variants::PLAIN };
+const HALVES: Variants = Variants { arith: Arith::Half, ..Variants::PLAIN };
+const COOP: Variants = Variants { coop: true, ..DOT4 };
+const ARITHS: [Variants; 3] = [DOT4, HALVES, COOP];
 
 /// A NaN is more than anything.
 fn is_more(off: f64, limit: f64) -> bool {
     off.is_nan() || off > limit
 }
 
-/// Tries what the device offers.
-pub fn try_all(gpu: &Gpu, found: &Found) -> Result<Outcome> {
-    let offered = |variants: &Variants| variants.check(found).is_ok();
-    let mut scores = Vec::new();
-    if offered(&SUBGROUPS) {
-        scores.push(try_subgroups(gpu)?);
+/// Tries what the device offers and measures it. What is kept costs only time when it is lost, so nothing is said
+/// where it cannot be written.
+fn try_all(found: &Found, budget: u64, shelf: Option<&Shelf>) -> Result<(Outcome, Option<Speeds>)> {
+    let speeds = speeds::measure(found, budget, shelf)?;
+    let mut scores: Vec<Score> = Vec::new();
+    for variants in [SUBGROUPS, DOT4, HALVES, COOP] {
+        // Cooperative matrices are for the tiles of what dot4 does, so without that they are nothing.
+        let dot4 = scores.iter().find(|score| score.variant == DOT4.to_string());
+        let like = dot4.filter(|_| variants == COOP);
+        if variants.check(found).is_ok() && like.is_none_or(|dot4| dot4.fault.is_none()) {
+            let score = guarded(shelf, variants, || try_one(found, budget, variants, like))?;
+            scores.push(score);
+        }
     }
-    let mut plain = Pipelines::with(gpu, Variants::PLAIN);
-    for variants in ARITHS.into_iter().filter(offered) {
-        scores.push(try_arith(gpu, variants, &mut plain)?);
+    let outcome = Outcome::decided(scores);
+    if let Some(shelf) = shelf {
+        let _ = shelf.keep_value(OUTCOME, &outcome);
+        shelf.forget(UNDER_WAY);
     }
-    Ok(Outcome::decided(scores))
+    Ok((outcome, speeds))
+}
+
+/// Runs a trial that a bad driver may end together with the program; then it is not tried for ever.
+fn guarded(
+    shelf: Option<&Shelf>,
+    variants: Variants,
+    try_it: impl FnOnce() -> Result<Score>,
+) -> Result<Score> {
+    let Some(shelf) = shelf else { return try_it() };
+    let name = variants.to_string();
+    let before: Vec<String> = shelf.value(UNDER_WAY).unwrap_or_default();
+    if before.iter().filter(|&other| *other == name).count() >= PATIENCE {
+        let fault = "earlier trials of it did not end; `spec-run devices --try` tries again";
+        return Ok(Score::wrong(variants, fault.into()));
+    }
+    let _ = shelf.keep_value(UNDER_WAY, &[&before[..], &[name]].concat());
+    let score = try_it();
+    let _ = shelf.keep_value(UNDER_WAY, &before);
+    score
+}
+
+/// On a device of its own: what one variant breaks, and the features it asks for, are nothing to the others.
+fn try_one(found: &Found, budget: u64, variants: Variants, like: Option<&Score>) -> Result<Score> {
+    let tried = Gpu::open_for(found, budget, false, variants).and_then(|gpu| match variants.subgroups {
+        true => try_subgroups(&gpu),
+        false => try_arith(&gpu, variants, like),
+    });
+    match tried {
+        Err(Error::Device(fault)) => Ok(Score::wrong(variants, fault)),
+        other => other,
+    }
 }
 
 /// Cooperative matrices are an experiment of wgpu's: even asked for by name they must prove themselves.
-pub fn vouch(gpu: &Gpu, variants: Variants) -> Result<()> {
+fn vouch(found: &Found, variants: Variants) -> Result<()> {
     if !variants.coop {
         return Ok(());
     }
-    let (mut plain, mut pipelines) = (Pipelines::with(gpu, Variants::PLAIN), Pipelines::with(gpu, variants));
-    for ty in [GgmlType::Q4_0, GgmlType::Q8_0, GgmlType::Q4_K, GgmlType::Q6_K] {
-        if let Some(fault) = compare_products(gpu, ty, variants.arith, &mut plain, &mut pipelines)? {
-            return Err(Error::Device(format!(
-                "{}: --gpu-variant coop: its cooperative matrices are wrong ({fault}); dot4 gives the same bits",
-                gpu.info.name
-            )));
-        }
+    let gpu = Gpu::open_for(found, TRIAL_BYTES, false, variants)?;
+    let (mut plain, mut pipelines) =
+        (Pipelines::with(&gpu, Variants::PLAIN), Pipelines::with(&gpu, variants));
+    match find_fault(&gpu, variants.arith, &mut plain, &mut pipelines)? {
+        None => Ok(()),
+        Some(fault) => Err(Error::Device(format!(
+            "{}: --gpu-variant coop: its cooperative matrices are wrong ({fault}); dot4 gives the same bits",
+            gpu.info.name
+        ))),
     }
-    Ok(())
-}
-
-/// Seconds of one run of these kernels, as a pass has them: many in a submission. The least of a few measurements.
-fn seconds(gpu: &Gpu, pipelines: &mut Pipelines, what: &[Dispatch]) -> Result<f64> {
-    let mut time = |count: usize| -> Result<f64> {
-        let started = Instant::now();
-        submit(gpu, pipelines, what, count)?;
-        Ok(started.elapsed().as_secs_f64())
-    };
-    // Compiles, and wakes the device.
-    time(1)?;
-    let mut least = time(1)?;
-    let count = (TIMED.as_secs_f64() / least).clamp(1.0, 100.0) as usize;
-    // A device that takes long for one run is measured well enough by two.
-    for _ in 0..if count > 1 { TIMES } else { 1 } {
-        least = least.min(time(count)? / count as f64);
-    }
-    Ok(least)
 }
 
 /// Regimes that are tried: columns, and what the ratio is called.
@@ -177,31 +259,52 @@ fn how(columns: usize, arith: Arith) -> How<'static> {
     How { arith, ..plain(columns, columns > 8) }
 }
 
-fn try_arith(gpu: &Gpu, variants: Variants, plain: &mut Pipelines) -> Result<Score> {
-    let mut pipelines = Pipelines::with(gpu, variants);
-    let mut score = Score { variant: variants.to_string(), faster: Vec::new(), fault: None, used: false };
-    for ty in [GgmlType::Q4_0, GgmlType::Q8_0, GgmlType::Q4_K, GgmlType::Q6_K] {
-        score.fault = compare_products(gpu, ty, variants.arith, plain, &mut pipelines)?;
-        if score.fault.is_some() {
-            return Ok(score);
-        }
+/// `like`: how kernels did that are the same but for tiles.
+fn try_arith(gpu: &Gpu, variants: Variants, like: Option<&Score>) -> Result<Score> {
+    let (mut plain, mut pipelines) = (Pipelines::with(gpu, Variants::PLAIN), Pipelines::with(gpu, variants));
+    if let Some(fault) = find_fault(gpu, variants.arith, &mut plain, &mut pipelines)? {
+        return Ok(Score::wrong(variants, fault));
     }
+    let mut score = Score::of(variants);
     let matrix = big_matrix(gpu, Format::Q4_0)?;
     let x = Random::new(1).floats(64 * K);
     let (x, y) = (matrix.input(gpu, &x, 64)?, room(gpu, (4 * 64 * matrix.rows) as u64)?);
     let quantized = matrix.quantized(gpu, variants.arith, 64)?;
     let none = numbers(gpu, &[0.0])?;
+    let clock = Clock::new(gpu)?;
     for (columns, name) in REGIMES {
-        let base = [matrix.multiply(gpu, plain, &x, &y, &none, &how(columns, Arith::Float))?];
+        let known = like.filter(|_| columns <= 8).and_then(|like| like.faster_by(name));
+        if let Some(ratio) = known {
+            score.faster.push((name.into(), ratio));
+            continue;
+        }
+        let base = [matrix.multiply(gpu, &plain, &x, &y, &none, &how(columns, Arith::Float))?];
         let how = how(columns, variants.arith);
         let tried = [
             matrix.quantize(gpu, &pipelines, &x, &quantized, &how)?,
             matrix.multiply(gpu, &pipelines, &quantized, &y, &none, &how)?,
         ];
-        let ratio = seconds(gpu, plain, &base)? / seconds(gpu, &mut pipelines, &tried)?;
+        let base = Work { pipelines: &mut plain, what: &base };
+        let ratio = clock.ratio(base, Work { pipelines: &mut pipelines, what: &tried })?;
         score.faster.push((name.into(), ratio));
     }
     Ok(score)
+}
+
+/// The first thing that a way of multiplying gets wrong.
+fn find_fault(
+    gpu: &Gpu,
+    arith: Arith,
+    plain: &mut Pipelines,
+    pipelines: &mut Pipelines,
+) -> Result<Option<String>> {
+    for ty in [GgmlType::Q4_0, GgmlType::Q8_0, GgmlType::Q4_K, GgmlType::Q6_K] {
+        let fault = compare_products(gpu, ty, arith, plain, pipelines)?;
+        if fault.is_some() {
+            return Ok(fault);
+        }
+    }
+    Ok(None)
 }
 
 /// One that no cache of the device holds, within what may be taken; what is in it does not matter. Processors that
@@ -253,112 +356,23 @@ fn compare_products(
 }
 
 fn try_subgroups(gpu: &Gpu) -> Result<Score> {
-    let mut score = Score { variant: SUBGROUPS.to_string(), faster: Vec::new(), fault: None, used: false };
+    let mut score = Score::of(SUBGROUPS);
     let (mut plain, mut pipelines) = (Pipelines::with(gpu, Variants::PLAIN), Pipelines::with(gpu, SUBGROUPS));
-    for scene in [norm_scene(gpu)?, attention_scene(gpu)?] {
+    let clock = Clock::new(gpu)?;
+    for scene in [scenes::norm(gpu)?, scenes::attention(gpu)?] {
         let base = scene.run(gpu, &mut plain)?;
         let tried = scene.run(gpu, &mut pipelines)?;
         let largest = base.iter().fold(0.0f64, |m, &x| m.max(f64::from(x).abs()));
         let off = base.iter().zip(&tried).map(|(a, b)| f64::from((a - b).abs()));
         if off.into_iter().any(|off| is_more(off, scene.rounding * largest)) {
-            score.fault = Some(format!("{} differs", scene.name));
-            return Ok(score);
+            return Ok(Score::wrong(SUBGROUPS, format!("{} differs", scene.name)));
         }
-        let steps = scene.steps(gpu, &plain)?;
-        let base = seconds(gpu, &mut plain, &steps)?;
-        let steps = scene.steps(gpu, &pipelines)?;
-        score.faster.push((scene.name.into(), base / seconds(gpu, &mut pipelines, &steps)?));
+        let (base, tried) = (scene.steps(gpu, &plain)?, scene.steps(gpu, &pipelines)?);
+        let base = Work { pipelines: &mut plain, what: &base };
+        let ratio = clock.ratio(base, Work { pipelines: &mut pipelines, what: &tried })?;
+        score.faster.push((scene.name.into(), ratio));
     }
     Ok(score)
-}
-
-/// A step that is made of what it binds.
-type Steps<'a> = Box<dyn Fn(&Gpu, &Pipelines) -> Result<Vec<Dispatch>> + 'a>;
-
-/// Kernels with sums over workgroups, and data for them.
-struct Scene<'a> {
-    name: &'static str,
-    steps: Steps<'a>,
-    out: wgpu::Buffer,
-    len: usize,
-    /// What two orders of the same sums may differ by, to the largest result.
-    rounding: f64,
-}
-
-impl Scene<'_> {
-    fn steps(&self, gpu: &Gpu, pipelines: &Pipelines) -> Result<Vec<Dispatch>> {
-        (self.steps)(gpu, pipelines)
-    }
-
-    fn run(&self, gpu: &Gpu, pipelines: &mut Pipelines) -> Result<Vec<f32>> {
-        let steps = self.steps(gpu, pipelines)?;
-        run(gpu, pipelines, &steps, &self.out, self.len)
-    }
-}
-
-fn norm_scene(gpu: &Gpu) -> Result<Scene<'_>> {
-    let mut random = Random::new(2);
-    let rows = storage(gpu, &[0; 16])?;
-    let [weight, x, h] = [random.floats(K), random.floats(K), vec![0.0; K]].map(|x| numbers(gpu, &x));
-    let (weight, x, h) = (weight?, x?, h?);
-    let params = NormParams { dim: K as u32, stride: (K / 4) as u32, eps: 1e-5, listed: 0, list_at: 0 };
-    let out = h.buffer.clone();
-    let steps: Steps = Box::new(move |gpu, pipelines| {
-        let buffers = [&rows, &weight, &x, &h].map(|b: &Room| &b.buffer);
-        Ok(vec![(Kernel::Norm, bind(gpu, pipelines, Family::Norm, &params, &buffers)?, [1, 1, 1])])
-    });
-    Ok(Scene { name: "norm", steps, out, len: K, rounding: (K as f64 / 8.0 + 16.0) * U })
-}
-
-fn attention_scene(gpu: &Gpu) -> Result<Scene<'_>> {
-    const HEADS: usize = 8;
-    const KV_HEADS: usize = 2;
-    const DIM: usize = 128;
-    const CELLS: usize = 700;
-    let chunks = CELLS.div_ceil(CHUNK);
-    let mut random = Random::new(3);
-    // A view, its span (all cells), and no more.
-    let rows = storage(gpu, bytemuck::cast_slice(&[0u32, 0, CELLS as u32]))?;
-    let list: Vec<u32> = (0..CELLS as u32).collect();
-    let list = storage(gpu, bytemuck::cast_slice(&list))?;
-    let q = numbers(gpu, &random.floats(HEADS * DIM))?;
-    let mut halves = || -> Vec<u16> {
-        (0..KV_HEADS * CELLS * DIM).map(|_| half::f16::from_f32(random.float()).to_bits()).collect()
-    };
-    let keys = storage(gpu, bytemuck::cast_slice(&halves()))?;
-    let values = storage(gpu, bytemuck::cast_slice(&halves()))?;
-    let parts = room(gpu, (4 * HEADS * chunks * (DIM + 2)) as u64)?;
-    let result = room(gpu, (4 * HEADS * DIM) as u64)?;
-    let out = result.buffer.clone();
-    let params = AttendParams {
-        heads: HEADS as u32,
-        group: (HEADS / KV_HEADS) as u32,
-        head_dim: DIM as u32,
-        head_stride: DIM as u32,
-        cells: CELLS as u32,
-        key_words: (DIM / 2) as u32,
-        value_words: (DIM / 2) as u32,
-        key_halves: 1,
-        value_halves: 1,
-        scale: (DIM as f32).sqrt().recip(),
-        out_stride: (HEADS * DIM) as u32,
-        view_at: 0,
-        spans_at: 1,
-        view_rows: 1,
-        most_chunks: chunks as u32,
-    };
-    let steps: Steps = Box::new(move |gpu, pipelines| {
-        let buffers = [&rows, &list, &q, &keys, &values, &parts].map(|b: &Room| &b.buffer);
-        let attend = bind(gpu, pipelines, Family::Attend, &params, &buffers)?;
-        let buffers = [&rows, &parts, &result].map(|b: &Room| &b.buffer);
-        let join = bind(gpu, pipelines, Family::AttendJoin, &params, &buffers)?;
-        Ok(vec![
-            (Kernel::Attend { split: true, shared: false }, attend, [HEADS as u32, chunks as u32, 1]),
-            (Kernel::AttendJoin, join, [HEADS as u32, 1, 1]),
-        ])
-    });
-    // Scores are made alike; only sums of up to 256 weights are added in another order.
-    Ok(Scene { name: "attention", steps, out, len: HEADS * DIM, rounding: 4.0 * CHUNK as f64 * U })
 }
 
 #[cfg(test)]
@@ -383,12 +397,37 @@ mod tests {
         assert_eq!(chosen(&[dot4(&[1.0, 1.1, 1.0])]), "plain");
         assert_eq!(chosen(&[dot4(&[0.9, 3.0, 3.0])]), "plain");
         assert_eq!(chosen(&[score("dot4", &[2.0, 2.0, 2.0], Some("other bits"))]), "plain");
-        // The faster of two ways to multiply; sums over workgroups are another matter.
+        // The fastest of the ways to multiply; sums over workgroups are another matter.
         let f16 = |r: f64| score("f16", &[r, r, r], None);
         assert_eq!(chosen(&[f16(1.5), dot4(&[1.4, 1.4, 1.4])]), "f16");
         assert_eq!(
             chosen(&[f16(1.3), dot4(&[1.4, 1.4, 1.4]), score("subgroups", &[1.5, 1.0], None)]),
             "dot4,subgroups"
         );
+        let coop = |tiles: f64| score("coop", &[1.2, 1.1, tiles], None);
+        assert_eq!(chosen(&[dot4(&[1.2, 1.1, 1.3]), coop(2.0)]), "coop");
+        assert_eq!(chosen(&[dot4(&[1.2, 1.1, 1.3]), coop(1.2)]), "dot4");
+    }
+
+    /// What ends the program twice is given up, and nothing else with it.
+    #[test]
+    fn a_trial_that_never_ends_is_given_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let shelf = Shelf::at(directory.path(), "a device");
+        let shelf = Some(&shelf);
+        let crash = |variants| {
+            let unwound = std::panic::catch_unwind(|| {
+                guarded(shelf, variants, || panic!("as if the driver had ended the program"))
+            });
+            assert!(unwound.is_err(), "it was tried");
+        };
+        let fine = |variants| guarded(shelf, variants, || Ok(Score::of(variants))).unwrap().fault;
+        crash(DOT4);
+        assert_eq!((fine(SUBGROUPS), fine(DOT4)), (None, None), "once may be by hand");
+        crash(HALVES);
+        crash(DOT4);
+        assert_eq!((fine(SUBGROUPS), fine(HALVES)), (None, None));
+        let given_up = fine(DOT4).expect("not tried a third time");
+        assert!(given_up.contains("did not end"), "{given_up}");
     }
 }

@@ -37,6 +37,26 @@ impl Arith {
     pub const ALL: [Arith; 3] = [Arith::Float, Arith::Int8, Arith::Half];
 }
 
+/// The matrices that a subgroup multiplies together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Square {
+    #[default]
+    Sixteen,
+    Eight,
+}
+
+impl Square {
+    /// The likeliest to be fast comes first.
+    pub const ALL: [Square; 2] = [Square::Sixteen, Square::Eight];
+
+    pub fn side(self) -> u32 {
+        match self {
+            Square::Sixteen => 16,
+            Square::Eight => 8,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Variants {
     pub arith: Arith,
@@ -72,7 +92,7 @@ impl Variants {
                 "subgroups"
             } else if self.arith == Arith::Half && !has(wgpu::Features::SHADER_F16) {
                 "f16"
-            } else if self.coop && !found.has_cooperative_matrices() {
+            } else if self.coop && found.squares().is_none() {
                 "coop"
             } else {
                 return Ok(());

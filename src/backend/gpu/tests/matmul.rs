@@ -8,9 +8,11 @@ use super::{
         pipelines::{Mode, Pipelines, Tuning},
         variants::{Arith, Variants},
     },
-    U, bits, gpu, offered,
+    U, bits, gpu, gpu_with,
 };
 use crate::quant::{GgmlType, dequantize};
+
+const COOP: Variants = Variants { arith: Arith::Int8, coop: true, ..Variants::PLAIN };
 
 /// The most that a minimum of these blocks takes off a weight, which may cancel.
 fn minimum(ty: GgmlType) -> f64 {
@@ -94,18 +96,22 @@ fn check_products(gpu: &Gpu, few: &[usize]) {
 
 #[test]
 fn sums_are_added_biased_and_gated() {
-    let Some(gpu) = gpu("sums_are_added_biased_and_gated") else { return };
-    let mut pipelines = Pipelines::new(&gpu);
+    const TEST: &str = "sums_are_added_biased_and_gated";
+    let Some(gpu) = gpu(TEST) else { return };
+    check_endings(&gpu, &[GgmlType::Q4_0, GgmlType::Q6_K], Arith::Float);
+    check_endings(&gpu, &[GgmlType::Q6_K, GgmlType::Q4_K], Arith::Int8);
+    if let Some(gpu) = gpu_with(TEST, COOP) {
+        check_endings(&gpu, &[GgmlType::Q6_K, GgmlType::Q4_K], Arith::Int8);
+    }
+}
+
+fn check_endings(gpu: &Gpu, types: &[GgmlType], arith: Arith) {
+    let mut pipelines = Pipelines::new(gpu);
     let (rows, k) = (70, 768);
     let mut random = Random::new(5);
-    for (ty, arith) in [
-        (GgmlType::Q4_0, Arith::Float),
-        (GgmlType::Q6_K, Arith::Float),
-        (GgmlType::Q6_K, Arith::Int8),
-        (GgmlType::Q4_K, Arith::Int8),
-    ] {
+    for &ty in types {
         let bytes = blocks(&mut random, ty, rows * k / ty.block_len());
-        let weights = Matrix::new(&gpu, ty, &bytes, rows, k).unwrap();
+        let weights = Matrix::new(gpu, ty, &bytes, rows, k).unwrap();
         let bias = random.floats(rows);
         for (columns, tile) in [(1, false), (5, false), (33, true)] {
             let x: Vec<f32> = random.floats(columns * k).iter().map(|x| x / 16.0).collect();
@@ -243,25 +249,38 @@ fn products_by_dot4_are_right_and_the_same_in_each_regime() {
 #[test]
 fn products_in_halves_are_right_and_the_same_in_each_regime() {
     let test = "products_in_halves_are_right_and_the_same_in_each_regime";
-    let Some(mut gpu) = gpu(test) else { return };
-    if !offered(test, Variants { arith: Arith::Half, ..Variants::PLAIN }) {
-        return;
-    }
+    let halves = Variants { arith: Arith::Half, ..Variants::PLAIN };
+    let Some(mut gpu) = gpu_with(test, halves) else { return };
     check_rounded_products(&gpu, Arith::Half, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
     gpu.tuning = Tuning::HARDWARE;
     check_rounded_products(&gpu, Arith::Half, &[1, 4, 8]);
 }
 
+/// Rows are dot4's, so tiles have dot4's bits.
+#[test]
+fn products_by_cooperative_matrices_have_the_bits_of_rows() {
+    let Some(mut gpu) = gpu_with("products_by_cooperative_matrices_have_the_bits_of_rows", COOP) else {
+        return;
+    };
+    check_rounded_products(&gpu, Arith::Int8, &[1, 8, 9]);
+    gpu.tuning = Tuning::HARDWARE;
+    check_rounded_products(&gpu, Arith::Int8, &[4]);
+}
+
 /// A coarse weight is the middle of its interval in any way of multiplying.
 #[test]
 fn coarse_products_by_dot4_are_those_in_floats() {
-    let Some(gpu) = gpu("coarse_products_by_dot4_are_those_in_floats") else { return };
-    let mut pipelines = Pipelines::new(&gpu);
+    const TEST: &str = "coarse_products_by_dot4_are_those_in_floats";
+    [gpu(TEST), gpu_with(TEST, COOP)].iter().flatten().for_each(check_coarse_products);
+}
+
+fn check_coarse_products(gpu: &Gpu) {
+    let mut pipelines = Pipelines::new(gpu);
     let (rows, k) = (66, 256);
     for ty in types().filter(|&ty| Format::of(ty).unwrap().has_planes()) {
         let mut random = Random::new(ty as u64 + 5);
         let bytes = blocks(&mut random, ty, rows * k / ty.block_len());
-        let weights = Matrix::new(&gpu, ty, &bytes, rows, k).unwrap();
+        let weights = Matrix::new(gpu, ty, &bytes, rows, k).unwrap();
         let x = random.floats(9 * k);
         let how = |arith, columns| How { coarse: true, arith, ..plain(columns, columns > 8) };
         let rounded = weights.rounded(&gpu, &mut pipelines, &x, &how(Arith::Int8, 9));
