@@ -138,8 +138,30 @@ fn kernels_are_chosen_by_name() {
     let scores = tried["kernels"]["tried"].as_array().unwrap();
     let dot4 = scores.iter().find(|s| s["variant"] == "dot4").expect("every device has it");
     assert!(dot4["fault"].is_null() && dot4["faster"].as_array().unwrap().len() == 3, "{dot4}");
+    if tried["features"]["cooperative matrices"] == true {
+        let coop = scores.iter().find(|s| s["variant"] == "coop").expect("it is offered");
+        assert!(coop["fault"].is_null() && coop["faster"].as_array().unwrap().len() == 3, "{coop}");
+    }
+    assert!(tried["read_bytes_s"].as_f64().unwrap() > 0.0, "{tried}");
+    assert!(tried["round_trip_s"].as_f64().unwrap() > 0.0, "{tried}");
     let kept = stdout(&["devices", "--gpu-cache", cache]);
     assert!(kept.contains("dot4: times as fast as plain"), "{kept}");
+    assert!(kept.contains("reads its memory at ") && kept.contains(" us there and back"), "{kept}");
+}
+
+#[test]
+fn a_new_device_is_tried_once_and_that_is_said() {
+    let Some(device) = gpu::device("a_new_device_is_tried_once_and_that_is_said") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().to_str().unwrap();
+    let first = stderr(&["-n", "1", "--device", &device, "--gpu-cache", cache]);
+    let line = format!("trying kernels on {device} (once) ...");
+    assert_eq!(first.lines().filter(|l| **l == line).count(), 1, "{first}");
+    let second = stderr(&["-n", "1", "--device", &device, "--gpu-cache", cache]);
+    assert!(!second.contains("trying kernels"), "{second}");
+    // Kernels that are named need no trial.
+    let named = ["-n", "1", "--device", &device, "--gpu-cache", "none", "--gpu-variant", "plain"];
+    assert!(!stderr(&named).contains("trying kernels"));
 }
 
 /// Every budget gives a plan or one line.

@@ -18,8 +18,14 @@ fn rows(n: usize) -> f64 {
 /// A policy that has timed some plain steps of so many seconds, of which there are `tokens` then, each drafted
 /// rightly with the same chance; tokens per plain step, and the last length.
 fn run(chance: f64, step_seconds: f64, tokens: usize) -> (f64, Option<usize>) {
+    run_far_away(chance, step_seconds, tokens, None)
+}
+
+/// The same on a device that is so far away.
+fn run_far_away(chance: f64, step_seconds: f64, tokens: usize, way: Option<f64>) -> (f64, Option<usize>) {
     let source = SourceInfo { name: "mask".into(), kind: Kind::Mask, cost: DRAFT, prefix: None };
-    let mut policy = Controller::new(Costs::guess(std::slice::from_ref(&source)), Memory::new());
+    let mut policy =
+        Controller::new(Costs::guess(std::slice::from_ref(&source)), Memory::new()).far_away(way);
     policy.start(&[source]);
     let mut rng = Rng::new(3);
     let (mut at, mut time, mut last) = (0, 0.0, None);
@@ -81,4 +87,13 @@ fn a_draft_that_cannot_win_is_given_up_here_too() {
 #[test]
 fn long_steps_are_taken_one_by_one() {
     assert_eq!(run(0.85, 20e-3, 400).1, None);
+}
+
+/// What is long depends on the way: a draft step of 6 ms is nothing where it takes a millisecond, one of 0.3 ms is
+/// much where it takes a microsecond.
+#[test]
+fn a_far_device_runs_whole_rounds() {
+    assert!(run_far_away(0.85, 20e-3, 400, Some(1e-3)).1.is_some());
+    assert_eq!(run_far_away(0.85, 1e-3, 400, Some(1e-6)).1, None);
+    assert!(run(0.85, 1e-3, 400).1.is_some());
 }

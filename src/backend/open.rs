@@ -51,15 +51,12 @@ const MOST_PLANS: usize = 8;
 pub struct Plans {
     pub chosen: Placement,
     pub whole_layers: Placement,
-    /// The GPU that would be used, if one would.
-    pub gpu: Option<Found>,
 }
 
 /// What would be opened, without opening it.
 pub fn plan(model: &Model, config: &ContextConfig) -> Result<Plans> {
     let found = adapter(config)?;
-    let plans = plans(model, config, found.as_ref().map(|found| vram(&config.wishes, found)))?;
-    Ok(Plans { gpu: found, ..plans })
+    plans(model, config, found.map(|found| vram(&config.wishes, &found)))
 }
 
 /// The same on a machine whose GPU, if it is to have one, has `config.wishes.vram`; no device is looked for.
@@ -72,7 +69,7 @@ fn plans(model: &Model, config: &ContextConfig, vram: Option<u64>) -> Result<Pla
     let parts = chosen.parts.iter().map(|(part, _)| *part).collect();
     let wishes = Wishes { draft: None, ..config.wishes.clone() };
     let whole_layers = placement::place(parts, &wishes, chosen.budgets)?;
-    Ok(Plans { chosen, whole_layers, gpu: None })
+    Ok(Plans { chosen, whole_layers })
 }
 
 /// Is told how a model is loaded.

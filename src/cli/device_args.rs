@@ -8,10 +8,7 @@ use etcetera::{BaseStrategy, base_strategy::choose_native_strategy};
 use super::size;
 use crate::{
     Error, Gguf, Model, Result,
-    backend::{
-        self, Device, Plans,
-        gpu::{self, Found},
-    },
+    backend::{self, Device, Plans},
     bench::speeds,
     context::{ContextConfig, GpuVariant},
     placement::{self, Basis, Forecast, Known, Wishes},
@@ -58,7 +55,7 @@ pub struct DeviceArgs {
 #[derive(Args, Clone, Debug)]
 pub struct SpeedArgs {
     /// For --dry-run: GB a second from the GPU's memory, RAM and the file, as 1000,50,3; - for one that is not known
-    /// [default: measured]
+    /// [default: RAM and file measured, the GPU's 500]
     #[arg(long, value_name = "VRAM,RAM,FILE", allow_hyphen_values = true, value_parser = parse_speeds)]
     speeds: Option<Speeds>,
 }
@@ -77,22 +74,11 @@ fn parse_speeds(text: &str) -> Result<Speeds, String> {
 }
 
 impl SpeedArgs {
-    /// What a forecast for this machine rests on; `gguf` is a file whose disk is to be measured, `gpu` one whose memory
-    /// is, with where that is kept.
-    pub fn basis(
-        &self,
-        threads: usize,
-        gguf: Option<&Gguf>,
-        gpu: Option<(&Found, Option<&Path>)>,
-        promised: Option<f64>,
-    ) -> Result<Basis> {
+    /// What a forecast for this machine rests on; `gguf` is a file whose disk is to be measured.
+    pub fn basis(&self, threads: usize, gguf: Option<&Gguf>, promised: Option<f64>) -> Result<Basis> {
         let [vram, ram, file] = self.speeds.unwrap_or_default().map(|gb| gb.map(|gb| Known::given(1e9 * gb)));
         let default = Basis::default();
         let file = file.or_else(|| speeds::of_file(gguf?).map(Known::measured));
-        let vram = match (vram, gpu) {
-            (None, Some((found, kept))) => gpu::speeds(kept, found)?.map(|s| Known::measured(s.read)),
-            (given, _) => given,
-        };
         Ok(Basis {
             vram: vram.unwrap_or(default.vram),
             ram: match ram {
@@ -162,9 +148,7 @@ impl DeviceArgs {
         }
         let plans = backend::plan(model, config)?;
         let threads = if config.threads == 0 { num_cpus::get_physical() } else { config.threads };
-        let kept = self.gpu_cache();
-        let gpu = plans.gpu.as_ref().map(|found| (found, kept.as_deref()));
-        let basis = self.speeds.basis(threads, Some(&model.gguf), gpu, promised)?;
+        let basis = self.speeds.basis(threads, Some(&model.gguf), promised)?;
         Ok(Some(describe(&plans, basis)))
     }
 }

@@ -264,7 +264,7 @@ impl PlanArgs {
         let config = ContextConfig { n_ctx, wishes, ..ContextConfig::default() };
         let threads = if threads == 0 { num_cpus::get_physical() } else { threads };
         let plans = backend::plan_elsewhere(&model, &config)?;
-        Ok(device_args::describe(&plans, self.speeds.basis(threads, None, None, None)?))
+        Ok(device_args::describe(&plans, self.speeds.basis(threads, None, None)?))
     }
 }
 

@@ -54,9 +54,11 @@ const YIELD_FADE: f64 = 0.97;
 const YIELD_PRIOR: f64 = 10.0;
 /// Plain steps that trying a source on the text that is there may cost.
 const TRIAL_PRICE: f64 = 2.0;
-/// Seconds of a draft step from which on seeing a token before the next is worth the way to the device and back,
-/// which takes some 50 µs.
-const LONG_STEP: f64 = 1e-3;
+/// A draft step that takes so many times the way to the device and back is long: seeing its token before the next is
+/// worth that way.
+const LONG_STEP: f64 = 20.0;
+/// Seconds of that way where nobody measured it.
+const USUAL_WAY: f64 = 50e-6;
 /// A time so many times the expected one is somebody else's; it counts as that, for plain steps and rounds alike.
 pub(super) const SPIKE: f64 = 2.0;
 
@@ -205,6 +207,8 @@ pub struct Controller {
     pending: Option<Pending>,
     standing: Standing,
     tally: Tally,
+    /// Seconds to the device and back.
+    way: f64,
 }
 
 impl Controller {
@@ -221,7 +225,13 @@ impl Controller {
             pending: None,
             standing: Standing::NothingOffered,
             tally: Tally::default(),
+            way: USUAL_WAY,
         }
+    }
+
+    /// On a device to which and back a way takes so many seconds, if that is known.
+    pub fn far_away(self, seconds: Option<f64>) -> Self {
+        Controller { way: seconds.unwrap_or(self.way), ..self }
     }
 
     pub fn costs(&self) -> &Costs {
@@ -402,7 +412,7 @@ impl Policy for Controller {
 
     fn length(&self, source: usize, most: usize) -> Option<usize> {
         let step = self.costs.draft(source) * self.costs.in_steps(1.0).map_or(0.0, f64::recip);
-        let pending = self.pending.filter(|_| step < LONG_STEP)?;
+        let pending = self.pending.filter(|_| step < LONG_STEP * self.way)?;
         Some(pending.length.min(most))
     }
 

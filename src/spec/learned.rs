@@ -135,12 +135,13 @@ pub fn prepare(
     drafts: &[Option<RunLayers>],
     learned: Option<Learned>,
 ) -> Result<Controller> {
+    let way = context.speeds().map(|speeds| speeds.round_trip);
     if let Some(learned) = learned {
-        return Ok(Controller::new(learned.costs(sources), learned.sources));
+        return Ok(Controller::new(learned.costs(sources), learned.sources).far_away(way));
     }
     let mut costs = guess(context, sources, drafts);
     measure(context, seq, drafts, &mut costs, DEFAULT_BUDGET)?;
-    Ok(Controller::new(costs, Memory::new()))
+    Ok(Controller::new(costs, Memory::new()).far_away(way))
 }
 
 #[derive(Serialize, Deserialize)]
