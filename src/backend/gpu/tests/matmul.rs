@@ -117,13 +117,13 @@ fn check_endings(gpu: &Gpu, types: &[GgmlType], arith: Arith) {
             let x: Vec<f32> = random.floats(columns * k).iter().map(|x| x / 16.0).collect();
             let how = |mode| How { mode, bias: Some(&bias[..]), arith, ..plain(columns, tile) };
             let stored = How { bias: None, ..how(Mode::Store) };
-            let sums = weights.product(&gpu, &mut pipelines, &x, &stored).unwrap();
-            let added = weights.product(&gpu, &mut pipelines, &x, &how(Mode::Add)).unwrap();
+            let sums = weights.product(gpu, &mut pipelines, &x, &stored).unwrap();
+            let added = weights.product(gpu, &mut pipelines, &x, &how(Mode::Add)).unwrap();
             let want: Vec<f32> =
                 sums.iter().enumerate().map(|(i, sum)| sum + bias[i % rows] + start(i)).collect();
             assert!(bits(&added) == bits(&want), "{ty}, {columns} columns, added");
             let gate = How { bias: None, ..how(Mode::Gate) };
-            let gated = weights.product(&gpu, &mut pipelines, &x, &gate).unwrap();
+            let gated = weights.product(gpu, &mut pipelines, &x, &gate).unwrap();
             for (got, pair) in gated.iter().zip(sums.as_chunks::<2>().0) {
                 let (gate, up) = (f64::from(pair[0]), f64::from(pair[1]));
                 let want = gate / (1.0 + (-gate).exp()) * up;
@@ -283,13 +283,13 @@ fn check_coarse_products(gpu: &Gpu) {
         let weights = Matrix::new(gpu, ty, &bytes, rows, k).unwrap();
         let x = random.floats(9 * k);
         let how = |arith, columns| How { coarse: true, arith, ..plain(columns, columns > 8) };
-        let rounded = weights.rounded(&gpu, &mut pipelines, &x, &how(Arith::Int8, 9));
+        let rounded = weights.rounded(gpu, &mut pipelines, &x, &how(Arith::Int8, 9));
         let want =
-            weights.product(&gpu, &mut pipelines, rounded.as_flattened(), &how(Arith::Float, 9)).unwrap();
+            weights.product(gpu, &mut pipelines, rounded.as_flattened(), &how(Arith::Float, 9)).unwrap();
         let sizes = exact(ty, &bytes, rows, k, rounded.as_flattened());
         for columns in [1, 5, 9] {
             let x = &x[..columns * k];
-            let got = weights.product(&gpu, &mut pipelines, x, &how(Arith::Int8, columns)).unwrap();
+            let got = weights.product(gpu, &mut pipelines, x, &how(Arith::Int8, columns)).unwrap();
             for (i, (got, want)) in got.iter().zip(&want).enumerate() {
                 let limit = 4.0 * roundings(k, 8) * U * (sizes[i].1 + 64.0 * 0.03 * 127.0);
                 let off = (f64::from(*got) - f64::from(*want)).abs();
