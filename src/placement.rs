@@ -166,6 +166,13 @@ pub struct Budgets {
     pub ram: Option<u64>,
 }
 
+impl Budgets {
+    /// The most of the GPU's memory; none too where nothing tells how much there is.
+    pub fn most_vram(&self) -> Option<u64> {
+        self.vram.filter(|&bytes| bytes < 1 << 50)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
     pub parts: Vec<(Part, Place)>,
@@ -312,6 +319,15 @@ impl Placement {
         self.parts.iter().filter(|(_, place)| *place == Place::Ram).map(|(part, _)| part.bytes).sum()
     }
 
+    /// The least that goes to a GPU: a layer or the head, or by itself a sublayer that a draft runs.
+    pub fn least_on_gpu(&self) -> u64 {
+        let all: Vec<Part> = self.parts[1..].iter().map(|(part, _)| *part).collect();
+        let cost = |parts: &[Part]| parts.iter().map(|part| part.gpu_bytes + part.beside).sum();
+        let whole = all.chunks(2).map(cost);
+        let alone = all.chunks(1).filter(|part| part[0].drafted).map(cost);
+        whole.chain(alone).min().unwrap_or(0)
+    }
+
     /// Whether the model lies in more than one place.
     pub fn is_divided(&self) -> bool {
         [Place::Vram, Place::Ram, Place::File].into_iter().filter(|&place| self.uses(place)).count() > 1
@@ -370,7 +386,7 @@ impl fmt::Display for Placement {
             what.extend(has(Kind::Head).then(|| "head".to_string()));
             writeln!(f, "{name:<6} {:>12.1} {:>12.1}  {}", mib(weights), mib(beside), what.join(", "))?;
         }
-        if let Some(vram) = self.budgets.vram.filter(|&v| v < 1 << 50) {
+        if let Some(vram) = self.budgets.most_vram() {
             writeln!(f, "VRAM budget {:.1} MiB", mib(vram))?;
         }
         if !self.converted.is_empty() {

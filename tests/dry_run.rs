@@ -147,6 +147,19 @@ fn every_command_that_opens_a_model_can_be_asked_for_its_plan() {
     assert!(!masks.exists());
 }
 
+/// Where nothing tells how much memory there is, no number is made up.
+#[test]
+fn no_budget_is_null() {
+    let Some(device) = gpu::device("no_budget_is_null") else { return };
+    if !device.contains("llvmpipe") {
+        eprintln!("SKIPPED no_budget_is_null: {device} tells how much memory it has");
+        return;
+    }
+    let plan = plan(&["--device", &device, "--speeds", "1,1,1"]);
+    assert_eq!(plan["budgets"], json!({"vram": null, "ram": null}));
+    assert!(place(&plan, "vram")["head"] == true && place(&plan, "ram").is_null(), "{plan}");
+}
+
 /// A run puts things where its dry run said.
 #[test]
 fn a_run_does_as_planned() {

@@ -88,6 +88,32 @@ fn what_nothing_holds_stays_in_the_file() {
     );
 }
 
+/// Whoever gives as much as the message asks for gets a plan.
+#[test]
+fn what_is_said_to_be_needed_is_what_it_takes() {
+    let model = common::embedded_model();
+    let n_layer = model.plan.dims.n_layer;
+    let mask = (1..n_layer).fold(RunLayers::all(n_layer), |mask, l| mask.skip_attn(l).skip_mlp(l));
+    let needed = [None, Some(mask)].map(|draft| {
+        let step = 16 << 10;
+        let plan =
+            |vram| plans(&model, Wishes { vram: Some(vram), draft: draft.clone(), ..Wishes::default() });
+        let fits = (1..1 << 10).map(|n| n * step).find(|&vram| plan(vram).is_ok()).unwrap();
+        let message = plan(fits - step).err().unwrap().to_string();
+        let said = |before: &str| -> f64 {
+            let number = message.split(before).nth(1).unwrap_or_else(|| panic!("{message}"));
+            number.trim_start().split([':', ',', ' ']).next().unwrap().parse().unwrap()
+        };
+        let needed = said("buffers take") + said("the least that goes there");
+        let took = fits as f64 / f64::from(1 << 20);
+        // Both numbers are rounded to a tenth, and the budgets go in steps.
+        assert!((needed - took).abs() < 0.12, "{took}: {message}");
+        took
+    });
+    // By itself the one sublayer that the draft runs, else a layer.
+    assert!(needed[1] < needed[0] - 0.2, "{needed:?}");
+}
+
 /// What a GPU holds in another form than the file is said with the plan.
 #[test]
 fn conversions_for_a_gpu_are_said() {

@@ -221,12 +221,11 @@ fn plan_for(
     }
     placement.converted = gpu::converted(model, &placement.on_gpu());
     if let (Some(vram), false) = (vram, placement.uses(Place::Vram)) {
-        let smallest = placement.parts[1..].iter().map(|(p, _)| p.gpu_bytes + p.beside).min().unwrap_or(0);
         return Err(Error::Memory(format!(
-            "nothing fits into {:.1} MiB of GPU memory: buffers take {:.1}, the smallest part of the model {:.1}: a larger --vram, a smaller -c or -b, or --device cpu",
+            "nothing fits into {:.1} MiB of GPU memory: buffers take {:.1}, the least that goes there {:.1}: a larger --vram, a smaller -c or -b, or --device cpu",
             mib(vram),
             mib(budgets.scratch),
-            mib(smallest)
+            mib(placement.least_on_gpu())
         )));
     }
     Ok(Planned { placement, max_rows })

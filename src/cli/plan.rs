@@ -25,7 +25,7 @@ fn to_json(plans: &Plans) -> Value {
     let basis = &plans.basis;
     json!({
         "places": places(&plans.chosen),
-        "budgets": {"vram": budgets.vram, "ram": budgets.ram},
+        "budgets": {"vram": budgets.most_vram(), "ram": budgets.ram},
         "converted": converted,
         "first": first(plans),
         "forecasts": {
