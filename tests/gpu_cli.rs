@@ -105,7 +105,6 @@ fn what_stays_in_the_file_changes_nothing() {
     assert_eq!(tokens(&["--ram", "5MiB"]), tokens(&[]));
     let divided = stderr(&["-n", "1", "--device", "cpu", "--ram", "5MiB"]);
     assert!(divided.contains("file ") && divided.contains("RAM "), "{divided}");
-    // The plan is there to be looked at before anything is loaded.
     assert!(divided.find("file ") < divided.find("loaded in"), "{divided}");
 }
 

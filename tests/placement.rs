@@ -2,10 +2,13 @@
 
 mod common;
 
+use std::sync::Mutex;
+
 use spec_run::{
-    ContextConfig, Model, Result, RunLayers,
+    Context, ContextConfig, Model, Result, RunLayers,
     backend::{Plans, plan_elsewhere},
-    placement::{Basis, First, Known, Place, Wishes},
+    context::Loading,
+    placement::{Basis, First, Known, Place, Placement, Wishes},
 };
 
 fn plans(model: &Model, wishes: Wishes) -> Result<Plans> {
@@ -70,6 +73,28 @@ fn a_plan_needs_no_device_and_heeds_the_draft() {
     let ngl = plan_elsewhere(&model, &config(ngl), Basis::default()).unwrap().chosen;
     let on: Vec<usize> = (0..n_layer).filter(|&l| ngl.on_gpu().mlp[l]).collect();
     assert!(on == [n_layer - 3, n_layer - 2, n_layer - 1] && !ngl.on_gpu().head && ngl.choice.is_none());
+}
+
+/// In this order: a user may still end what would be loaded in vain.
+#[test]
+fn a_plan_is_told_before_anything_is_loaded() {
+    #[derive(Default)]
+    struct Told(Mutex<Vec<(&'static str, u64)>>);
+    impl Loading for Told {
+        fn planned(&self, placement: &Placement) {
+            self.0.lock().unwrap().push(("planned", placement.bytes_in_ram()));
+        }
+
+        fn ready(&self, ready: u64, _: u64) {
+            self.0.lock().unwrap().push(("ready", ready));
+        }
+    }
+    let told = Told::default();
+    let ram = Wishes { ram: Some(6 << 20), ..Wishes::default() };
+    let context = Context::loading(common::embedded_model(), &config(ram), &told).unwrap();
+    let told = told.0.into_inner().unwrap();
+    assert_eq!(told[0], ("planned", context.placement().bytes_in_ram()));
+    assert!(told.len() > 1 && told[1..].iter().all(|(what, _)| *what == "ready"), "{told:?}");
 }
 
 /// No budget is too small for a plan: what nothing else holds is read from the file.
