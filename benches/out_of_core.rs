@@ -14,7 +14,7 @@ use spec_run::{
     bench::speeds,
     generate::{Generation, Request, generate},
     gguf::{Array, Value},
-    placement::{Basis, COLUMNS as COLUMNS_OF_FORECAST, Forecast, Kind, Known, Place, Wishes},
+    placement::{Basis, COLUMNS as COLUMNS_OF_FORECAST, Kind, Known, Place, Wishes},
     sampler::SamplerConfig,
     spec::{MaskProposer, Proposer, Report, Speculation, TARGET, learned, speculate},
     tokenizer::EncodeOptions,
@@ -55,16 +55,13 @@ fn run(path: &Path, ram: u64, tokens: usize, only: &str) -> Result<()> {
         let wishes = Wishes { ram: Some(ram), draft: placed.then(|| mask.clone()), ..Wishes::default() };
         ContextConfig { n_ctx: 512, wishes, ..ContextConfig::default() }
     };
-    let plans = plan_elsewhere(&model, &config(true))?;
     let basis = Basis {
         ram: Known::measured(speeds::of_ram(num_cpus::get_physical())?),
         file: speeds::of_file(&model.gguf).map_or(Basis::default().file, Known::measured),
         ..Basis::default()
     };
-    println!(
-        "predicted:\n{COLUMNS_OF_FORECAST}{}\n",
-        Forecast::new(&plans.whole_layers, &plans.chosen, basis)
-    );
+    let plans = plan_elsewhere(&model, &config(true), basis)?;
+    println!("predicted:\n{COLUMNS_OF_FORECAST}{}\n", plans.forecast());
     println!("| | tok/s | times plain | accepted | in RAM | in the file | drafting | verifying |");
     println!("|:--|--:|--:|--:|--:|--:|:--|:--|");
     let mut first: Option<(f64, Vec<u32>)> = None;

@@ -2,14 +2,16 @@
 //! budgets, no device.
 //!
 //! Speed is bytes over bandwidth, so every byte of weights in the fast memory saves the same time per reading. But
-//! a draft under a mask reads only what it runs, and several times a round: with a mask those parts come first.
-//! Without one whole layers do, the last ones first, as llama.cpp's -ngl takes them, so that the hidden rows cross
-//! only once.
+//! a draft under a mask reads only what it runs, and several times a round: with a mask those parts come first, unless
+//! crossings cost more than that saves ([`choose`]). Without one whole layers do, the last ones first, as llama.cpp's
+//! -ngl takes them, so that the hidden rows cross only once.
 
+mod choice;
 mod forecast;
 
 use std::fmt;
 
+pub use choice::{Choice, First, Side, choose};
 pub use forecast::{Basis, COLUMNS, Forecast, Known, Origin, Prediction};
 
 use crate::{
@@ -164,18 +166,34 @@ pub struct Budgets {
     pub ram: Option<u64>,
 }
 
+impl Budgets {
+    /// The most of the GPU's memory; none too where nothing tells how much there is.
+    pub fn most_vram(&self) -> Option<u64> {
+        self.vram.filter(|&bytes| bytes < 1 << 50)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
     pub parts: Vec<(Part, Place)>,
     pub budgets: Budgets,
     /// What the GPU holds in another form than the file, in words.
     pub converted: Vec<String>,
+    /// Where there was one to make.
+    pub choice: Option<Choice>,
 }
 
+/// With what a draft runs in the fast memory first, or whole layers where nothing drafts.
 pub fn place(parts: Vec<Part>, wishes: &Wishes, budgets: Budgets) -> Result<Placement> {
+    let first = if wishes.draft.is_some() { First::Drafted } else { First::WholeLayers };
+    place_first(first, parts, wishes, budgets)
+}
+
+/// `first` is about the GPU's memory. In RAM, what a draft runs always comes first: no rows cross there.
+fn place_first(first: First, parts: Vec<Part>, wishes: &Wishes, budgets: Budgets) -> Result<Placement> {
     let mut places = vec![None; parts.len()];
     if let Some(vram) = budgets.vram {
-        let taken = into_vram(&parts, wishes, vram.saturating_sub(budgets.scratch))?;
+        let taken = into_vram(&parts, wishes, first, vram.saturating_sub(budgets.scratch))?;
         taken.into_iter().for_each(|i| places[i] = Some(Place::Vram));
     }
     let mut left = budgets.ram.unwrap_or(u64::MAX);
@@ -189,11 +207,11 @@ pub fn place(parts: Vec<Part>, wishes: &Wishes, budgets: Budgets) -> Result<Plac
         }
     }
     let parts = parts.into_iter().zip(places).map(|(part, place)| (part, place.expect("given above")));
-    Ok(Placement { parts: parts.collect(), budgets, converted: Vec::new() })
+    Ok(Placement { parts: parts.collect(), budgets, converted: Vec::new(), choice: None })
 }
 
 /// Which parts go to the GPU.
-fn into_vram(parts: &[Part], wishes: &Wishes, room: u64) -> Result<Vec<usize>> {
+fn into_vram(parts: &[Part], wishes: &Wishes, first: First, room: u64) -> Result<Vec<usize>> {
     let cost = |i: usize| parts[i].gpu_bytes + parts[i].beside;
     let (embed, head) = (0, parts.len() - 1);
     let n_layer = (parts.len() - 2) / 2;
@@ -236,16 +254,14 @@ fn into_vram(parts: &[Part], wishes: &Wishes, room: u64) -> Result<Vec<usize>> {
             }
         }
     } else {
-        if wishes.draft.is_some() {
-            take(&[head], &mut taken);
+        take(&[head], &mut taken);
+        if first == First::Drafted {
             for i in (1..head).filter(|&i| parts[i].drafted) {
                 take(&[i], &mut taken);
             }
-        } else {
-            take(&[head], &mut taken);
         }
         for l in (0..n_layer).rev() {
-            if !take(&layer(l), &mut taken) && wishes.draft.is_none() {
+            if !take(&layer(l), &mut taken) && first == First::WholeLayers {
                 break;
             }
         }
@@ -301,6 +317,15 @@ impl Placement {
 
     pub fn bytes_in_ram(&self) -> u64 {
         self.parts.iter().filter(|(_, place)| *place == Place::Ram).map(|(part, _)| part.bytes).sum()
+    }
+
+    /// The least that goes to a GPU: a layer or the head, or by itself a sublayer that a draft runs.
+    pub fn least_on_gpu(&self) -> u64 {
+        let all: Vec<Part> = self.parts[1..].iter().map(|(part, _)| *part).collect();
+        let cost = |parts: &[Part]| parts.iter().map(|part| part.gpu_bytes + part.beside).sum();
+        let whole = all.chunks(2).map(cost);
+        let alone = all.chunks(1).filter(|part| part[0].drafted).map(cost);
+        whole.chain(alone).min().unwrap_or(0)
     }
 
     /// Whether the model lies in more than one place.
@@ -361,7 +386,7 @@ impl fmt::Display for Placement {
             what.extend(has(Kind::Head).then(|| "head".to_string()));
             writeln!(f, "{name:<6} {:>12.1} {:>12.1}  {}", mib(weights), mib(beside), what.join(", "))?;
         }
-        if let Some(vram) = self.budgets.vram.filter(|&v| v < 1 << 50) {
+        if let Some(vram) = self.budgets.most_vram() {
             writeln!(f, "VRAM budget {:.1} MiB", mib(vram))?;
         }
         if !self.converted.is_empty() {
@@ -379,13 +404,13 @@ mod tests {
         Read { full: bytes, draft: bytes }
     }
 
-    fn basis([vram, ram, file]: [f64; 3], crossing: f64) -> Basis {
+    pub(super) fn basis([vram, ram, file]: [f64; 3], crossing: f64) -> Basis {
         let [vram, ram, file] = [vram, ram, file].map(Known::given);
-        Basis { vram, ram, file, crossing, ..Basis::default() }
+        Basis { vram, ram, file, crossing: Known::given(crossing), ..Basis::default() }
     }
 
     /// Layers of 100 bytes of attention and 200 of MLP, 10 of K/V; an embedding and a head of 50.
-    fn model(n_layer: usize, draft: Option<&RunLayers>) -> Vec<Part> {
+    pub(super) fn model(n_layer: usize, draft: Option<&RunLayers>) -> Vec<Part> {
         let part = |kind, bytes, beside, drafted| Part {
             kind,
             bytes,
@@ -404,7 +429,7 @@ mod tests {
         parts
     }
 
-    fn budgets(vram: u64) -> Budgets {
+    pub(super) fn budgets(vram: u64) -> Budgets {
         Budgets { vram: Some(vram), scratch: 20, ram: None }
     }
 

@@ -62,3 +62,32 @@ impl Scores<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_come_first_among_equals_by_id_and_nan_last() {
+        let row = [1.0, f32::NAN, 3.0, -0.0, 0.0, 3.0, f32::NEG_INFINITY];
+        let ids = |k| Top::of(&row, k).best.iter().map(|&(id, _)| id).collect::<Vec<_>>();
+        assert_eq!(ids(7), [2, 5, 0, 3, 4, 6, 1]);
+        assert_eq!((ids(2), ids(1), ids(100).len()), (vec![2, 5], vec![2], 7));
+        let top = Top::of(&row, 3);
+        assert_eq!((Scores::All(&row).greedy(), Scores::Top(&top).greedy()), (2, 2));
+    }
+
+    #[test]
+    fn all_tokens_weigh_in_the_sum_also_those_that_are_not_among_the_best() {
+        let top = Top::of(&[0.0, 2f32.ln(), 5f32.ln(), f32::NEG_INFINITY], 1);
+        assert!((top.log_sum - 8f32.ln()).abs() < 1e-6, "{top:?}");
+        assert_eq!(Top::of(&[f32::NEG_INFINITY; 2], 1).log_sum, f32::NEG_INFINITY);
+    }
+
+    #[test]
+    fn a_want_grows_and_never_shrinks() {
+        assert_eq!(Want::Top(1).or_top(4), Want::Top(4));
+        assert_eq!(Want::Top(9).or_top(4), Want::Top(9));
+        assert_eq!(Want::Logits.or_top(4), Want::Logits);
+    }
+}

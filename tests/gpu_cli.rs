@@ -83,6 +83,8 @@ fn a_gpu_that_cannot_be_had_is_one_line() {
         assert!(words.iter().all(|word| lines[0].contains(word)), "{args:?}: {}", lines[0]);
     };
     fails(&["--device", "Voodoo 2"], 1, &["Voodoo 2", &device]);
+    fails(&["--device", "", "-ngl", "3"], 1, &["--device", &device]);
+    fails(&["--device", &device, "--vram", "24"], 2, &["--vram 24", "unit"]);
     fails(&["--device", &device, "--vram", "100KiB"], 1, &["nothing fits", "--vram"]);
     fails(&["--device", &device, "--vram", "6MiB", "-ngl", "16"], 1, &["-ngl 16", "MiB"]);
     fails(&["--device", &device, "-ctk", "q8_0"], 2, &["q8_0", "--device cpu"]);
@@ -103,7 +105,6 @@ fn what_stays_in_the_file_changes_nothing() {
     assert_eq!(tokens(&["--ram", "5MiB"]), tokens(&[]));
     let divided = stderr(&["-n", "1", "--device", "cpu", "--ram", "5MiB"]);
     assert!(divided.contains("file ") && divided.contains("RAM "), "{divided}");
-    // The plan is there to be looked at before anything is loaded.
     assert!(divided.find("file ") < divided.find("loaded in"), "{divided}");
 }
 

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Error, Model, Result,
     context::ContextConfig,
-    placement::{self, Budgets, Kind, Place, Placement, Sizes, Wishes},
+    placement::{self, Basis, Budgets, Forecast, Kind, Place, Placement, Sizes, Wishes},
     plan::{Op, WeightId},
 };
 
@@ -47,35 +47,55 @@ const AUTO_SHARE: f64 = 0.9;
 const NEXT_PLAN: f64 = 0.85;
 const MOST_PLANS: usize = 8;
 
-/// Where things would go: as they would be opened, and by whole layers, with no regard to a draft.
+/// Where things would go.
 pub struct Plans {
+    /// As they would be opened.
     pub chosen: Placement,
+    /// With no regard to a draft.
     pub whole_layers: Placement,
+    /// With what a draft runs in the fast memory first.
+    pub drafted_first: Placement,
+    /// What the choice rests on.
+    pub basis: Basis,
+}
+
+impl Plans {
+    pub fn forecast(&self) -> Forecast {
+        Forecast::new(&self.whole_layers, &self.drafted_first, self.basis)
+    }
 }
 
 /// What would be opened, without opening it.
-pub fn plan(model: &Model, config: &ContextConfig) -> Result<Plans> {
+pub fn plan(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans> {
     let found = adapter(config)?;
-    plans(model, config, found.map(|found| vram(&config.wishes, &found)))
+    plans(model, config, basis, found.map(|found| vram(&config.wishes, &found)))
 }
 
 /// The same on a machine whose GPU, if it is to have one, has `config.wishes.vram`; no device is looked for.
-pub fn plan_elsewhere(model: &Model, config: &ContextConfig) -> Result<Plans> {
-    plans(model, config, config.wishes.vram.filter(|&vram| vram > 0))
+pub fn plan_elsewhere(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans> {
+    plans(model, config, basis, config.wishes.vram.filter(|&vram| vram > 0))
 }
 
-fn plans(model: &Model, config: &ContextConfig, vram: Option<u64>) -> Result<Plans> {
-    let Planned { placement: chosen, .. } = plan_for(model, config, &config.wishes, vram)?;
-    let parts = chosen.parts.iter().map(|(part, _)| *part).collect();
-    let wishes = Wishes { draft: None, ..config.wishes.clone() };
-    let whole_layers = placement::place(parts, &wishes, chosen.budgets)?;
-    Ok(Plans { chosen, whole_layers })
+fn plans(model: &Model, config: &ContextConfig, basis: Basis, vram: Option<u64>) -> Result<Plans> {
+    let Planned { placement: chosen, .. } = plan_for(model, config, &config.wishes, vram, || basis)?;
+    let place = |wishes: &Wishes| {
+        let parts = chosen.parts.iter().map(|(part, _)| *part).collect();
+        placement::place(parts, wishes, chosen.budgets)
+    };
+    let whole_layers = place(&Wishes { draft: None, ..config.wishes.clone() })?;
+    let drafted_first = place(&config.wishes)?;
+    Ok(Plans { chosen, whole_layers, drafted_first, basis })
 }
 
-/// Is told how a model is loaded.
+/// Is told how a model is loaded, and asked what the choice of places rests on.
 pub trait Loading: Sync {
     /// A device is new: its kernels are tried and its speed is measured, which takes a moment.
     fn trying(&self, _device: &str) {}
+
+    /// How fast weights are read; only asked where something depends on it.
+    fn basis(&self) -> Basis {
+        Basis::default()
+    }
 
     /// What goes where, before anything is loaded; again where that did not fit and less is tried.
     fn planned(&self, _: &Placement) {}
@@ -87,14 +107,23 @@ pub trait Loading: Sync {
 /// Nobody listens.
 impl Loading for () {}
 
+/// Nobody listens, but this is known.
+impl Loading for Basis {
+    fn basis(&self) -> Basis {
+        *self
+    }
+}
+
 pub fn open(model: &Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -> Result<Opened> {
     let found = adapter(config)?;
     let kernels = match &found {
         Some(found) => kernels(config, found, loading)?,
         None => Chosen::default(),
     };
-    let plan =
-        |wishes: &Wishes| plan_for(model, config, wishes, found.as_ref().map(|found| vram(wishes, found)));
+    let plan = |wishes: &Wishes| {
+        let vram = found.as_ref().map(|found| vram(wishes, found));
+        plan_for(model, config, wishes, vram, || with_measured(loading.basis(), kernels.speeds))
+    };
     let progress = |ready, total| loading.ready(ready, total);
     let open = |planned: &Planned| {
         loading.planned(&planned.placement);
@@ -179,7 +208,13 @@ fn vram(wishes: &Wishes, found: &Found) -> u64 {
     wishes.vram.unwrap_or_else(|| told.map_or(u64::MAX / 2, |bytes| (bytes as f64 * AUTO_SHARE) as u64))
 }
 
-fn plan_for(model: &Model, config: &ContextConfig, wishes: &Wishes, vram: Option<u64>) -> Result<Planned> {
+fn plan_for(
+    model: &Model,
+    config: &ContextConfig,
+    wishes: &Wishes,
+    vram: Option<u64>,
+    basis: impl Fn() -> Basis,
+) -> Result<Planned> {
     let n_cells = config.n_ctx as usize;
     let n_slots = model.plan.dims.n_layer + config.extra_slots;
     let mut max_rows = config.n_ubatch.clamp(1, n_cells);
@@ -193,20 +228,20 @@ fn plan_for(model: &Model, config: &ContextConfig, wishes: &Wishes, vram: Option
         Budgets { vram, scratch: if vram.is_some() { scratch_for(max_rows) } else { 0 }, ram: wishes.ram };
     let sizes = ModelSizes { model, config };
     let parts = placement::parts(model, &sizes, wishes.draft.as_ref());
-    let mut placement = placement::place(parts.clone(), wishes, budgets)?;
+    let place = |budgets| placement::choose(parts.clone(), wishes, budgets, &basis);
+    let mut placement = place(budgets)?;
     if let (None, Some(_), Some(room)) = (wishes.ram, config.planes, ram_at_hand(model, config, max_rows))
         && placement.bytes_in_ram() > room
     {
-        placement = placement::place(parts, wishes, Budgets { ram: Some(room), ..budgets })?;
+        placement = place(Budgets { ram: Some(room), ..budgets })?;
     }
     placement.converted = gpu::converted(model, &placement.on_gpu());
     if let (Some(vram), false) = (vram, placement.uses(Place::Vram)) {
-        let smallest = placement.parts[1..].iter().map(|(p, _)| p.gpu_bytes + p.beside).min().unwrap_or(0);
         return Err(Error::Memory(format!(
-            "nothing fits into {:.1} MiB of GPU memory: buffers take {:.1}, the smallest part of the model {:.1}: a larger --vram, a smaller -c or -b, or --device cpu",
+            "nothing fits into {:.1} MiB of GPU memory: buffers take {:.1}, the least that goes there {:.1}: a larger --vram, a smaller -c or -b, or --device cpu",
             mib(vram),
             mib(budgets.scratch),
-            mib(smallest)
+            mib(placement.least_on_gpu())
         )));
     }
     Ok(Planned { placement, max_rows })

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     Context, ContextConfig, Error, Model, Result, RunLayers,
     bench::{Configuration, MOST_ROWS, Progress, Settings, measure, report::Report},
+    placement::Basis,
 };
 
 const DEFAULT_PREFILL: [usize; 2] = [128, 512];
@@ -28,7 +29,7 @@ pub struct BenchArgs {
     what: WhatArgs,
     /// Measure a second configuration in alternation: this one with the given settings changed, as in
     /// --vs '-t 1' or --vs '-m other.gguf --isa avx2'
-    #[arg(long, value_name = "SETTINGS", allow_hyphen_values = true)]
+    #[arg(long, value_name = "SETTINGS", allow_hyphen_values = true, conflicts_with = "dry_run")]
     vs: Option<String>,
     /// One JSON object on stdout instead of a table
     #[arg(long)]
@@ -73,6 +74,8 @@ struct Side {
     mask: Option<RunLayers>,
     /// Tokens that one sequence may have.
     limit: usize,
+    /// What a choice of places for the mask rests on.
+    basis: Basis,
 }
 
 pub fn run(args: BenchArgs) -> Result<()> {
@@ -89,6 +92,9 @@ pub fn run(args: BenchArgs) -> Result<()> {
     let settings = args.what.settings(sides.iter().map(|s| s.limit).min().unwrap_or(0))?;
     for side in &mut sides {
         side.config.n_ctx = u32::try_from(settings.cells()).unwrap_or(u32::MAX);
+    }
+    if sides[0].dry_run(args.json)? {
+        return Ok(());
     }
     let configurations: Vec<_> = sides
         .iter()
@@ -203,13 +209,25 @@ impl SideArgs {
             Some(n) if n > 0 => n,
             _ => model.n_ctx_train,
         };
-        Ok(Side { args: self, config, mask, limit: limit as usize })
+        let basis = match &mask {
+            Some(_) => self.context.device.basis(&model, &config, None),
+            None => Basis::default(),
+        };
+        Ok(Side { args: self, config, mask, limit: limit as usize, basis })
     }
 }
 
 impl Side {
+    fn model(&self) -> Result<Arc<Model>> {
+        Ok(Arc::new(Model::load(self.args.model.open()?)?))
+    }
+
+    fn dry_run(&self, json: bool) -> Result<bool> {
+        self.args.context.device.dry_run(&*self.model()?, &self.config, None, json)
+    }
+
     fn open(&self) -> Result<Context> {
-        Context::new(Arc::new(Model::load(self.args.model.open()?)?), &self.config)
+        Context::loading(self.model()?, &self.config, &self.basis)
     }
 }
 

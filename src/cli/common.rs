@@ -18,7 +18,7 @@ use crate::{
     bench::memory::resident_bytes,
     context::{KvType, Loading, Planes},
     embedded,
-    placement::Placement,
+    placement::{Basis, Placement},
 };
 
 /// The context when -c does not say; a model trained for less gets what it was trained for.
@@ -153,20 +153,28 @@ impl ContextArgs {
     }
 }
 
-struct Watch {
+struct Watch<'a> {
     started: Instant,
     bar: ProgressBar,
+    basis: &'a (dyn Fn() -> Basis + Sync),
 }
 
-impl Loading for Watch {
+impl Loading for Watch<'_> {
     fn trying(&self, device: &str) {
         eprintln!("trying kernels on {device} (once) ...");
+    }
+
+    fn basis(&self) -> Basis {
+        (self.basis)()
     }
 
     /// What goes where is worth a table if it is more than one place.
     fn planned(&self, placement: &Placement) {
         if placement.is_divided() {
             eprint!("{placement}");
+        }
+        if let Some(choice) = &placement.choice {
+            eprintln!("{choice}");
         }
     }
 
@@ -182,13 +190,18 @@ impl Loading for Watch {
     }
 }
 
-/// Builds the context, with a progress bar if that takes long; and what it took, in words.
-pub fn open_context(model: &Arc<Model>, config: &ContextConfig) -> Result<(Context, String)> {
+/// Builds the context, with a progress bar if that takes long; and what it took, in words. `basis` is what a choice
+/// of places rests on, if there is one.
+pub fn open_context(
+    model: &Arc<Model>,
+    config: &ContextConfig,
+    basis: &(dyn Fn() -> Basis + Sync),
+) -> Result<(Context, String)> {
     let started = Instant::now();
     let bar = ProgressBar::hidden();
     let style = ProgressStyle::with_template("loading {bar:30} {bytes}/{total_bytes}, {eta} left");
     bar.set_style(style.expect("a valid template"));
-    let watch = Watch { started, bar };
+    let watch = Watch { started, bar, basis };
     let context = Context::loading(model.clone(), config, &watch)?;
     watch.bar.finish_and_clear();
     context.notes().iter().for_each(|note| eprintln!("warning: {note}"));

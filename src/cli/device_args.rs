@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use etcetera::{BaseStrategy, base_strategy::choose_native_strategy};
 
-use super::size;
+use super::{plan, size};
 use crate::{
     Error, Gguf, Model, Result,
-    backend::{self, Device, Plans},
+    backend::{self, Device},
     bench::speeds,
     context::{ContextConfig, GpuVariant},
-    placement::{self, Basis, Forecast, Known, Wishes},
+    placement::{Basis, Known, Wishes},
 };
 
 #[derive(Args, Clone, Debug)]
@@ -54,8 +54,8 @@ pub struct DeviceArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct SpeedArgs {
-    /// For --dry-run: GB a second from the GPU's memory, RAM and the file, as 1000,50,3; - for one that is not known
-    /// [default: RAM and file measured, the GPU's 500]
+    /// What forecasts rest on: GB a second from the GPU's memory, RAM and the file, as 1000,50,3; - for one that is
+    /// not known [default: RAM and file measured, the GPU's 500]
     #[arg(long, value_name = "VRAM,RAM,FILE", allow_hyphen_values = true, value_parser = parse_speeds)]
     speeds: Option<Speeds>,
 }
@@ -75,27 +75,20 @@ fn parse_speeds(text: &str) -> Result<Speeds, String> {
 
 impl SpeedArgs {
     /// What a forecast for this machine rests on; `gguf` is a file whose disk is to be measured.
-    pub fn basis(&self, threads: usize, gguf: Option<&Gguf>, promised: Option<f64>) -> Result<Basis> {
+    pub fn basis(&self, threads: usize, gguf: Option<&Gguf>, promised: Option<f64>) -> Basis {
         let [vram, ram, file] = self.speeds.unwrap_or_default().map(|gb| gb.map(|gb| Known::given(1e9 * gb)));
         let default = Basis::default();
+        let threads = if threads == 0 { num_cpus::get_physical() } else { threads };
+        let ram = ram.or_else(|| speeds::of_ram(threads).ok().map(Known::measured));
         let file = file.or_else(|| speeds::of_file(gguf?).map(Known::measured));
-        Ok(Basis {
+        Basis {
             vram: vram.unwrap_or(default.vram),
-            ram: match ram {
-                Some(ram) => ram,
-                None => Known::measured(speeds::of_ram(threads)?),
-            },
+            ram: ram.unwrap_or(default.ram),
             file: file.unwrap_or(default.file),
             acceptance: promised.map_or(default.acceptance, Known::promised),
             ..default
-        })
+        }
     }
-}
-
-/// The plan as a person reads it.
-pub fn describe(plans: &Plans, basis: Basis) -> String {
-    let forecast = Forecast::new(&plans.whole_layers, &plans.chosen, basis);
-    format!("{}{}{forecast}\n", plans.chosen, placement::COLUMNS)
 }
 
 pub fn size(flag: &str, text: &str) -> Result<u64> {
@@ -135,21 +128,24 @@ impl DeviceArgs {
         self.profile
     }
 
-    /// With --dry-run: what would go where. The caller is done then. `promised` is what the draft's mask says of how
-    /// often it is right.
+    /// `promised` is what the draft's mask says of how often it is right.
+    pub fn basis(&self, model: &Model, config: &ContextConfig, promised: Option<f64>) -> Basis {
+        self.speeds.basis(config.threads, Some(&model.gguf), promised)
+    }
+
+    /// With --dry-run: prints what would go where. The caller is done then.
     pub fn dry_run(
         &self,
         model: &Model,
         config: &ContextConfig,
         promised: Option<f64>,
-    ) -> Result<Option<String>> {
-        if !self.dry_run {
-            return Ok(None);
+        json: bool,
+    ) -> Result<bool> {
+        if self.dry_run {
+            let plans = backend::plan(model, config, self.basis(model, config, promised))?;
+            plan::print(&plans, json)?;
         }
-        let plans = backend::plan(model, config)?;
-        let threads = if config.threads == 0 { num_cpus::get_physical() } else { config.threads };
-        let basis = self.speeds.basis(threads, Some(&model.gguf), promised)?;
-        Ok(Some(describe(&plans, basis)))
+        Ok(self.dry_run)
     }
 }
 

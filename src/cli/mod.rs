@@ -12,6 +12,7 @@ mod interrupt;
 mod learned_args;
 mod mask_args;
 mod perplexity;
+mod plan;
 mod run;
 mod sampler_args;
 mod search;

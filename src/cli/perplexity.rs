@@ -155,7 +155,12 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     if let Some(mask) = &settings.mask {
         config.extra_slots = mask.extra_repetitions();
     }
-    let (mut context, took) = common::open_context(&model, &config)?;
+    let device = &args.context.device;
+    if device.dry_run(&model, &config, None, args.json)? {
+        return Ok(());
+    }
+    let basis = || device.basis(&model, &config, None);
+    let (mut context, took) = common::open_context(&model, &config, &basis)?;
     if let Some(mask) = &settings.mask {
         super::mask_args::warn_of_coarse(&context, mask);
     }

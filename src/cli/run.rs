@@ -102,10 +102,12 @@ pub fn run(args: RunArgs) -> Result<()> {
         config.gpu_cache = None;
     }
     config.wishes.draft = sources.masks.first().map(|mask| mask.layers().clone());
-    if let Some(table) = args.context.device.dry_run(&model, &config, sources.promised)? {
-        return common::print(table);
+    let device = &args.context.device;
+    if device.dry_run(&model, &config, sources.promised, args.json)? {
+        return Ok(());
     }
-    let (mut context, took) = common::open_context(&model, &config)?;
+    let basis = || device.basis(&model, &config, sources.promised);
+    let (mut context, took) = common::open_context(&model, &config, &basis)?;
     sources.complete(&context);
     let seeded = sampler_config.seed.is_some();
     let mut sampler = Sampler::new(sampler_config)?;

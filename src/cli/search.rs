@@ -173,7 +173,12 @@ pub fn run(args: SearchArgs) -> Result<()> {
     amount.check()?;
     let mut config = args.context.config(&model)?;
     config.n_ctx = (amount.cells() + judge::cells_beside_texts(args.draft_max)) as u32;
-    let (mut context, took) = common::open_context(&model, &config)?;
+    let device = &args.context.device;
+    if device.dry_run(&model, &config, None, args.json)? {
+        return Ok(());
+    }
+    let basis = || device.basis(&model, &config, None);
+    let (mut context, took) = common::open_context(&model, &config, &basis)?;
     eprintln!("{}: {}; {took}", model.name, context.describe());
     // Where no weights have planes, coarse is the same as in full.
     let settings = args.settings(context.has_planes());

@@ -1,4 +1,4 @@
-//! Sizes as people write them: `24GiB`, `512MiB`, `1.5 GB`, or plain bytes.
+//! Sizes as people write them: `24GiB`, `512MiB`, `1.5 GB`. Who writes `24` does not mean bytes, so only 0 has no unit.
 
 /// Bytes; `None` for what is no size.
 pub fn parse(text: &str) -> Option<u64> {
@@ -6,7 +6,8 @@ pub fn parse(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number: f64 = text[..digits].parse().ok()?;
     let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1.0,
+        "" if number == 0.0 => 1.0,
+        "b" => 1.0,
         "k" | "kib" => 1024.0,
         "m" | "mib" => 1024f64.powi(2),
         "g" | "gib" => 1024f64.powi(3),
@@ -32,7 +33,8 @@ mod tests {
         assert_eq!(parse("2gb"), Some(2_000_000_000));
         assert_eq!(parse("8m"), Some(8 << 20));
         assert_eq!(parse("0"), Some(0));
-        for bad in ["", "GiB", "-1GiB", "1.2.3", "4 parsecs", "1e400TiB"] {
+        assert_eq!(parse("4096B"), Some(4096));
+        for bad in ["", "24", "GiB", "-1GiB", "1.2.3", "4 parsecs", "1e400TiB"] {
             assert_eq!(parse(bad), None, "{bad}");
         }
     }

@@ -8,11 +8,13 @@ use serde_json::json;
 
 use super::{
     common,
-    device_args::{self, SpeedArgs, size},
-    interrupt,
+    device_args::{SpeedArgs, size},
+    interrupt, plan,
 };
 use crate::{
-    ContextConfig, Error, Gguf, Model, Result, RunLayers, backend, embedded,
+    ContextConfig, Error, Gguf, Model, Result, RunLayers,
+    backend::{self, Plans},
+    embedded,
     model::layers::LayerList,
     placement::Wishes,
     synth::{Arch, Mix, Recipe, Shape, Skippable, Synth, Widened, vocabulary_size},
@@ -147,7 +149,7 @@ pub fn run(args: SynthArgs) -> Result<()> {
     };
     let synth = recipe.plan(&vocabulary)?;
     if args.dry_run {
-        return common::print(args.plan.table(&synth, &recipe.skippable, args.threads)?);
+        return plan::print(&args.plan.plans(&synth, &recipe.skippable, args.threads)?, args.json);
     }
 
     let output = args.output.as_deref().expect("asked for by the flags");
@@ -243,7 +245,7 @@ impl SkippableLists<'_> {
 }
 
 impl PlanArgs {
-    fn table(&self, synth: &Synth, skippable: &Skippable, threads: usize) -> Result<String> {
+    fn plans(&self, synth: &Synth, skippable: &Skippable, threads: usize) -> Result<Plans> {
         let model = synth.outline()?;
         let n_layer = model.plan.dims.n_layer;
         let size = |flag, text: &Option<String>| text.as_deref().map(|text| size(flag, text)).transpose();
@@ -262,9 +264,7 @@ impl PlanArgs {
         };
         let n_ctx = model.n_ctx_train.min(common::DEFAULT_CTX);
         let config = ContextConfig { n_ctx, wishes, ..ContextConfig::default() };
-        let threads = if threads == 0 { num_cpus::get_physical() } else { threads };
-        let plans = backend::plan_elsewhere(&model, &config)?;
-        Ok(device_args::describe(&plans, self.speeds.basis(threads, None, None)?))
+        backend::plan_elsewhere(&model, &config, self.speeds.basis(threads, None, None))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{Place, Placement};
+use super::{Part, Place, Placement};
 
 /// A number, and where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,7 +41,7 @@ impl Known {
 }
 
 impl Origin {
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Origin::Measured => "measured",
             Origin::Given => "given",
@@ -59,7 +59,7 @@ pub struct Basis {
     pub ram: Known,
     pub file: Known,
     /// Seconds for the hidden rows to cross between the processor and a GPU once.
-    pub crossing: f64,
+    pub crossing: Known,
     /// The chance of a drafted token to stand once those before it do.
     pub acceptance: Known,
 }
@@ -71,7 +71,7 @@ impl Default for Basis {
             vram: Known::assumed(500e9),
             ram: Known::assumed(50e9),
             file: Known::assumed(3e9),
-            crossing: 100e-6,
+            crossing: Known::assumed(100e-6),
             acceptance: Known::assumed(0.75),
         }
     }
@@ -108,23 +108,38 @@ impl Prediction {
 impl Placement {
     /// Seconds for one token through all parts, or through those that drafts run.
     fn seconds(&self, basis: &Basis, drafting: bool) -> f64 {
-        let run = self.parts.iter().filter(|(part, _)| !drafting || part.drafted);
-        let mut seconds = 0.0;
-        let mut on_gpu = None;
-        for (part, place) in run {
-            let here = *place == Place::Vram;
-            if on_gpu.is_some_and(|before| before != here) {
-                seconds += basis.crossing;
-            }
-            on_gpu = Some(here);
-            seconds += match place {
-                Place::Vram => part.gpu_read.of(drafting) / basis.vram.value,
-                Place::Ram => part.read.of(drafting) / basis.ram.value,
-                // As it lies there, whole.
-                Place::File => part.read.of(false) / basis.file.value,
-            };
-        }
-        seconds
+        let reading = self.run(drafting).map(|(part, place)| match place {
+            Place::Vram => part.gpu_read.of(drafting) / basis.vram.value,
+            Place::Ram => part.read.of(drafting) / basis.ram.value,
+            // As it lies there, whole.
+            Place::File => part.read.of(false) / basis.file.value,
+        });
+        reading.sum::<f64>() + self.crossings(drafting) as f64 * basis.crossing.value
+    }
+
+    /// The parts that a pass runs, or a draft's.
+    fn run(&self, drafting: bool) -> impl Iterator<Item = &(Part, Place)> {
+        self.parts.iter().filter(move |(part, _)| !drafting || part.drafted)
+    }
+
+    /// How often the hidden rows of a pass cross between the processor and the GPU.
+    pub(super) fn crossings(&self, drafting: bool) -> usize {
+        let on_gpu: Vec<bool> = self.run(drafting).map(|(_, place)| *place == Place::Vram).collect();
+        on_gpu.windows(2).filter(|pair| pair[0] != pair[1]).count()
+    }
+
+    /// Bytes that a draft step reads elsewhere than in the GPU's memory.
+    pub(super) fn drafted_off_gpu(&self) -> u64 {
+        let elsewhere = self.run(true).filter(|(_, place)| *place != Place::Vram);
+        elsewhere
+            .map(|(part, place)| if *place == Place::File { part.read.full } else { part.read.draft })
+            .sum()
+    }
+
+    /// Tokens a second, with speculation where it pays.
+    pub fn rate(&self, basis: &Basis) -> f64 {
+        let prediction = self.predict(basis);
+        prediction.tokens_per_second().max(1.0 / prediction.token)
     }
 
     /// Verifying reads the weights once, whatever the number of rows.
@@ -154,17 +169,19 @@ pub struct Forecast {
     pub drafting: Option<Prediction>,
     /// With the parts that drafts run in fast memory first.
     pub placed: Option<Prediction>,
+    crosses: bool,
 }
 
 impl Forecast {
-    pub fn new(whole_layers: &Placement, chosen: &Placement, basis: Basis) -> Self {
+    pub fn new(whole_layers: &Placement, drafted_first: &Placement, basis: Basis) -> Self {
         let drafting = whole_layers.predict(&basis);
-        let placed = chosen.predict(&basis);
+        let placed = drafted_first.predict(&basis);
         Forecast {
             basis,
             plain: Prediction::plain(drafting.token),
             drafting: (drafting.drafted > 0).then_some(drafting),
             placed: (placed.drafted > 0).then_some(placed),
+            crosses: whole_layers.crossings(false) + drafted_first.crossings(false) > 0,
         }
     }
 
@@ -193,11 +210,14 @@ impl fmt::Display for Forecast {
         if let Some(p) = &self.placed {
             row("what drafts run goes first", p)?;
         }
-        let Basis { vram, ram, file, acceptance, .. } = self.basis;
+        let Basis { vram, ram, file, crossing, acceptance } = self.basis;
         let speed = |k: Known| {
             format!("{:.*} ({})", if k.value < 10e9 { 2 } else { 0 }, k.value / 1e9, k.origin.name())
         };
         write!(f, "by {}, {} and {} GB/s from VRAM, RAM and file", speed(vram), speed(ram), speed(file))?;
+        if self.crosses {
+            write!(f, ", {} for rows to cross ({})", ms(crossing.value), crossing.origin.name())?;
+        }
         if self.placed.is_some() {
             write!(
                 f,

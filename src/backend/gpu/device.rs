@@ -177,7 +177,8 @@ fn pick(wanted: &str, names: &[&str]) -> Option<usize> {
     if let Ok(number) = wanted.parse::<usize>() {
         return (number < names.len()).then_some(number);
     }
-    let wanted = wanted.to_lowercase();
+    // The empty name is part of every name, and nobody's.
+    let wanted = Some(wanted.trim().to_lowercase()).filter(|name| !name.is_empty())?;
     names.iter().position(|name| name.to_lowercase().contains(&wanted))
 }
 
@@ -388,6 +389,8 @@ mod tests {
         assert_eq!(pick("geforce", &names), Some(0));
         assert_eq!(pick("2", &names), None);
         assert_eq!(pick("radeon", &names), None);
+        assert_eq!(pick("", &names), None);
+        assert_eq!(pick(" ", &names), None);
     }
 
     #[test]

@@ -149,3 +149,17 @@ fn last_part(times: &[u64]) -> Option<f64> {
     let [begin, last, end] = *times else { return None };
     (begin < last && last < end).then(|| (end - last) as f64 / (end - begin) as f64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::last_part;
+
+    #[test]
+    fn the_last_pass_has_the_time_from_its_stamp_to_the_end() {
+        assert_eq!(last_part(&[100, 130, 140]), Some(0.25));
+        // Stamps that a driver never wrote, or wrote in another order.
+        for nonsense in [&[0, 0, 0][..], &[140, 130, 100], &[100, 140, 130], &[100, 100, 140], &[1, 2]] {
+            assert_eq!(last_part(nonsense), None, "{nonsense:?}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What --dry-run prints: where things would go and what that may give, for a person or for a program.
+
+use serde_json::{Value, json};
+
+use super::common;
+use crate::{
+    Result,
+    backend::Plans,
+    placement::{COLUMNS, First, Forecast, Kind, Known, Part, Place, Placement, Prediction},
+};
+
+pub fn print(plans: &Plans, as_json: bool) -> Result<()> {
+    if as_json { common::print_json(&to_json(plans)) } else { common::print(table(plans)) }
+}
+
+fn table(plans: &Plans) -> String {
+    let choice = plans.chosen.choice.map_or(String::new(), |choice| format!("{choice}\n"));
+    format!("{}{COLUMNS}{}\n{choice}", plans.chosen, plans.forecast())
+}
+
+fn to_json(plans: &Plans) -> Value {
+    let Placement { budgets, converted, .. } = &plans.chosen;
+    let forecast = plans.forecast();
+    let speed = |speed: Known| json!({"gb_s": speed.value / 1e9, "origin": speed.origin.name()});
+    let basis = &plans.basis;
+    json!({
+        "places": places(&plans.chosen),
+        "budgets": {"vram": budgets.most_vram(), "ram": budgets.ram},
+        "converted": converted,
+        "first": first(plans),
+        "forecasts": {
+            "plain": prediction(&forecast, &forecast.plain),
+            "whole_layers": forecast.drafting.map(|of| prediction(&forecast, &of)),
+            "drafted": forecast.placed.map(|of| prediction(&forecast, &of)),
+        },
+        "speeds": {"vram": speed(basis.vram), "ram": speed(basis.ram), "file": speed(basis.file)},
+        "crossing": {"ms": 1e3 * basis.crossing.value, "origin": basis.crossing.origin.name()},
+        "acceptance": {"value": basis.acceptance.value, "origin": basis.acceptance.origin.name()},
+    })
+}
+
+/// Which of the forecasts' placements it is.
+fn first(plans: &Plans) -> &'static str {
+    let by_draft = plans.chosen.parts.iter().any(|(part, _)| part.drafted);
+    match plans.chosen.choice.map(|choice| choice.first) {
+        None if !by_draft => "whole_layers",
+        Some(First::WholeLayers) => "whole_layers",
+        None | Some(First::Drafted) => "drafted",
+    }
+}
+
+/// One for each place that holds anything.
+fn places(placement: &Placement) -> Vec<Value> {
+    let all = [(Place::Vram, "vram"), (Place::Ram, "ram"), (Place::File, "file")];
+    all.into_iter().filter(|&(place, _)| placement.uses(place)).map(|(place, name)| {
+        let here = || placement.parts.iter().filter(move |(_, p)| *p == place).map(|(part, _)| part);
+        let on_gpu = place == Place::Vram;
+        let sum = |bytes: fn(&Part) -> u64| here().map(bytes).sum::<u64>();
+        let scratch = if on_gpu { placement.budgets.scratch } else { 0 };
+        json!({
+            "place": name,
+            "bytes": sum(if on_gpu { |part| part.gpu_bytes } else { |part| part.bytes }),
+            "beside_bytes": sum(|part| part.beside) + scratch,
+            "embedding": here().any(|part| part.kind == Kind::Embed),
+            "attention": here().filter_map(|part| match part.kind { Kind::Attn(l) => Some(l), _ => None }).collect::<Vec<_>>(),
+            "mlp": here().filter_map(|part| match part.kind { Kind::Mlp(l) => Some(l), _ => None }).collect::<Vec<_>>(),
+            "head": here().any(|part| part.kind == Kind::Head),
+        })
+    }).collect()
+}
+
+fn prediction(forecast: &Forecast, of: &Prediction) -> Value {
+    let drafts = of.drafted > 0;
+    json!({
+        "token_ms": 1e3 * of.token,
+        "draft_ms": drafts.then_some(1e3 * of.draft),
+        "round_ms": drafts.then_some(1e3 * of.round),
+        "drafted": of.drafted,
+        "tokens": of.tokens,
+        "tok_s": of.tokens_per_second(),
+        "gain": forecast.gain(of),
+    })
+}
