@@ -10,7 +10,7 @@ use crate::{
     batch::{Link, Row, SeqId},
     kv::{KvCache, WrittenSlots},
     model::layers::RunLayers,
-    placement::{Basis, Kind, Known, Place, Placement, Wishes},
+    placement::{Basis, Kind, Place, Placement, Wishes},
     plan::{Op, Step, Visit},
     scores::{Scores, Top, Want},
 };
@@ -169,7 +169,7 @@ impl Context {
     /// have where none was measured.
     pub fn expected(&self, mask: Option<&RunLayers>) -> Spent {
         let usual = Basis::default();
-        let basis = Basis { vram: self.speeds.map_or(usual.vram, |s| Known::measured(s.read)), ..usual };
+        let basis = self.speeds.map_or(usual, |speeds| usual.with_measured(speeds.read, speeds.round_trip));
         let mut spent = Spent::default();
         for step in self.model.plan.steps(mask) {
             let bytes = self.step_bytes(&step) as f64;

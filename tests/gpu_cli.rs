@@ -160,6 +160,16 @@ fn a_new_device_is_tried_once_and_that_is_said() {
     assert_eq!(first.lines().filter(|l| **l == line).count(), 1, "{first}");
     let second = stderr(&["-n", "1", "--device", &device, "--gpu-cache", cache]);
     assert!(!second.contains("trying kernels"), "{second}");
+    // What was measured is what plans rest on, unless told.
+    let args = ["--dry-run", "--json", "--device", &device, "--gpu-cache", cache];
+    let speeds = |more: &[&str]| json(&[&args[..], more].concat())["speeds"]["vram"].clone();
+    let listed = json(&["devices", "--json", "--gpu-cache", cache]);
+    let listed = listed["devices"].as_array().unwrap().iter().find(|d| d["name"] == device.as_str()).unwrap();
+    let (measured, known) = (speeds(&[]), listed["read_bytes_s"].as_f64().unwrap() / 1e9);
+    assert_eq!(measured["origin"], "measured");
+    assert!((measured["gb_s"].as_f64().unwrap() / known - 1.0).abs() < 1e-9, "{measured}, {known}");
+    let given = speeds(&["--speeds", "7,-,-"]);
+    assert!(given["origin"] == "given" && given["gb_s"] == 7.0, "{given}");
     // Kernels that are named need no trial.
     let named = ["-n", "1", "--device", &device, "--gpu-cache", "none", "--gpu-variant", "plain"];
     assert!(!stderr(&named).contains("trying kernels"));

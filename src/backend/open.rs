@@ -68,7 +68,17 @@ impl Plans {
 /// What would be opened, without opening it.
 pub fn plan(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans> {
     let found = adapter(config)?;
+    let speeds = match &found {
+        Some(found) => gpu::speeds(config.gpu_cache.as_deref(), found)?,
+        None => None,
+    };
+    let basis = with_measured(basis, speeds);
     plans(model, config, basis, found.map(|found| vram(&config.wishes, &found)))
+}
+
+/// The basis with what is known of a GPU.
+fn with_measured(basis: Basis, speeds: Option<Speeds>) -> Basis {
+    speeds.map_or(basis, |Speeds { read, round_trip }| basis.with_measured(read, round_trip))
 }
 
 /// The same on a machine whose GPU, if it is to have one, has `config.wishes.vram`; no device is looked for.

@@ -55,7 +55,7 @@ pub struct DeviceArgs {
 #[derive(Args, Clone, Debug)]
 pub struct SpeedArgs {
     /// What forecasts rest on: GB a second from the GPU's memory, RAM and the file, as 1000,50,3; - for one that is
-    /// not known [default: RAM and file measured, the GPU's 500]
+    /// not known [default: measured]
     #[arg(long, value_name = "VRAM,RAM,FILE", allow_hyphen_values = true, value_parser = parse_speeds)]
     speeds: Option<Speeds>,
 }

@@ -77,6 +77,19 @@ impl Default for Basis {
     }
 }
 
+impl Basis {
+    /// With what was measured of a GPU where nothing better than a guess is known: the bytes that it reads in a second,
+    /// and the seconds of a way to it and back, which is two crossings.
+    pub fn with_measured(self, read: f64, round_trip: f64) -> Self {
+        let known = |known: Known, value| match known.origin {
+            Origin::Assumed => Known::measured(value),
+            _ => known,
+        };
+        let (vram, crossing) = (known(self.vram, read), known(self.crossing, round_trip / 2.0));
+        Basis { vram, crossing, ..self }
+    }
+}
+
 const MOST_DRAFTED: i32 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -233,3 +246,17 @@ impl fmt::Display for Forecast {
 /// The names of the columns of a forecast's lines.
 pub const COLUMNS: &str =
     "                                    token   draft step                    round     tok/s   gain\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_measured_takes_the_place_of_guesses_alone() {
+        let guessed = Basis::default().with_measured(7e9, 60e-6);
+        assert_eq!((guessed.vram, guessed.crossing), (Known::measured(7e9), Known::measured(30e-6)));
+        assert_eq!(guessed.ram, Basis::default().ram);
+        let told = Basis { vram: Known::given(1e12), ..Basis::default() }.with_measured(7e9, 60e-6);
+        assert_eq!((told.vram, told.crossing), (Known::given(1e12), Known::measured(30e-6)));
+    }
+}
