@@ -12,12 +12,11 @@ use super::{
     rows::{RowData, halves},
     variants::Arith,
     weights::{Joined, Matrix, Part, Weights, join},
-    work::{Cache, OUTPUTS_AT_ONCE, TILE_ROWS, WorkBuffers, head_stride, kv_words, padded},
+    work::{Cache, OUTPUTS_AT_ONCE, Stored, TILE_ROWS, WorkBuffers, head_stride, padded},
 };
 use crate::{
     Model, Result,
     backend::Held,
-    context::KvType,
     plan::{Buf, Dims, Op, Plan, Step, WeightId},
 };
 
@@ -64,6 +63,7 @@ pub struct Ops {
     dims: Dims,
     /// Batches of so many rows have long contexts split.
     split_rows: usize,
+    stored: Stored,
     /// Of a cell's keys and values in a slot.
     cell_bytes: u64,
     embeds: HashMap<WeightId, (Format, Vec<Bound>, u32)>,
@@ -132,6 +132,7 @@ impl Ops {
             params,
             dims: *stage.dims(),
             split_rows: stage.work.split_rows,
+            stored: stage.cache.stored,
             cell_bytes: stage.cache.cell_bytes(stage.dims()),
             embeds: HashMap::new(),
             norms: HashMap::new(),
@@ -333,9 +334,7 @@ impl Ops {
         let rope = &stage.model.plan.rope;
         let cache = stage.cache;
         let sections = stage.rows.sections;
-        let (key_words, value_words) =
-            (kv_words(cache.key_type, dims.head_dim), kv_words(cache.value_type, dims.head_dim));
-        let is_half = |ty| u32::from(ty == KvType::F16);
+        let [key_words, value_words] = cache.words(dims);
         let (store_params, attend_params) = old.unwrap_or_else(|| {
             let store = self.params.add(&RopeParams {
                 heads: dims.n_head as u32,
@@ -349,8 +348,6 @@ impl Ops {
                 cells_at: sections.cells() as u32,
                 key_words: key_words as u32,
                 value_words: value_words as u32,
-                key_halves: is_half(cache.key_type),
-                value_halves: is_half(cache.value_type),
                 normed: u32::from(q_norm.is_some()) | u32::from(k_norm.is_some()) << 1,
                 eps,
             });
@@ -362,8 +359,6 @@ impl Ops {
                 cells: cache.n_cells as u32,
                 key_words: key_words as u32,
                 value_words: value_words as u32,
-                key_halves: is_half(cache.key_type),
-                value_halves: is_half(cache.value_type),
                 scale,
                 out_stride: padded(dims.width(Buf::A)) as u32,
                 view_at: (sections.views() + slot) as u32,
@@ -480,7 +475,7 @@ impl Ops {
                 Op::RopeStore { q_norm, k_norm, .. } => {
                     let found = &self.attentions[&(step.slot, q_norm, k_norm)];
                     let heads = (dims.n_head + 2 * dims.n_kv_head) as u32;
-                    recorder.dispatch(Kernel::RopeStore, &found.store, [heads, n, 1])?;
+                    recorder.dispatch(Kernel::RopeStore(self.stored), &found.store, [heads, n, 1])?;
                     attention = Some(found);
                 }
                 Op::Attend { .. } => {
@@ -491,7 +486,7 @@ impl Ops {
                     recorder.weigh(0, self.cell_bytes * recorder.seen);
                     let [_, y, z] = if split { [0, chunks, n] } else { [0, 1, n] };
                     let pieces = shared_heads(dims, y * z, recorder.gpu.tuning.crowd);
-                    let kernel = Kernel::Attend { split, shared: pieces.is_some() };
+                    let kernel = Kernel::Attend { split, shared: pieces.is_some(), stored: self.stored };
                     let groups = [pieces.unwrap_or(heads), y, z];
                     if split {
                         recorder.dispatch(kernel, &found.split, groups)?;

@@ -7,8 +7,9 @@ use super::{
     device::Gpu,
     formats::Format,
     variants::{Arith, Variants},
+    work::Stored,
 };
-use crate::Result;
+use crate::{Result, context::KvType};
 
 /// What becomes of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,16 +43,19 @@ pub enum Kernel {
     /// Activations for products that are not in floats.
     Quantize(Arith),
     SiluMul,
-    RopeStore,
+    RopeStore(Stored),
     /// `split`: each workgroup makes one chunk. `shared`: for up to four heads that share keys and values.
     Attend {
         split: bool,
         shared: bool,
+        stored: Stored,
     },
     AttendJoin,
     Best,
     BestJoin,
-    Shift,
+    Shift {
+        keys: KvType,
+    },
 }
 
 /// Sets of bindings; kernels of one family can share bind groups.
@@ -127,11 +131,11 @@ impl Kernel {
             Kernel::MatmulRows { .. } | Kernel::MatmulTile { .. } => Family::Matmul,
             Kernel::Quantize(_) => Family::Quantize,
             Kernel::SiluMul => Family::SiluMul,
-            Kernel::RopeStore => Family::RopeStore,
+            Kernel::RopeStore(_) => Family::RopeStore,
             Kernel::Attend { .. } => Family::Attend,
             Kernel::AttendJoin => Family::AttendJoin,
             Kernel::Best | Kernel::BestJoin => Family::Best,
-            Kernel::Shift => Family::Shift,
+            Kernel::Shift { .. } => Family::Shift,
         }
     }
 
@@ -149,15 +153,15 @@ impl Kernel {
             }
             Kernel::Quantize(arith) => format!("quantize{}", arith.suffix()),
             Kernel::SiluMul => "silu mul".into(),
-            Kernel::RopeStore => "rope store".into(),
-            Kernel::Attend { split, shared } => {
+            Kernel::RopeStore(_) => "rope store".into(),
+            Kernel::Attend { split, shared, .. } => {
                 let split = if split { " split" } else { "" };
                 format!("attend{split}{}", if shared { " shared" } else { "" })
             }
             Kernel::AttendJoin => "attend join".into(),
             Kernel::Best => "best".into(),
             Kernel::BestJoin => "best join".into(),
-            Kernel::Shift => "shift".into(),
+            Kernel::Shift { .. } => "shift".into(),
         }
     }
 
@@ -217,12 +221,20 @@ impl Kernel {
             Kernel::Quantize(Arith::Half) => [shader!("common/quantize_half"), shader!("quantize")].concat(),
             Kernel::Quantize(_) => [shader!("common/quantize_int8"), shader!("quantize")].concat(),
             Kernel::SiluMul => shader!("silu_mul").into(),
-            Kernel::RopeStore => [shader!("common/one"), reduce, shader!("rope_store")].concat(),
+            Kernel::RopeStore(_) => [
+                shader!("common/one"),
+                reduce,
+                shader!("common/stored"),
+                shader!("common/stored_head"),
+                shader!("rope_store"),
+            ]
+            .concat(),
             Kernel::Attend { shared, .. } => [
                 if shared { shader!("common/head_four") } else { shader!("common/head_one") },
                 reduce,
                 shader!("common/attention"),
                 shader!("common/joint"),
+                shader!("common/stored"),
                 shader!("attend"),
             ]
             .concat(),
@@ -235,7 +247,9 @@ impl Kernel {
             .concat(),
             Kernel::Best => [shader!("common/rank"), shader!("best")].concat(),
             Kernel::BestJoin => [shader!("common/rank"), shader!("best_join")].concat(),
-            Kernel::Shift => shader!("shift").into(),
+            Kernel::Shift { .. } => {
+                [shader!("common/stored"), shader!("common/stored_head"), shader!("shift")].concat()
+            }
         }
     }
 
@@ -269,22 +283,26 @@ impl Kernel {
             }
             Kernel::Norm => width(tuning.norm).collect(),
             Kernel::Best | Kernel::BestJoin => vec![("THREADS", f64::from(tuning.norm))],
-            Kernel::RopeStore => width(tuning.rope).collect(),
-            Kernel::Attend { split, .. } => {
-                width(tuning.attend).chain([("SPLIT", f64::from(u8::from(split)))]).collect()
-            }
+            Kernel::RopeStore(stored) => width(tuning.rope).chain(stored.constants()).collect(),
+            Kernel::Attend { split, stored, .. } => width(tuning.attend)
+                .chain([("SPLIT", f64::from(u8::from(split)))])
+                .chain(stored.constants())
+                .collect(),
             Kernel::AttendJoin => vec![("THREADS", f64::from(tuning.attend))],
-            Kernel::Embed(_) | Kernel::Quantize(_) | Kernel::SiluMul | Kernel::Shift => Vec::new(),
+            Kernel::Shift { keys } => vec![("KEYS", storage_number(keys))],
+            Kernel::Embed(_) | Kernel::Quantize(_) | Kernel::SiluMul => Vec::new(),
         }
     }
 
     /// One of each kernel for every format and shape, for tests.
     pub fn all() -> Vec<Kernel> {
-        let mut all =
-            vec![Kernel::Norm, Kernel::SiluMul, Kernel::RopeStore, Kernel::AttendJoin, Kernel::Shift];
-        all.extend([Kernel::Best, Kernel::BestJoin]);
-        for split in [false, true] {
-            all.extend([false, true].map(|shared| Kernel::Attend { split, shared }));
+        let mut all = vec![Kernel::Norm, Kernel::SiluMul, Kernel::AttendJoin, Kernel::Best, Kernel::BestJoin];
+        all.extend(KvType::ALL.map(|keys| Kernel::Shift { keys }));
+        for stored in Stored::all() {
+            all.push(Kernel::RopeStore(stored));
+            for split in [false, true] {
+                all.extend([false, true].map(|shared| Kernel::Attend { split, shared, stored }));
+            }
         }
         all.extend([Arith::Int8, Arith::Half].map(Kernel::Quantize));
         for format in Format::ALL {
@@ -311,6 +329,26 @@ impl Kernel {
             }
             _ => wgpu::Features::empty(),
         }
+    }
+}
+
+/// What a type of keys or values is called in `stored.wgsl`.
+fn storage_number(ty: KvType) -> f64 {
+    match ty {
+        KvType::F32 => 0.0,
+        KvType::F16 => 1.0,
+        KvType::Q8_0 => 2.0,
+    }
+}
+
+impl Stored {
+    fn constants(self) -> [(&'static str, f64); 2] {
+        [("KEYS", storage_number(self.keys)), ("VALUES", storage_number(self.values))]
+    }
+
+    pub fn all() -> impl Iterator<Item = Stored> {
+        let with = |keys| KvType::ALL.map(|values| Stored { keys, values });
+        KvType::ALL.into_iter().flat_map(with)
     }
 }
 

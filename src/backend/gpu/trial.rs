@@ -13,10 +13,11 @@ use super::{
     params::{AttendParams, NormParams},
     pipelines::{Family, Kernel, Pipelines},
     variants::{Arith, Variants},
-    work::CHUNK,
+    work::{CHUNK, Stored},
 };
 use crate::{
     Error, Result,
+    context::KvType,
     quant::{GgmlType, dequantize},
 };
 
@@ -330,6 +331,7 @@ fn attention_scene(gpu: &Gpu) -> Result<Scene<'_>> {
     let parts = room(gpu, (4 * HEADS * chunks * (DIM + 2)) as u64)?;
     let result = room(gpu, (4 * HEADS * DIM) as u64)?;
     let out = result.buffer.clone();
+    let stored = Stored { keys: KvType::F16, values: KvType::F16 };
     let params = AttendParams {
         heads: HEADS as u32,
         group: (HEADS / KV_HEADS) as u32,
@@ -338,8 +340,6 @@ fn attention_scene(gpu: &Gpu) -> Result<Scene<'_>> {
         cells: CELLS as u32,
         key_words: (DIM / 2) as u32,
         value_words: (DIM / 2) as u32,
-        key_halves: 1,
-        value_halves: 1,
         scale: (DIM as f32).sqrt().recip(),
         out_stride: (HEADS * DIM) as u32,
         view_at: 0,
@@ -353,7 +353,7 @@ fn attention_scene(gpu: &Gpu) -> Result<Scene<'_>> {
         let buffers = [&rows, &parts, &result].map(|b: &Room| &b.buffer);
         let join = bind(gpu, pipelines, Family::AttendJoin, &params, &buffers)?;
         Ok(vec![
-            (Kernel::Attend { split: true, shared: false }, attend, [HEADS as u32, chunks as u32, 1]),
+            (Kernel::Attend { split: true, shared: false, stored }, attend, [HEADS as u32, chunks as u32, 1]),
             (Kernel::AttendJoin, join, [HEADS as u32, 1, 1]),
         ])
     });

@@ -4,6 +4,7 @@ use super::{device::Gpu, formats::BLOCK, variants::Arith};
 use crate::{
     Error, Result,
     backend::Held,
+    backend::cpu::kv_store::Q8_BLOCK,
     context::KvType,
     plan::{Buf, Dims},
 };
@@ -34,10 +35,21 @@ pub fn head_stride(head_dim: usize) -> usize {
     head_dim.next_multiple_of(8)
 }
 
-/// Words of a stored key or value.
+/// How keys and values are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stored {
+    pub keys: KvType,
+    pub values: KvType,
+}
+
+/// Words of a stored key or value: whole quads, so that keys can be read by quads.
 pub fn kv_words(ty: KvType, head_dim: usize) -> usize {
     let stride = head_stride(head_dim);
-    if ty == KvType::F16 { stride / 2 } else { stride }
+    match ty {
+        KvType::F32 => stride,
+        KvType::F16 => stride / 2,
+        KvType::Q8_0 => (stride / 4 + head_dim.div_ceil(2 * Q8_BLOCK)).next_multiple_of(4),
+    }
 }
 
 pub struct WorkBuffers {
@@ -159,8 +171,7 @@ fn too_large(gpu: &Gpu, label: &str, bytes: u64) -> Error {
 
 /// Keys and values by slot.
 pub struct Cache {
-    pub key_type: KvType,
-    pub value_type: KvType,
+    pub stored: Stored,
     pub n_cells: usize,
     slots: Vec<Option<(wgpu::Buffer, wgpu::Buffer)>>,
 }
@@ -173,14 +184,10 @@ impl Cache {
         held: &Held,
         n_slots: usize,
         n_cells: usize,
-        types: (KvType, KvType),
+        stored: Stored,
     ) -> Result<Self> {
-        let (key_type, value_type) = types;
-        if key_type == KvType::Q8_0 || value_type == KvType::Q8_0 {
-            return Err(Error::Usage(
-                "-ctk/-ctv q8_0: on a GPU keys and values are f16 or f32; --device cpu has q8_0".into(),
-            ));
-        }
+        stored.keys.check(dims.head_dim)?;
+        stored.values.check(dims.head_dim)?;
         let buffer = |label, ty| {
             let bytes = 4 * (dims.n_kv_head * n_cells * kv_words(ty, dims.head_dim)) as u64;
             if bytes > gpu.binding_bytes() {
@@ -191,19 +198,20 @@ impl Cache {
         let slots = (0..n_slots).map(|slot| {
             let wanted = held.attn.get(slot).copied().unwrap_or(true);
             if wanted {
-                Ok(Some((buffer("keys", key_type)?, buffer("values", value_type)?)))
+                Ok(Some((buffer("keys", stored.keys)?, buffer("values", stored.values)?)))
             } else {
                 Ok(None)
             }
         });
-        Ok(Cache { key_type, value_type, n_cells, slots: slots.collect::<Result<_>>()? })
+        Ok(Cache { stored, n_cells, slots: slots.collect::<Result<_>>()? })
     }
 
     /// One slot, of f32.
     #[cfg(test)]
     pub fn of(keys: wgpu::Buffer, values: wgpu::Buffer, n_cells: usize) -> Self {
         let slots = vec![Some((keys, values))];
-        Cache { key_type: KvType::F32, value_type: KvType::F32, n_cells, slots }
+        let stored = Stored { keys: KvType::F32, values: KvType::F32 };
+        Cache { stored, n_cells, slots }
     }
 
     pub fn slot(&self, slot: usize) -> (&wgpu::Buffer, &wgpu::Buffer) {
@@ -211,10 +219,15 @@ impl Cache {
         (keys, values)
     }
 
+    /// Words of a stored key, and of a value.
+    pub fn words(&self, dims: &Dims) -> [usize; 2] {
+        [self.stored.keys, self.stored.values].map(|ty| kv_words(ty, dims.head_dim))
+    }
+
     /// Bytes of a cell's keys and values in a slot.
     pub fn cell_bytes(&self, dims: &Dims) -> u64 {
-        let words = kv_words(self.key_type, dims.head_dim) + kv_words(self.value_type, dims.head_dim);
-        4 * (dims.n_kv_head * words) as u64
+        let [keys, values] = self.words(dims);
+        4 * (dims.n_kv_head * (keys + values)) as u64
     }
 
     /// Slots that live here.
