@@ -1,6 +1,6 @@
 // Attention of one row, for the heads of one workgroup (head_*). As a whole it walks all chunks; split, each
-// workgroup makes one chunk, and attend_join.wgsl joins them. Needs attention.wgsl, joint.wgsl, stored.wgsl and
-// a text of sums (reduce_*).
+// workgroup makes one chunk, and attend_join.wgsl joins them. Needs attention.wgsl, joint.wgsl, stored.wgsl, a
+// text of sums (reduce_*) and one that says what becomes of a head (head_plain or head_round).
 
 override SPLIT: bool = false;
 
@@ -122,12 +122,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
             let at = row * p.out_stride + (head + h) * p.head_dim;
             for (var i = thread; i < pairs; i += THREADS) {
                 if 2u * i < p.head_dim {
-                    out[at + 2u * i] = of_head(sums[i].x, h) / of_head(sum, h);
+                    let v = of_head(sums[i].x, h) / of_head(sum, h);
+                    out[at + 2u * i] = v;
+                    keep(2u * i, v);
                 }
                 if 2u * i + 1u < p.head_dim {
-                    out[at + 2u * i + 1u] = of_head(sums[i].y, h) / of_head(sum, h);
+                    let v = of_head(sums[i].y, h) / of_head(sum, h);
+                    out[at + 2u * i + 1u] = v;
+                    keep(2u * i + 1u, v);
                 }
             }
+            round_head(at / 32u, thread);
         }
     }
 }

@@ -23,11 +23,20 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kernel {
     Embed(Format),
-    Norm,
+    /// Rows as products of this kind want them.
+    Norm(Arith),
     /// `coarse`: from the high planes alone.
     MatmulRows {
         format: Format,
         mode: Mode,
+        lanes: u32,
+        columns: u32,
+        coarse: bool,
+        arith: Arith,
+    },
+    /// A gate and what it lets through, by products that are not in floats, and rounded for another.
+    GateRows {
+        format: Format,
         lanes: u32,
         columns: u32,
         coarse: bool,
@@ -44,13 +53,15 @@ pub enum Kernel {
     Quantize(Arith),
     SiluMul,
     RopeStore(Stored),
-    /// `split`: each workgroup makes one chunk. `shared`: for up to four heads that share keys and values.
+    /// `split`: each workgroup makes one chunk. `shared`: for up to four heads that share keys and values. `arith`:
+    /// rows as products of this kind want them; chunks are always in floats.
     Attend {
         split: bool,
         shared: bool,
         stored: Stored,
+        arith: Arith,
     },
-    AttendJoin,
+    AttendJoin(Arith),
     Best,
     BestJoin,
     Shift {
@@ -63,34 +74,64 @@ pub enum Kernel {
 pub enum Family {
     Embed,
     Norm,
+    NormRounded,
     Matmul,
+    MatmulRounded,
     Quantize,
     SiluMul,
     RopeStore,
     Attend,
+    AttendRounded,
     AttendJoin,
+    AttendJoinRounded,
     Best,
     Shift,
 }
 
 impl Family {
-    const ALL: [Family; 10] = {
+    const ALL: [Family; 14] = {
         use Family::*;
-        [Embed, Norm, Matmul, Quantize, SiluMul, RopeStore, Attend, AttendJoin, Best, Shift]
+        [
+            Embed,
+            Norm,
+            NormRounded,
+            Matmul,
+            MatmulRounded,
+            Quantize,
+            SiluMul,
+            RopeStore,
+            Attend,
+            AttendRounded,
+            AttendJoin,
+            AttendJoinRounded,
+            Best,
+            Shift,
+        ]
     };
 
-    /// After the parameters at binding 0, a letter for each storage buffer: read or written.
+    /// After the parameters at binding 0, a letter for each storage buffer: read or written. Rounded rows come last.
     fn storage(self) -> &'static str {
         match self {
             Family::Embed => "rrrrw",
             Family::Norm => "rrrw",
+            Family::NormRounded => "rrrww",
             Family::Matmul => "rrrrrw",
+            Family::MatmulRounded => "rrrrrww",
             Family::Quantize | Family::SiluMul | Family::Best => "rw",
             Family::RopeStore => "rrrrrwww",
             Family::Attend => "rrrrrw",
+            Family::AttendRounded => "rrrrrww",
             Family::AttendJoin => "rrw",
+            Family::AttendJoinRounded => "rrww",
             Family::Shift => "rrww",
         }
+    }
+}
+
+impl Arith {
+    /// The family of a kernel that may round what it makes.
+    fn family(self, in_floats: Family, rounded: Family) -> Family {
+        if self == Arith::Float { in_floats } else { rounded }
     }
 }
 
@@ -100,6 +141,8 @@ impl Family {
 pub struct Tuning {
     /// Threads of a workgroup of `matmul_rows`.
     pub matmul: u32,
+    /// Threads of a workgroup of `gate_rows` for up to four columns; half as many for more.
+    pub gate: u32,
     pub norm: u32,
     pub rope: u32,
     pub attend: u32,
@@ -108,9 +151,10 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    pub const HARDWARE: Tuning = Tuning { matmul: 64, norm: 256, rope: 64, attend: 64, crowd: 512 };
+    pub const HARDWARE: Tuning =
+        Tuning { matmul: 64, gate: 256, norm: 256, rope: 64, attend: 64, crowd: 512 };
     /// A processor that plays a GPU: barriers are dear and threads run eight at a time.
-    pub const SOFTWARE: Tuning = Tuning { matmul: 8, norm: 8, rope: 8, attend: 8, crowd: 1 };
+    pub const SOFTWARE: Tuning = Tuning { matmul: 8, gate: 8, norm: 8, rope: 8, attend: 8, crowd: 1 };
 
     /// Lanes that share a row of so many blocks: enough to keep many loads under way, not more than have work.
     pub fn lanes(&self, blocks: usize) -> u32 {
@@ -121,19 +165,26 @@ impl Tuning {
         };
         wanted.min(self.matmul)
     }
+
+    /// Pairs of rows that a workgroup of `gate_rows` makes at once.
+    fn gate_pairs(&self, lanes: u32, columns: u32) -> u32 {
+        let threads = if columns > 4 { self.gate / 2 } else { self.gate };
+        (threads / lanes).max(1)
+    }
 }
 
 impl Kernel {
     pub fn family(self) -> Family {
         match self {
             Kernel::Embed(_) => Family::Embed,
-            Kernel::Norm => Family::Norm,
+            Kernel::Norm(arith) => arith.family(Family::Norm, Family::NormRounded),
+            Kernel::GateRows { .. } => Family::MatmulRounded,
             Kernel::MatmulRows { .. } | Kernel::MatmulTile { .. } => Family::Matmul,
             Kernel::Quantize(_) => Family::Quantize,
             Kernel::SiluMul => Family::SiluMul,
             Kernel::RopeStore(_) => Family::RopeStore,
-            Kernel::Attend { .. } => Family::Attend,
-            Kernel::AttendJoin => Family::AttendJoin,
+            Kernel::Attend { arith, .. } => arith.family(Family::Attend, Family::AttendRounded),
+            Kernel::AttendJoin(arith) => arith.family(Family::AttendJoin, Family::AttendJoinRounded),
             Kernel::Best | Kernel::BestJoin => Family::Best,
             Kernel::Shift { .. } => Family::Shift,
         }
@@ -142,8 +193,9 @@ impl Kernel {
     pub fn name(self) -> String {
         match self {
             Kernel::Embed(format) => format!("embed {}", format.name()),
-            Kernel::Norm => "norm".into(),
-            Kernel::MatmulRows { format, columns, coarse, arith, .. } => {
+            Kernel::Norm(_) => "norm".into(),
+            Kernel::MatmulRows { format, columns, coarse, arith, .. }
+            | Kernel::GateRows { format, columns, coarse, arith, .. } => {
                 let high = if coarse { " high" } else { "" };
                 format!("matmul {}{high} x{columns}{}", format.name(), arith.suffix())
             }
@@ -158,7 +210,7 @@ impl Kernel {
                 let split = if split { " split" } else { "" };
                 format!("attend{split}{}", if shared { " shared" } else { "" })
             }
-            Kernel::AttendJoin => "attend join".into(),
+            Kernel::AttendJoin(_) => "attend join".into(),
             Kernel::Best => "best".into(),
             Kernel::BestJoin => "best join".into(),
             Kernel::Shift { .. } => "shift".into(),
@@ -179,11 +231,22 @@ impl Kernel {
         };
         match self {
             Kernel::Embed(format) => format_text(format) + shader!("embed"),
-            Kernel::Norm => [shader!("common/one"), reduce, shader!("norm")].concat(),
+            Kernel::Norm(Arith::Float) => {
+                [shader!("common/one"), reduce, shader!("common/norm_plain"), shader!("norm")].concat()
+            }
+            Kernel::Norm(arith) => [
+                shader!("common/one"),
+                reduce,
+                &self.rounding(arith),
+                shader!("common/norm_round"),
+                shader!("norm"),
+            ]
+            .concat(),
             Kernel::MatmulRows { format, arith: Arith::Float, .. } => [
                 &format_text(format),
                 shader!("common/finish"),
                 shader!("common/products_float"),
+                shader!("common/lanes"),
                 shader!("matmul_rows"),
             ]
             .concat(),
@@ -197,7 +260,20 @@ impl Kernel {
                 shader!("common/part"),
                 shader!("common/finish"),
                 shader!("common/products_dot"),
+                shader!("common/lanes"),
                 shader!("matmul_rows"),
+            ]
+            .concat(),
+            Kernel::GateRows { format, arith, .. } => [
+                dot_text(arith),
+                &format_text(format),
+                &ints_text(format),
+                shader!("common/part"),
+                shader!("common/finish"),
+                shader!("common/products_dot"),
+                shader!("common/lanes"),
+                &self.rounding(arith),
+                shader!("gate_rows"),
             ]
             .concat(),
             Kernel::MatmulTile { format, arith: Arith::Int8, .. } if variants.coop => [
@@ -218,8 +294,7 @@ impl Kernel {
                 shader!("matmul_tile_dot"),
             ]
             .concat(),
-            Kernel::Quantize(Arith::Half) => [shader!("common/quantize_half"), shader!("quantize")].concat(),
-            Kernel::Quantize(_) => [shader!("common/quantize_int8"), shader!("quantize")].concat(),
+            Kernel::Quantize(arith) => self.rounding(arith) + shader!("quantize"),
             Kernel::SiluMul => shader!("silu_mul").into(),
             Kernel::RopeStore(_) => [
                 shader!("common/one"),
@@ -229,7 +304,8 @@ impl Kernel {
                 shader!("rope_store"),
             ]
             .concat(),
-            Kernel::Attend { shared, .. } => [
+            Kernel::Attend { shared, arith, .. } => [
+                self.head(arith).as_str(),
                 if shared { shader!("common/head_four") } else { shader!("common/head_one") },
                 reduce,
                 shader!("common/attention"),
@@ -238,7 +314,8 @@ impl Kernel {
                 shader!("attend"),
             ]
             .concat(),
-            Kernel::AttendJoin => [
+            Kernel::AttendJoin(arith) => [
+                self.head(arith).as_str(),
                 shader!("common/one"),
                 shader!("common/attention"),
                 shader!("common/joint"),
@@ -250,6 +327,26 @@ impl Kernel {
             Kernel::Shift { .. } => {
                 [shader!("common/stored"), shader!("common/stored_head"), shader!("shift")].concat()
             }
+        }
+    }
+
+    /// How this kernel rounds what it makes for products.
+    fn rounding(self, arith: Arith) -> String {
+        let numbers = match arith {
+            Arith::Half => include_str!("../../../shaders/common/quantize_half.wgsl"),
+            _ => include_str!("../../../shaders/common/quantize_int8.wgsl"),
+        };
+        let binding = self.family().storage().len();
+        let rounded =
+            format!("@group(0) @binding({binding}) var<storage, read_write> rounded: array<vec4<u32>>;\n");
+        [&rounded, numbers, include_str!("../../../shaders/common/round_block.wgsl")].concat()
+    }
+
+    /// What becomes of a head of attention's result.
+    fn head(self, arith: Arith) -> String {
+        match arith {
+            Arith::Float => include_str!("../../../shaders/common/head_plain.wgsl").into(),
+            _ => self.rounding(arith) + include_str!("../../../shaders/common/head_round.wgsl"),
         }
     }
 
@@ -267,11 +364,24 @@ impl Kernel {
                 ("LANES", f64::from(lanes)),
                 ("PAIRS", f64::from(tuning.matmul / lanes)),
                 ("COLUMNS", f64::from(columns)),
+                ("SUMS", f64::from(columns * tuning.matmul)),
                 ("MODE", f64::from(mode as u32)),
             ]
             .into_iter()
             .chain(coarse_of(format, coarse))
             .collect(),
+            Kernel::GateRows { format, lanes, columns, coarse, .. } => {
+                let pairs = tuning.gate_pairs(lanes, columns);
+                [
+                    ("LANES", f64::from(lanes)),
+                    ("PAIRS", f64::from(pairs)),
+                    ("COLUMNS", f64::from(columns)),
+                    ("SUMS", f64::from(columns * pairs * lanes)),
+                ]
+                .into_iter()
+                .chain(coarse_of(format, coarse))
+                .collect()
+            }
             Kernel::MatmulTile { format, mode, lanes, coarse, arith } => {
                 let apart = variants.coop && arith == Arith::Int8;
                 let apart = apart.then_some(("APART", f64::from(u8::from(format.has_half_scales()))));
@@ -281,14 +391,14 @@ impl Kernel {
                     .chain(coarse_of(format, coarse))
                     .collect()
             }
-            Kernel::Norm => width(tuning.norm).collect(),
+            Kernel::Norm(_) => width(tuning.norm).collect(),
             Kernel::Best | Kernel::BestJoin => vec![("THREADS", f64::from(tuning.norm))],
             Kernel::RopeStore(stored) => width(tuning.rope).chain(stored.constants()).collect(),
             Kernel::Attend { split, stored, .. } => width(tuning.attend)
                 .chain([("SPLIT", f64::from(u8::from(split)))])
                 .chain(stored.constants())
                 .collect(),
-            Kernel::AttendJoin => vec![("THREADS", f64::from(tuning.attend))],
+            Kernel::AttendJoin(_) => vec![("THREADS", f64::from(tuning.attend))],
             Kernel::Shift { keys } => vec![("KEYS", storage_number(keys))],
             Kernel::Embed(_) | Kernel::Quantize(_) | Kernel::SiluMul => Vec::new(),
         }
@@ -296,12 +406,16 @@ impl Kernel {
 
     /// One of each kernel for every format and shape, for tests.
     pub fn all() -> Vec<Kernel> {
-        let mut all = vec![Kernel::Norm, Kernel::SiluMul, Kernel::AttendJoin, Kernel::Best, Kernel::BestJoin];
+        let mut all = vec![Kernel::SiluMul, Kernel::Best, Kernel::BestJoin];
+        all.extend(Arith::ALL.map(Kernel::Norm));
+        all.extend(Arith::ALL.map(Kernel::AttendJoin));
         all.extend(KvType::ALL.map(|keys| Kernel::Shift { keys }));
         for stored in Stored::all() {
             all.push(Kernel::RopeStore(stored));
-            for split in [false, true] {
-                all.extend([false, true].map(|shared| Kernel::Attend { split, shared, stored }));
+            for shared in [false, true] {
+                let arith = Arith::Float;
+                all.push(Kernel::Attend { split: true, shared, stored, arith });
+                all.extend(Arith::ALL.map(|arith| Kernel::Attend { split: false, shared, stored, arith }));
             }
         }
         all.extend([Arith::Int8, Arith::Half].map(Kernel::Quantize));
@@ -316,6 +430,11 @@ impl Kernel {
                         all.extend((1..=8).map(rows));
                     }
                 }
+                if arith != Arith::Float {
+                    let gate =
+                        |columns| Kernel::GateRows { format, lanes: 32, columns, coarse: false, arith };
+                    all.extend((1..=8).map(gate));
+                }
             }
         }
         all
@@ -324,9 +443,9 @@ impl Kernel {
     /// The feature without which the text is not even valid.
     pub fn needs(self) -> wgpu::Features {
         match self {
-            Kernel::MatmulRows { arith: Arith::Half, .. } | Kernel::MatmulTile { arith: Arith::Half, .. } => {
-                wgpu::Features::SHADER_F16
-            }
+            Kernel::MatmulRows { arith: Arith::Half, .. }
+            | Kernel::GateRows { arith: Arith::Half, .. }
+            | Kernel::MatmulTile { arith: Arith::Half, .. } => wgpu::Features::SHADER_F16,
             _ => wgpu::Features::empty(),
         }
     }
@@ -554,7 +673,10 @@ mod tests {
                 .validate(&module)
                 .unwrap_or_else(|e| panic!("{}: {}", kernel.name(), e.emit_to_string(&text)));
             for tuning in [Tuning::HARDWARE, Tuning::SOFTWARE] {
-                let lanes = if let Kernel::MatmulRows { lanes, .. } = kernel { lanes } else { 8 };
+                let lanes = match kernel {
+                    Kernel::MatmulRows { lanes, .. } | Kernel::GateRows { lanes, .. } => lanes,
+                    _ => 8,
+                };
                 if lanes > tuning.matmul {
                     continue;
                 }

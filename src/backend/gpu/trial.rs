@@ -306,7 +306,11 @@ fn norm_scene(gpu: &Gpu) -> Result<Scene<'_>> {
     let out = h.buffer.clone();
     let steps: Steps = Box::new(move |gpu, pipelines| {
         let buffers = [&rows, &weight, &x, &h].map(|b: &Room| &b.buffer);
-        Ok(vec![(Kernel::Norm, bind(gpu, pipelines, Family::Norm, &params, &buffers)?, [1, 1, 1])])
+        Ok(vec![(
+            Kernel::Norm(Arith::Float),
+            bind(gpu, pipelines, Family::Norm, &params, &buffers)?,
+            [1, 1, 1],
+        )])
     });
     Ok(Scene { name: "norm", steps, out, len: K, rounding: (K as f64 / 8.0 + 16.0) * U })
 }
@@ -353,8 +357,12 @@ fn attention_scene(gpu: &Gpu) -> Result<Scene<'_>> {
         let buffers = [&rows, &parts, &result].map(|b: &Room| &b.buffer);
         let join = bind(gpu, pipelines, Family::AttendJoin, &params, &buffers)?;
         Ok(vec![
-            (Kernel::Attend { split: true, shared: false, stored }, attend, [HEADS as u32, chunks as u32, 1]),
-            (Kernel::AttendJoin, join, [HEADS as u32, 1, 1]),
+            (
+                Kernel::Attend { split: true, shared: false, stored, arith: Arith::Float },
+                attend,
+                [HEADS as u32, chunks as u32, 1],
+            ),
+            (Kernel::AttendJoin(Arith::Float), join, [HEADS as u32, 1, 1]),
         ])
     });
     // Scores are made alike; only sums of up to 256 weights are added in another order.

@@ -67,14 +67,21 @@ pub struct WorkBuffers {
     pub g: wgpu::Buffer,
     /// The same for an up matrix of another format than its gate.
     pub u: Option<wgpu::Buffer>,
-    /// Rows of any of these for products that are not in floats: `[rows, blocks, Arith::block_quads]`
-    pub quantized: Option<wgpu::Buffer>,
+    pub rounded: Option<Rounded>,
     /// Chunks of attention: `[split_rows, n_head, most_chunks, head_stride + 2]`
     pub chunks: wgpu::Buffer,
     pub split_rows: usize,
     pub most_chunks: usize,
     /// `[OUTPUTS_AT_ONCE, n_vocab]`
     pub logits: Option<wgpu::Buffer>,
+}
+
+/// Rows for products that are not in floats: `[rows, blocks, Arith::block_quads]`
+pub struct Rounded {
+    /// Of `h`.
+    pub h: wgpu::Buffer,
+    /// Of `a` and of `g` in turn: a kernel makes one from the other's product, or from `h`.
+    pub rest: wgpu::Buffer,
 }
 
 /// Bytes of each buffer, which placement counts with too.
@@ -85,7 +92,8 @@ struct Sizes {
     a: usize,
     g: usize,
     /// At the larger of the two.
-    quantized: usize,
+    rounded_h: usize,
+    rounded_rest: usize,
     chunks: usize,
     logits: usize,
     split_rows: usize,
@@ -96,7 +104,7 @@ fn sizes(dims: &Dims, rows: usize, n_cells: usize) -> Sizes {
     let rows = rows.next_multiple_of(TILE_ROWS);
     let most_chunks = n_cells.div_ceil(CHUNK);
     let chunk_row = 4 * dims.n_head * most_chunks * (head_stride(dims.head_dim) + 2);
-    let widest = padded(dims.dim).max(padded(dims.width(Buf::A))).max(padded(dims.ffn));
+    let rounded = |width: usize| rows * padded(width) / BLOCK * 16 * Arith::Half.block_quads();
     let split_rows = (MOST_SPLIT_BYTES / chunk_row).clamp(1, MOST_SPLIT_ROWS);
     Sizes {
         x: 4 * rows * padded(dims.dim),
@@ -104,7 +112,8 @@ fn sizes(dims: &Dims, rows: usize, n_cells: usize) -> Sizes {
         q: 4 * rows * dims.n_head * head_stride(dims.head_dim),
         a: 4 * rows * padded(dims.width(Buf::A)),
         g: 4 * rows * padded(dims.ffn),
-        quantized: rows * widest / BLOCK * 16 * Arith::Half.block_quads(),
+        rounded_h: rounded(dims.dim),
+        rounded_rest: rounded(dims.width(Buf::A).max(dims.ffn)),
         chunks: split_rows * chunk_row,
         logits: 4 * OUTPUTS_AT_ONCE * dims.n_vocab,
         split_rows,
@@ -133,10 +142,11 @@ impl WorkBuffers {
             a: buffer("attention's rows", sizes.a, plain)?,
             g: buffer("gated rows", sizes.g, plain)?,
             u: if needs.up { Some(buffer("up rows", sizes.g, plain)?) } else { None },
-            quantized: if needs.arith == Arith::Float {
+            rounded: if needs.arith == Arith::Float {
                 None
             } else {
-                Some(buffer("quantized rows", sizes.quantized, plain)?)
+                let h = buffer("normed rows, rounded", sizes.rounded_h, plain)?;
+                Some(Rounded { h, rest: buffer("rounded rows", sizes.rounded_rest, plain)? })
             },
             chunks: buffer("attention's chunks", sizes.chunks, plain)?,
             split_rows: sizes.split_rows,
@@ -148,7 +158,7 @@ impl WorkBuffers {
     /// Bytes of all of them but the logits, for a plan of what fits.
     pub fn bytes(dims: &Dims, max_rows: usize, n_cells: usize) -> u64 {
         let s = sizes(dims, max_rows, n_cells);
-        (2 * s.x + s.qkv + s.q + s.a + 2 * s.g + s.quantized + s.chunks) as u64
+        (2 * s.x + s.qkv + s.q + s.a + 2 * s.g + s.rounded_h + s.rounded_rest + s.chunks) as u64
     }
 }
 

@@ -6,6 +6,7 @@ use super::{
         lab::{Random, bind, numbers, run, storage},
         params::AttendParams,
         pipelines::{Family, Kernel, Pipelines},
+        variants::Arith,
         work::{CHUNK, Stored, head_stride, kv_words},
     },
     U, bits, gpu, reductions, store,
@@ -109,12 +110,15 @@ impl Case {
         let group = (self.heads / self.kv_heads) as u32;
         let groups = if shared { self.kv_heads as u32 * group.div_ceil(4) } else { heads };
         let y = if split { most_chunks as u32 } else { 1 };
-        let mut steps =
-            vec![(Kernel::Attend { split, shared, stored: self.stored }, attend, [groups, y, rows])];
+        let mut steps = vec![(
+            Kernel::Attend { split, shared, stored: self.stored, arith: Arith::Float },
+            attend,
+            [groups, y, rows],
+        )];
         if split {
             let buffers = [&row_data, &chunks, &out].map(|b| &b.buffer);
             let join = bind(gpu, pipelines, Family::AttendJoin, &params, &buffers).unwrap();
-            steps.push((Kernel::AttendJoin, join, [heads, 1, rows]));
+            steps.push((Kernel::AttendJoin(Arith::Float), join, [heads, 1, rows]));
         }
         run(gpu, pipelines, &steps, &out.buffer, len).unwrap()
     }

@@ -13,6 +13,7 @@ pub use lab::Random;
 
 mod attention;
 mod matmul;
+mod rounded;
 mod rows;
 
 /// Half a unit in the last place of 1.

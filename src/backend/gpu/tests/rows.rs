@@ -7,6 +7,7 @@ use super::{
         params::{NormParams, RopeParams},
         pipelines::{Family, Kernel, Pipelines},
         shift::ShiftParams,
+        variants::Arith,
         work::{Stored, head_stride, kv_words},
     },
     U, gpu, reductions, store, taken,
@@ -37,7 +38,7 @@ fn norms_are_right_to_rounding() {
                 (numbers(&gpu, &padded(&weight)).unwrap(), numbers(&gpu, &padded(&x)).unwrap());
             let buffers = [&rows, &weights, &rows_x, &h].map(|b| &b.buffer);
             let bound = bind(&gpu, &pipelines, Family::Norm, &params, &buffers).unwrap();
-            let norm = [(Kernel::Norm, bound, [2, 1, 1])];
+            let norm = [(Kernel::Norm(Arith::Float), bound, [2, 1, 1])];
             let got = run(&gpu, &mut pipelines, &norm, &h.buffer, 2 * stride).unwrap();
             for (got, row) in got.chunks_exact(stride).zip([2, 0]) {
                 let x = &x[row * dim..][..dim];
