@@ -54,11 +54,8 @@ pub fn choose(
         return place(First::WholeLayers);
     }
     let drafted = place(First::Drafted)?;
-    if wishes.gpu_layers.is_some() || wishes.on_gpu.is_some() {
-        return Ok(drafted);
-    }
     let whole = place(First::WholeLayers)?;
-    // A GPU that holds no whole layer is still to be used.
+    // With -ngl and exact wishes both are the same. And a GPU that holds no whole layer is still to be used.
     if whole.parts == drafted.parts || !whole.uses(Place::Vram) {
         return Ok(drafted);
     }
