@@ -245,7 +245,8 @@ fn a_search_that_is_ended_anywhere_comes_to_the_same_result() {
     let lines = [line_of("costs"), line_of("steps"), line_of("measured")];
     let proof = line_of("proof");
     assert!(lines[1] > 100 && proof == lines[1] + 1 && lines[2] == ends.len() - 1, "{lines:?} {proof}");
-    let cuts = [0, lines[0], lines[1] / 3, lines[1] - 1, lines[1], proof, proof + 2, lines[2] - 1, lines[2]];
+    let [costs, steps, end] = lines;
+    let cuts = [0, costs, steps / 3, steps - 1, steps, proof, proof + 2, end - 1, end, end];
     for (cut, torn) in cuts.into_iter().zip([true, false].into_iter().cycle()) {
         // Whole lines up to this one, or with half of it torn off.
         let from = cut.checked_sub(1).map_or(0, |before| ends[before]);
