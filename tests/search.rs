@@ -149,6 +149,8 @@ fn a_small_search_ends_with_a_family() {
     assert!(speeds.is_sorted_by(|a, b| a >= b), "{speeds:?}");
     let baselines: Vec<&str> = outcome.baselines.iter().map(|m| m.name.as_str()).collect();
     assert!(baselines[0].starts_with("exit ") && baselines[1] == "every second layer", "{baselines:?}");
+    let half = outcome.baselines[1].proof.cost;
+    assert!((0.2..0.95).contains(&half), "half of the layers, timed: {half}");
     for baseline in &outcome.baselines {
         assert!(baseline.proof.greedy(&outcome.costs).speedup <= speeds[0], "{}", baseline.name);
     }
@@ -173,6 +175,12 @@ struct CountingClock {
     asked: [usize; 3],
 }
 
+impl CountingClock {
+    fn step(mask: &RunLayers) -> f64 {
+        0.13 + 0.87 / 16.0 * mask.steps().count() as f64
+    }
+}
+
 impl Stopwatch for CountingClock {
     fn costs(&mut self, _: &mut Context, _: (SeqId, usize), most_rows: usize, _: bool) -> Result<Costs> {
         self.asked[0] += 1;
@@ -187,7 +195,7 @@ impl Stopwatch for CountingClock {
 
     fn steps(&mut self, _: &mut Context, _: (SeqId, usize), masks: &[RunLayers]) -> Result<Vec<f64>> {
         self.asked[1] += 1;
-        Ok(masks.iter().map(|mask| 0.13 + 0.87 / 16.0 * mask.steps().count() as f64).collect())
+        Ok(masks.iter().map(Self::step).collect())
     }
 
     fn speeds(
@@ -236,6 +244,11 @@ fn a_search_that_is_ended_anywhere_comes_to_the_same_result() {
     };
     let (whole, asked) = run();
     assert_eq!(asked, [1, 1, 1]);
+    // Each is judged at the cost of its own mask.
+    let members: Vec<&Member> = whole.family.iter().chain(&whole.baselines).collect();
+    let told = |member: &Member| CountingClock::step(&member.candidate.mask());
+    assert!(members.iter().all(|member| member.proof.cost == told(member)), "{members:?}");
+    assert!(members.iter().any(|member| told(member) != told(members[0])), "{members:?}");
     let journal = fs::read_to_string(&path).unwrap();
     let ends: Vec<usize> = journal.match_indices('\n').map(|(at, _)| at + 1).collect();
     let line_of = |kind: &str| {
