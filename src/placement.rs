@@ -453,6 +453,16 @@ mod tests {
         assert!(gpu.head && !gpu.embed);
     }
 
+    /// A gap would make the rows cross twice more.
+    #[test]
+    fn a_layer_that_does_not_fit_is_where_whole_layers_end() {
+        let mut parts = model(4, None);
+        parts[6].gpu_bytes = 10_000;
+        assert_eq!(parts[6].kind, Kind::Mlp(2));
+        let p = place(parts, &Wishes::default(), budgets(20 + 55 + 3 * 310)).unwrap();
+        assert_eq!((layers(&p.on_gpu().attn), layers(&p.on_gpu().mlp)), (vec![3], vec![3]));
+    }
+
     #[test]
     fn what_a_draft_runs_comes_first() {
         let mask = RunLayers::all(4).skip_attn(1).skip_mlp(1).skip_mlp(2).skip_attn(3);

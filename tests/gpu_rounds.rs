@@ -227,6 +227,30 @@ fn a_chain_says_what_its_passes_say_alone() {
     assert_eq!((context.kv().len(0), context.kv().len(1)), (274, 273));
 }
 
+/// Of a pass with several outputs a later one may wait for any.
+#[test]
+fn a_chain_waits_for_the_token_that_it_names() {
+    let Some(device) = gpu::device("a_chain_waits_for_the_token_that_it_names") else { return };
+    let model = embedded_model();
+    let mut context = on(&device, &model, |_| {});
+    let text = tokens(4, 9, model.plan.dims.n_vocab);
+    let mut first = Batch::prompt(&text, 0, 0);
+    first.rows.iter_mut().for_each(|row| row.logits = true);
+    context.decode_for(&first, Want::Top(1)).unwrap();
+    let picks: Vec<u32> = (0..4).map(|i| context.scores(i).greedy()).collect();
+    let (named, others) = (picks[2], [picks[0], picks[1], picks[3]]);
+    assert!(!others.contains(&named), "another text: {picks:?}");
+    context.decode_for(&Batch::prompt(&[named], 4, 0), Want::Top(1)).unwrap();
+    let Scores::Top(alone) = context.scores(0) else { panic!("asked for the best") };
+    let alone = alone.clone();
+    context.remove(0);
+    let then = Batch::prompt(&[0], 4, 0);
+    let links = [Link { batch: first, picked: vec![] }, Link { batch: then, picked: vec![(0, 2)] }];
+    assert!(context.decode_chain(&links, 1).unwrap().is_some());
+    let Scores::Top(together) = context.scores(4) else { panic!("asked for the best") };
+    assert_eq!(*together, alone);
+}
+
 /// Where a round cannot be run in one go it is run step by step: in a cache with no room for both, and in parts of the
 /// model on the CPU. A chain that makes no sense is refused, and none of it changes the cache.
 #[test]

@@ -108,6 +108,25 @@ fn rows_may_rest_several_times() {
     }
 }
 
+/// Also of rows whose logits nobody wants, which the last layer may leave out.
+#[test]
+fn every_row_is_kept_whoever_asks_for_logits() {
+    let model = embedded_model();
+    let mut context = context(&model, |_| {});
+    let text = tokens(6, 8, 2048);
+    for layer in [5, 15, 16] {
+        let mut kept = |wanted: fn(usize) -> bool| {
+            context.remove(0);
+            let mut batch = Batch { keep_hidden: Some(layer), ..Batch::new() };
+            (0..6).for_each(|pos| batch.push(text[pos], pos as u32, 0, wanted(pos)));
+            context.decode(&batch).unwrap();
+            (0..6).map(|i| bits(context.hidden(i))).collect::<Vec<_>>()
+        };
+        let all = kept(|_| true);
+        assert!(kept(|pos| pos == 3) == all && kept(|_| false) == all, "layer {layer}");
+    }
+}
+
 #[test]
 fn what_cannot_be_resumed_is_refused_and_nothing_changes() {
     let model: Arc<Model> = embedded_model();

@@ -145,12 +145,15 @@ fn a_small_search_ends_with_a_family() {
     assert!(outcome.evaluated > 100);
     assert!((1..=4).contains(&outcome.family.len()));
     assert_eq!(outcome.family[0].name, "best");
-    let speeds: Vec<f64> = outcome.family.iter().map(|m| m.proof.greedy(&outcome.costs).speedup).collect();
+    let measured = |m: &Member| m.measured.expect("the embedded model is fast enough").speedup;
+    let speeds: Vec<f64> = outcome.family.iter().map(measured).collect();
     assert!(speeds.is_sorted_by(|a, b| a >= b), "{speeds:?}");
     let baselines: Vec<&str> = outcome.baselines.iter().map(|m| m.name.as_str()).collect();
     assert!(baselines[0].starts_with("exit ") && baselines[1] == "every second layer", "{baselines:?}");
+    let half = outcome.baselines[1].proof.cost;
+    assert!((0.2..0.95).contains(&half), "half of the layers, timed: {half}");
     for baseline in &outcome.baselines {
-        assert!(baseline.proof.greedy(&outcome.costs).speedup <= speeds[0], "{}", baseline.name);
+        assert!(measured(baseline) <= speeds[0], "{}", baseline.name);
     }
     // The loop itself was run with each of them.
     for member in outcome.family.iter().chain(&outcome.baselines) {
@@ -173,6 +176,12 @@ struct CountingClock {
     asked: [usize; 3],
 }
 
+impl CountingClock {
+    fn step(mask: &RunLayers) -> f64 {
+        0.13 + 0.87 / 16.0 * mask.steps().count() as f64
+    }
+}
+
 impl Stopwatch for CountingClock {
     fn costs(&mut self, _: &mut Context, _: (SeqId, usize), most_rows: usize, _: bool) -> Result<Costs> {
         self.asked[0] += 1;
@@ -182,12 +191,13 @@ impl Stopwatch for CountingClock {
             base: 0.1,
             full: [0.9 / 48.0, 1.8 / 48.0].repeat(16),
             coarse: [0.6 / 48.0, 1.2 / 48.0].repeat(16),
+            resumes: true,
         })
     }
 
     fn steps(&mut self, _: &mut Context, _: (SeqId, usize), masks: &[RunLayers]) -> Result<Vec<f64>> {
         self.asked[1] += 1;
-        Ok(masks.iter().map(|mask| 0.13 + 0.87 / 16.0 * mask.steps().count() as f64).collect())
+        Ok(masks.iter().map(Self::step).collect())
     }
 
     fn speeds(
@@ -236,6 +246,11 @@ fn a_search_that_is_ended_anywhere_comes_to_the_same_result() {
     };
     let (whole, asked) = run();
     assert_eq!(asked, [1, 1, 1]);
+    // Each is judged at the cost of its own mask.
+    let members: Vec<&Member> = whole.family.iter().chain(&whole.baselines).collect();
+    let told = |member: &Member| CountingClock::step(&member.candidate.mask());
+    assert!(members.iter().all(|member| member.proof.cost == told(member)), "{members:?}");
+    assert!(members.iter().any(|member| told(member) != told(members[0])), "{members:?}");
     let journal = fs::read_to_string(&path).unwrap();
     let ends: Vec<usize> = journal.match_indices('\n').map(|(at, _)| at + 1).collect();
     let line_of = |kind: &str| {
@@ -245,7 +260,8 @@ fn a_search_that_is_ended_anywhere_comes_to_the_same_result() {
     let lines = [line_of("costs"), line_of("steps"), line_of("measured")];
     let proof = line_of("proof");
     assert!(lines[1] > 100 && proof == lines[1] + 1 && lines[2] == ends.len() - 1, "{lines:?} {proof}");
-    let cuts = [0, lines[0], lines[1] / 3, lines[1] - 1, lines[1], proof, proof + 2, lines[2] - 1, lines[2]];
+    let [costs, steps, end] = lines;
+    let cuts = [0, costs, steps / 3, steps - 1, steps, proof, proof + 2, end - 1, end, end];
     for (cut, torn) in cuts.into_iter().zip([true, false].into_iter().cycle()) {
         // Whole lines up to this one, or with half of it torn off.
         let from = cut.checked_sub(1).map_or(0, |before| ends[before]);

@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{self, IsTerminal, Read, Write},
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -157,6 +157,8 @@ struct Watch<'a> {
     started: Instant,
     bar: ProgressBar,
     basis: &'a (dyn Fn() -> Basis + Sync),
+    /// Measured once, however many plans are made.
+    measured: OnceLock<Basis>,
 }
 
 impl Loading for Watch<'_> {
@@ -165,7 +167,7 @@ impl Loading for Watch<'_> {
     }
 
     fn basis(&self) -> Basis {
-        (self.basis)()
+        *self.measured.get_or_init(self.basis)
     }
 
     /// What goes where is worth a table if it is more than one place.
@@ -201,7 +203,7 @@ pub fn open_context(
     let bar = ProgressBar::hidden();
     let style = ProgressStyle::with_template("loading {bar:30} {bytes}/{total_bytes}, {eta} left");
     bar.set_style(style.expect("a valid template"));
-    let watch = Watch { started, bar, basis };
+    let watch = Watch { started, bar, basis, measured: OnceLock::new() };
     let context = Context::loading(model.clone(), config, &watch)?;
     watch.bar.finish_and_clear();
     context.notes().iter().for_each(|note| eprintln!("warning: {note}"));

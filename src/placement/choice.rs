@@ -54,11 +54,8 @@ pub fn choose(
         return place(First::WholeLayers);
     }
     let drafted = place(First::Drafted)?;
-    if wishes.gpu_layers.is_some() || wishes.on_gpu.is_some() {
-        return Ok(drafted);
-    }
     let whole = place(First::WholeLayers)?;
-    // A GPU that holds no whole layer is still to be used.
+    // With -ngl and exact wishes both are the same. And a GPU that holds no whole layer is still to be used.
     if whole.parts == drafted.parts || !whole.uses(Place::Vram) {
         return Ok(drafted);
     }
@@ -78,12 +75,12 @@ impl fmt::Display for Choice {
         match first {
             First::WholeLayers => write!(
                 f,
-                "whole layers go first: {:.2} tok/s expected; with what drafts run first {:.2}, as rows would cross {} times a token, not {}",
+                "whole layers go first: {:.2} tok/s expected; with what drafts run first {:.2} (rows cross {} times a token, not {})",
                 whole.rate, drafted.rate, drafted.crossings, whole.crossings
             ),
             First::Drafted => write!(
                 f,
-                "what drafts run goes first: {:.2} tok/s expected; with whole layers first {:.2}, as a draft step would read {:.1} MiB outside the GPU, not {:.1}",
+                "what drafts run goes first: {:.2} tok/s expected; with whole layers first {:.2} (a draft step reads {:.1} MiB outside the GPU, not {:.1})",
                 drafted.rate,
                 whole.rate,
                 mib(whole.drafted_off_gpu),
@@ -146,7 +143,7 @@ mod tests {
         assert_eq!(dear.parts, whole.parts);
         let said = dear.choice.unwrap();
         assert!(said.first == First::WholeLayers && said.drafted.rate < said.whole_layers.rate);
-        assert!(said.to_string().contains("would cross 9 times a token, not 1"), "{said}");
+        assert!(said.to_string().contains("rows cross 9 times a token, not 1"), "{said}");
         // By hand: a token reads 1200 + 50 bytes from the GPU, 1200 + 1 from RAM, and crosses once.
         let token = 1250.0 / 100.0 + 1201.0 / 10.0 + 1000.0;
         let basis = basis([100.0, 10.0, 1.0], 1000.0);

@@ -249,7 +249,35 @@ pub const COLUMNS: &str =
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{Budgets, Kind, Read},
+        *,
+    };
+
+    #[test]
+    fn drafts_read_the_high_bits_from_memory_and_everything_from_the_file() {
+        let part = Part {
+            kind: Kind::Mlp(0),
+            bytes: 1000,
+            gpu_bytes: 1000,
+            read: Read { full: 1000, draft: 500 },
+            gpu_read: Read { full: 800, draft: 300 },
+            beside: 0,
+            drafted: true,
+        };
+        let [vram, ram, file] = [100.0, 10.0, 1.0].map(Known::given);
+        let basis = Basis { vram, ram, file, ..Basis::default() };
+        let times = |place| {
+            let budgets = Budgets { vram: None, scratch: 0, ram: None };
+            let parts = vec![(part, place)];
+            let placement = Placement { parts, budgets, converted: Vec::new(), choice: None };
+            let predicted = placement.predict(&basis);
+            (predicted.token, predicted.draft)
+        };
+        assert_eq!(times(Place::Vram), (8.0, 3.0));
+        assert_eq!(times(Place::Ram), (100.0, 50.0));
+        assert_eq!(times(Place::File), (1000.0, 1000.0));
+    }
 
     #[test]
     fn what_is_measured_takes_the_place_of_guesses_alone() {

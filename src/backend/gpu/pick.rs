@@ -159,7 +159,8 @@ mod tests {
         for tuning in [Tuning::SOFTWARE, Tuning::HARDWARE] {
             gpu.tuning = tuning;
             let mut pipelines = Pipelines::new(&gpu);
-            for n_vocab in [1, 7, 1023, 1024, 1025, 5000] {
+            // Of the last, narrow workgroups have several spans for a thread.
+            for n_vocab in [1, 7, 1023, 1024, 1025, 5000, 20_000] {
                 let rows = rows(&mut Random::new(n_vocab as u64), n_vocab);
                 let logits = numbers(&gpu, &rows.concat());
                 let mut params = Params::new(&gpu, 4).unwrap();
@@ -174,7 +175,7 @@ mod tests {
                     picker.record(&mut recorder, k, rows.len()).unwrap();
                     recorder.copy((&picker.best, 0), (&readable, 0), bytes);
                     recorder.submit();
-                    let mut found = vec![Top::default(); rows.len()];
+                    let mut found = vec![Top { best: vec![(3, 1e9)], log_sum: 1e9 }; rows.len()];
                     readback::read(&gpu, &readable, bytes, |bytes| take(bytes, k, &mut found)).unwrap();
                     for (i, (found, row)) in found.iter().zip(&rows).enumerate() {
                         check(found, &Top::of(row, k), &format!("row {i} of {n_vocab}, {k} best"));
@@ -193,6 +194,7 @@ mod tests {
         };
         assert_eq!(plain(found), plain(expected), "{what}");
         let (got, want) = (found.log_sum, expected.log_sum);
-        assert!(got == want || (got - want).abs() <= log_sum_limit(want), "{what}: {got}, {want}");
+        let is_close = want.is_finite() && (got - want).abs() <= log_sum_limit(want);
+        assert!(got == want || is_close, "{what}: {got}, {want}");
     }
 }
