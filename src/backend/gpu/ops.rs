@@ -266,9 +266,10 @@ impl Ops {
             .collect();
         let ffn = stage.dims().ffn;
         let is_rounded = joined.mode == Mode::Gate && arith != Arith::Float && ffn.is_multiple_of(BLOCK);
-        let rounded_parts = matrix.parts.iter().filter(|_| is_rounded);
-        let rounded_parts =
-            rounded_parts.map(|part| self.gate_part(stage, matrix, part, (x, arith), out)).collect();
+        let rounded_parts = matrix.parts.iter().zip(&parts).filter(|_| is_rounded);
+        let rounded_parts = rounded_parts
+            .map(|(part, (bound, _))| self.gate_part(stage, part, bound.params, x, out))
+            .collect();
         let then_silu = is_up.then(|| {
             let params = self.params.add(&[padded(stage.dims().ffn) as u32; 4]);
             let storage = [out.as_entire_buffer_binding(), stage.work.g.as_entire_buffer_binding()];
@@ -342,21 +343,13 @@ impl Ops {
 
     /// A part of a gate and its up matrix, whose rows are rounded for the down matrix.
     fn gate_part(
-        &mut self,
+        &self,
         stage: &Stage,
-        matrix: &Matrix,
         part: &Part,
-        (x, arith): (&wgpu::Buffer, Arith),
+        params: u32,
+        x: &wgpu::Buffer,
         out: &wgpu::Buffer,
     ) -> Bound {
-        let params = self.params.add(&MatmulParams {
-            rows: part.rows as u32,
-            blocks: matrix.blocks as u32,
-            x_stride: (matrix.blocks * arith.block_quads()) as u32,
-            y_stride: padded(stage.dims().ffn) as u32,
-            y_first: (part.first_row / 2) as u32,
-            has_bias: 0,
-        });
         let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
         let bias = stage.weights.binding(stage.weights.nothing);
         let [x, out, rounded] = [x, out, stage.rounded(Buf::G)].map(|b| b.as_entire_buffer_binding());
