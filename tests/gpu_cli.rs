@@ -87,7 +87,6 @@ fn a_gpu_that_cannot_be_had_is_one_line() {
     fails(&["--device", &device, "--vram", "24"], 2, &["--vram 24", "unit"]);
     fails(&["--device", &device, "--vram", "100KiB"], 1, &["nothing fits", "--vram"]);
     fails(&["--device", &device, "--vram", "6MiB", "-ngl", "16"], 1, &["-ngl 16", "MiB"]);
-    fails(&["--device", &device, "-ctk", "q8_0"], 2, &["q8_0", "--device cpu"]);
     // Asked for without a name, only hardware will do.
     if json(&["devices", "--json"])["default"] == "cpu" {
         fails(&["-ngl", "4"], 1, &["no hardware GPU", &device]);
