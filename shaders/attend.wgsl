@@ -1,6 +1,6 @@
 // Attention of one row, for the heads of one workgroup (head_*). As a whole it walks all chunks; split, each
-// workgroup makes one chunk, and attend_join.wgsl joins them. Needs attention.wgsl, joint.wgsl and a text of sums
-// (reduce_*).
+// workgroup makes one chunk, and attend_join.wgsl joins them. Needs attention.wgsl, joint.wgsl, stored.wgsl, a
+// text of sums (reduce_*) and one that says what becomes of a head (head_plain or head_round).
 
 override SPLIT: bool = false;
 
@@ -20,11 +20,23 @@ var<workgroup> chunk_cells: array<u32, 256>;
 struct Pair { x: Reduced, y: Reduced }
 var<workgroup> sums: array<Pair, 256>;
 
+// Of the block that quad `i` of a key is in.
+fn key_scale(key: u32, i: u32) -> f32 {
+    let block = i / 2u;
+    return scale_in(keys[key + p.head_dim / 16u + block / 8u][(block / 2u) % 4u], block);
+}
+
 fn value_pair(at: u32, pair: u32) -> vec2<f32> {
-    if p.value_halves != 0u {
+    if VALUES == IN_F32 {
+        return vec2<f32>(bitcast<f32>(values[at + 2u * pair]), bitcast<f32>(values[at + 2u * pair + 1u]));
+    }
+    if VALUES == IN_F16 {
         return unpack2x16float(values[at + pair]);
     }
-    return vec2<f32>(bitcast<f32>(values[at + 2u * pair]), bitcast<f32>(values[at + 2u * pair + 1u]));
+    let block = pair / 16u;
+    let scale = scale_in(values[at + p.head_dim / 4u + block / 2u], block);
+    let four = four_bytes(values[at + pair / 2u]);
+    return scale * select(four.xy, four.zw, (pair & 1u) != 0u);
 }
 
 @compute @workgroup_size(THREADS)
@@ -110,12 +122,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
             let at = row * p.out_stride + (head + h) * p.head_dim;
             for (var i = thread; i < pairs; i += THREADS) {
                 if 2u * i < p.head_dim {
-                    out[at + 2u * i] = of_head(sums[i].x, h) / of_head(sum, h);
+                    let v = of_head(sums[i].x, h) / of_head(sum, h);
+                    out[at + 2u * i] = v;
+                    keep(2u * i, v);
                 }
                 if 2u * i + 1u < p.head_dim {
-                    out[at + 2u * i + 1u] = of_head(sums[i].y, h) / of_head(sum, h);
+                    let v = of_head(sums[i].y, h) / of_head(sum, h);
+                    out[at + 2u * i + 1u] = v;
+                    keep(2u * i + 1u, v);
                 }
             }
+            round_head(at / 32u, thread);
         }
     }
 }

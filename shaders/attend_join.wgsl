@@ -1,4 +1,5 @@
-// Joins the chunks that attend.wgsl made, in order, for one head of one row. Needs attention.wgsl, one.wgsl and joint.wgsl.
+// Joins the chunks that attend.wgsl made, in order, for one head of one row. Needs attention.wgsl,
+// one.wgsl, joint.wgsl and a text that says what becomes of a head (head_plain or head_round).
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> rows: array<u32>;
@@ -12,6 +13,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let span_at = p.spans_at + 2u * (rows[p.view_at] * p.view_rows + row);
     let count = (rows[span_at + 1u] + CHUNK - 1u) / CHUNK;
     let stride = p.head_stride + 2u;
+    let to = row * p.out_stride + head * p.head_dim;
     let first = (row * p.heads + head) * p.most_chunks * stride;
     for (var i = thread; i < p.head_dim; i += THREADS) {
         var top = chunks[first + p.head_stride];
@@ -24,6 +26,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             sum = fma(chunks[at + p.head_stride + 1u], joined.take, sum * joined.keep);
             v = fma(chunks[at + i], joined.take, v * joined.keep);
         }
-        out[row * p.out_stride + head * p.head_dim + i] = v / sum;
+        out[to + i] = v / sum;
+        keep(i, v / sum);
     }
+    round_head(to / 32u, thread);
 }

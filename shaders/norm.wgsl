@@ -1,5 +1,6 @@
 // h[i] = x[row i] / rms(x[row i]) · weight; row i is i itself, or the i-th output row. Everything is padded with
-// zeros to whole quads. Needs a text of sums (reduce_*).
+// zeros to whole blocks. Needs a text of sums (reduce_*) and one that says what becomes of a row (norm_plain or
+// norm_round).
 
 override THREADS: u32 = 8u;
 
@@ -19,6 +20,10 @@ struct Params {
 @group(0) @binding(3) var<storage, read> x: array<vec4<f32>>; // [rows, stride]
 @group(0) @binding(4) var<storage, read_write> h: array<vec4<f32>>; // [rows, stride]
 
+fn normed(start: u32, i: u32, scale: f32) -> vec4<f32> {
+    return x[start + i] * scale * weight[i];
+}
+
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
     let thread = me.thread;
@@ -33,7 +38,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
     }
     let square = sum_over((sums.x + sums.y) + (sums.z + sums.w), me);
     let scale = 1.0 / sqrt(square / f32(p.dim) + p.eps);
-    for (var i = thread; i < p.stride; i += THREADS) {
-        h[group.x * p.stride + i] = x[start + i] * scale * weight[i];
-    }
+    put(group.x, start, scale, thread);
 }

@@ -1,6 +1,6 @@
 // One head of one row: queries and keys are normed where the model wants it and rotated, keys and values stored in
 // their cell. The heads of a row are those of the queries, then of the keys, then of the values. Needs a text of
-// sums (reduce_*).
+// sums (reduce_*), stored.wgsl and stored_head.wgsl.
 
 override THREADS: u32 = 8u;
 
@@ -17,11 +17,9 @@ struct Params {
     cells: u32,
     // Where the rows' cells begin in `rows`.
     cells_at: u32,
-    // Words of a stored key and value; half as many as numbers where they are halves.
+    // Words of a stored key and value.
     key_words: u32,
     value_words: u32,
-    key_halves: u32,
-    value_halves: u32,
     // Bit 0: queries are normed, bit 1: keys.
     normed: u32,
     eps: f32,
@@ -36,16 +34,6 @@ struct Params {
 @group(0) @binding(6) var<storage, read_write> q: array<f32>; // [rows, heads, head_stride]
 @group(0) @binding(7) var<storage, read_write> keys: array<u32>; // [kv_heads, cells, key_words]
 @group(0) @binding(8) var<storage, read_write> values: array<u32>; // [kv_heads, cells, value_words]
-
-// Zero beyond the head.
-var<workgroup> head: array<f32, 512>;
-
-fn word(i: u32, halves: u32) -> u32 {
-    if halves != 0u {
-        return pack2x16float(vec2<f32>(head[2u * i], head[2u * i + 1u]));
-    }
-    return bitcast<u32>(head[i]);
-}
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
@@ -95,12 +83,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
     } else if is_key {
         let to = ((group.x - p.heads) * p.cells + cell) * p.key_words;
         for (var i = thread; i < p.key_words; i += THREADS) {
-            keys[to + i] = word(i, p.key_halves);
+            keys[to + i] = word(i, KEYS);
         }
     } else {
         let to = ((group.x - p.heads - p.kv_heads) * p.cells + cell) * p.value_words;
         for (var i = thread; i < p.value_words; i += THREADS) {
-            values[to + i] = word(i, p.value_halves);
+            values[to + i] = word(i, VALUES);
         }
     }
 }

@@ -1,4 +1,5 @@
-// Copies the keys and values of cells and turns the keys by a number of positions.
+// Copies the keys and values of cells and turns the keys by a number of positions. Needs stored.wgsl and
+// stored_head.wgsl.
 
 struct Params {
     kv_heads: u32,
@@ -8,7 +9,6 @@ struct Params {
     cells: u32,
     key_words: u32,
     value_words: u32,
-    key_halves: u32,
     // The list may be longer than a row of workgroups.
     moves: u32,
 }
@@ -19,7 +19,24 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> keys: array<u32>; // [kv_heads, cells, key_words]
 @group(0) @binding(4) var<storage, read_write> values: array<u32>; // [kv_heads, cells, value_words]
 
-var<workgroup> head: array<f32, 512>;
+// Takes what word `i` of the key at `start` holds.
+fn take(start: u32, i: u32) {
+    let word = keys[start + i];
+    if KEYS == IN_F32 {
+        head[i] = bitcast<f32>(word);
+    } else if KEYS == IN_F16 {
+        let two = unpack2x16float(word);
+        head[2u * i] = two.x;
+        head[2u * i + 1u] = two.y;
+    } else if i < p.head_dim / 4u {
+        let block = i / 8u;
+        let four = scale_in(keys[start + p.head_dim / 4u + block / 2u], block) * four_bytes(word);
+        head[4u * i] = four.x;
+        head[4u * i + 1u] = four.y;
+        head[4u * i + 2u] = four.z;
+        head[4u * i + 3u] = four.w;
+    }
+}
 
 @compute @workgroup_size(32)
 fn main(
@@ -35,14 +52,7 @@ fn main(
     let key_from = (group.z * p.cells + step.x) * p.key_words;
     let key_to = (group.z * p.cells + step.y) * p.key_words;
     for (var i = thread; i < p.key_words; i += 32u) {
-        let word = keys[key_from + i];
-        if p.key_halves != 0u {
-            let two = unpack2x16float(word);
-            head[2u * i] = two.x;
-            head[2u * i + 1u] = two.y;
-        } else {
-            head[i] = bitcast<f32>(word);
-        }
+        take(key_from, i);
     }
     workgroupBarrier();
     for (var i = thread; i < p.turned; i += 32u) {
@@ -55,11 +65,7 @@ fn main(
     }
     workgroupBarrier();
     for (var i = thread; i < p.key_words; i += 32u) {
-        if p.key_halves != 0u {
-            keys[key_to + i] = pack2x16float(vec2<f32>(head[2u * i], head[2u * i + 1u]));
-        } else {
-            keys[key_to + i] = bitcast<u32>(head[i]);
-        }
+        keys[key_to + i] = word(i, KEYS);
     }
     if step.x != step.y {
         let start = (group.z * p.cells + step.x) * p.value_words;

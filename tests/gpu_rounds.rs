@@ -66,6 +66,32 @@ fn went(before: Traffic, context: &Context) -> Traffic {
     }
 }
 
+/// Norm, q·k·v, rotate and store, attend, join, output, norm, gate·up, down; one less while a chunk holds the context.
+/// Rounding activations is part of what makes them.
+#[test]
+fn a_layer_of_one_row_takes_nine_dispatches_at_most() {
+    let Some(device) = gpu::device("a_layer_of_one_row_takes_nine_dispatches_at_most") else { return };
+    let model = embedded_model();
+    let n_layer = model.plan.dims.n_layer as u64;
+    let text = tokens(260, 4, model.plan.dims.n_vocab);
+    for variant in ["plain", "dot4"] {
+        let mut context = on(&device, &model, |c| c.gpu_variant = variant.parse().unwrap());
+        for (len, a_layer) in [(9, 8), (259, 9)] {
+            context.remove(0);
+            context.decode(&Batch::prompt(&text[..len], 0, 0)).unwrap();
+            let before = context.traffic().unwrap();
+            context.decode(&Batch::prompt(&text[len..=len], len as u32, 0)).unwrap();
+            let Traffic { dispatches, submissions, .. } = went(before, &context);
+            // Beside the layers: embedding, the last norm, the head.
+            assert_eq!(
+                (dispatches, submissions),
+                (3 + a_layer * n_layer, 1),
+                "{variant}, {len} tokens before"
+            );
+        }
+    }
+}
+
 #[test]
 fn the_best_tokens_are_those_of_the_logits() {
     let Some(device) = gpu::device("the_best_tokens_are_those_of_the_logits") else { return };

@@ -16,8 +16,6 @@ struct Params {
     cells: u32,
     key_words: u32,
     value_words: u32,
-    key_halves: u32,
-    value_halves: u32,
     scale: f32,
     // Numbers in a row of the result.
     out_stride: u32,

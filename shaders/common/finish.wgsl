@@ -38,11 +38,15 @@ fn put(column: u32, row: u32, sum: f32) {
     y[at] = out;
 }
 
+fn gated(sums: vec2<f32>) -> f32 {
+    return sums.x / (1.0 + exp(-sums.x)) * sums.y;
+}
+
 // The sums of an even row and of the one after it.
 fn finish(column: u32, row: u32, sums: vec2<f32>) {
     if MODE == 2u {
         if row < p.rows {
-            y[column * p.y_stride + p.y_first + row / 2u] = sums.x / (1.0 + exp(-sums.x)) * sums.y;
+            y[column * p.y_stride + p.y_first + row / 2u] = gated(sums);
         }
         return;
     }

@@ -20,15 +20,23 @@ fn scores(query: u32, beyond: u32, key: u32) -> Reduced {
     let stride = p.head_stride / 4u;
     var at = vec4<u32>(query) + stride * min(vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(beyond));
     var s = Scores();
-    for (var i = 0u; i < p.key_words / 4u; i++) {
+    let quads = select(p.key_words / 4u, p.head_dim / 16u, KEYS == IN_Q8_0);
+    for (var i = 0u; i < quads; i++) {
         let k = keys[key + i];
-        if p.key_halves != 0u {
+        if KEYS == IN_F32 {
+            s = add(s, at, bitcast<vec4<f32>>(k));
+            at += 1u;
+        } else if KEYS == IN_F16 {
             s = add(s, at, vec4<f32>(unpack2x16float(k.x), unpack2x16float(k.y)));
             s = add(s, at + 1u, vec4<f32>(unpack2x16float(k.z), unpack2x16float(k.w)));
             at += 2u;
         } else {
-            s = add(s, at, bitcast<vec4<f32>>(k));
-            at += 1u;
+            let scale = key_scale(key, i);
+            s = add(s, at, scale * four_bytes(k.x));
+            s = add(s, at + 1u, scale * four_bytes(k.y));
+            s = add(s, at + 2u, scale * four_bytes(k.z));
+            s = add(s, at + 3u, scale * four_bytes(k.w));
+            at += 4u;
         }
     }
     return p.scale * vec4<f32>(

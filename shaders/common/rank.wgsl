@@ -1,5 +1,5 @@
-// What finding the best logits has in common. Logits are taken as integers in the order of the sampler: equal for the two zeros, NaN below everything. WGSL promises nothing
-// about infinities and NaN in float arithmetic.
+// What finding the best logits has in common. Logits are taken as integers in the order of the sampler: equal for the
+// two zeros, NaN below everything. WGSL promises nothing about infinities and NaN in float arithmetic. Needs `logits`.
 
 override THREADS: u32 = 8u;
 
@@ -45,6 +45,21 @@ fn is_finite(key: u32) -> bool {
 // Key and place: the higher key, among equals the lower place.
 fn is_better(a: vec2<u32>, b: vec2<u32>) -> bool {
     return a.x > b.x || (a.x == b.x && a.y < b.y);
+}
+
+// Before all others.
+const FIRST: vec2<u32> = vec2<u32>(0xffffffffu, 0u);
+
+// Of a thread's logits among `len` from `start` on, every THREADS-th, what comes next after `last`.
+fn next_best(start: u32, len: u32, thread: u32, last: vec2<u32>) -> vec2<u32> {
+    var best = vec2(NOTHING, thread);
+    for (var i = thread; i < len; i += THREADS) {
+        let candidate = vec2(rank(logits[start + i]), i);
+        if is_better(last, candidate) && is_better(candidate, best) {
+            best = candidate;
+        }
+    }
+    return best;
 }
 
 var<workgroup> bests: array<vec2<u32>, 256>;

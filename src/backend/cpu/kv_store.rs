@@ -10,7 +10,7 @@ use memmap2::MmapMut;
 use crate::{Error, Result};
 
 /// How keys or values are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KvType {
     F32,
     F16,
@@ -22,6 +22,8 @@ pub const Q8_BLOCK: usize = 32;
 pub const Q8_BLOCK_BYTES: usize = 34;
 
 impl KvType {
+    pub const ALL: [KvType; 3] = [KvType::F32, KvType::F16, KvType::Q8_0];
+
     /// Bytes of one head's row.
     pub fn row_bytes(self, head_dim: usize) -> usize {
         match self {
@@ -29,6 +31,16 @@ impl KvType {
             KvType::F16 => 2 * head_dim,
             KvType::Q8_0 => head_dim / Q8_BLOCK * Q8_BLOCK_BYTES,
         }
+    }
+
+    /// Whether heads of such a length can be stored so.
+    pub fn check(self, head_dim: usize) -> Result<()> {
+        if self != KvType::Q8_0 || head_dim.is_multiple_of(Q8_BLOCK) {
+            return Ok(());
+        }
+        Err(Error::Usage(format!(
+            "-ctk/-ctv q8_0 needs heads of a multiple of {Q8_BLOCK}, this model's have {head_dim}: use f16"
+        )))
     }
 }
 
@@ -94,11 +106,7 @@ unsafe impl Sync for KvStore {}
 impl KvStore {
     pub fn new(ty: KvType, shape: KvShape) -> Result<Self> {
         let head_dim = shape.head_dim;
-        if ty == KvType::Q8_0 && !head_dim.is_multiple_of(Q8_BLOCK) {
-            return Err(Error::Usage(format!(
-                "-ctk/-ctv q8_0 needs heads of a multiple of {Q8_BLOCK}, this model's have {head_dim}: use f16"
-            )));
-        }
+        ty.check(head_dim)?;
         let row_bytes = ty.row_bytes(head_dim);
         let mut memory = shape.bytes(ty).and_then(zeroed).ok_or_else(|| {
             let gib = [shape.n_slots, shape.n_cells, shape.n_kv_head, row_bytes]

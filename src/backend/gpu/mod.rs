@@ -51,7 +51,7 @@ pub use trial::Outcome;
 use usage::Usage;
 pub use variants::{Variants, Wanted};
 use weights::Weights;
-use work::{Cache, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, WorkBuffers, padded};
+use work::{Cache, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, Stored, WorkBuffers, padded};
 
 use crate::{
     Error, Model, Result,
@@ -246,7 +246,7 @@ impl GpuBackend {
             held,
             config.n_slots,
             config.n_cells,
-            (config.key_type, config.value_type),
+            Stored { keys: config.key_type, values: config.value_type },
         )?;
         let joined: Vec<_> =
             held.ops(&model.plan).into_iter().flat_map(|ops| weights::join(&model, ops)).collect();

@@ -5,19 +5,18 @@ use std::collections::HashMap;
 
 use super::{
     device::Gpu,
-    formats::Format,
+    formats::{BLOCK, Format},
     params::{AttendParams, EmbedParams, MatmulParams, NormParams, Params, QuantizeParams, RopeParams},
     pipelines::{Family, Kernel, Mode, Pipelines},
     record::Recorder,
     rows::{RowData, halves},
     variants::Arith,
     weights::{Joined, Matrix, Part, Weights, join},
-    work::{Cache, OUTPUTS_AT_ONCE, TILE_ROWS, WorkBuffers, head_stride, kv_words, padded},
+    work::{Cache, OUTPUTS_AT_ONCE, Stored, TILE_ROWS, WorkBuffers, head_stride, padded},
 };
 use crate::{
     Model, Result,
     backend::Held,
-    context::KvType,
     plan::{Buf, Dims, Op, Plan, Step, WeightId},
 };
 
@@ -42,6 +41,8 @@ struct Matmul {
     bytes: u64,
     coarse_bytes: u64,
     parts: Vec<(Bound, u32)>,
+    /// The same with what a gate lets through rounded at once; none where it cannot be.
+    rounded_parts: Vec<Bound>,
     /// An up matrix of another format than its gate multiplies afterwards.
     then_silu: Option<Bound>,
 }
@@ -52,6 +53,8 @@ struct Attention {
     attend: Bound,
     split: Bound,
     join: Bound,
+    /// How the rows of `attend` and `join` are rounded.
+    arith: Arith,
     /// Of the lists that the bind groups show.
     generation: u64,
 }
@@ -64,13 +67,16 @@ pub struct Ops {
     dims: Dims,
     /// Batches of so many rows have long contexts split.
     split_rows: usize,
+    stored: Stored,
+    /// How norms round.
+    arith: Arith,
     /// Of a cell's keys and values in a slot.
     cell_bytes: u64,
     embeds: HashMap<WeightId, (Format, Vec<Bound>, u32)>,
     norms: HashMap<WeightId, Bound>,
     /// By the first of the weights that are joined.
     matmuls: HashMap<WeightId, Matmul>,
-    /// Rows that matrices read, made ready for products that are not in floats; with blocks in a row.
+    /// Rows that matrices read, rounded by themselves for products that are not in floats; with blocks in a row.
     quantizers: HashMap<Buf, (Bound, u32)>,
     /// The final norm, for each piece of a batch's outputs.
     head_norms: Vec<Bound>,
@@ -106,6 +112,21 @@ impl Stage<'_> {
         }
     }
 
+    /// The same for products that are not in floats.
+    fn rounded(&self, buf: Buf) -> &wgpu::Buffer {
+        let rounded = self.work.rounded.as_ref().expect("made for such products");
+        match buf {
+            Buf::A | Buf::G => &rounded.rest,
+            _ => &rounded.h,
+        }
+    }
+
+    /// How the rows of attention are rounded where they are made: not where a block has parts of two heads.
+    fn head_arith(&self) -> Arith {
+        let whole_blocks = self.dims().head_dim.is_multiple_of(BLOCK);
+        if whole_blocks { self.gpu.variants.arith } else { Arith::Float }
+    }
+
     /// Where a product goes: the buffer, its row length, and the column where it begins.
     fn target(&self, buf: Buf) -> (&wgpu::Buffer, usize, usize) {
         let dims = self.dims();
@@ -132,6 +153,8 @@ impl Ops {
             params,
             dims: *stage.dims(),
             split_rows: stage.work.split_rows,
+            stored: stage.cache.stored,
+            arith: stage.gpu.variants.arith,
             cell_bytes: stage.cache.cell_bytes(stage.dims()),
             embeds: HashMap::new(),
             norms: HashMap::new(),
@@ -188,17 +211,17 @@ impl Ops {
             listed: u32::from(list_at.is_some()),
             list_at: list_at.unwrap_or(0) as u32,
         });
-        let group = stage.bind(
-            &self.params,
-            Family::Norm,
-            &[
-                stage.rows.rows.as_entire_buffer_binding(),
-                stage.weights.binding(stage.weights.vectors[&weight]),
-                stage.work.x.as_entire_buffer_binding(),
-                stage.work.h.as_entire_buffer_binding(),
-            ],
-        );
-        Bound { group, params }
+        let mut storage = vec![
+            stage.rows.rows.as_entire_buffer_binding(),
+            stage.weights.binding(stage.weights.vectors[&weight]),
+            stage.work.x.as_entire_buffer_binding(),
+            stage.work.h.as_entire_buffer_binding(),
+        ];
+        let family = Kernel::Norm(self.arith).family();
+        if self.arith != Arith::Float {
+            storage.push(stage.rounded(Buf::H).as_entire_buffer_binding());
+        }
+        Bound { group: stage.bind(&self.params, family, &storage), params }
     }
 
     fn add_norm(&mut self, stage: &Stage, weight: WeightId, eps: f32) {
@@ -228,7 +251,7 @@ impl Ops {
         let mut x = stage.source(joined.src);
         if arith != Arith::Float {
             self.add_quantizer(stage, joined.src, matrix.blocks);
-            x = stage.work.quantized.as_ref().expect("made for such products");
+            x = stage.rounded(joined.src);
         }
         let lanes = stage.gpu.tuning.lanes(matrix.blocks);
         let parts: Vec<_> = matrix
@@ -240,6 +263,12 @@ impl Ops {
                     part.rows as u32,
                 )
             })
+            .collect();
+        let ffn = stage.dims().ffn;
+        let is_rounded = joined.mode == Mode::Gate && arith != Arith::Float && ffn.is_multiple_of(BLOCK);
+        let rounded_parts = matrix.parts.iter().zip(&parts).filter(|_| is_rounded);
+        let rounded_parts = rounded_parts
+            .map(|(part, (bound, _))| self.gate_part(stage, part, bound.params, x, out))
             .collect();
         let then_silu = is_up.then(|| {
             let params = self.params.add(&[padded(stage.dims().ffn) as u32; 4]);
@@ -255,22 +284,23 @@ impl Ops {
                 arith,
                 src: joined.src,
                 covers: joined.covers,
-                work: (matrix.rows * matrix.blocks * super::formats::BLOCK) as u64,
+                work: (matrix.rows * matrix.blocks * BLOCK) as u64,
                 bytes: matrix.bytes(),
                 coarse_bytes: matrix.bytes() - matrix.low_bytes(),
                 parts,
+                rounded_parts,
                 then_silu,
             },
         );
     }
 
     fn add_quantizer(&mut self, stage: &Stage, src: Buf, blocks: usize) {
-        if self.quantizers.contains_key(&src) {
+        // Norms round their rows.
+        if src == Buf::H || self.quantizers.contains_key(&src) {
             return;
         }
         let params = self.params.add(&QuantizeParams { blocks: blocks as u32 });
-        let to = stage.work.quantized.as_ref().expect("made for such products");
-        let storage = [stage.source(src), to].map(|b| b.as_entire_buffer_binding());
+        let storage = [stage.source(src), stage.rounded(src)].map(|b| b.as_entire_buffer_binding());
         let group = stage.bind(&self.params, Family::Quantize, &storage);
         self.quantizers.insert(src, (Bound { group, params }, blocks as u32));
     }
@@ -311,6 +341,22 @@ impl Ops {
         Bound { group: stage.bind(&self.params, Family::Matmul, &storage), params }
     }
 
+    /// A part of a gate and its up matrix, whose rows are rounded for the down matrix.
+    fn gate_part(
+        &self,
+        stage: &Stage,
+        part: &Part,
+        params: u32,
+        x: &wgpu::Buffer,
+        out: &wgpu::Buffer,
+    ) -> Bound {
+        let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
+        let bias = stage.weights.binding(stage.weights.nothing);
+        let [x, out, rounded] = [x, out, stage.rounded(Buf::G)].map(|b| b.as_entire_buffer_binding());
+        let storage = [high, low, scales, bias, x, out, rounded];
+        Bound { group: stage.bind(&self.params, Family::MatmulRounded, &storage), params }
+    }
+
     /// The attention of a slot, made or made anew where the lists have moved.
     fn attention(&mut self, stage: &Stage, key: SlotKey, eps: f32, scale: f32) {
         let generation = stage.rows.lists.generation;
@@ -333,9 +379,7 @@ impl Ops {
         let rope = &stage.model.plan.rope;
         let cache = stage.cache;
         let sections = stage.rows.sections;
-        let (key_words, value_words) =
-            (kv_words(cache.key_type, dims.head_dim), kv_words(cache.value_type, dims.head_dim));
-        let is_half = |ty| u32::from(ty == KvType::F16);
+        let [key_words, value_words] = cache.words(dims);
         let (store_params, attend_params) = old.unwrap_or_else(|| {
             let store = self.params.add(&RopeParams {
                 heads: dims.n_head as u32,
@@ -349,8 +393,6 @@ impl Ops {
                 cells_at: sections.cells() as u32,
                 key_words: key_words as u32,
                 value_words: value_words as u32,
-                key_halves: is_half(cache.key_type),
-                value_halves: is_half(cache.value_type),
                 normed: u32::from(q_norm.is_some()) | u32::from(k_norm.is_some()) << 1,
                 eps,
             });
@@ -362,8 +404,6 @@ impl Ops {
                 cells: cache.n_cells as u32,
                 key_words: key_words as u32,
                 value_words: value_words as u32,
-                key_halves: is_half(cache.key_type),
-                value_halves: is_half(cache.value_type),
                 scale,
                 out_stride: padded(dims.width(Buf::A)) as u32,
                 view_at: (sections.views() + slot) as u32,
@@ -393,34 +433,24 @@ impl Ops {
                 values.as_entire_buffer_binding(),
             ],
         );
-        let attend = |out: &wgpu::Buffer| {
-            stage.bind(
-                &self.params,
-                Family::Attend,
-                &[
-                    rows.as_entire_buffer_binding(),
-                    lists.as_entire_buffer_binding(),
-                    work.q.as_entire_buffer_binding(),
-                    keys.as_entire_buffer_binding(),
-                    values.as_entire_buffer_binding(),
-                    out.as_entire_buffer_binding(),
-                ],
-            )
+        let arith = stage.head_arith();
+        let bind = |kernel: Kernel, buffers: &[&wgpu::Buffer], arith| {
+            let rounded = (arith != Arith::Float).then(|| stage.rounded(Buf::A));
+            let storage: Vec<_> =
+                buffers.iter().copied().chain(rounded).map(|b| b.as_entire_buffer_binding()).collect();
+            stage.bind(&self.params, kernel.family(), &storage)
         };
-        let join = stage.bind(
-            &self.params,
-            Family::AttendJoin,
-            &[
-                rows.as_entire_buffer_binding(),
-                work.chunks.as_entire_buffer_binding(),
-                work.a.as_entire_buffer_binding(),
-            ],
-        );
+        let attend = |split, arith, out| {
+            let kernel = Kernel::Attend { split, shared: false, stored: cache.stored, arith };
+            bind(kernel, &[rows, lists, &work.q, keys, values, out], arith)
+        };
+        let join = bind(Kernel::AttendJoin(arith), &[rows, &work.chunks, &work.a], arith);
         Attention {
             store: Bound { group: store, params: store_params },
-            attend: Bound { group: attend(&work.a), params: attend_params },
-            split: Bound { group: attend(&work.chunks), params: attend_params },
+            attend: Bound { group: attend(false, arith, &work.a), params: attend_params },
+            split: Bound { group: attend(true, Arith::Float, &work.chunks), params: attend_params },
             join: Bound { group: join, params: attend_params },
+            arith,
             generation: stage.rows.lists.generation,
         }
     }
@@ -446,7 +476,7 @@ impl Ops {
         let dims = &self.dims;
         let mut attention = None;
         let mut covered = 0;
-        let mut quantized = None;
+        let mut rounded = None;
         for step in steps {
             if covered > 0 {
                 covered -= 1;
@@ -460,27 +490,27 @@ impl Ops {
                     }
                 }
                 Op::Norm { weight, .. } => {
-                    recorder.dispatch(Kernel::Norm, &self.norms[&weight], [n, 1, 1])?;
-                    quantized = None;
+                    recorder.dispatch(Kernel::Norm(self.arith), &self.norms[&weight], [n, 1, 1])?;
                 }
                 Op::MatMul { weight, .. } => {
                     let matmul = &self.matmuls[&weight];
                     covered = matmul.covers - 1;
-                    self.matmul(recorder, matmul, rows, step.coarse, &mut quantized)?;
+                    self.matmul(recorder, matmul, rows, step.coarse, &mut rounded)?;
                 }
                 Op::GateUp { gate, up } => {
-                    self.matmul(recorder, &self.matmuls[&gate], rows, step.coarse, &mut quantized)?;
+                    self.matmul(recorder, &self.matmuls[&gate], rows, step.coarse, &mut rounded)?;
                     if let Some(up) = self.matmuls.get(&up) {
-                        self.matmul(recorder, up, rows, step.coarse, &mut quantized)?;
+                        self.matmul(recorder, up, rows, step.coarse, &mut rounded)?;
                         let silu = up.then_silu.as_ref().expect("a matrix of its own");
                         let pieces = padded(dims.ffn).div_ceil(64) as u32;
                         recorder.dispatch(Kernel::SiluMul, silu, [pieces, n, 1])?;
+                        rounded = None;
                     }
                 }
                 Op::RopeStore { q_norm, k_norm, .. } => {
                     let found = &self.attentions[&(step.slot, q_norm, k_norm)];
                     let heads = (dims.n_head + 2 * dims.n_kv_head) as u32;
-                    recorder.dispatch(Kernel::RopeStore, &found.store, [heads, n, 1])?;
+                    recorder.dispatch(Kernel::RopeStore(self.stored), &found.store, [heads, n, 1])?;
                     attention = Some(found);
                 }
                 Op::Attend { .. } => {
@@ -491,15 +521,17 @@ impl Ops {
                     recorder.weigh(0, self.cell_bytes * recorder.seen);
                     let [_, y, z] = if split { [0, chunks, n] } else { [0, 1, n] };
                     let pieces = shared_heads(dims, y * z, recorder.gpu.tuning.crowd);
-                    let kernel = Kernel::Attend { split, shared: pieces.is_some() };
+                    let arith = if split { Arith::Float } else { found.arith };
+                    let kernel =
+                        Kernel::Attend { split, shared: pieces.is_some(), stored: self.stored, arith };
                     let groups = [pieces.unwrap_or(heads), y, z];
                     if split {
                         recorder.dispatch(kernel, &found.split, groups)?;
-                        recorder.dispatch(Kernel::AttendJoin, &found.join, [heads, 1, n])?;
+                        recorder.dispatch(Kernel::AttendJoin(found.arith), &found.join, [heads, 1, n])?;
                     } else {
                         recorder.dispatch(kernel, &found.attend, groups)?;
                     }
-                    quantized = None;
+                    rounded = (found.arith != Arith::Float).then_some(Buf::A);
                 }
                 Op::Head { .. } => {}
             }
@@ -510,28 +542,42 @@ impl Ops {
     /// The logits of piece `piece` of the outputs, `count` rows of it.
     pub fn record_head(&self, recorder: &mut Recorder, op: &Op, piece: usize, count: usize) -> Result<()> {
         let Op::Head { weight, .. } = *op else { unreachable!("only the head makes logits") };
-        recorder.dispatch(Kernel::Norm, &self.head_norms[piece], [count as u32, 1, 1])?;
+        recorder.dispatch(Kernel::Norm(self.arith), &self.head_norms[piece], [count as u32, 1, 1])?;
         self.matmul(recorder, &self.matmuls[&weight], count, false, &mut None)
     }
 
-    /// `quantized`: whose rows were made ready last and have not changed since.
+    /// `rounded`: which rows beside the normed ones are rounded as they are now.
     fn matmul(
         &self,
         recorder: &mut Recorder,
         matmul: &Matmul,
         rows: usize,
         coarse: bool,
-        quantized: &mut Option<Buf>,
+        rounded: &mut Option<Buf>,
     ) -> Result<()> {
         let &Matmul { format, mode, lanes, arith, src, .. } = matmul;
-        if arith != Arith::Float && *quantized != Some(src) {
-            let (bound, blocks) = &self.quantizers[&src];
+        if let Some((bound, blocks)) = self.quantizers.get(&src)
+            && arith != Arith::Float
+            && *rounded != Some(src)
+        {
             recorder.dispatch(Kernel::Quantize(arith), bound, [blocks.div_ceil(32), rows as u32, 1])?;
-            *quantized = Some(src);
+            *rounded = Some(src);
         }
         let coarse = coarse && format.has_planes();
         let bytes = if coarse { matmul.coarse_bytes } else { matmul.bytes };
         recorder.weigh(matmul.work * rows as u64, bytes);
+        if mode == Mode::Gate {
+            *rounded = None;
+        }
+        if rows <= FEW_ROWS && !matmul.rounded_parts.is_empty() {
+            let kernel = Kernel::GateRows { format, lanes, columns: rows as u32, coarse, arith };
+            for (bound, (_, matrix_rows)) in matmul.rounded_parts.iter().zip(&matmul.parts) {
+                let groups = matrix_rows.div_ceil(2 * BLOCK as u32);
+                recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
+            }
+            *rounded = Some(Buf::G);
+            return Ok(());
+        }
         for (bound, matrix_rows) in &matmul.parts {
             if rows <= FEW_ROWS {
                 let kernel = Kernel::MatmulRows { format, mode, lanes, columns: rows as u32, coarse, arith };

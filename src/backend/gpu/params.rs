@@ -101,8 +101,6 @@ pub struct RopeParams {
     pub cells_at: u32,
     pub key_words: u32,
     pub value_words: u32,
-    pub key_halves: u32,
-    pub value_halves: u32,
     pub normed: u32,
     pub eps: f32,
 }
@@ -117,8 +115,6 @@ pub struct AttendParams {
     pub cells: u32,
     pub key_words: u32,
     pub value_words: u32,
-    pub key_halves: u32,
-    pub value_halves: u32,
     pub scale: f32,
     pub out_stride: u32,
     pub view_at: u32,

@@ -19,6 +19,9 @@ pub const MOST_TOP: usize = 64;
 const SPAN: usize = 1024;
 const MOST_SPANS: usize = 1024;
 
+/// What is found of a span: a sum, a key and an id.
+const SPAN_BYTES: u64 = 12;
+
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 #[repr(C)]
 struct PickParams {
@@ -53,7 +56,7 @@ impl Picker {
 
     /// Bytes of its buffers.
     pub fn bytes(n_vocab: usize) -> u64 {
-        (1 + n_vocab.div_ceil(SPAN) as u64) * OUTPUTS_AT_ONCE as u64 * row_bytes(MOST_TOP)
+        OUTPUTS_AT_ONCE as u64 * (row_bytes(MOST_TOP) + SPAN_BYTES * n_vocab.div_ceil(SPAN) as u64)
     }
 
     /// `logits`: `[OUTPUTS_AT_ONCE, n_vocab]`. `None` for a vocabulary that is too large.
@@ -69,14 +72,16 @@ impl Picker {
         if spans > MOST_SPANS {
             return Ok(None);
         }
-        let rows = OUTPUTS_AT_ONCE as u64 * row_bytes(MOST_TOP);
-        let found = gpu.buffer("the best of each span", spans as u64 * rows, Usage::STORAGE)?;
-        let best = gpu.buffer("the best of each row", rows, Usage::STORAGE | Usage::COPY_SRC)?;
-        let bind = |from: &wgpu::Buffer, to: &wgpu::Buffer| {
-            let storage = [from, to].map(|b| b.as_entire_buffer_binding());
-            pipelines.bind(gpu, Family::Best, params.buffer(), &storage)
+        let rows = OUTPUTS_AT_ONCE as u64;
+        let found = gpu.buffer("the best of each span", rows * SPAN_BYTES * spans as u64, Usage::STORAGE)?;
+        let best =
+            gpu.buffer("the best of each row", rows * row_bytes(MOST_TOP), Usage::STORAGE | Usage::COPY_SRC)?;
+        let bind = |family, buffers: &[&wgpu::Buffer]| {
+            let storage: Vec<_> = buffers.iter().map(|b| b.as_entire_buffer_binding()).collect();
+            pipelines.bind(gpu, family, params.buffer(), &storage)
         };
-        let (find, join) = (bind(logits, &found), bind(&found, &best));
+        let find = bind(Family::Best, &[logits, &found]);
+        let join = bind(Family::BestJoin, &[logits, &found, &best]);
         Ok(Some(Picker { n_vocab, best, find, join, slots: HashMap::new() }))
     }
 

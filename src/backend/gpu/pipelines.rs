@@ -1,5 +1,7 @@
-//! Shader texts and the pipelines made of them: one kernel a file, the text of a weight format put before it, the
-//! rest specialised by override constants. Pipelines are made when first used and kept.
+//! The kernels and the pipelines made of them: a text for each, specialised by override constants. Pipelines are made
+//! when first used and kept.
+
+mod text;
 
 use std::collections::HashMap;
 
@@ -7,8 +9,9 @@ use super::{
     device::Gpu,
     formats::Format,
     variants::{Arith, Variants},
+    work::Stored,
 };
-use crate::Result;
+use crate::{Result, context::KvType};
 
 /// What becomes of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,11 +25,20 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kernel {
     Embed(Format),
-    Norm,
+    /// Rows as products of this kind want them.
+    Norm(Arith),
     /// `coarse`: from the high planes alone.
     MatmulRows {
         format: Format,
         mode: Mode,
+        lanes: u32,
+        columns: u32,
+        coarse: bool,
+        arith: Arith,
+    },
+    /// A gate and what it lets through, by products that are not in floats, and rounded for another.
+    GateRows {
+        format: Format,
         lanes: u32,
         columns: u32,
         coarse: bool,
@@ -42,16 +54,21 @@ pub enum Kernel {
     /// Activations for products that are not in floats.
     Quantize(Arith),
     SiluMul,
-    RopeStore,
-    /// `split`: each workgroup makes one chunk. `shared`: for up to four heads that share keys and values.
+    RopeStore(Stored),
+    /// `split`: each workgroup makes one chunk. `shared`: for up to four heads that share keys and values. `arith`:
+    /// rows as products of this kind want them; chunks are always in floats.
     Attend {
         split: bool,
         shared: bool,
+        stored: Stored,
+        arith: Arith,
     },
-    AttendJoin,
+    AttendJoin(Arith),
     Best,
     BestJoin,
-    Shift,
+    Shift {
+        keys: KvType,
+    },
 }
 
 /// Sets of bindings; kernels of one family can share bind groups.
@@ -59,34 +76,66 @@ pub enum Kernel {
 pub enum Family {
     Embed,
     Norm,
+    NormRounded,
     Matmul,
+    MatmulRounded,
     Quantize,
     SiluMul,
     RopeStore,
     Attend,
+    AttendRounded,
     AttendJoin,
+    AttendJoinRounded,
     Best,
+    BestJoin,
     Shift,
 }
 
 impl Family {
-    const ALL: [Family; 10] = {
+    const ALL: [Family; 15] = {
         use Family::*;
-        [Embed, Norm, Matmul, Quantize, SiluMul, RopeStore, Attend, AttendJoin, Best, Shift]
+        [
+            Embed,
+            Norm,
+            NormRounded,
+            Matmul,
+            MatmulRounded,
+            Quantize,
+            SiluMul,
+            RopeStore,
+            Attend,
+            AttendRounded,
+            AttendJoin,
+            AttendJoinRounded,
+            Best,
+            BestJoin,
+            Shift,
+        ]
     };
 
-    /// After the parameters at binding 0, a letter for each storage buffer: read or written.
+    /// After the parameters at binding 0, a letter for each storage buffer: read or written. Rounded rows come last.
     fn storage(self) -> &'static str {
         match self {
             Family::Embed => "rrrrw",
             Family::Norm => "rrrw",
+            Family::NormRounded => "rrrww",
             Family::Matmul => "rrrrrw",
+            Family::MatmulRounded => "rrrrrww",
             Family::Quantize | Family::SiluMul | Family::Best => "rw",
             Family::RopeStore => "rrrrrwww",
             Family::Attend => "rrrrrw",
-            Family::AttendJoin => "rrw",
+            Family::AttendRounded => "rrrrrww",
+            Family::AttendJoin | Family::BestJoin => "rrw",
+            Family::AttendJoinRounded => "rrww",
             Family::Shift => "rrww",
         }
+    }
+}
+
+impl Arith {
+    /// The family of a kernel that may round what it makes.
+    fn family(self, in_floats: Family, rounded: Family) -> Family {
+        if self == Arith::Float { in_floats } else { rounded }
     }
 }
 
@@ -96,6 +145,8 @@ impl Family {
 pub struct Tuning {
     /// Threads of a workgroup of `matmul_rows`.
     pub matmul: u32,
+    /// Threads of a workgroup of `gate_rows` for up to four columns; half as many for more.
+    pub gate: u32,
     pub norm: u32,
     pub rope: u32,
     pub attend: u32,
@@ -104,9 +155,10 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    pub const HARDWARE: Tuning = Tuning { matmul: 64, norm: 256, rope: 64, attend: 64, crowd: 512 };
+    pub const HARDWARE: Tuning =
+        Tuning { matmul: 64, gate: 256, norm: 256, rope: 64, attend: 64, crowd: 512 };
     /// A processor that plays a GPU: barriers are dear and threads run eight at a time.
-    pub const SOFTWARE: Tuning = Tuning { matmul: 8, norm: 8, rope: 8, attend: 8, crowd: 1 };
+    pub const SOFTWARE: Tuning = Tuning { matmul: 8, gate: 8, norm: 8, rope: 8, attend: 8, crowd: 1 };
 
     /// Lanes that share a row of so many blocks: enough to keep many loads under way, not more than have work.
     pub fn lanes(&self, blocks: usize) -> u32 {
@@ -117,29 +169,38 @@ impl Tuning {
         };
         wanted.min(self.matmul)
     }
+
+    /// Pairs of rows that a workgroup of `gate_rows` makes at once.
+    fn gate_pairs(&self, lanes: u32, columns: u32) -> u32 {
+        let threads = if columns > 4 { self.gate / 2 } else { self.gate };
+        (threads / lanes).max(1)
+    }
 }
 
 impl Kernel {
     pub fn family(self) -> Family {
         match self {
             Kernel::Embed(_) => Family::Embed,
-            Kernel::Norm => Family::Norm,
+            Kernel::Norm(arith) => arith.family(Family::Norm, Family::NormRounded),
+            Kernel::GateRows { .. } => Family::MatmulRounded,
             Kernel::MatmulRows { .. } | Kernel::MatmulTile { .. } => Family::Matmul,
             Kernel::Quantize(_) => Family::Quantize,
             Kernel::SiluMul => Family::SiluMul,
-            Kernel::RopeStore => Family::RopeStore,
-            Kernel::Attend { .. } => Family::Attend,
-            Kernel::AttendJoin => Family::AttendJoin,
-            Kernel::Best | Kernel::BestJoin => Family::Best,
-            Kernel::Shift => Family::Shift,
+            Kernel::RopeStore(_) => Family::RopeStore,
+            Kernel::Attend { arith, .. } => arith.family(Family::Attend, Family::AttendRounded),
+            Kernel::AttendJoin(arith) => arith.family(Family::AttendJoin, Family::AttendJoinRounded),
+            Kernel::Best => Family::Best,
+            Kernel::BestJoin => Family::BestJoin,
+            Kernel::Shift { .. } => Family::Shift,
         }
     }
 
     pub fn name(self) -> String {
         match self {
             Kernel::Embed(format) => format!("embed {}", format.name()),
-            Kernel::Norm => "norm".into(),
-            Kernel::MatmulRows { format, columns, coarse, arith, .. } => {
+            Kernel::Norm(_) => "norm".into(),
+            Kernel::MatmulRows { format, columns, coarse, arith, .. }
+            | Kernel::GateRows { format, columns, coarse, arith, .. } => {
                 let high = if coarse { " high" } else { "" };
                 format!("matmul {}{high} x{columns}{}", format.name(), arith.suffix())
             }
@@ -149,93 +210,15 @@ impl Kernel {
             }
             Kernel::Quantize(arith) => format!("quantize{}", arith.suffix()),
             Kernel::SiluMul => "silu mul".into(),
-            Kernel::RopeStore => "rope store".into(),
-            Kernel::Attend { split, shared } => {
+            Kernel::RopeStore(_) => "rope store".into(),
+            Kernel::Attend { split, shared, .. } => {
                 let split = if split { " split" } else { "" };
                 format!("attend{split}{}", if shared { " shared" } else { "" })
             }
-            Kernel::AttendJoin => "attend join".into(),
+            Kernel::AttendJoin(_) => "attend join".into(),
             Kernel::Best => "best".into(),
             Kernel::BestJoin => "best join".into(),
-            Kernel::Shift => "shift".into(),
-        }
-    }
-
-    /// The whole WGSL text.
-    pub fn text(self, variants: Variants) -> String {
-        macro_rules! shader {
-            ($name:literal) => {
-                include_str!(concat!("../../../shaders/", $name, ".wgsl"))
-            };
-        }
-        let reduce = if variants.subgroups {
-            shader!("common/reduce_subgroups")
-        } else {
-            shader!("common/reduce_shared")
-        };
-        match self {
-            Kernel::Embed(format) => format_text(format) + shader!("embed"),
-            Kernel::Norm => [shader!("common/one"), reduce, shader!("norm")].concat(),
-            Kernel::MatmulRows { format, arith: Arith::Float, .. } => [
-                &format_text(format),
-                shader!("common/finish"),
-                shader!("common/products_float"),
-                shader!("matmul_rows"),
-            ]
-            .concat(),
-            Kernel::MatmulTile { format, arith: Arith::Float, .. } => {
-                [&format_text(format), shader!("common/finish"), shader!("matmul_tile")].concat()
-            }
-            Kernel::MatmulRows { format, arith, .. } => [
-                dot_text(arith),
-                &format_text(format),
-                &ints_text(format),
-                shader!("common/part"),
-                shader!("common/finish"),
-                shader!("common/products_dot"),
-                shader!("matmul_rows"),
-            ]
-            .concat(),
-            Kernel::MatmulTile { format, arith: Arith::Int8, .. } if variants.coop => [
-                "enable f16;\nenable wgpu_cooperative_matrix;\n",
-                dot_text(Arith::Int8),
-                &format_text(format),
-                &ints_text(format),
-                shader!("common/finish"),
-                shader!("matmul_tile_coop"),
-            ]
-            .concat(),
-            Kernel::MatmulTile { format, arith, .. } => [
-                dot_text(arith),
-                &format_text(format),
-                &ints_text(format),
-                shader!("common/part"),
-                shader!("common/finish"),
-                shader!("matmul_tile_dot"),
-            ]
-            .concat(),
-            Kernel::Quantize(Arith::Half) => [shader!("common/quantize_half"), shader!("quantize")].concat(),
-            Kernel::Quantize(_) => [shader!("common/quantize_int8"), shader!("quantize")].concat(),
-            Kernel::SiluMul => shader!("silu_mul").into(),
-            Kernel::RopeStore => [shader!("common/one"), reduce, shader!("rope_store")].concat(),
-            Kernel::Attend { shared, .. } => [
-                if shared { shader!("common/head_four") } else { shader!("common/head_one") },
-                reduce,
-                shader!("common/attention"),
-                shader!("common/joint"),
-                shader!("attend"),
-            ]
-            .concat(),
-            Kernel::AttendJoin => [
-                shader!("common/one"),
-                shader!("common/attention"),
-                shader!("common/joint"),
-                shader!("attend_join"),
-            ]
-            .concat(),
-            Kernel::Best => [shader!("common/rank"), shader!("best")].concat(),
-            Kernel::BestJoin => [shader!("common/rank"), shader!("best_join")].concat(),
-            Kernel::Shift => shader!("shift").into(),
+            Kernel::Shift { .. } => "shift".into(),
         }
     }
 
@@ -253,11 +236,24 @@ impl Kernel {
                 ("LANES", f64::from(lanes)),
                 ("PAIRS", f64::from(tuning.matmul / lanes)),
                 ("COLUMNS", f64::from(columns)),
+                ("SUMS", f64::from(columns * tuning.matmul)),
                 ("MODE", f64::from(mode as u32)),
             ]
             .into_iter()
             .chain(coarse_of(format, coarse))
             .collect(),
+            Kernel::GateRows { format, lanes, columns, coarse, .. } => {
+                let pairs = tuning.gate_pairs(lanes, columns);
+                [
+                    ("LANES", f64::from(lanes)),
+                    ("PAIRS", f64::from(pairs)),
+                    ("COLUMNS", f64::from(columns)),
+                    ("SUMS", f64::from(columns * pairs * lanes)),
+                ]
+                .into_iter()
+                .chain(coarse_of(format, coarse))
+                .collect()
+            }
             Kernel::MatmulTile { format, mode, lanes, coarse, arith } => {
                 let apart = variants.coop && arith == Arith::Int8;
                 let apart = apart.then_some(("APART", f64::from(u8::from(format.has_half_scales()))));
@@ -267,24 +263,32 @@ impl Kernel {
                     .chain(coarse_of(format, coarse))
                     .collect()
             }
-            Kernel::Norm => width(tuning.norm).collect(),
+            Kernel::Norm(_) => width(tuning.norm).collect(),
             Kernel::Best | Kernel::BestJoin => vec![("THREADS", f64::from(tuning.norm))],
-            Kernel::RopeStore => width(tuning.rope).collect(),
-            Kernel::Attend { split, .. } => {
-                width(tuning.attend).chain([("SPLIT", f64::from(u8::from(split)))]).collect()
-            }
-            Kernel::AttendJoin => vec![("THREADS", f64::from(tuning.attend))],
-            Kernel::Embed(_) | Kernel::Quantize(_) | Kernel::SiluMul | Kernel::Shift => Vec::new(),
+            Kernel::RopeStore(stored) => width(tuning.rope).chain(stored.constants()).collect(),
+            Kernel::Attend { split, stored, .. } => width(tuning.attend)
+                .chain([("SPLIT", f64::from(u8::from(split)))])
+                .chain(stored.constants())
+                .collect(),
+            Kernel::AttendJoin(_) => vec![("THREADS", f64::from(tuning.attend))],
+            Kernel::Shift { keys } => vec![("KEYS", storage_number(keys))],
+            Kernel::Embed(_) | Kernel::Quantize(_) | Kernel::SiluMul => Vec::new(),
         }
     }
 
     /// One of each kernel for every format and shape, for tests.
     pub fn all() -> Vec<Kernel> {
-        let mut all =
-            vec![Kernel::Norm, Kernel::SiluMul, Kernel::RopeStore, Kernel::AttendJoin, Kernel::Shift];
-        all.extend([Kernel::Best, Kernel::BestJoin]);
-        for split in [false, true] {
-            all.extend([false, true].map(|shared| Kernel::Attend { split, shared }));
+        let mut all = vec![Kernel::SiluMul, Kernel::Best, Kernel::BestJoin];
+        all.extend(Arith::ALL.map(Kernel::Norm));
+        all.extend(Arith::ALL.map(Kernel::AttendJoin));
+        all.extend(KvType::ALL.map(|keys| Kernel::Shift { keys }));
+        for stored in Stored::all() {
+            all.push(Kernel::RopeStore(stored));
+            for shared in [false, true] {
+                let arith = Arith::Float;
+                all.push(Kernel::Attend { split: true, shared, stored, arith });
+                all.extend(Arith::ALL.map(|arith| Kernel::Attend { split: false, shared, stored, arith }));
+            }
         }
         all.extend([Arith::Int8, Arith::Half].map(Kernel::Quantize));
         for format in Format::ALL {
@@ -298,6 +302,11 @@ impl Kernel {
                         all.extend((1..=8).map(rows));
                     }
                 }
+                if arith != Arith::Float {
+                    let gate =
+                        |columns| Kernel::GateRows { format, lanes: 32, columns, coarse: false, arith };
+                    all.extend((1..=8).map(gate));
+                }
             }
         }
         all
@@ -306,11 +315,31 @@ impl Kernel {
     /// The feature without which the text is not even valid.
     pub fn needs(self) -> wgpu::Features {
         match self {
-            Kernel::MatmulRows { arith: Arith::Half, .. } | Kernel::MatmulTile { arith: Arith::Half, .. } => {
-                wgpu::Features::SHADER_F16
-            }
+            Kernel::MatmulRows { arith: Arith::Half, .. }
+            | Kernel::GateRows { arith: Arith::Half, .. }
+            | Kernel::MatmulTile { arith: Arith::Half, .. } => wgpu::Features::SHADER_F16,
             _ => wgpu::Features::empty(),
         }
+    }
+}
+
+/// What a type of keys or values is called in `stored.wgsl`.
+fn storage_number(ty: KvType) -> f64 {
+    match ty {
+        KvType::F32 => 0.0,
+        KvType::F16 => 1.0,
+        KvType::Q8_0 => 2.0,
+    }
+}
+
+impl Stored {
+    fn constants(self) -> [(&'static str, f64); 2] {
+        [("KEYS", storage_number(self.keys)), ("VALUES", storage_number(self.values))]
+    }
+
+    pub fn all() -> impl Iterator<Item = Stored> {
+        let with = |keys| KvType::ALL.map(|values| Stored { keys, values });
+        KvType::ALL.into_iter().flat_map(with)
     }
 }
 
@@ -321,62 +350,6 @@ impl Arith {
             Arith::Int8 => " dot4",
             Arith::Half => " f16",
         }
-    }
-}
-
-/// How sums of sixteen products are made. It comes first.
-fn dot_text(arith: Arith) -> &'static str {
-    match arith {
-        Arith::Half => include_str!("../../../shaders/common/dot_half.wgsl"),
-        _ => include_str!("../../../shaders/common/dot_int8.wgsl"),
-    }
-}
-
-/// `ints`, `factors` and `value` of a format.
-fn ints_text(format: Format) -> String {
-    macro_rules! texts {
-        ($($name:literal),*) => {
-            [$(include_str!(concat!("../../../shaders/common/ints/", $name, ".wgsl"))),*].concat()
-        };
-    }
-    match format {
-        Format::Q4_0 => texts!("planes", "q4_0"),
-        Format::Q4_1 | Format::Q4_K => texts!("planes", "q4_affine"),
-        Format::Q5_0 => texts!("planes", "five_bits", "q5_0"),
-        Format::Q5_1 | Format::Q5_K => texts!("planes", "five_bits", "q5_affine"),
-        Format::Q8_0 => texts!("planes", "q8_0"),
-        Format::Q2_K => texts!("planes", "q2_k"),
-        Format::Q6_K => texts!("planes", "q6_k"),
-        Format::Iq4Nl | Format::Iq4Xs | Format::Mxfp4 => texts!("planes", "levels"),
-        Format::F16 | Format::Bf16 | Format::F32 => unreachable!("multiplied as floats"),
-    }
-}
-
-/// `load` and `quad` of a format, with the bindings of its streams.
-fn format_text(format: Format) -> String {
-    macro_rules! texts {
-        ($($name:literal),*) => {
-            [$(include_str!(concat!("../../../shaders/common/", $name, ".wgsl"))),*].concat()
-        };
-    }
-    let plus = "const SIGN: f32 = 1.0;\n";
-    let minus = "const SIGN: f32 = -1.0;\n";
-    match format {
-        Format::Q4_0 => texts!("nibbles", "half_scale", "q4_0"),
-        Format::Q4_1 => texts!("nibbles", "scale_min", "q4_affine") + plus,
-        Format::Q5_0 => texts!("nibbles", "half_scale", "fifth_bits", "q5_0"),
-        Format::Q5_1 => texts!("nibbles", "scale_min", "fifth_bits", "q5_affine") + plus,
-        Format::Q8_0 => texts!("nibbles", "half_scale", "q8_0"),
-        Format::Q2_K => texts!("nibbles", "q2_k"),
-        Format::Q4_K => texts!("nibbles", "scale_min_k", "q4_affine") + minus,
-        Format::Q5_K => texts!("nibbles", "scale_min_k", "fifth_bits", "q5_affine") + minus,
-        Format::Q6_K => texts!("nibbles", "q6_k"),
-        Format::Iq4Nl => texts!("nibbles", "levels", "half_scale", "iq4_nl"),
-        Format::Iq4Xs => texts!("nibbles", "levels", "float_scale", "iq4_nl"),
-        Format::Mxfp4 => texts!("nibbles", "mxfp4"),
-        Format::F16 => texts!("f16"),
-        Format::Bf16 => texts!("bf16"),
-        Format::F32 => texts!("f32"),
     }
 }
 
@@ -516,7 +489,10 @@ mod tests {
                 .validate(&module)
                 .unwrap_or_else(|e| panic!("{}: {}", kernel.name(), e.emit_to_string(&text)));
             for tuning in [Tuning::HARDWARE, Tuning::SOFTWARE] {
-                let lanes = if let Kernel::MatmulRows { lanes, .. } = kernel { lanes } else { 8 };
+                let lanes = match kernel {
+                    Kernel::MatmulRows { lanes, .. } | Kernel::GateRows { lanes, .. } => lanes,
+                    _ => 8,
+                };
                 if lanes > tuning.matmul {
                     continue;
                 }

@@ -9,11 +9,10 @@ use super::{
     pipelines::{Family, Kernel, Pipelines},
     record::Recorder,
     rows::{halves, turns},
-    work::{Cache, kv_words},
+    work::Cache,
 };
 use crate::{
     Result,
-    context::KvType,
     kv::CellMove,
     plan::{Dims, Rope},
 };
@@ -28,7 +27,6 @@ pub struct ShiftParams {
     pub cells: u32,
     pub key_words: u32,
     pub value_words: u32,
-    pub key_halves: u32,
     pub moves: u32,
 }
 
@@ -44,15 +42,15 @@ pub fn shift(
     if moves.is_empty() {
         return Ok(());
     }
+    let [key_words, value_words] = cache.words(dims);
     let params = ShiftParams {
         kv_heads: dims.n_kv_head as u32,
         head_dim: dims.head_dim as u32,
         turned: rope.freqs.len() as u32,
         halves: halves(rope),
         cells: cache.n_cells as u32,
-        key_words: kv_words(cache.key_type, dims.head_dim) as u32,
-        value_words: kv_words(cache.value_type, dims.head_dim) as u32,
-        key_halves: u32::from(cache.key_type == KvType::F16),
+        key_words: key_words as u32,
+        value_words: value_words as u32,
         moves: moves.len() as u32,
     };
     let made = |label, contents: &[u8], usage| {
@@ -78,7 +76,7 @@ pub fn shift(
         .collect();
     let mut recorder = Recorder::new(gpu, pipelines, None);
     for bound in &groups {
-        recorder.dispatch(Kernel::Shift, bound, [x, y, dims.n_kv_head as u32])?;
+        recorder.dispatch(Kernel::Shift { keys: cache.stored.keys }, bound, [x, y, dims.n_kv_head as u32])?;
     }
     recorder.submit();
     gpu.wait()

@@ -13,10 +13,11 @@ use super::{
     params::{AttendParams, NormParams},
     pipelines::{Family, Kernel, Pipelines},
     variants::{Arith, Variants},
-    work::CHUNK,
+    work::{CHUNK, Stored},
 };
 use crate::{
     Error, Result,
+    context::KvType,
     quant::{GgmlType, dequantize},
 };
 
@@ -305,7 +306,11 @@ fn norm_scene(gpu: &Gpu) -> Result<Scene<'_>> {
     let out = h.buffer.clone();
     let steps: Steps = Box::new(move |gpu, pipelines| {
         let buffers = [&rows, &weight, &x, &h].map(|b: &Room| &b.buffer);
-        Ok(vec![(Kernel::Norm, bind(gpu, pipelines, Family::Norm, &params, &buffers)?, [1, 1, 1])])
+        Ok(vec![(
+            Kernel::Norm(Arith::Float),
+            bind(gpu, pipelines, Family::Norm, &params, &buffers)?,
+            [1, 1, 1],
+        )])
     });
     Ok(Scene { name: "norm", steps, out, len: K, rounding: (K as f64 / 8.0 + 16.0) * U })
 }
@@ -330,6 +335,7 @@ fn attention_scene(gpu: &Gpu) -> Result<Scene<'_>> {
     let parts = room(gpu, (4 * HEADS * chunks * (DIM + 2)) as u64)?;
     let result = room(gpu, (4 * HEADS * DIM) as u64)?;
     let out = result.buffer.clone();
+    let stored = Stored { keys: KvType::F16, values: KvType::F16 };
     let params = AttendParams {
         heads: HEADS as u32,
         group: (HEADS / KV_HEADS) as u32,
@@ -338,8 +344,6 @@ fn attention_scene(gpu: &Gpu) -> Result<Scene<'_>> {
         cells: CELLS as u32,
         key_words: (DIM / 2) as u32,
         value_words: (DIM / 2) as u32,
-        key_halves: 1,
-        value_halves: 1,
         scale: (DIM as f32).sqrt().recip(),
         out_stride: (HEADS * DIM) as u32,
         view_at: 0,
@@ -353,8 +357,12 @@ fn attention_scene(gpu: &Gpu) -> Result<Scene<'_>> {
         let buffers = [&rows, &parts, &result].map(|b: &Room| &b.buffer);
         let join = bind(gpu, pipelines, Family::AttendJoin, &params, &buffers)?;
         Ok(vec![
-            (Kernel::Attend { split: true, shared: false }, attend, [HEADS as u32, chunks as u32, 1]),
-            (Kernel::AttendJoin, join, [HEADS as u32, 1, 1]),
+            (
+                Kernel::Attend { split: true, shared: false, stored, arith: Arith::Float },
+                attend,
+                [HEADS as u32, chunks as u32, 1],
+            ),
+            (Kernel::AttendJoin(Arith::Float), join, [HEADS as u32, 1, 1]),
         ])
     });
     // Scores are made alike; only sums of up to 256 weights are added in another order.

@@ -4,6 +4,7 @@ use super::{device::Gpu, formats::BLOCK, variants::Arith};
 use crate::{
     Error, Result,
     backend::Held,
+    backend::cpu::kv_store::Q8_BLOCK,
     context::KvType,
     plan::{Buf, Dims},
 };
@@ -34,10 +35,21 @@ pub fn head_stride(head_dim: usize) -> usize {
     head_dim.next_multiple_of(8)
 }
 
-/// Words of a stored key or value.
+/// How keys and values are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stored {
+    pub keys: KvType,
+    pub values: KvType,
+}
+
+/// Words of a stored key or value: whole quads, so that keys can be read by quads.
 pub fn kv_words(ty: KvType, head_dim: usize) -> usize {
     let stride = head_stride(head_dim);
-    if ty == KvType::F16 { stride / 2 } else { stride }
+    match ty {
+        KvType::F32 => stride,
+        KvType::F16 => stride / 2,
+        KvType::Q8_0 => (stride / 4 + head_dim.div_ceil(2 * Q8_BLOCK)).next_multiple_of(4),
+    }
 }
 
 pub struct WorkBuffers {
@@ -55,14 +67,21 @@ pub struct WorkBuffers {
     pub g: wgpu::Buffer,
     /// The same for an up matrix of another format than its gate.
     pub u: Option<wgpu::Buffer>,
-    /// Rows of any of these for products that are not in floats: `[rows, blocks, Arith::block_quads]`
-    pub quantized: Option<wgpu::Buffer>,
+    pub rounded: Option<Rounded>,
     /// Chunks of attention: `[split_rows, n_head, most_chunks, head_stride + 2]`
     pub chunks: wgpu::Buffer,
     pub split_rows: usize,
     pub most_chunks: usize,
     /// `[OUTPUTS_AT_ONCE, n_vocab]`
     pub logits: Option<wgpu::Buffer>,
+}
+
+/// Rows for products that are not in floats: `[rows, blocks, Arith::block_quads]`
+pub struct Rounded {
+    /// Of `h`.
+    pub h: wgpu::Buffer,
+    /// Of `a` and of `g` in turn: a kernel makes one from the other's product, or from `h`.
+    pub rest: wgpu::Buffer,
 }
 
 /// Bytes of each buffer, which placement counts with too.
@@ -73,7 +92,8 @@ struct Sizes {
     a: usize,
     g: usize,
     /// At the larger of the two.
-    quantized: usize,
+    rounded_h: usize,
+    rounded_rest: usize,
     chunks: usize,
     logits: usize,
     split_rows: usize,
@@ -84,7 +104,7 @@ fn sizes(dims: &Dims, rows: usize, n_cells: usize) -> Sizes {
     let rows = rows.next_multiple_of(TILE_ROWS);
     let most_chunks = n_cells.div_ceil(CHUNK);
     let chunk_row = 4 * dims.n_head * most_chunks * (head_stride(dims.head_dim) + 2);
-    let widest = padded(dims.dim).max(padded(dims.width(Buf::A))).max(padded(dims.ffn));
+    let rounded = |width: usize| rows * padded(width) / BLOCK * 16 * Arith::Half.block_quads();
     let split_rows = (MOST_SPLIT_BYTES / chunk_row).clamp(1, MOST_SPLIT_ROWS);
     Sizes {
         x: 4 * rows * padded(dims.dim),
@@ -92,7 +112,8 @@ fn sizes(dims: &Dims, rows: usize, n_cells: usize) -> Sizes {
         q: 4 * rows * dims.n_head * head_stride(dims.head_dim),
         a: 4 * rows * padded(dims.width(Buf::A)),
         g: 4 * rows * padded(dims.ffn),
-        quantized: rows * widest / BLOCK * 16 * Arith::Half.block_quads(),
+        rounded_h: rounded(dims.dim),
+        rounded_rest: rounded(dims.width(Buf::A).max(dims.ffn)),
         chunks: split_rows * chunk_row,
         logits: 4 * OUTPUTS_AT_ONCE * dims.n_vocab,
         split_rows,
@@ -121,10 +142,11 @@ impl WorkBuffers {
             a: buffer("attention's rows", sizes.a, plain)?,
             g: buffer("gated rows", sizes.g, plain)?,
             u: if needs.up { Some(buffer("up rows", sizes.g, plain)?) } else { None },
-            quantized: if needs.arith == Arith::Float {
+            rounded: if needs.arith == Arith::Float {
                 None
             } else {
-                Some(buffer("quantized rows", sizes.quantized, plain)?)
+                let h = buffer("normed rows, rounded", sizes.rounded_h, plain)?;
+                Some(Rounded { h, rest: buffer("rounded rows", sizes.rounded_rest, plain)? })
             },
             chunks: buffer("attention's chunks", sizes.chunks, plain)?,
             split_rows: sizes.split_rows,
@@ -136,7 +158,7 @@ impl WorkBuffers {
     /// Bytes of all of them but the logits, for a plan of what fits.
     pub fn bytes(dims: &Dims, max_rows: usize, n_cells: usize) -> u64 {
         let s = sizes(dims, max_rows, n_cells);
-        (2 * s.x + s.qkv + s.q + s.a + 2 * s.g + s.quantized + s.chunks) as u64
+        (2 * s.x + s.qkv + s.q + s.a + 2 * s.g + s.rounded_h + s.rounded_rest + s.chunks) as u64
     }
 }
 
@@ -159,8 +181,7 @@ fn too_large(gpu: &Gpu, label: &str, bytes: u64) -> Error {
 
 /// Keys and values by slot.
 pub struct Cache {
-    pub key_type: KvType,
-    pub value_type: KvType,
+    pub stored: Stored,
     pub n_cells: usize,
     slots: Vec<Option<(wgpu::Buffer, wgpu::Buffer)>>,
 }
@@ -173,14 +194,10 @@ impl Cache {
         held: &Held,
         n_slots: usize,
         n_cells: usize,
-        types: (KvType, KvType),
+        stored: Stored,
     ) -> Result<Self> {
-        let (key_type, value_type) = types;
-        if key_type == KvType::Q8_0 || value_type == KvType::Q8_0 {
-            return Err(Error::Usage(
-                "-ctk/-ctv q8_0: on a GPU keys and values are f16 or f32; --device cpu has q8_0".into(),
-            ));
-        }
+        stored.keys.check(dims.head_dim)?;
+        stored.values.check(dims.head_dim)?;
         let buffer = |label, ty| {
             let bytes = 4 * (dims.n_kv_head * n_cells * kv_words(ty, dims.head_dim)) as u64;
             if bytes > gpu.binding_bytes() {
@@ -191,19 +208,20 @@ impl Cache {
         let slots = (0..n_slots).map(|slot| {
             let wanted = held.attn.get(slot).copied().unwrap_or(true);
             if wanted {
-                Ok(Some((buffer("keys", key_type)?, buffer("values", value_type)?)))
+                Ok(Some((buffer("keys", stored.keys)?, buffer("values", stored.values)?)))
             } else {
                 Ok(None)
             }
         });
-        Ok(Cache { key_type, value_type, n_cells, slots: slots.collect::<Result<_>>()? })
+        Ok(Cache { stored, n_cells, slots: slots.collect::<Result<_>>()? })
     }
 
     /// One slot, of f32.
     #[cfg(test)]
     pub fn of(keys: wgpu::Buffer, values: wgpu::Buffer, n_cells: usize) -> Self {
         let slots = vec![Some((keys, values))];
-        Cache { key_type: KvType::F32, value_type: KvType::F32, n_cells, slots }
+        let stored = Stored { keys: KvType::F32, values: KvType::F32 };
+        Cache { stored, n_cells, slots }
     }
 
     pub fn slot(&self, slot: usize) -> (&wgpu::Buffer, &wgpu::Buffer) {
@@ -211,10 +229,15 @@ impl Cache {
         (keys, values)
     }
 
+    /// Words of a stored key, and of a value.
+    pub fn words(&self, dims: &Dims) -> [usize; 2] {
+        [self.stored.keys, self.stored.values].map(|ty| kv_words(ty, dims.head_dim))
+    }
+
     /// Bytes of a cell's keys and values in a slot.
     pub fn cell_bytes(&self, dims: &Dims) -> u64 {
-        let words = kv_words(self.key_type, dims.head_dim) + kv_words(self.value_type, dims.head_dim);
-        4 * (dims.n_kv_head * words) as u64
+        let [keys, values] = self.words(dims);
+        4 * (dims.n_kv_head * (keys + values)) as u64
     }
 
     /// Slots that live here.

@@ -6,10 +6,12 @@ use super::{
         lab::{Random, bind, numbers, run, storage},
         params::AttendParams,
         pipelines::{Family, Kernel, Pipelines},
-        work::{CHUNK, head_stride},
+        variants::Arith,
+        work::{CHUNK, Stored, head_stride, kv_words},
     },
-    U, bits, gpu, reductions,
+    U, bits, gpu, reductions, store,
 };
+use crate::context::KvType;
 
 /// Cells in the cache, more than a context has.
 const CELLS: usize = 760;
@@ -18,8 +20,7 @@ struct Case {
     heads: usize,
     kv_heads: usize,
     dim: usize,
-    key_halves: bool,
-    value_halves: bool,
+    stored: Stored,
     scale: f32,
     /// [rows, heads, stride]
     q: Vec<f32>,
@@ -31,46 +32,36 @@ struct Case {
 }
 
 impl Case {
-    fn new(
-        heads: usize,
-        kv_heads: usize,
-        dim: usize,
-        (key_halves, value_halves): (bool, bool),
-        rows: usize,
-    ) -> Self {
+    fn new(heads: usize, kv_heads: usize, dim: usize, stored: Stored, rows: usize) -> Self {
         let mut random = Random::new((heads * dim) as u64);
         let stride = head_stride(dim);
-        let mut filled = |count: usize, halves: bool| -> Vec<f32> {
-            let rounded = |x: f32| if halves { half::f16::from_f32(x).to_f32() } else { x };
-            (0..count * stride)
-                .map(|i| if i % stride < dim { rounded(2.0 * random.float()) } else { 0.0 })
-                .collect()
+        let mut filled = |count: usize, ty: KvType| -> Vec<f32> {
+            let mut head = || {
+                let mut head: Vec<f32> = (0..dim).map(|_| 2.0 * random.float()).collect();
+                head.resize(stride, 0.0);
+                store(ty, &mut head);
+                head
+            };
+            (0..count).flat_map(|_| head()).collect()
         };
-        let q = filled(rows * heads, false);
-        let keys = filled(kv_heads * CELLS, key_halves);
-        let values = filled(kv_heads * CELLS, value_halves);
+        let q = filled(rows * heads, KvType::F32);
+        let keys = filled(kv_heads * CELLS, stored.keys);
+        let values = filled(kv_heads * CELLS, stored.values);
         // A step that shares no factor with the count visits every cell.
         let list = (0..CELLS).map(|i| (i * 377 % CELLS) as u32).collect();
-        Case {
-            heads,
-            kv_heads,
-            dim,
-            key_halves,
-            value_halves,
-            scale: 1.0 / (dim as f32).sqrt(),
-            q,
-            keys,
-            values,
-            list,
-        }
+        Case { heads, kv_heads, dim, stored, scale: 1.0 / (dim as f32).sqrt(), q, keys, values, list }
     }
 
-    fn words(&self, x: &[f32], halves: bool) -> Vec<u32> {
-        if !halves {
-            return x.iter().map(|x| x.to_bits()).collect();
-        }
-        let half = |x: f32| u32::from(half::f16::from_f32(x).to_bits());
-        x.as_chunks::<2>().0.iter().map(|&[a, b]| half(a) | half(b) << 16).collect()
+    /// The same numbers, stored as they are.
+    fn in_f32(&self) -> Self {
+        let stored = Stored { keys: KvType::F32, values: KvType::F32 };
+        let Case { q, keys, values, list, .. } = self;
+        let (q, keys, values, list) = (q.clone(), keys.clone(), values.clone(), list.clone());
+        Case { stored, q, keys, values, list, ..*self }
+    }
+
+    fn words(&self, x: &[f32], ty: KvType) -> Vec<u32> {
+        x.chunks_exact(head_stride(self.dim)).flat_map(|head| store(ty, &mut head.to_vec())).collect()
     }
 
     /// `[rows, heads, dim]`; row i sees the first `lens[i]` cells of the list.
@@ -83,7 +74,7 @@ impl Case {
     ) -> Vec<f32> {
         let rows = lens.len();
         let stride = head_stride(self.dim);
-        let kv_words = |halves: bool| (if halves { stride / 2 } else { stride }) as u32;
+        let Stored { keys, values } = self.stored;
         let most_chunks = lens.iter().max().unwrap().div_ceil(CHUNK);
         let params = AttendParams {
             heads: self.heads as u32,
@@ -91,10 +82,8 @@ impl Case {
             head_dim: self.dim as u32,
             head_stride: stride as u32,
             cells: CELLS as u32,
-            key_words: kv_words(self.key_halves),
-            value_words: kv_words(self.value_halves),
-            key_halves: u32::from(self.key_halves),
-            value_halves: u32::from(self.value_halves),
+            key_words: kv_words(keys, self.dim) as u32,
+            value_words: kv_words(values, self.dim) as u32,
             scale: self.scale,
             out_stride: (self.heads * self.dim) as u32,
             view_at: 1,
@@ -109,8 +98,8 @@ impl Case {
         let list: Vec<u32> = [0, 0, 0].into_iter().chain(self.list.iter().copied()).collect();
         let made = |words: &[u32]| storage(gpu, bytemuck::cast_slice(words)).unwrap();
         let (row_data, list, q) = (made(&row_data), made(&list), numbers(gpu, &self.q).unwrap());
-        let keys = made(&self.words(&self.keys, self.key_halves));
-        let values = made(&self.words(&self.values, self.value_halves));
+        let keys = made(&self.words(&self.keys, keys));
+        let values = made(&self.words(&self.values, values));
         let len = rows * self.heads * self.dim;
         let out = numbers(gpu, &vec![7.0; len]).unwrap();
         let chunks = numbers(gpu, &vec![7.0; rows * self.heads * most_chunks * (stride + 2)]).unwrap();
@@ -121,11 +110,15 @@ impl Case {
         let group = (self.heads / self.kv_heads) as u32;
         let groups = if shared { self.kv_heads as u32 * group.div_ceil(4) } else { heads };
         let y = if split { most_chunks as u32 } else { 1 };
-        let mut steps = vec![(Kernel::Attend { split, shared }, attend, [groups, y, rows])];
+        let mut steps = vec![(
+            Kernel::Attend { split, shared, stored: self.stored, arith: Arith::Float },
+            attend,
+            [groups, y, rows],
+        )];
         if split {
             let buffers = [&row_data, &chunks, &out].map(|b| &b.buffer);
             let join = bind(gpu, pipelines, Family::AttendJoin, &params, &buffers).unwrap();
-            steps.push((Kernel::AttendJoin, join, [heads, 1, rows]));
+            steps.push((Kernel::AttendJoin(Arith::Float), join, [heads, 1, rows]));
         }
         run(gpu, pipelines, &steps, &out.buffer, len).unwrap()
     }
@@ -176,18 +169,22 @@ impl Case {
 fn attention_is_right_to_rounding_split_and_whole() {
     let test = "attention_is_right_to_rounding_split_and_whole";
     let Some(mut gpu) = gpu(test) else { return };
+    use KvType::{F16, F32, Q8_0};
     let shapes = [
-        (6, 2, 64, (true, true)),
-        (10, 2, 24, (true, true)),
-        (4, 4, 20, (false, false)),
-        (8, 1, 32, (true, false)),
-        (4, 2, 128, (false, true)),
+        (6, 2, 64, (F16, F16)),
+        (10, 2, 24, (F16, F16)),
+        (4, 4, 20, (F32, F32)),
+        (8, 1, 32, (F16, F32)),
+        (4, 2, 128, (F32, F16)),
+        (6, 2, 64, (Q8_0, Q8_0)),
+        (8, 1, 96, (F16, Q8_0)),
+        (2, 1, 288, (Q8_0, F32)),
     ];
     for (tuning, variants) in reductions(test) {
         (gpu.tuning, gpu.variants) = (tuning, variants);
         let mut pipelines = Pipelines::new(&gpu);
         for (heads, kv_heads, dim, types) in shapes {
-            let case = Case::new(heads, kv_heads, dim, types, 12);
+            let case = Case::new(heads, kv_heads, dim, Stored { keys: types.0, values: types.1 }, 12);
             let what = format!("{heads}/{kv_heads} heads of {dim}, {types:?}, {variants}");
             for len in [1, 2, 255, 256, 257, 700] {
                 let whole = case.run(&gpu, &mut pipelines, &[len], (false, false));
@@ -200,6 +197,10 @@ fn attention_is_right_to_rounding_split_and_whole() {
                     );
                 }
             }
+            // A scale times a whole number of eight bits is exact, so all that counts is which numbers were stored.
+            let stored = case.run(&gpu, &mut pipelines, &[300], (false, true));
+            let as_they_are = case.in_f32().run(&gpu, &mut pipelines, &[300], (false, true));
+            assert!(bits(&stored) == bits(&as_they_are), "{what}: as numbers");
             // A few rows of different lengths, split; more of them whole; each as if it were alone.
             let few = [257, 1, 700];
             let split = case.run(&gpu, &mut pipelines, &few, (true, false));

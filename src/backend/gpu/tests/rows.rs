@@ -7,10 +7,12 @@ use super::{
         params::{NormParams, RopeParams},
         pipelines::{Family, Kernel, Pipelines},
         shift::ShiftParams,
-        work::head_stride,
+        variants::Arith,
+        work::{Stored, head_stride, kv_words},
     },
-    U, gpu, reductions,
+    U, gpu, reductions, store, taken,
 };
+use crate::context::KvType;
 
 #[test]
 fn norms_are_right_to_rounding() {
@@ -36,7 +38,7 @@ fn norms_are_right_to_rounding() {
                 (numbers(&gpu, &padded(&weight)).unwrap(), numbers(&gpu, &padded(&x)).unwrap());
             let buffers = [&rows, &weights, &rows_x, &h].map(|b| &b.buffer);
             let bound = bind(&gpu, &pipelines, Family::Norm, &params, &buffers).unwrap();
-            let norm = [(Kernel::Norm, bound, [2, 1, 1])];
+            let norm = [(Kernel::Norm(Arith::Float), bound, [2, 1, 1])];
             let got = run(&gpu, &mut pipelines, &norm, &h.buffer, 2 * stride).unwrap();
             for (got, row) in got.chunks_exact(stride).zip([2, 0]) {
                 let x = &x[row * dim..][..dim];
@@ -93,19 +95,20 @@ impl Turn {
     }
 }
 
-/// Numbers of a stored head.
-fn stored(words: &[u32], halves: bool) -> Vec<f32> {
-    let half = |bits: u32| half::f16::from_bits(bits as u16).to_f32();
-    if halves {
-        words.iter().flat_map(|&w| [half(w), half(w >> 16)]).collect()
-    } else {
-        words.iter().map(|&w| f32::from_bits(w)).collect()
+/// What storing adds to an error: half a unit of a half, which may be subnormal; or half a step of a block, a 127th
+/// of its largest, and half a unit of its scale.
+fn store_limit(ty: KvType, head: &[f64], i: usize) -> f64 {
+    let of_half = head[i].abs() * 2f64.powi(-11) + 2f64.powi(-25);
+    match ty {
+        KvType::F32 => 0.0,
+        KvType::F16 => of_half,
+        KvType::Q8_0 => {
+            let block = &head[i / 32 * 32..][..32];
+            let step = block.iter().fold(0f64, |m, x| m.max(x.abs())) / 127.0;
+            // The whole number may round the other way when the number itself is off by a little.
+            of_half + (0.5 + 1e-4) * step * (1.0 + 2f64.powi(-11)) + 127.0 * 2f64.powi(-25)
+        }
     }
-}
-
-/// What storing adds to an error: half a unit of a half, which may be subnormal.
-fn store_limit(halves: bool, want: f64) -> f64 {
-    if halves { want.abs() * 2f64.powi(-11) + 2f64.powi(-25) } else { 0.0 }
 }
 
 const UNTOUCHED: u32 = 0x4d2a_4d2a;
@@ -117,20 +120,24 @@ fn queries_and_keys_are_normed_and_turned_and_stored_in_their_cells() {
     const ROWS: usize = 3;
     const CELLS: usize = 7;
     let (heads, kv_heads, eps) = (4usize, 2usize, 1e-6f32);
+    use KvType::{F16, F32, Q8_0};
     let cases = [
-        (64, 32, true, false, 3),
-        (64, 32, false, true, 0),
-        (20, 8, true, true, 1),
-        (26, 13, false, false, 2),
+        (64, 32, true, (F32, F16), 3),
+        (64, 32, false, (F16, F32), 0),
+        (20, 8, true, (F16, F32), 1),
+        (26, 13, false, (F32, F16), 2),
+        (64, 32, true, (Q8_0, F16), 2),
+        (96, 48, false, (Q8_0, Q8_0), 0),
+        (288, 144, true, (F16, Q8_0), 3),
     ];
     for (tuning, variants) in reductions(test) {
         (gpu.tuning, gpu.variants) = (tuning, variants);
         let mut pipelines = Pipelines::new(&gpu);
-        for (dim, turned, in_halves, key_halves, normed) in cases {
+        for (dim, turned, in_halves, types, normed) in cases {
             let mut random = Random::new(dim as u64);
-            let value_halves = !key_halves;
+            let stored = Stored { keys: types.0, values: types.1 };
             let stride = head_stride(dim);
-            let words = |halves: bool| if halves { stride / 2 } else { stride };
+            let [key_words, value_words] = [types.0, types.1].map(|ty| kv_words(ty, dim));
             let turn = Turn::new(&mut random, in_halves, turned, ROWS);
             let row_len = (heads + 2 * kv_heads) * dim;
             let qkv = random.floats(ROWS * row_len);
@@ -146,10 +153,8 @@ fn queries_and_keys_are_normed_and_turned_and_stored_in_their_cells() {
                 head_stride: stride as u32,
                 cells: CELLS as u32,
                 cells_at: 2,
-                key_words: words(key_halves) as u32,
-                value_words: words(value_halves) as u32,
-                key_halves: u32::from(key_halves),
-                value_halves: u32::from(value_halves),
+                key_words: key_words as u32,
+                value_words: value_words as u32,
                 normed,
                 eps,
             };
@@ -160,14 +165,14 @@ fn queries_and_keys_are_normed_and_turned_and_stored_in_their_cells() {
             let [q_norm, k_norm] = norms.each_ref().map(|n| numbers(&gpu, n).unwrap());
             let room = |len| storage(&gpu, bytemuck::cast_slice(&vec![UNTOUCHED; len])).unwrap();
             let q = room(ROWS * heads * stride);
-            let key_len = kv_heads * CELLS * words(key_halves);
-            let value_len = kv_heads * CELLS * words(value_halves);
+            let key_len = kv_heads * CELLS * key_words;
+            let value_len = kv_heads * CELLS * value_words;
             let (keys, values) = (room(key_len), room(value_len));
             let step = || {
                 let buffers =
                     [&row_data, &turns, &x, &q_norm, &k_norm, &q, &keys, &values].map(|b| &b.buffer);
                 let bound = bind(&gpu, &pipelines, Family::RopeStore, &params, &buffers).unwrap();
-                [(Kernel::RopeStore, bound, [(heads + 2 * kv_heads) as u32, ROWS as u32, 1])]
+                [(Kernel::RopeStore(stored), bound, [(heads + 2 * kv_heads) as u32, ROWS as u32, 1])]
             };
             let steps = [step(), step(), step()];
             let got_q = run(&gpu, &mut pipelines, &steps[0], &q.buffer, ROWS * heads * stride).unwrap();
@@ -176,7 +181,7 @@ fn queries_and_keys_are_normed_and_turned_and_stored_in_their_cells() {
             let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
             let (got_k, got_v) = (bits(&got_k), bits(&got_v));
             let check =
-                |got: &[f32], row: usize, head: usize, norm: Option<&[f32]>, turns: bool, halves: bool| {
+                |got: &[f32], row: usize, head: usize, norm: Option<&[f32]>, turns: bool, ty: KvType| {
                     let x = &qkv[row * row_len + head * dim..][..dim];
                     let scale = scale_of(x, eps);
                     let normed: Vec<f64> = match norm {
@@ -191,8 +196,9 @@ fn queries_and_keys_are_normed_and_turned_and_stored_in_their_cells() {
                         normed.iter().map(|&x| (x, 0.0)).collect()
                     };
                     let relative = if norm.is_some() { norm_limit(dim) } else { 0.0 } + 3.0 * U;
+                    let numbers: Vec<f64> = want.iter().map(|w| w.0).collect();
                     for (i, (got, (want, size))) in got.iter().zip(want).enumerate() {
-                        let limit = relative * size + store_limit(halves, want);
+                        let limit = relative * size + store_limit(ty, &numbers, i);
                         let off = (f64::from(*got) - want).abs();
                         assert!(off <= limit, "{dim}, row {row}, head {head}, {i}: {got}, {want}");
                     }
@@ -201,26 +207,20 @@ fn queries_and_keys_are_normed_and_turned_and_stored_in_their_cells() {
             for row in 0..ROWS {
                 for head in 0..heads {
                     let got = &got_q[(row * heads + head) * stride..][..stride];
-                    check(got, row, head, (normed & 1 != 0).then_some(&norms[0]), true, false);
+                    check(got, row, head, (normed & 1 != 0).then_some(&norms[0]), true, F32);
                 }
                 for head in 0..kv_heads {
                     let cell = head * CELLS + cells[row] as usize;
-                    let key = stored(&got_k[cell * words(key_halves)..][..words(key_halves)], key_halves);
-                    check(&key, row, heads + head, (normed & 2 != 0).then_some(&norms[1]), true, key_halves);
-                    let value =
-                        stored(&got_v[cell * words(value_halves)..][..words(value_halves)], value_halves);
-                    check(&value, row, heads + kv_heads + head, None, false, value_halves);
+                    let key = taken(types.0, &got_k[cell * key_words..][..key_words], dim);
+                    check(&key, row, heads + head, (normed & 2 != 0).then_some(&norms[1]), true, types.0);
+                    let value = taken(types.1, &got_v[cell * value_words..][..value_words], dim);
+                    check(&value, row, heads + kv_heads + head, None, false, types.1);
                 }
             }
             for cell in (0..kv_heads * CELLS).filter(|cell| !cells.contains(&((cell % CELLS) as u32))) {
-                assert!(
-                    got_k[cell * words(key_halves)..][..words(key_halves)].iter().all(|&w| w == UNTOUCHED)
-                );
-                assert!(
-                    got_v[cell * words(value_halves)..][..words(value_halves)]
-                        .iter()
-                        .all(|&w| w == UNTOUCHED)
-                );
+                for (got, words) in [(&got_k, key_words), (&got_v, value_words)] {
+                    assert!(got[cell * words..][..words].iter().all(|&w| w == UNTOUCHED));
+                }
             }
         }
     }
@@ -232,20 +232,30 @@ fn shifted_keys_are_turned_and_values_copied() {
     let mut pipelines = Pipelines::new(&gpu);
     const CELLS: usize = 6;
     let kv_heads = 2usize;
-    for (dim, turned, in_halves, key_halves) in
-        [(64, 32, true, true), (64, 20, true, false), (20, 10, false, true), (20, 8, false, false)]
-    {
+    use KvType::{F16, F32, Q8_0};
+    let cases = [
+        (64, 32, true, (F16, F16)),
+        (64, 20, true, (F32, F16)),
+        (20, 10, false, (F16, F16)),
+        (20, 8, false, (F32, F16)),
+        (64, 32, true, (Q8_0, Q8_0)),
+        (96, 40, false, (Q8_0, F16)),
+        (288, 144, true, (Q8_0, F16)),
+    ];
+    for (dim, turned, in_halves, types) in cases {
         let mut random = Random::new(dim as u64 + turned as u64);
         let stride = head_stride(dim);
-        let words = |halves: bool| if halves { stride / 2 } else { stride };
-        let (key_words, value_words) = (words(key_halves), words(true));
+        let [key_words, value_words] = [types.0, types.1].map(|ty| kv_words(ty, dim));
         let turn = Turn::new(&mut random, in_halves, turned, 1);
-        let mut word = |halves: bool| {
-            let mut half = || u32::from(half::f16::from_f32(random.float()).to_bits());
-            if halves { half() | half() << 16 } else { random.float().to_bits() }
+        let mut words = |ty: KvType| -> Vec<u32> {
+            let mut head = || {
+                let mut head = random.floats(dim);
+                head.resize(stride, 0.0);
+                store(ty, &mut head)
+            };
+            (0..kv_heads * CELLS).flat_map(|_| head()).collect()
         };
-        let keys: Vec<u32> = (0..kv_heads * CELLS * key_words).map(|_| word(key_halves)).collect();
-        let values: Vec<u32> = (0..kv_heads * CELLS * value_words).map(|_| word(true)).collect();
+        let (keys, values) = (words(types.0), words(types.1));
         // One in place, one to another cell.
         let moves = [[4u32, 4], [1, 5]];
         let params = ShiftParams {
@@ -256,7 +266,6 @@ fn shifted_keys_are_turned_and_values_copied() {
             cells: CELLS as u32,
             key_words: key_words as u32,
             value_words: value_words as u32,
-            key_halves: u32::from(key_halves),
             moves: moves.len() as u32,
         };
         let run_and_read = |which: usize, pipelines: &mut Pipelines| {
@@ -266,7 +275,7 @@ fn shifted_keys_are_turned_and_values_copied() {
             let v = storage(&gpu, bytemuck::cast_slice(&values)).unwrap();
             let buffers = [&list, &turns, &k, &v].map(|b| &b.buffer);
             let bound = bind(&gpu, pipelines, Family::Shift, &params, &buffers).unwrap();
-            let step = [(Kernel::Shift, bound, [moves.len() as u32, 1, kv_heads as u32])];
+            let step = [(Kernel::Shift { keys: types.0 }, bound, [moves.len() as u32, 1, kv_heads as u32])];
             let (out, len) = [(&k, keys.len()), (&v, values.len())][which];
             let read = run(&gpu, pipelines, &step, &out.buffer, len).unwrap();
             read.iter().map(|x| x.to_bits()).collect::<Vec<u32>>()
@@ -286,10 +295,12 @@ fn shifted_keys_are_turned_and_values_copied() {
                     assert_eq!(got, before, "cell {cell}");
                     continue;
                 }
-                let head: Vec<f64> = stored(before, key_halves).iter().map(|&x| f64::from(x)).collect();
-                for (got, (want, size)) in stored(got, key_halves).iter().zip(turn.apply(0, &head)) {
-                    let limit = 3.0 * U * size + store_limit(key_halves, want);
-                    assert!((f64::from(*got) - want).abs() <= limit, "cell {cell}: {got}, {want}");
+                let head: Vec<f64> = taken(types.0, before, dim).iter().map(|&x| f64::from(x)).collect();
+                let want = turn.apply(0, &head);
+                let numbers: Vec<f64> = want.iter().map(|w| w.0).collect();
+                for (i, (got, (want, size))) in taken(types.0, got, dim).iter().zip(want).enumerate() {
+                    let limit = 3.0 * U * size + store_limit(types.0, &numbers, i);
+                    assert!((f64::from(*got) - want).abs() <= limit, "cell {cell}, {i}: {got}, {want}");
                 }
             }
         }

@@ -1,0 +1,40 @@
+// A gate and what it lets through, for one to eight columns, stored and also rounded for the product that reads it. A
+// workgroup makes a block of 32 numbers, PAIRS at a time. Needs lanes.wgsl and round_block.wgsl.
+
+var<workgroup> made: array<f32, 256>; // [COLUMNS, 32]
+
+fn made_quad(i: u32) -> vec4<f32> {
+    return vec4<f32>(made[i], made[i + 1u], made[i + 2u], made[i + 3u]);
+}
+
+@compute @workgroup_size(LANES, PAIRS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_id) id: vec3<u32>,
+) {
+    let block = group.y * groups.x + group.x;
+    if 64u * block >= p.rows {
+        return;
+    }
+    let thread = id.y * LANES + id.x;
+    for (var first = 0u; first < 32u; first += PAIRS) {
+        multiply(2u * (32u * block + first + id.y), id.x, thread);
+        workgroupBarrier();
+        if thread < PAIRS * COLUMNS {
+            let column = thread / PAIRS;
+            let pair = thread % PAIRS;
+            let i = first + pair;
+            let out = gated(total(column, pair));
+            y[column * p.y_stride + p.y_first + 32u * block + i] = out;
+            made[32u * column + i] = out;
+        }
+        workgroupBarrier();
+    }
+    if thread < COLUMNS {
+        let i = 32u * thread;
+        round_block((thread * p.y_stride + p.y_first) / 32u + block, Block(
+            made_quad(i), made_quad(i + 4u), made_quad(i + 8u), made_quad(i + 12u),
+            made_quad(i + 16u), made_quad(i + 20u), made_quad(i + 24u), made_quad(i + 28u)));
+    }
+}

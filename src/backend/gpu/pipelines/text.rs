@@ -1,0 +1,195 @@
+//! Shader texts: one kernel a file, with what it needs put before it, as the text of a weight format.
+
+use super::{Kernel, Variants};
+use crate::backend::gpu::{formats::Format, variants::Arith};
+
+impl Kernel {
+    /// The whole WGSL text.
+    pub fn text(self, variants: Variants) -> String {
+        macro_rules! shader {
+            ($name:literal) => {
+                include_str!(concat!("../../../../shaders/", $name, ".wgsl"))
+            };
+        }
+        let reduce = if variants.subgroups {
+            shader!("common/reduce_subgroups")
+        } else {
+            shader!("common/reduce_shared")
+        };
+        match self {
+            Kernel::Embed(format) => format_text(format) + shader!("embed"),
+            Kernel::Norm(Arith::Float) => {
+                [shader!("common/one"), reduce, shader!("common/norm_plain"), shader!("norm")].concat()
+            }
+            Kernel::Norm(arith) => [
+                shader!("common/one"),
+                reduce,
+                &self.rounding(arith),
+                shader!("common/norm_round"),
+                shader!("norm"),
+            ]
+            .concat(),
+            Kernel::MatmulRows { format, arith: Arith::Float, .. } => [
+                &format_text(format),
+                shader!("common/finish"),
+                shader!("common/products_float"),
+                shader!("common/lanes"),
+                shader!("matmul_rows"),
+            ]
+            .concat(),
+            Kernel::MatmulTile { format, arith: Arith::Float, .. } => {
+                [&format_text(format), shader!("common/finish"), shader!("matmul_tile")].concat()
+            }
+            Kernel::MatmulRows { format, arith, .. } => [
+                dot_text(arith),
+                &format_text(format),
+                &ints_text(format),
+                shader!("common/part"),
+                shader!("common/finish"),
+                shader!("common/products_dot"),
+                shader!("common/lanes"),
+                shader!("matmul_rows"),
+            ]
+            .concat(),
+            Kernel::GateRows { format, arith, .. } => [
+                dot_text(arith),
+                &format_text(format),
+                &ints_text(format),
+                shader!("common/part"),
+                shader!("common/finish"),
+                shader!("common/products_dot"),
+                shader!("common/lanes"),
+                &self.rounding(arith),
+                shader!("gate_rows"),
+            ]
+            .concat(),
+            Kernel::MatmulTile { format, arith: Arith::Int8, .. } if variants.coop => [
+                "enable f16;\nenable wgpu_cooperative_matrix;\n",
+                dot_text(Arith::Int8),
+                &format_text(format),
+                &ints_text(format),
+                shader!("common/finish"),
+                shader!("matmul_tile_coop"),
+            ]
+            .concat(),
+            Kernel::MatmulTile { format, arith, .. } => [
+                dot_text(arith),
+                &format_text(format),
+                &ints_text(format),
+                shader!("common/part"),
+                shader!("common/finish"),
+                shader!("matmul_tile_dot"),
+            ]
+            .concat(),
+            Kernel::Quantize(arith) => self.rounding(arith) + shader!("quantize"),
+            Kernel::SiluMul => shader!("silu_mul").into(),
+            Kernel::RopeStore(_) => [
+                shader!("common/one"),
+                reduce,
+                shader!("common/stored"),
+                shader!("common/stored_head"),
+                shader!("rope_store"),
+            ]
+            .concat(),
+            Kernel::Attend { shared, arith, .. } => [
+                self.head(arith).as_str(),
+                if shared { shader!("common/head_four") } else { shader!("common/head_one") },
+                reduce,
+                shader!("common/attention"),
+                shader!("common/joint"),
+                shader!("common/stored"),
+                shader!("attend"),
+            ]
+            .concat(),
+            Kernel::AttendJoin(arith) => [
+                self.head(arith).as_str(),
+                shader!("common/one"),
+                shader!("common/attention"),
+                shader!("common/joint"),
+                shader!("attend_join"),
+            ]
+            .concat(),
+            Kernel::Best => [shader!("common/rank"), shader!("best")].concat(),
+            Kernel::BestJoin => [shader!("common/rank"), shader!("best_join")].concat(),
+            Kernel::Shift { .. } => {
+                [shader!("common/stored"), shader!("common/stored_head"), shader!("shift")].concat()
+            }
+        }
+    }
+
+    /// How this kernel rounds what it makes for products.
+    fn rounding(self, arith: Arith) -> String {
+        let numbers = match arith {
+            Arith::Half => include_str!("../../../../shaders/common/quantize_half.wgsl"),
+            _ => include_str!("../../../../shaders/common/quantize_int8.wgsl"),
+        };
+        let binding = self.family().storage().len();
+        let rounded =
+            format!("@group(0) @binding({binding}) var<storage, read_write> rounded: array<vec4<u32>>;\n");
+        [&rounded, numbers, include_str!("../../../../shaders/common/round_block.wgsl")].concat()
+    }
+
+    /// What becomes of a head of attention's result.
+    fn head(self, arith: Arith) -> String {
+        match arith {
+            Arith::Float => include_str!("../../../../shaders/common/head_plain.wgsl").into(),
+            _ => self.rounding(arith) + include_str!("../../../../shaders/common/head_round.wgsl"),
+        }
+    }
+}
+
+/// How sums of sixteen products are made. It comes first.
+fn dot_text(arith: Arith) -> &'static str {
+    match arith {
+        Arith::Half => include_str!("../../../../shaders/common/dot_half.wgsl"),
+        _ => include_str!("../../../../shaders/common/dot_int8.wgsl"),
+    }
+}
+
+/// `ints`, `factors` and `value` of a format.
+fn ints_text(format: Format) -> String {
+    macro_rules! texts {
+        ($($name:literal),*) => {
+            [$(include_str!(concat!("../../../../shaders/common/ints/", $name, ".wgsl"))),*].concat()
+        };
+    }
+    match format {
+        Format::Q4_0 => texts!("planes", "q4_0"),
+        Format::Q4_1 | Format::Q4_K => texts!("planes", "q4_affine"),
+        Format::Q5_0 => texts!("planes", "five_bits", "q5_0"),
+        Format::Q5_1 | Format::Q5_K => texts!("planes", "five_bits", "q5_affine"),
+        Format::Q8_0 => texts!("planes", "q8_0"),
+        Format::Q2_K => texts!("planes", "q2_k"),
+        Format::Q6_K => texts!("planes", "q6_k"),
+        Format::Iq4Nl | Format::Iq4Xs | Format::Mxfp4 => texts!("planes", "levels"),
+        Format::F16 | Format::Bf16 | Format::F32 => unreachable!("multiplied as floats"),
+    }
+}
+
+/// `load` and `quad` of a format, with the bindings of its streams.
+fn format_text(format: Format) -> String {
+    macro_rules! texts {
+        ($($name:literal),*) => {
+            [$(include_str!(concat!("../../../../shaders/common/", $name, ".wgsl"))),*].concat()
+        };
+    }
+    let plus = "const SIGN: f32 = 1.0;\n";
+    let minus = "const SIGN: f32 = -1.0;\n";
+    match format {
+        Format::Q4_0 => texts!("nibbles", "half_scale", "q4_0"),
+        Format::Q4_1 => texts!("nibbles", "scale_min", "q4_affine") + plus,
+        Format::Q5_0 => texts!("nibbles", "half_scale", "fifth_bits", "q5_0"),
+        Format::Q5_1 => texts!("nibbles", "scale_min", "fifth_bits", "q5_affine") + plus,
+        Format::Q8_0 => texts!("nibbles", "half_scale", "q8_0"),
+        Format::Q2_K => texts!("nibbles", "q2_k"),
+        Format::Q4_K => texts!("nibbles", "scale_min_k", "q4_affine") + minus,
+        Format::Q5_K => texts!("nibbles", "scale_min_k", "fifth_bits", "q5_affine") + minus,
+        Format::Q6_K => texts!("nibbles", "q6_k"),
+        Format::Iq4Nl => texts!("nibbles", "levels", "half_scale", "iq4_nl"),
+        Format::Iq4Xs => texts!("nibbles", "levels", "float_scale", "iq4_nl"),
+        Format::Mxfp4 => texts!("nibbles", "mxfp4"),
+        Format::F16 => texts!("f16"),
+        Format::Bf16 => texts!("bf16"),
+        Format::F32 => texts!("f32"),
+    }
+}

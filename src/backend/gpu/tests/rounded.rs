@@ -1,0 +1,207 @@
+//! Kernels that also round what they make for the product that reads it: the same bits as the plain kernel's and what
+//! the rounding kernel makes of them.
+
+use super::{
+    super::{
+        device::Gpu,
+        formats::BLOCK,
+        lab::{How, Matrix, Random, Room, bind, blocks, numbers, plain, room, run, storage},
+        ops::Bound,
+        params::{AttendParams, MatmulParams, NormParams, QuantizeParams},
+        pipelines::{Family, Kernel, Mode, Pipelines, Tuning},
+        variants::{Arith, Variants},
+        work::Stored,
+    },
+    bits, gpu, offered,
+};
+use crate::{context::KvType, quant::GgmlType};
+
+/// What a kernel binds before its results.
+struct Step<'a> {
+    plain: (Kernel, Family),
+    rounding: (Kernel, Family),
+    inputs: Vec<&'a Room<'a>>,
+    groups: [[u32; 3]; 2],
+}
+
+/// Runs a step both ways: `rows` of `width` numbers.
+fn check<T: bytemuck::NoUninit>(
+    gpu: &Gpu,
+    pipelines: &mut Pipelines,
+    step: &Step,
+    params: &T,
+    (rows, width): (usize, usize),
+    arith: Arith,
+) {
+    let (blocks, len) = (rows * width / BLOCK, rows * width);
+    let rounded_len = 4 * blocks * arith.block_quads();
+    let out = || numbers(gpu, &vec![7.0; len]).unwrap();
+    let rounded = || room(gpu, 4 * rounded_len as u64).unwrap();
+    let bound = |pipelines: &Pipelines, family, results: &[&Room]| -> Bound {
+        let buffers = step.inputs.iter().copied().chain(results.iter().copied());
+        let buffers: Vec<_> = buffers.map(|room| &room.buffer).collect();
+        bind(gpu, pipelines, family, params, &buffers).unwrap()
+    };
+    let (plain, separate) = (out(), rounded());
+    let made = bound(pipelines, step.plain.1, &[&plain]);
+    let quantize = QuantizeParams { blocks: (width / BLOCK) as u32 };
+    let buffers = [&plain.buffer, &separate.buffer];
+    let then = bind(gpu, pipelines, Family::Quantize, &quantize, &buffers).unwrap();
+    let groups = [(width / BLOCK).div_ceil(32) as u32, rows as u32, 1];
+    let steps = [(step.plain.0, made, step.groups[0]), (Kernel::Quantize(arith), then, groups)];
+    let want_rounded = run(gpu, pipelines, &steps, &separate.buffer, rounded_len).unwrap();
+    let want = run(gpu, pipelines, &[], &plain.buffer, len).unwrap();
+    assert!(want.iter().any(|&x| x != 0.0 && x != 7.0));
+
+    let (both, together) = (out(), rounded());
+    let made = bound(pipelines, step.rounding.1, &[&both, &together]);
+    let steps = [(step.rounding.0, made, step.groups[1])];
+    let got_rounded = run(gpu, pipelines, &steps, &together.buffer, rounded_len).unwrap();
+    let got = run(gpu, pipelines, &[], &both.buffer, len).unwrap();
+    assert!(bits(&got) == bits(&want), "{:?}: in floats", step.rounding.0);
+    assert!(bits(&got_rounded) == bits(&want_rounded), "{:?}: rounded", step.rounding.0);
+}
+
+/// Every way to round that the device has, in narrow workgroups and in wide ones.
+fn ways(test: &str) -> Vec<(Tuning, Arith)> {
+    let arith_of = |arith| Variants { arith, ..Variants::PLAIN };
+    let ariths = [Arith::Int8, Arith::Half].into_iter().filter(|&arith| offered(test, arith_of(arith)));
+    ariths.flat_map(|arith| [(Tuning::SOFTWARE, arith), (Tuning::HARDWARE, arith)]).collect()
+}
+
+#[test]
+fn norms_round_as_by_themselves() {
+    let test = "norms_round_as_by_themselves";
+    let Some(mut gpu) = gpu(test) else { return };
+    for (tuning, arith) in ways(test) {
+        gpu.tuning = tuning;
+        let mut pipelines = Pipelines::new(&gpu);
+        let mut random = Random::new(21);
+        for width in [32usize, 288, 4096] {
+            let rows = storage(&gpu, &[0; 16]).unwrap();
+            let weight = numbers(&gpu, &random.floats(width)).unwrap();
+            let x = numbers(&gpu, &random.floats(3 * width)).unwrap();
+            let params =
+                NormParams { dim: width as u32, stride: width as u32 / 4, eps: 1e-5, listed: 0, list_at: 0 };
+            let step = Step {
+                plain: (Kernel::Norm(Arith::Float), Family::Norm),
+                rounding: (Kernel::Norm(arith), Family::NormRounded),
+                inputs: vec![&rows, &weight, &x],
+                groups: [[3, 1, 1]; 2],
+            };
+            check(&gpu, &mut pipelines, &step, &params, (3, width), arith);
+        }
+    }
+}
+
+#[test]
+fn attention_rounds_as_by_itself() {
+    let test = "attention_rounds_as_by_itself";
+    let Some(mut gpu) = gpu(test) else { return };
+    const CELLS: usize = 300;
+    let stored = Stored { keys: KvType::F32, values: KvType::F32 };
+    for (tuning, arith) in ways(test) {
+        gpu.tuning = tuning;
+        let mut pipelines = Pipelines::new(&gpu);
+        let mut random = Random::new(22);
+        for (heads, kv_heads, dim) in [(6usize, 2usize, 32usize), (4, 1, 128), (5, 1, 96)] {
+            let q = numbers(&gpu, &random.floats(2 * heads * dim)).unwrap();
+            let keys = numbers(&gpu, &random.floats(kv_heads * CELLS * dim)).unwrap();
+            let values = numbers(&gpu, &random.floats(kv_heads * CELLS * dim)).unwrap();
+            let list: Vec<u32> = (0..CELLS as u32).collect();
+            let list = storage(&gpu, bytemuck::cast_slice(&list)).unwrap();
+            // One view, two rows.
+            let row_data = storage(&gpu, bytemuck::cast_slice(&[0u32, 0, CELLS as u32, 0, 17])).unwrap();
+            let params = AttendParams {
+                heads: heads as u32,
+                group: (heads / kv_heads) as u32,
+                head_dim: dim as u32,
+                head_stride: dim as u32,
+                cells: CELLS as u32,
+                key_words: dim as u32,
+                value_words: dim as u32,
+                scale: 0.1,
+                out_stride: (heads * dim) as u32,
+                view_at: 0,
+                spans_at: 1,
+                view_rows: 2,
+                most_chunks: 2,
+            };
+            let group = (heads / kv_heads) as u32;
+            for shared in [false, true] {
+                let x = if shared { kv_heads as u32 * group.div_ceil(4) } else { heads as u32 };
+                let attend = |arith| Kernel::Attend { split: false, shared, stored, arith };
+                let step = Step {
+                    plain: (attend(Arith::Float), Family::Attend),
+                    rounding: (attend(arith), Family::AttendRounded),
+                    inputs: vec![&row_data, &list, &q, &keys, &values],
+                    groups: [[x, 1, 2]; 2],
+                };
+                check(&gpu, &mut pipelines, &step, &params, (2, heads * dim), arith);
+            }
+            // Chunks: numbers, then a maximum and a sum, which is not zero.
+            let chunks: Vec<f32> = (0..2 * heads * 2)
+                .flat_map(|_| random.floats(dim + 1).into_iter().chain([1.5]).collect::<Vec<_>>())
+                .collect();
+            let chunks = numbers(&gpu, &chunks).unwrap();
+            let step = Step {
+                plain: (Kernel::AttendJoin(Arith::Float), Family::AttendJoin),
+                rounding: (Kernel::AttendJoin(arith), Family::AttendJoinRounded),
+                inputs: vec![&row_data, &chunks],
+                groups: [[heads as u32, 1, 2]; 2],
+            };
+            check(&gpu, &mut pipelines, &step, &params, (2, heads * dim), arith);
+        }
+    }
+}
+
+/// For few columns and many, and as many lanes to a row as there may be.
+#[test]
+fn gates_round_as_by_themselves() {
+    let test = "gates_round_as_by_themselves";
+    let Some(mut gpu) = gpu(test) else { return };
+    for (tuning, arith) in ways(test) {
+        gpu.tuning = tuning;
+        let mut pipelines = Pipelines::new(&gpu);
+        let mut random = Random::new(23);
+        for (ty, k) in [(GgmlType::Q4_0, 288usize), (GgmlType::Q8_0, 2304), (GgmlType::Q6_K, 4352)] {
+            let outputs = 96usize;
+            let bytes = blocks(&mut random, ty, 2 * outputs * k / ty.block_len());
+            let matrix = Matrix::new(&gpu, ty, &bytes, 2 * outputs, k).unwrap();
+            let none = numbers(&gpu, &[0.0]).unwrap();
+            for columns in [1, 4, 5, 8] {
+                let how = How { arith, ..plain(columns, false) };
+                let x: Vec<f32> = random.floats(columns * k).iter().map(|x| x / 8.0).collect();
+                let (floats, x) = (
+                    matrix.input(&gpu, &x, columns).unwrap(),
+                    matrix.quantized(&gpu, arith, columns).unwrap(),
+                );
+                let ready = matrix.quantize(&gpu, &pipelines, &floats, &x, &how).unwrap();
+                run(&gpu, &mut pipelines, &[ready], &x.buffer, 1).unwrap();
+                let params = MatmulParams {
+                    rows: 2 * outputs as u32,
+                    blocks: matrix.blocks as u32,
+                    x_stride: (matrix.blocks * arith.block_quads()) as u32,
+                    y_stride: outputs as u32,
+                    y_first: 0,
+                    has_bias: 0,
+                };
+                let (format, lanes) = (matrix.format, tuning.lanes(matrix.blocks));
+                let columns = columns as u32;
+                let in_floats =
+                    Kernel::MatmulRows { format, mode: Mode::Gate, lanes, columns, coarse: false, arith };
+                let [high, low, scales] = &matrix.streams;
+                let step = Step {
+                    plain: (in_floats, Family::Matmul),
+                    rounding: (
+                        Kernel::GateRows { format, lanes, columns, coarse: false, arith },
+                        Family::MatmulRounded,
+                    ),
+                    inputs: vec![high, low, scales, &none, &x],
+                    groups: [[(outputs as u32).div_ceil(tuning.matmul / lanes), 1, 1], [3, 1, 1]],
+                };
+                check(&gpu, &mut pipelines, &step, &params, (columns as usize, outputs), arith);
+            }
+        }
+    }
+}
