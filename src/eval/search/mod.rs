@@ -183,13 +183,17 @@ pub fn search(
     })
 }
 
+/// What a draft's step costs under some masks.
+type Steps = Vec<(Candidate, f64)>;
+type Proofs = Vec<(Candidate, Proof)>;
+
 /// What a journal had, by kind.
 #[derive(Default)]
 struct Known {
     costs: Vec<Costs>,
     scores: Vec<Entry>,
-    steps: Vec<Vec<(Candidate, f64)>>,
-    proofs: Vec<(Candidate, Proof)>,
+    steps: Vec<Steps>,
+    proofs: Proofs,
     measured: Vec<Vec<(Candidate, Measured)>>,
 }
 
@@ -328,11 +332,10 @@ fn time_steps(
     found: &Found,
     clock: &mut dyn Stopwatch,
     journal: &mut Journal,
-    known: Vec<Vec<(Candidate, f64)>>,
-) -> Result<Vec<(Candidate, f64)>> {
+    known: Vec<Steps>,
+) -> Result<Steps> {
     let wanted = found.to_prove();
-    let covers =
-        |steps: &Vec<(Candidate, f64)>| wanted.iter().all(|c| steps.iter().any(|(known, _)| known == c));
+    let covers = |steps: &Steps| wanted.iter().all(|c| steps.iter().any(|(known, _)| known == c));
     if let Some(mut steps) = known.into_iter().find(covers) {
         steps.retain(|(candidate, _)| wanted.contains(candidate));
         return Ok(steps);
@@ -352,9 +355,9 @@ fn prove(
     costs: &Costs,
     settings: &Settings,
     journal: &mut Journal,
-    (steps, known): (Vec<(Candidate, f64)>, Vec<(Candidate, Proof)>),
+    (steps, known): (Steps, Proofs),
     on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> Result<Vec<(Candidate, Proof)>> {
+) -> Result<Proofs> {
     let rows = (judge.held_out() * settings.draft_max) as u64;
     let all = steps.len() as u64;
     let mut proofs = Vec::new();
