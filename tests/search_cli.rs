@@ -223,7 +223,7 @@ fn speed_over_exits_is_low_then_high_then_low() {
     let speedups: Vec<f64> = (swept["rows"].as_array().unwrap().iter())
         .map(|row| {
             let [acceptance, cost] = ["acceptance", "cost"].map(|key| row[key].as_f64().unwrap());
-            speed::best(|k| speed::tokens_if_independent(acceptance, k), cost, &rows).speedup
+            speed::best(8, |k| speed::tokens_if_independent(acceptance, k), cost, |n| rows[n - 1]).speedup
         })
         .collect();
     println!("{speedups:.3?}");

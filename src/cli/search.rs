@@ -265,6 +265,7 @@ fn named(member: &Member, outcome: &Outcome) -> NamedMask {
     if let Some(m) = &member.measured {
         mask.measured = [
             ("speedup", json!(rounded(m.speedup))),
+            ("predicted", json!(rounded(m.predicted))),
             ("tok_s", json!(rounded(m.tok_s))),
             ("acceptance", json!(rounded(m.acceptance))),
             ("tokens_per_round", json!(rounded(m.tokens_per_round))),

@@ -134,7 +134,7 @@ fn lines(
     let line = |((number, mask), (m, step)): (&(usize, RunLayers), (&_, f64))| {
         let m: &crate::eval::sweep::Swept = m;
         let acceptance = m.acceptance(n);
-        let best = speed::best(|k| speed::tokens_if_independent(acceptance, k), step, &costs.rows);
+        let best = costs.best(|k| speed::tokens_if_independent(acceptance, k), step, costs.prefix(mask));
         let values = vec![
             m.nll.perplexity(n),
             m.nll.perplexity(n) - swept.full.perplexity(n),

@@ -3,20 +3,30 @@
 //! Steps are timed with everything, without attention, without MLPs and without either; the differences are
 //! dealt to the layers by the bytes that they read. That steers the search; of the masks that it ends with, each
 //! is timed itself.
+//!
+//! Each kind of pass is timed where it stands when it is used, because a pass finds in the caches what the one before
+//! has left there: plain steps behind plain steps, a draft's step behind a verification, a verification behind a
+//! draft's step. Of a model that fits the cache, draft steps alone would look up to a sixth cheaper.
 
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::candidate::{Candidate, Part, State};
-use crate::{Batch, Context, Result, RunLayers, batch::SeqId, plan::Op};
+use super::{
+    candidate::{Candidate, Part, State},
+    speed::{self, Best},
+};
+use crate::{Batch, Context, Result, RunLayers, batch::SeqId, bench::stats::Spread, plan::Op};
 
 /// Cases take turns: a machine's speed drifts, and neighbours come and go.
 const LEAST_TURNS: usize = 5;
 const MOST_TURNS: usize = 200;
 const SECONDS: f64 = 1.5;
-/// Steps of one case in a row, of which the first finds the caches full of other things.
-const STEPS: usize = 3;
+/// Plain steps in a row, and those of them that still find what other passes have left.
+const PLAIN: usize = 10;
+const NOT_YET_PLAIN: usize = 4;
+/// Of each other case in a turn.
+const PAIRS: usize = 2;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
@@ -29,12 +39,18 @@ pub struct Costs {
     /// By sublayer, in full and coarse.
     pub full: Vec<f64>,
     pub coarse: Vec<f64>,
+    /// Verification may go on from what a draft's first layers made.
+    #[serde(default)]
+    pub resumes: bool,
 }
 
 /// One thing to time.
 #[derive(Clone, Debug)]
-enum Case {
-    Step(Option<RunLayers>),
+pub enum Case {
+    /// Of plain decoding.
+    Plain,
+    Draft(RunLayers),
+    /// A verification of so many rows.
     Rows(usize),
 }
 
@@ -52,45 +68,48 @@ impl Costs {
             let of_part = (0..2 * n_layer).filter(|&s| Candidate::place(s).1 == part);
             of_part.fold(full.clone(), |candidate, sublayer| candidate.with(sublayer, state))
         };
-        let mut cases = vec![Case::Step(None)];
-        for part in [Part::Attn, Part::Mlp] {
-            cases.push(Case::Step(Some(with(part, State::Skip).mask())));
-        }
-        cases.push(Case::Step(Some(Candidate::all(n_layer, State::Skip).mask())));
+        let draft = |candidate: Candidate| Case::Draft(candidate.mask());
+        let mut cases = vec![Case::Plain, draft(full.clone())];
+        cases.extend([Part::Attn, Part::Mlp].map(|part| draft(with(part, State::Skip))));
+        cases.push(draft(Candidate::all(n_layer, State::Skip)));
         if coarse {
-            for part in [Part::Attn, Part::Mlp] {
-                cases.push(Case::Step(Some(with(part, State::Coarse).mask())));
-            }
+            cases.extend([Part::Attn, Part::Mlp].map(|part| draft(with(part, State::Coarse))));
         }
         let first_rows = cases.len();
-        cases.extend((1..=most_rows).map(Case::Rows));
-        let seconds = time(context, (seq, depth), &cases)?;
+        cases.extend((2..=most_rows).map(Case::Rows));
+        let seconds = time(context, (seq, depth), cases)?;
         let step = seconds[0];
-        let unit = |seconds: f64| seconds / step;
+        let units: Vec<f64> = seconds.iter().map(|seconds| seconds / step).collect();
+        let (all, base) = (units[1], units[4]);
         // Each kind is seen twice: missing from everything, and alone beside the base.
-        let base = unit(seconds[3]);
-        let kind = |missing: f64, alone: f64| ((1.0 - unit(missing)) + (unit(alone) - base)).max(0.0) / 2.0;
-        let kinds = [kind(seconds[1], seconds[2]), kind(seconds[2], seconds[1])];
+        let kind = |missing: f64, alone: f64| ((all - missing) + (alone - base)).max(0.0) / 2.0;
+        let kinds = [kind(units[2], units[3]), kind(units[3], units[2])];
         let coarse_kinds = match coarse {
-            true => std::array::from_fn(|i| (kinds[i] - (1.0 - unit(seconds[4 + i]))).clamp(0.0, kinds[i])),
+            true => std::array::from_fn(|i| (kinds[i] - (all - units[5 + i])).clamp(0.0, kinds[i])),
             false => kinds,
         };
         let shares = shares(context);
         let deal =
             |kinds: [f64; 2]| shares.iter().enumerate().map(|(s, share)| share * kinds[s % 2]).collect();
-        // More rows never take less time, whatever the clock said.
-        let one = seconds[first_rows];
-        let most_yet = |most: &mut f64, seconds: &f64| {
-            *most = most.max(seconds / one);
-            Some(*most)
-        };
         Ok(Costs {
             step_seconds: step,
-            rows: seconds[first_rows..].iter().scan(1.0, most_yet).collect(),
-            base: (1.0 - kinds[0] - kinds[1]).max(0.0),
+            rows: curve(&units[first_rows..]),
+            base: (all - kinds[0] - kinds[1]).max(0.0),
             full: deal(kinds),
             coarse: deal(coarse_kinds),
+            resumes: context.keeps_hidden(),
         })
+    }
+
+    /// The cases that give T(n), for [`Costs::retimed`].
+    pub fn cases(&self) -> Vec<Case> {
+        std::iter::once(Case::Plain).chain((2..=self.rows.len()).map(Case::Rows)).collect()
+    }
+
+    /// The same at another time: seconds of [`Costs::cases`].
+    pub fn retimed(&self, seconds: &[f64]) -> Self {
+        let units: Vec<f64> = seconds[1..].iter().map(|s| s / seconds[0]).collect();
+        Costs { step_seconds: seconds[0], rows: curve(&units), ..self.clone() }
     }
 
     /// A step under the mask, by sum.
@@ -102,58 +121,115 @@ impl Costs {
         });
         self.base + sublayers.sum::<f64>()
     }
+
+    /// What a step spends in the layers that a draft leaves to verification.
+    pub fn prefix(&self, mask: &RunLayers) -> f64 {
+        let layers = if self.resumes { mask.full_prefix() } else { 0 };
+        self.full[..2 * layers].iter().sum()
+    }
+
+    /// The best draft length for steps of cost `c`, of which so much is left to verification.
+    pub fn best(&self, tokens: impl Fn(usize) -> f64, c: f64, prefix: f64) -> Best {
+        speed::best(self.rows.len() - 1, tokens, c, |n| self.verification(n, prefix))
+    }
+
+    /// Verifies `n` rows: all of them go through all layers, or through those after the prefix, to which the draft's
+    /// last token comes by itself.
+    pub fn verification(&self, n: usize, prefix: f64) -> f64 {
+        let whole = self.rows[n - 1];
+        whole.min(prefix + (1.0 - prefix) * whole)
+    }
+}
+
+/// T(1), T(2) and so on, from T(2). More rows never take less time, whatever the clock said.
+fn curve(units: &[f64]) -> Vec<f64> {
+    let most_yet = |most: &mut f64, &rows: &f64| {
+        *most = most.max(rows);
+        Some(*most)
+    };
+    [1.0].iter().chain(units).scan(1.0, most_yet).collect()
 }
 
 /// Steps under masks over plain ones, each timed.
 pub fn measure_masks(context: &mut Context, place: (SeqId, usize), masks: &[RunLayers]) -> Result<Vec<f64>> {
-    let masks = masks.iter().map(|mask| Case::Step(Some(mask.clone())));
-    let cases: Vec<Case> = std::iter::once(Case::Step(None)).chain(masks).collect();
-    let seconds = time(context, place, &cases)?;
+    let masks = masks.iter().map(|mask| Case::Draft(mask.clone()));
+    let cases: Vec<Case> = std::iter::once(Case::Plain).chain(masks).collect();
+    let seconds = time(context, place, cases)?;
     Ok(seconds[1..].iter().map(|s| s / seconds[0]).collect())
 }
 
-/// The seconds of each case: the lower quartile, because neighbours only ever add time.
-fn time(context: &mut Context, (seq, depth): (SeqId, usize), cases: &[Case]) -> Result<Vec<f64>> {
-    let n_vocab = context.model().plan.dims.n_vocab as u32;
-    let batches: Vec<Batch> = cases
-        .iter()
-        .map(|case| {
-            let (rows, mask) = match case {
-                Case::Step(mask) => (1, mask.clone()),
-                Case::Rows(n) => (*n, None),
-            };
+/// The seconds of each case.
+fn time(context: &mut Context, place: (SeqId, usize), cases: Vec<Case>) -> Result<Vec<f64>> {
+    let mut timing = Timing::new(cases);
+    let started = Instant::now();
+    for turn in 0..MOST_TURNS {
+        if turn >= LEAST_TURNS && started.elapsed().as_secs_f64() > SECONDS {
+            break;
+        }
+        timing.turn(context, place)?;
+    }
+    Ok(timing.seconds())
+}
+
+/// Times of some cases that take turns.
+pub struct Timing {
+    cases: Vec<Case>,
+    samples: Vec<Vec<f64>>,
+}
+
+impl Timing {
+    pub fn new(cases: Vec<Case>) -> Self {
+        Timing { samples: vec![Vec::new(); cases.len()], cases }
+    }
+
+    /// Each case a few times, on a sequence of `depth` tokens, which is left as it was.
+    pub fn turn(&mut self, context: &mut Context, (seq, depth): (SeqId, usize)) -> Result<()> {
+        let n_vocab = context.model().plan.dims.n_vocab as u32;
+        let n_layer = context.model().plan.dims.n_layer;
+        let pass = |rows: usize, mask: Option<RunLayers>| {
             let mut batch = Batch { run_layers: mask, ..Batch::new() };
             // Different tokens, so that they do not all read the same row of the table.
             for i in 0..rows as u32 {
                 batch.push(i * 7919 % n_vocab, depth as u32 + i, seq, true);
             }
             batch
-        })
-        .collect();
-    let mut samples = vec![Vec::new(); cases.len()];
-    let started = Instant::now();
-    for turn in 0..MOST_TURNS {
-        if turn >= LEAST_TURNS && started.elapsed().as_secs_f64() > SECONDS {
-            break;
-        }
-        for (batch, samples) in batches.iter().zip(&mut samples) {
-            for step in 0..STEPS {
-                let started = Instant::now();
-                context.decode(batch)?;
-                let seconds = started.elapsed().as_secs_f64();
-                context.truncate(seq, depth);
-                if step > 0 {
-                    samples.push(seconds);
+        };
+        let mut seconds = |batch: &Batch| {
+            let started = Instant::now();
+            context.decode(batch)?;
+            let seconds = started.elapsed().as_secs_f64();
+            context.truncate(seq, depth);
+            Ok::<f64, crate::Error>(seconds)
+        };
+        let (verification, draft) =
+            (pass(2, None), pass(1, Some(RunLayers::exit(n_layer, n_layer.div_ceil(4)))));
+        for (case, samples) in self.cases.iter().zip(&mut self.samples) {
+            let (batch, before) = match case {
+                Case::Plain => {
+                    let step = pass(1, None);
+                    for i in 0..PLAIN {
+                        let seconds = seconds(&step)?;
+                        if i >= NOT_YET_PLAIN {
+                            samples.push(seconds);
+                        }
+                    }
+                    continue;
                 }
+                Case::Draft(mask) => (pass(1, Some(mask.clone())), &verification),
+                Case::Rows(n) => (pass(*n, None), &draft),
+            };
+            for _ in 0..PAIRS {
+                seconds(before)?;
+                samples.push(seconds(&batch)?);
             }
         }
+        Ok(())
     }
-    Ok(samples.into_iter().map(quartile).collect())
-}
 
-fn quartile(mut samples: Vec<f64>) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    samples[samples.len() / 4]
+    /// Of each case the median.
+    pub fn seconds(&self) -> Vec<f64> {
+        self.samples.iter().map(|samples| Spread::of(samples).median).collect()
+    }
 }
 
 /// Each sublayer's share of the bytes of its kind.
@@ -180,11 +256,16 @@ mod tests {
             base: 0.2,
             full: vec![0.1, 0.3, 0.1, 0.3],
             coarse: vec![0.05, 0.2, 0.05, 0.2],
+            resumes: true,
         };
         let full = Candidate::all(2, State::Run);
         assert!((costs.of(&full) - 1.0).abs() < 1e-12);
         let draft = full.with(0, State::Skip).with(3, State::Coarse);
         assert!((costs.of(&draft) - 0.8).abs() < 1e-12);
         assert!((costs.of(&Candidate::all(2, State::Skip)) - 0.2).abs() < 1e-12);
+        // By hand: one layer of 0.4, and 0.6 of two rows at 1.1.
+        let exit = Candidate::exit(2, 1).mask();
+        assert!((costs.verification(2, costs.prefix(&exit)) - 1.06).abs() < 1e-12);
+        assert_eq!((costs.prefix(&draft.mask()), costs.verification(2, 0.0)), (0.0, 1.1));
     }
 }

@@ -16,6 +16,9 @@ use super::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Proof {
     pub cost: f64,
+    /// Of the cost, what verification need not pay again.
+    #[serde(default)]
+    pub prefix: f64,
     pub agreement: f64,
     pub overlap: f64,
     pub kl: f64,
@@ -26,12 +29,13 @@ pub struct Proof {
 }
 
 impl Proof {
-    pub fn new(cost: f64, drafts: &Drafts, depth: usize) -> Self {
+    pub fn new(cost: f64, prefix: f64, drafts: &Drafts, depth: usize) -> Self {
         let tokens = |texts: &[Vec<Vec<f32>>]| {
             (1..=depth).map(|k| speed::tokens_walked(texts.iter().map(Vec::as_slice), k)).collect()
         };
         Proof {
             cost,
+            prefix,
             agreement: drafts.first.agreement(),
             overlap: drafts.first.overlap(),
             kl: drafts.first.kl(),
@@ -41,17 +45,22 @@ impl Proof {
     }
 
     pub fn greedy(&self, costs: &Costs) -> Best {
-        speed::best(|k| self.greedy_tokens[k - 1], self.cost, &costs.rows)
+        costs.best(|k| self.greedy_tokens[k - 1], self.cost, self.prefix)
     }
 
     pub fn sampled(&self, costs: &Costs) -> Best {
-        speed::best(|k| self.sampled_tokens[k - 1], self.cost, &costs.rows)
+        costs.best(|k| self.sampled_tokens[k - 1], self.cost, self.prefix)
     }
 
     /// Predicted speedup of greedy drafts by their length, from 1.
     pub fn by_draft_len(&self, costs: &Costs) -> Vec<f64> {
-        let lengths = 1..=self.greedy_tokens.len();
-        lengths.map(|k| speed::speedup(self.greedy_tokens[k - 1], k, self.cost, &costs.rows)).collect()
+        (1..=self.greedy_tokens.len()).map(|k| self.at(costs, k)).collect()
+    }
+
+    /// Of greedy drafts of `k` tokens.
+    pub fn at(&self, costs: &Costs, k: usize) -> f64 {
+        let verification = costs.verification(k + 1, self.prefix);
+        speed::speedup(self.greedy_tokens[k - 1], k, self.cost, verification)
     }
 }
 

@@ -2,13 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Member, candidate::Candidate, costs::Costs};
+use super::{
+    Member,
+    candidate::Candidate,
+    costs::{Case, Costs, Timing},
+    family::Proof,
+};
 use crate::{
     Context, Result, Sampler, Tokenizer,
     bench::stats::Spread,
     generate::Request,
     sampler::SamplerConfig,
-    spec::{Fixed, MaskProposer, Proposer, Speculation, speculate},
+    spec::{Fixed, MaskProposer, Proposer, Speculation, TARGET, speculate},
 };
 
 /// Time for all masks together; where it is short, the first few are measured.
@@ -23,6 +28,8 @@ const TOKENS_A_PROMPT: usize = 64;
 pub struct Measured {
     /// Against plain decoding, on the same prompts in alternation: the median over the prompts.
     pub speedup: f64,
+    /// By the proof, and what passes cost in the same minutes: a machine is not always equally fast.
+    pub predicted: f64,
     pub tok_s: f64,
     /// The length of the drafts.
     pub draft_len: usize,
@@ -72,6 +79,10 @@ pub fn measure(
     // The first touch of caches and buffers is nobody's.
     generate(context, tokenizer, &prompts[0], None, &mut Sums::default())?;
     let draft_lens: Vec<usize> = members.iter().map(|m| m.proof.greedy(costs).draft_len).collect();
+    let mut cases = costs.cases();
+    let first_mask = cases.len();
+    cases.extend(members.iter().map(|m| Case::Draft(m.candidate.mask())));
+    let mut timing = Timing::new(cases);
     let rounds = (tokens / TOKENS_A_PROMPT).max(1);
     for round in 0..rounds {
         let prompt = &prompts[round % prompts.len()];
@@ -79,8 +90,19 @@ pub fn measure(
             let draft = i.checked_sub(1).map(|m| (members[m], draft_lens[m]));
             generate(context, tokenizer, prompt, draft, sums)?;
         }
+        // The text that was made is as deep as any.
+        let depth = context.kv().len(TARGET);
+        timing.turn(context, (TARGET, depth))?;
     }
-    let measured = |(s, draft_len): (&Sums, usize)| Measured {
+    let seconds = timing.seconds();
+    let now = costs.retimed(&seconds[..first_mask]);
+    let steps = seconds[first_mask..].iter().map(|step| step / seconds[0]);
+    let predicted: Vec<f64> = std::iter::zip(members, steps)
+        .zip(&draft_lens)
+        .map(|((member, cost), &k)| Proof { cost, ..member.proof.clone() }.at(&now, k))
+        .collect();
+    let measured = |((s, draft_len), predicted): ((&Sums, usize), f64)| Measured {
+        predicted,
         speedup: Spread::of_ratios(&s.speeds, &sums[0].speeds).median,
         tok_s: s.tokens as f64 / s.seconds,
         draft_len,
@@ -90,7 +112,7 @@ pub fn measure(
     };
     // Texts that ended at once would measure nothing.
     let any = sums.iter().all(|s| s.tokens > 0);
-    Ok(if any { sums[1..].iter().zip(draft_lens).map(measured).collect() } else { Vec::new() })
+    Ok(if any { sums[1..].iter().zip(draft_lens).zip(predicted).map(measured).collect() } else { Vec::new() })
 }
 
 fn generate(

@@ -28,7 +28,7 @@ pub mod speed;
 #[cfg(test)]
 mod tests;
 
-use std::{ops::ControlFlow, time::Duration};
+use std::{cmp::Ordering, ops::ControlFlow, time::Duration};
 
 pub use lab::Progress;
 
@@ -143,7 +143,8 @@ pub fn search(
     let scores = std::mem::take(&mut known.scores);
     let found = find(&mut judge, n_layer, &costs, settings, journal, scores, &mut on_progress)?;
     let steps = time_steps(&mut judge, &found, clock, journal, known.steps)?;
-    let proofs = prove(&mut judge, &found, settings, journal, steps, known.proofs, &mut on_progress)?;
+    let proofs =
+        prove(&mut judge, &found, &costs, settings, journal, (steps, known.proofs), &mut on_progress)?;
     let (mut family, mut baselines) = choose(&found, &proofs, &costs, settings);
     let (context, prompts) = judge.into_prompts();
     // A baseline may be a member of the family too.
@@ -170,6 +171,7 @@ pub fn search(
         member.measured =
             measured.iter().find(|(c, _)| *c == member.candidate).map(|(_, measured)| *measured);
     }
+    rank(&mut family, &baselines);
     Ok(Outcome {
         costs,
         perplexity: found.perplexity,
@@ -347,10 +349,10 @@ fn time_steps(
 fn prove(
     judge: &mut ModelJudge,
     found: &Found,
+    costs: &Costs,
     settings: &Settings,
     journal: &mut Journal,
-    steps: Vec<(Candidate, f64)>,
-    known: Vec<(Candidate, Proof)>,
+    (steps, known): (Vec<(Candidate, f64)>, Vec<(Candidate, Proof)>),
     on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Vec<(Candidate, Proof)>> {
     let rows = (judge.held_out() * settings.draft_max) as u64;
@@ -374,7 +376,8 @@ fn prove(
             return Err(lab::interrupted());
         }
         let drafts = judge.drafts(&candidate, settings.draft_max)?;
-        let proof = Proof::new(cost, &drafts, settings.draft_max);
+        let prefix = costs.prefix(&candidate.mask());
+        let proof = Proof::new(cost, prefix, &drafts, settings.draft_max);
         journal.add(&Entry::Proof { candidate: candidate.clone(), proof: proof.clone() })?;
         proofs.push((candidate, proof));
     }
@@ -417,9 +420,23 @@ fn choose(
     // Fastest first.
     kept.sort_unstable();
     kept.truncate(settings.family);
-    let mut family: Vec<Member> = kept.into_iter().map(|i| all[i].clone()).collect();
-    name(&mut family);
-    (family, baselines)
+    (kept.into_iter().map(|i| all[i].clone()).collect(), baselines)
+}
+
+/// Best first: by what the loop made of them, if it tried all, else by what is predicted. A baseline that turned out
+/// faster than all of them takes the last one's place.
+fn rank(family: &mut Vec<Member>, baselines: &[Member]) {
+    let speed = |m: &Member| m.measured.map(|measured| measured.speedup);
+    let slower = |a: &Member, b: &Member| speed(b).partial_cmp(&speed(a)).unwrap_or(Ordering::Equal);
+    if family.iter().all(|m| m.measured.is_some()) {
+        family.sort_by(slower);
+        let best = family.first().and_then(speed);
+        if let Some(faster) = baselines.iter().filter(|m| speed(m) > best).min_by(|a, b| slower(a, b)) {
+            family.pop();
+            family.insert(0, faster.clone());
+        }
+    }
+    name(family);
 }
 
 /// `best`, and the others by which side of it they are on.

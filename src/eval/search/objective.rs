@@ -78,7 +78,10 @@ impl Objective {
         let tie = TIE * score.overlap();
         match *self {
             Objective::Speed => {
-                speed::best(|k| speed::tokens_if_independent(agreement, k), c, &costs.rows).speedup + tie
+                costs
+                    .best(|k| speed::tokens_if_independent(agreement, k), c, costs.prefix(&candidate.mask()))
+                    .speedup
+                    + tie
             }
             Objective::Agreement { most_cost } => agreement + tie - EXCESS * (c - most_cost).max(0.0),
             Objective::Perplexity { most_cost } => {

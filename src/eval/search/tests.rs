@@ -67,6 +67,7 @@ fn costs() -> Costs {
         base: 0.1,
         full: vec![each; 2 * LAYERS],
         coarse: vec![each / 2.0; 2 * LAYERS],
+        resumes: true,
     }
 }
 

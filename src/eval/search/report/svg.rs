@@ -7,6 +7,7 @@ use super::frame::{Escaped, Frame};
 use crate::eval::search::{
     Ablation, Member, Outcome,
     candidate::{Part, State},
+    costs::Costs,
     speed,
 };
 
@@ -55,12 +56,13 @@ fn page(out: &mut String, model: &str, outcome: &Outcome) -> fmt::Result {
     )?;
     out.push_str(&svg(model, outcome));
     out.push_str(
-        "<table><tr><th>mask<th>cost<th>agreement<th>overlap<th>speedup<th>drafts<th>sampled<th>measured<th>skips</tr>\n",
+        "<table><tr><th>mask<th>cost<th>agreement<th>overlap<th>speedup<th>drafts<th>sampled<th>measured<th>then predicted<th>skips</tr>\n",
     );
     for member in outcome.family.iter().chain(&outcome.baselines) {
         let proof = &member.proof;
         let (greedy, sampled) = (proof.greedy(&outcome.costs), proof.sampled(&outcome.costs));
-        let measured = member.measured.map_or(String::new(), |m| format!("{:.3}", m.speedup));
+        let measured =
+            member.measured.map_or("<td>".into(), |m| format!("{:.3}<td>{:.3}", m.speedup, m.predicted));
         writeln!(
             out,
             "<tr><td>{}<td>{:.3}<td>{:.3}<td>{:.3}<td>{:.3}<td>{}<td>{:.3}<td>{measured}<td>{}</tr>",
@@ -162,7 +164,7 @@ fn family(out: &mut String, outcome: &Outcome) -> fmt::Result {
     let frame = panel(1, (0.0, 1.0), (0.0, 1.0));
     frame.axes(out, "Agreement against cost", "cost of a draft step", "agreement")?;
     let costs = (0..=50).map(|i| f64::from(i) / 50.0);
-    frame.line(out, "even line", costs.map(|c| (c, break_even(c, &outcome.costs.rows))))?;
+    frame.line(out, "even line", costs.map(|c| (c, break_even(c, &outcome.costs))))?;
     for &(cost, agreement) in &outcome.cloud {
         frame.dot(out, "cloud", 2.0, (cost, agreement), "")?;
     }
@@ -196,8 +198,8 @@ fn family(out: &mut String, outcome: &Outcome) -> fmt::Result {
 }
 
 /// The agreement at which drafting costs as much as it yields, by the formula of even chances.
-fn break_even(c: f64, rows: &[f64]) -> f64 {
-    let worth = |a| speed::best(|k| speed::tokens_if_independent(a, k), c, rows).speedup;
+fn break_even(c: f64, costs: &Costs) -> f64 {
+    let worth = |a| costs.best(|k| speed::tokens_if_independent(a, k), c, 0.0).speedup;
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..30 {
         let middle = (low + high) / 2.0;
