@@ -2,20 +2,8 @@
 
 mod common;
 
-use std::process::{Command, Output, Stdio};
-
-use common::gpu;
+use common::{gpu, run, stdout};
 use serde_json::{Value, json};
-
-fn run(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).stdin(Stdio::null()).output().unwrap()
-}
-
-fn stdout(args: &[&str]) -> String {
-    let output = run(args);
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
 
 /// One object, and nothing else on stdout.
 fn plan(args: &[&str]) -> Value {

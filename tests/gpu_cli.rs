@@ -2,19 +2,7 @@
 
 mod common;
 
-use std::process::{Command, Output, Stdio};
-
-use common::gpu;
-
-fn run(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).stdin(Stdio::null()).output().unwrap()
-}
-
-fn stdout(args: &[&str]) -> String {
-    let output = run(args);
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
+use common::{gpu, run, stdout};
 
 fn stderr(args: &[&str]) -> String {
     String::from_utf8(run(args).stderr).unwrap()

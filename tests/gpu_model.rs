@@ -4,68 +4,17 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{all_logits, bits, context, embedded_model, fixture, gpu, load, tokens};
-use spec_run::{
-    Batch, Context, ContextConfig, Gguf, Model, RunLayers,
-    backend::{Device, Held},
-    context::{GpuVariant, KvType, Tuning},
-    gguf::Writer,
-    model::layers::LayerBits,
-    quant::{GgmlType, dequantize},
+use common::{
+    all_logits, bits, context, embedded_model, fixture,
+    gpu::{self, ROUNDING, f32_cache, floats, in_floats, on, relative_error},
+    load, tokens,
 };
-
-fn on(device: &str, model: &Arc<Model>, edit: impl FnOnce(&mut ContextConfig)) -> Context {
-    context(model, |c| {
-        c.device = Device::Named(device.into());
-        edit(c);
-    })
-}
-
-fn f32_cache(c: &mut ContextConfig) {
-    (c.key_type, c.value_type) = (KvType::F32, KvType::F32);
-}
-
-fn floats(rows: &[Vec<u32>]) -> Vec<Vec<f32>> {
-    rows.iter().map(|row| row.iter().map(|&x| f32::from_bits(x)).collect()).collect()
-}
-
-/// Root mean square difference over root mean square of the reference, both less their means.
-fn relative_error(got: &[f32], want: &[f32]) -> f64 {
-    let centred = |x: &[f32]| {
-        let mean = x.iter().map(|&x| f64::from(x)).sum::<f64>() / x.len() as f64;
-        x.iter().map(|&x| f64::from(x) - mean).collect::<Vec<_>>()
-    };
-    let (got, want) = (centred(got), centred(want));
-    let off: f64 = std::iter::zip(&got, &want).map(|(a, b)| (a - b).powi(2)).sum();
-    (off / want.iter().map(|x| x * x).sum::<f64>()).sqrt()
-}
-
-/// The same model with every weight as the f32 that it stands for: then the CPU too computes in floats, and
-/// nothing but rounding lies between it and the GPU.
-fn in_floats(model: &Model) -> Arc<Model> {
-    let mut writer = Writer::new();
-    for (key, value) in model.gguf.metadata().iter() {
-        writer.set(key, value.clone());
-    }
-    let tensors = model.gguf.tensors();
-    for tensor in tensors {
-        writer.tensor(&tensor.name, GgmlType::F32, &tensor.shape);
-    }
-    let mut bytes = Vec::new();
-    writer
-        .write(&mut bytes, |i, out| {
-            let tensor = &tensors[i];
-            let mut numbers = vec![0.0; tensor.shape.iter().product::<u64>() as usize];
-            dequantize(tensor.ty, model.gguf.bytes(tensor), &mut numbers);
-            numbers.iter().try_for_each(|x| out.write(&x.to_le_bytes()))
-        })
-        .unwrap();
-    Arc::new(Model::load(Arc::new(Gguf::from_bytes("in floats", bytes).unwrap())).unwrap())
-}
-
-/// Rounding grows through the layers: 2^-24 for an operation, some 10^3 terms in a sum that err at random, 16
-/// layers that hand on what they are given. Measured: up to 6e-7; wrong weights or order give 10^-2 and more.
-const ROUNDING: f64 = 1e-5;
+use spec_run::{
+    Batch, Context, ContextConfig, Model, RunLayers,
+    backend::Held,
+    context::{GpuVariant, KvType, Tuning},
+    model::layers::LayerBits,
+};
 
 #[test]
 fn logits_are_those_of_the_cpu_computing_in_floats() {
@@ -528,95 +477,4 @@ fn with_keys_and_values_of_eight_bits_a_row_is_the_same_in_any_batch() {
             at += size;
         }
     }
-}
-
-/// Parts of the model on the GPU, the rest on the CPU, in every pattern: the same function.
-#[test]
-fn hybrid_runs_give_the_same_logits() {
-    let Some(device) = gpu::device("hybrid_runs_give_the_same_logits") else { return };
-    let quantized = embedded_model();
-    let model = in_floats(&quantized);
-    let text = tokens(12, 4, model.plan.dims.n_vocab);
-    let want = floats(&all_logits(&mut context(&model, f32_cache), &text));
-    let layers = |f: fn(usize) -> bool| (0..16).map(f).collect::<Vec<_>>();
-    let (none, all) = (layers(|_| false), layers(|_| true));
-    let held = |attn: &[bool], mlp: &[bool], ends: [bool; 2]| Held {
-        embed: ends[0],
-        attn: attn.to_vec(),
-        mlp: mlp.to_vec(),
-        head: ends[1],
-    };
-    let patterns = [
-        ("everything", held(&all, &all, [true, true])),
-        ("the first half", held(&layers(|l| l < 8), &layers(|l| l < 8), [true, false])),
-        ("alternating sublayers", held(&layers(|l| l % 2 == 0), &layers(|l| l % 2 == 1), [false, true])),
-        ("attention", held(&all, &none, [false, false])),
-        ("MLPs", held(&none, &all, [true, true])),
-        ("the head", held(&none, &none, [false, true])),
-    ];
-    for (name, held) in patterns {
-        let mut context = on(&device, &model, |c| {
-            f32_cache(c);
-            c.n_ubatch = 5;
-            c.wishes.on_gpu = Some(held);
-        });
-        let got = all_logits(&mut context, &text);
-        for (row, (got, want)) in floats(&got).iter().zip(&want).enumerate() {
-            let error = relative_error(got, want);
-            assert!(error < ROUNDING, "{name}: row {row}: {error}");
-        }
-        // And the same bits one row at a time, where a pass crosses between devices for each.
-        context.remove(0);
-        for (i, &token) in text.iter().enumerate().take(6) {
-            context.decode(&Batch::prompt(&[token], i as u32, 0)).unwrap();
-            assert!(bits(context.logits(0)) == got[i], "{name}: row {i}");
-        }
-        // Or where only the last row is wanted, and not of every piece of the batch.
-        context.remove(0);
-        context.decode(&Batch::prompt(&text[..3], 0, 0)).unwrap();
-        context.decode(&Batch::prompt(&text[3..], 3, 0)).unwrap();
-        assert!(bits(context.logits(0)) == got[11], "{name}: the last row alone");
-    }
-}
-
-#[test]
-fn a_budget_is_kept_and_the_rest_runs_on_the_cpu() {
-    let Some(device) = gpu::device("a_budget_is_kept_and_the_rest_runs_on_the_cpu") else { return };
-    let model = embedded_model();
-    let text = tokens(10, 4, model.plan.dims.n_vocab);
-    let want = floats(&all_logits(&mut context(&in_floats(&model), |_| {}), &text));
-    let context = on(&device, &model, |c| c.wishes.vram = Some(8 << 20));
-    let mut context = context;
-    assert!(context.is_divided() && context.notes().is_empty(), "{:?}", context.notes());
-    let gpu = context.placement().on_gpu();
-    let layers = gpu.attn.iter().chain(&gpu.mlp).filter(|&&here| here).count();
-    assert!((2..32).contains(&layers), "{layers} sublayers on the GPU");
-    for (got, want) in floats(&all_logits(&mut context, &text)).iter().zip(&want) {
-        assert!(relative_error(got, want) < 0.03);
-    }
-}
-
-#[test]
-fn what_cannot_be_opened_says_why() {
-    let Some(device) = gpu::device("what_cannot_be_opened_says_why") else { return };
-    let model = embedded_model();
-    let open = |edit: &dyn Fn(&mut ContextConfig)| {
-        let mut config = ContextConfig { n_ctx: 64, ..ContextConfig::default() };
-        config.device = Device::Named(device.clone());
-        edit(&mut config);
-        Context::new(model.clone(), &config).err().expect("it cannot be opened").to_string()
-    };
-    let no_such = open(&|c| c.device = Device::Named("Voodoo 2".into()));
-    assert!(no_such.contains("Voodoo 2") && no_such.contains(&device), "{no_such}");
-    let tiny = open(&|c| c.wishes.vram = Some(100 << 10));
-    assert!(tiny.contains("nothing fits") && tiny.contains("--vram"), "{tiny}");
-    let too_many = open(&|c| (c.wishes.vram, c.wishes.gpu_layers) = (Some(6 << 20), Some(16)));
-    assert!(too_many.contains("-ngl 16"), "{too_many}");
-    let both = open(&|c| (c.device, c.wishes.gpu_layers) = (Device::Cpu, Some(3)));
-    assert!(both.contains("-ngl") && both.contains("cpu"), "{both}");
-    let short_heads = format!("{}/tests/golden/tiny/qwen3.gguf", env!("CARGO_MANIFEST_DIR"));
-    let mut config = ContextConfig { value_type: KvType::Q8_0, ..ContextConfig::default() };
-    config.device = Device::Named(device.clone());
-    let no_blocks = Context::new(load(short_heads.as_ref()), &config).err().unwrap().to_string();
-    assert!(no_blocks.contains("q8_0") && no_blocks.contains("heads of a multiple of 32"), "{no_blocks}");
 }

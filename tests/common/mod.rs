@@ -5,6 +5,7 @@ pub mod gpu;
 
 use std::{
     path::PathBuf,
+    process::{Command, Output, Stdio},
     sync::{Arc, OnceLock},
 };
 
@@ -64,4 +65,15 @@ pub fn all_logits(context: &mut Context, tokens: &[u32]) -> Vec<Vec<u32>> {
     }
     context.decode(&batch).unwrap();
     (0..tokens.len()).map(|i| bits(context.logits(i))).collect()
+}
+
+/// The program, from outside.
+pub fn run(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+pub fn stdout(args: &[&str]) -> String {
+    let output = run(args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }

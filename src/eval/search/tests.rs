@@ -6,13 +6,16 @@ use std::{
 };
 
 use super::{
-    Found, Settings,
+    Found, Member, Settings,
     candidate::{Candidate, State},
     costs::Costs,
+    family::Proof,
     find,
     journal::{Entry, Journal, RunId},
     judge::Judge,
+    measured::Measured,
     objective::Objective,
+    rank,
     score::{Score, Verdict},
 };
 use crate::{Result, sampler::rng::Rng};
@@ -216,4 +219,37 @@ fn journals_of_other_searches_and_other_files_are_refused() {
         assert!(error.contains("journal"), "{error}");
         assert_eq!(fs::read_to_string(&path).unwrap(), text, "a refused file must stay as it is");
     }
+}
+
+fn member(name: &str, predicted: f64, measured: Option<f64>) -> Member {
+    let proof = Proof {
+        cost: predicted,
+        prefix: 0.0,
+        agreement: 0.5,
+        overlap: 0.5,
+        kl: 0.1,
+        greedy_tokens: vec![1.5],
+        sampled_tokens: vec![1.5],
+    };
+    let measured = measured.map(|speedup| Measured { speedup, ..Measured::default() });
+    let layers = name.len() % LAYERS;
+    Member { name: name.into(), candidate: Candidate::exit(LAYERS, layers), proof, measured }
+}
+
+#[test]
+fn what_the_loop_measured_has_the_last_word() {
+    let costs_of = |family: &[Member]| family.iter().map(|m| m.proof.cost).collect::<Vec<_>>();
+    let three = |last| vec![member("a", 0.2, Some(1.1)), member("b", 0.3, Some(1.3)), member("c", 0.4, last)];
+    let mut family = three(Some(1.2));
+    rank(&mut family, &[member("exit", 0.5, Some(1.25))]);
+    assert_eq!(costs_of(&family), [0.3, 0.4, 0.2]);
+    let names: Vec<_> = family.iter().map(|m| m.name.as_str()).collect();
+    assert_eq!(names, ["best", "cautious 1", "bold 1"]);
+    // A faster baseline takes the place of the slowest.
+    rank(&mut family, &[member("half", 0.6, Some(1.35)), member("exit", 0.5, Some(1.4))]);
+    assert_eq!(costs_of(&family), [0.5, 0.3, 0.4]);
+    // Where not all were measured, predictions stand.
+    let mut family = three(None);
+    rank(&mut family, &[member("exit", 0.5, Some(1.4))]);
+    assert_eq!(costs_of(&family), [0.2, 0.3, 0.4]);
 }

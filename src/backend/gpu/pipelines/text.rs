@@ -41,22 +41,16 @@ impl Kernel {
                 [&format_text(format), shader!("common/finish"), shader!("matmul_tile")].concat()
             }
             Kernel::MatmulRows { format, arith, .. } => [
-                dot_text(arith),
-                &format_text(format),
-                &ints_text(format),
+                &dots(format, arith),
                 shader!("common/part"),
-                shader!("common/finish"),
                 shader!("common/products_dot"),
                 shader!("common/lanes"),
                 shader!("matmul_rows"),
             ]
             .concat(),
             Kernel::GateRows { format, arith, .. } => [
-                dot_text(arith),
-                &format_text(format),
-                &ints_text(format),
+                &dots(format, arith),
                 shader!("common/part"),
-                shader!("common/finish"),
                 shader!("common/products_dot"),
                 shader!("common/lanes"),
                 &self.rounding(arith),
@@ -65,10 +59,7 @@ impl Kernel {
             .concat(),
             Kernel::MatmulTile { format, arith: Arith::Int8, .. } if variants.coop => [
                 "enable f16;\nenable wgpu_cooperative_matrix;\n",
-                dot_text(Arith::Int8),
-                &format_text(format),
-                &ints_text(format),
-                shader!("common/finish"),
+                &dots(format, Arith::Int8),
                 match square {
                     Square::Sixteen => shader!("common/squares_16"),
                     Square::Eight => shader!("common/squares_8"),
@@ -76,15 +67,9 @@ impl Kernel {
                 shader!("matmul_tile_coop"),
             ]
             .concat(),
-            Kernel::MatmulTile { format, arith, .. } => [
-                dot_text(arith),
-                &format_text(format),
-                &ints_text(format),
-                shader!("common/part"),
-                shader!("common/finish"),
-                shader!("matmul_tile_dot"),
-            ]
-            .concat(),
+            Kernel::MatmulTile { format, arith, .. } => {
+                [&dots(format, arith), shader!("common/part"), shader!("matmul_tile_dot")].concat()
+            }
             Kernel::Quantize(arith) => self.rounding(arith) + shader!("quantize"),
             Kernel::SiluMul => shader!("silu_mul").into(),
             Kernel::RopeStore(_) => [
@@ -143,12 +128,14 @@ impl Kernel {
     }
 }
 
-/// How sums of sixteen products are made. It comes first.
-fn dot_text(arith: Arith) -> &'static str {
-    match arith {
+/// A format's weights as whole numbers, how sums of sixteen products are made, and what becomes of sums.
+fn dots(format: Format, arith: Arith) -> String {
+    let dot = match arith {
         Arith::Half => include_str!("../../../../shaders/common/dot_half.wgsl"),
         _ => include_str!("../../../../shaders/common/dot_int8.wgsl"),
-    }
+    };
+    let finish = include_str!("../../../../shaders/common/finish.wgsl");
+    [dot, &format_text(format), &ints_text(format), finish].concat()
 }
 
 /// `ints`, `factors` and `value` of a format.
