@@ -8,12 +8,11 @@
 use std::{ops::ControlFlow, process::ExitCode, sync::Arc};
 
 use spec_run::{
-    Context, ContextConfig, Gguf, Model, Result, Sampler, Tokenizer,
-    bench::stats::Spread,
-    embedded,
+    Context, ContextConfig, Gguf, Model, Result, Sampler, Tokenizer, embedded,
     generate::{Request, generate},
+    measure::stats::Spread,
     sampler::SamplerConfig,
-    spec::{
+    speculation::{
         NgramProposer, Proposer, Report, Speculation, TARGET,
         learned::{Learned, prepare},
         speculate,

@@ -18,7 +18,7 @@ use spec_run::{
     Batch, Context, ContextConfig, Error, Gguf, Model, Result, RunLayers, Sampler, Tokenizer, embedded,
     generate::{Request, generate},
     sampler::SamplerConfig,
-    spec::{
+    speculation::{
         DRAFT, Draft, Kind, Proposer, Ready, SourceInfo, Speculation, Supply, TARGET,
         learned::{Learned, prepare},
         speculate,

@@ -11,12 +11,12 @@ use std::{ops::ControlFlow, path::Path, process::ExitCode, sync::Arc};
 use spec_run::{
     Context, ContextConfig, Gguf, Model, Result, RunLayers, Sampler, Tokenizer,
     backend::{Spent, plan_elsewhere},
-    bench::speeds,
     generate::{Generation, Request, generate},
     gguf::{Array, Value},
+    measure::speeds,
     placement::{Basis, COLUMNS as COLUMNS_OF_FORECAST, Kind, Known, Place, Wishes},
     sampler::SamplerConfig,
-    spec::{MaskProposer, Proposer, Report, Speculation, TARGET, learned, speculate},
+    speculation::{MaskProposer, Proposer, Report, Speculation, TARGET, learned, speculate},
     tokenizer::EncodeOptions,
 };
 

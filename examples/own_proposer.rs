@@ -7,7 +7,7 @@ use spec_run::{
     Context, ContextConfig, Gguf, Model, Result, Sampler, Tokenizer, embedded,
     generate::Request,
     sampler::SamplerConfig,
-    spec::{Draft, Fixed, Kind, Proposer, SourceInfo, Speculation, Supply, speculate},
+    speculation::{Draft, Fixed, Kind, Proposer, SourceInfo, Speculation, Supply, speculate},
     tokenizer::EncodeOptions,
 };
 

@@ -8,7 +8,7 @@
 //! in the first part was the full model's up to layer E; whoever calls sees to it. What the cells had in other layers
 //! before is replaced, for every sequence that holds them.
 
-use crate::model::layers::RunLayers;
+use crate::mask::RunLayers;
 
 /// Names a sequence in the cache; any number will do.
 pub type SeqId = u32;

@@ -6,7 +6,7 @@
 //!                                                               └ Backend cpu ─ logits ─ sampler ─ token
 //! ```
 //!
-//! [`generate`](mod@generate) decodes token by token; [`spec`] drafts with the same model, a part of its layers left out, and
+//! [`generate`](mod@generate) decodes token by token; [`speculation`] drafts with the same model, a part of its layers left out, and
 //! verifies several tokens in one pass, to the same text.
 //!
 //! Data flows one way: nothing below `context` knows of prompts, and nothing above it of devices.
@@ -24,13 +24,16 @@ pub mod generate;
 pub mod gguf;
 mod hash;
 pub mod kv;
+pub mod mask;
+pub mod measure;
 pub mod model;
 pub mod placement;
 pub mod plan;
 pub mod quant;
 pub mod sampler;
 pub mod scores;
-pub mod spec;
+pub mod search;
+pub mod speculation;
 pub mod synth;
 pub mod tokenizer;
 
@@ -38,6 +41,7 @@ pub use batch::Batch;
 pub use context::{Context, ContextConfig};
 pub use error::{Error, Result};
 pub use gguf::Gguf;
-pub use model::{Model, layers::RunLayers};
+pub use mask::RunLayers;
+pub use model::Model;
 pub use sampler::Sampler;
 pub use tokenizer::Tokenizer;

@@ -3,7 +3,7 @@
 //! A pass keeps one row per token in a few named buffers. Each sublayer (attention or MLP of a layer) is a
 //! run of operations that reads the residual stream `X` and adds to it, so a mask only leaves runs out.
 
-use crate::model::layers::RunLayers;
+use crate::mask::RunLayers;
 
 /// Work buffers; every shape is `[rows, width]`, f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

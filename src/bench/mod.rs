@@ -4,10 +4,7 @@
 //! Machines drift: a neighbour on the same memory, a clock that steps down. So nothing is measured in one block;
 //! in each round every case has its turn once, and two configurations take each turn one after the other.
 
-pub mod memory;
 pub mod report;
-pub mod speeds;
-pub mod stats;
 mod subject;
 
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
@@ -16,7 +13,8 @@ use subject::Subject;
 
 use crate::{
     Batch, Context, Error, Result, RunLayers,
-    bench::{memory::ReadBuffer, report::Report},
+    bench::report::Report,
+    measure::memory::{self, ReadBuffer},
 };
 
 /// The most rows of one verification that are measured.

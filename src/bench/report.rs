@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::{Case, Settings, stats::Spread};
+use super::{Case, Settings};
 use crate::RunLayers;
+use crate::measure::stats::Spread;
 
 /// One configuration's samples; times are in seconds, the i-th sample of every case is of the i-th round.
 #[derive(Clone, Debug)]

@@ -2,11 +2,13 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::{
-    Case, Settings,
-    memory::{ReadBuffer, ReadProbe},
+use super::{Case, Settings};
+use crate::{
+    Batch, Context, Result, RunLayers,
+    batch::SeqId,
+    measure::memory::{ReadBuffer, ReadProbe},
+    scores::Want,
 };
-use crate::{Batch, Context, Result, RunLayers, batch::SeqId, scores::Want};
 
 /// Holds the deepest prefix; every case starts from a fork of it.
 const BASE: SeqId = 0;

@@ -15,9 +15,9 @@ use super::device_args::DeviceArgs;
 use crate::{
     Context, ContextConfig, Error, Gguf, Model, Result, Tokenizer,
     backend::cpu::simd::Isa,
-    bench::memory::resident_bytes,
     context::{KvType, Loading, Planes},
     embedded,
+    measure::memory::resident_bytes,
     placement::{Basis, Placement},
 };
 

@@ -9,8 +9,8 @@ use super::{plan, size};
 use crate::{
     Error, Gguf, Model, Result,
     backend::{self, Device},
-    bench::speeds,
     context::{ContextConfig, GpuVariant},
+    measure::speeds,
     placement::{Basis, Known, Wishes},
 };
 

@@ -5,8 +5,8 @@ use clap::Args;
 use super::mask_args::{MaskArgs, warn_of_coarse};
 use crate::{
     Context, Error, Model, Result,
-    model::skips::NamedMask,
-    spec::{ExitsProposer, Fixed, Kind, MaskProposer, NgramProposer, Proposer, candidates},
+    mask::skips::NamedMask,
+    speculation::{ExitsProposer, Fixed, Kind, MaskProposer, NgramProposer, Proposer, candidates},
 };
 
 /// Beyond this a draft is a mistake: the flag of another program, or a number too many.

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Context, Result,
-    spec::{
+    speculation::{
         Controller, Fixed, Policy, Proposer, TARGET,
         learned::{Learned, Store, Subject, prepare},
     },

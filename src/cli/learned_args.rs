@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use etcetera::{BaseStrategy, base_strategy::choose_native_strategy};
 
-use crate::spec::learned::Store;
+use crate::speculation::learned::Store;
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Speculation")]

@@ -6,8 +6,8 @@ use clap::Args;
 
 use crate::{
     Context, Error, Model, Result, RunLayers,
-    model::{
-        layers::LayerList,
+    mask::{
+        LayerList,
         skips::{NamedMask, Skips},
     },
 };

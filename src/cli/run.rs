@@ -16,7 +16,7 @@ use super::{
 use crate::{
     Error, Gguf, Result, Sampler, Tokenizer,
     generate::{Generation, Request, Stop, generate},
-    spec::{Kind, Report, Speculation, Token, speculate},
+    speculation::{Kind, Report, Speculation, Token, speculate},
     tokenizer::{ChatTemplate, EncodeOptions, Message, StreamDecoder},
 };
 

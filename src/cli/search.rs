@@ -18,7 +18,9 @@ use super::{
 };
 use crate::{
     Error, Result, Tokenizer,
-    eval::search::{
+    files::write_whole,
+    mask::skips::{NamedMask, Skips},
+    search::{
         Member, Outcome, Progress, Settings,
         calibration::{self, Calibration},
         clock::WallClock,
@@ -27,8 +29,6 @@ use crate::{
         objective::{Goal, Objective},
         report, search,
     },
-    files::write_whole,
-    model::skips::{NamedMask, Skips},
     tokenizer::EncodeOptions,
 };
 

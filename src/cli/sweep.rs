@@ -11,13 +11,13 @@ use crate::{
     Batch, Context, Error, Result, RunLayers,
     eval::{
         perplexity::{Settings, count_chunks},
-        search::{
-            costs::{Costs, measure_masks},
-            speed,
-        },
         sweep::{Sweep, sweep},
     },
     files::write_whole,
+    search::{
+        costs::{Costs, measure_masks},
+        speed,
+    },
 };
 
 /// The longest draft that is looked at for the speed of an exit.

@@ -15,7 +15,7 @@ use crate::{
     ContextConfig, Error, Gguf, Model, Result, RunLayers,
     backend::{self, Plans},
     embedded,
-    model::layers::LayerList,
+    mask::LayerList,
     placement::Wishes,
     synth::{Arch, Mix, Recipe, Shape, Skippable, Synth, Widened, vocabulary_size},
 };

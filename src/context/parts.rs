@@ -5,7 +5,7 @@ use crate::{
     Batch, Error, Result,
     backend::{Backend, Crossing, Output, Rows},
     batch::{Resume, Row},
-    model::layers::RunLayers,
+    mask::RunLayers,
     plan::{Op, Step, Visit},
     scores::Want,
 };

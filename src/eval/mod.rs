@@ -3,5 +3,4 @@
 pub mod agreement;
 pub(crate) mod drafts;
 pub mod perplexity;
-pub mod search;
 pub mod sweep;

@@ -3,9 +3,7 @@
 
 pub mod arch;
 mod builder;
-pub mod layers;
 mod rope;
-pub mod skips;
 
 use std::sync::Arc;
 
@@ -15,6 +13,7 @@ use crate::{
     Error, Gguf, Result,
     gguf::{Quoted, TensorInfo},
     hash::fnv1a,
+    mask::skips::ModelId,
     plan::{Op, Plan, WeightId},
     quant::GgmlType,
 };
@@ -89,8 +88,8 @@ impl Model {
     }
 
     /// What a skips file says of the model that it is for.
-    pub fn id(&self) -> skips::ModelId {
-        skips::ModelId {
+    pub fn id(&self) -> ModelId {
+        ModelId {
             name: self.name.clone(),
             arch: self.arch.clone(),
             n_layer: self.plan.dims.n_layer,

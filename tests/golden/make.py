@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes types.json, dequantize.bin and quantize.bin: expected values for tests/quant_golden.rs.
+"""Writes types.json, dequantize.bin and quantize.bin: expected values for tests/files/quant_golden.rs.
 
     pip install gguf==0.19.0
     python3 tests/golden/make.py ../shared/fixtures/models

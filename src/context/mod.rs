@@ -1,0 +1,533 @@
+//! A model, its K/V cache and a backend: batches in, logits out. No device code here.
+
+mod parts;
+
+use std::{borrow::Cow, path::PathBuf, sync::Arc};
+
+use crate::{
+    Batch, Error, Model, Result,
+    backend::{self, Backend, Chained, Device, Opened, Output, Rows, Speeds, Spent, Traffic, View},
+    batch::{Link, Row, SeqId},
+    kv::{KvCache, WrittenSlots},
+    mask::RunLayers,
+    placement::{Basis, Kind, Place, Placement, Wishes},
+    plan::{Op, Step, Visit},
+    scores::{Scores, Top, Want},
+};
+
+pub use crate::backend::{
+    Loading,
+    cpu::{kv_store::KvType, matmul::Planes},
+    gpu::{Tuning, Wanted as GpuVariant},
+};
+
+#[derive(Clone, Debug)]
+pub struct ContextConfig {
+    /// Cells in the cache, shared by all sequences.
+    pub n_ctx: u32,
+    /// Rows evaluated at once; a longer batch is cut into such pieces. No result depends on it.
+    pub n_ubatch: usize,
+    /// Threads of the CPU backend; 0 takes the physical cores.
+    pub threads: usize,
+    pub key_type: KvType,
+    pub value_type: KvType,
+    /// K/V slots beyond the model's layers, for masks that repeat layers.
+    pub extra_slots: usize,
+    /// The instruction set, where one other than the machine's best is wanted.
+    pub isa: Option<crate::backend::cpu::simd::Isa>,
+    /// How the CPU backend packs matrices at load; `None` reads them from the file as they are.
+    pub planes: Option<Planes>,
+    pub device: Device,
+    /// What goes where, if the model is not to be all in one place.
+    pub wishes: Wishes,
+    /// Time the kernels of a GPU; slower.
+    pub profile: bool,
+    /// How wide the GPU's kernels are, where another width than the device's own is wanted.
+    pub gpu_tuning: Option<Tuning>,
+    /// Which of the GPU's kernels, where there is a choice.
+    pub gpu_variant: GpuVariant,
+    /// Where a GPU's compiled kernels, and how its variants did, are kept from run to run.
+    pub gpu_cache: Option<PathBuf>,
+}
+
+impl Default for ContextConfig {
+    fn default() -> Self {
+        ContextConfig {
+            n_ctx: 4096,
+            n_ubatch: 512,
+            threads: 0,
+            key_type: KvType::F16,
+            value_type: KvType::F16,
+            extra_slots: 0,
+            isa: None,
+            planes: Some(Planes::Cheap),
+            device: Device::Cpu,
+            wishes: Wishes::default(),
+            profile: false,
+            gpu_tuning: None,
+            gpu_variant: GpuVariant::default(),
+            gpu_cache: None,
+        }
+    }
+}
+
+pub struct Context {
+    model: Arc<Model>,
+    kv: KvCache,
+    backend: Box<dyn Backend>,
+    placement: Placement,
+    notes: Vec<String>,
+    speeds: Option<Speeds>,
+    extra_slots: usize,
+    /// `[outputs, n_vocab]` of the last decode.
+    logits: Vec<f32>,
+    /// `[rows, dim]` of the last decode that kept them.
+    hidden: Vec<f32>,
+    /// Of each output, if the last decode had this instead.
+    tops: Vec<Top>,
+}
+
+impl Context {
+    pub fn new(model: Arc<Model>, config: &ContextConfig) -> Result<Self> {
+        Self::loading(model, config, &())
+    }
+
+    /// `loading` is told of the plan and of how far it is.
+    pub fn loading(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -> Result<Self> {
+        if config.n_ctx == 0 || config.n_ctx > i32::MAX as u32 {
+            return Err(Error::Usage(format!(
+                "a context of {} tokens: -c takes 1 to {}",
+                config.n_ctx,
+                i32::MAX
+            )));
+        }
+        let n_layer = model.plan.dims.n_layer;
+        let Opened { backend, placement, notes, speeds } = backend::open(&model, config, loading)?;
+        let kv = KvCache::new(config.n_ctx, n_layer);
+        Ok(Context {
+            model,
+            kv,
+            backend,
+            placement,
+            notes,
+            speeds,
+            extra_slots: config.extra_slots,
+            logits: Vec::new(),
+            hidden: Vec::new(),
+            tops: Vec::new(),
+        })
+    }
+
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    pub fn kv(&self) -> &KvCache {
+        &self.kv
+    }
+
+    /// One line for the banner.
+    pub fn describe(&self) -> String {
+        self.backend.describe()
+    }
+
+    pub fn threads(&self) -> usize {
+        self.backend.threads()
+    }
+
+    /// What lives where.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// Whether the model lies in more than one place.
+    pub fn is_divided(&self) -> bool {
+        self.placement.is_divided()
+    }
+
+    /// What turned out other than planned.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Time by kernel, if the configuration asked for it.
+    pub fn profile(&self) -> Option<String> {
+        self.backend.profile()
+    }
+
+    /// Where the time of all passes so far went.
+    pub fn spent(&self) -> Spent {
+        self.backend.spent()
+    }
+
+    /// How fast the GPU is, where one is used and was measured.
+    pub fn speeds(&self) -> Option<Speeds> {
+        self.speeds
+    }
+
+    /// Where the time of a token's pass may go, under a mask or in full: a first guess, by speeds that places usually
+    /// have where none was measured.
+    pub fn expected(&self, mask: Option<&RunLayers>) -> Spent {
+        let usual = Basis::default();
+        let basis = self.speeds.map_or(usual, |speeds| usual.with_measured(speeds.read, speeds.round_trip));
+        let mut spent = Spent::default();
+        for step in self.model.plan.steps(mask) {
+            let bytes = self.step_bytes(&step) as f64;
+            match self.placement.place_of(Kind::of(&step, &self.model.plan)) {
+                Place::Vram => spent.vram += bytes / basis.vram.value,
+                Place::Ram => spent.ram += bytes / basis.ram.value,
+                Place::File => spent.file += bytes / basis.file.value,
+            }
+        }
+        spent
+    }
+
+    /// Bytes of weights that a step reads.
+    fn step_bytes(&self, step: &Step) -> u64 {
+        self.model.bytes_read(step.op, |id| self.backend.weight_bytes(id, step.coarse))
+    }
+
+    /// Bytes of weights that one token's pass reads, under a mask or in full.
+    pub fn bytes_read(&self, mask: Option<&RunLayers>) -> u64 {
+        self.model.plan.steps(mask).iter().map(|step| self.step_bytes(step)).sum()
+    }
+
+    /// The share of a full pass's weight bytes that a masked pass reads.
+    pub fn mask_cost(&self, mask: &RunLayers) -> f64 {
+        self.bytes_read(Some(mask)) as f64 / self.bytes_read(None) as f64
+    }
+
+    /// Whether any sublayer's weights have their high bits apart, so that a coarse pass reads less than a full one.
+    pub fn has_planes(&self) -> bool {
+        let layers = 0..self.model.plan.dims.n_layer;
+        let all = layers.fold(RunLayers::all(self.model.plan.dims.n_layer), |mask, layer| {
+            mask.coarse_attn(layer).coarse_mlp(layer)
+        });
+        self.mask_cost(&all) < 1.0
+    }
+
+    /// What went to and from a GPU.
+    pub fn traffic(&self) -> Option<Traffic> {
+        self.backend.traffic()
+    }
+
+    /// Whether a batch may keep hidden rows and resume from them.
+    pub fn keeps_hidden(&self) -> bool {
+        self.backend.keeps_hidden()
+    }
+
+    /// Evaluates the batch; afterwards [`Context::logits`] has the rows that asked. On an error the cache is
+    /// as it was, but that cells which the batch resumed have lost what they held from there on; a batch that is refused
+    /// changes nothing and also leaves the logits of the one before.
+    pub fn decode(&mut self, batch: &Batch) -> Result<()> {
+        self.decode_for(batch, Want::Logits)
+    }
+
+    /// As [`Context::decode`]; afterwards [`Context::scores`] has what is wanted of the rows that asked.
+    pub fn decode_for(&mut self, batch: &Batch, want: Want) -> Result<()> {
+        self.check(batch)?;
+        if let Some(resume) = &batch.resume {
+            return self.go_on(batch, resume, want);
+        }
+        let before: Vec<(SeqId, usize)> = batch.rows.iter().map(|r| (r.seq, self.kv.len(r.seq))).collect();
+        let result = self.place(batch).and_then(|cells| self.evaluate(batch, &cells, want));
+        if result.is_err() {
+            self.restore(before);
+        }
+        result
+    }
+
+    /// Evaluates batches one after the other without waiting in between, where the device can; then
+    /// [`Context::scores`] has the `k` best of all their outputs in order. `None` where it cannot, or not these
+    /// batches, and then the cache is as it was.
+    pub fn decode_chain(&mut self, links: &[Link], k: usize) -> Result<Option<Chained>> {
+        let rows = || links.iter().flat_map(|link| &link.batch.rows);
+        links.iter().try_for_each(|link| self.check(&link.batch))?;
+        check_picks(links)?;
+        let longest = links.iter().map(|link| link.batch.rows.len()).max().unwrap_or(0);
+        let fits = longest <= self.backend.max_rows() && rows().count() <= self.kv.free_cells();
+        let in_parts =
+            links.iter().any(|link| link.batch.keep_hidden.is_some() || link.batch.resume.is_some());
+        if links.is_empty() || in_parts || !fits || !(1..=self.backend.most_top()).contains(&k) {
+            return Ok(None);
+        }
+        let before: Vec<(SeqId, usize)> = rows().map(|r| (r.seq, self.kv.len(r.seq))).collect();
+        let result = links
+            .iter()
+            .map(|link| self.place(&link.batch))
+            .collect::<Result<Vec<_>>>()
+            .and_then(|cells| self.evaluate_chain(links, &cells, k));
+        if !matches!(result, Ok(Some(_))) {
+            self.restore(before);
+        }
+        result
+    }
+
+    /// The logits of the `i`-th row that asked for them in the last decode.
+    ///
+    /// # Panics
+    /// If something else was wanted of it.
+    pub fn logits(&self, i: usize) -> &[f32] {
+        let n = self.model.plan.dims.n_vocab;
+        &self.logits[i * n..][..n]
+    }
+
+    /// The `i`-th row of the last decode as it came to the layer where the batch wanted rows kept.
+    pub fn hidden(&self, i: usize) -> &[f32] {
+        let n = self.model.plan.dims.dim;
+        &self.hidden[i * n..][..n]
+    }
+
+    /// What the last decode says of the `i`-th row that asked: at least what was wanted.
+    pub fn scores(&self, i: usize) -> Scores<'_> {
+        if self.tops.is_empty() { Scores::All(self.logits(i)) } else { Scores::Top(&self.tops[i]) }
+    }
+
+    /// Makes `dst` the same as `src`; nothing is copied.
+    pub fn fork(&mut self, src: SeqId, dst: SeqId) {
+        self.kv.fork(src, dst);
+    }
+
+    /// Keeps the first `len` tokens of a sequence.
+    pub fn truncate(&mut self, seq: SeqId, len: usize) {
+        self.kv.truncate(seq, len);
+    }
+
+    pub fn remove(&mut self, seq: SeqId) {
+        self.kv.remove(seq);
+    }
+
+    /// Context shift: drops `count` tokens after the first `keep` and closes the gap.
+    pub fn shift(&mut self, seq: SeqId, keep: usize, count: usize) -> Result<()> {
+        let (moves, delta) = self.kv.shift(seq, keep, count)?;
+        self.backend.shift_keys(&moves, delta)
+    }
+
+    fn check(&self, batch: &Batch) -> Result<()> {
+        if batch.rows.is_empty() {
+            return Err(Error::Batch("an empty batch: nothing to decode".into()));
+        }
+        let n_vocab = self.model.plan.dims.n_vocab;
+        for Row { token, pos, seq, .. } in &batch.rows {
+            if *token as usize >= n_vocab {
+                return Err(Error::Batch(format!("token {token} is not in the vocabulary of {n_vocab}")));
+            }
+            if *pos > i32::MAX as u32 {
+                return Err(Error::Batch(format!("position {pos} of sequence {seq} is beyond {}", i32::MAX)));
+            }
+        }
+        if batch.resume.is_none() && batch.rows.len() > self.kv.free_cells() {
+            return Err(self.kv.full(batch.rows.len()));
+        }
+        if let Some(mask) = &batch.run_layers {
+            let n_layer = self.model.plan.dims.n_layer;
+            if mask.n_layer() != n_layer {
+                return Err(Error::Mask(format!(
+                    "a mask for {} layers cannot be used on {}, which has {n_layer}",
+                    mask.n_layer(),
+                    self.model.name
+                )));
+            }
+            if mask.extra_repetitions() > self.extra_slots {
+                return Err(Error::Mask(format!(
+                    "the mask repeats layers {} times and the context has K/V room for {}: set extra_slots",
+                    mask.extra_repetitions(),
+                    self.extra_slots
+                )));
+            }
+        }
+        self.check_parts(batch)
+    }
+
+    /// Sequences as long as they were.
+    fn restore(&mut self, before: Vec<(SeqId, usize)>) {
+        before.into_iter().for_each(|(seq, len)| self.kv.truncate(seq, len));
+    }
+
+    /// Gives each row its cell.
+    fn place(&mut self, batch: &Batch) -> Result<Vec<u32>> {
+        let written = batch.run_layers.as_ref().and_then(|mask| self.written_slots(mask));
+        batch.rows.iter().map(|row| self.kv.append(row.seq, row.pos, written.clone())).collect()
+    }
+
+    /// Which slots a pass under `mask` writes; `None` if exactly the layers' own.
+    fn written_slots(&self, mask: &RunLayers) -> Option<WrittenSlots> {
+        let n_layer = self.model.plan.dims.n_layer;
+        let mut written = vec![None; n_layer + self.extra_slots];
+        for step in self.model.plan.steps(Some(mask)) {
+            if let Op::RopeStore { .. } = step.op {
+                written[step.slot] = Some(step.visit);
+            }
+        }
+        let plain = written.iter().enumerate().all(|(slot, w)| w.is_some() == (slot < n_layer));
+        (!plain).then(|| written.into())
+    }
+
+    fn evaluate(&mut self, batch: &Batch, cells: &[u32], want: Want) -> Result<()> {
+        let n_vocab = self.model.plan.dims.n_vocab;
+        let n_outputs = batch.rows.iter().filter(|r| r.logits).count();
+        let top = match want {
+            Want::Top(k) if (1..=self.backend.most_top()).contains(&k) => Some(k),
+            _ => None,
+        };
+        self.tops.clear();
+        self.logits.clear();
+        if top.is_some() {
+            self.tops.resize_with(n_outputs, Top::default);
+        } else {
+            self.logits.try_reserve(n_outputs * n_vocab).map_err(|_| {
+                Error::Memory(format!(
+                    "no memory for the logits of {n_outputs} rows: ask for fewer rows at once"
+                ))
+            })?;
+            self.logits.resize(n_outputs * n_vocab, 0.0);
+        }
+        let model = self.model.clone();
+        let dim = model.plan.dims.dim;
+        self.hidden.resize(if batch.keep_hidden.is_some() { batch.rows.len() * dim } else { 0 }, 0.0);
+        let mut steps = model.plan.steps(batch.run_layers.as_ref());
+        let begun = batch.resume.as_ref().map_or(0, |resume| model.plan.steps_before(resume.layer));
+        steps.drain(..begun);
+        let kept_after = batch.keep_hidden.map(|layer| model.plan.steps_before(layer) - begun);
+        let mut done = 0;
+        let mut out = 0;
+        for rows in batch.rows.chunks(self.backend.max_rows()) {
+            let placed = Placed::new(rows, &cells[done..][..rows.len()]);
+            let n_out = placed.outputs.len();
+            if n_out == 0 {
+                steps.retain(|step| !matches!(step.op, Op::Head { .. }));
+            } else if !matches!(steps.last(), Some(Step { op: Op::Head { .. }, .. })) {
+                steps.push(Step { op: &model.plan.head, slot: 0, visit: Visit::first(0), coarse: false });
+            }
+            let (views, view_of_slot) = views(&self.kv, rows, placed.cells, &steps);
+            let output = match top {
+                Some(k) if n_out > 0 => Output::Top { k, rows: &mut self.tops[out..][..n_out] },
+                Some(_) => Output::none(),
+                None => Output::Logits(&mut self.logits[out * n_vocab..][..n_out * n_vocab]),
+            };
+            let hidden = done * dim..(done + rows.len()) * dim;
+            let hidden_in = batch.resume.as_ref().map(|resume| &resume.hidden[hidden.clone()]);
+            let kept = kept_after.map(|steps| (steps, &mut self.hidden[hidden]));
+            let placed_rows = placed.rows(&views, &view_of_slot);
+            parts::run(&mut *self.backend, &steps, &placed_rows, hidden_in, kept, output)?;
+            done += rows.len();
+            out += n_out;
+        }
+        Ok(())
+    }
+
+    fn evaluate_chain(&mut self, links: &[Link], cells: &[Vec<u32>], k: usize) -> Result<Option<Chained>> {
+        let model = self.model.clone();
+        let placed: Vec<_> =
+            std::iter::zip(links, cells).map(|(link, cells)| Placed::new(&link.batch.rows, cells)).collect();
+        let steps: Vec<_> = links.iter().map(|l| model.plan.steps(l.batch.run_layers.as_ref())).collect();
+        let seen: Vec<_> = (0..links.len())
+            .map(|i| views(&self.kv, &links[i].batch.rows, placed[i].cells, &steps[i]))
+            .collect();
+        let chain: Vec<_> = steps
+            .into_iter()
+            .enumerate()
+            .map(|(i, steps)| backend::Link {
+                steps,
+                rows: placed[i].rows(&seen[i].0, &seen[i].1),
+                picked: &links[i].picked,
+            })
+            .collect();
+        let mut tops = Vec::new();
+        tops.resize_with(placed.iter().map(|p| p.outputs.len()).sum(), Top::default);
+        let chained = self.backend.run_chain(&chain, k, &mut tops)?;
+        if chained.is_some() {
+            self.tops = tops;
+        }
+        Ok(chained)
+    }
+}
+
+/// A picked token has been picked by the time its row is evaluated.
+fn check_picks(links: &[Link]) -> Result<()> {
+    let mut outputs = 0;
+    for Link { batch, picked } in links {
+        if let Some((row, pick)) = picked.iter().find(|(row, p)| *row >= batch.rows.len() || *p >= outputs) {
+            return Err(Error::Batch(format!(
+                "row {row} of {} waits for output {pick} of a chain, of which {outputs} come before it",
+                batch.rows.len()
+            )));
+        }
+        outputs += batch.rows.iter().filter(|r| r.logits).count();
+    }
+    Ok(())
+}
+
+/// Rows with their cells.
+struct Placed<'a> {
+    tokens: Vec<u32>,
+    positions: Vec<u32>,
+    cells: &'a [u32],
+    outputs: Vec<usize>,
+}
+
+impl<'a> Placed<'a> {
+    fn new(rows: &[Row], cells: &'a [u32]) -> Self {
+        Placed {
+            tokens: rows.iter().map(|r| r.token).collect(),
+            positions: rows.iter().map(|r| r.pos).collect(),
+            cells,
+            outputs: (0..rows.len()).filter(|&i| rows[i].logits).collect(),
+        }
+    }
+
+    fn rows<'s>(&'s self, views: &'s [View<'s>], view_of_slot: &'s [usize]) -> Rows<'s> {
+        let Placed { tokens, positions, cells, outputs } = self;
+        Rows { tokens, positions, cells, outputs, views, view_of_slot }
+    }
+}
+
+/// What each row sees in each slot. All slots share one view unless some cell was written under a mask that
+/// left a slot out: a cell without a key and a value in a slot is not attended to there.
+fn views<'a>(kv: &'a KvCache, rows: &[Row], cells: &[u32], steps: &[Step]) -> (Vec<View<'a>>, Vec<usize>) {
+    let mut seqs: Vec<SeqId> = Vec::new();
+    let mut list_of_row = Vec::with_capacity(rows.len());
+    for row in rows {
+        let list = seqs.iter().position(|&s| s == row.seq).unwrap_or_else(|| {
+            seqs.push(row.seq);
+            seqs.len() - 1
+        });
+        list_of_row.push(list);
+    }
+    let whole: Vec<&'a [u32]> = seqs.iter().map(|&s| kv.cells(s)).collect();
+    let visible: Vec<(usize, usize)> = std::iter::zip(&list_of_row, cells)
+        .map(|(&list, cell)| {
+            let own = whole[list].iter().rposition(|c| c == cell).expect("a row's cell is in its sequence");
+            (list, own + 1)
+        })
+        .collect();
+    let plain: Vec<usize> = seqs.iter().map(|&s| kv.plain_prefix(s)).collect();
+    let all_plain = std::iter::zip(&plain, &whole).all(|(&plain, list)| plain == list.len());
+    let attended = steps.iter().filter(|s| matches!(s.op, Op::Attend { .. })).map(|s| (s.slot, s.visit));
+    let mut views = vec![View { lists: whole.iter().map(|l| Cow::Borrowed(*l)).collect(), visible }];
+    let mut view_of_slot = Vec::with_capacity(kv.n_layer());
+    for (slot, visit) in attended {
+        if view_of_slot.len() <= slot {
+            view_of_slot.resize(slot + 1, 0);
+        }
+        if all_plain && slot < kv.n_layer() {
+            continue;
+        }
+        let held = |c: u32| kv.holds(c, slot, visit);
+        let complete = std::iter::zip(&plain, &whole).all(|(&plain, list)| {
+            let from = if slot < kv.n_layer() { plain } else { 0 };
+            list[from..].iter().all(|&c| held(c))
+        });
+        if !complete {
+            let kept = |list: &[u32]| list.iter().copied().filter(|&c| held(c)).collect::<Vec<_>>();
+            let visible = views[0]
+                .visible
+                .iter()
+                .map(|&(list, len)| (list, whole[list][..len].iter().filter(|&&c| held(c)).count()))
+                .collect();
+            view_of_slot[slot] = views.len();
+            views.push(View { lists: whole.iter().map(|l| Cow::Owned(kept(l))).collect(), visible });
+        }
+    }
+    (views, view_of_slot)
+}

@@ -1,0 +1,165 @@
+//! A point of the search: for each sublayer whether the draft runs it, runs it coarse, or skips it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{RunLayers, mask::LayerBits};
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum State {
+    Run,
+    Coarse,
+    Skip,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    Attn,
+    Mlp,
+}
+
+impl Part {
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Attn => "attention",
+            Part::Mlp => "mlp",
+        }
+    }
+}
+
+/// The attention of layer `l` is sublayer `2l`, its MLP is `2l + 1`. Written as one letter each: `r`, `c`, `s`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Candidate(Vec<State>);
+
+impl Candidate {
+    pub fn all(n_layer: usize, state: State) -> Self {
+        Candidate(vec![state; 2 * n_layer])
+    }
+
+    /// The first `layers` layers.
+    pub fn exit(n_layer: usize, layers: usize) -> Self {
+        Self::of_layers(n_layer, |layer| layer < layers)
+    }
+
+    /// Layers 0, 2, 4 and so on, or the others.
+    pub fn every_second(n_layer: usize, first: usize) -> Self {
+        Self::of_layers(n_layer, |layer| layer % 2 == first)
+    }
+
+    fn of_layers(n_layer: usize, runs: impl Fn(usize) -> bool) -> Self {
+        let state = |sublayer: usize| if runs(sublayer / 2) { State::Run } else { State::Skip };
+        Candidate((0..2 * n_layer).map(state).collect())
+    }
+
+    pub fn with(&self, sublayer: usize, state: State) -> Self {
+        let mut changed = self.clone();
+        changed.0[sublayer] = state;
+        changed
+    }
+
+    pub fn from_states(states: Vec<State>) -> Self {
+        Candidate(states)
+    }
+
+    pub fn states(&self) -> &[State] {
+        &self.0
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn place(sublayer: usize) -> (usize, Part) {
+        (sublayer / 2, if sublayer.is_multiple_of(2) { Part::Attn } else { Part::Mlp })
+    }
+
+    /// True if it does the full model's work.
+    pub fn is_full(&self) -> bool {
+        self.0.iter().all(|&s| s == State::Run)
+    }
+
+    pub fn skips_all(&self) -> bool {
+        self.0.iter().all(|&s| s == State::Skip)
+    }
+
+    pub fn mask(&self) -> RunLayers {
+        let bits = self.0.chunks_exact(2).map(|layer| {
+            let bits = |state, run: LayerBits, coarse: LayerBits| match state {
+                State::Run => run,
+                State::Coarse => run | coarse,
+                State::Skip => LayerBits::NONE,
+            };
+            bits(layer[0], LayerBits::ATTN, LayerBits::COARSE_ATTN)
+                | bits(layer[1], LayerBits::MLP, LayerBits::COARSE_MLP)
+        });
+        RunLayers::mask(bits.collect())
+    }
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter = |state: &State| match state {
+            State::Run => 'r',
+            State::Coarse => 'c',
+            State::Skip => 's',
+        };
+        f.write_str(&self.0.iter().map(letter).collect::<String>())
+    }
+}
+
+impl From<Candidate> for String {
+    fn from(candidate: Candidate) -> Self {
+        candidate.to_string()
+    }
+}
+
+impl TryFrom<String> for Candidate {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let state = |letter| match letter {
+            'r' => Ok(State::Run),
+            'c' => Ok(State::Coarse),
+            's' => Ok(State::Skip),
+            other => Err(format!("`{other}` is not a state of a sublayer: r, c or s")),
+        };
+        let states = text.chars().map(state).collect::<Result<Vec<_>, _>>()?;
+        match states.len().is_multiple_of(2) {
+            true => Ok(Candidate(states)),
+            false => Err("an odd number of sublayers".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candidates_are_masks() {
+        let full = Candidate::all(3, State::Run);
+        assert!(full.is_full() && full.mask().is_full());
+        assert_eq!(full.with(2, State::Skip).mask(), RunLayers::all(3).skip_attn(1));
+        assert_eq!(full.with(5, State::Coarse).mask(), RunLayers::all(3).coarse_mlp(2));
+        let exit = RunLayers::all(3).skip_attn(2).skip_mlp(2);
+        assert_eq!(Candidate::exit(3, 2).mask(), exit);
+        assert_eq!(Candidate::every_second(3, 0).to_string(), "rrssrr");
+        assert!(Candidate::exit(3, 0).skips_all());
+    }
+
+    #[test]
+    fn the_written_form_reads_back() {
+        let candidate = Candidate::all(2, State::Run).with(1, State::Coarse).with(2, State::Skip);
+        assert_eq!(candidate.to_string(), "rcsr");
+        assert_eq!(Candidate::try_from("rcsr".to_string()), Ok(candidate));
+        assert!(
+            Candidate::try_from("rx".to_string()).is_err() && Candidate::try_from("r".to_string()).is_err()
+        );
+    }
+}

@@ -1,0 +1,348 @@
+//! What outlives a run: costs and acceptance, per model, device and way of sampling.
+//!
+//! One small file for each [`Subject`] in a directory of the caller's choice. Losing one costs a few slow rounds and no
+//! correctness, so reading never fails: what is absent, damaged, of another version or out of range is not known.
+//! Writing replaces the file in one step; of two runs at the same time the later one's knowledge stays.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{Read, Write},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    controller::{Controller, Memory, memory_key},
+    costs::{Costs, DEFAULT_BUDGET, MOST_ROWS, measure},
+    policy::SourceInfo,
+};
+use crate::{Context, Error, Result, RunLayers, batch::SeqId, hash::fnv1a};
+
+const SCHEMA: u32 = 1;
+const MOST_BYTES: u64 = 256 << 10;
+/// Sources remembered of one subject; those of the present run come first.
+const MOST_SOURCES: usize = 64;
+/// Files in the directory; the oldest go.
+const MOST_FILES: usize = 128;
+const EXTENSION: &str = "json";
+
+/// What knowledge is about. If any of it differs, nothing carries over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subject {
+    /// The model's fingerprint.
+    pub model: String,
+    /// The device, as [`Context::describe`] names it, and whatever else sets machines apart.
+    pub device: String,
+    pub threads: usize,
+    /// Draws make drafts fall that a greedy choice would let stand.
+    pub greedy: bool,
+    /// Of this program: another one has other kernels.
+    pub version: String,
+}
+
+impl Subject {
+    pub fn new(context: &Context, greedy: bool) -> Self {
+        // What lies where makes a machine another one.
+        let placement = if context.is_divided() { context.placement().to_string() } else { String::new() };
+        Subject {
+            model: context.model().fingerprint(),
+            device: context.describe() + &placement,
+            threads: context.threads(),
+            greedy,
+            version: env!("CARGO_PKG_VERSION").into(),
+        }
+    }
+
+    fn file_name(&self) -> String {
+        let Subject { model, device, threads, greedy, version } = self;
+        let whole = format!("{model}\n{device}\n{threads}\n{greedy}\n{version}");
+        format!("{:016x}.{EXTENSION}", fnv1a(whole.bytes()))
+    }
+}
+
+/// What is known of a subject.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Learned {
+    /// T(n)/T(1) for n = 1..
+    pub rows: Vec<f64>,
+    /// Draft steps in plain steps, and acceptance, by source.
+    pub draft: BTreeMap<String, f64>,
+    pub sources: Memory,
+}
+
+impl Learned {
+    /// What a controller knows by now.
+    pub fn of(controller: &Controller) -> Self {
+        let (mut draft, mut sources) = (BTreeMap::new(), controller.memory());
+        for (source, info) in controller.sources().enumerate() {
+            if !controller.costs().looks_up(source) {
+                draft.insert(memory_key(info), controller.costs().draft(source));
+            }
+        }
+        let present: Vec<String> = controller.sources().map(memory_key).collect();
+        let mut spare = MOST_SOURCES.saturating_sub(present.len());
+        sources.retain(|name, _| {
+            let stays = present.contains(name) || spare > 0;
+            spare = spare.saturating_sub(usize::from(!present.contains(name)));
+            stays
+        });
+        Learned { rows: controller.costs().all_rows().to_vec(), draft, sources }
+    }
+
+    /// The costs as they were, and for sources that are new the guess.
+    pub fn costs(&self, sources: &[SourceInfo]) -> Costs {
+        let known: Vec<Option<f64>> =
+            sources.iter().map(|s| self.draft.get(&memory_key(s)).copied()).collect();
+        Costs::recalled(sources, &self.rows, &known)
+    }
+
+    fn is_sound(&self) -> bool {
+        let rows = &self.rows;
+        let sane = |x: &f64| (0.0..1e4).contains(x);
+        rows.len() == MOST_ROWS
+            && rows.is_sorted()
+            && rows[0] == 1.0
+            && rows.iter().chain(self.draft.values()).all(sane)
+            && self.draft.values().all(|&c| c > 0.0)
+            && self.draft.len() <= MOST_SOURCES
+            && self.sources.len() <= MOST_SOURCES
+            && self.sources.values().all(|known| known.is_sound())
+    }
+}
+
+/// By bytes, and where they are not all in one place by how far away they are.
+fn guess(context: &Context, sources: &[SourceInfo], drafts: &[Option<RunLayers>]) -> Costs {
+    if !context.is_divided() {
+        return Costs::guess(sources);
+    }
+    let step = context.expected(None);
+    let far = |mask: &RunLayers| context.expected(Some(mask)).total() / step.total();
+    let draft: Vec<f64> = std::iter::zip(sources, drafts)
+        .map(|(source, mask)| mask.as_ref().map_or(source.cost, far))
+        .collect();
+    Costs::guess_of(&draft, step.file / step.total()).with_prefixes(sources)
+}
+
+/// A controller that begins with what is known of the subject, or else with a short measurement behind what
+/// `seq` holds; see [`measure`]. `drafts` has each source's mask, if it has one.
+pub fn prepare(
+    context: &mut Context,
+    seq: SeqId,
+    sources: &[SourceInfo],
+    drafts: &[Option<RunLayers>],
+    learned: Option<Learned>,
+) -> Result<Controller> {
+    let way = context.speeds().map(|speeds| speeds.round_trip);
+    if let Some(learned) = learned {
+        return Ok(Controller::new(learned.costs(sources), learned.sources).far_away(way));
+    }
+    let mut costs = guess(context, sources, drafts);
+    measure(context, seq, drafts, &mut costs, DEFAULT_BUDGET)?;
+    Ok(Controller::new(costs, Memory::new()).far_away(way))
+}
+
+#[derive(Serialize, Deserialize)]
+struct File {
+    schema: u32,
+    subject: Subject,
+    learned: Learned,
+}
+
+/// A directory of such knowledge.
+#[derive(Clone, Debug)]
+pub struct Store {
+    directory: PathBuf,
+}
+
+impl Store {
+    /// The directory need not be there before the first write.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Store { directory: directory.into() }
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub fn recall(&self, subject: &Subject) -> Option<Learned> {
+        let mut bytes = Vec::new();
+        let file = fs::File::open(self.directory.join(subject.file_name())).ok()?;
+        file.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+        let file: File = serde_json::from_slice(&bytes).ok()?;
+        let fits = file.schema == SCHEMA && file.subject == *subject;
+        Some(file.learned).filter(|learned| fits && learned.is_sound())
+    }
+
+    pub fn keep(&self, subject: &Subject, learned: &Learned) -> Result<()> {
+        if !learned.is_sound() {
+            return Ok(());
+        }
+        let directory = &self.directory;
+        fs::create_dir_all(directory).map_err(|e| Error::io(directory, e))?;
+        let path = directory.join(subject.file_name());
+        let file = File { schema: SCHEMA, subject: subject.clone(), learned: learned.clone() };
+        let text = serde_json::to_vec(&file).map_err(|e| Error::io(&path, e.into()))?;
+        let mut new = tempfile::NamedTempFile::new_in(directory).map_err(|e| Error::io(directory, e))?;
+        new.write_all(&text).map_err(|e| Error::io(&path, e))?;
+        new.persist(&path).map_err(|e| Error::io(&path, e.error))?;
+        self.prune();
+        Ok(())
+    }
+
+    /// Lets the oldest files go. Whatever goes wrong here is somebody else's turn next time.
+    fn prune(&self) {
+        let Ok(entries) = fs::read_dir(&self.directory) else { return };
+        let mut files: Vec<(SystemTime, PathBuf)> = entries
+            .flatten()
+            .filter(|entry| entry.path().extension().is_some_and(|e| e == EXTENSION))
+            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+            .collect();
+        files.sort();
+        for (_, path) in files.iter().take(files.len().saturating_sub(MOST_FILES)) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::speculation::policy::{Choice, Drafted, Kind, Offer, Policy, Round};
+
+    fn subject() -> Subject {
+        Subject { model: "0123".into(), device: "cpu".into(), threads: 2, greedy: true, version: "1".into() }
+    }
+
+    fn sources() -> [SourceInfo; 2] {
+        let lookup = SourceInfo { name: "ngram".into(), kind: Kind::Ngram, cost: 0.0, prefix: None };
+        [lookup, SourceInfo { name: "half".into(), kind: Kind::Mask, cost: 0.5, prefix: None }]
+    }
+
+    /// A controller that has seen the mask stand, or fall, many times.
+    fn experienced(right: bool) -> Controller {
+        let mut controller = Controller::new(Costs::guess(&sources()), Memory::new());
+        controller.start(&sources());
+        for _ in 0..200 {
+            let choice = controller.choose(&[Offer { source: 1, most: 4, ready: None }]);
+            let (source, k) = match choice {
+                Choice::Plain => (None, 0),
+                Choice::Draft { source, .. } => (Some(source), 1),
+            };
+            controller.record(&Round {
+                source,
+                drafted: &[Drafted { confidence: 0.8 }][..k],
+                accepted: if right { k } else { 0 },
+                from_layer: 0,
+                draft_seconds: 0.003 * k as f64,
+                verify_seconds: 0.01 + 0.002 * k as f64,
+                other_seconds: 0.0,
+            });
+        }
+        controller
+    }
+
+    #[test]
+    fn knowledge_comes_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::new(directory.path().join("not/there/yet"));
+        assert_eq!(store.recall(&subject()), None);
+        let learned = Learned::of(&experienced(true));
+        store.keep(&subject(), &learned).unwrap();
+        assert_eq!(store.recall(&subject()), Some(learned.clone()));
+        let others = [
+            Subject { model: "4567".into(), ..subject() },
+            Subject { threads: 3, ..subject() },
+            Subject { greedy: false, ..subject() },
+            Subject { version: "2".into(), ..subject() },
+        ];
+        others.iter().for_each(|other| assert_eq!(store.recall(other), None));
+        let costs = learned.costs(&sources());
+        assert!((costs.draft(1) - 0.3).abs() < 0.05 && (costs.rows(2) - 1.2).abs() < 0.05);
+        assert!(costs.looks_up(0));
+    }
+
+    /// Tokens in the first rounds of a run that begins with this knowledge and meets a source like that.
+    fn drafts_in_the_first_rounds(memory: Memory) -> usize {
+        let mut controller = Controller::new(Costs::frozen(&sources()), memory);
+        controller.start(&sources());
+        let mut drafts = 0;
+        for _ in 0..12 {
+            let choice = controller.choose(&[Offer { source: 1, most: 4, ready: None }]);
+            let k = usize::from(choice != Choice::Plain);
+            drafts += k;
+            controller.record(&Round {
+                source: (k > 0).then_some(1),
+                drafted: &[Drafted { confidence: 0.8 }][..k],
+                accepted: 0,
+                from_layer: 0,
+                draft_seconds: 0.003,
+                verify_seconds: 0.01,
+                other_seconds: 0.0,
+            });
+        }
+        drafts
+    }
+
+    #[test]
+    fn a_second_run_does_not_pay_for_the_lesson_again() {
+        let first = drafts_in_the_first_rounds(Memory::new());
+        let second = drafts_in_the_first_rounds(Learned::of(&experienced(false)).sources);
+        assert!(first >= 2 && second == 0, "{first} {second}");
+    }
+
+    #[test]
+    fn damage_is_ignorance() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::new(directory.path());
+        let learned = Learned::of(&experienced(true));
+        store.keep(&subject(), &learned).unwrap();
+        let path = directory.path().join(subject().file_name());
+        let good = fs::read_to_string(&path).unwrap();
+        let broken = [
+            String::new(),
+            "{}".into(),
+            good[..good.len() / 2].into(),
+            good.replace("\"schema\":1", "\"schema\":2"),
+            good.replace("\"rows\":[1.0,", "\"rows\":[-1.0,"),
+            good.replace("\"rows\":[1.0,", "\"rows\":[1e999,"),
+            good.replace("\"draft\":{", "\"draft\":{\"x\":0,"),
+            good.replace("\"model\":\"0123\"", "\"model\":\"9999\""),
+            good.replace("\"weights\":[", "\"weights\":[1e9,"),
+            "[".repeat(100_000),
+        ];
+        for text in broken {
+            assert_ne!(text, good);
+            fs::write(&path, &text).unwrap();
+            assert_eq!(store.recall(&subject()), None, "{}", &text[..text.len().min(200)]);
+        }
+        store.keep(&subject(), &learned).unwrap();
+        assert_eq!(store.recall(&subject()), Some(learned));
+    }
+
+    #[test]
+    fn many_writers_leave_a_whole_file_and_the_directory_stays_small() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::new(directory.path());
+        let both = [true, false].map(|right| Learned::of(&experienced(right)));
+        std::thread::scope(|scope| {
+            for learned in &both {
+                let (store, both) = (&store, &both);
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        store.keep(&subject(), learned).unwrap();
+                        let read = store.recall(&subject()).expect("a whole file at any time");
+                        assert!(both.contains(&read));
+                    }
+                });
+            }
+        });
+        for i in 0..MOST_FILES + 20 {
+            store.keep(&Subject { model: i.to_string(), ..subject() }, &both[0]).unwrap();
+        }
+        let files = fs::read_dir(directory.path()).unwrap().count();
+        assert!(files <= MOST_FILES, "{files} files, temporary ones included");
+    }
+}

@@ -1,0 +1,13 @@
+//! The program from outside.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bench;
+mod dry_run;
+mod examples;
+mod inspect;
+mod run;
+mod search;
+mod speculation;
+mod synth;

@@ -1,0 +1,265 @@
+//! `spec-run search` and the sweeps of `spec-run perplexity` from the outside.
+
+use crate::common;
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use spec_run::search::speed;
+
+const STORY: &str = "Once upon a time there was a little girl named Lily. She liked to play in the park with her dog. \
+    One day, Lily saw a big bird in a tall tree. The bird was sad because it could not find its nest. Lily wanted to \
+    help the bird. She looked behind the tree and saw the nest on the ground. ";
+
+fn spec_run(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", errors(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Small enough for a test.
+fn small(out: &str) -> Vec<&str> {
+    vec!["search", "-o", out, "--positions", "128", "--trials", "5", "--width", "2", "--draft-max", "3"]
+}
+
+fn path(folder: &Path, name: &str) -> String {
+    folder.join(name).display().to_string()
+}
+
+#[test]
+fn a_search_writes_masks_that_the_program_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, page) = (path(folder.path(), "skips.json"), path(folder.path(), "report.html"));
+    let found = json(&spec_run(&[&small(&out)[..], &["--json", "--report", &page]].concat()));
+    let masks = found["masks"].as_array().unwrap();
+    assert!(!masks.is_empty() && found["evaluated"].as_u64().unwrap() > 50);
+    assert!(found["seconds"].as_f64().unwrap() > 0.0);
+    for mask in masks {
+        for key in ["agreement", "overlap", "cost"] {
+            assert!((0.0..=1.5).contains(&mask[key].as_f64().unwrap()), "{mask}");
+        }
+        assert!(mask["predicted"]["speedup"].as_f64().unwrap() > 0.0, "{mask}");
+    }
+    let file: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
+    assert_eq!(file["masks"], found["masks"]);
+    assert_eq!(file["model"]["n_layer"], 16);
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(html.contains("<svg") && html.contains("stories13m"));
+    let fetches = ["src=", "href=", "url(", "@import"];
+    assert!(fetches.iter().all(|part| !html.contains(part)), "self-contained");
+    assert_eq!(html.matches("<rect").count(), 32);
+
+    // Another command reads it without a warning, and has the best mask first.
+    let text = path(folder.path(), "text");
+    fs::write(&text, STORY.repeat(2)).unwrap();
+    let output = spec_run(&["perplexity", "-f", &text, "-c", "64", "--draft-skip", &out, "--json"]);
+    assert!(!errors(&output).contains("warning"), "{}", errors(&output));
+    assert!(json(&output)["agreement"].as_f64().unwrap() > 0.2);
+
+    // The file is not overwritten unasked, and the journal makes the second run short.
+    let output = spec_run(&small(&out));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(errors(&output).contains("--force"), "{}", errors(&output));
+    let output = spec_run(&[&small(&out)[..], &["--force", "--json"]].concat());
+    assert!(errors(&output).contains("evaluations of an earlier run"), "{}", errors(&output));
+    assert_eq!(json(&output)["masks"], found["masks"]);
+}
+
+#[test]
+fn a_killed_search_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(folder.path(), "skips.json");
+    let journal = folder.path().join("skips.json.journal");
+    let read = || fs::read_to_string(&journal).unwrap_or_default();
+    let whole_lines = |text: String| text[..text.rfind('\n').map_or(0, |end| end + 1)].to_string();
+    // At the beginning, in the middle of the search, and as soon as there is the proof of a mask.
+    let points: [fn(&str) -> bool; 3] = [
+        |text| text.lines().count() >= 4,
+        |text| text.lines().count() >= 80,
+        |text| text.contains("{\"proof\""),
+    ];
+    let mut before = String::new();
+    for reached in points {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_spec-run"))
+            .args(small(&out))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let started = Instant::now();
+        while !reached(&read()) && started.elapsed() < Duration::from_secs(120) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(reached(&read()) && !Path::new(&out).exists(), "killed in the middle");
+        assert!(read().starts_with(&before), "nothing is evaluated again");
+        before = whole_lines(read());
+    }
+    let first = json(&spec_run(&[&small(&out)[..], &["--json"]].concat()));
+    let text = read();
+    assert!(text.starts_with(&before), "nothing is evaluated again");
+    for kind in ["run", "costs", "steps", "measured"] {
+        assert_eq!(text.matches(&format!("{{\"{kind}\":")).count(), 1, "{kind}");
+    }
+    let again = json(&spec_run(&[&small(&out)[..], &["--json", "--force"]].concat()));
+    for key in ["masks", "baselines"] {
+        assert_eq!(again[key].to_string(), first[key].to_string());
+    }
+    assert_eq!(read(), text);
+    // The journal belongs to this search: another text is another one.
+    let text = path(folder.path(), "text");
+    fs::write(&text, STORY.repeat(40)).unwrap();
+    let output = spec_run(&[&small(&out)[..], &["--force", "-f", &text]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(errors(&output).contains("--journal"), "{}", errors(&output));
+}
+
+#[test]
+fn a_search_ends_when_its_time_is_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, endless) = (path(folder.path(), "short.json"), path(folder.path(), "whole.json"));
+    let run = |out: &str, more: &[&str]| json(&spec_run(&[&small(out)[..], &["--json"], more].concat()));
+    let short = run(&out, &["--time", "0"]);
+    let whole = run(&endless, &[]);
+    let evaluated = |found: &Value| found["evaluated"].as_u64().unwrap();
+    // Each sublayer skipped and coarse, each exit, both halves and a little more.
+    assert!((64 + 17..90).contains(&evaluated(&short)), "{}", evaluated(&short));
+    assert!(evaluated(&whole) > 100, "{}", evaluated(&whole));
+    assert!(!short["masks"].as_array().unwrap().is_empty());
+    // The same again is the same; with more time it goes on.
+    assert_eq!(run(&out, &["--time", "0", "--force"])["masks"], short["masks"]);
+    assert!(evaluated(&run(&out, &["--force"])) > 100);
+}
+
+#[test]
+fn bad_input_gets_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(folder.path(), "skips.json");
+    let text = path(folder.path(), "text");
+    fs::write(&text, STORY).unwrap();
+    let cases: [(&[&str], i32, &str); 10] = [
+        (&["-f", &text], 1, "a longer text or a smaller -c"),
+        (&["-f", "/nowhere/text"], 1, "/nowhere/text"),
+        (&["--positions", "10"], 2, "--positions 10"),
+        (&["-c", "8"], 2, "-c 8"),
+        (&["--report", "plot.pdf"], 2, ".html or .svg"),
+        (&["--objective", "beauty"], 2, "speed, agreement and perplexity"),
+        (&["--max-cost", "0"], 2, "--max-cost 0"),
+        (&["--width", "0"], 2, "--width 0"),
+        (&["--time", "-1"], 2, "--time"),
+        (&["--draft-max", "16"], 2, "at most 15"),
+    ];
+    for (args, code, part) in cases {
+        let output = spec_run(&[&["search", "-o", &out], args].concat());
+        let errors = errors(&output);
+        let line = errors.lines().last().unwrap_or_default();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {errors}");
+        assert!(line.starts_with("spec-run: ") && line.contains(part), "{args:?}: {errors}");
+        assert!(!Path::new(&out).exists() && output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn exits_are_swept() {
+    let folder = tempfile::tempdir().unwrap();
+    let (text, csv) = (path(folder.path(), "text"), path(folder.path(), "table.csv"));
+    fs::write(&text, STORY.repeat(2)).unwrap();
+    let base = ["perplexity", "-f", &text, "-c", "64", "--json"];
+    let swept = json(&spec_run(&[&base[..], &["--exit", "each", "--csv", &csv]].concat()));
+    let rows = swept["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 15);
+    let number = |row: &Value, key: &str| row[key].as_f64().unwrap_or_else(|| panic!("{key} of {row}"));
+    assert_eq!(rows[5]["exit"], 6);
+    assert!(
+        number(&rows[0], "ppl") > number(&rows[7], "ppl")
+            && number(&rows[7], "ppl") > number(&rows[14], "ppl")
+    );
+    assert!(rows.windows(2).all(|w| number(&w[0], "cost") < number(&w[1], "cost")));
+    let lines = fs::read_to_string(&csv).unwrap();
+    assert_eq!(lines.lines().count(), 16);
+    assert!(
+        lines.starts_with("exit,ppl,delta_ppl,agreement,overlap,kl,acceptance,cost,step,speedup,tok_s\n")
+    );
+
+    // Line for line what a run with that mask alone says, but for the bucket of rare tokens.
+    let single = json(&spec_run(&[&base[..], &["--exit", "6"]].concat()));
+    for key in ["ppl", "agreement"] {
+        assert!((number(&rows[5], key) - number(&single, key)).abs() < 1e-9, "{key}");
+    }
+    assert!(number(&rows[5], "overlap") >= number(&single, "overlap") - 1e-6);
+    assert!(number(&rows[5], "overlap") < number(&single, "overlap") + 0.05);
+    assert!(number(&rows[5], "kl") <= number(&single, "kl") + 1e-6);
+    assert!((number(&swept, "base_ppl") - number(&single, "base_ppl")).abs() < 1e-9);
+    assert_eq!(swept["tokens"], single["tokens"]);
+}
+
+/// LayerSkip's sweep has this shape: a draft of very few layers is seldom right, one of nearly all saves nothing. By
+/// the formula, from acceptance and bytes, so that no clock has a say; a few rows at once as on a machine where memory
+/// binds.
+#[test]
+fn speed_over_exits_is_low_then_high_then_low() {
+    let Some(text) = common::fixture("speed_over_exits_is_low_then_high_then_low", "text/stories-val.txt")
+    else {
+        return;
+    };
+    let text = text.display().to_string();
+    let args = ["perplexity", "-f", &text, "-c", "128", "--chunks", "12", "--exit", "each", "--json"];
+    let swept = json(&spec_run(&args));
+    let rows: Vec<f64> = (0..9).map(|n| 1.0 + 0.05 * f64::from(n)).collect();
+    let speedups: Vec<f64> = (swept["rows"].as_array().unwrap().iter())
+        .map(|row| {
+            let [acceptance, cost] = ["acceptance", "cost"].map(|key| row[key].as_f64().unwrap());
+            speed::best(8, |k| speed::tokens_if_independent(acceptance, k), cost, |n| rows[n - 1]).speedup
+        })
+        .collect();
+    println!("{speedups:.3?}");
+    let peak = (0..15).max_by(|&a, &b| speedups[a].total_cmp(&speedups[b])).unwrap();
+    assert!((1..10).contains(&peak), "after {} layers: {speedups:.3?}", peak + 1);
+    assert!(speedups[peak] > 1.1 && speedups[0] < 0.98 * speedups[peak], "{speedups:.3?}");
+    assert!(speedups[14] < 0.9 * speedups[peak], "{speedups:.3?}");
+    // Up to the peak it rises and from there it falls, but for what 756 positions leave open.
+    let steps = |range: &[f64]| range.windows(2).map(|w| w[1] / w[0]).collect::<Vec<_>>();
+    assert!(steps(&speedups[..=peak]).iter().all(|&step| step > 0.985), "{speedups:.3?}");
+    assert!(steps(&speedups[peak..]).iter().all(|&step| step < 1.015), "{speedups:.3?}");
+}
+
+#[test]
+fn layers_are_swept() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = path(folder.path(), "text");
+    fs::write(&text, STORY.repeat(2)).unwrap();
+    let base = ["perplexity", "-f", &text, "-c", "64", "--json"];
+    let run = |more: &[&str]| json(&spec_run(&[&base[..], more].concat()));
+    let mlp = run(&["--skip-mlp", "each"]);
+    assert_eq!(mlp["rows"].as_array().unwrap().len(), 16);
+    let third = run(&["--skip-mlp", "3"]);
+    assert_eq!((&mlp["sweep"], &mlp["rows"][3]["mlp"]), (&"mlp".into(), &3.into()));
+    assert_eq!(mlp["rows"][3]["ppl"], third["ppl"]);
+    let both = run(&["--skip-mlp", "each", "--skip-attn", "each"]);
+    let layer = run(&["--skip-mlp", "3", "--skip-attn", "3"]);
+    assert_eq!((&both["sweep"], &both["rows"][3]["ppl"]), (&"layer".into(), &layer["ppl"]));
+    for (args, part) in [
+        (&["--skip-mlp", "each", "--skip-attn", "3"][..], "no other layers"),
+        (&["--csv", "x.csv"], "--csv"),
+        (&["--exit", "17"], "--exit 17"),
+        (&["--exit", "0"], "--exit 0"),
+        (&["--exit", "each", "--resume", "x"], "--resume"),
+    ] {
+        let output = spec_run(&[&base[..], args].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(errors(&output).contains(part), "{args:?}: {}", errors(&output));
+    }
+}

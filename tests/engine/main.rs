@@ -1,0 +1,20 @@
+//! From a batch to logits, and from logits to a token: models, masks, the cache, the CPU kernels, samplers.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../weights/mod.rs"]
+mod weights;
+
+mod architectures;
+mod conformance;
+mod kernel_parity;
+mod kv;
+mod masks;
+mod out_of_core;
+mod packed_parity;
+mod placement;
+mod resume;
+mod run_layers;
+mod same_bits;
+mod sampler_chain;
+mod sampler_draw;

@@ -1,0 +1,235 @@
+//! Packed weights compute what the rows of the file do, to the bit; and coarse products are those of weights whose low
+//! bits stand at the middle of what they could be.
+
+use crate::weights;
+use spec_run::{
+    backend::cpu::{
+        matmul::{Acts, Mode, OutMatrix, Packed, Planes, QuantRows, Weight, matmul},
+        simd::Isa,
+    },
+    quant::{GgmlType, dequantize},
+};
+use weights::{Random, bits, tame_blocks, weight, wild_blocks};
+
+const TYPES: [GgmlType; 10] = {
+    use GgmlType::*;
+    [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, MXFP4]
+};
+
+fn quantized(isa: Isa, x: &[f32], k: usize) -> QuantRows {
+    let mut rows = QuantRows::new();
+    rows.resize(x.len() / k, k);
+    rows.quantize(isa, x);
+    rows
+}
+
+/// `[columns, rows]`, the rows in stripes that end at `cuts`.
+fn product(isa: Isa, w: &Weight, x: &[f32], cuts: &[usize]) -> Vec<f32> {
+    let mut out = vec![f32::NAN; x.len() / w.cols() * w.rows()];
+    let x = quantized(isa, x, w.cols());
+    let out_matrix = OutMatrix::new(&mut out, w.rows(), Mode::Store);
+    let mut start = 0;
+    for &end in cuts.iter().chain([&w.rows()]) {
+        // SAFETY: one stripe after the other.
+        matmul(isa, w, Acts::Quantized(&x), &mut unsafe { out_matrix.stripe(start..end) });
+        start = end;
+    }
+    out
+}
+
+fn packed(isa: Isa, w: &Weight, planes: Planes) -> Packed {
+    Packed::new(isa, w, planes, |_| ()).unwrap()
+}
+
+#[test]
+fn packed_rows_have_the_bits_of_the_files_rows() {
+    for ty in TYPES {
+        let mut random = Random(ty as u64 + 40);
+        for k in [ty.block_len(), 256, 768, 11008, 14336] {
+            for rows in [1, 3, 16, 31, 40] {
+                if rows * k > 31 * 14336 || (k > 1000 && rows < 31) {
+                    continue;
+                }
+                let bytes = wild_blocks(&mut random, ty, rows * k / ty.block_len());
+                let x = random.floats(41 * k);
+                let of_file = weight(ty, &bytes, rows, k);
+                let expected = product(Isa::Scalar, &of_file, &x, &[]);
+                assert!(expected.iter().all(|y| y.is_finite()), "{ty} k {k}");
+                for (isa, planes) in combinations() {
+                    let packed = packed(isa, &of_file, planes);
+                    let w = Weight::packed(&packed);
+                    for columns in (1..=18).chain([41]) {
+                        if isa == Isa::Scalar && columns != 3 {
+                            continue;
+                        }
+                        let got = product(isa, &w, &x[..columns * k], &[]);
+                        for (c, (got, expected)) in
+                            got.chunks_exact(rows).zip(expected.chunks_exact(rows)).enumerate()
+                        {
+                            assert_eq!(
+                                bits(got),
+                                bits(expected),
+                                "{ty} {isa} {planes:?} k {k} rows {rows} column {c} of {columns}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn combinations() -> impl Iterator<Item = (Isa, Planes)> {
+    Isa::available().into_iter().flat_map(|isa| [(isa, Planes::Never), (isa, Planes::All)])
+}
+
+#[test]
+fn stripes_may_end_anywhere() {
+    const ROWS: usize = 50;
+    for ty in TYPES {
+        let mut random = Random(ty as u64 + 80);
+        let bytes = wild_blocks(&mut random, ty, ROWS * 512 / ty.block_len());
+        let of_file = weight(ty, &bytes, ROWS, 512);
+        let x = random.floats(19 * 512);
+        for (isa, planes) in combinations() {
+            let packed = packed(isa, &of_file, planes);
+            let w = Weight::packed(&packed);
+            for columns in [1, 5, 19] {
+                let x = &x[..columns * 512];
+                let expected = product(isa, &w, x, &[]);
+                for cuts in [&[16, 32][..], &[1, 17, 49], &[8], &[3, 5, 7, 9, 11, 13]] {
+                    let got = product(isa, &w, x, cuts);
+                    assert_eq!(bits(&got), bits(&expected), "{ty} {isa} {planes:?} {cuts:?}");
+                }
+            }
+        }
+    }
+}
+
+/// The integer of weight `i` of a block, and how many low bits are its low plane's, as the format's own text says; read
+/// off a block by changing one field at a time would be the same, slower.
+fn low_bits(ty: GgmlType) -> u32 {
+    match ty {
+        GgmlType::Q4_0 | GgmlType::Q4_1 | GgmlType::Q4_K | GgmlType::Q6_K => 2,
+        GgmlType::Q5_0 | GgmlType::Q5_1 | GgmlType::Q5_K => 1,
+        GgmlType::Q8_0 => 4,
+        _ => 0,
+    }
+}
+
+/// Sets every integer's low bits in the block's bytes to `value`.
+fn with_low_bits(ty: GgmlType, block: &mut [u8], value: u8) {
+    let set = |bytes: &mut [u8], mask: u8, to: u8| bytes.iter_mut().for_each(|b| *b = *b & !mask | to);
+    match ty {
+        GgmlType::Q4_0 => set(&mut block[2..], 0x33, value * 0x11),
+        GgmlType::Q4_1 => set(&mut block[4..], 0x33, value * 0x11),
+        GgmlType::Q4_K => set(&mut block[16..], 0x33, value * 0x11),
+        GgmlType::Q5_0 => set(&mut block[6..], 0x11, value * 0x11),
+        GgmlType::Q5_1 => set(&mut block[8..], 0x11, value * 0x11),
+        GgmlType::Q5_K => set(&mut block[48..], 0x11, value * 0x11),
+        GgmlType::Q6_K => set(&mut block[..128], 0x33, value * 0x11),
+        // Signed: its bits but for the top one are those of the number that is 128 larger.
+        GgmlType::Q8_0 => set(&mut block[2..], 0x0f, value),
+        other => panic!("{other} has one plane"),
+    }
+}
+
+/// Against sums in f64 over what the scalar dequantizer makes of the lowest and the highest weights that have the same
+/// high bits: a coarse weight is their mean.
+#[test]
+fn a_coarse_weight_is_the_middle_of_its_interval() {
+    const EPS: f64 = 1.0 / (1 << 24) as f64;
+    const ROWS: usize = 19;
+    for ty in TYPES.into_iter().filter(|&ty| low_bits(ty) > 0) {
+        let mut random = Random(ty as u64 + 120);
+        for k in [256, 2048] {
+            let bytes = tame_blocks(&mut random, ty, ROWS * k / ty.block_len());
+            let mut ends = [bytes.clone(), bytes.clone()];
+            for (end, value) in ends.iter_mut().zip([0, (1 << low_bits(ty)) - 1]) {
+                end.chunks_exact_mut(ty.block_bytes()).for_each(|block| with_low_bits(ty, block, value));
+            }
+            let numbers = |bytes: &[u8]| {
+                let mut out = vec![0.0; ROWS * k];
+                dequantize(ty, bytes, &mut out);
+                out
+            };
+            let ends = ends.map(|bytes| numbers(&bytes));
+            let middle: Vec<f64> =
+                ends[0].iter().zip(&ends[1]).map(|(a, b)| (f64::from(*a) + f64::from(*b)) / 2.0).collect();
+            assert!(
+                middle.iter().zip(&numbers(&bytes)).any(|(m, w)| *m != f64::from(*w)),
+                "some bits are lost"
+            );
+            let of_file = weight(ty, &bytes, ROWS, k);
+            let x = random.floats(6 * k);
+            let seen = quantized(Isa::Scalar, &x, k);
+            let mut of_scalar = Vec::new();
+            for isa in Isa::available() {
+                let packed = packed(isa, &of_file, Planes::All);
+                assert!(packed.has_coarse() && packed.bytes_read(true) < packed.bytes_read(false));
+                let got = product(isa, &Weight::packed(&packed).coarse(true), &x, &[7]);
+                if isa == Isa::Scalar {
+                    of_scalar = got.clone();
+                }
+                assert_eq!(bits(&got), bits(&of_scalar), "{ty} {isa} k {k}");
+                for (c, got) in got.chunks_exact(ROWS).enumerate() {
+                    let x: Vec<f64> = (0..k)
+                        .map(|i| {
+                            let group = seen.row(c)[i / 32];
+                            f64::from(group.d) * f64::from(group.q[i % 32])
+                        })
+                        .collect();
+                    for (r, y) in got.iter().enumerate() {
+                        let w = &middle[r * k..][..k];
+                        let expected: f64 = w.iter().zip(&x).map(|(w, x)| w * x).sum();
+                        // Minimums are larger than the weights that they make: their part is bounded by the ends.
+                        let parts = ends[0][r * k..].iter().zip(&ends[1][r * k..]);
+                        let size: f64 = parts
+                            .zip(&x)
+                            .map(|((a, b), x)| 4.0 * (a.abs().max(b.abs()) as f64 + 0.7) * x.abs())
+                            .sum();
+                        let limit = size * EPS * (8.0 + 3.0 * (k / 16) as f64);
+                        let error = (f64::from(*y) - expected).abs();
+                        assert!(error <= limit, "{ty} {isa} k {k}: {y}, error {error:e} > {limit:e}");
+                        assert!(limit < 2e-3 * size, "the limit means something");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_low_plane_coarse_is_full() {
+    for ty in TYPES {
+        let mut random = Random(ty as u64 + 160);
+        let bytes = wild_blocks(&mut random, ty, 20 * 512 / ty.block_len());
+        let of_file = weight(ty, &bytes, 20, 512);
+        let x = random.floats(3 * 512);
+        for isa in Isa::available() {
+            for w in [of_file, Weight::packed(&packed(isa, &of_file, Planes::Never))] {
+                if ty == GgmlType::Q6_K || low_bits(ty) == 1 {
+                    // Their only packed form has two planes.
+                    continue;
+                }
+                assert_eq!(bits(&product(isa, &w.coarse(true), &x, &[])), bits(&product(isa, &w, &x, &[])));
+            }
+        }
+    }
+}
+
+#[test]
+fn packing_tells_which_rows_are_done_and_takes_no_more_room_than_the_file() {
+    let mut random = Random(7);
+    for ty in TYPES {
+        let (rows, k) = (64, 1024);
+        let bytes = wild_blocks(&mut random, ty, rows * k / ty.block_len());
+        let done = std::cell::RefCell::new(Vec::new());
+        let packed = Packed::new(Isa::detect(), &weight(ty, &bytes, rows, k), Planes::All, |r| {
+            done.borrow_mut().extend(r)
+        })
+        .unwrap();
+        assert_eq!(done.into_inner(), (0..rows).collect::<Vec<_>>());
+        assert_eq!(packed.bytes(), bytes.len(), "{ty}");
+    }
+}

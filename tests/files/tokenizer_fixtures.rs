@@ -1,0 +1,126 @@
+//! llama.cpp's own vocabularies and expected ids, and round trips over them.
+
+use crate::tokenizer_support;
+use std::{collections::HashSet, fs};
+
+use proptest::{
+    prelude::*,
+    test_runner::{Config, TestRunner},
+};
+use spec_run::tokenizer::{EncodeOptions, StreamDecoder};
+use tokenizer_support::{fixture, open};
+
+const VOCABULARIES: [&str; 7] =
+    ["deepseek-llm", "falcon", "gpt-2", "llama-bpe", "llama-spm", "qwen2", "starcoder"];
+
+fn vocabularies() -> impl Iterator<Item = (&'static str, std::path::PathBuf)> {
+    VOCABULARIES
+        .into_iter()
+        .filter_map(|name| Some((name, fixture(&format!("vocab/ggml-vocab-{name}.gguf"))?)))
+}
+
+#[test]
+fn ids_are_llama_cpps() {
+    for (name, path) in vocabularies() {
+        let tokenizer = open(&path);
+        let beside = |extension: &str| fs::read_to_string(path.with_extension(extension)).unwrap();
+        let (texts, ids) = (beside("gguf.inp"), beside("gguf.out"));
+        let texts: Vec<&str> = texts.split("\n__ggml_vocab_test__\n").collect();
+        let ids: Vec<&str> = ids.lines().collect();
+        // The last separator ends the file, so an empty text follows it.
+        assert!(texts.len() > 40 && (texts.len() == ids.len() || texts.len() == ids.len() + 1), "{name}");
+        for (text, ids) in texts.iter().zip(ids) {
+            let expected: Vec<u32> = ids.split_whitespace().map(|id| id.parse().unwrap()).collect();
+            assert_eq!(tokenizer.encode(text, EncodeOptions::PLAIN), expected, "{name}: {text:?}");
+            assert_eq!(tokenizer.decode(&expected), text.as_bytes(), "{name}: {text:?}");
+        }
+    }
+}
+
+#[test]
+fn any_unicode_text_comes_back() {
+    for (name, path) in vocabularies() {
+        let tokenizer = open(&path);
+        let texts = prop_oneof![
+            "\\PC{0,40}",
+            "[ \t\r\n\u{a0}\u{3000}a-c0-9'.]{0,60}",
+            proptest::collection::vec(any::<char>(), 0..40).prop_map(String::from_iter),
+        ];
+        let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(300) });
+        // Falcon and starcoder have no tokens for some control bytes and unused planes; llama.cpp drops them, too.
+        let known: HashSet<u8> = (0..tokenizer.vocab_size() as u32)
+            .filter_map(|id| <[u8; 1]>::try_from(tokenizer.piece(id)).ok())
+            .map(|[byte]| byte)
+            .collect();
+        let result = runner.run(&texts, |text| {
+            let text: String = text
+                .chars()
+                .filter(|c| c.encode_utf8(&mut [0; 4]).bytes().all(|b| known.contains(&b)))
+                .collect();
+            for options in [EncodeOptions::PLAIN, EncodeOptions::PROMPT] {
+                let ids = tokenizer.encode(&text, options);
+                prop_assert_eq!(tokenizer.decode(&ids), text.as_bytes(), "{:?}", ids);
+            }
+            let ids = tokenizer.encode(&text, EncodeOptions::PLAIN);
+            let mut stream = StreamDecoder::new(&tokenizer);
+            let streamed: String = ids.iter().map(|&id| stream.push(id)).collect();
+            let streamed = streamed + &stream.finish();
+            let whole: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.piece(id)).copied().collect();
+            prop_assert_eq!(streamed.as_bytes(), whole);
+            Ok(())
+        });
+        result.unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+}
+
+#[test]
+fn prompts_of_the_reference_begin_with_bos() {
+    let Some(reference) = fixture("reference.json") else { return };
+    let reference: serde_json::Value = serde_json::from_str(&fs::read_to_string(reference).unwrap()).unwrap();
+    let greedy = reference["greedy"].as_array().unwrap();
+    assert!(!greedy.is_empty());
+    for entry in greedy {
+        let model = entry["model"].as_str().unwrap();
+        let file = if model.ends_with(".gguf") { model.to_owned() } else { format!("{model}.gguf") };
+        let Some(path) = fixture(&format!("models/{file}")) else { return };
+        let tokenizer = open(&path);
+        let ids = |key: &str| serde_json::from_value::<Vec<u32>>(entry[key].clone()).unwrap();
+        let prompt = entry["prompt"].as_str().unwrap();
+        assert_eq!(tokenizer.encode(prompt, EncodeOptions::PROMPT), ids("prompt_ids"), "{prompt:?}");
+        let mut stream = StreamDecoder::new(&tokenizer);
+        let text: String = ids("tokens").iter().map(|&id| stream.push(id)).collect();
+        assert_eq!(text + &stream.finish(), entry["text"].as_str().unwrap());
+    }
+}
+
+#[test]
+fn ends_of_generation_are_found() {
+    let expected = [
+        ("deepseek-llm", 100001, "<｜end▁of▁sentence｜>"),
+        ("falcon", 11, "<|endoftext|>"),
+        ("gpt-2", 50256, "<|endoftext|>"),
+        ("llama-bpe", 128009, "<|eot_id|>"),
+        ("llama-spm", 2, "</s>"),
+        ("qwen2", 151645, "<|im_end|>"),
+        ("starcoder", 0, "<|endoftext|>"),
+    ];
+    for ((name, path), (_, id, text)) in vocabularies().zip(expected) {
+        let tokenizer = open(&path);
+        assert_eq!(tokenizer.token_text(id), text, "{name}");
+        assert!(tokenizer.is_eog(id) && tokenizer.is_control(id), "{name}");
+        assert!(!tokenizer.is_eog(300), "{name}");
+        assert_eq!(tokenizer.warnings(), [""; 0], "{name}");
+    }
+}
+
+#[test]
+fn control_tokens_in_text_are_read_only_if_asked() {
+    let Some(path) = fixture("vocab/ggml-vocab-llama-bpe.gguf") else { return };
+    let tokenizer = open(&path);
+    let text = "<|begin_of_text|>Hello<|eot_id|>";
+    let parsed = EncodeOptions { add_special: false, parse_special: true };
+    assert_eq!(tokenizer.encode(text, parsed), [128000, 9906, 128009]);
+    let plain = tokenizer.encode(text, EncodeOptions::PLAIN);
+    assert!(plain.len() > 6 && !plain.iter().any(|&id| tokenizer.is_control(id)));
+    assert_eq!(tokenizer.encode("Hello", EncodeOptions::PROMPT), [128000, 9906]);
+}

@@ -1,0 +1,213 @@
+//! The program on a GPU, from outside.
+
+use crate::common;
+use common::{gpu, run, stdout};
+
+fn stderr(args: &[&str]) -> String {
+    String::from_utf8(run(args).stderr).unwrap()
+}
+
+fn json(args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&stdout(args)).unwrap()
+}
+
+#[test]
+fn devices_are_listed_with_what_would_be_used() {
+    let Some(device) = gpu::device("devices_are_listed_with_what_would_be_used") else { return };
+    let text = stdout(&["devices"]);
+    assert!(text.contains(&device) && text.contains("cpu: "), "{text}");
+    let list = json(&["devices", "--json"]);
+    let found = list["devices"].as_array().unwrap().iter().find(|d| d["name"] == device.as_str()).unwrap();
+    assert!(found["max_binding_bytes"].as_u64().unwrap() >= 128 << 20, "{found}");
+    assert!(found["problem"].is_null() && found["features"]["subgroups"].is_boolean(), "{found}");
+    // Software is never the default.
+    assert_eq!(list["default"] == device.as_str(), found["hardware"] == true);
+}
+
+/// The embedded model is sure enough of this text that rounding decides nothing in it.
+#[test]
+fn a_greedy_text_is_the_same_on_every_device() {
+    let Some(device) = gpu::device("a_greedy_text_is_the_same_on_every_device") else { return };
+    let tokens = |more: &[&str]| {
+        let mut args = vec!["-p", "Once upon a time", "-n", "16", "--temp", "0", "--json"];
+        args.extend(more);
+        json(&args)["tokens"].clone()
+    };
+    let cpu = tokens(&["--device", "cpu"]);
+    assert_eq!(cpu.as_array().unwrap().len(), 16);
+    assert_eq!(tokens(&["--device", &device]), cpu);
+    assert_eq!(tokens(&["--device", &device, "-ngl", "7"]), cpu);
+    assert_eq!(tokens(&["--device", &device, "--vram", "8MiB"]), cpu);
+    assert_eq!(tokens(&["--device", &device, "-ngl", "0"]), cpu);
+}
+
+#[test]
+fn the_banner_says_what_runs_where() {
+    let Some(device) = gpu::device("the_banner_says_what_runs_where") else { return };
+    let whole = stderr(&["-n", "1", "--device", &device]);
+    assert!(whole.contains("GPU, ") && whole.contains(&device), "{whole}");
+    let half = stderr(&["-n", "1", "--device", &device, "-ngl", "8"]);
+    assert!(half.contains("layers 8-15") && half.contains("layers 0-7") && half.contains("CPU, "), "{half}");
+    let table = stdout(&["--dry-run", "--device", &device, "--vram", "8MiB"]);
+    assert!(table.contains("VRAM budget 8.0 MiB") && table.contains("whole layers, plain"), "{table}");
+    let profile = stderr(&["-n", "2", "--device", &device, "--profile"]);
+    assert!(profile.contains("matmul q8_0 x1") && profile.contains("GB/s"), "{profile}");
+    let each = "each token has";
+    assert!(profile.contains(each) && profile.contains("1.00 submissions, 1.00 readbacks"), "{profile}");
+    let longer = stderr(&["-n", "12", "--temp", "0", "--device", &device, "--profile", "--draft", "none"]);
+    assert!(longer.contains("recording a dispatch: ") && longer.contains(" ns"), "{longer}");
+}
+
+#[test]
+fn a_gpu_that_cannot_be_had_is_one_line() {
+    let Some(device) = gpu::device("a_gpu_that_cannot_be_had_is_one_line") else { return };
+    let fails = |args: &[&str], code: i32, words: &[&str]| {
+        let output = run(args);
+        let message = String::from_utf8(output.stderr.clone()).unwrap();
+        let lines: Vec<_> = message.lines().filter(|l| l.starts_with("spec-run: ")).collect();
+        assert!(output.status.code() == Some(code) && output.stdout.is_empty(), "{args:?}: {message}");
+        assert_eq!(lines.len(), 1, "{args:?}: {message}");
+        assert!(words.iter().all(|word| lines[0].contains(word)), "{args:?}: {}", lines[0]);
+    };
+    fails(&["--device", "Voodoo 2"], 1, &["Voodoo 2", &device]);
+    fails(&["--device", "", "-ngl", "3"], 1, &["--device", &device]);
+    fails(&["--device", &device, "--vram", "24"], 2, &["--vram 24", "unit"]);
+    fails(&["--device", &device, "--vram", "100KiB"], 1, &["nothing fits", "--vram"]);
+    fails(&["--device", &device, "--vram", "6MiB", "-ngl", "16"], 1, &["-ngl 16", "MiB"]);
+    // Asked for without a name, only hardware will do.
+    if json(&["devices", "--json"])["default"] == "cpu" {
+        fails(&["-ngl", "4"], 1, &["no hardware GPU", &device]);
+    }
+}
+
+/// The weights that RAM has no room for are read from the file as they are; it is the same model.
+#[test]
+fn what_stays_in_the_file_changes_nothing() {
+    let tokens = |more: &[&str]| {
+        let mut args = vec!["-p", "Once", "-n", "12", "--temp", "0", "--json", "--device", "cpu"];
+        args.extend(more);
+        json(&args)["tokens"].clone()
+    };
+    assert_eq!(tokens(&["--ram", "5MiB"]), tokens(&[]));
+    let divided = stderr(&["-n", "1", "--device", "cpu", "--ram", "5MiB"]);
+    assert!(divided.contains("file ") && divided.contains("RAM "), "{divided}");
+    assert!(divided.find("file ") < divided.find("loaded in"), "{divided}");
+}
+
+#[test]
+fn kernels_are_chosen_by_name() {
+    let Some(device) = gpu::device("kernels_are_chosen_by_name") else { return };
+    let forced = |name: &str| stderr(&["-n", "1", "--device", &device, "--gpu-variant", name]);
+    assert!(forced("dot4").contains("dot4 kernels"), "{}", forced("dot4"));
+    assert!(!forced("plain").contains("kernels"), "{}", forced("plain"));
+    let output = run(&["-n", "1", "--device", &device, "--gpu-variant", "dot8"]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.code() == Some(2) && message.contains("dot4, f16, coop and subgroups"),
+        "{message}"
+    );
+    let lists = json(&["devices", "--json"]);
+    let found = lists["devices"].as_array().unwrap().iter().find(|d| d["name"] == device.as_str()).unwrap();
+    for (feature, name) in [("f16", "f16"), ("subgroups", "subgroups"), ("cooperative matrices", "coop")] {
+        if found["features"][feature] == false {
+            let output = run(&["-n", "1", "--device", &device, "--gpu-variant", name]);
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            let line = format!("--gpu-variant {name}: the driver does not offer it");
+            assert!(output.status.code() == Some(1) && message.contains(&line), "{message}");
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().to_str().unwrap();
+    let untried = stdout(&["devices", "--gpu-cache", cache]);
+    assert!(untried.contains("not tried yet"), "{untried}");
+    let tried = json(&["devices", "--try", "--json", "--gpu-cache", cache]);
+    let tried = tried["devices"].as_array().unwrap().iter().find(|d| d["name"] == device.as_str()).unwrap();
+    let scores = tried["kernels"]["tried"].as_array().unwrap();
+    let dot4 = scores.iter().find(|s| s["variant"] == "dot4").expect("every device has it");
+    assert!(dot4["fault"].is_null() && dot4["faster"].as_array().unwrap().len() == 3, "{dot4}");
+    if tried["features"]["cooperative matrices"] == true {
+        let coop = scores.iter().find(|s| s["variant"] == "coop").expect("it is offered");
+        assert!(coop["fault"].is_null() && coop["faster"].as_array().unwrap().len() == 3, "{coop}");
+    }
+    assert!(tried["read_bytes_s"].as_f64().unwrap() > 0.0, "{tried}");
+    assert!(tried["round_trip_s"].as_f64().unwrap() > 0.0, "{tried}");
+    let kept = stdout(&["devices", "--gpu-cache", cache]);
+    assert!(kept.contains("dot4: times as fast as plain"), "{kept}");
+    assert!(kept.contains("reads its memory at ") && kept.contains(" us there and back"), "{kept}");
+}
+
+#[test]
+fn a_new_device_is_tried_once_and_that_is_said() {
+    let Some(device) = gpu::device("a_new_device_is_tried_once_and_that_is_said") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().to_str().unwrap();
+    let first = stderr(&["-n", "1", "--device", &device, "--gpu-cache", cache]);
+    let line = format!("trying kernels on {device} (once) ...");
+    assert_eq!(first.lines().filter(|l| **l == line).count(), 1, "{first}");
+    let second = stderr(&["-n", "1", "--device", &device, "--gpu-cache", cache]);
+    assert!(!second.contains("trying kernels"), "{second}");
+    // What was measured is what plans rest on, unless told.
+    let args = ["--dry-run", "--json", "--device", &device, "--gpu-cache", cache];
+    let speeds = |more: &[&str]| json(&[&args[..], more].concat())["speeds"]["vram"].clone();
+    let listed = json(&["devices", "--json", "--gpu-cache", cache]);
+    let listed = listed["devices"].as_array().unwrap().iter().find(|d| d["name"] == device.as_str()).unwrap();
+    let (measured, known) = (speeds(&[]), listed["read_bytes_s"].as_f64().unwrap() / 1e9);
+    assert_eq!(measured["origin"], "measured");
+    assert!((measured["gb_s"].as_f64().unwrap() / known - 1.0).abs() < 1e-9, "{measured}, {known}");
+    let given = speeds(&["--speeds", "7,-,-"]);
+    assert!(given["origin"] == "given" && given["gb_s"] == 7.0, "{given}");
+    // Kernels that are named need no trial.
+    let named = ["-n", "1", "--device", &device, "--gpu-cache", "none", "--gpu-variant", "plain"];
+    assert!(!stderr(&named).contains("trying kernels"));
+}
+
+/// Every budget gives a plan or one line.
+#[test]
+fn no_budget_is_too_small_for_the_processor() {
+    let base = ["-p", "Once", "-n", "8", "--temp", "0", "--json", "--device", "cpu"];
+    let tokens = |more: &[&str]| json(&[&base[..], more].concat())["tokens"].clone();
+    let all = tokens(&[]);
+    for budget in [&["--ram", "0"][..], &["--ram", "100KiB"], &["--ram", "6MiB", "--skip-mlp", "2,5"]] {
+        assert_eq!(tokens(budget), all, "{budget:?}");
+    }
+    // No GPU memory at all asks for no GPU.
+    assert_eq!(json(&["-p", "Once", "-n", "8", "--temp", "0", "--json", "--vram", "0"])["tokens"], all);
+    let table = stdout(&["--dry-run", "--device", "cpu", "--ram", "0", "--speeds", "-,20,1"]);
+    let file = table.lines().find(|line| line.starts_with("file ")).unwrap_or_else(|| panic!("{table}"));
+    assert!(file.ends_with("layers 0-15, head"), "{table}");
+    assert!(table.contains("20 (given) and 1.00 (given) GB/s"), "{table}");
+}
+
+#[test]
+fn a_dry_run_says_what_speculation_may_give_and_on_what_grounds() {
+    let odd = "1,3,5,7,9,11,13,15";
+    let table =
+        stdout(&["--dry-run", "--device", "cpu", "--ram", "7MiB", "--skip-attn", odd, "--skip-mlp", odd]);
+    assert!(table.contains("(assumed), ") && table.contains("(measured)"), "{table}");
+    let gain = |line: &str| -> f64 {
+        let line = table.lines().find(|l| l.starts_with(line)).unwrap_or_else(|| panic!("{table}"));
+        line.split_whitespace().last().unwrap().parse().unwrap()
+    };
+    assert!(gain("what drafts run goes first") > gain("whole layers, drafting"), "{table}");
+    let plain = stdout(&["--dry-run", "--device", "cpu", "--speeds", "1,1,1"]);
+    assert!(plain.contains("whole layers, plain") && !plain.contains("drafting"), "{plain}");
+}
+
+#[test]
+fn keys_and_values_that_do_not_fit_a_gpu_are_one_line_or_a_plan() {
+    let Some(device) = gpu::device("keys_and_values_that_do_not_fit_a_gpu_are_one_line_or_a_plan") else {
+        return;
+    };
+    // 16 layers of keys and values for so many tokens are a multiple of the budget.
+    let args = ["--dry-run", "--device", &device, "--vram", "24MiB", "-c", "8192", "--speeds", "1,1,1"];
+    let output = run(&args);
+    let (table, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    match output.status.code() {
+        Some(0) => assert!(table.contains("VRAM budget 24.0 MiB") && table.contains("RAM "), "{table}"),
+        code => {
+            assert_eq!(code, Some(1), "{errors}");
+            let last = errors.lines().last().unwrap();
+            assert!(last.starts_with("spec-run: ") && last.contains("--vram"), "{errors}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The GPU backend on whatever adapter there is; Mesa's llvmpipe will do.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod cli;
+mod hybrid;
+mod model;
+mod rounds;

@@ -1,0 +1,285 @@
+//! What stays on the GPU: the best tokens are found where the logits are, and a greedy round of speculation goes there
+//! and back once. Neither changes a token.
+
+use crate::common;
+use std::{ops::ControlFlow, sync::Arc};
+
+use common::{bits, context, embedded_model, gpu, tokens};
+use spec_run::{
+    Batch, Context, ContextConfig, Model, RunLayers, Sampler, Tokenizer,
+    backend::{Device, Held, Traffic},
+    batch::Link,
+    embedded,
+    generate::{Generation, Request, Stop, generate},
+    mask::LayerBits,
+    sampler::SamplerConfig,
+    scores::{Scores, Top, Want},
+    speculation::{Fixed, MaskProposer, Proposer, Report, Speculation, speculate},
+    tokenizer::EncodeOptions,
+};
+
+fn on(device: &str, model: &Arc<Model>, edit: impl FnOnce(&mut ContextConfig)) -> Context {
+    context(model, |c| {
+        c.device = Device::Named(device.into());
+        edit(c);
+    })
+}
+
+fn tokenizer() -> Tokenizer {
+    Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap()
+}
+
+fn prompt() -> Vec<u32> {
+    tokenizer().encode("Once upon a time", EncodeOptions { add_special: true, parse_special: false })
+}
+
+/// With `logprobs` every row's logits are wanted, without only what the sampler looks at.
+fn request(prompt: &[u32], max_tokens: usize, logprobs: usize) -> Request<'_> {
+    Request { prompt, max_tokens: Some(max_tokens), ignore_eos: false, shift_keep: None, logprobs }
+}
+
+fn plain(context: &mut Context, config: &SamplerConfig, request: &Request) -> Generation {
+    let mut sampler = Sampler::new(config.clone()).unwrap();
+    generate(context, &tokenizer(), &mut sampler, request, |_| Ok(ControlFlow::Continue(()))).unwrap()
+}
+
+fn drafted(
+    context: &mut Context,
+    request: &Request,
+    mask: &RunLayers,
+    policy: &mut Fixed,
+) -> (Generation, Report) {
+    let mut sampler = Sampler::new(SamplerConfig::greedy()).unwrap();
+    let proposers: &mut [Box<dyn Proposer>] = &mut [Box::new(MaskProposer::new("draft", mask.clone()))];
+    let mut speculation = Speculation { proposers, policy, repeatable: false };
+    let go_on = |_| Ok(ControlFlow::Continue(()));
+    speculate(context, &tokenizer(), &mut sampler, request, &mut speculation, go_on).unwrap()
+}
+
+fn went(before: Traffic, context: &Context) -> Traffic {
+    let after = context.traffic().unwrap();
+    Traffic {
+        dispatches: after.dispatches - before.dispatches,
+        submissions: after.submissions - before.submissions,
+        readbacks: after.readbacks - before.readbacks,
+    }
+}
+
+/// Norm, q·k·v, rotate and store, attend, join, output, norm, gate·up, down; one less while a chunk holds the context.
+/// Rounding activations is part of what makes them.
+#[test]
+fn a_layer_of_one_row_takes_nine_dispatches_at_most() {
+    let Some(device) = gpu::device("a_layer_of_one_row_takes_nine_dispatches_at_most") else { return };
+    let model = embedded_model();
+    let n_layer = model.plan.dims.n_layer as u64;
+    let text = tokens(260, 4, model.plan.dims.n_vocab);
+    for variant in ["plain", "dot4"] {
+        let mut context = on(&device, &model, |c| c.gpu_variant = variant.parse().unwrap());
+        for (len, a_layer) in [(9, 8), (259, 9)] {
+            context.remove(0);
+            context.decode(&Batch::prompt(&text[..len], 0, 0)).unwrap();
+            let before = context.traffic().unwrap();
+            context.decode(&Batch::prompt(&text[len..=len], len as u32, 0)).unwrap();
+            let Traffic { dispatches, submissions, .. } = went(before, &context);
+            // Beside the layers: embedding, the last norm, the head.
+            assert_eq!(
+                (dispatches, submissions),
+                (3 + a_layer * n_layer, 1),
+                "{variant}, {len} tokens before"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_best_tokens_are_those_of_the_logits() {
+    let Some(device) = gpu::device("the_best_tokens_are_those_of_the_logits") else { return };
+    let model = embedded_model();
+    let n_layer = model.plan.dims.n_layer;
+    // More rows than are made at once, of which some are not asked for.
+    let text = tokens(50, 2, model.plan.dims.n_vocab);
+    let mut batch = Batch::prompt(&text, 0, 0);
+    batch.rows.iter_mut().enumerate().for_each(|(i, row)| row.logits = i % 7 != 3);
+    let rows = batch.rows.iter().filter(|r| r.logits).count();
+    let head_alone = Held { embed: false, attn: vec![false; n_layer], mlp: vec![false; n_layer], head: true };
+    for held in [None, Some(head_alone)] {
+        let mut context = on(&device, &model, |c| c.wishes.on_gpu = held);
+        context.decode(&batch).unwrap();
+        let logits: Vec<Vec<f32>> = (0..rows).map(|i| context.logits(i).to_vec()).collect();
+        for k in [1, 5, 40, 64] {
+            context.remove(0);
+            context.decode_for(&batch, Want::Top(k)).unwrap();
+            for (i, logits) in logits.iter().enumerate() {
+                let Scores::Top(found) = context.scores(i) else { panic!("{k} are found on the device") };
+                let expected = Top::of(logits, k);
+                assert_eq!(found.best, expected.best, "the {k} best of row {i}");
+                assert!((found.log_sum - expected.log_sum).abs() < 1e-4, "{found:?}, {}", expected.log_sum);
+            }
+        }
+        // More than the device finds: the logits, of which all is known.
+        context.remove(0);
+        context.decode_for(&batch, Want::Top(1000)).unwrap();
+        assert!(matches!(context.scores(0), Scores::All(all) if bits(all) == bits(&logits[0])));
+    }
+}
+
+#[test]
+fn a_text_does_not_depend_on_what_is_read_back() {
+    let Some(device) = gpu::device("a_text_does_not_depend_on_what_is_read_back") else { return };
+    let model = embedded_model();
+    let mut context = on(&device, &model, |_| {});
+    let prompt = prompt();
+    let sampled = SamplerConfig { seed: Some(7), ..SamplerConfig::default() };
+    for config in [SamplerConfig::greedy(), SamplerConfig { top_k: 3, ..sampled.clone() }, sampled] {
+        let all = plain(&mut context, &config, &request(&prompt, 40, 1));
+        let before = context.traffic().unwrap();
+        let best = plain(&mut context, &config, &request(&prompt, 40, 0));
+        assert_eq!(best.tokens, all.tokens, "{config:?}");
+        let Traffic { submissions, readbacks, .. } = went(before, &context);
+        assert_eq!((submissions, readbacks), (40, 40), "one each way for every token");
+    }
+}
+
+#[test]
+fn a_greedy_round_is_one_submission_and_one_readback() {
+    let Some(device) = gpu::device("a_greedy_round_is_one_submission_and_one_readback") else { return };
+    let model = embedded_model();
+    let mut context = on(&device, &model, |c| c.extra_slots = 4);
+    let prompt = prompt();
+    let request = request(&prompt, 48, 0);
+    let text = plain(&mut context, &SamplerConfig::greedy(), &request);
+    assert_eq!(text.tokens.len(), 48);
+    let all = RunLayers::all(16);
+    let repeated: Vec<_> = (0..9).chain(5..16).map(|l| (l, LayerBits::FULL)).collect();
+    let masks = [
+        // Nearly always right, and mostly wrong.
+        ("coarse", (0..16).fold(all.clone(), |m, l| m.coarse_attn(l).coarse_mlp(l))),
+        ("two layers", (2..16).fold(all.clone(), |m, l| m.skip_attn(l).skip_mlp(l))),
+        ("mixed", all.clone().skip_attn(3).skip_mlp(4).coarse_mlp(9).skip_attn(15)),
+        ("repeated", RunLayers::from_steps(16, repeated).unwrap()),
+    ];
+    for (name, mask) in masks {
+        for max in [1, 2, 5, 16] {
+            let before = context.traffic().unwrap();
+            let (drafted, report) =
+                drafted(&mut context, &request, &mask, &mut Fixed { max, ..Fixed::default() });
+            assert_eq!(drafted.tokens, text.tokens, "{name}, {max} at a time");
+            assert_eq!(drafted.steps, text.steps, "{name}, {max} at a time");
+            let Traffic { submissions, readbacks, .. } = went(before, &context);
+            let rounds = report.drafting.rounds;
+            // The prompt, and where one token is left to be made, a plain step.
+            let passes = (1 + rounds + report.plain_steps) as u64;
+            assert_eq!((submissions, readbacks), (passes, passes), "{name}, {max} at a time");
+            assert!(rounds > 0 && report.plain_steps <= 1);
+            assert!(report.draft_seconds > 0.0 && report.verify_seconds > 0.0, "{report:?}");
+            println!("{name}, {max} at a time: {rounds} rounds, {:?}", report.drafting.acceptance());
+        }
+    }
+}
+
+/// A round by the device drafts what one token after the other would, with the same confidence.
+#[test]
+fn a_chain_says_what_its_passes_say_alone() {
+    let Some(device) = gpu::device("a_chain_says_what_its_passes_say_alone") else { return };
+    let model = embedded_model();
+    let mut context = on(&device, &model, |_| {});
+    let mask = RunLayers::all(16).skip_attn(3).skip_mlp(4).skip_mlp(9);
+    // Beyond a chunk of attention, so that contexts are split.
+    let text = tokens(270, 4, model.plan.dims.n_vocab);
+    context.decode(&Batch::prompt(&text[..269], 0, 0)).unwrap();
+    let step = |token, pos| Batch::prompt(&[token], pos, 1).with_layers(mask.clone());
+    let take = |context: &Context, i: usize| match context.scores(i) {
+        Scores::Top(top) => top.clone(),
+        Scores::All(_) => panic!("asked for the best"),
+    };
+    let mut alone = Vec::new();
+    context.fork(0, 1);
+    let mut drafted = vec![text[269]];
+    for pos in 269..273 {
+        context.decode_for(&step(drafted[drafted.len() - 1], pos), Want::Top(5)).unwrap();
+        alone.push(take(&context, 0));
+        drafted.push(context.scores(0).greedy());
+    }
+    context.remove(1);
+    let mut rows = Batch::new();
+    (269..).zip(&drafted).for_each(|(pos, &token)| rows.push(token, pos, 0, true));
+    context.decode_for(&rows, Want::Top(5)).unwrap();
+    alone.extend((0..5).map(|i| take(&context, i)));
+    context.truncate(0, 269);
+
+    context.fork(0, 1);
+    let mut links: Vec<Link> = (0..4)
+        .map(|i| Link {
+            batch: step(text[269], 269 + i as u32),
+            picked: if i == 0 { vec![] } else { vec![(0, i - 1)] },
+        })
+        .collect();
+    rows.rows[1..].iter_mut().for_each(|row| row.token = 0);
+    links.push(Link { batch: rows, picked: vec![(1, 0), (2, 1), (3, 2), (4, 3)] });
+    let before = context.traffic().unwrap();
+    let chained = context.decode_chain(&links, 5).unwrap().expect("everything is on the device");
+    let Traffic { submissions, readbacks, .. } = went(before, &context);
+    assert_eq!((submissions, readbacks), (1, 1));
+    assert!(chained.last > 0.0 && chained.last < 1.0, "{chained:?}");
+    let together: Vec<Top> = (0..9).map(|i| take(&context, i)).collect();
+    assert_eq!(together, alone);
+    assert_eq!((context.kv().len(0), context.kv().len(1)), (274, 273));
+}
+
+/// Of a pass with several outputs a later one may wait for any.
+#[test]
+fn a_chain_waits_for_the_token_that_it_names() {
+    let Some(device) = gpu::device("a_chain_waits_for_the_token_that_it_names") else { return };
+    let model = embedded_model();
+    let mut context = on(&device, &model, |_| {});
+    let text = tokens(4, 9, model.plan.dims.n_vocab);
+    let mut first = Batch::prompt(&text, 0, 0);
+    first.rows.iter_mut().for_each(|row| row.logits = true);
+    context.decode_for(&first, Want::Top(1)).unwrap();
+    let picks: Vec<u32> = (0..4).map(|i| context.scores(i).greedy()).collect();
+    let (named, others) = (picks[2], [picks[0], picks[1], picks[3]]);
+    assert!(!others.contains(&named), "another text: {picks:?}");
+    context.decode_for(&Batch::prompt(&[named], 4, 0), Want::Top(1)).unwrap();
+    let Scores::Top(alone) = context.scores(0) else { panic!("asked for the best") };
+    let alone = alone.clone();
+    context.remove(0);
+    let then = Batch::prompt(&[0], 4, 0);
+    let links = [Link { batch: first, picked: vec![] }, Link { batch: then, picked: vec![(0, 2)] }];
+    assert!(context.decode_chain(&links, 1).unwrap().is_some());
+    let Scores::Top(together) = context.scores(4) else { panic!("asked for the best") };
+    assert_eq!(*together, alone);
+}
+
+/// Where a round cannot be run in one go it is run step by step: in a cache with no room for both, and in parts of the
+/// model on the CPU. A chain that makes no sense is refused, and none of it changes the cache.
+#[test]
+fn what_cannot_be_chained_goes_step_by_step() {
+    let Some(device) = gpu::device("what_cannot_be_chained_goes_step_by_step") else { return };
+    let model = embedded_model();
+    let mask = RunLayers::all(16).skip_attn(3).skip_mlp(4);
+    let prompt = prompt();
+    let request = request(&prompt, 60, 0);
+    let mut small = on(&device, &model, |c| c.n_ctx = 32);
+    let text = plain(&mut small, &SamplerConfig::greedy(), &request);
+    assert_eq!(text.stop, Stop::ContextFull);
+    let (short, _) = drafted(&mut small, &request, &mask, &mut Fixed::default());
+    assert_eq!((short.tokens, short.stop), (text.tokens, text.stop));
+
+    let mut divided = on(&device, &model, |c| c.wishes.gpu_layers = Some(8));
+    let text = plain(&mut divided, &SamplerConfig::greedy(), &request);
+    let (parted, _) = drafted(&mut divided, &request, &mask, &mut Fixed::default());
+    assert_eq!(parted.tokens, text.tokens);
+
+    let mut links = vec![
+        Link { batch: Batch::prompt(&[1], 0, 5), picked: vec![] },
+        Link { batch: Batch::prompt(&[1], 1, 5), picked: vec![(0, 0)] },
+    ];
+    assert_eq!(divided.decode_chain(&links, 5).unwrap(), None);
+    assert!(divided.kv().is_empty(5));
+    small.remove(0);
+    assert_eq!(small.decode_chain(&links, 100).unwrap(), None, "more than the device finds");
+    links[1].picked = vec![(0, 1)];
+    let error = small.decode_chain(&links, 5).unwrap_err().to_string();
+    assert!(error.contains("waits for output 1"), "{error}");
+    assert!(small.kv().is_empty(5));
+}
