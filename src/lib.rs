@@ -11,6 +11,9 @@
 //!
 //! Data flows one way: nothing below `context` knows of prompts, and nothing above it of devices.
 
+// Printing panics where nobody listens; what a run has to say goes through `cli::output` and `cli::common::print`.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 pub mod backend;
 pub mod batch;
 pub mod bench;

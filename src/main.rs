@@ -1,3 +1,6 @@
+// A line that cannot be written must not end the program: `cli::output` says it.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -5,7 +8,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if !matches!(error, spec_run::Error::ClosedPipe) {
-                eprintln!("spec-run: {error}");
+                spec_run::cli::output::say(format_args!("spec-run: {error}\n"));
             }
             ExitCode::from(error.exit_code())
         }

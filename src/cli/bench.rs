@@ -9,6 +9,7 @@ use super::{
     common::{self, ContextArgs, ModelArgs},
     interrupt,
     mask_args::MaskArgs,
+    output::note,
 };
 use crate::{
     Context, ContextConfig, Error, Model, Result, RunLayers,
@@ -109,7 +110,7 @@ pub fn run(args: BenchArgs) -> Result<()> {
     })?;
     bar.finish_and_clear();
     if reports[0].rounds() < settings.rounds {
-        eprintln!("interrupted after {} of {} rounds", reports[0].rounds(), settings.rounds);
+        note!("interrupted after {} of {} rounds", reports[0].rounds(), settings.rounds);
     }
     match (&reports[..], args.json) {
         ([first, second], json) => compare(first, second, args.vs.as_deref().unwrap_or_default(), json),

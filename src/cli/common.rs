@@ -11,7 +11,10 @@ use std::{
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::device_args::DeviceArgs;
+use super::{
+    device_args::DeviceArgs,
+    output::{detail, note, warning},
+};
 use crate::{
     Context, ContextConfig, Error, Gguf, Model, Result, Tokenizer,
     backend::cpu::simd::Isa,
@@ -48,7 +51,7 @@ impl ModelArgs {
 /// The vocabulary and the model of one file; what is odd about either goes to stderr.
 pub fn load(gguf: &Arc<Gguf>) -> Result<(Tokenizer, Arc<Model>)> {
     let tokenizer = Tokenizer::from_gguf(gguf)?;
-    tokenizer.warnings().iter().for_each(|w| eprintln!("warning: {w}"));
+    tokenizer.warnings().iter().for_each(|w| warning!("{w}"));
     let model = Model::load(gguf.clone())?;
     let (ids, rows) = (tokenizer.vocab_size(), model.plan.dims.n_vocab);
     if ids > rows {
@@ -126,10 +129,7 @@ impl ContextArgs {
             Some(n) => n,
         };
         if n_ctx > model.n_ctx_train {
-            eprintln!(
-                "warning: -c {n_ctx} is more than the {} that the model was trained for",
-                model.n_ctx_train
-            );
+            warning!("-c {n_ctx} is more than the {} that the model was trained for", model.n_ctx_train);
         }
         Ok(ContextConfig {
             n_ctx,
@@ -163,7 +163,7 @@ struct Watch<'a> {
 
 impl Loading for Watch<'_> {
     fn trying(&self, device: &str) {
-        eprintln!("trying kernels on {device} (once) ...");
+        note!("trying kernels on {device} (once) ...");
     }
 
     fn basis(&self) -> Basis {
@@ -173,10 +173,10 @@ impl Loading for Watch<'_> {
     /// What goes where is worth a table if it is more than one place.
     fn planned(&self, placement: &Placement) {
         if placement.is_divided() {
-            eprint!("{placement}");
+            note!("{}", placement.to_string().trim_end());
         }
         if let Some(choice) = &placement.choice {
-            eprintln!("{choice}");
+            note!("{choice}");
         }
     }
 
@@ -206,9 +206,9 @@ pub fn open_context(
     let watch = Watch { started, bar, basis, measured: OnceLock::new() };
     let context = Context::loading(model.clone(), config, &watch)?;
     watch.bar.finish_and_clear();
-    context.notes().iter().for_each(|note| eprintln!("warning: {note}"));
+    context.notes().iter().for_each(|note| warning!("{note}"));
     if !context.is_divided() && !context.placement().converted.is_empty() {
-        eprintln!("{}", context.placement().said_of_conversions());
+        detail!("{}", context.placement().said_of_conversions());
     }
     let resident = resident_bytes().map_or(String::new(), |b| format!(", {:.0} MB resident", b as f64 / 1e6));
     let took = format!("loaded in {:.2} s{resident}", started.elapsed().as_secs_f64());
@@ -253,7 +253,7 @@ impl TextArgs {
             bytes.pop();
         }
         let text = String::from_utf8(bytes).unwrap_or_else(|e| {
-            eprintln!("warning: the text is not UTF-8; bad bytes are replaced");
+            warning!("the text is not UTF-8; bad bytes are replaced");
             String::from_utf8_lossy(e.as_bytes()).into_owned()
         });
         Ok(Some(text))

@@ -2,7 +2,10 @@
 
 use clap::Args;
 
-use super::mask_args::{MaskArgs, warn_of_coarse};
+use super::{
+    mask_args::{MaskArgs, warn_of_coarse},
+    output::warning,
+};
 use crate::{
     Context, Error, Model, Result,
     mask::skips::NamedMask,
@@ -234,7 +237,7 @@ impl DraftArgs {
 
 fn proposer(named: NamedMask) -> MaskProposer {
     if named.mask.steps().next().is_none() {
-        eprintln!("warning: mask `{}` skips everything: what it drafts will hardly ever stand", named.name);
+        warning!("mask `{}` skips everything: what it drafts will hardly ever stand", named.name);
     }
     MaskProposer::new(named.name, named.mask)
 }

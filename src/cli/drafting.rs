@@ -3,6 +3,7 @@
 use super::{
     draft_args::{DraftArgs, Sources},
     learned_args::LearnedArgs,
+    output::warning,
 };
 use crate::{
     Context, Result,
@@ -57,7 +58,7 @@ impl Drafting {
         if let Decider::Controller(controller, Some((store, subject))) = &self.decider
             && let Err(error) = store.keep(subject, &Learned::of(controller))
         {
-            eprintln!("warning: what was learnt is not kept: {error} (see --no-learn)");
+            warning!("what was learnt is not kept: {error} (see --no-learn)");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::output::warning;
 use crate::{
     Context, Error, Model, Result, RunLayers,
     mask::{
@@ -15,8 +16,8 @@ use crate::{
 /// Says so if a mask's coarse sublayers will run in full.
 pub fn warn_of_coarse(context: &Context, mask: &RunLayers) {
     if mask.has_coarse() && !context.has_planes() {
-        eprintln!(
-            "warning: the mask asks for coarse sublayers; these weights lie in one piece, so they run in full (see --planes)"
+        warning!(
+            "the mask asks for coarse sublayers; these weights lie in one piece, so they run in full (see --planes)"
         );
     }
 }
@@ -57,7 +58,7 @@ impl MaskArgs {
         let n_layer = model.plan.dims.n_layer;
         if let Some(path) = &self.draft_skip {
             let skips = Skips::read(path, n_layer)?;
-            skips.check_model(&model.id())?.iter().for_each(|w| eprintln!("warning: {w}"));
+            skips.check_model(&model.id())?.iter().for_each(|w| warning!("{w}"));
             return Ok(match &self.mask {
                 Some(name) => vec![skips.pick(Some(name))?.clone()],
                 None => skips.masks,

@@ -11,6 +11,7 @@ mod inspect;
 mod interrupt;
 mod learned_args;
 mod mask_args;
+pub mod output;
 mod perplexity;
 mod plan;
 mod run;

@@ -17,6 +17,7 @@ use super::{
     common::{self, ContextArgs, ModelArgs, TextArgs},
     interrupt,
     mask_args::MaskArgs,
+    output::note,
     sweep::{self, Over},
 };
 use crate::{
@@ -164,7 +165,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     if let Some(mask) = &settings.mask {
         super::mask_args::warn_of_coarse(&context, mask);
     }
-    eprintln!(
+    note!(
         "{}: {}; {took}; {} tokens, {chunks} chunks of {n_ctx}",
         model.name,
         context.describe(),
@@ -209,7 +210,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         } else {
             "--resume FILE can go on next time"
         };
-        eprintln!("interrupted after {} of {chunks} chunks; {how}", tally.chunks);
+        note!("interrupted after {} of {chunks} chunks; {how}", tally.chunks);
     }
     print(&args, &tally, settings.mask.as_ref().map(|mask| context.mask_cost(mask)))
 }
@@ -273,6 +274,6 @@ fn resume(path: &Path, run: &RunId, chunks: usize) -> Result<Tally> {
     if tally.chunks > chunks {
         return Err(other(format!("has {} chunks already, more than the {chunks} asked for", tally.chunks)));
     }
-    eprintln!("going on after chunk {} of {chunks} ({})", tally.chunks, path.display());
+    note!("going on after chunk {} of {chunks} ({})", tally.chunks, path.display());
     Ok(tally)
 }

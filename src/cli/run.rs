@@ -11,6 +11,7 @@ use super::{
     drafting::Drafting,
     interrupt,
     learned_args::LearnedArgs,
+    output::note,
     sampler_args::SamplerArgs,
 };
 use crate::{
@@ -120,7 +121,7 @@ pub fn run(args: RunArgs) -> Result<()> {
         logprobs: args.logprobs,
     };
     request.check(&context)?;
-    eprintln!("{}: {}; {took}", model.name, context.describe());
+    note!("{}: {}; {took}", model.name, context.describe());
     let show = !args.json;
     if show && !args.no_display_prompt {
         common::print(&prompt_text)?;
@@ -148,7 +149,7 @@ pub fn run(args: RunArgs) -> Result<()> {
     };
     printer.finish()?;
     if let Some(table) = context.profile() {
-        eprint!("{table}");
+        note!("{}", table.to_string().trim_end());
     }
     let stop = if printer.stopped { "stop_string" } else { stop_key(generation.stop) };
     if show {
@@ -156,7 +157,7 @@ pub fn run(args: RunArgs) -> Result<()> {
         let seed = repeatable.then(|| sampler.seed());
         report(&generation, prompt.len(), context.bytes_read(None), seed, stop);
         if args.draft.off_reason().is_none() {
-            eprintln!("{spec}");
+            note!("{spec}");
         }
         return Ok(());
     }
@@ -278,7 +279,7 @@ fn report(generation: &Generation, n_prompt: usize, token_bytes: u64, seed: Opti
     };
     // Nothing repeats a text that was drafted freely: who drafted what depends on the clock.
     let seed = seed.map_or("no seed (-s makes it repeatable)".into(), |seed| format!("seed {seed}"));
-    eprintln!(
+    note!(
         "prompt {n_prompt} tokens, {:.1} tok/s; generated {} tokens, {decode:.1} tok/s, {:.1} GB/s of weights; {seed}; {why}",
         rate(n_prompt, generation.prefill_seconds),
         generation.tokens.len(),

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use super::{
     common::{self, ContextArgs, ModelArgs},
     interrupt,
+    output::note,
 };
 use crate::{
     Error, Result, Tokenizer,
@@ -179,7 +180,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
     }
     let basis = || device.basis(&model, &config, None);
     let (mut context, took) = common::open_context(&model, &config, &basis)?;
-    eprintln!("{}: {}; {took}", model.name, context.describe());
+    note!("{}: {}; {took}", model.name, context.describe());
     // Where no weights have planes, coarse is the same as in full.
     let settings = args.settings(context.has_planes());
     let bar = progress();
@@ -190,7 +191,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
                 show(&bar, "writing a text", done as u64, amount.positions as u64);
                 if interrupted() { Err(Error::Input("interrupted".into())) } else { Ok(()) }
             })?;
-            eprintln!(
+            note!(
                 "no -f FILE: judged on {} texts of {} tokens that the model wrote itself",
                 calibration.texts.len(),
                 calibration.tokens()
@@ -207,7 +208,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
     };
     let (mut journal, entries) = Journal::open(&args.journal(), &run)?;
     if entries.len() > 1 {
-        eprintln!("{}: {} evaluations of an earlier run", args.journal().display(), entries.len() - 1);
+        note!("{}: {} evaluations of an earlier run", args.journal().display(), entries.len() - 1);
     }
     let judge = ModelJudge::new(&mut context, calibration)?;
     let outcome =

@@ -5,7 +5,7 @@ use std::{io::IsTerminal, ops::ControlFlow, path::Path};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::{common, interrupt};
+use super::{common, interrupt, output::note};
 pub use crate::eval::sweep::cells;
 use crate::{
     Batch, Context, Error, Result, RunLayers,
@@ -105,7 +105,7 @@ pub fn run(job: &Job, context: &mut Context, tokens: &[u32], settings: &Settings
         return Err(Error::Input("interrupted before the first chunk was complete".into()));
     }
     if swept.chunks < expected {
-        eprintln!("interrupted after {} of {expected} chunks", swept.chunks);
+        note!("interrupted after {} of {expected} chunks", swept.chunks);
     }
     let lines = lines(context, &masks, &swept, &tokens[..settings.n_ctx / 2])?;
     if let Some(path) = job.csv {

@@ -9,7 +9,10 @@ use std::{
 use clap::Args;
 use serde_json::json;
 
-use super::common::{ModelArgs, print, print_json};
+use super::{
+    common::{ModelArgs, print, print_json},
+    output::warning,
+};
 use crate::{Error, Result, Tokenizer, tokenizer::EncodeOptions};
 
 #[derive(Args, Debug)]
@@ -42,7 +45,7 @@ pub struct TokenizeArgs {
 pub fn run(args: TokenizeArgs) -> Result<()> {
     let tokenizer = Tokenizer::from_gguf(&*args.model.open()?)?;
     for warning in tokenizer.warnings() {
-        eprintln!("spec-run: {warning}");
+        warning!("{warning}");
     }
     let input = args.input()?;
     if args.detokenize {

@@ -7,6 +7,7 @@ mod bench;
 mod dry_run;
 mod examples;
 mod inspect;
+mod output;
 mod run;
 mod search;
 mod speculation;
