@@ -21,12 +21,14 @@ mod size;
 mod sweep;
 mod synth;
 mod tokenize;
+pub mod verbosity;
 
 use std::ffi::OsString;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use crate::{Error, Result};
+use verbosity::{LongVerbosityArgs, Said};
 
 #[derive(Parser)]
 #[command(
@@ -39,25 +41,34 @@ struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    run: run::RunArgs,
+    run: Said<run::RunArgs>,
 }
 
 #[derive(Subcommand)]
 enum Command {
     /// Measure perplexity of a text, with or without a layer mask
-    Perplexity(perplexity::PerplexityArgs),
+    Perplexity(Said<perplexity::PerplexityArgs>),
     /// Find which sublayers a draft can skip, and write a file of masks
-    Search(search::SearchArgs),
+    Search(Said<search::SearchArgs>),
     /// Measure speed: prefill, decode, verification of several rows, drafts, memory
-    Bench(bench::BenchArgs),
+    Bench(Said<bench::BenchArgs>),
     /// Show a file's metadata, tensors and bytes per layer
-    Inspect(inspect::InspectArgs),
+    Inspect(Said<inspect::InspectArgs>),
     /// Turn text into token ids, or ids into text
-    Tokenize(tokenize::TokenizeArgs),
+    Tokenize(Said<tokenize::TokenizeArgs>),
     /// List the GPUs, and what of them would be used
-    Devices(devices::DevicesArgs),
+    Devices(Said<devices::DevicesArgs>),
     /// Write a model of any shape with random weights
-    Synth(synth::SynthArgs),
+    Synth(SynthCommand),
+}
+
+/// `-q` is the quantization there.
+#[derive(Args)]
+struct SynthCommand {
+    #[command(flatten)]
+    args: synth::SynthArgs,
+    #[command(flatten)]
+    verbosity: LongVerbosityArgs,
 }
 
 /// llama.cpp's flags of one dash and several letters, and the long ones that they stand for here.
@@ -97,13 +108,15 @@ fn long_flags(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsSt
 pub fn run() -> Result<()> {
     let cli = Cli::try_parse_from(long_flags(std::env::args_os())).or_else(usage_error)?;
     match cli.command {
-        None => run::run(cli.run),
-        Some(Command::Perplexity(args)) => perplexity::run(args),
-        Some(Command::Search(args)) => search::run(args),
-        Some(Command::Bench(args)) => bench::run(args),
-        Some(Command::Inspect(args)) => inspect::run(args),
-        Some(Command::Tokenize(args)) => tokenize::run(args),
-        Some(Command::Devices(args)) => devices::run(args),
-        Some(Command::Synth(args)) => synth::run(args),
+        None => cli.run.run(run::run),
+        Some(Command::Perplexity(said)) => said.run(perplexity::run),
+        Some(Command::Search(said)) => said.run(search::run),
+        Some(Command::Bench(said)) => said.run(bench::run),
+        Some(Command::Inspect(said)) => said.run(inspect::run),
+        Some(Command::Tokenize(said)) => said.run(tokenize::run),
+        Some(Command::Devices(said)) => said.run(devices::run),
+        Some(Command::Synth(SynthCommand { args, verbosity })) => {
+            Said { args, verbosity: verbosity.into() }.run(synth::run)
+        }
     }
 }
