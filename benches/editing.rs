@@ -140,8 +140,8 @@ impl Case {
 
     /// Seconds.
     fn plain(&self, context: &mut Context, tokenizer: &Tokenizer) -> Result<f64> {
-        let go_on = |_| Ok(ControlFlow::Continue(()));
-        let done = generate(context, tokenizer, &mut self.sampler()?, &self.request(), go_on)?;
+        let on_token = |_| Ok(ControlFlow::Continue(()));
+        let done = generate(context, tokenizer, &mut self.sampler()?, &self.request(), on_token)?;
         self.check(&done.tokens);
         Ok(done.decode_seconds)
     }
@@ -159,9 +159,9 @@ impl Case {
         let mut controller = prepare(context, TARGET, &sources, &[None], learned.take())?;
         let mut speculation =
             Speculation { proposers: &mut proposers, policy: &mut controller, repeatable: false };
-        let go_on = |_| Ok(ControlFlow::Continue(()));
+        let on_token = |_| Ok(ControlFlow::Continue(()));
         let (done, report) =
-            speculate(context, tokenizer, &mut self.sampler()?, &self.request(), &mut speculation, go_on)?;
+            speculate(context, tokenizer, &mut self.sampler()?, &self.request(), &mut speculation, on_token)?;
         self.check(&done.tokens);
         *learned = Some(Learned::of(&controller));
         Ok((done.decode_seconds, report))

@@ -19,7 +19,7 @@ use spec_run::{
     generate::{Request, generate},
     sampler::SamplerConfig,
     speculation::{
-        DRAFT, Draft, Kind, Proposer, Ready, SourceInfo, Speculation, Supply, TARGET,
+        DRAFT, Draft, Proposer, Ready, SourceInfo, SourceKind, Speculation, Supply, TARGET,
         learned::{Learned, prepare},
         speculate,
     },
@@ -45,7 +45,7 @@ impl Contrary {
 impl Proposer for Contrary {
     fn info(&self, context: &Context) -> SourceInfo {
         let cost = context.mask_cost(&self.mask);
-        SourceInfo { name: "contrary".into(), kind: Kind::Mask, cost, prefix: None }
+        SourceInfo { name: "contrary".into(), kind: SourceKind::Mask, cost, prefix: None }
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {
@@ -74,7 +74,7 @@ struct Liar;
 
 impl Proposer for Liar {
     fn info(&self, _: &Context) -> SourceInfo {
-        SourceInfo { name: "liar".into(), kind: Kind::Ngram, cost: 0.0, prefix: None }
+        SourceInfo { name: "liar".into(), kind: SourceKind::Ngram, cost: 0.0, prefix: None }
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {
@@ -200,7 +200,8 @@ impl Bench {
         let mut proposers = proposers(which, model.plan.dims.n_layer);
         let sources: Vec<SourceInfo> = proposers.iter().map(|p| p.info(&lane.context)).collect();
         let mask = Contrary::new(model.plan.dims.n_layer).mask;
-        let drafts: Vec<_> = sources.iter().map(|s| (s.kind == Kind::Mask).then(|| mask.clone())).collect();
+        let drafts: Vec<_> =
+            sources.iter().map(|s| (s.kind == SourceKind::Mask).then(|| mask.clone())).collect();
         lane.context.remove(TARGET);
         let started = Instant::now();
         let mut controller = prepare(&mut lane.context, TARGET, &sources, &drafts, learned.take())?;

@@ -14,7 +14,7 @@ use spec_run::{
     generate::{Generation, Request, generate},
     gguf::{Array, Value},
     measure::speeds,
-    placement::{Basis, COLUMNS as COLUMNS_OF_FORECAST, Kind, Known, Place, Wishes},
+    placement::{Basis, COLUMNS as COLUMNS_OF_FORECAST, Known, Place, PlacementRequest, Unit},
     sampler::SamplerConfig,
     speculation::{MaskProposer, Proposer, Report, Speculation, TARGET, learned, speculate},
     tokenizer::EncodeOptions,
@@ -52,8 +52,12 @@ fn run(path: &Path, ram: u64, tokens: usize, only: &str) -> Result<()> {
     let model = Arc::new(Model::load(gguf)?);
     let mask = skippable(&model);
     let config = |placed: bool| {
-        let wishes = Wishes { ram: Some(ram), draft: placed.then(|| mask.clone()), ..Wishes::default() };
-        ContextConfig { n_ctx: 512, wishes, ..ContextConfig::default() }
+        let placement = PlacementRequest {
+            ram: Some(ram),
+            draft: placed.then(|| mask.clone()),
+            ..PlacementRequest::default()
+        };
+        ContextConfig { n_ctx: 512, placement, ..ContextConfig::default() }
     };
     let basis = Basis {
         ram: Known::measured(speeds::of_ram(num_cpus::get_physical())?),
@@ -77,7 +81,7 @@ fn run(path: &Path, ram: u64, tokens: usize, only: &str) -> Result<()> {
                 .placement()
                 .parts
                 .iter()
-                .filter(|(p, place)| *place == wanted && p.kind != Kind::Embed);
+                .filter(|(p, place)| *place == wanted && p.unit != Unit::Embed);
             format!("{:.2} GB", here.map(|(part, _)| part.bytes).sum::<u64>() as f64 / 1e9)
         };
         let row = [

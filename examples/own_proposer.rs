@@ -7,7 +7,7 @@ use spec_run::{
     Context, ContextConfig, Gguf, Model, Result, Sampler, Tokenizer, embedded,
     generate::Request,
     sampler::SamplerConfig,
-    speculation::{Draft, Fixed, Kind, Proposer, SourceInfo, Speculation, Supply, speculate},
+    speculation::{Draft, Fixed, Proposer, SourceInfo, SourceKind, Speculation, Supply, speculate},
     tokenizer::EncodeOptions,
 };
 
@@ -26,7 +26,7 @@ impl Phrases {
 
 impl Proposer for Phrases {
     fn info(&self, _: &Context) -> SourceInfo {
-        SourceInfo { name: "phrases".into(), kind: Kind::Other, cost: 0.0, prefix: None }
+        SourceInfo { name: "phrases".into(), kind: SourceKind::Other, cost: 0.0, prefix: None }
     }
 
     fn supply(&mut self, text: &[u32]) -> Supply {

@@ -5,7 +5,7 @@ use std::{fs, ops::ControlFlow, path::Path, sync::Arc};
 
 use spec_run::{
     Context, ContextConfig, Error, Gguf, Model, Result, RunLayers, Tokenizer, embedded,
-    eval::perplexity::{Settings, Tally, perplexity},
+    eval::perplexity::{PerplexitySettings, Tally, perplexity},
     tokenizer::EncodeOptions,
 };
 
@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     let tokens = tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: false });
 
     for layers in [n_layer / 4, n_layer / 2, 3 * n_layer / 4] {
-        let settings = Settings {
+        let settings = PerplexitySettings {
             n_ctx: 64,
             bos: tokenizer.adds_bos().then(|| tokenizer.bos()).flatten(),
             mask: Some(RunLayers::exit(n_layer, layers)),

@@ -45,7 +45,7 @@ pub struct Resume {
 
 /// One of several passes that follow each other without the host in between.
 #[derive(Clone, Debug, Default)]
-pub struct Link {
+pub struct ChainBatch {
     pub batch: Batch,
     /// Rows whose token is not known yet: the best one of an output of an earlier link, outputs counted through all
     /// links.

@@ -12,7 +12,7 @@ use std::{
 use spec_run::{
     Batch, Context, ContextConfig, Model,
     backend::{
-        Backend, Held, Output, Rows, View,
+        Backend, Output, Rows, UnitSet, View,
         cpu::{CpuBackend, CpuConfig, kv_store::KvType, matmul::Planes},
     },
     embedded,
@@ -84,7 +84,7 @@ fn nothing_is_allocated_for_a_token() {
             value_type: KvType::F16,
             isa: None,
             planes: Some(Planes::Cheap),
-            held: Held::all(model.plan.dims.n_layer),
+            held: UnitSet::all(model.plan.dims.n_layer),
             read_ahead: false,
         };
         let mut backend = CpuBackend::new(model.clone(), &config, &|_, _| ()).unwrap();

@@ -3,11 +3,11 @@
 
 use std::{mem, sync::Arc, time::Instant};
 
-use super::{Backend, Crossing, Held, Output, Rows, Spent, Traffic, cpu::CpuBackend, gpu::GpuBackend};
+use super::{Backend, Crossing, Output, Rows, Spent, Traffic, UnitSet, cpu::CpuBackend, gpu::GpuBackend};
 use crate::{
     Model, Result,
     kv::CellMove,
-    placement::Kind,
+    placement::Unit,
     plan::{Step, WeightId},
 };
 
@@ -15,7 +15,7 @@ pub struct HybridBackend {
     model: Arc<Model>,
     gpu: GpuBackend,
     cpu: CpuBackend,
-    on_gpu: Held,
+    on_gpu: UnitSet,
     /// Rows on their way, `[rows, dim]`: those that arrive at a segment, and those that leave it.
     arriving: Vec<f32>,
     leaving: Vec<f32>,
@@ -23,12 +23,12 @@ pub struct HybridBackend {
 }
 
 impl HybridBackend {
-    pub fn new(model: Arc<Model>, gpu: GpuBackend, cpu: CpuBackend, on_gpu: Held) -> Self {
+    pub fn new(model: Arc<Model>, gpu: GpuBackend, cpu: CpuBackend, on_gpu: UnitSet) -> Self {
         HybridBackend { model, gpu, cpu, on_gpu, arriving: Vec::new(), leaving: Vec::new(), gpu_seconds: 0.0 }
     }
 
     fn runs_on_gpu(&self, step: &Step) -> bool {
-        self.on_gpu.holds(Kind::of(step, &self.model.plan))
+        self.on_gpu.holds(Unit::of(step, &self.model.plan))
     }
 }
 

@@ -14,7 +14,7 @@ pub use open::{Device, Loading, Opened, Plans, open, plan, plan_elsewhere};
 use crate::{
     Result,
     kv::CellMove,
-    placement::Kind,
+    placement::Unit,
     plan::{Op, Plan, Step, WeightId},
     scores::Top,
 };
@@ -71,7 +71,7 @@ impl Output<'_> {
 }
 
 /// A pass of a chain.
-pub struct Link<'a> {
+pub struct ChainPass<'a> {
     pub steps: Vec<Step<'a>>,
     pub rows: Rows<'a>,
     /// Rows whose token is the best of an output of an earlier pass, these counted through the chain.
@@ -104,7 +104,7 @@ pub struct Speeds {
 
 /// Which sublayers, and which ends of the model, a device holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct UnitSet {
     pub embed: bool,
     /// By layer.
     pub attn: Vec<bool>,
@@ -112,17 +112,17 @@ pub struct Held {
     pub head: bool,
 }
 
-impl Held {
+impl UnitSet {
     pub fn all(n_layer: usize) -> Self {
-        Held { embed: true, attn: vec![true; n_layer], mlp: vec![true; n_layer], head: true }
+        UnitSet { embed: true, attn: vec![true; n_layer], mlp: vec![true; n_layer], head: true }
     }
 
-    pub fn holds(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::Embed => self.embed,
-            Kind::Attn(layer) => self.attn[layer],
-            Kind::Mlp(layer) => self.mlp[layer],
-            Kind::Head => self.head,
+    pub fn holds(&self, unit: Unit) -> bool {
+        match unit {
+            Unit::Embed => self.embed,
+            Unit::Attn(layer) => self.attn[layer],
+            Unit::Mlp(layer) => self.mlp[layer],
+            Unit::Head => self.head,
         }
     }
 
@@ -206,7 +206,7 @@ pub trait Backend: Send {
 
     /// Runs passes one after the other without the host in between: the `k` best of each output of each. `None` if
     /// this backend, or this chain, cannot be run so; then nothing has happened.
-    fn run_chain(&mut self, _links: &[Link], _k: usize, _rows: &mut [Top]) -> Result<Option<Chained>> {
+    fn run_chain(&mut self, _links: &[ChainPass], _k: usize, _rows: &mut [Top]) -> Result<Option<Chained>> {
         Ok(None)
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{
-    Backend, Held, Speeds,
+    Backend, Speeds, UnitSet,
     cpu::{self, CpuBackend, CpuConfig, matmul::Packed},
     gpu::{self, Chosen, Found, GpuBackend, GpuConfig, Variants},
     hybrid::HybridBackend,
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Error, Model, Result,
     context::ContextConfig,
-    placement::{self, Basis, Budgets, Forecast, Kind, Place, Placement, Sizes, Wishes},
+    placement::{self, Basis, Budgets, Forecast, Place, Placement, PlacementRequest, Sizes, Unit},
     plan::{Op, WeightId},
 };
 
@@ -73,7 +73,7 @@ pub fn plan(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans
         None => None,
     };
     let basis = with_measured(basis, speeds);
-    plans(model, config, basis, found.map(|found| vram(&config.wishes, &found)))
+    plans(model, config, basis, found.map(|found| vram(&config.placement, &found)))
 }
 
 /// The basis with what is known of a GPU.
@@ -81,19 +81,19 @@ fn with_measured(basis: Basis, speeds: Option<Speeds>) -> Basis {
     speeds.map_or(basis, |Speeds { read, round_trip }| basis.with_measured(read, round_trip))
 }
 
-/// The same on a machine whose GPU, if it is to have one, has `config.wishes.vram`; no device is looked for.
+/// The same on a machine whose GPU, if it is to have one, has `config.placement.vram`; no device is looked for.
 pub fn plan_elsewhere(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans> {
-    plans(model, config, basis, config.wishes.vram.filter(|&vram| vram > 0))
+    plans(model, config, basis, config.placement.vram.filter(|&vram| vram > 0))
 }
 
 fn plans(model: &Model, config: &ContextConfig, basis: Basis, vram: Option<u64>) -> Result<Plans> {
-    let Planned { placement: chosen, .. } = plan_for(model, config, &config.wishes, vram, || basis)?;
-    let place = |wishes: &Wishes| {
+    let Planned { placement: chosen, .. } = plan_for(model, config, &config.placement, vram, || basis)?;
+    let place = |request: &PlacementRequest| {
         let parts = chosen.parts.iter().map(|(part, _)| *part).collect();
-        placement::place(parts, wishes, chosen.budgets)
+        placement::place(parts, request, chosen.budgets)
     };
-    let whole_layers = place(&Wishes { draft: None, ..config.wishes.clone() })?;
-    let drafted_first = place(&config.wishes)?;
+    let whole_layers = place(&PlacementRequest { draft: None, ..config.placement.clone() })?;
+    let drafted_first = place(&config.placement)?;
     Ok(Plans { chosen, whole_layers, drafted_first, basis })
 }
 
@@ -130,23 +130,24 @@ pub fn open(model: &Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -
         Some(found) => kernels(config, found, loading)?,
         None => Chosen::default(),
     };
-    let plan = |wishes: &Wishes| {
-        let vram = found.as_ref().map(|found| vram(wishes, found));
-        plan_for(model, config, wishes, vram, || with_measured(loading.basis(), kernels.speeds))
+    let plan = |request: &PlacementRequest| {
+        let vram = found.as_ref().map(|found| vram(request, found));
+        plan_for(model, config, request, vram, || with_measured(loading.basis(), kernels.speeds))
     };
     let progress = |ready, total| loading.ready(ready, total);
     let open = |planned: &Planned| {
         loading.planned(&planned.placement);
         try_open(model, config, found.as_ref().map(|found| (found, kernels.variants)), planned, &progress)
     };
-    let smaller = found.is_some() && !config.wishes.strict;
-    let (planned, backend, notes) = first_that_fits(&config.wishes, smaller, plan, Planned::gpu_bytes, open)?;
+    let smaller = found.is_some() && !config.placement.strict;
+    let (planned, backend, notes) =
+        first_that_fits(&config.placement, smaller, plan, Planned::gpu_bytes, open)?;
     Ok(Opened { backend, placement: planned.placement, notes, speeds: kernels.speeds })
 }
 
 /// Which kernels a GPU runs.
 fn kernels(config: &ContextConfig, found: &Found, loading: &dyn Loading) -> Result<Chosen> {
-    let budget = vram(&config.wishes, found);
+    let budget = vram(&config.placement, found);
     let trying = || loading.trying(&found.info.name);
     gpu::choose_variants(config.gpu_variant, found, config.gpu_cache.as_deref(), budget, &trying)
 }
@@ -154,21 +155,21 @@ fn kernels(config: &ContextConfig, found: &Found, loading: &dyn Loading) -> Resu
 /// Opens what was planned, or if that does not fit after all and `smaller` plans are welcome, the first of those
 /// that does; and what was said on the way.
 fn first_that_fits<P, T>(
-    wishes: &Wishes,
+    request: &PlacementRequest,
     smaller: bool,
-    plan: impl Fn(&Wishes) -> Result<P>,
+    plan: impl Fn(&PlacementRequest) -> Result<P>,
     gpu_bytes: impl Fn(&P) -> u64,
     open: impl Fn(&P) -> Result<T>,
 ) -> Result<(P, T, Vec<String>)> {
-    let mut wishes = wishes.clone();
+    let mut request = request.clone();
     let mut notes = Vec::new();
     for plans_left in (0..MOST_PLANS).rev() {
-        let planned = plan(&wishes)?;
+        let planned = plan(&request)?;
         match open(&planned) {
             Ok(opened) => return Ok((planned, opened, notes)),
             Err(Error::Memory(what)) if smaller && plans_left > 0 => {
-                wishes.vram = Some((gpu_bytes(&planned) as f64 * NEXT_PLAN) as u64);
-                (wishes.gpu_layers, wishes.on_gpu) = (None, None);
+                request.vram = Some((gpu_bytes(&planned) as f64 * NEXT_PLAN) as u64);
+                (request.gpu_layers, request.on_gpu) = (None, None);
                 notes.push(format!("{what}; taking less of the GPU"));
             }
             Err(e) => return Err(e),
@@ -179,7 +180,7 @@ fn first_that_fits<P, T>(
 
 /// The GPU to use, if one is.
 fn adapter(config: &ContextConfig) -> Result<Option<Found>> {
-    let Wishes { gpu_layers, vram, .. } = config.wishes;
+    let PlacementRequest { gpu_layers, vram, .. } = config.placement;
     let asked_for = gpu_layers.is_some_and(|n| n > 0) || vram.is_some_and(|v| v > 0);
     if gpu_layers == Some(0) || vram == Some(0) {
         return Ok(None);
@@ -189,8 +190,8 @@ fn adapter(config: &ContextConfig) -> Result<Option<Found>> {
             "-ngl and --vram are for a GPU, --device says cpu: leave one of them out".into(),
         )),
         Device::Cpu => Ok(None),
-        Device::Named(name) => gpu::choose(&gpu::Choice::Named(name.clone())).map(Some),
-        Device::Auto if asked_for => gpu::choose(&gpu::Choice::Any).map(Some),
+        Device::Named(name) => gpu::choose(&gpu::AdapterChoice::Named(name.clone())).map(Some),
+        Device::Auto if asked_for => gpu::choose(&gpu::AdapterChoice::Any).map(Some),
         Device::Auto if !gpu::may_have_hardware() => Ok(None),
         // A hardware adapter that cannot run this is told of; none at all is the usual case of a CPU.
         Device::Auto => match gpu::adapters().into_iter().find(Found::is_hardware) {
@@ -208,20 +209,20 @@ struct Planned {
 impl Planned {
     fn gpu_bytes(&self) -> u64 {
         let here = self.placement.parts.iter().filter(|(_, place)| *place == Place::Vram);
-        here.map(|(part, _)| part.gpu_bytes + part.beside).sum::<u64>() + self.placement.budgets.scratch
+        here.map(|(part, _)| part.gpu_bytes + part.overhead).sum::<u64>() + self.placement.budgets.scratch
     }
 }
 
 /// Bytes of a GPU's memory to take.
-fn vram(wishes: &Wishes, found: &Found) -> u64 {
+fn vram(request: &PlacementRequest, found: &Found) -> u64 {
     let told = found.memory.filter(|_| found.is_hardware());
-    wishes.vram.unwrap_or_else(|| told.map_or(u64::MAX / 2, |bytes| (bytes as f64 * AUTO_SHARE) as u64))
+    request.vram.unwrap_or_else(|| told.map_or(u64::MAX / 2, |bytes| (bytes as f64 * AUTO_SHARE) as u64))
 }
 
 fn plan_for(
     model: &Model,
     config: &ContextConfig,
-    wishes: &Wishes,
+    request: &PlacementRequest,
     vram: Option<u64>,
     basis: impl Fn() -> Basis,
 ) -> Result<Planned> {
@@ -235,12 +236,12 @@ fn plan_for(
         }
     }
     let budgets =
-        Budgets { vram, scratch: if vram.is_some() { scratch_for(max_rows) } else { 0 }, ram: wishes.ram };
+        Budgets { vram, scratch: if vram.is_some() { scratch_for(max_rows) } else { 0 }, ram: request.ram };
     let sizes = ModelSizes { model, config };
-    let parts = placement::parts(model, &sizes, wishes.draft.as_ref());
-    let place = |budgets| placement::choose(parts.clone(), wishes, budgets, &basis);
+    let parts = placement::parts(model, &sizes, request.draft.as_ref());
+    let place = |budgets| placement::choose(parts.clone(), request, budgets, &basis);
     let mut placement = place(budgets)?;
-    if let (None, Some(_), Some(room)) = (wishes.ram, config.planes, ram_at_hand(model, config, max_rows))
+    if let (None, Some(_), Some(room)) = (request.ram, config.planes, ram_at_hand(model, config, max_rows))
         && placement.bytes_in_ram() > room
     {
         placement = place(Budgets { ram: Some(room), ..budgets })?;
@@ -262,9 +263,9 @@ fn plan_for(
 fn ram_at_hand(model: &Model, config: &ContextConfig, max_rows: usize) -> Option<u64> {
     let n_slots = model.plan.dims.n_layer + config.extra_slots;
     let types = [config.key_type, config.value_type];
-    let beside = cpu::bytes_beside(model, config.n_ctx as usize, n_slots, types, max_rows);
+    let overhead = cpu::overhead_bytes(model, config.n_ctx as usize, n_slots, types, max_rows);
     let free = (cpu::available_memory()? as f64 * AUTO_SHARE) as u64;
-    Some(free.saturating_sub(u64::try_from(beside).unwrap_or(u64::MAX)))
+    Some(free.saturating_sub(u64::try_from(overhead).unwrap_or(u64::MAX)))
 }
 
 struct ModelSizes<'a> {
@@ -289,9 +290,9 @@ impl Sizes for ModelSizes<'_> {
         gpu::op_bytes(self.model, op)
     }
 
-    fn beside(&self, kind: Kind) -> u64 {
+    fn overhead(&self, unit: Unit) -> u64 {
         let types = (self.config.key_type, self.config.value_type);
-        gpu::bytes_beside(self.model, kind, self.config.n_ctx as usize, types)
+        gpu::overhead_bytes(self.model, unit, self.config.n_ctx as usize, types)
     }
 }
 
@@ -308,7 +309,7 @@ fn try_open(
 ) -> Result<Box<dyn Backend>> {
     let &Planned { ref placement, max_rows } = planned;
     let n_slots = model.plan.dims.n_layer + config.extra_slots;
-    let cpu = |held: Held| {
+    let cpu = |held: UnitSet| {
         CpuBackend::new(
             model.clone(),
             &CpuConfig {
@@ -360,14 +361,14 @@ mod tests {
         if *bytes > 600 { Err(Error::Memory(format!("no memory for {bytes}"))) } else { Ok(*bytes) }
     }
 
-    fn plan(wishes: &Wishes) -> Result<u64> {
-        Ok(wishes.vram.unwrap_or(1000))
+    fn plan(request: &PlacementRequest) -> Result<u64> {
+        Ok(request.vram.unwrap_or(1000))
     }
 
     #[test]
     fn a_plan_that_does_not_fit_is_followed_by_smaller_ones() {
-        let wishes = Wishes { gpu_layers: Some(9), ..Wishes::default() };
-        let (planned, opened, notes) = first_that_fits(&wishes, true, plan, |p| *p, open).unwrap();
+        let request = PlacementRequest { gpu_layers: Some(9), ..PlacementRequest::default() };
+        let (planned, opened, notes) = first_that_fits(&request, true, plan, |p| *p, open).unwrap();
         assert_eq!((planned, opened), (521, 521));
         assert_eq!(notes.len(), 4);
         assert!(
@@ -378,13 +379,13 @@ mod tests {
 
     #[test]
     fn strict_wishes_and_other_errors_end_at_once() {
-        let error = first_that_fits(&Wishes::default(), false, plan, |p| *p, open).unwrap_err();
+        let error = first_that_fits(&PlacementRequest::default(), false, plan, |p| *p, open).unwrap_err();
         assert!(error.to_string().contains("no memory for 1000"));
         let lost = |_: &u64| -> Result<u64> { Err(Error::Device("lost".into())) };
-        let error = first_that_fits(&Wishes::default(), true, plan, |p| *p, lost).unwrap_err();
+        let error = first_that_fits(&PlacementRequest::default(), true, plan, |p| *p, lost).unwrap_err();
         assert!(matches!(error, Error::Device(_)));
         let never = |p: &u64| -> Result<u64> { Err(Error::Memory(format!("{p} is too much"))) };
-        let error = first_that_fits(&Wishes::default(), true, plan, |p| *p, never).unwrap_err();
+        let error = first_that_fits(&PlacementRequest::default(), true, plan, |p| *p, never).unwrap_err();
         assert!(error.to_string().contains("is too much"));
     }
 }

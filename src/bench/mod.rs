@@ -41,7 +41,7 @@ pub enum Case {
 
 /// What to measure, and how often.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct BenchSettings {
     pub prefill: Vec<usize>,
     /// Tokens of context under the decode steps, ascending.
     pub depths: Vec<usize>,
@@ -56,13 +56,13 @@ pub struct Settings {
     pub sample_seconds: f64,
 }
 
-impl Settings {
+impl BenchSettings {
     /// The given lengths and depths, the rest cut to what `limit` tokens of context allow.
     pub fn new(limit: usize, prefill: Vec<usize>, depths: Vec<usize>, rows_depth: usize) -> Self {
         let rows = MOST_ROWS.min(limit);
         let deepest = depths.iter().copied().max().unwrap_or(0);
         let rows_depth = rows_depth.min(limit - rows);
-        Settings {
+        BenchSettings {
             prefill,
             depths,
             rows,
@@ -124,7 +124,7 @@ struct Loaded {
 /// rounds so far are reported, and it is an error if there are none.
 pub fn measure(
     configurations: &[Configuration],
-    settings: &Settings,
+    settings: &BenchSettings,
     mut progress: impl FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Vec<Report>> {
     let mut loaded = load(configurations, settings)?;
@@ -204,7 +204,7 @@ pub fn measure(
 }
 
 /// Loads all of them in turn, several times while that is quick, and keeps the last of each.
-fn load(configurations: &[Configuration], settings: &Settings) -> Result<Vec<Loaded>> {
+fn load(configurations: &[Configuration], settings: &BenchSettings) -> Result<Vec<Loaded>> {
     const SECONDS_FOR_REPEATS: f64 = 5.0;
     // Of several, each must once have the process to itself: in the last round they stay.
     let least_rounds = configurations.len().min(2);

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::{Case, Settings};
+use super::{BenchSettings, Case};
 use crate::RunLayers;
 use crate::measure::stats::Spread;
 
@@ -22,7 +22,7 @@ pub struct Report {
     pub token_bytes: u64,
     /// Bytes of one read of the memory.
     pub memory_bytes: usize,
-    pub settings: Settings,
+    pub settings: BenchSettings,
     pub samples: Vec<(Case, Vec<f64>)>,
     pub load: Vec<f64>,
     /// The first token after loading, which brings in what loading left for later.
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        let mut settings = Settings::new(64, vec![32], vec![0], 128);
+        let mut settings = BenchSettings::new(64, vec![32], vec![0], 128);
         settings.rows = 2;
         Report {
             model: "m".into(),

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::{Case, Settings};
+use super::{BenchSettings, Case};
 use crate::{
     Batch, Context, Result, RunLayers,
     batch::SeqId,
@@ -21,7 +21,7 @@ const LEAST_READS: usize = 3;
 pub(super) struct Subject<'a> {
     context: &'a mut Context,
     mask: Option<RunLayers>,
-    settings: &'a Settings,
+    settings: &'a BenchSettings,
     tokens: Vec<u32>,
     memory: Option<ReadProbe>,
     /// How often a sample repeats each case.
@@ -29,7 +29,11 @@ pub(super) struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    pub fn new(context: &'a mut Context, mask: Option<RunLayers>, settings: &'a Settings) -> Result<Self> {
+    pub fn new(
+        context: &'a mut Context,
+        mask: Option<RunLayers>,
+        settings: &'a BenchSettings,
+    ) -> Result<Self> {
         let tokens = random_tokens(settings.cells(), context.model().plan.dims.n_vocab);
         context.remove(BASE);
         if settings.prefix() > 0 {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Context, ContextConfig, Error, Model, Result, RunLayers,
-    bench::{Configuration, MOST_ROWS, Progress, Settings, measure, report::Report},
+    bench::{BenchSettings, Configuration, MOST_ROWS, Progress, measure, report::Report},
     placement::Basis,
 };
 
@@ -205,7 +205,7 @@ impl SideArgs {
         let mask = self.mask.read(&model)?;
         let mut config = self.context.config(&model)?;
         config.extra_slots = mask.as_ref().map_or(0, RunLayers::extra_repetitions);
-        config.wishes.draft = mask.clone();
+        config.placement.draft = mask.clone();
         let limit = match self.context.ctx_size() {
             Some(n) if n > 0 => n,
             _ => model.n_ctx_train,
@@ -228,12 +228,12 @@ impl Side {
     }
 
     fn open(&self) -> Result<Context> {
-        Context::loading(self.model()?, &self.config, &self.basis)
+        Context::open_with(self.model()?, &self.config, &self.basis)
     }
 }
 
 impl WhatArgs {
-    fn settings(&self, limit: usize) -> Result<Settings> {
+    fn settings(&self, limit: usize) -> Result<BenchSettings> {
         if limit == 0 {
             return Err(Error::Usage("a context of 0 tokens: say with -c how many it may have".into()));
         }
@@ -262,7 +262,7 @@ impl WhatArgs {
             Some(depth) => fitting("--curve-depth", &Some(vec![depth]), &[], 0, MOST_ROWS.min(limit))?[0],
             None => DEFAULT_CURVE_DEPTH,
         };
-        let mut settings = Settings::new(limit, prefill, depths, curve_depth);
+        let mut settings = BenchSettings::new(limit, prefill, depths, curve_depth);
         settings.rounds = self.rounds;
         if self.quick {
             settings.sample_seconds = 0.002;

@@ -144,7 +144,7 @@ impl ContextArgs {
                 (false, false) => Some(Planes::Cheap),
             },
             device: self.device.device(),
-            wishes: self.device.wishes()?,
+            placement: self.device.placement_request()?,
             profile: self.device.profile(),
             gpu_variant: self.device.gpu_variant(),
             gpu_cache: self.device.gpu_cache(),
@@ -204,11 +204,11 @@ pub fn open_context(
     let style = ProgressStyle::with_template("loading {bar:30} {bytes}/{total_bytes}, {eta} left");
     bar.set_style(style.expect("a valid template"));
     let watch = Watch { started, bar, basis, measured: OnceLock::new() };
-    let context = Context::loading(model.clone(), config, &watch)?;
+    let context = Context::open_with(model.clone(), config, &watch)?;
     watch.bar.finish_and_clear();
     context.notes().iter().for_each(|note| warning!("{note}"));
     if !context.is_divided() && !context.placement().converted.is_empty() {
-        detail!("{}", context.placement().said_of_conversions());
+        detail!("{}", context.placement().conversion_note());
     }
     let resident = resident_bytes().map_or(String::new(), |b| format!(", {:.0} MB resident", b as f64 / 1e6));
     let took = format!("loaded in {:.2} s{resident}", started.elapsed().as_secs_f64());

@@ -11,7 +11,7 @@ use crate::{
     backend::{self, Device},
     context::{ContextConfig, GpuVariant},
     measure::speeds,
-    placement::{Basis, Known, Wishes},
+    placement::{Basis, Known, PlacementRequest},
 };
 
 #[derive(Args, Clone, Debug)]
@@ -99,7 +99,7 @@ pub fn size(flag: &str, text: &str) -> Result<u64> {
 
 impl DeviceArgs {
     pub fn check(&self) -> Result<()> {
-        self.wishes().map(drop)
+        self.placement_request().map(drop)
     }
 
     pub fn device(&self) -> Device {
@@ -110,10 +110,16 @@ impl DeviceArgs {
         }
     }
 
-    pub fn wishes(&self) -> Result<Wishes> {
+    pub fn placement_request(&self) -> Result<PlacementRequest> {
         let vram = if self.vram == "auto" { None } else { Some(size("--vram", &self.vram)?) };
         let ram = self.ram.as_deref().map(|text| size("--ram", text)).transpose()?;
-        Ok(Wishes { gpu_layers: self.n_gpu_layers, vram, ram, strict: self.strict, ..Wishes::default() })
+        Ok(PlacementRequest {
+            gpu_layers: self.n_gpu_layers,
+            vram,
+            ram,
+            strict: self.strict,
+            ..PlacementRequest::default()
+        })
     }
 
     pub fn gpu_variant(&self) -> GpuVariant {

@@ -10,7 +10,7 @@ use crate::{
     Result,
     backend::{
         Speeds,
-        gpu::{Found, Outcome, adapters, tried, try_now},
+        gpu::{Found, TrialOutcome, adapters, tried, try_now},
     },
 };
 
@@ -49,7 +49,7 @@ pub fn run(args: DevicesArgs) -> Result<()> {
 }
 
 /// How the adapter's variants of kernels did, and how fast it is, if that is known.
-type Known = (Option<Outcome>, Option<Speeds>);
+type Known = (Option<TrialOutcome>, Option<Speeds>);
 
 fn known(found: &Found, args: &DevicesArgs, cache: Option<&Path>) -> Result<Known> {
     if args.try_now && found.check().is_ok() {

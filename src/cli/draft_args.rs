@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Context, Error, Model, Result,
     mask::skips::NamedMask,
-    speculation::{ExitsProposer, Fixed, Kind, MaskProposer, NgramProposer, Proposer, candidates},
+    speculation::{ExitsProposer, Fixed, MaskProposer, NgramProposer, Proposer, SourceKind, candidates},
 };
 
 /// Beyond this a draft is a mistake: the flag of another program, or a number too many.
@@ -118,9 +118,9 @@ impl Sources {
     }
 
     /// In the order of the proposers.
-    pub fn kinds(&self) -> Vec<Kind> {
-        let ngram = self.ngram.then_some(Kind::Ngram);
-        let exits = (!self.exits.is_empty()).then_some(Kind::Exit);
+    pub fn kinds(&self) -> Vec<SourceKind> {
+        let ngram = self.ngram.then_some(SourceKind::Ngram);
+        let exits = (!self.exits.is_empty()).then_some(SourceKind::Exit);
         ngram.into_iter().chain(exits).chain(self.masks.iter().map(MaskProposer::kind)).collect()
     }
 
@@ -217,7 +217,7 @@ impl DraftArgs {
         let exits = self.exits(n_layer)?;
         masks.extend(exits.iter().map(|&layers| MaskProposer::exit(n_layer, layers)));
         if self.draft_exit.contains(&Exit::Auto) && exits.len() > 1 {
-            masks.retain(|p| p.kind() != Kind::Exit);
+            masks.retain(|p| p.kind() != SourceKind::Exit);
         }
         let exits = if exits.len() > 1 { exits } else { Vec::new() };
         let named = !masks.is_empty() || !exits.is_empty();

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     Error, Model, Result, RunLayers,
-    eval::perplexity::{Settings, Tally, count_chunks, perplexity},
+    eval::perplexity::{PerplexitySettings, Tally, count_chunks, perplexity},
     files::write_whole,
     hash::fnv1a,
     tokenizer::EncodeOptions,
@@ -144,7 +144,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         Some(0) => model.n_ctx_train as usize,
         Some(n) => n as usize,
     };
-    let settings = Settings {
+    let settings = PerplexitySettings {
         n_ctx,
         bos: tokenizer.adds_bos().then(|| tokenizer.bos()).flatten(),
         mask: if over.is_some() { None } else { args.single_mask(&model)? },

@@ -6,7 +6,7 @@ use super::common;
 use crate::{
     Result,
     backend::Plans,
-    placement::{COLUMNS, First, Forecast, Kind, Known, Part, Place, Placement, Prediction},
+    placement::{COLUMNS, First, Forecast, Known, Place, Placement, Prediction, Unit, UnitSize},
 };
 
 pub fn print(plans: &Plans, as_json: bool) -> Result<()> {
@@ -55,16 +55,16 @@ fn places(placement: &Placement) -> Vec<Value> {
     all.into_iter().filter(|&(place, _)| placement.uses(place)).map(|(place, name)| {
         let here = || placement.parts.iter().filter(move |(_, p)| *p == place).map(|(part, _)| part);
         let on_gpu = place == Place::Vram;
-        let sum = |bytes: fn(&Part) -> u64| here().map(bytes).sum::<u64>();
+        let sum = |bytes: fn(&UnitSize) -> u64| here().map(bytes).sum::<u64>();
         let scratch = if on_gpu { placement.budgets.scratch } else { 0 };
         json!({
             "place": name,
             "bytes": sum(if on_gpu { |part| part.gpu_bytes } else { |part| part.bytes }),
-            "beside_bytes": sum(|part| part.beside) + scratch,
-            "embedding": here().any(|part| part.kind == Kind::Embed),
-            "attention": here().filter_map(|part| match part.kind { Kind::Attn(l) => Some(l), _ => None }).collect::<Vec<_>>(),
-            "mlp": here().filter_map(|part| match part.kind { Kind::Mlp(l) => Some(l), _ => None }).collect::<Vec<_>>(),
-            "head": here().any(|part| part.kind == Kind::Head),
+            "beside_bytes": sum(|part| part.overhead) + scratch,
+            "embedding": here().any(|part| part.unit == Unit::Embed),
+            "attention": here().filter_map(|part| match part.unit { Unit::Attn(l) => Some(l), _ => None }).collect::<Vec<_>>(),
+            "mlp": here().filter_map(|part| match part.unit { Unit::Mlp(l) => Some(l), _ => None }).collect::<Vec<_>>(),
+            "head": here().any(|part| part.unit == Unit::Head),
         })
     }).collect()
 }

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Error, Gguf, Result, Sampler, Tokenizer,
     generate::{Generation, Request, Stop, generate},
-    speculation::{Kind, Report, Speculation, Token, speculate},
+    speculation::{Report, SourceKind, Speculation, Token, speculate},
     tokenizer::{ChatTemplate, EncodeOptions, Message, StreamDecoder},
 };
 
@@ -102,7 +102,7 @@ pub fn run(args: RunArgs) -> Result<()> {
     if args.learned.is_off() {
         config.gpu_cache = None;
     }
-    config.wishes.draft = sources.masks.first().map(|mask| mask.layers().clone());
+    config.placement.draft = sources.masks.first().map(|mask| mask.layers().clone());
     let device = &args.context.device;
     if device.dry_run(&model, &config, sources.promised, args.json)? {
         return Ok(());
@@ -173,7 +173,7 @@ struct Printer<'t> {
     show: bool,
     color: bool,
     /// By source.
-    kinds: Vec<Kind>,
+    kinds: Vec<SourceKind>,
     stop_strings: Vec<Vec<u8>>,
     /// As much of the text's end as may hold the beginning of a stop string.
     tail: Vec<u8>,
@@ -181,7 +181,7 @@ struct Printer<'t> {
 }
 
 impl<'t> Printer<'t> {
-    fn new(args: &RunArgs, tokenizer: &'t Tokenizer, kinds: Vec<Kind>) -> Self {
+    fn new(args: &RunArgs, tokenizer: &'t Tokenizer, kinds: Vec<SourceKind>) -> Self {
         let text = |s: &String| if args.no_escape { s.clone() } else { common::unescape(s) };
         let stop_strings = args.reverse_prompt.iter().map(|s| text(s).into_bytes());
         Printer {
@@ -220,10 +220,10 @@ impl<'t> Printer<'t> {
 
 const PLAIN: &str = "\x1b[0m";
 
-fn color(kind: Kind) -> &'static str {
+fn color(kind: SourceKind) -> &'static str {
     match kind {
-        Kind::Mask | Kind::Exit => "\x1b[32m",
-        Kind::Ngram | Kind::Other => "\x1b[34m",
+        SourceKind::Mask | SourceKind::Exit => "\x1b[32m",
+        SourceKind::Ngram | SourceKind::Other => "\x1b[34m",
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{
     files::write_whole,
     mask::skips::{NamedMask, Skips},
     search::{
-        Member, Outcome, Progress, Settings,
+        Member, Progress, SearchOutcome, SearchSettings,
         calibration::{self, Calibration},
         clock::WallClock,
         journal::{Journal, RunId},
@@ -123,8 +123,8 @@ impl SearchArgs {
         Ok(())
     }
 
-    fn settings(&self, coarse: bool) -> Settings {
-        Settings {
+    fn settings(&self, coarse: bool) -> SearchSettings {
+        SearchSettings {
             objective: Objective::new(self.objective, self.max_cost),
             coarse,
             width: self.width,
@@ -170,7 +170,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
         Some(0) => model.n_ctx_train as usize,
         Some(n) => n as usize,
     };
-    let amount = calibration::Settings { chunk, positions: args.positions };
+    let amount = calibration::CalibrationSettings { chunk, positions: args.positions };
     amount.check()?;
     let mut config = args.context.config(&model)?;
     config.n_ctx = (amount.cells() + judge::cells_beside_texts(args.draft_max)) as u32;
@@ -236,7 +236,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
 fn read_calibration(
     path: &Path,
     tokenizer: &Tokenizer,
-    settings: &calibration::Settings,
+    settings: &calibration::CalibrationSettings,
 ) -> Result<Calibration> {
     let bytes = fs::read(path).map_err(|e| Error::io(path, e))?;
     let text = String::from_utf8_lossy(&bytes);
@@ -249,7 +249,7 @@ fn read_calibration(
 }
 
 /// A member of the family as it stands in the file.
-fn named(member: &Member, outcome: &Outcome) -> NamedMask {
+fn named(member: &Member, outcome: &SearchOutcome) -> NamedMask {
     let proof = &member.proof;
     let (greedy, sampled) = (proof.greedy(&outcome.costs), proof.sampled(&outcome.costs));
     let mut mask = NamedMask::new(&member.name, member.candidate.mask());
@@ -289,7 +289,7 @@ fn rounded(x: f64) -> f64 {
     (x * 1e4).round() / 1e4
 }
 
-fn print(args: &SearchArgs, outcome: &Outcome, skips: &Skips, seconds: f64) -> Result<()> {
+fn print(args: &SearchArgs, outcome: &SearchOutcome, skips: &Skips, seconds: f64) -> Result<()> {
     if args.json {
         let masks: Value = serde_json::from_str(&skips.to_json()).expect("our own JSON");
         let baselines: Vec<Value> = outcome

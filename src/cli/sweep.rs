@@ -10,12 +10,12 @@ pub use crate::eval::sweep::cells;
 use crate::{
     Batch, Context, Error, Result, RunLayers,
     eval::{
-        perplexity::{Settings, count_chunks},
+        perplexity::{PerplexitySettings, count_chunks},
         sweep::{Sweep, sweep},
     },
     files::write_whole,
     search::{
-        costs::{Costs, measure_masks},
+        costs::{PassCosts, measure_masks},
         speed,
     },
 };
@@ -86,7 +86,7 @@ const COLUMNS: [(&str, usize); 10] = [
     ("tok_s", 1),
 ];
 
-pub fn run(job: &Job, context: &mut Context, tokens: &[u32], settings: &Settings) -> Result<()> {
+pub fn run(job: &Job, context: &mut Context, tokens: &[u32], settings: &PerplexitySettings) -> Result<()> {
     let masks = job.over.masks(context.model().plan.dims.n_layer);
     if masks.is_empty() {
         return Err(Error::Usage("--exit each: a model of one layer has no exits".into()));
@@ -127,7 +127,7 @@ fn lines(
     context.remove(0);
     context.decode(&Batch::prompt(prefix, 0, 0))?;
     let place = (0, prefix.len());
-    let costs = Costs::measure(context, place, DRAFT_MAX + 1, false)?;
+    let costs = PassCosts::measure(context, place, DRAFT_MAX + 1, false)?;
     let runs: Vec<RunLayers> = masks.iter().map(|m| m.1.clone()).collect();
     let steps = measure_masks(context, place, &runs)?;
     let n = swept.tokens;

@@ -16,7 +16,7 @@ use crate::{
     backend::{self, Plans},
     embedded,
     mask::LayerList,
-    placement::Wishes,
+    placement::PlacementRequest,
     synth::{Arch, Mix, Recipe, Shape, Skippable, Synth, Widened, vocabulary_size},
 };
 
@@ -256,14 +256,14 @@ impl PlanArgs {
         }
         let mask = attn.into_iter().fold(RunLayers::all(n_layer), RunLayers::skip_attn);
         let draft = Some(mlp.into_iter().fold(mask, RunLayers::skip_mlp));
-        let wishes = Wishes {
+        let placement = PlacementRequest {
             vram: size("--vram", &self.vram)?,
             ram: size("--ram", &self.ram)?,
             draft,
-            ..Wishes::default()
+            ..PlacementRequest::default()
         };
         let n_ctx = model.n_ctx_train.min(common::DEFAULT_CTX);
-        let config = ContextConfig { n_ctx, wishes, ..ContextConfig::default() };
+        let config = ContextConfig { n_ctx, placement, ..ContextConfig::default() };
         backend::plan_elsewhere(&model, &config, self.speeds.basis(threads, None, None))
     }
 }

@@ -7,10 +7,10 @@ use std::{borrow::Cow, path::PathBuf, sync::Arc};
 use crate::{
     Batch, Error, Model, Result,
     backend::{self, Backend, Chained, Device, Opened, Output, Rows, Speeds, Spent, Traffic, View},
-    batch::{Link, Row, SeqId},
+    batch::{ChainBatch, Row, SeqId},
     kv::{KvCache, WrittenSlots},
     mask::RunLayers,
-    placement::{Basis, Kind, Place, Placement, Wishes},
+    placement::{Basis, Place, Placement, PlacementRequest, Unit},
     plan::{Op, Step, Visit},
     scores::{Scores, Top, Want},
 };
@@ -39,7 +39,7 @@ pub struct ContextConfig {
     pub planes: Option<Planes>,
     pub device: Device,
     /// What goes where, if the model is not to be all in one place.
-    pub wishes: Wishes,
+    pub placement: PlacementRequest,
     /// Time the kernels of a GPU; slower.
     pub profile: bool,
     /// How wide the GPU's kernels are, where another width than the device's own is wanted.
@@ -62,7 +62,7 @@ impl Default for ContextConfig {
             isa: None,
             planes: Some(Planes::Cheap),
             device: Device::Cpu,
-            wishes: Wishes::default(),
+            placement: PlacementRequest::default(),
             profile: false,
             gpu_tuning: None,
             gpu_variant: GpuVariant::default(),
@@ -89,11 +89,11 @@ pub struct Context {
 
 impl Context {
     pub fn new(model: Arc<Model>, config: &ContextConfig) -> Result<Self> {
-        Self::loading(model, config, &())
+        Self::open_with(model, config, &())
     }
 
     /// `loading` is told of the plan and of how far it is.
-    pub fn loading(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -> Result<Self> {
+    pub fn open_with(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -> Result<Self> {
         if config.n_ctx == 0 || config.n_ctx > i32::MAX as u32 {
             return Err(Error::Usage(format!(
                 "a context of {} tokens: -c takes 1 to {}",
@@ -173,7 +173,7 @@ impl Context {
         let mut spent = Spent::default();
         for step in self.model.plan.steps(mask) {
             let bytes = self.step_bytes(&step) as f64;
-            match self.placement.place_of(Kind::of(&step, &self.model.plan)) {
+            match self.placement.place_of(Unit::of(&step, &self.model.plan)) {
                 Place::Vram => spent.vram += bytes / basis.vram.value,
                 Place::Ram => spent.ram += bytes / basis.ram.value,
                 Place::File => spent.file += bytes / basis.file.value,
@@ -227,7 +227,7 @@ impl Context {
     pub fn decode_for(&mut self, batch: &Batch, want: Want) -> Result<()> {
         self.check(batch)?;
         if let Some(resume) = &batch.resume {
-            return self.go_on(batch, resume, want);
+            return self.decode_resumed(batch, resume, want);
         }
         let before: Vec<(SeqId, usize)> = batch.rows.iter().map(|r| (r.seq, self.kv.len(r.seq))).collect();
         let result = self.place(batch).and_then(|cells| self.evaluate(batch, &cells, want));
@@ -240,7 +240,7 @@ impl Context {
     /// Evaluates batches one after the other without waiting in between, where the device can; then
     /// [`Context::scores`] has the `k` best of all their outputs in order. `None` where it cannot, or not these
     /// batches, and then the cache is as it was.
-    pub fn decode_chain(&mut self, links: &[Link], k: usize) -> Result<Option<Chained>> {
+    pub fn decode_chain(&mut self, links: &[ChainBatch], k: usize) -> Result<Option<Chained>> {
         let rows = || links.iter().flat_map(|link| &link.batch.rows);
         links.iter().try_for_each(|link| self.check(&link.batch))?;
         check_picks(links)?;
@@ -416,7 +416,12 @@ impl Context {
         Ok(())
     }
 
-    fn evaluate_chain(&mut self, links: &[Link], cells: &[Vec<u32>], k: usize) -> Result<Option<Chained>> {
+    fn evaluate_chain(
+        &mut self,
+        links: &[ChainBatch],
+        cells: &[Vec<u32>],
+        k: usize,
+    ) -> Result<Option<Chained>> {
         let model = self.model.clone();
         let placed: Vec<_> =
             std::iter::zip(links, cells).map(|(link, cells)| Placed::new(&link.batch.rows, cells)).collect();
@@ -427,7 +432,7 @@ impl Context {
         let chain: Vec<_> = steps
             .into_iter()
             .enumerate()
-            .map(|(i, steps)| backend::Link {
+            .map(|(i, steps)| backend::ChainPass {
                 steps,
                 rows: placed[i].rows(&seen[i].0, &seen[i].1),
                 picked: &links[i].picked,
@@ -444,9 +449,9 @@ impl Context {
 }
 
 /// A picked token has been picked by the time its row is evaluated.
-fn check_picks(links: &[Link]) -> Result<()> {
+fn check_picks(links: &[ChainBatch]) -> Result<()> {
     let mut outputs = 0;
-    for Link { batch, picked } in links {
+    for ChainBatch { batch, picked } in links {
         if let Some((row, pick)) = picked.iter().find(|(row, p)| *row >= batch.rows.len() || *p >= outputs) {
             return Err(Error::Batch(format!(
                 "row {row} of {} waits for output {pick} of a chain, of which {outputs} come before it",

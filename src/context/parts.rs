@@ -66,7 +66,7 @@ impl Context {
     }
 
     /// Takes rows that are in the cache through the other layers.
-    pub(super) fn go_on(&mut self, batch: &Batch, resume: &Resume, want: Want) -> Result<()> {
+    pub(super) fn decode_resumed(&mut self, batch: &Batch, resume: &Resume, want: Want) -> Result<()> {
         let cell = |row: &Row| self.kv.cell_at(row.seq, row.pos).expect("checked");
         let cells: Vec<u32> = batch.rows.iter().map(cell).collect();
         let written = batch.run_layers.as_ref().and_then(|mask| self.written_slots(mask));

@@ -18,7 +18,7 @@ const LOGITS_BYTES: usize = 64 << 20;
 const SHORTEST_CHUNK: usize = 8;
 
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct PerplexitySettings {
     /// Tokens in a chunk.
     pub n_ctx: usize,
     /// Put in place of each chunk's first token.
@@ -28,7 +28,7 @@ pub struct Settings {
     pub max_chunks: Option<usize>,
 }
 
-impl Settings {
+impl PerplexitySettings {
     /// Cells that the context must have.
     pub fn cells(&self) -> usize {
         if self.mask.is_some() { 2 * self.n_ctx } else { self.n_ctx }
@@ -90,7 +90,7 @@ impl Tally {
 }
 
 /// How many chunks a text of `n_tokens` gives.
-pub fn count_chunks(n_tokens: usize, settings: &Settings) -> Result<usize> {
+pub fn count_chunks(n_tokens: usize, settings: &PerplexitySettings) -> Result<usize> {
     let n_ctx = settings.n_ctx;
     if n_ctx < SHORTEST_CHUNK {
         return Err(Error::Usage(format!(
@@ -116,7 +116,7 @@ pub fn count_chunks(n_tokens: usize, settings: &Settings) -> Result<usize> {
 pub fn perplexity(
     context: &mut Context,
     tokens: &[u32],
-    settings: &Settings,
+    settings: &PerplexitySettings,
     mut tally: Tally,
     mut on_chunk: impl FnMut(&Tally) -> Result<ControlFlow<()>>,
 ) -> Result<Tally> {
@@ -136,7 +136,7 @@ pub fn perplexity(
 }
 
 /// The `i`-th chunk, as the model sees it.
-pub(super) fn chunk(tokens: &[u32], settings: &Settings, i: usize) -> Vec<u32> {
+pub(super) fn chunk(tokens: &[u32], settings: &PerplexitySettings, i: usize) -> Vec<u32> {
     let mut chunk = tokens[i * settings.n_ctx..][..settings.n_ctx].to_vec();
     chunk[0] = settings.bos.unwrap_or(chunk[0]);
     chunk

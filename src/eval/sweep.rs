@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use super::{
     agreement::{Agreement, Comparison, LogProbs, Reference, TOP},
     drafts::{self, Draft},
-    perplexity::{FULL, MASKED, Nll, Piece, Settings, chunk, count_chunks},
+    perplexity::{FULL, MASKED, Nll, PerplexitySettings, Piece, chunk, count_chunks},
 };
 use crate::{Context, Result, RunLayers, batch::SeqId};
 
@@ -53,7 +53,7 @@ pub fn cells(n_ctx: usize) -> usize {
 pub fn sweep(
     context: &mut Context,
     tokens: &[u32],
-    settings: &Settings,
+    settings: &PerplexitySettings,
     masks: &[RunLayers],
     mut on_step: impl FnMut(usize, usize) -> ControlFlow<()>,
 ) -> Result<Sweep> {

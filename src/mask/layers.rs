@@ -56,7 +56,7 @@ pub struct Step {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Visit {
+struct MaskedVisit {
     layer: u32,
     repetition: u32,
     bits: LayerBits,
@@ -71,7 +71,7 @@ pub struct RunLayers {
     n_layer: usize,
     /// A mask has exactly one visit for each layer, in order, also for those it skips altogether.
     /// A step list has no empty visits.
-    visits: Vec<Visit>,
+    visits: Vec<MaskedVisit>,
     is_mask: bool,
 }
 
@@ -85,7 +85,7 @@ impl RunLayers {
     pub fn mask(bits: Vec<LayerBits>) -> Self {
         let visits = (0u32..)
             .zip(&bits)
-            .map(|(layer, bits)| Visit { layer, repetition: 0, bits: bits.canonical() })
+            .map(|(layer, bits)| MaskedVisit { layer, repetition: 0, bits: bits.canonical() })
             .collect();
         Self { n_layer: bits.len(), visits, is_mask: true }
     }
@@ -121,7 +121,7 @@ impl RunLayers {
             .map(|(layer, bits)| {
                 let repetition = attn_runs[layer];
                 attn_runs[layer] += u32::from(bits.contains(LayerBits::ATTN));
-                Visit { layer: layer as u32, repetition, bits }
+                MaskedVisit { layer: layer as u32, repetition, bits }
             })
             .collect();
         Self { n_layer, visits, is_mask: false }
@@ -186,7 +186,8 @@ impl RunLayers {
 
     /// How many layers run in full, from the first on, before anything else does: up to there it is the full model.
     pub fn full_prefix(&self) -> usize {
-        let in_full = |(layer, v): &(usize, &Visit)| v.layer as usize == *layer && v.bits == LayerBits::FULL;
+        let in_full =
+            |(layer, v): &(usize, &MaskedVisit)| v.layer as usize == *layer && v.bits == LayerBits::FULL;
         self.visits.iter().enumerate().take_while(in_full).count()
     }
 
@@ -260,11 +261,11 @@ impl fmt::Display for RunLayers {
     }
 }
 
-struct StepRuns<'a>(&'a [Visit]);
+struct StepRuns<'a>(&'a [MaskedVisit]);
 
 impl fmt::Display for StepRuns<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let same_run = |a: &Visit, b: &Visit| a.bits == b.bits && a.layer + 1 == b.layer;
+        let same_run = |a: &MaskedVisit, b: &MaskedVisit| a.bits == b.bits && a.layer + 1 == b.layer;
         for (i, run) in self.0.chunk_by(same_run).enumerate() {
             let layers: Vec<_> = run.iter().map(|v| v.layer as usize).collect();
             write!(f, "{}{}", if i == 0 { "" } else { "," }, ranges(&layers))?;

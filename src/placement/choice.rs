@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{Basis, Budgets, Part, Place, Placement, Wishes, place_first};
+use super::{Basis, Budgets, Place, Placement, PlacementRequest, UnitSize, place_first};
 use crate::Result;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum First {
 
 /// Between two placements that are both possible.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Choice {
+pub struct PlacementChoice {
     pub first: First,
     pub whole_layers: Side,
     pub drafted: Side,
@@ -42,20 +42,20 @@ impl Side {
 }
 
 /// The placement of which more is expected. `basis` is asked for only if that depends on it: where a draft's mask is
-/// given, and neither `-ngl` nor an exact wish says what goes to the GPU.
+/// given, and neither `-ngl` nor an exact request says what goes to the GPU.
 pub fn choose(
-    parts: Vec<Part>,
-    wishes: &Wishes,
+    parts: Vec<UnitSize>,
+    request: &PlacementRequest,
     budgets: Budgets,
     basis: impl FnOnce() -> Basis,
 ) -> Result<Placement> {
-    let place = |first| place_first(first, parts.clone(), wishes, budgets);
-    if wishes.draft.is_none() {
+    let place = |first| place_first(first, parts.clone(), request, budgets);
+    if request.draft.is_none() {
         return place(First::WholeLayers);
     }
     let drafted = place(First::Drafted)?;
     let whole = place(First::WholeLayers)?;
-    // With -ngl and exact wishes both are the same. And a GPU that holds no whole layer is still to be used.
+    // With -ngl and exact requests both are the same. And a GPU that holds no whole layer is still to be used.
     if whole.parts == drafted.parts || !whole.uses(Place::Vram) {
         return Ok(drafted);
     }
@@ -63,14 +63,14 @@ pub fn choose(
     let sides = [&whole, &drafted].map(|placement| Side::of(placement, &basis));
     let (first, mut best) =
         if sides[0].rate > sides[1].rate { (First::WholeLayers, whole) } else { (First::Drafted, drafted) };
-    best.choice = Some(Choice { first, whole_layers: sides[0], drafted: sides[1] });
+    best.choice = Some(PlacementChoice { first, whole_layers: sides[0], drafted: sides[1] });
     Ok(best)
 }
 
 /// A line: what was taken, and why.
-impl fmt::Display for Choice {
+impl fmt::Display for PlacementChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Choice { first, whole_layers: whole, drafted } = self;
+        let PlacementChoice { first, whole_layers: whole, drafted } = self;
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         match first {
             First::WholeLayers => write!(
@@ -117,29 +117,29 @@ mod tests {
     /// For the head and four of the eight layers.
     const ROOM: u64 = 20 + 55 + 4 * 310;
 
-    fn wishes() -> Wishes {
-        Wishes { draft: Some(halves()), ..Wishes::default() }
+    fn request() -> PlacementRequest {
+        PlacementRequest { draft: Some(halves()), ..PlacementRequest::default() }
     }
 
-    fn chosen(wishes: &Wishes, crossing: f64) -> Placement {
+    fn chosen(request: &PlacementRequest, crossing: f64) -> Placement {
         let basis = basis([100.0, 10.0, 1.0], crossing);
-        choose(model(8, wishes.draft.as_ref()), wishes, budgets(ROOM), || basis).unwrap()
+        choose(model(8, request.draft.as_ref()), request, budgets(ROOM), || basis).unwrap()
     }
 
     #[test]
     fn the_better_forecast_is_taken() {
         let parts = || model(8, Some(&halves()));
-        let drafted = place(parts(), &wishes(), budgets(ROOM)).unwrap();
-        let whole = place(parts(), &Wishes::default(), budgets(ROOM)).unwrap();
+        let drafted = place(parts(), &request(), budgets(ROOM)).unwrap();
+        let whole = place(parts(), &PlacementRequest::default(), budgets(ROOM)).unwrap();
         assert_eq!((drafted.crossings(false), whole.crossings(false)), (9, 1));
         // Crossings that cost nothing: a draft that stays on the GPU is the better one.
-        let free = chosen(&wishes(), 0.0);
+        let free = chosen(&request(), 0.0);
         assert_eq!(free.parts, drafted.parts);
         let said = free.choice.unwrap();
         assert!(said.first == First::Drafted && said.drafted.rate > said.whole_layers.rate);
         assert!(said.to_string().starts_with("what drafts run goes first: "), "{said}");
         // Crossings that take longer than all reading.
-        let dear = chosen(&wishes(), 1000.0);
+        let dear = chosen(&request(), 1000.0);
         assert_eq!(dear.parts, whole.parts);
         let said = dear.choice.unwrap();
         assert!(said.first == First::WholeLayers && said.drafted.rate < said.whole_layers.rate);
@@ -152,12 +152,12 @@ mod tests {
         assert_eq!(said.whole_layers.rate, best);
     }
 
-    /// A draft that never stands is not drafted with: then only a token's time counts.
+    /// A draft that is never accepted is not drafted with: then only a token's time counts.
     #[test]
     fn speculation_that_does_not_pay_decides_nothing() {
         let never = Basis { acceptance: super::super::Known::given(0.0), ..basis([100.0, 10.0, 1.0], 0.01) };
         let parts = model(8, Some(&halves()));
-        let chosen = choose(parts, &wishes(), budgets(ROOM), || never).unwrap();
+        let chosen = choose(parts, &request(), budgets(ROOM), || never).unwrap();
         let said = chosen.choice.unwrap();
         assert_eq!(said.first, First::WholeLayers);
         assert!((said.whole_layers.rate * chosen.predict(&never).token - 1.0).abs() < 1e-12, "{said:?}");
@@ -165,21 +165,21 @@ mod tests {
 
     #[test]
     fn what_was_said_is_no_choice() {
-        let all = chosen(&Wishes { gpu_layers: Some(4), ..wishes() }, 0.0);
+        let all = chosen(&PlacementRequest { gpu_layers: Some(4), ..request() }, 0.0);
         assert_eq!(all.on_gpu().attn, [false, false, false, false, true, true, true, true]);
-        let none = chosen(&Wishes { draft: None, ..wishes() }, 0.0);
+        let none = chosen(&PlacementRequest { draft: None, ..request() }, 0.0);
         assert_eq!(none.on_gpu().mlp, [false, false, false, false, true, true, true, true]);
         assert!(all.choice.is_none() && none.choice.is_none());
         let unasked = || -> Basis { panic!("nothing depends on it") };
-        let fits = choose(model(8, Some(&halves())), &wishes(), budgets(10_000), unasked).unwrap();
+        let fits = choose(model(8, Some(&halves())), &request(), budgets(10_000), unasked).unwrap();
         assert!(fits.choice.is_none() && !fits.uses(Place::Ram));
         // Room for an MLP, but not for a layer nor the head: whole layers would leave the GPU empty.
         let budget = Budgets { vram: Some(20 + 201), ..budgets(0) };
         let parts: Vec<_> = model(8, Some(&halves()))
             .into_iter()
-            .map(|p| if p.kind == super::super::Kind::Head { Part { gpu_bytes: 500, ..p } } else { p })
+            .map(|p| if p.unit == super::super::Unit::Head { UnitSize { gpu_bytes: 500, ..p } } else { p })
             .collect();
-        let small = choose(parts, &wishes(), budget, unasked).unwrap();
+        let small = choose(parts, &request(), budget, unasked).unwrap();
         assert!(small.uses(Place::Vram) && small.choice.is_none());
     }
 
@@ -187,10 +187,10 @@ mod tests {
     #[test]
     fn ram_is_for_what_drafts_run_whatever_the_gpu_holds() {
         let mask = halves();
-        let wishes = Wishes { draft: Some(mask.clone()), ..Wishes::default() };
+        let request = PlacementRequest { draft: Some(mask.clone()), ..PlacementRequest::default() };
         let budget = Budgets { vram: Some(20 + 55 + 310), scratch: 20, ram: Some(50 + 900) };
         let dear = basis([100.0, 10.0, 1.0], 1000.0);
-        let chosen = choose(model(8, Some(&mask)), &wishes, budget, || dear).unwrap();
+        let chosen = choose(model(8, Some(&mask)), &request, budget, || dear).unwrap();
         assert_eq!(chosen.choice.unwrap().first, First::WholeLayers);
         let layers = |held: &[bool]| (0..8).filter(|&l| held[l]).collect::<Vec<_>>();
         assert_eq!(layers(&chosen.on_gpu().mlp), [7]);

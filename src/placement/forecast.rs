@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{Part, Place, Placement};
+use super::{Place, Placement, UnitSize};
 
 /// A number, and where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,7 +60,7 @@ pub struct Basis {
     pub file: Known,
     /// Seconds for the hidden rows to cross between the processor and a GPU once.
     pub crossing: Known,
-    /// The chance of a drafted token to stand once those before it do.
+    /// The chance of a drafted token to be accepted once those before it are.
     pub acceptance: Known,
 }
 
@@ -131,7 +131,7 @@ impl Placement {
     }
 
     /// The parts that a pass runs, or a draft's.
-    fn run(&self, drafting: bool) -> impl Iterator<Item = &(Part, Place)> {
+    fn run(&self, drafting: bool) -> impl Iterator<Item = &(UnitSize, Place)> {
         self.parts.iter().filter(move |(part, _)| !drafting || part.drafted)
     }
 
@@ -162,9 +162,9 @@ impl Placement {
             return Prediction::plain(token);
         }
         let draft = self.seconds(basis, true);
-        let stands = basis.acceptance.value.clamp(0.0, 1.0);
+        let accepted = basis.acceptance.value.clamp(0.0, 1.0);
         let of = |drafted: i32| {
-            let tokens = (0..=drafted).map(|n| stands.powi(n)).sum();
+            let tokens = (0..=drafted).map(|n| accepted.powi(n)).sum();
             Prediction { token, draft, round: f64::from(drafted) * draft + token, drafted, tokens }
         };
         let best = |a: &Prediction, b: &Prediction| a.speedup().total_cmp(&b.speedup());
@@ -250,19 +250,19 @@ pub const COLUMNS: &str =
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{Budgets, Kind, Read},
+        super::{Budgets, Read, Unit},
         *,
     };
 
     #[test]
     fn drafts_read_the_high_bits_from_memory_and_everything_from_the_file() {
-        let part = Part {
-            kind: Kind::Mlp(0),
+        let part = UnitSize {
+            unit: Unit::Mlp(0),
             bytes: 1000,
             gpu_bytes: 1000,
             read: Read { full: 1000, draft: 500 },
             gpu_read: Read { full: 800, draft: 300 },
-            beside: 0,
+            overhead: 0,
             drafted: true,
         };
         let [vram, ram, file] = [100.0, 10.0, 1.0].map(Known::given);

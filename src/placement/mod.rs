@@ -11,18 +11,18 @@ mod forecast;
 
 use std::fmt;
 
-pub use choice::{Choice, First, Side, choose};
+pub use choice::{First, PlacementChoice, Side, choose};
 pub use forecast::{Basis, COLUMNS, Forecast, Known, Origin, Prediction};
 
 use crate::{
     Error, Model, Result, RunLayers,
-    backend::Held,
+    backend::UnitSet,
     plan::{Op, Plan, Step, WeightId},
 };
 
 /// What a user wants of it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wishes {
+pub struct PlacementRequest {
     /// The last so many layers go to the GPU, and with more than there are the head too; as llama.cpp's -ngl.
     pub gpu_layers: Option<u32>,
     /// Bytes of the GPU's memory that may be taken; what the driver tells if not given.
@@ -32,7 +32,7 @@ pub struct Wishes {
     /// What drafts will run.
     pub draft: Option<RunLayers>,
     /// Exactly these parts go to the GPU; for experiments.
-    pub on_gpu: Option<Held>,
+    pub on_gpu: Option<UnitSet>,
     /// Fail where a plan turns out not to fit, instead of taking the next smaller one.
     pub strict: bool,
 }
@@ -45,29 +45,29 @@ pub enum Place {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum Unit {
     Embed,
     Attn(usize),
     Mlp(usize),
     Head,
 }
 
-impl Kind {
+impl Unit {
     /// Of the part that a step belongs to.
     pub fn of(step: &Step, plan: &Plan) -> Self {
         let layer = step.visit.layer as usize;
         match step.op {
-            Op::Embed { .. } => Kind::Embed,
-            Op::Head { .. } => Kind::Head,
-            op if plan.layers[layer].attn.iter().any(|o| std::ptr::eq(o, op)) => Kind::Attn(layer),
-            _ => Kind::Mlp(layer),
+            Op::Embed { .. } => Unit::Embed,
+            Op::Head { .. } => Unit::Head,
+            op if plan.layers[layer].attn.iter().any(|o| std::ptr::eq(o, op)) => Unit::Attn(layer),
+            _ => Unit::Mlp(layer),
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Part {
-    pub kind: Kind,
+pub struct UnitSize {
+    pub unit: Unit,
     /// Of weights, in the file's form and in the GPU's.
     pub bytes: u64,
     pub gpu_bytes: u64,
@@ -75,7 +75,7 @@ pub struct Part {
     pub read: Read,
     pub gpu_read: Read,
     /// What it needs beside its weights on a GPU: keys and values, or logits.
-    pub beside: u64,
+    pub overhead: u64,
     pub drafted: bool,
 }
 
@@ -100,17 +100,17 @@ pub trait Sizes {
     fn on_gpu(&self, id: WeightId, coarse: bool) -> u64;
     /// Bytes that the weights of an operation take on a GPU.
     fn taken_on_gpu(&self, op: &Op) -> u64;
-    /// See [`Part::beside`].
-    fn beside(&self, kind: Kind) -> u64;
+    /// See [`UnitSize::overhead`].
+    fn overhead(&self, unit: Unit) -> u64;
 }
 
 /// Parts of a model in its order, without places.
-pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Vec<Part> {
-    let part = |kind, ops: &[Op], drafted, coarse| {
+pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Vec<UnitSize> {
+    let part = |unit, ops: &[Op], drafted, coarse| {
         let whole = |op: &Op| op.weights().map(|id| model.weight(id).tensor.bytes).sum::<u64>();
         let sum = |matrix: &dyn Fn(WeightId) -> u64| ops.iter().map(|op| model.bytes_read(op, matrix)).sum();
-        Part {
-            kind,
+        UnitSize {
+            unit,
             bytes: ops.iter().map(whole).sum(),
             gpu_bytes: ops.iter().map(|op| sizes.taken_on_gpu(op)).sum(),
             read: Read {
@@ -121,7 +121,7 @@ pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Ve
                 full: sum(&|id| sizes.on_gpu(id, false)),
                 draft: sum(&|id| sizes.on_gpu(id, coarse)),
             },
-            beside: sizes.beside(kind),
+            overhead: sizes.overhead(unit),
             drafted,
         }
     };
@@ -131,13 +131,13 @@ pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Ve
     let layers = plan.layers.iter().enumerate().flat_map(|(l, layer)| {
         let runs = |runs: fn(&RunLayers, usize) -> bool| draft.is_some_and(|mask| runs(mask, l));
         [
-            part(Kind::Attn(l), &layer.attn, runs(RunLayers::runs_attn), coarse[l][0]),
-            part(Kind::Mlp(l), &layer.mlp, runs(RunLayers::runs_mlp), coarse[l][1]),
+            part(Unit::Attn(l), &layer.attn, runs(RunLayers::runs_attn), coarse[l][0]),
+            part(Unit::Mlp(l), &layer.mlp, runs(RunLayers::runs_mlp), coarse[l][1]),
         ]
     });
-    let mut parts = vec![part(Kind::Embed, one(&plan.embed), draft.is_some(), false)];
+    let mut parts = vec![part(Unit::Embed, one(&plan.embed), draft.is_some(), false)];
     parts.extend(layers);
-    parts.push(part(Kind::Head, one(&plan.head), draft.is_some(), false));
+    parts.push(part(Unit::Head, one(&plan.head), draft.is_some(), false));
     if let (Op::Embed { table }, Op::Head { weight, .. }) = (&plan.embed, &plan.head)
         && table == weight
     {
@@ -175,29 +175,34 @@ impl Budgets {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
-    pub parts: Vec<(Part, Place)>,
+    pub parts: Vec<(UnitSize, Place)>,
     pub budgets: Budgets,
     /// What the GPU holds in another form than the file, in words.
     pub converted: Vec<String>,
     /// Where there was one to make.
-    pub choice: Option<Choice>,
+    pub choice: Option<PlacementChoice>,
 }
 
 /// With what a draft runs in the fast memory first, or whole layers where nothing drafts.
-pub fn place(parts: Vec<Part>, wishes: &Wishes, budgets: Budgets) -> Result<Placement> {
-    let first = if wishes.draft.is_some() { First::Drafted } else { First::WholeLayers };
-    place_first(first, parts, wishes, budgets)
+pub fn place(parts: Vec<UnitSize>, request: &PlacementRequest, budgets: Budgets) -> Result<Placement> {
+    let first = if request.draft.is_some() { First::Drafted } else { First::WholeLayers };
+    place_first(first, parts, request, budgets)
 }
 
 /// `first` is about the GPU's memory. In RAM, what a draft runs always comes first: no rows cross there.
-fn place_first(first: First, parts: Vec<Part>, wishes: &Wishes, budgets: Budgets) -> Result<Placement> {
+fn place_first(
+    first: First,
+    parts: Vec<UnitSize>,
+    request: &PlacementRequest,
+    budgets: Budgets,
+) -> Result<Placement> {
     let mut places = vec![None; parts.len()];
     if let Some(vram) = budgets.vram {
-        let taken = into_vram(&parts, wishes, first, vram.saturating_sub(budgets.scratch))?;
+        let taken = into_vram(&parts, request, first, vram.saturating_sub(budgets.scratch))?;
         taken.into_iter().for_each(|i| places[i] = Some(Place::Vram));
     }
     let mut left = budgets.ram.unwrap_or(u64::MAX);
-    for i in in_order(&parts, wishes.draft.is_some()) {
+    for i in in_order(&parts, request.draft.is_some()) {
         if places[i].is_none() {
             let fits = parts[i].bytes <= left;
             if fits {
@@ -211,8 +216,8 @@ fn place_first(first: First, parts: Vec<Part>, wishes: &Wishes, budgets: Budgets
 }
 
 /// Which parts go to the GPU.
-fn into_vram(parts: &[Part], wishes: &Wishes, first: First, room: u64) -> Result<Vec<usize>> {
-    let cost = |i: usize| parts[i].gpu_bytes + parts[i].beside;
+fn into_vram(parts: &[UnitSize], request: &PlacementRequest, first: First, room: u64) -> Result<Vec<usize>> {
+    let cost = |i: usize| parts[i].gpu_bytes + parts[i].overhead;
     let (embed, head) = (0, parts.len() - 1);
     let n_layer = (parts.len() - 2) / 2;
     let layer = |l: usize| [2 * l + 1, 2 * l + 2];
@@ -229,16 +234,16 @@ fn into_vram(parts: &[Part], wishes: &Wishes, first: First, room: u64) -> Result
         }
         fits
     };
-    if let Some(held) = &wishes.on_gpu {
-        let wanted = |part: &Part| match part.kind {
-            Kind::Embed => held.embed,
-            Kind::Attn(l) => held.attn[l],
-            Kind::Mlp(l) => held.mlp[l],
-            Kind::Head => held.head,
+    if let Some(held) = &request.on_gpu {
+        let wanted = |part: &UnitSize| match part.unit {
+            Unit::Embed => held.embed,
+            Unit::Attn(l) => held.attn[l],
+            Unit::Mlp(l) => held.mlp[l],
+            Unit::Head => held.head,
         };
         return Ok((0..parts.len()).filter(|&i| wanted(&parts[i])).collect());
     }
-    if let Some(n) = wishes.gpu_layers {
+    if let Some(n) = request.gpu_layers {
         let wanted = (n as usize).min(n_layer);
         let mut groups: Vec<Vec<usize>> =
             (n_layer - wanted..n_layer).rev().map(|l| layer(l).to_vec()).collect();
@@ -273,45 +278,45 @@ fn into_vram(parts: &[Part], wishes: &Wishes, first: First, room: u64) -> Result
 }
 
 /// The order in which parts are given RAM: the embedding last, of which a token reads one row.
-fn in_order(parts: &[Part], draft_first: bool) -> Vec<usize> {
+fn in_order(parts: &[UnitSize], draft_first: bool) -> Vec<usize> {
     let mut order: Vec<usize> = (0..parts.len()).collect();
-    order.sort_by_key(|&i| (parts[i].kind == Kind::Embed, draft_first && !parts[i].drafted));
+    order.sort_by_key(|&i| (parts[i].unit == Unit::Embed, draft_first && !parts[i].drafted));
     order
 }
 
 impl Placement {
-    pub fn on_gpu(&self) -> Held {
+    pub fn on_gpu(&self) -> UnitSet {
         self.held(|place| place == Place::Vram)
     }
 
-    pub fn in_ram(&self) -> Held {
+    pub fn in_ram(&self) -> UnitSet {
         self.held(|place| place == Place::Ram)
     }
 
     /// Parts are in the model's order.
-    pub fn place_of(&self, kind: Kind) -> Place {
-        let part = match kind {
-            Kind::Embed => 0,
-            Kind::Attn(layer) => 2 * layer + 1,
-            Kind::Mlp(layer) => 2 * layer + 2,
-            Kind::Head => self.parts.len() - 1,
+    pub fn place_of(&self, unit: Unit) -> Place {
+        let part = match unit {
+            Unit::Embed => 0,
+            Unit::Attn(layer) => 2 * layer + 1,
+            Unit::Mlp(layer) => 2 * layer + 2,
+            Unit::Head => self.parts.len() - 1,
         };
         self.parts[part].1
     }
 
-    fn held(&self, here: impl Fn(Place) -> bool) -> Held {
+    fn held(&self, here: impl Fn(Place) -> bool) -> UnitSet {
         let n_layer = (self.parts.len() - 2) / 2;
-        let at = |kind| here(self.place_of(kind));
-        Held {
-            embed: at(Kind::Embed),
-            attn: (0..n_layer).map(|l| at(Kind::Attn(l))).collect(),
-            mlp: (0..n_layer).map(|l| at(Kind::Mlp(l))).collect(),
-            head: at(Kind::Head),
+        let at = |unit| here(self.place_of(unit));
+        UnitSet {
+            embed: at(Unit::Embed),
+            attn: (0..n_layer).map(|l| at(Unit::Attn(l))).collect(),
+            mlp: (0..n_layer).map(|l| at(Unit::Mlp(l))).collect(),
+            head: at(Unit::Head),
         }
     }
 
     /// In a line.
-    pub fn said_of_conversions(&self) -> String {
+    pub fn conversion_note(&self) -> String {
         format!("converted for the GPU, losing nothing: {}", self.converted.join(", "))
     }
 
@@ -321,8 +326,8 @@ impl Placement {
 
     /// The least that goes to a GPU: a layer or the head, or by itself a sublayer that a draft runs.
     pub fn least_on_gpu(&self) -> u64 {
-        let all: Vec<Part> = self.parts[1..].iter().map(|(part, _)| *part).collect();
-        let cost = |parts: &[Part]| parts.iter().map(|part| part.gpu_bytes + part.beside).sum();
+        let all: Vec<UnitSize> = self.parts[1..].iter().map(|(part, _)| *part).collect();
+        let cost = |parts: &[UnitSize]| parts.iter().map(|part| part.gpu_bytes + part.overhead).sum();
         let whole = all.chunks(2).map(cost);
         let alone = all.chunks(1).filter(|part| part[0].drafted).map(cost);
         whole.chain(alone).min().unwrap_or(0)
@@ -362,7 +367,7 @@ fn ranges(mut layers: impl Iterator<Item = usize>) -> String {
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        writeln!(f, "{:<6} {:>12} {:>12}  what", "place", "weights MiB", "beside MiB")?;
+        writeln!(f, "{:<6} {:>12} {:>12}  what", "place", "weights MiB", "overhead MiB")?;
         for (place, name) in [(Place::Vram, "VRAM"), (Place::Ram, "RAM"), (Place::File, "file")] {
             let here = || self.parts.iter().filter(move |(_, p)| *p == place).map(|(part, _)| part);
             if here().next().is_none() {
@@ -370,27 +375,27 @@ impl fmt::Display for Placement {
             }
             let on_gpu = place == Place::Vram;
             let weights = here().map(|p| if on_gpu { p.gpu_bytes } else { p.bytes }).sum();
-            let beside =
-                here().map(|p| p.beside).sum::<u64>() + if on_gpu { self.budgets.scratch } else { 0 };
-            let attn = ranges(here().filter_map(|p| if let Kind::Attn(l) = p.kind { Some(l) } else { None }));
-            let mlp = ranges(here().filter_map(|p| if let Kind::Mlp(l) = p.kind { Some(l) } else { None }));
-            let has = |kind| here().any(|p| p.kind == kind);
+            let overhead =
+                here().map(|p| p.overhead).sum::<u64>() + if on_gpu { self.budgets.scratch } else { 0 };
+            let attn = ranges(here().filter_map(|p| if let Unit::Attn(l) = p.unit { Some(l) } else { None }));
+            let mlp = ranges(here().filter_map(|p| if let Unit::Mlp(l) = p.unit { Some(l) } else { None }));
+            let has = |unit| here().any(|p| p.unit == unit);
             let mut what = Vec::new();
-            what.extend(has(Kind::Embed).then(|| "embedding".to_string()));
+            what.extend(has(Unit::Embed).then(|| "embedding".to_string()));
             if attn == mlp && !attn.is_empty() {
                 what.push(format!("layers {attn}"));
             } else {
                 what.extend((!attn.is_empty()).then(|| format!("attention {attn}")));
                 what.extend((!mlp.is_empty()).then(|| format!("MLP {mlp}")));
             }
-            what.extend(has(Kind::Head).then(|| "head".to_string()));
-            writeln!(f, "{name:<6} {:>12.1} {:>12.1}  {}", mib(weights), mib(beside), what.join(", "))?;
+            what.extend(has(Unit::Head).then(|| "head".to_string()));
+            writeln!(f, "{name:<6} {:>12.1} {:>12.1}  {}", mib(weights), mib(overhead), what.join(", "))?;
         }
         if let Some(vram) = self.budgets.most_vram() {
             writeln!(f, "VRAM budget {:.1} MiB", mib(vram))?;
         }
         if !self.converted.is_empty() {
-            writeln!(f, "{}", self.said_of_conversions())?;
+            writeln!(f, "{}", self.conversion_note())?;
         }
         Ok(())
     }
@@ -410,22 +415,22 @@ mod tests {
     }
 
     /// Layers of 100 bytes of attention and 200 of MLP, 10 of K/V; an embedding and a head of 50.
-    pub(super) fn model(n_layer: usize, draft: Option<&RunLayers>) -> Vec<Part> {
-        let part = |kind, bytes, beside, drafted| Part {
-            kind,
+    pub(super) fn model(n_layer: usize, draft: Option<&RunLayers>) -> Vec<UnitSize> {
+        let part = |unit, bytes, overhead, drafted| UnitSize {
+            unit,
             bytes,
             gpu_bytes: bytes,
-            read: read(if kind == Kind::Embed { 1 } else { bytes }),
-            gpu_read: read(if kind == Kind::Embed { 1 } else { bytes }),
-            beside,
+            read: read(if unit == Unit::Embed { 1 } else { bytes }),
+            gpu_read: read(if unit == Unit::Embed { 1 } else { bytes }),
+            overhead,
             drafted,
         };
-        let mut parts = vec![part(Kind::Embed, 50, 0, draft.is_some())];
+        let mut parts = vec![part(Unit::Embed, 50, 0, draft.is_some())];
         for l in 0..n_layer {
-            parts.push(part(Kind::Attn(l), 100, 10, draft.is_some_and(|m| m.runs_attn(l))));
-            parts.push(part(Kind::Mlp(l), 200, 0, draft.is_some_and(|m| m.runs_mlp(l))));
+            parts.push(part(Unit::Attn(l), 100, 10, draft.is_some_and(|m| m.runs_attn(l))));
+            parts.push(part(Unit::Mlp(l), 200, 0, draft.is_some_and(|m| m.runs_mlp(l))));
         }
-        parts.push(part(Kind::Head, 50, 5, draft.is_some()));
+        parts.push(part(Unit::Head, 50, 5, draft.is_some()));
         parts
     }
 
@@ -439,15 +444,15 @@ mod tests {
 
     #[test]
     fn everything_that_fits_goes_to_the_gpu() {
-        let all = place(model(4, None), &Wishes::default(), budgets(10_000)).unwrap();
+        let all = place(model(4, None), &PlacementRequest::default(), budgets(10_000)).unwrap();
         assert!(!all.uses(Place::Ram) && !all.uses(Place::File));
-        assert_eq!(all.on_gpu(), Held::all(4));
+        assert_eq!(all.on_gpu(), UnitSet::all(4));
     }
 
     #[test]
     fn without_a_mask_whole_layers_the_last_ones_first() {
         // 20 scratch, 55 head, two layers of 310.
-        let p = place(model(4, None), &Wishes::default(), budgets(20 + 55 + 620 + 309)).unwrap();
+        let p = place(model(4, None), &PlacementRequest::default(), budgets(20 + 55 + 620 + 309)).unwrap();
         let gpu = p.on_gpu();
         assert_eq!((layers(&gpu.attn), layers(&gpu.mlp)), (vec![2, 3], vec![2, 3]));
         assert!(gpu.head && !gpu.embed);
@@ -458,17 +463,17 @@ mod tests {
     fn a_layer_that_does_not_fit_is_where_whole_layers_end() {
         let mut parts = model(4, None);
         parts[6].gpu_bytes = 10_000;
-        assert_eq!(parts[6].kind, Kind::Mlp(2));
-        let p = place(parts, &Wishes::default(), budgets(20 + 55 + 3 * 310)).unwrap();
+        assert_eq!(parts[6].unit, Unit::Mlp(2));
+        let p = place(parts, &PlacementRequest::default(), budgets(20 + 55 + 3 * 310)).unwrap();
         assert_eq!((layers(&p.on_gpu().attn), layers(&p.on_gpu().mlp)), (vec![3], vec![3]));
     }
 
     #[test]
     fn what_a_draft_runs_comes_first() {
         let mask = RunLayers::all(4).skip_attn(1).skip_mlp(1).skip_mlp(2).skip_attn(3);
-        let wishes = Wishes { draft: Some(mask.clone()), ..Wishes::default() };
+        let request = PlacementRequest { draft: Some(mask.clone()), ..PlacementRequest::default() };
         // Head 55, attention of 0 and 2 220, MLP of 0 and 3 400: 675; then nothing else fits but one attention.
-        let p = place(model(4, Some(&mask)), &wishes, budgets(20 + 675)).unwrap();
+        let p = place(model(4, Some(&mask)), &request, budgets(20 + 675)).unwrap();
         let gpu = p.on_gpu();
         assert_eq!((layers(&gpu.attn), layers(&gpu.mlp)), (vec![0, 2], vec![0, 3]));
         // The draft never leaves the fast memory but for the row of the embedding.
@@ -490,12 +495,12 @@ mod tests {
 
     #[test]
     fn ngl_means_what_llama_cpp_means() {
-        let with = |n| Wishes { gpu_layers: Some(n), ..Wishes::default() };
+        let with = |n| PlacementRequest { gpu_layers: Some(n), ..PlacementRequest::default() };
         let gpu = |n| place(model(4, None), &with(n), budgets(10_000)).unwrap().on_gpu();
         assert_eq!((layers(&gpu(3).attn), gpu(3).head), (vec![1, 2, 3], false));
         assert_eq!((layers(&gpu(4).attn), gpu(4).head, gpu(4).embed), (vec![0, 1, 2, 3], false, false));
-        assert_eq!(gpu(5), Held::all(4));
-        assert_eq!(gpu(99), Held::all(4));
+        assert_eq!(gpu(5), UnitSet::all(4));
+        assert_eq!(gpu(99), UnitSet::all(4));
         let error = place(model(4, None), &with(3), budgets(700)).unwrap_err().to_string();
         assert!(error.contains("-ngl 3") && error.contains("2 layers"), "{error}");
     }
@@ -503,9 +508,9 @@ mod tests {
     #[test]
     fn what_ram_does_not_hold_stays_in_the_file() {
         let mask = RunLayers::all(3).skip_attn(0).skip_mlp(0);
-        let wishes = Wishes { draft: Some(mask.clone()), ..Wishes::default() };
+        let request = PlacementRequest { draft: Some(mask.clone()), ..PlacementRequest::default() };
         let none = Budgets { vram: None, scratch: 0, ram: Some(50 + 50 + 600) };
-        let p = place(model(3, Some(&mask)), &wishes, none).unwrap();
+        let p = place(model(3, Some(&mask)), &request, none).unwrap();
         let ram = p.in_ram();
         assert_eq!((layers(&ram.attn), layers(&ram.mlp)), (vec![1, 2], vec![1, 2]));
         assert!(ram.embed && ram.head && p.uses(Place::File) && !p.uses(Place::Vram));
@@ -514,8 +519,8 @@ mod tests {
     #[test]
     fn the_table_names_every_place_and_part() {
         let mask = RunLayers::all(4).skip_attn(1).skip_mlp(1).skip_mlp(2).skip_attn(3);
-        let wishes = Wishes { draft: Some(mask.clone()), ..Wishes::default() };
-        let p = place(model(4, Some(&mask)), &wishes, Budgets { ram: Some(350), ..budgets(695) }).unwrap();
+        let request = PlacementRequest { draft: Some(mask.clone()), ..PlacementRequest::default() };
+        let p = place(model(4, Some(&mask)), &request, Budgets { ram: Some(350), ..budgets(695) }).unwrap();
         let table = p.to_string();
         assert!(table.contains("attention 0,2, MLP 0,3, head"), "{table}");
         assert!(table.contains("RAM") && table.contains("file"), "{table}");
@@ -530,29 +535,29 @@ mod tests {
         let mask = (0..n_layer)
             .filter(|l| l % 2 == 1)
             .fold(RunLayers::all(n_layer), |m, l| m.skip_attn(l).skip_mlp(l));
-        let parts = |draft: Option<&RunLayers>| -> Vec<Part> {
+        let parts = |draft: Option<&RunLayers>| -> Vec<UnitSize> {
             model(n_layer, draft)
                 .into_iter()
                 .map(|mut p| {
-                    let bytes = match p.kind {
-                        Kind::Embed | Kind::Head => GB,
-                        Kind::Attn(_) => GB / 10,
-                        Kind::Mlp(_) => GB * 4 / 10,
+                    let bytes = match p.unit {
+                        Unit::Embed | Unit::Head => GB,
+                        Unit::Attn(_) => GB / 10,
+                        Unit::Mlp(_) => GB * 4 / 10,
                     };
                     p.bytes = bytes;
                     p.gpu_bytes = bytes;
-                    p.read = read(if p.kind == Kind::Embed { 8192 } else { bytes });
+                    p.read = read(if p.unit == Unit::Embed { 8192 } else { bytes });
                     p.gpu_read = p.read;
-                    p.beside = 0;
+                    p.overhead = 0;
                     p
                 })
                 .collect()
         };
         let budgets = Budgets { vram: Some(24 * GB), scratch: GB, ram: None };
         let basis = basis([1e12, 50e9, 3e9], 100e-6);
-        let wishes = Wishes { draft: Some(mask.clone()), ..Wishes::default() };
-        let whole_layers = place(parts(Some(&mask)), &Wishes::default(), budgets).unwrap();
-        let chosen = place(parts(Some(&mask)), &wishes, budgets).unwrap();
+        let request = PlacementRequest { draft: Some(mask.clone()), ..PlacementRequest::default() };
+        let whole_layers = place(parts(Some(&mask)), &PlacementRequest::default(), budgets).unwrap();
+        let chosen = place(parts(Some(&mask)), &request, budgets).unwrap();
         let forecast = Forecast::new(&whole_layers, &chosen, basis);
         let (plain, drafting, aware) = (forecast.plain, forecast.drafting.unwrap(), forecast.placed.unwrap());
         assert!((0.35..0.45).contains(&plain.token), "{plain:?}");

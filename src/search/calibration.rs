@@ -21,14 +21,14 @@ const SHORTEST_CHUNK: usize = 32;
 
 /// How much of which text.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct CalibrationSettings {
     /// Tokens in a chunk, or the most that one written text has.
     pub chunk: usize,
     /// Positions to judge, the two halves together.
     pub positions: usize,
 }
 
-impl Settings {
+impl CalibrationSettings {
     pub fn check(&self) -> Result<()> {
         if self.chunk < SHORTEST_CHUNK {
             return Err(Error::Usage(format!(
@@ -78,7 +78,7 @@ pub struct Calibration {
 
 impl Calibration {
     /// Chunks of a text, spread over it; `bos` takes the place of each one's first token.
-    pub fn from_text(tokens: &[u32], bos: Option<u32>, settings: &Settings) -> Result<Self> {
+    pub fn from_text(tokens: &[u32], bos: Option<u32>, settings: &CalibrationSettings) -> Result<Self> {
         settings.check()?;
         let chunk = settings.chunk;
         let chunks = tokens.len() / chunk;
@@ -104,7 +104,7 @@ impl Calibration {
     pub fn written_by(
         context: &mut Context,
         tokenizer: &Tokenizer,
-        settings: &Settings,
+        settings: &CalibrationSettings,
         mut progress: impl FnMut(usize) -> Result<()>,
     ) -> Result<Self> {
         settings.check()?;
@@ -208,7 +208,7 @@ mod tests {
 
     fn given(tokens: usize, chunk: usize, positions: usize) -> Result<Calibration> {
         let tokens: Vec<u32> = (0..tokens as u32).collect();
-        Calibration::from_text(&tokens, Some(9999), &Settings { chunk, positions })
+        Calibration::from_text(&tokens, Some(9999), &CalibrationSettings { chunk, positions })
     }
 
     #[test]

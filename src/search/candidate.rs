@@ -14,16 +14,16 @@ pub enum State {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum Sublayer {
     Attn,
     Mlp,
 }
 
-impl Part {
+impl Sublayer {
     pub fn name(self) -> &'static str {
         match self {
-            Part::Attn => "attention",
-            Part::Mlp => "mlp",
+            Sublayer::Attn => "attention",
+            Sublayer::Mlp => "mlp",
         }
     }
 }
@@ -75,8 +75,8 @@ impl Candidate {
         self.0.is_empty()
     }
 
-    pub fn place(sublayer: usize) -> (usize, Part) {
-        (sublayer / 2, if sublayer.is_multiple_of(2) { Part::Attn } else { Part::Mlp })
+    pub fn place(sublayer: usize) -> (usize, Sublayer) {
+        (sublayer / 2, if sublayer.is_multiple_of(2) { Sublayer::Attn } else { Sublayer::Mlp })
     }
 
     /// True if it does the full model's work.

@@ -3,20 +3,20 @@
 
 use super::{
     Member,
-    costs::{self, Costs},
+    costs::{self, PassCosts},
     measured::{self, Measured},
 };
 use crate::{Context, Result, RunLayers, Tokenizer, batch::SeqId};
 
 pub trait Stopwatch {
-    /// See [`Costs::measure`].
+    /// See [`PassCosts::measure`].
     fn costs(
         &mut self,
         context: &mut Context,
         place: (SeqId, usize),
         most_rows: usize,
         coarse: bool,
-    ) -> Result<Costs>;
+    ) -> Result<PassCosts>;
 
     /// See [`costs::measure_masks`].
     fn steps(
@@ -33,7 +33,7 @@ pub trait Stopwatch {
         tokenizer: &Tokenizer,
         prompts: &[Vec<u32>],
         members: &[&Member],
-        costs: &Costs,
+        costs: &PassCosts,
     ) -> Result<Vec<Measured>>;
 }
 
@@ -48,8 +48,8 @@ impl Stopwatch for WallClock {
         place: (SeqId, usize),
         most_rows: usize,
         coarse: bool,
-    ) -> Result<Costs> {
-        Costs::measure(context, place, most_rows, coarse)
+    ) -> Result<PassCosts> {
+        PassCosts::measure(context, place, most_rows, coarse)
     }
 
     fn steps(
@@ -67,7 +67,7 @@ impl Stopwatch for WallClock {
         tokenizer: &Tokenizer,
         prompts: &[Vec<u32>],
         members: &[&Member],
-        costs: &Costs,
+        costs: &PassCosts,
     ) -> Result<Vec<Measured>> {
         measured::measure(context, tokenizer, prompts, members, costs)
     }

@@ -13,7 +13,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    candidate::{Candidate, Part, State},
+    candidate::{Candidate, State, Sublayer},
     speed::{self, Best},
 };
 use crate::{Batch, Context, Result, RunLayers, batch::SeqId, measure::stats::Spread, plan::Op};
@@ -29,7 +29,7 @@ const NOT_YET_PLAIN: usize = 4;
 const PAIRS: usize = 2;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Costs {
+pub struct PassCosts {
     /// Of a plain step, in seconds; all else is in units of it.
     pub step_seconds: f64,
     /// `T(1)`, `T(2)`, ..
@@ -54,7 +54,7 @@ pub enum Case {
     Rows(usize),
 }
 
-impl Costs {
+impl PassCosts {
     /// On a sequence of `depth` tokens, which is left as it was. Without `coarse` there are no planes to measure.
     pub fn measure(
         context: &mut Context,
@@ -64,16 +64,16 @@ impl Costs {
     ) -> Result<Self> {
         let n_layer = context.model().plan.dims.n_layer;
         let full = Candidate::all(n_layer, State::Run);
-        let with = |part: Part, state| {
+        let with = |part: Sublayer, state| {
             let of_part = (0..2 * n_layer).filter(|&s| Candidate::place(s).1 == part);
             of_part.fold(full.clone(), |candidate, sublayer| candidate.with(sublayer, state))
         };
         let draft = |candidate: Candidate| Case::Draft(candidate.mask());
         let mut cases = vec![Case::Plain, draft(full.clone())];
-        cases.extend([Part::Attn, Part::Mlp].map(|part| draft(with(part, State::Skip))));
+        cases.extend([Sublayer::Attn, Sublayer::Mlp].map(|part| draft(with(part, State::Skip))));
         cases.push(draft(Candidate::all(n_layer, State::Skip)));
         if coarse {
-            cases.extend([Part::Attn, Part::Mlp].map(|part| draft(with(part, State::Coarse))));
+            cases.extend([Sublayer::Attn, Sublayer::Mlp].map(|part| draft(with(part, State::Coarse))));
         }
         let first_rows = cases.len();
         cases.extend((2..=most_rows).map(Case::Rows));
@@ -91,7 +91,7 @@ impl Costs {
         let shares = shares(context);
         let deal =
             |kinds: [f64; 2]| shares.iter().enumerate().map(|(s, share)| share * kinds[s % 2]).collect();
-        Ok(Costs {
+        Ok(PassCosts {
             step_seconds: step,
             rows: curve(&units[first_rows..]),
             base: (all - kinds[0] - kinds[1]).max(0.0),
@@ -101,15 +101,15 @@ impl Costs {
         })
     }
 
-    /// The cases that give T(n), for [`Costs::retimed`].
+    /// The cases that give T(n), for [`PassCosts::retimed`].
     pub fn cases(&self) -> Vec<Case> {
         std::iter::once(Case::Plain).chain((2..=self.rows.len()).map(Case::Rows)).collect()
     }
 
-    /// The same at another time: seconds of [`Costs::cases`].
+    /// The same at another time: seconds of [`PassCosts::cases`].
     pub fn retimed(&self, seconds: &[f64]) -> Self {
         let units: Vec<f64> = seconds[1..].iter().map(|s| s / seconds[0]).collect();
-        Costs { step_seconds: seconds[0], rows: curve(&units), ..self.clone() }
+        PassCosts { step_seconds: seconds[0], rows: curve(&units), ..self.clone() }
     }
 
     /// A step under the mask, by sum.
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_candidate_costs_what_it_runs() {
-        let costs = Costs {
+        let costs = PassCosts {
             step_seconds: 1.0,
             rows: vec![1.0, 1.1],
             base: 0.2,

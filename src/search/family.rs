@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     candidate::Candidate,
-    costs::Costs,
+    costs::PassCosts,
     judge::Drafts,
     lab::Lab,
     speed::{self, Best},
@@ -44,21 +44,21 @@ impl Proof {
         }
     }
 
-    pub fn greedy(&self, costs: &Costs) -> Best {
+    pub fn greedy(&self, costs: &PassCosts) -> Best {
         costs.best(|k| self.greedy_tokens[k - 1], self.cost, self.prefix)
     }
 
-    pub fn sampled(&self, costs: &Costs) -> Best {
+    pub fn sampled(&self, costs: &PassCosts) -> Best {
         costs.best(|k| self.sampled_tokens[k - 1], self.cost, self.prefix)
     }
 
     /// Predicted speedup of greedy drafts by their length, from 1.
-    pub fn by_draft_len(&self, costs: &Costs) -> Vec<f64> {
+    pub fn by_draft_len(&self, costs: &PassCosts) -> Vec<f64> {
         (1..=self.greedy_tokens.len()).map(|k| self.at(costs, k)).collect()
     }
 
     /// Of greedy drafts of `k` tokens.
-    pub fn at(&self, costs: &Costs, k: usize) -> f64 {
+    pub fn at(&self, costs: &PassCosts, k: usize) -> f64 {
         let verification = costs.verification(k + 1, self.prefix);
         speed::speedup(self.greedy_tokens[k - 1], k, self.cost, verification)
     }

@@ -11,7 +11,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{candidate::Candidate, costs::Costs, family::Proof, measured::Measured, score::Score};
+use super::{candidate::Candidate, costs::PassCosts, family::Proof, measured::Measured, score::Score};
 use crate::{Error, Result};
 
 /// What the evaluations are of; a journal of anything else is refused.
@@ -29,7 +29,7 @@ pub struct RunId {
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
     Run(RunId),
-    Costs(Costs),
+    Costs(PassCosts),
     /// The positions that follow those already scored.
     Score {
         candidate: Candidate,

@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    Settings,
+    SearchSettings,
     candidate::Candidate,
-    costs::Costs,
+    costs::PassCosts,
     journal::{Entry, Journal},
     judge::Judge,
     objective::Objective,
@@ -39,7 +39,7 @@ type Stages = Vec<(&'static str, u64)>;
 
 pub struct Lab<'a> {
     judge: &'a mut dyn Judge,
-    costs: Costs,
+    costs: PassCosts,
     objective: Objective,
     journal: &'a mut Journal,
     known: BTreeMap<Candidate, Score>,
@@ -70,8 +70,8 @@ pub type Valued = (Candidate, f64);
 impl<'a> Lab<'a> {
     pub fn new(
         judge: &'a mut dyn Judge,
-        costs: Costs,
-        settings: &Settings,
+        costs: PassCosts,
+        settings: &SearchSettings,
         journal: &'a mut Journal,
         entries: Vec<Entry>,
         stages: Stages,
@@ -129,7 +129,7 @@ impl<'a> Lab<'a> {
         self.stage = self.stages.iter().position(|s| s.0 == stage).expect("a planned stage");
     }
 
-    pub fn costs(&self) -> &Costs {
+    pub fn costs(&self) -> &PassCosts {
         &self.costs
     }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Member,
     candidate::Candidate,
-    costs::{Case, Costs, Timing},
+    costs::{Case, PassCosts, Timing},
     family::Proof,
 };
 use crate::{
@@ -39,7 +39,7 @@ pub struct Measured {
 }
 
 /// Whether an earlier run measured every member, with the drafts that it would have now.
-pub fn cover(earlier: &[(Candidate, Measured)], members: &[&Member], costs: &Costs) -> bool {
+pub fn cover(earlier: &[(Candidate, Measured)], members: &[&Member], costs: &PassCosts) -> bool {
     members.iter().all(|member| {
         let draft_len = member.proof.greedy(costs).draft_len;
         earlier.iter().any(|(c, measured)| *c == member.candidate && measured.draft_len == draft_len)
@@ -58,7 +58,7 @@ struct Sums {
 }
 
 /// Masks for which there is time.
-pub fn affordable(costs: &Costs) -> usize {
+pub fn affordable(costs: &PassCosts) -> usize {
     ((SECONDS / costs.step_seconds) as usize / FEWEST_TOKENS).saturating_sub(1)
 }
 
@@ -68,7 +68,7 @@ pub fn measure(
     tokenizer: &Tokenizer,
     prompts: &[Vec<u32>],
     members: &[&Member],
-    costs: &Costs,
+    costs: &PassCosts,
 ) -> Result<Vec<Measured>> {
     let affordable = SECONDS / costs.step_seconds / (members.len() + 1) as f64;
     let tokens = (affordable as usize).min(MOST_TOKENS);

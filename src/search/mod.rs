@@ -33,9 +33,9 @@ use std::{cmp::Ordering, ops::ControlFlow, time::Duration};
 pub use lab::Progress;
 
 use self::{
-    candidate::{Candidate, Part, State},
+    candidate::{Candidate, State, Sublayer},
     clock::Stopwatch,
-    costs::Costs,
+    costs::PassCosts,
     family::{Proof, front},
     journal::{Entry, Journal},
     judge::{Judge, ModelJudge},
@@ -52,7 +52,7 @@ const PROVED_EXITS: usize = 3;
 const STARTS: usize = 3;
 
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SearchSettings {
     pub objective: Objective,
     /// Try coarse sublayers too; of use where the backend has planes.
     pub coarse: bool,
@@ -68,9 +68,9 @@ pub struct Settings {
     pub time: Option<Duration>,
 }
 
-impl Default for Settings {
+impl Default for SearchSettings {
     fn default() -> Self {
-        Settings {
+        SearchSettings {
             objective: Objective::Speed,
             coarse: false,
             width: 12,
@@ -86,7 +86,7 @@ impl Default for Settings {
 #[derive(Clone, Debug)]
 pub struct Ablation {
     pub layer: usize,
-    pub part: Part,
+    pub part: Sublayer,
     pub state: State,
     /// What the change saves of a step.
     pub saved: f64,
@@ -103,8 +103,8 @@ pub struct Member {
 }
 
 #[derive(Clone, Debug)]
-pub struct Outcome {
-    pub costs: Costs,
+pub struct SearchOutcome {
+    pub costs: PassCosts,
     /// Of the full model on the judged positions.
     pub perplexity: f64,
     pub ablations: Vec<Ablation>,
@@ -122,12 +122,12 @@ pub struct Outcome {
 pub fn search(
     mut judge: ModelJudge,
     tokenizer: &Tokenizer,
-    settings: &Settings,
+    settings: &SearchSettings,
     clock: &mut dyn Stopwatch,
     journal: &mut Journal,
     entries: Vec<Entry>,
     mut on_progress: impl FnMut(Progress) -> ControlFlow<()>,
-) -> Result<Outcome> {
+) -> Result<SearchOutcome> {
     let mut known = Known::sort(entries);
     let most_rows = settings.draft_max + 1;
     let costs = match known.costs.into_iter().find(|costs| costs.rows.len() == most_rows) {
@@ -172,7 +172,7 @@ pub fn search(
             measured.iter().find(|(c, _)| *c == member.candidate).map(|(_, measured)| *measured);
     }
     rank(&mut family, &baselines);
-    Ok(Outcome {
+    Ok(SearchOutcome {
         costs,
         perplexity: found.perplexity,
         ablations: found.ablations,
@@ -190,7 +190,7 @@ type Proofs = Vec<(Candidate, Proof)>;
 /// What a journal had, by kind.
 #[derive(Default)]
 struct Known {
-    costs: Vec<Costs>,
+    costs: Vec<PassCosts>,
     scores: Vec<Entry>,
     steps: Vec<Steps>,
     proofs: Proofs,
@@ -227,7 +227,7 @@ struct Found {
     rows: u64,
 }
 
-impl Settings {
+impl SearchSettings {
     fn states(&self) -> Vec<State> {
         if self.coarse { vec![State::Coarse, State::Skip] } else { vec![State::Skip] }
     }
@@ -257,8 +257,8 @@ impl Settings {
 fn find(
     judge: &mut dyn Judge,
     n_layer: usize,
-    costs: &Costs,
-    settings: &Settings,
+    costs: &PassCosts,
+    settings: &SearchSettings,
     journal: &mut Journal,
     entries: Vec<Entry>,
     on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
@@ -352,8 +352,8 @@ fn time_steps(
 fn prove(
     judge: &mut ModelJudge,
     found: &Found,
-    costs: &Costs,
-    settings: &Settings,
+    costs: &PassCosts,
+    settings: &SearchSettings,
     journal: &mut Journal,
     (steps, known): (Steps, Proofs),
     on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
@@ -391,8 +391,8 @@ fn prove(
 fn choose(
     found: &Found,
     proofs: &[(Candidate, Proof)],
-    costs: &Costs,
-    settings: &Settings,
+    costs: &PassCosts,
+    settings: &SearchSettings,
 ) -> (Vec<Member>, Vec<Member>) {
     let proof = |candidate: &Candidate| {
         proofs.iter().find(|(c, _)| c == candidate).map(|(_, p)| p.clone()).expect("all were proved")

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{candidate::Candidate, costs::Costs, score::Score, speed};
+use super::{candidate::Candidate, costs::PassCosts, score::Score, speed};
 
 /// What is sought. Only speed weighs agreement against cost; the other two are for research, and seek the best
 /// that a given cost can buy.
@@ -67,12 +67,12 @@ impl Objective {
     }
 
     /// More is better.
-    pub fn value(&self, costs: &Costs, candidate: &Candidate, score: &Score) -> f64 {
+    pub fn value(&self, costs: &PassCosts, candidate: &Candidate, score: &Score) -> f64 {
         self.value_at(costs, candidate, score, 0.0)
     }
 
     /// If the agreement were so much higher.
-    pub fn value_at(&self, costs: &Costs, candidate: &Candidate, score: &Score, more: f64) -> f64 {
+    pub fn value_at(&self, costs: &PassCosts, candidate: &Candidate, score: &Score, more: f64) -> f64 {
         let c = costs.of(candidate);
         let agreement = (score.agreement() + more).min(1.0);
         let tie = TIE * score.overlap();

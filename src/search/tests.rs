@@ -6,9 +6,9 @@ use std::{
 };
 
 use super::{
-    Found, Member, Settings,
+    Found, Member, SearchSettings,
     candidate::{Candidate, State},
-    costs::Costs,
+    costs::PassCosts,
     family::Proof,
     find,
     journal::{Entry, Journal, RunId},
@@ -62,9 +62,9 @@ impl Judge for FakeJudge {
     }
 }
 
-fn costs() -> Costs {
+fn costs() -> PassCosts {
     let each = 0.9 / (2 * LAYERS) as f64;
-    Costs {
+    PassCosts {
         step_seconds: 1.0,
         rows: (0..9).map(|n| 1.0 + 0.05 * n as f64).collect(),
         base: 0.1,
@@ -74,13 +74,13 @@ fn costs() -> Costs {
     }
 }
 
-fn settings(objective: Objective) -> Settings {
-    Settings { objective, width: 4, trials: 40, ..Settings::default() }
+fn settings(objective: Objective) -> SearchSettings {
+    SearchSettings { objective, width: 4, trials: 40, ..SearchSettings::default() }
 }
 
 fn run(
     judge: &mut FakeJudge,
-    settings: &Settings,
+    settings: &SearchSettings,
     journal: &mut Journal,
     entries: Vec<Entry>,
 ) -> Result<Found> {
@@ -139,7 +139,7 @@ fn coarse_sublayers_are_used_where_they_are_cheaper_and_as_good() {
             self.0.score(candidate, positions)
         }
     }
-    let settings = Settings { coarse: true, ..settings(Objective::Speed) };
+    let settings = SearchSettings { coarse: true, ..settings(Objective::Speed) };
     let mut judge = Generous(FakeJudge::new(1));
     let found = find(&mut judge, LAYERS, &costs(), &settings, &mut Journal::none(), Vec::new(), &mut |_| {
         ControlFlow::Continue(())

@@ -1,9 +1,9 @@
-//! The accept rule (Leviathan, Kalman, Matias 2023): what of a draft stands, so that the text is distributed as
+//! The accept rule (Leviathan, Kalman, Matias 2023): what of a draft is accepted, so that the text is distributed as
 //! if every token had been drawn from the full model.
 //!
-//! A drafted token x, drawn from q, stands with probability min(1, p(x)/q(x)); the first that falls is replaced by
-//! a draw from norm(max(p - q, 0)), and after a draft that stands whole comes a draw from the next p. Greedy is the
-//! case of one-hot p: a token stands if it is the full model's choice, which also replaces it if not.
+//! A drafted token x, drawn from q, is accepted with probability min(1, p(x)/q(x)); the first rejected one is replaced by
+//! a draw from norm(max(p - q, 0)), and after a draft accepted whole comes a draw from the next p. Greedy is the
+//! case of one-hot p: a token is accepted if it is the full model's choice, which also replaces it if not.
 //!
 //! Pure: distributions and a random stream in, tokens out. A random number is taken only where there is a choice.
 
@@ -17,22 +17,22 @@ pub struct Proposal {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// How many proposals stand, from the first on.
+pub struct Verdict {
+    /// How many proposals are accepted, from the first on.
     pub accepted: usize,
     /// The token that follows them.
     pub next: u32,
 }
 
 /// Judges a draft. `p(i)` is the full model's distribution in the place of the i-th proposal, given those before
-/// it; it is asked for ascending `i` up to `draft.len()`, and not beyond the first proposal that falls.
-pub fn accept(draft: &[Proposal], mut p: impl FnMut(usize) -> Distribution, rng: &mut Rng) -> Outcome {
+/// it; it is asked for ascending `i` up to `draft.len()`, and not beyond the first rejected proposal.
+pub fn accept(draft: &[Proposal], mut p: impl FnMut(usize) -> Distribution, rng: &mut Rng) -> Verdict {
     for (i, proposal) in draft.iter().enumerate() {
         if let Some(next) = replaced(proposal, &p(i), rng) {
-            return Outcome { accepted: i, next };
+            return Verdict { accepted: i, next };
         }
     }
-    Outcome { accepted: draft.len(), next: pick(&p(draft.len()), rng) }
+    Verdict { accepted: draft.len(), next: pick(&p(draft.len()), rng) }
 }
 
 /// A draw that costs no random number where the outcome is certain.
@@ -43,7 +43,7 @@ pub fn pick(distribution: &Distribution, rng: &mut Rng) -> u32 {
     }
 }
 
-/// The token that takes the proposal's place, if it falls.
+/// The token that takes the proposal's place, if it is rejected.
 fn replaced(proposal: &Proposal, p: &Distribution, rng: &mut Rng) -> Option<u32> {
     // A q that rules out its own token was not what drew it: as if there were none.
     let q = proposal.q.as_ref().filter(|q| q.p(proposal.token) > 0.0);
@@ -101,9 +101,9 @@ mod tests {
         let mut rng = Rng::new(1);
         let against =
             |truth: [u32; 4], rng: &mut Rng| accept(&draft, |i| Distribution::one_hot(truth[i]), rng);
-        assert_eq!(against([4, 5, 6, 9], &mut rng), Outcome { accepted: 3, next: 9 });
-        assert_eq!(against([4, 8, 6, 9], &mut rng), Outcome { accepted: 1, next: 8 });
-        assert_eq!(against([3, 5, 6, 9], &mut rng), Outcome { accepted: 0, next: 3 });
+        assert_eq!(against([4, 5, 6, 9], &mut rng), Verdict { accepted: 3, next: 9 });
+        assert_eq!(against([4, 8, 6, 9], &mut rng), Verdict { accepted: 1, next: 8 });
+        assert_eq!(against([3, 5, 6, 9], &mut rng), Verdict { accepted: 0, next: 3 });
         assert_eq!(rng, Rng::new(1));
     }
 

@@ -1,4 +1,4 @@
-//! How likely a drafted token stands, learnt from those that did and did not.
+//! How likely a drafted token is accepted, learnt from those that were and were not.
 //!
 //! A logistic regression on what is known of the token (how sure the draft was or how long the match, its place
 //! in the draft, how the source's last draft ended), kept as a mean and a covariance and updated token by token.
@@ -14,7 +14,7 @@ pub struct Evidence {
     pub strength: f64,
     /// Place in the draft, from 0.
     pub place: usize,
-    /// The source's draft before this one stood to its end.
+    /// The source's draft before this one was accepted whole.
     pub hot: bool,
 }
 
@@ -46,7 +46,7 @@ impl Acceptance {
         Acceptance { weights, covariance }
     }
 
-    /// The chance that the token stands, given that all before it do.
+    /// The chance that the token is accepted, given that all before it are.
     pub fn chance(&self, evidence: Evidence) -> f64 {
         self.hopeful_chance(evidence, 0.0)
     }
@@ -59,14 +59,14 @@ impl Acceptance {
     }
 
     /// The token was checked. One step of the extended Kalman filter for a yes-or-no observation.
-    pub fn learn(&mut self, evidence: Evidence, stood: bool) {
+    pub fn learn(&mut self, evidence: Evidence, accepted: bool) {
         (0..DIMS).for_each(|i| self.covariance[i][i] += FADE[i]);
         let x = evidence.features();
         let chance = self.chance(evidence);
         let information = chance * (1.0 - chance);
         let along = self.spread(&x);
         let gain = 1.0 / (1.0 + information * dot(&x, &along));
-        let surprise = f64::from(stood) - chance;
+        let surprise = f64::from(accepted) - chance;
         for i in 0..DIMS {
             self.weights[i] += along[i] * gain * surprise;
             for j in 0..DIMS {

@@ -1,14 +1,14 @@
 //! The policy that needs no settings: one cost model decides whether to draft, from which source, and how far.
 //!
 //! Everything is counted in plain steps, T(1). A round that drafts `k` tokens with step cost `c` takes
-//! `C(k) = k·c + V(k)` and gives `E(k) = 1 + a₁ + a₁a₂ + …` tokens, `aᵢ` the chance that the i-th stands. `V(k)` is
+//! `C(k) = k·c + V(k)` and gives `E(k) = 1 + a₁ + a₁a₂ + …` tokens, `aᵢ` the chance that the i-th is accepted. `V(k)` is
 //! `T(k+1)`, or less where verification goes on from what the draft's own layers made.
 //!
 //! *Which source*: the one with the highest rate `max E(k)/C(k)`, if that is above 1, the rate of plain steps. A
 //! source that is little known counts with what its chances may well be, so it is tried (UCB1's optimism).
 //!
 //! *How far*: renewal theory says that the long-run rate is best when each round maximizes `E − λ·C`, with λ the
-//! best rate there is. After `n` tokens, which all stand with chance `s`, going on for `m` more adds
+//! best rate there is. After `n` tokens, which are all accepted with chance `s`, going on for `m` more adds
 //! `s·(a + … + aᵐ)` tokens and costs `C(n+m) − C(n)`. So: draft on if for some `m` the first is more
 //! than λ times the second. Looking beyond `m = 1` matters where T has steps.
 //!
@@ -34,7 +34,7 @@ use super::{
     acceptance::{Acceptance, Evidence},
     costs::{Costs, MOST_ROWS, expected_tokens},
     plain_steps::PlainSteps,
-    policy::{Choice, Drafted, Kind, Offer, Policy, Ready, Round, SourceInfo, Speedup},
+    policy::{Drafted, Offer, Policy, Ready, Round, RoundChoice, SourceInfo, SourceKind, Speedup},
 };
 
 /// Plain steps that may be lost before anything is known.
@@ -83,11 +83,11 @@ impl Experience {
     /// Before the first round. A mask that runs more of the model agrees with it more often.
     fn prior(info: &SourceInfo) -> Self {
         let level = match info.kind {
-            Kind::Ngram => -0.8,
-            Kind::Mask | Kind::Exit => 3.0 * info.cost.clamp(0.0, 1.0) - 0.3,
-            Kind::Other => 0.5,
+            SourceKind::Ngram => -0.8,
+            SourceKind::Mask | SourceKind::Exit => 3.0 * info.cost.clamp(0.0, 1.0) - 0.3,
+            SourceKind::Other => 0.5,
         };
-        let (longer_match, place) = if info.kind == Kind::Ngram { (0.8, 0.3) } else { (0.0, 0.0) };
+        let (longer_match, place) = if info.kind == SourceKind::Ngram { (0.8, 0.3) } else { (0.0, 0.0) };
         Experience {
             before: Acceptance::prior([level, longer_match, place, 0.3], [1.4, 0.5, 0.15, 0.5]),
             after: Acceptance::prior([0.3, 0.8, 0.0, 0.1], [1.2, 0.4, 0.15, 0.4]),
@@ -112,13 +112,13 @@ impl Experience {
 struct Arm {
     info: SourceInfo,
     known: Experience,
-    /// The last draft stood to its end.
+    /// The last draft was accepted whole.
     hot: bool,
     /// On text that was there, see [`Policy::wants_trial`].
     tried: bool,
     /// Tokens that were checked.
     trials: usize,
-    stood: usize,
+    accepted: usize,
     /// Tokens that rounds gave, and that were predicted for them; both fade.
     given: f64,
     predicted: f64,
@@ -134,7 +134,7 @@ impl Arm {
             hot: false,
             tried: false,
             trials: 0,
-            stood: 0,
+            accepted: 0,
             given: 0.0,
             predicted: 0.0,
             probe_after: FIRST_PROBE,
@@ -159,7 +159,7 @@ impl Arm {
 
 /// A draft of `tokens` and what it brings in tokens per plain step.
 #[derive(Clone, Copy, Debug, Default)]
-struct Plan {
+struct DraftPlan {
     tokens: usize,
     rate: f64,
 }
@@ -230,7 +230,7 @@ impl Controller {
     }
 
     /// On a device to which and back a way takes so many seconds, if that is known.
-    pub fn far_away(self, seconds: Option<f64>) -> Self {
+    pub fn with_round_trip(self, seconds: Option<f64>) -> Self {
         Controller { way: seconds.unwrap_or(self.way), ..self }
     }
 
@@ -250,9 +250,9 @@ impl Controller {
     }
 
     /// The draft length with the best rate.
-    fn plan(&self, offer: &Offer, most: usize, deviations: f64) -> Plan {
+    fn plan(&self, offer: &Offer, most: usize, deviations: f64) -> DraftPlan {
         let arm = &self.arms[offer.source];
-        let mut best = Plan::default();
+        let mut best = DraftPlan::default();
         let (mut survival, mut expected) = (1.0, 1.0);
         for k in 1..=most {
             let evidence = arm.before(offer.ready, k - 1);
@@ -260,9 +260,9 @@ impl Controller {
             expected += survival;
             let cost = self.costs.round(offer.source, k);
             if expected / cost > best.rate {
-                best = Plan { tokens: k, rate: expected / cost };
+                best = DraftPlan { tokens: k, rate: expected / cost };
             }
-            // Even if all that follow were sure to stand.
+            // Even if all that follow were sure to be accepted.
             if (expected + survival * (most - k) as f64) / cost < best.rate {
                 break;
             }
@@ -276,7 +276,7 @@ impl Controller {
         offer.ready.map_or(offer.most, |ready| offer.most.min(ready.tokens)).min(MOST_ROWS - 1)
     }
 
-    /// The longest of these that the account can pay for if none of it stands.
+    /// The longest of these that the account can pay for if none of it is accepted.
     fn affordable(&self, offer: &Offer) -> usize {
         let loss = |k: usize| self.costs.round(offer.source, k) - 1.0;
         (1..=self.most(offer)).take_while(|&k| loss(k) <= self.account).count()
@@ -289,13 +289,13 @@ impl Controller {
         offers.map(|offer| (offer, hope(offer))).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(offer, _)| offer)
     }
 
-    fn draft(&mut self, offer: &Offer, most: usize, plan: Plan, probe: bool) -> Choice {
+    fn draft(&mut self, offer: &Offer, most: usize, plan: DraftPlan, probe: bool) -> RoundChoice {
         if most == 0 {
-            return Choice::Plain;
+            return RoundChoice::Plain;
         }
         let length = plan.tokens.clamp(1, most);
         self.pending = Some(Pending { most, length, ready: offer.ready, rate: plan.rate, probe });
-        Choice::Draft { source: offer.source, most }
+        RoundChoice::Draft { source: offer.source, most }
     }
 
     /// A masked pass over so many rows, if rows cost the draft what they cost the full model.
@@ -316,14 +316,14 @@ impl Controller {
             arm.known.after.doubt(PROBE_DOUBT);
         }
         for (place, &drafted) in round.drafted.iter().enumerate().take(round.accepted + 1) {
-            let stood = place < round.accepted;
+            let accepted = place < round.accepted;
             let (before, after) = (arm.before(pending.ready, place), arm.after(drafted, place));
-            arm.known.before.learn(before, stood);
+            arm.known.before.learn(before, accepted);
             if pending.ready.is_none() {
-                arm.known.after.learn(after, stood);
+                arm.known.after.learn(after, accepted);
             }
             arm.trials += 1;
-            arm.stood += usize::from(stood);
+            arm.accepted += usize::from(accepted);
         }
         arm.hot = round.accepted == round.drafted.len();
         let cost = self.costs.round(source, round.drafted.len());
@@ -366,13 +366,13 @@ impl Policy for Controller {
         self.arms = sources.iter().map(|info| Arm::new(info, known(info))).collect();
     }
 
-    fn choose(&mut self, offers: &[Offer]) -> Choice {
+    fn choose(&mut self, offers: &[Offer]) -> RoundChoice {
         self.pending = None;
         let due = self.standing == Standing::On && self.plain.due(self.rate);
         if offers.is_empty() || due || !self.costs.anchored() {
-            return Choice::Plain;
+            return RoundChoice::Plain;
         }
-        let Some(best) = self.best(offers.iter()) else { return Choice::Plain };
+        let Some(best) = self.best(offers.iter()) else { return RoundChoice::Plain };
         let most = self.affordable(best);
         let plan = self.plan(best, most, 0.0);
         let optimism = 1.0 / (1.0 + self.arms[best.source].trials as f64 / 16.0);
@@ -388,11 +388,11 @@ impl Policy for Controller {
         let due = |offer: &&Offer| self.tokens >= self.arms[offer.source].probe_after;
         match self.best(offers.iter().filter(due)) {
             Some(offer) => self.draft(offer, self.affordable(offer).min(1), self.plan(offer, 1, 0.0), true),
-            None => Choice::Plain,
+            None => RoundChoice::Plain,
         }
     }
 
-    fn go_on(&self, source: usize, so_far: &[Drafted]) -> bool {
+    fn draft_more(&self, source: usize, so_far: &[Drafted]) -> bool {
         let Some(pending) = self.pending.filter(|pending| so_far.len() < pending.most) else { return false };
         if pending.ready.is_some() {
             return true;
@@ -478,12 +478,12 @@ impl Policy for Controller {
         self.tally.expected_cost += price;
         let arm = &mut self.arms[source];
         arm.tried = true;
-        for &(drafted, stood) in places {
+        for &(drafted, accepted) in places {
             let (before, after) = (arm.before(None, 0), arm.after(drafted, 0));
-            arm.known.before.learn(before, stood);
-            arm.known.after.learn(after, stood);
+            arm.known.before.learn(before, accepted);
+            arm.known.after.learn(after, accepted);
             arm.trials += 1;
-            arm.stood += usize::from(stood);
+            arm.accepted += usize::from(accepted);
         }
     }
 
@@ -508,7 +508,7 @@ impl Policy for Controller {
                 };
                 let seen = match arm.trials {
                     0 => "it was not tried, by what earlier runs have shown".into(),
-                    trials => format!("{} of its {trials} tokens that were checked stood", arm.stood),
+                    trials => format!("{} of its {trials} tokens that were checked stood", arm.accepted),
                 };
                 Some(match draft + row {
                     even if even >= 1.0 => format!("drafting cannot win here: {price}"),

@@ -37,7 +37,7 @@ pub struct Subject {
     /// The device, as [`Context::describe`] names it, and whatever else sets machines apart.
     pub device: String,
     pub threads: usize,
-    /// Draws make drafts fall that a greedy choice would let stand.
+    /// Draws reject drafts that a greedy choice would accept.
     pub greedy: bool,
     /// Of this program: another one has other kernels.
     pub version: String,
@@ -137,11 +137,11 @@ pub fn prepare(
 ) -> Result<Controller> {
     let way = context.speeds().map(|speeds| speeds.round_trip);
     if let Some(learned) = learned {
-        return Ok(Controller::new(learned.costs(sources), learned.sources).far_away(way));
+        return Ok(Controller::new(learned.costs(sources), learned.sources).with_round_trip(way));
     }
     let mut costs = guess(context, sources, drafts);
     measure(context, seq, drafts, &mut costs, DEFAULT_BUDGET)?;
-    Ok(Controller::new(costs, Memory::new()).far_away(way))
+    Ok(Controller::new(costs, Memory::new()).with_round_trip(way))
 }
 
 #[derive(Serialize, Deserialize)]
@@ -210,26 +210,26 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::speculation::policy::{Choice, Drafted, Kind, Offer, Policy, Round};
+    use crate::speculation::policy::{Drafted, Offer, Policy, Round, RoundChoice, SourceKind};
 
     fn subject() -> Subject {
         Subject { model: "0123".into(), device: "cpu".into(), threads: 2, greedy: true, version: "1".into() }
     }
 
     fn sources() -> [SourceInfo; 2] {
-        let lookup = SourceInfo { name: "ngram".into(), kind: Kind::Ngram, cost: 0.0, prefix: None };
-        [lookup, SourceInfo { name: "half".into(), kind: Kind::Mask, cost: 0.5, prefix: None }]
+        let lookup = SourceInfo { name: "ngram".into(), kind: SourceKind::Ngram, cost: 0.0, prefix: None };
+        [lookup, SourceInfo { name: "half".into(), kind: SourceKind::Mask, cost: 0.5, prefix: None }]
     }
 
-    /// A controller that has seen the mask stand, or fall, many times.
+    /// A controller that has seen the mask accepted, or rejected, many times.
     fn experienced(right: bool) -> Controller {
         let mut controller = Controller::new(Costs::guess(&sources()), Memory::new());
         controller.start(&sources());
         for _ in 0..200 {
             let choice = controller.choose(&[Offer { source: 1, most: 4, ready: None }]);
             let (source, k) = match choice {
-                Choice::Plain => (None, 0),
-                Choice::Draft { source, .. } => (Some(source), 1),
+                RoundChoice::Plain => (None, 0),
+                RoundChoice::Draft { source, .. } => (Some(source), 1),
             };
             controller.record(&Round {
                 source,
@@ -271,7 +271,7 @@ mod tests {
         let mut drafts = 0;
         for _ in 0..12 {
             let choice = controller.choose(&[Offer { source: 1, most: 4, ready: None }]);
-            let k = usize::from(choice != Choice::Plain);
+            let k = usize::from(choice != RoundChoice::Plain);
             drafts += k;
             controller.record(&Round {
                 source: (k > 0).then_some(1),

@@ -76,10 +76,12 @@ mod verify;
 
 use std::{ops::ControlFlow, time::Instant};
 
-pub use accept::{Outcome, Proposal, accept};
+pub use accept::{Proposal, Verdict, accept};
 pub use controller::{Controller, Memory};
 pub use costs::Costs;
-pub use policy::{Choice, Drafted, Fixed, Kind, Offer, Policy, Prefix, Ready, Round, SourceInfo, Speedup};
+pub use policy::{
+    Drafted, Fixed, Offer, Policy, Prefix, Ready, Round, RoundChoice, SourceInfo, SourceKind, Speedup,
+};
 pub use proposer::{Draft, ExitsProposer, MaskProposer, NgramProposer, Proposer, Supply};
 pub use report::Report;
 
@@ -101,7 +103,7 @@ pub const DRAFT: SeqId = 1;
 pub struct Speculation<'a> {
     pub proposers: &'a mut [Box<dyn Proposer>],
     pub policy: &'a mut dyn Policy,
-    /// A sampled text depends on the seed alone, not on what was drafted, at the price of a few drafts that fall.
+    /// A sampled text depends on the seed alone, not on what was drafted, at the price of a few more rejected drafts.
     pub repeatable: bool,
 }
 
@@ -354,7 +356,7 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
             }
         }
         let (source, most) = match self.speculation.policy.choose(&offers) {
-            Choice::Draft { source, most } if most > 0 && offers.iter().any(|o| o.source == source) => {
+            RoundChoice::Draft { source, most } if most > 0 && offers.iter().any(|o| o.source == source) => {
                 (source, most.min(room).min(wanted))
             }
             _ => {
@@ -373,7 +375,7 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
             sampler: self.sampler,
             draws: &mut self.draws,
             ends: self.text.ends,
-            go_on: &|so_far| policy.go_on(source, so_far),
+            draft_more: &|so_far| policy.draft_more(source, so_far),
             most,
             keeps,
             made: &mut self.made,
@@ -392,9 +394,9 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
         Ok(Drafting { source, seconds: started.elapsed().as_secs_f64(), verified: None })
     }
 
-    /// Accepts what stands of `made`, by the logits of the last pass, and adds it to the text. Says also which of
+    /// Accepts what it can of `made`, by the logits of the last pass, and adds it to the text. Says also which of
     /// these tokens was the last to be looked at.
-    fn judge(&mut self, source: Option<usize>) -> Result<(Outcome, usize, ControlFlow<Stop>)> {
+    fn judge(&mut self, source: Option<usize>) -> Result<(Verdict, usize, ControlFlow<Stop>)> {
         let outcome = self.accept();
         let drafted = self.made.proposals[..outcome.accepted].iter();
         let drafted = drafted.map(|proposal| Token { id: proposal.token, drafted_by: source });
@@ -413,7 +415,7 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
         Ok((outcome, outcome.accepted, ControlFlow::Continue(())))
     }
 
-    fn accept(&mut self) -> Outcome {
+    fn accept(&mut self) -> Verdict {
         let Run { context, sampler, draws, made, row, .. } = self;
         let text_len = sampler.history().len();
         let mut rng = sampler.rng().clone();

@@ -7,7 +7,7 @@ use super::costs::Costs;
 
 /// What sort of thing drafts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum SourceKind {
     /// The model itself with sublayers skipped or coarse.
     Mask,
     /// The model's first layers and its head.
@@ -18,13 +18,13 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl SourceKind {
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Mask => "mask",
-            Kind::Exit => "exit",
-            Kind::Ngram => "ngram",
-            Kind::Other => "other",
+            SourceKind::Mask => "mask",
+            SourceKind::Exit => "exit",
+            SourceKind::Ngram => "ngram",
+            SourceKind::Other => "other",
         }
     }
 }
@@ -33,7 +33,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceInfo {
     pub name: String,
-    pub kind: Kind,
+    pub kind: SourceKind,
     /// What a draft step should cost by the bytes that it reads, in plain steps; 0 for a lookup.
     pub cost: f64,
     /// What of its steps verification need not do again; `None` if nothing, or if the device cannot.
@@ -66,7 +66,7 @@ pub struct Ready {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum RoundChoice {
     /// One ordinary decode step.
     Plain,
     /// Draft `1..=most` tokens from a source that was offered.
@@ -86,7 +86,7 @@ pub struct Round<'a> {
     /// `None`: a plain step.
     pub source: Option<usize>,
     pub drafted: &'a [Drafted],
-    /// How many of them stood, from the first on.
+    /// How many of them were accepted, from the first on.
     pub accepted: usize,
     /// The layer that verification began at: not the first where it went on with the draft's rows.
     pub from_layer: usize,
@@ -111,10 +111,10 @@ pub trait Policy {
     fn start(&mut self, sources: &[SourceInfo]);
 
     /// What this round does, given what could draft.
-    fn choose(&mut self, offers: &[Offer]) -> Choice;
+    fn choose(&mut self, offers: &[Offer]) -> RoundChoice;
 
     /// Before each draft step but the first: draft another, given the confidences so far?
-    fn go_on(&self, source: usize, so_far: &[Drafted]) -> bool;
+    fn draft_more(&self, source: usize, so_far: &[Drafted]) -> bool;
 
     /// How many tokens to draft, of at most `most`, where that must be said before the first is seen: the device then
     /// runs the whole round by itself. `None`: rather stop by what is drafted.
@@ -169,17 +169,17 @@ impl Default for Fixed {
 impl Policy for Fixed {
     fn start(&mut self, _: &[SourceInfo]) {}
 
-    fn choose(&mut self, offers: &[Offer]) -> Choice {
+    fn choose(&mut self, offers: &[Offer]) -> RoundChoice {
         let enough = |offer: &&Offer| offer.most >= self.min.max(1);
         match offers.iter().find(enough) {
             Some(offer) if self.max > 0 => {
-                Choice::Draft { source: offer.source, most: offer.most.min(self.max) }
+                RoundChoice::Draft { source: offer.source, most: offer.most.min(self.max) }
             }
-            _ => Choice::Plain,
+            _ => RoundChoice::Plain,
         }
     }
 
-    fn go_on(&self, _: usize, so_far: &[Drafted]) -> bool {
+    fn draft_more(&self, _: usize, so_far: &[Drafted]) -> bool {
         let sure = so_far.last().is_none_or(|d| d.confidence >= self.p_min);
         so_far.len() < self.max && (sure || so_far.len() < self.min)
     }
@@ -211,10 +211,10 @@ mod tests {
     #[test]
     fn fixed_takes_the_first_source_that_offers_enough() {
         let choose = |max, min| Fixed { max, min, p_min: 0.0 }.choose(&offers());
-        assert_eq!(choose(4, 0), Choice::Draft { source: 0, most: 2 });
-        assert_eq!(choose(4, 3), Choice::Draft { source: 1, most: 4 });
-        assert_eq!(choose(4, 10), Choice::Plain);
-        assert_eq!(choose(0, 0), Choice::Plain);
+        assert_eq!(choose(4, 0), RoundChoice::Draft { source: 0, most: 2 });
+        assert_eq!(choose(4, 3), RoundChoice::Draft { source: 1, most: 4 });
+        assert_eq!(choose(4, 10), RoundChoice::Plain);
+        assert_eq!(choose(0, 0), RoundChoice::Plain);
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
         let fixed = Fixed { max: 4, min: 2, p_min: 0.5 };
         let draft = |confidences: &[f32]| {
             let drafted: Vec<_> = confidences.iter().map(|&confidence| Drafted { confidence }).collect();
-            fixed.go_on(0, &drafted)
+            fixed.draft_more(0, &drafted)
         };
         assert_eq!(fixed.length(0, 9), None);
         assert_eq!(Fixed { p_min: 0.0, ..fixed.clone() }.length(0, 9), Some(4));

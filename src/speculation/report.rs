@@ -18,13 +18,13 @@ pub struct Report {
     /// Steps without a draft, after the first token.
     pub plain_steps: usize,
     pub sources: Vec<(SourceInfo, Tally)>,
-    /// By position in the draft: how often there was a token, how often it stood.
+    /// By position in the draft: how often there was a token, how often it was accepted.
     pub by_position: Vec<(usize, usize)>,
     /// By number of rows, the full model's passes from the first layer to the last, and their seconds.
     pub passes: Vec<(usize, f64)>,
     /// The same of those that went on from a draft's rows.
     pub resumed: Vec<(usize, f64)>,
-    /// Of the first tokens that fell: how often the right one was the draft's 2nd, 3rd, 4th, 5th choice, or neither.
+    /// Of the first rejected tokens: how often the right one was the draft's 2nd, 3rd, 4th, 5th choice, or neither.
     pub needed: [usize; 5],
     /// Drafts that the context's room cut short.
     pub shortened: usize,
@@ -84,7 +84,7 @@ impl Report {
         Report { off_reason: Some(reason.into()), ..Self::default() }
     }
 
-    /// `next` is the token that followed what stood.
+    /// `next` is the token that followed what was accepted.
     pub(super) fn record(&mut self, round: &Round, next: u32, made: &Made) {
         self.draft_seconds += round.draft_seconds;
         self.verify_seconds += round.verify_seconds;

@@ -9,7 +9,7 @@ use super::{
     policy::Drafted,
     proposer::glance::{self, CANDIDATES},
 };
-use crate::{Batch, Result, RunLayers, batch::Link, scores::Want};
+use crate::{Batch, Result, RunLayers, batch::ChainBatch, scores::Want};
 
 impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
     /// Drafts and verifies in one go. `None` where that cannot be: the source has more to it than a mask, not only
@@ -48,11 +48,11 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
 }
 
 /// `count` draft steps on a fork of the text, then all of them on the text itself.
-fn links(last: u32, pos: u32, mask: &RunLayers, count: usize) -> Vec<Link> {
+fn links(last: u32, pos: u32, mask: &RunLayers, count: usize) -> Vec<ChainBatch> {
     let positions = || (pos..).take(count);
-    let mut links: Vec<Link> = positions()
+    let mut links: Vec<ChainBatch> = positions()
         .enumerate()
-        .map(|(step, pos)| Link {
+        .map(|(step, pos)| ChainBatch {
             batch: Batch::prompt(&[last], pos, DRAFT).with_layers(mask.clone()),
             picked: step.checked_sub(1).map(|before| (0, before)).into_iter().collect(),
         })
@@ -60,6 +60,7 @@ fn links(last: u32, pos: u32, mask: &RunLayers, count: usize) -> Vec<Link> {
     let mut rows = Batch::new();
     rows.push(last, pos, TARGET, true);
     positions().for_each(|pos| rows.push(last, pos + 1, TARGET, true));
-    links.push(Link { batch: rows, picked: (0..count).map(|drafted| (drafted + 1, drafted)).collect() });
+    links
+        .push(ChainBatch { batch: rows, picked: (0..count).map(|drafted| (drafted + 1, drafted)).collect() });
     links
 }

@@ -4,7 +4,7 @@ use super::{DRAFT, TARGET, proposer::Kept};
 use crate::{Batch, Context, Result, RunLayers, scores::Want, speculation::accept::Proposal};
 
 /// Evaluates the last token of the text and the draft after it, in one batch; the context then has the scores of
-/// each of these rows, and the sequence all of them: the caller truncates what falls.
+/// each of these rows, and the sequence all of them: the caller truncates what is rejected.
 ///
 /// With `kept`, what the draft's first layers made: its cells join the text, the draft's last token goes through these
 /// layers too, and the batch begins after them. The same bits either way.
@@ -22,7 +22,7 @@ pub(super) fn verify(
     }
     let Some(kept) = kept else { return context.decode_for(&batch, want) };
     let before = context.kv().len(TARGET);
-    let result = go_on(context, batch, kept, want);
+    let result = resume(context, batch, kept, want);
     context.remove(DRAFT);
     if result.is_err() {
         context.truncate(TARGET, before);
@@ -30,7 +30,7 @@ pub(super) fn verify(
     result
 }
 
-fn go_on(context: &mut Context, mut batch: Batch, kept: &mut Kept, want: Want) -> Result<()> {
+fn resume(context: &mut Context, mut batch: Batch, kept: &mut Kept, want: Want) -> Result<()> {
     let last = batch.rows[batch.rows.len() - 1];
     let n_layer = context.model().plan.dims.n_layer;
     let mut step = Batch::new().with_layers(RunLayers::exit(n_layer, kept.layer));

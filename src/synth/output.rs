@@ -55,7 +55,7 @@ fn whole_file(
     check_space(folder, tensor_bytes + HEAD_BYTES)?;
     let mut part_name = name.to_owned();
     part_name.push(".part");
-    let part = Part(folder.join(part_name));
+    let part = PartFile(folder.join(part_name));
     let file = File::create(&part.0).map_err(|e| Error::io(&part.0, e))?;
     write(file).map_err(|e| match e {
         Error::Io { source, .. } => Error::io(path, source),
@@ -78,9 +78,9 @@ fn check_space(folder: &Path, needed: u64) -> Result<()> {
 }
 
 /// Removed when it goes out of scope; after the rename there is nothing left to remove.
-struct Part(PathBuf);
+struct PartFile(PathBuf);
 
-impl Drop for Part {
+impl Drop for PartFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }

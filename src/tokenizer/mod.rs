@@ -29,7 +29,7 @@ use self::{
     pre::Scheme,
     special::{Defaults, SpecialIds},
     spm::Spm,
-    vocab::{Kind, Vocab},
+    vocab::{TokenKind, Vocab},
 };
 use crate::{Error, Gguf, Result, gguf::Metadata};
 
@@ -100,15 +100,15 @@ impl Tokenizer {
             Model::Bpe(Box::new(Bpe::read(metadata, &vocab, scheme, &mut warnings)?))
         };
         let takes_blanks = strips_right(metadata)?;
-        let cutter = |kinds: Kind| {
+        let cutter = |kinds: TokenKind| {
             let special = vocab.of_kind(kinds).map(|id| {
                 let text = vocab.text(id).to_owned();
                 Special { id, takes_blanks: takes_blanks(&text), text }
             });
             Cutter::new(special.collect())
         };
-        let plain_cutter = cutter(Kind::USER_DEFINED)?;
-        let special_cutter = cutter(Kind::USER_DEFINED.or(Kind::CONTROL).or(Kind::UNKNOWN))?;
+        let plain_cutter = cutter(TokenKind::USER_DEFINED)?;
+        let special_cutter = cutter(TokenKind::USER_DEFINED.or(TokenKind::CONTROL).or(TokenKind::UNKNOWN))?;
         let pieces = if is_spm { Pieces::sentencepiece(&vocab) } else { Pieces::byte_level(&vocab) };
         Ok(Tokenizer { vocab, pieces, special, plain_cutter, special_cutter, model, warnings })
     }
@@ -153,7 +153,8 @@ impl Tokenizer {
         let mut bytes = Vec::with_capacity(ids.len() * 4);
         let mut at_start = true;
         for &id in ids {
-            let is_special = self.vocab.kind(id).is(Kind::CONTROL.or(Kind::UNKNOWN).or(Kind::USER_DEFINED));
+            let is_special =
+                self.vocab.kind(id).is(TokenKind::CONTROL.or(TokenKind::UNKNOWN).or(TokenKind::USER_DEFINED));
             let piece = self.piece(id);
             let prefixed = at_start && !is_special && self.has_space_prefix();
             bytes.extend_from_slice(if prefixed { piece.strip_prefix(b" ").unwrap_or(piece) } else { piece });
@@ -211,7 +212,7 @@ impl Tokenizer {
 
     /// A token that steers and is not shown: control tokens and the unknown token.
     pub fn is_control(&self, id: u32) -> bool {
-        self.vocab.kind(id).is(Kind::CONTROL.or(Kind::UNKNOWN))
+        self.vocab.kind(id).is(TokenKind::CONTROL.or(TokenKind::UNKNOWN))
     }
 
     fn has_space_prefix(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::{
     bpe::char_byte,
-    vocab::{Kind, Vocab, byte_of},
+    vocab::{TokenKind, Vocab, byte_of},
 };
 
 pub(super) struct Pieces {
@@ -39,13 +39,13 @@ impl Pieces {
         for (id, text) in (0..).zip(vocab.texts()) {
             let kind = vocab.kind(id);
             let bytes = &mut pieces.bytes;
-            if kind.is(Kind::CONTROL.or(Kind::UNKNOWN).or(Kind::USER_DEFINED)) {
+            if kind.is(TokenKind::CONTROL.or(TokenKind::UNKNOWN).or(TokenKind::USER_DEFINED)) {
                 bytes.extend_from_slice(text.as_bytes());
-            } else if kind.is(Kind::BYTE)
+            } else if kind.is(TokenKind::BYTE)
                 && let Some(byte) = byte_of(text)
             {
                 bytes.push(byte);
-            } else if kind.is(Kind::NORMAL.or(Kind::BYTE)) {
+            } else if kind.is(TokenKind::NORMAL.or(TokenKind::BYTE)) {
                 normal(text, bytes);
             }
             pieces.ends.push(pieces.bytes.len());

@@ -2,7 +2,7 @@
 //! Most come from the metadata; the rest are found by their well-known texts, as llama.cpp does, because many
 //! files do not name them.
 
-use super::vocab::{Kind, Vocab};
+use super::vocab::{TokenKind, Vocab};
 use crate::{Error, Result, gguf::Metadata};
 
 /// Texts that end a turn, in the order in which one is preferred where a vocabulary has several.
@@ -109,13 +109,13 @@ impl SpecialIds {
             eog.extend(id);
         }
         for &id in eog.iter().chain(&eot).chain(&eom) {
-            vocab.set_kind(id, vocab.kind(id).or(Kind::CONTROL));
+            vocab.set_kind(id, vocab.kind(id).or(TokenKind::CONTROL));
         }
         eog.extend([eos, eot, eom].into_iter().flatten());
         eog.sort_unstable();
         eog.dedup();
         for id in ALWAYS_VISIBLE.iter().filter_map(|text| vocab.id(text)).collect::<Vec<_>>() {
-            vocab.set_kind(id, Kind::USER_DEFINED);
+            vocab.set_kind(id, TokenKind::USER_DEFINED);
         }
         let mut ids = SpecialIds { bos, eos, eot, unk, add_bos, add_eos, eog };
         ids.apply_exceptions(vocab);
@@ -132,8 +132,8 @@ impl SpecialIds {
         let any_call = ends("<|call|>").or(ends("<|calls|>"));
         let harmony = ends("<|return|>").and(ends("<|call|>")).or(any_call.and(ends("<|flush|>")));
         let not_an_end = [
-            (harmony.and(ends("<|end|>")), Kind::USER_DEFINED),
-            (ends("<|tool_response>").and(ends("</s>")), Kind::NORMAL),
+            (harmony.and(ends("<|end|>")), TokenKind::USER_DEFINED),
+            (ends("<|tool_response>").and(ends("</s>")), TokenKind::NORMAL),
         ];
         for (id, kind) in not_an_end {
             if let Some(id) = id {

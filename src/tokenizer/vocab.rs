@@ -11,42 +11,42 @@ const TYPES: &str = "tokenizer.ggml.token_type";
 
 /// What a token is; a token can be several things at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kind(u8);
+pub(super) struct TokenKind(u8);
 
-impl Kind {
-    pub const UNDEFINED: Kind = Kind(0);
-    pub const NORMAL: Kind = Kind(1);
-    pub const UNKNOWN: Kind = Kind(1 << 1);
-    pub const CONTROL: Kind = Kind(1 << 2);
-    pub const USER_DEFINED: Kind = Kind(1 << 3);
-    pub const BYTE: Kind = Kind(1 << 4);
-    pub const UNUSED: Kind = Kind(1 << 5);
+impl TokenKind {
+    pub const UNDEFINED: TokenKind = TokenKind(0);
+    pub const NORMAL: TokenKind = TokenKind(1);
+    pub const UNKNOWN: TokenKind = TokenKind(1 << 1);
+    pub const CONTROL: TokenKind = TokenKind(1 << 2);
+    pub const USER_DEFINED: TokenKind = TokenKind(1 << 3);
+    pub const BYTE: TokenKind = TokenKind(1 << 4);
+    pub const UNUSED: TokenKind = TokenKind(1 << 5);
 
     /// The numbers of `tokenizer.ggml.token_type`.
     fn from_file(number: i32) -> Self {
         match number {
-            1 => Kind::NORMAL,
-            2 => Kind::UNKNOWN,
-            3 => Kind::CONTROL,
-            4 => Kind::USER_DEFINED,
-            5 => Kind::UNUSED,
-            6 => Kind::BYTE,
-            _ => Kind::UNDEFINED,
+            1 => TokenKind::NORMAL,
+            2 => TokenKind::UNKNOWN,
+            3 => TokenKind::CONTROL,
+            4 => TokenKind::USER_DEFINED,
+            5 => TokenKind::UNUSED,
+            6 => TokenKind::BYTE,
+            _ => TokenKind::UNDEFINED,
         }
     }
 
-    pub const fn or(self, other: Kind) -> Kind {
-        Kind(self.0 | other.0)
+    pub const fn or(self, other: TokenKind) -> TokenKind {
+        TokenKind(self.0 | other.0)
     }
 
-    pub fn is(self, any_of: Kind) -> bool {
+    pub fn is(self, any_of: TokenKind) -> bool {
         self.0 & any_of.0 != 0
     }
 }
 
 pub(super) struct Vocab {
     tokens: Strings,
-    kinds: Vec<Kind>,
+    kinds: Vec<TokenKind>,
     /// Empty where the file has none.
     scores: Vec<f32>,
     by_text: NameIndex,
@@ -76,11 +76,11 @@ impl Vocab {
         let kinds = match metadata.i32s(TYPES)? {
             Some(types) => {
                 same_length(TYPES, types.len())?;
-                types.into_iter().map(Kind::from_file).collect()
+                types.into_iter().map(TokenKind::from_file).collect()
             }
             None => {
                 warnings.push(format!("no `{TYPES}`: control tokens will be taken for plain text"));
-                vec![Kind::NORMAL; tokens.len()]
+                vec![TokenKind::NORMAL; tokens.len()]
             }
         };
         let text = |id: usize| tokens.get(id).unwrap_or_default();
@@ -111,11 +111,11 @@ impl Vocab {
         (id as usize) < self.len()
     }
 
-    pub fn kind(&self, id: u32) -> Kind {
-        self.kinds.get(id as usize).copied().unwrap_or(Kind::UNDEFINED)
+    pub fn kind(&self, id: u32) -> TokenKind {
+        self.kinds.get(id as usize).copied().unwrap_or(TokenKind::UNDEFINED)
     }
 
-    pub fn set_kind(&mut self, id: u32, kind: Kind) {
+    pub fn set_kind(&mut self, id: u32, kind: TokenKind) {
         self.kinds[id as usize] = kind;
     }
 
@@ -125,7 +125,7 @@ impl Vocab {
     }
 
     /// All ids of a kind, ascending.
-    pub fn of_kind(&self, any_of: Kind) -> impl Iterator<Item = u32> {
+    pub fn of_kind(&self, any_of: TokenKind) -> impl Iterator<Item = u32> {
         (0..).zip(&self.kinds).filter(move |(_, kind)| kind.is(any_of)).map(|(id, _)| id)
     }
 }

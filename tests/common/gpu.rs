@@ -6,7 +6,7 @@ use spec_run::{
     Context, ContextConfig, Gguf, Model,
     backend::{
         Device,
-        gpu::{Choice, Found, adapters, choose},
+        gpu::{AdapterChoice, Found, adapters, choose},
     },
     context::KvType,
     gguf::Writer,
@@ -18,7 +18,7 @@ use super::context;
 /// The name to give as a device. Without any adapter the test says so and ends, unless
 /// `SPEC_RUN_REQUIRE_FIXTURES` asks that it fail.
 pub fn device(test: &str) -> Option<String> {
-    let name = choose(&Choice::Any).or_else(|_| choose(&Choice::Named("0".into())));
+    let name = choose(&AdapterChoice::Any).or_else(|_| choose(&AdapterChoice::Named("0".into())));
     match name {
         Ok(found) => Some(found.info.name),
         Err(e) => {

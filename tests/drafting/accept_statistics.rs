@@ -10,7 +10,7 @@ use spec_run::{
     generate::Request,
     sampler::{Distribution, SamplerConfig, distribution, rng::Rng},
     speculation::{
-        Fixed, MaskProposer, NgramProposer, Outcome, Proposal, Proposer, Speculation, accept, speculate,
+        Fixed, MaskProposer, NgramProposer, Proposal, Proposer, Speculation, Verdict, accept, speculate,
     },
 };
 
@@ -81,7 +81,7 @@ fn round(config: &SamplerConfig, text: &[u32], lookup: bool, rule: Rule, rng: &m
                 rng.next_f64() < p(i).p(*token) / q
             };
             let accepted = (0..DRAFT).take_while(|&i| stands(i, rng)).count();
-            Outcome { accepted, next: p(accepted).draw(rng.next_f64()) }
+            Verdict { accepted, next: p(accepted).draw(rng.next_f64()) }
         }
         Rule::UnprocessedQ => {
             let plain =
@@ -257,9 +257,10 @@ fn whole_runs_follow_the_models_distribution() {
                 shift_keep: None,
                 logprobs: 0,
             };
-            let go_on = |_| Ok(ControlFlow::Continue(()));
+            let on_token = |_| Ok(ControlFlow::Continue(()));
             let (out, _) =
-                speculate(&mut context, &tokenizer, &mut sampler, &request, &mut speculation, go_on).unwrap();
+                speculate(&mut context, &tokenizer, &mut sampler, &request, &mut speculation, on_token)
+                    .unwrap();
             *counts.entry(out.tokens).or_insert(0) += 1;
         }
         let z = deviation(&counts, &exact);

@@ -9,7 +9,7 @@ use spec_run::{
     speculation::{
         controller::{Controller, Memory},
         costs::{Costs, MOST_ROWS},
-        policy::{Choice, Drafted, Kind, Offer, Policy, Ready, Round, SourceInfo},
+        policy::{Drafted, Offer, Policy, Ready, Round, RoundChoice, SourceInfo, SourceKind},
     },
 };
 
@@ -87,12 +87,14 @@ fn speed(world: &World, policy: &mut dyn Policy) -> f64 {
         }
         let offers: Vec<Offer> = (world.sources.iter().enumerate())
             .filter_map(|(source, s)| match s.info.kind {
-                Kind::Ngram => s.places[at].ready.map(|r| Offer { source, most: r.tokens, ready: Some(r) }),
+                SourceKind::Ngram => {
+                    s.places[at].ready.map(|r| Offer { source, most: r.tokens, ready: Some(r) })
+                }
                 _ => Some(Offer { source, most: 32, ready: None }),
             })
             .collect();
         let choice = policy.choose(&offers);
-        let Choice::Draft { source, most } = choice else {
+        let RoundChoice::Draft { source, most } = choice else {
             let verify_seconds = timed(1.0);
             let plain = Round {
                 source: None,
@@ -111,7 +113,7 @@ fn speed(world: &World, policy: &mut dyn Policy) -> f64 {
         let offer = offers.iter().find(|o| o.source == source).expect("only what was offered is chosen");
         assert!((1..=offer.most).contains(&most), "{most} of {} offered", offer.most);
         let mut drafted = Vec::new();
-        while drafted.len() < most && (drafted.is_empty() || policy.go_on(source, &drafted)) {
+        while drafted.len() < most && (drafted.is_empty() || policy.draft_more(source, &drafted)) {
             drafted.push(Drafted { confidence: drafting.places[at + drafted.len()].confidence });
         }
         let accepted = drafting.places[at..][..drafted.len()].iter().take_while(|p| p.right).count();
@@ -143,21 +145,21 @@ struct Setting {
 
 impl Policy for Setting {
     fn start(&mut self, _: &[SourceInfo]) {}
-    fn choose(&mut self, offers: &[Offer]) -> Choice {
+    fn choose(&mut self, offers: &[Offer]) -> RoundChoice {
         for offer in offers {
             match (offer.ready, self.lookup) {
                 (Some(ready), Some((least_match, most))) if ready.match_len >= least_match => {
-                    return Choice::Draft { source: offer.source, most: most.min(offer.most) };
+                    return RoundChoice::Draft { source: offer.source, most: most.min(offer.most) };
                 }
                 (None, _) if offer.source == self.source && self.steps > 0 => {
-                    return Choice::Draft { source: offer.source, most: self.steps };
+                    return RoundChoice::Draft { source: offer.source, most: self.steps };
                 }
                 _ => {}
             }
         }
-        Choice::Plain
+        RoundChoice::Plain
     }
-    fn go_on(&self, _: usize, so_far: &[Drafted]) -> bool {
+    fn draft_more(&self, _: usize, so_far: &[Drafted]) -> bool {
         so_far.last().is_none_or(|d| d.confidence >= self.p_min)
     }
     fn record(&mut self, _: &Round) {}
@@ -176,15 +178,15 @@ fn mean(worlds: &[World], mut policy: impl FnMut(&World) -> f64) -> f64 {
 /// The best of all settings, by the mean over the worlds.
 fn best_setting(worlds: &[World]) -> (f64, Setting) {
     const LENGTHS: [usize; 9] = [1, 2, 3, 4, 6, 8, 10, 12, 16];
-    let kinds: Vec<Kind> = worlds[0].sources.iter().map(|s| s.info.kind).collect();
+    let kinds: Vec<SourceKind> = worlds[0].sources.iter().map(|s| s.info.kind).collect();
     let mut lookups = vec![None];
-    if kinds.contains(&Kind::Ngram) {
+    if kinds.contains(&SourceKind::Ngram) {
         for least_match in [1, 2, 3, 5, 8] {
             lookups.extend(LENGTHS.map(|most| Some((least_match, most))));
         }
     }
     let mut steps = vec![(0, 0, 0.0)];
-    for source in (0..kinds.len()).filter(|&s| kinds[s] != Kind::Ngram) {
+    for source in (0..kinds.len()).filter(|&s| kinds[s] != SourceKind::Ngram) {
         for length in LENGTHS {
             steps.extend([0.0, 0.3, 0.5, 0.7, 0.9].map(|p_min| (source, length, p_min)));
         }
@@ -245,7 +247,7 @@ fn mask(seed: u64, cost: f64, guess: f64, chance: impl Fn(usize, &mut Rng) -> (f
         Place { confidence, right: rng.next_f64() < chance, ready: None }
     });
     let places = places.collect();
-    let info = SourceInfo { name: format!("mask {cost}"), kind: Kind::Mask, cost: guess, prefix: None };
+    let info = SourceInfo { name: format!("mask {cost}"), kind: SourceKind::Mask, cost: guess, prefix: None };
     Source { info, cost, places }
 }
 
@@ -267,7 +269,7 @@ fn lookup(seed: u64, copied: impl Fn(usize) -> bool, right_when_copied: f64) -> 
     });
     let places = places.collect();
     Source {
-        info: SourceInfo { name: "ngram".into(), kind: Kind::Ngram, cost: 0.0, prefix: None },
+        info: SourceInfo { name: "ngram".into(), kind: SourceKind::Ngram, cost: 0.0, prefix: None },
         cost: 0.0,
         places,
     }

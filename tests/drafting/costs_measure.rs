@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use spec_run::{
     Batch, RunLayers,
     speculation::{
-        Kind, SourceInfo, TARGET,
+        SourceInfo, SourceKind, TARGET,
         costs::{Costs, DEFAULT_BUDGET, measure},
     },
 };
@@ -16,7 +16,7 @@ fn half() -> (SourceInfo, RunLayers) {
     let n_layer = model.plan.dims.n_layer;
     let mask = (0..n_layer / 2).fold(RunLayers::all(n_layer), |mask, l| mask.skip_attn(l).skip_mlp(l));
     let cost = common::context(&model, |_| {}).mask_cost(&mask);
-    (SourceInfo { name: "half".into(), kind: Kind::Mask, cost, prefix: None }, mask)
+    (SourceInfo { name: "half".into(), kind: SourceKind::Mask, cost, prefix: None }, mask)
 }
 
 #[test]

@@ -5,7 +5,7 @@ use spec_run::{
     speculation::{
         controller::{Controller, Memory},
         costs::Costs,
-        policy::{Choice, Drafted, Kind, Offer, Policy, Round, SourceInfo},
+        policy::{Drafted, Offer, Policy, Round, RoundChoice, SourceInfo, SourceKind},
     },
 };
 
@@ -23,23 +23,23 @@ fn run(chance: f64, step_seconds: f64, tokens: usize) -> (f64, Option<usize>) {
 
 /// The same on a device that is so far away.
 fn run_far_away(chance: f64, step_seconds: f64, tokens: usize, way: Option<f64>) -> (f64, Option<usize>) {
-    let source = SourceInfo { name: "mask".into(), kind: Kind::Mask, cost: DRAFT, prefix: None };
+    let source = SourceInfo { name: "mask".into(), kind: SourceKind::Mask, cost: DRAFT, prefix: None };
     let mut policy =
-        Controller::new(Costs::guess(std::slice::from_ref(&source)), Memory::new()).far_away(way);
+        Controller::new(Costs::guess(std::slice::from_ref(&source)), Memory::new()).with_round_trip(way);
     policy.start(&[source]);
     let mut rng = Rng::new(3);
     let (mut at, mut time, mut last) = (0, 0.0, None);
     while at < tokens {
         let choice = policy.choose(&[Offer { source: 0, most: 100, ready: None }]);
         let length = match choice {
-            Choice::Draft { source, most } => {
+            RoundChoice::Draft { source, most } => {
                 let length = policy.length(source, most);
                 assert!(length.is_none_or(|length| (1..=most).contains(&length)));
                 last = length;
                 // Where it wants to see each token: all are alike here, so any length will do.
                 length.unwrap_or(most.min(4))
             }
-            Choice::Plain => 0,
+            RoundChoice::Plain => 0,
         };
         let accepted = (0..length).take_while(|_| rng.next_f64() < chance).count();
         let (draft, verify) = (length as f64 * DRAFT, rows(length + 1));

@@ -10,11 +10,11 @@ use spec_run::{
     embedded,
     sampler::greedy,
     search::{
-        Member, Outcome, Settings,
+        Member, SearchOutcome, SearchSettings,
         calibration::{self, Calibration, Span},
         candidate::{Candidate, State},
         clock::{Stopwatch, WallClock},
-        costs::Costs,
+        costs::PassCosts,
         journal::{Journal, RunId},
         judge::{self, Judge, ModelJudge},
         measured::Measured,
@@ -22,7 +22,8 @@ use spec_run::{
     },
 };
 
-const AMOUNT: calibration::Settings = calibration::Settings { chunk: 96, positions: 160 };
+const AMOUNT: calibration::CalibrationSettings =
+    calibration::CalibrationSettings { chunk: 96, positions: 160 };
 const DEPTH: usize = 4;
 
 fn text_of(model: &Arc<Model>) -> Calibration {
@@ -136,7 +137,8 @@ fn a_small_search_ends_with_a_family() {
     let mut context = judging_context(&model);
     let judge = ModelJudge::new(&mut context, calibration).unwrap();
     let tokenizer = Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap();
-    let settings = Settings { width: 3, trials: 10, draft_max: DEPTH, family: 4, ..Settings::default() };
+    let settings =
+        SearchSettings { width: 3, trials: 10, draft_max: DEPTH, family: 4, ..SearchSettings::default() };
     let (mut clock, mut journal) = (WallClock, Journal::none());
     let on = |_| ControlFlow::Continue(());
     let outcome = search(judge, &tokenizer, &settings, &mut clock, &mut journal, Vec::new(), on).unwrap();
@@ -182,9 +184,9 @@ impl CountingClock {
 }
 
 impl Stopwatch for CountingClock {
-    fn costs(&mut self, _: &mut Context, _: (SeqId, usize), most_rows: usize, _: bool) -> Result<Costs> {
+    fn costs(&mut self, _: &mut Context, _: (SeqId, usize), most_rows: usize, _: bool) -> Result<PassCosts> {
         self.asked[0] += 1;
-        Ok(Costs {
+        Ok(PassCosts {
             step_seconds: 1e-3,
             rows: (0..most_rows).map(|n| 1.0 + 0.07 * n as f64).collect(),
             base: 0.1,
@@ -205,7 +207,7 @@ impl Stopwatch for CountingClock {
         _: &Tokenizer,
         _: &[Vec<u32>],
         members: &[&Member],
-        costs: &Costs,
+        costs: &PassCosts,
     ) -> Result<Vec<Measured>> {
         self.asked[2] += 1;
         let measured = members.iter().map(|m| {
@@ -226,7 +228,8 @@ fn a_search_that_is_ended_anywhere_comes_to_the_same_result() {
     let tokenizer = Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal");
-    let settings = Settings { width: 2, trials: 10, draft_max: DEPTH, family: 4, ..Settings::default() };
+    let settings =
+        SearchSettings { width: 2, trials: 10, draft_max: DEPTH, family: 4, ..SearchSettings::default() };
     let name = String::from;
     let id = RunId {
         model: name("m"),
@@ -235,7 +238,7 @@ fn a_search_that_is_ended_anywhere_comes_to_the_same_result() {
         device: name("d"),
         cache_types: name("c"),
     };
-    let mut run = || -> (Outcome, [usize; 3]) {
+    let mut run = || -> (SearchOutcome, [usize; 3]) {
         let judge = ModelJudge::new(&mut context, calibration.clone()).unwrap();
         let (mut journal, entries) = Journal::open(&path, &id).unwrap();
         let mut clock = CountingClock::default();

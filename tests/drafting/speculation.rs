@@ -11,8 +11,9 @@ use spec_run::{
     mask::LayerBits,
     sampler::SamplerConfig,
     speculation::{
-        Choice, DRAFT, Draft, Drafted, ExitsProposer, Fixed, Kind, MaskProposer, NgramProposer, Offer,
-        Policy, Proposer, Report, Round, SourceInfo, Speculation, Speedup, Supply, TARGET, Token, speculate,
+        DRAFT, Draft, Drafted, ExitsProposer, Fixed, MaskProposer, NgramProposer, Offer, Policy, Proposer,
+        Report, Round, RoundChoice, SourceInfo, SourceKind, Speculation, Speedup, Supply, TARGET, Token,
+        speculate,
     },
     tokenizer::EncodeOptions,
 };
@@ -153,7 +154,7 @@ struct Liar(Vec<u32>);
 
 impl Proposer for Liar {
     fn info(&self, _: &Context) -> SourceInfo {
-        SourceInfo { name: "liar".into(), kind: Kind::Other, cost: 0.0, prefix: None }
+        SourceInfo { name: "liar".into(), kind: SourceKind::Other, cost: 0.0, prefix: None }
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {
@@ -433,9 +434,9 @@ fn a_failing_draft_leaves_the_cache_clean() {
     let proposers: &mut [Box<dyn Proposer>] = &mut [Box::new(MaskProposer::new("too many", steps))];
     let mut sampler = Sampler::new(greedy()).unwrap();
     let mut speculation = Speculation { proposers, policy: &mut fixed(4), repeatable: true };
-    let go_on = |_| Ok(ControlFlow::Continue(()));
+    let on_token = |_| Ok(ControlFlow::Continue(()));
     let error =
-        speculate(&mut context, &tokenizer(), &mut sampler, &request(&prompt, 9), &mut speculation, go_on);
+        speculate(&mut context, &tokenizer(), &mut sampler, &request(&prompt, 9), &mut speculation, on_token);
     assert!(error.is_err_and(|e| e.to_string().contains("extra_slots")));
     assert_eq!((context.kv().len(DRAFT), context.kv().len(TARGET)), (0, prompt.len()));
 }
@@ -448,12 +449,12 @@ impl Policy for Curious<'_> {
         self.0.start(sources);
     }
 
-    fn choose(&mut self, offers: &[Offer]) -> Choice {
+    fn choose(&mut self, offers: &[Offer]) -> RoundChoice {
         self.0.choose(offers)
     }
 
-    fn go_on(&self, source: usize, so_far: &[Drafted]) -> bool {
-        self.0.go_on(source, so_far)
+    fn draft_more(&self, source: usize, so_far: &[Drafted]) -> bool {
+        self.0.draft_more(source, so_far)
     }
 
     fn record(&mut self, _: &Round) {}

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use spec_run::{
     Batch, Sampler, Tokenizer,
     context::KvType,
-    eval::perplexity::{Settings, Tally, perplexity},
+    eval::perplexity::{PerplexitySettings, Tally, perplexity},
     generate::{Request, generate},
     sampler::{SamplerConfig, top_logprobs},
     tokenizer::EncodeOptions,
@@ -81,7 +81,7 @@ fn check_perplexity(test: &str, want: &Perplexity) -> Result<(), String> {
     let model = load(&path);
     let tokenizer = Tokenizer::from_gguf(&model.gguf).unwrap();
     let tokens = tokenizer.encode(&fs::read_to_string(text).unwrap(), WITH_BOS);
-    let settings = Settings { n_ctx: want.ctx, bos: tokenizer.bos(), mask: None, max_chunks: None };
+    let settings = PerplexitySettings { n_ctx: want.ctx, bos: tokenizer.bos(), mask: None, max_chunks: None };
     let mut context = context(&model, |c| (c.n_ctx, c.threads) = (want.ctx as u32, 1));
     let got =
         perplexity(&mut context, &tokens, &settings, Tally::default(), |_| Ok(ControlFlow::Continue(())));

@@ -7,7 +7,7 @@ use std::{ops::ControlFlow, path::Path, sync::Arc};
 use spec_run::{
     Context, ContextConfig, Gguf, Model, RunLayers, Sampler, Tokenizer, embedded,
     generate::{Request, generate},
-    placement::{Kind, Place, Wishes},
+    placement::{Place, PlacementRequest, Unit},
     sampler::SamplerConfig,
     speculation::{Costs, Fixed, MaskProposer, Proposer, Report, Speculation, speculate},
     synth::{Mix, Recipe, Shape, Skippable},
@@ -46,16 +46,17 @@ fn mask() -> RunLayers {
 /// RAM for the head and half of the layers.
 fn context(model: &Arc<Model>, placed: bool) -> Context {
     let whole = common::context(model, |_| ());
-    let bytes = |kind: fn(&Kind) -> bool| {
+    let bytes = |unit: fn(&Unit) -> bool| {
         let parts = &whole.placement().parts;
-        parts.iter().filter(|(part, _)| kind(&part.kind)).map(|(part, _)| part.bytes).sum::<u64>()
+        parts.iter().filter(|(part, _)| unit(&part.unit)).map(|(part, _)| part.bytes).sum::<u64>()
     };
-    let layers = bytes(|kind| matches!(kind, Kind::Attn(_) | Kind::Mlp(_)));
-    let ram = bytes(|kind| matches!(kind, Kind::Head)) + layers / 2;
-    let wishes = Wishes { ram: Some(ram), draft: placed.then(mask), ..Wishes::default() };
+    let layers = bytes(|unit| matches!(unit, Unit::Attn(_) | Unit::Mlp(_)));
+    let ram = bytes(|unit| matches!(unit, Unit::Head)) + layers / 2;
+    let placement =
+        PlacementRequest { ram: Some(ram), draft: placed.then(mask), ..PlacementRequest::default() };
     let context = Context::new(
         model.clone(),
-        &ContextConfig { n_ctx: 128, threads: 2, wishes, ..ContextConfig::default() },
+        &ContextConfig { n_ctx: 128, threads: 2, placement, ..ContextConfig::default() },
     );
     let context = context.unwrap();
     assert!(context.is_divided() && context.placement().bytes_in_ram() <= ram);
@@ -108,7 +109,7 @@ fn the_text_is_the_same_and_drafts_stay_in_ram_where_the_mask_was_heeded() {
     let json = report.to_json();
     assert_eq!(json["places"]["draft"]["file"].as_f64(), Some(0.0), "{json}");
     for (part, place) in &placed.placement().parts {
-        if let Kind::Attn(l) | Kind::Mlp(l) = part.kind {
+        if let Unit::Attn(l) | Unit::Mlp(l) = part.unit {
             assert_eq!(*place == Place::File, l % 2 == 1, "{part:?}");
         }
     }

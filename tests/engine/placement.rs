@@ -7,15 +7,15 @@ use spec_run::{
     Context, ContextConfig, Model, Result, RunLayers,
     backend::{Plans, plan_elsewhere},
     context::Loading,
-    placement::{Basis, First, Known, Place, Placement, Wishes},
+    placement::{Basis, First, Known, Place, Placement, PlacementRequest},
 };
 
-fn plans(model: &Model, wishes: Wishes) -> Result<Plans> {
-    plan_elsewhere(model, &config(wishes), Basis::default())
+fn plans(model: &Model, request: PlacementRequest) -> Result<Plans> {
+    plan_elsewhere(model, &config(request), Basis::default())
 }
 
-fn config(wishes: Wishes) -> ContextConfig {
-    ContextConfig { n_ctx: 256, wishes, ..ContextConfig::default() }
+fn config(placement: PlacementRequest) -> ContextConfig {
+    ContextConfig { n_ctx: 256, placement, ..ContextConfig::default() }
 }
 
 /// What a forecast reckons with is what a context reads, coarse sublayers by their high bits.
@@ -28,8 +28,8 @@ fn a_forecast_counts_the_bytes_that_passes_read() {
     let coarse = (0..n_layer).fold(RunLayers::all(n_layer), |mask, l| mask.coarse_attn(l).coarse_mlp(l));
     let mixed = coarse.clone().skip_attn(5).skip_mlp(6);
     for mask in [skips, coarse, mixed] {
-        let wishes = Wishes { draft: Some(mask.clone()), ..Wishes::default() };
-        let predicted = plans(&model, wishes).unwrap().chosen.predict(&Basis::default());
+        let request = PlacementRequest { draft: Some(mask.clone()), ..PlacementRequest::default() };
+        let predicted = plans(&model, request).unwrap().chosen.predict(&Basis::default());
         let (counted, read) = (predicted.draft / predicted.token, context.mask_cost(&mask));
         assert!(read < 0.97 && (counted / read - 1.0).abs() < 0.01, "{mask}: {counted} and {read}");
     }
@@ -40,10 +40,11 @@ fn a_plan_needs_no_device_and_heeds_the_draft() {
     let model = common::embedded_model();
     let n_layer = model.plan.dims.n_layer;
     let mask = (1..n_layer).step_by(2).fold(RunLayers::all(n_layer), |mask, l| mask.skip_attn(l).skip_mlp(l));
-    let wishes = Wishes { vram: Some(11 << 20), draft: Some(mask.clone()), ..Wishes::default() };
+    let request =
+        PlacementRequest { vram: Some(11 << 20), draft: Some(mask.clone()), ..PlacementRequest::default() };
     let plans = |crossing: f64| {
         let basis = Basis { crossing: Known::given(crossing), ..Basis::default() };
-        plan_elsewhere(&model, &config(wishes.clone()), basis).unwrap()
+        plan_elsewhere(&model, &config(request.clone()), basis).unwrap()
     };
     let free = plans(0.0);
     let on_gpu = free.chosen.on_gpu();
@@ -68,7 +69,7 @@ fn a_plan_needs_no_device_and_heeds_the_draft() {
     let choice = usual.chosen.choice.unwrap();
     assert!(choice.first == First::WholeLayers && choice.whole_layers.crossings == 1, "{choice}");
     // -ngl is obeyed whatever is expected of it.
-    let ngl = Wishes { gpu_layers: Some(3), ..wishes.clone() };
+    let ngl = PlacementRequest { gpu_layers: Some(3), ..request.clone() };
     let ngl = plan_elsewhere(&model, &config(ngl), Basis::default()).unwrap().chosen;
     let on: Vec<usize> = (0..n_layer).filter(|&l| ngl.on_gpu().mlp[l]).collect();
     assert!(on == [n_layer - 3, n_layer - 2, n_layer - 1] && !ngl.on_gpu().head && ngl.choice.is_none());
@@ -89,8 +90,8 @@ fn a_plan_is_told_before_anything_is_loaded() {
         }
     }
     let told = Told::default();
-    let ram = Wishes { ram: Some(6 << 20), ..Wishes::default() };
-    let context = Context::loading(common::embedded_model(), &config(ram), &told).unwrap();
+    let ram = PlacementRequest { ram: Some(6 << 20), ..PlacementRequest::default() };
+    let context = Context::open_with(common::embedded_model(), &config(ram), &told).unwrap();
     let told = told.0.into_inner().unwrap();
     assert_eq!(told[0], ("planned", context.placement().bytes_in_ram()));
     assert!(told.len() > 1 && told[1..].iter().all(|(what, _)| *what == "ready"), "{told:?}");
@@ -101,10 +102,12 @@ fn a_plan_is_told_before_anything_is_loaded() {
 fn what_nothing_holds_stays_in_the_file() {
     let model = common::embedded_model();
     for ram in [0, 1, 1 << 10, 300 << 10] {
-        let plans = plans(&model, Wishes { ram: Some(ram), ..Wishes::default() }).unwrap();
+        let plans =
+            plans(&model, PlacementRequest { ram: Some(ram), ..PlacementRequest::default() }).unwrap();
         assert!(plans.chosen.bytes_in_ram() <= ram && plans.chosen.uses(Place::File), "{}", plans.chosen);
     }
-    let error = plans(&model, Wishes { vram: Some(1 << 10), ..Wishes::default() }).err().unwrap();
+    let error =
+        plans(&model, PlacementRequest { vram: Some(1 << 10), ..PlacementRequest::default() }).err().unwrap();
     let error = error.to_string();
     assert!(
         error.contains("nothing fits") && error.contains("--vram") && error.lines().count() == 1,
@@ -120,8 +123,12 @@ fn what_is_said_to_be_needed_is_what_it_takes() {
     let mask = (1..n_layer).fold(RunLayers::all(n_layer), |mask, l| mask.skip_attn(l).skip_mlp(l));
     let needed = [None, Some(mask)].map(|draft| {
         let step = 16 << 10;
-        let plan =
-            |vram| plans(&model, Wishes { vram: Some(vram), draft: draft.clone(), ..Wishes::default() });
+        let plan = |vram| {
+            plans(
+                &model,
+                PlacementRequest { vram: Some(vram), draft: draft.clone(), ..PlacementRequest::default() },
+            )
+        };
         let fits = (1..1 << 10).map(|n| n * step).find(|&vram| plan(vram).is_ok()).unwrap();
         let message = plan(fits - step).err().unwrap().to_string();
         let said = |before: &str| -> f64 {
@@ -146,19 +153,19 @@ fn conversions_for_a_gpu_are_said() {
         let Some(path) = common::fixture("conversions_for_a_gpu_are_said", &name) else { return };
         let model = common::load(&path);
         let table = |vram| {
-            let wishes = Wishes { vram: Some(vram), ..Wishes::default() };
-            plans(&model, wishes).unwrap().chosen.to_string()
+            let request = PlacementRequest { vram: Some(vram), ..PlacementRequest::default() };
+            plans(&model, request).unwrap().chosen.to_string()
         };
         assert!(table(1 << 30).contains(said), "{}", table(1 << 30));
     }
     let model = common::embedded_model();
-    let wishes = Wishes { vram: Some(1 << 30), ..Wishes::default() };
-    let table = plans(&model, wishes).unwrap().chosen.to_string();
+    let request = PlacementRequest { vram: Some(1 << 30), ..PlacementRequest::default() };
+    let table = plans(&model, request).unwrap().chosen.to_string();
     assert!(!table.contains("converted"), "{table}");
     // In RAM everything is as in the file.
     let Some(path) = common::fixture("conversions_for_a_gpu_are_said", "models/stories13m-q3_k.gguf") else {
         return;
     };
-    let in_ram = plans(&common::load(&path), Wishes::default()).unwrap().chosen.to_string();
+    let in_ram = plans(&common::load(&path), PlacementRequest::default()).unwrap().chosen.to_string();
     assert!(!in_ram.contains("converted"), "{in_ram}");
 }

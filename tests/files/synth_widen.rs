@@ -6,7 +6,7 @@ use std::{ops::ControlFlow, sync::Arc};
 use common::{all_logits, context, embedded_model, tokens};
 use spec_run::{
     Gguf, Model, embedded,
-    eval::perplexity::{Settings, Tally, perplexity},
+    eval::perplexity::{PerplexitySettings, Tally, perplexity},
     quant::{GgmlType, dequantize},
     synth::{Arch, Recipe, Shape, Skippable, Widened},
 };
@@ -75,7 +75,7 @@ fn twice_the_width_has_the_same_perplexity_but_for_rounding() {
     let wide = widened(&model, 2);
     assert!(wide.name.contains("widened 2 times") && wide.fingerprint() != model.fingerprint());
     let text = tokens(128, 3, model.plan.dims.n_vocab);
-    let settings = Settings { n_ctx: 64, bos: Some(1), mask: None, max_chunks: None };
+    let settings = PerplexitySettings { n_ctx: 64, bos: Some(1), mask: None, max_chunks: None };
     let ppl = |model: &Arc<Model>| {
         let mut context = context(model, |c| c.n_ctx = 64);
         perplexity(&mut context, &text, &settings, Tally::default(), |_| Ok(ControlFlow::Continue(())))

@@ -8,7 +8,7 @@ use common::{
 };
 use spec_run::{
     Batch, Context, ContextConfig,
-    backend::{Device, Held},
+    backend::{Device, UnitSet},
     context::KvType,
 };
 
@@ -22,7 +22,7 @@ fn hybrid_runs_give_the_same_logits() {
     let want = floats(&all_logits(&mut context(&model, f32_cache), &text));
     let layers = |f: fn(usize) -> bool| (0..16).map(f).collect::<Vec<_>>();
     let (none, all) = (layers(|_| false), layers(|_| true));
-    let held = |attn: &[bool], mlp: &[bool], ends: [bool; 2]| Held {
+    let held = |attn: &[bool], mlp: &[bool], ends: [bool; 2]| UnitSet {
         embed: ends[0],
         attn: attn.to_vec(),
         mlp: mlp.to_vec(),
@@ -40,7 +40,7 @@ fn hybrid_runs_give_the_same_logits() {
         let mut context = on(&device, &model, |c| {
             f32_cache(c);
             c.n_ubatch = 5;
-            c.wishes.on_gpu = Some(held);
+            c.placement.on_gpu = Some(held);
         });
         let got = all_logits(&mut context, &text);
         for (row, (got, want)) in floats(&got).iter().zip(&want).enumerate() {
@@ -67,7 +67,7 @@ fn a_budget_is_kept_and_the_rest_runs_on_the_cpu() {
     let model = embedded_model();
     let text = tokens(10, 4, model.plan.dims.n_vocab);
     let want = floats(&all_logits(&mut context(&in_floats(&model), |_| {}), &text));
-    let context = on(&device, &model, |c| c.wishes.vram = Some(8 << 20));
+    let context = on(&device, &model, |c| c.placement.vram = Some(8 << 20));
     let mut context = context;
     assert!(context.is_divided() && context.notes().is_empty(), "{:?}", context.notes());
     let gpu = context.placement().on_gpu();
@@ -90,11 +90,11 @@ fn what_cannot_be_opened_says_why() {
     };
     let no_such = open(&|c| c.device = Device::Named("Voodoo 2".into()));
     assert!(no_such.contains("Voodoo 2") && no_such.contains(&device), "{no_such}");
-    let tiny = open(&|c| c.wishes.vram = Some(100 << 10));
+    let tiny = open(&|c| c.placement.vram = Some(100 << 10));
     assert!(tiny.contains("nothing fits") && tiny.contains("--vram"), "{tiny}");
-    let too_many = open(&|c| (c.wishes.vram, c.wishes.gpu_layers) = (Some(6 << 20), Some(16)));
+    let too_many = open(&|c| (c.placement.vram, c.placement.gpu_layers) = (Some(6 << 20), Some(16)));
     assert!(too_many.contains("-ngl 16"), "{too_many}");
-    let both = open(&|c| (c.device, c.wishes.gpu_layers) = (Device::Cpu, Some(3)));
+    let both = open(&|c| (c.device, c.placement.gpu_layers) = (Device::Cpu, Some(3)));
     assert!(both.contains("-ngl") && both.contains("cpu"), "{both}");
     let short_heads = format!("{}/tests/golden/tiny/qwen3.gguf", env!("CARGO_MANIFEST_DIR"));
     let mut config = ContextConfig { value_type: KvType::Q8_0, ..ContextConfig::default() };

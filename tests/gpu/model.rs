@@ -10,7 +10,7 @@ use common::{
 };
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers,
-    backend::Held,
+    backend::UnitSet,
     context::{GpuVariant, KvType, Tuning},
     mask::LayerBits,
 };
@@ -428,7 +428,7 @@ fn keys_and_values_of_eight_bits_are_the_cpus() {
     let all = RunLayers::all(16);
     let first = (1..16).fold(all.clone(), |mask, l| mask.skip_attn(l).skip_mlp(l));
     let every_second =
-        Held { embed: true, attn: (0..16).map(|l| l % 2 == 0).collect(), mlp: vec![true; 16], head: true };
+        UnitSet { embed: true, attn: (0..16).map(|l| l % 2 == 0).collect(), mlp: vec![true; 16], head: true };
     for (name, mask, share) in [("the first layer", first, 0.1), ("all layers", all, 0.5)] {
         let exact = run(&mut context(&model, f32_cache), &mask);
         for types in [(KvType::Q8_0, KvType::Q8_0), (KvType::Q8_0, KvType::F32), (KvType::F32, KvType::Q8_0)]
@@ -439,7 +439,7 @@ fn keys_and_values_of_eight_bits_are_the_cpus() {
             for held in [None, Some(every_second.clone())] {
                 let mut context = on(&device, &model, |c| {
                     stored(c);
-                    c.wishes.on_gpu = held.clone();
+                    c.placement.on_gpu = held.clone();
                 });
                 let error = distance(&run(&mut context, &mask), &want);
                 println!("{name}, {types:?}: {error:.1e} from the CPU's, which lose {loss:.1e}");

@@ -7,8 +7,8 @@ use std::{ops::ControlFlow, sync::Arc};
 use common::{bits, context, embedded_model, gpu, tokens};
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers, Sampler, Tokenizer,
-    backend::{Device, Held, Traffic},
-    batch::Link,
+    backend::{Device, Traffic, UnitSet},
+    batch::ChainBatch,
     embedded,
     generate::{Generation, Request, Stop, generate},
     mask::LayerBits,
@@ -52,8 +52,8 @@ fn drafted(
     let mut sampler = Sampler::new(SamplerConfig::greedy()).unwrap();
     let proposers: &mut [Box<dyn Proposer>] = &mut [Box::new(MaskProposer::new("draft", mask.clone()))];
     let mut speculation = Speculation { proposers, policy, repeatable: false };
-    let go_on = |_| Ok(ControlFlow::Continue(()));
-    speculate(context, &tokenizer(), &mut sampler, request, &mut speculation, go_on).unwrap()
+    let on_token = |_| Ok(ControlFlow::Continue(()));
+    speculate(context, &tokenizer(), &mut sampler, request, &mut speculation, on_token).unwrap()
 }
 
 fn went(before: Traffic, context: &Context) -> Traffic {
@@ -101,9 +101,10 @@ fn the_best_tokens_are_those_of_the_logits() {
     let mut batch = Batch::prompt(&text, 0, 0);
     batch.rows.iter_mut().enumerate().for_each(|(i, row)| row.logits = i % 7 != 3);
     let rows = batch.rows.iter().filter(|r| r.logits).count();
-    let head_alone = Held { embed: false, attn: vec![false; n_layer], mlp: vec![false; n_layer], head: true };
+    let head_alone =
+        UnitSet { embed: false, attn: vec![false; n_layer], mlp: vec![false; n_layer], head: true };
     for held in [None, Some(head_alone)] {
-        let mut context = on(&device, &model, |c| c.wishes.on_gpu = held);
+        let mut context = on(&device, &model, |c| c.placement.on_gpu = held);
         context.decode(&batch).unwrap();
         let logits: Vec<Vec<f32>> = (0..rows).map(|i| context.logits(i).to_vec()).collect();
         for k in [1, 5, 40, 64] {
@@ -208,14 +209,14 @@ fn a_chain_says_what_its_passes_say_alone() {
     context.truncate(0, 269);
 
     context.fork(0, 1);
-    let mut links: Vec<Link> = (0..4)
-        .map(|i| Link {
+    let mut links: Vec<ChainBatch> = (0..4)
+        .map(|i| ChainBatch {
             batch: step(text[269], 269 + i as u32),
             picked: if i == 0 { vec![] } else { vec![(0, i - 1)] },
         })
         .collect();
     rows.rows[1..].iter_mut().for_each(|row| row.token = 0);
-    links.push(Link { batch: rows, picked: vec![(1, 0), (2, 1), (3, 2), (4, 3)] });
+    links.push(ChainBatch { batch: rows, picked: vec![(1, 0), (2, 1), (3, 2), (4, 3)] });
     let before = context.traffic().unwrap();
     let chained = context.decode_chain(&links, 5).unwrap().expect("everything is on the device");
     let Traffic { submissions, readbacks, .. } = went(before, &context);
@@ -244,7 +245,8 @@ fn a_chain_waits_for_the_token_that_it_names() {
     let alone = alone.clone();
     context.remove(0);
     let then = Batch::prompt(&[0], 4, 0);
-    let links = [Link { batch: first, picked: vec![] }, Link { batch: then, picked: vec![(0, 2)] }];
+    let links =
+        [ChainBatch { batch: first, picked: vec![] }, ChainBatch { batch: then, picked: vec![(0, 2)] }];
     assert!(context.decode_chain(&links, 1).unwrap().is_some());
     let Scores::Top(together) = context.scores(4) else { panic!("asked for the best") };
     assert_eq!(*together, alone);
@@ -265,14 +267,14 @@ fn what_cannot_be_chained_goes_step_by_step() {
     let (short, _) = drafted(&mut small, &request, &mask, &mut Fixed::default());
     assert_eq!((short.tokens, short.stop), (text.tokens, text.stop));
 
-    let mut divided = on(&device, &model, |c| c.wishes.gpu_layers = Some(8));
+    let mut divided = on(&device, &model, |c| c.placement.gpu_layers = Some(8));
     let text = plain(&mut divided, &SamplerConfig::greedy(), &request);
     let (parted, _) = drafted(&mut divided, &request, &mask, &mut Fixed::default());
     assert_eq!(parted.tokens, text.tokens);
 
     let mut links = vec![
-        Link { batch: Batch::prompt(&[1], 0, 5), picked: vec![] },
-        Link { batch: Batch::prompt(&[1], 1, 5), picked: vec![(0, 0)] },
+        ChainBatch { batch: Batch::prompt(&[1], 0, 5), picked: vec![] },
+        ChainBatch { batch: Batch::prompt(&[1], 1, 5), picked: vec![(0, 0)] },
     ];
     assert_eq!(divided.decode_chain(&links, 5).unwrap(), None);
     assert!(divided.kv().is_empty(5));

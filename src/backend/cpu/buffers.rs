@@ -6,7 +6,7 @@ use super::{
     attention::{self, Scratch},
     matmul::QuantRows,
     rows::{SharedQuantRows, SharedRows},
-    schedule::Manner,
+    schedule::PassShape,
     team::Member,
 };
 use crate::plan::{Buf, Dims};
@@ -84,9 +84,9 @@ impl Buffers {
     }
 
     /// Sizes the int8 rows for a pass and lends everything to it.
-    pub fn lend(&mut self, dims: &Dims, manner: &Manner) -> Lent<'_> {
+    pub fn lend(&mut self, dims: &Dims, shape: &PassShape) -> Lent<'_> {
         let Buffers { f32s, up, int8s, parts, own, .. } = self;
-        for (set, rows) in int8s.iter_mut().zip([manner.rows, manner.outputs]) {
+        for (set, rows) in int8s.iter_mut().zip([shape.rows, shape.outputs]) {
             for (rows_of, buf) in set.iter_mut().zip(QUANTIZED) {
                 // Of another width it feeds float matrices only.
                 if dims.width(buf).is_multiple_of(32) {

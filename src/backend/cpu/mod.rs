@@ -20,16 +20,16 @@ use buffers::Buffers;
 use kv_store::{KvShape, KvStore, KvType};
 use matmul::Planes;
 use ops::{Rotate, Turn};
-use pass::{Pass, Taken};
+use pass::{Pass, WorkCounter};
 use read_ahead::ReadAhead;
-use schedule::{Manner, Phase};
+use schedule::{PassShape, Phase};
 use simd::Isa;
 use team::Team;
 use weights::Weights;
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, Crossing, Held, Output, Rows, Spent},
+    backend::{Backend, Crossing, Output, Rows, Spent, UnitSet},
     kv::CellMove,
     plan::{Dims, Op, Step, WeightId},
 };
@@ -57,7 +57,7 @@ pub struct CpuConfig {
     /// How matrices are packed at load; `None` leaves them as they are in the file.
     pub planes: Option<Planes>,
     /// What of the model is packed, if anything is.
-    pub held: Held,
+    pub held: UnitSet,
     /// Read the matrices that are not packed from the file ahead of their use: there is not RAM for all.
     pub read_ahead: bool,
 }
@@ -76,7 +76,7 @@ pub struct CpuBackend {
     narrow_attention: Items,
     turns: Vec<Turn>,
     phases: Vec<Phase>,
-    taken: Vec<Taken>,
+    counters: Vec<WorkCounter>,
     read_ahead: Option<ReadAhead>,
     spent: Spent,
     /// Norm weights and biases as numbers, by weight id; empty for matrices.
@@ -130,7 +130,7 @@ impl CpuBackend {
             narrow_attention: Items::default(),
             turns: Vec::new(),
             phases: Vec::new(),
-            taken: Vec::new(),
+            counters: Vec::new(),
             read_ahead,
             spent: Spent::default(),
             vectors,
@@ -141,14 +141,14 @@ impl CpuBackend {
 
 impl CpuBackend {
     /// `hands_on`: another device takes all rows from here.
-    fn manner(&self, steps: &[Step], rows: &Rows, hands_on: bool) -> Manner {
+    fn pass_shape(&self, steps: &[Step], rows: &Rows, hands_on: bool) -> PassShape {
         let dims = &self.model.plan.dims;
         let longest = longest_list(rows);
         let (rows, outputs) = (rows.tokens.len(), rows.outputs.len());
         let outputs = if hands_on { rows } else { outputs };
         let own_heads = dims.n_kv_head.is_multiple_of(self.team.threads());
         let group_width = dims.n_head / dims.n_kv_head * dims.head_dim;
-        Manner {
+        PassShape {
             rows,
             outputs,
             own_norms: rows <= OWN_NORM_ROWS && schedule::all_quantized(&self.model, steps),
@@ -160,7 +160,7 @@ impl CpuBackend {
     }
 
     /// What all layers of a pass share: rotations, and who attends to what.
-    fn prepare(&mut self, steps: &[Step], rows: &Rows, manner: &Manner) {
+    fn prepare(&mut self, steps: &[Step], rows: &Rows, pass_shape: &PassShape) {
         let Dims { n_head, n_kv_head, .. } = self.model.plan.dims;
         let n_rows = rows.tokens.len();
         if self.turns.len() < n_rows {
@@ -173,14 +173,14 @@ impl CpuBackend {
             self.attention.resize_with(rows.views.len(), Items::default);
         }
         for (items, view) in self.attention.iter_mut().zip(rows.views) {
-            items.fill(view, 0..n_rows, n_head, n_kv_head, manner.split_lists);
+            items.fill(view, 0..n_rows, n_head, n_kv_head, pass_shape.split_lists);
         }
         if let Some(last) = steps.iter().rfind(|step| matches!(step.op, Op::Attend { .. })) {
             let view = &rows.views[rows.view_of_slot[last.slot]];
             let outputs = rows.outputs.iter().copied();
-            self.narrow_attention.fill(view, outputs, n_head, n_kv_head, manner.split_lists);
+            self.narrow_attention.fill(view, outputs, n_head, n_kv_head, pass_shape.split_lists);
         }
-        if manner.split_lists {
+        if pass_shape.split_lists {
             let chunks = longest_list(rows).div_ceil(attention::CHUNK);
             self.buffers.make_room_for_parts(&self.model.plan.dims, n_rows, chunks);
         }
@@ -210,14 +210,14 @@ impl Backend for CpuBackend {
         if let Some(hidden) = crossing.hidden_in {
             self.buffers.hidden(rows.tokens.len()).copy_from_slice(hidden);
         }
-        let manner = self.manner(steps, rows, crossing.hidden_out.is_some());
+        let pass_shape = self.pass_shape(steps, rows, crossing.hidden_out.is_some());
         let has_head = steps.iter().any(|step| matches!(step.op, Op::Head { .. }));
-        assert!(!has_head || logits.len() == manner.outputs * self.model.plan.dims.n_vocab);
-        schedule::schedule(&self.model, steps, &manner, &mut self.phases);
-        self.prepare(steps, rows, &manner);
-        self.taken.iter_mut().for_each(Taken::reset);
-        if self.taken.len() < self.phases.len() {
-            self.taken.resize_with(self.phases.len(), Taken::default);
+        assert!(!has_head || logits.len() == pass_shape.outputs * self.model.plan.dims.n_vocab);
+        schedule::schedule(&self.model, steps, &pass_shape, &mut self.phases);
+        self.prepare(steps, rows, &pass_shape);
+        self.counters.iter_mut().for_each(WorkCounter::reset);
+        if self.counters.len() < self.phases.len() {
+            self.counters.resize_with(self.phases.len(), WorkCounter::default);
         }
         let pass = Pass {
             model: &self.model,
@@ -225,15 +225,15 @@ impl Backend for CpuBackend {
             isa: self.isa,
             keys: &self.keys,
             values: &self.values,
-            buffers: self.buffers.lend(&self.model.plan.dims, &manner),
+            buffers: self.buffers.lend(&self.model.plan.dims, &pass_shape),
             vectors: &self.vectors,
             rows,
-            manner,
+            shape: pass_shape,
             turns: &self.turns,
             attention: &self.attention,
             narrow_attention: &self.narrow_attention,
             logits: rows::SharedOut::new(logits),
-            taken: &self.taken,
+            counters: &self.counters,
         };
         let phases = &self.phases;
         let started = Instant::now();
@@ -309,7 +309,7 @@ fn loaders(threads: usize) -> Result<rayon::ThreadPool> {
 }
 
 /// Of keys, values and work buffers.
-pub fn bytes_beside(
+pub fn overhead_bytes(
     model: &Model,
     n_cells: usize,
     n_slots: usize,
@@ -326,7 +326,7 @@ pub fn bytes_beside(
 /// and end the program later.
 fn check_memory(model: &Model, config: &CpuConfig, shape: &KvShape) -> Result<()> {
     let types = [config.key_type, config.value_type];
-    let needed = bytes_beside(model, shape.n_cells, shape.n_slots, types, config.max_rows);
+    let needed = overhead_bytes(model, shape.n_cells, shape.n_slots, types, config.max_rows);
     let Some(available) = available_memory() else { return Ok(()) };
     if needed > u128::from(available) {
         let gib = |bytes: u128| bytes as f64 / (1u64 << 30) as f64;

@@ -12,7 +12,7 @@ use super::{
     matmul::{self, Acts, Mode, OutMatrix, QuantRows},
     ops::{RmsNorm, Rotate, SiluMul, StoreRow, Turn},
     rows::{SharedOut, SharedRows},
-    schedule::{Manner, Phase, Work},
+    schedule::{PassShape, Phase, Work},
     simd::Isa,
     team::Member,
     weights::Weights,
@@ -39,7 +39,7 @@ pub struct Pass<'a> {
     pub buffers: Lent<'a>,
     pub vectors: &'a [Vec<f32>],
     pub rows: &'a Rows<'a>,
-    pub manner: Manner,
+    pub shape: PassShape,
     /// The rotation of every row, made once for all layers.
     pub turns: &'a [Turn],
     /// By view, and for the rows whose logits are wanted.
@@ -47,15 +47,15 @@ pub struct Pass<'a> {
     pub narrow_attention: &'a Items,
     pub logits: SharedOut<'a>,
     /// By phase, all zero at first.
-    pub taken: &'a [Taken],
+    pub counters: &'a [WorkCounter],
 }
 
 /// How much is gone of what a phase deals to whoever comes: a counter alone in its cache line.
 #[derive(Default)]
 #[repr(align(64))]
-pub struct Taken(AtomicUsize);
+pub struct WorkCounter(AtomicUsize);
 
-impl Taken {
+impl WorkCounter {
     pub fn reset(&mut self) {
         *self.0.get_mut() = 0;
     }
@@ -80,7 +80,7 @@ impl Pass<'_> {
             Work::RopeAttend { q_norm, k_norm, eps, scale } => {
                 let norms = HeadNorms { q: q_norm, k: k_norm, eps };
                 for kv_head in member.share(self.model.plan.dims.n_kv_head, 1) {
-                    for row in 0..self.manner.rows {
+                    for row in 0..self.shape.rows {
                         self.rope_store(row, kv_head, phase.slot, norms, member);
                     }
                 }
@@ -109,9 +109,8 @@ impl Pass<'_> {
             }
             Work::Logits { weight } => {
                 let n_vocab = self.model.weight(weight).rows;
-                let out = unsafe {
-                    OutMatrix::from_raw(self.logits.ptr, self.manner.outputs, n_vocab, Mode::Store)
-                };
+                let out =
+                    unsafe { OutMatrix::from_raw(self.logits.ptr, self.shape.outputs, n_vocab, Mode::Store) };
                 for rows in self.deal(index, n_vocab, phase, member) {
                     self.matmul(weight, Buf::H, &out, rows, phase, member);
                 }
@@ -120,7 +119,7 @@ impl Pass<'_> {
     }
 
     fn n_rows(&self, phase: &Phase) -> usize {
-        if phase.narrow { self.manner.outputs } else { self.manner.rows }
+        if phase.narrow { self.shape.outputs } else { self.shape.rows }
     }
 
     /// This thread's parts of the rows of a phase's matrices.
@@ -132,7 +131,7 @@ impl Pass<'_> {
         member: &Member,
     ) -> impl Iterator<Item = Range<usize>> {
         let few = self.n_rows(phase) <= MOST_ROWS_DEALT_LATE;
-        member.deal(few.then_some(&self.taken[index].0), rows, ROW_GRAIN)
+        member.deal(few.then_some(&self.counters[index].0), rows, ROW_GRAIN)
     }
 
     fn op(&self, op: &Op, index: usize, phase: &Phase, member: &Member) {
@@ -147,7 +146,7 @@ impl Pass<'_> {
                     crate::quant::dequantize(weight.ty(), &bytes[token * row_bytes..][..row_bytes], x);
                 }
             }
-            Op::Norm { weight, eps } if phase.quantize && self.manner.own_norms => {
+            Op::Norm { weight, eps } if phase.quantize && self.shape.own_norms => {
                 self.own_norms(weight, eps, rows, member);
             }
             Op::Norm { weight, eps } => {
@@ -233,7 +232,7 @@ impl Pass<'_> {
     }
 
     fn int8s(&self, src: Buf, phase: &Phase, member: &Member) -> &QuantRows {
-        if src == Buf::H && self.manner.own_norms {
+        if src == Buf::H && self.shape.own_norms {
             unsafe { &self.buffers.own(member).h }
         } else {
             unsafe { self.buffers.int8s(src, phase.narrow).read() }

@@ -39,7 +39,7 @@ pub struct Phase {
 
 /// How a pass is gone through.
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
+pub struct PassShape {
     pub rows: usize,
     /// Rows whose logits are wanted.
     pub outputs: usize,
@@ -54,43 +54,43 @@ pub struct Manner {
     pub quantize_gates: bool,
 }
 
-/// A set of things that phases read and write, one bit each.
-type Things = u32;
+/// A set of resources that phases read and write, one bit each.
+type Resources = u32;
 
-const fn f32s(buf: Buf) -> Things {
+const fn f32s(buf: Buf) -> Resources {
     1 << buf as u32
 }
 
-const fn int8s(buf: Buf) -> Things {
+const fn int8s(buf: Buf) -> Resources {
     1 << (buf as u32 + 8)
 }
 
-const CACHE: Things = 1 << 16;
-const LOGITS: Things = 1 << 17;
-const PARTS: Things = 1 << 18;
+const CACHE: Resources = 1 << 16;
+const LOGITS: Resources = 1 << 17;
+const PARTS: Resources = 1 << 18;
 
 /// Writes a pass's phases into `phases`.
-pub fn schedule(model: &Model, steps: &[Step], manner: &Manner, phases: &mut Vec<Phase>) {
+pub fn schedule(model: &Model, steps: &[Step], shape: &PassShape, phases: &mut Vec<Phase>) {
     phases.clear();
     let last_store = steps.iter().rposition(|step| matches!(step.op, Op::RopeStore { .. }));
     let narrow_after = last_store.unwrap_or(0);
-    let mut list = List { model, manner, phases, read: 0, written: 0, fresh: 0, narrow: false };
+    let mut list = List { model, shape, phases, read: 0, written: 0, fresh: 0, narrow: false };
     let mut i = 0;
     // A part of a pass that is given its rows and stores nothing needs the wanted ones only, from the start.
     let given = steps.first().filter(|step| !matches!(step.op, Op::Embed { .. }));
-    if let (Some(first), None, true) = (given, last_store, manner.outputs < manner.rows) {
-        if manner.outputs == 0 {
+    if let (Some(first), None, true) = (given, last_store, shape.outputs < shape.rows) {
+        if shape.outputs == 0 {
             return;
         }
         list.push(&[], Work::Narrow, first);
         list.narrow = true;
     }
     while i < steps.len() {
-        let narrow = i == narrow_after && manner.outputs < manner.rows && !list.narrow;
+        let narrow = i == narrow_after && shape.outputs < shape.rows && !list.narrow;
         let attend = steps.get(i + 1).map(|step| step.op);
         match (*steps[i].op, attend) {
             (Op::RopeStore { q_norm, k_norm, eps }, Some(&Op::Attend { scale }))
-                if manner.own_heads && !narrow =>
+                if shape.own_heads && !narrow =>
             {
                 list.push(&steps[i + 1..], Work::RopeAttend { q_norm, k_norm, eps, scale }, &steps[i]);
                 i += 1;
@@ -99,14 +99,14 @@ pub fn schedule(model: &Model, steps: &[Step], manner: &Manner, phases: &mut Vec
                 list.push(&steps[i..], Work::Op(Op::Norm { weight: norm, eps }), &steps[i]);
                 list.push(&[], Work::Logits { weight }, &steps[i]);
             }
-            (op @ Op::Attend { .. }, _) if manner.split_lists => {
+            (op @ Op::Attend { .. }, _) if shape.split_lists => {
                 list.push(&steps[i..], Work::Op(op), &steps[i]);
                 list.push(&[], Work::Join, &steps[i]);
             }
             (op, _) => list.push(&steps[i..], Work::Op(op), &steps[i]),
         }
         if narrow {
-            if manner.outputs == 0 {
+            if shape.outputs == 0 {
                 // Nobody asks for what would follow.
                 break;
             }
@@ -154,22 +154,22 @@ fn inputs(op: &Op) -> [Option<(WeightId, Buf)>; 2] {
 
 struct List<'a> {
     model: &'a Model,
-    manner: &'a Manner,
+    shape: &'a PassShape,
     phases: &'a mut Vec<Phase>,
     /// Since the last barrier.
-    read: Things,
-    written: Things,
+    read: Resources,
+    written: Resources,
     /// Which int8 copies are those of the f32 rows as they are now.
-    fresh: Things,
+    fresh: Resources,
     narrow: bool,
 }
 
 impl List<'_> {
     /// `steps` begin with the last one of this work; those after it tell who reads what it writes.
     fn push(&mut self, steps: &[Step], work: Work, step: &Step) {
-        let manner = self.manner;
+        let shape = self.shape;
         for (id, src) in work_inputs(&work).into_iter().flatten() {
-            let made_by_each = src == Buf::H && manner.own_norms;
+            let made_by_each = src == Buf::H && shape.own_norms;
             if quantized(self.model, id) && !made_by_each && self.fresh & int8s(src) == 0 {
                 self.phase(Work::Quantize(src), step, f32s(src), int8s(src), false);
                 self.fresh |= int8s(src);
@@ -178,14 +178,14 @@ impl List<'_> {
         let (reads, writes) = self.touched(&work);
         let quantizes = match work {
             Work::Op(Op::Norm { .. }) => Some(Buf::H),
-            Work::Op(Op::Attend { .. }) | Work::RopeAttend { .. } if manner.quantize_heads => Some(Buf::A),
-            Work::Op(Op::GateUp { .. }) if manner.quantize_gates => Some(Buf::G),
+            Work::Op(Op::Attend { .. }) | Work::RopeAttend { .. } if shape.quantize_heads => Some(Buf::A),
+            Work::Op(Op::GateUp { .. }) if shape.quantize_gates => Some(Buf::G),
             _ => None,
         };
         match quantizes {
             Some(buf) if self.is_wanted(buf, steps) => {
                 // Each thread's own copy is nothing that threads share.
-                let writes = if buf == Buf::H && manner.own_norms { 0 } else { writes | int8s(buf) };
+                let writes = if buf == Buf::H && shape.own_norms { 0 } else { writes | int8s(buf) };
                 self.phase(work, step, reads, writes, true);
                 self.fresh |= int8s(buf);
             }
@@ -214,9 +214,9 @@ impl List<'_> {
         false
     }
 
-    fn touched(&self, work: &Work) -> (Things, Things) {
+    fn touched(&self, work: &Work) -> (Resources, Resources) {
         let input = |weight, src| match quantized(self.model, weight) {
-            true if src == Buf::H && self.manner.own_norms => 0,
+            true if src == Buf::H && self.shape.own_norms => 0,
             true => int8s(src),
             false => f32s(src),
         };
@@ -229,7 +229,7 @@ impl List<'_> {
                 // The residual is added in place by the thread that owns those columns.
                 Op::MatMul { weight, src, dst, .. } => (input(weight, src), f32s(dst)),
                 Op::RopeStore { .. } => (heads, turned),
-                Op::Attend { .. } if self.manner.split_lists => (f32s(Buf::Q) | CACHE, PARTS),
+                Op::Attend { .. } if self.shape.split_lists => (f32s(Buf::Q) | CACHE, PARTS),
                 Op::Attend { .. } => (f32s(Buf::Q) | CACHE, f32s(Buf::A)),
                 Op::GateUp { gate, up } => (input(gate, Buf::H) | input(up, Buf::H), f32s(Buf::G)),
                 Op::Head { .. } => unreachable!("split into norm and logits"),
@@ -242,7 +242,7 @@ impl List<'_> {
         }
     }
 
-    fn phase(&mut self, work: Work, step: &Step, reads: Things, writes: Things, quantize: bool) {
+    fn phase(&mut self, work: Work, step: &Step, reads: Resources, writes: Resources, quantize: bool) {
         let sync = reads & self.written != 0 || writes & (self.read | self.written) != 0;
         if sync {
             (self.read, self.written) = (0, 0);

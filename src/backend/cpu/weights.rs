@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Model, Result,
-    backend::Held,
+    backend::UnitSet,
     plan::{Op, WeightId},
 };
 
@@ -29,7 +29,7 @@ impl Weights {
     /// behind it: no more than one piece of the model is in memory twice.
     pub fn pack(
         model: &Model,
-        held: &Held,
+        held: &UnitSet,
         isa: Isa,
         planes: Planes,
         progress: &(dyn Fn(u64, u64) + Sync),

@@ -141,7 +141,7 @@ fn check_limits(name: &str, limits: &Limits) -> Result<()> {
 
 /// Which device was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
+pub enum AdapterChoice {
     /// A hardware adapter if there is one.
     #[default]
     Any,
@@ -150,22 +150,24 @@ pub enum Choice {
 }
 
 /// Takes the adapter asked for. With `Any` software adapters do not count.
-pub fn choose(choice: &Choice) -> Result<Found> {
+pub fn choose(choice: &AdapterChoice) -> Result<Found> {
     let mut all = adapters();
     let names = || all.iter().map(|f| f.info.name.as_str()).collect::<Vec<_>>().join(", ");
     let picked = match choice {
-        Choice::Any => all.iter().position(Found::is_hardware),
-        Choice::Named(name) => pick(name, &all.iter().map(|f| f.info.name.as_str()).collect::<Vec<_>>()),
+        AdapterChoice::Any => all.iter().position(Found::is_hardware),
+        AdapterChoice::Named(name) => {
+            pick(name, &all.iter().map(|f| f.info.name.as_str()).collect::<Vec<_>>())
+        }
     };
     let Some(picked) = picked else {
         return Err(Error::Device(match (choice, all.is_empty()) {
             (_, true) => {
                 "no GPU was found: there is no Vulkan, Metal or DX12 driver; --device cpu runs without".into()
             }
-            (Choice::Any, false) => {
+            (AdapterChoice::Any, false) => {
                 format!("no hardware GPU was found, only {}: --device NAME takes one of these", names())
             }
-            (Choice::Named(name), false) => format!("--device {name}: there are {}, and cpu", names()),
+            (AdapterChoice::Named(name), false) => format!("--device {name}: there are {}, and cpu", names()),
         }));
     };
     let found = all.swap_remove(picked);

@@ -2,10 +2,10 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use super::{Choice, GpuBackend, GpuConfig, Variants, choose};
+use super::{AdapterChoice, GpuBackend, GpuConfig, Variants, choose};
 use crate::{
     Model,
-    backend::{Backend, Held, Output, Rows, View},
+    backend::{Backend, Output, Rows, UnitSet, View},
     context::KvType,
     embedded,
     kv::CellMove,
@@ -14,7 +14,7 @@ use crate::{
 #[test]
 fn a_lost_device_is_one_clear_line() {
     const TEST: &str = "a_lost_device_is_one_clear_line";
-    let found = match choose(&Choice::Any).or_else(|_| choose(&Choice::Named("0".into()))) {
+    let found = match choose(&AdapterChoice::Any).or_else(|_| choose(&AdapterChoice::Named("0".into()))) {
         Ok(found) => found,
         Err(e) => {
             assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{TEST}: {e}");
@@ -30,7 +30,7 @@ fn a_lost_device_is_one_clear_line() {
         max_rows: 8,
         key_type: KvType::F16,
         value_type: KvType::F16,
-        held: Held::all(dims.n_layer),
+        held: UnitSet::all(dims.n_layer),
         budget: 1 << 30,
         profile: false,
         tuning: None,

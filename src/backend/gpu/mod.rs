@@ -35,7 +35,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use cache::Shelf;
 use device::Gpu;
-pub use device::{Choice, Found, adapters, choose, may_have_hardware};
+pub use device::{AdapterChoice, Found, adapters, choose, may_have_hardware};
 use formats::Format;
 use ops::{Ops, Stage};
 use params::Params;
@@ -47,18 +47,18 @@ use record::Recorder;
 use round::Rounds;
 use rows::RowData;
 pub use speeds::speeds;
-pub use trial::{Chosen, Outcome, choose as choose_variants, tried, try_now};
-use usage::Usage;
+pub use trial::{Chosen, TrialOutcome, choose as choose_variants, tried, try_now};
+use usage::{PassKind, Usage};
 pub use variants::{Variants, Wanted};
 use weights::Weights;
 use work::{Cache, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, Stored, WorkBuffers, padded};
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, Chained, Crossing, Held, Link, Output, Rows, Traffic},
+    backend::{Backend, ChainPass, Chained, Crossing, Output, Rows, Traffic, UnitSet},
     context::KvType,
     kv::CellMove,
-    placement::Kind,
+    placement::Unit,
     plan::{Dims, Op, Step, WeightId},
     scores::Top,
 };
@@ -70,7 +70,7 @@ pub struct GpuConfig {
     pub max_rows: usize,
     pub key_type: KvType,
     pub value_type: KvType,
-    pub held: Held,
+    pub held: UnitSet,
     /// Bytes of device memory that may be taken.
     pub budget: u64,
     /// Time every kernel; slower.
@@ -107,7 +107,7 @@ pub fn bytes_read(model: &Model, id: WeightId, coarse: bool) -> u64 {
 }
 
 /// The types among what a GPU is to hold that it holds in another form than the file, in words.
-pub fn converted(model: &Model, held: &Held) -> Vec<String> {
+pub fn converted(model: &Model, held: &UnitSet) -> Vec<String> {
     let ops = held.ops(&model.plan).into_iter().flatten();
     let mut types: Vec<_> = ops.flat_map(Op::weights).map(|id| model.weight(id).ty()).collect();
     types.sort_unstable_by_key(|ty| *ty as u32);
@@ -116,14 +116,14 @@ pub fn converted(model: &Model, held: &Held) -> Vec<String> {
 }
 
 /// What a part of a model needs on the GPU beside its weights.
-pub fn bytes_beside(model: &Model, kind: Kind, n_cells: usize, (keys, values): (KvType, KvType)) -> u64 {
+pub fn overhead_bytes(model: &Model, unit: Unit, n_cells: usize, (keys, values): (KvType, KvType)) -> u64 {
     let dims = &model.plan.dims;
     let words = |ty| dims.n_kv_head * n_cells * work::kv_words(ty, dims.head_dim);
-    match kind {
-        Kind::Attn(_) => 4 * (words(keys) + words(values)) as u64,
+    match unit {
+        Unit::Attn(_) => 4 * (words(keys) + words(values)) as u64,
         // Where they are made, and where they can be read.
-        Kind::Head => 8 * (OUTPUTS_AT_ONCE * dims.n_vocab) as u64 + Picker::bytes(dims.n_vocab),
-        Kind::Embed | Kind::Mlp(_) => 0,
+        Unit::Head => 8 * (OUTPUTS_AT_ONCE * dims.n_vocab) as u64 + Picker::bytes(dims.n_vocab),
+        Unit::Embed | Unit::Mlp(_) => 0,
     }
 }
 
@@ -136,7 +136,7 @@ pub fn scratch_bytes(model: &Model, max_rows: usize, n_cells: usize, n_slots: us
     let ahead = Rounds::bytes(max_rows, n_slots, model.plan.rope.freqs.len());
     // Slots that no layer owns have keys and values too, of the larger type.
     let extra = n_slots.saturating_sub(dims.n_layer) as u64
-        * bytes_beside(model, Kind::Attn(0), n_cells, (KvType::F32, KvType::F32));
+        * overhead_bytes(model, Unit::Attn(0), n_cells, (KvType::F32, KvType::F32));
     let readable = readable_bytes(dims, max_rows, false);
     WorkBuffers::bytes(dims, max_rows, n_cells)
         + (row_data + turns) as u64
@@ -226,7 +226,7 @@ impl GpuBackend {
             Some(logits) => Picker::new(&gpu, &pipelines, &params, logits, dims.n_vocab)?,
             None => None,
         };
-        let is_whole = *held == Held::all(dims.n_layer);
+        let is_whole = *held == UnitSet::all(dims.n_layer);
         let rounds = if is_whole { Some(Rounds::new(&gpu, &rows.sections, turned)?) } else { None };
         let profile = if config.profile { Profile::new(&gpu)? } else { None };
         if config.profile && profile.is_none() {
@@ -324,7 +324,7 @@ impl GpuBackend {
             })?;
         }
         recorder.submit();
-        let kind = if n == 1 { usage::Kind::Token } else { usage::Kind::Rows };
+        let kind = if n == 1 { PassKind::Token } else { PassKind::Rows };
         let pass = Traffic { readbacks: way_out.readbacks, ..recorder.traffic() };
         let recording = recorder.seconds();
         self.used(kind, pass, is_timed, recording)
@@ -337,7 +337,7 @@ impl GpuBackend {
     }
 
     /// Keeps account of a pass that was submitted.
-    fn used(&mut self, kind: usage::Kind, pass: Traffic, is_timed: bool, recording: f64) -> Result<()> {
+    fn used(&mut self, kind: PassKind, pass: Traffic, is_timed: bool, recording: f64) -> Result<()> {
         self.usage.add(kind, pass);
         match &mut self.profile {
             Some(profile) if is_timed => {
@@ -421,7 +421,7 @@ impl Backend for GpuBackend {
         self.segment(steps, rows, crossing, output)
     }
 
-    fn run_chain(&mut self, links: &[Link], k: usize, rows: &mut [Top]) -> Result<Option<Chained>> {
+    fn run_chain(&mut self, links: &[ChainPass], k: usize, rows: &mut [Top]) -> Result<Option<Chained>> {
         self.chain(links, k, rows)
     }
 

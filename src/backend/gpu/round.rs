@@ -5,12 +5,12 @@
 //! after it, the token that it picked goes into the row data of the passes that wait for it.
 
 use super::{
-    GpuBackend, contexts, device::Gpu, ops::Stage, pick, readback, record::Recorder, rows::Sections, usage,
-    work::OUTPUTS_AT_ONCE,
+    GpuBackend, contexts, device::Gpu, ops::Stage, pick, readback, record::Recorder, rows::Sections,
+    usage::PassKind, work::OUTPUTS_AT_ONCE,
 };
 use crate::{
     Result,
-    backend::{Chained, Link, Traffic},
+    backend::{ChainPass, Chained, Traffic},
     plan::{Op, Step, WeightId},
     scores::Top,
 };
@@ -61,14 +61,19 @@ impl Rounds {
 
 impl GpuBackend {
     /// See [`crate::backend::Backend::run_chain`].
-    pub(super) fn chain(&mut self, links: &[Link], k: usize, tops: &mut [Top]) -> Result<Option<Chained>> {
+    pub(super) fn chain(
+        &mut self,
+        links: &[ChainPass],
+        k: usize,
+        tops: &mut [Top],
+    ) -> Result<Option<Chained>> {
         self.gpu.check()?;
         let is_timed = self.is_timed();
         let by_bytes = self.last_share(links);
         let GpuBackend { model, gpu, pipelines, weights, work, cache, rows: row_data, ops, .. } = self;
         let (Some(rounds), Some(picker)) = (&self.rounds, &mut self.picker) else { return Ok(None) };
         let tops_bytes = tops.len() as u64 * pick::row_bytes(k);
-        let fits = |link: &Link| (1..=OUTPUTS_AT_ONCE).contains(&link.rows.outputs.len());
+        let fits = |link: &ChainPass| (1..=OUTPUTS_AT_ONCE).contains(&link.rows.outputs.len());
         if !links.iter().all(fits) || tops_bytes + STAMP_BYTES > self.readable.size() {
             return Ok(None);
         }
@@ -123,12 +128,12 @@ impl GpuBackend {
         })?;
         let pass = Traffic { readbacks: 1, ..recorder.traffic() };
         let recording = recorder.seconds();
-        self.used(usage::Kind::Chain, pass, is_timed, recording)?;
+        self.used(PassKind::Chain, pass, is_timed, recording)?;
         Ok(Some(Chained { last: measured.unwrap_or(by_bytes) }))
     }
 
     /// The share of the last pass in the bytes of weights that a chain reads.
-    fn last_share(&self, links: &[Link]) -> f64 {
+    fn last_share(&self, links: &[ChainPass]) -> f64 {
         use crate::backend::Backend;
         let of_step =
             |step: &Step| self.model.bytes_read(step.op, |id: WeightId| self.weight_bytes(id, step.coarse));
@@ -138,7 +143,7 @@ impl GpuBackend {
 }
 
 /// A pass with outputs ends with the head.
-fn head<'a>(link: &Link<'a>) -> &'a Op {
+fn head<'a>(link: &ChainPass<'a>) -> &'a Op {
     let last = link.steps.last().expect("a pass has steps");
     debug_assert!(matches!(last.op, Op::Head { .. }));
     last.op

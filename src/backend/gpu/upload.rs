@@ -9,7 +9,7 @@ use super::{
     device::Gpu,
     formats::{Rate, Streams, split_row},
     pipelines::Mode,
-    weights::{Joined, Matrix, Part, Region},
+    weights::{Joined, Matrix, MatrixPart, Region},
 };
 use crate::{Model, Result, plan::WeightId, quant::GgmlType};
 
@@ -102,7 +102,7 @@ impl<'a> Upload<'a> {
     }
 
     /// The rows of a part, a few MiB at a time.
-    pub fn part(&mut self, model: &Model, joined: &Joined, matrix: &Matrix, part: &Part) -> Result<()> {
+    pub fn part(&mut self, model: &Model, joined: &Joined, matrix: &Matrix, part: &MatrixPart) -> Result<()> {
         let row_bytes = model.weight(joined.weights[0]).row_bytes().max(1);
         let at_once = (PIECE / row_bytes).next_multiple_of(TASK_ROWS).max(TASK_ROWS);
         for from in (0..part.rows).step_by(at_once) {
@@ -124,7 +124,7 @@ impl<'a> Upload<'a> {
         model: &Model,
         joined: &Joined,
         matrix: &Matrix,
-        part: &Part,
+        part: &MatrixPart,
         rows: Range<usize>,
     ) -> Result<()> {
         let rates = matrix.format.streams();

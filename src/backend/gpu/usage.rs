@@ -6,7 +6,7 @@ use crate::backend::Traffic;
 
 /// What a pass was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PassKind {
     /// One row.
     Token,
     /// Several rows.
@@ -24,7 +24,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    pub fn add(&mut self, kind: Kind, pass: Traffic) {
+    pub fn add(&mut self, kind: PassKind, pass: Traffic) {
         let (count, sum) = &mut self.passes[kind as usize];
         *count += 1;
         *sum = plus(*sum, pass);
@@ -92,9 +92,9 @@ mod tests {
     fn means_are_by_kind_and_the_sum_is_of_all() {
         let mut usage = Usage::default();
         let pass = |dispatches| Traffic { dispatches, submissions: 1, readbacks: 1 };
-        usage.add(Kind::Token, pass(100));
-        usage.add(Kind::Token, pass(101));
-        usage.add(Kind::Chain, pass(900));
+        usage.add(PassKind::Token, pass(100));
+        usage.add(PassKind::Token, pass(101));
+        usage.add(PassKind::Chain, pass(900));
         usage.recorded(1.0, 0);
         [9e-4, 1e-5, 1.2e-5].into_iter().for_each(|seconds| usage.recorded(seconds, 100));
         assert_eq!(usage.traffic(), Traffic { dispatches: 1101, submissions: 3, readbacks: 3 });

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Model, Result,
-    backend::Held,
+    backend::UnitSet,
     plan::{Buf, Op, WeightId},
 };
 
@@ -112,7 +112,7 @@ pub fn join(model: &Model, ops: &[Op]) -> Vec<Joined> {
 
 /// Part of a matrix: as many rows as a binding takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct MatrixPart {
     pub first_row: usize,
     pub rows: usize,
     /// High plane, low plane, scales; an empty one is never read.
@@ -125,7 +125,7 @@ pub struct Matrix {
     pub rows: usize,
     /// Blocks of 32 in a row.
     pub blocks: usize,
-    pub parts: Vec<Part>,
+    pub parts: Vec<MatrixPart>,
 }
 
 impl Matrix {
@@ -171,7 +171,11 @@ fn place_matrix(packer: &mut Packer, format: Format, rows: usize, blocks: usize,
     for first_row in (0..rows).step_by(most_rows) {
         let part_rows = most_rows.min(rows - first_row);
         let bytes = format.streams().map(|rate| rate.bytes_for(part_rows * blocks) as u64);
-        parts.push(Part { first_row, rows: part_rows, streams: packer.place(bytes, ARENA_BYTES.min(limit)) });
+        parts.push(MatrixPart {
+            first_row,
+            rows: part_rows,
+            streams: packer.place(bytes, ARENA_BYTES.min(limit)),
+        });
     }
     Matrix { format, rows, blocks, parts }
 }
@@ -190,7 +194,12 @@ pub struct Weights {
 }
 
 impl Weights {
-    pub fn load(gpu: &Gpu, model: &Model, held: &Held, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Self> {
+    pub fn load(
+        gpu: &Gpu,
+        model: &Model,
+        held: &UnitSet,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Self> {
         let limit = gpu.binding_bytes();
         let arena = ARENA_BYTES.min(limit);
         let mut packer = Packer::default();

@@ -3,7 +3,7 @@
 use super::{device::Gpu, formats::BLOCK, variants::Arith};
 use crate::{
     Error, Result,
-    backend::Held,
+    backend::UnitSet,
     backend::cpu::kv_store::Q8_BLOCK,
     context::KvType,
     plan::{Buf, Dims},
@@ -191,7 +191,7 @@ impl Cache {
     pub fn new(
         gpu: &Gpu,
         dims: &Dims,
-        held: &Held,
+        held: &UnitSet,
         n_slots: usize,
         n_cells: usize,
         stored: Stored,

@@ -5,9 +5,9 @@ use std::fmt::{self, Write};
 
 use super::frame::{Escaped, Frame};
 use crate::search::{
-    Ablation, Member, Outcome,
-    candidate::{Part, State},
-    costs::Costs,
+    Ablation, Member, SearchOutcome,
+    candidate::{State, Sublayer},
+    costs::PassCosts,
     speed,
 };
 
@@ -27,20 +27,20 @@ text{fill:currentColor}.title{font-size:14px;font-weight:600}.end{text-anchor:en
 .b0,.b1{stroke:#8a4fb0}polyline.b0{stroke-dasharray:6 3}polyline.b1{stroke-dasharray:2 3}\
 @media(prefers-color-scheme:dark){svg{background:#161616;color:#ddd}.attn{fill:#4a90d0}.l2{stroke:#4a90d0}.l4{stroke:#b39f72}}";
 
-pub fn svg(model: &str, outcome: &Outcome) -> String {
+pub fn svg(model: &str, outcome: &SearchOutcome) -> String {
     let mut out = String::new();
     draw(&mut out, model, outcome).expect("writing to a string");
     out
 }
 
 /// The pictures and a table of the family.
-pub fn html(model: &str, outcome: &Outcome) -> String {
+pub fn html(model: &str, outcome: &SearchOutcome) -> String {
     let mut out = String::new();
     page(&mut out, model, outcome).expect("writing to a string");
     out
 }
 
-fn page(out: &mut String, model: &str, outcome: &Outcome) -> fmt::Result {
+fn page(out: &mut String, model: &str, outcome: &SearchOutcome) -> fmt::Result {
     let model_name = Escaped(model);
     writeln!(
         out,
@@ -80,7 +80,7 @@ fn page(out: &mut String, model: &str, outcome: &Outcome) -> fmt::Result {
     Ok(())
 }
 
-fn draw(out: &mut String, model: &str, outcome: &Outcome) -> fmt::Result {
+fn draw(out: &mut String, model: &str, outcome: &SearchOutcome) -> fmt::Result {
     let height = 3.0 * PANEL;
     writeln!(
         out,
@@ -100,7 +100,7 @@ fn panel(index: usize, x: (f64, f64), y: (f64, f64)) -> Frame {
     Frame { left: 60.0, top, width: WIDTH - 260.0, height: PANEL - 90.0, x, y }
 }
 
-fn ablation(out: &mut String, outcome: &Outcome) -> fmt::Result {
+fn ablation(out: &mut String, outcome: &SearchOutcome) -> fmt::Result {
     let of = |state| outcome.ablations.iter().filter(move |a| a.state == state);
     let lost = |a: &Ablation| 1.0 - a.score.agreement();
     let n_layer = outcome.ablations.iter().map(|a| a.layer + 1).max().unwrap_or(1);
@@ -110,8 +110,8 @@ fn ablation(out: &mut String, outcome: &Outcome) -> fmt::Result {
     // A model may have many layers, or one.
     let width = (frame.width / n_layer as f64 * 0.4).min(20.0);
     let place = |a: &Ablation| match a.part {
-        Part::Attn => ("attn", frame.at_x(a.layer as f64) - width),
-        Part::Mlp => ("mlp", frame.at_x(a.layer as f64)),
+        Sublayer::Attn => ("attn", frame.at_x(a.layer as f64) - width),
+        Sublayer::Mlp => ("mlp", frame.at_x(a.layer as f64)),
     };
     let tell = |a: &Ablation| {
         format!(
@@ -160,7 +160,7 @@ fn cut(mut lost: Vec<f64>) -> f64 {
     most.min(2.0 * usual).max(0.01)
 }
 
-fn family(out: &mut String, outcome: &Outcome) -> fmt::Result {
+fn family(out: &mut String, outcome: &SearchOutcome) -> fmt::Result {
     let frame = panel(1, (0.0, 1.0), (0.0, 1.0));
     frame.axes(out, "Agreement against cost", "cost of a draft step", "agreement")?;
     let costs = (0..=50).map(|i| f64::from(i) / 50.0);
@@ -198,7 +198,7 @@ fn family(out: &mut String, outcome: &Outcome) -> fmt::Result {
 }
 
 /// The agreement at which drafting costs as much as it yields, by the formula of even chances.
-fn break_even(c: f64, costs: &Costs) -> f64 {
+fn break_even(c: f64, costs: &PassCosts) -> f64 {
     let worth = |a| costs.best(|k| speed::tokens_if_independent(a, k), c, 0.0).speedup;
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..30 {
@@ -208,7 +208,7 @@ fn break_even(c: f64, costs: &Costs) -> f64 {
     high
 }
 
-fn lengths(out: &mut String, outcome: &Outcome) -> fmt::Result {
+fn lengths(out: &mut String, outcome: &SearchOutcome) -> fmt::Result {
     let members: Vec<(String, &Member)> = outcome
         .family
         .iter()

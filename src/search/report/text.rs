@@ -1,9 +1,9 @@
 //! Tables and a plot for the terminal.
 
 use super::plot::Plot;
-use crate::search::{Ablation, Member, Outcome, candidate::Part, candidate::State};
+use crate::search::{Ablation, Member, SearchOutcome, candidate::State, candidate::Sublayer};
 
-pub fn text(outcome: &Outcome) -> String {
+pub fn text(outcome: &SearchOutcome) -> String {
     let mut out = ablation_table(outcome);
     out += "\n";
     out += &plot(outcome).draw("cost of a step", "agreement   . judged   - baseline   o family   * best");
@@ -12,7 +12,7 @@ pub fn text(outcome: &Outcome) -> String {
     out
 }
 
-fn ablation_table(outcome: &Outcome) -> String {
+fn ablation_table(outcome: &SearchOutcome) -> String {
     let base = outcome.perplexity;
     let mut out = format!(
         "one sublayer skipped (full model: perplexity {base:.3} on these positions)\n\
@@ -33,13 +33,13 @@ fn ablation_table(outcome: &Outcome) -> String {
             ),
             None => String::new(),
         };
-        let (attn, mlp) = (find(layer, Part::Attn), find(layer, Part::Mlp));
+        let (attn, mlp) = (find(layer, Sublayer::Attn), find(layer, Sublayer::Mlp));
         out += &format!("{layer:5}            {}      {}\n", cell(attn), cell(mlp));
     }
     out
 }
 
-fn plot(outcome: &Outcome) -> Plot {
+fn plot(outcome: &SearchOutcome) -> Plot {
     let members = |members: &[Member], mark: char| -> Vec<(f64, f64, char)> {
         members.iter().map(|m| (m.proof.cost, m.proof.agreement, mark)).collect()
     };
@@ -50,7 +50,7 @@ fn plot(outcome: &Outcome) -> Plot {
     Plot { width: 64, height: 17, x: (0.0, 1.0), y: (0.0, 1.0), points }
 }
 
-fn family_table(outcome: &Outcome) -> String {
+fn family_table(outcome: &SearchOutcome) -> String {
     let costs = &outcome.costs;
     let rows: Vec<String> = costs.rows.iter().map(|t| format!("{t:.2}")).collect();
     let mut out = format!(

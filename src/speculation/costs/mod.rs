@@ -257,8 +257,8 @@ impl Costs {
     }
 }
 
-/// Tokens that a round is expected to give, if the i-th drafted token stands with chance `acceptance[i]` once
-/// those before it stand: the accepted ones and the one that the full model adds.
+/// Tokens that a round is expected to give, if the i-th drafted token is accepted with chance `acceptance[i]` once
+/// those before it are: the accepted ones and the one that the full model adds.
 pub fn expected_tokens(acceptance: impl IntoIterator<Item = f64>) -> f64 {
     let survivals = acceptance.into_iter().scan(1.0, |survival, a| {
         *survival *= a;
@@ -267,7 +267,7 @@ pub fn expected_tokens(acceptance: impl IntoIterator<Item = f64>) -> f64 {
     1.0 + survivals.sum::<f64>()
 }
 
-/// How many times as fast as plain decoding rounds of `k` drafted tokens are, each of which stands with chance
+/// How many times as fast as plain decoding rounds of `k` drafted tokens are, each of which is accepted with chance
 /// `a`: `(1 + a + … + aᵏ) / (k·c + T(k+1))`, `c` and `rows` (which is T) in plain steps.
 pub fn speedup(a: f64, k: usize, c: f64, rows: impl Fn(usize) -> f64) -> f64 {
     expected_tokens(std::iter::repeat_n(a, k)) / (k as f64 * c + rows(k + 1))
@@ -282,10 +282,10 @@ pub fn best_speedup(a: f64, most: usize, c: f64, rows: impl Fn(usize) -> f64) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::speculation::policy::{Kind, Prefix};
+    use crate::speculation::policy::{Prefix, SourceKind};
 
     fn mask(cost: f64) -> SourceInfo {
-        SourceInfo { name: "mask".into(), kind: Kind::Mask, cost, prefix: None }
+        SourceInfo { name: "mask".into(), kind: SourceKind::Mask, cost, prefix: None }
     }
 
     #[test]

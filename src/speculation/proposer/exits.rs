@@ -5,7 +5,7 @@ use crate::{
     Batch, Context, Result, RunLayers,
     speculation::{
         DRAFT, TARGET,
-        policy::{Kind, SourceInfo},
+        policy::{SourceInfo, SourceKind},
     },
 };
 
@@ -72,7 +72,7 @@ impl Proposer for ExitsProposer {
         let layers: Vec<_> = self.exits.iter().map(usize::to_string).collect();
         let name = format!("exit {}", layers.join(" or "));
         let prefix = prefix(context, if self.keeps { self.exits[0] } else { 0 });
-        SourceInfo { name, kind: Kind::Exit, cost, prefix }
+        SourceInfo { name, kind: SourceKind::Exit, cost, prefix }
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {

@@ -5,14 +5,14 @@ use crate::{
     Batch, Context, Result, RunLayers,
     speculation::{
         DRAFT, TARGET,
-        policy::{Kind, Prefix, SourceInfo},
+        policy::{Prefix, SourceInfo, SourceKind},
     },
 };
 
 /// Drafts on a fork of the text, which reads the full model's keys and values for all that is committed.
 pub struct MaskProposer {
     name: String,
-    kind: Kind,
+    kind: SourceKind,
     mask: RunLayers,
     /// The first layers, if they run in full: what they made is left to verification.
     prefix: usize,
@@ -20,13 +20,13 @@ pub struct MaskProposer {
 
 impl MaskProposer {
     pub fn new(name: impl Into<String>, mask: RunLayers) -> Self {
-        MaskProposer { name: name.into(), kind: Kind::Mask, prefix: mask.full_prefix(), mask }
+        MaskProposer { name: name.into(), kind: SourceKind::Mask, prefix: mask.full_prefix(), mask }
     }
 
     /// The first `layers` layers and the head. Panics if the model has fewer.
     pub fn exit(n_layer: usize, layers: usize) -> Self {
         let mask = (layers..n_layer).fold(RunLayers::all(n_layer), |mask, l| mask.skip_attn(l).skip_mlp(l));
-        MaskProposer { kind: Kind::Exit, ..Self::new(format!("exit {layers}"), mask) }
+        MaskProposer { kind: SourceKind::Exit, ..Self::new(format!("exit {layers}"), mask) }
     }
 
     /// Leaves nothing to verification, which then begins with the first layer.
@@ -34,7 +34,7 @@ impl MaskProposer {
         MaskProposer { prefix: 0, ..self }
     }
 
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> SourceKind {
         self.kind
     }
 

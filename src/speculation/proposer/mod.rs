@@ -51,7 +51,7 @@ pub struct Draft<'a> {
     pub(super) sampler: &'a mut Sampler,
     pub(super) draws: &'a mut Draws,
     pub(super) ends: &'a dyn Fn(u32) -> bool,
-    pub(super) go_on: &'a dyn Fn(&[Drafted]) -> bool,
+    pub(super) draft_more: &'a dyn Fn(&[Drafted]) -> bool,
     pub(super) most: usize,
     /// Whether rows of the first layers are welcome.
     pub(super) keeps: bool,
@@ -107,7 +107,7 @@ impl Draft<'_> {
     /// Whether another token is welcome.
     pub fn wants_more(&mut self) -> bool {
         let Some(last) = self.made.proposals.last() else { return self.most > 0 };
-        if (self.ends)(last.token) || !(self.go_on)(&self.made.drafted) {
+        if (self.ends)(last.token) || !(self.draft_more)(&self.made.drafted) {
             return false;
         }
         self.made.cut = self.len() >= self.most;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use super::{Draft, Proposer, Supply};
 use crate::{
     Context, Result,
-    speculation::policy::{Kind, Ready, SourceInfo},
+    speculation::policy::{Ready, SourceInfo, SourceKind},
 };
 
 /// Occurrences that are compared, from the latest on.
@@ -85,7 +85,7 @@ impl NgramProposer {
 
 impl Proposer for NgramProposer {
     fn info(&self, _: &Context) -> SourceInfo {
-        SourceInfo { name: "ngram".into(), kind: Kind::Ngram, cost: 0.0, prefix: None }
+        SourceInfo { name: "ngram".into(), kind: SourceKind::Ngram, cost: 0.0, prefix: None }
     }
 
     fn supply(&mut self, text: &[u32]) -> Supply {

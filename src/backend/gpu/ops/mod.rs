@@ -15,12 +15,12 @@ use super::{
     record::Recorder,
     rows::RowData,
     variants::Arith,
-    weights::{Joined, Matrix, Part, Weights, join},
+    weights::{Joined, Matrix, MatrixPart, Weights, join},
     work::{Cache, OUTPUTS_AT_ONCE, Stored, TILE_ROWS, WorkBuffers, padded},
 };
 use crate::{
     Model, Result,
-    backend::Held,
+    backend::UnitSet,
     plan::{Buf, Dims, Op, Plan, Step, WeightId},
 };
 
@@ -137,7 +137,7 @@ impl Ops {
         2 * matrices + 3 + 3 * plan.layers.len() + 2 * n_slots + plan.layers.len() * 2 + outputs + 64
     }
 
-    pub fn new(stage: &Stage, held: &Held, params: Params) -> Self {
+    pub fn new(stage: &Stage, held: &UnitSet, params: Params) -> Self {
         let mut ops = Ops {
             params,
             dims: *stage.dims(),
@@ -299,7 +299,7 @@ impl Ops {
         stage: &Stage,
         joined: &Joined,
         matrix: &Matrix,
-        part: &Part,
+        part: &MatrixPart,
         (x, arith): (&wgpu::Buffer, Arith),
         (out, stride, column): (&wgpu::Buffer, usize, usize),
     ) -> Bound {
@@ -334,7 +334,7 @@ impl Ops {
     fn gate_part(
         &self,
         stage: &Stage,
-        part: &Part,
+        part: &MatrixPart,
         params: u32,
         x: &wgpu::Buffer,
         out: &wgpu::Buffer,

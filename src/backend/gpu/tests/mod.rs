@@ -2,7 +2,7 @@
 //! without).
 
 use super::{
-    device::{Choice, Found, Gpu, choose},
+    device::{AdapterChoice, Found, Gpu, choose},
     lab,
     pipelines::Tuning,
     variants::Variants,
@@ -22,7 +22,7 @@ const U: f64 = 1.0 / (1u64 << 24) as f64;
 /// The adapter that tests run on: a hardware one, else the first there is. Without any the test says so and ends,
 /// unless `SPEC_RUN_REQUIRE_FIXTURES` asks that it fail.
 pub fn adapter(test: &str) -> Option<Found> {
-    match choose(&Choice::Any).or_else(|_| choose(&Choice::Named("0".into()))) {
+    match choose(&AdapterChoice::Any).or_else(|_| choose(&AdapterChoice::Named("0".into()))) {
         Ok(found) => Some(found),
         Err(e) => {
             assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{test}: {e}");

@@ -47,7 +47,7 @@ pub struct Score {
 
 /// How a trial ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct TrialOutcome {
     pub scores: Vec<Score>,
 }
 
@@ -83,7 +83,7 @@ pub fn choose(
         vouch(found, variants)?;
         return Ok(Chosen { variants, speeds });
     }
-    let known = shelf.as_ref().and_then(Outcome::recall).map(|outcome| outcome.chosen());
+    let known = shelf.as_ref().and_then(TrialOutcome::recall).map(|outcome| outcome.chosen());
     if let Some(variants) = known.filter(|variants| variants.check(found).is_ok()) {
         return Ok(Chosen { variants, speeds });
     }
@@ -97,19 +97,19 @@ pub fn choose(
 }
 
 /// What is known of a device from earlier runs, if that is kept in `directory`.
-pub fn tried(directory: &Path, found: &Found) -> (Option<Outcome>, Option<Speeds>) {
+pub fn tried(directory: &Path, found: &Found) -> (Option<TrialOutcome>, Option<Speeds>) {
     let shelf = Shelf::new(directory, &found.info);
-    (Outcome::recall(&shelf), speeds::recall(&shelf))
+    (TrialOutcome::recall(&shelf), speeds::recall(&shelf))
 }
 
 /// Tries the variants of a device now, measures it, and keeps the outcome.
-pub fn try_now(directory: Option<&Path>, found: &Found) -> Result<(Outcome, Option<Speeds>)> {
+pub fn try_now(directory: Option<&Path>, found: &Found) -> Result<(TrialOutcome, Option<Speeds>)> {
     let shelf = directory.map(|directory| Shelf::new(directory, &found.info));
     shelf.iter().for_each(|shelf| shelf.forget(UNDER_WAY));
     try_all(found, TRIAL_BYTES, shelf.as_ref())
 }
 
-impl Outcome {
+impl TrialOutcome {
     /// What was found out in an earlier run.
     fn recall(shelf: &Shelf) -> Option<Self> {
         shelf.value(OUTCOME)
@@ -125,7 +125,7 @@ impl Outcome {
         for score in scores.iter_mut().filter(|s| names.contains(&s.variant)) {
             score.used = best.as_ref() == Some(&score.variant);
         }
-        Outcome { scores }
+        TrialOutcome { scores }
     }
 
     pub fn chosen(&self) -> Variants {
@@ -184,7 +184,7 @@ fn is_more(off: f64, limit: f64) -> bool {
 
 /// Tries what the device offers and measures it. What is kept costs only time when it is lost, so nothing is said
 /// where it cannot be written.
-fn try_all(found: &Found, budget: u64, shelf: Option<&Shelf>) -> Result<(Outcome, Option<Speeds>)> {
+fn try_all(found: &Found, budget: u64, shelf: Option<&Shelf>) -> Result<(TrialOutcome, Option<Speeds>)> {
     let speeds = speeds::measure(found, budget, shelf)?;
     let mut scores: Vec<Score> = Vec::new();
     for variants in [SUBGROUPS, DOT4, HALVES, COOP] {
@@ -196,7 +196,7 @@ fn try_all(found: &Found, budget: u64, shelf: Option<&Shelf>) -> Result<(Outcome
             scores.push(score);
         }
     }
-    let outcome = Outcome::decided(scores);
+    let outcome = TrialOutcome::decided(scores);
     if let Some(shelf) = shelf {
         let _ = shelf.keep_value(OUTCOME, &outcome);
         shelf.forget(UNDER_WAY);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     fn chosen(scores: &[Score]) -> String {
-        Outcome::decided(scores.to_vec()).chosen().to_string()
+        TrialOutcome::decided(scores.to_vec()).chosen().to_string()
     }
 
     #[test]
