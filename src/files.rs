@@ -1,15 +1,208 @@
-//! Files that are there whole or not at all.
+//! Files that are there whole or not at all, and files that may be read only so far.
 
-use std::{fs, path::Path};
+use std::{
+    fs::{self, File, OpenOptions, Permissions},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use tempfile::NamedTempFile;
 
 use crate::{Error, Result};
 
-/// Written beside and renamed, so that a kill leaves the old file or the new one.
+/// Links that are followed before they count as a circle, as in Linux.
+const MOST_LINKS: usize = 40;
+
+/// A kill leaves the old file or the new one. A link leads to the file that is replaced; a pipe or a device is written to.
 pub fn write_whole(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".part");
-    fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path)).map_err(|e| {
-        let _ = fs::remove_file(&beside);
-        Error::io(path, e)
-    })
+    let bytes = bytes.as_ref();
+    if let Some(written) = write_stream(path, bytes) {
+        return written.map_err(|e| Error::io(path, e));
+    }
+    let mut new = Replacement::of(path)?;
+    new.file.write_all(bytes).map_err(|e| Error::io(path, e))?;
+    new.put_in_place()
+}
+
+/// Writes to what is no regular file: the standard streams by any of their names, pipes, devices. `None` for the rest.
+fn write_stream(path: &Path, bytes: &[u8]) -> Option<io::Result<()>> {
+    let written = match path.to_str() {
+        Some("/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1") => {
+            let mut out = io::stdout().lock();
+            out.write_all(bytes).and_then(|()| out.flush())
+        }
+        Some("/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2") => io::stderr().lock().write_all(bytes),
+        _ => {
+            let kind = fs::metadata(path).ok()?.file_type();
+            if kind.is_file() || kind.is_dir() {
+                return None;
+            }
+            OpenOptions::new().write(true).open(path).and_then(|mut stream| stream.write_all(bytes))
+        }
+    };
+    Some(written)
+}
+
+/// A file under a name of its own, beside the one whose place it takes once it is complete. It is removed if it never does.
+pub struct Replacement {
+    file: NamedTempFile,
+    target: PathBuf,
+}
+
+impl Replacement {
+    pub fn of(path: &Path) -> Result<Self> {
+        let target = behind_links(path);
+        let io = |e| Error::io(path, e);
+        let old = match fs::metadata(&target) {
+            Ok(old) if old.is_dir() => return Err(io(io::ErrorKind::IsADirectory.into())),
+            Ok(old) if !old.is_file() => {
+                return Err(Error::Input(format!("{}: is there and is not a regular file", path.display())));
+            }
+            Ok(old) => Some(old.permissions()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => return Err(io(e)),
+        };
+        // Who may not write to a file may not replace it either.
+        if old.is_some() {
+            OpenOptions::new().write(true).open(&target).map_err(io)?;
+        }
+        let (Some(name), Some(folder)) = (target.file_name(), target.parent()) else {
+            return Err(io(io::ErrorKind::InvalidFilename.into()));
+        };
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let mut prefix = std::ffi::OsString::from(".");
+        prefix.push(name);
+        let mut builder = tempfile::Builder::new();
+        // A name as long as the system allows leaves no room for more.
+        if prefix.len() < 200 {
+            builder.prefix(&prefix);
+        }
+        builder.suffix(".part");
+        if let Some(permissions) = default_permissions() {
+            builder.permissions(permissions);
+        }
+        let file = builder.tempfile_in(folder).map_err(io)?;
+        if let Some(permissions) = old {
+            file.as_file().set_permissions(permissions).map_err(io)?;
+        }
+        Ok(Replacement { file, target })
+    }
+
+    pub fn file(&self) -> &File {
+        self.file.as_file()
+    }
+
+    pub fn put_in_place(self) -> Result<()> {
+        let Replacement { file, target } = self;
+        file.persist(&target).map(drop).map_err(|e| Error::io(&target, e.error))
+    }
+}
+
+/// What a new file gets, less the user's mask; a temporary one would be for the user alone.
+fn default_permissions() -> Option<Permissions> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        Some(Permissions::from_mode(0o666))
+    }
+    #[cfg(not(unix))]
+    None
+}
+
+/// The file that links lead to, which need not be there yet.
+fn behind_links(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let Ok(next) = fs::read_link(&path) else { break };
+        path = path.parent().unwrap_or(Path::new("")).join(next);
+    }
+    path
+}
+
+/// All of a file that should be no larger than `most` bytes; more is an error that says so.
+pub fn read_limited(path: &Path, most: u64) -> Result<Vec<u8>> {
+    let file = File::open(path).map_err(|e| Error::io(path, e))?;
+    read_stream_limited(&path.display().to_string(), file, most)
+}
+
+/// The same of a stream, which messages call `name`.
+pub fn read_stream_limited(name: &str, stream: impl Read, most: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    stream.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(|e| Error::io(name, e))?;
+    if bytes.len() as u64 > most {
+        return Err(Error::Input(format!("{name}: larger than {} MiB, the most that is read", most >> 20)));
+    }
+    Ok(bytes)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn links_lead_to_what_is_replaced_and_nothing_else_is_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("old"), "old").unwrap();
+        fs::set_permissions(at("old"), Permissions::from_mode(0o640)).unwrap();
+        fs::write(at("old.part"), "the user's").unwrap();
+        symlink("old", at("link")).unwrap();
+        symlink("new", at("dangling")).unwrap();
+        write_whole(&at("link"), "one").unwrap();
+        write_whole(&at("dangling"), "two").unwrap();
+        assert_eq!(names(folder.path()), ["dangling", "link", "new", "old", "old.part"]);
+        assert!(at("link").is_symlink() && at("dangling").is_symlink());
+        let read = |name: &str| fs::read_to_string(at(name)).unwrap();
+        assert_eq!([read("old"), read("new"), read("old.part")], ["one", "two", "the user's"]);
+        assert_eq!(fs::metadata(at("old")).unwrap().permissions().mode() & 0o777, 0o640);
+    }
+
+    #[test]
+    fn pipes_and_devices_are_written_to_and_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let mkfifo = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(mkfifo.success());
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read_to_string(pipe).unwrap()
+        });
+        write_whole(&pipe, "through").unwrap();
+        assert_eq!(reader.join().unwrap(), "through");
+        assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+        let null = folder.path().join("null");
+        symlink("/dev/null", &null).unwrap();
+        write_whole(&null, "nowhere").unwrap();
+        assert!(null.is_symlink() && fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+        assert_eq!(names(folder.path()), ["null", "pipe"]);
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let circle = folder.path().join("circle");
+        symlink("circle", &circle).unwrap();
+        for path in [folder.path(), &folder.path().join("no/where"), &circle, &folder.path().join("..")] {
+            assert!(write_whole(path, "x").is_err(), "{}", path.display());
+        }
+        assert_eq!(names(folder.path()), ["circle"]);
+    }
+
+    #[test]
+    fn endless_files_are_read_only_so_far() {
+        let error = read_limited(Path::new("/dev/zero"), 1 << 20).unwrap_err().to_string();
+        assert_eq!(error, "/dev/zero: larger than 1 MiB, the most that is read");
+        assert!(read_limited(Path::new("/dev/null"), 0).unwrap().is_empty());
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    io::{self, IsTerminal, Read, Write},
-    path::PathBuf,
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
@@ -20,6 +20,7 @@ use crate::{
     backend::cpu::simd::Isa,
     context::{KvType, Loading, Planes},
     embedded,
+    files::{read_limited, read_stream_limited},
     measure::memory::resident_bytes,
     placement::{Basis, Placement},
 };
@@ -27,6 +28,8 @@ use crate::{
 /// The context when -c does not say; a model trained for less gets what it was trained for.
 pub const DEFAULT_CTX: u32 = 4096;
 const MAX_THREADS: usize = 1024;
+/// Bytes of a text that is read, or else /dev/zero fills the memory.
+pub const MOST_TEXT: u64 = 1 << 30;
 
 #[derive(Args, Clone, Debug)]
 pub struct ModelArgs {
@@ -235,14 +238,13 @@ impl TextArgs {
     pub fn read(&self) -> Result<Option<String>> {
         let mut bytes = match (&self.prompt, &self.file) {
             (Some(text), _) => return Ok(Some(text.clone())),
-            (None, Some(path)) => fs::read(path).map_err(|e| Error::io(path, e))?,
+            (None, Some(path)) => read_limited(path, MOST_TEXT)?,
             (None, None) => {
                 let mut stdin = io::stdin().lock();
                 if stdin.is_terminal() {
                     return Ok(None);
                 }
-                let mut bytes = Vec::new();
-                stdin.read_to_end(&mut bytes).map_err(|e| Error::io("standard input", e))?;
+                let bytes = read_stream_limited("standard input", &mut stdin, MOST_TEXT)?;
                 if bytes.is_empty() {
                     return Ok(None);
                 }
@@ -290,6 +292,20 @@ pub fn unescape(text: &str) -> String {
         }
     }
     out + rest
+}
+
+/// Refuses, before any work is done, to overwrite a file that is there. Pipes and devices are written to as they are.
+pub fn check_overwrite(path: &Path, force: bool) -> Result<()> {
+    let name = path.display();
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => {
+            Err(Error::Usage(format!("{name}: is a directory; name a file in it")))
+        }
+        Ok(found) if found.is_file() && !force => {
+            Err(Error::Usage(format!("{name}: exists; --force overwrites it, or give another name")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Writes to stdout and flushes; a closed pipe is [`Error::ClosedPipe`], which ends the program quietly.

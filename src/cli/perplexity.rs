@@ -1,7 +1,6 @@
 //! `spec-run perplexity`: perplexity of a text, plain or under a layer mask.
 
 use std::{
-    fs,
     io::IsTerminal,
     ops::ControlFlow,
     path::{Path, PathBuf},
@@ -23,13 +22,15 @@ use super::{
 use crate::{
     Error, Model, Result, RunLayers,
     eval::perplexity::{PerplexitySettings, Tally, count_chunks, perplexity},
-    files::write_whole,
+    files::{read_limited, write_whole},
     hash::fnv1a,
     tokenizer::EncodeOptions,
 };
 
 /// llama-perplexity's chunk.
 const DEFAULT_CHUNK: usize = 512;
+/// Bytes of a state; one has less than a thousand.
+const MOST_STATE: u64 = 16 << 20;
 
 #[derive(Args, Debug)]
 pub struct PerplexityArgs {
@@ -49,6 +50,9 @@ pub struct PerplexityArgs {
     /// Write the table of a sweep to FILE too, as comma-separated values
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Overwrite the --csv file if it is there
+    #[arg(long, requires = "csv")]
+    force: bool,
     /// Score only the first N chunks
     #[arg(long, value_name = "N")]
     chunks: Option<usize>,
@@ -130,6 +134,7 @@ struct State {
 pub fn run(args: PerplexityArgs) -> Result<()> {
     args.context.check()?;
     let over = args.sweep()?;
+    args.csv.as_deref().map_or(Ok(()), |path| common::check_overwrite(path, args.force))?;
     let interrupted = interrupt::flag();
     let gguf = args.model.open()?;
     let (tokenizer, model) = common::load(&gguf)?;
@@ -259,15 +264,17 @@ fn progress(chunks: usize, done: usize) -> ProgressBar {
 
 /// What an earlier run left in the state file; nothing if there is none.
 fn resume(path: &Path, run: &RunId, chunks: usize) -> Result<Tally> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Tally::default()),
-        Err(e) => return Err(Error::io(path, e)),
+    let bytes = match read_limited(path, MOST_STATE) {
+        Ok(bytes) => bytes,
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(Tally::default());
+        }
+        Err(e) => return Err(e),
     };
     let other =
         |what: String| Error::Input(format!("{}: {what}; give another --resume file", path.display()));
     let State { run: earlier, tally } =
-        serde_json::from_str(&text).map_err(|e| other(format!("not a state of this program ({e})")))?;
+        serde_json::from_slice(&bytes).map_err(|e| other(format!("not a state of this program ({e})")))?;
     if earlier != *run {
         return Err(other("the state of a run with another model, text, -c or mask".into()));
     }

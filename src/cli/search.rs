@@ -1,7 +1,6 @@
 //! `spec-run search`: finds masks to draft with, and writes them to a file.
 
 use std::{
-    fs,
     io::IsTerminal,
     ops::ControlFlow,
     path::{Path, PathBuf},
@@ -19,7 +18,7 @@ use super::{
 };
 use crate::{
     Error, Result, Tokenizer,
-    files::write_whole,
+    files::{read_limited, write_whole},
     mask::skips::{NamedMask, Skips},
     search::{
         Member, Progress, SearchOutcome, SearchSettings,
@@ -46,7 +45,7 @@ pub struct SearchArgs {
     /// Where the masks go
     #[arg(short = 'o', long, value_name = "FILE", default_value = "skips.json")]
     output: PathBuf,
-    /// Overwrite the file if it is there
+    /// Overwrite the masks and the report if they are there
     #[arg(long)]
     force: bool,
     /// Where evaluations are kept, to go on from after an interruption [default: the output's name and .journal]
@@ -108,9 +107,8 @@ impl SearchArgs {
         if !(self.max_cost > 0.0 && self.max_cost <= 1.0) {
             return Err(Error::Usage(format!("--max-cost {}: above 0, at most 1", self.max_cost)));
         }
-        if self.output.exists() && !self.force {
-            let path = self.output.display();
-            return Err(Error::Usage(format!("{path}: exists; --force overwrites it, -o names another")));
+        for path in [Some(&self.output), self.report.as_ref()].into_iter().flatten() {
+            common::check_overwrite(path, self.force)?;
         }
         if let Some(path) = &self.report
             && report_kind(path).is_none()
@@ -238,7 +236,7 @@ fn read_calibration(
     tokenizer: &Tokenizer,
     settings: &calibration::CalibrationSettings,
 ) -> Result<Calibration> {
-    let bytes = fs::read(path).map_err(|e| Error::io(path, e))?;
+    let bytes = read_limited(path, common::MOST_TEXT)?;
     let text = String::from_utf8_lossy(&bytes);
     let tokens = tokenizer.encode(&text, EncodeOptions { add_special: false, parse_special: false });
     let bos = tokenizer.adds_bos().then(|| tokenizer.bos()).flatten();

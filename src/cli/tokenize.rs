@@ -1,19 +1,19 @@
 //! `spec-run tokenize`: text to token ids, or ids to text.
 
-use std::{
-    fs,
-    io::{self, Read},
-    path::PathBuf,
-};
+use std::{io, path::PathBuf};
 
 use clap::Args;
 use serde_json::json;
 
 use super::{
-    common::{ModelArgs, print, print_json},
+    common::{MOST_TEXT, ModelArgs, print, print_json},
     output::warning,
 };
-use crate::{Error, Result, Tokenizer, tokenizer::EncodeOptions};
+use crate::{
+    Error, Result, Tokenizer,
+    files::{read_limited, read_stream_limited},
+    tokenizer::EncodeOptions,
+};
 
 #[derive(Args, Debug)]
 pub struct TokenizeArgs {
@@ -78,11 +78,10 @@ impl TokenizeArgs {
             return Ok(text.clone());
         }
         let (name, bytes) = match &self.file {
-            Some(path) => (path.display().to_string(), fs::read(path).map_err(|e| Error::io(path, e))?),
+            Some(path) => (path.display().to_string(), read_limited(path, MOST_TEXT)?),
             None => {
-                let mut bytes = Vec::new();
-                io::stdin().read_to_end(&mut bytes).map_err(|e| Error::io("standard input", e))?;
-                ("standard input".into(), bytes)
+                let name = "standard input";
+                (name.into(), read_stream_limited(name, io::stdin().lock(), MOST_TEXT)?)
             }
         };
         // Replacing bytes would tokenize another text than the one given.

@@ -15,7 +15,7 @@ use std::{
     borrow::Cow,
     fmt,
     fs::{self, File},
-    io,
+    io::{self, Read},
     ops::{Deref, Range},
     path::Path,
 };
@@ -96,7 +96,17 @@ impl Gguf {
     /// The same with the files read into memory, for where a map is slow or the file may change.
     pub fn read(path: &Path) -> Result<Self> {
         Self::load(path, |path| {
-            let bytes = fs::read(path).map_err(|e| Error::io(path, e))?;
+            // A device such as /dev/zero never ends; what is no model shows at its start.
+            let io = |e| Error::io(path, e);
+            let mut file = File::open(path).map_err(io)?;
+            let mut bytes = Vec::new();
+            (&mut file).take(parse::MAGIC_BYTES).read_to_end(&mut bytes).map_err(io)?;
+            parse::check_magic(&path.display().to_string(), &bytes)?;
+            if let Ok(found) = file.metadata() {
+                let rest = (found.len() as usize).saturating_sub(bytes.len());
+                bytes.try_reserve_exact(rest).map_err(|_| io(io::ErrorKind::OutOfMemory.into()))?;
+            }
+            file.read_to_end(&mut bytes).map_err(io)?;
             Ok(Shard::Memory(bytes.into()))
         })
     }

@@ -55,6 +55,14 @@ pub(super) fn parse(file: &str, bytes: &[u8], shard: usize) -> Result<Parsed> {
     Ok(Parsed { version, metadata, tensors })
 }
 
+/// What [`check_magic`] looks at.
+pub(super) const MAGIC_BYTES: u64 = 16;
+
+/// Refuses what is no model by its first bytes.
+pub(super) fn check_magic(file: &str, head: &[u8]) -> Result<()> {
+    read_magic_and_version(file, &mut Reader::new(file, head)).map(drop)
+}
+
 fn read_magic_and_version(file: &str, r: &mut Reader) -> Result<u32> {
     const MAGIC: &[u8] = b"GGUF";
     const BIG_ENDIAN: &str = "a big-endian GGUF; only little-endian files can be read: convert it with \

@@ -17,6 +17,8 @@ const WRITTEN_FROM: usize = 8;
 const GIVEN_FROM: usize = 4;
 /// Below this, one position is worth more than any difference between masks.
 pub const FEWEST_POSITIONS: usize = 64;
+/// Above this, a search would not end in a year.
+const MOST_POSITIONS: usize = 1 << 28;
 const SHORTEST_CHUNK: usize = 32;
 
 /// How much of which text.
@@ -42,12 +44,18 @@ impl CalibrationSettings {
                 self.positions
             )));
         }
+        if self.positions > MOST_POSITIONS {
+            return Err(Error::Usage(format!("--positions {}: at most {MOST_POSITIONS}", self.positions)));
+        }
+        if self.cells() > (u32::MAX - 1024) as usize {
+            return Err(Error::Usage(format!("-c {}: too large for the chunks of a search", self.chunk)));
+        }
         Ok(())
     }
 
     /// Cells that texts of these settings can take.
     pub fn cells(&self) -> usize {
-        2 * self.positions + (WRITERS + 1) * self.chunk
+        self.positions.saturating_mul(2).saturating_add((WRITERS + 1).saturating_mul(self.chunk))
     }
 }
 

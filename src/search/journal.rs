@@ -3,7 +3,7 @@
 //! time that was taken is in the journal too.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     time::Duration,
@@ -64,13 +64,23 @@ impl Journal {
     /// Opens or begins the journal of `run` at `path`, and gives what is in it.
     pub fn open(path: &Path, run: &RunId) -> Result<(Self, Vec<Entry>)> {
         let io = |e| Error::io(path, e);
+        let refuse = |what: String| Err(Error::Input(format!("{}: {what}", path.display())));
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return refuse("is not a regular file: name another with --journal".into());
+        }
         let mut options = OpenOptions::new();
         let mut file = options.read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
+        // Two that write at once would spoil it for both. Where files cannot be locked, nobody is kept out.
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            return refuse(
+                "another search is writing this journal: wait for its end, or name another with --journal"
+                    .into(),
+            );
+        }
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(io)?;
         // A line without its end was being written when the last run ended.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        let refuse = |what: String| Err(Error::Input(format!("{}: {what}", path.display())));
         let mut entries = Vec::new();
         for (i, line) in text[..whole].lines().enumerate() {
             match serde_json::from_str(line) {
@@ -83,11 +93,9 @@ impl Journal {
                 }
             }
         }
-        if whole == 0 && !text.is_empty() {
-            let cut_short = text.starts_with("{\"run\"");
-            if !cut_short {
-                return refuse("is not a search's journal: name another with --journal".into());
-            }
+        // Less than a line is ours if it is the beginning of what we would write first.
+        if whole == 0 && !line_of(&Entry::Run(run.clone())).starts_with(&text) {
+            return refuse("is not a search's journal: name another with --journal".into());
         }
         match entries.first() {
             None => {}
@@ -109,8 +117,57 @@ impl Journal {
 
     pub fn add(&mut self, entry: &Entry) -> Result<()> {
         let Some((path, file)) = &mut self.file else { return Ok(()) };
-        let mut line = serde_json::to_string(entry).expect("plain data");
-        line.push('\n');
-        file.write_all(line.as_bytes()).map_err(|e| Error::io(path, e))
+        file.write_all(line_of(entry).as_bytes()).map_err(|e| Error::io(path, e))
+    }
+}
+
+fn line_of(entry: &Entry) -> String {
+    serde_json::to_string(entry).expect("plain data") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_id() -> RunId {
+        let text = |s: &str| s.to_string();
+        RunId {
+            model: text("m"),
+            text: text("t"),
+            positions: 64,
+            device: text("d"),
+            cache_types: text("f16 f16"),
+        }
+    }
+
+    #[test]
+    fn one_writer_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let (first, entries) = Journal::open(&path, &run_id()).unwrap();
+        assert!(entries.is_empty());
+        let error = Journal::open(&path, &run_id()).err().expect("locked").to_string();
+        assert!(error.contains("another search is writing this journal"), "{error}");
+        drop(first);
+        let (_second, entries) = Journal::open(&path, &run_id()).unwrap();
+        assert_eq!(entries, [Entry::Run(run_id())]);
+    }
+
+    #[test]
+    fn only_the_beginning_of_our_first_line_is_a_line_cut_short() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let ours = line_of(&Entry::Run(run_id()));
+        for theirs in ["{\"run\": \"my own file\"", "{\"run\"xxxx", "notes", "notes\nand more\n", "\n\n"] {
+            std::fs::write(&path, theirs).unwrap();
+            assert!(Journal::open(&path, &run_id()).is_err(), "{theirs}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), theirs);
+        }
+        for end in [0, 1, 9, ours.len() - 1] {
+            std::fs::write(&path, &ours[..end]).unwrap();
+            assert!(Journal::open(&path, &run_id()).is_ok(), "cut at {end}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), ours);
+        }
+        assert!(cfg!(not(unix)) || Journal::open(Path::new("/dev/null"), &run_id()).is_err());
     }
 }

@@ -7,7 +7,6 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::{Read, Write},
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -19,7 +18,12 @@ use super::{
     costs::{Costs, DEFAULT_BUDGET, MOST_ROWS, measure},
     policy::SourceInfo,
 };
-use crate::{Context, Error, Result, RunLayers, batch::SeqId, hash::fnv1a};
+use crate::{
+    Context, Error, Result, RunLayers,
+    batch::SeqId,
+    files::{read_limited, write_whole},
+    hash::fnv1a,
+};
 
 const SCHEMA: u32 = 1;
 const MOST_BYTES: u64 = 256 << 10;
@@ -168,9 +172,7 @@ impl Store {
     }
 
     pub fn recall(&self, subject: &Subject) -> Option<Learned> {
-        let mut bytes = Vec::new();
-        let file = fs::File::open(self.directory.join(subject.file_name())).ok()?;
-        file.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+        let bytes = read_limited(&self.directory.join(subject.file_name()), MOST_BYTES).ok()?;
         let file: File = serde_json::from_slice(&bytes).ok()?;
         let fits = file.schema == SCHEMA && file.subject == *subject;
         Some(file.learned).filter(|learned| fits && learned.is_sound())
@@ -185,26 +187,51 @@ impl Store {
         let path = directory.join(subject.file_name());
         let file = File { schema: SCHEMA, subject: subject.clone(), learned: learned.clone() };
         let text = serde_json::to_vec(&file).map_err(|e| Error::io(&path, e.into()))?;
-        let mut new = tempfile::NamedTempFile::new_in(directory).map_err(|e| Error::io(directory, e))?;
-        new.write_all(&text).map_err(|e| Error::io(&path, e))?;
-        new.persist(&path).map_err(|e| Error::io(&path, e.error))?;
+        write_whole(&path, text)?;
         self.prune();
         Ok(())
     }
 
-    /// Lets the oldest files go. Whatever goes wrong here is somebody else's turn next time.
+    /// Lets the oldest of our files go, and no others: the directory may be one that the user keeps more in.
+    /// Whatever goes wrong here is somebody else's turn next time.
     fn prune(&self) {
         let Ok(entries) = fs::read_dir(&self.directory) else { return };
-        let mut files: Vec<(SystemTime, PathBuf)> = entries
-            .flatten()
-            .filter(|entry| entry.path().extension().is_some_and(|e| e == EXTENSION))
-            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
-            .collect();
-        files.sort();
-        for (_, path) in files.iter().take(files.len().saturating_sub(MOST_FILES)) {
+        let named: Vec<PathBuf> =
+            entries.flatten().map(|entry| entry.path()).filter(|path| has_our_name(path)).collect();
+        if named.len() <= MOST_FILES {
+            return;
+        }
+        let ours = named.into_iter().filter(|path| is_ours(path));
+        let modified = |path: &PathBuf| fs::metadata(path).and_then(|found| found.modified()).ok();
+        let mut ours: Vec<(SystemTime, PathBuf)> =
+            ours.filter_map(|path| Some((modified(&path)?, path))).collect();
+        ours.sort();
+        for (_, path) in ours.iter().take(ours.len().saturating_sub(MOST_FILES)) {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+fn has_our_name(path: &Path) -> bool {
+    let is_hash = |stem: &str| stem.len() == 16 && stem.bytes().all(|b| b.is_ascii_hexdigit());
+    path.extension().is_some_and(|e| e == EXTENSION)
+        && path.file_stem().and_then(|stem| stem.to_str()).is_some_and(is_hash)
+}
+
+/// Whether a file says of itself what its name says: the name is the hash of the subject inside.
+fn is_ours(path: &Path) -> bool {
+    #[derive(Deserialize)]
+    struct Head {
+        #[serde(rename = "schema")]
+        _schema: u32,
+        subject: Subject,
+    }
+    let is_regular = fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
+    let head = is_regular
+        .then(|| read_limited(path, MOST_BYTES).ok())
+        .flatten()
+        .and_then(|bytes| serde_json::from_slice::<Head>(&bytes).ok());
+    head.is_some_and(|head| path.file_name().is_some_and(|name| name == head.subject.file_name().as_str()))
 }
 
 #[cfg(test)]
@@ -344,5 +371,28 @@ mod tests {
         }
         let files = fs::read_dir(directory.path()).unwrap().count();
         assert!(files <= MOST_FILES, "{files} files, temporary ones included");
+    }
+
+    #[test]
+    fn the_users_own_files_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::new(directory.path());
+        let learned = Learned::of(&experienced(true));
+        let theirs: Vec<PathBuf> = (0..MOST_FILES + 20)
+            .flat_map(|i| [format!("notes-{i}.json"), format!("{i:016x}.json"), format!("{i:016X}.txt")])
+            .map(|name| directory.path().join(name))
+            .collect();
+        store.keep(&subject(), &learned).unwrap();
+        let ours = fs::read(directory.path().join(subject().file_name())).unwrap();
+        for (i, path) in theirs.iter().enumerate() {
+            // Even a copy of ours under another name.
+            fs::write(path, if i % 2 == 0 { b"{}" } else { &ours[..] }).unwrap();
+        }
+        for i in 0..MOST_FILES + 20 {
+            store.keep(&Subject { model: i.to_string(), ..subject() }, &learned).unwrap();
+        }
+        assert!(theirs.iter().all(|path| path.exists()));
+        let all = fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(all, theirs.len() + MOST_FILES);
     }
 }

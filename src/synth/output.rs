@@ -3,11 +3,11 @@
 use std::{
     fs::{self, File},
     ops::ControlFlow,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use super::{Synth, Widened};
-use crate::{Error, Result};
+use crate::{Error, Result, files::Replacement};
 
 /// Room for metadata and padding, beside the tensors.
 const HEAD_BYTES: u64 = 32 << 20;
@@ -36,7 +36,7 @@ impl Widened<'_> {
     }
 }
 
-/// Writes to `PATH.part` and renames it when it is complete; what is incomplete is removed. An existing file is
+/// Puts the file in its place when it is complete; what is incomplete is removed. An existing file is
 /// replaced only with `force`.
 fn whole_file(
     path: &Path,
@@ -50,18 +50,15 @@ fn whole_file(
         Ok(_) if !force => return refuse("exists; --force overwrites it"),
         _ => {}
     }
-    let Some(name) = path.file_name() else { return refuse("is not the name of a file") };
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     check_space(folder, tensor_bytes + HEAD_BYTES)?;
-    let mut part_name = name.to_owned();
-    part_name.push(".part");
-    let part = PartFile(folder.join(part_name));
-    let file = File::create(&part.0).map_err(|e| Error::io(&part.0, e))?;
+    let new = Replacement::of(path)?;
+    let file = new.file().try_clone().map_err(|e| Error::io(path, e))?;
     write(file).map_err(|e| match e {
         Error::Io { source, .. } => Error::io(path, source),
         other => other,
     })?;
-    fs::rename(&part.0, path).map_err(|e| Error::io(path, e))
+    new.put_in_place()
 }
 
 fn check_space(folder: &Path, needed: u64) -> Result<()> {
@@ -74,15 +71,6 @@ fn check_space(folder: &Path, needed: u64) -> Result<()> {
             )))
         }
         _ => Ok(()),
-    }
-}
-
-/// Removed when it goes out of scope; after the rename there is nothing left to remove.
-struct PartFile(PathBuf);
-
-impl Drop for PartFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
     }
 }
 

@@ -12,3 +12,4 @@ mod run;
 mod search;
 mod speculation;
 mod synth;
+mod written_files;
