@@ -17,6 +17,7 @@
 pub mod backend;
 pub mod batch;
 pub mod bench;
+#[cfg(feature = "cli")]
 pub mod cli;
 pub mod context;
 pub mod embedded;
@@ -35,6 +36,7 @@ pub mod plan;
 pub mod quant;
 pub mod sampler;
 pub mod scores;
+#[cfg(feature = "search")]
 pub mod search;
 pub mod speculation;
 pub mod synth;

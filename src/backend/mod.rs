@@ -1,6 +1,7 @@
 //! What a device must do to run a plan. Only this trait is seen from above; device types stay below.
 
 pub mod cpu;
+#[cfg_attr(not(feature = "gpu"), path = "without_gpu.rs")]
 pub mod gpu;
 mod hybrid;
 mod open;

@@ -83,7 +83,13 @@ fn with_measured(basis: Basis, speeds: Option<Speeds>) -> Basis {
 
 /// The same on a machine whose GPU, if it is to have one, has `config.placement.vram`; no device is looked for.
 pub fn plan_elsewhere(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans> {
-    plans(model, config, basis, config.placement.vram.filter(|&vram| vram > 0))
+    let vram = config.placement.vram.filter(|&vram| vram > 0);
+    // What would lie there is not known without.
+    #[cfg(not(feature = "gpu"))]
+    if vram.is_some() {
+        return Err(gpu::left_out());
+    }
+    plans(model, config, basis, vram)
 }
 
 fn plans(model: &Model, config: &ContextConfig, basis: Basis, vram: Option<u64>) -> Result<Plans> {

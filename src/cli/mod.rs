@@ -4,6 +4,7 @@
 mod bench;
 pub mod common;
 mod device_args;
+#[cfg_attr(not(feature = "gpu"), path = "without/devices.rs")]
 mod devices;
 mod draft_args;
 mod drafting;
@@ -16,8 +17,10 @@ mod perplexity;
 mod plan;
 mod run;
 mod sampler_args;
+#[cfg_attr(not(feature = "search"), path = "without/search.rs")]
 mod search;
 mod size;
+#[cfg_attr(not(feature = "search"), path = "without/sweep.rs")]
 mod sweep;
 mod synth;
 mod tokenize;

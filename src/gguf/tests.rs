@@ -16,7 +16,7 @@ pub(super) fn fixture(test: &str, file: &str) -> Option<PathBuf> {
 }
 
 #[test]
-#[cfg(feature = "embedded-model")]
+#[cfg(embedded_model)]
 fn the_embedded_model_is_as_its_card_says() {
     let gguf = crate::embedded::open().unwrap();
     let m = gguf.metadata();
@@ -70,7 +70,7 @@ fn write_again(gguf: &Gguf) -> Vec<u8> {
 }
 
 #[test]
-#[cfg(feature = "embedded-model")]
+#[cfg(embedded_model)]
 fn a_model_written_again_is_the_same_file() {
     let model = crate::embedded::open().unwrap();
     let written = write_again(&model);

@@ -9,7 +9,7 @@ mod clock;
 pub mod device;
 pub mod formats;
 mod lab;
-#[cfg(test)]
+#[cfg(all(test, embedded_model))]
 mod lost;
 mod ops;
 mod params;

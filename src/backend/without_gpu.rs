@@ -1,0 +1,166 @@
+//! In the place of `gpu` in a build without the feature: there is no device, and whoever asks for one is told why.
+
+use std::{convert::Infallible, path::Path, path::PathBuf, str::FromStr, sync::Arc};
+
+use crate::{
+    Error, Model, Result,
+    backend::{Backend, Crossing, Output, Rows, Speeds, UnitSet},
+    context::KvType,
+    kv::CellMove,
+    placement::Unit,
+    plan::{Op, Step, WeightId},
+};
+
+/// What whoever wants a GPU is told.
+pub fn left_out() -> Error {
+    Error::Device("this build is without GPUs: it needs the feature \"gpu\"".into())
+}
+
+/// An adapter; none is ever found.
+pub struct Found {
+    pub info: Info,
+    pub memory: Option<u64>,
+    never: Infallible,
+}
+
+pub struct Info {
+    pub name: String,
+}
+
+impl Found {
+    pub fn is_hardware(&self) -> bool {
+        match self.never {}
+    }
+
+    pub fn check(&self) -> Result<()> {
+        match self.never {}
+    }
+}
+
+pub fn may_have_hardware() -> bool {
+    false
+}
+
+pub fn adapters() -> Vec<Found> {
+    Vec::new()
+}
+
+pub enum AdapterChoice {
+    Any,
+    Named(String),
+}
+
+pub fn choose(_: &AdapterChoice) -> Result<Found> {
+    Err(left_out())
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Variants;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    #[default]
+    Tried,
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        if text == "auto" { Ok(Wanted::Tried) } else { Err(left_out().to_string()) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Chosen {
+    pub variants: Variants,
+    pub speeds: Option<Speeds>,
+}
+
+pub fn choose_variants(_: Wanted, found: &Found, _: Option<&Path>, _: u64, _: &dyn Fn()) -> Result<Chosen> {
+    match found.never {}
+}
+
+pub fn speeds(_: Option<&Path>, found: &Found) -> Result<Option<Speeds>> {
+    match found.never {}
+}
+
+pub fn op_bytes(_: &Model, _: &Op) -> u64 {
+    0
+}
+
+pub fn bytes_read(_: &Model, _: WeightId, _coarse: bool) -> u64 {
+    0
+}
+
+pub fn overhead_bytes(_: &Model, _: Unit, _n_cells: usize, _: (KvType, KvType)) -> u64 {
+    0
+}
+
+pub fn scratch_bytes(_: &Model, _max_rows: usize, _n_cells: usize, _n_slots: usize) -> u64 {
+    0
+}
+
+pub fn converted(_: &Model, _: &UnitSet) -> Vec<String> {
+    Vec::new()
+}
+
+pub struct GpuConfig {
+    pub n_cells: usize,
+    pub n_slots: usize,
+    pub max_rows: usize,
+    pub key_type: KvType,
+    pub value_type: KvType,
+    pub held: UnitSet,
+    pub budget: u64,
+    pub profile: bool,
+    pub tuning: Option<Tuning>,
+    pub variants: Variants,
+    pub cache: Option<PathBuf>,
+}
+
+pub struct GpuBackend(Infallible);
+
+impl GpuBackend {
+    pub fn new(
+        _: Arc<Model>,
+        found: &Found,
+        _: &GpuConfig,
+        _progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Self> {
+        match found.never {}
+    }
+
+    pub fn holds(&self, _: WeightId) -> bool {
+        match self.0 {}
+    }
+}
+
+impl Backend for GpuBackend {
+    fn describe(&self) -> String {
+        match self.0 {}
+    }
+
+    fn threads(&self) -> usize {
+        match self.0 {}
+    }
+
+    fn max_rows(&self) -> usize {
+        match self.0 {}
+    }
+
+    fn run_segment(&mut self, _: &[Step], _: &Rows, _: Crossing, _: Output) -> Result<()> {
+        match self.0 {}
+    }
+
+    fn weight_bytes(&self, _: WeightId, _coarse: bool) -> u64 {
+        match self.0 {}
+    }
+
+    fn shift_keys(&mut self, _: &[CellMove], _delta: i64) -> Result<()> {
+        match self.0 {}
+    }
+}
