@@ -12,5 +12,5 @@ pub fn open() -> Result<Gguf> {
 
 #[cfg(not(embedded_model))]
 pub fn open() -> Result<Gguf> {
-    Err(crate::Error::Usage("this build has no embedded model: name one with -m model.gguf".into()))
+    Err(crate::Error::Usage("this build has no embedded model: `model` names one".into()))
 }

@@ -1,5 +1,5 @@
-//! One error for the whole crate. Every message is one line that names the file, tensor or flag at
-//! fault, the limit it broke, and what to do about it.
+//! One error for the whole crate. Every message is one line that names the file, the tensor or the setting at fault, the
+//! limit it broke, and what to do about it. A setting is named by its field, in backticks: `cli::failure` says the flag.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub enum Error {
     /// The text to work on: empty, too long, too short.
     #[error("{0}")]
     Input(String),
-    /// The command line; exit code 2.
+    /// What was asked for: a setting out of its range, or two that exclude each other.
     #[error("{0}")]
     Usage(String),
     /// Nobody reads our standard output any more; ends quietly.
@@ -53,14 +53,5 @@ impl Error {
 
     pub fn model(file: impl Into<String>, what: impl Into<String>) -> Self {
         Error::Model { file: file.into(), what: what.into() }
-    }
-
-    /// 2 for a wrong command line, 0 for a reader that went away, 1 for everything else.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Error::Usage(_) => 2,
-            Error::ClosedPipe => 0,
-            _ => 1,
-        }
     }
 }

@@ -51,13 +51,11 @@ impl Request<'_> {
     pub fn check(&self, context: &Context) -> Result<()> {
         let (n, n_ctx) = (self.prompt.len(), context.kv().capacity());
         if n == 0 {
-            return Err(Error::Input(
-                "the prompt has no tokens: give some text with -p, -f or standard input".into(),
-            ));
+            return Err(Error::Input("the prompt has no tokens: give some text with `prompt`".into()));
         }
         if n > n_ctx {
             return Err(Error::Input(format!(
-                "the prompt has {n} tokens, the context holds {n_ctx}: use -c {} or more, or a shorter prompt",
+                "the prompt has {n} tokens, the context holds {n_ctx}: use `n_ctx` {} or more, or a shorter prompt",
                 n + 1
             )));
         }

@@ -3,14 +3,16 @@
 
 use std::process::ExitCode;
 
+use spec_run::cli::{failure, output};
+
 fn main() -> ExitCode {
     match spec_run::cli::run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if !matches!(error, spec_run::Error::ClosedPipe) {
-                spec_run::cli::output::say(format_args!("spec-run: {error}\n"));
+                output::say(format_args!("spec-run: {}\n", failure::message(&error)));
             }
-            ExitCode::from(error.exit_code())
+            ExitCode::from(failure::exit_code(&error))
         }
     }
 }

@@ -193,7 +193,7 @@ fn adapter(config: &ContextConfig) -> Result<Option<Found>> {
     }
     match &config.device {
         Device::Cpu if asked_for => Err(Error::Usage(
-            "-ngl and --vram are for a GPU, --device says cpu: leave one of them out".into(),
+            "`gpu_layers` and `vram` are for a GPU, `device` says cpu: leave one of them out".into(),
         )),
         Device::Cpu => Ok(None),
         Device::Named(name) => gpu::choose(&gpu::AdapterChoice::Named(name.clone())).map(Some),
@@ -255,7 +255,7 @@ fn plan_for(
     placement.converted = gpu::converted(model, &placement.on_gpu());
     if let (Some(vram), false) = (vram, placement.uses(Place::Vram)) {
         return Err(Error::Memory(format!(
-            "nothing fits into {:.1} MiB of GPU memory: buffers take {:.1}, the least that goes there {:.1}: a larger --vram, a smaller -c or -b, or --device cpu",
+            "nothing fits into {:.1} MiB of GPU memory: buffers take {:.1}, the least that goes there {:.1}: a larger `vram`, a smaller `n_ctx` or `n_ubatch`, or `device` cpu",
             mib(vram),
             mib(budgets.scratch),
             mib(placement.least_on_gpu())

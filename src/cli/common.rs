@@ -13,6 +13,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
     device_args::DeviceArgs,
+    failure,
     output::{detail, note, warning},
 };
 use crate::{
@@ -209,7 +210,7 @@ pub fn open_context(
     let watch = Watch { started, bar, basis, measured: OnceLock::new() };
     let context = Context::open_with(model.clone(), config, &watch)?;
     watch.bar.finish_and_clear();
-    context.notes().iter().for_each(|note| warning!("{note}"));
+    context.notes().iter().for_each(|note| warning!("{}", failure::in_flags(note)));
     if !context.is_divided() && !context.placement().converted.is_empty() {
         detail!("{}", context.placement().conversion_note());
     }

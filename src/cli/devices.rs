@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{common, device_args};
+use super::{common, device_args, failure};
 use crate::{
     Result,
     backend::{
@@ -72,6 +72,9 @@ fn describe_known((outcome, speeds): &Known) -> String {
         Some(outcome) => {
             text += &format!("   kernels: {}\n", outcome.chosen());
             outcome.scores.iter().for_each(|score| text += &format!("      {}\n", score.describe()));
+            if outcome.scores.iter().any(|score| score.fault.is_some()) {
+                text += "      `spec-run devices --try` tries again\n";
+            }
         }
     }
     text
@@ -82,7 +85,7 @@ fn describe(number: usize, found: &Found, is_default: bool) -> String {
     let mib = |bytes: u64| bytes >> 20;
     let memory = found.memory.map_or("memory unknown".into(), |bytes| format!("memory {} MiB", mib(bytes)));
     let used = match (found.check(), is_default, found.is_hardware()) {
-        (Err(e), ..) => format!("cannot be used: {e}"),
+        (Err(e), ..) => format!("cannot be used: {}", failure::message(&e)),
         (Ok(()), true, _) => "used by default".into(),
         (Ok(()), _, true) => "used if named with --device".into(),
         (Ok(()), _, false) => "software: used only if named with --device".into(),
@@ -127,7 +130,7 @@ fn to_json(found: &Found, is_default: bool, (outcome, speeds): &Known) -> Value 
         "type": format!("{:?}", found.info.device_type),
         "hardware": found.is_hardware(),
         "default": is_default,
-        "problem": found.check().err().map(|e| e.to_string()),
+        "problem": found.check().err().map(|e| failure::message(&e)),
         "memory_bytes": found.memory,
         "max_binding_bytes": limits.max_storage_buffer_binding_size,
         "max_buffer_bytes": limits.max_buffer_size,

@@ -8,6 +8,7 @@ mod device_args;
 mod devices;
 mod draft_args;
 mod drafting;
+pub mod failure;
 mod inspect;
 mod interrupt;
 mod learned_args;

@@ -93,6 +93,7 @@ mod tests {
     use clap::{CommandFactory, FromArgMatches, Parser};
 
     use super::*;
+    use crate::cli::failure;
 
     #[derive(Parser)]
     struct Cli {
@@ -156,7 +157,7 @@ mod tests {
         ] {
             let error = config(args).unwrap_err();
             assert!(
-                matches!(error, Error::Usage(_)) && error.to_string().starts_with(flag),
+                matches!(error, Error::Usage(_)) && failure::message(&error).starts_with(flag),
                 "{args}: {error}"
             );
         }

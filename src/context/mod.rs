@@ -96,7 +96,7 @@ impl Context {
     pub fn open_with(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -> Result<Self> {
         if config.n_ctx == 0 || config.n_ctx > i32::MAX as u32 {
             return Err(Error::Usage(format!(
-                "a context of {} tokens: -c takes 1 to {}",
+                "a context of {} tokens: `n_ctx` takes 1 to {}",
                 config.n_ctx,
                 i32::MAX
             )));

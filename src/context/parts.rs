@@ -21,7 +21,7 @@ impl Context {
         }
         if !self.backend.keeps_hidden() {
             return Err(Error::Batch(format!(
-                "hidden rows stay on the device ({}): run all layers in one pass, or --device cpu",
+                "hidden rows stay on the device ({}): run all layers in one pass, or `device` cpu",
                 self.describe()
             )));
         }

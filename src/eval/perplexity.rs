@@ -99,7 +99,7 @@ pub fn count_chunks(n_tokens: usize, settings: &PerplexitySettings) -> Result<us
     }
     if settings.max_chunks == Some(0) {
         return Err(Error::Usage(
-            "--chunks 0: nothing would be scored; give 1 or more, or leave it out".into(),
+            "`chunks` 0: nothing would be scored; give 1 or more, or leave it out".into(),
         ));
     }
     let chunks = n_tokens / n_ctx;

@@ -253,7 +253,7 @@ fn into_vram(parts: &[UnitSize], request: &PlacementRequest, first: First, room:
         for (done, group) in groups.iter().enumerate() {
             if !take(group, &mut taken) {
                 return Err(Error::Memory(format!(
-                    "-ngl {n} does not fit: {done} layers do, into {:.0} MiB of GPU memory; leave -ngl out to have what fits",
+                    "`gpu_layers` {n} does not fit: {done} layers do, into {:.0} MiB of GPU memory; leave `gpu_layers` out to have what fits",
                     room as f64 / f64::from(1 << 20)
                 )));
             }
@@ -502,7 +502,7 @@ mod tests {
         assert_eq!(gpu(5), UnitSet::all(4));
         assert_eq!(gpu(99), UnitSet::all(4));
         let error = place(model(4, None), &with(3), budgets(700)).unwrap_err().to_string();
-        assert!(error.contains("-ngl 3") && error.contains("2 layers"), "{error}");
+        assert!(error.contains("`gpu_layers` 3") && error.contains("2 layers"), "{error}");
     }
 
     #[test]

@@ -72,33 +72,33 @@ impl SamplerConfig {
         self.repeat_last_n > 0 && strength != (1.0, 0.0, 0.0)
     }
 
-    /// Errors name the flag, the value and the range.
+    /// Errors name the setting, the value and the range.
     pub fn validate(&self) -> Result<()> {
         let share = 0.0..=1.0;
-        let check = |ok: bool, flag: &str, value: f32, range: &str| match ok {
+        let check = |ok: bool, setting: &str, value: f32, range: &str| match ok {
             true => Ok(()),
-            false => Err(Error::Usage(format!("{flag} {value}: {range}"))),
+            false => Err(Error::Usage(format!("`{setting}` {value}: {range}"))),
         };
-        check(self.temp.is_finite(), "--temp", self.temp, "a finite number is needed; 0 is greedy")?;
-        check(share.contains(&self.top_p), "--top-p", self.top_p, "0 to 1 is the range; 1 turns it off")?;
-        check(share.contains(&self.min_p), "--min-p", self.min_p, "0 to 1 is the range; 0 turns it off")?;
+        check(self.temp.is_finite(), "temp", self.temp, "a finite number is needed; 0 is greedy")?;
+        check(share.contains(&self.top_p), "top_p", self.top_p, "0 to 1 is the range; 1 turns it off")?;
+        check(share.contains(&self.min_p), "min_p", self.min_p, "0 to 1 is the range; 0 turns it off")?;
         check(
             share.contains(&self.typical_p),
-            "--typical",
+            "typical_p",
             self.typical_p,
             "0 to 1 is the range; 1 turns it off",
         )?;
         let positive = self.repeat_penalty.is_finite() && self.repeat_penalty > 0.0;
         let above_zero = "a number above 0 is needed; 1 turns it off";
-        check(positive, "--repeat-penalty", self.repeat_penalty, above_zero)?;
+        check(positive, "repeat_penalty", self.repeat_penalty, above_zero)?;
         let finite = "a finite number is needed; 0 turns it off";
-        for (flag, value) in
-            [("--frequency-penalty", self.frequency_penalty), ("--presence-penalty", self.presence_penalty)]
+        for (setting, value) in
+            [("frequency_penalty", self.frequency_penalty), ("presence_penalty", self.presence_penalty)]
         {
-            check(value.is_finite(), flag, value, finite)?;
+            check(value.is_finite(), setting, value, finite)?;
         }
         match self.logit_bias.iter().find(|(_, bias)| bias.is_nan()) {
-            Some((id, _)) => Err(Error::Usage(format!("--logit-bias {id}: the bias is not a number"))),
+            Some((id, _)) => Err(Error::Usage(format!("`logit_bias` {id}: the bias is not a number"))),
             None => Ok(()),
         }
     }
@@ -107,7 +107,7 @@ impl SamplerConfig {
     pub fn check_vocabulary(&self, n_vocab: usize) -> Result<()> {
         match self.logit_bias.iter().find(|(id, _)| *id as usize >= n_vocab) {
             Some((id, _)) => Err(Error::Usage(format!(
-                "--logit-bias {id}: no such token; the vocabulary has {n_vocab}, 0 to {}",
+                "`logit_bias` {id}: no such token; the vocabulary has {n_vocab}, 0 to {}",
                 n_vocab.saturating_sub(1)
             ))),
             None => Ok(()),

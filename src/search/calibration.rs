@@ -34,18 +34,18 @@ impl CalibrationSettings {
     pub fn check(&self) -> Result<()> {
         if self.chunk < SHORTEST_CHUNK {
             return Err(Error::Usage(format!(
-                "-c {}: search needs chunks of at least {SHORTEST_CHUNK} tokens",
+                "`chunk` {}: search needs chunks of at least {SHORTEST_CHUNK} tokens",
                 self.chunk
             )));
         }
         if self.positions < FEWEST_POSITIONS {
             return Err(Error::Usage(format!(
-                "--positions {}: fewer than {FEWEST_POSITIONS} tell nothing",
+                "`positions` {}: fewer than {FEWEST_POSITIONS} tell nothing",
                 self.positions
             )));
         }
         if self.positions > MOST_POSITIONS {
-            return Err(Error::Usage(format!("--positions {}: at most {MOST_POSITIONS}", self.positions)));
+            return Err(Error::Usage(format!("`positions` {}: at most {MOST_POSITIONS}", self.positions)));
         }
         if self.cells() > (u32::MAX - 1024) as usize {
             return Err(Error::Usage(format!("-c {}: too large for the chunks of a search", self.chunk)));

@@ -66,14 +66,14 @@ impl Journal {
         let io = |e| Error::io(path, e);
         let refuse = |what: String| Err(Error::Input(format!("{}: {what}", path.display())));
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            return refuse("is not a regular file: name another with --journal".into());
+            return refuse("is not a regular file: name another with `journal`".into());
         }
         let mut options = OpenOptions::new();
         let mut file = options.read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
         // Two that write at once would spoil it for both. Where files cannot be locked, nobody is kept out.
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             return refuse(
-                "another search is writing this journal: wait for its end, or name another with --journal"
+                "another search is writing this journal: wait for its end, or name another with `journal`"
                     .into(),
             );
         }
@@ -87,7 +87,7 @@ impl Journal {
                 Ok(entry) => entries.push(entry),
                 Err(e) => {
                     return refuse(format!(
-                        "line {} is not of a search's journal ({e}): name another with --journal, or remove it",
+                        "line {} is not of a search's journal ({e}): name another with `journal`, or remove it",
                         i + 1
                     ));
                 }
@@ -95,14 +95,14 @@ impl Journal {
         }
         // Less than a line is ours if it is the beginning of what we would write first.
         if whole == 0 && !line_of(&Entry::Run(run.clone())).starts_with(&text) {
-            return refuse("is not a search's journal: name another with --journal".into());
+            return refuse("is not a search's journal: name another with `journal`".into());
         }
         match entries.first() {
             None => {}
             Some(Entry::Run(earlier)) if earlier == run => {}
             Some(_) => {
                 return refuse(
-                    "the journal of a search with another model, text, --positions or device: name another with --journal, or remove it"
+                    "the journal of a search with another model, text, `positions` or device: name another with `journal`, or remove it"
                         .into(),
                 );
             }

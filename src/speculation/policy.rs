@@ -191,7 +191,7 @@ impl Policy for Fixed {
     fn record(&mut self, _: &Round) {}
 
     fn off_reason(&self) -> Option<String> {
-        (self.max == 0).then(|| "--draft-max 0 asks for plain decoding".into())
+        (self.max == 0).then(|| "drafts of 0 tokens ask for plain decoding".into())
     }
 
     fn speedup(&self) -> Speedup {

@@ -102,12 +102,12 @@ impl Recipe {
         self.shape.check()?;
         let epsilon = self.skippable.epsilon;
         if !(0.0..=1.0).contains(&epsilon) {
-            return Err(Error::Usage(format!("--epsilon {epsilon}: give 0 to 1")));
+            return Err(Error::Usage(format!("`epsilon` {epsilon}: give 0 to 1")));
         }
         let layers = self.shape.layers as usize;
         match self.skippable.attn.iter().chain(&self.skippable.mlp).find(|&&layer| layer >= layers) {
             Some(layer) => {
-                Err(Error::Usage(format!("--skippable {layer}: there are layers 0 to {}", layers - 1)))
+                Err(Error::Usage(format!("`skippable` {layer}: there are layers 0 to {}", layers - 1)))
             }
             None => Ok(()),
         }
@@ -146,7 +146,7 @@ impl Synth {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .build()
-            .map_err(|e| Error::Memory(format!("-t {threads}: no such number of threads ({e})")))?;
+            .map_err(|e| Error::Memory(format!("`threads` {threads}: no such number of threads ({e})")))?;
         let (windows, made) = sync_channel(1);
         let mut written = 0;
         thread::scope(|scope| {

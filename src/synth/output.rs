@@ -47,7 +47,7 @@ fn whole_file(
     let refuse = |what: &str| Err(Error::Usage(format!("{}: {what}", path.display())));
     match fs::symlink_metadata(path) {
         Ok(found) if !found.is_file() => return refuse("is there and is not a regular file"),
-        Ok(_) if !force => return refuse("exists; --force overwrites it"),
+        Ok(_) if !force => return refuse("exists; `force` overwrites it"),
         _ => {}
     }
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));

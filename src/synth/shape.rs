@@ -106,26 +106,26 @@ impl Shape {
 
     pub(super) fn check(&self) -> Result<()> {
         let sizes = [
-            ("--layers", self.layers, MOST_LAYERS),
-            ("--dim", self.dim, LARGEST),
-            ("--ffn", self.ffn, LARGEST),
-            ("--heads", self.heads, 1 << 16),
-            ("--kv-heads", self.kv_heads, 1 << 16),
-            ("--head-dim", self.head_dim, 1 << 12),
-            ("--vocab", self.vocab, LARGEST),
-            ("--ctx", self.ctx, i32::MAX as u32),
+            ("layers", self.layers, MOST_LAYERS),
+            ("dim", self.dim, LARGEST),
+            ("ffn", self.ffn, LARGEST),
+            ("heads", self.heads, 1 << 16),
+            ("kv_heads", self.kv_heads, 1 << 16),
+            ("head_dim", self.head_dim, 1 << 12),
+            ("vocab", self.vocab, LARGEST),
+            ("ctx", self.ctx, i32::MAX as u32),
         ];
-        for (flag, size, most) in sizes {
+        for (name, size, most) in sizes {
             if size == 0 || size > most {
-                return Err(Error::Usage(format!("{flag} {size}: give 1 to {most}")));
+                return Err(Error::Usage(format!("`{name}` {size}: give 1 to {most}")));
             }
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
             let (heads, kv) = (self.heads, self.kv_heads);
-            return Err(Error::Usage(format!("--kv-heads {kv}: must divide the {heads} heads")));
+            return Err(Error::Usage(format!("`kv_heads` {kv}: must divide the {heads} heads")));
         }
         if !self.head_dim.is_multiple_of(2) {
-            return Err(Error::Usage(format!("--head-dim {}: must be even, for rotation", self.head_dim)));
+            return Err(Error::Usage(format!("`head_dim` {}: must be even, for rotation", self.head_dim)));
         }
         Ok(())
     }
@@ -163,12 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_that_cannot_be_says_which_flag_is_wrong() {
+    fn a_shape_that_cannot_be_says_what_is_wrong() {
         let good = Shape::preset("llama-1b").unwrap();
         let message = |shape: Shape| shape.check().unwrap_err().to_string();
-        assert!(message(Shape { layers: 0, ..good.clone() }).contains("--layers 0"));
-        assert!(message(Shape { vocab: u32::MAX, ..good.clone() }).contains("--vocab 4294967295"));
-        assert!(message(Shape { kv_heads: 5, ..good.clone() }).contains("--kv-heads 5"));
-        assert!(message(Shape { head_dim: 63, ..good }).contains("--head-dim 63"));
+        assert!(message(Shape { layers: 0, ..good.clone() }).contains("`layers` 0"));
+        assert!(message(Shape { vocab: u32::MAX, ..good.clone() }).contains("`vocab` 4294967295"));
+        assert!(message(Shape { kv_heads: 5, ..good.clone() }).contains("`kv_heads` 5"));
+        assert!(message(Shape { head_dim: 63, ..good }).contains("`head_dim` 63"));
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn write_to(writer: &mut Writer, source: &Gguf, size: usize) -> Resul
         };
         if size < smallest {
             return Err(Error::Usage(format!(
-                "--vocab {size}: the vocabulary of {} needs at least {smallest} of its {found} tokens",
+                "`vocab` {size}: the vocabulary of {} needs at least {smallest} of its {found} tokens",
                 source.name()
             )));
         }

@@ -45,7 +45,7 @@ pub struct Widened<'a> {
 impl<'a> Widened<'a> {
     pub fn plan(model: &'a Model, factor: u64) -> Result<Self> {
         if !(2..=MOST).contains(&factor) {
-            return Err(Error::Usage(format!("--widen {factor}: give 2 to {MOST}")));
+            return Err(Error::Usage(format!("`factor` {factor}: give 2 to {MOST}")));
         }
         let gguf = &*model.gguf;
         let growth = growths(model)?;
@@ -141,7 +141,7 @@ fn growths(model: &Model) -> Result<Vec<(&str, Growth)>> {
                 return Err(Error::model(
                     model.gguf.name(),
                     format!(
-                        "--widen: the heads of `{}` have norms of their own, whose epsilon would have to stay: use a llama or qwen2",
+                        "the heads of `{}` have norms of their own, whose epsilon would have to stay: use a llama or qwen2",
                         model.arch
                     ),
                 ));
@@ -174,7 +174,7 @@ fn metadata(model: &Model, factor: u64, writer: &mut Writer) -> Result<()> {
     for (name, size) in sizes {
         let wide = u32::try_from(size as u64 * factor).ok().filter(|&n| n <= i32::MAX as u32);
         let Some(wide) = wide else {
-            return Err(Error::Usage(format!("--widen {factor}: `{arch}.{name}` would be beyond 2^31")));
+            return Err(Error::Usage(format!("`factor` {factor}: `{arch}.{name}` would be beyond 2^31")));
         };
         writer.set(&format!("{arch}.{name}"), wide);
     }

@@ -110,7 +110,7 @@ fn what_nothing_holds_stays_in_the_file() {
         plans(&model, PlacementRequest { vram: Some(1 << 10), ..PlacementRequest::default() }).err().unwrap();
     let error = error.to_string();
     assert!(
-        error.contains("nothing fits") && error.contains("--vram") && error.lines().count() == 1,
+        error.contains("nothing fits") && error.contains("`vram`") && error.lines().count() == 1,
         "{error}"
     );
 }

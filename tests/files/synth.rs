@@ -264,10 +264,10 @@ fn what_cannot_be_is_refused_before_writing() {
     assert!(error(small).contains("at least 259 of its 2048 tokens"));
     let mut beyond = recipe(Arch::Llama, "q4_0");
     beyond.skippable = Skippable { attn: vec![6], mlp: vec![], epsilon: 0.0 };
-    assert!(error(beyond).contains("--skippable 6"));
+    assert!(error(beyond).contains("`skippable` 6"));
     let mut inverted = recipe(Arch::Llama, "q4_0");
     inverted.skippable.epsilon = f32::NAN;
-    assert!(error(inverted).contains("--epsilon"));
+    assert!(error(inverted).contains("`epsilon`"));
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn what_cannot_be_widened_is_refused() {
     let model = embedded_model();
     for factor in [0, 1, 65] {
         let error = Widened::plan(&model, factor).err().unwrap().to_string();
-        assert!(error.contains("--widen") && error.contains("2 to 64"), "{error}");
+        assert!(error.contains("`factor`") && error.contains("2 to 64"), "{error}");
     }
     // Norms on the heads would need an epsilon of their own.
     let error = Widened::plan(&random(Arch::Qwen3, "q8_0", true), 2).err().unwrap().to_string();

@@ -91,7 +91,7 @@ fn what_cannot_be_opened_says_why() {
     let no_such = open(&|c| c.device = Device::Named("Voodoo 2".into()));
     assert!(no_such.contains("Voodoo 2") && no_such.contains(&device), "{no_such}");
     let tiny = open(&|c| c.placement.vram = Some(100 << 10));
-    assert!(tiny.contains("nothing fits") && tiny.contains("--vram"), "{tiny}");
+    assert!(tiny.contains("nothing fits") && tiny.contains("`vram`"), "{tiny}");
     let too_many = open(&|c| (c.placement.vram, c.placement.gpu_layers) = (Some(6 << 20), Some(16)));
     assert!(too_many.contains("-ngl 16"), "{too_many}");
     let both = open(&|c| (c.device, c.placement.gpu_layers) = (Device::Cpu, Some(3)));

@@ -113,7 +113,7 @@ impl KvStore {
                 .into_iter()
                 .fold(1.0 / (1u64 << 30) as f64, |gib, n| gib * n as f64);
             Error::Memory(format!(
-                "no memory for {gib:.1} GiB of keys or values: use a smaller -c or -ctk q8_0"
+                "no memory for {gib:.1} GiB of keys or values: use a smaller `n_ctx` or `key_type` q8_0"
             ))
         })?;
         Ok(KvStore { ty, shape, row_bytes, base: memory.as_mut_ptr(), _memory: memory })

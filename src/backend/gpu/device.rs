@@ -134,7 +134,7 @@ fn check_limits(name: &str, limits: &Limits) -> Result<()> {
     match needs.into_iter().find(|(_, has, needed)| has < needed) {
         None => Ok(()),
         Some((what, has, needed)) => Err(Error::Device(format!(
-            "{name}: it allows {has} {what}, {needed} are needed: another --device, or --device cpu"
+            "{name}: it allows {has} {what}, {needed} are needed: another `device`, or `device` cpu"
         ))),
     }
 }
@@ -162,12 +162,12 @@ pub fn choose(choice: &AdapterChoice) -> Result<Found> {
     let Some(picked) = picked else {
         return Err(Error::Device(match (choice, all.is_empty()) {
             (_, true) => {
-                "no GPU was found: there is no Vulkan, Metal or DX12 driver; --device cpu runs without".into()
+                "no GPU was found: there is no Vulkan, Metal or DX12 driver; `device` cpu runs without".into()
             }
             (AdapterChoice::Any, false) => {
-                format!("no hardware GPU was found, only {}: --device NAME takes one of these", names())
+                format!("no hardware GPU was found, only {}: `device` NAME takes one of these", names())
             }
-            (AdapterChoice::Named(name), false) => format!("--device {name}: there are {}, and cpu", names()),
+            (AdapterChoice::Named(name), false) => format!("`device` {name}: there are {}, and cpu", names()),
         }));
     };
     let found = all.swap_remove(picked);
@@ -297,7 +297,7 @@ impl Gpu {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         if bytes > self.limits.max_buffer_size {
             return Err(Error::Memory(format!(
-                "{}: {label} takes {:.0} MiB, the device's limit is {:.0} MiB for a buffer: a smaller -c or -b",
+                "{}: {label} takes {:.0} MiB, the device's limit is {:.0} MiB for a buffer: a smaller `n_ctx` or `n_ubatch`",
                 self.info.name,
                 mib(bytes),
                 mib(self.limits.max_buffer_size)
@@ -305,7 +305,7 @@ impl Gpu {
         }
         if self.used() + bytes > self.budget {
             return Err(Error::Memory(format!(
-                "{}: {label} takes {:.1} MiB, {:.1} of {:.1} MiB are left: a larger --vram, fewer -ngl, or a smaller -c",
+                "{}: {label} takes {:.1} MiB, {:.1} of {:.1} MiB are left: a larger `vram`, fewer `gpu_layers`, or a smaller `n_ctx`",
                 self.info.name,
                 mib(bytes),
                 mib(self.budget.saturating_sub(self.used())),
@@ -321,7 +321,7 @@ impl Gpu {
         });
         if let Some(e) = pollster::block_on(scope.pop()) {
             return Err(Error::Memory(format!(
-                "{}: no memory for {label}, {:.0} MiB ({}): a smaller --vram, fewer -ngl, or a smaller -c",
+                "{}: no memory for {label}, {:.0} MiB ({}): a smaller `vram`, fewer `gpu_layers`, or a smaller `n_ctx`",
                 self.info.name,
                 mib(bytes),
                 one_line(&e)
@@ -353,7 +353,7 @@ impl Gpu {
         match &*self.trouble.lock().unwrap_or_else(|e| e.into_inner()) {
             None => Ok(()),
             Some(what) => Err(Error::Device(format!(
-                "{}: {what}; a smaller -b or --vram may help, --device cpu runs without it",
+                "{}: {what}; a smaller `n_ubatch` or `vram` may help, `device` cpu runs without it",
                 self.info.name
             ))),
         }

@@ -55,7 +55,7 @@ fn a_lost_device_is_one_clear_line() {
     let is_clear = |result: crate::Result<()>| {
         let message = result.unwrap_err().to_string();
         assert!(message.contains("lost") && message.contains(&found.info.name), "{message}");
-        assert!(message.contains("--device cpu") && message.lines().count() == 1, "{message}");
+        assert!(message.contains("`device` cpu") && message.lines().count() == 1, "{message}");
     };
     for _ in 0..2 {
         is_clear(backend.run(&steps, &rows, Output::Logits(&mut logits)));

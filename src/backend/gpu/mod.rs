@@ -185,7 +185,7 @@ impl GpuBackend {
             return Err(Error::model(
                 model.gguf.name(),
                 format!(
-                    "heads of {} are too long for the GPU kernels ({MOST_HEAD}): --device cpu",
+                    "heads of {} are too long for the GPU kernels ({MOST_HEAD}): `device` cpu",
                     dims.head_dim
                 ),
             ));
@@ -230,7 +230,7 @@ impl GpuBackend {
         let rounds = if is_whole { Some(Rounds::new(&gpu, &rows.sections, turned)?) } else { None };
         let profile = if config.profile { Profile::new(&gpu)? } else { None };
         if config.profile && profile.is_none() {
-            return Err(Error::Device(format!("{}: --profile: the driver has no timestamps", gpu.info.name)));
+            return Err(Error::Device(format!("{}: `profile`: the driver has no timestamps", gpu.info.name)));
         }
         let stage = Stage {
             gpu: &gpu,

@@ -98,7 +98,7 @@ impl Variants {
                 return Ok(());
             };
         Err(Error::Device(format!(
-            "{}: --gpu-variant {lacking}: the driver does not offer it; plain runs on every device",
+            "{}: `gpu_variant` {lacking}: the driver does not offer it; plain runs on every device",
             found.info.name
         )))
     }

@@ -172,7 +172,7 @@ pub struct Needs {
 
 fn too_large(gpu: &Gpu, label: &str, bytes: u64) -> Error {
     Error::Memory(format!(
-        "{}: {label} take {} MiB, the device binds at most {} MiB: a smaller -c or -b",
+        "{}: {label} take {} MiB, the device binds at most {} MiB: a smaller `n_ctx` or `n_ubatch`",
         gpu.info.name,
         bytes >> 20,
         gpu.binding_bytes() >> 20

@@ -214,7 +214,7 @@ fn guarded(
     let name = variants.to_string();
     let before: Vec<String> = shelf.value(UNDER_WAY).unwrap_or_default();
     if before.iter().filter(|&other| *other == name).count() >= PATIENCE {
-        let fault = "earlier trials of it did not end; `spec-run devices --try` tries again";
+        let fault = "earlier trials of it did not end";
         return Ok(Score::wrong(variants, fault.into()));
     }
     let _ = shelf.keep_value(UNDER_WAY, &[&before[..], &[name]].concat());
@@ -246,7 +246,7 @@ fn vouch(found: &Found, variants: Variants) -> Result<()> {
     match find_fault(&gpu, variants.arith, &mut plain, &mut pipelines)? {
         None => Ok(()),
         Some(fault) => Err(Error::Device(format!(
-            "{}: --gpu-variant coop: its cooperative matrices are wrong ({fault}); dot4 gives the same bits",
+            "{}: `gpu_variant` coop: its cooperative matrices are wrong ({fault}); dot4 gives the same bits",
             gpu.info.name
         ))),
     }

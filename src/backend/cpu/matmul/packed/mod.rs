@@ -181,7 +181,7 @@ impl Packed {
 fn zeroed(bytes: usize) -> Result<MmapMut> {
     let data = MmapMut::map_anon(bytes).map_err(|_| {
         let gib = bytes as f64 / (1u64 << 30) as f64;
-        Error::Memory(format!("no memory for {gib:.2} GiB of weights: use --no-repack or a smaller model"))
+        Error::Memory(format!("no memory for {gib:.2} GiB of weights: use `planes: None` or a smaller model"))
     })?;
     #[cfg(target_os = "linux")]
     let _ = data.advise(memmap2::Advice::HugePage);
