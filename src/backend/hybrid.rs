@@ -95,6 +95,10 @@ impl Backend for HybridBackend {
         if self.gpu.holds(id) { self.gpu.weight_bytes(id, coarse) } else { self.cpu.weight_bytes(id, coarse) }
     }
 
+    fn crowded(&self) -> f64 {
+        self.cpu.crowded()
+    }
+
     fn spent(&self) -> Spent {
         Spent { vram: self.gpu_seconds, ..self.cpu.spent() }
     }

@@ -220,6 +220,11 @@ pub trait Backend: Send {
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64;
 
     /// Where time went; all of it nowhere, where the model is in one place.
+    /// The share of the CPU's time in which some of its threads were left out, because others had their cores.
+    fn crowded(&self) -> f64 {
+        0.0
+    }
+
     fn spent(&self) -> Spent {
         Spent::default()
     }

@@ -69,6 +69,16 @@ pub fn load(gguf: &Arc<Gguf>) -> Result<(Tokenizer, Arc<Model>)> {
     Ok((tokenizer, Arc::new(model)))
 }
 
+/// -t, at most what the machine has: beyond that threads only wait for each other, and no result depends on it.
+fn threads(asked: usize) -> usize {
+    let cores = std::thread::available_parallelism().map_or(asked, usize::from);
+    if asked > cores {
+        let s = if cores == 1 { "" } else { "s" };
+        eprintln!("warning: -t {asked} is more than this machine has cores: {cores} thread{s} will run");
+    }
+    asked.min(cores)
+}
+
 #[derive(Args, Clone, Debug)]
 pub struct ContextArgs {
     /// Tokens that the context holds; 0 takes what the model was trained for
@@ -138,7 +148,7 @@ impl ContextArgs {
         Ok(ContextConfig {
             n_ctx,
             n_ubatch: self.batch_size.min(self.ubatch_size),
-            threads: self.threads,
+            threads: threads(self.threads),
             key_type: self.cache_type_k,
             value_type: self.cache_type_v,
             isa: self.isa,

@@ -135,6 +135,12 @@ impl Context {
         self.backend.threads()
     }
 
+    /// The share of the CPU's time in which some of its threads were left out, because other programs had their
+    /// cores: 0 on a machine that has time.
+    pub fn crowded(&self) -> f64 {
+        self.backend.crowded()
+    }
+
     /// What lives where.
     pub fn placement(&self) -> &Placement {
         &self.placement

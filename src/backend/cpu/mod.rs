@@ -2,6 +2,7 @@
 
 mod attention;
 mod buffers;
+mod crew;
 pub mod kv_store;
 pub mod matmul;
 mod ops;
@@ -146,7 +147,7 @@ impl CpuBackend {
         let longest = longest_list(rows);
         let (rows, outputs) = (rows.tokens.len(), rows.outputs.len());
         let outputs = if hands_on { rows } else { outputs };
-        let own_heads = dims.n_kv_head.is_multiple_of(self.team.threads());
+        let own_heads = dims.n_kv_head.is_multiple_of(self.team.crew());
         let group_width = dims.n_head / dims.n_kv_head * dims.head_dim;
         PassShape {
             rows,
@@ -263,6 +264,10 @@ impl Backend for CpuBackend {
 
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
         self.weights.bytes_read(&self.model, id, coarse)
+    }
+
+    fn crowded(&self) -> f64 {
+        self.team.crowded()
     }
 
     fn spent(&self) -> Spent {
