@@ -118,6 +118,10 @@ impl UnitSet {
         UnitSet { embed: true, attn: vec![true; n_layer], mlp: vec![true; n_layer], head: true }
     }
 
+    pub fn none(n_layer: usize) -> Self {
+        UnitSet { embed: false, attn: vec![false; n_layer], mlp: vec![false; n_layer], head: false }
+    }
+
     pub fn holds(&self, unit: Unit) -> bool {
         match unit {
             Unit::Embed => self.embed,

@@ -158,7 +158,7 @@ impl ContextArgs {
                 (false, false) => Some(Planes::Cheap),
             },
             device: self.device.device(),
-            placement: self.device.placement_request()?,
+            placement: self.device.placement_request_for(model)?,
             profile: self.device.profile(),
             gpu_variant: self.device.gpu_variant(),
             gpu_cache: self.device.gpu_cache(),

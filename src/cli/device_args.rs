@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use etcetera::{BaseStrategy, base_strategy::choose_native_strategy};
 
-use super::{plan, size};
+use super::{placement_arg::PlacementArg, plan, size};
 use crate::{
     Error, Gguf, Model, Result,
     backend::{self, Device},
@@ -31,6 +31,17 @@ pub struct DeviceArgs {
     /// is free]
     #[arg(long, value_name = "SIZE")]
     ram: Option<String>,
+    /// What comes first into the GPU's memory, where not all fits: layers (whole ones, the last first), auto (those, or
+    /// what drafts run where that should be faster), or a file that --dry-run --json has written, to have it again.
+    /// GPU and CPU round differently: texts are the same where the placement is
+    #[arg(
+        long,
+        value_name = "auto|layers|FILE",
+        default_value = "auto",
+        hide_default_value = true,
+        conflicts_with = "n_gpu_layers"
+    )]
+    placement: PlacementArg,
     /// Fail where a plan does not fit the GPU after all, instead of taking a smaller one
     #[arg(long)]
     strict: bool,
@@ -122,6 +133,13 @@ impl DeviceArgs {
         })
     }
 
+    /// The same for a model, with where its parts are to go.
+    pub fn placement_request_for(&self, model: &Model) -> Result<PlacementRequest> {
+        let mut request = self.placement_request()?;
+        self.placement.add_to(&mut request, &model.id())?;
+        Ok(request)
+    }
+
     pub fn gpu_variant(&self) -> GpuVariant {
         self.gpu_variant
     }
@@ -149,7 +167,7 @@ impl DeviceArgs {
     ) -> Result<bool> {
         if self.dry_run {
             let plans = backend::plan(model, config, self.basis(model, config, promised))?;
-            plan::print(&plans, json)?;
+            plan::print(&plans, Some(model.id()), json)?;
         }
         Ok(self.dry_run)
     }

@@ -15,6 +15,7 @@ mod learned_args;
 mod mask_args;
 pub mod output;
 mod perplexity;
+mod placement_arg;
 mod plan;
 mod run;
 mod sampler_args;

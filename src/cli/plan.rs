@@ -6,24 +6,32 @@ use super::common;
 use crate::{
     Result,
     backend::Plans,
+    mask::skips::ModelId,
     placement::{COLUMNS, First, Forecast, Known, Place, Placement, Prediction, Unit, UnitSize},
 };
 
-pub fn print(plans: &Plans, as_json: bool) -> Result<()> {
-    if as_json { common::print_json(&to_json(plans)) } else { common::print(table(plans)) }
+/// `model` is what [`super::placement_arg`] knows the plan by, where it is one that can be run.
+pub fn print(plans: &Plans, model: Option<ModelId>, as_json: bool) -> Result<()> {
+    if as_json { common::print_json(&to_json(plans, model)) } else { common::print(table(plans)) }
 }
 
 fn table(plans: &Plans) -> String {
-    let choice = plans.chosen.choice.map_or(String::new(), |choice| format!("{choice}\n"));
+    let mut choice = plans.chosen.choice.map_or(String::new(), |choice| format!("{choice}\n"));
+    if plans.chosen.choice.is_some_and(|choice| choice.first == First::Drafted) {
+        choice += "GPU and CPU round differently, so the text can differ from the one without this mask; --placement layers places the same with every mask\n";
+    }
     format!("{}{COLUMNS}{}\n{choice}", plans.chosen, plans.forecast())
 }
 
-fn to_json(plans: &Plans) -> Value {
+fn to_json(plans: &Plans, model: Option<ModelId>) -> Value {
     let Placement { budgets, converted, .. } = &plans.chosen;
     let forecast = plans.forecast();
     let speed = |speed: Known| json!({"gb_s": speed.value / 1e9, "origin": speed.origin.name()});
     let basis = &plans.basis;
+    let model = model
+        .map(|m| json!({"name": m.name, "arch": m.arch, "n_layer": m.n_layer, "fingerprint": m.fingerprint}));
     json!({
+        "model": model,
         "places": places(&plans.chosen),
         "budgets": {"vram": budgets.most_vram(), "ram": budgets.ram},
         "converted": converted,
@@ -41,11 +49,10 @@ fn to_json(plans: &Plans) -> Value {
 
 /// Which of the forecasts' placements it is.
 fn first(plans: &Plans) -> &'static str {
-    let by_draft = plans.chosen.parts.iter().any(|(part, _)| part.drafted);
-    match plans.chosen.choice.map(|choice| choice.first) {
-        None if !by_draft => "whole_layers",
-        Some(First::WholeLayers) => "whole_layers",
-        None | Some(First::Drafted) => "drafted",
+    match plans.chosen.first {
+        First::WholeLayers => "whole_layers",
+        First::Drafted => "drafted",
+        First::Given => "given",
     }
 }
 

@@ -91,24 +91,24 @@ pub fn run(args: RunArgs) -> Result<()> {
     let gguf = args.model.open()?;
     let (tokenizer, model) = common::load(&gguf)?;
     sampler_config.check_vocabulary(model.plan.dims.n_vocab)?;
-    let mut sources = match args.draft.off_reason() {
-        Some(_) => Sources::default(),
-        None => args.draft.sources(&model)?,
-    };
+    let drafted = args.draft.sources(&model)?;
     let prompt_text = prompt_text(&args, &gguf, &tokenizer)?;
     let prompt = prompt_ids(&prompt_text, &tokenizer, args.chat);
     let mut config = args.context.config(&model)?;
-    config.extra_slots = sources.extra_slots();
+    // What is where does not depend on whether anything drafts: plain text is to be the same, and GPU and CPU round
+    // differently.
+    config.extra_slots = drafted.extra_slots();
     if args.learned.is_off() {
         config.gpu_cache = None;
     }
-    config.placement.draft = sources.masks.first().map(|mask| mask.layers().clone());
+    config.placement.draft = drafted.masks.first().map(|mask| mask.layers().clone());
     let device = &args.context.device;
-    if device.dry_run(&model, &config, sources.promised, args.json)? {
+    if device.dry_run(&model, &config, drafted.promised, args.json)? {
         return Ok(());
     }
-    let basis = || device.basis(&model, &config, sources.promised);
+    let basis = || device.basis(&model, &config, drafted.promised);
     let (mut context, took) = common::open_context(&model, &config, &basis)?;
+    let mut sources = if args.draft.off_reason().is_some() { Sources::default() } else { drafted };
     sources.complete(&context);
     let seeded = sampler_config.seed.is_some();
     let mut sampler = Sampler::new(sampler_config)?;

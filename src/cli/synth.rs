@@ -149,7 +149,7 @@ pub fn run(args: SynthArgs) -> Result<()> {
     };
     let synth = recipe.plan(&vocabulary)?;
     if args.dry_run {
-        return plan::print(&args.plan.plans(&synth, &recipe.skippable, args.threads)?, args.json);
+        return plan::print(&args.plan.plans(&synth, &recipe.skippable, args.threads)?, None, args.json);
     }
 
     let output = args.output.as_deref().expect("asked for by the flags");

@@ -10,6 +10,8 @@ use crate::Result;
 pub enum First {
     WholeLayers,
     Drafted,
+    /// What was given, part by part.
+    Given,
 }
 
 /// Between two placements that are both possible.
@@ -50,7 +52,7 @@ pub fn choose(
     basis: impl FnOnce() -> Basis,
 ) -> Result<Placement> {
     let place = |first| place_first(first, parts.clone(), request, budgets);
-    if request.draft.is_none() {
+    if request.draft.is_none() || request.whole_layers {
         return place(First::WholeLayers);
     }
     let drafted = place(First::Drafted)?;
@@ -73,7 +75,7 @@ impl fmt::Display for PlacementChoice {
         let PlacementChoice { first, whole_layers: whole, drafted } = self;
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         match first {
-            First::WholeLayers => write!(
+            First::WholeLayers | First::Given => write!(
                 f,
                 "whole layers go first: {:.2} tok/s expected; with what drafts run first {:.2} (rows cross {} times a token, not {})",
                 whole.rate, drafted.rate, drafted.crossings, whole.crossings
@@ -169,7 +171,18 @@ mod tests {
         assert_eq!(all.on_gpu().attn, [false, false, false, false, true, true, true, true]);
         let none = chosen(&PlacementRequest { draft: None, ..request() }, 0.0);
         assert_eq!(none.on_gpu().mlp, [false, false, false, false, true, true, true, true]);
-        assert!(all.choice.is_none() && none.choice.is_none());
+        let alike = chosen(&PlacementRequest { whole_layers: true, ..request() }, 0.0);
+        assert_eq!(alike.on_gpu(), none.on_gpu());
+        assert_eq!(
+            (alike.first, all.first, none.first),
+            (First::WholeLayers, First::Drafted, First::WholeLayers)
+        );
+        assert!(all.choice.is_none() && none.choice.is_none() && alike.choice.is_none());
+        let given = chosen(&PlacementRequest { on_gpu: Some(alike.on_gpu()), ..request() }, 0.0);
+        assert_eq!((given.first, given.on_gpu()), (First::Given, alike.on_gpu()));
+        let large = PlacementRequest { on_gpu: Some(crate::backend::UnitSet::all(8)), ..request() };
+        let error = choose(model(8, None), &large, budgets(ROOM), || -> Basis { panic!("no choice") });
+        assert!(error.unwrap_err().to_string().starts_with("the given placement takes 0.0 MiB"));
         let unasked = || -> Basis { panic!("nothing depends on it") };
         let fits = choose(model(8, Some(&halves())), &request(), budgets(10_000), unasked).unwrap();
         assert!(fits.choice.is_none() && !fits.uses(Place::Ram));

@@ -250,7 +250,7 @@ pub const COLUMNS: &str =
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{Budgets, Read, Unit},
+        super::{Budgets, First, Read, Unit},
         *,
     };
 
@@ -270,7 +270,8 @@ mod tests {
         let times = |place| {
             let budgets = Budgets { vram: None, scratch: 0, ram: None };
             let parts = vec![(part, place)];
-            let placement = Placement { parts, budgets, converted: Vec::new(), choice: None };
+            let placement =
+                Placement { parts, budgets, converted: Vec::new(), first: First::Drafted, choice: None };
             let predicted = placement.predict(&basis);
             (predicted.token, predicted.draft)
         };

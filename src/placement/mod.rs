@@ -31,7 +31,10 @@ pub struct PlacementRequest {
     pub ram: Option<u64>,
     /// What drafts will run.
     pub draft: Option<RunLayers>,
-    /// Exactly these parts go to the GPU; for experiments.
+    /// Whole layers first, also where drafts would be faster with what they run first: then no mask decides what
+    /// runs where, and so none changes a bit.
+    pub whole_layers: bool,
+    /// Exactly these parts go to the GPU.
     pub on_gpu: Option<UnitSet>,
     /// Fail where a plan turns out not to fit, instead of taking the next smaller one.
     pub strict: bool,
@@ -179,6 +182,7 @@ pub struct Placement {
     pub budgets: Budgets,
     /// What the GPU holds in another form than the file, in words.
     pub converted: Vec<String>,
+    pub first: First,
     /// Where there was one to make.
     pub choice: Option<PlacementChoice>,
 }
@@ -196,6 +200,7 @@ fn place_first(
     request: &PlacementRequest,
     budgets: Budgets,
 ) -> Result<Placement> {
+    let first = if request.on_gpu.is_some() { First::Given } else { first };
     let mut places = vec![None; parts.len()];
     if let Some(vram) = budgets.vram {
         let taken = into_vram(&parts, request, first, vram.saturating_sub(budgets.scratch))?;
@@ -212,7 +217,7 @@ fn place_first(
         }
     }
     let parts = parts.into_iter().zip(places).map(|(part, place)| (part, place.expect("given above")));
-    Ok(Placement { parts: parts.collect(), budgets, converted: Vec::new(), choice: None })
+    Ok(Placement { parts: parts.collect(), budgets, converted: Vec::new(), first, choice: None })
 }
 
 /// Which parts go to the GPU.
@@ -241,7 +246,17 @@ fn into_vram(parts: &[UnitSize], request: &PlacementRequest, first: First, room:
             Unit::Mlp(l) => held.mlp[l],
             Unit::Head => held.head,
         };
-        return Ok((0..parts.len()).filter(|&i| wanted(&parts[i])).collect());
+        taken.extend((0..parts.len()).filter(|&i| wanted(&parts[i])));
+        let cost: u64 = taken.iter().map(|&i| cost(i)).sum();
+        if cost > room {
+            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+            return Err(Error::Memory(format!(
+                "the given placement takes {:.1} MiB of GPU memory, {:.1} MiB are there",
+                mib(cost),
+                mib(room)
+            )));
+        }
+        return Ok(taken);
     }
     if let Some(n) = request.gpu_layers {
         let wanted = (n as usize).min(n_layer);

@@ -170,3 +170,32 @@ fn a_run_does_as_planned() {
         assert!(places(&dry).len() == 3 && places(&dry) == places(&banner), "{dry}\n{banner}");
     }
 }
+
+/// A text comes again from its plan, and what is no plan for the model is told of.
+#[test]
+fn a_plan_pins_the_placement() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("plan.json");
+    let path = file.to_str().unwrap();
+    let made = stdout(&["--device", "cpu", "--dry-run", "--json"]);
+    std::fs::write(&file, &made).unwrap();
+    let text = ["-p", "Once", "-n", "8", "--temp", "0", "--device", "cpu"];
+    assert_eq!(stdout(&[&text[..], &["--placement", path]].concat()), stdout(&text));
+    let fails = |args: &[&str], code: i32, words: &[&str]| {
+        let output = run(&[&text[..], args].concat());
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(code) && output.stdout.is_empty(), "{args:?}: {message}");
+        assert!(words.iter().all(|word| message.contains(word)), "{args:?}: {message}");
+        assert!(code == 2 || message.trim_end().lines().count() == 1, "{args:?}: {message}");
+    };
+    fails(&["--placement", path, "-ngl", "3"], 2, &["--placement"]);
+    fails(&["--placement", "nowhere.json"], 1, &["nowhere.json"]);
+    std::fs::write(
+        &file,
+        made.replace("\"n_layer\":16", "\"n_layer\":17").replace("\"n_layer\": 16", "\"n_layer\": 17"),
+    )
+    .unwrap();
+    fails(&["--placement", path], 1, &[path, "17 layers", "16", "--dry-run --json"]);
+    std::fs::write(&file, "{}").unwrap();
+    fails(&["--placement", path], 1, &[path, "places"]);
+}

@@ -211,3 +211,50 @@ fn keys_and_values_that_do_not_fit_a_gpu_are_one_line_or_a_plan() {
         }
     }
 }
+
+/// What drafts decide neither the places nor, with them, a bit: GPU and CPU round differently.
+#[test]
+fn texts_of_a_divided_model_are_the_same_whatever_drafts() {
+    let Some(device) = gpu::device("texts_of_a_divided_model_are_the_same_whatever_drafts") else { return };
+    let divided =
+        ["--device", &device, "--gpu-variant", "plain", "--vram", "8MiB", "-c", "256", "--no-learn"];
+    // So slow a RAM that what drafts run goes first.
+    let forecast = ["--speeds", "1000,0.01,0.01"];
+    let odd = "1,3,5,7,9,11,13,15";
+    let mask = ["--skip-attn", odd, "--skip-mlp", odd];
+    let text = ["-p", "Once upon a time", "-n", "24", "--ignore-eos", "--json", "--logprobs", "1"];
+    let ran = |more: &[&[&str]]| {
+        let out = json(&[&divided[..], &forecast, &text, &more.concat()].concat());
+        (out["tokens"].clone(), out["logprobs"].clone())
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("plan.json");
+    let pinned = ["--placement", file.to_str().unwrap()];
+    let plan = |more: &[&[&str]]| {
+        let plan = stdout(&[&divided[..], &forecast, &["--dry-run", "--json"], &more.concat()].concat());
+        std::fs::write(&file, &plan).unwrap();
+        serde_json::from_str::<serde_json::Value>(&plan).unwrap()
+    };
+    assert_eq!(plan(&[&mask])["first"], "drafted");
+    for sampling in [&["--temp", "0"][..], &["--temp", "0.9", "-s", "7"]] {
+        let drafts = ran(&[sampling, &mask, &["--draft-max", "3"]]);
+        assert!(!drafts.1.is_null());
+        for plain in [&["--draft-max", "0"], &["--draft", "none"]] {
+            assert!(ran(&[sampling, &mask, plain]) == drafts, "{sampling:?}: {plain:?}");
+            assert!(ran(&[sampling, &pinned, plain]) == drafts, "{sampling:?}: pinned, {plain:?}");
+        }
+        // The same with every mask and with none.
+        let alike = ["--placement", "layers"];
+        let plain = ran(&[sampling, &["--draft-max", "0"]]);
+        assert!(ran(&[sampling, &mask, &alike, &["--draft-max", "3"]]) == plain, "{sampling:?}");
+        assert!(plain != drafts, "the two placements have the same bits: this shows nothing");
+    }
+    assert_eq!(plan(&[&mask, &["--placement", "layers"]])["first"], "whole_layers");
+    let again = plan(&[&["--placement", "layers"]]);
+    let given = json(&[&divided[..], &["--dry-run", "--json"], &mask, &pinned].concat());
+    assert_eq!((&given["first"], &given["places"]), (&serde_json::json!("given"), &again["places"]));
+    // Pinned is pinned: nothing smaller is taken instead.
+    let small = run(&["--device", &device, "--vram", "6MiB", "-n", "1", pinned[0], pinned[1]]);
+    let message = String::from_utf8(small.stderr).unwrap();
+    assert!(small.status.code() == Some(1) && message.contains("the given placement takes "), "{message}");
+}
