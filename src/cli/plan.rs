@@ -12,15 +12,21 @@ use crate::{
 
 /// `model` is what [`super::placement_arg`] knows the plan by, where it is one that can be run.
 pub fn print(plans: &Plans, model: Option<ModelId>, as_json: bool) -> Result<()> {
-    if as_json { common::print_json(&to_json(plans, model)) } else { common::print(table(plans)) }
+    if as_json {
+        common::print_json(&to_json(plans, model))
+    } else {
+        common::print(table(plans, model.is_some()))
+    }
 }
 
-fn table(plans: &Plans) -> String {
-    let mut choice = plans.chosen.choice.map_or(String::new(), |choice| format!("{choice}\n"));
-    if plans.chosen.choice.is_some_and(|choice| choice.first == First::Drafted) {
-        choice += "GPU and CPU round differently, so the text can differ from the one without this mask; --placement layers places the same with every mask\n";
-    }
-    format!("{}{COLUMNS}{}\n{choice}", plans.chosen, plans.forecast())
+fn table(plans: &Plans, has_flag: bool) -> String {
+    let choice = plans.chosen.choice.map_or(String::new(), |choice| format!("{choice}\n"));
+    let hint = if has_flag && plans.chosen.choice.is_some_and(|choice| choice.first == First::Drafted) {
+        "GPU and CPU round differently, so the text can differ from the one without this mask; --placement layers places the same with every mask\n"
+    } else {
+        ""
+    };
+    format!("{}{COLUMNS}{}\n{hint}{choice}", plans.chosen, plans.forecast())
 }
 
 fn to_json(plans: &Plans, model: Option<ModelId>) -> Value {
