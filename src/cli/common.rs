@@ -74,7 +74,7 @@ fn threads(asked: usize) -> usize {
     let cores = std::thread::available_parallelism().map_or(asked, usize::from);
     if asked > cores {
         let s = if cores == 1 { "" } else { "s" };
-        eprintln!("warning: -t {asked} is more than this machine has cores: {cores} thread{s} will run");
+        warning!("-t {asked} is more than this machine has cores: {cores} thread{s} will run");
     }
     asked.min(cores)
 }
