@@ -518,7 +518,11 @@ mod tests {
         thread::scope(|scope| {
             let stop = stop;
             for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
-                scope.spawn(|| while busy.load(Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while busy.load(Ordering::Relaxed) {
+                        std::hint::spin_loop()
+                    }
+                });
             }
             let threads = thread::available_parallelism().map_or(2, usize::from).max(2);
             let (mut one, mut all) = (Team::new(1).unwrap(), Team::new(threads).unwrap());
