@@ -1,12 +1,12 @@
 //! Scores and weighted sums straight from the cache, for few pairs: keys are turned into lanes in registers, while
 //! the products of those before are computed, and no unpacked copy is written and read again.
 
-use std::ops::Range;
+use std::{marker::PhantomData, ops::Range};
 
 use super::{
     super::{
         kv_store::{HeadRows, KvType},
-        simd::{LANES, Simd},
+        simd::{Kernel, LANES, Simd},
     },
     Lanes, Lens, STEP, TILES,
     unpack::{InF16, InF32, InQ8, Stored, Tile, ask},
@@ -69,28 +69,42 @@ macro_rules! with_room_for {
 /// Scores of `n` pairs with the cells; lanes beyond the last cell repeat it.
 #[inline(always)]
 pub fn scores<S: Simd>(s: S, keys: &Read, q: &[f32], head_dim: usize, n: usize, scores: &mut [Lanes]) {
+    macro_rules! of {
+        ($K:ty) => {
+            with_room_for!(n, P => {
+                s.call(Scores::<$K, P> { keys, q, head_dim, pairs: n, scores, stored: PhantomData })
+            })
+        };
+    }
     match keys.ty {
-        KvType::F16 => scores_of::<S, InF16>(s, keys, q, head_dim, n, scores),
-        KvType::F32 => scores_of::<S, InF32>(s, keys, q, head_dim, n, scores),
-        KvType::Q8_0 => scores_of::<S, InQ8>(s, keys, q, head_dim, n, scores),
+        KvType::F16 => of!(InF16),
+        KvType::F32 => of!(InF32),
+        KvType::Q8_0 => of!(InQ8),
     }
 }
 
-#[inline(always)]
-fn scores_of<S: Simd, K: Stored>(
-    s: S,
-    keys: &Read,
-    q: &[f32],
+/// The arguments of [`scores`], for up to `P` pairs.
+struct Scores<'a, K, const P: usize> {
+    keys: &'a Read<'a>,
+    q: &'a [f32],
     head_dim: usize,
-    n: usize,
-    scores: &mut [Lanes],
-) {
-    for tile in 0..keys.cells.len().div_ceil(LANES) {
-        let cells = tile * LANES..keys.cells.len().min((tile + 1) * LANES);
-        keys.ask_ahead(s, cells.clone());
-        let keys = Tile::new(keys.rows, &keys.cells[cells]);
-        let scores = &mut scores[tile..];
-        with_room_for!(n, P => score_tile::<S, K, P>(s, &keys, q, head_dim, n, scores));
+    pairs: usize,
+    scores: &'a mut [Lanes],
+    stored: PhantomData<K>,
+}
+
+impl<K: Stored, const P: usize> Kernel for Scores<'_, K, P> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Scores { keys, q, head_dim, pairs, scores, .. } = self;
+        for tile in 0..keys.cells.len().div_ceil(LANES) {
+            let cells = tile * LANES..keys.cells.len().min((tile + 1) * LANES);
+            keys.ask_ahead(s, cells.clone());
+            let keys = Tile::new(keys.rows, &keys.cells[cells]);
+            score_tile::<S, K, P>(s, &keys, q, head_dim, pairs, &mut scores[tile..]);
+        }
     }
 }
 
@@ -125,34 +139,49 @@ fn score_tile<S: Simd, K: Stored, const P: usize>(
 /// Adds the weighted values of the cells to the parts of `n` pairs, to each those that it sees.
 #[inline(always)]
 pub fn weigh<S: Simd>(s: S, values: &Read, weights: &[Lanes], n: usize, lens: &Lens, parts: &mut [Lanes]) {
+    macro_rules! of {
+        ($V:ty) => {
+            with_room_for!(n, P => {
+                s.call(WeighAll::<$V, P> { values, weights, n, lens, parts, stored: PhantomData })
+            })
+        };
+    }
     match values.ty {
-        KvType::F16 => weigh_of::<S, InF16>(s, values, weights, n, lens, parts),
-        KvType::F32 => weigh_of::<S, InF32>(s, values, weights, n, lens, parts),
-        KvType::Q8_0 => weigh_of::<S, InQ8>(s, values, weights, n, lens, parts),
+        KvType::F16 => of!(InF16),
+        KvType::F32 => of!(InF32),
+        KvType::Q8_0 => of!(InQ8),
     }
 }
 
-#[inline(always)]
-fn weigh_of<S: Simd, V: Stored>(
-    s: S,
-    values: &Read,
-    weights: &[Lanes],
+/// The arguments of [`weigh`], for up to `P` pairs.
+struct WeighAll<'a, V, const P: usize> {
+    values: &'a Read<'a>,
+    weights: &'a [Lanes],
     n: usize,
-    lens: &Lens,
-    parts: &mut [Lanes],
-) {
-    let part_len = parts.len() / n;
-    for step in (0..values.cells.len()).step_by(STEP) {
-        let end = (step + STEP).min(values.cells.len());
-        // What all of them see, then each what it sees beyond: a weight of zero would not do for the rest,
-        // because a value may be infinite.
-        let common = lens.of(0).clamp(step, end);
-        let parts = &mut *parts;
-        let mut weigh = Weigh { values, cells: step..common, weights, part_len, parts, p: 0, pairs: n };
-        with_room_for!(n, P => weigh.all_columns::<S, V, P>(s));
-        for p in 0..n {
-            weigh = Weigh { cells: common..lens.of(p).clamp(common, end), p, pairs: 1, ..weigh };
-            weigh.all_columns::<S, V, 1>(s);
+    lens: &'a Lens<'a>,
+    parts: &'a mut [Lanes],
+    stored: PhantomData<V>,
+}
+
+impl<V: Stored, const P: usize> Kernel for WeighAll<'_, V, P> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let WeighAll { values, weights, n, lens, parts, .. } = self;
+        let part_len = parts.len() / n;
+        for step in (0..values.cells.len()).step_by(STEP) {
+            let end = (step + STEP).min(values.cells.len());
+            // What all of them see, then each what it sees beyond: a weight of zero would not do for the rest,
+            // because a value may be infinite.
+            let common = lens.of(0).clamp(step, end);
+            let parts = &mut *parts;
+            let mut weigh = Weigh { values, cells: step..common, weights, part_len, parts, p: 0, pairs: n };
+            weigh.all_columns::<S, V, P>(s);
+            for p in 0..n {
+                weigh = Weigh { cells: common..lens.of(p).clamp(common, end), p, pairs: 1, ..weigh };
+                weigh.all_columns::<S, V, 1>(s);
+            }
         }
     }
 }

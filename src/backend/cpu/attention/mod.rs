@@ -39,7 +39,7 @@ use super::{
 };
 use deal::Span;
 use direct::Read;
-use unpack::Ahead;
+use unpack::{Ahead, Cells};
 
 /// Cells of a partial result.
 pub const CHUNK: usize = 256;
@@ -159,7 +159,7 @@ impl Kernel for Attend<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        if S::REGISTERS >= 32 { self.attend::<S, 4>(s) } else { self.attend::<S, 1>(s) }
+        if const { S::REGISTERS >= 32 } { self.attend::<S, 4>(s) } else { self.attend::<S, 1>(s) }
     }
 }
 
@@ -215,7 +215,7 @@ impl Attend<'_> {
             let n = BLOCK.min(pairs - from);
             let few = pairs <= direct::PAIRS && self.head_dim.is_multiple_of(LANES);
             // A square of keys and the sums must have room in the registers.
-            if S::REGISTERS >= 32 && few {
+            if const { S::REGISTERS >= 32 } && few {
                 self.direct_block(s, cells, next, &lens, n);
             } else {
                 self.block::<S, C>(s, cells, next, &lens, n, &mut unpacked);
@@ -286,7 +286,8 @@ impl Attend<'_> {
                     cells => Ahead { rows: self.keys, cells },
                 };
                 let to = &mut keys[step / LANES * head_dim..];
-                unpack::keys(s, self.key_type, &self.keys, &cells[step..end], ahead, to, head_dim);
+                let cells = Cells { rows: &self.keys, list: &cells[step..end], ahead };
+                unpack::keys(s, self.key_type, cells, to, head_dim);
                 unpacked.keys = end;
             }
             for p in (0..n).step_by(PAIRS) {
@@ -295,11 +296,16 @@ impl Attend<'_> {
                 if end > step {
                     let tiles = step / LANES..end.div_ceil(LANES);
                     let (q, scores) = (&q[p * head_dim..], &mut scores[p * TILES..]);
+                    macro_rules! score {
+                        ($P:expr) => {
+                            s.call(ScoreTiles::<{ $P }, C> { q, head_dim, keys, tiles, scores })
+                        };
+                    }
                     match pairs {
-                        1 => score_tiles::<S, 1, C>(s, q, head_dim, keys, tiles, scores),
-                        2 => score_tiles::<S, 2, C>(s, q, head_dim, keys, tiles, scores),
-                        3 => score_tiles::<S, 3, C>(s, q, head_dim, keys, tiles, scores),
-                        _ => score_tiles::<S, PAIRS, C>(s, q, head_dim, keys, tiles, scores),
+                        1 => score!(1),
+                        2 => score!(2),
+                        3 => score!(3),
+                        _ => score!(PAIRS),
                     }
                 }
             }
@@ -314,7 +320,8 @@ impl Attend<'_> {
                     cells => Ahead { rows: self.values, cells },
                 };
                 let to = &mut values[step * vectors..];
-                unpack::values(s, self.value_type, &self.values, &cells[step..end], ahead, to, head_dim);
+                let cells = Cells { rows: &self.values, list: &cells[step..end], ahead };
+                unpack::values(s, self.value_type, cells, to, head_dim);
                 unpacked.values = end;
             }
             for p in (0..n).step_by(PAIRS) {
@@ -322,20 +329,24 @@ impl Attend<'_> {
                 // What all of them see, then each what it sees beyond: a weight of zero would not do for
                 // the rest, because a value may be infinite.
                 let common = lens.of(p).min(end);
+                macro_rules! weigh {
+                    ($P:expr, $p:expr, $cells:expr) => {{
+                        let (weights, parts) = (&scores[$p * TILES..], &mut parts[$p * part_len..]);
+                        s.call(WeighCells::<{ $P }, C> { weights, values, vectors, cells: $cells, parts })
+                    }};
+                }
                 if common > step {
-                    let (scores, parts) = (&scores[p * TILES..], &mut parts[p * part_len..]);
                     match pairs {
-                        1 => weigh::<S, 1, C>(s, scores, values, vectors, step..common, parts),
-                        2 => weigh::<S, 2, C>(s, scores, values, vectors, step..common, parts),
-                        3 => weigh::<S, 3, C>(s, scores, values, vectors, step..common, parts),
-                        _ => weigh::<S, PAIRS, C>(s, scores, values, vectors, step..common, parts),
+                        1 => weigh!(1, p, step..common),
+                        2 => weigh!(2, p, step..common),
+                        3 => weigh!(3, p, step..common),
+                        _ => weigh!(PAIRS, p, step..common),
                     }
                 }
                 for p in p..p + pairs {
                     let beyond = common.max(step)..lens.of(p).min(end);
                     if !beyond.is_empty() {
-                        let (scores, parts) = (&scores[p * TILES..], &mut parts[p * part_len..]);
-                        weigh::<S, 1, C>(s, scores, values, vectors, beyond, parts);
+                        weigh!(1, p, beyond);
                     }
                 }
             }
@@ -376,23 +387,30 @@ impl Lens<'_> {
 }
 
 /// Scores of `P` pairs with the cells of some tiles.
-#[inline(always)]
-fn score_tiles<S: Simd, const P: usize, const C: usize>(
-    s: S,
-    q: &[f32],
+struct ScoreTiles<'a, const P: usize, const C: usize> {
+    q: &'a [f32],
     head_dim: usize,
-    keys: &[Lanes],
+    keys: &'a [Lanes],
     tiles: std::ops::Range<usize>,
-    scores: &mut [Lanes],
-) {
-    let mut tile = tiles.start;
-    while tile < tiles.end {
-        if tile + C <= tiles.end {
+    scores: &'a mut [Lanes],
+}
+
+impl<const P: usize, const C: usize> Kernel for ScoreTiles<'_, P, C> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let ScoreTiles { q, head_dim, keys, tiles, scores } = self;
+        let mut tile = tiles.start;
+        while tile + C <= tiles.end {
             score::<S, P, C>(s, q, head_dim, keys, tile, scores);
             tile += C;
-        } else {
-            score::<S, P, 1>(s, q, head_dim, keys, tile, scores);
-            tile += 1;
+        }
+        if const { C > 1 } {
+            while tile < tiles.end {
+                score::<S, P, 1>(s, q, head_dim, keys, tile, scores);
+                tile += 1;
+            }
         }
     }
 }
@@ -436,28 +454,35 @@ fn score<S: Simd, const P: usize, const C: usize>(
 }
 
 /// Adds the weighted values of some cells to the parts of `P` pairs.
-#[inline(always)]
-fn weigh<S: Simd, const P: usize, const C: usize>(
-    s: S,
-    weights: &[Lanes],
-    values: &[Lanes],
+struct WeighCells<'a, const P: usize, const C: usize> {
+    weights: &'a [Lanes],
+    values: &'a [Lanes],
     vectors: usize,
     cells: std::ops::Range<usize>,
-    parts: &mut [Lanes],
-) {
-    let mut rows = [&[0.0f32][..]; P];
-    for (p, row) in rows.iter_mut().enumerate() {
-        *row = &bytemuck::cast_slice(&weights[p * TILES..][..TILES])[cells.clone()];
-    }
-    let values = &values[cells.start * vectors..cells.end * vectors];
-    let mut at = 0;
-    while at < vectors {
-        if at + C <= vectors {
+    parts: &'a mut [Lanes],
+}
+
+impl<const P: usize, const C: usize> Kernel for WeighCells<'_, P, C> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let WeighCells { weights, values, vectors, cells, parts } = self;
+        let mut rows = [&[0.0f32][..]; P];
+        for (p, row) in rows.iter_mut().enumerate() {
+            *row = &bytemuck::cast_slice(&weights[p * TILES..][..TILES])[cells.clone()];
+        }
+        let values = &values[cells.start * vectors..cells.end * vectors];
+        let mut at = 0;
+        while at + C <= vectors {
             weigh_columns::<S, P, C>(s, rows, values, vectors, at, parts);
             at += C;
-        } else {
-            weigh_columns::<S, P, 1>(s, rows, values, vectors, at, parts);
-            at += 1;
+        }
+        if const { C > 1 } {
+            while at < vectors {
+                weigh_columns::<S, P, 1>(s, rows, values, vectors, at, parts);
+                at += 1;
+            }
         }
     }
 }

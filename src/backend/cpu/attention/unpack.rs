@@ -1,9 +1,11 @@
 //! Stored keys and values as numbers: keys with cells in lanes, values as they lie.
 
+use std::marker::PhantomData;
+
 use super::{
     super::{
         kv_store::{HeadRows, KvType, Q8_BLOCK, Q8_BLOCK_BYTES},
-        simd::{LANES, Simd},
+        simd::{Kernel, LANES, Simd},
     },
     Lanes,
 };
@@ -99,67 +101,92 @@ pub fn ask<S: Simd>(s: S, rows: &HeadRows, cells: &[u32]) {
 
 /// `out` is `[tiles, head_dim]`: the number d of 16 cells together. Lanes beyond the last cell repeat it.
 #[inline(always)]
-pub fn keys<S: Simd>(
-    s: S,
-    ty: KvType,
-    rows: &HeadRows,
-    cells: &[u32],
-    ahead: Ahead,
-    out: &mut [Lanes],
-    head_dim: usize,
-) {
+pub fn keys<S: Simd>(s: S, ty: KvType, cells: Cells, out: &mut [Lanes], head_dim: usize) {
     match ty {
-        KvType::F16 => transposed::<S, InF16>(s, rows, cells, ahead, out, head_dim),
-        KvType::F32 => transposed::<S, InF32>(s, rows, cells, ahead, out, head_dim),
-        KvType::Q8_0 => transposed::<S, InQ8>(s, rows, cells, ahead, out, head_dim),
+        KvType::F16 => s.call(Keys::<InF16> { cells, out, head_dim, stored: PhantomData }),
+        KvType::F32 => s.call(Keys::<InF32> { cells, out, head_dim, stored: PhantomData }),
+        KvType::Q8_0 => s.call(Keys::<InQ8> { cells, out, head_dim, stored: PhantomData }),
     }
 }
 
 /// `out` is `[cells, vectors of a head]`.
 #[inline(always)]
-pub fn values<S: Simd>(
-    s: S,
-    ty: KvType,
-    rows: &HeadRows,
-    cells: &[u32],
-    ahead: Ahead,
-    out: &mut [Lanes],
-    head_dim: usize,
-) {
-    let vectors = head_dim.div_ceil(LANES);
+pub fn values<S: Simd>(s: S, ty: KvType, cells: Cells, out: &mut [Lanes], head_dim: usize) {
     match ty {
-        KvType::F16 => plain::<S, InF16>(s, rows, cells, ahead, out, vectors, head_dim),
-        KvType::F32 => plain::<S, InF32>(s, rows, cells, ahead, out, vectors, head_dim),
-        KvType::Q8_0 => plain::<S, InQ8>(s, rows, cells, ahead, out, vectors, head_dim),
+        KvType::F16 => s.call(Values::<InF16> { cells, out, head_dim, stored: PhantomData }),
+        KvType::F32 => s.call(Values::<InF32> { cells, out, head_dim, stored: PhantomData }),
+        KvType::Q8_0 => s.call(Values::<InQ8> { cells, out, head_dim, stored: PhantomData }),
     }
 }
 
-#[inline(always)]
-fn transposed<S: Simd, K: Stored>(
-    s: S,
-    rows: &HeadRows,
-    cells: &[u32],
-    ahead: Ahead,
-    out: &mut [Lanes],
+/// What is unpacked, and what will be next.
+pub struct Cells<'a> {
+    pub rows: &'a HeadRows,
+    pub list: &'a [u32],
+    pub ahead: Ahead<'a>,
+}
+
+/// The arguments of [`keys`].
+struct Keys<'a, K> {
+    cells: Cells<'a>,
+    out: &'a mut [Lanes],
     head_dim: usize,
-) {
-    for (tile, (cells, out)) in cells.chunks(LANES).zip(out.chunks_exact_mut(head_dim)).enumerate() {
-        ahead.ask(s, tile * LANES, (tile + 1) * LANES);
-        let rows = Tile::new(rows, cells);
-        let (squares, last) = out.as_chunks_mut::<LANES>();
-        let at = LANES * squares.len();
-        for (i, out) in squares.iter_mut().enumerate() {
-            for (out, column) in out.iter_mut().zip(rows.square::<S, K>(s, i * LANES)) {
-                s.store(column, &mut out.0);
+    stored: PhantomData<K>,
+}
+
+impl<K: Stored> Kernel for Keys<'_, K> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Keys { cells: Cells { rows, list, ahead }, out, head_dim, .. } = self;
+        for (tile, (cells, out)) in list.chunks(LANES).zip(out.chunks_exact_mut(head_dim)).enumerate() {
+            ahead.ask(s, tile * LANES, (tile + 1) * LANES);
+            let rows = Tile::new(rows, cells);
+            let (squares, last) = out.as_chunks_mut::<LANES>();
+            let at = LANES * squares.len();
+            for (i, out) in squares.iter_mut().enumerate() {
+                for (out, column) in out.iter_mut().zip(rows.square::<S, K>(s, i * LANES)) {
+                    s.store(column, &mut out.0);
+                }
+            }
+            if !last.is_empty() {
+                let mut square = [s.splat(0.0); LANES];
+                for (i, to) in square.iter_mut().enumerate() {
+                    *to = K::load_last(s, rows.row(i), at);
+                }
+                for (out, column) in last.iter_mut().zip(s.transpose(square)) {
+                    s.store(column, &mut out.0);
+                }
             }
         }
-        if !last.is_empty() {
-            let mut square = [s.splat(0.0); LANES];
-            for (i, to) in square.iter_mut().enumerate() {
-                *to = K::load_last(s, rows.row(i), at);
+    }
+}
+
+/// The arguments of [`values`].
+struct Values<'a, V> {
+    cells: Cells<'a>,
+    out: &'a mut [Lanes],
+    head_dim: usize,
+    stored: PhantomData<V>,
+}
+
+impl<V: Stored> Kernel for Values<'_, V> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Values { cells: Cells { rows, list, ahead }, out, head_dim, .. } = self;
+        let (whole, vectors) = (head_dim / LANES, head_dim.div_ceil(LANES));
+        for (j, (&cell, out)) in list.iter().zip(out.chunks_exact_mut(vectors)).enumerate() {
+            ahead.ask(s, j, j + 1);
+            // SAFETY: as for keys.
+            let row = unsafe { rows.row(cell) };
+            for (i, out) in out[..whole].iter_mut().enumerate() {
+                s.store(V::load(s, row, i * LANES), &mut out.0);
             }
-            for (out, column) in last.iter_mut().zip(s.transpose(square)) {
-                s.store(column, &mut out.0);
+            if whole < vectors {
+                s.store(V::load_last(s, row, whole * LANES), &mut out[whole].0);
             }
         }
     }
@@ -197,29 +224,5 @@ impl Tile {
             *to = K::load(s, self.row(i), at);
         }
         s.transpose(square)
-    }
-}
-
-#[inline(always)]
-fn plain<S: Simd, V: Stored>(
-    s: S,
-    rows: &HeadRows,
-    cells: &[u32],
-    ahead: Ahead,
-    out: &mut [Lanes],
-    vectors: usize,
-    head_dim: usize,
-) {
-    let whole = head_dim / LANES;
-    for (j, (&cell, out)) in cells.iter().zip(out.chunks_exact_mut(vectors)).enumerate() {
-        ahead.ask(s, j, j + 1);
-        // SAFETY: as for keys.
-        let row = unsafe { rows.row(cell) };
-        for (i, out) in out[..whole].iter_mut().enumerate() {
-            s.store(V::load(s, row, i * LANES), &mut out.0);
-        }
-        if whole < vectors {
-            s.store(V::load_last(s, row, whole * LANES), &mut out[whole].0);
-        }
     }
 }

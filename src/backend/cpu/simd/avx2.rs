@@ -2,27 +2,12 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, LANES, Simd};
+use super::{LANES, Simd, tier::tier};
 use crate::quant::F16;
 
-/// Proof that the machine has AVX2, FMA and F16C.
-#[derive(Clone, Copy)]
-pub struct Avx2(());
-
-impl Avx2 {
-    /// # Safety
-    /// The machine has AVX2, FMA and F16C.
-    #[inline(always)]
-    pub unsafe fn assume() -> Self {
-        Avx2(())
-    }
-}
-
-/// # Safety
-/// The machine has AVX2, FMA and F16C.
-#[target_feature(enable = "avx2,fma,f16c")]
-pub unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
-    kernel.run(Avx2(()))
+tier! {
+    /// Proof that the machine has AVX2, FMA and F16C.
+    Avx2: "avx2", "fma", "f16c"
 }
 
 #[derive(Clone, Copy)]

@@ -2,27 +2,12 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, LANES, Simd, avx2};
+use super::{LANES, Simd, avx2, tier::tier};
 use crate::quant::F16;
 
-/// Proof that the machine has AVX-512 F, BW, VL, DQ and VNNI, and what [`avx2::Avx2`] stands for.
-#[derive(Clone, Copy)]
-pub struct Avx512(());
-
-impl Avx512 {
-    /// # Safety
-    /// The machine has AVX-512 F, BW, VL, DQ, VNNI, and AVX2, FMA and F16C.
-    #[inline(always)]
-    pub unsafe fn assume() -> Self {
-        Avx512(())
-    }
-}
-
-/// # Safety
-/// The machine has AVX-512 F, BW, VL, DQ, VNNI, and AVX2, FMA and F16C.
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
-    kernel.run(Avx512(()))
+tier! {
+    /// Proof that the machine has AVX-512 F, BW, VL, DQ and VNNI, and what [`avx2::Avx2`] stands for.
+    Avx512: "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"
 }
 
 impl Simd for Avx512 {

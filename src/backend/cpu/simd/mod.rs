@@ -5,7 +5,9 @@
 //! give the same bits (a NaN stays a NaN; its payload is not promised).
 //!
 //! Two rules keep it fast: `Kernel::run` and every generic helper below it are `#[inline(always)]`, and no
-//! closure crosses a function that is not (a function of its own is compiled for the baseline machine).
+//! closure crosses a function that is not (a function of its own is compiled for the baseline machine). Where
+//! a kernel is long, it is cut at [`Tier::call`]: the compiler takes far more than twice the time for a function
+//! of twice the length.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
@@ -14,8 +16,11 @@ pub(crate) mod avx512;
 pub(crate) mod scalar;
 #[cfg(test)]
 mod tests;
+mod tier;
 
 use std::{fmt, str::FromStr, sync::OnceLock};
+
+pub(crate) use tier::{Tier, Work};
 
 use crate::{Error, quant::F16};
 
@@ -61,12 +66,13 @@ impl Isa {
     pub fn dispatch<K: Kernel>(self, kernel: K) -> K::Out {
         assert!(self.is_available(), "this machine has no {self}");
         match self {
-            Isa::Scalar => kernel.run(scalar::Scalar),
+            Isa::Scalar => scalar::Scalar.call(kernel),
             // SAFETY: the assertion above has found the instructions.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => unsafe { avx2::run(kernel) },
+            Isa::Avx2 => unsafe { avx2::Avx2::assume() }.call(kernel),
+            // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => unsafe { avx512::run(kernel) },
+            Isa::Avx512 => unsafe { avx512::Avx512::assume() }.call(kernel),
             #[cfg(not(target_arch = "x86_64"))]
             _ => unreachable!("the assertion above has refused it"),
         }
@@ -116,12 +122,21 @@ pub trait Kernel {
     fn run<S: Simd>(self, s: S) -> Self::Out;
 }
 
+impl<S: Simd, K: Kernel> Work<S> for K {
+    type Out = K::Out;
+
+    #[inline(always)]
+    fn run(self, s: S) -> K::Out {
+        Kernel::run(self, s)
+    }
+}
+
 /// Lanes of a vector. Slices split into whole vectors by `as_chunks::<LANES>()`.
 pub const LANES: usize = 16;
 
-/// The operations of one tier on vectors of 16 lanes. A value of the type proves that the machine has it.
+/// The operations of one tier on vectors of 16 lanes.
 #[allow(clippy::wrong_self_convention, reason = "`self` is the instruction set, not the operand")]
-pub trait Simd: Copy + Send + Sync + 'static {
+pub trait Simd: Tier {
     /// 16 f32.
     type F: Copy;
     /// 16 i32.

@@ -2,7 +2,7 @@
 
 use std::array::from_fn;
 
-use super::{LANES, Simd};
+use super::{LANES, Simd, Tier, Work};
 use crate::quant::F16;
 
 #[derive(Clone, Copy)]
@@ -19,6 +19,13 @@ fn tree<T: Copy>(mut a: [T; LANES], join: impl Fn(T, T) -> T) -> T {
         }
     }
     a[0]
+}
+
+impl Tier for Scalar {
+    #[inline(never)]
+    fn call<W: Work<Self>>(self, work: W) -> W::Out {
+        work.run(self)
+    }
 }
 
 impl Simd for Scalar {

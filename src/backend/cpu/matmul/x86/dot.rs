@@ -1,14 +1,17 @@
 //! Blocks of 32 weights times the columns: the arithmetic of the contract, for any format.
 #![allow(clippy::needless_range_loop)] // Indices keep several arrays in step.
 
-use std::ops::Range;
+use std::{marker::PhantomData, ops::Range};
 
 use super::{
     formats::{Format, Shape},
     lanes::Lanes,
     panel::{Panel, Scales},
 };
-use crate::backend::cpu::matmul::{QuantRows, acts::ActGroup};
+use crate::backend::cpu::{
+    matmul::{QuantRows, acts::ActGroup},
+    simd::Work,
+};
 
 /// Where the columns `first..first + C` stand, at their group `group`.
 #[inline(always)]
@@ -44,19 +47,41 @@ pub unsafe fn dot<L: Lanes, B: Format>(
     first: usize,
     acc: *mut f32,
 ) {
-    let mut c = columns.start;
-    let mut acc = acc;
-    // SAFETY: the caller's; every tile stays within the columns.
-    unsafe {
+    l.call(Dot::<B> { panel, n, x, columns, first, acc, format: PhantomData });
+}
+
+/// The arguments of [`dot`], and its promise.
+struct Dot<'a, B> {
+    panel: &'a Panel,
+    n: usize,
+    x: &'a QuantRows,
+    columns: Range<usize>,
+    first: usize,
+    acc: *mut f32,
+    format: PhantomData<B>,
+}
+
+impl<L: Lanes, B: Format> Work<L> for Dot<'_, B> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self, l: L) {
+        let Dot { panel, n, x, columns, first, mut acc, .. } = self;
+        let mut c = columns.start;
         macro_rules! tile {
             ($C:literal) => {
-                tile::<L, B, $C>(l, panel, n, x, c, first, acc);
+                // SAFETY: who made the value has promised it; every tile stays within the columns.
+                unsafe {
+                    tile::<L, B, $C>(l, panel, n, x, c, first, acc);
+                    acc = acc.add($C * L::ROWS);
+                }
                 c += $C;
-                acc = acc.add($C * L::ROWS);
             };
         }
-        while L::COLUMNS >= 8 && columns.end - c >= 8 {
-            tile!(8);
+        if const { L::COLUMNS >= 8 } {
+            while columns.end - c >= 8 {
+                tile!(8);
+            }
         }
         while columns.end - c >= 4 {
             tile!(4);
@@ -65,7 +90,8 @@ pub unsafe fn dot<L: Lanes, B: Format>(
             tile!(2);
         }
         if c < columns.end {
-            tile::<L, B, 1>(l, panel, n, x, c, first, acc);
+            // SAFETY: as above.
+            unsafe { tile::<L, B, 1>(l, panel, n, x, c, first, acc) };
         }
     }
 }

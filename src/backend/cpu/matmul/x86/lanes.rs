@@ -1,9 +1,9 @@
 //! What the unpacking and the products need of a tier: vectors with one 32-bit lane per weight row.
 
-use crate::backend::cpu::matmul::packed::split::Word;
+use crate::backend::cpu::{matmul::packed::split::Word, simd::Tier};
 
 /// Methods are safe where they touch registers only: a value of the type proves that the machine has the tier.
-pub trait Lanes: Copy {
+pub trait Lanes: Tier {
     /// Lanes of a vector: 8 or 16.
     const ROWS: usize;
     /// Whether weights of all 256 values stay signed in the panel (else they get the offset 128).

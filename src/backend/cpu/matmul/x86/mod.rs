@@ -15,49 +15,40 @@ mod packed;
 mod panel;
 mod rows;
 
-use std::ops::Range;
+use std::{marker::PhantomData, ops::Range};
 
 pub use {formats::Format, packed::rows as packed_rows};
 use {lanes::Lanes, panel::Panel, rows::Rows};
 
 use super::{OutStripe, QuantRows, Weight, acts::GROUP};
-use crate::backend::cpu::simd::{Isa, avx2::Avx2, avx512::Avx512};
+use crate::backend::cpu::simd::{Isa, Tier, Work, avx2::Avx2, avx512::Avx512};
 
 /// Columns that share one unpacking; their quantized rows should fit the L2 cache.
 const TILE: usize = 64;
 
 pub fn rows<B: Format>(isa: Isa, w: &Weight, x: &QuantRows, out: &mut OutStripe) {
+    on_tier(isa, Job::<B> { w, x, out, acc: [0.0; TILE * 16], format: PhantomData });
+}
+
+/// Runs `work` compiled for `isa`. Panics if the machine lacks it.
+fn on_tier<W: Work<Avx2, Out = ()> + Work<Avx512, Out = ()>>(isa: Isa, work: W) {
     assert!(isa.is_available(), "this machine has no {isa}");
-    let job = Job { w, x, out, acc: [0.0; TILE * 16] };
     match isa {
         Isa::Scalar => unreachable!("has its own kernel"),
         // SAFETY: the assertion above has found the instructions.
-        Isa::Avx2 => unsafe { rows_avx2::<B>(job) },
+        Isa::Avx2 => unsafe { Avx2::assume() }.call(work),
         // SAFETY: as above.
-        Isa::Avx512 => unsafe { rows_avx512::<B>(job) },
+        Isa::Avx512 => unsafe { Avx512::assume() }.call(work),
     }
 }
 
-/// # Safety
-/// The machine has what [`Avx2`] stands for.
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn rows_avx2<B: Format>(job: Job) {
-    job.run::<Avx2, B>(unsafe { Avx2::assume() });
-}
-
-/// # Safety
-/// The machine has what [`Avx512`] stands for.
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn rows_avx512<B: Format>(job: Job) {
-    job.run::<Avx512, B>(unsafe { Avx512::assume() });
-}
-
-struct Job<'a, 'o> {
+struct Job<'a, 'o, B> {
     w: &'a Weight<'a>,
     x: &'a QuantRows,
     out: &'a mut OutStripe<'o>,
     // [columns of a tile, lanes]
     acc: [f32; TILE * 16],
+    format: PhantomData<B>,
 }
 
 /// Weight rows that share vectors: lane i stands for the row at `first + i · stride`.
@@ -70,9 +61,11 @@ struct Group {
     lanes: Range<usize>,
 }
 
-impl Job<'_, '_> {
+impl<L: Lanes, B: Format> Work<L> for Job<'_, '_, B> {
+    type Out = ();
+
     #[inline(always)]
-    fn run<L: Lanes, B: Format>(mut self, l: L) {
+    fn run(mut self, l: L) {
         let mut panel = Panel::new();
         for first in (0..self.x.rows()).step_by(TILE) {
             let columns = first..self.x.rows().min(first + TILE);
@@ -80,11 +73,13 @@ impl Job<'_, '_> {
             while row < self.out.rows().end {
                 let group = self.group(L::ROWS, row);
                 row = group.row + group.lanes.end;
-                self.group_times_columns::<L, B>(l, &group, columns.clone(), &mut panel);
+                self.group_times_columns(l, &group, columns.clone(), &mut panel);
             }
         }
     }
+}
 
+impl<B: Format> Job<'_, '_, B> {
     /// The group that begins with `row`. At the end of the matrix it reaches back over rows that are done, since
     /// it must not read behind the last; a matrix of fewer rows than lanes goes row by row, all lanes alike.
     #[inline(always)]
@@ -104,7 +99,7 @@ impl Job<'_, '_> {
     }
 
     #[inline(always)]
-    fn group_times_columns<L: Lanes, B: Format>(
+    fn group_times_columns<L: Lanes>(
         &mut self,
         l: L,
         group: &Group,

@@ -2,7 +2,7 @@
 //! from row to lane.
 #![allow(clippy::needless_range_loop)] // Indices keep several arrays in step.
 
-use std::ops::Range;
+use std::{marker::PhantomData, ops::Range};
 
 use super::{
     TILE,
@@ -11,6 +11,7 @@ use super::{
         Format, MXFP4_FROM_ZERO, Shape, levels, mxfp4_scale, put_k_scales, put_q6_k_scales, two_halves,
     },
     lanes::{Lanes, Words},
+    on_tier,
     panel::{Panel, Scales},
 };
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
             acts::{ActGroup, GROUP},
             packed::{Packable, Packed, split::Split},
         },
-        simd::{Isa, avx2::Avx2, avx512::Avx512},
+        simd::{Isa, Work},
     },
     quant::{
         iq4_nl::{BlockIq4Nl, KVALUES},
@@ -158,75 +159,129 @@ pub fn rows<B: PackedFormat, S: Split>(
     x: &QuantRows,
     out: &mut OutStripe,
 ) {
-    assert!(isa.is_available(), "this machine has no {isa}");
-    let coarse = coarse && w.has_coarse();
-    let job = Job { w, coarse, x, out };
-    match isa {
-        Isa::Scalar => unreachable!("has its own kernel"),
-        // SAFETY: the assertion above has found the instructions.
-        Isa::Avx2 => unsafe { rows_avx2::<B, S>(job) },
-        // SAFETY: as above.
-        Isa::Avx512 => unsafe { rows_avx512::<B, S>(job) },
+    on_tier(isa, Product::<B, S> { job: Job { w, x, out }, coarse, format: PhantomData });
+}
+
+/// A whole product: the choice among the others. Each of these is a function of its own, and goes over many groups
+/// of rows where it can.
+struct Product<'a, 'o, B, S> {
+    job: Job<'a, 'o>,
+    coarse: bool,
+    format: PhantomData<(B, S)>,
+}
+
+impl<L: Lanes, B: PackedFormat, S: Split> Work<L> for Product<'_, '_, B, S> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(mut self, l: L) {
+        let job = &mut self.job;
+        assert_eq!(job.w.lanes(), L::ROWS, "packed for another instruction set");
+        let all = job.x.rows();
+        let groups = job.groups(L::ROWS);
+        if const { S::LOW > 0 } && self.coarse {
+            return l.call(Coarse::<B, S> { job, groups, format: PhantomData });
+        }
+        if all > 2 * L::COLUMNS {
+            return l.call(Many::<B, S> { job, groups, format: PhantomData });
+        }
+        // The sums stay in registers, and unpacking again for the second half costs less than a panel does.
+        match all.div_ceil(L::COLUMNS) {
+            0 => {}
+            1 => job.few::<L, B, S>(l, groups, 0..all),
+            _ => {
+                for g in groups {
+                    job.few::<L, B, S>(l, g..g + 1, 0..all / 2);
+                    job.few::<L, B, S>(l, g..g + 1, all / 2..all);
+                }
+            }
+        }
     }
 }
 
-/// # Safety
-/// The machine has what [`Avx2`] stands for.
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn rows_avx2<B: PackedFormat, S: Split>(job: Job) {
-    job.run::<Avx2, B, S>(unsafe { Avx2::assume() });
+/// `C` columns from `first`, all sums in registers.
+struct Few<'j, 'a, 'o, B, S, const C: usize> {
+    job: &'j mut Job<'a, 'o>,
+    groups: Range<usize>,
+    first: usize,
+    format: PhantomData<(B, S)>,
 }
 
-/// # Safety
-/// The machine has what [`Avx512`] stands for.
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn rows_avx512<B: PackedFormat, S: Split>(job: Job) {
-    job.run::<Avx512, B, S>(unsafe { Avx512::assume() });
+impl<L: Lanes, B: PackedFormat, S: Split, const C: usize> Work<L> for Few<'_, '_, '_, B, S, C> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self, l: L) {
+        let Few { job, groups, first, .. } = self;
+        let mut scales = Scales::new();
+        for g in groups {
+            let x = columns::<C>(job.x, first, 0);
+            let [high, low] = job.w.group(g);
+            let n = job.x.k() / GROUP;
+            // SAFETY: the planes hold as many blocks as the columns.
+            let sums = unsafe { full::<L, B, S, C>(l, high.as_ptr(), low.as_ptr(), n, x, &mut scales) };
+            job.put_sums::<L, C>(l, g, first, sums);
+        }
+    }
+}
+
+/// All columns, by the high bits.
+struct Coarse<'j, 'a, 'o, B, S> {
+    job: &'j mut Job<'a, 'o>,
+    groups: Range<usize>,
+    format: PhantomData<(B, S)>,
+}
+
+impl<L: Lanes, B: PackedFormat, S: Split> Work<L> for Coarse<'_, '_, '_, B, S> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self, l: L) {
+        let all = self.job.x.rows();
+        let mut scales = Scales::new();
+        for g in self.groups {
+            let fours = all / 4 * 4;
+            for first in (0..fours).step_by(4) {
+                self.job.by_high_bits::<L, B, S, 4>(l, g, first, &mut scales);
+            }
+            for first in fours..all {
+                self.job.by_high_bits::<L, B, S, 1>(l, g, first, &mut scales);
+            }
+        }
+    }
+}
+
+/// All columns, by way of panels.
+struct Many<'j, 'a, 'o, B, S> {
+    job: &'j mut Job<'a, 'o>,
+    groups: Range<usize>,
+    format: PhantomData<(B, S)>,
+}
+
+impl<L: Lanes, B: PackedFormat, S: Split> Work<L> for Many<'_, '_, '_, B, S> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self, l: L) {
+        let all = self.job.x.rows();
+        let mut panel = Panel::new();
+        let mut acc = [0.0; TILE * 16];
+        for first in (0..all).step_by(TILE) {
+            let columns = first..all.min(first + TILE);
+            for g in self.groups.clone() {
+                self.job.many::<L, B, S>(l, g, columns.clone(), &mut panel, &mut acc);
+            }
+        }
+    }
 }
 
 struct Job<'a, 'o> {
     w: &'a Packed,
-    coarse: bool,
     x: &'a QuantRows,
     out: &'a mut OutStripe<'o>,
 }
 
 impl Job<'_, '_> {
-    #[inline(always)]
-    fn run<L: Lanes, B: PackedFormat, S: Split>(mut self, l: L) {
-        assert_eq!(self.w.lanes(), L::ROWS, "packed for another instruction set");
-        let all = self.x.rows();
-        let mut scales = Scales::new();
-        if S::LOW > 0 && self.coarse {
-            for g in self.groups(L::ROWS) {
-                let fours = all / 4 * 4;
-                for first in (0..fours).step_by(4) {
-                    self.by_high_bits::<L, B, S, 4>(l, g, first, &mut scales);
-                }
-                for first in fours..all {
-                    self.by_high_bits::<L, B, S, 1>(l, g, first, &mut scales);
-                }
-            }
-        } else if all <= 2 * L::COLUMNS {
-            // The sums stay in registers, and unpacking again for the second half costs less than a panel does.
-            let passes = all.div_ceil(L::COLUMNS);
-            for g in self.groups(L::ROWS) {
-                for pass in 0..passes {
-                    let columns = all * pass / passes..all * (pass + 1) / passes;
-                    self.few::<L, B, S>(l, g, columns, &mut scales);
-                }
-            }
-        } else {
-            let mut panel = Panel::new();
-            let mut acc = [0.0; TILE * 16];
-            for first in (0..all).step_by(TILE) {
-                for g in self.groups(L::ROWS) {
-                    self.many::<L, B, S>(l, g, first..all.min(first + TILE), &mut panel, &mut acc);
-                }
-            }
-        }
-    }
-
     /// Groups that have rows of the stripe.
     #[inline(always)]
     fn groups(&self, lanes: usize) -> Range<usize> {
@@ -238,39 +293,28 @@ impl Job<'_, '_> {
     fn few<L: Lanes, B: PackedFormat, S: Split>(
         &mut self,
         l: L,
-        g: usize,
+        groups: Range<usize>,
         columns: Range<usize>,
-        scales: &mut Scales,
     ) {
         let first = columns.start;
+        macro_rules! few {
+            ($C:literal) => {
+                l.call(Few::<B, S, $C> { job: self, groups, first, format: PhantomData })
+            };
+        }
         match columns.len() {
-            1 => self.exactly::<L, B, S, 1>(l, g, first, scales),
-            2 => self.exactly::<L, B, S, 2>(l, g, first, scales),
-            3 => self.exactly::<L, B, S, 3>(l, g, first, scales),
-            4 => self.exactly::<L, B, S, 4>(l, g, first, scales),
-            5 if L::COLUMNS > 4 => self.exactly::<L, B, S, 5>(l, g, first, scales),
-            6 if L::COLUMNS > 4 => self.exactly::<L, B, S, 6>(l, g, first, scales),
-            7 if L::COLUMNS > 4 => self.exactly::<L, B, S, 7>(l, g, first, scales),
-            8 if L::COLUMNS > 4 => self.exactly::<L, B, S, 8>(l, g, first, scales),
+            1 => few!(1),
+            2 => few!(2),
+            3 => few!(3),
+            4 => few!(4),
+            n if const { L::COLUMNS == 8 } => match n {
+                5 => few!(5),
+                6 => few!(6),
+                7 => few!(7),
+                _ => few!(8),
+            },
             n => unreachable!("{n} columns at a time"),
         }
-    }
-
-    /// A group of rows times C columns, all sums in registers.
-    #[inline(always)]
-    fn exactly<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
-        &mut self,
-        l: L,
-        g: usize,
-        first: usize,
-        scales: &mut Scales,
-    ) {
-        let x = columns::<C>(self.x, first, 0);
-        let [high, low] = self.w.group(g);
-        // SAFETY: the planes hold as many blocks as the columns.
-        let sums =
-            unsafe { full::<L, B, S, C>(l, high.as_ptr(), low.as_ptr(), self.x.k() / GROUP, x, scales) };
-        self.put_sums::<L, C>(l, g, first, sums);
     }
 
     #[inline(always)]
