@@ -3,7 +3,7 @@
 
 use super::{
     F16,
-    quantize::{min_max, reciprocal},
+    rounding::{min_max, reciprocal},
 };
 
 const SUBS: usize = 8;

@@ -76,35 +76,6 @@ ggml_types! {
 }
 
 impl GgmlType {
-    /// True if this build can turn it into numbers.
-    pub fn readable(self) -> bool {
-        use GgmlType::*;
-        matches!(
-            self,
-            F32 | F16
-                | BF16
-                | Q4_0
-                | Q4_1
-                | Q5_0
-                | Q5_1
-                | Q8_0
-                | Q2_K
-                | Q3_K
-                | Q4_K
-                | Q5_K
-                | Q6_K
-                | IQ4_NL
-                | IQ4_XS
-                | MXFP4
-        )
-    }
-
-    /// True if [`super::quantize()`] can write it.
-    pub fn writable(self) -> bool {
-        use GgmlType::*;
-        matches!(self, F32 | F16 | BF16 | Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q4_K | Q5_K | Q6_K)
-    }
-
     /// Bytes of a row of `len` weights, or None if `len` is not whole blocks or the product overflows.
     pub fn row_bytes(self, len: usize) -> Option<usize> {
         if !len.is_multiple_of(self.block_len()) {

@@ -3,6 +3,7 @@
 //! the floats, can also be written.
 
 mod affine;
+pub(crate) mod formats;
 pub mod ggml_type;
 pub mod iq4_nl;
 pub mod iq4_xs;
@@ -17,10 +18,11 @@ pub mod q5_1;
 pub mod q5_k;
 pub mod q6_k;
 pub mod q8_0;
-pub mod quantize;
+mod rounding;
 
+pub use formats::blocks;
+pub(crate) use formats::{for_block, for_packed_block, for_written_block};
 pub use ggml_type::GgmlType;
-pub use quantize::quantize;
 
 /// An IEEE half as it lies in the file: little-endian, at any address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
@@ -64,32 +66,31 @@ pub trait Block: bytemuck::Pod {
     fn dequantize(&self, out: &mut [f32]);
 }
 
-/// Ties each struct to the size that the type table gives.
-const fn size_is_right<B: Block>() {
-    let (size, align) = (size_of::<B>(), align_of::<B>());
-    assert!(size == B::TYPE.block_bytes() && align == 1);
+/// A block format that can be written. `x` has `TYPE.block_len()` finite values.
+pub trait Quantize: Block {
+    fn quantize(x: &[f32]) -> Self;
 }
 
-const _: () = {
-    size_is_right::<q4_0::BlockQ4_0>();
-    size_is_right::<q4_1::BlockQ4_1>();
-    size_is_right::<q5_0::BlockQ5_0>();
-    size_is_right::<q5_1::BlockQ5_1>();
-    size_is_right::<q8_0::BlockQ8_0>();
-    size_is_right::<q2_k::BlockQ2K>();
-    size_is_right::<q3_k::BlockQ3K>();
-    size_is_right::<q4_k::BlockQ4K>();
-    size_is_right::<q5_k::BlockQ5K>();
-    size_is_right::<q6_k::BlockQ6K>();
-    size_is_right::<iq4_nl::BlockIq4Nl>();
-    size_is_right::<iq4_xs::BlockIq4Xs>();
-    size_is_right::<mxfp4::BlockMxfp4>();
-};
+impl GgmlType {
+    /// True if this build can turn it into numbers.
+    pub fn readable(self) -> bool {
+        self.is_float() || for_block!(self, B => true, else false)
+    }
+
+    /// True if [`quantize`] can write it.
+    pub fn writable(self) -> bool {
+        self.is_float() || for_written_block!(self, B => true, else false)
+    }
+
+    /// True for the floats that weights may be.
+    fn is_float(self) -> bool {
+        matches!(self, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16)
+    }
+}
 
 /// Turns whole blocks of `ty` into numbers; `out` has exactly as many as `bytes` hold.
 /// Panics if `ty` is not readable or the lengths do not fit: both are checked when a model is loaded.
 pub fn dequantize(ty: GgmlType, bytes: &[u8], out: &mut [f32]) {
-    use GgmlType as T;
     fn run<B: Block>(bytes: &[u8], out: &mut [f32]) {
         let blocks: &[B] = bytemuck::cast_slice(bytes);
         let n = B::TYPE.block_len();
@@ -105,24 +106,31 @@ pub fn dequantize(ty: GgmlType, bytes: &[u8], out: &mut [f32]) {
         }
     }
     match ty {
-        T::F32 => floats(bytes, out, f32::from_le_bytes),
-        T::F16 => floats(bytes, out, |b| F16(b).to_f32()),
-        T::BF16 => floats(bytes, out, |b| f32::from_bits((u16::from_le_bytes(b) as u32) << 16)),
-        T::Q4_0 => run::<q4_0::BlockQ4_0>(bytes, out),
-        T::Q4_1 => run::<q4_1::BlockQ4_1>(bytes, out),
-        T::Q5_0 => run::<q5_0::BlockQ5_0>(bytes, out),
-        T::Q5_1 => run::<q5_1::BlockQ5_1>(bytes, out),
-        T::Q8_0 => run::<q8_0::BlockQ8_0>(bytes, out),
-        T::Q2_K => run::<q2_k::BlockQ2K>(bytes, out),
-        T::Q3_K => run::<q3_k::BlockQ3K>(bytes, out),
-        T::Q4_K => run::<q4_k::BlockQ4K>(bytes, out),
-        T::Q5_K => run::<q5_k::BlockQ5K>(bytes, out),
-        T::Q6_K => run::<q6_k::BlockQ6K>(bytes, out),
-        T::IQ4_NL => run::<iq4_nl::BlockIq4Nl>(bytes, out),
-        T::IQ4_XS => run::<iq4_xs::BlockIq4Xs>(bytes, out),
-        T::MXFP4 => run::<mxfp4::BlockMxfp4>(bytes, out),
-        other => panic!("{other} has no dequantizer"),
+        GgmlType::F32 => floats(bytes, out, f32::from_le_bytes),
+        GgmlType::F16 => floats(bytes, out, |b| F16(b).to_f32()),
+        GgmlType::BF16 => floats(bytes, out, |b| f32::from_bits((u16::from_le_bytes(b) as u32) << 16)),
+        _ => for_block!(ty, B => run::<B>(bytes, out), else panic!("{ty} has no dequantizer")),
     }
+}
+
+/// Appends `x` to `out` as whole blocks of `ty`: blocks of 32 are the same bytes as llama.cpp's own reference
+/// quantizers give, blocks of 256 a plain rounding with a bounded error. None, with `out` as it was, if `ty` is not
+/// [`GgmlType::writable`] or `x` is not whole blocks of it.
+#[must_use]
+pub fn quantize(ty: GgmlType, x: &[f32], out: &mut Vec<u8>) -> Option<()> {
+    fn blocks<B: Quantize>(x: &[f32], out: &mut Vec<u8>) {
+        for x in x.chunks_exact(B::TYPE.block_len()) {
+            out.extend_from_slice(bytemuck::bytes_of(&B::quantize(x)));
+        }
+    }
+    out.reserve(ty.row_bytes(x.len())?);
+    match ty {
+        GgmlType::F32 => out.extend(x.iter().flat_map(|x| x.to_le_bytes())),
+        GgmlType::F16 => out.extend(x.iter().flat_map(|&x| F16::from_f32(x).0)),
+        GgmlType::BF16 => out.extend(x.iter().flat_map(|&x| half::bf16::from_f32(x).to_le_bytes())),
+        _ => for_written_block!(ty, B => blocks::<B>(x, out), else return None),
+    }
+    Some(())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Q4_0: `w = d·(nibble - 8)`; byte j holds weight j low and j+16 high.
 
-use super::quantize::{Quantize, farthest_from_zero, nibbles, reciprocal};
-use super::{Block, F16, GgmlType};
+use super::rounding::{farthest_from_zero, nibbles, reciprocal};
+use super::{Block, F16, GgmlType, Quantize};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]

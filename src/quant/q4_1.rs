@@ -1,7 +1,7 @@
 //! Q4_1: `w = d·nibble + m`.
 
-use super::quantize::{Quantize, min_max, nibbles, reciprocal};
-use super::{Block, F16, GgmlType};
+use super::rounding::{min_max, nibbles, reciprocal};
+use super::{Block, F16, GgmlType, Quantize};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]

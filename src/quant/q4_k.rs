@@ -2,8 +2,7 @@
 //! nibbles are the first, the high ones the second.
 
 use super::affine::{Affine, fit};
-use super::quantize::Quantize;
-use super::{Block, F16, GgmlType};
+use super::{Block, F16, GgmlType, Quantize};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]

@@ -1,7 +1,7 @@
 //! Q5_0: `w = d·(q - 16)`, the fifth bits in `qh`.
 
-use super::quantize::{Quantize, farthest_from_zero, fifth_bits, nibbles, reciprocal};
-use super::{Block, F16, GgmlType};
+use super::rounding::{farthest_from_zero, fifth_bits, nibbles, reciprocal};
+use super::{Block, F16, GgmlType, Quantize};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]

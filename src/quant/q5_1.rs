@@ -1,7 +1,7 @@
 //! Q5_1: `w = d·q + m`, the fifth bits in `qh`.
 
-use super::quantize::{Quantize, fifth_bits, min_max, nibbles, reciprocal};
-use super::{Block, F16, GgmlType};
+use super::rounding::{fifth_bits, min_max, nibbles, reciprocal};
+use super::{Block, F16, GgmlType, Quantize};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]

@@ -2,8 +2,7 @@
 //! of weight `32·i + j` is bit i of `qh[j]`.
 
 use super::affine::{Affine, fit};
-use super::quantize::Quantize;
-use super::{Block, F16, GgmlType, q4_k};
+use super::{Block, F16, GgmlType, Quantize, q4_k};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]

@@ -2,8 +2,8 @@
 //! four bits (low nibbles: the first 64), 32 bytes the high two (bits 0-1: the first 32).
 
 use super::affine::{half_at_least, steps_to_reach};
-use super::quantize::{Quantize, reciprocal};
-use super::{Block, F16, GgmlType};
+use super::rounding::reciprocal;
+use super::{Block, F16, GgmlType, Quantize};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]

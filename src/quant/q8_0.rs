@@ -1,7 +1,7 @@
 //! Q8_0: `w = d·q`.
 
-use super::quantize::{Quantize, farthest_from_zero, reciprocal};
-use super::{Block, F16, GgmlType};
+use super::rounding::{farthest_from_zero, reciprocal};
+use super::{Block, F16, GgmlType, Quantize};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]

@@ -2,11 +2,7 @@
 //! is whole and aligned. The unit is a block of 32 weights of one row; what a stream holds of a block is said in
 //! the shader text of its format.
 
-use crate::quant::{
-    GgmlType, iq4_nl::BlockIq4Nl, iq4_xs::BlockIq4Xs, mxfp4::BlockMxfp4, q2_k::BlockQ2K, q3_k::BlockQ3K,
-    q4_0::BlockQ4_0, q4_1::BlockQ4_1, q4_k::BlockQ4K, q5_0::BlockQ5_0, q5_1::BlockQ5_1, q5_k::BlockQ5K,
-    q6_k::BlockQ6K, q8_0::BlockQ8_0,
-};
+use crate::quant::{GgmlType, blocks::*};
 
 /// Weights in a block.
 pub const BLOCK: usize = 32;

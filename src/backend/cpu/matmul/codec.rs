@@ -1,8 +1,6 @@
 //! What a block of each format means, in the terms of the contract: the scalar view.
 
-use crate::quant::{
-    Block, iq4_nl, iq4_xs, mxfp4, q2_k, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0,
-};
+use crate::quant::{Block, blocks::*, iq4_nl, mxfp4};
 
 /// 32 weights in a row: `w[i] = scale · sub[i / 16] · ints[i] + minimum`.
 pub struct Weights {
@@ -46,26 +44,26 @@ fn ints(f: impl Fn(usize) -> i8) -> [i16; 32] {
     std::array::from_fn(|i| i16::from(f(i)))
 }
 
-impl Codec for q4_0::BlockQ4_0 {
+impl Codec for BlockQ4_0 {
     fn weights(&self, _: usize) -> Weights {
         plain(self.d.to_f32(), ints(|i| nibble(&self.qs, i) as i8 - 8))
     }
 }
 
-impl Codec for q4_1::BlockQ4_1 {
+impl Codec for BlockQ4_1 {
     fn weights(&self, _: usize) -> Weights {
         with_minimum(self.d.to_f32(), self.m.to_f32(), ints(|i| nibble(&self.qs, i) as i8))
     }
 }
 
-impl Codec for q5_0::BlockQ5_0 {
+impl Codec for BlockQ5_0 {
     fn weights(&self, _: usize) -> Weights {
         let fifth = |i| (u32::from_le_bytes(self.qh) >> i & 1) as u8;
         plain(self.d.to_f32(), ints(|i| (nibble(&self.qs, i) | fifth(i) << 4) as i8 - 16))
     }
 }
 
-impl Codec for q5_1::BlockQ5_1 {
+impl Codec for BlockQ5_1 {
     fn weights(&self, _: usize) -> Weights {
         let fifth = |i| (u32::from_le_bytes(self.qh) >> i & 1) as u8;
         let q = ints(|i| (nibble(&self.qs, i) | fifth(i) << 4) as i8);
@@ -73,25 +71,25 @@ impl Codec for q5_1::BlockQ5_1 {
     }
 }
 
-impl Codec for q8_0::BlockQ8_0 {
+impl Codec for BlockQ8_0 {
     fn weights(&self, _: usize) -> Weights {
         plain(self.d.to_f32(), ints(|i| self.qs[i]))
     }
 }
 
-impl Codec for iq4_nl::BlockIq4Nl {
+impl Codec for BlockIq4Nl {
     fn weights(&self, _: usize) -> Weights {
         plain(self.d.to_f32(), ints(|i| iq4_nl::KVALUES[nibble(&self.qs, i) as usize]))
     }
 }
 
-impl Codec for mxfp4::BlockMxfp4 {
+impl Codec for BlockMxfp4 {
     fn weights(&self, _: usize) -> Weights {
         plain(self.scale(), ints(|i| mxfp4::VALUES[nibble(&self.qs, i) as usize]))
     }
 }
 
-impl Codec for iq4_xs::BlockIq4Xs {
+impl Codec for BlockIq4Xs {
     fn weights(&self, b: usize) -> Weights {
         let qs = &self.qs[16 * b..][..16];
         let scale = self.d.to_f32() * f32::from(self.scale(b));
@@ -99,7 +97,7 @@ impl Codec for iq4_xs::BlockIq4Xs {
     }
 }
 
-impl Codec for q4_k::BlockQ4K {
+impl Codec for BlockQ4K {
     fn weights(&self, b: usize) -> Weights {
         let (scale, min) = self.scale_min(b);
         let (scale, min) = (self.d.to_f32() * f32::from(scale), self.dmin.to_f32() * f32::from(min));
@@ -108,7 +106,7 @@ impl Codec for q4_k::BlockQ4K {
     }
 }
 
-impl Codec for q5_k::BlockQ5K {
+impl Codec for BlockQ5K {
     fn weights(&self, b: usize) -> Weights {
         let (scale, min) = self.scale_min(b);
         let (scale, min) = (self.d.to_f32() * f32::from(scale), self.dmin.to_f32() * f32::from(min));
@@ -118,7 +116,7 @@ impl Codec for q5_k::BlockQ5K {
     }
 }
 
-impl Codec for q2_k::BlockQ2K {
+impl Codec for BlockQ2K {
     fn weights(&self, b: usize) -> Weights {
         let halves = [self.scale_min(2 * b), self.scale_min(2 * b + 1)];
         let qs = &self.qs[b / 4 * 32..];
@@ -131,7 +129,7 @@ impl Codec for q2_k::BlockQ2K {
     }
 }
 
-impl Codec for q3_k::BlockQ3K {
+impl Codec for BlockQ3K {
     fn weights(&self, b: usize) -> Weights {
         let sub = [self.scale(2 * b), self.scale(2 * b + 1)].map(i32::from);
         let qs = &self.qs[b / 4 * 32..];
@@ -140,7 +138,7 @@ impl Codec for q3_k::BlockQ3K {
     }
 }
 
-impl Codec for q6_k::BlockQ6K {
+impl Codec for BlockQ6K {
     fn weights(&self, b: usize) -> Weights {
         let sub = [self.scales[2 * b], self.scales[2 * b + 1]].map(i32::from);
         let (half, quarter) = (b / 4, b % 4);

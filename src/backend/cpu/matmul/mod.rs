@@ -50,15 +50,14 @@ mod float;
 mod out;
 mod packed;
 mod scalar;
-#[cfg(target_arch = "x86_64")]
-mod x86;
+mod vector;
 
 pub use acts::{ActGroup, GROUP, QuantRows, QuantRowsWriter};
 pub use out::{Mode, OutMatrix, OutStripe};
 pub use packed::{Packed, Planes};
 
 use super::simd::Isa;
-use crate::quant::{self, GgmlType};
+use crate::quant::{GgmlType, for_block};
 
 /// A matrix of weights, `[rows, cols]`, row by row as in the file, or packed.
 #[derive(Clone, Copy)]
@@ -153,58 +152,24 @@ pub fn matmul(isa: Isa, w: &Weight, x: Acts, out: &mut OutStripe) {
     }
 }
 
-/// Calls `$f::<Codec>` for the block format of a quantized weight.
-macro_rules! for_block_type {
-    ($ty:expr, $f:ident($($arg:expr),*)) => {
-        match $ty {
-            GgmlType::Q4_0 => $f::<quant::q4_0::BlockQ4_0>($($arg),*),
-            GgmlType::Q4_1 => $f::<quant::q4_1::BlockQ4_1>($($arg),*),
-            GgmlType::Q5_0 => $f::<quant::q5_0::BlockQ5_0>($($arg),*),
-            GgmlType::Q5_1 => $f::<quant::q5_1::BlockQ5_1>($($arg),*),
-            GgmlType::Q8_0 => $f::<quant::q8_0::BlockQ8_0>($($arg),*),
-            GgmlType::Q2_K => $f::<quant::q2_k::BlockQ2K>($($arg),*),
-            GgmlType::Q3_K => $f::<quant::q3_k::BlockQ3K>($($arg),*),
-            GgmlType::Q4_K => $f::<quant::q4_k::BlockQ4K>($($arg),*),
-            GgmlType::Q5_K => $f::<quant::q5_k::BlockQ5K>($($arg),*),
-            GgmlType::Q6_K => $f::<quant::q6_k::BlockQ6K>($($arg),*),
-            GgmlType::IQ4_NL => $f::<quant::iq4_nl::BlockIq4Nl>($($arg),*),
-            GgmlType::IQ4_XS => $f::<quant::iq4_xs::BlockIq4Xs>($($arg),*),
-            GgmlType::MXFP4 => $f::<quant::mxfp4::BlockMxfp4>($($arg),*),
-            other => panic!("{other} weights take float activations"),
-        }
-    };
-}
-
 fn quantized(isa: Isa, w: &Weight, x: &QuantRows, out: &mut OutStripe) {
     if let Some(packed) = w.packed {
         return self::packed(isa, packed, w.coarse, x, out);
     }
-    use scalar::rows;
-    match isa {
-        Isa::Scalar => for_block_type!(w.ty, rows(w, x, out)),
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 | Isa::Avx512 => {
-            use x86::rows;
-            for_block_type!(w.ty, rows(isa, w, x, out))
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        _ => unreachable!("{isa} is not available here"),
-    }
+    for_block!(
+        w.ty,
+        B => match isa {
+            Isa::Scalar => scalar::rows::<B>(w, x, out),
+            _ => vector::rows::<B>(isa, w, x, out),
+        },
+        else panic!("{} weights take float activations", w.ty)
+    )
 }
 
 fn packed(isa: Isa, w: &Packed, coarse: bool, x: &QuantRows, out: &mut OutStripe) {
     let coarse = coarse && w.has_coarse();
-    match isa {
-        Isa::Scalar => {
-            use packed::scalar_rows;
-            packed::for_packed!(w.ty(), w.planes(), scalar_rows(w, coarse, x, out))
-        }
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 | Isa::Avx512 => {
-            use x86::packed_rows;
-            packed::for_packed!(w.ty(), w.planes(), packed_rows(isa, w, coarse, x, out))
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        _ => unreachable!("{isa} is not available here"),
-    }
+    packed::for_packed!(w.ty(), w.planes(), (B, S) => match isa {
+        Isa::Scalar => packed::scalar_rows::<B, S>(w, coarse, x, out),
+        _ => vector::packed_rows::<B, S>(isa, w, coarse, x, out),
+    })
 }

@@ -7,7 +7,7 @@ use crate::quant::F16;
 
 tier! {
     /// Proof that the machine has AVX2, FMA and F16C.
-    Avx2: "avx2", "fma", "f16c"
+    Avx2: is_x86_feature_detected "avx2", "fma", "f16c"
 }
 
 #[derive(Clone, Copy)]

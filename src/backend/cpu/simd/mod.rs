@@ -20,12 +20,12 @@ mod tier;
 
 use std::{fmt, str::FromStr, sync::OnceLock};
 
-pub(crate) use tier::{Tier, Work};
+pub(crate) use tier::{Tier, Work, on_vectors};
 
 use crate::{Error, quant::F16};
 
-/// A tier of instructions, the weakest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A tier of instructions, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Isa {
     /// No intrinsics: the twin that the others are tested against.
     Scalar,
@@ -36,21 +36,34 @@ pub enum Isa {
 }
 
 impl Isa {
+    /// All there are, of every architecture; the better ones of each come later.
     const ALL: [Isa; 3] = [Isa::Scalar, Isa::Avx2, Isa::Avx512];
 
     /// The best tier of this machine.
     pub fn detect() -> Isa {
-        static BEST: OnceLock<Isa> = OnceLock::new();
-        *BEST.get_or_init(probe)
+        Self::ALL.into_iter().rfind(|isa| isa.is_available()).expect("every machine has the scalar one")
     }
 
-    /// All tiers of this machine, the weakest first; each includes the ones before it.
+    /// All tiers of this machine, the best one last.
     pub fn available() -> Vec<Isa> {
         Self::ALL.into_iter().filter(|isa| isa.is_available()).collect()
     }
 
     pub fn is_available(self) -> bool {
-        self <= Isa::detect()
+        static FOUND: OnceLock<[bool; Isa::ALL.len()]> = OnceLock::new();
+        FOUND.get_or_init(|| Self::ALL.map(Self::probe))[self as usize]
+    }
+
+    fn probe(self) -> bool {
+        match self {
+            Isa::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => avx2::Avx2::is_available(),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => avx512::Avx512::is_available(),
+            #[cfg(not(target_arch = "x86_64"))]
+            Isa::Avx2 | Isa::Avx512 => false,
+        }
     }
 
     pub fn name(self) -> &'static str {
@@ -61,42 +74,19 @@ impl Isa {
         }
     }
 
+    /// Rows of packed weights that stand side by side: the 32-bit lanes of the tier's vectors.
+    pub fn lanes(self) -> usize {
+        match self {
+            Isa::Avx2 => 8,
+            Isa::Scalar | Isa::Avx512 => 16,
+        }
+    }
+
     /// Runs `kernel` compiled for this tier. Panics if the machine lacks it.
     #[inline]
     pub fn dispatch<K: Kernel>(self, kernel: K) -> K::Out {
-        assert!(self.is_available(), "this machine has no {self}");
-        match self {
-            Isa::Scalar => scalar::Scalar.call(kernel),
-            // SAFETY: the assertion above has found the instructions.
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => unsafe { avx2::Avx2::assume() }.call(kernel),
-            // SAFETY: as above.
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => unsafe { avx512::Avx512::assume() }.call(kernel),
-            #[cfg(not(target_arch = "x86_64"))]
-            _ => unreachable!("the assertion above has refused it"),
-        }
+        on_vectors!(self, tier => tier.call(kernel), else scalar::Scalar.call(kernel))
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-fn probe() -> Isa {
-    macro_rules! has {
-        ($($feature:tt),*) => { $(is_x86_feature_detected!($feature))&&* };
-    }
-    let avx2 = has!("avx2", "fma", "f16c");
-    if avx2 && has!("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni") {
-        Isa::Avx512
-    } else if avx2 {
-        Isa::Avx2
-    } else {
-        Isa::Scalar
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn probe() -> Isa {
-    Isa::Scalar
 }
 
 impl fmt::Display for Isa {

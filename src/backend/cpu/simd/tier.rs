@@ -13,15 +13,20 @@ pub trait Work<T: Tier> {
     fn run(self, tier: T) -> Self::Out;
 }
 
-/// Declares the type of a tier that consists of `$feature`s.
+/// Declares the type of a tier: the macro of `std::arch` that finds its features, and these.
 #[allow(unused_macros, reason = "not every architecture has tiers")]
 macro_rules! tier {
-    ($(#[$about:meta])* $Tier:ident: $($feature:tt),+) => {
+    ($(#[$about:meta])* $Tier:ident: $is_detected:ident $($feature:tt),+) => {
         $(#[$about])*
         #[derive(Clone, Copy)]
         pub struct $Tier(());
 
         impl $Tier {
+            /// Whether the machine has the instructions.
+            pub fn is_available() -> bool {
+                $(std::arch::$is_detected!($feature))&&+
+            }
+
             /// # Safety
             /// The machine has the instructions.
             #[inline(always)]
@@ -46,3 +51,29 @@ macro_rules! tier {
 }
 #[allow(unused_imports, reason = "not every architecture has tiers")]
 pub(super) use tier;
+
+/// `on_vectors!(isa, tier => value, else other)`: `value` with the tier that `isa` names, or `other` if that is the
+/// one without vectors. Panics if the machine lacks it. Here the tiers with vectors are listed for all who choose among them.
+macro_rules! on_vectors {
+    ($isa:expr, $tier:ident => $value:expr, else $other:expr) => {{
+        use $crate::backend::cpu::simd::{self, Isa};
+        let isa: Isa = $isa;
+        assert!(isa.is_available(), "this machine has no {isa}");
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => {
+                // SAFETY: the assertion above has found the instructions.
+                let $tier = unsafe { simd::avx2::Avx2::assume() };
+                $value
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => {
+                // SAFETY: as above.
+                let $tier = unsafe { simd::avx512::Avx512::assume() };
+                $value
+            }
+            _ => $other,
+        }
+    }};
+}
+pub(crate) use on_vectors;

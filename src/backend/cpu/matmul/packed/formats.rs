@@ -5,18 +5,7 @@ use std::ops::Range;
 use super::split::{Bytes, Nibbles, NibblesAndNibbles, NibblesAndOne, NibblesAndTwo, Split, TwoAndTwo, Word};
 use crate::{
     backend::cpu::matmul::codec::Codec,
-    quant::{
-        iq4_nl::{BlockIq4Nl, KVALUES},
-        mxfp4::{BlockMxfp4, VALUES},
-        q4_0::BlockQ4_0,
-        q4_1::BlockQ4_1,
-        q4_k::BlockQ4K,
-        q5_0::BlockQ5_0,
-        q5_1::BlockQ5_1,
-        q5_k::BlockQ5K,
-        q6_k::BlockQ6K,
-        q8_0::BlockQ8_0,
-    },
+    quant::{blocks::*, iq4_nl::KVALUES, mxfp4::VALUES},
 };
 
 /// A format that can be packed.

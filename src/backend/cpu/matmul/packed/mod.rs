@@ -27,7 +27,11 @@ pub use scalar::rows as scalar_rows;
 use split::Split;
 
 use super::{Weight, acts::GROUP};
-use crate::{Error, Result, backend::cpu::simd::Isa, quant::GgmlType};
+use crate::{
+    Error, Result,
+    backend::cpu::simd::Isa,
+    quant::{GgmlType, for_packed_block},
+};
 
 /// Which layout of a format's integers is wanted, where it has two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,34 +64,22 @@ pub struct Packed {
     data: MmapMut,
 }
 
-/// Calls `$f::<Block, Split>` for a format that can be packed and the split that is in use.
+/// `for_packed!(ty, planes, (B, S) => value)`: `value` with `B` the block of a type that can be packed, and `S` the split
+/// that is in use.
 macro_rules! for_packed {
-    ($ty:expr, $planes:expr, $f:ident($($arg:expr),*)) => {{
-        use crate::quant::*;
-        use crate::backend::cpu::matmul::packed::Packable;
-        macro_rules! one {
-            ($B:ty) => {
-                if $planes {
-                    $f::<$B, <$B as Packable>::Planes>($($arg),*)
-                } else {
-                    $f::<$B, <$B as Packable>::Whole>($($arg),*)
-                }
-            };
-        }
-        match $ty {
-            GgmlType::Q4_0 => one!(q4_0::BlockQ4_0),
-            GgmlType::Q4_1 => one!(q4_1::BlockQ4_1),
-            GgmlType::Q5_0 => one!(q5_0::BlockQ5_0),
-            GgmlType::Q5_1 => one!(q5_1::BlockQ5_1),
-            GgmlType::Q8_0 => one!(q8_0::BlockQ8_0),
-            GgmlType::Q4_K => one!(q4_k::BlockQ4K),
-            GgmlType::Q5_K => one!(q5_k::BlockQ5K),
-            GgmlType::Q6_K => one!(q6_k::BlockQ6K),
-            GgmlType::IQ4_NL => one!(iq4_nl::BlockIq4Nl),
-            GgmlType::MXFP4 => one!(mxfp4::BlockMxfp4),
-            other => unreachable!("{other} is not packed"),
-        }
-    }};
+    ($ty:expr, $planes:expr, ($B:ident, $S:ident) => $value:expr) => {
+        $crate::quant::for_packed_block!(
+            $ty,
+            $B => if $planes {
+                type $S = <$B as $crate::backend::cpu::matmul::packed::Packable>::Planes;
+                $value
+            } else {
+                type $S = <$B as $crate::backend::cpu::matmul::packed::Packable>::Whole;
+                $value
+            },
+            else unreachable!("{} is not packed", $ty)
+        )
+    };
 }
 pub(super) use for_packed;
 
@@ -101,18 +93,18 @@ pub(super) const fn block_bytes<B: Packable, S: Split>(lanes: usize) -> [usize; 
 impl Packed {
     /// Whether a format has a packed form.
     pub fn knows(ty: GgmlType) -> bool {
-        use GgmlType::*;
-        matches!(ty, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q4_K | Q5_K | Q6_K | IQ4_NL | MXFP4)
+        for_packed_block!(ty, B => true, else false)
     }
 
     /// Packs a matrix for `isa`, in parallel on the current thread pool. `done` is told of the rows that are
     /// no longer needed in the file's form.
     pub fn new(isa: Isa, w: &Weight, planes: Planes, done: impl Fn(Range<usize>)) -> Result<Self> {
-        let lanes = if isa == Isa::Avx2 { 8 } else { 16 };
+        let lanes = isa.lanes();
         let planes = planes.wanted(w.ty);
         let groups = w.rows.div_ceil(lanes);
         let blocks = w.cols / w.ty.block_len();
-        let [high_bytes, low_bytes] = for_packed!(w.ty, planes, block_bytes(lanes)).map(|b| b * blocks);
+        let [high_bytes, low_bytes] =
+            for_packed!(w.ty, planes, (B, S) => block_bytes::<B, S>(lanes)).map(|b| b * blocks);
         let data = zeroed(groups * (high_bytes + low_bytes))?;
         let mut packed =
             Packed { ty: w.ty, rows: w.rows, cols: w.cols, lanes, planes, high_bytes, low_bytes, data };
@@ -121,7 +113,7 @@ impl Packed {
         let piece = (PIECE_BYTES / (high_bytes + low_bytes)).max(1);
         for first in (0..groups).step_by(piece) {
             let groups = first..groups.min(first + piece);
-            for_packed!(w.ty, planes, pack(&mut packed, w, groups.clone()));
+            for_packed!(w.ty, planes, (B, S) => pack::<B, S>(&mut packed, w, groups.clone()));
             done(groups.start * lanes..w.rows.min(groups.end * lanes));
         }
         Ok(packed)
@@ -129,7 +121,7 @@ impl Packed {
 
     /// What [`Packed::bytes_read`] would be of a matrix, whole groups of rows taken for granted.
     pub fn bytes_read_of(ty: GgmlType, rows: usize, cols: usize, planes: Planes, coarse: bool) -> u64 {
-        let [high, low] = for_packed!(ty, planes.wanted(ty), block_bytes(1));
+        let [high, low] = for_packed!(ty, planes.wanted(ty), (B, S) => block_bytes::<B, S>(1));
         ((high + if coarse { 0 } else { low }) * cols / ty.block_len() * rows) as u64
     }
 

@@ -1,4 +1,4 @@
-//! Quantized rows on AVX2 and AVX-512.
+//! Quantized rows on any tier with vectors. A tier is a file here that says how its instructions do [`lanes::Lanes`].
 //!
 //! A group of 8 or 16 weight rows, one per 32-bit lane, goes through in steps of 256 columns. First the
 //! format unpacks its step into a [`Panel`]: every 4 weights of a row become the 4 bytes of the row's
@@ -6,7 +6,9 @@
 //! [`dot`] multiplies the panel with all columns. So unpacking happens once however many columns there
 //! are, and the second half does not know the format's bytes. The panel never leaves the L1 cache.
 
+#[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod dot;
 mod formats;
@@ -21,25 +23,14 @@ pub use {formats::Format, packed::rows as packed_rows};
 use {lanes::Lanes, panel::Panel, rows::Rows};
 
 use super::{OutStripe, QuantRows, Weight, acts::GROUP};
-use crate::backend::cpu::simd::{Isa, Tier, Work, avx2::Avx2, avx512::Avx512};
+use crate::backend::cpu::simd::{Isa, Tier, Work, on_vectors};
 
 /// Columns that share one unpacking; their quantized rows should fit the L2 cache.
 const TILE: usize = 64;
 
 pub fn rows<B: Format>(isa: Isa, w: &Weight, x: &QuantRows, out: &mut OutStripe) {
-    on_tier(isa, Job::<B> { w, x, out, acc: [0.0; TILE * 16], format: PhantomData });
-}
-
-/// Runs `work` compiled for `isa`. Panics if the machine lacks it.
-fn on_tier<W: Work<Avx2, Out = ()> + Work<Avx512, Out = ()>>(isa: Isa, work: W) {
-    assert!(isa.is_available(), "this machine has no {isa}");
-    match isa {
-        Isa::Scalar => unreachable!("has its own kernel"),
-        // SAFETY: the assertion above has found the instructions.
-        Isa::Avx2 => unsafe { Avx2::assume() }.call(work),
-        // SAFETY: as above.
-        Isa::Avx512 => unsafe { Avx512::assume() }.call(work),
-    }
+    let job = Job::<B> { w, x, out, acc: [0.0; TILE * 16], format: PhantomData };
+    on_vectors!(isa, tier => tier.call(job), else unreachable!("{isa} has a kernel of its own"))
 }
 
 struct Job<'a, 'o, B> {

@@ -11,7 +11,6 @@ use super::{
         Format, MXFP4_FROM_ZERO, Shape, levels, mxfp4_scale, put_k_scales, put_q6_k_scales, two_halves,
     },
     lanes::{Lanes, Words},
-    on_tier,
     panel::{Panel, Scales},
 };
 use crate::{
@@ -21,20 +20,9 @@ use crate::{
             acts::{ActGroup, GROUP},
             packed::{Packable, Packed, split::Split},
         },
-        simd::{Isa, Work},
+        simd::{Isa, Tier, Work, on_vectors},
     },
-    quant::{
-        iq4_nl::{BlockIq4Nl, KVALUES},
-        mxfp4::BlockMxfp4,
-        q4_0::BlockQ4_0,
-        q4_1::BlockQ4_1,
-        q4_k::BlockQ4K,
-        q5_0::BlockQ5_0,
-        q5_1::BlockQ5_1,
-        q5_k::BlockQ5K,
-        q6_k::BlockQ6K,
-        q8_0::BlockQ8_0,
-    },
+    quant::{blocks::*, iq4_nl::KVALUES},
 };
 
 /// How far ahead of its use a plane is fetched from memory, in bytes. One column of quickly unpacked weights leaves the
@@ -159,7 +147,8 @@ pub fn rows<B: PackedFormat, S: Split>(
     x: &QuantRows,
     out: &mut OutStripe,
 ) {
-    on_tier(isa, Product::<B, S> { job: Job { w, x, out }, coarse, format: PhantomData });
+    let product = Product::<B, S> { job: Job { w, x, out }, coarse, format: PhantomData };
+    on_vectors!(isa, tier => tier.call(product), else unreachable!("{isa} has a kernel of its own"))
 }
 
 /// A whole product: the choice among the others. Each of these is a function of its own, and goes over many groups

@@ -8,22 +8,7 @@ use super::{
     panel::{Panel, Scales},
     rows::Rows,
 };
-use crate::quant::{
-    Block,
-    iq4_nl::{BlockIq4Nl, KVALUES},
-    iq4_xs::BlockIq4Xs,
-    mxfp4::{BlockMxfp4, VALUES},
-    q2_k::BlockQ2K,
-    q3_k::BlockQ3K,
-    q4_0::BlockQ4_0,
-    q4_1::BlockQ4_1,
-    q4_k::BlockQ4K,
-    q5_0::BlockQ5_0,
-    q5_1::BlockQ5_1,
-    q5_k::BlockQ5K,
-    q6_k::BlockQ6K,
-    q8_0::BlockQ8_0,
-};
+use crate::quant::{Block, blocks::*, iq4_nl::KVALUES, mxfp4::VALUES};
 
 /// What a format has besides integers and a scale per 32.
 #[derive(Clone, Copy, PartialEq, Eq)]
