@@ -31,11 +31,13 @@ fn count(bytes: isize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
+        // SAFETY: the caller's.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
         count(-(layout.size() as isize));
+        // SAFETY: the caller's.
         unsafe { System.dealloc(p, layout) }
     }
 }

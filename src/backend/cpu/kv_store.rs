@@ -172,6 +172,7 @@ impl HeadRows {
     /// The store is alive and nobody writes this cell meanwhile.
     #[inline(always)]
     pub unsafe fn row<'a>(&self, cell: u32) -> &'a [u8] {
+        // SAFETY: `at` has checked the cell; the rest is the caller's.
         unsafe { std::slice::from_raw_parts(self.at(cell), self.row_bytes) }
     }
 
@@ -179,6 +180,7 @@ impl HeadRows {
     /// The store is alive and nobody else touches this cell meanwhile.
     #[inline(always)]
     pub unsafe fn row_mut<'a>(&self, cell: u32) -> &'a mut [u8] {
+        // SAFETY: `at` has checked the cell; the rest is the caller's.
         unsafe { std::slice::from_raw_parts_mut(self.at(cell), self.row_bytes) }
     }
 }

@@ -220,8 +220,8 @@ impl Gpu {
             label: None,
             required_features: found.features & features,
             required_limits: found.limits.clone(),
-            // SAFETY: asked for by name only, and the results are compared before they are used.
             experimental_features: match variants.coop {
+                // SAFETY: asked for by name only, and the results are compared before they are used.
                 true => unsafe { wgpu::ExperimentalFeatures::enabled() },
                 false => wgpu::ExperimentalFeatures::disabled(),
             },

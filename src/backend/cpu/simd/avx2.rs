@@ -2,7 +2,10 @@
 
 use std::arch::x86_64::*;
 
-use super::{LANES, Simd, tier::tier};
+use super::{
+    LANES, Simd,
+    tier::{instructions, tier},
+};
 use crate::quant::F16;
 
 tier! {
@@ -16,11 +19,12 @@ pub struct F(__m256, __m256);
 #[derive(Clone, Copy)]
 pub struct I(__m256i, __m256i);
 
-/// Applies an intrinsic to both halves.
+/// Methods that apply an instruction to both halves.
 macro_rules! halves {
-    ($out:ident = $f:ident($($v:ident),*)) => {
-        // SAFETY: `self` proves that the machine has the instruction.
-        unsafe { $out($f($($v.0),*), $f($($v.1),*)) }
+    ($(fn $name:ident($($v:ident: $V:ty),*) -> $Out:ident = $instruction:ident;)+) => {
+        instructions! {
+            $(fn $name($($v: $V),*) -> $Out { $Out($instruction($($v.0),*), $instruction($($v.1),*)) })+
+        }
     };
 }
 
@@ -30,66 +34,10 @@ impl Simd for Avx2 {
     const REGISTERS: usize = 8;
 
     #[inline(always)]
-    fn prefetch(self, address: *const u8) {
-        // SAFETY: it never faults; every x86-64 machine has it.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
-    }
-    #[inline(always)]
     fn splat(self, x: f32) -> F {
-        // SAFETY: here and below, `self` proves that the machine has the instruction, and a reference to
-        // an array of 16 that all of it may be read or written.
+        // SAFETY: `self` proves that the machine has the instruction.
         let v = unsafe { _mm256_set1_ps(x) };
         F(v, v)
-    }
-    #[inline(always)]
-    fn load(self, x: &[f32; LANES]) -> F {
-        unsafe { F(_mm256_loadu_ps(x.as_ptr()), _mm256_loadu_ps(x.as_ptr().add(8))) }
-    }
-    #[inline(always)]
-    fn store(self, v: F, to: &mut [f32; LANES]) {
-        unsafe {
-            _mm256_storeu_ps(to.as_mut_ptr(), v.0);
-            _mm256_storeu_ps(to.as_mut_ptr().add(8), v.1);
-        }
-    }
-    #[inline(always)]
-    fn splat_f16(self, x: F16) -> F {
-        unsafe {
-            let half = _mm256_cvtph_ps(_mm_set1_epi16(i16::from_le_bytes(x.0)));
-            F(half, half)
-        }
-    }
-    #[inline(always)]
-    fn load_f16(self, x: &[F16; LANES]) -> F {
-        unsafe {
-            let p = x.as_ptr().cast::<__m128i>();
-            F(_mm256_cvtph_ps(_mm_loadu_si128(p)), _mm256_cvtph_ps(_mm_loadu_si128(p.add(1))))
-        }
-    }
-    #[inline(always)]
-    fn store_f16(self, v: F, to: &mut [F16; LANES]) {
-        unsafe {
-            let p = to.as_mut_ptr().cast::<__m128i>();
-            _mm_storeu_si128(p, _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v.0));
-            _mm_storeu_si128(p.add(1), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v.1));
-        }
-    }
-    #[inline(always)]
-    fn load_bf16(self, x: &[[u8; 2]; LANES]) -> F {
-        unsafe {
-            let p = x.as_ptr().cast::<__m128i>();
-            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(p));
-            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.add(1)));
-            self.from_bits(I(_mm256_slli_epi32::<16>(low), _mm256_slli_epi32::<16>(high)))
-        }
-    }
-    #[inline(always)]
-    fn load_i8(self, x: &[i8; LANES]) -> F {
-        unsafe {
-            let bytes = _mm_loadu_si128(x.as_ptr().cast());
-            let (low, high) = (_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes)));
-            F(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
-        }
     }
     #[inline(always)]
     fn transpose(self, v: [F; LANES]) -> [F; LANES] {
@@ -107,119 +55,93 @@ impl Simd for Avx2 {
         out
     }
     #[inline(always)]
-    fn add(self, a: F, b: F) -> F {
-        halves!(F = _mm256_add_ps(a, b))
-    }
-    #[inline(always)]
-    fn sub(self, a: F, b: F) -> F {
-        halves!(F = _mm256_sub_ps(a, b))
-    }
-    #[inline(always)]
-    fn mul(self, a: F, b: F) -> F {
-        halves!(F = _mm256_mul_ps(a, b))
-    }
-    #[inline(always)]
-    fn div(self, a: F, b: F) -> F {
-        halves!(F = _mm256_div_ps(a, b))
-    }
-    #[inline(always)]
-    fn sqrt(self, a: F) -> F {
-        halves!(F = _mm256_sqrt_ps(a))
-    }
-    #[inline(always)]
     fn abs(self, a: F) -> F {
         let sign = self.splat(-0.0);
-        halves!(F = _mm256_andnot_ps(sign, a))
-    }
-    #[inline(always)]
-    fn fma(self, a: F, b: F, c: F) -> F {
-        halves!(F = _mm256_fmadd_ps(a, b, c))
-    }
-    #[inline(always)]
-    fn max(self, a: F, b: F) -> F {
-        halves!(F = _mm256_max_ps(a, b))
-    }
-    #[inline(always)]
-    fn min(self, a: F, b: F) -> F {
-        halves!(F = _mm256_min_ps(a, b))
+        // SAFETY: `self` proves that the machine has the instruction.
+        unsafe { F(_mm256_andnot_ps(sign.0, a.0), _mm256_andnot_ps(sign.1, a.1)) }
     }
     #[inline(always)]
     fn round_ties_even(self, a: F) -> F {
         const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+        // SAFETY: as above.
         unsafe { F(_mm256_round_ps::<NEAREST>(a.0), _mm256_round_ps::<NEAREST>(a.1)) }
     }
     #[inline(always)]
-    fn to_i32(self, a: F) -> I {
-        halves!(I = _mm256_cvtps_epi32(a))
-    }
-    #[inline(always)]
-    fn from_i32(self, a: I) -> F {
-        halves!(F = _mm256_cvtepi32_ps(a))
-    }
-    #[inline(always)]
-    fn to_bits(self, a: F) -> I {
-        halves!(I = _mm256_castps_si256(a))
-    }
-    #[inline(always)]
-    fn from_bits(self, a: I) -> F {
-        halves!(F = _mm256_castsi256_ps(a))
-    }
-    #[inline(always)]
     fn splat_i32(self, x: i32) -> I {
+        // SAFETY: as above.
         let v = unsafe { _mm256_set1_epi32(x) };
         I(v, v)
     }
-    #[inline(always)]
-    fn add_i32(self, a: I, b: I) -> I {
-        halves!(I = _mm256_add_epi32(a, b))
+
+    halves! {
+        fn add(a: F, b: F) -> F = _mm256_add_ps;
+        fn sub(a: F, b: F) -> F = _mm256_sub_ps;
+        fn mul(a: F, b: F) -> F = _mm256_mul_ps;
+        fn div(a: F, b: F) -> F = _mm256_div_ps;
+        fn sqrt(a: F) -> F = _mm256_sqrt_ps;
+        fn fma(a: F, b: F, c: F) -> F = _mm256_fmadd_ps;
+        fn max(a: F, b: F) -> F = _mm256_max_ps;
+        fn min(a: F, b: F) -> F = _mm256_min_ps;
+        fn to_i32(a: F) -> I = _mm256_cvtps_epi32;
+        fn from_i32(a: I) -> F = _mm256_cvtepi32_ps;
+        fn to_bits(a: F) -> I = _mm256_castps_si256;
+        fn from_bits(a: I) -> F = _mm256_castsi256_ps;
+        fn add_i32(a: I, b: I) -> I = _mm256_add_epi32;
+        fn sub_i32(a: I, b: I) -> I = _mm256_sub_epi32;
+        fn max_i32(a: I, b: I) -> I = _mm256_max_epi32;
     }
-    #[inline(always)]
-    fn sub_i32(self, a: I, b: I) -> I {
-        halves!(I = _mm256_sub_epi32(a, b))
-    }
-    #[inline(always)]
-    fn max_i32(self, a: I, b: I) -> I {
-        halves!(I = _mm256_max_epi32(a, b))
-    }
-    #[inline(always)]
-    fn shl_i32(self, a: I, n: u32) -> I {
-        // A constant count becomes an immediate.
-        unsafe {
+
+    instructions! {
+        fn load_bf16(x: &[[u8; 2]; LANES]) -> F {
+            let p = x.as_ptr().cast::<__m128i>();
+            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(p));
+            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.add(1)));
+            let (low, high) = (_mm256_slli_epi32::<16>(low), _mm256_slli_epi32::<16>(high));
+            F(_mm256_castsi256_ps(low), _mm256_castsi256_ps(high))
+        }
+        fn prefetch(address: *const u8) { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+        fn load(x: &[f32; LANES]) -> F { F(_mm256_loadu_ps(x.as_ptr()), _mm256_loadu_ps(x.as_ptr().add(8))) }
+        fn store(v: F, to: &mut [f32; LANES]) {
+            _mm256_storeu_ps(to.as_mut_ptr(), v.0);
+            _mm256_storeu_ps(to.as_mut_ptr().add(8), v.1);
+        }
+        fn splat_f16(x: F16) -> F {
+            let half = _mm256_cvtph_ps(_mm_set1_epi16(i16::from_le_bytes(x.0)));
+            F(half, half)
+        }
+        fn load_f16(x: &[F16; LANES]) -> F {
+            let p = x.as_ptr().cast::<__m128i>();
+            F(_mm256_cvtph_ps(_mm_loadu_si128(p)), _mm256_cvtph_ps(_mm_loadu_si128(p.add(1))))
+        }
+        fn store_f16(v: F, to: &mut [F16; LANES]) {
+            let p = to.as_mut_ptr().cast::<__m128i>();
+            _mm_storeu_si128(p, _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v.0));
+            _mm_storeu_si128(p.add(1), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v.1));
+        }
+        fn load_i8(x: &[i8; LANES]) -> F {
+            let bytes = _mm_loadu_si128(x.as_ptr().cast());
+            let (low, high) = (_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes)));
+            F(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
+        }
+        fn shl_i32(a: I, n: u32) -> I {
+            // A constant count becomes an immediate.
             let n = _mm_cvtsi32_si128(n as i32);
             I(_mm256_sll_epi32(a.0, n), _mm256_sll_epi32(a.1, n))
         }
-    }
-    #[inline(always)]
-    fn shr_i32(self, a: I, n: u32) -> I {
-        unsafe {
+        fn shr_i32(a: I, n: u32) -> I {
             let n = _mm_cvtsi32_si128(n as i32);
             I(_mm256_sra_epi32(a.0, n), _mm256_sra_epi32(a.1, n))
         }
-    }
-    #[inline(always)]
-    fn store_i8(self, v: I, to: &mut [i8; LANES]) {
-        unsafe {
+        fn store_i8(v: I, to: &mut [i8; LANES]) {
             // Packing works within 128-bit lanes; the permutation puts the four quarters back in order.
             let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(v.0, v.1));
             let bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
             _mm_storeu_si128(to.as_mut_ptr().cast(), bytes);
         }
-    }
-    #[inline(always)]
-    fn reduce_add(self, a: F) -> f32 {
-        unsafe { sum_of_8(_mm256_add_ps(a.0, a.1)) }
-    }
-    #[inline(always)]
-    fn reduce_max(self, a: F) -> f32 {
-        unsafe { max_of_8(_mm256_max_ps(a.0, a.1)) }
-    }
-    #[inline(always)]
-    fn reduce_add_i32(self, a: I) -> i32 {
-        unsafe { sum_of_8_i32(_mm256_add_epi32(a.0, a.1)) }
-    }
-    #[inline(always)]
-    fn reduce_max_i32(self, a: I) -> i32 {
-        unsafe { max_of_8_i32(_mm256_max_epi32(a.0, a.1)) }
+        fn reduce_add(a: F) -> f32 { sum_of_8(_mm256_add_ps(a.0, a.1)) }
+        fn reduce_max(a: F) -> f32 { max_of_8(_mm256_max_ps(a.0, a.1)) }
+        fn reduce_add_i32(a: I) -> i32 { sum_of_8_i32(_mm256_add_epi32(a.0, a.1)) }
+        fn reduce_max_i32(a: I) -> i32 { max_of_8_i32(_mm256_max_epi32(a.0, a.1)) }
     }
 }
 
@@ -231,6 +153,7 @@ impl Simd for Avx2 {
 unsafe fn transpose_8(mut v: [__m256; 8]) -> [__m256; 8] {
     // First within halves of a register, four rows at a time; then whole halves change places.
     for g in [0, 4] {
+        // SAFETY: the caller's.
         (v[g], v[g + 1], v[g + 2], v[g + 3]) = unsafe {
             let (a, b) = (_mm256_unpacklo_ps(v[g], v[g + 1]), _mm256_unpackhi_ps(v[g], v[g + 1]));
             let (c, d) = (_mm256_unpacklo_ps(v[g + 2], v[g + 3]), _mm256_unpackhi_ps(v[g + 2], v[g + 3]));
@@ -245,6 +168,7 @@ unsafe fn transpose_8(mut v: [__m256; 8]) -> [__m256; 8] {
         };
     }
     for i in 0..4 {
+        // SAFETY: the caller's.
         (v[i], v[i + 4]) = unsafe {
             (_mm256_permute2f128_ps::<0x20>(v[i], v[i + 4]), _mm256_permute2f128_ps::<0x31>(v[i], v[i + 4]))
         };
@@ -259,6 +183,7 @@ macro_rules! tree_of_8 {
         /// The machine has AVX2.
         #[inline(always)]
         pub(super) unsafe fn $name(v: __m256) -> f32 {
+            // SAFETY: the caller's.
             unsafe {
                 let v = $join(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
                 let v = $join(v, _mm_movehl_ps(v, v));
@@ -271,6 +196,7 @@ macro_rules! tree_of_8 {
         /// The machine has AVX2.
         #[inline(always)]
         pub(super) unsafe fn $name(v: __m256i) -> i32 {
+            // SAFETY: the caller's.
             unsafe {
                 let v = $join(_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v));
                 let v = $join(v, _mm_shuffle_epi32::<0b01_00_11_10>(v));

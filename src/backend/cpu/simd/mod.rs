@@ -20,6 +20,8 @@ mod tier;
 
 use std::{fmt, str::FromStr, sync::OnceLock};
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use tier::instructions;
 pub(crate) use tier::{Tier, Work, on_vectors};
 
 use crate::{Error, quant::F16};

@@ -52,6 +52,28 @@ macro_rules! tier {
 #[allow(unused_imports, reason = "not every architecture has tiers")]
 pub(super) use tier;
 
+/// Methods of a tier that consist of its instructions: `self`, which proves that the machine has them, is left out.
+#[allow(unused_macros, reason = "not every architecture has tiers")]
+macro_rules! instructions {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*) $(-> $out:ty)? { $($body:tt)* })+) => {$(
+        #[inline(always)]
+        fn $name(self, $($arg: $ty),*) $(-> $out)? {
+            // SAFETY: `self` proves that the machine has the instructions. They touch memory only by references, all
+            // of whose array may be read or written, or to ask for it, which never faults.
+            unsafe { $($body)* }
+        }
+    )+};
+    ($(unsafe fn $name:ident($($arg:ident: $ty:ty),*) $(-> $out:ty)? { $($body:tt)* })+) => {$(
+        #[inline(always)]
+        unsafe fn $name(self, $($arg: $ty),*) $(-> $out)? {
+            // SAFETY: `self` proves that the machine has the instructions, and the memory is the caller's promise.
+            unsafe { $($body)* }
+        }
+    )+};
+}
+#[allow(unused_imports, reason = "not every architecture has tiers")]
+pub(crate) use instructions;
+
 /// `on_vectors!(isa, tier => value, else other)`: `value` with the tier that `isa` names, or `other` if that is the
 /// one without vectors. Panics if the machine lacks it. Here the tiers with vectors are listed for all who choose among them.
 macro_rules! on_vectors {

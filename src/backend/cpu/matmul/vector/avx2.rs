@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::lanes::Lanes;
-use crate::backend::cpu::simd::avx2::Avx2;
+use crate::backend::cpu::simd::{avx2::Avx2, instructions};
 
 impl Lanes for Avx2 {
     const ROWS: usize = 8;
@@ -13,154 +13,6 @@ impl Lanes for Avx2 {
     type V = __m256i;
     type F = __m256;
 
-    #[inline(always)]
-    unsafe fn rows_16_bytes(self, p: *const u8, stride: usize) -> [__m256i; 4] {
-        // SAFETY: the caller's; here and below, `self` proves that the machine has the instructions.
-        unsafe {
-            // Half h of vector i is row 4·h + i, so that a 4x4 transposition within halves does it.
-            let mut v = [_mm256_setzero_si256(); 4];
-            let p4 = p.add(4 * stride);
-            for (i, v) in v.iter_mut().enumerate() {
-                let low = _mm_loadu_si128(p.add(i * stride).cast());
-                let high = _mm_loadu_si128(p4.add(i * stride).cast());
-                *v = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high);
-            }
-            let (a, b) = (_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
-            let (c, d) = (_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
-            [
-                _mm256_unpacklo_epi64(a, c),
-                _mm256_unpackhi_epi64(a, c),
-                _mm256_unpacklo_epi64(b, d),
-                _mm256_unpackhi_epi64(b, d),
-            ]
-        }
-    }
-    #[inline(always)]
-    unsafe fn load(self, p: *const u8) -> __m256i {
-        unsafe { _mm256_loadu_si256(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store(self, p: *mut u8, v: __m256i) {
-        unsafe { _mm256_storeu_si256(p.cast(), v) }
-    }
-    #[inline(always)]
-    unsafe fn load_f32(self, p: *const f32) -> __m256 {
-        unsafe { _mm256_loadu_ps(p) }
-    }
-    #[inline(always)]
-    unsafe fn store_f32(self, p: *mut f32, v: __m256) {
-        unsafe { _mm256_storeu_ps(p, v) }
-    }
-    #[inline(always)]
-    fn prefetch(self, p: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
-    }
-    #[inline(always)]
-    fn splat(self, x: u32) -> __m256i {
-        unsafe { _mm256_set1_epi32(x as i32) }
-    }
-    #[inline(always)]
-    fn splat_f32(self, x: f32) -> __m256 {
-        unsafe { _mm256_set1_ps(x) }
-    }
-    #[inline(always)]
-    fn table(self, bytes: &[u8; 16]) -> __m256i {
-        unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(bytes.as_ptr().cast())) }
-    }
-    #[inline(always)]
-    fn look_up(self, table: __m256i, at: __m256i) -> __m256i {
-        unsafe { _mm256_shuffle_epi8(table, at) }
-    }
-    #[inline(always)]
-    fn spread_byte(self, v: __m256i, i: usize) -> __m256i {
-        unsafe {
-            let i = 0x0101_0101 * i as i32;
-            let at = _mm_setr_epi32(i, 0x0404_0404 + i, 0x0808_0808 + i, 0x0c0c_0c0c + i);
-            _mm256_shuffle_epi8(v, _mm256_broadcastsi128_si256(at))
-        }
-    }
-    #[inline(always)]
-    fn and(self, a: __m256i, b: __m256i) -> __m256i {
-        unsafe { _mm256_and_si256(a, b) }
-    }
-    #[inline(always)]
-    fn or(self, a: __m256i, b: __m256i) -> __m256i {
-        unsafe { _mm256_or_si256(a, b) }
-    }
-    #[inline(always)]
-    fn xor(self, a: __m256i, b: __m256i) -> __m256i {
-        unsafe { _mm256_xor_si256(a, b) }
-    }
-    #[inline(always)]
-    fn min_bytes(self, a: __m256i, b: __m256i) -> __m256i {
-        unsafe { _mm256_min_epu8(a, b) }
-    }
-    #[inline(always)]
-    fn shl(self, v: __m256i, n: u32) -> __m256i {
-        // A constant count becomes an immediate.
-        unsafe { _mm256_sll_epi32(v, _mm_cvtsi32_si128(n as i32)) }
-    }
-    #[inline(always)]
-    fn shr(self, v: __m256i, n: u32) -> __m256i {
-        unsafe { _mm256_srl_epi32(v, _mm_cvtsi32_si128(n as i32)) }
-    }
-    #[inline(always)]
-    fn sar(self, v: __m256i, n: u32) -> __m256i {
-        unsafe { _mm256_sra_epi32(v, _mm_cvtsi32_si128(n as i32)) }
-    }
-    #[inline(always)]
-    fn add(self, a: __m256i, b: __m256i) -> __m256i {
-        unsafe { _mm256_add_epi32(a, b) }
-    }
-    #[inline(always)]
-    fn sub(self, a: __m256i, b: __m256i) -> __m256i {
-        unsafe { _mm256_sub_epi32(a, b) }
-    }
-    #[inline(always)]
-    fn mul(self, a: __m256i, b: __m256i) -> __m256i {
-        unsafe { _mm256_mullo_epi32(a, b) }
-    }
-    #[inline(always)]
-    fn mul_pairs(self, a: __m256i, b: __m256i) -> __m256i {
-        unsafe { _mm256_madd_epi16(a, b) }
-    }
-    #[inline(always)]
-    fn half_to_f32(self, v: __m256i) -> __m256 {
-        unsafe {
-            // Packing works within 128-bit lanes; the permutation brings the two halves together.
-            let words = _mm256_and_si256(v, _mm256_set1_epi32(0xffff));
-            let words = _mm256_permute4x64_epi64::<0b10_00>(_mm256_packus_epi32(words, words));
-            _mm256_cvtph_ps(_mm256_castsi256_si128(words))
-        }
-    }
-    #[inline(always)]
-    fn to_f32(self, v: __m256i) -> __m256 {
-        unsafe { _mm256_cvtepi32_ps(v) }
-    }
-    #[inline(always)]
-    fn as_f32(self, v: __m256i) -> __m256 {
-        unsafe { _mm256_castsi256_ps(v) }
-    }
-    #[inline(always)]
-    fn mul_f32(self, a: __m256, b: __m256) -> __m256 {
-        unsafe { _mm256_mul_ps(a, b) }
-    }
-    #[inline(always)]
-    fn neg_f32(self, a: __m256) -> __m256 {
-        unsafe { _mm256_xor_ps(a, _mm256_set1_ps(-0.0)) }
-    }
-    #[inline(always)]
-    fn fma_f32(self, a: __m256, b: __m256, c: __m256) -> __m256 {
-        unsafe { _mm256_fmadd_ps(a, b, c) }
-    }
-    #[inline(always)]
-    unsafe fn load_halves(self, p: *const u8) -> __m256 {
-        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
-    }
-    #[inline(always)]
-    unsafe fn load_bytes(self, p: *const u8) -> __m256i {
-        unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())) }
-    }
     #[inline(always)]
     unsafe fn dot<const N: usize, const C: usize>(
         self,
@@ -172,6 +24,7 @@ impl Lanes for Avx2 {
     ) -> [__m256i; C] {
         // How many vectors' pairs of products a signed 16-bit lane can hold.
         let run = (32767 / (2 * 127 * largest as usize)).clamp(1, N);
+        // SAFETY: `self` proves that the machine has the instructions; the memory is the caller's promise.
         unsafe {
             let ones = _mm256_set1_epi16(1);
             let mut words = [_mm256_setzero_si256(); C];
@@ -190,5 +43,70 @@ impl Lanes for Avx2 {
             }
             acc
         }
+    }
+
+    instructions! {
+        fn prefetch(p: *const u8) { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+        fn splat(x: u32) -> __m256i { _mm256_set1_epi32(x as i32) }
+        fn splat_f32(x: f32) -> __m256 { _mm256_set1_ps(x) }
+        fn table(bytes: &[u8; 16]) -> __m256i { _mm256_broadcastsi128_si256(_mm_loadu_si128(bytes.as_ptr().cast())) }
+        fn look_up(table: __m256i, at: __m256i) -> __m256i { _mm256_shuffle_epi8(table, at) }
+        fn spread_byte(v: __m256i, i: usize) -> __m256i {
+            let i = 0x0101_0101 * i as i32;
+            let at = _mm_setr_epi32(i, 0x0404_0404 + i, 0x0808_0808 + i, 0x0c0c_0c0c + i);
+            _mm256_shuffle_epi8(v, _mm256_broadcastsi128_si256(at))
+        }
+        fn and(a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
+        fn or(a: __m256i, b: __m256i) -> __m256i { _mm256_or_si256(a, b) }
+        fn xor(a: __m256i, b: __m256i) -> __m256i { _mm256_xor_si256(a, b) }
+        fn min_bytes(a: __m256i, b: __m256i) -> __m256i { _mm256_min_epu8(a, b) }
+        fn shl(v: __m256i, n: u32) -> __m256i {
+            // A constant count becomes an immediate.
+            _mm256_sll_epi32(v, _mm_cvtsi32_si128(n as i32))
+        }
+        fn shr(v: __m256i, n: u32) -> __m256i { _mm256_srl_epi32(v, _mm_cvtsi32_si128(n as i32)) }
+        fn sar(v: __m256i, n: u32) -> __m256i { _mm256_sra_epi32(v, _mm_cvtsi32_si128(n as i32)) }
+        fn add(a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi32(a, b) }
+        fn sub(a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi32(a, b) }
+        fn mul(a: __m256i, b: __m256i) -> __m256i { _mm256_mullo_epi32(a, b) }
+        fn mul_pairs(a: __m256i, b: __m256i) -> __m256i { _mm256_madd_epi16(a, b) }
+        fn half_to_f32(v: __m256i) -> __m256 {
+            // Packing works within 128-bit lanes; the permutation brings the two halves together.
+            let words = _mm256_and_si256(v, _mm256_set1_epi32(0xffff));
+            let words = _mm256_permute4x64_epi64::<0b10_00>(_mm256_packus_epi32(words, words));
+            _mm256_cvtph_ps(_mm256_castsi256_si128(words))
+        }
+        fn to_f32(v: __m256i) -> __m256 { _mm256_cvtepi32_ps(v) }
+        fn as_f32(v: __m256i) -> __m256 { _mm256_castsi256_ps(v) }
+        fn mul_f32(a: __m256, b: __m256) -> __m256 { _mm256_mul_ps(a, b) }
+        fn neg_f32(a: __m256) -> __m256 { _mm256_xor_ps(a, _mm256_set1_ps(-0.0)) }
+        fn fma_f32(a: __m256, b: __m256, c: __m256) -> __m256 { _mm256_fmadd_ps(a, b, c) }
+    }
+
+    instructions! {
+        unsafe fn rows_16_bytes(p: *const u8, stride: usize) -> [__m256i; 4] {
+            // Half h of vector i is row 4·h + i, so that a 4x4 transposition within halves does it.
+            let mut v = [_mm256_setzero_si256(); 4];
+            let p4 = p.add(4 * stride);
+            for (i, v) in v.iter_mut().enumerate() {
+                let low = _mm_loadu_si128(p.add(i * stride).cast());
+                let high = _mm_loadu_si128(p4.add(i * stride).cast());
+                *v = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high);
+            }
+            let (a, b) = (_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
+            let (c, d) = (_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
+            [
+                _mm256_unpacklo_epi64(a, c),
+                _mm256_unpackhi_epi64(a, c),
+                _mm256_unpacklo_epi64(b, d),
+                _mm256_unpackhi_epi64(b, d),
+            ]
+        }
+        unsafe fn load(p: *const u8) -> __m256i { _mm256_loadu_si256(p.cast()) }
+        unsafe fn store(p: *mut u8, v: __m256i) { _mm256_storeu_si256(p.cast(), v) }
+        unsafe fn load_f32(p: *const f32) -> __m256 { _mm256_loadu_ps(p) }
+        unsafe fn store_f32(p: *mut f32, v: __m256) { _mm256_storeu_ps(p, v) }
+        unsafe fn load_halves(p: *const u8) -> __m256 { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+        unsafe fn load_bytes(p: *const u8) -> __m256i { _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())) }
     }
 }

@@ -109,7 +109,7 @@ impl Format for BlockQ4_0 {
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
-        // SAFETY: all reads are within the block, here and below.
+        // SAFETY: all reads are within the block.
         unsafe {
             to.scales.put_scale(l, b, l.half_to_f32(rows.first_4_bytes(l)));
             put_all(l, to, b, nibbles(l, rows.bytes_16(l, offset_of!(Self, qs))));
@@ -123,6 +123,7 @@ impl Format for BlockQ4_1 {
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
+        // SAFETY: all reads are within the block.
         unsafe {
             let (d, m) = two_halves(l, rows.first_4_bytes(l));
             to.scales.put_scale(l, b, d);
@@ -139,6 +140,7 @@ impl Format for BlockQ5_0 {
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
+        // SAFETY: all reads are within the block.
         unsafe {
             let [d_and_low, high, ..] = rows.bytes_16(l, 0);
             to.scales.put_scale(l, b, l.half_to_f32(d_and_low));
@@ -155,6 +157,7 @@ impl Format for BlockQ5_1 {
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
+        // SAFETY: all reads are within the block.
         unsafe {
             let [d_and_m, fifth, ..] = rows.bytes_16(l, 0);
             let (d, m) = two_halves(l, d_and_m);
@@ -173,6 +176,7 @@ impl Format for BlockQ8_0 {
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
+        // SAFETY: all reads are within the block.
         unsafe {
             to.scales.put_scale(l, b, l.half_to_f32(rows.first_4_bytes(l)));
             put_wide(l, to, b, rows.bytes_32(l, offset_of!(Self, qs)));
@@ -187,6 +191,7 @@ impl Format for BlockIq4Nl {
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
+        // SAFETY: all reads are within the block.
         unsafe {
             to.scales.put_scale(l, b, l.half_to_f32(rows.first_4_bytes(l)));
             let qs = nibbles(l, rows.bytes_16(l, offset_of!(Self, qs)));
@@ -226,6 +231,7 @@ impl Format for BlockMxfp4 {
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
+        // SAFETY: all reads are within the block.
         unsafe {
             to.scales.put_scale(l, b, mxfp4_scale(l, byte(l, rows.first_4_bytes(l), 0)));
             let qs = nibbles(l, rows.bytes_16(l, offset_of!(Self, qs)));
@@ -241,6 +247,7 @@ impl Format for BlockIq4Xs {
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
+        // SAFETY: all reads are within the block.
         unsafe {
             let table = l.table(bytemuck::cast_ref(&KVALUES));
             let [d_and_high, low, ..] = rows.bytes_16(l, 0);
@@ -291,6 +298,7 @@ impl Format for BlockQ4K {
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
+        // SAFETY: all reads are within the block.
         unsafe {
             put_k_scales(l, rows.bytes_16(l, 0), &mut to.scales);
             for pair in 0..4 {
@@ -310,6 +318,7 @@ impl Format for BlockQ5K {
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
+        // SAFETY: all reads are within the block.
         unsafe {
             put_k_scales(l, rows.bytes_16(l, 0), &mut to.scales);
             let fifth = rows.bytes_32(l, offset_of!(Self, qh));
@@ -332,6 +341,7 @@ impl Format for BlockQ2K {
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
+        // SAFETY: all reads are within the block.
         unsafe {
             let end = rows.bytes_16(l, size_of::<Self>() - 16);
             let (d, dmin) = two_halves(l, end[3]);
@@ -366,6 +376,7 @@ impl Format for BlockQ3K {
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
+        // SAFETY: all reads are within the block.
         unsafe {
             // Reads end with what they are for, so as not to reach behind the block.
             let d = l.shr(rows.bytes_16(l, size_of::<Self>() - 16)[3], 16);
@@ -405,6 +416,7 @@ impl Format for BlockQ6K {
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
+        // SAFETY: all reads are within the block.
         unsafe {
             let d = l.shr(rows.bytes_16(l, size_of::<Self>() - 16)[3], 16);
             let d = l.half_to_f32(d);

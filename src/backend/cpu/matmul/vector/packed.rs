@@ -55,12 +55,13 @@ pub trait PackedFormat: Format + Packable {
 /// Word `i` of a head, of all rows.
 #[inline(always)]
 unsafe fn head_word<L: Lanes>(l: L, head: *const u8, i: usize) -> L::V {
-    // SAFETY: the caller's, here and below.
+    // SAFETY: the caller's.
     unsafe { l.load(head.add(4 * L::ROWS * i)) }
 }
 
 #[inline(always)]
 unsafe fn head_words<L: Lanes>(l: L, head: *const u8) -> [L::V; 4] {
+    // SAFETY: the caller's.
     unsafe { [head_word(l, head, 0), head_word(l, head, 1), head_word(l, head, 2), head_word(l, head, 3)] }
 }
 
@@ -69,6 +70,7 @@ macro_rules! one_half {
         impl PackedFormat for $B {
             #[inline(always)]
             unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
+                // SAFETY: the caller's.
                 to.put_scale(l, b, unsafe { l.load_halves(head) });
             }
         }
@@ -81,6 +83,7 @@ macro_rules! two_halves {
         impl PackedFormat for $B {
             #[inline(always)]
             unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
+                // SAFETY: the caller's.
                 let (d, m) = two_halves(l, unsafe { head_word(l, head, 0) });
                 to.put_scale(l, b, d);
                 to.put_minimum(l, b, 0, m);
@@ -95,6 +98,7 @@ macro_rules! k_scales {
         impl PackedFormat for $B {
             #[inline(always)]
             unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
+                // SAFETY: the caller's.
                 put_k_scales(l, unsafe { head_words(l, head) }, to);
             }
         }
@@ -105,6 +109,7 @@ k_scales!(BlockQ4K, BlockQ5K);
 impl PackedFormat for BlockQ6K {
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
+        // SAFETY: the caller's.
         unsafe {
             let d = l.load_halves(head.add(16 * L::ROWS));
             put_q6_k_scales(l, head_words(l, head), d, to);
@@ -115,6 +120,7 @@ impl PackedFormat for BlockQ6K {
 impl PackedFormat for BlockIq4Nl {
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
+        // SAFETY: the caller's.
         to.put_scale(l, b, unsafe { l.load_halves(head) });
     }
 
@@ -131,6 +137,7 @@ impl PackedFormat for BlockIq4Nl {
 impl PackedFormat for BlockMxfp4 {
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
+        // SAFETY: the caller's.
         to.put_scale(l, b, mxfp4_scale(l, unsafe { l.load_bytes(head) }));
     }
 

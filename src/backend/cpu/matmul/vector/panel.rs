@@ -33,12 +33,13 @@ impl Panel {
     /// The weights of columns `4·j..4·j+4` of block `b`.
     #[inline(always)]
     pub fn int_vector<L: Lanes>(&self, l: L, b: usize, j: usize) -> L::V {
-        // SAFETY: a vector has at most 64 bytes, here and below.
+        // SAFETY: a vector has at most 64 bytes.
         unsafe { l.load(self.ints[b % Panel::GROUPS][j % 8].as_ptr()) }
     }
 
     #[inline(always)]
     pub fn put_ints<L: Lanes>(&mut self, l: L, b: usize, j: usize, v: L::V) {
+        // SAFETY: a vector has at most 64 bytes.
         unsafe { l.store(self.ints[b % Panel::GROUPS][j % 8].as_mut_ptr(), v) };
     }
 }
@@ -54,31 +55,37 @@ impl Scales {
 
     #[inline(always)]
     pub fn scale<L: Lanes>(&self, l: L, b: usize) -> L::F {
+        // SAFETY: a vector has at most 64 bytes.
         unsafe { l.load_f32(self.scales[b % Panel::GROUPS].as_ptr()) }
     }
 
     #[inline(always)]
     pub fn put_scale<L: Lanes>(&mut self, l: L, b: usize, v: L::F) {
+        // SAFETY: a vector has at most 64 bytes.
         unsafe { l.store_f32(self.scales[b % Panel::GROUPS].as_mut_ptr(), v) };
     }
 
     #[inline(always)]
     pub fn minimum<L: Lanes>(&self, l: L, b: usize, half: usize) -> L::F {
+        // SAFETY: a vector has at most 64 bytes.
         unsafe { l.load_f32(self.minimums[b % Panel::GROUPS][half % 2].as_ptr()) }
     }
 
     #[inline(always)]
     pub fn put_minimum<L: Lanes>(&mut self, l: L, b: usize, half: usize, v: L::F) {
+        // SAFETY: a vector has at most 64 bytes.
         unsafe { l.store_f32(self.minimums[b % Panel::GROUPS][half % 2].as_mut_ptr(), v) };
     }
 
     #[inline(always)]
     pub fn sub_scale<L: Lanes>(&self, l: L, b: usize, half: usize) -> L::V {
+        // SAFETY: a vector has at most 64 bytes.
         unsafe { l.load(self.sub_scales[b % Panel::GROUPS][half % 2].as_ptr().cast()) }
     }
 
     #[inline(always)]
     pub fn put_sub_scales<L: Lanes>(&mut self, l: L, b: usize, [s0, s1]: [L::V; 2]) {
+        // SAFETY: a vector has at most 64 bytes.
         unsafe {
             l.store(self.sub_scales[b % Panel::GROUPS][0].as_mut_ptr().cast(), s0);
             l.store(self.sub_scales[b % Panel::GROUPS][1].as_mut_ptr().cast(), s1);
