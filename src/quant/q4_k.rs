@@ -42,11 +42,18 @@ pub(super) fn pack_nibbles(q: &[u8; 256]) -> [u8; 128] {
     })
 }
 
+/// `d·scale` and `dmin·min` of one of eight sub-blocks.
+#[inline(always)]
+pub(super) fn step_and_minimum(d: F16, dmin: F16, scales: &[u8; 12], sub: usize) -> (f32, f32) {
+    let (scale, min) = scale_min(scales, sub);
+    (d.to_f32() * f32::from(scale), dmin.to_f32() * f32::from(min))
+}
+
 impl BlockQ4K {
-    /// Scale and minimum, 6 bits each, of the 32 weights from `32 * sub`.
+    /// `d·scale` and `dmin·min` of the 32 weights from `32 * sub`.
     #[inline(always)]
-    pub fn scale_min(&self, sub: usize) -> (u8, u8) {
-        scale_min(&self.scales, sub)
+    pub fn step_and_minimum(&self, sub: usize) -> (f32, f32) {
+        step_and_minimum(self.d, self.dmin, &self.scales, sub)
     }
 }
 
@@ -54,13 +61,11 @@ impl Block for BlockQ4K {
     const TYPE: GgmlType = GgmlType::Q4_K;
 
     fn dequantize(&self, out: &mut [f32]) {
-        let (d, dmin) = (self.d.to_f32(), self.dmin.to_f32());
         for (sub, out) in out.chunks_exact_mut(32).enumerate() {
-            let (scale, min) = self.scale_min(sub);
-            let (scale, min) = (d * scale as f32, dmin * min as f32);
+            let (step, min) = self.step_and_minimum(sub);
             let shift = sub % 2 * 4;
             for (q, out) in self.qs[sub / 2 * 32..].iter().zip(out) {
-                *out = scale * (q >> shift & 15) as f32 - min;
+                *out = step * (q >> shift & 15) as f32 - min;
             }
         }
     }

@@ -15,10 +15,10 @@ pub struct BlockQ5K {
 }
 
 impl BlockQ5K {
-    /// Scale and minimum, 6 bits each, of the 32 weights from `32 * sub`.
+    /// `d·scale` and `dmin·min` of the 32 weights from `32 * sub`.
     #[inline(always)]
-    pub fn scale_min(&self, sub: usize) -> (u8, u8) {
-        q4_k::scale_min(&self.scales, sub)
+    pub fn step_and_minimum(&self, sub: usize) -> (f32, f32) {
+        q4_k::step_and_minimum(self.d, self.dmin, &self.scales, sub)
     }
 }
 
@@ -26,14 +26,12 @@ impl Block for BlockQ5K {
     const TYPE: GgmlType = GgmlType::Q5_K;
 
     fn dequantize(&self, out: &mut [f32]) {
-        let (d, dmin) = (self.d.to_f32(), self.dmin.to_f32());
         for (sub, out) in out.chunks_exact_mut(32).enumerate() {
-            let (scale, min) = self.scale_min(sub);
-            let (scale, min) = (d * scale as f32, dmin * min as f32);
+            let (step, min) = self.step_and_minimum(sub);
             let shift = sub % 2 * 4;
             for ((low, fifth), out) in self.qs[sub / 2 * 32..].iter().zip(&self.qh).zip(out) {
                 let q = low >> shift & 15 | (fifth >> sub & 1) << 4;
-                *out = scale * q as f32 - min;
+                *out = step * q as f32 - min;
             }
         }
     }

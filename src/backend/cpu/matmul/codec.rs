@@ -99,8 +99,7 @@ impl Codec for BlockIq4Xs {
 
 impl Codec for BlockQ4K {
     fn weights(&self, b: usize) -> Weights {
-        let (scale, min) = self.scale_min(b);
-        let (scale, min) = (self.d.to_f32() * f32::from(scale), self.dmin.to_f32() * f32::from(min));
+        let (scale, min) = self.step_and_minimum(b);
         let qs = &self.qs[b / 2 * 32..];
         with_minimum(scale, -min, ints(|i| (qs[i] >> (b % 2 * 4) & 15) as i8))
     }
@@ -108,8 +107,7 @@ impl Codec for BlockQ4K {
 
 impl Codec for BlockQ5K {
     fn weights(&self, b: usize) -> Weights {
-        let (scale, min) = self.scale_min(b);
-        let (scale, min) = (self.d.to_f32() * f32::from(scale), self.dmin.to_f32() * f32::from(min));
+        let (scale, min) = self.step_and_minimum(b);
         let qs = &self.qs[b / 2 * 32..];
         let q = ints(|i| (qs[i] >> (b % 2 * 4) & 15 | (self.qh[i] >> b & 1) << 4) as i8);
         with_minimum(scale, -min, q)

@@ -108,12 +108,13 @@ impl Packed {
         let data = zeroed(groups * (high_bytes + low_bytes))?;
         let mut packed =
             Packed { ty: w.ty, rows: w.rows, cols: w.cols, lanes, planes, high_bytes, low_bytes, data };
+        let pack_row = for_packed!(w.ty, planes, (B, S) => pack_row::<B, S> as PackRow);
         // Pieces that are large enough to share and small enough that little of the file is held twice.
         const PIECE_BYTES: usize = 8 << 20;
         let piece = (PIECE_BYTES / (high_bytes + low_bytes)).max(1);
         for first in (0..groups).step_by(piece) {
             let groups = first..groups.min(first + piece);
-            for_packed!(w.ty, planes, (B, S) => pack::<B, S>(&mut packed, w, groups.clone()));
+            pack(&mut packed, w, groups.clone(), pack_row);
             done(groups.start * lanes..w.rows.min(groups.end * lanes));
         }
         Ok(packed)
@@ -180,7 +181,10 @@ fn zeroed(bytes: usize) -> Result<MmapMut> {
     Ok(data)
 }
 
-fn pack<B: Packable, S: Split>(to: &mut Packed, w: &Weight, groups: Range<usize>) {
+/// Puts a row of the file into its lane of so many in the two planes of its group.
+type PackRow = fn(row: &[u8], lane: usize, lanes: usize, high: &mut [u8], low: &mut [u8]);
+
+fn pack(to: &mut Packed, w: &Weight, groups: Range<usize>, pack_row: PackRow) {
     let (lanes, all) = (to.lanes, w.rows.div_ceil(to.lanes));
     let (highs, lows) = to.data.split_at_mut(all * to.high_bytes);
     let of = |bytes| groups.start * bytes..groups.end * bytes;
@@ -192,13 +196,14 @@ fn pack<B: Packable, S: Split>(to: &mut Packed, w: &Weight, groups: Range<usize>
     highs.zip(lows).zip(groups.into_par_iter()).for_each(|((high, low), g)| {
         for lane in 0..lanes {
             if let Some(row) = (g * lanes + lane < w.rows).then(|| w.row(g * lanes + lane)) {
-                pack_row::<B, S>(bytemuck::cast_slice(row), lane, lanes, high, low);
+                pack_row(row, lane, lanes, high, low);
             }
         }
     });
 }
 
-fn pack_row<B: Packable, S: Split>(blocks: &[B], lane: usize, lanes: usize, high: &mut [u8], low: &mut [u8]) {
+fn pack_row<B: Packable, S: Split>(row: &[u8], lane: usize, lanes: usize, high: &mut [u8], low: &mut [u8]) {
+    let blocks: &[B] = bytemuck::cast_slice(row);
     let [high_block, low_block] = const { [block_bytes::<B, S>(1)[0], block_bytes::<B, S>(1)[1]] };
     for (n, block) in blocks.iter().enumerate() {
         let high = &mut high[n * high_block * lanes..][..high_block * lanes];
