@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Makes the figures of BENCHMARKS.md again:
+#   benches/remake.sh [SECTION..]
+# Sections: speed deep embedded coarse drafting never-slower editing search exits memory; all of them if none is named.
+# What each prints is left in target/benchmarks/SECTION.txt.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+cargo build --release
+out=$root/target/benchmarks
+mkdir -p "$out"
+spec_run=${CARGO_TARGET_DIR:-$root/target}/release/spec-run
+text=$root/models/stories-val.txt
+
+# model NAME ARGS: made once by `spec-run synth`.
+model() {
+    [ -e "$out/$1" ] || "$spec_run" synth -o "$out/$1" "$2" "$3" "$4" "$5" ${6+"$6" "$7"}
+}
+random() { for quant in "$@"; do model "1b-$quant.gguf" --like llama-1b --quant "$quant"; done; }
+wide() { model wide-q8_0.gguf --widen 8 -m models/stories13m-q8_0.gguf; }
+bench() { cargo bench --bench "$@"; }
+
+section() {
+    case $1 in
+    speed)
+        random q4_0 q8_0 q4_k q6_k
+        for quant in q4_0 q8_0 q4_k q6_k; do
+            benches/peer/run.sh --threads 2 --rounds 1 "$out/1b-$quant.gguf"
+        done ;;
+    deep)
+        random q4_0
+        benches/peer/run.sh --threads 2 --rounds 1 --depth 4096 "$out/1b-q4_0.gguf" ;;
+    embedded) benches/peer/run.sh --threads 2 --rounds 1 models/stories13m-q8_0.gguf ;;
+    coarse)
+        random q8_0 q6_k q4_k
+        "$spec_run" bench -m "$out/1b-q8_0.gguf" --coarse all
+        "$spec_run" bench -m "$out/1b-q6_k.gguf" --coarse all
+        "$spec_run" bench -m "$out/1b-q4_k.gguf" --coarse all --planes ;;
+    drafting)
+        wide
+        bench speculation -- -n 128 --prompts 6 -m "$out/wide-q8_0.gguf"
+        bench speculation -- -n 256 --prompts 20 ;;
+    never-slower) bench never_slower ;;
+    editing)
+        random q4_0 q8_0
+        for file in models/stories13m-q8_0.gguf "$out/1b-q4_0.gguf" "$out/1b-q8_0.gguf"; do
+            bench editing -- "$file" 3
+        done ;;
+    search) "$spec_run" search -f "$text" -o "$out/skips.json" --force ;;
+    exits) "$spec_run" perplexity -f "$text" -c 256 --chunks 8 --exit each ;;
+    memory)
+        [ -e "$out/8b.gguf" ] || "$spec_run" synth -o "$out/8b.gguf" --like llama-8b --quant q8_0 --epsilon 0.12 \
+            --skippable 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31
+        bench out_of_core -- -m "$out/8b.gguf" --ram 4400000000 -n 32 ;;
+    *)
+        echo "benches/remake.sh: there is no section $1" >&2
+        exit 2 ;;
+    esac
+}
+
+[ $# -gt 0 ] || set -- speed deep embedded coarse drafting never-slower editing search exits memory
+for name in "$@"; do
+    printf '\n== %s\n' "$name"
+    section "$name" 2>&1 | tee "$out/$name.txt"
+done
