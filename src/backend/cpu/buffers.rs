@@ -123,6 +123,7 @@ impl Lent<'_> {
     /// The thread holds no other reference to it.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn own(&self, member: &Member) -> &mut Own {
+        // SAFETY: each thread has its own; the rest is the caller's.
         unsafe { &mut *self.own[member.index].0.get() }
     }
 }

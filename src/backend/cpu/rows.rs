@@ -40,6 +40,7 @@ impl SharedRows {
     /// No thread writes them in this phase.
     pub unsafe fn first_rows(&self, rows: usize) -> &[f32] {
         assert!(rows * self.width <= self.data.len());
+        // SAFETY: within the buffer, as asserted; the rest is the caller's.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), rows * self.width) }
     }
 
@@ -54,6 +55,7 @@ impl SharedRows {
     /// No thread writes the row in this phase.
     pub unsafe fn row(&self, row: usize) -> &[f32] {
         assert!((row + 1) * self.width <= self.data.len());
+        // SAFETY: within the buffer, as asserted; the rest is the caller's.
         unsafe { std::slice::from_raw_parts(self.as_ptr().wrapping_add(row * self.width), self.width) }
     }
 
@@ -63,6 +65,7 @@ impl SharedRows {
         assert!(columns.start <= columns.end && columns.end <= self.width);
         assert!((row + 1) * self.width <= self.data.len());
         let start = self.as_ptr().wrapping_add(row * self.width + columns.start);
+        // SAFETY: within the buffer, as asserted; the rest is the caller's.
         unsafe { std::slice::from_raw_parts(start, columns.len()) }
     }
 
@@ -73,6 +76,7 @@ impl SharedRows {
         assert!(columns.start <= columns.end && columns.end <= self.width);
         assert!((row + 1) * self.width <= self.data.len());
         let start = self.as_ptr().wrapping_add(row * self.width + columns.start);
+        // SAFETY: within the buffer, as asserted; the rest is the caller's.
         unsafe { std::slice::from_raw_parts_mut(start, columns.len()) }
     }
 }
@@ -98,12 +102,14 @@ impl<'a> SharedQuantRows<'a> {
     /// # Safety
     /// No other thread touches these columns of the row in this phase.
     pub unsafe fn quantize(&self, isa: Isa, row: usize, column: usize, x: &[f32]) {
+        // SAFETY: the caller's.
         unsafe { self.writer.quantize(isa, row, column, x) }
     }
 
     /// # Safety
     /// No thread writes a row in this phase.
     pub unsafe fn read(&self) -> &QuantRows {
+        // SAFETY: the rows are borrowed for as long as `self` lives; the rest is the caller's.
         unsafe { &*self.rows }
     }
 }
