@@ -34,6 +34,9 @@ pub enum Error {
     /// The text to work on: empty, too long, too short.
     #[error("{0}")]
     Input(String),
+    /// A model that was to be fetched: no such name, no answer, no permission, wrong bytes.
+    #[error("{0}")]
+    Hub(String),
     /// What was asked for: a setting out of its range, or two that exclude each other.
     #[error("{0}")]
     Usage(String),

@@ -27,6 +27,8 @@ mod files;
 pub mod generate;
 pub mod gguf;
 mod hash;
+#[cfg(feature = "download")]
+pub mod hub;
 pub mod kv;
 pub mod mask;
 pub mod measure;

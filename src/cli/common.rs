@@ -11,6 +11,8 @@ use std::{
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+#[cfg(feature = "download")]
+use super::hub_args::HubArgs;
 use super::{
     device_args::DeviceArgs,
     failure,
@@ -36,15 +38,36 @@ pub const MOST_TEXT: u64 = 1 << 30;
 pub struct ModelArgs {
     /// Model file (.gguf; of a sharded model the first shard) [default: the embedded stories13m]
     #[arg(short = 'm', long = "model", value_name = "FILE")]
-    pub model: Option<PathBuf>,
+    model: Option<PathBuf>,
+    #[cfg(feature = "download")]
+    #[command(flatten)]
+    hub: HubArgs,
     /// Read the file into memory instead of mapping it
     #[arg(long)]
     no_mmap: bool,
 }
 
 impl ModelArgs {
+    /// Whether the embedded model is meant.
+    pub fn is_embedded(&self) -> bool {
+        #[cfg(feature = "download")]
+        if self.hub.is_given() {
+            return false;
+        }
+        self.model.is_none()
+    }
+
+    /// The file, fetched if it must be.
+    fn path(&self) -> Result<Option<PathBuf>> {
+        #[cfg(feature = "download")]
+        if self.hub.is_given() {
+            return self.hub.fetch(self.model.as_deref()).map(Some);
+        }
+        Ok(self.model.clone())
+    }
+
     pub fn open(&self) -> Result<Arc<Gguf>> {
-        Ok(Arc::new(match &self.model {
+        Ok(Arc::new(match &self.path()? {
             Some(path) if self.no_mmap => Gguf::read(path)?,
             Some(path) => Gguf::open(path)?,
             None => embedded::open()?,

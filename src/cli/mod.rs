@@ -9,6 +9,8 @@ mod devices;
 mod draft_args;
 mod drafting;
 pub mod failure;
+#[cfg(feature = "download")]
+mod hub_args;
 mod inspect;
 mod interrupt;
 mod learned_args;
@@ -82,6 +84,12 @@ const SHORT_FLAGS: &[(&str, &str)] = &[
     ("-ctk", "--cache-type-k"),
     ("-ctv", "--cache-type-v"),
     ("-ub", "--ubatch-size"),
+    ("-hf", "--hf-repo"),
+    ("-hfr", "--hf-repo"),
+    ("-hff", "--hf-file"),
+    ("-hft", "--hf-token"),
+    ("-mu", "--model-url"),
+    ("-cl", "--cache-list"),
 ];
 
 /// clap's message in one line; help and version are printed as they are.

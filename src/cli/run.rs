@@ -248,7 +248,7 @@ fn prompt_text(args: &RunArgs, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Str
     let given = args.text.read()?;
     let text = match given {
         Some(text) => text,
-        None if args.model.model.is_none() => DEFAULT_PROMPT.to_string(),
+        None if args.model.is_embedded() => DEFAULT_PROMPT.to_string(),
         None => {
             return Err(Error::Usage(
                 "no prompt: give one with -p TEXT, -f FILE or on standard input".into(),

@@ -1,0 +1,165 @@
+//! The cache that Python's huggingface_hub and llama.cpp share with us:
+//!
+//! ```text
+//! models--USER--NAME/blobs/HASH                  the bytes
+//! models--USER--NAME/snapshots/COMMIT/PATH       a link to the bytes
+//! models--USER--NAME/refs/main                   the commit that was the newest when we looked
+//! .locks/models--USER--NAME/HASH.lock            held by whoever downloads that file
+//! ```
+
+use std::{
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    RepoId,
+    names::{is_hex, is_sound_path},
+};
+use crate::{Error, Result, files};
+
+pub fn create(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))
+}
+
+/// One repository in the cache.
+pub struct Cached {
+    folder: PathBuf,
+    locks: PathBuf,
+}
+
+impl Cached {
+    pub fn of(cache: &Path, repo: &RepoId) -> Self {
+        Cached { folder: cache.join(repo.folder()), locks: cache.join(".locks").join(repo.folder()) }
+    }
+
+    pub fn blob(&self, hash: &str) -> PathBuf {
+        self.folder.join("blobs").join(hash)
+    }
+
+    pub fn lock(&self, hash: &str) -> PathBuf {
+        self.locks.join(format!("{hash}.lock"))
+    }
+
+    pub fn file(&self, commit: &str, path: &str) -> PathBuf {
+        self.folder.join("snapshots").join(commit).join(path)
+    }
+
+    /// Makes the blob the file at `path`: by a link, or where links cannot be made, by moving it there.
+    pub fn link(&self, hash: &str, commit: &str, path: &str) -> Result<PathBuf> {
+        let file = self.file(commit, path);
+        create(file.parent().unwrap_or(&self.folder))?;
+        // blobs/ as seen from the folder of the file.
+        let up = "../".repeat(2 + path.matches('/').count());
+        match symlink(Path::new(&format!("{up}blobs/{hash}")), &file) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists && file.exists() => Ok(file),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                // A link to a blob that somebody removed.
+                let again = || symlink(Path::new(&format!("{up}blobs/{hash}")), &file);
+                fs::remove_file(&file).and_then(|()| again()).map_err(|e| Error::io(&file, e))?;
+                Ok(file)
+            }
+            Err(_) => {
+                fs::rename(self.blob(hash), &file).map_err(|e| Error::io(&file, e))?;
+                Ok(file)
+            }
+            Ok(()) => Ok(file),
+        }
+    }
+
+    pub fn set_main(&self, commit: &str) -> Result<()> {
+        let refs = self.folder.join("refs");
+        create(&refs)?;
+        let main = refs.join("main");
+        if fs::read_to_string(&main).is_ok_and(|old| old == commit) {
+            Ok(())
+        } else {
+            files::write_whole(&main, commit)
+        }
+    }
+
+    /// The commit of `main`, or of another reference if there is no `main`.
+    pub fn commit(&self) -> Option<String> {
+        let refs = self.folder.join("refs");
+        let commit = |path: PathBuf| {
+            fs::read_to_string(path).ok().map(|c| c.trim().to_string()).filter(|c| is_hex(c, 40))
+        };
+        commit(refs.join("main")).or_else(|| {
+            let mut others: Vec<_> = fs::read_dir(refs).ok()?.flatten().map(|entry| entry.path()).collect();
+            others.sort();
+            others.into_iter().find_map(commit)
+        })
+    }
+
+    /// The paths of the files that are there of a commit, in order.
+    pub fn paths(&self, commit: &str) -> Vec<String> {
+        let mut paths = Vec::new();
+        walk(&self.folder.join("snapshots").join(commit), "", &mut paths);
+        paths.sort();
+        paths
+    }
+}
+
+fn walk(folder: &Path, below: &str, paths: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Some(path) = entry.file_name().to_str().map(|name| format!("{below}{name}")) else { continue };
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => walk(&entry.path(), &format!("{path}/"), paths),
+            // Whole files only: a link's blob may be gone.
+            Ok(_) if entry.path().is_file() && is_sound_path(&path) => paths.push(path),
+            _ => {}
+        }
+    }
+}
+
+/// All repositories in the cache, in order.
+pub fn repos(cache: &Path) -> Vec<RepoId> {
+    let folders = fs::read_dir(cache).into_iter().flatten().flatten();
+    let mut repos: Vec<_> =
+        folders.filter_map(|entry| RepoId::of_folder(entry.file_name().to_str()?)).collect();
+    repos.sort_by_key(RepoId::to_string);
+    repos
+}
+
+#[cfg(unix)]
+fn symlink(target: &Path, link: &Path) -> std::io::Result<()> {
+    std::os::unix::fs::symlink(target, link)
+}
+
+#[cfg(windows)]
+fn symlink(target: &Path, link: &Path) -> std::io::Result<()> {
+    std::os::windows::fs::symlink_file(target, link)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMMIT: &str = "0123456789012345678901234567890123456789";
+
+    #[test]
+    fn what_is_linked_is_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let repo = RepoId::parse("a/b").unwrap();
+        let cached = Cached::of(folder.path(), &repo);
+        assert_eq!((cached.commit(), cached.paths(COMMIT)), (None, vec![]));
+        create(&folder.path().join("models--a--b/blobs")).unwrap();
+        for (hash, path) in [("h1", "x.gguf"), ("h2", "deep/er/y.gguf")] {
+            fs::write(cached.blob(hash), hash).unwrap();
+            let file = cached.link(hash, COMMIT, path).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), hash);
+            // Again is the same.
+            assert_eq!(cached.link(hash, COMMIT, path).unwrap(), file);
+        }
+        cached.set_main(COMMIT).unwrap();
+        assert_eq!(cached.commit().as_deref(), Some(COMMIT));
+        assert_eq!(cached.paths(COMMIT), ["deep/er/y.gguf", "x.gguf"]);
+        assert_eq!(repos(folder.path()), [repo]);
+        // A file whose bytes are gone is not there, and can be linked again.
+        fs::remove_file(cached.blob("h1")).unwrap();
+        assert_eq!(cached.paths(COMMIT), ["deep/er/y.gguf"]);
+        fs::write(cached.blob("h3"), "h3").unwrap();
+        assert_eq!(fs::read_to_string(cached.link("h3", COMMIT, "x.gguf").unwrap()).unwrap(), "h3");
+    }
+}

@@ -1,0 +1,295 @@
+//! One file, into `PLACE.incomplete` until it is whole and right; a later run goes on where this one stopped.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{Read, Seek, Write},
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use ring::digest;
+
+use super::{
+    Progress,
+    cache::create,
+    http::{Client, Failure, Start, persist},
+    listing::Hash,
+};
+use crate::{Error, Result};
+
+const BLOCK: usize = 256 << 10;
+
+/// What is to be fetched. Without a hash the server's ETag says whether a part is of the same file.
+pub struct Wanted<'a> {
+    /// For messages.
+    pub name: &'a str,
+    pub address: &'a str,
+    pub size: Option<u64>,
+    pub hash: Option<Hash>,
+    pub place: &'a Path,
+    pub lock: &'a Path,
+}
+
+/// Fetches the file to its place, unless it is there.
+pub fn fetch(client: &Client, wanted: &Wanted, progress: &dyn Progress) -> Result<(), Failure> {
+    for path in [wanted.place, wanted.lock] {
+        create(path.parent().unwrap_or(path))?;
+    }
+    // Held until the end of the function; the system lets go of it if we die.
+    let _lock = lock(wanted, progress)?;
+    if wanted.place.exists() {
+        return Ok(());
+    }
+    let mut part = Part::open(wanted)?;
+    let resumed = part.length > 0;
+    let first = part.fill(client, wanted, progress);
+    let right = first.and_then(|linked| part.is_right(wanted, linked.as_deref()))?;
+    if !right && resumed {
+        // The old part was of something else, or damaged by a crash.
+        part.empty()?;
+        let linked = part.fill(client, wanted, progress)?;
+        part.is_right(wanted, linked.as_deref())?.then_some(()).ok_or_else(|| part.wrong(wanted))?;
+    } else if !right {
+        return Err(part.wrong(wanted).into());
+    }
+    if wanted.hash.is_none() {
+        part.begins_as_a_model(wanted)?;
+    }
+    Ok(part.finish(wanted)?)
+}
+
+fn lock(wanted: &Wanted, progress: &dyn Progress) -> Result<File> {
+    let file = OpenOptions::new().create(true).append(true).open(wanted.lock);
+    let file = file.map_err(|e| Error::io(wanted.lock, e))?;
+    let mut said = false;
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                if !said {
+                    progress.warn(&format!("{}: another process is downloading it; waiting", wanted.name));
+                    said = true;
+                }
+                progress.check()?;
+                thread::sleep(Duration::from_millis(100));
+            }
+            // Some file systems have no locks: then two downloads are each other's trouble, and the hash sees it.
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok(file),
+        }
+    }
+}
+
+fn hex(digest: &digest::Digest) -> String {
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&digest::digest(&digest::SHA256, bytes))
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// The file as far as it is there.
+struct Part {
+    path: PathBuf,
+    etag: PathBuf,
+    file: File,
+    length: u64,
+    /// Whether the watcher knows.
+    begun: bool,
+}
+
+impl Part {
+    fn open(wanted: &Wanted) -> Result<Self> {
+        let path = with_suffix(wanted.place, ".incomplete");
+        let file = OpenOptions::new().create(true).append(true).read(true).open(&path);
+        let mut file = file.map_err(|e| Error::io(&path, e))?;
+        let length = file.seek(std::io::SeekFrom::End(0)).map_err(|e| Error::io(&path, e))?;
+        let etag = with_suffix(&path, ".etag");
+        let mut part = Part { path, etag, file, length, begun: false };
+        if wanted.size.is_some_and(|size| length > size) || wanted.hash.is_none() && !part.etag.exists() {
+            part.empty()?;
+        }
+        Ok(part)
+    }
+
+    fn empty(&mut self) -> Result<()> {
+        self.file.set_len(0).map_err(|e| Error::io(&self.path, e))?;
+        let _ = fs::remove_file(&self.etag);
+        self.length = 0;
+        Ok(())
+    }
+
+    /// Fetches what is missing; the hash that the hub named on the way, if it did.
+    fn fill(
+        &mut self,
+        client: &Client,
+        wanted: &Wanted,
+        progress: &dyn Progress,
+    ) -> Result<Option<String>, Failure> {
+        let filled = persist(progress, || {
+            let before = self.length;
+            self.attempt(client, wanted, progress).map_err(|failure| (failure, self.length > before))
+        });
+        progress.ends();
+        filled.map_err(|failure| match failure {
+            Failure::Broken(why) if self.length > 0 => {
+                let kept = self.kept(wanted);
+                Failure::Final(Error::Hub(format!("{}: {why}; {kept}", wanted.name)))
+            }
+            other => other,
+        })
+    }
+
+    fn kept(&self, wanted: &Wanted) -> String {
+        let of = wanted.size.map_or(String::new(), |size| format!(" of {size}"));
+        format!("{}{of} bytes are kept, and the same command goes on from there", self.length)
+    }
+
+    fn attempt(
+        &mut self,
+        client: &Client,
+        wanted: &Wanted,
+        progress: &dyn Progress,
+    ) -> Result<Option<String>, Failure> {
+        if wanted.size == Some(self.length) {
+            return Ok(None);
+        }
+        let etag = fs::read_to_string(&self.etag).ok();
+        let answer = client.get(wanted.address, Start { byte: self.length, etag: etag.as_deref() })?;
+        let range = answer.header("content-range").and_then(|range| range.trim().strip_prefix("bytes "));
+        let goes_on = range.is_some_and(|range| range.starts_with(&format!("{}-", self.length)));
+        match answer.status().as_u16() {
+            206 if goes_on => {}
+            200 => self.empty()?,
+            _ => {
+                self.empty()?;
+                return Err(Failure::Broken(
+                    "the server would not go on from where the download stopped".into(),
+                ));
+            }
+        }
+        let coming = answer.header("content-length").and_then(|text| text.trim().parse::<u64>().ok());
+        let total = coming.map(|coming| self.length.saturating_add(coming));
+        if let (Some(size), Some(total)) = (wanted.size, total)
+            && size != total
+        {
+            let what = format!("{}: the server offers {total} bytes of {size}", wanted.name);
+            return Err(Error::Hub(what).into());
+        }
+        if wanted.hash.is_none()
+            && let Some(etag) = answer.header("etag").filter(|etag| !etag.starts_with("W/"))
+        {
+            fs::write(&self.etag, etag).map_err(|e| Error::io(&self.etag, e))?;
+        }
+        if self.begun {
+            progress.has(self.length);
+        } else {
+            progress.begins(wanted.name, self.length, wanted.size.or(total));
+            self.begun = true;
+        }
+        let sha256 = answer.sha256.clone();
+        self.append(answer.response.into_body().into_reader(), wanted, wanted.size.or(total), progress)?;
+        Ok(sha256)
+    }
+
+    fn append(
+        &mut self,
+        mut body: impl Read,
+        wanted: &Wanted,
+        total: Option<u64>,
+        progress: &dyn Progress,
+    ) -> Result<(), Failure> {
+        let mut block = vec![0; BLOCK];
+        loop {
+            progress.check()?;
+            let n = match body.read(&mut block) {
+                Ok(0) => break,
+                Ok(n) => n,
+                Err(e) => return Err(Failure::Broken(super::http::one_line(&e.to_string()))),
+            };
+            if total.is_some_and(|total| self.length + n as u64 > total) {
+                self.empty()?;
+                return Err(Error::Hub(format!("{}: the server sends more than it said", wanted.name)).into());
+            }
+            if let Err(e) = self.file.write_all(&block[..n]) {
+                // As far as it was written in full.
+                let _ = self.file.set_len(self.length);
+                let kept = self.kept(wanted);
+                return Err(Error::Hub(format!("{}: {e}; {kept}", self.path.display())).into());
+            }
+            self.length += n as u64;
+            progress.has(self.length);
+        }
+        match total {
+            Some(total) if self.length < total => {
+                Err(Failure::Broken("the connection was closed early".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads it again from the disk, so that what was there before is checked too.
+    fn is_right(&mut self, wanted: &Wanted, linked: Option<&str>) -> Result<bool, Failure> {
+        let (algorithm, want) = match (&wanted.hash, linked) {
+            (Some(Hash::Sha256(sha)), _) => (&digest::SHA256, sha.as_str()),
+            (Some(Hash::Git(sha)), _) => (&digest::SHA1_FOR_LEGACY_USE_ONLY, sha.as_str()),
+            (None, Some(sha)) => (&digest::SHA256, sha),
+            (None, None) => return Ok(true),
+        };
+        let mut context = digest::Context::new(algorithm);
+        if let Some(Hash::Git(_)) = wanted.hash {
+            context.update(format!("blob {}\0", self.length).as_bytes());
+        }
+        let mut file = File::open(&self.path).map_err(|e| Error::io(&self.path, e))?;
+        let mut block = vec![0; BLOCK];
+        loop {
+            match file.read(&mut block).map_err(|e| Error::io(&self.path, e))? {
+                0 => break,
+                n => context.update(&block[..n]),
+            }
+        }
+        Ok(hex(&context.finish()) == want)
+    }
+
+    /// An address may lead to a page that says something else.
+    fn begins_as_a_model(&mut self, wanted: &Wanted) -> Result<()> {
+        let mut magic = [0; 4];
+        let read = File::open(&self.path).and_then(|mut file| file.read_exact(&mut magic));
+        if read.is_ok() && magic == *b"GGUF" {
+            return Ok(());
+        }
+        self.delete();
+        Err(Error::Hub(format!(
+            "{}: what came is not a GGUF file; see where the address leads",
+            wanted.address
+        )))
+    }
+
+    fn delete(&mut self) {
+        let _ = fs::remove_file(&self.etag);
+        let _ = fs::remove_file(&self.path);
+    }
+
+    fn wrong(&mut self, wanted: &Wanted) -> Error {
+        self.delete();
+        Error::Hub(format!(
+            "{}: what came does not have the hash that the hub names; it was deleted, so try again",
+            wanted.name
+        ))
+    }
+
+    fn finish(&mut self, wanted: &Wanted) -> Result<()> {
+        self.file
+            .sync_all()
+            .and_then(|()| fs::rename(&self.path, wanted.place))
+            .map_err(|e| Error::io(&self.path, e))?;
+        let _ = fs::remove_file(&self.etag);
+        Ok(())
+    }
+}

@@ -1,0 +1,262 @@
+//! Models from the Hugging Face hub and by URL.
+//!
+//! [`repository`] fetches what is missing of a model into the cache that Python's `huggingface_hub` and llama.cpp
+//! share, and says where its first file lies; [`url`] does it for any address. Parts of a file are kept and gone on
+//! with, hashes are checked, and the token is sent to the hub alone.
+
+mod cache;
+mod choice;
+mod fetch;
+mod http;
+mod listing;
+mod names;
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+pub use self::names::RepoId;
+use self::{
+    cache::Cached,
+    fetch::{Wanted, fetch},
+    http::{Client, Failure},
+    listing::Listed,
+};
+use crate::{Error, Result};
+
+const ENDPOINT: &str = "https://huggingface.co";
+/// Of silence.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Who is told of a download.
+pub trait Progress {
+    /// A file of `total` bytes, of which `have` are there.
+    fn begins(&self, _name: &str, _have: u64, _total: Option<u64>) {}
+    /// That many bytes are there now.
+    fn has(&self, _bytes: u64) {}
+    /// The file is whole, or it failed.
+    fn ends(&self) {}
+    /// Something worth a line.
+    fn warn(&self, _message: &str) {}
+    /// Asked often; an error ends the download and is handed on. What is there is kept.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Where models come from and go to.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The hub's address, without a slash at its end.
+    pub endpoint: String,
+    /// Goes to `endpoint` and to no other host.
+    pub token: Option<String>,
+    /// Nothing is asked of the network.
+    pub offline: bool,
+    /// The hub's cache.
+    pub cache: PathBuf,
+    /// Where files lie that were fetched by URL.
+    pub downloads: PathBuf,
+    /// How long a server may be silent.
+    pub timeout: Duration,
+    /// A PEM file of the authorities to trust, instead of the usual ones.
+    pub certificates: Option<PathBuf>,
+}
+
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.trim().is_empty())
+}
+
+fn folder(name: &str) -> Option<PathBuf> {
+    env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+impl Settings {
+    /// From the environment, as huggingface_hub and llama.cpp read it.
+    pub fn from_env() -> Result<Self> {
+        let own_cache = || folder("XDG_CACHE_HOME").or_else(|| Some(env::home_dir()?.join(".cache")));
+        let hf_home = || folder("HF_HOME").or_else(|| Some(own_cache()?.join("huggingface")));
+        let none = || Error::Hub("there is no home directory to keep models in: set HF_HUB_CACHE".into());
+        let cache = folder("LLAMA_CACHE")
+            .or_else(|| folder("HF_HUB_CACHE"))
+            .or_else(|| folder("HUGGINGFACE_HUB_CACHE"))
+            .or_else(|| Some(hf_home()?.join("hub")));
+        let kept = || {
+            let path = folder("HF_TOKEN_PATH").or_else(|| Some(hf_home()?.join("token")))?;
+            fs::read_to_string(path).ok()
+        };
+        let token = variable("HF_TOKEN").or_else(kept).map(|token| token.trim().to_string());
+        let truth =
+            |value: String| matches!(value.to_ascii_lowercase().as_str(), "1" | "on" | "yes" | "true");
+        let endpoint = variable("MODEL_ENDPOINT").or_else(|| variable("HF_ENDPOINT"));
+        let seconds =
+            variable("HF_HUB_DOWNLOAD_TIMEOUT").and_then(|text| text.parse().ok()).filter(|&s| s > 0);
+        Ok(Settings {
+            endpoint: endpoint.unwrap_or_else(|| ENDPOINT.into()).trim().trim_end_matches('/').into(),
+            token: token.filter(|token| !token.is_empty()),
+            offline: variable("HF_HUB_OFFLINE").is_some_and(truth),
+            cache: cache.ok_or_else(none)?,
+            downloads: own_cache().ok_or_else(none)?.join("spec-run").join("models"),
+            timeout: seconds.map_or(TIMEOUT, Duration::from_secs),
+            certificates: folder("SSL_CERT_FILE"),
+        })
+    }
+}
+
+/// The first file of a model of `USER/NAME[:QUANTIZATION]`, or the file named; fetched if it is not there.
+pub fn repository(
+    name: &str,
+    file: Option<&str>,
+    settings: &Settings,
+    progress: &dyn Progress,
+) -> Result<PathBuf> {
+    let (repo, quantization) = names::repo_and_quantization(name)?;
+    if let Some(file) = file.filter(|file| !names::is_sound_path(file)) {
+        return Err(Error::Hub(format!("{file:?}: a file of a repository is named as in Q4_K_M/model.gguf")));
+    }
+    let cached = Cached::of(&settings.cache, &repo);
+    if settings.offline {
+        return from_cache(&cached, &repo, file, quantization)?.ok_or_else(|| {
+            let cache = settings.cache.display();
+            Error::Hub(format!("{repo}: not in the cache ({cache}), and nothing may be fetched offline"))
+        });
+    }
+    let client = Client::new(settings)?;
+    let endpoint = &settings.endpoint;
+    let (commit, listed) = match listing::list(&client, endpoint, &repo, progress) {
+        Ok(listed) => listed,
+        Err(failure @ (Failure::Broken(_) | Failure::Busy(..))) => {
+            let error = failure.into_error(&repo.to_string());
+            let Ok(Some(path)) = from_cache(&cached, &repo, file, quantization) else { return Err(error) };
+            progress.warn(&format!("{error}; taking what is in the cache"));
+            return Ok(path);
+        }
+        Err(failure) => return Err(failure.into_error(&repo.to_string())),
+    };
+    let paths: Vec<_> = listed.iter().map(|listed| listed.path.as_str()).collect();
+    let first = choice::choose(&repo, &paths, file, quantization)?;
+    for path in choice::shards(&repo, &paths, first)? {
+        let Some(listed) = listed.iter().find(|listed| listed.path == path) else { continue };
+        file_of(&client, endpoint, &repo, &cached, &commit, listed, progress)?;
+    }
+    // Last, so that the reference never leads to half a model.
+    cached.set_main(&commit)?;
+    Ok(cached.file(&commit, first))
+}
+
+/// The first file in the cache, if all of its model is there; `None` if nothing of the repository is.
+fn from_cache(
+    cached: &Cached,
+    repo: &RepoId,
+    file: Option<&str>,
+    quantization: Option<&str>,
+) -> Result<Option<PathBuf>> {
+    let Some(commit) = cached.commit() else { return Ok(None) };
+    let paths = cached.paths(&commit);
+    let paths: Vec<_> = paths.iter().map(String::as_str).collect();
+    let chosen = choice::choose(repo, &paths, file, quantization)
+        .and_then(|first| choice::shards(repo, &paths, first).map(|_| cached.file(&commit, first)));
+    chosen.map(Some).map_err(|e| Error::Hub(format!("{e} (in the cache; offline)")))
+}
+
+fn file_of(
+    client: &Client,
+    endpoint: &str,
+    repo: &RepoId,
+    cached: &Cached,
+    commit: &str,
+    listed: &Listed,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let place = cached.file(commit, &listed.path);
+    if fs::metadata(&place).is_ok_and(|found| found.is_file() && found.len() == listed.size) {
+        return Ok(());
+    }
+    let hash = listed.hash.hex();
+    let wanted = Wanted {
+        name: listed.path.rsplit('/').next().unwrap_or(&listed.path),
+        address: &format!("{endpoint}/{repo}/resolve/{commit}/{}", names::in_address(&listed.path)),
+        size: Some(listed.size),
+        hash: Some(listed.hash.clone()),
+        place: &cached.blob(hash),
+        lock: &cached.lock(hash),
+    };
+    let fetched = fetch(client, &wanted, progress).map_err(|f| listing::refused(client, endpoint, repo, f));
+    fetched.map_err(|failure| failure.into_error(&format!("{repo}: {}", wanted.name)))?;
+    cached.link(hash, commit, &listed.path).map(drop)
+}
+
+/// `USER/NAME` and the file of an address on the hub's main branch.
+fn on_hub<'a>(address: &'a str, endpoint: &str) -> Option<(&'a str, &'a str)> {
+    let path = address.strip_prefix(endpoint)?.strip_prefix('/')?.split(['?', '#']).next()?;
+    let (repo, file) = path.split_once("/resolve/main/").or_else(|| path.split_once("/blob/main/"))?;
+    let plain = RepoId::parse(repo).is_ok() && names::is_sound_path(file) && !file.contains('%');
+    plain.then_some((repo, file))
+}
+
+/// The model at an address, fetched if it is not there: to `place` if one is given, else into the user's cache.
+/// Of a sharded model, the address of the first file stands for all.
+pub fn url(
+    address: &str,
+    place: Option<&Path>,
+    settings: &Settings,
+    progress: &dyn Progress,
+) -> Result<PathBuf> {
+    if let (None, Some((repo, file))) = (place, on_hub(address, &settings.endpoint)) {
+        return repository(repo, Some(file), settings, progress);
+    }
+    let path = address.split(['?', '#']).next().unwrap_or(address);
+    let bad = |what: &str| Error::Hub(format!("{address:?}: {what}"));
+    let (folder, name) = path.rsplit_once('/').unwrap_or_default();
+    if !folder.contains("://") || !names::is_sound_path(name) {
+        return Err(bad("not the address of a file, as https://HOST/PATH/model.gguf is"));
+    }
+    let home = match place {
+        Some(place) => place.parent().unwrap_or(Path::new("")).into(),
+        None => settings.downloads.join(&fetch::sha256(folder.as_bytes())[..16]),
+    };
+    let first = place.map_or_else(|| home.join(name), Path::to_path_buf);
+    let mut client = None;
+    for part in choice::numbered(name) {
+        let file = if part == name { first.clone() } else { home.join(&part) };
+        if file.exists() {
+            continue;
+        }
+        if settings.offline {
+            return Err(bad(&format!(
+                "not in the cache ({}), and nothing may be fetched offline",
+                file.display()
+            )));
+        }
+        let client = match &mut client {
+            Some(client) => client,
+            none => none.insert(Client::new(settings)?),
+        };
+        let query = &address[path.len()..];
+        let wanted = Wanted {
+            name: &part,
+            address: &format!("{folder}/{part}{query}"),
+            size: None,
+            hash: None,
+            place: &file,
+            lock: &file.with_file_name(format!("{part}.lock")),
+        };
+        fetch(client, &wanted, progress).map_err(|failure| failure.into_error(wanted.address))?;
+    }
+    Ok(first)
+}
+
+/// `USER/NAME:QUANTIZATION` of every model in the cache.
+pub fn cached(settings: &Settings) -> Vec<String> {
+    let models = |repo: RepoId| {
+        let cached = Cached::of(&settings.cache, &repo);
+        let paths = cached.commit().map_or(Vec::new(), |commit| cached.paths(&commit));
+        let mut found: Vec<_> = paths.iter().filter_map(|path| choice::quantization(path)).collect();
+        found.sort();
+        found.dedup();
+        found.into_iter().map(move |quantization| format!("{repo}:{quantization}"))
+    };
+    cache::repos(&settings.cache).into_iter().flat_map(models).collect()
+}
