@@ -6,6 +6,8 @@ mod common;
 mod bench;
 mod dry_run;
 mod examples;
+#[cfg(feature = "download")]
+mod hub;
 mod inspect;
 mod output;
 mod run;
