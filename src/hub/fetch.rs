@@ -138,9 +138,9 @@ impl Part {
         });
         progress.ends();
         filled.map_err(|failure| match failure {
-            Failure::Broken(why) if self.length > 0 => {
+            Failure::Broken(_) | Failure::Busy(..) if self.length > 0 => {
                 let kept = self.kept(wanted);
-                Failure::Final(Error::Hub(format!("{}: {why}; {kept}", wanted.name)))
+                Failure::Final(Error::Hub(format!("{}; {kept}", failure.into_error(wanted.name))))
             }
             other => other,
         })
@@ -218,8 +218,7 @@ impl Part {
                 return Err(Error::Hub(format!("{}: the server sends more than it said", wanted.name)).into());
             }
             if let Err(e) = self.file.write_all(&block[..n]) {
-                // As far as it was written in full.
-                let _ = self.file.set_len(self.length);
+                self.length = self.file.metadata().map_or(self.length, |part| part.len());
                 let kept = self.kept(wanted);
                 return Err(Error::Hub(format!("{}: {e}; {kept}", self.path.display())).into());
             }

@@ -204,8 +204,8 @@ fn caches_lie_where_the_environment_says() {
 fn quantizations_are_chosen_as_llama_cpp_does() {
     let named = |name: &str| {
         let mut writer = Writer::new();
-        writer.set("general.architecture", "llama".to_string().into());
-        writer.set("general.name", name.to_string().into());
+        writer.set("general.architecture", "llama");
+        writer.set("general.name", name);
         let mut bytes = Vec::new();
         writer.write(&mut bytes, |_, _| Ok(())).unwrap();
         bytes
@@ -233,17 +233,17 @@ fn shards() -> [Vec<u8>; 2] {
     [0_u16, 1].map(|no| {
         let mut writer = Writer::new();
         if no == 0 {
-            writer.set("general.architecture", "llama".to_string().into());
-            writer.set("general.name", "in two".to_string().into());
+            writer.set("general.architecture", "llama");
+            writer.set("general.name", "in two");
         }
-        writer.set("split.no", no.into());
-        writer.set("split.count", 2_u16.into());
-        writer.set("split.tensors.count", 1_i32.into());
+        writer.set("split.no", no);
+        writer.set("split.count", 2_u16);
+        writer.set("split.tensors.count", 1_i32);
         if no == 1 {
             writer.tensor("output_norm.weight", GgmlType::F32, &[8]);
         }
         let mut bytes = Vec::new();
-        writer.write(&mut bytes, |_, out| out.write_all(&[0; 32])).unwrap();
+        writer.write(&mut bytes, |_, out| out.write(&[0; 32])).unwrap();
         bytes
     })
 }
