@@ -14,7 +14,7 @@ use ring::digest;
 use super::{
     Progress,
     cache::create,
-    http::{Client, Failure, Start, persist},
+    http::{Client, Contact, Failure, Start, persist},
     listing::Hash,
 };
 use crate::{Error, Result};
@@ -132,13 +132,13 @@ impl Part {
         wanted: &Wanted,
         progress: &dyn Progress,
     ) -> Result<Option<String>, Failure> {
-        let filled = persist(progress, || {
+        let filled = persist(progress, Contact::Later, || {
             let before = self.length;
             self.attempt(client, wanted, progress).map_err(|failure| (failure, self.length > before))
         });
         progress.ends();
         filled.map_err(|failure| match failure {
-            Failure::Broken(_) | Failure::Busy(..) if self.length > 0 => {
+            Failure::Unreachable(_) | Failure::Broken(_) | Failure::Busy(..) if self.length > 0 => {
                 let kept = self.kept(wanted);
                 Failure::Final(Error::Hub(format!("{}; {kept}", failure.into_error(wanted.name))))
             }

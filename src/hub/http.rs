@@ -3,7 +3,7 @@
 use std::{fs, io::Read, thread, time::Duration};
 
 use ureq::{
-    Agent, Body,
+    Agent, Body, Timeout,
     http::{Response, StatusCode, Uri, header},
     tls::{PemItem, RootCerts, TlsConfig, parse_pem},
 };
@@ -26,7 +26,9 @@ pub enum Failure {
     Refused(StatusCode, Option<String>),
     /// The server asks to come again, after a while if it says so.
     Busy(StatusCode, Option<Duration>),
-    /// No connection, or one that broke off.
+    /// No connection.
+    Unreachable(String),
+    /// A connection that broke off.
     Broken(String),
 }
 
@@ -48,25 +50,34 @@ impl Failure {
             Failure::Busy(status, _) => {
                 Error::Hub(format!("{what}: the server says {status}; try again later"))
             }
-            Failure::Broken(why) => Error::Hub(format!("{what}: {why}")),
+            Failure::Unreachable(why) | Failure::Broken(why) => Error::Hub(format!("{what}: {why}")),
         }
     }
 
-    /// How long to wait before another try, the `tries`-th in a row; `None` if that is no use.
-    fn pause(&self, tries: u32) -> Option<Duration> {
+    /// How long to wait before another try, after `tries` in a row; `None` if that is no use.
+    fn pause(&self, tries: u32, contact: Contact) -> Option<Duration> {
         let doubling = Duration::from_secs(1 << (tries - 1));
         match self {
             _ if tries >= TRIES => None,
             Failure::Final(_) | Failure::Refused(..) => None,
+            Failure::Unreachable(_) if contact == Contact::First => None,
             Failure::Busy(_, asked) => Some(asked.unwrap_or(doubling).min(LONGEST_WAIT)),
-            Failure::Broken(_) => Some(doubling),
+            Failure::Unreachable(_) | Failure::Broken(_) => Some(doubling),
         }
     }
+}
+
+/// Who cannot be reached to begin with is most likely not there: nobody shall wait for that.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Contact {
+    First,
+    Later,
 }
 
 /// Tries again while that may help. `attempt` says with its failure whether it got further than the one before.
 pub fn persist<T>(
     progress: &dyn Progress,
+    contact: Contact,
     mut attempt: impl FnMut() -> Result<T, (Failure, bool)>,
 ) -> Result<T, Failure> {
     let mut tries = 0;
@@ -76,7 +87,7 @@ pub fn persist<T>(
             Err(failed) => failed,
         };
         tries = if further { 1 } else { tries + 1 };
-        let Some(pause) = failure.pause(tries) else { return Err(failure) };
+        let Some(pause) = failure.pause(tries, contact) else { return Err(failure) };
         sleep(pause, progress)?;
     }
 }
@@ -203,9 +214,7 @@ impl Client {
                 }
             }
             let host = &origin.1;
-            let response = request
-                .call()
-                .map_err(|e| Failure::Broken(format!("{host}: {}", one_line(&e.to_string()))))?;
+            let response = request.call().map_err(|e| broken(host, &e))?;
             let answer = Answer { response, sha256: None };
             let linked =
                 answer.header("x-linked-etag").map(|etag| etag.trim_matches('"').to_ascii_lowercase());
@@ -240,7 +249,7 @@ impl Client {
 
     /// A text in full; and where the list goes on, if it does.
     pub fn text(&self, address: &str, progress: &dyn Progress) -> Result<(String, Option<String>), Failure> {
-        persist(progress, || {
+        persist(progress, Contact::First, || {
             let answer = self.get(address, Start::default()).map_err(|failure| (failure, false))?;
             let next = answer.header("link").and_then(next_page);
             let mut text = String::new();
@@ -254,6 +263,21 @@ impl Client {
     /// Whether the token would go to this address.
     pub fn is_hub(&self, address: &str) -> bool {
         parse(address).is_ok_and(|(_, origin)| origin == self.endpoint)
+    }
+}
+
+fn broken(host: &str, error: &ureq::Error) -> Failure {
+    use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    let why = format!("{host}: {}", one_line(&error.to_string()));
+    match error {
+        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => Failure::Unreachable(why),
+        ureq::Error::Timeout(Timeout::Resolve | Timeout::Connect) => Failure::Unreachable(why),
+        ureq::Error::Io(e)
+            if [ConnectionRefused, HostUnreachable, NetworkUnreachable].contains(&e.kind()) =>
+        {
+            Failure::Unreachable(why)
+        }
+        _ => Failure::Broken(why),
     }
 }
 

@@ -127,7 +127,7 @@ pub fn repository(
     let endpoint = &settings.endpoint;
     let (commit, listed) = match listing::list(&client, endpoint, &repo, progress) {
         Ok(listed) => listed,
-        Err(failure @ (Failure::Broken(_) | Failure::Busy(..))) => {
+        Err(failure @ (Failure::Unreachable(_) | Failure::Broken(_) | Failure::Busy(..))) => {
             let error = failure.into_error(&repo.to_string());
             let Ok(Some(path)) = from_cache(&cached, &repo, file, quantization) else { return Err(error) };
             progress.warn(&format!("{error}; taking what is in the cache"));

@@ -10,7 +10,7 @@ fn wrong_bytes_are_not_kept() {
     let user = User::of(&server);
     let line = user.error(&["-hf", "a/b"], 1);
     assert!(line.contains("tiny-Q8_0.gguf") && line.contains("hash"), "{line}");
-    assert_eq!(files(&user.cache()), [PathBuf::new(); 0]);
+    assert_eq!(files(&user.cache()), NOTHING);
     assert_eq!(server.files_asked().len(), 1);
 }
 
@@ -107,7 +107,7 @@ fn a_list_cannot_lead_out_of_the_cache() {
     for path in ["../../../evil-Q8_0.gguf", "/tmp/evil-Q8_0.gguf", "a\\..\\evil-Q8_0.gguf"] {
         let user = User::of(&Repo::new(&[(path, TINY)]).serve());
         assert!(user.error(&["-hf", "a/b"], 1).contains("it has no GGUF model"));
-        assert_eq!(files(user.home.path()), [PathBuf::new(); 0]);
+        assert_eq!(files(user.home.path()), NOTHING);
     }
 }
 

@@ -77,7 +77,7 @@ fn a_page_is_no_model() {
     let user = User::of(&server);
     let line = user.error(&["-mu", &format!("{}/m.gguf", server.address())], 1);
     assert!(line.contains("/m.gguf: what came is not a GGUF file"), "{line}");
-    assert_eq!(files(user.home.path()), [PathBuf::new(); 0]);
+    assert_eq!(files(user.home.path()), NOTHING);
     for address in
         ["m.gguf", "http://", "file:///etc/passwd", "https://host/", "https://host/..", "http://a b/m.gguf"]
     {
