@@ -142,7 +142,7 @@ fn an_interrupted_download_is_gone_on_with() {
     let server = at_first(1, |request| Reply::bytes(TINY, request).cut(30_000, Duration::from_secs(20)));
     let user = User::of(&server);
     let mut child = user
-        .command(&["-hf", "a/b"])
+        .command(&["inspect", "-hf", "a/b"])
         .env("HF_HUB_DOWNLOAD_TIMEOUT", "60")
         .stderr(Stdio::null())
         .spawn()
