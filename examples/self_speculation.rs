@@ -4,7 +4,7 @@
 use std::{path::Path, sync::Arc};
 
 use spec_run::{
-    Batch, Context, ContextConfig, Gguf, Model, Result, RunLayers, Tokenizer, embedded, sampler::greedy,
+    Batch, Context, ContextConfig, Gguf, Model, Result, RunLayers, Tokenizer, embedded, scores::greedy,
     tokenizer::EncodeOptions,
 };
 

@@ -30,6 +30,7 @@ mod hash;
 #[cfg(feature = "download")]
 pub mod hub;
 pub mod kv;
+pub mod kv_type;
 pub mod mask;
 pub mod measure;
 pub mod model;

@@ -42,7 +42,7 @@ impl Top {
         };
         best.sort_by(|a, b| rank(a.1, b.1).then(a.0.cmp(&b.0)));
         best.truncate(k);
-        Top { best, log_sum: crate::sampler::log_sum_exp(logits) as f32 }
+        Top { best, log_sum: log_sum_exp(logits) as f32 }
     }
 }
 
@@ -57,10 +57,45 @@ impl Scores<'_> {
     /// The lowest id among the highest logits; NaN never wins.
     pub fn greedy(self) -> u32 {
         match self {
-            Scores::All(logits) => crate::sampler::greedy(logits),
+            Scores::All(logits) => greedy(logits),
             Scores::Top(top) => top.best[0].0,
         }
     }
+}
+
+/// The lowest id among the highest logits; NaN never wins.
+///
+/// # Panics
+/// If `logits` is empty.
+pub fn greedy(logits: &[f32]) -> u32 {
+    assert!(!logits.is_empty(), "no logits to choose from");
+    const CHUNK: usize = 128;
+    let (mut best, mut winner) = (f32::NEG_INFINITY, usize::MAX);
+    // Only few chunks hold a new maximum, and the question whether one does compiles to SIMD.
+    for (start, chunk) in (0..).step_by(CHUNK).zip(logits.chunks(CHUNK)) {
+        if chunk.iter().fold(false, |any, &logit| any | (logit > best)) {
+            for (id, &logit) in (start..).zip(chunk) {
+                if logit > best {
+                    (best, winner) = (logit, id);
+                }
+            }
+        }
+    }
+    if winner == usize::MAX {
+        winner = logits.iter().position(|l| !l.is_nan()).unwrap_or(0);
+    }
+    winner as u32
+}
+
+/// ln Σ exp(logit), passing over NaN. -inf where no token is possible, +inf where one is certain.
+pub fn log_sum_exp(logits: &[f32]) -> f64 {
+    let max = logits.iter().fold(f32::NEG_INFINITY, |max, &l| max.max(l));
+    if max.is_infinite() {
+        return f64::from(max);
+    }
+    let max = f64::from(max);
+    let sum: f64 = logits.iter().filter(|l| !l.is_nan()).map(|&l| (f64::from(l) - max).exp()).sum();
+    max + sum.ln()
 }
 
 #[cfg(test)]

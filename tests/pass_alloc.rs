@@ -12,10 +12,11 @@ use std::{
 use spec_run::{
     Batch, Context, ContextConfig, Model,
     backend::{
-        Backend, Output, Rows, UnitSet, View,
+        Backend, Output, Rows, View,
         cpu::{CpuBackend, CpuConfig, kv_store::KvType, matmul::Planes},
     },
     embedded,
+    plan::UnitSet,
 };
 
 struct Counting;

@@ -3,12 +3,11 @@
 
 use std::{mem, sync::Arc, time::Instant};
 
-use super::{Backend, Crossing, Output, Rows, Spent, Traffic, UnitSet, cpu::CpuBackend, gpu::GpuBackend};
+use super::{Backend, Crossing, Output, Rows, Spent, Traffic, cpu::CpuBackend, gpu::GpuBackend};
 use crate::{
     Model, Result,
     kv::CellMove,
-    placement::Unit,
-    plan::{Step, WeightId},
+    plan::{Step, UnitSet, WeightId},
 };
 
 pub struct HybridBackend {
@@ -28,7 +27,7 @@ impl HybridBackend {
     }
 
     fn runs_on_gpu(&self, step: &Step) -> bool {
-        self.on_gpu.holds(Unit::of(step, &self.model.plan))
+        self.on_gpu.holds(step.unit)
     }
 }
 

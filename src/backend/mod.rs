@@ -1,5 +1,6 @@
 //! What a device must do to run a plan. Only this trait is seen from above; device types stay below.
 
+mod config;
 pub mod cpu;
 #[cfg_attr(not(feature = "gpu"), path = "without_gpu.rs")]
 pub mod gpu;
@@ -10,13 +11,13 @@ use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Serialize};
 
+pub use config::ContextConfig;
 pub use open::{Device, Loading, Opened, Plans, open, plan, plan_elsewhere};
 
 use crate::{
     Result,
     kv::CellMove,
-    placement::Unit,
-    plan::{Op, Plan, Step, WeightId},
+    plan::{Step, UnitSet, WeightId},
     scores::Top,
 };
 
@@ -101,45 +102,6 @@ pub struct Speeds {
     pub read: f64,
     /// Seconds from a submission of next to nothing to its result.
     pub round_trip: f64,
-}
-
-/// Which sublayers, and which ends of the model, a device holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnitSet {
-    pub embed: bool,
-    /// By layer.
-    pub attn: Vec<bool>,
-    pub mlp: Vec<bool>,
-    pub head: bool,
-}
-
-impl UnitSet {
-    pub fn all(n_layer: usize) -> Self {
-        UnitSet { embed: true, attn: vec![true; n_layer], mlp: vec![true; n_layer], head: true }
-    }
-
-    pub fn none(n_layer: usize) -> Self {
-        UnitSet { embed: false, attn: vec![false; n_layer], mlp: vec![false; n_layer], head: false }
-    }
-
-    pub fn holds(&self, unit: Unit) -> bool {
-        match unit {
-            Unit::Embed => self.embed,
-            Unit::Attn(layer) => self.attn[layer],
-            Unit::Mlp(layer) => self.mlp[layer],
-            Unit::Head => self.head,
-        }
-    }
-
-    /// The operations of each part that is held, in the model's order.
-    pub fn ops<'a>(&self, plan: &'a Plan) -> Vec<&'a [Op]> {
-        let ends = |held: bool, op: &'a Op| held.then_some(std::slice::from_ref(op));
-        let layers = plan.layers.iter().enumerate().flat_map(|(l, layer)| {
-            let attn = self.attn[l].then_some(layer.attn.as_slice());
-            attn.into_iter().chain(self.mlp[l].then_some(layer.mlp.as_slice()))
-        });
-        ends(self.embed, &plan.embed).into_iter().chain(layers).chain(ends(self.head, &plan.head)).collect()
-    }
 }
 
 /// Seconds that passes have taken so far, by where the weights were that they read.

@@ -4,16 +4,15 @@
 use std::sync::Arc;
 
 use super::{
-    Backend, Speeds, UnitSet,
+    Backend, ContextConfig, Speeds,
     cpu::{self, CpuBackend, CpuConfig, matmul::Packed},
     gpu::{self, Chosen, Found, GpuBackend, GpuConfig, Variants},
     hybrid::HybridBackend,
 };
 use crate::{
     Error, Model, Result,
-    context::ContextConfig,
-    placement::{self, Basis, Budgets, Forecast, Place, Placement, PlacementRequest, Sizes, Unit},
-    plan::{Op, WeightId},
+    placement::{self, Basis, Budgets, Forecast, Place, Placement, PlacementRequest, Sizes},
+    plan::{Op, Unit, UnitSet, WeightId},
 };
 
 /// Which device runs a model.

@@ -4,11 +4,10 @@ use std::{convert::Infallible, path::Path, path::PathBuf, str::FromStr, sync::Ar
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, Crossing, Output, Rows, Speeds, UnitSet},
-    context::KvType,
+    backend::{Backend, Crossing, Output, Rows, Speeds},
     kv::CellMove,
-    placement::Unit,
-    plan::{Op, Step, WeightId},
+    kv_type::KvType,
+    plan::{Op, Step, Unit, UnitSet, WeightId},
 };
 
 /// What whoever wants a GPU is told.

@@ -4,7 +4,7 @@ use std::{fs::File, io::Read, path::Path, str::FromStr};
 
 use serde::Deserialize;
 
-use crate::{Error, Result, backend::UnitSet, mask::skips::ModelId, placement::PlacementRequest};
+use crate::{Error, Result, mask::skips::ModelId, placement::PlacementRequest, plan::UnitSet};
 
 /// A plan names the layers of a model, thousands of them at most.
 const MAX_BYTES: u64 = 4 << 20;

@@ -7,7 +7,8 @@ use crate::{
     Result,
     backend::Plans,
     mask::skips::ModelId,
-    placement::{COLUMNS, First, Forecast, Known, Place, Placement, Prediction, Unit, UnitSize},
+    placement::{COLUMNS, First, Forecast, Known, Place, Placement, Prediction, UnitSize},
+    plan::Unit,
 };
 
 /// `model` is what [`super::placement_arg`] knows the plan by, where it is one that can be run.

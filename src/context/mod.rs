@@ -2,74 +2,27 @@
 
 mod parts;
 
-use std::{borrow::Cow, path::PathBuf, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     Batch, Error, Model, Result,
-    backend::{self, Backend, Chained, Device, Opened, Output, Rows, Speeds, Spent, Traffic, View},
+    backend::{self, Backend, Chained, Opened, Output, Rows, Speeds, Spent, Traffic, View},
     batch::{ChainBatch, Row, SeqId},
     kv::{KvCache, WrittenSlots},
     mask::RunLayers,
-    placement::{Basis, Place, Placement, PlacementRequest, Unit},
-    plan::{Op, Step, Visit},
+    placement::{Basis, Place, Placement},
+    plan::{CacheUse, Op, Step, Unit},
     scores::{Scores, Top, Want},
 };
 
-pub use crate::backend::{
-    Loading,
-    cpu::{kv_store::KvType, matmul::Planes},
-    gpu::{Tuning, Wanted as GpuVariant},
+pub use crate::{
+    backend::{
+        ContextConfig, Loading,
+        cpu::matmul::Planes,
+        gpu::{Tuning, Wanted as GpuVariant},
+    },
+    kv_type::KvType,
 };
-
-#[derive(Clone, Debug)]
-pub struct ContextConfig {
-    /// Cells in the cache, shared by all sequences.
-    pub n_ctx: u32,
-    /// Rows evaluated at once; a longer batch is cut into such pieces. No result depends on it.
-    pub n_ubatch: usize,
-    /// Threads of the CPU backend; 0 takes the physical cores.
-    pub threads: usize,
-    pub key_type: KvType,
-    pub value_type: KvType,
-    /// K/V slots beyond the model's layers, for masks that repeat layers.
-    pub extra_slots: usize,
-    /// The instruction set, where one other than the machine's best is wanted.
-    pub isa: Option<crate::backend::cpu::simd::Isa>,
-    /// How the CPU backend packs matrices at load; `None` reads them from the file as they are.
-    pub planes: Option<Planes>,
-    pub device: Device,
-    /// What goes where, if the model is not to be all in one place.
-    pub placement: PlacementRequest,
-    /// Time the kernels of a GPU; slower.
-    pub profile: bool,
-    /// How wide the GPU's kernels are, where another width than the device's own is wanted.
-    pub gpu_tuning: Option<Tuning>,
-    /// Which of the GPU's kernels, where there is a choice.
-    pub gpu_variant: GpuVariant,
-    /// Where a GPU's compiled kernels, and how its variants did, are kept from run to run.
-    pub gpu_cache: Option<PathBuf>,
-}
-
-impl Default for ContextConfig {
-    fn default() -> Self {
-        ContextConfig {
-            n_ctx: 4096,
-            n_ubatch: 512,
-            threads: 0,
-            key_type: KvType::F16,
-            value_type: KvType::F16,
-            extra_slots: 0,
-            isa: None,
-            planes: Some(Planes::Cheap),
-            device: Device::Cpu,
-            placement: PlacementRequest::default(),
-            profile: false,
-            gpu_tuning: None,
-            gpu_variant: GpuVariant::default(),
-            gpu_cache: None,
-        }
-    }
-}
 
 pub struct Context {
     model: Arc<Model>,
@@ -179,7 +132,7 @@ impl Context {
         let mut spent = Spent::default();
         for step in self.model.plan.steps(mask) {
             let bytes = self.step_bytes(&step) as f64;
-            match self.placement.place_of(Unit::of(&step, &self.model.plan)) {
+            match self.placement.place_of(step.unit) {
                 Place::Vram => spent.vram += bytes / basis.vram.value,
                 Place::Ram => spent.ram += bytes / basis.ram.value,
                 Place::File => spent.file += bytes / basis.file.value,
@@ -361,7 +314,7 @@ impl Context {
         let n_layer = self.model.plan.dims.n_layer;
         let mut written = vec![None; n_layer + self.extra_slots];
         for step in self.model.plan.steps(Some(mask)) {
-            if let Op::RopeStore { .. } = step.op {
+            if step.op.operands().cache == CacheUse::Writes {
                 written[step.slot] = Some(step.visit);
             }
         }
@@ -401,9 +354,9 @@ impl Context {
             let placed = Placed::new(rows, &cells[done..][..rows.len()]);
             let n_out = placed.outputs.len();
             if n_out == 0 {
-                steps.retain(|step| !matches!(step.op, Op::Head { .. }));
-            } else if !matches!(steps.last(), Some(Step { op: Op::Head { .. }, .. })) {
-                steps.push(Step { op: &model.plan.head, slot: 0, visit: Visit::first(0), coarse: false });
+                steps.retain(|step| step.unit != Unit::Head);
+            } else if steps.last().is_none_or(|step| step.unit != Unit::Head) {
+                steps.push(model.plan.head_step());
             }
             let (views, view_of_slot) = views(&self.kv, rows, placed.cells, &steps);
             let output = match top {

@@ -6,7 +6,7 @@ use crate::{
     backend::{Backend, Crossing, Output, Rows},
     batch::{Resume, Row},
     mask::RunLayers,
-    plan::{Op, Step, Visit},
+    plan::{Step, Unit, Visit},
     scores::Want,
 };
 
@@ -94,7 +94,7 @@ pub(super) fn run(
     };
     let (first, then) = steps.split_at(before);
     // The head leaves the rows as they are, if it is asked for all of them.
-    let only_head = then.iter().all(|step| matches!(step.op, Op::Head { .. }));
+    let only_head = then.iter().all(|step| step.unit == Unit::Head);
     if only_head && (then.is_empty() || rows.outputs.len() == rows.tokens.len()) {
         return backend.run_segment(steps, rows, Crossing { hidden_in, hidden_out: Some(hidden) }, output);
     }

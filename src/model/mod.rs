@@ -112,15 +112,10 @@ impl Model {
     /// Bytes that one token's pass reads for an operation, where it reads `matrix` of each matrix; of a table it
     /// reads one row.
     pub fn bytes_read(&self, op: &Op, matrix: impl Fn(WeightId) -> u64) -> u64 {
-        let whole = |id: &WeightId| self.weight(*id).tensor.bytes;
-        match op {
-            Op::Embed { table } => self.weight(*table).row_bytes() as u64,
-            Op::Norm { weight, .. } => whole(weight),
-            Op::MatMul { weight, bias, .. } => matrix(*weight) + bias.as_ref().map_or(0, whole),
-            Op::RopeStore { q_norm, k_norm, .. } => [q_norm, k_norm].into_iter().flatten().map(whole).sum(),
-            Op::Attend { .. } => 0,
-            Op::GateUp { gate, up } => matrix(*gate) + matrix(*up),
-            Op::Head { norm, weight, .. } => whole(norm) + matrix(*weight),
-        }
+        let operands = op.operands();
+        let row: Option<u64> = operands.table.map(|table| self.weight(table).row_bytes() as u64);
+        let matrices: u64 = operands.matrices().map(|(id, _)| matrix(id)).sum();
+        let vectors: u64 = operands.vectors().map(|id| self.weight(id).tensor.bytes).sum();
+        row.unwrap_or(0) + matrices + vectors
     }
 }

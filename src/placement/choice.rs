@@ -101,7 +101,7 @@ mod tests {
         },
         *,
     };
-    use crate::RunLayers;
+    use crate::{RunLayers, plan::Unit};
 
     /// Every other layer.
     fn halves() -> RunLayers {
@@ -190,7 +190,7 @@ mod tests {
         let budget = Budgets { vram: Some(20 + 201), ..budgets(0) };
         let parts: Vec<_> = model(8, Some(&halves()))
             .into_iter()
-            .map(|p| if p.unit == super::super::Unit::Head { UnitSize { gpu_bytes: 500, ..p } } else { p })
+            .map(|p| if p.unit == Unit::Head { UnitSize { gpu_bytes: 500, ..p } } else { p })
             .collect();
         let small = choose(parts, &request(), budget, unasked).unwrap();
         assert!(small.uses(Place::Vram) && small.choice.is_none());

@@ -250,9 +250,10 @@ pub const COLUMNS: &str =
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{Budgets, First, Read, Unit},
+        super::{Budgets, First, Read},
         *,
     };
+    use crate::plan::Unit;
 
     #[test]
     fn drafts_read_the_high_bits_from_memory_and_everything_from_the_file() {

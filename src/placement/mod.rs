@@ -16,8 +16,7 @@ pub use forecast::{Basis, COLUMNS, Forecast, Known, Origin, Prediction};
 
 use crate::{
     Error, Model, Result, RunLayers,
-    backend::UnitSet,
-    plan::{Op, Plan, Step, WeightId},
+    plan::{Op, Unit, UnitSet, WeightId},
 };
 
 /// What a user wants of it.
@@ -45,27 +44,6 @@ pub enum Place {
     Vram,
     Ram,
     File,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    Embed,
-    Attn(usize),
-    Mlp(usize),
-    Head,
-}
-
-impl Unit {
-    /// Of the part that a step belongs to.
-    pub fn of(step: &Step, plan: &Plan) -> Self {
-        let layer = step.visit.layer as usize;
-        match step.op {
-            Op::Embed { .. } => Unit::Embed,
-            Op::Head { .. } => Unit::Head,
-            op if plan.layers[layer].attn.iter().any(|o| std::ptr::eq(o, op)) => Unit::Attn(layer),
-            _ => Unit::Mlp(layer),
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,7 +88,7 @@ pub trait Sizes {
 /// Parts of a model in its order, without places.
 pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Vec<UnitSize> {
     let part = |unit, ops: &[Op], drafted, coarse| {
-        let whole = |op: &Op| op.weights().map(|id| model.weight(id).tensor.bytes).sum::<u64>();
+        let whole = |op: &Op| op.operands().weights().map(|id| model.weight(id).tensor.bytes).sum::<u64>();
         let sum = |matrix: &dyn Fn(WeightId) -> u64| ops.iter().map(|op| model.bytes_read(op, matrix)).sum();
         UnitSize {
             unit,
@@ -240,12 +218,7 @@ fn into_vram(parts: &[UnitSize], request: &PlacementRequest, first: First, room:
         fits
     };
     if let Some(held) = &request.on_gpu {
-        let wanted = |part: &UnitSize| match part.unit {
-            Unit::Embed => held.embed,
-            Unit::Attn(l) => held.attn[l],
-            Unit::Mlp(l) => held.mlp[l],
-            Unit::Head => held.head,
-        };
+        let wanted = |part: &UnitSize| held.holds(part.unit);
         taken.extend((0..parts.len()).filter(|&i| wanted(&parts[i])));
         let cost: u64 = taken.iter().map(|&i| cost(i)).sum();
         if cost > room {
@@ -321,13 +294,7 @@ impl Placement {
 
     fn held(&self, here: impl Fn(Place) -> bool) -> UnitSet {
         let n_layer = (self.parts.len() - 2) / 2;
-        let at = |unit| here(self.place_of(unit));
-        UnitSet {
-            embed: at(Unit::Embed),
-            attn: (0..n_layer).map(|l| at(Unit::Attn(l))).collect(),
-            mlp: (0..n_layer).map(|l| at(Unit::Mlp(l))).collect(),
-            head: at(Unit::Head),
-        }
+        UnitSet::of(n_layer, |unit| here(self.place_of(unit)))
     }
 
     /// In a line.

@@ -8,7 +8,7 @@ use crate::scores::Scores;
 /// The processed distribution of one position whose text so far is `history`.
 ///
 /// NaN and impossible (-inf) tokens never get a share; +inf ones share everything. Where nothing is possible,
-/// the choice of [`greedy`] gets it all.
+/// the choice of [`greedy`](crate::scores::greedy) gets it all.
 ///
 /// # Panics
 /// If `logits` is empty.
@@ -16,30 +16,6 @@ pub fn distribution(config: &SamplerConfig, logits: &[f32], history: &[u32]) -> 
     let mut result = Distribution::default();
     Chain::default().distribution(config, Scores::All(logits), history, &mut result);
     result
-}
-
-/// The lowest id among the highest logits; NaN never wins.
-///
-/// # Panics
-/// If `logits` is empty.
-pub fn greedy(logits: &[f32]) -> u32 {
-    assert!(!logits.is_empty(), "no logits to choose from");
-    const CHUNK: usize = 128;
-    let (mut best, mut winner) = (f32::NEG_INFINITY, usize::MAX);
-    // Only few chunks hold a new maximum, and the question whether one does compiles to SIMD.
-    for (start, chunk) in (0..).step_by(CHUNK).zip(logits.chunks(CHUNK)) {
-        if chunk.iter().fold(false, |any, &logit| any | (logit > best)) {
-            for (id, &logit) in (start..).zip(chunk) {
-                if logit > best {
-                    (best, winner) = (logit, id);
-                }
-            }
-        }
-    }
-    if winner == usize::MAX {
-        winner = logits.iter().position(|l| !l.is_nan()).unwrap_or(0);
-    }
-    winner as u32
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -1,17 +1,7 @@
 //! Log-probabilities of the model itself, before any sampler setting.
 
 use super::chain::{by_rank, select_top};
-
-/// ln Σ exp(logit), passing over NaN. -inf where no token is possible, +inf where one is certain.
-pub fn log_sum_exp(logits: &[f32]) -> f64 {
-    let max = logits.iter().fold(f32::NEG_INFINITY, |max, &l| max.max(l));
-    if max.is_infinite() {
-        return f64::from(max);
-    }
-    let max = f64::from(max);
-    let sum: f64 = logits.iter().filter(|l| !l.is_nan()).map(|&l| (f64::from(l) - max).exp()).sum();
-    max + sum.ln()
-}
+use crate::scores::log_sum_exp;
 
 /// The `k` likeliest tokens with their log-probabilities, best first, among equals by id. Impossible tokens
 /// are left out.

@@ -14,10 +14,10 @@ mod distribution;
 mod logprobs;
 pub mod rng;
 
-pub use chain::{Chain, distribution, greedy};
+pub use chain::{Chain, distribution};
 pub use config::SamplerConfig;
 pub use distribution::Distribution;
-pub use logprobs::{log_sum_exp, top_logprobs};
+pub use logprobs::top_logprobs;
 
 use self::rng::Rng;
 use crate::{Result, scores::Scores};

@@ -17,7 +17,8 @@
 //! ```
 //! use spec_run::{
 //!     Batch, Context, ContextConfig, Model, embedded,
-//!     sampler::{Distribution, greedy, rng::Rng},
+//!     sampler::{Distribution, rng::Rng},
+//!     scores::greedy,
 //!     speculation::{DRAFT, MaskProposer, Proposal, TARGET, accept},
 //! };
 //!

@@ -8,7 +8,7 @@ use spec_run::{
     Batch, Context, Model, Result, RunLayers, Tokenizer,
     batch::SeqId,
     embedded,
-    sampler::greedy,
+    scores::greedy,
     search::{
         Member, SearchOutcome, SearchSettings,
         calibration::{self, Calibration, Span},

@@ -7,7 +7,8 @@ use std::{ops::ControlFlow, path::Path, sync::Arc};
 use spec_run::{
     Context, ContextConfig, Gguf, Model, RunLayers, Sampler, Tokenizer, embedded,
     generate::{Request, generate},
-    placement::{Place, PlacementRequest, Unit},
+    placement::{Place, PlacementRequest},
+    plan::Unit,
     sampler::SamplerConfig,
     speculation::{Costs, Fixed, MaskProposer, Proposer, Report, Speculation, speculate},
     synth::{Mix, Recipe, Shape, Skippable},

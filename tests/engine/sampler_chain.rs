@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use spec_run::{
-    sampler::{Chain, Distribution, SamplerConfig, distribution, greedy, log_sum_exp, top_logprobs},
-    scores::{Scores, Top, Want},
+    sampler::{Chain, Distribution, SamplerConfig, distribution, top_logprobs},
+    scores::{Scores, Top, Want, greedy, log_sum_exp},
 };
 
 /// Five tokens; by rank: 1 (.4), 4 (.25), 3 (.2), 0 (.1), 2 (.05).

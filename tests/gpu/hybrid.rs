@@ -6,11 +6,7 @@ use common::{
     gpu::{self, ROUNDING, f32_cache, floats, in_floats, on, relative_error},
     load, tokens,
 };
-use spec_run::{
-    Batch, Context, ContextConfig,
-    backend::{Device, UnitSet},
-    context::KvType,
-};
+use spec_run::{Batch, Context, ContextConfig, backend::Device, context::KvType, plan::UnitSet};
 
 /// Parts of the model on the GPU, the rest on the CPU, in every pattern: the same function.
 #[test]

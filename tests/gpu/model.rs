@@ -10,9 +10,9 @@ use common::{
 };
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers,
-    backend::UnitSet,
     context::{GpuVariant, KvType, Tuning},
     mask::LayerBits,
+    plan::UnitSet,
 };
 
 #[test]

@@ -7,11 +7,12 @@ use std::{ops::ControlFlow, sync::Arc};
 use common::{bits, context, embedded_model, gpu, tokens};
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers, Sampler, Tokenizer,
-    backend::{Device, Traffic, UnitSet},
+    backend::{Device, Traffic},
     batch::ChainBatch,
     embedded,
     generate::{Generation, Request, Stop, generate},
     mask::LayerBits,
+    plan::UnitSet,
     sampler::SamplerConfig,
     scores::{Scores, Top, Want},
     speculation::{Fixed, MaskProposer, Proposer, Report, Speculation, speculate},

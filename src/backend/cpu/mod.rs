@@ -104,7 +104,7 @@ impl CpuBackend {
         let values = KvStore::new(config.value_type, shape)?;
         let mut vectors = vec![Vec::new(); model.weights.len()];
         for op in model.plan.ops() {
-            for id in op.vectors() {
+            for id in op.operands().vectors() {
                 vectors[id.0 as usize] = model.vector(id);
             }
         }
@@ -212,7 +212,7 @@ impl Backend for CpuBackend {
             self.buffers.hidden(rows.tokens.len()).copy_from_slice(hidden);
         }
         let pass_shape = self.pass_shape(steps, rows, crossing.hidden_out.is_some());
-        let has_head = steps.iter().any(|step| matches!(step.op, Op::Head { .. }));
+        let has_head = steps.iter().any(|step| step.unit == crate::plan::Unit::Head);
         assert!(!has_head || logits.len() == pass_shape.outputs * self.model.plan.dims.n_vocab);
         schedule::schedule(&self.model, steps, &pass_shape, &mut self.phases);
         self.prepare(steps, rows, &pass_shape);
@@ -356,18 +356,4 @@ pub fn available_memory() -> Option<u64> {
 fn physical_cores() -> usize {
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);
     num_cpus::get_physical().clamp(1, allowed)
-}
-
-impl Op {
-    /// The weights that are read as numbers once, at load.
-    fn vectors(&self) -> impl Iterator<Item = WeightId> {
-        let [a, b] = match *self {
-            Op::Norm { weight, .. } => [Some(weight), None],
-            Op::MatMul { bias, .. } => [bias, None],
-            Op::RopeStore { q_norm, k_norm, .. } => [q_norm, k_norm],
-            Op::Head { norm, .. } => [Some(norm), None],
-            Op::Embed { .. } | Op::Attend { .. } | Op::GateUp { .. } => [None, None],
-        };
-        a.into_iter().chain(b)
-    }
 }

@@ -3,7 +3,7 @@
 
 use crate::{
     model::Model,
-    plan::{Buf, Op, Step, WeightId},
+    plan::{Buf, CacheUse, Op, Operands, Step, Unit, WeightId},
 };
 
 /// What one thread can do of a pass without waiting for another.
@@ -54,30 +54,46 @@ pub struct PassShape {
     pub quantize_gates: bool,
 }
 
-/// A set of resources that phases read and write, one bit each.
+/// A set of resources that phases read and write, one bit each: every buffer's f32 rows, its int8 rows, and the rest.
 type Resources = u32;
+
+const INT8_SHIFT: u32 = Buf::ALL.len() as u32;
+const F32S: Resources = (1 << INT8_SHIFT) - 1;
+const CACHE: Resources = 1 << (2 * INT8_SHIFT);
+const LOGITS: Resources = CACHE << 1;
+const PARTS: Resources = CACHE << 2;
+
+// A bit for each: a buffer more than there is room for, or one out of order, does not compile.
+const _: () = {
+    assert!(2 * INT8_SHIFT + 3 <= Resources::BITS);
+    let mut taken = CACHE | LOGITS | PARTS;
+    assert!(taken.count_ones() == 3);
+    let mut i = 0;
+    while i < Buf::ALL.len() {
+        let both = f32s(Buf::ALL[i]) | int8s(Buf::ALL[i]);
+        assert!(both.count_ones() == 2 && taken & both == 0 && f32s(Buf::ALL[i]) & F32S != 0);
+        taken |= both;
+        i += 1;
+    }
+};
 
 const fn f32s(buf: Buf) -> Resources {
     1 << buf as u32
 }
 
 const fn int8s(buf: Buf) -> Resources {
-    1 << (buf as u32 + 8)
+    1 << (buf as u32 + INT8_SHIFT)
 }
-
-const CACHE: Resources = 1 << 16;
-const LOGITS: Resources = 1 << 17;
-const PARTS: Resources = 1 << 18;
 
 /// Writes a pass's phases into `phases`.
 pub fn schedule(model: &Model, steps: &[Step], shape: &PassShape, phases: &mut Vec<Phase>) {
     phases.clear();
-    let last_store = steps.iter().rposition(|step| matches!(step.op, Op::RopeStore { .. }));
+    let last_store = steps.iter().rposition(|step| step.op.operands().cache == CacheUse::Writes);
     let narrow_after = last_store.unwrap_or(0);
     let mut list = List { model, shape, phases, read: 0, written: 0, fresh: 0, narrow: false };
     let mut i = 0;
     // A part of a pass that is given its rows and stores nothing needs the wanted ones only, from the start.
-    let given = steps.first().filter(|step| !matches!(step.op, Op::Embed { .. }));
+    let given = steps.first().filter(|step| step.unit != Unit::Embed);
     if let (Some(first), None, true) = (given, last_store, shape.outputs < shape.rows) {
         if shape.outputs == 0 {
             return;
@@ -87,23 +103,27 @@ pub fn schedule(model: &Model, steps: &[Step], shape: &PassShape, phases: &mut V
     }
     while i < steps.len() {
         let narrow = i == narrow_after && shape.outputs < shape.rows && !list.narrow;
-        let attend = steps.get(i + 1).map(|step| step.op);
-        match (*steps[i].op, attend) {
-            (Op::RopeStore { q_norm, k_norm, eps }, Some(&Op::Attend { scale }))
-                if shape.own_heads && !narrow =>
-            {
-                list.push(&steps[i + 1..], Work::RopeAttend { q_norm, k_norm, eps, scale }, &steps[i]);
-                i += 1;
-            }
-            (Op::Head { norm, eps, weight }, _) => {
+        match *steps[i].op {
+            Op::RopeStore { q_norm, k_norm, eps } => match steps.get(i + 1).map(|step| step.op) {
+                Some(&Op::Attend { scale }) if shape.own_heads && !narrow => {
+                    list.push(&steps[i + 1..], Work::RopeAttend { q_norm, k_norm, eps, scale }, &steps[i]);
+                    i += 1;
+                }
+                _ => list.push(&steps[i..], Work::Op(*steps[i].op), &steps[i]),
+            },
+            Op::Head { norm, eps, weight } => {
                 list.push(&steps[i..], Work::Op(Op::Norm { weight: norm, eps }), &steps[i]);
                 list.push(&[], Work::Logits { weight }, &steps[i]);
             }
-            (op @ Op::Attend { .. }, _) if shape.split_lists => {
+            op @ Op::Attend { .. } => {
                 list.push(&steps[i..], Work::Op(op), &steps[i]);
-                list.push(&[], Work::Join, &steps[i]);
+                if shape.split_lists {
+                    list.push(&[], Work::Join, &steps[i]);
+                }
             }
-            (op, _) => list.push(&steps[i..], Work::Op(op), &steps[i]),
+            op @ (Op::Embed { .. } | Op::Norm { .. } | Op::MatMul { .. } | Op::GateUp { .. }) => {
+                list.push(&steps[i..], Work::Op(op), &steps[i]);
+            }
         }
         if narrow {
             if shape.outputs == 0 {
@@ -120,16 +140,17 @@ pub fn schedule(model: &Model, steps: &[Step], shape: &PassShape, phases: &mut V
 
 /// The matrices that a phase reads.
 pub fn matrices_of(phase: &Phase) -> impl Iterator<Item = WeightId> + use<> {
-    work_inputs(&phase.work).into_iter().flatten().map(|(id, _)| id)
+    work_inputs(&phase.work).map(|(id, _)| id)
 }
 
 /// The matrices of a phase's work and what they are multiplied with.
-fn work_inputs(work: &Work) -> [Option<(WeightId, Buf)>; 2] {
-    match *work {
-        Work::Op(op) => inputs(&op),
-        Work::Logits { weight } => [Some((weight, Buf::H)), None],
-        _ => [None, None],
-    }
+fn work_inputs(work: &Work) -> impl Iterator<Item = (WeightId, Buf)> + use<> {
+    let (operands, logits) = match *work {
+        Work::Op(op) => (Some(op.operands()), None),
+        Work::Logits { weight } => (None, Some((weight, Buf::H))),
+        Work::RopeAttend { .. } | Work::Join | Work::Quantize(_) | Work::Narrow => (None, None),
+    };
+    operands.into_iter().flat_map(|operands| operands.matrices()).chain(logits)
 }
 
 /// True for the types whose kernels take int8 rows.
@@ -139,17 +160,7 @@ fn quantized(model: &Model, id: WeightId) -> bool {
 
 /// True if every matrix of the steps takes int8 rows.
 pub fn all_quantized(model: &Model, steps: &[Step]) -> bool {
-    steps.iter().flat_map(|step| inputs(step.op)).flatten().all(|(id, _)| quantized(model, id))
-}
-
-/// The matrices of an operation and what they are multiplied with.
-fn inputs(op: &Op) -> [Option<(WeightId, Buf)>; 2] {
-    match *op {
-        Op::MatMul { weight, src, .. } => [Some((weight, src)), None],
-        Op::GateUp { gate, up } => [Some((gate, Buf::H)), Some((up, Buf::H))],
-        Op::Head { weight, .. } => [Some((weight, Buf::H)), None],
-        Op::Embed { .. } | Op::Norm { .. } | Op::RopeStore { .. } | Op::Attend { .. } => [None, None],
-    }
+    steps.iter().flat_map(|step| step.op.operands().matrices()).all(|(id, _)| quantized(model, id))
 }
 
 struct List<'a> {
@@ -168,7 +179,7 @@ impl List<'_> {
     /// `steps` begin with the last one of this work; those after it tell who reads what it writes.
     fn push(&mut self, steps: &[Step], work: Work, step: &Step) {
         let shape = self.shape;
-        for (id, src) in work_inputs(&work).into_iter().flatten() {
+        for (id, src) in work_inputs(&work) {
             let made_by_each = src == Buf::H && shape.own_norms;
             if quantized(self.model, id) && !made_by_each && self.fresh & int8s(src) == 0 {
                 self.phase(Work::Quantize(src), step, f32s(src), int8s(src), false);
@@ -177,10 +188,14 @@ impl List<'_> {
         }
         let (reads, writes) = self.touched(&work);
         let quantizes = match work {
-            Work::Op(Op::Norm { .. }) => Some(Buf::H),
-            Work::Op(Op::Attend { .. }) | Work::RopeAttend { .. } if shape.quantize_heads => Some(Buf::A),
-            Work::Op(Op::GateUp { .. }) if shape.quantize_gates => Some(Buf::G),
-            _ => None,
+            Work::Op(op) => match op {
+                Op::Norm { .. } => Some(Buf::H),
+                Op::Attend { .. } => shape.quantize_heads.then_some(Buf::A),
+                Op::GateUp { .. } => shape.quantize_gates.then_some(Buf::G),
+                Op::Embed { .. } | Op::MatMul { .. } | Op::RopeStore { .. } | Op::Head { .. } => None,
+            },
+            Work::RopeAttend { .. } => shape.quantize_heads.then_some(Buf::A),
+            Work::Join | Work::Quantize(_) | Work::Narrow | Work::Logits { .. } => None,
         };
         match quantizes {
             Some(buf) if self.is_wanted(buf, steps) => {
@@ -195,19 +210,15 @@ impl List<'_> {
 
     /// Whether a quantized matrix reads the buffer as the first of the steps leaves it.
     fn is_wanted(&self, buf: Buf, steps: &[Step]) -> bool {
-        let after = if let [Step { op: Op::Head { .. }, .. }] = steps { steps } else { &steps[1..] };
+        // The head's norm is the first half of its step: the matrix in the same step reads what it leaves.
+        let after = if let [Step { unit: Unit::Head, .. }] = steps { steps } else { &steps[1..] };
         for step in after {
-            let mut readers = inputs(step.op).into_iter().flatten();
+            let operands = step.op.operands();
+            let mut readers = operands.matrices();
             if readers.any(|(id, src)| src == buf && quantized(self.model, id)) {
                 return true;
             }
-            let overwritten = match step.op {
-                Op::Norm { .. } => buf == Buf::H,
-                Op::Attend { .. } => buf == Buf::A,
-                Op::GateUp { .. } => buf == Buf::G,
-                _ => false,
-            };
-            if overwritten {
+            if operands.overwrites(buf) {
                 return false;
             }
         }
@@ -215,30 +226,45 @@ impl List<'_> {
     }
 
     fn touched(&self, work: &Work) -> (Resources, Resources) {
-        let input = |weight, src| match quantized(self.model, weight) {
-            true if src == Buf::H && self.shape.own_norms => 0,
-            true => int8s(src),
-            false => f32s(src),
-        };
-        let (heads, turned) =
-            (f32s(Buf::Q) | f32s(Buf::K) | f32s(Buf::V), f32s(Buf::Q) | f32s(Buf::K) | CACHE);
         match *work {
-            Work::Op(op) => match op {
-                Op::Embed { .. } => (0, f32s(Buf::X)),
-                Op::Norm { .. } => (f32s(Buf::X), f32s(Buf::H)),
-                // The residual is added in place by the thread that owns those columns.
-                Op::MatMul { weight, src, dst, .. } => (input(weight, src), f32s(dst)),
-                Op::RopeStore { .. } => (heads, turned),
-                Op::Attend { .. } if self.shape.split_lists => (f32s(Buf::Q) | CACHE, PARTS),
-                Op::Attend { .. } => (f32s(Buf::Q) | CACHE, f32s(Buf::A)),
-                Op::GateUp { gate, up } => (input(gate, Buf::H) | input(up, Buf::H), f32s(Buf::G)),
-                Op::Head { .. } => unreachable!("split into norm and logits"),
-            },
-            Work::RopeAttend { .. } => (heads | CACHE, turned | f32s(Buf::A)),
+            Work::Op(Op::Attend { .. }) if self.shape.split_lists => (f32s(Buf::Q) | CACHE, PARTS),
+            Work::Op(op) => self.of_op(&op.operands()),
+            Work::RopeAttend { .. } => {
+                let turned = f32s(Buf::Q) | f32s(Buf::K);
+                (turned | f32s(Buf::V) | CACHE, turned | CACHE | f32s(Buf::A))
+            }
             Work::Join => (PARTS, f32s(Buf::A)),
             Work::Quantize(buf) => (f32s(buf), int8s(buf)),
             Work::Narrow => (f32s(Buf::X) | f32s(Buf::Q), f32s(Buf::X) | f32s(Buf::Q)),
-            Work::Logits { weight } => (input(weight, Buf::H), LOGITS),
+            Work::Logits { weight } => (self.input(weight, Buf::H), LOGITS),
+        }
+    }
+
+    fn of_op(&self, operands: &Operands) -> (Resources, Resources) {
+        let (mut reads, mut writes) = (0, 0);
+        for buf in operands.reads.iter().filter(|&buf| operands.matrices().all(|(_, src)| src != buf)) {
+            reads |= f32s(buf);
+        }
+        for (weight, src) in operands.matrices() {
+            reads |= self.input(weight, src);
+        }
+        for buf in operands.writes.iter() {
+            writes |= f32s(buf);
+        }
+        match operands.cache {
+            CacheUse::None => {}
+            CacheUse::Reads => reads |= CACHE,
+            CacheUse::Writes => writes |= CACHE,
+        }
+        (reads, writes)
+    }
+
+    /// The rows that a matrix is multiplied with, in the form that it takes.
+    fn input(&self, weight: WeightId, src: Buf) -> Resources {
+        match quantized(self.model, weight) {
+            true if src == Buf::H && self.shape.own_norms => 0,
+            true => int8s(src),
+            false => f32s(src),
         }
     }
 
@@ -249,8 +275,7 @@ impl List<'_> {
         }
         self.read |= reads;
         self.written |= writes;
-        // A buffer's int8 bit lies 8 above its f32 bit.
-        self.fresh &= !((writes & 0xff) << 8);
+        self.fresh &= !((writes & F32S) << INT8_SHIFT);
         let (slot, coarse, narrow) = (step.slot, step.coarse, self.narrow);
         self.phases.push(Phase { work, slot, coarse, narrow, quantize, sync });
     }

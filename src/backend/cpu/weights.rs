@@ -11,8 +11,7 @@ use super::{
 };
 use crate::{
     Model, Result,
-    backend::UnitSet,
-    plan::{Op, WeightId},
+    plan::{UnitSet, WeightId},
 };
 
 pub struct Weights {
@@ -35,8 +34,8 @@ impl Weights {
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Self> {
         let mut weights = Self::in_file(model);
-        let ids: BTreeSet<u32> =
-            held.ops(&model.plan).into_iter().flatten().flat_map(matrices).map(|id| id.0).collect();
+        let matrices = held.ops(&model.plan).into_iter().flatten().flat_map(|op| op.operands().matrices());
+        let ids: BTreeSet<u32> = matrices.map(|(id, _)| id.0).collect();
         let ids = ids.into_iter().map(WeightId).filter(|&id| Packed::knows(model.weight(id).ty()));
         let ids: Vec<WeightId> = ids.collect();
         let total = ids.iter().map(|&id| model.weight(id).tensor.bytes).sum();
@@ -78,14 +77,4 @@ impl Weights {
             None => model.weight(id).tensor.bytes,
         }
     }
-}
-
-/// What an operation multiplies with.
-fn matrices(op: &Op) -> impl Iterator<Item = WeightId> {
-    let [a, b] = match *op {
-        Op::MatMul { weight, .. } | Op::Head { weight, .. } => [Some(weight), None],
-        Op::GateUp { gate, up } => [Some(gate), Some(up)],
-        Op::Embed { .. } | Op::Norm { .. } | Op::RopeStore { .. } | Op::Attend { .. } => [None, None],
-    };
-    a.into_iter().chain(b)
 }

@@ -9,8 +9,6 @@ mod clock;
 pub mod device;
 pub mod formats;
 mod lab;
-#[cfg(all(test, embedded_model))]
-mod lost;
 mod ops;
 mod params;
 mod pick;
@@ -55,11 +53,10 @@ use work::{Cache, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, Stored, WorkBuffers, padded
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, ChainPass, Chained, Crossing, Output, Rows, Traffic, UnitSet},
-    context::KvType,
+    backend::{Backend, ChainPass, Chained, Crossing, Output, Rows, Traffic},
     kv::CellMove,
-    placement::Unit,
-    plan::{Dims, Op, Step, WeightId},
+    kv_type::KvType,
+    plan::{Dims, Op, Step, Unit, UnitSet, WeightId},
     scores::Top,
 };
 
@@ -85,7 +82,8 @@ pub struct GpuConfig {
 
 /// Bytes of the GPU's memory that an operation's weights take.
 pub fn op_bytes(model: &Model, op: &Op) -> u64 {
-    op.weights()
+    op.operands()
+        .weights()
         .map(|id| {
             let weight = model.weight(id);
             let format = Format::of(weight.ty()).expect("checked when the model was loaded");
@@ -109,7 +107,8 @@ pub fn bytes_read(model: &Model, id: WeightId, coarse: bool) -> u64 {
 /// The types among what a GPU is to hold that it holds in another form than the file, in words.
 pub fn converted(model: &Model, held: &UnitSet) -> Vec<String> {
     let ops = held.ops(&model.plan).into_iter().flatten();
-    let mut types: Vec<_> = ops.flat_map(Op::weights).map(|id| model.weight(id).ty()).collect();
+    let mut types: Vec<_> =
+        ops.flat_map(|op| op.operands().weights()).map(|id| model.weight(id).ty()).collect();
     types.sort_unstable_by_key(|ty| *ty as u32);
     types.dedup();
     types.into_iter().filter_map(|ty| Some(format!("{ty} {}", formats::conversion(ty)?))).collect()
@@ -292,7 +291,7 @@ impl GpuBackend {
         let longest = contexts(&mut recorder, rows);
         ops.record(&mut recorder, steps, n, longest)?;
         let mut way_out = WayOut { gpu, readable: &self.readable, readbacks: 0 };
-        if let Some(head) = steps.iter().find(|s| matches!(s.op, Op::Head { .. })) {
+        if let Some(head) = steps.iter().find(|s| s.unit == Unit::Head) {
             let logits = work.logits.as_ref().expect("the head lives here");
             match output {
                 Output::Logits(out) => {

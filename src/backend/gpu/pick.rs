@@ -179,7 +179,7 @@ mod tests {
                     readback::read(&gpu, &readable, bytes, |bytes| take(bytes, k, &mut found)).unwrap();
                     for (i, (found, row)) in found.iter().zip(&rows).enumerate() {
                         check(found, &Top::of(row, k), &format!("row {i} of {n_vocab}, {k} best"));
-                        assert_eq!(found.best[0].0, crate::sampler::greedy(row), "row {i} of {n_vocab}");
+                        assert_eq!(found.best[0].0, crate::scores::greedy(row), "row {i} of {n_vocab}");
                     }
                 }
             }

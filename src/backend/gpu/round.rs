@@ -11,7 +11,7 @@ use super::{
 use crate::{
     Result,
     backend::{ChainPass, Chained, Traffic},
-    plan::{Op, Step, WeightId},
+    plan::{Op, Step, Unit, WeightId},
     scores::Top,
 };
 
@@ -145,7 +145,7 @@ impl GpuBackend {
 /// A pass with outputs ends with the head.
 fn head<'a>(link: &ChainPass<'a>) -> &'a Op {
     let last = link.steps.last().expect("a pass has steps");
-    debug_assert!(matches!(last.op, Op::Head { .. }));
+    debug_assert!(last.unit == Unit::Head);
     last.op
 }
 

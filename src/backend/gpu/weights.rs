@@ -11,8 +11,7 @@ use super::{
 };
 use crate::{
     Model, Result,
-    backend::UnitSet,
-    plan::{Buf, Op, WeightId},
+    plan::{Buf, Op, UnitSet, WeightId},
 };
 
 /// What every binding's offset is a multiple of.
@@ -103,7 +102,7 @@ pub fn join(model: &Model, ops: &[Op]) -> Vec<Joined> {
                 });
                 None
             }
-            _ => None,
+            Op::Embed { .. } | Op::Norm { .. } | Op::RopeStore { .. } | Op::Attend { .. } => None,
         };
         last_src = this_src;
     }
@@ -214,7 +213,7 @@ impl Weights {
         };
         let mut todo = Vec::new();
         for ops in held.ops(&model.plan) {
-            for id in ops.iter().flat_map(Op::norms) {
+            for id in ops.iter().flat_map(|op| op.operands().norms()) {
                 let bytes = 4 * model.weight(id).cols.next_multiple_of(BLOCK) as u64;
                 weights.vectors.entry(id).or_insert_with(|| packer.place([bytes], arena)[0]);
             }
@@ -281,7 +280,7 @@ impl Weights {
 
 /// The embedding table as a matrix.
 fn table(model: &Model, ops: &[Op]) -> Option<Joined> {
-    let &[Op::Embed { table }] = ops else { return None };
+    let table = ops.iter().find_map(|op| op.operands().table)?;
     Some(Joined {
         weights: vec![table],
         biases: vec![None],
@@ -291,19 +290,6 @@ fn table(model: &Model, ops: &[Op]) -> Option<Joined> {
         dst: Buf::X,
         covers: 1,
     })
-}
-
-impl Op {
-    /// The vectors that norms multiply with.
-    fn norms(&self) -> impl Iterator<Item = WeightId> + use<> {
-        let ids = match *self {
-            Op::Norm { weight, .. } => [Some(weight), None],
-            Op::RopeStore { q_norm, k_norm, .. } => [q_norm, k_norm],
-            Op::Head { norm, .. } => [Some(norm), None],
-            _ => [None, None],
-        };
-        ids.into_iter().flatten()
-    }
 }
 
 #[cfg(test)]

@@ -3,10 +3,8 @@
 use super::{device::Gpu, formats::BLOCK, variants::Arith};
 use crate::{
     Error, Result,
-    backend::UnitSet,
-    backend::cpu::kv_store::Q8_BLOCK,
-    context::KvType,
-    plan::{Buf, Dims},
+    kv_type::{KvType, Q8_BLOCK},
+    plan::{Buf, Dims, UnitSet},
 };
 
 /// Rows of a tile of `matmul_tile`; buffers of rows have whole tiles.

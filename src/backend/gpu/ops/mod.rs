@@ -20,8 +20,7 @@ use super::{
 };
 use crate::{
     Model, Result,
-    backend::UnitSet,
-    plan::{Buf, Dims, Op, Plan, Step, WeightId},
+    plan::{Buf, Dims, Op, Plan, Step, UnitSet, WeightId},
 };
 
 /// What a dispatch binds.
@@ -158,7 +157,8 @@ impl Ops {
                     Op::Embed { table } => ops.add_embed(stage, table),
                     Op::Norm { weight, eps } => ops.add_norm(stage, weight, eps),
                     Op::Head { norm, eps, .. } => ops.add_head_norms(stage, norm, eps),
-                    _ => {}
+                    // Made by `prepare`, by slot; matrices follow, joined.
+                    Op::RopeStore { .. } | Op::Attend { .. } | Op::MatMul { .. } | Op::GateUp { .. } => {}
                 }
             }
             let joined = join(stage.model, part);
@@ -356,7 +356,11 @@ impl Ops {
                     let (key, eps) = store.take().expect("keys are stored before they are attended to");
                     self.attention(stage, key, eps, scale);
                 }
-                _ => {}
+                Op::Embed { .. }
+                | Op::Norm { .. }
+                | Op::MatMul { .. }
+                | Op::GateUp { .. }
+                | Op::Head { .. } => {}
             }
         }
     }

@@ -11,7 +11,7 @@ use super::{
     variants::{Arith, Square, Variants},
     work::Stored,
 };
-use crate::{Result, context::KvType};
+use crate::{Result, kv_type::KvType};
 
 /// What becomes of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

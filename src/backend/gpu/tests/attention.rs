@@ -11,7 +11,7 @@ use super::{
     },
     U, bits, gpu, reductions, store,
 };
-use crate::context::KvType;
+use crate::kv_type::KvType;
 
 /// Cells in the cache, more than a context has.
 const CELLS: usize = 760;

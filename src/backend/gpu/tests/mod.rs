@@ -7,11 +7,13 @@ use super::{
     pipelines::Tuning,
     variants::Variants,
 };
-use crate::context::KvType;
+use crate::kv_type::KvType;
 
 pub use lab::Random;
 
 mod attention;
+#[cfg(embedded_model)]
+mod lost;
 mod matmul;
 mod rounded;
 mod rows;

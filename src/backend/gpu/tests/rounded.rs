@@ -14,7 +14,7 @@ use super::{
     },
     bits, gpu, offered,
 };
-use crate::{context::KvType, quant::GgmlType};
+use crate::{kv_type::KvType, quant::GgmlType};
 
 /// What a kernel binds before its results.
 struct Step<'a> {

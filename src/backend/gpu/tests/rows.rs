@@ -12,7 +12,7 @@ use super::{
     },
     U, gpu, reductions, store, taken,
 };
-use crate::context::KvType;
+use crate::kv_type::KvType;
 
 #[test]
 fn norms_are_right_to_rounding() {

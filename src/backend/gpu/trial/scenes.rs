@@ -9,7 +9,7 @@ use super::super::{
     work::{CHUNK, Stored},
 };
 use super::{K, U};
-use crate::{Result, context::KvType};
+use crate::{Result, kv_type::KvType};
 
 /// A step that is made of what it binds.
 type Steps<'a> = Box<dyn Fn(&Gpu, &Pipelines) -> Result<Vec<Dispatch>> + 'a>;

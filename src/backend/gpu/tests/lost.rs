@@ -2,13 +2,14 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use super::{AdapterChoice, GpuBackend, GpuConfig, Variants, choose};
+use super::super::{AdapterChoice, GpuBackend, GpuConfig, Variants, choose};
 use crate::{
     Model,
-    backend::{Backend, Output, Rows, UnitSet, View},
-    context::KvType,
+    backend::{Backend, Output, Rows, View},
     embedded,
     kv::CellMove,
+    kv_type::KvType,
+    plan::UnitSet,
 };
 
 #[test]

@@ -3,7 +3,13 @@
 //! A pass keeps one row per token in a few named buffers. Each sublayer (attention or MLP of a layer) is a
 //! run of operations that reads the residual stream `X` and adds to it, so a mask only leaves runs out.
 
+mod operands;
+mod unit;
+
 use crate::mask::RunLayers;
+
+pub use operands::{BufSet, CacheUse, Operands};
+pub use unit::{Unit, UnitSet};
 
 /// Work buffers; every shape is `[rows, width]`, f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +26,10 @@ pub enum Buf {
     A,
     /// The gated product inside the MLP, `ffn` wide.
     G,
+}
+
+impl Buf {
+    pub const ALL: [Buf; 7] = [Buf::X, Buf::H, Buf::Q, Buf::K, Buf::V, Buf::A, Buf::G];
 }
 
 /// Index into [`crate::Model::weights`].
@@ -49,22 +59,6 @@ pub enum Op {
 pub enum RopePairs {
     Neighbours,
     Halves,
-}
-
-impl Op {
-    /// All weights that it reads.
-    pub fn weights(&self) -> impl Iterator<Item = WeightId> + use<> {
-        let ids = match *self {
-            Op::Embed { table } => [Some(table), None],
-            Op::Norm { weight, .. } => [Some(weight), None],
-            Op::MatMul { weight, bias, .. } => [Some(weight), bias],
-            Op::RopeStore { q_norm, k_norm, .. } => [q_norm, k_norm],
-            Op::Attend { .. } => [None, None],
-            Op::GateUp { gate, up } => [Some(gate), Some(up)],
-            Op::Head { norm, weight, .. } => [Some(norm), Some(weight)],
-        };
-        ids.into_iter().flatten()
-    }
 }
 
 /// Rotary positions: pair `i` turns by `pos · freqs[i]`; cosine and sine are scaled by `magnitude`.
@@ -120,6 +114,8 @@ pub struct LayerOps {
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
     pub op: &'a Op,
+    /// What of the model the operation is a part of.
+    pub unit: Unit,
     pub slot: usize,
     pub visit: Visit,
     /// From the high bits of the weights alone, where they lie apart.
@@ -153,18 +149,27 @@ impl Plan {
         1 + in_layers.sum::<usize>()
     }
 
+    fn embed_step(&self) -> Step<'_> {
+        Step { op: &self.embed, unit: Unit::Embed, slot: 0, visit: Visit::first(0), coarse: false }
+    }
+
+    /// The last step of a pass that gives logits.
+    pub fn head_step(&self) -> Step<'_> {
+        Step { op: &self.head, unit: Unit::Head, slot: 0, visit: Visit::first(0), coarse: false }
+    }
+
     /// All steps of one pass under a mask. Layer `l` keeps its K/V in slot `l`; each repetition of a layer
     /// has a slot of its own after those, in the order in which they come.
     pub fn steps(&self, mask: Option<&RunLayers>) -> Vec<Step<'_>> {
-        let outside = |op| Step { op, slot: 0, visit: Visit::first(0), coarse: false };
         let mut out = Vec::with_capacity(self.ops().count());
-        out.push(outside(&self.embed));
+        out.push(self.embed_step());
         match mask {
             None => {
                 for (slot, layer) in self.layers.iter().enumerate() {
                     let visit = Visit::first(slot);
-                    let ops = layer.attn.iter().chain(&layer.mlp);
-                    out.extend(ops.map(|op| Step { op, slot, visit, coarse: false }));
+                    let step = |op, unit| Step { op, unit, slot, visit, coarse: false };
+                    out.extend(layer.attn.iter().map(|op| step(op, Unit::Attn(slot))));
+                    out.extend(layer.mlp.iter().map(|op| step(op, Unit::Mlp(slot))));
                 }
             }
             Some(mask) => {
@@ -176,15 +181,16 @@ impl Plan {
                         slot = next_slot;
                         next_slot += 1;
                     }
-                    let attn = layer.attn.iter().filter(|_| step.attn).map(|op| (op, step.coarse_attn));
-                    let mlp = layer.mlp.iter().filter(|_| step.mlp).map(|op| (op, step.coarse_mlp));
                     let visit = Visit { layer: step.layer as u32, repetition: step.repetition as u32 };
+                    let (attn, mlp) = (Unit::Attn(step.layer), Unit::Mlp(step.layer));
+                    let attn = layer.attn.iter().filter(|_| step.attn).map(|op| (op, attn, step.coarse_attn));
+                    let mlp = layer.mlp.iter().filter(|_| step.mlp).map(|op| (op, mlp, step.coarse_mlp));
                     let all = attn.chain(mlp);
-                    out.extend(all.map(|(op, coarse)| Step { op, slot, visit, coarse }));
+                    out.extend(all.map(|(op, unit, coarse)| Step { op, unit, slot, visit, coarse }));
                 }
             }
         }
-        out.push(outside(&self.head));
+        out.push(self.head_step());
         out
     }
 }

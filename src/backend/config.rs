@@ -1,0 +1,60 @@
+//! What a context asks of its backend: how much room, on which device, in which form.
+
+use std::path::PathBuf;
+
+use super::{
+    Device,
+    cpu::{matmul::Planes, simd::Isa},
+    gpu::{Tuning, Wanted},
+};
+use crate::{kv_type::KvType, placement::PlacementRequest};
+
+#[derive(Clone, Debug)]
+pub struct ContextConfig {
+    /// Cells in the cache, shared by all sequences.
+    pub n_ctx: u32,
+    /// Rows evaluated at once; a longer batch is cut into such pieces. No result depends on it.
+    pub n_ubatch: usize,
+    /// Threads of the CPU backend; 0 takes the physical cores.
+    pub threads: usize,
+    pub key_type: KvType,
+    pub value_type: KvType,
+    /// K/V slots beyond the model's layers, for masks that repeat layers.
+    pub extra_slots: usize,
+    /// The instruction set, where one other than the machine's best is wanted.
+    pub isa: Option<Isa>,
+    /// How the CPU backend packs matrices at load; `None` reads them from the file as they are.
+    pub planes: Option<Planes>,
+    pub device: Device,
+    /// What goes where, if the model is not to be all in one place.
+    pub placement: PlacementRequest,
+    /// Time the kernels of a GPU; slower.
+    pub profile: bool,
+    /// How wide the GPU's kernels are, where another width than the device's own is wanted.
+    pub gpu_tuning: Option<Tuning>,
+    /// Which of the GPU's kernels, where there is a choice.
+    pub gpu_variant: Wanted,
+    /// Where a GPU's compiled kernels, and how its variants did, are kept from run to run.
+    pub gpu_cache: Option<PathBuf>,
+}
+
+impl Default for ContextConfig {
+    fn default() -> Self {
+        ContextConfig {
+            n_ctx: 4096,
+            n_ubatch: 512,
+            threads: 0,
+            key_type: KvType::F16,
+            value_type: KvType::F16,
+            extra_slots: 0,
+            isa: None,
+            planes: Some(Planes::Cheap),
+            device: Device::Cpu,
+            placement: PlacementRequest::default(),
+            profile: false,
+            gpu_tuning: None,
+            gpu_variant: Wanted::default(),
+            gpu_cache: None,
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The parts of a model that a mask leaves out and a placement puts somewhere as a whole.
+
+use super::{Op, Plan};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Embed,
+    /// The attention, or the MLP, of a layer.
+    Attn(usize),
+    Mlp(usize),
+    Head,
+}
+
+/// Some units of a model: those that a device holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitSet {
+    pub embed: bool,
+    /// By layer.
+    pub attn: Vec<bool>,
+    pub mlp: Vec<bool>,
+    pub head: bool,
+}
+
+impl UnitSet {
+    pub fn all(n_layer: usize) -> Self {
+        Self::of(n_layer, |_| true)
+    }
+
+    pub fn none(n_layer: usize) -> Self {
+        Self::of(n_layer, |_| false)
+    }
+
+    /// The units of a model of so many layers that are `chosen`.
+    pub fn of(n_layer: usize, chosen: impl Fn(Unit) -> bool) -> Self {
+        UnitSet {
+            embed: chosen(Unit::Embed),
+            attn: (0..n_layer).map(|layer| chosen(Unit::Attn(layer))).collect(),
+            mlp: (0..n_layer).map(|layer| chosen(Unit::Mlp(layer))).collect(),
+            head: chosen(Unit::Head),
+        }
+    }
+
+    pub fn holds(&self, unit: Unit) -> bool {
+        match unit {
+            Unit::Embed => self.embed,
+            Unit::Attn(layer) => self.attn[layer],
+            Unit::Mlp(layer) => self.mlp[layer],
+            Unit::Head => self.head,
+        }
+    }
+
+    /// The operations of each unit that is held, in the model's order.
+    pub fn ops<'a>(&self, plan: &'a Plan) -> Vec<&'a [Op]> {
+        let units = plan.units().filter(|(unit, _)| self.holds(*unit));
+        units.map(|(_, ops)| ops).collect()
+    }
+}
+
+impl Plan {
+    /// All units in order, with their operations.
+    pub fn units(&self) -> impl Iterator<Item = (Unit, &[Op])> {
+        let layers = self.layers.iter().enumerate();
+        let layers =
+            layers.flat_map(|(l, layer)| [(Unit::Attn(l), &*layer.attn), (Unit::Mlp(l), &*layer.mlp)]);
+        let end = std::slice::from_ref;
+        std::iter::once((Unit::Embed, end(&self.embed))).chain(layers).chain([(Unit::Head, end(&self.head))])
+    }
+}
