@@ -11,14 +11,12 @@ use super::{
 };
 use crate::plan::{Buf, Dims};
 
-const BUFS: [Buf; 7] = [Buf::X, Buf::H, Buf::Q, Buf::K, Buf::V, Buf::A, Buf::G];
-
 /// Buffers that feed quantized matrices.
 const QUANTIZED: [Buf; 3] = [Buf::H, Buf::A, Buf::G];
 
 pub struct Buffers {
     /// By `Buf as usize`.
-    f32s: [SharedRows; BUFS.len()],
+    f32s: [SharedRows; Buf::ALL.len()],
     /// The second factor of the gate, `[rows, ffn]`.
     up: SharedRows,
     /// By index in `QUANTIZED`: of all rows, and of those whose logits are wanted.
@@ -41,7 +39,7 @@ pub struct Own {
 
 struct PerThread<T>(UnsafeCell<T>);
 
-// SAFETY: only the thread whose index it is takes it.
+// SAFETY: only the thread whose index it is takes it, through `Lent::own`.
 unsafe impl<T: Send> Sync for PerThread<T> {}
 
 impl Buffers {
@@ -49,7 +47,7 @@ impl Buffers {
         let widest = dims.dim.max(dims.head_dim);
         let own = || Own { normed: vec![0.0; widest], ..Own::default() };
         Buffers {
-            f32s: BUFS.map(|b| SharedRows::new(max_rows, dims.width(b))),
+            f32s: Buf::ALL.map(|b| SharedRows::new(max_rows, dims.width(b))),
             up: SharedRows::new(max_rows, dims.ffn),
             int8s: Default::default(),
             parts: SharedRows::new(0, 0),
@@ -68,7 +66,7 @@ impl Buffers {
     }
 
     pub fn bytes_for(dims: &Dims, max_rows: usize) -> u64 {
-        let floats: usize = BUFS.iter().map(|&b| dims.width(b)).sum::<usize>() + dims.ffn;
+        let floats: usize = Buf::ALL.iter().map(|&b| dims.width(b)).sum::<usize>() + dims.ffn;
         let bytes: usize = 2 * QUANTIZED.iter().map(|&b| dims.width(b)).sum::<usize>();
         // An int8 row carries a scale and sums, 16 bytes for every 32.
         (max_rows * (4 * floats + bytes + bytes / 32 * 16)) as u64
@@ -101,7 +99,7 @@ impl Buffers {
 
 /// The buffers as a pass sees them.
 pub struct Lent<'a> {
-    f32s: &'a [SharedRows; BUFS.len()],
+    f32s: &'a [SharedRows; Buf::ALL.len()],
     pub up: &'a SharedRows,
     pub parts: &'a SharedRows,
     int8s: [[SharedQuantRows<'a>; QUANTIZED.len()]; 2],
@@ -123,7 +121,7 @@ impl Lent<'_> {
     /// The thread holds no other reference to it.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn own(&self, member: &Member) -> &mut Own {
-        // SAFETY: each thread has its own; the rest is the caller's.
+        // SAFETY: an index is one thread's, which has no other reference, says the caller.
         unsafe { &mut *self.own[member.index].0.get() }
     }
 }

@@ -69,9 +69,8 @@ struct HeadNorms {
     eps: f32,
 }
 
-// What the unsafe blocks below rest on: the schedule puts a barrier between phases that touch the same buffer unless
-// each thread touches its own part only; parts are rows, K/V heads or column stripes given by `Member::share`,
-// `Member::deal` and `Items::share`.
+// Every SAFETY comment below names the share of its thread and rests on the two rules of `schedule`: barriers between
+// phases, shares within one. "Settled" is a resource that nobody writes in this phase.
 impl Pass<'_> {
     /// `index` is the phase's number in the pass.
     pub fn run(&self, index: usize, phase: &Phase, member: &Member) {
@@ -90,7 +89,7 @@ impl Pass<'_> {
             Work::Quantize(buf) => {
                 let (src, dst) = (self.buffers.f32s(buf), self.buffers.int8s(buf, phase.narrow));
                 for row in member.share(self.n_rows(phase), 1) {
-                    // SAFETY: the row is this thread's in this phase.
+                    // SAFETY: the f32 rows are settled, the int8 row is this thread's share.
                     unsafe { dst.quantize(self.isa, row, 0, src.row(row)) };
                 }
             }
@@ -101,7 +100,7 @@ impl Pass<'_> {
                     // To rows that nobody needs any more: outputs ascend.
                     for (to, &from) in self.rows.outputs.iter().enumerate().filter(|&(to, &from)| to != from)
                     {
-                        // SAFETY: the columns are this thread's in this phase.
+                        // SAFETY: these columns of all rows are this thread's share; `to` and `from` differ.
                         unsafe {
                             all.row_mut(to, columns.clone())
                                 .copy_from_slice(all.columns(from, columns.clone()))
@@ -111,7 +110,7 @@ impl Pass<'_> {
             }
             Work::Logits { weight } => {
                 let n_vocab = self.model.weight(weight).rows;
-                // SAFETY: so many rows of logits have room there, and threads take stripes of their own.
+                // SAFETY: `run_segment` has checked the length; each thread writes the columns dealt to it.
                 let out =
                     unsafe { OutMatrix::from_raw(self.logits.ptr, self.shape.outputs, n_vocab, Mode::Store) };
                 for rows in self.deal(index, n_vocab, phase, member) {
@@ -145,7 +144,7 @@ impl Pass<'_> {
                 let (bytes, row_bytes) = (self.model.weight_bytes(table), weight.row_bytes());
                 for row in member.share(rows, 1) {
                     let token = self.rows.tokens[row] as usize;
-                    // SAFETY: the row is this thread's in this phase.
+                    // SAFETY: the row is this thread's share.
                     let x = unsafe { self.buffers.f32s(Buf::X).row_mut(row, 0..weight.cols) };
                     crate::quant::dequantize(weight.ty(), &bytes[token * row_bytes..][..row_bytes], x);
                 }
@@ -156,11 +155,11 @@ impl Pass<'_> {
             Op::Norm { weight, eps } => {
                 let (x, h) = (self.buffers.f32s(Buf::X), self.buffers.f32s(Buf::H));
                 for row in member.share(rows, 1) {
-                    // SAFETY: the row is this thread's in this phase.
+                    // SAFETY: X is settled, the row of H is this thread's share.
                     let (x, out) = unsafe { (x.row(row), h.row_mut(row, 0..h.width())) };
                     self.norm(x, weight, eps, out);
                     if phase.quantize {
-                        // SAFETY: as above.
+                        // SAFETY: the int8 row is this thread's share too.
                         unsafe { self.buffers.int8s(Buf::H, phase.narrow).quantize(self.isa, row, 0, out) };
                     }
                 }
@@ -174,7 +173,7 @@ impl Pass<'_> {
                     self.matmul(weight, src, &out, columns.clone(), phase, member);
                     let Some(bias) = bias else { continue };
                     for row in 0..rows {
-                        // SAFETY: the columns are this thread's in this phase.
+                        // SAFETY: these columns were dealt to this thread; its product has been written.
                         let out = unsafe { buf.row_mut(row, columns.clone()) };
                         out.iter_mut().zip(&bias[columns.clone()]).for_each(|(out, b)| *out += b);
                     }
@@ -204,20 +203,21 @@ impl Pass<'_> {
     /// int8 rows of `norm(X)` for this thread alone.
     fn own_norms(&self, weight: WeightId, eps: f32, rows: usize, member: &Member) {
         let x = self.buffers.f32s(Buf::X);
-        // SAFETY: no other reference to this thread's own is held.
+        // SAFETY: the only reference to what this thread has for itself, until this returns.
         let own = unsafe { self.buffers.own(member) };
         own.h.resize(rows, x.width());
         for row in 0..rows {
             let normed = &mut own.normed[..x.width()];
-            // SAFETY: what is read was written before the last barrier.
-            self.norm(unsafe { x.row(row) }, weight, eps, normed);
+            // SAFETY: X is settled.
+            let x = unsafe { x.row(row) };
+            self.norm(x, weight, eps, normed);
             own.h.quantize_row(self.isa, row, normed);
         }
     }
 
     /// A buffer as what a phase's matrices write.
     fn out<'b>(&self, buf: &'b SharedRows, mode: Mode, phase: &Phase) -> OutMatrix<'b> {
-        // SAFETY: the buffer has room for the rows, and threads take stripes of their own.
+        // SAFETY: the buffer has room for the pass's rows; each thread writes the columns dealt to it.
         unsafe { OutMatrix::from_raw(buf.as_ptr(), self.n_rows(phase), buf.width(), mode) }
     }
 
@@ -232,12 +232,12 @@ impl Pass<'_> {
         member: &Member,
     ) {
         let weight = self.weights.get(self.model, id).coarse(phase.coarse);
-        // SAFETY: the rows are this thread's in this phase.
+        // SAFETY: these columns of the output were dealt to this thread.
         let mut stripe = unsafe { out.stripe(rows) };
         let acts = if weight.wants_quantized() {
             Acts::Quantized(self.int8s(src, phase, member))
         } else {
-            // SAFETY: what is read was written before the last barrier.
+            // SAFETY: what a matrix is multiplied with is settled.
             Acts::Float(unsafe { self.buffers.f32s(src).first_rows(stripe.columns()) })
         };
         matmul::matmul(self.isa, &weight, acts, &mut stripe);
@@ -245,10 +245,10 @@ impl Pass<'_> {
 
     fn int8s(&self, src: Buf, phase: &Phase, member: &Member) -> &QuantRows {
         if src == Buf::H && self.shape.own_norms {
-            // SAFETY: no other exclusive reference to this thread's own is held.
+            // SAFETY: a product takes no other reference to what this thread has for itself.
             unsafe { &self.buffers.own(member).h }
         } else {
-            // SAFETY: what is read was written before the last barrier.
+            // SAFETY: what a matrix is multiplied with is settled.
             unsafe { self.buffers.int8s(src, phase.narrow).read() }
         }
     }
@@ -259,13 +259,12 @@ impl Pass<'_> {
             self.matmul(id, Buf::H, &self.out(buf, Mode::Store, phase), columns.clone(), phase, member);
         }
         for row in 0..self.n_rows(phase) {
-            // SAFETY: the columns are this thread's in this phase.
-            let gate = unsafe { gates.row_mut(row, columns.clone()) };
-            // SAFETY: as above.
-            let up = unsafe { ups.row_mut(row, columns.clone()) };
-            self.isa.dispatch(SiluMul { gate, up });
+            // SAFETY: these columns of both buffers were dealt to this thread; its products have been written.
+            let (gate, up) =
+                unsafe { (gates.row_mut(row, columns.clone()), ups.row_mut(row, columns.clone())) };
+            self.isa.dispatch(SiluMul { gate: &mut *gate, up });
             if phase.quantize {
-                // SAFETY: as above.
+                // SAFETY: pieces are dealt in whole blocks of int8, so these columns are this thread's too.
                 unsafe {
                     self.buffers.int8s(Buf::G, phase.narrow).quantize(self.isa, row, columns.start, gate)
                 };
@@ -277,7 +276,8 @@ impl Pass<'_> {
     /// cache.
     fn rope_store(&self, row: usize, kv_head: usize, slot: usize, norms: HeadNorms, member: &Member) {
         let head_dim = self.model.plan.dims.head_dim;
-        // SAFETY: the heads are this thread's in this phase.
+        // SAFETY: this K/V head of the row, and the queries that go with it, are this thread's share. The columns taken
+        // below are of different buffers.
         let heads = |buf, columns| unsafe { self.buffers.f32s(buf).row_mut(row, columns) };
         let columns = kv_head * head_dim..(kv_head + 1) * head_dim;
         let (k, v) = (heads(Buf::K, columns.clone()), heads(Buf::V, columns));
@@ -285,7 +285,7 @@ impl Pass<'_> {
         for (heads, norm) in [(q, norms.q), (&mut *k, norms.k)] {
             for head in heads.chunks_exact_mut(head_dim) {
                 if let Some(norm) = norm {
-                    // SAFETY: no other reference to this thread's own is held.
+                    // SAFETY: the only reference to what this thread has for itself, until the next head.
                     let normed = &mut unsafe { self.buffers.own(member) }.normed[..head_dim];
                     self.norm(head, norm, norms.eps, normed);
                     head.copy_from_slice(normed);
@@ -295,7 +295,7 @@ impl Pass<'_> {
         }
         let cell = self.rows.cells[row];
         for (store, x) in [(self.keys, &*k), (self.values, &*v)] {
-            // SAFETY: the head of this cell is this thread's in this phase.
+            // SAFETY: every row of a pass has a cell of its own, and this thread has its K/V head.
             let row = unsafe { store.head(slot, kv_head).row_mut(cell) };
             self.isa.dispatch(StoreRow { ty: store.ty, x, row });
         }
@@ -317,10 +317,12 @@ impl Pass<'_> {
                 let columns = self.query_columns(item.kv_head);
                 let int8s = self.buffers.int8s(Buf::A, phase.narrow);
                 for row in item.rows {
-                    // SAFETY: this thread has just written them.
-                    let x = unsafe { self.buffers.f32s(Buf::A).columns(row.row, columns.clone()) };
-                    // SAFETY: the columns are this thread's in this phase.
-                    unsafe { int8s.quantize(self.isa, row.row, columns.start, x) };
+                    // SAFETY: this thread has attended with these heads of the row, and with whole K/V heads to each
+                    // thread nobody else touches them, as f32 or as int8.
+                    unsafe {
+                        let x = self.buffers.f32s(Buf::A).columns(row.row, columns.clone());
+                        int8s.quantize(self.isa, row.row, columns.start, x);
+                    }
                 }
             }
         }
@@ -346,7 +348,7 @@ impl Pass<'_> {
             q: self.buffers.f32s(Buf::Q),
             column: self.query_columns(item.kv_head).start,
             to,
-            // SAFETY: no other reference to this thread's own is held.
+            // SAFETY: the only reference to what this thread has for itself, until the item is done.
             scratch: &mut unsafe { self.buffers.own(member) }.attention,
         });
     }
@@ -367,9 +369,9 @@ impl Pass<'_> {
                 row,
                 head,
                 visible,
-                // SAFETY: the head of this row is this thread's in this phase.
+                // SAFETY: this head of the row is this thread's share.
                 out: unsafe { self.buffers.f32s(Buf::A).row_mut(row, columns) },
-                // SAFETY: no other reference to this thread's own is held.
+                // SAFETY: the only reference to what this thread has for itself, until the head is joined.
                 scratch: &mut unsafe { self.buffers.own(member) }.attention,
             });
         }

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// `[rows, width]` numbers. In each phase every element has at most one writing thread, and nobody reads
-/// what another thread writes in the same phase; the barriers of the schedule see to that.
+/// what another thread writes in the same phase: the two rules of [`schedule`](super::schedule).
 pub struct SharedRows {
     data: Box<[UnsafeCell<f32>]>,
     width: usize,
@@ -40,7 +40,7 @@ impl SharedRows {
     /// No thread writes them in this phase.
     pub unsafe fn first_rows(&self, rows: usize) -> &[f32] {
         assert!(rows * self.width <= self.data.len());
-        // SAFETY: within the buffer, as asserted; the rest is the caller's.
+        // SAFETY: within the data, as checked; nobody writes them, says the caller.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), rows * self.width) }
     }
 
@@ -55,7 +55,7 @@ impl SharedRows {
     /// No thread writes the row in this phase.
     pub unsafe fn row(&self, row: usize) -> &[f32] {
         assert!((row + 1) * self.width <= self.data.len());
-        // SAFETY: within the buffer, as asserted; the rest is the caller's.
+        // SAFETY: within the data, as checked; nobody writes it, says the caller.
         unsafe { std::slice::from_raw_parts(self.as_ptr().wrapping_add(row * self.width), self.width) }
     }
 
@@ -65,7 +65,7 @@ impl SharedRows {
         assert!(columns.start <= columns.end && columns.end <= self.width);
         assert!((row + 1) * self.width <= self.data.len());
         let start = self.as_ptr().wrapping_add(row * self.width + columns.start);
-        // SAFETY: within the buffer, as asserted; the rest is the caller's.
+        // SAFETY: within the row, as checked; nobody else writes them, says the caller.
         unsafe { std::slice::from_raw_parts(start, columns.len()) }
     }
 
@@ -76,7 +76,7 @@ impl SharedRows {
         assert!(columns.start <= columns.end && columns.end <= self.width);
         assert!((row + 1) * self.width <= self.data.len());
         let start = self.as_ptr().wrapping_add(row * self.width + columns.start);
-        // SAFETY: within the buffer, as asserted; the rest is the caller's.
+        // SAFETY: within the row, as checked; nobody else touches them, says the caller.
         unsafe { std::slice::from_raw_parts_mut(start, columns.len()) }
     }
 }
@@ -102,14 +102,14 @@ impl<'a> SharedQuantRows<'a> {
     /// # Safety
     /// No other thread touches these columns of the row in this phase.
     pub unsafe fn quantize(&self, isa: Isa, row: usize, column: usize, x: &[f32]) {
-        // SAFETY: the caller's.
+        // SAFETY: the writer asks for the same.
         unsafe { self.writer.quantize(isa, row, column, x) }
     }
 
     /// # Safety
     /// No thread writes a row in this phase.
     pub unsafe fn read(&self) -> &QuantRows {
-        // SAFETY: the rows are borrowed for as long as `self` lives; the rest is the caller's.
+        // SAFETY: it lives for 'a, and nobody writes it, says the caller.
         unsafe { &*self.rows }
     }
 }

@@ -1,5 +1,23 @@
 //! Turns a pass's steps into phases for the team: what is done in one go, where inputs must be quantized first,
 //! and before which phases everybody has to wait.
+//!
+//! # Why threads may share buffers
+//!
+//! The unsafe code of a pass rests on two rules. Between them no two threads touch the same number at the same time
+//! when one of them writes it.
+//!
+//! 1. *Barriers.* Two phases that touch the same resource, one of them writing, have a barrier between them: `sync` on
+//!    the later one or on a phase before it. A resource is a buffer's f32 rows, its int8 rows, the K/V cache, the
+//!    logits, or the parts of split lists. What a thread has for itself is none. The schedule keeps this rule.
+//! 2. *Shares.* Within a phase each thread writes the rows, columns or K/V heads that `Member::share`, `Member::deal` or
+//!    `Items::share` gave it, and no two are given the same. It reads what no other thread writes in this phase. The
+//!    code of a phase, in `pass.rs`, keeps this rule.
+//!
+//! The tests go through the schedules of all architectures with a checker of the first rule that is written without
+//! the bits below.
+
+#[cfg(test)]
+mod tests;
 
 use crate::{
     model::Model,
