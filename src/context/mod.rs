@@ -11,7 +11,7 @@ use crate::{
     kv::{KvCache, WrittenSlots},
     mask::RunLayers,
     placement::{Basis, Place, Placement},
-    plan::{CacheUse, Op, Step, Unit},
+    plan::{CacheUse, Dims, Op, Step, Unit},
     scores::{Scores, Top, Want},
 };
 
@@ -322,8 +322,9 @@ impl Context {
         (!plain).then(|| written.into())
     }
 
-    fn evaluate(&mut self, batch: &Batch, cells: &[u32], want: Want) -> Result<()> {
-        let n_vocab = self.model.plan.dims.n_vocab;
+    /// Makes room for what a batch gives. `Some`: so many of each output's best tokens, all that is needed of them.
+    fn make_room(&mut self, batch: &Batch, want: Want) -> Result<Option<usize>> {
+        let Dims { n_vocab, dim, .. } = self.model.plan.dims;
         let n_outputs = batch.rows.iter().filter(|r| r.logits).count();
         let top = match want {
             Want::Top(k) if (1..=self.backend.most_top()).contains(&k) => Some(k),
@@ -341,9 +342,15 @@ impl Context {
             })?;
             self.logits.resize(n_outputs * n_vocab, 0.0);
         }
-        let model = self.model.clone();
-        let dim = model.plan.dims.dim;
         self.hidden.resize(if batch.keep_hidden.is_some() { batch.rows.len() * dim } else { 0 }, 0.0);
+        Ok(top)
+    }
+
+    /// Runs a batch whose rows have their cells, in as many passes as it takes.
+    fn evaluate(&mut self, batch: &Batch, cells: &[u32], want: Want) -> Result<()> {
+        let top = self.make_room(batch, want)?;
+        let model = self.model.clone();
+        let Dims { n_vocab, dim, .. } = model.plan.dims;
         let mut steps = model.plan.steps(batch.run_layers.as_ref());
         let begun = batch.resume.as_ref().map_or(0, |resume| model.plan.steps_before(resume.layer));
         steps.drain(..begun);

@@ -101,7 +101,10 @@ mod tests {
         },
         *,
     };
-    use crate::{RunLayers, plan::Unit};
+    use crate::{
+        RunLayers,
+        plan::{Unit, UnitSet},
+    };
 
     /// Every other layer.
     fn halves() -> RunLayers {
@@ -180,7 +183,7 @@ mod tests {
         assert!(all.choice.is_none() && none.choice.is_none() && alike.choice.is_none());
         let given = chosen(&PlacementRequest { on_gpu: Some(alike.on_gpu()), ..request() }, 0.0);
         assert_eq!((given.first, given.on_gpu()), (First::Given, alike.on_gpu()));
-        let large = PlacementRequest { on_gpu: Some(crate::backend::UnitSet::all(8)), ..request() };
+        let large = PlacementRequest { on_gpu: Some(UnitSet::all(8)), ..request() };
         let error = choose(model(8, None), &large, budgets(ROOM), || -> Basis { panic!("no choice") });
         assert!(error.unwrap_err().to_string().starts_with("the given placement takes 0.0 MiB"));
         let unasked = || -> Basis { panic!("nothing depends on it") };

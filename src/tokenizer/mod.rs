@@ -174,11 +174,6 @@ impl Tokenizer {
         self.vocab.text(id)
     }
 
-    /// The id of a token given as the vocabulary spells it.
-    pub fn token_id(&self, text: &str) -> Option<u32> {
-        self.vocab.id(text)
-    }
-
     pub fn vocab_size(&self) -> usize {
         self.vocab.len()
     }

@@ -90,8 +90,9 @@ fn files_of(src: &Path, module: &str) -> Vec<PathBuf> {
     while let Some(folder) = folders.pop() {
         let Ok(entries) = fs::read_dir(&folder) else { continue };
         let root = fs::read_to_string(folder.join("mod.rs")).unwrap_or_default();
-        let of_tests: Vec<String> = (root.split("#[cfg(test)]").skip(1))
-            .filter_map(|rest| rest.trim_start().strip_prefix("mod ")?.split_once(';'))
+        let of_tests: Vec<String> = (root.split("#[cfg(").skip(1))
+            .filter(|rest| rest.starts_with("test)]") || rest.starts_with("all(test, "))
+            .filter_map(|rest| rest.split_once("]\n")?.1.strip_prefix("mod ")?.split_once(';'))
             .map(|(name, _)| name.to_string())
             .collect();
         for path in entries.map(|entry| entry.unwrap().path()) {

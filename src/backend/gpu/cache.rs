@@ -97,11 +97,6 @@ impl KernelCache {
         Some(KernelCache { cache, shelf: shelf.clone(), before: data.map(fnv1a) })
     }
 
-    /// Whether anything was there to begin with.
-    pub fn was_filled(&self) -> bool {
-        self.before.is_some()
-    }
-
     /// Keeps what has been added.
     pub fn keep(&self) -> Result<()> {
         match self.cache.get_data() {

@@ -128,11 +128,6 @@ impl Format {
         matches!(self, Format::F16 | Format::Bf16 | Format::F32)
     }
 
-    /// A run of blocks may be written by itself if it begins at a multiple of so many.
-    pub fn granule(self) -> usize {
-        self.streams().iter().map(|rate| rate.blocks).max().expect("three streams")
-    }
-
     pub const fn name(self) -> &'static str {
         match self {
             Format::Q4_0 => "q4_0",

@@ -16,7 +16,7 @@
 //! The tests go through the schedules of all architectures with a checker of the first rule that is written without
 //! the bits below.
 
-#[cfg(test)]
+#[cfg(all(test, embedded_model))]
 mod tests;
 
 use crate::{

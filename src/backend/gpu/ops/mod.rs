@@ -23,6 +23,19 @@ use crate::{
     plan::{Buf, Dims, Op, Plan, Step, UnitSet, WeightId},
 };
 
+/// The rows that a product reads.
+struct Source<'a> {
+    buffer: &'a wgpu::Buffer,
+    arith: Arith,
+}
+
+/// Where a product goes: the buffer, its row length, and the column where it begins.
+struct Target<'a> {
+    buffer: &'a wgpu::Buffer,
+    stride: usize,
+    column: usize,
+}
+
 /// What a dispatch binds.
 pub struct Bound {
     pub group: wgpu::BindGroup,
@@ -115,25 +128,33 @@ impl Stage<'_> {
         if whole_blocks { self.gpu.variants.arith } else { Arith::Float }
     }
 
-    /// Where a product goes: the buffer, its row length, and the column where it begins.
-    fn target(&self, buf: Buf) -> (&wgpu::Buffer, usize, usize) {
+    /// Where a product goes that is not the head's.
+    fn target(&self, buf: Buf) -> Target<'_> {
         let dims = self.dims();
         let (q, kv) = (dims.width(Buf::Q), dims.kv_width());
-        match buf {
+        let (buffer, stride, column) = match buf {
             Buf::Q => (&self.work.qkv, q + 2 * kv, 0),
             Buf::K => (&self.work.qkv, q + 2 * kv, q),
             Buf::V => (&self.work.qkv, q + 2 * kv, q + kv),
             Buf::G => (&self.work.g, padded(dims.ffn), 0),
-            _ => (&self.work.x, padded(dims.dim), 0),
-        }
+            Buf::X | Buf::H | Buf::A => (&self.work.x, padded(dims.dim), 0),
+        };
+        Target { buffer, stride, column }
     }
 }
 
 impl Ops {
-    /// Parameter slots that a plan may need.
-    pub fn count(plan: &Plan, matrices: usize, n_slots: usize, max_rows: usize) -> usize {
-        let outputs = max_rows.div_ceil(OUTPUTS_AT_ONCE);
-        2 * matrices + 3 + 3 * plan.layers.len() + 2 * n_slots + plan.layers.len() * 2 + outputs + 64
+    /// Parameter slots that a plan may need, whose matrices lie in so many parts.
+    pub fn count(plan: &Plan, matrix_parts: usize, n_slots: usize, max_rows: usize) -> usize {
+        let n_layer = plan.layers.len();
+        // One for each part, and one for the silu after an up matrix of its own.
+        let products = 2 * matrix_parts;
+        let norms = plan.ops().filter(|op| matches!(op, Op::Norm { .. })).count();
+        let head_norms = max_rows.div_ceil(OUTPUTS_AT_ONCE);
+        let quantizers = Buf::ALL.len();
+        // Storing and attending: each layer in its own slot, and any layer in any of the others.
+        let attentions = 2 * n_layer * (1 + n_slots.saturating_sub(n_layer));
+        products + norms + head_norms + quantizers + attentions
     }
 
     pub fn new(stage: &Stage, held: &UnitSet, params: Params) -> Self {
@@ -229,39 +250,35 @@ impl Ops {
     fn add_matmul(&mut self, stage: &Stage, joined: &Joined, is_up: bool, is_head: bool) {
         let first = joined.weights[0];
         let matrix = &stage.weights.matrices[&first];
-        let (mut out, mut stride, column) = stage.target(joined.dst);
+        let mut out = stage.target(joined.dst);
         if is_up {
-            out = stage.work.u.as_ref().expect("made for such a plan");
+            out.buffer = stage.work.u.as_ref().expect("made for such a plan");
         }
         if is_head {
-            (out, stride) = (stage.work.logits.as_ref().expect("made for such a plan"), matrix.rows);
+            out.buffer = stage.work.logits.as_ref().expect("made for such a plan");
+            out.stride = matrix.rows;
         }
         let arith = stage.gpu.variants.arith.of(joined.format);
-        let mut x = stage.source(joined.src);
+        let mut x = Source { buffer: stage.source(joined.src), arith };
         if arith != Arith::Float {
             self.add_quantizer(stage, joined.src, matrix.blocks);
-            x = stage.rounded(joined.src);
+            x.buffer = stage.rounded(joined.src);
         }
         let lanes = stage.gpu.tuning.lanes(matrix.blocks);
         let parts: Vec<_> = matrix
             .parts
             .iter()
-            .map(|part| {
-                (
-                    self.matmul_part(stage, joined, matrix, part, (x, arith), (out, stride, column)),
-                    part.rows as u32,
-                )
-            })
+            .map(|part| (self.matmul_part(stage, joined, matrix, part, &x, &out), part.rows as u32))
             .collect();
         let ffn = stage.dims().ffn;
         let is_rounded = joined.mode == Mode::Gate && arith != Arith::Float && ffn.is_multiple_of(BLOCK);
         let rounded_parts = matrix.parts.iter().zip(&parts).filter(|_| is_rounded);
         let rounded_parts = rounded_parts
-            .map(|(part, (bound, _))| self.gate_part(stage, part, bound.params, x, out))
+            .map(|(part, (bound, _))| self.gate_part(stage, part, bound.params, x.buffer, out.buffer))
             .collect();
         let then_silu = is_up.then(|| {
             let params = self.params.add(&[padded(stage.dims().ffn) as u32; 4]);
-            let storage = [out.as_entire_buffer_binding(), stage.work.g.as_entire_buffer_binding()];
+            let storage = [out.buffer.as_entire_buffer_binding(), stage.work.g.as_entire_buffer_binding()];
             Bound { group: stage.bind(&self.params, Family::SiluMul, &storage), params }
         });
         self.matmuls.insert(
@@ -300,17 +317,17 @@ impl Ops {
         joined: &Joined,
         matrix: &Matrix,
         part: &MatrixPart,
-        (x, arith): (&wgpu::Buffer, Arith),
-        (out, stride, column): (&wgpu::Buffer, usize, usize),
+        x: &Source,
+        out: &Target,
     ) -> Bound {
         let per_output = if joined.mode == Mode::Gate { 2 } else { 1 };
         let bias = stage.weights.biases.get(&joined.weights[0]);
         let params = self.params.add(&MatmulParams {
             rows: part.rows as u32,
             blocks: matrix.blocks as u32,
-            x_stride: (matrix.blocks * arith.block_quads()) as u32,
-            y_stride: stride as u32,
-            y_first: (column + part.first_row / per_output) as u32,
+            x_stride: (matrix.blocks * x.arith.block_quads()) as u32,
+            y_stride: out.stride as u32,
+            y_first: (out.column + part.first_row / per_output) as u32,
             has_bias: u32::from(bias.is_some()),
         });
         let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
@@ -324,8 +341,8 @@ impl Ops {
             low,
             scales,
             stage.weights.binding(bias),
-            x.as_entire_buffer_binding(),
-            out.as_entire_buffer_binding(),
+            x.buffer.as_entire_buffer_binding(),
+            out.buffer.as_entire_buffer_binding(),
         ];
         Bound { group: stage.bind(&self.params, Family::Matmul, &storage), params }
     }
