@@ -169,7 +169,15 @@ fn first_that_fits<P, T>(
     let mut request = request.clone();
     let mut notes = Vec::new();
     for plans_left in (0..MOST_PLANS).rev() {
-        let planned = plan(&request)?;
+        let planned = match plan(&request) {
+            // Whoever copies -ngl 99 from a page wants what fits; with --vram or --strict it is an order.
+            Err(Error::Memory(_)) if smaller && request.gpu_layers.is_some() && request.vram.is_none() => {
+                request.gpu_layers = None;
+                notes.push("-ngl asks for more than fits the GPU; what fits goes there".into());
+                continue;
+            }
+            planned => planned?,
+        };
         match open(&planned) {
             Ok(opened) => return Ok((planned, opened, notes)),
             Err(Error::Memory(what)) if smaller && plans_left > 0 => {

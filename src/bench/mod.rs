@@ -4,8 +4,10 @@
 //! Machines drift: a neighbour on the same memory, a clock that steps down. So nothing is measured in one block;
 //! in each round every case has its turn once, and two configurations take each turn one after the other.
 
+pub mod records;
 pub mod report;
 mod subject;
+pub mod throughput;
 
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 

@@ -259,15 +259,17 @@ fn three_digits(x: f64) -> String {
 }
 
 /// A table that reads well as it is and as Markdown; numbers stand to the right.
-fn markdown<const N: usize>(rows: &[[String; N]]) -> String {
+pub(super) fn markdown<R: AsRef<[String]>>(rows: &[R]) -> String {
     let is_number = |text: &str| text.parse::<f64>().is_ok();
+    let rows: Vec<&[String]> = rows.iter().map(AsRef::as_ref).collect();
+    let columns = rows.first().map_or(0, |row| row.len());
     let width = |c: usize| rows.iter().map(|row| row[c].chars().count()).max().unwrap_or(0).max(2);
-    let widths: [usize; N] = std::array::from_fn(width);
-    let right: [bool; N] = std::array::from_fn(|c| rows.get(1).is_some_and(|row| is_number(&row[c])));
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let right: Vec<bool> = (0..columns).map(|c| rows.get(1).is_some_and(|row| is_number(&row[c]))).collect();
     let mut out = String::new();
     for (r, row) in rows.iter().enumerate() {
         out.push('|');
-        for c in 0..N {
+        for c in 0..columns {
             let _ = match right[c] {
                 true => write!(out, " {:>1$} |", row[c], widths[c]),
                 false => write!(out, " {:<1$} |", row[c], widths[c]),
@@ -276,7 +278,7 @@ fn markdown<const N: usize>(rows: &[[String; N]]) -> String {
         out.push('\n');
         if r == 0 {
             out.push('|');
-            for c in 0..N {
+            for c in 0..columns {
                 let line = "-".repeat(widths[c] + 1);
                 out += &if right[c] { format!("{line}:|") } else { format!(":{line}|") };
             }

@@ -129,7 +129,7 @@ impl<'a> Subject<'a> {
 }
 
 /// Speed depends on no token's meaning; different ones keep the embedding rows from all being the same one.
-fn random_tokens(n: usize, n_vocab: usize) -> Vec<u32> {
+pub(super) fn random_tokens(n: usize, n_vocab: usize) -> Vec<u32> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     (0..n)
         .map(|_| {

@@ -6,8 +6,10 @@ use clap::{Args, Parser};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
+    bench_tests::{self, TestArgs},
     common::{self, ContextArgs, ModelArgs},
     interrupt,
+    llama_line::translate,
     mask_args::MaskArgs,
     output::note,
 };
@@ -26,6 +28,8 @@ const DEFAULT_CURVE_DEPTH: usize = 128;
 pub struct BenchArgs {
     #[command(flatten)]
     side: SideArgs,
+    #[command(flatten)]
+    tests: TestArgs,
     #[command(flatten)]
     what: WhatArgs,
     /// Measure a second configuration in alternation: this one with the given settings changed, as in
@@ -69,9 +73,9 @@ struct WhatArgs {
 }
 
 /// A configuration that has been looked at: everything but the timed loading.
-struct Side {
+pub struct Side {
     args: SideArgs,
-    config: ContextConfig,
+    pub config: ContextConfig,
     mask: Option<RunLayers>,
     /// Tokens that one sequence may have.
     limit: usize,
@@ -79,9 +83,13 @@ struct Side {
     basis: Basis,
 }
 
-pub fn run(args: BenchArgs) -> Result<()> {
+/// `more` are further configurations, where a flag had a list of values.
+pub fn run(args: BenchArgs, more: Vec<BenchArgs>) -> Result<()> {
     if args.what.rounds == 0 {
         return Err(Error::Usage("-r 0: at least one round must be measured".into()));
+    }
+    if args.tests.given() || !more.is_empty() {
+        return run_tests(args, more);
     }
     let mut sides = vec![args.side.clone()];
     if let Some(text) = &args.vs {
@@ -120,6 +128,27 @@ pub fn run(args: BenchArgs) -> Result<()> {
     }
 }
 
+/// As llama-bench does.
+fn run_tests(args: BenchArgs, more: Vec<BenchArgs>) -> Result<()> {
+    let BenchArgs { what, tests, vs, json, .. } = args.clone();
+    if vs.is_some() || what.prefill.is_some() || what.depths.is_some() || what.curve_depth.is_some() {
+        return Err(Error::Usage(
+            "--vs, --prefill, --depths and --curve-depth do not go with -p, -n, -d, -pg, -o and lists of values".into(),
+        ));
+    }
+    let sides = std::iter::once(args).chain(more).map(|args| args.side);
+    let sides: Vec<SideArgs> = sides.collect();
+    if sides.iter().any(|side| side.mask.given()) {
+        return Err(Error::Usage("a mask does not go with -p, -n, -d, -pg, -o and lists of values".into()));
+    }
+    sides.iter().try_for_each(|side| side.context.check())?;
+    let sides = sides.into_iter().map(SideArgs::look).collect::<Result<Vec<_>>>()?;
+    if sides[0].dry_run(json)? {
+        return Ok(());
+    }
+    bench_tests::run(sides, &tests, what.rounds, json, &bar())
+}
+
 fn compare(first: &Report, second: &Report, vs: &str, json: bool) -> Result<()> {
     if json {
         let mut out = first.json();
@@ -148,13 +177,14 @@ fn second(args: &BenchArgs, text: &str) -> Result<SideArgs> {
     let wrong = |what: &str| Error::Usage(format!("--vs '{text}': {what}"));
     let added = words(text).map_err(|what| wrong(&what))?;
     let line = own_words().into_iter().chain(added.into_iter().map(Into::into));
-    let line = Line::try_parse_from(super::long_flags(line)).map_err(|e| {
+    let line = translate(Some("bench"), line).map_err(|what| wrong(&what))?;
+    let line = Line::try_parse_from(line.words).map_err(|e| {
         let message = e.to_string();
         let first = message.lines().next().unwrap_or_default();
         wrong(first.trim_start_matches("error: "))
     })?;
-    let BenchArgs { side, what, vs, json } = line.bench;
-    if vs.is_some() || json != args.json || what != args.what {
+    let BenchArgs { side, tests, what, vs, json } = line.bench;
+    if vs.is_some() || json != args.json || what != args.what || tests != args.tests {
         return Err(wrong(
             "only the model, the context and the mask may differ (-m, -t, -c, --isa, --skip-mlp, ..)",
         ));
@@ -227,7 +257,7 @@ impl Side {
         self.args.context.device.dry_run(&*self.model()?, &self.config, None, json)
     }
 
-    fn open(&self) -> Result<Context> {
+    pub fn open(&self) -> Result<Context> {
         Context::open_with(self.model()?, &self.config, &self.basis)
     }
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clap::Args;
+use clap::{Args, builder::PossibleValuesParser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 #[cfg(feature = "download")]
@@ -42,7 +42,12 @@ pub struct ModelArgs {
     #[cfg(feature = "download")]
     #[command(flatten)]
     hub: HubArgs,
-    /// Read the file into memory instead of mapping it
+    /// How the file is read: auto, mmap, mlock and mmap+mlock map it, none and dio read it into memory; nothing is
+    /// locked
+    #[arg(long, value_name = "MODE", default_value = "auto")]
+    #[arg(value_parser = PossibleValuesParser::new(["auto", "none", "mmap", "mlock", "mmap+mlock", "dio"]))]
+    load_mode: String,
+    /// The same as --load-mode none
     #[arg(long)]
     no_mmap: bool,
 }
@@ -68,7 +73,9 @@ impl ModelArgs {
 
     pub fn open(&self) -> Result<Arc<Gguf>> {
         Ok(Arc::new(match &self.path()? {
-            Some(path) if self.no_mmap => Gguf::read(path)?,
+            Some(path) if self.no_mmap || matches!(self.load_mode.as_str(), "none" | "dio") => {
+                Gguf::read(path)?
+            }
             Some(path) => Gguf::open(path)?,
             None => embedded::open()?,
         }))
@@ -104,7 +111,8 @@ fn threads(asked: usize) -> usize {
 
 #[derive(Args, Clone, Debug)]
 pub struct ContextArgs {
-    /// Tokens that the context holds; 0 takes what the model was trained for
+    /// Tokens that the context holds; 0 takes what the model was trained for [default: 4096, or less where the model was
+    /// trained for less]
     #[arg(short = 'c', long, value_name = "N")]
     ctx_size: Option<u32>,
     /// Threads [default: the physical cores]

@@ -1,14 +1,17 @@
 //! The flags that say on which device what runs.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Once,
+};
 
 use clap::Args;
 use etcetera::{BaseStrategy, base_strategy::choose_native_strategy};
 
-use super::{placement_arg::PlacementArg, plan, size};
+use super::{output::warning, placement_arg::PlacementArg, plan, size};
 use crate::{
     Error, Gguf, Model, Result,
-    backend::{self, Device},
+    backend::{self, Device, gpu},
     context::{ContextConfig, GpuVariant},
     measure::speeds,
     placement::{Basis, Known, PlacementRequest},
@@ -20,10 +23,17 @@ pub struct DeviceArgs {
     /// GPU if there is one]
     #[arg(long, value_name = "NAME", default_value = "auto", hide_default_value = true)]
     device: String,
-    /// -ngl: how many layers, from the last one, go to the GPU; more than there are: the head too [default: what
-    /// fits]
-    #[arg(long, value_name = "N")]
-    n_gpu_layers: Option<u32>,
+    /// -ngl: how many layers, from the last one, go to the GPU: a number, more than there are for the head too, all, or
+    /// auto for what fits; fewer go where so many do not fit, unless --strict
+    #[arg(
+        long,
+        alias = "gpu-layers",
+        value_name = "N",
+        default_value = "auto",
+        allow_negative_numbers = true
+    )]
+    #[arg(value_parser = parse_layers)]
+    n_gpu_layers: GpuLayers,
     /// The most of the GPU's memory to take: 20GiB, 512MiB, or auto
     #[arg(long, value_name = "SIZE", default_value = "auto", hide_default_value = true)]
     vram: String,
@@ -61,6 +71,24 @@ pub struct DeviceArgs {
     dry_run: bool,
     #[command(flatten)]
     speeds: SpeedArgs,
+}
+
+/// Of -ngl.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GpuLayers {
+    Auto,
+    Last(u32),
+}
+
+fn parse_layers(text: &str) -> Result<GpuLayers, String> {
+    match text {
+        "auto" | "-1" => Ok(GpuLayers::Auto),
+        "all" | "-2" => Ok(GpuLayers::Last(u32::MAX)),
+        number => number
+            .parse()
+            .map(GpuLayers::Last)
+            .map_err(|_| "a number of layers, all (-2) or auto (-1)".to_string()),
+    }
 }
 
 #[derive(Args, Clone, Debug)]
@@ -109,6 +137,22 @@ pub fn size(flag: &str, text: &str) -> Result<u64> {
 }
 
 impl DeviceArgs {
+    /// What -ngl asks for; nothing, and a warning, where there is no GPU and none was asked for by name.
+    fn gpu_layers(&self) -> Option<u32> {
+        let GpuLayers::Last(layers) = self.n_gpu_layers else { return None };
+        let why = match self.device() {
+            _ if layers == 0 || self.strict || self.vram != "auto" => return Some(layers),
+            Device::Named(_) => return Some(layers),
+            Device::Auto if has_gpu() => return Some(layers),
+            Device::Auto => "no hardware GPU was found",
+            Device::Cpu => "--device asks for none",
+        };
+        static SAID: Once = Once::new();
+        let given = if layers == u32::MAX { "all".into() } else { layers.to_string() };
+        SAID.call_once(|| warning!("-ngl {given}: {why}, so everything runs on the CPU"));
+        None
+    }
+
     pub fn check(&self) -> Result<()> {
         self.placement_request().map(drop)
     }
@@ -116,7 +160,7 @@ impl DeviceArgs {
     pub fn device(&self) -> Device {
         match self.device.to_lowercase().as_str() {
             "auto" => Device::Auto,
-            "cpu" => Device::Cpu,
+            "cpu" | "none" => Device::Cpu,
             _ => Device::Named(self.device.clone()),
         }
     }
@@ -125,7 +169,7 @@ impl DeviceArgs {
         let vram = if self.vram == "auto" { None } else { Some(size("--vram", &self.vram)?) };
         let ram = self.ram.as_deref().map(|text| size("--ram", text)).transpose()?;
         Ok(PlacementRequest {
-            gpu_layers: self.n_gpu_layers,
+            gpu_layers: self.gpu_layers(),
             vram,
             ram,
             strict: self.strict,
@@ -173,6 +217,11 @@ impl DeviceArgs {
     }
 }
 
+fn has_gpu() -> bool {
+    gpu::may_have_hardware()
+        && gpu::adapters().iter().any(|found| found.is_hardware() && found.check().is_ok())
+}
+
 /// The directory that was asked for, or the user's own; `none` is none.
 pub fn gpu_cache(asked: Option<&Path>) -> Option<PathBuf> {
     match asked {
@@ -184,7 +233,24 @@ pub fn gpu_cache(asked: Option<&Path>) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_speeds;
+    use super::{GpuLayers, parse_layers, parse_speeds};
+
+    #[test]
+    fn layers_are_a_number_or_a_word() {
+        for (text, layers) in [
+            ("0", GpuLayers::Last(0)),
+            ("99", GpuLayers::Last(99)),
+            ("all", GpuLayers::Last(u32::MAX)),
+            ("-2", GpuLayers::Last(u32::MAX)),
+            ("auto", GpuLayers::Auto),
+            ("-1", GpuLayers::Auto),
+        ] {
+            assert_eq!(parse_layers(text), Ok(layers), "{text}");
+        }
+        for bad in ["", "-3", "many", "1.5", "99999999999"] {
+            assert!(parse_layers(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn speeds_are_three_numbers_or_dashes() {

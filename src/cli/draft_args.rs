@@ -1,8 +1,11 @@
 //! The flags of speculation, and what they mean: which sources draft, and who decides.
 
-use clap::Args;
+use std::io::IsTerminal;
+
+use clap::{Args, builder::PossibleValuesParser};
 
 use super::{
+    llama_flags::NO_DRAFT_MODEL,
     mask_args::{MaskArgs, warn_of_coarse},
     output::warning,
 };
@@ -22,27 +25,37 @@ pub struct DraftArgs {
     mask: MaskArgs,
     /// What drafts, one or several of mask, exit, ngram; auto: whatever was named, or a few of each; none: plain
     /// decoding
-    #[arg(long, value_name = "KINDS", value_delimiter = ',', default_value = "auto", value_parser = parse_kind)]
+    #[arg(
+        long = "spec-type",
+        visible_alias = "draft",
+        value_name = "KINDS",
+        value_delimiter = ',',
+        default_value = "auto",
+        value_parser = parse_kind
+    )]
     draft: Vec<DraftKind>,
     /// Draft with the first E layers and the head. Several (4,6): with each of them, and for each token with the first
     /// that is sure of it; auto: only the latter, of three that suit the model
     #[arg(long, value_name = "E,..", value_delimiter = ',', value_parser = parse_exit)]
     draft_exit: Vec<Exit>,
     /// Always draft, at most N tokens; 0 is plain decoding [default: decided round by round]
-    #[arg(long, visible_alias = "draft-n", value_name = "N")]
+    #[arg(long = "spec-draft-n-max", visible_aliases = ["draft-max", "draft-n"], value_name = "N")]
     draft_max: Option<usize>,
     /// Always draft, and at least N tokens
-    #[arg(long, visible_alias = "draft-n-min", value_name = "N")]
+    #[arg(long = "spec-draft-n-min", visible_aliases = ["draft-min", "draft-n-min"], value_name = "N")]
     draft_min: Option<usize>,
     /// Always draft, up to the first token less likely than P by the draft itself
-    #[arg(long, value_name = "P")]
+    #[arg(long = "spec-draft-p-min", visible_alias = "draft-p-min", value_name = "P")]
     draft_p_min: Option<f32>,
     /// Verify from the first layer on, also where the draft has run the first layers in full
     #[arg(long)]
     no_prefix_reuse: bool,
-    /// Show accepted draft tokens in colour: the model's green, looked up ones blue
-    #[arg(long)]
-    pub color: bool,
+    /// Show accepted draft tokens in colour, the model's green, looked up ones blue: on, off, or auto at a terminal
+    /// alone; NO_COLOR in the environment is off [default: off; on, where no value follows]
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true)]
+    #[arg(default_value = "off", default_missing_value = "on", hide_default_value = true)]
+    #[arg(value_parser = PossibleValuesParser::new(["on", "off", "auto"]))]
+    color: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,9 +88,12 @@ fn parse_kind(text: &str) -> Result<DraftKind, String> {
         "exit" => DraftKind::Exit,
         "ngram" => DraftKind::Ngram,
         "none" => DraftKind::None,
+        // llama.cpp's lookups, which differ in how they look.
+        "ngram-simple" | "ngram-map-k" | "ngram-map-k4v" | "ngram-mod" | "ngram-cache" => DraftKind::Ngram,
+        other if other.starts_with("draft-") => return Err(NO_DRAFT_MODEL.into()),
         number if number.parse::<usize>().is_ok() => {
             return Err(format!(
-                "it names what drafts; for the length of drafts there is --draft-max {number}"
+                "it names what drafts; for the length of drafts there is --spec-draft-n-max or --draft-max {number}"
             ));
         }
         _ => return Err("auto, none, or one or several of mask, exit and ngram".into()),
@@ -137,12 +153,21 @@ impl Sources {
 }
 
 impl DraftArgs {
+    /// Whether accepted draft tokens are shown in colour; see no-color.org.
+    pub fn is_colored(&self) -> bool {
+        let wanted = match self.color.as_str() {
+            "auto" => std::io::stdout().is_terminal(),
+            other => other == "on",
+        };
+        wanted && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    }
+
     /// What can be refused before a file is opened.
     pub fn check(&self) -> Result<()> {
         if self.draft.len() > 1 && (self.has(DraftKind::Auto) || self.has(DraftKind::None)) {
             return Err(Error::Usage("--draft: auto and none stand alone".into()));
         }
-        for (flag, n) in [("--draft-max", self.draft_max), ("--draft-min", self.draft_min)] {
+        for (flag, n) in [("--spec-draft-n-max", self.draft_max), ("--spec-draft-n-min", self.draft_min)] {
             if n.is_some_and(|n| n > LONGEST_DRAFT) {
                 let n = n.unwrap_or_default();
                 return Err(Error::Usage(format!(
@@ -153,12 +178,12 @@ impl DraftArgs {
         let fixed = self.fixed().unwrap_or_default();
         if fixed.max > 0 && fixed.min > fixed.max {
             return Err(Error::Usage(format!(
-                "--draft-min {} is more than --draft-max {}",
+                "--spec-draft-n-min {} is more than --spec-draft-n-max {}",
                 fixed.min, fixed.max
             )));
         }
         if !(0.0..=1.0).contains(&fixed.p_min) {
-            return Err(Error::Usage(format!("--draft-p-min {}: a probability, 0 to 1", fixed.p_min)));
+            return Err(Error::Usage(format!("--spec-draft-p-min {}: a probability, 0 to 1", fixed.p_min)));
         }
         Ok(())
     }

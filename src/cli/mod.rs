@@ -2,6 +2,8 @@
 //! in one call; text goes to stdout, everything else to stderr.
 
 mod bench;
+mod bench_tests;
+mod chat_args;
 pub mod common;
 mod device_args;
 #[cfg_attr(not(feature = "gpu"), path = "without/devices.rs")]
@@ -9,11 +11,14 @@ mod devices;
 mod draft_args;
 mod drafting;
 pub mod failure;
+mod help;
 #[cfg(feature = "download")]
 mod hub_args;
 mod inspect;
 mod interrupt;
 mod learned_args;
+mod llama_flags;
+mod llama_line;
 mod mask_args;
 pub mod output;
 mod perplexity;
@@ -23,6 +28,7 @@ mod run;
 mod sampler_args;
 #[cfg_attr(not(feature = "search"), path = "without/search.rs")]
 mod search;
+mod shell;
 mod size;
 #[cfg_attr(not(feature = "search"), path = "without/sweep.rs")]
 mod sweep;
@@ -32,16 +38,19 @@ pub mod verbosity;
 
 use std::ffi::OsString;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{Error, Result};
+use llama_flags::{FLAGS, Here};
+use llama_line::Line;
+use output::{detail, warning};
 use verbosity::{LongVerbosityArgs, Said};
 
 #[derive(Parser)]
 #[command(
     name = "spec-run",
     version,
-    about = "Runs quantized GGUF models",
+    about = "Runs quantized GGUF models, and drafts with the model itself",
     args_conflicts_with_subcommands = true
 )]
 struct Cli {
@@ -67,6 +76,10 @@ enum Command {
     Devices(Said<devices::DevicesArgs>),
     /// Write a model of any shape with random weights
     Synth(SynthCommand),
+    /// Write completions for a shell
+    Completions(shell::CompletionsArgs),
+    /// Write a manual page
+    Man(shell::ManArgs),
 }
 
 /// `-q` is the quantization there.
@@ -78,58 +91,113 @@ struct SynthCommand {
     verbosity: LongVerbosityArgs,
 }
 
-/// llama.cpp's flags of one dash and several letters, and the long ones that they stand for here.
-const SHORT_FLAGS: &[(&str, &str)] = &[
-    ("-ngl", "--n-gpu-layers"),
-    ("-ctk", "--cache-type-k"),
-    ("-ctv", "--cache-type-v"),
-    ("-ub", "--ubatch-size"),
-    ("-hf", "--hf-repo"),
-    ("-hfr", "--hf-repo"),
-    ("-hff", "--hf-file"),
-    ("-hft", "--hf-token"),
-    ("-mu", "--model-url"),
-    ("-cl", "--cache-list"),
-];
-
-/// clap's message in one line; help and version are printed as they are.
-fn usage_error(error: clap::Error) -> Result<Cli> {
+/// clap's message in one line, with its tips; help and version are printed as they are.
+fn usage_error(error: clap::Error) -> Error {
     if !error.use_stderr() {
         error.exit();
     }
     let message = error.to_string();
-    let first = message.split("\n\n").next().unwrap_or_default();
-    let line = first.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = message.split("\n\n").take_while(|part| {
+        let part = part.trim_start();
+        !part.starts_with("Usage:") && !part.starts_with("For more information")
+    });
+    let parts: Vec<String> = said.map(|part| part.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let line = parts.join("; ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
-    Err(Error::Usage(format!("{line}; --help shows what there is")))
+    Error::Usage(format!("{line}; --help shows what there is"))
 }
 
-/// Flags whose value is text and may look like a flag.
-const TEXT_FLAGS: &[&str] = &["-p", "--prompt", "--system"];
+fn command() -> clap::Command {
+    help::dress(Cli::command())
+}
 
-fn long_flags(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
-    let mut text_follows = false;
-    args.map(move |arg| {
-        let is_text = std::mem::replace(&mut text_follows, TEXT_FLAGS.iter().any(|flag| arg == *flag));
-        match SHORT_FLAGS.iter().find(|(short, _)| !is_text && arg == *short) {
-            Some((_, long)) => long.into(),
-            None => arg,
+/// A command line in llama.cpp's words or ours, without the program's name.
+fn translate(words: impl IntoIterator<Item = OsString>) -> Result<Line> {
+    let mut words = words.into_iter().peekable();
+    let known = Cli::command();
+    let is_command =
+        |word: &OsString| known.get_subcommands().any(|sub| word == sub.get_name()) || word == "help";
+    let name = words.next_if(is_command);
+    let usage = |what: String| Error::Usage(format!("{what}; --help shows what there is"));
+    let mut line =
+        llama_line::translate(name.as_ref().and_then(|name| name.to_str()), words).map_err(usage)?;
+    line.words.splice(0..0, name);
+    Ok(line)
+}
+
+fn parse(words: &[OsString]) -> Result<Cli> {
+    let words = std::iter::once(OsString::from("spec-run")).chain(words.iter().cloned());
+    let matches = command().try_get_matches_from(words).map_err(usage_error)?;
+    Cli::from_arg_matches(&matches).map_err(usage_error)
+}
+
+/// One line for each combination of values, in `bench`; at least one.
+fn lines(words: Vec<OsString>) -> Result<Vec<Vec<OsString>>> {
+    if words.first().is_none_or(|word| word != "bench") {
+        return Ok(vec![words]);
+    }
+    let lines = llama_line::combinations(&words[1..]).map_err(Error::Usage)?;
+    let with_name = |line: Vec<OsString>| std::iter::once(words[0].clone()).chain(line).collect();
+    Ok(if lines.len() > 1 { lines.into_iter().map(with_name).collect() } else { vec![words] })
+}
+
+/// Whether a command line is one that can be run, as far as is known before a file is opened; for tests.
+#[doc(hidden)]
+pub fn check(words: &[&str]) -> Result<()> {
+    lines(translate(words.iter().map(OsString::from))?.words)?
+        .iter()
+        .try_for_each(|line| parse(line).map(drop))
+}
+
+/// What llama.cpp's programs read from the environment and this one does not do.
+fn warn_of_environment() {
+    for flag in FLAGS.iter().filter(|flag| !flag.env.is_empty()) {
+        let Some(value) = std::env::var_os(flag.env) else { continue };
+        match flag.here {
+            Here::Only(values, why) if !values.iter().any(|known| value == *known) => {
+                warning!("{} is set and changes nothing: {why}", flag.env);
+            }
+            Here::Refused(why) => warning!("{} is set and changes nothing: {why}", flag.env),
+            _ => (),
         }
-    })
+    }
 }
 
 pub fn run() -> Result<()> {
-    let cli = Cli::try_parse_from(long_flags(std::env::args_os())).or_else(usage_error)?;
+    let Line { words, ignored } = translate(std::env::args_os().skip(1))?;
+    let mut lines = lines(words)?.into_iter().map(|words| parse(&words)).collect::<Result<Vec<_>>>()?;
+    let cli = lines.remove(0);
+    let more = lines.into_iter().filter_map(|line| match line.command {
+        Some(Command::Bench(said)) => Some(said.args),
+        _ => None,
+    });
+    // Each command sets how much is said before it says anything.
+    let told = move || {
+        warn_of_environment();
+        ignored.iter().for_each(|(flag, why)| detail!("{flag} changes nothing: {why}"));
+    };
     match cli.command {
-        None => cli.run.run(run::run),
-        Some(Command::Perplexity(said)) => said.run(perplexity::run),
-        Some(Command::Search(said)) => said.run(search::run),
-        Some(Command::Bench(said)) => said.run(bench::run),
-        Some(Command::Inspect(said)) => said.run(inspect::run),
-        Some(Command::Tokenize(said)) => said.run(tokenize::run),
-        Some(Command::Devices(said)) => said.run(devices::run),
+        None => cli.run.run(told, run::run),
+        Some(Command::Perplexity(said)) => said.run(told, perplexity::run),
+        Some(Command::Search(said)) => said.run(told, search::run),
+        Some(Command::Bench(said)) => said.run(told, |args| bench::run(args, more.collect())),
+        Some(Command::Inspect(said)) => said.run(told, inspect::run),
+        Some(Command::Tokenize(said)) => said.run(told, tokenize::run),
+        Some(Command::Devices(said)) => said.run(told, devices::run),
         Some(Command::Synth(SynthCommand { args, verbosity })) => {
-            Said { args, verbosity: verbosity.into() }.run(synth::run)
+            Said { args, verbosity: verbosity.into() }.run(told, synth::run)
         }
+        Some(Command::Completions(args)) => shell::completions(args, command()),
+        Some(Command::Man(args)) => shell::man(args, command()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_is_sound() {
+        command().debug_assert();
     }
 }

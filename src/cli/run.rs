@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{
+    chat_args::ChatArgs,
     common::{self, ContextArgs, ModelArgs, TextArgs},
     draft_args::{DraftArgs, Sources},
     drafting::Drafting,
@@ -18,7 +19,7 @@ use crate::{
     Error, Gguf, Result, Sampler, Tokenizer,
     generate::{Generation, Request, Stop, generate},
     speculation::{Report, SourceKind, Speculation, Token, speculate},
-    tokenizer::{ChatTemplate, EncodeOptions, Message, StreamDecoder},
+    tokenizer::{EncodeOptions, StreamDecoder},
 };
 
 /// What the embedded model is asked when nobody asks anything.
@@ -45,12 +46,8 @@ pub struct RunArgs {
     /// Take the prompt as it is: without this, \n, \t, \\ and the like in -p are escapes
     #[arg(long)]
     no_escape: bool,
-    /// Take the prompt as one user message and put it through the model's chat template
-    #[arg(long)]
-    chat: bool,
-    /// A system message for --chat
-    #[arg(long, value_name = "TEXT", requires = "chat")]
-    system: Option<String>,
+    #[command(flatten)]
+    chat: ChatArgs,
     /// End where the text comes to TEXT (repeatable)
     #[arg(short = 'r', long, visible_alias = "stop", value_name = "TEXT", allow_hyphen_values = true)]
     reverse_prompt: Vec<String>,
@@ -93,7 +90,7 @@ pub fn run(args: RunArgs) -> Result<()> {
     sampler_config.check_vocabulary(model.plan.dims.n_vocab)?;
     let drafted = args.draft.sources(&model)?;
     let prompt_text = prompt_text(&args, &gguf, &tokenizer)?;
-    let prompt = prompt_ids(&prompt_text, &tokenizer, args.chat);
+    let prompt = prompt_ids(&prompt_text, &tokenizer, args.chat.chat);
     let mut config = args.context.config(&model)?;
     // What is where does not depend on whether anything drafts: plain text is to be the same, and GPU and CPU round
     // differently.
@@ -188,7 +185,7 @@ impl<'t> Printer<'t> {
             tokenizer,
             decoder: StreamDecoder::new(tokenizer),
             show: !args.json,
-            color: args.draft.color,
+            color: args.draft.is_colored(),
             kinds,
             stop_strings: stop_strings.filter(|s| !s.is_empty()).collect(),
             tail: Vec::new(),
@@ -256,15 +253,7 @@ fn prompt_text(args: &RunArgs, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Str
         }
     };
     let text = if args.no_escape || !args.text.on_command_line() { text } else { common::unescape(&text) };
-    if !args.chat {
-        return Ok(text);
-    }
-    let mut messages = Vec::new();
-    if let Some(system) = &args.system {
-        messages.push(Message::new("system", system));
-    }
-    messages.push(Message::new("user", &text));
-    ChatTemplate::from_gguf(gguf, tokenizer)?.render(&messages, true)
+    if args.chat.chat { args.chat.prompt(&text, gguf, tokenizer) } else { Ok(text) }
 }
 
 fn report(generation: &Generation, n_prompt: usize, token_bytes: u64, seed: Option<u64>, stop: &str) {

@@ -41,7 +41,7 @@ pub struct SamplerArgs {
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     frequency_penalty: f32,
     /// Change a token's logit, as in 15043+1 or 15043-1; -inf forbids it (repeatable)
-    #[arg(long, value_name = "ID(+/-)X", value_parser = parse_bias)]
+    #[arg(short = 'l', long, value_name = "ID(+/-)X", value_parser = parse_bias)]
     logit_bias: Vec<(u32, f32)>,
     /// Seed of the random numbers; -1 draws one and reports it
     #[arg(short = 's', long, value_name = "SEED", default_value_t = -1, allow_negative_numbers = true)]

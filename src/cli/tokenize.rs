@@ -31,6 +31,12 @@ pub struct TokenizeArgs {
     /// Leave out BOS and EOS, even where the vocabulary adds them
     #[arg(long)]
     no_bos: bool,
+    /// Print the number of tokens at the end
+    #[arg(long, conflicts_with_all = ["detokenize", "json"])]
+    show_count: bool,
+    /// Read the text from standard input, which is done without this too
+    #[arg(long, conflicts_with_all = ["prompt", "file"])]
+    stdin: bool,
     /// Take the texts of control tokens, such as <|im_end|>, as plain text
     #[arg(long)]
     no_parse_special: bool,
@@ -65,13 +71,19 @@ pub fn run(args: TokenizeArgs) -> Result<()> {
     if args.json {
         print_json(&json!({ "ids": ids, "pieces": pieces(&tokenizer, &ids) }))
     } else if args.ids {
-        print(format!("{ids:?}\n"))
+        print(format!("{ids:?}\n"))?;
+        args.print_count(&ids)
     } else {
-        print(listing(&tokenizer, &ids))
+        print(listing(&tokenizer, &ids))?;
+        args.print_count(&ids)
     }
 }
 
 impl TokenizeArgs {
+    fn print_count(&self, ids: &[u32]) -> Result<()> {
+        if self.show_count { print(format!("Total number of tokens: {}\n", ids.len())) } else { Ok(()) }
+    }
+
     /// The text to work on, nothing added and nothing taken away.
     fn input(&self) -> Result<String> {
         if let Some(text) = &self.prompt {

@@ -78,8 +78,10 @@ pub struct Said<T: Args> {
 }
 
 impl<T: Args> Said<T> {
-    pub fn run(self, run: impl FnOnce(T) -> crate::Result<()>) -> crate::Result<()> {
+    /// `told` says what there is to say of the command line itself.
+    pub fn run(self, told: impl FnOnce(), run: impl FnOnce(T) -> crate::Result<()>) -> crate::Result<()> {
         set(self.verbosity.level());
+        told();
         run(self.args)
     }
 }

@@ -6,9 +6,11 @@ mod common;
 mod bench;
 mod dry_run;
 mod examples;
+mod help;
 #[cfg(feature = "download")]
 mod hub;
 mod inspect;
+mod llama_flags;
 mod output;
 mod run;
 mod search;

@@ -1,0 +1,141 @@
+//! What --help and -h show, and the environment's variables: flags are grouped by what one wants, and -h has the
+//! everyday ones alone.
+
+use std::collections::HashSet;
+
+use clap::{Arg, ArgAction, Command, builder::FalseyValueParser};
+
+use super::llama_flags::env_of;
+
+/// Of flags without a heading of their own.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Model", &["model", "load-mode", "no-mmap", "hf-repo", "hf-file", "model-url", "offline"]),
+    (
+        "Text",
+        &["prompt", "file", "predict", "no-escape", "reverse-prompt", "ignore-eos", "context-shift", "keep"],
+    ),
+    (
+        "Context and threads",
+        &[
+            "ctx-size",
+            "threads",
+            "batch-size",
+            "ubatch-size",
+            "cache-type-k",
+            "cache-type-v",
+            "isa",
+            "no-repack",
+            "planes",
+        ],
+    ),
+    (
+        "Devices",
+        &[
+            "device",
+            "n-gpu-layers",
+            "vram",
+            "ram",
+            "placement",
+            "strict",
+            "gpu-variant",
+            "gpu-cache",
+            "profile",
+            "dry-run",
+            "speeds",
+        ],
+    ),
+    (
+        "Drafting",
+        &[
+            "spec-type",
+            "spec-draft-n-max",
+            "spec-draft-n-min",
+            "spec-draft-p-min",
+            "draft-exit",
+            "draft-skip",
+            "mask",
+            "skip-attn",
+            "skip-mlp",
+            "coarse",
+            "no-prefix-reuse",
+            "no-learn",
+            "learn-dir",
+        ],
+    ),
+    ("Output", &["json", "logprobs", "no-display-prompt", "color", "csv", "verbose", "quiet"]),
+];
+
+/// What -h shows of flags that several commands have.
+const EVERYDAY: &[(&str, &str)] = &[
+    ("model", "Model file, .gguf [default: the embedded stories13m]"),
+    ("hf-repo", "Download a model: USER/REPO[:QUANT]"),
+    ("prompt", "The text to go on from"),
+    ("file", "A file with the text [default: standard input]"),
+    ("predict", "Tokens to generate; -1: until the text ends"),
+    ("chat", "Take the prompt as a message to an assistant"),
+    ("ctx-size", "Tokens that the context holds"),
+    ("threads", "Threads [default: the physical cores]"),
+    ("temp", "Temperature; 0 takes the likeliest token"),
+    ("seed", "Seed of the random numbers; -1 draws one"),
+    ("spec-type", "What drafts: auto, mask, exit, ngram or none"),
+    ("device", "cpu, or a GPU by its number or name"),
+    ("n-gpu-layers", "-ngl: layers on the GPU: a number, all or auto"),
+    ("json", "One JSON object instead of text"),
+    ("verbose", "Say more on stderr"),
+    ("quiet", "Say nothing on stderr but errors"),
+];
+
+pub const EXAMPLES: &str = "Examples:
+  spec-run                                                a story by the embedded model
+  spec-run -m model.gguf -p 'Once upon a time' -n 128     a text to go on from
+  spec-run -m model.gguf --chat -p 'Why is the sky blue?' a question to an assistant
+  spec-run perplexity -m model.gguf -f text.txt           how well it knows a text
+  spec-run bench -m model.gguf                            how fast it is here";
+
+/// The command as users see it.
+pub fn dress(command: Command) -> Command {
+    let shared: HashSet<String> =
+        command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_string)).collect();
+    let command = command
+        .after_help(EXAMPLES)
+        .mut_args(|arg| everyday(grouped(with_env(arg)), |_| true))
+        .mut_subcommands(|sub| {
+            let has_env = sub.get_name() != "synth";
+            sub.mut_args(|arg| {
+                let arg = if has_env { with_env(arg) } else { arg };
+                everyday(grouped(arg), |long| shared.contains(long))
+            })
+        });
+    command
+}
+
+fn grouped(arg: Arg) -> Arg {
+    let group = GROUPS.iter().find(|(_, longs)| arg.get_long().is_some_and(|long| longs.contains(&long)));
+    match group {
+        Some((heading, _)) => arg.help_heading(*heading),
+        None => arg,
+    }
+}
+
+/// The short help has one line for everyday flags, and none for the rest of those that are shared.
+fn everyday(arg: Arg, is_shared: impl Fn(&str) -> bool) -> Arg {
+    let Some(long) = arg.get_long() else { return arg };
+    match EVERYDAY.iter().find(|(name, _)| *name == long) {
+        Some((_, short)) if is_shared(long) => {
+            let whole = arg.get_help().cloned().unwrap_or_default();
+            arg.help(*short).long_help(whole)
+        }
+        None if is_shared(long) => arg.hide_short_help(true),
+        _ => arg,
+    }
+}
+
+/// As llama.cpp's programs: the command line wins.
+fn with_env(arg: Arg) -> Arg {
+    let Some(variable) = arg.get_long().and_then(env_of) else { return arg };
+    let arg = arg.env(variable).hide_env(true);
+    match arg.get_action() {
+        ArgAction::SetTrue => arg.value_parser(FalseyValueParser::new()),
+        _ => arg,
+    }
+}

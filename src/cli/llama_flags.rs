@@ -1,0 +1,391 @@
+//! llama.cpp's flags (llama-cli, llama-completion, llama-perplexity, llama-bench), and what becomes of each here. The
+//! command line is read by this table, and docs/llama-cpp.md shows it.
+
+/// How many words follow a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    Nothing,
+    Value,
+    /// on, off or auto; or nothing.
+    Switch,
+    TwoValues,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Here {
+    /// Done, by this flag.
+    Same(&'static str),
+    /// Done, by this flag; it asks for --chat too.
+    Chat(&'static str),
+    /// Done by a subcommand.
+    Command(&'static str),
+    /// Changes nothing here; why.
+    Accepted(&'static str),
+    /// These values are how it is here; others are refused, and why.
+    Only(&'static [&'static str], &'static str),
+    /// What there is instead.
+    Refused(&'static str),
+    /// Of the same name and another meaning: this one.
+    Own(&'static str),
+    /// A conversation; refused unless one turn is asked for.
+    Conversation,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Flag {
+    pub names: &'static [&'static str],
+    pub takes: Takes,
+    /// The variable of the environment; empty if there is none.
+    pub env: &'static str,
+    pub here: Here,
+}
+
+use Here::{Accepted, Chat, Command, Conversation, Only, Own, Refused, Same};
+use Takes::{Nothing, Switch, TwoValues, Value};
+
+const fn flag(names: &'static [&'static str], takes: Takes, env: &'static str, here: Here) -> Flag {
+    Flag { names, takes, env, here }
+}
+
+pub const NO_DRAFT_MODEL: &str = "spec-run drafts with the model itself; see --spec-type";
+const NO_DRAFT_MODEL_TO_SET: &str = "there is no draft model; the model drafts by itself";
+const THREADS_ARE_NOT_BOUND: &str = "the system places the threads";
+const FITS_BY_ITSELF: &str = "what fits the GPU is found out; see --dry-run";
+const NO_EXPERTS: &str = "no model that runs here has experts";
+const ONE_GPU: &str = "one GPU is used; --device names it, --vram says how much of it";
+const TEXT_ONLY: &str = "only text is read here; use llama-mtmd-cli";
+const ROPE: &str = "positions are scaled as the model's file says";
+const CHAIN: &str = "there is no such sampler here; see --top-k, --top-p, --min-p and --typical";
+const GRAMMAR: &str = "text cannot be bound to a grammar yet; use llama-cli";
+const ADAPTERS: &str = "adapters are not applied; merge them with llama-export-lora first";
+const SCORES: &str = "only perplexity is scored here; use llama-perplexity";
+const NO_REPL: &str = "there is no conversation at the terminal yet; --chat answers one prompt";
+const PROMPT_FILES: &str = "a prompt's state is not kept on disk; leave it out";
+const LOGS: &str = "there is no log; -v says more on stderr";
+const LOOKUP: &str = "the lookup finds its own lengths; see --spec-type ngram";
+const PRESETS: &str = "name the model with -m FILE or -hf USER/REPO";
+const TEMPLATES: &str =
+    "the template is the model's or that of --chat-template-file; it takes no settings yet";
+
+/// In the order of llama.cpp's --help.
+#[rustfmt::skip]
+pub const FLAGS: &[Flag] = &[
+    // General.
+    flag(&["-h", "--help", "--usage"], Nothing, "", Same("--help")),
+    flag(&["--version"], Nothing, "", Same("--version")),
+    flag(&["-cl", "--cache-list"], Nothing, "", Refused("downloads are in Hugging Face's cache; `hf cache ls` lists it")),
+    flag(&["--completion-bash"], Nothing, "", Command("completions bash")),
+    flag(&["--list-devices"], Nothing, "", Command("devices")),
+    flag(&["--server-base"], Value, "", Refused("nothing here talks to a server; leave it out")),
+    flag(&["-v", "--verbose", "--log-verbose"], Nothing, "", Same("--verbose")),
+    flag(&["-co", "--color"], Switch, "", Same("--color")),
+    flag(&["--verbose-prompt"], Nothing, "", Accepted("`spec-run tokenize` shows a prompt's tokens")),
+    flag(&["--display-prompt"], Nothing, "", Accepted("the prompt is shown unless --no-display-prompt says no")),
+    flag(&["--no-display-prompt"], Nothing, "", Same("--no-display-prompt")),
+    // Threads.
+    flag(&["-t", "--threads"], Value, "LLAMA_ARG_THREADS", Same("--threads")),
+    flag(&["-tb", "--threads-batch"], Value, "", Accepted("-t counts for prompts too")),
+    flag(&["-C", "--cpu-mask"], Value, "", Accepted(THREADS_ARE_NOT_BOUND)),
+    flag(&["-Cr", "--cpu-range"], Value, "", Accepted(THREADS_ARE_NOT_BOUND)),
+    flag(&["--cpu-strict"], Value, "", Accepted(THREADS_ARE_NOT_BOUND)),
+    flag(&["-Cb", "--cpu-mask-batch"], Value, "", Accepted(THREADS_ARE_NOT_BOUND)),
+    flag(&["-Crb", "--cpu-range-batch"], Value, "", Accepted(THREADS_ARE_NOT_BOUND)),
+    flag(&["--cpu-strict-batch"], Value, "", Accepted(THREADS_ARE_NOT_BOUND)),
+    flag(&["--prio"], Value, "", Accepted("the priority is the system's; see nice")),
+    flag(&["--prio-batch"], Value, "", Accepted("the priority is the system's; see nice")),
+    flag(&["--poll"], Value, "", Accepted("how threads wait is decided by itself")),
+    flag(&["--poll-batch"], Value, "", Accepted("how threads wait is decided by itself")),
+    flag(&["--numa"], Value, "LLAMA_ARG_NUMA", Accepted("see numactl")),
+    // Context.
+    flag(&["-c", "--ctx-size"], Value, "LLAMA_ARG_CTX_SIZE", Same("--ctx-size")),
+    flag(&["-n", "--predict", "--n-predict"], Value, "LLAMA_ARG_N_PREDICT", Same("--predict")),
+    flag(&["-b", "--batch-size"], Value, "LLAMA_ARG_BATCH", Same("--batch-size")),
+    flag(&["-ub", "--ubatch-size"], Value, "LLAMA_ARG_UBATCH", Same("--ubatch-size")),
+    flag(&["--keep"], Value, "", Same("--keep")),
+    flag(&["--swa-full"], Nothing, "LLAMA_ARG_SWA_FULL", Accepted("no model that runs here has a sliding window")),
+    flag(&["-ctxcp", "--ctx-checkpoints", "--swa-checkpoints"], Value, "LLAMA_ARG_CTX_CHECKPOINTS", Accepted("there is one sequence")),
+    flag(&["-cram", "--cache-ram"], Value, "LLAMA_ARG_CACHE_RAM", Accepted("there is one sequence")),
+    flag(&["-kvu", "--kv-unified", "-no-kvu", "--no-kv-unified"], Nothing, "LLAMA_ARG_KV_UNIFIED", Accepted("there is one sequence")),
+    flag(&["--context-shift"], Nothing, "LLAMA_ARG_CONTEXT_SHIFT", Same("--context-shift")),
+    flag(&["--no-context-shift"], Nothing, "", Accepted("the context is shifted only with --context-shift")),
+    flag(&["-fa", "--flash-attn"], Switch, "LLAMA_ARG_FLASH_ATTN", Accepted("attention always runs without its square matrix")),
+    flag(&["-dt", "--defrag-thold"], Value, "LLAMA_ARG_DEFRAG_THOLD", Accepted("the cache needs no defragmentation")),
+    flag(&["-np", "--parallel"], Value, "LLAMA_ARG_N_PARALLEL", Only(&["1", "-1"], "one sequence runs at a time")),
+    flag(&["--rope-scaling"], Value, "LLAMA_ARG_ROPE_SCALING_TYPE", Only(&["none"], ROPE)),
+    flag(&["--rope-scale"], Value, "LLAMA_ARG_ROPE_SCALE", Only(&["1"], ROPE)),
+    flag(&["--rope-freq-base"], Value, "LLAMA_ARG_ROPE_FREQ_BASE", Only(&["0"], ROPE)),
+    flag(&["--rope-freq-scale"], Value, "LLAMA_ARG_ROPE_FREQ_SCALE", Only(&["0", "1"], ROPE)),
+    flag(&["--yarn-orig-ctx"], Value, "LLAMA_ARG_YARN_ORIG_CTX", Only(&["0"], ROPE)),
+    flag(&["--yarn-ext-factor"], Value, "LLAMA_ARG_YARN_EXT_FACTOR", Only(&["-1"], ROPE)),
+    flag(&["--yarn-attn-factor"], Value, "LLAMA_ARG_YARN_ATTN_FACTOR", Only(&["-1"], ROPE)),
+    flag(&["--yarn-beta-slow"], Value, "LLAMA_ARG_YARN_BETA_SLOW", Only(&["-1"], ROPE)),
+    flag(&["--yarn-beta-fast"], Value, "LLAMA_ARG_YARN_BETA_FAST", Only(&["-1"], ROPE)),
+    flag(&["-gan", "--grp-attn-n"], Value, "LLAMA_ARG_GRP_ATTN_N", Only(&["1"], "a longer context by groups is not there; see --context-shift")),
+    flag(&["-gaw", "--grp-attn-w"], Value, "LLAMA_ARG_GRP_ATTN_W", Accepted("it counts only with -gan")),
+    flag(&["-kvo", "--kv-offload"], Nothing, "LLAMA_ARG_KV_OFFLOAD", Accepted("keys and values are where their layer runs")),
+    flag(&["-nkvo", "--no-kv-offload"], Nothing, "", Accepted("keys and values are where their layer runs")),
+    flag(&["-ctk", "--cache-type-k"], Value, "LLAMA_ARG_CACHE_TYPE_K", Same("--cache-type-k")),
+    flag(&["-ctv", "--cache-type-v"], Value, "LLAMA_ARG_CACHE_TYPE_V", Same("--cache-type-v")),
+    // Text.
+    flag(&["-p", "--prompt"], Value, "", Same("--prompt")),
+    flag(&["-f", "--file"], Value, "", Same("--file")),
+    flag(&["-bf", "--binary-file"], Value, "", Refused("-f FILE reads text")),
+    flag(&["--in-file"], Value, "", Refused("-f FILE reads text")),
+    flag(&["-e", "--escape"], Nothing, "", Accepted("escapes are processed unless --no-escape says no")),
+    flag(&["--no-escape"], Nothing, "", Same("--no-escape")),
+    flag(&["-r", "--reverse-prompt"], Value, "", Same("--reverse-prompt")),
+    flag(&["-sp", "--special"], Nothing, "", Refused("special tokens are not shown; --json lists the ids")),
+    flag(&["-ptc", "--print-token-count"], Value, "", Accepted("the report at the end counts tokens")),
+    flag(&["--prompt-cache"], Value, "", Refused(PROMPT_FILES)),
+    flag(&["--prompt-cache-all"], Nothing, "", Refused(PROMPT_FILES)),
+    flag(&["--prompt-cache-ro"], Nothing, "", Refused(PROMPT_FILES)),
+    flag(&["--warmup", "--no-warmup"], Nothing, "", Accepted("there is no warm-up run")),
+    flag(&["--perf", "--no-perf"], Nothing, "LLAMA_ARG_PERF", Accepted("speeds are always measured")),
+    flag(&["--show-timings", "--no-show-timings"], Nothing, "LLAMA_ARG_SHOW_TIMINGS", Accepted("speeds are reported unless -q says no")),
+    flag(&["--simple-io"], Nothing, "", Accepted("standard output is plain")),
+    // Chat.
+    flag(&["-sys", "--system-prompt"], Value, "", Chat("--system")),
+    flag(&["-sysf", "--system-prompt-file"], Value, "", Chat("--system-file")),
+    flag(&["-st", "--single-turn"], Nothing, "", Chat("")),
+    flag(&["-cnv", "--conversation"], Nothing, "", Conversation),
+    flag(&["-no-cnv", "--no-conversation"], Nothing, "", Accepted("there is a conversation only with --chat")),
+    flag(&["-i", "--interactive"], Nothing, "", Refused(NO_REPL)),
+    flag(&["-if", "--interactive-first"], Nothing, "", Refused(NO_REPL)),
+    flag(&["-mli", "--multiline-input"], Nothing, "", Accepted("a prompt may have several lines")),
+    flag(&["--in-prefix"], Value, "", Refused(NO_REPL)),
+    flag(&["--in-suffix"], Value, "", Refused(NO_REPL)),
+    flag(&["--in-prefix-bos"], Nothing, "", Refused(NO_REPL)),
+    flag(&["--jinja"], Nothing, "LLAMA_ARG_JINJA", Accepted("chat templates are always run as Jinja")),
+    flag(&["--no-jinja"], Nothing, "", Refused("chat templates are always run as Jinja")),
+    flag(&["--chat-template"], Value, "LLAMA_ARG_CHAT_TEMPLATE", Same("--chat-template")),
+    flag(&["--chat-template-file"], Value, "LLAMA_ARG_CHAT_TEMPLATE_FILE", Same("--chat-template-file")),
+    flag(&["--chat-template-kwargs"], Value, "LLAMA_ARG_CHAT_TEMPLATE_KWARGS", Refused(TEMPLATES)),
+    flag(&["--skip-chat-parsing", "--no-skip-chat-parsing"], Nothing, "LLAMA_ARG_SKIP_CHAT_PARSING", Accepted("text is shown as the model writes it")),
+    flag(&["--reasoning-format"], Value, "LLAMA_ARG_THINK", Accepted("text is shown as the model writes it")),
+    flag(&["-rea", "--reasoning"], Value, "LLAMA_ARG_REASONING", Only(&["auto"], TEMPLATES)),
+    flag(&["--reasoning-effort"], Value, "LLAMA_ARG_REASONING_EFFORT", Only(&["default"], TEMPLATES)),
+    flag(&["--reasoning-budget"], Value, "LLAMA_ARG_THINK_BUDGET", Only(&["-1"], "thoughts are not counted; see -n")),
+    flag(&["--reasoning-budget-message"], Value, "LLAMA_ARG_THINK_BUDGET_MESSAGE", Accepted("it counts only with --reasoning-budget")),
+    flag(&["--reasoning-preserve", "--no-reasoning-preserve"], Nothing, "LLAMA_ARG_REASONING_PRESERVE", Accepted("there is one turn")),
+    // Sampling.
+    flag(&["-s", "--seed"], Value, "", Same("--seed")),
+    flag(&["--ignore-eos"], Nothing, "", Same("--ignore-eos")),
+    flag(&["--temp", "--temperature"], Value, "LLAMA_ARG_TEMPERATURE", Same("--temp")),
+    flag(&["--top-k"], Value, "LLAMA_ARG_TOP_K", Same("--top-k")),
+    flag(&["--top-p"], Value, "LLAMA_ARG_TOP_P", Same("--top-p")),
+    flag(&["--min-p"], Value, "LLAMA_ARG_MIN_P", Same("--min-p")),
+    flag(&["--typical", "--typical-p"], Value, "", Same("--typical")),
+    flag(&["--repeat-last-n"], Value, "", Same("--repeat-last-n")),
+    flag(&["--repeat-penalty"], Value, "LLAMA_ARG_REPEAT_PENALTY", Same("--repeat-penalty")),
+    flag(&["--presence-penalty"], Value, "LLAMA_ARG_PRESENCE_PENALTY", Same("--presence-penalty")),
+    flag(&["--frequency-penalty"], Value, "LLAMA_ARG_FREQUENCY_PENALTY", Same("--frequency-penalty")),
+    flag(&["-l", "--logit-bias"], Value, "", Same("--logit-bias")),
+    flag(&["--samplers"], Value, "", Refused("the order of samplers is fixed; leave it out")),
+    flag(&["--sampler-seq", "--sampling-seq"], Value, "", Refused("the order of samplers is fixed; leave it out")),
+    flag(&["--top-nsigma", "--top-n-sigma"], Value, "", Only(&["-1"], CHAIN)),
+    flag(&["--xtc-probability"], Value, "", Only(&["0"], CHAIN)),
+    flag(&["--xtc-threshold"], Value, "", Accepted("it counts only with --xtc-probability")),
+    flag(&["--dry-multiplier"], Value, "", Only(&["0"], "there is no such sampler here; see --repeat-penalty")),
+    flag(&["--dry-base"], Value, "", Accepted("it counts only with --dry-multiplier")),
+    flag(&["--dry-allowed-length"], Value, "", Accepted("it counts only with --dry-multiplier")),
+    flag(&["--dry-penalty-last-n"], Value, "", Accepted("it counts only with --dry-multiplier")),
+    flag(&["--dry-sequence-breaker"], Value, "", Accepted("it counts only with --dry-multiplier")),
+    flag(&["--adaptive-target"], Value, "", Only(&["-1"], CHAIN)),
+    flag(&["--adaptive-decay"], Value, "", Accepted("it counts only with --adaptive-target")),
+    flag(&["--dynatemp-range"], Value, "", Only(&["0"], CHAIN)),
+    flag(&["--dynatemp-exp"], Value, "", Accepted("it counts only with --dynatemp-range")),
+    flag(&["--mirostat"], Value, "", Only(&["0"], CHAIN)),
+    flag(&["--mirostat-lr"], Value, "", Accepted("it counts only with --mirostat")),
+    flag(&["--mirostat-ent"], Value, "", Accepted("it counts only with --mirostat")),
+    flag(&["--grammar"], Value, "", Refused(GRAMMAR)),
+    flag(&["--grammar-file"], Value, "", Refused(GRAMMAR)),
+    flag(&["-j", "--json-schema"], Value, "", Refused(GRAMMAR)),
+    flag(&["-jf", "--json-schema-file"], Value, "", Refused(GRAMMAR)),
+    flag(&["-bs", "--backend-sampling"], Nothing, "LLAMA_ARG_BACKEND_SAMPLING", Accepted("where sampling runs is decided by itself")),
+    // The model.
+    flag(&["-m", "--model"], Value, "LLAMA_ARG_MODEL", Same("--model")),
+    flag(&["-mu", "--model-url"], Value, "LLAMA_ARG_MODEL_URL", Same("--model-url")),
+    flag(&["-hf", "-hfr", "--hf-repo"], Value, "LLAMA_ARG_HF_REPO", Same("--hf-repo")),
+    flag(&["-hff", "--hf-file"], Value, "LLAMA_ARG_HF_FILE", Same("--hf-file")),
+    flag(&["-hft", "--hf-token"], Value, "", Refused("put the token into the environment: HF_TOKEN=..")),
+    flag(&["-dr", "--docker-repo"], Value, "LLAMA_ARG_DOCKER_REPO", Refused("models come from Hugging Face: -hf USER/REPO")),
+    flag(&["--offline"], Nothing, "LLAMA_ARG_OFFLINE", Same("--offline")),
+    flag(&["-lm", "--load-mode"], Value, "LLAMA_ARG_LOAD_MODE", Same("--load-mode")),
+    flag(&["--no-mmap"], Nothing, "", Same("--no-mmap")),
+    flag(&["--mmap"], Nothing, "", Accepted("files are mapped unless --load-mode says no")),
+    flag(&["--mlock"], Nothing, "", Accepted("weights are copied to memory where that is faster; nothing is locked")),
+    flag(&["-lzm", "--lazy-mode"], Value, "LLAMA_ARG_LAZY_MODE", Accepted("a tensor is read when it is needed; see --no-repack")),
+    flag(&["--repack"], Nothing, "LLAMA_ARG_REPACK", Accepted("weights are repacked unless --no-repack says no")),
+    flag(&["-nr", "--no-repack"], Nothing, "", Same("--no-repack")),
+    flag(&["--no-host"], Nothing, "LLAMA_ARG_NO_HOST", Accepted("buffers are chosen by themselves")),
+    flag(&["--check-tensors"], Nothing, "", Accepted("what loading needs is always checked")),
+    flag(&["--override-kv"], Value, "", Refused("the file's metadata counts; change it with gguf-py's gguf_set_metadata.py")),
+    flag(&["--lora"], Value, "", Refused(ADAPTERS)),
+    flag(&["--lora-scaled"], Value, "", Refused(ADAPTERS)),
+    flag(&["--control-vector"], Value, "", Refused("control vectors are not applied; use llama-cli")),
+    flag(&["--control-vector-scaled"], Value, "", Refused("control vectors are not applied; use llama-cli")),
+    flag(&["--control-vector-layer-range"], TwoValues, "", Refused("control vectors are not applied; use llama-cli")),
+    flag(&["--gpt-oss-20b-default"], Nothing, "", Refused(PRESETS)),
+    flag(&["--gpt-oss-120b-default"], Nothing, "", Refused(PRESETS)),
+    flag(&["--vision-gemma-4b-default"], Nothing, "", Refused(PRESETS)),
+    flag(&["--vision-gemma-12b-default"], Nothing, "", Refused(PRESETS)),
+    // Devices.
+    flag(&["-dev", "--device"], Value, "LLAMA_ARG_DEVICE", Same("--device")),
+    flag(&["-ngl", "--gpu-layers", "--n-gpu-layers"], Value, "LLAMA_ARG_N_GPU_LAYERS", Same("--n-gpu-layers")),
+    flag(&["-sm", "--split-mode"], Value, "LLAMA_ARG_SPLIT_MODE", Only(&["none", "layer"], ONE_GPU)),
+    flag(&["-ts", "--tensor-split"], Value, "LLAMA_ARG_TENSOR_SPLIT", Refused(ONE_GPU)),
+    flag(&["-mg", "--main-gpu"], Value, "LLAMA_ARG_MAIN_GPU", Only(&["0"], ONE_GPU)),
+    flag(&["-ot", "--override-tensor"], Value, "LLAMA_ARG_OVERRIDE_TENSOR", Refused("what goes where is chosen by layers; see -ngl, --vram and --dry-run")),
+    flag(&["-cmoe", "--cpu-moe"], Nothing, "LLAMA_ARG_CPU_MOE", Accepted(NO_EXPERTS)),
+    flag(&["-ncmoe", "--n-cpu-moe"], Value, "LLAMA_ARG_N_CPU_MOE", Accepted(NO_EXPERTS)),
+    flag(&["-ncffn", "--n-cpu-ffn"], Value, "LLAMA_ARG_N_CPU_FFN", Accepted(FITS_BY_ITSELF)),
+    flag(&["-fit", "--fit"], Switch, "LLAMA_ARG_FIT", Accepted(FITS_BY_ITSELF)),
+    flag(&["-fitt", "--fit-target"], Value, "LLAMA_ARG_FIT_TARGET", Accepted(FITS_BY_ITSELF)),
+    flag(&["-fitc", "--fit-ctx"], Value, "LLAMA_ARG_FIT_CTX", Accepted(FITS_BY_ITSELF)),
+    flag(&["--op-offload", "--no-op-offload"], Nothing, "", Accepted("an operation runs where its weights are")),
+    flag(&["--rpc"], Value, "LLAMA_ARG_RPC", Refused("a model runs on one machine; use llama-cli")),
+    // Drafting.
+    flag(&["--spec-type"], Value, "LLAMA_ARG_SPEC_TYPE", Same("--spec-type")),
+    flag(&["--spec-default"], Nothing, "", Accepted("drafting is on unless --spec-type none says no")),
+    flag(&["--spec-draft-n-max", "--draft-max", "--draft-n"], Value, "LLAMA_ARG_SPEC_DRAFT_N_MAX", Same("--spec-draft-n-max")),
+    flag(&["--spec-draft-n-min", "--draft-min", "--draft-n-min"], Value, "LLAMA_ARG_SPEC_DRAFT_N_MIN", Same("--spec-draft-n-min")),
+    flag(&["--spec-draft-p-min", "--draft-p-min"], Value, "LLAMA_ARG_SPEC_DRAFT_P_MIN", Same("--spec-draft-p-min")),
+    flag(&["--draft"], Value, "", Own("what drafts, as --spec-type; for the length of drafts there is --spec-draft-n-max")),
+    flag(&["--spec-draft-p-split", "--draft-p-split"], Value, "LLAMA_ARG_SPEC_DRAFT_P_SPLIT", Accepted("a draft has one branch")),
+    flag(&["--spec-draft-model", "-md", "--model-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_MODEL", Refused(NO_DRAFT_MODEL)),
+    flag(&["--spec-draft-hf", "-hfd", "-hfrd", "--hf-repo-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_HF_REPO", Refused(NO_DRAFT_MODEL)),
+    flag(&["--spec-draft-ngl", "-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft"], Value, "LLAMA_ARG_N_GPU_LAYERS_DRAFT", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-device", "-devd", "--device-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-threads", "-td", "--threads-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-threads-batch", "-tbd", "--threads-batch-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-cpu-mask", "-Cd", "--cpu-mask-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-cpu-range", "-Crd", "--cpu-range-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-cpu-strict", "--cpu-strict-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-prio", "--prio-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-poll", "--poll-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-cpu-mask-batch", "-Cbd", "--cpu-mask-batch-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-cpu-strict-batch", "--cpu-strict-batch-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-prio-batch", "--prio-batch-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-poll-batch", "--poll-batch-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-type-k", "-ctkd", "--cache-type-k-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-type-v", "-ctvd", "--cache-type-v-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-override-tensor", "-otd", "--override-tensor-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-cpu-moe", "-cmoed", "--cpu-moe-draft"], Nothing, "LLAMA_ARG_SPEC_DRAFT_CPU_MOE", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-n-cpu-moe", "--spec-draft-ncmoe", "-ncmoed", "--n-cpu-moe-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_N_CPU_MOE", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-backend-sampling", "--no-spec-draft-backend-sampling"], Nothing, "LLAMA_ARG_SPEC_DRAFT_BACKEND_SAMPLING", Accepted("where sampling runs is decided by itself")),
+    flag(&["--spec-synth-len"], Value, "LLAMA_ARG_SPEC_SYNTH_LEN", Refused("acceptance is not made up here; `spec-run synth` makes models whose drafts are good")),
+    flag(&["--spec-synth-rates"], Value, "LLAMA_ARG_SPEC_SYNTH_RATES", Refused("acceptance is not made up here; `spec-run synth` makes models whose drafts are good")),
+    flag(&["--spec-ngram-mod-n-min"], Value, "", Accepted(LOOKUP)),
+    flag(&["--spec-ngram-mod-n-max"], Value, "", Accepted(LOOKUP)),
+    flag(&["--spec-ngram-mod-n-match"], Value, "", Accepted(LOOKUP)),
+    flag(&["--spec-ngram-simple-size-n"], Value, "", Accepted(LOOKUP)),
+    flag(&["--spec-ngram-simple-size-m"], Value, "", Accepted(LOOKUP)),
+    flag(&["--spec-ngram-simple-min-hits"], Value, "", Accepted(LOOKUP)),
+    flag(&["--spec-ngram-map-k-size-n"], Value, "", Accepted(LOOKUP)),
+    flag(&["--spec-ngram-map-k-size-m"], Value, "", Accepted(LOOKUP)),
+    flag(&["--spec-ngram-map-k-min-hits"], Value, "", Accepted(LOOKUP)),
+    flag(&["--spec-ngram-map-k4v-size-n"], Value, "", Accepted(LOOKUP)),
+    flag(&["--spec-ngram-map-k4v-size-m"], Value, "", Accepted(LOOKUP)),
+    flag(&["--spec-ngram-map-k4v-min-hits"], Value, "", Accepted(LOOKUP)),
+    // Images and sound.
+    flag(&["-mm", "--mmproj"], Value, "LLAMA_ARG_MMPROJ", Refused(TEXT_ONLY)),
+    flag(&["-mmu", "--mmproj-url"], Value, "LLAMA_ARG_MMPROJ_URL", Refused(TEXT_ONLY)),
+    flag(&["-mmdev", "--mmproj-device"], Value, "", Accepted("only text is read here")),
+    flag(&["--mmproj-auto", "--no-mmproj", "--no-mmproj-auto"], Nothing, "LLAMA_ARG_MMPROJ_AUTO", Accepted("only text is read here")),
+    flag(&["--mmproj-offload", "--no-mmproj-offload"], Nothing, "LLAMA_ARG_MMPROJ_OFFLOAD", Accepted("only text is read here")),
+    flag(&["--image", "--audio", "--video"], Value, "", Refused(TEXT_ONLY)),
+    flag(&["--image-min-tokens"], Value, "LLAMA_ARG_IMAGE_MIN_TOKENS", Accepted("only text is read here")),
+    flag(&["--image-max-tokens"], Value, "LLAMA_ARG_IMAGE_MAX_TOKENS", Accepted("only text is read here")),
+    flag(&["--video-fps"], Value, "LLAMA_ARG_VIDEO_FPS", Accepted("only text is read here")),
+    flag(&["--video-timestamp-interval"], Value, "LLAMA_ARG_VIDEO_TIMESTAMP_INTERVAL", Accepted("only text is read here")),
+    flag(&["--video-ffmpeg-dir"], Value, "LLAMA_ARG_VIDEO_FFMPEG_DIR", Accepted("only text is read here")),
+    // Logs.
+    flag(&["--log-disable"], Nothing, "", Accepted(LOGS)),
+    flag(&["--log-file"], Value, "LLAMA_ARG_LOG_FILE", Accepted("there is no log; 2> FILE keeps what is said on stderr")),
+    flag(&["--log-jsonl", "--no-log-jsonl"], Nothing, "LLAMA_ARG_LOG_JSONL", Accepted(LOGS)),
+    flag(&["--log-prompts-dir"], Value, "", Accepted(LOGS)),
+    flag(&["--log-colors"], Switch, "LLAMA_ARG_LOG_COLORS", Accepted(LOGS)),
+    flag(&["--log-prefix", "--no-log-prefix"], Nothing, "LLAMA_ARG_LOG_PREFIX", Accepted(LOGS)),
+    flag(&["--log-timestamps", "--no-log-timestamps"], Nothing, "LLAMA_ARG_LOG_TIMESTAMPS", Accepted(LOGS)),
+    flag(&["-lv", "--verbosity", "--log-verbosity"], Value, "LLAMA_ARG_LOG_VERBOSITY", Accepted(LOGS)),
+    // llama-perplexity.
+    flag(&["--chunks"], Value, "", Same("--chunks")),
+    flag(&["--hellaswag"], Nothing, "", Refused(SCORES)),
+    flag(&["--hellaswag-tasks"], Value, "", Refused(SCORES)),
+    flag(&["--winogrande"], Nothing, "", Refused(SCORES)),
+    flag(&["--winogrande-tasks"], Value, "", Refused(SCORES)),
+    flag(&["--multiple-choice"], Nothing, "", Refused(SCORES)),
+    flag(&["--multiple-choice-tasks"], Value, "", Refused(SCORES)),
+    flag(&["--kl-divergence"], Nothing, "", Refused("a mask is compared with the full model at once; see --exit and --draft-skip")),
+    flag(&["--save-all-logits", "--kl-divergence-base"], Value, "", Refused("logits are not kept in files; see --exit and --draft-skip")),
+    flag(&["--ppl-stride"], Value, "", Only(&["0"], "chunks do not overlap here")),
+    flag(&["--ppl-output-type"], Value, "", Only(&["0"], "--json and --csv are the other outputs")),
+];
+
+/// llama-bench's own flags; what is not here is as in [`FLAGS`].
+#[rustfmt::skip]
+pub const BENCH: &[Flag] = &[
+    flag(&["-p", "--n-prompt"], Value, "", Same("--n-prompt")),
+    flag(&["-n", "--n-gen"], Value, "", Same("--n-gen")),
+    flag(&["-d", "--n-depth"], Value, "", Same("--n-depth")),
+    flag(&["-pg"], Value, "", Same("--n-prompt-gen")),
+    flag(&["-r", "--repetitions"], Value, "", Same("--rounds")),
+    flag(&["-o", "--output"], Value, "", Same("--output")),
+    flag(&["-oe", "--output-err"], Value, "", Refused("results go to standard output only; see -o")),
+    flag(&["--delay"], Value, "", Only(&["0"], "there is no pause between tests")),
+    flag(&["--progress"], Nothing, "", Accepted("a bar is shown at a terminal")),
+    flag(&["-embd", "--embeddings"], Value, "", Only(&["0"], "only text is generated here")),
+    flag(&["-nopo", "--no-op-offload"], Value, "", Accepted("an operation runs where its weights are")),
+    flag(&["-nkvo", "--no-kv-offload"], Value, "", Accepted("keys and values are where their layer runs")),
+    flag(&["--no-host"], Value, "", Accepted("buffers are chosen by themselves")),
+    flag(&["--repack"], Value, "", Only(&["1"], "--no-repack reads weights as they are in the file")),
+    flag(&["-rpc", "--rpc"], Value, "", Refused("a model runs on one machine; use llama-bench")),
+];
+
+impl Here {
+    /// The flag of ours that does it, without dashes.
+    fn long(self) -> Option<&'static str> {
+        match self {
+            Same(long) | Chat(long) => long.strip_prefix("--"),
+            _ => None,
+        }
+    }
+
+    /// For the documents.
+    #[cfg(test)]
+    pub fn describe(self) -> String {
+        let listed = |values: &[&str]| {
+            values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(" or ")
+        };
+        match self {
+            Same(long) => format!("`{long}`"),
+            Chat("") => "`--chat`".into(),
+            Chat(long) => format!("`{long}`, with `--chat`"),
+            Command(command) => format!("`spec-run {command}`"),
+            Accepted(why) => format!("ignored: {why}"),
+            Only(values, why) => format!("{} only: {why}", listed(values)),
+            Refused(why) => format!("refused: {why}"),
+            Own(what) => format!("other: {what}"),
+            Conversation => format!("refused without `-st`: {NO_REPL}"),
+        }
+    }
+}
+
+/// What is said of -cnv alone.
+pub const NO_CONVERSATION: &str = NO_REPL;
+
+/// The environment's variable for a flag of ours, named without dashes.
+pub fn env_of(long: &str) -> Option<&'static str> {
+    let is = |flag: &&Flag| !flag.env.is_empty() && flag.here.long() == Some(long);
+    FLAGS.iter().find(is).map(|flag| flag.env)
+}
+
+#[cfg(test)]
+impl Flag {
+    /// A row of the documents' table.
+    pub fn row(&self) -> String {
+        let names: Vec<String> = self.names.iter().map(|name| format!("`{name}`")).collect();
+        let env = if self.env.is_empty() { String::new() } else { format!("`{}`", self.env) };
+        format!("| {} | {} | {env} |", names.join(" "), self.here.describe())
+    }
+}

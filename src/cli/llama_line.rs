@@ -1,0 +1,371 @@
+//! A command line in llama.cpp's words becomes one in ours, before clap reads it: by [`super::llama_flags`], word by
+//! word. Flags of one dash and several letters are flags here, never a letter and its value.
+
+use std::ffi::{OsStr, OsString};
+
+use super::llama_flags::{BENCH, FLAGS, Flag, Here, NO_CONVERSATION, Takes};
+
+/// Our flags whose value may look like a flag.
+const TEXT_FLAGS: &[&str] = &["--system", "--vs", "--speeds", "--stop"];
+/// What a switch may be, besides left out.
+const SWITCHES: &[&str] = &["on", "off", "auto", "enabled", "disabled", "true", "false", "1", "0"];
+
+/// A command line for clap.
+#[derive(Debug, Default, PartialEq)]
+pub struct Line {
+    pub words: Vec<OsString>,
+    /// Flags that change nothing here, and why.
+    pub ignored: Vec<(String, &'static str)>,
+}
+
+/// The command that a line is for; `None` generates text.
+fn is_llamas(command: Option<&str>) -> bool {
+    matches!(command, None | Some("perplexity" | "bench"))
+}
+
+/// `words` are those behind the program's name, and behind `command` where that is one.
+pub fn translate(command: Option<&str>, words: impl IntoIterator<Item = OsString>) -> Result<Line, String> {
+    let mut line = Line::default();
+    let mut words = words.into_iter().peekable();
+    let (mut chat, mut conversation) = (false, None);
+    while let Some(word) = words.next() {
+        let Some(text) = word.to_str().filter(|text| text.starts_with('-') && text.len() > 1) else {
+            line.words.push(word);
+            continue;
+        };
+        if text == "--" {
+            line.words.push(word);
+            line.words.extend(words.by_ref());
+            break;
+        }
+        if TEXT_FLAGS.contains(&text) {
+            line.words.push(word);
+            line.words.extend(words.next());
+            continue;
+        }
+        let (name, joined) = match text.split_once('=') {
+            Some((name, value)) if name.starts_with("--") => (name, Some(OsString::from(value))),
+            _ => (text, None),
+        };
+        chat |= name == "--chat";
+        let Some(flag) = find(command, name) else {
+            known_or_number(command, text)?;
+            line.words.push(word);
+            continue;
+        };
+        let value = match (flag.takes, joined) {
+            (_, Some(value)) => Some(value),
+            (Takes::Nothing, None) => None,
+            (Takes::Switch, None) => {
+                words.next_if(|next| next.to_str().is_some_and(|w| SWITCHES.contains(&w)))
+            }
+            (Takes::Value, None) => words.next(),
+            (Takes::TwoValues, None) => words.next().and(words.next()),
+        };
+        if matches!(flag.takes, Takes::Value | Takes::TwoValues) && value.is_none() {
+            return Err(format!("{name}: a value is missing behind it"));
+        }
+        match flag.here {
+            Here::Same(long) => push(&mut line.words, flag, long, value),
+            Here::Chat("") => chat = true,
+            Here::Chat(long) => {
+                chat = true;
+                push(&mut line.words, flag, long, value);
+            }
+            Here::Own(_) => push(&mut line.words, flag, name, value),
+            Here::Command(command) => {
+                return Ok(Line { words: command.split(' ').map(Into::into).collect(), ..Line::default() });
+            }
+            Here::Conversation => conversation = Some(name.to_string()),
+            Here::Accepted(why) => line.ignored.push((name.into(), why)),
+            Here::Only(values, why) => {
+                let given = value.unwrap_or_default();
+                if !values.iter().any(|value| is_same(value, &given)) {
+                    return Err(format!("{name} {}: {why}", given.display()));
+                }
+                line.ignored.push((name.into(), "it is how it is here"));
+            }
+            Here::Refused(why) => return Err(format!("{name}: {why}")),
+        }
+    }
+    if let Some(name) = conversation.filter(|_| !chat) {
+        return Err(format!("{name}: {NO_CONVERSATION}"));
+    }
+    if chat && command.is_none() && !line.words.iter().any(|word| word == "--chat") {
+        line.words.push("--chat".into());
+    }
+    Ok(line)
+}
+
+fn push(words: &mut Vec<OsString>, flag: &Flag, long: &str, value: Option<OsString>) {
+    // A switch alone is allowed, so what follows must not be taken for its value.
+    if let (Takes::Switch, Some(value)) = (flag.takes, &value) {
+        let mut joined = OsString::from(format!("{long}="));
+        joined.push(value);
+        return words.push(joined);
+    }
+    words.push(long.into());
+    words.extend(value);
+}
+
+/// The row for a flag. In commands that llama.cpp does not have, only what cannot be a letter and a value.
+fn find(command: Option<&str>, name: &str) -> Option<&'static Flag> {
+    let rows = if command == Some("bench") { BENCH } else { &[] };
+    if !is_llamas(command) && (name.starts_with("--") || name.len() == 2) {
+        return None;
+    }
+    rows.iter().chain(FLAGS).find(|flag| flag.names.contains(&name))
+}
+
+/// -n5 is a letter and its number; -xyz would be a flag.
+fn known_or_number(command: Option<&str>, text: &str) -> Result<(), String> {
+    let mut chars = text.chars().skip(1);
+    let letters =
+        chars.next().is_some_and(char::is_alphabetic) && chars.next().is_some_and(char::is_alphabetic);
+    if !letters || !is_llamas(command) {
+        return Ok(());
+    }
+    let name = text.split('=').next().unwrap_or(text);
+    let rows = if command == Some("bench") { BENCH } else { &[] };
+    let short = rows.iter().chain(FLAGS).flat_map(|flag| flag.names).filter(|name| !name.starts_with("--"));
+    let near =
+        short.filter(|known| known.len() > 2 && distance(known, name) == 1).min_by_key(|known| known.len());
+    Err(match near {
+        Some(near) => format!("unexpected argument '{text}' found; tip: a similar argument exists: '{near}'"),
+        None => format!("unexpected argument '{text}' found"),
+    })
+}
+
+fn is_same(value: &str, given: &OsStr) -> bool {
+    let number = |text: &str| text.parse::<f64>().ok();
+    given
+        .to_str()
+        .is_some_and(|given| given == value || number(value).is_some_and(|n| number(given) == Some(n)))
+}
+
+/// Letters to change, add or leave out.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], i + 1);
+        for (j, &y) in b.iter().enumerate() {
+            let least = (corner + usize::from(x != y)).min(row[j] + 1).min(row[j + 1] + 1);
+            corner = std::mem::replace(&mut row[j + 1], least);
+        }
+    }
+    row[b.len()]
+}
+
+/// Numbers as llama-bench reads them: 1,2,4 and ranges, 1-8, 1-8+2 and 1-8*2.
+pub fn numbers(text: &str) -> Result<Vec<usize>, String> {
+    const MOST: usize = 1000;
+    let wrong = || format!("`{text}` is not a list of numbers, as 1,2,4 or 1-8 or 1-8+2 or 1-8*2");
+    let number = |text: &str| text.parse::<usize>().map_err(|_| wrong());
+    let mut out = Vec::new();
+    for part in text.split(',') {
+        let Some((first, rest)) = part.split_once('-') else {
+            out.push(number(part)?);
+            continue;
+        };
+        let (last, times, step) = match (rest.split_once('+'), rest.split_once('*')) {
+            (Some((last, step)), _) => (last, 1, number(step)?),
+            (_, Some((last, times))) => (last, number(times)?, 0),
+            _ => (rest, 1, 1),
+        };
+        let (mut n, last) = (number(first)?, number(last)?);
+        while n <= last {
+            out.push(n);
+            let next = n.saturating_mul(times).saturating_add(step);
+            if next <= n || out.len() > MOST {
+                return Err(wrong());
+            }
+            n = next;
+        }
+    }
+    Ok(out)
+}
+
+/// Flags of which `bench` takes several values, each a configuration to measure.
+const LISTS: &[&str] = &[
+    "--model",
+    "--threads",
+    "--batch-size",
+    "--ubatch-size",
+    "--cache-type-k",
+    "--cache-type-v",
+    "--n-gpu-layers",
+    "--device",
+    "--load-mode",
+];
+
+/// One line for each combination of values, the first flag's changing last: all threads of a model, then the next
+/// model. `-m` is repeated, other flags have commas too.
+pub fn combinations(words: &[OsString]) -> Result<Vec<Vec<OsString>>, String> {
+    let mut rest = Vec::new();
+    let mut lists: Vec<(&str, Vec<OsString>)> = Vec::new();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        if word.to_str().is_some_and(|word| TEXT_FLAGS.contains(&word)) {
+            rest.push(word.clone());
+            rest.extend(words.next().cloned());
+            continue;
+        }
+        let short = [("-m", "--model"), ("-t", "--threads"), ("-b", "--batch-size")];
+        let long =
+            short.iter().find(|(short, _)| word == *short).map_or(word.to_str(), |(_, long)| Some(*long));
+        let Some(flag) = LISTS.iter().copied().find(|flag| Some(*flag) == long) else {
+            rest.push(word.clone());
+            continue;
+        };
+        let Some(value) = words.next() else {
+            rest.push(word.clone());
+            break;
+        };
+        let values = match value.to_str() {
+            Some(text) if flag != "--model" && text.contains([',', '*', '+']) || is_range(text_of(value)) => {
+                let text = text_of(value);
+                match numbers(text) {
+                    Ok(numbers) => numbers.iter().map(|n| n.to_string().into()).collect(),
+                    Err(what) if text.starts_with(|c: char| c.is_ascii_digit()) => {
+                        return Err(format!("{flag}: {what}"));
+                    }
+                    Err(_) => text.split(',').map(Into::into).collect(),
+                }
+            }
+            _ => vec![value.clone()],
+        };
+        match lists.iter_mut().find(|(known, _)| *known == flag) {
+            Some((_, all)) => all.extend(values),
+            None => lists.push((flag, values)),
+        }
+    }
+    lists.sort_by_key(|(flag, _)| LISTS.iter().position(|known| known == flag));
+    let mut lines = vec![Vec::new()];
+    for (flag, values) in lists {
+        let with = |line: &Vec<OsString>, value: &OsString| {
+            line.iter().cloned().chain([flag.into(), value.clone()]).collect::<Vec<_>>()
+        };
+        lines = lines.iter().flat_map(|line| values.iter().map(move |value| with(line, value))).collect();
+    }
+    Ok(lines.into_iter().map(|line| rest.iter().cloned().chain(line).collect()).collect())
+}
+
+fn text_of(word: &OsStr) -> &str {
+    word.to_str().unwrap_or_default()
+}
+
+/// 1-8, but not -1, nor a file's name.
+fn is_range(text: &str) -> bool {
+    text.contains('-')
+        && text.starts_with(|c: char| c.is_ascii_digit())
+        && text.chars().all(|c| c.is_ascii_digit() || "-+*,".contains(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split_whitespace().map(Into::into).collect()
+    }
+
+    fn line(command: Option<&str>, text: &str) -> Result<String, String> {
+        let line = translate(command, words(text))?;
+        Ok(line.words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn words_of_llama_cpp_become_ours() {
+        for (theirs, ours) in [
+            ("-m a.gguf -ngl 99 -c 4096", "--model a.gguf --n-gpu-layers 99 --ctx-size 4096"),
+            ("-fa on -n 5", "--predict 5"),
+            ("-fa -n 5", "--predict 5"),
+            ("--color on -p hi", "--color=on --prompt hi"),
+            ("--color -p hi", "--color --prompt hi"),
+            ("-sys You -p -fa", "--system You --prompt -fa --chat"),
+            ("-st -cnv", "--chat"),
+            ("--temp=0 --top-k=5", "--temp 0 --top-k 5"),
+            ("--mirostat 0 -sm none -np 1.0", ""),
+            ("-n5 -t4 -c-1", "-n5 -t4 -c-1"),
+            ("--draft 4", "--draft 4"),
+            ("--list-devices -m x", "devices"),
+            ("-- -fa", "-- -fa"),
+        ] {
+            assert_eq!(line(None, theirs).unwrap(), ours, "{theirs}");
+        }
+        assert_eq!(
+            line(Some("search"), "-ngl 9 -t 4 --draft-max 3").unwrap(),
+            "--n-gpu-layers 9 -t 4 --draft-max 3"
+        );
+        assert_eq!(line(Some("bench"), "-p 512 -pg 5,6").unwrap(), "--n-prompt 512 --n-prompt-gen 5,6");
+    }
+
+    #[test]
+    fn what_is_refused_is_named_whole() {
+        for (theirs, words) in [
+            ("-md x.gguf", "-md: spec-run drafts with the model itself"),
+            ("-cnv", "-cnv: there is no conversation"),
+            ("-cnvv", "'-cnvv' found; tip: a similar argument exists: '-cnv'"),
+            ("-zzz", "'-zzz' found"),
+            ("-mg 1", "-mg 1: one GPU"),
+            ("--mirostat 2", "--mirostat 2: there is no such sampler"),
+            ("-ngl", "-ngl: a value is missing"),
+        ] {
+            let message = line(None, theirs).unwrap_err();
+            assert!(message.contains(words), "{theirs}: {message}");
+        }
+    }
+
+    #[test]
+    fn what_changes_nothing_is_listed() {
+        let line = translate(None, words("-fa --mlock --prio 2")).unwrap();
+        let names: Vec<&str> = line.ignored.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["-fa", "--mlock", "--prio"]);
+    }
+
+    #[test]
+    fn lists_are_llama_benchs() {
+        for (text, list) in [
+            ("5", vec![5]),
+            ("1,2,4", vec![1, 2, 4]),
+            ("1-4", vec![1, 2, 3, 4]),
+            ("1-9+4", vec![1, 5, 9]),
+            ("1-8*2,3", vec![1, 2, 4, 8, 3]),
+        ] {
+            assert_eq!(numbers(text).unwrap(), list, "{text}");
+        }
+        for bad in ["", "x", "1-", "-1", "1-4+0", "1-4*1", "0-4*2", "1,,2", "0-99999999"] {
+            assert!(numbers(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn each_combination_is_a_line() {
+        let lines =
+            combinations(&words("--n-gen 1 --threads 1,2 --model a-1.gguf --model b.gguf -q")).unwrap();
+        let text: Vec<String> = lines
+            .iter()
+            .map(|line| line.iter().map(|w| w.to_str().unwrap()).collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(
+            text,
+            [
+                "--n-gen 1 -q --model a-1.gguf --threads 1",
+                "--n-gen 1 -q --model a-1.gguf --threads 2",
+                "--n-gen 1 -q --model b.gguf --threads 1",
+                "--n-gen 1 -q --model b.gguf --threads 2",
+            ]
+        );
+        assert_eq!(combinations(&words("--cache-type-k f16,q8_0")).unwrap().len(), 2);
+        assert_eq!(combinations(&words("--n-gpu-layers -1")).unwrap().len(), 1);
+        assert!(combinations(&words("--threads 1-4+0")).is_err());
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let names: Vec<&&str> = FLAGS.iter().flat_map(|flag| flag.names).collect();
+        let unique: std::collections::HashSet<_> = names.iter().collect();
+        assert_eq!(names.len(), unique.len());
+    }
+}

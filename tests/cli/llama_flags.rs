@@ -1,0 +1,340 @@
+//! Command lines as they stand on model cards and in llama.cpp's documents: they are read, run where that is quick, or
+//! are refused in one line that names the flag.
+
+use std::{
+    fs,
+    process::{Command, Output, Stdio},
+};
+
+#[path = "../../src/cli/llama_flags.rs"]
+#[allow(dead_code)]
+mod table;
+
+use table::{BENCH, FLAGS, Here};
+
+/// Words, split at blanks; what stands in quotes stays together.
+fn words(line: &str) -> Vec<&str> {
+    let quoted = line.split('"').enumerate();
+    quoted
+        .flat_map(|(i, part)| if i % 2 == 1 { vec![part] } else { part.split_whitespace().collect() })
+        .collect()
+}
+
+fn check(line: &str) -> Result<(), String> {
+    spec_run::cli::check(&words(line)).map_err(|e| e.to_string())
+}
+
+fn run_with(line: &str, env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
+    command.args(words(line)).envs(env.iter().copied()).stdin(Stdio::null());
+    command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR")).output().unwrap()
+}
+
+fn run(line: &str) -> Output {
+    run_with(line, &[])
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The same in llama.cpp, but for the program's name.
+const LINES: &[&str] = &[
+    r#"-m model.gguf -p "I believe the meaning of life is" -n 128"#,
+    r#"-m model.gguf -p "Building a website can be done in 10 simple steps:" -n 400 -e"#,
+    r#"-m model.gguf -p "You are a helpful assistant" -no-cnv"#,
+    r#"-m model.gguf -st -p "What is 1+1?""#,
+    r#"-m model.gguf -cnv -st -p "What is 1+1?""#,
+    r#"-m model.gguf --single-turn -sys "You are brief." -p Hi"#,
+    "-m model.gguf -sysf system.txt -f prompt.txt",
+    "-m model.gguf --system-prompt-file system.txt -f prompt.txt",
+    "-m model.gguf -ngl 99 -p Hi",
+    "-m model.gguf -ngl all -p Hi",
+    "-m model.gguf -ngl auto -p Hi",
+    "-m model.gguf -ngl -1 -p Hi",
+    "-m model.gguf --gpu-layers 20 -p Hi",
+    "-m model.gguf --n-gpu-layers 0 -p Hi",
+    "-m model.gguf -ngl 99 -fa on -p Hi",
+    "-m model.gguf -ngl 99 -fa -p Hi",
+    "-m model.gguf --flash-attn auto -p Hi",
+    "-m model.gguf -ngl 99 -c 8192 -fa 1 -ctk q8_0 -ctv q8_0 -p Hi",
+    "-m model.gguf -dev none -p Hi",
+    "-m model.gguf --device none -p Hi",
+    "-m model.gguf -dev Vulkan0 -p Hi",
+    "--list-devices",
+    "-m model.gguf -t 8 -tb 16 -p Hi",
+    "-m model.gguf -t 8 -C 0xff --cpu-strict 1 --prio 2 --poll 50 -p Hi",
+    "-m model.gguf --numa distribute -p Hi",
+    "-m model.gguf --mlock -p Hi",
+    "-m model.gguf --no-mmap -p Hi",
+    "-m model.gguf -lm none -p Hi",
+    "-m model.gguf --load-mode mlock -p Hi",
+    "-m model.gguf --load-mode dio -p Hi",
+    "-m model.gguf --no-warmup -p Hi",
+    "-m model.gguf --log-disable -p Hi",
+    "-m model.gguf --log-file log.txt -lv 1 -p Hi",
+    "-m model.gguf --log-colors off --log-timestamps --log-prefix -p Hi",
+    "-m model.gguf --perf -p Hi",
+    "-m model.gguf -v -p Hi",
+    "-m model.gguf --no-display-prompt -p Hi",
+    "-m model.gguf --simple-io -p Hi",
+    "-m model.gguf --color on -p Hi",
+    "-m model.gguf -co auto -p Hi",
+    "-m model.gguf --color -p Hi",
+    "-m model.gguf -c 0 -n -1 -p Hi",
+    "-m model.gguf -c 4096 -n -2 -p Hi",
+    "-m model.gguf --ctx-size 4096 --batch-size 2048 --ubatch-size 512 -p Hi",
+    "-m model.gguf -b 2048 -ub 512 -p Hi",
+    "-m model.gguf --keep -1 --context-shift -p Hi",
+    "-m model.gguf --no-context-shift -p Hi",
+    "-m model.gguf --swa-full -p Hi",
+    "-m model.gguf -kvu -p Hi",
+    "-m model.gguf -nkvo -p Hi",
+    "-m model.gguf --no-kv-offload -p Hi",
+    "-m model.gguf -nr -p Hi",
+    "-m model.gguf --no-repack -p Hi",
+    "-m model.gguf -np 1 -p Hi",
+    "-m model.gguf --temp 0.7 --top-k 40 --top-p 0.9 --min-p 0.05 -p Hi",
+    "-m model.gguf --temp 0.6 --top-p 0.95 --top-k 20 --min-p 0 --presence-penalty 1.5 -p Hi",
+    "-m model.gguf --temp=0 --top-k=1 -p Hi",
+    "-m model.gguf --temperature 0 -p Hi",
+    "-m model.gguf --repeat-penalty 1.1 --repeat-last-n 64 -p Hi",
+    "-m model.gguf --frequency-penalty 0.5 -p Hi",
+    "-m model.gguf --typical-p 0.9 -p Hi",
+    "-m model.gguf -s 42 -p Hi",
+    "-m model.gguf --seed 42 -p Hi",
+    "-m model.gguf -l 15043+1 -p Hi",
+    "-m model.gguf --logit-bias 15043-1 -p Hi",
+    "-m model.gguf --mirostat 0 --dynatemp-range 0.0 --xtc-probability 0 -p Hi",
+    "-m model.gguf --dry-multiplier 0 --dry-base 1.75 -p Hi",
+    "-m model.gguf --top-nsigma -1 -p Hi",
+    "-m model.gguf --ignore-eos -n 512 -p Hi",
+    r#"-m model.gguf -r "User:" -p Hi"#,
+    r#"-m model.gguf -r "-cnv" -p "-md""#,
+    "-m model.gguf --jinja -st -p Hi",
+    "-m model.gguf --chat-template-file template.jinja -st -p Hi",
+    "-m model.gguf --reasoning-format none -st -p Hi",
+    "-m model.gguf --reasoning-budget -1 -st -p Hi",
+    "-m model.gguf --spec-draft-n-max 16 --spec-draft-n-min 2 --spec-draft-p-min 0.75 -p Hi",
+    "-m model.gguf --draft-max 16 --draft-min 2 --draft-p-min 0.75 -p Hi",
+    "-m model.gguf --draft-n 16 --draft-n-min 2 -p Hi",
+    "-m model.gguf --spec-type none -p Hi",
+    "-m model.gguf --spec-type ngram-simple -p Hi",
+    "-m model.gguf --spec-type ngram-mod --spec-ngram-mod-n-match 24 -p Hi",
+    "-m model.gguf --spec-default -p Hi",
+    "-m model.gguf -ngld 99 -devd none -td 4 -p Hi",
+    "-m model.gguf -ctkd q8_0 -ctvd q8_0 -p Hi",
+    "-m model.gguf -sm layer -mg 0 -p Hi",
+    "-m model.gguf --split-mode none --main-gpu 0 -p Hi",
+    "-m model.gguf -cmoe -p Hi",
+    "-m model.gguf --n-cpu-moe 20 -p Hi",
+    "-m model.gguf -fit on -fitt 1024 -p Hi",
+    "-m model.gguf --no-mmproj -p Hi",
+    "-m model.gguf --check-tensors -p Hi",
+    "-m model.gguf --rope-scaling none --rope-freq-base 0 -p Hi",
+    "-m model.gguf --no-op-offload --no-host -p Hi",
+    "-m model.gguf -n5 -t4 -c512 -p Hi",
+    "perplexity -m model.gguf -f wiki.test.raw",
+    "perplexity -m model.gguf -f wiki.test.raw -c 512 --chunks 100 -ngl 99",
+    "perplexity -m model.gguf -f wiki.test.raw -b 2048 -ub 512 -fa on",
+    "perplexity -m model.gguf -f wiki.test.raw --ppl-stride 0 --no-warmup -t 8",
+    "bench -m model.gguf",
+    "bench -m model.gguf -p 512 -n 128",
+    "bench -m model.gguf -p 0 -n 128,256,512",
+    "bench -m model.gguf -n 0 -n 16 -p 64 -t 1,2,4,8,16,32",
+    "bench -m model.gguf -p 1024 -n 0 -b 128,256,512,1024",
+    "bench -m model.gguf -ngl 10,20,30,31,32",
+    "bench -m model.gguf -d 0,512 -pg 512,128",
+    "bench -m a.gguf -m b.gguf -p 512 -o json",
+    "bench -m model.gguf -o csv -r 3 --progress",
+    "bench -m model.gguf -o sql -fa on -ctk f16,q8_0",
+    "bench -m model.gguf -t 1-8*2 -o jsonl --delay 0",
+    "bench -m model.gguf --n-prompt 512 --n-gen 0 --repetitions 10 -nopo 0 -embd 0",
+    r#"tokenize -m model.gguf -p "Hello world" --ids --show-count"#,
+    "tokenize -m model.gguf --stdin --no-bos --no-parse-special",
+];
+
+/// Refused, with words of the message.
+const REFUSED: &[(&str, &[&str])] = &[
+    ("-md draft.gguf -p Hi", &["-md: spec-run drafts with the model itself", "--spec-type"]),
+    ("--model-draft draft.gguf -p Hi", &["--model-draft: spec-run drafts with the model itself"]),
+    ("--spec-draft-hf a/b -p Hi", &["--spec-draft-hf: spec-run drafts"]),
+    ("--spec-type draft-eagle3 -p Hi", &["draft-eagle3", "drafts with the model itself"]),
+    ("-cnv -p Hi", &["-cnv: there is no conversation", "--chat"]),
+    ("-i", &["-i: there is no conversation"]),
+    (r#"--in-prefix " " -p Hi"#, &["--in-prefix:"]),
+    ("--grammar-file json.gbnf -p Hi", &["--grammar-file: text cannot be bound to a grammar"]),
+    ("-j {} -p Hi", &["-j: text cannot be bound"]),
+    ("-jf schema.json -p Hi", &["-jf: text cannot be bound"]),
+    ("--lora adapter.gguf -p Hi", &["--lora: adapters", "llama-export-lora"]),
+    ("--control-vector-layer-range 1 2 -p Hi", &["--control-vector-layer-range:"]),
+    ("--mirostat 2 -p Hi", &["--mirostat 2: there is no such sampler"]),
+    ("--dry-multiplier 0.8 -p Hi", &["--dry-multiplier 0.8", "--repeat-penalty"]),
+    ("--samplers top_k;temperature -p Hi", &["--samplers: the order of samplers is fixed"]),
+    ("--rope-scaling yarn -p Hi", &["--rope-scaling yarn"]),
+    ("-mg 1 -p Hi", &["-mg 1: one GPU is used"]),
+    ("-ts 3,1 -p Hi", &["-ts: one GPU is used"]),
+    ("-sm row -p Hi", &["-sm row: one GPU is used"]),
+    ("-ot exps=CPU -p Hi", &["-ot:", "--dry-run"]),
+    ("-np 4 -p Hi", &["-np 4: one sequence"]),
+    ("--rpc 10.0.0.1:50052 -p Hi", &["--rpc: a model runs on one machine"]),
+    ("-mm mmproj.gguf --image cat.png -p Hi", &["-mm: only text"]),
+    ("--prompt-cache cache.bin -p Hi", &["--prompt-cache:"]),
+    ("--override-kv a=int:1 -p Hi", &["--override-kv:"]),
+    ("--chat-template-kwargs {} -st -p Hi", &["--chat-template-kwargs:"]),
+    ("-sp -p Hi", &["-sp:", "--json"]),
+    ("perplexity -f x.txt --hellaswag", &["--hellaswag: only perplexity"]),
+    ("perplexity -f x.txt --kl-divergence", &["--kl-divergence:", "--exit"]),
+    ("bench -oe md", &["-oe: results go to standard output"]),
+    ("bench -t 1,x", &["-t", "1,x"]),
+    ("bench -t 1-4+0", &["--threads", "1-4+0"]),
+    ("-cnvv -p Hi", &["'-cnvv'", "tip:", "'-cnv'"]),
+    ("-xyz -p Hi", &["unexpected argument '-xyz'"]),
+    ("--tempp 0 -p Hi", &["'--tempp'", "tip:", "'--temp'"]),
+    ("-ngl many -p Hi", &["many", "--n-gpu-layers", "all (-2)"]),
+    ("-ngl", &["-ngl: a value is missing"]),
+    ("--color blue -p Hi", &["blue"]),
+    ("--load-mode fast -p Hi", &["fast", "mlock"]),
+    ("bench -n 8 --vs=-t1 -p x", &["x", "list of numbers"]),
+];
+
+#[test]
+fn a_hundred_lines_are_read() {
+    assert!(LINES.len() >= 100, "{} lines", LINES.len());
+    for line in LINES {
+        // A list of devices ends at once, so what is checked is the line that it becomes.
+        assert_eq!(check(line), Ok(()), "{line}");
+    }
+}
+
+#[test]
+fn what_is_refused_is_named_whole_in_one_line() {
+    for (line, parts) in REFUSED {
+        let message = check(line).expect_err(line);
+        assert!(!message.contains('\n'), "{line}: {message}");
+        for part in *parts {
+            assert!(message.contains(part), "{line}: `{part}` is not in: {message}");
+        }
+    }
+}
+
+#[test]
+fn some_run_to_the_end() {
+    let short = "-n 1 --temp 0 -c 64 -p Once";
+    let expected = text(&run(&format!("{short} --json")).stdout);
+    let expected: serde_json::Value = serde_json::from_str(&expected).unwrap();
+    for line in [
+        "-ngl 99 -dev none",
+        "-ngl all --device cpu -q",
+        "-fa on --mlock --no-warmup --prio 2 --poll 50 -tb 2",
+        "-b 2048 -ub 512 -ctk f16 -ctv f16 -kvu -np 1",
+        "--log-disable -lv 1 --perf -e --jinja",
+        "--spec-draft-n-max 4 --spec-draft-n-min 1 -ngld 99",
+        "--spec-type ngram-simple",
+        "--color on",
+        "-s 42 --mirostat 0 --load-mode none",
+        "-v -no-cnv --simple-io",
+    ] {
+        let line = format!("-m models/stories13m-q8_0.gguf {line} {short}");
+        let output = run(&line);
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        let shown =
+            text(&output.stdout).replace("\x1b[0m", "").replace("\x1b[32m", "").replace("\x1b[34m", "");
+        assert!(shown.contains(expected["text"].as_str().unwrap().trim()), "{line}: {shown}");
+    }
+}
+
+#[test]
+fn ngl_without_a_gpu_warns_once_and_runs() {
+    let output = run("-ngl 99 --device none -n 1 --temp 0 -c 64");
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said.matches("warning: -ngl 99").count(), 1, "{said}");
+    let strict = run("-ngl 99 --device none --strict -n 1 -c 64");
+    assert_eq!(strict.status.code(), Some(2), "{}", text(&strict.stderr));
+}
+
+#[test]
+fn what_changes_nothing_is_said_with_v_alone() {
+    let line = "-fa on --mlock -n 1 --temp 0 -c 64";
+    assert!(!text(&run(line).stderr).contains("--mlock"));
+    let said = text(&run(&format!("-v {line}")).stderr);
+    for flag in ["-fa changes nothing: ", "--mlock changes nothing: "] {
+        assert_eq!(said.matches(flag).count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn the_environment_is_read_and_the_command_line_wins() {
+    let tokens = |line: &str, env: &[(&str, &str)]| {
+        let output = run_with(line, env);
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        let out: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        out["generated"].as_u64().unwrap()
+    };
+    let line = "--temp 0 -c 64 --ignore-eos --json";
+    assert_eq!(tokens(line, &[("LLAMA_ARG_N_PREDICT", "3")]), 3);
+    assert_eq!(tokens(&format!("{line} -n 2"), &[("LLAMA_ARG_N_PREDICT", "3")]), 2);
+    let bad = run_with("-n 1", &[("LLAMA_ARG_THREADS", "many")]);
+    assert_eq!(bad.status.code(), Some(2), "{}", text(&bad.stderr));
+    let warned = run_with("-n 1 --temp 0 -c 64", &[("LLAMA_ARG_SPEC_DRAFT_MODEL", "x.gguf")]);
+    assert!(
+        text(&warned.stderr).contains("warning: LLAMA_ARG_SPEC_DRAFT_MODEL is set"),
+        "{}",
+        text(&warned.stderr)
+    );
+    assert!(warned.status.success());
+}
+
+#[test]
+fn no_color_is_respected() {
+    let line = "-n 24 --temp 0 --spec-draft-n-max 4 --draft-exit 8 --color";
+    assert!(text(&run(line).stdout).contains("\x1b["), "no draft token was accepted");
+    assert!(!text(&run_with(line, &[("NO_COLOR", "1")]).stdout).contains("\x1b["));
+    assert!(!text(&run(&line.replace("--color", "--color auto")).stdout).contains("\x1b["), "not a terminal");
+}
+
+#[test]
+fn a_system_message_and_a_template_go_into_the_prompt() {
+    let folder = tempfile::tempdir().unwrap();
+    let template = folder.path().join("t.jinja");
+    let system = folder.path().join("s.txt");
+    fs::write(&template, "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}").unwrap();
+    fs::write(&system, "Be brief.").unwrap();
+    let (template, system) = (template.display(), system.display());
+    for more in
+        ["-sys \"Be brief.\"".to_string(), format!("-sysf {system}"), format!("-st --system-file {system}")]
+    {
+        let output = run(&format!("{more} --chat-template-file {template} -p Hi -n 1 -c 64"));
+        let shown = text(&output.stdout);
+        assert!(shown.starts_with("<system>Be brief.<user>Hi"), "{more}: {shown}{}", text(&output.stderr));
+    }
+    let named = run("-st --chat-template chatml -p Hi -n 1 -c 64");
+    assert!(text(&named.stderr).contains("--chat-template chatml"), "{}", text(&named.stderr));
+}
+
+#[test]
+fn the_page_has_every_flag() {
+    let page = include_str!("../../docs/llama-cpp.md");
+    for flag in FLAGS.iter().chain(BENCH) {
+        assert!(page.contains(&flag.row()), "docs/llama-cpp.md lacks this row:\n{}", flag.row());
+    }
+    let rows = page.lines().filter(|line| line.starts_with("| `-")).count();
+    assert_eq!(
+        rows,
+        FLAGS.len() + BENCH.len(),
+        "docs/llama-cpp.md has rows of flags that are not in the table"
+    );
+}
+
+/// What the table says is done, is.
+#[test]
+fn flags_of_ours_exist() {
+    let help = text(&run("--help").stdout)
+        + &["perplexity", "bench"].map(|command| text(&run(&format!("{command} --help")).stdout)).concat();
+    for flag in FLAGS.iter().chain(BENCH) {
+        if let Here::Same(long) | Here::Chat(long) = flag.here {
+            assert!(help.contains(long), "{long} of {:?} is not in --help", flag.names);
+        }
+    }
+}
