@@ -170,10 +170,10 @@ fn first_that_fits<P, T>(
     let mut notes = Vec::new();
     for plans_left in (0..MOST_PLANS).rev() {
         let planned = match plan(&request) {
-            // Whoever copies -ngl 99 from a page wants what fits; with --vram or --strict it is an order.
+            // Who asks for all layers wants what fits; with a budget, or strictly, it is an order.
             Err(Error::Memory(_)) if smaller && request.gpu_layers.is_some() && request.vram.is_none() => {
                 request.gpu_layers = None;
-                notes.push("-ngl asks for more than fits the GPU; what fits goes there".into());
+                notes.push("more layers were asked for than fit the GPU; what fits goes there".into());
                 continue;
             }
             planned => planned?,
@@ -388,6 +388,21 @@ mod tests {
             notes[0].contains("no memory for 1000") && notes[3].contains("no memory for 613"),
             "{notes:?}"
         );
+    }
+
+    #[test]
+    fn more_layers_than_fit_are_what_fits() {
+        let plan = |request: &PlacementRequest| match request.gpu_layers {
+            Some(n) => Err(Error::Memory(format!("{n} layers do not fit"))),
+            None => Ok(500),
+        };
+        let request = PlacementRequest { gpu_layers: Some(99), ..PlacementRequest::default() };
+        let (planned, opened, notes) = first_that_fits(&request, true, plan, |p| *p, open).unwrap();
+        assert_eq!((planned, opened, notes.len()), (500, 500, 1), "{notes:?}");
+        let error = first_that_fits(&request, false, plan, |p| *p, open).unwrap_err();
+        assert!(error.to_string().contains("99 layers"));
+        let request = PlacementRequest { vram: Some(600), ..request };
+        assert!(first_that_fits(&request, true, plan, |p| *p, open).is_err(), "a budget is an order");
     }
 
     #[test]

@@ -23,9 +23,14 @@ fn is_llamas(command: Option<&str>) -> bool {
     matches!(command, None | Some("perplexity" | "bench"))
 }
 
-/// `words` are those behind the program's name, and behind `command` where that is one.
-pub fn translate(command: Option<&str>, words: impl IntoIterator<Item = OsString>) -> Result<Line, String> {
-    let mut line = Line::default();
+/// `words` are those behind the program's name, and behind `command` where that is one. Flags of ours that are
+/// `elsewhere` change nothing in this command.
+pub fn translate(
+    command: Option<&str>,
+    words: impl IntoIterator<Item = OsString>,
+    elsewhere: impl Fn(&str) -> bool,
+) -> Result<Line, String> {
+    let mut line = Line { words: command.into_iter().map(OsString::from).collect(), ..Line::default() };
     let mut words = words.into_iter().peekable();
     let (mut chat, mut conversation) = (false, None);
     while let Some(word) = words.next() {
@@ -66,6 +71,9 @@ pub fn translate(command: Option<&str>, words: impl IntoIterator<Item = OsString
             return Err(format!("{name}: a value is missing behind it"));
         }
         match flag.here {
+            Here::Same(long) if elsewhere(long) => {
+                line.ignored.push((name.into(), "it is for generating text"));
+            }
             Here::Same(long) => push(&mut line.words, flag, long, value),
             Here::Chat("") => chat = true,
             Here::Chat(long) => {
@@ -271,7 +279,7 @@ mod tests {
     }
 
     fn line(command: Option<&str>, text: &str) -> Result<String, String> {
-        let line = translate(command, words(text))?;
+        let line = translate(command, words(text), |long| long == "--ignore-eos")?;
         Ok(line.words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" "))
     }
 
@@ -291,14 +299,16 @@ mod tests {
             ("--draft 4", "--draft 4"),
             ("--list-devices -m x", "devices"),
             ("-- -fa", "-- -fa"),
+            ("--ignore-eos -p a", "--prompt a"),
         ] {
             assert_eq!(line(None, theirs).unwrap(), ours, "{theirs}");
         }
+        assert_eq!(line(Some("bench"), "-p 1 --list-devices").unwrap(), "devices");
         assert_eq!(
             line(Some("search"), "-ngl 9 -t 4 --draft-max 3").unwrap(),
-            "--n-gpu-layers 9 -t 4 --draft-max 3"
+            "search --n-gpu-layers 9 -t 4 --draft-max 3"
         );
-        assert_eq!(line(Some("bench"), "-p 512 -pg 5,6").unwrap(), "--n-prompt 512 --n-prompt-gen 5,6");
+        assert_eq!(line(Some("bench"), "-p 512 -pg 5,6").unwrap(), "bench --n-prompt 512 --n-prompt-gen 5,6");
     }
 
     #[test]
@@ -319,7 +329,7 @@ mod tests {
 
     #[test]
     fn what_changes_nothing_is_listed() {
-        let line = translate(None, words("-fa --mlock --prio 2")).unwrap();
+        let line = translate(None, words("-fa --mlock --prio 2"), |_| false).unwrap();
         let names: Vec<&str> = line.ignored.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["-fa", "--mlock", "--prio"]);
     }

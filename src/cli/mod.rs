@@ -119,10 +119,14 @@ fn translate(words: impl IntoIterator<Item = OsString>) -> Result<Line> {
         |word: &OsString| known.get_subcommands().any(|sub| word == sub.get_name()) || word == "help";
     let name = words.next_if(is_command);
     let usage = |what: String| Error::Usage(format!("{what}; --help shows what there is"));
-    let mut line =
-        llama_line::translate(name.as_ref().and_then(|name| name.to_str()), words).map_err(usage)?;
-    line.words.splice(0..0, name);
-    Ok(line)
+    let name = name.as_ref().and_then(|name| name.to_str());
+    let has = |command: &clap::Command, long: &str| {
+        command.get_arguments().any(|arg| arg.get_long().is_some_and(|l| long.strip_prefix("--") == Some(l)))
+    };
+    // llama-perplexity takes the sampler's flags too.
+    let perplexity = known.find_subcommand("perplexity").filter(|_| name == Some("perplexity"));
+    let elsewhere = |long: &str| perplexity.is_some_and(|own| !has(own, long) && has(&known, long));
+    llama_line::translate(name, words, elsewhere).map_err(usage)
 }
 
 fn parse(words: &[OsString]) -> Result<Cli> {

@@ -138,6 +138,8 @@ const LINES: &[&str] = &[
     "perplexity -m model.gguf -f wiki.test.raw -c 512 --chunks 100 -ngl 99",
     "perplexity -m model.gguf -f wiki.test.raw -b 2048 -ub 512 -fa on",
     "perplexity -m model.gguf -f wiki.test.raw --ppl-stride 0 --no-warmup -t 8",
+    "perplexity -m model.gguf -f wiki.test.raw --seed 1 --temp 0 --ignore-eos",
+    "bench --list-devices",
     "bench -m model.gguf",
     "bench -m model.gguf -p 512 -n 128",
     "bench -m model.gguf -p 0 -n 128,256,512",

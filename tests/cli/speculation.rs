@@ -189,9 +189,9 @@ fn flags_that_make_no_sense() {
     fails(&["--draft", "8"], 2, &["--draft-max 8"]);
     fails(&["--draft", "mask,none"], 2, &["--draft"]);
     fails(&["--draft", "magic"], 2, &["magic", "ngram"]);
-    fails(&["--draft-max", "100000"], 2, &["--draft-max", "1024"]);
-    fails(&["--draft-max", "2", "--draft-min", "3"], 2, &["--draft-min 3", "--draft-max 2"]);
-    fails(&["--draft-p-min", "1.5"], 2, &["--draft-p-min", "0 to 1"]);
+    fails(&["--draft-max", "100000"], 2, &["--spec-draft-n-max", "1024"]);
+    fails(&["--draft-max", "2", "--draft-min", "3"], 2, &["--spec-draft-n-min 3", "--spec-draft-n-max 2"]);
+    fails(&["--draft-p-min", "1.5"], 2, &["--spec-draft-p-min", "0 to 1"]);
     fails(&["--draft-exit", "16"], 1, &["--draft-exit 16", "15"]);
     fails(&["--draft-exit", "0"], 1, &["--draft-exit 0"]);
     fails(&["--draft-exit", "6,often"], 2, &["'often'", "a number of layers, or auto"]);

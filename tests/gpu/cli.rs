@@ -76,7 +76,9 @@ fn a_gpu_that_cannot_be_had_is_one_line() {
     fails(&["--device", &device, "--vram", "6MiB", "-ngl", "16"], 1, &["-ngl 16", "MiB"]);
     // Asked for without a name, only hardware will do.
     if json(&["devices", "--json"])["default"] == "cpu" {
-        fails(&["-ngl", "4"], 1, &["no hardware GPU", &device]);
+        fails(&["-ngl", "4", "--strict"], 1, &["no hardware GPU", &device]);
+        let warned = stderr(&["-ngl", "4", "-n", "1"]);
+        assert!(warned.contains("warning: -ngl 4: no hardware GPU was found"), "{warned}");
     }
 }
 
