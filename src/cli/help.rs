@@ -3,13 +3,29 @@
 
 use std::collections::HashSet;
 
-use clap::{Arg, ArgAction, Command, builder::FalseyValueParser};
+use clap::{
+    Arg, ArgAction, Command,
+    builder::{FalseyValueParser, Resettable},
+};
 
 use super::llama_flags::env_of;
 
 /// Of flags without a heading of their own.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Model", &["model", "load-mode", "no-mmap", "hf-repo", "hf-file", "model-url", "offline"]),
+    (
+        "Model",
+        &[
+            "model",
+            "load-mode",
+            "no-mmap",
+            "hf-repo",
+            "hf-file",
+            "model-url",
+            "hf-token",
+            "offline",
+            "cache-list",
+        ],
+    ),
     (
         "Text",
         &["prompt", "file", "predict", "no-escape", "reverse-prompt", "ignore-eos", "context-shift", "keep"],
@@ -65,22 +81,17 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Output", &["json", "logprobs", "no-display-prompt", "color", "csv", "verbose", "quiet"]),
 ];
 
-/// What -h shows of flags that several commands have.
+/// What -h shows of the flags that several commands have.
 const EVERYDAY: &[(&str, &str)] = &[
     ("model", "Model file, .gguf [default: the embedded stories13m]"),
-    ("hf-repo", "Download a model: USER/REPO[:QUANT]"),
+    ("hf-repo", "Download a model from Hugging Face"),
     ("prompt", "The text to go on from"),
-    ("file", "A file with the text [default: standard input]"),
-    ("predict", "Tokens to generate; -1: until the text ends"),
+    ("predict", "Tokens to generate; -1: to the text's end"),
     ("chat", "Take the prompt as a message to an assistant"),
-    ("ctx-size", "Tokens that the context holds"),
-    ("threads", "Threads [default: the physical cores]"),
-    ("temp", "Temperature; 0 takes the likeliest token"),
+    ("temp", "Temperature; 0: the likeliest token"),
     ("seed", "Seed of the random numbers; -1 draws one"),
-    ("spec-type", "What drafts: auto, mask, exit, ngram or none"),
-    ("device", "cpu, or a GPU by its number or name"),
-    ("n-gpu-layers", "-ngl: layers on the GPU: a number, all or auto"),
-    ("json", "One JSON object instead of text"),
+    ("spec-type", "What drafts"),
+    ("n-gpu-layers", "Layers on the GPU, as -ngl: N, all or auto"),
     ("verbose", "Say more on stderr"),
     ("quiet", "Say nothing on stderr but errors"),
 ];
@@ -92,24 +103,26 @@ pub const EXAMPLES: &str = "Examples:
   spec-run perplexity -m model.gguf -f text.txt           how well it knows a text
   spec-run bench -m model.gguf                            how fast it is here";
 
-/// The command as users see it.
-pub fn dress(command: Command) -> Command {
+/// The command as users see it; `short` for -h, which has no groups.
+pub fn dress(command: Command, short: bool) -> Command {
     let shared: HashSet<String> =
         command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_string)).collect();
-    let command = command
+    command
         .after_help(EXAMPLES)
-        .mut_args(|arg| everyday(grouped(with_env(arg)), |_| true))
+        .mut_args(|arg| everyday(grouped(with_env(arg), short), |_| true))
         .mut_subcommands(|sub| {
             let has_env = sub.get_name() != "synth";
             sub.mut_args(|arg| {
                 let arg = if has_env { with_env(arg) } else { arg };
-                everyday(grouped(arg), |long| shared.contains(long))
+                everyday(grouped(arg, short), |long| shared.contains(long))
             })
-        });
-    command
+        })
 }
 
-fn grouped(arg: Arg) -> Arg {
+fn grouped(arg: Arg, short: bool) -> Arg {
+    if short {
+        return arg.help_heading(Resettable::Reset);
+    }
     let group = GROUPS.iter().find(|(_, longs)| arg.get_long().is_some_and(|long| longs.contains(&long)));
     match group {
         Some((heading, _)) => arg.help_heading(*heading),
@@ -121,9 +134,9 @@ fn grouped(arg: Arg) -> Arg {
 fn everyday(arg: Arg, is_shared: impl Fn(&str) -> bool) -> Arg {
     let Some(long) = arg.get_long() else { return arg };
     match EVERYDAY.iter().find(|(name, _)| *name == long) {
-        Some((_, short)) if is_shared(long) => {
+        Some((_, text)) if is_shared(long) => {
             let whole = arg.get_help().cloned().unwrap_or_default();
-            arg.help(*short).long_help(whole)
+            arg.help(*text).long_help(whole)
         }
         None if is_shared(long) => arg.hide_short_help(true),
         _ => arg,

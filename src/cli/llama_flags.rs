@@ -71,9 +71,10 @@ const TEMPLATES: &str =
 #[rustfmt::skip]
 pub const FLAGS: &[Flag] = &[
     // General.
-    flag(&["-h", "--help", "--usage"], Nothing, "", Same("--help")),
+    flag(&["-h"], Nothing, "", Same("-h")),
+    flag(&["--help", "--usage"], Nothing, "", Same("--help")),
     flag(&["--version"], Nothing, "", Same("--version")),
-    flag(&["-cl", "--cache-list"], Nothing, "", Refused("downloads are in Hugging Face's cache; `hf cache ls` lists it")),
+    flag(&["-cl", "--cache-list"], Nothing, "", Same("--cache-list")),
     flag(&["--completion-bash"], Nothing, "", Command("completions bash")),
     flag(&["--list-devices"], Nothing, "", Command("devices")),
     flag(&["--server-base"], Value, "", Refused("nothing here talks to a server; leave it out")),
@@ -207,7 +208,7 @@ pub const FLAGS: &[Flag] = &[
     flag(&["-mu", "--model-url"], Value, "LLAMA_ARG_MODEL_URL", Same("--model-url")),
     flag(&["-hf", "-hfr", "--hf-repo"], Value, "LLAMA_ARG_HF_REPO", Same("--hf-repo")),
     flag(&["-hff", "--hf-file"], Value, "LLAMA_ARG_HF_FILE", Same("--hf-file")),
-    flag(&["-hft", "--hf-token"], Value, "", Refused("put the token into the environment: HF_TOKEN=..")),
+    flag(&["-hft", "--hf-token"], Value, "", Same("--hf-token")),
     flag(&["-dr", "--docker-repo"], Value, "LLAMA_ARG_DOCKER_REPO", Refused("models come from Hugging Face: -hf USER/REPO")),
     flag(&["--offline"], Nothing, "LLAMA_ARG_OFFLINE", Same("--offline")),
     flag(&["-lm", "--load-mode"], Value, "LLAMA_ARG_LOAD_MODE", Same("--load-mode")),
@@ -387,5 +388,17 @@ impl Flag {
         let names: Vec<String> = self.names.iter().map(|name| format!("`{name}`")).collect();
         let env = if self.env.is_empty() { String::new() } else { format!("`{}`", self.env) };
         format!("| {} | {} | {env} |", names.join(" "), self.here.describe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_have_three_columns() {
+        for flag in FLAGS.iter().chain(BENCH) {
+            assert_eq!(flag.row().matches('|').count(), 4, "{}", flag.row());
+        }
     }
 }

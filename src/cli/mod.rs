@@ -108,7 +108,7 @@ fn usage_error(error: clap::Error) -> Error {
 }
 
 fn command() -> clap::Command {
-    help::dress(Cli::command())
+    help::dress(Cli::command(), false)
 }
 
 /// A command line in llama.cpp's words or ours, without the program's name.
@@ -130,8 +130,9 @@ fn translate(words: impl IntoIterator<Item = OsString>) -> Result<Line> {
 }
 
 fn parse(words: &[OsString]) -> Result<Cli> {
+    let command = help::dress(Cli::command(), words.iter().any(|word| word == "-h"));
     let words = std::iter::once(OsString::from("spec-run")).chain(words.iter().cloned());
-    let matches = command().try_get_matches_from(words).map_err(usage_error)?;
+    let matches = command.try_get_matches_from(words).map_err(usage_error)?;
     Cli::from_arg_matches(&matches).map_err(usage_error)
 }
 
