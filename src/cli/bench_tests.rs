@@ -113,7 +113,7 @@ pub fn run(
         let setup = setup(&context, &side);
         for &test in &tests {
             bar.set_message(test.to_string());
-            let seconds = measure(&mut context, test, repetitions, &interrupted)?;
+            let seconds = measure(&mut context, test, repetitions, interrupted)?;
             if seconds.len() < repetitions {
                 break 'sides;
             }
