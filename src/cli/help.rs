@@ -81,17 +81,17 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Output", &["json", "logprobs", "no-display-prompt", "color", "csv", "verbose", "quiet"]),
 ];
 
-/// What -h shows of the flags that several commands have.
+/// What -h shows of the flags that several commands have; short, or else each text stands under its flag.
 const EVERYDAY: &[(&str, &str)] = &[
-    ("model", "Model file, .gguf [default: the embedded stories13m]"),
+    ("model", "Model, .gguf [default: embedded stories13m]"),
     ("hf-repo", "Download a model from Hugging Face"),
     ("prompt", "The text to go on from"),
-    ("predict", "Tokens to generate; -1: to the text's end"),
+    ("predict", "Tokens to generate; -1: no limit"),
     ("chat", "Take the prompt as a message to an assistant"),
-    ("temp", "Temperature; 0: the likeliest token"),
-    ("seed", "Seed of the random numbers; -1 draws one"),
+    ("temp", "Temperature; 0 is greedy"),
+    ("seed", "Seed; -1 draws one"),
     ("spec-type", "What drafts"),
-    ("n-gpu-layers", "Layers on the GPU, as -ngl: N, all or auto"),
+    ("n-gpu-layers", "-ngl: layers on the GPU, or all"),
     ("verbose", "Say more on stderr"),
     ("quiet", "Say nothing on stderr but errors"),
 ];
