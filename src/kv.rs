@@ -49,6 +49,12 @@ impl KvCache {
         }
     }
 
+    /// What the bookkeeping of so many cells takes: each cell, its place among the free ones and in a sequence.
+    pub fn bytes_for(n_cells: usize) -> u64 {
+        let cell = size_of::<Cell>() + size_of::<Reverse<u32>>() + size_of::<u32>();
+        cell as u64 * n_cells as u64
+    }
+
     pub fn capacity(&self) -> usize {
         self.cells.len()
     }

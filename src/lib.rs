@@ -37,6 +37,7 @@ pub mod model;
 pub mod placement;
 pub mod plan;
 pub mod quant;
+mod quoted;
 pub mod sampler;
 pub mod scores;
 #[cfg(feature = "search")]

@@ -1,12 +1,14 @@
 //! The flags of a conversation of one turn: the chat template, the system message.
 
-use std::{fs, path::PathBuf};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::{chat_template, common::MOST_TEXT};
 use crate::{
     Error, Gguf, Result, Tokenizer,
-    tokenizer::{ChatTemplate, Message},
+    files::read_limited,
+    tokenizer::{Message, TemplateSource},
 };
 
 #[derive(Args, Clone, Debug)]
@@ -35,8 +37,11 @@ pub struct ChatArgs {
     chat_template_file: Option<PathBuf>,
 }
 
-fn read(path: &PathBuf) -> Result<String> {
-    fs::read_to_string(path).map_err(|e| Error::io(path, e))
+fn read(path: &Path) -> Result<String> {
+    String::from_utf8(read_limited(path, MOST_TEXT)?).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Error::Input(format!("{}: not UTF-8 at byte {at}; convert it first, e.g. with iconv", path.display()))
+    })
 }
 
 impl ChatArgs {
@@ -49,10 +54,10 @@ impl ChatArgs {
         };
         let mut messages: Vec<Message> = system.iter().map(|text| Message::new("system", text)).collect();
         messages.push(Message::new("user", user));
-        self.template(gguf, tokenizer)?.render(&messages, true)
+        chat_template::render(self.template(gguf, tokenizer)?, messages)
     }
 
-    fn template(&self, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<ChatTemplate> {
+    fn template(&self, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<TemplateSource> {
         let source = match (&self.chat_template, &self.chat_template_file) {
             (Some(text), _) if !text.contains("{{") && !text.contains("{%") => {
                 return Err(Error::Usage(format!(
@@ -61,9 +66,8 @@ impl ChatArgs {
             }
             (Some(text), _) => text.clone(),
             (None, Some(path)) => read(path)?,
-            (None, None) => return ChatTemplate::from_gguf(gguf, tokenizer),
+            (None, None) => return TemplateSource::of(gguf, tokenizer),
         };
-        let text = |id: Option<u32>| id.map(|id| tokenizer.token_text(id)).unwrap_or_default();
-        ChatTemplate::new(&source, text(tokenizer.bos()), text(tokenizer.eos()))
+        TemplateSource::new(source, tokenizer)
     }
 }

@@ -4,6 +4,7 @@
 mod bench;
 mod bench_tests;
 mod chat_args;
+mod chat_template;
 pub mod common;
 mod device_args;
 #[cfg_attr(not(feature = "gpu"), path = "without/devices.rs")]
@@ -80,6 +81,9 @@ enum Command {
     Completions(shell::CompletionsArgs),
     /// Write a manual page
     Man(shell::ManArgs),
+    /// For this program itself
+    #[command(name = chat_template::SUBCOMMAND, hide = true)]
+    RenderChatTemplate,
 }
 
 /// `-q` is the quantization there.
@@ -192,6 +196,7 @@ pub fn run() -> Result<()> {
         Some(Command::Synth(SynthCommand { args, verbosity })) => {
             Said { args, verbosity: verbosity.into() }.run(told, synth::run)
         }
+        Some(Command::RenderChatTemplate) => chat_template::serve(),
         Some(Command::Completions(args)) => shell::completions(args, command()),
         Some(Command::Man(args)) => shell::man(args, command()),
     }

@@ -285,10 +285,18 @@ fn stop_key(stop: Stop) -> &'static str {
     }
 }
 
+/// As it goes to stdout: behind the prompt, and without control tokens.
+fn shown(tokens: &[u32], tokenizer: &Tokenizer) -> String {
+    let mut decoder = StreamDecoder::new(tokenizer);
+    let mut text: String = tokens.iter().map(|&id| decoder.push(id)).collect();
+    text.push_str(&decoder.finish());
+    text
+}
+
 fn to_json(generation: &Generation, prompt: &[u32], tokenizer: &Tokenizer, stop: &str) -> Value {
     let rate = |n: usize, seconds: f64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
     let mut out = json!({
-        "text": String::from_utf8_lossy(&tokenizer.decode(&generation.tokens)),
+        "text": shown(&generation.tokens, tokenizer),
         "tokens": generation.tokens,
         "prompt_tokens": prompt.len(),
         "generated": generation.tokens.len(),

@@ -379,7 +379,31 @@ impl Context {
             done += rows.len();
             out += n_out;
         }
-        Ok(())
+        let has_none = |i: usize| match top {
+            Some(_) => self.tops[i].best[0].1.is_nan(),
+            None => self.logits[i * n_vocab..][..n_vocab].iter().all(|x| x.is_nan()),
+        };
+        self.check_numbers(batch, has_none)
+    }
+
+    /// A full pass gives each row that asked at least one number; a draft's pass may fail, which only costs it.
+    fn check_numbers(&self, batch: &Batch, has_none: impl Fn(usize) -> bool) -> Result<()> {
+        if batch.run_layers.as_ref().is_some_and(|mask| !mask.is_full()) {
+            return Ok(());
+        }
+        let mut asked = batch.rows.iter().filter(|row| row.logits).enumerate();
+        match asked.find(|&(i, _)| has_none(i)) {
+            Some((_, row)) => Err(self.not_a_number(row.pos)),
+            None => Ok(()),
+        }
+    }
+
+    /// The error for a row whose logits are not numbers.
+    pub(crate) fn not_a_number(&self, pos: u32) -> Error {
+        let what = format!(
+            "the logits at position {pos} are not numbers (NaN): the file is damaged, or the model overflows; convert or download it again"
+        );
+        Error::model(self.model.gguf.name(), what)
     }
 
     fn evaluate_chain(
@@ -408,6 +432,13 @@ impl Context {
         tops.resize_with(placed.iter().map(|p| p.outputs.len()).sum(), Top::default);
         let chained = self.backend.run_chain(&chain, k, &mut tops)?;
         if chained.is_some() {
+            let mut tops_left = &tops[..];
+            for link in links {
+                let outputs = link.batch.rows.iter().filter(|row| row.logits).count();
+                let (of_link, rest) = tops_left.split_at(outputs);
+                self.check_numbers(&link.batch, |i| of_link[i].best[0].1.is_nan())?;
+                tops_left = rest;
+            }
             self.tops = tops;
         }
         Ok(chained)

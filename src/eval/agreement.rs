@@ -57,6 +57,11 @@ impl Reference {
         Reference { best: row.best as u32, log_sum: row.log_sum, top: top_logprobs(logits, top) }
     }
 
+    /// Whether the row was one of numbers.
+    pub fn is_sound(&self) -> bool {
+        !self.log_sum.is_nan()
+    }
+
     /// The likeliest tokens with their log-probabilities, best first.
     pub fn top(&self) -> &[(u32, f32)] {
         &self.top

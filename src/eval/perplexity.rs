@@ -204,7 +204,11 @@ fn score_chunk(
             let next = chunk[pos + 1] as usize;
             let masked = LogProbs::new(context.logits(i));
             tally.tokens += 1;
-            tally.nll.add(-masked.at(next));
+            let nll = -masked.at(next);
+            if nll.is_nan() {
+                return Err(context.not_a_number(pos as u32));
+            }
+            tally.nll.add(nll);
             if let Some(beside) = &mut tally.against_full {
                 let full = LogProbs::new(&full_logits[i * n_vocab..][..n_vocab]);
                 beside.sums.add(&Comparison::exact(&full, &masked));

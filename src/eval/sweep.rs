@@ -87,7 +87,11 @@ fn read(context: &mut Context, chunk: &[u32], sums: &mut Sweep) -> Result<Vec<Re
         for (i, pos) in piece.scored().enumerate() {
             let logits = context.logits(i);
             sums.tokens += 1;
-            sums.full.add(-LogProbs::new(logits).at(chunk[pos + 1] as usize));
+            let nll = -LogProbs::new(logits).at(chunk[pos + 1] as usize);
+            if nll.is_nan() {
+                return Err(context.not_a_number(pos as u32));
+            }
+            sums.full.add(nll);
             full.push(Reference::new(logits, TOP));
         }
         for (pos, fork) in piece.scored().zip(&mut forks) {

@@ -2,10 +2,9 @@
 
 use super::{
     names::NameIndex,
-    reader::Quoted,
     value::{Array, Strings, Value},
 };
-use crate::{Error, Result};
+use crate::{Error, Result, quoted::Quoted};
 
 /// All keys of a file, in file order.
 #[derive(Clone, Debug, Default)]

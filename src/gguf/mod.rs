@@ -27,10 +27,8 @@ pub(crate) use names::NameIndex;
 pub use value::{Array, Strings, Value};
 pub use writer::{Sink, Writer};
 
-pub(crate) use reader::Quoted;
-
 use self::{parse::Parsed, shards::Split};
-use crate::{Error, Result, quant::GgmlType};
+use crate::{Error, Result, quant::GgmlType, quoted::Quoted};
 
 /// An opened model file, or all shards of one, with the bytes of its tensors mapped.
 pub struct Gguf {

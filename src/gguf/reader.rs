@@ -2,7 +2,7 @@
 
 use std::{fmt, str};
 
-use crate::{Error, Result};
+use crate::{Error, Result, quoted::Quoted};
 
 /// What is being read, for messages.
 #[derive(Clone, Copy)]
@@ -23,20 +23,6 @@ impl fmt::Display for Place<'_> {
             Place::TensorName(i) => write!(f, "the name of tensor {i}"),
             Place::Tensor(name) => write!(f, "tensor {}", Quoted(name)),
         }
-    }
-}
-
-/// A name out of a file that may be hostile: on one line, and not longer than a line.
-pub(crate) struct Quoted<'a>(pub &'a str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const LONGEST: usize = 80;
-        f.write_str("`")?;
-        for c in self.0.chars().take(LONGEST) {
-            write!(f, "{}", c.escape_debug())?;
-        }
-        f.write_str(if self.0.chars().nth(LONGEST).is_some() { "..`" } else { "`" })
     }
 }
 

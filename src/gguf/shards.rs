@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Metadata, reader::Quoted};
-use crate::{Error, Result};
+use super::Metadata;
+use crate::{Error, Result, quoted::Quoted};
 
 const NO: &str = "split.no";
 const COUNT: &str = "split.count";

@@ -6,10 +6,10 @@ use std::io::{self, BufWriter, Write};
 use super::{
     names::NameIndex,
     parse::{ALIGNMENT, DEFAULT_ALIGNMENT, MAX_DIMS, data_bytes},
-    reader::{Place, Quoted},
+    reader::Place,
     value::{Value, encode_str},
 };
-use crate::{Error, Result, quant::GgmlType};
+use crate::{Error, Result, quant::GgmlType, quoted::Quoted};
 
 const VERSION: u32 = 3;
 

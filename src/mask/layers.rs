@@ -75,6 +75,9 @@ pub struct RunLayers {
     is_mask: bool,
 }
 
+/// The longest list of steps: each repetition has its own keys and values, and each step its time.
+pub const MOST_STEPS: usize = 4096;
+
 impl RunLayers {
     /// Everything, in full. `n_layer` comes from a model whose tensors have been found, so it is small.
     pub fn all(n_layer: usize) -> Self {
@@ -99,6 +102,9 @@ impl RunLayers {
     pub fn from_steps(n_layer: usize, steps: impl IntoIterator<Item = (usize, LayerBits)>) -> Result<Self> {
         let mut list = Vec::new();
         for (position, (layer, bits)) in steps.into_iter().enumerate() {
+            if position >= MOST_STEPS {
+                return Err(Error::Mask(format!("a list of more than {MOST_STEPS} steps: shorten it")));
+            }
             check_layer(layer as u64, n_layer, || format!("step {position} of the list of steps"))?;
             list.push((layer, bits));
         }

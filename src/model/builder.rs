@@ -6,8 +6,9 @@ use std::collections::HashSet;
 use super::WeightInfo;
 use crate::{
     Error, Gguf, Result,
-    gguf::{Quoted, TensorInfo},
+    gguf::TensorInfo,
     plan::{Dims, WeightId},
+    quoted::Quoted,
 };
 
 /// More than any model has; bounds what a hostile file can make us build.
@@ -69,7 +70,7 @@ impl<'a> Builder<'a> {
         }
         let ffn = b.size("feed_forward_length")?;
         b.n_ctx_train = b.size("context_length")? as u32;
-        b.eps = b.f32("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-5);
+        b.eps = b.positive("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-5);
         let table = b.find("token_embd.weight")?;
         let n_vocab = *table.shape.get(1).unwrap_or(&0) as usize;
         if n_vocab == 0 || n_vocab > i32::MAX as usize {
@@ -106,6 +107,16 @@ impl<'a> Builder<'a> {
 
     pub fn f32(&self, name: &str) -> Result<Option<f32>> {
         self.gguf.metadata().f32(&self.key(name))
+    }
+
+    /// The same, of a number that makes no sense otherwise.
+    pub fn positive(&self, name: &str) -> Result<Option<f32>> {
+        match self.f32(name)? {
+            Some(x) if !(x.is_finite() && x > 0.0) => {
+                Err(self.error(&format!("`{}` is {x}; it must be a positive number", self.key(name))))
+            }
+            x => Ok(x),
+        }
     }
 
     pub fn str(&self, name: &str) -> Result<Option<&'a str>> {

@@ -11,11 +11,12 @@ pub use builder::Builder;
 
 use crate::{
     Error, Gguf, Result,
-    gguf::{Quoted, TensorInfo},
+    gguf::TensorInfo,
     hash::fnv1a,
     mask::skips::ModelId,
     plan::{Op, Plan, WeightId},
     quant::GgmlType,
+    quoted::{Quoted, one_line},
 };
 
 /// A matrix `[rows, cols]`, or a vector as one row.
@@ -34,11 +35,6 @@ impl WeightInfo {
     pub fn row_bytes(&self) -> usize {
         self.tensor.bytes as usize / self.rows
     }
-}
-
-/// A name out of a file that may be hostile, on one line.
-fn printable(name: &str) -> String {
-    name.chars().take(80).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// A model that can be run: its plan and where its weights lie in the file.
@@ -63,7 +59,7 @@ impl Model {
                 format!("architecture {} is not supported; supported are: {known}", Quoted(arch)),
             ));
         };
-        let name = printable(meta.str("general.name")?.unwrap_or(gguf.name()));
+        let name = one_line(meta.str("general.name")?.unwrap_or(gguf.name()), 80);
         let arch = arch.to_string();
         let mut builder = Builder::new(&gguf, &arch)?;
         let plan = build(&mut builder)?;

@@ -5,8 +5,8 @@ use std::f64::consts::PI;
 use super::Builder;
 use crate::{
     Result,
-    gguf::Quoted,
     plan::{Rope, RopePairs},
+    quoted::Quoted,
 };
 
 pub fn read(b: &mut Builder, pairs: RopePairs) -> Result<Rope> {
@@ -32,7 +32,7 @@ pub fn read(b: &mut Builder, pairs: RopePairs) -> Result<Rope> {
     if !(factor.is_finite() && factor > 0.0) {
         return Err(b.error(&format!("rope.scaling.factor is {factor}; it must be a positive number")));
     }
-    let attn_factor = f64::from(b.f32("rope.scaling.attn_factor")?.unwrap_or(1.0));
+    let attn_factor = f64::from(b.positive("rope.scaling.attn_factor")?.unwrap_or(1.0));
 
     let plain = |i: usize| {
         let theta = base.powf(-2.0 * i as f64 / n_rot as f64);
@@ -44,8 +44,8 @@ pub fn read(b: &mut Builder, pairs: RopePairs) -> Result<Rope> {
         "yarn" => {
             let trained =
                 b.u32("rope.scaling.original_context_length")?.or(b.u32("context_length")?).unwrap_or(1);
-            let fast = f64::from(b.f32("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0));
-            let slow = f64::from(b.f32("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0));
+            let fast = f64::from(b.positive("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0));
+            let slow = f64::from(b.positive("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0));
             let ext = f64::from(b.f32("rope.scaling.yarn_ext_factor")?.unwrap_or(1.0));
             // The pair that turns `turns` times over the trained context.
             let pair_of = |turns: f64| {
@@ -69,5 +69,10 @@ pub fn read(b: &mut Builder, pairs: RopePairs) -> Result<Rope> {
             )));
         }
     };
+    if !(freqs.iter().all(|f| f.is_finite()) && magnitude.is_finite()) {
+        return Err(b.error(
+            "its rotary frequencies are not finite: rope_freqs.weight, rope.freq_base or rope.scaling.* is damaged",
+        ));
+    }
     Ok(Rope { pairs, freqs, magnitude: magnitude as f32 })
 }

@@ -240,7 +240,11 @@ impl<'a> Field<'a> {
                 }
                 self.context.decode(&batch)?;
                 for (i, pos) in (start..end).filter(|&pos| judged(pos)).enumerate() {
-                    of_text[pos] = Some(Reference::new(self.context.logits(i), TOP));
+                    let reference = Reference::new(self.context.logits(i), TOP);
+                    if !reference.is_sound() {
+                        return Err(self.context.not_a_number(pos as u32));
+                    }
+                    of_text[pos] = Some(reference);
                 }
             }
             references.push(of_text);

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     Error, Result,
     gguf::{Metadata, Strings},
+    quoted::{Quoted, one_line},
 };
 
 const MERGES: &str = "tokenizer.ggml.merges";
@@ -44,7 +45,10 @@ impl Bpe {
             // `Memo` does that, without a lock and without copies.
             .cache_capacity(0)
             .build()
-            .map_err(|e| Error::Tokenizer(format!("`{MERGES}`: {e}; convert the model again")))?;
+            .map_err(|e| {
+                let what = one_line(&e.to_string(), 200);
+                Error::Tokenizer(format!("`{MERGES}`: {what}; convert the model again"))
+            })?;
         Ok(Bpe { model, words: PreTokenizer::new(scheme)? })
     }
 
@@ -85,7 +89,8 @@ fn pairs(merges: &Strings) -> Result<Vec<(String, String)>> {
             Some(at) if at + 1 < merge.len() => (&merge[..at], &merge[at + 1..]),
             _ => {
                 return Err(Error::Tokenizer(format!(
-                    "merge {rank} of `{MERGES}`, {merge:?}, is not two pieces with a space between"
+                    "merge {rank} of `{MERGES}`, {}, is not two pieces with a space between",
+                    Quoted(merge)
                 )));
             }
         };

@@ -1,27 +1,45 @@
 //! Chat templates: the file's own `tokenizer.chat_template`, rendered the way Hugging Face's tools do.
 
+use std::io;
+
 use minijinja::{
     Environment, Error as JinjaError, ErrorKind, Value, context, filters, syntax::SyntaxConfig, value::Kwargs,
 };
 use minijinja_contrib::pycompat::unknown_method_callback;
 use regex::{Captures, Regex};
+use serde::{Deserialize, Serialize};
 
 use super::{Tokenizer, strftime};
-use crate::{Error, Gguf, Result};
+use crate::{Error, Gguf, Result, quoted::one_line};
 
 const KEY: &str = "tokenizer.chat_template";
 /// The name under which the environment keeps the template; messages of errors show it.
 const NAME: &str = "chat_template";
 /// Instructions that a template may take; real ones need some hundreds per message.
 const FUEL: u64 = 20_000_000;
+/// Bytes of a template; the longest in use have some ten thousand.
+const MOST_SOURCE: usize = 1 << 20;
+/// Bytes of a rendered conversation: more than any context holds.
+const MOST_OUTPUT: usize = 64 << 20;
 
+/// A template as it stands in a file, with the tokens that it may name. It is a program that a stranger wrote, and has not
+/// been looked at yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TemplateSource {
+    pub text: String,
+    pub bos_token: String,
+    pub eos_token: String,
+}
+
+/// A template that has been compiled. Instructions and output are limited, but one instruction may still take all
+/// memory, and deep nesting the stack: render a file that nobody vouches for in a process of its own.
 pub struct ChatTemplate {
     environment: Environment<'static>,
     bos_token: String,
     eos_token: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     pub role: String,
     pub content: String,
@@ -33,10 +51,10 @@ impl Message {
     }
 }
 
-impl ChatTemplate {
+impl TemplateSource {
     /// A file without a template is an error: a guessed one would make the model answer badly and nobody
     /// would know why.
-    pub fn from_gguf(gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Self> {
+    pub fn of(gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Self> {
         let source = gguf.metadata().str(KEY)?.ok_or_else(|| {
             Error::Tokenizer(format!(
                 "{}: no `{KEY}` in the metadata, so how it wants a conversation written is not known; \
@@ -44,11 +62,30 @@ impl ChatTemplate {
                 gguf.name()
             ))
         })?;
-        let text = |id: Option<u32>| id.map(|id| tokenizer.token_text(id)).unwrap_or_default();
-        Self::new(source, text(tokenizer.bos()), text(tokenizer.eos()))
+        Self::new(source.into(), tokenizer)
     }
 
-    pub fn new(source: &str, bos_token: &str, eos_token: &str) -> Result<Self> {
+    /// A template from elsewhere, for this vocabulary.
+    pub fn new(text: String, tokenizer: &Tokenizer) -> Result<Self> {
+        if text.len() > MOST_SOURCE {
+            return Err(Error::Tokenizer(format!(
+                "the chat template is {} bytes long, and none needs more than {MOST_SOURCE}",
+                text.len()
+            )));
+        }
+        let token = |id: Option<u32>| id.map_or(String::new(), |id| tokenizer.token_text(id).into());
+        let (bos_token, eos_token) = (token(tokenizer.bos()), token(tokenizer.eos()));
+        Ok(TemplateSource { text, bos_token, eos_token })
+    }
+}
+
+impl ChatTemplate {
+    pub fn from_gguf(gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Self> {
+        Self::new(TemplateSource::of(gguf, tokenizer)?)
+    }
+
+    pub fn new(source: TemplateSource) -> Result<Self> {
+        let TemplateSource { text, bos_token, eos_token } = source;
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(failed)?;
         environment.set_syntax(syntax);
@@ -57,8 +94,8 @@ impl ChatTemplate {
         environment.add_filter("tojson", to_json);
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", |format: &str| strftime::now(format));
-        environment.add_template_owned(NAME, without_generation_blocks(source)?).map_err(failed)?;
-        Ok(ChatTemplate { environment, bos_token: bos_token.into(), eos_token: eos_token.into() })
+        environment.add_template_owned(NAME, without_generation_blocks(&text)?).map_err(failed)?;
+        Ok(ChatTemplate { environment, bos_token, eos_token })
     }
 
     /// The prompt for a conversation. Encode it with `parse_special` and without `add_special`: what the model
@@ -69,23 +106,53 @@ impl ChatTemplate {
             .map(|message| context! { role => message.role.as_str(), content => message.content.as_str() })
             .collect();
         let template = self.environment.get_template(NAME).map_err(failed)?;
-        let rendered = template.render(context! {
-            messages,
-            add_generation_prompt,
-            bos_token => self.bos_token.as_str(),
-            eos_token => self.eos_token.as_str(),
-            // There as in Hugging Face's renderer, which always passes them.
-            tools => Value::from(()),
-            documents => Value::from(()),
-        });
-        rendered.map_err(failed)
+        let mut output = Limited(Vec::new());
+        let rendered = template.render_captured_to(
+            context! {
+                messages,
+                add_generation_prompt,
+                bos_token => self.bos_token.as_str(),
+                eos_token => self.eos_token.as_str(),
+                // There as in Hugging Face's renderer, which always passes them.
+                tools => Value::from(()),
+                documents => Value::from(()),
+            },
+            &mut output,
+        );
+        match rendered {
+            _ if output.0.len() > MOST_OUTPUT => Err(Error::Tokenizer(format!(
+                "the chat template of the file failed: it writes more than {} MiB",
+                MOST_OUTPUT >> 20
+            ))),
+            Err(error) => Err(failed(error)),
+            Ok(_) => String::from_utf8(output.0)
+                .map_err(|e| Error::Tokenizer(format!("the chat template of the file failed: {e}"))),
+        }
+    }
+}
+
+/// Takes a little more than a template may write, and then no more.
+struct Limited(Vec<u8>);
+
+impl io::Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() > MOST_OUTPUT {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let taken = bytes.len().min(MOST_OUTPUT + 1 - self.0.len());
+        self.0.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
 fn failed(error: JinjaError) -> Error {
     let line = error.line().map(|line| format!(", line {line}")).unwrap_or_default();
     let what = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
-    Error::Tokenizer(format!("the chat template of the file failed{line}: {}", what.replace('\n', " ")))
+    Error::Tokenizer(format!("the chat template of the file failed{line}: {}", one_line(&what, 300)))
 }
 
 fn raise_exception(message: &str) -> Result<String, JinjaError> {
@@ -149,7 +216,9 @@ mod tests {
     }
 
     fn render(source: &str, messages: &[Message], open: bool) -> Result<String> {
-        ChatTemplate::new(source, "<s>", "</s>")?.render(messages, open)
+        let source =
+            TemplateSource { text: source.into(), bos_token: "<s>".into(), eos_token: "</s>".into() };
+        ChatTemplate::new(source)?.render(messages, open)
     }
 
     #[test]
@@ -281,6 +350,15 @@ mod tests {
     fn the_date_has_the_form_that_was_asked_for() {
         let date = render("{{ strftime_now('%d %b %Y') }}", &[], false).unwrap();
         assert!(Regex::new(r"^\d\d [A-Z][a-z]{2} \d{4}$").unwrap().is_match(&date), "{date}");
+    }
+
+    #[test]
+    fn output_and_messages_are_limited() {
+        let error = |source: &str| render(source, &[], false).unwrap_err().to_string();
+        let wide = error("{% for i in range(10000) %}{{ '0123456789' * 100000 }}{% endfor %}");
+        assert!(wide.ends_with("it writes more than 64 MiB"), "{wide}");
+        let loud = error("{{ raise_exception('\\u001b[2J\\r\\n' + 'x' * 100000) }}");
+        assert!(loud.len() < 600 && !loud.contains(char::is_control), "{loud}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod stream;
 mod strftime;
 mod vocab;
 
-pub use chat::{ChatTemplate, Message};
+pub use chat::{ChatTemplate, Message, TemplateSource};
 pub use stream::StreamDecoder;
 
 use self::{
@@ -31,7 +31,7 @@ use self::{
     spm::Spm,
     vocab::{TokenKind, Vocab},
 };
-use crate::{Error, Gguf, Result, gguf::Metadata};
+use crate::{Error, Gguf, Result, gguf::Metadata, quoted::Quoted};
 
 pub struct Tokenizer {
     vocab: Vocab,
@@ -82,7 +82,8 @@ impl Tokenizer {
             }
             other => {
                 return Err(Error::Tokenizer(format!(
-                    "vocabularies of type `{other}` are not supported; `llama` (SentencePiece) and `gpt2` (BPE) are"
+                    "vocabularies of type {} are not supported; `llama` (SentencePiece) and `gpt2` (BPE) are",
+                    Quoted(other)
                 )));
             }
         };
@@ -223,7 +224,8 @@ fn scheme(metadata: &Metadata, warnings: &mut Vec<String>) -> Result<Scheme> {
     };
     Ok(Scheme::named(pre).unwrap_or_else(|| {
         warnings.push(format!(
-            "unknown `tokenizer.ggml.pre` {pre:?}: words are cut in the default way, quality may suffer"
+            "unknown `tokenizer.ggml.pre` {}: words are cut in the default way, quality may suffer",
+            Quoted(pre)
         ));
         Scheme::DEFAULT
     }))

@@ -3,6 +3,7 @@
 use crate::{
     Error, Result,
     gguf::{Metadata, NameIndex, Strings},
+    quoted::Quoted,
 };
 
 pub(super) const TOKENS: &str = "tokenizer.ggml.tokens";
@@ -85,7 +86,10 @@ impl Vocab {
         };
         let text = |id: usize| tokens.get(id).unwrap_or_default();
         let by_text = NameIndex::new(tokens.len(), text).map_err(|id| {
-            Error::Tokenizer(format!("token {id} of `{TOKENS}`, {:?}, is in the vocabulary twice", text(id)))
+            Error::Tokenizer(format!(
+                "token {id} of `{TOKENS}`, {}, is in the vocabulary twice",
+                Quoted(text(id))
+            ))
         })?;
         Ok(Vocab { tokens, kinds, scores, by_text })
     }

@@ -7,6 +7,7 @@ mod bench;
 mod dry_run;
 mod examples;
 mod help;
+mod hostile_models;
 #[cfg(feature = "download")]
 mod hub;
 mod inspect;

@@ -107,6 +107,18 @@ fn what_is_missing_or_misshapen_is_named() {
             with("llama-linear", "llama.rope.scaling.factor", Value::F32(f32::NAN)),
             ["rope.scaling.factor", "NaN"],
         ),
+        (
+            with("llama-linear", "llama.rope.scaling.attn_factor", Value::F32(f32::INFINITY)),
+            ["rope.scaling.attn_factor", "inf"],
+        ),
+        (
+            with("llama-linear", "llama.attention.layer_norm_rms_epsilon", Value::F32(-1e-5)),
+            ["layer_norm_rms_epsilon", "positive"],
+        ),
+        (
+            with("llama-linear", "llama.attention.layer_norm_rms_epsilon", Value::F32(f32::NAN)),
+            ["layer_norm_rms_epsilon", "NaN"],
+        ),
         (with("qwen3", "qwen3.attention.key_length", Value::U32(1 << 31)), ["key_length", "2147483648"]),
     ] {
         for word in words {

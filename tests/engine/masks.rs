@@ -190,3 +190,12 @@ fn a_layer_list_beyond_the_model_names_flag_layer_and_range_without_spelling_it_
     let error = "0".parse::<LayerList>().unwrap().resolve("--skip-mlp", 0).unwrap_err();
     assert!(error.to_string().contains("no layers"), "{error}");
 }
+
+#[test]
+fn a_list_of_steps_has_an_end() {
+    let steps = |n: usize| RunLayers::from_steps(2, (0..n).map(|i| (i % 2, FULL)));
+    assert!(steps(4096).is_ok());
+    let error = steps(4097).unwrap_err().to_string();
+    assert!(error.contains("more than 4096 steps"), "{error}");
+    assert!(RunLayers::from_steps(2, std::iter::repeat((0, FULL))).is_err());
+}

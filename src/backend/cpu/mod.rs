@@ -31,7 +31,7 @@ use weights::Weights;
 use crate::{
     Error, Model, Result,
     backend::{Backend, Crossing, Output, Rows, Spent, UnitSet},
-    kv::CellMove,
+    kv::{CellMove, KvCache},
     plan::{Dims, Op, Step, WeightId},
 };
 
@@ -331,7 +331,8 @@ pub fn overhead_bytes(
 /// and end the program later.
 fn check_memory(model: &Model, config: &CpuConfig, shape: &KvShape) -> Result<()> {
     let types = [config.key_type, config.value_type];
-    let needed = overhead_bytes(model, shape.n_cells, shape.n_slots, types, config.max_rows);
+    let needed = overhead_bytes(model, shape.n_cells, shape.n_slots, types, config.max_rows)
+        + u128::from(KvCache::bytes_for(shape.n_cells));
     let Some(available) = available_memory() else { return Ok(()) };
     if needed > u128::from(available) {
         let gib = |bytes: u128| bytes as f64 / (1u64 << 30) as f64;

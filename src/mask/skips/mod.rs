@@ -21,7 +21,7 @@ use serde_json::{Map, Value, error::Category, json};
 
 use self::node::{Node, printable};
 use super::{LayerBits, RunLayers, Step};
-use crate::{Error, Result, files::write_whole};
+use crate::{Error, Result, files::write_whole, quoted::one_line};
 
 mod node;
 
@@ -29,6 +29,8 @@ const SCHEMA: u64 = 1;
 /// Bounds for what a hostile file makes us hold; published families have a dozen masks in a few kB.
 const MAX_BYTES: u64 = 4 << 20;
 const MAX_MASKS: usize = 1024;
+/// Characters of a mask's name; names are shown, so what a terminal would obey is spelled out.
+const MAX_NAME: usize = 200;
 
 /// The model that a family of masks was made for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -133,7 +135,7 @@ impl Skips {
                     node.error(format_args!("a second mask named `{}`: rename one", printable(&name)))
                 );
             }
-            self.masks.push(read_mask(&node, name, n_layer)?);
+            self.masks.push(read_mask(&node, one_line(&name, MAX_NAME), n_layer)?);
         }
         Ok(())
     }
@@ -153,7 +155,7 @@ impl Skips {
             let skipped =
                 skip(&mut bits, attn, LayerBits::ATTN).and_then(|()| skip(&mut bits, mlp, LayerBits::MLP));
             match skipped {
-                Ok(()) => self.masks.push(NamedMask::new(name, RunLayers::mask(bits))),
+                Ok(()) => self.masks.push(NamedMask::new(one_line(name, MAX_NAME), RunLayers::mask(bits))),
                 Err(e) => self.set_aside.push((name.into(), e.to_string())),
             }
         }
@@ -177,7 +179,11 @@ impl Skips {
         let names: Vec<_> = self.masks.iter().take(8).map(|m| printable(&m.name)).collect();
         let more = if self.masks.len() > names.len() { ", .." } else { "" };
         let names = names.join(", ");
-        Err(Error::Mask(format!("{}: no mask is named `{name}`; it holds {names}{more}", self.source)))
+        Err(Error::Mask(format!(
+            "{}: no mask is named `{}`; it holds {names}{more}",
+            self.source,
+            printable(name)
+        )))
     }
 
     /// Whether these masks were made for `model`: warnings where that is in doubt, an error where they cannot be used.

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use serde_json::{Map, Value};
 
 use super::super::check_layer;
-use crate::{Error, Result};
+use crate::{Error, Result, quoted::one_line};
 
 pub(super) struct Node<'a> {
     source: &'a str,
@@ -83,7 +83,7 @@ impl<'a> Node<'a> {
         let found = match self.value {
             Value::Array(_) => "an array".into(),
             Value::Object(_) => "an object".into(),
-            scalar => scalar.to_string().chars().take(40).collect::<String>(),
+            scalar => one_line(&scalar.to_string(), 40),
         };
         self.error(format_args!("{found} where {expected} was expected"))
     }
@@ -91,5 +91,5 @@ impl<'a> Node<'a> {
 
 /// A name from a file, fit for a message of one line.
 pub(super) fn printable(name: &str) -> String {
-    name.chars().take(60).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    one_line(name, 60)
 }

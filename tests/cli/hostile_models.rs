@@ -1,0 +1,166 @@
+//! Models that are sound files and bad models: what they say, and how the program ends.
+
+use std::{
+    path::PathBuf,
+    process::Output,
+    time::{Duration, Instant},
+};
+
+use spec_run::{
+    Gguf,
+    gguf::{Value, Writer},
+};
+
+use crate::common::run;
+
+/// A copy of a tiny model with more keys, and with other bytes in one tensor.
+struct Copy {
+    gguf: Gguf,
+    keys: Vec<(String, Value)>,
+    tensor: Option<(String, Vec<u8>)>,
+    folder: tempfile::TempDir,
+}
+
+impl Copy {
+    /// The tiny models have no vocabulary; this one gets SentencePiece's least: a few letters and all bytes.
+    fn new() -> Self {
+        let tiny = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tiny/llama-linear.gguf");
+        let gguf = Gguf::open(&tiny).unwrap();
+        let mut texts: Vec<String> = ["<unk>", "<s>", "</s>", "▁", "▁a"].map(String::from).to_vec();
+        texts.extend(('a'..='z').map(String::from));
+        texts.extend((texts.len()..64).map(|i| format!("<token {i}>")));
+        let mut copy = Copy { gguf, keys: Vec::new(), tensor: None, folder: tempfile::tempdir().unwrap() };
+        let kinds = (0..64).map(|i| [2, 3, 3].get(i).copied().unwrap_or(1)).collect();
+        copy.set("tokenizer.ggml.model", Value::String("llama".into()));
+        copy.set(
+            "tokenizer.ggml.tokens",
+            Value::Array(spec_run::gguf::Array::String(texts.iter().collect())),
+        );
+        copy.set("tokenizer.ggml.scores", Value::Array(spec_run::gguf::Array::F32(vec![0.0; 64])));
+        copy.set("tokenizer.ggml.token_type", Value::Array(spec_run::gguf::Array::I32(kinds)));
+        copy
+    }
+
+    fn set(&mut self, key: &str, value: Value) {
+        self.keys.retain(|(k, _)| k != key);
+        self.keys.push((key.into(), value));
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let mut writer = Writer::new();
+        for (key, value) in self.gguf.metadata().iter() {
+            if self.keys.iter().all(|(k, _)| k != key) {
+                writer.set(key, value.clone());
+            }
+        }
+        for (key, value) in &self.keys {
+            writer.set(key, value.clone());
+        }
+        for tensor in self.gguf.tensors() {
+            writer.tensor(&tensor.name, tensor.ty, &tensor.shape);
+        }
+        let mut bytes = Vec::new();
+        let write = |i: usize, out: &mut spec_run::gguf::Sink<'_>| {
+            let tensor = &self.gguf.tensors()[i];
+            match &self.tensor {
+                Some((name, bytes)) if *name == tensor.name => out.write(bytes),
+                _ => out.write(self.gguf.bytes(tensor)),
+            }
+        };
+        writer.write(&mut bytes, write).unwrap();
+        let path = self.folder.path().join("model.gguf");
+        std::fs::write(&path, bytes).unwrap();
+        let path = path.display().to_string();
+        run(&[args, &["-m", &path, "-t", "1"]].concat())
+    }
+
+    /// Exit code 1 and one line that has all of `words`.
+    fn fails(&self, args: &[&str], words: &[&str]) {
+        let started = Instant::now();
+        let output = self.run(args);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {errors}");
+        let line = errors.lines().last().unwrap();
+        assert!(line.starts_with("spec-run: ") && errors.len() < 4000, "{args:?}: {errors}");
+        assert!(!errors.contains(|c: char| c.is_control() && c != '\n'), "{args:?}: {errors:?}");
+        for word in words {
+            assert!(line.contains(word), "{args:?}: `{word}` is not in: {line}");
+        }
+        assert!(started.elapsed() < Duration::from_secs(40), "{args:?}");
+    }
+}
+
+#[test]
+fn a_model_without_numbers_is_refused() {
+    let mut copy = Copy::new();
+    let name = "blk.1.attn_norm.weight";
+    let bytes = copy.gguf.bytes(copy.gguf.tensor(name).unwrap()).len();
+    copy.tensor = Some((name.into(), f32::NAN.to_le_bytes().repeat(bytes / 4)));
+    let text = "a b c d e f g h i j k l m n o p q r s t u v w x y z ".repeat(8);
+    let out = copy.folder.path().join("skips.json").display().to_string();
+    let words = ["model.gguf", "position", "NaN"];
+    copy.fails(&["-p", "abc", "-n", "4", "--temp", "0", "--no-learn"], &words);
+    copy.fails(&["-p", "abc", "-n", "4", "--draft-max", "0"], &words);
+    copy.fails(&["perplexity", "-p", &text, "-c", "32"], &words);
+    copy.fails(&["perplexity", "-p", &text, "-c", "32", "--exit", "each"], &words);
+    #[cfg(feature = "search")]
+    copy.fails(&["search", "-c", "64", "--positions", "64", "-o", &out], &words);
+    assert!(!std::path::Path::new(&out).exists());
+}
+
+#[test]
+fn templates_that_would_take_everything_are_one_line_and_take_little() {
+    let nested = "{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}";
+    for (template, word) in [
+        ("{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}", "nests too deeply"),
+        ("{{ 'a'|indent(10000000000) }}", "768 MiB"),
+        ("{{ range(100000)|join('x' * 100000) }}", "768 MiB"),
+        (&format!("{{{{ {}1 }}}}", "not ".repeat(100_000)), "nests too deeply"),
+        (nested, "chat template"),
+        (&"x".repeat(2 << 20), "1048576"),
+        ("{% for i in range(10000) %}{{ '0123456789' * 100000 }}{% endfor %}", "64 MiB"),
+        (
+            "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x|length }}",
+            "6 seconds",
+        ),
+        ("{{ raise_exception('\u{1b}[2J' + 'x' * 100000) }}", "\\u{1b}[2J"),
+    ] {
+        let mut copy = Copy::new();
+        copy.set("tokenizer.chat_template", Value::String(template.into()));
+        copy.fails(&["--chat", "-p", "a", "-n", "1"], &["chat", word]);
+    }
+}
+
+#[test]
+fn a_template_renders_with_the_files_tokens() {
+    let mut copy = Copy::new();
+    let template =
+        "{{ bos_token }}{% for m in messages %}{{ m.role }} {{ m.content }}{{ eos_token }}{% endfor %}";
+    copy.set("tokenizer.chat_template", Value::String(template.into()));
+    let output = copy.run(&["--chat", "--system", "b", "-p", "a", "-n", "0"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.trim_end(), "<s>system b</s>user a</s>", "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn names_out_of_a_file_are_short_and_without_control_characters() {
+    let name = || Value::String("\u{1b}[2J\r\n".to_string() + &"x".repeat(100_000));
+    let mut copy = Copy::new();
+    copy.set("tokenizer.ggml.model", name());
+    copy.fails(&["-p", "a"], &["\\u{1b}[2J\\r\\n", "x..`"]);
+    let mut copy = Copy::new();
+    copy.set("general.architecture", name());
+    copy.fails(&["-p", "a"], &["\\u{1b}[2J\\r\\n", "x..`"]);
+}
+
+/// What follows the prompt on stdout, to the byte.
+#[test]
+fn json_has_the_text_that_stdout_has() {
+    for args in [&["-p", "Once", "-n", "8"][..], &["-p", "The end.", "-n", "60", "--ignore-eos"]] {
+        let args = [args, &["--temp", "0", "--no-learn", "--draft-max", "0"]].concat();
+        let whole = String::from_utf8(run(&args).stdout).unwrap();
+        let out = run(&[&args[..], &["--json"]].concat()).stdout;
+        let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(format!("{}{}\n", args[1], json["text"].as_str().unwrap()), whole);
+    }
+}
