@@ -92,7 +92,7 @@ impl Calibration {
         let chunks = tokens.len() / chunk;
         if chunks == 0 {
             return Err(Error::Input(format!(
-                "the calibration text has {} tokens, a chunk needs {chunk}: a longer text or a smaller -c",
+                "the calibration text has {} tokens, a chunk needs {chunk}: a longer text or a smaller `chunk`",
                 tokens.len()
             )));
         }
@@ -161,7 +161,7 @@ impl Calibration {
             }
             if discarded > settings.positions {
                 return Err(Error::Input(
-                    "the model ends its texts after a few words: give a calibration text with -f FILE".into(),
+                    "the model ends its texts after a few words: give a calibration `text`".into(),
                 ));
             }
             let underway = writing.iter().chain(&texts).map(judged).sum::<usize>();

@@ -337,7 +337,7 @@ fn check_memory(model: &Model, config: &CpuConfig, shape: &KvShape) -> Result<()
     if needed > u128::from(available) {
         let gib = |bytes: u128| bytes as f64 / (1u64 << 30) as f64;
         return Err(Error::Memory(format!(
-            "a context of {} tokens needs {:.1} GiB for keys, values and work buffers, {:.1} GiB are free: use a smaller -c, or -ctk q8_0 -ctv q8_0",
+            "a context of {} tokens needs {:.1} GiB for keys, values and work buffers, {:.1} GiB are free: use a smaller `n_ctx`, or `key_type` and `value_type` q8_0",
             config.n_cells,
             gib(needed),
             gib(u128::from(available))
