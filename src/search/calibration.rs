@@ -122,8 +122,7 @@ impl Calibration {
         };
         if start.is_empty() {
             return Err(Error::Input(
-                "the vocabulary has nothing that a text could start with: give a calibration text with -f"
-                    .into(),
+                "the vocabulary has nothing that a text could start with: give a calibration `text`".into(),
             ));
         }
         let judged = |text: &Vec<u32>| text.len().saturating_sub(1 + WRITTEN_FROM);

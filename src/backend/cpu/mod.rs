@@ -310,7 +310,7 @@ fn longest_list(rows: &Rows) -> usize {
 /// Threads for loading, whose work comes in uneven pieces: rayon deals it better than a team.
 fn loaders(threads: usize) -> Result<rayon::ThreadPool> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    pool.map_err(|e| Error::Memory(format!("cannot start {threads} threads: {e}: use a smaller -t")))
+    pool.map_err(|e| Error::Memory(format!("cannot start {threads} threads: {e}: fewer `threads`")))
 }
 
 /// Of keys, values and work buffers.
