@@ -287,7 +287,7 @@ impl fmt::Display for Report {
             )?;
         }
         if self.shortened > 0 {
-            write!(f, "\n  {} drafts were cut short by the context's room", self.shortened)?;
+            write!(f, "\n  {} drafts were cut short by the context's room (-c)", self.shortened)?;
         }
         let times = |x: Option<f64>| x.map_or("-".into(), |x| format!("{x:.2}"));
         if self.speedup != Speedup::default() {

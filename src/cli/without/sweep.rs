@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crate::{Context, Error, Result, eval::perplexity::PerplexitySettings};
+use crate::{Context, Error, Result, eval::perplexity::Settings};
 
 pub use crate::eval::sweep::cells;
 
@@ -20,6 +20,6 @@ pub struct Job<'a> {
     pub json: bool,
 }
 
-pub fn run(_: &Job, _: &mut Context, _tokens: &[u32], _: &PerplexitySettings) -> Result<()> {
+pub fn run(_: &Job, _: &mut Context, _tokens: &[u32], _: &Settings) -> Result<()> {
     Err(Error::Usage("this build is without sweeps of masks: they need the feature \"search\"".into()))
 }
