@@ -113,7 +113,7 @@ impl KvCache {
     /// The error for `wanted` more cells than there are.
     pub fn full(&self, wanted: usize) -> Error {
         Error::Batch(format!(
-            "the context is full: {wanted} more cells are needed, {} of {} are free: a larger -c, or truncate a sequence",
+            "the context is full: {wanted} more cells are needed, {} of {} are free: a larger `n_ctx`, or truncate a sequence",
             self.free.len(),
             self.cells.len()
         ))

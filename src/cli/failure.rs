@@ -38,9 +38,11 @@ const FLAGS: &[(&str, &str)] = &[
     ("repeat_penalty", "--repeat-penalty"),
     ("skippable", "--skippable"),
     ("temp", "--temp"),
+    ("text", "text with -f FILE"),
     ("threads", "-t"),
     ("top_p", "--top-p"),
     ("typical_p", "--typical"),
+    ("value_type", "-ctv"),
     ("vocab", "--vocab"),
     ("vram", "--vram"),
 ];
@@ -114,7 +116,7 @@ mod tests {
         let mut files = Vec::new();
         library(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
         assert!(files.len() > 100, "{} files", files.len());
-        let flag = Regex::new(r#""[^"\n]*(--[a-z]|(^|[ "(])-(ngl|ctk|ctv|[a-z])[ :,"])[^"\n]*""#).unwrap();
+        let flag = Regex::new(r#""[^"\n]*(--[a-z]|[ "(]-(ngl|ctk|ctv|[a-z])\b)[^"\n]*""#).unwrap();
         for (file, code) in &files {
             let wrong: Vec<_> = flag.find_iter(code).map(|m| m.as_str()).collect();
             assert!(wrong.is_empty(), "{file} names flags: {wrong:?}");

@@ -98,7 +98,7 @@ pub fn count_chunks(n_tokens: usize, settings: &PerplexitySettings) -> Result<us
     let n_ctx = settings.n_ctx;
     if n_ctx < SHORTEST_CHUNK {
         return Err(Error::Usage(format!(
-            "perplexity needs chunks of at least {SHORTEST_CHUNK} tokens, not {n_ctx}: a larger -c"
+            "perplexity needs chunks of at least {SHORTEST_CHUNK} tokens, not {n_ctx}: a larger `n_ctx`"
         )));
     }
     if settings.max_chunks == Some(0) {
@@ -109,7 +109,7 @@ pub fn count_chunks(n_tokens: usize, settings: &PerplexitySettings) -> Result<us
     let chunks = n_tokens / n_ctx;
     if chunks == 0 {
         return Err(Error::Input(format!(
-            "the text has {n_tokens} tokens, a chunk needs {n_ctx}: a longer text or a smaller -c"
+            "the text has {n_tokens} tokens, a chunk needs {n_ctx}: a longer text or a smaller `n_ctx`"
         )));
     }
     Ok(settings.max_chunks.map_or(chunks, |most| chunks.min(most)))

@@ -43,7 +43,7 @@ pub struct ReadProbe {
 impl ReadProbe {
     pub fn new(buffer: Arc<ReadBuffer>, threads: usize) -> Result<Self> {
         let build = || rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        let refused = |e| Error::Memory(format!("cannot start {threads} threads: {e}: use a smaller -t"));
+        let refused = |e| Error::Memory(format!("cannot start {threads} threads: {e}: fewer `threads`"));
         let pool = if threads > 1 { Some(build().map_err(refused)?) } else { None };
         Ok(ReadProbe { buffer, pool, threads })
     }

@@ -92,7 +92,7 @@ impl Calibration {
         let chunks = tokens.len() / chunk;
         if chunks == 0 {
             return Err(Error::Input(format!(
-                "the calibration text has {} tokens, a chunk needs {chunk}: a longer text or a smaller -c",
+                "the calibration text has {} tokens, a chunk needs {chunk}: a longer text or a smaller `chunk`",
                 tokens.len()
             )));
         }
@@ -122,8 +122,7 @@ impl Calibration {
         };
         if start.is_empty() {
             return Err(Error::Input(
-                "the vocabulary has nothing that a text could start with: give a calibration text with -f"
-                    .into(),
+                "the vocabulary has nothing that a text could start with: give a calibration `text`".into(),
             ));
         }
         let judged = |text: &Vec<u32>| text.len().saturating_sub(1 + WRITTEN_FROM);
@@ -161,7 +160,7 @@ impl Calibration {
             }
             if discarded > settings.positions {
                 return Err(Error::Input(
-                    "the model ends its texts after a few words: give a calibration text with -f FILE".into(),
+                    "the model ends its texts after a few words: give a calibration `text`".into(),
                 ));
             }
             let underway = writing.iter().chain(&texts).map(judged).sum::<usize>();

@@ -310,7 +310,7 @@ fn longest_list(rows: &Rows) -> usize {
 /// Threads for loading, whose work comes in uneven pieces: rayon deals it better than a team.
 fn loaders(threads: usize) -> Result<rayon::ThreadPool> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    pool.map_err(|e| Error::Memory(format!("cannot start {threads} threads: {e}: use a smaller -t")))
+    pool.map_err(|e| Error::Memory(format!("cannot start {threads} threads: {e}: fewer `threads`")))
 }
 
 /// Of keys, values and work buffers.
@@ -337,7 +337,7 @@ fn check_memory(model: &Model, config: &CpuConfig, shape: &KvShape) -> Result<()
     if needed > u128::from(available) {
         let gib = |bytes: u128| bytes as f64 / (1u64 << 30) as f64;
         return Err(Error::Memory(format!(
-            "a context of {} tokens needs {:.1} GiB for keys, values and work buffers, {:.1} GiB are free: use a smaller -c, or -ctk q8_0 -ctv q8_0",
+            "a context of {} tokens needs {:.1} GiB for keys, values and work buffers, {:.1} GiB are free: use a smaller `n_ctx`, or `key_type` and `value_type` q8_0",
             config.n_cells,
             gib(needed),
             gib(u128::from(available))

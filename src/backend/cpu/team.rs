@@ -84,7 +84,7 @@ impl Team {
                 Err(e) => {
                     shared.start.dismiss(&helpers);
                     return Err(Error::Memory(format!(
-                        "cannot start {threads} threads: {e}: use a smaller -t"
+                        "cannot start {threads} threads: {e}: fewer `threads`"
                     )));
                 }
             }
