@@ -241,30 +241,47 @@ fn plan_for(
 ) -> Result<Planned> {
     let n_cells = config.n_ctx as usize;
     let n_slots = model.plan.dims.n_layer + config.extra_slots;
-    let mut max_rows = config.n_ubatch.clamp(1, n_cells);
-    let scratch_for = |rows| gpu::scratch_bytes(model, rows, n_cells, n_slots);
-    if let Some(vram) = vram {
-        while max_rows > LEAST_ROWS && scratch_for(max_rows) > vram / 4 {
-            max_rows = (max_rows / 2).max(LEAST_ROWS);
+    let scratch_for =
+        |rows| if vram.is_some() { gpu::scratch_bytes(model, rows, n_cells, n_slots) } else { 0 };
+    // As many of these rows at once as a small GPU leaves room for.
+    let rows_of = |n_ubatch: usize| {
+        let mut rows = n_ubatch.clamp(1, n_cells);
+        while vram.is_some_and(|vram| rows > LEAST_ROWS && scratch_for(rows) > vram / 4) {
+            rows = (rows / 2).max(LEAST_ROWS);
         }
-    }
-    let budgets =
-        Budgets { vram, scratch: if vram.is_some() { scratch_for(max_rows) } else { 0 }, ram: request.ram };
+        rows
+    };
     let sizes = ModelSizes { model, config };
     let parts = placement::parts(model, &sizes, request.draft.as_ref());
-    let place = |budgets| placement::choose(parts.clone(), request, budgets, &basis);
-    let mut placement = place(budgets)?;
-    if let (None, Some(_), Some(room)) = (request.ram, config.planes, ram_at_hand(model, config, max_rows))
-        && placement.bytes_in_ram() > room
+    let place = |rows| {
+        let budgets = Budgets { vram, scratch: scratch_for(rows), ram: request.ram };
+        let placement = placement::choose(parts.clone(), request, budgets, &basis)?;
+        if let (None, Some(_), Some(room)) = (request.ram, config.planes, ram_at_hand(model, config, rows))
+            && placement.bytes_in_ram() > room
+        {
+            return placement::choose(parts.clone(), request, Budgets { ram: Some(room), ..budgets }, &basis);
+        }
+        Ok(placement)
+    };
+    let mut max_rows = rows_of(config.n_ubatch);
+    let mut placement = place(max_rows)?;
+    // GPU and CPU round differently, and no result is to depend on how many rows run at once: there is always room for
+    // the usual number of them, and for more if that changes no place.
+    let usual = rows_of(ContextConfig::default().n_ubatch);
+    if max_rows != usual
+        && let Ok(as_usual) = place(usual)
+        && as_usual.uses(Place::Vram)
+        && as_usual.on_gpu() != placement.on_gpu()
     {
-        placement = place(Budgets { ram: Some(room), ..budgets })?;
+        max_rows = max_rows.min(usual);
+        placement = as_usual;
     }
     placement.converted = gpu::converted(model, &placement.on_gpu());
     if let (Some(vram), false) = (vram, placement.uses(Place::Vram)) {
         return Err(Error::Memory(format!(
             "nothing fits into {:.1} MiB of GPU memory: buffers take {:.1}, the least that goes there {:.1}: a larger `vram`, a smaller `n_ctx` or `n_ubatch`, or `device` cpu",
             mib(vram),
-            mib(budgets.scratch),
+            mib(placement.budgets.scratch),
             mib(placement.least_on_gpu())
         )));
     }

@@ -220,7 +220,7 @@ fn keys_and_values_that_do_not_fit_a_gpu_are_one_line_or_a_plan() {
 fn texts_of_a_divided_model_are_the_same_whatever_drafts() {
     let Some(device) = gpu::device("texts_of_a_divided_model_are_the_same_whatever_drafts") else { return };
     let divided =
-        ["--device", &device, "--gpu-variant", "plain", "--vram", "8MiB", "-c", "256", "--no-learn"];
+        ["--device", &device, "--gpu-variant", "plain", "--vram", "6MiB", "-c", "256", "--no-learn"];
     // So slow a RAM that what drafts run goes first.
     let forecast = ["--speeds", "1000,0.01,0.01"];
     let odd = "1,3,5,7,9,11,13,15";
@@ -239,10 +239,20 @@ fn texts_of_a_divided_model_are_the_same_whatever_drafts() {
         serde_json::from_str::<serde_json::Value>(&plan).unwrap()
     };
     assert_eq!(plan(&[&mask])["first"], "drafted");
+    // Nor does how many rows run at once.
+    let usual = plan(&[&mask]);
+    for rows in ["3", "2000"] {
+        let other = plan(&[&mask, &["-b", rows, "-ub", rows]]);
+        let layers = |plan: &serde_json::Value| {
+            (plan["places"][0]["attention"].clone(), plan["places"][0]["mlp"].clone())
+        };
+        assert_eq!(layers(&other), layers(&usual), "-b {rows}");
+    }
+    plan(&[&mask]);
     let greedy = ["--temp", "0"];
     let drafts = ran(&[&greedy, &mask, &["--draft-max", "3"]]);
     assert!(!drafts.1.is_null());
-    assert!(ran(&[&greedy, &mask, &["--draft-max", "0"]]) == drafts);
+    assert!(ran(&[&greedy, &mask, &["--draft-max", "0", "-b", "3"]]) == drafts);
     assert!(ran(&[&greedy, &pinned, &["--draft", "none"]]) == drafts, "pinned");
     let seeded = ["--temp", "0.9", "-s", "7"];
     assert!(
@@ -258,7 +268,7 @@ fn texts_of_a_divided_model_are_the_same_whatever_drafts() {
     let given = json(&[&divided[..], &["--dry-run", "--json"], &mask, &pinned].concat());
     assert_eq!((&given["first"], &given["places"]), (&serde_json::json!("given"), &again["places"]));
     // Pinned is pinned: nothing smaller is taken instead.
-    let small = run(&["--device", &device, "--vram", "6MiB", "-n", "1", pinned[0], pinned[1]]);
+    let small = run(&["--device", &device, "--vram", "4MiB", "-n", "1", pinned[0], pinned[1]]);
     let message = String::from_utf8(small.stderr).unwrap();
     assert!(small.status.code() == Some(1) && message.contains("the given placement takes "), "{message}");
 }
