@@ -4,6 +4,7 @@
 mod common;
 
 mod bench;
+mod documents;
 mod dry_run;
 mod examples;
 mod help;
