@@ -36,6 +36,7 @@ pub mod measure;
 pub mod model;
 pub mod placement;
 pub mod plan;
+pub mod provenance;
 pub mod quant;
 mod quoted;
 pub mod sampler;
@@ -45,6 +46,7 @@ pub mod search;
 pub mod speculation;
 pub mod synth;
 pub mod tokenizer;
+mod words;
 
 pub use batch::Batch;
 pub use context::{Context, ContextConfig};

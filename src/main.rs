@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use spec_run::cli::{failure, output};
 
 fn main() -> ExitCode {
-    match spec_run::cli::run() {
-        Ok(()) => ExitCode::SUCCESS,
+    let code = match spec_run::cli::run() {
+        Ok(()) => 0,
         Err(error) => {
             if !matches!(error, spec_run::Error::ClosedPipe) {
                 output::say(format_args!("spec-run: {}\n", failure::message(&error)));
             }
-            ExitCode::from(failure::exit_code(&error))
+            failure::exit_code(&error)
         }
-    }
+    };
+    ExitCode::from(spec_run::cli::interrupted().unwrap_or(code))
 }

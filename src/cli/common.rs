@@ -17,6 +17,7 @@ use super::{
     device_args::DeviceArgs,
     failure,
     output::{detail, note, warning},
+    state::StateFile,
 };
 use crate::{
     Context, ContextConfig, Error, Gguf, Model, Result, Tokenizer,
@@ -26,6 +27,8 @@ use crate::{
     files::{read_limited, read_stream_limited},
     measure::memory::resident_bytes,
     placement::{Basis, Placement},
+    provenance::Provenance,
+    words::count,
 };
 
 /// The context when -c does not say; a model trained for less gets what it was trained for.
@@ -218,10 +221,10 @@ impl Loading for Watch<'_> {
     /// What goes where is worth a table if it is more than one place.
     fn planned(&self, placement: &Placement) {
         if placement.is_divided() {
-            note!("{}", placement.to_string().trim_end());
+            detail!("{}", placement.to_string().trim_end());
         }
         if let Some(choice) = &placement.choice {
-            note!("{choice}");
+            detail!("{choice}");
         }
     }
 
@@ -348,6 +351,35 @@ pub fn check_overwrite(path: &Path, force: bool) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// What a result says of where it comes from; the caller adds the text, the mask and what came of it.
+pub fn provenance(context: &Context, config: &ContextConfig) -> Provenance {
+    Provenance::of(context)
+        .command(std::env::args_os())
+        .setting("ctx_size", config.n_ctx)
+        .setting("batch_size", config.n_ubatch)
+        .setting("cache_type_k", config.key_type.to_string())
+        .setting("cache_type_v", config.value_type.to_string())
+        .setting("planes", config.planes.map(|planes| format!("{planes:?}").to_lowercase()))
+}
+
+/// Says how far an earlier run has come, and refuses a state that is further than this run goes.
+pub fn going_on(state: &StateFile, done: usize, chunks: usize) -> Result<()> {
+    if done > chunks {
+        let had = count(done, "chunk");
+        return Err(state.refuse(&format!("has {had} already, more than the {chunks} asked for")));
+    }
+    if done > 0 {
+        note!("going on after chunk {done} of {chunks} ({})", state.path().display());
+    }
+    Ok(())
+}
+
+/// What is said of a run that ended early.
+pub fn interrupted(done: usize, chunks: usize, kept: bool) -> String {
+    let how = if kept { "the same command goes on" } else { "--resume FILE can go on next time" };
+    format!("interrupted after {done} of {}; {how}", count(chunks, "chunk"))
 }
 
 /// Writes to stdout and flushes; a closed pipe is [`Error::ClosedPipe`], which ends the program quietly.

@@ -7,10 +7,12 @@ use super::{
 };
 use crate::{
     Context, Result,
+    measure::load,
     speculation::{
-        Controller, Fixed, Policy, Proposer, TARGET,
+        Controller, Fixed, Policy, Proposer, Report, TARGET,
         learned::{Learned, Store, Subject, prepare},
     },
+    words::count,
 };
 
 pub struct Drafting {
@@ -61,4 +63,32 @@ impl Drafting {
             warning!("what was learnt is not kept: {error} (see --no-learn)");
         }
     }
+}
+
+/// What drafting gave, or why it gave nothing, in a line.
+pub fn summary(report: &Report, threads: usize) -> String {
+    let tally = &report.drafting;
+    if tally.rounds == 0 {
+        let reason = report.off_reason.as_deref().unwrap_or("there was nothing to draft from");
+        return format!("no drafting: {reason}");
+    }
+    let accepted = format!("{} of {} accepted", tally.accepted, count(tally.drafted, "drafted token"));
+    let off = if report.off_reason.is_some() { " and was turned off" } else { "" };
+    match report.speedup.measured.or(report.speedup.predicted) {
+        None => format!("drafting: {accepted} (-v: details)"),
+        Some(times) if times >= 1.0 => {
+            format!("drafting: {accepted}, {times:.2} times plain decoding (-v: details)")
+        }
+        Some(times) => {
+            let busy = busy(threads).map_or(String::new(), |busy| format!("; {busy}"));
+            format!("drafting did not pay here{off} ({times:.2} times plain decoding{busy}; -v: details)")
+        }
+    }
+}
+
+/// That others want the cores too, where they do: then threads wait for each other.
+fn busy(threads: usize) -> Option<String> {
+    let load = load().filter(|load| load.is_high())?;
+    let advice = if threads > 1 { ", try -t 1" } else { "" };
+    Some(format!("the machine is busy: {load}{advice}"))
 }

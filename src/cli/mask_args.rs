@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::output::warning;
+use super::{output::warning, sweep::Over};
 use crate::{
-    Context, Error, Model, Result, RunLayers,
+    Context, Model, Result, RunLayers,
     mask::{
         LayerList,
         skips::{NamedMask, Skips},
@@ -27,7 +27,7 @@ pub struct MaskArgs {
     /// A file of masks: skips.json, SWIFT's skip_layers.json, or llama.cpp PR 3565's array
     #[arg(long, value_name = "FILE", conflicts_with_all = ["skip_attn", "skip_mlp", "coarse"])]
     draft_skip: Option<PathBuf>,
-    /// Which mask of the file, by name [default: the first; for drafts all, and the best is found]
+    /// Which mask of the file, by name, or each [default: the first; for drafts all, and the best is found]
     #[arg(long, value_name = "NAME", requires = "draft_skip")]
     mask: Option<String>,
     /// Layers whose attention is skipped, from 0: 3,5-8
@@ -60,6 +60,7 @@ impl MaskArgs {
             let skips = Skips::read(path, n_layer)?;
             skips.check_model(&model.id())?.iter().for_each(|w| warning!("{w}"));
             return Ok(match &self.mask {
+                Some(_) if self.all_of_file() => skips.masks,
                 Some(name) => vec![skips.pick(Some(name))?.clone()],
                 None => skips.masks,
             });
@@ -67,29 +68,47 @@ impl MaskArgs {
         if !self.given() {
             return Ok(Vec::new());
         }
-        let layers = |flag, list: &Option<LayerList>| match list {
-            Some(list) => list.resolve(flag, n_layer),
-            None => Ok(Vec::new()),
+        let mask = self.spelled_out(n_layer, None)?;
+        Ok(vec![NamedMask::new(mask.to_string(), mask)])
+    }
+
+    /// The mask of the lists, in which `each` is the one `layer`.
+    fn spelled_out(&self, n_layer: usize, layer: Option<usize>) -> Result<RunLayers> {
+        let layers = |flag, list: &Option<LayerList>| match (list, layer) {
+            (None, _) => Ok(Vec::new()),
+            (Some(list), Some(layer)) if list.is_each() => Ok(vec![layer]),
+            (Some(list), _) => list.resolve(flag, n_layer),
         };
         let coarse = layers("--coarse", &self.coarse)?.into_iter();
         let mask = coarse.fold(RunLayers::all(n_layer), |mask, l| mask.coarse_attn(l).coarse_mlp(l));
         let mask = layers("--skip-attn", &self.skip_attn)?.into_iter().fold(mask, RunLayers::skip_attn);
-        let mask = layers("--skip-mlp", &self.skip_mlp)?.into_iter().fold(mask, RunLayers::skip_mlp);
-        Ok(vec![NamedMask::new(mask.to_string(), mask)])
+        Ok(layers("--skip-mlp", &self.skip_mlp)?.into_iter().fold(mask, RunLayers::skip_mlp))
     }
 
-    /// Whether attention and whether MLPs are to be skipped layer by layer; `None` if neither is.
-    pub fn sweep(&self) -> Result<Option<(bool, bool)>> {
-        let each = |list: &Option<LayerList>| list.as_ref().is_some_and(LayerList::is_each);
-        let (attn, mlp) = (each(&self.skip_attn), each(&self.skip_mlp));
-        let listed = (self.skip_attn.is_some() && !attn) || (self.skip_mlp.is_some() && !mlp);
-        match (attn || mlp, listed) {
-            (false, _) => Ok(None),
-            (true, false) => Ok(Some((attn, mlp))),
-            (true, true) => Err(Error::Usage(
-                "each goes through the layers of an otherwise full model: no other layers can be skipped with it"
-                    .into(),
-            )),
+    /// Whether several masks are asked for: all of a file, or one for each layer.
+    pub fn is_sweep(&self) -> bool {
+        self.all_of_file() || !self.swept().is_empty()
+    }
+
+    /// The masks of a sweep; what is listed beside `each` holds in all of them.
+    pub fn sweep(&self, model: &Model) -> Result<Over> {
+        if self.all_of_file() {
+            return Ok(Over::named(self.family(model)?));
         }
+        let n_layer = model.plan.dims.n_layer;
+        let name = if let [name] = self.swept()[..] { name } else { "layer" };
+        let masks = (0..n_layer).map(|layer| Ok((layer.into(), self.spelled_out(n_layer, Some(layer))?)));
+        Ok(Over { name, masks: masks.collect::<Result<_>>()? })
+    }
+
+    fn all_of_file(&self) -> bool {
+        self.mask.as_deref() == Some("each")
+    }
+
+    /// The lists that go through the layers.
+    fn swept(&self) -> Vec<&'static str> {
+        let lists = [("attn", &self.skip_attn), ("mlp", &self.skip_mlp), ("coarse", &self.coarse)];
+        let each = lists.into_iter().filter(|(_, list)| list.as_ref().is_some_and(LayerList::is_each));
+        each.map(|(name, _)| name).collect()
     }
 }

@@ -31,8 +31,11 @@ mod sampler_args;
 mod search;
 mod shell;
 mod size;
-#[cfg_attr(not(feature = "search"), path = "without/sweep.rs")]
+mod state;
 mod sweep;
+mod sweep_table;
+#[cfg_attr(not(feature = "search"), path = "without/sweep_times.rs")]
+mod sweep_times;
 mod synth;
 mod tokenize;
 pub mod verbosity;
@@ -200,6 +203,11 @@ pub fn run() -> Result<()> {
         Some(Command::Completions(args)) => shell::completions(args, command()),
         Some(Command::Man(args)) => shell::man(args, command()),
     }
+}
+
+/// The exit code of a run that was interrupted: 130 by Ctrl-C, 143 by SIGTERM.
+pub fn interrupted() -> Option<u8> {
+    interrupt::exit_code()
 }
 
 #[cfg(test)]

@@ -4,30 +4,7 @@
 use std::{
     fmt,
     io::{self, Write},
-    sync::atomic::{AtomicU8, Ordering::Relaxed},
 };
-
-/// How much is said besides the result itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verbosity {
-    /// -q: errors alone.
-    Quiet,
-    Normal,
-    /// -v: everything.
-    Verbose,
-}
-
-static CHOSEN: AtomicU8 = AtomicU8::new(Verbosity::Normal as u8);
-
-/// Chosen once, when the arguments have been read.
-pub fn set_verbosity(verbosity: Verbosity) {
-    CHOSEN.store(verbosity as u8, Relaxed);
-}
-
-/// Whether what is for `least` and above is said.
-pub fn says(least: Verbosity) -> bool {
-    CHOSEN.load(Relaxed) >= least as u8
-}
 
 /// Writes to stderr whatever the verbosity: for errors.
 pub fn say(text: fmt::Arguments) {
@@ -38,7 +15,7 @@ pub fn say(text: fmt::Arguments) {
 /// A line on stderr, unless -q.
 macro_rules! note {
     ($($text:tt)*) => {
-        if $crate::cli::output::says($crate::cli::output::Verbosity::Normal) {
+        if $crate::cli::verbosity::verbosity() >= $crate::cli::verbosity::Verbosity::Normal {
             $crate::cli::output::say(format_args!("{}\n", format_args!($($text)*)));
         }
     };
@@ -47,7 +24,7 @@ macro_rules! note {
 /// A line on stderr with -v.
 macro_rules! detail {
     ($($text:tt)*) => {
-        if $crate::cli::output::says($crate::cli::output::Verbosity::Verbose) {
+        if $crate::cli::verbosity::verbosity() >= $crate::cli::verbosity::Verbosity::Verbose {
             $crate::cli::output::say(format_args!("{}\n", format_args!($($text)*)));
         }
     };

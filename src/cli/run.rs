@@ -9,10 +9,10 @@ use super::{
     chat_args::ChatArgs,
     common::{self, ContextArgs, ModelArgs, TextArgs},
     draft_args::{DraftArgs, Sources},
-    drafting::Drafting,
+    drafting::{Drafting, summary},
     interrupt,
     learned_args::LearnedArgs,
-    output::note,
+    output::{detail, note},
     sampler_args::SamplerArgs,
 };
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
     generate::{Generation, Request, Stop, generate},
     speculation::{Report, SourceKind, Speculation, Token, speculate},
     tokenizer::{EncodeOptions, StreamDecoder},
+    words::count,
 };
 
 /// What the embedded model is asked when nobody asks anything.
@@ -66,6 +67,10 @@ pub struct RunArgs {
     /// With --json: the K likeliest tokens and their log-probabilities at each position
     #[arg(long, value_name = "K", default_value_t = 0, requires = "json")]
     logprobs: usize,
+    /// Let sampled drafts draw random numbers of their own: more of them are accepted, but no seed gives the same text
+    /// again
+    #[arg(long, help_heading = "Speculation")]
+    free_draws: bool,
     /// One JSON object on stdout instead of text
     #[arg(long)]
     json: bool,
@@ -84,7 +89,6 @@ pub fn run(args: RunArgs) -> Result<()> {
     let sampler_config = args.sampler.config()?;
     args.context.check()?;
     args.draft.check()?;
-    let interrupted = interrupt::flag();
     let gguf = args.model.open()?;
     let (tokenizer, model) = common::load(&gguf)?;
     sampler_config.check_vocabulary(model.plan.dims.n_vocab)?;
@@ -107,7 +111,8 @@ pub fn run(args: RunArgs) -> Result<()> {
     let (mut context, took) = common::open_context(&model, &config, &basis)?;
     let mut sources = if args.draft.off_reason().is_some() { Sources::default() } else { drafted };
     sources.complete(&context);
-    let seeded = sampler_config.seed.is_some();
+    // The n-th token has the n-th random number, drafted or not: the seed repeats the text, as plain decoding too.
+    let repeatable = !args.free_draws || sampler_config.is_greedy();
     let mut sampler = Sampler::new(sampler_config)?;
     let request = Request {
         prompt: &prompt,
@@ -118,6 +123,7 @@ pub fn run(args: RunArgs) -> Result<()> {
         logprobs: args.logprobs,
     };
     request.check(&context)?;
+    let interrupted = interrupt::flag();
     note!("{}: {}; {took}", model.name, context.describe());
     let show = !args.json;
     if show && !args.no_display_prompt {
@@ -138,7 +144,7 @@ pub fn run(args: RunArgs) -> Result<()> {
             let greedy = sampler.config().is_greedy();
             let mut drafting = Drafting::new(&args.draft, &args.learned, sources, &mut context, greedy)?;
             let (proposers, policy) = drafting.parts();
-            let mut speculation = Speculation { proposers, policy, repeatable: seeded };
+            let mut speculation = Speculation { proposers, policy, repeatable };
             let ran = speculate(&mut context, &tokenizer, &mut sampler, &request, &mut speculation, watch)?;
             drafting.keep();
             ran
@@ -150,16 +156,29 @@ pub fn run(args: RunArgs) -> Result<()> {
     }
     let stop = if printer.stopped { "stop_string" } else { stop_key(generation.stop) };
     if show {
-        let repeatable = seeded || sampler.config().is_greedy() || spec.drafting.rounds == 0;
-        let seed = repeatable.then(|| sampler.seed());
-        report(&generation, prompt.len(), context.bytes_read(None), seed, stop);
+        let seed = match (sampler.config().is_greedy(), repeatable || spec.drafting.rounds == 0) {
+            (true, _) => "no seed matters (--temp 0)".into(),
+            (_, true) => format!("seed {}", sampler.seed()),
+            _ => "no seed repeats it (--free-draws)".into(),
+        };
+        note!("{}", told(&generation, prompt.len(), stop, &seed));
+        note!("{}", summary(&spec, context.threads()));
+        detail!("{}", rates(&generation, prompt.len(), context.bytes_read(None)));
         if args.draft.off_reason().is_none() {
-            note!("{spec}");
+            detail!("{spec}");
         }
         return Ok(());
     }
     let mut out = to_json(&generation, &prompt, &tokenizer, stop);
+    let drawn = (!sampler.config().is_greedy()).then(|| sampler.seed());
+    out["seed"] = json!(drawn);
     out["spec"] = spec.to_json();
+    let mut provenance = common::provenance(&context, &config).text(&prompt);
+    provenance.seed = drawn;
+    provenance.interrupted = generation.stop == Stop::Interrupted && !printer.stopped;
+    let provenance =
+        provenance.setting("sampler", format!("{:?}", sampler.config())).setting("repeatable", repeatable);
+    out["provenance"] = provenance.to_json();
     common::print_json(&out)
 }
 
@@ -256,24 +275,35 @@ fn prompt_text(args: &RunArgs, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Str
     if args.chat.chat { args.chat.prompt(&text, gguf, tokenizer) } else { Ok(text) }
 }
 
-fn report(generation: &Generation, n_prompt: usize, token_bytes: u64, seed: Option<u64>, stop: &str) {
-    let rate = |n: usize, seconds: f64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
-    let decode = rate(generation.steps, generation.decode_seconds);
+fn rate(n: usize, seconds: f64) -> f64 {
+    if seconds > 0.0 { n as f64 / seconds } else { 0.0 }
+}
+
+/// What was generated, how fast, why it ended, and how to have it again.
+fn told(generation: &Generation, n_prompt: usize, stop: &str, seed: &str) -> String {
     let why = match stop {
-        "end_of_text" => "end of text",
-        "max_tokens" => "-n reached",
+        "end_of_text" => "the text ended",
+        "max_tokens" => "stopped by -n",
         "context_full" => "the context is full (-c, or --context-shift to go on)",
-        "stop_string" => "a text of -r was reached",
+        "stop_string" => "stopped by -r",
         _ => "interrupted",
     };
-    // Nothing repeats a text that was drafted freely: who drafted what depends on the clock.
-    let seed = seed.map_or("no seed (-s makes it repeatable)".into(), |seed| format!("seed {seed}"));
-    note!(
-        "prompt {n_prompt} tokens, {:.1} tok/s; generated {} tokens, {decode:.1} tok/s, {:.1} GB/s of weights; {seed}; {why}",
+    format!(
+        "{} in {:.2} s, {:.1} tokens per second; {why}; prompt: {} in {:.2} s; {seed}",
+        count(generation.tokens.len(), "token"),
+        generation.decode_seconds,
+        rate(generation.steps, generation.decode_seconds),
+        count(n_prompt, "token"),
+        generation.prefill_seconds,
+    )
+}
+
+fn rates(generation: &Generation, n_prompt: usize, token_bytes: u64) -> String {
+    format!(
+        "prompt: {:.1} tokens per second; plain decoding at this speed would read {:.1} GB/s of weights",
         rate(n_prompt, generation.prefill_seconds),
-        generation.tokens.len(),
-        decode * token_bytes as f64 / 1e9,
-    );
+        rate(generation.steps, generation.decode_seconds) * token_bytes as f64 / 1e9,
+    )
 }
 
 fn stop_key(stop: Stop) -> &'static str {
@@ -294,7 +324,6 @@ fn shown(tokens: &[u32], tokenizer: &Tokenizer) -> String {
 }
 
 fn to_json(generation: &Generation, prompt: &[u32], tokenizer: &Tokenizer, stop: &str) -> Value {
-    let rate = |n: usize, seconds: f64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
     let mut out = json!({
         "text": shown(&generation.tokens, tokenizer),
         "tokens": generation.tokens,

@@ -20,16 +20,19 @@ use crate::{
     Error, Result, Tokenizer,
     files::{read_limited, write_whole},
     mask::skips::{NamedMask, Skips},
+    measure::load,
+    provenance::{Provenance, TextSource},
     search::{
         Member, Progress, SearchOutcome, SearchSettings,
         calibration::{self, Calibration},
         clock::WallClock,
-        journal::{Journal, RunId},
+        journal::{Entry, Journal, RunId},
         judge::{self, ModelJudge},
         objective::{Goal, Objective},
         report, search,
     },
     tokenizer::EncodeOptions,
+    words::count,
 };
 
 const DEFAULT_CHUNK: u32 = 256;
@@ -160,7 +163,6 @@ fn report_kind(path: &Path) -> Option<ReportKind> {
 pub fn run(args: SearchArgs) -> Result<()> {
     args.check()?;
     let started = Instant::now();
-    let interrupted = interrupt::flag();
     let gguf = args.model.open()?;
     let (tokenizer, model) = common::load(&gguf)?;
     let chunk = match args.context.ctx_size() {
@@ -187,7 +189,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
         None => {
             let calibration = Calibration::written_by(&mut context, &tokenizer, &amount, |done| {
                 show(&bar, "writing a text", done as u64, amount.positions as u64);
-                if interrupted() { Err(Error::Input("interrupted".into())) } else { Ok(()) }
+                Ok(())
             })?;
             note!(
                 "no -f FILE: judged on {} texts of {} tokens that the model wrote itself",
@@ -205,9 +207,21 @@ pub fn run(args: SearchArgs) -> Result<()> {
         cache_types: format!("{} {}", config.key_type, config.value_type),
     };
     let (mut journal, entries) = Journal::open(&args.journal(), &run)?;
-    if entries.len() > 1 {
-        note!("{}: {} evaluations of an earlier run", args.journal().display(), entries.len() - 1);
+    let known = entries.iter().filter(|e| !matches!(e, Entry::Run(_) | Entry::Provenance(_))).count();
+    if known > 0 {
+        note!("{}: {} of an earlier run", args.journal().display(), count(known, "evaluation"));
     }
+    let mut provenance = common::provenance(&context, &config)
+        .setting("positions", amount.positions)
+        .setting("chunk_tokens", chunk)
+        .setting("draft_max", args.draft_max)
+        .setting("trials", args.trials)
+        .setting("width", args.width)
+        .setting("load", load().map(|load| load.to_string()));
+    let text = calibration.fingerprint();
+    provenance.text = Some(TextSource { tokens: calibration.tokens(), hash: text });
+    journal.explain(&provenance);
+    let interrupted = interrupt::flag();
     let judge = ModelJudge::new(&mut context, calibration)?;
     let outcome =
         search(judge, &tokenizer, &settings, &mut WallClock, &mut journal, entries, |p: Progress| {
@@ -220,15 +234,15 @@ pub fn run(args: SearchArgs) -> Result<()> {
     bar.finish_and_clear();
     let outcome = outcome?;
     let skips = Skips::new(model.id(), outcome.family.iter().map(|m| named(m, &outcome)).collect());
-    skips.write(&args.output)?;
+    write_whole(&args.output, skips.to_json_with(Some(&provenance.to_json())))?;
     if let (Some(path), Some(kind)) = (&args.report, args.report.as_deref().and_then(report_kind)) {
         let page = match kind {
-            ReportKind::Html => report::html(&model.name, &outcome),
+            ReportKind::Html => report::html(&model.name, &outcome, &provenance),
             ReportKind::Svg => report::svg(&model.name, &outcome),
         };
         write_whole(path, page)?;
     }
-    print(&args, &outcome, &skips, started.elapsed().as_secs_f64())
+    print(&args, &outcome, &skips, &provenance, started.elapsed().as_secs_f64())
 }
 
 fn read_calibration(
@@ -287,7 +301,13 @@ fn rounded(x: f64) -> f64 {
     (x * 1e4).round() / 1e4
 }
 
-fn print(args: &SearchArgs, outcome: &SearchOutcome, skips: &Skips, seconds: f64) -> Result<()> {
+fn print(
+    args: &SearchArgs,
+    outcome: &SearchOutcome,
+    skips: &Skips,
+    provenance: &Provenance,
+    seconds: f64,
+) -> Result<()> {
     if args.json {
         let masks: Value = serde_json::from_str(&skips.to_json()).expect("our own JSON");
         let baselines: Vec<Value> = outcome
@@ -308,13 +328,14 @@ fn print(args: &SearchArgs, outcome: &SearchOutcome, skips: &Skips, seconds: f64
             "file": args.output.display().to_string(),
             "rows": outcome.costs.rows,
             "step_ms": 1e3 * outcome.costs.step_seconds,
+            "provenance": provenance.to_json(),
         }));
     }
     let mut text = report::text(outcome);
     text += &format!(
-        "\n{} candidates in {seconds:.1} s; {} masks in {}\n",
-        outcome.evaluated,
-        outcome.family.len(),
+        "\n{} in {seconds:.1} s; {} in {}\n",
+        count(outcome.evaluated, "candidate"),
+        count(outcome.family.len(), "mask"),
         args.output.display()
     );
     common::print(text)

@@ -1,212 +1,153 @@
-//! Sweeps of `spec-run perplexity`: a table with each layer skipped, or each exit.
+//! Sweeps of `spec-run perplexity`: several masks in one run, each beside the full model.
 
 use std::{io::IsTerminal, ops::ControlFlow, path::Path};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{common, interrupt, output::note};
+use super::{
+    common, interrupt,
+    output::note,
+    state::StateFile,
+    sweep_table::{COLUMNS, Line, Table},
+    sweep_times,
+};
 pub use crate::eval::sweep::cells;
 use crate::{
-    Batch, Context, Error, Result, RunLayers,
+    Context, Error, Result, RunLayers,
     eval::{
         perplexity::{PerplexitySettings, count_chunks},
-        sweep::{Sweep, sweep},
+        sweep::{Step, Sweep, Swept, sweep},
     },
     files::write_whole,
-    search::{
-        costs::{PassCosts, measure_masks},
-        speed,
-    },
+    mask::skips::NamedMask,
+    provenance::{Chunks, Provenance},
 };
 
-/// The longest draft that is looked at for the speed of an exit.
-const DRAFT_MAX: usize = 8;
-
-#[derive(Clone, Copy, Debug)]
-pub enum Over {
-    /// Each layer skipped by itself: attention, MLP or both.
-    Layers { attn: bool, mlp: bool },
-    /// The first E layers for each E.
-    Exits,
+/// The masks of a sweep.
+#[derive(Clone, Debug)]
+pub struct Over {
+    /// What their labels are: a column of the table.
+    pub name: &'static str,
+    /// A number or a name, and what runs.
+    pub masks: Vec<(Value, RunLayers)>,
 }
 
 impl Over {
-    /// What is numbered, and the number and mask of each.
-    fn masks(self, n_layer: usize) -> Vec<(usize, RunLayers)> {
-        match self {
-            Over::Exits => (1..n_layer).map(|e| (e, RunLayers::exit(n_layer, e))).collect(),
-            Over::Layers { attn, mlp } => (0..n_layer)
-                .map(|layer| {
-                    let mask = RunLayers::all(n_layer);
-                    let mask = if attn { mask.skip_attn(layer) } else { mask };
-                    (layer, if mlp { mask.skip_mlp(layer) } else { mask })
-                })
-                .collect(),
-        }
+    pub fn exits(n_layer: usize, exits: impl IntoIterator<Item = usize>) -> Self {
+        let masks = exits.into_iter().map(|e| (e.into(), RunLayers::exit(n_layer, e))).collect();
+        Over { name: "exit", masks }
     }
 
-    fn name(self) -> &'static str {
-        match self {
-            Over::Exits => "exit",
-            Over::Layers { attn: true, mlp: true } => "layer",
-            Over::Layers { attn: true, .. } => "attn",
-            Over::Layers { .. } => "mlp",
-        }
+    pub fn named(masks: Vec<NamedMask>) -> Self {
+        Over { name: "mask", masks: masks.into_iter().map(|m| (m.name.into(), m.mask)).collect() }
+    }
+
+    /// All of them, to tell one sweep from another.
+    pub fn spelled(&self) -> String {
+        let each: Vec<String> = self.masks.iter().map(|(label, mask)| format!("{label}: {mask}")).collect();
+        format!("{} {}", self.name, each.join(" | "))
+    }
+
+    /// K/V slots beyond the model's own.
+    pub fn extra_slots(&self) -> usize {
+        self.masks.iter().map(|(_, mask)| mask.extra_repetitions()).max().unwrap_or(0)
     }
 }
 
 pub struct Job<'a> {
-    pub over: Over,
+    pub over: &'a Over,
     pub csv: Option<&'a Path>,
     pub json: bool,
+    pub state: Option<StateFile>,
+    pub provenance: Provenance,
 }
 
-/// A line of the table: numbers by the names of [`COLUMNS`], the first a count.
-struct Line {
-    number: usize,
-    values: Vec<f64>,
-}
-
-/// Name, digits, and what it is.
-const COLUMNS: [(&str, usize); 10] = [
-    ("ppl", 4),
-    ("delta_ppl", 4),
-    ("agreement", 4),
-    ("overlap", 4),
-    ("kl", 4),
-    // Of a draft's first token, which sees the full model's keys and values.
-    ("acceptance", 4),
-    // Of the bytes that a full step reads.
-    ("cost", 4),
-    // Of the time of a full step.
-    ("step", 4),
-    // Of drafting with this mask, by acceptance, step and verification.
-    ("speedup", 3),
-    ("tok_s", 1),
-];
-
-pub fn run(job: &Job, context: &mut Context, tokens: &[u32], settings: &PerplexitySettings) -> Result<()> {
-    let masks = job.over.masks(context.model().plan.dims.n_layer);
+pub fn run(job: Job, context: &mut Context, tokens: &[u32], settings: &PerplexitySettings) -> Result<()> {
+    let masks: Vec<RunLayers> = job.over.masks.iter().map(|m| m.1.clone()).collect();
     if masks.is_empty() {
         return Err(Error::Usage("--exit each: a model of one layer has no exits".into()));
     }
-    let runs: Vec<RunLayers> = masks.iter().map(|m| m.1.clone()).collect();
     let expected = count_chunks(tokens.len(), settings)?;
+    let start: Sweep = job.state.as_ref().map_or(Ok(None), StateFile::recall)?.unwrap_or_default();
+    if let Some(state) = &job.state {
+        common::going_on(state, start.chunks, expected)?;
+    }
     let interrupted = interrupt::flag();
     let bar = progress();
-    let swept = sweep(context, tokens, settings, &runs, |done, all| {
-        bar.set_length(all as u64);
-        bar.set_position(done as u64);
-        if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    let swept = sweep(context, tokens, settings, &masks, start, |step| {
+        match step {
+            Step::Mask { done, all } => {
+                bar.set_length(all as u64);
+                bar.set_position(done as u64);
+            }
+            Step::Chunk(sums) => job.state.as_ref().map_or(Ok(()), |state| state.keep(sums))?,
+        }
+        Ok(if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     bar.finish_and_clear();
     if swept.chunks == 0 {
         return Err(Error::Input("interrupted before the first chunk was complete".into()));
     }
     if swept.chunks < expected {
-        note!("interrupted after {} of {expected} chunks", swept.chunks);
+        note!("{}", common::interrupted(swept.chunks, expected, job.state.is_some()));
     }
-    let lines = lines(context, &masks, &swept, &tokens[..settings.n_ctx / 2])?;
+    // Whoever interrupts wants to leave: passes are timed only if there was time for everything else.
+    let times = match interrupted() {
+        true => None,
+        false => {
+            let accepted: Vec<f64> = swept.masks.iter().map(|m| m.acceptance(swept.tokens)).collect();
+            sweep_times::time(context, &masks, &accepted, &tokens[..settings.n_ctx / 2])?
+        }
+    };
+    let mut provenance = job.provenance;
+    provenance.chunks = Some(Chunks { done: swept.chunks, of: expected });
+    provenance.interrupted = interrupted();
+    let lines = lines(context, job.over, &swept, times);
+    let table = Table { over: job.over.name, sweep: &swept, lines, provenance };
     if let Some(path) = job.csv {
-        write_whole(path, csv(job.over, &lines))?;
+        write_whole(path, table.csv())?;
     }
-    if job.json {
-        return common::print_json(&as_json(job.over, &swept, &lines));
-    }
-    common::print(table(job.over, &swept, &lines))
+    if job.json { common::print_json(&table.json()) } else { common::print(table.text()) }
 }
 
-/// Times the masks' steps behind `prefix`, and puts everything together.
-fn lines(
-    context: &mut Context,
-    masks: &[(usize, RunLayers)],
-    swept: &Sweep,
-    prefix: &[u32],
-) -> Result<Vec<Line>> {
-    context.remove(0);
-    context.decode(&Batch::prompt(prefix, 0, 0))?;
-    let place = (0, prefix.len());
-    let costs = PassCosts::measure(context, place, DRAFT_MAX + 1, false)?;
-    let runs: Vec<RunLayers> = masks.iter().map(|m| m.1.clone()).collect();
-    let steps = measure_masks(context, place, &runs)?;
+fn lines(context: &Context, over: &Over, swept: &Sweep, times: Option<Vec<[f64; 3]>>) -> Vec<Line> {
     let n = swept.tokens;
-    let line = |((number, mask), (m, step)): (&(usize, RunLayers), (&_, f64))| {
-        let m: &crate::eval::sweep::Swept = m;
-        let acceptance = m.acceptance(n);
-        let best = costs.best(|k| speed::tokens_if_independent(acceptance, k), step, costs.prefix(mask));
-        let values = vec![
+    let times = times.unwrap_or_else(|| vec![[f64::NAN; 3]; over.masks.len()]);
+    let line = |((label, mask), (m, [step, speedup, tok_s])): (&(Value, RunLayers), (&Swept, [f64; 3]))| {
+        let values: [f64; COLUMNS.len()] = [
             m.nll.perplexity(n),
             m.nll.perplexity(n) - swept.full.perplexity(n),
+            swept.difference_error(m).unwrap_or(f64::NAN),
             m.sums.agreement(n),
             m.sums.overlap(n),
             m.sums.kl(n),
-            acceptance,
+            m.acceptance(n),
             context.mask_cost(mask),
             step,
-            best.speedup,
-            best.speedup / costs.step_seconds,
+            speedup,
+            tok_s,
         ];
-        Line { number: *number, values }
+        Line { label: label.clone(), layers: mask.to_string(), values }
     };
-    Ok(masks.iter().zip(swept.masks.iter().zip(steps)).map(line).collect())
-}
-
-fn table(over: Over, swept: &Sweep, lines: &[Line]) -> String {
-    let mut out = format!(
-        "full model: perplexity {:.4} +/- {:.5} ({} chunks, {} tokens)\n{:>5}",
-        swept.full.perplexity(swept.tokens),
-        swept.full.standard_error(swept.tokens),
-        swept.chunks,
-        swept.tokens,
-        over.name()
-    );
-    for (name, _) in COLUMNS {
-        out += &format!(" {:>10}", name.replace("delta_", "Δ "));
-    }
-    out += "\n";
-    for line in lines {
-        out += &format!("{:5}", line.number);
-        for (value, (_, digits)) in line.values.iter().zip(COLUMNS) {
-            out += &format!(" {value:10.digits$}");
-        }
-        out += "\n";
-    }
-    out
-}
-
-fn csv(over: Over, lines: &[Line]) -> String {
-    let names: Vec<&str> = std::iter::once(over.name()).chain(COLUMNS.map(|c| c.0)).collect();
-    let mut out = names.join(",") + "\n";
-    for line in lines {
-        let values: Vec<String> = line.values.iter().map(f64::to_string).collect();
-        out += &format!("{},{}\n", line.number, values.join(","));
-    }
-    out
-}
-
-fn as_json(over: Over, swept: &Sweep, lines: &[Line]) -> Value {
-    let rows = lines.iter().map(|line| {
-        let mut row = json!({over.name(): line.number});
-        for ((name, _), value) in COLUMNS.iter().zip(&line.values) {
-            row[*name] = json!(value);
-        }
-        row
-    });
-    json!({
-        "base_ppl": swept.full.perplexity(swept.tokens),
-        "stderr": swept.full.standard_error(swept.tokens),
-        "chunks": swept.chunks,
-        "tokens": swept.tokens,
-        "sweep": over.name(),
-        "rows": rows.collect::<Vec<_>>(),
-    })
+    over.masks.iter().zip(swept.masks.iter().zip(times)).map(line).collect()
 }
 
 fn progress() -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} masks, {eta} left");
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} passes (masks times chunks), {eta} left");
     ProgressBar::new(1).with_style(style.expect("a valid template"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sweeps_are_told_apart() {
+        let [few, more] = [vec![3, 5], vec![3, 6]].map(|exits| Over::exits(8, exits).spelled());
+        assert!(few != more && few.starts_with("exit 3: "), "{few}");
+    }
 }

@@ -66,6 +66,10 @@ impl Nll {
         self.squares += nll * nll;
     }
 
+    pub(super) fn sum(&self) -> f64 {
+        self.sum
+    }
+
     pub fn perplexity(&self, tokens: u64) -> f64 {
         (self.sum / tokens as f64).exp()
     }

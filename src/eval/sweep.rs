@@ -7,6 +7,8 @@
 
 use std::ops::ControlFlow;
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     agreement::{Agreement, Comparison, LogProbs, Reference, TOP},
     drafts::{self, Draft},
@@ -17,20 +19,24 @@ use crate::{Context, Result, RunLayers, batch::SeqId};
 /// The forks of drafts come after the two sequences of perplexity.
 const FIRST_FORK: SeqId = MASKED + 1;
 
-/// Sums over the chunks so far.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Sums over the chunks so far; kept on disk, they let a sweep go on where it stopped.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sweep {
     pub chunks: usize,
     /// Positions scored.
     pub tokens: u64,
     pub full: Nll,
+    /// By chunk, the full model's mean negative log-likelihood.
+    pub full_by_chunk: Vec<f64>,
     /// As the masks were given.
     pub masks: Vec<Swept>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Swept {
     pub nll: Nll,
+    /// By chunk, the mean negative log-likelihood.
+    pub by_chunk: Vec<f64>,
     /// Over the likeliest tokens and the bucket of the others.
     pub sums: Agreement,
     accepted: u64,
@@ -43,35 +49,66 @@ impl Swept {
     }
 }
 
+impl Sweep {
+    /// One standard error of the difference between a mask's perplexity and the full model's, from how the difference
+    /// varies from chunk to chunk: what makes a chunk hard for both cancels out. A single chunk says nothing of it.
+    pub fn difference_error(&self, mask: &Swept) -> Option<f64> {
+        let (full, masked) = (self.full.perplexity(self.tokens), mask.nll.perplexity(self.tokens));
+        // A perplexity moves by itself times the move of the mean log-likelihood.
+        let chunks = self.full_by_chunk.iter().zip(&mask.by_chunk);
+        let moves: Vec<f64> = chunks.map(|(f, m)| masked * m - full * f).collect();
+        let n = moves.len() as f64;
+        let mean = moves.iter().sum::<f64>() / n;
+        let variance = moves.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / (n - 1.0);
+        (moves.len() > 1).then(|| (variance / n).sqrt())
+    }
+}
+
+/// What a sweep tells while it runs.
+pub enum Step<'a> {
+    /// Passes over a chunk under a mask that are done, of all.
+    Mask { done: usize, all: usize },
+    /// All masks have seen another chunk.
+    Chunk(&'a Sweep),
+}
+
 /// Cells that a context needs for chunks of `n_ctx`.
 pub fn cells(n_ctx: usize) -> usize {
     2 * n_ctx + drafts::MOST_ROWS
 }
 
-/// Scores `tokens` under each mask; that of `settings` is not looked at. `on_step` hears of steps done and expected,
-/// and may end the run early: then whole chunks count.
+/// Scores `tokens` under each mask, going on after the chunks that `sums` already has; the mask of `settings` is not
+/// looked at. `on_step` may end the run early: then whole chunks count.
 pub fn sweep(
     context: &mut Context,
     tokens: &[u32],
     settings: &PerplexitySettings,
     masks: &[RunLayers],
-    mut on_step: impl FnMut(usize, usize) -> ControlFlow<()>,
+    mut sums: Sweep,
+    mut on_step: impl FnMut(Step) -> Result<ControlFlow<()>>,
 ) -> Result<Sweep> {
     let chunks = count_chunks(tokens.len(), settings)?;
-    let mut sums = Sweep { masks: vec![Swept::default(); masks.len()], ..Sweep::default() };
-    for i in 0..chunks {
+    sums.masks.resize(masks.len(), Swept::default());
+    for i in sums.chunks..chunks {
         let chunk = chunk(tokens, settings, i);
         let before = sums.clone();
         let full = read(context, &chunk, &mut sums)?;
+        let mean = |after: Nll, before: Nll| (after.sum() - before.sum()) / full.len() as f64;
+        sums.full_by_chunk.push(mean(sums.full, before.full));
         for (m, mask) in masks.iter().enumerate() {
-            if on_step(i * masks.len() + m, chunks * masks.len()).is_break() {
+            if on_step(Step::Mask { done: i * masks.len() + m, all: chunks * masks.len() })?.is_break() {
                 return Ok(before);
             }
-            alone(context, &chunk, mask, &full, &mut sums.masks[m])?;
-            sums.masks[m].accepted += drafted(context, &chunk, mask, &full)?;
+            let swept = &mut sums.masks[m];
+            alone(context, &chunk, mask, &full, swept)?;
+            swept.by_chunk.push(mean(swept.nll, before.masks[m].nll));
+            swept.accepted += drafted(context, &chunk, mask, &full)?;
         }
         sums.chunks += 1;
         (0..FIRST_FORK + full.len() as SeqId).for_each(|seq| context.remove(seq));
+        if on_step(Step::Chunk(&sums))?.is_break() {
+            break;
+        }
     }
     Ok(sums)
 }
@@ -136,4 +173,31 @@ fn drafted(context: &mut Context, chunk: &[u32], mask: &RunLayers, full: &[Refer
         LogProbs::new(logits).best as u32 == full[i].best
     })?;
     Ok(agreed.iter().flatten().filter(|&&agreed| agreed).count() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_chunks(means: &[f64]) -> (Nll, Vec<f64>) {
+        let mut nll = Nll::default();
+        means.iter().for_each(|&mean| nll.add(mean));
+        (nll, means.to_vec())
+    }
+
+    #[test]
+    fn what_both_find_hard_cancels_out() {
+        let sweep = |full: &[f64], masked: &[f64]| {
+            let (nll, by_chunk) = of_chunks(masked);
+            let mask = Swept { nll, by_chunk, ..Swept::default() };
+            let (full, full_by_chunk) = of_chunks(full);
+            let tokens = full_by_chunk.len() as u64;
+            Sweep { chunks: 2, tokens, full, full_by_chunk, ..Sweep::default() }.difference_error(&mask)
+        };
+        assert!(sweep(&[1.0, 3.0], &[1.0, 3.0]).unwrap() < 1e-12);
+        // By hand: means 0 and ln 2 are perplexities 1 and 2; 2 · (ln 2 ∓ 0.1) - 0 vary by ±0.2, so 0.2 · √2 / √2.
+        let ln2 = 2f64.ln();
+        assert!((sweep(&[0.0, 0.0], &[ln2 - 0.1, ln2 + 0.1]).unwrap() - 0.2).abs() < 1e-12);
+        assert_eq!(sweep(&[1.0], &[2.0]), None);
+    }
 }

@@ -10,9 +10,10 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{candidate::Candidate, costs::PassCosts, family::Proof, measured::Measured, score::Score};
-use crate::{Error, Result};
+use crate::{Error, Result, provenance::Provenance};
 
 /// What the evaluations are of; a journal of anything else is refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +31,8 @@ pub struct RunId {
 pub enum Entry {
     Run(RunId),
     Costs(PassCosts),
+    /// Where what follows comes from, once for each run that added to the journal.
+    Provenance(Value),
     /// The positions that follow those already scored.
     Score {
         candidate: Candidate,
@@ -53,12 +56,14 @@ pub enum Entry {
 
 pub struct Journal {
     file: Option<(PathBuf, File)>,
+    /// Of what is added from here on; written before the first of it.
+    provenance: Option<Value>,
 }
 
 impl Journal {
     /// Keeps nothing.
     pub fn none() -> Self {
-        Journal { file: None }
+        Journal { file: None, provenance: None }
     }
 
     /// Opens or begins the journal of `run` at `path`, and gives what is in it.
@@ -108,16 +113,23 @@ impl Journal {
             }
         }
         file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(io)?;
-        let mut journal = Journal { file: Some((path.to_owned(), file)) };
+        let mut journal = Journal { file: Some((path.to_owned(), file)), provenance: None };
         if entries.is_empty() {
             journal.add(&Entry::Run(run.clone()))?;
         }
         Ok((journal, entries))
     }
 
+    /// Where what is added from here on comes from.
+    pub fn explain(&mut self, provenance: &Provenance) {
+        self.provenance = Some(provenance.to_json());
+    }
+
     pub fn add(&mut self, entry: &Entry) -> Result<()> {
         let Some((path, file)) = &mut self.file else { return Ok(()) };
-        file.write_all(line_of(entry).as_bytes()).map_err(|e| Error::io(path, e))
+        let explained = self.provenance.take().map(|of| line_of(&Entry::Provenance(of)));
+        let lines = explained.unwrap_or_default() + &line_of(entry);
+        file.write_all(lines.as_bytes()).map_err(|e| Error::io(path, e))
     }
 }
 

@@ -202,7 +202,7 @@ impl Known {
         let mut known = Known::default();
         for entry in entries {
             match entry {
-                Entry::Run(_) => {}
+                Entry::Run(_) | Entry::Provenance(_) => {}
                 Entry::Costs(costs) => known.costs.push(costs),
                 Entry::Steps(steps) => known.steps.push(steps),
                 Entry::Proof { candidate, proof } => known.proofs.push((candidate, proof)),

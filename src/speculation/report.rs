@@ -9,7 +9,7 @@ use super::{
     policy::{Policy, Round, SourceInfo, Speedup},
     proposer::Made,
 };
-use crate::backend::Spent;
+use crate::{backend::Spent, words::count};
 
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -246,16 +246,18 @@ impl fmt::Display for Report {
             self.by_position.iter().take(8).map(|&(d, a)| percent(ratio(a as f64, d as f64))).collect();
         write!(
             f,
-            "speculation: {rounds} rounds of {:.1} tokens, {} plain steps; {accepted} of {drafted} drafted tokens accepted, {} % (by position {})",
+            "speculation: {} of {:.1} tokens on average, {}; {accepted} of {drafted} drafted tokens accepted, {} % (by position in the draft: {})",
+            count(rounds, "round"),
             self.drafting.tokens_per_round().unwrap_or_default(),
-            self.plain_steps,
+            count(self.plain_steps, "plain step"),
             percent(self.drafting.acceptance()),
             positions.join(" "),
         )?;
         let used = self.sources.iter().filter(|(_, tally)| tally.rounds > 0);
         let used: Vec<_> = used
             .map(|(info, t)| {
-                format!("{}: {} rounds, {} % of {}", info.name, t.rounds, percent(t.acceptance()), t.drafted)
+                let (rounds, drafted) = (count(t.rounds, "round"), count(t.drafted, "token"));
+                format!("{}: {rounds}, {} % of {drafted}", info.name, percent(t.acceptance()))
             })
             .collect();
         write!(f, "\n  by source: {}", used.join("; "))?;
@@ -265,15 +267,20 @@ impl fmt::Display for Report {
         if let Some(cost) = self.draft_cost() {
             let used = (2..=self.passes.len()).filter(|n| self.passes[n - 1].0 > 0).take(6);
             let curve: Vec<_> = used.filter_map(|n| Some(format!("T({n}) {:.2}", self.rows(n)?))).collect();
-            write!(f, "; in plain steps: a draft step {cost:.2}, {}", curve.join(", "))?;
+            write!(
+                f,
+                "\n  in units of a plain step: a draft step {cost:.2}, a pass over n rows {}",
+                curve.join(", ")
+            )?;
         }
         for (info, tally) in self.sources.iter().filter(|(_, tally)| tally.resumed > 0) {
             let layer = info.prefix.map_or(0, |prefix| prefix.layers);
             let Tally { rounds, resumed, .. } = tally;
             write!(
                 f,
-                "\n  {}: verification started at layer {layer} in {resumed} of {rounds} rounds",
-                info.name
+                "\n  {}: verification started at layer {layer} in {resumed} of {}",
+                info.name,
+                count(*rounds, "round")
             )?;
         }
         if self.is_divided() {
@@ -283,11 +290,11 @@ impl fmt::Display for Report {
             let [second, third, fourth, fifth, none] = self.needed;
             write!(
                 f,
-                "\n  where the draft fell, the right token was its 2nd choice {second} times, 3rd {third}, 4th {fourth}, 5th {fifth}, none of these {none}"
+                "\n  where a drafted token was rejected, the right one was the draft's 2nd choice {second} times, 3rd {third}, 4th {fourth}, 5th {fifth}, none of these {none}"
             )?;
         }
         if self.shortened > 0 {
-            write!(f, "\n  {} drafts were cut short by the context's room (-c)", self.shortened)?;
+            write!(f, "\n  {} cut short for lack of room in the context", count(self.shortened, "draft"))?;
         }
         let times = |x: Option<f64>| x.map_or("-".into(), |x| format!("{x:.2}"));
         if self.speedup != Speedup::default() {

@@ -159,7 +159,7 @@ fn a_run_does_as_planned() {
     {
         let args = [&base[..], &device, &["--speeds", speeds]].concat();
         let dry = stdout(&[&args[..], &["--dry-run"]].concat());
-        let output = run(&args);
+        let output = run(&[&args[..], &["-v"]].concat());
         let banner = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.success() && banner.contains(first), "{banner}");
         let places = |text: &str| -> Vec<String> {

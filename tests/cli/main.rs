@@ -11,6 +11,7 @@ mod hostile_models;
 #[cfg(feature = "download")]
 mod hub;
 mod inspect;
+mod interrupt;
 mod llama_flags;
 mod output;
 mod run;

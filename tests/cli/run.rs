@@ -232,11 +232,22 @@ fn perplexity_goes_on_where_it_was_stopped() {
     let text = folder
         .file("text.txt", "Once upon a time there was a dog. He ran to the park.\n".repeat(20).as_bytes());
     let state = folder.0.path().join("state.json").to_str().unwrap().to_string();
-    let whole = json(&["perplexity", "-f", &text, "-c", "64", "--json"]);
-    let part = json(&["perplexity", "-f", &text, "-c", "64", "--chunks", "2", "--resume", &state, "--json"]);
-    assert_eq!(part["chunks"], 2);
-    assert_eq!(json(&["perplexity", "-f", &text, "-c", "64", "--resume", &state, "--json"]), whole);
+    let measured = |args: &[&str]| {
+        let mut found = json(&[&["perplexity", "-f", &text, "-c", "64", "--json"][..], args].concat());
+        let provenance = found["provenance"].take();
+        (found, provenance["chunks"].clone())
+    };
+    let whole = measured(&[]);
+    let part = measured(&["--chunks", "2", "--resume", &state]);
+    assert_eq!((&part.0["chunks"], &part.1["done"], &part.1["of"]), (&2.into(), &2.into(), &2.into()));
+    assert_eq!(measured(&["--resume", &state]), whole);
     fails(&["perplexity", "-f", &text, "-c", "32", "--resume", &state], 1, &["state.json", "another"]);
+    // One digit more or less in it, and it is refused.
+    let kept = fs::read_to_string(&state).unwrap();
+    let digit = kept.find("\"sum\":").unwrap() + 8;
+    let other = if kept.as_bytes()[digit] == b'7' { "6" } else { "7" };
+    fs::write(&state, [&kept[..digit], other, &kept[digit + 1..]].concat()).unwrap();
+    fails(&["perplexity", "-f", &text, "-c", "64", "--resume", &state], 1, &["state.json", "checksum"]);
 }
 
 #[test]
@@ -316,9 +327,9 @@ fn an_interrupt_keeps_what_was_generated() {
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let mut text = String::new();
     child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(child.wait().unwrap().code(), Some(130));
     let out: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(out["stop"], "interrupted");
+    assert_eq!((&out["stop"], &out["provenance"]["interrupted"]), (&"interrupted".into(), &true.into()));
     assert!(out["generated"].as_u64().unwrap() > 0);
 }
 

@@ -53,9 +53,20 @@ fn a_search_writes_masks_that_the_program_takes() {
     }
     let file: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
     assert_eq!(file["masks"], found["masks"]);
-    assert_eq!(file["model"]["n_layer"], 16);
+    assert_eq!((&file["model"]["n_layer"], &file["provenance"]), (&16.into(), &found["provenance"]));
     let html = fs::read_to_string(&page).unwrap();
     assert!(html.contains("<svg") && html.contains("stories13m"));
+    for part in [":root{color-scheme:light dark}", "name=\"viewport\"", "overflow-x:auto", "<dt>command<dd>"]
+    {
+        assert!(html.contains(part), "{part}");
+    }
+    let journal = fs::read_to_string(format!("{out}.journal")).unwrap();
+    for made in [&found["provenance"], &serde_json::from_str(journal.lines().nth(1).unwrap()).unwrap()] {
+        let made: &Value = made.get("provenance").unwrap_or(made);
+        assert_eq!(made["version"], env!("CARGO_PKG_VERSION"), "{made}");
+        assert!(made["command"].as_str().unwrap().starts_with("spec-run search -o "), "{made}");
+        assert_eq!(made["model"]["fingerprint"], found["provenance"]["model"]["fingerprint"]);
+    }
     let fetches = ["src=", "href=", "url(", "@import"];
     assert!(fetches.iter().all(|part| !html.contains(part)), "self-contained");
     assert_eq!(html.matches("<rect").count(), 32);
@@ -188,11 +199,16 @@ fn exits_are_swept() {
             && number(&rows[7], "ppl") > number(&rows[14], "ppl")
     );
     assert!(rows.windows(2).all(|w| number(&w[0], "cost") < number(&w[1], "cost")));
-    let lines = fs::read_to_string(&csv).unwrap();
-    assert_eq!(lines.lines().count(), 16);
-    assert!(
-        lines.starts_with("exit,ppl,delta_ppl,agreement,overlap,kl,acceptance,cost,step,speedup,tok_s\n")
-    );
+    let file = fs::read_to_string(&csv).unwrap();
+    let (comments, lines): (Vec<&str>, Vec<&str>) = file.lines().partition(|line| line.starts_with("# "));
+    for what in ["version", "command", "model", "text", "device", "settings", "chunks", "interrupted: false"]
+    {
+        assert!(comments.iter().any(|line| line[2..].starts_with(what)), "{what} in {comments:?}");
+    }
+    assert_eq!(lines.len(), 16);
+    let columns =
+        "exit,ppl,delta_ppl,delta_stderr,agreement,overlap,kl,acceptance,cost,step,speedup,tok_s,layers";
+    assert_eq!(lines[0], columns);
 
     // Line for line what a run with that mask alone says, but for the bucket of rare tokens.
     let single = json(&spec_run(&[&base[..], &["--exit", "6"]].concat()));
@@ -248,18 +264,87 @@ fn layers_are_swept() {
     let third = run(&["--skip-mlp", "3"]);
     assert_eq!((&mlp["sweep"], &mlp["rows"][3]["mlp"]), (&"mlp".into(), &3.into()));
     assert_eq!(mlp["rows"][3]["ppl"], third["ppl"]);
+    let beside = run(&["--skip-mlp", "each", "--skip-attn", "2"]);
+    let pair = run(&["--skip-mlp", "3", "--skip-attn", "2"]);
+    assert_eq!((&beside["sweep"], &beside["rows"][3]["ppl"]), (&"mlp".into(), &pair["ppl"]));
+    let coarse = run(&["--coarse", "each"]);
+    let fourth = run(&["--coarse", "4"]);
+    assert_eq!((&coarse["sweep"], &coarse["rows"][4]["ppl"]), (&"coarse".into(), &fourth["ppl"]));
     let both = run(&["--skip-mlp", "each", "--skip-attn", "each"]);
     let layer = run(&["--skip-mlp", "3", "--skip-attn", "3"]);
     assert_eq!((&both["sweep"], &both["rows"][3]["ppl"]), (&"layer".into(), &layer["ppl"]));
     for (args, part) in [
-        (&["--skip-mlp", "each", "--skip-attn", "3"][..], "no other layers"),
-        (&["--csv", "x.csv"], "--csv"),
+        (&["--csv", "x.csv"][..], "--csv"),
         (&["--exit", "17"], "--exit 17"),
         (&["--exit", "0"], "--exit 0"),
-        (&["--exit", "each", "--resume", "x"], "--resume"),
+        (&["--exit", "each,3"], "each stands alone"),
+        (&["--exit", "3", "--coarse", "4"], "--coarse"),
     ] {
         let output = spec_run(&[&base[..], args].concat());
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(errors(&output).contains(part), "{args:?}: {}", errors(&output));
+    }
+}
+
+#[test]
+fn masks_of_a_file_are_compared_in_one_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let [text, masks, state, csv] =
+        ["text", "skips.json", "state", "table.csv"].map(|n| path(folder.path(), n));
+    fs::write(&text, STORY.repeat(4)).unwrap();
+    let content = r#"{"schema": 1, "masks": [
+        {"name": "calm, they say", "skip": {"attention": [9], "mlp": []}},
+        {"name": "bold", "skip": {"attention": [6, 7, 8], "mlp": [6, 7, 8]}},
+        {"name": "twice", "steps": [0, 1, 1, 2, 3, 4, 5, 15]}]}"#;
+    fs::write(&masks, content).unwrap();
+    let base = ["perplexity", "-f", &text, "-c", "64", "--draft-skip", &masks, "--json"];
+    let run = |more: &[&str]| json(&spec_run(&[&base[..], more].concat()));
+    let rows = run(&["--mask", "each"])["rows"].take();
+    let names: Vec<&str> = rows.as_array().unwrap().iter().map(|row| row["mask"].as_str().unwrap()).collect();
+    assert_eq!(names, ["calm, they say", "bold", "twice"]);
+    let bold = run(&["--mask", "bold"]);
+    assert_eq!((&bold["mask"], &bold["provenance"]["mask"]["name"]), (&"bold".into(), &"bold".into()));
+    for (row, name) in rows.as_array().unwrap().iter().zip(["calm, they say", "bold", "twice"]) {
+        assert_eq!(row["ppl"], run(&["--mask", name])["ppl"], "{name}");
+        assert!(row["delta_stderr"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    // Without a name it is the first, and says so.
+    let said = spec_run(&base[..base.len() - 1]);
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(said.starts_with("mask `calm, they say`: attn skips 9\n"), "{said}");
+
+    // Stopped after a chunk and gone on, it is the same; another set of masks is another run.
+    let measured = |more: &[&str]| {
+        let mut found = run(&[&["--mask", "each"], more].concat());
+        for row in found["rows"].as_array_mut().unwrap() {
+            ["step", "speedup", "tok_s"].iter().for_each(|key| row[key] = Value::Null);
+        }
+        found["rows"].take()
+    };
+    let whole = measured(&[]);
+    assert_ne!(measured(&["--chunks", "1", "--resume", &state]), whole);
+    assert_eq!(measured(&["--resume", &state, "--csv", &csv]), whole);
+    let refused = spec_run(&["perplexity", "-f", &text, "-c", "64", "--exit", "3,5", "--resume", &state]);
+    assert!(refused.status.code() == Some(1) && errors(&refused).contains("mask"), "{}", errors(&refused));
+    let table = fs::read_to_string(&csv).unwrap();
+    assert!(table.contains("\n\"calm, they say\",") && table.contains("# chunks: done "), "{table}");
+}
+
+#[test]
+fn named_exits_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = path(folder.path(), "text");
+    fs::write(&text, STORY).unwrap();
+    let output = spec_run(&["perplexity", "-f", &text, "-c", "64", "--chunks", "1", "--exit", "3,8"]);
+    let table = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(output.status.success() && table.contains("(1 chunk, "), "{table}{}", errors(&output));
+    let labels: Vec<&str> =
+        table.lines().skip(2).take(2).map(|l| l.split_whitespace().next().unwrap()).collect();
+    assert_eq!(labels, ["3", "8"]);
+    // One chunk says nothing of an error, and every column is explained.
+    assert!(table.lines().nth(2).unwrap().split_whitespace().nth(3) == Some("-"), "{table}");
+    for column in table.lines().nth(1).unwrap().replace("Δ ", "Δ").split_whitespace().skip(1) {
+        let column = column.replace('Δ', "Δ ");
+        assert!(table.contains(&format!("\n{column}: ")), "{column} in {table}");
     }
 }

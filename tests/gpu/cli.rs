@@ -3,8 +3,9 @@
 use crate::common;
 use common::{gpu, run, stdout};
 
+/// All that it says.
 fn stderr(args: &[&str]) -> String {
-    String::from_utf8(run(args).stderr).unwrap()
+    String::from_utf8(run(&[args, &["-v"]].concat()).stderr).unwrap()
 }
 
 fn json(args: &[&str]) -> serde_json::Value {

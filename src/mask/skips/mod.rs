@@ -230,7 +230,13 @@ impl Skips {
 
     /// Our spelling, one mask a line.
     pub fn to_json(&self) -> String {
+        self.to_json_with(None)
+    }
+
+    /// With a line that says where the masks come from.
+    pub fn to_json_with(&self, provenance: Option<&Value>) -> String {
         let mut lines = vec![format!("{{\"schema\": {SCHEMA},")];
+        lines.extend(provenance.map(|provenance| format!(" \"provenance\": {provenance},")));
         if let Some(m) = &self.model {
             let model =
                 json!({"name": m.name, "arch": m.arch, "n_layer": m.n_layer, "fingerprint": m.fingerprint});

@@ -4,6 +4,7 @@
 use std::fmt::{self, Write};
 
 use super::frame::{Escaped, Frame};
+use crate::provenance::Provenance;
 use crate::search::{
     Ablation, Member, SearchOutcome,
     candidate::{State, Sublayer},
@@ -33,19 +34,23 @@ pub fn svg(model: &str, outcome: &SearchOutcome) -> String {
     out
 }
 
-/// The pictures and a table of the family.
-pub fn html(model: &str, outcome: &SearchOutcome) -> String {
+/// The pictures, a table of the family, and where they come from.
+pub fn html(model: &str, outcome: &SearchOutcome, provenance: &Provenance) -> String {
     let mut out = String::new();
-    page(&mut out, model, outcome).expect("writing to a string");
+    page(&mut out, model, outcome, provenance).expect("writing to a string");
     out
 }
 
-fn page(out: &mut String, model: &str, outcome: &SearchOutcome) -> fmt::Result {
+fn page(out: &mut String, model: &str, outcome: &SearchOutcome, provenance: &Provenance) -> fmt::Result {
     let model_name = Escaped(model);
     writeln!(
         out,
-        "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>What {model_name} can skip</title>\n\
-         <style>body{{font:15px system-ui,sans-serif;max-width:900px;margin:2em auto;padding:0 1em;color-scheme:light dark}}\
+        "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>What {model_name} can skip</title>\n\
+         <style>:root{{color-scheme:light dark}}\
+         body{{font:15px system-ui,sans-serif;max-width:900px;margin:2em auto;padding:0 1em}}\
+         .wide{{overflow-x:auto}}dl{{display:grid;grid-template-columns:max-content 1fr;gap:.2em 1em;font-size:13px}}\
+         dd{{margin:0;overflow-wrap:anywhere}}\
          table{{border-collapse:collapse}}td,th{{padding:.2em .7em;text-align:right;border-bottom:1px solid #8884}}\
          td:first-child,td:last-child,th:first-child,th:last-child{{text-align:left}}</style>\n\
          <h1>What {model_name} can skip</h1>\n\
@@ -56,7 +61,7 @@ fn page(out: &mut String, model: &str, outcome: &SearchOutcome) -> fmt::Result {
     )?;
     out.push_str(&svg(model, outcome));
     out.push_str(
-        "<table><tr><th>mask<th>cost<th>agreement<th>overlap<th>speedup<th>drafts<th>sampled<th>measured<th>then predicted<th>skips</tr>\n",
+        "<div class=\"wide\"><table><tr><th>mask<th>cost<th>agreement<th>overlap<th>speedup<th>drafts<th>sampled<th>measured<th>predicted for the same minutes<th>skips</tr>\n",
     );
     for member in outcome.family.iter().chain(&outcome.baselines) {
         let proof = &member.proof;
@@ -76,7 +81,17 @@ fn page(out: &mut String, model: &str, outcome: &SearchOutcome) -> fmt::Result {
             member.candidate.mask(),
         )?;
     }
-    out.push_str("</table></html>\n");
+    out.push_str(
+        "</table></div>\n<p>Cost: time of a draft step, of a plain step's. Agreement: share of positions where the mask's first \
+         choice is the full model's. Overlap: chance that sampling accepts a drawn token. Speedup: predicted for greedy text with \
+         drafts of that length; sampled: for sampled text. Measured: by the speculative loop itself, beside a prediction \
+         from passes timed in the same minutes; the first mask is the fastest measured, so a little luck is in it.</p>\n\
+         <h2>Where this comes from</h2>\n<dl>\n",
+    );
+    for (name, value) in provenance.lines() {
+        writeln!(out, "<dt>{}<dd>{}", Escaped(&name), Escaped(&value))?;
+    }
+    out.push_str("</dl></html>\n");
     Ok(())
 }
 
@@ -106,7 +121,7 @@ fn ablation(out: &mut String, outcome: &SearchOutcome) -> fmt::Result {
     let n_layer = outcome.ablations.iter().map(|a| a.layer + 1).max().unwrap_or(1);
     let top = cut(of(State::Skip).map(lost).collect());
     let frame = panel(0, (-0.5, n_layer as f64 - 0.5), (0.0, top));
-    frame.axes(out, "What one skipped sublayer costs", "layer", "first choices lost")?;
+    frame.axes(out, "What one skipped sublayer costs", "layer", "share of first choices lost")?;
     // A model may have many layers, or one.
     let width = (frame.width / n_layer as f64 * 0.4).min(20.0);
     let place = |a: &Ablation| match a.part {

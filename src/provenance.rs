@@ -1,0 +1,173 @@
+//! Where a figure comes from: enough to make it again, or to see that it cannot be held against another.
+//!
+//! Everything that the program writes for later (JSON, CSV, journals, pages) carries one of these.
+
+use std::ffi::OsString;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::{Context, RunLayers, hash::fnv1a};
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Provenance {
+    pub version: &'static str,
+    /// As it was typed, for a shell.
+    pub command: Option<String>,
+    pub model: ModelSource,
+    pub text: Option<TextSource>,
+    pub mask: Option<MaskSource>,
+    /// What random numbers were drawn from; none where nothing is drawn.
+    pub seed: Option<u64>,
+    /// The device, its instruction set and its threads.
+    pub device: String,
+    /// Whatever else the figures may depend on.
+    pub settings: Map<String, Value>,
+    pub chunks: Option<Chunks>,
+    /// Ended before all was done: what is there is good, but not all.
+    pub interrupted: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelSource {
+    pub name: String,
+    pub fingerprint: String,
+    pub file: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct TextSource {
+    pub tokens: usize,
+    pub hash: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct MaskSource {
+    pub name: String,
+    pub layers: String,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Chunks {
+    pub done: usize,
+    pub of: usize,
+}
+
+impl Provenance {
+    /// Of what runs in `context`. Reads a little of each tensor, for the fingerprint.
+    pub fn of(context: &Context) -> Self {
+        let model = context.model();
+        Provenance {
+            version: env!("CARGO_PKG_VERSION"),
+            command: None,
+            model: ModelSource {
+                name: model.name.clone(),
+                fingerprint: model.fingerprint(),
+                file: model.gguf.name().to_string(),
+            },
+            text: None,
+            mask: None,
+            seed: None,
+            device: context.describe(),
+            settings: Map::new(),
+            chunks: None,
+            interrupted: false,
+        }
+    }
+
+    /// By the program's arguments, which need not be UTF-8.
+    pub fn command(mut self, args: impl IntoIterator<Item = OsString>) -> Self {
+        let args = args.into_iter().enumerate().map(|(i, arg)| match i {
+            0 => "spec-run".into(),
+            _ => quoted(&arg.to_string_lossy()),
+        });
+        self.command = Some(args.collect::<Vec<_>>().join(" "));
+        self
+    }
+
+    pub fn text(mut self, tokens: &[u32]) -> Self {
+        self.text = Some(TextSource { tokens: tokens.len(), hash: text_hash(tokens) });
+        self
+    }
+
+    pub fn mask(mut self, name: &str, layers: &RunLayers) -> Self {
+        self.mask = Some(MaskSource { name: name.into(), layers: layers.to_string() });
+        self
+    }
+
+    pub fn setting(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.settings.insert(name.into(), value.into());
+        self
+    }
+
+    pub fn to_json(&self) -> Value {
+        json!(self)
+    }
+
+    /// Name and value of everything that is there, each value one line.
+    pub fn lines(&self) -> Vec<(String, String)> {
+        let Value::Object(all) = self.to_json() else { unreachable!("a struct") };
+        let mut lines = Vec::new();
+        for (name, value) in all {
+            match value {
+                Value::Null => {}
+                Value::Object(parts) => {
+                    let part = |(part, value): (String, Value)| format!("{part} {}", plain(&value));
+                    let parts: Vec<String> = parts.into_iter().map(part).collect();
+                    if !parts.is_empty() {
+                        lines.push((name, parts.join(", ")));
+                    }
+                }
+                value => lines.push((name, plain(&value))),
+            }
+        }
+        lines
+    }
+
+    /// Comments for the head of a table: `# name: value`.
+    pub fn comments(&self) -> String {
+        self.lines().iter().map(|(name, value)| format!("# {name}: {value}\n")).collect()
+    }
+}
+
+/// Names the tokens of a text.
+pub fn text_hash(tokens: &[u32]) -> String {
+    format!("{:016x}", fnv1a(tokens.iter().flat_map(|token| token.to_le_bytes())))
+}
+
+/// A value in one line, without control characters.
+fn plain(value: &Value) -> String {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escaped).collect()
+}
+
+fn quoted(arg: &str) -> String {
+    let harmless = |c: char| c.is_alphanumeric() || "-_./,:=+@%".contains(c);
+    match !arg.is_empty() && arg.chars().all(harmless) {
+        true => arg.into(),
+        false => format!("'{}'", arg.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_for_a_shell() {
+        assert_eq!(quoted("-c"), "-c");
+        assert_eq!(quoted("a b"), "'a b'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn values_are_one_line() {
+        assert_eq!(plain(&json!("a\nb\u{1b}")), "a\\nb\\u{1b}");
+        assert_eq!(plain(&json!([1, 2])), "[1,2]");
+    }
+}

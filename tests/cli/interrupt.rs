@@ -1,0 +1,124 @@
+//! Ctrl-C and SIGTERM.
+#![cfg(unix)]
+
+use std::{
+    fs,
+    io::Read,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+fn start(args: &[&str], stdin: Stdio) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
+    command.args(args).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+}
+
+/// How it ended, what it had printed, and how long that took.
+fn end(mut child: Child) -> (Option<i32>, String, Duration) {
+    let started = Instant::now();
+    let mut text = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    let code = child.wait().unwrap().code();
+    (code, text, started.elapsed())
+}
+
+/// A text that takes long, and a file that is there once a chunk is done.
+fn long(folder: &Path) -> [String; 3] {
+    let [text, state, csv] =
+        ["text", "state", "table.csv"].map(|name| folder.join(name).display().to_string());
+    fs::write(&text, "Once upon a time there was a dog. He ran to the park and saw a bird. ".repeat(3000))
+        .unwrap();
+    [text, state, csv]
+}
+
+fn wait_for(path: &str) {
+    let started = Instant::now();
+    while !Path::new(path).exists() {
+        assert!(started.elapsed() < Duration::from_secs(60), "no {path}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_sweep_that_is_interrupted_keeps_what_it_has_and_ends_soon() {
+    let folder = tempfile::tempdir().unwrap();
+    let [text, state, csv] = long(folder.path());
+    let args =
+        ["perplexity", "-f", &text, "-c", "64", "--exit", "2,4", "--csv", &csv, "--resume", &state, "--json"];
+    for (name, code) in [("-INT", 130), ("-TERM", 143)] {
+        let child = start(&args, Stdio::null());
+        wait_for(&state);
+        signal(&child, name);
+        let (ended, printed, took) = end(child);
+        assert_eq!(ended, Some(code));
+        // A second on a machine of its own.
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        let found: Value = serde_json::from_str(&printed).unwrap();
+        let made = &found["provenance"];
+        assert_eq!((&made["interrupted"], &made["chunks"]["done"]), (&true.into(), &found["chunks"]));
+        assert!(found["chunks"].as_u64() < made["chunks"]["of"].as_u64(), "{made}");
+        assert!(found["rows"][0]["ppl"].is_number() && found["rows"][0]["step"].is_null(), "{found}");
+        let table = fs::read_to_string(&csv).unwrap();
+        assert!(table.contains("# interrupted: true\n"), "{table}");
+        fs::remove_file(&csv).unwrap();
+        fs::remove_file(&state).unwrap();
+    }
+}
+
+#[test]
+fn perplexity_that_is_interrupted_keeps_what_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let [text, state, _] = long(folder.path());
+    let child = start(&["perplexity", "-f", &text, "-c", "64", "--resume", &state, "--json"], Stdio::null());
+    wait_for(&state);
+    signal(&child, "-INT");
+    let (code, printed, _) = end(child);
+    let found: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!((code, &found["provenance"]["interrupted"]), (Some(130), &true.into()));
+}
+
+/// While a pipe is read there is nothing to keep: the first signal ends the process.
+#[test]
+fn a_signal_ends_a_wait_for_input() {
+    for args in [&[][..], &["perplexity"], &["tokenize"]] {
+        for (name, number) in [("-TERM", 15), ("-INT", 2)] {
+            let mut child = start(args, Stdio::piped());
+            let held = child.stdin.take();
+            std::thread::sleep(Duration::from_millis(400));
+            signal(&child, name);
+            let started = Instant::now();
+            let status = child.wait().unwrap();
+            assert!(started.elapsed() < Duration::from_secs(5), "{args:?}");
+            use std::os::unix::process::ExitStatusExt;
+            assert_eq!(status.signal(), Some(number), "{args:?}: {status}");
+            drop(held);
+        }
+    }
+}
+
+#[test]
+fn the_second_signal_ends_at_once() {
+    // A chunk of a whole context takes long enough to be in the middle of it.
+    let folder = tempfile::tempdir().unwrap();
+    let [text, state, _] = long(folder.path());
+    let args = ["perplexity", "-f", &text, "-c", "64", "--skip-mlp", "each", "--resume", &state];
+    let mut child = start(&args, Stdio::null());
+    wait_for(&state);
+    // Stopped, it cannot see to the first before the second is there.
+    signal(&child, "-STOP");
+    signal(&child, "-INT");
+    signal(&child, "-TERM");
+    signal(&child, "-CONT");
+    let mut text = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    let code = child.wait().unwrap().code();
+    assert!(code == Some(130) || code == Some(143), "{code:?}");
+    assert_eq!(text, "", "nothing was said at the end");
+}
