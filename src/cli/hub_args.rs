@@ -10,7 +10,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
     common::print,
-    output::{Verbosity, note, says, warning},
+    output::{note, warning},
+    verbosity::{Verbosity, verbosity},
 };
 use crate::{
     Error, Result,
@@ -80,7 +81,7 @@ impl Progress for Bar {
         self.0.reset();
         self.0.set_position(have);
         self.0.reset_eta();
-        if io::stderr().is_terminal() && says(Verbosity::Normal) {
+        if io::stderr().is_terminal() && verbosity() >= Verbosity::Normal {
             self.0.set_draw_target(ProgressDrawTarget::stderr());
         } else {
             let size = total.map_or(String::new(), |bytes| format!(" ({:.1} MB)", bytes as f64 / 1e6));
