@@ -48,7 +48,10 @@ impl CalibrationSettings {
             return Err(Error::Usage(format!("`positions` {}: at most {MOST_POSITIONS}", self.positions)));
         }
         if self.cells() > (u32::MAX - 1024) as usize {
-            return Err(Error::Usage(format!("-c {}: too large for the chunks of a search", self.chunk)));
+            return Err(Error::Usage(format!(
+                "`chunk` {}: too large for the chunks of a search",
+                self.chunk
+            )));
         }
         Ok(())
     }

@@ -52,7 +52,19 @@ fn devices_without_an_end_are_no_texts_and_no_models() {
         (&["tokenize", "-f", "/dev/zero"][..], 1, "larger than 1024 MiB"),
         (&["-f", "/dev/zero", "-n", "1"], 1, "larger than 1024 MiB"),
         (&["--no-mmap", "-m", "/dev/zero", "-p", "x"], 1, "not a GGUF file"),
-        (&["perplexity", "-p", "x", "-c", "2", "--resume", "/dev/zero"], 1, "larger than 16 MiB"),
+        (
+            &[
+                "perplexity",
+                "-p",
+                "Once upon a time there was a little girl named Lily.",
+                "-c",
+                "8",
+                "--resume",
+                "/dev/zero",
+            ],
+            1,
+            "larger than",
+        ),
     ] {
         let output = run(args);
         let errors = String::from_utf8(output.stderr).unwrap();
