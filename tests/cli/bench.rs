@@ -150,5 +150,4 @@ fn settings_that_make_no_sense() {
     fails(&["--vs", "-m no/such.gguf"], 1, &["no/such.gguf"]);
     fails(&["--vs", "--vs x"], 2, &["--vs"]);
     fails(&["--vs", "-t 100000"], 2, &["-t"]);
-    fails(&["--vs", "-ngl 3 --device cpu"], 2, &["-ngl"]);
 }

@@ -415,7 +415,6 @@ fn flags_that_make_no_sense() {
     fails(&["-ub", "0"], 2, &["-ub"]);
     fails(&["perplexity", "-p", "x", "--chunks", "0"], 2, &["--chunks"]);
     fails(&["-t", "100000"], 2, &["-t"]);
-    fails(&["-ngl", "33", "--device", "cpu"], 2, &["-ngl", "cpu"]);
     fails(&["--vram", "3 apples"], 2, &["--vram", "GiB"]);
     fails(&["--temp", "hot"], 2, &["--temp", "hot"]);
     fails(&["--no-such-flag"], 2, &["--no-such-flag", "--help"]);

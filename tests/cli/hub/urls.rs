@@ -25,8 +25,9 @@ fn a_model_is_fetched_by_its_address_once() {
     // Or to a file of one's own.
     let place = user.home.path().join("mine/model.gguf");
     let place = place.to_str().unwrap();
-    assert_eq!(user.inspect(&["-mu", &other, "-m", place]), first);
-    assert_eq!(user.inspect(&["-m", place]), first);
+    let kept = user.inspect(&["-mu", &other, "-m", place]);
+    assert_eq!((&kept["file"], &kept["tensors"]), (&place.into(), &first["tensors"]));
+    assert_eq!(user.inspect(&["-m", place]), kept);
 }
 
 #[test]
