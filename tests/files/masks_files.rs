@@ -354,7 +354,7 @@ proptest! {
     #[test]
     fn what_is_written_is_read_again(runs in prop::collection::vec(run_layers(), 1..5), cost in 0u32..1000) {
         let mut masks: Vec<_> =
-            runs.into_iter().enumerate().map(|(i, mask)| NamedMask::new(format!("mask \"{i}\"\n"), mask)).collect();
+            runs.into_iter().enumerate().map(|(i, mask)| NamedMask::new(format!("mask \"{i}\" é"), mask)).collect();
         // Multiples of 1/1024, which survive decimal digits exactly.
         masks[0].cost = Some(f64::from(cost) / 1024.0);
         masks[0].agreement = Some(1.0);
