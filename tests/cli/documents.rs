@@ -104,14 +104,19 @@ fn console(block: &[(usize, &str)], exit: i32) -> Vec<Example> {
     commands
 }
 
-/// A line with what depends on the machine and the moment as `#`: numbers that stand before a unit, and the devices.
+/// A line with what depends on the machine and the moment as `#`: numbers that stand before a unit, the devices, and what
+/// drafting gave.
 fn shape(line: &str) -> String {
+    if line.starts_with("drafting") {
+        return "drafting #".into();
+    }
     const UNITS: &[&str] = &["tok/s", "ms", "s", "s,", "s)", "GB/s", "MB", "MiB", "GB", "times"];
     let words: Vec<_> = line.split_whitespace().collect();
     let number = |word: &str| word.trim_matches(['(', ',', '~']).parse::<f64>().is_ok();
     let unit = |word: &str| UNITS.contains(&word.trim_end_matches(['.', ',', ';', ':', ')']));
     let shaped = words.iter().enumerate().map(|(i, word)| match words.get(i + 1) {
         Some(next) if number(word) && unit(next) => "#".into(),
+        Some(&"tokens") if number(word) && word.contains('.') => "#".into(),
         _ if matches!(*word, "avx512," | "avx2," | "scalar,") => "ISA,".into(),
         Some(&("thread" | "threads" | "threads," | "threads;")) if number(word) => "#".into(),
         _ => word.to_string(),

@@ -51,7 +51,10 @@ fn broken(name: &str, without: &str, key: &str, value: Value) -> String {
     let gguf = Gguf::open(&tiny(&format!("{name}.gguf"))).unwrap();
     let mut writer = Writer::new();
     for (k, v) in gguf.metadata().iter() {
-        writer.set(k, if k == key { value.clone() } else { v.clone() });
+        writer.set(k, v.clone());
+    }
+    if !key.is_empty() {
+        writer.set(key, value);
     }
     let kept: Vec<_> = gguf.tensors().iter().filter(|t| t.name != without).collect();
     for tensor in &kept {

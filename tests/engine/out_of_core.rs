@@ -171,8 +171,13 @@ fn bytes_that_are_let_go_of_have_left_memory() {
         return;
     }
     assert_eq!(cached(), Some(true));
-    gguf.evict(tensor, 0..tensor.bytes as usize);
-    assert_eq!(cached(), Some(false));
+    // A page that another core has just taken up is passed over the first time.
+    let left = (0..20).any(|_| {
+        gguf.evict(tensor, 0..tensor.bytes as usize);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        cached() == Some(false)
+    });
+    assert!(left);
     assert_eq!(gguf.bytes(tensor)[tensor.bytes as usize / 2], before);
     assert_eq!(cached(), Some(true));
 }

@@ -218,7 +218,7 @@ fn ids_that_the_vocabulary_lacks_are_passed_over() {
         SamplerConfig { presence_penalty: 1.0, logit_bias: vec![(4, 9.0), (u32::MAX, 9.0)], ..off() };
     check_penalties(config.clone(), &[4, u32::MAX, 0], [1.0, -1.0, 0.0, 1.0]);
     let refused = config.check_vocabulary(4).unwrap_err().to_string();
-    assert!(refused.starts_with("--logit-bias 4") && refused.contains("0 to 3"), "{refused}");
+    assert!(refused.starts_with("`logit_bias` 4") && refused.contains("0 to 3"), "{refused}");
 }
 
 #[test]

@@ -107,5 +107,5 @@ fn penalties_follow_what_was_accepted_and_taken_back() {
 #[test]
 fn an_invalid_configuration_makes_no_sampler() {
     let error = Sampler::new(SamplerConfig { top_p: 1.5, ..SamplerConfig::default() }).err().unwrap();
-    assert_eq!(error.to_string(), "--top-p 1.5: 0 to 1 is the range; 1 turns it off");
+    assert_eq!(error.to_string(), "`top_p` 1.5: 0 to 1 is the range; 1 turns it off");
 }

@@ -89,9 +89,9 @@ fn what_cannot_be_opened_says_why() {
     let tiny = open(&|c| c.placement.vram = Some(100 << 10));
     assert!(tiny.contains("nothing fits") && tiny.contains("`vram`"), "{tiny}");
     let too_many = open(&|c| (c.placement.vram, c.placement.gpu_layers) = (Some(6 << 20), Some(16)));
-    assert!(too_many.contains("-ngl 16"), "{too_many}");
+    assert!(too_many.contains("`gpu_layers` 16"), "{too_many}");
     let both = open(&|c| (c.device, c.placement.gpu_layers) = (Device::Cpu, Some(3)));
-    assert!(both.contains("-ngl") && both.contains("cpu"), "{both}");
+    assert!(both.contains("`gpu_layers`") && both.contains("cpu"), "{both}");
     let short_heads = format!("{}/tests/golden/tiny/qwen3.gguf", env!("CARGO_MANIFEST_DIR"));
     let mut config = ContextConfig { value_type: KvType::Q8_0, ..ContextConfig::default() };
     config.device = Device::Named(device.clone());
