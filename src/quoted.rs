@@ -18,6 +18,13 @@ pub(crate) fn one_line(text: &str, most_chars: usize) -> String {
     line
 }
 
+/// What a driver or a server said, as words on one line.
+#[cfg(any(feature = "download", feature = "gpu"))]
+pub(crate) fn squeezed(text: &str) -> String {
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ").chars().take(200).collect()
+}
+
 /// A name between backticks.
 pub(crate) struct Quoted<'a>(pub &'a str);
 

@@ -211,7 +211,7 @@ impl Part {
             let n = match body.read(&mut block) {
                 Ok(0) => break,
                 Ok(n) => n,
-                Err(e) => return Err(Failure::Broken(super::http::one_line(&e.to_string()))),
+                Err(e) => return Err(Failure::Broken(crate::quoted::squeezed(&e.to_string()))),
             };
             if total.is_some_and(|total| self.length + n as u64 > total) {
                 self.empty()?;

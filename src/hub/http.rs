@@ -9,7 +9,7 @@ use ureq::{
 };
 
 use super::{Progress, Settings, names::is_hex};
-use crate::{Error, Result};
+use crate::{Error, Result, quoted::squeezed};
 
 const MOST_REDIRECTS: usize = 10;
 /// Tries in a row of which none got any further.
@@ -239,7 +239,7 @@ impl Client {
                 }
                 _ => {
                     let why =
-                        answer.header("x-error-message").or(answer.header("x-error-code")).map(one_line);
+                        answer.header("x-error-message").or(answer.header("x-error-code")).map(squeezed);
                     Err(Failure::Refused(status, why))
                 }
             };
@@ -255,7 +255,7 @@ impl Client {
             let mut text = String::new();
             let mut body = answer.response.into_body();
             let read = body.as_reader().take(LARGEST_LISTING).read_to_string(&mut text);
-            read.map_err(|e| (Failure::Broken(one_line(&e.to_string())), false))?;
+            read.map_err(|e| (Failure::Broken(squeezed(&e.to_string())), false))?;
             Ok((text, next))
         })
     }
@@ -268,7 +268,7 @@ impl Client {
 
 fn broken(host: &str, error: &ureq::Error) -> Failure {
     use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
-    let why = format!("{host}: {}", one_line(&error.to_string()));
+    let why = format!("{host}: {}", squeezed(&error.to_string()));
     match error {
         ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => Failure::Unreachable(why),
         ureq::Error::Timeout(Timeout::Resolve | Timeout::Connect) => Failure::Unreachable(why),
@@ -299,12 +299,6 @@ fn certificates(path: &std::path::Path) -> Result<RootCerts> {
         return Err(Error::Hub(format!("{}: no certificate in it: see SSL_CERT_FILE", path.display())));
     }
     Ok(found.into())
-}
-
-/// What a stranger said, fit for a line of a message.
-pub fn one_line(text: &str) -> String {
-    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
-    words.collect::<Vec<_>>().join(" ").chars().take(200).collect()
 }
 
 #[cfg(test)]

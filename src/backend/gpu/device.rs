@@ -12,7 +12,7 @@ use super::{
     pipelines::Tuning,
     variants::{Square, Variants},
 };
-use crate::{Error, Result};
+use crate::{Error, Result, quoted::squeezed};
 
 /// What cooperative matrices take; asked for only where these are.
 const COOPERATIVE: Features =
@@ -227,16 +227,18 @@ impl Gpu {
             },
             ..Default::default()
         }))
-        .map_err(|e| Error::Device(format!("{name}: the driver refused to open it: {}", one_line(&e))))?;
+        .map_err(|e| {
+            Error::Device(format!("{name}: the driver refused to open it: {}", squeezed(&e.to_string())))
+        })?;
         let trouble = Arc::new(Mutex::new(None));
         let keep = |trouble: &Mutex<Option<String>>, what: String| {
             trouble.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(what);
         };
         let uncaptured = trouble.clone();
-        device.on_uncaptured_error(Arc::new(move |e| keep(&uncaptured, one_line(&e))));
+        device.on_uncaptured_error(Arc::new(move |e| keep(&uncaptured, squeezed(&e.to_string()))));
         let lost = trouble.clone();
         device.set_device_lost_callback(move |_, message| {
-            keep(&lost, format!("the device was lost ({})", one_line(&message)));
+            keep(&lost, format!("the device was lost ({})", squeezed(&message)));
         });
         Ok(Gpu {
             device,
@@ -324,7 +326,7 @@ impl Gpu {
                 "{}: no memory for {label}, {:.0} MiB ({}): a smaller `vram`, fewer `gpu_layers`, or a smaller `n_ctx`",
                 self.info.name,
                 mib(bytes),
-                one_line(&e)
+                squeezed(&e.to_string())
             )));
         }
         self.used.fetch_add(bytes, Ordering::Relaxed);
@@ -342,9 +344,11 @@ impl Gpu {
         let made = make();
         match pollster::block_on(scope.pop()) {
             None => Ok(made),
-            Some(e) => {
-                Err(Error::Device(format!("{}: kernel {what} was refused: {}", self.info.name, one_line(&e))))
-            }
+            Some(e) => Err(Error::Device(format!(
+                "{}: kernel {what} was refused: {}",
+                self.info.name,
+                squeezed(&e.to_string())
+            ))),
         }
     }
 
@@ -373,10 +377,6 @@ impl Gpu {
         self.check()?;
         waited.map(drop).map_err(|e| Error::Device(format!("{}: waiting for it failed: {e}", self.info.name)))
     }
-}
-
-fn one_line(what: &impl ToString) -> String {
-    what.to_string().split_whitespace().collect::<Vec<_>>().join(" ").chars().take(200).collect()
 }
 
 #[cfg(test)]
