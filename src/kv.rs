@@ -99,6 +99,10 @@ impl KvCache {
         Ok(id)
     }
 
+    pub fn pos(&self, cell: u32) -> u32 {
+        self.cells[cell as usize].pos
+    }
+
     /// The cell of `seq` at a position.
     pub fn cell_at(&self, seq: SeqId, pos: u32) -> Option<u32> {
         let list = self.cells(seq);

@@ -29,23 +29,49 @@ pub struct Rows<'a> {
     pub cells: &'a [u32],
     /// Which rows' logits are wanted, ascending.
     pub outputs: &'a [usize],
-    /// What attention walks; `view_of_slot` names one for each slot.
+    /// What attention walks.
     pub views: &'a [View<'a>],
-    pub view_of_slot: &'a [usize],
+    /// Which of them for each slot.
+    pub view_of_slot: &'a [SlotView],
 }
 
-/// The cells that each row may attend to: a prefix of its sequence's list, its own cell last.
+/// What attention with such a window walks in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotView {
+    pub slot: usize,
+    pub window: Option<u32>,
+    pub view: usize,
+}
+
+impl Rows<'_> {
+    /// # Panics
+    /// If no step of the pass attends so.
+    pub fn view_of_slot(&self, slot: usize, window: Option<u32>) -> usize {
+        let found = self.view_of_slot.iter().find(|of| of.slot == slot && of.window == window);
+        found.expect("a view for each slot that is attended to").view
+    }
+}
+
+/// The cells that each row may attend to: a range of its sequence's list, its own cell last.
 pub struct View<'a> {
     /// One list per sequence of the batch, in position order.
     pub lists: Vec<Cow<'a, [u32]>>,
-    /// Per row: which list, and how much of it.
-    pub visible: Vec<(usize, usize)>,
+    /// Per row.
+    pub visible: Vec<Seen>,
+}
+
+/// What a row sees: the cells of a list from `from` up to `to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub list: usize,
+    pub from: usize,
+    pub to: usize,
 }
 
 impl View<'_> {
     pub fn cells(&self, row: usize) -> &[u32] {
-        let (list, len) = self.visible[row];
-        &self.lists[list][..len]
+        let Seen { list, from, to } = self.visible[row];
+        &self.lists[list][from..to]
     }
 }
 

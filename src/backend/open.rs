@@ -130,7 +130,7 @@ impl Loading for Basis {
 }
 
 pub fn open(model: &Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -> Result<Opened> {
-    let found = adapter(config)?;
+    let (found, note) = adapter_for(model, config)?;
     let kernels = match &found {
         Some(found) => kernels(config, found, loading)?,
         None => Chosen::default(),
@@ -145,8 +145,12 @@ pub fn open(model: &Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -
         try_open(model, config, found.as_ref().map(|found| (found, kernels.variants)), planned, &progress)
     };
     let smaller = found.is_some() && !config.placement.strict;
-    let (planned, backend, notes) =
-        first_that_fits(&config.placement, smaller, plan, Planned::gpu_bytes, open)?;
+    let mut request = config.placement.clone();
+    if note.is_some() {
+        (request.gpu_layers, request.vram, request.on_gpu) = (None, None, None);
+    }
+    let (planned, backend, mut notes) = first_that_fits(&request, smaller, plan, Planned::gpu_bytes, open)?;
+    notes.extend(note);
     Ok(Opened { backend, placement: planned.placement, notes, speeds: kernels.speeds })
 }
 
@@ -189,6 +193,16 @@ fn first_that_fits<P, T>(
         }
     }
     unreachable!("the last plan opens or fails")
+}
+
+/// The GPU to use for a model, if one is; and what there is to say where one was wanted that cannot run it.
+fn adapter_for(model: &Model, config: &ContextConfig) -> Result<(Option<Found>, Option<String>)> {
+    let Some(found) = adapter(config)? else { return Ok((None, None)) };
+    match (gpu::uniform(model), &config.device) {
+        (Ok(_), _) => Ok((Some(found), None)),
+        (Err(e), Device::Named(_)) => Err(e),
+        (Err(e), _) => Ok((None, Some(format!("all of it runs on the CPU: {e}")))),
+    }
 }
 
 /// The GPU to use, if one is.
@@ -308,7 +322,7 @@ impl Sizes for ModelSizes<'_> {
         let weight = self.model.weight(id);
         match self.config.planes.filter(|_| Packed::knows(weight.ty())) {
             Some(planes) => Packed::bytes_read_of(weight.ty(), weight.rows, weight.cols, planes, coarse),
-            None => weight.tensor.bytes,
+            None => weight.bytes,
         }
     }
 

@@ -36,6 +36,10 @@ impl Found {
     }
 }
 
+pub fn uniform(_: &Model) -> Result<Uniform> {
+    Err(left_out())
+}
+
 pub fn may_have_hardware() -> bool {
     false
 }

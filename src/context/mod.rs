@@ -6,12 +6,12 @@ use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     Batch, Error, Model, Result,
-    backend::{self, Backend, Chained, Opened, Output, Rows, Speeds, Spent, Traffic, View},
+    backend::{self, Backend, Chained, Opened, Output, Rows, Seen, SlotView, Speeds, Spent, Traffic, View},
     batch::{ChainBatch, Row, SeqId},
     kv::{KvCache, WrittenSlots},
     mask::RunLayers,
     placement::{Basis, Place, Placement},
-    plan::{CacheUse, Dims, Op, Step, Unit},
+    plan::{CacheUse, Dims, Op, Plan, Step, Unit},
     scores::{Scores, Top, Want},
 };
 
@@ -271,6 +271,12 @@ impl Context {
             if *token as usize >= n_vocab {
                 return Err(Error::Batch(format!("token {token} is not in the vocabulary of {n_vocab}")));
             }
+            if let Some(most) = self.model.plan.most_positions.filter(|&most| *pos as usize >= most) {
+                return Err(Error::Batch(format!(
+                    "position {pos} of sequence {seq}: {} has places for {most} tokens and no more",
+                    self.model.name
+                )));
+            }
             if *pos > i32::MAX as u32 {
                 return Err(Error::Batch(format!("position {pos} of sequence {seq} is beyond {}", i32::MAX)));
             }
@@ -314,11 +320,13 @@ impl Context {
         let n_layer = self.model.plan.dims.n_layer;
         let mut written = vec![None; n_layer + self.extra_slots];
         for step in self.model.plan.steps(Some(mask)) {
-            if step.op.operands().cache == CacheUse::Writes {
+            if self.model.plan.operands(step.op).cache == CacheUse::Writes {
                 written[step.slot] = Some(step.visit);
             }
         }
-        let plain = written.iter().enumerate().all(|(slot, w)| w.is_some() == (slot < n_layer));
+        let plan = &self.model.plan;
+        let own = |slot| slot < n_layer && plan.keys_of(slot) == slot;
+        let plain = written.iter().enumerate().all(|(slot, w)| w.is_some() == own(slot));
         (!plain).then(|| written.into())
     }
 
@@ -365,7 +373,7 @@ impl Context {
             } else if steps.last().is_none_or(|step| step.unit != Unit::Head) {
                 steps.push(model.plan.head_step());
             }
-            let (views, view_of_slot) = views(&self.kv, rows, placed.cells, &steps);
+            let (views, view_of_slot) = views(&self.kv, &model.plan, rows, placed.cells, &steps);
             let output = match top {
                 Some(k) if n_out > 0 => Output::Top { k, rows: &mut self.tops[out..][..n_out] },
                 Some(_) => Output::none(),
@@ -417,7 +425,7 @@ impl Context {
             std::iter::zip(links, cells).map(|(link, cells)| Placed::new(&link.batch.rows, cells)).collect();
         let steps: Vec<_> = links.iter().map(|l| model.plan.steps(l.batch.run_layers.as_ref())).collect();
         let seen: Vec<_> = (0..links.len())
-            .map(|i| views(&self.kv, &links[i].batch.rows, placed[i].cells, &steps[i]))
+            .map(|i| views(&self.kv, &model.plan, &links[i].batch.rows, placed[i].cells, &steps[i]))
             .collect();
         let chain: Vec<_> = steps
             .into_iter()
@@ -478,15 +486,21 @@ impl<'a> Placed<'a> {
         }
     }
 
-    fn rows<'s>(&'s self, views: &'s [View<'s>], view_of_slot: &'s [usize]) -> Rows<'s> {
+    fn rows<'s>(&'s self, views: &'s [View<'s>], view_of_slot: &'s [SlotView]) -> Rows<'s> {
         let Placed { tokens, positions, cells, outputs } = self;
         Rows { tokens, positions, cells, outputs, views, view_of_slot }
     }
 }
 
 /// What each row sees in each slot. All slots share one view unless some cell was written under a mask that
-/// left a slot out: a cell without a key and a value in a slot is not attended to there.
-fn views<'a>(kv: &'a KvCache, rows: &[Row], cells: &[u32], steps: &[Step]) -> (Vec<View<'a>>, Vec<usize>) {
+/// left a slot out (a cell without a key and a value in a slot is not attended to there), or attention has a window.
+fn views<'a>(
+    kv: &'a KvCache,
+    plan: &Plan,
+    rows: &[Row],
+    cells: &[u32],
+    steps: &[Step],
+) -> (Vec<View<'a>>, Vec<SlotView>) {
     let mut seqs: Vec<SeqId> = Vec::new();
     let mut list_of_row = Vec::with_capacity(rows.len());
     for row in rows {
@@ -497,39 +511,68 @@ fn views<'a>(kv: &'a KvCache, rows: &[Row], cells: &[u32], steps: &[Step]) -> (V
         list_of_row.push(list);
     }
     let whole: Vec<&'a [u32]> = seqs.iter().map(|&s| kv.cells(s)).collect();
-    let visible: Vec<(usize, usize)> = std::iter::zip(&list_of_row, cells)
+    let visible: Vec<Seen> = std::iter::zip(&list_of_row, cells)
         .map(|(&list, cell)| {
             let own = whole[list].iter().rposition(|c| c == cell).expect("a row's cell is in its sequence");
-            (list, own + 1)
+            Seen { list, from: 0, to: own + 1 }
         })
         .collect();
     let plain: Vec<usize> = seqs.iter().map(|&s| kv.plain_prefix(s)).collect();
     let all_plain = std::iter::zip(&plain, &whole).all(|(&plain, list)| plain == list.len());
-    let attended = steps.iter().filter(|s| matches!(s.op, Op::Attend { .. })).map(|s| (s.slot, s.visit));
     let mut views = vec![View { lists: whole.iter().map(|l| Cow::Borrowed(*l)).collect(), visible }];
-    let mut view_of_slot = Vec::with_capacity(kv.n_layer());
-    for (slot, visit) in attended {
-        if view_of_slot.len() <= slot {
-            view_of_slot.resize(slot + 1, 0);
-        }
-        if all_plain && slot < kv.n_layer() {
+    // By window: what is seen in the slots that hold all cells.
+    let mut windowed: Vec<(u32, usize)> = Vec::new();
+    let mut view_of_slot: Vec<SlotView> = Vec::with_capacity(kv.n_layer());
+    for step in steps {
+        let &Op::Attend(id) = step.op else { continue };
+        let (slot, visit, window) = (step.slot, step.visit, plan.attention(id).window);
+        if view_of_slot.iter().any(|of| of.slot == slot && of.window == window) {
             continue;
         }
         let held = |c: u32| kv.holds(c, slot, visit);
-        let complete = std::iter::zip(&plain, &whole).all(|(&plain, list)| {
-            let from = if slot < kv.n_layer() { plain } else { 0 };
-            list[from..].iter().all(|&c| held(c))
-        });
-        if !complete {
-            let kept = |list: &[u32]| list.iter().copied().filter(|&c| held(c)).collect::<Vec<_>>();
-            let visible = views[0]
-                .visible
-                .iter()
-                .map(|&(list, len)| (list, whole[list][..len].iter().filter(|&&c| held(c)).count()))
-                .collect();
-            view_of_slot[slot] = views.len();
-            views.push(View { lists: whole.iter().map(|l| Cow::Owned(kept(l))).collect(), visible });
-        }
+        let complete = (all_plain && slot < kv.n_layer())
+            || std::iter::zip(&plain, &whole).all(|(&plain, list)| {
+                let from = if slot < kv.n_layer() { plain } else { 0 };
+                list[from..].iter().all(|&c| held(c))
+            });
+        let known = match window {
+            None => Some(0),
+            Some(window) => windowed.iter().find(|(w, _)| *w == window).map(|(_, view)| *view),
+        };
+        let view = match known.filter(|_| complete) {
+            Some(view) => view,
+            None => {
+                let mut view = if complete {
+                    View { lists: views[0].lists.clone(), visible: views[0].visible.clone() }
+                } else {
+                    only(&views[0], &whole, held)
+                };
+                if let Some(window) = window {
+                    for (seen, row) in view.visible.iter_mut().zip(rows) {
+                        let cells = &view.lists[seen.list][..seen.to];
+                        let reach = (row.pos + 1).saturating_sub(window);
+                        seen.from = cells.partition_point(|&c| kv.pos(c) < reach).min(seen.to);
+                    }
+                }
+                views.push(view);
+                if let (Some(window), true) = (window, complete) {
+                    windowed.push((window, views.len() - 1));
+                }
+                views.len() - 1
+            }
+        };
+        view_of_slot.push(SlotView { slot, window, view });
     }
     (views, view_of_slot)
+}
+
+/// Of the cells that rows see those that are held.
+fn only<'a>(all: &View, whole: &[&'a [u32]], held: impl Fn(u32) -> bool) -> View<'a> {
+    let kept = |list: &[u32]| list.iter().copied().filter(|&c| held(c)).collect::<Vec<_>>();
+    let count =
+        |seen: &Seen| Seen { to: whole[seen.list][..seen.to].iter().filter(|&&c| held(c)).count(), ..*seen };
+    View {
+        lists: whole.iter().map(|l| Cow::Owned(kept(l))).collect(),
+        visible: all.visible.iter().map(count).collect(),
+    }
 }

@@ -105,6 +105,24 @@ impl Metadata {
             .map_err(|i| self.error(key, format_args!("element {i} does not fit in 32 bits with a sign")))
     }
 
+    /// An array of integers or bools, which are 0 and 1, or one such value for an array of one.
+    pub fn u32s(&self, key: &str) -> Result<Option<Vec<u32>>> {
+        match self.get(key) {
+            Some(Value::Bool(b)) => Ok(Some(vec![u32::from(*b)])),
+            Some(Value::Array(Array::Bool(bools))) => {
+                Ok(Some(bools.iter().copied().map(u32::from).collect()))
+            }
+            Some(Value::Array(_)) => {
+                let Some(numbers) = self.i32s(key)? else { return Ok(None) };
+                let numbers = numbers.into_iter().enumerate().map(|(i, n)| {
+                    u32::try_from(n).map_err(|_| self.error(key, format_args!("element {i} is {n}, below 0")))
+                });
+                Ok(Some(numbers.collect::<Result<_>>()?))
+            }
+            _ => Ok(self.u32(key)?.map(|n| vec![n])),
+        }
+    }
+
     /// The error for a key that must be there: "FILE: no `KEY` in the metadata; ..".
     pub fn missing(&self, key: &str) -> Error {
         Error::gguf(&self.file, format!("no `{key}` in the metadata; the file is incomplete"))

@@ -1,87 +1,123 @@
-//! What an architecture's file builds its plan with: keys under the architecture's prefix and tensors of a
-//! demanded shape.
+//! What an architecture's file builds its plan with: keys under the architecture's prefix, tensors of a demanded
+//! shape, and the plan's tables.
 
-use std::collections::HashSet;
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
 
 use super::WeightInfo;
 use crate::{
     Error, Gguf, Result,
-    gguf::TensorInfo,
-    plan::{Dims, WeightId},
+    gguf::{TensorInfo, Value},
+    plan::{
+        AttnId, AttnSpec, Buf, Dims, LayerOps, Linear, MoeId, MoeSpec, Norm, NormKind, Op, Plan, Rope,
+        RopeId, WeightId,
+    },
     quoted::Quoted,
 };
 
 /// More than any model has; bounds what a hostile file can make us build.
 const MAX_LAYERS: u32 = 4096;
+const MAX_EXPERTS: usize = 4096;
 
 pub struct Builder<'a> {
     gguf: &'a Gguf,
     arch: &'a str,
     weights: Vec<WeightInfo>,
-    /// Tensors that are folded into the plan and have no weight of their own.
-    folded: Vec<String>,
+    /// Whole matrices by name.
+    matrices: HashMap<String, WeightId>,
+    /// Tensors that are folded into the plan, or that nothing here needs.
+    folded: HashSet<String>,
+    n_further: usize,
     n_ctx_train: u32,
     pub dims: Dims,
-    pub eps: f32,
+    /// Of RMS norms, and of layer norms.
+    pub rms_eps: f32,
+    pub layer_eps: f32,
+    /// What each buffer is for, and its width.
+    buffers: Vec<(&'static str, usize)>,
+    ropes: Vec<Rope>,
+    attentions: Vec<AttnSpec>,
+    experts: Vec<MoeSpec>,
+    most_positions: Option<usize>,
 }
 
+/// The operations of an architecture.
+pub struct Body {
+    pub embed: Vec<Op>,
+    pub layers: Vec<LayerOps>,
+    pub head: Op,
+}
+
+pub(super) struct Built {
+    pub weights: Vec<WeightInfo>,
+    pub plan: Plan,
+    pub n_ctx_train: u32,
+    pub n_further: usize,
+}
+
+/// The buffers that have a name, in their order.
+const NAMED: [&str; Buf::NAMED] = ["x", "h", "q", "k", "v", "a", "g"];
+
 impl<'a> Builder<'a> {
-    /// Reads the sizes that every transformer has and checks that they go together.
+    /// Reads the sizes that every model has.
     pub fn new(gguf: &'a Gguf, arch: &'a str) -> Result<Self> {
         let mut b = Builder {
             gguf,
             arch,
             weights: Vec::new(),
-            folded: Vec::new(),
+            matrices: HashMap::new(),
+            folded: HashSet::new(),
+            n_further: 0,
             n_ctx_train: 0,
-            dims: Dims { n_layer: 0, n_vocab: 0, dim: 0, n_head: 0, n_kv_head: 0, head_dim: 0, ffn: 0 },
-            eps: 0.0,
+            dims: Dims { n_layer: 0, n_vocab: 0, dim: 0 },
+            rms_eps: 0.0,
+            layer_eps: 0.0,
+            buffers: NAMED.map(|name| (name, 0)).to_vec(),
+            ropes: Vec::new(),
+            attentions: Vec::new(),
+            experts: Vec::new(),
+            most_positions: None,
         };
-        let n_layer = b.size("block_count")?;
-        if n_layer > MAX_LAYERS as usize {
-            return Err(b.wrong("block_count", n_layer, &format!("at most {MAX_LAYERS} layers")));
+        let blocks = b.size("block_count")?;
+        if blocks > MAX_LAYERS as usize {
+            return Err(b.wrong("block_count", blocks, &format!("at most {MAX_LAYERS} layers")));
         }
+        // Heads that were trained to predict further tokens stand behind the layers.
+        let extra = b.u32("nextn_predict_layers")?.unwrap_or(0) as usize;
+        if extra >= blocks {
+            return Err(b.wrong("nextn_predict_layers", extra, &format!("less than block_count {blocks}")));
+        }
+        let n_layer = blocks - extra;
         let dim = b.size("embedding_length")?;
-        let n_head = b.size("attention.head_count")?;
-        let n_kv_head = b.optional_size("attention.head_count_kv")?.unwrap_or(n_head);
-        let head_dim = match b.optional_size("attention.key_length")? {
-            Some(n) => n,
-            None if dim % n_head == 0 => dim / n_head,
-            None => {
-                return Err(b.wrong(
-                    "attention.head_count",
-                    n_head,
-                    &format!("a divisor of embedding_length {dim}"),
-                ));
-            }
-        };
-        if n_head % n_kv_head != 0 {
-            return Err(b.wrong(
-                "attention.head_count_kv",
-                n_kv_head,
-                &format!("a divisor of head_count {n_head}"),
-            ));
-        }
-        if b.optional_size("attention.value_length")?.is_some_and(|n| n != head_dim) {
-            return Err(b.error("keys and values of different length are not supported"));
-        }
-        if b.u32("expert_count")?.is_some_and(|n| n > 0) {
-            return Err(b.error("mixture-of-experts models are not supported: use a dense one"));
-        }
-        let ffn = b.size("feed_forward_length")?;
         b.n_ctx_train = b.size("context_length")? as u32;
-        b.eps = b.positive("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-5);
+        b.rms_eps = b.positive("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-5);
+        b.layer_eps = b.positive("attention.layer_norm_epsilon")?.unwrap_or(1e-5);
         let table = b.find("token_embd.weight")?;
         let n_vocab = *table.shape.get(1).unwrap_or(&0) as usize;
         if n_vocab == 0 || n_vocab > i32::MAX as usize {
             return Err(b.error(&format!("tensor `token_embd.weight` has {n_vocab} rows: not a vocabulary")));
         }
-        b.dims = Dims { n_layer, n_vocab, dim, n_head, n_kv_head, head_dim, ffn };
+        b.dims = Dims { n_layer, n_vocab, dim };
+        b.buffers[Buf::X.index()].1 = dim;
+        b.buffers[Buf::H.index()].1 = dim;
+        let behind = |name: &str| {
+            let number = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse().ok());
+            number.is_some_and(|layer: usize| (n_layer..blocks).contains(&layer))
+        };
+        b.folded.extend(gguf.tensors().iter().map(|t| t.name.clone()).filter(|name| behind(name)));
+        b.n_further = b.folded.len();
         Ok(b)
     }
 
+    /// The context length that the model was trained for.
+    pub fn n_ctx_train(&self) -> u32 {
+        self.n_ctx_train
+    }
+
     /// Fails if the file has a tensor that the architecture did not ask for: its results would not be the model's.
-    pub(super) fn finish(self) -> Result<(Vec<WeightInfo>, u32)> {
+    pub(super) fn finish(self, body: Body) -> Result<Built> {
         let used: HashSet<&str> = self
             .weights
             .iter()
@@ -90,26 +126,122 @@ impl<'a> Builder<'a> {
             .collect();
         // Rotary frequencies of old files, which follow from the metadata.
         let needless = |name: &str| name.contains("rot_embd") || name == "rope_freqs.weight";
-        match self.gguf.tensors().iter().find(|t| !used.contains(t.name.as_str()) && !needless(&t.name)) {
-            None => Ok((self.weights, self.n_ctx_train)),
-            Some(tensor) => Err(self.error(&format!(
+        if let Some(tensor) =
+            self.gguf.tensors().iter().find(|t| !used.contains(t.name.as_str()) && !needless(&t.name))
+        {
+            return Err(self.error(&format!(
                 "tensor {} is not part of architecture `{}` as it is known here: without it the results would be wrong",
                 Quoted(&tensor.name),
                 self.arch
-            ))),
+            )));
         }
+        let Body { embed, layers, head } = body;
+        let plan = Plan {
+            dims: self.dims,
+            widths: self.buffers.iter().map(|(_, width)| *width).collect(),
+            ropes: self.ropes,
+            attentions: self.attentions,
+            experts: self.experts,
+            most_positions: self.most_positions,
+            embed,
+            layers,
+            head,
+        };
+        Ok(Built { weights: self.weights, plan, n_ctx_train: self.n_ctx_train, n_further: self.n_further })
     }
+
+    // ---- the plan's tables
+
+    /// The buffer of that purpose and width. The first of a name that [`Buf`] has is that buffer.
+    pub fn buffer(&mut self, purpose: &'static str, width: usize) -> Result<Buf> {
+        if let Some(i) = self.buffers.iter().position(|&(p, w)| p == purpose && (w == width || w == 0)) {
+            self.buffers[i].1 = width;
+            return Ok(Buf::new(i));
+        }
+        if self.buffers.len() == Buf::MOST {
+            return Err(self.error(&format!(
+                "its layers have too many different widths: more than {} buffers are not supported",
+                Buf::MOST
+            )));
+        }
+        self.buffers.push((purpose, width));
+        Ok(Buf::new(self.buffers.len() - 1))
+    }
+
+    pub fn rope(&mut self, rope: Rope) -> RopeId {
+        let i = self.ropes.iter().position(|known| *known == rope).unwrap_or_else(|| {
+            self.ropes.push(rope);
+            self.ropes.len() - 1
+        });
+        RopeId(i as u32)
+    }
+
+    pub fn attention(&mut self, spec: AttnSpec) -> AttnId {
+        self.attentions.push(spec);
+        AttnId(self.attentions.len() as u32 - 1)
+    }
+
+    pub fn moe(&mut self, spec: MoeSpec) -> MoeId {
+        self.experts.push(spec);
+        MoeId(self.experts.len() as u32 - 1)
+    }
+
+    /// Positions are looked up in a table of so many.
+    pub fn limit_positions(&mut self, most: usize) {
+        self.most_positions = Some(most);
+    }
+
+    // ---- metadata
 
     /// The key `ARCH.name`, a whole number.
     pub fn u32(&self, name: &str) -> Result<Option<u32>> {
         self.gguf.metadata().u32(&self.key(name))
     }
 
+    pub fn u32s(&self, name: &str) -> Result<Option<Vec<u32>>> {
+        self.gguf.metadata().u32s(&self.key(name))
+    }
+
     pub fn f32(&self, name: &str) -> Result<Option<f32>> {
         self.gguf.metadata().f32(&self.key(name))
     }
 
-    /// The same, of a number that makes no sense otherwise.
+    pub fn bool(&self, name: &str) -> Result<Option<bool>> {
+        self.gguf.metadata().bool(&self.key(name))
+    }
+
+    /// A number for each layer; a key that holds one number holds it for all.
+    pub fn per_layer(&self, name: &str) -> Result<Option<Vec<u32>>> {
+        let key = self.key(name);
+        let Some(numbers) = self.gguf.metadata().u32s(&key)? else { return Ok(None) };
+        match numbers.len() {
+            1 => Ok(Some(vec![numbers[0]; self.dims.n_layer])),
+            n if n >= self.dims.n_layer => Ok(Some(numbers[..self.dims.n_layer].to_vec())),
+            n => Err(self.error(&format!(
+                "`{key}` has {n} numbers, one for each of {} layers is needed",
+                self.dims.n_layer
+            ))),
+        }
+    }
+
+    /// Yes or no for each layer, where the key is an array.
+    pub fn flags(&self, name: &str) -> Result<Option<Vec<bool>>> {
+        if !matches!(self.gguf.metadata().get(&self.key(name)), Some(Value::Array(_))) {
+            return Ok(None);
+        }
+        Ok(self.per_layer(name)?.map(|numbers| numbers.into_iter().map(|n| n != 0).collect()))
+    }
+
+    /// The same of sizes, which are above zero.
+    pub fn sizes(&self, name: &str) -> Result<Option<Vec<usize>>> {
+        let Some(numbers) = self.per_layer(name)? else { return Ok(None) };
+        if let Some(&n) = numbers.iter().find(|&&n| n == 0 || n > i32::MAX as u32) {
+            return Err(self.wrong(name, n as usize, "between 1 and 2^31 - 1"));
+        }
+        Ok(Some(numbers.into_iter().map(|n| n as usize).collect()))
+    }
+
+    /// A number that makes no sense unless it is positive.
     pub fn positive(&self, name: &str) -> Result<Option<f32>> {
         match self.f32(name)? {
             Some(x) if !(x.is_finite() && x > 0.0) => {
@@ -119,15 +251,29 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// One that must be there.
+    pub fn factor(&self, name: &str) -> Result<f32> {
+        self.positive(name)?.ok_or_else(|| self.missing(name))
+    }
+
+    /// The same, where 0 means that there is none.
+    pub fn positive_or_none(&self, name: &str) -> Result<Option<f32>> {
+        if self.f32(name)? == Some(0.0) { Ok(None) } else { self.positive(name) }
+    }
+
     pub fn str(&self, name: &str) -> Result<Option<&'a str>> {
         self.gguf.metadata().str(&self.key(name))
     }
 
-    fn size(&self, name: &str) -> Result<usize> {
-        self.optional_size(name)?.ok_or_else(|| self.gguf.metadata().missing(&self.key(name)))
+    pub fn size(&self, name: &str) -> Result<usize> {
+        self.optional_size(name)?.ok_or_else(|| self.missing(name))
     }
 
-    fn optional_size(&self, name: &str) -> Result<Option<usize>> {
+    pub fn missing(&self, name: &str) -> Error {
+        self.gguf.metadata().missing(&self.key(name))
+    }
+
+    pub fn optional_size(&self, name: &str) -> Result<Option<usize>> {
         match self.u32(name)? {
             Some(n) if n == 0 || n > i32::MAX as u32 => {
                 Err(self.wrong(name, n as usize, "between 1 and 2^31 - 1"))
@@ -136,27 +282,116 @@ impl<'a> Builder<'a> {
         }
     }
 
+    // ---- tensors
+
     /// A matrix that turns `cols` numbers into `rows`.
     pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<WeightId> {
+        // A table that is the head too is one weight.
+        if let Some(&known) = self.matrices.get(name) {
+            return Ok(known);
+        }
+        let id = self.matrix_rows(name, rows, cols, 0..rows)?;
+        self.matrices.insert(name.to_string(), id);
+        Ok(id)
+    }
+
+    /// Some rows of a matrix that several were joined into.
+    pub fn matrix_rows(
+        &mut self,
+        name: &str,
+        rows: usize,
+        cols: usize,
+        of: Range<usize>,
+    ) -> Result<WeightId> {
         let tensor = self.find(name)?;
         let (first, rest) = tensor.shape.split_at(tensor.shape.len().min(2));
         if first != [cols as u64, rows as u64] || rest.iter().any(|&d| d != 1) {
             return Err(self.misshapen(&tensor, &format!("[{cols}, {rows}]")));
         }
-        self.add(tensor, rows, cols)
+        self.add(tensor, rows, of, cols)
+    }
+
+    /// The same rows of each expert's matrix; their ids follow each other.
+    pub fn expert_rows(
+        &mut self,
+        name: &str,
+        experts: usize,
+        rows: usize,
+        cols: usize,
+        of: Range<usize>,
+    ) -> Result<WeightId> {
+        let tensor = self.find(name)?;
+        let found = tensor.shape.iter().copied().chain(std::iter::repeat(1)).take(tensor.shape.len().max(3));
+        if !found.eq([cols as u64, rows as u64, experts as u64]) {
+            return Err(self.misshapen(&tensor, &format!("[{cols}, {rows}, {experts}]")));
+        }
+        let first = WeightId(self.weights.len() as u32);
+        for expert in 0..experts {
+            let of = expert * rows + of.start..expert * rows + of.end;
+            self.add(tensor.clone(), experts * rows, of, cols)?;
+        }
+        Ok(first)
     }
 
     pub fn vector(&mut self, name: &str, len: usize) -> Result<WeightId> {
         let tensor = self.find(name)?;
-        let (first, rest) = tensor.shape.split_first().unwrap_or((&0, &[]));
-        if *first != len as u64 || rest.iter().any(|&d| d != 1) {
+        if tensor.shape.iter().product::<u64>() != len as u64 {
             return Err(self.misshapen(&tensor, &format!("[{len}]")));
         }
-        self.add(tensor, 1, len)
+        self.add(tensor, 1, 0..1, len)
     }
 
     pub fn optional_vector(&mut self, name: &str, len: usize) -> Result<Option<WeightId>> {
         if self.has(name) { self.vector(name, len).map(Some) } else { Ok(None) }
+    }
+
+    /// Some numbers of a vector that several were joined into, if it is there: of floats, whose blocks can be cut.
+    pub fn optional_vector_part(
+        &mut self,
+        name: &str,
+        len: usize,
+        of: Range<usize>,
+    ) -> Result<Option<WeightId>> {
+        let Some(tensor) = self.gguf.tensor(name).cloned() else { return Ok(None) };
+        if tensor.shape.iter().product::<u64>() != len as u64 {
+            return Err(self.misshapen(&tensor, &format!("[{len}]")));
+        }
+        if tensor.ty.block_len() != 1 {
+            return Err(self.error(&format!("tensor `{name}` is of type {}; it must be floats", tensor.ty)));
+        }
+        // As a matrix of single numbers, of which some rows are taken, seen as one row.
+        let id = self.add(tensor, len, of.clone(), 1)?;
+        let weight = self.weights.last_mut().expect("added above");
+        (weight.rows, weight.cols) = (1, of.len());
+        Ok(Some(id))
+    }
+
+    /// `NAME.weight` and the bias `NAME.bias` that some files carry.
+    pub fn linear(&mut self, name: &str, rows: usize, cols: usize) -> Result<Linear> {
+        self.linear_rows(name, rows, cols, 0..rows)
+    }
+
+    pub fn linear_rows(&mut self, name: &str, rows: usize, cols: usize, of: Range<usize>) -> Result<Linear> {
+        Ok(Linear {
+            weight: self.matrix_rows(&format!("{name}.weight"), rows, cols, of.clone())?,
+            bias: match of == (0..rows) {
+                true => self.optional_vector(&format!("{name}.bias"), rows)?,
+                false => self.optional_vector_part(&format!("{name}.bias"), rows, of)?,
+            },
+        })
+    }
+
+    /// `NAME.weight` and, where the file carries one, `NAME.bias`.
+    pub fn norm(&mut self, kind: NormKind, name: &str, len: usize) -> Result<Norm> {
+        Ok(Norm {
+            kind,
+            weight: Some(self.vector(&format!("{name}.weight"), len)?),
+            bias: self.optional_vector(&format!("{name}.bias"), len)?,
+            eps: match kind {
+                NormKind::Rms => self.rms_eps,
+                NormKind::Layer => self.layer_eps,
+            },
+        })
     }
 
     /// Fails with the name of the first that is missing.
@@ -168,6 +403,25 @@ impl<'a> Builder<'a> {
         self.gguf.tensor(name).is_some()
     }
 
+    /// How many rows a tensor has, of which its layer's sizes follow.
+    pub fn rows_of(&self, name: &str) -> Result<usize> {
+        let tensor = self.find(name)?;
+        match tensor.shape.get(1).map(|&rows| usize::try_from(rows)) {
+            Some(Ok(rows)) if rows > 0 => Ok(rows),
+            _ => Err(self.misshapen(&tensor, "a matrix")),
+        }
+    }
+
+    /// A tensor that nothing here needs, if the file has it.
+    pub fn leave_out(&mut self, name: &str) {
+        self.folded.insert(name.to_string());
+    }
+
+    /// How many numbers a tensor has.
+    pub fn len_of(&self, name: &str) -> Option<u64> {
+        self.gguf.tensor(name).map(|tensor| tensor.shape.iter().product())
+    }
+
     /// The numbers of a small f32 tensor, for what is folded into the plan itself.
     pub fn optional_f32s(&mut self, name: &str, len: usize) -> Result<Option<Vec<f32>>> {
         let Some(tensor) = self.gguf.tensor(name) else { return Ok(None) };
@@ -175,7 +429,7 @@ impl<'a> Builder<'a> {
             return Err(self.misshapen(tensor, &format!("[{len}]")));
         }
         self.check_readable(tensor)?;
-        self.folded.push(name.to_string());
+        self.folded.insert(name.to_string());
         let mut out = vec![0.0; len];
         crate::quant::dequantize(tensor.ty, self.gguf.bytes(tensor), &mut out);
         Ok(Some(out))
@@ -185,8 +439,26 @@ impl<'a> Builder<'a> {
         Error::model(self.gguf.name(), what)
     }
 
-    fn key(&self, name: &str) -> String {
+    /// So many experts as a key says, bounded.
+    pub fn n_experts(&self) -> Result<usize> {
+        let n = self.size("expert_count")?;
+        if n > MAX_EXPERTS {
+            Err(self.wrong("expert_count", n, &format!("at most {MAX_EXPERTS}")))
+        } else {
+            Ok(n)
+        }
+    }
+
+    pub fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.arch)
+    }
+
+    /// The numbers of a key as it is, without the architecture before it; one number is a list of one.
+    pub fn plain_f32s(&self, key: &str) -> Result<Option<Vec<f32>>> {
+        if let Some(Value::F32(x)) = self.gguf.metadata().get(key) {
+            return Ok(Some(vec![*x]));
+        }
+        Ok(self.gguf.metadata().f32s(key)?.map(<[f32]>::to_vec))
     }
 
     fn find(&self, name: &str) -> Result<TensorInfo> {
@@ -197,9 +469,12 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn add(&mut self, tensor: TensorInfo, rows: usize, cols: usize) -> Result<WeightId> {
+    /// Some of the `rows` rows of a tensor.
+    fn add(&mut self, tensor: TensorInfo, rows: usize, of: Range<usize>, cols: usize) -> Result<WeightId> {
         self.check_readable(&tensor)?;
-        self.weights.push(WeightInfo { tensor, rows, cols });
+        let row = tensor.bytes / rows as u64;
+        let (begin, bytes) = (of.start as u64 * row, of.len() as u64 * row);
+        self.weights.push(WeightInfo { tensor, begin, bytes, rows: of.len(), cols });
         Ok(WeightId(self.weights.len() as u32 - 1))
     }
 
@@ -217,7 +492,7 @@ impl<'a> Builder<'a> {
         self.error(&format!("tensor `{}` has shape {:?}, it must be {wanted}", tensor.name, tensor.shape))
     }
 
-    fn wrong(&self, name: &str, found: usize, wanted: &str) -> Error {
+    pub fn wrong(&self, name: &str, found: usize, wanted: &str) -> Error {
         self.error(&format!("`{}` is {found}; it must be {wanted}", self.key(name)))
     }
 }

@@ -2,12 +2,14 @@
 //! against the shape that it must have.
 
 pub mod arch;
+mod blocks;
 mod builder;
 mod rope;
 
 use std::sync::Arc;
 
 pub use builder::Builder;
+use builder::Built;
 
 use crate::{
     Error, Gguf, Result,
@@ -19,10 +21,13 @@ use crate::{
     quoted::{Quoted, one_line},
 };
 
-/// A matrix `[rows, cols]`, or a vector as one row.
+/// A matrix `[rows, cols]`, or a vector as one row: a tensor, or some rows of one.
 #[derive(Clone, Debug)]
 pub struct WeightInfo {
     pub tensor: TensorInfo,
+    /// Where it begins in the tensor's bytes.
+    pub begin: u64,
+    pub bytes: u64,
     pub rows: usize,
     pub cols: usize,
 }
@@ -33,7 +38,13 @@ impl WeightInfo {
     }
 
     pub fn row_bytes(&self) -> usize {
-        self.tensor.bytes as usize / self.rows
+        self.bytes as usize / self.rows
+    }
+
+    /// Where its rows lie in the tensor's bytes.
+    pub fn range_of(&self, rows: std::ops::Range<usize>) -> std::ops::Range<usize> {
+        let (begin, row) = (self.begin as usize, self.row_bytes());
+        begin + rows.start * row..begin + rows.end * row
     }
 }
 
@@ -44,6 +55,8 @@ pub struct Model {
     pub arch: String,
     /// The context length that the model was trained for.
     pub n_ctx_train: u32,
+    /// Tensors of heads that were trained to predict further tokens; they are left out.
+    pub n_further: usize,
     pub weights: Vec<WeightInfo>,
     pub plan: Plan,
 }
@@ -62,9 +75,9 @@ impl Model {
         let name = one_line(meta.str("general.name")?.unwrap_or(gguf.name()), 80);
         let arch = arch.to_string();
         let mut builder = Builder::new(&gguf, &arch)?;
-        let plan = build(&mut builder)?;
-        let (weights, n_ctx_train) = builder.finish()?;
-        Ok(Model { name, arch, n_ctx_train, weights, plan, gguf })
+        let body = build(&mut builder)?;
+        let Built { weights, plan, n_ctx_train, n_further } = builder.finish(body)?;
+        Ok(Model { name, arch, n_ctx_train, n_further, weights, plan, gguf })
     }
 
     pub fn weight(&self, id: WeightId) -> &WeightInfo {
@@ -72,7 +85,8 @@ impl Model {
     }
 
     pub fn weight_bytes(&self, id: WeightId) -> &[u8] {
-        self.gguf.bytes(&self.weight(id).tensor)
+        let weight = self.weight(id);
+        &self.gguf.bytes(&weight.tensor)[weight.range_of(0..weight.rows)]
     }
 
     /// A norm's weight or a bias, as numbers.
@@ -106,12 +120,18 @@ impl Model {
     }
 
     /// Bytes that one token's pass reads for an operation, where it reads `matrix` of each matrix; of a table it
-    /// reads one row.
+    /// reads one row, and of experts as many as it uses.
     pub fn bytes_read(&self, op: &Op, matrix: impl Fn(WeightId) -> u64) -> u64 {
-        let operands = op.operands();
+        let operands = self.plan.operands(op);
         let row: Option<u64> = operands.table.map(|table| self.weight(table).row_bytes() as u64);
         let matrices: u64 = operands.matrices().map(|(id, _)| matrix(id)).sum();
-        let vectors: u64 = operands.vectors().map(|id| self.weight(id).tensor.bytes).sum();
-        row.unwrap_or(0) + matrices + vectors
+        let experts: u64 = operands.experts().map(|m| m.used as u64 * matrix(m.first)).sum();
+        let vectors: u64 = operands.vectors().map(|id| self.weight(id).bytes).sum();
+        row.unwrap_or(0) + matrices + experts + vectors
+    }
+
+    /// Bytes of all weights of an operation.
+    pub fn bytes_of(&self, op: &Op) -> u64 {
+        self.plan.operands(op).weights().map(|id| self.weight(id).bytes).sum()
     }
 }

@@ -87,12 +87,11 @@ pub trait Sizes {
 
 /// Parts of a model in its order, without places.
 pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Vec<UnitSize> {
-    let part = |unit, ops: &[Op], drafted, coarse| {
-        let whole = |op: &Op| op.operands().weights().map(|id| model.weight(id).tensor.bytes).sum::<u64>();
+    let part = |unit, ops: &[&Op], drafted, coarse| {
         let sum = |matrix: &dyn Fn(WeightId) -> u64| ops.iter().map(|op| model.bytes_read(op, matrix)).sum();
         UnitSize {
             unit,
-            bytes: ops.iter().map(whole).sum(),
+            bytes: ops.iter().map(|op| model.bytes_of(op)).sum(),
             gpu_bytes: ops.iter().map(|op| sizes.taken_on_gpu(op)).sum(),
             read: Read {
                 full: sum(&|id| sizes.in_ram(id, false)),
@@ -107,23 +106,25 @@ pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Ve
         }
     };
     let plan = &model.plan;
-    let one = std::slice::from_ref;
     let coarse = coarse_sublayers(draft, plan.layers.len());
-    let layers = plan.layers.iter().enumerate().flat_map(|(l, layer)| {
-        let runs = |runs: fn(&RunLayers, usize) -> bool| draft.is_some_and(|mask| runs(mask, l));
-        [
-            part(Unit::Attn(l), &layer.attn, runs(RunLayers::runs_attn), coarse[l][0]),
-            part(Unit::Mlp(l), &layer.mlp, runs(RunLayers::runs_mlp), coarse[l][1]),
-        ]
+    let runs = |layer, runs: fn(&RunLayers, usize) -> bool| draft.is_some_and(|mask| runs(mask, layer));
+    let sized = plan.units().map(|(unit, ops)| {
+        let (drafted, coarse) = match unit {
+            Unit::Attn(l) => (runs(l, RunLayers::runs_attn), coarse[l][0]),
+            Unit::Mlp(l) => (runs(l, RunLayers::runs_mlp), coarse[l][1]),
+            Unit::Embed | Unit::Head => (draft.is_some(), false),
+        };
+        part(unit, &ops, drafted, coarse)
     });
-    let mut parts = vec![part(Unit::Embed, one(&plan.embed), draft.is_some(), false)];
-    parts.extend(layers);
-    parts.push(part(Unit::Head, one(&plan.head), draft.is_some(), false));
-    if let (Op::Embed { table }, Op::Head { weight, .. }) = (&plan.embed, &plan.head)
-        && table == weight
+    let mut parts: Vec<UnitSize> = sized.collect();
+    let tables = plan.embed.iter().filter_map(|op| plan.operands(op).table);
+    if let Op::Head { weight, .. } = plan.head
+        && tables.into_iter().any(|table| table == weight)
     {
         // One matrix: it is counted with the head.
-        (parts[0].bytes, parts[0].gpu_bytes) = (0, 0);
+        let table = model.weight(weight).bytes;
+        parts[0].bytes = parts[0].bytes.saturating_sub(table);
+        parts[0].gpu_bytes = 0;
     }
     parts
 }

@@ -1,72 +1,148 @@
 //! The plan of a model: a short list of fused operations, all that a backend ever sees of an architecture.
 //!
-//! A pass keeps one row per token in a few named buffers. Each sublayer (attention or MLP of a layer) is a
-//! run of operations that reads the residual stream `X` and adds to it, so a mask only leaves runs out.
+//! A pass keeps one row per token in numbered buffers. Each sublayer (attention or MLP of a layer) is a run of
+//! operations that reads the residual stream `X` and adds to it, so a mask only leaves runs out. What is too wide for an
+//! operation itself stands in a table of the plan, which the operation names by number.
 
+mod attention;
+mod experts;
 mod operands;
+mod uniform;
 mod unit;
 
 use crate::mask::RunLayers;
 
-pub use operands::{BufSet, CacheUse, Operands};
+pub use attention::{AttnId, AttnSpec, Rope, RopeId, RopePairs, Temperature};
+pub use experts::{Gating, Groups, MoeId, MoeSpec};
+pub use operands::{BufSet, CacheUse, ExpertMatrices, Operands};
+pub use uniform::Uniform;
 pub use unit::{Unit, UnitSet};
 
-/// Work buffers; every shape is `[rows, width]`, f32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Buf {
-    /// The residual stream, `dim` wide.
-    X,
-    /// The normed input of a sublayer, `dim` wide.
-    H,
-    /// Queries, keys and values: `n_head·head_dim`, and twice `n_kv_head·head_dim`.
-    Q,
-    K,
-    V,
-    /// Attention's output, `n_head·head_dim` wide.
-    A,
-    /// The gated product inside the MLP, `ffn` wide.
-    G,
-}
+/// A work buffer, `[rows, width]` in f32: an index into [`Plan::widths`]. The named ones are in every plan; an
+/// architecture adds what it needs beside them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Buf(u8);
 
 impl Buf {
-    pub const ALL: [Buf; 7] = [Buf::X, Buf::H, Buf::Q, Buf::K, Buf::V, Buf::A, Buf::G];
+    /// The residual stream, `dim` wide.
+    pub const X: Buf = Buf(0);
+    /// The normed input of a sublayer, `dim` wide.
+    pub const H: Buf = Buf(1);
+    /// Queries, keys and values, all heads side by side.
+    pub const Q: Buf = Buf(2);
+    pub const K: Buf = Buf(3);
+    pub const V: Buf = Buf(4);
+    /// Attention's output, as wide as its queries.
+    pub const A: Buf = Buf(5);
+    /// What an MLP's activation lets through.
+    pub const G: Buf = Buf(6);
+    /// So many have a name.
+    pub const NAMED: usize = 7;
+    /// A plan has no more: sets of buffers are bits.
+    pub const MOST: usize = 60;
+
+    /// # Panics
+    /// If there can be no such buffer.
+    pub const fn new(index: usize) -> Self {
+        assert!(index < Self::MOST);
+        Buf(index as u8)
+    }
+
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
 }
 
 /// Index into [`crate::Model::weights`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WeightId(pub u32);
 
+impl WeightId {
+    /// The one that is `n` after this one, where weights were added in a row.
+    pub fn after(self, n: usize) -> Self {
+        WeightId(self.0 + n as u32)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum NormKind {
+    /// `x / rms(x)`
+    Rms,
+    /// `(x - mean(x)) / deviation(x)`
+    Layer,
+}
+
+/// `normed · weight + bias`, of a whole row or of each group of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Norm {
+    pub kind: NormKind,
+    /// As long as a group, or as the row.
+    pub weight: Option<WeightId>,
+    pub bias: Option<WeightId>,
+    pub eps: f32,
+}
+
+/// What an MLP's first product goes through.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activation {
+    /// `x / (1 + e^-x)`
+    Silu,
+    /// With the hyperbolic tangent.
+    Gelu,
+    /// `max(x, 0)²`
+    ReluSquared,
+    /// `1 / (1 + e^-x)`
+    Sigmoid,
+    /// gpt-oss: `min(x, limit) · sigmoid(alpha · x)`, times the other factor, clamped to ±limit, plus 1.
+    ClampedSwiglu { alpha: f32, limit: f32 },
+    /// Apertus, with a square for positive numbers and an exponential for others.
+    Xielu { positive: f32, negative: f32, beta: f32, eps: f32 },
+}
+
+/// What picks a row of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmbedBy {
+    Token,
+    Position,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op {
-    /// `X = table[token]`
-    Embed { table: WeightId },
-    /// `H = X / rms(X) · weight`
-    Norm { weight: WeightId, eps: f32 },
+    /// `dst = table[token] · scale`, or `dst += …` with `add`.
+    Embed { table: WeightId, by: EmbedBy, dst: Buf, scale: f32, add: bool },
+    /// `dst = norm(src)`, or `dst += …` with `add`; of each `group` of the row by itself, or (0) of all of it.
+    Norm { norm: Norm, group: usize, src: Buf, dst: Buf, add: bool },
     /// `dst = src · weightᵀ (+ bias)`, or `dst += …` with `add`.
     MatMul { weight: WeightId, bias: Option<WeightId>, src: Buf, dst: Buf, add: bool },
-    /// Norms `Q` and `K` per head if asked to, rotates both by position, stores `K` and `V` in the cache.
-    RopeStore { q_norm: Option<WeightId>, k_norm: Option<WeightId>, eps: f32 },
-    /// `A = softmax(Q · cached Kᵀ · scale) · cached V`, each row over the cells that it may see.
-    Attend { scale: f32 },
-    /// `G = silu(H · gateᵀ) ⊙ (H · upᵀ)`
-    GateUp { gate: WeightId, up: WeightId },
-    /// For the rows that ask: `logits = norm(X) · weightᵀ`.
-    Head { norm: WeightId, eps: f32, weight: WeightId },
+    /// `dst = activation(src · gateᵀ + bias) ⊙ (src · upᵀ + bias)`; without `up` there is no second factor.
+    Gate { gate: Linear, up: Option<Linear>, activation: Activation, src: Buf, dst: Buf },
+    /// `dst = f(dst) ⊙ g(by[column..])`
+    Multiply { dst: Buf, f: Option<Activation>, by: Buf, g: Option<Activation>, column: usize },
+    /// `dst += src · scale`; with `gate`, times the sigmoid of that buffer's only number.
+    Add { src: Buf, dst: Buf, scale: f32, gate: Option<Buf> },
+    /// `buf = buf · by`
+    Scale { buf: Buf, by: f32 },
+    /// Norms queries and keys per head if asked to, rotates both by position, stores keys and values in the cache.
+    Store(AttnId),
+    /// `out = softmax(q · cached kᵀ · scale) · cached v`, each row over the cells that it may see.
+    Attend(AttnId),
+    /// Each row's experts and their weights, from the router's scores.
+    Choose(MoeId),
+    /// What each chosen expert's activation lets through.
+    ExpertsGate(MoeId),
+    /// What comes out of each chosen expert.
+    ExpertsDown(MoeId),
+    /// The weighted sum of it, in the order in which the row chose them.
+    ExpertsSum(MoeId),
+    /// For the rows that ask: `logits = cap(norm(X) · weightᵀ · scale (+ bias))`.
+    Head { norm: Norm, weight: WeightId, bias: Option<WeightId>, scale: f32, cap: Option<f32> },
 }
 
-/// Which elements of a head turn together: neighbours (llama) or the two halves (neox).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RopePairs {
-    Neighbours,
-    Halves,
-}
-
-/// Rotary positions: pair `i` turns by `pos · freqs[i]`; cosine and sine are scaled by `magnitude`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Rope {
-    pub pairs: RopePairs,
-    pub freqs: Vec<f64>,
-    pub magnitude: f32,
+/// A matrix and its bias.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Linear {
+    pub weight: WeightId,
+    pub bias: Option<WeightId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,38 +150,27 @@ pub struct Dims {
     pub n_layer: usize,
     pub n_vocab: usize,
     pub dim: usize,
-    pub n_head: usize,
-    pub n_kv_head: usize,
-    pub head_dim: usize,
-    pub ffn: usize,
-}
-
-impl Dims {
-    pub fn width(&self, buf: Buf) -> usize {
-        match buf {
-            Buf::X | Buf::H => self.dim,
-            Buf::Q | Buf::A => self.n_head * self.head_dim,
-            Buf::K | Buf::V => self.kv_width(),
-            Buf::G => self.ffn,
-        }
-    }
-
-    pub fn kv_width(&self) -> usize {
-        self.n_kv_head * self.head_dim
-    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub dims: Dims,
-    pub rope: Rope,
-    pub embed: Op,
+    /// By buffer.
+    pub widths: Vec<usize>,
+    pub ropes: Vec<Rope>,
+    pub attentions: Vec<AttnSpec>,
+    pub experts: Vec<MoeSpec>,
+    /// Positions are below this, where they are looked up in a table.
+    pub most_positions: Option<usize>,
+    pub embed: Vec<Op>,
     pub layers: Vec<LayerOps>,
     pub head: Op,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LayerOps {
+    /// What both sublayers read, where they read the same: done if either of them is.
+    pub shared: Vec<Op>,
     pub attn: Vec<Op>,
     pub mlp: Vec<Op>,
 }
@@ -137,20 +202,49 @@ impl Visit {
 }
 
 impl Plan {
+    pub fn width(&self, buf: Buf) -> usize {
+        self.widths[buf.index()]
+    }
+
+    pub fn bufs(&self) -> impl Iterator<Item = Buf> + use<> {
+        (0..self.widths.len()).map(Buf::new)
+    }
+
+    pub fn attention(&self, id: AttnId) -> &AttnSpec {
+        &self.attentions[id.0 as usize]
+    }
+
+    pub fn moe(&self, id: MoeId) -> &MoeSpec {
+        &self.experts[id.0 as usize]
+    }
+
     /// Every operation once, in order.
     pub fn ops(&self) -> impl Iterator<Item = &Op> {
-        let layers = self.layers.iter().flat_map(|l| l.attn.iter().chain(&l.mlp));
-        std::iter::once(&self.embed).chain(layers).chain([&self.head])
+        let layers = self.layers.iter().flat_map(|l| l.shared.iter().chain(&l.attn).chain(&l.mlp));
+        self.embed.iter().chain(layers).chain([&self.head])
     }
 
     /// How many steps a pass that runs the first `layers` layers in full takes before it comes to the next.
     pub fn steps_before(&self, layers: usize) -> usize {
-        let in_layers = self.layers[..layers].iter().map(|l| l.attn.len() + l.mlp.len());
-        1 + in_layers.sum::<usize>()
+        let in_layers = self.layers[..layers].iter().map(|l| l.shared.len() + l.attn.len() + l.mlp.len());
+        self.embed.len() + in_layers.sum::<usize>()
     }
 
-    fn embed_step(&self) -> Step<'_> {
-        Step { op: &self.embed, unit: Unit::Embed, slot: 0, visit: Visit::first(0), coarse: false }
+    /// Whether all that goes from one layer to the next is the residual stream.
+    pub fn carries_only_the_stream(&self) -> bool {
+        let mut live = BufSet::NONE;
+        let mut carries = true;
+        let reads_and_writes = |op, live: &mut BufSet| {
+            let operands = self.operands(op);
+            *live = live.without(operands.writes).union(operands.reads);
+        };
+        reads_and_writes(&self.head, &mut live);
+        for layer in self.layers.iter().rev() {
+            let ops = layer.shared.iter().chain(&layer.attn).chain(&layer.mlp);
+            ops.rev().for_each(|op| reads_and_writes(op, &mut live));
+            carries &= live == BufSet::of([Buf::X]);
+        }
+        carries
     }
 
     /// The last step of a pass that gives logits.
@@ -158,36 +252,52 @@ impl Plan {
         Step { op: &self.head, unit: Unit::Head, slot: 0, visit: Visit::first(0), coarse: false }
     }
 
+    /// The attention whose keys and values an operation stores, if it does.
+    pub fn store_of(&self, op: &Op) -> Option<&AttnSpec> {
+        match *op {
+            Op::Store(id) => Some(self.attention(id)).filter(|spec| spec.keys_of.is_none()),
+            _ => None,
+        }
+    }
+
+    /// The layer whose keys and values a layer's attention reads: its own, or an earlier one's.
+    pub fn keys_of(&self, layer: usize) -> usize {
+        let ops = &self.layers[layer].attn;
+        let of_other = ops.iter().find_map(|op| match op {
+            Op::Attend(id) => self.attention(*id).keys_of,
+            _ => None,
+        });
+        of_other.unwrap_or(layer)
+    }
+
     /// All steps of one pass under a mask. Layer `l` keeps its K/V in slot `l`; each repetition of a layer
     /// has a slot of its own after those, in the order in which they come.
     pub fn steps(&self, mask: Option<&RunLayers>) -> Vec<Step<'_>> {
         let mut out = Vec::with_capacity(self.ops().count());
-        out.push(self.embed_step());
-        match mask {
-            None => {
-                for (slot, layer) in self.layers.iter().enumerate() {
-                    let visit = Visit::first(slot);
-                    let step = |op, unit| Step { op, unit, slot, visit, coarse: false };
-                    out.extend(layer.attn.iter().map(|op| step(op, Unit::Attn(slot))));
-                    out.extend(layer.mlp.iter().map(|op| step(op, Unit::Mlp(slot))));
+        let visit = Visit::first(0);
+        out.extend(self.embed.iter().map(|op| Step { op, unit: Unit::Embed, slot: 0, visit, coarse: false }));
+        let mut next_slot = self.layers.len();
+        let all = RunLayers::all(self.layers.len());
+        for step in mask.unwrap_or(&all).steps() {
+            let layer = &self.layers[step.layer];
+            let owner = self.keys_of(step.layer);
+            let (mut slot, mut visit) = (owner, Visit::first(owner));
+            if step.repetition > 0 && owner == step.layer {
+                visit.repetition = step.repetition as u32;
+                if step.attn {
+                    slot = next_slot;
+                    next_slot += 1;
                 }
             }
-            Some(mask) => {
-                let mut next_slot = self.layers.len();
-                for step in mask.steps() {
-                    let layer = &self.layers[step.layer];
-                    let mut slot = step.layer;
-                    if step.repetition > 0 && step.attn {
-                        slot = next_slot;
-                        next_slot += 1;
-                    }
-                    let visit = Visit { layer: step.layer as u32, repetition: step.repetition as u32 };
-                    let (attn, mlp) = (Unit::Attn(step.layer), Unit::Mlp(step.layer));
-                    let attn = layer.attn.iter().filter(|_| step.attn).map(|op| (op, attn, step.coarse_attn));
-                    let mlp = layer.mlp.iter().filter(|_| step.mlp).map(|op| (op, mlp, step.coarse_mlp));
-                    let all = attn.chain(mlp);
-                    out.extend(all.map(|(op, unit, coarse)| Step { op, unit, slot, visit, coarse }));
-                }
+            let (attn, mlp) = (Unit::Attn(step.layer), Unit::Mlp(step.layer));
+            let shared = if step.attn { (attn, step.coarse_attn) } else { (mlp, step.coarse_mlp) };
+            let parts = [
+                (true, &layer.shared, shared),
+                (step.attn, &layer.attn, (attn, step.coarse_attn)),
+                (step.mlp, &layer.mlp, (mlp, step.coarse_mlp)),
+            ];
+            for (_, ops, (unit, coarse)) in parts.into_iter().filter(|(runs, ..)| *runs) {
+                out.extend(ops.iter().map(|op| Step { op, unit, slot, visit, coarse }));
             }
         }
         out.push(self.head_step());

@@ -1,11 +1,11 @@
 //! What an operation reads and writes, said once. Who loads, counts, places or schedules operations asks here, so that
 //! a new operation is described in one place.
 
-use super::{Buf, Op, WeightId};
+use super::{Buf, Linear, Norm, Op, Plan, WeightId};
 
 /// A set of work buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BufSet(u8);
+pub struct BufSet(u64);
 
 impl BufSet {
     pub const NONE: BufSet = BufSet(0);
@@ -14,18 +14,30 @@ impl BufSet {
         let mut set = 0;
         let mut i = 0;
         while i < N {
-            set |= 1 << bufs[i] as u8;
+            set |= 1 << bufs[i].index();
             i += 1;
         }
         BufSet(set)
     }
 
+    pub fn with(self, buf: Option<Buf>) -> Self {
+        BufSet(self.0 | buf.map_or(0, |buf| 1 << buf.index()))
+    }
+
+    pub fn union(self, other: BufSet) -> Self {
+        BufSet(self.0 | other.0)
+    }
+
+    pub fn without(self, other: BufSet) -> Self {
+        BufSet(self.0 & !other.0)
+    }
+
     pub fn contains(self, buf: Buf) -> bool {
-        self.0 & 1 << buf as u8 != 0
+        self.0 & 1 << buf.index() != 0
     }
 
     pub fn iter(self) -> impl Iterator<Item = Buf> {
-        Buf::ALL.into_iter().filter(move |&buf| self.contains(buf))
+        (0..Buf::MOST).map(Buf::new).filter(move |&buf| self.contains(buf))
     }
 }
 
@@ -37,13 +49,29 @@ pub enum CacheUse {
     Writes,
 }
 
+/// A matrix of each expert, of which a row is multiplied with those that it chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertMatrices {
+    pub first: WeightId,
+    pub count: usize,
+    pub used: usize,
+    pub src: Buf,
+}
+
+impl ExpertMatrices {
+    pub fn ids(self) -> impl Iterator<Item = WeightId> {
+        (0..self.count).map(move |n| self.first.after(n))
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Operands {
     /// A matrix of which each row of the pass reads one row.
     pub table: Option<WeightId>,
     matrices: [Option<(WeightId, Buf)>; 2],
-    norms: [Option<WeightId>; 2],
-    pub bias: Option<WeightId>,
+    experts: [Option<ExpertMatrices>; 2],
+    norms: [Option<WeightId>; 4],
+    others: [Option<WeightId>; 2],
     /// Work buffers; what a matrix is multiplied with is among those read.
     pub reads: BufSet,
     pub writes: BufSet,
@@ -56,32 +84,43 @@ impl Operands {
         Operands {
             table: None,
             matrices: [None; 2],
-            norms: [None; 2],
-            bias: None,
+            experts: [None; 2],
+            norms: [None; 4],
+            others: [None; 2],
             reads,
             writes,
             cache: CacheUse::None,
         }
     }
 
-    /// The matrices that rows are multiplied with, and the buffer that has these rows.
+    /// The matrices that all rows are multiplied with, and the buffer that has these rows.
     pub fn matrices(&self) -> impl Iterator<Item = (WeightId, Buf)> + use<> {
         self.matrices.into_iter().flatten()
     }
 
-    /// The vectors that norms multiply with.
+    /// Those of which each row is multiplied with some.
+    pub fn experts(&self) -> impl Iterator<Item = ExpertMatrices> + use<> {
+        self.experts.into_iter().flatten()
+    }
+
+    /// All matrices, those of experts one by one, and what they are multiplied with.
+    pub fn all_matrices(&self) -> impl Iterator<Item = (WeightId, Buf)> + use<> {
+        self.matrices().chain(self.experts().flat_map(|m| m.ids().map(move |id| (id, m.src))))
+    }
+
+    /// The vectors that norms multiply with and add.
     pub fn norms(&self) -> impl Iterator<Item = WeightId> + use<> {
         self.norms.into_iter().flatten()
     }
 
-    /// All vectors: norms and biases.
+    /// All vectors: of norms, biases, and what else is no matrix.
     pub fn vectors(&self) -> impl Iterator<Item = WeightId> + use<> {
-        self.norms().chain(self.bias)
+        self.norms().chain(self.others.into_iter().flatten())
     }
 
     /// All weights.
     pub fn weights(&self) -> impl Iterator<Item = WeightId> + use<> {
-        self.table.into_iter().chain(self.matrices().map(|(id, _)| id)).chain(self.vectors())
+        self.table.into_iter().chain(self.all_matrices().map(|(id, _)| id)).chain(self.vectors())
     }
 
     /// Whether nothing is left of what a buffer had before.
@@ -90,36 +129,99 @@ impl Operands {
     }
 }
 
-impl Op {
-    pub fn operands(&self) -> Operands {
-        use Buf::{A, G, H, K, Q, V, X};
+fn vectors_of(norms: [Option<Norm>; 2]) -> [Option<WeightId>; 4] {
+    let [a, b] = norms.map(|norm| norm.map_or([None; 2], |norm| [norm.weight, norm.bias]));
+    [a[0], a[1], b[0], b[1]]
+}
+
+impl Plan {
+    pub fn operands(&self, op: &Op) -> Operands {
+        use Buf as B;
         let rows = |reads, writes| Operands::of_rows(reads, writes);
-        match *self {
-            Op::Embed { table } => Operands { table: Some(table), ..rows(BufSet::NONE, BufSet::of([X])) },
-            Op::Norm { weight, eps: _ } => {
-                Operands { norms: [Some(weight), None], ..rows(BufSet::of([X]), BufSet::of([H])) }
+        let kept = |add: bool, dst| add.then_some(dst);
+        match *op {
+            Op::Embed { table, by: _, dst, scale: _, add } => {
+                Operands { table: Some(table), ..rows(BufSet::NONE.with(kept(add, dst)), BufSet::of([dst])) }
             }
-            Op::MatMul { weight, bias, src, dst, add } => {
-                let reads = if add { BufSet::of([src, dst]) } else { BufSet::of([src]) };
-                Operands { matrices: [Some((weight, src)), None], bias, ..rows(reads, BufSet::of([dst])) }
-            }
-            Op::RopeStore { q_norm, k_norm, eps: _ } => Operands {
-                norms: [q_norm, k_norm],
-                cache: CacheUse::Writes,
-                ..rows(BufSet::of([Q, K, V]), BufSet::of([Q, K]))
+            Op::Norm { norm, group: _, src, dst, add } => Operands {
+                norms: vectors_of([Some(norm), None]),
+                ..rows(BufSet::of([src]).with(kept(add, dst)), BufSet::of([dst]))
             },
-            Op::Attend { scale: _ } => {
-                Operands { cache: CacheUse::Reads, ..rows(BufSet::of([Q]), BufSet::of([A])) }
-            }
-            Op::GateUp { gate, up } => Operands {
-                matrices: [Some((gate, H)), Some((up, H))],
-                ..rows(BufSet::of([H]), BufSet::of([G]))
+            Op::MatMul { weight, bias, src, dst, add } => Operands {
+                matrices: [Some((weight, src)), None],
+                others: [bias, None],
+                ..rows(BufSet::of([src]).with(kept(add, dst)), BufSet::of([dst]))
             },
+            Op::Gate { gate, up, activation: _, src, dst } => Operands {
+                matrices: [Some((gate.weight, src)), up.map(|Linear { weight, .. }| (weight, src))],
+                others: [gate.bias, up.and_then(|up| up.bias)],
+                ..rows(BufSet::of([src]), BufSet::of([dst]))
+            },
+            Op::Multiply { dst, f: _, by, g: _, column: _ } => rows(BufSet::of([dst, by]), BufSet::of([dst])),
+            Op::Add { src, dst, scale: _, gate } => {
+                rows(BufSet::of([src, dst]).with(gate), BufSet::of([dst]))
+            }
+            Op::Scale { buf, by: _ } => rows(BufSet::of([buf]), BufSet::of([buf])),
+            Op::Store(id) => {
+                let spec = self.attention(id);
+                let norms = vectors_of([spec.q_norm, spec.k_norm]);
+                match spec.keys_of {
+                    None => Operands {
+                        norms,
+                        cache: CacheUse::Writes,
+                        ..rows(BufSet::of([spec.q, spec.k, spec.v]), BufSet::of([spec.q, spec.k]))
+                    },
+                    Some(_) => Operands { norms, ..rows(BufSet::of([spec.q]), BufSet::of([spec.q])) },
+                }
+            }
+            Op::Attend(id) => {
+                let spec = self.attention(id);
+                Operands {
+                    others: [spec.sinks, None],
+                    cache: CacheUse::Reads,
+                    ..rows(BufSet::of([spec.q]), BufSet::of([spec.out]))
+                }
+            }
+            Op::Choose(id) => {
+                let moe = self.moe(id);
+                Operands {
+                    others: [moe.choice_bias, moe.expert_scale],
+                    ..rows(BufSet::of([moe.scores]), BufSet::of([moe.chosen]))
+                }
+            }
+            Op::ExpertsGate(id) => {
+                let moe = self.moe(id);
+                let of =
+                    |first| ExpertMatrices { first, count: moe.n_expert, used: moe.n_used, src: moe.src };
+                Operands {
+                    experts: [moe.gate.map(of), Some(of(moe.up))],
+                    others: [moe.gate_bias, moe.up_bias],
+                    ..rows(BufSet::of([moe.src, moe.chosen]), BufSet::of([moe.hidden]))
+                }
+            }
+            Op::ExpertsDown(id) => {
+                let moe = self.moe(id);
+                let of =
+                    |first| ExpertMatrices { first, count: moe.n_expert, used: moe.n_used, src: moe.hidden };
+                Operands {
+                    experts: [Some(of(moe.down)), None],
+                    others: [moe.down_bias, None],
+                    ..rows(BufSet::of([moe.hidden, moe.chosen]), BufSet::of([moe.results]))
+                }
+            }
+            Op::ExpertsSum(id) => {
+                let moe = self.moe(id);
+                rows(
+                    BufSet::of([moe.results, moe.chosen]).with(kept(moe.add, moe.dst)),
+                    BufSet::of([moe.dst]),
+                )
+            }
             // Its norm leaves its rows in H, which its matrix reads.
-            Op::Head { norm, eps: _, weight } => Operands {
-                matrices: [Some((weight, H)), None],
-                norms: [Some(norm), None],
-                ..rows(BufSet::of([X]), BufSet::of([H]))
+            Op::Head { norm, weight, bias, scale: _, cap: _ } => Operands {
+                matrices: [Some((weight, B::H)), None],
+                norms: vectors_of([Some(norm), None]),
+                others: [bias, None],
+                ..rows(BufSet::of([B::X]), BufSet::of([B::H]))
             },
         }
     }
@@ -128,13 +230,18 @@ impl Op {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Dims;
+
+    fn named() -> [Buf; Buf::NAMED] {
+        std::array::from_fn(Buf::new)
+    }
 
     #[test]
     fn a_set_has_the_buffers_that_it_was_made_of() {
-        for first in Buf::ALL {
-            for second in Buf::ALL {
+        for first in named() {
+            for second in named() {
                 let set = BufSet::of([first, second]);
-                for buf in Buf::ALL {
+                for buf in named() {
                     assert_eq!(
                         set.contains(buf),
                         buf == first || buf == second,
@@ -149,11 +256,25 @@ mod tests {
 
     #[test]
     fn a_product_that_adds_keeps_what_was_there() {
-        let op =
-            |add| Op::MatMul { weight: WeightId(1), bias: Some(WeightId(2)), src: Buf::A, dst: Buf::X, add };
-        assert!(op(false).operands().overwrites(Buf::X));
-        assert!(!op(true).operands().overwrites(Buf::X));
-        assert_eq!(op(true).operands().weights().collect::<Vec<_>>(), [WeightId(1), WeightId(2)]);
-        assert_eq!(op(true).operands().matrices().collect::<Vec<_>>(), [(WeightId(1), Buf::A)]);
+        let plan = Plan {
+            dims: Dims { n_layer: 0, n_vocab: 1, dim: 1 },
+            widths: vec![1; Buf::NAMED],
+            ropes: Vec::new(),
+            attentions: Vec::new(),
+            experts: Vec::new(),
+            most_positions: None,
+            embed: Vec::new(),
+            layers: Vec::new(),
+            head: Op::Scale { buf: Buf::X, by: 1.0 },
+        };
+        let of = |add| {
+            let op =
+                Op::MatMul { weight: WeightId(1), bias: Some(WeightId(2)), src: Buf::A, dst: Buf::X, add };
+            plan.operands(&op)
+        };
+        assert!(of(false).overwrites(Buf::X));
+        assert!(!of(true).overwrites(Buf::X));
+        assert_eq!(of(true).weights().collect::<Vec<_>>(), [WeightId(1), WeightId(2)]);
+        assert_eq!(of(true).matrices().collect::<Vec<_>>(), [(WeightId(1), Buf::A)]);
     }
 }

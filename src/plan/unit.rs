@@ -50,19 +50,21 @@ impl UnitSet {
     }
 
     /// The operations of each unit that is held, in the model's order.
-    pub fn ops<'a>(&self, plan: &'a Plan) -> Vec<&'a [Op]> {
+    pub fn ops<'a>(&self, plan: &'a Plan) -> Vec<Vec<&'a Op>> {
         let units = plan.units().filter(|(unit, _)| self.holds(*unit));
         units.map(|(_, ops)| ops).collect()
     }
 }
 
 impl Plan {
-    /// All units in order, with their operations.
-    pub fn units(&self) -> impl Iterator<Item = (Unit, &[Op])> {
-        let layers = self.layers.iter().enumerate();
-        let layers =
-            layers.flat_map(|(l, layer)| [(Unit::Attn(l), &*layer.attn), (Unit::Mlp(l), &*layer.mlp)]);
-        let end = std::slice::from_ref;
-        std::iter::once((Unit::Embed, end(&self.embed))).chain(layers).chain([(Unit::Head, end(&self.head))])
+    /// All units in order, with their operations; what a layer's sublayers share is of both.
+    pub fn units(&self) -> impl Iterator<Item = (Unit, Vec<&Op>)> {
+        let layers = self.layers.iter().enumerate().flat_map(|(l, layer)| {
+            let with_shared = |ops| layer.shared.iter().chain(ops).collect();
+            [(Unit::Attn(l), with_shared(&layer.attn)), (Unit::Mlp(l), with_shared(&layer.mlp))]
+        });
+        std::iter::once((Unit::Embed, self.embed.iter().collect()))
+            .chain(layers)
+            .chain([(Unit::Head, vec![&self.head])])
     }
 }

@@ -236,7 +236,7 @@ impl Timing {
 fn shares(context: &Context) -> Vec<f64> {
     let model = context.model();
     let read = |ops: &Vec<Op>| -> u64 {
-        ops.iter().map(|op| model.bytes_read(op, |id| model.weight(id).tensor.bytes)).sum()
+        ops.iter().map(|op| model.bytes_read(op, |id| model.weight(id).bytes)).sum()
     };
     let bytes: Vec<[f64; 2]> =
         model.plan.layers.iter().map(|l| [&l.attn, &l.mlp].map(|ops| read(ops) as f64)).collect();

@@ -12,7 +12,7 @@ use super::stopped;
 use crate::{
     Error, Gguf, Model, Result,
     gguf::{Sink, TensorInfo, Writer},
-    plan::{Op, WeightId},
+    plan::{AttnSpec, Norm, Op, Uniform, WeightId},
     quant::GgmlType,
 };
 
@@ -123,21 +123,32 @@ fn zeros(sink: &mut Sink, mut count: u64) -> Result<()> {
     Ok(())
 }
 
+fn uniform(model: &Model) -> Result<Uniform> {
+    model.plan.uniform().map_err(|what| {
+        Error::model(
+            model.gguf.name(),
+            format!("a model with {what} cannot be widened: use a llama or qwen2"),
+        )
+    })
+}
+
 fn growths(model: &Model) -> Result<Vec<(&str, Growth)>> {
+    uniform(model)?;
     let mut out = Vec::new();
     let mut grow = |id: WeightId, growth| out.push((model.weight(id).tensor.name.as_str(), growth));
     for op in model.plan.ops() {
         match *op {
-            Op::Embed { table } => grow(table, Growth::Rows),
-            Op::Norm { weight, .. } => grow(weight, Growth::Norm),
+            Op::Embed { table, .. } => grow(table, Growth::Rows),
+            Op::Norm { norm, .. } => norm.weight.into_iter().for_each(|weight| grow(weight, Growth::Norm)),
             Op::MatMul { weight, bias, .. } => {
                 grow(weight, Growth::Both);
                 if let Some(bias) = bias {
                     grow(bias, Growth::Rows);
                 }
             }
-            Op::RopeStore { q_norm: None, k_norm: None, .. } | Op::Attend { .. } => {}
-            Op::RopeStore { .. } => {
+            Op::Store(id) if !has_head_norms(model.plan.attention(id)) => {}
+            Op::Attend(_) => {}
+            Op::Store(_) => {
                 return Err(Error::model(
                     model.gguf.name(),
                     format!(
@@ -146,21 +157,27 @@ fn growths(model: &Model) -> Result<Vec<(&str, Growth)>> {
                     ),
                 ));
             }
-            Op::GateUp { gate, up } => {
-                grow(gate, Growth::Both);
-                grow(up, Growth::Both);
+            Op::Gate { gate, up, .. } => {
+                for linear in [Some(gate), up].into_iter().flatten() {
+                    grow(linear.weight, Growth::Both);
+                }
             }
             Op::Head { norm, weight, .. } => {
-                grow(norm, Growth::Norm);
+                norm.weight.into_iter().for_each(|weight| grow(weight, Growth::Norm));
                 grow(weight, Growth::Rows);
             }
+            _ => unreachable!("not in a uniform plan"),
         }
     }
     Ok(out)
 }
 
+fn has_head_norms(spec: &AttnSpec) -> bool {
+    spec.q_norm.or(spec.k_norm).is_some()
+}
+
 fn metadata(model: &Model, factor: u64, writer: &mut Writer) -> Result<()> {
-    let (arch, dims) = (&model.arch, &model.plan.dims);
+    let (arch, dims) = (&model.arch, uniform(model)?);
     let skipped = |key: &str| key.starts_with("split.");
     for (key, value) in model.gguf.metadata().iter().filter(|(key, _)| !skipped(key)) {
         writer.set(key, value.clone());
@@ -178,7 +195,9 @@ fn metadata(model: &Model, factor: u64, writer: &mut Writer) -> Result<()> {
         };
         writer.set(&format!("{arch}.{name}"), wide);
     }
-    let Op::Head { eps, .. } = model.plan.head else { unreachable!("a plan ends with its head") };
+    let Op::Head { norm: Norm { eps, .. }, .. } = model.plan.head else {
+        unreachable!("a plan ends with its head")
+    };
     writer
         .set(&format!("{arch}.attention.layer_norm_rms_epsilon"), eps / factor as f32)
         .set("general.name", format!("{} widened {factor} times", model.name))

@@ -7,6 +7,7 @@ mod weights;
 
 mod architectures;
 mod conformance;
+mod families;
 mod kernel_parity;
 mod kv;
 mod masks;

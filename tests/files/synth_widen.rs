@@ -57,7 +57,7 @@ fn four_times_the_width_is_the_same_to_the_bit() {
     ] {
         let model = random(arch, mix, tied);
         let wide = widened(&model, 4);
-        let (narrow_dims, dims) = (&model.plan.dims, &wide.plan.dims);
+        let [narrow_dims, dims] = [&model, &wide].map(|model| model.plan.uniform().unwrap());
         assert_eq!((dims.dim, dims.ffn, dims.n_head, dims.n_kv_head), (1024, 2048, 16, 8));
         assert_eq!(
             (dims.head_dim, dims.n_layer, dims.n_vocab),

@@ -4,23 +4,24 @@ use std::cell::UnsafeCell;
 
 use super::{
     attention::{self, Scratch},
+    experts::ExpertScratch,
     matmul::QuantRows,
     rows::{SharedQuantRows, SharedRows},
     schedule::PassShape,
     team::Member,
 };
-use crate::plan::{Buf, Dims};
-
-/// Buffers that feed quantized matrices.
-const QUANTIZED: [Buf; 3] = [Buf::H, Buf::A, Buf::G];
+use crate::{
+    Model,
+    plan::{Buf, Op, Plan},
+};
 
 pub struct Buffers {
-    /// By `Buf as usize`.
-    f32s: [SharedRows; Buf::ALL.len()],
-    /// The second factor of the gate, `[rows, ffn]`.
-    up: SharedRows,
-    /// By index in `QUANTIZED`: of all rows, and of those whose logits are wanted.
-    int8s: [[QuantRows; QUANTIZED.len()]; 2],
+    /// By buffer.
+    f32s: Vec<SharedRows>,
+    /// By buffer that a gate writes: its second factor.
+    ups: Vec<Option<SharedRows>>,
+    /// By buffer that feeds quantized matrices: of all rows, and of those whose logits are wanted.
+    int8s: [Vec<Option<QuantRows>>; 2],
     /// What chunks of a list give, where they are dealt to threads: by row and query head.
     parts: SharedRows,
     own: Vec<PerThread<Own>>,
@@ -31,9 +32,11 @@ pub struct Buffers {
 #[derive(Default)]
 pub struct Own {
     pub attention: Scratch,
+    pub experts: ExpertScratch,
     /// One row or head.
     pub normed: Vec<f32>,
-    /// The int8 rows of `H`, if every thread makes its own.
+    /// The rows of `H`, if every thread makes its own, as f32 and as int8.
+    pub h_f32: Vec<f32>,
     pub h: QuantRows,
 }
 
@@ -42,14 +45,37 @@ struct PerThread<T>(UnsafeCell<T>);
 // SAFETY: only the thread whose index it is takes it, through `Lent::own`.
 unsafe impl<T: Send> Sync for PerThread<T> {}
 
+/// Which buffers feed quantized matrices, and which a gate with two factors writes.
+fn uses(model: &Model) -> Vec<[bool; 2]> {
+    let plan = &model.plan;
+    let mut uses = vec![[false; 2]; plan.widths.len()];
+    for op in plan.ops() {
+        for (id, src) in plan.operands(op).matrices() {
+            uses[src.index()][0] |= model.weight(id).ty().block_len() > 1;
+        }
+        for experts in plan.operands(op).experts() {
+            uses[experts.src.index()][0] |= model.weight(experts.first).ty().block_len() > 1;
+        }
+        if let Op::Gate { up: Some(_), dst, .. } = op {
+            uses[dst.index()][1] = true;
+        }
+    }
+    uses
+}
+
 impl Buffers {
-    pub fn new(dims: &Dims, max_rows: usize, threads: usize) -> Self {
-        let widest = dims.dim.max(dims.head_dim);
+    pub fn new(model: &Model, max_rows: usize, threads: usize) -> Self {
+        let plan = &model.plan;
+        let uses = uses(model);
+        let head_dims = plan.attentions.iter().map(|spec| spec.head_dim);
+        let widest = plan.widths.iter().copied().chain(head_dims).max().unwrap_or(0);
         let own = || Own { normed: vec![0.0; widest], ..Own::default() };
+        let up = |(buf, &width): (usize, &usize)| uses[buf][1].then(|| SharedRows::new(max_rows, width));
+        let int8s = || uses.iter().map(|of| of[0].then(QuantRows::new)).collect();
         Buffers {
-            f32s: Buf::ALL.map(|b| SharedRows::new(max_rows, dims.width(b))),
-            up: SharedRows::new(max_rows, dims.ffn),
-            int8s: Default::default(),
+            f32s: plan.widths.iter().map(|&width| SharedRows::new(max_rows, width)).collect(),
+            ups: plan.widths.iter().enumerate().map(up).collect(),
+            int8s: [int8s(), int8s()],
             parts: SharedRows::new(0, 0),
             own: (0..threads).map(|_| PerThread(UnsafeCell::new(own()))).collect(),
             max_rows,
@@ -62,59 +88,76 @@ impl Buffers {
 
     /// The residual stream of the first `rows` rows.
     pub fn hidden(&mut self, rows: usize) -> &mut [f32] {
-        self.f32s[Buf::X as usize].rows_mut(rows)
+        self.f32s[Buf::X.index()].rows_mut(rows)
     }
 
-    pub fn bytes_for(dims: &Dims, max_rows: usize) -> u64 {
-        let floats: usize = Buf::ALL.iter().map(|&b| dims.width(b)).sum::<usize>() + dims.ffn;
-        let bytes: usize = 2 * QUANTIZED.iter().map(|&b| dims.width(b)).sum::<usize>();
-        // An int8 row carries a scale and sums, 16 bytes for every 32.
-        (max_rows * (4 * floats + bytes + bytes / 32 * 16)) as u64
+    pub fn bytes_for(model: &Model, max_rows: usize) -> u64 {
+        let of = |(width, [int8, up]): (&usize, [bool; 2])| {
+            // An int8 row carries a scale and sums, 16 bytes for every 32.
+            let int8s = if int8 { 2 * (width + width / 32 * 16) } else { 0 };
+            4 * width * if up { 2 } else { 1 } + int8s
+        };
+        let row: usize = model.plan.widths.iter().zip(uses(model)).map(of).sum();
+        (max_rows * row) as u64
     }
 
     /// Room for the parts of `chunks` chunks; for twice as many where there is too little, so that it seldom
     /// grows.
-    pub fn make_room_for_parts(&mut self, dims: &Dims, rows: usize, chunks: usize) {
-        let width = attention::part_floats(dims.head_dim) * chunks;
-        if self.parts.width() < width || self.parts.rows() < rows * dims.n_head {
-            self.parts = SharedRows::new(rows * dims.n_head, 2 * width);
+    pub fn make_room_for_parts(&mut self, plan: &Plan, rows: usize, chunks: usize) {
+        let most =
+            |of: fn(&crate::plan::AttnSpec) -> usize| plan.attentions.iter().map(of).max().unwrap_or(0);
+        let (head_dim, n_head) = (most(|spec| spec.head_dim), most(|spec| spec.n_head));
+        let width = attention::part_floats(head_dim) * chunks;
+        if self.parts.width() < width || self.parts.rows() < rows * n_head {
+            self.parts = SharedRows::new(rows * n_head, 2 * width);
         }
     }
 
     /// Sizes the int8 rows for a pass and lends everything to it.
-    pub fn lend(&mut self, dims: &Dims, shape: &PassShape) -> Lent<'_> {
-        let Buffers { f32s, up, int8s, parts, own, .. } = self;
+    pub fn lend(&mut self, plan: &Plan, shape: &PassShape) -> Lent<'_> {
+        let Buffers { f32s, ups, int8s, parts, own, .. } = self;
         for (set, rows) in int8s.iter_mut().zip([shape.rows, shape.outputs]) {
-            for (rows_of, buf) in set.iter_mut().zip(QUANTIZED) {
+            for (rows_of, &width) in set.iter_mut().zip(&plan.widths) {
                 // Of another width it feeds float matrices only.
-                if dims.width(buf).is_multiple_of(32) {
-                    rows_of.resize(rows, dims.width(buf));
+                if let (Some(rows_of), true) = (rows_of, width.is_multiple_of(32)) {
+                    rows_of.resize(rows, width);
                 }
             }
         }
-        let int8s = int8s.each_mut().map(|set| set.each_mut().map(SharedQuantRows::new));
-        Lent { f32s, up, int8s, parts, own }
+        let [all, narrow] = int8s;
+        let mut int8s: [[Option<SharedQuantRows<'_>>; Buf::MOST]; 2] =
+            [const { [const { None }; Buf::MOST] }; 2];
+        for (lent, set) in int8s.iter_mut().zip([all, narrow]) {
+            for (lent, rows) in lent.iter_mut().zip(set) {
+                *lent = rows.as_mut().map(SharedQuantRows::new);
+            }
+        }
+        Lent { f32s, ups, int8s, parts, own }
     }
 }
 
 /// The buffers as a pass sees them.
 pub struct Lent<'a> {
-    f32s: &'a [SharedRows; Buf::ALL.len()],
-    pub up: &'a SharedRows,
+    f32s: &'a [SharedRows],
+    ups: &'a [Option<SharedRows>],
     pub parts: &'a SharedRows,
-    int8s: [[SharedQuantRows<'a>; QUANTIZED.len()]; 2],
+    int8s: [[Option<SharedQuantRows<'a>>; Buf::MOST]; 2],
     own: &'a [PerThread<Own>],
 }
 
 impl Lent<'_> {
     pub fn f32s(&self, buf: Buf) -> &SharedRows {
-        &self.f32s[buf as usize]
+        &self.f32s[buf.index()]
+    }
+
+    /// A gate's second factor.
+    pub fn up(&self, dst: Buf) -> &SharedRows {
+        self.ups[dst.index()].as_ref().expect("a buffer that a gate writes")
     }
 
     /// Of all rows, or (`narrow`) of those whose logits are wanted.
     pub fn int8s(&self, buf: Buf, narrow: bool) -> &SharedQuantRows<'_> {
-        let index = QUANTIZED.iter().position(|&b| b == buf).expect("a buffer that feeds matrices");
-        &self.int8s[usize::from(narrow)][index]
+        self.int8s[usize::from(narrow)][buf.index()].as_ref().expect("a buffer that feeds quantized matrices")
     }
 
     /// # Safety

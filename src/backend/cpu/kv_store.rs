@@ -6,22 +6,45 @@
 use memmap2::MmapMut;
 
 pub use crate::kv_type::{KvType, Q8_BLOCK, Q8_BLOCK_BYTES};
-use crate::{Error, Result};
+use crate::{Error, Result, plan::Plan};
 
-#[derive(Clone, Copy, Debug)]
-pub struct KvShape {
-    pub n_slots: usize,
-    pub n_cells: usize,
+/// Heads of a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotShape {
     pub n_kv_head: usize,
     pub head_dim: usize,
 }
 
+#[derive(Clone, Debug)]
+pub struct KvShape {
+    pub n_cells: usize,
+    /// A slot that nobody writes has no heads.
+    pub slots: Vec<SlotShape>,
+}
+
 impl KvShape {
+    /// Of the slots of a plan's layers, and of some more that any layer may use.
+    pub fn of(plan: &Plan, n_cells: usize, n_slots: usize) -> Self {
+        let mut slots = vec![SlotShape::default(); plan.layers.len()];
+        for (layer, slot) in slots.iter_mut().enumerate() {
+            for spec in plan.layers[layer].attn.iter().filter_map(|op| plan.store_of(op)) {
+                *slot = SlotShape { n_kv_head: spec.n_kv_head, head_dim: spec.head_dim };
+            }
+        }
+        let widest =
+            slots.iter().copied().max_by_key(|slot| slot.n_kv_head * slot.head_dim).unwrap_or_default();
+        slots.resize(n_slots.max(slots.len()), widest);
+        KvShape { n_cells, slots }
+    }
+
+    /// Of one cell in all slots.
+    pub fn cell_bytes(&self, ty: KvType) -> usize {
+        self.slots.iter().map(|slot| slot.n_kv_head * ty.row_bytes(slot.head_dim)).sum()
+    }
+
     /// Of all keys, or of all values; `None` if that is no size of a memory.
     fn bytes(&self, ty: KvType) -> Option<usize> {
-        let cells = self.n_cells.checked_next_multiple_of(BLOCK)?;
-        let sizes = [self.n_slots, self.n_kv_head, ty.row_bytes(self.head_dim)];
-        sizes.into_iter().try_fold(cells, usize::checked_mul)
+        self.n_cells.checked_next_multiple_of(BLOCK)?.checked_mul(self.cell_bytes(ty))
     }
 }
 
@@ -33,7 +56,9 @@ const BLOCK: usize = 256;
 pub struct KvStore {
     pub ty: KvType,
     shape: KvShape,
-    row_bytes: usize,
+    /// Where a slot's heads begin in a block.
+    begins: Vec<usize>,
+    block_bytes: usize,
     /// Of `_memory`, which nothing else reads or writes.
     base: *mut u8,
     _memory: MmapMut,
@@ -46,34 +71,43 @@ unsafe impl Sync for KvStore {}
 
 impl KvStore {
     pub fn new(ty: KvType, shape: KvShape) -> Result<Self> {
-        let head_dim = shape.head_dim;
-        ty.check(head_dim)?;
-        let row_bytes = ty.row_bytes(head_dim);
+        for slot in &shape.slots {
+            ty.check(slot.head_dim)?;
+        }
         let mut memory = shape.bytes(ty).and_then(zeroed).ok_or_else(|| {
-            let gib = [shape.n_slots, shape.n_cells, shape.n_kv_head, row_bytes]
-                .into_iter()
-                .fold(1.0 / (1u64 << 30) as f64, |gib, n| gib * n as f64);
+            let gib = shape.n_cells as f64 * shape.cell_bytes(ty) as f64 / (1u64 << 30) as f64;
             Error::Memory(format!(
                 "no memory for {gib:.1} GiB of keys or values: use a smaller `n_ctx` or `key_type` q8_0"
             ))
         })?;
-        Ok(KvStore { ty, shape, row_bytes, base: memory.as_mut_ptr(), _memory: memory })
+        let mut block_bytes = 0;
+        let begins = shape.slots.iter().map(|slot| {
+            let begin = block_bytes;
+            block_bytes += BLOCK * slot.n_kv_head * ty.row_bytes(slot.head_dim);
+            begin
+        });
+        let begins = begins.collect();
+        Ok(KvStore { ty, shape, begins, block_bytes, base: memory.as_mut_ptr(), _memory: memory })
     }
 
-    pub fn n_slots(&self) -> usize {
-        self.shape.n_slots
+    pub fn slots(&self) -> &[SlotShape] {
+        &self.shape.slots
     }
 
-    /// Where the rows of one head's cells lie.
-    pub fn head(&self, slot: usize, kv_head: usize) -> HeadRows {
-        let KvShape { n_slots, n_cells, n_kv_head, .. } = self.shape;
-        assert!(slot < n_slots && kv_head < n_kv_head);
-        let block_bytes = BLOCK * self.row_bytes;
+    /// Where the rows of one head's cells lie, which are of `head_dim` numbers: a slot that is not a layer's own may
+    /// serve a layer whose heads are smaller.
+    pub fn head(&self, slot: usize, kv_head: usize, head_dim: usize) -> HeadRows {
+        let SlotShape { n_kv_head, head_dim: widest } = self.shape.slots[slot];
+        assert!(
+            (kv_head + 1) * head_dim <= n_kv_head * widest,
+            "head {kv_head} of {head_dim} in slot {slot}"
+        );
+        let row_bytes = self.ty.row_bytes(head_dim);
         HeadRows {
-            first: self.base.wrapping_add((slot * n_kv_head + kv_head) * block_bytes),
-            row_bytes: self.row_bytes,
-            between_blocks: n_slots * n_kv_head * block_bytes,
-            n_cells,
+            first: self.base.wrapping_add(self.begins[slot] + kv_head * BLOCK * row_bytes),
+            row_bytes,
+            between_blocks: self.block_bytes,
+            n_cells: self.shape.n_cells,
         }
     }
 }
@@ -132,22 +166,26 @@ mod tests {
 
     #[test]
     fn every_row_has_a_place_of_its_own() {
-        let shape = KvShape { n_slots: 2, n_cells: 2 * BLOCK + 3, n_kv_head: 3, head_dim: 2 };
-        let store = KvStore::new(KvType::F16, shape).unwrap();
+        let slot = |n_kv_head, head_dim| SlotShape { n_kv_head, head_dim };
+        let shape = KvShape { n_cells: 2 * BLOCK + 3, slots: vec![slot(3, 2), slot(0, 0), slot(1, 6)] };
+        let store = KvStore::new(KvType::F16, shape.clone()).unwrap();
         let rows = || {
             let heads =
-                (0..shape.n_slots).flat_map(|slot| (0..shape.n_kv_head).map(move |head| (slot, head)));
+                shape.slots.iter().enumerate().flat_map(|(slot, shape)| {
+                    (0..shape.n_kv_head).map(move |head| (slot, head, shape.head_dim))
+                });
             heads.flat_map(|head| (0..shape.n_cells as u32).map(move |cell| (head, cell)))
         };
-        for (i, ((slot, head), cell)) in rows().enumerate() {
+        for (i, ((slot, head, head_dim), cell)) in rows().enumerate() {
             // SAFETY: one thread.
-            let row = unsafe { store.head(slot, head).row_mut(cell) };
-            assert_eq!(row, [0; 4]);
-            row.copy_from_slice(&(i as u32 + 1).to_le_bytes());
+            let row = unsafe { store.head(slot, head, head_dim).row_mut(cell) };
+            assert_eq!(row, vec![0; 2 * head_dim]);
+            row.chunks_exact_mut(4).for_each(|part| part.copy_from_slice(&(i as u32 + 1).to_le_bytes()));
         }
-        for (i, ((slot, head), cell)) in rows().enumerate() {
+        for (i, ((slot, head, head_dim), cell)) in rows().enumerate() {
             // SAFETY: as above.
-            assert_eq!(unsafe { store.head(slot, head).row(cell) }, (i as u32 + 1).to_le_bytes());
+            let row = unsafe { store.head(slot, head, head_dim).row(cell) };
+            assert!(row.chunks_exact(4).all(|part| part == (i as u32 + 1).to_le_bytes()));
         }
     }
 }

@@ -3,7 +3,9 @@
 mod attention;
 mod buffers;
 mod crew;
+mod experts;
 pub mod kv_store;
+mod lists;
 pub mod matmul;
 mod ops;
 mod pass;
@@ -16,9 +18,9 @@ mod weights;
 
 use std::{sync::Arc, time::Instant};
 
-use attention::deal::Items;
 use buffers::Buffers;
 use kv_store::{KvShape, KvStore, KvType};
+use lists::Lists;
 use matmul::Planes;
 use ops::{Rotate, Turn};
 use pass::{Pass, WorkCounter};
@@ -32,17 +34,11 @@ use crate::{
     Error, Model, Result,
     backend::{Backend, Crossing, Output, Rows, Spent, UnitSet},
     kv::{CellMove, KvCache},
-    plan::{Dims, Op, Step, WeightId},
+    plan::{Step, Unit, WeightId},
 };
 
 /// Below this many bytes of weights a second thread costs more than it helps.
 const ONE_THREAD_BYTES: u64 = 2 << 20;
-
-/// Up to this many rows every thread norms all of them for itself.
-const OWN_NORM_ROWS: usize = 2;
-
-/// Up to this many rows, chunks of a long context are dealt to threads that could not have whole K/V heads.
-const SPLIT_ROWS: usize = 8;
 
 #[derive(Clone, Debug)]
 pub struct CpuConfig {
@@ -71,11 +67,10 @@ pub struct CpuBackend {
     keys: KvStore,
     values: KvStore,
     buffers: Buffers,
-    /// What attention has to do in a pass, by view.
-    attention: Vec<Items>,
-    /// The same for the rows whose logits are wanted, in the last layer.
-    narrow_attention: Items,
-    turns: Vec<Turn>,
+    /// What attention has to do in a pass.
+    lists: Lists,
+    /// By table of rotations, then by row.
+    turns: Vec<Vec<Turn>>,
     phases: Vec<Phase>,
     counters: Vec<WorkCounter>,
     read_ahead: Option<ReadAhead>,
@@ -87,24 +82,18 @@ pub struct CpuBackend {
 impl CpuBackend {
     /// `progress` is told how many bytes of weights are ready, of how many.
     pub fn new(model: Arc<Model>, config: &CpuConfig, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Self> {
-        let dims = &model.plan.dims;
-        let shape = KvShape {
-            n_slots: config.n_slots,
-            n_cells: config.n_cells,
-            n_kv_head: dims.n_kv_head,
-            head_dim: dims.head_dim,
-        };
-        check_memory(&model, config, &shape)?;
+        let shape = KvShape::of(&model.plan, config.n_cells, config.n_slots);
+        check_memory(&model, config)?;
         let threads = match config.threads {
             0 if model.gguf.tensors().iter().map(|t| t.bytes).sum::<u64>() < ONE_THREAD_BYTES => 1,
             0 => physical_cores(),
             n => n,
         };
-        let keys = KvStore::new(config.key_type, shape)?;
+        let keys = KvStore::new(config.key_type, shape.clone())?;
         let values = KvStore::new(config.value_type, shape)?;
         let mut vectors = vec![Vec::new(); model.weights.len()];
         for op in model.plan.ops() {
-            for id in op.operands().vectors() {
+            for id in model.plan.operands(op).vectors() {
                 vectors[id.0 as usize] = model.vector(id);
             }
         }
@@ -126,10 +115,9 @@ impl CpuBackend {
             team,
             keys,
             values,
-            buffers: Buffers::new(dims, config.max_rows, threads),
-            attention: Vec::new(),
-            narrow_attention: Items::default(),
-            turns: Vec::new(),
+            buffers: Buffers::new(&model, config.max_rows, threads),
+            lists: Lists::default(),
+            turns: model.plan.ropes.iter().map(|_| Vec::new()).collect(),
             phases: Vec::new(),
             counters: Vec::new(),
             read_ahead,
@@ -143,47 +131,28 @@ impl CpuBackend {
 impl CpuBackend {
     /// `hands_on`: another device takes all rows from here.
     fn pass_shape(&self, steps: &[Step], rows: &Rows, hands_on: bool) -> PassShape {
-        let dims = &self.model.plan.dims;
         let longest = longest_list(rows);
         let (rows, outputs) = (rows.tokens.len(), rows.outputs.len());
         let outputs = if hands_on { rows } else { outputs };
-        let own_heads = dims.n_kv_head.is_multiple_of(self.team.crew());
-        let group_width = dims.n_head / dims.n_kv_head * dims.head_dim;
-        PassShape {
-            rows,
-            outputs,
-            own_norms: rows <= OWN_NORM_ROWS && schedule::all_quantized(&self.model, steps),
-            own_heads,
-            split_lists: !own_heads && rows <= SPLIT_ROWS && longest > attention::CHUNK,
-            quantize_heads: own_heads && group_width.is_multiple_of(matmul::GROUP),
-            quantize_gates: dims.ffn.is_multiple_of(matmul::GROUP),
-        }
+        PassShape::new(&self.model, steps, [rows, outputs, self.team.crew(), longest])
     }
 
     /// What all layers of a pass share: rotations, and who attends to what.
-    fn prepare(&mut self, steps: &[Step], rows: &Rows, pass_shape: &PassShape) {
-        let Dims { n_head, n_kv_head, .. } = self.model.plan.dims;
+    fn prepare(&mut self, rows: &Rows, shape: &PassShape) {
+        let plan = &self.model.plan;
         let n_rows = rows.tokens.len();
-        if self.turns.len() < n_rows {
-            self.turns.resize_with(n_rows, Turn::default);
+        for (turns, rope) in self.turns.iter_mut().zip(&plan.ropes) {
+            if turns.len() < n_rows {
+                turns.resize_with(n_rows, Turn::default);
+            }
+            for (turn, &pos) in turns.iter_mut().zip(rows.positions) {
+                turn.set_to(rope, pos);
+            }
         }
-        for (turn, &pos) in self.turns.iter_mut().zip(rows.positions) {
-            turn.set_to(&self.model.plan.rope, pos);
-        }
-        if self.attention.len() < rows.views.len() {
-            self.attention.resize_with(rows.views.len(), Items::default);
-        }
-        for (items, view) in self.attention.iter_mut().zip(rows.views) {
-            items.fill(view, 0..n_rows, n_head, n_kv_head, pass_shape.split_lists);
-        }
-        if let Some(last) = steps.iter().rfind(|step| matches!(step.op, Op::Attend { .. })) {
-            let view = &rows.views[rows.view_of_slot[last.slot]];
-            let outputs = rows.outputs.iter().copied();
-            self.narrow_attention.fill(view, outputs, n_head, n_kv_head, pass_shape.split_lists);
-        }
-        if pass_shape.split_lists {
+        self.lists.fill(plan, &self.phases, rows, shape);
+        if plan.attentions.iter().any(|spec| shape.split_lists(spec)) {
             let chunks = longest_list(rows).div_ceil(attention::CHUNK);
-            self.buffers.make_room_for_parts(&self.model.plan.dims, n_rows, chunks);
+            self.buffers.make_room_for_parts(plan, n_rows, chunks);
         }
     }
 }
@@ -203,7 +172,7 @@ impl Backend for CpuBackend {
     }
 
     fn keeps_hidden(&self) -> bool {
-        true
+        self.model.plan.carries_only_the_stream()
     }
 
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
@@ -212,10 +181,10 @@ impl Backend for CpuBackend {
             self.buffers.hidden(rows.tokens.len()).copy_from_slice(hidden);
         }
         let pass_shape = self.pass_shape(steps, rows, crossing.hidden_out.is_some());
-        let has_head = steps.iter().any(|step| step.unit == crate::plan::Unit::Head);
+        let has_head = steps.iter().any(|step| step.unit == Unit::Head);
         assert!(!has_head || logits.len() == pass_shape.outputs * self.model.plan.dims.n_vocab);
         schedule::schedule(&self.model, steps, &pass_shape, &mut self.phases);
-        self.prepare(steps, rows, &pass_shape);
+        self.prepare(rows, &pass_shape);
         self.counters.iter_mut().for_each(WorkCounter::reset);
         if self.counters.len() < self.phases.len() {
             self.counters.resize_with(self.phases.len(), WorkCounter::default);
@@ -226,13 +195,12 @@ impl Backend for CpuBackend {
             isa: self.isa,
             keys: &self.keys,
             values: &self.values,
-            buffers: self.buffers.lend(&self.model.plan.dims, &pass_shape),
+            buffers: self.buffers.lend(&self.model.plan, &pass_shape),
             vectors: &self.vectors,
             rows,
             shape: pass_shape,
             turns: &self.turns,
-            attention: &self.attention,
-            narrow_attention: &self.narrow_attention,
+            lists: &self.lists,
             logits: rows::SharedOut::new(logits),
             counters: &self.counters,
         };
@@ -275,17 +243,28 @@ impl Backend for CpuBackend {
     }
 
     fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()> {
-        let dims = &self.model.plan.dims;
-        let turn = Turn::on(&self.model.plan.rope, delta);
-        let mut head = vec![0.0; dims.head_dim];
-        for slot in 0..self.keys.n_slots() {
-            for kv_head in 0..dims.n_kv_head {
-                let (keys, values) = (self.keys.head(slot, kv_head), self.values.head(slot, kv_head));
+        let plan = &self.model.plan;
+        let on: Vec<Turn> = plan.ropes.iter().map(|rope| Turn::on(rope, delta)).collect();
+        // What lies in a slot that is not a layer's own is turned as the first layer's.
+        let rope_of = |slot: usize| {
+            let layer = plan.layers.get(slot).or(plan.layers.first());
+            layer
+                .and_then(|layer| layer.attn.iter().find_map(|op| plan.store_of(op)))
+                .and_then(|spec| spec.rope)
+        };
+        for (slot, shape) in self.keys.slots().iter().enumerate() {
+            let mut head = vec![0.0; shape.head_dim];
+            let turn = rope_of(slot).map(|rope| &on[rope.0 as usize]);
+            for kv_head in 0..shape.n_kv_head {
+                let keys = self.keys.head(slot, kv_head, shape.head_dim);
+                let values = self.values.head(slot, kv_head, shape.head_dim);
                 for &CellMove { src, dst } in moves {
                     // SAFETY: no pass is running; `src` and `dst` are the same cell or disjoint.
                     unsafe {
                         ops::load_row(self.keys.ty, keys.row(src), &mut head);
-                        self.isa.dispatch(Rotate { by: &turn, head: &mut head });
+                        if let Some(by) = turn {
+                            self.isa.dispatch(Rotate { by, head: &mut head });
+                        }
                         self.isa.dispatch(ops::StoreRow {
                             ty: self.keys.ty,
                             x: &head,
@@ -304,7 +283,7 @@ impl Backend for CpuBackend {
 
 /// The most cells that a row sees.
 fn longest_list(rows: &Rows) -> usize {
-    rows.views.iter().flat_map(|view| &view.visible).map(|&(_, len)| len).max().unwrap_or(0)
+    rows.views.iter().flat_map(|view| &view.visible).map(|seen| seen.to).max().unwrap_or(0)
 }
 
 /// Threads for loading, whose work comes in uneven pieces: rayon deals it better than a team.
@@ -321,18 +300,17 @@ pub fn overhead_bytes(
     types: [KvType; 2],
     max_rows: usize,
 ) -> u128 {
-    let dims = &model.plan.dims;
-    let row: usize = types.iter().map(|ty| ty.row_bytes(dims.head_dim)).sum();
-    let cache = [n_slots, n_cells, dims.n_kv_head, row].into_iter().map(|n| n as u128).product::<u128>();
-    cache + u128::from(Buffers::bytes_for(dims, max_rows))
+    let shape = KvShape::of(&model.plan, n_cells, n_slots);
+    let cell: usize = types.iter().map(|&ty| shape.cell_bytes(ty)).sum();
+    n_cells as u128 * cell as u128 + u128::from(Buffers::bytes_for(model, max_rows))
 }
 
 /// Refuses what the machine cannot hold, where it tells how much it has: the system would grant the memory
 /// and end the program later.
-fn check_memory(model: &Model, config: &CpuConfig, shape: &KvShape) -> Result<()> {
+fn check_memory(model: &Model, config: &CpuConfig) -> Result<()> {
     let types = [config.key_type, config.value_type];
-    let needed = overhead_bytes(model, shape.n_cells, shape.n_slots, types, config.max_rows)
-        + u128::from(KvCache::bytes_for(shape.n_cells));
+    let needed = overhead_bytes(model, config.n_cells, config.n_slots, types, config.max_rows)
+        + u128::from(KvCache::bytes_for(config.n_cells));
     let Some(available) = available_memory() else { return Ok(()) };
     if needed > u128::from(available) {
         let gib = |bytes: u128| bytes as f64 / (1u64 << 30) as f64;

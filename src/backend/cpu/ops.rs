@@ -5,14 +5,15 @@ use super::{
     simd::{Kernel, LANES, Simd},
 };
 use crate::{
-    plan::{Rope, RopePairs},
+    plan::{Activation, Rope, RopePairs},
     quant::F16,
 };
 
-/// `out = x / rms(x) · weight`
+/// `out = x / rms(x) · weight + bias`
 pub struct RmsNorm<'a> {
     pub x: &'a [f32],
-    pub weight: &'a [f32],
+    pub weight: Option<&'a [f32]>,
+    pub bias: Option<&'a [f32]>,
     pub eps: f32,
     pub out: &'a mut [f32],
 }
@@ -22,47 +23,147 @@ impl Kernel for RmsNorm<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let RmsNorm { x, weight, eps, out } = self;
-        let mut squares = s.splat(0.0);
-        let (chunks, rest) = x.as_chunks::<LANES>();
-        for x in chunks {
-            let x = s.load(x);
-            squares = s.fma(x, x, squares);
+        let RmsNorm { x, weight, bias, eps, out } = self;
+        let scale = 1.0 / (sum_of_squares(s, x) / x.len() as f32 + eps).sqrt();
+        match weight {
+            Some(weight) => {
+                for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
+                    *out = x * scale * weight;
+                }
+            }
+            None => out.iter_mut().zip(x).for_each(|(out, x)| *out = x * scale),
         }
-        let rest = s.load_partial(rest);
-        squares = s.fma(rest, rest, squares);
-        let scale = 1.0 / (s.reduce_add(squares) / x.len() as f32 + eps).sqrt();
-        for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
-            *out = x * scale * weight;
-        }
+        add_bias(bias, out);
     }
 }
 
-/// `gate = silu(gate) · up`
-pub struct SiluMul<'a> {
-    pub gate: &'a mut [f32],
-    pub up: &'a [f32],
+/// `out = (x - mean(x)) / deviation(x) · weight + bias`
+pub struct LayerNorm<'a> {
+    pub x: &'a [f32],
+    pub weight: Option<&'a [f32]>,
+    pub bias: Option<&'a [f32]>,
+    pub eps: f32,
+    pub out: &'a mut [f32],
 }
 
-impl Kernel for SiluMul<'_> {
+impl Kernel for LayerNorm<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (gates, last_gate) = self.gate.as_chunks_mut::<LANES>();
-        let (ups, last_up) = self.up.as_chunks::<LANES>();
-        for (gate, up) in gates.iter_mut().zip(ups) {
-            s.store(silu_mul(s, s.load(gate), s.load(up)), gate);
+        let LayerNorm { x, weight, bias, eps, out } = self;
+        let mut sum = s.splat(0.0);
+        let (chunks, rest) = x.as_chunks::<LANES>();
+        for x in chunks {
+            sum = s.add(s.load(x), sum);
         }
-        s.store_partial(silu_mul(s, s.load_partial(last_gate), s.load_partial(last_up)), last_gate);
+        sum = s.add(s.load_partial(rest), sum);
+        let mean = s.reduce_add(sum) / x.len() as f32;
+        out.iter_mut().zip(x).for_each(|(out, x)| *out = x - mean);
+        let scale = 1.0 / (sum_of_squares(s, out) / x.len() as f32 + eps).sqrt();
+        match weight {
+            Some(weight) => out.iter_mut().zip(weight).for_each(|(out, weight)| *out = *out * scale * weight),
+            None => out.iter_mut().for_each(|out| *out *= scale),
+        }
+        add_bias(bias, out);
     }
 }
 
-/// `gate / (1 + e^-gate) · up`
 #[inline(always)]
-fn silu_mul<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
-    let e = s.exp(s.sub(s.splat(0.0), gate));
-    s.mul(s.div(gate, s.add(s.splat(1.0), e)), up)
+fn sum_of_squares<S: Simd>(s: S, x: &[f32]) -> f32 {
+    let mut squares = s.splat(0.0);
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for x in chunks {
+        let x = s.load(x);
+        squares = s.fma(x, x, squares);
+    }
+    let rest = s.load_partial(rest);
+    squares = s.fma(rest, rest, squares);
+    s.reduce_add(squares)
+}
+
+#[inline(always)]
+fn add_bias(bias: Option<&[f32]>, out: &mut [f32]) {
+    if let Some(bias) = bias {
+        out.iter_mut().zip(bias).for_each(|(out, bias)| *out += bias);
+    }
+}
+
+/// `gate = activation(gate) · up`, without the second factor where there is none.
+pub struct Activate<'a> {
+    pub activation: Activation,
+    pub gate: &'a mut [f32],
+    pub up: Option<&'a [f32]>,
+}
+
+impl Kernel for Activate<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Activate { activation, gate, up } = self;
+        match activation {
+            Activation::Silu => each(s, gate, up, |x, up| s.mul(s.div(x, one_and_exp(s, x, 1.0)), up)),
+            // 0.5 · (1 + tanh(u)) is the sigmoid of 2u.
+            Activation::Gelu => each(s, gate, up, |x, up| {
+                let cube = s.mul(s.mul(x, x), x);
+                let inner = s.mul(s.splat(GELU), s.fma(s.splat(0.044_715), cube, x));
+                s.mul(s.div(x, one_and_exp(s, inner, 2.0)), up)
+            }),
+            Activation::ReluSquared => each(s, gate, up, |x, up| {
+                let x = s.max(x, s.splat(0.0));
+                s.mul(s.mul(x, x), up)
+            }),
+            Activation::Sigmoid => {
+                each(s, gate, up, |x, up| s.mul(s.div(s.splat(1.0), one_and_exp(s, x, 1.0)), up));
+            }
+            Activation::ClampedSwiglu { alpha, limit } => each(s, gate, up, |x, up| {
+                let x = s.min(x, s.splat(limit));
+                let up = s.max(s.min(up, s.splat(limit)), s.splat(-limit));
+                s.mul(s.div(x, one_and_exp(s, x, alpha)), s.add(up, s.splat(1.0)))
+            }),
+            Activation::Xielu { positive, negative, beta, eps } => each(s, gate, up, |x, up| {
+                let above = s.max(x, s.splat(0.0));
+                let below = s.min(x, s.splat(0.0));
+                let grown = s.sub(s.exp(s.min(below, s.splat(eps))), s.splat(1.0));
+                let curve = s.mul(s.splat(negative), s.sub(grown, below));
+                let square = s.mul(s.mul(above, above), s.splat(positive));
+                s.mul(s.fma(s.splat(beta), x, s.add(square, curve)), up)
+            }),
+        }
+    }
+}
+
+/// The square root of 2/π.
+const GELU: f32 = 0.797_884_6;
+
+/// `1 + e^(-a·x)`
+#[inline(always)]
+fn one_and_exp<S: Simd>(s: S, x: S::F, a: f32) -> S::F {
+    // Not -a·x for 1: a product by -1 and a difference from zero are the same numbers, and this is what silu was.
+    let minus = if a == 1.0 { s.sub(s.splat(0.0), x) } else { s.mul(s.splat(-a), x) };
+    s.add(s.splat(1.0), s.exp(minus))
+}
+
+/// `gate = f(gate, up)`; `up` is 1 where there is none.
+#[inline(always)]
+fn each<S: Simd>(s: S, gate: &mut [f32], up: Option<&[f32]>, f: impl Fn(S::F, S::F) -> S::F) {
+    let (gates, last_gate) = gate.as_chunks_mut::<LANES>();
+    match up {
+        Some(up) => {
+            let (ups, last_up) = up.as_chunks::<LANES>();
+            for (gate, up) in gates.iter_mut().zip(ups) {
+                s.store(f(s.load(gate), s.load(up)), gate);
+            }
+            s.store_partial(f(s.load_partial(last_gate), s.load_partial(last_up)), last_gate);
+        }
+        None => {
+            for gate in gates {
+                s.store(f(s.load(gate), s.splat(1.0)), gate);
+            }
+            s.store_partial(f(s.load_partial(last_gate), s.splat(1.0)), last_gate);
+        }
+    }
 }
 
 /// Cosine and sine of every pair at one position.
@@ -116,7 +217,8 @@ impl Kernel for Rotate<'_> {
                 (*x, *y) = turned(*x, *y, *cos, *sin);
             }
         } else {
-            let (xs, ys) = head.split_at_mut(n);
+            // What stands behind the pairs is not turned.
+            let (xs, ys) = head[..2 * n].split_at_mut(n);
             for ((x, y), (cos, sin)) in xs.iter_mut().zip(ys).zip(turns) {
                 (*x, *y) = turned(*x, *y, *cos, *sin);
             }

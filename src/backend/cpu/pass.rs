@@ -3,14 +3,12 @@
 use std::{ops::Range, sync::atomic::AtomicUsize};
 
 use super::{
-    attention::{
-        Attend, Join, Parts, To,
-        deal::{Item, Items},
-    },
+    attention::{Attend, Join, Parts, To, deal::Item},
     buffers::Lent,
     kv_store::KvStore,
+    lists::Lists,
     matmul::{self, Acts, Mode, OutMatrix, QuantRows},
-    ops::{RmsNorm, Rotate, SiluMul, StoreRow, Turn},
+    ops::{Activate, LayerNorm, RmsNorm, Rotate, StoreRow, Turn},
     rows::{SharedOut, SharedRows},
     schedule::{PassShape, Phase, Work},
     simd::Isa,
@@ -19,8 +17,8 @@ use super::{
 };
 use crate::{
     Model,
-    backend::Rows,
-    plan::{Buf, Op, WeightId},
+    backend::{Rows, Seen},
+    plan::{AttnSpec, Buf, BufSet, EmbedBy, Linear, Norm, NormKind, Op, WeightId},
 };
 
 /// Weight rows are dealt to threads in pieces of this many: whole groups of int8, so that a thread can
@@ -40,11 +38,10 @@ pub struct Pass<'a> {
     pub vectors: &'a [Vec<f32>],
     pub rows: &'a Rows<'a>,
     pub shape: PassShape,
-    /// The rotation of every row, made once for all layers.
-    pub turns: &'a [Turn],
-    /// By view, and for the rows whose logits are wanted.
-    pub attention: &'a [Items],
-    pub narrow_attention: &'a Items,
+    /// The rotations of every row, by table, made once for all layers.
+    pub turns: &'a [Vec<Turn>],
+    /// What attention has to do.
+    pub lists: &'a Lists,
     pub logits: SharedOut<'a>,
     /// By phase, all zero at first.
     pub counters: &'a [WorkCounter],
@@ -61,14 +58,6 @@ impl WorkCounter {
     }
 }
 
-/// What turns and norms queries and keys.
-#[derive(Clone, Copy)]
-struct HeadNorms {
-    q: Option<WeightId>,
-    k: Option<WeightId>,
-    eps: f32,
-}
-
 // Every SAFETY comment below names the share of its thread and rests on the two rules of `schedule`: barriers between
 // phases, shares within one. "Settled" is a resource that nobody writes in this phase.
 impl Pass<'_> {
@@ -76,16 +65,16 @@ impl Pass<'_> {
     pub fn run(&self, index: usize, phase: &Phase, member: &Member) {
         match phase.work {
             Work::Op(op) => self.op(&op, index, phase, member),
-            Work::RopeAttend { q_norm, k_norm, eps, scale } => {
-                let norms = HeadNorms { q: q_norm, k: k_norm, eps };
-                for kv_head in member.share(self.model.plan.dims.n_kv_head, 1) {
-                    for row in 0..self.shape.rows {
-                        self.rope_store(row, kv_head, phase.slot, norms, member);
+            Work::StoreAttend(id) => {
+                let spec = self.model.plan.attention(id);
+                for kv_head in member.share(spec.n_kv_head, 1) {
+                    for row in 0..self.n_rows(phase) {
+                        self.store(spec, row, kv_head, phase, member);
                     }
                 }
-                self.attend(scale, phase, member);
+                self.attend(spec, phase, member);
             }
-            Work::Join => self.join(phase, member),
+            Work::Join(id) => self.join(self.model.plan.attention(id), phase, member),
             Work::Quantize(buf) => {
                 let (src, dst) = (self.buffers.f32s(buf), self.buffers.int8s(buf, phase.narrow));
                 for row in member.share(self.n_rows(phase), 1) {
@@ -93,39 +82,65 @@ impl Pass<'_> {
                     unsafe { dst.quantize(self.isa, row, 0, src.row(row)) };
                 }
             }
-            Work::Narrow => {
-                for buf in [Buf::X, Buf::Q] {
-                    let all = self.buffers.f32s(buf);
-                    let columns = member.share(all.width(), ROW_GRAIN);
-                    // To rows that nobody needs any more: outputs ascend.
-                    for (to, &from) in self.rows.outputs.iter().enumerate().filter(|&(to, &from)| to != from)
-                    {
-                        // SAFETY: these columns of all rows are this thread's share; `to` and `from` differ.
-                        unsafe {
-                            all.row_mut(to, columns.clone())
-                                .copy_from_slice(all.columns(from, columns.clone()))
-                        };
-                    }
-                }
-            }
-            Work::Logits { weight } => {
+            Work::Narrow(bufs) => self.narrow(bufs, member),
+            Work::Logits { weight, bias, scale, cap } => {
                 let n_vocab = self.model.weight(weight).rows;
                 // SAFETY: `run_segment` has checked the length; each thread writes the columns dealt to it.
                 let out =
                     unsafe { OutMatrix::from_raw(self.logits.ptr, self.shape.outputs, n_vocab, Mode::Store) };
-                for rows in self.deal(index, n_vocab, phase, member) {
-                    self.matmul(weight, Buf::H, &out, rows, phase, member);
+                let changed = bias.is_some() || scale != 1.0 || cap.is_some();
+                for columns in self.deal(index, n_vocab, phase, member) {
+                    self.matmul(weight, Buf::H, &out, columns.clone(), phase, member);
+                    for row in (0..self.shape.outputs).filter(|_| changed) {
+                        let first = row * n_vocab + columns.start;
+                        // SAFETY: these columns were dealt to this thread; its product has been written.
+                        let logits = unsafe {
+                            std::slice::from_raw_parts_mut(self.logits.ptr.add(first), columns.len())
+                        };
+                        if let Some(bias) = bias {
+                            add(logits, &self.vector(bias)[columns.clone()]);
+                        }
+                        for logit in logits {
+                            *logit *= scale;
+                            if let Some(cap) = cap {
+                                *logit = cap * (*logit / cap).tanh();
+                            }
+                        }
+                    }
                 }
             }
         }
     }
 
-    fn n_rows(&self, phase: &Phase) -> usize {
+    /// Moves the rows whose logits are wanted to where nobody needs any: outputs ascend.
+    fn narrow(&self, bufs: BufSet, member: &Member) {
+        for buf in bufs.iter() {
+            let all = self.buffers.f32s(buf);
+            let columns = member.share(all.width(), ROW_GRAIN);
+            for (to, &from) in self.rows.outputs.iter().enumerate().filter(|&(to, &from)| to != from) {
+                // SAFETY: these columns of all rows are this thread's share; `to` and `from` differ.
+                unsafe {
+                    all.row_mut(to, columns.clone()).copy_from_slice(all.columns(from, columns.clone()));
+                };
+            }
+        }
+    }
+
+    pub fn vector(&self, id: WeightId) -> &[f32] {
+        &self.vectors[id.0 as usize]
+    }
+
+    /// The number in the pass of a phase's row.
+    fn row_in_pass(&self, row: usize, phase: &Phase) -> usize {
+        if phase.narrow { self.rows.outputs[row] } else { row }
+    }
+
+    pub fn n_rows(&self, phase: &Phase) -> usize {
         if phase.narrow { self.shape.outputs } else { self.shape.rows }
     }
 
     /// This thread's parts of the rows of a phase's matrices.
-    fn deal(
+    pub fn deal(
         &self,
         index: usize,
         rows: usize,
@@ -139,28 +154,21 @@ impl Pass<'_> {
     fn op(&self, op: &Op, index: usize, phase: &Phase, member: &Member) {
         let rows = self.n_rows(phase);
         match *op {
-            Op::Embed { table } => {
-                let weight = self.model.weight(table);
-                let (bytes, row_bytes) = (self.model.weight_bytes(table), weight.row_bytes());
+            Op::Embed { table, by, dst, scale, add } => {
                 for row in member.share(rows, 1) {
-                    let token = self.rows.tokens[row] as usize;
-                    // SAFETY: the row is this thread's share.
-                    let x = unsafe { self.buffers.f32s(Buf::X).row_mut(row, 0..weight.cols) };
-                    crate::quant::dequantize(weight.ty(), &bytes[token * row_bytes..][..row_bytes], x);
+                    self.embed(table, by, scale, add, (row, dst), member);
                 }
             }
-            Op::Norm { weight, eps } if phase.quantize && self.shape.own_norms => {
-                self.own_norms(weight, eps, rows, member);
-            }
-            Op::Norm { weight, eps } => {
-                let (x, h) = (self.buffers.f32s(Buf::X), self.buffers.f32s(Buf::H));
+            Op::Norm { norm, dst: Buf::H, .. } if self.shape.own_norms => self.own_norms(&norm, rows, member),
+            Op::Norm { norm, group, src, dst, add } => {
                 for row in member.share(rows, 1) {
-                    // SAFETY: X is settled, the row of H is this thread's share.
-                    let (x, out) = unsafe { (x.row(row), h.row_mut(row, 0..h.width())) };
-                    self.norm(x, weight, eps, out);
+                    self.norm_row(&norm, group, (src, dst, add), row, member);
                     if phase.quantize {
-                        // SAFETY: the int8 row is this thread's share too.
-                        unsafe { self.buffers.int8s(Buf::H, phase.narrow).quantize(self.isa, row, 0, out) };
+                        // SAFETY: the f32 row is this thread's share, and so is the int8 row.
+                        unsafe {
+                            let x = self.buffers.f32s(dst).row(row);
+                            self.buffers.int8s(dst, phase.narrow).quantize(self.isa, row, 0, x);
+                        }
                     }
                 }
             }
@@ -168,50 +176,193 @@ impl Pass<'_> {
                 let mode = if add { Mode::Add } else { Mode::Store };
                 let buf = self.buffers.f32s(dst);
                 let out = self.out(buf, mode, phase);
-                let bias = bias.map(|bias| &self.vectors[bias.0 as usize]);
                 for columns in self.deal(index, buf.width(), phase, member) {
                     self.matmul(weight, src, &out, columns.clone(), phase, member);
-                    let Some(bias) = bias else { continue };
+                    self.add_bias(bias, buf, columns, rows);
+                }
+            }
+            Op::Gate { gate, up, activation, src, dst } => {
+                let gates = self.buffers.f32s(dst);
+                for columns in self.deal(index, gates.width(), phase, member) {
+                    let product = |Linear { weight, bias }: Linear, buf| {
+                        let out = self.out(buf, Mode::Store, phase);
+                        self.matmul(weight, src, &out, columns.clone(), phase, member);
+                        self.add_bias(bias, buf, columns.clone(), rows);
+                    };
+                    product(gate, gates);
+                    if let Some(up) = up {
+                        product(up, self.buffers.up(dst));
+                    }
                     for row in 0..rows {
-                        // SAFETY: these columns were dealt to this thread; its product has been written.
-                        let out = unsafe { buf.row_mut(row, columns.clone()) };
-                        out.iter_mut().zip(&bias[columns.clone()]).for_each(|(out, b)| *out += b);
+                        // SAFETY: these columns of both buffers were dealt to this thread; its products have been
+                        // written. Pieces are dealt in whole blocks of int8, so these columns are this thread's too.
+                        unsafe {
+                            let gate = gates.row_mut(row, columns.clone());
+                            let up = up.map(|_| self.buffers.up(dst).columns(row, columns.clone()));
+                            self.isa.dispatch(Activate { activation, gate: &mut *gate, up });
+                            if phase.quantize {
+                                let int8s = self.buffers.int8s(dst, phase.narrow);
+                                int8s.quantize(self.isa, row, columns.start, gate);
+                            }
+                        };
                     }
                 }
             }
-            Op::GateUp { gate, up } => {
-                for columns in self.deal(index, self.buffers.up.width(), phase, member) {
-                    self.gate_up(gate, up, columns, phase, member);
+            Op::Multiply { dst, f, by, g, column } => {
+                let to = self.buffers.f32s(dst);
+                for row in member.share(rows, 1) {
+                    // SAFETY: the row of `dst` is this thread's share, `by` is settled.
+                    let (to, by) = unsafe {
+                        let by = self.buffers.f32s(by).columns(row, column..column + to.width());
+                        (to.row_mut(row, 0..to.width()), by)
+                    };
+                    if let Some(activation) = f {
+                        self.isa.dispatch(Activate { activation, gate: &mut *to, up: None });
+                    }
+                    let Some(activation) = g else {
+                        to.iter_mut().zip(by).for_each(|(to, by)| *to *= by);
+                        continue;
+                    };
+                    // SAFETY: the only reference to what this thread has for itself, until the row is done.
+                    let factors = &mut unsafe { self.buffers.own(member) }.normed[..to.len()];
+                    factors.copy_from_slice(by);
+                    self.isa.dispatch(Activate { activation, gate: &mut *factors, up: None });
+                    to.iter_mut().zip(factors).for_each(|(to, by)| *to *= *by);
                 }
             }
-            Op::RopeStore { q_norm, k_norm, eps } => {
-                let kv_heads = self.model.plan.dims.n_kv_head;
-                let norms = HeadNorms { q: q_norm, k: k_norm, eps };
-                for item in member.share(rows * kv_heads, 1) {
-                    self.rope_store(item / kv_heads, item % kv_heads, phase.slot, norms, member);
+            Op::Add { src, dst, scale, gate } => {
+                let (from, to) = (self.buffers.f32s(src), self.buffers.f32s(dst));
+                for row in member.share(rows, 1) {
+                    // SAFETY: the row of `dst` is this thread's share, the others are settled.
+                    let (from, to) = unsafe { (from.row(row), to.row_mut(row, 0..to.width())) };
+                    // SAFETY: as above.
+                    let gate = gate.map(|gate| unsafe { self.buffers.f32s(gate).row(row) }[0]);
+                    let scale = scale * gate.map_or(1.0, |x| 1.0 / (1.0 + (-x).exp()));
+                    to.iter_mut().zip(from).for_each(|(to, from)| *to += from * scale);
                 }
             }
-            Op::Attend { scale } => self.attend(scale, phase, member),
+            Op::Scale { buf, by } => {
+                let buf = self.buffers.f32s(buf);
+                for row in member.share(rows, 1) {
+                    // SAFETY: the row is this thread's share.
+                    unsafe { buf.row_mut(row, 0..buf.width()) }.iter_mut().for_each(|x| *x *= by);
+                }
+            }
+            Op::Store(id) => {
+                let spec = self.model.plan.attention(id);
+                for item in member.share(rows * spec.n_kv_head, 1) {
+                    self.store(spec, item / spec.n_kv_head, item % spec.n_kv_head, phase, member);
+                }
+            }
+            Op::Attend(id) => self.attend(self.model.plan.attention(id), phase, member),
+            Op::Choose(id) => self.choose(self.model.plan.moe(id), phase, member),
+            Op::ExpertsGate(id) => self.experts_gate(self.model.plan.moe(id), index, phase, member),
+            Op::ExpertsDown(id) => self.experts_down(self.model.plan.moe(id), index, phase, member),
+            Op::ExpertsSum(id) => self.experts_sum(self.model.plan.moe(id), phase, member),
             Op::Head { .. } => unreachable!("the schedule splits it"),
         }
     }
 
-    fn norm(&self, x: &[f32], weight: WeightId, eps: f32, out: &mut [f32]) {
-        self.isa.dispatch(RmsNorm { x, weight: &self.vectors[weight.0 as usize], eps, out });
+    fn embed(
+        &self,
+        table: WeightId,
+        by: EmbedBy,
+        scale: f32,
+        add: bool,
+        (row, dst): (usize, Buf),
+        member: &Member,
+    ) {
+        let weight = self.model.weight(table);
+        let (bytes, row_bytes) = (self.model.weight_bytes(table), weight.row_bytes());
+        let entry = match by {
+            EmbedBy::Token => self.rows.tokens[row] as usize,
+            EmbedBy::Position => self.rows.positions[row] as usize,
+        };
+        // SAFETY: the row is this thread's share; the only reference to what this thread has for itself.
+        let (x, own) = unsafe {
+            (self.buffers.f32s(dst).row_mut(row, 0..weight.cols), &mut self.buffers.own(member).normed)
+        };
+        let to = if add { &mut own[..weight.cols] } else { &mut *x };
+        crate::quant::dequantize(weight.ty(), &bytes[entry * row_bytes..][..row_bytes], to);
+        if scale != 1.0 {
+            to.iter_mut().for_each(|x| *x *= scale);
+        }
+        if add {
+            self::add(x, &own[..weight.cols]);
+        }
     }
 
-    /// int8 rows of `norm(X)` for this thread alone.
-    fn own_norms(&self, weight: WeightId, eps: f32, rows: usize, member: &Member) {
+    /// Adds a bias to columns that this thread has just computed.
+    fn add_bias(&self, bias: Option<WeightId>, buf: &SharedRows, columns: Range<usize>, rows: usize) {
+        let Some(bias) = bias else { return };
+        for row in 0..rows {
+            // SAFETY: these columns were dealt to this thread; its product has been written.
+            let out = unsafe { buf.row_mut(row, columns.clone()) };
+            add(out, &self.vector(bias)[columns.clone()]);
+        }
+    }
+
+    /// A row, or each group of it by itself.
+    fn norm_row(
+        &self,
+        norm: &Norm,
+        group: usize,
+        (src, dst, add): (Buf, Buf, bool),
+        row: usize,
+        member: &Member,
+    ) {
+        let (src_rows, dst_rows) = (self.buffers.f32s(src), self.buffers.f32s(dst));
+        let group = if group == 0 { src_rows.width() } else { group };
+        // SAFETY: the only reference to what this thread has for itself, until the row is done.
+        let own = &mut unsafe { self.buffers.own(member) }.normed;
+        for (g, start) in (0..src_rows.width()).step_by(group).enumerate() {
+            // SAFETY: `src` is settled, or it is `dst`, whose row is this thread's share and of which no other
+            // reference is kept.
+            let x = unsafe { src_rows.columns(row, start..start + group) };
+            if src != dst && !add {
+                // SAFETY: the row of `dst` is this thread's share.
+                self.norm_to(norm, g, x, unsafe { dst_rows.row_mut(row, start..start + group) });
+                continue;
+            }
+            let normed = &mut own[..group];
+            self.norm_to(norm, g, x, normed);
+            // SAFETY: as above; what was read is not looked at any more.
+            let out = unsafe { dst_rows.row_mut(row, start..start + group) };
+            if add { self::add(out, normed) } else { out.copy_from_slice(normed) }
+        }
+    }
+
+    /// The norm of the `g`-th group of a row: weights are as long as a group, or as the row.
+    fn norm_to(&self, norm: &Norm, g: usize, x: &[f32], out: &mut [f32]) {
+        let part = |id| {
+            let vector = self.vector(id);
+            if vector.len() > x.len() { &vector[g * x.len()..][..x.len()] } else { vector }
+        };
+        let (weight, bias, eps) = (norm.weight.map(part), norm.bias.map(part), norm.eps);
+        match norm.kind {
+            NormKind::Rms => self.isa.dispatch(RmsNorm { x, weight, bias, eps, out }),
+            NormKind::Layer => self.isa.dispatch(LayerNorm { x, weight, bias, eps, out }),
+        }
+    }
+
+    /// The rows of `norm(X)` for this thread alone.
+    fn own_norms(&self, norm: &Norm, rows: usize, member: &Member) {
         let x = self.buffers.f32s(Buf::X);
         // SAFETY: the only reference to what this thread has for itself, until this returns.
         let own = unsafe { self.buffers.own(member) };
-        own.h.resize(rows, x.width());
+        let width = x.width();
+        own.h_f32.resize(own.h_f32.len().max(rows * width), 0.0);
+        let quantizes = width.is_multiple_of(matmul::GROUP);
+        if quantizes {
+            own.h.resize(rows, width);
+        }
         for row in 0..rows {
-            let normed = &mut own.normed[..x.width()];
+            let normed = &mut own.h_f32[row * width..][..width];
             // SAFETY: X is settled.
-            let x = unsafe { x.row(row) };
-            self.norm(x, weight, eps, normed);
-            own.h.quantize_row(self.isa, row, normed);
+            self.norm_to(norm, 0, unsafe { x.row(row) }, normed);
+            if quantizes {
+                own.h.quantize_row(self.isa, row, normed);
+            }
         }
     }
 
@@ -237,13 +388,24 @@ impl Pass<'_> {
         let acts = if weight.wants_quantized() {
             Acts::Quantized(self.int8s(src, phase, member))
         } else {
-            // SAFETY: what a matrix is multiplied with is settled.
-            Acts::Float(unsafe { self.buffers.f32s(src).first_rows(stripe.columns()) })
+            Acts::Float(self.floats(src, stripe.columns(), member))
         };
         matmul::matmul(self.isa, &weight, acts, &mut stripe);
     }
 
-    fn int8s(&self, src: Buf, phase: &Phase, member: &Member) -> &QuantRows {
+    /// The first rows of what a matrix is multiplied with.
+    pub fn floats(&self, src: Buf, rows: usize, member: &Member) -> &[f32] {
+        if src == Buf::H && self.shape.own_norms {
+            let width = self.buffers.f32s(src).width();
+            // SAFETY: a product takes no other reference to what this thread has for itself.
+            &unsafe { self.buffers.own(member) }.h_f32[..rows * width]
+        } else {
+            // SAFETY: what a matrix is multiplied with is settled.
+            unsafe { self.buffers.f32s(src).first_rows(rows) }
+        }
+    }
+
+    pub fn int8s(&self, src: Buf, phase: &Phase, member: &Member) -> &QuantRows {
         if src == Buf::H && self.shape.own_norms {
             // SAFETY: a product takes no other reference to what this thread has for itself.
             unsafe { &self.buffers.own(member).h }
@@ -253,74 +415,67 @@ impl Pass<'_> {
         }
     }
 
-    fn gate_up(&self, gate: WeightId, up: WeightId, columns: Range<usize>, phase: &Phase, member: &Member) {
-        let (gates, ups) = (self.buffers.f32s(Buf::G), self.buffers.up);
-        for (id, buf) in [(gate, gates), (up, ups)] {
-            self.matmul(id, Buf::H, &self.out(buf, Mode::Store, phase), columns.clone(), phase, member);
-        }
-        for row in 0..self.n_rows(phase) {
-            // SAFETY: these columns of both buffers were dealt to this thread; its products have been written.
-            let (gate, up) =
-                unsafe { (gates.row_mut(row, columns.clone()), ups.row_mut(row, columns.clone())) };
-            self.isa.dispatch(SiluMul { gate: &mut *gate, up });
-            if phase.quantize {
-                // SAFETY: pieces are dealt in whole blocks of int8, so these columns are this thread's too.
-                unsafe {
-                    self.buffers.int8s(Buf::G, phase.narrow).quantize(self.isa, row, columns.start, gate)
-                };
-            }
-        }
-    }
-
     /// Norms and turns one row's key of a head and the queries that go with it, and puts key and value into the
-    /// cache.
-    fn rope_store(&self, row: usize, kv_head: usize, slot: usize, norms: HeadNorms, member: &Member) {
-        let head_dim = self.model.plan.dims.head_dim;
+    /// cache, unless another layer's are read.
+    fn store(&self, spec: &AttnSpec, row: usize, kv_head: usize, phase: &Phase, member: &Member) {
+        let head_dim = spec.head_dim;
+        let in_pass = self.row_in_pass(row, phase);
+        let turn = spec.rope.map(|rope| &self.turns[rope.0 as usize][in_pass]);
         // SAFETY: this K/V head of the row, and the queries that go with it, are this thread's share. The columns taken
         // below are of different buffers.
         let heads = |buf, columns| unsafe { self.buffers.f32s(buf).row_mut(row, columns) };
-        let columns = kv_head * head_dim..(kv_head + 1) * head_dim;
-        let (k, v) = (heads(Buf::K, columns.clone()), heads(Buf::V, columns));
-        let q = heads(Buf::Q, self.query_columns(kv_head));
-        for (heads, norm) in [(q, norms.q), (&mut *k, norms.k)] {
+        let change = |heads: &mut [f32], norm: Option<Norm>| {
             for head in heads.chunks_exact_mut(head_dim) {
-                if let Some(norm) = norm {
+                let normalise = |head: &mut [f32]| {
+                    let Some(norm) = norm else { return };
                     // SAFETY: the only reference to what this thread has for itself, until the next head.
                     let normed = &mut unsafe { self.buffers.own(member) }.normed[..head_dim];
-                    self.norm(head, norm, norms.eps, normed);
+                    self.norm_to(&norm, 0, head, normed);
                     head.copy_from_slice(normed);
+                };
+                if !spec.norm_after_rope {
+                    normalise(head);
                 }
-                self.isa.dispatch(Rotate { by: &self.turns[row], head });
+                if let Some(by) = turn {
+                    self.isa.dispatch(Rotate { by, head: &mut *head });
+                }
+                if spec.norm_after_rope {
+                    normalise(head);
+                }
             }
+        };
+        let q = heads(spec.q, query_columns(spec, kv_head));
+        change(&mut *q, spec.q_norm);
+        if let Some(temperature) = spec.temperature {
+            let factor = temperature.at(self.rows.positions[in_pass]);
+            q.iter_mut().for_each(|q| *q *= factor);
         }
+        if spec.keys_of.is_some() {
+            return;
+        }
+        let columns = kv_head * head_dim..(kv_head + 1) * head_dim;
+        let (k, v) = (heads(spec.k, columns.clone()), heads(spec.v, columns));
+        change(&mut *k, spec.k_norm);
         let cell = self.rows.cells[row];
         for (store, x) in [(self.keys, &*k), (self.values, &*v)] {
             // SAFETY: every row of a pass has a cell of its own, and this thread has its K/V head.
-            let row = unsafe { store.head(slot, kv_head).row_mut(cell) };
+            let row = unsafe { store.head(phase.slot, kv_head, head_dim).row_mut(cell) };
             self.isa.dispatch(StoreRow { ty: store.ty, x, row });
         }
     }
 
-    /// The query heads of a K/V head.
-    fn query_columns(&self, kv_head: usize) -> Range<usize> {
-        let dims = &self.model.plan.dims;
-        let width = dims.n_head / dims.n_kv_head * dims.head_dim;
-        kv_head * width..(kv_head + 1) * width
-    }
-
-    fn attend(&self, scale: f32, phase: &Phase, member: &Member) {
-        let view = self.rows.view_of_slot[phase.slot];
-        let items = if phase.narrow { self.narrow_attention } else { &self.attention[view] };
-        for item in items.share(member) {
-            self.attend_item(&item, view, phase.slot, scale, member);
+    fn attend(&self, spec: &AttnSpec, phase: &Phase, member: &Member) {
+        let view = self.rows.view_of_slot(phase.slot, spec.window);
+        for item in self.lists.of(view, spec, phase.narrow).share(member) {
+            self.attend_item(&item, view, spec, phase.slot, member);
             if phase.quantize {
-                let columns = self.query_columns(item.kv_head);
-                let int8s = self.buffers.int8s(Buf::A, phase.narrow);
+                let columns = query_columns(spec, item.kv_head);
+                let int8s = self.buffers.int8s(spec.out, phase.narrow);
                 for row in item.rows {
                     // SAFETY: this thread has attended with these heads of the row, and with whole K/V heads to each
                     // thread nobody else touches them, as f32 or as int8.
                     unsafe {
-                        let x = self.buffers.f32s(Buf::A).columns(row.row, columns.clone());
+                        let x = self.buffers.f32s(spec.out).columns(row.row, columns.clone());
                         int8s.quantize(self.isa, row.row, columns.start, x);
                     }
                 }
@@ -328,52 +483,64 @@ impl Pass<'_> {
         }
     }
 
-    fn attend_item(&self, item: &Item, view: usize, slot: usize, scale: f32, member: &Member) {
-        let dims = &self.model.plan.dims;
-        let group = dims.n_head / dims.n_kv_head;
+    fn attend_item(&self, item: &Item, view: usize, spec: &AttnSpec, slot: usize, member: &Member) {
+        let group = spec.group();
+        let first_head = item.kv_head * group;
         let to = match item.chunk {
-            None => To::Out(self.buffers.f32s(Buf::A)),
-            Some(chunk) => To::Parts { parts: self.parts(), chunk, first_head: item.kv_head * group },
+            None => To::Out(self.buffers.f32s(spec.out)),
+            Some(chunk) => To::Parts { parts: self.parts(spec), chunk, first_head },
         };
         self.isa.dispatch(Attend {
-            head_dim: dims.head_dim,
+            head_dim: spec.head_dim,
             group,
-            scale,
-            keys: self.keys.head(slot, item.kv_head),
+            scale: spec.scale,
+            cap: spec.cap,
+            sinks: spec.sinks.map(|sinks| &self.vector(sinks)[first_head..first_head + group]),
+            keys: self.keys.head(slot, item.kv_head, spec.head_dim),
             key_type: self.keys.ty,
-            values: self.values.head(slot, item.kv_head),
+            values: self.values.head(slot, item.kv_head, spec.head_dim),
             value_type: self.values.ty,
             list: &self.rows.views[view].lists[item.list],
             rows: item.rows,
-            q: self.buffers.f32s(Buf::Q),
-            column: self.query_columns(item.kv_head).start,
+            q: self.buffers.f32s(spec.q),
+            column: query_columns(spec, item.kv_head).start,
             to,
             // SAFETY: the only reference to what this thread has for itself, until the item is done.
             scratch: &mut unsafe { self.buffers.own(member) }.attention,
         });
     }
 
-    fn parts(&self) -> Parts<'_> {
-        Parts { rows: self.buffers.parts, n_head: self.model.plan.dims.n_head }
+    fn parts(&self, spec: &AttnSpec) -> Parts<'_> {
+        Parts { rows: self.buffers.parts, n_head: spec.n_head }
     }
 
-    fn join(&self, phase: &Phase, member: &Member) {
-        let dims = &self.model.plan.dims;
-        let view = &self.rows.views[self.rows.view_of_slot[phase.slot]];
-        for item in member.share(self.n_rows(phase) * dims.n_head, 1) {
-            let (row, head) = (item / dims.n_head, item % dims.n_head);
-            let (_, visible) = view.visible[if phase.narrow { self.rows.outputs[row] } else { row }];
-            let columns = head * dims.head_dim..(head + 1) * dims.head_dim;
+    fn join(&self, spec: &AttnSpec, phase: &Phase, member: &Member) {
+        let view = &self.rows.views[self.rows.view_of_slot(phase.slot, spec.window)];
+        for item in member.share(self.n_rows(phase) * spec.n_head, 1) {
+            let (row, head) = (item / spec.n_head, item % spec.n_head);
+            let Seen { from, to, .. } = view.visible[self.row_in_pass(row, phase)];
+            let columns = head * spec.head_dim..(head + 1) * spec.head_dim;
             self.isa.dispatch(Join {
-                parts: self.parts(),
+                parts: self.parts(spec),
                 row,
                 head,
-                visible,
+                seen: from..to,
+                sink: spec.sinks.map(|sinks| self.vector(sinks)[head]),
                 // SAFETY: this head of the row is this thread's share.
-                out: unsafe { self.buffers.f32s(Buf::A).row_mut(row, columns) },
+                out: unsafe { self.buffers.f32s(spec.out).row_mut(row, columns) },
                 // SAFETY: the only reference to what this thread has for itself, until the head is joined.
                 scratch: &mut unsafe { self.buffers.own(member) }.attention,
             });
         }
     }
+}
+
+/// The query heads of a K/V head.
+fn query_columns(spec: &AttnSpec, kv_head: usize) -> Range<usize> {
+    let width = spec.group() * spec.head_dim;
+    kv_head * width..(kv_head + 1) * width
+}
+
+fn add(to: &mut [f32], from: &[f32]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
 }

@@ -103,7 +103,7 @@ impl ReadAhead {
 
     /// A pass begins.
     pub fn begin(&mut self, phases: &[Phase]) {
-        let of_file = |phase| matrices_of(phase).filter(|id| self.in_file[id.0 as usize]);
+        let of_file = |phase| matrices_of(&self.model, phase).filter(|id| self.in_file[id.0 as usize]);
         self.reads.clear();
         self.reads.extend(phases.iter().map(|phase| of_file(phase).next().is_some()));
         self.started = Instant::now();
@@ -112,7 +112,7 @@ impl ReadAhead {
             return;
         }
         let items = phases.iter().enumerate().flat_map(|(i, phase)| of_file(phase).map(move |id| (i, id)));
-        let bytes = |id| self.model.weight(id).tensor.bytes;
+        let bytes = |id| self.model.weight(id).bytes;
         let mut state = self.shared.lock();
         state.items = items.map(|(phase, id)| Item { phase, id, bytes: bytes(id) }).collect();
         state.pass += 1;
@@ -174,7 +174,8 @@ fn follow(items: &[Item], shared: &Shared, model: &Model, pass: u64) {
     let mut used = 0;
     let mut evict = |phase: usize| {
         while let Some(item) = items.get(used).filter(|item| item.phase < phase) {
-            model.gguf.evict(&model.weight(item.id).tensor, 0..item.bytes as usize);
+            let weight = model.weight(item.id);
+            model.gguf.evict(&weight.tensor, weight.range_of(0..weight.rows));
             used += 1;
         }
         used == items.len()
@@ -215,7 +216,9 @@ fn follow(items: &[Item], shared: &Shared, model: &Model, pass: u64) {
 /// For a piece of an item.
 fn ask(item: &Item, from: u64, model: &Model) {
     let to = (from + PIECE as u64).min(item.bytes);
-    model.gguf.will_need(&model.weight(item.id).tensor, from as usize..to as usize);
+    let weight = model.weight(item.id);
+    let begin = weight.begin as usize;
+    model.gguf.will_need(&weight.tensor, begin + from as usize..begin + to as usize);
 }
 
 /// Bytes asked for that the pass, now in `phase`, has not used: of the items before and so much of the next.

@@ -34,20 +34,20 @@ impl Weights {
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Self> {
         let mut weights = Self::in_file(model);
-        let matrices = held.ops(&model.plan).into_iter().flatten().flat_map(|op| op.operands().matrices());
+        let ops = held.ops(&model.plan).into_iter().flatten();
+        let matrices = ops.flat_map(|op| model.plan.operands(op).all_matrices());
         let ids: BTreeSet<u32> = matrices.map(|(id, _)| id.0).collect();
         let ids = ids.into_iter().map(WeightId).filter(|&id| Packed::knows(model.weight(id).ty()));
         let ids: Vec<WeightId> = ids.collect();
-        let total = ids.iter().map(|&id| model.weight(id).tensor.bytes).sum();
+        let total = ids.iter().map(|&id| model.weight(id).bytes).sum();
         let ready = AtomicU64::new(0);
         for id in ids {
-            let tensor = &model.weight(id).tensor;
+            let weight = model.weight(id);
             let of_file = weights.get(model, id);
-            let row_bytes = model.weight(id).row_bytes();
             let packed = Packed::new(isa, &of_file, planes, |rows| {
-                let bytes = rows.start * row_bytes..rows.end * row_bytes;
+                let bytes = weight.range_of(rows);
                 let ready = ready.fetch_add(bytes.len() as u64, Ordering::Relaxed) + bytes.len() as u64;
-                model.gguf.release(tensor, bytes);
+                model.gguf.release(&weight.tensor, bytes);
                 progress(ready, total);
             })?;
             weights.packed[id.0 as usize] = Some(packed);
@@ -74,7 +74,7 @@ impl Weights {
     pub fn bytes_read(&self, model: &Model, id: WeightId, coarse: bool) -> u64 {
         match &self.packed[id.0 as usize] {
             Some(packed) => packed.bytes_read(coarse) as u64,
-            None => model.weight(id).tensor.bytes,
+            None => model.weight(id).bytes,
         }
     }
 }

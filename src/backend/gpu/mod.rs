@@ -56,7 +56,7 @@ use crate::{
     backend::{Backend, ChainPass, Chained, Crossing, Output, Rows, Traffic},
     kv::CellMove,
     kv_type::KvType,
-    plan::{Dims, Op, Step, Unit, UnitSet, WeightId},
+    plan::{Op, Step, Uniform, Unit, UnitSet, WeightId},
     scores::Top,
 };
 
@@ -82,7 +82,9 @@ pub struct GpuConfig {
 
 /// Bytes of the GPU's memory that an operation's weights take.
 pub fn op_bytes(model: &Model, op: &Op) -> u64 {
-    op.operands()
+    model
+        .plan
+        .operands(op)
         .weights()
         .map(|id| {
             let weight = model.weight(id);
@@ -108,7 +110,7 @@ pub fn bytes_read(model: &Model, id: WeightId, coarse: bool) -> u64 {
 pub fn converted(model: &Model, held: &UnitSet) -> Vec<String> {
     let ops = held.ops(&model.plan).into_iter().flatten();
     let mut types: Vec<_> =
-        ops.flat_map(|op| op.operands().weights()).map(|id| model.weight(id).ty()).collect();
+        ops.flat_map(|op| model.plan.operands(op).weights()).map(|id| model.weight(id).ty()).collect();
     types.sort_unstable_by_key(|ty| *ty as u32);
     types.dedup();
     types.into_iter().filter_map(|ty| Some(format!("{ty} {}", formats::conversion(ty)?))).collect()
@@ -116,7 +118,7 @@ pub fn converted(model: &Model, held: &UnitSet) -> Vec<String> {
 
 /// What a part of a model needs on the GPU beside its weights.
 pub fn overhead_bytes(model: &Model, unit: Unit, n_cells: usize, (keys, values): (KvType, KvType)) -> u64 {
-    let dims = &model.plan.dims;
+    let Ok(dims) = model.plan.uniform() else { return 0 };
     let words = |ty| dims.n_kv_head * n_cells * work::kv_words(ty, dims.head_dim);
     match unit {
         Unit::Attn(_) => 4 * (words(keys) + words(values)) as u64,
@@ -128,11 +130,11 @@ pub fn overhead_bytes(model: &Model, unit: Unit, n_cells: usize, (keys, values):
 
 /// What the GPU needs whatever runs on it.
 pub fn scratch_bytes(model: &Model, max_rows: usize, n_cells: usize, n_slots: usize) -> u64 {
-    let dims = &model.plan.dims;
+    let Ok(dims) = &model.plan.uniform() else { return 0 };
     let row_data = 4 * (3 * max_rows + n_slots + 2 * (n_slots + 1) * max_rows + 2 * n_cells);
-    let turns = 8 * max_rows * model.plan.rope.freqs.len();
+    let turns = 8 * max_rows * model.plan.only_rope().freqs.len();
     let params = params::SLOT_BYTES * 4 * (16 * dims.n_layer + 128 + Picker::SLOTS) as u64;
-    let ahead = Rounds::bytes(max_rows, n_slots, model.plan.rope.freqs.len());
+    let ahead = Rounds::bytes(max_rows, n_slots, model.plan.only_rope().freqs.len());
     // Slots that no layer owns have keys and values too, of the larger type.
     let extra = n_slots.saturating_sub(dims.n_layer) as u64
         * overhead_bytes(model, Unit::Attn(0), n_cells, (KvType::F32, KvType::F32));
@@ -146,13 +148,23 @@ pub fn scratch_bytes(model: &Model, max_rows: usize, n_cells: usize, n_slots: us
 }
 
 /// Hidden rows, or logits, on their way out.
-fn readable_bytes(dims: &Dims, max_rows: usize, logits: bool) -> u64 {
+fn readable_bytes(dims: &Uniform, max_rows: usize, logits: bool) -> u64 {
     let logits = if logits { OUTPUTS_AT_ONCE * dims.n_vocab } else { 0 };
     4 * logits.max(max_rows * padded(dims.dim)) as u64
 }
 
+/// The sizes of a model that runs here.
+pub fn uniform(model: &Model) -> Result<Uniform> {
+    model.plan.uniform().map_err(|what| {
+        let what =
+            format!("the GPU's kernels do not know {what} yet, which `{}` has: `device` cpu", model.arch);
+        Error::model(model.gguf.name(), what)
+    })
+}
+
 pub struct GpuBackend {
     model: Arc<Model>,
+    dims: Uniform,
     name: String,
     gpu: Gpu,
     pipelines: Pipelines,
@@ -179,7 +191,7 @@ impl GpuBackend {
         config: &GpuConfig,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Self> {
-        let dims = model.plan.dims;
+        let dims = uniform(&model)?;
         if dims.head_dim > MOST_HEAD {
             return Err(Error::model(
                 model.gguf.name(),
@@ -198,7 +210,7 @@ impl GpuBackend {
         let pipelines = Pipelines::new(&gpu);
         let held = &config.held;
         let max_rows = config.max_rows;
-        let turned = model.plan.rope.freqs.len();
+        let turned = model.plan.only_rope().freqs.len();
         let cache = Cache::new(
             &gpu,
             &dims,
@@ -208,7 +220,7 @@ impl GpuBackend {
             Stored { keys: config.key_type, values: config.value_type },
         )?;
         let joined: Vec<_> =
-            held.ops(&model.plan).into_iter().flat_map(|ops| weights::join(&model, ops)).collect();
+            held.ops(&model.plan).into_iter().flat_map(|ops| weights::join(&model, &ops)).collect();
         let apart = |pair: &[weights::Joined]| pair.iter().all(|j| j.dst == crate::plan::Buf::G);
         let arith = gpu.variants.arith;
         let needs = Needs { up: joined.windows(2).any(apart), logits: held.head, arith };
@@ -234,6 +246,7 @@ impl GpuBackend {
         let stage = Stage {
             gpu: &gpu,
             model: &model,
+            dims: &dims,
             pipelines: &pipelines,
             weights: &weights,
             work: &work,
@@ -248,6 +261,7 @@ impl GpuBackend {
                 variants => format!("{}, {variants} kernels", found.describe()),
             },
             model,
+            dims,
             gpu,
             pipelines,
             weights,
@@ -273,14 +287,15 @@ impl GpuBackend {
     fn segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
         self.gpu.check()?;
         let is_timed = self.is_timed();
-        let GpuBackend { model, gpu, pipelines, weights, work, cache, rows: row_data, ops, picker, .. } =
-            self;
-        let dims = &model.plan.dims;
-        row_data.send(gpu, &model.plan.rope, rows)?;
+        let GpuBackend {
+            model, dims, gpu, pipelines, weights, work, cache, rows: row_data, ops, picker, ..
+        } = self;
+        let dims = &*dims;
+        row_data.send(gpu, model.plan.only_rope(), rows)?;
         if let Some(hidden) = crossing.hidden_in {
             send_hidden(gpu, &work.x, hidden, dims.dim);
         }
-        let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: row_data };
+        let stage = Stage { gpu, model, dims, pipelines, weights, work, cache, rows: row_data };
         ops.prepare(&stage, steps);
         if let (Output::Top { k, .. }, Some(picker)) = (&output, picker.as_mut()) {
             picker.prepare(&mut ops.params, *k);
@@ -289,7 +304,7 @@ impl GpuBackend {
         let n = rows.tokens.len();
         let mut recorder = Recorder::new(gpu, pipelines, self.profile.as_mut().filter(|_| is_timed));
         let longest = contexts(&mut recorder, rows);
-        ops.record(&mut recorder, steps, n, longest)?;
+        ops.record(&mut recorder, &model.plan, steps, n, longest)?;
         let mut way_out = WayOut { gpu, readable: &self.readable, readbacks: 0 };
         if let Some(head) = steps.iter().find(|s| s.unit == Unit::Head) {
             let logits = work.logits.as_ref().expect("the head lives here");
@@ -352,8 +367,8 @@ impl GpuBackend {
 
 /// The longest context of a row; the recorder learns how long they are together.
 fn contexts(recorder: &mut Recorder, rows: &Rows) -> usize {
-    recorder.seen = rows.views[0].visible.iter().map(|&(_, len)| len as u64).sum();
-    rows.views.iter().flat_map(|v| &v.visible).map(|&(_, len)| len).max().unwrap_or(0)
+    recorder.seen = rows.views[0].visible.iter().map(|seen| seen.to as u64).sum();
+    rows.views.iter().flat_map(|v| &v.visible).map(|seen| seen.to).max().unwrap_or(0)
 }
 
 /// Results on their way to the host.
@@ -441,8 +456,8 @@ impl Backend for GpuBackend {
     }
 
     fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()> {
-        let GpuBackend { model, gpu, pipelines, cache, .. } = self;
+        let GpuBackend { model, dims, gpu, pipelines, cache, .. } = self;
         gpu.check()?;
-        shift::shift(gpu, pipelines, cache, (&model.plan.dims, &model.plan.rope), moves, delta)
+        shift::shift(gpu, pipelines, cache, (dims, model.plan.only_rope()), moves, delta)
     }
 }

@@ -70,7 +70,7 @@ impl GpuBackend {
         self.gpu.check()?;
         let is_timed = self.is_timed();
         let by_bytes = self.last_share(links);
-        let GpuBackend { model, gpu, pipelines, weights, work, cache, rows: row_data, ops, .. } = self;
+        let GpuBackend { model, dims, gpu, pipelines, weights, work, cache, rows: row_data, ops, .. } = self;
         let (Some(rounds), Some(picker)) = (&self.rounds, &mut self.picker) else { return Ok(None) };
         let tops_bytes = tops.len() as u64 * pick::row_bytes(k);
         let fits = |link: &ChainPass| (1..=OUTPUTS_AT_ONCE).contains(&link.rows.outputs.len());
@@ -78,10 +78,10 @@ impl GpuBackend {
             return Ok(None);
         }
         let passes = links.iter().map(|link| &link.rows);
-        let Some(places) = row_data.send_ahead(gpu, &model.plan.rope, passes, &rounds.ahead)? else {
+        let Some(places) = row_data.send_ahead(gpu, model.plan.only_rope(), passes, &rounds.ahead)? else {
             return Ok(None);
         };
-        let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: row_data };
+        let stage = Stage { gpu, model, dims, pipelines, weights, work, cache, rows: row_data };
         links.iter().for_each(|link| ops.prepare(&stage, &link.steps));
         picker.prepare(&mut ops.params, k);
         ops.params.flush(gpu);
@@ -99,7 +99,7 @@ impl GpuBackend {
             }
             let count = link.rows.outputs.len();
             let longest = contexts(&mut recorder, &link.rows);
-            ops.record(&mut recorder, &link.steps, link.rows.tokens.len(), longest)?;
+            ops.record(&mut recorder, &model.plan, &link.steps, link.rows.tokens.len(), longest)?;
             ops.record_head(&mut recorder, head(link), 0, count)?;
             if let Some((queries, _)) = stamps.filter(|_| is_last) {
                 recorder.stamp(queries, None, Some(2));

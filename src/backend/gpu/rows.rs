@@ -4,12 +4,12 @@
 use super::device::Gpu;
 use crate::{
     Result,
-    backend::{Rows, View},
+    backend::{Rows, Seen, View},
     plan::{Rope, RopePairs},
 };
 
 /// For each row: its list of cells, and how far into it.
-type Visible<'a> = &'a [(usize, usize)];
+type Visible<'a> = &'a [Seen];
 
 /// Where things stand in the buffer of row data, in words.
 #[derive(Clone, Copy, Debug)]
@@ -134,11 +134,11 @@ impl RowData {
         for (word, &output) in words[s.outputs()..].iter_mut().zip(rows.outputs) {
             *word = output as u32;
         }
-        for (word, &view) in words[s.views()..].iter_mut().zip(rows.view_of_slot) {
-            *word = places[view] as u32;
+        for of in rows.view_of_slot {
+            words[s.views() + of.slot] = places[of.view] as u32;
         }
         for (v, (regions, visible)) in views.iter().enumerate() {
-            for (row, &(list, len)) in visible.iter().enumerate() {
+            for (row, &Seen { list, to: len, .. }) in visible.iter().enumerate() {
                 let at = s.spans() + 2 * (v * s.max_rows + row);
                 words[at] = (regions[list] * self.lists.n_cells) as u32;
                 words[at + 1] = len as u32;

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Result,
     kv::CellMove,
-    plan::{Dims, Rope},
+    plan::{Rope, Uniform},
 };
 
 #[derive(Clone, Copy, bytemuck::NoUninit)]
@@ -35,7 +35,7 @@ pub fn shift(
     gpu: &Gpu,
     pipelines: &mut Pipelines,
     cache: &Cache,
-    (dims, rope): (&Dims, &Rope),
+    (dims, rope): (&Uniform, &Rope),
     moves: &[CellMove],
     delta: i64,
 ) -> Result<()> {
@@ -100,7 +100,7 @@ mod tests {
         const MOVES: usize = 65_600;
         const WORDS: usize = 8;
         let mut pipelines = Pipelines::new(&gpu);
-        let dims = Dims { n_layer: 1, n_vocab: 1, dim: 2, n_head: 1, n_kv_head: 1, head_dim: 2, ffn: 1 };
+        let dims = Uniform { n_layer: 1, n_vocab: 1, dim: 2, n_head: 1, n_kv_head: 1, head_dim: 2, ffn: 1 };
         let rope = Rope { pairs: RopePairs::Halves, freqs: vec![0.5], magnitude: 1.0 };
         // A cell has its own number in its key and in its value.
         let cell = |i: usize| [i as f32, 1.0].into_iter().chain([0.0; WORDS - 2]);

@@ -42,11 +42,11 @@ pub struct Joined {
 }
 
 /// What the operations of one sublayer become.
-pub fn join(model: &Model, ops: &[Op]) -> Vec<Joined> {
+pub fn join(model: &Model, ops: &[&Op]) -> Vec<Joined> {
     let format = |id: WeightId| Format::of(model.weight(id).ty()).expect("checked when the model was loaded");
     let mut out: Vec<Joined> = Vec::new();
     let mut last_src = None;
-    for op in ops {
+    for &op in ops {
         let this_src = match *op {
             Op::MatMul { weight, bias, src, dst, add } => {
                 match out.last_mut() {
@@ -68,7 +68,9 @@ pub fn join(model: &Model, ops: &[Op]) -> Vec<Joined> {
                 }
                 (!add).then_some(src)
             }
-            Op::GateUp { gate, up } => {
+            Op::Gate { gate, up, .. } => {
+                let gate = gate.weight;
+                let up = up.expect("as in every uniform plan").weight;
                 let single = |weight| Joined {
                     weights: vec![weight],
                     biases: vec![None],
@@ -102,7 +104,8 @@ pub fn join(model: &Model, ops: &[Op]) -> Vec<Joined> {
                 });
                 None
             }
-            Op::Embed { .. } | Op::Norm { .. } | Op::RopeStore { .. } | Op::Attend { .. } => None,
+            Op::Embed { .. } | Op::Norm { .. } | Op::Store(_) | Op::Attend(_) => None,
+            _ => unreachable!("not in a uniform plan"),
         };
         last_src = this_src;
     }
@@ -212,8 +215,8 @@ impl Weights {
             nothing,
         };
         let mut todo = Vec::new();
-        for ops in held.ops(&model.plan) {
-            for id in ops.iter().flat_map(|op| op.operands().norms()) {
+        for ops in &held.ops(&model.plan) {
+            for id in ops.iter().flat_map(|op| model.plan.operands(op).norms()) {
                 let bytes = 4 * model.weight(id).cols.next_multiple_of(BLOCK) as u64;
                 weights.vectors.entry(id).or_insert_with(|| packer.place([bytes], arena)[0]);
             }
@@ -279,8 +282,8 @@ impl Weights {
 }
 
 /// The embedding table as a matrix.
-fn table(model: &Model, ops: &[Op]) -> Option<Joined> {
-    let table = ops.iter().find_map(|op| op.operands().table)?;
+fn table(model: &Model, ops: &[&Op]) -> Option<Joined> {
+    let table = ops.iter().find_map(|op| model.plan.operands(op).table)?;
     Some(Joined {
         weights: vec![table],
         biases: vec![None],

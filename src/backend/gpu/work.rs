@@ -4,7 +4,7 @@ use super::{device::Gpu, formats::BLOCK, variants::Arith};
 use crate::{
     Error, Result,
     kv_type::{KvType, Q8_BLOCK},
-    plan::{Buf, Dims, UnitSet},
+    plan::{Buf, Uniform, UnitSet},
 };
 
 /// Rows of a tile of `matmul_tile`; buffers of rows have whole tiles.
@@ -98,7 +98,7 @@ struct Sizes {
     most_chunks: usize,
 }
 
-fn sizes(dims: &Dims, rows: usize, n_cells: usize) -> Sizes {
+fn sizes(dims: &Uniform, rows: usize, n_cells: usize) -> Sizes {
     let rows = rows.next_multiple_of(TILE_ROWS);
     let most_chunks = n_cells.div_ceil(CHUNK);
     let chunk_row = 4 * dims.n_head * most_chunks * (head_stride(dims.head_dim) + 2);
@@ -120,7 +120,7 @@ fn sizes(dims: &Dims, rows: usize, n_cells: usize) -> Sizes {
 }
 
 impl WorkBuffers {
-    pub fn new(gpu: &Gpu, dims: &Dims, max_rows: usize, n_cells: usize, needs: Needs) -> Result<Self> {
+    pub fn new(gpu: &Gpu, dims: &Uniform, max_rows: usize, n_cells: usize, needs: Needs) -> Result<Self> {
         use wgpu::BufferUsages as Usage;
         let plain = Usage::STORAGE;
         let both_ways = Usage::STORAGE | Usage::COPY_DST | Usage::COPY_SRC;
@@ -154,7 +154,7 @@ impl WorkBuffers {
     }
 
     /// Bytes of all of them but the logits, for a plan of what fits.
-    pub fn bytes(dims: &Dims, max_rows: usize, n_cells: usize) -> u64 {
+    pub fn bytes(dims: &Uniform, max_rows: usize, n_cells: usize) -> u64 {
         let s = sizes(dims, max_rows, n_cells);
         (2 * s.x + s.qkv + s.q + s.a + 2 * s.g + s.rounded_h + s.rounded_rest + s.chunks) as u64
     }
@@ -188,7 +188,7 @@ impl Cache {
     /// Slots of the layers that `held` runs attention of, and those that no layer owns.
     pub fn new(
         gpu: &Gpu,
-        dims: &Dims,
+        dims: &Uniform,
         held: &UnitSet,
         n_slots: usize,
         n_cells: usize,
@@ -228,12 +228,12 @@ impl Cache {
     }
 
     /// Words of a stored key, and of a value.
-    pub fn words(&self, dims: &Dims) -> [usize; 2] {
+    pub fn words(&self, dims: &Uniform) -> [usize; 2] {
         [self.stored.keys, self.stored.values].map(|ty| kv_words(ty, dims.head_dim))
     }
 
     /// Bytes of a cell's keys and values in a slot.
-    pub fn cell_bytes(&self, dims: &Dims) -> u64 {
+    pub fn cell_bytes(&self, dims: &Uniform) -> u64 {
         let [keys, values] = self.words(dims);
         4 * (dims.n_kv_head * (keys + values)) as u64
     }

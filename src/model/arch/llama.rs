@@ -1,12 +1,15 @@
-//! Llama 1, 2, 3.x, Mistral and everything else that calls itself `llama`: neighbours rotate.
+//! Llama 1, 2, 3.x, Mistral, Mixtral and everything else that calls itself `llama`: neighbours rotate.
 
-use super::decoder::{self, Style};
 use crate::{
     Result,
-    model::Builder,
-    plan::{Plan, RopePairs},
+    model::{Builder, blocks::Decoder, builder::Body},
+    plan::RopePairs,
 };
 
-pub fn build(b: &mut Builder) -> Result<Plan> {
-    decoder::plan(b, &Style { pairs: RopePairs::Neighbours, head_norms: false, qkv_biases: false })
+pub fn build(b: &mut Builder) -> Result<Body> {
+    let mut decoder = Decoder::new(b, RopePairs::Neighbours)?;
+    if let Some(experts) = &mut decoder.experts {
+        experts.renormalise = true;
+    }
+    decoder.build(b)
 }

@@ -1,18 +1,88 @@
-//! One file per architecture. A new one is a new file and a line in [`ALL`].
+//! One file for each family of architectures. A new one is a new file and a line in [`ALL`].
 
-mod decoder;
+mod apertus;
+mod arcee;
+mod bailing;
+mod cohere;
+mod ernie;
+mod exaone;
+mod falcon;
+mod gemma;
+mod gemma4;
+mod glm4;
+mod glm4moe;
+mod gpt2;
+mod gpt_oss;
+mod granite;
+mod hunyuan;
 mod llama;
+mod minimax;
+mod mistral3;
+mod muse_glimmer;
+mod nemotron;
+mod olmo2;
+mod olmoe;
+mod phi;
 mod qwen2;
 mod qwen3;
+mod seed_oss;
+mod smollm3;
+mod stablelm;
+mod starcoder2;
 
-use super::Builder;
-use crate::{Result, plan::Plan};
+use super::{Builder, builder::Body};
+use crate::Result;
 
-pub type Build = fn(&mut Builder) -> Result<Plan>;
+pub type Build = fn(&mut Builder) -> Result<Body>;
 
 /// `general.architecture` and who builds its plan.
-pub const ALL: &[(&str, Build)] =
-    &[("llama", llama::build), ("qwen2", qwen2::build), ("qwen3", qwen3::build)];
+pub const ALL: &[(&str, Build)] = &[
+    ("apertus", apertus::build),
+    ("arcee", arcee::build),
+    ("bailingmoe2", bailing::build),
+    ("dots1", bailing::build),
+    ("cohere2", cohere::build_2),
+    ("command-r", cohere::build),
+    ("ernie4_5", ernie::build),
+    ("ernie4_5-moe", ernie::build),
+    ("exaone", exaone::build_3),
+    ("exaone4", exaone::build_4),
+    ("falcon", falcon::build),
+    ("gemma", gemma::build),
+    ("gemma2", gemma::build_2),
+    ("gemma3", gemma::build_3),
+    ("gemma4", gemma4::build),
+    ("glm4", glm4::build),
+    ("glm4moe", glm4moe::build),
+    ("gpt2", gpt2::build),
+    ("gpt-oss", gpt_oss::build),
+    ("granite", granite::build),
+    ("granitemoe", granite::build_moe),
+    ("minicpm", granite::build_minicpm),
+    ("hunyuan-dense", hunyuan::build),
+    ("hunyuan-moe", hunyuan::build),
+    ("internlm2", llama::build),
+    ("llama", llama::build),
+    ("minimax-m2", minimax::build_m2),
+    ("mistral3", mistral3::build),
+    ("muse-glimmer", muse_glimmer::build),
+    ("nemotron", nemotron::build),
+    ("olmo2", olmo2::build),
+    ("olmoe", olmoe::build),
+    ("phi2", phi::build_2),
+    ("phi3", phi::build_3),
+    ("phimoe", phi::build_3),
+    ("qwen2", qwen2::build),
+    ("qwen2moe", qwen2::build),
+    ("qwen3", qwen3::build),
+    ("qwen3moe", qwen3::build),
+    ("qwen3vl", qwen3::build),
+    ("qwen3vlmoe", qwen3::build),
+    ("seed_oss", seed_oss::build),
+    ("smollm3", smollm3::build),
+    ("stablelm", stablelm::build),
+    ("starcoder2", starcoder2::build),
+];
 
 pub fn find(arch: &str) -> Option<Build> {
     ALL.iter().find(|(name, _)| *name == arch).map(|(_, build)| *build)

@@ -1,12 +1,23 @@
-//! Qwen2 and Qwen2.5: biases on queries, keys and values (the file carries them), halves rotate.
+//! Qwen2 and Qwen2.5, dense and with experts: biases on queries, keys and values (the file carries them), halves rotate. A
+//! shared expert beside the others is weighed by a gate of its own.
 
-use super::decoder::{self, Style};
 use crate::{
     Result,
-    model::Builder,
-    plan::{Plan, RopePairs},
+    model::{
+        Builder,
+        blocks::{Decoder, Shared},
+        builder::Body,
+    },
+    plan::RopePairs,
 };
 
-pub fn build(b: &mut Builder) -> Result<Plan> {
-    decoder::plan(b, &Style { pairs: RopePairs::Halves, head_norms: false, qkv_biases: true })
+pub fn build(b: &mut Builder) -> Result<Body> {
+    for layer in 0..b.dims.n_layer {
+        b.require(&["attn_q.bias", "attn_k.bias", "attn_v.bias"].map(|part| format!("blk.{layer}.{part}")))?;
+    }
+    let mut decoder = Decoder::new(b, RopePairs::Halves)?;
+    if let Some(experts) = &mut decoder.experts {
+        experts.shared = Shared::Gated;
+    }
+    decoder.build(b)
 }

@@ -1,12 +1,20 @@
-//! Qwen3 (dense): queries and keys are normed per head, halves rotate.
+//! Qwen3, dense and with experts, and the text of Qwen3-VL: queries and keys are normed per head, halves rotate.
 
-use super::decoder::{self, Style};
 use crate::{
     Result,
-    model::Builder,
-    plan::{Plan, RopePairs},
+    model::{
+        Builder,
+        blocks::{Decoder, HeadNorms},
+        builder::Body,
+    },
+    plan::RopePairs,
 };
 
-pub fn build(b: &mut Builder) -> Result<Plan> {
-    decoder::plan(b, &Style { pairs: RopePairs::Halves, head_norms: true, qkv_biases: false })
+pub fn build(b: &mut Builder) -> Result<Body> {
+    let mut decoder = Decoder::new(b, RopePairs::Halves)?;
+    decoder.attention.head_norms = HeadNorms::Each;
+    if let Some(experts) = &mut decoder.experts {
+        experts.renormalise = true;
+    }
+    decoder.build(b)
 }

@@ -3,16 +3,17 @@
 use std::ops::Range;
 
 use super::{super::team::Member, CHUNK};
-use crate::backend::View;
+use crate::backend::{Seen, View};
 
 /// Pairs of a row and a query head that one item has, at most, if it has several rows.
 const ITEM_PAIRS: usize = 256;
 
-/// A row of the pass, and how much of its sequence's list it sees.
+/// A row of the pass, and what it sees of its sequence's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span {
     list: usize,
-    pub visible: usize,
+    pub to: usize,
+    pub from: usize,
     pub row: usize,
 }
 
@@ -57,7 +58,7 @@ impl Items {
         self.n_kv_head = n_kv_head;
         self.spans.clear();
         let seen = rows.map(|row| view.visible[row]).enumerate();
-        self.spans.extend(seen.map(|(row, (list, visible))| Span { list, visible, row }));
+        self.spans.extend(seen.map(|(row, Seen { list, from, to })| Span { list, to, from, row }));
         self.spans.sort_unstable();
         self.blocks.clear();
         let group = n_head / n_kv_head;
@@ -67,10 +68,13 @@ impl Items {
             for rows in of_list.chunks(most) {
                 let spans = from..from + rows.len();
                 from = spans.end;
-                let seen = rows.last().map_or(0, |row| row.visible);
-                let chunks = if split { seen.div_ceil(CHUNK) } else { 1 };
-                for chunk in 0..chunks {
-                    let cells = if split { chunk * CHUNK..seen.min((chunk + 1) * CHUNK) } else { 0..seen };
+                let seen = rows.first().map_or(0, |row| row.from)..rows.last().map_or(0, |row| row.to);
+                let chunks = if split { seen.start / CHUNK..seen.end.div_ceil(CHUNK) } else { 0..1 };
+                for chunk in chunks {
+                    let cells = match split {
+                        true => seen.start.max(chunk * CHUNK)..seen.end.min((chunk + 1) * CHUNK),
+                        false => seen.clone(),
+                    };
                     let before = self.blocks.last().map_or(0, |block| block.cost.end);
                     let cost = before..before + cost(rows, &cells, group);
                     self.blocks.push(Block { spans: spans.clone(), chunk: split.then_some(chunk), cost });
@@ -121,7 +125,7 @@ impl Items {
 
 /// In products of a query and a key; unpacking a cell takes about as long as eight of them.
 fn cost(rows: &[Span], cells: &Range<usize>, group: usize) -> u64 {
-    let seen = |row: &Span| row.visible.min(cells.end).saturating_sub(cells.start);
+    let seen = |row: &Span| row.to.min(cells.end).saturating_sub(row.from.max(cells.start));
     let products: usize = rows.iter().map(seen).sum();
     (products * group + 8 * cells.len() + 64) as u64
 }

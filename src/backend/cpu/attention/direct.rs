@@ -66,13 +66,21 @@ macro_rules! with_room_for {
     };
 }
 
-/// Scores of `n` pairs with the cells; lanes beyond the last cell repeat it.
+/// Scores of `n` pairs with the cells from `begin`; lanes beyond the last cell repeat it.
 #[inline(always)]
-pub fn scores<S: Simd>(s: S, keys: &Read, q: &[f32], head_dim: usize, n: usize, scores: &mut [Lanes]) {
+pub fn scores<S: Simd>(
+    s: S,
+    keys: &Read,
+    q: &[f32],
+    head_dim: usize,
+    n: usize,
+    begin: usize,
+    scores: &mut [Lanes],
+) {
     macro_rules! of {
         ($K:ty) => {
             with_room_for!(n, P => {
-                s.call(Scores::<$K, P> { keys, q, head_dim, pairs: n, scores, stored: PhantomData })
+                s.call(Scores::<$K, P> { keys, q, head_dim, pairs: n, begin, scores, stored: PhantomData })
             })
         };
     }
@@ -89,6 +97,7 @@ struct Scores<'a, K, const P: usize> {
     q: &'a [f32],
     head_dim: usize,
     pairs: usize,
+    begin: usize,
     scores: &'a mut [Lanes],
     stored: PhantomData<K>,
 }
@@ -98,8 +107,8 @@ impl<K: Stored, const P: usize> Kernel for Scores<'_, K, P> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Scores { keys, q, head_dim, pairs, scores, .. } = self;
-        for tile in 0..keys.cells.len().div_ceil(LANES) {
+        let Scores { keys, q, head_dim, pairs, begin, scores, .. } = self;
+        for tile in begin / LANES..keys.cells.len().div_ceil(LANES) {
             let cells = tile * LANES..keys.cells.len().min((tile + 1) * LANES);
             keys.ask_ahead(s, cells.clone());
             let keys = Tile::new(keys.rows, &keys.cells[cells]);
@@ -170,16 +179,25 @@ impl<V: Stored, const P: usize> Kernel for WeighAll<'_, V, P> {
     fn run<S: Simd>(self, s: S) {
         let WeighAll { values, weights, n, lens, parts, .. } = self;
         let part_len = parts.len() / n;
-        for step in (0..values.cells.len()).step_by(STEP) {
+        let begin = lens.begin(0) / STEP * STEP;
+        for step in (begin..values.cells.len()).step_by(STEP) {
             let end = (step + STEP).min(values.cells.len());
-            // What all of them see, then each what it sees beyond: a weight of zero would not do for the rest,
-            // because a value may be infinite.
-            let common = lens.of(0).clamp(step, end);
+            // As in the blocks: before, together, beyond.
+            let common = lens.common(0, n, step..end);
             let parts = &mut *parts;
-            let mut weigh = Weigh { values, cells: step..common, weights, part_len, parts, p: 0, pairs: n };
+            let mut weigh = Weigh { values, cells: 0..0, weights, part_len, parts, p: 0, pairs: 1 };
+            for p in 0..n {
+                let before = lens.begin(p).max(step)..common.start;
+                if !before.is_empty() {
+                    weigh = Weigh { cells: before, p, ..weigh };
+                    weigh.all_columns::<S, V, 1>(s);
+                }
+            }
+            weigh = Weigh { cells: common.clone(), p: 0, pairs: n, ..weigh };
             weigh.all_columns::<S, V, P>(s);
             for p in 0..n {
-                weigh = Weigh { cells: common..lens.of(p).clamp(common, end), p, pairs: 1, ..weigh };
+                let from = common.end.max(lens.begin(p));
+                weigh = Weigh { cells: from..lens.of(p).clamp(from, end.max(from)), p, pairs: 1, ..weigh };
                 weigh.all_columns::<S, V, 1>(s);
             }
         }

@@ -7,14 +7,16 @@
 //! cells that the row sees, in position order, by exactly this. Everything is f32; stored keys and
 //! values are exact in it save q8_0, which is `scale · q`, rounded.
 //! ```text
-//! cells in chunks of 256; in each chunk, over its n cells
+//! cells in chunks of 256, counted from the sequence's first; in each chunk, over those of its cells that the row sees
 //!   s[j] = Σ over d in order, from +0.0, by fma(q[d] · scale, key[j][d], ·)
+//!   s[j] = cap · (2 / (1 + exp(s[j] · (-2 / cap))) - 1), where scores have a cap
 //!   m    = max s[j]                       e[j] = exp(s[j] - m)
 //!   l    = Σ e[j]: 16 sums, number i takes the j with j mod 16 = i in order; then i and i+8, i+4, i+2, i+1
 //!   o[d] = Σ over j in order, from +0.0, by fma(e[j], value[j][d], ·)
 //! chunks are joined in order: the first as it is, each further one (m', l', o') by
 //!   M = max(m, m')     keep = exp(m - M)     take = exp(m' - M)
 //!   l = l · keep + l' · take              o[d] = fma(o'[d], take, o[d] · keep)
+//! a sink of score z is joined last as (z, 1, 0)
 //! out[d] = o[d] / l
 //! ```
 //! So a chunk is a result by itself ([`Part`]s), and chunks may be dealt to threads.
@@ -82,6 +84,9 @@ pub struct Attend<'a> {
     /// Query heads of the K/V head.
     pub group: usize,
     pub scale: f32,
+    pub cap: Option<f32>,
+    /// By query head of the K/V head.
+    pub sinks: Option<&'a [f32]>,
     pub keys: HeadRows,
     pub key_type: KvType,
     pub values: HeadRows,
@@ -170,10 +175,11 @@ impl Attend<'_> {
         let pairs = self.rows.len() * self.group;
         self.scratch.prepare(pairs, self.head_dim);
         self.load_queries();
-        let seen = self.rows.last().map_or(0, |row| row.visible);
+        let seen = self.rows.last().map_or(0, |row| row.to);
+        let first = self.rows.first().map_or(0, |row| row.from) / CHUNK * CHUNK;
         match self.to {
             To::Out(out) => {
-                for start in (0..seen).step_by(CHUNK) {
+                for start in (first..seen).step_by(CHUNK) {
                     self.chunk::<S, C>(s, start);
                 }
                 self.store_results(s, out);
@@ -198,22 +204,28 @@ impl Attend<'_> {
             let column = self.column + pair % self.group * self.head_dim;
             let row = self.rows[pair / self.group].row;
             // SAFETY: the item's rows and columns are this thread's.
-            divide(s, part, unsafe { out.row_mut(row, column..column + self.head_dim) });
+            let out = unsafe { out.row_mut(row, column..column + self.head_dim) };
+            finish(s, part, self.sinks.map(|sinks| sinks[pair % self.group]), out);
         }
     }
 
     /// Joins what the chunk from cell `start` of the list gives, or puts it down.
     #[inline(always)]
     fn chunk<S: Simd, const C: usize>(&mut self, s: S, start: usize) {
-        let first = self.rows.partition_point(|row| row.visible <= start);
-        let last = &self.rows[self.rows.len() - 1];
-        let (cells, next) = self.list[start..last.visible].split_at(CHUNK.min(last.visible - start));
+        // Both ends of what rows see ascend.
+        let first = self.rows.partition_point(|row| row.to <= start);
+        let end = self.rows.partition_point(|row| row.from < start + CHUNK);
+        if first >= end {
+            return;
+        }
+        let last = &self.rows[end - 1];
+        let (cells, next) = self.list[start..last.to].split_at(CHUNK.min(last.to - start));
         let mut unpacked = Unpacked { keys: 0, values: 0 };
-        let pairs = self.rows.len() * self.group;
+        let pairs = end * self.group;
         for from in (first * self.group..pairs).step_by(BLOCK) {
             let lens = Lens { rows: self.rows, group: self.group, from, start };
             let n = BLOCK.min(pairs - from);
-            let few = pairs <= direct::PAIRS && self.head_dim.is_multiple_of(LANES);
+            let few = pairs - first * self.group <= direct::PAIRS && self.head_dim.is_multiple_of(LANES);
             // A square of keys and the sums must have room in the registers.
             if const { S::REGISTERS >= 32 } && few {
                 self.direct_block(s, cells, next, &lens, n);
@@ -221,20 +233,20 @@ impl Attend<'_> {
                 self.block::<S, C>(s, cells, next, &lens, n, &mut unpacked);
             }
             match self.to {
-                To::Out(_) => self.join_parts(s, from, n, start == 0),
+                To::Out(_) => self.join_parts(s, &lens, n),
                 To::Parts { parts, chunk, first_head } => self.put_down(from, n, &parts, chunk, first_head),
             }
         }
     }
 
-    /// The parts of `n` pairs from `from`, to those of the chunks before.
+    /// The parts of `n` pairs, to those of the chunks before.
     #[inline(always)]
-    fn join_parts<S: Simd>(&mut self, s: S, from: usize, n: usize, first: bool) {
+    fn join_parts<S: Simd>(&mut self, s: S, lens: &Lens, n: usize) {
         let len = part_len(self.head_dim);
         let Scratch { parts, joined, .. } = &mut *self.scratch;
-        let joined = joined[from * len..].chunks_exact_mut(len);
-        for (joined, part) in joined.zip(parts.chunks_exact(len)).take(n) {
-            if first { joined.copy_from_slice(part) } else { join(s, joined, part) }
+        let joined = joined[lens.from * len..].chunks_exact_mut(len);
+        for (pair, (joined, part)) in joined.zip(parts.chunks_exact(len)).take(n).enumerate() {
+            if lens.is_first(pair) { joined.copy_from_slice(part) } else { join(s, joined, part) }
         }
     }
 
@@ -256,8 +268,9 @@ impl Attend<'_> {
         let cells = &cells[..lens.of(n - 1)];
         let (keys, values) = (&self.keys, &self.values);
         let read = Read { ty: self.key_type, rows: keys, cells, then: (values, cells) };
-        direct::scores(s, &read, &q[lens.from * self.head_dim..], self.head_dim, n, scores);
-        begin_parts(s, scores, lens, n, parts);
+        let begin = lens.begin(0);
+        direct::scores(s, &read, &q[lens.from * self.head_dim..], self.head_dim, n, begin, scores);
+        begin_parts(s, self.cap, scores, lens, n, parts);
         let read = Read { ty: self.value_type, rows: values, cells, then: (keys, next) };
         direct::weigh(s, &read, scores, n, lens, parts);
     }
@@ -278,7 +291,8 @@ impl Attend<'_> {
         let Scratch { q, keys, values, scores, parts, .. } = &mut *self.scratch;
         let q = &q[lens.from * head_dim..];
         let longest = lens.of(n - 1);
-        for step in (0..longest).step_by(STEP) {
+        let begin = lens.begin(0) / STEP * STEP;
+        for step in (begin..longest).step_by(STEP) {
             let end = (step + STEP).min(cells.len());
             if unpacked.keys <= step {
                 let ahead = match &cells[end..] {
@@ -311,8 +325,8 @@ impl Attend<'_> {
             }
         }
         let part_len = part_len(head_dim);
-        begin_parts(s, scores, lens, n, &mut parts[..n * part_len]);
-        for step in (0..longest).step_by(STEP) {
+        begin_parts(s, self.cap, scores, lens, n, &mut parts[..n * part_len]);
+        for step in (begin..longest).step_by(STEP) {
             let end = (step + STEP).min(cells.len());
             if unpacked.values <= step {
                 let ahead = match &cells[end..] {
@@ -326,25 +340,31 @@ impl Attend<'_> {
             }
             for p in (0..n).step_by(PAIRS) {
                 let pairs = PAIRS.min(n - p);
-                // What all of them see, then each what it sees beyond: a weight of zero would not do for
-                // the rest, because a value may be infinite.
-                let common = lens.of(p).min(end);
+                // What each sees before the rest, what all of them see, then each what it sees beyond: a weight of zero
+                // would not do for the others, because a value may be infinite.
+                let common = lens.common(p, pairs, step..end);
                 macro_rules! weigh {
                     ($P:expr, $p:expr, $cells:expr) => {{
                         let (weights, parts) = (&scores[$p * TILES..], &mut parts[$p * part_len..]);
                         s.call(WeighCells::<{ $P }, C> { weights, values, vectors, cells: $cells, parts })
                     }};
                 }
-                if common > step {
+                for p in p..p + pairs {
+                    let before = lens.begin(p).max(step)..common.start;
+                    if !before.is_empty() {
+                        weigh!(1, p, before);
+                    }
+                }
+                if !common.is_empty() {
                     match pairs {
-                        1 => weigh!(1, p, step..common),
-                        2 => weigh!(2, p, step..common),
-                        3 => weigh!(3, p, step..common),
-                        _ => weigh!(PAIRS, p, step..common),
+                        1 => weigh!(1, p, common.clone()),
+                        2 => weigh!(2, p, common.clone()),
+                        3 => weigh!(3, p, common.clone()),
+                        _ => weigh!(PAIRS, p, common.clone()),
                     }
                 }
                 for p in p..p + pairs {
-                    let beyond = common.max(step)..lens.of(p).min(end);
+                    let beyond = common.end.max(lens.begin(p))..lens.of(p).min(end);
                     if !beyond.is_empty() {
                         weigh!(1, p, beyond);
                     }
@@ -356,10 +376,22 @@ impl Attend<'_> {
 
 /// Scores become weights, and parts begin with the maximum, the sum and zeros.
 #[inline(always)]
-fn begin_parts<S: Simd>(s: S, scores: &mut [Lanes], lens: &Lens, n: usize, parts: &mut [Lanes]) {
+fn begin_parts<S: Simd>(
+    s: S,
+    cap: Option<f32>,
+    scores: &mut [Lanes],
+    lens: &Lens,
+    n: usize,
+    parts: &mut [Lanes],
+) {
     for (p, part) in parts.chunks_exact_mut(parts.len() / n).enumerate() {
         let len = lens.of(p);
-        let (max, sum) = exponentials(s, &mut scores[p * TILES..][..len.div_ceil(LANES)], len);
+        let scores = &mut scores[p * TILES..][..len.div_ceil(LANES)];
+        if let Some(cap) = cap {
+            let squeezed = &mut scores[lens.begin(p) / LANES..];
+            squeezed.iter_mut().for_each(|x| s.store(soft_cap(s, s.load(&x.0), cap), &mut x.0));
+        }
+        let (max, sum) = exponentials(s, scores, lens.begin(p)..len);
         part.fill(ZERO);
         (part[0].0[0], part[0].0[1]) = (max, sum);
     }
@@ -382,7 +414,32 @@ struct Lens<'a> {
 impl Lens<'_> {
     #[inline(always)]
     fn of(&self, pair: usize) -> usize {
-        (self.rows[(self.from + pair) / self.group].visible - self.start).min(CHUNK)
+        (self.row(pair).to - self.start).min(CHUNK)
+    }
+
+    /// The first cell that it sees.
+    #[inline(always)]
+    fn begin(&self, pair: usize) -> usize {
+        self.row(pair).from.saturating_sub(self.start)
+    }
+
+    #[inline(always)]
+    fn row(&self, pair: usize) -> &Span {
+        &self.rows[(self.from + pair) / self.group]
+    }
+
+    /// Whether no chunk before has anything of it.
+    #[inline(always)]
+    fn is_first(&self, pair: usize) -> bool {
+        self.row(pair).from >= self.start
+    }
+
+    /// Which of some cells all of `pairs` pairs from `p` see; an empty range at the begin of none.
+    #[inline(always)]
+    fn common(&self, p: usize, pairs: usize, cells: std::ops::Range<usize>) -> std::ops::Range<usize> {
+        let start = self.begin(p + pairs - 1).clamp(cells.start, cells.end);
+        let end = self.of(p).clamp(cells.start, cells.end);
+        if start < end { start..end } else { cells.start..cells.start }
     }
 }
 
@@ -528,10 +585,20 @@ fn weigh_columns<S: Simd, const P: usize, const C: usize>(
     }
 }
 
-/// Turns the first `len` scores into exponentials relative to their maximum; returns maximum and sum.
+/// `cap · tanh(x / cap)`
 #[inline(always)]
-fn exponentials<S: Simd>(s: S, scores: &mut [Lanes], len: usize) -> (f32, f32) {
-    bytemuck::cast_slice_mut::<Lanes, f32>(scores)[len..].fill(f32::NEG_INFINITY);
+fn soft_cap<S: Simd>(s: S, x: S::F, cap: f32) -> S::F {
+    let e = s.exp(s.mul(x, s.splat(-2.0 / cap)));
+    let tanh = s.sub(s.div(s.splat(2.0), s.add(s.splat(1.0), e)), s.splat(1.0));
+    s.mul(s.splat(cap), tanh)
+}
+
+/// Turns some scores into exponentials relative to their maximum, the others to zero; returns maximum and sum.
+#[inline(always)]
+fn exponentials<S: Simd>(s: S, scores: &mut [Lanes], seen: std::ops::Range<usize>) -> (f32, f32) {
+    let all = bytemuck::cast_slice_mut::<Lanes, f32>(scores);
+    all[..seen.start].fill(f32::NEG_INFINITY);
+    all[seen.end..].fill(f32::NEG_INFINITY);
     let mut max = s.splat(f32::NEG_INFINITY);
     for x in scores.iter() {
         max = s.max(s.load(&x.0), max);
@@ -552,7 +619,8 @@ pub struct Join<'a> {
     pub row: usize,
     pub head: usize,
     /// Cells that the row sees.
-    pub visible: usize,
+    pub seen: std::ops::Range<usize>,
+    pub sink: Option<f32>,
     pub out: &'a mut [f32],
     pub scratch: &'a mut Scratch,
 }
@@ -568,22 +636,33 @@ impl Kernel for Join<'_> {
         let Scratch { parts, joined, .. } = self.scratch;
         let (part, joined) = (&mut parts[..len], &mut joined[..len]);
         let row = self.row * self.parts.n_head + self.head;
-        for chunk in 0..self.visible.div_ceil(CHUNK) {
+        let first = self.seen.start / CHUNK;
+        for chunk in first..self.seen.end.div_ceil(CHUNK) {
             // SAFETY: put down in an earlier phase.
             let from = unsafe { self.parts.rows.columns(row, Parts::columns(chunk, head_dim)) };
             bytemuck::cast_slice_mut(part).copy_from_slice(from);
-            if chunk == 0 { joined.copy_from_slice(part) } else { join(s, joined, part) }
+            if chunk == first { joined.copy_from_slice(part) } else { join(s, joined, part) }
         }
-        divide(s, joined, self.out);
+        finish(s, joined, self.sink, self.out);
     }
 }
 
-/// `out = o / l`
+/// `out = o / l`, after a sink has taken its share.
 #[inline(always)]
-fn divide<S: Simd>(s: S, part: &Part, out: &mut [f32]) {
-    let sum = s.splat(part[0].0[1]);
+fn finish<S: Simd>(s: S, part: &Part, sink: Option<f32>, out: &mut [f32]) {
+    let Some(sink) = sink else {
+        let sum = s.splat(part[0].0[1]);
+        for (out, o) in out.chunks_mut(LANES).zip(&part[1..]) {
+            s.store_partial(s.div(s.load(&o.0), sum), out);
+        }
+        return;
+    };
+    let [m, l, ..] = part[0].0;
+    let max = if sink > m { sink } else { m };
+    let keep = s.exp(s.splat(m - max));
+    let sum = s.add(s.mul(s.splat(l), keep), s.exp(s.splat(sink - max)));
     for (out, o) in out.chunks_mut(LANES).zip(&part[1..]) {
-        s.store_partial(s.div(s.load(&o.0), sum), out);
+        s.store_partial(s.div(s.mul(s.load(&o.0), keep), sum), out);
     }
 }
 

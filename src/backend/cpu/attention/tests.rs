@@ -1,8 +1,8 @@
 use super::{deal::Items, *};
 use crate::backend::{
-    View,
+    Seen, View,
     cpu::{
-        kv_store::{KvShape, KvStore},
+        kv_store::{KvShape, KvStore, SlotShape},
         ops::{StoreRow, load_row},
         simd::Isa,
     },
@@ -30,6 +30,8 @@ struct Case {
     values: KvStore,
     view: View<'static>,
     q: SharedRows,
+    cap: Option<f32>,
+    sinks: Option<Vec<f32>>,
 }
 
 impl Case {
@@ -43,13 +45,13 @@ impl Case {
     ) -> Self {
         let mut numbers = Numbers((head_dim * 31 + group) as u64);
         let n_cells = 1500;
-        let shape = KvShape { n_slots: 1, n_cells, n_kv_head: 1, head_dim };
+        let shape = KvShape { n_cells, slots: vec![SlotShape { n_kv_head: 1, head_dim }] };
         let mut store = |ty| {
-            let store = KvStore::new(ty, shape).unwrap();
+            let store = KvStore::new(ty, shape.clone()).unwrap();
             for cell in 0..n_cells as u32 {
                 let x: Vec<f32> = (0..head_dim).map(|_| 2.0 * numbers.next()).collect();
                 // SAFETY: nobody else has the store.
-                let row = unsafe { store.head(0, 0).row_mut(cell) };
+                let row = unsafe { store.head(0, 0, head_dim).row_mut(cell) };
                 Isa::Scalar.dispatch(StoreRow { ty, x: &x, row });
             }
             store
@@ -59,8 +61,12 @@ impl Case {
             lens.iter().map(|lens| order(&mut numbers, *lens.iter().max().unwrap()).into()).collect();
         // Rows of different sequences by turns.
         let most = lens.iter().map(Vec::len).max().unwrap();
-        let visible: Vec<(usize, usize)> = (0..most)
-            .flat_map(|i| lens.iter().enumerate().filter_map(move |(list, lens)| Some((list, *lens.get(i)?))))
+        let visible: Vec<Seen> = (0..most)
+            .flat_map(|i| {
+                let seen =
+                    move |(list, lens): (usize, &Vec<usize>)| Some(Seen { list, from: 0, to: *lens.get(i)? });
+                lens.iter().enumerate().filter_map(seen)
+            })
             .collect();
         let q = SharedRows::new(visible.len(), group * head_dim);
         for row in 0..visible.len() {
@@ -68,7 +74,21 @@ impl Case {
             let q = unsafe { q.row_mut(row, 0..group * head_dim) };
             q.fill_with(|| 3.0 * numbers.next());
         }
-        Case { head_dim, group, keys, values, view: View { lists, visible }, q }
+        Case { head_dim, group, keys, values, view: View { lists, visible }, q, cap: None, sinks: None }
+    }
+
+    /// Rows see the last `window` cells of what they saw.
+    fn with_window(mut self, window: usize) -> Self {
+        self.view.visible.iter_mut().for_each(|seen| seen.from = seen.to.saturating_sub(window));
+        self
+    }
+
+    fn with_cap(self, cap: f32) -> Self {
+        Case { cap: Some(cap), ..self }
+    }
+
+    fn with_sinks(self) -> Self {
+        Case { sinks: Some((0..self.group).map(|head| head as f32 - 1.5).collect()), ..self }
     }
 
     fn scale(&self) -> f32 {
@@ -91,9 +111,11 @@ impl Case {
                 head_dim: self.head_dim,
                 group: self.group,
                 scale: self.scale(),
-                keys: self.keys.head(0, 0),
+                cap: self.cap,
+                sinks: self.sinks.as_deref(),
+                keys: self.keys.head(0, 0, self.head_dim),
                 key_type: self.keys.ty,
-                values: self.values.head(0, 0),
+                values: self.values.head(0, 0, self.head_dim),
                 value_type: self.values.ty,
                 list: &self.view.lists[item.list],
                 rows: item.rows,
@@ -110,7 +132,7 @@ impl Case {
     fn stored(&self, store: &KvStore, cell: u32) -> Vec<f64> {
         let mut x = vec![0.0; self.head_dim];
         // SAFETY: as above.
-        load_row(store.ty, unsafe { store.head(0, 0).row(cell) }, &mut x);
+        load_row(store.ty, unsafe { store.head(0, 0, self.head_dim).row(cell) }, &mut x);
         x.into_iter().map(f64::from).collect()
     }
 
@@ -123,24 +145,33 @@ impl Case {
         let q = unsafe { self.q.row(row) };
         let values: Vec<_> = cells.iter().map(|&c| self.stored(&self.values, c)).collect();
         let mut out = Vec::new();
-        for q in q.chunks_exact(self.head_dim) {
+        for (head, q) in q.chunks_exact(self.head_dim).enumerate() {
             let (mut scores, mut off) = (Vec::new(), 0.0f64);
             for &cell in cells {
                 let products =
                     self.stored(&self.keys, cell).into_iter().zip(q).map(|(k, q)| k * f64::from(*q) * scale);
                 let (sum, size) = products.fold((0.0, 0.0), |(sum, size), x| (sum + x, size + x.abs()));
-                scores.push(sum);
                 // A rounding for q · scale and one for each element.
-                off = off.max((self.head_dim + 1) as f64 * U * size);
+                let mut score_off = (self.head_dim + 1) as f64 * U * size;
+                if let Some(cap) = self.cap.map(f64::from) {
+                    // No slope above 1. The tangent is made of numbers up to 2, by an exponential, a sum, a quotient and a
+                    // difference, and is multiplied once more.
+                    score_off += 8.0 * U * cap;
+                    scores.push(cap * (sum / cap).tanh());
+                } else {
+                    scores.push(sum);
+                }
+                off = off.max(score_off);
             }
+            let sink = self.sinks.as_ref().map(|sinks| f64::from(sinks[head]));
             let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let least = scores.iter().copied().fold(f64::INFINITY, f64::min);
             let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
-            let sum: f64 = weights.iter().sum();
+            let sum: f64 = weights.iter().sum::<f64>() + sink.map_or(0.0, |sink| (sink - max).exp());
             // A weight: twice the error of a score, the rounding of the difference, an ulp of exp (2 U), the
             // joins with as much again. Sums: one rounding for each cell of a chunk and two for each join.
             // Once in the numerator and once in the denominator.
-            let joins = cells.len().div_ceil(CHUNK) as f64;
+            let joins = cells.len().div_ceil(CHUNK) as f64 + f64::from(u8::from(sink.is_some())) + 1.0;
             let weight = 2.0 * off + U * (max - least) * (1.0 + joins) + 2.0 * U * (1.0 + joins);
             let relative = 2.0 * (weight + U * (CHUNK as f64 + 3.0 * joins)) + U;
             for d in 0..self.head_dim {
@@ -263,6 +294,41 @@ fn a_row_has_the_same_bits_alone_and_on_every_tier() {
     }
 }
 
+#[test]
+fn windows_caps_and_sinks_are_the_textbooks() {
+    for (head_dim, group) in [(64, 1), (64, 8), (80, 3), (32, 4)] {
+        for window in [1, 15, 16, 100, 256, 300] {
+            let lens = [(1..40).step_by(7).collect(), (250..290).collect::<Vec<_>>(), vec![513, 700]];
+            let case = || Case::new(head_dim, group, F16, in_runs, &lens).with_window(window);
+            let name = format!("{head_dim} x {group}, window {window}");
+            let rows = case().view.visible.len();
+            case().check((0..rows).step_by(3), &name);
+            case().with_cap(5.0).check((0..rows).step_by(5), &format!("{name}, cap"));
+            case().with_sinks().check((0..rows).step_by(5), &format!("{name}, sinks"));
+        }
+    }
+}
+
+#[test]
+fn a_row_with_a_window_has_the_same_bits_alone_and_on_every_tier() {
+    for (head_dim, group, window) in [(64, 8, 100), (64, 1, 37), (80, 2, 300), (128, 4, 256), (16, 2, 5)] {
+        let lens = [(230..290).collect::<Vec<_>>(), vec![3, 4, 5], vec![600, 601]];
+        let case =
+            Case::new(head_dim, group, F16, in_runs, &lens).with_window(window).with_cap(3.0).with_sinks();
+        let rows: Vec<usize> = (0..case.view.visible.len()).collect();
+        let together = bits(&case.attend(Isa::detect(), &rows));
+        for isa in Isa::available() {
+            assert!(bits(&case.attend(isa, &rows)) == together, "{isa}: {head_dim} x {group}");
+        }
+        for size in [1, 2, 3, 5, 16] {
+            for part in rows.chunks(size) {
+                let alone = bits(&case.attend(Isa::detect(), part));
+                assert!(alone == together[part[0]..][..part.len()], "{size} rows from {}", part[0]);
+            }
+        }
+    }
+}
+
 /// What a row must not see cannot reach it, not even as 0 · infinity.
 #[test]
 fn a_value_that_a_row_does_not_see_may_be_anything() {
@@ -272,7 +338,7 @@ fn a_value_that_a_row_does_not_see_may_be_anything() {
     let before = bits(&case.attend(Isa::detect(), &rows));
     for store in [&case.keys, &case.values] {
         // SAFETY: one thread.
-        let row = unsafe { store.head(0, 0).row_mut(261) };
+        let row = unsafe { store.head(0, 0, 64).row_mut(261) };
         Isa::Scalar.dispatch(StoreRow { ty: store.ty, x: &[f32::INFINITY; 64], row });
     }
     let after = case.attend(Isa::detect(), &rows);

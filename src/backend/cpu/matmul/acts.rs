@@ -80,6 +80,21 @@ impl QuantRows {
         unsafe { self.writer().quantize(isa, r, 0, x) };
     }
 
+    /// Becomes `width` values each of some rows of another, from the columns given: whole groups.
+    pub fn gather(
+        &mut self,
+        from: &QuantRows,
+        width: usize,
+        rows: impl ExactSizeIterator<Item = (usize, usize)>,
+    ) {
+        self.resize(rows.len(), width);
+        let groups = width / GROUP;
+        for (to, (row, column)) in self.groups.chunks_exact_mut(groups.max(1)).zip(rows) {
+            assert!(column.is_multiple_of(GROUP), "groups are not cut");
+            to.copy_from_slice(&from.row(row)[column / GROUP..][..groups]);
+        }
+    }
+
     /// For threads that quantize different rows at the same time.
     pub fn writer(&mut self) -> QuantRowsWriter<'_> {
         let QuantRows { rows, k, groups } = self;

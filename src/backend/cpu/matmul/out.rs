@@ -48,6 +48,12 @@ impl<'a> OutMatrix<'a> {
         unsafe { self.stripe(0..self.rows) }
     }
 
+    /// Some rows, for one thread.
+    pub fn part(&mut self, rows: Range<usize>) -> OutStripe<'_> {
+        // SAFETY: as above.
+        unsafe { self.stripe(rows) }
+    }
+
     /// The elements of the weight rows `rows` in every column. Panics if `rows` is not within the matrix.
     ///
     /// # Safety

@@ -21,24 +21,32 @@ mod tests;
 
 use crate::{
     model::Model,
-    plan::{Buf, CacheUse, Op, Operands, Step, Unit, WeightId},
+    plan::{AttnId, AttnSpec, Buf, BufSet, CacheUse, Op, Operands, Step, Unit, WeightId},
 };
+
+use super::{attention::CHUNK, matmul::GROUP};
+
+/// Up to this many rows every thread norms all of them for itself.
+const OWN_NORM_ROWS: usize = 2;
+
+/// Up to this many rows, chunks of a long context are dealt to threads that could not have whole K/V heads.
+const SPLIT_ROWS: usize = 8;
 
 /// What one thread can do of a pass without waiting for another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
     /// An operation as it stands in the plan, save `Head`.
     Op(Op),
-    /// `RopeStore` and `Attend`, each thread for the K/V heads that are its own.
-    RopeAttend { q_norm: Option<WeightId>, k_norm: Option<WeightId>, eps: f32, scale: f32 },
+    /// `Store` and `Attend`, each thread for the K/V heads that are its own.
+    StoreAttend(AttnId),
     /// Joins what chunks of a list gave, where each was attended to by itself.
-    Join,
+    Join(AttnId),
     /// int8 blocks of a buffer, for the quantized matrices that read it.
     Quantize(Buf),
-    /// From here on, only the rows whose logits are wanted: they move to the front.
-    Narrow,
-    /// `logits = H · weightᵀ`
-    Logits { weight: WeightId },
+    /// From here on, only the rows whose logits are wanted: those of these buffers move to the front.
+    Narrow(BufSet),
+    /// `logits = H · weightᵀ`, scaled and capped.
+    Logits { weight: WeightId, bias: Option<WeightId>, scale: f32, cap: Option<f32> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,52 +69,76 @@ pub struct PassShape {
     pub rows: usize,
     /// Rows whose logits are wanted.
     pub outputs: usize,
+    /// Threads that take part.
+    pub threads: usize,
+    /// The most cells that a row sees.
+    pub longest: usize,
     /// Every thread norms and quantizes all rows for itself: for a row or two that costs less than to wait.
     pub own_norms: bool,
+}
+
+impl PassShape {
+    pub fn new(model: &Model, steps: &[Step], [rows, outputs, threads, longest]: [usize; 4]) -> Self {
+        let own_norms = rows <= OWN_NORM_ROWS && can_norm_alone(model, steps, outputs < rows);
+        PassShape { rows, outputs, threads, longest, own_norms }
+    }
+
     /// Every thread has whole K/V heads to itself.
-    pub own_heads: bool,
+    pub fn own_heads(&self, spec: &AttnSpec) -> bool {
+        spec.n_kv_head.is_multiple_of(self.threads)
+    }
+
     /// Chunks of a list are dealt to threads.
-    pub split_lists: bool,
-    /// Threads can quantize their part of what attention gives, and of the gated product.
-    pub quantize_heads: bool,
-    pub quantize_gates: bool,
+    pub fn split_lists(&self, spec: &AttnSpec) -> bool {
+        !self.own_heads(spec) && self.rows <= SPLIT_ROWS && self.longest > CHUNK
+    }
+
+    /// Threads can quantize their part of what attention gives.
+    fn quantizes_heads(&self, spec: &AttnSpec) -> bool {
+        self.own_heads(spec) && (spec.group() * spec.head_dim).is_multiple_of(GROUP)
+    }
 }
 
 /// A set of resources that phases read and write, one bit each: every buffer's f32 rows, its int8 rows, and the rest.
-type Resources = u32;
+type Resources = u128;
 
-const INT8_SHIFT: u32 = Buf::ALL.len() as u32;
+const INT8_SHIFT: u32 = Buf::MOST as u32;
 const F32S: Resources = (1 << INT8_SHIFT) - 1;
 const CACHE: Resources = 1 << (2 * INT8_SHIFT);
 const LOGITS: Resources = CACHE << 1;
 const PARTS: Resources = CACHE << 2;
 
-// A bit for each: a buffer more than there is room for, or one out of order, does not compile.
+// A bit for each: more buffers than there is room for do not compile.
 const _: () = {
     assert!(2 * INT8_SHIFT + 3 <= Resources::BITS);
     let mut taken = CACHE | LOGITS | PARTS;
     assert!(taken.count_ones() == 3);
     let mut i = 0;
-    while i < Buf::ALL.len() {
-        let both = f32s(Buf::ALL[i]) | int8s(Buf::ALL[i]);
-        assert!(both.count_ones() == 2 && taken & both == 0 && f32s(Buf::ALL[i]) & F32S != 0);
+    while i < Buf::MOST {
+        let both = f32s(Buf::new(i)) | int8s(Buf::new(i));
+        assert!(both.count_ones() == 2 && taken & both == 0 && f32s(Buf::new(i)) & F32S != 0);
         taken |= both;
         i += 1;
     }
 };
 
 const fn f32s(buf: Buf) -> Resources {
-    1 << buf as u32
+    1 << buf.index()
 }
 
 const fn int8s(buf: Buf) -> Resources {
-    1 << (buf as u32 + INT8_SHIFT)
+    1 << (buf.index() as u32 + INT8_SHIFT)
+}
+
+fn all_f32s(bufs: BufSet) -> Resources {
+    bufs.iter().fold(0, |all, buf| all | f32s(buf))
 }
 
 /// Writes a pass's phases into `phases`.
 pub fn schedule(model: &Model, steps: &[Step], shape: &PassShape, phases: &mut Vec<Phase>) {
     phases.clear();
-    let last_store = steps.iter().rposition(|step| step.op.operands().cache == CacheUse::Writes);
+    let plan = &model.plan;
+    let last_store = steps.iter().rposition(|step| plan.operands(step.op).cache == CacheUse::Writes);
     let narrow_after = last_store.unwrap_or(0);
     let mut list = List { model, shape, phases, read: 0, written: 0, fresh: 0, narrow: false };
     let mut i = 0;
@@ -116,39 +148,50 @@ pub fn schedule(model: &Model, steps: &[Step], shape: &PassShape, phases: &mut V
         if shape.outputs == 0 {
             return;
         }
-        list.push(&[], Work::Narrow, first);
+        list.push(&[], Work::Narrow(live(model, steps)), first);
         list.narrow = true;
     }
     while i < steps.len() {
         let narrow = i == narrow_after && shape.outputs < shape.rows && !list.narrow;
         match *steps[i].op {
-            Op::RopeStore { q_norm, k_norm, eps } => match steps.get(i + 1).map(|step| step.op) {
-                Some(&Op::Attend { scale }) if shape.own_heads && !narrow => {
-                    list.push(&steps[i + 1..], Work::RopeAttend { q_norm, k_norm, eps, scale }, &steps[i]);
+            Op::Store(id) => match steps.get(i + 1).map(|step| step.op) {
+                Some(&Op::Attend(attend))
+                    if attend == id && shape.own_heads(plan.attention(id)) && !narrow =>
+                {
+                    list.push(&steps[i + 1..], Work::StoreAttend(id), &steps[i]);
                     i += 1;
                 }
                 _ => list.push(&steps[i..], Work::Op(*steps[i].op), &steps[i]),
             },
-            Op::Head { norm, eps, weight } => {
-                list.push(&steps[i..], Work::Op(Op::Norm { weight: norm, eps }), &steps[i]);
-                list.push(&[], Work::Logits { weight }, &steps[i]);
+            Op::Head { norm, weight, bias, scale, cap } => {
+                let norm = Op::Norm { norm, group: 0, src: Buf::X, dst: Buf::H, add: false };
+                list.push(&steps[i..], Work::Op(norm), &steps[i]);
+                list.push(&[], Work::Logits { weight, bias, scale, cap }, &steps[i]);
             }
-            op @ Op::Attend { .. } => {
+            op @ Op::Attend(id) => {
                 list.push(&steps[i..], Work::Op(op), &steps[i]);
-                if shape.split_lists {
-                    list.push(&[], Work::Join, &steps[i]);
+                if shape.split_lists(plan.attention(id)) {
+                    list.push(&[], Work::Join(id), &steps[i]);
                 }
             }
-            op @ (Op::Embed { .. } | Op::Norm { .. } | Op::MatMul { .. } | Op::GateUp { .. }) => {
-                list.push(&steps[i..], Work::Op(op), &steps[i]);
-            }
+            op @ (Op::Embed { .. }
+            | Op::Norm { .. }
+            | Op::MatMul { .. }
+            | Op::Gate { .. }
+            | Op::Multiply { .. }
+            | Op::Add { .. }
+            | Op::Scale { .. }
+            | Op::Choose(_)
+            | Op::ExpertsGate(_)
+            | Op::ExpertsDown(_)
+            | Op::ExpertsSum(_)) => list.push(&steps[i..], Work::Op(op), &steps[i]),
         }
         if narrow {
             if shape.outputs == 0 {
                 // Nobody asks for what would follow.
                 break;
             }
-            list.push(&[], Work::Narrow, &steps[i]);
+            list.push(&[], Work::Narrow(live(model, &steps[i + 1..])), &steps[i]);
             list.narrow = true;
             list.fresh = 0;
         }
@@ -156,19 +199,44 @@ pub fn schedule(model: &Model, steps: &[Step], shape: &PassShape, phases: &mut V
     }
 }
 
-/// The matrices that a phase reads.
-pub fn matrices_of(phase: &Phase) -> impl Iterator<Item = WeightId> + use<> {
-    work_inputs(&phase.work).map(|(id, _)| id)
+/// The buffers that steps read before they write them.
+fn live(model: &Model, steps: &[Step]) -> BufSet {
+    let (mut live, mut dead) = (BufSet::NONE, BufSet::NONE);
+    for step in steps {
+        let operands = model.plan.operands(step.op);
+        for buf in operands.reads.iter().filter(|&buf| !dead.contains(buf)) {
+            live = live.with(Some(buf));
+        }
+        for buf in operands.writes.iter() {
+            dead = dead.with(Some(buf));
+        }
+    }
+    live
 }
 
-/// The matrices of a phase's work and what they are multiplied with.
-fn work_inputs(work: &Work) -> impl Iterator<Item = (WeightId, Buf)> + use<> {
+/// The matrices that a phase reads in full.
+pub fn matrices_of(model: &Model, phase: &Phase) -> impl Iterator<Item = WeightId> + use<> {
+    work_inputs(model, &phase.work).map(|(id, _)| id)
+}
+
+/// The matrices of a phase's work and what they are multiplied with; of experts the first, as they are alike.
+fn work_inputs(model: &Model, work: &Work) -> impl Iterator<Item = (WeightId, Buf)> + use<> {
     let (operands, logits) = match *work {
-        Work::Op(op) => (Some(op.operands()), None),
-        Work::Logits { weight } => (None, Some((weight, Buf::H))),
-        Work::RopeAttend { .. } | Work::Join | Work::Quantize(_) | Work::Narrow => (None, None),
+        Work::Op(op) => (Some(model.plan.operands(&op)), None),
+        Work::Logits { weight, .. } => (None, Some((weight, Buf::H))),
+        Work::StoreAttend(_) | Work::Join(_) | Work::Quantize(_) | Work::Narrow(_) => (None, None),
     };
     operands.into_iter().flat_map(|operands| operands.matrices()).chain(logits)
+}
+
+/// The same with experts, the first for all of a kind.
+fn inputs(model: &Model, work: &Work) -> impl Iterator<Item = (WeightId, Buf)> + use<> {
+    let experts = match *work {
+        Work::Op(op) => Some(model.plan.operands(&op)),
+        _ => None,
+    };
+    let experts = experts.into_iter().flat_map(|operands| operands.experts()).map(|m| (m.first, m.src));
+    work_inputs(model, work).chain(experts)
 }
 
 /// True for the types whose kernels take int8 rows.
@@ -176,9 +244,32 @@ fn quantized(model: &Model, id: WeightId) -> bool {
     model.weight(id).ty().block_len() > 1
 }
 
-/// True if every matrix of the steps takes int8 rows.
-pub fn all_quantized(model: &Model, steps: &[Step]) -> bool {
-    steps.iter().flat_map(|step| step.op.operands().matrices()).all(|(id, _)| quantized(model, id))
+/// Whether a thread can keep the rows of `H` for itself: all that makes them is norms of the stream, all that reads them
+/// products, some of them quantized; and none are moved in between.
+fn can_norm_alone(model: &Model, steps: &[Step], narrows: bool) -> bool {
+    let plan = &model.plan;
+    let mut any = false;
+    for (i, step) in steps.iter().enumerate() {
+        let operands = plan.operands(step.op);
+        let makes = operands.writes.contains(Buf::H);
+        let norms = match step.op {
+            Op::Norm { group: 0, src: Buf::X, dst: Buf::H, add: false, .. } | Op::Head { .. } => true,
+            _ => !makes,
+        };
+        let mut products =
+            operands.all_matrices().filter(|&(_, src)| src == Buf::H).map(|(id, _)| id).peekable();
+        let multiplies = products.peek().is_some();
+        let reads = operands.reads.contains(Buf::H);
+        if !norms || reads && !multiplies {
+            return false;
+        }
+        any |= products.next().is_some_and(|id| quantized(model, id));
+        let moves = narrows && operands.cache == CacheUse::Writes;
+        if moves && live(model, &steps[i + 1..]).contains(Buf::H) {
+            return false;
+        }
+    }
+    any
 }
 
 struct List<'a> {
@@ -197,7 +288,8 @@ impl List<'_> {
     /// `steps` begin with the last one of this work; those after it tell who reads what it writes.
     fn push(&mut self, steps: &[Step], work: Work, step: &Step) {
         let shape = self.shape;
-        for (id, src) in work_inputs(&work) {
+        let plan = &self.model.plan;
+        for (id, src) in inputs(self.model, &work) {
             let made_by_each = src == Buf::H && shape.own_norms;
             if quantized(self.model, id) && !made_by_each && self.fresh & int8s(src) == 0 {
                 self.phase(Work::Quantize(src), step, f32s(src), int8s(src), false);
@@ -205,21 +297,38 @@ impl List<'_> {
             }
         }
         let (reads, writes) = self.touched(&work);
+        if let (Work::Op(Op::Norm { dst: Buf::H, .. }), true) = (work, shape.own_norms) {
+            // Each thread's own copy is nothing that threads share.
+            return self.phase(work, step, reads, 0, false);
+        }
+        let heads = |id| {
+            let spec = plan.attention(id);
+            shape.quantizes_heads(spec).then_some(spec.out)
+        };
+        let whole_groups = |buf| plan.width(buf).is_multiple_of(GROUP).then_some(buf);
         let quantizes = match work {
             Work::Op(op) => match op {
-                Op::Norm { .. } => Some(Buf::H),
-                Op::Attend { .. } => shape.quantize_heads.then_some(Buf::A),
-                Op::GateUp { .. } => shape.quantize_gates.then_some(Buf::G),
-                Op::Embed { .. } | Op::MatMul { .. } | Op::RopeStore { .. } | Op::Head { .. } => None,
+                Op::Norm { dst, .. } => whole_groups(dst),
+                Op::Attend(id) => heads(id),
+                Op::Gate { dst, .. } => whole_groups(dst),
+                Op::Embed { .. }
+                | Op::MatMul { .. }
+                | Op::Multiply { .. }
+                | Op::Add { .. }
+                | Op::Scale { .. }
+                | Op::Store(_)
+                | Op::Choose(_)
+                | Op::ExpertsGate(_)
+                | Op::ExpertsDown(_)
+                | Op::ExpertsSum(_)
+                | Op::Head { .. } => None,
             },
-            Work::RopeAttend { .. } => shape.quantize_heads.then_some(Buf::A),
-            Work::Join | Work::Quantize(_) | Work::Narrow | Work::Logits { .. } => None,
+            Work::StoreAttend(id) => heads(id),
+            Work::Join(_) | Work::Quantize(_) | Work::Narrow(_) | Work::Logits { .. } => None,
         };
         match quantizes {
             Some(buf) if self.is_wanted(buf, steps) => {
-                // Each thread's own copy is nothing that threads share.
-                let writes = if buf == Buf::H && shape.own_norms { 0 } else { writes | int8s(buf) };
-                self.phase(work, step, reads, writes, true);
+                self.phase(work, step, reads, writes | int8s(buf), true);
                 self.fresh |= int8s(buf);
             }
             _ => self.phase(work, step, reads, writes, false),
@@ -231,12 +340,13 @@ impl List<'_> {
         // The head's norm is the first half of its step: the matrix in the same step reads what it leaves.
         let after = if let [Step { unit: Unit::Head, .. }] = steps { steps } else { &steps[1..] };
         for step in after {
-            let operands = step.op.operands();
-            let mut readers = operands.matrices();
+            let operands = self.model.plan.operands(step.op);
+            let experts = operands.experts().map(|m| (m.first, m.src));
+            let mut readers = operands.matrices().chain(experts);
             if readers.any(|(id, src)| src == buf && quantized(self.model, id)) {
                 return true;
             }
-            if operands.overwrites(buf) {
+            if operands.writes.contains(buf) {
                 return false;
             }
         }
@@ -244,26 +354,33 @@ impl List<'_> {
     }
 
     fn touched(&self, work: &Work) -> (Resources, Resources) {
+        let plan = &self.model.plan;
+        let bits = |operands: &Operands| (all_f32s(operands.reads), all_f32s(operands.writes));
         match *work {
-            Work::Op(Op::Attend { .. }) if self.shape.split_lists => (f32s(Buf::Q) | CACHE, PARTS),
-            Work::Op(op) => self.of_op(&op.operands()),
-            Work::RopeAttend { .. } => {
-                let turned = f32s(Buf::Q) | f32s(Buf::K);
-                (turned | f32s(Buf::V) | CACHE, turned | CACHE | f32s(Buf::A))
+            Work::Op(Op::Attend(id)) if self.shape.split_lists(plan.attention(id)) => {
+                (f32s(plan.attention(id).q) | CACHE, PARTS)
             }
-            Work::Join => (PARTS, f32s(Buf::A)),
+            Work::Op(op) => self.of_op(&plan.operands(&op)),
+            Work::StoreAttend(id) => {
+                let (store, attend) = (plan.operands(&Op::Store(id)), plan.operands(&Op::Attend(id)));
+                let ((reads, turned), (_, out)) = (bits(&store), bits(&attend));
+                (reads | CACHE, turned | out | if store.cache == CacheUse::Writes { CACHE } else { 0 })
+            }
+            Work::Join(id) => (PARTS, f32s(plan.attention(id).out)),
             Work::Quantize(buf) => (f32s(buf), int8s(buf)),
-            Work::Narrow => (f32s(Buf::X) | f32s(Buf::Q), f32s(Buf::X) | f32s(Buf::Q)),
-            Work::Logits { weight } => (self.input(weight, Buf::H), LOGITS),
+            Work::Narrow(bufs) => (all_f32s(bufs), all_f32s(bufs)),
+            Work::Logits { weight, .. } => (self.input(weight, Buf::H), LOGITS),
         }
     }
 
     fn of_op(&self, operands: &Operands) -> (Resources, Resources) {
         let (mut reads, mut writes) = (0, 0);
-        for buf in operands.reads.iter().filter(|&buf| operands.matrices().all(|(_, src)| src != buf)) {
+        let experts = || operands.experts().map(|m| (m.first, m.src));
+        let multiplied = |buf| operands.matrices().chain(experts()).any(|(_, src)| src == buf);
+        for buf in operands.reads.iter().filter(|&buf| !multiplied(buf)) {
             reads |= f32s(buf);
         }
-        for (weight, src) in operands.matrices() {
+        for (weight, src) in operands.matrices().chain(experts()) {
             reads |= self.input(weight, src);
         }
         for buf in operands.writes.iter() {
@@ -280,7 +397,7 @@ impl List<'_> {
     /// The rows that a matrix is multiplied with, in the form that it takes.
     fn input(&self, weight: WeightId, src: Buf) -> Resources {
         match quantized(self.model, weight) {
-            true if src == Buf::H && self.shape.own_norms => 0,
+            _ if src == Buf::H && self.shape.own_norms => 0,
             true => int8s(src),
             false => f32s(src),
         }

@@ -1,12 +1,13 @@
 //! Schedules against a checker that knows nothing of bits: it goes through the phases as `pass.rs` does, notes what each
 //! touches, and looks at every pair of phases without a barrier between them.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, path::Path, sync::Arc};
 
 use super::*;
 use crate::{
     RunLayers, embedded,
     mask::LayerBits,
+    plan::Plan,
     quant::GgmlType,
     sampler::rng::Rng,
     synth::{Arch, Mix, Recipe, Shape, Skippable},
@@ -18,9 +19,10 @@ enum Place {
     F32(Buf),
     /// Of all rows, or of the wanted ones.
     Int8(Buf, bool),
-    /// Each thread's own int8 rows of `H`.
+    /// Each thread's own rows of `H`.
     OwnH,
-    Up,
+    /// The second factor of what a gate writes.
+    Up(Buf),
     Cache,
     Parts,
     Logits,
@@ -32,42 +34,79 @@ struct Touched {
     writes: Vec<Place>,
 }
 
-/// What a phase touches, from reading `pass.rs`.
+/// What a phase touches, from reading `pass.rs` and `experts.rs`.
 fn touched(model: &Model, shape: &PassShape, phase: &Phase) -> Touched {
     use Place::{Cache, F32, Int8, Logits, OwnH, Parts, Up};
+    let plan = &model.plan;
     let int8 = |buf| Int8(buf, phase.narrow);
     let input = |weight: WeightId, src| match model.weight(weight).ty() {
-        GgmlType::F32 => F32(src),
         _ if src == Buf::H && shape.own_norms => OwnH,
+        GgmlType::F32 | GgmlType::F16 | GgmlType::BF16 => F32(src),
         _ => int8(src),
     };
-    let (q, k, v) = (F32(Buf::Q), F32(Buf::K), F32(Buf::V));
+    let kept = |add: bool, dst| add.then_some(F32(dst));
     let (reads, mut writes) = match phase.work {
-        Work::Op(Op::Embed { .. }) => (vec![], vec![F32(Buf::X)]),
-        Work::Op(Op::Norm { .. }) if phase.quantize && shape.own_norms => {
+        Work::Op(Op::Embed { dst, add, .. }) => (kept(add, dst).into_iter().collect(), vec![F32(dst)]),
+        Work::Op(Op::Norm { dst: Buf::H, .. }) if shape.own_norms => {
             return Touched { reads: vec![F32(Buf::X)], writes: vec![OwnH] };
         }
-        Work::Op(Op::Norm { .. }) => (vec![F32(Buf::X)], vec![F32(Buf::H)]),
+        Work::Op(Op::Norm { src, dst, add, .. }) => {
+            ([F32(src)].into_iter().chain(kept(add, dst)).collect(), vec![F32(dst)])
+        }
         Work::Op(Op::MatMul { weight, src, dst, add, .. }) => {
-            let before = add.then_some(F32(dst));
-            ([input(weight, src)].into_iter().chain(before).collect(), vec![F32(dst)])
+            ([input(weight, src)].into_iter().chain(kept(add, dst)).collect(), vec![F32(dst)])
         }
-        Work::Op(Op::GateUp { gate, up }) => {
-            (vec![input(gate, Buf::H), input(up, Buf::H)], vec![F32(Buf::G), Up])
+        Work::Op(Op::Gate { gate, up, src, dst, .. }) => {
+            let weights = [Some(gate), up].into_iter().flatten();
+            let writes = [Some(F32(dst)), up.map(|_| Up(dst))];
+            (weights.map(|w| input(w.weight, src)).collect(), writes.into_iter().flatten().collect())
         }
-        Work::Op(Op::RopeStore { .. }) => (vec![q, k, v], vec![q, k, Cache]),
-        Work::Op(Op::Attend { .. }) if shape.split_lists => (vec![q, Cache], vec![Parts]),
-        Work::Op(Op::Attend { .. }) => (vec![q, Cache], vec![F32(Buf::A)]),
+        Work::Op(Op::Multiply { dst, by, .. }) => (vec![F32(dst), F32(by)], vec![F32(dst)]),
+        Work::Op(Op::Add { src, dst, gate, .. }) => {
+            ([F32(src), F32(dst)].into_iter().chain(gate.map(F32)).collect(), vec![F32(dst)])
+        }
+        Work::Op(Op::Scale { buf, .. }) => (vec![F32(buf)], vec![F32(buf)]),
+        Work::Op(Op::Store(id)) => store(plan.attention(id)),
+        Work::Op(Op::Attend(id)) => {
+            let spec = plan.attention(id);
+            let out = if shape.split_lists(spec) { Parts } else { F32(spec.out) };
+            (vec![F32(spec.q), Cache], vec![out])
+        }
+        Work::StoreAttend(id) => {
+            let spec = plan.attention(id);
+            let (mut reads, mut writes) = store(spec);
+            // Its own keys are this phase's; another layer's were there before.
+            reads.extend(spec.keys_of.map(|_| Cache));
+            writes.push(F32(spec.out));
+            (reads, writes)
+        }
+        Work::Op(Op::Choose(id)) => {
+            let moe = plan.moe(id);
+            (vec![F32(moe.scores)], vec![F32(moe.chosen)])
+        }
+        Work::Op(Op::ExpertsGate(id)) => {
+            let moe = plan.moe(id);
+            (vec![F32(moe.chosen), input(moe.up, moe.src)], vec![F32(moe.hidden)])
+        }
+        Work::Op(Op::ExpertsDown(id)) => {
+            let moe = plan.moe(id);
+            (vec![F32(moe.chosen), input(moe.down, moe.hidden)], vec![F32(moe.results)])
+        }
+        Work::Op(Op::ExpertsSum(id)) => {
+            let moe = plan.moe(id);
+            let reads = [F32(moe.chosen), F32(moe.results)].into_iter().chain(kept(moe.add, moe.dst));
+            (reads.collect(), vec![F32(moe.dst)])
+        }
         Work::Op(Op::Head { .. }) => panic!("a head is two phases"),
-        Work::RopeAttend { .. } => (vec![q, k, v], vec![q, k, Cache, F32(Buf::A)]),
-        Work::Join => (vec![Parts], vec![F32(Buf::A)]),
+        Work::Join(id) => (vec![Parts], vec![F32(plan.attention(id).out)]),
         Work::Quantize(buf) => (vec![F32(buf)], vec![int8(buf)]),
-        Work::Narrow => (vec![], vec![F32(Buf::X), q]),
-        Work::Logits { weight } => (vec![input(weight, Buf::H)], vec![Logits]),
+        Work::Narrow(bufs) => (vec![], bufs.iter().map(F32).collect()),
+        Work::Logits { weight, .. } => (vec![input(weight, Buf::H)], vec![Logits]),
     };
     if phase.quantize {
-        let made = writes.iter().find_map(|place| match place {
-            F32(buf @ (Buf::H | Buf::A | Buf::G)) => Some(*buf),
+        let made = writes.iter().find_map(|place| match (phase.work, place) {
+            (Work::StoreAttend(id), F32(buf)) => (*buf == plan.attention(id).out).then_some(*buf),
+            (_, F32(buf)) => Some(*buf),
             _ => None,
         });
         writes.push(int8(made.expect("a phase quantizes what it makes")));
@@ -75,11 +114,19 @@ fn touched(model: &Model, shape: &PassShape, phase: &Phase) -> Touched {
     Touched { reads, writes }
 }
 
+fn store(spec: &AttnSpec) -> (Vec<Place>, Vec<Place>) {
+    let [q, k, v] = [spec.q, spec.k, spec.v].map(Place::F32);
+    match spec.keys_of {
+        None => (vec![q, k, v], vec![q, k, Place::Cache]),
+        Some(_) => (vec![q], vec![q]),
+    }
+}
+
 /// The first thing that is wrong with a schedule.
 fn wrong(model: &Model, shape: &PassShape, steps: &[Step], phases: &[Phase]) -> Option<String> {
     hazard(model, shape, phases)
         .or_else(|| stale(model, shape, steps, phases))
-        .or_else(|| other_work(shape, steps, phases))
+        .or_else(|| other_work(&model.plan, shape, steps, phases))
 }
 
 /// Two phases that touch the same without a barrier between them, one of them writing.
@@ -105,24 +152,24 @@ fn hazard(model: &Model, shape: &PassShape, phases: &[Phase]) -> Option<String> 
 /// A phase that reads what is not there yet, or a copy of what has changed since.
 fn stale(model: &Model, shape: &PassShape, steps: &[Step], phases: &[Phase]) -> Option<String> {
     // How often each buffer has changed, and how often it had when a copy was made.
-    let mut now: HashMap<Buf, usize> = Buf::ALL.into_iter().map(|buf| (buf, 1)).collect();
+    let mut now: HashMap<Buf, usize> = model.plan.bufs().map(|buf| (buf, 1)).collect();
     let mut made: HashMap<Place, usize> = HashMap::new();
     if steps.first().is_some_and(|step| step.unit != Unit::Embed) {
         made.insert(Place::F32(Buf::X), 1);
     }
-    let mut stored = Vec::new();
+    // What earlier parts of the pass have stored, for layers that read it.
+    let shared = steps
+        .iter()
+        .filter(|step| matches!(step.op, Op::Attend(id) if model.plan.attention(*id).keys_of.is_some()));
+    let mut stored: Vec<usize> = shared.map(|step| step.slot).collect();
     let mut narrow = false;
     for (i, phase) in phases.iter().enumerate() {
-        if phase.work == Work::Narrow {
+        if let Work::Narrow(bufs) = phase.work {
             // The other buffers have rows that are not wanted, in other places.
-            let moved = [Buf::X, Buf::Q].map(Place::F32);
-            let kept = [Buf::X, Buf::Q].map(|buf| made.get(&Place::F32(buf)) == Some(&now[&buf]));
+            let fresh = |buf: &Buf| made.get(&Place::F32(*buf)) == Some(&now[buf]);
+            let kept: Vec<Buf> = bufs.iter().filter(fresh).collect();
             now.values_mut().for_each(|changes| *changes += 1);
-            for (place, buf) in std::iter::zip(moved, [Buf::X, Buf::Q]) {
-                if kept[usize::from(buf == Buf::Q)] {
-                    made.insert(place, now[&buf]);
-                }
-            }
+            made.extend(kept.into_iter().map(|buf| (Place::F32(buf), now[&buf])));
             narrow = true;
             continue;
         }
@@ -135,7 +182,7 @@ fn stale(model: &Model, shape: &PassShape, steps: &[Step], phases: &[Phase]) -> 
                 Place::F32(buf) | Place::Int8(buf, _) => made.get(&place) == Some(&now[&buf]),
                 Place::OwnH => made.get(&place) == Some(&now[&Buf::H]),
                 Place::Cache => stored.contains(&phase.slot),
-                Place::Up | Place::Parts | Place::Logits => made.contains_key(&place),
+                Place::Up(_) | Place::Parts | Place::Logits => made.contains_key(&place),
             };
             if !fresh {
                 return Some(format!("phase {i} reads {place:?} too late or too early: {phase:?}"));
@@ -144,14 +191,14 @@ fn stale(model: &Model, shape: &PassShape, steps: &[Step], phases: &[Phase]) -> 
         // A phase that quantizes another's rows does not change them.
         let changes =
             |buf: Buf| writes.contains(&Place::F32(buf)) || (buf == Buf::H && writes.contains(&Place::OwnH));
-        for buf in Buf::ALL.into_iter().filter(|&buf| changes(buf)) {
+        for buf in model.plan.bufs().filter(|&buf| changes(buf)) {
             *now.get_mut(&buf).unwrap() += 1;
         }
         for place in writes {
             let version = match place {
                 Place::F32(buf) | Place::Int8(buf, _) => now[&buf],
                 Place::OwnH => now[&Buf::H],
-                Place::Cache | Place::Up | Place::Parts | Place::Logits => 0,
+                Place::Cache | Place::Up(_) | Place::Parts | Place::Logits => 0,
             };
             made.insert(place, version);
             if place == Place::Cache {
@@ -163,28 +210,28 @@ fn stale(model: &Model, shape: &PassShape, steps: &[Step], phases: &[Phase]) -> 
 }
 
 /// Whether other operations are done than the steps', or in another order.
-fn other_work(shape: &PassShape, steps: &[Step], phases: &[Phase]) -> Option<String> {
+fn other_work(plan: &Plan, shape: &PassShape, steps: &[Step], phases: &[Phase]) -> Option<String> {
     let mut done: Vec<(Op, usize, bool)> = Vec::new();
     for Phase { work, slot, coarse, .. } in phases {
         match *work {
             Work::Op(op) => done.push((op, *slot, *coarse)),
-            Work::RopeAttend { q_norm, k_norm, eps, scale } => {
-                done.push((Op::RopeStore { q_norm, k_norm, eps }, *slot, *coarse));
-                done.push((Op::Attend { scale }, *slot, *coarse));
+            Work::StoreAttend(id) => {
+                done.push((Op::Store(id), *slot, *coarse));
+                done.push((Op::Attend(id), *slot, *coarse));
             }
-            Work::Logits { weight } => match done.pop() {
-                Some((Op::Norm { weight: norm, eps }, ..)) => {
-                    done.push((Op::Head { norm, eps, weight }, *slot, *coarse));
+            Work::Logits { weight, bias, scale, cap } => match done.pop() {
+                Some((Op::Norm { norm, .. }, ..)) => {
+                    done.push((Op::Head { norm, weight, bias, scale, cap }, *slot, *coarse));
                 }
                 other => return Some(format!("logits after {other:?}")),
             },
-            Work::Join | Work::Quantize(_) | Work::Narrow => {}
+            Work::Join(_) | Work::Quantize(_) | Work::Narrow(_) => {}
         }
     }
     let mut asked: Vec<_> = steps.iter().map(|step| (*step.op, step.slot, step.coarse)).collect();
     if shape.outputs == 0 {
         // Only the keys and values are of use to anybody.
-        let stores = |(op, ..): &(Op, usize, bool)| matches!(op, Op::RopeStore { .. });
+        let stores = |(op, ..): &(Op, usize, bool)| plan.store_of(op).is_some();
         let first_step = usize::from(steps.first().is_some_and(|step| step.unit == Unit::Embed));
         asked.truncate(asked.iter().rposition(stores).map_or(first_step, |last| last + 1));
     }
@@ -193,25 +240,15 @@ fn other_work(shape: &PassShape, steps: &[Step], phases: &[Phase]) -> Option<Str
 
 /// Every way in which a pass of these steps may be gone through.
 fn shapes(model: &Model, steps: &[Step]) -> Vec<PassShape> {
-    // What a team of some size does with heads: own heads, split lists, int8 of heads.
-    const HEADS: [[bool; 3]; 4] =
-        [[true, false, false], [true, false, true], [false, false, false], [false, true, false]];
     let ends = steps.last().is_some_and(|step| step.unit == Unit::Head);
     let mut out = Vec::new();
     for rows in [1, 2, 3, 40] {
         // Without the head either nobody wants anything, or somebody else takes all rows from here.
         for outputs in if ends { [1, rows] } else { [0, rows] } {
-            for [own_heads, split, quantize_heads] in HEADS {
-                for quantize_gates in [false, true] {
-                    out.push(PassShape {
-                        rows,
-                        outputs,
-                        own_norms: rows <= 2 && all_quantized(model, steps),
-                        own_heads,
-                        split_lists: split && rows <= 8,
-                        quantize_heads,
-                        quantize_gates,
-                    });
+            // Whole heads to each thread or not; lists that are split or not.
+            for threads in [1, 2, 3] {
+                for longest in [10, 1000] {
+                    out.push(PassShape::new(model, steps, [rows, outputs, threads, longest]));
                 }
             }
         }
@@ -255,8 +292,24 @@ fn models() -> Vec<Model> {
     out
 }
 
+/// The small models of all architectures that the fixtures have, where they are.
+fn fixtures() -> Vec<Model> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures/archs");
+    let Ok(files) = std::fs::read_dir(&folder) else {
+        assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{} is missing", folder.display());
+        eprintln!("SKIPPED schedules of other architectures: {} is not there", folder.display());
+        return Vec::new();
+    };
+    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "gguf"));
+    files.sort();
+    let open = |file| Model::load(Arc::new(crate::Gguf::open(file).unwrap()));
+    // Those that are refused are none of a schedule's business.
+    files.iter().filter_map(|file| open(file).ok()).collect()
+}
+
 /// Everything, masks with skipped and coarse sublayers, and layers that are repeated.
-fn masks() -> Vec<Option<RunLayers>> {
+fn masks(n: usize) -> Vec<Option<RunLayers>> {
     let mut rng = Rng::new(11);
     let mut bits = move || match (rng.next_f64() * 6.0) as usize {
         0 => LayerBits::NONE,
@@ -265,10 +318,10 @@ fn masks() -> Vec<Option<RunLayers>> {
         3 => LayerBits::ATTN | LayerBits::MLP | LayerBits::COARSE_MLP,
         _ => LayerBits::FULL,
     };
-    let mut out = vec![None, Some(RunLayers::exit(4, 2)), Some(RunLayers::mask(vec![LayerBits::NONE; 4]))];
-    out.extend((0..6).map(|_| Some(RunLayers::mask((0..4).map(|_| bits()).collect()))));
+    let mut out = vec![None, Some(RunLayers::exit(n, 2)), Some(RunLayers::mask(vec![LayerBits::NONE; n]))];
+    out.extend((0..6).map(|_| Some(RunLayers::mask((0..n).map(|_| bits()).collect()))));
     let repeated = [0, 1, 1, 3, 2, 1].map(|layer| (layer, LayerBits::FULL));
-    out.push(Some(RunLayers::from_steps(4, repeated).unwrap()));
+    out.push(Some(RunLayers::from_steps(n, repeated).unwrap()));
     out
 }
 
@@ -285,10 +338,13 @@ fn parts<'a, 'b>(steps: &'a [Step<'b>]) -> Vec<&'a [Step<'b>]> {
 fn no_schedule_lets_threads_meet_nor_reads_what_is_stale() {
     let mut seen = 0;
     let mut phases = Vec::new();
-    for model in models() {
-        for mask in masks() {
+    for (model, all_parts) in
+        models().into_iter().map(|m| (m, true)).chain(fixtures().into_iter().map(|m| (m, false)))
+    {
+        for mask in masks(model.plan.layers.len()) {
             let all = model.plan.steps(mask.as_ref());
-            for steps in parts(&all) {
+            // Where more than the stream goes from layer to layer, a pass is not divided.
+            for steps in if all_parts { parts(&all) } else { vec![&all[..]] } {
                 for shape in shapes(&model, steps) {
                     schedule(&model, steps, &shape, &mut phases);
                     let wrong = wrong(&model, &shape, steps, &phases);

@@ -10,7 +10,7 @@ use super::{
     },
     Bound, Ops, Stage,
 };
-use crate::plan::{Buf, Dims, WeightId};
+use crate::plan::{Buf, Uniform, WeightId};
 
 /// What of one layer's attention is not a matrix.
 pub struct Attention {
@@ -47,7 +47,7 @@ impl Ops {
         old: Option<(u32, u32)>,
     ) -> Attention {
         let dims = stage.dims();
-        let rope = &stage.model.plan.rope;
+        let rope = stage.model.plan.only_rope();
         let cache = stage.cache;
         let sections = stage.rows.sections;
         let [key_words, value_words] = cache.words(dims);
@@ -129,7 +129,7 @@ impl Ops {
 
 /// How many workgroups there are for the heads of a row where up to four that share keys and values have one
 /// together; `None` where that would leave the device idle, or few heads share. No bit depends on it.
-pub fn shared_heads(dims: &Dims, others: u32, crowd: u32) -> Option<u32> {
+pub fn shared_heads(dims: &Uniform, others: u32, crowd: u32) -> Option<u32> {
     let group = (dims.n_head / dims.n_kv_head) as u32;
     let groups = dims.n_kv_head as u32 * group.div_ceil(4);
     (group > 2 && groups * others >= crowd).then_some(groups)

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     Model, Result,
-    plan::{Buf, Dims, Op, Plan, Step, UnitSet, WeightId},
+    plan::{AttnSpec, Buf, Norm, Op, Plan, Step, Uniform, UnitSet, WeightId},
 };
 
 /// The rows that a product reads.
@@ -65,7 +65,7 @@ struct Matmul {
 
 pub struct Ops {
     pub params: Params,
-    dims: Dims,
+    dims: Uniform,
     /// Batches of so many rows have long contexts split.
     split_rows: usize,
     stored: Stored,
@@ -88,6 +88,7 @@ pub struct Ops {
 pub struct Stage<'a> {
     pub gpu: &'a Gpu,
     pub model: &'a Model,
+    pub dims: &'a Uniform,
     pub pipelines: &'a Pipelines,
     pub weights: &'a Weights,
     pub work: &'a WorkBuffers,
@@ -96,8 +97,8 @@ pub struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    fn dims(&self) -> &Dims {
-        &self.model.plan.dims
+    fn dims(&self) -> &Uniform {
+        self.dims
     }
 
     fn bind(&self, params: &Params, family: Family, storage: &[wgpu::BufferBinding]) -> wgpu::BindGroup {
@@ -137,7 +138,7 @@ impl Stage<'_> {
             Buf::K => (&self.work.qkv, q + 2 * kv, q),
             Buf::V => (&self.work.qkv, q + 2 * kv, q + kv),
             Buf::G => (&self.work.g, padded(dims.ffn), 0),
-            Buf::X | Buf::H | Buf::A => (&self.work.x, padded(dims.dim), 0),
+            _ => (&self.work.x, padded(dims.dim), 0),
         };
         Target { buffer, stride, column }
     }
@@ -151,7 +152,7 @@ impl Ops {
         let products = 2 * matrix_parts;
         let norms = plan.ops().filter(|op| matches!(op, Op::Norm { .. })).count();
         let head_norms = max_rows.div_ceil(OUTPUTS_AT_ONCE);
-        let quantizers = Buf::ALL.len();
+        let quantizers = Buf::NAMED;
         // Storing and attending: each layer in its own slot, and any layer in any of the others.
         let attentions = 2 * n_layer * (1 + n_slots.saturating_sub(n_layer));
         products + norms + head_norms + quantizers + attentions
@@ -173,20 +174,21 @@ impl Ops {
             attentions: HashMap::new(),
         };
         for part in held.ops(&stage.model.plan) {
-            for op in part {
+            for &op in &part {
                 match *op {
-                    Op::Embed { table } => ops.add_embed(stage, table),
-                    Op::Norm { weight, eps } => ops.add_norm(stage, weight, eps),
-                    Op::Head { norm, eps, .. } => ops.add_head_norms(stage, norm, eps),
+                    Op::Embed { table, .. } => ops.add_embed(stage, table),
+                    Op::Norm { norm, .. } => ops.add_norm(stage, weight_of(&norm), norm.eps),
+                    Op::Head { norm, .. } => ops.add_head_norms(stage, weight_of(&norm), norm.eps),
                     // Made by `prepare`, by slot; matrices follow, joined.
-                    Op::RopeStore { .. } | Op::Attend { .. } | Op::MatMul { .. } | Op::GateUp { .. } => {}
+                    Op::Store(_) | Op::Attend(_) | Op::MatMul { .. } | Op::Gate { .. } => {}
+                    _ => unreachable!("not in a uniform plan"),
                 }
             }
-            let joined = join(stage.model, part);
+            let joined = join(stage.model, &part);
             for (i, group) in joined.iter().enumerate() {
                 // The second of a gate and an up matrix that could not be joined.
                 let is_up = group.dst == Buf::G && i > 0 && joined[i - 1].dst == Buf::G;
-                let is_head = matches!(part, [Op::Head { .. }]);
+                let is_head = matches!(part[..], [Op::Head { .. }]);
                 ops.add_matmul(stage, group, is_up, is_head);
             }
         }
@@ -365,25 +367,24 @@ impl Ops {
 
     /// Makes what the steps need and do not have yet, before anything is recorded.
     pub fn prepare(&mut self, stage: &Stage, steps: &[Step]) {
-        let mut store = None;
         for step in steps {
-            match *step.op {
-                Op::RopeStore { q_norm, k_norm, eps } => store = Some(((step.slot, q_norm, k_norm), eps)),
-                Op::Attend { scale } => {
-                    let (key, eps) = store.take().expect("keys are stored before they are attended to");
-                    self.attention(stage, key, eps, scale);
-                }
-                Op::Embed { .. }
-                | Op::Norm { .. }
-                | Op::MatMul { .. }
-                | Op::GateUp { .. }
-                | Op::Head { .. } => {}
+            if let Op::Attend(id) = *step.op {
+                let spec = stage.model.plan.attention(id);
+                let eps = spec.q_norm.or(spec.k_norm).map_or(0.0, |norm| norm.eps);
+                self.attention(stage, slot_key(step.slot, spec), eps, spec.scale);
             }
         }
     }
 
     /// All steps but the head. `longest` is the longest context of a row.
-    pub fn record(&self, recorder: &mut Recorder, steps: &[Step], rows: usize, longest: usize) -> Result<()> {
+    pub fn record(
+        &self,
+        recorder: &mut Recorder,
+        plan: &Plan,
+        steps: &[Step],
+        rows: usize,
+        longest: usize,
+    ) -> Result<()> {
         let n = rows as u32;
         let dims = &self.dims;
         let mut attention = None;
@@ -395,23 +396,23 @@ impl Ops {
                 continue;
             }
             match *step.op {
-                Op::Embed { table } => {
+                Op::Embed { table, .. } => {
                     let (format, parts, x_stride) = &self.embeds[&table];
                     for part in parts {
                         recorder.dispatch(Kernel::Embed(*format), part, [x_stride.div_ceil(32), n, 1])?;
                     }
                 }
-                Op::Norm { weight, .. } => {
-                    recorder.dispatch(Kernel::Norm(self.arith), &self.norms[&weight], [n, 1, 1])?;
+                Op::Norm { norm, .. } => {
+                    recorder.dispatch(Kernel::Norm(self.arith), &self.norms[&weight_of(&norm)], [n, 1, 1])?;
                 }
                 Op::MatMul { weight, .. } => {
                     let matmul = &self.matmuls[&weight];
                     covered = matmul.covers - 1;
                     self.matmul(recorder, matmul, rows, step.coarse, &mut rounded)?;
                 }
-                Op::GateUp { gate, up } => {
-                    self.matmul(recorder, &self.matmuls[&gate], rows, step.coarse, &mut rounded)?;
-                    if let Some(up) = self.matmuls.get(&up) {
+                Op::Gate { gate, up, .. } => {
+                    self.matmul(recorder, &self.matmuls[&gate.weight], rows, step.coarse, &mut rounded)?;
+                    if let Some(up) = up.and_then(|up| self.matmuls.get(&up.weight)) {
                         self.matmul(recorder, up, rows, step.coarse, &mut rounded)?;
                         let silu = up.then_silu.as_ref().expect("a matrix of its own");
                         let pieces = padded(dims.ffn).div_ceil(64) as u32;
@@ -419,13 +420,13 @@ impl Ops {
                         rounded = None;
                     }
                 }
-                Op::RopeStore { q_norm, k_norm, .. } => {
-                    let found = &self.attentions[&(step.slot, q_norm, k_norm)];
+                Op::Store(id) => {
+                    let found = &self.attentions[&slot_key(step.slot, plan.attention(id))];
                     let heads = (dims.n_head + 2 * dims.n_kv_head) as u32;
                     recorder.dispatch(Kernel::RopeStore(self.stored), &found.store, [heads, n, 1])?;
                     attention = Some(found);
                 }
-                Op::Attend { .. } => {
+                Op::Attend(_) => {
                     let found = attention.take().expect("keys are stored before they are attended to");
                     let heads = dims.n_head as u32;
                     let chunks = longest.div_ceil(super::work::CHUNK) as u32;
@@ -446,6 +447,7 @@ impl Ops {
                     rounded = (found.arith != Arith::Float).then_some(Buf::A);
                 }
                 Op::Head { .. } => {}
+                _ => unreachable!("not in a uniform plan"),
             }
         }
         Ok(())
@@ -504,6 +506,15 @@ impl Ops {
         }
         Ok(())
     }
+}
+
+/// A norm's weights.
+fn weight_of(norm: &Norm) -> WeightId {
+    norm.weight.expect("as in every uniform plan")
+}
+
+fn slot_key(slot: usize, spec: &AttnSpec) -> SlotKey {
+    (slot, spec.q_norm.and_then(|norm| norm.weight), spec.k_norm.and_then(|norm| norm.weight))
 }
 
 /// So many workgroups, in two dimensions where one does not hold them.

@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use super::super::{AdapterChoice, GpuBackend, GpuConfig, Variants, choose};
 use crate::{
     Model,
-    backend::{Backend, Output, Rows, View},
+    backend::{Backend, Output, Rows, Seen, SlotView, View},
     embedded,
     kv::CellMove,
     kv_type::KvType,
@@ -40,8 +40,9 @@ fn a_lost_device_is_one_clear_line() {
     };
     let mut backend = GpuBackend::new(model.clone(), &found, &config, &|_, _| ()).unwrap();
     let steps = model.plan.steps(None);
-    let views = [View { lists: vec![Cow::Borrowed(&[0])], visible: vec![(0, 1)] }];
-    let view_of_slot = vec![0; dims.n_layer];
+    let views = [View { lists: vec![Cow::Borrowed(&[0])], visible: vec![Seen { list: 0, from: 0, to: 1 }] }];
+    let view_of_slot: Vec<_> =
+        (0..dims.n_layer).map(|slot| SlotView { slot, window: None, view: 0 }).collect();
     let rows = Rows {
         tokens: &[1],
         positions: &[0],

@@ -1,0 +1,23 @@
+//! ERNIE 4.5: a llama, and the larger ones with experts whose choice has a bias, maybe with a shared one beside them, in the
+//! layers after the first few.
+
+use crate::{
+    Result,
+    model::{
+        Builder,
+        blocks::{Decoder, Shared},
+        builder::Body,
+    },
+    plan::RopePairs,
+};
+
+pub fn build(b: &mut Builder) -> Result<Body> {
+    let mut decoder = Decoder::new(b, RopePairs::Neighbours)?;
+    if let Some(experts) = &mut decoder.experts {
+        experts.renormalise = true;
+        if b.u32("expert_shared_feed_forward_length")?.unwrap_or(0) > 0 {
+            experts.shared = Shared::Plain;
+        }
+    }
+    decoder.build(b)
+}

@@ -1,0 +1,66 @@
+//! Gemma 1, 2 and 3: the embedding grows by the root of its width, the MLP's gate goes through GELU. From Gemma 2 on there
+//! are norms after the sublayers too and most layers see a window; Gemma 2 caps scores and logits, Gemma 3 norms queries
+//! and keys instead and turns more slowly where there is no window.
+
+use crate::{
+    Result,
+    model::{
+        Builder,
+        blocks::{Decoder, HeadNorms},
+        builder::Body,
+        rope::Source,
+    },
+    plan::{Activation, RopePairs},
+};
+
+pub fn build(b: &mut Builder) -> Result<Body> {
+    first(b)?.build(b)
+}
+
+fn first(b: &mut Builder) -> Result<Decoder> {
+    let mut decoder = Decoder::new(b, RopePairs::Halves)?;
+    decoder.embed_scale = (b.dims.dim as f32).sqrt();
+    decoder.activate(Activation::Gelu);
+    Ok(decoder)
+}
+
+pub fn build_2(b: &mut Builder) -> Result<Body> {
+    let mut decoder = first(b)?;
+    decoder.norm_after("post_attention_norm", "post_ffw_norm");
+    scale_by_width(b, &mut decoder, 46);
+    decoder.attention.cap = Some(b.positive("attn_logit_softcapping")?.unwrap_or(50.0));
+    decoder.logit_cap = Some(b.positive("final_logit_softcapping")?.unwrap_or(30.0));
+    decoder.see_windows_or(b, 2, 4096)?;
+    let turn = Source::new(RopePairs::Halves, decoder.attention.heads.head_dim);
+    decoder.turn_in_windows(b, &Source { base: "rope.freq_base_swa", ..turn })?;
+    decoder.build(b)
+}
+
+pub fn build_3(b: &mut Builder) -> Result<Body> {
+    let mut decoder = first(b)?;
+    decoder.norm_after("post_attention_norm", "post_ffw_norm");
+    decoder.attention.head_norms = HeadNorms::Each;
+    scale_by_width(b, &mut decoder, 62);
+    decoder.logit_cap = b.positive_or_none("final_logit_softcapping")?;
+    if b.u32("attention.sliding_window")?.is_some_and(|window| window > 0) {
+        decoder.see_windows(b, 6)?;
+        let turn = Source::new(RopePairs::Halves, decoder.attention.heads.head_dim);
+        let base_else = Some(10_000.0);
+        decoder.turn_in_windows(
+            b,
+            &Source { base: "rope.freq_base_swa", base_else, stretched: false, ..turn },
+        )?;
+    }
+    // Of models that make an embedding of a text from its last rows.
+    b.leave_out("dense_2.weight");
+    b.leave_out("dense_3.weight");
+    decoder.build(b)
+}
+
+/// The largest of each, of so many layers, scales scores by a head's share of the width, not by its size.
+fn scale_by_width(b: &Builder, decoder: &mut Decoder, layers: usize) {
+    if b.dims.n_layer == layers {
+        let share = b.dims.dim as f32 / decoder.attention.heads.n_head as f32;
+        decoder.attention.scale = 1.0 / share.sqrt();
+    }
+}

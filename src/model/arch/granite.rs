@@ -1,0 +1,54 @@
+//! Granite, dense and with experts, and MiniCPM: a llama that scales its embedding, its scores, what each sublayer gives,
+//! and divides its logits.
+
+use crate::{
+    Result,
+    model::{
+        Builder,
+        blocks::{Decoder, Shared},
+        builder::Body,
+    },
+    plan::RopePairs,
+};
+
+/// A key whose name says something else tells whether positions are told.
+pub fn build(b: &mut Builder) -> Result<Body> {
+    let turns = b.bool("rope.scaling.finetuned")?.unwrap_or(true);
+    scaled(b, turns.then_some(RopePairs::Neighbours))
+}
+
+pub fn build_moe(b: &mut Builder) -> Result<Body> {
+    scaled(b, Some(RopePairs::Neighbours))
+}
+
+fn scaled(b: &mut Builder, pairs: Option<RopePairs>) -> Result<Body> {
+    let mut decoder = Decoder::new(b, pairs)?;
+    decoder.logit_scale = 1.0 / b.factor("logit_scale")?;
+    decoder.embed_scale = b.positive_or_none("embedding_scale")?.unwrap_or(1.0);
+    decoder.scale_residuals(b.positive_or_none("residual_scale")?.unwrap_or(1.0));
+    if let Some(scale) = b.positive_or_none("attention.scale")? {
+        decoder.attention.scale = scale;
+    }
+    experts(b, &mut decoder);
+    decoder.build(b)
+}
+
+/// What older files do not say is as it was in MiniCPM 1.
+pub fn build_minicpm(b: &mut Builder) -> Result<Body> {
+    let mut decoder = Decoder::new(b, RopePairs::Neighbours)?;
+    let (dim, n_layer) = (b.dims.dim as f32, b.dims.n_layer as f32);
+    decoder.logit_scale = 1.0 / b.positive("logit_scale")?.unwrap_or(dim / 256.0);
+    decoder.embed_scale = b.positive("embedding_scale")?.unwrap_or(12.0);
+    decoder.scale_residuals(b.positive("residual_scale")?.unwrap_or(1.4 / n_layer.sqrt()));
+    experts(b, &mut decoder);
+    decoder.build(b)
+}
+
+fn experts(b: &Builder, decoder: &mut Decoder) {
+    if let Some(experts) = &mut decoder.experts {
+        experts.renormalise = true;
+        if b.has("blk.0.ffn_up_shexp.weight") {
+            experts.shared = Shared::Plain;
+        }
+    }
+}

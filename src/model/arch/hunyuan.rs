@@ -1,0 +1,22 @@
+//! Hunyuan: a llama that norms queries and keys per head after they are turned; the larger ones with experts and a shared one
+//! beside them.
+
+use crate::{
+    Result,
+    model::{
+        Builder,
+        blocks::{Decoder, HeadNorms, Shared},
+        builder::Body,
+    },
+    plan::RopePairs,
+};
+
+pub fn build(b: &mut Builder) -> Result<Body> {
+    let mut decoder = Decoder::new(b, RopePairs::Halves)?;
+    decoder.attention.head_norms = HeadNorms::EachAfterRope;
+    if let Some(experts) = &mut decoder.experts {
+        experts.renormalise = true;
+        experts.shared = Shared::Plain;
+    }
+    decoder.build(b)
+}

@@ -1,0 +1,26 @@
+//! StableLM: layer norms, part of each head turns. In 2-12B attention and MLP read the same norm, and each head of queries
+//! and keys is normed by weights of its own.
+
+use crate::{
+    Result,
+    model::{
+        Builder,
+        blocks::{Decoder, HeadNorms},
+        builder::Body,
+    },
+    plan::{NormKind, RopePairs},
+};
+
+pub fn build(b: &mut Builder) -> Result<Body> {
+    let mut decoder = Decoder::new(b, RopePairs::Halves)?;
+    decoder.norm = NormKind::Layer;
+    if !b.has("blk.0.ffn_norm.weight") {
+        decoder.parallel = true;
+        decoder.ffn_norm = None;
+    }
+    if b.has("blk.0.attn_q_norm.weight") {
+        decoder.attention.head_norms = HeadNorms::EachByOwn;
+        decoder.attention.norm_kind = NormKind::Layer;
+    }
+    decoder.build(b)
+}

@@ -1,0 +1,280 @@
+//! The decoder that most architectures are, with what they differ in.
+
+use super::{Attention, Experts, HeadNorms, Heads, Mlp, Residual, whole_norm};
+use crate::{
+    Result,
+    model::{
+        Builder,
+        builder::Body,
+        rope::{self, Source},
+    },
+    plan::{Activation, Buf, EmbedBy, LayerOps, NormKind, Op, RopeId, RopePairs},
+};
+
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    pub norm: NormKind,
+    /// The norms before attention and MLP, by the last part of their names; one that is missing is not done.
+    pub attn_norm: Option<&'static str>,
+    pub ffn_norm: Option<&'static str>,
+    /// Attention and MLP read the same stream, and are added together; without a `ffn_norm` they read the same norm of it.
+    pub parallel: bool,
+    pub embed_scale: f32,
+    /// Of all layers; what differs by layer stands in the lists below.
+    pub attention: Attention,
+    pub heads: Vec<Heads>,
+    pub ropes: Vec<Option<RopeId>>,
+    pub windows: Vec<Option<u32>>,
+    pub mlp: Mlp,
+    pub ffn: Vec<usize>,
+    /// For layers that have a router.
+    pub experts: Option<Experts>,
+    pub logit_scale: f32,
+    pub logit_cap: Option<f32>,
+}
+
+impl Decoder {
+    /// A llama of the file's sizes; without pairs nothing turns.
+    pub fn new(b: &mut Builder, pairs: impl Into<Option<RopePairs>>) -> Result<Self> {
+        let heads = heads(b)?;
+        let n_layer = b.dims.n_layer;
+        let rope = match pairs.into() {
+            None => None,
+            Some(pairs) => {
+                let rope = rope::read(b, &Source::new(pairs, heads[0].head_dim))?;
+                Some(b.rope(rope))
+            }
+        };
+        let experts = match b.u32("expert_count")? {
+            // A single expert is an MLP.
+            None | Some(0 | 1) => None,
+            Some(_) => Some(Experts::read(b)?),
+        };
+        let ffn = match (b.sizes("feed_forward_length")?, &experts) {
+            (Some(ffn), _) => ffn,
+            // Layers with experts have no other MLP.
+            (None, Some(_)) => vec![1; n_layer],
+            (None, None) => return Err(b.missing("feed_forward_length")),
+        };
+        Ok(Decoder {
+            norm: NormKind::Rms,
+            attn_norm: Some("attn_norm"),
+            ffn_norm: Some("ffn_norm"),
+            parallel: false,
+            embed_scale: 1.0,
+            attention: Attention {
+                heads: heads[0],
+                input: Buf::H,
+                head_norms: HeadNorms::None,
+                norm_kind: NormKind::Rms,
+                rope,
+                scale: 1.0 / (heads[0].head_dim as f32).sqrt(),
+                temperature: None,
+                cap: None,
+                window: None,
+                sinks: false,
+                keys_of: None,
+                values_normed: false,
+                gate: None,
+                residual: Residual::PLAIN,
+            },
+            heads,
+            ropes: vec![rope; n_layer],
+            windows: vec![None; n_layer],
+            mlp: Mlp {
+                input: Buf::H,
+                width: ffn[0],
+                activation: Activation::Silu,
+                gated: true,
+                residual: Residual::PLAIN,
+            },
+            ffn,
+            experts,
+            logit_scale: 1.0,
+            logit_cap: None,
+        })
+    }
+
+    /// Both sublayers' results are multiplied with this.
+    pub fn scale_residuals(&mut self, scale: f32) {
+        self.attention.residual.scale = scale;
+        self.mlp.residual.scale = scale;
+        if let Some(experts) = &mut self.experts {
+            experts.residual.scale = scale;
+        }
+    }
+
+    /// Norms between a sublayer and the sum, by the last parts of their names.
+    pub fn norm_after(&mut self, attn: &'static str, ffn: &'static str) {
+        self.attention.residual.norm = Some((attn, self.norm, None));
+        self.mlp.residual.norm = Some((ffn, self.norm, None));
+        if let Some(experts) = &mut self.experts {
+            experts.residual.norm = Some((ffn, self.norm, None));
+        }
+    }
+
+    /// The same, where sublayers read the stream as it is.
+    pub fn norm_only_after(&mut self, attn: &'static str, ffn: &'static str) {
+        self.norm_after(attn, ffn);
+        (self.attn_norm, self.ffn_norm) = (None, None);
+        (self.attention.input, self.mlp.input) = (Buf::X, Buf::X);
+        if let Some(experts) = &mut self.experts {
+            experts.input = Buf::X;
+        }
+    }
+
+    /// One activation for the MLP and for experts.
+    pub fn activate(&mut self, activation: Activation) {
+        self.mlp.activation = activation;
+        if let Some(experts) = &mut self.experts {
+            experts.activation = activation;
+        }
+    }
+
+    /// Says which layers see a window only: those of the file's list, or else all but the last one of each `period`.
+    pub fn see_windows(&mut self, b: &Builder, period: usize) -> Result<Vec<bool>> {
+        let windowed = windowed(b, period)?;
+        if windowed.contains(&true) {
+            let window = b.size("attention.sliding_window")? as u32;
+            self.windows = windowed.iter().map(|&is| is.then_some(window)).collect();
+        }
+        Ok(windowed)
+    }
+
+    /// The same, where models without a key for it have windows of this size.
+    pub fn see_windows_or(&mut self, b: &Builder, period: usize, window: u32) -> Result<Vec<bool>> {
+        if b.u32("attention.sliding_window")?.is_some() {
+            return self.see_windows(b, period);
+        }
+        let windowed = windowed(b, period)?;
+        self.windows = windowed.iter().map(|&is| is.then_some(window)).collect();
+        Ok(windowed)
+    }
+
+    /// Layers that see a window turn in another way than the others.
+    pub fn turn_in_windows(&mut self, b: &mut Builder, source: &Source) -> Result<()> {
+        let rope = rope::read(b, source)?;
+        let rope = b.rope(rope);
+        for (turned, window) in self.ropes.iter_mut().zip(&self.windows) {
+            if window.is_some() {
+                *turned = Some(rope);
+            }
+        }
+        Ok(())
+    }
+
+    /// Layers that see everything are not told positions.
+    pub fn turn_only_in_windows(&mut self) {
+        for (turned, window) in self.ropes.iter_mut().zip(&self.windows) {
+            if window.is_none() {
+                *turned = None;
+            }
+        }
+    }
+
+    pub fn build(&self, b: &mut Builder) -> Result<Body> {
+        let embed = vec![embed(b, self.embed_scale)?];
+        let layers = (0..b.dims.n_layer).map(|l| self.layer(b, l)).collect::<Result<_>>()?;
+        Ok(Body { embed, layers, head: head(b, self.norm, self.logit_scale, self.logit_cap)? })
+    }
+
+    pub fn layer(&self, b: &mut Builder, l: usize) -> Result<LayerOps> {
+        let mut ops = LayerOps::default();
+        if let Some(part) = self.attn_norm {
+            let norm = self.norm_of_stream(b, l, part, Buf::H)?;
+            if self.parallel { ops.shared.push(norm) } else { ops.attn.push(norm) }
+        }
+        ops.attn.extend(self.attention_of(l).ops(b, l)?);
+        let mut mlp = Mlp { width: self.ffn[l], ..self.mlp };
+        let mut experts = self.experts;
+        match self.ffn_norm {
+            Some(part) if self.parallel => {
+                let input = b.buffer("mlp input", b.dims.dim)?;
+                ops.shared.push(self.norm_of_stream(b, l, part, input)?);
+                mlp.input = input;
+                experts.iter_mut().for_each(|experts| experts.input = input);
+            }
+            Some(part) => ops.mlp.push(self.norm_of_stream(b, l, part, Buf::H)?),
+            None => {}
+        }
+        ops.mlp.extend(match experts {
+            Some(experts) if b.has(&format!("blk.{l}.ffn_gate_inp.weight")) => experts.ops(b, l)?,
+            _ => mlp.ops(b, l)?,
+        });
+        Ok(ops)
+    }
+
+    fn norm_of_stream(&self, b: &mut Builder, l: usize, part: &str, dst: Buf) -> Result<Op> {
+        Ok(whole_norm(b.norm(self.norm, &format!("blk.{l}.{part}"), b.dims.dim)?, Buf::X, dst, false))
+    }
+
+    /// A layer's attention.
+    pub fn attention_of(&self, l: usize) -> Attention {
+        Attention {
+            heads: self.heads[l],
+            rope: self.ropes[l],
+            window: self.windows[l],
+            ..self.attention.clone()
+        }
+    }
+}
+
+/// `X = table[token] · scale`
+pub fn embed(b: &mut Builder, scale: f32) -> Result<Op> {
+    let table = b.matrix("token_embd.weight", b.dims.n_vocab, b.dims.dim)?;
+    Ok(Op::Embed { table, by: EmbedBy::Token, dst: Buf::X, scale, add: false })
+}
+
+/// The last norm and the head; where there is no matrix for it, the table of the embedding is one.
+pub fn head(b: &mut Builder, kind: NormKind, scale: f32, cap: Option<f32>) -> Result<Op> {
+    let (n_vocab, dim) = (b.dims.n_vocab, b.dims.dim);
+    let norm = b.norm(kind, "output_norm", dim)?;
+    let own = b.has("output.weight");
+    let weight = b.matrix(if own { "output.weight" } else { "token_embd.weight" }, n_vocab, dim)?;
+    let bias = b.optional_vector("output.bias", n_vocab)?;
+    Ok(Op::Head { norm, weight, bias, scale, cap })
+}
+
+/// Which layers see a window only; 0 is a period without an end.
+fn windowed(b: &Builder, period: usize) -> Result<Vec<bool>> {
+    const KEY: &str = "attention.sliding_window_pattern";
+    if let Some(flags) = b.flags(KEY)? {
+        return Ok(flags);
+    }
+    let period = b.u32(KEY)?.map_or(period, |n| n as usize);
+    Ok((0..b.dims.n_layer).map(|l| period == 0 || l % period + 1 != period).collect())
+}
+
+/// The heads of each layer.
+pub fn heads(b: &Builder) -> Result<Vec<Heads>> {
+    let n_head = b.sizes("attention.head_count")?.ok_or_else(|| b.missing("attention.head_count"))?;
+    let n_kv_head = b.sizes("attention.head_count_kv")?.unwrap_or_else(|| n_head.clone());
+    let given = b.optional_size("attention.key_length")?;
+    let dim = b.dims.dim;
+    let mut heads = Vec::new();
+    for (n_head, n_kv_head) in n_head.into_iter().zip(n_kv_head) {
+        let head_dim = match given {
+            Some(n) => n,
+            None if dim.is_multiple_of(n_head) => dim / n_head,
+            None => {
+                return Err(b.wrong(
+                    "attention.head_count",
+                    n_head,
+                    &format!("a divisor of embedding_length {dim}"),
+                ));
+            }
+        };
+        if n_head % n_kv_head != 0 {
+            return Err(b.wrong(
+                "attention.head_count_kv",
+                n_kv_head,
+                &format!("a divisor of head_count {n_head}"),
+            ));
+        }
+        heads.push(Heads { n_head, n_kv_head, head_dim });
+    }
+    if b.optional_size("attention.value_length")?.is_some_and(|n| n != heads[0].head_dim) {
+        return Err(b.error("keys and values of different length are not supported"));
+    }
+    Ok(heads)
+}

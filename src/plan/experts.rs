@@ -1,0 +1,62 @@
+//! What the experts of a layer are.
+
+use super::{Activation, Buf, WeightId};
+
+/// Index into [`super::Plan::experts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MoeId(pub u32);
+
+/// How a router's scores become weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gating {
+    /// Of all experts together.
+    Softmax,
+    /// Of each by itself.
+    Sigmoid,
+    /// Of those that were chosen together.
+    SoftmaxOfChosen,
+}
+
+/// Experts stand in groups, of which the best few are chosen from: those whose two best experts have the largest sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Groups {
+    pub count: usize,
+    pub used: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MoeSpec {
+    pub n_expert: usize,
+    pub n_used: usize,
+    /// Width of an expert's hidden row.
+    pub ffn: usize,
+    /// The router's scores, `n_expert` wide.
+    pub scores: Buf,
+    /// For each chosen expert its number and its weight.
+    pub chosen: Buf,
+    /// What experts read, and their hidden rows and results side by side, in the order of the choice.
+    pub src: Buf,
+    pub hidden: Buf,
+    pub results: Buf,
+    /// Where the sum goes; it is added to what is there with `add`.
+    pub dst: Buf,
+    pub add: bool,
+    pub gating: Gating,
+    /// Added to a score for the choice alone.
+    pub choice_bias: Option<WeightId>,
+    pub groups: Option<Groups>,
+    /// Weights are divided by their sum.
+    pub renormalise: bool,
+    pub scale: f32,
+    /// A factor for each expert's weight.
+    pub expert_scale: Option<WeightId>,
+    /// The first expert's matrices; the others' follow. Without a gate there is one factor.
+    pub gate: Option<WeightId>,
+    pub up: WeightId,
+    pub down: WeightId,
+    /// Biases of all experts, one after the other.
+    pub gate_bias: Option<WeightId>,
+    pub up_bias: Option<WeightId>,
+    pub down_bias: Option<WeightId>,
+    pub activation: Activation,
+}
