@@ -96,7 +96,6 @@ pub fn run(args: BenchArgs, more: Vec<BenchArgs>) -> Result<()> {
         sides.push(second(&args, text)?);
     }
     sides.iter().try_for_each(|side| side.context.check())?;
-    let interrupted = interrupt::flag();
     let mut sides = sides.into_iter().map(SideArgs::look).collect::<Result<Vec<_>>>()?;
     let settings = args.what.settings(sides.iter().map(|s| s.limit).min().unwrap_or(0))?;
     for side in &mut sides {
@@ -114,7 +113,8 @@ pub fn run(args: BenchArgs, more: Vec<BenchArgs>) -> Result<()> {
         bar.set_length(total as u64);
         bar.set_position(done as u64);
         bar.set_message(doing);
-        if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        // Asked first when all is loaded: until then there is nothing to keep.
+        if interrupt::flag()() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     bar.finish_and_clear();
     if reports[0].rounds() < settings.rounds {

@@ -103,13 +103,14 @@ pub fn run(
     bar: &ProgressBar,
 ) -> Result<()> {
     let tests = args.tests()?;
-    let interrupted = interrupt::flag();
     let cells = tests.iter().map(Test::cells).max().unwrap_or(1);
     bar.set_length((sides.len() * tests.len()) as u64);
     let mut records = Vec::new();
     'sides: for mut side in sides {
         side.config.n_ctx = u32::try_from(cells).unwrap_or(u32::MAX);
         let mut context = side.open()?;
+        // Not before the first model is loaded: until then there is nothing to keep.
+        let interrupted = interrupt::flag();
         let setup = setup(&context, &side);
         for &test in &tests {
             bar.set_message(test.to_string());
@@ -122,7 +123,7 @@ pub fn run(
         }
     }
     bar.finish_and_clear();
-    if interrupted() && records.is_empty() {
+    if records.is_empty() {
         return Err(Error::Input("interrupted before the first test was complete".into()));
     }
     let default = if json { Format::Json } else { Format::Markdown };
