@@ -109,7 +109,7 @@ pub fn run(args: BenchArgs, more: Vec<BenchArgs>) -> Result<()> {
         .map(|side| Configuration { open: Box::new(|| side.open()), mask: side.mask.clone() })
         .collect();
     let bar = bar();
-    let reports = measure(&configurations, &settings, |Progress { done, total, doing }| {
+    let mut reports = measure(&configurations, &settings, |Progress { done, total, doing }| {
         bar.set_length(total as u64);
         bar.set_position(done as u64);
         bar.set_message(doing);
@@ -117,7 +117,12 @@ pub fn run(args: BenchArgs, more: Vec<BenchArgs>) -> Result<()> {
         if interrupt::flag()() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     bar.finish_and_clear();
-    if reports[0].rounds() < settings.rounds {
+    let interrupted = reports[0].rounds() < settings.rounds;
+    for (report, side) in reports.iter_mut().zip(&sides) {
+        report.provenance = common::with_settings(report.provenance.clone(), &side.config);
+        report.provenance.interrupted = interrupted;
+    }
+    if interrupted {
         note!("interrupted after {} of {} rounds", reports[0].rounds(), settings.rounds);
     }
     match (&reports[..], args.json) {

@@ -111,7 +111,7 @@ pub fn run(
         let mut context = side.open()?;
         // Not before the first model is loaded: until then there is nothing to keep.
         let interrupted = interrupt::flag();
-        let setup = setup(&context, &side);
+        let setup = setup(&context, &side, repetitions);
         for &test in &tests {
             bar.set_message(test.to_string());
             let seconds = measure(&mut context, test, repetitions, interrupted)?;
@@ -130,7 +130,7 @@ pub fn run(
     common::print(write(&records, args.output.unwrap_or(default)))
 }
 
-fn setup(context: &Context, side: &Side) -> Setup {
+fn setup(context: &Context, side: &Side, repetitions: usize) -> Setup {
     let (model, config) = (context.model(), &side.config);
     let tensors = model.gguf.tensors();
     Setup {
@@ -146,6 +146,7 @@ fn setup(context: &Context, side: &Side) -> Setup {
         type_k: config.key_type.to_string(),
         type_v: config.value_type.to_string(),
         gpu_layers: config.placement.gpu_layers.map_or(-1, i64::from),
+        provenance: common::provenance(context, config).setting("repetitions", repetitions),
     }
 }
 

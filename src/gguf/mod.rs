@@ -28,7 +28,12 @@ pub use value::{Array, Strings, Value};
 pub use writer::{Sink, Writer};
 
 use self::{parse::Parsed, shards::Split};
-use crate::{Error, Result, quant::GgmlType, quoted::Quoted};
+use crate::{
+    Error, Result,
+    hash::fnv1a,
+    quant::GgmlType,
+    quoted::{Quoted, one_line},
+};
 
 /// An opened model file, or all shards of one, with the bytes of its tensors mapped.
 pub struct Gguf {
@@ -155,6 +160,23 @@ impl Gguf {
     /// The path or name, for messages.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What the file calls its model, on one line, or the file's own name.
+    pub fn model_name(&self) -> Result<String> {
+        Ok(one_line(self.metadata.str("general.name")?.unwrap_or(&self.name), 80))
+    }
+
+    /// Tells one set of weights from another cheaply: FNV-1a over the tensor directory and a sample of each
+    /// tensor's bytes.
+    pub fn fingerprint(&self) -> String {
+        let bytes = self.tensors.iter().flat_map(|tensor| {
+            let shape = tensor.shape.iter().flat_map(|d| d.to_le_bytes());
+            let data = self.bytes(tensor);
+            let sample = &data[data.len() / 2..][..data.len().min(64) / 2];
+            tensor.name.bytes().chain(tensor.ty.name().bytes()).chain(shape).chain(sample.iter().copied())
+        });
+        format!("{:016x}", fnv1a(bytes))
     }
 
     /// Of the format: 2 or 3.

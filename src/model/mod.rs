@@ -12,11 +12,10 @@ pub use builder::Builder;
 use crate::{
     Error, Gguf, Result,
     gguf::TensorInfo,
-    hash::fnv1a,
     mask::skips::ModelId,
     plan::{Op, Plan, WeightId},
     quant::GgmlType,
-    quoted::{Quoted, one_line},
+    quoted::Quoted,
 };
 
 /// A matrix `[rows, cols]`, or a vector as one row.
@@ -59,7 +58,7 @@ impl Model {
                 format!("architecture {} is not supported; supported are: {known}", Quoted(arch)),
             ));
         };
-        let name = one_line(meta.str("general.name")?.unwrap_or(gguf.name()), 80);
+        let name = gguf.model_name()?;
         let arch = arch.to_string();
         let mut builder = Builder::new(&gguf, &arch)?;
         let plan = build(&mut builder)?;
@@ -93,16 +92,9 @@ impl Model {
         }
     }
 
-    /// Tells one set of weights from another cheaply: FNV-1a over the tensor directory and a sample of each
-    /// tensor's bytes.
+    /// See [`Gguf::fingerprint`].
     pub fn fingerprint(&self) -> String {
-        let bytes = self.gguf.tensors().iter().flat_map(|tensor| {
-            let shape = tensor.shape.iter().flat_map(|d| d.to_le_bytes());
-            let data = self.gguf.bytes(tensor);
-            let sample = &data[data.len() / 2..][..data.len().min(64) / 2];
-            tensor.name.bytes().chain(tensor.ty.name().bytes()).chain(shape).chain(sample.iter().copied())
-        });
-        format!("{:016x}", fnv1a(bytes))
+        self.gguf.fingerprint()
     }
 
     /// Bytes that one token's pass reads for an operation, where it reads `matrix` of each matrix; of a table it
