@@ -97,9 +97,8 @@ pub fn finalists(lab: &Lab, best: usize, spread: usize) -> Vec<Candidate> {
                 .iter()
                 .filter(|&&p| !chosen.contains(ranked[p]))
                 .min_by(|&&a, &&b| (points[a].0 - wanted).abs().total_cmp(&(points[b].0 - wanted).abs()));
-            if let Some(&p) = nearest {
-                chosen.push(ranked[p].clone());
-            }
+            let Some(&p) = nearest else { break };
+            chosen.push(ranked[p].clone());
         }
     }
     chosen
