@@ -351,7 +351,7 @@ fn read_steps(steps: &Node, n_layer: usize) -> Result<RunLayers> {
         let mlp = state("mlp", LayerBits::MLP, LayerBits::COARSE_MLP)?;
         list.push((layer.layer(n_layer)?, attn | mlp));
     }
-    RunLayers::from_steps(n_layer, list)
+    RunLayers::from_steps(n_layer, list).map_err(|e| steps.error(e))
 }
 
 fn llama_cpp_mask(root: &Node, n_layer: usize) -> Result<RunLayers> {
