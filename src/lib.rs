@@ -12,12 +12,15 @@
 //! Data flows one way: nothing below `context` knows of prompts, and nothing above it of devices.
 
 // Printing panics where nobody listens; what a run has to say goes through `cli::output` and `cli::common::print`.
+
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
-pub mod backend;
+mod backend;
 pub mod batch;
-pub mod bench;
 #[cfg(feature = "cli")]
+mod bench;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
 pub mod cli;
 pub mod context;
 pub mod embedded;
@@ -27,16 +30,18 @@ mod files;
 pub mod generate;
 pub mod gguf;
 mod hash;
-#[cfg(feature = "download")]
-pub mod hub;
-pub mod kv;
-pub mod kv_type;
+#[cfg(all(feature = "cli", feature = "download"))]
+mod hub;
+#[doc(hidden)]
+pub mod internals;
+mod kv;
+mod kv_type;
 pub mod mask;
-pub mod measure;
-pub mod model;
+mod measure;
+mod model;
 pub mod placement;
-pub mod plan;
-pub mod provenance;
+mod plan;
+mod provenance;
 pub mod quant;
 mod quoted;
 pub mod sampler;
@@ -44,7 +49,7 @@ pub mod scores;
 #[cfg(feature = "search")]
 pub mod search;
 pub mod speculation;
-pub mod synth;
+mod synth;
 pub mod tokenizer;
 mod words;
 

@@ -11,12 +11,13 @@ use std::{
 
 use spec_run::{
     Batch, Context, ContextConfig, Model,
-    backend::{
-        Backend, Output, Rows, View,
-        cpu::{CpuBackend, CpuConfig, kv_store::KvType, matmul::Planes},
-    },
+    context::{KvType, Planes},
     embedded,
-    plan::UnitSet,
+    internals::{
+        Backend, Output, Rows, View,
+        cpu::{CpuBackend, CpuConfig},
+    },
+    placement::UnitSet,
 };
 
 struct Counting;

@@ -7,7 +7,7 @@ use crate::{
     Result,
     backend::Plans,
     mask::skips::ModelId,
-    placement::{COLUMNS, First, Forecast, Known, Place, Placement, Prediction, UnitSize},
+    placement::{First, Forecast, Known, Place, Placement, Prediction, UnitSize, forecast::COLUMNS},
     plan::Unit,
 };
 

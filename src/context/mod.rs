@@ -6,9 +6,9 @@ use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     Batch, Error, Model, Result,
-    backend::{self, Backend, Chained, Opened, Output, Rows, Speeds, Spent, Traffic, View},
+    backend::{self, Backend, Opened, Output, Rows, View},
     batch::{ChainBatch, Row, SeqId},
-    kv::{KvCache, WrittenSlots},
+    kv::WrittenSlots,
     mask::RunLayers,
     placement::{Basis, Place, Placement},
     plan::{CacheUse, Dims, Op, Step, Unit},
@@ -17,10 +17,11 @@ use crate::{
 
 pub use crate::{
     backend::{
-        ContextConfig, Loading,
-        cpu::matmul::Planes,
+        Chained, ContextConfig, Device, Loading, Speeds, Spent, Traffic,
+        cpu::{matmul::Planes, simd::Isa},
         gpu::{Tuning, Wanted as GpuVariant},
     },
+    kv::KvCache,
     kv_type::KvType,
 };
 

@@ -5,4 +5,4 @@ pub mod memory;
 pub mod speeds;
 pub mod stats;
 
-pub use load::{Load, load};
+pub use load::load;

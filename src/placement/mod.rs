@@ -7,16 +7,19 @@
 //! -ngl takes them, so that the hidden rows cross only once.
 
 mod choice;
-mod forecast;
+pub(crate) mod forecast;
 
 use std::fmt;
 
-pub use choice::{First, PlacementChoice, Side, choose};
-pub use forecast::{Basis, COLUMNS, Forecast, Known, Origin, Prediction};
+pub(crate) use choice::choose;
+pub use choice::{First, PlacementChoice, Side};
+pub use forecast::{Basis, Forecast, Known, Origin, Prediction};
+
+pub use crate::plan::{Unit, UnitSet};
 
 use crate::{
     Error, Model, Result, RunLayers,
-    plan::{Op, Unit, UnitSet, WeightId},
+    plan::{Op, WeightId},
 };
 
 /// What a user wants of it.

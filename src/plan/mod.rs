@@ -8,7 +8,7 @@ mod unit;
 
 use crate::mask::RunLayers;
 
-pub use operands::{BufSet, CacheUse, Operands};
+pub use operands::{CacheUse, Operands};
 pub use unit::{Unit, UnitSet};
 
 /// Work buffers; every shape is `[rows, width]`, f32.

@@ -4,20 +4,20 @@
 
 mod affine;
 pub(crate) mod formats;
-pub mod ggml_type;
-pub mod iq4_nl;
-pub mod iq4_xs;
-pub mod mxfp4;
-pub mod q2_k;
-pub mod q3_k;
-pub mod q4_0;
-pub mod q4_1;
-pub mod q4_k;
-pub mod q5_0;
-pub mod q5_1;
-pub mod q5_k;
-pub mod q6_k;
-pub mod q8_0;
+pub(crate) mod ggml_type;
+pub(crate) mod iq4_nl;
+pub(crate) mod iq4_xs;
+pub(crate) mod mxfp4;
+pub(crate) mod q2_k;
+pub(crate) mod q3_k;
+pub(crate) mod q4_0;
+pub(crate) mod q4_1;
+pub(crate) mod q4_k;
+pub(crate) mod q5_0;
+pub(crate) mod q5_1;
+pub(crate) mod q5_k;
+pub(crate) mod q6_k;
+pub(crate) mod q8_0;
 mod rounding;
 
 pub use formats::blocks;

@@ -10,40 +10,39 @@
 //! The way of a search depends on evaluations and measured costs alone, and both are in its journal.
 
 mod bayes;
-pub mod calibration;
-pub mod candidate;
-pub mod clock;
-pub mod costs;
-pub mod family;
+pub(crate) mod calibration;
+pub(crate) mod candidate;
+pub(crate) mod clock;
+pub(crate) mod costs;
+pub(crate) mod family;
 mod greedy;
-pub mod journal;
-pub mod judge;
+pub(crate) mod journal;
+pub(crate) mod judge;
 mod lab;
 mod local;
-pub mod measured;
-pub mod objective;
-pub mod report;
-pub mod score;
-pub mod speed;
+pub(crate) mod measured;
+pub(crate) mod objective;
+pub(crate) mod report;
+pub(crate) mod score;
+pub(crate) mod speed;
 #[cfg(test)]
 mod tests;
 
 use std::{cmp::Ordering, ops::ControlFlow, time::Duration};
 
+pub use calibration::{Calibration, CalibrationSettings, Span};
+pub use candidate::{Candidate, State, Sublayer};
+pub use clock::{Stopwatch, WallClock};
+pub use costs::PassCosts;
+pub use family::Proof;
+pub use journal::{Entry, Journal, RunId};
+pub use judge::{ModelJudge, cells_beside_texts};
 pub use lab::Progress;
+pub use measured::Measured;
+pub use objective::Objective;
+pub use score::Score;
 
-use self::{
-    candidate::{Candidate, State, Sublayer},
-    clock::Stopwatch,
-    costs::PassCosts,
-    family::{Proof, front},
-    journal::{Entry, Journal},
-    judge::{Judge, ModelJudge},
-    lab::Lab,
-    measured::Measured,
-    objective::Objective,
-    score::Score,
-};
+use self::{family::front, judge::Judge, lab::Lab};
 use crate::{Result, RunLayers, Tokenizer};
 
 /// Exits that are proved, of all that are judged.

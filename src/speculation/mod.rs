@@ -60,19 +60,19 @@
 //! # Ok::<(), spec_run::Error>(())
 //! ```
 
-pub mod accept;
-pub mod acceptance;
-pub mod candidates;
-pub mod controller;
-pub mod costs;
+pub(crate) mod accept;
+pub(crate) mod acceptance;
+pub(crate) mod candidates;
+pub(crate) mod controller;
+pub(crate) mod costs;
 mod draws;
 pub mod learned;
 mod plain_steps;
-pub mod policy;
-pub mod proposer;
+pub(crate) mod policy;
+pub(crate) mod proposer;
 mod report;
 mod round;
-pub mod trial;
+pub(crate) mod trial;
 mod verify;
 
 use std::{ops::ControlFlow, time::Instant};

@@ -5,10 +5,8 @@ use std::time::{Duration, Instant};
 
 use spec_run::{
     Batch, RunLayers,
-    speculation::{
-        SourceInfo, SourceKind, TARGET,
-        costs::{Costs, DEFAULT_BUDGET, measure},
-    },
+    internals::speculation::{DEFAULT_BUDGET, measure},
+    speculation::{Costs, SourceInfo, SourceKind, TARGET},
 };
 
 fn half() -> (SourceInfo, RunLayers) {

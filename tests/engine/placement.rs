@@ -5,8 +5,8 @@ use std::sync::Mutex;
 
 use spec_run::{
     Context, ContextConfig, Model, Result, RunLayers,
-    backend::{Plans, plan_elsewhere},
     context::Loading,
+    internals::{Plans, plan_elsewhere},
     placement::{Basis, First, Known, Place, Placement, PlacementRequest},
 };
 

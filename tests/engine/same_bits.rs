@@ -7,8 +7,7 @@ use std::sync::Arc;
 use common::{all_logits, bits, context, embedded_model, fixture, load, tokens};
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers,
-    backend::cpu::simd::Isa,
-    context::{KvType, Planes},
+    context::{Isa, KvType, Planes},
 };
 
 /// The embedded model, and where they are, one of each other kind of weights.

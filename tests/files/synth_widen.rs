@@ -7,8 +7,8 @@ use common::{all_logits, context, embedded_model, tokens};
 use spec_run::{
     Gguf, Model, embedded,
     eval::perplexity::{PerplexitySettings, Tally, perplexity},
+    internals::synth::{Arch, Recipe, Shape, Skippable, Widened},
     quant::{GgmlType, dequantize},
-    synth::{Arch, Recipe, Shape, Skippable, Widened},
 };
 
 fn widened(model: &Model, factor: u64) -> Arc<Model> {

@@ -6,7 +6,11 @@ use common::{
     gpu::{self, ROUNDING, f32_cache, floats, in_floats, on, relative_error},
     load, tokens,
 };
-use spec_run::{Batch, Context, ContextConfig, backend::Device, context::KvType, plan::UnitSet};
+use spec_run::{
+    Batch, Context, ContextConfig,
+    context::{Device, KvType},
+    placement::UnitSet,
+};
 
 /// Parts of the model on the GPU, the rest on the CPU, in every pattern: the same function.
 #[test]

@@ -12,7 +12,7 @@ use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers,
     context::{GpuVariant, KvType, Tuning},
     mask::LayerBits,
-    plan::UnitSet,
+    placement::UnitSet,
 };
 
 #[test]

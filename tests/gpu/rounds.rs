@@ -7,12 +7,12 @@ use std::{ops::ControlFlow, sync::Arc};
 use common::{bits, context, embedded_model, gpu, tokens};
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers, Sampler, Tokenizer,
-    backend::{Device, Traffic},
     batch::ChainBatch,
+    context::{Device, Traffic},
     embedded,
     generate::{Generation, Request, Stop, generate},
     mask::LayerBits,
-    plan::UnitSet,
+    placement::UnitSet,
     sampler::SamplerConfig,
     scores::{Scores, Top, Want},
     speculation::{Fixed, MaskProposer, Proposer, Report, Speculation, speculate},

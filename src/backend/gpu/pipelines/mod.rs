@@ -282,7 +282,8 @@ impl Kernel {
         }
     }
 
-    /// One of each kernel for every format and shape, for tests.
+    /// One of each kernel for every format and shape.
+    #[cfg(test)]
     pub fn all() -> Vec<Kernel> {
         let mut all = vec![Kernel::SiluMul, Kernel::Best, Kernel::BestJoin, Kernel::Read];
         all.extend(Arith::ALL.map(Kernel::Norm));
@@ -319,6 +320,7 @@ impl Kernel {
     }
 
     /// The feature without which the text is not even valid.
+    #[cfg(test)]
     pub fn needs(self) -> wgpu::Features {
         match self {
             Kernel::MatmulRows { arith: Arith::Half, .. }
@@ -343,6 +345,7 @@ impl Stored {
         [("KEYS", storage_number(self.keys)), ("VALUES", storage_number(self.values))]
     }
 
+    #[cfg(test)]
     pub fn all() -> impl Iterator<Item = Stored> {
         let with = |keys| KvType::ALL.map(|values| Stored { keys, values });
         KvType::ALL.into_iter().flat_map(with)
