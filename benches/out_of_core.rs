@@ -13,8 +13,8 @@ use spec_run::{
     context::Spent,
     generate::{Generation, Request, generate},
     gguf::{Array, Value},
-    internals::{COLUMNS as COLUMNS_OF_FORECAST, plan_elsewhere, speed_of_file, speed_of_ram},
-    placement::{Basis, Known, Place, PlacementRequest, Unit},
+    internals::{Basis, COLUMNS as COLUMNS_OF_FORECAST, Known, plan_elsewhere, speed_of_file, speed_of_ram},
+    placement::{Place, PlacementRequest, Unit},
     sampler::SamplerConfig,
     speculation::{MaskProposer, Proposer, Report, Speculation, TARGET, learned, speculate},
     tokenizer::EncodeOptions,
@@ -131,7 +131,7 @@ fn decode(
 
 /// The layers that the file says may be skipped, or else every other one.
 fn skippable(model: &Model) -> RunLayers {
-    let n_layer = model.plan.dims.n_layer;
+    let n_layer = model.n_layer();
     let listed = |part: &str| match model.gguf.metadata().get(&format!("spec_run.skippable.{part}")) {
         Some(Value::Array(Array::U32(layers))) => {
             Some(layers.iter().map(|&l| l as usize).collect::<Vec<_>>())

@@ -6,7 +6,7 @@ pub use crate::{
         speeds::{of_file as speed_of_file, of_ram as speed_of_ram},
         stats::Spread,
     },
-    placement::forecast::COLUMNS,
+    placement::forecast::{Basis, COLUMNS, Known},
 };
 
 /// Matrix products and passes on the CPU.

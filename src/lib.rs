@@ -11,10 +11,12 @@
 //!
 //! Data flows one way: nothing below `context` knows of prompts, and nothing above it of devices.
 
+#![deny(missing_docs)]
 // Printing panics where nobody listens; what a run has to say goes through `cli::output` and `cli::common::print`.
-
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+// Docs may be missing in parts that only `internals` shows. What `context` shows of the backend has them.
+#[allow(missing_docs)]
 mod backend;
 pub mod batch;
 #[cfg(feature = "cli")]
@@ -30,17 +32,19 @@ mod files;
 pub mod generate;
 pub mod gguf;
 mod hash;
-#[cfg(all(feature = "cli", feature = "download"))]
+#[cfg(feature = "download")]
 mod hub;
 #[doc(hidden)]
 pub mod internals;
 mod kv;
 mod kv_type;
 pub mod mask;
+#[allow(missing_docs)]
 mod measure;
 mod model;
 pub mod placement;
 mod plan;
+#[cfg(feature = "cli")]
 mod provenance;
 pub mod quant;
 mod quoted;
@@ -49,6 +53,7 @@ pub mod scores;
 #[cfg(feature = "search")]
 pub mod search;
 pub mod speculation;
+#[allow(missing_docs)]
 mod synth;
 pub mod tokenizer;
 mod words;

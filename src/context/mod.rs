@@ -25,6 +25,7 @@ pub use crate::{
     kv_type::KvType,
 };
 
+/// A model on a device, with a cache of keys and values.
 pub struct Context {
     model: Arc<Model>,
     kv: KvCache,
@@ -42,6 +43,7 @@ pub struct Context {
 }
 
 impl Context {
+    /// Opens the model on the device that the configuration names.
     pub fn new(model: Arc<Model>, config: &ContextConfig) -> Result<Self> {
         Self::open_with(model, config, &())
     }
@@ -72,10 +74,12 @@ impl Context {
         })
     }
 
+    /// The model.
     pub fn model(&self) -> &Arc<Model> {
         &self.model
     }
 
+    /// Which tokens are in the cache.
     pub fn kv(&self) -> &KvCache {
         &self.kv
     }
@@ -85,6 +89,7 @@ impl Context {
         self.backend.describe()
     }
 
+    /// Threads of the CPU that share the work.
     pub fn threads(&self) -> usize {
         self.backend.threads()
     }
@@ -253,6 +258,7 @@ impl Context {
         self.kv.truncate(seq, len);
     }
 
+    /// Forgets a sequence.
     pub fn remove(&mut self, seq: SeqId) {
         self.kv.remove(seq);
     }

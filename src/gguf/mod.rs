@@ -48,13 +48,17 @@ pub struct Gguf {
 /// One entry of the tensor directory.
 #[derive(Clone, Debug)]
 pub struct TensorInfo {
+    /// Its name, as `blk.0.attn_q.weight`.
     pub name: String,
+    /// How its weights are stored.
     pub ty: GgmlType,
     /// Fastest dimension first, as in the file: `[columns, rows]` for a matrix.
     pub shape: Vec<u64>,
     /// Which shard, and where in that file.
     pub shard: usize,
+    /// Where its bytes begin in that file.
     pub offset: u64,
+    /// How many bytes it has.
     pub bytes: u64,
 }
 
@@ -189,18 +193,22 @@ impl Gguf {
         self.shards.iter().map(|shard| shard.len() as u64).sum()
     }
 
+    /// How many files the model is in.
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
 
+    /// The keys and values.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
+    /// All tensors in file order.
     pub fn tensors(&self) -> &[TensorInfo] {
         &self.tensors
     }
 
+    /// The tensor of this name.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
         self.by_name.find(name, |i| &self.tensors[i].name).map(|i| &self.tensors[i])
     }

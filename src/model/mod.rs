@@ -1,13 +1,13 @@
 //! From an opened GGUF to a [`Plan`]: the architecture's file names the tensors, the builder checks each one
 //! against the shape that it must have.
 
-pub mod arch;
+mod arch;
 mod builder;
 mod rope;
 
 use std::sync::Arc;
 
-pub use builder::Builder;
+pub(crate) use builder::Builder;
 
 use crate::{
     Error, Gguf, Result,
@@ -20,7 +20,7 @@ use crate::{
 
 /// A matrix `[rows, cols]`, or a vector as one row.
 #[derive(Clone, Debug)]
-pub struct WeightInfo {
+pub(crate) struct WeightInfo {
     pub tensor: TensorInfo,
     pub rows: usize,
     pub cols: usize,
@@ -38,16 +38,21 @@ impl WeightInfo {
 
 /// A model that can be run: its plan and where its weights lie in the file.
 pub struct Model {
+    /// The file.
     pub gguf: Arc<Gguf>,
+    /// Its name, from the file.
     pub name: String,
+    /// Its architecture, as `llama`.
     pub arch: String,
     /// The context length that the model was trained for.
     pub n_ctx_train: u32,
-    pub weights: Vec<WeightInfo>,
+    pub(crate) weights: Vec<WeightInfo>,
+    #[doc(hidden)]
     pub plan: Plan,
 }
 
 impl Model {
+    /// Finds the model's tensors and checks them.
     pub fn load(gguf: Arc<Gguf>) -> Result<Self> {
         let meta = gguf.metadata();
         let arch = meta.str("general.architecture")?.ok_or_else(|| meta.missing("general.architecture"))?;
@@ -66,16 +71,26 @@ impl Model {
         Ok(Model { name, arch, n_ctx_train, weights, plan, gguf })
     }
 
-    pub fn weight(&self, id: WeightId) -> &WeightInfo {
+    /// The number of layers.
+    pub fn n_layer(&self) -> usize {
+        self.plan.dims.n_layer
+    }
+
+    /// The number of tokens that have logits.
+    pub fn n_vocab(&self) -> usize {
+        self.plan.dims.n_vocab
+    }
+
+    pub(crate) fn weight(&self, id: WeightId) -> &WeightInfo {
         &self.weights[id.0 as usize]
     }
 
-    pub fn weight_bytes(&self, id: WeightId) -> &[u8] {
+    pub(crate) fn weight_bytes(&self, id: WeightId) -> &[u8] {
         self.gguf.bytes(&self.weight(id).tensor)
     }
 
     /// A norm's weight or a bias, as numbers.
-    pub fn vector(&self, id: WeightId) -> Vec<f32> {
+    pub(crate) fn vector(&self, id: WeightId) -> Vec<f32> {
         let weight = self.weight(id);
         let mut out = vec![0.0; weight.rows * weight.cols];
         crate::quant::dequantize(weight.ty(), self.weight_bytes(id), &mut out);
@@ -99,7 +114,7 @@ impl Model {
 
     /// Bytes that one token's pass reads for an operation, where it reads `matrix` of each matrix; of a table it
     /// reads one row.
-    pub fn bytes_read(&self, op: &Op, matrix: impl Fn(WeightId) -> u64) -> u64 {
+    pub(crate) fn bytes_read(&self, op: &Op, matrix: impl Fn(WeightId) -> u64) -> u64 {
         let operands = op.operands();
         let row: Option<u64> = operands.table.map(|table| self.weight(table).row_bytes() as u64);
         let matrices: u64 = operands.matrices().map(|(id, _)| matrix(id)).sum();

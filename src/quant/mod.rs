@@ -20,7 +20,7 @@ pub(crate) mod q6_k;
 pub(crate) mod q8_0;
 mod rounding;
 
-pub use formats::blocks;
+pub(crate) use formats::blocks;
 pub(crate) use formats::{for_block, for_packed_block, for_written_block};
 pub use ggml_type::GgmlType;
 
@@ -30,10 +30,12 @@ pub use ggml_type::GgmlType;
 pub struct F16(pub [u8; 2]);
 
 impl F16 {
+    /// The nearest half.
     pub fn from_f32(x: f32) -> Self {
         F16(half::f16::from_f32(x).to_le_bytes())
     }
 
+    /// Sign, exponent and mantissa.
     pub fn bits(self) -> u16 {
         u16::from_le_bytes(self.0)
     }
@@ -59,7 +61,7 @@ impl F16 {
 }
 
 /// One block of a quantized row. All fields are bytes, so a block may lie at any address.
-pub trait Block: bytemuck::Pod {
+pub(crate) trait Block: bytemuck::Pod {
     const TYPE: GgmlType;
 
     /// Writes `TYPE.block_len()` weights.
@@ -67,7 +69,7 @@ pub trait Block: bytemuck::Pod {
 }
 
 /// A block format that can be written. `x` has `TYPE.block_len()` finite values.
-pub trait Quantize: Block {
+pub(crate) trait Quantize: Block {
     fn quantize(x: &[f32]) -> Self;
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{candidate::Candidate, costs::PassCosts, family::Proof, measured::Measured, score::Score};
-use crate::{Error, Result, files::read_stream_limited, provenance::Provenance};
+use crate::{Error, Result, files::read_stream_limited};
 
 /// Millions of evaluations; what is larger is another file under a journal's name.
 const MOST_BYTES: u64 = 1 << 30;
@@ -21,42 +21,58 @@ const MOST_BYTES: u64 = 1 << 30;
 /// What the evaluations are of; a journal of anything else is refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunId {
+    /// The fingerprint of the model.
     pub model: String,
+    /// The fingerprint of text and positions.
     pub text: String,
+    /// How many positions are judged.
     pub positions: usize,
     /// Instruction set and threads: costs are theirs.
     pub device: String,
+    /// How keys and values are stored.
     pub cache_types: String,
 }
 
+/// A line of the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
+    /// What the journal is of.
     Run(RunId),
+    /// What passes cost.
     Costs(PassCosts),
     /// Where what follows comes from, once for each run that added to the journal.
     Provenance(Value),
     /// The positions that follow those already scored.
     Score {
+        /// What was judged.
         candidate: Candidate,
+        /// Positions that were scored before.
         from: usize,
+        /// How it fared on these.
         score: Score,
     },
     /// The time that was given was up after so many rows.
     OutOfTime {
+        /// The time.
         given: Duration,
+        /// Rows evaluated by then.
         rows: u64,
     },
     /// Timed together, for all that will be proved.
     Steps(Vec<(Candidate, f64)>),
+    /// A candidate on held-out text.
     Proof {
+        /// What was proved.
         candidate: Candidate,
+        /// How it fared.
         proof: Proof,
     },
     /// Timed together.
     Measured(Vec<(Candidate, Measured)>),
 }
 
+/// What a search has evaluated, in a file that an interrupted search goes on from.
 pub struct Journal {
     file: Option<(PathBuf, File)>,
     /// Of what is added from here on; written before the first of it.
@@ -123,10 +139,11 @@ impl Journal {
     }
 
     /// Where what is added from here on comes from.
-    pub fn explain(&mut self, provenance: &Provenance) {
-        self.provenance = Some(provenance.to_json());
+    pub fn explain(&mut self, provenance: Value) {
+        self.provenance = Some(provenance);
     }
 
+    /// Adds a line.
     pub fn add(&mut self, entry: &Entry) -> Result<()> {
         let Some((path, file)) = &mut self.file else { return Ok(()) };
         let explained = self.provenance.take().map(|of| line_of(&Entry::Provenance(of)));

@@ -22,6 +22,7 @@ mod lab;
 mod local;
 pub(crate) mod measured;
 pub(crate) mod objective;
+#[cfg(feature = "cli")]
 pub(crate) mod report;
 pub(crate) mod score;
 pub(crate) mod speed;
@@ -50,8 +51,10 @@ const PROVED_EXITS: usize = 3;
 /// Good candidates that small changes start from.
 const STARTS: usize = 3;
 
+/// How a search goes.
 #[derive(Clone, Debug)]
 pub struct SearchSettings {
+    /// What is sought.
     pub objective: Objective,
     /// Try coarse sublayers too; of use where the backend has planes.
     pub coarse: bool,
@@ -84,28 +87,39 @@ impl Default for SearchSettings {
 /// One sublayer changed in an otherwise full model.
 #[derive(Clone, Debug)]
 pub struct Ablation {
+    /// The layer.
     pub layer: usize,
+    /// Which half of it.
     pub part: Sublayer,
+    /// What was done with it.
     pub state: State,
     /// What the change saves of a step.
     pub saved: f64,
+    /// How it fared.
     pub score: Score,
 }
 
+/// A mask that was found.
 #[derive(Clone, Debug)]
 pub struct Member {
+    /// Its name in the family.
     pub name: String,
+    /// What it runs.
     pub candidate: Candidate,
+    /// How it fared on held-out text.
     pub proof: Proof,
     /// By the speculative loop, where there was time for it.
     pub measured: Option<Measured>,
 }
 
+/// What a search found.
 #[derive(Clone, Debug)]
 pub struct SearchOutcome {
+    /// What passes cost.
     pub costs: PassCosts,
     /// Of the full model on the judged positions.
     pub perplexity: f64,
+    /// Each sublayer changed by itself.
     pub ablations: Vec<Ablation>,
     /// Cost and agreement of everything that was judged on all positions.
     pub cloud: Vec<(f64, f64)>,

@@ -30,6 +30,7 @@ const RESUMED_DOUBT: f64 = 0.05;
 /// A draft step takes some time, even if it reads next to nothing.
 const LEAST_DRAFT: f64 = 0.005;
 
+/// What passes and draft steps cost, in plain steps.
 #[derive(Clone, Debug)]
 pub struct Costs {
     filter: Filter,

@@ -151,14 +151,18 @@ pub struct Tuning {
     pub matmul: u32,
     /// Threads of a workgroup of `gate_rows` for up to four columns; half as many for more.
     pub gate: u32,
+    /// Threads of a workgroup of norms.
     pub norm: u32,
+    /// Threads of a workgroup of rotations.
     pub rope: u32,
+    /// Threads of a workgroup of attention.
     pub attend: u32,
     /// Workgroups that keep the device busy: where there are as many, heads share what they read.
     pub crowd: u32,
 }
 
 impl Tuning {
+    /// A card.
     pub const HARDWARE: Tuning =
         Tuning { matmul: 64, gate: 256, norm: 256, rope: 64, attend: 64, crowd: 512 };
     /// A processor that plays a GPU: barriers are dear and threads run eight at a time.
