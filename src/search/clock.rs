@@ -19,7 +19,7 @@ pub trait Stopwatch {
         coarse: bool,
     ) -> Result<PassCosts>;
 
-    /// See `costs::measure_masks`.
+    /// What a draft step costs under each mask, in plain steps.
     fn steps(
         &mut self,
         context: &mut Context,
@@ -27,7 +27,7 @@ pub trait Stopwatch {
         masks: &[RunLayers],
     ) -> Result<Vec<f64>>;
 
-    /// See `measured::measure`.
+    /// How fast the loop is with each member; nothing if that is not measured.
     fn speeds(
         &mut self,
         context: &mut Context,

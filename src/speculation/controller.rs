@@ -71,7 +71,7 @@ pub struct Experience {
     after: Acceptance,
 }
 
-/// What is known, by `memory_key`.
+/// What is known of sources, by kind and name.
 pub type Memory = BTreeMap<String, Experience>;
 
 /// Names a source from run to run. Two files may each have a mask of the same name; their costs tell them apart.
