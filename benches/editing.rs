@@ -10,7 +10,7 @@ use std::{ops::ControlFlow, process::ExitCode, sync::Arc};
 use spec_run::{
     Context, ContextConfig, Gguf, Model, Result, Sampler, Tokenizer, embedded,
     generate::{Request, generate},
-    measure::stats::Spread,
+    internals::Spread,
     sampler::SamplerConfig,
     speculation::{
         NgramProposer, Proposer, Report, Speculation, TARGET,

@@ -7,10 +7,8 @@
 use std::time::Instant;
 
 use spec_run::{
-    backend::cpu::{
-        matmul::{Acts, Mode, OutMatrix, Packed, Planes, QuantRows, Weight, matmul},
-        simd::Isa,
-    },
+    context::{Isa, Planes},
+    internals::cpu::{Acts, Mode, OutMatrix, Packed, QuantRows, Weight, matmul},
     quant::GgmlType,
 };
 

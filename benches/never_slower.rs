@@ -197,9 +197,9 @@ impl Bench {
         learned: &mut Option<Learned>,
     ) -> Result<f64> {
         let model = lane.context.model().clone();
-        let mut proposers = proposers(which, model.plan.dims.n_layer);
+        let mut proposers = proposers(which, model.n_layer());
         let sources: Vec<SourceInfo> = proposers.iter().map(|p| p.info(&lane.context)).collect();
-        let mask = Contrary::new(model.plan.dims.n_layer).mask;
+        let mask = Contrary::new(model.n_layer()).mask;
         let drafts: Vec<_> =
             sources.iter().map(|s| (s.kind == SourceKind::Mask).then(|| mask.clone())).collect();
         lane.context.remove(TARGET);

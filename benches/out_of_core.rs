@@ -10,12 +10,11 @@ use std::{ops::ControlFlow, path::Path, process::ExitCode, sync::Arc};
 
 use spec_run::{
     Context, ContextConfig, Gguf, Model, Result, RunLayers, Sampler, Tokenizer,
-    backend::{Spent, plan_elsewhere},
+    context::Spent,
     generate::{Generation, Request, generate},
     gguf::{Array, Value},
-    measure::speeds,
-    placement::{Basis, COLUMNS as COLUMNS_OF_FORECAST, Known, Place, PlacementRequest},
-    plan::Unit,
+    internals::{Basis, COLUMNS as COLUMNS_OF_FORECAST, Known, plan_elsewhere, speed_of_file, speed_of_ram},
+    placement::{Place, PlacementRequest, Unit},
     sampler::SamplerConfig,
     speculation::{MaskProposer, Proposer, Report, Speculation, TARGET, learned, speculate},
     tokenizer::EncodeOptions,
@@ -61,8 +60,8 @@ fn run(path: &Path, ram: u64, tokens: usize, only: &str) -> Result<()> {
         ContextConfig { n_ctx: 512, placement, ..ContextConfig::default() }
     };
     let basis = Basis {
-        ram: Known::measured(speeds::of_ram(num_cpus::get_physical())?),
-        file: speeds::of_file(&model.gguf).map_or(Basis::default().file, Known::measured),
+        ram: Known::measured(speed_of_ram(num_cpus::get_physical())?),
+        file: speed_of_file(&model.gguf).map_or(Basis::default().file, Known::measured),
         ..Basis::default()
     };
     let plans = plan_elsewhere(&model, &config(true), basis)?;
@@ -132,7 +131,7 @@ fn decode(
 
 /// The layers that the file says may be skipped, or else every other one.
 fn skippable(model: &Model) -> RunLayers {
-    let n_layer = model.plan.dims.n_layer;
+    let n_layer = model.n_layer();
     let listed = |part: &str| match model.gguf.metadata().get(&format!("spec_run.skippable.{part}")) {
         Some(Value::Array(Array::U32(layers))) => {
             Some(layers.iter().map(|&l| l as usize).collect::<Vec<_>>())

@@ -13,7 +13,7 @@
 use std::process::{Command, ExitCode};
 
 use serde_json::Value;
-use spec_run::measure::stats::Spread;
+use spec_run::internals::Spread;
 
 const PROMPTS: [&str; 20] = [
     "Once upon a time, there was a little girl named Lily.",

@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     };
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
     let model = Arc::new(Model::load(gguf)?);
-    let n_layer = model.plan.dims.n_layer;
+    let n_layer = model.n_layer();
     let tokens = tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: false });
 
     for layers in [n_layer / 4, n_layer / 2, 3 * n_layer / 4] {

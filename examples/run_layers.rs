@@ -15,7 +15,7 @@ fn main() -> Result<()> {
     });
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
     let model = Arc::new(Model::load(gguf)?);
-    let n_layer = model.plan.dims.n_layer;
+    let n_layer = model.n_layer();
     let mut context = Context::new(model, &ContextConfig { n_ctx: 256, ..Default::default() })?;
 
     let text = "Tom had a red ball. He wanted to play with the";

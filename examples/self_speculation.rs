@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     });
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
     let model = Arc::new(Model::load(gguf)?);
-    let n_layer = model.plan.dims.n_layer;
+    let n_layer = model.n_layer();
     let mut context = Context::new(model, &ContextConfig { n_ctx: 256, ..Default::default() })?;
     let mask = RunLayers::exit(n_layer, n_layer / 2);
     let mut text =

@@ -13,18 +13,23 @@ use crate::mask::RunLayers;
 /// Names a sequence in the cache; any number will do.
 pub type SeqId = u32;
 
+/// One token of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
+    /// The token.
     pub token: u32,
     /// Position in its sequence; must lie beyond the sequence's last one.
     pub pos: u32,
+    /// Its sequence.
     pub seq: SeqId,
     /// Whether the logits after this token are wanted.
     pub logits: bool,
 }
 
+/// What one decode call evaluates.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
+    /// The tokens. Rows of one sequence are in the order of their positions.
     pub rows: Vec<Row>,
     /// Which sublayers run, for every row; `None` runs all of them.
     pub run_layers: Option<RunLayers>,
@@ -46,6 +51,7 @@ pub struct Resume {
 /// One of several passes that follow each other without the host in between.
 #[derive(Clone, Debug, Default)]
 pub struct ChainBatch {
+    /// What the pass evaluates.
     pub batch: Batch,
     /// Rows whose token is not known yet: the best one of an output of an earlier link, outputs counted through all
     /// links.
@@ -53,10 +59,12 @@ pub struct ChainBatch {
 }
 
 impl Batch {
+    /// A batch without rows.
     pub fn new() -> Self {
         Self::default()
     }
 
+    /// Adds a row.
     pub fn push(&mut self, token: u32, pos: u32, seq: SeqId, logits: bool) {
         self.rows.push(Row { token, pos, seq, logits });
     }
@@ -76,6 +84,7 @@ impl Batch {
         self
     }
 
+    /// Sets which sublayers run.
     pub fn with_layers(mut self, run_layers: RunLayers) -> Self {
         self.run_layers = Some(run_layers);
         self

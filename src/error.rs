@@ -3,19 +3,36 @@
 
 use std::path::Path;
 
+/// A result whose error is [`enum@Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// What went wrong, as one line of text.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system refused: no such file, a directory, no permission, a full disk.
     #[error("{path}: {source}")]
-    Io { path: String, source: std::io::Error },
+    Io {
+        /// Of what.
+        path: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// The file was read and is not a sound GGUF.
     #[error("{file}: {what}")]
-    Gguf { file: String, what: String },
+    Gguf {
+        /// Its path or name.
+        file: String,
+        /// What is wrong, and where.
+        what: String,
+    },
     /// A sound GGUF that holds a model which cannot be run here.
     #[error("{file}: {what}")]
-    Model { file: String, what: String },
+    Model {
+        /// Its path or name.
+        file: String,
+        /// What it is that cannot be run.
+        what: String,
+    },
     /// The vocabulary or the chat template.
     #[error("tokenizer: {0}")]
     Tokenizer(String),
@@ -46,14 +63,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// An error of the operating system at a path.
     pub fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {
         Error::Io { path: path.as_ref().display().to_string(), source }
     }
 
+    /// An unsound file.
     pub fn gguf(file: impl Into<String>, what: impl Into<String>) -> Self {
         Error::Gguf { file: file.into(), what: what.into() }
     }
 
+    /// A model that cannot be run here.
     pub fn model(file: impl Into<String>, what: impl Into<String>) -> Self {
         Error::Model { file: file.into(), what: what.into() }
     }

@@ -70,6 +70,8 @@ impl Replacement {
             return Err(io(io::ErrorKind::InvalidFilename.into()));
         };
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        // The temporary file's own message would name a file that nobody knows.
+        fs::metadata(folder).map_err(|e| Error::io(folder, e))?;
         let mut prefix = std::ffi::OsString::from(".");
         prefix.push(name);
         let mut builder = tempfile::Builder::new();
@@ -197,6 +199,9 @@ mod tests {
             assert!(write_whole(path, "x").is_err(), "{}", path.display());
         }
         assert_eq!(names(folder.path()), ["circle"]);
+        let error = write_whole(&folder.path().join("no/where"), "x").unwrap_err().to_string();
+        let missing = folder.path().join("no");
+        assert_eq!(error, format!("{}: No such file or directory (os error 2)", missing.display()));
     }
 
     #[test]

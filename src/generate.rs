@@ -10,8 +10,10 @@ use crate::{
 
 const SEQ: u32 = 0;
 
+/// What is to be generated.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
+    /// The tokens to go on from; at least one.
     pub prompt: &'a [u32],
     /// The most tokens to make; `None` goes on until the text or the context ends.
     pub max_tokens: Option<usize>,
@@ -26,23 +28,30 @@ pub struct Request<'a> {
 /// Why generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
+    /// A token that ends a text was chosen.
     EndOfText,
+    /// As many tokens as were asked for are there.
     MaxTokens,
+    /// The context has no more room.
     ContextFull,
     /// The caller asked for it.
     Interrupted,
 }
 
+/// What was generated.
 #[derive(Clone, Debug)]
 pub struct Generation {
     /// Without the end-of-text token that ended it.
     pub tokens: Vec<u32>,
     /// Per token the likeliest candidates before sampling.
     pub logprobs: Vec<Vec<(u32, f32)>>,
+    /// How long the prompt took.
     pub prefill_seconds: f64,
+    /// How long the tokens took.
     pub decode_seconds: f64,
     /// Decode steps that `decode_seconds` covers, or would by plain decoding.
     pub steps: usize,
+    /// Why it ended.
     pub stop: Stop,
 }
 

@@ -23,6 +23,7 @@ struct Cell {
     written: Option<WrittenSlots>,
 }
 
+/// Which cells of the cache belong to which sequence.
 #[derive(Debug)]
 pub struct KvCache {
     cells: Vec<Cell>,
@@ -40,7 +41,7 @@ pub struct CellMove {
 }
 
 impl KvCache {
-    pub fn new(n_cells: u32, n_layer: usize) -> Self {
+    pub(crate) fn new(n_cells: u32, n_layer: usize) -> Self {
         KvCache {
             cells: vec![Cell::default(); n_cells as usize],
             free: (0..n_cells).map(Reverse).collect(),
@@ -50,19 +51,22 @@ impl KvCache {
     }
 
     /// What the bookkeeping of so many cells takes: each cell, its place among the free ones and in a sequence.
-    pub fn bytes_for(n_cells: usize) -> u64 {
+    pub(crate) fn bytes_for(n_cells: usize) -> u64 {
         let cell = size_of::<Cell>() + size_of::<Reverse<u32>>() + size_of::<u32>();
         cell as u64 * n_cells as u64
     }
 
+    /// All cells.
     pub fn capacity(&self) -> usize {
         self.cells.len()
     }
 
+    /// Layers of the model.
     pub fn n_layer(&self) -> usize {
         self.n_layer
     }
 
+    /// Cells that no sequence holds.
     pub fn free_cells(&self) -> usize {
         self.free.len()
     }
@@ -72,10 +76,12 @@ impl KvCache {
         self.sequences.get(&seq).map_or(&[], Vec::as_slice)
     }
 
+    /// The number of tokens of `seq`.
     pub fn len(&self, seq: SeqId) -> usize {
         self.cells(seq).len()
     }
 
+    /// Whether `seq` has no tokens.
     pub fn is_empty(&self, seq: SeqId) -> bool {
         self.cells(seq).is_empty()
     }
@@ -86,7 +92,7 @@ impl KvCache {
     }
 
     /// A cell for one more token of `seq`. `written` says which slots the pass will write there.
-    pub fn append(&mut self, seq: SeqId, pos: u32, written: Option<WrittenSlots>) -> Result<u32> {
+    pub(crate) fn append(&mut self, seq: SeqId, pos: u32, written: Option<WrittenSlots>) -> Result<u32> {
         let next = self.next_pos(seq);
         if pos < next {
             return Err(Error::Batch(format!(
@@ -99,23 +105,24 @@ impl KvCache {
         Ok(id)
     }
 
+    /// Where in its text a cell's token stands.
     pub fn pos(&self, cell: u32) -> u32 {
         self.cells[cell as usize].pos
     }
 
     /// The cell of `seq` at a position.
-    pub fn cell_at(&self, seq: SeqId, pos: u32) -> Option<u32> {
+    pub(crate) fn cell_at(&self, seq: SeqId, pos: u32) -> Option<u32> {
         let list = self.cells(seq);
         list.binary_search_by_key(&pos, |&c| self.cells[c as usize].pos).ok().map(|i| list[i])
     }
 
     /// A pass writes to a cell that is there already, and leaves these slots in it.
-    pub fn rewrite(&mut self, cell: u32, written: Option<WrittenSlots>) {
+    pub(crate) fn rewrite(&mut self, cell: u32, written: Option<WrittenSlots>) {
         self.cells[cell as usize].written = written;
     }
 
     /// The error for `wanted` more cells than there are.
-    pub fn full(&self, wanted: usize) -> Error {
+    pub(crate) fn full(&self, wanted: usize) -> Error {
         Error::Batch(format!(
             "the context is full: {wanted} more cells are needed, {} of {} are free: a larger `n_ctx`, or truncate a sequence",
             self.free.len(),
@@ -124,7 +131,7 @@ impl KvCache {
     }
 
     /// Makes `dst` the same as `src`, sharing its cells. What `dst` held before is let go.
-    pub fn fork(&mut self, src: SeqId, dst: SeqId) {
+    pub(crate) fn fork(&mut self, src: SeqId, dst: SeqId) {
         if src == dst {
             return;
         }
@@ -139,7 +146,7 @@ impl KvCache {
     }
 
     /// Keeps the first `len` cells of `seq`.
-    pub fn truncate(&mut self, seq: SeqId, len: usize) {
+    pub(crate) fn truncate(&mut self, seq: SeqId, len: usize) {
         let Some(list) = self.sequences.get_mut(&seq) else { return };
         let dropped = list.split_off(len.min(list.len()));
         if list.is_empty() {
@@ -150,14 +157,14 @@ impl KvCache {
         }
     }
 
-    pub fn remove(&mut self, seq: SeqId) {
+    pub(crate) fn remove(&mut self, seq: SeqId) {
         self.truncate(seq, 0);
     }
 
     /// Drops `count` cells of `seq` after the first `keep` and moves the rest to positions lower by as much
     /// as the gap leaves. Cells that another sequence holds are copied. Returns the keys to turn and by how
     /// many positions (a negative number); the caller has the backend do it.
-    pub fn shift(&mut self, seq: SeqId, keep: usize, count: usize) -> Result<(Vec<CellMove>, i64)> {
+    pub(crate) fn shift(&mut self, seq: SeqId, keep: usize, count: usize) -> Result<(Vec<CellMove>, i64)> {
         let list = self.cells(seq).to_vec();
         if count == 0 || keep.checked_add(count).is_none_or(|end| end > list.len()) {
             return Err(Error::Batch(format!(
@@ -200,7 +207,7 @@ impl KvCache {
     }
 
     /// True if `slot` of the cell holds the key and the value of that visit.
-    pub fn holds(&self, cell: u32, slot: usize, visit: Visit) -> bool {
+    pub(crate) fn holds(&self, cell: u32, slot: usize, visit: Visit) -> bool {
         match &self.cells[cell as usize].written {
             None => slot < self.n_layer,
             Some(written) => written.get(slot) == Some(&Some(visit)),
@@ -208,7 +215,7 @@ impl KvCache {
     }
 
     /// How many leading cells of `seq` hold a key in every layer's own slot and in no other.
-    pub fn plain_prefix(&self, seq: SeqId) -> usize {
+    pub(crate) fn plain_prefix(&self, seq: SeqId) -> usize {
         let list = self.cells(seq);
         list.iter().position(|&c| self.cells[c as usize].written.is_some()).unwrap_or(list.len())
     }

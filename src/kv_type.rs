@@ -7,7 +7,9 @@ use crate::{Error, Result};
 /// How keys or values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KvType {
+    /// Floats of 32 bits.
     F32,
+    /// Floats of 16 bits.
     F16,
     /// Blocks of 32: an f16 scale and 32 bytes.
     Q8_0,
@@ -17,6 +19,7 @@ pub const Q8_BLOCK: usize = 32;
 pub const Q8_BLOCK_BYTES: usize = 34;
 
 impl KvType {
+    /// All of them.
     pub const ALL: [KvType; 3] = [KvType::F32, KvType::F16, KvType::Q8_0];
 
     /// Bytes of one head's row.

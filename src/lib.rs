@@ -11,13 +11,18 @@
 //!
 //! Data flows one way: nothing below `context` knows of prompts, and nothing above it of devices.
 
+#![deny(missing_docs)]
 // Printing panics where nobody listens; what a run has to say goes through `cli::output` and `cli::common::print`.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
-pub mod backend;
+// Docs may be missing in parts that only `internals` shows. What `context` shows of the backend has them.
+#[allow(missing_docs)]
+mod backend;
 pub mod batch;
-pub mod bench;
 #[cfg(feature = "cli")]
+mod bench;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
 pub mod cli;
 pub mod context;
 pub mod embedded;
@@ -28,15 +33,19 @@ pub mod generate;
 pub mod gguf;
 mod hash;
 #[cfg(feature = "download")]
-pub mod hub;
-pub mod kv;
-pub mod kv_type;
+mod hub;
+#[doc(hidden)]
+pub mod internals;
+mod kv;
+mod kv_type;
 pub mod mask;
-pub mod measure;
-pub mod model;
+#[allow(missing_docs)]
+mod measure;
+mod model;
 pub mod placement;
-pub mod plan;
-pub mod provenance;
+mod plan;
+#[cfg(feature = "cli")]
+mod provenance;
 pub mod quant;
 mod quoted;
 pub mod sampler;
@@ -44,7 +53,8 @@ pub mod scores;
 #[cfg(feature = "search")]
 pub mod search;
 pub mod speculation;
-pub mod synth;
+#[allow(missing_docs)]
+mod synth;
 pub mod tokenizer;
 mod words;
 

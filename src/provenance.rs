@@ -7,9 +7,9 @@ use std::ffi::OsString;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Context, RunLayers, hash::fnv1a};
+use crate::{Context, Gguf, RunLayers, hash::fnv1a};
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Provenance {
     pub version: &'static str,
     /// As it was typed, for a shell.
@@ -19,8 +19,8 @@ pub struct Provenance {
     pub mask: Option<MaskSource>,
     /// What random numbers were drawn from; none where nothing is drawn.
     pub seed: Option<u64>,
-    /// The device, its instruction set and its threads.
-    pub device: String,
+    /// The device, its instruction set and its threads; none where nothing was computed.
+    pub device: Option<String>,
     /// Whatever else the figures may depend on.
     pub settings: Map<String, Value>,
     pub chunks: Option<Chunks>,
@@ -28,26 +28,26 @@ pub struct Provenance {
     pub interrupted: bool,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelSource {
     pub name: String,
     pub fingerprint: String,
     pub file: String,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TextSource {
     pub tokens: usize,
     pub hash: String,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MaskSource {
     pub name: String,
     pub layers: String,
 }
 
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Chunks {
     pub done: usize,
     pub of: usize,
@@ -57,18 +57,30 @@ impl Provenance {
     /// Of what runs in `context`. Reads a little of each tensor, for the fingerprint.
     pub fn of(context: &Context) -> Self {
         let model = context.model();
+        let source = ModelSource {
+            name: model.name.clone(),
+            fingerprint: model.fingerprint(),
+            file: model.gguf.name().to_string(),
+        };
+        Provenance { device: Some(context.describe()), ..Self::new(source) }
+    }
+
+    /// Of a file, which need not be a model that runs.
+    pub fn of_file(gguf: &Gguf) -> Self {
+        let file = gguf.name().to_string();
+        let name = gguf.model_name().unwrap_or_else(|_| file.clone());
+        Self::new(ModelSource { name, fingerprint: gguf.fingerprint(), file })
+    }
+
+    fn new(model: ModelSource) -> Self {
         Provenance {
             version: env!("CARGO_PKG_VERSION"),
             command: None,
-            model: ModelSource {
-                name: model.name.clone(),
-                fingerprint: model.fingerprint(),
-                file: model.gguf.name().to_string(),
-            },
+            model,
             text: None,
             mask: None,
             seed: None,
-            device: context.describe(),
+            device: None,
             settings: Map::new(),
             chunks: None,
             interrupted: false,
@@ -150,6 +162,14 @@ fn quoted(arg: &str) -> String {
     match !arg.is_empty() && arg.chars().all(harmless) {
         true => arg.into(),
         false => format!("'{}'", arg.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+impl Provenance {
+    /// Of nothing that is.
+    pub fn example() -> Self {
+        Self::new(ModelSource { name: "m".into(), fingerprint: "0".into(), file: "m.gguf".into() })
     }
 }
 

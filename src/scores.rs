@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 /// What of a row's logits suffices; a backend may give more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Want {
+    /// All logits.
     #[default]
     Logits,
     /// So many of the best tokens.
@@ -49,7 +50,9 @@ impl Top {
 /// What there is of a row.
 #[derive(Clone, Copy, Debug)]
 pub enum Scores<'a> {
+    /// The logits of all tokens.
     All(&'a [f32]),
+    /// The best tokens.
     Top(&'a Top),
 }
 

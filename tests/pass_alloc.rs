@@ -11,12 +11,13 @@ use std::{
 
 use spec_run::{
     Batch, Context, ContextConfig, Model,
-    backend::{
-        Backend, Output, Rows, View,
-        cpu::{CpuBackend, CpuConfig, kv_store::KvType, matmul::Planes},
-    },
+    context::{KvType, Planes},
     embedded,
-    plan::UnitSet,
+    internals::{
+        Backend, Output, Rows, View,
+        cpu::{CpuBackend, CpuConfig},
+    },
+    placement::UnitSet,
 };
 
 struct Counting;
@@ -60,7 +61,7 @@ fn pass(backend: &mut CpuBackend, model: &Model, from: usize, n: usize, logits: 
         lists: vec![Cow::Borrowed(&cells)],
         visible: (from..from + n).map(|i| (0, i + 1)).collect(),
     }];
-    let view_of_slot = vec![0; model.plan.dims.n_layer];
+    let view_of_slot = vec![0; model.n_layer()];
     let tokens: Vec<u32> = (from..from + n).map(|i| (i * 37 % 2000) as u32).collect();
     let rows = Rows {
         tokens: &tokens,
@@ -76,18 +77,18 @@ fn pass(backend: &mut CpuBackend, model: &Model, from: usize, n: usize, logits: 
 #[test]
 fn nothing_is_allocated_for_a_token() {
     let model = Arc::new(Model::load(Arc::new(embedded::open().unwrap())).unwrap());
-    let mut logits = vec![0.0; model.plan.dims.n_vocab];
+    let mut logits = vec![0.0; model.n_vocab()];
     for threads in [1, 2, 3] {
         let config = CpuConfig {
             n_cells: 1024,
-            n_slots: model.plan.dims.n_layer,
+            n_slots: model.n_layer(),
             max_rows: 64,
             threads,
             key_type: KvType::F16,
             value_type: KvType::F16,
             isa: None,
             planes: Some(Planes::Cheap),
-            held: UnitSet::all(model.plan.dims.n_layer),
+            held: UnitSet::all(model.n_layer()),
             read_ahead: false,
         };
         let mut backend = CpuBackend::new(model.clone(), &config, &|_, _| ()).unwrap();

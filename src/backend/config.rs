@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{kv_type::KvType, placement::PlacementRequest};
 
+/// How a model is opened.
 #[derive(Clone, Debug)]
 pub struct ContextConfig {
     /// Cells in the cache, shared by all sequences.
@@ -17,7 +18,9 @@ pub struct ContextConfig {
     pub n_ubatch: usize,
     /// Threads of the CPU backend; 0 takes the physical cores.
     pub threads: usize,
+    /// How keys are stored.
     pub key_type: KvType,
+    /// How values are stored.
     pub value_type: KvType,
     /// K/V slots beyond the model's layers, for masks that repeat layers.
     pub extra_slots: usize,
@@ -25,6 +28,7 @@ pub struct ContextConfig {
     pub isa: Option<Isa>,
     /// How the CPU backend packs matrices at load; `None` reads them from the file as they are.
     pub planes: Option<Planes>,
+    /// Where it runs.
     pub device: Device,
     /// What goes where, if the model is not to be all in one place.
     pub placement: PlacementRequest,

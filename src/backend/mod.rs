@@ -12,7 +12,9 @@ use std::{borrow::Cow, fmt};
 use serde::{Deserialize, Serialize};
 
 pub use config::ContextConfig;
-pub use open::{Device, Loading, Opened, Plans, open, plan, plan_elsewhere};
+#[cfg(feature = "cli")]
+pub use open::plan;
+pub use open::{Device, Loading, Opened, Plans, open, plan_elsewhere};
 
 use crate::{
     Result,
@@ -116,8 +118,11 @@ pub struct Chained {
 /// What went between the program and a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
+    /// Kernels started.
     pub dispatches: u64,
+    /// Command buffers submitted.
     pub submissions: u64,
+    /// Results read back.
     pub readbacks: u64,
 }
 
@@ -133,8 +138,11 @@ pub struct Speeds {
 /// Seconds that passes have taken so far, by where the weights were that they read.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
+    /// In the GPU's memory.
     pub vram: f64,
+    /// In RAM.
     pub ram: f64,
+    /// In the file.
     pub file: f64,
 }
 
@@ -144,12 +152,14 @@ impl Spent {
         Spent { vram: self.vram - before.vram, ram: self.ram - before.ram, file: self.file - before.file }
     }
 
+    /// Adds more of it.
     pub fn add(&mut self, more: Spent) {
         self.vram += more.vram;
         self.ram += more.ram;
         self.file += more.file;
     }
 
+    /// All seconds.
     pub fn total(self) -> f64 {
         self.vram + self.ram + self.file
     }

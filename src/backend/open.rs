@@ -11,13 +11,14 @@ use super::{
 };
 use crate::{
     Error, Model, Result,
-    placement::{self, Basis, Budgets, Forecast, Place, Placement, PlacementRequest, Sizes},
+    placement::{self, Basis, Budgets, Place, Placement, PlacementRequest, Sizes, forecast::Forecast},
     plan::{Op, Unit, UnitSet, WeightId},
 };
 
 /// Which device runs a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Device {
+    /// The CPU.
     #[default]
     Cpu,
     /// A hardware GPU if there is one, else the CPU.
@@ -65,6 +66,7 @@ impl Plans {
 }
 
 /// What would be opened, without opening it.
+#[cfg(feature = "cli")]
 pub fn plan(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans> {
     let found = adapter(config)?;
     let speeds = match &found {

@@ -1,5 +1,8 @@
 //! In the place of `gpu` in a build without the feature: there is no device, and whoever asks for one is told why.
 
+// The same names as in `gpu`, whoever uses them.
+#![allow(dead_code)]
+
 use std::{convert::Infallible, path::Path, path::PathBuf, str::FromStr, sync::Arc};
 
 use crate::{

@@ -17,6 +17,7 @@ use crate::{
     Batch, Context, Error, Result, RunLayers,
     bench::report::Report,
     measure::memory::{self, ReadBuffer},
+    provenance::Provenance,
 };
 
 /// The most rows of one verification that are measured.
@@ -186,6 +187,12 @@ pub fn measure(
     Ok(reports
         .map(|(((loaded, samples), configuration), memory_bytes)| {
             let model = loaded.context.model();
+            let mut provenance = Provenance::of(&loaded.context)
+                .setting("rounds", settings.rounds)
+                .setting("sample_seconds", settings.sample_seconds);
+            if let Some(mask) = &configuration.mask {
+                provenance = provenance.mask(&mask.to_string(), mask);
+            }
             Report {
                 model: model.name.clone(),
                 file: model.gguf.name().to_string(),
@@ -200,6 +207,7 @@ pub fn measure(
                 load: loaded.load.clone(),
                 first_pass: loaded.first_pass.clone(),
                 resident: loaded.resident,
+                provenance,
             }
         })
         .collect())

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde_json::{Map, Value, json};
 
 use super::{report::markdown, throughput::Test};
+use crate::provenance::Provenance;
 
 /// How records are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,7 @@ pub struct Setup {
     pub type_v: String,
     /// As asked for with -ngl; -1 where nothing was.
     pub gpu_layers: i64,
+    pub provenance: Provenance,
 }
 
 /// One test of one setup.
@@ -119,6 +121,7 @@ impl Record {
         let whole: Vec<u64> = self.nanoseconds().iter().map(|&ns| ns as u64).collect();
         columns.insert("samples_ns".into(), json!(whole));
         columns.insert("samples_ts".into(), json!(self.rates()));
+        columns.insert("provenance".into(), self.setup.provenance.to_json());
         columns.into()
     }
 }
@@ -230,6 +233,7 @@ mod tests {
             type_k: "f16".into(),
             type_v: "f16".into(),
             gpu_layers: -1,
+            provenance: Provenance::example(),
         };
         let test = Test { prompt: 10, generated: 0, depth: 0 };
         let first = Record { setup: setup.clone(), test, seconds: vec![1.0, 2.0] };
@@ -248,12 +252,14 @@ mod tests {
         assert_eq!((lines[1]["avg_ts"].as_f64(), lines[1]["stddev_ts"].as_f64()), (Some(8.0), Some(0.0)));
         let whole: Value = serde_json::from_str(&write(&records(), Format::Json)).unwrap();
         assert_eq!(whole[1], lines[1]);
+        assert_eq!(lines[0]["provenance"], Provenance::example().to_json());
     }
 
     #[test]
     fn texts_are_quoted() {
         let csv = write(&records(), Format::Csv);
         assert_eq!(csv.lines().count(), 3);
+        assert!(!csv.contains("provenance"), "llama-bench's columns only: {csv}");
         assert!(csv.contains(r#""m ""x""""#), "{csv}");
         let sql = write(&records(), Format::Sql);
         assert!(

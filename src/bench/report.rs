@@ -5,8 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::{BenchSettings, Case};
-use crate::RunLayers;
-use crate::measure::stats::Spread;
+use crate::{RunLayers, measure::stats::Spread, provenance::Provenance};
 
 /// One configuration's samples; times are in seconds, the i-th sample of every case is of the i-th round.
 #[derive(Clone, Debug)]
@@ -28,6 +27,7 @@ pub struct Report {
     /// The first token after loading, which brings in what loading left for later.
     pub first_pass: Vec<f64>,
     pub resident: Option<u64>,
+    pub provenance: Provenance,
 }
 
 /// A line of the table.
@@ -220,6 +220,7 @@ impl Report {
             "load": milliseconds(&self.load),
             "first_token": milliseconds(&self.first_pass),
             "rss_mb": self.resident.map(|bytes| bytes as f64 / 1e6),
+            "provenance": self.provenance.to_json(),
         })
     }
 
@@ -316,6 +317,7 @@ mod tests {
             load: vec![0.003, 0.001, 0.002],
             first_pass: vec![0.5],
             resident: Some(7_000_000),
+            provenance: Provenance::example(),
         }
     }
 

@@ -96,7 +96,6 @@ pub fn run(args: BenchArgs, more: Vec<BenchArgs>) -> Result<()> {
         sides.push(second(&args, text)?);
     }
     sides.iter().try_for_each(|side| side.context.check())?;
-    let interrupted = interrupt::flag();
     let mut sides = sides.into_iter().map(SideArgs::look).collect::<Result<Vec<_>>>()?;
     let settings = args.what.settings(sides.iter().map(|s| s.limit).min().unwrap_or(0))?;
     for side in &mut sides {
@@ -110,14 +109,20 @@ pub fn run(args: BenchArgs, more: Vec<BenchArgs>) -> Result<()> {
         .map(|side| Configuration { open: Box::new(|| side.open()), mask: side.mask.clone() })
         .collect();
     let bar = bar();
-    let reports = measure(&configurations, &settings, |Progress { done, total, doing }| {
+    let mut reports = measure(&configurations, &settings, |Progress { done, total, doing }| {
         bar.set_length(total as u64);
         bar.set_position(done as u64);
         bar.set_message(doing);
-        if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        // Asked first when all is loaded: until then there is nothing to keep.
+        if interrupt::flag()() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     bar.finish_and_clear();
-    if reports[0].rounds() < settings.rounds {
+    let interrupted = reports[0].rounds() < settings.rounds;
+    for (report, side) in reports.iter_mut().zip(&sides) {
+        report.provenance = common::with_settings(report.provenance.clone(), &side.config);
+        report.provenance.interrupted = interrupted;
+    }
+    if interrupted {
         note!("interrupted after {} of {} rounds", reports[0].rounds(), settings.rounds);
     }
     match (&reports[..], args.json) {

@@ -103,14 +103,15 @@ pub fn run(
     bar: &ProgressBar,
 ) -> Result<()> {
     let tests = args.tests()?;
-    let interrupted = interrupt::flag();
     let cells = tests.iter().map(Test::cells).max().unwrap_or(1);
     bar.set_length((sides.len() * tests.len()) as u64);
     let mut records = Vec::new();
     'sides: for mut side in sides {
         side.config.n_ctx = u32::try_from(cells).unwrap_or(u32::MAX);
         let mut context = side.open()?;
-        let setup = setup(&context, &side);
+        // Not before the first model is loaded: until then there is nothing to keep.
+        let interrupted = interrupt::flag();
+        let setup = setup(&context, &side, repetitions);
         for &test in &tests {
             bar.set_message(test.to_string());
             let seconds = measure(&mut context, test, repetitions, interrupted)?;
@@ -122,14 +123,14 @@ pub fn run(
         }
     }
     bar.finish_and_clear();
-    if interrupted() && records.is_empty() {
+    if records.is_empty() {
         return Err(Error::Input("interrupted before the first test was complete".into()));
     }
     let default = if json { Format::Json } else { Format::Markdown };
     common::print(write(&records, args.output.unwrap_or(default)))
 }
 
-fn setup(context: &Context, side: &Side) -> Setup {
+fn setup(context: &Context, side: &Side, repetitions: usize) -> Setup {
     let (model, config) = (context.model(), &side.config);
     let tensors = model.gguf.tensors();
     Setup {
@@ -145,6 +146,7 @@ fn setup(context: &Context, side: &Side) -> Setup {
         type_k: config.key_type.to_string(),
         type_v: config.value_type.to_string(),
         gpu_layers: config.placement.gpu_layers.map_or(-1, i64::from),
+        provenance: common::provenance(context, config).setting("repetitions", repetitions),
     }
 }
 

@@ -359,7 +359,12 @@ pub fn check_overwrite(path: &Path, force: bool) -> Result<()> {
 
 /// What a result says of where it comes from; the caller adds the text, the mask and what came of it.
 pub fn provenance(context: &Context, config: &ContextConfig) -> Provenance {
-    Provenance::of(context)
+    with_settings(Provenance::of(context), config)
+}
+
+/// The same of what the library has begun.
+pub fn with_settings(provenance: Provenance, config: &ContextConfig) -> Provenance {
+    provenance
         .command(std::env::args_os())
         .setting("ctx_size", config.n_ctx)
         .setting("batch_size", config.n_ubatch)

@@ -14,7 +14,7 @@ use crate::{
     backend::{self, Device, gpu},
     context::{ContextConfig, GpuVariant},
     measure::speeds,
-    placement::{Basis, Known, PlacementRequest},
+    placement::{Basis, PlacementRequest, forecast::Known},
 };
 
 #[derive(Args, Clone, Debug)]

@@ -262,7 +262,7 @@ impl DraftArgs {
 
 fn proposer(named: NamedMask) -> MaskProposer {
     if named.mask.steps().next().is_none() {
-        warning!("mask `{}` skips everything: what it drafts will hardly ever stand", named.name);
+        warning!("mask `{}` skips everything: what it drafts will hardly ever be accepted", named.name);
     }
     MaskProposer::new(named.name, named.mask)
 }

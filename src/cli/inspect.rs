@@ -7,6 +7,7 @@ use super::common::{self, ModelArgs};
 use crate::{
     Gguf, Result,
     gguf::{Array, TensorInfo, Value},
+    provenance::Provenance,
 };
 
 #[derive(Args, Debug)]
@@ -24,7 +25,12 @@ pub struct InspectArgs {
 pub fn run(args: InspectArgs) -> Result<()> {
     let gguf = args.model.open()?;
     let summary = Summary::of(&gguf)?;
-    if args.json { common::print_json(&summary.json()) } else { common::print(summary.text(args.tensors)) }
+    if !args.json {
+        return common::print(summary.text(args.tensors));
+    }
+    let mut out = summary.json();
+    out["provenance"] = Provenance::of_file(&gguf).command(std::env::args_os()).to_json();
+    common::print_json(&out)
 }
 
 struct Summary<'a> {

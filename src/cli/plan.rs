@@ -7,7 +7,10 @@ use crate::{
     Result,
     backend::Plans,
     mask::skips::ModelId,
-    placement::{COLUMNS, First, Forecast, Known, Place, Placement, Prediction, UnitSize},
+    placement::{
+        First, Place, Placement, UnitSize,
+        forecast::{COLUMNS, Forecast, Known, Prediction},
+    },
     plan::Unit,
 };
 

@@ -93,8 +93,6 @@ pub fn run(args: RunArgs) -> Result<()> {
     let (tokenizer, model) = common::load(&gguf)?;
     sampler_config.check_vocabulary(model.plan.dims.n_vocab)?;
     let drafted = args.draft.sources(&model)?;
-    let prompt_text = prompt_text(&args, &gguf, &tokenizer)?;
-    let prompt = prompt_ids(&prompt_text, &tokenizer, args.chat.chat);
     let mut config = args.context.config(&model)?;
     // What is where does not depend on whether anything drafts: plain text is to be the same, and GPU and CPU round
     // differently.
@@ -107,6 +105,8 @@ pub fn run(args: RunArgs) -> Result<()> {
     if device.dry_run(&model, &config, drafted.promised, args.json)? {
         return Ok(());
     }
+    let prompt_text = prompt_text(&args, &gguf, &tokenizer)?;
+    let prompt = prompt_ids(&prompt_text, &tokenizer, args.chat.chat);
     let basis = || device.basis(&model, &config, drafted.promised);
     let (mut context, took) = common::open_context(&model, &config, &basis)?;
     let mut sources = if args.draft.off_reason().is_some() { Sources::default() } else { drafted };

@@ -220,7 +220,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
         .setting("load", load().map(|load| load.to_string()));
     let text = calibration.fingerprint();
     provenance.text = Some(TextSource { tokens: calibration.tokens(), hash: text });
-    journal.explain(&provenance);
+    journal.explain(provenance.to_json());
     let interrupted = interrupt::flag();
     let judge = ModelJudge::new(&mut context, calibration)?;
     let outcome =

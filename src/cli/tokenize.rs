@@ -12,6 +12,7 @@ use super::{
 use crate::{
     Error, Result, Tokenizer,
     files::{read_limited, read_stream_limited},
+    quoted::one_line,
     tokenizer::EncodeOptions,
 };
 
@@ -117,7 +118,8 @@ fn parse_ids(input: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
                 size - 1
             ))),
             Err(_) => Err(Error::Input(format!(
-                "{word:?} is not a token id; --detokenize reads ids, as in [1, 2, 3] or separated by blanks"
+                "'{}' is not a token id; --detokenize reads ids, as in [1, 2, 3] or separated by blanks",
+                one_line(word, 60)
             ))),
         })
         .collect()

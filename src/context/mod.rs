@@ -6,9 +6,9 @@ use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     Batch, Error, Model, Result,
-    backend::{self, Backend, Chained, Opened, Output, Rows, Seen, SlotView, Speeds, Spent, Traffic, View},
+    backend::{self, Backend, Opened, Output, Rows, Seen, SlotView, View},
     batch::{ChainBatch, Row, SeqId},
-    kv::{KvCache, WrittenSlots},
+    kv::WrittenSlots,
     mask::RunLayers,
     placement::{Basis, Place, Placement},
     plan::{CacheUse, Dims, Op, Plan, Step, Unit},
@@ -17,13 +17,15 @@ use crate::{
 
 pub use crate::{
     backend::{
-        ContextConfig, Loading,
-        cpu::matmul::Planes,
+        Chained, ContextConfig, Device, Loading, Speeds, Spent, Traffic,
+        cpu::{matmul::Planes, simd::Isa},
         gpu::{Tuning, Wanted as GpuVariant},
     },
+    kv::KvCache,
     kv_type::KvType,
 };
 
+/// A model on a device, with a cache of keys and values.
 pub struct Context {
     model: Arc<Model>,
     kv: KvCache,
@@ -41,6 +43,7 @@ pub struct Context {
 }
 
 impl Context {
+    /// Opens the model on the device that the configuration names.
     pub fn new(model: Arc<Model>, config: &ContextConfig) -> Result<Self> {
         Self::open_with(model, config, &())
     }
@@ -71,10 +74,12 @@ impl Context {
         })
     }
 
+    /// The model.
     pub fn model(&self) -> &Arc<Model> {
         &self.model
     }
 
+    /// Which tokens are in the cache.
     pub fn kv(&self) -> &KvCache {
         &self.kv
     }
@@ -84,6 +89,7 @@ impl Context {
         self.backend.describe()
     }
 
+    /// Threads of the CPU that share the work.
     pub fn threads(&self) -> usize {
         self.backend.threads()
     }
@@ -252,6 +258,7 @@ impl Context {
         self.kv.truncate(seq, len);
     }
 
+    /// Forgets a sequence.
     pub fn remove(&mut self, seq: SeqId) {
         self.kv.remove(seq);
     }

@@ -16,11 +16,13 @@ pub const TOP: usize = 64;
 /// Log-probabilities of one row, computed on demand from its logits.
 pub struct LogProbs<'a> {
     logits: &'a [f32],
+    /// The likeliest token.
     pub best: usize,
     log_sum: f64,
 }
 
 impl<'a> LogProbs<'a> {
+    /// The log-probabilities of these logits.
     pub fn new(logits: &'a [f32]) -> Self {
         let best = (1..logits.len()).fold(0, |best, i| if logits[i] > logits[best] { i } else { best });
         let max = logits[best];
@@ -28,14 +30,17 @@ impl<'a> LogProbs<'a> {
         LogProbs { logits, best, log_sum: f64::from(max) + sum.ln() }
     }
 
+    /// The log-probability of a token.
     pub fn at(&self, token: usize) -> f64 {
         f64::from(self.logits[token]) - self.log_sum
     }
 
+    /// The number of tokens.
     pub fn len(&self) -> usize {
         self.logits.len()
     }
 
+    /// Whether there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.logits.is_empty()
     }
@@ -52,6 +57,7 @@ pub struct Reference {
 }
 
 impl Reference {
+    /// What the full model says, with its `top` likeliest tokens.
     pub fn new(logits: &[f32], top: usize) -> Self {
         let row = LogProbs::new(logits);
         Reference { best: row.best as u32, log_sum: row.log_sum, top: top_logprobs(logits, top) }
@@ -134,6 +140,7 @@ pub struct Agreement {
 }
 
 impl Agreement {
+    /// Adds a position.
     pub fn add(&mut self, row: &Comparison) {
         self.agreed += u64::from(row.agreed);
         self.overlap += row.overlap;

@@ -17,12 +17,14 @@ const LOGITS_BYTES: usize = 64 << 20;
 /// Of a shorter chunk too few tokens are scored for a standard error.
 const SHORTEST_CHUNK: usize = 8;
 
+/// What is scored, and how.
 #[derive(Clone, Debug)]
 pub struct PerplexitySettings {
     /// Tokens in a chunk.
     pub n_ctx: usize,
     /// Put in place of each chunk's first token.
     pub bos: Option<u32>,
+    /// The layers to run; `None` runs all of them.
     pub mask: Option<RunLayers>,
     /// The most chunks to score.
     pub max_chunks: Option<usize>,
@@ -38,11 +40,13 @@ impl PerplexitySettings {
 /// Sums over the chunks scored so far; kept on disk, they let a run go on where it stopped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
+    /// Chunks scored.
     pub chunks: usize,
     /// Positions scored.
     pub tokens: u64,
     /// Of the masked model if there is a mask, else of the full one.
     pub nll: Nll,
+    /// The comparison with the full model, if there is a mask.
     pub against_full: Option<AgainstFull>,
 }
 
@@ -56,7 +60,9 @@ pub struct Nll {
 /// The masked model beside the full one, summed over positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgainstFull {
+    /// The full model's.
     pub full: Nll,
+    /// How far both agree.
     pub sums: Agreement,
 }
 
@@ -70,6 +76,7 @@ impl Nll {
         self.sum
     }
 
+    /// The perplexity over `tokens` positions.
     pub fn perplexity(&self, tokens: u64) -> f64 {
         (self.sum / tokens as f64).exp()
     }
@@ -84,10 +91,12 @@ impl Nll {
 }
 
 impl Tally {
+    /// The perplexity so far.
     pub fn ppl(&self) -> f64 {
         self.nll.perplexity(self.tokens)
     }
 
+    /// One standard error of it.
     pub fn stderr(&self) -> f64 {
         self.nll.standard_error(self.tokens)
     }

@@ -22,9 +22,11 @@ const FIRST_FORK: SeqId = MASKED + 1;
 /// Sums over the chunks so far; kept on disk, they let a sweep go on where it stopped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sweep {
+    /// Chunks scored.
     pub chunks: usize,
     /// Positions scored.
     pub tokens: u64,
+    /// The full model's log-likelihoods.
     pub full: Nll,
     /// By chunk, the full model's mean negative log-likelihood.
     pub full_by_chunk: Vec<f64>,
@@ -32,8 +34,10 @@ pub struct Sweep {
     pub masks: Vec<Swept>,
 }
 
+/// What a sweep knows of one mask.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Swept {
+    /// The masked model's log-likelihoods.
     pub nll: Nll,
     /// By chunk, the mean negative log-likelihood.
     pub by_chunk: Vec<f64>,
@@ -67,7 +71,12 @@ impl Sweep {
 /// What a sweep tells while it runs.
 pub enum Step<'a> {
     /// Passes over a chunk under a mask that are done, of all.
-    Mask { done: usize, all: usize },
+    Mask {
+        /// Passes that are done.
+        done: usize,
+        /// All passes.
+        all: usize,
+    },
     /// All masks have seen another chunk.
     Chunk(&'a Sweep),
 }

@@ -24,22 +24,27 @@ impl Metadata {
         Ok(Metadata { file: file.into(), entries, index })
     }
 
+    /// All keys and values, in file order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.entries.iter().map(|(k, v)| (&**k, v))
     }
 
+    /// How many keys there are.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
+    /// The value of a key, whatever its type.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.index.find(key, |i| &self.entries[i].0).map(|i| &self.entries[i].1)
     }
 
+    /// A string.
     pub fn str(&self, key: &str) -> Result<Option<&str>> {
         self.typed(key, "a string", |v| match v {
             Value::String(s) => Some(s.as_str()),
@@ -47,6 +52,7 @@ impl Metadata {
         })
     }
 
+    /// True or false.
     pub fn bool(&self, key: &str) -> Result<Option<bool>> {
         self.typed(key, "a bool", |v| match v {
             Value::Bool(b) => Some(*b),
@@ -54,6 +60,7 @@ impl Metadata {
         })
     }
 
+    /// An integer of any type whose value fits.
     pub fn u32(&self, key: &str) -> Result<Option<u32>> {
         let Some(n) = self.typed(key, "an integer", Value::integer)? else { return Ok(None) };
         match u32::try_from(n) {
@@ -62,6 +69,7 @@ impl Metadata {
         }
     }
 
+    /// A float of 32 or 64 bits.
     pub fn f32(&self, key: &str) -> Result<Option<f32>> {
         self.typed(key, "a float", |v| match v {
             Value::F32(x) => Some(*x),
@@ -70,6 +78,7 @@ impl Metadata {
         })
     }
 
+    /// An array of strings.
     pub fn strings(&self, key: &str) -> Result<Option<&Strings>> {
         self.typed(key, "an array of strings", |v| match v {
             Value::Array(Array::String(s)) => Some(s),
@@ -77,6 +86,7 @@ impl Metadata {
         })
     }
 
+    /// An array of floats.
     pub fn f32s(&self, key: &str) -> Result<Option<&[f32]>> {
         self.typed(key, "an array of f32", |v| match v {
             Value::Array(Array::F32(x)) => Some(x.as_slice()),

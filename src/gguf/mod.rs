@@ -28,7 +28,12 @@ pub use value::{Array, Strings, Value};
 pub use writer::{Sink, Writer};
 
 use self::{parse::Parsed, shards::Split};
-use crate::{Error, Result, quant::GgmlType, quoted::Quoted};
+use crate::{
+    Error, Result,
+    hash::fnv1a,
+    quant::GgmlType,
+    quoted::{Quoted, one_line},
+};
 
 /// An opened model file, or all shards of one, with the bytes of its tensors mapped.
 pub struct Gguf {
@@ -43,13 +48,17 @@ pub struct Gguf {
 /// One entry of the tensor directory.
 #[derive(Clone, Debug)]
 pub struct TensorInfo {
+    /// Its name, as `blk.0.attn_q.weight`.
     pub name: String,
+    /// How its weights are stored.
     pub ty: GgmlType,
     /// Fastest dimension first, as in the file: `[columns, rows]` for a matrix.
     pub shape: Vec<u64>,
     /// Which shard, and where in that file.
     pub shard: usize,
+    /// Where its bytes begin in that file.
     pub offset: u64,
+    /// How many bytes it has.
     pub bytes: u64,
 }
 
@@ -157,6 +166,23 @@ impl Gguf {
         &self.name
     }
 
+    /// What the file calls its model, on one line, or the file's own name.
+    pub fn model_name(&self) -> Result<String> {
+        Ok(one_line(self.metadata.str("general.name")?.unwrap_or(&self.name), 80))
+    }
+
+    /// Tells one set of weights from another cheaply: FNV-1a over the tensor directory and a sample of each
+    /// tensor's bytes.
+    pub fn fingerprint(&self) -> String {
+        let bytes = self.tensors.iter().flat_map(|tensor| {
+            let shape = tensor.shape.iter().flat_map(|d| d.to_le_bytes());
+            let data = self.bytes(tensor);
+            let sample = &data[data.len() / 2..][..data.len().min(64) / 2];
+            tensor.name.bytes().chain(tensor.ty.name().bytes()).chain(shape).chain(sample.iter().copied())
+        });
+        format!("{:016x}", fnv1a(bytes))
+    }
+
     /// Of the format: 2 or 3.
     pub fn version(&self) -> u32 {
         self.version
@@ -167,18 +193,22 @@ impl Gguf {
         self.shards.iter().map(|shard| shard.len() as u64).sum()
     }
 
+    /// How many files the model is in.
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
 
+    /// The keys and values.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
+    /// All tensors in file order.
     pub fn tensors(&self) -> &[TensorInfo] {
         &self.tensors
     }
 
+    /// The tensor of this name.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
         self.by_name.find(name, |i| &self.tensors[i].name).map(|i| &self.tensors[i])
     }

@@ -3,37 +3,63 @@
 use super::reader::{Place, Reader};
 use crate::Result;
 
+/// A metadata value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
+    /// An unsigned byte.
     U8(u8),
+    /// A signed byte.
     I8(i8),
+    /// 16 bits without a sign.
     U16(u16),
+    /// 16 bits with a sign.
     I16(i16),
+    /// 32 bits without a sign.
     U32(u32),
+    /// 32 bits with a sign.
     I32(i32),
+    /// A float of 32 bits.
     F32(f32),
+    /// True or false.
     Bool(bool),
+    /// UTF-8 text.
     String(String),
+    /// 64 bits without a sign.
     U64(u64),
+    /// 64 bits with a sign.
     I64(i64),
+    /// A float of 64 bits.
     F64(f64),
+    /// Many values of one type.
     Array(Array),
 }
 
 /// Arrays keep their element type: a byte array costs a byte per element.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Array {
+    /// Unsigned bytes.
     U8(Vec<u8>),
+    /// Signed bytes.
     I8(Vec<i8>),
+    /// 16 bits without a sign.
     U16(Vec<u16>),
+    /// 16 bits with a sign.
     I16(Vec<i16>),
+    /// 32 bits without a sign.
     U32(Vec<u32>),
+    /// 32 bits with a sign.
     I32(Vec<i32>),
+    /// Floats of 32 bits.
     F32(Vec<f32>),
+    /// True or false.
     Bool(Vec<bool>),
+    /// UTF-8 texts.
     String(Strings),
+    /// 64 bits without a sign.
     U64(Vec<u64>),
+    /// 64 bits with a sign.
     I64(Vec<i64>),
+    /// Floats of 64 bits.
     F64(Vec<f64>),
 }
 
@@ -45,20 +71,24 @@ pub struct Strings {
 }
 
 impl Strings {
+    /// How many strings there are.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
+    /// The string at this index.
     pub fn get(&self, i: usize) -> Option<&str> {
         let end = *self.ends.get(i)?;
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
         Some(&self.text[start as usize..end as usize])
     }
 
+    /// All strings in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         let mut start = 0;
         self.ends.iter().map(move |&end| {
@@ -182,6 +212,7 @@ impl Value {
 }
 
 impl Array {
+    /// How many elements there are.
     pub fn len(&self) -> usize {
         match self {
             Array::U8(x) => x.len(),
@@ -199,6 +230,7 @@ impl Array {
         }
     }
 
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -53,6 +53,7 @@ impl Sink<'_> {
         self.left
     }
 
+    /// Adds bytes to the tensor.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.left = self.left.checked_sub(bytes.len() as u64).ok_or_else(|| {
             let (tensor, wanted) = (Place::Tensor(self.tensor), self.wanted);
@@ -77,6 +78,7 @@ impl Default for Writer {
 }
 
 impl Writer {
+    /// A file without keys and tensors.
     pub fn new() -> Self {
         Self::default()
     }

@@ -10,18 +10,25 @@ use crate::{Error, Result};
 pub struct LayerBits(u8);
 
 impl LayerBits {
+    /// Nothing.
     pub const NONE: Self = Self(0);
+    /// The attention.
     pub const ATTN: Self = Self(1);
+    /// The MLP.
     pub const MLP: Self = Self(2);
+    /// The attention from its high planes, with [`LayerBits::ATTN`].
     pub const COARSE_ATTN: Self = Self(4);
+    /// The MLP from its high planes, with [`LayerBits::MLP`].
     pub const COARSE_MLP: Self = Self(8);
     /// Both sublayers, from all their bits.
     pub const FULL: Self = Self(3);
 
+    /// Whether all bits of `other` are set.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
+    /// The bits that `other` does not have.
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
@@ -44,14 +51,18 @@ impl BitOr for LayerBits {
 /// One visit to a layer. At least one of `attn` and `mlp` is true.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
+    /// The layer.
     pub layer: usize,
     /// Which of the layer's own K/V the attention of this step reads and writes: 0 where the layer's attention
     /// runs for the first time (the K/V it shares with the full model), 1 for the second, and so on.
     pub repetition: usize,
+    /// Run the attention.
     pub attn: bool,
+    /// Run the MLP.
     pub mlp: bool,
     /// Run the attention sublayer from the high planes of its weights, where they have planes.
     pub coarse_attn: bool,
+    /// The same for the MLP.
     pub coarse_mlp: bool,
 }
 
@@ -141,6 +152,7 @@ impl RunLayers {
         self.with(layer, LayerBits::ATTN | LayerBits::COARSE_ATTN, LayerBits::NONE)
     }
 
+    /// Leaves out the MLP of `layer`, wherever it occurs.
     pub fn skip_mlp(self, layer: usize) -> Self {
         self.with(layer, LayerBits::MLP | LayerBits::COARSE_MLP, LayerBits::NONE)
     }
@@ -150,6 +162,7 @@ impl RunLayers {
         self.with(layer, LayerBits::NONE, LayerBits::ATTN | LayerBits::COARSE_ATTN)
     }
 
+    /// Runs the MLP of `layer` from its high planes, also where it was skipped before.
     pub fn coarse_mlp(self, layer: usize) -> Self {
         self.with(layer, LayerBits::NONE, LayerBits::MLP | LayerBits::COARSE_MLP)
     }
@@ -169,6 +182,7 @@ impl RunLayers {
         Self::from_checked(self.n_layer, list.collect())
     }
 
+    /// Layers of the model that it is for.
     pub fn n_layer(&self) -> usize {
         self.n_layer
     }
@@ -202,10 +216,12 @@ impl RunLayers {
         self.is_mask
     }
 
+    /// Whether the attention of `layer` runs.
     pub fn runs_attn(&self, layer: usize) -> bool {
         self.runs(layer, LayerBits::ATTN)
     }
 
+    /// Whether the MLP of `layer` runs.
     pub fn runs_mlp(&self, layer: usize) -> bool {
         self.runs(layer, LayerBits::MLP)
     }
@@ -217,6 +233,7 @@ impl RunLayers {
         }
     }
 
+    /// Whether anything runs from its high planes.
     pub fn has_coarse(&self) -> bool {
         self.steps().any(|s| s.coarse_attn || s.coarse_mlp)
     }

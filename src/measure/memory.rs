@@ -109,6 +109,7 @@ impl Kernel for ReadAll<'_> {
 }
 
 /// Bytes of this process that are in memory, where the system tells.
+#[cfg(any(test, feature = "cli"))]
 pub fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,8 +1,10 @@
 //! What measurements share: the memory's read speed, the speeds that a plan rests on, medians and spreads.
 
+#[cfg(feature = "cli")]
 mod load;
 pub mod memory;
 pub mod speeds;
 pub mod stats;
 
-pub use load::{Load, load};
+#[cfg(feature = "cli")]
+pub use load::load;

@@ -417,11 +417,6 @@ impl<'a> Builder<'a> {
         self.folded.insert(name.to_string());
     }
 
-    /// How many numbers a tensor has.
-    pub fn len_of(&self, name: &str) -> Option<u64> {
-        self.gguf.tensor(name).map(|tensor| tensor.shape.iter().product())
-    }
-
     /// The numbers of a small f32 tensor, for what is folded into the plan itself.
     pub fn optional_f32s(&mut self, name: &str, len: usize) -> Result<Option<Vec<f32>>> {
         let Some(tensor) = self.gguf.tensor(name) else { return Ok(None) };

@@ -1,29 +1,28 @@
 //! From an opened GGUF to a [`Plan`]: the architecture's file names the tensors, the builder checks each one
 //! against the shape that it must have.
 
-pub mod arch;
+mod arch;
 mod blocks;
 mod builder;
 mod rope;
 
 use std::sync::Arc;
 
-pub use builder::Builder;
+pub(crate) use builder::Builder;
 use builder::Built;
 
 use crate::{
     Error, Gguf, Result,
     gguf::TensorInfo,
-    hash::fnv1a,
     mask::skips::ModelId,
     plan::{Op, Plan, WeightId},
     quant::GgmlType,
-    quoted::{Quoted, one_line},
+    quoted::Quoted,
 };
 
 /// A matrix `[rows, cols]`, or a vector as one row: a tensor, or some rows of one.
 #[derive(Clone, Debug)]
-pub struct WeightInfo {
+pub(crate) struct WeightInfo {
     pub tensor: TensorInfo,
     /// Where it begins in the tensor's bytes.
     pub begin: u64,
@@ -50,18 +49,23 @@ impl WeightInfo {
 
 /// A model that can be run: its plan and where its weights lie in the file.
 pub struct Model {
+    /// The file.
     pub gguf: Arc<Gguf>,
+    /// Its name, from the file.
     pub name: String,
+    /// Its architecture, as `llama`.
     pub arch: String,
     /// The context length that the model was trained for.
     pub n_ctx_train: u32,
     /// Tensors of heads that were trained to predict further tokens; they are left out.
     pub n_further: usize,
-    pub weights: Vec<WeightInfo>,
+    pub(crate) weights: Vec<WeightInfo>,
+    #[doc(hidden)]
     pub plan: Plan,
 }
 
 impl Model {
+    /// Finds the model's tensors and checks them.
     pub fn load(gguf: Arc<Gguf>) -> Result<Self> {
         let meta = gguf.metadata();
         let arch = meta.str("general.architecture")?.ok_or_else(|| meta.missing("general.architecture"))?;
@@ -72,7 +76,7 @@ impl Model {
                 format!("architecture {} is not supported; supported are: {known}", Quoted(arch)),
             ));
         };
-        let name = one_line(meta.str("general.name")?.unwrap_or(gguf.name()), 80);
+        let name = gguf.model_name()?;
         let arch = arch.to_string();
         let mut builder = Builder::new(&gguf, &arch)?;
         let body = build(&mut builder)?;
@@ -80,17 +84,27 @@ impl Model {
         Ok(Model { name, arch, n_ctx_train, n_further, weights, plan, gguf })
     }
 
-    pub fn weight(&self, id: WeightId) -> &WeightInfo {
+    /// The number of layers.
+    pub fn n_layer(&self) -> usize {
+        self.plan.dims.n_layer
+    }
+
+    /// The number of tokens that have logits.
+    pub fn n_vocab(&self) -> usize {
+        self.plan.dims.n_vocab
+    }
+
+    pub(crate) fn weight(&self, id: WeightId) -> &WeightInfo {
         &self.weights[id.0 as usize]
     }
 
-    pub fn weight_bytes(&self, id: WeightId) -> &[u8] {
+    pub(crate) fn weight_bytes(&self, id: WeightId) -> &[u8] {
         let weight = self.weight(id);
         &self.gguf.bytes(&weight.tensor)[weight.range_of(0..weight.rows)]
     }
 
     /// A norm's weight or a bias, as numbers.
-    pub fn vector(&self, id: WeightId) -> Vec<f32> {
+    pub(crate) fn vector(&self, id: WeightId) -> Vec<f32> {
         let weight = self.weight(id);
         let mut out = vec![0.0; weight.rows * weight.cols];
         crate::quant::dequantize(weight.ty(), self.weight_bytes(id), &mut out);
@@ -107,21 +121,14 @@ impl Model {
         }
     }
 
-    /// Tells one set of weights from another cheaply: FNV-1a over the tensor directory and a sample of each
-    /// tensor's bytes.
+    /// See [`Gguf::fingerprint`].
     pub fn fingerprint(&self) -> String {
-        let bytes = self.gguf.tensors().iter().flat_map(|tensor| {
-            let shape = tensor.shape.iter().flat_map(|d| d.to_le_bytes());
-            let data = self.gguf.bytes(tensor);
-            let sample = &data[data.len() / 2..][..data.len().min(64) / 2];
-            tensor.name.bytes().chain(tensor.ty.name().bytes()).chain(shape).chain(sample.iter().copied())
-        });
-        format!("{:016x}", fnv1a(bytes))
+        self.gguf.fingerprint()
     }
 
     /// Bytes that one token's pass reads for an operation, where it reads `matrix` of each matrix; of a table it
     /// reads one row, and of experts as many as it uses.
-    pub fn bytes_read(&self, op: &Op, matrix: impl Fn(WeightId) -> u64) -> u64 {
+    pub(crate) fn bytes_read(&self, op: &Op, matrix: impl Fn(WeightId) -> u64) -> u64 {
         let operands = self.plan.operands(op);
         let row: Option<u64> = operands.table.map(|table| self.weight(table).row_bytes() as u64);
         let matrices: u64 = operands.matrices().map(|(id, _)| matrix(id)).sum();
@@ -131,7 +138,7 @@ impl Model {
     }
 
     /// Bytes of all weights of an operation.
-    pub fn bytes_of(&self, op: &Op) -> u64 {
+    pub(crate) fn bytes_of(&self, op: &Op) -> u64 {
         self.plan.operands(op).weights().map(|id| self.weight(id).bytes).sum()
     }
 }

@@ -6,9 +6,12 @@ use std::fmt;
 use super::{Basis, Budgets, Place, Placement, PlacementRequest, UnitSize, place_first};
 use crate::Result;
 
+/// What has the first claim on the GPU's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
+    /// The head and whole layers, from the last one.
     WholeLayers,
+    /// The parts that a draft runs.
     Drafted,
     /// What was given, part by part.
     Given,
@@ -45,7 +48,7 @@ impl Side {
 
 /// The placement of which more is expected. `basis` is asked for only if that depends on it: where a draft's mask is
 /// given, and neither `-ngl` nor an exact request says what goes to the GPU.
-pub fn choose(
+pub(crate) fn choose(
     parts: Vec<UnitSize>,
     request: &PlacementRequest,
     budgets: Budgets,
@@ -160,7 +163,10 @@ mod tests {
     /// A draft that is never accepted is not drafted with: then only a token's time counts.
     #[test]
     fn speculation_that_does_not_pay_decides_nothing() {
-        let never = Basis { acceptance: super::super::Known::given(0.0), ..basis([100.0, 10.0, 1.0], 0.01) };
+        let never = Basis {
+            acceptance: super::super::forecast::Known::given(0.0),
+            ..basis([100.0, 10.0, 1.0], 0.01)
+        };
         let parts = model(8, Some(&halves()));
         let chosen = choose(parts, &request(), budgets(ROOM), || never).unwrap();
         let said = chosen.choice.unwrap();

@@ -150,12 +150,13 @@ impl Placement {
     }
 
     /// Tokens a second, with speculation where it pays.
-    pub fn rate(&self, basis: &Basis) -> f64 {
+    pub(crate) fn rate(&self, basis: &Basis) -> f64 {
         let prediction = self.predict(basis);
         prediction.tokens_per_second().max(1.0 / prediction.token)
     }
 
     /// Verifying reads the weights once, whatever the number of rows.
+    #[doc(hidden)]
     pub fn predict(&self, basis: &Basis) -> Prediction {
         let token = self.seconds(basis, false);
         if !self.parts.iter().any(|(part, _)| part.drafted) {

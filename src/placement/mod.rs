@@ -3,20 +3,25 @@
 //!
 //! Speed is bytes over bandwidth, so every byte of weights in the fast memory saves the same time per reading. But
 //! a draft under a mask reads only what it runs, and several times a round: with a mask those parts come first, unless
-//! crossings cost more than that saves ([`choose`]). Without one whole layers do, the last ones first, as llama.cpp's
+//! crossings cost more than that saves (`choice.rs`). Without one whole layers do, the last ones first, as llama.cpp's
 //! -ngl takes them, so that the hidden rows cross only once.
 
 mod choice;
-mod forecast;
+#[allow(missing_docs)]
+pub(crate) mod forecast;
 
 use std::fmt;
 
-pub use choice::{First, PlacementChoice, Side, choose};
-pub use forecast::{Basis, COLUMNS, Forecast, Known, Origin, Prediction};
+pub use choice::First;
+pub(crate) use choice::PlacementChoice;
+pub(crate) use choice::choose;
+pub(crate) use forecast::Basis;
+
+pub use crate::plan::{Unit, UnitSet};
 
 use crate::{
     Error, Model, Result, RunLayers,
-    plan::{Op, Unit, UnitSet, WeightId},
+    plan::{Op, WeightId},
 };
 
 /// What a user wants of it.
@@ -39,30 +44,38 @@ pub struct PlacementRequest {
     pub strict: bool,
 }
 
+/// Where a part of a model is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
+    /// In the GPU's memory.
     Vram,
+    /// In RAM, packed for the CPU.
     Ram,
+    /// In the file. A pass reads it through the map.
     File,
 }
 
+/// A part of a model and its size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UnitSize {
+    /// The part.
     pub unit: Unit,
-    /// Of weights, in the file's form and in the GPU's.
+    /// Bytes of its weights in the file.
     pub bytes: u64,
+    /// Bytes of its weights on a GPU.
     pub gpu_bytes: u64,
     /// From RAM or the file, and from the GPU's memory.
-    pub read: Read,
-    pub gpu_read: Read,
+    pub(crate) read: Read,
+    pub(crate) gpu_read: Read,
     /// What it needs beside its weights on a GPU: keys and values, or logits.
     pub overhead: u64,
+    /// Whether a draft runs it.
     pub drafted: bool,
 }
 
 /// Bytes read for one token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Read {
+pub(crate) struct Read {
     pub full: u64,
     /// By a draft: fewer where it reads high bits alone.
     pub draft: u64,
@@ -75,7 +88,7 @@ impl Read {
 }
 
 /// How large a matrix is in RAM and on a GPU.
-pub trait Sizes {
+pub(crate) trait Sizes {
     /// Bytes read of it from RAM.
     fn in_ram(&self, id: WeightId, coarse: bool) -> u64;
     fn on_gpu(&self, id: WeightId, coarse: bool) -> u64;
@@ -86,7 +99,7 @@ pub trait Sizes {
 }
 
 /// Parts of a model in its order, without places.
-pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Vec<UnitSize> {
+pub(crate) fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Vec<UnitSize> {
     let part = |unit, ops: &[&Op], drafted, coarse| {
         let sum = |matrix: &dyn Fn(WeightId) -> u64| ops.iter().map(|op| model.bytes_read(op, matrix)).sum();
         UnitSize {
@@ -141,7 +154,7 @@ fn coarse_sublayers(draft: Option<&RunLayers>, n_layer: usize) -> Vec<[bool; 2]>
 
 /// What there is. Without a GPU `vram` is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budgets {
+pub(crate) struct Budgets {
     pub vram: Option<u64>,
     /// What the GPU needs whatever runs on it.
     pub scratch: u64,
@@ -155,19 +168,23 @@ impl Budgets {
     }
 }
 
+/// What lives where.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
+    /// All parts in the model's order, each with its place.
     pub parts: Vec<(UnitSize, Place)>,
-    pub budgets: Budgets,
+    pub(crate) budgets: Budgets,
     /// What the GPU holds in another form than the file, in words.
     pub converted: Vec<String>,
+    /// What had the first claim on the GPU's memory.
     pub first: First,
     /// Where there was one to make.
+    #[doc(hidden)]
     pub choice: Option<PlacementChoice>,
 }
 
 /// With what a draft runs in the fast memory first, or whole layers where nothing drafts.
-pub fn place(parts: Vec<UnitSize>, request: &PlacementRequest, budgets: Budgets) -> Result<Placement> {
+pub(crate) fn place(parts: Vec<UnitSize>, request: &PlacementRequest, budgets: Budgets) -> Result<Placement> {
     let first = if request.draft.is_some() { First::Drafted } else { First::WholeLayers };
     place_first(first, parts, request, budgets)
 }
@@ -274,15 +291,18 @@ fn in_order(parts: &[UnitSize], draft_first: bool) -> Vec<usize> {
 }
 
 impl Placement {
+    /// The parts in the GPU's memory.
     pub fn on_gpu(&self) -> UnitSet {
         self.held(|place| place == Place::Vram)
     }
 
+    /// The parts in RAM.
     pub fn in_ram(&self) -> UnitSet {
         self.held(|place| place == Place::Ram)
     }
 
-    /// Parts are in the model's order.
+    /// Where a part is.
+    // Parts are in the model's order.
     pub fn place_of(&self, unit: Unit) -> Place {
         let part = match unit {
             Unit::Embed => 0,
@@ -299,16 +319,17 @@ impl Placement {
     }
 
     /// In a line.
-    pub fn conversion_note(&self) -> String {
+    pub(crate) fn conversion_note(&self) -> String {
         format!("converted for the GPU, losing nothing: {}", self.converted.join(", "))
     }
 
+    /// Bytes of the weights in RAM.
     pub fn bytes_in_ram(&self) -> u64 {
         self.parts.iter().filter(|(_, place)| *place == Place::Ram).map(|(part, _)| part.bytes).sum()
     }
 
     /// The least that goes to a GPU: a layer or the head, or by itself a sublayer that a draft runs.
-    pub fn least_on_gpu(&self) -> u64 {
+    pub(crate) fn least_on_gpu(&self) -> u64 {
         let all: Vec<UnitSize> = self.parts[1..].iter().map(|(part, _)| *part).collect();
         let cost = |parts: &[UnitSize]| parts.iter().map(|part| part.gpu_bytes + part.overhead).sum();
         let whole = all.chunks(2).map(cost);
@@ -321,6 +342,7 @@ impl Placement {
         [Place::Vram, Place::Ram, Place::File].into_iter().filter(|&place| self.uses(place)).count() > 1
     }
 
+    /// Whether any part is in this place.
     pub fn uses(&self, place: Place) -> bool {
         self.parts.iter().any(|&(_, p)| p == place)
     }
@@ -386,7 +408,10 @@ impl fmt::Display for Placement {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        forecast::{Forecast, Known},
+        *,
+    };
 
     fn read(bytes: u64) -> Read {
         Read { full: bytes, draft: bytes }

@@ -14,7 +14,7 @@ use crate::mask::RunLayers;
 
 pub use attention::{AttnId, AttnSpec, Rope, RopeId, RopePairs, Temperature};
 pub use experts::{Gating, Groups, MoeId, MoeSpec};
-pub use operands::{BufSet, CacheUse, ExpertMatrices, Operands};
+pub use operands::{BufSet, CacheUse, Operands};
 pub use uniform::Uniform;
 pub use unit::{Unit, UnitSet};
 

@@ -2,30 +2,39 @@
 
 use super::{Op, Plan};
 
+/// A part of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
+    /// The embedding.
     Embed,
     /// The attention, or the MLP, of a layer.
     Attn(usize),
+    /// The MLP of a layer.
     Mlp(usize),
+    /// The last norm and the head.
     Head,
 }
 
 /// Some units of a model: those that a device holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitSet {
+    /// Whether the embedding is among them.
     pub embed: bool,
     /// By layer.
     pub attn: Vec<bool>,
+    /// The same for the MLP.
     pub mlp: Vec<bool>,
+    /// Whether the head is among them.
     pub head: bool,
 }
 
 impl UnitSet {
+    /// All units of a model of so many layers.
     pub fn all(n_layer: usize) -> Self {
         Self::of(n_layer, |_| true)
     }
 
+    /// No units.
     pub fn none(n_layer: usize) -> Self {
         Self::of(n_layer, |_| false)
     }
@@ -40,6 +49,7 @@ impl UnitSet {
         }
     }
 
+    /// Whether a unit is among them.
     pub fn holds(&self, unit: Unit) -> bool {
         match unit {
             Unit::Embed => self.embed,

@@ -7,12 +7,14 @@ macro_rules! ggml_types {
         /// Every tensor type that llama.cpp's files carry; [`GgmlType::readable`] says which can be used.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
-        #[allow(non_camel_case_types)]
+        #[allow(missing_docs, non_camel_case_types)]
         pub enum GgmlType { $($variant = $id,)* }
 
         impl GgmlType {
+            /// All types, by number.
             pub const ALL: &'static [GgmlType] = &[$(GgmlType::$variant,)*];
 
+            /// The type with this number in files.
             pub fn from_id(id: u32) -> Option<Self> {
                 match id { $($id => Some(GgmlType::$variant),)* _ => None }
             }

@@ -4,23 +4,23 @@
 
 mod affine;
 pub(crate) mod formats;
-pub mod ggml_type;
-pub mod iq4_nl;
-pub mod iq4_xs;
-pub mod mxfp4;
-pub mod q2_k;
-pub mod q3_k;
-pub mod q4_0;
-pub mod q4_1;
-pub mod q4_k;
-pub mod q5_0;
-pub mod q5_1;
-pub mod q5_k;
-pub mod q6_k;
-pub mod q8_0;
+pub(crate) mod ggml_type;
+pub(crate) mod iq4_nl;
+pub(crate) mod iq4_xs;
+pub(crate) mod mxfp4;
+pub(crate) mod q2_k;
+pub(crate) mod q3_k;
+pub(crate) mod q4_0;
+pub(crate) mod q4_1;
+pub(crate) mod q4_k;
+pub(crate) mod q5_0;
+pub(crate) mod q5_1;
+pub(crate) mod q5_k;
+pub(crate) mod q6_k;
+pub(crate) mod q8_0;
 mod rounding;
 
-pub use formats::blocks;
+pub(crate) use formats::blocks;
 pub(crate) use formats::{for_block, for_packed_block, for_written_block};
 pub use ggml_type::GgmlType;
 
@@ -30,10 +30,12 @@ pub use ggml_type::GgmlType;
 pub struct F16(pub [u8; 2]);
 
 impl F16 {
+    /// The nearest half.
     pub fn from_f32(x: f32) -> Self {
         F16(half::f16::from_f32(x).to_le_bytes())
     }
 
+    /// Sign, exponent and mantissa.
     pub fn bits(self) -> u16 {
         u16::from_le_bytes(self.0)
     }
@@ -59,7 +61,7 @@ impl F16 {
 }
 
 /// One block of a quantized row. All fields are bytes, so a block may lie at any address.
-pub trait Block: bytemuck::Pod {
+pub(crate) trait Block: bytemuck::Pod {
     const TYPE: GgmlType;
 
     /// Writes `TYPE.block_len()` weights.
@@ -67,7 +69,7 @@ pub trait Block: bytemuck::Pod {
 }
 
 /// A block format that can be written. `x` has `TYPE.block_len()` finite values.
-pub trait Quantize: Block {
+pub(crate) trait Quantize: Block {
     fn quantize(x: &[f32]) -> Self;
 }
 

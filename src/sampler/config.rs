@@ -2,6 +2,7 @@
 
 use crate::{Error, Result, scores::Want};
 
+/// How a token is chosen. The defaults are those of the program.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SamplerConfig {
     /// 0 and below: greedy.
@@ -16,7 +17,9 @@ pub struct SamplerConfig {
     pub typical_p: f32,
     /// 1: off.
     pub repeat_penalty: f32,
+    /// Taken from a token's logit each time it occurs; 0: off.
     pub frequency_penalty: f32,
+    /// Taken from a token's logit once if it occurs; 0: off.
     pub presence_penalty: f32,
     /// How many of the last tokens the three penalties look at; `usize::MAX`: all, 0: none.
     pub repeat_last_n: usize,
@@ -45,6 +48,7 @@ impl Default for SamplerConfig {
 }
 
 impl SamplerConfig {
+    /// Always the likeliest token.
     pub fn greedy() -> Self {
         Self { temp: 0.0, ..Self::default() }
     }

@@ -10,6 +10,7 @@ pub struct Distribution {
 }
 
 impl Distribution {
+    /// Certainty of one token.
     pub fn one_hot(id: u32) -> Self {
         Self { entries: vec![(id, 1.0)] }
     }
@@ -23,6 +24,7 @@ impl Distribution {
         (!entries.is_empty()).then_some(Self { entries })
     }
 
+    /// Tokens with their probabilities, ascending by id.
     pub fn entries(&self) -> &[(u32, f64)] {
         &self.entries
     }

@@ -22,6 +22,7 @@ pub use logprobs::top_logprobs;
 use self::rng::Rng;
 use crate::{Result, scores::Scores};
 
+/// Chooses tokens, and remembers which.
 pub struct Sampler {
     config: SamplerConfig,
     seed: u64,
@@ -34,6 +35,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
+    /// A sampler without a history. An error names the setting that is out of its range.
     pub fn new(config: SamplerConfig) -> Result<Self> {
         config.validate()?;
         let seed = config.seed.unwrap_or_else(rng::entropy_seed);
@@ -46,12 +48,14 @@ impl Sampler {
         self.seed
     }
 
+    /// The settings.
     pub fn config(&self) -> &SamplerConfig {
         &self.config
     }
 
     /// From now on the n-th token of the history is followed by the one behind it in `script`, as far as that goes: for
     /// measuring what a model would take for a text that is known.
+    #[doc(hidden)]
     pub fn follow(&mut self, script: Vec<u32>) {
         self.script = script;
     }
@@ -97,6 +101,7 @@ impl Sampler {
         self.history.truncate(len);
     }
 
+    /// The tokens that were accepted so far.
     pub fn history(&self) -> &[u32] {
         &self.history
     }

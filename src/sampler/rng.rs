@@ -4,18 +4,21 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// A stream of random numbers, the same on every machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rng {
     state: [u64; 4],
 }
 
 impl Rng {
+    /// The stream of this seed.
     pub fn new(seed: u64) -> Self {
         let mut seed = seed;
         // splitmix64 is a bijection of distinct counters, so the state is never all zero.
         Self { state: std::array::from_fn(|_| splitmix64(&mut seed)) }
     }
 
+    /// 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         let s = &mut self.state;
         let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);

@@ -31,6 +31,7 @@ pub struct CalibrationSettings {
 }
 
 impl CalibrationSettings {
+    /// Errors name the setting and its range.
     pub fn check(&self) -> Result<()> {
         if self.chunk < SHORTEST_CHUNK {
             return Err(Error::Usage(format!(
@@ -65,25 +66,34 @@ impl CalibrationSettings {
 /// Consecutive positions of one text. The row at a position predicts the token after it, which is there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
+    /// The index of the text.
     pub text: usize,
+    /// The first position.
     pub from: usize,
+    /// The position after the last.
     pub to: usize,
 }
 
 impl Span {
+    /// The number of positions.
     pub fn len(&self) -> usize {
         self.to - self.from
     }
 
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.from == self.to
     }
 }
 
+/// Texts that masks are judged on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
+    /// The texts.
     pub texts: Vec<Vec<u32>>,
+    /// Positions that the search sees.
     pub search: Vec<Span>,
+    /// Positions for the proof.
     pub held_out: Vec<Span>,
 }
 
@@ -185,6 +195,7 @@ impl Calibration {
         Calibration { texts, search, held_out }
     }
 
+    /// Tokens of all texts.
     pub fn tokens(&self) -> usize {
         self.texts.iter().map(Vec::len).sum()
     }

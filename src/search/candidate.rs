@@ -6,20 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::{RunLayers, mask::LayerBits};
 
+/// What is done with a sublayer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum State {
+    /// It runs in full.
     Run,
+    /// It runs from the high bits of its weights.
     Coarse,
+    /// It is skipped.
     Skip,
 }
 
+/// Which half of a layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sublayer {
+    /// The attention.
     Attn,
+    /// The MLP.
     Mlp,
 }
 
 impl Sublayer {
+    /// The sublayer in a word.
     pub fn name(self) -> &'static str {
         match self {
             Sublayer::Attn => "attention",
@@ -34,6 +42,7 @@ impl Sublayer {
 pub struct Candidate(Vec<State>);
 
 impl Candidate {
+    /// All sublayers in one state.
     pub fn all(n_layer: usize, state: State) -> Self {
         Candidate(vec![state; 2 * n_layer])
     }
@@ -53,28 +62,34 @@ impl Candidate {
         Candidate((0..2 * n_layer).map(state).collect())
     }
 
+    /// The same but for one sublayer.
     pub fn with(&self, sublayer: usize, state: State) -> Self {
         let mut changed = self.clone();
         changed.0[sublayer] = state;
         changed
     }
 
+    /// States by sublayer: the attention and the MLP of the first layer, then of the next.
     pub fn from_states(states: Vec<State>) -> Self {
         Candidate(states)
     }
 
+    /// States by sublayer.
     pub fn states(&self) -> &[State] {
         &self.0
     }
 
+    /// The number of sublayers.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
+    /// Whether there are no sublayers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    /// The layer of a sublayer, and which half it is.
     pub fn place(sublayer: usize) -> (usize, Sublayer) {
         (sublayer / 2, if sublayer.is_multiple_of(2) { Sublayer::Attn } else { Sublayer::Mlp })
     }
@@ -84,10 +99,12 @@ impl Candidate {
         self.0.iter().all(|&s| s == State::Run)
     }
 
+    /// Whether no sublayer runs.
     pub fn skips_all(&self) -> bool {
         self.0.iter().all(|&s| s == State::Skip)
     }
 
+    /// The layers to run.
     pub fn mask(&self) -> RunLayers {
         let bits = self.0.chunks_exact(2).map(|layer| {
             let bits = |state, run: LayerBits, coarse: LayerBits| match state {

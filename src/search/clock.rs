@@ -8,8 +8,9 @@ use super::{
 };
 use crate::{Context, Result, RunLayers, Tokenizer, batch::SeqId};
 
+/// Times what a search needs to know.
 pub trait Stopwatch {
-    /// See [`PassCosts::measure`].
+    /// See `PassCosts::measure`.
     fn costs(
         &mut self,
         context: &mut Context,
@@ -18,7 +19,7 @@ pub trait Stopwatch {
         coarse: bool,
     ) -> Result<PassCosts>;
 
-    /// See [`costs::measure_masks`].
+    /// What a draft step costs under each mask, in plain steps.
     fn steps(
         &mut self,
         context: &mut Context,
@@ -26,7 +27,7 @@ pub trait Stopwatch {
         masks: &[RunLayers],
     ) -> Result<Vec<f64>>;
 
-    /// See [`measured::measure`].
+    /// How fast the loop is with each member; nothing if that is not measured.
     fn speeds(
         &mut self,
         context: &mut Context,

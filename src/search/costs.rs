@@ -28,6 +28,7 @@ const NOT_YET_PLAIN: usize = 4;
 /// Of each other case in a turn.
 const PAIRS: usize = 2;
 
+/// What passes cost on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PassCosts {
     /// Of a plain step, in seconds; all else is in units of it.
@@ -38,6 +39,7 @@ pub struct PassCosts {
     pub base: f64,
     /// By sublayer, in full and coarse.
     pub full: Vec<f64>,
+    /// The same of coarse sublayers.
     pub coarse: Vec<f64>,
     /// Verification may go on from what a draft's first layers made.
     #[serde(default)]
@@ -49,6 +51,7 @@ pub struct PassCosts {
 pub enum Case {
     /// Of plain decoding.
     Plain,
+    /// A draft's step under a mask.
     Draft(RunLayers),
     /// A verification of so many rows.
     Rows(usize),

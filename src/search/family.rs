@@ -15,12 +15,16 @@ use super::{
 /// was timed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Proof {
+    /// A draft step in plain steps.
     pub cost: f64,
     /// Of the cost, what verification need not pay again.
     #[serde(default)]
     pub prefix: f64,
+    /// The share of positions where both models' first choice is the same.
     pub agreement: f64,
+    /// The mean of Σ min(p, q).
     pub overlap: f64,
+    /// The mean KL divergence from the full model, in nats.
     pub kl: f64,
     /// Of greedy drafts: tokens per round by the length of the draft, from 1.
     pub greedy_tokens: Vec<f64>,
@@ -29,6 +33,7 @@ pub struct Proof {
 }
 
 impl Proof {
+    /// What drafts at this cost are worth.
     pub fn new(cost: f64, prefix: f64, drafts: &Drafts, depth: usize) -> Self {
         let tokens = |texts: &[Vec<Vec<f32>>]| {
             (1..=depth).map(|k| speed::tokens_walked(texts.iter().map(Vec::as_slice), k)).collect()
@@ -44,10 +49,12 @@ impl Proof {
         }
     }
 
+    /// The best length of greedy drafts.
     pub fn greedy(&self, costs: &PassCosts) -> Best {
         costs.best(|k| self.greedy_tokens[k - 1], self.cost, self.prefix)
     }
 
+    /// The best length of sampled drafts.
     pub fn sampled(&self, costs: &PassCosts) -> Best {
         costs.best(|k| self.sampled_tokens[k - 1], self.cost, self.prefix)
     }
@@ -97,9 +104,8 @@ pub fn finalists(lab: &Lab, best: usize, spread: usize) -> Vec<Candidate> {
                 .iter()
                 .filter(|&&p| !chosen.contains(ranked[p]))
                 .min_by(|&&a, &&b| (points[a].0 - wanted).abs().total_cmp(&(points[b].0 - wanted).abs()));
-            if let Some(&p) = nearest {
-                chosen.push(ranked[p].clone());
-            }
+            let Some(&p) = nearest else { break };
+            chosen.push(ranked[p].clone());
         }
     }
     chosen

@@ -4,7 +4,7 @@
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
-    io::{Read, Seek, SeekFrom, Write},
+    io::{Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -13,47 +13,66 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{candidate::Candidate, costs::PassCosts, family::Proof, measured::Measured, score::Score};
-use crate::{Error, Result, provenance::Provenance};
+use crate::{Error, Result, files::read_stream_limited};
+
+/// Millions of evaluations; what is larger is another file under a journal's name.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// What the evaluations are of; a journal of anything else is refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunId {
+    /// The fingerprint of the model.
     pub model: String,
+    /// The fingerprint of text and positions.
     pub text: String,
+    /// How many positions are judged.
     pub positions: usize,
     /// Instruction set and threads: costs are theirs.
     pub device: String,
+    /// How keys and values are stored.
     pub cache_types: String,
 }
 
+/// A line of the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
+    /// What the journal is of.
     Run(RunId),
+    /// What passes cost.
     Costs(PassCosts),
     /// Where what follows comes from, once for each run that added to the journal.
     Provenance(Value),
     /// The positions that follow those already scored.
     Score {
+        /// What was judged.
         candidate: Candidate,
+        /// Positions that were scored before.
         from: usize,
+        /// How it fared on these.
         score: Score,
     },
     /// The time that was given was up after so many rows.
     OutOfTime {
+        /// The time.
         given: Duration,
+        /// Rows evaluated by then.
         rows: u64,
     },
     /// Timed together, for all that will be proved.
     Steps(Vec<(Candidate, f64)>),
+    /// A candidate on held-out text.
     Proof {
+        /// What was proved.
         candidate: Candidate,
+        /// How it fared.
         proof: Proof,
     },
     /// Timed together.
     Measured(Vec<(Candidate, Measured)>),
 }
 
+/// What a search has evaluated, in a file that an interrupted search goes on from.
 pub struct Journal {
     file: Option<(PathBuf, File)>,
     /// Of what is added from here on; written before the first of it.
@@ -82,13 +101,12 @@ impl Journal {
                     .into(),
             );
         }
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(io)?;
+        let text = read_stream_limited(&path.display().to_string(), &file, MOST_BYTES)?;
         // A line without its end was being written when the last run ended.
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         let mut entries = Vec::new();
-        for (i, line) in text[..whole].lines().enumerate() {
-            match serde_json::from_str(line) {
+        for (i, line) in text[..whole].split_inclusive(|&byte| byte == b'\n').enumerate() {
+            match serde_json::from_slice(line.trim_ascii_end()) {
                 Ok(entry) => entries.push(entry),
                 Err(e) => {
                     return refuse(format!(
@@ -99,7 +117,7 @@ impl Journal {
             }
         }
         // Less than a line is ours if it is the beginning of what we would write first.
-        if whole == 0 && !line_of(&Entry::Run(run.clone())).starts_with(&text) {
+        if whole == 0 && !line_of(&Entry::Run(run.clone())).as_bytes().starts_with(&text) {
             return refuse("is not a search's journal: name another with `journal`".into());
         }
         match entries.first() {
@@ -121,10 +139,11 @@ impl Journal {
     }
 
     /// Where what is added from here on comes from.
-    pub fn explain(&mut self, provenance: &Provenance) {
-        self.provenance = Some(provenance.to_json());
+    pub fn explain(&mut self, provenance: Value) {
+        self.provenance = Some(provenance);
     }
 
+    /// Adds a line.
     pub fn add(&mut self, entry: &Entry) -> Result<()> {
         let Some((path, file)) = &mut self.file else { return Ok(()) };
         let explained = self.provenance.take().map(|of| line_of(&Entry::Provenance(of)));
@@ -170,10 +189,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         let ours = line_of(&Entry::Run(run_id()));
-        for theirs in ["{\"run\": \"my own file\"", "{\"run\"xxxx", "notes", "notes\nand more\n", "\n\n"] {
+        let texts = ["{\"run\": \"my own file\"", "{\"run\"xxxx", "notes", "notes\nand more\n", "\n\n"];
+        let not_text: [&[u8]; 2] = [b"GGUF\xff\xfe", b"GGUF\xff\n\xfe"];
+        for theirs in texts.map(str::as_bytes).into_iter().chain(not_text) {
             std::fs::write(&path, theirs).unwrap();
-            assert!(Journal::open(&path, &run_id()).is_err(), "{theirs}");
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), theirs);
+            let error = Journal::open(&path, &run_id()).err().expect("not a journal").to_string();
+            assert!(error.contains("not") && error.contains("name another with `journal`"), "{error}");
+            assert_eq!(std::fs::read(&path).unwrap(), theirs);
         }
         for end in [0, 1, 9, ours.len() - 1] {
             std::fs::write(&path, &ours[..end]).unwrap();

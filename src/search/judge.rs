@@ -27,8 +27,10 @@ const CONTINUED_AT_ONCE: usize = 64;
 
 /// Judges candidates on positions numbered from 0. Equal questions get equal answers.
 pub trait Judge {
+    /// How many positions there are.
     fn positions(&self) -> usize;
 
+    /// How a candidate fares on some of them.
     fn score(&mut self, candidate: &Candidate, positions: Range<usize>) -> Result<Score>;
 }
 
@@ -37,6 +39,7 @@ pub fn cells_beside_texts(drafts: usize) -> usize {
     MOST_ROWS.max(CONTINUED_AT_ONCE * drafts)
 }
 
+/// Judges candidates by the model itself.
 pub struct ModelJudge<'a> {
     field: Field<'a>,
     calibration: Calibration,
@@ -97,6 +100,7 @@ impl<'a> ModelJudge<'a> {
         Ok(ModelJudge { field, calibration, search, held_out, continued: Vec::new() })
     }
 
+    /// The context that it evaluates in.
     pub fn context(&mut self) -> &mut Context {
         self.field.context
     }

@@ -26,9 +26,11 @@ const ERRORS: f64 = 1.5;
 /// Where a long search stands.
 #[derive(Clone, Debug)]
 pub struct Progress {
+    /// What it does just now.
     pub stage: &'static str,
     /// Rows evaluated and expected, over the whole search.
     pub done: u64,
+    /// Rows that are expected in all.
     pub expected: u64,
     /// The best value so far, on all positions.
     pub best: Option<f64>,

@@ -30,11 +30,15 @@ pub struct Measured {
     pub speedup: f64,
     /// By the proof, and what passes cost in the same minutes: a machine is not always equally fast.
     pub predicted: f64,
+    /// Tokens a second.
     pub tok_s: f64,
     /// The length of the drafts.
     pub draft_len: usize,
+    /// The share of drafted tokens that were accepted.
     pub acceptance: f64,
+    /// Tokens that joined the text per round.
     pub tokens_per_round: f64,
+    /// Tokens that were generated.
     pub tokens: usize,
 }
 

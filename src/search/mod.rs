@@ -10,40 +10,40 @@
 //! The way of a search depends on evaluations and measured costs alone, and both are in its journal.
 
 mod bayes;
-pub mod calibration;
-pub mod candidate;
-pub mod clock;
-pub mod costs;
-pub mod family;
+pub(crate) mod calibration;
+pub(crate) mod candidate;
+pub(crate) mod clock;
+pub(crate) mod costs;
+pub(crate) mod family;
 mod greedy;
-pub mod journal;
-pub mod judge;
+pub(crate) mod journal;
+pub(crate) mod judge;
 mod lab;
 mod local;
-pub mod measured;
-pub mod objective;
-pub mod report;
-pub mod score;
-pub mod speed;
+pub(crate) mod measured;
+pub(crate) mod objective;
+#[cfg(feature = "cli")]
+pub(crate) mod report;
+pub(crate) mod score;
+pub(crate) mod speed;
 #[cfg(test)]
 mod tests;
 
 use std::{cmp::Ordering, ops::ControlFlow, time::Duration};
 
+pub use calibration::{Calibration, CalibrationSettings, Span};
+pub use candidate::{Candidate, State, Sublayer};
+pub use clock::{Stopwatch, WallClock};
+pub use costs::PassCosts;
+pub use family::Proof;
+pub use journal::{Entry, Journal, RunId};
+pub use judge::{ModelJudge, cells_beside_texts};
 pub use lab::Progress;
+pub use measured::Measured;
+pub use objective::Objective;
+pub use score::Score;
 
-use self::{
-    candidate::{Candidate, State, Sublayer},
-    clock::Stopwatch,
-    costs::PassCosts,
-    family::{Proof, front},
-    journal::{Entry, Journal},
-    judge::{Judge, ModelJudge},
-    lab::Lab,
-    measured::Measured,
-    objective::Objective,
-    score::Score,
-};
+use self::{family::front, judge::Judge, lab::Lab};
 use crate::{Result, RunLayers, Tokenizer};
 
 /// Exits that are proved, of all that are judged.
@@ -51,8 +51,10 @@ const PROVED_EXITS: usize = 3;
 /// Good candidates that small changes start from.
 const STARTS: usize = 3;
 
+/// How a search goes.
 #[derive(Clone, Debug)]
 pub struct SearchSettings {
+    /// What is sought.
     pub objective: Objective,
     /// Try coarse sublayers too; of use where the backend has planes.
     pub coarse: bool,
@@ -85,28 +87,39 @@ impl Default for SearchSettings {
 /// One sublayer changed in an otherwise full model.
 #[derive(Clone, Debug)]
 pub struct Ablation {
+    /// The layer.
     pub layer: usize,
+    /// Which half of it.
     pub part: Sublayer,
+    /// What was done with it.
     pub state: State,
     /// What the change saves of a step.
     pub saved: f64,
+    /// How it fared.
     pub score: Score,
 }
 
+/// A mask that was found.
 #[derive(Clone, Debug)]
 pub struct Member {
+    /// Its name in the family.
     pub name: String,
+    /// What it runs.
     pub candidate: Candidate,
+    /// How it fared on held-out text.
     pub proof: Proof,
     /// By the speculative loop, where there was time for it.
     pub measured: Option<Measured>,
 }
 
+/// What a search found.
 #[derive(Clone, Debug)]
 pub struct SearchOutcome {
+    /// What passes cost.
     pub costs: PassCosts,
     /// Of the full model on the judged positions.
     pub perplexity: f64,
+    /// Each sublayer changed by itself.
     pub ablations: Vec<Ablation>,
     /// Cost and agreement of everything that was judged on all positions.
     pub cloud: Vec<(f64, f64)>,

@@ -8,16 +8,28 @@ use super::{candidate::Candidate, costs::PassCosts, score::Score, speed};
 /// that a given cost can buy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Objective {
+    /// The predicted speedup.
     Speed,
-    Agreement { most_cost: f64 },
-    Perplexity { most_cost: f64 },
+    /// The agreement with the full model.
+    Agreement {
+        /// The most that a draft step may cost, in plain steps.
+        most_cost: f64,
+    },
+    /// The perplexity under the mask.
+    Perplexity {
+        /// The most that a draft step may cost, in plain steps.
+        most_cost: f64,
+    },
 }
 
 /// Names of the objectives, as on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
+    /// The predicted speedup.
     Speed,
+    /// The agreement with the full model.
     Agreement,
+    /// The perplexity under the mask.
     Perplexity,
 }
 
@@ -40,6 +52,7 @@ const EXCESS: f64 = 100.0;
 const TIE: f64 = 1e-3;
 
 impl Objective {
+    /// The goal, at this cost at most where it is not speed.
     pub fn new(goal: Goal, most_cost: f64) -> Self {
         match goal {
             Goal::Speed => Objective::Speed,

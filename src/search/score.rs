@@ -25,6 +25,7 @@ pub struct Verdict {
 }
 
 impl Score {
+    /// Adds a position.
     pub fn push(&mut self, verdict: &Verdict) {
         let (word, bit) = (self.positions / 64, self.positions % 64);
         if bit == 0 {
@@ -52,6 +53,7 @@ impl Score {
         self.nll += later.nll;
     }
 
+    /// How many positions it is of.
     pub fn positions(&self) -> usize {
         self.positions
     }
@@ -66,6 +68,7 @@ impl Score {
         self.overlap / self.positions as f64
     }
 
+    /// The mean KL divergence from the full model, in nats.
     pub fn kl(&self) -> f64 {
         self.kl / self.positions as f64
     }

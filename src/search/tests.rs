@@ -117,6 +117,13 @@ fn the_best_of_all_candidates_is_found_in_fewer_rows_than_trying_them() {
 }
 
 #[test]
+fn more_masks_than_there_are_candidates_are_all_of_them() {
+    let settings = SearchSettings { family: usize::MAX, ..settings(Objective::Speed) };
+    let found = run(&mut FakeJudge::new(1), &settings, &mut Journal::none(), Vec::new()).unwrap();
+    assert!(found.finalists.len() > 10 && found.finalists.len() <= found.evaluated);
+}
+
+#[test]
 fn ablations_tell_each_sublayers_loss() {
     let mut judge = FakeJudge::new(3);
     let found = run(&mut judge, &settings(Objective::Speed), &mut Journal::none(), Vec::new()).unwrap();

@@ -12,10 +12,13 @@ use crate::sampler::{Distribution, rng::Rng};
 /// A drafted token and the distribution that it was drawn from; `None` if it was not drawn at all.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
+    /// The token.
     pub token: u32,
+    /// What it was drawn from.
     pub q: Option<Distribution>,
 }
 
+/// What of a draft is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// How many proposals are accepted, from the first on.

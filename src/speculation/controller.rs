@@ -71,7 +71,7 @@ pub struct Experience {
     after: Acceptance,
 }
 
-/// What is known, by [`memory_key`].
+/// What is known of sources, by kind and name.
 pub type Memory = BTreeMap<String, Experience>;
 
 /// Names a source from run to run. Two files may each have a mask of the same name; their costs tell them apart.
@@ -193,6 +193,7 @@ enum Standing {
     Loses,
 }
 
+/// Decides by what passes cost and how often drafts are accepted, both learnt on the way.
 #[derive(Clone, Debug)]
 pub struct Controller {
     costs: Costs,
@@ -234,6 +235,7 @@ impl Controller {
         Controller { way: seconds.unwrap_or(self.way), ..self }
     }
 
+    /// What it reckons passes to cost.
     pub fn costs(&self) -> &Costs {
         &self.costs
     }
@@ -245,6 +247,7 @@ impl Controller {
         memory
     }
 
+    /// The sources of this run.
     pub fn sources(&self) -> impl Iterator<Item = &SourceInfo> {
         self.arms.iter().map(|arm| &arm.info)
     }
@@ -508,12 +511,12 @@ impl Policy for Controller {
                 };
                 let seen = match arm.trials {
                     0 => "it was not tried, by what earlier runs have shown".into(),
-                    trials => format!("{} of its {trials} tokens that were checked stood", arm.accepted),
+                    trials => format!("{} of its {trials} checked tokens were", arm.accepted),
                 };
                 Some(match draft + row {
                     even if even >= 1.0 => format!("drafting cannot win here: {price}"),
                     even => format!(
-                        "`{}`, the best source, is slower than plain steps: {price}, so {:.0} % must stand, and {seen}",
+                        "`{}`, the best source, is slower than plain steps: {price}, so {:.0} % of its tokens must be accepted, and {seen}",
                         arm.info.name,
                         100.0 * even
                     ),

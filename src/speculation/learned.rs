@@ -40,6 +40,7 @@ pub struct Subject {
     pub model: String,
     /// The device, as [`Context::describe`] names it, and whatever else sets machines apart.
     pub device: String,
+    /// Threads of the CPU.
     pub threads: usize,
     /// Draws reject drafts that a greedy choice would accept.
     pub greedy: bool,
@@ -48,6 +49,7 @@ pub struct Subject {
 }
 
 impl Subject {
+    /// What this context does.
     pub fn new(context: &Context, greedy: bool) -> Self {
         // What lies where makes a machine another one.
         let placement = if context.is_divided() { context.placement().to_string() } else { String::new() };
@@ -74,6 +76,7 @@ pub struct Learned {
     pub rows: Vec<f64>,
     /// Draft steps in plain steps, and acceptance, by source.
     pub draft: BTreeMap<String, f64>,
+    /// Acceptance by source.
     pub sources: Memory,
 }
 
@@ -167,10 +170,12 @@ impl Store {
         Store { directory: directory.into() }
     }
 
+    /// Where it is.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
+    /// What was kept of the subject, if it is sound.
     pub fn recall(&self, subject: &Subject) -> Option<Learned> {
         let bytes = read_limited(&self.directory.join(subject.file_name()), MOST_BYTES).ok()?;
         let file: File = serde_json::from_slice(&bytes).ok()?;
@@ -178,6 +183,7 @@ impl Store {
         Some(file.learned).filter(|learned| fits && learned.is_sound())
     }
 
+    /// Keeps what was learnt, in place of what was there.
     pub fn keep(&self, subject: &Subject, learned: &Learned) -> Result<()> {
         if !learned.is_sound() {
             return Ok(());

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The output is that of [`generate`](crate::generate::generate): bit for bit when greedy, because a row's logits are
-//! the same bits in any batch; by distribution when sampling, because of the rule in [`accept`](mod@accept); and with
+//! the same bits in any batch; by distribution when sampling, because of the rule in [`accept`](fn@accept); and with
 //! [`Speculation::repeatable`] again token for token. Nothing is evaluated twice by the full model: the next round
 //! starts from the verified cells. A draft needs a free cell for each of its tokens, and gets by with fewer tokens
 //! where there are fewer cells. On a GPU that holds the whole model a greedy round whose length is said beforehand
@@ -23,7 +23,7 @@
 //! };
 //!
 //! let model = std::sync::Arc::new(Model::load(std::sync::Arc::new(embedded::open()?))?);
-//! let exit = MaskProposer::exit(model.plan.dims.n_layer, 6);
+//! let exit = MaskProposer::exit(model.n_layer(), 6);
 //! let mut context = Context::new(model, &ContextConfig::default())?;
 //! let mut text = vec![1, 413, 441, 261, 386];
 //! context.decode(&Batch::prompt(&text, 0, TARGET))?;
@@ -60,19 +60,19 @@
 //! # Ok::<(), spec_run::Error>(())
 //! ```
 
-pub mod accept;
-pub mod acceptance;
+pub(crate) mod accept;
+pub(crate) mod acceptance;
 pub mod candidates;
-pub mod controller;
-pub mod costs;
+pub(crate) mod controller;
+pub(crate) mod costs;
 mod draws;
 pub mod learned;
 mod plain_steps;
-pub mod policy;
-pub mod proposer;
+pub(crate) mod policy;
+pub(crate) mod proposer;
 mod report;
 mod round;
-pub mod trial;
+pub(crate) mod trial;
 mod verify;
 
 use std::{ops::ControlFlow, time::Instant};
@@ -102,7 +102,9 @@ pub const DRAFT: SeqId = 1;
 
 /// What drafts and who decides.
 pub struct Speculation<'a> {
+    /// What can draft.
     pub proposers: &'a mut [Box<dyn Proposer>],
+    /// Decides on each round.
     pub policy: &'a mut dyn Policy,
     /// A sampled text depends on the seed alone, not on what was drafted, at the price of a few more rejected drafts.
     pub repeatable: bool,
@@ -111,6 +113,7 @@ pub struct Speculation<'a> {
 /// A token of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
+    /// The token.
     pub id: u32,
     /// The source that had drafted it.
     pub drafted_by: Option<usize>,

@@ -19,6 +19,7 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
+    /// The kind in a word.
     pub fn name(self) -> &'static str {
         match self {
             SourceKind::Mask => "mask",
@@ -32,7 +33,9 @@ impl SourceKind {
 /// A source as the policy knows it; its index is its position in [`Policy::start`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceInfo {
+    /// What reports call it.
     pub name: String,
+    /// What sort of thing it is.
     pub kind: SourceKind,
     /// What a draft step should cost by the bytes that it reads, in plain steps; 0 for a lookup.
     pub cost: f64,
@@ -43,6 +46,7 @@ pub struct SourceInfo {
 /// The first layers, where a draft runs them in full and keeps its rows: verification can go on from there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prefix {
+    /// How many layers.
     pub layers: usize,
     /// Of the bytes that a plain step reads.
     pub share: f64,
@@ -51,6 +55,7 @@ pub struct Prefix {
 /// Something that can draft in this round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offer {
+    /// The index of the source.
     pub source: usize,
     /// The most tokens it could draft, by its own means and the context's room; at least 1.
     pub most: usize,
@@ -61,16 +66,24 @@ pub struct Offer {
 /// A continuation that was found: its length, and that of the match which led there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
+    /// How many tokens were found.
     pub tokens: usize,
+    /// How many tokens before them matched.
     pub match_len: usize,
 }
 
+/// What a round is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundChoice {
     /// One ordinary decode step.
     Plain,
     /// Draft `1..=most` tokens from a source that was offered.
-    Draft { source: usize, most: usize },
+    Draft {
+        /// The index of the source.
+        source: usize,
+        /// The most tokens to draft.
+        most: usize,
+    },
 }
 
 /// One drafted token.
@@ -85,11 +98,13 @@ pub struct Drafted {
 pub struct Round<'a> {
     /// `None`: a plain step.
     pub source: Option<usize>,
+    /// What was drafted.
     pub drafted: &'a [Drafted],
     /// How many of them were accepted, from the first on.
     pub accepted: usize,
     /// The layer that verification began at: not the first where it went on with the draft's rows.
     pub from_layer: usize,
+    /// Seconds of drafting.
     pub draft_seconds: f64,
     /// The full model's pass over `drafted.len() + 1` rows.
     pub verify_seconds: f64,
@@ -106,6 +121,7 @@ pub struct Speedup {
     pub measured: Option<f64>,
 }
 
+/// Decides before each round what it does, and sees what came of it.
 pub trait Policy {
     /// The sources, once, before the first round.
     fn start(&mut self, sources: &[SourceInfo]);
@@ -128,6 +144,7 @@ pub trait Policy {
         true
     }
 
+    /// A round is over.
     fn record(&mut self, round: &Round);
 
     /// Whether it is worth a pass over so many places of the text that is there, now, to try this source on them.
@@ -141,6 +158,7 @@ pub trait Policy {
     /// Why speculation is (or was) off, in one plain sentence; `None` if it was on.
     fn off_reason(&self) -> Option<String>;
 
+    /// How much faster the text came than by plain decoding.
     fn speedup(&self) -> Speedup;
 
     /// What it reckons with; `None` if it does not reckon.

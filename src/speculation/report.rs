@@ -11,12 +11,14 @@ use super::{
 };
 use crate::{backend::Spent, words::count};
 
+/// What drafting did and what it cost.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// All rounds that drafted.
     pub drafting: Tally,
     /// Steps without a draft, after the first token.
     pub plain_steps: usize,
+    /// By source, its rounds.
     pub sources: Vec<(SourceInfo, Tally)>,
     /// By position in the draft: how often there was a token, how often it was accepted.
     pub by_position: Vec<(usize, usize)>,
@@ -28,25 +30,36 @@ pub struct Report {
     pub needed: [usize; 5],
     /// Drafts that the context's room cut short.
     pub shortened: usize,
+    /// Seconds of drafting.
     pub draft_seconds: f64,
+    /// Seconds of the full model's passes, plain steps among them.
     pub verify_seconds: f64,
+    /// Seconds of all else.
     pub other_seconds: f64,
     /// The same by where the weights were, if the model is in more than one place.
     pub draft_spent: Spent,
+    /// The same of verifications.
     pub verify_spent: Spent,
     /// Spent on trying sources on text that was there.
     pub trial_seconds: f64,
     /// What the policy reckoned with at the end, if it did: T(n)/T(1) and the draft steps, by source.
     pub believed: Option<Costs>,
+    /// Against plain decoding.
     pub speedup: Speedup,
+    /// Why nothing was drafted, or drafting was given up.
     pub off_reason: Option<String>,
 }
 
+/// Sums over rounds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
+    /// Rounds with a draft.
     pub rounds: usize,
+    /// Tokens drafted.
     pub drafted: usize,
+    /// Drafted tokens that were accepted.
     pub accepted: usize,
+    /// Seconds of drafting.
     pub draft_seconds: f64,
     /// Rounds whose verification went on from the draft's rows.
     pub resumed: usize,
@@ -61,10 +74,12 @@ impl Tally {
         self.resumed += usize::from(round.from_layer > 0);
     }
 
+    /// The share of drafted tokens that were accepted.
     pub fn acceptance(&self) -> Option<f64> {
         ratio(self.accepted as f64, self.drafted as f64)
     }
 
+    /// Tokens that joined the text per round.
     pub fn tokens_per_round(&self) -> Option<f64> {
         ratio((self.accepted + self.rounds) as f64, self.rounds as f64)
     }
@@ -162,6 +177,7 @@ impl Report {
         draft.vram + draft.file + verify.vram + verify.file > 0.0
     }
 
+    /// All of it as JSON.
     pub fn to_json(&self) -> Value {
         let by_position = self.by_position.iter().map(|&(drafted, accepted)| {
             json!({

@@ -63,6 +63,7 @@ pub struct Synth {
 }
 
 /// The number of tokens in a file's vocabulary.
+#[cfg(feature = "cli")]
 pub fn vocabulary_size(source: &Gguf) -> Result<usize> {
     vocabulary::size_of(source)
 }

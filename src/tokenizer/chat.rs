@@ -26,8 +26,11 @@ const MOST_OUTPUT: usize = 64 << 20;
 /// been looked at yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TemplateSource {
+    /// The template itself, in Jinja.
     pub text: String,
+    /// What `bos_token` stands for in it.
     pub bos_token: String,
+    /// What `eos_token` stands for in it.
     pub eos_token: String,
 }
 
@@ -39,13 +42,17 @@ pub struct ChatTemplate {
     eos_token: String,
 }
 
+/// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
+    /// Who speaks: `system`, `user` or `assistant`.
     pub role: String,
+    /// What is said.
     pub content: String,
 }
 
 impl Message {
+    /// A message of this role.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         Message { role: role.into(), content: content.into() }
     }
@@ -80,10 +87,12 @@ impl TemplateSource {
 }
 
 impl ChatTemplate {
+    /// Compiles the template of a file.
     pub fn from_gguf(gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Self> {
         Self::new(TemplateSource::of(gguf, tokenizer)?)
     }
 
+    /// Compiles a template.
     pub fn new(source: TemplateSource) -> Result<Self> {
         let TemplateSource { text, bos_token, eos_token } = source;
         let mut environment = Environment::new();

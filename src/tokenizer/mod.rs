@@ -33,6 +33,7 @@ use self::{
 };
 use crate::{Error, Gguf, Result, gguf::Metadata, quoted::Quoted};
 
+/// The vocabulary of a file: texts to tokens and back.
 pub struct Tokenizer {
     vocab: Vocab,
     pieces: Pieces,
@@ -49,6 +50,7 @@ enum Model {
     Bpe(Box<Bpe>),
 }
 
+/// How a text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncodeOptions {
     /// Adds BOS and EOS where the vocabulary's rules say so.
@@ -71,6 +73,7 @@ impl Tokenizer {
         Self::from_metadata(gguf.metadata())
     }
 
+    /// The vocabulary that these keys describe.
     pub fn from_metadata(metadata: &Metadata) -> Result<Self> {
         let mut warnings = Vec::new();
         let model = metadata.str("tokenizer.ggml.model")?;
@@ -119,6 +122,7 @@ impl Tokenizer {
         &self.warnings
     }
 
+    /// The tokens of a text.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Vec<u32> {
         let mut ids = Vec::with_capacity(text.len() / 3 + 2);
         ids.extend(self.special.bos.filter(|_| options.add_special && self.special.add_bos));
@@ -175,14 +179,17 @@ impl Tokenizer {
         self.vocab.text(id)
     }
 
+    /// The number of tokens.
     pub fn vocab_size(&self) -> usize {
         self.vocab.len()
     }
 
+    /// The token that begins a text.
     pub fn bos(&self) -> Option<u32> {
         self.special.bos
     }
 
+    /// The token that ends a text.
     pub fn eos(&self) -> Option<u32> {
         self.special.eos
     }
@@ -197,6 +204,7 @@ impl Tokenizer {
         self.special.add_bos
     }
 
+    /// Whether texts end with EOS.
     pub fn adds_eos(&self) -> bool {
         self.special.add_eos
     }

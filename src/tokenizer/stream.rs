@@ -10,6 +10,7 @@ pub struct StreamDecoder<'t> {
 }
 
 impl<'t> StreamDecoder<'t> {
+    /// A decoder at the start of a text.
     pub fn new(tokenizer: &'t Tokenizer) -> Self {
         StreamDecoder { tokenizer, pending: Vec::new(), show_control: false }
     }

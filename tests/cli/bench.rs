@@ -73,6 +73,12 @@ fn json_has_the_documented_keys_with_sane_values() {
     }
     assert_eq!(number(&curve[0]["ratio"]), 1.0);
     assert!(out["draft_cost"].is_null());
+    let made = &out["provenance"];
+    assert!(made["command"].as_str().unwrap().starts_with("spec-run bench --quick -c 192 -t 1 "), "{made}");
+    assert_eq!((&made["version"], &made["device"]), (&env!("CARGO_PKG_VERSION").into(), &out["device"]));
+    assert_eq!((&made["model"]["name"], &made["settings"]["rounds"]), (&out["model"], &3.into()));
+    assert_eq!((&made["mask"], &made["interrupted"]), (&Value::Null, &false.into()));
+    assert_eq!(made["model"]["fingerprint"].as_str().unwrap().len(), 16, "{made}");
     assert!(number(&out["load_ms"]) > 0.0);
     if cfg!(target_os = "linux") {
         // The model is in the program, so at least its weights are in memory.
@@ -95,6 +101,7 @@ fn a_draft_of_few_layers_costs_less() {
     assert!(number(&out["draft_cost"]) < 0.6, "{}", out["draft_cost"]);
     let by_hand =
         1.0 - 15.0 * ((3 * 256 * 256 + 3 * 256 * 768) / 32 * 34 + 2 * 1024) as f64 / embedded_token_bytes();
+    assert_eq!(out["provenance"]["mask"]["layers"], out["draft"]["mask"]);
     let bytes = number(&out["draft"]["bytes"]);
     assert!((bytes - by_hand).abs() < 1e-6, "{bytes} for {by_hand}");
 }
@@ -113,6 +120,7 @@ fn a_second_configuration_is_measured_beside_the_first() {
 
     let fast_and_slow = json(&["-r", "3", "--prefill", "128", "--vs", "-t 1 --isa scalar"]);
     assert!(fast_and_slow["vs"]["device"].as_str().unwrap().contains("scalar, 1 thread"));
+    assert_eq!(fast_and_slow["vs"]["provenance"]["device"], fast_and_slow["vs"]["device"]);
     let best_is_scalar = fast_and_slow["device"].as_str().unwrap().contains("scalar");
     let faster = of(&ratios(&fast_and_slow), "prefill 128");
     assert!(

@@ -118,8 +118,11 @@ fn every_command_that_opens_a_model_can_be_asked_for_its_plan() {
     std::fs::write(&text, "Once upon a time there was a cat. ".repeat(200)).unwrap();
     let text = text.to_str().unwrap();
     let masks = folder.path().join("skips.json");
-    let commands: [&[&str]; 4] = [
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories13m-q8_0.gguf");
+    let commands: [&[&str]; 5] = [
         &["-p", "Once"],
+        // A plan does not depend on a prompt.
+        &["-m", model],
         &["bench"],
         &["perplexity", "-f", text],
         &["search", "-f", text, "-o", masks.to_str().unwrap()],

@@ -151,6 +151,10 @@ fn names_out_of_a_file_are_short_and_without_control_characters() {
     let mut copy = Copy::new();
     copy.set("general.architecture", name());
     copy.fails(&["-p", "a"], &["\\u{1b}[2J\\r\\n", "x..`"]);
+    // What the user wrote is quoted no longer than that either.
+    let errors = run(&["tokenize", "--detokenize", "-p", &"[".repeat(10_000)]).stderr;
+    let errors = String::from_utf8(errors).unwrap();
+    assert!(errors.contains("[[..' is not a token id") && errors.len() < 300, "{errors}");
 }
 
 /// What follows the prompt on stdout, to the byte.

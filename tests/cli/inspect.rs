@@ -54,6 +54,12 @@ fn json_of_a_model() {
     assert_eq!(metadata["tokenizer.ggml.add_bos_token"], true);
     assert_eq!(metadata["tokenizer.ggml.tokens"].as_array().unwrap().len(), 2048);
 
+    let made = &json["provenance"];
+    assert_eq!((&made["version"], &made["device"]), (&env!("CARGO_PKG_VERSION").into(), &json!(null)));
+    assert!(made["command"].as_str().unwrap().starts_with("spec-run inspect -m "), "{made}");
+    assert_eq!((&made["model"]["name"], &made["model"]["file"]), (&metadata["general.name"], &json["file"]));
+    assert_eq!(made["model"]["fingerprint"].as_str().unwrap().len(), 16, "{made}");
+
     let tensors = json["tensors"].as_array().unwrap();
     assert_eq!(tensors.len(), 146);
     assert_eq!(
@@ -71,10 +77,13 @@ fn json_of_a_model() {
 #[test]
 #[cfg(feature = "embedded-model")]
 fn without_m_the_embedded_model_is_shown() {
-    let mut json = parsed(&["--json"]);
+    let (mut json, mut of_file) = (parsed(&["--json"]), parsed(&["-m", EMBEDDED, "--json"]));
     assert_eq!(json["file"], "stories13m-q8_0.gguf (embedded)");
     json["file"] = EMBEDDED.into();
-    assert_eq!(json, parsed(&["-m", EMBEDDED, "--json"]));
+    let fingerprints = [&json, &of_file].map(|json| json["provenance"]["model"]["fingerprint"].clone());
+    assert_eq!(fingerprints[0], fingerprints[1]);
+    [&mut json, &mut of_file].into_iter().for_each(|json| drop(json["provenance"].take()));
+    assert_eq!(json, of_file);
 }
 
 #[test]

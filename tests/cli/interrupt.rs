@@ -103,6 +103,19 @@ fn a_signal_ends_a_wait_for_input() {
     }
 }
 
+/// With so many rounds it is loaded again and again, for five seconds.
+#[test]
+fn a_signal_ends_bench_while_it_loads() {
+    let mut child = start(&["bench", "-r", "100000"], Stdio::null());
+    std::thread::sleep(Duration::from_secs(1));
+    signal(&child, "-INT");
+    let started = Instant::now();
+    let status = child.wait().unwrap();
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    use std::os::unix::process::ExitStatusExt;
+    assert_eq!(status.signal(), Some(2), "{status}");
+}
+
 #[test]
 fn the_second_signal_ends_at_once() {
     // A chunk of a whole context takes long enough to be in the middle of it.

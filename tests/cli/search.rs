@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde_json::Value;
-use spec_run::search::speed;
+use spec_run::internals::search::{best, tokens_if_independent};
 
 const STORY: &str = "Once upon a time there was a little girl named Lily. She liked to play in the park with her dog. \
     One day, Lily saw a big bird in a tall tree. The bird was sad because it could not find its nest. Lily wanted to \
@@ -238,7 +238,7 @@ fn speed_over_exits_is_low_then_high_then_low() {
     let speedups: Vec<f64> = (swept["rows"].as_array().unwrap().iter())
         .map(|row| {
             let [acceptance, cost] = ["acceptance", "cost"].map(|key| row[key].as_f64().unwrap());
-            speed::best(8, |k| speed::tokens_if_independent(acceptance, k), cost, |n| rows[n - 1]).speedup
+            best(8, |k| tokens_if_independent(acceptance, k), cost, |n| rows[n - 1]).speedup
         })
         .collect();
     println!("{speedups:.3?}");

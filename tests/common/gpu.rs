@@ -4,12 +4,9 @@ use std::sync::Arc;
 
 use spec_run::{
     Context, ContextConfig, Gguf, Model,
-    backend::{
-        Device,
-        gpu::{AdapterChoice, Found, adapters, choose},
-    },
-    context::KvType,
+    context::{Device, KvType},
     gguf::Writer,
+    internals::gpu::{AdapterChoice, Found, adapters, choose},
     quant::{GgmlType, dequantize},
 };
 

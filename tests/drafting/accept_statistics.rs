@@ -238,7 +238,7 @@ fn whole_runs_follow_the_models_distribution() {
         distribution(&config, &next_logits(&mut context, &history), &history)
     };
     let exact = exact(&mut next, LENGTH);
-    let layers = model.plan.dims.n_layer;
+    let layers = model.n_layer();
     let tokenizer = Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap();
     for (repeatable, lookup) in [(false, false), (true, false), (false, true)] {
         let mut counts = BTreeMap::new();

@@ -5,11 +5,11 @@
 //! the best fixed setting's speed on average, and in no world less than [`OF_PLAIN`] of plain decoding's.
 
 use spec_run::{
+    internals::speculation::MOST_ROWS,
     sampler::rng::Rng,
     speculation::{
-        controller::{Controller, Memory},
-        costs::{Costs, MOST_ROWS},
-        policy::{Drafted, Offer, Policy, Ready, Round, RoundChoice, SourceInfo, SourceKind},
+        Controller, Costs, Drafted, Memory, Offer, Policy, Ready, Round, RoundChoice, SourceInfo, SourceKind,
+        Speedup,
     },
 };
 
@@ -166,7 +166,7 @@ impl Policy for Setting {
     fn off_reason(&self) -> Option<String> {
         None
     }
-    fn speedup(&self) -> spec_run::speculation::policy::Speedup {
+    fn speedup(&self) -> Speedup {
         Default::default()
     }
 }

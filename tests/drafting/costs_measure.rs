@@ -5,15 +5,13 @@ use std::time::{Duration, Instant};
 
 use spec_run::{
     Batch, RunLayers,
-    speculation::{
-        SourceInfo, SourceKind, TARGET,
-        costs::{Costs, DEFAULT_BUDGET, measure},
-    },
+    internals::speculation::{DEFAULT_BUDGET, measure},
+    speculation::{Costs, SourceInfo, SourceKind, TARGET},
 };
 
 fn half() -> (SourceInfo, RunLayers) {
     let model = common::embedded_model();
-    let n_layer = model.plan.dims.n_layer;
+    let n_layer = model.n_layer();
     let mask = (0..n_layer / 2).fold(RunLayers::all(n_layer), |mask, l| mask.skip_attn(l).skip_mlp(l));
     let cost = common::context(&model, |_| {}).mask_cost(&mask);
     (SourceInfo { name: "half".into(), kind: SourceKind::Mask, cost, prefix: None }, mask)
@@ -22,7 +20,7 @@ fn half() -> (SourceInfo, RunLayers) {
 #[test]
 fn measuring_leaves_the_cache_as_it_was_and_keeps_to_its_time() {
     let model = common::embedded_model();
-    let tokens = common::tokens(40, 1, model.plan.dims.n_vocab);
+    let tokens = common::tokens(40, 1, model.n_vocab());
     let (info, mask) = half();
     let next = |measured: bool| {
         let mut context = common::context(&model, |_| {});
@@ -52,7 +50,7 @@ fn without_room_or_time_the_guess_stays() {
     let model = common::embedded_model();
     let (info, mask) = half();
     let mut context = common::context(&model, |config| config.n_ctx = 8);
-    let tokens = common::tokens(8, 1, model.plan.dims.n_vocab);
+    let tokens = common::tokens(8, 1, model.n_vocab());
     let guess = Costs::guess(std::slice::from_ref(&info));
     let mut costs = guess.clone();
     measure(&mut context, TARGET, &[Some(mask.clone())], &mut costs, Duration::ZERO).unwrap();

@@ -3,9 +3,7 @@
 use spec_run::{
     sampler::rng::Rng,
     speculation::{
-        controller::{Controller, Memory},
-        costs::Costs,
-        policy::{Drafted, Offer, Policy, Round, RoundChoice, SourceInfo, SourceKind},
+        Controller, Costs, Drafted, Memory, Offer, Policy, Round, RoundChoice, SourceInfo, SourceKind,
     },
 };
 

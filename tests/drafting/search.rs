@@ -8,22 +8,15 @@ use spec_run::{
     Batch, Context, Model, Result, RunLayers, Tokenizer,
     batch::SeqId,
     embedded,
+    internals::search::Judge,
     scores::greedy,
     search::{
-        Member, SearchOutcome, SearchSettings,
-        calibration::{self, Calibration, Span},
-        candidate::{Candidate, State},
-        clock::{Stopwatch, WallClock},
-        costs::PassCosts,
-        journal::{Journal, RunId},
-        judge::{self, Judge, ModelJudge},
-        measured::Measured,
-        search,
+        Calibration, CalibrationSettings, Candidate, Journal, Measured, Member, ModelJudge, PassCosts, RunId,
+        SearchOutcome, SearchSettings, Span, State, Stopwatch, WallClock, cells_beside_texts, search,
     },
 };
 
-const AMOUNT: calibration::CalibrationSettings =
-    calibration::CalibrationSettings { chunk: 96, positions: 160 };
+const AMOUNT: CalibrationSettings = CalibrationSettings { chunk: 96, positions: 160 };
 const DEPTH: usize = 4;
 
 fn text_of(model: &Arc<Model>) -> Calibration {
@@ -33,7 +26,7 @@ fn text_of(model: &Arc<Model>) -> Calibration {
 }
 
 fn judging_context(model: &Arc<Model>) -> Context {
-    context(model, |c| c.n_ctx = (AMOUNT.cells() + judge::cells_beside_texts(DEPTH)) as u32)
+    context(model, |c| c.n_ctx = (AMOUNT.cells() + cells_beside_texts(DEPTH)) as u32)
 }
 
 fn places(spans: &[Span]) -> Vec<(usize, usize)> {

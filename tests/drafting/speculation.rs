@@ -184,11 +184,11 @@ fn greedy_text_is_plain_decodings_whatever_the_mask() {
     let config = greedy();
     for (i, model) in models.into_iter().enumerate() {
         let mut context = small(&model, 96);
-        let prompt = common::tokens(9, i as u64, model.plan.dims.n_vocab);
+        let prompt = common::tokens(9, i as u64, model.n_vocab());
         let mut request = request(&prompt, 40);
         request.ignore_eos = true;
         let expected = plain(&mut context, &config, &request, usize::MAX);
-        for (j, mask) in masks(model.plan.dims.n_layer).into_iter().enumerate() {
+        for (j, mask) in masks(model.n_layer()).into_iter().enumerate() {
             let max = [1, 2, 3, 4, 5, 8, 13, 16][(i + j) % 8];
             let proposer = Box::new(MaskProposer::new("test", mask.clone()));
             let (found, report) = drafted(&mut context, &config, &request, usize::MAX, proposer, fixed(max));

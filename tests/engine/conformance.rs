@@ -127,7 +127,7 @@ fn along_the_reference(want: &Greedy, kv: KvType, mut at: impl FnMut(usize, &dyn
     let mut context = context(&model, |c| (c.key_type, c.value_type) = (kv, kv));
     context.decode(&Batch::prompt(&want.prompt_ids, 0, 0)).unwrap();
     for (position, &token) in want.tokens.iter().enumerate() {
-        let ours = top_logprobs(context.logits(0), model.plan.dims.n_vocab);
+        let ours = top_logprobs(context.logits(0), model.n_vocab());
         let of = |id: u32| f64::from(ours.iter().find(|(i, _)| *i == id).unwrap().1);
         let (best, best_logprob) = ours[0];
         assert!(

@@ -152,7 +152,7 @@ fn a_row_has_the_same_bits_in_any_batch_with_any_threads_and_instructions() {
 fn drafts_forks_and_truncations_leave_no_trace() {
     for family in families("drafts_forks_and_truncations_leave_no_trace") {
         let (name, model, text) = (&family.name, &family.model, family.text());
-        let n_layer = model.plan.dims.n_layer;
+        let n_layer = model.n_layer();
         let expected = all_logits(&mut context(model, |_| {}), &text);
         let without = |bits: LayerBits| {
             let of = |layer| if layer % 2 == 1 { LayerBits::FULL.without(bits) } else { LayerBits::FULL };

@@ -3,10 +3,8 @@
 
 use crate::weights;
 use spec_run::{
-    backend::cpu::{
-        matmul::{Acts, Mode, OutMatrix, QuantRows, Weight, matmul},
-        simd::Isa,
-    },
+    context::Isa,
+    internals::cpu::{Acts, Mode, OutMatrix, QuantRows, Weight, matmul},
     quant::{GgmlType, dequantize},
 };
 

@@ -7,11 +7,10 @@ use std::{ops::ControlFlow, path::Path, sync::Arc};
 use spec_run::{
     Context, ContextConfig, Gguf, Model, RunLayers, Sampler, Tokenizer, embedded,
     generate::{Request, generate},
-    placement::{Place, PlacementRequest},
-    plan::Unit,
+    internals::synth::{Mix, Recipe, Shape, Skippable},
+    placement::{Place, PlacementRequest, Unit},
     sampler::SamplerConfig,
     speculation::{Costs, Fixed, MaskProposer, Proposer, Report, Speculation, speculate},
-    synth::{Mix, Recipe, Shape, Skippable},
 };
 
 const N_LAYER: usize = 6;

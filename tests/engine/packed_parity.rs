@@ -3,10 +3,8 @@
 
 use crate::weights;
 use spec_run::{
-    backend::cpu::{
-        matmul::{Acts, Mode, OutMatrix, Packed, Planes, QuantRows, Weight, matmul},
-        simd::Isa,
-    },
+    context::{Isa, Planes},
+    internals::cpu::{Acts, Mode, OutMatrix, Packed, QuantRows, Weight, matmul},
     quant::{GgmlType, dequantize},
 };
 use weights::{Random, bits, tame_blocks, weight, wild_blocks};

@@ -5,9 +5,9 @@ use std::sync::Mutex;
 
 use spec_run::{
     Context, ContextConfig, Model, Result, RunLayers,
-    backend::{Plans, plan_elsewhere},
     context::Loading,
-    placement::{Basis, First, Known, Place, Placement, PlacementRequest},
+    internals::{Basis, Known, Plans, plan_elsewhere},
+    placement::{First, Place, Placement, PlacementRequest},
 };
 
 fn plans(model: &Model, request: PlacementRequest) -> Result<Plans> {
@@ -22,7 +22,7 @@ fn config(placement: PlacementRequest) -> ContextConfig {
 #[test]
 fn a_forecast_counts_the_bytes_that_passes_read() {
     let model = common::embedded_model();
-    let n_layer = model.plan.dims.n_layer;
+    let n_layer = model.n_layer();
     let context = common::context(&model, |_| ());
     let skips = RunLayers::all(n_layer).skip_attn(3).skip_mlp(3).skip_mlp(7);
     let coarse = (0..n_layer).fold(RunLayers::all(n_layer), |mask, l| mask.coarse_attn(l).coarse_mlp(l));
@@ -38,7 +38,7 @@ fn a_forecast_counts_the_bytes_that_passes_read() {
 #[test]
 fn a_plan_needs_no_device_and_heeds_the_draft() {
     let model = common::embedded_model();
-    let n_layer = model.plan.dims.n_layer;
+    let n_layer = model.n_layer();
     let mask = (1..n_layer).step_by(2).fold(RunLayers::all(n_layer), |mask, l| mask.skip_attn(l).skip_mlp(l));
     let request =
         PlacementRequest { vram: Some(11 << 20), draft: Some(mask.clone()), ..PlacementRequest::default() };
@@ -119,7 +119,7 @@ fn what_nothing_holds_stays_in_the_file() {
 #[test]
 fn what_is_said_to_be_needed_is_what_it_takes() {
     let model = common::embedded_model();
-    let n_layer = model.plan.dims.n_layer;
+    let n_layer = model.n_layer();
     let mask = (1..n_layer).fold(RunLayers::all(n_layer), |mask, l| mask.skip_attn(l).skip_mlp(l));
     let needed = [None, Some(mask)].map(|draft| {
         let step = 16 << 10;

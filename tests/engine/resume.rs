@@ -49,8 +49,8 @@ fn two_parts_are_one_pass() {
         models.extend(fixture(test, &format!("models/stories13m-{name}.gguf")).map(|path| load(&path)));
     }
     for (seed, model) in (0..).zip(models) {
-        let n_layer = model.plan.dims.n_layer;
-        let text = tokens(PROMPT + 7, seed, model.plan.dims.n_vocab);
+        let n_layer = model.n_layer();
+        let text = tokens(PROMPT + 7, seed, model.n_vocab());
         // Fewer rows at once than there are; another number of threads.
         for (n_ubatch, threads) in [(512, 1), (3, 2)] {
             let mut context = context(&model, |c| {

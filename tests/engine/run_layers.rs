@@ -13,7 +13,7 @@ use spec_run::{
 
 /// The embedded model written anew without one layer, the later ones renumbered.
 fn without_layer(model: &Model, gone: usize) -> Arc<Model> {
-    let n_layer = model.plan.dims.n_layer;
+    let n_layer = model.n_layer();
     let mut writer = Writer::new();
     for (key, value) in model.gguf.metadata().iter() {
         let value = if key == "llama.block_count" { Value::U32(n_layer as u32 - 1) } else { value.clone() };
@@ -50,12 +50,12 @@ fn masked_logits(context: &mut spec_run::Context, text: &[u32], mask: &RunLayers
 #[test]
 fn skipping_a_layer_is_a_file_without_it() {
     let model = embedded_model();
-    let text = tokens(24, 1, model.plan.dims.n_vocab);
+    let text = tokens(24, 1, model.n_vocab());
     for gone in [0, 7, 15] {
         let mask = RunLayers::all(16).skip_attn(gone).skip_mlp(gone);
         let masked = masked_logits(&mut context(&model, |_| {}), &text, &mask);
         let shorter = without_layer(&model, gone);
-        assert_eq!(shorter.plan.dims.n_layer, 15);
+        assert_eq!(shorter.n_layer(), 15);
         assert!(masked == all_logits(&mut context(&shorter, |_| {}), &text), "layer {gone}");
         assert!(masked != all_logits(&mut context(&model, |_| {}), &text), "layer {gone} does nothing");
     }
@@ -64,7 +64,7 @@ fn skipping_a_layer_is_a_file_without_it() {
 #[test]
 fn explicit_steps_reorder_and_repeat_layers() {
     let model = embedded_model();
-    let text = tokens(12, 2, model.plan.dims.n_vocab);
+    let text = tokens(12, 2, model.n_vocab());
     let in_order: Vec<usize> = (0..16).collect();
     let mut swapped = in_order.clone();
     swapped.swap(5, 6);
@@ -102,7 +102,7 @@ fn a_repeat_without_room_for_its_keys_is_refused() {
 #[test]
 fn masked_cells_never_leak_into_a_full_pass() {
     let model = embedded_model();
-    let text = tokens(30, 3, model.plan.dims.n_vocab);
+    let text = tokens(30, 3, model.n_vocab());
     let mut context = context(&model, |_| {});
     context.decode(&Batch::prompt(&text[..20], 0, 0)).unwrap();
     context.fork(0, 1);
@@ -121,7 +121,7 @@ fn masked_cells_never_leak_into_a_full_pass() {
 #[test]
 fn a_cell_without_a_key_in_a_layer_is_not_attended_there() {
     let model = embedded_model();
-    let n_vocab = model.plan.dims.n_vocab;
+    let n_vocab = model.n_vocab();
     // One masked token in the middle, on cells that another sequence filled before: what lay in them must
     // not show.
     let run = |dirt: u64| {

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use common::{all_logits, bits, context, embedded_model, fixture, load, tokens};
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers,
-    backend::cpu::simd::Isa,
-    context::{KvType, Planes},
+    context::{Isa, KvType, Planes},
 };
 
 /// The embedded model, and where they are, one of each other kind of weights.
@@ -21,7 +20,7 @@ fn models(test: &str) -> Vec<Arc<Model>> {
 }
 
 fn n_vocab(model: &Model) -> usize {
-    model.plan.dims.n_vocab
+    model.n_vocab()
 }
 
 /// Feeds `tokens` in pieces and returns the logits after the last.
@@ -129,7 +128,7 @@ fn packing_weights_does_not_change_a_bit() {
 #[test]
 fn a_coarse_row_is_the_same_in_a_batch_of_any_size() {
     let model = embedded_model();
-    let n_layer = model.plan.dims.n_layer;
+    let n_layer = model.n_layer();
     let coarse = (0..n_layer).fold(RunLayers::all(n_layer), |m, l| m.coarse_attn(l).coarse_mlp(l));
     let text = tokens(21, 16, n_vocab(&model));
     let mut context = context(&model, |_| {});
@@ -245,7 +244,7 @@ fn a_small_ubatch_changes_nothing() {
 #[test]
 fn a_mask_of_ones_is_no_mask() {
     let model = embedded_model();
-    let n_layer = model.plan.dims.n_layer;
+    let n_layer = model.n_layer();
     let text = tokens(30, 10, n_vocab(&model));
     let mut context = context(&model, |_| {});
     let plain = fed_in_pieces(&mut context, &text, 64);

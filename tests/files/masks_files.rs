@@ -286,6 +286,8 @@ fn a_flood_of_masks_is_refused() {
     let many = |n| format!(r#"{{"schema": 1, "masks": [{}]}}"#, vec!["{}"; n].join(","));
     assert_eq!(parse(&many(1024)).masks.len(), 1024);
     assert_refused(many(1025), &["more than 1024 masks"]);
+    let steps = format!(r#"{{"schema": 1, "masks": [{{"steps": {:?}}}]}}"#, vec![0; 4097]);
+    assert_refused(steps, &["masks[0].steps: a list of more than 4096 steps"]);
 }
 
 #[test]

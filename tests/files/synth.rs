@@ -7,8 +7,8 @@ use std::{ops::ControlFlow, sync::Arc};
 use common::{all_logits, context, tokens};
 use spec_run::{
     Batch, Context, Gguf, Model, RunLayers, Tokenizer, embedded,
+    internals::synth::{Arch, Mix, Recipe, Shape, Skippable},
     quant::{GgmlType, dequantize},
-    synth::{Arch, Mix, Recipe, Shape, Skippable},
     tokenizer::EncodeOptions,
 };
 

@@ -7,8 +7,8 @@ use common::{all_logits, context, embedded_model, tokens};
 use spec_run::{
     Gguf, Model, embedded,
     eval::perplexity::{PerplexitySettings, Tally, perplexity},
+    internals::synth::{Arch, Recipe, Shape, Skippable, Widened},
     quant::{GgmlType, dequantize},
-    synth::{Arch, Recipe, Shape, Skippable, Widened},
 };
 
 fn widened(model: &Model, factor: u64) -> Arc<Model> {
@@ -74,7 +74,7 @@ fn twice_the_width_has_the_same_perplexity_but_for_rounding() {
     let model = embedded_model();
     let wide = widened(&model, 2);
     assert!(wide.name.contains("widened 2 times") && wide.fingerprint() != model.fingerprint());
-    let text = tokens(128, 3, model.plan.dims.n_vocab);
+    let text = tokens(128, 3, model.n_vocab());
     let settings = PerplexitySettings { n_ctx: 64, bos: Some(1), mask: None, max_chunks: None };
     let ppl = |model: &Arc<Model>| {
         let mut context = context(model, |c| c.n_ctx = 64);

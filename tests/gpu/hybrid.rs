@@ -6,7 +6,11 @@ use common::{
     gpu::{self, ROUNDING, f32_cache, floats, in_floats, on, relative_error},
     load, tokens,
 };
-use spec_run::{Batch, Context, ContextConfig, backend::Device, context::KvType, plan::UnitSet};
+use spec_run::{
+    Batch, Context, ContextConfig,
+    context::{Device, KvType},
+    placement::UnitSet,
+};
 
 /// Parts of the model on the GPU, the rest on the CPU, in every pattern: the same function.
 #[test]
@@ -14,7 +18,7 @@ fn hybrid_runs_give_the_same_logits() {
     let Some(device) = gpu::device("hybrid_runs_give_the_same_logits") else { return };
     let quantized = embedded_model();
     let model = in_floats(&quantized);
-    let text = tokens(12, 4, model.plan.dims.n_vocab);
+    let text = tokens(12, 4, model.n_vocab());
     let want = floats(&all_logits(&mut context(&model, f32_cache), &text));
     let layers = |f: fn(usize) -> bool| (0..16).map(f).collect::<Vec<_>>();
     let (none, all) = (layers(|_| false), layers(|_| true));
@@ -61,7 +65,7 @@ fn hybrid_runs_give_the_same_logits() {
 fn a_budget_is_kept_and_the_rest_runs_on_the_cpu() {
     let Some(device) = gpu::device("a_budget_is_kept_and_the_rest_runs_on_the_cpu") else { return };
     let model = embedded_model();
-    let text = tokens(10, 4, model.plan.dims.n_vocab);
+    let text = tokens(10, 4, model.n_vocab());
     let want = floats(&all_logits(&mut context(&in_floats(&model), |_| {}), &text));
     let context = on(&device, &model, |c| c.placement.vram = Some(8 << 20));
     let mut context = context;

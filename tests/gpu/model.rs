@@ -12,7 +12,7 @@ use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers,
     context::{GpuVariant, KvType, Tuning},
     mask::LayerBits,
-    plan::UnitSet,
+    placement::UnitSet,
 };
 
 #[test]
@@ -25,7 +25,7 @@ fn logits_are_those_of_the_cpu_computing_in_floats() {
     let models = std::iter::once(embedded_model()).chain(fixtures.map(|path| load(&path)));
     for model in models {
         // More than eight rows, so both regimes: tiles for the text, single rows for the rest.
-        let text = tokens(12, 1, model.plan.dims.n_vocab);
+        let text = tokens(12, 1, model.n_vocab());
         let want = floats(&all_logits(&mut context(&in_floats(&model), f32_cache), &text));
         let got = floats(&all_logits(&mut on(&device, &model, f32_cache), &text));
         for (row, (got, want)) in got.iter().zip(&want).enumerate() {
@@ -44,7 +44,7 @@ fn every_architecture_gives_the_cpus_logits() {
     for name in ["llama-3-factors", "llama-biases", "llama-linear", "qwen2-yarn", "qwen2", "qwen3"] {
         let path = format!("{}/tests/golden/tiny/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
         let model = load(path.as_ref());
-        let text = tokens(20, 3, model.plan.dims.n_vocab);
+        let text = tokens(20, 3, model.n_vocab());
         let want = floats(&all_logits(&mut context(&in_floats(&model), f32_cache), &text));
         let got = floats(&all_logits(&mut on(&device, &model, f32_cache), &text));
         for (row, (got, want)) in got.iter().zip(&want).enumerate() {
@@ -61,7 +61,7 @@ fn greedy_choices_are_the_cpus_where_the_margin_allows() {
     let Some(device) = gpu::device("greedy_choices_are_the_cpus_where_the_margin_allows") else { return };
     let model = embedded_model();
     let (mut cpu, mut gpu) = (context(&model, |_| {}), on(&device, &model, |_| {}));
-    let prompt = tokens(5, 9, model.plan.dims.n_vocab);
+    let prompt = tokens(5, 9, model.n_vocab());
     cpu.decode(&Batch::prompt(&prompt, 0, 0)).unwrap();
     gpu.decode(&Batch::prompt(&prompt, 0, 0)).unwrap();
     let mut decided = 0;
@@ -95,7 +95,7 @@ fn a_row_is_the_same_in_a_batch_of_any_size() {
     const TEST: &str = "a_row_is_the_same_in_a_batch_of_any_size";
     let Some(device) = gpu::device(TEST) else { return };
     for (i, model) in models(TEST).into_iter().enumerate() {
-        let text = tokens(36, 1, model.plan.dims.n_vocab);
+        let text = tokens(36, 1, model.n_vocab());
         let mut context = on(&device, &model, |_| {});
         let together = all_logits(&mut context, &text);
         // Every size has kernels of its own, and llvmpipe is slow to make them.
@@ -126,7 +126,7 @@ fn a_row_is_the_same_in_a_batch_of_any_size() {
 fn wide_kernels_keep_the_promise_too() {
     let Some(device) = gpu::device("wide_kernels_keep_the_promise_too") else { return };
     let model = embedded_model();
-    let text = tokens(12, 1, model.plan.dims.n_vocab);
+    let text = tokens(12, 1, model.n_vocab());
     let wide = |c: &mut ContextConfig| {
         f32_cache(c);
         c.gpu_tuning = Some(Tuning::HARDWARE);
@@ -173,7 +173,7 @@ fn a_row_is_the_same_in_a_batch_of_any_size_under_every_variant() {
     for (name, wanted) in variants(TEST, &["dot4", "subgroups", "f16", "coop", "dot4,subgroups"]) {
         let device = gpu::device(TEST).unwrap();
         for (model, tuning) in models.iter().take(2).zip([None, Some(Tuning::HARDWARE)]) {
-            let text = tokens(20, 1, model.plan.dims.n_vocab);
+            let text = tokens(20, 1, model.n_vocab());
             let mut context = on(&device, model, |c| (c.gpu_variant, c.gpu_tuning) = (wanted, tuning));
             assert!(context.describe().contains(&name), "{}", context.describe());
             let together = all_logits(&mut context, &text);
@@ -203,7 +203,7 @@ fn a_row_is_the_same_in_a_batch_of_any_size_under_every_variant() {
 fn logits_under_a_variant_are_as_near_as_its_rounding_allows() {
     const TEST: &str = "logits_under_a_variant_are_as_near_as_its_rounding_allows";
     for model in models(TEST) {
-        let text = tokens(12, 1, model.plan.dims.n_vocab);
+        let text = tokens(12, 1, model.n_vocab());
         let exact = floats(&all_logits(&mut context(&in_floats(&model), f32_cache), &text));
         let of_cpu = floats(&all_logits(&mut context(&model, f32_cache), &text));
         let error = |rows: &[Vec<f32>]| {
@@ -238,7 +238,7 @@ fn what_a_first_run_finds_out_is_kept() {
     let model = embedded_model();
     let directory = tempfile::tempdir().unwrap();
     let cache = directory.path().join("gpu");
-    let text = tokens(3, 1, model.plan.dims.n_vocab);
+    let text = tokens(3, 1, model.n_vocab());
     let run = || {
         let started = std::time::Instant::now();
         let mut context = on(&device, &model, |c| {
@@ -269,7 +269,7 @@ fn what_a_first_run_finds_out_is_kept() {
 fn a_long_context_is_the_same_split_or_whole() {
     let Some(device) = gpu::device("a_long_context_is_the_same_split_or_whole") else { return };
     let model = embedded_model();
-    let text = tokens(300, 6, model.plan.dims.n_vocab);
+    let text = tokens(300, 6, model.n_vocab());
     let mut context = on(&device, &model, |_| {});
     let mut batch = Batch::prompt(&text, 0, 0);
     batch.rows[285..].iter_mut().for_each(|row| row.logits = true);
@@ -294,7 +294,7 @@ fn a_row_does_not_see_its_neighbours_nor_the_past_of_its_cells() {
         return;
     };
     let model = embedded_model();
-    let n_vocab = model.plan.dims.n_vocab;
+    let n_vocab = model.n_vocab();
     let mut context = on(&device, &model, |_| {});
     let text = tokens(30, 6, n_vocab);
     context.decode(&Batch::prompt(&text, 0, 0)).unwrap();
@@ -322,7 +322,7 @@ fn a_row_does_not_see_its_neighbours_nor_the_past_of_its_cells() {
 fn masks_work_and_never_leak_into_a_full_pass() {
     let Some(device) = gpu::device("masks_work_and_never_leak_into_a_full_pass") else { return };
     let model = embedded_model();
-    let text = tokens(24, 3, model.plan.dims.n_vocab);
+    let text = tokens(24, 3, model.n_vocab());
     let floats_model = in_floats(&model);
     let repeated: Vec<_> = (0..9).chain(5..16).map(|l| (l, LayerBits::FULL)).collect();
     let masks = [
@@ -359,7 +359,7 @@ fn masks_work_and_never_leak_into_a_full_pass() {
 fn coarse_sublayers_read_the_high_planes() {
     let Some(device) = gpu::device("coarse_sublayers_read_the_high_planes") else { return };
     let model = embedded_model();
-    let text = tokens(12, 3, model.plan.dims.n_vocab);
+    let text = tokens(12, 3, model.n_vocab());
     let mut context = on(&device, &model, |_| {});
     let full = floats(&all_logits(&mut context, &text));
     let mask = (0..16).fold(RunLayers::all(16), |mask, l| mask.coarse_attn(l).coarse_mlp(l));
@@ -378,7 +378,7 @@ fn coarse_sublayers_read_the_high_planes() {
 fn a_shifted_context_goes_on_as_on_the_cpu() {
     let Some(device) = gpu::device("a_shifted_context_goes_on_as_on_the_cpu") else { return };
     let model = embedded_model();
-    let text = tokens(40, 5, model.plan.dims.n_vocab);
+    let text = tokens(40, 5, model.n_vocab());
     let run = |mut context: Context| {
         context.decode(&Batch::prompt(&text[..30], 0, 0)).unwrap();
         // Some cells are shared, and copied.
@@ -404,7 +404,7 @@ fn a_shifted_context_goes_on_as_on_the_cpu() {
 fn keys_and_values_of_eight_bits_are_the_cpus() {
     let Some(device) = gpu::device("keys_and_values_of_eight_bits_are_the_cpus") else { return };
     let model = in_floats(&embedded_model());
-    let text = tokens(300, 7, model.plan.dims.n_vocab);
+    let text = tokens(300, 7, model.n_vocab());
     // The last rows of a text that is more than a chunk of attention, and what follows a shift of it.
     let run = |context: &mut Context, mask: &RunLayers| -> Vec<Vec<f32>> {
         context.remove(0);
@@ -454,7 +454,7 @@ fn with_keys_and_values_of_eight_bits_a_row_is_the_same_in_any_batch() {
     const TEST: &str = "with_keys_and_values_of_eight_bits_a_row_is_the_same_in_any_batch";
     let Some(device) = gpu::device(TEST) else { return };
     let model = embedded_model();
-    let text = tokens(300, 8, model.plan.dims.n_vocab);
+    let text = tokens(300, 8, model.n_vocab());
     let types = [(KvType::Q8_0, KvType::Q8_0), (KvType::F16, KvType::Q8_0)];
     for ((keys, values), tuning) in types.into_iter().zip([None, Some(Tuning::HARDWARE)]) {
         let mut context = on(&device, &model, |c| {

@@ -7,12 +7,12 @@ use std::{ops::ControlFlow, sync::Arc};
 use common::{bits, context, embedded_model, gpu, tokens};
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers, Sampler, Tokenizer,
-    backend::{Device, Traffic},
     batch::ChainBatch,
+    context::{Device, Traffic},
     embedded,
     generate::{Generation, Request, Stop, generate},
     mask::LayerBits,
-    plan::UnitSet,
+    placement::UnitSet,
     sampler::SamplerConfig,
     scores::{Scores, Top, Want},
     speculation::{Fixed, MaskProposer, Proposer, Report, Speculation, speculate},
@@ -72,8 +72,8 @@ fn went(before: Traffic, context: &Context) -> Traffic {
 fn a_layer_of_one_row_takes_nine_dispatches_at_most() {
     let Some(device) = gpu::device("a_layer_of_one_row_takes_nine_dispatches_at_most") else { return };
     let model = embedded_model();
-    let n_layer = model.plan.dims.n_layer as u64;
-    let text = tokens(260, 4, model.plan.dims.n_vocab);
+    let n_layer = model.n_layer() as u64;
+    let text = tokens(260, 4, model.n_vocab());
     for variant in ["plain", "dot4"] {
         let mut context = on(&device, &model, |c| c.gpu_variant = variant.parse().unwrap());
         for (len, a_layer) in [(9, 8), (259, 9)] {
@@ -96,9 +96,9 @@ fn a_layer_of_one_row_takes_nine_dispatches_at_most() {
 fn the_best_tokens_are_those_of_the_logits() {
     let Some(device) = gpu::device("the_best_tokens_are_those_of_the_logits") else { return };
     let model = embedded_model();
-    let n_layer = model.plan.dims.n_layer;
+    let n_layer = model.n_layer();
     // More rows than are made at once, of which some are not asked for.
-    let text = tokens(50, 2, model.plan.dims.n_vocab);
+    let text = tokens(50, 2, model.n_vocab());
     let mut batch = Batch::prompt(&text, 0, 0);
     batch.rows.iter_mut().enumerate().for_each(|(i, row)| row.logits = i % 7 != 3);
     let rows = batch.rows.iter().filter(|r| r.logits).count();
@@ -187,7 +187,7 @@ fn a_chain_says_what_its_passes_say_alone() {
     let mut context = on(&device, &model, |_| {});
     let mask = RunLayers::all(16).skip_attn(3).skip_mlp(4).skip_mlp(9);
     // Beyond a chunk of attention, so that contexts are split.
-    let text = tokens(270, 4, model.plan.dims.n_vocab);
+    let text = tokens(270, 4, model.n_vocab());
     context.decode(&Batch::prompt(&text[..269], 0, 0)).unwrap();
     let step = |token, pos| Batch::prompt(&[token], pos, 1).with_layers(mask.clone());
     let take = |context: &Context, i: usize| match context.scores(i) {
@@ -234,7 +234,7 @@ fn a_chain_waits_for_the_token_that_it_names() {
     let Some(device) = gpu::device("a_chain_waits_for_the_token_that_it_names") else { return };
     let model = embedded_model();
     let mut context = on(&device, &model, |_| {});
-    let text = tokens(4, 9, model.plan.dims.n_vocab);
+    let text = tokens(4, 9, model.n_vocab());
     let mut first = Batch::prompt(&text, 0, 0);
     first.rows.iter_mut().for_each(|row| row.logits = true);
     context.decode_for(&first, Want::Top(1)).unwrap();

@@ -1,6 +1,6 @@
 //! Random weights for tests of kernels.
 
-use spec_run::{backend::cpu::matmul::Weight, quant::GgmlType};
+use spec_run::{internals::cpu::Weight, quant::GgmlType};
 
 pub struct Random(pub u64);
 

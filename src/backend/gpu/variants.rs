@@ -72,6 +72,7 @@ pub struct Variants {
 pub enum Wanted {
     /// What is right and fastest on the device, by a short trial.
     Tried,
+    /// This one.
     Fixed(Variants),
 }
 

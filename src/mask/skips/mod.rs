@@ -35,15 +35,22 @@ const MAX_NAME: usize = 200;
 /// The model that a family of masks was made for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ModelId {
+    /// What the file calls it.
     pub name: String,
+    /// Its architecture.
     pub arch: String,
+    /// Its number of layers.
     pub n_layer: usize,
+    /// Tells its weights from others.
     pub fingerprint: String,
 }
 
+/// A mask and what is known of it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NamedMask {
+    /// Its name in the file.
     pub name: String,
+    /// What it runs.
     pub mask: RunLayers,
     /// Share of positions where the masked model's first choice is the full model's.
     pub agreement: Option<f64>,
@@ -51,17 +58,21 @@ pub struct NamedMask {
     pub overlap: Option<f64>,
     /// Time of a masked step over that of a full one.
     pub cost: Option<f64>,
+    /// Other numbers that were predicted, by name.
     pub predicted: Map<String, Value>,
+    /// Numbers that were measured, by name.
     pub measured: Map<String, Value>,
 }
 
 impl NamedMask {
+    /// A mask of which nothing else is known.
     pub fn new(name: impl Into<String>, mask: RunLayers) -> Self {
         let (predicted, measured) = (Map::new(), Map::new());
         Self { name: name.into(), mask, agreement: None, overlap: None, cost: None, predicted, measured }
     }
 }
 
+/// A file of masks.
 #[derive(Clone, Debug)]
 pub struct Skips {
     /// None in the two foreign spellings.
@@ -74,6 +85,7 @@ pub struct Skips {
 }
 
 impl Skips {
+    /// Masks to be written to a file.
     pub fn new(model: ModelId, masks: Vec<NamedMask>) -> Self {
         Self { model: Some(model), masks, source: "skips".into(), set_aside: Vec::new() }
     }
@@ -249,6 +261,7 @@ impl Skips {
         lines.join("\n")
     }
 
+    /// Writes the file, whole or not at all.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         write_whole(path.as_ref(), self.to_json())
     }
@@ -351,7 +364,7 @@ fn read_steps(steps: &Node, n_layer: usize) -> Result<RunLayers> {
         let mlp = state("mlp", LayerBits::MLP, LayerBits::COARSE_MLP)?;
         list.push((layer.layer(n_layer)?, attn | mlp));
     }
-    RunLayers::from_steps(n_layer, list)
+    RunLayers::from_steps(n_layer, list).map_err(|e| steps.error(e))
 }
 
 fn llama_cpp_mask(root: &Node, n_layer: usize) -> Result<RunLayers> {

@@ -19,6 +19,7 @@ pub struct MaskProposer {
 }
 
 impl MaskProposer {
+    /// A draft by the layers of a mask.
     pub fn new(name: impl Into<String>, mask: RunLayers) -> Self {
         MaskProposer { name: name.into(), kind: SourceKind::Mask, prefix: mask.full_prefix(), mask }
     }
@@ -34,10 +35,12 @@ impl MaskProposer {
         MaskProposer { prefix: 0, ..self }
     }
 
+    /// [`SourceKind::Exit`] for the first layers, else [`SourceKind::Mask`].
     pub fn kind(&self) -> SourceKind {
         self.kind
     }
 
+    /// What a draft step runs.
     pub fn layers(&self) -> &RunLayers {
         &self.mask
     }

@@ -21,6 +21,7 @@ use crate::{Context, Result, RunLayers, Sampler, scores::Want};
 /// What a proposer has for this round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supply {
+    /// Nothing to draft.
     Nothing,
     /// As many tokens as one likes, each at a price.
     Any,
@@ -28,7 +29,9 @@ pub enum Supply {
     Found(Ready),
 }
 
+/// Something that drafts.
 pub trait Proposer {
+    /// What the policy is to know of it.
     fn info(&self, context: &Context) -> SourceInfo;
 
     /// The mask that its draft steps run under, if that is all there is to them: so that others can time it.
@@ -96,10 +99,12 @@ impl Draft<'_> {
         self.sampler.history()
     }
 
+    /// The number of drafted tokens.
     pub fn len(&self) -> usize {
         self.made.proposals.len()
     }
 
+    /// Whether nothing is drafted yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -17,6 +17,7 @@ const TRIES: usize = 16;
 const LONGEST_MATCH: usize = 32;
 const NONE: u32 = u32::MAX;
 
+/// Drafts what followed the last tokens where they occurred before.
 pub struct NgramProposer {
     min_match: usize,
     max_tokens: usize,

@@ -52,7 +52,7 @@ mod packed;
 mod scalar;
 mod vector;
 
-pub use acts::{ActGroup, GROUP, QuantRows, QuantRowsWriter};
+pub use acts::{GROUP, QuantRows, QuantRowsWriter};
 pub use out::{Mode, OutMatrix, OutStripe};
 pub use packed::{Packed, Planes};
 

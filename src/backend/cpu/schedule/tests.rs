@@ -293,6 +293,7 @@ fn models() -> Vec<Model> {
 }
 
 /// The small models of all architectures that the fixtures have, where they are.
+#[allow(clippy::print_stderr)]
 fn fixtures() -> Vec<Model> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures/archs");
     let Ok(files) = std::fs::read_dir(&folder) else {

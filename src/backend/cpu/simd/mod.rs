@@ -51,6 +51,7 @@ impl Isa {
         Self::ALL.into_iter().filter(|isa| isa.is_available()).collect()
     }
 
+    /// Whether this machine has it.
     pub fn is_available(self) -> bool {
         static FOUND: OnceLock<[bool; Isa::ALL.len()]> = OnceLock::new();
         FOUND.get_or_init(|| Self::ALL.map(Self::probe))[self as usize]
@@ -68,6 +69,7 @@ impl Isa {
         }
     }
 
+    /// Its name in small letters.
     pub fn name(self) -> &'static str {
         match self {
             Isa::Scalar => "scalar",

@@ -151,14 +151,18 @@ pub struct Tuning {
     pub matmul: u32,
     /// Threads of a workgroup of `gate_rows` for up to four columns; half as many for more.
     pub gate: u32,
+    /// Threads of a workgroup of norms.
     pub norm: u32,
+    /// Threads of a workgroup of rotations.
     pub rope: u32,
+    /// Threads of a workgroup of attention.
     pub attend: u32,
     /// Workgroups that keep the device busy: where there are as many, heads share what they read.
     pub crowd: u32,
 }
 
 impl Tuning {
+    /// A card.
     pub const HARDWARE: Tuning =
         Tuning { matmul: 64, gate: 256, norm: 256, rope: 64, attend: 64, crowd: 512 };
     /// A processor that plays a GPU: barriers are dear and threads run eight at a time.
@@ -282,7 +286,8 @@ impl Kernel {
         }
     }
 
-    /// One of each kernel for every format and shape, for tests.
+    /// One of each kernel for every format and shape.
+    #[cfg(test)]
     pub fn all() -> Vec<Kernel> {
         let mut all = vec![Kernel::SiluMul, Kernel::Best, Kernel::BestJoin, Kernel::Read];
         all.extend(Arith::ALL.map(Kernel::Norm));
@@ -319,6 +324,7 @@ impl Kernel {
     }
 
     /// The feature without which the text is not even valid.
+    #[cfg(test)]
     pub fn needs(self) -> wgpu::Features {
         match self {
             Kernel::MatmulRows { arith: Arith::Half, .. }
@@ -343,6 +349,7 @@ impl Stored {
         [("KEYS", storage_number(self.keys)), ("VALUES", storage_number(self.values))]
     }
 
+    #[cfg(test)]
     pub fn all() -> impl Iterator<Item = Stored> {
         let with = |keys| KvType::ALL.map(|values| Stored { keys, values });
         KvType::ALL.into_iter().flat_map(with)

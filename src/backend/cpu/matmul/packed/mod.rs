@@ -38,7 +38,9 @@ use crate::{
 pub enum Planes {
     /// High and low bits apart where that costs a full read next to nothing.
     Cheap,
+    /// Apart wherever a format can have it.
     All,
+    /// Together.
     Never,
 }
 

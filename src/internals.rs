@@ -1,0 +1,43 @@
+//! What the tests and benches of this crate look at from inside. It is no part of the interface and may change at any time.
+
+pub use crate::{
+    backend::{Backend, Output, Plans, Rows, View, plan_elsewhere},
+    measure::{
+        speeds::{of_file as speed_of_file, of_ram as speed_of_ram},
+        stats::Spread,
+    },
+    placement::forecast::{Basis, COLUMNS, Known},
+};
+
+/// Matrix products and passes on the CPU.
+pub mod cpu {
+    pub use crate::backend::cpu::{
+        CpuBackend, CpuConfig,
+        matmul::{Acts, Mode, OutMatrix, Packed, QuantRows, Weight, matmul},
+    };
+}
+
+/// GPUs, and how one is chosen.
+#[cfg(feature = "gpu")]
+pub mod gpu {
+    pub use crate::backend::gpu::{AdapterChoice, Found, adapters, choose};
+}
+
+/// Parts of the search for masks.
+#[cfg(feature = "search")]
+pub mod search {
+    pub use crate::search::{
+        judge::Judge,
+        speed::{best, tokens_if_independent},
+    };
+}
+
+/// Parts of what decides on drafts.
+pub mod speculation {
+    pub use crate::speculation::costs::{DEFAULT_BUDGET, MOST_ROWS, measure};
+}
+
+/// Models of random weights.
+pub mod synth {
+    pub use crate::synth::{Arch, Mix, Recipe, Shape, Skippable, Widened};
+}
