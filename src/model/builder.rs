@@ -19,7 +19,7 @@ use crate::{
 
 /// More than any model has; bounds what a hostile file can make us build.
 const MAX_LAYERS: u32 = 4096;
-const MAX_EXPERTS: usize = 4096;
+const MAX_EXPERTS: usize = 1024;
 
 pub struct Builder<'a> {
     gguf: &'a Gguf,

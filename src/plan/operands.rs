@@ -37,7 +37,17 @@ impl BufSet {
     }
 
     pub fn iter(self) -> impl Iterator<Item = Buf> {
-        (0..Buf::MOST).map(Buf::new).filter(move |&buf| self.contains(buf))
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let next = (left != 0).then(|| Buf::new(left.trailing_zeros() as usize));
+            left &= left.wrapping_sub(1);
+            next
+        })
+    }
+
+    /// A bit for each buffer, by its index.
+    pub const fn bits(self) -> u64 {
+        self.0
     }
 }
 

@@ -25,7 +25,7 @@ use matmul::Planes;
 use ops::{Rotate, Turn};
 use pass::{Pass, WorkCounter};
 use read_ahead::ReadAhead;
-use schedule::{PassShape, Phase};
+use schedule::{Asked, PassShape, Schedules};
 use simd::Isa;
 use team::Team;
 use weights::Weights;
@@ -71,7 +71,7 @@ pub struct CpuBackend {
     lists: Lists,
     /// By table of rotations, then by row.
     turns: Vec<Vec<Turn>>,
-    phases: Vec<Phase>,
+    schedules: Schedules,
     counters: Vec<WorkCounter>,
     read_ahead: Option<ReadAhead>,
     spent: Spent,
@@ -118,7 +118,7 @@ impl CpuBackend {
             buffers: Buffers::new(&model, config.max_rows, threads),
             lists: Lists::default(),
             turns: model.plan.ropes.iter().map(|_| Vec::new()).collect(),
-            phases: Vec::new(),
+            schedules: Schedules::default(),
             counters: Vec::new(),
             read_ahead,
             spent: Spent::default(),
@@ -130,15 +130,15 @@ impl CpuBackend {
 
 impl CpuBackend {
     /// `hands_on`: another device takes all rows from here.
-    fn pass_shape(&self, steps: &[Step], rows: &Rows, hands_on: bool) -> PassShape {
-        let longest = longest_list(rows);
+    fn asked(&self, rows: &Rows, hands_on: bool) -> Asked {
+        let long = longest_list(rows) > attention::CHUNK;
         let (rows, outputs) = (rows.tokens.len(), rows.outputs.len());
-        let outputs = if hands_on { rows } else { outputs };
-        PassShape::new(&self.model, steps, [rows, outputs, self.team.crew(), longest])
+        Asked { rows, outputs: if hands_on { rows } else { outputs }, threads: self.team.crew(), long }
     }
 
     /// What all layers of a pass share: rotations, and who attends to what.
-    fn prepare(&mut self, rows: &Rows, shape: &PassShape) {
+    fn prepare(&mut self, rows: &Rows, schedule: usize) -> PassShape {
+        let (shape, phases) = self.schedules.get(schedule);
         let plan = &self.model.plan;
         let n_rows = rows.tokens.len();
         for (turns, rope) in self.turns.iter_mut().zip(&plan.ropes) {
@@ -149,11 +149,12 @@ impl CpuBackend {
                 turn.set_to(rope, pos);
             }
         }
-        self.lists.fill(plan, &self.phases, rows, shape);
+        self.lists.fill(plan, phases, rows, shape);
         if plan.attentions.iter().any(|spec| shape.split_lists(spec)) {
             let chunks = longest_list(rows).div_ceil(attention::CHUNK);
             self.buffers.make_room_for_parts(plan, n_rows, chunks);
         }
+        *shape
     }
 }
 
@@ -180,14 +181,15 @@ impl Backend for CpuBackend {
         if let Some(hidden) = crossing.hidden_in {
             self.buffers.hidden(rows.tokens.len()).copy_from_slice(hidden);
         }
-        let pass_shape = self.pass_shape(steps, rows, crossing.hidden_out.is_some());
+        let asked = self.asked(rows, crossing.hidden_out.is_some());
+        let schedule = self.schedules.find(&self.model, steps, asked);
+        let pass_shape = self.prepare(rows, schedule);
         let has_head = steps.iter().any(|step| step.unit == Unit::Head);
         assert!(!has_head || logits.len() == pass_shape.outputs * self.model.plan.dims.n_vocab);
-        schedule::schedule(&self.model, steps, &pass_shape, &mut self.phases);
-        self.prepare(rows, &pass_shape);
+        let (_, phases) = self.schedules.get(schedule);
         self.counters.iter_mut().for_each(WorkCounter::reset);
-        if self.counters.len() < self.phases.len() {
-            self.counters.resize_with(self.phases.len(), WorkCounter::default);
+        if self.counters.len() < phases.len() {
+            self.counters.resize_with(phases.len(), WorkCounter::default);
         }
         let pass = Pass {
             model: &self.model,
@@ -204,7 +206,6 @@ impl Backend for CpuBackend {
             logits: rows::SharedOut::new(logits),
             counters: &self.counters,
         };
-        let phases = &self.phases;
         let started = Instant::now();
         if let Some(read_ahead) = &mut self.read_ahead {
             read_ahead.begin(phases);

@@ -102,68 +102,90 @@ impl Kernel for Activate<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Activate { activation, gate, up } = self;
+        // Not by closures: those are not compiled for the instructions of the tier.
+        macro_rules! each {
+            ($f:ident $(, $number:expr)*) => {{
+                let (gates, last_gate) = gate.as_chunks_mut::<LANES>();
+                let one = s.splat(1.0);
+                match up {
+                    Some(up) => {
+                        let (ups, last_up) = up.as_chunks::<LANES>();
+                        for (gate, up) in gates.iter_mut().zip(ups) {
+                            s.store($f(s, s.load(gate), s.load(up) $(, $number)*), gate);
+                        }
+                        let last = $f(s, s.load_partial(last_gate), s.load_partial(last_up) $(, $number)*);
+                        s.store_partial(last, last_gate);
+                    }
+                    None => {
+                        for gate in gates {
+                            s.store($f(s, s.load(gate), one $(, $number)*), gate);
+                        }
+                        s.store_partial($f(s, s.load_partial(last_gate), one $(, $number)*), last_gate);
+                    }
+                }
+            }};
+        }
         match activation {
-            Activation::Silu => each(s, gate, up, |x, up| s.mul(s.div(x, one_and_exp(s, x, 1.0)), up)),
-            // 0.5 · (1 + tanh(u)) is the sigmoid of 2u.
-            Activation::Gelu => each(s, gate, up, |x, up| {
-                let cube = s.mul(s.mul(x, x), x);
-                let inner = s.mul(s.splat(GELU), s.fma(s.splat(0.044_715), cube, x));
-                s.mul(s.div(x, one_and_exp(s, inner, 2.0)), up)
-            }),
-            Activation::ReluSquared => each(s, gate, up, |x, up| {
-                let x = s.max(x, s.splat(0.0));
-                s.mul(s.mul(x, x), up)
-            }),
-            Activation::Sigmoid => {
-                each(s, gate, up, |x, up| s.mul(s.div(s.splat(1.0), one_and_exp(s, x, 1.0)), up));
+            Activation::Silu => each!(silu),
+            Activation::Gelu => each!(gelu),
+            Activation::ReluSquared => each!(relu_squared),
+            Activation::Sigmoid => each!(sigmoid),
+            Activation::ClampedSwiglu { alpha, limit } => each!(clamped_swiglu, alpha, limit),
+            Activation::Xielu { positive, negative, beta, eps } => {
+                each!(xielu, [positive, negative, beta, eps]);
             }
-            Activation::ClampedSwiglu { alpha, limit } => each(s, gate, up, |x, up| {
-                let x = s.min(x, s.splat(limit));
-                let up = s.max(s.min(up, s.splat(limit)), s.splat(-limit));
-                s.mul(s.div(x, one_and_exp(s, x, alpha)), s.add(up, s.splat(1.0)))
-            }),
-            Activation::Xielu { positive, negative, beta, eps } => each(s, gate, up, |x, up| {
-                let above = s.max(x, s.splat(0.0));
-                let below = s.min(x, s.splat(0.0));
-                let grown = s.sub(s.exp(s.min(below, s.splat(eps))), s.splat(1.0));
-                let curve = s.mul(s.splat(negative), s.sub(grown, below));
-                let square = s.mul(s.mul(above, above), s.splat(positive));
-                s.mul(s.fma(s.splat(beta), x, s.add(square, curve)), up)
-            }),
         }
     }
+}
+
+#[inline(always)]
+fn silu<S: Simd>(s: S, x: S::F, up: S::F) -> S::F {
+    s.mul(s.div(x, one_and_exp(s, s.sub(s.splat(0.0), x))), up)
+}
+
+#[inline(always)]
+fn gelu<S: Simd>(s: S, x: S::F, up: S::F) -> S::F {
+    let cube = s.mul(s.mul(x, x), x);
+    let inner = s.fma(s.splat(0.044_715), cube, x);
+    // 0.5 · (1 + tanh(u)) is the sigmoid of 2u.
+    s.mul(s.div(x, one_and_exp(s, s.mul(s.splat(-2.0 * GELU), inner))), up)
+}
+
+#[inline(always)]
+fn relu_squared<S: Simd>(s: S, x: S::F, up: S::F) -> S::F {
+    let x = s.max(x, s.splat(0.0));
+    s.mul(s.mul(x, x), up)
+}
+
+#[inline(always)]
+fn sigmoid<S: Simd>(s: S, x: S::F, up: S::F) -> S::F {
+    s.mul(s.div(s.splat(1.0), one_and_exp(s, s.sub(s.splat(0.0), x))), up)
+}
+
+#[inline(always)]
+fn clamped_swiglu<S: Simd>(s: S, x: S::F, up: S::F, alpha: f32, limit: f32) -> S::F {
+    let x = s.min(x, s.splat(limit));
+    let up = s.max(s.min(up, s.splat(limit)), s.splat(-limit));
+    s.mul(s.div(x, one_and_exp(s, s.mul(s.splat(-alpha), x))), s.add(up, s.splat(1.0)))
+}
+
+#[inline(always)]
+fn xielu<S: Simd>(s: S, x: S::F, up: S::F, [positive, negative, beta, eps]: [f32; 4]) -> S::F {
+    let above = s.max(x, s.splat(0.0));
+    let below = s.min(x, s.splat(0.0));
+    let grown = s.sub(s.exp(s.min(below, s.splat(eps))), s.splat(1.0));
+    let curve = s.mul(s.splat(negative), s.sub(grown, below));
+    let square = s.mul(s.mul(above, above), s.splat(positive));
+    s.mul(s.fma(s.splat(beta), x, s.add(square, curve)), up)
 }
 
 /// The square root of 2/π.
 const GELU: f32 = 0.797_884_6;
 
-/// `1 + e^(-a·x)`
+/// `1 + e^x`
 #[inline(always)]
-fn one_and_exp<S: Simd>(s: S, x: S::F, a: f32) -> S::F {
-    // Not -a·x for 1: a product by -1 and a difference from zero are the same numbers, and this is what silu was.
-    let minus = if a == 1.0 { s.sub(s.splat(0.0), x) } else { s.mul(s.splat(-a), x) };
-    s.add(s.splat(1.0), s.exp(minus))
-}
-
-/// `gate = f(gate, up)`; `up` is 1 where there is none.
-#[inline(always)]
-fn each<S: Simd>(s: S, gate: &mut [f32], up: Option<&[f32]>, f: impl Fn(S::F, S::F) -> S::F) {
-    let (gates, last_gate) = gate.as_chunks_mut::<LANES>();
-    match up {
-        Some(up) => {
-            let (ups, last_up) = up.as_chunks::<LANES>();
-            for (gate, up) in gates.iter_mut().zip(ups) {
-                s.store(f(s.load(gate), s.load(up)), gate);
-            }
-            s.store_partial(f(s.load_partial(last_gate), s.load_partial(last_up)), last_gate);
-        }
-        None => {
-            for gate in gates {
-                s.store(f(s.load(gate), s.splat(1.0)), gate);
-            }
-            s.store_partial(f(s.load_partial(last_gate), s.splat(1.0)), last_gate);
-        }
-    }
+fn one_and_exp<S: Simd>(s: S, x: S::F) -> S::F {
+    s.add(s.splat(1.0), s.exp(x))
 }
 
 /// Cosine and sine of every pair at one position.

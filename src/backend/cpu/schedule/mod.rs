@@ -16,15 +16,18 @@
 //! The tests go through the schedules of all architectures with a checker of the first rule that is written without
 //! the bits below.
 
+mod known;
 #[cfg(all(test, embedded_model))]
 mod tests;
+
+pub use known::{Asked, Schedules};
 
 use crate::{
     model::Model,
     plan::{AttnId, AttnSpec, Buf, BufSet, CacheUse, Op, Operands, Step, Unit, WeightId},
 };
 
-use super::{attention::CHUNK, matmul::GROUP};
+use super::matmul::GROUP;
 
 /// Up to this many rows every thread norms all of them for itself.
 const OWN_NORM_ROWS: usize = 2;
@@ -71,16 +74,17 @@ pub struct PassShape {
     pub outputs: usize,
     /// Threads that take part.
     pub threads: usize,
-    /// The most cells that a row sees.
-    pub longest: usize,
+    /// Some row sees more than a chunk of cells.
+    pub long: bool,
     /// Every thread norms and quantizes all rows for itself: for a row or two that costs less than to wait.
     pub own_norms: bool,
 }
 
 impl PassShape {
-    pub fn new(model: &Model, steps: &[Step], [rows, outputs, threads, longest]: [usize; 4]) -> Self {
+    pub fn new(model: &Model, steps: &[Step], asked: Asked) -> Self {
+        let Asked { rows, outputs, threads, long } = asked;
         let own_norms = rows <= OWN_NORM_ROWS && can_norm_alone(model, steps, outputs < rows);
-        PassShape { rows, outputs, threads, longest, own_norms }
+        PassShape { rows, outputs, threads, long, own_norms }
     }
 
     /// Every thread has whole K/V heads to itself.
@@ -90,7 +94,7 @@ impl PassShape {
 
     /// Chunks of a list are dealt to threads.
     pub fn split_lists(&self, spec: &AttnSpec) -> bool {
-        !self.own_heads(spec) && self.rows <= SPLIT_ROWS && self.longest > CHUNK
+        !self.own_heads(spec) && self.rows <= SPLIT_ROWS && self.long
     }
 
     /// Threads can quantize their part of what attention gives.
@@ -108,7 +112,7 @@ const CACHE: Resources = 1 << (2 * INT8_SHIFT);
 const LOGITS: Resources = CACHE << 1;
 const PARTS: Resources = CACHE << 2;
 
-// A bit for each: more buffers than there is room for do not compile.
+// A bit for each, the f32 rows' where a set of buffers has them: more buffers than there is room for do not compile.
 const _: () = {
     assert!(2 * INT8_SHIFT + 3 <= Resources::BITS);
     let mut taken = CACHE | LOGITS | PARTS;
@@ -131,7 +135,7 @@ const fn int8s(buf: Buf) -> Resources {
 }
 
 fn all_f32s(bufs: BufSet) -> Resources {
-    bufs.iter().fold(0, |all, buf| all | f32s(buf))
+    Resources::from(bufs.bits())
 }
 
 /// Writes a pass's phases into `phases`.
@@ -249,27 +253,25 @@ fn quantized(model: &Model, id: WeightId) -> bool {
 fn can_norm_alone(model: &Model, steps: &[Step], narrows: bool) -> bool {
     let plan = &model.plan;
     let mut any = false;
+    let mut last_store = 0;
     for (i, step) in steps.iter().enumerate() {
         let operands = plan.operands(step.op);
+        if operands.cache == CacheUse::Writes {
+            last_store = i;
+        }
         let makes = operands.writes.contains(Buf::H);
         let norms = match step.op {
             Op::Norm { group: 0, src: Buf::X, dst: Buf::H, add: false, .. } | Op::Head { .. } => true,
             _ => !makes,
         };
-        let mut products =
-            operands.all_matrices().filter(|&(_, src)| src == Buf::H).map(|(id, _)| id).peekable();
-        let multiplies = products.peek().is_some();
-        let reads = operands.reads.contains(Buf::H);
-        if !norms || reads && !multiplies {
+        let experts = operands.experts().map(|m| (m.first, m.src));
+        let product = operands.matrices().chain(experts).find(|&(_, src)| src == Buf::H);
+        if !norms || operands.reads.contains(Buf::H) && product.is_none() {
             return false;
         }
-        any |= products.next().is_some_and(|id| quantized(model, id));
-        let moves = narrows && operands.cache == CacheUse::Writes;
-        if moves && live(model, &steps[i + 1..]).contains(Buf::H) {
-            return false;
-        }
+        any |= product.is_some_and(|(id, _)| quantized(model, id));
     }
-    any
+    any && !(narrows && live(model, steps.get(last_store + 1..).unwrap_or(&[])).contains(Buf::H))
 }
 
 struct List<'a> {
@@ -374,18 +376,13 @@ impl List<'_> {
     }
 
     fn of_op(&self, operands: &Operands) -> (Resources, Resources) {
-        let (mut reads, mut writes) = (0, 0);
-        let experts = || operands.experts().map(|m| (m.first, m.src));
-        let multiplied = |buf| operands.matrices().chain(experts()).any(|(_, src)| src == buf);
-        for buf in operands.reads.iter().filter(|&buf| !multiplied(buf)) {
-            reads |= f32s(buf);
+        let (mut inputs, mut multiplied) = (0, 0);
+        for (weight, src) in operands.matrices().chain(operands.experts().map(|m| (m.first, m.src))) {
+            inputs |= self.input(weight, src);
+            multiplied |= f32s(src);
         }
-        for (weight, src) in operands.matrices().chain(experts()) {
-            reads |= self.input(weight, src);
-        }
-        for buf in operands.writes.iter() {
-            writes |= f32s(buf);
-        }
+        let mut reads = all_f32s(operands.reads) & !multiplied | inputs;
+        let mut writes = all_f32s(operands.writes);
         match operands.cache {
             CacheUse::None => {}
             CacheUse::Reads => reads |= CACHE,

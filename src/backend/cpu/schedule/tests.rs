@@ -247,8 +247,8 @@ fn shapes(model: &Model, steps: &[Step]) -> Vec<PassShape> {
         for outputs in if ends { [1, rows] } else { [0, rows] } {
             // Whole heads to each thread or not; lists that are split or not.
             for threads in [1, 2, 3] {
-                for longest in [10, 1000] {
-                    out.push(PassShape::new(model, steps, [rows, outputs, threads, longest]));
+                for long in [false, true] {
+                    out.push(PassShape::new(model, steps, Asked { rows, outputs, threads, long }));
                 }
             }
         }
