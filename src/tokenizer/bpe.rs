@@ -1,4 +1,4 @@
-//! Byte-level BPE: words from [`PreTokenizer`], joined by the `tokenizers` crate's BPE along the file's merges.
+//! BPE: words from [`PreTokenizer`], joined by the `tokenizers` crate's BPE along the file's merges.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,9 @@ use tokenizers::{Model, models::bpe::BPE};
 
 use super::{
     memo::Memo,
-    pre::{PreTokenizer, Scheme},
+    pre::PreTokenizer,
+    schemes::{Scheme, Spelling, WholeWords},
+    spaces::{self, escape},
     vocab::Vocab,
 };
 use crate::{
@@ -20,19 +22,26 @@ const MERGES: &str = "tokenizer.ggml.merges";
 pub(super) struct Bpe {
     model: BPE,
     words: PreTokenizer,
+    /// Where spaces are written `▁`. Bytes are spelled where there is none.
+    spaced: Option<spaces::Words>,
+    /// A run of line ends that is a token is taken whole.
+    whole_line_ends: bool,
 }
 
 impl Bpe {
     pub fn read(
         metadata: &Metadata,
         vocab: &Vocab,
-        scheme: Scheme,
+        scheme: &Scheme,
         warnings: &mut Vec<String>,
     ) -> Result<Self> {
         let merges = metadata.strings(MERGES)?.ok_or_else(|| metadata.missing(MERGES))?;
-        let lost = (0..=255)
-            .filter(|&byte| is_written(byte) && vocab.id(&byte_char(byte).to_string()).is_none())
-            .count();
+        let spaced = scheme.spelling == Spelling::Spaced;
+        let token_of = |byte: u8| match spaced {
+            true => vocab.id(&format!("<0x{byte:02X}>")),
+            false => vocab.id(&byte_char(byte).to_string()),
+        };
+        let lost = (0..=255).filter(|&byte| is_written(byte) && token_of(byte).is_none()).count();
         if lost > 0 {
             warnings.push(format!(
                 "{lost} byte values have no token: characters with these bytes will be damaged"
@@ -41,7 +50,8 @@ impl Bpe {
         let (pairs, ids) = rayon::join(|| pairs(merges), || ids_by_text(vocab));
         let model = BPE::builder()
             .vocab_and_merges(ids, pairs?)
-            .ignore_merges(scheme.whole_words)
+            .ignore_merges(scheme.whole_words == WholeWords::All)
+            .byte_fallback(spaced)
             // `Memo` does that, without a lock and without copies.
             .cache_capacity(0)
             .build()
@@ -49,22 +59,45 @@ impl Bpe {
                 let what = one_line(&e.to_string(), 200);
                 Error::Tokenizer(format!("`{MERGES}`: {what}; convert the model again"))
             })?;
-        Ok(Bpe { model, words: PreTokenizer::new(scheme)? })
+        Ok(Bpe {
+            model,
+            words: PreTokenizer::new(scheme)?,
+            spaced: spaced.then(|| spaces::Words::new(vocab)),
+            whole_line_ends: scheme.whole_words == WholeWords::LineEnds,
+        })
     }
 
     /// Appends the ids of a text that holds no special tokens.
     pub fn encode(&self, text: &str, ids: &mut Vec<u32>) {
         let mut memo = Memo::default();
         let mut spelled = String::new();
-        self.words.for_each_word(text, |word| {
-            memo.append(word, ids, |ids| {
-                spelled.clear();
-                spelled.extend(word.bytes().map(byte_char));
-                // Fails only with dropout or an unknown token set, and neither is.
-                let tokens = self.model.tokenize(&spelled).unwrap_or_default();
-                ids.extend(tokens.iter().map(|token| token.id));
+        let Some(spaced) = &self.spaced else {
+            return self.words.for_each_word(text, |word| {
+                memo.append(word, ids, |ids| {
+                    spelled.clear();
+                    spelled.extend(word.bytes().map(byte_char));
+                    self.join(&spelled, ids);
+                });
             });
+        };
+        escape(text, &mut spelled);
+        self.words.for_each_word(&spelled, |line| {
+            for word in spaced.cut(line) {
+                memo.append(word, ids, |ids| self.join(word, ids));
+            }
         });
+    }
+
+    fn join(&self, word: &str, ids: &mut Vec<u32>) {
+        if self.whole_line_ends
+            && word.starts_with('\n')
+            && let Some(id) = self.model.token_to_id(word)
+        {
+            return ids.push(id);
+        }
+        // Fails only with dropout or an unknown token set, and neither is.
+        let tokens = self.model.tokenize(word).unwrap_or_default();
+        ids.extend(tokens.iter().map(|token| token.id));
     }
 }
 

@@ -101,6 +101,8 @@ impl ChatTemplate {
         environment.set_fuel(Some(FUEL));
         environment.set_unknown_method_callback(unknown_method_callback);
         environment.add_filter("tojson", to_json);
+        environment.add_test("iterable", is_iterable);
+        environment.add_test("sequence", |value: &Value| is_iterable(value) && value.len().is_some());
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", |format: &str| strftime::now(format));
         environment.add_template_owned(NAME, without_generation_blocks(&text)?).map_err(failed)?;
@@ -168,6 +170,11 @@ fn raise_exception(message: &str) -> Result<String, JinjaError> {
     Err(JinjaError::new(ErrorKind::InvalidOperation, message.to_owned()))
 }
 
+/// As in Python, where nothing comes out of `none`, and strings and maps are sequences.
+fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && value.try_iter().is_ok()
+}
+
 /// Marks what the assistant said, for training; here it is plain text.
 fn without_generation_blocks(source: &str) -> Result<String> {
     let tag = Regex::new(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
@@ -213,7 +220,7 @@ fn without_html_escapes(json: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::golden, *};
 
     fn conversation() -> Vec<Message> {
         vec![
@@ -228,6 +235,21 @@ mod tests {
         let source =
             TemplateSource { text: source.into(), bos_token: "<s>".into(), eos_token: "</s>".into() };
         ChatTemplate::new(source)?.render(messages, open)
+    }
+
+    /// `tests/golden/templates.py` has run Python's jinja2.
+    #[test]
+    fn conversations_are_rendered_as_by_python() {
+        let test = "conversations_are_rendered_as_by_python";
+        let Some(golden) = golden(test, "templates.json") else { return };
+        for template in golden["templates"].as_array().unwrap() {
+            for (name, expected) in template["rendered"].as_object().unwrap() {
+                let messages: Vec<Message> =
+                    serde_json::from_value(golden["conversations"][name].clone()).unwrap();
+                let rendered = render(template["source"].as_str().unwrap(), &messages, true).unwrap();
+                assert_eq!(rendered, expected.as_str().unwrap(), "{}, {name}", template["name"]);
+            }
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Text to token ids and back, with the vocabulary that is in the model's file, and chat templates. The ids are
-//! llama.cpp's, for SentencePiece (`llama`) and byte-level BPE (`gpt2`) vocabularies.
+//! llama.cpp's, for SentencePiece (`llama`) and BPE (`gpt2`, `gemma4`) vocabularies.
 //!
 //! ```text
 //! text ─ fragments (special tokens cut out) ─┬ spm (score-driven joins, byte fallback) ─┬ ids
-//!                                            └ pre (words) ─ bpe (merges) ──────────────┘
+//!                                            └ pre (words, as schemes say) ─ bpe (merges) ┘
 //! ids ─ pieces (bytes) ─ decode | stream
 //! ```
 
@@ -13,6 +13,8 @@ mod fragments;
 mod memo;
 mod pieces;
 mod pre;
+mod schemes;
+mod spaces;
 mod special;
 mod spm;
 mod stream;
@@ -26,7 +28,7 @@ use self::{
     bpe::Bpe,
     fragments::{Cutter, Fragment, Special},
     pieces::Pieces,
-    pre::Scheme,
+    schemes::{AddsBos, Scheme, Spelling},
     special::{Defaults, SpecialIds},
     spm::Spm,
     vocab::{TokenKind, Vocab},
@@ -77,31 +79,35 @@ impl Tokenizer {
     pub fn from_metadata(metadata: &Metadata) -> Result<Self> {
         let mut warnings = Vec::new();
         let model = metadata.str("tokenizer.ggml.model")?;
-        let is_spm = match model.ok_or_else(|| metadata.missing("tokenizer.ggml.model"))? {
-            "llama" => true,
-            "gpt2" => false,
+        // A scheme for what is BPE, and none for SentencePiece.
+        let scheme = match model.ok_or_else(|| metadata.missing("tokenizer.ggml.model"))? {
+            "llama" => None,
+            "gpt2" => Some(scheme(metadata, &mut warnings)?),
+            "gemma4" => Scheme::named("gemma4"),
             "none" | "no_vocab" => {
                 return Err(Error::Tokenizer("the file says that it has no vocabulary".into()));
             }
             other => {
                 return Err(Error::Tokenizer(format!(
-                    "vocabularies of type {} are not supported; `llama` (SentencePiece) and `gpt2` (BPE) are",
+                    "vocabularies of type {} are not supported; `llama` (SentencePiece), `gpt2` and `gemma4` (BPE) are",
                     Quoted(other)
                 )));
             }
         };
         let mut vocab = Vocab::read(metadata, &mut warnings)?;
-        let scheme = if is_spm { Scheme::DEFAULT } else { scheme(metadata, &mut warnings)? };
-        let defaults = match is_spm {
-            true => Defaults { bos: Some(1), eos: Some(2), unk: Some(0), add_bos: true },
-            false => Defaults { bos: Some(11), eos: Some(11), unk: None, add_bos: scheme.add_bos },
+        let defaults = match scheme {
+            Some(scheme) => {
+                Defaults { bos: scheme.bos, eos: scheme.eos, unk: None, adds_bos: scheme.adds_bos }
+            }
+            None => Defaults { bos: Some(1), eos: Some(2), unk: Some(0), adds_bos: AddsBos::UnlessRefused },
         };
         let special = SpecialIds::read(metadata, &mut vocab, &defaults)?;
-        let model = if is_spm {
-            let space_prefix = metadata.bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
-            Model::Spm(Spm::new(&vocab, special.unk, space_prefix, &mut warnings)?)
-        } else {
-            Model::Bpe(Box::new(Bpe::read(metadata, &vocab, scheme, &mut warnings)?))
+        let model = match scheme {
+            Some(scheme) => Model::Bpe(Box::new(Bpe::read(metadata, &vocab, scheme, &mut warnings)?)),
+            None => {
+                let space_prefix = metadata.bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
+                Model::Spm(Spm::new(&vocab, special.unk, space_prefix, &mut warnings)?)
+            }
         };
         let takes_blanks = strips_right(metadata)?;
         let cutter = |kinds: TokenKind| {
@@ -113,7 +119,10 @@ impl Tokenizer {
         };
         let plain_cutter = cutter(TokenKind::USER_DEFINED)?;
         let special_cutter = cutter(TokenKind::USER_DEFINED.or(TokenKind::CONTROL).or(TokenKind::UNKNOWN))?;
-        let pieces = if is_spm { Pieces::sentencepiece(&vocab) } else { Pieces::byte_level(&vocab) };
+        let pieces = match scheme.map(|scheme| scheme.spelling) {
+            Some(Spelling::Bytes) => Pieces::byte_level(&vocab),
+            Some(Spelling::Spaced) | None => Pieces::spaced(&vocab),
+        };
         Ok(Tokenizer { vocab, pieces, special, plain_cutter, special_cutter, model, warnings })
     }
 
@@ -225,17 +234,17 @@ impl Tokenizer {
 }
 
 /// How words are cut; an unknown name is no reason to refuse the model.
-fn scheme(metadata: &Metadata, warnings: &mut Vec<String>) -> Result<Scheme> {
+fn scheme(metadata: &Metadata, warnings: &mut Vec<String>) -> Result<&'static Scheme> {
     let Some(pre) = metadata.str("tokenizer.ggml.pre")? else {
         warnings.push("no `tokenizer.ggml.pre`: words are cut in the default way, quality may suffer".into());
-        return Ok(Scheme::DEFAULT);
+        return Ok(Scheme::default());
     };
     Ok(Scheme::named(pre).unwrap_or_else(|| {
         warnings.push(format!(
             "unknown `tokenizer.ggml.pre` {}: words are cut in the default way, quality may suffer",
             Quoted(pre)
         ));
-        Scheme::DEFAULT
+        Scheme::default()
     }))
 }
 
@@ -244,4 +253,15 @@ fn strips_right(metadata: &Metadata) -> Result<impl Fn(&str) -> bool> {
     let name = metadata.str("general.name")?.unwrap_or_default().to_lowercase();
     let is_phi3 = name.contains("phi-3") || name.contains("phi3");
     Ok(move |token: &str| is_phi3 && !matches!(token, "<unk>" | "<s>" | "<|endoftext|>"))
+}
+
+/// Expected values by other programs, from `tests/golden`; packages on crates.io have none.
+#[cfg(test)]
+fn golden(test: &str, file: &str) -> Option<serde_json::Value> {
+    let path = format!("{}/tests/golden/{file}", env!("CARGO_MANIFEST_DIR"));
+    let Ok(text) = std::fs::read(&path) else {
+        eprintln!("SKIPPED {test}: no {path}");
+        return None;
+    };
+    Some(serde_json::from_slice(&text).expect("JSON"))
 }

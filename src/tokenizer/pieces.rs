@@ -11,7 +11,8 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    pub fn sentencepiece(vocab: &Vocab) -> Self {
+    /// Where spaces are written `▁`.
+    pub fn spaced(vocab: &Vocab) -> Self {
         Self::new(vocab, |text, bytes| {
             let mut words = text.split('▁');
             bytes.extend(words.next().unwrap_or_default().bytes());

@@ -1,5 +1,4 @@
-//! Cuts a text into the words that byte-level BPE joins within. Which cuts a model was trained with is named by
-//! `tokenizer.ggml.pre`; the patterns are llama.cpp's readings of the models' own.
+//! Cuts a text into the words that BPE joins within, by the steps that a scheme names.
 //!
 //! Most patterns end in `\s+(?!\S)|\s+`: of a run of blanks before a word, the last stays with the word. That
 //! lookahead is all that keeps them from being regular, so it is done here by hand, and the linear-time `regex`
@@ -7,133 +6,30 @@
 
 use regex::Regex;
 
+use super::schemes::Scheme;
 use crate::{Error, Result};
 
 #[derive(Clone, Copy)]
-enum Step {
+pub(super) enum Step {
     /// Every match is a piece, and so is what lies between matches.
     Split(&'static str),
-    /// The same, for a pattern whose last alternative is `\s+`, read as `\s+(?!\S)|\s+`.
-    Words(&'static str),
+    /// The same for any of these patterns, the first that matches, and after them for `\s+(?!\S)|\s+`.
+    Words(&'static [&'static str]),
+    /// What no pattern says, done by hand.
+    By(Cutter),
 }
-use Step::{Split, Words};
+/// Calls its argument for each piece of a text, in order.
+type Cutter = for<'t> fn(&'t str, &mut dyn FnMut(&'t str));
 
-const GPT2: Step = Words(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+");
-const LLAMA3: Step = Words(
-    r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
-);
-const QWEN2: Step = Words(
-    r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
-);
-const QWEN35: Step = Words(
-    r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
-);
-// Upper case, then lower case: letters outside ASCII count as both.
-const TEKKEN: Step = Words(
-    r"[^\r\n\p{L}\p{N}]?[\p{L}&&[^a-z]]*[\p{L}&&[^A-Z]]+|[^\r\n\p{L}\p{N}]?[\p{L}&&[^a-z]]+[\p{L}&&[^A-Z]]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+",
-);
-const GPT4O: Step = Words(
-    r"[^\r\n\p{L}\p{N}]?[\p{L}&&[^a-z]]*[\p{L}&&[^A-Z]]+(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|[^\r\n\p{L}\p{N}]?[\p{L}&&[^a-z]]+[\p{L}&&[^A-Z]]*(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+",
-);
-const BAILING: Step = Words(
-    r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+",
-);
-const SEED: Step = Words(
-    r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+",
-);
-const EXAONE_MOE: Step = Words(
-    r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+",
-);
-const MINICPM5: Step = Words(
-    r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
-);
-const DEEPSEEK3: Step = Words(
-    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+"##,
-);
-const SENTENCES: Step = Split(r" ?[^(\s|.,!?…。，、।۔،)]+");
-const DIGIT: Step = Split(r"\p{N}");
-const DIGITS: Step = Split(r"\p{N}+");
-const UP_TO_3_DIGITS: Step = Split(r"\p{N}{1,3}");
-const ASCII_3_DIGITS: Step = Split("[0-9][0-9][0-9]");
-const LINE_END: Step = Split(r"[\r\n]");
-// These ranges hold blanks, which llama.cpp does not see as part of them.
-const CJK: Step = Split(r"[[\x{800}-\x{9fa5}\x{ac00}-\x{d7ff}]&&\S]+");
-const CJK_AND_KANA: Step = Split(r"[\x{4e00}-\x{9fa5}\x{3040}-\x{30ff}]+");
-// The cased letters of some years ago, as the model's own pattern lists them.
-const DEEPSEEK_LETTERS: Step = Split(
-    r"\s?[A-Za-z\x{B5}\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{1BA}\x{1BC}-\x{1BF}\x{1C4}-\x{293}\x{295}-\x{2AF}\x{370}-\x{373}\x{376}\x{377}\x{37B}-\x{37D}\x{37F}\x{386}\x{388}-\x{38A}\x{38C}\x{38E}-\x{3A1}\x{3A3}-\x{3F5}\x{3F7}-\x{481}\x{48A}-\x{52F}\x{531}-\x{556}\x{10A0}-\x{10C5}\x{13A0}-\x{13F5}\x{13F8}-\x{13FD}\x{1C90}-\x{1CBA}\x{1CBD}-\x{1CBF}\x{1D00}-\x{1D2B}\x{1D6B}-\x{1D77}\x{1D79}-\x{1D9A}\x{1E00}-\x{1F15}\x{1F18}-\x{1F1D}\x{1F20}-\x{1F45}\x{1F48}-\x{1F4D}\x{1F50}-\x{1F57}\x{1F59}\x{1F5B}\x{1F5D}\x{1F5F}-\x{1F7D}\x{1F80}-\x{1FB4}\x{1FB6}-\x{1FBC}\x{1FBE}\x{1FC2}-\x{1FC4}\x{1FC6}-\x{1FCC}\x{1FD0}-\x{1FD3}\x{1FD6}-\x{1FDB}\x{1FE0}-\x{1FEC}\x{1FF2}-\x{1FF4}\x{1FF6}-\x{1FFC}\x{2102}\x{2107}\x{210A}-\x{2113}\x{2115}\x{2119}-\x{211D}\x{2124}\x{2126}\x{2128}\x{212A}-\x{212D}\x{212F}-\x{2134}\x{2139}\x{213C}-\x{213F}\x{2145}-\x{2149}\x{214E}\x{2183}\x{2184}\x{2C00}-\x{2C7B}\x{2C7E}-\x{2CE4}\x{2CEB}-\x{2CEE}\x{2CF2}\x{2CF3}\x{A640}-\x{A66D}\x{A680}-\x{A69B}\x{A722}-\x{A76F}\x{A771}-\x{A787}\x{A78B}-\x{A78E}\x{AB70}-\x{ABBF}\x{FB00}-\x{FB06}\x{FB13}-\x{FB17}\x{FF21}-\x{FF3A}\x{FF41}-\x{FF5A}\x{10400}-\x{1044F}\x{104B0}-\x{104D3}\x{104D8}-\x{104FB}\x{10C80}-\x{10CB2}\x{10CC0}-\x{10CF2}\x{118A0}-\x{118DF}\x{1E900}-\x{1E943}]+",
-);
-const DEEPSEEK_MARKS: Step =
-    Split(r"\s?[!-/:-~\x{ff01}-\x{ff0f}\x{ff1a}-\x{ff5e}\x{2018}-\x{201f}\x{3001}\x{3002}]+");
-
-/// What a value of `tokenizer.ggml.pre` stands for.
-#[derive(Clone, Copy)]
-pub(super) struct Scheme {
-    steps: &'static [Step],
-    /// A word that is a token is taken whole, without looking at the merges.
-    pub whole_words: bool,
-    /// BOS is added unless the metadata says otherwise.
-    pub add_bos: bool,
-}
-
-const fn scheme(steps: &'static [Step]) -> Scheme {
-    Scheme { steps, whole_words: false, add_bos: false }
-}
-
-impl Scheme {
-    const fn whole_words(self) -> Self {
-        Scheme { whole_words: true, ..self }
-    }
-
-    const fn with_bos(self) -> Self {
-        Scheme { add_bos: true, ..self }
-    }
-
-    /// What llama.cpp falls back to.
-    pub const DEFAULT: Scheme = scheme(&[Split(r"[\p{P}\$\+<=>\^~\|]+"), GPT2, DIGITS, ASCII_3_DIGITS]);
-
-    pub fn named(pre: &str) -> Option<Scheme> {
-        Some(match pre {
-            "default" => Self::DEFAULT,
-            "llama-bpe" | "llama3" | "llama-v3" | "falcon3" | "falcon-h1" | "pixtral" | "midm-2.0"
-            | "lfm2" | "jina-v5-nano" => scheme(&[LLAMA3]).whole_words().with_bos(),
-            "dbrx" | "smaug-bpe" | "glm4" | "chatglm-bpe" => scheme(&[LLAMA3]),
-            "deepseek-llm" => {
-                scheme(&[LINE_END, DEEPSEEK_LETTERS, DEEPSEEK_MARKS, Split(r"\s+$"), CJK, DIGITS])
-            }
-            "deepseek-coder" => scheme(&[LINE_END, Split(r"\s?\p{L}+"), Split(r"\s?\p{P}+"), CJK, DIGIT]),
-            "deepseek-v3" | "hunyuan-dense" | "joyai-llm" | "hy_v4" => {
-                scheme(&[UP_TO_3_DIGITS, CJK_AND_KANA, DEEPSEEK3])
-            }
-            "falcon" => scheme(&[Split(r"[\p{P}\$\+<=>\^~\|`]+"), GPT2, ASCII_3_DIGITS]),
-            "starcoder" | "refact" | "command-r" | "smollm" | "codeshell" | "exaone" | "minerva-7b"
-            | "mellum2" => scheme(&[DIGIT, GPT2]),
-            "gpt-2" | "phi-2" | "jina-es" | "jina-de" | "jina-v2-es" | "jina-v2-de" | "jina-v1-en"
-            | "jina-v2-code" | "roberta-bpe" | "gigachat" | "a.x-4.0" | "mellum" | "modern-bert"
-            | "exaone4" | "mpt" | "olmo" | "jais" | "trillion" | "granite-docling" => scheme(&[GPT2]),
-            "qwen2" | "deepseek-r1-qwen" | "kormo" | "f2llmv2" | "megrez" | "stablelm2" | "hunyuan"
-            | "solar-open" | "grok-2" => scheme(&[QWEN2]),
-            "qwen35" => scheme(&[QWEN35]),
-            "poro-chat" | "bloom" | "gpt3-finnish" => scheme(&[SENTENCES]),
-            "viking" => scheme(&[SENTENCES, DIGIT]),
-            "tekken" => scheme(&[TEKKEN]).whole_words().with_bos(),
-            "gpt-4o" | "llama4" | "kanana2" | "talkie" | "minimax-m2" => scheme(&[GPT4O]),
-            "bailingmoe" | "bailingmoe2" | "llada-moe" => scheme(&[BAILING]),
-            "seed-coder" => scheme(&[SEED]),
-            "exaone-moe" => scheme(&[EXAONE_MOE]),
-            "minicpm5" => scheme(&[UP_TO_3_DIGITS, MINICPM5]).whole_words(),
-            _ => return None,
-        })
-    }
-}
+use Step::{By, Split, Words};
 
 pub(super) struct PreTokenizer {
     cuts: Vec<Cut>,
 }
 
-struct Cut {
-    pattern: Regex,
-    leaves_blank: Option<LeavesBlank>,
+enum Cut {
+    Pattern { pattern: Regex, leaves_blank: Option<LeavesBlank> },
+    By(Cutter),
 }
 
 /// A run of blanks leaves its last one to the word after it ..
@@ -145,19 +41,17 @@ enum LeavesBlank {
 }
 
 impl PreTokenizer {
-    pub fn new(scheme: Scheme) -> Result<Self> {
-        let cuts = scheme.steps.iter().map(|step| {
+    pub fn new(scheme: &Scheme) -> Result<Self> {
+        let cut = |step: &Step| {
             let (pattern, leaves_blank) = match *step {
-                Split(pattern) => (pattern, None),
-                Words(pattern) if pattern.contains(r"\s*[\r\n]") => {
-                    (pattern, Some(LeavesBlank::UnlessLineEnd))
-                }
-                Words(pattern) => (pattern, Some(LeavesBlank::Always)),
+                By(cutter) => return Ok(Cut::By(cutter)),
+                Split(pattern) => (pattern.to_owned(), None),
+                Words(patterns) => (format!(r"{}|\s+", patterns.join("|")), Some(LeavesBlank::of(patterns))),
             };
-            let pattern = Regex::new(pattern).map_err(|e| Error::Tokenizer(format!("word pattern: {e}")))?;
-            Ok(Cut { pattern, leaves_blank })
-        });
-        Ok(PreTokenizer { cuts: cuts.collect::<Result<_>>()? })
+            let pattern = Regex::new(&pattern).map_err(|e| Error::Tokenizer(format!("word pattern: {e}")))?;
+            Ok(Cut::Pattern { pattern, leaves_blank })
+        };
+        Ok(PreTokenizer { cuts: scheme.steps.iter().map(cut).collect::<Result<_>>()? })
     }
 
     /// Calls `word` for each piece of the text, in order; together they are the text.
@@ -171,38 +65,106 @@ fn split<'t>(cuts: &[Cut], text: &'t str, word: &mut dyn FnMut(&'t str)) {
     let Some((cut, rest)) = cuts.split_first() else {
         return word(text);
     };
+    let mut piece = |piece: &'t str| {
+        if !piece.is_empty() {
+            split(rest, piece, word);
+        }
+    };
+    let (pattern, leaves_blank) = match cut {
+        Cut::By(cutter) => return cutter(text, &mut piece),
+        Cut::Pattern { pattern, leaves_blank } => (pattern, *leaves_blank),
+    };
     let mut at = 0;
     while at < text.len() {
-        let (start, end) = cut.next(text, at).unwrap_or((text.len(), text.len()));
-        if at < start {
-            split(rest, &text[at..start], word);
-        }
-        if start < end {
-            split(rest, &text[start..end], word);
-        }
+        let (start, end) = next(pattern, leaves_blank, text, at).unwrap_or((text.len(), text.len()));
+        piece(&text[at..start]);
+        piece(&text[start..end]);
         at = end;
     }
 }
 
-impl Cut {
-    /// The next match at or after `at`. No pattern matches the empty string.
-    fn next(&self, text: &str, at: usize) -> Option<(usize, usize)> {
-        let found = self.pattern.find_at(text, at)?;
-        let (start, end) = (found.start(), found.end());
-        let Some(leaves_blank) = self.leaves_blank else { return Some((start, end)) };
-        let blanks = found.as_str();
-        let last = blanks.chars().next_back()?;
-        let stays = end == text.len()
-            || leaves_blank == LeavesBlank::UnlessLineEnd && matches!(last, '\r' | '\n')
-            || blanks.len() == last.len_utf8()
-            || !blanks.chars().all(char::is_whitespace);
-        Some((start, if stays { end } else { end - last.len_utf8() }))
+/// The next match at or after `at`. No pattern matches the empty string.
+fn next(pattern: &Regex, leaves_blank: Option<LeavesBlank>, text: &str, at: usize) -> Option<(usize, usize)> {
+    let found = pattern.find_at(text, at)?;
+    let (start, end) = (found.start(), found.end());
+    let Some(leaves_blank) = leaves_blank else { return Some((start, end)) };
+    let blanks = found.as_str();
+    let last = blanks.chars().next_back()?;
+    let stays = end == text.len()
+        || leaves_blank == LeavesBlank::UnlessLineEnd && matches!(last, '\r' | '\n')
+        || blanks.len() == last.len_utf8()
+        || !blanks.chars().all(char::is_whitespace);
+    Some((start, if stays { end } else { end - last.len_utf8() }))
+}
+
+impl LeavesBlank {
+    fn of(patterns: &[&str]) -> Self {
+        match patterns.iter().any(|pattern| pattern.starts_with(r"\s*[\r\n]")) {
+            true => LeavesBlank::UnlessLineEnd,
+            false => LeavesBlank::Always,
+        }
+    }
+}
+
+/// Cuts a run of digits into threes from its end. What stands before a run stays with its first digits.
+pub(super) fn digits_by_threes<'t>(text: &'t str, piece: &mut dyn FnMut(&'t str)) {
+    cut_digits(text, char::is_numeric, |left, count| left < count, piece);
+}
+
+/// The same for ASCII digits, where what stands after a run stays with its last ones.
+pub(super) fn ascii_digits_by_threes<'t>(text: &'t str, piece: &mut dyn FnMut(&'t str)) {
+    cut_digits(text, |c| c.is_ascii_digit(), |left, _| left > 0, piece);
+}
+
+/// Cuts in runs of digits where a multiple of three is left, if `wanted` says so of what is left and the run's length.
+fn cut_digits<'t>(
+    text: &'t str,
+    is_digit: fn(char) -> bool,
+    wanted: fn(usize, usize) -> bool,
+    piece: &mut dyn FnMut(&'t str),
+) {
+    let (mut from, mut at) = (0, 0);
+    while let Some(start) = text[at..].find(is_digit).map(|found| at + found) {
+        let end = text[start..].find(|c| !is_digit(c)).map_or(text.len(), |len| start + len);
+        let digits = text[start..end].char_indices().map(|(offset, _)| start + offset);
+        let count = text[start..end].chars().count();
+        for (place, position) in digits.chain([end]).enumerate() {
+            let left = count - place;
+            if left.is_multiple_of(3) && wanted(left, count) {
+                piece(&text[from..position]);
+                from = position;
+            }
+        }
+        at = end;
+    }
+    piece(&text[from..]);
+}
+
+/// Cuts a piece that is nothing but blanks into 512, 256 .. 2, 1 of them, always as many as there are.
+pub(super) fn blanks_by_halves<'t>(text: &'t str, piece: &mut dyn FnMut(&'t str)) {
+    if text.ends_with(['\r', '\n']) || !text.chars().all(char::is_whitespace) {
+        return piece(text);
+    }
+    let mut rest = text;
+    let mut left = text.chars().count();
+    while left > 0 {
+        let taken = 1 << left.ilog2().min(9);
+        let end = rest.char_indices().nth(taken).map_or(rest.len(), |(end, _)| end);
+        piece(&rest[..end]);
+        rest = &rest[end..];
+        left -= taken;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{
+            golden,
+            schemes::{AddsBos, Spelling, WholeWords},
+        },
+        *,
+    };
 
     fn words(pre: &str, text: &'static str) -> Vec<&'static str> {
         let mut words = Vec::new();
@@ -247,13 +209,45 @@ mod tests {
         assert_eq!(words("gpt-4o", "it's ABCdef"), ["it's", " ABCdef"]);
     }
 
+    /// `tests/golden/words.py` has run llama.cpp's own splitter.
     #[test]
-    fn every_pattern_compiles_and_keeps_the_whole_text() {
-        let names = "default llama-bpe dbrx deepseek-llm deepseek-coder deepseek-v3 falcon starcoder gpt-2 qwen2 \
-                     qwen35 bloom viking tekken gpt-4o bailingmoe seed-coder exaone-moe minicpm5";
-        let text = " Ünïcode  1234 ﷽\u{85}\u{a0}x\r\n\r\n\t漢字かな가 \u{3000}e\u{301}!?…  \u{0}'Ll ";
-        for name in names.split_whitespace() {
-            assert_eq!(words(name, text).concat(), text, "{name}");
+    fn words_are_llama_cpps() {
+        let Some(golden) = golden("words_are_llama_cpps", "words.json") else { return };
+        let texts: Vec<&str> =
+            golden["texts"].as_array().unwrap().iter().map(|t| t.as_str().unwrap()).collect();
+        let mut wrong = Vec::new();
+        for entry in golden["schemes"].as_array().unwrap() {
+            for name in entry["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()) {
+                // Only vocabularies of the type `whitespace` have it, and these are refused.
+                if name == "whitespace" {
+                    continue;
+                }
+                let scheme = Scheme::named(name).unwrap_or_else(|| panic!("{name} is not known"));
+                assert_eq!(scheme.whole_words == WholeWords::All, entry["whole_words"], "{name}");
+                assert_eq!(scheme.adds_bos == AddsBos::UnlessRefused, entry["adds_bos"], "{name}");
+                assert_eq!(scheme.spelling == Spelling::Spaced, entry["spaced"], "{name}");
+                let pre = PreTokenizer::new(scheme).unwrap();
+                for (text, ends) in texts.iter().zip(entry["ends"].as_array().unwrap()) {
+                    let mut found = Vec::new();
+                    pre.for_each_word(text, |word| found.push(found.last().unwrap_or(&0) + word.len()));
+                    let expected: Vec<usize> = serde_json::from_value(ends.clone()).unwrap();
+                    if found != expected {
+                        let words = |ends: &[usize]| {
+                            let starts = [0].into_iter().chain(ends.iter().copied());
+                            starts
+                                .zip(ends)
+                                .map(|(start, &end)| text[start..end].to_owned())
+                                .collect::<Vec<_>>()
+                        };
+                        wrong.push(format!(
+                            "{name}\n  ours   {:?}\n  theirs {:?}",
+                            words(&found),
+                            words(&expected)
+                        ));
+                    }
+                }
+            }
         }
+        assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));
     }
 }

@@ -2,7 +2,10 @@
 //! Most come from the metadata; the rest are found by their well-known texts, as llama.cpp does, because many
 //! files do not name them.
 
-use super::vocab::{TokenKind, Vocab};
+use super::{
+    schemes::AddsBos,
+    vocab::{TokenKind, Vocab},
+};
 use crate::{Error, Result, gguf::Metadata};
 
 /// Texts that end a turn, in the order in which one is preferred where a vocabulary has several.
@@ -64,7 +67,7 @@ pub(super) struct Defaults {
     pub bos: Option<u32>,
     pub eos: Option<u32>,
     pub unk: Option<u32>,
-    pub add_bos: bool,
+    pub adds_bos: AddsBos,
 }
 
 pub(super) struct SpecialIds {
@@ -89,7 +92,10 @@ impl SpecialIds {
         let unk = or_default("tokenizer.ggml.unknown_token_id", defaults.unk)?;
         let mut eot = given("tokenizer.ggml.eot_token_id")?;
         let mut eom = given("tokenizer.ggml.eom_token_id")?;
-        let add_bos = metadata.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(defaults.add_bos);
+        let add_bos = match (metadata.bool("tokenizer.ggml.add_bos_token")?, defaults.adds_bos) {
+            (_, AddsBos::Always) => true,
+            (given, adds_bos) => given.unwrap_or(adds_bos == AddsBos::UnlessRefused),
+        };
         let add_eos = metadata.bool("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
         for (wanted, id, name) in [(add_bos, bos, "bos"), (add_eos, eos, "eos")] {
             if wanted && id.is_none() {
@@ -126,14 +132,14 @@ impl SpecialIds {
         self.eog.binary_search(&id).is_ok()
     }
 
-    /// Two families reuse a well-known text for something else.
+    /// Some families reuse a well-known text for something else.
     fn apply_exceptions(&mut self, vocab: &mut Vocab) {
         let ends = |text: &str| vocab.id(text).filter(|&id| self.is_eog(id));
         let any_call = ends("<|call|>").or(ends("<|calls|>"));
         let harmony = ends("<|return|>").and(ends("<|call|>")).or(any_call.and(ends("<|flush|>")));
         let not_an_end = [
             (harmony.and(ends("<|end|>")), TokenKind::USER_DEFINED),
-            (ends("<|tool_response>").and(ends("</s>")), TokenKind::NORMAL),
+            (ends("<|tool_response>").or(ends("<|plamo:eos|>")).and(ends("</s>")), TokenKind::NORMAL),
         ];
         for (id, kind) in not_an_end {
             if let Some(id) = id {

@@ -9,7 +9,11 @@
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 
-use super::{memo::Memo, vocab::Vocab};
+use super::{
+    memo::Memo,
+    spaces::{SPACE, Words, escape},
+    vocab::Vocab,
+};
 use crate::{Error, Result};
 
 pub(super) struct Spm {
@@ -19,14 +23,10 @@ pub(super) struct Spm {
     bytes: Box<[Option<u32>; 256]>,
     unknown: Option<u32>,
     longest: usize,
-    /// Some token has a space after something else. In the usual case none has, nothing joins across the start
-    /// of a word, and each word can be done by itself.
-    spans_words: bool,
+    words: Words,
 }
 
 const NONE: usize = usize::MAX;
-/// How the vocabulary writes a space.
-const SPACE: char = '▁';
 
 /// A run of characters, linked to its neighbours; an empty one was joined to the one on its left.
 struct Symbol {
@@ -90,25 +90,21 @@ impl Spm {
                     .into(),
             );
         }
-        let spans_words = vocab.texts().any(spans_words);
         let longest = vocab.texts().map(str::len).max().unwrap_or(0);
-        Ok(Spm { space_prefix, spans_words, bytes, unknown, longest })
+        Ok(Spm { space_prefix, words: Words::new(vocab), bytes, unknown, longest })
     }
 
     /// Appends the ids of a text that holds no special tokens. `at_start`: it begins the whole text or follows a
     /// special token.
     pub fn encode(&self, vocab: &Vocab, text: &str, at_start: bool, ids: &mut Vec<u32>) {
-        let mut escaped = String::with_capacity(text.len() * 3 / 2 + 3);
+        let mut escaped = String::new();
         if self.space_prefix && at_start {
             escaped.push(SPACE);
         }
-        escaped.extend(text.chars().map(|c| if c == ' ' { SPACE } else { c }));
+        escape(text, &mut escaped);
         let mut joiner = Joiner::default();
-        if self.spans_words {
-            return self.encode_word(vocab, &escaped, &mut joiner, ids);
-        }
         let mut memo = Memo::default();
-        for word in words(&escaped) {
+        for word in self.words.cut(&escaped) {
             memo.append(word, ids, |ids| self.encode_word(vocab, word, &mut joiner, ids));
         }
     }
@@ -188,21 +184,4 @@ impl Joiner {
             self.queue.push(Pair { score: vocab.scores()[id as usize] + 0.0, left, right, len });
         }
     }
-}
-
-/// Cuts before each run of spaces.
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        let letters = rest.find(|c| c != SPACE).unwrap_or(rest.len());
-        let end = rest[letters..].find(SPACE).map_or(rest.len(), |at| letters + at);
-        let (word, after) = rest.split_at(end);
-        rest = after;
-        (!word.is_empty()).then_some(word)
-    })
-}
-
-/// Whether a space can stand after something else within a token.
-fn spans_words(text: &str) -> bool {
-    text.trim_start_matches(SPACE).contains(SPACE)
 }

@@ -209,6 +209,64 @@ fn merges_join_in_their_order() {
     assert_eq!(llama3.tokenizer().unwrap().encode("abc", PLAIN), [259]);
 }
 
+/// The tokens of a vocabulary as Gemma 4 has: bytes `<0x00>` .. from id 0, `more` from 256.
+fn spaced_bpe(model: &str, more: &[(&str, i32)], merges: &[&str]) -> Keys {
+    let bytes = (0..=255u8).map(|byte| format!("<0x{byte:02X}>"));
+    let texts: Vec<String> = bytes.chain(more.iter().map(|(text, _)| text.to_string())).collect();
+    let kinds: Vec<i32> = [BYTE; 256].into_iter().chain(more.iter().map(|&(_, kind)| kind)).collect();
+    Keys::default()
+        .str("tokenizer.ggml.model", model)
+        .strings("tokenizer.ggml.tokens", &texts)
+        .i32s("tokenizer.ggml.token_type", &kinds)
+        .strings("tokenizer.ggml.merges", merges)
+}
+
+#[test]
+fn merges_over_spaced_text() {
+    let more = [
+        ("<bos>", CONTROL),
+        ("a", NORMAL),
+        ("b", NORMAL),
+        ("▁", NORMAL),
+        ("▁a", NORMAL),
+        ("▁▁", NORMAL),
+        ("b▁", NORMAL),
+        ("b▁a", NORMAL),
+        ("\n", NORMAL),
+        ("\n\n\n", NORMAL),
+        ("aba", NORMAL),
+    ];
+    let (bos, a, b, space, space_a, spaces, b_space_a, line, lines) =
+        (256, 257, 258, 259, 260, 261, 263, 264, 265);
+    let merges = ["▁ ▁", "▁ a", "b ▁", "b▁ a"];
+    let keys = spaced_bpe("gemma4", &more, &merges).u32("tokenizer.ggml.bos_token_id", bos);
+    let tokenizer = keys.tokenizer().unwrap();
+    assert_eq!(tokenizer.warnings(), [""; 0]);
+    // `▁a` comes before `b▁`; only where no `a` follows does the space join to the left.
+    assert_eq!(tokenizer.encode("a a b", PLAIN), [a, space_a, space, b]);
+    assert_eq!(tokenizer.encode("b a b  a", PLAIN), [b, space_a, space, b, spaces, a]);
+    // The space of the vocabulary is the same as the text's own.
+    assert_eq!(tokenizer.encode("a▁a", PLAIN), [a, space_a]);
+    // A run of line ends is taken whole if it is a token, and only then; a word that is a token is not.
+    assert_eq!(tokenizer.encode("a\n\n\na\n\n", PLAIN), [a, lines, a, line, line]);
+    assert_eq!(tokenizer.encode("aba", PLAIN), [a, b, a]);
+    assert_eq!(tokenizer.encode("é\t", PLAIN), [0xC3, 0xA9, 0x09]);
+    for text in [" a  b\n\n é", "a", "  ", "\n"] {
+        assert_eq!(tokenizer.decode(&tokenizer.encode(text, PROMPT)), text.as_bytes(), "{text:?}");
+    }
+    // Where `▁a` cannot come first, `b▁a` spans two words.
+    let keys = spaced_bpe("gemma4", &more, &["b ▁", "b▁ a"]).u32("tokenizer.ggml.bos_token_id", bos);
+    assert_eq!(keys.tokenizer().unwrap().encode("ab a a", PLAIN), [a, b_space_a, space, a]);
+    // BOS is added whatever the file says, and where it names none, that is said.
+    let keys = keys.bool("tokenizer.ggml.add_bos_token", false);
+    assert_eq!(keys.tokenizer().unwrap().encode("a", PROMPT), [bos, a]);
+    let error = spaced_bpe("gemma4", &more, &merges).tokenizer().err().unwrap().to_string();
+    assert!(error.contains("tokenizer.ggml.bos_token_id"), "{error}");
+    // The same writing, without the rule for line ends.
+    let keys = spaced_bpe("gpt2", &more, &merges).str("tokenizer.ggml.pre", "sarvam-moe");
+    assert_eq!(keys.tokenizer().unwrap().encode("a\n\n\n a", PLAIN), [a, line, line, line, space_a]);
+}
+
 #[test]
 fn bytes_of_bpe_come_back() {
     let tokenizer = bpe(&[], &[]).str("tokenizer.ggml.pre", "qwen2").tokenizer().unwrap();
@@ -309,6 +367,8 @@ fn vocabularies_that_are_wrong_are_one_clear_error() {
         (model("t5"), "`t5`"),
         (model("bert"), "`bert`"),
         (model("rwkv"), "`rwkv`"),
+        (model("plamo2"), "`plamo2`"),
+        (model("gemma4").strings("tokenizer.ggml.tokens", &["a"]), "tokenizer.ggml.bos_token_id"),
         (model("none"), "no vocabulary"),
         (base(), "tokenizer.ggml.tokens"),
         (base().strings("tokenizer.ggml.tokens", &[] as &[&str]), "empty"),
@@ -379,11 +439,12 @@ fn long_texts_take_linear_time() {
     let spm = spm(&SMALL).tokenizer().unwrap();
     let default = bpe(&[("ab", NORMAL)], &["a b"]).tokenizer().unwrap();
     let pre = |name| bpe(&[("ab", NORMAL)], &["a b"]).str("tokenizer.ggml.pre", name).tokenizer().unwrap();
-    let all: Vec<Tokenizer> = ["gpt-2", "qwen2", "deepseek-llm", "deepseek-v3", "gpt-4o", "bloom"]
-        .into_iter()
-        .map(pre)
-        .chain([spm, default])
-        .collect();
+    let all: Vec<Tokenizer> =
+        ["gpt-2", "qwen2", "deepseek-llm", "deepseek-v3", "gpt-4o", "bloom", "jais-2", "afmoe", "superbpe"]
+            .into_iter()
+            .map(pre)
+            .chain([spm, default])
+            .collect();
     for unit in ["ab", " ", "\n", "1", "a ", "!", "é", "A", "'s", " \n"] {
         let text = unit.repeat(200_000);
         for tokenizer in &all {

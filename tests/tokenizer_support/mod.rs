@@ -17,6 +17,20 @@ pub fn fixture(name: &str) -> Option<PathBuf> {
     None
 }
 
+/// The path of a fixture that CI does without, or of the same file in the source of llama.cpp.
+pub fn optional_fixture(name: &str, in_llama_cpp: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures").join(name);
+    let source = std::env::var_os("SPEC_RUN_LLAMA_CPP").map(PathBuf::from);
+    let found = [Some(path), source.map(|source| source.join(in_llama_cpp))];
+    let found = found.into_iter().flatten().find(|path| path.exists());
+    if found.is_none() {
+        eprintln!(
+            "SKIPPED {name}: not in ../shared/fixtures, and SPEC_RUN_LLAMA_CPP names no source of llama.cpp"
+        );
+    }
+    found
+}
+
 pub fn open(path: &std::path::Path) -> Tokenizer {
     Tokenizer::from_gguf(&Gguf::open(path).unwrap()).unwrap()
 }
