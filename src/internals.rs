@@ -1,7 +1,7 @@
 //! What the tests and benches of this crate look at from inside. It is no part of the interface and may change at any time.
 
 pub use crate::{
-    backend::{Backend, Output, Plans, Rows, View, plan_elsewhere},
+    backend::{Backend, Output, Plans, Rows, Seen, SlotView, View, plan_elsewhere},
     measure::{
         speeds::{of_file as speed_of_file, of_ram as speed_of_ram},
         stats::Spread,

@@ -14,7 +14,7 @@ use spec_run::{
     context::{KvType, Planes},
     embedded,
     internals::{
-        Backend, Output, Rows, View,
+        Backend, Output, Rows, Seen, SlotView, View,
         cpu::{CpuBackend, CpuConfig},
     },
     placement::UnitSet,
@@ -59,9 +59,10 @@ fn pass(backend: &mut CpuBackend, model: &Model, from: usize, n: usize, logits: 
     let steps = model.plan.steps(None);
     let views = [View {
         lists: vec![Cow::Borrowed(&cells)],
-        visible: (from..from + n).map(|i| (0, i + 1)).collect(),
+        visible: (from..from + n).map(|i| Seen { list: 0, from: 0, to: i + 1 }).collect(),
     }];
-    let view_of_slot = vec![0; model.n_layer()];
+    let view_of_slot: Vec<_> =
+        (0..model.n_layer()).map(|slot| SlotView { slot, window: None, view: 0 }).collect();
     let tokens: Vec<u32> = (from..from + n).map(|i| (i * 37 % 2000) as u32).collect();
     let rows = Rows {
         tokens: &tokens,

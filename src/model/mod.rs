@@ -70,10 +70,13 @@ impl Model {
         let meta = gguf.metadata();
         let arch = meta.str("general.architecture")?.ok_or_else(|| meta.missing("general.architecture"))?;
         let Some(build) = arch::find(arch) else {
-            let known = arch::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
             return Err(Error::model(
                 gguf.name(),
-                format!("architecture {} is not supported; supported are: {known}", Quoted(arch)),
+                format!(
+                    "architecture {} is not supported: its operations are not known here; the nearest name that is: `{}`",
+                    Quoted(arch),
+                    arch::nearest(arch)
+                ),
             ));
         };
         let name = gguf.model_name()?;

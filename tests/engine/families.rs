@@ -6,7 +6,9 @@ use std::{fs, path::PathBuf, sync::Arc};
 use crate::common::{all_logits, bits, context, fixture, load};
 use serde_json::Value;
 use spec_run::{
-    Batch, ContextConfig, Model, RunLayers, backend::cpu::simd::Isa, context::KvType, mask::LayerBits,
+    Batch, ContextConfig, Model, RunLayers,
+    context::{Isa, KvType},
+    mask::LayerBits,
 };
 
 /// Those that come with recurrent states or latents.

@@ -84,6 +84,13 @@ pub const ALL: &[(&str, Build)] = &[
     ("starcoder2", starcoder2::build),
 ];
 
+/// The name that is most like another.
+pub fn nearest(arch: &str) -> &'static str {
+    let alike = |name: &str| strsim::jaro_winkler(arch, name);
+    let best = ALL.iter().map(|(name, _)| *name).max_by(|a, b| alike(a).total_cmp(&alike(b)));
+    best.expect("there are some")
+}
+
 pub fn find(arch: &str) -> Option<Build> {
     ALL.iter().find(|(name, _)| *name == arch).map(|(_, build)| *build)
 }
