@@ -178,9 +178,9 @@ fn drafts_forks_and_truncations_leave_no_trace() {
         context.decode(&Batch::prompt(&text[..at], 0, 0)).unwrap();
         for mask in masks.iter().cycle().take(12) {
             context.fork(0, 1);
-            for pos in at..at + 3 {
+            for (pos, &token) in text.iter().enumerate().skip(at).take(3) {
                 let mut batch = Batch::new();
-                batch.push(text[pos], pos as u32, 1, true);
+                batch.push(token, pos as u32, 1, true);
                 batch.run_layers = Some(mask.clone());
                 context.decode(&batch).unwrap();
             }
