@@ -238,7 +238,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
     if let (Some(path), Some(kind)) = (&args.report, args.report.as_deref().and_then(report_kind)) {
         let page = match kind {
             ReportKind::Html => report::html(&model.name, &outcome, &provenance),
-            ReportKind::Svg => report::svg(&model.name, &outcome),
+            ReportKind::Svg => report::svg(&model.name, &outcome, &provenance),
         };
         write_whole(path, page)?;
     }

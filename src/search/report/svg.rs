@@ -1,9 +1,13 @@
-//! Three pictures in one SVG: what each sublayer is worth, agreement against cost, speed by draft length. Nothing
-//! outside the file is needed to show it; hovering tells a mark's numbers.
+//! Four pictures in one SVG: what each sublayer is worth, agreement against cost, speed by draft length, what each mask
+//! leaves out. Nothing outside the file is needed to show it; hovering tells a mark's numbers.
 
 use std::fmt::{self, Write};
 
-use super::frame::{Escaped, Frame};
+use super::{
+    frame::{Escaped, Frame},
+    map,
+    shown::{Shown, shown},
+};
 use crate::provenance::Provenance;
 use crate::search::{
     Ablation, Member, SearchOutcome,
@@ -14,6 +18,9 @@ use crate::search::{
 
 const WIDTH: f64 = 860.0;
 const PANEL: f64 = 300.0;
+const LEFT: f64 = 60.0;
+/// What a plot leaves of the width.
+const BESIDE: f64 = 260.0;
 /// Lines in the picture of draft lengths; more could not be told apart.
 const LINES: usize = 6;
 
@@ -24,13 +31,17 @@ text{fill:currentColor}.title{font-size:14px;font-weight:600}.end{text-anchor:en
 .family{fill:#1b8a5a}.best{fill:#c22f4e}.baseline{fill:none;stroke:#8a4fb0;stroke-width:2}\
 .line{fill:none;stroke-width:2}.even{stroke:#c22f4e;stroke-opacity:.5;stroke-dasharray:4 4}\
 .l0{stroke:#c22f4e}.l1{stroke:#1b8a5a}.l2{stroke:#2a6fb0}.l3{stroke:#e08a1e}.l4{stroke:#7a6a4a}.l5{stroke:#4aa5b0}\
+.cell{stroke:none}.kept{fill:currentColor;fill-opacity:.08}.roughly{fill:currentColor;fill-opacity:.35}\
 .coarse{stroke:currentColor}.curve{stroke:#1b8a5a;stroke-opacity:.6}.peak{fill:none;stroke-width:5}\
 .b0,.b1{stroke:#8a4fb0}polyline.b0{stroke-dasharray:6 3}polyline.b1{stroke-dasharray:2 3}\
 @media(prefers-color-scheme:dark){svg{background:#161616;color:#ddd}.attn{fill:#4a90d0}.l2{stroke:#4a90d0}.l4{stroke:#b39f72}}";
 
-pub fn svg(model: &str, outcome: &SearchOutcome) -> String {
+/// The pictures alone, with where they come from in their metadata.
+pub fn svg(model: &str, outcome: &SearchOutcome, provenance: &Provenance) -> String {
+    let lines: String = provenance.lines().iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
     let mut out = String::new();
-    draw(&mut out, model, outcome).expect("writing to a string");
+    let metadata = format!("<metadata>\n{}</metadata>", Escaped(&lines));
+    draw(&mut out, model, outcome, &metadata).expect("writing to a string");
     out
 }
 
@@ -59,11 +70,11 @@ fn page(out: &mut String, model: &str, outcome: &SearchOutcome, provenance: &Pro
         outcome.evaluated,
         1e3 * outcome.costs.step_seconds,
     )?;
-    out.push_str(&svg(model, outcome));
+    draw(out, model, outcome, "")?;
     out.push_str(
         "<div class=\"wide\"><table><tr><th>mask<th>cost<th>agreement<th>overlap<th>speedup<th>drafts<th>sampled<th>measured<th>predicted for the same minutes<th>skips</tr>\n",
     );
-    for member in outcome.family.iter().chain(&outcome.baselines) {
+    for Shown { name, member, .. } in shown(outcome) {
         let proof = &member.proof;
         let (greedy, sampled) = (proof.greedy(&outcome.costs), proof.sampled(&outcome.costs));
         let measured =
@@ -71,7 +82,7 @@ fn page(out: &mut String, model: &str, outcome: &SearchOutcome, provenance: &Pro
         writeln!(
             out,
             "<tr><td>{}<td>{:.3}<td>{:.3}<td>{:.3}<td>{:.3}<td>{}<td>{:.3}<td>{measured}<td>{}</tr>",
-            Escaped(&member.name),
+            Escaped(&name),
             proof.cost,
             proof.agreement,
             proof.overlap,
@@ -95,24 +106,26 @@ fn page(out: &mut String, model: &str, outcome: &SearchOutcome, provenance: &Pro
     Ok(())
 }
 
-fn draw(out: &mut String, model: &str, outcome: &SearchOutcome) -> fmt::Result {
-    let height = 3.0 * PANEL;
+fn draw(out: &mut String, model: &str, outcome: &SearchOutcome, metadata: &str) -> fmt::Result {
+    let masks = shown(outcome);
+    let height = 3.0 * PANEL + map::height(&masks);
     writeln!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"100%\" role=\"img\">\
-         <title>What {} can skip</title><style>{STYLE}</style>",
+         <title>What {} can skip</title>{metadata}<style>{STYLE}</style>",
         Escaped(model)
     )?;
     ablation(out, outcome)?;
     family(out, outcome)?;
-    lengths(out, outcome)?;
+    lengths(out, outcome, &masks)?;
+    map::draw(out, &masks, (LEFT, 3.0 * PANEL), WIDTH - BESIDE)?;
     out.push_str("</svg>\n");
     Ok(())
 }
 
 fn panel(index: usize, x: (f64, f64), y: (f64, f64)) -> Frame {
     let top = index as f64 * PANEL + 40.0;
-    Frame { left: 60.0, top, width: WIDTH - 260.0, height: PANEL - 90.0, x, y }
+    Frame { left: LEFT, top, width: WIDTH - BESIDE, height: PANEL - 90.0, x, y }
 }
 
 fn ablation(out: &mut String, outcome: &SearchOutcome) -> fmt::Result {
@@ -223,16 +236,13 @@ fn break_even(c: f64, costs: &PassCosts) -> f64 {
     high
 }
 
-fn lengths(out: &mut String, outcome: &SearchOutcome) -> fmt::Result {
-    let members: Vec<(String, &Member)> = outcome
-        .family
-        .iter()
-        .take(LINES)
-        .enumerate()
-        .map(|(i, m)| (format!("line l{i}"), m))
-        .chain(outcome.baselines.iter().enumerate().map(|(i, m)| (format!("line b{i}"), m)))
-        .collect();
-    let curves: Vec<Vec<f64>> = members.iter().map(|(_, m)| m.proof.by_draft_len(&outcome.costs)).collect();
+fn lengths(out: &mut String, outcome: &SearchOutcome, masks: &[Shown]) -> fmt::Result {
+    let of = |baselines| masks.iter().filter(move |mask| mask.is_baseline == baselines).enumerate();
+    let family = of(false).take(LINES).map(|(i, mask)| (format!("line l{i}"), mask));
+    let members: Vec<(String, &Shown)> =
+        family.chain(of(true).map(|(i, mask)| (format!("line b{i}"), mask))).collect();
+    let curve = |mask: &Shown| mask.member.proof.by_draft_len(&outcome.costs);
+    let curves: Vec<Vec<f64>> = members.iter().map(|(_, mask)| curve(mask)).collect();
     let longest = curves.iter().map(Vec::len).max().unwrap_or(1);
     let highest = curves.iter().flatten().copied().fold(1.1, f64::max) + 0.05;
     let lowest = curves.iter().flatten().copied().fold(0.9, f64::min);
@@ -240,15 +250,15 @@ fn lengths(out: &mut String, outcome: &SearchOutcome) -> fmt::Result {
     frame.axes(out, "Predicted speedup by draft length", "tokens drafted", "times plain decoding")?;
     frame.line(out, "even line", [(0.5, 1.0), (longest as f64 + 0.5, 1.0)])?;
     let mut legend = Vec::new();
-    for ((class, member), curve) in members.iter().zip(&curves) {
+    for ((class, mask), curve) in members.iter().zip(&curves) {
         let points = || curve.iter().enumerate().map(|(i, &s)| ((i + 1) as f64, s));
         frame.line(out, class, points())?;
         if let Some(best) = points().max_by(|a, b| a.1.total_cmp(&b.1)) {
             let class = class.replace("line", "peak");
-            let title = format!("{}: {:.3} with drafts of {}", member.name, best.1, best.0);
+            let title = format!("{}: {:.3} with drafts of {}", mask.name, best.1, best.0);
             frame.dot(out, &class, 2.5, best, &title)?;
         }
-        legend.push((class.as_str(), member.name.as_str()));
+        legend.push((class.as_str(), mask.name.as_str()));
     }
     frame.legend(out, &legend)?;
     frame.note(out, legend.len(), "dashed: plain decoding")

@@ -1,6 +1,9 @@
 //! Tables and a plot for the terminal.
 
-use super::plot::Plot;
+use super::{
+    plot::Plot,
+    shown::{Shown, shown},
+};
 use crate::search::{Ablation, Member, SearchOutcome, candidate::State, candidate::Sublayer};
 
 pub fn text(outcome: &SearchOutcome) -> String {
@@ -53,9 +56,11 @@ fn plot(outcome: &SearchOutcome) -> Plot {
 fn family_table(outcome: &SearchOutcome) -> String {
     let costs = &outcome.costs;
     let rows: Vec<String> = costs.rows.iter().map(|t| format!("{t:.2}")).collect();
+    let masks = shown(outcome);
+    let width = masks.iter().map(|mask| mask.name.chars().count()).max().unwrap_or(0).max(20);
     let mut out = format!(
         "on held-out positions; a plain step takes {:.3} ms, 1 to {} rows {}\n\
-         {:20} {:>6} {:>9} {:>8} {:>8} {:>6} {:>8}  {:15}  mask\n",
+         {:width$} {:>6} {:>9} {:>8} {:>8} {:>6} {:>8}  {:15}  mask\n",
         1e3 * costs.step_seconds,
         rows.len(),
         rows.join(" "),
@@ -68,14 +73,14 @@ fn family_table(outcome: &SearchOutcome) -> String {
         "sampled",
         "measured"
     );
-    for member in outcome.family.iter().chain(&outcome.baselines) {
+    for Shown { name, member, .. } in masks {
         let proof = &member.proof;
         let (greedy, sampled) = (proof.greedy(costs), proof.sampled(costs));
         let measured =
             member.measured.map_or("-".into(), |m| format!("{:.3}   ({:.3})", m.speedup, m.predicted));
         out += &format!(
-            "{:20} {:6.3} {:9.3} {:8.3} {:8.3} {:6} {:8.3}  {measured:15}  {}\n",
-            member.name,
+            "{:width$} {:6.3} {:9.3} {:8.3} {:8.3} {:6} {:8.3}  {measured:15}  {}\n",
+            name,
             proof.cost,
             proof.agreement,
             proof.overlap,
