@@ -72,8 +72,8 @@ pub struct SearchArgs {
     /// Sublayers that each greedy step looks at
     #[arg(long, value_name = "N", default_value_t = 12)]
     width: usize,
-    /// Look for new candidates for so many seconds; single layers, proofs and timings take what they take [default: no
-    /// limit]
+    /// Seconds: about so long masks are looked for, and at most about as long again they are timed and proved; loading,
+    /// reading or writing the text, and what one mask takes at least come on top [default: no limit]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     time: Option<f64>,
     /// The longest draft that is predicted
@@ -223,14 +223,14 @@ pub fn run(args: SearchArgs) -> Result<()> {
     journal.explain(provenance.to_json());
     let interrupted = interrupt::flag();
     let judge = ModelJudge::new(&mut context, calibration)?;
-    let outcome =
-        search(judge, &tokenizer, &settings, &mut WallClock, &mut journal, entries, |p: Progress| {
-            show(&bar, p.stage, p.done, p.expected);
-            if let Some(best) = p.best {
-                bar.set_message(format!("best so far {best:.3}"));
-            }
-            if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
+    let mut clock = WallClock { most_seconds: settings.most_seconds_of_a_timing() };
+    let outcome = search(judge, &tokenizer, &settings, &mut clock, &mut journal, entries, |p: Progress| {
+        show(&bar, p.stage, p.done, p.expected);
+        if let Some(best) = p.best {
+            bar.set_message(format!("best so far {best:.3}"));
+        }
+        if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
     bar.finish_and_clear();
     let outcome = outcome?;
     let skips = Skips::new(model.id(), outcome.family.iter().map(|m| named(m, &outcome)).collect());

@@ -40,7 +40,10 @@ pub trait Stopwatch {
 
 /// The real one.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct WallClock;
+pub struct WallClock {
+    /// No answer takes much more seconds than this, but for what the least one takes.
+    pub most_seconds: Option<f64>,
+}
 
 impl Stopwatch for WallClock {
     fn costs(
@@ -50,7 +53,7 @@ impl Stopwatch for WallClock {
         most_rows: usize,
         coarse: bool,
     ) -> Result<PassCosts> {
-        PassCosts::measure(context, place, most_rows, coarse)
+        PassCosts::measure(context, place, most_rows, coarse, self.most_seconds)
     }
 
     fn steps(
@@ -59,7 +62,7 @@ impl Stopwatch for WallClock {
         place: (SeqId, usize),
         masks: &[RunLayers],
     ) -> Result<Vec<f64>> {
-        costs::measure_masks(context, place, masks)
+        costs::measure_masks(context, place, masks, self.most_seconds)
     }
 
     fn speeds(
@@ -70,6 +73,6 @@ impl Stopwatch for WallClock {
         members: &[&Member],
         costs: &PassCosts,
     ) -> Result<Vec<Measured>> {
-        measured::measure(context, tokenizer, prompts, members, costs)
+        measured::measure(context, tokenizer, prompts, members, costs, self.most_seconds)
     }
 }

@@ -26,7 +26,7 @@ const SECONDS: f64 = 1.5;
 const PLAIN: usize = 10;
 const NOT_YET_PLAIN: usize = 4;
 /// Of each other case in a turn.
-const PAIRS: usize = 2;
+pub const PAIRS: usize = 2;
 
 /// What passes cost on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,6 +64,7 @@ impl PassCosts {
         (seq, depth): (SeqId, usize),
         most_rows: usize,
         coarse: bool,
+        most_seconds: Option<f64>,
     ) -> Result<Self> {
         let n_layer = context.model().plan.dims.n_layer;
         let full = Candidate::all(n_layer, State::Run);
@@ -80,7 +81,7 @@ impl PassCosts {
         }
         let first_rows = cases.len();
         cases.extend((2..=most_rows).map(Case::Rows));
-        let seconds = time(context, (seq, depth), cases)?;
+        let seconds = time(context, (seq, depth), cases, most_seconds)?;
         let step = seconds[0];
         let units: Vec<f64> = seconds.iter().map(|seconds| seconds / step).collect();
         let (all, base) = (units[1], units[4]);
@@ -102,6 +103,11 @@ impl PassCosts {
             coarse: deal(coarse_kinds),
             resumes: context.keeps_hidden(),
         })
+    }
+
+    /// What one of many rows takes of a pass, in seconds, at most: larger batches are no slower.
+    pub fn row_seconds(&self) -> f64 {
+        self.step_seconds * self.rows.last().copied().unwrap_or(1.0) / self.rows.len().max(1) as f64
     }
 
     /// The cases that give T(n), for [`PassCosts::retimed`].
@@ -154,19 +160,31 @@ fn curve(units: &[f64]) -> Vec<f64> {
 }
 
 /// Steps under masks over plain ones, each timed.
-pub fn measure_masks(context: &mut Context, place: (SeqId, usize), masks: &[RunLayers]) -> Result<Vec<f64>> {
+pub fn measure_masks(
+    context: &mut Context,
+    place: (SeqId, usize),
+    masks: &[RunLayers],
+    most_seconds: Option<f64>,
+) -> Result<Vec<f64>> {
     let masks = masks.iter().map(|mask| Case::Draft(mask.clone()));
     let cases: Vec<Case> = std::iter::once(Case::Plain).chain(masks).collect();
-    let seconds = time(context, place, cases)?;
+    let seconds = time(context, place, cases, most_seconds)?;
     Ok(seconds[1..].iter().map(|s| s / seconds[0]).collect())
 }
 
-/// The seconds of each case.
-fn time(context: &mut Context, place: (SeqId, usize), cases: Vec<Case>) -> Result<Vec<f64>> {
+/// The seconds of each case, from one turn at least; no further one begins after `most_seconds`.
+fn time(
+    context: &mut Context,
+    place: (SeqId, usize),
+    cases: Vec<Case>,
+    most_seconds: Option<f64>,
+) -> Result<Vec<f64>> {
     let mut timing = Timing::new(cases);
     let started = Instant::now();
     for turn in 0..MOST_TURNS {
-        if turn >= LEAST_TURNS && started.elapsed().as_secs_f64() > SECONDS {
+        let elapsed = started.elapsed().as_secs_f64();
+        let enough = turn >= LEAST_TURNS && elapsed > SECONDS;
+        if enough || turn > 0 && most_seconds.is_some_and(|most| elapsed > most) {
             break;
         }
         timing.turn(context, place)?;

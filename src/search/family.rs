@@ -17,6 +17,9 @@ use super::{
 pub struct Proof {
     /// A draft step in plain steps.
     pub cost: f64,
+    /// Held-out positions that it was judged on.
+    #[serde(default)]
+    pub positions: usize,
     /// Of the cost, what verification need not pay again.
     #[serde(default)]
     pub prefix: f64,
@@ -40,6 +43,7 @@ impl Proof {
         };
         Proof {
             cost,
+            positions: drafts.first.positions(),
             prefix,
             agreement: drafts.first.agreement(),
             overlap: drafts.first.overlap(),

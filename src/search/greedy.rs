@@ -29,6 +29,9 @@ fn most_promising(moves: &mut [Move], width: usize) -> Vec<Move> {
 
 /// From everything downwards. `states` are those that a sublayer may go to.
 pub fn from_full(lab: &mut Lab, n_layer: usize, states: &[State], width: usize) -> Result<()> {
+    if lab.out_of_time()? {
+        return Ok(());
+    }
     let (objective, costs) = (lab.objective().of_steps(), lab.costs().clone());
     let cheap_enough = lab.objective().most_cost().unwrap_or(0.0);
     let mut current = Candidate::all(n_layer, State::Run);
@@ -62,6 +65,9 @@ pub fn from_full(lab: &mut Lab, n_layer: usize, states: &[State], width: usize) 
 /// From nothing upwards. Until most of the model runs no draft is right, so agreement says nothing there: steps
 /// follow the divergence from the full model, per cost.
 pub fn from_empty(lab: &mut Lab, n_layer: usize, states: &[State], width: usize) -> Result<()> {
+    if lab.out_of_time()? {
+        return Ok(());
+    }
     let mut current = Candidate::all(n_layer, State::Skip);
     let costs = lab.costs().clone();
     let mut kl = lab.score(&current)?.kl();

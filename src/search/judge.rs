@@ -48,6 +48,8 @@ pub struct ModelJudge<'a> {
     /// In the order of the text.
     held_out: Vec<Place>,
     continued: Vec<Continuation>,
+    /// Sequences taken, from 0 on.
+    sequences: SeqId,
 }
 
 struct Place {
@@ -97,7 +99,7 @@ impl<'a> ModelJudge<'a> {
             field.context.fork(place.text as SeqId, place.seq);
             field.context.truncate(place.seq, place.pos);
         }
-        Ok(ModelJudge { field, calibration, search, held_out, continued: Vec::new() })
+        Ok(ModelJudge { field, calibration, search, held_out, continued: Vec::new(), sequences: next_seq })
     }
 
     /// The context that it evaluates in.
@@ -108,8 +110,7 @@ impl<'a> ModelJudge<'a> {
     /// Beginnings of texts that end where held-out positions begin, for who wants to go on from there. Nothing of
     /// the judge's own is left in the context then.
     pub fn into_prompts(self) -> (&'a mut Context, Vec<Vec<u32>>) {
-        let sequences = self.calibration.texts.len() + self.search.len() + self.held_out.len();
-        (0..sequences as SeqId).for_each(|seq| self.field.context.remove(seq));
+        (0..self.sequences).for_each(|seq| self.field.context.remove(seq));
         let spans = self.calibration.held_out.iter().filter(|s| s.from > 0);
         let prompts = spans.map(|s| self.calibration.texts[s.text][..s.from].to_vec()).collect();
         (self.field.context, prompts)
@@ -118,6 +119,22 @@ impl<'a> ModelJudge<'a> {
     /// Positions that the search never sees.
     pub fn held_out(&self) -> usize {
         self.held_out.len()
+    }
+
+    /// Gives up held-out positions, at the ends of their spans, until about so many are left.
+    pub fn hold_out(&mut self, positions: usize) {
+        let all = self.held_out.len();
+        if positions >= all {
+            return;
+        }
+        for span in &mut self.calibration.held_out {
+            span.to = span.from + (span.len() * positions / all).max(1);
+        }
+        let spans = &self.calibration.held_out;
+        let kept =
+            |place: &Place| spans.iter().any(|s| s.text == place.text && (s.from..s.to).contains(&place.pos));
+        self.held_out.retain(kept);
+        self.continued.clear();
     }
 
     /// A sequence with about half a text on it, and its length: where steps are measured.

@@ -54,6 +54,8 @@ pub struct Lab<'a> {
     rows_before: u64,
     rows_in_stage: u64,
     best: Option<f64>,
+    /// Positions on which whoever is compared was judged; fewer than all only where time was up early.
+    compared: usize,
     time: Option<Time>,
     on_progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
 }
@@ -109,6 +111,7 @@ impl<'a> Lab<'a> {
             rows_before: 0,
             rows_in_stage: 0,
             best: None,
+            compared: 0,
             time,
             on_progress,
         }
@@ -153,17 +156,35 @@ impl<'a> Lab<'a> {
         self.judge.positions()
     }
 
-    /// Candidates that were judged on all positions, best first.
+    /// Candidates that were judged on as many positions as all of the first ones, which are all if there was time.
+    pub fn judged(&self) -> impl Iterator<Item = (&Candidate, &Score)> {
+        self.known.iter().filter(|(_, score)| score.positions() >= self.compared)
+    }
+
+    /// These, best first.
     pub fn ranking(&self) -> Vec<Valued> {
-        let all = self.positions();
-        let complete = self.known.iter().filter(|(_, score)| score.positions() == all);
-        let mut ranking: Vec<Valued> = complete.map(|(c, score)| (c.clone(), self.value(c, score))).collect();
+        let mut ranking: Vec<Valued> =
+            self.judged().map(|(c, score)| (c.clone(), self.value(c, score))).collect();
         ranking.sort_by(|a, b| b.1.total_cmp(&a.1));
         ranking
     }
 
     pub fn value(&self, candidate: &Candidate, score: &Score) -> f64 {
         self.objective.value(&self.costs, candidate, score)
+    }
+
+    /// Scores all of them, on ever more positions while there is time; the first `least` on a few in any case.
+    pub fn score_all(&mut self, candidates: &[Candidate], least: usize) -> Result<()> {
+        for heat in 0..self.heats.len() {
+            for (i, candidate) in candidates.iter().enumerate() {
+                if (heat > 0 || i >= least) && self.out_of_time()? {
+                    return Ok(());
+                }
+                self.score_to(candidate, heat)?;
+            }
+            self.compared = self.heats[heat];
+        }
+        Ok(())
     }
 
     /// The score on all positions.
@@ -214,7 +235,8 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// The best of the candidates by the objective, with its value on all positions; nothing of nobody.
+    /// The best of the candidates by the objective, with its value on all positions; nothing of nobody, or where time is
+    /// up before it is found.
     pub fn race(&mut self, candidates: Vec<Candidate>) -> Result<Option<Valued>> {
         let (costs, objective) = (self.costs.clone(), self.objective);
         let winner = self.race_by(candidates, |candidate, score, more| {
@@ -237,6 +259,9 @@ impl<'a> Lab<'a> {
         candidates.dedup();
         for heat in 0..self.heats.len() {
             for candidate in &candidates {
+                if self.out_of_time()? {
+                    return Ok(None);
+                }
                 self.score_to(candidate, heat)?;
             }
             let of = |c: &Candidate, more| value(c, &self.known[c], more);
@@ -257,6 +282,9 @@ impl<'a> Lab<'a> {
             }
         }
         let Some(winner) = candidates.into_iter().next() else { return Ok(None) };
+        if self.out_of_time()? {
+            return Ok(None);
+        }
         let score = self.score(&winner)?.clone();
         let value = value(&winner, &score, 0.0);
         Ok(Some((winner, value)))
@@ -266,6 +294,9 @@ impl<'a> Lab<'a> {
     pub fn challenge(&mut self, candidate: &Candidate, mark: f64) -> Result<f64> {
         let mut value = f64::NEG_INFINITY;
         for heat in 0..self.heats.len() {
+            if heat > 0 && self.out_of_time()? {
+                break;
+            }
             let score = self.score_to(candidate, heat)?.clone();
             value = self.value(candidate, &score);
             let (a, n) = (score.agreement(), score.positions() as f64);

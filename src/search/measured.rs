@@ -1,5 +1,7 @@
 //! The last word on a mask: what the speculative loop itself makes of it, beside plain decoding.
 
+use std::time::Instant;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -16,7 +18,7 @@ use crate::{
     speculation::{Fixed, MaskProposer, Proposer, Speculation, TARGET, speculate},
 };
 
-/// Time for all masks together; where it is short, the first few are measured.
+/// Time for all masks together, at most; where it is short, the first few are measured.
 const SECONDS: f64 = 20.0;
 const MOST_TOKENS: usize = 1024;
 const FEWEST_TOKENS: usize = 64;
@@ -61,9 +63,13 @@ struct Sums {
     accepted: usize,
 }
 
+fn allowed(most_seconds: Option<f64>) -> f64 {
+    most_seconds.map_or(SECONDS, |most| most.min(SECONDS))
+}
+
 /// Masks for which there is time.
-pub fn affordable(costs: &PassCosts) -> usize {
-    ((SECONDS / costs.step_seconds) as usize / FEWEST_TOKENS).saturating_sub(1)
+pub fn affordable(costs: &PassCosts, most_seconds: Option<f64>) -> usize {
+    ((allowed(most_seconds) / costs.step_seconds) as usize / FEWEST_TOKENS).saturating_sub(1)
 }
 
 /// Generates from the prompts with each mask and without any. Nothing if no text comes of them.
@@ -73,8 +79,10 @@ pub fn measure(
     prompts: &[Vec<u32>],
     members: &[&Member],
     costs: &PassCosts,
+    most_seconds: Option<f64>,
 ) -> Result<Vec<Measured>> {
-    let affordable = SECONDS / costs.step_seconds / (members.len() + 1) as f64;
+    let started = Instant::now();
+    let affordable = allowed(most_seconds) / costs.step_seconds / (members.len() + 1) as f64;
     let tokens = (affordable as usize).min(MOST_TOKENS);
     if prompts.is_empty() || members.is_empty() {
         return Ok(Vec::new());
@@ -89,6 +97,10 @@ pub fn measure(
     let mut timing = Timing::new(cases);
     let rounds = (tokens / TOKENS_A_PROMPT).max(1);
     for round in 0..rounds {
+        // Prompts and timings are not in what was expected.
+        if round > 0 && most_seconds.is_some_and(|most| started.elapsed().as_secs_f64() > most) {
+            break;
+        }
         let prompt = &prompts[round % prompts.len()];
         for (i, sums) in sums.iter_mut().enumerate() {
             let draft = i.checked_sub(1).map(|m| (members[m], draft_lens[m]));

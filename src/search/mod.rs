@@ -50,6 +50,13 @@ use crate::{Result, RunLayers, Tokenizer};
 const PROVED_EXITS: usize = 3;
 /// Good candidates that small changes start from.
 const STARTS: usize = 3;
+/// Of a limited time, for timing steps, for proofs and for the loop; with single turns that take longer than they should,
+/// it comes to about the time once more.
+const TIMING: f64 = 0.125;
+const PROVING: f64 = 0.5;
+const LOOPING: f64 = 0.25;
+/// Fewer held-out positions would promise anything.
+const FEWEST_PROVED: usize = 32;
 
 /// How a search goes.
 #[derive(Clone, Debug)]
@@ -66,7 +73,8 @@ pub struct SearchSettings {
     pub draft_max: usize,
     /// Most masks of the family.
     pub family: usize,
-    /// After so long no new candidate is looked for; single sublayers, proofs and timings take what they take.
+    /// About so long masks are looked for, and at most about as long again they are timed and proved. At least one is
+    /// judged, timed and proved, however long that takes.
     pub time: Option<Duration>,
 }
 
@@ -155,7 +163,11 @@ pub fn search(
     let n_layer = judge.context().model().plan.dims.n_layer;
     let scores = std::mem::take(&mut known.scores);
     let found = find(&mut judge, n_layer, &costs, settings, journal, scores, &mut on_progress)?;
-    let steps = time_steps(&mut judge, &found, clock, journal, known.steps)?;
+    let mut wanted = found.to_prove();
+    let effort = settings.effort(&costs, wanted.len(), judge.held_out());
+    wanted.truncate(effort.candidates);
+    judge.hold_out(effort.positions);
+    let steps = time_steps(&mut judge, wanted, clock, journal, known.steps)?;
     let proofs =
         prove(&mut judge, &found, &costs, settings, journal, (steps, known.proofs), &mut on_progress)?;
     let (mut family, mut baselines) = choose(&found, &proofs, &costs, settings);
@@ -167,7 +179,7 @@ pub fn search(
             members.push(member);
         }
     }
-    members.truncate(measured::affordable(&costs));
+    members.truncate(measured::affordable(&costs, settings.part(LOOPING)));
     let recalled = |earlier: Vec<_>| measured::cover(&earlier, &members, &costs).then_some(earlier);
     let measured = match known.measured.into_iter().find_map(recalled) {
         Some(measured) => measured,
@@ -227,6 +239,12 @@ impl Known {
     }
 }
 
+/// How much is proved.
+struct Effort {
+    candidates: usize,
+    positions: usize,
+}
+
 /// What the strategies leave behind.
 #[derive(Debug)]
 struct Found {
@@ -243,6 +261,30 @@ struct Found {
 impl SearchSettings {
     fn states(&self) -> Vec<State> {
         if self.coarse { vec![State::Coarse, State::Skip] } else { vec![State::Skip] }
+    }
+
+    /// Seconds of a part of the time, if that is limited.
+    fn part(&self, of: f64) -> Option<f64> {
+        self.time.map(|time| of * time.as_secs_f64())
+    }
+
+    /// For [`WallClock`].
+    pub fn most_seconds_of_a_timing(&self) -> Option<f64> {
+        self.part(LOOPING)
+    }
+
+    /// What can be timed and proved in its time. By the costs in the journal, not by a clock, so that a search that was
+    /// ended does the same when it goes on. First positions are given up, then candidates.
+    fn effort(&self, costs: &PassCosts, wanted: usize, held_out: usize) -> Effort {
+        let (Some(timing), Some(proving)) = (self.part(TIMING), self.part(PROVING)) else {
+            return Effort { candidates: wanted, positions: held_out };
+        };
+        // One more draft is the full model's own.
+        let drafts = proving / costs.row_seconds() / self.draft_max as f64;
+        let positions = ((drafts / (wanted + 1) as f64) as usize).max(FEWEST_PROVED).min(held_out);
+        let proved = (drafts / positions.max(1) as f64) as usize;
+        let timed = (timing / (2.0 * costs::PAIRS as f64 * costs.step_seconds)) as usize;
+        Effort { candidates: proved.saturating_sub(1).min(timed).clamp(1, wanted.max(1)), positions }
     }
 
     /// Candidates that are proved besides the baselines.
@@ -282,24 +324,25 @@ fn find(
 
     lab.begin("single sublayers");
     let full = Candidate::all(n_layer, State::Run);
-    let perplexity = lab.score(&full)?.perplexity();
-    let mut ablations = Vec::new();
-    for sublayer in 0..full.len() {
-        for &state in &states {
-            let candidate = full.with(sublayer, state);
-            let (layer, part) = Candidate::place(sublayer);
-            let saved = costs.of(&full) - costs.of(&candidate);
-            ablations.push(Ablation { layer, part, state, saved, score: lab.score(&candidate)?.clone() });
-        }
-    }
-    let exits: Vec<_> = (1..n_layer).map(|e| (e, Candidate::exit(n_layer, e))).collect();
-    let halves = [0, 1].map(|first| Candidate::every_second(n_layer, first));
-    for candidate in exits.iter().map(|(_, c)| c).chain(&halves) {
-        lab.score(candidate)?;
-    }
-    if settings.coarse {
-        lab.score(&Candidate::all(n_layer, State::Coarse))?;
-    }
+    let single: Vec<(usize, State, Candidate)> = (0..full.len())
+        .flat_map(|sublayer| states.iter().map(move |&state| (sublayer, state)))
+        .map(|(sublayer, state)| (sublayer, state, full.with(sublayer, state)))
+        .collect();
+    let mut exits: Vec<_> = (1..n_layer).map(|e| (e, Candidate::exit(n_layer, e))).collect();
+    let mut halves = [0, 1].map(|first| Candidate::every_second(n_layer, first)).to_vec();
+    let mut first = vec![full.clone()];
+    first.extend(halves.iter().chain(exits.iter().map(|(_, c)| c)).cloned());
+    first.extend(settings.coarse.then(|| Candidate::all(n_layer, State::Coarse)));
+    first.extend(single.iter().map(|(_, _, candidate)| candidate.clone()));
+    // The full model, and one that leaves something out.
+    lab.score_all(&first, 2)?;
+    let perplexity = lab.known()[&full].perplexity();
+    let ablation = |(sublayer, state, candidate): (usize, State, Candidate)| {
+        let (layer, part) = Candidate::place(sublayer);
+        let saved = costs.of(&full) - costs.of(&candidate);
+        Some(Ablation { layer, part, state, saved, score: lab.known().get(&candidate)?.clone() })
+    };
+    let ablations: Vec<Ablation> = single.into_iter().filter_map(ablation).collect();
     lab.begin("from everything down");
     greedy::from_full(&mut lab, n_layer, &states, settings.width)?;
     lab.begin("from nothing up");
@@ -310,31 +353,35 @@ fn find(
     local::climb(&mut lab, &states, STARTS)?;
 
     let (best, spread) = settings.finalists();
-    let all = lab.positions();
-    let complete = lab.known().iter().filter(|(_, score)| score.positions() == all);
-    let mut exits = exits;
+    exits.retain(|(_, c)| lab.known().contains_key(c));
+    halves.retain(|c| lab.known().contains_key(c));
     let value = |c: &Candidate| lab.value(c, &lab.known()[c]);
     exits.sort_by(|a, b| value(&b.1).total_cmp(&value(&a.1)));
     exits.truncate(PROVED_EXITS);
     Ok(Found {
         perplexity,
         ablations,
-        cloud: complete.map(|(c, score)| (costs.of(c), score.agreement())).collect(),
+        cloud: lab.judged().map(|(c, score)| (costs.of(c), score.agreement())).collect(),
         finalists: family::finalists(&lab, best, spread),
         exits,
-        halves: halves.into(),
+        halves,
         evaluated: lab.known().len(),
         rows: lab.rows(),
     })
 }
 
 impl Found {
-    /// The finalists and the baselines.
+    /// The finalists and the baselines, the best of each kind first.
     fn to_prove(&self) -> Vec<Candidate> {
-        let baselines = self.exits.iter().map(|(_, c)| c).chain(&self.halves);
-        let mut all: Vec<Candidate> = self.finalists.iter().chain(baselines).cloned().collect();
-        all.sort();
-        all.dedup();
+        let exits: Vec<&Candidate> = self.exits.iter().map(|(_, c)| c).collect();
+        let kinds = [self.finalists.iter().collect(), exits, self.halves.iter().collect()];
+        let first = kinds.iter().filter_map(|kind: &Vec<&Candidate>| kind.first());
+        let mut all: Vec<Candidate> = Vec::new();
+        for &candidate in first.chain(kinds.iter().flatten()) {
+            if !all.contains(candidate) {
+                all.push(candidate.clone());
+            }
+        }
         all
     }
 }
@@ -342,12 +389,11 @@ impl Found {
 /// What a step costs under each mask that will be proved. Timed all together, or not at all.
 fn time_steps(
     judge: &mut ModelJudge,
-    found: &Found,
+    wanted: Vec<Candidate>,
     clock: &mut dyn Stopwatch,
     journal: &mut Journal,
     known: Vec<Steps>,
 ) -> Result<Steps> {
-    let wanted = found.to_prove();
     let covers = |steps: &Steps| wanted.iter().all(|c| steps.iter().any(|(known, _)| known == c));
     if let Some(mut steps) = known.into_iter().find(covers) {
         steps.retain(|(candidate, _)| wanted.contains(candidate));
@@ -376,7 +422,10 @@ fn prove(
     let mut proofs = Vec::new();
     for (i, (candidate, cost)) in (0..).zip(steps) {
         let proved = |(c, proof): &&(Candidate, Proof)| {
-            *c == candidate && proof.greedy_tokens.len() == settings.draft_max && proof.cost == cost
+            let (depth, positions) = (proof.greedy_tokens.len(), proof.positions);
+            *c == candidate
+                && proof.cost == cost
+                && (depth, positions) == (settings.draft_max, judge.held_out())
         };
         if let Some(known) = known.iter().find(proved) {
             proofs.push(known.clone());
@@ -407,25 +456,21 @@ fn choose(
     costs: &PassCosts,
     settings: &SearchSettings,
 ) -> (Vec<Member>, Vec<Member>) {
-    let proof = |candidate: &Candidate| {
-        proofs.iter().find(|(c, _)| c == candidate).map(|(_, p)| p.clone()).expect("all were proved")
-    };
-    let member = |name: String, candidate: &Candidate| Member {
-        name,
-        candidate: candidate.clone(),
-        proof: proof(candidate),
-        measured: None,
+    // Where time was short, not all were proved.
+    let member = |name: String, candidate: &Candidate| {
+        let (_, proof) = proofs.iter().find(|(c, _)| c == candidate)?;
+        Some(Member { name, candidate: candidate.clone(), proof: proof.clone(), measured: None })
     };
     let speed = |m: &Member| m.proof.greedy(costs).speedup;
     let best = |members: Vec<Member>| members.into_iter().max_by(|a, b| speed(a).total_cmp(&speed(b)));
-    let exits = found.exits.iter().map(|(e, c)| member(format!("exit {e}"), c)).collect();
-    let halves = found.halves.iter().map(|c| member("every second layer".into(), c)).collect();
+    let exits = found.exits.iter().filter_map(|(e, c)| member(format!("exit {e}"), c)).collect();
+    let halves = found.halves.iter().filter_map(|c| member("every second layer".into(), c)).collect();
     let baselines = [best(exits), best(halves)].into_iter().flatten().collect();
 
     // A baseline that none is better than belongs to the family as well.
     let exits = found.exits.iter().map(|(_, c)| c);
     let mut all: Vec<Member> =
-        found.finalists.iter().chain(exits).map(|c| member(String::new(), c)).collect();
+        found.finalists.iter().chain(exits).filter_map(|c| member(String::new(), c)).collect();
     all.sort_by(|a, b| speed(b).total_cmp(&speed(a)));
     all.dedup_by(|a, b| a.candidate == b.candidate);
     let points: Vec<(f64, f64)> = all.iter().map(|m| (m.proof.cost, m.proof.agreement)).collect();

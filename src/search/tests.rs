@@ -3,6 +3,7 @@
 use std::{
     fs,
     ops::{ControlFlow, Range},
+    time::Duration,
 };
 
 use super::{
@@ -231,6 +232,7 @@ fn journals_of_other_searches_and_other_files_are_refused() {
 fn member(name: &str, predicted: f64, measured: Option<f64>) -> Member {
     let proof = Proof {
         cost: predicted,
+        positions: 64,
         prefix: 0.0,
         agreement: 0.5,
         overlap: 0.5,
@@ -259,4 +261,28 @@ fn what_the_loop_measured_has_the_last_word() {
     let mut family = three(None);
     rank(&mut family, &[member("exit", 0.5, Some(1.4))]);
     assert_eq!(costs_of(&family), [0.2, 0.3, 0.4]);
+}
+
+#[test]
+fn without_time_one_mask_is_judged_on_a_few_positions() {
+    let mut judge = FakeJudge::new(1);
+    let settings = SearchSettings { time: Some(Duration::ZERO), ..settings(Objective::Speed) };
+    let found = run(&mut judge, &settings, &mut Journal::none(), Vec::new()).unwrap();
+    assert_eq!((found.evaluated, judge.rows), (2, 2 * 64));
+    assert_eq!((found.finalists.len(), found.ablations.len()), (1, 0));
+}
+
+#[test]
+fn in_a_short_time_less_is_proved() {
+    let effort = |seconds: Option<u64>| {
+        let settings =
+            SearchSettings { time: seconds.map(Duration::from_secs), ..settings(Objective::Speed) };
+        let effort = settings.effort(&costs(), 20, 512);
+        (effort.candidates, effort.positions)
+    };
+    assert_eq!(effort(None), (20, 512));
+    // A row takes 1.4 s of 9: half of the time is 3214 rows in drafts of 8, 401 of them, 32 a mask and for the text.
+    assert_eq!(effort(Some(1000)), (11, 32));
+    assert_eq!(effort(Some(100_000)), (20, 512));
+    assert_eq!(effort(Some(1)), (1, 32));
 }

@@ -132,7 +132,7 @@ fn a_small_search_ends_with_a_family() {
     let tokenizer = Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap();
     let settings =
         SearchSettings { width: 3, trials: 10, draft_max: DEPTH, family: 4, ..SearchSettings::default() };
-    let (mut clock, mut journal) = (WallClock, Journal::none());
+    let (mut clock, mut journal) = (WallClock::default(), Journal::none());
     let on = |_| ControlFlow::Continue(());
     let outcome = search(judge, &tokenizer, &settings, &mut clock, &mut journal, Vec::new(), on).unwrap();
     assert_eq!(outcome.ablations.len(), 32);

@@ -12,6 +12,7 @@ use crate::{
 fn member(name: &str, candidate: Candidate) -> Member {
     let proof = Proof {
         cost: 0.5,
+        positions: 64,
         prefix: 0.0,
         agreement: 0.5,
         overlap: 0.5,
