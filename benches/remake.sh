@@ -46,7 +46,10 @@ section() {
         for file in models/stories13m-q8_0.gguf "$out/1b-q4_0.gguf" "$out/1b-q8_0.gguf"; do
             bench editing -- "$file" 3
         done ;;
-    search) "$spec_run" search -f "$text" -o "$out/skips.json" --force ;;
+    search)
+        # What an earlier run has measured is not measured again.
+        rm -f "$out/skips.json.journal"
+        "$spec_run" search -f "$text" -o "$out/skips.json" --force ;;
     exits) "$spec_run" perplexity -f "$text" -c 256 --chunks 8 --exit each ;;
     memory)
         [ -e "$out/8b.gguf" ] || "$spec_run" synth -o "$out/8b.gguf" --like llama-8b --quant q8_0 --epsilon 0.12 \
