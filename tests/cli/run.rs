@@ -360,9 +360,12 @@ fn a_model_cut_anywhere() {
 fn models_that_we_cannot_run() {
     let folder = Folder::new();
     let keep = |_: &str, _: &Value| None;
-    let mamba = |key: &str, _: &Value| (key == "general.architecture").then(|| Value::String("mamba".into()));
-    let file = folder.file("mamba.gguf", &edited(mamba, "", None));
-    fails(&["-m", &file, "-p", "x"], 1, &["mamba.gguf", "`mamba`", "llama", "qwen3"]);
+    for (other, nearest) in [("mamba", "nearest"), ("qwen33", "`qwen3`")] {
+        let named =
+            |key: &str, _: &Value| (key == "general.architecture").then(|| Value::String(other.into()));
+        let file = folder.file("other.gguf", &edited(named, "", None));
+        fails(&["-m", &file, "-p", "x"], 1, &["other.gguf", &format!("`{other}`"), "not supported", nearest]);
+    }
     let file = folder.file("ternary.gguf", &edited(keep, "", Some(GgmlType::TQ1_0)));
     fails(&["-m", &file, "-p", "x"], 1, &["ternary.gguf", "TQ1_0", "blk.3.ffn_up.weight"]);
     let file = folder.file("holes.gguf", &edited(keep, "blk.5.attn_v.weight", None));
