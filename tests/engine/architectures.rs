@@ -66,7 +66,7 @@ fn broken(name: &str, without: &str, key: &str, value: Value) -> String {
     Model::load(gguf.into()).err().expect("it must be refused").to_string()
 }
 
-/// llama.cpp adds this bias; leaving it out in silence would give another model's text.
+/// A norm that other architectures have: leaving it out in silence would give another model's text.
 #[test]
 fn a_tensor_that_nobody_asked_for_is_refused() {
     let gguf = Gguf::open(&tiny("llama-linear.gguf")).unwrap();
@@ -77,16 +77,16 @@ fn a_tensor_that_nobody_asked_for_is_refused() {
     for tensor in gguf.tensors() {
         writer.tensor(&tensor.name, tensor.ty, &tensor.shape);
     }
-    writer.tensor("blk.0.ffn_gate.bias", GgmlType::F32, &[48]);
+    writer.tensor("blk.0.attn_norm_2.weight", GgmlType::F32, &[48]);
     let n = gguf.tensors().len();
-    let bias = [0; 4 * 48];
+    let norm = [0; 4 * 48];
     let mut bytes = Vec::new();
     writer
-        .write(&mut bytes, |i, out| out.write(if i < n { gguf.bytes(&gguf.tensors()[i]) } else { &bias }))
+        .write(&mut bytes, |i, out| out.write(if i < n { gguf.bytes(&gguf.tensors()[i]) } else { &norm }))
         .unwrap();
     let gguf = Gguf::from_bytes("extra.gguf", bytes).unwrap();
     let message = Model::load(gguf.into()).err().expect("it must be refused").to_string();
-    assert!(message.contains("`blk.0.ffn_gate.bias`") && message.contains("llama"), "{message}");
+    assert!(message.contains("`blk.0.attn_norm_2.weight`") && message.contains("llama"), "{message}");
 }
 
 #[test]
