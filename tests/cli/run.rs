@@ -370,7 +370,7 @@ fn models_that_we_cannot_run() {
     fails(&["-m", &file, "-p", "x"], 1, &["ternary.gguf", "TQ1_0", "blk.3.ffn_up.weight"]);
     let file = folder.file("holes.gguf", &edited(keep, "blk.5.attn_v.weight", None));
     fails(&["-m", &file, "-p", "x"], 1, &["holes.gguf", "blk.5.attn_v.weight", "missing"]);
-    let narrow = |key: &str, _: &Value| (key == "llama.embedding_length").then_some(Value::U32(128));
+    let narrow = |key: &str, _: &Value| (key == "llama.feed_forward_length").then_some(Value::U32(128));
     let file = folder.file("narrow.gguf", &edited(narrow, "", None));
     fails(&["-m", &file, "-p", "x"], 1, &["narrow.gguf", "shape"]);
     let hostile = "ll\nama\u{1b}[2J".repeat(100);
