@@ -10,7 +10,7 @@ use crate::{
     backend::{Backend, Crossing, Output, Rows, Speeds},
     kv::CellMove,
     kv_type::KvType,
-    plan::{Op, Step, Unit, UnitSet, WeightId},
+    plan::{Op, Step, Uniform, Unit, UnitSet, WeightId},
 };
 
 /// What whoever wants a GPU is told.
