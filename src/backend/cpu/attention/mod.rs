@@ -19,7 +19,7 @@
 //! a sink of score z is joined last as (z, 1, 0)
 //! out[d] = o[d] / l
 //! ```
-//! So a chunk is a result by itself ([`Part`]s), and chunks may be dealt to threads.
+//! So a chunk is a result by itself, a part ([`parts`]), and chunks may be dealt to threads.
 //!
 //! # How it goes
 //!
@@ -30,7 +30,7 @@
 
 pub mod deal;
 mod direct;
-mod join;
+mod parts;
 #[cfg(test)]
 mod tests;
 mod unpack;
@@ -42,8 +42,8 @@ use super::{
 };
 use deal::Span;
 use direct::Read;
-pub use join::Join;
-use join::{finish, join};
+pub use parts::{Join, Parts, part_floats};
+use parts::{begin_parts, finish, join, part_len};
 use unpack::{Ahead, Cells};
 
 /// Cells of a partial result.
@@ -67,19 +67,6 @@ const TILES: usize = CHUNK / LANES;
 pub struct Lanes([f32; LANES]);
 
 const ZERO: Lanes = Lanes([0.0; LANES]);
-
-/// A partial result of one pair: `m` and `l` in the first vector, then `o`.
-type Part = [Lanes];
-
-/// Numbers that a part takes.
-pub fn part_floats(head_dim: usize) -> usize {
-    part_len(head_dim) * LANES
-}
-
-/// Vectors of a [`Part`].
-fn part_len(head_dim: usize) -> usize {
-    1 + head_dim.div_ceil(LANES)
-}
 
 /// Some rows of one sequence and the query heads that share a K/V head.
 pub struct Attend<'a> {
@@ -112,21 +99,6 @@ pub enum To<'a> {
     Out(&'a SharedRows),
     /// One chunk's parts are put down, to be joined by [`Join`] when all are there.
     Parts { parts: Parts<'a>, chunk: usize, first_head: usize },
-}
-
-/// Room for the parts of some rows.
-#[derive(Clone, Copy)]
-pub struct Parts<'a> {
-    /// For each query head of each row, the parts of all chunks.
-    pub rows: &'a SharedRows,
-    pub n_head: usize,
-}
-
-impl Parts<'_> {
-    fn columns(chunk: usize, head_dim: usize) -> std::ops::Range<usize> {
-        let len = part_floats(head_dim);
-        chunk * len..(chunk + 1) * len
-    }
 }
 
 /// Per thread, kept from pass to pass.
@@ -377,29 +349,6 @@ impl Attend<'_> {
     }
 }
 
-/// Scores become weights, and parts begin with the maximum, the sum and zeros.
-#[inline(always)]
-fn begin_parts<S: Simd>(
-    s: S,
-    cap: Option<f32>,
-    scores: &mut [Lanes],
-    lens: &Lens,
-    n: usize,
-    parts: &mut [Lanes],
-) {
-    for (p, part) in parts.chunks_exact_mut(parts.len() / n).enumerate() {
-        let len = lens.of(p);
-        let scores = &mut scores[p * TILES..][..len.div_ceil(LANES)];
-        if let Some(cap) = cap {
-            let squeezed = &mut scores[lens.begin(p) / LANES..];
-            squeezed.iter_mut().for_each(|x| s.store(soft_cap(s, s.load(&x.0), cap), &mut x.0));
-        }
-        let (max, sum) = exponentials(s, scores, lens.begin(p)..len);
-        part.fill(ZERO);
-        (part[0].0[0], part[0].0[1]) = (max, sum);
-    }
-}
-
 /// How many cells of the chunk are unpacked.
 struct Unpacked {
     keys: usize,
@@ -586,32 +535,4 @@ fn weigh_columns<S: Simd, const P: usize, const C: usize>(
             s.store(acc, &mut to.0);
         }
     }
-}
-
-/// `cap · tanh(x / cap)`
-#[inline(always)]
-fn soft_cap<S: Simd>(s: S, x: S::F, cap: f32) -> S::F {
-    let e = s.exp(s.mul(x, s.splat(-2.0 / cap)));
-    let tanh = s.sub(s.div(s.splat(2.0), s.add(s.splat(1.0), e)), s.splat(1.0));
-    s.mul(s.splat(cap), tanh)
-}
-
-/// Turns some scores into exponentials relative to their maximum, the others to zero; returns maximum and sum.
-#[inline(always)]
-fn exponentials<S: Simd>(s: S, scores: &mut [Lanes], seen: std::ops::Range<usize>) -> (f32, f32) {
-    let all = bytemuck::cast_slice_mut::<Lanes, f32>(scores);
-    all[..seen.start].fill(f32::NEG_INFINITY);
-    all[seen.end..].fill(f32::NEG_INFINITY);
-    let mut max = s.splat(f32::NEG_INFINITY);
-    for x in scores.iter() {
-        max = s.max(s.load(&x.0), max);
-    }
-    let max = s.reduce_max(max);
-    let mut sum = s.splat(0.0);
-    for x in scores {
-        let e = s.exp(s.sub(s.load(&x.0), s.splat(max)));
-        s.store(e, &mut x.0);
-        sum = s.add(sum, e);
-    }
-    (max, s.reduce_add(sum))
 }

@@ -269,6 +269,20 @@ fn many_rows_are_the_textbooks() {
     }
 }
 
+fn same_bits_alone_and_on_every_tier(case: &Case, name: &str) {
+    let rows: Vec<usize> = (0..case.view.visible.len()).collect();
+    let together = bits(&case.attend(Isa::detect(), &rows));
+    for isa in Isa::available() {
+        assert!(bits(&case.attend(isa, &rows)) == together, "{name}: {isa}");
+    }
+    for size in [1, 2, 3, 5, 16] {
+        for part in rows.chunks(size) {
+            let alone = bits(&case.attend(Isa::detect(), part));
+            assert!(alone == together[part[0]..][..part.len()], "{name}: {size} rows from {}", part[0]);
+        }
+    }
+}
+
 #[test]
 fn a_row_has_the_same_bits_alone_and_on_every_tier() {
     for (head_dim, group, types) in [
@@ -280,17 +294,7 @@ fn a_row_has_the_same_bits_alone_and_on_every_tier() {
     ] {
         let lens = [(230..290).collect::<Vec<_>>(), vec![3, 4, 5], vec![600, 601]];
         let case = Case::new(head_dim, group, types, in_runs, &lens);
-        let rows: Vec<usize> = (0..case.view.visible.len()).collect();
-        let together = bits(&case.attend(Isa::detect(), &rows));
-        for isa in Isa::available() {
-            assert!(bits(&case.attend(isa, &rows)) == together, "{isa}: {head_dim} x {group}");
-        }
-        for size in [1, 2, 3, 5, 16] {
-            for part in rows.chunks(size) {
-                let alone = bits(&case.attend(Isa::detect(), part));
-                assert!(alone == together[part[0]..][..part.len()], "{size} rows from {}", part[0]);
-            }
-        }
+        same_bits_alone_and_on_every_tier(&case, &format!("{head_dim} x {group}"));
     }
 }
 
@@ -315,17 +319,7 @@ fn a_row_with_a_window_has_the_same_bits_alone_and_on_every_tier() {
         let lens = [(230..290).collect::<Vec<_>>(), vec![3, 4, 5], vec![600, 601]];
         let case =
             Case::new(head_dim, group, F16, in_runs, &lens).with_window(window).with_cap(3.0).with_sinks();
-        let rows: Vec<usize> = (0..case.view.visible.len()).collect();
-        let together = bits(&case.attend(Isa::detect(), &rows));
-        for isa in Isa::available() {
-            assert!(bits(&case.attend(isa, &rows)) == together, "{isa}: {head_dim} x {group}");
-        }
-        for size in [1, 2, 3, 5, 16] {
-            for part in rows.chunks(size) {
-                let alone = bits(&case.attend(Isa::detect(), part));
-                assert!(alone == together[part[0]..][..part.len()], "{size} rows from {}", part[0]);
-            }
-        }
+        same_bits_alone_and_on_every_tier(&case, &format!("{head_dim} x {group}"));
     }
 }
 
