@@ -166,7 +166,13 @@ fn growths(model: &Model) -> Result<Vec<(&str, Growth)>> {
                 norm.weight.into_iter().for_each(|weight| grow(weight, Growth::Norm));
                 grow(weight, Growth::Rows);
             }
-            _ => unreachable!("not in a uniform plan"),
+            Op::Multiply { .. }
+            | Op::Add { .. }
+            | Op::Scale { .. }
+            | Op::Choose(_)
+            | Op::ExpertsGate(_)
+            | Op::ExpertsDown(_)
+            | Op::ExpertsSum(_) => unreachable!("not in a uniform plan"),
         }
     }
     Ok(out)

@@ -14,8 +14,6 @@ use crate::{
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;
     decoder.attention.head_norms = HeadNorms::Each;
-    if let Some(experts) = &mut decoder.experts {
-        experts.shared = Shared::Plain;
-    }
+    decoder.share_expert(Shared::Plain);
     decoder.build(b)
 }

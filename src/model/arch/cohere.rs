@@ -3,21 +3,14 @@
 
 use crate::{
     Result,
-    model::{
-        Builder,
-        blocks::{Decoder, HeadNorms},
-        builder::Body,
-    },
+    model::{Builder, blocks::Decoder, builder::Body},
     plan::{NormKind, RopePairs},
 };
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = first(b)?;
     decoder.logit_scale = b.positive_or_none("logit_scale")?.unwrap_or(1.0);
-    if b.has("blk.0.attn_q_norm.weight") {
-        decoder.attention.head_norms = HeadNorms::EachByOwn;
-        decoder.attention.norm_kind = NormKind::Layer;
-    }
+    decoder.norm_heads_by_own(b);
     decoder.build(b)
 }
 
@@ -32,7 +25,6 @@ pub fn build_2(b: &mut Builder) -> Result<Body> {
 fn first(b: &mut Builder) -> Result<Decoder> {
     let mut decoder = Decoder::new(b, RopePairs::Neighbours)?;
     decoder.norm = NormKind::Layer;
-    decoder.parallel = true;
-    decoder.ffn_norm = None;
+    decoder.share_norm();
     Ok(decoder)
 }

@@ -13,11 +13,9 @@ use crate::{
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Neighbours)?;
-    if let Some(experts) = &mut decoder.experts {
-        experts.renormalise = true;
-        if b.u32("expert_shared_feed_forward_length")?.unwrap_or(0) > 0 {
-            experts.shared = Shared::Plain;
-        }
+    decoder.renormalise_experts();
+    if b.u32("expert_shared_feed_forward_length")?.unwrap_or(0) > 0 {
+        decoder.share_expert(Shared::Plain);
     }
     decoder.build(b)
 }

@@ -9,7 +9,7 @@ use crate::{
     Result,
     model::{
         Builder,
-        blocks::{self, Decoder, Experts, HeadNorms, Heads, Mlp, Residual, whole_norm},
+        blocks::{self, Decoder, Experts, HeadNorms, Heads, Residual, ResidualNorm, whole_norm},
         builder::Body,
         rope::{self, Source},
     },
@@ -47,9 +47,7 @@ fn decoder(b: &mut Builder) -> Result<Decoder> {
     decoder.attention.values_normed = true;
     decoder.activate(Activation::Gelu);
     decoder.norm_after("post_attention_norm", "post_ffw_norm");
-    if let Some(experts) = &mut decoder.experts {
-        experts.renormalise = true;
-    }
+    decoder.renormalise_experts();
     const PATTERN: &str = "attention.sliding_window_pattern";
     let windowed = b.flags(PATTERN)?.ok_or_else(|| {
         b.error(&format!("`{}` must list for each layer whether it sees a window", b.key(PATTERN)))
@@ -109,20 +107,22 @@ fn layer(b: &mut Builder, decoder: &Decoder, inputs: Option<LayerInputs>, l: usi
             b.leave_out(&name(part));
         }
     }
-    let mut attn = vec![norm_of_stream(b, l, "attn_norm", Buf::H)?];
+    let mut attn = vec![decoder.norm_of_stream(b, l, "attn_norm", Buf::H)?];
     attn.extend(attention.ops(b, l)?);
 
-    let mut mlp = vec![norm_of_stream(b, l, "ffn_norm", Buf::H)?];
-    let dense = Mlp { width: decoder.ffn[l], ..decoder.mlp };
+    let mut mlp = vec![decoder.norm_of_stream(b, l, "ffn_norm", Buf::H)?];
     match &decoder.experts {
-        Some(experts) if b.has(&name("ffn_gate_inp.weight")) => mlp.extend(both(b, &dense, experts, l)?),
-        _ => mlp.extend(dense.ops(b, l)?),
+        Some(experts) if b.has(&name("ffn_gate_inp.weight")) => mlp.extend(both(b, decoder, experts, l)?),
+        _ => mlp.extend(decoder.mlp_of(l).ops(b, l)?),
     }
     if let Some(LayerInputs { buf: inputs, width }) = inputs {
         let gate = b.linear(&name("inp_gate"), width, b.dims.dim)?;
         let last = b.linear(&name("proj"), b.dims.dim, width)?;
         let dst = b.buffer("layer input", width)?;
-        let residual = Residual { norm: Some(("post_norm", NormKind::Rms, None)), scale: 1.0 };
+        let residual = Residual {
+            norm: Some(ResidualNorm { name: "post_norm", kind: NormKind::Rms, eps: None }),
+            scale: 1.0,
+        };
         mlp.extend([
             Op::Gate { gate, up: None, activation: Activation::Gelu, src: Buf::X, dst },
             Op::Multiply { dst, f: None, by: inputs, g: None, column: l * width },
@@ -136,19 +136,20 @@ fn layer(b: &mut Builder, decoder: &Decoder, inputs: Option<LayerInputs>, l: usi
 }
 
 /// The MLP and the experts, each with norms of its own before and after; the router reads a third norm.
-fn both(b: &mut Builder, dense: &Mlp, experts: &Experts, l: usize) -> Result<Vec<Op>> {
+fn both(b: &mut Builder, decoder: &Decoder, experts: &Experts, l: usize) -> Result<Vec<Op>> {
     let name = |part: &str| format!("blk.{l}.{part}");
     let dim = b.dims.dim;
     let [out, sum, seen] = ["out", "experts' sum", "router input"].map(|purpose| b.buffer(purpose, dim));
     let (out, sum, seen) = (out?, sum?, seen?);
 
+    let dense = decoder.mlp_of(l);
     let (gate, hidden) = dense.gate(b, l, ["ffn_gate", "ffn_up"])?;
     let Linear { weight, bias } = b.linear(&name("ffn_down"), dim, dense.width)?;
     let after = b.norm(NormKind::Rms, &name("post_ffw_norm_1"), dim)?;
     let mut ops = vec![gate, Op::MatMul { weight, bias, src: hidden, dst: out, add: false }];
     ops.push(whole_norm(after, out, out, false));
 
-    ops.push(norm_of_stream(b, l, "pre_ffw_norm_2", Buf::H)?);
+    ops.push(decoder.norm_of_stream(b, l, "pre_ffw_norm_2", Buf::H)?);
     let weight = Some(b.vector(&name("ffn_gate_inp.scale"), dim)?);
     let norm = Norm { kind: NormKind::Rms, weight, bias: None, eps: b.rms_eps };
     ops.push(whole_norm(norm, Buf::X, seen, false));
@@ -158,10 +159,6 @@ fn both(b: &mut Builder, dense: &Mlp, experts: &Experts, l: usize) -> Result<Vec
     ops.push(whole_norm(after, sum, out, true));
     ops.extend(dense.residual.ops(b, l, out)?);
     Ok(ops)
-}
-
-fn norm_of_stream(b: &mut Builder, l: usize, part: &str, dst: Buf) -> Result<Op> {
-    Ok(whole_norm(b.norm(NormKind::Rms, &format!("blk.{l}.{part}"), b.dims.dim)?, Buf::X, dst, false))
 }
 
 /// The last layers read the last keys and values before them: with a window those of the last but one, else of the last.

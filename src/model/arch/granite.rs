@@ -45,10 +45,8 @@ pub fn build_minicpm(b: &mut Builder) -> Result<Body> {
 }
 
 fn experts(b: &Builder, decoder: &mut Decoder) {
-    if let Some(experts) = &mut decoder.experts {
-        experts.renormalise = true;
-        if b.has("blk.0.ffn_up_shexp.weight") {
-            experts.shared = Shared::Plain;
-        }
+    decoder.renormalise_experts();
+    if b.has("blk.0.ffn_up_shexp.weight") {
+        decoder.share_expert(Shared::Plain);
     }
 }

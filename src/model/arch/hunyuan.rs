@@ -14,9 +14,7 @@ use crate::{
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;
     decoder.attention.head_norms = HeadNorms::EachAfterRope;
-    if let Some(experts) = &mut decoder.experts {
-        experts.renormalise = true;
-        experts.shared = Shared::Plain;
-    }
+    decoder.renormalise_experts();
+    decoder.share_expert(Shared::Plain);
     decoder.build(b)
 }

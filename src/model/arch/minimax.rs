@@ -14,8 +14,6 @@ use crate::{
 pub fn build_m2(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;
     decoder.attention.head_norms = HeadNorms::Together;
-    if let Some(experts) = &mut decoder.experts {
-        experts.renormalise = true;
-    }
+    decoder.renormalise_experts();
     decoder.build(b)
 }

@@ -14,8 +14,6 @@ pub fn build(b: &mut Builder) -> Result<Body> {
         let length = first.unwrap_or(b.n_ctx_train() as usize) as f32;
         decoder.attention.temperature = Some(Temperature { length, scale });
     }
-    if let Some(experts) = &mut decoder.experts {
-        experts.renormalise = true;
-    }
+    decoder.renormalise_experts();
     decoder.build(b)
 }

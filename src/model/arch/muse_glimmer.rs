@@ -5,7 +5,7 @@ use crate::{
     Result,
     model::{
         Builder,
-        blocks::{Decoder, HeadNorms, whole_norm},
+        blocks::{Decoder, HeadNorms, ResidualNorm, whole_norm},
         builder::Body,
         rope::Source,
     },
@@ -17,8 +17,9 @@ const EPS_AFTER: f32 = 1e-8;
 
 pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Neighbours)?;
-    decoder.attention.residual.norm = Some(("post_attention_norm", NormKind::Rms, Some(EPS_AFTER)));
-    decoder.mlp.residual.norm = Some(("post_ffw_norm", NormKind::Rms, Some(EPS_AFTER)));
+    let after = |name| ResidualNorm { name, kind: NormKind::Rms, eps: Some(EPS_AFTER) };
+    decoder.attention.residual.norm = Some(after("post_attention_norm"));
+    decoder.mlp.residual.norm = Some(after("post_ffw_norm"));
     decoder.attention.head_norms = HeadNorms::Each;
     decoder.attention.gate = Some("attn_gate");
     decoder.logit_scale = b.factor("logit_scale")?;

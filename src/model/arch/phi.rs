@@ -20,8 +20,6 @@ pub fn build_2(b: &mut Builder) -> Result<Body> {
 
 pub fn build_3(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;
-    if let Some(experts) = &mut decoder.experts {
-        experts.renormalise = true;
-    }
+    decoder.renormalise_experts();
     decoder.build(b)
 }

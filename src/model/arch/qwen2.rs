@@ -16,8 +16,6 @@ pub fn build(b: &mut Builder) -> Result<Body> {
         b.require(&["attn_q.bias", "attn_k.bias", "attn_v.bias"].map(|part| format!("blk.{layer}.{part}")))?;
     }
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;
-    if let Some(experts) = &mut decoder.experts {
-        experts.shared = Shared::Gated;
-    }
+    decoder.share_expert(Shared::Gated);
     decoder.build(b)
 }

@@ -3,11 +3,7 @@
 
 use crate::{
     Result,
-    model::{
-        Builder,
-        blocks::{Decoder, HeadNorms},
-        builder::Body,
-    },
+    model::{Builder, blocks::Decoder, builder::Body},
     plan::{NormKind, RopePairs},
 };
 
@@ -15,12 +11,8 @@ pub fn build(b: &mut Builder) -> Result<Body> {
     let mut decoder = Decoder::new(b, RopePairs::Halves)?;
     decoder.norm = NormKind::Layer;
     if !b.has("blk.0.ffn_norm.weight") {
-        decoder.parallel = true;
-        decoder.ffn_norm = None;
+        decoder.share_norm();
     }
-    if b.has("blk.0.attn_q_norm.weight") {
-        decoder.attention.head_norms = HeadNorms::EachByOwn;
-        decoder.attention.norm_kind = NormKind::Layer;
-    }
+    decoder.norm_heads_by_own(b);
     decoder.build(b)
 }

@@ -1,6 +1,6 @@
 //! The decoder that most architectures are, with what they differ in.
 
-use super::{Attention, Experts, HeadNorms, Heads, Mlp, Residual, whole_norm};
+use super::{Attention, Experts, HeadNorms, Heads, Mlp, Residual, ResidualNorm, Shared, whole_norm};
 use crate::{
     Result,
     model::{
@@ -104,13 +104,45 @@ impl Decoder {
         }
     }
 
+    /// Attention and MLP read the same norm of the stream.
+    pub fn share_norm(&mut self) {
+        self.parallel = true;
+        self.ffn_norm = None;
+    }
+
+    /// Where the file has them, each head of queries and keys has a layer norm with weights of its own.
+    pub fn norm_heads_by_own(&mut self, b: &Builder) {
+        if b.has("blk.0.attn_q_norm.weight") {
+            self.attention.head_norms = HeadNorms::EachByOwn;
+            self.attention.norm_kind = NormKind::Layer;
+        }
+    }
+
+    /// The weights of a row's experts are divided by their sum.
+    pub fn renormalise_experts(&mut self) {
+        if let Some(experts) = &mut self.experts {
+            experts.renormalise = true;
+        }
+    }
+
+    /// Every row goes through one more expert.
+    pub fn share_expert(&mut self, shared: Shared) {
+        if let Some(experts) = &mut self.experts {
+            experts.shared = shared;
+        }
+    }
+
     /// Norms between a sublayer and the sum, by the last parts of their names.
     pub fn norm_after(&mut self, attn: &'static str, ffn: &'static str) {
-        self.attention.residual.norm = Some((attn, self.norm, None));
-        self.mlp.residual.norm = Some((ffn, self.norm, None));
+        self.attention.residual.norm = Some(self.residual_norm(attn));
+        self.mlp.residual.norm = Some(self.residual_norm(ffn));
         if let Some(experts) = &mut self.experts {
-            experts.residual.norm = Some((ffn, self.norm, None));
+            experts.residual.norm = self.mlp.residual.norm;
         }
+    }
+
+    fn residual_norm(&self, name: &'static str) -> ResidualNorm {
+        ResidualNorm { name, kind: self.norm, eps: None }
     }
 
     /// The same, where sublayers read the stream as it is.
@@ -185,7 +217,7 @@ impl Decoder {
             if self.parallel { ops.shared.push(norm) } else { ops.attn.push(norm) }
         }
         ops.attn.extend(self.attention_of(l).ops(b, l)?);
-        let mut mlp = Mlp { width: self.ffn[l], ..self.mlp };
+        let mut mlp = self.mlp_of(l);
         let mut experts = self.experts;
         match self.ffn_norm {
             Some(part) if self.parallel => {
@@ -204,8 +236,14 @@ impl Decoder {
         Ok(ops)
     }
 
-    fn norm_of_stream(&self, b: &mut Builder, l: usize, part: &str, dst: Buf) -> Result<Op> {
+    /// `dst = norm(X)`, by the weights of this part of a layer.
+    pub fn norm_of_stream(&self, b: &mut Builder, l: usize, part: &str, dst: Buf) -> Result<Op> {
         Ok(whole_norm(b.norm(self.norm, &format!("blk.{l}.{part}"), b.dims.dim)?, Buf::X, dst, false))
+    }
+
+    /// A layer's MLP.
+    pub fn mlp_of(&self, l: usize) -> Mlp {
+        Mlp { width: self.ffn[l], ..self.mlp }
     }
 
     /// A layer's attention.

@@ -20,9 +20,18 @@ use crate::{
 /// How what a sublayer gives comes back to the residual stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Residual {
-    /// A norm before the sum, by the last part of its name.
-    pub norm: Option<(&'static str, NormKind, Option<f32>)>,
+    /// A norm before the sum.
+    pub norm: Option<ResidualNorm>,
     pub scale: f32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct ResidualNorm {
+    /// The last part of its tensors' name.
+    pub name: &'static str,
+    pub kind: NormKind,
+    /// If not the model's.
+    pub eps: Option<f32>,
 }
 
 impl Residual {
@@ -35,7 +44,7 @@ impl Residual {
     /// What adds a sublayer's result, which lies in `src`, to the stream.
     pub fn ops(&self, b: &mut Builder, layer: usize, src: Buf) -> Result<Vec<Op>> {
         let mut ops = Vec::new();
-        if let Some((name, kind, eps)) = self.norm {
+        if let Some(ResidualNorm { name, kind, eps }) = self.norm {
             let mut norm = b.norm(kind, &format!("blk.{layer}.{name}"), b.dims.dim)?;
             norm.eps = eps.unwrap_or(norm.eps);
             let add = self.scale == 1.0;
