@@ -1,6 +1,6 @@
 //! What the experts of a layer are.
 
-use super::{Activation, Buf, WeightId};
+use super::{Activation, Buf, Linear, WeightId};
 
 /// Index into [`super::Plan::experts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,13 +50,10 @@ pub struct MoeSpec {
     pub scale: f32,
     /// A factor for each expert's weight.
     pub expert_scale: Option<WeightId>,
-    /// The first expert's matrices; the others' follow. Without a gate there is one factor.
-    pub gate: Option<WeightId>,
-    pub up: WeightId,
-    pub down: WeightId,
-    /// Biases of all experts, one after the other.
-    pub gate_bias: Option<WeightId>,
-    pub up_bias: Option<WeightId>,
-    pub down_bias: Option<WeightId>,
+    /// The first expert's matrices, whose successors are the others', and the biases of all experts one after the
+    /// other. Without a gate there is one factor.
+    pub gate: Option<Linear>,
+    pub up: Linear,
+    pub down: Linear,
     pub activation: Activation,
 }

@@ -1,7 +1,7 @@
 //! What an operation reads and writes, said once. Who loads, counts, places or schedules operations asks here, so that
 //! a new operation is described in one place.
 
-use super::{Buf, Linear, Norm, Op, Plan, WeightId};
+use super::{Buf, Linear, MoeSpec, Norm, Op, Plan, WeightId};
 
 /// A set of work buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +68,12 @@ pub struct ExpertMatrices {
     pub src: Buf,
 }
 
+impl MoeSpec {
+    fn matrices(&self, first: Linear, src: Buf) -> ExpertMatrices {
+        ExpertMatrices { first: first.weight, count: self.n_expert, used: self.n_used, src }
+    }
+}
+
 impl ExpertMatrices {
     pub fn ids(self) -> impl Iterator<Item = WeightId> {
         (0..self.count).map(move |n| self.first.after(n))
@@ -111,6 +117,11 @@ impl Operands {
     /// Those of which each row is multiplied with some.
     pub fn experts(&self) -> impl Iterator<Item = ExpertMatrices> + use<> {
         self.experts.into_iter().flatten()
+    }
+
+    /// What rows are multiplied with and the buffer that has these rows; of experts, which are alike, the first.
+    pub fn products(&self) -> impl Iterator<Item = (WeightId, Buf)> + use<> {
+        self.matrices().chain(self.experts().map(|m| (m.first, m.src)))
     }
 
     /// All matrices, those of experts one by one, and what they are multiplied with.
@@ -201,21 +212,20 @@ impl Plan {
             }
             Op::ExpertsGate(id) => {
                 let moe = self.moe(id);
-                let of =
-                    |first| ExpertMatrices { first, count: moe.n_expert, used: moe.n_used, src: moe.src };
                 Operands {
-                    experts: [moe.gate.map(of), Some(of(moe.up))],
-                    others: [moe.gate_bias, moe.up_bias],
+                    experts: [
+                        moe.gate.map(|gate| moe.matrices(gate, moe.src)),
+                        Some(moe.matrices(moe.up, moe.src)),
+                    ],
+                    others: [moe.gate.and_then(|gate| gate.bias), moe.up.bias],
                     ..rows(BufSet::of([moe.src, moe.chosen]), BufSet::of([moe.hidden]))
                 }
             }
             Op::ExpertsDown(id) => {
                 let moe = self.moe(id);
-                let of =
-                    |first| ExpertMatrices { first, count: moe.n_expert, used: moe.n_used, src: moe.hidden };
                 Operands {
-                    experts: [Some(of(moe.down)), None],
-                    others: [moe.down_bias, None],
+                    experts: [Some(moe.matrices(moe.down, moe.hidden)), None],
+                    others: [moe.down.bias, None],
                     ..rows(BufSet::of([moe.hidden, moe.chosen]), BufSet::of([moe.results]))
                 }
             }

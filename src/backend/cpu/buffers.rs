@@ -45,33 +45,39 @@ struct PerThread<T>(UnsafeCell<T>);
 // SAFETY: only the thread whose index it is takes it, through `Lent::own`.
 unsafe impl<T: Send> Sync for PerThread<T> {}
 
-/// Which buffers feed quantized matrices, and which a gate with two factors writes.
-fn uses(model: &Model) -> Vec<[bool; 2]> {
+/// What a buffer needs beside its rows.
+#[derive(Clone, Copy, Default)]
+struct Beside {
+    /// int8 rows: it feeds quantized matrices.
+    int8: bool,
+    /// Room for the second factor of a gate that writes it.
+    up: bool,
+}
+
+/// By buffer.
+fn needed_beside(model: &Model) -> Vec<Beside> {
     let plan = &model.plan;
-    let mut uses = vec![[false; 2]; plan.widths.len()];
+    let mut needed = vec![Beside::default(); plan.widths.len()];
     for op in plan.ops() {
-        for (id, src) in plan.operands(op).matrices() {
-            uses[src.index()][0] |= model.weight(id).ty().block_len() > 1;
-        }
-        for experts in plan.operands(op).experts() {
-            uses[experts.src.index()][0] |= model.weight(experts.first).ty().block_len() > 1;
+        for (id, src) in plan.operands(op).products() {
+            needed[src.index()].int8 |= model.weight(id).ty().block_len() > 1;
         }
         if let Op::Gate { up: Some(_), dst, .. } = op {
-            uses[dst.index()][1] = true;
+            needed[dst.index()].up = true;
         }
     }
-    uses
+    needed
 }
 
 impl Buffers {
     pub fn new(model: &Model, max_rows: usize, threads: usize) -> Self {
         let plan = &model.plan;
-        let uses = uses(model);
+        let needed = needed_beside(model);
         let head_dims = plan.attentions.iter().map(|spec| spec.head_dim);
         let widest = plan.widths.iter().copied().chain(head_dims).max().unwrap_or(0);
         let own = || Own { normed: vec![0.0; widest], ..Own::default() };
-        let up = |(buf, &width): (usize, &usize)| uses[buf][1].then(|| SharedRows::new(max_rows, width));
-        let int8s = || uses.iter().map(|of| of[0].then(QuantRows::new)).collect();
+        let up = |(buf, &width): (usize, &usize)| needed[buf].up.then(|| SharedRows::new(max_rows, width));
+        let int8s = || needed.iter().map(|of| of.int8.then(QuantRows::new)).collect();
         Buffers {
             f32s: plan.widths.iter().map(|&width| SharedRows::new(max_rows, width)).collect(),
             ups: plan.widths.iter().enumerate().map(up).collect(),
@@ -92,12 +98,12 @@ impl Buffers {
     }
 
     pub fn bytes_for(model: &Model, max_rows: usize) -> u64 {
-        let of = |(width, [int8, up]): (&usize, [bool; 2])| {
+        let of = |(width, Beside { int8, up }): (&usize, Beside)| {
             // An int8 row carries a scale and sums, 16 bytes for every 32.
             let int8s = if int8 { 2 * (width + width / 32 * 16) } else { 0 };
             4 * width * if up { 2 } else { 1 } + int8s
         };
-        let row: usize = model.plan.widths.iter().zip(uses(model)).map(of).sum();
+        let row: usize = model.plan.widths.iter().zip(needed_beside(model)).map(of).sum();
         (max_rows * row) as u64
     }
 
@@ -116,7 +122,7 @@ impl Buffers {
     /// Sizes the int8 rows for a pass and lends everything to it.
     pub fn lend(&mut self, plan: &Plan, shape: &PassShape) -> Lent<'_> {
         let Buffers { f32s, ups, int8s, parts, own, .. } = self;
-        for (set, rows) in int8s.iter_mut().zip([shape.rows, shape.outputs]) {
+        for (set, rows) in int8s.iter_mut().zip([shape.asked.rows, shape.asked.outputs]) {
             for (rows_of, &width) in set.iter_mut().zip(&plan.widths) {
                 // Of another width it feeds float matrices only.
                 if let (Some(rows_of), true) = (rows_of, width.is_multiple_of(32)) {

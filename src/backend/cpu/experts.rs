@@ -4,65 +4,85 @@
 use std::ops::Range;
 
 use super::{
+    choice::{self, ChoiceScratch},
     matmul::{self, Acts, Mode, OutMatrix, QuantRows},
     ops::Activate,
-    pass::Pass,
+    pass::{Pass, ROW_GRAIN, add},
     schedule::Phase,
     team::Member,
 };
-use crate::plan::{Gating, MoeSpec, WeightId};
-
-/// Pieces of a matrix that threads take.
-const ROW_GRAIN: usize = 32;
-
-/// The smallest sum of weights that others are divided by.
-const LEAST_SUM: f32 = 6.103_515_6e-5;
+use crate::plan::{Buf, Linear, MoeSpec};
 
 /// Per thread, kept from pass to pass.
 #[derive(Default)]
 pub struct ExpertScratch {
-    /// By expert: where its rows begin in `rows`.
-    begins: Vec<usize>,
-    /// Row and place in its choice, expert by expert.
-    rows: Vec<(u32, u32)>,
-    /// Experts that some row chose.
-    active: Vec<u32>,
-    gathered: QuantRows,
-    gathered_f32: Vec<f32>,
+    choice: ChoiceScratch,
+    by_expert: ByExpert,
+    gathered: Gathered,
     products: [Vec<f32>; 2],
-    /// By expert: its score, and what it is chosen by.
-    probabilities: Vec<f32>,
-    order: Vec<u32>,
 }
 
-impl ExpertScratch {
-    /// Sorts the choices of all rows by expert.
-    fn group<'a>(&mut self, n_expert: usize, n_used: usize, chosen: impl Iterator<Item = &'a [f32]> + Clone) {
-        self.begins.clear();
-        self.begins.resize(n_expert + 1, 0);
+/// The choices of a pass's rows, sorted by expert.
+#[derive(Default)]
+struct ByExpert {
+    /// By expert: where its choices begin.
+    begins: Vec<usize>,
+    choices: Vec<Choice>,
+    /// Experts that some row chose.
+    active: Vec<u32>,
+}
+
+/// Where an expert stands in the choice of a row.
+#[derive(Clone, Copy, Default)]
+struct Choice {
+    row: u32,
+    place: u32,
+}
+
+impl ByExpert {
+    fn sort<'a>(&mut self, n_expert: usize, n_used: usize, chosen: impl Iterator<Item = &'a [f32]> + Clone) {
         let experts = |row: &'a [f32]| row[..n_used].iter().map(|&expert| expert as usize);
+        // Counts stand two places behind their expert. Summed up they are the next expert's begin, one place behind
+        // it, which moves to its end as the choices are put down.
+        self.begins.clear();
+        self.begins.resize(n_expert + 2, 0);
         for expert in chosen.clone().flat_map(experts) {
-            self.begins[expert + 1] += 1;
+            self.begins[expert + 2] += 1;
         }
         self.active.clear();
-        self.active.extend((0..n_expert as u32).filter(|&expert| self.begins[expert as usize + 1] > 0));
+        self.active.extend((0..n_expert as u32).filter(|&expert| self.begins[expert as usize + 2] > 0));
         for expert in 0..n_expert {
-            self.begins[expert + 1] += self.begins[expert];
+            self.begins[expert + 2] += self.begins[expert + 1];
         }
-        self.rows.clear();
-        self.rows.resize(self.begins[n_expert], (0, 0));
-        // Each begin moves to its end, which is the next one's begin.
+        self.choices.clear();
+        self.choices.resize(self.begins[n_expert + 1], Choice::default());
         for (row, chosen) in chosen.enumerate() {
             for (place, expert) in experts(chosen).enumerate() {
-                self.rows[self.begins[expert]] = (row as u32, place as u32);
-                self.begins[expert] += 1;
+                let at = &mut self.begins[expert + 1];
+                self.choices[*at] = Choice { row: row as u32, place: place as u32 };
+                *at += 1;
             }
         }
     }
 
-    fn rows_of(&self, expert: usize) -> Range<usize> {
-        range_before(&self.begins, expert)
+    fn of(&self, expert: usize) -> &[Choice] {
+        &self.choices[self.begins[expert]..self.begins[expert + 1]]
     }
+}
+
+/// Rows that chose an expert, side by side, in the forms that its matrices take.
+#[derive(Default)]
+struct Gathered {
+    int8s: QuantRows,
+    f32s: Vec<f32>,
+}
+
+/// One thread's part of a phase that multiplies with experts.
+struct Products<'a> {
+    pass: &'a Pass<'a>,
+    moe: &'a MoeSpec,
+    phase: &'a Phase,
+    member: &'a Member<'a>,
 }
 
 // SAFETY comments as in `pass`: barriers between phases, shares within one.
@@ -77,52 +97,47 @@ impl Pass<'_> {
                 (
                     scores.row(row),
                     chosen.row_mut(row, 0..chosen.width()),
-                    &mut self.buffers.own(member).experts,
+                    &mut self.buffers.own(member).experts.choice,
                 )
             };
             let bias = moe.choice_bias.map(|id| self.vector(id));
             let factors = moe.expert_scale.map(|id| self.vector(id));
-            choose_row(moe, scores, bias, factors, scratch, out);
+            choice::choose(moe, scores, bias, factors, scratch, out);
         }
     }
 
     pub fn experts_gate(&self, moe: &MoeSpec, index: usize, phase: &Phase, member: &Member) {
-        let gate = moe.gate.map(|gate| (gate, moe.gate_bias));
-        let matrices = [gate.unwrap_or((moe.up, moe.up_bias)), (moe.up, moe.up_bias)];
-        let matrices = if gate.is_some() { &matrices[..] } else { &matrices[..1] };
-        let out = self.buffers.f32s(moe.hidden);
-        self.for_experts(moe, moe.ffn, index, phase, member, |expert, columns, scratch| {
-            self.gather(moe, expert, matrices[0].0, false, phase, member, scratch);
-            for (i, &(first, bias)) in matrices.iter().enumerate() {
-                self.multiply(first, bias, expert, moe.ffn, columns.clone(), i, phase, scratch);
+        let products = Products { pass: self, moe, phase, member };
+        let firsts = [moe.gate.unwrap_or(moe.up), moe.up];
+        let firsts = if moe.gate.is_some() { &firsts[..] } else { &firsts[..1] };
+        products.for_experts(moe.hidden, index, |expert, columns, scratch| {
+            let ExpertScratch { by_expert, gathered, products: [gates, ups], .. } = scratch;
+            let rows = by_expert.of(expert);
+            products.gather(firsts, moe.src, |_| 0, rows, gathered);
+            for (&first, to) in firsts.iter().zip([&mut *gates, &mut *ups]) {
+                products.multiply(first, expert, columns.clone(), rows.len(), gathered, to);
             }
-            let ExpertScratch { rows, begins, products: [gates, ups], .. } = scratch;
-            for (i, &(row, place)) in rows[range_before(begins, expert)].iter().enumerate() {
+            products.put_down(moe.hidden, rows, columns.clone(), |i, out| {
                 let part = i * moe.ffn + columns.start..i * moe.ffn + columns.end;
-                let up = gate.map(|_| &ups[part.clone()]);
-                let gate = &mut gates[part];
-                self.isa.dispatch(Activate { activation: moe.activation, gate: &mut *gate, up });
-                let first = place as usize * moe.ffn;
-                // SAFETY: these columns of this expert's rows were dealt to this thread.
-                unsafe { out.row_mut(row as usize, first + columns.start..first + columns.end) }
-                    .copy_from_slice(gate);
-            }
+                out.copy_from_slice(&gates[part.clone()]);
+                let up = moe.gate.map(|_| &ups[part]);
+                self.isa.dispatch(Activate { activation: moe.activation, gate: out, up });
+            });
         });
     }
 
     pub fn experts_down(&self, moe: &MoeSpec, index: usize, phase: &Phase, member: &Member) {
-        let out = self.buffers.f32s(moe.results);
-        let dim = out.width() / moe.n_used;
-        self.for_experts(moe, dim, index, phase, member, |expert, columns, scratch| {
-            self.gather(moe, expert, moe.down, true, phase, member, scratch);
-            self.multiply(moe.down, moe.down_bias, expert, dim, columns.clone(), 0, phase, scratch);
-            let ExpertScratch { rows, products: [results, _], begins, .. } = scratch;
-            for (i, &(row, place)) in rows[range_before(begins, expert)].iter().enumerate() {
-                let first = place as usize * dim;
-                // SAFETY: these columns of this expert's rows were dealt to this thread.
-                unsafe { out.row_mut(row as usize, first + columns.start..first + columns.end) }
-                    .copy_from_slice(&results[i * dim + columns.start..i * dim + columns.end]);
-            }
+        let products = Products { pass: self, moe, phase, member };
+        let dim = self.buffers.f32s(moe.results).width() / moe.n_used;
+        products.for_experts(moe.results, index, |expert, columns, scratch| {
+            let ExpertScratch { by_expert, gathered, products: [results, _], .. } = scratch;
+            let rows = by_expert.of(expert);
+            let part_of = |choice: Choice| choice.place as usize * moe.ffn;
+            products.gather(&[moe.down], moe.hidden, part_of, rows, gathered);
+            products.multiply(moe.down, expert, columns.clone(), rows.len(), gathered, results);
+            products.put_down(moe.results, rows, columns.clone(), |i, out| {
+                out.copy_from_slice(&results[i * dim + columns.start..i * dim + columns.end]);
+            });
         });
     }
 
@@ -148,185 +163,108 @@ impl Pass<'_> {
             }
         }
     }
+}
 
-    /// Calls with this thread's parts of the matrices of all experts that some row chose.
-    fn for_experts(
-        &self,
-        moe: &MoeSpec,
-        rows: usize,
-        index: usize,
-        phase: &Phase,
-        member: &Member,
-        each: impl Fn(usize, Range<usize>, &mut ExpertScratch),
-    ) {
-        let chosen = self.buffers.f32s(moe.chosen);
+impl Products<'_> {
+    /// Calls with this thread's parts of what each expert that some row chose writes to a buffer, where the results of
+    /// a row's experts stand side by side.
+    fn for_experts(&self, to: Buf, index: usize, each: impl Fn(usize, Range<usize>, &mut ExpertScratch)) {
+        let Products { pass, moe, phase, member } = *self;
+        let chosen = pass.buffers.f32s(moe.chosen);
         // SAFETY: the choice is settled.
-        let choices = (0..self.n_rows(phase)).map(|row| unsafe { chosen.row(row) });
+        let choices = (0..pass.n_rows(phase)).map(|row| unsafe { chosen.row(row) });
         // Taken out, so that products may look at what this thread has for itself.
         // SAFETY: no reference to it is kept.
-        let mut scratch = std::mem::take(&mut unsafe { self.buffers.own(member) }.experts);
-        scratch.group(moe.n_expert, moe.n_used, choices);
+        let mut scratch = std::mem::take(&mut unsafe { pass.buffers.own(member) }.experts);
+        scratch.by_expert.sort(moe.n_expert, moe.n_used, choices);
+        let width = pass.buffers.f32s(to).width() / moe.n_used;
         // Pieces do not cross from one expert to the next.
-        let padded = rows.next_multiple_of(ROW_GRAIN);
-        for part in self.deal(index, scratch.active.len() * padded, phase, member) {
+        let padded = width.next_multiple_of(ROW_GRAIN);
+        for part in pass.deal(index, scratch.by_expert.active.len() * padded, phase, member) {
             for i in part.start / padded..part.end.div_ceil(padded) {
                 let from = part.start.max(i * padded) - i * padded;
-                let to = (part.end - i * padded).min(rows);
+                let to = (part.end - i * padded).min(width);
                 if from < to {
-                    let expert = scratch.active[i] as usize;
+                    let expert = scratch.by_expert.active[i] as usize;
                     each(expert, from..to, &mut scratch);
                 }
             }
         }
         // SAFETY: as above.
-        unsafe { self.buffers.own(member) }.experts = scratch;
+        unsafe { pass.buffers.own(member) }.experts = scratch;
     }
 
-    /// Puts the rows that chose an expert side by side, in the form that its matrix takes: those of `src`, or their parts
-    /// of `hidden`.
-    #[allow(clippy::too_many_arguments)]
+    /// Puts the rows that chose an expert side by side, in each form that one of its matrices takes: from `column` of
+    /// `src` on.
     fn gather(
         &self,
-        moe: &MoeSpec,
-        expert: usize,
-        first: WeightId,
-        hidden: bool,
-        phase: &Phase,
-        member: &Member,
-        scratch: &mut ExpertScratch,
+        firsts: &[Linear],
+        src: Buf,
+        column: impl Fn(Choice) -> usize,
+        rows: &[Choice],
+        to: &mut Gathered,
     ) {
-        let range = scratch.rows_of(expert);
-        let ExpertScratch { rows, gathered, gathered_f32, .. } = scratch;
-        let rows = &rows[range];
-        let width = self.model.weight(first).cols;
-        let src = if hidden { moe.hidden } else { moe.src };
-        let column = |place: u32| if hidden { place as usize * width } else { 0 };
-        if self.weights.get(self.model, first).wants_quantized() {
-            let from = self.int8s(src, phase, member);
-            gathered.gather(from, width, rows.iter().map(|&(row, place)| (row as usize, column(place))));
-        } else {
-            let from = self.floats(src, self.n_rows(phase), member);
-            let stride = self.buffers.f32s(src).width();
-            gathered_f32.clear();
-            for &(row, place) in rows {
-                gathered_f32.extend_from_slice(&from[row as usize * stride + column(place)..][..width]);
+        let Products { pass, phase, member, .. } = *self;
+        let quantized = |first: &Linear| pass.weights.get(pass.model, first.weight).wants_quantized();
+        let width = pass.model.weight(firsts[0].weight).cols;
+        if firsts.iter().any(quantized) {
+            let from = pass.int8s(src, phase, member);
+            to.int8s.gather(from, width, rows.iter().map(|&choice| (choice.row as usize, column(choice))));
+        }
+        if !firsts.iter().all(quantized) {
+            let from = pass.floats(src, pass.n_rows(phase), member);
+            let stride = pass.buffers.f32s(src).width();
+            to.f32s.clear();
+            for &choice in rows {
+                let first = choice.row as usize * stride + column(choice);
+                to.f32s.extend_from_slice(&from[first..][..width]);
             }
         }
     }
 
-    /// Some rows of an expert's matrix times what was gathered, into one of the two products.
-    #[allow(clippy::too_many_arguments)]
+    /// Some rows of an expert's matrix times what was gathered.
     fn multiply(
         &self,
-        first: WeightId,
-        bias: Option<WeightId>,
+        first: Linear,
         expert: usize,
-        n_rows: usize,
         columns: Range<usize>,
-        to: usize,
-        phase: &Phase,
-        scratch: &mut ExpertScratch,
+        n: usize,
+        rows: &Gathered,
+        to: &mut Vec<f32>,
     ) {
-        let n = scratch.rows_of(expert).len();
-        let ExpertScratch { gathered, gathered_f32, products, .. } = scratch;
-        let product = &mut products[to];
-        product.resize(product.len().max(n * n_rows), 0.0);
-        let weight = self.weights.get(self.model, first.after(expert)).coarse(phase.coarse);
-        let mut out = OutMatrix::new(&mut product[..n * n_rows], n_rows, Mode::Store);
+        let Products { pass, phase, .. } = *self;
+        let weight = pass.weights.get(pass.model, first.weight.after(expert)).coarse(phase.coarse);
+        let width = pass.model.weight(first.weight).rows;
+        to.resize(to.len().max(n * width), 0.0);
+        let mut out = OutMatrix::new(&mut to[..n * width], width, Mode::Store);
         let acts = match weight.wants_quantized() {
-            true => Acts::Quantized(gathered),
-            false => Acts::Float(gathered_f32),
+            true => Acts::Quantized(&rows.int8s),
+            false => Acts::Float(&rows.f32s),
         };
-        matmul::matmul(self.isa, &weight, acts, &mut out.part(columns.clone()));
-        if let Some(bias) = bias {
-            let bias = &self.vector(bias)[expert * n_rows..][..n_rows];
-            for row in product[..n * n_rows].chunks_exact_mut(n_rows) {
-                let row = &mut row[columns.clone()];
-                row.iter_mut().zip(&bias[columns.clone()]).for_each(|(out, b)| *out += b);
+        matmul::matmul(pass.isa, &weight, acts, &mut out.part(columns.clone()));
+        if let Some(bias) = first.bias {
+            let bias = &pass.vector(bias)[expert * width..][columns.clone()];
+            for row in to[..n * width].chunks_exact_mut(width) {
+                add(&mut row[columns.clone()], bias);
             }
         }
     }
-}
 
-/// Where an expert's rows stand, once begins have moved to their ends.
-fn range_before(begins: &[usize], expert: usize) -> Range<usize> {
-    let begin = if expert == 0 { 0 } else { begins[expert - 1] };
-    begin..begins[expert]
-}
-
-/// A row's choice: equal scores go to the lower number.
-fn choose_row(
-    moe: &MoeSpec,
-    scores: &[f32],
-    bias: Option<&[f32]>,
-    factors: Option<&[f32]>,
-    scratch: &mut ExpertScratch,
-    out: &mut [f32],
-) {
-    let ExpertScratch { probabilities, order, gathered_f32: keys, .. } = scratch;
-    probabilities.clear();
-    probabilities.extend_from_slice(scores);
-    match moe.gating {
-        Gating::Softmax => softmax(probabilities),
-        Gating::Sigmoid => probabilities.iter_mut().for_each(|p| *p = 1.0 / (1.0 + (-*p).exp())),
-        Gating::SoftmaxOfChosen => {}
-    }
-    keys.clear();
-    keys.extend_from_slice(probabilities);
-    if let Some(bias) = bias {
-        keys.iter_mut().zip(bias).for_each(|(key, bias)| *key += bias);
-    }
-    // NaN counts as the least, so that every row has a choice.
-    keys.iter_mut().filter(|key| key.is_nan()).for_each(|key| *key = f32::NEG_INFINITY);
-    if let Some(groups) = moe.groups {
-        let size = moe.n_expert / groups.count;
-        let mut sums: Vec<(f32, usize)> = keys
-            .chunks_exact(size)
-            .enumerate()
-            .map(|(group, keys)| {
-                let (mut best, mut second) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
-                for &key in keys {
-                    if key > best {
-                        (best, second) = (key, best);
-                    } else if key > second {
-                        second = key;
-                    }
-                }
-                (best + second, group)
-            })
-            .collect();
-        sums.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        for &(_, group) in &sums[groups.used..] {
-            keys[group * size..][..size].fill(f32::NEG_INFINITY);
+    /// Calls with each row's part of a buffer where these columns of an expert's result belong.
+    fn put_down(
+        &self,
+        to: Buf,
+        rows: &[Choice],
+        columns: Range<usize>,
+        mut each: impl FnMut(usize, &mut [f32]),
+    ) {
+        let out = self.pass.buffers.f32s(to);
+        let width = out.width() / self.moe.n_used;
+        for (i, choice) in rows.iter().enumerate() {
+            let first = choice.place as usize * width;
+            // SAFETY: these columns of this expert's rows were dealt to this thread.
+            let out = unsafe { out.row_mut(choice.row as usize, first + columns.start..first + columns.end) };
+            each(i, out);
         }
     }
-    order.clear();
-    order.extend(0..moe.n_expert as u32);
-    let better = |&a: &u32, &b: &u32| keys[b as usize].total_cmp(&keys[a as usize]).then(a.cmp(&b));
-    if moe.n_used < moe.n_expert {
-        order.select_nth_unstable_by(moe.n_used, better);
-    }
-    order[..moe.n_used].sort_unstable_by(better);
-    let (numbers, weights) = out.split_at_mut(moe.n_used);
-    for ((number, weight), &expert) in numbers.iter_mut().zip(&mut *weights).zip(&*order) {
-        (*number, *weight) = (expert as f32, probabilities[expert as usize]);
-    }
-    if moe.gating == Gating::SoftmaxOfChosen {
-        softmax(weights);
-    }
-    if moe.renormalise {
-        let sum: f32 = weights.iter().sum();
-        let sum = sum.max(LEAST_SUM);
-        weights.iter_mut().for_each(|weight| *weight /= sum);
-    }
-    for (weight, &expert) in weights.iter_mut().zip(&*order) {
-        *weight *= moe.scale * factors.map_or(1.0, |factors| factors[expert as usize]);
-    }
-}
-
-fn softmax(x: &mut [f32]) {
-    let max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    x.iter_mut().for_each(|x| *x = (*x - max).exp());
-    let sum: f32 = x.iter().sum();
-    x.iter_mut().for_each(|x| *x /= sum);
 }

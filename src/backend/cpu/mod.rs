@@ -2,6 +2,7 @@
 
 mod attention;
 mod buffers;
+mod choice;
 mod crew;
 mod experts;
 pub mod kv_store;
@@ -185,7 +186,7 @@ impl Backend for CpuBackend {
         let schedule = self.schedules.find(&self.model, steps, asked);
         let pass_shape = self.prepare(rows, schedule);
         let has_head = steps.iter().any(|step| step.unit == Unit::Head);
-        assert!(!has_head || logits.len() == pass_shape.outputs * self.model.plan.dims.n_vocab);
+        assert!(!has_head || logits.len() == pass_shape.asked.outputs * self.model.plan.dims.n_vocab);
         let (_, phases) = self.schedules.get(schedule);
         self.counters.iter_mut().for_each(WorkCounter::reset);
         if self.counters.len() < phases.len() {

@@ -23,7 +23,7 @@ use crate::{
 
 /// Weight rows are dealt to threads in pieces of this many: whole groups of int8, so that a thread can
 /// quantize what it has computed.
-const ROW_GRAIN: usize = 32;
+pub const ROW_GRAIN: usize = 32;
 
 /// With more rows than this every thread has one part of a matrix: what fills the caches of the rows then serves longer.
 const MOST_ROWS_DEALT_LATE: usize = 16;
@@ -86,12 +86,13 @@ impl Pass<'_> {
             Work::Logits { weight, bias, scale, cap } => {
                 let n_vocab = self.model.weight(weight).rows;
                 // SAFETY: `run_segment` has checked the length; each thread writes the columns dealt to it.
-                let out =
-                    unsafe { OutMatrix::from_raw(self.logits.ptr, self.shape.outputs, n_vocab, Mode::Store) };
+                let out = unsafe {
+                    OutMatrix::from_raw(self.logits.ptr, self.shape.asked.outputs, n_vocab, Mode::Store)
+                };
                 let changed = bias.is_some() || scale != 1.0 || cap.is_some();
                 for columns in self.deal(index, n_vocab, phase, member) {
                     self.matmul(weight, Buf::H, &out, columns.clone(), phase, member);
-                    for row in (0..self.shape.outputs).filter(|_| changed) {
+                    for row in (0..self.shape.asked.outputs).filter(|_| changed) {
                         let first = row * n_vocab + columns.start;
                         // SAFETY: these columns were dealt to this thread; its product has been written.
                         let logits = unsafe {
@@ -136,7 +137,7 @@ impl Pass<'_> {
     }
 
     pub fn n_rows(&self, phase: &Phase) -> usize {
-        if phase.narrow { self.shape.outputs } else { self.shape.rows }
+        if phase.narrow { self.shape.asked.outputs } else { self.shape.asked.rows }
     }
 
     /// This thread's parts of the rows of a phase's matrices.
@@ -541,6 +542,6 @@ fn query_columns(spec: &AttnSpec, kv_head: usize) -> Range<usize> {
     kv_head * width..(kv_head + 1) * width
 }
 
-fn add(to: &mut [f32], from: &[f32]) {
+pub fn add(to: &mut [f32], from: &[f32]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
 }

@@ -1,8 +1,10 @@
 //! Experts: a router chooses some for each row, and their results are added by its weights; maybe a shared one beside them.
 
+use std::ops::Range;
+
 use super::{Mlp, Residual};
 use crate::{
-    Result,
+    Error, Result,
     model::Builder,
     plan::{Activation, Buf, Gating, Groups, Linear, MoeSpec, Op},
 };
@@ -143,19 +145,22 @@ impl Experts {
             Some(found) => Some(b.vector(&found, n)?),
             None => None,
         };
-        let (gate, up) = if b.has(&joined) {
-            (
-                Some(b.expert_rows(&joined, n, 2 * width, dim, 0..width)?),
-                b.expert_rows(&joined, n, 2 * width, dim, width..2 * width)?,
-            )
-        } else {
-            let gate = match b.has(&name("ffn_gate_exps.weight")) {
-                true => Some(b.expert_rows(&name("ffn_gate_exps.weight"), n, width, dim, 0..width)?),
-                false => None,
-            };
-            (gate, b.expert_rows(&name("ffn_up_exps.weight"), n, width, dim, 0..width)?)
+        let (is_joined, has_gate) = (b.has(&joined), b.has(&name("ffn_gate_exps.weight")));
+        let expert_scale = b.optional_vector(&name("ffn_down_exps.scale"), n)?;
+        let mut linear = |part: &str, tensor: &str, all: usize, of: Range<usize>, cols| {
+            let bias = b.optional_vector(&name(&format!("{part}.bias")), n * of.len())?;
+            Ok::<_, Error>(Linear { weight: b.expert_rows(tensor, n, all, cols, of)?, bias })
         };
-        let down = b.expert_rows(&name("ffn_down_exps.weight"), n, dim, width, 0..dim)?;
+        let mut whole =
+            |part: &str, rows, cols| linear(part, &name(&format!("{part}.weight")), rows, 0..rows, cols);
+        let down = whole("ffn_down_exps", dim, width)?;
+        let (gate, up) = if is_joined {
+            let gate = linear("ffn_gate_exps", &joined, 2 * width, 0..width, dim)?;
+            (Some(gate), linear("ffn_up_exps", &joined, 2 * width, width..2 * width, dim)?)
+        } else {
+            let gate = has_gate.then(|| whole("ffn_gate_exps", width, dim)).transpose()?;
+            (gate, whole("ffn_up_exps", width, dim)?)
+        };
         let id = MoeSpec {
             n_expert: n,
             n_used: self.used,
@@ -172,13 +177,10 @@ impl Experts {
             groups: self.groups,
             renormalise: self.renormalise,
             scale: self.scale,
-            expert_scale: b.optional_vector(&name("ffn_down_exps.scale"), n)?,
+            expert_scale,
             gate,
             up,
             down,
-            gate_bias: b.optional_vector(&name("ffn_gate_exps.bias"), n * width)?,
-            up_bias: b.optional_vector(&name("ffn_up_exps.bias"), n * width)?,
-            down_bias: b.optional_vector(&name("ffn_down_exps.bias"), n * dim)?,
             activation: self.activation,
         };
         let id = b.moe(id);

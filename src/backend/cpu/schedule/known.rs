@@ -1,6 +1,6 @@
 //! Schedules that were made before: passes repeat each other, and to make one anew costs as much as a small layer.
 
-use super::{PassShape, Phase, schedule};
+use super::{Asked, PassShape, Phase, schedule};
 use crate::{
     model::Model,
     plan::{Op, Step, Unit, Visit},
@@ -8,16 +8,6 @@ use crate::{
 
 /// So many are kept: a text's plain steps, its drafts, and the verifications of some lengths.
 const MOST: usize = 8;
-
-/// What a pass is asked for, and with which rows and threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
-    pub rows: usize,
-    pub outputs: usize,
-    pub threads: usize,
-    /// Some row sees more than a chunk of cells.
-    pub long: bool,
-}
 
 /// What of a step a schedule depends on.
 type Key = (Op, Unit, usize, Visit, bool);
@@ -27,7 +17,6 @@ fn key(step: &Step) -> Key {
 }
 
 struct Known {
-    asked: Asked,
     steps: Vec<Key>,
     shape: PassShape,
     phases: Vec<Phase>,
@@ -44,14 +33,15 @@ pub struct Schedules {
 impl Schedules {
     /// The index of a pass's schedule, made if it is not among those that are known.
     pub fn find(&mut self, model: &Model, steps: &[Step], asked: Asked) -> usize {
-        let same =
-            |known: &Known| known.asked == asked && known.steps.iter().copied().eq(steps.iter().map(key));
+        let same = |known: &Known| {
+            known.shape.asked == asked && known.steps.iter().copied().eq(steps.iter().map(key))
+        };
         if let Some(i) = self.known.iter().position(same) {
             return i;
         }
         let shape = PassShape::new(model, steps, asked);
         let i = if self.known.len() < MOST {
-            self.known.push(Known { asked, steps: Vec::new(), shape, phases: Vec::new() });
+            self.known.push(Known { steps: Vec::new(), shape, phases: Vec::new() });
             self.known.len() - 1
         } else {
             self.oldest = (self.oldest + 1) % MOST;
@@ -61,7 +51,7 @@ impl Schedules {
         keys.clear();
         keys.extend(steps.iter().map(key));
         schedule(model, steps, &shape, phases);
-        (self.known[i].asked, self.known[i].shape) = (asked, shape);
+        self.known[i].shape = shape;
         i
     }
 

@@ -20,7 +20,7 @@ mod known;
 #[cfg(all(test, embedded_model))]
 mod tests;
 
-pub use known::{Asked, Schedules};
+pub use known::Schedules;
 
 use crate::{
     model::Model,
@@ -66,9 +66,9 @@ pub struct Phase {
     pub sync: bool,
 }
 
-/// How a pass is gone through.
-#[derive(Clone, Copy, Debug)]
-pub struct PassShape {
+/// What a pass is asked for, and with which rows and threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
     pub rows: usize,
     /// Rows whose logits are wanted.
     pub outputs: usize,
@@ -76,25 +76,37 @@ pub struct PassShape {
     pub threads: usize,
     /// Some row sees more than a chunk of cells.
     pub long: bool,
+}
+
+impl Asked {
+    /// Whether logits are wanted of some rows only.
+    pub fn narrows(&self) -> bool {
+        self.outputs < self.rows
+    }
+}
+
+/// How a pass is gone through.
+#[derive(Clone, Copy, Debug)]
+pub struct PassShape {
+    pub asked: Asked,
     /// Every thread norms and quantizes all rows for itself: for a row or two that costs less than to wait.
     pub own_norms: bool,
 }
 
 impl PassShape {
     pub fn new(model: &Model, steps: &[Step], asked: Asked) -> Self {
-        let Asked { rows, outputs, threads, long } = asked;
-        let own_norms = rows <= OWN_NORM_ROWS && can_norm_alone(model, steps, outputs < rows);
-        PassShape { rows, outputs, threads, long, own_norms }
+        let own_norms = asked.rows <= OWN_NORM_ROWS && can_norm_alone(model, steps, asked.narrows());
+        PassShape { asked, own_norms }
     }
 
     /// Every thread has whole K/V heads to itself.
     pub fn own_heads(&self, spec: &AttnSpec) -> bool {
-        spec.n_kv_head.is_multiple_of(self.threads)
+        spec.n_kv_head.is_multiple_of(self.asked.threads)
     }
 
     /// Chunks of a list are dealt to threads.
     pub fn split_lists(&self, spec: &AttnSpec) -> bool {
-        !self.own_heads(spec) && self.rows <= SPLIT_ROWS && self.long
+        !self.own_heads(spec) && self.asked.rows <= SPLIT_ROWS && self.asked.long
     }
 
     /// Threads can quantize their part of what attention gives.
@@ -148,15 +160,15 @@ pub fn schedule(model: &Model, steps: &[Step], shape: &PassShape, phases: &mut V
     let mut i = 0;
     // A part of a pass that is given its rows and stores nothing needs the wanted ones only, from the start.
     let given = steps.first().filter(|step| step.unit != Unit::Embed);
-    if let (Some(first), None, true) = (given, last_store, shape.outputs < shape.rows) {
-        if shape.outputs == 0 {
+    if let (Some(first), None, true) = (given, last_store, shape.asked.narrows()) {
+        if shape.asked.outputs == 0 {
             return;
         }
         list.push(&[], Work::Narrow(live(model, steps)), first);
         list.narrow = true;
     }
     while i < steps.len() {
-        let narrow = i == narrow_after && shape.outputs < shape.rows && !list.narrow;
+        let narrow = i == narrow_after && shape.asked.narrows() && !list.narrow;
         match *steps[i].op {
             Op::Store(id) => match steps.get(i + 1).map(|step| step.op) {
                 Some(&Op::Attend(attend))
@@ -191,7 +203,7 @@ pub fn schedule(model: &Model, steps: &[Step], shape: &PassShape, phases: &mut V
             | Op::ExpertsSum(_)) => list.push(&steps[i..], Work::Op(op), &steps[i]),
         }
         if narrow {
-            if shape.outputs == 0 {
+            if shape.asked.outputs == 0 {
                 // Nobody asks for what would follow.
                 break;
             }
@@ -220,27 +232,22 @@ fn live(model: &Model, steps: &[Step]) -> BufSet {
 
 /// The matrices that a phase reads in full.
 pub fn matrices_of(model: &Model, phase: &Phase) -> impl Iterator<Item = WeightId> + use<> {
-    work_inputs(model, &phase.work).map(|(id, _)| id)
+    let (operands, logits) = of_work(model, &phase.work);
+    operands.into_iter().flat_map(|operands| operands.matrices()).chain(logits).map(|(id, _)| id)
 }
 
-/// The matrices of a phase's work and what they are multiplied with; of experts the first, as they are alike.
-fn work_inputs(model: &Model, work: &Work) -> impl Iterator<Item = (WeightId, Buf)> + use<> {
-    let (operands, logits) = match *work {
+/// What a phase's work multiplies rows with, and the buffer that has these rows; of experts, which are alike, the first.
+fn products(model: &Model, work: &Work) -> impl Iterator<Item = (WeightId, Buf)> + use<> {
+    let (operands, logits) = of_work(model, work);
+    operands.into_iter().flat_map(|operands| operands.products()).chain(logits)
+}
+
+fn of_work(model: &Model, work: &Work) -> (Option<Operands>, Option<(WeightId, Buf)>) {
+    match *work {
         Work::Op(op) => (Some(model.plan.operands(&op)), None),
         Work::Logits { weight, .. } => (None, Some((weight, Buf::H))),
         Work::StoreAttend(_) | Work::Join(_) | Work::Quantize(_) | Work::Narrow(_) => (None, None),
-    };
-    operands.into_iter().flat_map(|operands| operands.matrices()).chain(logits)
-}
-
-/// The same with experts, the first for all of a kind.
-fn inputs(model: &Model, work: &Work) -> impl Iterator<Item = (WeightId, Buf)> + use<> {
-    let experts = match *work {
-        Work::Op(op) => Some(model.plan.operands(&op)),
-        _ => None,
-    };
-    let experts = experts.into_iter().flat_map(|operands| operands.experts()).map(|m| (m.first, m.src));
-    work_inputs(model, work).chain(experts)
+    }
 }
 
 /// True for the types whose kernels take int8 rows.
@@ -264,12 +271,11 @@ fn can_norm_alone(model: &Model, steps: &[Step], narrows: bool) -> bool {
             Op::Norm { group: 0, src: Buf::X, dst: Buf::H, add: false, .. } | Op::Head { .. } => true,
             _ => !makes,
         };
-        let experts = operands.experts().map(|m| (m.first, m.src));
-        let product = operands.matrices().chain(experts).find(|&(_, src)| src == Buf::H);
-        if !norms || operands.reads.contains(Buf::H) && product.is_none() {
+        let mut products = operands.products().filter(|&(_, src)| src == Buf::H).peekable();
+        if !norms || operands.reads.contains(Buf::H) && products.peek().is_none() {
             return false;
         }
-        any |= product.is_some_and(|(id, _)| quantized(model, id));
+        any |= products.any(|(id, _)| quantized(model, id));
     }
     any && !(narrows && live(model, steps.get(last_store + 1..).unwrap_or(&[])).contains(Buf::H))
 }
@@ -291,7 +297,7 @@ impl List<'_> {
     fn push(&mut self, steps: &[Step], work: Work, step: &Step) {
         let shape = self.shape;
         let plan = &self.model.plan;
-        for (id, src) in inputs(self.model, &work) {
+        for (id, src) in products(self.model, &work) {
             let made_by_each = src == Buf::H && shape.own_norms;
             if quantized(self.model, id) && !made_by_each && self.fresh & int8s(src) == 0 {
                 self.phase(Work::Quantize(src), step, f32s(src), int8s(src), false);
@@ -343,9 +349,7 @@ impl List<'_> {
         let after = if let [Step { unit: Unit::Head, .. }] = steps { steps } else { &steps[1..] };
         for step in after {
             let operands = self.model.plan.operands(step.op);
-            let experts = operands.experts().map(|m| (m.first, m.src));
-            let mut readers = operands.matrices().chain(experts);
-            if readers.any(|(id, src)| src == buf && quantized(self.model, id)) {
+            if operands.products().any(|(id, src)| src == buf && quantized(self.model, id)) {
                 return true;
             }
             if operands.writes.contains(buf) {
@@ -377,7 +381,7 @@ impl List<'_> {
 
     fn of_op(&self, operands: &Operands) -> (Resources, Resources) {
         let (mut inputs, mut multiplied) = (0, 0);
-        for (weight, src) in operands.matrices().chain(operands.experts().map(|m| (m.first, m.src))) {
+        for (weight, src) in operands.products() {
             inputs |= self.input(weight, src);
             multiplied |= f32s(src);
         }

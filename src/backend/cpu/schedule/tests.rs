@@ -86,11 +86,13 @@ fn touched(model: &Model, shape: &PassShape, phase: &Phase) -> Touched {
         }
         Work::Op(Op::ExpertsGate(id)) => {
             let moe = plan.moe(id);
-            (vec![F32(moe.chosen), input(moe.up, moe.src)], vec![F32(moe.hidden)])
+            let weights = moe.gate.into_iter().chain([moe.up]);
+            let inputs = weights.map(|w| input(w.weight, moe.src));
+            (inputs.chain([F32(moe.chosen)]).collect(), vec![F32(moe.hidden)])
         }
         Work::Op(Op::ExpertsDown(id)) => {
             let moe = plan.moe(id);
-            (vec![F32(moe.chosen), input(moe.down, moe.hidden)], vec![F32(moe.results)])
+            (vec![F32(moe.chosen), input(moe.down.weight, moe.hidden)], vec![F32(moe.results)])
         }
         Work::Op(Op::ExpertsSum(id)) => {
             let moe = plan.moe(id);
@@ -229,7 +231,7 @@ fn other_work(plan: &Plan, shape: &PassShape, steps: &[Step], phases: &[Phase]) 
         }
     }
     let mut asked: Vec<_> = steps.iter().map(|step| (*step.op, step.slot, step.coarse)).collect();
-    if shape.outputs == 0 {
+    if shape.asked.outputs == 0 {
         // Only the keys and values are of use to anybody.
         let stores = |(op, ..): &(Op, usize, bool)| plan.store_of(op).is_some();
         let first_step = usize::from(steps.first().is_some_and(|step| step.unit == Unit::Embed));
@@ -383,7 +385,7 @@ fn without_any_one_of_its_quantizations_a_schedule_is_wrong() {
     let model = model(Arch::Llama, || false);
     let steps = model.plan.steps(None);
     let mut phases = Vec::new();
-    for shape in shapes(&model, &steps).into_iter().filter(|shape| shape.outputs > 0) {
+    for shape in shapes(&model, &steps).into_iter().filter(|shape| shape.asked.outputs > 0) {
         schedule(&model, &steps, &shape, &mut phases);
         for i in 0..phases.len() {
             let mut fewer = phases.clone();
