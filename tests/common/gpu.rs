@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use spec_run::{
-    Context, ContextConfig, Gguf, Model,
+    Context, ContextConfig, Model,
     context::{Device, KvType},
-    gguf::Writer,
     internals::gpu::{AdapterChoice, Found, adapters, choose},
-    quant::{GgmlType, dequantize},
+    quant::GgmlType,
 };
 
-use super::context;
+use super::{context, retyped};
 
 /// The name to give as a device. Without any adapter the test says so and ends, unless
 /// `SPEC_RUN_REQUIRE_FIXTURES` asks that it fail.
@@ -60,24 +59,7 @@ pub fn relative_error(got: &[f32], want: &[f32]) -> f64 {
 /// The same model with every weight as the f32 that it stands for: then the CPU too computes in floats, and
 /// nothing but rounding lies between it and the GPU.
 pub fn in_floats(model: &Model) -> Arc<Model> {
-    let mut writer = Writer::new();
-    for (key, value) in model.gguf.metadata().iter() {
-        writer.set(key, value.clone());
-    }
-    let tensors = model.gguf.tensors();
-    for tensor in tensors {
-        writer.tensor(&tensor.name, GgmlType::F32, &tensor.shape);
-    }
-    let mut bytes = Vec::new();
-    writer
-        .write(&mut bytes, |i, out| {
-            let tensor = &tensors[i];
-            let mut numbers = vec![0.0; tensor.shape.iter().product::<u64>() as usize];
-            dequantize(tensor.ty, model.gguf.bytes(tensor), &mut numbers);
-            numbers.iter().try_for_each(|x| out.write(&x.to_le_bytes()))
-        })
-        .unwrap();
-    Arc::new(Model::load(Arc::new(Gguf::from_bytes("in floats", bytes).unwrap())).unwrap())
+    retyped(model, |_| GgmlType::F32)
 }
 
 /// Rounding grows through the layers: 2^-24 for an operation, some 10^3 terms in a sum that err at random, 16

@@ -9,7 +9,11 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use spec_run::{Batch, Context, ContextConfig, Gguf, Model, embedded};
+use spec_run::{
+    Batch, Context, ContextConfig, Gguf, Model, embedded,
+    gguf::{TensorInfo, Writer},
+    quant::{GgmlType, dequantize, quantize},
+};
 
 /// Fixtures computed by llama.cpp. Absent in a clone that stands alone: then the test says so and ends,
 /// unless `SPEC_RUN_REQUIRE_FIXTURES` asks that it fail.
@@ -26,6 +30,30 @@ pub fn fixture(test: &str, name: &str) -> Option<PathBuf> {
 
 pub fn load(path: &std::path::Path) -> Arc<Model> {
     Arc::new(Model::load(Arc::new(Gguf::open(path).unwrap())).unwrap())
+}
+
+/// The same model with its tensors in other types.
+pub fn retyped(model: &Model, ty: impl Fn(&TensorInfo) -> GgmlType) -> Arc<Model> {
+    let mut writer = Writer::new();
+    for (key, value) in model.gguf.metadata().iter() {
+        writer.set(key, value.clone());
+    }
+    let tensors = model.gguf.tensors();
+    for tensor in tensors {
+        writer.tensor(&tensor.name, ty(tensor), &tensor.shape);
+    }
+    let mut bytes = Vec::new();
+    writer
+        .write(&mut bytes, |i, out| {
+            let tensor = &tensors[i];
+            let mut numbers = vec![0.0; tensor.shape.iter().product::<u64>() as usize];
+            dequantize(tensor.ty, model.gguf.bytes(tensor), &mut numbers);
+            let mut bytes = Vec::new();
+            quantize(ty(tensor), &numbers, &mut bytes).expect("a type that can be written");
+            out.write(&bytes)
+        })
+        .unwrap();
+    Arc::new(Model::load(Arc::new(Gguf::from_bytes("retyped", bytes).unwrap())).unwrap())
 }
 
 pub fn embedded_model() -> Arc<Model> {
