@@ -39,5 +39,5 @@ pub mod speculation {
 
 /// Models of random weights.
 pub mod synth {
-    pub use crate::synth::{Arch, Mix, Recipe, Shape, Skippable, Widened};
+    pub use crate::synth::{Arch, Experts, Mix, Recipe, Shape, Skippable, Widened};
 }

@@ -40,12 +40,33 @@ struct Summary<'a> {
     tensor_bytes: u64,
     layers: Vec<Layer>,
     outside_layers: u64,
+    experts: Option<Experts>,
+}
+
+/// Of all layers that have some.
+#[derive(Clone, Copy, Default)]
+struct Experts {
+    count: u32,
+    /// For each token.
+    used: u32,
+    layers: usize,
+    parameters: u64,
+    bytes: u64,
+}
+
+impl Experts {
+    /// What of so many parameters or bytes of experts a token does not need.
+    fn idle(self, of: u64) -> u64 {
+        of / u64::from(self.count) * u64::from(self.count - self.used)
+    }
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
 struct Layer {
     attn_bytes: u64,
+    /// All that the MLP has beside experts.
     mlp_bytes: u64,
+    expert_bytes: u64,
     /// Norms and the like whose names tell of neither.
     other_bytes: u64,
 }
@@ -59,6 +80,7 @@ impl<'a> Summary<'a> {
             tensor_bytes: 0,
             layers: Vec::new(),
             outside_layers: 0,
+            experts: experts_of(gguf),
         };
         for t in gguf.tensors() {
             summary.parameters += t.elements();
@@ -72,6 +94,13 @@ impl<'a> Summary<'a> {
                     }
                     let layer = &mut summary.layers[layer];
                     match part {
+                        part if is_of_experts(part) => {
+                            layer.expert_bytes += t.bytes;
+                            if let Some(experts) = &mut summary.experts {
+                                experts.parameters += t.elements();
+                                experts.bytes += t.bytes;
+                            }
+                        }
                         part if part.starts_with("attn") => layer.attn_bytes += t.bytes,
                         part if part.starts_with("ffn") => layer.mlp_bytes += t.bytes,
                         _ => layer.other_bytes += t.bytes,
@@ -79,7 +108,17 @@ impl<'a> Summary<'a> {
                 }
             }
         }
+        let with_experts = summary.layers.iter().filter(|layer| layer.expert_bytes > 0).count();
+        summary.experts = summary.experts.filter(|_| with_experts > 0);
+        if let Some(experts) = &mut summary.experts {
+            experts.layers = with_experts;
+        }
         Ok(summary)
+    }
+
+    /// Parameters and bytes that a token is multiplied with or looks up, and no expert that it does not choose.
+    fn active(&self, experts: Experts) -> (u64, u64) {
+        (self.parameters - experts.idle(experts.parameters), self.tensor_bytes - experts.idle(experts.bytes))
     }
 
     fn bits_per_weight(&self) -> Option<f64> {
@@ -99,9 +138,26 @@ impl<'a> Summary<'a> {
             .layers
             .iter()
             .map(|l| {
-                json!({"attn_bytes": l.attn_bytes, "mlp_bytes": l.mlp_bytes, "other_bytes": l.other_bytes})
+                json!({
+                    "attn_bytes": l.attn_bytes,
+                    "mlp_bytes": l.mlp_bytes,
+                    "expert_bytes": l.expert_bytes,
+                    "other_bytes": l.other_bytes,
+                })
             })
             .collect();
+        let experts = self.experts.map(|experts| {
+            let (active_parameters, active_bytes) = self.active(experts);
+            json!({
+                "count": experts.count,
+                "used": experts.used,
+                "layers": experts.layers,
+                "parameters": experts.parameters,
+                "bytes": experts.bytes,
+                "active_parameters": active_parameters,
+                "active_bytes": active_bytes,
+            })
+        });
         json!({
             "file": self.gguf.name(),
             "version": self.gguf.version(),
@@ -110,6 +166,7 @@ impl<'a> Summary<'a> {
             "architecture": self.architecture,
             "parameters": self.parameters,
             "bits_per_weight": self.bits_per_weight(),
+            "experts": experts,
             "metadata": metadata,
             "tensors": tensors,
             "layers": layers,
@@ -146,6 +203,26 @@ impl<'a> Summary<'a> {
         if let Some(bits) = self.bits_per_weight() {
             line(out, format_args!("bits per weight  {bits:.2}"));
         }
+        if let Some(experts) = self.experts {
+            let Experts { count: n, used, layers, bytes, .. } = experts;
+            let layers = match layers {
+                1 => "1 layer".to_string(),
+                n => format!("{n} layers"),
+            };
+            let (parameters, active_bytes) = self.active(experts);
+            line(
+                out,
+                format_args!("experts          {n} in {layers}, {used} for each token; {}", size(bytes)),
+            );
+            line(
+                out,
+                format_args!(
+                    "active           {} parameters for each token, {}",
+                    count(parameters),
+                    size(active_bytes)
+                ),
+            );
+        }
     }
 
     fn metadata(&self, out: &mut String) {
@@ -176,14 +253,20 @@ impl<'a> Summary<'a> {
     /// Neighbours of the same size share a line.
     fn layer_table(&self, out: &mut String) {
         line(out, format_args!("\nlayers ({})", self.layers.len()));
-        line(out, format_args!("  {:11} {:>12} {:>12} {:>12}", "layer", "attention", "mlp", "other"));
+        let column = |text: &str| if self.experts.is_some() { format!(" {text:>12}") } else { String::new() };
+        let experts = column("experts");
+        line(
+            out,
+            format_args!("  {:11} {:>12} {:>12}{experts} {:>12}", "layer", "attention", "mlp", "other"),
+        );
         let mut first = 0;
         for alike in self.layers.chunk_by(|a, b| a == b) {
             let last = first + alike.len() - 1;
             let name = if first == last { first.to_string() } else { format!("{first}-{last}, each") };
-            let Layer { attn_bytes, mlp_bytes, other_bytes } = alike[0];
+            let Layer { attn_bytes, mlp_bytes, expert_bytes, other_bytes } = alike[0];
             let (attn, mlp, other) = (size(attn_bytes), size(mlp_bytes), size(other_bytes));
-            line(out, format_args!("  {name:11} {attn:>12} {mlp:>12} {other:>12}"));
+            let experts = column(&size(expert_bytes));
+            line(out, format_args!("  {name:11} {attn:>12} {mlp:>12}{experts} {other:>12}"));
             first = last + 1;
         }
         line(out, format_args!("  outside     {:>38}", size(self.outside_layers)));
@@ -202,6 +285,19 @@ impl<'a> Summary<'a> {
             );
         }
     }
+}
+
+/// As the file's keys have them; nothing if they make no sense, which is for whoever runs the model to say.
+fn experts_of(gguf: &Gguf) -> Option<Experts> {
+    let arch = gguf.metadata().str("general.architecture").ok()??;
+    let number = |key: &str| gguf.metadata().u32(&format!("{arch}.{key}")).ok()?;
+    let (count, used) = (number("expert_count")?, number("expert_used_count")?);
+    (used > 0 && used <= count).then(|| Experts { count, used, ..Experts::default() })
+}
+
+/// `ffn_up_exps.weight`: the matrices of all experts, side by side.
+fn is_of_experts(part: &str) -> bool {
+    part.split('.').next().is_some_and(|part| part.ends_with("_exps"))
 }
 
 /// `blk.7.attn_q.weight` is layer 7, `attn_q.weight`.

@@ -17,7 +17,7 @@ use crate::{
     embedded,
     mask::LayerList,
     placement::PlacementRequest,
-    synth::{Arch, Mix, Recipe, Shape, Skippable, Synth, Widened, vocabulary_size},
+    synth::{Arch, Experts, Mix, Recipe, Shape, Skippable, Synth, Widened, vocabulary_size},
 };
 
 const MAX_THREADS: usize = 1024;
@@ -93,7 +93,8 @@ struct PlanArgs {
 
 #[derive(Args, Debug)]
 struct ShapeArgs {
-    /// llama, qwen2 or qwen3 [default: llama]; without --like, give --layers, --dim, --ffn and --heads too
+    /// llama, qwen2, qwen3, qwen3moe, gemma3, olmoe, gpt-oss or glm4moe [default: llama]; without --like, give --layers,
+    /// --dim, --ffn and --heads too
     #[arg(long, value_name = "NAME", value_parser = str::parse::<Arch>)]
     arch: Option<Arch>,
     #[arg(long, value_name = "N")]
@@ -112,6 +113,18 @@ struct ShapeArgs {
     /// [default: dim / heads]
     #[arg(long, value_name = "N")]
     head_dim: Option<u32>,
+    /// Experts in the place of each MLP
+    #[arg(long, value_name = "N")]
+    experts: Option<u32>,
+    /// Experts for each token [default: 2]
+    #[arg(long, value_name = "N")]
+    experts_used: Option<u32>,
+    /// Width inside an expert [default: --ffn]
+    #[arg(long, value_name = "N")]
+    expert_ffn: Option<u32>,
+    /// Cells that a layer with a sliding window sees
+    #[arg(long, value_name = "N")]
+    window: Option<u32>,
     /// Size of the vocabulary [default: what --vocab-from or the embedded model has]
     #[arg(long, value_name = "N")]
     vocab: Option<u32>,
@@ -287,8 +300,20 @@ impl SynthArgs {
 
 impl ShapeArgs {
     fn is_given(&self) -> bool {
-        let sizes =
-            [self.layers, self.dim, self.ffn, self.heads, self.kv_heads, self.head_dim, self.vocab, self.ctx];
+        let sizes = [
+            self.layers,
+            self.dim,
+            self.ffn,
+            self.heads,
+            self.kv_heads,
+            self.head_dim,
+            self.vocab,
+            self.ctx,
+            self.experts,
+            self.experts_used,
+            self.expert_ffn,
+            self.window,
+        ];
         self.arch.is_some() || self.tied.is_some() || sizes.iter().any(Option::is_some)
     }
 
@@ -307,10 +332,12 @@ impl ShapeArgs {
             (&mut shape.head_dim, self.head_dim),
             (&mut shape.vocab, self.vocab),
             (&mut shape.ctx, self.ctx),
+            (&mut shape.window, self.window),
         ];
         for (size, given) in sizes {
             *size = given.unwrap_or(*size);
         }
+        shape.experts = self.experts(&shape)?;
         shape.arch = self.arch.unwrap_or(shape.arch);
         shape.tied = self.tied.unwrap_or(shape.tied);
         Ok(shape)
@@ -346,7 +373,27 @@ impl ShapeArgs {
             tied: false,
             rope_base: 10_000.0,
             norm_eps: 1e-5,
+            window: 0,
+            experts: None,
         })
+    }
+
+    /// The shape's own with what the options change, or those of the options.
+    fn experts(&self, shape: &Shape) -> Result<Option<Experts>> {
+        let experts = match (shape.experts, self.experts) {
+            (Some(experts), _) => experts,
+            (None, Some(count)) => Experts { count, used: 2, ffn: shape.ffn, dense_layers: 0 },
+            (None, None) if self.experts_used.is_some() || self.expert_ffn.is_some() => {
+                return Err(Error::Usage("--experts-used, --expert-ffn: give --experts N too".into()));
+            }
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Experts {
+            count: self.experts.unwrap_or(experts.count),
+            used: self.experts_used.unwrap_or(experts.used),
+            ffn: self.expert_ffn.unwrap_or(experts.ffn),
+            dense_layers: experts.dense_layers.min(shape.layers.saturating_sub(1)),
+        }))
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! A file depends on its recipe and the vocabulary alone: not on threads, machine or time.
 
+mod arch;
 mod mix;
 mod output;
 mod shape;
@@ -23,8 +24,9 @@ use std::{
 
 use rayon::prelude::*;
 
+pub use arch::Arch;
 pub use mix::Mix;
-pub use shape::{Arch, Shape};
+pub use shape::{Experts, Shape};
 pub use widen::Widened;
 
 use self::{tensors::Tensor, weights::PIECE};

@@ -5,7 +5,7 @@
 //! much as the embedding brings. Queries are larger, or attention would be the mean of the context and tell
 //! nothing; the head is larger, or all tokens would be about as likely.
 
-use super::{Recipe, mix::Role, shape::Arch, weights::Fill};
+use super::{Recipe, arch::HeadNorms, mix::Role, weights::Fill};
 use crate::quant::GgmlType;
 
 /// Of the residual stream where it begins.
@@ -36,6 +36,7 @@ impl Tensor {
 
 pub(super) fn list(recipe: &Recipe) -> Vec<Tensor> {
     let shape = &recipe.shape;
+    let arch = shape.arch;
     let (dim, ffn, vocab) = (u64::from(shape.dim), u64::from(shape.ffn), u64::from(shape.vocab));
     let (q, kv, head_dim) = (shape.q_width(), shape.kv_width(), u64::from(shape.head_dim));
     let matrix = |name: String, role: Role, layer: u32, [columns, rows]: [u64; 2], std: f32| {
@@ -58,30 +59,99 @@ pub(super) fn list(recipe: &Recipe) -> Vec<Tensor> {
             true => recipe.skippable.epsilon,
             false => 1.0,
         };
-        // Where heads are normed, the size of queries comes from the norm.
-        let head_norms = shape.arch == Arch::Qwen3;
-        let q_std = if head_norms { keeping(dim) } else { SCORE_STD * keeping(dim) };
-        let attn_std = to_residual(q) * scale(&recipe.skippable.attn);
-        let mlp_std = to_residual(ffn) * scale(&recipe.skippable.mlp);
+        let (attn_scale, mlp_scale) = (scale(&recipe.skippable.attn), scale(&recipe.skippable.mlp));
+        // Where heads are normed, the size of queries comes from the norm; the same holds for what is normed before it
+        // is added to the stream.
+        let q_std = match arch.head_norms() {
+            HeadNorms::None => SCORE_STD * keeping(dim),
+            HeadNorms::Each | HeadNorms::All => keeping(dim),
+        };
+        let added = |fan_in: u64, scale: f32| match arch.norms_after() {
+            None => to_residual(fan_in) * scale,
+            Some(_) => keeping(fan_in),
+        };
+        let norm_after = |part: &str, scale: f32| {
+            let size = LOGIT_STD / (2.0 * shape.layers as f32).sqrt() * scale;
+            vector(name(&format!("{part}.weight")), dim, Fill::around(size, size * NORM_STD))
+        };
         list.push(vector(name("attn_norm.weight"), dim, norm));
         list.push(matrix(name("attn_q.weight"), Role::Other, layer, [dim, q], q_std));
         list.push(matrix(name("attn_k.weight"), Role::Other, layer, [dim, kv], keeping(dim)));
         list.push(matrix(name("attn_v.weight"), Role::AttnV, layer, [dim, kv], keeping(dim)));
-        if shape.arch == Arch::Qwen2 {
+        if arch.has_qkv_biases() {
             for (part, len) in [("attn_q.bias", q), ("attn_k.bias", kv), ("attn_v.bias", kv)] {
                 list.push(vector(name(part), len, Fill::noise(BIAS_STD)));
             }
         }
-        if head_norms {
+        let normed = match arch.head_norms() {
+            HeadNorms::None => None,
+            HeadNorms::Each => Some([head_dim, head_dim]),
+            HeadNorms::All => Some([q, kv]),
+        };
+        if let Some([q, k]) = normed {
             let sharp = Fill::around(SCORE_STD, SCORE_STD * NORM_STD);
-            list.push(vector(name("attn_q_norm.weight"), head_dim, sharp));
-            list.push(vector(name("attn_k_norm.weight"), head_dim, norm));
+            list.push(vector(name("attn_q_norm.weight"), q, sharp));
+            list.push(vector(name("attn_k_norm.weight"), k, norm));
         }
-        list.push(matrix(name("attn_output.weight"), Role::Other, layer, [q, dim], attn_std));
-        list.push(vector(name("ffn_norm.weight"), dim, norm));
-        list.push(matrix(name("ffn_gate.weight"), Role::Other, layer, [dim, ffn], keeping(dim)));
-        list.push(matrix(name("ffn_up.weight"), Role::Other, layer, [dim, ffn], keeping(dim)));
-        list.push(matrix(name("ffn_down.weight"), Role::FfnDown, layer, [ffn, dim], mlp_std));
+        list.push(matrix(name("attn_output.weight"), Role::Other, layer, [q, dim], added(q, attn_scale)));
+        if arch.has_all_biases() {
+            list.push(vector(
+                name("attn_output.bias"),
+                dim,
+                Fill::noise(to_residual(1) * BIAS_STD * attn_scale),
+            ));
+            list.push(vector(name("attn_sinks.weight"), u64::from(shape.heads), Fill::noise(1.0)));
+        }
+        if let Some([after, _]) = arch.norms_after() {
+            list.push(norm_after(after, attn_scale));
+        }
+        list.push(vector(name(&format!("{}.weight", arch.mlp_norm())), dim, norm));
+        if let Some(experts) = shape.experts_of(layer) {
+            let (n, ffn) = (u64::from(experts.count), u64::from(experts.ffn));
+            let all = |part: &str, role, [columns, rows]: [u64; 2], std| {
+                let of_one = matrix(name(&format!("{part}.weight")), role, layer, [columns, rows], std);
+                Tensor { shape: vec![columns, rows, n], ..of_one }
+            };
+            let down = added(ffn, mlp_scale);
+            // As in all files a router is f32. Its scores differ enough for the choice to be the row's own.
+            list.push(Tensor {
+                shape: vec![dim, n],
+                ..vector(name("ffn_gate_inp.weight"), dim * n, Fill::noise(SCORE_STD * keeping(dim)))
+            });
+            list.push(all("ffn_gate_exps", Role::Other, [dim, ffn], keeping(dim)));
+            list.push(all("ffn_up_exps", Role::Other, [dim, ffn], keeping(dim)));
+            list.push(all("ffn_down_exps", Role::FfnDown, [ffn, dim], down));
+            if arch.has_all_biases() {
+                let biases = |part: &str, len: u64, std: f32| Tensor {
+                    shape: vec![len, n],
+                    ..vector(name(&format!("{part}.bias")), len * n, Fill::noise(std))
+                };
+                list.push(vector(name("ffn_gate_inp.bias"), n, Fill::noise(BIAS_STD)));
+                list.push(biases("ffn_gate_exps", ffn, BIAS_STD));
+                list.push(biases("ffn_up_exps", ffn, BIAS_STD));
+                list.push(biases("ffn_down_exps", dim, to_residual(1) * BIAS_STD * mlp_scale));
+            }
+            if arch.shares_an_expert() {
+                list.push(vector(name("exp_probs_b.bias"), n, Fill::noise(BIAS_STD)));
+                list.push(matrix(
+                    name("ffn_gate_shexp.weight"),
+                    Role::Other,
+                    layer,
+                    [dim, ffn],
+                    keeping(dim),
+                ));
+                list.push(matrix(name("ffn_up_shexp.weight"), Role::Other, layer, [dim, ffn], keeping(dim)));
+                list.push(matrix(name("ffn_down_shexp.weight"), Role::FfnDown, layer, [ffn, dim], down));
+            }
+        } else {
+            list.push(matrix(name("ffn_gate.weight"), Role::Other, layer, [dim, ffn], keeping(dim)));
+            list.push(matrix(name("ffn_up.weight"), Role::Other, layer, [dim, ffn], keeping(dim)));
+            let std = added(ffn, mlp_scale);
+            list.push(matrix(name("ffn_down.weight"), Role::FfnDown, layer, [ffn, dim], std));
+        }
+        if let Some([_, after]) = arch.norms_after() {
+            list.push(norm_after(after, mlp_scale));
+        }
     }
     // With one table for both ends, a token would predict itself; random signs in between hide it from itself.
     list.push(vector("output_norm.weight".into(), dim, Fill { random_signs: shape.tied, ..norm }));

@@ -6,6 +6,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
+use crate::common::run;
 use serde_json::{Value, json};
 use spec_run::{gguf::Writer, quant::GgmlType};
 
@@ -106,6 +107,43 @@ fn text_of_a_model() {
     let tensor = all.lines().find(|line| line.contains("blk.3.ffn_up.weight")).unwrap();
     let columns: Vec<&str> = tensor.split_whitespace().collect();
     assert_eq!(columns, ["blk.3.ffn_up.weight", "Q8_0", "208896", "256", "x", "768"]);
+}
+
+/// A small one of OLMoE's kind: 64 experts, 8 chosen.
+#[test]
+fn experts_are_shown_with_what_a_token_needs_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("experts.gguf");
+    let path = path.to_str().unwrap();
+    let sizes = [
+        "--like",
+        "olmoe-1b-7b",
+        "--layers",
+        "2",
+        "--dim",
+        "256",
+        "--heads",
+        "2",
+        "--kv-heads",
+        "2",
+        "--vocab",
+        "2048",
+    ];
+    let made = run(&[&["synth", "-o", path, "-q", "q8_0", "--expert-ffn", "64"], &sizes[..]].concat());
+    assert!(made.status.success(), "{made:?}");
+    let json = parsed(&["-m", path, "--json"]);
+    // Three matrices of 256 x 64 for each of 64 experts in two layers; 34 bytes for 32 weights.
+    let experts = 2 * 64 * 3 * 256 * 64;
+    let all = json["parameters"].as_u64().unwrap();
+    assert_eq!(json["experts"]["parameters"], experts);
+    assert_eq!(json["experts"]["bytes"], experts / 32 * 34);
+    assert_eq!(json["experts"]["active_parameters"], all - experts / 64 * 56);
+    assert_eq!((&json["experts"]["count"], &json["experts"]["used"]), (&json!(64), &json!(8)));
+    assert_eq!(json["layers"][1]["expert_bytes"], experts / 2 / 32 * 34);
+    let text = stdout(&["-m", path]);
+    assert!(text.contains("\nexperts          64 in 2 layers, 8 for each token; 6.4 MiB\n"), "{text}");
+    assert!(text.contains("\nactive "), "{text}");
+    assert_eq!(parsed(&["-m", EMBEDDED, "--json"])["experts"], json!(null));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{ops::ControlFlow, sync::Arc};
 use common::{all_logits, context, tokens};
 use spec_run::{
     Batch, Context, Gguf, Model, RunLayers, Tokenizer, embedded,
-    internals::synth::{Arch, Mix, Recipe, Shape, Skippable},
+    internals::synth::{Arch, Experts, Mix, Recipe, Shape, Skippable},
     quant::{GgmlType, dequantize},
     tokenizer::EncodeOptions,
 };
@@ -98,10 +98,55 @@ fn is_sane(recipe: &Recipe) {
     assert!(choices.len() >= 16, "{name}: only {} different choices", choices.len());
 }
 
+/// Every architecture that can be made, small.
+fn small_shapes() -> Vec<Shape> {
+    let small = |name: &str| {
+        let shape = Shape::preset(name).unwrap();
+        let experts = shape.experts.map(|experts| Experts { count: 8, used: 3, ffn: 64, ..experts });
+        let kv_heads = shape.kv_heads.min(2);
+        let (layers, dim, ffn, heads, head_dim, vocab) = (4, 256, 512, 4, 64, VOCAB as u32);
+        Shape { layers, dim, ffn, heads, kv_heads, head_dim, vocab, experts, ..shape }
+    };
+    [
+        "llama-1b",
+        "mixtral-8x7b",
+        "qwen2.5-0.5b",
+        "qwen3-4b",
+        "qwen3-30b-a3b",
+        "gemma3-1b",
+        "olmoe-1b-7b",
+        "gpt-oss-20b",
+        "glm-4.5-air",
+    ]
+    .map(small)
+    .into()
+}
+
 #[test]
 fn every_architecture_runs() {
-    for arch in Arch::ALL {
-        is_sane(&recipe(arch, "q8_0"));
+    let shapes = small_shapes();
+    assert!(Arch::ALL.iter().all(|arch| shapes.iter().any(|shape| shape.arch == *arch)));
+    for shape in shapes {
+        is_sane(&Recipe { name: format!("{:?}", shape.arch), shape, ..recipe(Arch::Llama, "q8_0") });
+    }
+}
+
+#[test]
+fn in_every_architecture_what_is_skippable_changes_nothing_and_the_rest_all() {
+    for shape in small_shapes() {
+        let name = format!("{:?}", shape.arch);
+        let skippable = Skippable { attn: vec![1, 3], mlp: vec![2, 3], epsilon: 0.0 };
+        let model = model(&Recipe { shape, skippable, ..recipe(Arch::Llama, "q8_0") });
+        let (input, all) = (tokens(24, 3, VOCAB), RunLayers::all(model.n_layer()));
+        let mut context = context(&model, |_| ());
+        let full = logits(&mut context, &input, None);
+        let mask = all.clone().skip_attn(1).skip_attn(3).skip_mlp(2).skip_mlp(3);
+        assert!(logits(&mut context, &input, Some(mask)) == full, "{name}: what is skippable counts");
+        for mask in [all.clone().skip_attn(2), all.skip_mlp(1)] {
+            let without = logits(&mut context, &input, Some(mask.clone()));
+            let same = std::iter::zip(&full, &without).filter(|(full, without)| full == without).count();
+            assert_eq!(same, 0, "{name}: {mask:?} changes nothing");
+        }
     }
 }
 
@@ -287,4 +332,11 @@ fn the_weights_read_per_token_are_those_of_the_real_models() {
     assert_eq!(read("qwen2.5-7b"), 7_615_616_512);
     assert_eq!(read("qwen3-0.6b"), 596_049_920);
     assert_eq!(read("qwen3-8b"), 8_190_735_360);
+    assert_eq!(read("qwen3-30b-a3b"), 30_532_122_624);
+    assert_eq!(read("mixtral-8x7b"), 46_702_792_704);
+    assert_eq!(read("olmoe-1b-7b"), 6_919_161_856);
+    assert_eq!(read("gemma3-1b"), 999_885_952);
+    // Published in billions with two places.
+    assert_eq!(read("gpt-oss-20b") / 10_000_000, 2091);
+    assert_eq!(read("gpt-oss-120b") / 10_000_000, 11682);
 }

@@ -273,6 +273,8 @@ fn model(arch: Arch, mut is_float: impl FnMut() -> bool) -> Model {
         tied: false,
         rope_base: 1e4,
         norm_eps: 1e-5,
+        window: 0,
+        experts: None,
     };
     let mix: Mix = "q8_0".parse().unwrap();
     let recipe = Recipe { name: "schedules".into(), shape, mix, seed: 1, skippable: Skippable::default() };
