@@ -121,7 +121,11 @@ impl Sources {
         self.masks.iter().for_each(|p| warn_of_coarse(context, p.layers()));
         let n_layer = context.model().plan.dims.n_layer;
         if self.open.contains(&DraftKind::Mask) {
-            self.masks.extend(candidates::masks(n_layer, context.has_planes()));
+            self.masks.extend(candidates::masks(
+                n_layer,
+                context.has_planes(),
+                context.model().experts_used(),
+            ));
         }
         if self.open.contains(&DraftKind::Exit) {
             self.masks.extend(candidates::exits(n_layer));

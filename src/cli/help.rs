@@ -73,6 +73,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "skip-attn",
             "skip-mlp",
             "coarse",
+            "experts",
             "no-prefix-reuse",
             "no-learn",
             "learn-dir",

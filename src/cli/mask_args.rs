@@ -1,12 +1,12 @@
 //! The flags that name a mask of layers: a file of masks, or the layers themselves.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, str::FromStr};
 
 use clap::Args;
 
 use super::{output::warning, sweep::Over};
 use crate::{
-    Context, Model, Result, RunLayers,
+    Context, Error, Model, Result, RunLayers,
     mask::{
         LayerList,
         skips::{NamedMask, Skips},
@@ -25,7 +25,7 @@ pub fn warn_of_coarse(context: &Context, mask: &RunLayers) {
 #[derive(Args, Clone, Debug)]
 pub struct MaskArgs {
     /// A file of masks: skips.json, SWIFT's skip_layers.json, or llama.cpp PR 3565's array
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["skip_attn", "skip_mlp", "coarse"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["skip_attn", "skip_mlp", "coarse", "experts"])]
     draft_skip: Option<PathBuf>,
     /// Which mask of the file, by name, or each [default: the first; for drafts all, and the best is found]
     #[arg(long, value_name = "NAME", requires = "draft_skip")]
@@ -39,12 +39,55 @@ pub struct MaskArgs {
     /// Layers that run from the high bits of their weights alone, or all; what is skipped stays skipped
     #[arg(long, value_name = "LAYERS")]
     coarse: Option<LayerList>,
+    /// Each token goes through its N best experts only, in all layers that have some
+    #[arg(long, value_name = "N", value_parser = str::parse::<ExpertCount>)]
+    experts: Option<ExpertCount>,
+}
+
+/// How many experts a token goes through under a mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ExpertCount {
+    /// One, two, and so on, one mask for each.
+    Each,
+    Most(usize),
+}
+
+impl FromStr for ExpertCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "each" => Ok(ExpertCount::Each),
+            _ => match text.parse() {
+                Ok(n @ 1..=255) => Ok(ExpertCount::Most(n)),
+                _ => Err("give 1 to 255, or each for one after the other".into()),
+            },
+        }
+    }
+}
+
+/// A number of experts that leaves some out.
+fn check_experts(model: &Model, n: usize) -> Result<usize> {
+    match experts_used(model)? {
+        used if n < used => Ok(n),
+        used => Err(Error::Mask(format!(
+            "--experts {n}: each token goes through {used} of this model's experts: give a smaller number"
+        ))),
+    }
+}
+
+/// How many experts a token goes through in a model that has some.
+fn experts_used(model: &Model) -> Result<usize> {
+    model
+        .experts_used()
+        .ok_or_else(|| Error::Mask("--experts: this model has no experts; leave it out".into()))
 }
 
 impl MaskArgs {
     /// Whether any flag asks for a mask.
     pub fn given(&self) -> bool {
         self.draft_skip.is_some()
+            || self.experts.is_some()
             || [&self.skip_attn, &self.skip_mlp, &self.coarse].into_iter().any(Option::is_some)
     }
 
@@ -68,12 +111,21 @@ impl MaskArgs {
         if !self.given() {
             return Ok(Vec::new());
         }
-        let mask = self.spelled_out(n_layer, None)?;
+        let experts = match self.experts {
+            None => None,
+            Some(ExpertCount::Most(n)) => Some(check_experts(model, n)?),
+            Some(ExpertCount::Each) => {
+                return Err(Error::Usage(
+                    "--experts each: only `spec-run perplexity` goes through the numbers one by one; give one".into(),
+                ));
+            }
+        };
+        let mask = self.spelled_out(n_layer, None, experts)?;
         Ok(vec![NamedMask::new(mask.to_string(), mask)])
     }
 
     /// The mask of the lists, in which `each` is the one `layer`.
-    fn spelled_out(&self, n_layer: usize, layer: Option<usize>) -> Result<RunLayers> {
+    fn spelled_out(&self, n_layer: usize, layer: Option<usize>, experts: Option<usize>) -> Result<RunLayers> {
         let layers = |flag, list: &Option<LayerList>| match (list, layer) {
             (None, _) => Ok(Vec::new()),
             (Some(list), Some(layer)) if list.is_each() => Ok(vec![layer]),
@@ -81,13 +133,17 @@ impl MaskArgs {
         };
         let coarse = layers("--coarse", &self.coarse)?.into_iter();
         let mask = coarse.fold(RunLayers::all(n_layer), |mask, l| mask.coarse_attn(l).coarse_mlp(l));
+        let mask = (0..n_layer).fold(mask, |mask, l| match experts {
+            Some(n) => mask.experts(l, n),
+            None => mask,
+        });
         let mask = layers("--skip-attn", &self.skip_attn)?.into_iter().fold(mask, RunLayers::skip_attn);
         Ok(layers("--skip-mlp", &self.skip_mlp)?.into_iter().fold(mask, RunLayers::skip_mlp))
     }
 
     /// Whether several masks are asked for: all of a file, or one for each layer.
     pub fn is_sweep(&self) -> bool {
-        self.all_of_file() || !self.swept().is_empty()
+        self.all_of_file() || !self.swept().is_empty() || self.experts == Some(ExpertCount::Each)
     }
 
     /// The masks of a sweep; what is listed beside `each` holds in all of them.
@@ -96,8 +152,22 @@ impl MaskArgs {
             return Ok(Over::named(self.family(model)?));
         }
         let n_layer = model.plan.dims.n_layer;
+        let experts = match self.experts {
+            Some(ExpertCount::Each) if self.swept().is_empty() => {
+                // What a token does not go through in any case needs no mask.
+                let masks = (1..experts_used(model)?)
+                    .map(|n| Ok((n.into(), self.spelled_out(n_layer, None, Some(n))?)));
+                return Ok(Over { name: "experts", masks: masks.collect::<Result<_>>()? });
+            }
+            Some(ExpertCount::Each) => {
+                return Err(Error::Usage("--experts each: one list that says each is enough".into()));
+            }
+            Some(ExpertCount::Most(n)) => Some(check_experts(model, n)?),
+            None => None,
+        };
         let name = if let [name] = self.swept()[..] { name } else { "layer" };
-        let masks = (0..n_layer).map(|layer| Ok((layer.into(), self.spelled_out(n_layer, Some(layer))?)));
+        let masks =
+            (0..n_layer).map(|layer| Ok((layer.into(), self.spelled_out(n_layer, Some(layer), experts)?)));
         Ok(Over { name, masks: masks.collect::<Result<_>>()? })
     }
 

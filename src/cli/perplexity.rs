@@ -41,7 +41,7 @@ pub struct PerplexityArgs {
     mask: MaskArgs,
     /// Run only the first E layers; several (3,5,8), or each: a table of these exits
     #[arg(long, value_name = "E,..", value_delimiter = ',')]
-    #[arg(conflicts_with_all = ["draft_skip", "skip_attn", "skip_mlp", "coarse"])]
+    #[arg(conflicts_with_all = ["draft_skip", "skip_attn", "skip_mlp", "coarse", "experts"])]
     exit: Vec<Exit>,
     /// Write the table of a sweep to FILE too, as comma-separated values
     #[arg(long, value_name = "FILE")]

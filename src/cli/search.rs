@@ -17,7 +17,7 @@ use super::{
     output::note,
 };
 use crate::{
-    Error, Result, Tokenizer,
+    Context, Error, Result, Tokenizer,
     files::{read_limited, write_whole},
     mask::skips::{NamedMask, Skips},
     measure::load,
@@ -25,6 +25,7 @@ use crate::{
     search::{
         Member, Progress, SearchOutcome, SearchSettings,
         calibration::{self, Calibration},
+        candidate::State,
         clock::WallClock,
         journal::{Entry, Journal, RunId},
         judge::{self, ModelJudge},
@@ -124,10 +125,21 @@ impl SearchArgs {
         Ok(())
     }
 
-    fn settings(&self, coarse: bool) -> SearchSettings {
+    fn settings(&self, context: &Context) -> SearchSettings {
+        let mut states = Vec::new();
+        // Where no weights have planes, coarse is the same as in full.
+        states.extend(context.has_planes().then_some(State::Coarse));
+        if let Some(used) = context.model().experts_used() {
+            let mut numbers = [used / 2, 1].map(|n| n.min(usize::from(State::MOST_EXPERTS))).to_vec();
+            numbers.dedup();
+            states.extend(
+                numbers.into_iter().filter(|n| (1..used).contains(n)).map(|n| State::Experts(n as u8)),
+            );
+        }
+        states.push(State::Skip);
         SearchSettings {
             objective: Objective::new(self.objective, self.max_cost),
-            coarse,
+            states,
             width: self.width,
             trials: self.trials,
             draft_max: self.draft_max,
@@ -181,8 +193,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
     let basis = || device.basis(&model, &config, None);
     let (mut context, took) = common::open_context(&model, &config, &basis)?;
     note!("{}: {}; {took}", model.name, context.describe());
-    // Where no weights have planes, coarse is the same as in full.
-    let settings = args.settings(context.has_planes());
+    let settings = args.settings(&context);
     let bar = progress();
     let calibration = match &args.file {
         Some(path) => read_calibration(path, &tokenizer, &amount)?,

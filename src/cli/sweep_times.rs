@@ -22,7 +22,7 @@ pub fn time(
     context.remove(0);
     context.decode(&Batch::prompt(prefix, 0, 0))?;
     let place = (0, prefix.len());
-    let costs = PassCosts::measure(context, place, DRAFT_MAX + 1, false, None)?;
+    let costs = PassCosts::measure(context, place, DRAFT_MAX + 1, &[], None)?;
     let steps = measure_masks(context, place, masks, None)?;
     let speed = |((mask, &step), &accepted): ((&RunLayers, &f64), &f64)| {
         let tokens = |k| speed::tokens_if_independent(accepted, k);

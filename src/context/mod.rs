@@ -149,7 +149,7 @@ impl Context {
 
     /// Bytes of weights that a step reads.
     fn step_bytes(&self, step: &Step) -> u64 {
-        self.model.bytes_read(step.op, |id| self.backend.weight_bytes(id, step.coarse))
+        self.model.bytes_read(step.op, step.experts, |id| self.backend.weight_bytes(id, step.coarse))
     }
 
     /// Bytes of weights that one token's pass reads, under a mask or in full.

@@ -1,13 +1,14 @@
 //! Which sublayers of a model run, and in which order: a mask, or a list of steps.
 
-use std::{fmt, ops::BitOr, str::FromStr};
+use std::{collections::BTreeMap, fmt, ops::BitOr, str::FromStr};
 
 use crate::{Error, Result};
 
-/// What to run of one layer: a small bit set. A coarse bit qualifies the run bit beside it ("from the high
-/// planes of the weights only") and means nothing without it.
+/// What to run of one layer: a small bit set, and how many experts a token goes through. A coarse bit qualifies the run
+/// bit beside it ("from the high planes of the weights only") and means nothing without it, nor do experts without the
+/// MLP.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
-pub struct LayerBits(u8);
+pub struct LayerBits(u16);
 
 impl LayerBits {
     /// Nothing.
@@ -22,6 +23,27 @@ impl LayerBits {
     pub const COARSE_MLP: Self = Self(8);
     /// Both sublayers, from all their bits.
     pub const FULL: Self = Self(3);
+    /// Where the number of experts stands; 0 is as many as the model takes.
+    const EXPERTS: Self = Self(0xff00);
+
+    /// So many of the best experts in the MLP, with [`LayerBits::MLP`]: where a layer takes no more than these, it
+    /// runs as it always does.
+    ///
+    /// # Panics
+    /// If there are none, or more than 255.
+    pub fn experts(n: usize) -> Self {
+        assert!((1..=255).contains(&n), "{n} experts");
+        Self((n as u16) << 8)
+    }
+
+    /// Whether a number of experts is told.
+    pub(crate) fn contains_experts(self) -> bool {
+        self.n_experts().is_some()
+    }
+
+    fn n_experts(self) -> Option<usize> {
+        Some(usize::from(self.0 >> 8)).filter(|&n| n > 0)
+    }
 
     /// Whether all bits of `other` are set.
     pub fn contains(self, other: Self) -> bool {
@@ -36,7 +58,8 @@ impl LayerBits {
     /// Equal sets for equal work: no coarse bit beside a sublayer that does not run.
     fn canonical(self) -> Self {
         let runs = self.0 & Self::FULL.0;
-        Self(runs | (self.0 & (runs << 2)))
+        let experts = if self.contains(Self::MLP) { self.0 & Self::EXPERTS.0 } else { 0 };
+        Self(runs | (self.0 & (runs << 2)) | experts)
     }
 }
 
@@ -64,6 +87,8 @@ pub struct Step {
     pub coarse_attn: bool,
     /// The same for the MLP.
     pub coarse_mlp: bool,
+    /// The most experts that the MLP takes, if not as many as the model does.
+    pub experts: Option<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -154,7 +179,7 @@ impl RunLayers {
 
     /// Leaves out the MLP of `layer`, wherever it occurs.
     pub fn skip_mlp(self, layer: usize) -> Self {
-        self.with(layer, LayerBits::MLP | LayerBits::COARSE_MLP, LayerBits::NONE)
+        self.with(layer, LayerBits::MLP | LayerBits::COARSE_MLP | LayerBits::EXPERTS, LayerBits::NONE)
     }
 
     /// Runs the attention of `layer` from its high planes, also where it was skipped before.
@@ -165,6 +190,14 @@ impl RunLayers {
     /// Runs the MLP of `layer` from its high planes, also where it was skipped before.
     pub fn coarse_mlp(self, layer: usize) -> Self {
         self.with(layer, LayerBits::NONE, LayerBits::MLP | LayerBits::COARSE_MLP)
+    }
+
+    /// Runs the MLP of `layer` with its `n` best experts, also where it was skipped before.
+    ///
+    /// # Panics
+    /// Also if there are no experts, or more than 255.
+    pub fn experts(self, layer: usize, n: usize) -> Self {
+        self.with(layer, LayerBits::EXPERTS, LayerBits::MLP | LayerBits::experts(n))
     }
 
     fn with(mut self, layer: usize, remove: LayerBits, add: LayerBits) -> Self {
@@ -196,6 +229,7 @@ impl RunLayers {
             mlp: v.bits.contains(LayerBits::MLP),
             coarse_attn: v.bits.contains(LayerBits::COARSE_ATTN),
             coarse_mlp: v.bits.contains(LayerBits::COARSE_MLP),
+            experts: v.bits.n_experts(),
         })
     }
 
@@ -236,6 +270,22 @@ impl RunLayers {
     /// Whether anything runs from its high planes.
     pub fn has_coarse(&self) -> bool {
         self.steps().any(|s| s.coarse_attn || s.coarse_mlp)
+    }
+
+    /// The layers of a mask whose MLPs take fewer experts, by their number.
+    pub(crate) fn layers_by_experts(&self) -> BTreeMap<usize, Vec<usize>> {
+        let mut layers = BTreeMap::<usize, Vec<usize>>::new();
+        for step in self.steps() {
+            if let Some(n) = step.experts {
+                layers.entry(n).or_default().push(step.layer);
+            }
+        }
+        layers
+    }
+
+    /// Whether some MLP takes fewer experts than the model.
+    pub fn has_experts(&self) -> bool {
+        self.steps().any(|s| s.experts.is_some())
     }
 
     /// How often the attention of `layer` runs, each time with K/V of its own.
@@ -280,6 +330,10 @@ impl fmt::Display for RunLayers {
                 separator = "; ";
             }
         }
+        for (n, layers) in self.layers_by_experts() {
+            write!(f, "{separator}{n} expert{} in {}", if n == 1 { "" } else { "s" }, ranges(&layers))?;
+            separator = "; ";
+        }
         Ok(())
     }
 }
@@ -307,6 +361,9 @@ impl fmt::Display for StepRuns<'_> {
                     )
                     .collect();
                 write!(f, ":{}", names.join("+"))?;
+                if let Some(n) = bits.n_experts() {
+                    write!(f, "/{n}")?;
+                }
             }
         }
         Ok(())

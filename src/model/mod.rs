@@ -124,18 +124,29 @@ impl Model {
         }
     }
 
+    /// How many experts a token goes through in each layer that has some.
+    pub(crate) fn experts_used(&self) -> Option<usize> {
+        self.plan.experts.iter().map(|moe| moe.n_used).max()
+    }
+
     /// See [`Gguf::fingerprint`].
     pub fn fingerprint(&self) -> String {
         self.gguf.fingerprint()
     }
 
     /// Bytes that one token's pass reads for an operation, where it reads `matrix` of each matrix; of a table it
-    /// reads one row, and of experts as many as it uses.
-    pub(crate) fn bytes_read(&self, op: &Op, matrix: impl Fn(WeightId) -> u64) -> u64 {
+    /// reads one row, and of experts as many as it uses, or at most `experts`.
+    pub(crate) fn bytes_read(
+        &self,
+        op: &Op,
+        experts: Option<usize>,
+        matrix: impl Fn(WeightId) -> u64,
+    ) -> u64 {
         let operands = self.plan.operands(op);
         let row: Option<u64> = operands.table.map(|table| self.weight(table).row_bytes() as u64);
         let matrices: u64 = operands.matrices().map(|(id, _)| matrix(id)).sum();
-        let experts: u64 = operands.experts().map(|m| m.used as u64 * matrix(m.first)).sum();
+        let used = |n: usize| experts.map_or(n, |most| most.min(n)) as u64;
+        let experts: u64 = operands.experts().map(|m| used(m.used) * matrix(m.first)).sum();
         let vectors: u64 = operands.vectors().map(|id| self.weight(id).bytes).sum();
         row.unwrap_or(0) + matrices + experts + vectors
     }

@@ -100,19 +100,21 @@ pub(crate) trait Sizes {
 
 /// Parts of a model in its order, without places.
 pub(crate) fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Vec<UnitSize> {
-    let part = |unit, ops: &[&Op], drafted, coarse| {
-        let sum = |matrix: &dyn Fn(WeightId) -> u64| ops.iter().map(|op| model.bytes_read(op, matrix)).sum();
+    let part = |unit, ops: &[&Op], drafted, coarse, experts| {
+        let sum = |experts, matrix: &dyn Fn(WeightId) -> u64| {
+            ops.iter().map(|op| model.bytes_read(op, experts, matrix)).sum()
+        };
         UnitSize {
             unit,
             bytes: ops.iter().map(|op| model.bytes_of(op)).sum(),
             gpu_bytes: ops.iter().map(|op| sizes.taken_on_gpu(op)).sum(),
             read: Read {
-                full: sum(&|id| sizes.in_ram(id, false)),
-                draft: sum(&|id| sizes.in_ram(id, coarse)),
+                full: sum(None, &|id| sizes.in_ram(id, false)),
+                draft: sum(experts, &|id| sizes.in_ram(id, coarse)),
             },
             gpu_read: Read {
-                full: sum(&|id| sizes.on_gpu(id, false)),
-                draft: sum(&|id| sizes.on_gpu(id, coarse)),
+                full: sum(None, &|id| sizes.on_gpu(id, false)),
+                draft: sum(experts, &|id| sizes.on_gpu(id, coarse)),
             },
             overhead: sizes.overhead(unit),
             drafted,
@@ -127,7 +129,11 @@ pub(crate) fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>
             Unit::Mlp(l) => (runs(l, RunLayers::runs_mlp), coarse[l][1]),
             Unit::Embed | Unit::Head => (draft.is_some(), false),
         };
-        part(unit, &ops, drafted, coarse)
+        let experts = match unit {
+            Unit::Mlp(l) => most_experts(draft, l),
+            Unit::Attn(_) | Unit::Embed | Unit::Head => None,
+        };
+        part(unit, &ops, drafted, coarse, experts)
     });
     let mut parts: Vec<UnitSize> = sized.collect();
     let tables = plan.embed.iter().filter_map(|op| plan.operands(op).table);
@@ -150,6 +156,12 @@ fn coarse_sublayers(draft: Option<&RunLayers>, n_layer: usize) -> Vec<[bool; 2]>
         coarse[step.layer][1] &= !step.mlp || step.coarse_mlp;
     }
     coarse
+}
+
+/// The most experts that a draft takes in a layer, if it never takes all.
+fn most_experts(draft: Option<&RunLayers>, layer: usize) -> Option<usize> {
+    let mlps = draft.into_iter().flat_map(|mask| mask.steps()).filter(|step| step.layer == layer && step.mlp);
+    mlps.map(|step| step.experts).reduce(|a, b| Some(a?.max(b?))).flatten()
 }
 
 /// What there is. Without a GPU `vram` is `None`.

@@ -24,6 +24,13 @@ pub struct Groups {
     pub used: usize,
 }
 
+impl MoeSpec {
+    /// How many experts a row takes where at most `most` are asked for.
+    pub fn taken(&self, most: Option<usize>) -> usize {
+        most.map_or(self.n_used, |most| most.min(self.n_used))
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MoeSpec {
     pub n_expert: usize,
@@ -32,7 +39,7 @@ pub struct MoeSpec {
     pub ffn: usize,
     /// The router's scores, `n_expert` wide.
     pub scores: Buf,
-    /// For each chosen expert its number and its weight.
+    /// The numbers of the chosen experts, then their weights; room for `n_used` of each, of which a draft may take fewer.
     pub chosen: Buf,
     /// What experts read, and their hidden rows and results side by side, in the order of the choice.
     pub src: Buf,

@@ -185,6 +185,8 @@ pub struct Step<'a> {
     pub visit: Visit,
     /// From the high bits of the weights alone, where they lie apart.
     pub coarse: bool,
+    /// The most experts that a row takes, if fewer than the model has it.
+    pub experts: Option<usize>,
 }
 
 /// Which run of which layer's attention a slot holds keys of: another list of steps may put another layer's
@@ -249,7 +251,14 @@ impl Plan {
 
     /// The last step of a pass that gives logits.
     pub fn head_step(&self) -> Step<'_> {
-        Step { op: &self.head, unit: Unit::Head, slot: 0, visit: Visit::first(0), coarse: false }
+        Step {
+            op: &self.head,
+            unit: Unit::Head,
+            slot: 0,
+            visit: Visit::first(0),
+            coarse: false,
+            experts: None,
+        }
     }
 
     /// The attention whose keys and values an operation stores, if it does.
@@ -275,7 +284,9 @@ impl Plan {
     pub fn steps(&self, mask: Option<&RunLayers>) -> Vec<Step<'_>> {
         let mut out = Vec::with_capacity(self.ops().count());
         let visit = Visit::first(0);
-        out.extend(self.embed.iter().map(|op| Step { op, unit: Unit::Embed, slot: 0, visit, coarse: false }));
+        let unit = Unit::Embed;
+        let embed = |op| Step { op, unit, slot: 0, visit, coarse: false, experts: None };
+        out.extend(self.embed.iter().map(embed));
         let mut next_slot = self.layers.len();
         let all = RunLayers::all(self.layers.len());
         for step in mask.unwrap_or(&all).steps() {
@@ -297,7 +308,8 @@ impl Plan {
                 (step.mlp, &layer.mlp, (mlp, step.coarse_mlp)),
             ];
             for (_, ops, (unit, coarse)) in parts.into_iter().filter(|(runs, ..)| *runs) {
-                out.extend(ops.iter().map(|op| Step { op, unit, slot, visit, coarse }));
+                let experts = step.experts;
+                out.extend(ops.iter().map(|op| Step { op, unit, slot, visit, coarse, experts }));
             }
         }
         out.push(self.head_step());

@@ -6,15 +6,97 @@ use serde::{Deserialize, Serialize};
 
 use crate::{RunLayers, mask::LayerBits};
 
-/// What is done with a sublayer.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+/// What is done with a sublayer. The later in order, the more is left out.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(into = "char", try_from = "char")]
 pub enum State {
     /// It runs in full.
     Run,
     /// It runs from the high bits of its weights.
     Coarse,
+    /// An MLP takes so many experts, at most [`State::MOST_EXPERTS`]; attention has none and runs in full.
+    Experts(u8),
     /// It is skipped.
     Skip,
+}
+
+impl State {
+    /// A state is written as one letter.
+    pub const MOST_EXPERTS: u8 = 9;
+
+    fn letter(self) -> char {
+        match self {
+            State::Run => 'r',
+            State::Coarse => 'c',
+            State::Experts(n) => char::from(b'0' + n),
+            State::Skip => 's',
+        }
+    }
+
+    fn of_letter(letter: char) -> Result<Self, String> {
+        match letter {
+            'r' => Ok(State::Run),
+            'c' => Ok(State::Coarse),
+            's' => Ok(State::Skip),
+            '1'..='9' => Ok(State::Experts(letter as u8 - b'0')),
+            other => Err(format!("`{other}` is not a state of a sublayer: r, c, s, or 1 to 9 experts")),
+        }
+    }
+
+    /// What becomes of a sublayer, in words.
+    pub fn done(self) -> String {
+        match self {
+            State::Run => "runs".into(),
+            State::Coarse => "coarse".into(),
+            State::Experts(1) => "with one expert".into(),
+            State::Experts(n) => format!("with {n} experts"),
+            State::Skip => "left out".into(),
+        }
+    }
+
+    /// Whether a sublayer can be in it by itself.
+    pub fn is_for(self, sublayer: usize) -> bool {
+        match self {
+            State::Run | State::Coarse | State::Skip => true,
+            State::Experts(_) => Candidate::place(sublayer).1 == Sublayer::Mlp,
+        }
+    }
+
+    fn left_out(self) -> (u8, std::cmp::Reverse<u8>) {
+        let (rank, experts) = match self {
+            State::Run => (0, 0),
+            State::Coarse => (1, 0),
+            State::Experts(n) => (2, n),
+            State::Skip => (3, 0),
+        };
+        (rank, std::cmp::Reverse(experts))
+    }
+}
+
+impl Ord for State {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.left_out().cmp(&other.left_out())
+    }
+}
+
+impl PartialOrd for State {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl From<State> for char {
+    fn from(state: State) -> Self {
+        state.letter()
+    }
+}
+
+impl TryFrom<char> for State {
+    type Error = String;
+
+    fn try_from(letter: char) -> Result<Self, String> {
+        State::of_letter(letter)
+    }
 }
 
 /// Which half of a layer.
@@ -36,7 +118,8 @@ impl Sublayer {
     }
 }
 
-/// The attention of layer `l` is sublayer `2l`, its MLP is `2l + 1`. Written as one letter each: `r`, `c`, `s`.
+/// The attention of layer `l` is sublayer `2l`, its MLP is `2l + 1`. Written as one letter each: `r`, `c`, `s`, or the
+/// number of experts.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Candidate(Vec<State>);
@@ -44,7 +127,7 @@ pub struct Candidate(Vec<State>);
 impl Candidate {
     /// All sublayers in one state.
     pub fn all(n_layer: usize, state: State) -> Self {
-        Candidate(vec![state; 2 * n_layer])
+        Self::from_states(vec![state; 2 * n_layer])
     }
 
     /// The first `layers` layers.
@@ -65,13 +148,21 @@ impl Candidate {
     /// The same but for one sublayer.
     pub fn with(&self, sublayer: usize, state: State) -> Self {
         let mut changed = self.clone();
-        changed.0[sublayer] = state;
+        changed.0[sublayer] = if state.is_for(sublayer) { state } else { State::Run };
         changed
     }
 
     /// States by sublayer: the attention and the MLP of the first layer, then of the next.
     pub fn from_states(states: Vec<State>) -> Self {
-        Candidate(states)
+        let settled =
+            |(sublayer, state): (usize, State)| if state.is_for(sublayer) { state } else { State::Run };
+        Candidate(states.into_iter().enumerate().map(settled).collect())
+    }
+
+    /// Every sublayer with each of the states that it can be in.
+    pub fn options(n_layer: usize, states: &[State]) -> impl Iterator<Item = (usize, State)> {
+        let of = move |sublayer| states.iter().map(move |&state| (sublayer, state));
+        (0..2 * n_layer).flat_map(of).filter(|(sublayer, state)| state.is_for(*sublayer))
     }
 
     /// States by sublayer.
@@ -110,6 +201,7 @@ impl Candidate {
             let bits = |state, run: LayerBits, coarse: LayerBits| match state {
                 State::Run => run,
                 State::Coarse => run | coarse,
+                State::Experts(n) => run | LayerBits::experts(usize::from(n)),
                 State::Skip => LayerBits::NONE,
             };
             bits(layer[0], LayerBits::ATTN, LayerBits::COARSE_ATTN)
@@ -121,12 +213,7 @@ impl Candidate {
 
 impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let letter = |state: &State| match state {
-            State::Run => 'r',
-            State::Coarse => 'c',
-            State::Skip => 's',
-        };
-        f.write_str(&self.0.iter().map(letter).collect::<String>())
+        f.write_str(&self.0.iter().map(|state| state.letter()).collect::<String>())
     }
 }
 
@@ -140,15 +227,9 @@ impl TryFrom<String> for Candidate {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let state = |letter| match letter {
-            'r' => Ok(State::Run),
-            'c' => Ok(State::Coarse),
-            's' => Ok(State::Skip),
-            other => Err(format!("`{other}` is not a state of a sublayer: r, c or s")),
-        };
-        let states = text.chars().map(state).collect::<Result<Vec<_>, _>>()?;
+        let states = text.chars().map(State::of_letter).collect::<Result<Vec<_>, _>>()?;
         match states.len().is_multiple_of(2) {
-            true => Ok(Candidate(states)),
+            true => Ok(Candidate::from_states(states)),
             false => Err("an odd number of sublayers".into()),
         }
     }
@@ -164,6 +245,9 @@ mod tests {
         assert!(full.is_full() && full.mask().is_full());
         assert_eq!(full.with(2, State::Skip).mask(), RunLayers::all(3).skip_attn(1));
         assert_eq!(full.with(5, State::Coarse).mask(), RunLayers::all(3).coarse_mlp(2));
+        assert_eq!(full.with(3, State::Experts(2)).mask(), RunLayers::all(3).experts(1, 2));
+        assert_eq!(full.with(2, State::Experts(2)), full, "attention has no experts");
+        assert_eq!(Candidate::all(2, State::Experts(1)).to_string(), "r1r1");
         let exit = RunLayers::all(3).skip_attn(2).skip_mlp(2);
         assert_eq!(Candidate::exit(3, 2).mask(), exit);
         assert_eq!(Candidate::every_second(3, 0).to_string(), "rrssrr");
@@ -171,10 +255,17 @@ mod tests {
     }
 
     #[test]
+    fn states_are_in_the_order_of_what_they_leave_out() {
+        let states = [State::Run, State::Coarse, State::Experts(4), State::Experts(1), State::Skip];
+        assert!(states.is_sorted_by(|a, b| a < b));
+    }
+
+    #[test]
     fn the_written_form_reads_back() {
         let candidate = Candidate::all(2, State::Run).with(1, State::Coarse).with(2, State::Skip);
-        assert_eq!(candidate.to_string(), "rcsr");
-        assert_eq!(Candidate::try_from("rcsr".to_string()), Ok(candidate));
+        let candidate = candidate.with(3, State::Experts(4));
+        assert_eq!(candidate.to_string(), "rcs4");
+        assert_eq!(Candidate::try_from("rcs4".to_string()), Ok(candidate));
         assert!(
             Candidate::try_from("rx".to_string()).is_err() && Candidate::try_from("r".to_string()).is_err()
         );

@@ -3,6 +3,7 @@
 
 use super::{
     Member,
+    candidate::State,
     costs::{self, PassCosts},
     measured::{self, Measured},
 };
@@ -16,7 +17,7 @@ pub trait Stopwatch {
         context: &mut Context,
         place: (SeqId, usize),
         most_rows: usize,
-        coarse: bool,
+        states: &[State],
     ) -> Result<PassCosts>;
 
     /// What a draft step costs under each mask, in plain steps.
@@ -51,9 +52,9 @@ impl Stopwatch for WallClock {
         context: &mut Context,
         place: (SeqId, usize),
         most_rows: usize,
-        coarse: bool,
+        states: &[State],
     ) -> Result<PassCosts> {
-        PassCosts::measure(context, place, most_rows, coarse, self.most_seconds)
+        PassCosts::measure(context, place, most_rows, states, self.most_seconds)
     }
 
     fn steps(

@@ -37,10 +37,10 @@ pub struct PassCosts {
     pub rows: Vec<f64>,
     /// Embedding, head and what a pass costs by itself.
     pub base: f64,
-    /// By sublayer, in full and coarse.
+    /// By sublayer, in full.
     pub full: Vec<f64>,
-    /// The same of coarse sublayers.
-    pub coarse: Vec<f64>,
+    /// The same in the other states in which it runs.
+    pub otherwise: Vec<(State, Vec<f64>)>,
     /// Verification may go on from what a draft's first layers made.
     #[serde(default)]
     pub resumes: bool,
@@ -58,12 +58,12 @@ pub enum Case {
 }
 
 impl PassCosts {
-    /// On a sequence of `depth` tokens, which is left as it was. Without `coarse` there are no planes to measure.
+    /// On a sequence of `depth` tokens, which is left as it was. `states` are those that sublayers may go to.
     pub fn measure(
         context: &mut Context,
         (seq, depth): (SeqId, usize),
         most_rows: usize,
-        coarse: bool,
+        states: &[State],
         most_seconds: Option<f64>,
     ) -> Result<Self> {
         let n_layer = context.model().plan.dims.n_layer;
@@ -76,8 +76,10 @@ impl PassCosts {
         let mut cases = vec![Case::Plain, draft(full.clone())];
         cases.extend([Sublayer::Attn, Sublayer::Mlp].map(|part| draft(with(part, State::Skip))));
         cases.push(draft(Candidate::all(n_layer, State::Skip)));
-        if coarse {
-            cases.extend([Sublayer::Attn, Sublayer::Mlp].map(|part| draft(with(part, State::Coarse))));
+        let running = states.iter().copied().filter(|state| *state != State::Skip);
+        let others: Vec<State> = running.collect();
+        for &state in &others {
+            cases.extend([Sublayer::Attn, Sublayer::Mlp].map(|part| draft(with(part, state))));
         }
         let first_rows = cases.len();
         cases.extend((2..=most_rows).map(Case::Rows));
@@ -88,9 +90,8 @@ impl PassCosts {
         // Each kind is seen twice: missing from everything, and alone beside the base.
         let kind = |missing: f64, alone: f64| ((all - missing) + (alone - base)).max(0.0) / 2.0;
         let kinds = [kind(units[2], units[3]), kind(units[3], units[2])];
-        let coarse_kinds = match coarse {
-            true => std::array::from_fn(|i| (kinds[i] - (all - units[5 + i])).clamp(0.0, kinds[i])),
-            false => kinds,
+        let kinds_in = |units: &[f64]| -> [f64; 2] {
+            std::array::from_fn(|i| (kinds[i] - (all - units[i])).clamp(0.0, kinds[i]))
         };
         let shares = shares(context);
         let deal =
@@ -100,7 +101,9 @@ impl PassCosts {
             rows: curve(&units[first_rows..]),
             base: (all - kinds[0] - kinds[1]).max(0.0),
             full: deal(kinds),
-            coarse: deal(coarse_kinds),
+            otherwise: std::iter::zip(others, units[5..first_rows].chunks_exact(2))
+                .map(|(state, units)| (state, deal(kinds_in(units))))
+                .collect(),
             resumes: context.keeps_hidden(),
         })
     }
@@ -125,8 +128,13 @@ impl PassCosts {
     pub fn of(&self, candidate: &Candidate) -> f64 {
         let sublayers = candidate.states().iter().enumerate().map(|(i, state)| match state {
             State::Run => self.full[i],
-            State::Coarse => self.coarse[i],
             State::Skip => 0.0,
+            // What was not timed counts as in full.
+            State::Coarse | State::Experts(_) => self
+                .otherwise
+                .iter()
+                .find(|(known, _)| known == state)
+                .map_or(self.full[i], |(_, costs)| costs[i]),
         });
         self.base + sublayers.sum::<f64>()
     }
@@ -257,7 +265,7 @@ impl Timing {
 fn shares(context: &Context) -> Vec<f64> {
     let model = context.model();
     let read = |ops: &Vec<Op>| -> u64 {
-        ops.iter().map(|op| model.bytes_read(op, |id| model.weight(id).bytes)).sum()
+        ops.iter().map(|op| model.bytes_read(op, None, |id| model.weight(id).bytes)).sum()
     };
     let bytes: Vec<[f64; 2]> =
         model.plan.layers.iter().map(|l| [&l.attn, &l.mlp].map(|ops| read(ops) as f64)).collect();
@@ -276,13 +284,17 @@ mod tests {
             rows: vec![1.0, 1.1],
             base: 0.2,
             full: vec![0.1, 0.3, 0.1, 0.3],
-            coarse: vec![0.05, 0.2, 0.05, 0.2],
+            otherwise: vec![
+                (State::Coarse, vec![0.05, 0.2, 0.05, 0.2]),
+                (State::Experts(2), vec![0.1, 0.15, 0.1, 0.15]),
+            ],
             resumes: true,
         };
         let full = Candidate::all(2, State::Run);
         assert!((costs.of(&full) - 1.0).abs() < 1e-12);
         let draft = full.with(0, State::Skip).with(3, State::Coarse);
         assert!((costs.of(&draft) - 0.8).abs() < 1e-12);
+        assert!((costs.of(&full.with(1, State::Experts(2))) - 0.85).abs() < 1e-12);
         assert!((costs.of(&Candidate::all(2, State::Skip)) - 0.2).abs() < 1e-12);
         // By hand: one layer of 0.4, and 0.6 of two rows at 1.1.
         let exit = Candidate::exit(2, 1).mask();

@@ -37,7 +37,7 @@ pub fn from_full(lab: &mut Lab, n_layer: usize, states: &[State], width: usize) 
     let mut current = Candidate::all(n_layer, State::Run);
     let mut value = objective.value(&costs, &current, lab.score(&current)?);
     let mut best = value;
-    let all = (0..current.len()).flat_map(|sublayer| states.iter().map(move |&to| (sublayer, to)));
+    let all = Candidate::options(n_layer, states);
     let mut moves: Vec<Move> =
         all.map(|(sublayer, to)| Move { sublayer, to, promise: f64::INFINITY }).collect();
     while !moves.is_empty() && costs.of(&current) > cheap_enough && !lab.out_of_time()? {
@@ -73,7 +73,7 @@ pub fn from_empty(lab: &mut Lab, n_layer: usize, states: &[State], width: usize)
     let mut kl = lab.score(&current)?.kl();
     let mut to: Vec<State> = states.iter().copied().filter(|&s| s != State::Skip).collect();
     to.push(State::Run);
-    let all = (0..current.len()).flat_map(|sublayer| to.iter().map(move |&to| (sublayer, to)));
+    let all = Candidate::options(n_layer, &to);
     let mut moves: Vec<Move> =
         all.map(|(sublayer, to)| Move { sublayer, to, promise: f64::INFINITY }).collect();
     while !moves.is_empty() && costs.of(&current) < COST_ENOUGH && !lab.out_of_time()? {

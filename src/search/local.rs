@@ -36,7 +36,7 @@ fn changes(current: &Candidate, states: &[State]) -> Vec<Candidate> {
     let others = |sublayer: usize| {
         let now = current.states()[sublayer];
         let all = states.iter().copied().chain([State::Run]);
-        all.filter(move |&to| to != now).map(move |to| current.with(sublayer, to))
+        all.filter(move |&to| to != now && to.is_for(sublayer)).map(move |to| current.with(sublayer, to))
     };
     (0..current.len()).flat_map(others).filter(|c| !c.skips_all()).collect()
 }

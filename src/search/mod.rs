@@ -63,8 +63,8 @@ const FEWEST_PROVED: usize = 32;
 pub struct SearchSettings {
     /// What is sought.
     pub objective: Objective,
-    /// Try coarse sublayers too; of use where the backend has planes.
-    pub coarse: bool,
+    /// What sublayers may go to from running in full.
+    pub states: Vec<State>,
     /// Moves that a greedy step looks at.
     pub width: usize,
     /// Candidates of the Bayesian searcher.
@@ -82,7 +82,7 @@ impl Default for SearchSettings {
     fn default() -> Self {
         SearchSettings {
             objective: Objective::Speed,
-            coarse: false,
+            states: vec![State::Skip],
             width: 12,
             trials: 200,
             draft_max: 8,
@@ -155,7 +155,7 @@ pub fn search(
         Some(costs) => costs,
         None => {
             let place = judge.middle();
-            let costs = clock.costs(judge.context(), place, most_rows, settings.coarse)?;
+            let costs = clock.costs(judge.context(), place, most_rows, &settings.states)?;
             journal.add(&Entry::Costs(costs.clone()))?;
             costs
         }
@@ -259,10 +259,6 @@ struct Found {
 }
 
 impl SearchSettings {
-    fn states(&self) -> Vec<State> {
-        if self.coarse { vec![State::Coarse, State::Skip] } else { vec![State::Skip] }
-    }
-
     /// Seconds of a part of the time, if that is limited.
     fn part(&self, of: f64) -> Option<f64> {
         self.time.map(|time| of * time.as_secs_f64())
@@ -295,7 +291,7 @@ impl SearchSettings {
     /// The stages and the rows that each may take, for the progress bar.
     fn stages(&self, n_layer: usize, positions: usize) -> Vec<(&'static str, u64)> {
         let (n, sublayers) = (positions as u64, 2 * n_layer as u64);
-        let states = self.states().len() as u64;
+        let states = self.states.len() as u64;
         // Of a race most candidates see a quarter of the positions.
         let race = |candidates: u64| candidates * n / 4 + n;
         let greedy = sublayers * race(self.width as u64);
@@ -318,21 +314,21 @@ fn find(
     entries: Vec<Entry>,
     on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Found> {
-    let states = settings.states();
+    let states = &settings.states;
     let stages = settings.stages(n_layer, judge.positions());
     let mut lab = Lab::new(judge, costs.clone(), settings, journal, entries, stages, on_progress);
 
     lab.begin("single sublayers");
     let full = Candidate::all(n_layer, State::Run);
-    let single: Vec<(usize, State, Candidate)> = (0..full.len())
-        .flat_map(|sublayer| states.iter().map(move |&state| (sublayer, state)))
+    let single: Vec<(usize, State, Candidate)> = Candidate::options(n_layer, states)
         .map(|(sublayer, state)| (sublayer, state, full.with(sublayer, state)))
         .collect();
     let mut exits: Vec<_> = (1..n_layer).map(|e| (e, Candidate::exit(n_layer, e))).collect();
     let mut halves = [0, 1].map(|first| Candidate::every_second(n_layer, first)).to_vec();
     let mut first = vec![full.clone()];
     first.extend(halves.iter().chain(exits.iter().map(|(_, c)| c)).cloned());
-    first.extend(settings.coarse.then(|| Candidate::all(n_layer, State::Coarse)));
+    let running = states.iter().filter(|state| **state != State::Skip);
+    first.extend(running.map(|&state| Candidate::all(n_layer, state)));
     first.extend(single.iter().map(|(_, _, candidate)| candidate.clone()));
     // The full model, and one that leaves something out.
     lab.score_all(&first, 2)?;

@@ -70,7 +70,7 @@ fn costs() -> PassCosts {
         rows: (0..9).map(|n| 1.0 + 0.05 * n as f64).collect(),
         base: 0.1,
         full: vec![each; 2 * LAYERS],
-        coarse: vec![each / 2.0; 2 * LAYERS],
+        otherwise: vec![(State::Coarse, vec![each / 2.0; 2 * LAYERS])],
         resumes: true,
     }
 }
@@ -147,7 +147,7 @@ fn coarse_sublayers_are_used_where_they_are_cheaper_and_as_good() {
             self.0.score(candidate, positions)
         }
     }
-    let settings = SearchSettings { coarse: true, ..settings(Objective::Speed) };
+    let settings = SearchSettings { states: vec![State::Coarse, State::Skip], ..settings(Objective::Speed) };
     let mut judge = Generous(FakeJudge::new(1));
     let found = find(&mut judge, LAYERS, &costs(), &settings, &mut Journal::none(), Vec::new(), &mut |_| {
         ControlFlow::Continue(())

@@ -5,15 +5,18 @@ use crate::RunLayers;
 
 /// Everything from its high bits, where the weights have them apart: the best draft that needs no training and
 /// no search. Then with layers skipped in the middle as well, where models can spare them most; without planes
-/// these are skipped outright.
-pub fn masks(n_layer: usize, planes: bool) -> Vec<MaskProposer> {
+/// these are skipped outright. Of `experts` a token goes through half of them.
+pub fn masks(n_layer: usize, planes: bool, experts: Option<usize>) -> Vec<MaskProposer> {
     let whole = RunLayers::all(n_layer);
     let coarse = (0..n_layer).fold(whole.clone(), |mask, l| mask.coarse_attn(l).coarse_mlp(l));
     let middle = (n_layer / 4).max(1)..n_layer.saturating_sub((n_layer / 8).max(1));
     let skip = |mask: &RunLayers, step: usize| {
         middle.clone().step_by(step).fold(mask.clone(), |mask, l| mask.skip_attn(l).skip_mlp(l))
     };
-    let masks = match planes {
+    let halved = |mask: &RunLayers, experts: usize| {
+        (0..n_layer).fold(mask.clone(), |mask, l| mask.experts(l, experts / 2))
+    };
+    let mut masks = match planes {
         true => vec![
             ("coarse", coarse.clone()),
             ("coarse, every third skipped", skip(&coarse, 3)),
@@ -21,6 +24,9 @@ pub fn masks(n_layer: usize, planes: bool) -> Vec<MaskProposer> {
         ],
         false => vec![("middle skipped", skip(&whole, 1)), ("every second skipped", skip(&whole, 2))],
     };
+    if let Some(experts) = experts.filter(|&experts| experts > 1) {
+        masks.push(("half of the experts", halved(if planes { &coarse } else { &whole }, experts)));
+    }
     masks.into_iter().filter(|(_, mask)| *mask != whole).map(|(n, m)| MaskProposer::new(n, m)).collect()
 }
 

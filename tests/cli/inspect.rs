@@ -185,8 +185,8 @@ fn odd_names_and_values() {
     assert_eq!(
         json["layers"],
         json!([
-            {"attn_bytes": 0, "mlp_bytes": 8, "other_bytes": 0},
-            {"attn_bytes": 8, "mlp_bytes": 0, "other_bytes": 8},
+            {"attn_bytes": 0, "mlp_bytes": 8, "expert_bytes": 0, "other_bytes": 0},
+            {"attn_bytes": 8, "mlp_bytes": 0, "expert_bytes": 0, "other_bytes": 8},
         ])
     );
     let text = stdout(&["-m", path, "--tensors"]);

@@ -21,6 +21,49 @@ fn fails(folder: &Path, args: &str, code: i32, word: &str) {
     assert!(output.stdout.is_empty(), "{args}");
 }
 
+/// A model with experts that was made here, under masks with fewer of them.
+#[test]
+fn fewer_experts_are_a_mask_from_the_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let made =
+        synth(folder, &format!("-o m.gguf {SMALL} --experts 8 --experts-used 4 --expert-ffn 32 -q q8_0"));
+    assert!(made.status.success(), "{made:?}");
+    fs::write(
+        folder.join("text.txt"),
+        "Once upon a time there was a little girl who saw a big red ball. ".repeat(9),
+    )
+    .unwrap();
+    let run = |args: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
+        command.current_dir(folder).args(args.split_whitespace()).output().unwrap()
+    };
+    let json = |args: &str| -> serde_json::Value {
+        let output = run(args);
+        assert!(output.status.success(), "{args}: {output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let perplexity = "perplexity -m m.gguf -f text.txt -c 64 --chunks 2 --json";
+    let each = json(&format!("{perplexity} --experts each"));
+    let rows = each["rows"].as_array().unwrap();
+    assert_eq!((&each["sweep"], rows.len()), (&"experts".into(), 3), "{each}");
+    let two = json(&format!("{perplexity} --experts 2"));
+    assert_eq!((&rows[1]["experts"], &rows[1]["ppl"]), (&2.into(), &two["ppl"]));
+    let text = |draft: &str| run(&format!("-m m.gguf -p Once -n 24 --temp 0 -q {draft}")).stdout;
+    assert_eq!(text("--experts 1 --spec-draft-n-max 3"), text("--draft none"));
+    let fails = |args: &str, code: i32, word: &str| {
+        let output = run(args);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), message.lines().count()), (Some(code), 1), "{args}: {message}");
+        assert!(message.contains(word), "{args}: {message}");
+    };
+    fails(&format!("{perplexity} --experts 4"), 1, "--experts 4: each token goes through 4");
+    fails("-p Once -n 4 --experts 1", 1, "no experts");
+    fails("-m m.gguf -p Once --experts each", 2, "only `spec-run perplexity`");
+    let output = run("-m m.gguf -p Once --experts 0");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
 #[test]
 fn a_file_is_overwritten_only_by_force_and_nothing_is_left_beside_it() {
     let folder = tempfile::tempdir().unwrap();

@@ -34,10 +34,20 @@ pub fn load(path: &std::path::Path) -> Arc<Model> {
 
 /// The same model with its tensors in other types.
 pub fn retyped(model: &Model, ty: impl Fn(&TensorInfo) -> GgmlType) -> Arc<Model> {
+    rewritten(model, |_| {}, ty)
+}
+
+/// The same with other metadata, too.
+pub fn rewritten(
+    model: &Model,
+    edit: impl FnOnce(&mut Writer),
+    ty: impl Fn(&TensorInfo) -> GgmlType,
+) -> Arc<Model> {
     let mut writer = Writer::new();
     for (key, value) in model.gguf.metadata().iter() {
         writer.set(key, value.clone());
     }
+    edit(&mut writer);
     let tensors = model.gguf.tensors();
     for tensor in tensors {
         writer.tensor(&tensor.name, ty(tensor), &tensor.shape);

@@ -177,14 +177,20 @@ impl CountingClock {
 }
 
 impl Stopwatch for CountingClock {
-    fn costs(&mut self, _: &mut Context, _: (SeqId, usize), most_rows: usize, _: bool) -> Result<PassCosts> {
+    fn costs(
+        &mut self,
+        _: &mut Context,
+        _: (SeqId, usize),
+        most_rows: usize,
+        _: &[State],
+    ) -> Result<PassCosts> {
         self.asked[0] += 1;
         Ok(PassCosts {
             step_seconds: 1e-3,
             rows: (0..most_rows).map(|n| 1.0 + 0.07 * n as f64).collect(),
             base: 0.1,
             full: [0.9 / 48.0, 1.8 / 48.0].repeat(16),
-            coarse: [0.6 / 48.0, 1.2 / 48.0].repeat(16),
+            otherwise: vec![(State::Coarse, [0.6 / 48.0, 1.2 / 48.0].repeat(16))],
             resumes: true,
         })
     }

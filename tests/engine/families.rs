@@ -6,7 +6,7 @@ use std::{fs, path::PathBuf, sync::Arc};
 use crate::common::{
     all_logits, bits, context, fixture,
     gpu::{floats, in_floats as in_f32, relative_error},
-    load, retyped,
+    load, retyped, rewritten,
 };
 use serde_json::Value;
 use spec_run::{
@@ -75,6 +75,11 @@ impl Family {
     fn text(&self) -> Vec<u32> {
         self.prompt.iter().copied().chain(self.steps.iter().map(|(token, _)| *token)).collect()
     }
+}
+
+/// The same model with another number under one of its keys.
+fn with_key(model: &Model, key: &str, value: u32) -> Arc<Model> {
+    rewritten(model, |writer| _ = writer.set(&format!("{}.{key}", model.arch), value), |tensor| tensor.ty)
 }
 
 /// The same model with matrices of three types, those of a gate and its second factor of different ones.
@@ -201,6 +206,39 @@ fn a_row_has_the_same_bits_in_any_batch_with_any_threads_and_instructions() {
     }
 }
 
+/// A mask with fewer experts is the model whose file asks for so few: llama.cpp's numbers hold for that, too.
+#[test]
+fn the_best_experts_alone_are_a_model_that_takes_so_few() {
+    let mut models = 0;
+    for family in families("the_best_experts_alone_are_a_model_that_takes_so_few") {
+        let (name, model, text) = (&family.name, &family.model, family.text());
+        let Some(used) = model.gguf.metadata().u32(&format!("{}.expert_used_count", model.arch)).unwrap()
+        else {
+            continue;
+        };
+        for n in 1..used {
+            let fewer = with_key(model, "expert_used_count", n);
+            let expected = all_logits(&mut context(&fewer, |_| {}), &text);
+            let mut context = context(model, |_| {});
+            let mut batch = Batch::prompt(&text, 0, 0);
+            let mask = (0..model.n_layer())
+                .fold(RunLayers::all(model.n_layer()), |mask, layer| mask.experts(layer, n as usize));
+            batch.run_layers = Some(mask);
+            context.decode(&batch).unwrap();
+            assert!(bits(context.logits(0)) == expected[text.len() - 1], "{name}: {n} of {used} experts");
+            models += 1;
+        }
+        let mask = RunLayers::all(model.n_layer()).experts(0, used as usize);
+        let mut batch = Batch::prompt(&text, 0, 0);
+        batch.run_layers = Some(mask);
+        let mut context = context(model, |_| {});
+        context.decode(&batch).unwrap();
+        let all = all_logits(&mut crate::common::context(model, |_| {}), &text);
+        assert!(bits(context.logits(0)) == all[text.len() - 1], "{name}: all experts");
+    }
+    assert!(models >= 12, "{models} models with experts");
+}
+
 /// What a speculative round does: a fork drafts under a mask, the text verifies, and what was not accepted is dropped.
 #[test]
 fn drafts_forks_and_truncations_leave_no_trace() {
@@ -214,6 +252,7 @@ fn drafts_forks_and_truncations_leave_no_trace() {
         };
         let coarse = LayerBits::FULL | LayerBits::COARSE_ATTN | LayerBits::COARSE_MLP;
         let masks = [
+            (0..n_layer).fold(RunLayers::all(n_layer), |mask, layer| mask.experts(layer, 1)),
             RunLayers::exit(n_layer, 1),
             without(LayerBits::ATTN),
             without(LayerBits::MLP),
@@ -224,7 +263,7 @@ fn drafts_forks_and_truncations_leave_no_trace() {
         let mut context = context(model, |c| c.extra_slots = 2);
         let mut at = 30;
         context.decode(&Batch::prompt(&text[..at], 0, 0)).unwrap();
-        for mask in masks.iter().cycle().take(12) {
+        for mask in masks.iter().cycle().take(14) {
             context.fork(0, 1);
             for (pos, &token) in text.iter().enumerate().skip(at).take(3) {
                 let mut batch = Batch::new();

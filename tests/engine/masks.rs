@@ -8,7 +8,7 @@ use spec_run::{
 const FULL: LayerBits = LayerBits::FULL;
 
 fn full_step(layer: usize) -> Step {
-    Step { layer, repetition: 0, attn: true, mlp: true, coarse_attn: false, coarse_mlp: false }
+    Step { layer, repetition: 0, attn: true, mlp: true, coarse_attn: false, coarse_mlp: false, experts: None }
 }
 
 fn layers(text: &str, n_layer: usize) -> Vec<usize> {
@@ -113,6 +113,23 @@ fn skipping_in_a_list_of_steps_reaches_every_repetition() {
     assert_eq!(run.to_string(), "steps 0,1:mlp,1:mlp,2");
     // With the repeated layer gone altogether, what is left is a plain mask.
     assert_eq!(run.skip_mlp(1), RunLayers::all(3).skip_attn(1).skip_mlp(1));
+}
+
+#[test]
+fn experts_are_kept_beside_run_and_lost_with_skip() {
+    let mask = RunLayers::all(4).experts(1, 2).experts(3, 1).coarse_mlp(1);
+    assert!(!mask.is_full() && mask.has_experts() && mask.full_prefix() == 1);
+    let experts: Vec<_> = mask.steps().map(|step| step.experts).collect();
+    assert_eq!(experts, [None, Some(2), None, Some(1)]);
+    assert_eq!(mask.to_string(), "mlp coarse 1; 1 expert in 3; 2 experts in 1");
+    assert_eq!(mask.clone().experts(3, 4).steps().last().unwrap().experts, Some(4));
+    assert!(!mask.skip_mlp(1).skip_mlp(3).has_experts());
+    assert!(RunLayers::all(4).skip_mlp(1).experts(1, 2).runs_mlp(1));
+    let steps = [(1, FULL | LayerBits::experts(2)), (0, FULL)];
+    assert_eq!(RunLayers::from_steps(2, steps).unwrap().to_string(), "steps 1:attn+mlp/2,0");
+    // Experts without an MLP say nothing.
+    let attention = LayerBits::ATTN | LayerBits::experts(2);
+    assert_eq!(RunLayers::mask(vec![attention]), RunLayers::all(1).skip_mlp(0));
 }
 
 #[test]

@@ -74,6 +74,23 @@ fn ours_needs_little_and_passes_over_what_it_does_not_know() {
 }
 
 #[test]
+fn ours_names_layers_by_the_number_of_their_experts_and_reads_back() {
+    let text = r#"{"schema": 1, "masks": [{"experts": {"2": [0, 3], "1": [5]}, "skip": {"mlp": [4]}},
+        {"steps": [1, {"layer": 0, "attention": "skip", "experts": 3}, {"layer": 0, "mlp": "coarse", "experts": 1}]}]}"#;
+    let skips = parse(text);
+    let mask = RunLayers::all(N).experts(0, 2).experts(3, 2).experts(5, 1).skip_mlp(4);
+    let steps = [
+        (1, LayerBits::FULL),
+        (0, LayerBits::MLP | LayerBits::experts(3)),
+        (0, LayerBits::FULL | LayerBits::COARSE_MLP | LayerBits::experts(1)),
+    ];
+    let steps = RunLayers::from_steps(N, steps).unwrap();
+    let masks = |skips: &Skips| skips.masks.iter().map(|named| named.mask.clone()).collect::<Vec<_>>();
+    assert_eq!(masks(&skips), [mask, steps]);
+    assert_eq!(masks(&parse(&skips.to_json())), masks(&skips));
+}
+
+#[test]
 fn ours_spells_steps_as_numbers_or_objects() {
     let text = r#"{"schema": 1, "masks": [{"steps": [0, 1, 1, {"layer": 2},
         {"layer": 3, "attention": "skip", "mlp": "coarse"}, {"layer": 2, "mlp": "skip", "why": 0}]}]}"#;
@@ -233,6 +250,18 @@ fn wrong_shapes_name_the_place_and_what_was_expected() {
         (
             r#"{"schema": 1, "masks": [{"skip": {"attention": [16]}}]}"#,
             &["masks[0].skip.attention[0]: layer 16 does not exist", "0 to 15"],
+        ),
+        (
+            r#"{"schema": 1, "masks": [{"experts": {"0": [1]}}]}"#,
+            &["masks[0].experts.0", "a number of experts, 1 to 255"],
+        ),
+        (
+            r#"{"schema": 1, "masks": [{"experts": {"2": [1], "3": [1]}}]}"#,
+            &["masks[0].experts.3[0]: layer 1 is listed twice"],
+        ),
+        (
+            r#"{"schema": 1, "masks": [{"skip": {"mlp": [1]}, "experts": {"2": [1]}}]}"#,
+            &["the MLP of layer 1 is listed under \"skip\" too"],
         ),
         (
             r#"{"schema": 1, "masks": [{"coarse": {"mlp": [99]}}]}"#,

@@ -19,9 +19,10 @@ pub struct ChoiceScratch {
     groups: Vec<u32>,
 }
 
-/// Writes the numbers of a row's experts, the best first, then their weights. Equal scores go to the lower number.
+/// Writes the numbers of a row's `n` experts, the best first, and their weights behind where all would stand. Equal scores go to the lower number.
 pub fn choose(
     moe: &MoeSpec,
+    n: usize,
     scores: &[f32],
     bias: Option<&[f32]>,
     factors: Option<&[f32]>,
@@ -52,8 +53,9 @@ pub fn choose(
             keys[group as usize * size..][..size].fill(f32::NEG_INFINITY);
         }
     }
-    best_first(keys, moe.n_used, order);
+    best_first(keys, n, order);
     let (numbers, weights) = out.split_at_mut(moe.n_used);
+    let weights = &mut weights[..n];
     for ((number, weight), &expert) in numbers.iter_mut().zip(&mut *weights).zip(&*order) {
         (*number, *weight) = (expert as f32, probabilities[expert as usize]);
     }

@@ -102,7 +102,7 @@ impl Pass<'_> {
             };
             let bias = moe.choice_bias.map(|id| self.vector(id));
             let factors = moe.expert_scale.map(|id| self.vector(id));
-            choice::choose(moe, scores, bias, factors, scratch, out);
+            choice::choose(moe, moe.taken(phase.experts), scores, bias, factors, scratch, out);
         }
     }
 
@@ -146,13 +146,17 @@ impl Pass<'_> {
         let buffers = &self.buffers;
         let (chosen, results, dst) =
             (buffers.f32s(moe.chosen), buffers.f32s(moe.results), buffers.f32s(moe.dst));
-        let dim = dst.width();
+        let (dim, n_used) = (dst.width(), moe.taken(phase.experts));
         for item in member.share(self.n_rows(phase) * dim.div_ceil(ROW_GRAIN), 1) {
             let (row, piece) = (item / dim.div_ceil(ROW_GRAIN), item % dim.div_ceil(ROW_GRAIN));
             let columns = piece * ROW_GRAIN..dim.min((piece + 1) * ROW_GRAIN);
             // SAFETY: these columns of the row are this thread's share, the others are settled.
             let (weights, results, out) = unsafe {
-                (&chosen.row(row)[moe.n_used..], results.row(row), dst.row_mut(row, columns.clone()))
+                (
+                    &chosen.row(row)[moe.n_used..][..n_used],
+                    results.row(row),
+                    dst.row_mut(row, columns.clone()),
+                )
             };
             for (out, column) in out.iter_mut().zip(columns) {
                 let mut sum = 0.0;
@@ -176,7 +180,7 @@ impl Products<'_> {
         // Taken out, so that products may look at what this thread has for itself.
         // SAFETY: no reference to it is kept.
         let mut scratch = std::mem::take(&mut unsafe { pass.buffers.own(member) }.experts);
-        scratch.by_expert.sort(moe.n_expert, moe.n_used, choices);
+        scratch.by_expert.sort(moe.n_expert, moe.taken(phase.experts), choices);
         let width = pass.buffers.f32s(to).width() / moe.n_used;
         // Pieces do not cross from one expert to the next.
         let padded = width.next_multiple_of(ROW_GRAIN);

@@ -135,8 +135,9 @@ impl GpuBackend {
     /// The share of the last pass in the bytes of weights that a chain reads.
     fn last_share(&self, links: &[ChainPass]) -> f64 {
         use crate::backend::Backend;
-        let of_step =
-            |step: &Step| self.model.bytes_read(step.op, |id: WeightId| self.weight_bytes(id, step.coarse));
+        let of_step = |step: &Step| {
+            self.model.bytes_read(step.op, step.experts, |id: WeightId| self.weight_bytes(id, step.coarse))
+        };
         let bytes: Vec<u64> = links.iter().map(|link| link.steps.iter().map(of_step).sum()).collect();
         bytes.last().map_or(1.0, |&last| last as f64 / bytes.iter().sum::<u64>() as f64)
     }

@@ -8,7 +8,8 @@
 //!    "masks": [{"name": "half", "skip": {"attention": [3, 5], "mlp": [6]}, "coarse": {"attention": [], "mlp": [7]},
 //!               "agreement": 0.9, "overlap": 0.85, "cost": 0.6, "predicted": {}, "measured": {}}]}
 //!   ```
-//!   In place of `skip` and `coarse`, `"steps": [0, 1, 1, {"layer": 2, "attention": "skip", "mlp": "coarse"}]`
+//!   Beside `skip` and `coarse`, `"experts": {"2": [0, 1, 5]}` runs the MLPs of these layers with two experts a token.
+//!   In place of all three, `"steps": [0, 1, 1, {"layer": 2, "attention": "skip", "mlp": "coarse", "experts": 2}]`
 //!   visits layers in any order; a number runs both sublayers, the words are `run` (the default), `coarse`, `skip`.
 //! - Draft&Verify and SWIFT: `{"NAME": {"attention": [..], "mlp": [..]}}`, the layers to skip. Their published
 //!   files hold masks of several models, so an entry beyond our last layer is set aside while another one fits.
@@ -307,10 +308,11 @@ fn read_model(node: &Node, n_layer: usize) -> Result<ModelId> {
 
 fn read_mask(node: &Node, name: String, n_layer: usize) -> Result<NamedMask> {
     node.object()?;
-    let (to_skip, coarse) = (node.get("skip"), node.get("coarse"));
+    let (to_skip, coarse, experts) = (node.get("skip"), node.get("coarse"), node.get("experts"));
     let mask = match node.get("steps") {
-        Some(_) if to_skip.is_some() || coarse.is_some() => {
-            return Err(node.error("give either \"steps\" or \"skip\" and \"coarse\", not both"));
+        Some(_) if [&to_skip, &coarse, &experts].into_iter().any(Option::is_some) => {
+            let what = "give either \"steps\" or \"skip\", \"coarse\" and \"experts\", not both";
+            return Err(node.error(what));
         }
         Some(steps) => read_steps(&steps, n_layer)?,
         None => {
@@ -324,6 +326,9 @@ fn read_mask(node: &Node, name: String, n_layer: usize) -> Result<NamedMask> {
                 lists.object()?;
                 coarsen(&mut bits, lists.get("attention"), LayerBits::ATTN, LayerBits::COARSE_ATTN)?;
                 coarsen(&mut bits, lists.get("mlp"), LayerBits::MLP, LayerBits::COARSE_MLP)?;
+            }
+            if let Some(lists) = experts {
+                take_experts(&mut bits, &lists)?;
             }
             RunLayers::mask(bits)
         }
@@ -362,7 +367,11 @@ fn read_steps(steps: &Node, n_layer: usize) -> Result<RunLayers> {
         };
         let attn = state("attention", LayerBits::ATTN, LayerBits::COARSE_ATTN)?;
         let mlp = state("mlp", LayerBits::MLP, LayerBits::COARSE_MLP)?;
-        list.push((layer.layer(n_layer)?, attn | mlp));
+        let experts = match step.get("experts") {
+            Some(n) => experts_bits(&n, n.value.as_u64())?,
+            None => LayerBits::NONE,
+        };
+        list.push((layer.layer(n_layer)?, attn | mlp | experts));
     }
     RunLayers::from_steps(n_layer, list).map_err(|e| steps.error(e))
 }
@@ -411,6 +420,32 @@ fn coarsen(bits: &mut [LayerBits], list: Option<Node>, runs: LayerBits, coarse: 
     Ok(())
 }
 
+/// By number of experts the layers.
+fn take_experts(bits: &mut [LayerBits], lists: &Node) -> Result<()> {
+    for (number, list) in lists.entries()? {
+        let experts = experts_bits(&list, number.parse().ok())?;
+        for item in list.items()? {
+            let layer = item.layer(bits.len())?;
+            if !bits[layer].contains(LayerBits::MLP) {
+                let what = format_args!("the MLP of layer {layer} is listed under \"skip\" too: choose one");
+                return Err(item.error(what));
+            }
+            if bits[layer].contains_experts() {
+                return Err(item.error(format_args!("layer {layer} is listed twice: choose one")));
+            }
+            bits[layer] = bits[layer] | experts;
+        }
+    }
+    Ok(())
+}
+
+fn experts_bits(node: &Node, n: Option<u64>) -> Result<LayerBits> {
+    match n {
+        Some(n @ 1..=255) => Ok(LayerBits::experts(n as usize)),
+        _ => Err(node.expected("a number of experts, 1 to 255")),
+    }
+}
+
 fn check_count(node: &Node, i: usize) -> Result<()> {
     match i < MAX_MASKS {
         true => Ok(()),
@@ -443,6 +478,11 @@ fn mask_json(m: &NamedMask) -> Value {
             let coarse = json!({"attention": coarse(|s| s.coarse_attn), "mlp": coarse(|s| s.coarse_mlp)});
             object.insert("coarse".into(), coarse);
         }
+        if m.mask.has_experts() {
+            let lists =
+                m.mask.layers_by_experts().into_iter().map(|(n, layers)| (n.to_string(), layers.into()));
+            object.insert("experts".into(), Value::Object(lists.collect()));
+        }
     } else {
         object.insert("steps".into(), m.mask.steps().map(step_json).collect());
     }
@@ -466,8 +506,9 @@ fn step_json(step: Step) -> Value {
         (true, false) => "run",
     };
     let (attn, mlp) = (word(step.attn, step.coarse_attn), word(step.mlp, step.coarse_mlp));
-    match (attn, mlp) {
-        ("run", "run") => step.layer.into(),
-        _ => json!({"layer": step.layer, "attention": attn, "mlp": mlp}),
+    match (attn, mlp, step.experts) {
+        ("run", "run", None) => step.layer.into(),
+        (_, _, None) => json!({"layer": step.layer, "attention": attn, "mlp": mlp}),
+        (_, _, Some(n)) => json!({"layer": step.layer, "attention": attn, "mlp": mlp, "experts": n}),
     }
 }

@@ -34,11 +34,12 @@ pub fn draw(out: &mut String, masks: &[Shown], (left, top): (f64, f64), width: f
         for (sublayer, state) in member.candidate.states().iter().enumerate() {
             let (layer, part) = Candidate::place(sublayer);
             let (x, y) = (left + cell * layer as f64, y + HEIGHT * (sublayer % 2) as f64);
-            let (class, done) = match state {
-                State::Run => ("kept", "runs"),
-                State::Coarse => ("roughly", "coarse"),
-                State::Skip => (["attn", "mlp"][sublayer % 2], "left out"),
+            let class = match state {
+                State::Run => "kept",
+                State::Coarse | State::Experts(_) => "roughly",
+                State::Skip => ["attn", "mlp"][sublayer % 2],
             };
+            let done = state.done();
             writeln!(
                 out,
                 "<rect class=\"cell {class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{}\">\

@@ -146,7 +146,7 @@ fn ablation(out: &mut String, outcome: &SearchOutcome) -> fmt::Result {
             "{} of layer {} {}: agreement {:.3}, overlap {:.3}, perplexity {:.3}, saves {:.3} of a step",
             a.part.name(),
             a.layer,
-            if a.state == State::Skip { "skipped" } else { "coarse" },
+            a.state.done(),
             a.score.agreement(),
             a.score.overlap(),
             a.score.perplexity(),
@@ -167,7 +167,8 @@ fn ablation(out: &mut String, outcome: &SearchOutcome) -> fmt::Result {
             writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\">↑ {:.2}</text>", lost(a))?;
         }
     }
-    for a in of(State::Coarse) {
+    let otherwise = || outcome.ablations.iter().filter(|a| a.state != State::Skip);
+    for a in otherwise() {
         let (left, y) = (place(a).1, frame.at_y(lost(a).min(top)));
         writeln!(
             out,
@@ -176,8 +177,13 @@ fn ablation(out: &mut String, outcome: &SearchOutcome) -> fmt::Result {
             tell(a),
         )?;
     }
-    let legend = [("attn", "attention"), ("mlp", "MLP"), ("line coarse", "coarse instead")];
-    frame.legend(out, &legend[..if of(State::Coarse).next().is_some() { 3 } else { 2 }])
+    let instead = match of(State::Coarse).next() {
+        Some(_) if otherwise().all(|a| a.state == State::Coarse) => "coarse instead",
+        Some(_) => "coarse or fewer experts instead",
+        None => "fewer experts instead",
+    };
+    let legend = [("attn", "attention"), ("mlp", "MLP"), ("line coarse", instead)];
+    frame.legend(out, &legend[..if otherwise().next().is_some() { 3 } else { 2 }])
 }
 
 /// Where the scale ends. A sublayer that nothing goes without would flatten all the others, so its bar is cut.

@@ -33,7 +33,7 @@ fn outcome() -> SearchOutcome {
             rows: vec![1.0, 1.1],
             base: 0.1,
             full: vec![0.15; 6],
-            coarse: vec![0.1; 6],
+            otherwise: vec![(State::Coarse, vec![0.1; 6])],
             resumes: false,
         },
         perplexity: 10.0,

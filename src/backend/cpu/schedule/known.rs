@@ -10,10 +10,10 @@ use crate::{
 const MOST: usize = 8;
 
 /// What of a step a schedule depends on.
-type Key = (Op, Unit, usize, Visit, bool);
+type Key = (Op, Unit, usize, Visit, bool, Option<usize>);
 
 fn key(step: &Step) -> Key {
-    (*step.op, step.unit, step.slot, step.visit, step.coarse)
+    (*step.op, step.unit, step.slot, step.visit, step.coarse, step.experts)
 }
 
 struct Known {

@@ -58,6 +58,8 @@ pub struct Phase {
     pub slot: usize,
     /// Weights by their high bits, where these lie apart.
     pub coarse: bool,
+    /// The most experts that a row takes, if fewer than the model has it.
+    pub experts: Option<usize>,
     /// Only the rows whose logits are wanted, packed to the front.
     pub narrow: bool,
     /// The int8 blocks of what it writes as well.
@@ -412,7 +414,7 @@ impl List<'_> {
         self.read |= reads;
         self.written |= writes;
         self.fresh &= !((writes & F32S) << INT8_SHIFT);
-        let (slot, coarse, narrow) = (step.slot, step.coarse, self.narrow);
-        self.phases.push(Phase { work, slot, coarse, narrow, quantize, sync });
+        let (slot, coarse, experts, narrow) = (step.slot, step.coarse, step.experts, self.narrow);
+        self.phases.push(Phase { work, slot, coarse, experts, narrow, quantize, sync });
     }
 }
