@@ -55,7 +55,7 @@ fn main() -> Result<()> {
                 break;
             }
         }
-        context.truncate(TEXT, text.len() - 1);
+        context.truncate(TEXT, text.len() - 1)?;
         rounds += 1;
     }
     let made = text.len() - prompt;

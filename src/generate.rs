@@ -4,6 +4,7 @@ use std::{ops::ControlFlow, time::Instant};
 
 use crate::{
     Batch, Context, Error, Result, Sampler, Tokenizer,
+    kv::TAKEN_BACK,
     sampler::{SamplerConfig, top_logprobs},
     scores::Want,
 };
@@ -134,10 +135,18 @@ pub fn generate(
 pub(crate) fn make_room(context: &mut Context, request: &Request) -> Result<bool> {
     let Some(keep) = request.shift_keep else { return Ok(false) };
     let len = context.kv().len(SEQ);
-    let drop = len.saturating_sub(keep) / 2;
+    let drop = dropped(len.saturating_sub(keep), context.model().plan.widest_window());
     if drop == 0 {
         return Ok(false);
     }
     context.shift(SEQ, keep, drop)?;
     Ok(true)
+}
+
+/// How much of a text that may be dropped goes: half, or less where the rest would not fill a window, so that rows do not
+/// see what came long before it. A window of nearly all of the text would have it shifted all the time.
+fn dropped(text: usize, window: Option<u32>) -> usize {
+    let left = window.map_or(0, |window| window as usize + TAKEN_BACK);
+    let least = if left <= text / 4 * 3 { left } else { 0 };
+    (text / 2).min(text - least)
 }

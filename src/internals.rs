@@ -2,6 +2,7 @@
 
 pub use crate::{
     backend::{Backend, Output, Plans, Rows, Seen, SlotView, View, plan_elsewhere},
+    kv::{CellClass, KvLayout, KvRoom, SlotShape},
     measure::{
         speeds::{of_file as speed_of_file, of_ram as speed_of_ram},
         stats::Spread,

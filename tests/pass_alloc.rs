@@ -14,7 +14,7 @@ use spec_run::{
     context::{KvType, Planes},
     embedded,
     internals::{
-        Backend, Output, Rows, Seen, SlotView, View,
+        Backend, KvLayout, KvRoom, Output, Rows, Seen, SlotView, View,
         cpu::{CpuBackend, CpuConfig},
     },
     placement::UnitSet,
@@ -64,10 +64,11 @@ fn pass(backend: &mut CpuBackend, model: &Model, from: usize, n: usize, logits: 
     let view_of_slot: Vec<_> =
         (0..model.n_layer()).map(|slot| SlotView { slot, window: None, view: 0 }).collect();
     let tokens: Vec<u32> = (from..from + n).map(|i| (i * 37 % 2000) as u32).collect();
+    let placed = [Cow::Borrowed(&cells[from..])];
     let rows = Rows {
         tokens: &tokens,
         positions: &cells[from..],
-        cells: &cells[from..],
+        cells: &placed,
         outputs: &[n - 1],
         views: &views,
         view_of_slot: &view_of_slot,
@@ -81,8 +82,16 @@ fn nothing_is_allocated_for_a_token() {
     let mut logits = vec![0.0; model.n_vocab()];
     for threads in [1, 2, 3] {
         let config = CpuConfig {
-            n_cells: 1024,
-            n_slots: model.n_layer(),
+            layout: KvLayout::new(
+                &model.plan,
+                &KvRoom {
+                    n_cells: 1024,
+                    n_slots: model.n_layer(),
+                    max_rows: 64,
+                    sequences: 1,
+                    all_cells: true,
+                },
+            ),
             max_rows: 64,
             threads,
             key_type: KvType::F16,

@@ -7,13 +7,23 @@ use super::{
     cpu::{matmul::Planes, simd::Isa},
     gpu::{Tuning, Wanted},
 };
-use crate::{kv_type::KvType, placement::PlacementRequest};
+use crate::{
+    kv::{KvLayout, KvRoom},
+    kv_type::KvType,
+    placement::PlacementRequest,
+    plan::Plan,
+};
 
 /// How a model is opened.
 #[derive(Clone, Debug)]
 pub struct ContextConfig {
     /// Cells in the cache, shared by all sequences.
     pub n_ctx: u32,
+    /// Texts that grow side by side, where layers see only so far back: what they keep for each is set aside. Drafts and
+    /// other forks that end where their text ends need none of their own.
+    pub sequences: usize,
+    /// Layers that see only so far back keep all cells too. It takes more memory; then a sequence can be cut anywhere.
+    pub swa_full: bool,
     /// Rows evaluated at once; a longer batch is cut into such pieces. No result depends on it.
     pub n_ubatch: usize,
     /// Threads of the CPU backend; 0 takes the physical cores.
@@ -46,6 +56,8 @@ impl Default for ContextConfig {
     fn default() -> Self {
         ContextConfig {
             n_ctx: 4096,
+            sequences: 1,
+            swa_full: false,
             n_ubatch: 512,
             threads: 0,
             key_type: KvType::F16,
@@ -60,5 +72,20 @@ impl Default for ContextConfig {
             gpu_variant: Wanted::default(),
             gpu_cache: None,
         }
+    }
+}
+
+impl ContextConfig {
+    /// Which slots of a plan keep how many cells.
+    pub(crate) fn kv_layout(&self, plan: &Plan) -> KvLayout {
+        let n_cells = self.n_ctx as usize;
+        let room = KvRoom {
+            n_cells,
+            n_slots: plan.layers.len() + self.extra_slots,
+            max_rows: self.n_ubatch.clamp(1, n_cells),
+            sequences: self.sequences,
+            all_cells: self.swa_full,
+        };
+        KvLayout::new(plan, &room)
     }
 }

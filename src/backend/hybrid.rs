@@ -106,7 +106,7 @@ impl Backend for HybridBackend {
         self.gpu.profile()
     }
 
-    fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()> {
+    fn shift_keys(&mut self, moves: &[Vec<CellMove>], delta: i64) -> Result<()> {
         self.gpu.shift_keys(moves, delta)?;
         self.cpu.shift_keys(moves, delta)
     }

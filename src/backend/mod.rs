@@ -27,8 +27,8 @@ use crate::{
 pub struct Rows<'a> {
     pub tokens: &'a [u32],
     pub positions: &'a [u32],
-    /// Where each row's key and value go.
-    pub cells: &'a [u32],
+    /// Where each row's key and value go, by class of slots; in the first class, which keeps all cells, to the cell itself.
+    pub cells: &'a [Cow<'a, [u32]>],
     /// Which rows' logits are wanted, ascending.
     pub outputs: &'a [usize],
     /// What attention walks.
@@ -54,9 +54,13 @@ impl Rows<'_> {
     }
 }
 
+/// Attention walks a sequence's cells in chunks of so many, counted from its first.
+pub const CHUNK: usize = 256;
+
 /// The cells that each row may attend to: a range of its sequence's list, its own cell last.
 pub struct View<'a> {
-    /// One list per sequence of the batch, in position order.
+    /// One list per sequence of the batch, in position order: as they lie in the slots of a class. With a window whole
+    /// chunks that no row sees may be left out, and what comes before the first cell that is seen may be any.
     pub lists: Vec<Cow<'a, [u32]>>,
     /// Per row.
     pub visible: Vec<Seen>,
@@ -236,6 +240,6 @@ pub trait Backend: Send {
         None
     }
 
-    /// Copies keys and values of cells and turns the keys by `delta` positions.
-    fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()>;
+    /// Copies keys and values of cells, by class of slots, and turns the keys by `delta` positions.
+    fn shift_keys(&mut self, moves: &[Vec<CellMove>], delta: i64) -> Result<()>;
 }

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     Error, Model, Result,
+    kv::KvLayout,
     placement::{self, Basis, Budgets, Place, Placement, PlacementRequest, Sizes, forecast::Forecast},
     plan::{Op, Unit, UnitSet, WeightId},
 };
@@ -267,7 +268,7 @@ fn plan_for(
         }
         rows
     };
-    let sizes = ModelSizes { model, config };
+    let sizes = ModelSizes { model, config, layout: config.kv_layout(&model.plan) };
     let parts = placement::parts(model, &sizes, request.draft.as_ref());
     let place = |rows| {
         let budgets = Budgets { vram, scratch: scratch_for(rows), ram: request.ram };
@@ -307,9 +308,8 @@ fn plan_for(
 /// Bytes of RAM that weights may take where nobody says: what is free beside the cache and the buffers, less some for
 /// everybody else. `None` where the system does not tell.
 fn ram_at_hand(model: &Model, config: &ContextConfig, max_rows: usize) -> Option<u64> {
-    let n_slots = model.plan.dims.n_layer + config.extra_slots;
     let types = [config.key_type, config.value_type];
-    let overhead = cpu::overhead_bytes(model, config.n_ctx as usize, n_slots, types, max_rows);
+    let overhead = cpu::overhead_bytes(model, &config.kv_layout(&model.plan), types, max_rows);
     let free = (cpu::available_memory()? as f64 * AUTO_SHARE) as u64;
     Some(free.saturating_sub(u64::try_from(overhead).unwrap_or(u64::MAX)))
 }
@@ -317,6 +317,7 @@ fn ram_at_hand(model: &Model, config: &ContextConfig, max_rows: usize) -> Option
 struct ModelSizes<'a> {
     model: &'a Model,
     config: &'a ContextConfig,
+    layout: KvLayout,
 }
 
 impl Sizes for ModelSizes<'_> {
@@ -338,7 +339,13 @@ impl Sizes for ModelSizes<'_> {
 
     fn overhead(&self, unit: Unit) -> u64 {
         let types = (self.config.key_type, self.config.value_type);
-        gpu::overhead_bytes(self.model, unit, self.config.n_ctx as usize, types)
+        match unit {
+            // What a GPU cannot run has its keys and values in RAM.
+            Unit::Attn(layer) if self.model.plan.uniform().is_err() => {
+                self.layout.slot_bytes(layer, types.0) + self.layout.slot_bytes(layer, types.1)
+            }
+            _ => gpu::overhead_bytes(self.model, unit, self.config.n_ctx as usize, types),
+        }
     }
 }
 
@@ -359,8 +366,7 @@ fn try_open(
         CpuBackend::new(
             model.clone(),
             &CpuConfig {
-                n_cells: config.n_ctx as usize,
-                n_slots,
+                layout: config.kv_layout(&model.plan),
                 max_rows,
                 threads: config.threads,
                 key_type: config.key_type,

@@ -166,7 +166,7 @@ impl Backend for GpuBackend {
         match self.0 {}
     }
 
-    fn shift_keys(&mut self, _: &[CellMove], _delta: i64) -> Result<()> {
+    fn shift_keys(&mut self, _: &[Vec<CellMove>], _delta: i64) -> Result<()> {
         match self.0 {}
     }
 }

@@ -105,7 +105,7 @@ impl<'a> Subject<'a> {
         let steps = self.steps(case);
         let batches: Vec<Batch> = (depth..depth + steps).map(|pos| self.batch(case, pos, rows)).collect();
         self.context.fork(BASE, WORK);
-        self.context.truncate(WORK, depth);
+        self.context.truncate(WORK, depth)?;
         let started = Instant::now();
         for batch in &batches {
             // A greedy token needs no more.

@@ -100,6 +100,8 @@ pub fn run(args: BenchArgs, more: Vec<BenchArgs>) -> Result<()> {
     let settings = args.what.settings(sides.iter().map(|s| s.limit).min().unwrap_or(0))?;
     for side in &mut sides {
         side.config.n_ctx = u32::try_from(settings.cells()).unwrap_or(u32::MAX);
+        // Every depth is reached by cutting one long text.
+        side.config.swa_full = true;
     }
     if sides[0].dry_run(args.json)? {
         return Ok(());

@@ -108,6 +108,8 @@ pub fn run(
     let mut records = Vec::new();
     'sides: for mut side in sides {
         side.config.n_ctx = u32::try_from(cells).unwrap_or(u32::MAX);
+        // What lies before a test stays as it is beside the test.
+        side.config.sequences = 2;
         let mut context = side.open()?;
         // Not before the first model is loaded: until then there is nothing to keep.
         let interrupted = interrupt::flag();

@@ -159,6 +159,13 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         Masks::One(one) => (settings.cells() as u32, one.mask.extra_repetitions()),
         Masks::Several(over) => (sweep::cells(n_ctx) as u32, over.extra_slots()),
     };
+    match &masks {
+        Masks::None => {}
+        // The model without a mask and with it, side by side.
+        Masks::One(_) => config.sequences = 2,
+        // Drafts begin everywhere in a text that is there already.
+        Masks::Several(_) => config.swa_full = true,
+    }
     let device = &args.context.device;
     if device.dry_run(&model, &config, None, args.json)? {
         return Ok(());

@@ -186,6 +186,8 @@ pub fn run(args: SearchArgs) -> Result<()> {
     amount.check()?;
     let mut config = args.context.config(&model)?;
     config.n_ctx = (amount.cells() + judge::cells_beside_texts(args.draft_max)) as u32;
+    // Drafts begin everywhere in texts that are there already.
+    config.swa_full = true;
     let device = &args.context.device;
     if device.dry_run(&model, &config, None, args.json)? {
         return Ok(());

@@ -1,19 +1,21 @@
 //! A model, its K/V cache and a backend: batches in, logits out. No device code here.
 
 mod parts;
+mod views;
 
 use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     Batch, Error, Model, Result,
-    backend::{self, Backend, Opened, Output, Rows, Seen, SlotView, View},
+    backend::{self, Backend, Opened, Output, Rows, SlotView, View},
     batch::{ChainBatch, Row, SeqId},
     kv::WrittenSlots,
     mask::RunLayers,
     placement::{Basis, Place, Placement},
-    plan::{CacheUse, Dims, Op, Plan, Step, Unit},
+    plan::{CacheUse, Dims, Step, Unit},
     scores::{Scores, Top, Want},
 };
+use views::views;
 
 pub use crate::{
     backend::{
@@ -21,7 +23,7 @@ pub use crate::{
         cpu::{matmul::Planes, simd::Isa},
         gpu::{Tuning, Wanted as GpuVariant},
     },
-    kv::KvCache,
+    kv::{KvCache, TAKEN_BACK},
     kv_type::KvType,
 };
 
@@ -59,7 +61,7 @@ impl Context {
         }
         let n_layer = model.plan.dims.n_layer;
         let Opened { backend, placement, notes, speeds } = backend::open(&model, config, loading)?;
-        let kv = KvCache::new(config.n_ctx, n_layer);
+        let kv = KvCache::new(&config.kv_layout(&model.plan), n_layer);
         Ok(Context {
             model,
             kv,
@@ -182,8 +184,9 @@ impl Context {
     }
 
     /// Evaluates the batch; afterwards [`Context::logits`] has the rows that asked. On an error the cache is
-    /// as it was, but that cells which the batch resumed have lost what they held from there on; a batch that is refused
-    /// changes nothing and also leaves the logits of the one before.
+    /// as it was, with two exceptions: cells which the batch resumed have lost what they held from there on, and a sequence
+    /// of which windows have forgotten too much to come back to is empty. A batch that is refused changes nothing and also
+    /// leaves the logits of the one before.
     pub fn decode(&mut self, batch: &Batch) -> Result<()> {
         self.decode_for(batch, Want::Logits)
     }
@@ -195,7 +198,7 @@ impl Context {
             return self.decode_resumed(batch, resume, want);
         }
         let before: Vec<(SeqId, usize)> = batch.rows.iter().map(|r| (r.seq, self.kv.len(r.seq))).collect();
-        let result = self.place(batch).and_then(|cells| self.evaluate(batch, &cells, want));
+        let result = self.evaluate(batch, want);
         if result.is_err() {
             self.restore(before);
         }
@@ -210,7 +213,7 @@ impl Context {
         links.iter().try_for_each(|link| self.check(&link.batch))?;
         check_picks(links)?;
         let longest = links.iter().map(|link| link.batch.rows.len()).max().unwrap_or(0);
-        let fits = longest <= self.backend.max_rows() && rows().count() <= self.kv.free_cells();
+        let fits = longest <= self.backend.max_rows() && rows().count() <= self.kv.room();
         let in_parts =
             links.iter().any(|link| link.batch.keep_hidden.is_some() || link.batch.resume.is_some());
         if links.is_empty() || in_parts || !fits || !(1..=self.backend.most_top()).contains(&k) {
@@ -219,7 +222,7 @@ impl Context {
         let before: Vec<(SeqId, usize)> = rows().map(|r| (r.seq, self.kv.len(r.seq))).collect();
         let result = links
             .iter()
-            .map(|link| self.place(&link.batch))
+            .map(|link| self.place(&link.batch, &link.batch.rows))
             .collect::<Result<Vec<_>>>()
             .and_then(|cells| self.evaluate_chain(links, &cells, k));
         if !matches!(result, Ok(Some(_))) {
@@ -253,9 +256,16 @@ impl Context {
         self.kv.fork(src, dst);
     }
 
-    /// Keeps the first `len` tokens of a sequence.
-    pub fn truncate(&mut self, seq: SeqId, len: usize) {
+    /// Keeps the first `len` tokens of a sequence. Where layers see only so far back this is an error, and changes nothing,
+    /// if they have forgotten what the next token would see: [`KvCache::can_truncate`] tells. A
+    /// sequence can always be cut to what lies up to [`TAKEN_BACK`] positions before the farthest that it has come to, and to
+    /// nothing.
+    pub fn truncate(&mut self, seq: SeqId, len: usize) -> Result<()> {
+        if !self.kv.can_truncate(seq, len) {
+            return Err(self.kv.lost(format!("cannot cut sequence {seq} to {len} tokens")));
+        }
         self.kv.truncate(seq, len);
+        Ok(())
     }
 
     /// Forgets a sequence.
@@ -263,7 +273,8 @@ impl Context {
         self.kv.remove(seq);
     }
 
-    /// Context shift: drops `count` tokens after the first `keep` and closes the gap.
+    /// Context shift: drops `count` tokens after the first `keep` and closes the gap. An error where layers that see only so
+    /// far back would then see tokens of the first that they have forgotten.
     pub fn shift(&mut self, seq: SeqId, keep: usize, count: usize) -> Result<()> {
         let (moves, delta) = self.kv.shift(seq, keep, count)?;
         self.backend.shift_keys(&moves, delta)
@@ -291,6 +302,9 @@ impl Context {
         if batch.resume.is_none() && batch.rows.len() > self.kv.free_cells() {
             return Err(self.kv.full(batch.rows.len()));
         }
+        if batch.resume.is_none() {
+            self.kv.check_positions(&batch.rows)?;
+        }
         if let Some(mask) = &batch.run_layers {
             let n_layer = self.model.plan.dims.n_layer;
             if mask.n_layer() != n_layer {
@@ -311,15 +325,18 @@ impl Context {
         self.check_parts(batch)
     }
 
-    /// Sequences as long as they were.
+    /// Sequences as long as they were, or empty.
     fn restore(&mut self, before: Vec<(SeqId, usize)>) {
-        before.into_iter().for_each(|(seq, len)| self.kv.truncate(seq, len));
+        for (seq, len) in before {
+            let len = if self.kv.can_truncate(seq, len) { len } else { 0 };
+            self.kv.truncate(seq, len);
+        }
     }
 
-    /// Gives each row its cell.
-    fn place(&mut self, batch: &Batch) -> Result<Vec<u32>> {
+    /// Gives some rows of a batch their cells.
+    fn place(&mut self, batch: &Batch, rows: &[Row]) -> Result<Vec<u32>> {
         let written = batch.run_layers.as_ref().and_then(|mask| self.written_slots(mask));
-        batch.rows.iter().map(|row| self.kv.append(row.seq, row.pos, written.clone())).collect()
+        self.kv.append(rows, written.as_ref())
     }
 
     /// Which slots a pass under `mask` writes; `None` if exactly the layers' own.
@@ -361,8 +378,8 @@ impl Context {
         Ok(top)
     }
 
-    /// Runs a batch whose rows have their cells, in as many passes as it takes.
-    fn evaluate(&mut self, batch: &Batch, cells: &[u32], want: Want) -> Result<()> {
+    /// Runs a batch, in as many passes as it takes.
+    fn evaluate(&mut self, batch: &Batch, want: Want) -> Result<()> {
         let top = self.make_room(batch, want)?;
         let model = self.model.clone();
         let Dims { n_vocab, dim, .. } = model.plan.dims;
@@ -373,14 +390,18 @@ impl Context {
         let mut done = 0;
         let mut out = 0;
         for rows in batch.rows.chunks(self.backend.max_rows()) {
-            let placed = Placed::new(rows, &cells[done..][..rows.len()]);
+            let cells = match batch.resume {
+                Some(_) => self.cells_of(rows),
+                None => self.place(batch, rows)?,
+            };
+            let placed = Placed::new(&self.kv, rows, &cells);
             let n_out = placed.outputs.len();
             if n_out == 0 {
                 steps.retain(|step| step.unit != Unit::Head);
             } else if steps.last().is_none_or(|step| step.unit != Unit::Head) {
                 steps.push(model.plan.head_step());
             }
-            let (views, view_of_slot) = views(&self.kv, &model.plan, rows, placed.cells, &steps);
+            let (views, view_of_slot) = views(&self.kv, &model.plan, rows, &cells, &steps);
             let output = match top {
                 Some(k) if n_out > 0 => Output::Top { k, rows: &mut self.tops[out..][..n_out] },
                 Some(_) => Output::none(),
@@ -428,11 +449,12 @@ impl Context {
         k: usize,
     ) -> Result<Option<Chained>> {
         let model = self.model.clone();
-        let placed: Vec<_> =
-            std::iter::zip(links, cells).map(|(link, cells)| Placed::new(&link.batch.rows, cells)).collect();
+        let placed: Vec<_> = std::iter::zip(links, cells)
+            .map(|(link, cells)| Placed::new(&self.kv, &link.batch.rows, cells))
+            .collect();
         let steps: Vec<_> = links.iter().map(|l| model.plan.steps(l.batch.run_layers.as_ref())).collect();
         let seen: Vec<_> = (0..links.len())
-            .map(|i| views(&self.kv, &model.plan, &links[i].batch.rows, placed[i].cells, &steps[i]))
+            .map(|i| views(&self.kv, &model.plan, &links[i].batch.rows, &cells[i], &steps[i]))
             .collect();
         let chain: Vec<_> = steps
             .into_iter()
@@ -479,16 +501,18 @@ fn check_picks(links: &[ChainBatch]) -> Result<()> {
 struct Placed<'a> {
     tokens: Vec<u32>,
     positions: Vec<u32>,
-    cells: &'a [u32],
+    /// By class of slots.
+    cells: Vec<Cow<'a, [u32]>>,
     outputs: Vec<usize>,
 }
 
 impl<'a> Placed<'a> {
-    fn new(rows: &[Row], cells: &'a [u32]) -> Self {
+    fn new(kv: &KvCache, rows: &[Row], cells: &'a [u32]) -> Self {
+        let in_windows = |class| cells.iter().map(|&cell| kv.place(class, cell)).collect();
         Placed {
             tokens: rows.iter().map(|r| r.token).collect(),
             positions: rows.iter().map(|r| r.pos).collect(),
-            cells,
+            cells: std::iter::once(Cow::Borrowed(cells)).chain((1..kv.classes()).map(in_windows)).collect(),
             outputs: (0..rows.len()).filter(|&i| rows[i].logits).collect(),
         }
     }
@@ -496,90 +520,5 @@ impl<'a> Placed<'a> {
     fn rows<'s>(&'s self, views: &'s [View<'s>], view_of_slot: &'s [SlotView]) -> Rows<'s> {
         let Placed { tokens, positions, cells, outputs } = self;
         Rows { tokens, positions, cells, outputs, views, view_of_slot }
-    }
-}
-
-/// What each row sees in each slot. All slots share one view unless some cell was written under a mask that
-/// left a slot out (a cell without a key and a value in a slot is not attended to there), or attention has a window.
-fn views<'a>(
-    kv: &'a KvCache,
-    plan: &Plan,
-    rows: &[Row],
-    cells: &[u32],
-    steps: &[Step],
-) -> (Vec<View<'a>>, Vec<SlotView>) {
-    let mut seqs: Vec<SeqId> = Vec::new();
-    let mut list_of_row = Vec::with_capacity(rows.len());
-    for row in rows {
-        let list = seqs.iter().position(|&s| s == row.seq).unwrap_or_else(|| {
-            seqs.push(row.seq);
-            seqs.len() - 1
-        });
-        list_of_row.push(list);
-    }
-    let whole: Vec<&'a [u32]> = seqs.iter().map(|&s| kv.cells(s)).collect();
-    let visible: Vec<Seen> = std::iter::zip(&list_of_row, cells)
-        .map(|(&list, cell)| {
-            let own = whole[list].iter().rposition(|c| c == cell).expect("a row's cell is in its sequence");
-            Seen { list, from: 0, to: own + 1 }
-        })
-        .collect();
-    let plain: Vec<usize> = seqs.iter().map(|&s| kv.plain_prefix(s)).collect();
-    let all_plain = std::iter::zip(&plain, &whole).all(|(&plain, list)| plain == list.len());
-    let mut views = vec![View { lists: whole.iter().map(|l| Cow::Borrowed(*l)).collect(), visible }];
-    // By window: what is seen in the slots that hold all cells.
-    let mut windowed: Vec<(u32, usize)> = Vec::new();
-    let mut view_of_slot: Vec<SlotView> = Vec::with_capacity(kv.n_layer());
-    for step in steps {
-        let &Op::Attend(id) = step.op else { continue };
-        let (slot, visit, window) = (step.slot, step.visit, plan.attention(id).window);
-        if view_of_slot.iter().any(|of| of.slot == slot && of.window == window) {
-            continue;
-        }
-        let held = |c: u32| kv.holds(c, slot, visit);
-        let complete = (all_plain && slot < kv.n_layer())
-            || std::iter::zip(&plain, &whole).all(|(&plain, list)| {
-                let from = if slot < kv.n_layer() { plain } else { 0 };
-                list[from..].iter().all(|&c| held(c))
-            });
-        let known = match window {
-            None => Some(0),
-            Some(window) => windowed.iter().find(|(w, _)| *w == window).map(|(_, view)| *view),
-        };
-        let view = match known.filter(|_| complete) {
-            Some(view) => view,
-            None => {
-                let mut view = if complete {
-                    View { lists: views[0].lists.clone(), visible: views[0].visible.clone() }
-                } else {
-                    only(&views[0], &whole, held)
-                };
-                if let Some(window) = window {
-                    for (seen, row) in view.visible.iter_mut().zip(rows) {
-                        let cells = &view.lists[seen.list][..seen.to];
-                        let reach = (row.pos + 1).saturating_sub(window);
-                        seen.from = cells.partition_point(|&c| kv.pos(c) < reach).min(seen.to);
-                    }
-                }
-                views.push(view);
-                if let (Some(window), true) = (window, complete) {
-                    windowed.push((window, views.len() - 1));
-                }
-                views.len() - 1
-            }
-        };
-        view_of_slot.push(SlotView { slot, window, view });
-    }
-    (views, view_of_slot)
-}
-
-/// Of the cells that rows see those that are held.
-fn only<'a>(all: &View, whole: &[&'a [u32]], held: impl Fn(u32) -> bool) -> View<'a> {
-    let kept = |list: &[u32]| list.iter().copied().filter(|&c| held(c)).collect::<Vec<_>>();
-    let count =
-        |seen: &Seen| Seen { to: whole[seen.list][..seen.to].iter().filter(|&&c| held(c)).count(), ..*seen };
-    View {
-        lists: whole.iter().map(|l| Cow::Owned(kept(l))).collect(),
-        visible: all.visible.iter().map(count).collect(),
     }
 }

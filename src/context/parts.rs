@@ -56,6 +56,9 @@ impl Context {
                     "position {pos} of sequence {seq} has not been through the first {layer} layers: nothing to resume"
                 )));
             };
+            if !self.kv.sees_all(*seq, *pos) {
+                return Err(self.kv.lost(format!("position {pos} of sequence {seq} cannot be resumed")));
+            }
             cells.push(cell);
         }
         cells.sort_unstable();
@@ -65,13 +68,17 @@ impl Context {
         }
     }
 
+    /// Of rows that are in the cache.
+    pub(super) fn cells_of(&self, rows: &[Row]) -> Vec<u32> {
+        rows.iter().map(|row| self.kv.cell_at(row.seq, row.pos).expect("checked")).collect()
+    }
+
     /// Takes rows that are in the cache through the other layers.
     pub(super) fn decode_resumed(&mut self, batch: &Batch, resume: &Resume, want: Want) -> Result<()> {
-        let cell = |row: &Row| self.kv.cell_at(row.seq, row.pos).expect("checked");
-        let cells: Vec<u32> = batch.rows.iter().map(cell).collect();
+        let cells = self.cells_of(&batch.rows);
         let written = batch.run_layers.as_ref().and_then(|mask| self.written_slots(mask));
         cells.iter().for_each(|&cell| self.kv.rewrite(cell, written.clone()));
-        let result = self.evaluate(batch, &cells, want);
+        let result = self.evaluate(batch, want);
         if result.is_err() {
             let left = self.written_slots(&RunLayers::exit(self.model.plan.dims.n_layer, resume.layer));
             cells.iter().for_each(|&cell| self.kv.rewrite(cell, left.clone()));

@@ -55,7 +55,7 @@ pub fn pass<T: Send>(
         };
         seen.par_extend(logits.par_iter().enumerate().map(see));
         for draft in chunk {
-            context.truncate(draft.seq, draft.pos);
+            context.truncate(draft.seq, draft.pos)?;
         }
     }
     Ok(seen)

@@ -142,7 +142,7 @@ fn read(context: &mut Context, chunk: &[u32], sums: &mut Sweep) -> Result<Vec<Re
         }
         for (pos, fork) in piece.scored().zip(&mut forks) {
             context.fork(FULL, fork);
-            context.truncate(fork, pos);
+            context.truncate(fork, pos)?;
         }
     }
     Ok(full)

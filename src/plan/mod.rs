@@ -232,6 +232,11 @@ impl Plan {
         self.embed.len() + in_layers.sum::<usize>()
     }
 
+    /// How far back the layers see that do not see everything, at most.
+    pub fn widest_window(&self) -> Option<u32> {
+        self.attentions.iter().filter_map(|spec| spec.window).max()
+    }
+
     /// Whether all that goes from one layer to the next is the residual stream.
     pub fn carries_only_the_stream(&self) -> bool {
         let mut live = BufSet::NONE;

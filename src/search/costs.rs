@@ -227,7 +227,7 @@ impl Timing {
             let started = Instant::now();
             context.decode(batch)?;
             let seconds = started.elapsed().as_secs_f64();
-            context.truncate(seq, depth);
+            context.truncate(seq, depth)?;
             Ok::<f64, crate::Error>(seconds)
         };
         let (verification, draft) =

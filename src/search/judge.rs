@@ -97,7 +97,7 @@ impl<'a> ModelJudge<'a> {
         shuffle(&mut search);
         for place in search.iter().chain(&held_out) {
             field.context.fork(place.text as SeqId, place.seq);
-            field.context.truncate(place.seq, place.pos);
+            field.context.truncate(place.seq, place.pos)?;
         }
         Ok(ModelJudge { field, calibration, search, held_out, continued: Vec::new(), sequences: next_seq })
     }
@@ -308,7 +308,7 @@ impl<'a> Field<'a> {
             }
         }
         for place in places {
-            self.context.truncate(place.seq, place.pos);
+            self.context.truncate(place.seq, place.pos)?;
         }
         Ok(out)
     }

@@ -47,7 +47,7 @@
 //!     let outcome = accept(&draft, p, &mut Rng::new(0));
 //!     text.extend(draft[..outcome.accepted].iter().map(|proposal| proposal.token));
 //!     text.push(outcome.next);
-//!     context.truncate(TARGET, text.len() - 1);
+//!     context.truncate(TARGET, text.len() - 1)?;
 //! }
 //! # let mut plain = vec![1, 413, 441, 261, 386];
 //! # context.remove(TARGET);
@@ -307,7 +307,7 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
         self.report.spent(drafted.since(before), self.context.spent().since(drafted));
         let (outcome, end, flow) = self.judge(source)?;
         // As plain decoding leaves it: all of the text but its last token, or all of it before an end-of-text token.
-        self.context.truncate(TARGET, evaluated + 1 + end);
+        self.context.truncate(TARGET, evaluated + 1 + end)?;
         self.text.out.steps += end + 1;
         let total = started.elapsed().as_secs_f64() - (self.text.callback_seconds - callbacks);
         let round = Round {
@@ -343,8 +343,7 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
     fn draft(&mut self) -> Result<Drafting> {
         self.made.clear();
         self.row = 0;
-        // Verification needs a cell for the last token too, and always adds one token of its own.
-        let room = self.context.kv().free_cells() - 1;
+        let room = self.context.kv().room_to_draft();
         let wanted = self.text.left().map_or(usize::MAX, |left| left - 1);
         let mut offers = Vec::with_capacity(self.speculation.proposers.len());
         let started = Instant::now();

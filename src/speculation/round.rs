@@ -22,7 +22,7 @@ impl<F: FnMut(Token) -> Result<ControlFlow<()>>> Run<'_, '_, F> {
         }
         let Some(mask) = self.speculation.proposers[source].mask() else { return Ok(None) };
         let count = self.speculation.policy.length(source, most).unwrap_or(0);
-        if count == 0 || 2 * count + 1 > self.context.kv().free_cells() {
+        if count == 0 || 2 * count + 1 > self.context.kv().room() {
             return Ok(None);
         }
         let last = *self.text.out.tokens.last().expect("the first token came from the prompt");

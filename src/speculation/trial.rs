@@ -44,14 +44,14 @@ pub(super) fn trial(
     // After a context shift the cache holds less than the text.
     let evaluated = context.kv().len(TARGET);
     let places = choices.len().min(evaluated);
-    if context.kv().free_cells() < places {
+    if context.kv().room() < places {
         return Ok(None);
     }
     let choices = &choices[choices.len() - places..];
     let mut batch = Batch::new().with_layers(mask.clone());
     for (seq, place) in (DRAFT..).zip(evaluated - places..evaluated) {
         context.fork(TARGET, seq);
-        context.truncate(seq, place);
+        context.truncate(seq, place)?;
         let token = text[text.len() - (evaluated - place)];
         batch.push(token, context.kv().next_pos(seq), seq, true);
     }

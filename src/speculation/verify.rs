@@ -25,7 +25,7 @@ pub(super) fn verify(
     let result = resume(context, batch, kept, want);
     context.remove(DRAFT);
     if result.is_err() {
-        context.truncate(TARGET, before);
+        context.truncate(TARGET, before)?;
     }
     result
 }

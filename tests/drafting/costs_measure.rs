@@ -59,7 +59,7 @@ fn without_room_or_time_the_guess_stays() {
     measure(&mut context, TARGET, &[Some(mask.clone())], &mut costs, DEFAULT_BUDGET).unwrap();
     assert_eq!((costs.all_rows(), costs.anchored()), (guess.all_rows(), false));
     // Room for one row alone.
-    context.truncate(TARGET, 7);
+    context.truncate(TARGET, 7).unwrap();
     measure(&mut context, TARGET, &[Some(mask)], &mut costs, DEFAULT_BUDGET).unwrap();
     assert!(costs.anchored());
 }

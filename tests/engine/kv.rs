@@ -17,7 +17,7 @@ fn a_fork_shares_its_cells_and_gives_back_only_its_own() {
     assert_eq!(context.kv().free_cells(), 22);
     decode(&mut context, &[5, 6, 7], 10, 1);
     assert_eq!((context.kv().len(0), context.kv().len(1), context.kv().free_cells()), (10, 13, 19));
-    context.truncate(1, 8);
+    context.truncate(1, 8).unwrap();
     assert_eq!(context.kv().free_cells(), 22, "cells 8 and 9 are still held by sequence 0");
     context.remove(0);
     assert_eq!(context.kv().free_cells(), 24);

@@ -19,3 +19,4 @@ mod run_layers;
 mod same_bits;
 mod sampler_chain;
 mod sampler_draw;
+mod windows;

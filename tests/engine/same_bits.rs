@@ -171,7 +171,7 @@ fn a_prefix_is_the_same_however_it_was_built() {
             context.remove(3);
             context.fork(0, 1);
             context.decode(&Batch::prompt(&tokens(9, 8, n_vocab(&model)), 50, 1)).unwrap();
-            context.truncate(1, 41);
+            context.truncate(1, 41).unwrap();
             context.remove(0);
             context.decode(&Batch::prompt(&text[41..], 41, 1)).unwrap();
             assert_eq!(bits(context.logits(0)), prefill, "{} {kv}: fork and truncate", model.name);

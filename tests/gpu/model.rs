@@ -275,7 +275,7 @@ fn a_long_context_is_the_same_split_or_whole() {
     batch.rows[285..].iter_mut().for_each(|row| row.logits = true);
     context.decode(&batch).unwrap();
     let whole: Vec<_> = (0..15).map(|i| bits(context.logits(i))).collect();
-    context.truncate(0, 285);
+    context.truncate(0, 285).unwrap();
     let mut at = 285;
     for rows in [1, 2, 8, 1] {
         let mut batch = Batch::prompt(&text[at..at + rows], at as u32, 0);
@@ -306,7 +306,7 @@ fn a_row_does_not_see_its_neighbours_nor_the_past_of_its_cells() {
     context.remove(3);
     context.fork(0, 1);
     context.decode(&Batch::prompt(&tokens(9, 8, n_vocab), 20, 1)).unwrap();
-    context.truncate(1, 11);
+    context.truncate(1, 11).unwrap();
     context.remove(0);
     let mut batch = Batch::new();
     for (i, &token) in text[11..].iter().enumerate() {
@@ -383,7 +383,7 @@ fn a_shifted_context_goes_on_as_on_the_cpu() {
         context.decode(&Batch::prompt(&text[..30], 0, 0)).unwrap();
         // Some cells are shared, and copied.
         context.fork(0, 1);
-        context.truncate(1, 20);
+        context.truncate(1, 20).unwrap();
         context.shift(0, 4, 10).unwrap();
         context.decode(&Batch::prompt(&text[30..], 20, 0)).unwrap();
         let shifted = context.logits(0).to_vec();
@@ -415,7 +415,7 @@ fn keys_and_values_of_eight_bits_are_the_cpus() {
         let mut rows: Vec<_> = (0..10).map(|i| context.logits(i).to_vec()).collect();
         // Some cells are shared, and copied.
         context.fork(0, 1);
-        context.truncate(1, 100);
+        context.truncate(1, 100).unwrap();
         context.shift(0, 4, 40).unwrap();
         context.decode(&Batch::prompt(&text[..3], 260, 0).with_layers(mask.clone())).unwrap();
         rows.push(context.logits(0).to_vec());
@@ -464,7 +464,7 @@ fn with_keys_and_values_of_eight_bits_a_row_is_the_same_in_any_batch() {
         batch.rows[264..].iter_mut().for_each(|row| row.logits = true);
         context.decode(&batch).unwrap();
         let together: Vec<_> = (0..36).map(|i| bits(context.logits(i))).collect();
-        context.truncate(0, 264);
+        context.truncate(0, 264).unwrap();
         let mut at = 264;
         for size in [1, 2, 3, 4, 5, 6, 7, 8] {
             let mut batch = Batch::prompt(&text[at..at + size], at as u32, 0);

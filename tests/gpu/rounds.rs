@@ -207,7 +207,7 @@ fn a_chain_says_what_its_passes_say_alone() {
     (269..).zip(&drafted).for_each(|(pos, &token)| rows.push(token, pos, 0, true));
     context.decode_for(&rows, Want::Top(5)).unwrap();
     alone.extend((0..5).map(|i| take(&context, i)));
-    context.truncate(0, 269);
+    context.truncate(0, 269).unwrap();
 
     context.fork(0, 1);
     let mut links: Vec<ChainBatch> = (0..4)

@@ -1,52 +1,15 @@
 //! Keys and values in memory: one row of `head_dim` numbers per cell, slot and K/V head.
 //!
-//! Cells come in blocks. In a block the rows of one head lie one after the other, head by head, slot by slot; so
+//! Cells come in blocks, those of each class of slots by themselves. In a block the rows of one head lie one after the other, head by head, slot by slot; so
 //! the memory that is in use grows with the cells in use, and large pages waste none of it.
 
 use memmap2::MmapMut;
 
 pub use crate::kv_type::{KvType, Q8_BLOCK, Q8_BLOCK_BYTES};
-use crate::{Error, Result, plan::Plan};
-
-/// Heads of a slot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SlotShape {
-    pub n_kv_head: usize,
-    pub head_dim: usize,
-}
-
-#[derive(Clone, Debug)]
-pub struct KvShape {
-    pub n_cells: usize,
-    /// A slot that nobody writes has no heads.
-    pub slots: Vec<SlotShape>,
-}
-
-impl KvShape {
-    /// Of the slots of a plan's layers, and of some more that any layer may use.
-    pub fn of(plan: &Plan, n_cells: usize, n_slots: usize) -> Self {
-        let mut slots = vec![SlotShape::default(); plan.layers.len()];
-        for (layer, slot) in slots.iter_mut().enumerate() {
-            for spec in plan.layers[layer].attn.iter().filter_map(|op| plan.store_of(op)) {
-                *slot = SlotShape { n_kv_head: spec.n_kv_head, head_dim: spec.head_dim };
-            }
-        }
-        let widest =
-            slots.iter().copied().max_by_key(|slot| slot.n_kv_head * slot.head_dim).unwrap_or_default();
-        slots.resize(n_slots.max(slots.len()), widest);
-        KvShape { n_cells, slots }
-    }
-
-    /// Of one cell in all slots.
-    pub fn cell_bytes(&self, ty: KvType) -> usize {
-        self.slots.iter().map(|slot| slot.n_kv_head * ty.row_bytes(slot.head_dim)).sum()
-    }
-
-    /// Of all keys, or of all values; `None` if that is no size of a memory.
-    fn bytes(&self, ty: KvType) -> Option<usize> {
-        self.n_cells.checked_next_multiple_of(BLOCK)?.checked_mul(self.cell_bytes(ty))
-    }
-}
+use crate::{
+    Error, Result,
+    kv::{KvLayout, SlotShape},
+};
 
 /// Cells of a block.
 const BLOCK: usize = 256;
@@ -55,10 +18,11 @@ const BLOCK: usize = 256;
 /// barrier that ends it.
 pub struct KvStore {
     pub ty: KvType,
-    shape: KvShape,
-    /// Where a slot's heads begin in a block.
+    layout: KvLayout,
+    /// Where a slot's heads begin: in the first block of its class.
     begins: Vec<usize>,
-    block_bytes: usize,
+    /// By class.
+    block_bytes: Vec<usize>,
     /// Of `_memory`, which nothing else reads or writes.
     base: *mut u8,
     _memory: MmapMut,
@@ -70,34 +34,44 @@ unsafe impl Send for KvStore {}
 unsafe impl Sync for KvStore {}
 
 impl KvStore {
-    pub fn new(ty: KvType, shape: KvShape) -> Result<Self> {
-        for slot in &shape.slots {
+    pub fn new(ty: KvType, layout: KvLayout) -> Result<Self> {
+        for slot in &layout.slots {
             ty.check(slot.head_dim)?;
         }
-        let mut memory = shape.bytes(ty).and_then(zeroed).ok_or_else(|| {
-            let gib = shape.n_cells as f64 * shape.cell_bytes(ty) as f64 / (1u64 << 30) as f64;
+        let mut block_bytes = vec![0; layout.classes.len()];
+        let mut begins: Vec<usize> = layout
+            .slots
+            .iter()
+            .map(|slot| {
+                let begin = block_bytes[slot.class];
+                block_bytes[slot.class] += BLOCK * slot.n_kv_head * ty.row_bytes(slot.head_dim);
+                begin
+            })
+            .collect();
+        let mut bytes = Some(0usize);
+        for (class, cells) in layout.classes.iter().enumerate() {
+            let in_class = layout.slots.iter().zip(&mut begins).filter(|(slot, _)| slot.class == class);
+            in_class.for_each(|(_, begin)| *begin += bytes.unwrap_or(0));
+            let blocks = cells.n_cells.div_ceil(BLOCK);
+            bytes = bytes.and_then(|bytes| blocks.checked_mul(block_bytes[class])?.checked_add(bytes));
+        }
+        let mut memory = bytes.and_then(zeroed).ok_or_else(|| {
+            let gib = layout.bytes(ty) as f64 / (1u64 << 30) as f64;
             Error::Memory(format!(
                 "no memory for {gib:.1} GiB of keys or values: use a smaller `n_ctx` or `key_type` q8_0"
             ))
         })?;
-        let mut block_bytes = 0;
-        let begins = shape.slots.iter().map(|slot| {
-            let begin = block_bytes;
-            block_bytes += BLOCK * slot.n_kv_head * ty.row_bytes(slot.head_dim);
-            begin
-        });
-        let begins = begins.collect();
-        Ok(KvStore { ty, shape, begins, block_bytes, base: memory.as_mut_ptr(), _memory: memory })
+        Ok(KvStore { ty, layout, begins, block_bytes, base: memory.as_mut_ptr(), _memory: memory })
     }
 
     pub fn slots(&self) -> &[SlotShape] {
-        &self.shape.slots
+        &self.layout.slots
     }
 
     /// Where the rows of one head's cells lie, which are of `head_dim` numbers: a slot that is not a layer's own may
     /// serve a layer whose heads are smaller.
     pub fn head(&self, slot: usize, kv_head: usize, head_dim: usize) -> HeadRows {
-        let SlotShape { n_kv_head, head_dim: widest } = self.shape.slots[slot];
+        let SlotShape { n_kv_head, head_dim: widest, class } = self.layout.slots[slot];
         assert!(
             (kv_head + 1) * head_dim <= n_kv_head * widest,
             "head {kv_head} of {head_dim} in slot {slot}"
@@ -106,8 +80,8 @@ impl KvStore {
         HeadRows {
             first: self.base.wrapping_add(self.begins[slot] + kv_head * BLOCK * row_bytes),
             row_bytes,
-            between_blocks: self.block_bytes,
-            n_cells: self.shape.n_cells,
+            between_blocks: self.block_bytes[class],
+            n_cells: self.layout.classes[class].n_cells,
         }
     }
 }
@@ -163,18 +137,30 @@ impl HeadRows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kv::CellClass;
 
     #[test]
     fn every_row_has_a_place_of_its_own() {
-        let slot = |n_kv_head, head_dim| SlotShape { n_kv_head, head_dim };
-        let shape = KvShape { n_cells: 2 * BLOCK + 3, slots: vec![slot(3, 2), slot(0, 0), slot(1, 6)] };
-        let store = KvStore::new(KvType::F16, shape.clone()).unwrap();
+        let slot = |n_kv_head, head_dim, class| SlotShape { n_kv_head, head_dim, class };
+        let class = |window, n_cells| CellClass { window, n_cells };
+        let layout = KvLayout {
+            classes: vec![class(None, 2 * BLOCK + 3), class(Some(9), BLOCK), class(Some(300), BLOCK + 1)],
+            slots: vec![
+                slot(3, 2, 0),
+                slot(2, 4, 2),
+                slot(0, 0, 0),
+                slot(1, 6, 0),
+                slot(1, 2, 1),
+                slot(1, 8, 2),
+            ],
+        };
+        let store = KvStore::new(KvType::F16, layout.clone()).unwrap();
         let rows = || {
-            let heads =
-                shape.slots.iter().enumerate().flat_map(|(slot, shape)| {
-                    (0..shape.n_kv_head).map(move |head| (slot, head, shape.head_dim))
-                });
-            heads.flat_map(|head| (0..shape.n_cells as u32).map(move |cell| (head, cell)))
+            let heads = layout.slots.iter().enumerate().flat_map(|(slot, shape)| {
+                let n_cells = layout.classes[shape.class].n_cells as u32;
+                (0..shape.n_kv_head).map(move |head| ((slot, head, shape.head_dim), n_cells))
+            });
+            heads.flat_map(|(head, n_cells)| (0..n_cells).map(move |cell| (head, cell)))
         };
         for (i, ((slot, head, head_dim), cell)) in rows().enumerate() {
             // SAFETY: one thread.

@@ -20,7 +20,7 @@ mod weights;
 use std::{sync::Arc, time::Instant};
 
 use buffers::Buffers;
-use kv_store::{KvShape, KvStore, KvType};
+use kv_store::{KvStore, KvType};
 use lists::Lists;
 use matmul::Planes;
 use ops::{Rotate, Turn};
@@ -34,7 +34,7 @@ use weights::Weights;
 use crate::{
     Error, Model, Result,
     backend::{Backend, Crossing, Output, Rows, Spent, UnitSet},
-    kv::{CellMove, KvCache},
+    kv::{CellMove, KvCache, KvLayout},
     plan::{Step, Unit, WeightId},
 };
 
@@ -43,8 +43,7 @@ const ONE_THREAD_BYTES: u64 = 2 << 20;
 
 #[derive(Clone, Debug)]
 pub struct CpuConfig {
-    pub n_cells: usize,
-    pub n_slots: usize,
+    pub layout: KvLayout,
     pub max_rows: usize,
     /// 0 takes the physical cores, or one for a tiny model.
     pub threads: usize,
@@ -83,15 +82,14 @@ pub struct CpuBackend {
 impl CpuBackend {
     /// `progress` is told how many bytes of weights are ready, of how many.
     pub fn new(model: Arc<Model>, config: &CpuConfig, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Self> {
-        let shape = KvShape::of(&model.plan, config.n_cells, config.n_slots);
         check_memory(&model, config)?;
         let threads = match config.threads {
             0 if model.gguf.tensors().iter().map(|t| t.bytes).sum::<u64>() < ONE_THREAD_BYTES => 1,
             0 => physical_cores(),
             n => n,
         };
-        let keys = KvStore::new(config.key_type, shape.clone())?;
-        let values = KvStore::new(config.value_type, shape)?;
+        let keys = KvStore::new(config.key_type, config.layout.clone())?;
+        let values = KvStore::new(config.value_type, config.layout.clone())?;
         let mut vectors = vec![Vec::new(); model.weights.len()];
         for op in model.plan.ops() {
             for id in model.plan.operands(op).vectors() {
@@ -244,7 +242,7 @@ impl Backend for CpuBackend {
         self.spent
     }
 
-    fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()> {
+    fn shift_keys(&mut self, moves: &[Vec<CellMove>], delta: i64) -> Result<()> {
         let plan = &self.model.plan;
         let on: Vec<Turn> = plan.ropes.iter().map(|rope| Turn::on(rope, delta)).collect();
         // What lies in a slot that is not a layer's own is turned as the first layer's.
@@ -260,7 +258,7 @@ impl Backend for CpuBackend {
             for kv_head in 0..shape.n_kv_head {
                 let keys = self.keys.head(slot, kv_head, shape.head_dim);
                 let values = self.values.head(slot, kv_head, shape.head_dim);
-                for &CellMove { src, dst } in moves {
+                for &CellMove { src, dst } in &moves[shape.class] {
                     // SAFETY: no pass is running; `src` and `dst` are the same cell or disjoint.
                     unsafe {
                         ops::load_row(self.keys.ty, keys.row(src), &mut head);
@@ -295,30 +293,23 @@ fn loaders(threads: usize) -> Result<rayon::ThreadPool> {
 }
 
 /// Of keys, values and work buffers.
-pub fn overhead_bytes(
-    model: &Model,
-    n_cells: usize,
-    n_slots: usize,
-    types: [KvType; 2],
-    max_rows: usize,
-) -> u128 {
-    let shape = KvShape::of(&model.plan, n_cells, n_slots);
-    let cell: usize = types.iter().map(|&ty| shape.cell_bytes(ty)).sum();
-    n_cells as u128 * cell as u128 + u128::from(Buffers::bytes_for(model, max_rows))
+pub fn overhead_bytes(model: &Model, layout: &KvLayout, types: [KvType; 2], max_rows: usize) -> u128 {
+    let kv: u128 = types.iter().map(|&ty| layout.bytes(ty)).sum();
+    kv + u128::from(Buffers::bytes_for(model, max_rows))
 }
 
 /// Refuses what the machine cannot hold, where it tells how much it has: the system would grant the memory
 /// and end the program later.
 fn check_memory(model: &Model, config: &CpuConfig) -> Result<()> {
     let types = [config.key_type, config.value_type];
-    let needed = overhead_bytes(model, config.n_cells, config.n_slots, types, config.max_rows)
-        + u128::from(KvCache::bytes_for(config.n_cells));
+    let needed = overhead_bytes(model, &config.layout, types, config.max_rows)
+        + u128::from(KvCache::bytes_for(&config.layout));
     let Some(available) = available_memory() else { return Ok(()) };
     if needed > u128::from(available) {
         let gib = |bytes: u128| bytes as f64 / (1u64 << 30) as f64;
         return Err(Error::Memory(format!(
             "a context of {} tokens needs {:.1} GiB for keys, values and work buffers, {:.1} GiB are free: use a smaller `n_ctx`, or `key_type` and `value_type` q8_0",
-            config.n_cells,
+            config.layout.n_cells(),
             gib(needed),
             gib(u128::from(available))
         )));

@@ -457,7 +457,7 @@ impl Pass<'_> {
         let columns = kv_head * head_dim..(kv_head + 1) * head_dim;
         let (k, v) = (heads(spec.k, columns.clone()), heads(spec.v, columns));
         change(&mut *k, spec.k_norm);
-        let cell = self.rows.cells[row];
+        let cell = self.rows.cells[self.keys.slots()[phase.slot].class][row];
         for (store, x) in [(self.keys, &*k), (self.values, &*v)] {
             // SAFETY: every row of a pass has a cell of its own, and this thread has its K/V head.
             let row = unsafe { store.head(phase.slot, kv_head, head_dim).row_mut(cell) };

@@ -455,9 +455,9 @@ impl Backend for GpuBackend {
         self.profile.as_ref().map(|profile| profile.table() + &self.usage.lines())
     }
 
-    fn shift_keys(&mut self, moves: &[CellMove], delta: i64) -> Result<()> {
+    fn shift_keys(&mut self, moves: &[Vec<CellMove>], delta: i64) -> Result<()> {
         let GpuBackend { model, dims, gpu, pipelines, cache, .. } = self;
         gpu.check()?;
-        shift::shift(gpu, pipelines, cache, (dims, model.plan.only_rope()), moves, delta)
+        shift::shift(gpu, pipelines, cache, (dims, model.plan.only_rope()), &moves[0], delta)
     }
 }

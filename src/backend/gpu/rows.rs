@@ -130,7 +130,7 @@ impl RowData {
         self.words.resize(start + s.words(views.len()), 0);
         let words = &mut self.words[start..];
         words[..rows.tokens.len()].copy_from_slice(rows.tokens);
-        words[s.cells()..][..rows.cells.len()].copy_from_slice(rows.cells);
+        words[s.cells()..][..rows.tokens.len()].copy_from_slice(&rows.cells[0]);
         for (word, &output) in words[s.outputs()..].iter_mut().zip(rows.outputs) {
             *word = output as u32;
         }

@@ -47,7 +47,7 @@ use parts::{begin_parts, finish, join, part_len};
 use unpack::{Ahead, Cells};
 
 /// Cells of a partial result.
-pub const CHUNK: usize = 256;
+pub use crate::backend::CHUNK;
 
 /// Cells whose unpacked keys, then values, stay in the L1 cache while a block goes over them.
 const STEP: usize = 64;

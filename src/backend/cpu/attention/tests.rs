@@ -1,11 +1,14 @@
 use super::{deal::Items, *};
-use crate::backend::{
-    Seen, View,
-    cpu::{
-        kv_store::{KvShape, KvStore, SlotShape},
-        ops::{StoreRow, load_row},
-        simd::Isa,
+use crate::{
+    backend::{
+        Seen, View,
+        cpu::{
+            kv_store::KvStore,
+            ops::{StoreRow, load_row},
+            simd::Isa,
+        },
     },
+    kv::{CellClass, KvLayout, SlotShape},
 };
 
 /// Numbers in -1..1.
@@ -45,9 +48,12 @@ impl Case {
     ) -> Self {
         let mut numbers = Numbers((head_dim * 31 + group) as u64);
         let n_cells = 1500;
-        let shape = KvShape { n_cells, slots: vec![SlotShape { n_kv_head: 1, head_dim }] };
+        let layout = KvLayout {
+            classes: vec![CellClass { window: None, n_cells }],
+            slots: vec![SlotShape { n_kv_head: 1, head_dim, class: 0 }],
+        };
         let mut store = |ty| {
-            let store = KvStore::new(ty, shape.clone()).unwrap();
+            let store = KvStore::new(ty, layout.clone()).unwrap();
             for cell in 0..n_cells as u32 {
                 let x: Vec<f32> = (0..head_dim).map(|_| 2.0 * numbers.next()).collect();
                 // SAFETY: nobody else has the store.

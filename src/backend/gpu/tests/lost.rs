@@ -46,7 +46,7 @@ fn a_lost_device_is_one_clear_line() {
     let rows = Rows {
         tokens: &[1],
         positions: &[0],
-        cells: &[0],
+        cells: &[Cow::Borrowed(&[0][..])],
         outputs: &[0],
         views: &views,
         view_of_slot: &view_of_slot,
@@ -61,6 +61,6 @@ fn a_lost_device_is_one_clear_line() {
     };
     for _ in 0..2 {
         is_clear(backend.run(&steps, &rows, Output::Logits(&mut logits)));
-        is_clear(backend.shift_keys(&[CellMove { src: 0, dst: 1 }], -1));
+        is_clear(backend.shift_keys(&[vec![CellMove { src: 0, dst: 1 }]], -1));
     }
 }
