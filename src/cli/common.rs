@@ -137,6 +137,9 @@ pub struct ContextArgs {
     /// -ctv: how values are stored: f16, f32 or q8_0
     #[arg(long, value_name = "TYPE", default_value_t = KvType::F16)]
     cache_type_v: KvType,
+    /// Layers that see only so far back keep the keys and values of the whole context too: more memory, the same text
+    #[arg(long)]
+    swa_full: bool,
     #[command(flatten)]
     pub device: DeviceArgs,
     /// Instruction set: scalar, avx2 or avx512 [default: the best there is]
@@ -189,6 +192,7 @@ impl ContextArgs {
             threads: threads(self.threads),
             key_type: self.cache_type_k,
             value_type: self.cache_type_v,
+            swa_full: self.swa_full,
             isa: self.isa,
             planes: match (self.no_repack, self.planes) {
                 (true, _) => None,

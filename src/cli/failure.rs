@@ -37,6 +37,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("prompt", "-p, -f or standard input"),
     ("repeat_penalty", "--repeat-penalty"),
     ("skippable", "--skippable"),
+    ("swa_full", "--swa-full"),
     ("temp", "--temp"),
     ("text", "text with -f FILE"),
     ("threads", "-t"),

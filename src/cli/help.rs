@@ -39,6 +39,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "ubatch-size",
             "cache-type-k",
             "cache-type-v",
+            "swa-full",
             "isa",
             "no-repack",
             "planes",

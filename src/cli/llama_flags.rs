@@ -103,7 +103,7 @@ pub const FLAGS: &[Flag] = &[
     flag(&["-b", "--batch-size"], Value, "LLAMA_ARG_BATCH", Same("--batch-size")),
     flag(&["-ub", "--ubatch-size"], Value, "LLAMA_ARG_UBATCH", Same("--ubatch-size")),
     flag(&["--keep"], Value, "", Same("--keep")),
-    flag(&["--swa-full"], Nothing, "LLAMA_ARG_SWA_FULL", Accepted("no model that runs here has a sliding window")),
+    flag(&["--swa-full"], Nothing, "LLAMA_ARG_SWA_FULL", Same("--swa-full")),
     flag(&["-ctxcp", "--ctx-checkpoints", "--swa-checkpoints"], Value, "LLAMA_ARG_CTX_CHECKPOINTS", Accepted("there is one sequence")),
     flag(&["-cram", "--cache-ram"], Value, "LLAMA_ARG_CACHE_RAM", Accepted("there is one sequence")),
     flag(&["-kvu", "--kv-unified", "-no-kvu", "--no-kv-unified"], Nothing, "LLAMA_ARG_KV_UNIFIED", Accepted("there is one sequence")),
