@@ -183,6 +183,13 @@ impl ContextArgs {
             Some(0) => model.n_ctx_train,
             Some(n) => n,
         };
+        let n_ctx = match model.plan.most_positions.map(|most| most as u32).filter(|&most| n_ctx > most) {
+            Some(most) => {
+                warning!("-c {n_ctx} is more than the model has places for: the context holds {most} tokens");
+                most
+            }
+            None => n_ctx,
+        };
         if n_ctx > model.n_ctx_train {
             warning!("-c {n_ctx} is more than the {} that the model was trained for", model.n_ctx_train);
         }
