@@ -19,4 +19,5 @@ mod run;
 mod search;
 mod speculation;
 mod synth;
+mod windows;
 mod written_files;
