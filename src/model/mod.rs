@@ -125,7 +125,7 @@ impl Model {
     }
 
     /// How many experts a token goes through in each layer that has some.
-    pub(crate) fn experts_used(&self) -> Option<usize> {
+    pub fn experts_used(&self) -> Option<usize> {
         self.plan.experts.iter().map(|moe| moe.n_used).max()
     }
 

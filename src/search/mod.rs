@@ -340,13 +340,13 @@ fn find(
     };
     let ablations: Vec<Ablation> = single.into_iter().filter_map(ablation).collect();
     lab.begin("from everything down");
-    greedy::from_full(&mut lab, n_layer, &states, settings.width)?;
+    greedy::from_full(&mut lab, n_layer, states, settings.width)?;
     lab.begin("from nothing up");
-    greedy::from_empty(&mut lab, n_layer, &states, settings.width)?;
+    greedy::from_empty(&mut lab, n_layer, states, settings.width)?;
     lab.begin("Bayesian search");
-    bayes::search(&mut lab, n_layer, &states, settings.trials)?;
+    bayes::search(&mut lab, n_layer, states, settings.trials)?;
     lab.begin("small changes");
-    local::climb(&mut lab, &states, STARTS)?;
+    local::climb(&mut lab, states, STARTS)?;
 
     let (best, spread) = settings.finalists();
     exits.retain(|(_, c)| lab.known().contains_key(c));
