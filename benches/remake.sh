@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the figures of BENCHMARKS.md again:
 #   benches/remake.sh [SECTION..]
-# Sections: speed deep embedded coarse drafting never-slower editing search exits memory; all of them if none is named.
+# Sections: speed deep embedded experts coarse drafting never-slower editing search exits memory; all of them if none is named.
 # What each prints is left in target/benchmarks/SECTION.txt.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -31,6 +31,13 @@ section() {
         random q4_0
         benches/peer/run.sh --threads 2 --rounds 1 --depth 4096 "$out/1b-q4_0.gguf" ;;
     embedded) benches/peer/run.sh --threads 2 --rounds 1 models/stories13m-q8_0.gguf ;;
+    experts)
+        model olmoe-q4_0.gguf --like olmoe-1b-7b --quant q4_0
+        model olmoe-q4_k.gguf --like olmoe-1b-7b --quant q4_k
+        model gemma3-1b-q4_0.gguf --like gemma3-1b --quant q4_0
+        for name in olmoe-q4_0 olmoe-q4_k gemma3-1b-q4_0; do
+            benches/peer/run.sh --threads 2 --rounds 1 "$out/$name.gguf"
+        done ;;
     coarse)
         random q8_0 q6_k q4_k
         "$spec_run" bench -m "$out/1b-q8_0.gguf" --coarse all
@@ -61,7 +68,7 @@ section() {
     esac
 }
 
-[ $# -gt 0 ] || set -- speed deep embedded coarse drafting never-slower editing search exits memory
+[ $# -gt 0 ] || set -- speed deep embedded experts coarse drafting never-slower editing search exits memory
 for name in "$@"; do
     printf '\n== %s\n' "$name"
     section "$name" 2>&1 | tee "$out/$name.txt"

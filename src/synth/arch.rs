@@ -69,6 +69,11 @@ impl Arch {
         matches!(self, Arch::Qwen3Moe | Arch::Olmoe | Arch::GptOss | Arch::Glm4Moe)
     }
 
+    /// llama.cpp takes the width inside an expert for that of an MLP.
+    pub(super) fn has_one_width(self) -> bool {
+        matches!(self, Arch::Llama | Arch::Olmoe)
+    }
+
     pub(super) fn sees_windows(self) -> bool {
         matches!(self, Arch::Gemma3 | Arch::GptOss)
     }

@@ -158,6 +158,7 @@ impl Shape {
 
     pub(super) fn describe_to(&self, writer: &mut Writer) {
         let arch = self.arch.name();
+        let in_experts = self.experts.filter(|_| self.arch.has_one_width()).map(|experts| experts.ffn);
         let mut number = |key: &str, value: u32| {
             writer.set(&format!("{arch}.{key}"), value);
         };
@@ -165,7 +166,7 @@ impl Shape {
         number("context_length", self.ctx);
         number("embedding_length", self.dim);
         number("block_count", self.layers);
-        number("feed_forward_length", self.ffn);
+        number("feed_forward_length", in_experts.unwrap_or(self.ffn));
         number("attention.head_count", self.heads);
         number("attention.head_count_kv", self.kv_heads);
         number("attention.key_length", self.head_dim);
