@@ -1,34 +1,56 @@
-//! One pass on two devices: the steps go in order, by turns on the GPU and on the CPU as the sublayers are placed,
-//! and the hidden rows cross at each border.
+//! One pass on two devices: the steps go in order, by turns on the GPU and on the CPU as the units are placed. At each
+//! border those buffers cross that are needed behind it and that the other device does not have already.
+
+#[cfg(test)]
+mod tests;
 
 use std::{mem, sync::Arc, time::Instant};
 
-use super::{Backend, Crossing, Output, Rows, Spent, Traffic, cpu::CpuBackend, gpu::GpuBackend};
+use super::{Backend, Crossing, Output, Rows, Spent, Traffic};
 use crate::{
     Model, Result,
     kv::CellMove,
-    plan::{Step, UnitSet, WeightId},
+    plan::{BufSet, Op, Step, UnitSet, WeightId},
 };
 
 pub struct HybridBackend {
     model: Arc<Model>,
-    gpu: GpuBackend,
-    cpu: CpuBackend,
+    gpu: Box<dyn Backend>,
+    cpu: Box<dyn Backend>,
     on_gpu: UnitSet,
-    /// Rows on their way, `[rows, dim]`: those that arrive at a segment, and those that leave it.
+    /// By weight id: whether it is a GPU's.
+    of_gpu: Vec<bool>,
+    /// Rows on their way to a segment, and from it.
     arriving: Vec<f32>,
     leaving: Vec<f32>,
+    /// The numbers of a pass's rows.
+    every_row: Vec<usize>,
     gpu_seconds: f64,
 }
 
 impl HybridBackend {
-    pub fn new(model: Arc<Model>, gpu: GpuBackend, cpu: CpuBackend, on_gpu: UnitSet) -> Self {
-        HybridBackend { model, gpu, cpu, on_gpu, arriving: Vec::new(), leaving: Vec::new(), gpu_seconds: 0.0 }
+    /// The GPU holds these units, the CPU all others.
+    pub fn new(model: Arc<Model>, gpu: Box<dyn Backend>, cpu: Box<dyn Backend>, on_gpu: UnitSet) -> Self {
+        let mut of_gpu = vec![false; model.weights.len()];
+        for op in on_gpu.ops(&model.plan).into_iter().flatten() {
+            model.plan.operands(op).weights().for_each(|id| of_gpu[id.0 as usize] = true);
+        }
+        HybridBackend {
+            model,
+            gpu,
+            cpu,
+            on_gpu,
+            of_gpu,
+            arriving: Vec::new(),
+            leaving: Vec::new(),
+            every_row: Vec::new(),
+            gpu_seconds: 0.0,
+        }
     }
+}
 
-    fn runs_on_gpu(&self, step: &Step) -> bool {
-        self.on_gpu.holds(step.unit)
-    }
+fn ops<'a>(steps: &'a [Step<'a>]) -> impl DoubleEndedIterator<Item = &'a Op> {
+    steps.iter().map(|step| step.op)
 }
 
 impl Backend for HybridBackend {
@@ -49,26 +71,43 @@ impl Backend for HybridBackend {
     }
 
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
-        let len = rows.tokens.len() * self.model.plan.dims.dim;
-        self.arriving.resize(len, 0.0);
-        self.leaving.resize(len, 0.0);
-        let mut has_arrived = crossing.hidden_in.is_some();
-        if let Some(hidden) = crossing.hidden_in {
-            self.arriving.copy_from_slice(hidden);
-        }
-        let mut output = Some(output);
+        let plan = &self.model.plan;
+        let n = rows.tokens.len();
+        self.every_row.extend(self.every_row.len()..n);
+        let all_rows = Rows { outputs: &self.every_row[..n], ..*rows };
+        let Crossing { mut arrives, arriving, leaves: leaves_last, leaving: leaving_last } = crossing;
+        self.arriving.clear();
+        self.arriving.extend_from_slice(arriving);
+        // The buffers that the GPU has as they are now, and the CPU.
+        let mut held = [BufSet::NONE; 2];
         let mut rest = steps;
+        let (mut output, mut leaving_last) = (Some(output), Some(leaving_last));
         while let Some(first) = rest.first() {
-            let on_gpu = self.runs_on_gpu(first);
-            let until = rest.iter().position(|s| self.runs_on_gpu(s) != on_gpu).unwrap_or(rest.len());
+            let on_gpu = self.on_gpu.holds(first.unit);
+            let until = rest.iter().position(|s| self.on_gpu.holds(s.unit) != on_gpu).unwrap_or(rest.len());
             let (segment, after) = rest.split_at(until);
-            let goes_on = !after.is_empty() || crossing.hidden_out.is_some();
-            let border = Crossing {
-                hidden_in: has_arrived.then_some(&self.arriving),
-                hidden_out: goes_on.then_some(&mut self.leaving),
+            rest = after;
+            let written = ops(segment).fold(BufSet::NONE, |all, op| all.union(plan.operands(op).writes));
+            let [here, there] = if on_gpu { [0, 1] } else { [1, 0] };
+            held[here] = held[here].union(arrives).union(written);
+            held[there] = held[there].without(written);
+            let is_last = after.is_empty();
+            let leaves = match is_last {
+                true => leaves_last,
+                false => plan.live(ops(after), leaves_last).without(held[there]),
             };
-            // Only the head has an output, and it comes last.
-            let output = output.take_if(|_| after.is_empty()).unwrap_or(Output::none());
+            held[there] = held[there].union(leaves);
+            let leaving = match leaving_last.take_if(|_| is_last) {
+                Some(leaving) => leaving,
+                None => {
+                    self.leaving.resize(plan.crossing_len(leaves, n), 0.0);
+                    &mut self.leaving
+                }
+            };
+            let border = Crossing { arrives, arriving: &self.arriving, leaves, leaving };
+            // Only the head has an output, and it comes last. What comes before it is done for all rows.
+            let output = output.take_if(|_| is_last).unwrap_or(Output::none());
+            let rows = if is_last { rows } else { &all_rows };
             if on_gpu {
                 let started = Instant::now();
                 self.gpu.run_segment(segment, rows, border, output)?;
@@ -77,11 +116,7 @@ impl Backend for HybridBackend {
                 self.cpu.run_segment(segment, rows, border, output)?;
             }
             mem::swap(&mut self.arriving, &mut self.leaving);
-            has_arrived = true;
-            rest = after;
-        }
-        if let Some(hidden) = crossing.hidden_out {
-            hidden.copy_from_slice(&self.arriving);
+            arrives = leaves;
         }
         Ok(())
     }
@@ -91,7 +126,8 @@ impl Backend for HybridBackend {
     }
 
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
-        if self.gpu.holds(id) { self.gpu.weight_bytes(id, coarse) } else { self.cpu.weight_bytes(id, coarse) }
+        let device = if self.of_gpu[id.0 as usize] { &self.gpu } else { &self.cpu };
+        device.weight_bytes(id, coarse)
     }
 
     fn crowded(&self) -> f64 {

@@ -19,11 +19,12 @@ pub use open::{Device, Loading, Opened, Plans, open, plan_elsewhere};
 use crate::{
     Result,
     kv::CellMove,
-    plan::{Step, UnitSet, WeightId},
+    plan::{BufSet, Step, UnitSet, WeightId},
     scores::Top,
 };
 
 /// The rows of one pass, already placed in the cache.
+#[derive(Clone, Copy)]
 pub struct Rows<'a> {
     pub tokens: &'a [u32],
     pub positions: &'a [u32],
@@ -81,12 +82,16 @@ impl View<'_> {
     }
 }
 
-/// Hidden rows at the borders of a segment, `[rows, dim]`: the residual stream before its first step, where that
-/// does not embed, and after its last.
+/// What crosses the borders of a segment: rows of buffers, `[rows, width]` of one after the other, as
+/// [`Plan::crossing`](crate::plan::Plan::crossing) lays them out.
 #[derive(Default)]
 pub struct Crossing<'a> {
-    pub hidden_in: Option<&'a [f32]>,
-    pub hidden_out: Option<&'a mut [f32]>,
+    /// What the segment finds.
+    pub arrives: BufSet,
+    pub arriving: &'a [f32],
+    /// What others need behind it.
+    pub leaves: BufSet,
+    pub leaving: &'a mut [f32],
 }
 
 /// Where a pass puts what comes out of the head.

@@ -401,7 +401,7 @@ fn try_open(
         return Ok(Box::new(gpu));
     }
     let cpu = cpu(placement.in_ram())?;
-    Ok(Box::new(HybridBackend::new(model.clone(), gpu, cpu, on_gpu)))
+    Ok(Box::new(HybridBackend::new(model.clone(), Box::new(gpu), Box::new(cpu), on_gpu)))
 }
 
 #[cfg(test)]

@@ -139,10 +139,6 @@ impl GpuBackend {
     ) -> Result<Self> {
         match found.never {}
     }
-
-    pub fn holds(&self, _: WeightId) -> bool {
-        match self.0 {}
-    }
 }
 
 impl Backend for GpuBackend {

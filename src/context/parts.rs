@@ -6,7 +6,7 @@ use crate::{
     backend::{Backend, Crossing, Output, Rows},
     batch::{Resume, Row},
     mask::RunLayers,
-    plan::{Step, Unit, Visit},
+    plan::{Buf, BufSet, Step, Unit, Visit},
     scores::Want,
 };
 
@@ -96,16 +96,23 @@ pub(super) fn run(
     kept: Option<(usize, &mut [f32])>,
     output: Output,
 ) -> Result<()> {
+    const STREAM: BufSet = BufSet::of([Buf::X]);
+    let crossing = match hidden_in {
+        Some(arriving) => Crossing { arrives: STREAM, arriving, ..Crossing::default() },
+        None => Crossing::default(),
+    };
     let Some((before, hidden)) = kept else {
-        return backend.run_segment(steps, rows, Crossing { hidden_in, hidden_out: None }, output);
+        return backend.run_segment(steps, rows, crossing, output);
     };
     let (first, then) = steps.split_at(before);
     // The head leaves the rows as they are, if it is asked for all of them.
     let only_head = then.iter().all(|step| step.unit == Unit::Head);
     if only_head && (then.is_empty() || rows.outputs.len() == rows.tokens.len()) {
-        return backend.run_segment(steps, rows, Crossing { hidden_in, hidden_out: Some(hidden) }, output);
+        let crossing = Crossing { leaves: STREAM, leaving: hidden, ..crossing };
+        return backend.run_segment(steps, rows, crossing, output);
     }
-    let out = Crossing { hidden_in, hidden_out: Some(&mut *hidden) };
-    backend.run_segment(first, rows, out, Output::none())?;
-    backend.run_segment(then, rows, Crossing { hidden_in: Some(hidden), hidden_out: None }, output)
+    let to_rest = Crossing { leaves: STREAM, leaving: hidden, ..crossing };
+    backend.run_segment(first, rows, to_rest, Output::none())?;
+    let from_rest = Crossing { arrives: STREAM, arriving: hidden, ..Crossing::default() };
+    backend.run_segment(then, rows, from_rest, output)
 }

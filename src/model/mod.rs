@@ -4,6 +4,8 @@
 mod arch;
 mod blocks;
 mod builder;
+#[cfg(test)]
+pub mod fixtures;
 mod rope;
 
 use std::sync::Arc;

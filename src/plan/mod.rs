@@ -10,6 +10,8 @@ mod operands;
 mod uniform;
 mod unit;
 
+use std::ops::Range;
+
 use crate::mask::RunLayers;
 
 pub use attention::{AttnId, AttnSpec, Rope, RopeId, RopePairs, Temperature};
@@ -220,6 +222,21 @@ impl Plan {
         &self.experts[id.0 as usize]
     }
 
+    /// Where each buffer's rows lie, where those of several are side by side: one buffer after the other.
+    pub fn crossing(&self, bufs: BufSet, rows: usize) -> impl Iterator<Item = (Buf, Range<usize>)> {
+        let mut end = 0;
+        bufs.iter().map(move |buf| {
+            let begin = end;
+            end += rows * self.width(buf);
+            (buf, begin..end)
+        })
+    }
+
+    /// How many numbers that is.
+    pub fn crossing_len(&self, bufs: BufSet, rows: usize) -> usize {
+        rows * bufs.iter().map(|buf| self.width(buf)).sum::<usize>()
+    }
+
     /// Every operation once, in order.
     pub fn ops(&self) -> impl Iterator<Item = &Op> {
         let layers = self.layers.iter().flat_map(|l| l.shared.iter().chain(&l.attn).chain(&l.mlp));
@@ -237,21 +254,21 @@ impl Plan {
         self.attentions.iter().filter_map(|spec| spec.window).max()
     }
 
+    /// The buffers whose rows these operations need to find, where those of `after` are needed behind them.
+    pub fn live<'a>(&self, ops: impl DoubleEndedIterator<Item = &'a Op>, after: BufSet) -> BufSet {
+        ops.rev().fold(after, |live, op| {
+            let operands = self.operands(op);
+            live.without(operands.writes).union(operands.reads)
+        })
+    }
+
     /// Whether all that goes from one layer to the next is the residual stream.
     pub fn carries_only_the_stream(&self) -> bool {
-        let mut live = BufSet::NONE;
-        let mut carries = true;
-        let reads_and_writes = |op, live: &mut BufSet| {
-            let operands = self.operands(op);
-            *live = live.without(operands.writes).union(operands.reads);
-        };
-        reads_and_writes(&self.head, &mut live);
-        for layer in self.layers.iter().rev() {
-            let ops = layer.shared.iter().chain(&layer.attn).chain(&layer.mlp);
-            ops.rev().for_each(|op| reads_and_writes(op, &mut live));
-            carries &= live == BufSet::of([Buf::X]);
-        }
-        carries
+        let mut live = self.live([&self.head].into_iter(), BufSet::NONE);
+        self.layers.iter().rev().all(|layer| {
+            live = self.live(layer.shared.iter().chain(&layer.attn).chain(&layer.mlp), live);
+            live == BufSet::of([Buf::X])
+        })
     }
 
     /// The last step of a pass that gives logits.

@@ -32,6 +32,10 @@ impl BufSet {
         BufSet(self.0 & !other.0)
     }
 
+    pub fn is_empty(self) -> bool {
+        self == BufSet::NONE
+    }
+
     pub fn contains(self, buf: Buf) -> bool {
         self.0 & 1 << buf.index() != 0
     }

@@ -92,9 +92,9 @@ impl Buffers {
         self.max_rows
     }
 
-    /// The residual stream of the first `rows` rows.
-    pub fn hidden(&mut self, rows: usize) -> &mut [f32] {
-        self.f32s[Buf::X.index()].rows_mut(rows)
+    /// The first `rows` rows of a buffer, while no pass is running.
+    pub fn rows_mut(&mut self, buf: Buf, rows: usize) -> &mut [f32] {
+        self.f32s[buf.index()].rows_mut(rows)
     }
 
     pub fn bytes_for(model: &Model, max_rows: usize) -> u64 {

@@ -35,7 +35,7 @@ use crate::{
     Error, Model, Result,
     backend::{Backend, Crossing, Output, Rows, Spent, UnitSet},
     kv::{CellMove, KvCache, KvLayout},
-    plan::{Step, Unit, WeightId},
+    plan::{BufSet, Step, Unit, WeightId},
 };
 
 /// Below this many bytes of weights a second thread costs more than it helps.
@@ -128,11 +128,12 @@ impl CpuBackend {
 }
 
 impl CpuBackend {
-    /// `hands_on`: another device takes all rows from here.
-    fn asked(&self, rows: &Rows, hands_on: bool) -> Asked {
+    /// Where something leaves, others take all rows from here.
+    fn asked(&self, rows: &Rows, leaves: BufSet) -> Asked {
         let long = longest_list(rows) > attention::CHUNK;
         let (rows, outputs) = (rows.tokens.len(), rows.outputs.len());
-        Asked { rows, outputs: if hands_on { rows } else { outputs }, threads: self.team.crew(), long }
+        let outputs = if leaves.is_empty() { outputs } else { rows };
+        Asked { rows, outputs, threads: self.team.crew(), long, leaves }
     }
 
     /// What all layers of a pass share: rotations, and who attends to what.
@@ -177,10 +178,12 @@ impl Backend for CpuBackend {
 
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
         let Output::Logits(logits) = output else { unreachable!("this backend gives logits only") };
-        if let Some(hidden) = crossing.hidden_in {
-            self.buffers.hidden(rows.tokens.len()).copy_from_slice(hidden);
+        let Crossing { arrives, arriving, leaves, leaving } = crossing;
+        let n_rows = rows.tokens.len();
+        for (buf, range) in self.model.plan.crossing(arrives, n_rows) {
+            self.buffers.rows_mut(buf, n_rows).copy_from_slice(&arriving[range]);
         }
-        let asked = self.asked(rows, crossing.hidden_out.is_some());
+        let asked = self.asked(rows, leaves);
         let schedule = self.schedules.find(&self.model, steps, asked);
         let pass_shape = self.prepare(rows, schedule);
         let has_head = steps.iter().any(|step| step.unit == Unit::Head);
@@ -224,8 +227,8 @@ impl Backend for CpuBackend {
         let file = self.read_ahead.as_ref().map_or(0.0, ReadAhead::end);
         self.spent.file += file;
         self.spent.ram += started.elapsed().as_secs_f64() - file;
-        if let Some(hidden) = crossing.hidden_out {
-            hidden.copy_from_slice(self.buffers.hidden(rows.tokens.len()));
+        for (buf, range) in self.model.plan.crossing(leaves, n_rows) {
+            leaving[range].copy_from_slice(self.buffers.rows_mut(buf, n_rows));
         }
         Ok(())
     }

@@ -56,7 +56,7 @@ use crate::{
     backend::{Backend, ChainPass, Chained, Crossing, Output, Rows, Traffic},
     kv::CellMove,
     kv_type::KvType,
-    plan::{Op, Step, Uniform, Unit, UnitSet, WeightId},
+    plan::{Buf, BufSet, Op, Step, Uniform, Unit, UnitSet, WeightId},
     scores::Top,
 };
 
@@ -277,11 +277,6 @@ impl GpuBackend {
         })
     }
 
-    /// Whether a matrix lives here.
-    pub fn holds(&self, id: WeightId) -> bool {
-        self.weights.holds(id)
-    }
-
     /// Runs steps that begin with the given hidden rows, or with an embedding, and end with hidden rows, or with the
     /// head.
     fn segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
@@ -292,8 +287,11 @@ impl GpuBackend {
         } = self;
         let dims = &*dims;
         row_data.send(gpu, model.plan.only_rope(), rows)?;
-        if let Some(hidden) = crossing.hidden_in {
-            send_hidden(gpu, &work.x, hidden, dims.dim);
+        // In a uniform plan nothing else goes from one unit to the next.
+        let only_stream = |bufs: BufSet| bufs.is_empty() || bufs == BufSet::of([Buf::X]);
+        assert!(only_stream(crossing.arrives) && only_stream(crossing.leaves));
+        if !crossing.arrives.is_empty() {
+            send_hidden(gpu, &work.x, crossing.arriving, dims.dim);
         }
         let stage = Stage { gpu, model, dims, pipelines, weights, work, cache, rows: row_data };
         ops.prepare(&stage, steps);
@@ -329,10 +327,11 @@ impl GpuBackend {
                 }
             }
         }
-        if let Some(hidden) = crossing.hidden_out {
+        if !crossing.leaves.is_empty() {
             let stride = padded(dims.dim);
             way_out.read(&mut recorder, &work.x, 4 * (n * stride) as u64, |bytes| {
-                for (out, row) in hidden.chunks_exact_mut(dims.dim).zip(bytes.chunks_exact(4 * stride)) {
+                let rows = crossing.leaving;
+                for (out, row) in rows.chunks_exact_mut(dims.dim).zip(bytes.chunks_exact(4 * stride)) {
                     bytemuck::cast_slice_mut(out).copy_from_slice(&row[..4 * dims.dim]);
                 }
             })?;

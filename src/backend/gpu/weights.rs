@@ -1,7 +1,7 @@
 //! The weights of the sublayers that live on the device: which matrices are joined so that one kernel reads them,
 //! where everything lies, and how it gets there.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::{
     device::{ARENA_BYTES, Gpu},
@@ -190,7 +190,6 @@ pub struct Weights {
     /// By their first weight: the biases of joined matrices.
     pub biases: HashMap<WeightId, Region>,
     pub vectors: HashMap<WeightId, Region>,
-    held: HashSet<WeightId>,
     /// Something to bind where nothing is read.
     pub nothing: Region,
 }
@@ -211,7 +210,6 @@ impl Weights {
             matrices: HashMap::new(),
             biases: HashMap::new(),
             vectors: HashMap::new(),
-            held: HashSet::new(),
             nothing,
         };
         let mut todo = Vec::new();
@@ -232,7 +230,6 @@ impl Weights {
                 if joined.biases.iter().any(Option::is_some) {
                     weights.biases.insert(first, packer.place([4 * rows as u64], arena)[0]);
                 }
-                weights.held.extend(&joined.weights);
                 todo.push(joined);
             }
         }
@@ -264,11 +261,6 @@ impl Weights {
         }
         upload.finish()?;
         Ok(weights)
-    }
-
-    /// Whether a matrix, alone or joined with others, lies here.
-    pub fn holds(&self, id: WeightId) -> bool {
-        self.held.contains(&id)
     }
 
     pub fn binding(&self, region: Region) -> wgpu::BufferBinding<'_> {

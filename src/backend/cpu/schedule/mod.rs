@@ -78,6 +78,8 @@ pub struct Asked {
     pub threads: usize,
     /// Some row sees more than a chunk of cells.
     pub long: bool,
+    /// Buffers whose rows others take from here.
+    pub leaves: BufSet,
 }
 
 impl Asked {
@@ -97,7 +99,9 @@ pub struct PassShape {
 
 impl PassShape {
     pub fn new(model: &Model, steps: &[Step], asked: Asked) -> Self {
-        let own_norms = asked.rows <= OWN_NORM_ROWS && can_norm_alone(model, steps, asked.narrows());
+        let own_norms = asked.rows <= OWN_NORM_ROWS
+            && !asked.leaves.contains(Buf::H)
+            && can_norm_alone(model, steps, asked.narrows());
         PassShape { asked, own_norms }
     }
 
@@ -219,17 +223,7 @@ pub fn schedule(model: &Model, steps: &[Step], shape: &PassShape, phases: &mut V
 
 /// The buffers that steps read before they write them.
 fn live(model: &Model, steps: &[Step]) -> BufSet {
-    let (mut live, mut dead) = (BufSet::NONE, BufSet::NONE);
-    for step in steps {
-        let operands = model.plan.operands(step.op);
-        for buf in operands.reads.iter().filter(|&buf| !dead.contains(buf)) {
-            live = live.with(Some(buf));
-        }
-        for buf in operands.writes.iter() {
-            dead = dead.with(Some(buf));
-        }
-    }
-    live
+    model.plan.live(steps.iter().map(|step| step.op), BufSet::NONE)
 }
 
 /// The matrices that a phase reads in full.
@@ -258,7 +252,7 @@ fn quantized(model: &Model, id: WeightId) -> bool {
 }
 
 /// Whether a thread can keep the rows of `H` for itself: all that makes them is norms of the stream, all that reads them
-/// products, some of them quantized; and none are moved in between.
+/// products, some of them quantized; and none come from elsewhere or are moved in between.
 fn can_norm_alone(model: &Model, steps: &[Step], narrows: bool) -> bool {
     let plan = &model.plan;
     let mut any = false;
@@ -279,7 +273,8 @@ fn can_norm_alone(model: &Model, steps: &[Step], narrows: bool) -> bool {
         }
         any |= products.any(|(id, _)| quantized(model, id));
     }
-    any && !(narrows && live(model, steps.get(last_store + 1..).unwrap_or(&[])).contains(Buf::H))
+    let finds = |steps: &[Step]| live(model, steps).contains(Buf::H);
+    any && !finds(steps) && !(narrows && finds(steps.get(last_store + 1..).unwrap_or(&[])))
 }
 
 struct List<'a> {

@@ -1,12 +1,13 @@
 //! Schedules against a checker that knows nothing of bits: it goes through the phases as `pass.rs` does, notes what each
 //! touches, and looks at every pair of phases without a barrier between them.
 
-use std::{collections::HashMap, path::Path, sync::Arc};
+use std::collections::HashMap;
 
 use super::*;
 use crate::{
     RunLayers, embedded,
     mask::LayerBits,
+    model::fixtures::fixtures,
     plan::Plan,
     quant::GgmlType,
     sampler::rng::Rng,
@@ -125,9 +126,15 @@ fn store(spec: &AttnSpec) -> (Vec<Place>, Vec<Place>) {
 }
 
 /// The first thing that is wrong with a schedule.
-fn wrong(model: &Model, shape: &PassShape, steps: &[Step], phases: &[Phase]) -> Option<String> {
+fn wrong(
+    model: &Model,
+    shape: &PassShape,
+    leaves: BufSet,
+    steps: &[Step],
+    phases: &[Phase],
+) -> Option<String> {
     hazard(model, shape, phases)
-        .or_else(|| stale(model, shape, steps, phases))
+        .or_else(|| stale(model, shape, leaves, steps, phases))
         .or_else(|| other_work(&model.plan, shape, steps, phases))
 }
 
@@ -151,13 +158,20 @@ fn hazard(model: &Model, shape: &PassShape, phases: &[Phase]) -> Option<String> 
     None
 }
 
-/// A phase that reads what is not there yet, or a copy of what has changed since.
-fn stale(model: &Model, shape: &PassShape, steps: &[Step], phases: &[Phase]) -> Option<String> {
+/// A phase that reads what is not there yet, or a copy of what has changed since; or rows that leave and are not there.
+fn stale(
+    model: &Model,
+    shape: &PassShape,
+    leaves: BufSet,
+    steps: &[Step],
+    phases: &[Phase],
+) -> Option<String> {
     // How often each buffer has changed, and how often it had when a copy was made.
     let mut now: HashMap<Buf, usize> = model.plan.bufs().map(|buf| (buf, 1)).collect();
     let mut made: HashMap<Place, usize> = HashMap::new();
+    // A later part of a pass may be given the rows of any buffer; of none in other forms.
     if steps.first().is_some_and(|step| step.unit != Unit::Embed) {
-        made.insert(Place::F32(Buf::X), 1);
+        made.extend(model.plan.bufs().map(|buf| (Place::F32(buf), 1)));
     }
     // What earlier parts of the pass have stored, for layers that read it.
     let shared = steps
@@ -208,7 +222,8 @@ fn stale(model: &Model, shape: &PassShape, steps: &[Step], phases: &[Phase]) -> 
             }
         }
     }
-    None
+    let lost = leaves.iter().find(|buf| made.get(&Place::F32(*buf)) != Some(&now[buf]));
+    lost.map(|buf| format!("{buf:?} leaves and is not there"))
 }
 
 /// Whether other operations are done than the steps', or in another order.
@@ -240,17 +255,22 @@ fn other_work(plan: &Plan, shape: &PassShape, steps: &[Step], phases: &[Phase]) 
     (done != asked).then(|| format!("{done:?} is done, {asked:?} is asked for"))
 }
 
-/// Every way in which a pass of these steps may be gone through.
-fn shapes(model: &Model, steps: &[Step]) -> Vec<PassShape> {
+/// Every way in which a pass of these steps may be gone through, where `leaves` is needed behind them.
+fn shapes(model: &Model, steps: &[Step], leaves: BufSet) -> Vec<PassShape> {
     let ends = steps.last().is_some_and(|step| step.unit == Unit::Head);
     let mut out = Vec::new();
     for rows in [1, 2, 3, 40] {
         // Without the head either nobody wants anything, or somebody else takes all rows from here.
-        for outputs in if ends { [1, rows] } else { [0, rows] } {
+        let outputs: &[usize] = match () {
+            () if ends => &[1, rows],
+            () if leaves.is_empty() => &[0, rows],
+            () => &[rows],
+        };
+        for &outputs in outputs {
             // Whole heads to each thread or not; lists that are split or not.
             for threads in [1, 2, 3] {
                 for long in [false, true] {
-                    out.push(PassShape::new(model, steps, Asked { rows, outputs, threads, long }));
+                    out.push(PassShape::new(model, steps, Asked { rows, outputs, threads, long, leaves }));
                 }
             }
         }
@@ -296,23 +316,6 @@ fn models() -> Vec<Model> {
     out
 }
 
-/// The small models of all architectures that the fixtures have, where they are.
-#[allow(clippy::print_stderr)]
-fn fixtures() -> Vec<Model> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures/archs");
-    let Ok(files) = std::fs::read_dir(&folder) else {
-        assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{} is missing", folder.display());
-        eprintln!("SKIPPED schedules of other architectures: {} is not there", folder.display());
-        return Vec::new();
-    };
-    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "gguf"));
-    files.sort();
-    let open = |file| Model::load(Arc::new(crate::Gguf::open(file).unwrap()));
-    // Those that are refused are none of a schedule's business.
-    files.iter().filter_map(|file| open(file).ok()).collect()
-}
-
 /// Everything, masks with skipped and coarse sublayers, and layers that are repeated.
 fn masks(n: usize) -> Vec<Option<RunLayers>> {
     let mut rng = Rng::new(11);
@@ -330,13 +333,42 @@ fn masks(n: usize) -> Vec<Option<RunLayers>> {
     out
 }
 
-/// The pass as a whole, and each part of it that begins and ends at a border of units.
-fn parts<'a, 'b>(steps: &'a [Step<'b>]) -> Vec<&'a [Step<'b>]> {
+/// The pass as a whole, and parts of it that begin and end at a border of units: all, or (`few`) single units and what
+/// comes before and behind each border. With each what is needed behind it, or nothing where all that comes behind is
+/// left out.
+fn parts<'a, 'b>(plan: &Plan, steps: &'a [Step<'b>], few: bool) -> Vec<(&'a [Step<'b>], BufSet)> {
     let inner = 1..steps.len();
     let is_border = |&i: &usize| steps[i].unit != steps[i - 1].unit || steps[i].visit != steps[i - 1].visit;
     let borders: Vec<usize> = [0].into_iter().chain(inner.filter(is_border)).chain([steps.len()]).collect();
-    let pairs = borders.iter().flat_map(|&from| borders.iter().map(move |&to| (from, to)));
-    pairs.filter(|(from, to)| from < to).map(|(from, to)| &steps[from..to]).collect()
+    let last = borders.len() - 1;
+    let pairs = (0..last).flat_map(|from| (from + 1..=last).map(move |to| (from, to)));
+    let wanted = pairs.filter(|&(from, to)| !few || from == 0 || to == last || to == from + 1);
+    let mut out = Vec::new();
+    for (from, to) in wanted {
+        let part = &steps[borders[from]..borders[to]];
+        out.push((part, BufSet::NONE));
+        let behind = read_first(plan, &steps[borders[to]..]);
+        if !behind.is_empty() {
+            out.push((part, behind));
+        }
+    }
+    out
+}
+
+/// The buffers that steps read before they write them, found by going through them once for each.
+fn read_first(plan: &Plan, steps: &[Step]) -> BufSet {
+    let is_read_first = |buf: &Buf| {
+        let first = steps
+            .iter()
+            .map(|step| plan.operands(step.op))
+            .find(|operands| operands.reads.contains(*buf) || operands.writes.contains(*buf));
+        first.is_some_and(|operands| operands.reads.contains(*buf))
+    };
+    plan.bufs().filter(is_read_first).fold(BufSet::NONE, |set, buf| set.with(Some(buf)))
+}
+
+fn written(model: &Model, steps: &[Step]) -> BufSet {
+    steps.iter().fold(BufSet::NONE, |set, step| set.union(model.plan.operands(step.op).writes))
 }
 
 #[test]
@@ -344,15 +376,19 @@ fn no_schedule_lets_threads_meet_nor_reads_what_is_stale() {
     let mut seen = 0;
     let mut phases = Vec::new();
     for (model, all_parts) in
-        models().into_iter().map(|m| (m, true)).chain(fixtures().into_iter().map(|m| (m, false)))
+        models().into_iter().map(|m| (m, true)).chain(fixtures("schedules").into_iter().map(|m| (m, false)))
     {
         for mask in masks(model.plan.layers.len()) {
             let all = model.plan.steps(mask.as_ref());
-            // Where more than the stream goes from layer to layer, a pass is not divided.
-            for steps in if all_parts { parts(&all) } else { vec![&all[..]] } {
-                for shape in shapes(&model, steps) {
+            for (steps, leaves) in parts(&model.plan, &all, !all_parts) {
+                let finds = model.plan.live(steps.iter().map(|step| step.op), leaves);
+                assert_eq!(
+                    finds,
+                    read_first(&model.plan, steps).union(leaves.without(written(&model, steps)))
+                );
+                for shape in shapes(&model, steps, leaves) {
                     schedule(&model, steps, &shape, &mut phases);
-                    let wrong = wrong(&model, &shape, steps, &phases);
+                    let wrong = wrong(&model, &shape, leaves, steps, &phases);
                     assert_eq!(wrong, None, "{}, {mask:?}, {shape:?}: {phases:?}", model.arch);
                     seen += 1;
                 }
@@ -369,7 +405,7 @@ fn without_any_one_of_its_barriers_a_schedule_is_wrong() {
     let mut left_out = 0;
     for model in models() {
         let steps = model.plan.steps(None);
-        for shape in shapes(&model, &steps) {
+        for shape in shapes(&model, &steps, BufSet::NONE) {
             schedule(&model, &steps, &shape, &mut phases);
             for i in (0..phases.len()).filter(|&i| phases[i].sync) {
                 let mut fewer = phases.clone();
@@ -387,7 +423,7 @@ fn without_any_one_of_its_quantizations_a_schedule_is_wrong() {
     let model = model(Arch::Llama, || false);
     let steps = model.plan.steps(None);
     let mut phases = Vec::new();
-    for shape in shapes(&model, &steps).into_iter().filter(|shape| shape.asked.outputs > 0) {
+    for shape in shapes(&model, &steps, BufSet::NONE).into_iter().filter(|shape| shape.asked.outputs > 0) {
         schedule(&model, &steps, &shape, &mut phases);
         for i in 0..phases.len() {
             let mut fewer = phases.clone();
@@ -398,7 +434,10 @@ fn without_any_one_of_its_quantizations_a_schedule_is_wrong() {
             } else {
                 continue;
             }
-            assert!(stale(&model, &shape, &steps, &fewer).is_some(), "phase {i}, {shape:?}: {phases:?}");
+            assert!(
+                stale(&model, &shape, BufSet::NONE, &steps, &fewer).is_some(),
+                "phase {i}, {shape:?}: {phases:?}"
+            );
         }
     }
 }
