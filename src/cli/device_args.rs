@@ -15,6 +15,7 @@ use crate::{
     context::{ContextConfig, GpuVariant},
     measure::speeds,
     placement::{Basis, PlacementRequest, forecast::Known},
+    plan::Unit,
 };
 
 #[derive(Args, Clone, Debug)]
@@ -180,7 +181,10 @@ impl DeviceArgs {
     /// The same for a model, with where its parts are to go.
     pub fn placement_request_for(&self, model: &Model) -> Result<PlacementRequest> {
         let mut request = self.placement_request()?;
-        self.placement.add_to(&mut request, &model.id())?;
+        let units: Vec<Unit> = model.plan.units().map(|(unit, _)| unit).collect();
+        let with_experts: Vec<bool> =
+            (0..model.n_layer()).map(|layer| units.contains(&Unit::Experts(layer))).collect();
+        self.placement.add_to(&mut request, &model.id(), &with_experts)?;
         Ok(request)
     }
 

@@ -4,7 +4,12 @@ use std::{fs::File, io::Read, path::Path, str::FromStr};
 
 use serde::Deserialize;
 
-use crate::{Error, Result, mask::skips::ModelId, placement::PlacementRequest, plan::UnitSet};
+use crate::{
+    Error, Result,
+    mask::skips::ModelId,
+    placement::PlacementRequest,
+    plan::{Unit, UnitSet},
+};
 
 /// A plan names the layers of a model, thousands of them at most.
 const MAX_BYTES: u64 = 4 << 20;
@@ -29,12 +34,18 @@ impl FromStr for PlacementArg {
 }
 
 impl PlacementArg {
-    pub fn add_to(&self, request: &mut PlacementRequest, model: &ModelId) -> Result<()> {
+    /// `with_experts`: which layers of the model have some.
+    pub fn add_to(
+        &self,
+        request: &mut PlacementRequest,
+        model: &ModelId,
+        with_experts: &[bool],
+    ) -> Result<()> {
         match self {
             PlacementArg::Auto => {}
             PlacementArg::Layers => request.whole_layers = true,
             PlacementArg::File(path) => {
-                let held = parse(path, &read(path.as_ref())?, model)?;
+                let held = parse(path, &read(path.as_ref())?, model, with_experts)?;
                 if held == UnitSet::none(model.n_layer) {
                     // No GPU is looked for.
                     request.gpu_layers = Some(0);
@@ -81,6 +92,9 @@ struct Here {
     embedding: bool,
     attention: Vec<usize>,
     mlp: Vec<usize>,
+    /// Plans of models without experts, from earlier versions, do not have it.
+    #[serde(default)]
+    experts: Vec<usize>,
     head: bool,
 }
 
@@ -93,7 +107,7 @@ enum Place {
 }
 
 /// What goes to the GPU. Between RAM and the file nothing is pinned: they hold the same bits.
-fn parse(source: &str, bytes: &[u8], model: &ModelId) -> Result<UnitSet> {
+fn parse(source: &str, bytes: &[u8], model: &ModelId, with_experts: &[bool]) -> Result<UnitSet> {
     let plan: Plan = serde_json::from_slice(bytes).map_err(|e| wrong(source, e))?;
     let n_layer = model.n_layer;
     if let Some(of) = plan.model {
@@ -114,11 +128,15 @@ fn parse(source: &str, bytes: &[u8], model: &ModelId) -> Result<UnitSet> {
         for (name, layers, seen, held) in [
             ("attention", &here.attention, &mut seen.attn, &mut held.attn),
             ("MLP", &here.mlp, &mut seen.mlp, &mut held.mlp),
+            ("experts", &here.experts, &mut seen.experts, &mut held.experts),
         ] {
             for &layer in layers {
                 if layer >= n_layer {
                     let last = n_layer.saturating_sub(1);
                     return Err(wrong(source, format!("{name} {layer}: the model's layers are 0 to {last}")));
+                }
+                if name == "experts" && !with_experts[layer] {
+                    return Err(wrong(source, format!("experts {layer}: that layer has none")));
                 }
                 if seen[layer] {
                     return Err(wrong(source, format!("{name} {layer} is in two places")));
@@ -138,13 +156,14 @@ fn parse(source: &str, bytes: &[u8], model: &ModelId) -> Result<UnitSet> {
             }
         }
     }
-    let layer = |seen: &[bool]| seen.iter().position(|seen| !seen);
-    match (layer(&seen.attn), layer(&seen.mlp)) {
-        (Some(layer), _) => Err(wrong(source, format!("attention {layer} is nowhere"))),
-        (_, Some(layer)) => Err(wrong(source, format!("MLP {layer} is nowhere"))),
-        _ if !seen.embed => Err(wrong(source, "the embedding is nowhere")),
-        _ if !seen.head => Err(wrong(source, "the head is nowhere")),
-        _ => Ok(held),
+    // Where there are no experts, they are where the MLP is.
+    for layer in (0..n_layer).filter(|&layer| !with_experts[layer]) {
+        (seen.experts[layer], held.experts[layer]) = (seen.mlp[layer], held.mlp[layer]);
+    }
+    let layers = (0..n_layer).flat_map(|l| [Unit::Attn(l), Unit::Mlp(l), Unit::Experts(l)]);
+    match layers.chain([Unit::Embed, Unit::Head]).find(|&unit| !seen.holds(unit)) {
+        Some(unit) => Err(wrong(source, format!("{unit} is nowhere"))),
+        None => Ok(held),
     }
 }
 
@@ -171,7 +190,12 @@ mod tests {
     }
 
     fn parsed(plan: &Value) -> Result<UnitSet> {
-        parse("plan.json", plan.to_string().as_bytes(), &model())
+        parse("plan.json", plan.to_string().as_bytes(), &model(), &[false; 3])
+    }
+
+    /// The last two layers have experts.
+    fn parsed_with_experts(plan: &Value) -> Result<UnitSet> {
+        parse("plan.json", plan.to_string().as_bytes(), &model(), &[false, true, true])
     }
 
     #[test]
@@ -180,6 +204,7 @@ mod tests {
             embed: false,
             attn: vec![true, false, true],
             mlp: vec![false, false, true],
+            experts: vec![false, false, true],
             head: true,
         };
         assert_eq!(parsed(&plan()).unwrap(), held);
@@ -213,9 +238,24 @@ mod tests {
     }
 
     #[test]
+    fn experts_are_a_part_of_their_own() {
+        let mut plan = plan();
+        plan["places"][0]["experts"] = json!([1]);
+        plan["places"][1]["experts"] = json!([2]);
+        assert_eq!(parsed_with_experts(&plan).unwrap().experts, [false, true, false]);
+        let message = |plan: &Value| parsed_with_experts(plan).unwrap_err().to_string();
+        plan["places"][1]["experts"] = json!([1, 2]);
+        assert!(message(&plan).contains("experts 1 is in two places"));
+        plan["places"][1]["experts"] = json!([0, 2]);
+        assert!(message(&plan).contains("experts 0: that layer has none"));
+        plan["places"][1]["experts"] = json!([]);
+        assert!(message(&plan).contains("experts 2 is nowhere"));
+    }
+
+    #[test]
     fn what_is_pinned_is_that_or_nothing() {
         let mut request = PlacementRequest::default();
-        PlacementArg::Layers.add_to(&mut request, &model()).unwrap();
+        PlacementArg::Layers.add_to(&mut request, &model(), &[false; 3]).unwrap();
         assert_eq!(request, PlacementRequest { whole_layers: true, ..PlacementRequest::default() });
         let mut plan = plan();
         plan["places"][0]["place"] = json!("ram");
@@ -223,11 +263,14 @@ mod tests {
         std::fs::write(&file, plan.to_string()).unwrap();
         let arg: PlacementArg = file.path().to_str().unwrap().parse().unwrap();
         let mut request = PlacementRequest::default();
-        arg.add_to(&mut request, &model()).unwrap();
+        arg.add_to(&mut request, &model(), &[false; 3]).unwrap();
         let nothing = Some(UnitSet::none(3));
         assert_eq!((request.on_gpu, request.strict, request.gpu_layers), (nothing, true, Some(0)));
-        let missing =
-            PlacementArg::File("no such file".into()).add_to(&mut PlacementRequest::default(), &model());
+        let missing = PlacementArg::File("no such file".into()).add_to(
+            &mut PlacementRequest::default(),
+            &model(),
+            &[false; 3],
+        );
         assert!(missing.unwrap_err().to_string().starts_with("no such file: "));
     }
 }

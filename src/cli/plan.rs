@@ -69,21 +69,28 @@ fn first(plans: &Plans) -> &'static str {
 /// One for each place that holds anything.
 fn places(placement: &Placement) -> Vec<Value> {
     let all = [(Place::Vram, "vram"), (Place::Ram, "ram"), (Place::File, "file")];
-    all.into_iter().filter(|&(place, _)| placement.uses(place)).map(|(place, name)| {
-        let here = || placement.parts.iter().filter(move |(_, p)| *p == place).map(|(part, _)| part);
-        let on_gpu = place == Place::Vram;
-        let sum = |bytes: fn(&UnitSize) -> u64| here().map(bytes).sum::<u64>();
-        let scratch = if on_gpu { placement.budgets.scratch } else { 0 };
-        json!({
-            "place": name,
-            "bytes": sum(if on_gpu { |part| part.gpu_bytes } else { |part| part.bytes }),
-            "beside_bytes": sum(|part| part.overhead) + scratch,
-            "embedding": here().any(|part| part.unit == Unit::Embed),
-            "attention": here().filter_map(|part| match part.unit { Unit::Attn(l) => Some(l), _ => None }).collect::<Vec<_>>(),
-            "mlp": here().filter_map(|part| match part.unit { Unit::Mlp(l) => Some(l), _ => None }).collect::<Vec<_>>(),
-            "head": here().any(|part| part.unit == Unit::Head),
+    all.into_iter()
+        .filter(|&(place, _)| placement.uses(place))
+        .map(|(place, name)| {
+            let here = || placement.parts.iter().filter(move |(_, p)| *p == place).map(|(part, _)| part);
+            let on_gpu = place == Place::Vram;
+            let sum = |bytes: fn(&UnitSize) -> u64| here().map(bytes).sum::<u64>();
+            let layers = |kind: fn(usize) -> Unit| -> Vec<usize> {
+                here().filter_map(|part| part.unit.layer().filter(|&l| part.unit == kind(l))).collect()
+            };
+            let scratch = if on_gpu { placement.budgets.scratch } else { 0 };
+            json!({
+                "place": name,
+                "bytes": sum(if on_gpu { |part| part.gpu_bytes } else { |part| part.bytes }),
+                "beside_bytes": sum(|part| part.overhead) + scratch,
+                "embedding": here().any(|part| part.unit == Unit::Embed),
+                "attention": layers(Unit::Attn),
+                "mlp": layers(Unit::Mlp),
+                "experts": layers(Unit::Experts),
+                "head": here().any(|part| part.unit == Unit::Head),
+            })
         })
-    }).collect()
+        .collect()
 }
 
 fn prediction(forecast: &Forecast, of: &Prediction) -> Value {

@@ -132,14 +132,16 @@ impl Context {
         self.speeds
     }
 
-    /// Where the time of a token's pass may go, under a mask or in full: a first guess, by speeds that places usually
-    /// have where none was measured.
-    pub fn expected(&self, mask: Option<&RunLayers>) -> Spent {
+    /// Where the time of a pass of so many rows may go, under a mask or in full: a first guess, by speeds that places
+    /// usually have where none was measured.
+    pub fn expected(&self, mask: Option<&RunLayers>, rows: usize) -> Spent {
         let usual = Basis::default();
         let basis = self.speeds.map_or(usual, |speeds| usual.with_measured(speeds.read, speeds.round_trip));
         let mut spent = Spent::default();
         for step in self.model.plan.steps(mask) {
-            let bytes = self.step_bytes(&step) as f64;
+            let experts = self.model.plan.operands(step.op).experts().next();
+            let more = experts.map_or(1.0, |matrices| matrices.choice.over_one(rows));
+            let bytes = self.step_bytes(&step) as f64 * more;
             match self.placement.place_of(step.unit) {
                 Place::Vram => spent.vram += bytes / basis.vram.value,
                 Place::Ram => spent.ram += bytes / basis.ram.value,

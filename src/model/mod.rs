@@ -148,8 +148,13 @@ impl Model {
         let row: Option<u64> = operands.table.map(|table| self.weight(table).row_bytes() as u64);
         let matrices: u64 = operands.matrices().map(|(id, _)| matrix(id)).sum();
         let used = |n: usize| experts.map_or(n, |most| most.min(n)) as u64;
-        let experts: u64 = operands.experts().map(|m| used(m.used) * matrix(m.first)).sum();
+        let experts: u64 = operands.experts().map(|m| used(m.choice.used) * matrix(m.first)).sum();
         let vectors: u64 = operands.vectors().map(|id| self.weight(id).bytes).sum();
+        // Biases of experts lie one after the other, too.
+        let vectors = match operands.experts().next() {
+            Some(m) => vectors * used(m.choice.used) / m.choice.of as u64,
+            None => vectors,
+        };
         row.unwrap_or(0) + matrices + experts + vectors
     }
 

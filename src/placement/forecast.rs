@@ -119,13 +119,16 @@ impl Prediction {
 }
 
 impl Placement {
-    /// Seconds for one token through all parts, or through those that drafts run.
-    fn seconds(&self, basis: &Basis, drafting: bool) -> f64 {
-        let reading = self.run(drafting).map(|(part, place)| match place {
-            Place::Vram => part.gpu_read.of(drafting) / basis.vram.value,
-            Place::Ram => part.read.of(drafting) / basis.ram.value,
-            // As it lies there, whole.
-            Place::File => part.read.of(false) / basis.file.value,
+    /// Seconds for so many rows through all parts, or through those that drafts run.
+    fn seconds(&self, basis: &Basis, drafting: bool, rows: usize) -> f64 {
+        let reading = self.run(drafting).map(|(part, place)| {
+            let of_one = match place {
+                Place::Vram => part.gpu_read.of(drafting) / basis.vram.value,
+                Place::Ram => part.read.of(drafting) / basis.ram.value,
+                // As it lies there, whole.
+                Place::File => part.read.of(false) / basis.file.value,
+            };
+            of_one * part.choice.map_or(1.0, |choice| choice.over_one(rows))
         });
         reading.sum::<f64>() + self.crossings(drafting) as f64 * basis.crossing.value
     }
@@ -137,7 +140,18 @@ impl Placement {
 
     /// How often the hidden rows of a pass cross between the processor and the GPU.
     pub(super) fn crossings(&self, drafting: bool) -> usize {
-        let on_gpu: Vec<bool> = self.run(drafting).map(|(_, place)| *place == Place::Vram).collect();
+        let mut on_gpu = Vec::new();
+        // Where a pass goes on behind the experts of its layer.
+        let mut goes_on = None;
+        for (part, place) in self.run(drafting) {
+            let here = *place == Place::Vram;
+            on_gpu.push(here);
+            if part.goes_on {
+                goes_on = Some(here);
+            } else {
+                on_gpu.extend(goes_on.take());
+            }
+        }
         on_gpu.windows(2).filter(|pair| pair[0] != pair[1]).count()
     }
 
@@ -155,18 +169,19 @@ impl Placement {
         prediction.tokens_per_second().max(1.0 / prediction.token)
     }
 
-    /// Verifying reads the weights once, whatever the number of rows.
+    /// Verifying reads weights once, whatever the number of rows; of experts those that some row chose.
     #[doc(hidden)]
     pub fn predict(&self, basis: &Basis) -> Prediction {
-        let token = self.seconds(basis, false);
+        let token = self.seconds(basis, false, 1);
         if !self.parts.iter().any(|(part, _)| part.drafted) {
             return Prediction::plain(token);
         }
-        let draft = self.seconds(basis, true);
+        let draft = self.seconds(basis, true, 1);
         let accepted = basis.acceptance.value.clamp(0.0, 1.0);
         let of = |drafted: i32| {
             let tokens = (0..=drafted).map(|n| accepted.powi(n)).sum();
-            Prediction { token, draft, round: f64::from(drafted) * draft + token, drafted, tokens }
+            let verification = self.seconds(basis, false, drafted as usize + 1);
+            Prediction { token, draft, round: f64::from(drafted) * draft + verification, drafted, tokens }
         };
         let best = |a: &Prediction, b: &Prediction| a.speedup().total_cmp(&b.speedup());
         (1..=MOST_DRAFTED).map(of).max_by(best).expect("some lengths")
@@ -266,6 +281,9 @@ mod tests {
             gpu_read: Read { full: 800, draft: 300 },
             overhead: 0,
             drafted: true,
+            choice: None,
+            goes_on: false,
+            keys_of: None,
         };
         let [vram, ram, file] = [100.0, 10.0, 1.0].map(Known::given);
         let basis = Basis { vram, ram, file, ..Basis::default() };

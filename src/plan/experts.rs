@@ -24,10 +24,23 @@ pub struct Groups {
     pub used: usize,
 }
 
-impl MoeSpec {
-    /// How many experts a row takes where at most `most` are asked for.
-    pub fn taken(&self, most: Option<usize>) -> usize {
-        most.map_or(self.n_used, |most| most.min(self.n_used))
+/// A row goes through so many experts of so many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    pub of: usize,
+    pub used: usize,
+}
+
+impl Choice {
+    /// How many experts `rows` rows go through together, where each chooses as if by lot.
+    pub fn distinct(self, rows: usize) -> f64 {
+        let (of, used) = (self.of as f64, self.used as f64);
+        of * (1.0 - (1.0 - used / of).powf(rows as f64))
+    }
+
+    /// What `rows` rows read over what one reads.
+    pub fn over_one(self, rows: usize) -> f64 {
+        self.distinct(rows) / self.used as f64
     }
 }
 
@@ -63,4 +76,30 @@ pub struct MoeSpec {
     pub up: Linear,
     pub down: Linear,
     pub activation: Activation,
+}
+
+impl MoeSpec {
+    /// How many experts a row takes where at most `most` are asked for.
+    pub fn taken(&self, most: Option<usize>) -> usize {
+        most.map_or(self.n_used, |most| most.min(self.n_used))
+    }
+
+    pub fn choice(&self) -> Choice {
+        Choice { of: self.n_expert, used: self.n_used }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distinct_experts_are_counted_as_by_lot() {
+        let half = Choice { of: 4, used: 2 };
+        // By hand: 2, then half of the other two, then half of what is left.
+        assert_eq!([1, 2, 3].map(|rows| half.distinct(rows)), [2.0, 3.0, 3.5]);
+        let all = Choice { of: 3, used: 3 };
+        assert_eq!([0, 1, 9].map(|rows| all.distinct(rows)), [0.0, 3.0, 3.0]);
+        assert!((Choice { of: 64, used: 8 }.distinct(1000) - 64.0).abs() < 1e-9);
+    }
 }

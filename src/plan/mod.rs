@@ -15,7 +15,7 @@ use std::ops::Range;
 use crate::mask::RunLayers;
 
 pub use attention::{AttnId, AttnSpec, Rope, RopeId, RopePairs, Temperature};
-pub use experts::{Gating, Groups, MoeId, MoeSpec};
+pub use experts::{Choice, Gating, Groups, MoeId, MoeSpec};
 pub use operands::{BufSet, CacheUse, Operands};
 pub use uniform::Uniform;
 pub use unit::{Unit, UnitSet};
@@ -330,8 +330,10 @@ impl Plan {
                 (step.mlp, &layer.mlp, (mlp, step.coarse_mlp)),
             ];
             for (_, ops, (unit, coarse)) in parts.into_iter().filter(|(runs, ..)| *runs) {
+                let unit = |op: &Op| if unit == mlp { op.unit_of_mlp(step.layer) } else { unit };
                 let experts = step.experts;
-                out.extend(ops.iter().map(|op| Step { op, unit, slot, visit, coarse, experts }));
+                let step = |op| Step { op, unit: unit(op), slot, visit, coarse, experts };
+                out.extend(ops.iter().map(step));
             }
         }
         out.push(self.head_step());

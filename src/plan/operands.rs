@@ -1,7 +1,7 @@
 //! What an operation reads and writes, said once. Who loads, counts, places or schedules operations asks here, so that
 //! a new operation is described in one place.
 
-use super::{Buf, Linear, MoeSpec, Norm, Op, Plan, WeightId};
+use super::{Buf, Choice, Linear, MoeSpec, Norm, Op, Plan, WeightId};
 
 /// A set of work buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,20 +67,19 @@ pub enum CacheUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpertMatrices {
     pub first: WeightId,
-    pub count: usize,
-    pub used: usize,
+    pub choice: Choice,
     pub src: Buf,
 }
 
 impl MoeSpec {
     fn matrices(&self, first: Linear, src: Buf) -> ExpertMatrices {
-        ExpertMatrices { first: first.weight, count: self.n_expert, used: self.n_used, src }
+        ExpertMatrices { first: first.weight, choice: self.choice(), src }
     }
 }
 
 impl ExpertMatrices {
     pub fn ids(self) -> impl Iterator<Item = WeightId> {
-        (0..self.count).map(move |n| self.first.after(n))
+        (0..self.choice.of).map(move |n| self.first.after(n))
     }
 }
 

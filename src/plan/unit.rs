@@ -1,5 +1,7 @@
 //! The parts of a model that a mask leaves out and a placement puts somewhere as a whole.
 
+use std::fmt;
+
 use super::{Op, Plan};
 
 /// A part of a model.
@@ -7,12 +9,36 @@ use super::{Op, Plan};
 pub enum Unit {
     /// The embedding.
     Embed,
-    /// The attention, or the MLP, of a layer.
+    /// The attention of a layer.
     Attn(usize),
-    /// The MLP of a layer.
+    /// The MLP of a layer; where it has experts, their router, what is shared, and norms.
     Mlp(usize),
+    /// The experts of a layer.
+    Experts(usize),
     /// The last norm and the head.
     Head,
+}
+
+impl Unit {
+    /// The layer that it is a part of.
+    pub fn layer(self) -> Option<usize> {
+        match self {
+            Unit::Attn(layer) | Unit::Mlp(layer) | Unit::Experts(layer) => Some(layer),
+            Unit::Embed | Unit::Head => None,
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unit::Embed => f.write_str("the embedding"),
+            Unit::Attn(layer) => write!(f, "attention {layer}"),
+            Unit::Mlp(layer) => write!(f, "MLP {layer}"),
+            Unit::Experts(layer) => write!(f, "experts {layer}"),
+            Unit::Head => f.write_str("the head"),
+        }
+    }
 }
 
 /// Some units of a model: those that a device holds.
@@ -24,6 +50,8 @@ pub struct UnitSet {
     pub attn: Vec<bool>,
     /// The same for the MLP.
     pub mlp: Vec<bool>,
+    /// The same for the experts; as the MLP, where a layer has none.
+    pub experts: Vec<bool>,
     /// Whether the head is among them.
     pub head: bool,
 }
@@ -40,11 +68,12 @@ impl UnitSet {
     }
 
     /// The units of a model of so many layers that are `chosen`.
-    pub fn of(n_layer: usize, chosen: impl Fn(Unit) -> bool) -> Self {
+    pub fn of(n_layer: usize, mut chosen: impl FnMut(Unit) -> bool) -> Self {
         UnitSet {
             embed: chosen(Unit::Embed),
             attn: (0..n_layer).map(|layer| chosen(Unit::Attn(layer))).collect(),
             mlp: (0..n_layer).map(|layer| chosen(Unit::Mlp(layer))).collect(),
+            experts: (0..n_layer).map(|layer| chosen(Unit::Experts(layer))).collect(),
             head: chosen(Unit::Head),
         }
     }
@@ -55,6 +84,7 @@ impl UnitSet {
             Unit::Embed => self.embed,
             Unit::Attn(layer) => self.attn[layer],
             Unit::Mlp(layer) => self.mlp[layer],
+            Unit::Experts(layer) => self.experts[layer],
             Unit::Head => self.head,
         }
     }
@@ -66,12 +96,40 @@ impl UnitSet {
     }
 }
 
+impl Op {
+    /// Whether it is done by the experts that rows have chosen, and not by all rows alike.
+    pub fn is_of_experts(&self) -> bool {
+        match self {
+            Op::ExpertsGate(_) | Op::ExpertsDown(_) | Op::ExpertsSum(_) => true,
+            Op::Embed { .. }
+            | Op::Norm { .. }
+            | Op::MatMul { .. }
+            | Op::Gate { .. }
+            | Op::Multiply { .. }
+            | Op::Add { .. }
+            | Op::Scale { .. }
+            | Op::Store(_)
+            | Op::Attend(_)
+            | Op::Choose(_)
+            | Op::Head { .. } => false,
+        }
+    }
+
+    /// The unit of an operation of a layer's MLP.
+    pub(super) fn unit_of_mlp(&self, layer: usize) -> Unit {
+        if self.is_of_experts() { Unit::Experts(layer) } else { Unit::Mlp(layer) }
+    }
+}
+
 impl Plan {
     /// All units in order, with their operations; what a layer's sublayers share is of both.
     pub fn units(&self) -> impl Iterator<Item = (Unit, Vec<&Op>)> {
         let layers = self.layers.iter().enumerate().flat_map(|(l, layer)| {
-            let with_shared = |ops| layer.shared.iter().chain(ops).collect();
-            [(Unit::Attn(l), with_shared(&layer.attn)), (Unit::Mlp(l), with_shared(&layer.mlp))]
+            let (experts, mlp): (Vec<_>, Vec<_>) = layer.mlp.iter().partition(|op| op.is_of_experts());
+            let with_shared = |ops: Vec<_>| layer.shared.iter().chain(ops).collect();
+            let experts = (!experts.is_empty()).then_some((Unit::Experts(l), experts));
+            let attn = layer.attn.iter().collect();
+            [(Unit::Attn(l), with_shared(attn)), (Unit::Mlp(l), with_shared(mlp))].into_iter().chain(experts)
         });
         std::iter::once((Unit::Embed, self.embed.iter().collect()))
             .chain(layers)

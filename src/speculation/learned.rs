@@ -120,17 +120,18 @@ impl Learned {
     }
 }
 
-/// By bytes, and where they are not all in one place by how far away they are.
+/// By bytes, and where they are not all in one place by how far away they are. More rows read more experts.
 fn guess(context: &Context, sources: &[SourceInfo], drafts: &[Option<RunLayers>]) -> Costs {
-    if !context.is_divided() {
-        return Costs::guess(sources);
-    }
-    let step = context.expected(None);
-    let far = |mask: &RunLayers| context.expected(Some(mask)).total() / step.total();
-    let draft: Vec<f64> = std::iter::zip(sources, drafts)
-        .map(|(source, mask)| mask.as_ref().map_or(source.cost, far))
-        .collect();
-    Costs::guess_of(&draft, step.file / step.total()).with_prefixes(sources)
+    let step = context.expected(None, 1);
+    let reads = |rows| context.expected(None, rows).total() / step.total();
+    let far = |mask: &RunLayers| context.expected(Some(mask), 1).total() / step.total();
+    let of_source = |(source, mask): (&SourceInfo, &Option<RunLayers>)| match mask {
+        Some(mask) if context.is_divided() => far(mask),
+        _ => source.cost,
+    };
+    let draft: Vec<f64> = std::iter::zip(sources, drafts).map(of_source).collect();
+    let waits = if context.is_divided() { step.file / step.total() } else { 0.0 };
+    Costs::guess_reading(&draft, waits, reads).with_prefixes(sources)
 }
 
 /// A controller that begins with what is known of the subject, or else with a short measurement behind what

@@ -122,7 +122,7 @@ fn the_first_guess_knows_what_is_far_away() {
     let folder = tempfile::tempdir().unwrap();
     let model = write_model(&folder.path().join("half.gguf"));
     let share = |context: &Context| {
-        let (draft, step) = (context.expected(Some(&mask())), context.expected(None));
+        let (draft, step) = (context.expected(Some(&mask()), 1), context.expected(None, 1));
         (draft.file, draft.total() / step.total(), step.file / step.total())
     };
     let placed = context(&model, true);

@@ -9,7 +9,7 @@ use common::{
 use spec_run::{
     Batch, Context, ContextConfig,
     context::{Device, KvType},
-    placement::UnitSet,
+    placement::{Unit, UnitSet},
 };
 
 /// Parts of the model on the GPU, the rest on the CPU, in every pattern: the same function.
@@ -22,11 +22,13 @@ fn hybrid_runs_give_the_same_logits() {
     let want = floats(&all_logits(&mut context(&model, f32_cache), &text));
     let layers = |f: fn(usize) -> bool| (0..16).map(f).collect::<Vec<_>>();
     let (none, all) = (layers(|_| false), layers(|_| true));
-    let held = |attn: &[bool], mlp: &[bool], ends: [bool; 2]| UnitSet {
-        embed: ends[0],
-        attn: attn.to_vec(),
-        mlp: mlp.to_vec(),
-        head: ends[1],
+    let held = |attn: &[bool], mlp: &[bool], [embed, head]: [bool; 2]| {
+        UnitSet::of(16, |unit| match unit {
+            Unit::Embed => embed,
+            Unit::Attn(l) => attn[l],
+            Unit::Mlp(l) | Unit::Experts(l) => mlp[l],
+            Unit::Head => head,
+        })
     };
     let patterns = [
         ("everything", held(&all, &all, [true, true])),

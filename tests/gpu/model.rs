@@ -12,7 +12,7 @@ use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers,
     context::{GpuVariant, KvType, Tuning},
     mask::LayerBits,
-    placement::UnitSet,
+    placement::{Unit, UnitSet},
 };
 
 #[test]
@@ -427,8 +427,7 @@ fn keys_and_values_of_eight_bits_are_the_cpus() {
     };
     let all = RunLayers::all(16);
     let first = (1..16).fold(all.clone(), |mask, l| mask.skip_attn(l).skip_mlp(l));
-    let every_second =
-        UnitSet { embed: true, attn: (0..16).map(|l| l % 2 == 0).collect(), mlp: vec![true; 16], head: true };
+    let every_second = UnitSet::of(16, |unit| !matches!(unit, Unit::Attn(l) if l % 2 == 1));
     for (name, mask, share) in [("the first layer", first, 0.1), ("all layers", all, 0.5)] {
         let exact = run(&mut context(&model, f32_cache), &mask);
         for types in [(KvType::Q8_0, KvType::Q8_0), (KvType::Q8_0, KvType::F32), (KvType::F32, KvType::Q8_0)]

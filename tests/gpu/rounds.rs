@@ -12,7 +12,7 @@ use spec_run::{
     embedded,
     generate::{Generation, Request, Stop, generate},
     mask::LayerBits,
-    placement::UnitSet,
+    placement::{Unit, UnitSet},
     sampler::SamplerConfig,
     scores::{Scores, Top, Want},
     speculation::{Fixed, MaskProposer, Proposer, Report, Speculation, speculate},
@@ -102,8 +102,7 @@ fn the_best_tokens_are_those_of_the_logits() {
     let mut batch = Batch::prompt(&text, 0, 0);
     batch.rows.iter_mut().enumerate().for_each(|(i, row)| row.logits = i % 7 != 3);
     let rows = batch.rows.iter().filter(|r| r.logits).count();
-    let head_alone =
-        UnitSet { embed: false, attn: vec![false; n_layer], mlp: vec![false; n_layer], head: true };
+    let head_alone = UnitSet::of(n_layer, |unit| unit == Unit::Head);
     for held in [None, Some(head_alone)] {
         let mut context = on(&device, &model, |c| c.placement.on_gpu = held);
         context.decode(&batch).unwrap();

@@ -124,7 +124,7 @@ pub fn overhead_bytes(model: &Model, unit: Unit, n_cells: usize, (keys, values):
         Unit::Attn(_) => 4 * (words(keys) + words(values)) as u64,
         // Where they are made, and where they can be read.
         Unit::Head => 8 * (OUTPUTS_AT_ONCE * dims.n_vocab) as u64 + Picker::bytes(dims.n_vocab),
-        Unit::Embed | Unit::Mlp(_) => 0,
+        Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) => 0,
     }
 }
 

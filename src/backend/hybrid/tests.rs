@@ -86,20 +86,15 @@ fn patterns(model: &Model) -> Vec<(String, UnitSet)> {
     let mut out = vec![
         named("attention", &|unit| matches!(unit, Unit::Attn(_))),
         named("MLPs", &|unit| matches!(unit, Unit::Mlp(_))),
-        named("the first layer", &|unit| matches!(unit, Unit::Attn(0) | Unit::Mlp(0))),
+        named("experts", &|unit| matches!(unit, Unit::Experts(_))),
+        named("all but the experts", &|unit| !matches!(unit, Unit::Experts(_))),
+        named("the first layer", &|unit| unit.layer() == Some(0)),
         named("the head", &|unit| unit == Unit::Head),
         named("all but the embedding", &|unit| unit != Unit::Embed),
     ];
     let mut rng = Rng::new(3);
     for i in 0..4 {
-        let held = UnitSet::of(n_layer, |_| true);
-        let mut draw = || rng.next_u64() >> 63 == 1;
-        let set = UnitSet {
-            embed: draw(),
-            attn: held.attn.iter().map(|_| draw()).collect(),
-            mlp: held.mlp.iter().map(|_| draw()).collect(),
-            head: draw(),
-        };
+        let set = UnitSet::of(n_layer, |_| rng.next_u64() >> 63 == 1);
         out.push((format!("random {i}"), with_their_keys(model, set)));
     }
     out

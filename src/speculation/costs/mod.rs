@@ -62,8 +62,13 @@ impl Costs {
     /// A guess for a model of which a part is far away: a plain step waits for it this share of its time, whatever the
     /// number of rows. Draft steps, in plain steps, are guessed by who knows where their weights are.
     pub fn guess_of(draft: &[f64], waits: f64) -> Self {
+        Self::guess_reading(draft, waits, |_| 1.0)
+    }
+
+    /// The same, where reading takes so many times as long for so many rows as for one.
+    pub fn guess_reading(draft: &[f64], waits: f64, reads: impl Fn(usize) -> f64) -> Self {
         let row = ROW_GUESS * (1.0 - waits);
-        let rows: Vec<f64> = (1..=MOST_ROWS).map(|n| 1.0 + row * (n - 1) as f64).collect();
+        let rows: Vec<f64> = (1..=MOST_ROWS).map(|n| reads(n) + row * (n - 1) as f64).collect();
         Self::believed(&rows, draft, ROWS_DOUBT, DRAFT_DOUBT)
     }
 

@@ -1,0 +1,78 @@
+//! A placement as a table: a line for each place that is used.
+
+use std::fmt;
+
+use super::{Place, Placement, Unit};
+
+/// `0-3,7`
+fn ranges(mut layers: impl Iterator<Item = usize>) -> String {
+    let mut out = String::new();
+    let Some(mut first) = layers.next() else { return out };
+    let mut last = first;
+    let mut add = |first: usize, last: usize| {
+        let comma = if out.is_empty() { "" } else { "," };
+        out += &if first == last { format!("{comma}{first}") } else { format!("{comma}{first}-{last}") };
+    };
+    for l in layers {
+        if l != last + 1 {
+            add(first, last);
+            first = l;
+        }
+        last = l;
+    }
+    add(first, last);
+    out
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        writeln!(f, "{:<6} {:>12} {:>12}  what", "place", "weights MiB", "overhead MiB")?;
+        for (place, name) in [(Place::Vram, "VRAM"), (Place::Ram, "RAM"), (Place::File, "file")] {
+            let here = || self.parts.iter().filter(move |(_, p)| *p == place).map(|(part, _)| part);
+            if here().next().is_none() {
+                continue;
+            }
+            let on_gpu = place == Place::Vram;
+            let weights = here().map(|p| if on_gpu { p.gpu_bytes } else { p.bytes }).sum();
+            let overhead =
+                here().map(|p| p.overhead).sum::<u64>() + if on_gpu { self.budgets.scratch } else { 0 };
+            let has = |unit| here().any(|p| p.unit == unit);
+            let of_kind = |kind: fn(usize) -> Unit| -> Vec<usize> {
+                here().filter_map(|p| p.unit.layer().filter(|&l| p.unit == kind(l))).collect()
+            };
+            let [attn, mlp, experts] = [Unit::Attn, Unit::Mlp, Unit::Experts].map(of_kind);
+            // Of the layers whose MLP is here, those that have experts at all.
+            let theirs = mlp.iter().copied().filter(|&l| self.find(Unit::Experts(l)).is_some());
+            let mut what = Vec::new();
+            what.extend(has(Unit::Embed).then(|| "embedding".to_string()));
+            if attn == mlp && theirs.eq(experts.iter().copied()) && !attn.is_empty() {
+                what.push(format!("layers {}", ranges(attn.into_iter())));
+            } else {
+                let kinds = [("attention", attn), ("MLP", mlp), ("experts", experts)];
+                let named = kinds.into_iter().filter(|(_, layers)| !layers.is_empty());
+                what.extend(named.map(|(kind, layers)| format!("{kind} {}", ranges(layers.into_iter()))));
+            }
+            what.extend(has(Unit::Head).then(|| "head".to_string()));
+            writeln!(f, "{name:<6} {:>12.1} {:>12.1}  {}", mib(weights), mib(overhead), what.join(", "))?;
+        }
+        if let Some(vram) = self.budgets.most_vram() {
+            writeln!(f, "VRAM budget {:.1} MiB", mib(vram))?;
+        }
+        if !self.converted.is_empty() {
+            writeln!(f, "{}", self.conversion_note())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ranges;
+
+    #[test]
+    fn neighbours_are_ranges() {
+        assert_eq!(ranges([0, 1, 2, 5, 7, 8].into_iter()), "0-2,5,7-8");
+        assert_eq!(ranges([3].into_iter()), "3");
+    }
+}
