@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::{Arc, Once, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -26,7 +26,7 @@ use crate::{
     embedded,
     files::{read_limited, read_stream_limited},
     measure::memory::resident_bytes,
-    placement::{Basis, Placement},
+    placement::{Basis, Place, Placement},
     provenance::Provenance,
     words::count,
 };
@@ -269,6 +269,14 @@ pub fn open_context(
     let watch = Watch { started, bar, basis, measured: OnceLock::new() };
     let context = Context::open_with(model.clone(), config, &watch)?;
     watch.bar.finish_and_clear();
+    if config.placement.off_gpu.is_some() && !context.placement().uses(Place::Vram) {
+        static SAID: Once = Once::new();
+        SAID.call_once(|| {
+            detail!(
+                "--cpu-moe, --n-cpu-moe and -ot change nothing: all of the model is in main memory anyway"
+            );
+        });
+    }
     context.notes().iter().for_each(|note| warning!("{}", failure::in_flags(note)));
     if !context.is_divided() && !context.placement().converted.is_empty() {
         detail!("{}", context.placement().conversion_note());

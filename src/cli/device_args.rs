@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 use etcetera::{BaseStrategy, base_strategy::choose_native_strategy};
 
-use super::{output::warning, placement_arg::PlacementArg, plan, size};
+use super::{off_gpu_args::OffGpuArgs, output::warning, placement_arg::PlacementArg, plan, size};
 use crate::{
     Error, Gguf, Model, Result,
     backend::{self, Device, gpu},
@@ -53,6 +53,8 @@ pub struct DeviceArgs {
         conflicts_with = "n_gpu_layers"
     )]
     placement: PlacementArg,
+    #[command(flatten)]
+    off_gpu: OffGpuArgs,
     /// Fail where a plan does not fit the GPU after all, instead of taking a smaller one
     #[arg(long)]
     strict: bool,
@@ -185,6 +187,7 @@ impl DeviceArgs {
         let with_experts: Vec<bool> =
             (0..model.n_layer()).map(|layer| units.contains(&Unit::Experts(layer))).collect();
         self.placement.add_to(&mut request, &model.id(), &with_experts)?;
+        request.off_gpu = self.off_gpu.resolve(model)?;
         Ok(request)
     }
 

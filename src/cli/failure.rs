@@ -30,6 +30,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("model", "-m"),
     ("n_ctx", "-c"),
     ("n_ubatch", "-b"),
+    ("off_gpu", "--cpu-moe, --n-cpu-moe or -ot"),
     ("planes: None", "--no-repack"),
     ("positions", "--positions"),
     ("presence_penalty", "--presence-penalty"),

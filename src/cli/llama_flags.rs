@@ -51,7 +51,6 @@ pub const NO_DRAFT_MODEL: &str = "spec-run drafts with the model itself; see --s
 const NO_DRAFT_MODEL_TO_SET: &str = "there is no draft model; the model drafts by itself";
 const THREADS_ARE_NOT_BOUND: &str = "the system places the threads";
 const FITS_BY_ITSELF: &str = "what fits the GPU is found out; see --dry-run";
-const NO_EXPERTS: &str = "no model that runs here has experts";
 const ONE_GPU: &str = "one GPU is used; --device names it, --vram says how much of it";
 const TEXT_ONLY: &str = "only text is read here; use llama-mtmd-cli";
 const ROPE: &str = "positions are scaled as the model's file says";
@@ -236,9 +235,9 @@ pub const FLAGS: &[Flag] = &[
     flag(&["-sm", "--split-mode"], Value, "LLAMA_ARG_SPLIT_MODE", Only(&["none", "layer"], ONE_GPU)),
     flag(&["-ts", "--tensor-split"], Value, "LLAMA_ARG_TENSOR_SPLIT", Refused(ONE_GPU)),
     flag(&["-mg", "--main-gpu"], Value, "LLAMA_ARG_MAIN_GPU", Only(&["0"], ONE_GPU)),
-    flag(&["-ot", "--override-tensor"], Value, "LLAMA_ARG_OVERRIDE_TENSOR", Refused("what goes where is chosen by layers; see -ngl, --vram and --dry-run")),
-    flag(&["-cmoe", "--cpu-moe"], Nothing, "LLAMA_ARG_CPU_MOE", Accepted(NO_EXPERTS)),
-    flag(&["-ncmoe", "--n-cpu-moe"], Value, "LLAMA_ARG_N_CPU_MOE", Accepted(NO_EXPERTS)),
+    flag(&["-ot", "--override-tensor"], Value, "LLAMA_ARG_OVERRIDE_TENSOR", Same("--override-tensor")),
+    flag(&["-cmoe", "--cpu-moe"], Nothing, "LLAMA_ARG_CPU_MOE", Same("--cpu-moe")),
+    flag(&["-ncmoe", "--n-cpu-moe"], Value, "LLAMA_ARG_N_CPU_MOE", Same("--n-cpu-moe")),
     flag(&["-ncffn", "--n-cpu-ffn"], Value, "LLAMA_ARG_N_CPU_FFN", Accepted(FITS_BY_ITSELF)),
     flag(&["-fit", "--fit"], Switch, "LLAMA_ARG_FIT", Accepted(FITS_BY_ITSELF)),
     flag(&["-fitt", "--fit-target"], Value, "LLAMA_ARG_FIT_TARGET", Accepted(FITS_BY_ITSELF)),

@@ -203,6 +203,7 @@ const LISTS: &[&str] = &[
     "--cache-type-k",
     "--cache-type-v",
     "--n-gpu-layers",
+    "--n-cpu-moe",
     "--device",
     "--load-mode",
 ];

@@ -21,6 +21,7 @@ mod learned_args;
 mod llama_flags;
 mod llama_line;
 mod mask_args;
+mod off_gpu_args;
 pub mod output;
 mod perplexity;
 mod placement_arg;

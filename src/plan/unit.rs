@@ -89,6 +89,17 @@ impl UnitSet {
         }
     }
 
+    /// Adds a unit.
+    pub fn insert(&mut self, unit: Unit) {
+        match unit {
+            Unit::Embed => self.embed = true,
+            Unit::Attn(layer) => self.attn[layer] = true,
+            Unit::Mlp(layer) => self.mlp[layer] = true,
+            Unit::Experts(layer) => self.experts[layer] = true,
+            Unit::Head => self.head = true,
+        }
+    }
+
     /// The operations of each unit that is held, in the model's order.
     pub fn ops<'a>(&self, plan: &'a Plan) -> Vec<Vec<&'a Op>> {
         let units = plan.units().filter(|(unit, _)| self.holds(*unit));

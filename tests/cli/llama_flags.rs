@@ -6,6 +6,8 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
+use crate::common::fixture;
+
 #[path = "../../src/cli/llama_flags.rs"]
 #[allow(dead_code)]
 mod table;
@@ -128,6 +130,10 @@ const LINES: &[&str] = &[
     "-m model.gguf --split-mode none --main-gpu 0 -p Hi",
     "-m model.gguf -cmoe -p Hi",
     "-m model.gguf --n-cpu-moe 20 -p Hi",
+    "-m model.gguf -ngl 99 -ncmoe 99 -p Hi",
+    "-m model.gguf -ngl 99 -ot exps=CPU -p Hi",
+    r"-m model.gguf -ot \.ffn_.*_exps\.=CPU,blk\.0\.=CPU -p Hi",
+    "bench -m model.gguf -ngl 99 -ncmoe 0,8,16",
     "-m model.gguf -fit on -fitt 1024 -p Hi",
     "-m model.gguf --no-mmproj -p Hi",
     "-m model.gguf --check-tensors -p Hi",
@@ -177,7 +183,13 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("-mg 1 -p Hi", &["-mg 1: one GPU is used"]),
     ("-ts 3,1 -p Hi", &["-ts: one GPU is used"]),
     ("-sm row -p Hi", &["-sm row: one GPU is used"]),
-    ("-ot exps=CPU -p Hi", &["-ot:", "--dry-run"]),
+    ("-ot exps -p Hi", &["--override-tensor", "`exps` is no REGEX=CPU"]),
+    ("-ot exps=CUDA0 -p Hi", &["CUDA0", "only CPU can be named", "-ngl"]),
+    ("-ot (exps=CPU -p Hi", &["(exps", "unclosed group"]),
+    ("-ot exps(?!x)=CPU -p Hi", &["look-ahead"]),
+    ("-ot", &["-ot: a value is missing"]),
+    ("-ncmoe many -p Hi", &["many", "--n-cpu-moe"]),
+    ("-ncmoe -1 -p Hi", &["-1", "--n-cpu-moe"]),
     ("-np 4 -p Hi", &["-np 4: one sequence"]),
     ("--rpc 10.0.0.1:50052 -p Hi", &["--rpc: a model runs on one machine"]),
     ("-mm mmproj.gguf --image cat.png -p Hi", &["-mm: only text"]),
@@ -228,6 +240,7 @@ fn some_run_to_the_end() {
     for line in [
         "-ngl 99 -dev none",
         "-ngl all --device cpu -q",
+        "-cmoe -ncmoe 99 -ot exps=CPU",
         "-fa on --mlock --no-warmup --prio 2 --poll 50 -tb 2",
         "-b 2048 -ub 512 -ctk f16 -ctv f16 -kvu -np 1",
         "--log-disable -lv 1 --perf -e --jinja",
@@ -264,6 +277,36 @@ fn what_changes_nothing_is_said_with_v_alone() {
     for flag in ["-fa changes nothing: ", "--mlock changes nothing: "] {
         assert_eq!(said.matches(flag).count(), 1, "{said}");
     }
+}
+
+/// Without a GPU all of a model is in main memory anyway; what cannot be said of it is refused all the same.
+#[test]
+fn experts_stay_in_main_memory_as_in_llama_cpp() {
+    let test = "experts_stay_in_main_memory_as_in_llama_cpp";
+    let Some(model) = fixture(test, "archs/qwen3moe.gguf") else { return };
+    let model = model.display();
+    let start = format!("-m {model} --device none -n 3 --temp 0 -c 64 -p 7");
+    let expected = text(&run(&start).stdout);
+    for line in ["-cmoe", "-ncmoe 1", "-ncmoe 99", "-ot exps=CPU", r"-ot blk\.0\.=CPU,^output\.=CPU"] {
+        let output = run(&format!("{start} -v {line}"));
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{line}: {said}");
+        assert_eq!(text(&output.stdout), expected, "{line}");
+        let told = said.lines().filter(|l| l.starts_with("--cpu-moe, --n-cpu-moe and -ot change nothing: "));
+        assert_eq!(told.count(), 1, "{line}: {said}");
+        assert_eq!(said.contains("--n-cpu-moe 99 is all: the model has "), line == "-ncmoe 99", "{said}");
+        let quiet = text(&run(&format!("{start} {line}")).stderr);
+        assert!(!quiet.contains("cpu-moe"), "{line}: {quiet}");
+    }
+    let divided = run(&format!("{start} -ot ffn_up_exps=CPU"));
+    let said = text(&divided.stderr);
+    assert_eq!((divided.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    for words in ["ffn_up_exps.weight and not", "experts 0 goes to one place as a whole"] {
+        assert!(said.contains(words), "{said}");
+    }
+    let lost = run(&format!("{start} --device Voodoo --cpu-moe"));
+    let said = text(&lost.stderr);
+    assert!(!lost.status.success() && said.contains("Voodoo"), "{said}");
 }
 
 #[test]

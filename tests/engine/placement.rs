@@ -7,7 +7,7 @@ use spec_run::{
     Context, ContextConfig, Model, Result, RunLayers,
     context::Loading,
     internals::{Basis, Known, Plans, plan_elsewhere},
-    placement::{First, Place, Placement, PlacementRequest},
+    placement::{First, Place, Placement, PlacementRequest, Unit, UnitSet},
 };
 
 fn plans(model: &Model, request: PlacementRequest) -> Result<Plans> {
@@ -143,6 +143,48 @@ fn what_is_said_to_be_needed_is_what_it_takes() {
     });
     // By itself the one sublayer that the draft runs, else a layer.
     assert!(needed[1] < needed[0] - 0.2, "{needed:?}");
+}
+
+/// What every token reads goes to fast memory first, and experts as far as there is room.
+#[test]
+fn experts_are_planned_behind_what_every_token_reads() {
+    let test = "experts_are_planned_behind_what_every_token_reads";
+    for name in ["qwen3moe", "glm4moe", "gpt-oss", "gemma4-moe"] {
+        let Some(path) = common::fixture(test, &format!("archs/{name}.gguf")) else { return };
+        let model = common::load(&path);
+        let plan = |request: PlacementRequest| plans(&model, request).unwrap().chosen;
+        let whole = plan(PlacementRequest::default());
+        let of = |wanted: fn(&Unit) -> bool| {
+            let parts = whole.parts.iter().filter(|(part, _)| wanted(&part.unit));
+            parts.map(|(part, _)| part.bytes).sum::<u64>()
+        };
+        assert_eq!(of(|_| true), whole.bytes_in_ram());
+        let experts = of(|unit| matches!(unit, Unit::Experts(_)));
+        let [all, half] = [experts, experts / 2].map(|kept| {
+            let dense = of(|unit| !matches!(unit, Unit::Experts(_) | Unit::Embed));
+            plan(PlacementRequest { ram: Some(dense + kept), ..PlacementRequest::default() })
+        });
+        let in_file = |plan: &Placement, wanted: fn(&Unit) -> bool| {
+            plan.parts.iter().any(|(part, place)| *place == Place::File && wanted(&part.unit))
+        };
+        assert!(!in_file(&all, |unit| *unit != Unit::Embed), "{all}");
+        assert!(in_file(&half, |unit| matches!(unit, Unit::Experts(_))), "{half}");
+        assert!(!in_file(&half, |unit| matches!(unit, Unit::Attn(_) | Unit::Mlp(_) | Unit::Head)), "{half}");
+        // With a GPU: experts that are kept off it leave room for all the rest.
+        let n_layer = model.n_layer();
+        let off = UnitSet::of(n_layer, |unit| matches!(unit, Unit::Experts(_)));
+        let request = PlacementRequest {
+            vram: Some(1 << 30),
+            off_gpu: Some(off.clone()),
+            gpu_layers: Some(99),
+            ..PlacementRequest::default()
+        };
+        let divided = plan(request);
+        for (part, place) in &divided.parts {
+            let here = !off.holds(part.unit) && part.unit != Unit::Embed;
+            assert_eq!(*place == Place::Vram, here, "{divided}");
+        }
+    }
 }
 
 /// What a GPU holds in another form than the file is said with the plan.
