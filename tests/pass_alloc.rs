@@ -100,6 +100,7 @@ fn nothing_is_allocated_for_a_token() {
             planes: Some(Planes::Cheap),
             held: UnitSet::all(model.n_layer()),
             read_ahead: false,
+            read_chosen: false,
         };
         let mut backend = CpuBackend::new(model.clone(), &config, &|_, _| ()).unwrap();
         let mut from = 0;

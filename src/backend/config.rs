@@ -42,6 +42,9 @@ pub struct ContextConfig {
     pub device: Device,
     /// What goes where, if the model is not to be all in one place.
     pub placement: PlacementRequest,
+    /// Of experts that stay in the file, read those that a router has chosen ahead of their use; without it they come by
+    /// page faults. No result depends on it.
+    pub read_chosen: bool,
     /// Time the kernels of a GPU; slower.
     pub profile: bool,
     /// How wide the GPU's kernels are, where another width than the device's own is wanted.
@@ -67,6 +70,7 @@ impl Default for ContextConfig {
             planes: Some(Planes::Cheap),
             device: Device::Cpu,
             placement: PlacementRequest::default(),
+            read_chosen: true,
             profile: false,
             gpu_tuning: None,
             gpu_variant: Wanted::default(),

@@ -375,6 +375,7 @@ fn try_open(
                 planes: config.planes,
                 held,
                 read_ahead: placement.uses(Place::File),
+                read_chosen: config.read_chosen,
             },
             progress,
         )

@@ -227,16 +227,28 @@ impl Gguf {
 
     /// Tells the system that these of a tensor's bytes will be read soon, so that it may begin to.
     pub fn will_need(&self, tensor: &TensorInfo, range: Range<usize>) {
+        /// Linux begins to read no more than its own window for reading ahead at a time, of which this is the usual size.
+        #[cfg(unix)]
+        const AT_ONCE: usize = 128 << 10;
+        let _ = (tensor, &range);
+        #[cfg(unix)]
         if let Shard::Mapped(map, _) = &self.shards[tensor.shard] {
-            let _ = &map;
-            #[cfg(unix)]
-            let _ = map.advise_range(
-                memmap2::Advice::WillNeed,
-                tensor.offset as usize + range.start,
-                range.len(),
-            );
+            for start in range.clone().step_by(AT_ONCE) {
+                let len = AT_ONCE.min(range.end - start);
+                let _ = map.advise_range(memmap2::Advice::WillNeed, tensor.offset as usize + start, len);
+            }
         }
-        let _ = range;
+    }
+
+    /// Tells the system that of these bytes some will be read and others not, so that it reads what is asked for and
+    /// nothing around it.
+    pub fn read_apart(&self, tensor: &TensorInfo, range: Range<usize>) {
+        let _ = (tensor, &range);
+        #[cfg(unix)]
+        if let Shard::Mapped(map, _) = &self.shards[tensor.shard] {
+            let start = tensor.offset as usize + range.start;
+            let _ = map.advise_range(memmap2::Advice::Random, start, range.len());
+        }
     }
 
     /// Lets the system take back the pages of `range` of a tensor's bytes: they have been copied and are not

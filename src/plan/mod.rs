@@ -16,7 +16,7 @@ use crate::mask::RunLayers;
 
 pub use attention::{AttnId, AttnSpec, Rope, RopeId, RopePairs, Temperature};
 pub use experts::{Choice, Gating, Groups, MoeId, MoeSpec};
-pub use operands::{BufSet, CacheUse, Operands};
+pub use operands::{BufSet, CacheUse, ExpertMatrices, Operands};
 pub use uniform::Uniform;
 pub use unit::{Unit, UnitSet};
 

@@ -13,6 +13,7 @@ use spec_run::{
     Batch, ContextConfig, Model, RunLayers,
     context::{Isa, KvType},
     mask::LayerBits,
+    placement::{Place, Unit, UnitSize},
     quant::GgmlType,
 };
 
@@ -239,6 +240,53 @@ fn the_best_experts_alone_are_a_model_that_takes_so_few() {
         assert!(bits(context.logits(0)) == all[text.len() - 1], "{name}: all experts");
     }
     assert!(models >= 12, "{models} models with experts");
+}
+
+/// What is read by every token is kept first; experts that stay in the file are read when they are chosen, or all of them
+/// where many rows choose, or by page faults.
+#[test]
+fn with_any_budget_the_bits_are_those_of_memory() {
+    for family in families("with_any_budget_the_bits_are_those_of_memory") {
+        let (name, model, text) = (&family.name, &family.model, family.text());
+        if model.plan.experts.is_empty() {
+            continue;
+        }
+        let mut whole = context(model, |_| {});
+        let expected = all_logits(&mut whole, &text);
+        let bytes = |experts: bool| -> u64 {
+            let parts = whole.placement().parts.iter().map(|(part, _)| part);
+            let wanted = parts.filter(|part| matches!(part.unit, Unit::Experts(_)) == experts);
+            wanted.map(|part| part.bytes).sum()
+        };
+        let (dense, experts) = (bytes(false), bytes(true));
+        for (ram, read_chosen) in [(0, true), (dense, true), (dense, false), (dense + experts / 2, true)] {
+            let case = format!("{name}, {ram} of {} bytes, {read_chosen}", dense + experts);
+            let mut context = context(model, |c| {
+                (c.placement.ram, c.read_chosen, c.threads) = (Some(ram), read_chosen, 2);
+            });
+            let in_file = |part: &(UnitSize, Place)| part.1 == Place::File;
+            for part in context.placement().parts.iter().filter(|part| in_file(part)) {
+                let may = ram == 0 || matches!(part.0.unit, Unit::Experts(_) | Unit::Embed);
+                assert!(may, "{case}: {part:?}");
+            }
+            assert!(context.placement().parts.iter().any(|part| in_file(part)), "{case}");
+            assert!(all_logits(&mut context, &text) == expected, "{case}");
+            context.remove(0);
+            let mut at = 0;
+            for size in [1, 1, 1, 2, 4, 1, 8, 1] {
+                let mut batch = Batch::new();
+                for (pos, &token) in text.iter().enumerate().skip(at).take(size) {
+                    batch.push(token, pos as u32, 0, true);
+                }
+                context.decode(&batch).unwrap();
+                for row in 0..size {
+                    assert!(bits(context.logits(row)) == expected[at + row], "{case}: row {}", at + row);
+                }
+                at += size;
+            }
+            assert!(context.spent().file > 0.0, "{case}");
+        }
+    }
 }
 
 /// What a speculative round does: a fork drafts under a mask, the text verifies, and what was not accepted is dropped.

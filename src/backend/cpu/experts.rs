@@ -106,6 +106,15 @@ impl Pass<'_> {
         }
     }
 
+    /// The experts that rows have chosen, row by row, where that is settled.
+    pub fn chosen(&self, moe: &MoeSpec, phase: &Phase) -> impl Iterator<Item = usize> {
+        let chosen = self.buffers.f32s(moe.chosen);
+        // SAFETY: the choice is settled.
+        let rows = (0..self.n_rows(phase)).map(|row| unsafe { chosen.row(row) });
+        let n_used = moe.taken(phase.experts);
+        rows.flat_map(move |row| row[..n_used].iter().map(|&expert| expert as usize))
+    }
+
     pub fn experts_gate(&self, moe: &MoeSpec, index: usize, phase: &Phase, member: &Member) {
         let products = Products { pass: self, moe, phase, member };
         let firsts = [moe.gate.unwrap_or(moe.up), moe.up];

@@ -26,7 +26,7 @@ use matmul::Planes;
 use ops::{Rotate, Turn};
 use pass::{Pass, WorkCounter};
 use read_ahead::ReadAhead;
-use schedule::{Asked, PassShape, Schedules};
+use schedule::{Asked, PassShape, Schedules, Work};
 use simd::Isa;
 use team::Team;
 use weights::Weights;
@@ -35,7 +35,7 @@ use crate::{
     Error, Model, Result,
     backend::{Backend, Crossing, Output, Rows, Spent, UnitSet},
     kv::{CellMove, KvCache, KvLayout},
-    plan::{BufSet, Step, Unit, WeightId},
+    plan::{BufSet, Op, Step, Unit, WeightId},
 };
 
 /// Below this many bytes of weights a second thread costs more than it helps.
@@ -55,8 +55,10 @@ pub struct CpuConfig {
     pub planes: Option<Planes>,
     /// What of the model is packed, if anything is.
     pub held: UnitSet,
-    /// Read the matrices that are not packed from the file ahead of their use: there is not RAM for all.
+    /// Read the matrices that are not held from the file ahead of their use: there is not RAM for all.
     pub read_ahead: bool,
+    /// Of experts those that a router has chosen, too.
+    pub read_chosen: bool,
 }
 
 pub struct CpuBackend {
@@ -105,7 +107,10 @@ impl CpuBackend {
             }
         };
         let read_ahead = match config.read_ahead {
-            true => Some(ReadAhead::new(model.clone(), weights.left_in_file())?),
+            true => {
+                let left = weights.left_in_file(&model, &config.held);
+                Some(ReadAhead::new(model.clone(), left, config.read_chosen)?)
+            }
             false => None,
         };
         Ok(CpuBackend {
@@ -210,7 +215,7 @@ impl Backend for CpuBackend {
         };
         let started = Instant::now();
         if let Some(read_ahead) = &mut self.read_ahead {
-            read_ahead.begin(phases);
+            read_ahead.begin(phases, &pass_shape);
         }
         let read_ahead = &self.read_ahead;
         self.team.run(|member| {
@@ -220,6 +225,11 @@ impl Backend for CpuBackend {
                     if let (Some(read_ahead), 0) = (read_ahead, member.index) {
                         read_ahead.reached(i);
                     }
+                }
+                if let (Some(read_ahead), 0, Work::Op(Op::ExpertsGate(id))) =
+                    (read_ahead, member.index, phase.work)
+                {
+                    read_ahead.chose(i, pass.chosen(pass.model.plan.moe(id), phase));
                 }
                 pass.run(i, phase, &member);
             }

@@ -55,9 +55,14 @@ impl Weights {
         Ok(weights)
     }
 
-    /// By weight id: what is read from the file.
-    pub fn left_in_file(&self) -> Vec<bool> {
-        self.packed.iter().map(Option::is_none).collect()
+    /// By weight id: what is read from the file and not kept. What is held and cannot be packed is read through the map,
+    /// where it stays.
+    pub fn left_in_file(&self, model: &Model, held: &UnitSet) -> Vec<bool> {
+        let mut left: Vec<bool> = self.packed.iter().map(Option::is_none).collect();
+        for op in held.ops(&model.plan).into_iter().flatten() {
+            model.plan.operands(op).weights().for_each(|id| left[id.0 as usize] = false);
+        }
+        left
     }
 
     pub fn get<'a>(&'a self, model: &'a Model, id: WeightId) -> Weight<'a> {

@@ -28,6 +28,7 @@ fn cpu(model: &Arc<Model>, held: UnitSet, threads: usize) -> CpuBackend {
         planes: Some(Planes::Cheap),
         held,
         read_ahead: false,
+        read_chosen: false,
     };
     CpuBackend::new(model.clone(), &config, &|_, _| ()).unwrap()
 }

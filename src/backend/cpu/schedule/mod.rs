@@ -24,7 +24,7 @@ pub use known::Schedules;
 
 use crate::{
     model::Model,
-    plan::{AttnId, AttnSpec, Buf, BufSet, CacheUse, Op, Operands, Step, Unit, WeightId},
+    plan::{AttnId, AttnSpec, Buf, BufSet, CacheUse, ExpertMatrices, Op, Operands, Step, Unit, WeightId},
 };
 
 use super::matmul::GROUP;
@@ -230,6 +230,12 @@ fn live(model: &Model, steps: &[Step]) -> BufSet {
 pub fn matrices_of(model: &Model, phase: &Phase) -> impl Iterator<Item = WeightId> + use<> {
     let (operands, logits) = of_work(model, &phase.work);
     operands.into_iter().flat_map(|operands| operands.matrices()).chain(logits).map(|(id, _)| id)
+}
+
+/// Those of experts, of which it reads what rows have chosen.
+pub fn experts_of(model: &Model, phase: &Phase) -> impl Iterator<Item = ExpertMatrices> + use<> {
+    let (operands, _) = of_work(model, &phase.work);
+    operands.into_iter().flat_map(|operands| operands.experts())
 }
 
 /// What a phase's work multiplies rows with, and the buffer that has these rows; of experts, which are alike, the first.
