@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes the figures of BENCHMARKS.md again:
 #   benches/remake.sh [SECTION..]
-# Sections: speed deep embedded experts coarse drafting never-slower editing search exits memory; all of them if none is named.
+# Sections: speed speed-experts deep embedded coarse drafting never-slower editing search exits memory experts; all of them if none is
+# named.
 # What each prints is left in target/benchmarks/SECTION.txt.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -31,7 +32,7 @@ section() {
         random q4_0
         benches/peer/run.sh --threads 2 --rounds 1 --depth 4096 "$out/1b-q4_0.gguf" ;;
     embedded) benches/peer/run.sh --threads 2 --rounds 1 models/stories13m-q8_0.gguf ;;
-    experts)
+    speed-experts)
         model olmoe-q4_0.gguf --like olmoe-1b-7b --quant q4_0
         model olmoe-q4_k.gguf --like olmoe-1b-7b --quant q4_k
         model gemma3-1b-q4_0.gguf --like gemma3-1b --quant q4_0
@@ -62,13 +63,16 @@ section() {
         [ -e "$out/8b.gguf" ] || "$spec_run" synth -o "$out/8b.gguf" --like llama-8b --quant q8_0 --epsilon 0.12 \
             --skippable 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31
         bench out_of_core -- -m "$out/8b.gguf" --ram 4400000000 -n 32 ;;
+    experts)
+        [ -e "$out/olmoe.gguf" ] || "$spec_run" synth -o "$out/olmoe.gguf" --like olmoe-1b-7b --quant q4_0
+        bench experts -- -m "$out/olmoe.gguf" --ram 1300000000 ;;
     *)
         echo "benches/remake.sh: there is no section $1" >&2
         exit 2 ;;
     esac
 }
 
-[ $# -gt 0 ] || set -- speed deep embedded experts coarse drafting never-slower editing search exits memory
+[ $# -gt 0 ] || set -- speed speed-experts deep embedded coarse drafting never-slower editing search exits memory experts
 for name in "$@"; do
     printf '\n== %s\n' "$name"
     section "$name" 2>&1 | tee "$out/$name.txt"
