@@ -126,6 +126,7 @@ pub struct ReadAhead {
     /// By phase of the present pass.
     reads: Vec<bool>,
     awaited: Vec<Awaited>,
+    by_choice: bool,
     started: Instant,
     clock: Clock,
     thread: Option<JoinHandle<()>>,
@@ -154,6 +155,7 @@ impl ReadAhead {
             in_file,
             reads: Vec::new(),
             awaited: Vec::new(),
+            by_choice,
             started: Instant::now(),
             clock: Clock::default(),
             thread: Some(thread),
@@ -218,7 +220,12 @@ impl ReadAhead {
         let State { chosen, is_chosen, .. } = &mut *state;
         is_chosen.clear();
         is_chosen.resize(awaited.matrices[0].1.choice.of, false);
-        experts.for_each(|expert| is_chosen[expert] = true);
+        if self.by_choice {
+            experts.for_each(|expert| is_chosen[expert] = true);
+        } else {
+            // Page faults bring what lies around them along, which is to go too.
+            is_chosen.fill(true);
+        }
         chosen.extend(awaited.items(&self.model, is_chosen));
         self.shared.wake.notify_one();
     }

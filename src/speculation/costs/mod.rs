@@ -389,6 +389,17 @@ mod tests {
         assert!(!short.anchored());
     }
 
+    /// As where several rows choose more experts together than one does.
+    #[test]
+    fn what_more_rows_read_is_guessed_too() {
+        let reads = |n: usize| 2.0 - 0.5f64.powi(n as i32 - 1);
+        let (alike, more) = (Costs::guess_of(&[], 0.0), Costs::guess_reading(&[], 0.0, reads));
+        for n in 1..=MOST_ROWS {
+            let further = more.rows(n) - alike.rows(n);
+            assert!((further - (reads(n) - 1.0)).abs() < 1e-9, "{n} rows: {further}");
+        }
+    }
+
     #[test]
     fn times_that_cannot_be_are_passed_over() {
         let mut costs = Costs::guess(&[mask(0.5)]);
