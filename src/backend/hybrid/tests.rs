@@ -8,6 +8,7 @@ use crate::{
         Seen, SlotView, View,
         cpu::{CpuBackend, CpuConfig, matmul::Planes},
     },
+    kv::{KvLayout, KvRoom},
     kv_type::KvType,
     model::fixtures::fixtures,
     plan::Unit,
@@ -17,9 +18,10 @@ use crate::{
 const ROWS: usize = 10;
 
 fn cpu(model: &Arc<Model>, held: UnitSet, threads: usize) -> CpuBackend {
+    let room =
+        KvRoom { n_cells: 64, n_slots: model.n_layer(), max_rows: ROWS, sequences: 1, all_cells: true };
     let config = CpuConfig {
-        n_cells: 64,
-        n_slots: model.n_layer(),
+        layout: KvLayout::new(&model.plan, &room),
         max_rows: ROWS,
         threads,
         key_type: KvType::F16,
@@ -60,7 +62,7 @@ fn run(
     let rows = Rows {
         tokens,
         positions: &all[from..],
-        cells: &all[from..],
+        cells: &[Cow::Borrowed(&all[from..])],
         outputs,
         views: &views,
         view_of_slot: &view_of_slot,
