@@ -1,6 +1,7 @@
 //! What the integration tests share: the fixtures outside the repository and small models made on the spot.
 #![allow(dead_code)]
 
+pub mod families;
 pub mod gpu;
 
 use std::{

@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use super::families::families;
-use crate::common::{bits, context, fixture, load, tokens};
+use crate::common::{bits, context, families::families, fixture, load, tokens};
 use spec_run::{Batch, Context, ContextConfig, Gguf, Model, RunLayers, context::TAKEN_BACK, mask::LayerBits};
 
 /// The fixtures with windows, and one in which layers have different ones.
