@@ -1,5 +1,5 @@
 // Attention of one row, for the heads of one workgroup (head_*). As a whole it walks all chunks; split, each
-// workgroup makes one chunk, and attend_join.wgsl joins them. Needs attention.wgsl, joint.wgsl, stored.wgsl, a
+// workgroup makes one chunk, and attend_join.wgsl joins them. Needs attention.wgsl, joint.wgsl, capped.wgsl, stored.wgsl, a
 // text of sums (reduce_*) and one that says what becomes of a head (head_plain or head_round).
 
 override SPLIT: bool = false;
@@ -10,8 +10,9 @@ override SPLIT: bool = false;
 @group(0) @binding(3) var<storage, read> q: array<vec4<f32>>; // [rows, heads, head_stride / 4]
 @group(0) @binding(4) var<storage, read> keys: array<vec4<u32>>; // [kv_heads, cells, key_words / 4]
 @group(0) @binding(5) var<storage, read> values: array<u32>; // [kv_heads, cells, value_words]
+@group(0) @binding(6) var<storage, read> sinks: array<f32>; // [heads]
 // Whole: [rows, out_stride]. Split: [rows, heads, most_chunks, head_stride + 2], maximum and sum last.
-@group(0) @binding(6) var<storage, read_write> out: array<f32>;
+@group(0) @binding(7) var<storage, read_write> out: array<f32>;
 
 var<workgroup> weights: array<Reduced, 256>;
 var<workgroup> chunk_cells: array<u32, 256>;
@@ -120,14 +121,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
             }
         } else {
             let at = row * p.out_stride + (head + h) * p.head_dim;
+            let all = whole(of_head(top, h), of_head(sum, h), head + h);
             for (var i = thread; i < pairs; i += THREADS) {
                 if 2u * i < p.head_dim {
-                    let v = of_head(sums[i].x, h) / of_head(sum, h);
+                    let v = of_head(sums[i].x, h) * all.keep / all.sum;
                     out[at + 2u * i] = v;
                     keep(2u * i, v);
                 }
                 if 2u * i + 1u < p.head_dim {
-                    let v = of_head(sums[i].y, h) / of_head(sum, h);
+                    let v = of_head(sums[i].y, h) * all.keep / all.sum;
                     out[at + 2u * i + 1u] = v;
                     keep(2u * i + 1u, v);
                 }

@@ -4,7 +4,8 @@
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> rows: array<u32>;
 @group(0) @binding(2) var<storage, read> chunks: array<f32>; // [rows, heads, most_chunks, head_stride + 2]
-@group(0) @binding(3) var<storage, read_write> out: array<f32>; // [rows, out_stride]
+@group(0) @binding(3) var<storage, read> sinks: array<f32>; // [heads]
+@group(0) @binding(4) var<storage, read_write> out: array<f32>; // [rows, out_stride]
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -26,8 +27,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             sum = fma(chunks[at + p.head_stride + 1u], joined.take, sum * joined.keep);
             v = fma(chunks[at + i], joined.take, v * joined.keep);
         }
-        out[to + i] = v / sum;
-        keep(i, v / sum);
+        let all = whole(top, sum, head);
+        v = v * all.keep / all.sum;
+        out[to + i] = v;
+        keep(i, v);
     }
     round_head(to / 32u, thread);
 }

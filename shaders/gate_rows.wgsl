@@ -25,7 +25,7 @@ fn main(
             let column = thread / PAIRS;
             let pair = thread % PAIRS;
             let i = first + pair;
-            let out = gated(total(column, pair));
+            let out = gated(2u * (32u * block + i), total(column, pair));
             y[column * p.y_stride + p.y_first + 32u * block + i] = out;
             made[32u * column + i] = out;
         }

@@ -6,7 +6,10 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_id) id: vec3<u32>,
 ) {
-    let first_pair = (group.y * groups.x + group.x) * PAIRS;
+    if !starts(group) {
+        return;
+    }
+    let first_pair = row_group(group, groups) * PAIRS;
     let thread = id.y * LANES + id.x;
     multiply(2u * (first_pair + id.y), id.x, thread);
     workgroupBarrier();

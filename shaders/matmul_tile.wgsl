@@ -9,15 +9,19 @@ var<workgroup> x_tile: array<vec4<f32>, 256>; // [32, 8]
 
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let first_row = 64u * group.x;
-    let first_column = 32u * group.y;
+    if !starts(group) {
+        return;
+    }
+    let top = 64u * group.x;
+    let left = first_column(group);
     // What this thread brings: one quad of four rows, and of four columns.
     let four = thread / 8u;
     let q = thread % 8u;
-    let rows = min(vec4<u32>(first_row + 4u * four) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(p.rows - 1u)) * p.blocks;
+    let rows = (first_row() + min(vec4<u32>(top + 4u * four) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(p.rows - 1u))) * p.blocks;
     let w_at = 64u * q + four;
     let x_at = 32u * q + four;
-    let column = (first_column + 4u * four) * p.x_stride + q;
+    let start = left + 4u * (four % 8u);
+    let columns = vec4<u32>(x_column(start), x_column(start + 1u), x_column(start + 2u), x_column(start + 3u)) * p.x_stride + q;
     // What it makes.
     let mine_w = thread % 16u;
     let mine_x = thread / 16u;
@@ -40,11 +44,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             w_tile[w_at + 32u] = vec4<f32>(w0.z, w1.z, w2.z, w3.z);
             w_tile[w_at + 48u] = vec4<f32>(w0.w, w1.w, w2.w, w3.w);
             if thread < 64u {
-                let at = column + 8u * block;
-                let x0 = x[at];
-                let x1 = x[at + p.x_stride];
-                let x2 = x[at + 2u * p.x_stride];
-                let x3 = x[at + 3u * p.x_stride];
+                let x0 = x[columns.x + 8u * block];
+                let x1 = x[columns.y + 8u * block];
+                let x2 = x[columns.z + 8u * block];
+                let x3 = x[columns.w + 8u * block];
                 x_tile[x_at] = vec4<f32>(x0.x, x1.x, x2.x, x3.x);
                 x_tile[x_at + 8u] = vec4<f32>(x0.y, x1.y, x2.y, x3.y);
                 x_tile[x_at + 16u] = vec4<f32>(x0.z, x1.z, x2.z, x3.z);
@@ -66,8 +69,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         total2 += sum2;
         total3 += sum3;
     }
-    let row = first_row + 4u * mine_w;
-    let c = first_column + 4u * mine_x;
+    let row = top + 4u * mine_w;
+    let c = left + 4u * mine_x;
     finish_pairs(c, row, 2u, total0);
     finish_pairs(c + 1u, row, 2u, total1);
     finish_pairs(c + 2u, row, 2u, total2);

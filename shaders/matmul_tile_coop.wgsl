@@ -75,11 +75,11 @@ fn main(
     @builtin(subgroup_id) subgroup: u32,
     @builtin(num_subgroups) subgroups: u32,
 ) {
-    let first_row = 64u * group.x;
-    let first_column = 32u * group.y;
-    let row_at = min(first_row + thread, p.rows - 1u) * p.blocks;
+    let top = 64u * group.x;
+    let left = 32u * group.y;
+    let row_at = min(top + thread, p.rows - 1u) * p.blocks;
     let column = thread % 32u;
-    let column_at = (first_column + column) * p.x_stride;
+    let column_at = (left + column) * p.x_stride;
     let pair = 2u * (thread % 16u);
     let four = 4u * (thread / 16u);
     var total0 = vec4<f32>(0.0);
@@ -134,8 +134,8 @@ fn main(
         total2 += sum2;
         total3 += sum3;
     }
-    let row = first_row + pair;
-    let c = first_column + four;
+    let row = top + pair;
+    let c = left + four;
     finish_pairs(c, row, 32u, total0);
     finish_pairs(c + 1u, row, 32u, total1);
     finish_pairs(c + 2u, row, 32u, total2);

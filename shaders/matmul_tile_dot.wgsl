@@ -28,12 +28,15 @@ fn add(w0: Part, w1: Part, w2: Part, w3: Part, c: Four, sum: vec4<f32>) -> vec4<
 
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let first_row = 64u * group.x;
-    let first_column = 32u * group.y;
+    if !starts(group) {
+        return;
+    }
+    let top = 64u * group.x;
+    let left = first_column(group);
     // What this thread brings: a row, or a column, or nothing.
-    let row_at = min(first_row + thread, p.rows - 1u) * p.blocks;
+    let row_at = (first_row() + min(top + thread, p.rows - 1u)) * p.blocks;
     let column = thread % 32u;
-    let column_at = (first_column + column) * p.x_stride;
+    let column_at = x_column(left + column) * p.x_stride;
     // What it makes: two pairs of rows, four columns.
     let pair = 2u * (thread % 16u);
     let four = 4u * (thread / 16u);
@@ -74,8 +77,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         total2 += sum2;
         total3 += sum3;
     }
-    let row = first_row + pair;
-    let c = first_column + four;
+    let row = top + pair;
+    let c = left + four;
     finish_pairs(c, row, 32u, total0);
     finish_pairs(c + 1u, row, 32u, total1);
     finish_pairs(c + 2u, row, 32u, total2);

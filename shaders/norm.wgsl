@@ -27,9 +27,9 @@ fn normed(start: u32, i: u32, scale: f32) -> vec4<f32> {
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
     let thread = me.thread;
-    var row = group.x;
+    var row = group.y;
     if p.listed != 0u {
-        row = rows[p.list_at + group.x];
+        row = rows[p.list_at + group.y];
     }
     let start = row * p.stride;
     var sums = vec4<f32>(0.0);
@@ -38,5 +38,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
     }
     let square = sum_over((sums.x + sums.y) + (sums.z + sums.w), me);
     let scale = 1.0 / sqrt(square / f32(p.dim) + p.eps);
-    put(group.x, start, scale, thread);
+    put(group.y, start, scale, thread);
 }

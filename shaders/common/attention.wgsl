@@ -17,6 +17,10 @@ struct Params {
     key_words: u32,
     value_words: u32,
     scale: f32,
+    // Scores stay below this; 0 for none.
+    cap: f32,
+    // Whether each head has a score that takes a share of the weights and gives nothing.
+    has_sinks: u32,
     // Numbers in a row of the result.
     out_stride: u32,
     // In `rows`: which view the slot has; where the views' spans begin; how many rows a view has room for.
@@ -29,3 +33,15 @@ struct Params {
 
 // The list of cells of a row: where it begins and how long it is.
 struct Span { first: u32, len: u32 }
+
+// What a head's weighted values are multiplied with, and then divided by.
+struct Whole { keep: f32, sum: f32 }
+
+fn whole(top: f32, sum: f32, head: u32) -> Whole {
+    if p.has_sinks == 0u {
+        return Whole(1.0, sum);
+    }
+    let larger = max(top, sinks[head]);
+    let keep = exp(top - larger);
+    return Whole(keep, fma(sum, keep, exp(sinks[head] - larger)));
+}

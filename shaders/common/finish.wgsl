@@ -1,14 +1,18 @@
-// What happens to a finished sum, the same in every regime.
+// What happens to a finished sum, the same in every regime. Needs activation.wgsl and a text that says
+// which matrix it is (one_matrix or expert_*).
 //
 // The order of every sum, which fixes its bits: a row's blocks of 32 are dealt to LANES lanes in turn; a lane adds
 // its products one after the other; the lanes' sums are added in order of the lanes.
 
 // Lanes that share a row; with fewer blocks some stay at zero.
 override LANES: u32 = 8u;
-// What becomes of the sums: 0 stores, 1 adds to what is there, 2 multiplies odd rows by the silu of even ones.
+// What becomes of the sums: 0 stores, 1 adds to what is there, 2 multiplies odd rows by the activation of even ones,
+// 3 stores the activation.
 override MODE: u32 = 0u;
 
 struct Params {
+    // Of the activation.
+    numbers: vec4<f32>,
     // Rows of the matrix, and blocks of 32 in a row.
     rows: u32,
     blocks: u32,
@@ -17,6 +21,14 @@ struct Params {
     y_stride: u32,
     y_first: u32,
     has_bias: u32,
+    // For experts: how many a row chooses; how many of their pairs read the same row; numbers in a row of the choice;
+    // which experts' matrices lie here; where sorted pairs begin.
+    used: u32,
+    pairs_in_row: u32,
+    chosen_stride: u32,
+    first_expert: u32,
+    experts: u32,
+    pairs_at: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -24,29 +36,37 @@ struct Params {
 @group(0) @binding(6) var<storage, read_write> y: array<f32>; // [columns, y_stride]
 
 fn put(column: u32, row: u32, sum: f32) {
-    if row >= p.rows {
+    if row >= p.rows || !has_column(column) {
         return;
     }
-    let at = column * p.y_stride + p.y_first + row;
+    let at = y_column(column) * p.y_stride + p.y_first + row;
     var out = sum;
     if p.has_bias != 0u {
-        out += bias[row];
+        out += bias[first_row() + row];
     }
     if MODE == 1u {
         out += y[at];
     }
+    if MODE == 3u {
+        out = activated(ACTIVATION, out, 1.0, p.numbers);
+    }
     y[at] = out;
 }
 
-fn gated(sums: vec2<f32>) -> f32 {
-    return sums.x / (1.0 + exp(-sums.x)) * sums.y;
+// The sums of an even row and of the one after it.
+fn gated(row: u32, sums: vec2<f32>) -> f32 {
+    var both = sums;
+    if p.has_bias != 0u {
+        both += vec2<f32>(bias[first_row() + row], bias[first_row() + row + 1u]);
+    }
+    return activated(ACTIVATION, both.x, both.y, p.numbers);
 }
 
 // The sums of an even row and of the one after it.
 fn finish(column: u32, row: u32, sums: vec2<f32>) {
     if MODE == 2u {
-        if row < p.rows {
-            y[column * p.y_stride + p.y_first + row / 2u] = gated(sums);
+        if row < p.rows && has_column(column) {
+            y[y_column(column) * p.y_stride + p.y_first + row / 2u] = gated(row, sums);
         }
         return;
     }

@@ -39,9 +39,13 @@ fn scores(query: u32, beyond: u32, key: u32) -> Reduced {
             at += 4u;
         }
     }
-    return p.scale * vec4<f32>(
+    let all = p.scale * vec4<f32>(
         (s.a.x + s.a.y) + (s.a.z + s.a.w),
         (s.b.x + s.b.y) + (s.b.z + s.b.w),
         (s.c.x + s.c.y) + (s.c.z + s.c.w),
         (s.d.x + s.d.y) + (s.d.z + s.d.w));
+    if p.cap > 0.0 {
+        return vec4<f32>(capped(all.x, p.cap), capped(all.y, p.cap), capped(all.z, p.cap), capped(all.w, p.cap));
+    }
+    return all;
 }

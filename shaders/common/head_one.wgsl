@@ -28,5 +28,9 @@ fn scores(query: u32, beyond: u32, key: u32) -> Reduced {
             acc = fma(q[query + 4u * i + 3u], scale * four_bytes(k.w), acc);
         }
     }
-    return ((acc.x + acc.y) + (acc.z + acc.w)) * p.scale;
+    let score = ((acc.x + acc.y) + (acc.z + acc.w)) * p.scale;
+    if p.cap > 0.0 {
+        return capped(score, p.cap);
+    }
+    return score;
 }

@@ -15,8 +15,8 @@ struct Sums {
 // A lane's part of the products of the pair that begins at `row`, left where `total` finds it after a barrier.
 fn multiply(row: u32, lane: u32, thread: u32) {
     // Beyond the matrix its last row is read again, and nothing stored.
-    let first_a = min(row, p.rows - 1u) * p.blocks;
-    let first_b = min(row + 1u, p.rows - 1u) * p.blocks;
+    let first_a = (first_row() + min(row, p.rows - 1u)) * p.blocks;
+    let first_b = (first_row() + min(row + 1u, p.rows - 1u)) * p.blocks;
     var s = Sums();
     for (var block = lane; block < p.blocks; block += LANES) {
         s = products(s, first_a, first_b, block);

@@ -16,7 +16,7 @@ fn add(a: Part, b: Part, at: u32, sums: vec2<f32>) -> vec2<f32> {
 fn products(sums: Sums, row_a: u32, row_b: u32, block: u32) -> Sums {
     let a = part(load(row_a + block));
     let b = part(load(row_b + block));
-    let at = X_BLOCK * block;
+    let at = first_x() + X_BLOCK * block;
     var s = sums;
     s.c0 = add(a, b, at, s.c0);
     if COLUMNS > 1u { s.c1 = add(a, b, at + p.x_stride, s.c1); }

@@ -31,7 +31,7 @@ fn step(sums: Sums, a: Raw, b: Raw, at: u32, q: u32) -> Sums {
 fn products(sums: Sums, row_a: u32, row_b: u32, block: u32) -> Sums {
     let a = load(row_a + block);
     let b = load(row_b + block);
-    let at = 8u * block;
+    let at = first_x() + 8u * block;
     var s = step(sums, a, b, at, 0u);
     s = step(s, a, b, at + 1u, 1u);
     s = step(s, a, b, at + 2u, 2u);

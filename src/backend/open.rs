@@ -201,8 +201,8 @@ fn first_that_fits<P, T>(
 /// The GPU to use for a model, if one is; and what there is to say where one was wanted that cannot run it.
 fn adapter_for(model: &Model, config: &ContextConfig) -> Result<(Option<Found>, Option<String>)> {
     let Some(found) = adapter(config)? else { return Ok((None, None)) };
-    match (gpu::uniform(model), &config.device) {
-        (Ok(_), _) => Ok((Some(found), None)),
+    match (gpu::check(model), &config.device) {
+        (Ok(()), _) => Ok((Some(found), None)),
         (Err(e), Device::Named(_)) => Err(e),
         (Err(e), _) => Ok((None, Some(format!("all of it runs on the CPU: {e}")))),
     }
@@ -257,9 +257,8 @@ fn plan_for(
     basis: impl Fn() -> Basis,
 ) -> Result<Planned> {
     let n_cells = config.n_ctx as usize;
-    let n_slots = model.plan.dims.n_layer + config.extra_slots;
-    let scratch_for =
-        |rows| if vram.is_some() { gpu::scratch_bytes(model, rows, n_cells, n_slots) } else { 0 };
+    let layout = config.kv_layout(&model.plan);
+    let scratch_for = |rows| if vram.is_some() { gpu::scratch_bytes(model, rows, &layout) } else { 0 };
     // As many of these rows at once as a small GPU leaves room for.
     let rows_of = |n_ubatch: usize| {
         let mut rows = n_ubatch.clamp(1, n_cells);
@@ -341,10 +340,10 @@ impl Sizes for ModelSizes<'_> {
         let types = (self.config.key_type, self.config.value_type);
         match unit {
             // What a GPU cannot run has its keys and values in RAM.
-            Unit::Attn(layer) if self.model.plan.uniform().is_err() => {
+            Unit::Attn(layer) if gpu::check(self.model).is_err() => {
                 self.layout.slot_bytes(layer, types.0) + self.layout.slot_bytes(layer, types.1)
             }
-            _ => gpu::overhead_bytes(self.model, unit, self.config.n_ctx as usize, types),
+            _ => gpu::overhead_bytes(self.model, unit, &self.layout, types),
         }
     }
 }
@@ -361,7 +360,6 @@ fn try_open(
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Box<dyn Backend>> {
     let &Planned { ref placement, max_rows } = planned;
-    let n_slots = model.plan.dims.n_layer + config.extra_slots;
     let cpu = |held: UnitSet| {
         CpuBackend::new(
             model.clone(),
@@ -384,8 +382,7 @@ fn try_open(
     let on_gpu = placement.on_gpu();
     let whole = !placement.uses(Place::Ram) && !placement.uses(Place::File);
     let gpu_config = GpuConfig {
-        n_cells: config.n_ctx as usize,
-        n_slots,
+        layout: config.kv_layout(&model.plan),
         max_rows,
         key_type: config.key_type,
         value_type: config.value_type,

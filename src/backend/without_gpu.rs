@@ -8,9 +8,9 @@ use std::{convert::Infallible, path::Path, path::PathBuf, str::FromStr, sync::Ar
 use crate::{
     Error, Model, Result,
     backend::{Backend, Crossing, Output, Rows, Speeds},
-    kv::CellMove,
+    kv::{CellMove, KvLayout},
     kv_type::KvType,
-    plan::{Op, Step, Uniform, Unit, UnitSet, WeightId},
+    plan::{Op, Step, Unit, UnitSet, WeightId},
 };
 
 /// What whoever wants a GPU is told.
@@ -39,7 +39,7 @@ impl Found {
     }
 }
 
-pub fn uniform(_: &Model) -> Result<Uniform> {
+pub fn check(_: &Model) -> Result<()> {
     Err(left_out())
 }
 
@@ -102,11 +102,11 @@ pub fn bytes_read(_: &Model, _: WeightId, _coarse: bool) -> u64 {
     0
 }
 
-pub fn overhead_bytes(_: &Model, _: Unit, _n_cells: usize, _: (KvType, KvType)) -> u64 {
+pub fn overhead_bytes(_: &Model, _: Unit, _: &KvLayout, _: (KvType, KvType)) -> u64 {
     0
 }
 
-pub fn scratch_bytes(_: &Model, _max_rows: usize, _n_cells: usize, _n_slots: usize) -> u64 {
+pub fn scratch_bytes(_: &Model, _max_rows: usize, _: &KvLayout) -> u64 {
     0
 }
 
@@ -115,8 +115,7 @@ pub fn converted(_: &Model, _: &UnitSet) -> Vec<String> {
 }
 
 pub struct GpuConfig {
-    pub n_cells: usize,
-    pub n_slots: usize,
+    pub layout: KvLayout,
     pub max_rows: usize,
     pub key_type: KvType,
     pub value_type: KvType,

@@ -7,7 +7,6 @@
 mod attention;
 mod experts;
 mod operands;
-mod uniform;
 mod unit;
 
 use std::ops::Range;
@@ -17,7 +16,6 @@ use crate::mask::RunLayers;
 pub use attention::{AttnId, AttnSpec, Rope, RopeId, RopePairs, Temperature};
 pub use experts::{Choice, Gating, Groups, MoeId, MoeSpec};
 pub use operands::{BufSet, CacheUse, ExpertMatrices, Operands};
-pub use uniform::Uniform;
 pub use unit::{Unit, UnitSet};
 
 /// A work buffer, `[rows, width]` in f32: an index into [`Plan::widths`]. The named ones are in every plan; an
@@ -260,6 +258,13 @@ impl Plan {
             let operands = self.operands(op);
             live.without(operands.writes).union(operands.reads)
         })
+    }
+
+    /// Buffers that some unit finds as another has left them.
+    #[cfg(feature = "gpu")]
+    pub fn carried(&self) -> BufSet {
+        let found = self.units().map(|(_, ops)| self.live(ops.into_iter(), BufSet::NONE));
+        found.fold(BufSet::NONE, BufSet::union)
     }
 
     /// Whether all that goes from one layer to the next is the residual stream.

@@ -8,6 +8,7 @@ mod mix;
 mod output;
 mod shape;
 mod tensors;
+mod uniform;
 mod vocabulary;
 mod weights;
 mod widen;

@@ -8,11 +8,11 @@
 
 use std::{io::Write, ops::ControlFlow};
 
-use super::stopped;
+use super::{stopped, uniform::Uniform};
 use crate::{
     Error, Gguf, Model, Result,
     gguf::{Sink, TensorInfo, Writer},
-    plan::{AttnSpec, Norm, Op, Uniform, WeightId},
+    plan::{AttnSpec, Norm, Op, WeightId},
     quant::GgmlType,
 };
 

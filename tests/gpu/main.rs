@@ -4,6 +4,7 @@
 mod common;
 
 mod cli;
+mod families;
 mod hybrid;
 mod model;
 mod rounds;

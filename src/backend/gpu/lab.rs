@@ -247,6 +247,7 @@ impl<'a> Matrix<'a> {
             y_stride: self.outputs(mode) as u32,
             y_first: 0,
             has_bias: u32::from(how.bias.is_some()),
+            ..MatmulParams::default()
         };
         let [high, low, scales] = self.streams.each_ref().map(|s| &s.buffer);
         let buffers = [high, low, scales, &bias.buffer, &x.buffer, &y.buffer];
@@ -263,7 +264,7 @@ impl<'a> Matrix<'a> {
 
     /// Numbers in a row of the product.
     pub fn outputs(&self, mode: Mode) -> usize {
-        if mode == Mode::Gate { self.rows / 2 } else { self.rows }
+        if let Mode::Gate(_) = mode { self.rows / 2 } else { self.rows }
     }
 
     /// `x`: [columns, k]. Gives `[columns, rows]`, or half as many rows for a gate.

@@ -9,6 +9,7 @@ mod clock;
 pub mod device;
 pub mod formats;
 mod lab;
+mod layout;
 mod ops;
 mod params;
 mod pick;
@@ -35,6 +36,7 @@ use cache::Shelf;
 use device::Gpu;
 pub use device::{AdapterChoice, Found, adapters, choose, may_have_hardware};
 use formats::Format;
+use layout::{Layout, Place};
 use ops::{Ops, Stage};
 use params::Params;
 use pick::Picker;
@@ -48,22 +50,23 @@ pub use speeds::speeds;
 pub use trial::{Chosen, TrialOutcome, choose as choose_variants, tried, try_now};
 use usage::{PassKind, Usage};
 pub use variants::{Variants, Wanted};
-use weights::Weights;
-use work::{Cache, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, Stored, WorkBuffers, padded};
+use weights::{To, Weights};
+use work::{
+    Cache, MOST_EXPERTS, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, Stored, WorkBuffers, cell_words, most_cell_words,
+};
 
 use crate::{
     Error, Model, Result,
     backend::{Backend, ChainPass, Chained, Crossing, Output, Rows, Traffic},
-    kv::CellMove,
+    kv::{CellMove, KvLayout},
     kv_type::KvType,
-    plan::{Buf, BufSet, Op, Step, Uniform, Unit, UnitSet, WeightId},
+    plan::{Buf, Op, Plan, Step, Unit, UnitSet, WeightId},
     scores::Top,
 };
 
 #[derive(Clone, Debug)]
 pub struct GpuConfig {
-    pub n_cells: usize,
-    pub n_slots: usize,
+    pub layout: KvLayout,
     pub max_rows: usize,
     pub key_type: KvType,
     pub value_type: KvType,
@@ -82,19 +85,23 @@ pub struct GpuConfig {
 
 /// Bytes of the GPU's memory that an operation's weights take.
 pub fn op_bytes(model: &Model, op: &Op) -> u64 {
-    model
-        .plan
-        .operands(op)
-        .weights()
-        .map(|id| {
-            let weight = model.weight(id);
-            let format = Format::of(weight.ty()).expect("checked when the model was loaded");
-            let bytes = format.bytes(weight.rows * weight.cols.div_ceil(formats::BLOCK)) as u64;
-            // Vectors are numbers there; and every stream begins at a round address.
-            let numbers = 4 * weight.cols.next_multiple_of(formats::BLOCK) as u64;
-            if weight.rows == 1 { numbers + 256 } else { bytes + 1024 }
-        })
-        .sum()
+    let operands = model.plan.operands(op);
+    // Every stream begins at a round address.
+    let matrices = |first, count: usize| {
+        let weight = model.weight(first);
+        let format = Format::of(weight.ty()).expect("checked when the model was loaded");
+        format.bytes(count * weight.rows * weight.cols.div_ceil(formats::BLOCK)) as u64 + 1024
+    };
+    let vector = |id| {
+        let weight = model.weight(id);
+        4 * (weight.rows * weight.cols).next_multiple_of(formats::BLOCK) as u64 + 256
+    };
+    let alone = operands.table.into_iter().chain(operands.matrices().map(|(id, _)| id));
+    let alone: u64 = alone.map(|id| matrices(id, 1)).sum();
+    let experts: u64 = operands.experts().map(|experts| matrices(experts.first, experts.choice.of)).sum();
+    // Norms of heads have summands beside their factors.
+    let each = if matches!(op, Op::Store(_)) { 2 } else { 1 };
+    alone + experts + each * operands.vectors().map(vector).sum::<u64>()
 }
 
 /// Bytes that a product with a matrix reads.
@@ -117,54 +124,66 @@ pub fn converted(model: &Model, held: &UnitSet) -> Vec<String> {
 }
 
 /// What a part of a model needs on the GPU beside its weights.
-pub fn overhead_bytes(model: &Model, unit: Unit, n_cells: usize, (keys, values): (KvType, KvType)) -> u64 {
-    let Ok(dims) = model.plan.uniform() else { return 0 };
-    let words = |ty| dims.n_kv_head * n_cells * work::kv_words(ty, dims.head_dim);
+pub fn overhead_bytes(model: &Model, unit: Unit, layout: &KvLayout, (keys, values): (KvType, KvType)) -> u64 {
+    let plan = &model.plan;
     match unit {
-        Unit::Attn(_) => 4 * (words(keys) + words(values)) as u64,
+        Unit::Attn(layer) => {
+            let n_cells = layout.classes[layout.slots[layer].class].n_cells;
+            4 * (n_cells * (cell_words(plan, layer, keys) + cell_words(plan, layer, values))) as u64
+        }
         // Where they are made, and where they can be read.
-        Unit::Head => 8 * (OUTPUTS_AT_ONCE * dims.n_vocab) as u64 + Picker::bytes(dims.n_vocab),
+        Unit::Head => 8 * (OUTPUTS_AT_ONCE * plan.dims.n_vocab) as u64 + Picker::bytes(plan.dims.n_vocab),
         Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) => 0,
     }
 }
 
 /// What the GPU needs whatever runs on it.
-pub fn scratch_bytes(model: &Model, max_rows: usize, n_cells: usize, n_slots: usize) -> u64 {
-    let Ok(dims) = &model.plan.uniform() else { return 0 };
-    let row_data = 4 * (3 * max_rows + n_slots + 2 * (n_slots + 1) * max_rows + 2 * n_cells);
-    let turns = 8 * max_rows * model.plan.only_rope().freqs.len();
-    let params = params::SLOT_BYTES * 4 * (16 * dims.n_layer + 128 + Picker::SLOTS) as u64;
-    let ahead = Rounds::bytes(max_rows, n_slots, model.plan.only_rope().freqs.len());
+pub fn scratch_bytes(model: &Model, max_rows: usize, layout: &KvLayout) -> u64 {
+    let plan = &model.plan;
+    if lacks(plan).is_some() {
+        return 0;
+    }
+    let matrices = |op| plan.operands(op).matrices().count() + plan.operands(op).experts().count();
+    let matrices: usize = plan.ops().map(matrices).sum();
+    let (n_cells, n_slots) = (layout.n_cells(), layout.slots.len());
+    let params = Ops::count(plan, matrices + 64, n_slots, max_rows) + Picker::SLOTS;
     // Slots that no layer owns have keys and values too, of the larger type.
-    let extra = n_slots.saturating_sub(dims.n_layer) as u64
-        * overhead_bytes(model, Unit::Attn(0), n_cells, (KvType::F32, KvType::F32));
-    let readable = readable_bytes(dims, max_rows, false);
-    WorkBuffers::bytes(dims, max_rows, n_cells)
-        + (row_data + turns) as u64
-        + params
-        + extra
-        + readable
-        + ahead
+    let extra = n_slots.saturating_sub(plan.layers.len()) * n_cells * 2 * most_cell_words(plan, KvType::F32);
+    WorkBuffers::bytes(plan, max_rows, n_cells)
+        + RowData::bytes(plan, max_rows, layout)
+        + 256 * params as u64
+        + 4 * extra as u64
+        + readable_bytes(plan, max_rows, false)
+        + Rounds::bytes(plan, max_rows, layout)
 }
 
 /// Hidden rows, or logits, on their way out.
-fn readable_bytes(dims: &Uniform, max_rows: usize, logits: bool) -> u64 {
-    let logits = if logits { OUTPUTS_AT_ONCE * dims.n_vocab } else { 0 };
-    4 * logits.max(max_rows * padded(dims.dim)) as u64
+fn readable_bytes(plan: &Plan, max_rows: usize, logits: bool) -> u64 {
+    let logits = if logits { OUTPUTS_AT_ONCE * plan.dims.n_vocab } else { 0 };
+    let layout = Layout::of(plan);
+    let row: usize = plan.carried().iter().map(|buf| layout.place(buf).stride).sum();
+    4 * logits.max(max_rows * row) as u64
 }
 
-/// The sizes of a model that runs here.
-pub fn uniform(model: &Model) -> Result<Uniform> {
-    model.plan.uniform().map_err(|what| {
-        let what =
-            format!("the GPU's kernels do not know {what} yet, which `{}` has: `device` cpu", model.arch);
-        Error::model(model.gguf.name(), what)
-    })
+/// What of a plan has no kernel, in words.
+fn lacks(plan: &Plan) -> Option<String> {
+    let longest = plan.attentions.iter().map(|spec| spec.head_dim).max().unwrap_or(0);
+    if longest > MOST_HEAD {
+        return Some(format!("heads of {longest}, which are longer than {MOST_HEAD},"));
+    }
+    let most = plan.experts.iter().map(|moe| moe.n_expert).max().unwrap_or(0);
+    (most > MOST_EXPERTS).then(|| format!("{most} experts, more than {MOST_EXPERTS},"))
+}
+
+/// Whether a model can run here.
+pub fn check(model: &Model) -> Result<()> {
+    let Some(what) = lacks(&model.plan) else { return Ok(()) };
+    let what = format!("the GPU's kernels do not know {what} yet, which `{}` has: `device` cpu", model.arch);
+    Err(Error::model(model.gguf.name(), what))
 }
 
 pub struct GpuBackend {
     model: Arc<Model>,
-    dims: Uniform,
     name: String,
     gpu: Gpu,
     pipelines: Pipelines,
@@ -191,16 +210,8 @@ impl GpuBackend {
         config: &GpuConfig,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Self> {
-        let dims = uniform(&model)?;
-        if dims.head_dim > MOST_HEAD {
-            return Err(Error::model(
-                model.gguf.name(),
-                format!(
-                    "heads of {} are too long for the GPU kernels ({MOST_HEAD}): `device` cpu",
-                    dims.head_dim
-                ),
-            ));
-        }
+        check(&model)?;
+        let plan = &model.plan;
         let mut gpu = Gpu::open_for(found, config.budget, false, config.variants)?;
         gpu.variants = config.variants;
         gpu.tuning = config.tuning.unwrap_or(gpu.tuning);
@@ -210,35 +221,36 @@ impl GpuBackend {
         let pipelines = Pipelines::new(&gpu);
         let held = &config.held;
         let max_rows = config.max_rows;
-        let turned = model.plan.only_rope().freqs.len();
         let cache = Cache::new(
             &gpu,
-            &dims,
+            plan,
             held,
-            config.n_slots,
-            config.n_cells,
+            &config.layout,
             Stored { keys: config.key_type, values: config.value_type },
         )?;
+        let layout = Layout::of(plan);
         let joined: Vec<_> =
-            held.ops(&model.plan).into_iter().flat_map(|ops| weights::join(&model, &ops)).collect();
-        let apart = |pair: &[weights::Joined]| pair.iter().all(|j| j.dst == crate::plan::Buf::G);
-        let arith = gpu.variants.arith;
-        let needs = Needs { up: joined.windows(2).any(apart), logits: held.head, arith };
-        let work = WorkBuffers::new(&gpu, &dims, max_rows, config.n_cells, needs)?;
-        let rows = RowData::new(&gpu, max_rows, config.n_slots, config.n_cells, turned)?;
-        let out_bytes = readable_bytes(&dims, max_rows, held.head);
+            held.ops(plan).into_iter().flat_map(|ops| weights::join(&model, &layout, &ops)).collect();
+        let needs = Needs {
+            up: joined.iter().any(|joined| matches!(joined.to, To::Beside(_))),
+            logits: held.head,
+            arith: gpu.variants.arith,
+        };
+        let work = WorkBuffers::new(&gpu, plan, max_rows, config.layout.n_cells(), needs)?;
+        let rows = RowData::new(&gpu, plan, max_rows, &config.layout)?;
+        let out_bytes = readable_bytes(plan, max_rows, held.head);
         let readable = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let readable = gpu.buffer("results", out_bytes, readable)?;
-        let weights = Weights::load(&gpu, &model, held, progress)?;
+        let weights = Weights::load(&gpu, &model, &work.layout, held, progress)?;
         let parts = weights.matrices.values().map(|m| m.parts.len()).sum();
-        let slots = Ops::count(&model.plan, parts, config.n_slots, max_rows) + Picker::SLOTS;
+        let slots = Ops::count(plan, parts, config.layout.slots.len(), max_rows) + Picker::SLOTS;
         let params = Params::new(&gpu, slots)?;
         let picker = match &work.logits {
-            Some(logits) => Picker::new(&gpu, &pipelines, &params, logits, dims.n_vocab)?,
+            Some(logits) => Picker::new(&gpu, &pipelines, &params, logits, plan.dims.n_vocab)?,
             None => None,
         };
-        let is_whole = *held == UnitSet::all(dims.n_layer);
-        let rounds = if is_whole { Some(Rounds::new(&gpu, &rows.sections, turned)?) } else { None };
+        let is_whole = *held == UnitSet::all(plan.dims.n_layer);
+        let rounds = if is_whole { Some(Rounds::new(&gpu, &rows)?) } else { None };
         let profile = if config.profile { Profile::new(&gpu)? } else { None };
         if config.profile && profile.is_none() {
             return Err(Error::Device(format!("{}: `profile`: the driver has no timestamps", gpu.info.name)));
@@ -246,7 +258,6 @@ impl GpuBackend {
         let stage = Stage {
             gpu: &gpu,
             model: &model,
-            dims: &dims,
             pipelines: &pipelines,
             weights: &weights,
             work: &work,
@@ -261,7 +272,6 @@ impl GpuBackend {
                 variants => format!("{}, {variants} kernels", found.describe()),
             },
             model,
-            dims,
             gpu,
             pipelines,
             weights,
@@ -282,27 +292,22 @@ impl GpuBackend {
     fn segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
         self.gpu.check()?;
         let is_timed = self.is_timed();
-        let GpuBackend {
-            model, dims, gpu, pipelines, weights, work, cache, rows: row_data, ops, picker, ..
-        } = self;
-        let dims = &*dims;
-        row_data.send(gpu, model.plan.only_rope(), rows)?;
-        // In a uniform plan nothing else goes from one unit to the next.
-        let only_stream = |bufs: BufSet| bufs.is_empty() || bufs == BufSet::of([Buf::X]);
-        assert!(only_stream(crossing.arrives) && only_stream(crossing.leaves));
-        if !crossing.arrives.is_empty() {
-            send_hidden(gpu, &work.x, crossing.arriving, dims.dim);
+        let GpuBackend { model, gpu, pipelines, weights, work, cache, rows: row_data, ops, picker, .. } =
+            self;
+        let dims = model.plan.dims;
+        row_data.send(gpu, &model.plan, rows)?;
+        let n = rows.tokens.len();
+        for (buf, part) in model.plan.crossing(crossing.arrives, n) {
+            send_rows(gpu, work, buf, &crossing.arriving[part]);
         }
-        let stage = Stage { gpu, model, dims, pipelines, weights, work, cache, rows: row_data };
+        let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: row_data };
         ops.prepare(&stage, steps);
         if let (Output::Top { k, .. }, Some(picker)) = (&output, picker.as_mut()) {
             picker.prepare(&mut ops.params, *k);
         }
         ops.params.flush(gpu);
-        let n = rows.tokens.len();
         let mut recorder = Recorder::new(gpu, pipelines, self.profile.as_mut().filter(|_| is_timed));
-        let longest = contexts(&mut recorder, rows);
-        ops.record(&mut recorder, &model.plan, steps, n, longest)?;
+        ops.record(&mut recorder, &model.plan, steps, rows)?;
         let mut way_out = WayOut { gpu, readable: &self.readable, readbacks: 0 };
         if let Some(head) = steps.iter().find(|s| s.unit == Unit::Head) {
             let logits = work.logits.as_ref().expect("the head lives here");
@@ -310,7 +315,7 @@ impl GpuBackend {
                 Output::Logits(out) => {
                     for (piece, out) in out.chunks_mut(OUTPUTS_AT_ONCE * dims.n_vocab).enumerate() {
                         ops.record_head(&mut recorder, head.op, piece, out.len() / dims.n_vocab)?;
-                        way_out.read(&mut recorder, logits, size_of_val(out) as u64, |bytes| {
+                        way_out.read(&mut recorder, &[(logits, size_of_val(out) as u64)], |bytes| {
                             bytemuck::cast_slice_mut(out).copy_from_slice(bytes);
                         })?;
                     }
@@ -321,18 +326,21 @@ impl GpuBackend {
                         ops.record_head(&mut recorder, head.op, piece, out.len())?;
                         picker.record(&mut recorder, k, out.len())?;
                         let bytes = out.len() as u64 * pick::row_bytes(k);
-                        way_out
-                            .read(&mut recorder, &picker.best, bytes, |bytes| pick::take(bytes, k, out))?;
+                        let take = |bytes: &[u8]| pick::take(bytes, k, out);
+                        way_out.read(&mut recorder, &[(&picker.best, bytes)], take)?;
                     }
                 }
             }
         }
         if !crossing.leaves.is_empty() {
-            let stride = padded(dims.dim);
-            way_out.read(&mut recorder, &work.x, 4 * (n * stride) as u64, |bytes| {
-                let rows = crossing.leaving;
-                for (out, row) in rows.chunks_exact_mut(dims.dim).zip(bytes.chunks_exact(4 * stride)) {
-                    bytemuck::cast_slice_mut(out).copy_from_slice(&row[..4 * dims.dim]);
+            let parts: Vec<_> = model.plan.crossing(crossing.leaves, n).collect();
+            let bytes_of = |buf| 4 * (n * work.layout.place(buf).stride) as u64;
+            let rooms: Vec<_> = parts.iter().map(|&(buf, _)| (work.room(buf), bytes_of(buf))).collect();
+            way_out.read(&mut recorder, &rooms, |mut bytes| {
+                for (buf, part) in parts {
+                    let (room, rest) = bytes.split_at(bytes_of(buf) as usize);
+                    take_rows(room, work.layout.place(buf), &mut crossing.leaving[part]);
+                    bytes = rest;
                 }
             })?;
         }
@@ -364,12 +372,6 @@ impl GpuBackend {
     }
 }
 
-/// The longest context of a row; the recorder learns how long they are together.
-fn contexts(recorder: &mut Recorder, rows: &Rows) -> usize {
-    recorder.seen = rows.views[0].visible.iter().map(|seen| seen.to as u64).sum();
-    rows.views.iter().flat_map(|v| &v.visible).map(|seen| seen.to).max().unwrap_or(0)
-}
-
 /// Results on their way to the host.
 struct WayOut<'a> {
     gpu: &'a Gpu,
@@ -378,29 +380,42 @@ struct WayOut<'a> {
 }
 
 impl WayOut<'_> {
-    /// Submits what was recorded and reads the first `bytes` of what it made.
+    /// Submits what was recorded and reads what it made: the first bytes of some buffers, one after the other.
     fn read(
         &mut self,
         recorder: &mut Recorder,
-        from: &wgpu::Buffer,
-        bytes: u64,
+        made: &[(&wgpu::Buffer, u64)],
         take: impl FnOnce(&[u8]),
     ) -> Result<()> {
-        recorder.copy((from, 0), (self.readable, 0), bytes);
+        let mut end = 0;
+        for &(buffer, bytes) in made {
+            recorder.copy((buffer, 0), (self.readable, end), bytes);
+            end += bytes;
+        }
         recorder.submit();
         self.readbacks += 1;
-        readback::read(self.gpu, self.readable, bytes, take)
+        readback::read(self.gpu, self.readable, end, take)
     }
 }
 
-/// Hidden rows from elsewhere into the residual stream.
-fn send_hidden(gpu: &Gpu, x: &wgpu::Buffer, hidden: &[f32], dim: usize) {
-    if padded(dim) == dim {
-        gpu.queue.write_buffer(x, 0, bytemuck::cast_slice(hidden));
+/// Rows from elsewhere.
+fn send_rows(gpu: &Gpu, work: &WorkBuffers, buf: Buf, rows: &[f32]) {
+    let (room, place) = (work.room(buf), work.layout.place(buf));
+    if place.stride == place.width {
+        gpu.queue.write_buffer(room, 0, bytemuck::cast_slice(rows));
         return;
     }
-    for (row, hidden) in hidden.chunks_exact(dim).enumerate() {
-        gpu.queue.write_buffer(x, 4 * (row * padded(dim)) as u64, bytemuck::cast_slice(hidden));
+    for (i, row) in rows.chunks_exact(place.width).enumerate() {
+        let at = 4 * (i * place.stride + place.column) as u64;
+        gpu.queue.write_buffer(room, at, bytemuck::cast_slice(row));
+    }
+}
+
+/// A buffer's rows from the bytes of its room.
+fn take_rows(room: &[u8], place: Place, rows: &mut [f32]) {
+    for (row, bytes) in rows.chunks_exact_mut(place.width).zip(room.chunks_exact(4 * place.stride)) {
+        let bytes = &bytes[4 * place.column..][..4 * place.width];
+        bytemuck::cast_slice_mut(row).copy_from_slice(bytes);
     }
 }
 
@@ -455,8 +470,8 @@ impl Backend for GpuBackend {
     }
 
     fn shift_keys(&mut self, moves: &[Vec<CellMove>], delta: i64) -> Result<()> {
-        let GpuBackend { model, dims, gpu, pipelines, cache, .. } = self;
+        let GpuBackend { model, gpu, pipelines, cache, .. } = self;
         gpu.check()?;
-        shift::shift(gpu, pipelines, cache, (dims, model.plan.only_rope()), &moves[0], delta)
+        shift::shift(gpu, pipelines, cache, &model.plan.ropes, moves, delta)
     }
 }

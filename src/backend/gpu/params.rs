@@ -5,7 +5,7 @@ use super::device::Gpu;
 use crate::Result;
 
 /// What a slot's binding shows; the largest structure fits.
-pub const SLOT_BYTES: u64 = 64;
+pub const SLOT_BYTES: u64 = 128;
 
 pub struct Params {
     buffer: wgpu::Buffer,
@@ -51,80 +51,141 @@ impl Params {
     }
 }
 
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-pub struct MatmulParams {
-    pub rows: u32,
-    pub blocks: u32,
-    pub x_stride: u32,
-    pub y_stride: u32,
-    pub y_first: u32,
-    pub has_bias: u32,
+macro_rules! params {
+    ($($name:ident { $($field:ident: $ty:ty),* $(,)? })*) => {
+        $(
+            #[derive(Clone, Copy, Default, bytemuck::NoUninit)]
+            #[repr(C)]
+            pub struct $name { $(pub $field: $ty),* }
+        )*
+    };
 }
 
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-pub struct QuantizeParams {
-    pub blocks: u32,
-}
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-pub struct ReadParams {
-    pub quads: u32,
-}
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-pub struct EmbedParams {
-    pub first: u32,
-    pub count: u32,
-    pub blocks: u32,
-    pub x_stride: u32,
-}
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-pub struct NormParams {
-    pub dim: u32,
-    pub stride: u32,
-    pub eps: f32,
-    pub listed: u32,
-    pub list_at: u32,
-}
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-pub struct RopeParams {
-    pub heads: u32,
-    pub kv_heads: u32,
-    pub head_dim: u32,
-    pub turned: u32,
-    pub halves: u32,
-    pub qkv_stride: u32,
-    pub head_stride: u32,
-    pub cells: u32,
-    pub cells_at: u32,
-    pub key_words: u32,
-    pub value_words: u32,
-    pub normed: u32,
-    pub eps: f32,
-}
-
-#[derive(Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-pub struct AttendParams {
-    pub heads: u32,
-    pub group: u32,
-    pub head_dim: u32,
-    pub head_stride: u32,
-    pub cells: u32,
-    pub key_words: u32,
-    pub value_words: u32,
-    pub scale: f32,
-    pub out_stride: u32,
-    pub view_at: u32,
-    pub spans_at: u32,
-    pub view_rows: u32,
-    pub most_chunks: u32,
+params! {
+    MatmulParams {
+        numbers: [f32; 4],
+        rows: u32,
+        blocks: u32,
+        x_stride: u32,
+        y_stride: u32,
+        y_first: u32,
+        has_bias: u32,
+        used: u32,
+        pairs_in_row: u32,
+        chosen_stride: u32,
+        first_expert: u32,
+        experts: u32,
+        pairs_at: u32,
+    }
+    ChooseParams {
+        experts: u32,
+        used: u32,
+        scores_stride: u32,
+        scores_first: u32,
+        chosen_stride: u32,
+        gating: u32,
+        has_bias: u32,
+        has_factors: u32,
+        groups: u32,
+        groups_used: u32,
+        renormalises: u32,
+        scale: f32,
+    }
+    SortParams { experts: u32, used: u32, chosen_stride: u32, count_at: u32, pairs_at: u32 }
+    SumParams {
+        width: u32,
+        used: u32,
+        result_stride: u32,
+        chosen_stride: u32,
+        dst_stride: u32,
+        dst_first: u32,
+        adds: u32,
+    }
+    QuantizeParams { blocks: u32 }
+    ReadParams { quads: u32 }
+    EmbedParams {
+        first: u32,
+        count: u32,
+        blocks: u32,
+        x_stride: u32,
+        picks_at: u32,
+        scale: f32,
+        adds: u32,
+    }
+    NormParams { dim: u32, stride: u32, eps: f32, listed: u32, list_at: u32 }
+    NormGroupsParams {
+        len: u32,
+        src_stride: u32,
+        src_first: u32,
+        dst_stride: u32,
+        dst_first: u32,
+        eps: f32,
+        step: u32,
+        summands_at: u32,
+        subtracts_mean: u32,
+        adds: u32,
+        listed: u32,
+        list_at: u32,
+    }
+    ActivateParams { numbers: [f32; 4], count: u32 }
+    MultiplyParams {
+        f_numbers: [f32; 4],
+        g_numbers: [f32; 4],
+        width: u32,
+        dst_stride: u32,
+        dst_first: u32,
+        by_stride: u32,
+        by_first: u32,
+    }
+    AddParams {
+        width: u32,
+        src_stride: u32,
+        src_first: u32,
+        dst_stride: u32,
+        dst_first: u32,
+        scale: f32,
+        gated: u32,
+        gate_stride: u32,
+        gate_first: u32,
+    }
+    ScaleParams { width: u32, stride: u32, first: u32, by: f32 }
+    CapParams { count: u32, scale: f32, cap: f32 }
+    RopeParams {
+        heads: u32,
+        kv_heads: u32,
+        head_dim: u32,
+        first_head: u32,
+        in_stride: u32,
+        in_first: u32,
+        turned: u32,
+        halves: u32,
+        turns_stride: u32,
+        turns_at: u32,
+        factor_at: u32,
+        head_stride: u32,
+        cells: u32,
+        cells_at: u32,
+        key_words: u32,
+        value_words: u32,
+        flags: u32,
+        q_eps: f32,
+        k_eps: f32,
+    }
+    AttendParams {
+        heads: u32,
+        group: u32,
+        head_dim: u32,
+        head_stride: u32,
+        cells: u32,
+        key_words: u32,
+        value_words: u32,
+        scale: f32,
+        cap: f32,
+        has_sinks: u32,
+        out_stride: u32,
+        view_at: u32,
+        spans_at: u32,
+        view_rows: u32,
+        most_chunks: u32,
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::{
     device::Gpu,
     ops::Bound,
-    pipelines::{Kernel, Pipelines},
+    pipelines::{Family, Kernel, Pipelines},
     profile::Profile,
 };
 use crate::{Result, backend::Traffic};
@@ -27,8 +27,6 @@ pub struct Recorder<'a> {
     work: u64,
     /// Bytes of weights, keys and values, or logits that the next dispatch reads.
     bytes: u64,
-    /// Cells that the pass's rows see, all in all.
-    pub seen: u64,
     dispatches: u64,
     submissions: u64,
     /// When recording began, and seconds of it before that.
@@ -47,7 +45,6 @@ impl<'a> Recorder<'a> {
             stamp: None,
             work: 0,
             bytes: 0,
-            seen: 0,
             dispatches: 0,
             submissions: 0,
             since: None,
@@ -99,6 +96,16 @@ impl<'a> Recorder<'a> {
                 .forget_lifetime()
         }));
         Ok(())
+    }
+
+    /// What a kernel of the family binds, with parameters at the beginning of `params`.
+    pub fn bind(
+        &self,
+        family: Family,
+        params: &wgpu::Buffer,
+        storage: &[wgpu::BufferBinding],
+    ) -> wgpu::BindGroup {
+        self.pipelines.bind(self.gpu, family, params, storage)
     }
 
     /// Has the next dispatch begin a compute pass that writes the time at its beginning and at its end.

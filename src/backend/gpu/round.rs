@@ -5,20 +5,26 @@
 //! after it, the token that it picked goes into the row data of the passes that wait for it.
 
 use super::{
-    GpuBackend, contexts, device::Gpu, ops::Stage, pick, readback, record::Recorder, rows::Sections,
-    usage::PassKind, work::OUTPUTS_AT_ONCE,
+    GpuBackend,
+    device::Gpu,
+    ops::Stage,
+    pick, readback,
+    record::Recorder,
+    rows::{RowData, Sections, Turns},
+    usage::PassKind,
+    work::OUTPUTS_AT_ONCE,
 };
 use crate::{
     Result,
     backend::{ChainPass, Chained, Traffic},
-    plan::{Op, Step, Unit, WeightId},
+    kv::KvLayout,
+    plan::{Op, Plan, Step, Unit, WeightId},
     scores::Top,
 };
 
-/// What there is room for: passes of a chain, their rows, and views of each (a mask that repeats layers has two).
+/// What there is room for: passes of a chain, and their rows.
 const MOST_LINKS: usize = 17;
 const MOST_ROWS: usize = 33;
-const MOST_VIEWS: usize = 2;
 
 /// Bytes of three timestamps.
 const STAMP_BYTES: u64 = 24;
@@ -33,17 +39,22 @@ pub struct Rounds {
 
 impl Rounds {
     fn ahead_bytes(sections: &Sections, turned: usize) -> u64 {
-        4 * (MOST_LINKS * sections.words(MOST_VIEWS) + 2 * MOST_ROWS * turned) as u64
+        4 * (MOST_LINKS * sections.words(sections.usual_views()) + 2 * MOST_ROWS * turned) as u64
     }
 
-    pub fn bytes(max_rows: usize, n_slots: usize, turned: usize) -> u64 {
-        Self::ahead_bytes(&Sections { max_rows, n_slots }, turned) + 2 * STAMP_BYTES
+    pub fn bytes(plan: &Plan, max_rows: usize, layout: &KvLayout) -> u64 {
+        let sections = Sections::new(plan, max_rows, layout);
+        Self::ahead_bytes(&sections, Turns::of(plan).len) + 2 * STAMP_BYTES
     }
 
-    pub fn new(gpu: &Gpu, sections: &Sections, turned: usize) -> Result<Self> {
+    pub fn new(gpu: &Gpu, row_data: &RowData) -> Result<Self> {
         use wgpu::BufferUsages as Usage;
         let both_ways = Usage::COPY_DST | Usage::COPY_SRC;
-        let ahead = gpu.buffer("row data ahead", Self::ahead_bytes(sections, turned), both_ways)?;
+        let ahead = gpu.buffer(
+            "row data ahead",
+            Self::ahead_bytes(&row_data.sections, row_data.turns.len),
+            both_ways,
+        )?;
         let stamps = if gpu.has(wgpu::Features::TIMESTAMP_QUERY) {
             let queries = gpu.device.create_query_set(&wgpu::QuerySetDescriptor {
                 label: None,
@@ -70,7 +81,7 @@ impl GpuBackend {
         self.gpu.check()?;
         let is_timed = self.is_timed();
         let by_bytes = self.last_share(links);
-        let GpuBackend { model, dims, gpu, pipelines, weights, work, cache, rows: row_data, ops, .. } = self;
+        let GpuBackend { model, gpu, pipelines, weights, work, cache, rows: row_data, ops, .. } = self;
         let (Some(rounds), Some(picker)) = (&self.rounds, &mut self.picker) else { return Ok(None) };
         let tops_bytes = tops.len() as u64 * pick::row_bytes(k);
         let fits = |link: &ChainPass| (1..=OUTPUTS_AT_ONCE).contains(&link.rows.outputs.len());
@@ -78,10 +89,10 @@ impl GpuBackend {
             return Ok(None);
         }
         let passes = links.iter().map(|link| &link.rows);
-        let Some(places) = row_data.send_ahead(gpu, model.plan.only_rope(), passes, &rounds.ahead)? else {
+        let Some(places) = row_data.send_ahead(gpu, &model.plan, passes, &rounds.ahead)? else {
             return Ok(None);
         };
-        let stage = Stage { gpu, model, dims, pipelines, weights, work, cache, rows: row_data };
+        let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: row_data };
         links.iter().for_each(|link| ops.prepare(&stage, &link.steps));
         picker.prepare(&mut ops.params, k);
         ops.params.flush(gpu);
@@ -93,13 +104,12 @@ impl GpuBackend {
             let is_last = i + 1 == links.len();
             let ahead = &rounds.ahead;
             recorder.copy((ahead, place.rows_at), (&row_data.rows, 0), place.rows_bytes);
-            recorder.copy((ahead, place.turns_at), (&row_data.turns, 0), place.turns_bytes);
+            recorder.copy((ahead, place.turns_at), (&row_data.turned, 0), place.turns_bytes);
             if let Some((queries, _)) = stamps.filter(|_| i == 0 || is_last) {
                 recorder.stamp(queries, Some(u32::from(is_last)), None);
             }
             let count = link.rows.outputs.len();
-            let longest = contexts(&mut recorder, &link.rows);
-            ops.record(&mut recorder, &model.plan, &link.steps, link.rows.tokens.len(), longest)?;
+            ops.record(&mut recorder, &model.plan, &link.steps, &link.rows)?;
             ops.record_head(&mut recorder, head(link), 0, count)?;
             if let Some((queries, _)) = stamps.filter(|_| is_last) {
                 recorder.stamp(queries, None, Some(2));

@@ -5,77 +5,166 @@ use super::device::Gpu;
 use crate::{
     Result,
     backend::{Rows, Seen, View},
-    plan::{Rope, RopePairs},
+    kv::KvLayout,
+    plan::{EmbedBy, Plan, Rope, RopeId, RopePairs, Temperature},
 };
 
 /// For each row: its list of cells, and how far into it.
 type Visible<'a> = &'a [Seen];
 
 /// Where things stand in the buffer of row data, in words.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Sections {
     pub max_rows: usize,
-    pub n_slots: usize,
+    n_slots: usize,
+    n_classes: usize,
+    /// Those that the plan's attentions see; `None` sees everything.
+    windows: Vec<Option<u32>>,
 }
 
 impl Sections {
-    pub fn cells(&self) -> usize {
-        self.max_rows
+    pub fn new(plan: &Plan, max_rows: usize, layout: &KvLayout) -> Self {
+        let mut windows: Vec<_> = plan.attentions.iter().map(|spec| spec.window).collect();
+        windows.sort_unstable();
+        windows.dedup();
+        let (n_slots, n_classes) = (layout.slots.len(), layout.classes.len());
+        Sections { max_rows, n_slots, n_classes, windows }
+    }
+
+    /// Which rows of the table of tokens, and of one of positions, the pass's rows take.
+    pub fn picks(&self, by: EmbedBy) -> usize {
+        match by {
+            EmbedBy::Token => 0,
+            EmbedBy::Position => self.max_rows,
+        }
     }
 
     pub fn outputs(&self) -> usize {
         2 * self.max_rows
     }
 
-    /// One word a slot: its view.
-    pub fn views(&self) -> usize {
-        3 * self.max_rows
+    /// Of a class of slots.
+    pub fn cells(&self, class: usize) -> usize {
+        (3 + class) * self.max_rows
+    }
+
+    /// The number of rows.
+    pub fn count(&self) -> usize {
+        self.cells(self.n_classes)
+    }
+
+    /// A word that says which view attention with such a window has of a slot.
+    pub fn view(&self, slot: usize, window: Option<u32>) -> usize {
+        let of_slot = self.windows.iter().position(|&known| known == window).expect("a window of the plan");
+        self.count() + 1 + slot * self.windows.len() + of_slot
     }
 
     /// Two words a row and view: where its list begins, and how much of it the row sees.
     pub fn spans(&self) -> usize {
-        self.views() + self.n_slots
+        self.count() + 1 + self.n_slots * self.windows.len()
     }
 
     pub fn words(&self, views: usize) -> usize {
         self.spans() + 2 * views * self.max_rows
     }
+
+    /// So many views there can be: for each window one of all slots, and one of each that a mask left out.
+    pub fn most_views(&self) -> usize {
+        self.windows.len() * (self.n_slots + 1)
+    }
+
+    /// The same where masks leave nothing out; one that repeats layers has another view of their slots.
+    pub fn usual_views(&self) -> usize {
+        2 * self.windows.len()
+    }
+}
+
+/// What the positions of rows come to: for each row the rotations of all tables, and factors of queries.
+#[derive(Clone, Debug)]
+pub struct Turns {
+    /// Where a table's pairs begin in a row.
+    begins: Vec<usize>,
+    factors: Vec<(Temperature, usize)>,
+    /// Entries of a row.
+    pub len: usize,
+}
+
+impl Turns {
+    pub fn of(plan: &Plan) -> Self {
+        let mut turns = Turns { begins: Vec::new(), factors: Vec::new(), len: 0 };
+        for rope in &plan.ropes {
+            turns.begins.push(turns.len);
+            turns.len += rope.freqs.len();
+        }
+        for temperature in plan.attentions.iter().filter_map(|spec| spec.temperature) {
+            if turns.factor(temperature).is_none() {
+                turns.factors.push((temperature, turns.len));
+                turns.len += 1;
+            }
+        }
+        turns
+    }
+
+    pub fn begin(&self, RopeId(id): RopeId) -> usize {
+        self.begins[id as usize]
+    }
+
+    /// Where the factor is in a row.
+    pub fn factor(&self, temperature: Temperature) -> Option<usize> {
+        self.factors.iter().find(|(known, _)| *known == temperature).map(|(_, at)| *at)
+    }
+
+    fn rows<'a>(&'a self, plan: &'a Plan, positions: &'a [u32]) -> impl Iterator<Item = [f32; 2]> + 'a {
+        positions.iter().flat_map(move |&pos| {
+            let ropes = plan.ropes.iter().flat_map(move |rope| turns(rope, f64::from(pos), rope.magnitude));
+            ropes.chain(self.factors.iter().map(move |(temperature, _)| [temperature.at(pos), 0.0]))
+        })
+    }
 }
 
 pub struct RowData {
     pub sections: Sections,
+    pub turns: Turns,
     /// See [`Sections`].
     pub rows: wgpu::Buffer,
-    /// Cosine and sine: `[rows, turned]`
-    pub turns: wgpu::Buffer,
+    /// See [`Turns`]: a cosine and a sine, or a factor.
+    pub turned: wgpu::Buffer,
     pub lists: Lists,
     words: Vec<u32>,
 }
 
 impl RowData {
-    pub fn new(gpu: &Gpu, max_rows: usize, n_slots: usize, n_cells: usize, turned: usize) -> Result<Self> {
-        let sections = Sections { max_rows, n_slots };
+    /// Bytes of all of it but what lists grow to.
+    pub fn bytes(plan: &Plan, max_rows: usize, layout: &KvLayout) -> u64 {
+        let sections = Sections::new(plan, max_rows, layout);
+        let words = sections.words(sections.most_views()) + 2 * layout.n_cells();
+        (4 * words + 8 * max_rows * Turns::of(plan).len) as u64
+    }
+
+    pub fn new(gpu: &Gpu, plan: &Plan, max_rows: usize, layout: &KvLayout) -> Result<Self> {
+        let sections = Sections::new(plan, max_rows, layout);
+        let turns = Turns::of(plan);
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
-        // One view for all, and one for each slot that a mask left out.
-        let words = sections.words(n_slots + 1);
+        let words = sections.words(sections.most_views());
         Ok(RowData {
-            sections,
             rows: gpu.buffer("row data", 4 * words as u64, usage)?,
-            turns: gpu.buffer("rotations", 8 * (max_rows * turned) as u64, usage)?,
-            lists: Lists::new(gpu, n_cells)?,
+            turned: gpu.buffer("rotations", 8 * (max_rows * turns.len).max(1) as u64, usage)?,
+            lists: Lists::new(gpu, layout.n_cells())?,
             words: Vec::new(),
+            sections,
+            turns,
         })
     }
 
     /// Sends what the pass needs and the device does not have yet.
-    pub fn send(&mut self, gpu: &Gpu, rope: &Rope, rows: &Rows) -> Result<()> {
+    pub fn send(&mut self, gpu: &Gpu, plan: &Plan, rows: &Rows) -> Result<()> {
         let mut lists = Distinct::default();
         self.words.clear();
         self.write(rows, &mut lists);
         self.lists.send(gpu, &lists.0)?;
         gpu.queue.write_buffer(&self.rows, 0, bytemuck::cast_slice(&self.words));
-        let turns: Vec<[f32; 2]> = row_turns(rope, rows).collect();
-        gpu.queue.write_buffer(&self.turns, 0, bytemuck::cast_slice(&turns));
+        let turned: Vec<[f32; 2]> = self.turns.rows(plan, rows.positions).collect();
+        gpu.queue.write_buffer(&self.turned, 0, bytemuck::cast_slice(&turned));
         Ok(())
     }
 
@@ -84,7 +173,7 @@ impl RowData {
     pub fn send_ahead<'a>(
         &mut self,
         gpu: &Gpu,
-        rope: &Rope,
+        plan: &Plan,
         passes: impl Iterator<Item = &'a Rows<'a>>,
         ahead: &wgpu::Buffer,
     ) -> Result<Option<Vec<Ahead>>> {
@@ -95,7 +184,7 @@ impl RowData {
             let rows_at = 4 * self.words.len() as u64;
             self.write(rows, &mut lists);
             let turns_at = 4 * self.words.len() as u64;
-            self.words.extend(row_turns(rope, rows).flatten().map(f32::to_bits));
+            self.words.extend(self.turns.rows(plan, rows.positions).flatten().map(f32::to_bits));
             let end = 4 * self.words.len() as u64;
             places.push(Ahead {
                 rows_at,
@@ -114,7 +203,7 @@ impl RowData {
 
     /// Appends a pass's row data, whose lists are then among `lists`.
     fn write<'a>(&mut self, rows: &'a Rows, lists: &mut Distinct<'a>) {
-        let s = self.sections;
+        let s = &self.sections;
         // Slots often have a view each that is the same.
         let mut views: Vec<(Vec<usize>, Visible<'a>)> = Vec::new();
         let mut place = |view: &'a View| {
@@ -130,18 +219,22 @@ impl RowData {
         self.words.resize(start + s.words(views.len()), 0);
         let words = &mut self.words[start..];
         words[..rows.tokens.len()].copy_from_slice(rows.tokens);
-        words[s.cells()..][..rows.tokens.len()].copy_from_slice(&rows.cells[0]);
+        words[s.picks(EmbedBy::Position)..][..rows.positions.len()].copy_from_slice(rows.positions);
+        for (class, cells) in rows.cells.iter().enumerate() {
+            words[s.cells(class)..][..cells.len()].copy_from_slice(cells);
+        }
         for (word, &output) in words[s.outputs()..].iter_mut().zip(rows.outputs) {
             *word = output as u32;
         }
+        words[s.count()] = rows.tokens.len() as u32;
         for of in rows.view_of_slot {
-            words[s.views() + of.slot] = places[of.view] as u32;
+            words[s.view(of.slot, of.window)] = places[of.view] as u32;
         }
         for (v, (regions, visible)) in views.iter().enumerate() {
-            for (row, &Seen { list, to: len, .. }) in visible.iter().enumerate() {
+            for (row, &Seen { list, from, to }) in visible.iter().enumerate() {
                 let at = s.spans() + 2 * (v * s.max_rows + row);
-                words[at] = (regions[list] * self.lists.n_cells) as u32;
-                words[at + 1] = len as u32;
+                words[at] = (regions[list] * self.lists.n_cells + from) as u32;
+                words[at + 1] = (to - from) as u32;
             }
         }
     }
@@ -167,10 +260,6 @@ impl<'a> Distinct<'a> {
             self.0.len() - 1
         })
     }
-}
-
-fn row_turns<'a>(rope: &'a Rope, rows: &'a Rows) -> impl Iterator<Item = [f32; 2]> + 'a {
-    rows.positions.iter().flat_map(|&pos| turns(rope, f64::from(pos), rope.magnitude))
 }
 
 /// Cosine and sine of every pair at a position.

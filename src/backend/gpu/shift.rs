@@ -11,11 +11,7 @@ use super::{
     rows::{halves, turns},
     work::Cache,
 };
-use crate::{
-    Result,
-    kv::CellMove,
-    plan::{Rope, Uniform},
-};
+use crate::{Result, kv::CellMove, plan::Rope};
 
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 #[repr(C)]
@@ -35,48 +31,49 @@ pub fn shift(
     gpu: &Gpu,
     pipelines: &mut Pipelines,
     cache: &Cache,
-    (dims, rope): (&Uniform, &Rope),
-    moves: &[CellMove],
+    ropes: &[Rope],
+    moves: &[Vec<CellMove>],
     delta: i64,
 ) -> Result<()> {
-    if moves.is_empty() {
-        return Ok(());
-    }
-    let [key_words, value_words] = cache.words(dims);
-    let params = ShiftParams {
-        kv_heads: dims.n_kv_head as u32,
-        head_dim: dims.head_dim as u32,
-        turned: rope.freqs.len() as u32,
-        halves: halves(rope),
-        cells: cache.n_cells as u32,
-        key_words: key_words as u32,
-        value_words: value_words as u32,
-        moves: moves.len() as u32,
-    };
     let made = |label, contents: &[u8], usage| {
         gpu.device.create_buffer_init(&BufferInitDescriptor { label: Some(label), contents, usage })
     };
-    let mut padded_params = [0u8; SLOT_BYTES as usize];
-    padded_params[..size_of::<ShiftParams>()].copy_from_slice(bytemuck::bytes_of(&params));
-    let params = made("shift", &padded_params, wgpu::BufferUsages::UNIFORM);
-    let pairs: Vec<[u32; 2]> = moves.iter().map(|m| [m.src, m.dst]).collect();
     let storage = wgpu::BufferUsages::STORAGE;
-    let move_list = made("moves", bytemuck::cast_slice(&pairs), storage);
-    // Where a key is already turned, the magnitude is in it.
-    let turns: Vec<[f32; 2]> = turns(rope, delta as f64, 1.0).collect();
-    let turns = made("rotation", bytemuck::cast_slice(&turns), storage);
-    let [x, y, _] = in_two(moves.len() as u32, &gpu.limits);
-    let groups: Vec<_> = cache
-        .held()
-        .map(|slot| {
-            let (keys, values) = cache.slot(slot);
-            let storage = [&move_list, &turns, keys, values].map(|b| b.as_entire_buffer_binding());
-            Bound { group: pipelines.bind(gpu, Family::Shift, &params, &storage), params: 0 }
-        })
-        .collect();
+    let lists = moves.iter().map(|moves| {
+        let pairs: Vec<[u32; 2]> = moves.iter().map(|m| [m.src, m.dst]).collect();
+        // Nothing can not be bound.
+        let bytes = if pairs.is_empty() { &[0; 8] } else { bytemuck::cast_slice(&pairs) };
+        made("moves", bytes, storage)
+    });
+    let lists: Vec<_> = lists.collect();
     let mut recorder = Recorder::new(gpu, pipelines, None);
-    for bound in &groups {
-        recorder.dispatch(Kernel::Shift { keys: cache.stored.keys }, bound, [x, y, dims.n_kv_head as u32])?;
+    for (slot, lying) in cache.held().filter(|(_, lying)| !moves[lying.class].is_empty()) {
+        let count = moves[lying.class].len() as u32;
+        let [x, y, _] = in_two(count, &gpu.limits);
+        let rope = lying.rope.map(|id| &ropes[id.0 as usize]);
+        // Where a key is already turned, the magnitude is in it.
+        let mut by: Vec<[f32; 2]> = rope.map_or(Vec::new(), |rope| turns(rope, delta as f64, 1.0).collect());
+        let [key_words, value_words] = cache.words(lying.head_dim);
+        let params = ShiftParams {
+            kv_heads: lying.n_kv_head as u32,
+            head_dim: lying.head_dim as u32,
+            turned: by.len() as u32,
+            halves: rope.map_or(0, halves),
+            cells: lying.n_cells as u32,
+            key_words: key_words as u32,
+            value_words: value_words as u32,
+            moves: count,
+        };
+        let mut slot_of_params = [0u8; SLOT_BYTES as usize];
+        slot_of_params[..size_of::<ShiftParams>()].copy_from_slice(bytemuck::bytes_of(&params));
+        let params = made("shift", &slot_of_params, wgpu::BufferUsages::UNIFORM);
+        by.push([1.0, 0.0]);
+        let by = made("rotation", bytemuck::cast_slice(&by), storage);
+        let (keys, values) = cache.slot(slot);
+        let storage = [&lists[lying.class], &by, keys, values].map(|b| b.as_entire_buffer_binding());
+        let group = recorder.bind(Family::Shift, &params, &storage);
+        let kernel = Kernel::Shift { keys: cache.stored.keys };
+        recorder.dispatch(kernel, &Bound { group, params: 0 }, [x, y, lying.n_kv_head as u32])?;
     }
     recorder.submit();
     gpu.wait()
@@ -89,8 +86,9 @@ mod tests {
         backend::gpu::{
             readback,
             tests::{gpu, numbers},
+            work::SlotKeys,
         },
-        plan::RopePairs,
+        plan::{RopeId, RopePairs},
     };
 
     /// More cells than a row of workgroups may have, every second one shared and so copied.
@@ -100,16 +98,17 @@ mod tests {
         const MOVES: usize = 65_600;
         const WORDS: usize = 8;
         let mut pipelines = Pipelines::new(&gpu);
-        let dims = Uniform { n_layer: 1, n_vocab: 1, dim: 2, n_head: 1, n_kv_head: 1, head_dim: 2, ffn: 1 };
+        let (n_cells, rope_id) = (2 * MOVES, Some(RopeId(0)));
+        let lying = SlotKeys { n_kv_head: 1, head_dim: 2, class: 0, n_cells, rope: rope_id };
         let rope = Rope { pairs: RopePairs::Halves, freqs: vec![0.5], magnitude: 1.0 };
         // A cell has its own number in its key and in its value.
         let cell = |i: usize| [i as f32, 1.0].into_iter().chain([0.0; WORDS - 2]);
         let start: Vec<f32> = (0..2 * MOVES).flat_map(cell).collect();
         let (keys, values) = (numbers(&gpu, &start), numbers(&gpu, &start));
-        let cache = Cache::of(keys, values, 2 * MOVES);
+        let cache = Cache::of((keys, values), lying);
         let to = |i: usize| if i.is_multiple_of(2) { MOVES + i } else { i };
         let moves: Vec<_> = (0..MOVES).map(|i| CellMove { src: i as u32, dst: to(i) as u32 }).collect();
-        shift(&gpu, &mut pipelines, &cache, (&dims, &rope), &moves, -2).unwrap();
+        shift(&gpu, &mut pipelines, &cache, &[rope], &[moves], -2).unwrap();
         let (keys, values) = cache.slot(0);
         let read = |gpu: &Gpu, pipelines: &mut Pipelines, buffer: &wgpu::Buffer| -> Vec<f32> {
             let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;

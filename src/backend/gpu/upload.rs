@@ -112,8 +112,7 @@ impl<'a> Upload<'a> {
                 source_rows(model, joined, part.first_row + rows.start..part.first_row + rows.end)
             {
                 let weight = model.weight(id);
-                let bytes = weight.row_bytes();
-                model.gguf.release(&weight.tensor, rows.start * bytes..rows.end * bytes);
+                model.gguf.release(&weight.tensor, weight.range_of(rows));
             }
         }
         Ok(())
@@ -199,29 +198,48 @@ fn deal<'a>(
 
 /// Which rows of which weight become these rows of the joined matrix.
 fn source_rows(model: &Model, joined: &Joined, rows: Range<usize>) -> Vec<(WeightId, Range<usize>)> {
-    if joined.mode == Mode::Gate {
-        return joined.weights.iter().map(|&id| (id, rows.start / 2..rows.end / 2)).collect();
-    }
+    let (in_turn, of_each) = in_turn(joined);
     let mut first = 0;
     let mut out = Vec::new();
-    for &id in &joined.weights {
-        let here = first..first + model.weight(id).rows;
+    for ids in of_each {
+        let here = first..first + in_turn * model.weight(ids[0]).rows;
         let (start, end) = (rows.start.max(here.start), rows.end.min(here.end));
         if start < end {
-            out.push((id, start - first..end - first));
+            let rows = (start - first) / in_turn..(end - first).div_ceil(in_turn);
+            out.extend(ids.iter().map(|&id| (id, rows.clone())));
         }
         first = here.end;
     }
     out
 }
 
+/// How many matrices' rows go in turn; and of each such group the matrices.
+fn in_turn(joined: &Joined) -> (usize, Vec<Vec<WeightId>>) {
+    match joined.mode {
+        Mode::Gate(_) => {
+            let (gates, ups) = joined.weights.split_at(joined.weights.len() / 2);
+            (2, gates.iter().zip(ups).map(|(&gate, &up)| vec![gate, up]).collect())
+        }
+        Mode::Store | Mode::Add | Mode::Activate(_) => {
+            (1, joined.weights.iter().map(|&id| vec![id]).collect())
+        }
+    }
+}
+
 /// The file's bytes of a row of the joined matrix.
 fn source_row<'a>(model: &'a Model, joined: &Joined, row: usize) -> (GgmlType, &'a [u8]) {
-    let (id, row) = if joined.mode == Mode::Gate {
-        (joined.weights[row % 2], row / 2)
-    } else {
-        let (id, rows) = source_rows(model, joined, row..row + 1).pop().expect("a row of the matrix");
-        (id, rows.start)
+    let n = joined.weights.len();
+    let rows = model.weight(joined.weights[0]).rows;
+    let (id, row) = match joined.mode {
+        Mode::Gate(_) => (joined.weights[row / (2 * rows) + row % 2 * (n / 2)], row / 2 % rows),
+        // Experts' matrices are all of one size.
+        Mode::Store | Mode::Add | Mode::Activate(_) if joined.experts.is_some() => {
+            (joined.weights[row / rows], row % rows)
+        }
+        Mode::Store | Mode::Add | Mode::Activate(_) => {
+            let (id, rows) = source_rows(model, joined, row..row + 1).pop().expect("a row of the matrix");
+            (id, rows.start)
+        }
     };
     let weight = model.weight(id);
     let bytes = weight.row_bytes();

@@ -6,12 +6,14 @@ use std::collections::HashMap;
 use super::{
     device::{ARENA_BYTES, Gpu},
     formats::{BLOCK, Format},
+    layout::{Layout, Place},
     pipelines::Mode,
     upload::Upload,
+    work::padded,
 };
 use crate::{
     Model, Result,
-    plan::{Buf, Op, UnitSet, WeightId},
+    plan::{Activation, Buf, Linear, MoeId, Norm, NormKind, Op, UnitSet, WeightId},
 };
 
 /// What every binding's offset is a multiple of.
@@ -28,88 +30,241 @@ pub struct Region {
     pub bytes: u64,
 }
 
+/// Where a product's results go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    Rows(Buf),
+    /// Beside these: an up matrix of another format than its gate, whose results then meet.
+    Beside(Buf),
+    Logits,
+}
+
 /// Matrices of one format that one kernel reads: their rows one below the other, or row by row in turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Joined {
     pub weights: Vec<WeightId>,
-    pub biases: Vec<Option<WeightId>>,
+    /// Of so many rows each, in their order; of a gate and its up matrix one for each.
+    pub biases: Vec<(Option<WeightId>, usize)>,
     pub format: Format,
     pub mode: Mode,
     pub src: Buf,
-    pub dst: Buf,
+    pub to: To,
+    /// What the gate of an up matrix goes through.
+    pub activation: Option<Activation>,
     /// Operations of the plan that this one does.
     pub covers: usize,
+    /// A matrix of each of these, of which a row takes those that it chose.
+    pub experts: Option<MoeId>,
 }
 
 /// What the operations of one sublayer become.
-pub fn join(model: &Model, ops: &[&Op]) -> Vec<Joined> {
+pub fn join(model: &Model, layout: &Layout, ops: &[&Op]) -> Vec<Joined> {
     let format = |id: WeightId| Format::of(model.weight(id).ty()).expect("checked when the model was loaded");
     let mut out: Vec<Joined> = Vec::new();
-    let mut last_src = None;
+    // The rows that the last product read, and where it went.
+    let mut last = None;
     for &op in ops {
-        let this_src = match *op {
+        let one = |Linear { weight, bias }: Linear, mode, src, to| Joined {
+            weights: vec![weight],
+            biases: vec![(bias, model.weight(weight).rows)],
+            format: format(weight),
+            mode,
+            src,
+            to,
+            activation: None,
+            covers: 1,
+            experts: None,
+        };
+        let of_each = |id: MoeId, Linear { weight: first, bias }: Linear, src, to| {
+            let count = model.plan.moe(id).n_expert;
+            let whole = one(Linear { weight: first, bias: None }, Mode::Store, src, to);
+            Joined {
+                weights: (0..count).map(|n| first.after(n)).collect(),
+                biases: vec![(bias, count * model.weight(first).rows)],
+                experts: Some(id),
+                ..whole
+            }
+        };
+        let this = match *op {
             Op::MatMul { weight, bias, src, dst, add } => {
+                let follows = |(last_src, last_dst)| last_src == src && layout.adjoin(last_dst, dst);
                 match out.last_mut() {
-                    // Queries, keys and values lie side by side in one buffer.
-                    Some(group) if last_src == Some(src) && !add && group.format == format(weight) => {
+                    Some(group) if !add && group.format == format(weight) && last.is_some_and(follows) => {
                         group.weights.push(weight);
-                        group.biases.push(bias);
+                        group.biases.push((bias, model.weight(weight).rows));
                         group.covers += 1;
                     }
-                    _ => out.push(Joined {
-                        weights: vec![weight],
-                        biases: vec![bias],
-                        format: format(weight),
-                        mode: if add { Mode::Add } else { Mode::Store },
-                        src,
-                        dst,
-                        covers: 1,
+                    _ => {
+                        let mode = if add { Mode::Add } else { Mode::Store };
+                        out.push(one(Linear { weight, bias }, mode, src, To::Rows(dst)));
+                    }
+                }
+                (!add).then_some((src, dst))
+            }
+            Op::Gate { gate, up, activation, src, dst } => {
+                match up {
+                    None => out.push(Joined {
+                        activation: Some(activation),
+                        ..one(gate, Mode::Activate(activation.into()), src, To::Rows(dst))
                     }),
-                }
-                (!add).then_some(src)
-            }
-            Op::Gate { gate, up, .. } => {
-                let gate = gate.weight;
-                let up = up.expect("as in every uniform plan").weight;
-                let single = |weight| Joined {
-                    weights: vec![weight],
-                    biases: vec![None],
-                    format: format(weight),
-                    mode: Mode::Store,
-                    src: Buf::H,
-                    dst: Buf::G,
-                    covers: 1,
-                };
-                if format(gate) == format(up) {
-                    out.push(Joined {
-                        weights: vec![gate, up],
-                        biases: vec![None, None],
-                        mode: Mode::Gate,
-                        ..single(gate)
-                    });
-                } else {
-                    out.extend([single(gate), single(up)]);
+                    Some(up) => {
+                        let gate = one(gate, Mode::Store, src, To::Rows(dst));
+                        let up = one(up, Mode::Store, src, To::Beside(dst));
+                        out.extend(gate_and_up(gate, up, activation));
+                    }
                 }
                 None
             }
-            Op::Head { weight, .. } => {
-                out.push(Joined {
-                    weights: vec![weight],
-                    biases: vec![None],
-                    format: format(weight),
-                    mode: Mode::Store,
-                    src: Buf::H,
-                    dst: Buf::H,
-                    covers: 1,
-                });
+            Op::ExpertsGate(id) => {
+                let moe = model.plan.moe(id);
+                let (activation, to) = (moe.activation, To::Rows(moe.hidden));
+                match moe.gate {
+                    None => out.push(Joined {
+                        activation: Some(activation),
+                        mode: Mode::Activate(activation.into()),
+                        ..of_each(id, moe.up, moe.src, to)
+                    }),
+                    Some(gate) => {
+                        let gate = of_each(id, gate, moe.src, to);
+                        let up = of_each(id, moe.up, moe.src, To::Beside(moe.hidden));
+                        out.extend(gate_and_up(gate, up, activation));
+                    }
+                }
                 None
             }
-            Op::Embed { .. } | Op::Norm { .. } | Op::Store(_) | Op::Attend(_) => None,
-            _ => unreachable!("not in a uniform plan"),
+            Op::ExpertsDown(id) => {
+                let moe = model.plan.moe(id);
+                out.push(of_each(id, moe.down, moe.hidden, To::Rows(moe.results)));
+                None
+            }
+            Op::Head { weight, bias, .. } => {
+                out.push(one(Linear { weight, bias }, Mode::Store, Buf::H, To::Logits));
+                None
+            }
+            Op::Embed { .. }
+            | Op::Norm { .. }
+            | Op::Multiply { .. }
+            | Op::Add { .. }
+            | Op::Scale { .. }
+            | Op::Store(_)
+            | Op::Attend(_)
+            | Op::Choose(_)
+            | Op::ExpertsSum(_) => None,
         };
-        last_src = this_src;
+        last = this;
     }
     out
+}
+
+/// Row by row in turn, or where they have different formats one after the other.
+fn gate_and_up(gate: Joined, up: Joined, activation: Activation) -> Vec<Joined> {
+    if gate.format == up.format {
+        return vec![Joined {
+            weights: [gate.weights, up.weights].concat(),
+            biases: [gate.biases, up.biases].concat(),
+            mode: Mode::Gate(activation.into()),
+            activation: Some(activation),
+            ..gate
+        }];
+    }
+    vec![gate, Joined { activation: Some(activation), ..up }]
+}
+
+/// Numbers that kernels read beside matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Numbers {
+    /// A vector with zeros to whole blocks.
+    Vector(WeightId),
+    /// Factors and then summands, ones and zeros where there are none; so many of each.
+    Affine { weight: Option<WeightId>, bias: Option<WeightId>, len: usize },
+}
+
+impl Numbers {
+    /// Of a norm of so many numbers.
+    pub fn of_norm(model: &Model, norm: &Norm, len: usize) -> Self {
+        let of = |id: Option<WeightId>| id.map_or(0, |id| model.weight(id).cols);
+        let len = len.max(of(norm.weight)).max(of(norm.bias));
+        Numbers::Affine { weight: norm.weight, bias: norm.bias, len }
+    }
+
+    /// What a plan's operation reads.
+    fn of_op(model: &Model, layout: &Layout, op: &Op) -> Vec<Numbers> {
+        let plan = &model.plan;
+        match *op {
+            Op::Norm { norm, group, src, .. } => {
+                let len = if group == 0 { plan.width(src) } else { group };
+                match plain_norm(layout, op) {
+                    Some(weight) => vec![Numbers::Vector(weight)],
+                    None => vec![Numbers::of_norm(model, &norm, len)],
+                }
+            }
+            Op::Head { norm, .. } => match plain_norm(layout, op) {
+                Some(weight) => vec![Numbers::Vector(weight)],
+                None => vec![Numbers::of_norm(model, &norm, plan.dims.dim)],
+            },
+            Op::Store(id) => {
+                let spec = plan.attention(id);
+                let norms = [spec.q_norm, spec.k_norm].into_iter().flatten();
+                norms.map(|norm| Numbers::of_norm(model, &norm, spec.head_dim)).collect()
+            }
+            Op::Attend(id) => plan.attention(id).sinks.map(Numbers::Vector).into_iter().collect(),
+            Op::Choose(id) => {
+                let moe = plan.moe(id);
+                moe.choice_bias.into_iter().chain(moe.expert_scale).map(Numbers::Vector).collect()
+            }
+            // Biases of products lie with their matrices.
+            Op::Embed { .. }
+            | Op::MatMul { .. }
+            | Op::Gate { .. }
+            | Op::Multiply { .. }
+            | Op::Add { .. }
+            | Op::Scale { .. }
+            | Op::ExpertsGate(_)
+            | Op::ExpertsDown(_)
+            | Op::ExpertsSum(_) => Vec::new(),
+        }
+    }
+
+    /// Factors, and summands, of a norm.
+    pub fn factors(&self) -> usize {
+        match *self {
+            Numbers::Vector(_) => 0,
+            Numbers::Affine { len, .. } => len,
+        }
+    }
+
+    fn len(&self, model: &Model) -> usize {
+        match *self {
+            Numbers::Vector(id) => (model.weight(id).rows * model.weight(id).cols).next_multiple_of(BLOCK),
+            Numbers::Affine { len, .. } => 2 * len,
+        }
+    }
+
+    fn read(&self, model: &Model) -> Vec<f32> {
+        let or = |id: Option<WeightId>, x, len| id.map_or_else(|| vec![x; len], |id| model.vector(id));
+        match *self {
+            Numbers::Vector(id) => {
+                let mut numbers = model.vector(id);
+                numbers.resize(self.len(model), 0.0);
+                numbers
+            }
+            Numbers::Affine { weight, bias, len } => [or(weight, 1.0, len), or(bias, 0.0, len)].concat(),
+        }
+    }
+}
+
+/// The weight of a norm that the fast kernel makes: of whole rows, that have rooms of their own, by their mean square.
+pub fn plain_norm(layout: &Layout, op: &Op) -> Option<WeightId> {
+    let (norm, src, dst) = match *op {
+        Op::Norm { norm, group: 0, src, dst, add: false } => (norm, src, dst),
+        Op::Head { norm, .. } => (norm, Buf::X, Buf::H),
+        _ => return None,
+    };
+    let [from, to] = [src, dst].map(|buf| layout.place(buf));
+    let alone = |place: Place| place.stride == padded(place.width);
+    let alike = from.room != to.room && from.stride == to.stride && alone(from) && alone(to);
+    let Norm { kind, weight, bias, eps: _ } = norm;
+    weight.filter(|_| alike && kind == NormKind::Rms && bias.is_none())
 }
 
 /// Part of a matrix: as many rows as a binding takes.
@@ -164,11 +319,18 @@ impl Packer {
     }
 }
 
-/// Where a matrix goes: parts of at most `limit` bytes.
-fn place_matrix(packer: &mut Packer, format: Format, rows: usize, blocks: usize, limit: u64) -> Matrix {
+/// Where a matrix goes: parts of at most `limit` bytes, each of whole matrices of `each` rows.
+fn place_matrix(
+    packer: &mut Packer,
+    format: Format,
+    rows: usize,
+    (blocks, each): (usize, usize),
+    limit: u64,
+) -> Matrix {
     let row_bytes = (format.bytes(PART_ROWS * blocks) as u64).div_ceil(PART_ROWS as u64);
-    let most_rows = (limit.saturating_sub(4 * ALIGN) / row_bytes) as usize / PART_ROWS * PART_ROWS;
-    let most_rows = most_rows.max(PART_ROWS);
+    let least = (PART_ROWS..).step_by(PART_ROWS).find(|rows| rows.is_multiple_of(each)).unwrap_or(rows);
+    let most_rows = (limit.saturating_sub(4 * ALIGN) / row_bytes) as usize / least * least;
+    let most_rows = most_rows.max(least);
     let mut parts = Vec::new();
     for first_row in (0..rows).step_by(most_rows) {
         let part_rows = most_rows.min(rows - first_row);
@@ -189,7 +351,7 @@ pub struct Weights {
     pub matrices: HashMap<WeightId, Matrix>,
     /// By their first weight: the biases of joined matrices.
     pub biases: HashMap<WeightId, Region>,
-    pub vectors: HashMap<WeightId, Region>,
+    pub numbers: HashMap<Numbers, Region>,
     /// Something to bind where nothing is read.
     pub nothing: Region,
 }
@@ -198,6 +360,7 @@ impl Weights {
     pub fn load(
         gpu: &Gpu,
         model: &Model,
+        layout: &Layout,
         held: &UnitSet,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Self> {
@@ -209,25 +372,26 @@ impl Weights {
             buffers: Vec::new(),
             matrices: HashMap::new(),
             biases: HashMap::new(),
-            vectors: HashMap::new(),
+            numbers: HashMap::new(),
             nothing,
         };
         let mut todo = Vec::new();
         for ops in &held.ops(&model.plan) {
-            for id in ops.iter().flat_map(|op| model.plan.operands(op).norms()) {
-                let bytes = 4 * model.weight(id).cols.next_multiple_of(BLOCK) as u64;
-                weights.vectors.entry(id).or_insert_with(|| packer.place([bytes], arena)[0]);
+            for numbers in ops.iter().flat_map(|op| Numbers::of_op(model, layout, op)) {
+                let bytes = 4 * numbers.len(model) as u64;
+                weights.numbers.entry(numbers).or_insert_with(|| packer.place([bytes], arena)[0]);
             }
-            for joined in join(model, ops).into_iter().chain(table(model, ops)) {
+            for joined in join(model, layout, ops).into_iter().chain(tables(model, ops)) {
                 let first = joined.weights[0];
                 if weights.matrices.contains_key(&first) {
                     continue;
                 }
                 let rows = joined.weights.iter().map(|&id| model.weight(id).rows).sum();
                 let blocks = model.weight(first).cols.div_ceil(BLOCK);
-                let matrix = place_matrix(&mut packer, joined.format, rows, blocks, limit);
+                let each = joined.experts.map_or(1, |id| rows / model.plan.moe(id).n_expert);
+                let matrix = place_matrix(&mut packer, joined.format, rows, (blocks, each), limit);
                 weights.matrices.insert(first, matrix);
-                if joined.biases.iter().any(Option::is_some) {
+                if joined.biases.iter().any(|(bias, _)| bias.is_some()) {
                     weights.biases.insert(first, packer.place([4 * rows as u64], arena)[0]);
                 }
                 todo.push(joined);
@@ -239,10 +403,8 @@ impl Weights {
         }
         let total = packer.buffers.iter().sum();
         let mut upload = Upload::new(gpu, &weights.buffers, total, progress);
-        for (&id, region) in &weights.vectors {
-            let mut numbers = model.vector(id);
-            numbers.resize(region.bytes as usize / 4, 0.0);
-            upload.numbers(region, &numbers)?;
+        for (numbers, region) in &weights.numbers {
+            upload.numbers(region, &numbers.read(model))?;
         }
         for joined in &todo {
             let matrix = &weights.matrices[&joined.weights[0]];
@@ -250,17 +412,25 @@ impl Weights {
                 upload.part(model, joined, matrix, part)?;
             }
             if let Some(region) = weights.biases.get(&joined.weights[0]) {
-                let numbers: Vec<f32> = std::iter::zip(&joined.weights, &joined.biases)
-                    .flat_map(|(&id, bias)| match bias {
-                        Some(bias) => model.vector(*bias),
-                        None => vec![0.0; model.weight(id).rows],
-                    })
-                    .collect();
-                upload.numbers(region, &numbers)?;
+                upload.numbers(region, &biases(model, joined))?;
             }
         }
         upload.finish()?;
         Ok(weights)
+    }
+
+    /// The biases of a part of the matrix that begins with this weight; something, if it has none.
+    pub fn bias_of(&self, first: WeightId, part: &MatrixPart) -> wgpu::BufferBinding<'_> {
+        let bias = self.biases.get(&first).map_or(self.nothing, |&region| Region {
+            offset: region.offset + 4 * part.first_row as u64,
+            bytes: 4 * part.rows as u64,
+            ..region
+        });
+        self.binding(bias)
+    }
+
+    pub fn numbers(&self, numbers: Numbers) -> wgpu::BufferBinding<'_> {
+        self.binding(self.numbers[&numbers])
     }
 
     pub fn binding(&self, region: Region) -> wgpu::BufferBinding<'_> {
@@ -273,17 +443,32 @@ impl Weights {
     }
 }
 
-/// The embedding table as a matrix.
-fn table(model: &Model, ops: &[&Op]) -> Option<Joined> {
-    let table = ops.iter().find_map(|op| model.plan.operands(op).table)?;
-    Some(Joined {
+/// In the order of the joined rows; zeros for a matrix without.
+fn biases(model: &Model, joined: &Joined) -> Vec<f32> {
+    let of_each: Vec<Vec<f32>> = joined
+        .biases
+        .iter()
+        .map(|&(bias, rows)| bias.map_or_else(|| vec![0.0; rows], |bias| model.vector(bias)))
+        .collect();
+    match (&of_each[..], joined.mode) {
+        ([gate, up], Mode::Gate(_)) => std::iter::zip(gate, up).flat_map(|(&gate, &up)| [gate, up]).collect(),
+        _ => of_each.concat(),
+    }
+}
+
+/// Tables of which rows are taken, as matrices.
+fn tables<'a>(model: &'a Model, ops: &'a [&Op]) -> impl Iterator<Item = Joined> + 'a {
+    let tables = ops.iter().filter_map(|op| model.plan.operands(op).table);
+    tables.map(|table| Joined {
         weights: vec![table],
-        biases: vec![None],
+        biases: Vec::new(),
         format: Format::of(model.weight(table).ty()).expect("checked when the model was loaded"),
         mode: Mode::Store,
         src: Buf::X,
-        dst: Buf::X,
+        to: To::Rows(Buf::X),
+        activation: None,
         covers: 1,
+        experts: None,
     })
 }
 
@@ -296,7 +481,7 @@ mod tests {
         for format in Format::ALL {
             for (rows, blocks, limit) in [(128_256, 128, 128 << 20), (1000, 8, 1 << 20), (64, 8, 64 << 20)] {
                 let mut packer = Packer::default();
-                let matrix = place_matrix(&mut packer, format, rows, blocks, limit);
+                let matrix = place_matrix(&mut packer, format, rows, (blocks, 1), limit);
                 let mut next = 0;
                 for part in &matrix.parts {
                     assert_eq!(part.first_row, next);

@@ -1,10 +1,11 @@
 //! The device buffers that a pass works in, and the K/V cache.
 
-use super::{device::Gpu, formats::BLOCK, variants::Arith};
+use super::{device::Gpu, formats::BLOCK, layout::Layout, variants::Arith};
 use crate::{
     Error, Result,
+    kv::KvLayout,
     kv_type::{KvType, Q8_BLOCK},
-    plan::{Buf, Uniform, UnitSet},
+    plan::{AttnSpec, Buf, Op, Plan, RopeId, UnitSet},
 };
 
 /// Rows of a tile of `matmul_tile`; buffers of rows have whole tiles.
@@ -18,6 +19,9 @@ pub const CHUNK: usize = 256;
 
 /// The largest head that the kernels have room for.
 pub const MOST_HEAD: usize = 512;
+
+/// The most experts of a layer that they have room for.
+pub const MOST_EXPERTS: usize = 1024;
 
 /// A batch of at most so many rows has its contexts split over workgroups.
 const MOST_SPLIT_ROWS: usize = 8;
@@ -52,20 +56,16 @@ pub fn kv_words(ty: KvType, head_dim: usize) -> usize {
 
 pub struct WorkBuffers {
     pub max_rows: usize,
-    /// `[rows, padded dim]`
-    pub x: wgpu::Buffer,
-    pub h: wgpu::Buffer,
-    /// `[rows, n_head·head_dim + 2·n_kv_head·head_dim]`: what comes out of the matrices.
-    pub qkv: wgpu::Buffer,
+    pub layout: Layout,
+    /// By room: `[rows, stride]`
+    rooms: Vec<wgpu::Buffer>,
     /// `[rows, n_head, head_stride]`: queries, rotated.
     pub q: wgpu::Buffer,
-    /// `[rows, padded n_head·head_dim]`
-    pub a: wgpu::Buffer,
-    /// `[rows, padded ffn]`
-    pub g: wgpu::Buffer,
-    /// The same for an up matrix of another format than its gate.
+    /// Of the same rows as a gate: an up matrix of another format than its gate.
     pub u: Option<wgpu::Buffer>,
     pub rounded: Option<Rounded>,
+    /// Pairs of rows and experts, sorted by these: see experts_sort.wgsl.
+    pub sorted: Option<wgpu::Buffer>,
     /// Chunks of attention: `[split_rows, n_head, most_chunks, head_stride + 2]`
     pub chunks: wgpu::Buffer,
     pub split_rows: usize,
@@ -76,87 +76,131 @@ pub struct WorkBuffers {
 
 /// Rows for products that are not in floats: `[rows, blocks, Arith::block_quads]`
 pub struct Rounded {
-    /// Of `h`.
-    pub h: wgpu::Buffer,
-    /// Of `a` and of `g` in turn: a kernel makes one from the other's product, or from `h`.
-    pub rest: wgpu::Buffer,
+    /// Of `H`, which norms make.
+    h: wgpu::Buffer,
+    /// Of all others in turn: most kernels make one from another's product.
+    rest: wgpu::Buffer,
+}
+
+impl Rounded {
+    pub fn of(&self, buf: Buf) -> &wgpu::Buffer {
+        if buf == Buf::H { &self.h } else { &self.rest }
+    }
 }
 
 /// Bytes of each buffer, which placement counts with too.
 struct Sizes {
-    x: usize,
-    qkv: usize,
+    rooms: Vec<usize>,
     q: usize,
-    a: usize,
-    g: usize,
-    /// At the larger of the two.
+    /// Of the widest gate.
+    u: usize,
+    /// At the largest that variants have.
     rounded_h: usize,
     rounded_rest: usize,
+    sorted: usize,
     chunks: usize,
     logits: usize,
     split_rows: usize,
     most_chunks: usize,
 }
 
-fn sizes(dims: &Uniform, rows: usize, n_cells: usize) -> Sizes {
+fn sizes(plan: &Plan, layout: &Layout, rows: usize, n_cells: usize) -> Sizes {
     let rows = rows.next_multiple_of(TILE_ROWS);
     let most_chunks = n_cells.div_ceil(CHUNK);
-    let chunk_row = 4 * dims.n_head * most_chunks * (head_stride(dims.head_dim) + 2);
-    let rounded = |width: usize| rows * padded(width) / BLOCK * 16 * Arith::Half.block_quads();
+    let most = |of: fn(&AttnSpec) -> usize| plan.attentions.iter().map(of).max().unwrap_or(1);
+    let chunk_row = 4 * most_chunks * most(|spec| spec.n_head * (head_stride(spec.head_dim) + 2));
+    let rounded = |width: usize| rows * width / BLOCK * 16 * Arith::Half.block_quads();
+    let stride = |buf: Buf| layout.place(buf).stride;
+    let fed = plan
+        .ops()
+        .flat_map(|op| plan.operands(op).products().map(|(_, src)| src))
+        .filter(|&buf| buf != Buf::H);
+    let sorted = plan.experts.iter().map(|moe| {
+        let pairs = rows * moe.n_used;
+        tiles_words(moe.n_expert, pairs) + pairs
+    });
     let split_rows = (MOST_SPLIT_BYTES / chunk_row).clamp(1, MOST_SPLIT_ROWS);
     Sizes {
-        x: 4 * rows * padded(dims.dim),
-        qkv: 4 * rows * (dims.width(Buf::Q) + 2 * dims.kv_width()),
-        q: 4 * rows * dims.n_head * head_stride(dims.head_dim),
-        a: 4 * rows * padded(dims.width(Buf::A)),
-        g: 4 * rows * padded(dims.ffn),
-        rounded_h: rounded(dims.dim),
-        rounded_rest: rounded(dims.width(Buf::A).max(dims.ffn)),
+        rooms: layout.rooms().iter().map(|stride| 4 * rows * stride).collect(),
+        q: 4 * rows * most(|spec| spec.n_head * head_stride(spec.head_dim)),
+        u: 4 * rows * plan.ops().filter_map(|op| gated(plan, op)).map(stride).max().unwrap_or(0),
+        rounded_h: rounded(stride(Buf::H)),
+        rounded_rest: rounded(fed.map(stride).max().unwrap_or(BLOCK)),
+        sorted: 4 * sorted.max().unwrap_or(0),
         chunks: split_rows * chunk_row,
-        logits: 4 * OUTPUTS_AT_ONCE * dims.n_vocab,
+        logits: 4 * OUTPUTS_AT_ONCE * plan.dims.n_vocab,
         split_rows,
         most_chunks,
     }
 }
 
+/// The most tiles that so many pairs of rows and experts come to: each has up to [`TILE_ROWS`] of one expert.
+pub fn most_tiles(n_expert: usize, pairs: usize) -> usize {
+    n_expert.min(pairs) + pairs / TILE_ROWS
+}
+
+/// Words of the list of tiles.
+pub fn tiles_words(n_expert: usize, pairs: usize) -> usize {
+    1 + 3 * most_tiles(n_expert, pairs)
+}
+
+/// What a gate with two factors writes.
+fn gated(plan: &Plan, op: &Op) -> Option<Buf> {
+    match *op {
+        Op::Gate { up: Some(_), dst, .. } => Some(dst),
+        Op::ExpertsGate(id) => plan.moe(id).gate.map(|_| plan.moe(id).hidden),
+        _ => None,
+    }
+}
+
 impl WorkBuffers {
-    pub fn new(gpu: &Gpu, dims: &Uniform, max_rows: usize, n_cells: usize, needs: Needs) -> Result<Self> {
+    pub fn new(gpu: &Gpu, plan: &Plan, max_rows: usize, n_cells: usize, needs: Needs) -> Result<Self> {
         use wgpu::BufferUsages as Usage;
         let plain = Usage::STORAGE;
         let both_ways = Usage::STORAGE | Usage::COPY_DST | Usage::COPY_SRC;
-        let sizes = sizes(dims, max_rows, n_cells);
+        let layout = Layout::of(plan);
+        let sizes = sizes(plan, &layout, max_rows, n_cells);
         let buffer = |label, bytes: usize, usage| {
             if bytes as u64 > gpu.binding_bytes() {
                 return Err(too_large(gpu, label, bytes as u64));
             }
             gpu.buffer(label, bytes as u64, usage)
         };
+        let rooms = sizes.rooms.iter().map(|&bytes| buffer("rows", bytes, both_ways));
         Ok(WorkBuffers {
             max_rows,
-            x: buffer("hidden rows", sizes.x, both_ways)?,
-            h: buffer("normed rows", sizes.x, plain)?,
-            qkv: buffer("queries, keys and values", sizes.qkv, plain)?,
+            rooms: rooms.collect::<Result<_>>()?,
             q: buffer("queries", sizes.q, plain)?,
-            a: buffer("attention's rows", sizes.a, plain)?,
-            g: buffer("gated rows", sizes.g, plain)?,
-            u: if needs.up { Some(buffer("up rows", sizes.g, plain)?) } else { None },
+            u: if needs.up { Some(buffer("up rows", sizes.u, plain)?) } else { None },
             rounded: if needs.arith == Arith::Float {
                 None
             } else {
                 let h = buffer("normed rows, rounded", sizes.rounded_h, plain)?;
                 Some(Rounded { h, rest: buffer("rounded rows", sizes.rounded_rest, plain)? })
             },
+            sorted: if sizes.sorted > 0 {
+                Some(buffer("rows by expert", sizes.sorted, plain)?)
+            } else {
+                None
+            },
             chunks: buffer("attention's chunks", sizes.chunks, plain)?,
             split_rows: sizes.split_rows,
             most_chunks: sizes.most_chunks,
             logits: if needs.logits { Some(buffer("logits", sizes.logits, both_ways)?) } else { None },
+            layout,
         })
     }
 
+    /// The device buffer that a buffer of the plan lies in.
+    pub fn room(&self, buf: Buf) -> &wgpu::Buffer {
+        &self.rooms[self.layout.place(buf).room]
+    }
+
     /// Bytes of all of them but the logits, for a plan of what fits.
-    pub fn bytes(dims: &Uniform, max_rows: usize, n_cells: usize) -> u64 {
-        let s = sizes(dims, max_rows, n_cells);
-        (2 * s.x + s.qkv + s.q + s.a + 2 * s.g + s.rounded_h + s.rounded_rest + s.chunks) as u64
+    pub fn bytes(plan: &Plan, max_rows: usize, n_cells: usize) -> u64 {
+        let s = sizes(plan, &Layout::of(plan), max_rows, n_cells);
+        (s.rooms.iter().sum::<usize>() + s.q + s.u + s.rounded_h + s.rounded_rest + s.sorted + s.chunks)
+            as u64
     }
 }
 
@@ -177,49 +221,84 @@ fn too_large(gpu: &Gpu, label: &str, bytes: u64) -> Error {
     ))
 }
 
+/// How the keys of a slot's cells lie, and what is done to them.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotKeys {
+    pub n_kv_head: usize,
+    pub head_dim: usize,
+    /// The class that the slot is in, and how many cells it has.
+    pub class: usize,
+    pub n_cells: usize,
+    pub rope: Option<RopeId>,
+}
+
+/// Words of a cell's keys, or values, in a layer's own slot.
+pub fn cell_words(plan: &Plan, layer: usize, ty: KvType) -> usize {
+    let stored = plan.layers[layer].attn.iter().find_map(|op| plan.store_of(op));
+    stored.map_or(0, |spec| spec.n_kv_head * kv_words(ty, spec.head_dim))
+}
+
+/// The same in a slot that any layer may use.
+pub fn most_cell_words(plan: &Plan, ty: KvType) -> usize {
+    (0..plan.layers.len()).map(|layer| cell_words(plan, layer, ty)).max().unwrap_or(0)
+}
+
 /// Keys and values by slot.
 pub struct Cache {
     pub stored: Stored,
-    pub n_cells: usize,
     slots: Vec<Option<(wgpu::Buffer, wgpu::Buffer)>>,
+    keys: Vec<SlotKeys>,
 }
 
 impl Cache {
     /// Slots of the layers that `held` runs attention of, and those that no layer owns.
-    pub fn new(
-        gpu: &Gpu,
-        dims: &Uniform,
-        held: &UnitSet,
-        n_slots: usize,
-        n_cells: usize,
-        stored: Stored,
-    ) -> Result<Self> {
-        stored.keys.check(dims.head_dim)?;
-        stored.values.check(dims.head_dim)?;
-        let buffer = |label, ty| {
-            let bytes = 4 * (dims.n_kv_head * n_cells * kv_words(ty, dims.head_dim)) as u64;
+    pub fn new(gpu: &Gpu, plan: &Plan, held: &UnitSet, layout: &KvLayout, stored: Stored) -> Result<Self> {
+        for spec in &plan.attentions {
+            stored.keys.check(spec.head_dim)?;
+            stored.values.check(spec.head_dim)?;
+        }
+        let buffer = |label, words: usize| {
+            let bytes = 4 * words as u64;
             if bytes > gpu.binding_bytes() {
                 return Err(too_large(gpu, label, bytes));
             }
             gpu.buffer(label, bytes, wgpu::BufferUsages::STORAGE)
         };
-        let slots = (0..n_slots).map(|slot| {
-            let wanted = held.attn.get(slot).copied().unwrap_or(true);
-            if wanted {
-                Ok(Some((buffer("keys", stored.keys)?, buffer("values", stored.values)?)))
-            } else {
-                Ok(None)
+        let slots = layout.slots.iter().enumerate().map(|(slot, shape)| {
+            let words = |ty| match held.attn.get(slot) {
+                Some(true) => cell_words(plan, slot, ty),
+                Some(false) => 0,
+                None => most_cell_words(plan, ty),
+            };
+            let n_cells = layout.classes[shape.class].n_cells;
+            let (keys, values) = (n_cells * words(stored.keys), n_cells * words(stored.values));
+            Ok(if keys > 0 { Some((buffer("keys", keys)?, buffer("values", values)?)) } else { None })
+        });
+        let slots = slots.collect::<Result<_>>()?;
+        let keys = layout.slots.iter().enumerate().map(|(slot, shape)| {
+            // What lies in a slot that is not a layer's own is taken for the first layer's.
+            let layer = plan.layers.get(slot).or(plan.layers.first());
+            let stored = layer.and_then(|layer| layer.attn.iter().find_map(|op| plan.store_of(op)));
+            SlotKeys {
+                n_kv_head: shape.n_kv_head,
+                head_dim: shape.head_dim,
+                class: shape.class,
+                n_cells: layout.classes[shape.class].n_cells,
+                rope: stored.and_then(|spec| spec.rope),
             }
         });
-        Ok(Cache { stored, n_cells, slots: slots.collect::<Result<_>>()? })
+        Ok(Cache { stored, slots, keys: keys.collect() })
     }
 
     /// One slot, of f32.
     #[cfg(test)]
-    pub fn of(keys: wgpu::Buffer, values: wgpu::Buffer, n_cells: usize) -> Self {
-        let slots = vec![Some((keys, values))];
+    pub fn of(buffers: (wgpu::Buffer, wgpu::Buffer), keys: SlotKeys) -> Self {
         let stored = Stored { keys: KvType::F32, values: KvType::F32 };
-        Cache { stored, n_cells, slots }
+        Cache { stored, slots: vec![Some(buffers)], keys: vec![keys] }
+    }
+
+    pub fn keys(&self, slot: usize) -> &SlotKeys {
+        &self.keys[slot]
     }
 
     pub fn slot(&self, slot: usize) -> (&wgpu::Buffer, &wgpu::Buffer) {
@@ -227,19 +306,14 @@ impl Cache {
         (keys, values)
     }
 
-    /// Words of a stored key, and of a value.
-    pub fn words(&self, dims: &Uniform) -> [usize; 2] {
-        [self.stored.keys, self.stored.values].map(|ty| kv_words(ty, dims.head_dim))
+    /// Words of a stored key of such heads, and of a value.
+    pub fn words(&self, head_dim: usize) -> [usize; 2] {
+        [self.stored.keys, self.stored.values].map(|ty| kv_words(ty, head_dim))
     }
 
-    /// Bytes of a cell's keys and values in a slot.
-    pub fn cell_bytes(&self, dims: &Uniform) -> u64 {
-        let [keys, values] = self.words(dims);
-        4 * (dims.n_kv_head * (keys + values)) as u64
-    }
-
-    /// Slots that live here.
-    pub fn held(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.slots.len()).filter(|&slot| self.slots[slot].is_some())
+    /// Slots that live here, and what lies in them.
+    pub fn held(&self) -> impl Iterator<Item = (usize, SlotKeys)> + '_ {
+        let held = (0..self.slots.len()).filter(|&slot| self.slots[slot].is_some());
+        held.map(|slot| (slot, self.keys[slot]))
     }
 }

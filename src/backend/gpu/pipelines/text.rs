@@ -29,30 +29,15 @@ impl Kernel {
                 shader!("norm"),
             ]
             .concat(),
-            Kernel::MatmulRows { format, arith: Arith::Float, .. } => [
-                &format_text(format),
-                shader!("common/finish"),
-                shader!("common/products_float"),
-                shader!("common/lanes"),
-                shader!("matmul_rows"),
-            ]
-            .concat(),
-            Kernel::MatmulTile { format, arith: Arith::Float, .. } => {
-                [&format_text(format), shader!("common/finish"), shader!("matmul_tile")].concat()
+            Kernel::MatmulRows { format, arith, .. } => {
+                rows_text(format, arith) + shader!("common/one_matrix") + shader!("matmul_rows")
             }
-            Kernel::MatmulRows { format, arith, .. } => [
-                &dots(format, arith),
-                shader!("common/part"),
-                shader!("common/products_dot"),
-                shader!("common/lanes"),
-                shader!("matmul_rows"),
-            ]
-            .concat(),
+            Kernel::ExpertRows { format, arith, .. } => {
+                rows_text(format, arith) + shader!("common/expert_of_pair") + shader!("matmul_rows")
+            }
             Kernel::GateRows { format, arith, .. } => [
-                &dots(format, arith),
-                shader!("common/part"),
-                shader!("common/products_dot"),
-                shader!("common/lanes"),
+                &rows_text(format, arith),
+                shader!("common/one_matrix"),
                 &self.rounding(arith),
                 shader!("gate_rows"),
             ]
@@ -64,14 +49,32 @@ impl Kernel {
                     Square::Sixteen => shader!("common/squares_16"),
                     Square::Eight => shader!("common/squares_8"),
                 },
+                shader!("common/one_matrix"),
                 shader!("matmul_tile_coop"),
             ]
             .concat(),
             Kernel::MatmulTile { format, arith, .. } => {
-                [&dots(format, arith), shader!("common/part"), shader!("matmul_tile_dot")].concat()
+                tile_text(format, arith) + shader!("common/one_matrix")
             }
+            Kernel::ExpertTile { format, arith, .. } => {
+                tile_text(format, arith) + shader!("common/expert_of_tile")
+            }
+            Kernel::Choose => [shader!("common/one"), reduce, shader!("choose")].concat(),
+            Kernel::ExpertsSort => shader!("experts_sort").into(),
+            Kernel::ExpertsSum => shader!("experts_sum").into(),
             Kernel::Quantize(arith) => self.rounding(arith) + shader!("quantize"),
-            Kernel::SiluMul => shader!("silu_mul").into(),
+            Kernel::Activate(_) => [shader!("common/activation"), shader!("activate")].concat(),
+            Kernel::NormGroups { inside } => [
+                shader!("common/one"),
+                reduce,
+                if inside { shader!("common/rows_inside") } else { shader!("common/rows_apart") },
+                shader!("norm_groups"),
+            ]
+            .concat(),
+            Kernel::Multiply { .. } => [shader!("common/activation"), shader!("multiply")].concat(),
+            Kernel::Add => shader!("add").into(),
+            Kernel::Scale => shader!("scale").into(),
+            Kernel::Cap => [shader!("common/capped"), shader!("cap")].concat(),
             Kernel::RopeStore(_) => [
                 shader!("common/one"),
                 reduce,
@@ -86,6 +89,7 @@ impl Kernel {
                 reduce,
                 shader!("common/attention"),
                 shader!("common/joint"),
+                shader!("common/capped"),
                 shader!("common/stored"),
                 shader!("attend"),
             ]
@@ -128,14 +132,42 @@ impl Kernel {
     }
 }
 
+/// A format, how its products with a few columns are made, and what becomes of sums.
+fn rows_text(format: Format, arith: Arith) -> String {
+    let lanes = include_str!("../../../../shaders/common/lanes.wgsl");
+    if arith == Arith::Float {
+        let products = include_str!("../../../../shaders/common/products_float.wgsl");
+        return floats(format) + products + lanes;
+    }
+    let part = include_str!("../../../../shaders/common/part.wgsl");
+    let products = include_str!("../../../../shaders/common/products_dot.wgsl");
+    dots(format, arith) + part + products + lanes
+}
+
+/// The same for tiles, with the tile's kernel.
+fn tile_text(format: Format, arith: Arith) -> String {
+    if arith == Arith::Float {
+        return floats(format) + include_str!("../../../../shaders/matmul_tile.wgsl");
+    }
+    let part = include_str!("../../../../shaders/common/part.wgsl");
+    dots(format, arith) + part + include_str!("../../../../shaders/matmul_tile_dot.wgsl")
+}
+
+/// A format's weights, and what becomes of sums.
+fn floats(format: Format) -> String {
+    let activation = include_str!("../../../../shaders/common/activation.wgsl");
+    format_text(format) + activation + include_str!("../../../../shaders/common/finish.wgsl")
+}
+
 /// A format's weights as whole numbers, how sums of sixteen products are made, and what becomes of sums.
 fn dots(format: Format, arith: Arith) -> String {
     let dot = match arith {
         Arith::Half => include_str!("../../../../shaders/common/dot_half.wgsl"),
         _ => include_str!("../../../../shaders/common/dot_int8.wgsl"),
     };
+    let activation = include_str!("../../../../shaders/common/activation.wgsl");
     let finish = include_str!("../../../../shaders/common/finish.wgsl");
-    [dot, &format_text(format), &ints_text(format), finish].concat()
+    [dot, &format_text(format), &ints_text(format), activation, finish].concat()
 }
 
 /// `ints`, `factors` and `value` of a format.

@@ -22,6 +22,10 @@ struct Case {
     dim: usize,
     stored: Stored,
     scale: f32,
+    /// Scores stay below it.
+    cap: f32,
+    /// By head, if there are any.
+    sinks: Vec<f32>,
     /// [rows, heads, stride]
     q: Vec<f32>,
     /// [kv_heads, cells, stride]
@@ -49,7 +53,15 @@ impl Case {
         let values = filled(kv_heads * CELLS, stored.values);
         // A step that shares no factor with the count visits every cell.
         let list = (0..CELLS).map(|i| (i * 377 % CELLS) as u32).collect();
-        Case { heads, kv_heads, dim, stored, scale: 1.0 / (dim as f32).sqrt(), q, keys, values, list }
+        let scale = 1.0 / (dim as f32).sqrt();
+        Case { heads, kv_heads, dim, stored, scale, cap: 0.0, sinks: Vec::new(), q, keys, values, list }
+    }
+
+    /// With scores that are capped, and sinks.
+    fn with_sinks(mut self, cap: f32) -> Self {
+        self.cap = cap;
+        self.sinks = Random::new(5).floats(self.heads).iter().map(|x| 3.0 * x).collect();
+        self
     }
 
     /// The same numbers, stored as they are.
@@ -57,7 +69,7 @@ impl Case {
         let stored = Stored { keys: KvType::F32, values: KvType::F32 };
         let Case { q, keys, values, list, .. } = self;
         let (q, keys, values, list) = (q.clone(), keys.clone(), values.clone(), list.clone());
-        Case { stored, q, keys, values, list, ..*self }
+        Case { stored, q, keys, values, list, sinks: self.sinks.clone(), ..*self }
     }
 
     fn words(&self, x: &[f32], ty: KvType) -> Vec<u32> {
@@ -85,6 +97,8 @@ impl Case {
             key_words: kv_words(keys, self.dim) as u32,
             value_words: kv_words(values, self.dim) as u32,
             scale: self.scale,
+            cap: self.cap,
+            has_sinks: u32::from(!self.sinks.is_empty()),
             out_stride: (self.heads * self.dim) as u32,
             view_at: 1,
             spans_at: 2,
@@ -100,11 +114,13 @@ impl Case {
         let (row_data, list, q) = (made(&row_data), made(&list), numbers(gpu, &self.q).unwrap());
         let keys = made(&self.words(&self.keys, keys));
         let values = made(&self.words(&self.values, values));
+        let sinks = if self.sinks.is_empty() { numbers(gpu, &[0.0]) } else { numbers(gpu, &self.sinks) };
+        let sinks = sinks.unwrap();
         let len = rows * self.heads * self.dim;
         let out = numbers(gpu, &vec![7.0; len]).unwrap();
         let chunks = numbers(gpu, &vec![7.0; rows * self.heads * most_chunks * (stride + 2)]).unwrap();
         let to = if split { &chunks } else { &out };
-        let buffers = [&row_data, &list, &q, &keys, &values, to].map(|b| &b.buffer);
+        let buffers = [&row_data, &list, &q, &keys, &values, &sinks, to].map(|b| &b.buffer);
         let attend = bind(gpu, pipelines, Family::Attend, &params, &buffers).unwrap();
         let (heads, rows) = (self.heads as u32, rows as u32);
         let group = (self.heads / self.kv_heads) as u32;
@@ -116,7 +132,7 @@ impl Case {
             [groups, y, rows],
         )];
         if split {
-            let buffers = [&row_data, &chunks, &out].map(|b| &b.buffer);
+            let buffers = [&row_data, &chunks, &sinks, &out].map(|b| &b.buffer);
             let join = bind(gpu, pipelines, Family::AttendJoin, &params, &buffers).unwrap();
             steps.push((Kernel::AttendJoin(Arith::Float), join, [heads, 1, rows]));
         }
@@ -143,14 +159,20 @@ impl Case {
                     products.fold((0.0, 0.0), |(sum, size), x| (sum + scale * x, size + scale * x.abs()))
                 })
                 .unzip();
-            let top = scores.iter().copied().fold(f64::MIN, f64::max);
-            let low = scores.iter().copied().fold(f64::MAX, f64::min);
+            let cap = f64::from(self.cap);
+            let capped = |s: f64| if cap > 0.0 { cap * (s / cap).tanh() } else { s };
+            let scores: Vec<f64> = scores.into_iter().map(capped).collect();
+            let sink = self.sinks.get(head).map(|&sink| f64::from(sink));
+            let top = scores.iter().copied().chain(sink).fold(f64::MIN, f64::max);
+            let low = scores.iter().copied().chain(sink).fold(f64::MAX, f64::min);
             let e: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
-            let sum: f64 = e.iter().sum();
+            let sum: f64 = e.iter().sum::<f64>() + sink.map_or(0.0, |sink| (sink - top).exp());
             // A score is a sum of dim products in four chains; twice, for the maximum is such a score too. WGSL's
             // exponential is right to 3 + 2·|x| units, and x may be the whole range of the scores. Then the sums
             // over the cells, of weights and of weighted values.
-            let score = 2.0 * (self.dim as f64 / 4.0 + 4.0) * U * sizes.iter().copied().fold(0.0, f64::max);
+            // A cap is taken from twice itself, by such an exponential.
+            let score = 2.0 * (self.dim as f64 / 4.0 + 4.0) * U * sizes.iter().copied().fold(0.0, f64::max)
+                + 48.0 * U * cap;
             let exponential = (3.0 + 2.0 * (top - low)) * 2.0 * U;
             let relative = 2.0 * (score + 2.0 * exponential + (cells.len() as f64 + 8.0) * U);
             for (i, &got) in got.iter().enumerate() {
@@ -209,6 +231,26 @@ fn attention_is_right_to_rounding_split_and_whole() {
             let whole = case.run(&gpu, &mut pipelines, &many, (false, true));
             case.check(&whole, &many, &what);
             assert!(bits(&whole[..split.len()]) == bits(&split), "{what}: a row among others");
+        }
+    }
+}
+
+/// A sink takes its share once, however a context is cut; and a cap is one for all heads of a workgroup.
+#[test]
+fn sinks_and_caps_are_right_to_rounding_split_and_whole() {
+    let test = "sinks_and_caps_are_right_to_rounding_split_and_whole";
+    let Some(gpu) = gpu(test) else { return };
+    let mut pipelines = Pipelines::new(&gpu);
+    let stored = Stored { keys: KvType::F32, values: KvType::F16 };
+    for (heads, kv_heads, dim, cap) in [(6, 2, 64, 0.0), (8, 1, 32, 2.0), (2, 1, 512, 1.0)] {
+        let case = Case::new(heads, kv_heads, dim, stored, 3).with_sinks(cap);
+        for len in [1, 257, 700] {
+            let whole = case.run(&gpu, &mut pipelines, &[len], (false, false));
+            case.check(&whole, &[len], &format!("{heads} heads of {dim}, below {cap}"));
+            for (split, shared) in [(true, false), (true, true), (false, true)] {
+                let other = case.run(&gpu, &mut pipelines, &[len], (split, shared));
+                assert!(bits(&other) == bits(&whole), "{len} cells, split {split}, shared {shared}");
+            }
         }
     }
 }

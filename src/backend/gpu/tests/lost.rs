@@ -7,7 +7,7 @@ use crate::{
     Model,
     backend::{Backend, Output, Rows, Seen, SlotView, View},
     embedded,
-    kv::CellMove,
+    kv::{CellMove, KvLayout, KvRoom},
     kv_type::KvType,
     plan::UnitSet,
 };
@@ -25,9 +25,9 @@ fn a_lost_device_is_one_clear_line() {
     };
     let model = Arc::new(Model::load(Arc::new(embedded::open().unwrap())).unwrap());
     let dims = model.plan.dims;
+    let room = KvRoom { n_cells: 32, n_slots: dims.n_layer, max_rows: 8, sequences: 1, all_cells: false };
     let config = GpuConfig {
-        n_cells: 32,
-        n_slots: dims.n_layer,
+        layout: KvLayout::new(&model.plan, &room),
         max_rows: 8,
         key_type: KvType::F16,
         value_type: KvType::F16,

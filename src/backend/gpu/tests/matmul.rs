@@ -5,7 +5,7 @@ use super::{
         device::Gpu,
         formats::{BLOCK, Format, Streams, split_row},
         lab::{How, Matrix, Random, blocks, plain, start},
-        pipelines::{Mode, Pipelines, Tuning},
+        pipelines::{Curve, Mode, Pipelines, Tuning},
         variants::{Arith, Variants},
     },
     U, bits, gpu, gpu_with,
@@ -122,7 +122,7 @@ fn check_endings(gpu: &Gpu, types: &[GgmlType], arith: Arith) {
             let want: Vec<f32> =
                 sums.iter().enumerate().map(|(i, sum)| sum + bias[i % rows] + start(i)).collect();
             assert!(bits(&added) == bits(&want), "{ty}, {columns} columns, added");
-            let gate = How { bias: None, ..how(Mode::Gate) };
+            let gate = How { bias: None, ..how(Mode::Gate(Curve::Silu)) };
             let gated = weights.product(gpu, &mut pipelines, &x, &gate).unwrap();
             for (got, pair) in gated.iter().zip(sums.as_chunks::<2>().0) {
                 let (gate, up) = (f64::from(pair[0]), f64::from(pair[1]));

@@ -12,11 +12,13 @@ use crate::kv_type::KvType;
 pub use lab::Random;
 
 mod attention;
+mod experts;
 #[cfg(embedded_model)]
 mod lost;
 mod matmul;
 mod rounded;
 mod rows;
+mod small;
 
 /// Half a unit in the last place of 1.
 const U: f64 = 1.0 / (1u64 << 24) as f64;

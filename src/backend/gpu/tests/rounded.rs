@@ -8,7 +8,7 @@ use super::{
         lab::{How, Matrix, Random, Room, bind, blocks, numbers, plain, room, run, storage},
         ops::Bound,
         params::{AttendParams, MatmulParams, NormParams, QuantizeParams},
-        pipelines::{Family, Kernel, Mode, Pipelines, Tuning},
+        pipelines::{Curve, Family, Kernel, Mode, Pipelines, Tuning},
         variants::{Arith, Variants},
         work::Stored,
     },
@@ -87,7 +87,7 @@ fn norms_round_as_by_themselves() {
                 plain: (Kernel::Norm(Arith::Float), Family::Norm),
                 rounding: (Kernel::Norm(arith), Family::NormRounded),
                 inputs: vec![&rows, &weight, &x],
-                groups: [[3, 1, 1]; 2],
+                groups: [[1, 3, 1]; 2],
             };
             check(&gpu, &mut pipelines, &step, &params, (3, width), arith);
         }
@@ -121,6 +121,8 @@ fn attention_rounds_as_by_itself() {
                 key_words: dim as u32,
                 value_words: dim as u32,
                 scale: 0.1,
+                cap: 0.0,
+                has_sinks: 0,
                 out_stride: (heads * dim) as u32,
                 view_at: 0,
                 spans_at: 1,
@@ -134,7 +136,7 @@ fn attention_rounds_as_by_itself() {
                 let step = Step {
                     plain: (attend(Arith::Float), Family::Attend),
                     rounding: (attend(arith), Family::AttendRounded),
-                    inputs: vec![&row_data, &list, &q, &keys, &values],
+                    inputs: vec![&row_data, &list, &q, &keys, &values, &q],
                     groups: [[x, 1, 2]; 2],
                 };
                 check(&gpu, &mut pipelines, &step, &params, (2, heads * dim), arith);
@@ -147,7 +149,7 @@ fn attention_rounds_as_by_itself() {
             let step = Step {
                 plain: (Kernel::AttendJoin(Arith::Float), Family::AttendJoin),
                 rounding: (Kernel::AttendJoin(arith), Family::AttendJoinRounded),
-                inputs: vec![&row_data, &chunks],
+                inputs: vec![&row_data, &chunks, &q],
                 groups: [[heads as u32, 1, 2]; 2],
             };
             check(&gpu, &mut pipelines, &step, &params, (2, heads * dim), arith);
@@ -178,6 +180,7 @@ fn gates_round_as_by_themselves() {
                 );
                 let ready = matrix.quantize(&gpu, &pipelines, &floats, &x, &how).unwrap();
                 run(&gpu, &mut pipelines, &[ready], &x.buffer, 1).unwrap();
+                let curve = Curve::Silu;
                 let params = MatmulParams {
                     rows: 2 * outputs as u32,
                     blocks: matrix.blocks as u32,
@@ -185,16 +188,23 @@ fn gates_round_as_by_themselves() {
                     y_stride: outputs as u32,
                     y_first: 0,
                     has_bias: 0,
+                    ..MatmulParams::default()
                 };
                 let (format, lanes) = (matrix.format, tuning.lanes(matrix.blocks));
                 let columns = columns as u32;
-                let in_floats =
-                    Kernel::MatmulRows { format, mode: Mode::Gate, lanes, columns, coarse: false, arith };
+                let in_floats = Kernel::MatmulRows {
+                    format,
+                    mode: Mode::Gate(curve),
+                    lanes,
+                    columns,
+                    coarse: false,
+                    arith,
+                };
                 let [high, low, scales] = &matrix.streams;
                 let step = Step {
                     plain: (in_floats, Family::Matmul),
                     rounding: (
-                        Kernel::GateRows { format, lanes, columns, coarse: false, arith },
+                        Kernel::GateRows { format, curve, lanes, columns, coarse: false, arith },
                         Family::MatmulRounded,
                     ),
                     inputs: vec![high, low, scales, &none, &x],

@@ -38,7 +38,7 @@ fn norms_are_right_to_rounding() {
                 (numbers(&gpu, &padded(&weight)).unwrap(), numbers(&gpu, &padded(&x)).unwrap());
             let buffers = [&rows, &weights, &rows_x, &h].map(|b| &b.buffer);
             let bound = bind(&gpu, &pipelines, Family::Norm, &params, &buffers).unwrap();
-            let norm = [(Kernel::Norm(Arith::Float), bound, [2, 1, 1])];
+            let norm = [(Kernel::Norm(Arith::Float), bound, [1, 2, 1])];
             let got = run(&gpu, &mut pipelines, &norm, &h.buffer, 2 * stride).unwrap();
             for (got, row) in got.chunks_exact(stride).zip([2, 0]) {
                 let x = &x[row * dim..][..dim];
@@ -147,22 +147,30 @@ fn queries_and_keys_are_normed_and_turned_and_stored_in_their_cells() {
                 heads: heads as u32,
                 kv_heads: kv_heads as u32,
                 head_dim: dim as u32,
+                first_head: 0,
+                in_stride: row_len as u32,
+                in_first: 0,
                 turned: turned as u32,
                 halves: u32::from(in_halves),
-                qkv_stride: row_len as u32,
+                turns_stride: turned as u32,
+                turns_at: 0,
+                factor_at: u32::MAX,
                 head_stride: stride as u32,
                 cells: CELLS as u32,
                 cells_at: 2,
                 key_words: key_words as u32,
                 value_words: value_words as u32,
-                normed,
-                eps,
+                flags: normed,
+                q_eps: eps,
+                k_eps: eps,
             };
             let row_data =
                 storage(&gpu, bytemuck::cast_slice(&[9, 9, cells[0], cells[1], cells[2]])).unwrap();
             let turns = storage(&gpu, bytemuck::cast_slice(&turn.turns)).unwrap();
             let x = numbers(&gpu, &qkv).unwrap();
-            let [q_norm, k_norm] = norms.each_ref().map(|n| numbers(&gpu, n).unwrap());
+            let zeros = vec![0.0; dim];
+            let [q_norm, k_norm] =
+                norms.each_ref().map(|n| numbers(&gpu, &[&n[..], &zeros].concat()).unwrap());
             let room = |len| storage(&gpu, bytemuck::cast_slice(&vec![UNTOUCHED; len])).unwrap();
             let q = room(ROWS * heads * stride);
             let key_len = kv_heads * CELLS * key_words;
@@ -220,6 +228,113 @@ fn queries_and_keys_are_normed_and_turned_and_stored_in_their_cells() {
             for cell in (0..kv_heads * CELLS).filter(|cell| !cells.contains(&((cell % CELLS) as u32))) {
                 for (got, words) in [(&got_k, key_words), (&got_v, value_words)] {
                     assert!(got[cell * words..][..words].iter().all(|&w| w == UNTOUCHED));
+                }
+            }
+        }
+    }
+}
+
+/// Norms less the mean or after the rotation, with summands; queries that grow with the position; and queries, keys and
+/// values that lie apart.
+#[test]
+fn heads_of_every_kind_are_made_together_or_apart() {
+    let Some(gpu) = gpu("heads_of_every_kind_are_made_together_or_apart") else { return };
+    let mut pipelines = Pipelines::new(&gpu);
+    let (rows, cells, heads, kv_heads, dim, turned, eps) =
+        (2usize, 4usize, 4usize, 2usize, 40usize, 12, 1e-5f32);
+    let (stride, all) = (head_stride(dim), heads + 2 * kv_heads);
+    let stored = Stored { keys: KvType::F32, values: KvType::F32 };
+    let words = kv_words(KvType::F32, dim);
+    let mut random = Random::new(51);
+    let turn = Turn::new(&mut random, true, turned, rows);
+    let x = random.floats(rows * all * dim);
+    let affine = [random.floats(2 * dim), random.floats(2 * dim)];
+    let factors = [1.5f32, 2.25];
+    // Behind each row's rotations its factor.
+    let entries: Vec<[f32; 2]> = (0..rows)
+        .flat_map(|row| [&turn.turns[row * turned..][..turned], &[[factors[row], 0.0]]].concat())
+        .collect();
+    for (flags, grows) in [(1 | 2 | 4 | 8, false), (1 | 2 | 16, true), (1 | 4 | 16, true), (0, true)] {
+        let params = RopeParams {
+            heads: heads as u32,
+            kv_heads: kv_heads as u32,
+            head_dim: dim as u32,
+            in_stride: (all * dim) as u32,
+            turned: turned as u32,
+            halves: 1,
+            turns_stride: turned as u32 + 1,
+            factor_at: if grows { turned as u32 } else { u32::MAX },
+            head_stride: stride as u32,
+            cells: cells as u32,
+            key_words: words as u32,
+            value_words: words as u32,
+            flags,
+            q_eps: eps,
+            k_eps: eps,
+            ..RopeParams::default()
+        };
+        let mut made = |pieces: &[(usize, usize)]| -> Vec<Vec<f32>> {
+            let row_data = storage(&gpu, bytemuck::cast_slice(&[2u32, 1])).unwrap();
+            let turns = storage(&gpu, bytemuck::cast_slice(&entries)).unwrap();
+            let input = numbers(&gpu, &x).unwrap();
+            let [q_norm, k_norm] = affine.each_ref().map(|n| numbers(&gpu, n).unwrap());
+            let q = numbers(&gpu, &vec![7.0; rows * heads * stride]).unwrap();
+            let [keys, values] = [0, 1].map(|_| numbers(&gpu, &vec![7.0; kv_heads * cells * words]).unwrap());
+            let steps: Vec<_> = pieces
+                .iter()
+                .map(|&(first, count)| {
+                    let params =
+                        RopeParams { first_head: first as u32, in_first: (first * dim) as u32, ..params };
+                    let buffers = [&row_data, &turns, &input, &q_norm, &k_norm, &q, &keys, &values];
+                    let buffers = buffers.map(|b| &b.buffer);
+                    let bound = bind(&gpu, &pipelines, Family::RopeStore, &params, &buffers).unwrap();
+                    (Kernel::RopeStore(stored), bound, [count as u32, rows as u32, 1])
+                })
+                .collect();
+            let got_q = run(&gpu, &mut pipelines, &steps, &q.buffer, rows * heads * stride).unwrap();
+            let of = |room: &super::super::lab::Room, pipelines: &mut Pipelines| {
+                run(&gpu, pipelines, &[], &room.buffer, kv_heads * cells * words).unwrap()
+            };
+            vec![got_q, of(&keys, &mut pipelines), of(&values, &mut pipelines)]
+        };
+        let together = made(&[(0, all)]);
+        let apart = made(&[(0, heads), (heads, kv_heads), (heads + kv_heads, kv_heads)]);
+        assert!(together.iter().zip(&apart).all(|(a, b)| super::bits(a) == super::bits(b)), "{flags}");
+        for row in 0..rows {
+            for head in 0..all {
+                let kind = if head < heads { 0 } else { 1 + (head - heads) / kv_heads };
+                let at = match kind {
+                    0 => (row * heads + head) * stride,
+                    _ => ((head - heads) % kv_heads * cells + [2, 1][row]) * words,
+                };
+                let begin = (row * all + head) * dim;
+                let mut want: Vec<f64> = x[begin..][..dim].iter().map(|&x| f64::from(x)).collect();
+                let normed = kind < 2 && flags & (1 << kind) != 0;
+                let normalise = |x: &mut Vec<f64>| {
+                    let centred = flags & (4 << kind) != 0;
+                    let mean = if centred { x.iter().sum::<f64>() / dim as f64 } else { 0.0 };
+                    let square = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / dim as f64;
+                    let scale = 1.0 / (square + f64::from(eps)).sqrt();
+                    for (i, x) in x.iter_mut().enumerate() {
+                        let [factor, summand] = [affine[kind][i], affine[kind][dim + i]].map(f64::from);
+                        *x = (*x - mean) * scale * factor + summand;
+                    }
+                };
+                if normed && flags & 16 == 0 {
+                    normalise(&mut want);
+                }
+                if kind < 2 {
+                    want = turn.apply(row, &want).into_iter().map(|(x, _)| x).collect();
+                }
+                if normed && flags & 16 != 0 {
+                    normalise(&mut want);
+                }
+                let factor = if kind == 0 && grows { f64::from(factors[row]) } else { 1.0 };
+                for (i, want) in want.iter().enumerate() {
+                    let (got, want) = (f64::from(together[kind][at + i]), want * factor);
+                    // Numbers are below 8.
+                    let limit = 8.0 * (norm_limit(dim) + 3.0 * U);
+                    assert!((got - want).abs() <= limit, "{flags}, head {head}, {i}: {got}, {want}");
                 }
             }
         }

@@ -81,6 +81,8 @@ pub fn attention(gpu: &Gpu) -> Result<Scene<'_>> {
         key_words: (DIM / 2) as u32,
         value_words: (DIM / 2) as u32,
         scale: (DIM as f32).sqrt().recip(),
+        cap: 0.0,
+        has_sinks: 0,
         out_stride: (HEADS * DIM) as u32,
         view_at: 0,
         spans_at: 1,
@@ -88,9 +90,9 @@ pub fn attention(gpu: &Gpu) -> Result<Scene<'_>> {
         most_chunks: chunks as u32,
     };
     let steps: Steps = Box::new(move |gpu, pipelines| {
-        let buffers = [&rows, &list, &q, &keys, &values, &parts].map(|b: &Room| &b.buffer);
+        let buffers = [&rows, &list, &q, &keys, &values, &q, &parts].map(|b: &Room| &b.buffer);
         let attend = bind(gpu, pipelines, Family::Attend, &params, &buffers)?;
-        let buffers = [&rows, &parts, &result].map(|b: &Room| &b.buffer);
+        let buffers = [&rows, &parts, &q, &result].map(|b: &Room| &b.buffer);
         let join = bind(gpu, pipelines, Family::AttendJoin, &params, &buffers)?;
         Ok(vec![
             (

@@ -1,6 +1,7 @@
-// g = silu(g) · u, for a gate and an up matrix of different formats.
+// g = activation(g) · u, for a gate and an up matrix of different formats. Needs activation.wgsl.
 
 struct Params {
+    numbers: vec4<f32>,
     // Numbers in a row.
     count: u32,
 }
@@ -18,6 +19,6 @@ fn main(
     let in_row = 64u * group.x + thread;
     if in_row < p.count {
         let at = group.y * p.count + in_row;
-        g[at] = g[at] / (1.0 + exp(-g[at])) * u[at];
+        g[at] = activated(ACTIVATION, g[at], u[at], p.numbers);
     }
 }

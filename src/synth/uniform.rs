@@ -1,6 +1,6 @@
-//! Plans whose layers are all alike and of llama's kind: what the GPU's kernels are for.
+//! Plans whose layers are all alike and of llama's kind: those that can be widened.
 
-use super::{Activation, AttnSpec, Buf, Dims, EmbedBy, Linear, Norm, NormKind, Op, Plan, Rope, RopeId};
+use crate::plan::{Activation, AttnSpec, Buf, Dims, EmbedBy, Linear, Norm, NormKind, Op, Plan, RopeId};
 
 /// The sizes of such a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,22 +12,6 @@ pub struct Uniform {
     pub n_kv_head: usize,
     pub head_dim: usize,
     pub ffn: usize,
-}
-
-impl Uniform {
-    /// Of a buffer that has a name.
-    pub fn width(&self, buf: Buf) -> usize {
-        match buf {
-            Buf::Q | Buf::A => self.n_head * self.head_dim,
-            Buf::K | Buf::V => self.kv_width(),
-            Buf::G => self.ffn,
-            _ => self.dim,
-        }
-    }
-
-    pub fn kv_width(&self) -> usize {
-        self.n_kv_head * self.head_dim
-    }
 }
 
 impl Plan {
@@ -47,12 +31,6 @@ impl Plan {
         let Dims { n_layer, n_vocab, dim } = self.dims;
         let AttnSpec { n_head, n_kv_head, head_dim, .. } = *first;
         Ok(Uniform { n_layer, n_vocab, dim, n_head, n_kv_head, head_dim, ffn: self.width(Buf::G) })
-    }
-
-    /// # Panics
-    /// If there is none, as in a plan that is not uniform.
-    pub fn only_rope(&self) -> &Rope {
-        &self.ropes[0]
     }
 }
 

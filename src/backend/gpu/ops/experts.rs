@@ -1,0 +1,303 @@
+//! Experts: a row's choice, products with the matrices that it chose, and their sum. A few rows go through their experts
+//! one by one; many are sorted by expert first. Either way a row's products are those of any other matrix.
+
+use super::{
+    super::{
+        formats::{BLOCK, Format},
+        params::{ActivateParams, ChooseParams, MatmulParams, SortParams, SumParams},
+        pipelines::{Curve, Family, Kernel, Mode, numbers_of},
+        record::Recorder,
+        variants::Arith,
+        weights::{Joined, Numbers, To},
+        work::{most_tiles, tiles_words},
+    },
+    Bound, Ops, Ready, RowStep, Stage,
+};
+use crate::{
+    Result,
+    plan::{Buf, Gating, MoeId, MoeSpec, Plan, Step, WeightId},
+};
+
+/// With more rows to an expert than this on average it is worth sorting them.
+const ROWS_TO_SORT: usize = 4;
+
+/// What a layer's experts are where each row takes so many.
+pub struct Experts {
+    choose: RowStep,
+    sort: Bound,
+    /// Gates and up matrices, together or apart, and then what comes behind them.
+    gates: Vec<ExpertMatmul>,
+    down: Vec<ExpertMatmul>,
+    sum: RowStep,
+}
+
+/// A matrix of each expert, of the same size.
+struct ExpertMatmul {
+    format: Format,
+    mode: Mode,
+    lanes: u32,
+    arith: Arith,
+    src: Buf,
+    /// Rows of one of the matrices.
+    rows: u32,
+    /// Multiplications for one pair of a row and an expert, and bytes of all weights.
+    work: u64,
+    bytes: u64,
+    coarse_bytes: u64,
+    parts: Vec<Part>,
+    /// An up matrix of another format than its gate meets it afterwards.
+    then_activate: Option<RowStep>,
+}
+
+/// Experts whose matrices lie in one binding.
+struct Part {
+    by_pair: Bound,
+    by_tile: Bound,
+}
+
+/// The layer's experts, and how many a row takes.
+#[derive(Clone, Copy)]
+struct Of<'a> {
+    moe: &'a MoeSpec,
+    taken: usize,
+}
+
+/// What a step of a pass takes of a layer's experts.
+#[derive(Clone, Copy)]
+pub struct Taking<'a> {
+    id: MoeId,
+    of: Of<'a>,
+    coarse: bool,
+}
+
+impl<'a> Taking<'a> {
+    pub fn new(plan: &'a Plan, id: MoeId, step: &Step) -> Self {
+        let moe = plan.moe(id);
+        Taking { id, of: Of { moe, taken: moe.taken(step.experts) }, coarse: step.coarse }
+    }
+}
+
+impl Ops {
+    /// Makes a layer's experts, of whose matrices `joined` are, for rows that take so many.
+    pub(super) fn add_experts(&mut self, stage: &Stage, joined: &[Joined], id: MoeId, taken: usize) {
+        let moe = stage.model.plan.moe(id);
+        let of = Of { moe, taken };
+        let (down, gates): (Vec<&Joined>, Vec<&Joined>) =
+            joined.iter().partition(|joined| joined.src == moe.hidden);
+        let choose = self.choose(stage, of);
+        let sort = self.sorting(stage, of);
+        let gates = gates.into_iter().map(|joined| self.matrices(stage, joined, of)).collect();
+        let down = down.into_iter().map(|joined| self.matrices(stage, joined, of)).collect();
+        let sum = self.experts_sum(stage, of);
+        self.experts.insert((id, taken), Experts { choose, sort, gates, down, sum });
+    }
+
+    fn choose(&mut self, stage: &Stage, Of { moe, taken }: Of) -> RowStep {
+        let (scores, chosen) = (stage.place(moe.scores), stage.place(moe.chosen));
+        let params = self.params.add(&ChooseParams {
+            experts: moe.n_expert as u32,
+            used: taken as u32,
+            scores_stride: scores.stride as u32,
+            scores_first: scores.column as u32,
+            chosen_stride: chosen.stride as u32,
+            gating: match moe.gating {
+                Gating::Softmax => 0,
+                Gating::Sigmoid => 1,
+                Gating::SoftmaxOfChosen => 2,
+            },
+            has_bias: u32::from(moe.choice_bias.is_some()),
+            has_factors: u32::from(moe.expert_scale.is_some()),
+            groups: moe.groups.map_or(1, |groups| groups.count as u32),
+            groups_used: moe.groups.map_or(1, |groups| groups.used as u32),
+            renormalises: u32::from(moe.renormalise),
+            scale: moe.scale,
+        });
+        let vector = |id: Option<WeightId>| match id {
+            Some(id) => stage.weights.numbers(Numbers::Vector(id)),
+            None => stage.weights.binding(stage.weights.nothing),
+        };
+        let (bias, factors) = (vector(moe.choice_bias), vector(moe.expert_scale));
+        let storage = [stage.room(moe.scores), bias, factors, stage.room(moe.chosen)];
+        let bound = Bound { group: stage.bind(&self.params, Family::Choose, &storage), params };
+        RowStep { kernel: Kernel::Choose, bound, groups: 1 }
+    }
+
+    fn experts_sum(&mut self, stage: &Stage, Of { moe, taken }: Of) -> RowStep {
+        let to = stage.place(moe.dst);
+        let params = self.params.add(&SumParams {
+            width: to.width as u32,
+            used: taken as u32,
+            result_stride: (stage.place(moe.results).stride / moe.n_used) as u32,
+            chosen_stride: stage.place(moe.chosen).stride as u32,
+            dst_stride: to.stride as u32,
+            dst_first: to.column as u32,
+            adds: u32::from(moe.add),
+        });
+        let storage = [moe.results, moe.chosen, moe.dst].map(|buf| stage.room(buf));
+        let bound = Bound { group: stage.bind(&self.params, Family::ExpertsSum, &storage), params };
+        RowStep { kernel: Kernel::ExpertsSum, bound, groups: to.width.div_ceil(64) as u32 }
+    }
+
+    fn sorting(&mut self, stage: &Stage, Of { moe, taken }: Of) -> Bound {
+        let sections = &stage.rows.sections;
+        let params = self.params.add(&SortParams {
+            experts: moe.n_expert as u32,
+            used: taken as u32,
+            chosen_stride: stage.place(moe.chosen).stride as u32,
+            count_at: sections.count() as u32,
+            pairs_at: tiles_words(moe.n_expert, sections.max_rows * moe.n_used) as u32,
+        });
+        let rows = stage.rows.rows.as_entire_buffer_binding();
+        let storage = [rows, stage.room(moe.chosen), sorted(stage)];
+        Bound { group: stage.bind(&self.params, Family::ExpertsSort, &storage), params }
+    }
+
+    fn matrices(&mut self, stage: &Stage, joined: &Joined, Of { moe, taken }: Of) -> ExpertMatmul {
+        let first = joined.weights[0];
+        let matrix = &stage.weights.matrices[&first];
+        let rows = matrix.rows / moe.n_expert;
+        let beside = || stage.work.u.as_ref().expect("made for such a plan").as_entire_buffer_binding();
+        let (dst, out) = match joined.to {
+            To::Rows(dst) => (dst, stage.room(dst)),
+            To::Beside(dst) => (dst, beside()),
+            To::Logits => unreachable!("experts make no logits"),
+        };
+        let arith = stage.gpu.variants.arith.of(joined.format);
+        if arith != Arith::Float {
+            self.add_quantizer(stage, joined.src);
+        }
+        let x = || if arith == Arith::Float { stage.room(joined.src) } else { stage.rounded(joined.src) };
+        // What each expert reads: the same row, or its own part of one.
+        let (src, pairs_in_row) = (stage.place(joined.src), if joined.src == moe.hidden { 1 } else { taken });
+        let read = if joined.src == moe.hidden { src.stride / moe.n_used } else { src.stride };
+        let bias = stage.weights.biases.get(&first);
+        let parts = matrix.parts.iter().map(|part| {
+            let params = self.params.add(&MatmulParams {
+                numbers: numbers_of(joined.activation),
+                rows: rows as u32,
+                blocks: matrix.blocks as u32,
+                x_stride: (read / BLOCK * arith.block_quads()) as u32,
+                y_stride: (stage.place(dst).stride / moe.n_used) as u32,
+                y_first: 0,
+                has_bias: u32::from(bias.is_some()),
+                used: taken as u32,
+                pairs_in_row: pairs_in_row as u32,
+                chosen_stride: stage.place(moe.chosen).stride as u32,
+                first_expert: (part.first_row / rows) as u32,
+                experts: (part.rows / rows) as u32,
+                pairs_at: tiles_words(moe.n_expert, stage.rows.sections.max_rows * moe.n_used) as u32,
+            });
+            let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
+            let bias = stage.weights.bias_of(first, part);
+            let storage = [high, low, scales, bias, x(), out.clone()];
+            let bind = |by| {
+                let storage = [&storage[..], &[by]].concat();
+                Bound { group: stage.bind(&self.params, Family::ExpertMatmul, &storage), params }
+            };
+            Part { by_pair: bind(stage.room(moe.chosen)), by_tile: bind(sorted(stage)) }
+        });
+        let parts = parts.collect();
+        let then_activate = match joined.to {
+            To::Beside(dst) => {
+                let stride = stage.place(dst).stride;
+                let params = ActivateParams { numbers: numbers_of(joined.activation), count: stride as u32 };
+                let params = self.params.add(&params);
+                let storage = [beside(), stage.room(dst)];
+                let bound = Bound { group: stage.bind(&self.params, Family::Activate, &storage), params };
+                let kernel = Kernel::Activate(Curve::of(joined.activation));
+                Some(RowStep { kernel, bound, groups: stride.div_ceil(64) as u32 })
+            }
+            To::Rows(_) | To::Logits => None,
+        };
+        ExpertMatmul {
+            format: joined.format,
+            mode: joined.mode,
+            lanes: stage.gpu.tuning.lanes(matrix.blocks),
+            arith,
+            src: joined.src,
+            rows: rows as u32,
+            work: (rows * matrix.blocks * BLOCK) as u64,
+            bytes: matrix.bytes(),
+            coarse_bytes: matrix.bytes() - matrix.low_bytes(),
+            parts,
+            then_activate,
+        }
+    }
+
+    pub(super) fn choose_experts(&self, recorder: &mut Recorder, to: Taking, rows: usize) -> Result<()> {
+        let RowStep { kernel, bound, groups } = &self.experts[&(to.id, to.of.taken)].choose;
+        recorder.dispatch(*kernel, bound, [*groups, rows as u32, 1])
+    }
+
+    pub(super) fn sum_experts(&self, recorder: &mut Recorder, to: Taking, rows: usize) -> Result<()> {
+        let RowStep { kernel, bound, groups } = &self.experts[&(to.id, to.of.taken)].sum;
+        recorder.dispatch(*kernel, bound, [*groups, rows as u32, 1])
+    }
+
+    /// The first products of each row's experts.
+    pub(super) fn gate_experts(
+        &self,
+        recorder: &mut Recorder,
+        to: Taking,
+        rows: usize,
+        ready: &mut Ready,
+    ) -> Result<()> {
+        let Experts { sort, gates, .. } = &self.experts[&(to.id, to.of.taken)];
+        if sorts(to.of, rows) {
+            recorder.dispatch(Kernel::ExpertsSort, sort, [1, 1, 1])?;
+        }
+        gates.iter().try_for_each(|matrix| self.expert_products(recorder, matrix, to, rows, ready))
+    }
+
+    /// What comes out of them.
+    pub(super) fn finish_experts(
+        &self,
+        recorder: &mut Recorder,
+        to: Taking,
+        rows: usize,
+        ready: &mut Ready,
+    ) -> Result<()> {
+        let Experts { down, .. } = &self.experts[&(to.id, to.of.taken)];
+        down.iter().try_for_each(|matrix| self.expert_products(recorder, matrix, to, rows, ready))
+    }
+
+    fn expert_products(
+        &self,
+        recorder: &mut Recorder,
+        matmul: &ExpertMatmul,
+        Taking { of, coarse, .. }: Taking,
+        rows: usize,
+        ready: &mut Ready,
+    ) -> Result<()> {
+        let &ExpertMatmul { format, mode, lanes, arith, src, .. } = matmul;
+        self.round(recorder, (src, arith), rows, ready)?;
+        let coarse = coarse && format.has_planes();
+        let bytes = if coarse { matmul.coarse_bytes } else { matmul.bytes };
+        let (n_expert, pairs) = (of.moe.n_expert, rows * of.taken);
+        let read = pairs.min(n_expert) as u64;
+        recorder.weigh(matmul.work * pairs as u64, bytes * read / n_expert as u64);
+        for part in &matmul.parts {
+            if sorts(of, rows) {
+                let kernel = Kernel::ExpertTile { format, mode, lanes, coarse, arith };
+                let tiles = most_tiles(n_expert, pairs) as u32;
+                recorder.dispatch(kernel, &part.by_tile, [matmul.rows.div_ceil(64), tiles, 1])?;
+            } else {
+                let kernel = Kernel::ExpertRows { format, mode, lanes, coarse, arith };
+                let at_once = 2 * (recorder.gpu.tuning.matmul / lanes);
+                recorder.dispatch(kernel, &part.by_pair, [matmul.rows.div_ceil(at_once), pairs as u32, 1])?;
+            }
+        }
+        if let Some(step) = &matmul.then_activate {
+            recorder.dispatch(step.kernel, &step.bound, [step.groups, rows as u32, 1])?;
+        }
+        Ok(())
+    }
+}
+
+fn sorts(Of { moe, taken }: Of, rows: usize) -> bool {
+    rows * taken > ROWS_TO_SORT * moe.n_expert
+}
+
+fn sorted<'a>(stage: &Stage<'a>) -> wgpu::BufferBinding<'a> {
+    stage.work.sorted.as_ref().expect("made for such a plan").as_entire_buffer_binding()
+}

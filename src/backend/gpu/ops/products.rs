@@ -1,0 +1,229 @@
+//! Products with matrices, joined where they read the same rows.
+
+use super::{
+    super::{
+        formats::{BLOCK, Format},
+        params::{ActivateParams, MatmulParams, QuantizeParams},
+        pipelines::{Curve, Family, Kernel, Mode, numbers_of},
+        record::Recorder,
+        variants::Arith,
+        weights::{Joined, Matrix, MatrixPart, To},
+        work::TILE_ROWS,
+    },
+    Bound, Ops, Ready, RowStep, Stage, in_two,
+};
+use crate::{Result, plan::Buf};
+
+/// Up to so many rows the weights are read once for all of them.
+const FEW_ROWS: usize = 8;
+
+/// Rounds rows by themselves; with blocks in a row.
+pub struct Quantizer {
+    bound: Bound,
+    blocks: u32,
+}
+
+/// Where a product goes: the buffer, its row length, and the column where it begins.
+struct Target<'a> {
+    buffer: wgpu::BufferBinding<'a>,
+    stride: usize,
+    column: usize,
+}
+
+pub struct Matmul {
+    format: Format,
+    mode: Mode,
+    lanes: u32,
+    arith: Arith,
+    src: Buf,
+    /// Operations of the plan that it does.
+    pub covers: usize,
+    /// Multiplications for one row of input, and bytes of weights.
+    work: u64,
+    bytes: u64,
+    coarse_bytes: u64,
+    parts: Vec<(Bound, u32)>,
+    /// The same with what a gate lets through rounded at once, for the buffer that it goes to; none where it cannot be.
+    rounded_parts: Vec<Bound>,
+    rounds: Option<Buf>,
+    /// An up matrix of another format than its gate meets it afterwards.
+    then_activate: Option<RowStep>,
+}
+
+impl Ops {
+    pub fn add_matmul(&mut self, stage: &Stage, joined: &Joined) {
+        let first = joined.weights[0];
+        let matrix = &stage.weights.matrices[&first];
+        let place = |buf| (stage.place(buf).stride, stage.place(buf).column);
+        let beside = || stage.work.u.as_ref().expect("made for such a plan").as_entire_buffer_binding();
+        let logits = || stage.work.logits.as_ref().expect("made for such a plan").as_entire_buffer_binding();
+        let (buffer, (stride, column)) = match joined.to {
+            To::Rows(dst) => (stage.room(dst), place(dst)),
+            To::Beside(dst) => (beside(), place(dst)),
+            To::Logits => (logits(), (matrix.rows, 0)),
+        };
+        let out = Target { buffer, stride, column };
+        let arith = stage.gpu.variants.arith.of(joined.format);
+        if arith != Arith::Float {
+            self.add_quantizer(stage, joined.src);
+        }
+        let x = || if arith == Arith::Float { stage.room(joined.src) } else { stage.rounded(joined.src) };
+        let parts: Vec<_> = matrix
+            .parts
+            .iter()
+            .map(|part| (self.matmul_part(stage, joined, matrix, part, (x(), arith), &out), part.rows as u32))
+            .collect();
+        // What is read and what is made are not rounded in the same buffer.
+        let rounds = match (joined.mode, joined.to) {
+            (Mode::Gate(_), To::Rows(dst)) if arith != Arith::Float && joined.src == Buf::H => {
+                Some(dst).filter(|_| stage.place(dst).width.is_multiple_of(BLOCK))
+            }
+            _ => None,
+        };
+        let rounded_parts = rounds.map_or_else(Vec::new, |dst| {
+            let parts = matrix.parts.iter().zip(&parts);
+            parts
+                .map(|(part, (bound, _))| {
+                    let mut storage = self.matmul_storage(stage, joined, part, x(), &out);
+                    storage.push(stage.rounded(dst));
+                    let group = stage.bind(&self.params, Family::MatmulRounded, &storage);
+                    Bound { group, params: bound.params }
+                })
+                .collect()
+        });
+        let then_activate = match joined.to {
+            To::Beside(dst) => {
+                let params = ActivateParams { numbers: numbers_of(joined.activation), count: stride as u32 };
+                let params = self.params.add(&params);
+                let storage = [beside(), stage.room(dst)];
+                let bound = Bound { group: stage.bind(&self.params, Family::Activate, &storage), params };
+                let kernel = Kernel::Activate(Curve::of(joined.activation));
+                Some(RowStep { kernel, bound, groups: stride.div_ceil(64) as u32 })
+            }
+            To::Rows(_) | To::Logits => None,
+        };
+        self.matmuls.insert(
+            first,
+            Matmul {
+                format: joined.format,
+                mode: joined.mode,
+                lanes: stage.gpu.tuning.lanes(matrix.blocks),
+                arith,
+                src: joined.src,
+                covers: joined.covers,
+                work: (matrix.rows * matrix.blocks * BLOCK) as u64,
+                bytes: matrix.bytes(),
+                coarse_bytes: matrix.bytes() - matrix.low_bytes(),
+                parts,
+                rounded_parts,
+                rounds,
+                then_activate,
+            },
+        );
+    }
+
+    pub(super) fn add_quantizer(&mut self, stage: &Stage, src: Buf) {
+        if self.quantizers.contains_key(&src) {
+            return;
+        }
+        let blocks = (stage.place(src).stride / BLOCK) as u32;
+        let params = self.params.add(&QuantizeParams { blocks });
+        let storage = [stage.room(src), stage.rounded(src)];
+        let group = stage.bind(&self.params, Family::Quantize, &storage);
+        self.quantizers.insert(src, Quantizer { bound: Bound { group, params }, blocks });
+    }
+
+    fn matmul_part(
+        &mut self,
+        stage: &Stage,
+        joined: &Joined,
+        matrix: &Matrix,
+        part: &MatrixPart,
+        (x, arith): (wgpu::BufferBinding, Arith),
+        out: &Target,
+    ) -> Bound {
+        let per_output = if let Mode::Gate(_) = joined.mode { 2 } else { 1 };
+        let params = self.params.add(&MatmulParams {
+            numbers: numbers_of(joined.activation),
+            rows: part.rows as u32,
+            blocks: matrix.blocks as u32,
+            x_stride: (stage.place(joined.src).stride / BLOCK * arith.block_quads()) as u32,
+            y_stride: out.stride as u32,
+            y_first: (out.column + part.first_row / per_output) as u32,
+            has_bias: u32::from(stage.weights.biases.contains_key(&joined.weights[0])),
+            ..MatmulParams::default()
+        });
+        let storage = self.matmul_storage(stage, joined, part, x, out);
+        Bound { group: stage.bind(&self.params, Family::Matmul, &storage), params }
+    }
+
+    fn matmul_storage<'b>(
+        &self,
+        stage: &'b Stage,
+        joined: &Joined,
+        part: &MatrixPart,
+        x: wgpu::BufferBinding<'b>,
+        out: &Target<'b>,
+    ) -> Vec<wgpu::BufferBinding<'b>> {
+        let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
+        let bias = stage.weights.bias_of(joined.weights[0], part);
+        vec![high, low, scales, bias, x, out.buffer.clone()]
+    }
+
+    /// Rounds rows that a product reads, unless they are.
+    pub(super) fn round(
+        &self,
+        recorder: &mut Recorder,
+        (src, arith): (Buf, Arith),
+        rows: usize,
+        ready: &mut Ready,
+    ) -> Result<()> {
+        if arith == Arith::Float || ready.has(src) {
+            return Ok(());
+        }
+        let Quantizer { bound, blocks } = &self.quantizers[&src];
+        recorder.dispatch(Kernel::Quantize(arith), bound, [blocks.div_ceil(32), rows as u32, 1])?;
+        ready.add(src);
+        Ok(())
+    }
+
+    pub(super) fn matmul(
+        &self,
+        recorder: &mut Recorder,
+        matmul: &Matmul,
+        rows: usize,
+        coarse: bool,
+        ready: &mut Ready,
+    ) -> Result<()> {
+        let &Matmul { format, mode, lanes, arith, src, .. } = matmul;
+        self.round(recorder, (src, arith), rows, ready)?;
+        let coarse = coarse && format.has_planes();
+        let bytes = if coarse { matmul.coarse_bytes } else { matmul.bytes };
+        recorder.weigh(matmul.work * rows as u64, bytes);
+        if let (Some(dst), Mode::Gate(curve), true) = (matmul.rounds, mode, rows <= FEW_ROWS) {
+            let kernel = Kernel::GateRows { format, curve, lanes, columns: rows as u32, coarse, arith };
+            for (bound, (_, matrix_rows)) in matmul.rounded_parts.iter().zip(&matmul.parts) {
+                let groups = matrix_rows.div_ceil(2 * BLOCK as u32);
+                recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
+            }
+            ready.add(dst);
+            return Ok(());
+        }
+        for (bound, matrix_rows) in &matmul.parts {
+            if rows <= FEW_ROWS {
+                let kernel = Kernel::MatmulRows { format, mode, lanes, columns: rows as u32, coarse, arith };
+                let pairs = recorder.gpu.tuning.matmul / lanes;
+                let groups = matrix_rows.div_ceil(2 * pairs);
+                recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
+            } else {
+                let kernel = Kernel::MatmulTile { format, mode, lanes, coarse, arith };
+                let groups = [matrix_rows.div_ceil(64), rows.div_ceil(TILE_ROWS) as u32, 1];
+                recorder.dispatch(kernel, bound, groups)?;
+            }
+        }
+        if let Some(step) = &matmul.then_activate {
+            recorder.dispatch(step.kernel, &step.bound, [step.groups, rows as u32, 1])?;
+        }
+        Ok(())
+    }
+}

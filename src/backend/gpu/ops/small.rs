@@ -1,0 +1,181 @@
+//! Operations on each row by itself.
+
+use super::{
+    super::{
+        params::{
+            AddParams, CapParams, EmbedParams, MultiplyParams, NormGroupsParams, NormParams, ScaleParams,
+        },
+        pipelines::{Curve, Family, Kernel, numbers_of},
+        variants::Arith,
+        weights::{Numbers, plain_norm},
+    },
+    Bound, Ops, RowStep, Stage,
+};
+use crate::plan::{Activation, Buf, EmbedBy, Norm, NormKind, Op, WeightId};
+
+/// Numbers of a row that a workgroup makes.
+const AT_ONCE: usize = 64;
+
+impl Ops {
+    /// A step for each part of the table.
+    pub(super) fn embed(
+        &mut self,
+        stage: &Stage,
+        table: WeightId,
+        by: EmbedBy,
+        dst: Buf,
+        (scale, add): (f32, bool),
+    ) -> Vec<RowStep> {
+        let matrix = &stage.weights.matrices[&table];
+        let x_stride = (stage.place(dst).stride / 4) as u32;
+        let parts = matrix.parts.iter().map(|part| {
+            let params = self.params.add(&EmbedParams {
+                first: part.first_row as u32,
+                count: part.rows as u32,
+                blocks: matrix.blocks as u32,
+                x_stride,
+                picks_at: stage.rows.sections.picks(by) as u32,
+                scale,
+                adds: u32::from(add),
+            });
+            let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
+            let rows = stage.rows.rows.as_entire_buffer_binding();
+            let storage = [high, low, scales, rows, stage.room(dst)];
+            let bound = Bound { group: stage.bind(&self.params, Family::Embed, &storage), params };
+            RowStep { kernel: Kernel::Embed(matrix.format), bound, groups: x_stride.div_ceil(32) }
+        });
+        parts.collect()
+    }
+
+    /// `list_at`: where the list of rows begins, if not all are normed.
+    pub(super) fn norm(
+        &mut self,
+        stage: &Stage,
+        op: &Op,
+        norm: &Norm,
+        (group, src, dst, add): (usize, Buf, Buf, bool),
+        list_at: Option<usize>,
+    ) -> RowStep {
+        let listed = u32::from(list_at.is_some());
+        let list_at = list_at.unwrap_or(0) as u32;
+        let rows = stage.rows.rows.as_entire_buffer_binding();
+        let (from, to) = (stage.place(src), stage.place(dst));
+        if let Some(weight) = plain_norm(&stage.work.layout, op) {
+            let params = self.params.add(&NormParams {
+                dim: from.width as u32,
+                stride: (from.stride / 4) as u32,
+                eps: norm.eps,
+                listed,
+                list_at,
+            });
+            let weight = stage.weights.numbers(Numbers::Vector(weight));
+            let mut storage = vec![rows, weight, stage.room(src), stage.room(dst)];
+            // Only rows that all products of a layer read are worth rounding here.
+            let arith = if dst == Buf::H { self.arith } else { Arith::Float };
+            if arith != Arith::Float {
+                storage.push(stage.rounded(dst));
+            }
+            let kernel = Kernel::Norm(arith);
+            let bound = Bound { group: stage.bind(&self.params, kernel.family(), &storage), params };
+            return RowStep { kernel, bound, groups: 1 };
+        }
+        let len = if group == 0 { from.width } else { group };
+        let numbers = Numbers::of_norm(stage.model, norm, len);
+        let factors = numbers.factors();
+        let params = self.params.add(&NormGroupsParams {
+            len: len as u32,
+            src_stride: from.stride as u32,
+            src_first: from.column as u32,
+            dst_stride: to.stride as u32,
+            dst_first: to.column as u32,
+            eps: norm.eps,
+            step: if factors > len { len as u32 } else { 0 },
+            summands_at: factors as u32,
+            subtracts_mean: u32::from(norm.kind == NormKind::Layer),
+            adds: u32::from(add),
+            listed,
+            list_at,
+        });
+        let inside = from.room == to.room;
+        let kernel = Kernel::NormGroups { inside };
+        let mut storage = vec![rows, stage.weights.numbers(numbers), stage.room(dst)];
+        if !inside {
+            storage.insert(2, stage.room(src));
+        }
+        let bound = Bound { group: stage.bind(&self.params, kernel.family(), &storage), params };
+        RowStep { kernel, bound, groups: (from.width / len) as u32 }
+    }
+
+    pub(super) fn multiply(
+        &mut self,
+        stage: &Stage,
+        (dst, f): (Buf, Option<Activation>),
+        (by, g): (Buf, Option<Activation>),
+        column: usize,
+    ) -> RowStep {
+        let (to, from) = (stage.place(dst), stage.place(by));
+        let params = self.params.add(&MultiplyParams {
+            f_numbers: numbers_of(f),
+            g_numbers: numbers_of(g),
+            width: to.width as u32,
+            dst_stride: to.stride as u32,
+            dst_first: to.column as u32,
+            by_stride: from.stride as u32,
+            by_first: (from.column + column) as u32,
+        });
+        let kernel = Kernel::Multiply { f: Curve::of(f), g: Curve::of(g) };
+        let storage = [stage.room(by), stage.room(dst)];
+        let bound = Bound { group: stage.bind(&self.params, Family::Multiply, &storage), params };
+        RowStep { kernel, bound, groups: to.width.div_ceil(AT_ONCE) as u32 }
+    }
+
+    pub(super) fn add(
+        &mut self,
+        stage: &Stage,
+        src: Buf,
+        dst: Buf,
+        scale: f32,
+        gate: Option<Buf>,
+    ) -> RowStep {
+        let (from, to) = (stage.place(src), stage.place(dst));
+        let by = gate.map_or(from, |gate| stage.place(gate));
+        let params = self.params.add(&AddParams {
+            width: to.width as u32,
+            src_stride: from.stride as u32,
+            src_first: from.column as u32,
+            dst_stride: to.stride as u32,
+            dst_first: to.column as u32,
+            scale,
+            gated: u32::from(gate.is_some()),
+            gate_stride: by.stride as u32,
+            gate_first: by.column as u32,
+        });
+        let storage = [stage.room(src), stage.room(gate.unwrap_or(src)), stage.room(dst)];
+        let bound = Bound { group: stage.bind(&self.params, Family::Add, &storage), params };
+        RowStep { kernel: Kernel::Add, bound, groups: to.width.div_ceil(AT_ONCE) as u32 }
+    }
+
+    pub(super) fn scale(&mut self, stage: &Stage, buf: Buf, by: f32) -> RowStep {
+        let place = stage.place(buf);
+        let params = self.params.add(&ScaleParams {
+            width: place.width as u32,
+            stride: place.stride as u32,
+            first: place.column as u32,
+            by,
+        });
+        let bound = Bound { group: stage.bind(&self.params, Family::Change, &[stage.room(buf)]), params };
+        RowStep { kernel: Kernel::Scale, bound, groups: place.width.div_ceil(AT_ONCE) as u32 }
+    }
+
+    /// What becomes of logits, if anything does.
+    pub(super) fn logits(&mut self, stage: &Stage, scale: f32, cap: Option<f32>) -> Option<RowStep> {
+        if scale == 1.0 && cap.is_none() {
+            return None;
+        }
+        let n_vocab = stage.model.plan.dims.n_vocab;
+        let params = self.params.add(&CapParams { count: n_vocab as u32, scale, cap: cap.unwrap_or(0.0) });
+        let logits = stage.work.logits.as_ref().expect("made for such a plan").as_entire_buffer_binding();
+        let bound = Bound { group: stage.bind(&self.params, Family::Change, &[logits]), params };
+        Some(RowStep { kernel: Kernel::Cap, bound, groups: n_vocab.div_ceil(AT_ONCE) as u32 })
+    }
+}

@@ -1,0 +1,562 @@
+//! Which kernels there are, what they bind, and the constants that specialise their texts.
+
+use super::super::{
+    formats::Format,
+    variants::{Arith, Variants},
+    work::Stored,
+};
+use crate::{kv_type::KvType, plan::Activation};
+
+/// Threads that make a row's choice of experts; with few of them Mesa's llvmpipe ends the loops over many experts early.
+const CHOOSERS: u32 = 64;
+
+/// What becomes of a matrix product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    Store,
+    Add,
+    /// Even rows are a gate, odd ones what it lets through.
+    Gate(Curve),
+    Activate(Curve),
+}
+
+impl Mode {
+    /// What finish.wgsl calls it.
+    fn number(self) -> f64 {
+        match self {
+            Mode::Store => 0.0,
+            Mode::Add => 1.0,
+            Mode::Gate(_) => 2.0,
+            Mode::Activate(_) => 3.0,
+        }
+    }
+
+    fn constants(self) -> impl Iterator<Item = (&'static str, f64)> {
+        let curve = match self {
+            Mode::Store | Mode::Add => None,
+            Mode::Gate(curve) | Mode::Activate(curve) => Some(("ACTIVATION", curve.number())),
+        };
+        [("MODE", self.number())].into_iter().chain(curve)
+    }
+}
+
+/// An activation without its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Curve {
+    Silu,
+    Gelu,
+    ReluSquared,
+    Sigmoid,
+    ClampedSwiglu,
+    Xielu,
+    /// Its argument.
+    Line,
+}
+
+impl Curve {
+    pub const ALL: [Curve; 7] = {
+        use Curve::*;
+        [Silu, Gelu, ReluSquared, Sigmoid, ClampedSwiglu, Xielu, Line]
+    };
+
+    /// What activation.wgsl calls it.
+    fn number(self) -> f64 {
+        Curve::ALL.iter().position(|&curve| curve == self).expect("all are there") as f64
+    }
+
+    pub fn of(activation: Option<Activation>) -> Self {
+        activation.map_or(Curve::Line, Curve::from)
+    }
+}
+
+impl From<Activation> for Curve {
+    fn from(activation: Activation) -> Self {
+        match activation {
+            Activation::Silu => Curve::Silu,
+            Activation::Gelu => Curve::Gelu,
+            Activation::ReluSquared => Curve::ReluSquared,
+            Activation::Sigmoid => Curve::Sigmoid,
+            Activation::ClampedSwiglu { .. } => Curve::ClampedSwiglu,
+            Activation::Xielu { .. } => Curve::Xielu,
+        }
+    }
+}
+
+/// The numbers of an activation, as activation.wgsl takes them.
+pub fn numbers_of(activation: Option<Activation>) -> [f32; 4] {
+    match activation {
+        Some(Activation::ClampedSwiglu { alpha, limit }) => [alpha, limit, 0.0, 0.0],
+        Some(Activation::Xielu { positive, negative, beta, eps }) => [positive, negative, beta, eps],
+        Some(Activation::Silu | Activation::Gelu | Activation::ReluSquared | Activation::Sigmoid) | None => {
+            [0.0; 4]
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kernel {
+    Embed(Format),
+    /// Rows as products of this kind want them.
+    Norm(Arith),
+    /// `coarse`: from the high planes alone.
+    MatmulRows {
+        format: Format,
+        mode: Mode,
+        lanes: u32,
+        columns: u32,
+        coarse: bool,
+        arith: Arith,
+    },
+    /// A gate and what it lets through, by products that are not in floats, and rounded for another.
+    GateRows {
+        format: Format,
+        curve: Curve,
+        lanes: u32,
+        columns: u32,
+        coarse: bool,
+        arith: Arith,
+    },
+    MatmulTile {
+        format: Format,
+        mode: Mode,
+        lanes: u32,
+        coarse: bool,
+        arith: Arith,
+    },
+    /// The matrix of one of the experts that a row chose, for a row and a place in its choice.
+    ExpertRows {
+        format: Format,
+        mode: Mode,
+        lanes: u32,
+        coarse: bool,
+        arith: Arith,
+    },
+    /// The same for many rows, sorted by expert.
+    ExpertTile {
+        format: Format,
+        mode: Mode,
+        lanes: u32,
+        coarse: bool,
+        arith: Arith,
+    },
+    Choose,
+    ExpertsSort,
+    ExpertsSum,
+    /// Activations for products that are not in floats.
+    Quantize(Arith),
+    /// A gate and an up matrix that were multiplied apart.
+    Activate(Curve),
+    /// Any norm of rows, or of groups of them; `inside`: of rows that lie in the same buffer.
+    NormGroups {
+        inside: bool,
+    },
+    Multiply {
+        f: Curve,
+        g: Curve,
+    },
+    Add,
+    Scale,
+    /// Logits scaled and capped.
+    Cap,
+    RopeStore(Stored),
+    /// `split`: each workgroup makes one chunk. `shared`: for up to four heads that share keys and values. `arith`:
+    /// rows as products of this kind want them; chunks are always in floats.
+    Attend {
+        split: bool,
+        shared: bool,
+        stored: Stored,
+        arith: Arith,
+    },
+    AttendJoin(Arith),
+    Best,
+    BestJoin,
+    Shift {
+        keys: KvType,
+    },
+    /// Reads a buffer, to be timed.
+    Read,
+}
+
+/// Sets of bindings; kernels of one family can share bind groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    Embed,
+    Norm,
+    NormRounded,
+    Matmul,
+    MatmulRounded,
+    ExpertMatmul,
+    Choose,
+    ExpertsSort,
+    ExpertsSum,
+    Quantize,
+    Activate,
+    NormGroups,
+    NormInside,
+    Multiply,
+    Add,
+    /// Of one buffer that is changed.
+    Change,
+    RopeStore,
+    Attend,
+    AttendRounded,
+    AttendJoin,
+    AttendJoinRounded,
+    Best,
+    BestJoin,
+    Shift,
+    Read,
+}
+
+impl Family {
+    pub(super) const ALL: [Family; 25] = {
+        use Family::*;
+        [
+            Embed,
+            Norm,
+            NormRounded,
+            Matmul,
+            MatmulRounded,
+            ExpertMatmul,
+            Choose,
+            ExpertsSort,
+            ExpertsSum,
+            Quantize,
+            Activate,
+            NormGroups,
+            NormInside,
+            Multiply,
+            Add,
+            Change,
+            RopeStore,
+            Attend,
+            AttendRounded,
+            AttendJoin,
+            AttendJoinRounded,
+            Best,
+            BestJoin,
+            Shift,
+            Read,
+        ]
+    };
+
+    /// After the parameters at binding 0, a letter for each storage buffer: read or written. Rounded rows come last.
+    pub(super) fn storage(self) -> &'static str {
+        match self {
+            Family::Embed => "rrrrw",
+            Family::Norm => "rrrw",
+            Family::NormRounded => "rrrww",
+            Family::Matmul => "rrrrrw",
+            Family::MatmulRounded => "rrrrrww",
+            Family::Quantize | Family::Activate | Family::Multiply | Family::Best | Family::Read => "rw",
+            Family::ExpertMatmul => "rrrrrwr",
+            Family::NormGroups | Family::Choose => "rrrw",
+            Family::NormInside | Family::Add | Family::BestJoin => "rrw",
+            Family::ExpertsSort | Family::ExpertsSum => "rrw",
+            Family::Change => "w",
+            Family::RopeStore => "rrrrrwww",
+            Family::Attend => "rrrrrrw",
+            Family::AttendRounded => "rrrrrrww",
+            Family::AttendJoin => "rrrw",
+            Family::AttendJoinRounded => "rrrww",
+            Family::Shift => "rrww",
+        }
+    }
+}
+
+impl Arith {
+    /// The family of a kernel that may round what it makes.
+    fn family(self, in_floats: Family, rounded: Family) -> Family {
+        if self == Arith::Float { in_floats } else { rounded }
+    }
+}
+
+/// How wide the kernels are on a device. It fixes the order of sums, so the bits too, and never changes while a
+/// device is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Threads of a workgroup of `matmul_rows`.
+    pub matmul: u32,
+    /// Threads of a workgroup of `gate_rows` for up to four columns; half as many for more.
+    pub gate: u32,
+    /// Threads of a workgroup of norms.
+    pub norm: u32,
+    /// Threads of a workgroup of rotations.
+    pub rope: u32,
+    /// Threads of a workgroup of attention.
+    pub attend: u32,
+    /// Workgroups that keep the device busy: where there are as many, heads share what they read.
+    pub crowd: u32,
+}
+
+impl Tuning {
+    /// A card.
+    pub const HARDWARE: Tuning =
+        Tuning { matmul: 64, gate: 256, norm: 256, rope: 64, attend: 64, crowd: 512 };
+    /// A processor that plays a GPU: barriers are dear and threads run eight at a time.
+    pub const SOFTWARE: Tuning = Tuning { matmul: 8, gate: 8, norm: 8, rope: 8, attend: 8, crowd: 1 };
+
+    /// Lanes that share a row of so many blocks: enough to keep many loads under way, not more than have work.
+    pub fn lanes(&self, blocks: usize) -> u32 {
+        let wanted = match blocks {
+            0..=32 => 8,
+            33..=128 => 16,
+            _ => 32,
+        };
+        wanted.min(self.matmul)
+    }
+
+    /// Pairs of rows that a workgroup of `gate_rows` makes at once.
+    fn gate_pairs(&self, lanes: u32, columns: u32) -> u32 {
+        let threads = if columns > 4 { self.gate / 2 } else { self.gate };
+        (threads / lanes).max(1)
+    }
+}
+
+impl Kernel {
+    pub fn family(self) -> Family {
+        match self {
+            Kernel::Embed(_) => Family::Embed,
+            Kernel::Norm(arith) => arith.family(Family::Norm, Family::NormRounded),
+            Kernel::GateRows { .. } => Family::MatmulRounded,
+            Kernel::MatmulRows { .. } | Kernel::MatmulTile { .. } => Family::Matmul,
+            Kernel::ExpertRows { .. } | Kernel::ExpertTile { .. } => Family::ExpertMatmul,
+            Kernel::Choose => Family::Choose,
+            Kernel::ExpertsSort => Family::ExpertsSort,
+            Kernel::ExpertsSum => Family::ExpertsSum,
+            Kernel::Quantize(_) => Family::Quantize,
+            Kernel::Activate(_) => Family::Activate,
+            Kernel::NormGroups { inside: false } => Family::NormGroups,
+            Kernel::NormGroups { inside: true } => Family::NormInside,
+            Kernel::Multiply { .. } => Family::Multiply,
+            Kernel::Add => Family::Add,
+            Kernel::Scale | Kernel::Cap => Family::Change,
+            Kernel::RopeStore(_) => Family::RopeStore,
+            Kernel::Attend { arith, .. } => arith.family(Family::Attend, Family::AttendRounded),
+            Kernel::AttendJoin(arith) => arith.family(Family::AttendJoin, Family::AttendJoinRounded),
+            Kernel::Best => Family::Best,
+            Kernel::BestJoin => Family::BestJoin,
+            Kernel::Shift { .. } => Family::Shift,
+            Kernel::Read => Family::Read,
+        }
+    }
+
+    pub fn name(self) -> String {
+        match self {
+            Kernel::Embed(format) => format!("embed {}", format.name()),
+            Kernel::Norm(_) => "norm".into(),
+            Kernel::MatmulRows { format, columns, coarse, arith, .. }
+            | Kernel::GateRows { format, columns, coarse, arith, .. } => {
+                let high = if coarse { " high" } else { "" };
+                format!("matmul {}{high} x{columns}{}", format.name(), arith.suffix())
+            }
+            Kernel::MatmulTile { format, coarse, arith, .. } => {
+                let high = if coarse { " high" } else { "" };
+                format!("matmul {}{high} tile{}", format.name(), arith.suffix())
+            }
+            Kernel::ExpertRows { format, coarse, arith, .. } => {
+                let high = if coarse { " high" } else { "" };
+                format!("experts {}{high} pairs{}", format.name(), arith.suffix())
+            }
+            Kernel::ExpertTile { format, coarse, arith, .. } => {
+                let high = if coarse { " high" } else { "" };
+                format!("experts {}{high} tile{}", format.name(), arith.suffix())
+            }
+            Kernel::Choose => "choose".into(),
+            Kernel::ExpertsSort => "experts sort".into(),
+            Kernel::ExpertsSum => "experts sum".into(),
+            Kernel::Quantize(arith) => format!("quantize{}", arith.suffix()),
+            Kernel::Activate(_) => "activate".into(),
+            Kernel::NormGroups { .. } => "norm groups".into(),
+            Kernel::Multiply { .. } => "multiply".into(),
+            Kernel::Add => "add".into(),
+            Kernel::Scale => "scale".into(),
+            Kernel::Cap => "cap".into(),
+            Kernel::RopeStore(_) => "rope store".into(),
+            Kernel::Attend { split, shared, .. } => {
+                let split = if split { " split" } else { "" };
+                format!("attend{split}{}", if shared { " shared" } else { "" })
+            }
+            Kernel::AttendJoin(_) => "attend join".into(),
+            Kernel::Best => "best".into(),
+            Kernel::BestJoin => "best join".into(),
+            Kernel::Shift { .. } => "shift".into(),
+            Kernel::Read => "read".into(),
+        }
+    }
+
+    /// Values of the text's overrides. `subgroup`: the least threads in one.
+    pub fn constants(self, tuning: &Tuning, variants: Variants, subgroup: u32) -> Vec<(&'static str, f64)> {
+        let width = |threads: u32| {
+            let alone = ("ALONE", f64::from(u8::from(threads <= subgroup)));
+            variants.subgroups.then_some(alone).into_iter().chain([("THREADS", f64::from(threads))])
+        };
+        let coarse_of = |format: Format, coarse| {
+            format.has_planes().then_some(("COARSE", f64::from(u8::from(coarse)))).into_iter()
+        };
+        let rows_of = |format, mode: Mode, lanes: u32, columns: u32, coarse| {
+            [
+                ("LANES", f64::from(lanes)),
+                ("PAIRS", f64::from(tuning.matmul / lanes)),
+                ("COLUMNS", f64::from(columns)),
+                ("SUMS", f64::from(columns * tuning.matmul)),
+            ]
+            .into_iter()
+            .chain(mode.constants())
+            .chain(coarse_of(format, coarse))
+            .collect()
+        };
+        match self {
+            Kernel::MatmulRows { format, mode, lanes, columns, coarse, .. } => {
+                rows_of(format, mode, lanes, columns, coarse)
+            }
+            Kernel::ExpertRows { format, mode, lanes, coarse, .. } => rows_of(format, mode, lanes, 1, coarse),
+            Kernel::ExpertTile { format, mode, lanes, coarse, .. } => [("LANES", f64::from(lanes))]
+                .into_iter()
+                .chain(mode.constants())
+                .chain(coarse_of(format, coarse))
+                .collect(),
+            Kernel::GateRows { format, curve, lanes, columns, coarse, .. } => {
+                let pairs = tuning.gate_pairs(lanes, columns);
+                [
+                    ("LANES", f64::from(lanes)),
+                    ("PAIRS", f64::from(pairs)),
+                    ("COLUMNS", f64::from(columns)),
+                    ("SUMS", f64::from(columns * pairs * lanes)),
+                    ("ACTIVATION", curve.number()),
+                ]
+                .into_iter()
+                .chain(coarse_of(format, coarse))
+                .collect()
+            }
+            Kernel::MatmulTile { format, mode, lanes, coarse, arith } => {
+                let apart = variants.coop && arith == Arith::Int8;
+                let apart = apart.then_some(("APART", f64::from(u8::from(format.has_half_scales()))));
+                [("LANES", f64::from(lanes))]
+                    .into_iter()
+                    .chain(mode.constants())
+                    .chain(apart)
+                    .chain(coarse_of(format, coarse))
+                    .collect()
+            }
+            Kernel::Norm(_) | Kernel::NormGroups { .. } => width(tuning.norm).collect(),
+            Kernel::Best | Kernel::BestJoin => vec![("THREADS", f64::from(tuning.norm))],
+            Kernel::Choose => width(CHOOSERS).collect(),
+            Kernel::RopeStore(stored) => width(tuning.rope).chain(stored.constants()).collect(),
+            Kernel::Attend { split, stored, .. } => width(tuning.attend)
+                .chain([("SPLIT", f64::from(u8::from(split)))])
+                .chain(stored.constants())
+                .collect(),
+            Kernel::AttendJoin(_) => vec![("THREADS", f64::from(tuning.attend))],
+            Kernel::Shift { keys } => vec![("KEYS", storage_number(keys))],
+            Kernel::Activate(curve) => vec![("ACTIVATION", curve.number())],
+            Kernel::Multiply { f, g } => vec![("F", f.number()), ("G", g.number())],
+            Kernel::Embed(_)
+            | Kernel::Quantize(_)
+            | Kernel::Add
+            | Kernel::Scale
+            | Kernel::Cap
+            | Kernel::ExpertsSort
+            | Kernel::ExpertsSum
+            | Kernel::Read => Vec::new(),
+        }
+    }
+
+    /// One of each kernel for every format and shape.
+    #[cfg(test)]
+    pub fn all() -> Vec<Kernel> {
+        let mut all = vec![Kernel::Add, Kernel::Scale, Kernel::Cap];
+        all.extend([Kernel::Choose, Kernel::ExpertsSort, Kernel::ExpertsSum]);
+        all.extend([Kernel::Best, Kernel::BestJoin, Kernel::Read]);
+        all.extend([false, true].map(|inside| Kernel::NormGroups { inside }));
+        for curve in Curve::ALL {
+            all.push(Kernel::Activate(curve));
+            all.push(Kernel::Multiply { f: curve, g: Curve::Sigmoid });
+        }
+        all.extend(Arith::ALL.map(Kernel::Norm));
+        all.extend(Arith::ALL.map(Kernel::AttendJoin));
+        all.extend(KvType::ALL.map(|keys| Kernel::Shift { keys }));
+        for stored in Stored::all() {
+            all.push(Kernel::RopeStore(stored));
+            for shared in [false, true] {
+                let arith = Arith::Float;
+                all.push(Kernel::Attend { split: true, shared, stored, arith });
+                all.extend(Arith::ALL.map(|arith| Kernel::Attend { split: false, shared, stored, arith }));
+            }
+        }
+        all.extend([Arith::Int8, Arith::Half].map(Kernel::Quantize));
+        for format in Format::ALL {
+            all.push(Kernel::Embed(format));
+            for arith in Arith::ALL.into_iter().filter(|arith| arith.of(format) == *arith) {
+                let gates = [Mode::Gate(Curve::Silu), Mode::Gate(Curve::Xielu), Mode::Activate(Curve::Gelu)];
+                for mode in [Mode::Store, Mode::Add].into_iter().chain(gates) {
+                    for coarse in [false, format.has_planes()] {
+                        all.push(Kernel::MatmulTile { format, mode, lanes: 16, coarse, arith });
+                        all.push(Kernel::ExpertTile { format, mode, lanes: 16, coarse, arith });
+                        all.push(Kernel::ExpertRows { format, mode, lanes: 32, coarse, arith });
+                        let rows =
+                            |columns| Kernel::MatmulRows { format, mode, lanes: 32, columns, coarse, arith };
+                        all.extend((1..=8).map(rows));
+                    }
+                }
+                if arith != Arith::Float {
+                    let curve = Curve::Silu;
+                    let gate = |columns| Kernel::GateRows {
+                        format,
+                        curve,
+                        lanes: 32,
+                        columns,
+                        coarse: false,
+                        arith,
+                    };
+                    all.extend((1..=8).map(gate));
+                }
+            }
+        }
+        all
+    }
+
+    /// The feature without which the text is not even valid.
+    #[cfg(test)]
+    pub fn needs(self) -> wgpu::Features {
+        match self {
+            Kernel::MatmulRows { arith: Arith::Half, .. }
+            | Kernel::GateRows { arith: Arith::Half, .. }
+            | Kernel::ExpertRows { arith: Arith::Half, .. }
+            | Kernel::ExpertTile { arith: Arith::Half, .. }
+            | Kernel::MatmulTile { arith: Arith::Half, .. } => wgpu::Features::SHADER_F16,
+            _ => wgpu::Features::empty(),
+        }
+    }
+}
+
+/// What a type of keys or values is called in `stored.wgsl`.
+fn storage_number(ty: KvType) -> f64 {
+    match ty {
+        KvType::F32 => 0.0,
+        KvType::F16 => 1.0,
+        KvType::Q8_0 => 2.0,
+    }
+}
+
+impl Stored {
+    fn constants(self) -> [(&'static str, f64); 2] {
+        [("KEYS", storage_number(self.keys)), ("VALUES", storage_number(self.values))]
+    }
+
+    #[cfg(test)]
+    pub fn all() -> impl Iterator<Item = Stored> {
+        let with = |keys| KvType::ALL.map(|values| Stored { keys, values });
+        KvType::ALL.into_iter().flat_map(with)
+    }
+}
+
+impl Arith {
+    fn suffix(self) -> &'static str {
+        match self {
+            Arith::Float => "",
+            Arith::Int8 => " dot4",
+            Arith::Half => " f16",
+        }
+    }
+}

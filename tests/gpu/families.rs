@@ -1,0 +1,115 @@
+//! Every architecture on the GPU: llama.cpp's numbers, and the promises that hold for all models.
+
+use std::{env, process::Command};
+
+use crate::common::{
+    all_logits, context,
+    families::{Family, exactly, families, mixed},
+    gpu::{self, ROUNDING, f32_cache, floats, in_floats, relative_error},
+};
+use spec_run::{
+    ContextConfig,
+    context::{Device, GpuVariant},
+    placement::UnitSet,
+};
+
+/// So many models a process: Mesa's llvmpipe keeps what it compiles, and a process has so many mappings only.
+const AT_ONCE: usize = 8;
+
+/// Says to a process of ours which models it has.
+const FIRST: &str = "SPEC_RUN_TEST_FAMILIES_FROM";
+
+/// Checks every family on the device; what is wrong is said of all of them.
+fn check_each(test: &str, check: impl Fn(&str, Family) -> Option<String>) {
+    let Some(device) = gpu::device(test) else { return };
+    let families = families(test);
+    if let Ok(first) = env::var(FIRST) {
+        let mine = families.into_iter().skip(first.parse().unwrap()).take(AT_ONCE);
+        let wrong: Vec<_> = mine.filter_map(|family| check(&device, family)).collect();
+        assert!(wrong.is_empty(), "{wrong:?}");
+        return;
+    }
+    for first in (0..families.len()).step_by(AT_ONCE) {
+        let mut own = Command::new(env::current_exe().unwrap());
+        own.args([&format!("families::{test}"), "--exact", "--nocapture"]).env(FIRST, first.to_string());
+        let output = own.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        println!("{said}");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("1 passed"), "{said}");
+    }
+}
+
+/// What sends a model's contexts to the adapter, where keys and values are as exact as on the CPU.
+fn to(device: &str) -> impl Fn(&mut ContextConfig) + '_ {
+    move |config| {
+        exactly(config);
+        config.device = Device::Named(device.into());
+    }
+}
+
+#[test]
+fn every_architecture_has_llama_cpps_numbers_the_same_in_any_batch_and_after_drafts() {
+    const TEST: &str = "every_architecture_has_llama_cpps_numbers_the_same_in_any_batch_and_after_drafts";
+    check_each(TEST, |device, family| {
+        let mut context = family.context(to(device));
+        let wrong = family.wrong(&mut context);
+        family.has_same_bits_in_any_batch(&mut context);
+        context.remove(0);
+        family.drafts_leave_no_trace(&mut context);
+        wrong
+    });
+}
+
+/// What crosses between the devices is more than the stream where a norm is shared or layers have inputs of their own.
+#[test]
+fn every_architecture_can_be_divided() {
+    check_each("every_architecture_can_be_divided", |device, family| {
+        let n_layer = family.model.n_layer();
+        let mut wrong = None;
+        for attention_on_gpu in [true, false] {
+            let mut context = family.context(|config| {
+                to(device)(config);
+                config.placement.on_gpu = Some(UnitSet {
+                    embed: !attention_on_gpu,
+                    attn: vec![attention_on_gpu; n_layer],
+                    mlp: vec![!attention_on_gpu; n_layer],
+                    experts: vec![attention_on_gpu; n_layer],
+                    head: attention_on_gpu,
+                });
+            });
+            wrong = wrong.or(family.wrong(&mut context));
+            family.has_same_bits_in_any_batch(&mut context);
+        }
+        wrong
+    });
+}
+
+/// Matrices of three types, so that a gate and its second factor are multiplied apart; in floats, and by whole numbers of
+/// eight bits.
+#[test]
+fn quantized_matrices_of_mixed_types_give_what_their_numbers_give() {
+    const TEST: &str = "quantized_matrices_of_mixed_types_give_what_their_numbers_give";
+    let dot4: GpuVariant = "dot4".parse().unwrap();
+    check_each(TEST, |device, family| {
+        let (mixed, text) = (mixed(&family.model), family.text());
+        let exact = floats(&all_logits(&mut context(&in_floats(&mixed), f32_cache), &text));
+        let family = family.with_model(mixed);
+        let ours = floats(&all_logits(&mut family.context(to(device)), &text));
+        let mut errors: Vec<f64> =
+            std::iter::zip(&ours, &exact).map(|(ours, exact)| relative_error(ours, exact)).collect();
+        errors.sort_by(f64::total_cmp);
+        let (median, worst) = (errors[errors.len() / 2], errors[errors.len() - 1]);
+        println!("{}: {median:.1e}, at most {worst:.1e}", family.name);
+        let found = gpu::found(TEST).expect("found before");
+        if matches!(&dot4, GpuVariant::Fixed(variants) if variants.check(&found).is_ok()) {
+            family.has_same_bits_in_any_batch(&mut family.context(|config| {
+                to(device)(config);
+                config.gpu_variant = dot4;
+            }));
+        }
+        // Gemma 4 does not scale its scores, so that its layers hand on more of an error.
+        let allowed = if family.model.arch == "gemma4" { 10.0 * ROUNDING } else { ROUNDING };
+        (median.is_nan() || median > allowed).then(|| format!("{} is off by {median:.1e}", family.name))
+    });
+}
