@@ -26,6 +26,8 @@ struct Params {
     groups_used: u32,
     renormalises: u32,
     scale: f32,
+    // Where a row's weights begin.
+    weights_at: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -170,6 +172,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
             weight *= factors[picked[i]];
         }
         chosen[to + i] = f32(picked[i]);
-        chosen[to + p.used + i] = weight;
+        chosen[to + p.weights_at + i] = weight;
     }
 }

@@ -9,6 +9,8 @@ struct Params {
     dst_stride: u32,
     dst_first: u32,
     adds: u32,
+    // Where a row's weights begin.
+    weights_at: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -23,7 +25,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let row = group.y;
         var sum = 0.0;
         for (var place = 0u; place < p.used; place++) {
-            let weight = chosen[row * p.chosen_stride + p.used + place];
+            let weight = chosen[row * p.chosen_stride + p.weights_at + place];
             sum = fma(results[(row * p.used + place) * p.result_stride + i], weight, sum);
         }
         let at = row * p.dst_stride + p.dst_first + i;

@@ -90,6 +90,7 @@ params! {
         groups_used: u32,
         renormalises: u32,
         scale: f32,
+        weights_at: u32,
     }
     SortParams { experts: u32, used: u32, chosen_stride: u32, count_at: u32, pairs_at: u32 }
     SumParams {
@@ -100,6 +101,7 @@ params! {
         dst_stride: u32,
         dst_first: u32,
         adds: u32,
+        weights_at: u32,
     }
     QuantizeParams { blocks: u32 }
     ReadParams { quads: u32 }

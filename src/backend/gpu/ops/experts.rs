@@ -23,7 +23,6 @@ const ROWS_TO_SORT: usize = 4;
 
 /// What a layer's experts are where each row takes so many.
 pub struct Experts {
-    choose: RowStep,
     sort: Bound,
     /// Gates and up matrices, together or apart, and then what comes behind them.
     gates: Vec<ExpertMatmul>,
@@ -84,15 +83,20 @@ impl Ops {
         let of = Of { moe, taken };
         let (down, gates): (Vec<&Joined>, Vec<&Joined>) =
             joined.iter().partition(|joined| joined.src == moe.hidden);
-        let choose = self.choose(stage, of);
         let sort = self.sorting(stage, of);
         let gates = gates.into_iter().map(|joined| self.matrices(stage, joined, of)).collect();
         let down = down.into_iter().map(|joined| self.matrices(stage, joined, of)).collect();
         let sum = self.experts_sum(stage, of);
-        self.experts.insert((id, taken), Experts { choose, sort, gates, down, sum });
+        self.experts.insert((id, taken), Experts { sort, gates, down, sum });
     }
 
-    fn choose(&mut self, stage: &Stage, Of { moe, taken }: Of) -> RowStep {
+    /// Makes a row's choice of so many, which may be for experts elsewhere.
+    pub(super) fn add_choice(&mut self, stage: &Stage, id: MoeId, taken: usize) {
+        let choice = self.choice(stage, Of { moe: stage.model.plan.moe(id), taken });
+        self.choices.insert((id, taken), choice);
+    }
+
+    fn choice(&mut self, stage: &Stage, Of { moe, taken }: Of) -> RowStep {
         let (scores, chosen) = (stage.place(moe.scores), stage.place(moe.chosen));
         let params = self.params.add(&ChooseParams {
             experts: moe.n_expert as u32,
@@ -111,6 +115,7 @@ impl Ops {
             groups_used: moe.groups.map_or(1, |groups| groups.used as u32),
             renormalises: u32::from(moe.renormalise),
             scale: moe.scale,
+            weights_at: moe.n_used as u32,
         });
         let vector = |id: Option<WeightId>| match id {
             Some(id) => stage.weights.numbers(Numbers::Vector(id)),
@@ -132,6 +137,7 @@ impl Ops {
             dst_stride: to.stride as u32,
             dst_first: to.column as u32,
             adds: u32::from(moe.add),
+            weights_at: moe.n_used as u32,
         });
         let storage = [moe.results, moe.chosen, moe.dst].map(|buf| stage.room(buf));
         let bound = Bound { group: stage.bind(&self.params, Family::ExpertsSum, &storage), params };
@@ -225,7 +231,7 @@ impl Ops {
     }
 
     pub(super) fn choose_experts(&self, recorder: &mut Recorder, to: Taking, rows: usize) -> Result<()> {
-        let RowStep { kernel, bound, groups } = &self.experts[&(to.id, to.of.taken)].choose;
+        let RowStep { kernel, bound, groups } = &self.choices[&(to.id, to.of.taken)];
         recorder.dispatch(*kernel, bound, [*groups, rows as u32, 1])
     }
 

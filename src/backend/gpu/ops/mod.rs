@@ -68,7 +68,8 @@ pub struct Ops {
     matmuls: HashMap<WeightId, Matmul>,
     /// Of rows that matrices read for products that are not in floats.
     quantizers: HashMap<Buf, Quantizer>,
-    /// By how many a row takes: those of the model, and those of drafts when they are first asked for.
+    /// By how many a row takes, when that is first asked for.
+    choices: HashMap<(MoeId, usize), RowStep>,
     experts: HashMap<(MoeId, usize), Experts>,
     expert_matrices: HashMap<MoeId, Vec<Joined>>,
     /// What becomes of logits, where they are not left as they are.
@@ -156,6 +157,7 @@ impl Ops {
             on_rows: HashMap::new(),
             matmuls: HashMap::new(),
             quantizers: HashMap::new(),
+            choices: HashMap::new(),
             experts: HashMap::new(),
             expert_matrices: HashMap::new(),
             cap: None,
@@ -215,6 +217,12 @@ impl Ops {
                 Op::Store(id) => self.prepare_attention(stage, step.slot, id),
                 Op::Choose(id) => {
                     let taken = stage.model.plan.moe(id).taken(step.experts);
+                    if !self.choices.contains_key(&(id, taken)) {
+                        self.add_choice(stage, id, taken);
+                    }
+                }
+                Op::ExpertsGate(id) => {
+                    let taken = stage.model.plan.moe(id).taken(step.experts);
                     if !self.experts.contains_key(&(id, taken)) {
                         let matrices = self.expert_matrices[&id].clone();
                         self.add_experts(stage, &matrices, id, taken);
@@ -228,7 +236,6 @@ impl Ops {
                 | Op::Add { .. }
                 | Op::Scale { .. }
                 | Op::Attend(_)
-                | Op::ExpertsGate(_)
                 | Op::ExpertsDown(_)
                 | Op::ExpertsSum(_)
                 | Op::Head { .. } => {}

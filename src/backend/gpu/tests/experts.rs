@@ -117,6 +117,7 @@ fn rows_choose_their_best_experts() {
                 groups_used: choice.groups.map_or(1, |(_, used)| used as u32),
                 renormalises: u32::from(choice.renormalises),
                 scale: choice.scale,
+                weights_at: used as u32,
             };
             let made = [&scores, &bias, &factors].map(|x| numbers(&gpu, x).unwrap());
             let chosen = numbers(&gpu, &vec![0.0; rows * 64]).unwrap();
@@ -152,6 +153,7 @@ fn a_row_without_numbers_has_a_choice() {
         groups: 1,
         groups_used: 1,
         scale: 1.0,
+        weights_at: 3,
         ..ChooseParams::default()
     };
     let scores = numbers(&gpu, &[f32::NAN, 1.0, f32::NAN, 2.0, f32::NAN, f32::NAN]).unwrap();
@@ -285,6 +287,7 @@ fn results_are_summed_by_their_weights() {
             dst_stride: dst_stride as u32,
             dst_first: 4,
             adds: u32::from(adds),
+            weights_at: used as u32,
         };
         let made = [&results, &chosen, &before].map(|x| numbers(&gpu, x).unwrap());
         let buffers = made.each_ref().map(|room| &room.buffer);
