@@ -127,7 +127,7 @@ fn with_any_budget_the_bits_are_those_of_memory() {
                 let may = ram == 0 || matches!(part.0.unit, Unit::Experts(_) | Unit::Embed);
                 assert!(may, "{case}: {part:?}");
             }
-            assert!(context.placement().parts.iter().any(|part| in_file(part)), "{case}");
+            assert!(context.placement().parts.iter().any(in_file), "{case}");
             assert!(all_logits(&mut context, &text) == expected, "{case}");
             context.remove(0);
             let mut at = 0;
