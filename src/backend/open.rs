@@ -12,7 +12,9 @@ use super::{
 use crate::{
     Error, Model, Result,
     kv::KvLayout,
-    placement::{self, Basis, Budgets, Place, Placement, PlacementRequest, Sizes, forecast::Forecast},
+    placement::{
+        self, Basis, Budgets, Place, Placement, PlacementRequest, Sizes, UnitSize, forecast::Forecast,
+    },
     plan::{Op, Unit, UnitSet, WeightId},
 };
 
@@ -258,6 +260,11 @@ fn plan_for(
 ) -> Result<Planned> {
     let n_cells = config.n_ctx as usize;
     let layout = config.kv_layout(&model.plan);
+    let sizes = ModelSizes { model, config, layout: config.kv_layout(&model.plan) };
+    let parts = placement::parts(model, &sizes, request.draft.as_ref());
+    // Where everything is kept off the GPU, there is none. The embedding goes there only with all the rest.
+    let may_go = |part: &UnitSize| part.unit != Unit::Embed && !request.keeps_off_gpu(part.unit);
+    let vram = vram.filter(|_| parts.iter().any(may_go));
     let scratch_for = |rows| if vram.is_some() { gpu::scratch_bytes(model, rows, &layout) } else { 0 };
     // As many of these rows at once as a small GPU leaves room for.
     let rows_of = |n_ubatch: usize| {
@@ -267,8 +274,6 @@ fn plan_for(
         }
         rows
     };
-    let sizes = ModelSizes { model, config, layout: config.kv_layout(&model.plan) };
-    let parts = placement::parts(model, &sizes, request.draft.as_ref());
     let place = |rows| {
         let budgets = Budgets { vram, scratch: scratch_for(rows), ram: request.ram };
         let placement = placement::choose(parts.clone(), request, budgets, &basis)?;
@@ -378,7 +383,9 @@ fn try_open(
             progress,
         )
     };
-    let Some((found, variants)) = gpu else { return Ok(Box::new(cpu(placement.in_ram())?)) };
+    let Some((found, variants)) = gpu.filter(|_| placement.uses(Place::Vram)) else {
+        return Ok(Box::new(cpu(placement.in_ram())?));
+    };
     let on_gpu = placement.on_gpu();
     let whole = !placement.uses(Place::Ram) && !placement.uses(Place::File);
     let gpu_config = GpuConfig {

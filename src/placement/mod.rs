@@ -50,7 +50,7 @@ pub struct PlacementRequest {
 }
 
 impl PlacementRequest {
-    fn keeps_off_gpu(&self, unit: Unit) -> bool {
+    pub(crate) fn keeps_off_gpu(&self, unit: Unit) -> bool {
         self.off_gpu.as_ref().is_some_and(|off| off.holds(unit))
     }
 }

@@ -184,6 +184,11 @@ fn experts_are_planned_behind_what_every_token_reads() {
             let here = !off.holds(part.unit) && part.unit != Unit::Embed;
             assert_eq!(*place == Place::Vram, here, "{divided}");
         }
+        // With everything kept off it there is no GPU.
+        let off = Some(UnitSet::all(n_layer));
+        let none =
+            plan(PlacementRequest { vram: Some(1 << 30), off_gpu: off, ..PlacementRequest::default() });
+        assert!(!none.uses(Place::Vram) && none.bytes_in_ram() == whole.bytes_in_ram(), "{none}");
     }
 }
 
