@@ -304,7 +304,7 @@ fn experts_stay_in_main_memory_as_in_llama_cpp() {
     for words in ["ffn_up_exps.weight and not", "experts 0 goes to one place as a whole"] {
         assert!(said.contains(words), "{said}");
     }
-    let lost = run(&format!("{start} --device Voodoo --cpu-moe"));
+    let lost = run(&format!("{} --cpu-moe", start.replace("--device none", "--device Voodoo")));
     let said = text(&lost.stderr);
     assert!(!lost.status.success() && said.contains("Voodoo"), "{said}");
 }

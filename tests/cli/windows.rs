@@ -16,7 +16,9 @@ fn a_plan_counts_what_windows_keep() {
     let a_cell = 2 * 2 * 16 * 128;
     let theirs = a_cell * (10 * 4096 + 52 * 1536);
     let ours = keys_and_values(&["synth", "--like", "gemma3-27b", "--speeds", "-,20,1"]);
-    assert!(ours > theirs && ours as f64 <= 1.15 * theirs as f64, "{ours} and {theirs}");
+    // Room for 32 rows of logits where they are made, and where they are read, and for the best of them.
+    let logits = 2 * 4 * 32 * 262_208 + (1 << 17);
+    assert!(ours > theirs && (ours - logits) as f64 <= 1.15 * theirs as f64, "{ours} and {theirs}");
 
     let Some(model) = fixture("a_plan_counts_what_windows_keep", "archs/gemma3.gguf") else { return };
     let at = |more: &[&str]| {
