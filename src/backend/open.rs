@@ -13,7 +13,7 @@ use crate::{
     Error, Model, Result,
     kv::KvLayout,
     placement::{
-        self, Basis, Budgets, Place, Placement, PlacementRequest, Sizes, UnitSize, forecast::Forecast,
+        self, Basis, Budgets, Place, Placement, PlacementRequest, Sizes, UnitSize, forecast::Forecast, mib,
     },
     plan::{Op, Unit, UnitSet, WeightId},
 };
@@ -351,10 +351,6 @@ impl Sizes for ModelSizes<'_> {
             _ => gpu::overhead_bytes(self.model, unit, &self.layout, types),
         }
     }
-}
-
-fn mib(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }
 
 fn try_open(

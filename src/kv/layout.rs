@@ -15,8 +15,8 @@ pub const MOST_DRAFTED: usize = 128;
 /// Cells beside what windows keep and what one pass writes.
 const FOR_DRAFTS: usize = 64;
 
-/// Classes have whole blocks of so many cells, as that is what memory is taken in.
-const BLOCK: usize = 256;
+/// Cells that memory is taken for at once: classes with windows have whole blocks.
+pub const BLOCK: usize = 256;
 
 /// What a context asks for.
 #[derive(Clone, Copy, Debug)]

@@ -22,6 +22,7 @@ use crate::{
     batch::{Row, SeqId},
     plan::Visit,
 };
+pub(crate) use layout::BLOCK;
 use layout::MOST_DRAFTED;
 pub use layout::{CellClass, KvLayout, KvRoom, SlotShape, TAKEN_BACK};
 use windows::WindowCells;

@@ -371,7 +371,7 @@ impl fmt::Display for StepRuns<'_> {
 }
 
 /// `3,5-8` from ascending layers.
-fn ranges(layers: &[usize]) -> String {
+pub(crate) fn ranges(layers: &[usize]) -> String {
     let runs = layers.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
         [one] => one.to_string(),
         _ => format!("{}-{}", run[0], run[run.len() - 1]),

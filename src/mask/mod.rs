@@ -3,5 +3,5 @@
 mod layers;
 pub mod skips;
 
-pub(crate) use layers::check_layer;
 pub use layers::{LayerBits, LayerList, RunLayers, Step};
+pub(crate) use layers::{check_layer, ranges};

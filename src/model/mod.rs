@@ -17,7 +17,7 @@ use crate::{
     Error, Gguf, Result,
     gguf::TensorInfo,
     mask::skips::ModelId,
-    plan::{Op, Plan, WeightId},
+    plan::{ExpertMatrices, Op, Plan, WeightId},
     quant::GgmlType,
     quoted::Quoted,
 };
@@ -147,15 +147,15 @@ impl Model {
         let operands = self.plan.operands(op);
         let row: Option<u64> = operands.table.map(|table| self.weight(table).row_bytes() as u64);
         let matrices: u64 = operands.matrices().map(|(id, _)| matrix(id)).sum();
-        let used = |n: usize| experts.map_or(n, |most| most.min(n)) as u64;
-        let experts: u64 = operands.experts().map(|m| used(m.choice.used) * matrix(m.first)).sum();
+        let used = |m: ExpertMatrices| m.choice.at_most(experts).used as u64;
+        let of_experts: u64 = operands.experts().map(|m| used(m) * matrix(m.first)).sum();
         let vectors: u64 = operands.vectors().map(|id| self.weight(id).bytes).sum();
         // Biases of experts lie one after the other, too.
         let vectors = match operands.experts().next() {
-            Some(m) => vectors * used(m.choice.used) / m.choice.of as u64,
+            Some(m) => vectors * used(m) / m.choice.of as u64,
             None => vectors,
         };
-        row.unwrap_or(0) + matrices + experts + vectors
+        row.unwrap_or(0) + matrices + of_experts + vectors
     }
 
     /// Bytes of all weights of an operation.

@@ -227,6 +227,11 @@ pub struct Placement {
     pub choice: Option<PlacementChoice>,
 }
 
+/// For messages and tables.
+pub(crate) fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
 /// How many layers the parts are of.
 fn n_layer<'a>(parts: impl Iterator<Item = &'a UnitSize>) -> usize {
     parts.filter(|part| matches!(part.unit, Unit::Attn(_))).count()

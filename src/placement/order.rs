@@ -1,6 +1,6 @@
 //! What is given a place first, where there is not room for all.
 
-use super::{First, PlacementRequest, Unit, UnitSize, n_layer};
+use super::{First, PlacementRequest, Unit, UnitSize, mib, n_layer};
 use crate::{Error, Result};
 
 /// Which parts go to the GPU.
@@ -150,10 +150,6 @@ fn keys(part: &UnitSize) -> Option<usize> {
 
 fn cost(part: &UnitSize) -> u64 {
     part.gpu_bytes + part.overhead
-}
-
-fn mib(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }
 
 fn does_not_fit(n: u32, done: usize, room: u64) -> Error {

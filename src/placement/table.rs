@@ -2,31 +2,11 @@
 
 use std::fmt;
 
-use super::{Place, Placement, Unit};
-
-/// `0-3,7`
-fn ranges(mut layers: impl Iterator<Item = usize>) -> String {
-    let mut out = String::new();
-    let Some(mut first) = layers.next() else { return out };
-    let mut last = first;
-    let mut add = |first: usize, last: usize| {
-        let comma = if out.is_empty() { "" } else { "," };
-        out += &if first == last { format!("{comma}{first}") } else { format!("{comma}{first}-{last}") };
-    };
-    for l in layers {
-        if l != last + 1 {
-            add(first, last);
-            first = l;
-        }
-        last = l;
-    }
-    add(first, last);
-    out
-}
+use super::{Place, Placement, Unit, mib};
+use crate::mask::ranges;
 
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         writeln!(f, "{:<6} {:>12} {:>12}  what", "place", "weights MiB", "overhead MiB")?;
         for (place, name) in [(Place::Vram, "VRAM"), (Place::Ram, "RAM"), (Place::File, "file")] {
             let here = || self.parts.iter().filter(move |(_, p)| *p == place).map(|(part, _)| part);
@@ -47,11 +27,11 @@ impl fmt::Display for Placement {
             let mut what = Vec::new();
             what.extend(has(Unit::Embed).then(|| "embedding".to_string()));
             if attn == mlp && theirs.eq(experts.iter().copied()) && !attn.is_empty() {
-                what.push(format!("layers {}", ranges(attn.into_iter())));
+                what.push(format!("layers {}", ranges(&attn)));
             } else {
                 let kinds = [("attention", attn), ("MLP", mlp), ("experts", experts)];
                 let named = kinds.into_iter().filter(|(_, layers)| !layers.is_empty());
-                what.extend(named.map(|(kind, layers)| format!("{kind} {}", ranges(layers.into_iter()))));
+                what.extend(named.map(|(kind, layers)| format!("{kind} {}", ranges(&layers))));
             }
             what.extend(has(Unit::Head).then(|| "head".to_string()));
             writeln!(f, "{name:<6} {:>12.1} {:>12.1}  {}", mib(weights), mib(overhead), what.join(", "))?;
@@ -72,7 +52,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_ranges() {
-        assert_eq!(ranges([0, 1, 2, 5, 7, 8].into_iter()), "0-2,5,7-8");
-        assert_eq!(ranges([3].into_iter()), "3");
+        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
+        assert_eq!(ranges(&[3]), "3");
     }
 }

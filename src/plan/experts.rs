@@ -32,6 +32,11 @@ pub struct Choice {
 }
 
 impl Choice {
+    /// With at most so many, if that is told.
+    pub fn at_most(self, most: Option<usize>) -> Self {
+        Choice { used: most.map_or(self.used, |most| most.min(self.used)), ..self }
+    }
+
     /// How many experts `rows` rows go through together, where each chooses as if by lot.
     pub fn distinct(self, rows: usize) -> f64 {
         let (of, used) = (self.of as f64, self.used as f64);
@@ -81,7 +86,7 @@ pub struct MoeSpec {
 impl MoeSpec {
     /// How many experts a row takes where at most `most` are asked for.
     pub fn taken(&self, most: Option<usize>) -> usize {
-        most.map_or(self.n_used, |most| most.min(self.n_used))
+        self.choice().at_most(most).used
     }
 
     pub fn choice(&self) -> Choice {

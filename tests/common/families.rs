@@ -6,7 +6,7 @@ use std::{fs, path::PathBuf, sync::Arc};
 use serde_json::Value;
 use spec_run::{Batch, Context, ContextConfig, Model, RunLayers, mask::LayerBits, quant::GgmlType};
 
-use super::{all_logits, bits, context, fixture, load, retyped};
+use super::{all_logits, bits, context, fixture, load, retyped, same_in_batches};
 
 /// Those that come with recurrent states or latents.
 const LATER: [&str; 10] = [
@@ -120,18 +120,7 @@ impl Family {
         let (name, text) = (&self.name, self.text());
         let expected = all_logits(context, &text);
         for size in [1, 2, 5, 16] {
-            context.remove(0);
-            for (i, part) in text.chunks(size).enumerate() {
-                let mut batch = Batch::new();
-                for (j, &token) in part.iter().enumerate() {
-                    batch.push(token, (i * size + j) as u32, 0, true);
-                }
-                context.decode(&batch).unwrap();
-                for j in 0..part.len() {
-                    let row = i * size + j;
-                    assert!(bits(context.logits(j)) == expected[row], "{name}: row {row}, batches of {size}");
-                }
-            }
+            same_in_batches(context, &text, size, &expected, name);
         }
         // Few outputs of many rows.
         context.remove(0);

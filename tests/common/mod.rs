@@ -78,6 +78,23 @@ pub fn context(model: &Arc<Model>, edit: impl FnOnce(&mut ContextConfig)) -> Con
     Context::new(model.clone(), &config).unwrap()
 }
 
+/// A text in batches of so many rows: each has the bits that are expected of it.
+#[track_caller]
+pub fn same_in_batches(context: &mut Context, text: &[u32], size: usize, expected: &[Vec<u32>], name: &str) {
+    context.remove(0);
+    for (i, part) in text.chunks(size).enumerate() {
+        let mut batch = Batch::new();
+        for (j, &token) in part.iter().enumerate() {
+            batch.push(token, (i * size + j) as u32, 0, true);
+        }
+        context.decode(&batch).unwrap();
+        for j in 0..part.len() {
+            let row = i * size + j;
+            assert!(bits(context.logits(j)) == expected[row], "{name}: row {row}, batches of {size}");
+        }
+    }
+}
+
 /// Token ids that mean nothing, different for each seed.
 pub fn tokens(n: usize, seed: u64, n_vocab: usize) -> Vec<u32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;

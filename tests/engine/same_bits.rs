@@ -4,7 +4,7 @@
 use crate::common;
 use std::sync::Arc;
 
-use common::{all_logits, bits, context, embedded_model, fixture, load, tokens};
+use common::{all_logits, bits, context, embedded_model, fixture, load, same_in_batches, tokens};
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers,
     context::{Isa, KvType, Planes},
@@ -39,23 +39,7 @@ fn a_row_is_the_same_in_a_batch_of_any_size() {
         let mut context = context(&model, |_| {});
         let together = all_logits(&mut context, &text);
         for size in [1, 2, 3, 5, 8, 17] {
-            context.remove(0);
-            for (i, part) in text.chunks(size).enumerate() {
-                let mut batch = Batch::new();
-                for (j, &token) in part.iter().enumerate() {
-                    batch.push(token, (i * size + j) as u32, 0, true);
-                }
-                context.decode(&batch).unwrap();
-                for j in 0..part.len() {
-                    let row = i * size + j;
-                    assert_eq!(
-                        bits(context.logits(j)),
-                        together[row],
-                        "{}: row {row}, batches of {size}",
-                        model.name
-                    );
-                }
-            }
+            same_in_batches(&mut context, &text, size, &together, &model.name);
         }
     }
 }

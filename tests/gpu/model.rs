@@ -6,7 +6,7 @@ use std::sync::Arc;
 use common::{
     all_logits, bits, context, embedded_model, fixture,
     gpu::{self, ROUNDING, f32_cache, floats, in_floats, on, relative_error},
-    load, tokens,
+    load, same_in_batches, tokens,
 };
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers,
@@ -101,22 +101,7 @@ fn a_row_is_the_same_in_a_batch_of_any_size() {
         // Every size has kernels of its own, and llvmpipe is slow to make them.
         let sizes: &[usize] = if i == 0 { &[1, 2, 3, 4, 5, 6, 7, 8, 9, 17] } else { &[1, 3, 8, 17] };
         for &size in sizes {
-            context.remove(0);
-            for (i, part) in text.chunks(size).enumerate().take(72 / size) {
-                let mut batch = Batch::new();
-                for (j, &token) in part.iter().enumerate() {
-                    batch.push(token, (i * size + j) as u32, 0, true);
-                }
-                context.decode(&batch).unwrap();
-                for j in 0..part.len() {
-                    let row = i * size + j;
-                    assert!(
-                        bits(context.logits(j)) == together[row],
-                        "{}: row {row}, batches of {size}",
-                        model.name
-                    );
-                }
-            }
+            same_in_batches(&mut context, &text, size, &together, &model.name);
         }
     }
 }

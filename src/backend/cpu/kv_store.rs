@@ -1,18 +1,16 @@
 //! Keys and values in memory: one row of `head_dim` numbers per cell, slot and K/V head.
 //!
-//! Cells come in blocks, those of each class of slots by themselves. In a block the rows of one head lie one after the other, head by head, slot by slot; so
-//! the memory that is in use grows with the cells in use, and large pages waste none of it.
+//! Cells come in blocks, those of each class of slots by themselves. In a block the rows of one head lie one after the
+//! other, head by head, slot by slot; so the memory that is in use grows with the cells in use, and large pages waste
+//! none of it.
 
 use memmap2::MmapMut;
 
 pub use crate::kv_type::{KvType, Q8_BLOCK, Q8_BLOCK_BYTES};
 use crate::{
     Error, Result,
-    kv::{KvLayout, SlotShape},
+    kv::{BLOCK, KvLayout, SlotShape},
 };
-
-/// Cells of a block.
-const BLOCK: usize = 256;
 
 /// All keys, or all values. Rows are written by the one thread that owns them in a phase and read after the
 /// barrier that ends it.

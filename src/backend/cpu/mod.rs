@@ -76,6 +76,8 @@ pub struct CpuBackend {
     schedules: Schedules,
     counters: Vec<WorkCounter>,
     read_ahead: Option<ReadAhead>,
+    /// Whether a pass can go on from the stream alone.
+    keeps_hidden: bool,
     spent: Spent,
     /// Norm weights and biases as numbers, by weight id; empty for matrices.
     vectors: Vec<Vec<f32>>,
@@ -125,6 +127,7 @@ impl CpuBackend {
             schedules: Schedules::default(),
             counters: Vec::new(),
             read_ahead,
+            keeps_hidden: model.plan.carries_only_the_stream(),
             spent: Spent::default(),
             vectors,
             model,
@@ -178,7 +181,7 @@ impl Backend for CpuBackend {
     }
 
     fn keeps_hidden(&self) -> bool {
-        self.model.plan.carries_only_the_stream()
+        self.keeps_hidden
     }
 
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {

@@ -19,7 +19,7 @@ use std::{
 use super::schedule::{PassShape, Phase, Work, experts_of, matrices_of};
 use crate::{
     Error, Model, Result,
-    plan::{Choice, ExpertMatrices, Op, WeightId},
+    plan::{ExpertMatrices, Op, WeightId},
 };
 
 /// Bytes asked for and not yet used: enough to keep a fast disk busy, little beside what RAM there is.
@@ -182,8 +182,7 @@ impl ReadAhead {
                 None => false,
                 Some(&ExpertMatrices { choice, .. }) => {
                     let rows = if phase.narrow { shape.asked.outputs } else { shape.asked.rows };
-                    let used = phase.experts.map_or(choice.used, |most| most.min(choice.used));
-                    Choice { used, ..choice }.distinct(rows) < NEARLY_ALL * choice.of as f64
+                    choice.at_most(phase.experts).distinct(rows) < NEARLY_ALL * choice.of as f64
                 }
             };
             if waits && matches!(phase.work, Work::Op(Op::ExpertsGate(_))) {

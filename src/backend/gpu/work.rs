@@ -14,8 +14,7 @@ pub const TILE_ROWS: usize = 32;
 /// Logits made, and read back, at once.
 pub const OUTPUTS_AT_ONCE: usize = TILE_ROWS;
 
-/// Cells in a chunk of attention, as in `attention.wgsl`.
-pub const CHUNK: usize = 256;
+pub use crate::backend::CHUNK;
 
 /// The largest head that the kernels have room for.
 pub const MOST_HEAD: usize = 512;

@@ -4,14 +4,14 @@
 use super::{
     super::{
         formats::{BLOCK, Format},
-        params::{ActivateParams, ChooseParams, MatmulParams, SortParams, SumParams},
-        pipelines::{Curve, Family, Kernel, Mode, numbers_of},
+        params::{ChooseParams, MatmulParams, SortParams, SumParams},
+        pipelines::{Family, Kernel, Mode, numbers_of},
         record::Recorder,
         variants::Arith,
         weights::{Joined, Numbers, To},
         work::{most_tiles, tiles_words},
     },
-    Bound, Ops, Ready, RowStep, Stage,
+    AT_ONCE, Bound, Ops, Ready, RowStep, Stage,
 };
 use crate::{
     Result,
@@ -141,7 +141,7 @@ impl Ops {
         });
         let storage = [moe.results, moe.chosen, moe.dst].map(|buf| stage.room(buf));
         let bound = Bound { group: stage.bind(&self.params, Family::ExpertsSum, &storage), params };
-        RowStep { kernel: Kernel::ExpertsSum, bound, groups: to.width.div_ceil(64) as u32 }
+        RowStep { kernel: Kernel::ExpertsSum, bound, groups: to.width.div_ceil(AT_ONCE) as u32 }
     }
 
     fn sorting(&mut self, stage: &Stage, Of { moe, taken }: Of) -> Bound {
@@ -162,10 +162,9 @@ impl Ops {
         let first = joined.weights[0];
         let matrix = &stage.weights.matrices[&first];
         let rows = matrix.rows / moe.n_expert;
-        let beside = || stage.work.u.as_ref().expect("made for such a plan").as_entire_buffer_binding();
         let (dst, out) = match joined.to {
             To::Rows(dst) => (dst, stage.room(dst)),
-            To::Beside(dst) => (dst, beside()),
+            To::Beside(dst) => (dst, stage.beside()),
             To::Logits => unreachable!("experts make no logits"),
         };
         let arith = stage.gpu.variants.arith.of(joined.format);
@@ -203,18 +202,7 @@ impl Ops {
             Part { by_pair: bind(stage.room(moe.chosen)), by_tile: bind(sorted(stage)) }
         });
         let parts = parts.collect();
-        let then_activate = match joined.to {
-            To::Beside(dst) => {
-                let stride = stage.place(dst).stride;
-                let params = ActivateParams { numbers: numbers_of(joined.activation), count: stride as u32 };
-                let params = self.params.add(&params);
-                let storage = [beside(), stage.room(dst)];
-                let bound = Bound { group: stage.bind(&self.params, Family::Activate, &storage), params };
-                let kernel = Kernel::Activate(Curve::of(joined.activation));
-                Some(RowStep { kernel, bound, groups: stride.div_ceil(64) as u32 })
-            }
-            To::Rows(_) | To::Logits => None,
-        };
+        let then_activate = self.activation(stage, joined);
         ExpertMatmul {
             format: joined.format,
             mode: joined.mode,
@@ -231,13 +219,11 @@ impl Ops {
     }
 
     pub(super) fn choose_experts(&self, recorder: &mut Recorder, to: Taking, rows: usize) -> Result<()> {
-        let RowStep { kernel, bound, groups } = &self.choices[&(to.id, to.of.taken)];
-        recorder.dispatch(*kernel, bound, [*groups, rows as u32, 1])
+        self.choices[&(to.id, to.of.taken)].record(recorder, rows)
     }
 
     pub(super) fn sum_experts(&self, recorder: &mut Recorder, to: Taking, rows: usize) -> Result<()> {
-        let RowStep { kernel, bound, groups } = &self.experts[&(to.id, to.of.taken)].sum;
-        recorder.dispatch(*kernel, bound, [*groups, rows as u32, 1])
+        self.experts[&(to.id, to.of.taken)].sum.record(recorder, rows)
     }
 
     /// The first products of each row's experts.
@@ -293,10 +279,7 @@ impl Ops {
                 recorder.dispatch(kernel, &part.by_pair, [matmul.rows.div_ceil(at_once), pairs as u32, 1])?;
             }
         }
-        if let Some(step) = &matmul.then_activate {
-            recorder.dispatch(step.kernel, &step.bound, [step.groups, rows as u32, 1])?;
-        }
-        Ok(())
+        matmul.then_activate.iter().try_for_each(|step| step.record(recorder, rows))
     }
 }
 

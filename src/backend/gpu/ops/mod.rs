@@ -42,6 +42,15 @@ struct RowStep {
     groups: u32,
 }
 
+/// Numbers of a row that a workgroup makes, where each is made by itself.
+const AT_ONCE: usize = 64;
+
+impl RowStep {
+    fn record(&self, recorder: &mut Recorder, rows: usize) -> Result<()> {
+        recorder.dispatch(self.kernel, &self.bound, [self.groups, rows as u32, 1])
+    }
+}
+
 /// Bindings that the matrices of a layer's experts come to at most, with a margin.
 const EXPERT_PARTS: usize = 16;
 
@@ -100,6 +109,15 @@ impl Stage<'_> {
 
     fn room(&self, buf: Buf) -> wgpu::BufferBinding<'_> {
         self.work.room(buf).as_entire_buffer_binding()
+    }
+
+    /// Where an up matrix puts its products, whose gate has another format.
+    fn beside(&self) -> wgpu::BufferBinding<'_> {
+        self.work.u.as_ref().expect("made for such a plan").as_entire_buffer_binding()
+    }
+
+    fn logits(&self) -> wgpu::BufferBinding<'_> {
+        self.work.logits.as_ref().expect("the head lives here").as_entire_buffer_binding()
     }
 
     /// The same rows for products that are not in floats.
@@ -263,7 +281,7 @@ impl Ops {
                 | Op::Add { .. }
                 | Op::Scale { .. } => {
                     for made in &self.on_rows[&At::of(step.op)] {
-                        self.on_row(recorder, made, n as u32, &mut ready)?;
+                        self.on_row(recorder, made, n, &mut ready)?;
                     }
                 }
                 Op::MatMul { weight, .. } => {
@@ -296,8 +314,8 @@ impl Ops {
         Ok(())
     }
 
-    fn on_row(&self, recorder: &mut Recorder, made: &RowStep, rows: u32, ready: &mut Ready) -> Result<()> {
-        recorder.dispatch(made.kernel, &made.bound, [made.groups, rows, 1])?;
+    fn on_row(&self, recorder: &mut Recorder, made: &RowStep, rows: usize, ready: &mut Ready) -> Result<()> {
+        made.record(recorder, rows)?;
         if matches!(made.kernel, Kernel::Norm(arith) if arith != Arith::Float) {
             ready.add(Buf::H);
         }
@@ -308,10 +326,10 @@ impl Ops {
     pub fn record_head(&self, recorder: &mut Recorder, op: &Op, piece: usize, count: usize) -> Result<()> {
         let Op::Head { weight, .. } = *op else { unreachable!("only the head makes logits") };
         let mut ready = Ready::default();
-        self.on_row(recorder, &self.on_rows[&At::of(op)][piece], count as u32, &mut ready)?;
+        self.on_row(recorder, &self.on_rows[&At::of(op)][piece], count, &mut ready)?;
         self.matmul(recorder, &self.matmuls[&weight], count, false, &mut ready)?;
         if let Some(cap) = &self.cap {
-            self.on_row(recorder, cap, count as u32, &mut ready)?;
+            cap.record(recorder, count)?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use super::{
         weights::{Joined, Matrix, MatrixPart, To},
         work::TILE_ROWS,
     },
-    Bound, Ops, Ready, RowStep, Stage, in_two,
+    AT_ONCE, Bound, Ops, Ready, RowStep, Stage, in_two,
 };
 use crate::{Result, plan::Buf};
 
@@ -55,12 +55,10 @@ impl Ops {
         let first = joined.weights[0];
         let matrix = &stage.weights.matrices[&first];
         let place = |buf| (stage.place(buf).stride, stage.place(buf).column);
-        let beside = || stage.work.u.as_ref().expect("made for such a plan").as_entire_buffer_binding();
-        let logits = || stage.work.logits.as_ref().expect("made for such a plan").as_entire_buffer_binding();
         let (buffer, (stride, column)) = match joined.to {
             To::Rows(dst) => (stage.room(dst), place(dst)),
-            To::Beside(dst) => (beside(), place(dst)),
-            To::Logits => (logits(), (matrix.rows, 0)),
+            To::Beside(dst) => (stage.beside(), place(dst)),
+            To::Logits => (stage.logits(), (matrix.rows, 0)),
         };
         let out = Target { buffer, stride, column };
         let arith = stage.gpu.variants.arith.of(joined.format);
@@ -91,17 +89,7 @@ impl Ops {
                 })
                 .collect()
         });
-        let then_activate = match joined.to {
-            To::Beside(dst) => {
-                let params = ActivateParams { numbers: numbers_of(joined.activation), count: stride as u32 };
-                let params = self.params.add(&params);
-                let storage = [beside(), stage.room(dst)];
-                let bound = Bound { group: stage.bind(&self.params, Family::Activate, &storage), params };
-                let kernel = Kernel::Activate(Curve::of(joined.activation));
-                Some(RowStep { kernel, bound, groups: stride.div_ceil(64) as u32 })
-            }
-            To::Rows(_) | To::Logits => None,
-        };
+        let then_activate = self.activation(stage, joined);
         self.matmuls.insert(
             first,
             Matmul {
@@ -120,6 +108,18 @@ impl Ops {
                 then_activate,
             },
         );
+    }
+
+    /// How an up matrix of another format than its gate meets it.
+    pub(super) fn activation(&mut self, stage: &Stage, joined: &Joined) -> Option<RowStep> {
+        let To::Beside(dst) = joined.to else { return None };
+        let stride = stage.place(dst).stride;
+        let numbers = numbers_of(joined.activation);
+        let params = self.params.add(&ActivateParams { numbers, count: stride as u32 });
+        let storage = [stage.beside(), stage.room(dst)];
+        let bound = Bound { group: stage.bind(&self.params, Family::Activate, &storage), params };
+        let kernel = Kernel::Activate(Curve::of(joined.activation));
+        Some(RowStep { kernel, bound, groups: stride.div_ceil(AT_ONCE) as u32 })
     }
 
     pub(super) fn add_quantizer(&mut self, stage: &Stage, src: Buf) {
@@ -221,9 +221,6 @@ impl Ops {
                 recorder.dispatch(kernel, bound, groups)?;
             }
         }
-        if let Some(step) = &matmul.then_activate {
-            recorder.dispatch(step.kernel, &step.bound, [step.groups, rows as u32, 1])?;
-        }
-        Ok(())
+        matmul.then_activate.iter().try_for_each(|step| step.record(recorder, rows))
     }
 }

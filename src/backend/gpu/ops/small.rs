@@ -9,12 +9,9 @@ use super::{
         variants::Arith,
         weights::{Numbers, plain_norm},
     },
-    Bound, Ops, RowStep, Stage,
+    AT_ONCE, Bound, Ops, RowStep, Stage,
 };
 use crate::plan::{Activation, Buf, EmbedBy, Norm, NormKind, Op, WeightId};
-
-/// Numbers of a row that a workgroup makes.
-const AT_ONCE: usize = 64;
 
 impl Ops {
     /// A step for each part of the table.
@@ -174,8 +171,7 @@ impl Ops {
         }
         let n_vocab = stage.model.plan.dims.n_vocab;
         let params = self.params.add(&CapParams { count: n_vocab as u32, scale, cap: cap.unwrap_or(0.0) });
-        let logits = stage.work.logits.as_ref().expect("made for such a plan").as_entire_buffer_binding();
-        let bound = Bound { group: stage.bind(&self.params, Family::Change, &[logits]), params };
+        let bound = Bound { group: stage.bind(&self.params, Family::Change, &[stage.logits()]), params };
         Some(RowStep { kernel: Kernel::Cap, bound, groups: n_vocab.div_ceil(AT_ONCE) as u32 })
     }
 }

@@ -10,6 +10,18 @@ use crate::{kv_type::KvType, plan::Activation};
 /// Threads that make a row's choice of experts; with few of them Mesa's llvmpipe ends the loops over many experts early.
 const CHOOSERS: u32 = 64;
 
+/// An enumeration, and a list of all that it has.
+macro_rules! with_all {
+    ($(#[$of_all:meta])* pub enum $name:ident { $($(#[$of_one:meta])* $one:ident,)* }) => {
+        $(#[$of_all])*
+        pub enum $name { $($(#[$of_one])* $one,)* }
+
+        impl $name {
+            pub(super) const ALL: &[$name] = &[$($name::$one,)*];
+        }
+    };
+}
+
 /// What becomes of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -40,25 +52,22 @@ impl Mode {
     }
 }
 
-/// An activation without its numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Curve {
-    Silu,
-    Gelu,
-    ReluSquared,
-    Sigmoid,
-    ClampedSwiglu,
-    Xielu,
-    /// Its argument.
-    Line,
+with_all! {
+    /// An activation without its numbers.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Curve {
+        Silu,
+        Gelu,
+        ReluSquared,
+        Sigmoid,
+        ClampedSwiglu,
+        Xielu,
+        /// Its argument.
+        Line,
+    }
 }
 
 impl Curve {
-    pub const ALL: [Curve; 7] = {
-        use Curve::*;
-        [Silu, Gelu, ReluSquared, Sigmoid, ClampedSwiglu, Xielu, Line]
-    };
-
     /// What activation.wgsl calls it.
     fn number(self) -> f64 {
         Curve::ALL.iter().position(|&curve| curve == self).expect("all are there") as f64
@@ -177,69 +186,40 @@ pub enum Kernel {
     Read,
 }
 
-/// Sets of bindings; kernels of one family can share bind groups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Family {
-    Embed,
-    Norm,
-    NormRounded,
-    Matmul,
-    MatmulRounded,
-    ExpertMatmul,
-    Choose,
-    ExpertsSort,
-    ExpertsSum,
-    Quantize,
-    Activate,
-    NormGroups,
-    NormInside,
-    Multiply,
-    Add,
-    /// Of one buffer that is changed.
-    Change,
-    RopeStore,
-    Attend,
-    AttendRounded,
-    AttendJoin,
-    AttendJoinRounded,
-    Best,
-    BestJoin,
-    Shift,
-    Read,
+with_all! {
+    /// Sets of bindings; kernels of one family can share bind groups.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Family {
+        Embed,
+        Norm,
+        NormRounded,
+        Matmul,
+        MatmulRounded,
+        ExpertMatmul,
+        Choose,
+        ExpertsSort,
+        ExpertsSum,
+        Quantize,
+        Activate,
+        NormGroups,
+        NormInside,
+        Multiply,
+        Add,
+        /// Of one buffer that is changed.
+        Change,
+        RopeStore,
+        Attend,
+        AttendRounded,
+        AttendJoin,
+        AttendJoinRounded,
+        Best,
+        BestJoin,
+        Shift,
+        Read,
+    }
 }
 
 impl Family {
-    pub(super) const ALL: [Family; 25] = {
-        use Family::*;
-        [
-            Embed,
-            Norm,
-            NormRounded,
-            Matmul,
-            MatmulRounded,
-            ExpertMatmul,
-            Choose,
-            ExpertsSort,
-            ExpertsSum,
-            Quantize,
-            Activate,
-            NormGroups,
-            NormInside,
-            Multiply,
-            Add,
-            Change,
-            RopeStore,
-            Attend,
-            AttendRounded,
-            AttendJoin,
-            AttendJoinRounded,
-            Best,
-            BestJoin,
-            Shift,
-            Read,
-        ]
-    };
-
     /// After the parameters at binding 0, a letter for each storage buffer: read or written. Rounded rows come last.
     pub(super) fn storage(self) -> &'static str {
         match self {
@@ -469,7 +449,7 @@ impl Kernel {
         all.extend([Kernel::Choose, Kernel::ExpertsSort, Kernel::ExpertsSum]);
         all.extend([Kernel::Best, Kernel::BestJoin, Kernel::Read]);
         all.extend([false, true].map(|inside| Kernel::NormGroups { inside }));
-        for curve in Curve::ALL {
+        for &curve in Curve::ALL {
             all.push(Kernel::Activate(curve));
             all.push(Kernel::Multiply { f: curve, g: Curve::Sigmoid });
         }

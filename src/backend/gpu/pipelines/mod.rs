@@ -26,8 +26,8 @@ impl Pipelines {
     }
 
     pub fn with(gpu: &Gpu, variants: Variants) -> Self {
-        let layouts = Family::ALL.map(|family| (family, layout(&gpu.device, family)));
-        Pipelines { layouts: layouts.into(), made: HashMap::new(), variants }
+        let layouts = Family::ALL.iter().map(|&family| (family, layout(&gpu.device, family)));
+        Pipelines { layouts: layouts.collect(), made: HashMap::new(), variants }
     }
 
     pub fn get(&mut self, gpu: &Gpu, kernel: Kernel) -> Result<&wgpu::ComputePipeline> {
