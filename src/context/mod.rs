@@ -59,6 +59,7 @@ impl Context {
                 i32::MAX
             )));
         }
+        let model = model.for_context(config.n_ctx as usize);
         let n_layer = model.plan.dims.n_layer;
         let Opened { backend, placement, notes, speeds } = backend::open(&model, config, loading)?;
         let kv = KvCache::new(&config.kv_layout(&model.plan), n_layer);

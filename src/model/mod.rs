@@ -50,6 +50,7 @@ impl WeightInfo {
 }
 
 /// A model that can be run: its plan and where its weights lie in the file.
+#[derive(Clone)]
 pub struct Model {
     /// The file.
     pub gguf: Arc<Gguf>,
@@ -87,6 +88,18 @@ impl Model {
         let body = build(&mut builder)?;
         let Built { weights, plan, n_ctx_train, n_further } = builder.finish(body)?;
         Ok(Model { name, arch, n_ctx_train, n_further, weights, plan, gguf })
+    }
+
+    /// The model as contexts of that length run it: some have rotary frequencies of their own for long ones.
+    pub(crate) fn for_context(self: &Arc<Self>, n_ctx: usize) -> Arc<Self> {
+        if !self.plan.ropes.iter().any(|rope| rope.is_beyond(n_ctx)) {
+            return self.clone();
+        }
+        let mut model = Model::clone(self);
+        for rope in model.plan.ropes.iter_mut().filter(|rope| rope.is_beyond(n_ctx)) {
+            rope.freqs = rope.beyond.take().expect("it is beyond").1;
+        }
+        Arc::new(model)
     }
 
     /// The number of layers.

@@ -46,14 +46,14 @@ pub fn read(b: &mut Builder, source: &Source) -> Result<Rope> {
     }
     if !source.stretched {
         let freqs = (0..n_rot / 2).map(|i| base.powf(-2.0 * i as f64 / n_rot as f64)).collect();
-        return Ok(Rope { pairs, freqs, magnitude: 1.0 });
+        return Ok(Rope { pairs, freqs, magnitude: 1.0, beyond: None });
     }
     if let Some(alpha) = b.positive_or_none("rope.scaling.alpha")? {
         base *= f64::from(alpha).powf(head_dim as f64 / (head_dim as f64 - 2.0).max(1.0));
     }
-    let factors = match b.optional_f32s("rope_freqs.weight", n_rot / 2)? {
-        None => long_or_short(b, n_rot / 2)?,
-        factors => factors,
+    let (factors, beyond) = match b.optional_f32s("rope_freqs.weight", n_rot / 2)? {
+        None => short_and_long(b, n_rot / 2)?,
+        factors => (factors, None),
     };
     let kind = b.str("rope.scaling.type")?.unwrap_or("linear");
     // The older key for linear scaling stands where there is no newer one.
@@ -67,13 +67,10 @@ pub fn read(b: &mut Builder, source: &Source) -> Result<Rope> {
     }
     let attn_factor = f64::from(b.positive("rope.scaling.attn_factor")?.unwrap_or(1.0));
 
-    let plain = |i: usize| {
-        let theta = base.powf(-2.0 * i as f64 / n_rot as f64);
-        theta / factors.as_ref().map_or(1.0, |f| f64::from(f[i]))
-    };
-    let (freqs, magnitude): (Vec<f64>, f64) = match kind {
-        "none" => ((0..n_rot / 2).map(plain).collect(), attn_factor),
-        "linear" | "longrope" => ((0..n_rot / 2).map(|i| plain(i) / factor).collect(), attn_factor),
+    // What becomes of pair `i`'s frequency.
+    let (stretched, magnitude): (Box<dyn Fn(usize, f64) -> f64>, f64) = match kind {
+        "none" => (Box::new(|_, freq| freq), attn_factor),
+        "linear" | "longrope" => (Box::new(move |_, freq| freq / factor), attn_factor),
         "yarn" => {
             let trained =
                 b.u32("rope.scaling.original_context_length")?.or(b.u32("context_length")?).unwrap_or(1);
@@ -86,17 +83,15 @@ pub fn read(b: &mut Builder, source: &Source) -> Result<Rope> {
             };
             let low = pair_of(fast).floor().max(0.0);
             let high = pair_of(slow).ceil().min(n_rot as f64 - 1.0);
-            let freqs = (0..n_rot / 2)
-                .map(|i| {
-                    let ramp = 1.0 - ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
-                    let keep = ramp * ext;
-                    plain(i) * ((1.0 - keep) / factor + keep)
-                })
-                .collect();
+            let stretched = move |i: usize, freq: f64| {
+                let ramp = 1.0 - ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
+                let keep = ramp * ext;
+                freq * ((1.0 - keep) / factor + keep)
+            };
             // Cosines and sines grow with the stretching, less what the multiplier says is made up for elsewhere.
             let log = f64::from(b.f32("rope.scaling.yarn_log_multiplier")?.unwrap_or(0.0));
             let grown = |times: f64| 1.0 + times * 0.1 * factor.max(1.0).ln();
-            (freqs, attn_factor * if ext != 0.0 { grown(1.0) / grown(log) } else { 1.0 })
+            (Box::new(stretched), attn_factor * if ext != 0.0 { grown(1.0) / grown(log) } else { 1.0 })
         }
         other => {
             return Err(b.error(&format!(
@@ -105,25 +100,32 @@ pub fn read(b: &mut Builder, source: &Source) -> Result<Rope> {
             )));
         }
     };
-    if !(freqs.iter().all(|f| f.is_finite()) && magnitude.is_finite()) {
+    let freqs = |factors: Option<&[f32]>| -> Vec<f64> {
+        let plain = |i: usize| {
+            let freq = base.powf(-2.0 * i as f64 / n_rot as f64);
+            freq / factors.map_or(1.0, |f| f64::from(f[i]))
+        };
+        (0..n_rot / 2).map(|i| stretched(i, plain(i))).collect()
+    };
+    let beyond = beyond.map(|(length, factors)| (length, freqs(Some(&factors))));
+    let freqs = freqs(factors.as_deref());
+    let all = freqs.iter().chain(beyond.iter().flat_map(|(_, freqs)| freqs));
+    if !(all.into_iter().all(|f| f.is_finite()) && magnitude.is_finite()) {
         return Err(b.error(
-            "its rotary frequencies are not finite: rope_freqs.weight, rope.freq_base or rope.scaling.* is damaged",
+            "its rotary frequencies are not finite: rope_freqs.weight, rope_factors_*, rope.freq_base or rope.scaling.* is damaged",
         ));
     }
-    Ok(Rope { pairs, freqs, magnitude: magnitude as f32 })
+    Ok(Rope { pairs, freqs, magnitude: magnitude as f32, beyond })
 }
 
-/// Models for long contexts carry two sets of factors, one for contexts up to `rope.scaling.original_context_length` and one
-/// for longer ones. A plan is made before it is known how long a context will be, and keys that are cached already cannot
-/// turn again: so the set is the one for as long a context as the model was trained for.
-fn long_or_short(b: &mut Builder, pairs: usize) -> Result<Option<Vec<f32>>> {
-    let original = b.u32("rope.scaling.original_context_length")?;
-    let is_long = original.is_some_and(|original| b.n_ctx_train() > original);
-    let mut names = ["rope_factors_short.weight", "rope_factors_long.weight"];
-    if is_long {
-        names.reverse();
-    }
-    let [used, other] = names;
-    b.leave_out(other);
-    b.optional_f32s(used, pairs)
+/// Factors for any context, and those of contexts beyond a length.
+type Factors = (Option<Vec<f32>>, Option<(usize, Vec<f32>)>);
+
+/// Models for long contexts carry two sets of factors: for contexts up to `rope.scaling.original_context_length`, and for
+/// longer ones.
+fn short_and_long(b: &mut Builder, pairs: usize) -> Result<Factors> {
+    let original = b.u32("rope.scaling.original_context_length")?.unwrap_or(b.n_ctx_train());
+    let short = b.optional_f32s("rope_factors_short.weight", pairs)?;
+    let long = b.optional_f32s("rope_factors_long.weight", pairs)?;
+    Ok((short, long.map(|long| (original as usize, long))))
 }

@@ -24,6 +24,15 @@ pub struct Rope {
     pub pairs: RopePairs,
     pub freqs: Vec<f64>,
     pub magnitude: f32,
+    /// The frequencies in their place for contexts of more than so many tokens. Keys that are cached cannot turn again, so
+    /// what counts is how long a context can become.
+    pub beyond: Option<(usize, Vec<f64>)>,
+}
+
+impl Rope {
+    pub fn is_beyond(&self, n_ctx: usize) -> bool {
+        self.beyond.as_ref().is_some_and(|&(length, _)| n_ctx > length)
+    }
 }
 
 /// Queries grow with the position: by `1 + scale · ln(1 + floor(position / length))`.

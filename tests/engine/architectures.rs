@@ -2,9 +2,9 @@
 //! with something missing.
 
 use crate::common;
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
-use common::{context, load};
+use common::{all_logits, context, load};
 use spec_run::{
     Batch, Gguf, Model,
     context::KvType,
@@ -131,4 +131,53 @@ fn what_is_missing_or_misshapen_is_named() {
             );
         }
     }
+}
+
+/// The model with factors of its rotation under other names: each of them times a number.
+fn with_factors(named: &[(&str, f32)]) -> Arc<Model> {
+    let gguf = Gguf::open(&tiny("llama-3-factors.gguf")).unwrap();
+    let mut writer = Writer::new();
+    for (key, value) in gguf.metadata().iter() {
+        writer.set(key, value.clone());
+    }
+    writer.set("llama.rope.scaling.original_context_length", Value::U32(100));
+    let (factors, others): (Vec<_>, Vec<_>) =
+        gguf.tensors().iter().partition(|tensor| tensor.name == "rope_freqs.weight");
+    let [factors] = factors[..] else { panic!("one tensor of factors") };
+    let renamed = named.iter().map(|&(name, times)| (name, factors, times));
+    let all: Vec<_> =
+        others.into_iter().map(|tensor| (tensor.name.as_str(), tensor, 1.0)).chain(renamed).collect();
+    for (name, tensor, _) in &all {
+        writer.tensor(name, tensor.ty, &tensor.shape);
+    }
+    let mut bytes = Vec::new();
+    writer
+        .write(&mut bytes, |i, out| {
+            let (name, tensor, times) = all[i];
+            if !name.starts_with("rope") {
+                return out.write(gguf.bytes(tensor));
+            }
+            let numbers =
+                gguf.bytes(tensor).chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
+            out.write(&numbers.flat_map(|x| (x * times).to_le_bytes()).collect::<Vec<_>>())
+        })
+        .unwrap();
+    Arc::new(Model::load(Arc::new(Gguf::from_bytes("factors", bytes).unwrap())).unwrap())
+}
+
+#[test]
+fn factors_for_long_contexts_hold_beyond_the_original_length() {
+    let logits = |model: &Arc<Model>, n_ctx: usize| {
+        all_logits(&mut context(model, |c| c.n_ctx = n_ctx as u32), &common::tokens(90, 5, model.n_vocab()))
+    };
+    let [short, long] = [1.0, 3.0].map(|times| with_factors(&[("rope_freqs.weight", times)]));
+    let both = with_factors(&[("rope_factors_short.weight", 1.0), ("rope_factors_long.weight", 3.0)]);
+    assert!(logits(&both, 100) == logits(&short, 100));
+    assert!(logits(&both, 101) == logits(&long, 101));
+    assert!(logits(&short, 100) != logits(&long, 100));
+    // No factors at all up to there.
+    let plain = with_factors(&[]);
+    let long_only = with_factors(&[("rope_factors_long.weight", 3.0)]);
+    assert!(logits(&long_only, 100) == logits(&plain, 100));
+    assert!(logits(&long_only, 101) == logits(&long, 101));
 }

@@ -100,7 +100,7 @@ mod tests {
         let mut pipelines = Pipelines::new(&gpu);
         let (n_cells, rope_id) = (2 * MOVES, Some(RopeId(0)));
         let lying = SlotKeys { n_kv_head: 1, head_dim: 2, class: 0, n_cells, rope: rope_id };
-        let rope = Rope { pairs: RopePairs::Halves, freqs: vec![0.5], magnitude: 1.0 };
+        let rope = Rope { pairs: RopePairs::Halves, freqs: vec![0.5], magnitude: 1.0, beyond: None };
         // A cell has its own number in its key and in its value.
         let cell = |i: usize| [i as f32, 1.0].into_iter().chain([0.0; WORDS - 2]);
         let start: Vec<f32> = (0..2 * MOVES).flat_map(cell).collect();
