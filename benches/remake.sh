@@ -36,8 +36,9 @@ section() {
         model olmoe-q4_0.gguf --like olmoe-1b-7b --quant q4_0
         model olmoe-q4_k.gguf --like olmoe-1b-7b --quant q4_k
         model gemma3-1b-q4_0.gguf --like gemma3-1b --quant q4_0
-        for name in olmoe-q4_0 olmoe-q4_k gemma3-1b-q4_0; do
-            benches/peer/run.sh --threads 2 --rounds 1 "$out/$name.gguf"
+        model gpt-oss-6l-q4_0.gguf --like gpt-oss-20b --quant q4_0 --layers 6
+        for name in olmoe-q4_0 olmoe-q4_k gpt-oss-6l-q4_0 gemma3-1b-q4_0; do
+            benches/peer/run.sh --threads 2 --rounds 3 "$out/$name.gguf"
         done ;;
     coarse)
         random q8_0 q6_k q4_k
