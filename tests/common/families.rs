@@ -84,6 +84,10 @@ impl Family {
         context(&self.model, |config| {
             config.extra_slots = 2;
             edit(config);
+            // llama.cpp's numbers are of a context of 512 tokens; these models have other rotations for longer ones.
+            if self.model.gguf.tensors().iter().any(|tensor| tensor.name.starts_with("rope_factors")) {
+                config.n_ctx = 512;
+            }
         })
     }
 
