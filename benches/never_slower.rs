@@ -1,9 +1,8 @@
 //! What speculation costs where it can only lose: `cargo bench --bench never_slower -- [MODEL.gguf] [PAIRS] [WHICH..]`.
 //!
 //! Plain decoding and speculation take turns, 16 tokens each, until both have made the same 512; with proposers that
-//! are always wrong and do not say so: a draft by half the layers that then proposes the least likely token, a
-//! lookup that claims long matches, and both at once (and without any, for what the loop itself costs). Shown is speculation's speed over that of the plain run beside
-//! it: median, standard error and range over the pairs. Ends with 1 if a median is below 0.97 by more than two
+//! are wrong and do not say so: a draft by the last half of the layers, a lookup that claims long matches, and both at once
+//! (and without any, for what the loop itself costs). Shown is speculation's speed over that of the plain run beside it: median, standard error and range over the pairs. Ends with 1 if a median is below 0.97 by more than two
 //! standard errors.
 
 use std::{
@@ -15,11 +14,11 @@ use std::{
 };
 
 use spec_run::{
-    Batch, Context, ContextConfig, Error, Gguf, Model, Result, RunLayers, Sampler, Tokenizer, embedded,
+    Context, ContextConfig, Error, Gguf, Model, Result, RunLayers, Sampler, Tokenizer, embedded,
     generate::{Request, generate},
     sampler::SamplerConfig,
     speculation::{
-        DRAFT, Draft, Proposer, Ready, SourceInfo, SourceKind, Speculation, Supply, TARGET,
+        MaskProposer, Proposer, Ready, SourceInfo, SourceKind, Speculation, Supply, TARGET,
         learned::{Learned, prepare},
         speculate,
     },
@@ -30,43 +29,10 @@ const TOKENS: usize = 512;
 const PROMISE: f64 = 0.97;
 const PROMPT: &str = "Once upon a time";
 
-/// Runs half the layers for each token, and then says the opposite.
-struct Contrary {
-    mask: RunLayers,
-}
-
-impl Contrary {
-    fn new(n_layer: usize) -> Self {
-        let skip = |mask: RunLayers, layer| mask.skip_attn(layer).skip_mlp(layer);
-        Contrary { mask: (0..n_layer).filter(|layer| layer % 2 == 1).fold(RunLayers::all(n_layer), skip) }
-    }
-}
-
-impl Proposer for Contrary {
-    fn info(&self, context: &Context) -> SourceInfo {
-        let cost = context.mask_cost(&self.mask);
-        SourceInfo { name: "contrary".into(), kind: SourceKind::Mask, cost, prefix: None }
-    }
-
-    fn supply(&mut self, _: &[u32]) -> Supply {
-        Supply::Any
-    }
-
-    fn draft(&mut self, draft: &mut Draft) -> Result<()> {
-        let Some(&last) = draft.text().last() else { return Ok(()) };
-        draft.context.fork(TARGET, DRAFT);
-        let mut batch = Batch::prompt(&[last], draft.context.kv().next_pos(DRAFT), DRAFT);
-        batch.run_layers = Some(self.mask.clone());
-        while draft.wants_more() {
-            draft.context.decode(&batch)?;
-            let least = draft.context.logits(0).iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1));
-            let token = least.map_or(0, |(id, _)| id as u32);
-            draft.push(token);
-            batch.rows[0].token = token;
-            batch.rows[0].pos += 1;
-        }
-        Ok(())
-    }
+/// Half the layers for each token, the last ones: they make nothing of what the first should have made.
+fn contrary(n_layer: usize) -> MaskProposer {
+    let skip = |mask: RunLayers, layer| mask.skip_attn(layer).skip_mlp(layer);
+    MaskProposer::new("contrary", (0..n_layer / 2).fold(RunLayers::all(n_layer), skip))
 }
 
 /// Always has a long match, and it always misleads.
@@ -81,21 +47,18 @@ impl Proposer for Liar {
         Supply::Found(Ready { tokens: 16, match_len: 32 })
     }
 
-    fn draft(&mut self, draft: &mut Draft) -> Result<()> {
-        while draft.wants_more() {
-            // The unknown token, which no text contains.
-            draft.push(0);
-        }
-        Ok(())
+    /// The unknown token, which no text contains.
+    fn tokens(&mut self, _: &[u32]) -> Vec<u32> {
+        vec![0; 16]
     }
 }
 
 fn proposers(which: &str, n_layer: usize) -> Vec<Box<dyn Proposer>> {
     match which {
         "nothing" => Vec::new(),
-        "contrary" => vec![Box::new(Contrary::new(n_layer))],
+        "contrary" => vec![Box::new(contrary(n_layer))],
         "liar" => vec![Box::new(Liar)],
-        _ => vec![Box::new(Contrary::new(n_layer)), Box::new(Liar)],
+        _ => vec![Box::new(contrary(n_layer)), Box::new(Liar)],
     }
 }
 
@@ -199,7 +162,7 @@ impl Bench {
         let model = lane.context.model().clone();
         let mut proposers = proposers(which, model.n_layer());
         let sources: Vec<SourceInfo> = proposers.iter().map(|p| p.info(&lane.context)).collect();
-        let mask = Contrary::new(model.n_layer()).mask;
+        let mask = contrary(model.n_layer()).layers().clone();
         let drafts: Vec<_> =
             sources.iter().map(|s| (s.kind == SourceKind::Mask).then(|| mask.clone())).collect();
         lane.context.remove(TARGET);

@@ -7,7 +7,7 @@ use spec_run::{
     Context, ContextConfig, Gguf, Model, Result, Sampler, Tokenizer, embedded,
     generate::Request,
     sampler::SamplerConfig,
-    speculation::{Draft, Fixed, Proposer, SourceInfo, SourceKind, Speculation, Supply, speculate},
+    speculation::{Fixed, Proposer, SourceInfo, SourceKind, Speculation, Supply, speculate},
     tokenizer::EncodeOptions,
 };
 
@@ -36,15 +36,8 @@ impl Proposer for Phrases {
         }
     }
 
-    fn draft(&mut self, draft: &mut Draft) -> Result<()> {
-        let rest = self.after(draft.text()).map(<[u32]>::to_vec).unwrap_or_default();
-        for token in rest {
-            if !draft.wants_more() {
-                break;
-            }
-            draft.push(token);
-        }
-        Ok(())
+    fn tokens(&mut self, text: &[u32]) -> Vec<u32> {
+        self.after(text).map(<[u32]>::to_vec).unwrap_or_default()
     }
 }
 

@@ -51,6 +51,16 @@ pub enum Error {
     /// The text to work on: empty, too long, too short.
     #[error("{0}")]
     Input(String),
+    /// A prompt longer than a text may be.
+    #[error(
+        "the prompt has {tokens} tokens, a text may have {most}: shorten it, or give texts more room with `n_ctx`"
+    )]
+    TooLong {
+        /// What the prompt has.
+        tokens: usize,
+        /// What a text may have.
+        most: usize,
+    },
     /// A model that was to be fetched: no such name, no answer, no permission, wrong bytes.
     #[error("{0}")]
     Hub(String),

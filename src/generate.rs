@@ -1,15 +1,13 @@
 //! Plain decoding: a prompt in, one token after another out, until something says stop.
 
-use std::{ops::ControlFlow, time::Instant};
+use std::ops::ControlFlow;
 
 use crate::{
-    Batch, Context, Error, Result, Sampler, Tokenizer,
+    Context, Error, Result, Sampler, Tokenizer,
+    batch::SeqId,
     kv::TAKEN_BACK,
-    sampler::{SamplerConfig, top_logprobs},
-    scores::Want,
+    speculation::{Fixed, Speculation, speculate},
 };
-
-const SEQ: u32 = 0;
 
 /// What is to be generated.
 #[derive(Clone, Debug)]
@@ -71,11 +69,6 @@ impl Request<'_> {
         }
         Ok(())
     }
-
-    /// What of a row's logits it needs.
-    pub(crate) fn want(&self, sampler: &SamplerConfig) -> Want {
-        if self.logprobs > 0 { Want::Logits } else { sampler.want() }
-    }
 }
 
 /// Evaluates the prompt on sequence 0 and samples from there. `on_token` sees each token as it is chosen and
@@ -87,59 +80,21 @@ pub fn generate(
     request: &Request,
     mut on_token: impl FnMut(u32) -> Result<ControlFlow<()>>,
 ) -> Result<Generation> {
-    request.check(context)?;
-    context.remove(SEQ);
-    let want = request.want(sampler.config());
-    let started = Instant::now();
-    context.decode_for(&Batch::prompt(request.prompt, 0, SEQ), want)?;
-    request.prompt.iter().for_each(|&token| sampler.accept(token));
-    let mut out = Generation {
-        tokens: Vec::new(),
-        logprobs: Vec::new(),
-        prefill_seconds: started.elapsed().as_secs_f64(),
-        decode_seconds: 0.0,
-        steps: 0,
-        stop: Stop::MaxTokens,
-    };
-    let started = Instant::now();
-    while request.max_tokens.is_none_or(|most| out.tokens.len() < most) {
-        let token = sampler.choose(context.scores(0));
-        if tokenizer.is_eog(token) && !request.ignore_eos {
-            out.stop = Stop::EndOfText;
-            break;
-        }
-        if request.logprobs > 0 {
-            out.logprobs.push(top_logprobs(context.logits(0), request.logprobs));
-        }
-        sampler.accept(token);
-        out.tokens.push(token);
-        if on_token(token)?.is_break() {
-            out.stop = Stop::Interrupted;
-            break;
-        }
-        if request.max_tokens == Some(out.tokens.len()) {
-            break;
-        }
-        if context.kv().free_cells() == 0 && !make_room(context, request)? {
-            out.stop = Stop::ContextFull;
-            break;
-        }
-        context.decode_for(&Batch::prompt(&[token], context.kv().next_pos(SEQ), SEQ), want)?;
-        out.steps += 1;
-    }
-    out.decode_seconds = started.elapsed().as_secs_f64();
-    Ok(out)
+    let policy = &mut Fixed { max: 0, ..Fixed::default() };
+    let mut nothing = Speculation { proposers: &mut [], policy, repeatable: true };
+    let (made, _) =
+        speculate(context, tokenizer, sampler, request, &mut nothing, |token| on_token(token.id))?;
+    Ok(made)
 }
 
-/// Context shift, where it was asked for and there is something to drop.
-pub(crate) fn make_room(context: &mut Context, request: &Request) -> Result<bool> {
-    let Some(keep) = request.shift_keep else { return Ok(false) };
-    let len = context.kv().len(SEQ);
+/// Context shift, if there is something to drop.
+pub(crate) fn shift(context: &mut Context, seq: SeqId, keep: usize) -> Result<bool> {
+    let len = context.kv().len(seq);
     let drop = dropped(len.saturating_sub(keep), context.model().plan.widest_window());
     if drop == 0 {
         return Ok(false);
     }
-    context.shift(SEQ, keep, drop)?;
+    context.shift(seq, keep, drop)?;
     Ok(true)
 }
 

@@ -26,6 +26,7 @@ mod bench;
 pub mod cli;
 pub mod context;
 pub mod embedded;
+pub mod engine;
 mod error;
 pub mod eval;
 mod files;
@@ -60,6 +61,7 @@ mod words;
 
 pub use batch::Batch;
 pub use context::{Context, ContextConfig};
+pub use engine::{Engine, EngineConfig, Job};
 pub use error::{Error, Result};
 pub use gguf::Gguf;
 pub use mask::RunLayers;

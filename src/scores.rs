@@ -14,6 +14,14 @@ pub enum Want {
 }
 
 impl Want {
+    /// What suffices for both.
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Want::Top(a), Want::Top(b)) => Want::Top(a.max(b)),
+            (Want::Logits, _) | (_, Want::Logits) => Want::Logits,
+        }
+    }
+
     /// The same, for somebody who looks at `count` of the best as well.
     pub fn or_top(self, count: usize) -> Self {
         match self {

@@ -276,6 +276,11 @@ impl Context {
         self.kv.remove(seq);
     }
 
+    /// Forgets everything.
+    pub fn remove_all(&mut self) {
+        self.kv.sequences().for_each(|seq| self.kv.remove(seq));
+    }
+
     /// Context shift: drops `count` tokens after the first `keep` and closes the gap. An error where layers that see only so
     /// far back would then see tokens of the first that they have forgotten.
     pub fn shift(&mut self, seq: SeqId, keep: usize, count: usize) -> Result<()> {
@@ -284,6 +289,18 @@ impl Context {
     }
 
     fn check(&self, batch: &Batch) -> Result<()> {
+        self.check_rows(batch)?;
+        if batch.resume.is_none() && batch.rows.len() > self.kv.free_cells() {
+            return Err(self.kv.full(batch.rows.len()));
+        }
+        if batch.resume.is_none() {
+            self.kv.check_positions(&batch.rows)?;
+        }
+        self.check_parts(batch)
+    }
+
+    /// What can be said of a batch whatever is in the cache.
+    pub(crate) fn check_rows(&self, batch: &Batch) -> Result<()> {
         if batch.rows.is_empty() {
             return Err(Error::Batch("an empty batch: nothing to decode".into()));
         }
@@ -302,12 +319,6 @@ impl Context {
                 return Err(Error::Batch(format!("position {pos} of sequence {seq} is beyond {}", i32::MAX)));
             }
         }
-        if batch.resume.is_none() && batch.rows.len() > self.kv.free_cells() {
-            return Err(self.kv.full(batch.rows.len()));
-        }
-        if batch.resume.is_none() {
-            self.kv.check_positions(&batch.rows)?;
-        }
         if let Some(mask) = &batch.run_layers {
             let n_layer = self.model.plan.dims.n_layer;
             if mask.n_layer() != n_layer {
@@ -325,7 +336,7 @@ impl Context {
                 )));
             }
         }
-        self.check_parts(batch)
+        Ok(())
     }
 
     /// Sequences as long as they were, or empty.

@@ -128,6 +128,11 @@ impl KvCache {
         self.room().saturating_sub(1).min(most)
     }
 
+    /// Those that hold something.
+    pub(crate) fn sequences(&self) -> impl Iterator<Item = SeqId> + use<> {
+        self.sequences.keys().copied().collect::<Vec<_>>().into_iter()
+    }
+
     fn lists(&self) -> impl Iterator<Item = &[u32]> {
         self.sequences.values().map(Vec::as_slice)
     }

@@ -142,6 +142,21 @@ impl Arm {
         }
     }
 
+    /// From what was accepted.
+    fn learn(&mut self, round: &Round, ready: Option<Ready>) {
+        for (place, &drafted) in round.drafted.iter().enumerate().take(round.accepted + 1) {
+            let accepted = place < round.accepted;
+            let (before, after) = (self.before(ready, place), self.after(drafted, place));
+            self.known.before.learn(before, accepted);
+            if ready.is_none() {
+                self.known.after.learn(after, accepted);
+            }
+            self.trials += 1;
+            self.accepted += usize::from(accepted);
+        }
+        self.hot = round.accepted == round.drafted.len();
+    }
+
     fn before(&self, ready: Option<Ready>, place: usize) -> Evidence {
         let strength = ready.map_or(0.0, |ready| (ready.match_len.max(1) as f64).ln());
         Evidence { strength, place, hot: self.hot }
@@ -247,6 +262,11 @@ impl Controller {
         memory
     }
 
+    /// Takes over what another has learnt of sources.
+    pub(crate) fn learn_of(&mut self, other: &Controller) {
+        self.memory.extend(other.memory());
+    }
+
     /// The sources of this run.
     pub fn sources(&self) -> impl Iterator<Item = &SourceInfo> {
         self.arms.iter().map(|arm| &arm.info)
@@ -318,17 +338,7 @@ impl Controller {
             arm.known.before.doubt(PROBE_DOUBT);
             arm.known.after.doubt(PROBE_DOUBT);
         }
-        for (place, &drafted) in round.drafted.iter().enumerate().take(round.accepted + 1) {
-            let accepted = place < round.accepted;
-            let (before, after) = (arm.before(pending.ready, place), arm.after(drafted, place));
-            arm.known.before.learn(before, accepted);
-            if pending.ready.is_none() {
-                arm.known.after.learn(after, accepted);
-            }
-            arm.trials += 1;
-            arm.accepted += usize::from(accepted);
-        }
-        arm.hot = round.accepted == round.drafted.len();
+        arm.learn(round, pending.ready);
         let cost = self.costs.round(source, round.drafted.len());
         arm.given = YIELD_FADE * arm.given + expected;
         arm.predicted = YIELD_FADE * arm.predicted + pending.rate * cost;
@@ -457,6 +467,23 @@ impl Policy for Controller {
         tally.seconds += (round.draft_seconds + pass).min(longest);
         tally.expected_tokens += expected;
         tally.expected_cost += cost;
+    }
+
+    fn chance(&self, offer: &Offer, place: usize) -> f64 {
+        let arm = &self.arms[offer.source];
+        arm.known.before.chance(arm.before(offer.ready, place))
+    }
+
+    fn chance_of(&self, offer: &Offer, place: usize, drafted: Drafted) -> f64 {
+        let arm = &self.arms[offer.source];
+        match offer.ready {
+            Some(_) => self.chance(offer, place),
+            None => arm.known.after.chance(arm.after(drafted, place)),
+        }
+    }
+
+    fn record_acceptance(&mut self, offer: &Offer, round: &Round) {
+        self.arms[offer.source].learn(round, offer.ready);
     }
 
     fn costs(&self) -> Option<&Costs> {

@@ -12,7 +12,7 @@ use crate::{
 /// Freely, draft and verification draw as they come, and as many drafts are accepted as can be. But then the text depends on
 /// what was drafted, and so on the clock. By position, the n-th token has the n-th random number, in the draft as in
 /// the text: a seed gives the text that plain decoding gives. Either way it is distributed as plain decoding's.
-pub(super) enum Draws {
+pub(crate) enum Draws {
     Free,
     ByPosition { ahead: Rng, numbers: VecDeque<f64> },
 }

@@ -147,6 +147,19 @@ pub trait Policy {
     /// A round is over.
     fn record(&mut self, round: &Round);
 
+    /// The chance that the token in a place of a draft is accepted, once those before it are.
+    fn chance(&self, _offer: &Offer, _place: usize) -> f64 {
+        1.0
+    }
+
+    /// The same of a token that was drafted.
+    fn chance_of(&self, _offer: &Offer, _place: usize, _drafted: Drafted) -> f64 {
+        1.0
+    }
+
+    /// A round is over in which other texts took part: what was accepted tells something, its times nothing.
+    fn record_acceptance(&mut self, _offer: &Offer, _round: &Round) {}
+
     /// Whether it is worth a pass over so many places of the text that is there, now, to try this source on them.
     fn wants_trial(&self, _source: usize, _places: usize) -> bool {
         false

@@ -90,7 +90,7 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
 }
 
 impl Report {
-    pub(super) fn new(sources: Vec<SourceInfo>) -> Self {
+    pub(crate) fn new(sources: Vec<SourceInfo>) -> Self {
         Report { sources: sources.into_iter().map(|s| (s, Tally::default())).collect(), ..Self::default() }
     }
 
@@ -100,7 +100,7 @@ impl Report {
     }
 
     /// `next` is the token that followed what was accepted.
-    pub(super) fn record(&mut self, round: &Round, next: u32, made: &Made) {
+    pub(crate) fn record(&mut self, round: &Round, next: u32, made: &Made) {
         self.draft_seconds += round.draft_seconds;
         self.verify_seconds += round.verify_seconds;
         self.other_seconds += round.other_seconds;
@@ -128,12 +128,12 @@ impl Report {
         }
     }
 
-    pub(super) fn spent(&mut self, drafting: Spent, verifying: Spent) {
+    pub(crate) fn spent(&mut self, drafting: Spent, verifying: Spent) {
         self.draft_spent.add(drafting);
         self.verify_spent.add(verifying);
     }
 
-    pub(super) fn finish(&mut self, policy: &dyn Policy) {
+    pub(crate) fn finish(&mut self, policy: &dyn Policy) {
         self.believed = policy.costs().cloned();
         self.speedup = policy.speedup();
         self.off_reason = policy.off_reason();

@@ -223,6 +223,11 @@ impl Tokenizer {
         self.special.is_eog(id)
     }
 
+    /// The tokens that end a generation, ascending.
+    pub(crate) fn ends(&self) -> std::sync::Arc<[u32]> {
+        self.special.eog.as_slice().into()
+    }
+
     /// A token that steers and is not shown: control tokens and the unknown token.
     pub fn is_control(&self, id: u32) -> bool {
         self.vocab.kind(id).is(TokenKind::CONTROL.or(TokenKind::UNKNOWN))

@@ -78,7 +78,7 @@ pub(super) struct SpecialIds {
     pub add_bos: bool,
     pub add_eos: bool,
     /// Ascending.
-    eog: Vec<u32>,
+    pub eog: Vec<u32>,
 }
 
 impl SpecialIds {

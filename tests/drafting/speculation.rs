@@ -11,9 +11,8 @@ use spec_run::{
     mask::LayerBits,
     sampler::SamplerConfig,
     speculation::{
-        DRAFT, Draft, Drafted, ExitsProposer, Fixed, MaskProposer, NgramProposer, Offer, Policy, Proposer,
-        Report, Round, RoundChoice, SourceInfo, SourceKind, Speculation, Speedup, Supply, TARGET, Token,
-        speculate,
+        DRAFT, Drafted, ExitsProposer, Fixed, MaskProposer, NgramProposer, Offer, Policy, Proposer, Report,
+        Round, RoundChoice, SourceInfo, SourceKind, Speculation, Speedup, Supply, TARGET, Token, speculate,
     },
     tokenizer::EncodeOptions,
 };
@@ -161,10 +160,8 @@ impl Proposer for Liar {
         Supply::Any
     }
 
-    // Does not ask whether more is wanted.
-    fn draft(&mut self, draft: &mut Draft) -> Result<()> {
-        self.0.iter().for_each(|&token| draft.push(token));
-        Ok(())
+    fn tokens(&mut self, _: &[u32]) -> Vec<u32> {
+        self.0.clone()
     }
 }
 

@@ -19,4 +19,5 @@ mod run_layers;
 mod same_bits;
 mod sampler_chain;
 mod sampler_draw;
+mod texts;
 mod windows;

@@ -1,11 +1,9 @@
 //! What a draft's first layers made, so that verification need not make it again.
 
-use crate::Context;
-
 /// Rows as they came to a layer: of the text's last token first, then of the drafted ones but the last, which no draft
 /// step has read. Their cells are the draft's.
 #[derive(Debug, Default)]
-pub(in crate::speculation) struct Kept {
+pub(crate) struct Kept {
     /// The layer that comes next; 0 if nothing is to be kept.
     pub layer: usize,
     /// `[rows, dim]`
@@ -19,11 +17,9 @@ impl Kept {
         self.hidden.clear();
     }
 
-    /// The row of the last draft step.
-    pub fn add(&mut self, context: &Context) {
-        if self.layer > 0 {
-            self.hidden.extend_from_slice(context.hidden(0));
-        }
+    /// The row of a draft step.
+    pub fn add(&mut self, row: &[f32]) {
+        self.hidden.extend_from_slice(row);
     }
 
     /// Whether the rows are those of a draft of so many tokens.

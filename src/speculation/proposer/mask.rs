@@ -1,27 +1,23 @@
 //! The model drafts for itself, with some of its sublayers skipped or coarse.
 
-use super::{Draft, Proposer, Supply};
+use super::{Passes, Proposer, Supply};
 use crate::{
-    Batch, Context, Result, RunLayers,
-    speculation::{
-        DRAFT, TARGET,
-        policy::{Prefix, SourceInfo, SourceKind},
-    },
+    Context, RunLayers,
+    speculation::policy::{Prefix, SourceInfo, SourceKind},
 };
 
 /// Drafts on a fork of the text, which reads the full model's keys and values for all that is committed.
 pub struct MaskProposer {
     name: String,
     kind: SourceKind,
-    mask: RunLayers,
-    /// The first layers, if they run in full: what they made is left to verification.
-    prefix: usize,
+    passes: Passes,
 }
 
 impl MaskProposer {
     /// A draft by the layers of a mask.
     pub fn new(name: impl Into<String>, mask: RunLayers) -> Self {
-        MaskProposer { name: name.into(), kind: SourceKind::Mask, prefix: mask.full_prefix(), mask }
+        let passes = Passes { prefix: mask.full_prefix(), mask, further: Vec::new() };
+        MaskProposer { name: name.into(), kind: SourceKind::Mask, passes }
     }
 
     /// The first `layers` layers and the head. Panics if the model has fewer.
@@ -32,7 +28,7 @@ impl MaskProposer {
 
     /// Leaves nothing to verification, which then begins with the first layer.
     pub fn keeping_nothing(self) -> Self {
-        MaskProposer { prefix: 0, ..self }
+        MaskProposer { passes: Passes { prefix: 0, ..self.passes }, ..self }
     }
 
     /// [`SourceKind::Exit`] for the first layers, else [`SourceKind::Mask`].
@@ -42,38 +38,23 @@ impl MaskProposer {
 
     /// What a draft step runs.
     pub fn layers(&self) -> &RunLayers {
-        &self.mask
+        &self.passes.mask
     }
 }
 
 impl Proposer for MaskProposer {
     fn info(&self, context: &Context) -> SourceInfo {
-        let cost = context.mask_cost(&self.mask);
-        SourceInfo { name: self.name.clone(), kind: self.kind, cost, prefix: prefix(context, self.prefix) }
-    }
-
-    fn mask(&self) -> Option<&RunLayers> {
-        Some(&self.mask)
+        let Passes { mask, prefix: layers, .. } = &self.passes;
+        let (cost, prefix) = (context.mask_cost(mask), prefix(context, *layers));
+        SourceInfo { name: self.name.clone(), kind: self.kind, cost, prefix }
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {
         Supply::Any
     }
 
-    fn draft(&mut self, draft: &mut Draft) -> Result<()> {
-        let Some(&last) = draft.text().last() else { return Ok(()) };
-        draft.context.fork(TARGET, DRAFT);
-        let mut batch = Batch::prompt(&[last], draft.context.kv().next_pos(DRAFT), DRAFT);
-        batch.run_layers = Some(self.mask.clone());
-        batch.keep_hidden = draft.keep(self.prefix);
-        let want = draft.want();
-        while draft.wants_more() {
-            draft.context.decode_for(&batch, want)?;
-            draft.made.kept.add(draft.context);
-            batch.rows[0].token = draft.choose();
-            batch.rows[0].pos += 1;
-        }
-        Ok(())
+    fn passes(&self) -> Option<&Passes> {
+        Some(&self.passes)
     }
 }
 

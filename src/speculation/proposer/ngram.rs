@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 
-use super::{Draft, Proposer, Supply};
+use super::{Proposer, Supply};
 use crate::{
-    Context, Result,
+    Context,
     speculation::policy::{Ready, SourceInfo, SourceKind},
 };
 
@@ -104,14 +104,8 @@ impl Proposer for NgramProposer {
         }
     }
 
-    fn draft(&mut self, draft: &mut Draft) -> Result<()> {
-        let mut found = self.found.iter();
-        while draft.wants_more()
-            && let Some(&token) = found.next()
-        {
-            draft.push(token);
-        }
-        Ok(())
+    fn tokens(&mut self, _: &[u32]) -> Vec<u32> {
+        self.found.clone()
     }
 }
 

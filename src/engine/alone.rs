@@ -1,0 +1,33 @@
+//! A text that has the context for itself.
+
+use std::time::Instant;
+
+use super::{Hear, Lane, round, trial};
+use crate::{Batch, Context, Result};
+
+/// Evaluates the prompt and goes on until the text ends.
+pub(crate) fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: Hear) -> Result<()> {
+    let seq = lane.text.limits.seq;
+    context.remove(seq);
+    let started = Instant::now();
+    // Rows whose scores are wanted: for the first token, and for trials.
+    let known = trial::prepare(lane, prompt.len());
+    let mut batch = Batch::prompt(prompt, 0, seq);
+    batch.rows.iter_mut().rev().take(known).for_each(|row| row.logits = true);
+    context.decode_for(&batch, lane.text.want)?;
+    (0..known - 1).for_each(|i| lane.text.choices.add(context.scores(i)));
+    prompt.iter().for_each(|&token| lane.sampler.accept(token));
+    lane.text.row = known - 1;
+    lane.text.out.prefill_seconds = started.elapsed().as_secs_f64();
+    let started = Instant::now();
+    if lane.text.stop.is_none() {
+        // The first token comes from the prompt's scores.
+        lane.judge(context, None, 0, hear)?;
+    }
+    while lane.text.stop.is_none() {
+        round::round_alone(context, lane, 0, hear)?;
+    }
+    lane.text.out.stop = lane.text.stop.expect("the loop has ended");
+    lane.text.out.decode_seconds = started.elapsed().as_secs_f64();
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! A greedy round that the device runs by itself: the draft's steps, each with the token that the one before picked,
+//! then the verification; what comes back is what each of them picked.
+
+use std::time::Instant;
+
+use super::{Lane, round::Drafted};
+use crate::{
+    Batch, Context, Result, RunLayers,
+    batch::{ChainBatch, SeqId},
+    scores::Want,
+    speculation::{
+        Proposal,
+        policy::Drafted as Token,
+        proposer::glance::{self, CANDIDATES},
+    },
+};
+
+/// Drafts and verifies in one go. `None` where that cannot be: the source has more to it than a mask, not only
+/// the best tokens matter, the policy wants to see the tokens as they come, the cache has no room for the draft
+/// and the verification at once, or the device cannot; then nothing has happened.
+pub(super) fn whole_round(
+    context: &mut Context,
+    lane: &mut Lane,
+    source: usize,
+    most: usize,
+) -> Result<Option<Drafted>> {
+    let started = Instant::now();
+    if lane.text.want != Want::Top(1) {
+        return Ok(None);
+    }
+    let Some(mask) = lane.proposers[source].mask() else { return Ok(None) };
+    let count = lane.policy.length(source, most).unwrap_or(0);
+    if count == 0 || 2 * count + 1 > context.kv().room() {
+        return Ok(None);
+    }
+    let (seq, draft) = (lane.text.limits.seq, lane.text.limits.draft);
+    let links = links(lane.text.last(), context.kv().next_pos(seq), (seq, draft), mask, count);
+    context.fork(seq, draft);
+    let chained = context.decode_chain(&links, CANDIDATES);
+    context.remove(draft);
+    let Some(chained) = chained? else { return Ok(None) };
+    let made = &mut lane.text.made;
+    for place in 0..count {
+        let scores = context.scores(place);
+        let token = scores.greedy();
+        made.proposals.push(Proposal { token, q: None });
+        made.drafted.push(Token { confidence: glance::probability(scores, token) });
+        made.candidates.push(glance::best(scores));
+    }
+    made.trim(count, &|token| lane.text.limits.is_end(token));
+    // The verification's rows come after the draft's.
+    lane.text.row = count;
+    let seconds = started.elapsed().as_secs_f64();
+    let verified = seconds * chained.last;
+    Ok(Some(Drafted { source: Some(source), seconds: seconds - verified, verified: Some(verified) }))
+}
+
+/// `count` draft steps on a fork of the text, then all of them on the text itself.
+fn links(
+    last: u32,
+    pos: u32,
+    (seq, draft): (SeqId, SeqId),
+    mask: &RunLayers,
+    count: usize,
+) -> Vec<ChainBatch> {
+    let positions = || (pos..).take(count);
+    let mut links: Vec<ChainBatch> = positions()
+        .enumerate()
+        .map(|(step, pos)| ChainBatch {
+            batch: Batch::prompt(&[last], pos, draft).with_layers(mask.clone()),
+            picked: step.checked_sub(1).map(|before| (0, before)).into_iter().collect(),
+        })
+        .collect();
+    let mut rows = Batch::new();
+    rows.push(last, pos, seq, true);
+    positions().for_each(|pos| rows.push(last, pos + 1, seq, true));
+    links
+        .push(ChainBatch { batch: rows, picked: (0..count).map(|drafted| (drafted + 1, drafted)).collect() });
+    links
+}

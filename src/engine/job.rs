@@ -1,0 +1,161 @@
+//! What is asked of an engine, and what it says of it.
+
+use std::{ops::ControlFlow, time::Instant};
+
+use super::{Lane, Text, TokenScore};
+use crate::{
+    RunLayers, Sampler,
+    generate::Generation,
+    sampler::SamplerConfig,
+    speculation::{Controller, Proposer, Report, Token},
+};
+
+/// Names a job of an engine.
+pub type JobId = u64;
+
+/// A text to be made.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The tokens to go on from; at least one.
+    pub prompt: Vec<u32>,
+    /// How tokens are chosen. Without a seed one is drawn, and said at the end.
+    pub sampler: SamplerConfig,
+    /// The most tokens to make; `None` goes on until the text or its room ends.
+    pub max_tokens: Option<usize>,
+    /// Go on after an end-of-text token.
+    pub ignore_eos: bool,
+    /// When there is no more room, keep this many tokens of the start, drop half of the rest and go on.
+    pub shift_keep: Option<usize>,
+    /// How many of the likeliest tokens to report at each position.
+    pub logprobs: usize,
+    /// Say of each token of the prompt how likely it is.
+    pub scores_prompt: bool,
+    /// What of the model makes the text; `None`: all of it.
+    pub mask: Option<RunLayers>,
+    /// Whether the text may be drafted. It is the same either way.
+    pub drafts: bool,
+}
+
+impl Job {
+    /// A text without a limit, by the sampler's defaults.
+    pub fn new(prompt: Vec<u32>) -> Self {
+        Job {
+            prompt,
+            sampler: SamplerConfig::default(),
+            max_tokens: None,
+            ignore_eos: false,
+            shift_keep: None,
+            logprobs: 0,
+            scores_prompt: false,
+            mask: None,
+            drafts: true,
+        }
+    }
+}
+
+/// What an engine says of a job, in this order.
+#[derive(Debug)]
+pub enum Event<'e> {
+    /// The prompt is being evaluated.
+    Begun {
+        /// Tokens of it that were in the cache.
+        cached: usize,
+    },
+    /// The next token, and the likeliest ones in its place.
+    Token(Token, &'e [(u32, f32)]),
+    /// The text has ended, or could not go on.
+    Ended(Result<Box<Ended>, String>),
+}
+
+/// What became of a job.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// The text.
+    pub generation: Generation,
+    /// What drafting did.
+    pub report: Report,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Of these, in the cache before.
+    pub cached: usize,
+    /// How likely the prompt's tokens but the first are, if that was asked for.
+    pub scored: Vec<TokenScore>,
+    /// With it the text can be had again.
+    pub seed: u64,
+}
+
+/// Hears of a job; what it says to a token goes on or ends the text.
+pub type Listener = Box<dyn FnMut(Event) -> ControlFlow<()> + Send>;
+
+/// A job with all that belongs to it.
+pub(super) struct Running {
+    pub id: JobId,
+    pub text: Text,
+    pub sampler: Sampler,
+    pub proposers: Vec<Box<dyn Proposer>>,
+    pub policy: Controller,
+    pub listener: Listener,
+    /// The prompt; the text so far is the sampler's history.
+    pub prompt_tokens: usize,
+    pub cached: usize,
+    pub began: Instant,
+    pub first_token: Option<Instant>,
+    /// Its first tokens are no longer what the cache holds.
+    pub shifted: bool,
+}
+
+impl Running {
+    pub fn parts(&mut self) -> (Lane<'_>, Heard<'_>) {
+        let Running { text, sampler, proposers, policy, listener, first_token, .. } = self;
+        (Lane { text, sampler, proposers, policy }, Heard { listener, first_token })
+    }
+
+    /// The tokens that its cells hold, if so many are evaluated.
+    pub fn evaluated(&self, cells: usize) -> Option<&[u32]> {
+        if self.shifted {
+            return None;
+        }
+        match &self.text.prompt {
+            Some(prompt) => prompt.tokens.get(..prompt.done.min(cells)),
+            None => self.sampler.history().get(..cells),
+        }
+    }
+
+    /// Says how it ended.
+    pub fn end(mut self, result: Result<(), String>) {
+        let ended = result.map(|()| {
+            let mut generation = self.text.out;
+            let now = Instant::now();
+            let first = self.first_token.unwrap_or(now);
+            generation.prefill_seconds = first.duration_since(self.began).as_secs_f64();
+            generation.decode_seconds = now.duration_since(first).as_secs_f64();
+            if let Some(stop) = self.text.stop {
+                generation.stop = stop;
+            }
+            let mut report = self.text.report;
+            report.finish(&self.policy);
+            Box::new(Ended {
+                generation,
+                report,
+                prompt_tokens: self.prompt_tokens,
+                cached: self.cached,
+                scored: self.text.scored,
+                seed: self.sampler.seed(),
+            })
+        });
+        let _ = (self.listener)(Event::Ended(ended));
+    }
+}
+
+/// Who hears of a text's tokens.
+pub(super) struct Heard<'r> {
+    listener: &'r mut Listener,
+    first_token: &'r mut Option<Instant>,
+}
+
+impl Heard<'_> {
+    pub fn token(&mut self, token: Token, likely: &[(u32, f32)]) -> ControlFlow<()> {
+        self.first_token.get_or_insert_with(Instant::now);
+        (self.listener)(Event::Token(token, likely))
+    }
+}

@@ -1,0 +1,502 @@
+//! Texts in the making: what each needs next, and the passes that give it to them.
+//!
+//! ```text
+//! Job ─ Engine: waiting ─ running (a Lane each) ─ drafts, chosen together ─ one pass ─ verdicts ─ listeners
+//!                  ↑ preempted            ended ─ kept as prefixes ─ forked by the next prompt
+//! ```
+//!
+//! A [`Lane`] is one text with its sampler, its proposers and the policy that decides about its drafts. It says what it
+//! needs evaluated and takes what came of it; only the functions here that hold the context decode.
+//!
+//! **The same text whatever stands beside it.** A row's bits depend on its sequence alone, a token's random number on its
+//! position; so a text does not depend on other jobs, on what was in the cache, on chunks, on drafts, or on whether it had to
+//! give up its cells and was evaluated again.
+
+pub(crate) mod alone;
+mod chain;
+mod drafting;
+mod job;
+mod load;
+mod prefixes;
+mod round;
+mod text;
+mod together;
+mod trial;
+mod verify;
+
+use std::{ops::ControlFlow, sync::Arc, time::Instant};
+
+pub use job::{Ended, Event, Job, JobId, Listener};
+pub use text::TokenScore;
+pub(crate) use text::{Hear, Lane, Limits, Text};
+
+use self::{job::Running, load::Load, prefixes::Prefixes, text::Prompt};
+use crate::{
+    Batch, Context, Error, Result, Sampler, Tokenizer,
+    batch::SeqId,
+    generate::{Request, Stop},
+    speculation::{Controller, Costs, Memory, Policy, Proposer, Report},
+};
+
+/// How an engine shares its context.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// The most texts at once.
+    pub texts: usize,
+    /// The most tokens of one text; `None`: as many as the context holds.
+    pub tokens_of_text: Option<usize>,
+    /// The most rows of prompts in one pass, so that texts which are going wait no longer.
+    pub chunk: usize,
+    /// Whether texts that have ended stay in the cache while there is room, for prompts that begin alike.
+    pub keeps_prefixes: bool,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        EngineConfig { texts: 4, tokens_of_text: None, chunk: 256, keeps_prefixes: true }
+    }
+}
+
+/// Cells for each text to grow into before another begins.
+const HEADROOM: usize = 64;
+
+/// Makes the proposers of a text.
+pub type MakeProposers = Box<dyn Fn() -> Vec<Box<dyn Proposer>> + Send>;
+
+/// Makes several texts at once in one context.
+pub struct Engine {
+    context: Context,
+    tokenizer: Arc<Tokenizer>,
+    config: EngineConfig,
+    make_proposers: MakeProposers,
+    /// What texts begin with: costs, and what is known of sources.
+    controller: Controller,
+    running: Vec<Running>,
+    /// First come, first served.
+    waiting: Vec<Running>,
+    prefixes: Prefixes,
+    load: Load,
+    next_seq: SeqId,
+    next_job: JobId,
+}
+
+/// What an engine is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Texts that are being made.
+    pub running: usize,
+    /// Jobs that wait for room.
+    pub waiting: usize,
+    /// Cells that hold nothing, and all of them.
+    pub free_cells: usize,
+    /// All cells.
+    pub cells: usize,
+}
+
+impl Engine {
+    /// An engine that does not draft.
+    pub fn new(mut context: Context, tokenizer: Arc<Tokenizer>, config: EngineConfig) -> Self {
+        context.remove_all();
+        Engine {
+            context,
+            tokenizer,
+            config,
+            make_proposers: Box::new(Vec::new),
+            controller: Controller::new(Costs::guess(&[]), Memory::new()),
+            running: Vec::new(),
+            waiting: Vec::new(),
+            prefixes: Prefixes::default(),
+            load: Load::default(),
+            next_seq: 0,
+            next_job: 0,
+        }
+    }
+
+    /// Texts are drafted by these proposers; `controller` has been prepared for them.
+    pub fn drafting(self, make_proposers: MakeProposers, controller: Controller) -> Self {
+        Engine { make_proposers, controller, ..self }
+    }
+
+    /// The context.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// What was learnt of sources by now.
+    pub fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// What it is at.
+    pub fn status(&self) -> Status {
+        Status {
+            running: self.running.len(),
+            waiting: self.waiting.len(),
+            free_cells: self.context.kv().free_cells(),
+            cells: self.context.kv().capacity(),
+        }
+    }
+
+    /// The most tokens of one text.
+    pub fn tokens_of_text(&self) -> usize {
+        let all = self.context.kv().capacity();
+        self.config.tokens_of_text.map_or(all, |most| most.min(all))
+    }
+
+    /// Takes a job, which begins when there is room for it. The listener is told of it from [`Engine::step`].
+    pub fn submit(&mut self, job: Job, listener: Listener) -> Result<JobId> {
+        self.check(&job)?;
+        let mut sampler = Sampler::new(job.sampler.clone())?;
+        let proposers = if job.drafts && job.mask.is_none() { (self.make_proposers)() } else { Vec::new() };
+        let sources: Vec<_> = proposers.iter().map(|p| p.info(&self.context)).collect();
+        let mut policy = self.controller.clone();
+        policy.start(&sources);
+        let request = Request {
+            prompt: &job.prompt,
+            max_tokens: job.max_tokens,
+            ignore_eos: job.ignore_eos,
+            shift_keep: job.shift_keep,
+            logprobs: job.logprobs,
+        };
+        let seq = self.sequences();
+        let mut limits = Limits::of(&request, &self.tokenizer, seq, seq + 1);
+        limits.mask = job.mask;
+        limits.most_cells = self.tokens_of_text();
+        let mut text = Text::new(limits, &mut sampler, true, Report::new(sources));
+        if job.scores_prompt {
+            text.want = crate::scores::Want::Logits;
+        }
+        let prompt_tokens = job.prompt.len();
+        let scored = job.scores_prompt.then(Vec::new);
+        text.prompt = Some(Prompt { tokens: job.prompt, done: 0, asks: true, scored });
+        let id = self.next_job;
+        self.next_job += 1;
+        self.waiting.push(Running {
+            id,
+            text,
+            sampler,
+            proposers,
+            policy,
+            listener,
+            prompt_tokens,
+            cached: 0,
+            began: Instant::now(),
+            first_token: None,
+            shifted: false,
+        });
+        Ok(id)
+    }
+
+    /// Ends a job; its listener is told. Nothing happens if it has ended already.
+    pub fn cancel(&mut self, id: JobId) {
+        let all = self.running.iter_mut().chain(&mut self.waiting);
+        if let Some(job) = all.into_iter().find(|job| job.id == id) {
+            job.text.stop = Some(Stop::Interrupted);
+        }
+    }
+
+    /// Does one round of what is to be done; says whether there was anything.
+    pub fn step(&mut self) -> bool {
+        self.retire();
+        self.admit();
+        if self.running.is_empty() {
+            return !self.waiting.is_empty();
+        }
+        self.make_cells();
+        if let Err(error) = self.round() {
+            // Nobody can say whose rows it were.
+            let failed = std::mem::take(&mut self.running);
+            for job in failed {
+                self.context.remove(job.text.limits.seq);
+                self.context.remove(job.text.limits.draft);
+                job.end(Err(error.to_string()));
+            }
+        }
+        self.retire();
+        true
+    }
+
+    /// Runs until nothing is left to do.
+    pub fn run(&mut self) {
+        while self.step() {}
+    }
+
+    fn check(&self, job: &Job) -> Result<()> {
+        let (tokens, most) = (job.prompt.len(), self.tokens_of_text());
+        if tokens == 0 {
+            return Err(Error::Input("the prompt has no tokens: give some text with `prompt`".into()));
+        }
+        if tokens > most {
+            return Err(Error::TooLong { tokens, most });
+        }
+        job.sampler.check_vocabulary(self.context.model().n_vocab())?;
+        // Anything else that could be refused of a batch.
+        let last = job.prompt.len() - 1;
+        let mut batch = Batch::new();
+        batch.run_layers = job.mask.clone();
+        job.prompt
+            .iter()
+            .enumerate()
+            .for_each(|(pos, &token)| batch.push(token, pos as u32, SeqId::MAX, pos == last));
+        self.context.check_rows(&batch)
+    }
+
+    /// Two names that nobody has.
+    fn sequences(&mut self) -> SeqId {
+        const NAMES: SeqId = 1 << 30;
+        loop {
+            let seq = self.next_seq;
+            self.next_seq = (seq + 2) % NAMES;
+            let taken = |job: &Running| job.text.limits.seq == seq;
+            let jobs = self.running.iter().chain(&self.waiting);
+            if self.context.kv().is_empty(seq) && !jobs.into_iter().any(taken) {
+                return seq;
+            }
+        }
+    }
+
+    /// Texts that have ended leave; what they have in the cache stays as a prefix.
+    fn retire(&mut self) {
+        let ended =
+            |job: &mut Running| job.text.stop.is_some() && (job.text.prompt.is_none() || job.is_cancelled());
+        for job in self.waiting.extract_if(.., |job| job.text.stop == Some(Stop::Interrupted)) {
+            job.end(Ok(()));
+        }
+        for job in self.running.extract_if(.., ended) {
+            let Limits { seq, draft, mask, .. } = job.text.limits.clone();
+            self.context.remove(draft);
+            let cells = self.context.kv().len(seq);
+            match job.evaluated(cells).filter(|_| self.config.keeps_prefixes) {
+                Some(tokens) => {
+                    let dropped = self.prefixes.keep(seq, mask, tokens.to_vec(), 4 * self.config.texts);
+                    dropped.into_iter().for_each(|seq| self.context.remove(seq));
+                }
+                None => self.context.remove(seq),
+            }
+            self.controller.learn_of(&job.policy);
+            job.end(Ok(()));
+        }
+    }
+
+    /// Jobs that wait begin, as far as there is room for them.
+    fn admit(&mut self) {
+        while self.running.len() < self.config.texts && !self.waiting.is_empty() {
+            let mut job = self.waiting.remove(0);
+            self.fork_prefix(&mut job);
+            let needed = job.text.prompt.as_ref().map_or(0, |p| p.tokens.len() - p.done) + 1;
+            // A text that begins in the last cells would soon have to give them up again.
+            let needed = needed + HEADROOM.min(self.context.kv().capacity() / 8) * (self.running.len() + 1);
+            while self.context.kv().room() < needed && self.evict() {}
+            if self.context.kv().room() < needed && !self.running.is_empty() {
+                self.context.remove(job.text.limits.seq);
+                if let Some(prompt) = &mut job.text.prompt {
+                    prompt.done = 0;
+                }
+                return self.waiting.insert(0, job);
+            }
+            if job.first_token.is_none() {
+                let cached = job.text.prompt.as_ref().map_or(0, |p| p.done);
+                job.cached = cached;
+                if (job.listener)(Event::Begun { cached }).is_break() {
+                    job.text.stop = Some(Stop::Interrupted);
+                }
+            }
+            self.running.push(job);
+        }
+    }
+
+    /// Begins with the longest prefix of the prompt that is in the cache. One token is always evaluated, for its scores.
+    fn fork_prefix(&mut self, job: &mut Running) {
+        let Some(prompt) = &mut job.text.prompt else { return };
+        if prompt.scored.is_some() {
+            return;
+        }
+        let Limits { seq, mask, .. } = &job.text.limits;
+        let most = prompt.tokens.len() - usize::from(prompt.asks);
+        let kv = self.context.kv();
+        let others =
+            self.running.iter().filter(|other| other.text.limits.mask == *mask).filter_map(|other| {
+                let seq = other.text.limits.seq;
+                Some((seq, other.evaluated(kv.len(seq))?))
+            });
+        let kept = self.prefixes.under(mask);
+        let alike = |(seq, tokens): (SeqId, &[u32])| {
+            let same = std::iter::zip(tokens, &prompt.tokens[..most]).take_while(|(a, b)| a == b).count();
+            (seq, same)
+        };
+        let mut found: Vec<_> = kept.chain(others).map(alike).filter(|&(_, same)| same > 0).collect();
+        found.sort_by_key(|&(_, same)| std::cmp::Reverse(same));
+        let usable = |&(from, same): &(SeqId, usize)| kv.can_truncate(from, same);
+        let Some((from, same)) = found.into_iter().find(usable) else { return };
+        self.context.fork(from, *seq);
+        if self.context.truncate(*seq, same).is_ok() {
+            prompt.done = same;
+            self.prefixes.used(from);
+        } else {
+            self.context.remove(*seq);
+        }
+    }
+
+    /// Lets go of the prefix that was not used for longest.
+    fn evict(&mut self) -> bool {
+        let oldest = self.prefixes.pop_oldest();
+        oldest.inspect(|&seq| self.context.remove(seq)).is_some()
+    }
+
+    /// Sees to it that the next round has a cell for each of its rows: by letting go of prefixes, then of the cells of the
+    /// youngest text, which begins again when there is room.
+    fn make_cells(&mut self) {
+        loop {
+            let needed: usize = self.running.iter().map(|job| self.rows_of(job)).sum();
+            if self.context.kv().room() >= needed || self.evict() {
+                if self.context.kv().room() >= needed {
+                    return;
+                }
+                continue;
+            }
+            let youngest = self.running.iter().rposition(|job| !job.shifted);
+            match youngest.filter(|_| self.running.len() > 1) {
+                Some(youngest) => self.preempt(youngest),
+                None => return,
+            }
+        }
+    }
+
+    fn rows_of(&self, job: &Running) -> usize {
+        match &job.text.prompt {
+            Some(prompt) => (prompt.tokens.len() - prompt.done).min(self.config.chunk),
+            None => 1,
+        }
+    }
+
+    fn preempt(&mut self, which: usize) {
+        let mut job = self.running.remove(which);
+        self.context.remove(job.text.limits.seq);
+        match &mut job.text.prompt {
+            Some(prompt) => {
+                prompt.done = 0;
+                prompt.scored.iter_mut().for_each(Vec::clear);
+            }
+            None => {
+                let text = job.sampler.history();
+                let tokens = text[..text.len() - 1].to_vec();
+                job.text.prompt = Some(Prompt { tokens, done: 0, asks: false, scored: None });
+            }
+        }
+        self.waiting.insert(0, job);
+    }
+
+    fn round(&mut self) -> Result<()> {
+        self.shift_or_stop()?;
+        let (mut lanes, mut heard): (Vec<_>, Vec<_>) = self
+            .running
+            .iter_mut()
+            .filter(|job| job.text.stop.is_none() || job.text.prompt.is_some())
+            .map(Running::parts)
+            .unzip();
+        let mut hear = |who: usize, token, likely: &[(u32, f32)]| Ok(heard[who].token(token, likely));
+        match &mut lanes[..] {
+            [] => Ok(()),
+            [lane] if lane.text.is_going() && lane.text.limits.mask.is_none() => {
+                round::round_alone(&mut self.context, lane, 0, &mut hear)
+            }
+            lanes => together::round(&mut self.context, lanes, self.config.chunk, &mut self.load, &mut hear),
+        }
+    }
+
+    /// Texts that have no more room drop a part of themselves, or end.
+    fn shift_or_stop(&mut self) -> Result<()> {
+        let alone = self.running.len() == 1;
+        for job in self.running.iter_mut().filter(|job| job.text.is_going()) {
+            let Limits { seq, most_cells, shift_keep, .. } = job.text.limits;
+            let kv = self.context.kv();
+            if kv.len(seq) < most_cells && !(alone && kv.room() == 0) {
+                continue;
+            }
+            let shifted = match shift_keep {
+                Some(keep) => crate::generate::shift(&mut self.context, seq, keep)?,
+                None => false,
+            };
+            match shifted {
+                true => job.shifted = true,
+                false => job.text.stop = Some(Stop::ContextFull),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Running {
+    fn is_cancelled(&self) -> bool {
+        self.text.stop == Some(Stop::Interrupted)
+    }
+}
+
+/// One text's way through an engine, for callers that want it token by token.
+pub struct Session<'e> {
+    engine: &'e mut Engine,
+    id: JobId,
+    heard: std::sync::mpsc::Receiver<Said>,
+    ended: Option<Result<Box<Ended>, String>>,
+}
+
+enum Said {
+    Token(u32),
+    Ended(Result<Box<Ended>, String>),
+}
+
+impl Engine {
+    /// Begins a text that comes token by token; other jobs go on beside it.
+    pub fn session(&mut self, job: Job) -> Result<Session<'_>> {
+        let (send, heard) = std::sync::mpsc::channel();
+        let listener = move |event: Event| {
+            let sent = match event {
+                Event::Begun { .. } => Ok(()),
+                Event::Token(token, _) => send.send(Said::Token(token.id)),
+                Event::Ended(ended) => send.send(Said::Ended(ended)),
+            };
+            if sent.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let id = self.submit(job, Box::new(listener))?;
+        Ok(Session { engine: self, id, heard, ended: None })
+    }
+}
+
+impl Session<'_> {
+    /// The next token; `None` at the end.
+    pub fn next_token(&mut self) -> Result<Option<u32>> {
+        while self.ended.is_none() {
+            match self.heard.try_recv() {
+                Ok(Said::Token(token)) => return Ok(Some(token)),
+                Ok(Said::Ended(ended)) => self.ended = Some(ended),
+                Err(_) => {
+                    self.engine.step();
+                }
+            }
+        }
+        match &self.ended {
+            Some(Err(error)) => Err(Error::Input(error.clone())),
+            _ => Ok(None),
+        }
+    }
+
+    /// Makes the rest of the text, and says what became of it.
+    pub fn finish(mut self) -> Result<Ended> {
+        while self.next_token()?.is_some() {}
+        match self.ended.take() {
+            Some(Ok(ended)) => Ok(*ended),
+            _ => Err(Error::Input("the text has not ended".into())),
+        }
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.engine.cancel(self.id);
+    }
+}

@@ -1,0 +1,107 @@
+//! A round: what is drafted for each text, one pass of the full model over all of them, and what of it each accepts.
+//!
+//! A round begins and ends with each text's sequence holding all of it but the last token.
+
+use std::time::Instant;
+
+use super::{Lane, Text, chain, drafting, text::Hear, trial, verify};
+use crate::{
+    Context, Result,
+    generate::Stop,
+    speculation::{Round, RoundChoice},
+};
+
+/// Why a text was drafted for, or not, and what that took.
+pub(super) struct Drafted {
+    pub source: Option<usize>,
+    pub seconds: f64,
+    /// Seconds of the full model's pass, if it has been made as well.
+    pub verified: Option<f64>,
+}
+
+/// One round of a text that is alone.
+pub(crate) fn round_alone(context: &mut Context, lane: &mut Lane, who: usize, hear: Hear) -> Result<()> {
+    if context.kv().free_cells() == 0 && !make_room(context, lane.text)? {
+        lane.text.stop = Some(Stop::ContextFull);
+        return Ok(());
+    }
+    trial::next(context, lane)?;
+    let callbacks = lane.text.callback_seconds;
+    let started = Instant::now();
+    let before = context.spent();
+    let seq = lane.text.limits.seq;
+    let evaluated = context.kv().len(seq);
+    let Drafted { source, seconds: draft_seconds, verified } = draft_alone(context, lane)?;
+    let drafted = context.spent();
+    let (verify_seconds, from_layer) = match verified {
+        Some(seconds) => (seconds, 0),
+        None => {
+            let started = Instant::now();
+            let from_layer = verify::alone(context, lane, source)?;
+            (started.elapsed().as_secs_f64(), from_layer)
+        }
+    };
+    lane.text.report.spent(drafted.since(before), context.spent().since(drafted));
+    let (outcome, end) = lane.judge(context, source, who, hear)?;
+    // As plain decoding leaves it: all of the text but its last token, or all of it before an end-of-text token.
+    context.truncate(seq, evaluated + 1 + end)?;
+    lane.text.out.steps += end + 1;
+    let total = started.elapsed().as_secs_f64() - (lane.text.callback_seconds - callbacks);
+    let round = Round {
+        source,
+        drafted: &lane.text.made.drafted,
+        accepted: outcome.accepted,
+        from_layer,
+        draft_seconds,
+        verify_seconds,
+        other_seconds: (total - draft_seconds - verify_seconds).max(0.0),
+    };
+    lane.policy.record(&round);
+    lane.text.report.record(&round, outcome.next, &lane.text.made);
+    Ok(())
+}
+
+/// Has the policy's choice drafted.
+fn draft_alone(context: &mut Context, lane: &mut Lane) -> Result<Drafted> {
+    lane.text.made.clear();
+    lane.text.row = 0;
+    let room = context.kv().room_to_draft();
+    let wanted = lane.text.most_drafted(context);
+    let started = Instant::now();
+    let offers = lane.offers(wanted.min(room));
+    let (source, most) = match lane.policy.choose(&offers) {
+        RoundChoice::Draft { source, most } if most > 0 && offers.iter().any(|o| o.source == source) => {
+            (source, most.min(room).min(wanted))
+        }
+        _ => {
+            let seconds = started.elapsed().as_secs_f64();
+            return Ok(Drafted { source: None, seconds, verified: None });
+        }
+    };
+    if let Some(whole) = chain::whole_round(context, lane, source, most)? {
+        return Ok(whole);
+    }
+    let text_len = lane.sampler.history().len();
+    let keeps = lane.text.report.sources[source].0.prefix.is_some() && lane.policy.resumes(source, most);
+    lane.begin_draft(context, source, most, keeps, drafting::Until::Policy);
+    let result = drafting::draft(context, std::slice::from_mut(lane));
+    lane.sampler.truncate(text_len);
+    let Text { limits, made, report, drafting, .. } = &mut *lane.text;
+    *drafting = None;
+    if result.is_err() || made.kept.layer == 0 {
+        context.remove(limits.draft);
+    }
+    result?;
+    made.trim(most, &|token| limits.is_end(token));
+    if made.cut && most == room {
+        report.shortened += 1;
+    }
+    let source = (!made.proposals.is_empty()).then_some(source);
+    Ok(Drafted { source, seconds: started.elapsed().as_secs_f64(), verified: None })
+}
+
+/// Context shift, where it was asked for and there is something to drop.
+fn make_room(context: &mut Context, text: &Text) -> Result<bool> {
+    let Some(keep) = text.limits.shift_keep else { return Ok(false) };
+    crate::generate::shift(context, text.limits.seq, keep)
+}

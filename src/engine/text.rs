@@ -1,0 +1,282 @@
+//! One text as it grows: its sequences in the cache, what was drafted for it, what ends it.
+
+use std::{ops::ControlFlow, sync::Arc, time::Instant};
+
+use super::{drafting::Drafting, trial::Choices};
+use crate::{
+    Context, Result, RunLayers, Sampler, Tokenizer,
+    batch::{Row, SeqId},
+    generate::{Generation, Request, Stop},
+    sampler::{Distribution, top_logprobs},
+    scores::{Scores, Want, log_sum_exp},
+    speculation::{Policy, Proposer, Report, Token, Verdict, accept, draws::Draws, proposer::Made},
+};
+
+/// Told of a token that is certain, of the likeliest ones in its place, and which lane's it is; may end that text.
+pub(crate) type Hear<'h> = &'h mut dyn FnMut(usize, Token, &[(u32, f32)]) -> Result<ControlFlow<()>>;
+
+/// What a text is to be, and where.
+#[derive(Clone)]
+pub(crate) struct Limits {
+    /// What of the model makes the text; `None`: all of it.
+    pub mask: Option<RunLayers>,
+    /// The most tokens in the cache.
+    pub most_cells: usize,
+    /// The sequence of the text, and that of its drafts.
+    pub seq: SeqId,
+    pub draft: SeqId,
+    /// Tokens that end it, ascending.
+    pub ends: Arc<[u32]>,
+    pub max_tokens: Option<usize>,
+    pub shift_keep: Option<usize>,
+    pub logprobs: usize,
+}
+
+impl Limits {
+    pub fn of(request: &Request, tokenizer: &Tokenizer, seq: SeqId, draft: SeqId) -> Self {
+        let Request { max_tokens, ignore_eos, shift_keep, logprobs, .. } = *request;
+        let ends = if ignore_eos { Arc::default() } else { tokenizer.ends() };
+        Limits { mask: None, most_cells: usize::MAX, seq, draft, ends, max_tokens, shift_keep, logprobs }
+    }
+
+    pub fn is_end(&self, token: u32) -> bool {
+        self.ends.binary_search(&token).is_ok()
+    }
+}
+
+/// What is to be evaluated before a text goes on.
+pub(crate) struct Prompt {
+    pub tokens: Vec<u32>,
+    /// So many are in the cache.
+    pub done: usize,
+    /// The next token comes from the scores of the last; else it is known already, and only the cache was lost.
+    pub asks: bool,
+    /// How likely each token is to be said, given those before it.
+    pub scored: Option<Vec<TokenScore>>,
+}
+
+/// How likely a prompt's token was, and what was likelier.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenScore {
+    /// The natural logarithm of its probability.
+    pub logprob: f32,
+    /// The likeliest tokens in its place.
+    pub likely: Vec<(u32, f32)>,
+}
+
+/// Rows of a prompt for one pass.
+pub(crate) struct Part {
+    pub rows: Vec<Row>,
+    /// Where in the prompt they begin.
+    begin: usize,
+    is_last: bool,
+}
+
+/// The state of one text.
+pub(crate) struct Text {
+    pub limits: Limits,
+    /// What of the prompt is not evaluated yet.
+    pub prompt: Option<Prompt>,
+    /// What drafting beside other texts has brought it, in rounds without.
+    pub account: f64,
+    /// Tokens of the last round.
+    pub gained: usize,
+    /// Of the prompt's tokens but the first, if that was asked for.
+    pub scored: Vec<TokenScore>,
+    pub draws: Draws,
+    pub out: Generation,
+    pub report: Report,
+    pub made: Made,
+    /// The draft in the making.
+    pub drafting: Option<Drafting>,
+    /// Of the last full pass's outputs, the one after the text's last token.
+    pub row: usize,
+    /// Why it ended.
+    pub stop: Option<Stop>,
+    /// Sources that the policy wants to see tried, and what to compare them with.
+    pub untried: Vec<usize>,
+    pub choices: Choices,
+    /// Of the full model's rows.
+    pub want: Want,
+    /// Spent in the listener, which is the caller's time.
+    pub callback_seconds: f64,
+}
+
+impl Text {
+    pub fn new(limits: Limits, sampler: &mut Sampler, repeatable: bool, report: Report) -> Self {
+        let want = if limits.logprobs > 0 { Want::Logits } else { sampler.config().want() };
+        Text {
+            draws: Draws::new(repeatable, sampler),
+            out: Generation {
+                tokens: Vec::new(),
+                logprobs: Vec::new(),
+                prefill_seconds: 0.0,
+                decode_seconds: 0.0,
+                steps: 0,
+                stop: Stop::MaxTokens,
+            },
+            stop: (limits.max_tokens == Some(0)).then_some(Stop::MaxTokens),
+            prompt: None,
+            account: 0.0,
+            gained: 0,
+            scored: Vec::new(),
+            report,
+            made: Made::default(),
+            drafting: None,
+            row: 0,
+            untried: Vec::new(),
+            choices: Choices::default(),
+            want,
+            callback_seconds: 0.0,
+            limits,
+        }
+    }
+
+    /// How many more tokens may come; `None` without a limit.
+    pub fn left(&self) -> Option<usize> {
+        Some(self.limits.max_tokens?.saturating_sub(self.out.tokens.len()))
+    }
+
+    /// How many tokens may be drafted, for all that the text itself says.
+    pub fn most_drafted(&self, context: &Context) -> usize {
+        let room = self.limits.most_cells.saturating_sub(context.kv().len(self.limits.seq) + 1);
+        self.left().map_or(room, |left| room.min(left - 1))
+    }
+
+    /// Whether it goes on from a last token: its prompt is evaluated, and it has not ended.
+    pub fn is_going(&self) -> bool {
+        self.stop.is_none() && self.prompt.is_none()
+    }
+
+    /// The next rows of the prompt, at most so many; `None` if there are none.
+    pub fn next_part(&self, most: usize) -> Option<Part> {
+        let prompt = self.prompt.as_ref()?;
+        let begin = prompt.done;
+        let end = prompt.tokens.len().min(begin + most);
+        let is_last = end == prompt.tokens.len();
+        let wanted = |at: usize| prompt.scored.is_some() || (prompt.asks && at + 1 == prompt.tokens.len());
+        let row = |at: usize| Row {
+            token: prompt.tokens[at],
+            pos: at as u32,
+            seq: self.limits.seq,
+            logits: wanted(at),
+        };
+        (begin < end).then(|| Part { rows: (begin..end).map(row).collect(), begin, is_last })
+    }
+
+    pub fn last(&self) -> u32 {
+        *self.out.tokens.last().expect("the first token came from the prompt")
+    }
+}
+
+/// A text with what it works with, for as long as a round takes.
+pub(crate) struct Lane<'a> {
+    pub text: &'a mut Text,
+    pub sampler: &'a mut Sampler,
+    pub proposers: &'a mut [Box<dyn Proposer>],
+    pub policy: &'a mut dyn Policy,
+}
+
+impl Lane<'_> {
+    /// A token that is certain, with what it was chosen from.
+    fn add(&mut self, token: Token, scores: Scores, who: usize, hear: Hear) -> Result<ControlFlow<Stop>> {
+        let Text { limits, out, callback_seconds, .. } = &mut *self.text;
+        if limits.is_end(token.id) {
+            return Ok(ControlFlow::Break(Stop::EndOfText));
+        }
+        if let (1.., Scores::All(logits)) = (limits.logprobs, scores) {
+            out.logprobs.push(top_logprobs(logits, limits.logprobs));
+        }
+        self.sampler.accept(token.id);
+        out.tokens.push(token.id);
+        let started = Instant::now();
+        let flow = hear(who, token, out.logprobs.last().map_or(&[], Vec::as_slice))?;
+        *callback_seconds += started.elapsed().as_secs_f64();
+        Ok(match flow {
+            ControlFlow::Break(()) => ControlFlow::Break(Stop::Interrupted),
+            ControlFlow::Continue(()) if self.text.left() == Some(0) => ControlFlow::Break(Stop::MaxTokens),
+            ControlFlow::Continue(()) => ControlFlow::Continue(()),
+        })
+    }
+
+    /// Rows of the prompt were evaluated.
+    pub fn took_part(&mut self, context: &Context, part: &Part, who: usize, hear: Hear) -> Result<()> {
+        let Lane { text, sampler, .. } = self;
+        let Text { prompt, row, limits, .. } = &mut **text;
+        let Some(prompt) = prompt else { return Ok(()) };
+        prompt.done += part.rows.len();
+        if let Some(scored) = &mut prompt.scored {
+            let next = prompt.tokens[part.begin + 1..].iter().take(part.rows.len());
+            for (place, &token) in next.enumerate() {
+                scored.push(score(context.logits(*row + place), token, limits.logprobs));
+            }
+            *row += part.rows.len() - 1;
+        }
+        if !part.is_last {
+            return Ok(());
+        }
+        let asks = prompt.asks;
+        if asks {
+            prompt.tokens.iter().for_each(|&token| sampler.accept(token));
+        }
+        if let Some(Prompt { scored: Some(scored), .. }) = text.prompt.take() {
+            text.scored = scored;
+        }
+        if asks && text.stop.is_none() {
+            self.judge(context, None, who, hear)?;
+        }
+        Ok(())
+    }
+
+    /// Accepts what it can of what was drafted, by the scores of the last pass, and adds it to the text. Says also which
+    /// of these tokens was the last to be looked at.
+    pub fn judge(
+        &mut self,
+        context: &Context,
+        source: Option<usize>,
+        who: usize,
+        hear: Hear,
+    ) -> Result<(Verdict, usize)> {
+        let outcome = self.accept(context);
+        for place in 0..=outcome.accepted {
+            let token = match self.text.made.proposals.get(place) {
+                Some(proposal) if place < outcome.accepted => {
+                    Token { id: proposal.token, drafted_by: source }
+                }
+                _ => Token { id: outcome.next, drafted_by: None },
+            };
+            self.text.draws.settle(self.sampler);
+            let scores = context.scores(self.text.row + place);
+            if !self.text.untried.is_empty() {
+                self.text.choices.add(scores);
+            }
+            if let ControlFlow::Break(stop) = self.add(token, scores, who, hear)? {
+                self.text.stop = Some(stop);
+                return Ok((outcome, place));
+            }
+        }
+        Ok((outcome, outcome.accepted))
+    }
+
+    fn accept(&mut self, context: &Context) -> Verdict {
+        let Lane { text, sampler, .. } = self;
+        let Text { draws, made, row, .. } = &mut **text;
+        let text_len = sampler.history().len();
+        let mut rng = sampler.rng().clone();
+        let p = |place: usize| -> Distribution {
+            if place > 0 {
+                sampler.accept(made.proposals[place - 1].token);
+            }
+            draws.target(sampler, context.scores(*row + place), place)
+        };
+        let outcome = accept(&made.proposals, p, &mut rng);
+        sampler.truncate(text_len);
+        *sampler.rng() = rng;
+        outcome
+    }
+}
+
+fn score(logits: &[f32], token: u32, likely: usize) -> TokenScore {
+    let logprob = (f64::from(logits[token as usize]) - log_sum_exp(logits)) as f32;
+    TokenScore { logprob, likely: top_logprobs(logits, likely) }
+}

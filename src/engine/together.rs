@@ -1,0 +1,215 @@
+//! A round of several texts: drafts that were chosen together, and one pass of the full model over what each goes on with
+//! and over parts of prompts.
+
+use std::time::Instant;
+
+use super::{
+    Lane, Load, drafting,
+    load::Share,
+    text::{Hear, Part},
+    verify,
+};
+use crate::{Batch, Context, Result, RunLayers, scores::Want, speculation::Round};
+
+/// What one text has in a pass.
+struct Rows {
+    lane: usize,
+    /// Its first output.
+    output: usize,
+}
+
+/// One round. Texts whose prompt is not evaluated yet get at most `chunk` rows of theirs in it, all together. There must be
+/// cells for all rows.
+pub(crate) fn round(
+    context: &mut Context,
+    lanes: &mut [Lane],
+    chunk: usize,
+    load: &mut Load,
+    hear: Hear,
+) -> Result<()> {
+    let parts = parts(lanes, chunk);
+    let others: usize = parts.iter().map(|part| part.as_ref().map_or(0, |part| part.rows.len())).sum();
+    let going: Vec<usize> = (0..lanes.len()).filter(|&i| lanes[i].text.is_going()).collect();
+    let started = Instant::now();
+    let shares = draft(context, lanes, &going, others, load)?;
+    for group in groups(lanes, &parts) {
+        pass(context, lanes, &group, &parts, &shares, load, hear)?;
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    settle(lanes, &going, others, seconds, load);
+    Ok(())
+}
+
+/// What each lane's prompt has in this pass.
+fn parts(lanes: &[Lane], chunk: usize) -> Vec<Option<Part>> {
+    let mut left = chunk;
+    let part = |lane: &Lane| {
+        let part = lane.text.next_part(left)?;
+        left -= part.rows.len();
+        Some(part)
+    };
+    lanes.iter().map(part).collect()
+}
+
+/// Lanes that share a pass: those under the same mask.
+fn groups(lanes: &[Lane], parts: &[Option<Part>]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let takes_part = |i: &usize| parts[*i].is_some() || lanes[*i].text.is_going();
+    for i in (0..lanes.len()).filter(takes_part) {
+        let mask = |i: usize| &lanes[i].text.limits.mask;
+        match groups.iter_mut().find(|group| mask(group[0]) == mask(i)) {
+            Some(group) => group.push(i),
+            None => groups.push(vec![i]),
+        }
+    }
+    groups
+}
+
+/// Has drafted what is worth it; gives each lane's share, with what of it is to be verified.
+fn draft(
+    context: &mut Context,
+    lanes: &mut [Lane],
+    going: &[usize],
+    others: usize,
+    load: &mut Load,
+) -> Result<Vec<Share>> {
+    let mut shares = vec![Share::default(); lanes.len()];
+    for lane in lanes.iter_mut() {
+        lane.text.made.clear();
+    }
+    let room = context.kv().room_to_draft().saturating_sub(going.len() + others);
+    if going.is_empty() || room == 0 {
+        return Ok(shares);
+    }
+    let each = room / going.len();
+    let offers: Vec<_> = lanes
+        .iter_mut()
+        .map(|lane| match lane.text.is_going() {
+            true => lane.offers(lane.text.most_drafted(context).min(each)),
+            false => Vec::new(),
+        })
+        .collect();
+    shares = load.plan(lanes, &offers, others, room);
+    let lengths: Vec<usize> = lanes.iter().map(|lane| lane.sampler.history().len()).collect();
+    let started = Instant::now();
+    for (lane, share) in lanes.iter_mut().zip(&shares) {
+        if let Some(offer) = share.offer {
+            lane.begin_draft(context, offer.source, share.most, false, drafting::Until::Length);
+        }
+    }
+    let steps = drafting::draft(context, lanes);
+    for (lane, length) in lanes.iter_mut().zip(lengths) {
+        lane.sampler.truncate(length);
+        lane.text.drafting = None;
+        context.remove(lane.text.limits.draft);
+        let limits = &lane.text.limits;
+        lane.text.made.trim(usize::MAX, &|token| limits.is_end(token));
+    }
+    let steps = steps?;
+    if let (Some(costs), 1..) = (lanes.iter().find_map(|lane| lane.policy.costs()), steps.passes) {
+        let seconds = started.elapsed().as_secs_f64() / steps.passes as f64;
+        let source = shares.iter().find_map(|share| share.offer.filter(|o| !costs.looks_up(o.source)));
+        if let Some(offer) = source {
+            load.saw_draft(costs, offer.source, steps.rows.div_ceil(steps.passes), seconds);
+        }
+    }
+    let kept = load.trim(lanes, &shares, others);
+    for (lane, most) in lanes.iter_mut().zip(kept) {
+        let made = &mut lane.text.made;
+        made.trim(most, &|_| false);
+    }
+    Ok(shares)
+}
+
+/// One pass of lanes that run alike, and what comes of it.
+fn pass(
+    context: &mut Context,
+    lanes: &mut [Lane],
+    group: &[usize],
+    parts: &[Option<Part>],
+    shares: &[Share],
+    load: &mut Load,
+    hear: Hear,
+) -> Result<()> {
+    let mut batch = Batch::new();
+    let mut outputs = 0;
+    let mut want = Want::Top(1);
+    let mut rows = Vec::with_capacity(group.len());
+    for &i in group {
+        rows.push(Rows { lane: i, output: outputs });
+        let text = &*lanes[i].text;
+        match &parts[i] {
+            Some(part) => batch.rows.extend(&part.rows),
+            None => batch.rows.append(&mut verify::rows(context, text).rows),
+        }
+        outputs = batch.rows.iter().filter(|row| row.logits).count();
+        want = want.and(text.want);
+    }
+    batch.run_layers = lanes[group[0]].text.limits.mask.clone();
+    let count = batch.rows.len();
+    let started = Instant::now();
+    context.decode_for(&batch, want)?;
+    let seconds = started.elapsed().as_secs_f64();
+    if batch.run_layers.as_ref().is_none_or(RunLayers::is_full)
+        && let Some(costs) = lanes.iter().find_map(|lane| lane.policy.costs())
+    {
+        load.saw_full(costs, count, seconds);
+    }
+    for Rows { lane: i, output } in rows {
+        lanes[i].text.row = output;
+        match &parts[i] {
+            Some(part) => lanes[i].took_part(context, part, i, hear)?,
+            None => {
+                let share = seconds * (lanes[i].text.made.proposals.len() + 1) as f64 / count as f64;
+                verdict(context, &mut lanes[i], &shares[i], share, i, hear)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a text makes of the pass.
+fn verdict(
+    context: &mut Context,
+    lane: &mut Lane,
+    share: &Share,
+    seconds: f64,
+    who: usize,
+    hear: Hear,
+) -> Result<()> {
+    let drafted = lane.text.made.proposals.len();
+    let seq = lane.text.limits.seq;
+    let evaluated = context.kv().len(seq) - drafted - 1;
+    let offer = share.offer.filter(|_| drafted > 0);
+    let (outcome, end) = lane.judge(context, offer.map(|offer| offer.source), who, hear)?;
+    context.truncate(seq, evaluated + 1 + end)?;
+    lane.text.out.steps += end + 1;
+    lane.text.gained = end + 1;
+    let round = Round {
+        source: offer.map(|offer| offer.source),
+        drafted: &lane.text.made.drafted,
+        accepted: outcome.accepted,
+        from_layer: 0,
+        draft_seconds: 0.0,
+        verify_seconds: seconds,
+        other_seconds: 0.0,
+    };
+    if let Some(offer) = offer {
+        lane.policy.record_acceptance(&offer, &round);
+    }
+    lane.text.report.record(&round, outcome.next, &lane.text.made);
+    Ok(())
+}
+
+/// Writes the round into the accounts.
+fn settle(lanes: &mut [Lane], going: &[usize], others: usize, seconds: f64, load: &Load) {
+    let costs = lanes.iter().find_map(|lane| lane.policy.costs());
+    let Some(rounds) = costs.and_then(|costs| load.in_plain_rounds(costs, going.len() + others, seconds))
+    else {
+        return;
+    };
+    for &i in going {
+        let text = &mut *lanes[i].text;
+        text.account = super::load::settled(text.account, text.gained, rounds);
+    }
+}

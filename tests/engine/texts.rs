@@ -1,0 +1,290 @@
+//! Many texts in one engine: each is what it would be alone, whatever comes and goes beside it.
+
+use crate::common;
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, Mutex},
+};
+
+use common::{context, embedded_model, fixture, load};
+use spec_run::{
+    Batch, Context, Engine, EngineConfig, Error, Job, Model, RunLayers, Sampler, Tokenizer,
+    engine::{Ended, Event, Listener},
+    generate::{Request, Stop, generate},
+    sampler::{SamplerConfig, top_logprobs},
+    scores::log_sum_exp,
+    speculation::{Controller, Costs, MaskProposer, Memory, NgramProposer, Proposer},
+};
+
+/// A fixed stream of numbers.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 >> 33) as usize) % n
+    }
+
+    fn chance(&mut self, one_in: usize) -> bool {
+        self.below(one_in) == 0
+    }
+}
+
+fn tokenizer(model: &Model) -> Arc<Tokenizer> {
+    Arc::new(Tokenizer::from_gguf(&model.gguf).unwrap())
+}
+
+/// What was heard of a job.
+#[derive(Default)]
+struct Heard {
+    tokens: Vec<u32>,
+    likely: Vec<Vec<(u32, u32)>>,
+    ended: Option<Box<Ended>>,
+}
+
+fn listener(heard: &Arc<Mutex<Heard>>) -> Listener {
+    let heard = heard.clone();
+    Box::new(move |event| {
+        let mut heard = heard.lock().unwrap();
+        match event {
+            Event::Begun { .. } => {}
+            Event::Token(token, likely) => {
+                heard.tokens.push(token.id);
+                heard.likely.push(exact(likely));
+            }
+            Event::Ended(ended) => heard.ended = Some(ended.expect("it can be made")),
+        }
+        ControlFlow::Continue(())
+    })
+}
+
+fn exact(likely: &[(u32, f32)]) -> Vec<(u32, u32)> {
+    likely.iter().map(|&(id, logprob)| (id, logprob.to_bits())).collect()
+}
+
+/// The same job with the model to itself, by plain decoding.
+fn alone(model: &Arc<Model>, tokenizer: &Tokenizer, job: &Job) -> (Vec<u32>, Vec<Vec<(u32, u32)>>) {
+    let mut context = context(model, |c| c.n_ctx = 256);
+    let mut sampler = Sampler::new(job.sampler.clone()).unwrap();
+    if let Some(mask) = &job.mask {
+        return under(&mut context, tokenizer, job, mask, &mut sampler);
+    }
+    let request = Request {
+        prompt: &job.prompt,
+        max_tokens: job.max_tokens,
+        ignore_eos: job.ignore_eos,
+        shift_keep: None,
+        logprobs: job.logprobs,
+    };
+    let made =
+        generate(&mut context, tokenizer, &mut sampler, &request, |_| Ok(ControlFlow::Continue(()))).unwrap();
+    (made.tokens, made.logprobs.iter().map(|likely| exact(likely)).collect())
+}
+
+/// A text by a part of the model, step by step.
+fn under(
+    context: &mut Context,
+    tokenizer: &Tokenizer,
+    job: &Job,
+    mask: &RunLayers,
+    sampler: &mut Sampler,
+) -> (Vec<u32>, Vec<Vec<(u32, u32)>>) {
+    let (mut tokens, mut likely) = (Vec::new(), Vec::new());
+    context.decode(&Batch::prompt(&job.prompt, 0, 0).with_layers(mask.clone())).unwrap();
+    job.prompt.iter().for_each(|&token| sampler.accept(token));
+    while job.max_tokens.is_none_or(|most| tokens.len() < most) {
+        let token = sampler.sample(context.logits(0));
+        if tokenizer.is_eog(token) && !job.ignore_eos {
+            break;
+        }
+        sampler.accept(token);
+        tokens.push(token);
+        if job.logprobs > 0 {
+            likely.push(exact(&top_logprobs(context.logits(0), job.logprobs)));
+        }
+        let pos = context.kv().next_pos(0);
+        context.decode(&Batch::prompt(&[token], pos, 0).with_layers(mask.clone())).unwrap();
+    }
+    (tokens, likely)
+}
+
+fn sources(n_layer: usize) -> Vec<Box<dyn Proposer>> {
+    vec![
+        Box::new(NgramProposer::new(1, 6)),
+        Box::new(MaskProposer::exit(n_layer, n_layer * 3 / 4)),
+        Box::new(MaskProposer::new("all", RunLayers::all(n_layer))),
+    ]
+}
+
+fn engine(model: &Arc<Model>, n_ctx: u32, config: EngineConfig) -> Engine {
+    let context = context(model, |c| c.n_ctx = n_ctx);
+    let n_layer = model.n_layer();
+    let infos: Vec<_> = sources(n_layer).iter().map(|p| p.info(&context)).collect();
+    // Steps that seem to cost next to nothing, so that much is drafted.
+    let costs = Costs::guess_of(&[0.0, 0.01, 0.01], 0.9).with_prefixes(&infos);
+    let mut controller = Controller::new(costs, Memory::new());
+    spec_run::speculation::Policy::start(&mut controller, &infos);
+    Engine::new(context, tokenizer(model), config).drafting(Box::new(move || sources(n_layer)), controller)
+}
+
+fn job(random: &mut Random, model: &Model) -> Job {
+    let n_vocab = model.n_vocab().min(300);
+    // Few different beginnings, so that prompts share them.
+    let mut beginning = Random(7 + random.below(3) as u64);
+    let mut prompt: Vec<u32> = (0..random.below(30)).map(|_| beginning.below(n_vocab) as u32).collect();
+    prompt.extend((0..=random.below(6)).map(|_| random.below(n_vocab) as u32));
+    let sampler = match random.below(3) {
+        0 => SamplerConfig { seed: Some(random.below(1000) as u64), ..SamplerConfig::default() },
+        1 => SamplerConfig { repeat_penalty: 1.2, ..SamplerConfig::greedy() },
+        _ => SamplerConfig::greedy(),
+    };
+    let n_layer = model.n_layer();
+    Job {
+        sampler,
+        max_tokens: Some(random.below(24)),
+        ignore_eos: random.chance(2),
+        logprobs: 3 * random.below(2),
+        scores_prompt: random.chance(4),
+        mask: random.chance(6).then(|| RunLayers::all(n_layer).skip_mlp(n_layer / 2)),
+        drafts: !random.chance(4),
+        ..Job::new(prompt)
+    }
+}
+
+#[test]
+fn schedules_of_many_texts_change_none_of_them() {
+    const TEST: &str = "schedules_of_many_texts_change_none_of_them";
+    let (model, schedules) = match fixture(TEST, "models/stories260K.gguf") {
+        Some(path) => (load(&path), 200),
+        None => (embedded_model(), 8),
+    };
+    let tokenizer = tokenizer(&model);
+    let (mut drafted, mut cached, mut ended, mut cancelled) = (0, 0, 0, 0);
+    for schedule in 0..schedules {
+        let mut random = Random(schedule);
+        // Sometimes so few cells that texts have to give theirs up.
+        let n_ctx = [72, 96, 400][random.below(3)];
+        let config = EngineConfig {
+            texts: 1 + random.below(6),
+            chunk: 1 + random.below(24),
+            keeps_prefixes: !random.chance(4),
+            ..EngineConfig::default()
+        };
+        let mut engine = engine(&model, n_ctx, config);
+        let jobs: Vec<Job> = (0..3 + random.below(6)).map(|_| job(&mut random, &model)).collect();
+        let heard: Vec<_> = jobs.iter().map(|_| Arc::<Mutex<Heard>>::default()).collect();
+        let mut ids = Vec::new();
+        while ids.len() < jobs.len() || engine.step() {
+            if ids.len() < jobs.len() && random.chance(3) {
+                let id = engine.submit(jobs[ids.len()].clone(), listener(&heard[ids.len()])).unwrap();
+                ids.push(id);
+            }
+            if !ids.is_empty() && random.chance(25) {
+                engine.cancel(ids[random.below(ids.len())]);
+            }
+            if ids.len() < jobs.len() {
+                engine.step();
+            }
+        }
+        for (i, (job, heard)) in jobs.iter().zip(&heard).enumerate() {
+            let heard = heard.lock().unwrap();
+            let told = heard.ended.as_ref().expect("every job ends");
+            let (tokens, likely) = alone(&model, &tokenizer, job);
+            let n = heard.tokens.len();
+            let what = format!("schedule {schedule}, job {i}: {job:?}");
+            assert_eq!(told.generation.tokens, heard.tokens, "{what}");
+            if told.generation.stop == Stop::Interrupted {
+                cancelled += 1;
+                assert_eq!(heard.tokens, tokens[..n], "{what}");
+            } else {
+                assert_eq!(heard.tokens, tokens, "{what}");
+                ended += 1;
+            }
+            if job.logprobs > 0 {
+                assert!(heard.likely == likely[..n], "log-probabilities of {what}");
+            }
+            if job.scores_prompt && told.generation.stop != Stop::Interrupted {
+                assert_eq!(told.scored.len() + 1, job.prompt.len(), "{what}");
+            }
+            drafted += told.report.drafting.drafted;
+            cached += told.cached;
+        }
+        let status = engine.status();
+        assert_eq!((status.running, status.waiting), (0, 0));
+    }
+    println!(
+        "{ended} ended, {cancelled} cancelled, {drafted} tokens drafted, {cached} of prompts from the cache"
+    );
+    assert!(drafted > 0 && cached > 0 && ended > cancelled);
+}
+
+#[test]
+fn a_prompt_is_scored_as_decoding_it_scores_it() {
+    let model = embedded_model();
+    let tokenizer = tokenizer(&model);
+    let prompt = common::tokens(40, 3, model.n_vocab());
+    let mut context = context(&model, |_| {});
+    let rows = common::all_logits(&mut context, &prompt);
+    for chunk in [7, 64] {
+        let config = EngineConfig { chunk, ..EngineConfig::default() };
+        let mut engine = Engine::new(common::context(&model, |_| {}), tokenizer.clone(), config);
+        let heard = Arc::<Mutex<Heard>>::default();
+        let job = Job { scores_prompt: true, logprobs: 4, max_tokens: Some(1), ..Job::new(prompt.clone()) };
+        engine.submit(job, listener(&heard)).unwrap();
+        engine.run();
+        let heard = heard.lock().unwrap();
+        let scored = &heard.ended.as_ref().unwrap().scored;
+        assert_eq!(scored.len(), prompt.len() - 1);
+        for (i, score) in scored.iter().enumerate() {
+            let logits: Vec<f32> = rows[i].iter().map(|&bits| f32::from_bits(bits)).collect();
+            let expected = f64::from(logits[prompt[i + 1] as usize]) - log_sum_exp(&logits);
+            assert_eq!(score.logprob, expected as f32, "row {i}");
+            assert_eq!(score.likely, top_logprobs(&logits, 4), "row {i}");
+        }
+    }
+}
+
+#[test]
+fn a_second_turn_evaluates_only_what_is_new() {
+    let model = embedded_model();
+    let mut engine = engine(&model, 400, EngineConfig::default());
+    let first = common::tokens(50, 1, 2000);
+    let job = |prompt: Vec<u32>| Job {
+        sampler: SamplerConfig::greedy(),
+        max_tokens: Some(20),
+        ignore_eos: true,
+        ..Job::new(prompt)
+    };
+    let ended = engine.session(job(first.clone())).unwrap().finish().unwrap();
+    assert_eq!(ended.cached, 0);
+    let mut second = first;
+    second.extend(&ended.generation.tokens);
+    second.extend([5, 6, 7]);
+    let ended = engine.session(job(second.clone())).unwrap().finish().unwrap();
+    // All but the last token of the answer is in the cache.
+    assert_eq!((ended.cached, ended.prompt_tokens), (69, 73));
+    let (tokens, _) = alone(&model, &tokenizer(&model), &job(second));
+    assert_eq!(ended.generation.tokens, tokens);
+}
+
+#[test]
+fn a_text_has_the_room_that_it_was_given_and_no_more() {
+    let model = embedded_model();
+    let config = EngineConfig { tokens_of_text: Some(32), ..EngineConfig::default() };
+    let mut engine = engine(&model, 200, config);
+    let job = |n| Job {
+        sampler: SamplerConfig::greedy(),
+        ignore_eos: true,
+        ..Job::new(common::tokens(n, 1, 2000))
+    };
+    let error = engine.session(job(33)).err().expect("it is too long");
+    assert!(matches!(error, Error::TooLong { tokens: 33, most: 32 }), "{error}");
+    let ended = engine.session(job(20)).unwrap().finish().unwrap();
+    assert_eq!((ended.generation.stop, ended.generation.tokens.len()), (Stop::ContextFull, 13));
+}
+
+#[test]
+fn an_engine_can_go_to_another_thread() {
+    fn sends<T: Send>() {}
+    sends::<Engine>();
+}
