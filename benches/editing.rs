@@ -157,8 +157,7 @@ impl Case {
         let sources = [proposers[0].info(context)];
         context.remove(TARGET);
         let mut controller = prepare(context, TARGET, &sources, &[None], learned.take())?;
-        let mut speculation =
-            Speculation { proposers: &mut proposers, policy: &mut controller, repeatable: false };
+        let mut speculation = Speculation { proposers: &mut proposers, policy: &mut controller };
         let on_token = |_| Ok(ControlFlow::Continue(()));
         let (done, report) =
             speculate(context, tokenizer, &mut self.sampler()?, &self.request(), &mut speculation, on_token)?;

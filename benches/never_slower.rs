@@ -169,8 +169,7 @@ impl Bench {
         let started = Instant::now();
         let mut controller = prepare(&mut lane.context, TARGET, &sources, &drafts, learned.take())?;
         let ready = started.elapsed().as_secs_f64();
-        let mut speculation =
-            Speculation { proposers: &mut proposers, policy: &mut controller, repeatable: false };
+        let mut speculation = Speculation { proposers: &mut proposers, policy: &mut controller };
         let mut sampler = greedy()?;
         let (context, request) = (&mut lane.context, self.request());
         let (done, _) =

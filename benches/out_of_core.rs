@@ -124,8 +124,7 @@ fn decode(
     let mut proposers: [Box<dyn Proposer>; 1] = [Box::new(MaskProposer::new("skippable", mask.clone()))];
     let infos = [proposers[0].info(context)];
     let mut controller = learned::prepare(context, TARGET, &infos, &[Some(mask)], None)?;
-    let mut speculation =
-        Speculation { proposers: &mut proposers, policy: &mut controller, repeatable: false };
+    let mut speculation = Speculation { proposers: &mut proposers, policy: &mut controller };
     speculate(context, tokenizer, &mut sampler, &request, &mut speculation, |_| Ok(ControlFlow::Continue(())))
 }
 

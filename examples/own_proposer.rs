@@ -58,7 +58,7 @@ fn main() -> Result<()> {
     let mut proposers: Vec<Box<dyn Proposer>> =
         vec![Box::new(Phrases(known.iter().map(|phrase| ids(phrase, false)).collect()))];
     let mut policy = Fixed { max: 8, ..Fixed::default() };
-    let mut speculation = Speculation { proposers: &mut proposers, policy: &mut policy, repeatable: false };
+    let mut speculation = Speculation { proposers: &mut proposers, policy: &mut policy };
     let prompt = ids("Once upon a time, there", true);
     let request =
         Request { prompt: &prompt, max_tokens: Some(80), ignore_eos: false, shift_keep: None, logprobs: 0 };

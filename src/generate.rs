@@ -81,7 +81,7 @@ pub fn generate(
     mut on_token: impl FnMut(u32) -> Result<ControlFlow<()>>,
 ) -> Result<Generation> {
     let policy = &mut Fixed { max: 0, ..Fixed::default() };
-    let mut nothing = Speculation { proposers: &mut [], policy, repeatable: true };
+    let mut nothing = Speculation { proposers: &mut [], policy };
     let (made, _) =
         speculate(context, tokenizer, sampler, request, &mut nothing, |token| on_token(token.id))?;
     Ok(made)

@@ -67,10 +67,6 @@ pub struct RunArgs {
     /// With --json: the K likeliest tokens and their log-probabilities at each position
     #[arg(long, value_name = "K", default_value_t = 0, requires = "json")]
     logprobs: usize,
-    /// Let sampled drafts draw random numbers of their own: more of them are accepted, but no seed gives the same text
-    /// again
-    #[arg(long, help_heading = "Speculation")]
-    free_draws: bool,
     /// One JSON object on stdout instead of text
     #[arg(long)]
     json: bool,
@@ -111,8 +107,6 @@ pub fn run(args: RunArgs) -> Result<()> {
     let (mut context, took) = common::open_context(&model, &config, &basis)?;
     let mut sources = if args.draft.off_reason().is_some() { Sources::default() } else { drafted };
     sources.complete(&context);
-    // The n-th token has the n-th random number, drafted or not: the seed repeats the text, as plain decoding too.
-    let repeatable = !args.free_draws || sampler_config.is_greedy();
     let mut sampler = Sampler::new(sampler_config)?;
     let request = Request {
         prompt: &prompt,
@@ -144,7 +138,7 @@ pub fn run(args: RunArgs) -> Result<()> {
             let greedy = sampler.config().is_greedy();
             let mut drafting = Drafting::new(&args.draft, &args.learned, sources, &mut context, greedy)?;
             let (proposers, policy) = drafting.parts();
-            let mut speculation = Speculation { proposers, policy, repeatable };
+            let mut speculation = Speculation { proposers, policy };
             let ran = speculate(&mut context, &tokenizer, &mut sampler, &request, &mut speculation, watch)?;
             drafting.keep();
             ran
@@ -156,10 +150,9 @@ pub fn run(args: RunArgs) -> Result<()> {
     }
     let stop = if printer.stopped { "stop_string" } else { stop_key(generation.stop) };
     if show {
-        let seed = match (sampler.config().is_greedy(), repeatable || spec.drafting.rounds == 0) {
-            (true, _) => "no seed matters (--temp 0)".into(),
-            (_, true) => format!("seed {}", sampler.seed()),
-            _ => "no seed repeats it (--free-draws)".into(),
+        let seed = match sampler.config().is_greedy() {
+            true => "no seed matters (--temp 0)".into(),
+            false => format!("seed {}", sampler.seed()),
         };
         note!("{}", told(&generation, prompt.len(), stop, &seed));
         note!("{}", summary(&spec, context.threads()));
@@ -174,10 +167,9 @@ pub fn run(args: RunArgs) -> Result<()> {
     out["seed"] = json!(drawn);
     out["spec"] = spec.to_json();
     let mut provenance = common::provenance(&context, &config).text(&prompt);
-    provenance.seed = drawn;
+    provenance.seed = drawn.map(u64::from);
     provenance.interrupted = generation.stop == Stop::Interrupted && !printer.stopped;
-    let provenance =
-        provenance.setting("sampler", format!("{:?}", sampler.config())).setting("repeatable", repeatable);
+    let provenance = provenance.setting("sampler", format!("{:?}", sampler.config()));
     out["provenance"] = provenance.to_json();
     common::print_json(&out)
 }

@@ -43,7 +43,7 @@ pub struct SamplerArgs {
     /// Change a token's logit, as in 15043+1 or 15043-1; -inf forbids it (repeatable)
     #[arg(short = 'l', long, value_name = "ID(+/-)X", value_parser = parse_bias)]
     logit_bias: Vec<(u32, f32)>,
-    /// Seed of the random numbers; -1 draws one and reports it
+    /// Seed of the random numbers, which are llama.cpp's; -1 draws one and reports it
     #[arg(short = 's', long, value_name = "SEED", default_value_t = -1, allow_negative_numbers = true)]
     seed: i64,
 }
@@ -56,9 +56,16 @@ impl SamplerArgs {
                 "--repeat-last-n {n}: -1 (all) is the lowest value, 0 is none"
             )));
         }
-        if self.seed < -1 {
-            return Err(Error::Usage(format!("--seed {}: 0 and above, or -1 for a random one", self.seed)));
-        }
+        let seed = match u32::try_from(self.seed) {
+            // llama.cpp's word for a random one; there -1 is the same number.
+            Ok(u32::MAX) => None,
+            Ok(seed) => Some(seed),
+            Err(_) if self.seed == -1 => None,
+            Err(_) => {
+                let range = "0 to 4294967294 is the range, -1 draws one";
+                return Err(Error::Usage(format!("--seed {}: {range}", self.seed)));
+            }
+        };
         let config = SamplerConfig {
             temp: self.temp,
             // llama.cpp takes every k below 1 as "all".
@@ -71,7 +78,7 @@ impl SamplerArgs {
             presence_penalty: self.presence_penalty,
             repeat_last_n: usize::try_from(self.repeat_last_n).unwrap_or(usize::MAX),
             logit_bias: self.logit_bias.clone(),
-            seed: u64::try_from(self.seed).ok(),
+            seed,
         };
         config.validate()?;
         Ok(config)
@@ -138,6 +145,8 @@ mod tests {
         let special = config("--temp -1 --top-k -1 --repeat-last-n -1 --seed -1").unwrap();
         assert!(special.is_greedy());
         assert_eq!((special.top_k, special.repeat_last_n, special.seed), (0, usize::MAX, None));
+        assert_eq!(config("-s 4294967295").unwrap().seed, None);
+        assert_eq!(config("-s 4294967294").unwrap().seed, Some(u32::MAX - 1));
     }
 
     #[test]
@@ -154,6 +163,7 @@ mod tests {
             ("--presence-penalty inf", "--presence-penalty"),
             ("--frequency-penalty nan", "--frequency-penalty"),
             ("--seed -2", "--seed"),
+            ("--seed 4294967296", "--seed"),
         ] {
             let error = config(args).unwrap_err();
             assert!(

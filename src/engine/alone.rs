@@ -16,7 +16,7 @@ pub(crate) fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: 
     batch.rows.iter_mut().rev().take(known).for_each(|row| row.logits = true);
     context.decode_for(&batch, lane.text.want)?;
     (0..known - 1).for_each(|i| lane.text.choices.add(context.scores(i)));
-    prompt.iter().for_each(|&token| lane.sampler.accept(token));
+    lane.sampler.begin(prompt);
     lane.text.row = known - 1;
     lane.text.out.prefill_seconds = started.elapsed().as_secs_f64();
     let started = Instant::now();

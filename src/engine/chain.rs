@@ -9,7 +9,6 @@ use crate::{
     batch::{ChainBatch, SeqId},
     scores::Want,
     speculation::{
-        Proposal,
         policy::Drafted as Token,
         proposer::glance::{self, CANDIDATES},
     },
@@ -43,7 +42,7 @@ pub(super) fn whole_round(
     for place in 0..count {
         let scores = context.scores(place);
         let token = scores.greedy();
-        made.proposals.push(Proposal { token, q: None });
+        made.proposals.push(token);
         made.drafted.push(Token { confidence: glance::probability(scores, token) });
         made.candidates.push(glance::best(scores));
     }

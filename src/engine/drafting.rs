@@ -7,7 +7,7 @@ use crate::{
     batch::{Resume, Row},
     scores::{Scores, Want},
     speculation::{
-        Offer, Proposal, Supply,
+        Offer, Supply,
         policy::Drafted,
         proposer::glance::{self, CANDIDATES},
     },
@@ -100,7 +100,7 @@ impl Lane<'_> {
                 while self.wants_more(source, most, until)
                     && let Some(token) = known.next()
                 {
-                    self.push(Proposal { token, q: None }, 1.0, Vec::new());
+                    self.push(token, 1.0, Vec::new());
                 }
             }
         }
@@ -109,19 +109,19 @@ impl Lane<'_> {
     /// Whether another token is welcome.
     fn wants_more(&mut self, source: usize, most: usize, until: Until) -> bool {
         let made = &mut self.text.made;
-        let Some(last) = made.proposals.last() else { return most > 0 };
+        let Some(&last) = made.proposals.last() else { return most > 0 };
         let more = || until == Until::Length || self.policy.draft_more(source, &made.drafted);
-        if self.text.limits.is_end(last.token) || !more() {
+        if self.text.limits.is_end(last) || !more() {
             return false;
         }
         made.cut = made.proposals.len() >= most;
         !made.cut
     }
 
-    fn push(&mut self, proposal: Proposal, confidence: f32, candidates: Vec<u32>) {
-        self.sampler.accept(proposal.token);
+    fn push(&mut self, token: u32, confidence: f32, candidates: Vec<u32>) {
+        self.sampler.accept(token);
         let made = &mut self.text.made;
-        made.proposals.push(proposal);
+        made.proposals.push(token);
         made.drafted.push(Drafted { confidence });
         made.candidates.push(candidates);
     }
@@ -143,7 +143,7 @@ impl Lane<'_> {
 
     /// What a draft looks at of a row.
     fn draft_want(&self) -> Want {
-        self.sampler.config().want().or_top(CANDIDATES)
+        self.sampler.want().or_top(CANDIDATES)
     }
 
     /// The pass was made, and its `output`-th row is this lane's.
@@ -161,10 +161,8 @@ impl Lane<'_> {
             self.text.drafting = Some(drafting);
             return;
         }
-        let place = self.text.made.proposals.len();
-        let proposal = self.text.draws.draft(self.sampler, scores, place);
-        let (token, confidence) = (proposal.token, glance::probability(scores, proposal.token));
-        self.push(proposal, confidence, glance::best(scores));
+        let token = self.sampler.choose(scores);
+        self.push(token, glance::probability(scores, token), glance::best(scores));
         if self.wants_more(drafting.source, drafting.most, drafting.until) {
             drafting.further = 0;
             drafting.row.token = token;

@@ -81,7 +81,7 @@ pub struct Ended {
     /// How likely the prompt's tokens but the first are, if that was asked for.
     pub scored: Vec<TokenScore>,
     /// With it the text can be had again.
-    pub seed: u64,
+    pub seed: u32,
 }
 
 /// Hears of a job; what it says to a token goes on or ends the text.

@@ -151,7 +151,7 @@ impl Engine {
     /// Takes a job, which begins when there is room for it. The listener is told of it from [`Engine::step`].
     pub fn submit(&mut self, job: Job, listener: Listener) -> Result<JobId> {
         self.check(&job)?;
-        let mut sampler = Sampler::new(job.sampler.clone())?;
+        let sampler = Sampler::new(job.sampler.clone())?;
         let proposers = if job.drafts && job.mask.is_none() { (self.make_proposers)() } else { Vec::new() };
         let sources: Vec<_> = proposers.iter().map(|p| p.info(&self.context)).collect();
         let mut policy = self.controller.clone();
@@ -167,7 +167,7 @@ impl Engine {
         let mut limits = Limits::of(&request, &self.tokenizer, seq, seq + 1);
         limits.mask = job.mask;
         limits.most_cells = self.tokens_of_text();
-        let mut text = Text::new(limits, &mut sampler, true, Report::new(sources));
+        let mut text = Text::new(limits, &sampler, Report::new(sources));
         if job.scores_prompt {
             text.want = crate::scores::Want::Logits;
         }

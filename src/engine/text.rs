@@ -7,9 +7,9 @@ use crate::{
     Context, Result, RunLayers, Sampler, Tokenizer,
     batch::{Row, SeqId},
     generate::{Generation, Request, Stop},
-    sampler::{Distribution, top_logprobs},
+    sampler::top_logprobs,
     scores::{Scores, Want, log_sum_exp},
-    speculation::{Policy, Proposer, Report, Token, Verdict, accept, draws::Draws, proposer::Made},
+    speculation::{Policy, Proposer, Report, Token, Verdict, accept, proposer::Made},
 };
 
 /// Told of a token that is certain, of the likeliest ones in its place, and which lane's it is; may end that text.
@@ -83,7 +83,6 @@ pub(crate) struct Text {
     pub gained: usize,
     /// Of the prompt's tokens but the first, if that was asked for.
     pub scored: Vec<TokenScore>,
-    pub draws: Draws,
     pub out: Generation,
     pub report: Report,
     pub made: Made,
@@ -103,10 +102,9 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    pub fn new(limits: Limits, sampler: &mut Sampler, repeatable: bool, report: Report) -> Self {
-        let want = if limits.logprobs > 0 { Want::Logits } else { sampler.config().want() };
+    pub fn new(limits: Limits, sampler: &Sampler, report: Report) -> Self {
+        let want = if limits.logprobs > 0 { Want::Logits } else { sampler.want() };
         Text {
-            draws: Draws::new(repeatable, sampler),
             out: Generation {
                 tokens: Vec::new(),
                 logprobs: Vec::new(),
@@ -217,7 +215,7 @@ impl Lane<'_> {
         }
         let asks = prompt.asks;
         if asks {
-            prompt.tokens.iter().for_each(|&token| sampler.accept(token));
+            sampler.begin(&prompt.tokens);
         }
         if let Some(Prompt { scored: Some(scored), .. }) = text.prompt.take() {
             text.scored = scored;
@@ -240,12 +238,9 @@ impl Lane<'_> {
         let outcome = self.accept(context);
         for place in 0..=outcome.accepted {
             let token = match self.text.made.proposals.get(place) {
-                Some(proposal) if place < outcome.accepted => {
-                    Token { id: proposal.token, drafted_by: source }
-                }
+                Some(proposal) if place < outcome.accepted => Token { id: *proposal, drafted_by: source },
                 _ => Token { id: outcome.next, drafted_by: None },
             };
-            self.text.draws.settle(self.sampler);
             let scores = context.scores(self.text.row + place);
             if !self.text.untried.is_empty() {
                 self.text.choices.add(scores);
@@ -260,18 +255,16 @@ impl Lane<'_> {
 
     fn accept(&mut self, context: &Context) -> Verdict {
         let Lane { text, sampler, .. } = self;
-        let Text { draws, made, row, .. } = &mut **text;
+        let Text { made, row, .. } = &**text;
         let text_len = sampler.history().len();
-        let mut rng = sampler.rng().clone();
-        let p = |place: usize| -> Distribution {
+        let choice = |place: usize| {
             if place > 0 {
-                sampler.accept(made.proposals[place - 1].token);
+                sampler.accept(made.proposals[place - 1]);
             }
-            draws.target(sampler, context.scores(*row + place), place)
+            sampler.choose(context.scores(*row + place))
         };
-        let outcome = accept(&made.proposals, p, &mut rng);
+        let outcome = accept(&made.proposals, choice);
         sampler.truncate(text_len);
-        *sampler.rng() = rng;
         outcome
     }
 }

@@ -22,8 +22,7 @@ pub(super) fn alone(context: &mut Context, lane: &mut Lane, source: Option<usize
 pub(super) fn rows(context: &Context, text: &Text) -> Batch {
     let mut batch = Batch::new();
     let seq = text.limits.seq;
-    let tokens =
-        std::iter::once(text.last()).chain(text.made.proposals.iter().map(|proposal| proposal.token));
+    let tokens = std::iter::once(text.last()).chain(text.made.proposals.iter().copied());
     for (pos, token) in (context.kv().next_pos(seq)..).zip(tokens) {
         batch.push(token, pos, seq, true);
     }

@@ -25,8 +25,8 @@ pub struct SamplerConfig {
     pub repeat_last_n: usize,
     /// Added to the logits; negative infinity forbids a token.
     pub logit_bias: Vec<(u32, f32)>,
-    /// None: a random one.
-    pub seed: Option<u64>,
+    /// As llama.cpp's; none: a random one.
+    pub seed: Option<u32>,
 }
 
 impl Default for SamplerConfig {
@@ -61,13 +61,17 @@ impl SamplerConfig {
 
     /// What of a row's logits the choice depends on.
     pub fn want(&self) -> Want {
-        let adjusted = !self.logit_bias.is_empty() || self.penalizes();
         match self.top_k {
-            _ if adjusted => Want::Logits,
+            _ if self.adjusts() => Want::Logits,
             _ if self.is_greedy() => Want::Top(1),
             0 => Want::Logits,
             k => Want::Top(k),
         }
+    }
+
+    /// Whether logits change before the first cut.
+    pub(super) fn adjusts(&self) -> bool {
+        !self.logit_bias.is_empty() || self.penalizes()
     }
 
     /// Whether any penalty changes anything.

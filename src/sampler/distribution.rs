@@ -1,37 +1,37 @@
 //! What a sampler may choose from at one position.
 
-/// Tokens with their probabilities: ascending ids, all probabilities above 0, sum 1.
-///
-/// By id and not by rank, so that two of them (the p and q of a draft) are compared in one walk, and a
-/// distribution over a whole vocabulary needs no sort.
+/// Tokens with their weights, all above 0, in the order in which a draw goes through them: after most settings, best
+/// first.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Distribution {
-    pub(super) entries: Vec<(u32, f64)>,
+    weights: Vec<(u32, f64)>,
+    total: f64,
 }
 
 impl Distribution {
     /// Certainty of one token.
     pub fn one_hot(id: u32) -> Self {
-        Self { entries: vec![(id, 1.0)] }
+        Self { weights: vec![(id, 1.0)], total: 1.0 }
     }
 
-    /// From weights in ascending order of ids; `None` if nothing has any weight.
-    pub fn normalized(mut entries: Vec<(u32, f64)>) -> Option<Self> {
-        debug_assert!(entries.is_sorted_by(|a, b| a.0 < b.0));
-        let total: f64 = entries.iter().map(|e| e.1).sum();
-        entries.iter_mut().for_each(|e| e.1 /= total);
-        entries.retain(|e| e.1 > 0.0);
-        (!entries.is_empty()).then_some(Self { entries })
+    /// How many tokens are possible.
+    pub fn len(&self) -> usize {
+        self.weights.len()
     }
 
-    /// Tokens with their probabilities, ascending by id.
-    pub fn entries(&self) -> &[(u32, f64)] {
-        &self.entries
+    /// Whether nothing is possible, which a sampler never says.
+    pub fn is_empty(&self) -> bool {
+        self.weights.is_empty()
     }
 
-    /// The probability of a token, 0 for those that were cut off.
+    /// Tokens with their probabilities, in the order in which a draw goes through them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (u32, f64)> + Clone {
+        self.weights.iter().map(|&(id, weight)| (id, weight / self.total))
+    }
+
+    /// The probability of a token, 0 for those that were cut off. Looks at all of them.
     pub fn p(&self, id: u32) -> f64 {
-        self.entries.binary_search_by_key(&id, |e| e.0).map_or(0.0, |i| self.entries[i].1)
+        self.iter().find(|entry| entry.0 == id).map_or(0.0, |entry| entry.1)
     }
 
     /// The token at `u`, uniform in [0, 1), of the cumulative distribution.
@@ -39,17 +39,62 @@ impl Distribution {
     /// # Panics
     /// If the distribution is empty, which [`super::distribution`] never gives.
     pub fn draw(&self, u: f64) -> u32 {
-        let mut below = 0.0;
-        let reached = self.entries.iter().find(|(_, p)| {
-            below += p;
-            u < below
+        let goal = self.total * u;
+        let mut sum = 0.0;
+        let reached = self.weights.iter().find(|(_, weight)| {
+            sum += weight;
+            sum >= goal
         });
-        // Rounding may leave the sum a little below 1.
-        reached.or(self.entries.last()).expect("a distribution has at least one token").0
+        reached.or(self.weights.last()).expect("a distribution has at least one token").0
+    }
+
+    /// How likely the same random number draws the same token from both.
+    pub fn agreement(&self, other: &Self) -> f64 {
+        let ends = |of: &Self| {
+            let ends = of.iter().scan(0.0, |end, (id, p)| {
+                let start = *end;
+                *end += p;
+                Some((id, start, *end))
+            });
+            ends.collect::<Vec<_>>()
+        };
+        let theirs = ends(other);
+        let shared = |(id, start, end): (u32, f64, f64)| {
+            let same = theirs.iter().find(|other| other.0 == id)?;
+            Some((end.min(same.2) - start.max(same.1)).max(0.0))
+        };
+        ends(self).into_iter().filter_map(shared).sum()
     }
 
     pub(super) fn set_one_hot(&mut self, id: u32) {
-        self.entries.clear();
-        self.entries.push((id, 1.0));
+        self.set([(id, 1.0)].into_iter());
+    }
+
+    /// Tokens without weight are left out.
+    pub(super) fn set(&mut self, weights: impl Iterator<Item = (u32, f64)>) {
+        self.weights.clear();
+        self.weights.extend(weights.filter(|entry| entry.1 > 0.0));
+        self.total = self.weights.iter().map(|entry| entry.1).sum();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(weights: &[(u32, f64)]) -> Distribution {
+        let mut result = Distribution::default();
+        result.set(weights.iter().copied());
+        result
+    }
+
+    #[test]
+    fn agreement_is_what_the_intervals_share() {
+        let p = of(&[(3, 2.0), (5, 1.0), (9, 1.0)]);
+        assert_eq!(p.agreement(&p), 1.0);
+        // 3: [0, .5) and [0, .25); 5: [.5, .75) and [.25, .75).
+        assert_eq!(p.agreement(&of(&[(3, 1.0), (5, 2.0), (8, 1.0)])), 0.5);
+        assert_eq!(p.agreement(&of(&[(9, 1.0), (5, 1.0)])), 0.25);
+        assert_eq!(p.agreement(&Distribution::one_hot(4)), 0.0);
     }
 }

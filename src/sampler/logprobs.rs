@@ -1,6 +1,6 @@
 //! Log-probabilities of the model itself, before any sampler setting.
 
-use super::chain::{by_rank, select_top};
+use super::candidates::{by_rank, select_top};
 use crate::scores::log_sum_exp;
 
 /// The `k` likeliest tokens with their log-probabilities, best first, among equals by id. Impossible tokens

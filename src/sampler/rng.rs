@@ -2,8 +2,6 @@
 //!
 //! Written out here so that a seed means the same stream on every platform and in every version of this program.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 /// A stream of random numbers, the same on every machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rng {
@@ -44,15 +42,6 @@ fn splitmix64(counter: &mut u64) -> u64 {
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
-}
-
-/// A seed from the clock, the process and where the stack lies; 32 bits, so that it is short to type again.
-pub fn entropy_seed() -> u64 {
-    let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
-    let on_the_stack = 0u8;
-    let mut mixed =
-        clock ^ (&raw const on_the_stack as usize as u64).rotate_left(32) ^ u64::from(std::process::id());
-    splitmix64(&mut mixed) >> 32
 }
 
 #[cfg(test)]

@@ -140,7 +140,7 @@ impl Calibration {
         }
         let judged = |text: &Vec<u32>| text.len().saturating_sub(1 + WRITTEN_FROM);
         let sampler =
-            |i: usize| Sampler::new(SamplerConfig { seed: Some(1 + i as u64), ..Default::default() });
+            |i: usize| Sampler::new(SamplerConfig { seed: Some(1 + i as u32), ..Default::default() });
         let mut samplers = (0..WRITERS).map(sampler).collect::<Result<Vec<_>>>()?;
         let mut writing = vec![start.clone(); WRITERS];
         let mut texts: Vec<Vec<u32>> = Vec::new();
@@ -157,6 +157,7 @@ impl Calibration {
             context.decode(&batch)?;
             for (seq, text) in writing.iter_mut().enumerate() {
                 let token = samplers[seq].sample(context.logits(seq));
+                samplers[seq].accept(token);
                 let ended = tokenizer.is_eog(token);
                 if !ended {
                     text.push(token);

@@ -157,7 +157,7 @@ impl<'a> ModelJudge<'a> {
         let (texts, continued, places) = (&self.calibration.texts, &self.continued, &self.held_out);
         let rows = drafts::pass(self.field.context, &candidate.mask(), &drafts, |i, j, logits| {
             let verdict = verdict(&continued[i].full[j], logits, next_token(texts, &places[i]));
-            let sampled = overlap(&continued[i].sampled[j], &distribution(&config, logits, &[]));
+            let sampled = continued[i].sampled[j].agreement(&distribution(&config, logits, &[]));
             (verdict, sampled as f32)
         })?;
         let mut out = Drafts { first: Score::default(), greedy: Vec::new(), sampled: Vec::new() };
@@ -217,11 +217,6 @@ fn verdict(full: &Reference, logits: &[f32], next: u32) -> Verdict {
 
 fn sampled_config() -> SamplerConfig {
     SamplerConfig::default()
-}
-
-/// Σ min(p, q) of two distributions.
-fn overlap(p: &Distribution, q: &Distribution) -> f64 {
-    p.entries().iter().map(|&(id, p)| p.min(q.p(id))).sum()
 }
 
 /// Always in the same way.

@@ -151,7 +151,7 @@ fn generate(
         logprobs: 0,
     };
     let mut sampler = Sampler::new(SamplerConfig::greedy())?;
-    let mut speculation = Speculation { proposers: &mut proposers, policy: &mut policy, repeatable: false };
+    let mut speculation = Speculation { proposers: &mut proposers, policy: &mut policy };
     let (made, report) = speculate(context, tokenizer, &mut sampler, &request, &mut speculation, |_| {
         Ok(std::ops::ControlFlow::Continue(()))
     })?;

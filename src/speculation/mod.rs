@@ -5,9 +5,8 @@
 //!   └──────────────────────── accepted + 1 tokens ──────────────────────────── accept ┘
 //! ```
 //!
-//! The output is that of [`generate`](crate::generate::generate): bit for bit when greedy, because a row's logits are
-//! the same bits in any batch; by distribution when sampling, because of the rule in [`accept`](fn@accept); and with
-//! [`Speculation::repeatable`] again token for token. Nothing is evaluated twice by the full model: the next round
+//! The output is that of [`generate`](crate::generate::generate), token for token: a row's logits are the same bits in
+//! any batch, and a token is chosen by them, the text before it and its own random number. Nothing is evaluated twice by the full model: the next round
 //! starts from the verified cells. A draft needs a free cell for each of its tokens, and gets by with fewer tokens
 //! where there are fewer cells. On a GPU that holds the whole model a greedy round whose length is said beforehand
 //! ([`Policy::length`]) is one submission: the draft's steps feed each other and the verification there.
@@ -17,9 +16,8 @@
 //! ```
 //! use spec_run::{
 //!     Batch, Context, ContextConfig, Model, embedded,
-//!     sampler::{Distribution, rng::Rng},
 //!     scores::greedy,
-//!     speculation::{DRAFT, MaskProposer, Proposal, TARGET, accept},
+//!     speculation::{DRAFT, MaskProposer, TARGET, accept},
 //! };
 //!
 //! let model = std::sync::Arc::new(Model::load(std::sync::Arc::new(embedded::open()?))?);
@@ -36,16 +34,15 @@
 //!     for pos in evaluated..evaluated + 3 {
 //!         context.decode(&Batch::prompt(&[last], pos, DRAFT).with_layers(exit.layers().clone()))?;
 //!         last = greedy(context.logits(0));
-//!         draft.push(Proposal { token: last, q: None });
+//!         draft.push(last);
 //!     }
 //!     context.remove(DRAFT);
 //!     let mut batch = Batch::new();
-//!     let rows = text.last().copied().into_iter().chain(draft.iter().map(|proposal| proposal.token));
+//!     let rows = text.last().copied().into_iter().chain(draft.iter().copied());
 //!     (evaluated..).zip(rows).for_each(|(pos, token)| batch.push(token, pos, TARGET, true));
 //!     context.decode(&batch)?;
-//!     let p = |row| Distribution::one_hot(greedy(context.logits(row)));
-//!     let outcome = accept(&draft, p, &mut Rng::new(0));
-//!     text.extend(draft[..outcome.accepted].iter().map(|proposal| proposal.token));
+//!     let outcome = accept(&draft, |row| greedy(context.logits(row)));
+//!     text.extend(&draft[..outcome.accepted]);
 //!     text.push(outcome.next);
 //!     context.truncate(TARGET, text.len() - 1)?;
 //! }
@@ -65,7 +62,6 @@ pub(crate) mod acceptance;
 pub mod candidates;
 pub(crate) mod controller;
 pub(crate) mod costs;
-pub(crate) mod draws;
 pub mod learned;
 mod plain_steps;
 pub(crate) mod policy;
@@ -74,7 +70,7 @@ mod report;
 
 use std::ops::ControlFlow;
 
-pub use accept::{Proposal, Verdict, accept};
+pub use accept::{Verdict, accept};
 pub use controller::{Controller, Memory};
 pub use costs::Costs;
 pub use policy::{
@@ -101,8 +97,6 @@ pub struct Speculation<'a> {
     pub proposers: &'a mut [Box<dyn Proposer>],
     /// Decides on each round.
     pub policy: &'a mut dyn Policy,
-    /// A sampled text depends on the seed alone, not on what was drafted, at the price of a few more rejected drafts.
-    pub repeatable: bool,
 }
 
 /// A token of the text.
@@ -128,7 +122,7 @@ pub fn speculate(
     let sources: Vec<_> = speculation.proposers.iter().map(|p| p.info(context)).collect();
     speculation.policy.start(&sources);
     let limits = Limits::of(request, tokenizer, TARGET, DRAFT);
-    let mut text = Text::new(limits, sampler, speculation.repeatable, Report::new(sources));
+    let mut text = Text::new(limits, sampler, Report::new(sources));
     let Speculation { proposers, policy, .. } = speculation;
     let mut lane = Lane { text: &mut text, sampler, proposers, policy: &mut **policy };
     engine::alone::run(context, &mut lane, request.prompt, &mut |_, token, _| on_token(token))?;

@@ -3,6 +3,7 @@
 
 pub mod families;
 pub mod gpu;
+pub mod samplers;
 
 use std::{
     path::PathBuf,

@@ -3,9 +3,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod accept_statistics;
 mod controller;
 mod costs_measure;
 mod round_length;
+mod sampled;
 mod search;
 mod speculation;

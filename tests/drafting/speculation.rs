@@ -1,5 +1,5 @@
 //! Speculation is exact: greedy text, its log-probabilities and the cache afterwards are those of plain decoding,
-//! bit for bit, whatever drafts and however badly; so is sampled text that a seed repeats.
+//! bit for bit, whatever drafts and however badly; so is sampled text.
 
 use crate::common;
 use std::{ops::ControlFlow, path::Path, sync::Arc};
@@ -45,7 +45,6 @@ struct Ran {
     stop: Stop,
     seen: Vec<u32>,
     history: Vec<u32>,
-    next_random: u64,
     cells: usize,
     /// The logits of one more token.
     after: Vec<u32>,
@@ -54,14 +53,14 @@ struct Ran {
 /// Equality with a message that can be read.
 fn same(found: &Ran, expected: &Ran, when: &str) {
     assert_eq!(found.tokens, expected.tokens, "tokens, {when}");
-    let ends = |ran: &Ran| (ran.stop, ran.steps, ran.cells, ran.next_random);
-    assert_eq!(ends(found), ends(expected), "stop, steps, cells, next random number, {when}");
+    let ends = |ran: &Ran| (ran.stop, ran.steps, ran.cells);
+    assert_eq!(ends(found), ends(expected), "stop, steps, cells, {when}");
     assert!(found.logprobs == expected.logprobs, "log-probabilities, {when}");
     assert!(found.after == expected.after, "the cache afterwards, {when}");
     assert!(found == expected, "{when}");
 }
 
-fn ran(context: &mut Context, mut sampler: Sampler, generation: Generation, seen: Vec<u32>) -> Ran {
+fn ran(context: &mut Context, sampler: Sampler, generation: Generation, seen: Vec<u32>) -> Ran {
     assert!(context.kv().is_empty(DRAFT), "a draft was left in the cache");
     let cells = context.kv().len(TARGET);
     assert_eq!(context.kv().free_cells(), context.kv().capacity() - cells, "cells were lost");
@@ -78,7 +77,6 @@ fn ran(context: &mut Context, mut sampler: Sampler, generation: Generation, seen
         stop: generation.stop,
         seen,
         history: sampler.history().to_vec(),
-        next_random: sampler.rng().next_u64(),
         cells,
         after,
     }
@@ -110,15 +108,14 @@ fn drafted(
     let mut seen = Vec::new();
     let watcher = |token: Token| watch(&mut seen, token.id, most);
     let proposers = &mut [proposer];
-    let mut speculation = Speculation { proposers, policy: &mut policy, repeatable: true };
+    let mut speculation = Speculation { proposers, policy: &mut policy };
     let (generation, report) =
         speculate(context, &tokenizer(), &mut sampler, request, &mut speculation, watcher).unwrap();
     (ran(context, sampler, generation, seen), report)
 }
 
-/// The seed is for comparing what was left of the random stream.
 fn greedy() -> SamplerConfig {
-    SamplerConfig { seed: Some(1), ..SamplerConfig::greedy() }
+    SamplerConfig::greedy()
 }
 
 fn fixed(max: usize) -> Fixed {
@@ -430,7 +427,7 @@ fn a_failing_draft_leaves_the_cache_clean() {
     let steps = RunLayers::from_steps(16, [0, 0].map(|l| (l, LayerBits::FULL))).unwrap();
     let proposers: &mut [Box<dyn Proposer>] = &mut [Box::new(MaskProposer::new("too many", steps))];
     let mut sampler = Sampler::new(greedy()).unwrap();
-    let mut speculation = Speculation { proposers, policy: &mut fixed(4), repeatable: true };
+    let mut speculation = Speculation { proposers, policy: &mut fixed(4) };
     let on_token = |_| Ok(ControlFlow::Continue(()));
     let error =
         speculate(&mut context, &tokenizer(), &mut sampler, &request(&prompt, 9), &mut speculation, on_token);

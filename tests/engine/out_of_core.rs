@@ -80,7 +80,7 @@ fn decode(context: &mut Context, drafts: bool) -> (Vec<u32>, Report) {
     }
     let mut proposers: [Box<dyn Proposer>; 1] = [Box::new(MaskProposer::new("half", mask()))];
     let mut policy = Fixed { max: 4, ..Fixed::default() };
-    let mut speculation = Speculation { proposers: &mut proposers, policy: &mut policy, repeatable: false };
+    let mut speculation = Speculation { proposers: &mut proposers, policy: &mut policy };
     let ran = speculate(context, &tokenizer, &mut sampler, &request, &mut speculation, |_| {
         Ok(ControlFlow::Continue(()))
     });

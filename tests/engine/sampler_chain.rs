@@ -20,11 +20,22 @@ fn off() -> SamplerConfig {
     SamplerConfig { temp: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, ..SamplerConfig::default() }
 }
 
+fn by_id(of: &Distribution) -> Vec<(u32, f64)> {
+    let mut entries: Vec<_> = of.iter().collect();
+    entries.sort_by_key(|e| e.0);
+    entries
+}
+
+fn ids(of: &Distribution) -> Vec<u32> {
+    by_id(of).iter().map(|e| e.0).collect()
+}
+
 #[track_caller]
 fn assert_is(found: &Distribution, expected: &[(u32, f64)]) {
     let ids = |entries: &[(u32, f64)]| entries.iter().map(|e| e.0).collect::<Vec<_>>();
-    assert_eq!(ids(found.entries()), ids(expected), "{found:?}");
-    for (f, e) in found.entries().iter().zip(expected) {
+    let by_id = by_id(found);
+    assert_eq!(ids(&by_id), ids(expected), "{found:?}");
+    for (f, e) in by_id.iter().zip(expected) {
         // The logits are rounded to f32: 2^-24 of at most 3, and the hand-computed digits end at 1e-6.
         assert!((f.1 - e.1).abs() < 2e-6, "{found:?} instead of {expected:?}");
     }
@@ -76,8 +87,7 @@ fn top_k_prefers_the_lower_id_among_equals() {
     assert_is(&distribution(&config, &[0.0; 500], &[]), &[(0, 0.5), (1, 0.5)]);
     let mut logits = vec![0.0; 500];
     logits[499] = 1e-3;
-    let ids: Vec<_> = distribution(&config, &logits, &[]).entries().iter().map(|e| e.0).collect();
-    assert_eq!(ids, [0, 499]);
+    assert_eq!(ids(&distribution(&config, &logits, &[])), [0, 499]);
 }
 
 #[test]
@@ -87,9 +97,8 @@ fn top_k_finds_the_best_wherever_they_lie() {
     let logits: Vec<f32> = (0..1009).map(|id| -(rank(id) as f32)).collect();
     for k in [1, 2, 31, 32, 33, 40, 500, 1008, 1009] {
         let found = distribution(&SamplerConfig { top_k: k as usize, temp: 1e3, ..off() }, &logits, &[]);
-        let ids: Vec<_> = found.entries().iter().map(|e| e.0).collect();
         let expected: Vec<_> = (0..1009).filter(|&id| rank(id) < k).collect();
-        assert_eq!(ids, expected, "k = {k}");
+        assert_eq!(ids(&found), expected, "k = {k}");
     }
 }
 
@@ -109,7 +118,7 @@ fn top_p_ranks_far_into_a_large_vocabulary() {
     let rank = |id: u64| id * 577 % 5003;
     let logits: Vec<f32> = (0..5003).map(|id| (rank(id) as f64 * 0.999f64.ln()) as f32).collect();
     let found = distribution(&SamplerConfig { top_p: 0.95, ..off() }, &logits, &[]);
-    let ids: Vec<_> = found.entries().iter().map(|e| u64::from(e.0)).collect();
+    let ids: Vec<_> = ids(&found).into_iter().map(u64::from).collect();
     assert_eq!(ids, (0..5003).filter(|&id| rank(id) < 2875).collect::<Vec<_>>());
 }
 
@@ -177,7 +186,7 @@ fn temperature_comes_last() {
 fn check_penalties(config: SamplerConfig, history: &[u32], adjusted: [f32; 4]) {
     config.validate().unwrap();
     let found = distribution(&config, &[2.0, -1.0, 0.0, 1.0], history);
-    assert_is(&found, distribution(&off(), &adjusted, &[]).entries());
+    assert_is(&found, &by_id(&distribution(&off(), &adjusted, &[])));
 }
 
 #[test]
@@ -287,7 +296,7 @@ fn nan_never_gets_a_share() {
     assert_is(&found, &[(1, 0.5), (3, 0.5)]);
     assert_is(
         &distribution(&SamplerConfig { top_k: 3, ..off() }, &[NAN, 1.0, NAN, 1.0], &[]),
-        found.entries(),
+        &by_id(&found),
     );
 }
 
@@ -392,7 +401,7 @@ proptest! {
         history in prop::collection::vec(0u32..300, 0..60),
     ) {
         let found = distribution(&config, &logits, &history);
-        let entries = found.entries();
+        let entries = by_id(&found);
         prop_assert!(!entries.is_empty());
         prop_assert!(entries.iter().all(|&(id, p)| (id as usize) < logits.len() && p > 0.0));
         prop_assert!(entries.is_sorted_by(|a, b| a.0 < b.0));

@@ -91,7 +91,7 @@ fn under(
 ) -> (Vec<u32>, Vec<Vec<(u32, u32)>>) {
     let (mut tokens, mut likely) = (Vec::new(), Vec::new());
     context.decode(&Batch::prompt(&job.prompt, 0, 0).with_layers(mask.clone())).unwrap();
-    job.prompt.iter().for_each(|&token| sampler.accept(token));
+    sampler.begin(&job.prompt);
     while job.max_tokens.is_none_or(|most| tokens.len() < most) {
         let token = sampler.sample(context.logits(0));
         if tokenizer.is_eog(token) && !job.ignore_eos {
@@ -134,7 +134,7 @@ fn job(random: &mut Random, model: &Model) -> Job {
     let mut prompt: Vec<u32> = (0..random.below(30)).map(|_| beginning.below(n_vocab) as u32).collect();
     prompt.extend((0..=random.below(6)).map(|_| random.below(n_vocab) as u32));
     let sampler = match random.below(3) {
-        0 => SamplerConfig { seed: Some(random.below(1000) as u64), ..SamplerConfig::default() },
+        0 => SamplerConfig { seed: Some(random.below(1000) as u32), ..SamplerConfig::default() },
         1 => SamplerConfig { repeat_penalty: 1.2, ..SamplerConfig::greedy() },
         _ => SamplerConfig::greedy(),
     };

@@ -52,7 +52,7 @@ fn drafted(
 ) -> (Generation, Report) {
     let mut sampler = Sampler::new(SamplerConfig::greedy()).unwrap();
     let proposers: &mut [Box<dyn Proposer>] = &mut [Box::new(MaskProposer::new("draft", mask.clone()))];
-    let mut speculation = Speculation { proposers, policy, repeatable: false };
+    let mut speculation = Speculation { proposers, policy };
     let on_token = |_| Ok(ControlFlow::Continue(()));
     speculate(context, &tokenizer(), &mut sampler, request, &mut speculation, on_token).unwrap()
 }

@@ -11,10 +11,7 @@ pub(crate) use kept::Kept;
 pub use mask::MaskProposer;
 pub use ngram::NgramProposer;
 
-use super::{
-    accept::Proposal,
-    policy::{Drafted, Ready, SourceInfo},
-};
+use super::policy::{Drafted, Ready, SourceInfo};
 use crate::{Context, RunLayers};
 
 /// What a proposer has for this round.
@@ -67,7 +64,7 @@ pub struct Passes {
 /// What came out; kept from round to round for its memory.
 #[derive(Default)]
 pub(crate) struct Made {
-    pub proposals: Vec<Proposal>,
+    pub proposals: Vec<u32>,
     pub drafted: Vec<Drafted>,
     /// Per token the draft's best candidates, best first; empty if it has none.
     pub candidates: Vec<Vec<u32>>,
@@ -89,7 +86,7 @@ impl Made {
 
     /// Takes back what a proposer added against the rules: more than it may, or something after an end of text.
     pub fn trim(&mut self, most: usize, ends: &dyn Fn(u32) -> bool) {
-        let end = self.proposals.iter().position(|p| ends(p.token)).map_or(most, |end| most.min(end + 1));
+        let end = self.proposals.iter().position(|&token| ends(token)).map_or(most, |end| most.min(end + 1));
         self.proposals.truncate(end);
         self.drafted.truncate(end);
         self.candidates.truncate(end);

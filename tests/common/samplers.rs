@@ -1,0 +1,40 @@
+//! tests/golden/samplers.json: what llama.cpp chooses. samplers.py writes it.
+
+use serde_json::Value;
+use spec_run::sampler::SamplerConfig;
+
+pub fn golden(part: &str) -> Vec<Value> {
+    let json: Value = serde_json::from_str(include_str!("../golden/samplers.json")).unwrap();
+    json[part].as_array().unwrap().clone()
+}
+
+pub fn ids(list: &Value) -> Vec<u32> {
+    list.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+}
+
+pub fn config(case: &Value) -> SamplerConfig {
+    let mut config =
+        SamplerConfig { seed: Some(case["seed"].as_u64().unwrap() as u32), ..SamplerConfig::default() };
+    for (name, value) in case["settings"].as_object().unwrap() {
+        let number = || value.as_f64().unwrap() as f32;
+        let count = || value.as_u64().unwrap() as usize;
+        match name.as_str() {
+            "temp" => config.temp = number(),
+            "top_k" => config.top_k = count(),
+            "top_p" => config.top_p = number(),
+            "min_p" => config.min_p = number(),
+            "typical_p" => config.typical_p = number(),
+            "repeat_penalty" => config.repeat_penalty = number(),
+            "frequency_penalty" => config.frequency_penalty = number(),
+            "presence_penalty" => config.presence_penalty = number(),
+            "repeat_last_n" => config.repeat_last_n = count(),
+            "logit_bias" => config.logit_bias = value.as_array().unwrap().iter().map(bias).collect(),
+            other => panic!("no setting {other}"),
+        }
+    }
+    config
+}
+
+fn bias(pair: &Value) -> (u32, f32) {
+    (pair[0].as_u64().unwrap() as u32, pair[1].as_f64().map_or(f32::NEG_INFINITY, |bias| bias as f32))
+}
