@@ -19,7 +19,6 @@ mod run_layers;
 mod same_bits;
 mod sampler_chain;
 mod sampler_draw;
-
 mod sampler_golden;
 mod texts;
 mod windows;
