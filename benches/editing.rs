@@ -9,13 +9,12 @@ use std::{ops::ControlFlow, process::ExitCode, sync::Arc};
 
 use spec_run::{
     Context, ContextConfig, Gguf, Model, Result, Sampler, Tokenizer, embedded,
-    generate::{Request, generate},
+    generate::{Request, Speculation, generate, speculate},
     internals::Spread,
     sampler::SamplerConfig,
     speculation::{
-        NgramProposer, Proposer, Report, Speculation, TARGET,
+        NgramProposer, Proposer, Report, TARGET,
         learned::{Learned, prepare},
-        speculate,
     },
     tokenizer::EncodeOptions,
 };

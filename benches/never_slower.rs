@@ -15,12 +15,11 @@ use std::{
 
 use spec_run::{
     Context, ContextConfig, Error, Gguf, Model, Result, RunLayers, Sampler, Tokenizer, embedded,
-    generate::{Request, generate},
+    generate::{Request, Speculation, generate, speculate},
     sampler::SamplerConfig,
     speculation::{
-        MaskProposer, Proposer, Ready, SourceInfo, SourceKind, Speculation, Supply, TARGET,
+        MaskProposer, Proposer, Ready, SourceInfo, SourceKind, Supply, TARGET,
         learned::{Learned, prepare},
-        speculate,
     },
     tokenizer::EncodeOptions,
 };

@@ -11,12 +11,12 @@ use std::{ops::ControlFlow, path::Path, process::ExitCode, sync::Arc};
 use spec_run::{
     Context, ContextConfig, Gguf, Model, Result, RunLayers, Sampler, Tokenizer,
     context::Spent,
-    generate::{Generation, Request, generate},
+    generate::{Generation, Request, Speculation, generate, speculate},
     gguf::{Array, Value},
     internals::{Basis, COLUMNS as COLUMNS_OF_FORECAST, Known, plan_elsewhere, speed_of_file, speed_of_ram},
     placement::{Place, PlacementRequest, Unit},
     sampler::SamplerConfig,
-    speculation::{MaskProposer, Proposer, Report, Speculation, TARGET, learned, speculate},
+    speculation::{MaskProposer, Proposer, Report, TARGET, learned},
     tokenizer::EncodeOptions,
 };
 

@@ -5,9 +5,9 @@ use std::{ops::ControlFlow, path::Path, sync::Arc};
 
 use spec_run::{
     Context, ContextConfig, Gguf, Model, Result, Sampler, Tokenizer, embedded,
-    generate::Request,
+    generate::{Request, Speculation, speculate},
     sampler::SamplerConfig,
-    speculation::{Fixed, Proposer, SourceInfo, SourceKind, Speculation, Supply, speculate},
+    speculation::{Fixed, Proposer, SourceInfo, SourceKind, Supply},
     tokenizer::EncodeOptions,
 };
 

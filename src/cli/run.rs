@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     Error, Gguf, Result, Sampler, Tokenizer,
-    generate::{Generation, Request, Stop, generate},
-    speculation::{Report, SourceKind, Speculation, Token, speculate},
+    generate::{Generation, Request, Speculation, Stop, generate, speculate},
+    speculation::{Report, SourceKind, Token},
     tokenizer::{EncodeOptions, StreamDecoder},
     words::count,
 };

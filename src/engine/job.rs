@@ -2,10 +2,9 @@
 
 use std::{ops::ControlFlow, time::Instant};
 
-use super::{Lane, Text, TokenScore};
+use super::{Generation, Lane, Text, TokenScore};
 use crate::{
     RunLayers, Sampler,
-    generate::Generation,
     sampler::SamplerConfig,
     speculation::{Controller, Proposer, Report, Token},
 };

@@ -18,24 +18,27 @@ mod drafting;
 mod job;
 mod load;
 mod prefixes;
+mod request;
 mod round;
 mod text;
 mod together;
 mod trial;
 mod verify;
+mod worker;
 
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
 pub use job::{Ended, Event, Job, JobId, Listener};
+pub use request::{Generation, Request, Stop};
 pub use text::TokenScore;
 pub(crate) use text::{Hear, Lane, Limits, Text};
+pub use worker::{Handle, Worker};
 
 use self::{job::Running, load::Load, prefixes::Prefixes, text::Prompt};
 use crate::{
-    Batch, Context, Error, Result, Sampler, Tokenizer,
+    Batch, Context, ContextConfig, Error, Model, Result, Sampler, Tokenizer,
     batch::SeqId,
-    generate::{Request, Stop},
-    speculation::{Controller, Costs, Memory, Policy, Proposer, Report},
+    speculation::{Controller, Costs, Memory, NgramProposer, Policy, Proposer, Report, candidates, learned},
 };
 
 /// How an engine shares its context.
@@ -94,6 +97,19 @@ pub struct Status {
 }
 
 impl Engine {
+    /// An engine for a model, with a context of its own; it drafts with what suits the model.
+    pub fn open(model: Arc<Model>, context: &ContextConfig, config: EngineConfig) -> Result<Self> {
+        let tokenizer = Arc::new(Tokenizer::from_gguf(&model.gguf)?);
+        let mut context = Context::new(model, context)?;
+        let masks = candidates::all(&context);
+        let make: MakeProposers = Box::new(move || {
+            let ngram: Box<dyn Proposer> = Box::<NgramProposer>::default();
+            std::iter::once(ngram).chain(masks.iter().map(|mask| Box::new(mask.clone()) as _)).collect()
+        });
+        let controller = learned::prepare_for(&mut context, &make(), None)?;
+        Ok(Engine::new(context, tokenizer, config).drafting(make, controller))
+    }
+
     /// An engine that does not draft.
     pub fn new(mut context: Context, tokenizer: Arc<Tokenizer>, config: EngineConfig) -> Self {
         context.remove_all();
@@ -419,7 +435,7 @@ impl Engine {
                 continue;
             }
             let shifted = match shift_keep {
-                Some(keep) => crate::generate::shift(&mut self.context, seq, keep)?,
+                Some(keep) => request::shift(&mut self.context, seq, keep)?,
                 None => false,
             };
             match shifted {

@@ -4,10 +4,9 @@
 
 use std::time::Instant;
 
-use super::{Lane, Text, chain, drafting, text::Hear, trial, verify};
+use super::{Lane, Stop, Text, chain, drafting, text::Hear, trial, verify};
 use crate::{
     Context, Result,
-    generate::Stop,
     speculation::{Round, RoundChoice},
 };
 
@@ -103,5 +102,5 @@ fn draft_alone(context: &mut Context, lane: &mut Lane) -> Result<Drafted> {
 /// Context shift, where it was asked for and there is something to drop.
 fn make_room(context: &mut Context, text: &Text) -> Result<bool> {
     let Some(keep) = text.limits.shift_keep else { return Ok(false) };
-    crate::generate::shift(context, text.limits.seq, keep)
+    super::request::shift(context, text.limits.seq, keep)
 }

@@ -2,11 +2,10 @@
 
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
-use super::{drafting::Drafting, trial::Choices};
+use super::{Generation, Request, Stop, drafting::Drafting, trial::Choices};
 use crate::{
     Context, Result, RunLayers, Sampler, Tokenizer,
     batch::{Row, SeqId},
-    generate::{Generation, Request, Stop},
     sampler::top_logprobs,
     scores::{Scores, Want, log_sum_exp},
     speculation::{Policy, Proposer, Report, Token, Verdict, accept, proposer::Made},

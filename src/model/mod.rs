@@ -8,7 +8,7 @@ mod builder;
 pub mod fixtures;
 mod rope;
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 pub(crate) use builder::Builder;
 use builder::Built;
@@ -68,6 +68,16 @@ pub struct Model {
 }
 
 impl Model {
+    /// The model of a file, or of the first of several.
+    pub fn open(path: &Path) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self::load(Arc::new(Gguf::open(path)?))?))
+    }
+
+    /// The model that is part of this build, if it has one.
+    pub fn embedded() -> Result<Arc<Self>> {
+        Ok(Arc::new(Self::load(Arc::new(crate::embedded::open()?))?))
+    }
+
     /// Finds the model's tensors and checks them.
     pub fn load(gguf: Arc<Gguf>) -> Result<Self> {
         let meta = gguf.metadata();

@@ -12,10 +12,10 @@ use super::{
 };
 use crate::{
     Context, Result, Sampler, Tokenizer,
-    generate::Request,
+    generate::{Request, Speculation, speculate},
     measure::stats::Spread,
     sampler::SamplerConfig,
-    speculation::{Fixed, MaskProposer, Proposer, Speculation, TARGET, speculate},
+    speculation::{Fixed, MaskProposer, Proposer, TARGET},
 };
 
 /// Time for all masks together, at most; where it is short, the first few are measured.

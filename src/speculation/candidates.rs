@@ -1,7 +1,15 @@
 //! Drafts to try on a model about which nothing is known.
 
 use super::MaskProposer;
-use crate::RunLayers;
+use crate::{Context, RunLayers};
+
+/// All of them that a context can have.
+pub fn all(context: &Context) -> Vec<MaskProposer> {
+    let model = context.model();
+    let mut all = masks(model.n_layer(), context.has_planes(), model.experts_used());
+    all.extend(exits(model.n_layer()));
+    all
+}
 
 /// Everything from its high bits, where the weights have them apart: the best draft that needs no training and
 /// no search. Then with layers skipped in the middle as well, where models can spare them most; without planes

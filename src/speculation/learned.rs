@@ -14,6 +14,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    Proposer, TARGET,
     controller::{Controller, Memory, memory_key},
     costs::{Costs, DEFAULT_BUDGET, MOST_ROWS, measure},
     policy::SourceInfo,
@@ -132,6 +133,17 @@ fn guess(context: &Context, sources: &[SourceInfo], drafts: &[Option<RunLayers>]
     let draft: Vec<f64> = std::iter::zip(sources, drafts).map(of_source).collect();
     let waits = if context.is_divided() { step.file / step.total() } else { 0.0 };
     Costs::guess_reading(&draft, waits, reads).with_prefixes(sources)
+}
+
+/// The same for these proposers, behind nothing.
+pub fn prepare_for(
+    context: &mut Context,
+    proposers: &[Box<dyn Proposer>],
+    learned: Option<Learned>,
+) -> Result<Controller> {
+    let infos: Vec<_> = proposers.iter().map(|p| p.info(context)).collect();
+    let masks: Vec<_> = proposers.iter().map(|p| p.mask().cloned()).collect();
+    prepare(context, TARGET, &infos, &masks, learned)
 }
 
 /// A controller that begins with what is known of the subject, or else with a short measurement behind what

@@ -68,8 +68,6 @@ pub(crate) mod policy;
 pub(crate) mod proposer;
 mod report;
 
-use std::ops::ControlFlow;
-
 pub use accept::{Verdict, accept};
 pub use controller::{Controller, Memory};
 pub use costs::Costs;
@@ -79,25 +77,12 @@ pub use policy::{
 pub use proposer::{ExitsProposer, MaskProposer, NgramProposer, Passes, Proposer, Supply};
 pub use report::Report;
 
-use crate::{
-    Context, Result, Sampler, Tokenizer,
-    batch::SeqId,
-    engine::{self, Lane, Limits, Text},
-    generate::{Generation, Request},
-};
+use crate::batch::SeqId;
 
 /// The sequence of the text.
 pub const TARGET: SeqId = 0;
 /// The sequence of a draft; empty between rounds, as are a few dozen after it.
 pub const DRAFT: SeqId = 1;
-
-/// What drafts and who decides.
-pub struct Speculation<'a> {
-    /// What can draft.
-    pub proposers: &'a mut [Box<dyn Proposer>],
-    /// Decides on each round.
-    pub policy: &'a mut dyn Policy,
-}
 
 /// A token of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,27 +91,4 @@ pub struct Token {
     pub id: u32,
     /// The source that had drafted it.
     pub drafted_by: Option<usize>,
-}
-
-/// As [`generate`](crate::generate::generate), faster: evaluates the prompt on sequence 0 and goes on from there in
-/// rounds. `on_token` sees each token once it is certain and may end the run.
-pub fn speculate(
-    context: &mut Context,
-    tokenizer: &Tokenizer,
-    sampler: &mut Sampler,
-    request: &Request,
-    speculation: &mut Speculation,
-    mut on_token: impl FnMut(Token) -> Result<ControlFlow<()>>,
-) -> Result<(Generation, Report)> {
-    request.check(context)?;
-    let sources: Vec<_> = speculation.proposers.iter().map(|p| p.info(context)).collect();
-    speculation.policy.start(&sources);
-    let limits = Limits::of(request, tokenizer, TARGET, DRAFT);
-    let mut text = Text::new(limits, sampler, Report::new(sources));
-    let Speculation { proposers, policy, .. } = speculation;
-    let mut lane = Lane { text: &mut text, sampler, proposers, policy: &mut **policy };
-    engine::alone::run(context, &mut lane, request.prompt, &mut |_, token, _| on_token(token))?;
-    let Text { out, mut report, .. } = text;
-    report.finish(speculation.policy);
-    Ok((out, report))
 }

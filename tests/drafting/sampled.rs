@@ -6,8 +6,8 @@ use crate::common::{
 };
 use spec_run::{
     Gguf, Sampler, Tokenizer,
-    generate::{Request, generate},
-    speculation::{Fixed, MaskProposer, NgramProposer, Proposer, Speculation, speculate},
+    generate::{Request, Speculation, generate, speculate},
+    speculation::{Fixed, MaskProposer, NgramProposer, Proposer},
 };
 use std::ops::ControlFlow;
 

@@ -7,12 +7,12 @@ use std::{ops::ControlFlow, path::Path, sync::Arc};
 use common::{bits, context, embedded_model, fixture, load};
 use spec_run::{
     Batch, Context, Model, Result, RunLayers, Sampler, Tokenizer, embedded,
-    generate::{Generation, Request, Stop, generate},
+    generate::{Generation, Request, Speculation, Stop, generate, speculate},
     mask::LayerBits,
     sampler::SamplerConfig,
     speculation::{
         DRAFT, Drafted, ExitsProposer, Fixed, MaskProposer, NgramProposer, Offer, Policy, Proposer, Report,
-        Round, RoundChoice, SourceInfo, SourceKind, Speculation, Speedup, Supply, TARGET, Token, speculate,
+        Round, RoundChoice, SourceInfo, SourceKind, Speedup, Supply, TARGET, Token,
     },
     tokenizer::EncodeOptions,
 };

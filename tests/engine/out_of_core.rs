@@ -6,11 +6,11 @@ use std::{ops::ControlFlow, path::Path, sync::Arc};
 
 use spec_run::{
     Context, ContextConfig, Gguf, Model, RunLayers, Sampler, Tokenizer, embedded,
-    generate::{Request, generate},
+    generate::{Request, Speculation, generate, speculate},
     internals::synth::{Mix, Recipe, Shape, Skippable},
     placement::{Place, PlacementRequest, Unit},
     sampler::SamplerConfig,
-    speculation::{Costs, Fixed, MaskProposer, Proposer, Report, Speculation, speculate},
+    speculation::{Costs, Fixed, MaskProposer, Proposer, Report},
 };
 
 const N_LAYER: usize = 6;

@@ -10,12 +10,12 @@ use spec_run::{
     batch::ChainBatch,
     context::{Device, Traffic},
     embedded,
-    generate::{Generation, Request, Stop, generate},
+    generate::{Generation, Request, Speculation, Stop, generate, speculate},
     mask::LayerBits,
     placement::{Unit, UnitSet},
     sampler::SamplerConfig,
     scores::{Scores, Top, Want},
-    speculation::{Fixed, MaskProposer, Proposer, Report, Speculation, speculate},
+    speculation::{Fixed, MaskProposer, Proposer, Report},
     tokenizer::EncodeOptions,
 };
 

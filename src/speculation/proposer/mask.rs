@@ -7,6 +7,7 @@ use crate::{
 };
 
 /// Drafts on a fork of the text, which reads the full model's keys and values for all that is committed.
+#[derive(Clone)]
 pub struct MaskProposer {
     name: String,
     kind: SourceKind,
