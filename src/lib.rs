@@ -6,8 +6,22 @@
 //!                                                               └ Backend cpu ─ logits ─ sampler ─ token
 //! ```
 //!
-//! [`generate`](mod@generate) decodes token by token; [`speculation`] drafts with the same model, a part of its layers left out, and
-//! verifies several tokens in one pass, to the same text.
+//! An [`Engine`] makes texts, many at once if there are many: [`speculation`] drafts with the same model, a part of its
+//! layers left out, and one pass verifies several tokens, to the same text. [`generate`](mod@generate) does that for one text in
+//! a context of the caller's.
+//!
+//! ```
+//! use spec_run::{ContextConfig, Engine, EngineConfig, Job, Model, tokenizer::EncodeOptions};
+//!
+//! let mut engine = Engine::open(Model::embedded()?, &ContextConfig::default(), EngineConfig::default())?;
+//! let tokenizer = engine.tokenizer().clone();
+//! let prompt = tokenizer.encode("Once upon a time", EncodeOptions { add_special: true, parse_special: false });
+//! let mut session = engine.session(Job { max_tokens: Some(20), ..Job::new(prompt) })?;
+//! while let Some(token) = session.next_token()? {
+//!     print!("{}", String::from_utf8_lossy(tokenizer.piece(token)));
+//! }
+//! # Ok::<(), spec_run::Error>(())
+//! ```
 //!
 //! Data flows one way: nothing below `context` knows of prompts, and nothing above it of devices.
 
