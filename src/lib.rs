@@ -35,6 +35,7 @@ mod backend;
 pub mod batch;
 #[cfg(feature = "cli")]
 mod bench;
+pub mod chat;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;

@@ -7,8 +7,8 @@ use clap::Args;
 use super::{chat_template, common::MOST_TEXT};
 use crate::{
     Error, Gguf, Result, Tokenizer,
+    chat::{Message, TemplateSource},
     files::read_limited,
-    tokenizer::{Message, TemplateSource},
 };
 
 #[derive(Args, Clone, Debug)]

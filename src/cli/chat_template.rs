@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, Result,
+    chat::{ChatTemplate, Message, TemplateSource},
     files::read_stream_limited,
-    tokenizer::{ChatTemplate, Message, TemplateSource},
 };
 
 /// The subcommand of the other process; not for people.

@@ -1,5 +1,5 @@
-//! Text to token ids and back, with the vocabulary that is in the model's file, and chat templates. The ids are
-//! llama.cpp's, for SentencePiece (`llama`) and BPE (`gpt2`, `gemma4`) vocabularies.
+//! Text to token ids and back, with the vocabulary that is in the model's file. The ids are llama.cpp's, for SentencePiece
+//! (`llama`) and BPE (`gpt2`, `gemma4`) vocabularies.
 //!
 //! ```text
 //! text ─ fragments (special tokens cut out) ─┬ spm (score-driven joins, byte fallback) ─┬ ids
@@ -8,7 +8,6 @@
 //! ```
 
 mod bpe;
-mod chat;
 mod fragments;
 mod memo;
 mod pieces;
@@ -18,10 +17,8 @@ mod spaces;
 mod special;
 mod spm;
 mod stream;
-mod strftime;
 mod vocab;
 
-pub use chat::{ChatTemplate, Message, TemplateSource};
 pub use stream::StreamDecoder;
 
 use self::{
@@ -262,7 +259,7 @@ fn strips_right(metadata: &Metadata) -> Result<impl Fn(&str) -> bool> {
 
 /// Expected values by other programs, from `tests/golden`; packages on crates.io have none.
 #[cfg(test)]
-fn golden(test: &str, file: &str) -> Option<serde_json::Value> {
+pub(crate) fn golden(test: &str, file: &str) -> Option<serde_json::Value> {
     let path = format!("{}/tests/golden/{file}", env!("CARGO_MANIFEST_DIR"));
     let Ok(text) = std::fs::read(&path) else {
         eprintln!("SKIPPED {test}: no {path}");

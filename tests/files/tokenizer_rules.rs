@@ -3,7 +3,8 @@
 use crate::tokenizer_support;
 use spec_run::{
     Tokenizer,
-    tokenizer::{ChatTemplate, EncodeOptions, Message, StreamDecoder},
+    chat::{ChatTemplate, Message},
+    tokenizer::{EncodeOptions, StreamDecoder},
 };
 use tokenizer_support::Keys;
 

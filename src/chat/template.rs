@@ -9,8 +9,8 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 use regex::{Captures, Regex};
 use serde::{Deserialize, Serialize};
 
-use super::{Tokenizer, strftime};
-use crate::{Error, Gguf, Result, quoted::one_line};
+use super::strftime;
+use crate::{Error, Gguf, Result, Tokenizer, quoted::one_line};
 
 const KEY: &str = "tokenizer.chat_template";
 /// The name under which the environment keeps the template; messages of errors show it.
@@ -220,7 +220,8 @@ fn without_html_escapes(json: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::golden, *};
+    use super::*;
+    use crate::tokenizer::golden;
 
     fn conversation() -> Vec<Message> {
         vec![
