@@ -1,26 +1,24 @@
 //! Chat templates: the file's own `tokenizer.chat_template`, rendered the way Hugging Face's tools do.
 
-use std::io;
-
-use minijinja::{
-    Environment, Error as JinjaError, ErrorKind, Value, context, filters, syntax::SyntaxConfig, value::Kwargs,
-};
-use minijinja_contrib::pycompat::unknown_method_callback;
-use regex::{Captures, Regex};
+use minijinja::{Environment, Value as JinjaValue};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
-use super::strftime;
-use crate::{Error, Gguf, Result, Tokenizer, quoted::one_line};
+use super::{
+    caps::{self, Caps},
+    conversation::{Conversation, Prompt},
+    jinja, strftime,
+};
+use crate::{Error, Gguf, Result, Tokenizer};
 
 const KEY: &str = "tokenizer.chat_template";
-/// The name under which the environment keeps the template; messages of errors show it.
+/// Some files have a second one for conversations with tools.
+const TOOL_KEY: &str = "tokenizer.chat_template.tool_use";
+/// The names under which the environment keeps the templates; messages of errors show them.
 const NAME: &str = "chat_template";
-/// Instructions that a template may take; real ones need some hundreds per message.
-const FUEL: u64 = 20_000_000;
+const TOOL_NAME: &str = "chat_template.tool_use";
 /// Bytes of a template; the longest in use have some ten thousand.
 const MOST_SOURCE: usize = 1 << 20;
-/// Bytes of a rendered conversation: more than any context holds.
-const MOST_OUTPUT: usize = 64 << 20;
 
 /// A template as it stands in a file, with the tokens that it may name. It is a program that a stranger wrote, and has not
 /// been looked at yet.
@@ -28,6 +26,9 @@ const MOST_OUTPUT: usize = 64 << 20;
 pub struct TemplateSource {
     /// The template itself, in Jinja.
     pub text: String,
+    /// Another for conversations with tools.
+    #[serde(default)]
+    pub tool_use: Option<String>,
     /// What `bos_token` stands for in it.
     pub bos_token: String,
     /// What `eos_token` stands for in it.
@@ -38,52 +39,47 @@ pub struct TemplateSource {
 /// memory, and deep nesting the stack: render a file that nobody vouches for in a process of its own.
 pub struct ChatTemplate {
     environment: Environment<'static>,
-    bos_token: String,
-    eos_token: String,
-}
-
-/// One turn of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Message {
-    /// Who speaks: `system`, `user` or `assistant`.
-    pub role: String,
-    /// What is said.
-    pub content: String,
-}
-
-impl Message {
-    /// A message of this role.
-    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
-        Message { role: role.into(), content: content.into() }
-    }
+    source: TemplateSource,
 }
 
 impl TemplateSource {
     /// A file without a template is an error: a guessed one would make the model answer badly and nobody
     /// would know why.
     pub fn of(gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Self> {
-        let source = gguf.metadata().str(KEY)?.ok_or_else(|| {
+        let metadata = gguf.metadata();
+        let tool_use = metadata.str(TOOL_KEY)?.map(str::to_owned);
+        let text = metadata.str(KEY)?.map(str::to_owned).or_else(|| tool_use.clone()).ok_or_else(|| {
             Error::Tokenizer(format!(
                 "{}: no `{KEY}` in the metadata, so how it wants a conversation written is not known; \
                  give a plain prompt, or use an instruction-tuned model",
                 gguf.name()
             ))
         })?;
-        Self::new(source.into(), tokenizer)
+        let source = Self::new(text, tokenizer)?;
+        Ok(TemplateSource { tool_use: tool_use.map(checked).transpose()?, ..source })
     }
 
     /// A template from elsewhere, for this vocabulary.
     pub fn new(text: String, tokenizer: &Tokenizer) -> Result<Self> {
-        if text.len() > MOST_SOURCE {
-            return Err(Error::Tokenizer(format!(
-                "the chat template is {} bytes long, and none needs more than {MOST_SOURCE}",
-                text.len()
-            )));
-        }
         let token = |id: Option<u32>| id.map_or(String::new(), |id| tokenizer.token_text(id).into());
         let (bos_token, eos_token) = (token(tokenizer.bos()), token(tokenizer.eos()));
-        Ok(TemplateSource { text, bos_token, eos_token })
+        Ok(TemplateSource { text: checked(text)?, tool_use: None, bos_token, eos_token })
     }
+
+    /// The text of the template for a conversation with or without tools.
+    pub fn text(&self, tools: bool) -> &str {
+        self.tool_use.as_deref().filter(|_| tools).unwrap_or(&self.text)
+    }
+}
+
+fn checked(text: String) -> Result<String> {
+    if text.len() > MOST_SOURCE {
+        return Err(Error::Tokenizer(format!(
+            "the chat template is {} bytes long, and none needs more than {MOST_SOURCE}",
+            text.len()
+        )));
+    }
+    Ok(text)
 }
 
 impl ChatTemplate {
@@ -94,133 +90,73 @@ impl ChatTemplate {
 
     /// Compiles a template.
     pub fn new(source: TemplateSource) -> Result<Self> {
-        let TemplateSource { text, bos_token, eos_token } = source;
-        let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(failed)?;
-        environment.set_syntax(syntax);
-        environment.set_fuel(Some(FUEL));
-        environment.set_unknown_method_callback(unknown_method_callback);
-        environment.add_filter("tojson", to_json);
-        environment.add_test("iterable", is_iterable);
-        environment.add_test("sequence", |value: &Value| is_iterable(value) && value.len().is_some());
-        environment.add_function("raise_exception", raise_exception);
-        environment.add_function("strftime_now", |format: &str| strftime::now(format));
-        environment.add_template_owned(NAME, without_generation_blocks(&text)?).map_err(failed)?;
-        Ok(ChatTemplate { environment, bos_token, eos_token })
-    }
-
-    /// The prompt for a conversation. Encode it with `parse_special` and without `add_special`: what the model
-    /// needs at the start, the template has written. `add_generation_prompt` opens the assistant's turn.
-    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
-        let messages: Vec<Value> = messages
-            .iter()
-            .map(|message| context! { role => message.role.as_str(), content => message.content.as_str() })
-            .collect();
-        let template = self.environment.get_template(NAME).map_err(failed)?;
-        let mut output = Limited(Vec::new());
-        let rendered = template.render_captured_to(
-            context! {
-                messages,
-                add_generation_prompt,
-                bos_token => self.bos_token.as_str(),
-                eos_token => self.eos_token.as_str(),
-                // There as in Hugging Face's renderer, which always passes them.
-                tools => Value::from(()),
-                documents => Value::from(()),
-            },
-            &mut output,
-        );
-        match rendered {
-            _ if output.0.len() > MOST_OUTPUT => Err(Error::Tokenizer(format!(
-                "the chat template of the file failed: it writes more than {} MiB",
-                MOST_OUTPUT >> 20
-            ))),
-            Err(error) => Err(failed(error)),
-            Ok(_) => String::from_utf8(output.0)
-                .map_err(|e| Error::Tokenizer(format!("the chat template of the file failed: {e}"))),
+        let mut environment = jinja::environment()?;
+        jinja::compile(&mut environment, NAME, &source.text)?;
+        if let Some(text) = &source.tool_use {
+            jinja::compile(&mut environment, TOOL_NAME, text)?;
         }
+        Ok(ChatTemplate { environment, source })
     }
-}
 
-/// Takes a little more than a template may write, and then no more.
-struct Limited(Vec<u8>);
+    /// What the template makes use of, for conversations with or without tools.
+    pub fn caps(&self, tools: bool) -> Caps {
+        let trial =
+            ChatTemplate { environment: jinja::for_trials(&self.environment), source: self.source.clone() };
+        caps::of(|messages, tool_list, variables| {
+            let Value::Object(variables) = variables else { return None };
+            trial.text(&messages, &tool_list, true, &variables, tools).ok()
+        })
+    }
 
-impl io::Write for Limited {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() > MOST_OUTPUT {
-            return Err(io::ErrorKind::FileTooLarge.into());
+    /// The prompt for a conversation. `caps` are [`ChatTemplate::caps`] for it.
+    pub fn render(&self, conversation: &Conversation, caps: &Caps) -> Result<Prompt> {
+        let with_tools = !conversation.tools.is_empty();
+        let source = self.source.text(with_tools);
+        let (messages, continued) = conversation.messages(source, caps)?;
+        let tools = match with_tools {
+            true => conversation.tools.iter().map(super::Tool::to_json).collect(),
+            // Hugging Face's renderer always passes them.
+            false => Value::Null,
+        };
+        let open = conversation.add_generation_prompt || continued.is_some();
+        let variables = conversation.variables();
+        let text = self.text(&messages, &tools, open, &variables, with_tools)?;
+        Ok(Prompt::new(text, continued, source, conversation.thinking))
+    }
+
+    fn text(
+        &self,
+        messages: &Value,
+        tools: &Value,
+        open: bool,
+        variables: &Map<String, Value>,
+        with_tools: bool,
+    ) -> Result<String> {
+        let mut all = json!({
+            "messages": messages,
+            "tools": tools,
+            "documents": null,
+            "add_generation_prompt": open,
+            "bos_token": self.source.bos_token,
+            "eos_token": self.source.eos_token,
+            // Templates that cannot ask for the date expect it here.
+            "date_string": strftime::now("%d %b %Y"),
+            "datetime": strftime::now("%b %d %Y"),
+        });
+        for (name, value) in variables {
+            all[name] = value.clone();
         }
-        let taken = bytes.len().min(MOST_OUTPUT + 1 - self.0.len());
-        self.0.extend_from_slice(&bytes[..taken]);
-        Ok(taken)
+        let name = if with_tools && self.source.tool_use.is_some() { TOOL_NAME } else { NAME };
+        let variables: JinjaValue = jinja::value(&all);
+        jinja::render(&self.environment, name, variables)
     }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn failed(error: JinjaError) -> Error {
-    let line = error.line().map(|line| format!(", line {line}")).unwrap_or_default();
-    let what = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
-    Error::Tokenizer(format!("the chat template of the file failed{line}: {}", one_line(&what, 300)))
-}
-
-fn raise_exception(message: &str) -> Result<String, JinjaError> {
-    Err(JinjaError::new(ErrorKind::InvalidOperation, message.to_owned()))
-}
-
-/// As in Python, where nothing comes out of `none`, and strings and maps are sequences.
-fn is_iterable(value: &Value) -> bool {
-    !value.is_none() && value.try_iter().is_ok()
-}
-
-/// Marks what the assistant said, for training; here it is plain text.
-fn without_generation_blocks(source: &str) -> Result<String> {
-    let tag = Regex::new(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
-        .map_err(|e| Error::Tokenizer(format!("generation blocks: {e}")))?;
-    let plain = tag.replace_all(source, |found: &Captures| {
-        let block = if found.get(2).is_some() { "endif" } else { "if true" };
-        format!("{{%{} {block} {}%}}", &found[1], &found[3])
-    });
-    Ok(plain.into_owned())
-}
-
-/// JSON as Python writes it: like minijinja's, without the escapes that it adds for HTML.
-fn to_json(value: &Value, options: Kwargs) -> Result<Value, JinjaError> {
-    let indent: Option<Value> = options.get("indent")?;
-    let json = filters::tojson(value, indent, Kwargs::from_iter(Vec::<(&str, Value)>::new()))?;
-    Ok(Value::from(without_html_escapes(json.as_str().unwrap_or_default())))
-}
-
-fn without_html_escapes(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
-    let mut rest = json;
-    while let Some(at) = rest.find('\\') {
-        out.push_str(&rest[..at]);
-        let escape = &rest[at..];
-        let plain = [(r"\u003c", '<'), (r"\u003e", '>'), (r"\u0026", '&'), (r"\u0027", '\'')]
-            .into_iter()
-            .find_map(|(escaped, plain)| Some((escape.strip_prefix(escaped)?, plain)));
-        match plain {
-            Some((after, plain)) => {
-                out.push(plain);
-                rest = after;
-            }
-            None => {
-                // The backslash and what it escapes, which may be another backslash.
-                let end = escape.char_indices().nth(2).map_or(escape.len(), |(end, _)| end);
-                out.push_str(&escape[..end]);
-                rest = &escape[end..];
-            }
-        }
-    }
-    out + rest
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use regex::Regex;
+
+    use super::{super::Message, *};
     use crate::tokenizer::golden;
 
     fn conversation() -> Vec<Message> {
@@ -232,10 +168,17 @@ mod tests {
         ]
     }
 
+    fn prompt(source: &str, conversation: &Conversation) -> Result<Prompt> {
+        let (bos_token, eos_token) = ("<s>".into(), "</s>".into());
+        let source = TemplateSource { text: source.into(), tool_use: None, bos_token, eos_token };
+        let template = ChatTemplate::new(source)?;
+        template.render(conversation, &template.caps(!conversation.tools.is_empty()))
+    }
+
     fn render(source: &str, messages: &[Message], open: bool) -> Result<String> {
-        let source =
-            TemplateSource { text: source.into(), bos_token: "<s>".into(), eos_token: "</s>".into() };
-        ChatTemplate::new(source)?.render(messages, open)
+        let conversation =
+            Conversation { add_generation_prompt: open, ..Conversation::new(messages.to_vec()) };
+        Ok(prompt(source, &conversation)?.text)
     }
 
     /// `tests/golden/templates.py` has run Python's jinja2.
@@ -294,9 +237,11 @@ mod tests {
     {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
 {%- endif %}
 ";
+        let mut talk = Conversation::new(conversation()[..2].to_vec());
+        talk.variables.insert("date_string".into(), "1 Jan 2020".into());
         assert_eq!(
-            render(source, &conversation()[..2], true).unwrap(),
-            "<s><|start_header_id|>system<|end_header_id|>\n\nToday: 26 Jul 2024\n\nBe brief.<|eot_id|>\
+            prompt(source, &talk).unwrap().text,
+            "<s><|start_header_id|>system<|end_header_id|>\n\nToday: 1 Jan 2020\n\nBe brief.<|eot_id|>\
              <|start_header_id|>user<|end_header_id|>\n\nHi!<|eot_id|>\
              <|start_header_id|>assistant<|end_header_id|>\n\n"
         );
@@ -343,18 +288,18 @@ mod tests {
 
     #[test]
     fn pythons_methods_and_loop_controls() {
-        let source = "{% for m in messages %}{% if m.role == 'system' %}{% continue %}{% endif %}\
-            {{ m.content.strip().upper() }};{% if loop.index > 2 %}{% break %}{% endif %}{% endfor %}\
+        let source = "{% for m in messages %}{% if m.role == 'assistant' %}{% continue %}{% endif %}\
+            {{ m.content.strip().upper() }};{% if loop.index > 1 %}{% break %}{% endif %}{% endfor %}\
             {% set d = {'a': 1} %}{% for k, v in d.items() %}{{ k }}={{ v }}{% endfor %}\
             {{ 'x</think>y'.split('</think>')[-1] }}{{ 'abc'.startswith('ab') }}";
-        assert_eq!(render(source, &conversation(), false).unwrap(), "HI!;HELLO.;a=1yTrue");
+        assert_eq!(render(source, &conversation(), false).unwrap(), "BE BRIEF.;HI!;a=1yTrue");
     }
 
     #[test]
     fn blocks_leave_no_blank_lines() {
         let source =
             "{% for m in messages %}\n    {% if true %}\n{{ m.role }}\n    {% endif %}\n{% endfor %}\nend\n";
-        assert_eq!(render(source, &conversation()[..2], false).unwrap(), "system\nuser\nend");
+        assert_eq!(render(source, &conversation()[1..3], false).unwrap(), "user\nassistant\nend");
     }
 
     #[test]
@@ -375,7 +320,7 @@ mod tests {
     fn generation_blocks_are_plain_text() {
         let source =
             "{% for m in messages %}{%- generation -%} {{ m.role }} {%- endgeneration %}{% endfor %}";
-        assert_eq!(render(source, &conversation()[..2], false).unwrap(), "systemuser");
+        assert_eq!(render(source, &conversation()[1..3], false).unwrap(), "userassistant");
     }
 
     #[test]

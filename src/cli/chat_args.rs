@@ -7,7 +7,7 @@ use clap::Args;
 use super::{chat_template, common::MOST_TEXT};
 use crate::{
     Error, Gguf, Result, Tokenizer,
-    chat::{Message, TemplateSource},
+    chat::{Conversation, Message, TemplateSource},
     files::read_limited,
 };
 
@@ -52,9 +52,11 @@ impl ChatArgs {
             (None, Some(path)) => Some(read(path)?),
             (None, None) => None,
         };
-        let mut messages: Vec<Message> = system.iter().map(|text| Message::new("system", text)).collect();
+        let mut messages: Vec<Message> =
+            system.iter().map(|text| Message::new("system", text.as_str())).collect();
         messages.push(Message::new("user", user));
-        chat_template::render(self.template(gguf, tokenizer)?, messages)
+        let conversation = Conversation::new(messages);
+        Ok(chat_template::render(self.template(gguf, tokenizer)?, conversation)?.text)
     }
 
     fn template(&self, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<TemplateSource> {

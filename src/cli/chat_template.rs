@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, Result,
-    chat::{ChatTemplate, Message, TemplateSource},
+    chat::{ChatTemplate, Conversation, Prompt, TemplateSource},
     files::read_stream_limited,
 };
 
@@ -30,18 +30,18 @@ const STACK: usize = 64 << 20;
 #[derive(Serialize, Deserialize)]
 struct Job {
     template: TemplateSource,
-    messages: Vec<Message>,
+    conversation: Conversation,
 }
 
 #[derive(Serialize, Deserialize)]
 enum Answer {
-    Text(String),
+    Prompt(Prompt),
     /// As in [`Error::Tokenizer`].
     Error(String),
 }
 
 /// The prompt for a conversation, with the assistant's turn opened.
-pub fn render(template: TemplateSource, messages: Vec<Message>) -> Result<String> {
+pub fn render(template: TemplateSource, conversation: Conversation) -> Result<Prompt> {
     let failed = |what: &str| Error::Tokenizer(format!("the chat template of the file failed: {what}"));
     let start = |e: std::io::Error| failed(&format!("no process to render it in ({e})"));
     let mut child = Command::new(env::current_exe().map_err(start)?)
@@ -51,7 +51,7 @@ pub fn render(template: TemplateSource, messages: Vec<Message>) -> Result<String
         .stderr(Stdio::null())
         .spawn()
         .map_err(start)?;
-    let job = serde_json::to_vec(&Job { template, messages }).expect("plain data");
+    let job = serde_json::to_vec(&Job { template, conversation }).expect("plain data");
     let answer = converse(&mut child, job);
     // Whatever it was at, it is not needed any more.
     let _ = child.kill();
@@ -62,7 +62,7 @@ pub fn render(template: TemplateSource, messages: Vec<Message>) -> Result<String
             MOST_TIME.as_secs()
         ))),
         Some(bytes) => match serde_json::from_slice(&bytes) {
-            Ok(Answer::Text(text)) => Ok(text),
+            Ok(Answer::Prompt(prompt)) => Ok(prompt),
             Ok(Answer::Error(what)) => Err(Error::Tokenizer(what)),
             Err(_) => Err(failed(&format!(
                 "it nests too deeply or needs more than {} MiB; give a plain prompt instead",
@@ -93,11 +93,13 @@ pub fn serve() -> Result<()> {
     let job: Job = serde_json::from_slice(&job)
         .map_err(|e| Error::Input(format!("standard input: not a chat template to render ({e})")))?;
     let rendering = thread::Builder::new().stack_size(STACK).spawn(move || {
-        ChatTemplate::new(job.template).and_then(|template| template.render(&job.messages, true))
+        let template = ChatTemplate::new(job.template)?;
+        let caps = template.caps(!job.conversation.tools.is_empty());
+        template.render(&job.conversation, &caps)
     });
     let rendered = rendering.map_err(|e| Error::io("a thread", e))?.join();
     let answer = match rendered {
-        Ok(Ok(text)) => Answer::Text(text),
+        Ok(Ok(prompt)) => Answer::Prompt(prompt),
         Ok(Err(Error::Tokenizer(what))) => Answer::Error(what),
         Ok(Err(other)) => return Err(other),
         Err(_) => return Err(Error::Tokenizer("the chat template of the file failed".into())),

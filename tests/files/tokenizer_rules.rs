@@ -3,7 +3,7 @@
 use crate::tokenizer_support;
 use spec_run::{
     Tokenizer,
-    chat::{ChatTemplate, Message},
+    chat::{ChatTemplate, Conversation, Message},
     tokenizer::{EncodeOptions, StreamDecoder},
 };
 use tokenizer_support::Keys;
@@ -345,7 +345,9 @@ fn chat_templates_know_the_vocabularys_tokens() {
     );
     let tokenizer = keys.tokenizer().unwrap();
     let template = ChatTemplate::from_gguf(&keys.gguf(), &tokenizer).unwrap();
-    assert_eq!(template.render(&[Message::new("user", "ab")], false).unwrap(), "<s>[user]ab</s>");
+    let conversation = Conversation::new(vec![Message::new("user", "ab")]);
+    let prompt = template.render(&conversation, &template.caps(false)).unwrap();
+    assert_eq!(prompt.text, "<s>[user]ab</s>");
     let error = ChatTemplate::from_gguf(&spm(&SMALL).gguf(), &tokenizer).err().unwrap().to_string();
     assert!(error.contains("tokenizer.chat_template") && error.contains("plain prompt"), "{error}");
 }
