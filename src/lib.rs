@@ -68,6 +68,8 @@ pub mod sampler;
 pub mod scores;
 #[cfg(feature = "search")]
 pub mod search;
+#[cfg(feature = "server")]
+pub mod server;
 pub mod speculation;
 #[allow(missing_docs)]
 mod synth;

@@ -1,0 +1,117 @@
+//! OpenAI's completions, with logprobs in both shapes: the one that it had first, which evaluation harnesses read, and that of
+//! chat completions.
+
+use serde_json::{Map, Value, json};
+
+use super::{Progress, chat};
+use crate::server::wire::{
+    answer::{Frame, Header, Likely, More, Reason, Whole, text},
+    ask::Settings,
+};
+
+fn base(header: &Header, choices: Value) -> Value {
+    json!({
+        "choices": choices,
+        "created": header.created,
+        "id": format!("cmpl-{}", header.id),
+        "model": header.model,
+        "system_fingerprint": header.fingerprint,
+        "object": "text_completion",
+    })
+}
+
+fn choice(text: &str, index: usize, logprobs: Value, reason: Value) -> Value {
+    json!({ "text": text, "index": index, "logprobs": logprobs, "finish_reason": reason })
+}
+
+pub(super) fn progress(header: &Header, index: usize, progress: Progress) -> Frame {
+    let mut body = base(header, json!([choice("", index, Value::Null, Value::Null)]));
+    body["prompt_progress"] = progress.to_json();
+    Frame::plain(body)
+}
+
+pub(super) fn more(header: &Header, index: usize, more: &More, post: bool) -> Frame {
+    let logprobs = if more.likely.is_empty() { Value::Null } else { logprobs(&more.likely, false, 0, post) };
+    let mut body = base(header, json!([choice(&more.text, index, logprobs, Value::Null)]));
+    chat::drafted(&mut body, more);
+    if let Some(timings) = &more.timings {
+        body["timings"] = timings.to_json();
+    }
+    Frame::plain(body)
+}
+
+fn reason(whole: &Whole) -> &'static str {
+    match whole.reason {
+        Reason::Limit => "length",
+        Reason::End | Reason::Stop(_) => "stop",
+    }
+}
+
+pub(super) fn ended(header: &Header, index: usize, whole: &Whole) -> Frame {
+    let mut body = base(header, json!([choice("", index, Value::Null, reason(whole).into())]));
+    body["timings"] = whole.timings.to_json();
+    body["seed"] = whole.seed.into();
+    Frame::plain(body)
+}
+
+pub(super) fn usage(header: &Header, all: &[Whole]) -> Frame {
+    let mut body = base(header, json!([]));
+    body["usage"] = Whole::usage(all);
+    Frame::plain(body)
+}
+
+pub(super) fn whole(header: &Header, all: &[Whole], settings: &Settings) -> Value {
+    let choices = all.iter().enumerate().map(|(index, whole)| {
+        let (mut said, mut likely) = (String::new(), Vec::new());
+        if settings.echo {
+            said.push_str(&whole.prompt);
+            likely.extend_from_slice(&whole.prompt_likely);
+        }
+        said.push_str(&whole.text);
+        likely.extend_from_slice(&whole.likely);
+        let logprobs = match settings.logprobs {
+            Some(_) => logprobs(&likely, settings.echo, 0, settings.post_sampling),
+            None => Value::Null,
+        };
+        choice(&said, index, logprobs, reason(whole).into())
+    });
+    let mut body = base(header, choices.collect());
+    body["usage"] = Whole::usage(all);
+    if let Some(first) = all.first() {
+        body["timings"] = first.timings.to_json();
+        body["seed"] = first.seed.into();
+    }
+    body
+}
+
+/// The first token of a prompt has nothing before it, so nothing says how likely it is.
+fn logprobs(likely: &[Likely], first_is_unknown: bool, offset: usize, post: bool) -> Value {
+    let mut at = offset;
+    let (mut tokens, mut values, mut tops, mut offsets) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (n, one) in likely.iter().enumerate() {
+        let said = token(&one.bytes);
+        let known = n > 0 || !first_is_unknown;
+        offsets.push(at);
+        at += said.chars().count();
+        tokens.push(said);
+        values.push(if known { json!(one.logprob.max(f32::MIN)) } else { Value::Null });
+        let top: Map<String, Value> =
+            one.top.iter().map(|(_, bytes, logprob)| (token(bytes), json!(logprob.max(f32::MIN)))).collect();
+        tops.push(if known { Value::Object(top) } else { Value::Null });
+    }
+    let mut json =
+        json!({ "tokens": tokens, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets });
+    json["content"] = chat::logprobs(likely, post)["content"].take();
+    json
+}
+
+/// Tokens that are no text by themselves have to be told apart.
+fn token(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => {
+            let hex = bytes.iter().map(|byte| format!("\\x{byte:02x}"));
+            format!("bytes:{}{}", text(&[]), hex.collect::<String>())
+        }
+    }
+}

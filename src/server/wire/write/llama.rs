@@ -1,0 +1,108 @@
+//! llama-server's own completions.
+
+use serde_json::{Map, Value, json};
+
+use super::Progress;
+use crate::server::wire::{
+    answer::{Frame, Header, Likely, More, Reason, Whole},
+    ask::Settings,
+};
+
+fn probabilities(likely: &[Likely], post: bool) -> Value {
+    likely.iter().map(|one| one.to_json(post)).collect()
+}
+
+pub(super) fn progress(index: usize, progress: Progress) -> Frame {
+    let mut body = json!({ "index": index, "content": "", "tokens": [], "stop": false });
+    body["prompt_progress"] = progress.to_json();
+    Frame::plain(body)
+}
+
+pub(super) fn more(index: usize, more: &More, post: bool) -> Frame {
+    let mut body = json!({ "index": index, "content": more.text, "tokens": more.tokens, "stop": false, "id_slot": index });
+    if !more.likely.is_empty() {
+        body["completion_probabilities"] = probabilities(&more.likely, post);
+    }
+    if !more.drafted.is_empty() {
+        body["drafted"] = json!(more.drafted);
+    }
+    if let Some(timings) = &more.timings {
+        body["timings"] = timings.to_json();
+    }
+    Frame::plain(body)
+}
+
+pub(super) fn whole(
+    header: &Header,
+    index: usize,
+    whole: &Whole,
+    settings: &Settings,
+    streamed: bool,
+) -> Value {
+    let (stop, word) = match &whole.reason {
+        Reason::End => ("eos", ""),
+        Reason::Stop(word) => ("word", word.as_str()),
+        Reason::Limit => ("limit", ""),
+    };
+    let said = if streamed { "" } else { whole.text.as_str() };
+    let tokens: &[u32] = if settings.return_tokens && !streamed { &whole.tokens } else { &[] };
+    let mut body = json!({
+        "index": index,
+        "content": said,
+        "tokens": tokens,
+        "id_slot": index,
+        "stop": true,
+        "model": header.model,
+        "tokens_predicted": whole.timings.predicted,
+        "tokens_evaluated": whole.prompt_tokens,
+        "generation_settings": whole.settings,
+        "prompt": whole.prompt,
+        "has_new_line": whole.text.contains('\n'),
+        "truncated": whole.truncated,
+        "stop_type": stop,
+        "stopping_word": word,
+        "tokens_cached": whole.prompt_tokens + whole.timings.predicted.saturating_sub(1),
+        "timings": whole.timings.to_json(),
+        "seed": whole.seed,
+    });
+    if !streamed && settings.logprobs.is_some() {
+        body["completion_probabilities"] = probabilities(&whole.likely, settings.post_sampling);
+    }
+    if settings.response_fields.is_empty() { body } else { chosen(&body, &settings.response_fields) }
+}
+
+/// Only these fields; a slash leads into an object, and the path is the name.
+fn chosen(body: &Value, fields: &[String]) -> Value {
+    let pairs = fields.iter().filter_map(|field| {
+        let value = body.pointer(&format!("/{field}"))?;
+        Some((field.clone(), value.clone()))
+    });
+    pairs.collect::<Map<String, Value>>().into()
+}
+
+/// Settings as llama-server shows them.
+pub fn settings_json(settings: &Settings, seed: u64) -> Value {
+    let sampler = &settings.sampler;
+    json!({
+        "seed": seed,
+        "temperature": sampler.temp,
+        "top_k": sampler.top_k,
+        "top_p": sampler.top_p,
+        "min_p": sampler.min_p,
+        "typical_p": sampler.typical_p,
+        "repeat_last_n": i64::try_from(sampler.repeat_last_n).unwrap_or(-1),
+        "repeat_penalty": sampler.repeat_penalty,
+        "presence_penalty": sampler.presence_penalty,
+        "frequency_penalty": sampler.frequency_penalty,
+        "stop": settings.stop,
+        "max_tokens": settings.max_tokens.map_or(-1, |n| n as i64),
+        "n_predict": settings.max_tokens.map_or(-1, |n| n as i64),
+        "n_keep": settings.keep.map_or(-1, |n| n as i64),
+        "ignore_eos": settings.ignore_eos,
+        "n_probs": settings.logprobs.unwrap_or(0),
+        "post_sampling_probs": settings.post_sampling,
+        "timings_per_token": settings.timings_per_token,
+        "mask": settings.mask,
+        "drafts": settings.drafts,
+    })
+}
