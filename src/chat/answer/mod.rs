@@ -48,7 +48,7 @@ pub struct AnswerReader(Reader);
 
 enum Reader {
     Plain(Sink),
-    Marked(MarkedReader),
+    Marked(Box<MarkedReader>),
     Harmony(Harmony),
 }
 
@@ -73,10 +73,10 @@ impl AnswerReader {
         AnswerReader(match (syntax.calls, marks) {
             (Calls::Harmony, _) => Reader::Harmony(Harmony::new(tools, reasoning)),
             (Calls::Marked(marked), marks) if !tools.is_empty() => {
-                Reader::Marked(MarkedReader::new(Some(marked), tools, marks, thinking))
+                Reader::Marked(Box::new(MarkedReader::new(Some(marked), tools, marks, thinking)))
             }
             (Calls::Marked(_) | Calls::None, Some(marks)) => {
-                Reader::Marked(MarkedReader::new(None, tools, Some(marks), thinking))
+                Reader::Marked(Box::new(MarkedReader::new(None, tools, Some(marks), thinking)))
             }
             (Calls::Marked(_) | Calls::None, None) => Reader::Plain(Sink::default()),
         })

@@ -65,11 +65,10 @@ pub fn messages(body: &Value, defaults: &Defaults) -> Result<Ask> {
             chat_body.insert(name.into(), value.clone());
         }
     }
-    if let Some(thinking) = fields.object("thinking")? {
-        match thinking.text("type")? {
-            Some("disabled") => drop(chat_body.insert("reasoning_effort".into(), "none".into())),
-            Some(_) | None => (),
-        }
+    if let Some(thinking) = fields.object("thinking")?
+        && thinking.text("type")? == Some("disabled")
+    {
+        chat_body.insert("reasoning_effort".into(), "none".into());
     }
     let ask = chat(&chat_body.into(), defaults)?;
     Ok(Ask { shape: Shape::Messages, ..ask })
