@@ -65,6 +65,14 @@ pub enum Scores<'a> {
 }
 
 impl Scores<'_> {
+    /// How many tokens it has.
+    pub fn count(self) -> usize {
+        match self {
+            Scores::All(logits) => logits.len(),
+            Scores::Top(top) => top.best.len(),
+        }
+    }
+
     /// The lowest id among the highest logits; NaN never wins.
     pub fn greedy(self) -> u32 {
         match self {

@@ -5,7 +5,10 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use spec_run::{Sampler, sampler::SamplerConfig};
+use spec_run::{
+    Sampler,
+    sampler::{Dry, Mirostat, SamplerConfig},
+};
 
 struct Counting;
 
@@ -58,7 +61,16 @@ fn the_hot_path_does_not_allocate() {
     let untruncated = SamplerConfig { top_k: 0, top_p: 1.0, min_p: 0.0, ..penalties.clone() };
     let typical = SamplerConfig { typical_p: 0.5, top_k: 0, ..penalties.clone() };
     let greedy = SamplerConfig { temp: 0.0, ..penalties.clone() };
-    for config in [penalties, untruncated, typical, greedy] {
+    let dry = SamplerConfig { dry: Dry { multiplier: 1.0, ..Dry::default() }, ..penalties.clone() };
+    let others = SamplerConfig {
+        top_n_sigma: 2.0,
+        dynatemp_range: 0.5,
+        xtc_probability: 0.5,
+        xtc_threshold: 0.01,
+        ..untruncated.clone()
+    };
+    let mirostat = SamplerConfig { mirostat: Some(Mirostat::Two), ..penalties.clone() };
+    for config in [penalties, untruncated, typical, greedy, dry, others, mirostat] {
         assert_eq!(allocations(config.clone()), 0, "{config:?}");
     }
     let before = ALLOCATIONS.load(Ordering::Relaxed);

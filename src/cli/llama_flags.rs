@@ -54,7 +54,6 @@ const FITS_BY_ITSELF: &str = "what fits the GPU is found out; see --dry-run";
 const ONE_GPU: &str = "one GPU is used; --device names it, --vram says how much of it";
 const TEXT_ONLY: &str = "only text is read here; use llama-mtmd-cli";
 const ROPE: &str = "positions are scaled as the model's file says";
-const CHAIN: &str = "there is no such sampler here; see --top-k, --top-p, --min-p and --typical";
 const GRAMMAR: &str = "text cannot be bound to a grammar yet; use llama-cli";
 const ADAPTERS: &str = "adapters are not applied; merge them with llama-export-lora first";
 const SCORES: &str = "only perplexity is scored here; use llama-perplexity";
@@ -180,23 +179,23 @@ pub const FLAGS: &[Flag] = &[
     flag(&["--presence-penalty"], Value, "LLAMA_ARG_PRESENCE_PENALTY", Same("--presence-penalty")),
     flag(&["--frequency-penalty"], Value, "LLAMA_ARG_FREQUENCY_PENALTY", Same("--frequency-penalty")),
     flag(&["-l", "--logit-bias"], Value, "", Same("--logit-bias")),
-    flag(&["--samplers"], Value, "", Refused("the order of samplers is fixed; leave it out")),
-    flag(&["--sampler-seq", "--sampling-seq"], Value, "", Refused("the order of samplers is fixed; leave it out")),
-    flag(&["--top-nsigma", "--top-n-sigma"], Value, "", Only(&["-1"], CHAIN)),
-    flag(&["--xtc-probability"], Value, "", Only(&["0"], CHAIN)),
-    flag(&["--xtc-threshold"], Value, "", Accepted("it counts only with --xtc-probability")),
-    flag(&["--dry-multiplier"], Value, "", Only(&["0"], "there is no such sampler here; see --repeat-penalty")),
-    flag(&["--dry-base"], Value, "", Accepted("it counts only with --dry-multiplier")),
-    flag(&["--dry-allowed-length"], Value, "", Accepted("it counts only with --dry-multiplier")),
-    flag(&["--dry-penalty-last-n"], Value, "", Accepted("it counts only with --dry-multiplier")),
-    flag(&["--dry-sequence-breaker"], Value, "", Accepted("it counts only with --dry-multiplier")),
-    flag(&["--adaptive-target"], Value, "", Only(&["-1"], CHAIN)),
+    flag(&["--samplers"], Value, "", Same("--samplers")),
+    flag(&["--sampler-seq", "--sampling-seq"], Value, "", Same("--sampling-seq")),
+    flag(&["--top-nsigma", "--top-n-sigma"], Value, "", Same("--top-n-sigma")),
+    flag(&["--xtc-probability"], Value, "", Same("--xtc-probability")),
+    flag(&["--xtc-threshold"], Value, "", Same("--xtc-threshold")),
+    flag(&["--dry-multiplier"], Value, "", Same("--dry-multiplier")),
+    flag(&["--dry-base"], Value, "", Same("--dry-base")),
+    flag(&["--dry-allowed-length"], Value, "", Same("--dry-allowed-length")),
+    flag(&["--dry-penalty-last-n"], Value, "", Same("--dry-penalty-last-n")),
+    flag(&["--dry-sequence-breaker"], Value, "", Same("--dry-sequence-breaker")),
+    flag(&["--adaptive-target"], Value, "", Only(&["-1"], "there is no such sampler here; see --mirostat")),
     flag(&["--adaptive-decay"], Value, "", Accepted("it counts only with --adaptive-target")),
-    flag(&["--dynatemp-range"], Value, "", Only(&["0"], CHAIN)),
-    flag(&["--dynatemp-exp"], Value, "", Accepted("it counts only with --dynatemp-range")),
-    flag(&["--mirostat"], Value, "", Only(&["0"], CHAIN)),
-    flag(&["--mirostat-lr"], Value, "", Accepted("it counts only with --mirostat")),
-    flag(&["--mirostat-ent"], Value, "", Accepted("it counts only with --mirostat")),
+    flag(&["--dynatemp-range"], Value, "", Same("--dynatemp-range")),
+    flag(&["--dynatemp-exp"], Value, "", Same("--dynatemp-exp")),
+    flag(&["--mirostat"], Value, "", Same("--mirostat")),
+    flag(&["--mirostat-lr"], Value, "", Same("--mirostat-lr")),
+    flag(&["--mirostat-ent"], Value, "", Same("--mirostat-ent")),
     flag(&["--grammar"], Value, "", Refused(GRAMMAR)),
     flag(&["--grammar-file"], Value, "", Refused(GRAMMAR)),
     flag(&["-j", "--json-schema"], Value, "", Refused(GRAMMAR)),

@@ -320,7 +320,7 @@ mod tests {
             ("-cnvv", "'-cnvv' found; tip: a similar argument exists: '-cnv'"),
             ("-zzz", "'-zzz' found"),
             ("-mg 1", "-mg 1: one GPU"),
-            ("--mirostat 2", "--mirostat 2: there is no such sampler"),
+            ("--adaptive-target 0.5", "--adaptive-target 0.5: there is no such sampler"),
             ("-ngl", "-ngl: a value is missing"),
         ] {
             let message = line(None, theirs).unwrap_err();

@@ -82,12 +82,15 @@ pub fn run(args: RunArgs) -> Result<()> {
             )));
         }
     };
-    let sampler_config = args.sampler.config()?;
+    let mut sampler_config = args.sampler.config()?;
     args.context.check()?;
     args.draft.check()?;
     let gguf = args.model.open()?;
     let (tokenizer, model) = common::load(&gguf)?;
     sampler_config.check_vocabulary(model.plan.dims.n_vocab)?;
+    if sampler_config.dry.is_on() {
+        sampler_config.dry.breakers = args.sampler.breakers(&tokenizer, !args.no_escape);
+    }
     let drafted = args.draft.sources(&model)?;
     let mut config = args.context.config(&model)?;
     // What is where does not depend on whether anything drafts: plain text is to be the same, and GPU and CPU round

@@ -2,7 +2,11 @@
 
 use clap::Args;
 
-use crate::{Error, Result, sampler::SamplerConfig};
+use super::common;
+use crate::{
+    Error, Result, Tokenizer,
+    sampler::{Breakers, Dry, Mirostat, SamplerConfig, Stage},
+};
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Sampling")]
@@ -40,6 +44,54 @@ pub struct SamplerArgs {
     /// Subtract X from the logit of a recent token, for each time it occurs
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     frequency_penalty: f32,
+    /// Against repetitions of several tokens (DRY): subtract X times base^(length - allowed length) from the logit of a
+    /// token that would go on with one; 0 turns it off
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    dry_multiplier: f32,
+    /// The base of --dry-multiplier
+    #[arg(long, value_name = "X", default_value_t = 1.75, allow_negative_numbers = true)]
+    dry_base: f32,
+    /// Repetitions shorter than N tokens are free
+    #[arg(long, value_name = "N", default_value_t = 2, allow_negative_numbers = true)]
+    dry_allowed_length: i64,
+    /// How many of the last tokens are searched for repetitions; 0: none, -1: all
+    #[arg(long, value_name = "N", default_value_t = 64, allow_negative_numbers = true)]
+    dry_penalty_last_n: i64,
+    /// What no repetition goes across, instead of \n, :, " and *; `none` for nothing (repeatable)
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    dry_sequence_breaker: Vec<String>,
+    /// Leave out tokens more than N standard deviations below the likeliest; 0 and below turns it off
+    #[arg(long, alias = "top-nsigma", value_name = "N", default_value_t = -1.0, allow_negative_numbers = true)]
+    top_n_sigma: f32,
+    /// Now and then, with chance P, leave out all but the least of the likely tokens (XTC); 0 turns it off
+    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
+    xtc_probability: f32,
+    /// What is likely for --xtc-probability; above 0.5 turns it off
+    #[arg(long, value_name = "P", default_value_t = 0.1, allow_negative_numbers = true)]
+    xtc_threshold: f32,
+    /// Let the temperature go up and down by X with the entropy; 0 turns it off
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    dynatemp_range: f32,
+    /// How steeply --dynatemp-range follows the entropy
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
+    dynatemp_exp: f32,
+    /// Keep surprise at a level by Mirostat 1 or 2, instead of all other samplers but --logit-bias and --temp; 0 turns
+    /// it off
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    mirostat: i64,
+    /// How fast Mirostat learns
+    #[arg(long, value_name = "X", default_value_t = 0.1, allow_negative_numbers = true)]
+    mirostat_lr: f32,
+    /// The surprise that Mirostat aims at, in bits
+    #[arg(long, value_name = "X", default_value_t = 5.0, allow_negative_numbers = true)]
+    mirostat_ent: f32,
+    /// Samplers in the order in which they come, with ; between them; what is not named is off [default:
+    /// penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]
+    #[arg(long, value_name = "NAMES", conflicts_with = "sampling_seq")]
+    samplers: Option<String>,
+    /// The same by letters: edskypmxt
+    #[arg(long, alias = "sampler-seq", value_name = "LETTERS")]
+    sampling_seq: Option<String>,
     /// Change a token's logit, as in 15043+1 or 15043-1; -inf forbids it (repeatable)
     #[arg(short = 'l', long, value_name = "ID(+/-)X", value_parser = parse_bias)]
     logit_bias: Vec<(u32, f32)>,
@@ -50,12 +102,36 @@ pub struct SamplerArgs {
 
 impl SamplerArgs {
     pub fn config(&self) -> Result<SamplerConfig> {
-        if self.repeat_last_n < -1 {
-            let n = self.repeat_last_n;
-            return Err(Error::Usage(format!(
-                "--repeat-last-n {n}: -1 (all) is the lowest value, 0 is none"
-            )));
-        }
+        let last_n = |flag: &str, n: i64| match n {
+            -1 => Ok(usize::MAX),
+            n => usize::try_from(n)
+                .map_err(|_| Error::Usage(format!("{flag} {n}: -1 (all) is the lowest value, 0 is none"))),
+        };
+        let repeat_last_n = last_n("--repeat-last-n", self.repeat_last_n)?;
+        let dry = Dry {
+            multiplier: self.dry_multiplier,
+            base: self.dry_base,
+            allowed_length: usize::try_from(self.dry_allowed_length).map_err(|_| {
+                Error::Usage(format!("--dry-allowed-length {}: 0 and above", self.dry_allowed_length))
+            })?,
+            last_n: last_n("--dry-penalty-last-n", self.dry_penalty_last_n)?,
+            breakers: Breakers::default(),
+        };
+        let mirostat = match self.mirostat {
+            0 => None,
+            1 => Some(Mirostat::One),
+            2 => Some(Mirostat::Two),
+            n => {
+                return Err(Error::Usage(format!(
+                    "--mirostat {n}: 1 and 2 are the versions, 0 turns it off"
+                )));
+            }
+        };
+        let samplers = match (&self.samplers, &self.sampling_seq) {
+            (Some(names), _) => Stage::of_names(names)?,
+            (None, Some(letters)) => Stage::of_letters(letters)?,
+            (None, None) => Stage::ALL.to_vec(),
+        };
         let seed = match u32::try_from(self.seed) {
             // llama.cpp's word for a random one; there -1 is the same number.
             Ok(u32::MAX) => None,
@@ -68,20 +144,42 @@ impl SamplerArgs {
         };
         let config = SamplerConfig {
             temp: self.temp,
+            dynatemp_range: self.dynatemp_range,
+            dynatemp_exponent: self.dynatemp_exp,
             // llama.cpp takes every k below 1 as "all".
             top_k: usize::try_from(self.top_k).unwrap_or(0),
             top_p: self.top_p,
             min_p: self.min_p,
             typical_p: self.typical,
+            top_n_sigma: self.top_n_sigma,
+            xtc_probability: self.xtc_probability,
+            xtc_threshold: self.xtc_threshold,
             repeat_penalty: self.repeat_penalty,
             frequency_penalty: self.frequency_penalty,
             presence_penalty: self.presence_penalty,
-            repeat_last_n: usize::try_from(self.repeat_last_n).unwrap_or(usize::MAX),
+            repeat_last_n,
+            dry,
+            mirostat,
+            mirostat_tau: self.mirostat_ent,
+            mirostat_eta: self.mirostat_lr,
+            samplers,
             logit_bias: self.logit_bias.clone(),
             seed,
         };
         config.validate()?;
         Ok(config)
+    }
+
+    /// What DRY does not go across, in the model's tokens.
+    pub fn breakers(&self, tokenizer: &Tokenizer, escapes: bool) -> Breakers {
+        let given = &self.dry_sequence_breaker;
+        if given.is_empty() {
+            return Breakers::new(tokenizer, &Dry::BREAKERS);
+        }
+        // As in llama.cpp, `none` takes back what came before it.
+        let from = given.iter().rposition(|text| text == "none").map_or(0, |none| none + 1);
+        let text = |text: &String| if escapes { common::unescape(text) } else { text.clone() };
+        Breakers::new(tokenizer, &given[from..].iter().map(text).collect::<Vec<_>>())
     }
 }
 
@@ -123,7 +221,10 @@ mod tests {
     fn every_flag_reaches_its_field() {
         let flags = "--temp 0.5 --top-k 5 --top-p 0.25 --min-p 0.125 --typical 0.75 --repeat-penalty 1.5 \
             --repeat-last-n 32 --presence-penalty -0.5 --frequency-penalty 0.0625 --logit-bias 7+2.5 \
-            --logit-bias 8-inf --logit-bias 9-1e1 -s 42";
+            --logit-bias 8-inf --logit-bias 9-1e1 -s 42 --dry-multiplier 0.8 --dry-base 2 --dry-allowed-length 3 \
+            --dry-penalty-last-n -1 --top-nsigma 1.5 --xtc-probability 0.5 --xtc-threshold 0.2 \
+            --dynatemp-range 0.3 --dynatemp-exp 2 --mirostat 2 --mirostat-lr 0.2 --mirostat-ent 4 \
+            --samplers top_k;temperature";
         let expected = SamplerConfig {
             temp: 0.5,
             top_k: 5,
@@ -134,10 +235,28 @@ mod tests {
             frequency_penalty: 0.0625,
             presence_penalty: -0.5,
             repeat_last_n: 32,
+            dry: Dry {
+                multiplier: 0.8,
+                base: 2.0,
+                allowed_length: 3,
+                last_n: usize::MAX,
+                breakers: Breakers::default(),
+            },
+            top_n_sigma: 1.5,
+            xtc_probability: 0.5,
+            xtc_threshold: 0.2,
+            dynatemp_range: 0.3,
+            dynatemp_exponent: 2.0,
+            mirostat: Some(Mirostat::Two),
+            mirostat_eta: 0.2,
+            mirostat_tau: 4.0,
+            samplers: vec![Stage::TopK, Stage::Temperature],
             logit_bias: vec![(7, 2.5), (8, f32::NEG_INFINITY), (9, -10.0)],
             seed: Some(42),
         };
         assert_eq!(config(flags).unwrap(), expected);
+        let by_letters = config("--sampling-seq kt").unwrap();
+        assert_eq!(by_letters.samplers, expected.samplers);
     }
 
     #[test]
@@ -163,6 +282,20 @@ mod tests {
             ("--presence-penalty inf", "--presence-penalty"),
             ("--frequency-penalty nan", "--frequency-penalty"),
             ("--seed -2", "--seed"),
+            ("--dry-multiplier nan", "--dry-multiplier"),
+            ("--dry-base 0.5", "--dry-base"),
+            ("--dry-allowed-length -1", "--dry-allowed-length"),
+            ("--dry-penalty-last-n -2", "--dry-penalty-last-n"),
+            ("--top-n-sigma inf", "--top-n-sigma"),
+            ("--xtc-probability 2", "--xtc-probability"),
+            ("--xtc-threshold -1", "--xtc-threshold"),
+            ("--dynatemp-range nan", "--dynatemp-range"),
+            ("--dynatemp-exp inf", "--dynatemp-exp"),
+            ("--mirostat 3", "--mirostat"),
+            ("--mirostat-lr nan", "--mirostat-lr"),
+            ("--mirostat-ent nan", "--mirostat-ent"),
+            ("--samplers top_k;infill", "--samplers"),
+            ("--sampling-seq kq", "--sampling-seq"),
             ("--seed 4294967296", "--seed"),
         ] {
             let error = config(args).unwrap_err();

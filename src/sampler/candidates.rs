@@ -150,8 +150,7 @@ impl Candidates {
     pub fn typical(&mut self, p: f32) {
         self.sort();
         self.softmax();
-        let possible = |c: &&Candidate| c.p > 0.0;
-        let entropy = self.entries.iter().filter(possible).fold(0.0f32, |sum, c| sum - c.p * ln(c.p));
+        let entropy = self.entropy();
         self.distances.clear();
         self.distances.extend(self.entries.iter().map(|&c| ((-ln(c.p) - entropy).abs(), c)));
         self.distances.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(by_rank(&a.1, &b.1)));
@@ -219,6 +218,77 @@ impl Candidates {
     }
 }
 
+impl Candidates {
+    /// The temperature between `temp` minus and plus `range`, by how far the entropy lies between none and the most.
+    pub fn dynamic_temperature(&mut self, temp: f32, range: f32, exponent: f32) {
+        if self.entries.len() <= 1 {
+            return;
+        }
+        let (low, high) = ((temp - range).max(0.0), temp + range);
+        self.sort();
+        self.softmax();
+        let share = self.entropy() / -ln(1.0 / self.entries.len() as f32);
+        self.temperature(low + (high - low) * pow(share, exponent));
+    }
+
+    fn entropy(&self) -> f32 {
+        let possible = self.entries.iter().filter(|c| c.p > 0.0);
+        possible.fold(0.0f32, |sum, c| sum - c.p * ln(c.p))
+    }
+
+    /// Makes impossible what lies more than `n` standard deviations below the best. It still counts as a candidate.
+    pub fn top_n_sigma(&mut self, n: f32) {
+        if self.entries.len() <= 1 {
+            return;
+        }
+        let possible = |&logit: &f32| logit > f32::NEG_INFINITY;
+        let logits = || self.entries.iter().map(|c| c.logit).filter(possible);
+        let count = logits().count() as f32;
+        let mean = logits().fold(0.0f32, |sum, logit| sum + logit) / count;
+        let squares = logits().fold(0.0f32, |sum, l| (f64::from(sum) + f64::from(l - mean).powi(2)) as f32);
+        let least = self.highest() - n * (squares / count).sqrt();
+        let unlikely = self.entries.iter_mut().filter(|c| c.logit < least);
+        unlikely.for_each(|c| c.logit = f32::NEG_INFINITY);
+    }
+
+    /// Takes away all but the least of the tokens with at least `threshold`, if `strikes` says so once there are two
+    /// candidates or more.
+    pub fn xtc(&mut self, threshold: f32, strikes: impl FnOnce() -> bool) {
+        if self.entries.len() < 2 || !strikes() {
+            return;
+        }
+        self.sort();
+        self.softmax();
+        let likely = self.entries.iter().take_while(|c| c.p >= threshold).count();
+        self.entries.drain(..likely.saturating_sub(1));
+    }
+
+    /// Mirostat: keeps so many that the surprise is about `mu` bits if shares fall as those of the first hundred do.
+    pub fn mirostat_one(&mut self, mu: f32, n_vocab: usize) {
+        self.sort();
+        self.softmax();
+        let (mut products, mut squares) = (0.0f32, 0.0f32);
+        for (i, pair) in (1..100).zip(self.entries.windows(2)) {
+            let step = ln((i + 1) as f32 / i as f32);
+            products += step * ln(pair[0].p / pair[1].p);
+            squares += step * step;
+        }
+        let fall = products / squares;
+        let beyond = fall - 1.0;
+        let tokens = pow(beyond * pow(2.0, mu) / (1.0 - pow(n_vocab as f32, -beyond)), 1.0 / fall);
+        // Where shares do not fall, this is no number, and one token is kept.
+        self.entries.truncate((tokens as usize).max(1));
+    }
+
+    /// Mirostat 2.0: keeps the tokens that surprise by at most `mu` bits.
+    pub fn mirostat_two(&mut self, mu: f32) {
+        self.sort();
+        self.softmax();
+        let kept = self.entries.iter().take_while(|c| -log2(c.p) <= mu).count();
+        self.entries.truncate(kept.max(1));
+    }
+}
+
 /// Rounded from f64: the systems' own exponentials of f32 differ in the last bit, and a seed is to mean one text.
 fn exp(x: f32) -> f32 {
     f64::from(x).exp() as f32
@@ -226,6 +296,14 @@ fn exp(x: f32) -> f32 {
 
 fn ln(x: f32) -> f32 {
     f64::from(x).ln() as f32
+}
+
+pub(super) fn log2(x: f32) -> f32 {
+    f64::from(x).log2() as f32
+}
+
+fn pow(x: f32, exponent: f32) -> f32 {
+    f64::from(x).powf(f64::from(exponent)) as f32
 }
 
 /// The `k` best possible tokens. One pass over the logits, and selections among at most 2k candidates whenever that

@@ -1,12 +1,26 @@
 //! Settings of the sampler, with llama.cpp's defaults.
 
+use super::{Dry, Stage};
 use crate::{Error, Result, scores::Want};
+
+/// Mirostat's two versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mirostat {
+    /// Finds how many tokens to keep from how fast their shares fall.
+    One,
+    /// Keeps the tokens that surprise little enough.
+    Two,
+}
 
 /// How a token is chosen. The defaults are those of the program.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SamplerConfig {
     /// 0 and below: greedy.
     pub temp: f32,
+    /// How far the temperature goes up and down with the entropy; 0: off.
+    pub dynatemp_range: f32,
+    /// How steeply it does.
+    pub dynatemp_exponent: f32,
     /// 0: off.
     pub top_k: usize,
     /// 1: off.
@@ -15,6 +29,12 @@ pub struct SamplerConfig {
     pub min_p: f32,
     /// 1: off.
     pub typical_p: f32,
+    /// How many standard deviations below the best a logit may lie; 0 and below: off.
+    pub top_n_sigma: f32,
+    /// How often all but the least of the likely tokens are taken away; 0: off.
+    pub xtc_probability: f32,
+    /// What is likely for that; above 0.5: off.
+    pub xtc_threshold: f32,
     /// 1: off.
     pub repeat_penalty: f32,
     /// Taken from a token's logit each time it occurs; 0: off.
@@ -23,6 +43,16 @@ pub struct SamplerConfig {
     pub presence_penalty: f32,
     /// How many of the last tokens the three penalties look at; `usize::MAX`: all, 0: none.
     pub repeat_last_n: usize,
+    /// Against repetitions of several tokens.
+    pub dry: Dry,
+    /// Keeps surprise at a level. It takes the place of all stages but bias and temperature.
+    pub mirostat: Option<Mirostat>,
+    /// The surprise that mirostat aims at, in bits.
+    pub mirostat_tau: f32,
+    /// How fast it learns.
+    pub mirostat_eta: f32,
+    /// The stages in their order; what is not named is off.
+    pub samplers: Vec<Stage>,
     /// Added to the logits; negative infinity forbids a token.
     pub logit_bias: Vec<(u32, f32)>,
     /// As llama.cpp's; none: a random one.
@@ -33,14 +63,24 @@ impl Default for SamplerConfig {
     fn default() -> Self {
         Self {
             temp: 0.8,
+            dynatemp_range: 0.0,
+            dynatemp_exponent: 1.0,
             top_k: 40,
             top_p: 0.95,
             min_p: 0.05,
             typical_p: 1.0,
+            top_n_sigma: -1.0,
+            xtc_probability: 0.0,
+            xtc_threshold: 0.1,
             repeat_penalty: 1.0,
             frequency_penalty: 0.0,
             presence_penalty: 0.0,
             repeat_last_n: 64,
+            dry: Dry::default(),
+            mirostat: None,
+            mirostat_tau: 5.0,
+            mirostat_eta: 0.1,
+            samplers: Stage::ALL.to_vec(),
             logit_bias: Vec::new(),
             seed: None,
         }
@@ -53,29 +93,55 @@ impl SamplerConfig {
         Self { temp: 0.0, ..Self::default() }
     }
 
-    /// Whether the highest logit wins, once bias and penalties are in. Typical sampling may remove the highest
-    /// one, so with it the chain has to run even at temperature 0.
+    /// Whether the highest logit wins, once bias and penalties are in. Typical sampling and XTC may remove the highest
+    /// one, and what changes logits behind a cut does not see all of them: then the chain has to run even at
+    /// temperature 0.
     pub fn is_greedy(&self) -> bool {
-        self.temp <= 0.0 && self.typical_p >= 1.0
+        if self.temp > 0.0 {
+            return false;
+        }
+        if self.mirostat.is_some() {
+            return true;
+        }
+        let mut changes = self.active().skip_while(|stage| stage.changes_logits());
+        self.samplers.contains(&Stage::Temperature)
+            && self.dynatemp_range <= 0.0
+            && !changes.any(|stage| stage.changes_logits() || matches!(stage, Stage::TypicalP | Stage::Xtc))
     }
 
     /// What of a row's logits the choice depends on.
     pub fn want(&self) -> Want {
-        match self.top_k {
-            _ if self.adjusts() => Want::Logits,
+        match self.active().next() {
+            _ if !self.logit_bias.is_empty() => Want::Logits,
+            Some(Stage::Penalties | Stage::Dry) => Want::Logits,
             _ if self.is_greedy() => Want::Top(1),
-            0 => Want::Logits,
-            k => Want::Top(k),
+            Some(Stage::TopK) => Want::Top(self.top_k),
+            _ => Want::Logits,
         }
     }
 
-    /// Whether logits change before the first cut.
-    pub(super) fn adjusts(&self) -> bool {
-        !self.logit_bias.is_empty() || self.penalizes()
+    /// The stages that do something, in their order.
+    pub(super) fn active(&self) -> impl Iterator<Item = Stage> {
+        let stages = self.samplers.iter().copied().filter(|_| self.mirostat.is_none());
+        stages.filter(|&stage| match stage {
+            Stage::Penalties => self.penalizes(),
+            Stage::Dry => self.dry.is_on(),
+            Stage::TopNSigma => self.top_n_sigma > 0.0,
+            Stage::TopK => self.top_k > 0,
+            Stage::TypicalP => self.typical_p < 1.0,
+            Stage::TopP => self.top_p < 1.0,
+            Stage::MinP => self.min_p > 0.0,
+            Stage::Xtc => self.xtc_probability > 0.0 && self.xtc_threshold <= 0.5,
+            Stage::Temperature => self.temp != 1.0 || self.dynatemp_range > 0.0,
+        })
     }
 
-    /// Whether any penalty changes anything.
-    pub(super) fn penalizes(&self) -> bool {
+    /// Whether a choice changes more than the text: then something is remembered for each place of it.
+    pub(super) fn remembers(&self) -> bool {
+        self.mirostat.is_some() || self.active().any(|stage| stage == Stage::Xtc)
+    }
+
+    fn penalizes(&self) -> bool {
         let strength = (self.repeat_penalty, self.frequency_penalty, self.presence_penalty);
         self.repeat_last_n > 0 && strength != (1.0, 0.0, 0.0)
     }
@@ -100,11 +166,25 @@ impl SamplerConfig {
         let above_zero = "a number above 0 is needed; 1 turns it off";
         check(positive, "repeat_penalty", self.repeat_penalty, above_zero)?;
         let finite = "a finite number is needed; 0 turns it off";
-        for (setting, value) in
-            [("frequency_penalty", self.frequency_penalty), ("presence_penalty", self.presence_penalty)]
-        {
+        for (setting, value) in [
+            ("frequency_penalty", self.frequency_penalty),
+            ("presence_penalty", self.presence_penalty),
+            ("dry_multiplier", self.dry.multiplier),
+            ("top_n_sigma", self.top_n_sigma),
+            ("dynatemp_range", self.dynatemp_range),
+        ] {
             check(value.is_finite(), setting, value, finite)?;
         }
+        let base = self.dry.base;
+        check(base.is_finite() && base >= 1.0, "dry_base", base, "1 and above is the range")?;
+        let exponent = self.dynatemp_exponent;
+        check(exponent.is_finite(), "dynatemp_exponent", exponent, "a finite number is needed")?;
+        let chance = self.xtc_probability;
+        check(share.contains(&chance), "xtc_probability", chance, "0 to 1 is the range; 0 turns it off")?;
+        let likely = self.xtc_threshold;
+        check(share.contains(&likely), "xtc_threshold", likely, "0 to 1 is the range; above 0.5 is off")?;
+        check(self.mirostat_tau.is_finite(), "mirostat_tau", self.mirostat_tau, "a finite number is needed")?;
+        check(self.mirostat_eta.is_finite(), "mirostat_eta", self.mirostat_eta, "a finite number is needed")?;
         match self.logit_bias.iter().find(|(_, bias)| bias.is_nan()) {
             Some((id, _)) => Err(Error::Usage(format!("`logit_bias` {id}: the bias is not a number"))),
             None => Ok(()),

@@ -1,38 +1,72 @@
 //! From logits to a token.
 //!
 //! ```text
-//! logits ─ bias ─ penalties ─ top-k ─ typical ─ top-p ─ min-p ─ temperature ─ Distribution ─ draw(u) ─ token
+//! logits ─ bias ─ penalties ─ DRY ─ top-n-sigma ─ top-k ─ typical ─ top-p ─ min-p ─ XTC ─ temperature
+//!   └ draw(u) from a Distribution ─ token
 //! ```
 //!
 //! Order, arithmetic and random numbers are llama.cpp's: where the logits agree, a seed gives the same text.
 //! [`distribution`] is a pure function of configuration, logits and history. [`Sampler`] adds a history, the seed's
 //! numbers, and buffers that are kept. Its choice depends on the seed, the scores and the history alone: the n-th token
-//! after what was given has the n-th number. So a draft may choose and be taken back, and nothing changes.
+//! after what was given has the n-th number; what XTC and mirostat remember is kept for each place. So a draft may choose and be taken back, and nothing changes.
 
 mod candidates;
 mod chain;
 mod config;
 mod distribution;
+mod dry;
 mod logprobs;
 pub mod rng;
+mod stage;
 mod stream;
 
 pub use chain::{Chain, distribution};
-pub use config::SamplerConfig;
+pub use config::{Mirostat, SamplerConfig};
 pub use distribution::Distribution;
+pub use dry::{Breakers, Dry};
 pub use logprobs::top_logprobs;
 
-use self::stream::{Stream, random_seed};
+pub use stage::Stage;
+
+use self::{
+    chain::Turn,
+    stream::{Stream, random_seed},
+};
 use crate::{
     Result,
     scores::{Scores, Want},
 };
+
+/// What a choice depends on besides seed, history and scores. It follows from the choices before.
+#[derive(Clone, Copy)]
+struct Memory {
+    /// Random numbers used so far.
+    numbers: usize,
+    chances: usize,
+    mu: f32,
+}
+
+impl Memory {
+    fn after(self, config: &SamplerConfig, turn: &Turn, from: &Distribution, token: u32) -> Self {
+        let mirostat = config.mirostat.is_some();
+        Memory {
+            // Mirostat draws nothing where there is nothing to choose.
+            numbers: self.numbers + usize::from(!mirostat || from.len() > 1),
+            chances: self.chances + usize::from(turn.chance_taken),
+            mu: if mirostat { turn.mu_after(config, from.p(token) as f32) } else { self.mu },
+        }
+    }
+}
 
 /// Chooses tokens, and remembers which.
 pub struct Sampler {
     config: SamplerConfig,
     seed: u32,
     numbers: Stream<f64>,
+    /// XTC's own.
+    chances: Stream<f32>,
+    /// By place of the text, for settings that remember more than that.
+    memories: Vec<Memory>,
     history: Vec<u32>,
     /// So many tokens of the history were not chosen.
     given: usize,
@@ -47,10 +81,13 @@ impl Sampler {
     pub fn new(config: SamplerConfig) -> Result<Self> {
         config.validate()?;
         let seed = config.seed.unwrap_or_else(random_seed);
+        let mu = Turn::first(&config).mu;
         Ok(Self {
             config,
             seed,
             numbers: Stream::doubles(seed),
+            chances: Stream::floats(seed),
+            memories: vec![Memory { numbers: 0, chances: 0, mu }],
             history: Vec::new(),
             given: 0,
             chain: Chain::default(),
@@ -90,6 +127,7 @@ impl Sampler {
         self.history.clear();
         self.history.extend_from_slice(prompt);
         self.given = prompt.len();
+        self.memories.truncate(1);
     }
 
     /// Chooses the next token, and leaves the history as it is: [`Sampler::accept`] adds to it.
@@ -105,9 +143,30 @@ impl Sampler {
         if self.config.is_greedy() {
             return self.chain.greedy(&self.config, scores, &self.history);
         }
-        self.chain.distribution(&self.config, scores, &self.history, &mut self.distribution);
+        let (memory, mut turn) = self.turn();
+        self.chain.run(&self.config, scores, &self.history, &mut turn, &mut self.distribution);
+        let token = self.distribution.draw(self.numbers.at(memory.numbers));
+        if self.config.remembers() {
+            let place = self.history.len() - self.given;
+            self.memories.truncate(place + 1);
+            self.memories.push(memory.after(&self.config, &turn, &self.distribution, token));
+        }
+        token
+    }
+
+    /// What the text so far has left for its next token.
+    fn turn(&mut self) -> (Memory, Turn) {
         let place = self.history.len() - self.given;
-        self.distribution.draw(self.numbers.at(place))
+        if !self.config.remembers() {
+            return (Memory { numbers: place, chances: 0, mu: 0.0 }, Turn::first(&self.config));
+        }
+        // A draft may have tokens that nobody chose; then a guess will do.
+        while self.memories.len() <= place {
+            let last = self.memories[self.memories.len() - 1];
+            self.memories.push(Memory { numbers: last.numbers + 1, chances: last.chances + 1, ..last });
+        }
+        let memory = self.memories[place];
+        (memory, Turn { mu: memory.mu, chance: self.chances.at(memory.chances), chance_taken: false })
     }
 
     /// What [`Sampler::choose`] would draw from.
@@ -116,7 +175,8 @@ impl Sampler {
             return Distribution::one_hot(token);
         }
         let mut result = Distribution::default();
-        self.chain.distribution(&self.config, scores, &self.history, &mut result);
+        let mut turn = self.turn().1;
+        self.chain.run(&self.config, scores, &self.history, &mut turn, &mut result);
         result
     }
 

@@ -6,8 +6,9 @@ use rand_mt::Mt;
 
 use super::rng::Rng;
 
-/// The largest number below 1: what C++ gives where rounding would come to 1.
+/// The largest numbers below 1: what C++ gives where rounding would come to 1.
 const BELOW_ONE: f64 = 1.0 - f64::EPSILON / 2.0;
+const BELOW_ONE_F32: f32 = 1.0 - f32::EPSILON / 2.0;
 
 /// Numbers in [0, 1), each found by its place, so that what was drawn for a rejected draft changes nothing.
 pub(super) struct Stream<T> {
@@ -23,6 +24,14 @@ impl<T: Copy> Stream<T> {
             self.numbers.push((self.next)(&mut self.twister));
         }
         self.numbers[place]
+    }
+}
+
+impl Stream<f32> {
+    /// A word makes a number.
+    pub fn floats(seed: u32) -> Self {
+        let next = |twister: &mut Mt| (twister.next_u32() as f32 / 32f32.exp2()).min(BELOW_ONE_F32);
+        Stream { twister: Mt::new(seed), next, numbers: Vec::new() }
     }
 }
 

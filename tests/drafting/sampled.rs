@@ -27,14 +27,14 @@ fn seeds_give_llama_cpps_texts_with_drafts_and_without() {
             shift_keep: None,
             logprobs: 0,
         };
-        let mut sampler = Sampler::new(config(&case)).unwrap();
+        let mut sampler = Sampler::new(config(&case, &tokenizer)).unwrap();
         let go_on = |_| Ok(ControlFlow::Continue(()));
         let plain = generate(&mut context, &tokenizer, &mut sampler, &request, go_on).unwrap();
         assert_eq!(plain.tokens, expected, "seed {}, {}", case["seed"], case["settings"]);
         let proposers: [Box<dyn Proposer>; 2] =
             [Box::new(MaskProposer::exit(model.n_layer(), 3)), Box::new(NgramProposer::new(1, 4))];
         for proposer in proposers {
-            let mut sampler = Sampler::new(config(&case)).unwrap();
+            let mut sampler = Sampler::new(config(&case, &tokenizer)).unwrap();
             let mut speculation = Speculation { proposers: &mut [proposer], policy: &mut Fixed::default() };
             let go_on = |_| Ok(ControlFlow::Continue(()));
             let (drafted, report) =

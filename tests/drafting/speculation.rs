@@ -9,7 +9,7 @@ use spec_run::{
     Batch, Context, Model, Result, RunLayers, Sampler, Tokenizer, embedded,
     generate::{Generation, Request, Speculation, Stop, generate, speculate},
     mask::LayerBits,
-    sampler::SamplerConfig,
+    sampler::{Dry, Mirostat, SamplerConfig},
     speculation::{
         DRAFT, Drafted, ExitsProposer, Fixed, MaskProposer, NgramProposer, Offer, Policy, Proposer, Report,
         Round, RoundChoice, SourceInfo, SourceKind, Speedup, Supply, TARGET, Token,
@@ -310,6 +310,11 @@ fn settings_of_the_sampler_do_not_show() {
         SamplerConfig { typical_p: 0.5, ..greedy },
         SamplerConfig { typical_p: 0.7, repeat_penalty: 1.2, ..seeded.clone() },
         SamplerConfig { presence_penalty: 1.0, ..flat.clone() },
+        SamplerConfig { xtc_probability: 0.5, xtc_threshold: 0.05, ..seeded.clone() },
+        SamplerConfig { dry: Dry { multiplier: 0.8, ..Dry::default() }, top_n_sigma: 1.5, ..seeded.clone() },
+        SamplerConfig { dynatemp_range: 0.5, xtc_probability: 0.9, ..flat.clone() },
+        SamplerConfig { mirostat: Some(Mirostat::One), ..seeded.clone() },
+        SamplerConfig { mirostat: Some(Mirostat::Two), mirostat_tau: 3.0, ..seeded.clone() },
         seeded,
         flat,
     ];

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use spec_run::{
-    sampler::{Chain, Distribution, SamplerConfig, distribution, top_logprobs},
+    sampler::{
+        Breakers, Chain, Distribution, Dry, Mirostat, SamplerConfig, Stage, distribution, top_logprobs,
+    },
     scores::{Scores, Top, Want, greedy, log_sum_exp},
 };
 
@@ -384,10 +386,20 @@ prop_compose! {
         typical_p in prop_oneof![Just(1.0f32), 0.0f32..1.0], repeat_penalty in 0.5f32..2.0,
         frequency_penalty in -1.0f32..1.0, presence_penalty in -1.0f32..1.0, repeat_last_n in 0usize..40,
         logit_bias in prop::collection::vec((0u32..200, any_logit().prop_filter("", |b| !b.is_nan())), 0..4),
+        (top_n_sigma, dynatemp_range, dynatemp_exponent) in (-1.0f32..3.0, -1.0f32..1.0, 0.0f32..3.0),
+        (xtc_probability, xtc_threshold) in (0.0f32..=1.0, 0.0f32..=1.0),
+        (multiplier, base, allowed_length, last_n) in (-1.0f32..2.0, 1.0f32..3.0, 0usize..5, 0usize..50),
+        mirostat in prop::sample::select(vec![None, None, None, Some(Mirostat::One), Some(Mirostat::Two)]),
+        samplers in prop_oneof![
+            Just(Stage::ALL.to_vec()),
+            prop::collection::vec(prop::sample::select(Stage::ALL.to_vec()), 0..10),
+        ],
     ) -> SamplerConfig {
         SamplerConfig {
             temp, top_k, top_p, min_p, typical_p, repeat_penalty, frequency_penalty, presence_penalty,
-            repeat_last_n, logit_bias, seed: None,
+            repeat_last_n, logit_bias, seed: None, top_n_sigma, dynatemp_range, dynatemp_exponent,
+            xtc_probability, xtc_threshold, mirostat, samplers, mirostat_tau: 3.0, mirostat_eta: 0.1,
+            dry: Dry { multiplier, base, allowed_length, last_n, breakers: Breakers::default() },
         }
     }
 }
@@ -406,7 +418,7 @@ proptest! {
         prop_assert!(entries.iter().all(|&(id, p)| (id as usize) < logits.len() && p > 0.0));
         prop_assert!(entries.is_sorted_by(|a, b| a.0 < b.0));
         prop_assert!((entries.iter().map(|e| e.1).sum::<f64>() - 1.0).abs() < 1e-12);
-        if config.typical_p == 1.0 {
+        if config.is_greedy() {
             let best = Chain::default().greedy(&config, Scores::All(&logits), &history);
             prop_assert!(found.p(best) > 0.0, "greedy's choice {best} is not in {found:?}");
         }

@@ -70,7 +70,7 @@ class Chosen:
     def __init__(self, seed, n_vocab, settings):
         self.chain = chain_of(seed, n_vocab, settings)
         self.random = np.random.RandomState(seed)
-        self.has_dist = not settings.get("mirostat", 0)
+        self.draws_alone = not settings.get("mirostat", 0)
         self.margin, self.kept = 1.0, []
 
     def accept(self, token):
@@ -83,7 +83,7 @@ class Chosen:
         token = array.data[array.selected].id
         kept = [(array.data[i].id, array.data[i].p) for i in range(array.size)]
         self.kept.append([id for id, p in kept if p > 0])
-        if self.has_dist:
+        if self.draws_alone or len(kept) > 1:
             low, high = (int.from_bytes(self.random.bytes(4), "little") for _ in range(2))
             ends = np.cumsum([p for _, p in kept])[:-1]
             u = (low + high * 2.0**32) / 2.0**64
@@ -92,18 +92,18 @@ class Chosen:
         return token
 
 
-def made_up(step, n_vocab):
-    """As in the test: squares of integers, so that f32 has them exactly; every seventh row comes again and again."""
-    step = 7 if step % 3 == 0 else step
+def made_up(step, n_vocab, period):
+    """As in the test: squares of integers, so that f32 has them exactly; rows come again and again."""
+    step = step % period if period else 7 if step % 3 == 0 else step
     return [((i * 7919 + step * 10477) % 4001) ** 2 / 2.0**20 for i in range(n_vocab)]
 
 
-def made_up_case(settings, n_vocab=N_VOCAB, spread=1.0):
+def made_up_case(settings, n_vocab=N_VOCAB, spread=1.0, period=0):
     for seed in range(1, 200):
         run = Chosen(seed, n_vocab, settings)
-        tokens = [run.next([l * spread for l in made_up(step, n_vocab)]) for step in range(STEPS)]
+        tokens = [run.next([l * spread for l in made_up(step, n_vocab, period)]) for step in range(STEPS)]
         if run.margin > 1e-5:
-            case = {"settings": settings, "n_vocab": n_vocab, "spread": spread, "seed": seed}
+            case = {"settings": settings, "n_vocab": n_vocab, "spread": spread, "period": period, "seed": seed}
             return case | {"tokens": tokens, "kept": run.kept[:3] if max(map(len, run.kept[:3])) < 100 else []}
     raise ValueError(f"no seed is far from every border: {settings}")
 
@@ -144,6 +144,25 @@ CASES = [
     ({"typical_p": 0.5},),
     (everything | {"typical_p": 0.7}, N_VOCAB, 0.25),
     (penalties,),
+    (everything | {"top_n_sigma": 1.0}, N_VOCAB, 0.25),
+    (everything | {"top_n_sigma": 1.5, "dynatemp_range": 0.5, "temp": 1.5}, 2000, 0.25),
+    ({"dynatemp_range": 0.7, "dynatemp_exponent": 1.5},),
+    ({"xtc_probability": 0.5, "xtc_threshold": 0.1}, N_VOCAB, 2.0),
+    ({"xtc_probability": 1.0, "xtc_threshold": 0.05, "temp": 0.0}, N_VOCAB, 2.0),
+    ({"xtc_probability": 0.7, "top_p": 0.5, "min_p": 0.3, "xtc_threshold": 0.02}, N_VOCAB, 3.0),
+    ({"dry_multiplier": 0.8, "temp": 0.5}, N_VOCAB, 1.0, 5),
+    ({"dry_multiplier": 2.0, "dry_base": 1.2, "dry_allowed_length": 1, "dry_last_n": 30}, N_VOCAB, 2.0, 3),
+    ({"dry_multiplier": 0.5, "dry_allowed_length": 3, "dry_breakers": ["the d", "y"]}, N_VOCAB, 4.0, 4),
+    ({"dry_multiplier": 1.0, "dry_base": 1.0, "dry_breakers": []} | penalties, N_VOCAB, 4.0, 4),
+    ({"mirostat": 1},),
+    ({"mirostat": 1, "mirostat_tau": 2.0, "mirostat_eta": 0.3, "temp": 1.5, **penalties},),
+    ({"mirostat": 2},),
+    ({"mirostat": 2, "mirostat_tau": 1.0, "mirostat_eta": 0.5, "temp": 0.6},),
+    ({"samplers": ["temperature", "top_p", "top_k"], "temp": 0.5},),
+    ({"samplers": ["min_p", "xtc", "top_k", "penalties"], "xtc_probability": 0.5, **penalties}, N_VOCAB, 0.5),
+    ({"samplers": ["typ_p", "dry", "temperature"], "typical_p": 0.8, "dry_multiplier": 1.0}, N_VOCAB, 1.0, 5),
+    ({"samplers": []}, N_VOCAB, 0.25),
+    ({"samplers": ["top_k", "penalties"], "temp": 0.0} | penalties, N_VOCAB, 1.0, 5),
     (penalties | {"logit_bias": [[3, 4.5], [11, -float("inf")], [400, -2.0]]},),
 ]
 TEXTS = [
@@ -151,6 +170,9 @@ TEXTS = [
     {"temp": 1.2, "top_k": 20},
     {"top_k": 0, "top_p": 0.9, "min_p": 0.0, "temp": 0.7},
     {"repeat_penalty": 1.2, "typical_p": 0.9},
+    {"dry_multiplier": 0.8, "xtc_probability": 0.3, "xtc_threshold": 0.15},
+    {"mirostat": 2, "mirostat_tau": 3.0},
+    {"mirostat": 1, "mirostat_tau": 3.0},
 ]
 
 # -inf is no JSON.
