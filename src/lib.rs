@@ -39,6 +39,8 @@ pub mod chat;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
+#[cfg(feature = "constraints")]
+pub mod constraint;
 pub mod context;
 pub mod embedded;
 pub mod engine;

@@ -108,6 +108,8 @@ pub struct Sources {
     exits: Vec<usize>,
     n_layer: usize,
     pub ngram: bool,
+    /// What a grammar leaves no choice about.
+    pub forced: Option<Box<dyn Proposer>>,
     /// How often the first mask is right, by its file.
     pub promised: Option<f64>,
     /// Kinds of which nothing was named.
@@ -139,12 +141,18 @@ impl Sources {
 
     /// In the order of the proposers.
     pub fn kinds(&self) -> Vec<SourceKind> {
+        let forced = self.forced.is_some().then_some(SourceKind::Other);
         let ngram = self.ngram.then_some(SourceKind::Ngram);
         let exits = (!self.exits.is_empty()).then_some(SourceKind::Exit);
-        ngram.into_iter().chain(exits).chain(self.masks.iter().map(MaskProposer::kind)).collect()
+        forced
+            .into_iter()
+            .chain(ngram)
+            .chain(exits)
+            .chain(self.masks.iter().map(MaskProposer::kind))
+            .collect()
     }
 
-    /// The lookup first: it costs nothing, and a policy that takes the first offer should take that.
+    /// What costs nothing first: a policy that takes the first offer should take that.
     pub fn proposers(self) -> Vec<Box<dyn Proposer>> {
         let ngram = self.ngram.then(NgramProposer::default);
         let ngram = ngram.into_iter().map(|p| Box::new(p) as Box<dyn Proposer>);
@@ -152,6 +160,7 @@ impl Sources {
         let exits = exits.map(|p| if self.keep_nothing { p.keeping_nothing() } else { p });
         let ngram = ngram.chain(exits.map(|p| Box::new(p) as _));
         let mask = |p: MaskProposer| if self.keep_nothing { p.keeping_nothing() } else { p };
+        let ngram = self.forced.into_iter().chain(ngram);
         ngram.chain(self.masks.into_iter().map(|p| Box::new(mask(p)) as _)).collect()
     }
 }
@@ -260,7 +269,8 @@ impl DraftArgs {
         }
         // Somebody who fixes the numbers for a mask wants to see that mask.
         let ngram = self.has(DraftKind::Ngram) || (auto && !(named && self.fixed().is_some()));
-        Ok(Sources { masks, exits, n_layer, ngram, promised, open, keep_nothing: self.no_prefix_reuse })
+        let keep_nothing = self.no_prefix_reuse;
+        Ok(Sources { masks, exits, n_layer, ngram, forced: None, promised, open, keep_nothing })
     }
 }
 

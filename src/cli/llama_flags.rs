@@ -47,6 +47,14 @@ const fn flag(names: &'static [&'static str], takes: Takes, env: &'static str, h
     Flag { names, takes, env, here }
 }
 
+/// Grammars are a feature of the build.
+const fn grammar(flag: &'static str) -> Here {
+    match cfg!(feature = "constraints") {
+        true => Same(flag),
+        false => Refused("this program was built without grammars (the feature `constraints`)"),
+    }
+}
+
 pub const NO_DRAFT_MODEL: &str = "spec-run drafts with the model itself; see --spec-type";
 const NO_DRAFT_MODEL_TO_SET: &str = "there is no draft model; the model drafts by itself";
 const THREADS_ARE_NOT_BOUND: &str = "the system places the threads";
@@ -54,7 +62,6 @@ const FITS_BY_ITSELF: &str = "what fits the GPU is found out; see --dry-run";
 const ONE_GPU: &str = "one GPU is used; --device names it, --vram says how much of it";
 const TEXT_ONLY: &str = "only text is read here; use llama-mtmd-cli";
 const ROPE: &str = "positions are scaled as the model's file says";
-const GRAMMAR: &str = "text cannot be bound to a grammar yet; use llama-cli";
 const ADAPTERS: &str = "adapters are not applied; merge them with llama-export-lora first";
 const SCORES: &str = "only perplexity is scored here; use llama-perplexity";
 const NO_REPL: &str = "there is no conversation at the terminal yet; --chat answers one prompt";
@@ -196,10 +203,10 @@ pub const FLAGS: &[Flag] = &[
     flag(&["--mirostat"], Value, "", Same("--mirostat")),
     flag(&["--mirostat-lr"], Value, "", Same("--mirostat-lr")),
     flag(&["--mirostat-ent"], Value, "", Same("--mirostat-ent")),
-    flag(&["--grammar"], Value, "", Refused(GRAMMAR)),
-    flag(&["--grammar-file"], Value, "", Refused(GRAMMAR)),
-    flag(&["-j", "--json-schema"], Value, "", Refused(GRAMMAR)),
-    flag(&["-jf", "--json-schema-file"], Value, "", Refused(GRAMMAR)),
+    flag(&["--grammar"], Value, "", grammar("--grammar")),
+    flag(&["--grammar-file"], Value, "", grammar("--grammar-file")),
+    flag(&["-j", "--json-schema"], Value, "", grammar("--json-schema")),
+    flag(&["-jf", "--json-schema-file"], Value, "", grammar("--json-schema-file")),
     flag(&["-bs", "--backend-sampling"], Nothing, "LLAMA_ARG_BACKEND_SAMPLING", Accepted("where sampling runs is decided by itself")),
     // The model.
     flag(&["-m", "--model"], Value, "LLAMA_ARG_MODEL", Same("--model")),

@@ -6,6 +6,8 @@ mod bench_tests;
 mod chat_args;
 mod chat_template;
 pub mod common;
+#[cfg(feature = "constraints")]
+mod constraint_args;
 mod device_args;
 #[cfg_attr(not(feature = "gpu"), path = "without/devices.rs")]
 mod devices;

@@ -15,6 +15,8 @@ use super::{
     output::{detail, note},
     sampler_args::SamplerArgs,
 };
+#[cfg(feature = "constraints")]
+use crate::constraint::ForcedTokens;
 use crate::{
     Error, Gguf, Result, Sampler, Tokenizer,
     generate::{Generation, Request, Speculation, Stop, generate, speculate},
@@ -40,6 +42,9 @@ pub struct RunArgs {
     context: ContextArgs,
     #[command(flatten)]
     sampler: SamplerArgs,
+    #[cfg(feature = "constraints")]
+    #[command(flatten)]
+    constraint: super::constraint_args::ConstraintArgs,
     #[command(flatten)]
     draft: DraftArgs,
     #[command(flatten)]
@@ -91,6 +96,12 @@ pub fn run(args: RunArgs) -> Result<()> {
     if sampler_config.dry.is_on() {
         sampler_config.dry.breakers = args.sampler.breakers(&tokenizer, !args.no_escape);
     }
+    #[cfg(feature = "constraints")]
+    let constraint = args.constraint.compile(&tokenizer)?;
+    #[cfg(feature = "constraints")]
+    if constraint.is_some() && args.ignore_eos {
+        return Err(Error::Usage("--ignore-eos: a text that keeps to a grammar ends where it does".into()));
+    }
     let drafted = args.draft.sources(&model)?;
     let mut config = args.context.config(&model)?;
     // What is where does not depend on whether anything drafts: plain text is to be the same, and GPU and CPU round
@@ -111,6 +122,11 @@ pub fn run(args: RunArgs) -> Result<()> {
     let mut sources = if args.draft.off_reason().is_some() { Sources::default() } else { drafted };
     sources.complete(&context);
     let mut sampler = Sampler::new(sampler_config)?;
+    #[cfg(feature = "constraints")]
+    if let Some((vocabulary, constraint)) = constraint {
+        sources.forced = Some(Box::new(ForcedTokens::new(&vocabulary, &constraint, prompt.len())));
+        sampler.bind(Box::new(constraint));
+    }
     let request = Request {
         prompt: &prompt,
         max_tokens,

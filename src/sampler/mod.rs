@@ -37,6 +37,13 @@ use crate::{
     scores::{Scores, Want},
 };
 
+/// What may come next, whatever the logits say. It follows from the text alone.
+pub trait Rule: Send {
+    /// Makes the logits of tokens that may not follow `text` -inf: what was chosen so far, without what was given. At
+    /// least one stays possible.
+    fn mask(&mut self, text: &[u32], logits: &mut [f32]);
+}
+
 /// What a choice depends on besides seed, history and scores. It follows from the choices before.
 #[derive(Clone, Copy)]
 struct Memory {
@@ -70,6 +77,8 @@ pub struct Sampler {
     history: Vec<u32>,
     /// So many tokens of the history were not chosen.
     given: usize,
+    rule: Option<Box<dyn Rule>>,
+    masked: Vec<f32>,
     chain: Chain,
     distribution: Distribution,
     /// What the text is to be, by position, whatever the logits say.
@@ -90,6 +99,8 @@ impl Sampler {
             memories: vec![Memory { numbers: 0, chances: 0, mu }],
             history: Vec::new(),
             given: 0,
+            rule: None,
+            masked: Vec::new(),
             chain: Chain::default(),
             distribution: Distribution::default(),
             script: Vec::new(),
@@ -108,7 +119,12 @@ impl Sampler {
 
     /// What of a row's logits [`Sampler::choose`] depends on.
     pub fn want(&self) -> Want {
-        self.config.want()
+        if self.rule.is_some() { Want::Logits } else { self.config.want() }
+    }
+
+    /// From now on what the rule forbids is not chosen. [`Sampler::want`] is then all logits.
+    pub fn bind(&mut self, rule: Box<dyn Rule>) {
+        self.rule = Some(rule);
     }
 
     /// From now on the n-th token of the history is followed by the one behind it in `script`, as far as that goes: for
@@ -140,10 +156,11 @@ impl Sampler {
         if let Some(token) = self.next_of_script() {
             return token;
         }
+        let (memory, mut turn) = self.turn();
+        let scores = ruled(&mut self.rule, &mut self.masked, &self.history[self.given..], scores);
         if self.config.is_greedy() {
             return self.chain.greedy(&self.config, scores, &self.history);
         }
-        let (memory, mut turn) = self.turn();
         self.chain.run(&self.config, scores, &self.history, &mut turn, &mut self.distribution);
         let token = self.distribution.draw(self.numbers.at(memory.numbers));
         if self.config.remembers() {
@@ -176,6 +193,7 @@ impl Sampler {
         }
         let mut result = Distribution::default();
         let mut turn = self.turn().1;
+        let scores = ruled(&mut self.rule, &mut self.masked, &self.history[self.given..], scores);
         self.chain.run(&self.config, scores, &self.history, &mut turn, &mut result);
         result
     }
@@ -194,5 +212,23 @@ impl Sampler {
     /// The tokens of the text so far.
     pub fn history(&self) -> &[u32] {
         &self.history
+    }
+}
+
+/// The scores with what a rule leaves of them.
+fn ruled<'s>(
+    rule: &mut Option<Box<dyn Rule>>,
+    masked: &'s mut Vec<f32>,
+    text: &[u32],
+    scores: Scores<'s>,
+) -> Scores<'s> {
+    match (rule, scores) {
+        (Some(rule), Scores::All(logits)) => {
+            masked.clear();
+            masked.extend_from_slice(logits);
+            rule.mask(text, masked);
+            Scores::All(masked)
+        }
+        (None, scores) | (Some(_), scores @ Scores::Top(_)) => scores,
     }
 }

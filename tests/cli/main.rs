@@ -4,6 +4,8 @@
 mod common;
 
 mod bench;
+#[cfg(feature = "constraints")]
+mod constraints;
 mod documents;
 mod dry_run;
 mod examples;

@@ -3,6 +3,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+#[cfg(feature = "constraints")]
+mod constraints;
 mod controller;
 mod costs_measure;
 mod round_length;

@@ -1,0 +1,246 @@
+//! Grammars and JSON schemas that a text keeps to.
+//!
+//! ```text
+//! grammar ─ Vocabulary::compile ─ Constraint ─ Sampler::bind: what may not follow gets -inf, then the sampler's stages
+//!                                     └ ForcedTokens: where only one text may follow, its tokens are a draft
+//! ```
+//!
+//! What may follow depends on the text alone, so a constrained text is the same with drafts and without. Grammars are
+//! read and run by the crate llguidance; GBNF is translated for it (`gbnf.rs`).
+
+mod forced;
+mod gbnf;
+mod json;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+pub use forced::ForcedTokens;
+use llguidance::{Matcher, ParserFactory, api::TopLevelGrammar};
+use toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
+
+use crate::{Error, Result, Tokenizer, sampler::Rule};
+
+/// A grammar's text may not be longer.
+pub const LONGEST: usize = 1 << 20;
+
+/// What a text is to keep to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grammar {
+    /// Any JSON value.
+    Json,
+    /// JSON by a schema.
+    JsonSchema(String),
+    /// llama.cpp's notation.
+    Gbnf(String),
+    /// llguidance's notation.
+    Lark(String),
+}
+
+/// A tokenizer's tokens, prepared for constraints; once for all of them.
+pub struct Vocabulary {
+    factory: ParserFactory,
+    shared: Arc<Tokens>,
+}
+
+struct Tokens {
+    /// Tokens that end a text.
+    ends: Vec<u32>,
+    /// Tokens with the same bytes as another one, which stands for both.
+    twins: Vec<(u32, u32)>,
+}
+
+impl Vocabulary {
+    /// An error where no token ends a text.
+    pub fn new(tokenizer: &Tokenizer) -> Result<Self> {
+        let ids = 0..tokenizer.vocab_size() as u32;
+        let ends: Vec<u32> = ids.clone().filter(|&id| tokenizer.is_eog(id)).collect();
+        let Some(&end) = tokenizer.eos().filter(|eos| ends.contains(eos)).as_ref().or(ends.first()) else {
+            return Err(Error::Input(
+                "the vocabulary has no token that ends a text, and a grammar needs one".into(),
+            ));
+        };
+        let bytes = |id: u32| match tokenizer.is_control(id) || tokenizer.is_eog(id) {
+            true => [&[TokTrie::SPECIAL_TOKEN_MARKER], tokenizer.piece(id)].concat(),
+            false => tokenizer.piece(id).to_vec(),
+        };
+        let words: Vec<Vec<u8>> = ids.map(bytes).collect();
+        let mut trie = TokTrie::from(&TokRxInfo::new(words.len() as u32, end), &words);
+        trie = trie.with_eos_tokens(&ends);
+        let twin = |(id, word): (u32, &Vec<u8>)| {
+            let known = trie.token_id(word).filter(|&known| known != id && !word.is_empty())?;
+            Some((id, known))
+        };
+        let twins = (0..).zip(&words).filter_map(twin).collect();
+        let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let mut factory = ParserFactory::new_simple(&env).map_err(|e| refused("a grammar", e))?;
+        factory.quiet().limits_mut().verbose_errors = false;
+        Ok(Vocabulary { factory, shared: Arc::new(Tokens { ends, twins }) })
+    }
+
+    /// An error says what is wrong with the grammar, and where.
+    pub fn compile(&self, grammar: &Grammar) -> Result<Constraint> {
+        let what = match grammar {
+            Grammar::Json => "JSON",
+            Grammar::JsonSchema(_) => "JSON schema",
+            Grammar::Gbnf(_) | Grammar::Lark(_) => "grammar",
+        };
+        let text = match grammar {
+            Grammar::Json => "",
+            Grammar::JsonSchema(text) | Grammar::Gbnf(text) | Grammar::Lark(text) => text,
+        };
+        if text.len() > LONGEST {
+            return Err(refused(what, format!("{} bytes, {LONGEST} are the most", text.len())));
+        }
+        let compiled = match grammar {
+            Grammar::Json => TopLevelGrammar::from_json_schema(json::any()),
+            Grammar::JsonSchema(schema) => {
+                TopLevelGrammar::from_json_schema(json::schema(schema).map_err(|e| refused(what, e))?)
+            }
+            Grammar::Gbnf(text) => {
+                TopLevelGrammar::from_lark(gbnf::to_lark(text).map_err(|e| refused(what, e))?)
+            }
+            Grammar::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
+        };
+        let start = Matcher::new(self.factory.create_parser(compiled));
+        if let Some(error) = start.get_error() {
+            return Err(match grammar {
+                Grammar::JsonSchema(schema) => {
+                    refused(&format!("{what}{}", self.place(schema, &error)), error)
+                }
+                Grammar::Json | Grammar::Gbnf(_) | Grammar::Lark(_) => refused(what, error),
+            });
+        }
+        // A grammar that allows nothing says so now.
+        let none = |_| refused(what, "no text of this vocabulary keeps to it");
+        start.deep_clone().compute_mask_or_eos().map_err(none)?;
+        Ok(Constraint { at: start.deep_clone(), start, text: Vec::new(), shared: self.shared.clone() })
+    }
+
+    /// Where in a schema an error is, as a JSON pointer: the innermost part that has it alone, too.
+    fn place(&self, schema: &str, error: &str) -> String {
+        let Ok(schema) = json::schema(schema) else { return String::new() };
+        let (mut at, mut part) = (String::new(), &schema);
+        // A part that is tried costs about a millisecond.
+        let mut tries = 0..1000;
+        'inwards: loop {
+            for (name, inner) in json::parts(part) {
+                if tries.next().is_none() {
+                    break 'inwards;
+                }
+                let alone = TopLevelGrammar::from_json_schema(json::alone(inner, &schema));
+                let matcher = Matcher::new(self.factory.create_parser(alone));
+                if matcher.get_error().is_some_and(|e| one_line(&e) == one_line(error)) {
+                    at = format!("{at}/{name}");
+                    part = inner;
+                    continue 'inwards;
+                }
+            }
+            break;
+        }
+        if at.is_empty() { at } else { format!(" at {at}") }
+    }
+}
+
+fn refused(what: &str, why: impl ToString) -> Error {
+    Error::Input(format!("{what}: {}", one_line(&why.to_string())))
+}
+
+/// What llguidance says, in a line: without the dump behind it, and without the lines that it quotes.
+fn one_line(why: &str) -> String {
+    let mut lines = why.lines().map(str::trim).take_while(|line| !line.starts_with('<'));
+    let first = lines.next().unwrap_or_default();
+    match lines.filter(|line| first.ends_with(':') && !line.is_empty()).last() {
+        Some(last) => format!("{first} {last}"),
+        None => first.to_owned(),
+    }
+}
+
+/// A grammar, and how far a text has come in it.
+pub struct Constraint {
+    start: Matcher,
+    /// Where `text` has led to.
+    at: Matcher,
+    text: Vec<u32>,
+    shared: Arc<Tokens>,
+}
+
+impl Constraint {
+    /// The same for another text, at its beginning.
+    pub fn fresh(&self) -> Self {
+        let (start, shared) = (self.start.deep_clone(), self.shared.clone());
+        Constraint { at: start.deep_clone(), start, text: Vec::new(), shared }
+    }
+
+    /// Goes to where `text` leads. False where it leads out of the grammar.
+    fn go_to(&mut self, text: &[u32]) -> bool {
+        let common = std::iter::zip(&self.text, text).take_while(|(a, b)| a == b).count();
+        let back = self.text.len() - common;
+        self.text.truncate(common);
+        if back > 0 && self.at.rollback(back).is_err() {
+            self.begin_again();
+        }
+        for &token in &text[self.text.len()..] {
+            match self.at.try_consume_tokens(&[token]) {
+                Ok(1) => self.text.push(token),
+                Ok(_) => return false,
+                Err(_) => {
+                    self.begin_again();
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// After an error a matcher is of no more use.
+    fn begin_again(&mut self) {
+        self.at = self.start.deep_clone();
+        self.text.clear();
+    }
+
+    /// The tokens that may follow; none where the text has ended or led out of the grammar.
+    fn allowed(&mut self, text: &[u32]) -> Option<SimpleVob> {
+        if text.iter().any(|token| self.shared.ends.contains(token)) || !self.go_to(text) {
+            return None;
+        }
+        let mask = self.at.compute_mask_or_eos();
+        if mask.is_err() {
+            self.begin_again();
+        }
+        mask.ok()
+    }
+
+    /// Bytes that have to follow.
+    fn forced(&mut self, text: &[u32]) -> Vec<u8> {
+        let ended = text.iter().any(|token| self.shared.ends.contains(token));
+        if ended || !self.go_to(text) || self.at.is_stopped() {
+            return Vec::new();
+        }
+        self.at.compute_ff_bytes()
+    }
+}
+
+impl Rule for Constraint {
+    fn mask(&mut self, text: &[u32], logits: &mut [f32]) {
+        let allowed = self.allowed(text);
+        let is_allowed = |id: u32| match &allowed {
+            Some(mask) => (id as usize) < mask.len() && mask.is_allowed(id),
+            None => self.shared.ends.contains(&id),
+        };
+        let kept: Vec<(u32, f32)> = match &allowed {
+            Some(_) => {
+                let twins = self.shared.twins.iter().filter(|(_, known)| is_allowed(*known));
+                twins.map(|&(id, _)| (id, logits[id as usize])).collect()
+            }
+            None => Vec::new(),
+        };
+        for (id, logit) in (0..).zip(logits.iter_mut()) {
+            if !is_allowed(id) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        kept.into_iter().for_each(|(id, logit)| logits[id as usize] = logit);
+    }
+}

@@ -1,0 +1,167 @@
+use super::*;
+use crate::embedded;
+
+fn vocabulary() -> Vocabulary {
+    Vocabulary::new(&Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap()).unwrap()
+}
+
+/// Whether a text is allowed from its beginning to its end.
+fn keeps(vocabulary: &Vocabulary, constraint: &mut Constraint, text: &str) -> bool {
+    let tokens = vocabulary.factory.tok_env().tok_trie().greedy_tokenize(text.as_bytes());
+    constraint.go_to(&tokens) && constraint.at.is_accepting().unwrap()
+}
+
+#[track_caller]
+fn check(vocabulary: &Vocabulary, grammar: &Grammar, good: &[&str], bad: &[&str]) {
+    let mut constraint = vocabulary.compile(grammar).unwrap_or_else(|e| panic!("{grammar:?}: {e}"));
+    // From one text to the next the state goes back to what they have in common.
+    good.iter().for_each(|text| assert!(keeps(vocabulary, &mut constraint, text), "{grammar:?}: {text:?}"));
+    bad.iter().for_each(|text| assert!(!keeps(vocabulary, &mut constraint, text), "{grammar:?}: {text:?}"));
+    good.iter().for_each(|text| assert!(keeps(vocabulary, &mut constraint, text), "{grammar:?}: {text:?}"));
+}
+
+#[test]
+fn gbnf_means_what_it_means_in_llama_cpp() {
+    let vocabulary = vocabulary();
+    let gbnf = |text: &str, good: &[&str], bad: &[&str]| {
+        check(&vocabulary, &Grammar::Gbnf(text.into()), good, bad);
+    };
+    gbnf(r#"root ::= "yes" | "no""#, &["yes", "no"], &["", "y", "yesno", "maybe"]);
+    gbnf("root ::= [a-c]+ \"b\"", &["ab", "bb", "cabb"], &["b", "a", "abc"]);
+    gbnf("root ::= [^a-y]{2,3}", &["zz", "zzz", "1 é"], &["z", "zzzz", "az"]);
+    gbnf("root ::= .{2} # any\n", &["ab", "\n\n", "日本"], &["a", "abc"]);
+    gbnf(r#"root ::= "\x41\u00e9\U0001f600\n\t\"\\" [\]\[]"#, &["Aé😀\n\t\"\\]"], &["A"]);
+    gbnf("root ::= a? b* \"x\"{2}\na ::= \"1\"\nb ::= [0-9]", &["xx", "1xx", "1234xx"], &["x", "12x"]);
+    gbnf("root ::= (\n\"a\" |\n\"b\" # or\n)\"c\"\r\n", &["ac", "bc"], &["a", "c"]);
+    gbnf("root ::= \"a\" |\n  \"b\"", &["a", "b"], &["ab"]);
+    gbnf("root ::= \"\" | \"a\"", &["", "a"], &["aa"]);
+    gbnf("root ::= \"a\"{3,}", &["aaa", "aaaaaaa"], &["aa"]);
+    // Rules that come back to themselves; a word may begin in the middle of another.
+    let nested = "root ::= \"(\" root \")\" | word\nword ::= [a-z] word | \"end\"";
+    gbnf(nested, &["end", "(end)", "((legend))", "enend"], &["", "(end", "en", "end)"]);
+    gbnf("root ::= root \"ab\" | \"abc\"", &["abc", "abcab", "abcabab"], &["ab", "abca"]);
+    gbnf(
+        "root ::= list\nlist ::= item (\", \" item)*\nitem ::= \"x\" | \"[\" list \"]\"",
+        &["x, [x, x]"],
+        &["x,"],
+    );
+}
+
+#[test]
+fn what_is_wrong_with_a_grammar_is_said_with_its_line() {
+    let vocabulary = vocabulary();
+    for (text, part) in [
+        ("root ::= \"a\n", "line 2: the end comes"),
+        ("\nroot : \"a\"", "line 2: `::=` is needed behind `root`, not ':'"),
+        ("root ::= other\n", "line 1: there is no rule `other`"),
+        ("other ::= \"a\"", "no rule `root`"),
+        ("", "no rule `root`"),
+        ("root ::= \"a\" )", "')' does not belong"),
+        ("root ::= (\"a\"", "`)` is needed, not the end"),
+        ("root ::= *", "nothing is before `*`"),
+        ("root ::= [z-a]", "is empty"),
+        ("root ::= \"\\q\"", "`\\q` is no escape"),
+        ("root ::= \"\\ud800\"", "is no character"),
+        ("root ::= \"a\"{3,2}", "impossible"),
+        ("root ::= \"a\"{1,9999999999}", "9999999999 repetitions, 2000 are the most"),
+        ("root ::= \"a\"{x}", "a number is needed, not 'x'"),
+        ("root ::= \"a\"\nroot ::= \"b\"", "line 2: the rule `root` is there twice"),
+        ("root ::= !<[3]>", "not supported"),
+        ("root ::= <think", "`>` is needed"),
+        ("?", "a rule's name is needed, not '?'"),
+    ] {
+        let error = vocabulary.compile(&Grammar::Gbnf(text.into())).err().unwrap().to_string();
+        assert!(error.contains(part) && error.lines().count() == 1, "{text:?}: {error}");
+    }
+    let deep = format!("root ::= {}\"a\"{}", "(".repeat(100_000), ")".repeat(100_000));
+    let error = vocabulary.compile(&Grammar::Gbnf(deep)).err().unwrap().to_string();
+    assert!(error.contains("deeper than 100"), "{error}");
+    let long = vocabulary.compile(&Grammar::Gbnf(" ".repeat(LONGEST + 1))).err().unwrap().to_string();
+    assert!(long.contains("are the most"), "{long}");
+}
+
+#[test]
+fn schemas_allow_what_they_say() {
+    let vocabulary = vocabulary();
+    let schema = |text: &str, good: &[&str], bad: &[&str]| {
+        check(&vocabulary, &Grammar::JsonSchema(text.into()), good, bad);
+    };
+    schema(r#"{"const": "42"}"#, &["\"42\""], &["42", "\"4\""]);
+    schema(r#"{"type": "integer"}"#, &["0", "-12"], &["1.5", "\"1\"", ""]);
+    schema(r#"{"enum": ["a", 1, null]}"#, &["\"a\"", "1", "null"], &["a", "2"]);
+    let object = r#"{"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "boolean"}},
+        "required": ["a"], "additionalProperties": false}"#;
+    schema(
+        object,
+        &["{\"a\": 1}", "{\"a\":1,\"b\":true}", "{ \"a\": 1 }"],
+        &["{}", "{\"b\": true}", "{\"a\": 1, \"c\": 2}"],
+    );
+    let tree =
+        r##"{"$ref": "#/$defs/t", "$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}}"##;
+    schema(tree, &["[]", "[[],[[]]]"], &["[1]", "["]);
+    schema(
+        r#"{"oneOf": [{"type": "null"}, {"type": "string", "maxLength": 2}]}"#,
+        &["null", "\"ab\""],
+        &["\"abc\""],
+    );
+    schema("{}", &["{\"a\": [1, null]}", "true"], &["x"]);
+    schema("true", &["1"], &["x"]);
+    check(&vocabulary, &Grammar::Json, &["[{\"a\": \"b\"}]"], &["[", "{a: 1}"]);
+    check(&vocabulary, &Grammar::Lark("start: /[0-9]+/ \"px\"\n".into()), &["12px"], &["px"]);
+}
+
+#[test]
+fn schemas_that_cannot_be_are_refused_in_a_line() {
+    let vocabulary = vocabulary();
+    for text in [
+        "{\"type\": 123}",
+        "{\"type\": \"hiccup\"}",
+        "{\"type\": \"object\"",
+        "[]",
+        "7",
+        "false",
+        "",
+        "{\"type\": \"string\", \"minLength\": 5, \"maxLength\": 3}",
+        "{\"$ref\": \"#/nowhere\"}",
+        "{\"type\": \"string\", \"pattern\": \"(\"}",
+    ] {
+        let error = vocabulary.compile(&Grammar::JsonSchema(text.into())).err();
+        let error = error.unwrap_or_else(|| panic!("{text} is taken")).to_string();
+        assert!(error.starts_with("JSON schema: ") && error.lines().count() == 1, "{text}: {error}");
+        assert!(error.len() < 400, "{error}");
+    }
+    for (text, place) in [
+        (
+            r#"{"properties": {"a": {"items": {"type": "hiccup"}}}}"#,
+            "at /properties/a/items: Invalid type: hiccup",
+        ),
+        (r#"{"anyOf": [{"type": "null"}, {"pattern": "(", "type": "string"}]}"#, "at /anyOf/1: "),
+        (r##"{"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {}}"##, "at /properties/a: "),
+    ] {
+        let error = vocabulary.compile(&Grammar::JsonSchema(text.into())).err().unwrap().to_string();
+        assert!(error.contains(place), "{text}: {error}");
+    }
+    let deep = format!("{}{{}}{}", "{\"items\":".repeat(1000), "}".repeat(1000));
+    assert!(vocabulary.compile(&Grammar::JsonSchema(deep)).is_err());
+}
+
+#[test]
+fn only_ends_of_text_follow_an_end_or_a_wrong_turn() {
+    let vocabulary = vocabulary();
+    let mut constraint = vocabulary.compile(&Grammar::Gbnf("root ::= \"ab\"".into())).unwrap();
+    let trie = vocabulary.factory.tok_env().tok_trie();
+    let id = |text: &str| trie.token_id(text.as_bytes()).unwrap();
+    let mut allowed = |text: &[u32]| {
+        let mut logits = vec![0.0; trie.vocab_size() + 3];
+        constraint.mask(text, &mut logits);
+        (0..).zip(logits).filter(|(_, l)| *l == 0.0).map(|(id, _)| id).collect::<Vec<u32>>()
+    };
+    let ends = vocabulary.shared.ends.clone();
+    let begun = allowed(&[]);
+    assert!(begun.contains(&id("a")) && !begun.contains(&id("b")) && !begun.contains(&ends[0]), "{begun:?}");
+    assert!(allowed(&[id("a")]).contains(&id("b")));
+    assert_eq!(allowed(&[id("a"), id("b")]), ends);
+    assert_eq!(allowed(&[id("a"), id("b"), ends[0]]), ends);
+    assert_eq!(allowed(&[id("b")]), ends);
+    assert_eq!(allowed(&[]), begun);
+}

@@ -1,0 +1,50 @@
+//! Grammars and JSON schemas from the command line.
+
+use std::fs;
+
+use crate::common::run;
+use serde_json::Value;
+
+const SCHEMA: &str = r#"{"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "old": {"type":
+    "boolean"}}, "required": ["name", "old"], "additionalProperties": false}"#;
+
+fn text(args: &[&str]) -> String {
+    let output = run(&[&["-q", "--no-learn", "--no-display-prompt", "-n", "120", "-s", "5"], args].concat());
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_schema_holds_with_drafts_and_without_from_a_file_too() {
+    let drafted = text(&["-j", SCHEMA, "--draft-exit", "8", "--draft-max", "4"]);
+    let value: Value = serde_json::from_str(&drafted).unwrap_or_else(|e| panic!("{e}: {drafted}"));
+    assert!(value["name"].is_string() && value["old"].is_boolean(), "{drafted}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), SCHEMA).unwrap();
+    assert_eq!(text(&["-jf", file.path().to_str().unwrap(), "--draft", "none"]), drafted);
+}
+
+#[test]
+fn a_grammar_holds_in_either_notation() {
+    let found = text(&["--grammar", "root ::= \"one\" | \"two\""]);
+    assert!(["one\n", "two\n"].contains(&&*found), "{found}");
+    let found = text(&["--grammar", "%llguidance {}\nstart: \"one\" | \"two\"\n"]);
+    assert!(["one\n", "two\n"].contains(&&*found), "{found}");
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused_in_a_line() {
+    for (args, words) in [
+        (&["--grammar", "root ::= [a-"][..], "grammar: line 1: the end comes"),
+        (&["--grammar-file", "no/such/file"], "no/such/file: "),
+        (&["-j", "{\"type\": \"hiccup\"}"], "JSON schema: Invalid type: hiccup"),
+        (&["-j", "{"], "JSON schema: this is not JSON"),
+        (&["-j", "{}", "--grammar", "root ::= \"a\""], "cannot be used with"),
+        (&["-j", "{}", "--ignore-eos"], "--ignore-eos: "),
+    ] {
+        let output = run(&[&["-n", "4"], args].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && output.stdout.is_empty(), "{args:?}");
+        assert!(said.contains(words) && said.trim_end().lines().count() == 1, "{args:?}: {said}");
+    }
+}
