@@ -21,7 +21,7 @@ fn main() -> Result<()> {
     print!("{prompt}");
     let mut session = engine.session(Job { max_tokens: Some(64), ..Job::new(ids) })?;
     while let Some(token) = session.next_token()? {
-        print!("{}", stream.push(token));
+        print!("{}", stream.push(token.id));
     }
     let ended = session.finish()?;
     let drafts = ended.report.drafting;

@@ -18,7 +18,7 @@
 //! let prompt = tokenizer.encode("Once upon a time", EncodeOptions { add_special: true, parse_special: false });
 //! let mut session = engine.session(Job { max_tokens: Some(20), ..Job::new(prompt) })?;
 //! while let Some(token) = session.next_token()? {
-//!     print!("{}", String::from_utf8_lossy(tokenizer.piece(token)));
+//!     print!("{}", String::from_utf8_lossy(tokenizer.piece(token.id)));
 //! }
 //! # Ok::<(), spec_run::Error>(())
 //! ```

@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, time::Instant};
 use super::{Generation, Lane, Text, TokenScore};
 use crate::{
     RunLayers, Sampler,
-    sampler::SamplerConfig,
+    sampler::{Rule, SamplerConfig},
     speculation::{Controller, Proposer, Report, Token},
 };
 
@@ -50,6 +50,15 @@ impl Job {
             drafts: true,
         }
     }
+}
+
+/// What a text keeps to.
+#[derive(Default)]
+pub struct Bound {
+    /// What may come next.
+    pub rule: Option<Box<dyn Rule>>,
+    /// Drafts what the rule leaves no choice about.
+    pub forced: Option<Box<dyn Proposer>>,
 }
 
 /// What an engine says of a job, in this order.

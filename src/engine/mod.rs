@@ -28,7 +28,7 @@ mod worker;
 
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
-pub use job::{Ended, Event, Job, JobId, Listener};
+pub use job::{Bound, Ended, Event, Job, JobId, Listener};
 pub use request::{Generation, Request, Stop};
 pub use text::TokenScore;
 pub(crate) use text::{Hear, Lane, Limits, Text};
@@ -38,7 +38,9 @@ use self::{job::Running, load::Load, prefixes::Prefixes, text::Prompt};
 use crate::{
     Batch, Context, ContextConfig, Error, Model, Result, Sampler, Tokenizer,
     batch::SeqId,
-    speculation::{Controller, Costs, Memory, NgramProposer, Policy, Proposer, Report, candidates, learned},
+    speculation::{
+        Controller, Costs, Memory, NgramProposer, Policy, Proposer, Report, Token, candidates, learned,
+    },
 };
 
 /// How an engine shares its context.
@@ -166,12 +168,25 @@ impl Engine {
 
     /// Takes a job, which begins when there is room for it. The listener is told of it from [`Engine::step`].
     pub fn submit(&mut self, job: Job, listener: Listener) -> Result<JobId> {
+        self.submit_bound(job, Bound::default(), listener)
+    }
+
+    /// The same for a text that keeps to a rule.
+    pub fn submit_bound(&mut self, job: Job, bound: Bound, listener: Listener) -> Result<JobId> {
         self.check(&job)?;
-        let sampler = Sampler::new(job.sampler.clone())?;
-        let proposers = if job.drafts && job.mask.is_none() { (self.make_proposers)() } else { Vec::new() };
+        let mut sampler = Sampler::new(job.sampler.clone())?;
+        let drafts = job.drafts && job.mask.is_none();
+        let mut proposers = if drafts { (self.make_proposers)() } else { Vec::new() };
+        // Behind the others, whose places the controller knows.
+        let forced = bound.forced.filter(|_| drafts);
+        let more = forced.is_some();
+        proposers.extend(forced);
         let sources: Vec<_> = proposers.iter().map(|p| p.info(&self.context)).collect();
-        let mut policy = self.controller.clone();
+        let mut policy = if more { self.controller.for_sources(&sources) } else { self.controller.clone() };
         policy.start(&sources);
+        if let Some(rule) = bound.rule {
+            sampler.bind(rule);
+        }
         let request = Request {
             prompt: &job.prompt,
             max_tokens: job.max_tokens,
@@ -462,7 +477,7 @@ pub struct Session<'e> {
 }
 
 enum Said {
-    Token(u32),
+    Token(Token),
     Ended(Result<Box<Ended>, String>),
 }
 
@@ -473,7 +488,7 @@ impl Engine {
         let listener = move |event: Event| {
             let sent = match event {
                 Event::Begun { .. } => Ok(()),
-                Event::Token(token, _) => send.send(Said::Token(token.id)),
+                Event::Token(token, _) => send.send(Said::Token(token)),
                 Event::Ended(ended) => send.send(Said::Ended(ended)),
             };
             if sent.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -484,8 +499,13 @@ impl Engine {
 }
 
 impl Session<'_> {
+    /// Ends the text with the tokens that are there.
+    pub fn stop(&mut self) {
+        self.engine.cancel(self.id);
+    }
+
     /// The next token; `None` at the end.
-    pub fn next_token(&mut self) -> Result<Option<u32>> {
+    pub fn next_token(&mut self) -> Result<Option<Token>> {
         while self.ended.is_none() {
             match self.heard.try_recv() {
                 Ok(Said::Token(token)) => return Ok(Some(token)),

@@ -5,11 +5,11 @@ use std::{
     thread::JoinHandle,
 };
 
-use super::{Engine, Job, JobId, Listener, Status};
+use super::{Bound, Engine, Job, JobId, Listener, Status};
 use crate::{Error, Result};
 
 enum Command {
-    Submit(Box<Job>, Listener, Sender<Result<JobId>>),
+    Submit(Box<(Job, Bound)>, Listener, Sender<Result<JobId>>),
     Cancel(JobId),
     Status(Sender<Status>),
 }
@@ -65,16 +65,19 @@ fn serve(mut engine: Engine, commands: &Receiver<Command>) -> Engine {
 /// Nobody may wait for an answer any more.
 fn obey(engine: &mut Engine, command: Command) {
     match command {
-        Command::Submit(job, listener, reply) => _ = reply.send(engine.submit(*job, listener)),
+        Command::Submit(asked, listener, reply) => {
+            let (job, bound) = *asked;
+            _ = reply.send(engine.submit_bound(job, bound, listener));
+        }
         Command::Cancel(id) => engine.cancel(id),
         Command::Status(reply) => _ = reply.send(engine.status()),
     }
 }
 
 impl Handle {
-    /// As [`Engine::submit`]. The listener is called from the engine's thread, and holds up all texts while it runs.
-    pub fn submit(&self, job: Job, listener: Listener) -> Result<JobId> {
-        self.ask(|reply| Command::Submit(Box::new(job), listener, reply))?
+    /// As [`Engine::submit_bound`]. The listener is called from the engine's thread, and holds up all texts while it runs.
+    pub fn submit(&self, job: Job, bound: Bound, listener: Listener) -> Result<JobId> {
+        self.ask(|reply| Command::Submit(Box::new((job, bound)), listener, reply))?
     }
 
     /// Ends a job.

@@ -245,6 +245,17 @@ impl Controller {
         }
     }
 
+    /// The same for other sources, of which those that are known keep their costs.
+    pub(crate) fn for_sources(&self, sources: &[SourceInfo]) -> Self {
+        let cost = |source: &SourceInfo| {
+            let known = self.arms.iter().position(|arm| arm.info == *source)?;
+            Some(self.costs.draft(known))
+        };
+        let draft: Vec<_> = sources.iter().map(cost).collect();
+        let costs = Costs::recalled(sources, self.costs.all_rows(), &draft);
+        Controller::new(costs, self.memory()).with_round_trip(Some(self.way))
+    }
+
     /// On a device to which and back a way takes so many seconds, if that is known.
     pub fn with_round_trip(self, seconds: Option<f64>) -> Self {
         Controller { way: seconds.unwrap_or(self.way), ..self }
