@@ -295,7 +295,7 @@ mod tests {
             ("-sys You -p -fa", "--system You --prompt -fa --chat"),
             ("-st -cnv", "--chat"),
             ("--temp=0 --top-k=5", "--temp 0 --top-k 5"),
-            ("--mirostat 0 -sm none -np 1.0", ""),
+            ("--mirostat 0 -sm none -np 1.0", "--mirostat 0"),
             ("-n5 -t4 -c-1", "-n5 -t4 -c-1"),
             ("--draft 4", "--draft 4"),
             ("--list-devices -m x", "devices"),
