@@ -12,9 +12,11 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "server")]
+use crate::chat::Message;
 use crate::{
     Error, Result,
-    chat::{ChatTemplate, Conversation, Prompt, TemplateSource},
+    chat::{Caps, ChatTemplate, Conversation, Prompt, TemplateSource},
     files::read_stream_limited,
 };
 
@@ -35,13 +37,23 @@ struct Job {
 
 #[derive(Serialize, Deserialize)]
 enum Answer {
-    Prompt(Prompt),
+    Prompt(Prompt, Caps),
     /// As in [`Error::Tokenizer`].
     Error(String),
 }
 
-/// The prompt for a conversation, with the assistant's turn opened.
+/// The prompt for a conversation.
 pub fn render(template: TemplateSource, conversation: Conversation) -> Result<Prompt> {
+    Ok(run(template, conversation)?.0)
+}
+
+/// What a template makes use of.
+#[cfg(feature = "server")]
+pub fn caps(template: TemplateSource) -> Result<Caps> {
+    Ok(run(template, Conversation::new(vec![Message::new("user", "Hi")]))?.1)
+}
+
+fn run(template: TemplateSource, conversation: Conversation) -> Result<(Prompt, Caps)> {
     let failed = |what: &str| Error::Tokenizer(format!("the chat template of the file failed: {what}"));
     let start = |e: std::io::Error| failed(&format!("no process to render it in ({e})"));
     let mut child = Command::new(env::current_exe().map_err(start)?)
@@ -62,7 +74,7 @@ pub fn render(template: TemplateSource, conversation: Conversation) -> Result<Pr
             MOST_TIME.as_secs()
         ))),
         Some(bytes) => match serde_json::from_slice(&bytes) {
-            Ok(Answer::Prompt(prompt)) => Ok(prompt),
+            Ok(Answer::Prompt(prompt, caps)) => Ok((prompt, caps)),
             Ok(Answer::Error(what)) => Err(Error::Tokenizer(what)),
             Err(_) => Err(failed(&format!(
                 "it nests too deeply or needs more than {} MiB; give a plain prompt instead",
@@ -95,11 +107,11 @@ pub fn serve() -> Result<()> {
     let rendering = thread::Builder::new().stack_size(STACK).spawn(move || {
         let template = ChatTemplate::new(job.template)?;
         let caps = template.caps(!job.conversation.tools.is_empty());
-        template.render(&job.conversation, &caps)
+        Ok((template.render(&job.conversation, &caps)?, caps))
     });
     let rendered = rendering.map_err(|e| Error::io("a thread", e))?.join();
     let answer = match rendered {
-        Ok(Ok(prompt)) => Answer::Prompt(prompt),
+        Ok(Ok((prompt, caps))) => Answer::Prompt(prompt, caps),
         Ok(Err(Error::Tokenizer(what))) => Answer::Error(what),
         Ok(Err(other)) => return Err(other),
         Err(_) => return Err(Error::Tokenizer("the chat template of the file failed".into())),

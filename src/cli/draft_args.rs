@@ -118,6 +118,21 @@ pub struct Sources {
 }
 
 impl Sources {
+    /// The same for another text; what a grammar forces is a text's own.
+    #[cfg(feature = "server")]
+    pub fn for_another(&self) -> Self {
+        Sources {
+            masks: self.masks.clone(),
+            exits: self.exits.clone(),
+            n_layer: self.n_layer,
+            ngram: self.ngram,
+            promised: self.promised,
+            open: self.open.clone(),
+            keep_nothing: self.keep_nothing,
+            forced: None,
+        }
+    }
+
     /// Adds what may suit the model, where nothing was named; the policy finds out what does.
     pub fn complete(&mut self, context: &Context) {
         self.masks.iter().for_each(|p| warn_of_coarse(context, p.layers()));

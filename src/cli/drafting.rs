@@ -39,12 +39,8 @@ impl Drafting {
         if let Some(fixed) = args.fixed() {
             return Ok(Drafting { proposers, decider: Decider::Fixed(fixed) });
         }
-        let infos: Vec<_> = proposers.iter().map(|p| p.info(context)).collect();
-        let masks: Vec<_> = proposers.iter().map(|p| p.mask().cloned()).collect();
-        let memory = learned.store().map(|store| (store, Subject::new(context, greedy)));
-        let known = memory.as_ref().and_then(|(store, subject)| store.recall(subject));
-        let controller = Box::new(prepare(context, TARGET, &infos, &masks, known)?);
-        Ok(Drafting { proposers, decider: Decider::Controller(controller, memory) })
+        let (controller, memory) = controller(learned, &proposers, context, greedy)?;
+        Ok(Drafting { proposers, decider: Decider::Controller(Box::new(controller), memory) })
     }
 
     pub fn parts(&mut self) -> (&mut [Box<dyn Proposer>], &mut dyn Policy) {
@@ -57,11 +53,35 @@ impl Drafting {
 
     /// Keeps what was learnt; a run that went well is no failure because of that.
     pub fn keep(&self) {
-        if let Decider::Controller(controller, Some((store, subject))) = &self.decider
-            && let Err(error) = store.keep(subject, &Learned::of(controller))
-        {
-            warning!("what was learnt is not kept: {error} (see --no-learn)");
+        if let Decider::Controller(controller, memory) = &self.decider {
+            keep(controller, memory);
         }
+    }
+}
+
+/// Where what is learnt of a model is kept.
+pub type Memory = Option<(Store, Subject)>;
+
+/// Decides by what earlier runs have learnt, or by what a short measurement tells.
+pub fn controller(
+    learned: &LearnedArgs,
+    proposers: &[Box<dyn Proposer>],
+    context: &mut Context,
+    greedy: bool,
+) -> Result<(Controller, Memory)> {
+    let infos: Vec<_> = proposers.iter().map(|p| p.info(context)).collect();
+    let masks: Vec<_> = proposers.iter().map(|p| p.mask().cloned()).collect();
+    let memory = learned.store().map(|store| (store, Subject::new(context, greedy)));
+    let known = memory.as_ref().and_then(|(store, subject)| store.recall(subject));
+    Ok((prepare(context, TARGET, &infos, &masks, known)?, memory))
+}
+
+/// Keeps what was learnt; a run that went well is no failure because of that.
+pub fn keep(controller: &Controller, memory: &Memory) {
+    if let Some((store, subject)) = memory
+        && let Err(error) = store.keep(subject, &Learned::of(controller))
+    {
+        warning!("what was learnt is not kept: {error} (see --no-learn)");
     }
 }
 

@@ -32,6 +32,8 @@ mod run;
 mod sampler_args;
 #[cfg_attr(not(feature = "search"), path = "without/search.rs")]
 mod search;
+#[cfg(feature = "server")]
+mod serve;
 mod shell;
 mod size;
 mod state;
@@ -79,6 +81,9 @@ enum Command {
     Inspect(Said<inspect::InspectArgs>),
     /// Turn text into token ids, or ids into text
     Tokenize(Said<tokenize::TokenizeArgs>),
+    /// Answer over HTTP, as OpenAI's API, Anthropic's and llama-server
+    #[cfg(feature = "server")]
+    Serve(Box<Said<serve::ServeArgs>>),
     /// List the GPUs, and what of them would be used
     Devices(Said<devices::DevicesArgs>),
     /// Write a model of any shape with random weights
@@ -198,6 +203,8 @@ pub fn run() -> Result<()> {
         Some(Command::Bench(said)) => said.run(told, |args| bench::run(args, more.collect())),
         Some(Command::Inspect(said)) => said.run(told, inspect::run),
         Some(Command::Tokenize(said)) => said.run(told, tokenize::run),
+        #[cfg(feature = "server")]
+        Some(Command::Serve(said)) => said.run(told, serve::run),
         Some(Command::Devices(said)) => said.run(told, devices::run),
         Some(Command::Synth(SynthCommand { args, verbosity })) => {
             Said { args, verbosity: verbosity.into() }.run(told, synth::run)

@@ -1,3 +1,21 @@
 //! Answers over HTTP, as OpenAI's, Anthropic's and llama-server's clients ask for them.
+//!
+//! ```text
+//! body ─ wire::read ─ Ask ─ Preparer (template, tokenizer) ─ Jobs ─ Desk: the engine's thread
+//! socket ─ http ─ wire::write ─ Choice (stop strings, reader of answers) ─ events ┘
+//! ```
 
+mod assets;
+mod choice;
+mod desk;
+mod http;
+mod lark;
+mod prepare;
 pub mod wire;
+
+pub use assets::{PAGE, POLICY};
+pub use choice::Source;
+pub use desk::{Answers, Heard, Hearer};
+pub use http::{App, Asset, Config, Facts, Origins, listen, router, serve};
+pub use lark::Controls;
+pub use prepare::{Prepared, Preparer, ReadMask, Render};

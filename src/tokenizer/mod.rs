@@ -19,7 +19,7 @@ mod spm;
 mod stream;
 mod vocab;
 
-pub use stream::StreamDecoder;
+pub use stream::{StreamDecoder, Utf8};
 
 use self::{
     bpe::Bpe,

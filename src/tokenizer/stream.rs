@@ -5,14 +5,39 @@ use super::Tokenizer;
 /// Holds back the bytes of an unfinished character. Control tokens are left out unless asked for.
 pub struct StreamDecoder<'t> {
     tokenizer: &'t Tokenizer,
-    pending: Vec<u8>,
+    utf8: Utf8,
     show_control: bool,
+}
+
+/// Text out of bytes that may end in the middle of a character.
+#[derive(Clone, Debug, Default)]
+pub struct Utf8 {
+    pending: Vec<u8>,
+}
+
+impl Utf8 {
+    /// The text that is complete now; what can still become a character waits. Bytes that no longer can are
+    /// given as U+FFFD.
+    pub fn push(&mut self, bytes: &[u8]) -> String {
+        self.pending.extend_from_slice(bytes);
+        let complete = self.pending.len() - unfinished(&self.pending);
+        let text = String::from_utf8_lossy(&self.pending[..complete]).into_owned();
+        self.pending.drain(..complete);
+        text
+    }
+
+    /// What is left: U+FFFD for a character that was never finished.
+    pub fn finish(&mut self) -> String {
+        let text = String::from_utf8_lossy(&self.pending).into_owned();
+        self.pending.clear();
+        text
+    }
 }
 
 impl<'t> StreamDecoder<'t> {
     /// A decoder at the start of a text.
     pub fn new(tokenizer: &'t Tokenizer) -> Self {
-        StreamDecoder { tokenizer, pending: Vec::new(), show_control: false }
+        StreamDecoder { tokenizer, utf8: Utf8::default(), show_control: false }
     }
 
     /// Writes control tokens such as `</s>` as their texts.
@@ -21,23 +46,15 @@ impl<'t> StreamDecoder<'t> {
         self
     }
 
-    /// The text that is complete now; what can still become a character waits. Bytes that no longer can are
-    /// given as U+FFFD.
+    /// The text that is complete now: see [`Utf8::push`].
     pub fn push(&mut self, id: u32) -> String {
-        if self.show_control || !self.tokenizer.is_control(id) {
-            self.pending.extend_from_slice(self.tokenizer.piece(id));
-        }
-        let complete = self.pending.len() - unfinished(&self.pending);
-        let text = String::from_utf8_lossy(&self.pending[..complete]).into_owned();
-        self.pending.drain(..complete);
-        text
+        let shown = self.show_control || !self.tokenizer.is_control(id);
+        self.utf8.push(if shown { self.tokenizer.piece(id) } else { &[] })
     }
 
     /// What is left: U+FFFD for a character that was never finished. The decoder can be used again.
     pub fn finish(&mut self) -> String {
-        let text = String::from_utf8_lossy(&self.pending).into_owned();
-        self.pending.clear();
-        text
+        self.utf8.finish()
     }
 }
 

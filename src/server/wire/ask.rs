@@ -106,6 +106,8 @@ pub struct Settings {
     pub sampler: SamplerConfig,
     /// Added to the logits of tokens.
     pub bias: Vec<(Biased, f32)>,
+    /// What no repetition goes across, where a request says so.
+    pub breakers: Option<Vec<String>>,
     /// The most tokens; `None` goes on until the text or its room ends.
     pub max_tokens: Option<usize>,
     /// Texts that end an answer.
@@ -150,6 +152,7 @@ impl Settings {
         Settings {
             sampler,
             bias: Vec::new(),
+            breakers: None,
             max_tokens: None,
             stop: Vec::new(),
             n: 1,

@@ -7,6 +7,7 @@ use super::super::{
     error::ApiError,
     fields::Fields,
 };
+use crate::sampler::{Mirostat, Stage};
 
 type Result<T> = std::result::Result<T, ApiError>;
 
@@ -55,6 +56,9 @@ pub fn settings(fields: Fields, defaults: &Defaults) -> Result<Settings> {
     if let Some(seconds) = fields.integer(&["sse_ping_interval"], -1..=most)? {
         settings.ping_seconds = u64::try_from(seconds).unwrap_or(0);
     }
+    if fields.get("dry_sequence_breakers").is_some() {
+        settings.breakers = Some(fields.texts("dry_sequence_breakers")?);
+    }
     settings.response_fields = fields.texts("response_fields")?;
     settings.mask = fields.get("mask").cloned();
     settings.constraint = constraint(fields)?;
@@ -74,6 +78,15 @@ fn sampler(fields: Fields, settings: &mut Settings) -> Result<()> {
         ("top_p", 0.0, 1.0, &mut sampler.top_p),
         ("min_p", 0.0, 1.0, &mut sampler.min_p),
         ("typical_p", 0.0, 1.0, &mut sampler.typical_p),
+        ("dynatemp_range", -most, most, &mut sampler.dynatemp_range),
+        ("dynatemp_exponent", -most, most, &mut sampler.dynatemp_exponent),
+        ("top_n_sigma", -most, most, &mut sampler.top_n_sigma),
+        ("xtc_probability", 0.0, 1.0, &mut sampler.xtc_probability),
+        ("xtc_threshold", 0.0, 1.0, &mut sampler.xtc_threshold),
+        ("dry_multiplier", -most, most, &mut sampler.dry.multiplier),
+        ("dry_base", 1.0, most, &mut sampler.dry.base),
+        ("mirostat_tau", -most, most, &mut sampler.mirostat_tau),
+        ("mirostat_eta", -most, most, &mut sampler.mirostat_eta),
         ("repeat_penalty", -most, most, &mut sampler.repeat_penalty),
         ("frequency_penalty", -most, most, &mut sampler.frequency_penalty),
         ("presence_penalty", -most, most, &mut sampler.presence_penalty),
@@ -89,6 +102,28 @@ fn sampler(fields: Fields, settings: &mut Settings) -> Result<()> {
     }
     if let Some(n) = fields.integer(&["repeat_last_n"], -1..=most)? {
         sampler.repeat_last_n = usize::try_from(n).unwrap_or(usize::MAX);
+    }
+    if let Some(n) = fields.integer(&["dry_allowed_length"], 0..=most)? {
+        sampler.dry.allowed_length = n as usize;
+    }
+    if let Some(n) = fields.integer(&["dry_penalty_last_n"], -1..=most)? {
+        sampler.dry.last_n = usize::try_from(n).unwrap_or(usize::MAX);
+    }
+    if let Some(version) = fields.integer(&["mirostat"], 0..=2)? {
+        sampler.mirostat = match version {
+            1 => Some(Mirostat::One),
+            2 => Some(Mirostat::Two),
+            _ => None,
+        };
+    }
+    match fields.get("samplers") {
+        None => (),
+        Some(Value::String(letters)) => sampler.samplers = Stage::of_letters(letters)?,
+        Some(_) => {
+            let names = fields.texts("samplers")?;
+            // llama-server leaves out what it does not know.
+            sampler.samplers = names.iter().filter_map(|name| Stage::of_name(name).ok()).collect();
+        }
     }
     if let Some(seed) = fields.integer(&["seed"], -1..=i64::from(u32::MAX))? {
         // llama-server's "any": all bits of its 32, written as -1 too.

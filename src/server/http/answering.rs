@@ -1,0 +1,279 @@
+//! From a request to its answer: jobs are submitted, and what is heard of them is sent as it comes or all at once.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use axum::{
+    Json,
+    body::{Body, Bytes},
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use http_body::Frame as BodyFrame;
+use tokio::sync::mpsc::{Receiver, UnboundedReceiver, channel, unbounded_channel};
+
+use super::{App, routes::failed};
+use crate::engine::JobId;
+use crate::server::{
+    choice::{Choice, random},
+    desk::{Heard, Hearer},
+    prepare::Prepared,
+    wire::{ApiError, Ask, Frame, Header, Progress, Shape, Whole, Writer},
+};
+
+/// Pieces that may wait for a client that reads slowly; then the answer waits.
+const MOST_PIECES: usize = 256;
+/// For so long nothing is sent, so that what is refused has a status of its own.
+const FIRST: Duration = Duration::from_millis(500);
+
+/// The answers to one request.
+struct Answering {
+    app: Arc<App>,
+    ask: Ask,
+    writer: Writer,
+    heard: UnboundedReceiver<(usize, Heard)>,
+    choices: Vec<Option<Choice>>,
+    ids: Vec<JobId>,
+    wholes: Vec<Option<Whole>>,
+    prompts: Vec<usize>,
+    /// Answers of whose prompts it was not said yet that they are evaluated.
+    prefilling: Vec<bool>,
+}
+
+/// Answers a request.
+pub(super) async fn answer(app: Arc<App>, ask: Ask, path: &str) -> Response {
+    match begin(app, ask).await {
+        Ok(answering) if answering.ask.stream => answering.stream(path).await,
+        Ok(answering) => answering.whole(path).await,
+        Err(error) => failed(&error, path),
+    }
+}
+
+/// Prepares the jobs and hands them to the engine, which may be in the middle of a pass: other requests do not wait for it.
+async fn begin(app: Arc<App>, ask: Ask) -> Result<Answering, ApiError> {
+    let work = tokio::task::spawn_blocking(move || {
+        let most = app.config.most_waiting;
+        if app.answers.status()?.waiting >= most {
+            return Err(ApiError::unavailable(format!("{most} requests wait already; try again later")));
+        }
+        let prepared = app.preparer.jobs(&ask)?;
+        let (to, heard) = unbounded_channel();
+        let mut answering = Answering {
+            writer: Writer::new(ask.shape, header(&app), ask.settings.clone()),
+            app,
+            ask,
+            heard,
+            choices: Vec::new(),
+            ids: Vec::new(),
+            wholes: Vec::new(),
+            prompts: Vec::new(),
+            prefilling: Vec::new(),
+        };
+        for (index, Prepared { job, bound, settings, source }) in prepared.into_iter().enumerate() {
+            let hearer = Hearer { index, to: to.clone() };
+            // Jobs before one that is refused end with the request.
+            answering.ids.push(answering.app.answers.submit(job, bound, hearer)?);
+            answering.prompts.push(source.tokens.len());
+            answering.prefilling.push(true);
+            let tokenizer = answering.app.preparer.tokenizer.clone();
+            answering.choices.push(Some(Choice::new(tokenizer, settings, source)));
+            answering.wholes.push(None);
+        }
+        Ok(answering)
+    });
+    work.await.unwrap_or_else(|_| Err(ApiError::server("the request could not be prepared")))
+}
+
+/// Who asked has gone, or there was an error: what is still being made ends.
+impl Drop for Answering {
+    fn drop(&mut self) {
+        for (id, choice) in self.ids.iter().zip(&self.choices) {
+            if choice.is_some() {
+                self.app.answers.cancel(*id);
+            }
+        }
+    }
+}
+
+/// Templates and long texts take their time, so other requests do not wait for it.
+pub(super) async fn prepare(app: &Arc<App>, ask: Ask) -> Result<(Ask, Vec<Prepared>), ApiError> {
+    let app = app.clone();
+    let work = tokio::task::spawn_blocking(move || {
+        let prepared = app.preparer.jobs(&ask)?;
+        Ok((ask, prepared))
+    });
+    work.await.unwrap_or_else(|_| Err(ApiError::server("the request could not be prepared")))
+}
+
+fn header(app: &App) -> Header {
+    Header {
+        id: random(24),
+        created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+        model: app.facts.names.first().cloned().unwrap_or_default(),
+        fingerprint: app.facts.fingerprint.clone(),
+    }
+}
+
+impl Answering {
+    fn is_done(&self) -> bool {
+        self.choices.iter().all(Option::is_none)
+    }
+
+    /// What an event gives to be sent.
+    fn hears(&mut self, index: usize, heard: Heard) -> Result<Vec<Frame>, ApiError> {
+        let Some(choice) = &mut self.choices[index] else { return Ok(Vec::new()) };
+        let total = self.prompts[index];
+        match heard {
+            Heard::Begun(cached) => {
+                choice.begins(cached);
+                let sources = &self.app.facts.sources;
+                let mut frames = self.writer.begins(index, total, cached, sources);
+                if self.ask.settings.return_progress {
+                    let progress = Progress { total, cached, processed: cached, ms: choice.ms() };
+                    frames.extend(self.writer.progress(index, progress));
+                }
+                Ok(frames)
+            }
+            Heard::Token { id, drafted_by, likely } => {
+                let mut frames = Vec::new();
+                if std::mem::take(&mut self.prefilling[index]) && self.ask.settings.return_progress {
+                    let progress =
+                        Progress { total, cached: choice.cached(), processed: total, ms: choice.ms() };
+                    frames.extend(self.writer.progress(index, progress));
+                }
+                let more = choice.token(id, drafted_by, &likely);
+                if !more.text.is_empty() || !more.deltas.is_empty() || !more.likely.is_empty() {
+                    frames.extend(self.writer.more(index, &more));
+                }
+                if choice.is_stopped() {
+                    self.app.answers.cancel(self.ids[index]);
+                    frames.extend(self.ends(index, None));
+                }
+                Ok(frames)
+            }
+            Heard::Ended(Ok(ended)) => Ok(self.ends(index, Some(&ended))),
+            Heard::Ended(Err(message)) => Err(ApiError::server(message)),
+        }
+    }
+
+    fn ends(&mut self, index: usize, ended: Option<&crate::engine::Ended>) -> Vec<Frame> {
+        let Some(choice) = self.choices[index].take() else { return Vec::new() };
+        let (more, whole) = choice.ends(ended);
+        let mut frames = Vec::new();
+        if !more.text.is_empty() || !more.deltas.is_empty() {
+            frames.extend(self.writer.more(index, &more));
+        }
+        self.app.metrics.count(&whole);
+        frames.extend(self.writer.ended(index, &whole));
+        self.wholes[index] = Some(whole);
+        frames
+    }
+
+    /// The next event and what it gives; nothing when all has been said.
+    async fn next(&mut self) -> Option<Result<Vec<Frame>, ApiError>> {
+        if self.is_done() {
+            return None;
+        }
+        match self.heard.recv().await {
+            Some((index, heard)) => Some(self.hears(index, heard)),
+            None => Some(Err(ApiError::server("the engine has stopped"))),
+        }
+    }
+
+    fn all(&self) -> Vec<Whole> {
+        self.wholes.iter().flatten().cloned().collect()
+    }
+
+    async fn whole(mut self, path: &str) -> Response {
+        while let Some(frames) = self.next().await {
+            if let Err(error) = frames {
+                return failed(&error, path);
+            }
+        }
+        Json(self.writer.whole(&self.all())).into_response()
+    }
+
+    async fn stream(mut self, path: &str) -> Response {
+        let mut first = Vec::new();
+        match tokio::time::timeout(FIRST, self.next()).await {
+            Ok(Some(Err(error))) => return failed(&error, path),
+            Ok(Some(Ok(frames))) => first = frames,
+            Ok(None) | Err(_) => (),
+        }
+        let (pieces, received) = channel(MOST_PIECES);
+        tokio::spawn(async move { self.sends(first, pieces).await });
+        let mut response = Body::new(Pieces(received)).into_response();
+        let headers = [
+            (header::CONTENT_TYPE, "text/event-stream"),
+            (header::CACHE_CONTROL, "no-cache"),
+            // Proxies would wait for more.
+            (header::HeaderName::from_static("x-accel-buffering"), "no"),
+        ];
+        response.headers_mut().extend(headers.map(|(name, value)| (name, HeaderValue::from_static(value))));
+        response
+    }
+
+    /// Sends until all has been said or nobody receives any more; then what is heard of is let go, and the jobs end.
+    async fn sends(mut self, first: Vec<Frame>, pieces: tokio::sync::mpsc::Sender<Bytes>) {
+        let text = |frames: Vec<Frame>| Bytes::from(frames.iter().map(Frame::text).collect::<String>());
+        if !first.is_empty() && pieces.send(text(first)).await.is_err() {
+            return;
+        }
+        let seconds = self.ask.settings.ping_seconds;
+        // A comment now and then, so that nobody takes the connection for dead.
+        let silence = Duration::from_secs(if seconds == 0 { u64::from(u32::MAX) } else { seconds });
+        loop {
+            let said = tokio::select! {
+                said = self.next() => said,
+                () = pieces.closed() => return,
+                () = tokio::time::sleep(silence) => {
+                    if pieces.send(Bytes::from_static(b": ping\n\n")).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+            };
+            let frames = match said {
+                None => break,
+                Some(Ok(frames)) => frames,
+                Some(Err(error)) => {
+                    let (event, data) = match self.ask.shape {
+                        Shape::Messages => (Some("error"), error.to_messages_json()),
+                        Shape::Chat | Shape::Completions | Shape::Responses | Shape::Llama => {
+                            (None, error.to_json())
+                        }
+                    };
+                    let _ = pieces.send(text(vec![Frame { event, data }])).await;
+                    return;
+                }
+            };
+            if !frames.is_empty() && pieces.send(text(frames)).await.is_err() {
+                return;
+            }
+        }
+        let (frames, word) = self.writer.done(&self.all());
+        let rest = [text(frames), Bytes::from_static(word.unwrap_or_default().as_bytes())].concat();
+        if !rest.is_empty() {
+            let _ = pieces.send(Bytes::from(rest)).await;
+        }
+    }
+}
+
+/// What is sent, as a body.
+struct Pieces(Receiver<Bytes>);
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context,
+    ) -> Poll<Option<Result<BodyFrame<Bytes>, Self::Error>>> {
+        self.0.poll_recv(cx).map(|piece| piece.map(|piece| Ok(BodyFrame::data(piece))))
+    }
+}

@@ -1,0 +1,323 @@
+//! What there is at which path.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Json, Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, Request, State},
+    http::{HeaderValue, StatusCode, Uri, header},
+    middleware,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use serde_json::{Value, json};
+
+use super::{App, answering, guard};
+use crate::{
+    engine::Status,
+    server::wire::{ApiError, Ask, Defaults, Fields, Input, Part, read, settings_json},
+    tokenizer::EncodeOptions,
+};
+
+/// A body that takes longer is given up.
+const SLOWEST: Duration = Duration::from_secs(120);
+
+type Reply = Result<Response, (ApiError, &'static str)>;
+type Read = fn(&Value, &Defaults) -> Result<Ask, ApiError>;
+
+/// An error at a path: Anthropic's clients want another shape.
+pub(super) fn failed(error: &ApiError, path: &str) -> Response {
+    let body = if path.contains("messages") { error.to_messages_json() } else { error.to_json() };
+    let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, Json(body)).into_response()
+}
+
+pub(super) fn router(app: Arc<App>) -> Router {
+    let mut routes = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/slots", get(slots))
+        .route("/tokenizer_info", get(tokenizer_info))
+        .route("/tokenize", post(tokenize))
+        .route("/detokenize", post(detokenize))
+        .route("/apply-template", post(apply_template));
+    for prefix in ["", "/v1"] {
+        let at = |path: &str| format!("{prefix}{path}");
+        let models = get(models);
+        routes = routes
+            .route(&at("/health"), get(health))
+            .route(&at("/props"), get(props))
+            .route(&at("/models"), models)
+            .route(&at("/chat/completions"), asks(read::chat))
+            .route(&at("/chat/completions/input_tokens"), counts(read::chat))
+            .route(&at("/responses"), asks(read::responses))
+            .route(&at("/responses/input_tokens"), counts(read::responses))
+            .route(&at("/messages"), asks(read::messages))
+            .route(&at("/messages/count_tokens"), counts(read::messages))
+            .route(&at("/infill"), asks(read::infill))
+            .route(&at("/completion"), asks(read::llama));
+    }
+    routes
+        .route("/completions", asks(read::llama))
+        .route("/v1/completions", asks(read::completions))
+        .fallback(asset)
+        .layer(DefaultBodyLimit::max(app.config.most_body))
+        .layer(middleware::from_fn_with_state(app.clone(), guard::keys))
+        .layer(middleware::from_fn_with_state(app.clone(), guard::origins))
+        .with_state(app)
+}
+
+/// A route whose body is a request for answers.
+fn asks(read: Read) -> axum::routing::MethodRouter<Arc<App>> {
+    post(move |State(app): State<Arc<App>>, uri: Uri, request: Request| async move {
+        let path = uri.path().to_owned();
+        match ask(&app, request, read).await {
+            Ok(ask) => answering::answer(app, ask, &path).await,
+            Err(error) => failed(&error, &path),
+        }
+    })
+}
+
+/// A route that says how many tokens such a request has.
+fn counts(read: Read) -> axum::routing::MethodRouter<Arc<App>> {
+    post(move |State(app): State<Arc<App>>, uri: Uri, request: Request| async move {
+        let path = uri.path().to_owned();
+        let counted = async {
+            let ask = ask(&app, request, read).await?;
+            let (_, prepared) = answering::prepare(&app, ask).await?;
+            Ok(prepared.first().map_or(0, |one| one.source.tokens.len()))
+        };
+        match counted.await {
+            Ok(tokens) => {
+                Json(json!({ "input_tokens": tokens, "object": "response.input_tokens" })).into_response()
+            }
+            Err(error) => failed(&error, &path),
+        }
+    })
+}
+
+async fn ask(app: &Arc<App>, request: Request, read: Read) -> Result<Ask, ApiError> {
+    read(&body(app, request).await?, &app.defaults)
+}
+
+/// The JSON of a request.
+async fn body(app: &Arc<App>, request: Request) -> Result<Value, ApiError> {
+    let most = app.config.most_body;
+    let came = tokio::time::timeout(SLOWEST, axum::body::to_bytes(request.into_body(), most)).await;
+    let late = |_| ApiError { status: 408, ..ApiError::invalid("the body did not come in time") };
+    let bytes: Bytes = came.map_err(late)?.map_err(|_| {
+        let message =
+            format!("the body did not come whole, or has more than {most} bytes, which is the limit");
+        ApiError { status: 413, ..ApiError::invalid(message) }
+    })?;
+    serde_json::from_slice(&bytes).map_err(|e| ApiError::invalid(format!("the body is not JSON: {e}")))
+}
+
+async fn health() -> Response {
+    Json(json!({ "status": "ok" })).into_response()
+}
+
+/// Asked of the engine between its passes.
+async fn status(app: &Arc<App>) -> Result<Status, ApiError> {
+    let app = app.clone();
+    let asked = tokio::task::spawn_blocking(move || app.answers.status());
+    Ok(asked.await.map_err(|_| ApiError::server("the engine could not be asked"))??)
+}
+
+async fn metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
+    if !app.config.metrics {
+        let error = ApiError::not_supported("metrics are off; start the server with --metrics");
+        return failed(&error, uri.path());
+    }
+    let started = app.metrics.started.to_string();
+    let mut response = match status(&app).await {
+        Ok(status) => app.metrics.text(status).into_response(),
+        Err(error) => return failed(&error, uri.path()),
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"));
+    if let Ok(started) = HeaderValue::from_str(&started) {
+        headers.insert("process-start-time-unix", started);
+    }
+    response
+}
+
+async fn slots(State(app): State<Arc<App>>, uri: Uri) -> Response {
+    if !app.config.slots {
+        let error = ApiError::not_supported("slots are not shown; start the server without --no-slots");
+        return failed(&error, uri.path());
+    }
+    let running = match status(&app).await {
+        Ok(status) => status.running,
+        Err(error) => return failed(&error, uri.path()),
+    };
+    let slot = |id: usize| json!({ "id": id, "n_ctx": app.preparer.n_ctx, "is_processing": id < running });
+    Json((0..app.config.texts).map(slot).collect::<Vec<_>>()).into_response()
+}
+
+async fn props(State(app): State<Arc<App>>) -> Response {
+    let settings = &app.defaults.settings;
+    let seed = settings.sampler.seed.unwrap_or(u32::MAX);
+    let template = app.preparer.template.as_ref();
+    Json(json!({
+        "default_generation_settings": {
+            "id": 0,
+            "n_ctx": app.preparer.n_ctx,
+            "is_processing": false,
+            "params": settings_json(settings, seed.into()),
+        },
+        "total_slots": app.config.texts,
+        "model_alias": app.facts.names.first(),
+        "model_path": app.facts.path,
+        "modalities": { "vision": false, "audio": false },
+        "chat_template": template.map(|template| &template.text),
+        "chat_template_caps": app.facts.caps,
+        "bos_token": template.map(|template| &template.bos_token),
+        "eos_token": template.map(|template| &template.eos_token),
+        "build_info": app.facts.fingerprint,
+        "masks": app.facts.masks,
+        "sources": app.facts.sources,
+    }))
+    .into_response()
+}
+
+async fn models(State(app): State<Arc<App>>) -> Response {
+    let facts = &app.facts;
+    let name = facts.names.first();
+    let meta = json!({
+        "n_vocab": app.preparer.tokenizer.vocab_size(),
+        "n_ctx": app.preparer.n_ctx,
+        "n_ctx_train": facts.n_ctx_train,
+        "n_embd": facts.n_embd,
+        "n_params": facts.n_params,
+        "size": facts.size,
+    });
+    let model = json!({
+        "id": name,
+        "aliases": facts.names,
+        "tags": facts.tags,
+        "object": "model",
+        "created": app.metrics.started,
+        "owned_by": "spec-run",
+        "meta": meta,
+    });
+    let ollama = json!({ "name": name, "model": name, "tags": facts.tags, "capabilities": ["completion"] });
+    Json(json!({ "object": "list", "data": [model], "models": [ollama] })).into_response()
+}
+
+/// In the words of vLLM, which lm-eval speaks.
+async fn tokenizer_info(State(app): State<Arc<App>>) -> Response {
+    let template = app.preparer.template.as_ref();
+    let text = |id: Option<u32>| id.map(|id| app.preparer.tokenizer.token_text(id).to_owned());
+    Json(json!({
+        "tokenizer_class": "spec-run",
+        "bos_token": text(app.preparer.tokenizer.bos()),
+        "eos_token": text(app.preparer.tokenizer.eos()),
+        "add_bos_token": app.preparer.tokenizer.adds_bos(),
+        "chat_template": template.map(|template| &template.text),
+    }))
+    .into_response()
+}
+
+fn reply(reply: Reply) -> Response {
+    reply.unwrap_or_else(|(error, path)| failed(&error, path))
+}
+
+async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Response {
+    let made = async {
+        let json = body(&app, request).await?;
+        let fields = Fields::of(&json)?;
+        // `prompt` is vLLM's word, whose texts begin as prompts do.
+        let (name, content) = fields
+            .any(&["content", "prompt"])
+            .ok_or_else(|| ApiError::field("content", "a text is needed"))?;
+        let vllm = name == "prompt";
+        let special = ["add_special", "add_special_tokens"].map(|name| fields.bool(name));
+        let special = special.into_iter().find_map(Result::transpose).transpose()?.unwrap_or(vllm);
+        let parse = fields.bool("parse_special")?.unwrap_or(true);
+        let mut tokens = Vec::new();
+        for (n, part) in read::prompt(content)?.iter().enumerate() {
+            match part {
+                Part::Token(id) => tokens.push(*id),
+                Part::Text(text) => {
+                    let options = EncodeOptions { add_special: special && n == 0, parse_special: parse };
+                    tokens.extend(app.preparer.tokenizer.encode(text, options));
+                }
+            }
+        }
+        let count = tokens.len();
+        let mut answer = json!({ "tokens": tokens });
+        if fields.bool("with_pieces")?.unwrap_or(false) {
+            let piece = |id: &u32| {
+                let bytes = app.preparer.tokenizer.piece(*id);
+                let piece = std::str::from_utf8(bytes).map_or_else(|_| json!(bytes), |text| json!(text));
+                json!({ "id": id, "piece": piece })
+            };
+            answer["tokens"] = tokens.iter().map(piece).collect();
+        }
+        if vllm {
+            answer["count"] = count.into();
+            answer["max_model_len"] = app.preparer.n_ctx.into();
+        }
+        Ok(Json(answer).into_response())
+    };
+    reply(made.await.map_err(|error| (error, "/tokenize")))
+}
+
+async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Response {
+    let made = async {
+        let json = body(&app, request).await?;
+        let ids =
+            json.get("tokens").ok_or_else(|| ApiError::field("tokens", "a list of tokens is needed"))?;
+        let mut tokens = Vec::new();
+        for part in read::prompt(ids)? {
+            match part {
+                Part::Token(id) => tokens.push(id),
+                Part::Text(_) => return Err(ApiError::field("tokens", "a list of tokens is needed")),
+            }
+        }
+        let text = app.preparer.text(&tokens);
+        Ok(Json(json!({ "content": text, "prompt": text })).into_response())
+    };
+    reply(made.await.map_err(|error| (error, "/detokenize")))
+}
+
+async fn apply_template(State(app): State<Arc<App>>, request: Request) -> Response {
+    let made = async {
+        let ask = ask(&app, request, read::chat).await?;
+        let app = app.clone();
+        let rendered = tokio::task::spawn_blocking(move || match &ask.inputs[..] {
+            [Input::Chat(chat)] => app.preparer.prompt(&chat.conversation),
+            _ => Err(ApiError::invalid("a conversation is needed")),
+        });
+        let prompt =
+            rendered.await.unwrap_or_else(|_| Err(ApiError::server("the template could not be rendered")))?;
+        Ok(Json(json!({ "prompt": prompt.text })).into_response())
+    };
+    reply(made.await.map_err(|error| (error, "/apply-template")))
+}
+
+pub(super) fn is_asset(app: &App, path: &str) -> bool {
+    find(app, path).is_some()
+}
+
+fn find(app: &App, path: &str) -> Option<&'static super::Asset> {
+    let name = path.trim_start_matches('/');
+    let name = if name.is_empty() { "index.html" } else { name };
+    app.assets.iter().find(|(known, ..)| *known == name)
+}
+
+/// The page, and nothing else.
+async fn asset(State(app): State<Arc<App>>, uri: Uri) -> Response {
+    let Some((_, kind, bytes)) = find(&app, uri.path()) else {
+        return failed(&ApiError::not_found(uri.path()), uri.path());
+    };
+    let headers = [
+        (header::CONTENT_TYPE, *kind),
+        (header::CONTENT_SECURITY_POLICY, app.policy),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    (headers, Bytes::from_static(bytes)).into_response()
+}

@@ -1,0 +1,231 @@
+//! From what a client asks to jobs for the engine: templates are rendered, texts become tokens.
+
+use std::sync::Arc;
+
+use super::{
+    choice::{Source, chance},
+    lark::{self, Controls},
+    wire::{ApiError, Ask, Biased, Chat, Constraint, Input, Part, Settings},
+};
+use crate::{
+    RunLayers, Tokenizer,
+    chat::{Conversation, Opening, Pattern, Prompt, Syntax, TemplateSource},
+    constraint::{self, ForcedTokens, Grammar, Vocabulary},
+    engine::{Bound, Job},
+    sampler::{Breakers, Rule},
+    speculation::Proposer,
+    tokenizer::EncodeOptions,
+};
+
+type Result<T> = std::result::Result<T, ApiError>;
+
+/// Renders a conversation by the model's template.
+pub type Render = Box<dyn Fn(&Conversation) -> crate::Result<Prompt> + Send + Sync>;
+/// Reads a mask that a request names or spells out.
+pub type ReadMask = Box<dyn Fn(&serde_json::Value) -> crate::Result<RunLayers> + Send + Sync>;
+
+/// What of a model requests are prepared with.
+pub struct Preparer {
+    /// Its vocabulary.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Its template, if it has one.
+    pub template: Option<TemplateSource>,
+    /// Renders by it.
+    pub render: Render,
+    /// Reads masks.
+    pub mask: ReadMask,
+    /// For constraints; without a token that ends texts there are none.
+    pub vocabulary: Option<Vocabulary>,
+    /// Its control tokens.
+    pub controls: Controls,
+    /// The most tokens of one text.
+    pub n_ctx: usize,
+    /// Whether full contexts are shifted.
+    pub shifts: bool,
+}
+
+/// One answer to be made.
+pub struct Prepared {
+    /// For the engine.
+    pub job: Job,
+    /// What the text keeps to.
+    pub bound: Bound,
+    /// With the seed that it has.
+    pub settings: Settings,
+    /// Of the prompt.
+    pub source: Arc<Source>,
+}
+
+impl Preparer {
+    /// The jobs of a request, in the order of their answers.
+    pub fn jobs(&self, ask: &Ask) -> Result<Vec<Prepared>> {
+        let mut all = Vec::new();
+        for input in &ask.inputs {
+            let (source, constraint) = self.source(input, &ask.settings)?;
+            if source.tokens.is_empty() {
+                return Err(ApiError::field("prompt", "there is nothing in it"));
+            }
+            // One place is needed for the answer.
+            if source.tokens.len() >= self.n_ctx {
+                return Err(ApiError::too_long(source.tokens.len(), self.n_ctx));
+            }
+            let constraint = constraint.map(|it| self.compiled(&it)).transpose()?;
+            let source = Arc::new(source);
+            for n in 0..ask.settings.n {
+                all.push(self.job(&ask.settings, source.clone(), constraint.as_ref(), n)?);
+            }
+        }
+        Ok(all)
+    }
+
+    fn compiled(&self, constraint: &Constraint) -> Result<constraint::Constraint> {
+        let grammar = match constraint {
+            Constraint::Schema(schema) => Grammar::JsonSchema(schema.to_string()),
+            Constraint::Grammar(text) if text.trim_start().starts_with("%llguidance") => {
+                Grammar::Lark(text.clone())
+            }
+            Constraint::Grammar(text) => Grammar::Gbnf(text.clone()),
+            Constraint::Pattern(pattern) => Grammar::Lark(lark::grammar(pattern, &self.controls)),
+        };
+        let none = || {
+            ApiError::not_supported("the vocabulary has no token that ends a text, and a grammar needs one")
+        };
+        Ok(self.vocabulary.as_ref().ok_or_else(none)?.compile(&grammar)?)
+    }
+
+    fn job(
+        &self,
+        settings: &Settings,
+        source: Arc<Source>,
+        constraint: Option<&constraint::Constraint>,
+        n: usize,
+    ) -> Result<Prepared> {
+        let mut settings = settings.clone();
+        // The seed in the reply gives the answer again.
+        let seed = settings.sampler.seed.unwrap_or_else(|| chance() as u32);
+        settings.sampler.seed = Some(seed.wrapping_add(n as u32));
+        let mut sampler = settings.sampler.clone();
+        for (biased, bias) in &settings.bias {
+            match biased {
+                Biased::Token(id) => sampler.logit_bias.push((*id, *bias)),
+                Biased::Text(text) => {
+                    let ids = self.tokenizer.encode(text, EncodeOptions::PLAIN);
+                    sampler.logit_bias.extend(ids.into_iter().map(|id| (id, *bias)));
+                }
+            }
+        }
+        // llama-server leaves out what the vocabulary does not have.
+        sampler.logit_bias.retain(|(id, _)| (*id as usize) < self.tokenizer.vocab_size());
+        if let Some(breakers) = &settings.breakers {
+            sampler.dry.breakers = Breakers::new(&self.tokenizer, breakers);
+        }
+        let mask = settings.mask.as_ref().map(|mask| (self.mask)(mask)).transpose();
+        let mask = mask.map_err(|e| ApiError::field("mask", e))?;
+        let job = Job {
+            sampler,
+            max_tokens: settings.max_tokens,
+            ignore_eos: settings.ignore_eos,
+            shift_keep: settings.keep.filter(|_| self.shifts),
+            logprobs: settings.logprobs.map_or(0, |n| n.max(1).max(settings.sampler.top_k)),
+            scores_prompt: settings.echo && settings.logprobs.is_some(),
+            mask,
+            drafts: settings.drafts,
+            ..Job::new(source.tokens.clone())
+        };
+        let forced = constraint.zip(self.vocabulary.as_ref()).map(|(constraint, vocabulary)| {
+            Box::new(ForcedTokens::new(vocabulary, constraint, source.tokens.len())) as Box<dyn Proposer>
+        });
+        let rule = constraint.map(|constraint| Box::new(constraint.fresh()) as Box<dyn Rule>);
+        Ok(Prepared { job, bound: Bound { rule, forced }, settings, source })
+    }
+
+    /// A prompt and how its answer is read, and what the answer has to be.
+    fn source(&self, input: &Input, settings: &Settings) -> Result<(Source, Option<Constraint>)> {
+        let plain = |prompt: String, tokens: Vec<u32>| Source {
+            prompt,
+            tokens,
+            syntax: Syntax::PLAIN,
+            tools: Vec::new(),
+            reasoning: false,
+            thinking: false,
+        };
+        match input {
+            Input::Chat(chat) => self.chat(chat, settings),
+            Input::Prompt(parts) => {
+                let tokens = self.tokens(parts)?;
+                Ok((plain(self.text(&tokens), tokens), settings.constraint.clone()))
+            }
+            Input::Infill { .. } => Err(ApiError::not_supported(
+                "/infill: this model's vocabulary has no tokens for gaps that are known here",
+            )),
+        }
+    }
+
+    fn chat(&self, chat: &Chat, settings: &Settings) -> Result<(Source, Option<Constraint>)> {
+        let Chat { conversation, tool_choice, parallel_calls, splits_reasoning } = chat;
+        let prompt = self.prompt(conversation)?;
+        let text =
+            self.template.as_ref().map_or("", |template| template.text(!conversation.tools.is_empty()));
+        let syntax = Syntax::of(text);
+        let tokens = self.prompt_tokens(&prompt.text);
+        let opening = Opening { syntax, may_think: conversation.thinking, thinking: prompt.thinking };
+        let calls = Pattern::calls(opening, &conversation.tools, tool_choice, *parallel_calls);
+        let constraint = match (calls, &settings.constraint) {
+            (Some(calls), _) => Some(Constraint::Pattern(calls)),
+            (None, Some(Constraint::Schema(schema))) => {
+                Some(Constraint::Pattern(Pattern::final_json(opening, schema.clone())))
+            }
+            (None, other) => other.clone(),
+        };
+        let reads_calls = *tool_choice != crate::chat::ToolChoice::None;
+        let tools = if reads_calls { conversation.tools.clone() } else { Vec::new() };
+        let (reasoning, thinking) = (*splits_reasoning, prompt.thinking);
+        Ok((Source { prompt: prompt.text, tokens, syntax, tools, reasoning, thinking }, constraint))
+    }
+
+    /// A conversation as the template has it.
+    pub fn prompt(&self, conversation: &Conversation) -> Result<Prompt> {
+        if self.template.is_none() {
+            let message = "this model has no chat template; use /v1/completions, or start the server with --chat-template-file";
+            return Err(ApiError::not_supported(message));
+        }
+        Ok((self.render)(conversation)?)
+    }
+
+    /// Tokens of what a template has written: where texts begin with BOS there is one, and not two.
+    pub fn prompt_tokens(&self, text: &str) -> Vec<u32> {
+        let bos = self.template.as_ref().map_or("", |template| template.bos_token.as_str());
+        let adds = self.tokenizer.adds_bos() && !bos.is_empty();
+        let text = if adds { text.strip_prefix(bos).unwrap_or(text) } else { text };
+        self.tokenizer
+            .encode(text, EncodeOptions { add_special: self.tokenizer.adds_bos(), parse_special: true })
+    }
+
+    /// Texts and tokens in a row; the first text begins as texts do.
+    pub fn tokens(&self, parts: &[Part]) -> Result<Vec<u32>> {
+        let mut tokens = Vec::new();
+        for (n, part) in parts.iter().enumerate() {
+            match part {
+                Part::Text(text) => {
+                    let options = EncodeOptions { add_special: n == 0, parse_special: true };
+                    tokens.extend(self.tokenizer.encode(text, options));
+                }
+                Part::Token(id) if (*id as usize) < self.tokenizer.vocab_size() => tokens.push(*id),
+                Part::Token(id) => {
+                    let most = self.tokenizer.vocab_size();
+                    return Err(ApiError::field(
+                        "prompt",
+                        format!("{id}: no such token; the vocabulary has {most}"),
+                    ));
+                }
+            }
+        }
+        Ok(tokens)
+    }
+
+    /// Tokens as text, control tokens among them.
+    pub fn text(&self, tokens: &[u32]) -> String {
+        let bytes: Vec<u8> = tokens.iter().flat_map(|id| self.tokenizer.piece(*id)).copied().collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
