@@ -156,7 +156,10 @@ impl ChatTemplate {
 mod tests {
     use regex::Regex;
 
-    use super::{super::Message, *};
+    use super::{
+        super::{Message, Tool},
+        *,
+    };
     use crate::tokenizer::golden;
 
     fn conversation() -> Vec<Message> {
@@ -193,6 +196,21 @@ mod tests {
                 let rendered = render(template["source"].as_str().unwrap(), &messages, true).unwrap();
                 assert_eq!(rendered, expected.as_str().unwrap(), "{}, {name}", template["name"]);
             }
+        }
+    }
+
+    #[test]
+    fn calls_of_tools_are_rendered_as_by_python() {
+        let Some(golden) = golden("calls_of_tools_are_rendered_as_by_python", "templates.json") else {
+            return;
+        };
+        let calling = &golden["calling"];
+        let messages: Vec<Message> = serde_json::from_value(calling["messages"].clone()).unwrap();
+        let tools: Vec<Tool> = serde_json::from_value(calling["tools"].clone()).unwrap();
+        for template in calling["templates"].as_array().unwrap() {
+            let talk = Conversation { tools: tools.clone(), ..Conversation::new(messages.clone()) };
+            let rendered = prompt(template["source"].as_str().unwrap(), &talk).unwrap().text;
+            assert_eq!(rendered, template["rendered"].as_str().unwrap(), "{}", template["name"]);
         }
     }
 

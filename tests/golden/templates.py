@@ -6,6 +6,7 @@ up as Hugging Face's tools do.
     python3 templates.py PROGRAM FOLDER     # compares PROGRAM, a built spec-run, on the .jinja files of FOLDER
 """
 
+import copy
 import datetime
 import json
 import pathlib
@@ -21,6 +22,128 @@ OUT = pathlib.Path(__file__).parent / "templates.json"
 CONVERSATIONS = {
     "turns": [("user", "Hi <b> & 'you'? é"), ("assistant", "<think>\nhm\n</think>\n\nHello.\n"), ("user", ' 1 < 2 "so"? ')],
     "system": [("system", " Be brief.\n"), ("user", "Hi"), ("assistant", "Hello."), ("user", "And?")],
+}
+# In OpenAI's shape. Ids have nine characters, as Mistral's templates want them.
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "The \"weather\" <now>",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}},
+        },
+    }
+]
+CALLING = [
+    {"role": "user", "content": "And in Paris?"},
+    {
+        "role": "assistant",
+        "content": "",
+        "reasoning_content": "I have to look.",
+        "tool_calls": [
+            {
+                "type": "function",
+                "function": {"name": "weather", "arguments": '{"city": "Paris é", "days": 2, "wide": [1.5, true, null]}'},
+                "id": "call00001",
+            }
+        ],
+    },
+    {"role": "tool", "content": '{"sky": "blue"}', "tool_call_id": "call00001"},
+]
+# Templates that take arguments as a text get it as it is, all others the object.
+WITH_TOOLS = {
+    "calls between tags, as in hermes and qwen 3": """
+{%- if tools %}
+    {{- '<|im_start|>system\\n# Tools\\n<tools>' }}
+    {%- for tool in tools %}{{- '\\n' }}{{- tool | tojson }}{%- endfor %}
+    {{- '\\n</tools>{\\"name\\": <function-name>, \\"arguments\\": <args-json-object>}<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if message.role == 'assistant' %}
+        {{- '<|im_start|>assistant' }}
+        {%- if message.reasoning_content %}{{- '\\n<think>\\n' + message.reasoning_content + '\\n</think>' }}{%- endif %}
+        {%- for call in message.tool_calls %}
+            {%- set call = call.function if call.function else call %}
+            {{- '\\n<tool_call>\\n{"name": "' + call.name + '", "arguments": ' }}
+            {%- if call.arguments is string %}{{- call.arguments }}{%- else %}{{- call.arguments | tojson }}{%- endif %}
+            {{- '}\\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\\n' }}
+    {%- elif message.role == 'tool' %}
+        {{- '<|im_start|>user\\n<tool_response>\\n' + message.content + '\\n</tool_response><|im_end|>\\n' }}
+    {%- else %}
+        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}
+""",
+    "arguments that have to be objects, as in llama 3": """
+{{- bos_token }}
+{%- if tools is not none %}{%- for t in tools %}{{- t | tojson(indent=4) }}{{- "\\n\\n" }}{%- endfor %}{%- endif %}
+{%- for message in messages %}
+    {%- if 'tool_calls' in message %}
+        {%- set call = message.tool_calls[0].function %}
+        {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n{"name": "' + call.name + '", "parameters": ' }}
+        {{- call.arguments | tojson }}{{- '}<|eot_id|>' }}
+    {%- elif message.role == "tool" or message.role == "ipython" %}
+        {{- "<|start_header_id|>ipython<|end_header_id|>\\n\\n" }}
+        {%- if message.content is mapping or message.content is iterable and message.content is not string %}
+            {{- message.content | tojson }}
+        {%- else %}{{- message.content }}{%- endif %}
+        {{- "<|eot_id|>" }}
+    {%- else %}
+        {{- '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' + message.content | trim + '<|eot_id|>' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif %}
+""",
+    "an argument to a tag, as in qwen 3 coder": """
+{%- macro items(object, skip) %}
+    {%- for key in object if key not in skip %}{{- '\\n<' ~ key ~ '>' ~ (object[key] | tojson | safe) ~ '</' ~ key ~ '>' }}{%- endfor %}
+{%- endmacro %}
+{%- for tool in tools or [] %}
+    {{- '<function>\\n<name>' ~ tool.function.name ~ '</name>' }}
+    {{- items(tool.function.parameters, ['type']) ~ '\\n</function>\\n' }}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if message.role == 'assistant' and message.tool_calls is defined and message.tool_calls is iterable %}
+        {{- '<|im_start|>assistant' }}
+        {%- for call in message.tool_calls %}
+            {{- '\\n<tool_call>\\n<function=' + call.function.name + '>\\n' }}
+            {%- for name, value in call.function.arguments | items %}
+                {%- set value = value | tojson | safe if value is mapping or (value is sequence and value is not string) else value | string %}
+                {{- '<parameter=' + name + '>\\n' }}{{- value }}{{- '\\n</parameter>\\n' }}
+            {%- endfor %}
+            {{- '</function>\\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\\n' }}
+    {%- else %}
+        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}
+""",
+    "a list and an id, as in mistral": """
+{{- bos_token }}
+{%- for message in messages %}
+    {%- if message.role == "user" %}
+        {%- if tools is not none and loop.first %}{{- "[AVAILABLE_TOOLS]" ~ (tools | tojson) ~ "[/AVAILABLE_TOOLS]" }}{%- endif %}
+        {{- "[INST]" + message.content + "[/INST]" }}
+    {%- elif message.tool_calls is defined and message.tool_calls is not none %}
+        {{- "[TOOL_CALLS][" }}
+        {%- for call in message.tool_calls %}
+            {%- set out = call.function | tojson %}
+            {{- out[:-1] }}
+            {%- if not call.id is defined or call.id | length != 9 %}{{- raise_exception("ids have nine characters") }}{%- endif %}
+            {{- ', "id": "' + call.id + '"}' }}
+            {%- if not loop.last %}{{- ", " }}{%- else %}{{- "]" + eos_token }}{%- endif %}
+        {%- endfor %}
+    {%- elif message.role == "tool" %}
+        {{- '[TOOL_RESULTS]{"content": ' + message.content | string + ', "call_id": "' + message.tool_call_id + '"}[/TOOL_RESULTS]' }}
+    {%- else %}
+        {{- " " + message.content + eos_token }}
+    {%- endif %}
+{%- endfor %}
+""",
 }
 TEMPLATES = {
     "macros, scans and namespaces, as in gemma 4": """
@@ -193,10 +316,37 @@ def environment():
     return made
 
 
-def render(template, messages):
+def render(template, messages, tools=None):
     return environment().from_string(template).render(
-        messages=messages, add_generation_prompt=True, bos_token="<s>", eos_token="</s>", tools=None, documents=None
+        messages=messages,
+        add_generation_prompt=True,
+        bos_token="<s>",
+        eos_token="</s>",
+        tools=tools,
+        documents=None,
+        enable_thinking=True,
+        date_string="1 Jan 2020",
+        datetime="Jan 01 2020",
     )
+
+
+def render_calls(template):
+    """With the arguments as a text where the template writes it as it is, as objects where it does not."""
+
+    def conversation(change):
+        messages = copy.deepcopy(CALLING)
+        function = messages[1]["tool_calls"][0]["function"]
+        function["arguments"] = change(function["arguments"])
+        return messages
+
+    text = CALLING[1]["tool_calls"][0]["function"]["arguments"]
+    try:
+        rendered = render(template, conversation(str), TOOLS)
+        if text in rendered:
+            return rendered
+    except Exception:
+        pass
+    return render(template, conversation(json.loads), TOOLS)
 
 
 def messages_of(conversation):
@@ -209,23 +359,48 @@ def write():
         {"name": name, "source": source, "rendered": {key: render(source, c) for key, c in conversations.items()}}
         for name, source in TEMPLATES.items()
     ]
-    OUT.write_text(json.dumps({"conversations": conversations, "templates": cases}, indent=1) + "\n")
+    calling = {
+        "messages": CALLING,
+        "tools": TOOLS,
+        "templates": [
+            {"name": name, "source": source, "rendered": render_calls(source)} for name, source in WITH_TOOLS.items()
+        ],
+    }
+    golden = {"conversations": conversations, "templates": cases, "calling": calling}
+    OUT.write_text(json.dumps(golden, indent=1) + "\n")
+
+
+def ask(program, template, messages, tools):
+    variables = {"date_string": "1 Jan 2020", "datetime": "Jan 01 2020"}
+    conversation = {
+        "messages": messages,
+        "tools": tools,
+        "add_generation_prompt": True,
+        "continue_final_message": False,
+        "thinking": True,
+        "variables": variables,
+    }
+    source = {"text": template, "bos_token": "<s>", "eos_token": "</s>"}
+    job = json.dumps({"template": source, "conversation": conversation})
+    ran = subprocess.run([program, "render-chat-template"], input=job, capture_output=True, text=True)
+    answer = json.loads(ran.stdout)
+    return answer["Prompt"][0]["text"] if "Prompt" in answer else answer
 
 
 def compare(program, folder):
+    """What differs may be meant so: where a template takes no system message, it goes into the user's."""
     different = 0
     for path in sorted(pathlib.Path(folder).glob("*.jinja")):
-        for name, conversation in CONVERSATIONS.items():
-            messages, source = messages_of(conversation), path.read_text()
+        source = path.read_text()
+        cases = {name: (messages_of(talk), [], render) for name, talk in CONVERSATIONS.items()}
+        cases["calling"] = (CALLING, TOOLS, lambda template, _: render_calls(template))
+        for name, (messages, tools, make) in cases.items():
             try:
-                expected = render(source, messages)
+                expected = make(source, messages)
             except Exception as error:
                 expected = error
-            template = {"text": source, "bos_token": "<s>", "eos_token": "</s>"}
-            job = json.dumps({"template": template, "messages": messages})
-            ran = subprocess.run([program, "render-chat-template"], input=job, capture_output=True, text=True)
-            answer = json.loads(ran.stdout)
-            if answer.get("Text") != expected and not ("Error" in answer and isinstance(expected, Exception)):
+            answer = ask(program, source, messages, tools)
+            if answer != expected and not (isinstance(answer, dict) and isinstance(expected, Exception)):
                 different += 1
                 print(f"{path.name}, {name}:\n  theirs {expected!r}\n  ours   {answer!r}")
     print(f"{different} differ")
