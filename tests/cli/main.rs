@@ -19,6 +19,8 @@ mod llama_flags;
 mod output;
 mod run;
 mod search;
+#[cfg(all(unix, feature = "server"))]
+mod serve;
 mod speculation;
 mod synth;
 mod windows;

@@ -1,0 +1,143 @@
+//! The server as a program: it answers, says what is wrong with its flags, and ends when it is told to.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+struct Server {
+    child: Child,
+    at: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn start(args: &[&str]) -> Server {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
+    command.args(["serve", "--port", "0", "-c", "512", "--no-learn"]).args(args);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let at = lines.find_map(|line| line.unwrap().split_once("http://").map(|(_, at)| at.to_owned())).unwrap();
+    // Nobody reads what else it says, and it is not to wait for that.
+    std::thread::spawn(move || lines.for_each(drop));
+    Server { child, at }
+}
+
+impl Server {
+    fn post(&self, path: &str, body: &Value) -> String {
+        let mut socket = TcpStream::connect(&self.at).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        let body = body.to_string();
+        let length = body.len();
+        write!(
+            socket,
+            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut reply = String::new();
+        socket.read_to_string(&mut reply).unwrap();
+        reply.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    fn json(&self, path: &str, body: &Value) -> Value {
+        serde_json::from_str(&self.post(path, body)).unwrap()
+    }
+}
+
+/// Greedy and seeded texts are the same whoever else is being answered, and with drafts and without.
+#[test]
+fn answers_do_not_depend_on_others() {
+    let server = start(&["--parallel", "4", "--kv-unified"]);
+    let body = |seed: u32, drafts: bool| json!({ "prompt": "Once upon a time", "n_predict": 24, "seed": seed, "temperature": seed % 2, "drafts": drafts });
+    let alone: Vec<Value> =
+        (0..4).map(|seed| server.json("/completion", &body(seed, false))["content"].clone()).collect();
+    assert!(alone.iter().all(|text| text.as_str().is_some_and(|text| text.len() > 20)), "{alone:?}");
+    let together: Vec<Value> = std::thread::scope(|scope| {
+        let asked: Vec<_> = (0..8u32)
+            .map(|n| {
+                scope.spawn({
+                    let server = &server;
+                    move || server.json("/completion", &body(n % 4, n < 4))["content"].clone()
+                })
+            })
+            .collect();
+        asked.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(together, [alone.clone(), alone].concat());
+}
+
+#[test]
+fn schemas_and_required_tools_are_kept_to() {
+    let server = start(&[
+        "--chat-template",
+        "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}<tool_call>{% endif %}",
+    ]);
+    let talk = json!([{ "role": "user", "content": "Once upon a time" }]);
+    let format = json!({ "type": "json_schema", "json_schema": { "schema": { "const": "42" } } });
+    let said = server.json(
+        "/v1/chat/completions",
+        &json!({ "messages": talk, "response_format": format, "max_tokens": 20 }),
+    );
+    assert_eq!(said["choices"][0]["message"]["content"], "\"42\"", "{said}");
+    let parameters = json!({ "type": "object", "properties": { "n": { "enum": [7] } }, "required": ["n"], "additionalProperties": false });
+    let tools = json!([{ "type": "function", "function": { "name": "count", "parameters": parameters } }]);
+    let ask = json!({ "messages": talk, "tools": tools, "tool_choice": "required", "parallel_tool_calls": false, "max_tokens": 200 });
+    let said = server.json("/v1/chat/completions", &ask);
+    let call = &said["choices"][0]["message"]["tool_calls"][0]["function"];
+    assert_eq!(call["name"], "count", "{said}");
+    let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
+    assert_eq!(arguments, json!({ "n": 7 }));
+}
+
+#[test]
+fn prompts_are_scored() {
+    let server = start(&[]);
+    let ask = json!({ "prompt": "Once upon a time", "max_tokens": 1, "echo": true, "logprobs": 1, "temperature": 0 });
+    let said = server.json("/v1/completions", &ask);
+    let logprobs = &said["choices"][0]["logprobs"];
+    let values = logprobs["token_logprobs"].as_array().unwrap();
+    assert!(
+        values[0].is_null()
+            && values[1..].iter().all(|value| value.as_f64().is_some_and(|value| value <= 0.0)),
+        "{said}"
+    );
+    assert_eq!(values.len(), logprobs["tokens"].as_array().unwrap().len());
+}
+
+#[test]
+fn it_ends_when_it_is_told_to() {
+    let mut server = start(&["--api-key", "k"]);
+    assert!(server.post("/completion", &json!({ "prompt": "x" })).contains("authentication_error"));
+    assert!(Command::new("kill").args(["-TERM", &server.child.id().to_string()]).status().unwrap().success());
+    let began = Instant::now();
+    while server.child.try_wait().unwrap().is_none() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn flags_that_cannot_be_are_one_line() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    for (args, what) in [
+        (["--port", port.as_str()], "in use"),
+        (["--parallel", "0"], "--parallel"),
+        (["--chat-template-kwargs", "1"], "--chat-template-kwargs"),
+        (["--api-key", ","], "--api-key"),
+    ] {
+        let ran = Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("serve").args(args).output().unwrap();
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert!(!ran.status.success() && said.contains(what), "{args:?}: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+    }
+}
