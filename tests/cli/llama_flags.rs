@@ -42,6 +42,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// The same in llama.cpp, but for the program's name.
 const LINES: &[&str] = &[
+    "--grammar-file json.gbnf -p Hi",
     r#"-m model.gguf -p "I believe the meaning of life is" -n 128"#,
     r#"-m model.gguf -p "Building a website can be done in 10 simple steps:" -n 400 -e"#,
     r#"-m model.gguf -p "You are a helpful assistant" -no-cnv"#,
@@ -171,7 +172,6 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("-cnv -p Hi", &["-cnv: there is no conversation", "--chat"]),
     ("-i", &["-i: there is no conversation"]),
     (r#"--in-prefix " " -p Hi"#, &["--in-prefix:"]),
-    ("--grammar-file json.gbnf -p Hi", &["--grammar-file: text cannot be bound to a grammar"]),
     ("-j {} -p Hi", &["-j: text cannot be bound"]),
     ("-jf schema.json -p Hi", &["-jf: text cannot be bound"]),
     ("--lora adapter.gguf -p Hi", &["--lora: adapters", "llama-export-lora"]),
