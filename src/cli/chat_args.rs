@@ -29,6 +29,13 @@ pub struct ChatArgs {
     /// A file with the system message
     #[arg(long, alias = "system-prompt-file", value_name = "FILE", requires = "chat")]
     system_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub template: TemplateArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Chat")]
+pub struct TemplateArgs {
     /// A chat template, in Jinja [default: the model's own]
     #[arg(long, value_name = "JINJA", conflicts_with = "chat_template_file")]
     chat_template: Option<String>,
@@ -56,10 +63,13 @@ impl ChatArgs {
             system.iter().map(|text| Message::new("system", text.as_str())).collect();
         messages.push(Message::new("user", user));
         let conversation = Conversation::new(messages);
-        Ok(chat_template::render(self.template(gguf, tokenizer)?, conversation)?.text)
+        Ok(chat_template::render(self.template.source(gguf, tokenizer)?, conversation)?.text)
     }
+}
 
-    fn template(&self, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<TemplateSource> {
+impl TemplateArgs {
+    /// The template that the flags name, or the model's.
+    pub fn source(&self, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<TemplateSource> {
         let source = match (&self.chat_template, &self.chat_template_file) {
             (Some(text), _) if !text.contains("{{") && !text.contains("{%") => {
                 return Err(Error::Usage(format!(

@@ -301,6 +301,11 @@ impl TextArgs {
         self.prompt.is_some()
     }
 
+    /// Whether a flag has it.
+    pub fn is_given(&self) -> bool {
+        self.prompt.is_some() || self.file.is_some()
+    }
+
     /// The text from wherever it comes; `None` if there is none. As in llama.cpp, one newline at the end of a
     /// file is not part of it.
     pub fn read(&self) -> Result<Option<String>> {

@@ -119,7 +119,6 @@ pub struct Sources {
 
 impl Sources {
     /// The same for another text; what a grammar forces is a text's own.
-    #[cfg(feature = "server")]
     pub fn for_another(&self) -> Self {
         Sources {
             masks: self.masks.clone(),

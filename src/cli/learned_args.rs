@@ -29,7 +29,12 @@ impl LearnedArgs {
         if self.no_learn {
             return None;
         }
-        let default = || Some(choose_native_strategy().ok()?.cache_dir().join("spec-run").join("learned"));
+        let default = || Some(cache()?.join("learned"));
         self.learn_dir.clone().or_else(default).map(Store::new)
     }
+}
+
+/// What this program keeps of its own; `None` if there is no home to keep it in.
+pub fn cache() -> Option<PathBuf> {
+    Some(choose_native_strategy().ok()?.cache_dir().join("spec-run"))
 }

@@ -27,7 +27,7 @@ pub enum Here {
     Refused(&'static str),
     /// Of the same name and another meaning: this one.
     Own(&'static str),
-    /// A conversation; refused unless one turn is asked for.
+    /// A conversation: `spec-run chat`, or --chat where one turn is asked for.
     Conversation,
 }
 
@@ -64,7 +64,7 @@ const TEXT_ONLY: &str = "only text is read here; use llama-mtmd-cli";
 const ROPE: &str = "positions are scaled as the model's file says";
 const ADAPTERS: &str = "adapters are not applied; merge them with llama-export-lora first";
 const SCORES: &str = "only perplexity is scored here; use llama-perplexity";
-const NO_REPL: &str = "there is no conversation at the terminal yet; --chat answers one prompt";
+const TEMPLATE_SAYS: &str = "the chat template says what stands around a message";
 const PROMPT_FILES: &str = "a prompt's state is not kept on disk; leave it out";
 const LOGS: &str = "there is no log; -v says more on stderr";
 const LOOKUP: &str = "the lookup finds its own lengths; see --spec-type ngram";
@@ -154,13 +154,13 @@ pub const FLAGS: &[Flag] = &[
     flag(&["-sysf", "--system-prompt-file"], Value, "", Chat("--system-file")),
     flag(&["-st", "--single-turn"], Nothing, "", Chat("")),
     flag(&["-cnv", "--conversation"], Nothing, "", Conversation),
-    flag(&["-no-cnv", "--no-conversation"], Nothing, "", Accepted("there is a conversation only with --chat")),
-    flag(&["-i", "--interactive"], Nothing, "", Refused(NO_REPL)),
-    flag(&["-if", "--interactive-first"], Nothing, "", Refused(NO_REPL)),
+    flag(&["-no-cnv", "--no-conversation"], Nothing, "", Same("--no-conversation")),
+    flag(&["-i", "--interactive"], Nothing, "", Conversation),
+    flag(&["-if", "--interactive-first"], Nothing, "", Conversation),
     flag(&["-mli", "--multiline-input"], Nothing, "", Accepted("a prompt may have several lines")),
-    flag(&["--in-prefix"], Value, "", Refused(NO_REPL)),
-    flag(&["--in-suffix"], Value, "", Refused(NO_REPL)),
-    flag(&["--in-prefix-bos"], Nothing, "", Refused(NO_REPL)),
+    flag(&["--in-prefix"], Value, "", Refused(TEMPLATE_SAYS)),
+    flag(&["--in-suffix"], Value, "", Refused(TEMPLATE_SAYS)),
+    flag(&["--in-prefix-bos"], Nothing, "", Refused(TEMPLATE_SAYS)),
     flag(&["--jinja"], Nothing, "LLAMA_ARG_JINJA", Accepted("chat templates are always run as Jinja")),
     flag(&["--no-jinja"], Nothing, "", Refused("chat templates are always run as Jinja")),
     flag(&["--chat-template"], Value, "LLAMA_ARG_CHAT_TEMPLATE", Same("--chat-template")),
@@ -372,13 +372,10 @@ impl Here {
             Only(values, why) => format!("{} only: {why}", listed(values)),
             Refused(why) => format!("refused: {why}"),
             Own(what) => format!("other: {what}"),
-            Conversation => format!("refused without `-st`: {NO_REPL}"),
+            Conversation => "`spec-run chat`; with `-st`, `--chat`".into(),
         }
     }
 }
-
-/// What is said of -cnv alone.
-pub const NO_CONVERSATION: &str = NO_REPL;
 
 /// The environment's variable for a flag of ours, named without dashes.
 pub fn env_of(long: &str) -> Option<&'static str> {

@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use super::llama_flags::{BENCH, FLAGS, Flag, Here, NO_CONVERSATION, Takes};
+use super::llama_flags::{BENCH, FLAGS, Flag, Here, Takes};
 
 /// Our flags whose value may look like a flag.
 const TEXT_FLAGS: &[&str] = &["--system", "--vs", "--speeds", "--stop"];
@@ -32,7 +32,8 @@ pub fn translate(
 ) -> Result<Line, String> {
     let mut line = Line { words: command.into_iter().map(OsString::from).collect(), ..Line::default() };
     let mut words = words.into_iter().peekable();
-    let (mut chat, mut conversation) = (false, None);
+    // What asks for a template, for one turn of it, and for many.
+    let (mut chat, mut single, mut conversation) = (false, false, false);
     while let Some(word) = words.next() {
         let Some(text) = word.to_str().filter(|text| text.starts_with('-') && text.len() > 1) else {
             line.words.push(word);
@@ -52,7 +53,7 @@ pub fn translate(
             Some((name, value)) if name.starts_with("--") => (name, Some(OsString::from(value))),
             _ => (text, None),
         };
-        chat |= name == "--chat";
+        single |= name == "--chat";
         let Some(flag) = find(command, name) else {
             known_or_number(command, text)?;
             line.words.push(word);
@@ -75,7 +76,7 @@ pub fn translate(
                 line.ignored.push((name.into(), "it is for generating text"));
             }
             Here::Same(long) => push(&mut line.words, flag, long, value),
-            Here::Chat("") => chat = true,
+            Here::Chat("") => single = true,
             Here::Chat(long) => {
                 chat = true;
                 push(&mut line.words, flag, long, value);
@@ -84,7 +85,7 @@ pub fn translate(
             Here::Command(command) => {
                 return Ok(Line { words: command.split(' ').map(Into::into).collect(), ..Line::default() });
             }
-            Here::Conversation => conversation = Some(name.to_string()),
+            Here::Conversation => conversation = true,
             Here::Accepted(why) => line.ignored.push((name.into(), why)),
             Here::Only(values, why) => {
                 let given = value.unwrap_or_default();
@@ -96,10 +97,9 @@ pub fn translate(
             Here::Refused(why) => return Err(format!("{name}: {why}")),
         }
     }
-    if let Some(name) = conversation.filter(|_| !chat) {
-        return Err(format!("{name}: {NO_CONVERSATION}"));
-    }
-    if chat && command.is_none() && !line.words.iter().any(|word| word == "--chat") {
+    if command.is_none() && conversation && !single {
+        line.words.insert(0, "chat".into());
+    } else if command.is_none() && (chat || single) && !line.words.iter().any(|word| word == "--chat") {
         line.words.push("--chat".into());
     }
     Ok(line)
@@ -294,6 +294,7 @@ mod tests {
             ("--color -p hi", "--color --prompt hi"),
             ("-sys You -p -fa", "--system You --prompt -fa --chat"),
             ("-st -cnv", "--chat"),
+            ("-cnv -m a.gguf -sys You", "chat --model a.gguf --system You"),
             ("--temp=0 --top-k=5", "--temp 0 --top-k 5"),
             ("--mirostat 0 -sm none -np 1.0", "--mirostat 0"),
             ("-n5 -t4 -c-1", "-n5 -t4 -c-1"),
@@ -316,7 +317,7 @@ mod tests {
     fn what_is_refused_is_named_whole() {
         for (theirs, words) in [
             ("-md x.gguf", "-md: spec-run drafts with the model itself"),
-            ("-cnv", "-cnv: there is no conversation"),
+            ("--in-prefix x", "--in-prefix: the chat template"),
             ("-cnvv", "'-cnvv' found; tip: a similar argument exists: '-cnv'"),
             ("-zzz", "'-zzz' found"),
             ("-mg 1", "-mg 1: one GPU"),

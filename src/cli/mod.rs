@@ -3,6 +3,7 @@
 
 mod bench;
 mod bench_tests;
+mod chat;
 mod chat_args;
 mod chat_template;
 pub mod common;
@@ -13,6 +14,7 @@ mod device_args;
 mod devices;
 mod draft_args;
 mod drafting;
+mod engine_args;
 pub mod failure;
 mod help;
 #[cfg(feature = "download")]
@@ -71,6 +73,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Talk with a model that has a chat template
+    Chat(Box<Said<chat::ChatCommand>>),
     /// Measure perplexity of a text, with or without a layer mask
     Perplexity(Said<perplexity::PerplexityArgs>),
     /// Find which sublayers a draft can skip, and write a file of masks
@@ -198,6 +202,7 @@ pub fn run() -> Result<()> {
     };
     match cli.command {
         None => cli.run.run(told, run::run),
+        Some(Command::Chat(said)) => said.run(told, chat::run),
         Some(Command::Perplexity(said)) => said.run(told, perplexity::run),
         Some(Command::Search(said)) => said.run(told, search::run),
         Some(Command::Bench(said)) => said.run(told, |args| bench::run(args, more.collect())),

@@ -1,15 +1,20 @@
 //! `spec-run [OPTIONS]`: generates text.
 
-use std::ops::ControlFlow;
+use std::{
+    io::{self, IsTerminal},
+    ops::ControlFlow,
+};
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::{
+    chat,
     chat_args::ChatArgs,
     common::{self, ContextArgs, ModelArgs, TextArgs},
     draft_args::{DraftArgs, Sources},
     drafting::{Drafting, summary},
+    engine_args::EngineArgs,
     interrupt,
     learned_args::LearnedArgs,
     output::{detail, note},
@@ -54,6 +59,9 @@ pub struct RunArgs {
     no_escape: bool,
     #[command(flatten)]
     chat: ChatArgs,
+    /// Take no prompt at the terminal for a conversation
+    #[arg(long)]
+    no_conversation: bool,
     /// End where the text comes to TEXT (repeatable)
     #[arg(short = 'r', long, visible_alias = "stop", value_name = "TEXT", allow_hyphen_values = true)]
     reverse_prompt: Vec<String>,
@@ -77,7 +85,23 @@ pub struct RunArgs {
     json: bool,
 }
 
+impl RunArgs {
+    /// Nothing was said, somebody sits at the terminal, and the model is one to talk with.
+    fn is_conversation(&self) -> Result<bool> {
+        let asked = self.text.is_given() || self.chat.chat || self.no_conversation || self.json;
+        if asked || self.model.is_embedded() || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+            return Ok(false);
+        }
+        Ok(self.model.open()?.metadata().str("tokenizer.chat_template")?.is_some())
+    }
+}
+
 pub fn run(args: RunArgs) -> Result<()> {
+    if args.is_conversation()? {
+        let RunArgs { model, context, draft, learned, sampler, chat, n_predict, .. } = args;
+        let engine = EngineArgs { model, context, draft, learned };
+        return chat::run(chat::ChatCommand::of(engine, sampler, chat.template, n_predict));
+    }
     let max_tokens = match args.n_predict {
         n if n >= 0 => Some(n as usize),
         -1 | -2 => None,
@@ -247,7 +271,7 @@ impl<'t> Printer<'t> {
 
 const PLAIN: &str = "\x1b[0m";
 
-fn color(kind: SourceKind) -> &'static str {
+pub fn color(kind: SourceKind) -> &'static str {
     match kind {
         SourceKind::Mask | SourceKind::Exit => "\x1b[32m",
         SourceKind::Ngram | SourceKind::Other => "\x1b[34m",

@@ -43,6 +43,8 @@ fn text(bytes: &[u8]) -> String {
 /// The same in llama.cpp, but for the program's name.
 const LINES: &[&str] = &[
     "--grammar-file json.gbnf -p Hi",
+    "-cnv -p Hi",
+    "-i -m model.gguf -sys You",
     r#"-m model.gguf -p "I believe the meaning of life is" -n 128"#,
     r#"-m model.gguf -p "Building a website can be done in 10 simple steps:" -n 400 -e"#,
     r#"-m model.gguf -p "You are a helpful assistant" -no-cnv"#,
@@ -169,8 +171,6 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("--model-draft draft.gguf -p Hi", &["--model-draft: spec-run drafts with the model itself"]),
     ("--spec-draft-hf a/b -p Hi", &["--spec-draft-hf: spec-run drafts"]),
     ("--spec-type draft-eagle3 -p Hi", &["draft-eagle3", "drafts with the model itself"]),
-    ("-cnv -p Hi", &["-cnv: there is no conversation", "--chat"]),
-    ("-i", &["-i: there is no conversation"]),
     (r#"--in-prefix " " -p Hi"#, &["--in-prefix:"]),
     ("-j {} -p Hi", &["-j: text cannot be bound"]),
     ("-jf schema.json -p Hi", &["-jf: text cannot be bound"]),

@@ -4,6 +4,7 @@
 mod common;
 
 mod bench;
+mod chat;
 #[cfg(feature = "constraints")]
 mod constraints;
 mod documents;

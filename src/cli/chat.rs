@@ -1,0 +1,447 @@
+//! `spec-run chat`: a conversation at the terminal. The cache keeps what was said, so that a turn evaluates only what is new.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{BufRead, IsTerminal},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use clap::Args;
+use serde_json::Value;
+
+use super::{
+    chat_args::TemplateArgs,
+    chat_template,
+    common::{self, MOST_TEXT},
+    drafting::summary,
+    engine_args::{EngineArgs, Opened},
+    learned_args::cache,
+    output::note,
+    run::color,
+    sampler_args::SamplerArgs,
+};
+use crate::{
+    EngineConfig, Error, Job, Result,
+    chat::{Answer, AnswerReader, Conversation, Delta, Message, Reading, Syntax, TemplateSource},
+    engine::Ended,
+    files::{read_limited, write_whole},
+    sampler::SamplerConfig,
+    tokenizer::{EncodeOptions, StreamDecoder},
+    words::count,
+};
+
+const DIM: &str = "\x1b[2m";
+const PLAIN: &str = "\x1b[0m";
+const HELP: &str = "\
+/read FILE    put a file's text before your next message
+/system TEXT  replace the system message; without TEXT, show it
+/regen        answer the last message again
+/clear        forget the conversation
+/save FILE    write the conversation as JSON
+/load FILE    go on with one that was written
+/exit         leave (Ctrl-D too); Ctrl-C stops an answer
+A line that ends with \\ goes on in the next one.";
+
+#[derive(Args, Debug)]
+pub struct ChatCommand {
+    #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
+    sampler: SamplerArgs,
+    #[command(flatten)]
+    template: TemplateArgs,
+    /// A system message
+    #[arg(long, alias = "system-prompt", value_name = "TEXT", help_heading = "Chat")]
+    system: Option<String>,
+    /// What you say first
+    #[arg(short = 'p', long, value_name = "TEXT", help_heading = "Chat")]
+    prompt: Option<String>,
+    /// Answer the first message and leave
+    #[arg(long, help_heading = "Chat")]
+    single_turn: bool,
+    /// The most tokens of an answer; -1 until it ends
+    #[arg(short = 'n', long = "predict", alias = "n-predict", value_name = "N", default_value_t = -1)]
+    #[arg(allow_negative_numbers = true, help_heading = "Chat")]
+    n_predict: i64,
+    /// Models that can think answer at once
+    #[arg(long, help_heading = "Chat")]
+    no_thinking: bool,
+}
+
+impl ChatCommand {
+    /// As by these flags alone.
+    pub fn of(engine: EngineArgs, sampler: SamplerArgs, template: TemplateArgs, n_predict: i64) -> Self {
+        ChatCommand {
+            engine,
+            sampler,
+            template,
+            system: None,
+            prompt: None,
+            single_turn: false,
+            n_predict,
+            no_thinking: false,
+        }
+    }
+}
+
+pub fn run(args: ChatCommand) -> Result<()> {
+    args.engine.check()?;
+    let sampler = args.sampler.config()?;
+    let opened = args.engine.open(EngineConfig { texts: 1, ..EngineConfig::default() })?;
+    sampler.check_vocabulary(opened.engine.context().model().n_vocab())?;
+    let template = args.template.source(&opened.gguf, opened.engine.tokenizer())?;
+    let mut talk = Talk {
+        syntax: Syntax::of(template.text(false)),
+        template,
+        opened,
+        sampler,
+        max_tokens: usize::try_from(args.n_predict).ok(),
+        thinking: !args.no_thinking,
+        shows_drafts: args.engine.draft.is_colored(),
+        messages: args.system.into_iter().map(|text| Message::new("system", text)).collect(),
+        read: String::new(),
+    };
+    talk.all(args.prompt, args.single_turn)?;
+    talk.opened.keeper.keep(&talk.opened.engine);
+    Ok(())
+}
+
+/// A conversation as it goes on.
+struct Talk {
+    opened: Opened,
+    template: TemplateSource,
+    syntax: Syntax,
+    sampler: SamplerConfig,
+    max_tokens: Option<usize>,
+    thinking: bool,
+    /// Accepted tokens are coloured by who drafted them.
+    shows_drafts: bool,
+    messages: Vec<Message>,
+    /// Files' texts for the next message.
+    read: String,
+}
+
+/// What a line asks for.
+enum Asked {
+    Say(String),
+    Again,
+    Nothing,
+    Leave,
+}
+
+impl Talk {
+    fn all(&mut self, first: Option<String>, single: bool) -> Result<()> {
+        let mut lines = Lines::open()?;
+        let mut next = first;
+        if next.is_none() && lines.is_edited() {
+            note!("/help tells what else there is");
+        }
+        loop {
+            let line = match next.take() {
+                Some(line) => line,
+                None => match lines.next()? {
+                    Some(line) => line,
+                    None => return Ok(()),
+                },
+            };
+            match self.obey(line) {
+                Ok(Asked::Leave) => return Ok(()),
+                Ok(Asked::Nothing) => continue,
+                Ok(Asked::Say(text)) => {
+                    self.messages.push(Message::new("user", std::mem::take(&mut self.read) + &text));
+                    self.answer()?;
+                }
+                Ok(Asked::Again) => self.answer()?,
+                // A file that is not there is no reason to lose a conversation.
+                Err(error) => {
+                    note!("{error}");
+                    continue;
+                }
+            }
+            if single {
+                return Ok(());
+            }
+        }
+    }
+
+    fn obey(&mut self, line: String) -> Result<Asked> {
+        let Some(command) = line.strip_prefix('/') else {
+            return Ok(if line.trim().is_empty() && self.read.is_empty() {
+                Asked::Nothing
+            } else {
+                Asked::Say(line)
+            });
+        };
+        let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
+        let rest = rest.trim();
+        let file = || match rest {
+            "" => Err(Error::Usage(format!("/{name} needs a file's name"))),
+            path => Ok(PathBuf::from(path)),
+        };
+        match name {
+            "exit" | "quit" | "bye" => return Ok(Asked::Leave),
+            "help" | "?" => note!("{HELP}"),
+            "clear" => self.messages.retain(|message| message.role == "system"),
+            "regen" => {
+                while self.messages.last().is_some_and(|last| last.role == "assistant") {
+                    self.messages.pop();
+                }
+                return Ok(if self.messages.is_empty() { Asked::Nothing } else { Asked::Again });
+            }
+            "read" => {
+                let path = file()?;
+                let bytes = read_limited(&path, MOST_TEXT)?;
+                let text = String::from_utf8(bytes)
+                    .map_err(|_| Error::Input(format!("{}: it is not text in UTF-8", path.display())))?;
+                note!(
+                    "{}: {} read; it goes before your next message",
+                    path.display(),
+                    count(text.len(), "byte")
+                );
+                let _ = write!(self.read, "{text}\n\n");
+            }
+            "system" if rest.is_empty() => match self.messages.first().filter(|m| m.role == "system") {
+                Some(message) => note!("{}", message.content.text("\n")),
+                None => note!("there is no system message"),
+            },
+            "system" => {
+                self.messages.retain(|message| message.role != "system");
+                self.messages.insert(0, Message::new("system", rest));
+            }
+            "save" => {
+                let path = file()?;
+                let all: Vec<Value> = self.messages.iter().map(Message::to_json).collect();
+                write_whole(&path, format!("{:#}\n", Value::from(all)).as_bytes())?;
+            }
+            "load" => {
+                let path = file()?;
+                self.messages = load(&path)?;
+                note!("{}: {}", path.display(), count(self.messages.len(), "message"));
+            }
+            _ => return Err(Error::Usage(format!("/{name} is not known; /help tells what is"))),
+        }
+        Ok(Asked::Nothing)
+    }
+
+    /// Has the last message answered, shows the answer, and adds it to the conversation.
+    fn answer(&mut self) -> Result<()> {
+        let conversation =
+            Conversation { thinking: self.thinking, ..Conversation::new(self.messages.clone()) };
+        let prompt = chat_template::render(self.template.clone(), conversation)?;
+        let tokenizer = self.opened.engine.tokenizer().clone();
+        let mut ids =
+            tokenizer.encode(&prompt.text, EncodeOptions { add_special: false, parse_special: true });
+        let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
+        if ids.first().copied() != bos {
+            ids.splice(0..0, bos);
+        }
+        let job = Job { sampler: self.sampler.clone(), max_tokens: self.max_tokens, ..Job::new(ids) };
+        let reading = Reading { syntax: self.syntax, tools: &[], reasoning: true, thinking: prompt.thinking };
+        let mut shown =
+            Showing { reader: AnswerReader::new(reading), answer: Answer::default(), thinks: false };
+        let stopped = stop_flag()?;
+        stopped.store(false, Ordering::Relaxed);
+        let mut session = self.opened.engine.session(job)?;
+        let mut decoder = StreamDecoder::new(&tokenizer);
+        while let Some(token) = session.next_token()? {
+            let text = decoder.push(token.id);
+            let kind = token.drafted_by.filter(|_| self.shows_drafts).map(|source| self.opened.kinds[source]);
+            shown.add(&text, kind.map(color))?;
+            if stopped.load(Ordering::Relaxed) {
+                session.stop();
+            }
+        }
+        shown.add(&decoder.finish(), None)?;
+        shown.end()?;
+        let ended = session.finish()?;
+        note!("{}", dimmed(&told(&ended, self.opened.engine.context().threads())));
+        self.messages.push(shown.answer.message());
+        Ok(())
+    }
+}
+
+/// An answer on its way to the terminal.
+struct Showing {
+    reader: AnswerReader,
+    answer: Answer,
+    /// What is shown is what the model thinks.
+    thinks: bool,
+}
+
+impl Showing {
+    fn add(&mut self, text: &str, color: Option<&str>) -> Result<()> {
+        let deltas = self.reader.push(text);
+        self.show(&deltas, color)
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let deltas = self.reader.finish();
+        self.show(&deltas, None)?;
+        self.turn(false)?;
+        common::print("\n")
+    }
+
+    fn show(&mut self, deltas: &[Delta], color: Option<&str>) -> Result<()> {
+        for delta in deltas {
+            self.answer.add(delta);
+            match delta {
+                Delta::Reasoning(text) => {
+                    self.turn(true)?;
+                    common::print(text)?;
+                }
+                Delta::Content(text) => {
+                    self.turn(false)?;
+                    match color {
+                        Some(color) => common::print(format!("{color}{text}{PLAIN}"))?,
+                        None => common::print(text)?,
+                    }
+                }
+                Delta::Call { name, .. } => common::print(format!("\n{name} "))?,
+                Delta::Arguments { text, .. } => common::print(text)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// From thoughts to the answer or back.
+    fn turn(&mut self, thinks: bool) -> Result<()> {
+        if self.thinks == thinks {
+            return Ok(());
+        }
+        self.thinks = thinks;
+        match (styled(), thinks) {
+            (true, true) => common::print(DIM),
+            (true, false) => common::print(format!("{PLAIN}\n")),
+            (false, true) => common::print("[thinking] "),
+            (false, false) => common::print("\n[answer] "),
+        }
+    }
+}
+
+fn styled() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+fn dimmed(text: &str) -> String {
+    if styled() && std::io::stderr().is_terminal() { format!("{DIM}{text}{PLAIN}") } else { text.into() }
+}
+
+fn told(ended: &Ended, threads: usize) -> String {
+    let made = &ended.generation;
+    let tokens = made.tokens.len();
+    let speed = if made.decode_seconds > 0.0 { made.steps as f64 / made.decode_seconds } else { 0.0 };
+    let new = ended.prompt_tokens - ended.cached;
+    let drafting = if ended.report.drafting.rounds > 0 {
+        format!("; {}", summary(&ended.report, threads))
+    } else {
+        String::new()
+    };
+    format!(
+        "{}, {speed:.1} per second; {} of {} new{drafting}",
+        count(tokens, "token"),
+        new,
+        count(ended.prompt_tokens, "prompt token")
+    )
+}
+
+fn load(path: &Path) -> Result<Vec<Message>> {
+    let wrong = |what: String| Error::Input(format!("{}: {what}", path.display()));
+    let bytes = read_limited(path, MOST_TEXT)?;
+    let json: Value = serde_json::from_slice(&bytes).map_err(|e| wrong(format!("it is not JSON ({e})")))?;
+    let list = json.as_array().or_else(|| json.get("messages")?.as_array());
+    let list = list.ok_or_else(|| wrong("a list of messages is needed, as /save writes it".into()))?;
+    let each = list.iter().enumerate();
+    each.map(|(i, json)| Message::from_json(json).map_err(|what| wrong(format!("message {i}: {what}"))))
+        .collect()
+}
+
+/// Set by Ctrl-C while an answer is made.
+fn stop_flag() -> Result<Arc<AtomicBool>> {
+    static FLAG: std::sync::OnceLock<Arc<AtomicBool>> = std::sync::OnceLock::new();
+    if let Some(flag) = FLAG.get() {
+        return Ok(flag.clone());
+    }
+    let flag = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGINT, flag.clone())
+        .map_err(|source| Error::Io { path: "Ctrl-C".into(), source })?;
+    Ok(FLAG.get_or_init(|| flag).clone())
+}
+
+/// Where lines come from.
+enum Lines {
+    Edited(Box<rustyline::DefaultEditor>, Option<PathBuf>),
+    Plain(std::io::StdinLock<'static>),
+}
+
+impl Lines {
+    fn open() -> Result<Self> {
+        if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
+            return Ok(Lines::Plain(std::io::stdin().lock()));
+        }
+        let mut editor = rustyline::DefaultEditor::new().map_err(at_terminal)?;
+        let history = cache().map(|directory| directory.join("chat_history"));
+        if let Some(path) = &history {
+            // The first time there is none.
+            let _ = editor.load_history(path);
+        }
+        Ok(Lines::Edited(Box::new(editor), history))
+    }
+
+    fn is_edited(&self) -> bool {
+        matches!(self, Lines::Edited(..))
+    }
+
+    /// The next message; `None` at the end.
+    fn next(&mut self) -> Result<Option<String>> {
+        let mut whole = String::new();
+        loop {
+            let Some(line) = self.line(if whole.is_empty() { "> " } else { "… " })? else {
+                return Ok((!whole.is_empty()).then_some(whole));
+            };
+            match line.strip_suffix('\\') {
+                Some(line) => {
+                    whole.push_str(line);
+                    whole.push('\n');
+                }
+                None => {
+                    whole.push_str(&line);
+                    break;
+                }
+            }
+        }
+        if let Lines::Edited(editor, history) = self {
+            let _ = editor.add_history_entry(&whole);
+            if let Some(path) = history {
+                let _ = path.parent().map(fs::create_dir_all);
+                let _ = editor.save_history(path);
+            }
+        }
+        Ok(Some(whole))
+    }
+
+    fn line(&mut self, prompt: &str) -> Result<Option<String>> {
+        use rustyline::error::ReadlineError;
+        match self {
+            Lines::Edited(editor, _) => match editor.readline(prompt) {
+                Ok(line) => Ok(Some(line)),
+                Err(ReadlineError::Eof | ReadlineError::Interrupted) => Ok(None),
+                Err(error) => Err(at_terminal(error)),
+            },
+            Lines::Plain(stdin) => {
+                let mut line = String::new();
+                let read =
+                    stdin.read_line(&mut line).map_err(|source| Error::io("standard input", source))?;
+                Ok((read > 0).then(|| line.trim_end_matches(['\n', '\r']).into()))
+            }
+        }
+    }
+}
+
+fn at_terminal(error: rustyline::error::ReadlineError) -> Error {
+    Error::Input(format!("the terminal cannot be read: {error}"))
+}

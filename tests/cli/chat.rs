@@ -1,0 +1,87 @@
+//! `spec-run chat`: turns, what is typed between them, and what of the cache a turn finds again.
+
+use std::{
+    io::Write,
+    process::{Command, Output, Stdio},
+};
+
+const TEMPLATE: &str = "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}";
+
+fn chat(args: &[&str], typed: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_spec-run"))
+        .args(["chat", "--temp", "0", "-n", "12", "--no-learn", "--chat-template", TEMPLATE])
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The lines that tell of answers.
+fn told(output: &Output) -> Vec<String> {
+    let all = text(&output.stderr);
+    all.lines().filter(|line| line.contains(" per second; ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_second_turn_evaluates_only_what_is_new() {
+    let output = chat(&[], "Once upon a time\nThen what?\n");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let told = told(&output);
+    assert_eq!(told.len(), 2, "{told:?}");
+    // "12 tokens, 99.1 per second; 5 of 80 prompt tokens new"
+    let new: Vec<(usize, usize)> = (told.iter())
+        .map(|line| {
+            let part = line.split("second; ").nth(1).unwrap();
+            let numbers: Vec<usize> = part.split(' ').filter_map(|word| word.parse().ok()).collect();
+            (numbers[0], numbers[1])
+        })
+        .collect();
+    assert_eq!(new[0].0, new[0].1, "{told:?}");
+    assert!(new[1].1 > new[0].1 + 12 && new[1].0 < new[1].1 - new[0].1, "{told:?}");
+}
+
+#[test]
+fn an_answer_is_what_the_same_conversation_gives_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("talk.json");
+    let file = file.to_str().unwrap();
+    let first = chat(&["--system", "You tell stories."], &format!("Once\nAnd then?\n/save {file}\n"));
+    let saved: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let roles: Vec<&str> = saved.as_array().unwrap().iter().map(|m| m["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "user", "assistant"]);
+    let last = saved[4]["content"].as_str().unwrap();
+    assert!(text(&first.stdout).ends_with(&format!("{last}\n")), "{}", text(&first.stdout));
+    // Loaded, and answered again by a process that has nothing in its cache.
+    let again = chat(&["--draft", "none"], &format!("/load {file}\n/regen\n"));
+    assert_eq!(text(&again.stdout).trim(), last.trim());
+}
+
+#[test]
+fn what_is_typed_wrong_ends_no_conversation() {
+    let output =
+        chat(&[], "/load nowhere.json\n/fly\n/read\n/system\n/clear\nHi\\\nthere\n/exit\nnever said\n");
+    assert!(output.status.success());
+    let said = text(&output.stderr);
+    for part in
+        ["nowhere.json: ", "/fly is not known; /help", "/read needs a file's name", "no system message"]
+    {
+        assert!(said.contains(part), "`{part}` is not in: {said}");
+    }
+    assert_eq!(told(&output).len(), 1, "{said}");
+}
+
+#[test]
+fn a_model_without_a_template_says_what_to_give() {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("chat").stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("template"), "{}", text(&output.stderr));
+}
