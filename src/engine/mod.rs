@@ -5,7 +5,7 @@
 //!                  ↑ preempted            ended ─ kept as prefixes ─ forked by the next prompt
 //! ```
 //!
-//! A [`Lane`] is one text with its sampler, its proposers and the policy that decides about its drafts. It says what it
+//! A lane (`Lane`) is one text with its sampler, its proposers and the policy that decides about its drafts. It says what it
 //! needs evaluated and takes what came of it; only the functions here that hold the context decode.
 //!
 //! **The same text whatever stands beside it.** A row's bits depend on its sequence alone, a token's random number on its
