@@ -104,8 +104,7 @@ const EVERYDAY: &[(&str, &str)] = &[
 pub const EXAMPLES: &str = "Examples:
   spec-run                                                a story by the embedded model
   spec-run -m model.gguf -p 'Once upon a time' -n 128     a text to go on from
-  spec-run -m model.gguf --chat -p 'Why is the sky blue?' a question to an assistant
-  spec-run perplexity -m model.gguf -f text.txt           how well it knows a text
+  spec-run chat -m model.gguf                             a conversation
   spec-run bench -m model.gguf                            how fast it is here";
 
 /// The command as users see it; `short` for -h, which has no groups.

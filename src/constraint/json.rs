@@ -55,7 +55,7 @@ pub(super) fn alone(part: &Value, whole: &Value) -> Value {
 }
 
 /// Of several `oneOf` any may hold, as in llama.cpp. What the schema says itself counts.
-fn with_settings(mut schema: Value) -> Value {
+pub(crate) fn with_settings(mut schema: Value) -> Value {
     let settings = &mut schema["x-guidance"];
     if settings.is_null() {
         *settings = json!({"whitespace_flexible": true, "whitespace_pattern": BLANKS, "coerce_one_of": true});

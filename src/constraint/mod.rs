@@ -17,6 +17,8 @@ mod tests;
 use std::sync::Arc;
 
 pub use forced::ForcedTokens;
+#[cfg(feature = "server")]
+pub(crate) use json::with_settings;
 use llguidance::{Matcher, ParserFactory, api::TopLevelGrammar};
 use toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 

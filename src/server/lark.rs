@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use crate::{Tokenizer, chat::Pattern};
+use crate::{Tokenizer, chat::Pattern, constraint::with_settings};
 
 /// The texts of control tokens, which are no text for a grammar.
 pub struct Controls(Vec<(String, u32)>);
@@ -65,8 +65,9 @@ impl Writer<'_> {
                 }
                 None => self.rule(&format!("[suffix={}]", Value::from(end.as_str())), ANY),
             },
-            Pattern::Space => self.rule("", "/[ \\n]*/"),
-            Pattern::Json(schema) => self.rule("", &format!("%json {schema}")),
+            // Not without an end: a model that may write blanks for ever will.
+            Pattern::Space => self.rule("", "/[ \\n]{0,4}/"),
+            Pattern::Json(schema) => self.rule("", &format!("%json {}", with_settings(schema.clone()))),
             Pattern::Row(all) => {
                 let all: Vec<String> = all.iter().map(|one| self.expression(one)).collect();
                 all.join(" ")
@@ -116,8 +117,11 @@ mod tests {
         ]);
         assert_eq!(
             grammar(&row, &controls),
-            "start: (rule_0 <[8]>)? \"a\\\"\" <[7]> \"\\n\" (rule_1)+\n\
-             rule_0[suffix=\"\\n\"]: /(?s:.*)/\nrule_1: %json {\"type\":\"object\"}\n"
+            format!(
+                "start: (rule_0 <[8]>)? \"a\\\"\" <[7]> \"\\n\" (rule_1)+\n\
+                 rule_0[suffix=\"\\n\"]: /(?s:.*)/\nrule_1: %json {}\n",
+                with_settings(json!({ "type": "object" }))
+            )
         );
     }
 

@@ -43,6 +43,8 @@ fn text(bytes: &[u8]) -> String {
 /// The same in llama.cpp, but for the program's name.
 const LINES: &[&str] = &[
     "--grammar-file json.gbnf -p Hi",
+    "-j {} -p Hi",
+    "-jf schema.json -p Hi",
     "-cnv -p Hi",
     "-i -m model.gguf -sys You",
     r#"-m model.gguf -p "I believe the meaning of life is" -n 128"#,
@@ -172,8 +174,6 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("--spec-draft-hf a/b -p Hi", &["--spec-draft-hf: spec-run drafts"]),
     ("--spec-type draft-eagle3 -p Hi", &["draft-eagle3", "drafts with the model itself"]),
     (r#"--in-prefix " " -p Hi"#, &["--in-prefix:"]),
-    ("-j {} -p Hi", &["-j: text cannot be bound"]),
-    ("-jf schema.json -p Hi", &["-jf: text cannot be bound"]),
     ("--lora adapter.gguf -p Hi", &["--lora: adapters", "llama-export-lora"]),
     ("--control-vector-layer-range 1 2 -p Hi", &["--control-vector-layer-range:"]),
     ("--mirostat 2 -p Hi", &["--mirostat 2: there is no such sampler"]),
