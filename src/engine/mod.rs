@@ -365,11 +365,14 @@ impl Engine {
         let usable = |&(from, same): &(SeqId, usize)| kv.can_truncate(from, same);
         let Some((from, same)) = found.into_iter().find(usable) else { return };
         self.context.fork(from, *seq);
-        if self.context.truncate(*seq, same).is_ok() {
-            prompt.done = same;
-            self.prefixes.used(from);
-        } else {
-            self.context.remove(*seq);
+        if self.context.truncate(*seq, same).is_err() {
+            return self.context.remove(*seq);
+        }
+        self.prefixes.used(from);
+        prompt.done = same;
+        // A text that had to give up its cells finds all of them in another's.
+        if same == prompt.tokens.len() {
+            job.text.prompt = None;
         }
     }
 

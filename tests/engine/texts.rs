@@ -283,6 +283,32 @@ fn a_text_has_the_room_that_it_was_given_and_no_more() {
     assert_eq!((ended.generation.stop, ended.generation.tokens.len()), (Stop::ContextFull, 13));
 }
 
+/// Each that loses its cells finds all of its text in another's, and must not wait for rows that nobody has to evaluate.
+#[test]
+fn equal_texts_that_have_too_few_cells_all_come_to_an_end() {
+    let model = embedded_model();
+    let mut engine = engine(&model, 256, EngineConfig::default());
+    let job = Job {
+        sampler: SamplerConfig { seed: Some(42), ..SamplerConfig::default() },
+        max_tokens: Some(70),
+        ignore_eos: true,
+        ..Job::new(vec![1, 413])
+    };
+    let heard: Vec<_> = (0..4).map(|_| Arc::<Mutex<Heard>>::default()).collect();
+    for heard in &heard {
+        engine.submit(job.clone(), listener(heard)).unwrap();
+    }
+    let mut steps = 0;
+    while engine.step() {
+        steps += 1;
+        assert!(steps < 2000, "{:?}", engine.status());
+    }
+    let (tokens, _) = alone(&model, &tokenizer(&model), &job);
+    for heard in heard {
+        assert_eq!(heard.lock().unwrap().tokens, tokens);
+    }
+}
+
 #[test]
 fn an_engine_can_go_to_another_thread() {
     fn sends<T: Send>() {}
