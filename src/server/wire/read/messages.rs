@@ -27,13 +27,14 @@ pub fn messages(body: &Value, defaults: &Defaults) -> Result<Ask> {
         Some(_) => return Err(ApiError::field("system", "a text or a list of blocks is needed")),
     }
     let messages = fields.list("messages")?.ok_or_else(|| ApiError::field("messages", "a list is needed"))?;
-    if messages.is_empty() {
-        return Err(ApiError::field("messages", "at least one is needed"));
-    }
     for (at, message) in messages.iter().enumerate() {
         add(message, &mut all).map_err(|what| ApiError::field(&format!("messages[{at}]"), what))?;
     }
     let mut chat_body = Map::new();
+    // As in llama-server, nothing said is an empty message.
+    if messages.is_empty() {
+        all.push(json!({ "role": "user", "content": "" }));
+    }
     chat_body.insert("messages".into(), all.into());
     if let Some(tools) = fields.list("tools")? {
         chat_body.insert("tools".into(), tools.iter().map(tool).collect());
@@ -225,7 +226,6 @@ mod tests {
         let wrong = |content: Value| json!({ "messages": [{ "role": "user", "content": content }] });
         for (body, what) in [
             (json!({}), "`messages`"),
-            (json!({ "messages": [] }), "`messages`"),
             (json!({ "messages": [{}] }), "`role`"),
             (wrong(json!(1)), "`content`"),
             (wrong(json!([{ "type": "odd" }])), "\"odd\""),

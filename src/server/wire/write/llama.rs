@@ -102,6 +102,9 @@ pub fn settings_json(settings: &Settings, seed: u64) -> Value {
         "dry_multiplier": sampler.dry.multiplier,
         "dry_base": sampler.dry.base,
         "dry_allowed_length": sampler.dry.allowed_length,
+        // Off: it is not known here.
+        "adaptive_target": -1.0,
+        "adaptive_decay": 0.9,
         "mirostat_tau": sampler.mirostat_tau,
         "mirostat_eta": sampler.mirostat_eta,
         "samplers": sampler.samplers.iter().map(|stage| stage.name()).collect::<Vec<_>>(),
