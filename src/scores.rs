@@ -21,14 +21,6 @@ impl Want {
             (Want::Logits, _) | (_, Want::Logits) => Want::Logits,
         }
     }
-
-    /// The same, for somebody who looks at `count` of the best as well.
-    pub fn or_top(self, count: usize) -> Self {
-        match self {
-            Want::Logits => Want::Logits,
-            Want::Top(k) => Want::Top(k.max(count)),
-        }
-    }
 }
 
 /// A row's best tokens, and what all of its tokens weigh together.
@@ -140,8 +132,8 @@ mod tests {
 
     #[test]
     fn a_want_grows_and_never_shrinks() {
-        assert_eq!(Want::Top(1).or_top(4), Want::Top(4));
-        assert_eq!(Want::Top(9).or_top(4), Want::Top(9));
-        assert_eq!(Want::Logits.or_top(4), Want::Logits);
+        assert_eq!(Want::Top(1).and(Want::Top(4)), Want::Top(4));
+        assert_eq!(Want::Top(9).and(Want::Top(4)), Want::Top(9));
+        assert_eq!(Want::Logits.and(Want::Top(4)), Want::Logits);
     }
 }

@@ -143,7 +143,7 @@ impl Lane<'_> {
 
     /// What a draft looks at of a row.
     fn draft_want(&self) -> Want {
-        self.sampler.want().or_top(CANDIDATES)
+        self.sampler.want().and(Want::Top(CANDIDATES))
     }
 
     /// The pass was made, and its `output`-th row is this lane's.

@@ -2,7 +2,7 @@
 
 use std::{ops::ControlFlow, time::Instant};
 
-use super::{Generation, Lane, Text, TokenScore};
+use super::{Generation, Lane, Request, Text, TokenScore};
 use crate::{
     RunLayers, Sampler,
     sampler::{Rule, SamplerConfig},
@@ -48,6 +48,17 @@ impl Job {
             scores_prompt: false,
             mask: None,
             drafts: true,
+        }
+    }
+
+    /// What of it a text by itself could ask as well.
+    pub(super) fn request(&self) -> Request<'_> {
+        Request {
+            prompt: &self.prompt,
+            max_tokens: self.max_tokens,
+            ignore_eos: self.ignore_eos,
+            shift_keep: self.shift_keep,
+            logprobs: self.logprobs,
         }
     }
 }

@@ -20,16 +20,18 @@ mod load;
 mod prefixes;
 mod request;
 mod round;
+mod session;
 mod text;
 mod together;
 mod trial;
 mod verify;
 mod worker;
 
-use std::{ops::ControlFlow, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 pub use job::{Bound, Ended, Event, Job, JobId, Listener};
 pub use request::{Generation, Request, Stop};
+pub use session::Session;
 pub use text::TokenScore;
 pub(crate) use text::{Hear, Lane, Limits, Text};
 pub use worker::{Handle, Worker};
@@ -38,9 +40,7 @@ use self::{job::Running, load::Load, prefixes::Prefixes, text::Prompt};
 use crate::{
     Batch, Context, ContextConfig, Error, Model, Result, Sampler, Tokenizer,
     batch::SeqId,
-    speculation::{
-        Controller, Costs, Memory, NgramProposer, Policy, Proposer, Report, Token, candidates, learned,
-    },
+    speculation::{Controller, Costs, Memory, NgramProposer, Policy, Proposer, Report, candidates, learned},
 };
 
 /// How an engine shares its context.
@@ -131,7 +131,9 @@ impl Engine {
     }
 
     /// Texts are drafted by these proposers; `controller` has been prepared for them.
-    pub fn drafting(self, make_proposers: MakeProposers, controller: Controller) -> Self {
+    pub fn drafting(self, make_proposers: MakeProposers, mut controller: Controller) -> Self {
+        let sources: Vec<_> = make_proposers().iter().map(|p| p.info(&self.context)).collect();
+        controller.start(&sources);
         Engine { make_proposers, controller, ..self }
     }
 
@@ -187,15 +189,8 @@ impl Engine {
         if let Some(rule) = bound.rule {
             sampler.bind(rule);
         }
-        let request = Request {
-            prompt: &job.prompt,
-            max_tokens: job.max_tokens,
-            ignore_eos: job.ignore_eos,
-            shift_keep: job.shift_keep,
-            logprobs: job.logprobs,
-        };
         let seq = self.sequences();
-        let mut limits = Limits::of(&request, &self.tokenizer, seq, seq + 1);
+        let mut limits = Limits::of(&job.request(), &self.tokenizer, seq, seq + 1);
         limits.mask = job.mask;
         limits.most_cells = self.tokens_of_text();
         let mut text = Text::new(limits, &sampler, Report::new(sources));
@@ -259,9 +254,7 @@ impl Engine {
 
     fn check(&self, job: &Job) -> Result<()> {
         let (tokens, most) = (job.prompt.len(), self.tokens_of_text());
-        if tokens == 0 {
-            return Err(Error::Input("the prompt has no tokens: give some text with `prompt`".into()));
-        }
+        job.request().check_some()?;
         if tokens > most {
             return Err(Error::TooLong { tokens, most });
         }
@@ -468,74 +461,5 @@ impl Engine {
 impl Running {
     fn is_cancelled(&self) -> bool {
         self.text.stop == Some(Stop::Interrupted)
-    }
-}
-
-/// One text's way through an engine, for callers that want it token by token.
-pub struct Session<'e> {
-    engine: &'e mut Engine,
-    id: JobId,
-    heard: std::sync::mpsc::Receiver<Said>,
-    ended: Option<Result<Box<Ended>, String>>,
-}
-
-enum Said {
-    Token(Token),
-    Ended(Result<Box<Ended>, String>),
-}
-
-impl Engine {
-    /// Begins a text that comes token by token; other jobs go on beside it.
-    pub fn session(&mut self, job: Job) -> Result<Session<'_>> {
-        let (send, heard) = std::sync::mpsc::channel();
-        let listener = move |event: Event| {
-            let sent = match event {
-                Event::Begun { .. } => Ok(()),
-                Event::Token(token, _) => send.send(Said::Token(token)),
-                Event::Ended(ended) => send.send(Said::Ended(ended)),
-            };
-            if sent.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        };
-        let id = self.submit(job, Box::new(listener))?;
-        Ok(Session { engine: self, id, heard, ended: None })
-    }
-}
-
-impl Session<'_> {
-    /// Ends the text with the tokens that are there.
-    pub fn stop(&mut self) {
-        self.engine.cancel(self.id);
-    }
-
-    /// The next token; `None` at the end.
-    pub fn next_token(&mut self) -> Result<Option<Token>> {
-        while self.ended.is_none() {
-            match self.heard.try_recv() {
-                Ok(Said::Token(token)) => return Ok(Some(token)),
-                Ok(Said::Ended(ended)) => self.ended = Some(ended),
-                Err(_) => {
-                    self.engine.step();
-                }
-            }
-        }
-        match &self.ended {
-            Some(Err(error)) => Err(Error::Input(error.clone())),
-            _ => Ok(None),
-        }
-    }
-
-    /// Makes the rest of the text, and says what became of it.
-    pub fn finish(mut self) -> Result<Ended> {
-        while self.next_token()?.is_some() {}
-        match self.ended.take() {
-            Some(Ok(ended)) => Ok(*ended),
-            _ => Err(Error::Input("the text has not ended".into())),
-        }
-    }
-}
-
-impl Drop for Session<'_> {
-    fn drop(&mut self) {
-        self.engine.cancel(self.id);
     }
 }

@@ -51,9 +51,7 @@ impl Request<'_> {
     /// Whether the prompt can be evaluated in this context.
     pub fn check(&self, context: &Context) -> Result<()> {
         let (n, n_ctx) = (self.prompt.len(), context.kv().capacity());
-        if n == 0 {
-            return Err(Error::Input("the prompt has no tokens: give some text with `prompt`".into()));
-        }
+        self.check_some()?;
         if n > n_ctx {
             return Err(Error::Input(format!(
                 "the prompt has {n} tokens, the context holds {n_ctx}: use `n_ctx` {} or more, or a shorter prompt",
@@ -61,6 +59,14 @@ impl Request<'_> {
             )));
         }
         Ok(())
+    }
+
+    /// There has to be a token to go on from.
+    pub(crate) fn check_some(&self) -> Result<()> {
+        match self.prompt {
+            [] => Err(Error::Input("the prompt has no tokens: give some text with `prompt`".into())),
+            [..] => Ok(()),
+        }
     }
 }
 

@@ -28,8 +28,7 @@ pub(crate) fn round_alone(context: &mut Context, lane: &mut Lane, who: usize, he
     let callbacks = lane.text.callback_seconds;
     let started = Instant::now();
     let before = context.spent();
-    let seq = lane.text.limits.seq;
-    let evaluated = context.kv().len(seq);
+    let evaluated = context.kv().len(lane.text.limits.seq);
     let Drafted { source, seconds: draft_seconds, verified } = draft_alone(context, lane)?;
     let drafted = context.spent();
     let (verify_seconds, from_layer) = match verified {
@@ -41,10 +40,7 @@ pub(crate) fn round_alone(context: &mut Context, lane: &mut Lane, who: usize, he
         }
     };
     lane.text.report.spent(drafted.since(before), context.spent().since(drafted));
-    let (outcome, end) = lane.judge(context, source, who, hear)?;
-    // As plain decoding leaves it: all of the text but its last token, or all of it before an end-of-text token.
-    context.truncate(seq, evaluated + 1 + end)?;
-    lane.text.out.steps += end + 1;
+    let outcome = lane.conclude(context, source, evaluated, who, hear)?;
     let total = started.elapsed().as_secs_f64() - (lane.text.callback_seconds - callbacks);
     let round = Round {
         source,

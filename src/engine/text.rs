@@ -252,6 +252,23 @@ impl Lane<'_> {
         Ok((outcome, outcome.accepted))
     }
 
+    /// The same after a round, before which the text had so many cells. They are then as plain decoding leaves them: all of
+    /// the text but its last token, or all of it before an end-of-text token.
+    pub fn conclude(
+        &mut self,
+        context: &mut Context,
+        source: Option<usize>,
+        before: usize,
+        who: usize,
+        hear: Hear,
+    ) -> Result<Verdict> {
+        let (outcome, end) = self.judge(context, source, who, hear)?;
+        context.truncate(self.text.limits.seq, before + 1 + end)?;
+        self.text.gained = end + 1;
+        self.text.out.steps += end + 1;
+        Ok(outcome)
+    }
+
     fn accept(&mut self, context: &Context) -> Verdict {
         let Lane { text, sampler, .. } = self;
         let Text { made, row, .. } = &**text;

@@ -178,13 +178,9 @@ fn verdict(
     hear: Hear,
 ) -> Result<()> {
     let drafted = lane.text.made.proposals.len();
-    let seq = lane.text.limits.seq;
-    let evaluated = context.kv().len(seq) - drafted - 1;
     let offer = share.offer.filter(|_| drafted > 0);
-    let (outcome, end) = lane.judge(context, offer.map(|offer| offer.source), who, hear)?;
-    context.truncate(seq, evaluated + 1 + end)?;
-    lane.text.out.steps += end + 1;
-    lane.text.gained = end + 1;
+    let before = context.kv().len(lane.text.limits.seq) - drafted - 1;
+    let outcome = lane.conclude(context, offer.map(|offer| offer.source), before, who, hear)?;
     let round = Round {
         source: offer.map(|offer| offer.source),
         drafted: &lane.text.made.drafted,

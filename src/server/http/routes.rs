@@ -126,7 +126,8 @@ async fn status(app: &Arc<App>) -> Result<Status, ApiError> {
 
 async fn metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
     if !app.config.metrics {
-        let error = ApiError::not_supported("metrics are off; start the server with --metrics");
+        let error =
+            ApiError::not_supported("metrics are off: the server was started without its setting `metrics`");
         return failed(&error, uri.path());
     }
     let started = app.metrics.started.to_string();

@@ -1,0 +1,78 @@
+//! One text of an engine, token by token.
+
+use std::{
+    ops::ControlFlow,
+    sync::mpsc::{Receiver, channel},
+};
+
+use super::{Ended, Engine, Event, Job, JobId};
+use crate::{Error, Result, speculation::Token};
+
+/// One text's way through an engine, for callers that want it token by token.
+pub struct Session<'e> {
+    engine: &'e mut Engine,
+    id: JobId,
+    heard: Receiver<Said>,
+    ended: Option<Result<Box<Ended>, String>>,
+}
+
+enum Said {
+    Token(Token),
+    Ended(Result<Box<Ended>, String>),
+}
+
+impl Engine {
+    /// Begins a text that comes token by token; other jobs go on beside it.
+    pub fn session(&mut self, job: Job) -> Result<Session<'_>> {
+        let (send, heard) = channel();
+        let listener = move |event: Event| {
+            let sent = match event {
+                Event::Begun { .. } => Ok(()),
+                Event::Token(token, _) => send.send(Said::Token(token)),
+                Event::Ended(ended) => send.send(Said::Ended(ended)),
+            };
+            if sent.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let id = self.submit(job, Box::new(listener))?;
+        Ok(Session { engine: self, id, heard, ended: None })
+    }
+}
+
+impl Session<'_> {
+    /// Ends the text with the tokens that are there.
+    pub fn stop(&mut self) {
+        self.engine.cancel(self.id);
+    }
+
+    /// The next token; `None` at the end.
+    pub fn next_token(&mut self) -> Result<Option<Token>> {
+        while self.ended.is_none() {
+            match self.heard.try_recv() {
+                Ok(Said::Token(token)) => return Ok(Some(token)),
+                Ok(Said::Ended(ended)) => self.ended = Some(ended),
+                Err(_) => {
+                    self.engine.step();
+                }
+            }
+        }
+        match &self.ended {
+            Some(Err(error)) => Err(Error::Input(error.clone())),
+            _ => Ok(None),
+        }
+    }
+
+    /// Makes the rest of the text, and says what became of it.
+    pub fn finish(mut self) -> Result<Ended> {
+        while self.next_token()?.is_some() {}
+        match self.ended.take() {
+            Some(Ok(ended)) => Ok(*ended),
+            _ => Err(Error::Input("the text has not ended".into())),
+        }
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.engine.cancel(self.id);
+    }
+}
