@@ -17,26 +17,26 @@ use serde_json::Value;
 use super::{
     chat_args::TemplateArgs,
     chat_template,
+    colors::{self, DIM, PLAIN},
     common::{self, MOST_TEXT},
-    drafting::summary,
-    engine_args::{EngineArgs, Opened},
+    drafting::{keep, summary},
+    engine_args::{EngineArgs, Opened, Texts},
     learned_args::cache,
     output::note,
-    run::color,
     sampler_args::SamplerArgs,
 };
 use crate::{
-    EngineConfig, Error, Job, Result,
-    chat::{Answer, AnswerReader, Conversation, Delta, Message, Reading, Syntax, TemplateSource},
+    Error, Job, Result,
+    chat::{
+        Answer, AnswerReader, Conversation, Delta, Message, Reading, Syntax, TemplateSource, prompt_tokens,
+    },
     engine::Ended,
-    files::{read_limited, write_whole},
+    files::{read_limited, read_text, write_whole},
     sampler::SamplerConfig,
-    tokenizer::{EncodeOptions, StreamDecoder},
+    tokenizer::StreamDecoder,
     words::count,
 };
 
-const DIM: &str = "\x1b[2m";
-const PLAIN: &str = "\x1b[0m";
 const HELP: &str = "\
 /read FILE    put a file's text before your next message
 /system TEXT  replace the system message; without TEXT, show it
@@ -91,10 +91,12 @@ impl ChatCommand {
 
 pub fn run(args: ChatCommand) -> Result<()> {
     args.engine.check()?;
-    let sampler = args.sampler.config()?;
-    let opened = args.engine.open(EngineConfig { texts: 1, ..EngineConfig::default() })?;
-    sampler.check_vocabulary(opened.engine.context().model().n_vocab())?;
-    let template = args.template.source(&opened.gguf, opened.engine.tokenizer())?;
+    let mut sampler = args.sampler.config()?;
+    let loaded = args.engine.load()?;
+    args.sampler.complete(&mut sampler, &loaded.model, &loaded.tokenizer, true)?;
+    let template = args.template.source(&loaded.gguf, &loaded.tokenizer)?;
+    let opened = args.engine.open(&loaded, Texts { most: 1, divided: false })?;
+    note!("{}: {}", loaded.model.name, opened.described);
     let mut talk = Talk {
         syntax: Syntax::of(template.text(false)),
         template,
@@ -107,7 +109,7 @@ pub fn run(args: ChatCommand) -> Result<()> {
         read: String::new(),
     };
     talk.all(args.prompt, args.single_turn)?;
-    talk.opened.keeper.keep(&talk.opened.engine);
+    keep(talk.opened.engine.controller(), &talk.opened.memory);
     Ok(())
 }
 
@@ -195,9 +197,7 @@ impl Talk {
             }
             "read" => {
                 let path = file()?;
-                let bytes = read_limited(&path, MOST_TEXT)?;
-                let text = String::from_utf8(bytes)
-                    .map_err(|_| Error::Input(format!("{}: it is not text in UTF-8", path.display())))?;
+                let text = read_text(&path, MOST_TEXT)?;
                 note!(
                     "{}: {} read; it goes before your next message",
                     path.display(),
@@ -234,12 +234,7 @@ impl Talk {
             Conversation { thinking: self.thinking, ..Conversation::new(self.messages.clone()) };
         let prompt = chat_template::render(self.template.clone(), conversation)?;
         let tokenizer = self.opened.engine.tokenizer().clone();
-        let mut ids =
-            tokenizer.encode(&prompt.text, EncodeOptions { add_special: false, parse_special: true });
-        let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
-        if ids.first().copied() != bos {
-            ids.splice(0..0, bos);
-        }
+        let ids = prompt_tokens(&prompt.text, &tokenizer);
         let job = Job { sampler: self.sampler.clone(), max_tokens: self.max_tokens, ..Job::new(ids) };
         let reading = Reading { syntax: self.syntax, tools: &[], reasoning: true, thinking: prompt.thinking };
         let mut shown =
@@ -250,8 +245,9 @@ impl Talk {
         let mut decoder = StreamDecoder::new(&tokenizer);
         while let Some(token) = session.next_token()? {
             let text = decoder.push(token.id);
-            let kind = token.drafted_by.filter(|_| self.shows_drafts).map(|source| self.opened.kinds[source]);
-            shown.add(&text, kind.map(color))?;
+            let source = token.drafted_by.filter(|_| self.shows_drafts);
+            let kind = source.map(|source| self.opened.sources[source].kind);
+            shown.add(&text, kind.map(colors::of_source))?;
             if stopped.load(Ordering::Relaxed) {
                 session.stop();
             }
@@ -324,7 +320,7 @@ impl Showing {
 }
 
 fn styled() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    std::io::stdout().is_terminal() && colors::allowed()
 }
 
 fn dimmed(text: &str) -> String {

@@ -1,14 +1,14 @@
 //! The flags of a conversation of one turn: the chat template, the system message.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
 use super::{chat_template, common::MOST_TEXT};
 use crate::{
     Error, Gguf, Result, Tokenizer,
-    chat::{Conversation, Message, TemplateSource},
-    files::read_limited,
+    chat::{Conversation, KNOWN_TEMPLATES, Message, TemplateSource, known_template},
+    files::read_text,
 };
 
 #[derive(Args, Clone, Debug)]
@@ -36,7 +36,7 @@ pub struct ChatArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Chat")]
 pub struct TemplateArgs {
-    /// A chat template, in Jinja [default: the model's own]
+    /// A chat template in Jinja, or one of these names: chatml, llama3, command-r [default: the model's own]
     #[arg(long, value_name = "JINJA", conflicts_with = "chat_template_file")]
     chat_template: Option<String>,
     /// A file with the chat template
@@ -44,19 +44,12 @@ pub struct TemplateArgs {
     chat_template_file: Option<PathBuf>,
 }
 
-fn read(path: &Path) -> Result<String> {
-    String::from_utf8(read_limited(path, MOST_TEXT)?).map_err(|e| {
-        let at = e.utf8_error().valid_up_to();
-        Error::Input(format!("{}: not UTF-8 at byte {at}; convert it first, e.g. with iconv", path.display()))
-    })
-}
-
 impl ChatArgs {
     /// The prompt for one turn.
     pub fn prompt(&self, user: &str, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<String> {
         let system = match (&self.system, &self.system_file) {
             (Some(text), _) => Some(text.clone()),
-            (None, Some(path)) => Some(read(path)?),
+            (None, Some(path)) => Some(read_text(path, MOST_TEXT)?),
             (None, None) => None,
         };
         let mut messages: Vec<Message> =
@@ -68,16 +61,22 @@ impl ChatArgs {
 }
 
 impl TemplateArgs {
+    /// Whether the flags name one.
+    pub fn is_given(&self) -> bool {
+        self.chat_template.is_some() || self.chat_template_file.is_some()
+    }
+
     /// The template that the flags name, or the model's.
     pub fn source(&self, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<TemplateSource> {
         let source = match (&self.chat_template, &self.chat_template_file) {
-            (Some(text), _) if !text.contains("{{") && !text.contains("{%") => {
-                return Err(Error::Usage(format!(
-                    "--chat-template {text}: give the template itself, in Jinja, or --chat-template-file FILE; names are not known"
-                )));
-            }
-            (Some(text), _) => text.clone(),
-            (None, Some(path)) => read(path)?,
+            (Some(text), _) if text.contains("{{") || text.contains("{%") => text.clone(),
+            (Some(name), _) => known_template(name).map(str::to_owned).ok_or_else(|| {
+                Error::Usage(format!(
+                    "--chat-template {name}: give the template itself, in Jinja, --chat-template-file FILE, or one of the names {}",
+                    KNOWN_TEMPLATES.join(", ")
+                ))
+            })?,
+            (None, Some(path)) => read_text(path, MOST_TEXT)?,
             (None, None) => return TemplateSource::of(gguf, tokenizer),
         };
         TemplateSource::new(source, tokenizer)

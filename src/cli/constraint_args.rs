@@ -1,12 +1,13 @@
 //! The flags of grammars and JSON schemas, named as in llama.cpp.
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
 use crate::{
-    Error, Result, Tokenizer,
+    Result, Tokenizer,
     constraint::{Constraint, Grammar, LONGEST, Vocabulary},
+    files::read_text,
 };
 
 #[derive(Args, Clone, Debug)]
@@ -39,7 +40,7 @@ impl ConstraintArgs {
     fn grammar(&self) -> Result<Option<Grammar>> {
         let schema = match (&self.json_schema, &self.json_schema_file) {
             (Some(text), _) => Some(text.clone()),
-            (None, Some(file)) => Some(read(file)?),
+            (None, Some(file)) => Some(read_text(file, LONGEST as u64)?),
             (None, None) => None,
         };
         if let Some(schema) = schema {
@@ -47,19 +48,9 @@ impl ConstraintArgs {
         }
         let grammar = match (&self.grammar, &self.grammar_file) {
             (Some(text), _) => Some(text.clone()),
-            (None, Some(file)) => Some(read(file)?),
+            (None, Some(file)) => Some(read_text(file, LONGEST as u64)?),
             (None, None) => None,
         };
-        let is_lark = |text: &String| text.trim_start().starts_with("%llguidance");
-        Ok(grammar.map(|text| if is_lark(&text) { Grammar::Lark(text) } else { Grammar::Gbnf(text) }))
+        Ok(grammar.map(Grammar::written))
     }
-}
-
-fn read(file: &PathBuf) -> Result<String> {
-    let shown = file.display();
-    let length = fs::metadata(file).map_err(|e| Error::Input(format!("{shown}: {e}")))?.len();
-    if length > LONGEST as u64 {
-        return Err(Error::Input(format!("{shown}: {length} bytes, {LONGEST} are the most for a grammar")));
-    }
-    fs::read_to_string(file).map_err(|e| Error::Input(format!("{shown}: {e}")))
 }

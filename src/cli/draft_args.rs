@@ -5,12 +5,15 @@ use std::io::IsTerminal;
 use clap::{Args, builder::PossibleValuesParser};
 
 use super::{
+    colors,
+    common::ContextArgs,
+    learned_args::LearnedArgs,
     llama_flags::NO_DRAFT_MODEL,
     mask_args::{MaskArgs, warn_of_coarse},
     output::warning,
 };
 use crate::{
-    Context, Error, Model, Result,
+    Context, ContextConfig, Error, Model, Result,
     mask::skips::NamedMask,
     speculation::{ExitsProposer, Fixed, MaskProposer, NgramProposer, Proposer, SourceKind, candidates},
 };
@@ -148,9 +151,22 @@ impl Sources {
         }
     }
 
-    /// K/V slots beyond the model's own.
-    pub fn extra_slots(&self) -> usize {
-        self.masks.iter().map(|p| p.layers().extra_repetitions()).max().unwrap_or(0)
+    /// A context in which they can draft. What is where does not depend on whether anything does: plain text is to be the
+    /// same, and GPU and CPU round differently.
+    pub fn context(
+        &self,
+        context: &ContextArgs,
+        learned: &LearnedArgs,
+        model: &Model,
+    ) -> Result<ContextConfig> {
+        let mut config = context.config(model)?;
+        // K/V slots beyond the model's own.
+        config.extra_slots = self.masks.iter().map(|p| p.layers().extra_repetitions()).max().unwrap_or(0);
+        config.placement.draft = self.masks.first().map(|mask| mask.layers().clone());
+        if learned.is_off() {
+            config.gpu_cache = None;
+        }
+        Ok(config)
     }
 
     /// In the order of the proposers.
@@ -180,13 +196,13 @@ impl Sources {
 }
 
 impl DraftArgs {
-    /// Whether accepted draft tokens are shown in colour; see no-color.org.
+    /// Whether accepted draft tokens are shown in colour.
     pub fn is_colored(&self) -> bool {
         let wanted = match self.color.as_str() {
             "auto" => std::io::stdout().is_terminal(),
             other => other == "on",
         };
-        wanted && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        wanted && colors::allowed()
     }
 
     /// What can be refused before a file is opened.

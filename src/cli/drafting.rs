@@ -9,8 +9,8 @@ use crate::{
     Context, Result,
     measure::load,
     speculation::{
-        Controller, Fixed, Policy, Proposer, Report, TARGET,
-        learned::{Learned, Store, Subject, prepare},
+        Controller, Fixed, Policy, Proposer, Report,
+        learned::{Learned, Store, Subject, prepare_for},
     },
     words::count,
 };
@@ -69,11 +69,9 @@ pub fn controller(
     context: &mut Context,
     greedy: bool,
 ) -> Result<(Controller, Memory)> {
-    let infos: Vec<_> = proposers.iter().map(|p| p.info(context)).collect();
-    let masks: Vec<_> = proposers.iter().map(|p| p.mask().cloned()).collect();
     let memory = learned.store().map(|store| (store, Subject::new(context, greedy)));
     let known = memory.as_ref().and_then(|(store, subject)| store.recall(subject));
-    Ok((prepare(context, TARGET, &infos, &masks, known)?, memory))
+    Ok((prepare_for(context, proposers, known)?, memory))
 }
 
 /// Keeps what was learnt; a run that went well is no failure because of that.

@@ -7,19 +7,16 @@ use clap::Args;
 use super::{
     common::{self, ContextArgs, ModelArgs},
     draft_args::DraftArgs,
+    drafting::{Memory, controller},
     learned_args::LearnedArgs,
-    output::{note, warning},
+    output::warning,
 };
 use crate::{
-    Context, Engine, EngineConfig, Error, Gguf, Result, Tokenizer,
-    engine::MakeProposers,
-    speculation::{
-        SourceKind,
-        learned::{Learned, Store, Subject, prepare_for},
-    },
+    Engine, EngineConfig, Gguf, Model, Result, RunLayers, Tokenizer,
+    speculation::{MaskProposer, Proposer, SourceInfo},
 };
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct EngineArgs {
     #[command(flatten)]
     pub model: ModelArgs,
@@ -31,84 +28,73 @@ pub struct EngineArgs {
     pub learned: LearnedArgs,
 }
 
+/// How many texts an engine makes at once.
+pub struct Texts {
+    pub most: usize,
+    /// Each has its share of the context, instead of what others leave.
+    pub divided: bool,
+}
+
+/// A model that is ready for a context.
+pub struct Loaded {
+    pub gguf: Arc<Gguf>,
+    pub tokenizer: Arc<Tokenizer>,
+    pub model: Arc<Model>,
+}
+
 /// An engine and what belongs to it.
 pub struct Opened {
     pub engine: Engine,
-    pub gguf: Arc<Gguf>,
-    /// Of the sources that draft, in their order.
-    pub kinds: Vec<SourceKind>,
-    pub keeper: Keeper,
-}
-
-/// Keeps what was learnt of costs and acceptance.
-pub struct Keeper(Option<(Store, Subject)>);
-
-impl Keeper {
-    pub fn keep(&self, engine: &Engine) {
-        if let Some((store, subject)) = &self.0
-            && let Err(error) = store.keep(subject, &Learned::of(engine.controller()))
-        {
-            warning!("what was learnt is not kept: {error} (see --no-learn)");
-        }
-    }
+    /// Where the model lies, and what loading it took.
+    pub described: String,
+    /// What drafts, in the order of the sources.
+    pub sources: Vec<SourceInfo>,
+    /// Masks that have names, whether they draft or not.
+    pub masks: Vec<(SourceInfo, RunLayers)>,
+    /// Where what it learns is kept.
+    pub memory: Memory,
 }
 
 impl EngineArgs {
+    /// What can be refused before a file is opened.
     pub fn check(&self) -> Result<()> {
         self.context.check()?;
-        self.draft.check()?;
-        if self.draft.fixed().is_some() && self.draft.off_reason().is_none() {
-            return Err(Error::Usage(
-                "drafts of a fixed length are for single texts: here they are chosen for all texts together; --draft none turns them off"
-                    .into(),
-            ));
-        }
-        Ok(())
+        self.draft.check()
     }
 
-    /// Opens the model in a context for so many texts.
-    pub fn open(&self, engine: EngineConfig) -> Result<Opened> {
+    pub fn load(&self) -> Result<Loaded> {
         let gguf = self.model.open()?;
         let (tokenizer, model) = common::load(&gguf)?;
-        let mut sources = self.draft.sources(&model)?;
-        let mut config = self.context.config(&model)?;
-        config.sequences = engine.texts + 1;
-        config.extra_slots = sources.extra_slots();
-        if self.learned.is_off() {
-            config.gpu_cache = None;
-        }
-        config.placement.draft = sources.masks.first().map(|mask| mask.layers().clone());
-        let device = &self.context.device;
-        let basis = || device.basis(&model, &config, sources.promised);
-        let (context, took) = common::open_context(&model, &config, &basis)?;
-        note!("{}: {}; {took}", model.name, context.describe());
-        if self.draft.off_reason().is_some() {
-            let engine = Engine::new(context, Arc::new(tokenizer), engine);
-            return Ok(Opened { engine, gguf, kinds: Vec::new(), keeper: Keeper(None) });
-        }
-        sources.complete(&context);
-        let kinds = sources.kinds();
-        let make: MakeProposers = Box::new(move || sources.for_another().proposers());
-        self.drafting(context, tokenizer, engine, make).map(|(engine, keeper)| Opened {
-            engine,
-            gguf,
-            kinds,
-            keeper,
-        })
+        Ok(Loaded { gguf, tokenizer: Arc::new(tokenizer), model })
     }
 
-    fn drafting(
-        &self,
-        mut context: Context,
-        tokenizer: Tokenizer,
-        engine: EngineConfig,
-        make: MakeProposers,
-    ) -> Result<(Engine, Keeper)> {
-        let memory = self.learned.store().map(|store| (store, Subject::new(&context, false)));
-        let known = memory.as_ref().and_then(|(store, subject)| store.recall(subject));
-        let mut controller = prepare_for(&mut context, &make(), known)?;
-        let infos: Vec<_> = make().iter().map(|p| p.info(&context)).collect();
-        crate::speculation::Policy::start(&mut controller, &infos);
-        Ok((Engine::new(context, Arc::new(tokenizer), engine).drafting(make, controller), Keeper(memory)))
+    pub fn open(&self, loaded: &Loaded, texts: Texts) -> Result<Opened> {
+        let Loaded { model, tokenizer, .. } = loaded;
+        let mut sources = self.draft.sources(model)?;
+        let mut config = sources.context(&self.context, &self.learned, model)?;
+        // One to draft on.
+        config.sequences = texts.most + 1;
+        let device = &self.context.device;
+        let basis = || device.basis(model, &config, sources.promised);
+        let (mut context, took) = common::open_context(model, &config, &basis)?;
+        let described = format!("{}; {took}", context.describe());
+        sources.complete(&context);
+        let mask = |mask: &MaskProposer| (mask.info(&context), mask.layers().clone());
+        let masks = sources.masks.iter().map(mask).collect();
+        let share = texts.divided.then(|| context.kv().capacity() / texts.most.max(1));
+        let config = EngineConfig { texts: texts.most, tokens_of_text: share, ..EngineConfig::default() };
+        if self.draft.off_reason().is_some() {
+            let engine = Engine::new(context, tokenizer.clone(), config);
+            return Ok(Opened { engine, described, sources: Vec::new(), masks, memory: None });
+        }
+        if self.draft.fixed().is_some() {
+            warning!("lengths of drafts are for single texts; here they are chosen by what they give");
+        }
+        let proposers = sources.for_another().proposers();
+        let infos = proposers.iter().map(|proposer| proposer.info(&context)).collect();
+        let (controller, memory) = controller(&self.learned, &proposers, &mut context, false)?;
+        let make = Box::new(move || sources.for_another().proposers());
+        let engine = Engine::new(context, tokenizer.clone(), config).drafting(make, controller);
+        Ok(Opened { engine, described, sources: infos, masks, memory })
     }
 }

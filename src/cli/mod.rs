@@ -6,6 +6,7 @@ mod bench_tests;
 mod chat;
 mod chat_args;
 mod chat_template;
+mod colors;
 pub mod common;
 #[cfg(feature = "constraints")]
 mod constraint_args;

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::{
     chat,
     chat_args::ChatArgs,
+    colors::{self, PLAIN},
     common::{self, ContextArgs, ModelArgs, TextArgs},
     draft_args::{DraftArgs, Sources},
     drafting::{Drafting, summary},
@@ -24,6 +25,7 @@ use super::{
 use crate::constraint::ForcedTokens;
 use crate::{
     Error, Gguf, Result, Sampler, Tokenizer,
+    chat::prompt_tokens,
     generate::{Generation, Request, Speculation, Stop, generate, speculate},
     speculation::{Report, SourceKind, Token},
     tokenizer::{EncodeOptions, StreamDecoder},
@@ -116,10 +118,7 @@ pub fn run(args: RunArgs) -> Result<()> {
     args.draft.check()?;
     let gguf = args.model.open()?;
     let (tokenizer, model) = common::load(&gguf)?;
-    sampler_config.check_vocabulary(model.plan.dims.n_vocab)?;
-    if sampler_config.dry.is_on() {
-        sampler_config.dry.breakers = args.sampler.breakers(&tokenizer, !args.no_escape);
-    }
+    args.sampler.complete(&mut sampler_config, &model, &tokenizer, !args.no_escape)?;
     #[cfg(feature = "constraints")]
     let constraint = args.constraint.compile(&tokenizer)?;
     #[cfg(feature = "constraints")]
@@ -127,14 +126,7 @@ pub fn run(args: RunArgs) -> Result<()> {
         return Err(Error::Usage("--ignore-eos: a text that keeps to a grammar ends where it does".into()));
     }
     let drafted = args.draft.sources(&model)?;
-    let mut config = args.context.config(&model)?;
-    // What is where does not depend on whether anything drafts: plain text is to be the same, and GPU and CPU round
-    // differently.
-    config.extra_slots = drafted.extra_slots();
-    if args.learned.is_off() {
-        config.gpu_cache = None;
-    }
-    config.placement.draft = drafted.masks.first().map(|mask| mask.layers().clone());
+    let config = drafted.context(&args.context, &args.learned, &model)?;
     let device = &args.context.device;
     if device.dry_run(&model, &config, drafted.promised, args.json)? {
         return Ok(());
@@ -252,7 +244,9 @@ impl<'t> Printer<'t> {
         if self.show {
             let text = self.decoder.push(token.id);
             match token.drafted_by.filter(|_| self.color && !text.is_empty()) {
-                Some(source) => common::print(format!("{}{text}{PLAIN}", color(self.kinds[source])))?,
+                Some(source) => {
+                    common::print(format!("{}{text}{PLAIN}", colors::of_source(self.kinds[source])))?
+                }
                 None => common::print(text)?,
             }
         }
@@ -269,23 +263,11 @@ impl<'t> Printer<'t> {
     }
 }
 
-const PLAIN: &str = "\x1b[0m";
-
-pub fn color(kind: SourceKind) -> &'static str {
-    match kind {
-        SourceKind::Mask | SourceKind::Exit => "\x1b[32m",
-        SourceKind::Ngram | SourceKind::Other => "\x1b[34m",
-    }
-}
-
-/// A chat template writes the special tokens itself, but not every one the BOS that the model wants.
 fn prompt_ids(text: &str, tokenizer: &Tokenizer, chat: bool) -> Vec<u32> {
-    let mut ids = tokenizer.encode(text, EncodeOptions { add_special: !chat, parse_special: true });
-    let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
-    if chat && ids.first().copied() != bos {
-        ids.splice(0..0, bos);
+    if chat {
+        return prompt_tokens(text, tokenizer);
     }
-    ids
+    tokenizer.encode(text, EncodeOptions { add_special: true, parse_special: true })
 }
 
 /// What a context shift keeps of the prompt; always the BOS, without which the text falls apart.

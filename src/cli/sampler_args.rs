@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::common;
 use crate::{
-    Error, Result, Tokenizer,
+    Error, Model, Result, Tokenizer,
     sampler::{Breakers, Dry, Mirostat, SamplerConfig, Stage},
 };
 
@@ -168,6 +168,21 @@ impl SamplerArgs {
         };
         config.validate()?;
         Ok(config)
+    }
+
+    /// The rest of the settings, for which the model has to be known. `escapes`: texts may have some.
+    pub fn complete(
+        &self,
+        config: &mut SamplerConfig,
+        model: &Model,
+        tokenizer: &Tokenizer,
+        escapes: bool,
+    ) -> Result<()> {
+        config.check_vocabulary(model.n_vocab())?;
+        if config.dry.is_on() {
+            config.dry.breakers = self.breakers(tokenizer, escapes);
+        }
+        Ok(())
     }
 
     /// What DRY does not go across, in the model's tokens.

@@ -1,34 +1,30 @@
 //! `spec-run serve`: answers over HTTP, many at once.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 use super::{
+    chat_args::TemplateArgs,
     chat_template,
-    common::{self, ContextArgs, MOST_TEXT, ModelArgs},
-    draft_args::DraftArgs,
-    drafting::{controller, keep},
+    common::MOST_TEXT,
+    drafting::keep,
+    engine_args::{EngineArgs, Loaded, Opened, Texts},
     interrupt,
-    learned_args::LearnedArgs,
-    output::{detail, note, warning},
+    output::{detail, note},
     sampler_args::SamplerArgs,
 };
 use crate::{
-    Context, Error, Gguf, Model, Result, RunLayers, Tokenizer,
-    chat::TemplateSource,
+    Error, Gguf, Result, RunLayers, Tokenizer,
+    chat::{TemplateSource, known_template},
     constraint::Vocabulary,
-    engine::{Engine, EngineConfig, Worker},
-    files::read_limited,
+    engine::Worker,
+    files::read_text,
     mask::skips::Skips,
     server::{self, App, Config, Controls, Facts, Origins, Preparer, wire::Defaults},
-    speculation::Proposer,
+    speculation::SourceInfo,
 };
 
 /// Texts at once where nobody says; they share the context then.
@@ -39,17 +35,13 @@ const MOST_WAITING: usize = 256;
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
     #[command(flatten)]
-    model: ModelArgs,
+    engine: EngineArgs,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
-    context: ContextArgs,
+    template: TemplateArgs,
     #[command(flatten)]
     sampler: SamplerArgs,
-    #[command(flatten)]
-    draft: DraftArgs,
-    #[command(flatten)]
-    learned: LearnedArgs,
     /// The most tokens of an answer, where a request does not say; -1 until the text or its room ends
     #[arg(short = 'n', long = "predict", alias = "n-predict", value_name = "N", default_value_t = -1)]
     #[arg(allow_negative_numbers = true)]
@@ -104,12 +96,6 @@ struct ServerArgs {
     /// No page at /
     #[arg(long, visible_alias = "no-webui")]
     no_ui: bool,
-    /// A chat template in Jinja, or one of these names: chatml, llama3, command-r [default: the model's own]
-    #[arg(long, value_name = "JINJA", conflicts_with = "chat_template_file")]
-    chat_template: Option<String>,
-    /// A file with the chat template
-    #[arg(long, value_name = "FILE")]
-    chat_template_file: Option<PathBuf>,
     /// Variables for the chat template, as a JSON object
     #[arg(long, value_name = "JSON")]
     chat_template_kwargs: Option<String>,
@@ -141,33 +127,34 @@ struct ServerArgs {
 }
 
 pub fn run(args: ServeArgs) -> Result<()> {
-    args.context.check()?;
-    args.draft.check()?;
+    args.engine.check()?;
     let config = args.server.config()?;
     let mut defaults = args.server.defaults()?;
-    defaults.settings.sampler = args.sampler.config()?;
+    let mut sampler = args.sampler.config()?;
+    let loaded = args.engine.load()?;
+    let Loaded { gguf, tokenizer, model } = &loaded;
+    args.sampler.complete(&mut sampler, model, tokenizer, true)?;
+    // A request may turn DRY on.
+    sampler.dry.breakers = args.sampler.breakers(tokenizer, true);
+    defaults.settings.sampler = sampler;
     defaults.settings.max_tokens = usize::try_from(args.n_predict).ok();
     defaults.settings.keep = usize::try_from(args.keep).ok();
-    let gguf = args.model.open()?;
-    let (tokenizer, model) = common::load(&gguf)?;
-    defaults.settings.sampler.check_vocabulary(model.plan.dims.n_vocab)?;
-    defaults.settings.sampler.dry.breakers = args.sampler.breakers(&tokenizer, true);
-    let template = args.server.template(&gguf, &tokenizer)?;
-    let (shared, engine) = engine(&args, &model, Arc::new(tokenizer), config.texts)?;
-    let Shared { tokenizer, n_ctx, sources, masks, memory, described } = shared;
-    let named = masks.clone();
+    let template = args.server.template(&args.template, gguf, tokenizer)?;
+    let divided = args.server.parallel.is_some() && !args.server.kv_unified;
+    let Opened { engine, described, sources, masks, memory } =
+        args.engine.open(&loaded, Texts { most: config.texts, divided })?;
+    let facts = args.server.facts(&loaded, &sources, &masks, &template);
     let n_layer = model.n_layer();
     let preparer = Preparer {
-        vocabulary: Vocabulary::new(&tokenizer).ok(),
-        controls: Controls::of(&tokenizer),
-        tokenizer,
+        vocabulary: Vocabulary::new(tokenizer).ok(),
+        controls: Controls::of(tokenizer),
+        tokenizer: tokenizer.clone(),
         template: Some(template.clone()),
         render: Box::new(move |conversation| chat_template::render(template.clone(), conversation.clone())),
-        mask: Box::new(move |json| mask(json, &named, n_layer)),
-        n_ctx,
+        mask: Box::new(move |json| mask(json, &masks, n_layer)),
+        n_ctx: engine.tokens_of_text().min(model.n_ctx_train as usize),
         shifts: args.context_shift,
     };
-    let facts = args.server.facts(&gguf, &model, sources, &masks, preparer.template.as_ref());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|e| Error::io("threads for the server", e))?;
     // A port in use is known before the engine starts.
@@ -198,76 +185,12 @@ pub fn run(args: ServeArgs) -> Result<()> {
     Ok(())
 }
 
-/// What others need to know of an engine.
-struct Shared {
-    tokenizer: Arc<Tokenizer>,
-    n_ctx: usize,
-    sources: Vec<String>,
-    /// By name, and what they cost in passes.
-    masks: Vec<(String, f64, RunLayers)>,
-    memory: super::drafting::Memory,
-    described: String,
-}
-
-fn engine(
-    args: &ServeArgs,
-    model: &Arc<Model>,
-    tokenizer: Arc<Tokenizer>,
-    texts: usize,
-) -> Result<(Shared, Engine)> {
-    let drafted = args.draft.sources(model)?;
-    let mut config = args.context.config(model)?;
-    config.extra_slots = drafted.extra_slots();
-    if args.learned.is_off() {
-        config.gpu_cache = None;
-    }
-    config.placement.draft = drafted.masks.first().map(|mask| mask.layers().clone());
-    let device = &args.context.device;
-    let promised = drafted.promised;
-    let basis = || device.basis(model, &config, promised);
-    let (mut context, took) = common::open_context(model, &config, &basis)?;
-    let mut sources = drafted;
-    sources.complete(&context);
-    let describe = |p: &dyn Proposer, context: &Context| p.info(context);
-    let masks = sources.masks.iter().map(|mask| {
-        let info = describe(mask, &context);
-        (info.name, info.cost, mask.layers().clone())
-    });
-    let masks: Vec<_> = masks.collect();
-    let n_ctx = context.kv().capacity();
-    let share = args.server.parallel.filter(|_| !args.server.kv_unified).map(|n| n_ctx / n.max(1));
-    let engine_config = EngineConfig { texts, tokens_of_text: share, ..EngineConfig::default() };
-    let described = format!("{}; {took}", context.describe());
-    let mut shared = Shared {
-        tokenizer: tokenizer.clone(),
-        n_ctx: share.unwrap_or(n_ctx).min(model.n_ctx_train as usize),
-        sources: Vec::new(),
-        masks,
-        memory: None,
-        described,
-    };
-    if args.draft.off_reason().is_some() {
-        return Ok((shared, Engine::new(context, tokenizer, engine_config)));
-    }
-    if args.draft.fixed().is_some() {
-        warning!(
-            "fixed lengths of drafts are for one text at a time; here they are chosen by what they give"
-        );
-    }
-    let proposers = sources.for_another().proposers();
-    shared.sources = proposers.iter().map(|p| p.info(&context).name).collect();
-    let (controller, memory) = controller(&args.learned, &proposers, &mut context, false)?;
-    shared.memory = memory;
-    let engine = Engine::new(context, tokenizer, engine_config);
-    Ok((shared, engine.drafting(Box::new(move || sources.for_another().proposers()), controller)))
-}
-
 /// A mask by its name, or spelled out as in a file of masks.
-fn mask(json: &Value, named: &[(String, f64, RunLayers)], n_layer: usize) -> Result<RunLayers> {
+fn mask(json: &Value, named: &[(SourceInfo, RunLayers)], n_layer: usize) -> Result<RunLayers> {
     if let Some(name) = json.as_str() {
-        let found = named.iter().find(|(known, ..)| known == name);
+        let found = named.iter().find(|(known, _)| known.name == name);
         let unknown = || Error::Mask(format!("no mask is named {name:?}; /props lists those that there are"));
-        return found.map(|(.., mask)| mask.clone()).ok_or_else(unknown);
+        return found.map(|(_, mask)| mask.clone()).ok_or_else(unknown);
     }
     let skips = Skips::parse("`mask`", json.to_string().as_bytes(), n_layer)?;
     Ok(skips.pick(None)?.mask.clone())
@@ -277,17 +200,12 @@ fn words(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-fn read(path: &Path) -> Result<String> {
-    String::from_utf8(read_limited(path, MOST_TEXT)?)
-        .map_err(|_| Error::Input(format!("{}: not UTF-8", path.display())))
-}
-
 impl ServerArgs {
     fn config(&self) -> Result<Config> {
         let mut api_keys = self.api_key.as_deref().map(words).unwrap_or_default();
         if let Some(path) = &self.api_key_file {
-            api_keys
-                .extend(read(path)?.lines().map(|line| line.trim().to_owned()).filter(|key| !key.is_empty()));
+            let text = read_text(path, MOST_TEXT)?;
+            api_keys.extend(text.lines().map(|line| line.trim().to_owned()).filter(|key| !key.is_empty()));
         }
         if (self.api_key.is_some() || self.api_key_file.is_some()) && api_keys.is_empty() {
             return Err(Error::Usage("--api-key, --api-key-file: there is no key in it".into()));
@@ -327,37 +245,33 @@ impl ServerArgs {
     }
 
     /// The model's own, unless another is given; without any, chatml as in llama-server.
-    fn template(&self, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<TemplateSource> {
+    fn template(&self, given: &TemplateArgs, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<TemplateSource> {
         if self.jinja || self.no_jinja {
             detail!("--jinja and --no-jinja change nothing: templates are always Jinja");
         }
-        let text = match (&self.chat_template, &self.chat_template_file) {
-            (Some(name), _) => known_template(name).map_or_else(|| name.clone(), str::to_owned),
-            (None, Some(path)) => read(path)?,
-            (None, None) => match TemplateSource::of(gguf, tokenizer) {
-                Ok(source) => return Ok(source),
-                Err(_) => CHATML.to_owned(),
-            },
-        };
-        TemplateSource::new(text, tokenizer)
+        match given.source(gguf, tokenizer) {
+            Err(_) if !given.is_given() => {
+                TemplateSource::new(known_template("chatml").unwrap_or_default().into(), tokenizer)
+            }
+            source => source,
+        }
     }
 
     fn facts(
         &self,
-        gguf: &Gguf,
-        model: &Model,
-        sources: Vec<String>,
-        masks: &[(String, f64, RunLayers)],
-        template: Option<&TemplateSource>,
+        loaded: &Loaded,
+        sources: &[SourceInfo],
+        masks: &[(SourceInfo, RunLayers)],
+        template: &TemplateSource,
     ) -> Facts {
+        let Loaded { gguf, model, .. } = loaded;
         let mut names = self.alias.as_deref().map(words).unwrap_or_default();
         // llama-server's order, whose first is the model's.
         names.sort_unstable();
         if names.is_empty() {
             names.push(model.name.clone());
         }
-        let mask = |(name, cost, _): &(String, f64, RunLayers)| json!({ "name": name, "cost": cost });
-        let caps = template.and_then(|source| chat_template::caps(source.clone()).ok());
+        let mask = |(info, _): &(SourceInfo, RunLayers)| json!({ "name": info.name, "cost": info.cost });
         Facts {
             names,
             tags: self.tags.as_deref().map(words).unwrap_or_default(),
@@ -367,28 +281,9 @@ impl ServerArgs {
             n_embd: model.plan.dims.dim,
             n_params: gguf.tensors().iter().map(|tensor| tensor.elements()).sum(),
             size: gguf.file_bytes(),
-            sources,
+            sources: sources.iter().map(|info| info.name.clone()).collect(),
             masks: masks.iter().map(mask).collect(),
-            caps,
+            caps: chat_template::caps(template.clone()).ok(),
         }
-    }
-}
-
-const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + \
-    '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
-const LLAMA3: &str = "{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + \
-    message['content'] | trim + '<|eot_id|>' }}{% endfor %}\
-    {% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}";
-const COMMAND_R: &str = "{% for message in messages %}{{ '<|START_OF_TURN_TOKEN|><|' + \
-    {'system': 'SYSTEM', 'user': 'USER', 'assistant': 'CHATBOT'}[message['role']] + '_TOKEN|>' + \
-    message['content'] | trim + '<|END_OF_TURN_TOKEN|>' }}{% endfor %}\
-    {% if add_generation_prompt %}{{ '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' }}{% endif %}";
-
-fn known_template(name: &str) -> Option<&'static str> {
-    match name {
-        "chatml" => Some(CHATML),
-        "llama3" => Some(LLAMA3),
-        "command-r" => Some(COMMAND_R),
-        _ => None,
     }
 }

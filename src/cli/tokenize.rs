@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Error, Result, Tokenizer,
-    files::{read_limited, read_stream_limited},
+    files::{read_stream_limited, read_text, utf8},
     quoted::one_line,
     tokenizer::EncodeOptions,
 };
@@ -90,18 +90,13 @@ impl TokenizeArgs {
         if let Some(text) = &self.prompt {
             return Ok(text.clone());
         }
-        let (name, bytes) = match &self.file {
-            Some(path) => (path.display().to_string(), read_limited(path, MOST_TEXT)?),
+        match &self.file {
+            Some(path) => read_text(path, MOST_TEXT),
             None => {
                 let name = "standard input";
-                (name.into(), read_stream_limited(name, io::stdin().lock(), MOST_TEXT)?)
+                utf8(name, read_stream_limited(name, io::stdin().lock(), MOST_TEXT)?)
             }
-        };
-        // Replacing bytes would tokenize another text than the one given.
-        String::from_utf8(bytes).map_err(|e| {
-            let at = e.utf8_error().valid_up_to();
-            Error::Input(format!("{name}: not UTF-8 at byte {at}; convert it first, e.g. with iconv"))
-        })
+        }
     }
 }
 

@@ -40,6 +40,13 @@ pub enum Grammar {
     Lark(String),
 }
 
+impl Grammar {
+    /// In llguidance's notation if the text says that it is, else in llama.cpp's.
+    pub fn written(text: String) -> Self {
+        if text.trim_start().starts_with("%llguidance") { Grammar::Lark(text) } else { Grammar::Gbnf(text) }
+    }
+}
+
 /// A tokenizer's tokens, prepared for constraints; once for all of them.
 pub struct Vocabulary {
     factory: ParserFactory,

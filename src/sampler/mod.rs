@@ -27,11 +27,9 @@ pub use dry::{Breakers, Dry};
 pub use logprobs::top_logprobs;
 
 pub use stage::Stage;
+pub(crate) use stream::random_seed;
 
-use self::{
-    chain::Turn,
-    stream::{Stream, random_seed},
-};
+use self::{chain::Turn, stream::Stream};
 use crate::{
     Result,
     scores::{Scores, Want},

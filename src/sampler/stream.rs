@@ -47,7 +47,7 @@ impl Stream<f64> {
 }
 
 /// A seed from the clock, the process and where the stack lies. Never the one that asks for a random seed.
-pub(super) fn random_seed() -> u32 {
+pub fn random_seed() -> u32 {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let on_the_stack = 0u8;
     let mixed =

@@ -267,7 +267,7 @@ fn call_id() -> String {
 }
 
 /// A number by chance: each hasher of the standard library begins with another one.
-pub fn chance() -> u64 {
+fn chance() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 

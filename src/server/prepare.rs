@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use super::{
-    choice::{Source, chance},
+    choice::Source,
     lark::{self, Controls},
     wire::{ApiError, Ask, Biased, Chat, Constraint, Input, Part, Settings},
 };
 use crate::{
     RunLayers, Tokenizer,
-    chat::{Conversation, Opening, Pattern, Prompt, Syntax, TemplateSource},
+    chat::{Conversation, Opening, Pattern, Prompt, Syntax, TemplateSource, prompt_tokens},
     constraint::{self, ForcedTokens, Grammar, Vocabulary},
     engine::{Bound, Job},
-    sampler::{Breakers, Rule},
+    sampler::{Breakers, Rule, random_seed},
     speculation::Proposer,
     tokenizer::EncodeOptions,
 };
@@ -81,10 +81,7 @@ impl Preparer {
     fn compiled(&self, constraint: &Constraint) -> Result<constraint::Constraint> {
         let grammar = match constraint {
             Constraint::Schema(schema) => Grammar::JsonSchema(schema.to_string()),
-            Constraint::Grammar(text) if text.trim_start().starts_with("%llguidance") => {
-                Grammar::Lark(text.clone())
-            }
-            Constraint::Grammar(text) => Grammar::Gbnf(text.clone()),
+            Constraint::Grammar(text) => Grammar::written(text.clone()),
             Constraint::Pattern(pattern) => Grammar::Lark(lark::grammar(pattern, &self.controls)),
         };
         let none = || {
@@ -102,7 +99,7 @@ impl Preparer {
     ) -> Result<Prepared> {
         let mut settings = settings.clone();
         // The seed in the reply gives the answer again.
-        let seed = settings.sampler.seed.unwrap_or_else(|| chance() as u32);
+        let seed = settings.sampler.seed.unwrap_or_else(random_seed);
         settings.sampler.seed = Some(seed.wrapping_add(n as u32));
         let mut sampler = settings.sampler.clone();
         for (biased, bias) in &settings.bias {
@@ -167,7 +164,7 @@ impl Preparer {
         let text =
             self.template.as_ref().map_or("", |template| template.text(!conversation.tools.is_empty()));
         let syntax = Syntax::of(text);
-        let tokens = self.prompt_tokens(&prompt.text);
+        let tokens = prompt_tokens(&prompt.text, &self.tokenizer);
         let opening = Opening { syntax, may_think: conversation.thinking, thinking: prompt.thinking };
         let calls = Pattern::calls(opening, &conversation.tools, tool_choice, *parallel_calls);
         let constraint = match (calls, &settings.constraint) {
@@ -186,19 +183,11 @@ impl Preparer {
     /// A conversation as the template has it.
     pub fn prompt(&self, conversation: &Conversation) -> Result<Prompt> {
         if self.template.is_none() {
-            let message = "this model has no chat template; use /v1/completions, or start the server with --chat-template-file";
+            let message =
+                "this model has no chat template; use /v1/completions, or start the server with one";
             return Err(ApiError::not_supported(message));
         }
         Ok((self.render)(conversation)?)
-    }
-
-    /// Tokens of what a template has written: where texts begin with BOS there is one, and not two.
-    pub fn prompt_tokens(&self, text: &str) -> Vec<u32> {
-        let bos = self.template.as_ref().map_or("", |template| template.bos_token.as_str());
-        let adds = self.tokenizer.adds_bos() && !bos.is_empty();
-        let text = if adds { text.strip_prefix(bos).unwrap_or(text) } else { text };
-        self.tokenizer
-            .encode(text, EncodeOptions { add_special: self.tokenizer.adds_bos(), parse_special: true })
     }
 
     /// Texts and tokens in a row; the first text begins as texts do.

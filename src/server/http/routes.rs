@@ -145,7 +145,7 @@ async fn metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
 
 async fn slots(State(app): State<Arc<App>>, uri: Uri) -> Response {
     if !app.config.slots {
-        let error = ApiError::not_supported("slots are not shown; start the server without --no-slots");
+        let error = ApiError::not_supported("slots are not shown: the server was started so");
         return failed(&error, uri.path());
     }
     let running = match status(&app).await {
