@@ -176,7 +176,6 @@ const REFUSED: &[(&str, &[&str])] = &[
     (r#"--in-prefix " " -p Hi"#, &["--in-prefix:"]),
     ("--lora adapter.gguf -p Hi", &["--lora: adapters", "llama-export-lora"]),
     ("--control-vector-layer-range 1 2 -p Hi", &["--control-vector-layer-range:"]),
-    ("--mirostat 2 -p Hi", &["--mirostat 2: there is no such sampler"]),
     ("--dry-multiplier 0.8 -p Hi", &["--dry-multiplier 0.8", "--repeat-penalty"]),
     ("--samplers top_k;temperature -p Hi", &["--samplers: the order of samplers is fixed"]),
     ("--rope-scaling yarn -p Hi", &["--rope-scaling yarn"]),
@@ -355,7 +354,9 @@ fn a_system_message_and_a_template_go_into_the_prompt() {
         assert!(shown.starts_with("<system>Be brief.<user>Hi"), "{more}: {shown}{}", text(&output.stderr));
     }
     let named = run("-st --chat-template chatml -p Hi -n 1 -c 64");
-    assert!(text(&named.stderr).contains("--chat-template chatml"), "{}", text(&named.stderr));
+    assert!(text(&named.stdout).starts_with("<|im_start|>user\nHi<|im_end|>"), "{}", text(&named.stdout));
+    let unknown = run("-st --chat-template vicuna -p Hi -n 1 -c 64");
+    assert!(text(&unknown.stderr).contains("--chat-template vicuna"), "{}", text(&unknown.stderr));
 }
 
 #[test]
