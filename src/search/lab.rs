@@ -39,6 +39,12 @@ pub struct Progress {
 /// The stages and the rows that each is expected to take.
 type Stages = Vec<(&'static str, u64)>;
 
+/// What was judged before, and where more is written.
+pub struct Past<'a> {
+    pub journal: &'a mut Journal,
+    pub entries: Vec<Entry>,
+}
+
 pub struct Lab<'a> {
     judge: &'a mut dyn Judge,
     costs: PassCosts,
@@ -76,8 +82,7 @@ impl<'a> Lab<'a> {
         judge: &'a mut dyn Judge,
         costs: PassCosts,
         settings: &SearchSettings,
-        journal: &'a mut Journal,
-        entries: Vec<Entry>,
+        Past { journal, entries }: Past<'a>,
         stages: Stages,
         on_progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Self {

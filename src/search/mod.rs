@@ -43,7 +43,11 @@ pub use measured::Measured;
 pub use objective::Objective;
 pub use score::Score;
 
-use self::{family::front, judge::Judge, lab::Lab};
+use self::{
+    family::front,
+    judge::Judge,
+    lab::{Lab, Past},
+};
 use crate::{Result, RunLayers, Tokenizer};
 
 /// Exits that are proved, of all that are judged.
@@ -161,8 +165,9 @@ pub fn search(
         }
     };
     let n_layer = judge.context().model().plan.dims.n_layer;
-    let scores = std::mem::take(&mut known.scores);
-    let found = find(&mut judge, n_layer, &costs, settings, journal, scores, &mut on_progress)?;
+    let past = Past { entries: std::mem::take(&mut known.scores), journal };
+    let sought = Sought { settings, n_layer, costs: &costs };
+    let found = find(&mut judge, &sought, past, &mut on_progress)?;
     let mut wanted = found.to_prove();
     let effort = settings.effort(&costs, wanted.len(), judge.held_out());
     wanted.truncate(effort.candidates);
@@ -305,18 +310,22 @@ impl SearchSettings {
     }
 }
 
+/// What is sought, and in what.
+struct Sought<'a> {
+    settings: &'a SearchSettings,
+    n_layer: usize,
+    costs: &'a PassCosts,
+}
+
 fn find(
     judge: &mut dyn Judge,
-    n_layer: usize,
-    costs: &PassCosts,
-    settings: &SearchSettings,
-    journal: &mut Journal,
-    entries: Vec<Entry>,
+    &Sought { settings, n_layer, costs }: &Sought,
+    past: Past,
     on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Found> {
     let states = &settings.states;
     let stages = settings.stages(n_layer, judge.positions());
-    let mut lab = Lab::new(judge, costs.clone(), settings, journal, entries, stages, on_progress);
+    let mut lab = Lab::new(judge, costs.clone(), settings, past, stages, on_progress);
 
     lab.begin("single sublayers");
     let full = Candidate::all(n_layer, State::Run);

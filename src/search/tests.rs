@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Found, Member, SearchSettings,
+    Found, Member, Past, SearchSettings, Sought,
     candidate::{Candidate, State},
     costs::PassCosts,
     family::Proof,
@@ -85,7 +85,8 @@ fn run(
     journal: &mut Journal,
     entries: Vec<Entry>,
 ) -> Result<Found> {
-    find(judge, LAYERS, &costs(), settings, journal, entries, &mut |_| ControlFlow::Continue(()))
+    let sought = Sought { settings, n_layer: LAYERS, costs: &costs() };
+    find(judge, &sought, Past { journal, entries }, &mut |_| ControlFlow::Continue(()))
 }
 
 fn all_candidates() -> impl Iterator<Item = Candidate> {
@@ -149,10 +150,9 @@ fn coarse_sublayers_are_used_where_they_are_cheaper_and_as_good() {
     }
     let settings = SearchSettings { states: vec![State::Coarse, State::Skip], ..settings(Objective::Speed) };
     let mut judge = Generous(FakeJudge::new(1));
-    let found = find(&mut judge, LAYERS, &costs(), &settings, &mut Journal::none(), Vec::new(), &mut |_| {
-        ControlFlow::Continue(())
-    })
-    .unwrap();
+    let sought = Sought { settings: &settings, n_layer: LAYERS, costs: &costs() };
+    let past = Past { journal: &mut Journal::none(), entries: Vec::new() };
+    let found = find(&mut judge, &sought, past, &mut |_| ControlFlow::Continue(())).unwrap();
     assert_eq!(found.ablations.len(), 4 * LAYERS);
     let best = found.finalists[0].to_string();
     assert!(best.contains('c') && !best.contains('r'), "{best}");
@@ -206,7 +206,9 @@ fn an_interrupted_search_says_so_and_keeps_what_it_knows() {
     };
     let settings = settings(Objective::Speed);
     let mut judge = FakeJudge::new(2);
-    let error = find(&mut judge, LAYERS, &costs(), &settings, &mut journal, entries, &mut stop).unwrap_err();
+    let sought = Sought { settings: &settings, n_layer: LAYERS, costs: &costs() };
+    let past = Past { journal: &mut journal, entries };
+    let error = find(&mut judge, &sought, past, &mut stop).unwrap_err();
     assert!(error.to_string().contains("interrupted"), "{error}");
     drop(journal);
     let (_, entries) = Journal::open(&path, &id()).unwrap();
