@@ -6,42 +6,27 @@
 //! somebody comes to it. Both let go of what they have used, so that it comes from the disk every time. All texts must be
 //! the same.
 
-use std::{fs::File, ops::ControlFlow, path::Path, process::ExitCode, sync::Arc};
+mod common;
 
+use std::{fs::File, path::Path, process::ExitCode, sync::Arc};
+
+use common::{Flags, text};
 use spec_run::{
-    Context, ContextConfig, Error, Gguf, Model, Result, Sampler, Tokenizer,
+    Context, ContextConfig, Error, Gguf, Model, Result, Tokenizer,
     context::Spent,
-    generate::{Generation, Request, generate},
-    internals::{Basis, Known, Spread, plan_elsewhere, speed_of_file, speed_of_ram},
+    internals::{Basis, Spread, plan_elsewhere},
     placement::{Place, PlacementRequest, Unit},
-    sampler::SamplerConfig,
-    tokenizer::EncodeOptions,
 };
 
-const PROMPT: &str = "Once upon a time";
 const WAYS: [(&str, bool); 2] = [("by choice", true), ("by page faults", false)];
 
 fn main() -> ExitCode {
-    let mut args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
-    let mut take = |flag: &str| {
-        let at = args.iter().position(|a| a == flag).filter(|at| at + 1 < args.len())?;
-        args.drain(at..at + 2).nth(1)
-    };
-    let model = take("-m");
-    let ram = take("--ram").and_then(|n| n.parse().ok());
-    let tokens = take("-n").and_then(|n| n.parse().ok()).unwrap_or(16);
-    let rounds = take("--rounds").and_then(|n| n.parse().ok()).unwrap_or(5);
-    let (Some(model), Some(ram), true) = (model, ram, args.is_empty()) else {
-        eprintln!("give -m FILE and --ram BYTES, and -n TOKENS or --rounds N if you like; not {args:?}");
-        return ExitCode::from(2);
-    };
-    match run(Path::new(&model), ram, tokens, rounds) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    let mut flags = Flags::new();
+    let (model, ram) = (flags.take("-m"), flags.number("--ram"));
+    let tokens = flags.number("-n").unwrap_or(16);
+    let rounds = flags.number("--rounds").unwrap_or(5);
+    let work = model.zip(ram).map(|(model, ram)| move || run(Path::new(&model), ram, tokens, rounds));
+    flags.run(work, "give -m FILE and --ram BYTES, and -n TOKENS or --rounds N if you like")
 }
 
 /// A map of its own for each way: what the system is told of one is not to count for the other.
@@ -63,16 +48,16 @@ fn run(path: &Path, ram: u64, tokens: usize, rounds: usize) -> Result<()> {
     model.gguf.tensors().iter().for_each(|tensor| model.gguf.evict(tensor, 0..tensor.bytes as usize));
     let tokenizer = Tokenizer::from_gguf(&model.gguf)?;
     say_what_is_expected(&model, ram)?;
-    let mut text = None;
+    let mut same = None;
     for round in 0..rounds {
         for turn in 0..ways.len() {
             let way = if round % 2 == 0 { turn } else { ways.len() - 1 - turn };
             let (name, context, rates, spent) = &mut ways[way];
             context.remove(0);
             let before = context.spent();
-            let made = decode(context, &tokenizer, tokens)?;
+            let made = text(context, &tokenizer, tokens)?;
             spent.add(context.spent().since(before));
-            assert_eq!(*text.get_or_insert_with(|| made.tokens.clone()), made.tokens, "{name}");
+            assert_eq!(*same.get_or_insert_with(|| made.tokens.clone()), made.tokens, "{name}");
             rates.push(made.steps as f64 / made.decode_seconds);
             eprintln!("round {round}, {name}: {:.3} tok/s", rates[rates.len() - 1]);
         }
@@ -89,11 +74,7 @@ fn run(path: &Path, ram: u64, tokens: usize, rounds: usize) -> Result<()> {
 
 /// What lies where, and the bound that reading sets.
 fn say_what_is_expected(model: &Arc<Model>, ram: u64) -> Result<()> {
-    let basis = Basis {
-        ram: Known::measured(speed_of_ram(num_cpus::get_physical())?),
-        file: speed_of_file(&model.gguf).map_or(Basis::default().file, Known::measured),
-        ..Basis::default()
-    };
+    let basis = common::speeds(model)?;
     let placement = PlacementRequest { ram: Some(ram), ..PlacementRequest::default() };
     let config = ContextConfig { n_ctx: 512, placement, ..ContextConfig::default() };
     let plans = plan_elsewhere(model, &config, basis)?;
@@ -118,17 +99,4 @@ fn say_what_is_expected(model: &Arc<Model>, ram: u64) -> Result<()> {
 
 fn speeds(basis: &Basis) -> String {
     format!("by {:.1} GB/s from RAM and {:.2} from the file", basis.ram.value / 1e9, basis.file.value / 1e9)
-}
-
-fn decode(context: &mut Context, tokenizer: &Tokenizer, tokens: usize) -> Result<Generation> {
-    let prompt = tokenizer.encode(PROMPT, EncodeOptions { add_special: true, parse_special: false });
-    let request = Request {
-        prompt: &prompt,
-        max_tokens: Some(tokens),
-        ignore_eos: true,
-        shift_keep: None,
-        logprobs: 0,
-    };
-    let mut sampler = Sampler::new(SamplerConfig { temp: 0.0, ..SamplerConfig::default() })?;
-    generate(context, tokenizer, &mut sampler, &request, |_| Ok(ControlFlow::Continue(())))
 }

@@ -6,44 +6,31 @@
 //! what the file says may be skipped, as `spec-run synth --skippable LAYERS --epsilon E` writes it. What is read from the
 //! file is let go of behind each pass, so that it comes from the disk every time. All texts must be the same.
 
+mod common;
+
 use std::{ops::ControlFlow, path::Path, process::ExitCode, sync::Arc};
 
+use common::{Flags, PROMPT, greedy, request, speeds, text};
 use spec_run::{
-    Context, ContextConfig, Gguf, Model, Result, RunLayers, Sampler, Tokenizer,
+    Context, ContextConfig, Gguf, Model, Result, RunLayers, Tokenizer,
     context::Spent,
-    generate::{Generation, Request, Speculation, generate, speculate},
+    generate::{Generation, Speculation, speculate},
     gguf::{Array, Value},
-    internals::{Basis, COLUMNS as COLUMNS_OF_FORECAST, Known, plan_elsewhere, speed_of_file, speed_of_ram},
+    internals::{COLUMNS as COLUMNS_OF_FORECAST, plan_elsewhere},
     placement::{Place, PlacementRequest, Unit},
-    sampler::SamplerConfig,
     speculation::{MaskProposer, Proposer, Report, TARGET, learned},
     tokenizer::EncodeOptions,
 };
 
-const PROMPT: &str = "Once upon a time";
 const COLUMNS: [&str; 3] = ["plain", "drafting", "placed"];
 
 fn main() -> ExitCode {
-    let mut args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
-    let mut take = |flag: &str| {
-        let at = args.iter().position(|a| a == flag).filter(|at| at + 1 < args.len())?;
-        args.drain(at..at + 2).nth(1)
-    };
-    let model = take("-m");
-    let ram = take("--ram").and_then(|n| n.parse().ok());
-    let tokens = take("-n").and_then(|n| n.parse().ok()).unwrap_or(24);
-    let only = take("--only").unwrap_or_else(|| COLUMNS.join(","));
-    let (Some(model), Some(ram), true) = (model, ram, args.is_empty()) else {
-        eprintln!("give -m FILE and --ram BYTES, and -n TOKENS or --only COLUMNS if you like; not {args:?}");
-        return ExitCode::from(2);
-    };
-    match run(Path::new(&model), ram, tokens, &only) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    let mut flags = Flags::new();
+    let (model, ram) = (flags.take("-m"), flags.number("--ram"));
+    let tokens = flags.number("-n").unwrap_or(24);
+    let only = flags.take("--only").unwrap_or_else(|| COLUMNS.join(","));
+    let work = model.zip(ram).map(|(model, ram)| move || run(Path::new(&model), ram, tokens, &only));
+    flags.run(work, "give -m FILE and --ram BYTES, and -n TOKENS or --only COLUMNS if you like")
 }
 
 fn run(path: &Path, ram: u64, tokens: usize, only: &str) -> Result<()> {
@@ -59,12 +46,7 @@ fn run(path: &Path, ram: u64, tokens: usize, only: &str) -> Result<()> {
         };
         ContextConfig { n_ctx: 512, placement, ..ContextConfig::default() }
     };
-    let basis = Basis {
-        ram: Known::measured(speed_of_ram(num_cpus::get_physical())?),
-        file: speed_of_file(&model.gguf).map_or(Basis::default().file, Known::measured),
-        ..Basis::default()
-    };
-    let plans = plan_elsewhere(&model, &config(true), basis)?;
+    let plans = plan_elsewhere(&model, &config(true), speeds(&model)?)?;
     println!("predicted:\n{COLUMNS_OF_FORECAST}{}\n", plans.forecast());
     println!("| | tok/s | times plain | accepted | in RAM | in the file | drafting | verifying |");
     println!("|:--|--:|--:|--:|--:|--:|:--|:--|");
@@ -106,17 +88,8 @@ fn decode(
     tokens: usize,
     mask: Option<RunLayers>,
 ) -> Result<(Generation, Report)> {
-    let prompt = tokenizer.encode(PROMPT, EncodeOptions { add_special: true, parse_special: false });
-    let request = Request {
-        prompt: &prompt,
-        max_tokens: Some(tokens),
-        ignore_eos: true,
-        shift_keep: None,
-        logprobs: 0,
-    };
-    let mut sampler = Sampler::new(SamplerConfig { temp: 0.0, ..SamplerConfig::default() })?;
     let Some(mask) = mask else {
-        let made = generate(context, tokenizer, &mut sampler, &request, |_| Ok(ControlFlow::Continue(())))?;
+        let made = text(context, tokenizer, tokens)?;
         let mut report = Report::off("plain");
         report.verify_spent = context.spent();
         return Ok((made, report));
@@ -125,7 +98,10 @@ fn decode(
     let infos = [proposers[0].info(context)];
     let mut controller = learned::prepare(context, TARGET, &infos, &[Some(mask)], None)?;
     let mut speculation = Speculation { proposers: &mut proposers, policy: &mut controller };
-    speculate(context, tokenizer, &mut sampler, &request, &mut speculation, |_| Ok(ControlFlow::Continue(())))
+    let prompt = tokenizer.encode(PROMPT, EncodeOptions { add_special: true, parse_special: false });
+    let request = request(&prompt, tokens);
+    let go_on = |_| Ok(ControlFlow::Continue(()));
+    speculate(context, tokenizer, &mut greedy()?, &request, &mut speculation, go_on)
 }
 
 /// The layers that the file says may be skipped, or else every other one.

@@ -1,13 +1,11 @@
 //! A pass allocates nothing once its buffers have grown. Alone in its file: it counts a whole program's allocations.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    borrow::Cow,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+#[path = "common/allocations.rs"]
+mod counting;
+
+use std::{borrow::Cow, sync::Arc};
+
+use counting::allocations;
 
 use spec_run::{
     Batch, Context, ContextConfig, Model,
@@ -19,39 +17,6 @@ use spec_run::{
     },
     placement::UnitSet,
 };
-
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.realloc(pointer, layout, new_size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocations(mut work: impl FnMut()) -> usize {
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
-    work();
-    ALLOCATIONS.load(Ordering::Relaxed) - before
-}
 
 /// One sequence in cells 0.., `n` rows a pass, logits of the last.
 fn pass(backend: &mut CpuBackend, model: &Model, from: usize, n: usize, logits: &mut [f32]) -> usize {

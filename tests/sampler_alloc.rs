@@ -1,43 +1,15 @@
 //! Sampling allocates nothing once its buffers have grown. Alone in its file: it counts a whole program's allocations.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    sync::atomic::{AtomicUsize, Ordering},
-};
+#[path = "common/allocations.rs"]
+mod counting;
 
+use counting::allocations;
 use spec_run::{
     Sampler,
     sampler::{Dry, Mirostat, SamplerConfig},
 };
 
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's.
-        unsafe { System.realloc(pointer, layout, new_size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocations(config: SamplerConfig) -> usize {
+fn allocations_of(config: SamplerConfig) -> usize {
     let mut rows = vec![vec![0.0f32; 4000]; 16];
     for (r, row) in rows.iter_mut().enumerate() {
         for (i, logit) in row.iter_mut().enumerate() {
@@ -50,9 +22,9 @@ fn allocations(config: SamplerConfig) -> usize {
     // The rows differ in how many candidates their stages keep, so the first round is run twice.
     round();
     round();
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
-    round();
-    ALLOCATIONS.load(Ordering::Relaxed) - before
+    allocations(|| {
+        round();
+    })
 }
 
 #[test]
@@ -71,9 +43,8 @@ fn the_hot_path_does_not_allocate() {
     };
     let mirostat = SamplerConfig { mirostat: Some(Mirostat::Two), ..penalties.clone() };
     for config in [penalties, untruncated, typical, greedy, dry, others, mirostat] {
-        assert_eq!(allocations(config.clone()), 0, "{config:?}");
+        assert_eq!(allocations_of(config.clone()), 0, "{config:?}");
     }
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
-    drop(std::hint::black_box(Box::new(1)));
-    assert!(ALLOCATIONS.load(Ordering::Relaxed) > before, "the counter counts");
+    let one = allocations(|| drop(std::hint::black_box(Box::new(1))));
+    assert!(one > 0, "the counter counts");
 }
