@@ -4,6 +4,7 @@ mod config;
 pub mod cpu;
 #[cfg_attr(not(feature = "gpu"), path = "without_gpu.rs")]
 pub mod gpu;
+mod gpu_config;
 mod hybrid;
 mod open;
 
@@ -12,6 +13,7 @@ use std::{borrow::Cow, fmt};
 use serde::{Deserialize, Serialize};
 
 pub use config::ContextConfig;
+use gpu_config::GpuConfig;
 #[cfg(feature = "cli")]
 pub use open::plan;
 pub use open::{Device, Loading, Opened, Plans, open, plan_elsewhere};

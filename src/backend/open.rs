@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::{
-    Backend, ContextConfig, Speeds,
+    Backend, ContextConfig, GpuConfig, Speeds,
     cpu::{self, CpuBackend, CpuConfig, matmul::Packed},
-    gpu::{self, Chosen, Found, GpuBackend, GpuConfig, Variants},
+    gpu::{self, Chosen, Found, GpuBackend, Variants},
     hybrid::HybridBackend,
 };
 use crate::{

@@ -3,11 +3,11 @@
 // The same names as in `gpu`, whoever uses them.
 #![allow(dead_code)]
 
-use std::{convert::Infallible, path::Path, path::PathBuf, str::FromStr, sync::Arc};
+use std::{convert::Infallible, path::Path, str::FromStr, sync::Arc};
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, Crossing, Output, Rows, Speeds},
+    backend::{Backend, Crossing, GpuConfig, Output, Rows, Speeds},
     kv::{CellMove, KvLayout},
     kv_type::KvType,
     plan::{Op, Step, Unit, UnitSet, WeightId},
@@ -112,19 +112,6 @@ pub fn scratch_bytes(_: &Model, _max_rows: usize, _: &KvLayout) -> u64 {
 
 pub fn converted(_: &Model, _: &UnitSet) -> Vec<String> {
     Vec::new()
-}
-
-pub struct GpuConfig {
-    pub layout: KvLayout,
-    pub max_rows: usize,
-    pub key_type: KvType,
-    pub value_type: KvType,
-    pub held: UnitSet,
-    pub budget: u64,
-    pub profile: bool,
-    pub tuning: Option<Tuning>,
-    pub variants: Variants,
-    pub cache: Option<PathBuf>,
 }
 
 pub struct GpuBackend(Infallible);

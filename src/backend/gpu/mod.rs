@@ -30,7 +30,7 @@ pub mod variants;
 mod weights;
 mod work;
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use cache::Shelf;
 use device::Gpu;
@@ -57,31 +57,12 @@ use work::{
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, ChainPass, Chained, Crossing, Output, Rows, Traffic},
+    backend::{Backend, ChainPass, Chained, Crossing, GpuConfig, Output, Rows, Traffic},
     kv::{CellMove, KvLayout},
     kv_type::KvType,
     plan::{Buf, Op, Plan, Step, Unit, UnitSet, WeightId},
     scores::Top,
 };
-
-#[derive(Clone, Debug)]
-pub struct GpuConfig {
-    pub layout: KvLayout,
-    pub max_rows: usize,
-    pub key_type: KvType,
-    pub value_type: KvType,
-    pub held: UnitSet,
-    /// Bytes of device memory that may be taken.
-    pub budget: u64,
-    /// Time every kernel; slower.
-    pub profile: bool,
-    /// `None` takes what suits the device.
-    pub tuning: Option<Tuning>,
-    /// Which the device offers.
-    pub variants: Variants,
-    /// Where compiled kernels are kept.
-    pub cache: Option<PathBuf>,
-}
 
 /// Bytes of the GPU's memory that an operation's weights take.
 pub fn op_bytes(model: &Model, op: &Op) -> u64 {

@@ -2,7 +2,8 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use super::super::{AdapterChoice, GpuBackend, GpuConfig, Variants, choose};
+use super::super::{AdapterChoice, GpuBackend, Variants, choose};
+use crate::backend::GpuConfig;
 use crate::{
     Model,
     backend::{Backend, Output, Rows, Seen, SlotView, View},

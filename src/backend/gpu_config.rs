@@ -1,0 +1,27 @@
+//! How a GPU is to be used, whether this build can or not.
+
+use std::path::PathBuf;
+
+use super::gpu::{Tuning, Variants};
+use crate::{kv::KvLayout, kv_type::KvType, plan::UnitSet};
+
+// Without GPUs nobody reads it.
+#[cfg_attr(not(feature = "gpu"), allow(dead_code))]
+#[derive(Clone, Debug)]
+pub struct GpuConfig {
+    pub layout: KvLayout,
+    pub max_rows: usize,
+    pub key_type: KvType,
+    pub value_type: KvType,
+    pub held: UnitSet,
+    /// Bytes of device memory that may be taken.
+    pub budget: u64,
+    /// Time every kernel; slower.
+    pub profile: bool,
+    /// `None` takes what suits the device.
+    pub tuning: Option<Tuning>,
+    /// Which the device offers.
+    pub variants: Variants,
+    /// Where compiled kernels are kept.
+    pub cache: Option<PathBuf>,
+}
