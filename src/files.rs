@@ -137,19 +137,6 @@ pub fn read_stream_limited(name: &str, stream: impl Read, most: u64) -> Result<V
     Ok(bytes)
 }
 
-/// The text of a file that should be no larger than `most` bytes. Bytes are never replaced: it would be another text.
-pub fn read_text(path: &Path, most: u64) -> Result<String> {
-    utf8(&path.display().to_string(), read_limited(path, most)?)
-}
-
-/// The same of bytes that messages call `name`.
-pub fn utf8(name: &str, bytes: Vec<u8>) -> Result<String> {
-    String::from_utf8(bytes).map_err(|e| {
-        let at = e.utf8_error().valid_up_to();
-        Error::Input(format!("{name}: not UTF-8 at byte {at}; convert it first, e.g. with iconv"))
-    })
-}
-
 #[cfg(all(test, unix))]
 mod tests {
     use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{chat_template, common::MOST_TEXT};
+use super::{
+    chat_template,
+    common::{MOST_TEXT, read_text},
+};
 use crate::{
     Error, Gguf, Result, Tokenizer,
     chat::{Conversation, KNOWN_TEMPLATES, Message, TemplateSource, known_template},
-    files::read_text,
 };
 
 #[derive(Args, Clone, Debug)]
@@ -62,6 +64,7 @@ impl ChatArgs {
 
 impl TemplateArgs {
     /// Whether the flags name one.
+    #[cfg(feature = "server")]
     pub fn is_given(&self) -> bool {
         self.chat_template.is_some() || self.chat_template_file.is_some()
     }

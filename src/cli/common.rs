@@ -37,6 +37,19 @@ const MAX_THREADS: usize = 1024;
 /// Bytes of a text that is read, or else /dev/zero fills the memory.
 pub const MOST_TEXT: u64 = 1 << 30;
 
+/// The text of a file that should be no larger than `most` bytes. Bytes are never replaced: it would be another text.
+pub fn read_text(path: &Path, most: u64) -> Result<String> {
+    utf8(&path.display().to_string(), read_limited(path, most)?)
+}
+
+/// The same of bytes that messages call `name`.
+pub fn utf8(name: &str, bytes: Vec<u8>) -> Result<String> {
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Error::Input(format!("{name}: not UTF-8 at byte {at}; convert it first, e.g. with iconv"))
+    })
+}
+
 #[derive(Args, Clone, Debug)]
 pub struct ModelArgs {
     /// Model file (.gguf; of a sharded model the first shard) [default: the embedded stories13m]

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::common::read_text;
 use crate::{
     Result, Tokenizer,
     constraint::{Constraint, Grammar, LONGEST, Vocabulary},
-    files::read_text,
 };
 
 #[derive(Args, Clone, Debug)]

@@ -49,7 +49,8 @@ pub struct Opened {
     pub described: String,
     /// What drafts, in the order of the sources.
     pub sources: Vec<SourceInfo>,
-    /// Masks that have names, whether they draft or not.
+    /// Masks that have names, whether they draft or not: clients of the server may ask for them.
+    #[cfg_attr(not(feature = "server"), expect(dead_code))]
     pub masks: Vec<(SourceInfo, RunLayers)>,
     /// Where what it learns is kept.
     pub memory: Memory,

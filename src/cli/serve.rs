@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::{
     chat_args::TemplateArgs,
     chat_template,
-    common::MOST_TEXT,
+    common::{MOST_TEXT, read_text},
     drafting::keep,
     engine_args::{EngineArgs, Loaded, Opened, Texts},
     interrupt,
@@ -21,7 +21,6 @@ use crate::{
     chat::{TemplateSource, known_template},
     constraint::Vocabulary,
     engine::Worker,
-    files::read_text,
     mask::skips::Skips,
     server::{self, App, Config, Controls, Facts, Origins, Preparer, wire::Defaults},
     speculation::SourceInfo,

@@ -6,14 +6,11 @@ use clap::Args;
 use serde_json::json;
 
 use super::{
-    common::{MOST_TEXT, ModelArgs, print, print_json},
+    common::{MOST_TEXT, ModelArgs, print, print_json, read_text, utf8},
     output::warning,
 };
 use crate::{
-    Error, Result, Tokenizer,
-    files::{read_stream_limited, read_text, utf8},
-    quoted::one_line,
-    tokenizer::EncodeOptions,
+    Error, Result, Tokenizer, files::read_stream_limited, quoted::one_line, tokenizer::EncodeOptions,
 };
 
 #[derive(Args, Debug)]
