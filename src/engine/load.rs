@@ -5,16 +5,13 @@
 //! a draft step of those texts that still draft. A text's tokens can only be taken from the first on, and their chances only
 //! fall, so the n likeliest are always possible.
 //!
-//! *Never slower*: every text has an account in plain rounds, into which go the tokens it got and from which comes what the
-//! round took. While any of them is below zero by [`START`], drafting has no steps, and nothing that costs more than it has brought.
+//! *Never slower*: every text's account ([`Policy::settle`]) gets the tokens that a round with drafts gave it, and pays what the
+//! round took in plain rounds. While any of them is below zero, drafts have no steps.
 
 use std::collections::BTreeMap;
 
-use super::Lane;
-use crate::speculation::{
-    Costs, Offer,
-    controller::{INCOME, SAVINGS, START},
-};
+use super::{Lane, drafting::Steps};
+use crate::speculation::{Costs, Offer};
 
 /// A rate must be so much better than that of plain rounds: costs are known no better.
 const MARGIN: f64 = 1.03;
@@ -80,16 +77,25 @@ impl Load {
         }
     }
 
-    /// A round's time in plain rounds of as many texts.
-    pub fn in_plain_rounds(&self, costs: &Costs, texts: usize, seconds: f64) -> Option<f64> {
-        Some(seconds / (self.full(costs, texts) * self.step?))
+    /// What a round takes in plain rounds, whose passes have `base` rows, with so many drafted tokens and what drafting them
+    /// took in plain steps.
+    pub fn in_plain_rounds(&self, costs: &Costs, base: usize, drafted: usize, drafting: f64) -> f64 {
+        (drafting + self.full(costs, base + drafted)) / self.full(costs, base)
+    }
+
+    /// What draft steps took, in plain steps.
+    pub fn drafting(&self, costs: &Costs, source: usize, steps: Steps) -> f64 {
+        match steps.passes {
+            0 => 0.0,
+            passes => passes as f64 * self.draft(costs, source, steps.rows.div_ceil(passes)),
+        }
     }
 
     /// What each text is to draft. `others`: rows of the pass that are no text's next token.
     pub fn plan(&self, lanes: &[Lane], offers: &[Vec<Offer>], others: usize, room: usize) -> Vec<Share> {
         let nothing = vec![Share::default(); lanes.len()];
         let Some(costs) = lanes.iter().find_map(|lane| lane.policy.costs()) else { return nothing };
-        let in_debt = lanes.iter().any(|lane| lane.text.account < -START);
+        let in_debt = lanes.iter().any(|lane| lane.policy.balance() < 0.0);
         let base = lanes.len() + others;
         let plain = lanes.len() as f64 / self.full(costs, base);
         let masks = offers.iter().flatten().filter(|offer| !costs.looks_up(offer.source));
@@ -183,9 +189,4 @@ fn survivals(lane: &Lane, offer: &Offer, most: usize) -> Vec<f64> {
         Some(*survival)
     });
     chances.collect()
-}
-
-/// An account after a round that gave so many tokens and took so many plain rounds.
-pub(super) fn settled(account: f64, gained: usize, rounds: f64) -> f64 {
-    (account + gained as f64 * (1.0 + INCOME) - rounds).min(SAVINGS)
 }

@@ -180,12 +180,9 @@ impl Engine {
         let drafts = job.drafts && job.mask.is_none();
         let mut proposers = if drafts { (self.make_proposers)() } else { Vec::new() };
         // Behind the others, whose places the controller knows.
-        let forced = bound.forced.filter(|_| drafts);
-        let more = forced.is_some();
-        proposers.extend(forced);
+        proposers.extend(bound.forced.filter(|_| drafts));
         let sources: Vec<_> = proposers.iter().map(|p| p.info(&self.context)).collect();
-        let mut policy = if more { self.controller.for_sources(&sources) } else { self.controller.clone() };
-        policy.start(&sources);
+        let policy = self.controller.for_text(&sources);
         if let Some(rule) = bound.rule {
             sampler.bind(rule);
         }

@@ -76,8 +76,6 @@ pub(crate) struct Text {
     pub limits: Limits,
     /// What of the prompt is not evaluated yet.
     pub prompt: Option<Prompt>,
-    /// What drafting beside other texts has brought it, in rounds without.
-    pub account: f64,
     /// Tokens of the last round.
     pub gained: usize,
     /// Of the prompt's tokens but the first, if that was asked for.
@@ -114,7 +112,6 @@ impl Text {
             },
             stop: (limits.max_tokens == Some(0)).then_some(Stop::MaxTokens),
             prompt: None,
-            account: 0.0,
             gained: 0,
             scored: Vec::new(),
             report,

@@ -30,13 +30,12 @@ pub(crate) fn round(
     let parts = parts(lanes, chunk);
     let others: usize = parts.iter().map(|part| part.as_ref().map_or(0, |part| part.rows.len())).sum();
     let going: Vec<usize> = (0..lanes.len()).filter(|&i| lanes[i].text.is_going()).collect();
-    let started = Instant::now();
-    let shares = draft(context, lanes, &going, others, load)?;
+    let drafts = draft(context, lanes, &going, others, load)?;
+    let drafted = lanes.iter().map(|lane| lane.text.made.proposals.len()).sum();
     for group in groups(lanes, &parts) {
-        pass(context, lanes, &group, &parts, &shares, load, hear)?;
+        pass(context, lanes, &group, &parts, &drafts.shares, load, hear)?;
     }
-    let seconds = started.elapsed().as_secs_f64();
-    settle(lanes, &going, others, seconds, load);
+    settle(lanes, &going, others, drafted, drafts.cost, load);
     Ok(())
 }
 
@@ -65,21 +64,29 @@ fn groups(lanes: &[Lane], parts: &[Option<Part>]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// Has drafted what is worth it; gives each lane's share, with what of it is to be verified.
+/// What was drafted.
+struct Drafts {
+    /// By lane.
+    shares: Vec<Share>,
+    /// What it took, in plain steps.
+    cost: f64,
+}
+
+/// Has drafted what is worth it, and cuts it to what is to be verified.
 fn draft(
     context: &mut Context,
     lanes: &mut [Lane],
     going: &[usize],
     others: usize,
     load: &mut Load,
-) -> Result<Vec<Share>> {
-    let mut shares = vec![Share::default(); lanes.len()];
+) -> Result<Drafts> {
+    let mut drafts = Drafts { shares: vec![Share::default(); lanes.len()], cost: 0.0 };
     for lane in lanes.iter_mut() {
         lane.text.made.clear();
     }
     let room = context.kv().room_to_draft().saturating_sub(going.len() + others);
     if going.is_empty() || room == 0 {
-        return Ok(shares);
+        return Ok(drafts);
     }
     let each = room / going.len();
     let offers: Vec<_> = lanes
@@ -89,7 +96,7 @@ fn draft(
             false => Vec::new(),
         })
         .collect();
-    shares = load.plan(lanes, &offers, others, room);
+    let shares = load.plan(lanes, &offers, others, room);
     let lengths: Vec<usize> = lanes.iter().map(|lane| lane.sampler.history().len()).collect();
     let started = Instant::now();
     for (lane, share) in lanes.iter_mut().zip(&shares) {
@@ -111,6 +118,7 @@ fn draft(
         let source = shares.iter().find_map(|share| share.offer.filter(|o| !costs.looks_up(o.source)));
         if let Some(offer) = source {
             load.saw_draft(costs, offer.source, steps.rows.div_ceil(steps.passes), seconds);
+            drafts.cost = load.drafting(costs, offer.source, steps);
         }
     }
     let kept = load.trim(lanes, &shares, others);
@@ -118,7 +126,8 @@ fn draft(
         let made = &mut lane.text.made;
         made.trim(most, &|_| false);
     }
-    Ok(shares)
+    drafts.shares = shares;
+    Ok(drafts)
 }
 
 /// One pass of lanes that run alike, and what comes of it.
@@ -197,15 +206,13 @@ fn verdict(
     Ok(())
 }
 
-/// Writes the round into the accounts.
-fn settle(lanes: &mut [Lane], going: &[usize], others: usize, seconds: f64, load: &Load) {
+/// Writes a round into the accounts.
+fn settle(lanes: &mut [Lane], going: &[usize], others: usize, drafted: usize, cost: f64, load: &Load) {
     let costs = lanes.iter().find_map(|lane| lane.policy.costs());
-    let Some(rounds) = costs.and_then(|costs| load.in_plain_rounds(costs, going.len() + others, seconds))
-    else {
-        return;
-    };
+    let base = going.len() + others;
+    let Some(rounds) = costs.map(|costs| load.in_plain_rounds(costs, base, drafted, cost)) else { return };
     for &i in going {
-        let text = &mut *lanes[i].text;
-        text.account = super::load::settled(text.account, text.gained, rounds);
+        let gained = lanes[i].text.gained;
+        lanes[i].policy.settle(gained, rounds);
     }
 }

@@ -15,7 +15,8 @@
 //! *Never slower*: losses against plain steps are paid from an account. It begins with [`START`] plain steps and
 //! gets [`INCOME`] of one for every token; a round that could lose more than is in it does not take place. So
 //! after n tokens at most `START + INCOME·n` plain steps are lost, whatever the sources do; 512 tokens then take
-//! no more than 1.02 of their time. What a round gains goes to the account too, up to [`SAVINGS`].
+//! no more than 1.02 of their time. What a round gains goes to the account too, up to [`SAVINGS`]. An engine's texts begin with
+//! what is left of it, so many short texts together lose no more than a long one.
 //!
 //! A source that lost is asked again after 16 tokens, then 32, 64, …; one right answer makes the next probe
 //! follow at once. While speculation is on, two plain steps are put in now and then, at a price of half a percent
@@ -26,15 +27,11 @@
 //! otherwise timings decide how many random numbers a round draws, and two runs with one seed are two samples of
 //! the same distribution. Greedy text is the same either way.
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
-
 use super::{
-    acceptance::{Acceptance, Evidence},
+    arm::{Arm, Experience, Memory, memory_key},
     costs::{Costs, MOST_ROWS, expected_tokens},
     plain_steps::PlainSteps,
-    policy::{Drafted, Offer, Policy, Ready, Round, RoundChoice, SourceInfo, SourceKind, Speedup},
+    policy::{Drafted, Offer, Policy, Ready, Round, RoundChoice, SourceInfo, Speedup},
 };
 
 /// Plain steps that may be lost before anything is known.
@@ -44,14 +41,6 @@ pub const INCOME: f64 = 0.01;
 /// The most that gains are good for later.
 pub const SAVINGS: f64 = 8.0;
 
-/// Tokens from the end of speculation to the first probe, and between probes at the most.
-const FIRST_PROBE: usize = 16;
-const RAREST_PROBE: usize = 512;
-/// The standard deviation of the level of acceptance, in logits, that a probe starts from.
-const PROBE_DOUBT: f64 = 1.2;
-/// How fast what a source really gave loses weight, per round, and how many tokens its prediction counts for.
-const YIELD_FADE: f64 = 0.97;
-const YIELD_PRIOR: f64 = 10.0;
 /// Plain steps that trying a source on the text that is there may cost.
 const TRIAL_PRICE: f64 = 2.0;
 /// A draft step that takes so many times the way to the device and back is long: seeing its token before the next is
@@ -61,116 +50,6 @@ const LONG_STEP: f64 = 20.0;
 const USUAL_WAY: f64 = 50e-6;
 /// A time so many times the expected one is somebody else's; it counts as that, for plain steps and rounds alike.
 pub(super) const SPIKE: f64 = 2.0;
-
-/// What is known of one source; persists between runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Experience {
-    /// What is known before a token is drafted.
-    before: Acceptance,
-    /// With the draft's own confidence.
-    after: Acceptance,
-}
-
-/// What is known of sources, by kind and name.
-pub type Memory = BTreeMap<String, Experience>;
-
-/// Names a source from run to run. Two files may each have a mask of the same name; their costs tell them apart.
-pub fn memory_key(info: &SourceInfo) -> String {
-    format!("{} {} {:.4}", info.kind.name(), info.name, info.cost)
-}
-
-impl Experience {
-    /// Before the first round. A mask that runs more of the model agrees with it more often.
-    fn prior(info: &SourceInfo) -> Self {
-        let level = match info.kind {
-            SourceKind::Ngram => -0.8,
-            SourceKind::Mask | SourceKind::Exit => 3.0 * info.cost.clamp(0.0, 1.0) - 0.3,
-            SourceKind::Other => 0.5,
-        };
-        let (longer_match, place) = if info.kind == SourceKind::Ngram { (0.8, 0.3) } else { (0.0, 0.0) };
-        Experience {
-            before: Acceptance::prior([level, longer_match, place, 0.3], [1.4, 0.5, 0.15, 0.5]),
-            after: Acceptance::prior([0.3, 0.8, 0.0, 0.1], [1.2, 0.4, 0.15, 0.4]),
-        }
-    }
-
-    /// As it was in an earlier run, on another text.
-    fn recalled(mut self) -> Self {
-        const DOUBT: f64 = 0.5;
-        self.before.doubt(DOUBT);
-        self.after.doubt(DOUBT);
-        self
-    }
-
-    /// A file may hold anything.
-    pub fn is_sound(&self) -> bool {
-        self.before.is_sound() && self.after.is_sound()
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Arm {
-    info: SourceInfo,
-    known: Experience,
-    /// The last draft was accepted whole.
-    hot: bool,
-    /// On text that was there, see [`Policy::wants_trial`].
-    tried: bool,
-    /// Tokens that were checked.
-    trials: usize,
-    accepted: usize,
-    /// Tokens that rounds gave, and that were predicted for them; both fade.
-    given: f64,
-    predicted: f64,
-    probe_after: usize,
-    probe_interval: usize,
-}
-
-impl Arm {
-    fn new(info: &SourceInfo, known: Experience) -> Self {
-        Arm {
-            info: info.clone(),
-            known,
-            hot: false,
-            tried: false,
-            trials: 0,
-            accepted: 0,
-            given: 0.0,
-            predicted: 0.0,
-            probe_after: FIRST_PROBE,
-            probe_interval: FIRST_PROBE,
-        }
-    }
-
-    /// From what was accepted.
-    fn learn(&mut self, round: &Round, ready: Option<Ready>) {
-        for (place, &drafted) in round.drafted.iter().enumerate().take(round.accepted + 1) {
-            let accepted = place < round.accepted;
-            let (before, after) = (self.before(ready, place), self.after(drafted, place));
-            self.known.before.learn(before, accepted);
-            if ready.is_none() {
-                self.known.after.learn(after, accepted);
-            }
-            self.trials += 1;
-            self.accepted += usize::from(accepted);
-        }
-        self.hot = round.accepted == round.drafted.len();
-    }
-
-    fn before(&self, ready: Option<Ready>, place: usize) -> Evidence {
-        let strength = ready.map_or(0.0, |ready| (ready.match_len.max(1) as f64).ln());
-        Evidence { strength, place, hot: self.hot }
-    }
-
-    fn after(&self, drafted: Drafted, place: usize) -> Evidence {
-        Evidence::of_confidence(drafted.confidence, place, self.hot)
-    }
-
-    /// How much better rounds were than predicted: confidence cuts drafts in time, chances are not all the truth.
-    fn yields(&self) -> f64 {
-        (YIELD_PRIOR + self.given) / (YIELD_PRIOR + self.predicted)
-    }
-}
 
 /// A draft of `tokens` and what it brings in tokens per plain step.
 #[derive(Clone, Copy, Debug, Default)]
@@ -217,6 +96,8 @@ pub struct Controller {
     /// The best rate there is, at least 1.
     rate: f64,
     account: f64,
+    /// What the account had at first.
+    began_with: f64,
     /// Tokens so far.
     tokens: usize,
     plain: PlainSteps,
@@ -236,6 +117,7 @@ impl Controller {
             arms: Vec::new(),
             rate: 1.0,
             account: START,
+            began_with: START,
             tokens: 0,
             plain: PlainSteps::new(),
             pending: None,
@@ -245,15 +127,42 @@ impl Controller {
         }
     }
 
-    /// The same for other sources, of which those that are known keep their costs.
-    pub(crate) fn for_sources(&self, sources: &[SourceInfo]) -> Self {
+    /// For a new text that these sources draft: with what is known of them, of costs, and of what drafting has cost other
+    /// texts.
+    pub(crate) fn for_text(&self, sources: &[SourceInfo]) -> Self {
         let cost = |source: &SourceInfo| {
             let known = self.arms.iter().position(|arm| arm.info == *source)?;
             Some(self.costs.draft(known))
         };
-        let draft: Vec<_> = sources.iter().map(cost).collect();
-        let costs = Costs::recalled(sources, self.costs.all_rows(), &draft);
-        Controller::new(costs, self.memory()).with_round_trip(Some(self.way))
+        let costs = match self.sources().eq(sources) {
+            true => self.costs.clone(),
+            false => {
+                let draft: Vec<_> = sources.iter().map(cost).collect();
+                Costs::recalled(sources, self.costs.all_rows(), &draft)
+            }
+        };
+        let mut policy = Controller::new(costs, self.memory()).with_round_trip(Some(self.way));
+        policy.begin(self.account.min(START));
+        policy.start(sources);
+        policy
+    }
+
+    fn begin(&mut self, account: f64) {
+        (self.account, self.began_with) = (account, account);
+    }
+
+    /// A text has ended: takes over what its controller knows. What it lost, other texts do not lose as well.
+    pub(crate) fn learn_of(&mut self, text: &Controller) {
+        self.memory.extend(text.memory());
+        for arm in &mut self.arms {
+            if let Some(known) = self.memory.get(&memory_key(&arm.info)) {
+                arm.known = known.clone();
+            }
+        }
+        if self.sources().eq(text.sources()) {
+            self.costs = text.costs.clone();
+        }
+        self.account = (self.account + text.account - text.began_with).clamp(0.0, SAVINGS);
     }
 
     /// On a device to which and back a way takes so many seconds, if that is known.
@@ -266,16 +175,12 @@ impl Controller {
         &self.costs
     }
 
-    /// All that is known of sources, those of this run and those remembered.
+    /// All that is known of sources, those of which something was seen in this run and those remembered.
     pub fn memory(&self) -> Memory {
         let mut memory = self.memory.clone();
-        memory.extend(self.arms.iter().map(|arm| (memory_key(&arm.info), arm.known.clone())));
+        let seen = self.arms.iter().filter(|arm| arm.tried || arm.trials > 0);
+        memory.extend(seen.map(|arm| (memory_key(&arm.info), arm.known.clone())));
         memory
-    }
-
-    /// Takes over what another has learnt of sources.
-    pub(crate) fn learn_of(&mut self, other: &Controller) {
-        self.memory.extend(other.memory());
     }
 
     /// The sources of this run.
@@ -344,27 +249,14 @@ impl Controller {
     }
 
     fn learn(&mut self, source: usize, round: &Round, pending: &Pending, expected: f64) {
+        let cost = self.costs.round(source, round.drafted.len());
         let arm = &mut self.arms[source];
         if pending.probe {
-            arm.known.before.doubt(PROBE_DOUBT);
-            arm.known.after.doubt(PROBE_DOUBT);
+            arm.doubt();
         }
         arm.learn(round, pending.ready);
-        let cost = self.costs.round(source, round.drafted.len());
-        arm.given = YIELD_FADE * arm.given + expected;
-        arm.predicted = YIELD_FADE * arm.predicted + pending.rate * cost;
-        let all_stood = arm.hot;
-        match (pending.probe, all_stood) {
-            (true, true) => arm.probe_after = self.tokens,
-            (true, false) => {
-                arm.probe_interval = (2 * arm.probe_interval).min(RAREST_PROBE);
-                arm.probe_after = self.tokens + arm.probe_interval;
-            }
-            (false, _) => {
-                arm.probe_interval = FIRST_PROBE;
-                arm.probe_after = self.tokens + FIRST_PROBE;
-            }
-        }
+        arm.gave(expected, pending.rate * cost);
+        arm.plan_probe(pending.probe, self.tokens);
     }
 
     /// Tokens that the drafted ones were worth before they were checked.
@@ -497,6 +389,14 @@ impl Policy for Controller {
         self.arms[offer.source].learn(round, offer.ready);
     }
 
+    fn settle(&mut self, gained: usize, rounds: f64) {
+        self.account = (self.account + gained as f64 * (1.0 + INCOME) - rounds).min(SAVINGS);
+    }
+
+    fn balance(&self) -> f64 {
+        self.account
+    }
+
     fn costs(&self) -> Option<&Costs> {
         Some(&self.costs)
     }
@@ -570,5 +470,66 @@ impl Policy for Controller {
             predicted: ratio(tally.expected_tokens, tally.expected_cost),
             measured: self.plain.would_have_taken().and_then(|plain| ratio(plain, tally.seconds)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::speculation::SourceKind;
+
+    fn sources() -> [SourceInfo; 1] {
+        [SourceInfo { name: "half".into(), kind: SourceKind::Mask, cost: 0.5, prefix: None }]
+    }
+
+    /// Rounds of one text, in which drafts are never right; gives how many there were.
+    fn drafts_in_vain(policy: &mut Controller, rounds: usize) -> usize {
+        let drafted = [Drafted { confidence: 0.8 }];
+        let mut drafts = 0;
+        for _ in 0..rounds {
+            let choice = policy.choose(&[Offer { source: 0, most: 1, ready: None }]);
+            let k = usize::from(choice != RoundChoice::Plain);
+            drafts += k;
+            policy.record(&Round {
+                source: (k > 0).then_some(0),
+                drafted: &drafted[..k],
+                accepted: 0,
+                from_layer: 0,
+                draft_seconds: 0.005 * k as f64,
+                verify_seconds: 0.01,
+                other_seconds: 0.0,
+            });
+        }
+        drafts
+    }
+
+    #[test]
+    fn what_one_text_learnt_to_its_cost_another_need_not() {
+        let mut engine = Controller::new(Costs::frozen(&sources()), Memory::new());
+        engine.start(&sources());
+        let mut drafts = Vec::new();
+        for _ in 0..20 {
+            let mut text = engine.for_text(&sources());
+            drafts.push(drafts_in_vain(&mut text, 12));
+            engine.learn_of(&text);
+        }
+        assert!(drafts[0] > 0, "{drafts:?}");
+        // Each costs at least its step: half a plain one. 20 texts of 12 tokens have an income as well.
+        let may_be_lost = START + INCOME * 240.0;
+        assert!(0.5 * drafts.iter().sum::<usize>() as f64 <= may_be_lost, "{drafts:?}");
+        assert!(engine.balance() >= 0.0);
+    }
+
+    #[test]
+    fn sources_of_which_nothing_was_seen_are_not_remembered() {
+        let mut engine = Controller::new(Costs::frozen(&sources()), Memory::new());
+        engine.start(&sources());
+        assert!(engine.memory().is_empty());
+        let mut text = engine.for_text(&sources());
+        assert!(text.memory().is_empty());
+        drafts_in_vain(&mut text, 12);
+        engine.learn_of(&text);
+        assert_eq!(engine.memory().len(), 1);
+        assert!(!engine.for_text(&sources()).memory().is_empty());
     }
 }

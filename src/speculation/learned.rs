@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Proposer, TARGET,
-    controller::{Controller, Memory, memory_key},
+    arm::{Memory, memory_key},
+    controller::Controller,
     costs::{Costs, DEFAULT_BUDGET, MOST_ROWS, measure},
     policy::SourceInfo,
 };

@@ -59,6 +59,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod acceptance;
+mod arm;
 pub mod candidates;
 pub(crate) mod controller;
 pub(crate) mod costs;
@@ -69,7 +70,8 @@ pub(crate) mod proposer;
 mod report;
 
 pub use accept::{Verdict, accept};
-pub use controller::{Controller, Memory};
+pub use arm::Memory;
+pub use controller::Controller;
 pub use costs::Costs;
 pub use policy::{
     Drafted, Fixed, Offer, Policy, Prefix, Ready, Round, RoundChoice, SourceInfo, SourceKind, Speedup,

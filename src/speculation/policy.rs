@@ -160,6 +160,14 @@ pub trait Policy {
     /// A round is over in which other texts took part: what was accepted tells something, its times nothing.
     fn record_acceptance(&mut self, _offer: &Offer, _round: &Round) {}
 
+    /// The same round took so many plain rounds of these texts, and gave this one so many tokens.
+    fn settle(&mut self, _gained: usize, _rounds: f64) {}
+
+    /// Plain steps that drafting may lose now.
+    fn balance(&self) -> f64 {
+        f64::INFINITY
+    }
+
     /// Whether it is worth a pass over so many places of the text that is there, now, to try this source on them.
     fn wants_trial(&self, _source: usize, _places: usize) -> bool {
         false
