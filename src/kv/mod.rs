@@ -8,20 +8,18 @@
 //! when no sequence can reach it any more. A sequence always has all that its next row sees, also after it was cut by up to
 //! [`TAKEN_BACK`] positions; going back further is refused where something is lost.
 
+mod free;
 mod layout;
 mod windows;
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     Error, Result,
     batch::{Row, SeqId},
     plan::Visit,
 };
+use free::FreeCells;
 pub(crate) use layout::BLOCK;
 use layout::MOST_DRAFTED;
 pub use layout::{CellClass, KvLayout, KvRoom, SlotShape, TAKEN_BACK};
@@ -42,8 +40,7 @@ struct Cell {
 #[derive(Debug)]
 pub struct KvCache {
     cells: Vec<Cell>,
-    /// Lowest id first, so that a sequence grown alone lies in one piece.
-    free: BinaryHeap<Reverse<u32>>,
+    free: FreeCells,
     sequences: BTreeMap<SeqId, Vec<u32>>,
     n_layer: usize,
     /// Of the layout's classes after the first, for which a cell is its own place.
@@ -64,7 +61,7 @@ impl KvCache {
         let n_cells = layout.n_cells();
         KvCache {
             cells: vec![Cell::default(); n_cells],
-            free: (0..n_cells as u32).map(Reverse).collect(),
+            free: FreeCells::all(n_cells),
             sequences: BTreeMap::new(),
             n_layer,
             windows: layout.classes.iter().filter_map(|class| WindowCells::new(class, n_cells)).collect(),
@@ -75,9 +72,9 @@ impl KvCache {
     /// What the bookkeeping takes: each cell, its place among the free ones, in a sequence and in the windows.
     pub(crate) fn bytes_for(layout: &KvLayout) -> u64 {
         let n_cells = layout.n_cells();
-        let cell = size_of::<Cell>() + size_of::<Reverse<u32>>() + size_of::<u32>();
+        let cell = size_of::<Cell>() + size_of::<u32>();
         let windows = layout.classes[1..].iter().map(|class| WindowCells::bytes_for(class, n_cells));
-        (cell * n_cells) as u64 + windows.sum::<u64>()
+        (cell * n_cells + FreeCells::bytes_for(n_cells)) as u64 + windows.sum::<u64>()
     }
 
     /// All cells.
@@ -159,9 +156,10 @@ impl KvCache {
         }
         self.make_room(|_, _| rows.len())?;
         let place = |row: &Row| {
-            let Reverse(id) = self.free.pop().expect("counted above");
+            let list = self.sequences.entry(row.seq).or_default();
+            let id = self.free.take(list.last().copied()).expect("counted above");
+            list.push(id);
             self.cells[id as usize] = Cell { holders: 1, pos: row.pos, written: written.cloned() };
-            self.sequences.entry(row.seq).or_default().push(id);
             self.windows.iter_mut().for_each(|of| of.give(id));
             id
         };
@@ -328,7 +326,7 @@ impl KvCache {
             let dst = if cell.holders == 1 {
                 src
             } else {
-                let Reverse(id) = self.free.pop().expect("counted above");
+                let id = self.free.take(kept.last().copied()).expect("counted above");
                 self.cells[src as usize].holders -= 1;
                 id
             };
@@ -375,7 +373,7 @@ impl KvCache {
         cell.holders -= 1;
         if cell.holders == 0 {
             cell.written = None;
-            self.free.push(Reverse(id));
+            self.free.put(id);
             self.windows.iter_mut().for_each(|of| of.release(id));
         }
     }

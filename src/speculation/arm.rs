@@ -1,0 +1,157 @@
+//! What is known of each source that drafts, and how it does in the text at hand.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    acceptance::{Acceptance, Evidence},
+    policy::{Drafted, Ready, Round, SourceInfo, SourceKind},
+};
+
+/// Tokens from the end of speculation to the first probe, and between probes at the most.
+const FIRST_PROBE: usize = 16;
+const RAREST_PROBE: usize = 512;
+/// The standard deviation of the level of acceptance, in logits, that a probe starts from.
+const PROBE_DOUBT: f64 = 1.2;
+/// How fast what a source really gave loses weight, per round, and how many tokens its prediction counts for.
+const YIELD_FADE: f64 = 0.97;
+const YIELD_PRIOR: f64 = 10.0;
+
+/// What is known of one source; persists between runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Experience {
+    /// What is known before a token is drafted.
+    pub(super) before: Acceptance,
+    /// With the draft's own confidence.
+    pub(super) after: Acceptance,
+}
+
+/// What is known of sources, by kind and name.
+pub type Memory = BTreeMap<String, Experience>;
+
+/// Names a source from run to run. Two files may each have a mask of the same name; their costs tell them apart.
+pub fn memory_key(info: &SourceInfo) -> String {
+    format!("{} {} {:.4}", info.kind.name(), info.name, info.cost)
+}
+
+impl Experience {
+    /// Before the first round. A mask that runs more of the model agrees with it more often.
+    pub(super) fn prior(info: &SourceInfo) -> Self {
+        let level = match info.kind {
+            SourceKind::Ngram => -0.8,
+            SourceKind::Mask | SourceKind::Exit => 3.0 * info.cost.clamp(0.0, 1.0) - 0.3,
+            SourceKind::Other => 0.5,
+        };
+        let (longer_match, place) = if info.kind == SourceKind::Ngram { (0.8, 0.3) } else { (0.0, 0.0) };
+        Experience {
+            before: Acceptance::prior([level, longer_match, place, 0.3], [1.4, 0.5, 0.15, 0.5]),
+            after: Acceptance::prior([0.3, 0.8, 0.0, 0.1], [1.2, 0.4, 0.15, 0.4]),
+        }
+    }
+
+    /// As it was in an earlier run, on another text.
+    pub(super) fn recalled(mut self) -> Self {
+        const DOUBT: f64 = 0.5;
+        self.before.doubt(DOUBT);
+        self.after.doubt(DOUBT);
+        self
+    }
+
+    /// A file may hold anything.
+    pub fn is_sound(&self) -> bool {
+        self.before.is_sound() && self.after.is_sound()
+    }
+}
+
+/// A source in a text.
+#[derive(Clone, Debug)]
+pub struct Arm {
+    pub info: SourceInfo,
+    pub known: Experience,
+    /// The last draft was accepted whole.
+    pub hot: bool,
+    /// On text that was there, see [`Policy::wants_trial`].
+    pub tried: bool,
+    /// Tokens that were checked.
+    pub trials: usize,
+    pub accepted: usize,
+    /// Tokens that rounds gave, and that were predicted for them; both fade.
+    given: f64,
+    predicted: f64,
+    pub probe_after: usize,
+    probe_interval: usize,
+}
+
+impl Arm {
+    pub fn new(info: &SourceInfo, known: Experience) -> Self {
+        Arm {
+            info: info.clone(),
+            known,
+            hot: false,
+            tried: false,
+            trials: 0,
+            accepted: 0,
+            given: 0.0,
+            predicted: 0.0,
+            probe_after: FIRST_PROBE,
+            probe_interval: FIRST_PROBE,
+        }
+    }
+
+    /// From what was accepted.
+    pub fn learn(&mut self, round: &Round, ready: Option<Ready>) {
+        for (place, &drafted) in round.drafted.iter().enumerate().take(round.accepted + 1) {
+            let accepted = place < round.accepted;
+            let (before, after) = (self.before(ready, place), self.after(drafted, place));
+            self.known.before.learn(before, accepted);
+            if ready.is_none() {
+                self.known.after.learn(after, accepted);
+            }
+            self.trials += 1;
+            self.accepted += usize::from(accepted);
+        }
+        self.hot = round.accepted == round.drafted.len();
+    }
+
+    pub fn before(&self, ready: Option<Ready>, place: usize) -> Evidence {
+        let strength = ready.map_or(0.0, |ready| (ready.match_len.max(1) as f64).ln());
+        Evidence { strength, place, hot: self.hot }
+    }
+
+    pub fn after(&self, drafted: Drafted, place: usize) -> Evidence {
+        Evidence::of_confidence(drafted.confidence, place, self.hot)
+    }
+
+    /// What was known may hold no longer.
+    pub fn doubt(&mut self) {
+        self.known.before.doubt(PROBE_DOUBT);
+        self.known.after.doubt(PROBE_DOUBT);
+    }
+
+    /// A round gave so many tokens, and so many were predicted.
+    pub fn gave(&mut self, tokens: f64, predicted: f64) {
+        self.given = YIELD_FADE * self.given + tokens;
+        self.predicted = YIELD_FADE * self.predicted + predicted;
+    }
+
+    /// When to ask it again if it is off, after a round that ended with so many tokens.
+    pub fn plan_probe(&mut self, was_probe: bool, tokens: usize) {
+        match (was_probe, self.hot) {
+            (true, true) => self.probe_after = tokens,
+            (true, false) => {
+                self.probe_interval = (2 * self.probe_interval).min(RAREST_PROBE);
+                self.probe_after = tokens + self.probe_interval;
+            }
+            (false, _) => {
+                self.probe_interval = FIRST_PROBE;
+                self.probe_after = tokens + FIRST_PROBE;
+            }
+        }
+    }
+
+    /// How much better rounds were than predicted: confidence cuts drafts in time, chances are not all the truth.
+    pub fn yields(&self) -> f64 {
+        (YIELD_PRIOR + self.given) / (YIELD_PRIOR + self.predicted)
+    }
+}
