@@ -28,6 +28,11 @@ pub(super) struct Share {
     pub most: usize,
 }
 
+/// What is believed of costs by one of the texts, which knows the sources of all.
+pub(super) fn costs<'l>(lanes: &'l [Lane]) -> Option<&'l Costs> {
+    lanes.iter().filter_map(|lane| lane.policy.costs()).max_by_key(|costs| costs.sources())
+}
+
 /// What passes cost with several texts in them: the belief of a text that is alone, corrected by what was measured.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
@@ -94,7 +99,7 @@ impl Load {
     /// What each text is to draft. `others`: rows of the pass that are no text's next token.
     pub fn plan(&self, lanes: &[Lane], offers: &[Vec<Offer>], others: usize, room: usize) -> Vec<Share> {
         let nothing = vec![Share::default(); lanes.len()];
-        let Some(costs) = lanes.iter().find_map(|lane| lane.policy.costs()) else { return nothing };
+        let Some(costs) = costs(lanes) else { return nothing };
         let in_debt = lanes.iter().any(|lane| lane.policy.balance() < 0.0);
         let base = lanes.len() + others;
         let plain = lanes.len() as f64 / self.full(costs, base);
@@ -153,7 +158,7 @@ impl Load {
     /// How many of the drafted tokens of each text are worth a row, now that drafting them is paid.
     pub fn trim(&self, lanes: &[Lane], shares: &[Share], others: usize) -> Vec<usize> {
         let nothing = vec![0; lanes.len()];
-        let Some(costs) = lanes.iter().find_map(|lane| lane.policy.costs()) else { return nothing };
+        let Some(costs) = costs(lanes) else { return nothing };
         let mut slots: Vec<(f64, usize)> = Vec::new();
         for (i, (lane, share)) in std::iter::zip(lanes, shares).enumerate() {
             let Some(offer) = share.offer else { continue };

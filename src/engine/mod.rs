@@ -320,6 +320,8 @@ impl Engine {
                 }
                 return self.waiting.insert(0, job);
             }
+            // A text that had to give up its cells may find all of them in another's.
+            job.text.prompt = job.text.prompt.take().filter(|prompt| prompt.done < prompt.tokens.len());
             if job.first_token.is_none() {
                 let cached = job.text.prompt.as_ref().map_or(0, |p| p.done);
                 job.cached = cached;
@@ -360,10 +362,6 @@ impl Engine {
         }
         self.prefixes.used(from);
         prompt.done = same;
-        // A text that had to give up its cells finds all of them in another's.
-        if same == prompt.tokens.len() {
-            job.text.prompt = None;
-        }
     }
 
     /// Lets go of the prefix that was not used for longest.

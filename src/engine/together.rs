@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{
     Lane, Load, drafting,
-    load::Share,
+    load::{self, Share},
     text::{Hear, Part},
     verify,
 };
@@ -113,7 +113,7 @@ fn draft(
         lane.text.made.trim(usize::MAX, &|token| limits.is_end(token));
     }
     let steps = steps?;
-    if let (Some(costs), 1..) = (lanes.iter().find_map(|lane| lane.policy.costs()), steps.passes) {
+    if let (Some(costs), 1..) = (load::costs(lanes), steps.passes) {
         let seconds = started.elapsed().as_secs_f64() / steps.passes as f64;
         let source = shares.iter().find_map(|share| share.offer.filter(|o| !costs.looks_up(o.source)));
         if let Some(offer) = source {
@@ -160,7 +160,7 @@ fn pass(
     context.decode_for(&batch, want)?;
     let seconds = started.elapsed().as_secs_f64();
     if batch.run_layers.as_ref().is_none_or(RunLayers::is_full)
-        && let Some(costs) = lanes.iter().find_map(|lane| lane.policy.costs())
+        && let Some(costs) = load::costs(lanes)
     {
         load.saw_full(costs, count, seconds);
     }
@@ -208,7 +208,7 @@ fn verdict(
 
 /// Writes a round into the accounts.
 fn settle(lanes: &mut [Lane], going: &[usize], others: usize, drafted: usize, cost: f64, load: &Load) {
-    let costs = lanes.iter().find_map(|lane| lane.policy.costs());
+    let costs = load::costs(lanes);
     let base = going.len() + others;
     let Some(rounds) = costs.map(|costs| load.in_plain_rounds(costs, base, drafted, cost)) else { return };
     for &i in going {

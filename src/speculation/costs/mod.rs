@@ -215,6 +215,11 @@ impl Costs {
         }
     }
 
+    /// How many sources it knows.
+    pub fn sources(&self) -> usize {
+        self.draft.len()
+    }
+
     /// Whether the source's drafts cost nothing of their own.
     pub fn looks_up(&self, source: usize) -> bool {
         self.draft[source] == 0.0
