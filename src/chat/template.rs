@@ -17,6 +17,8 @@ const TOOL_KEY: &str = "tokenizer.chat_template.tool_use";
 /// The names under which the environment keeps the templates; messages of errors show them.
 const NAME: &str = "chat_template";
 const TOOL_NAME: &str = "chat_template.tool_use";
+/// What the templates of FireFunction have in them, and no others.
+const FUNCTOOLS: &str = "functools[";
 /// Bytes of a template; the longest in use have some ten thousand.
 const MOST_SOURCE: usize = 1 << 20;
 
@@ -143,6 +145,14 @@ impl ChatTemplate {
             "date_string": strftime::now("%d %b %Y"),
             "datetime": strftime::now("%b %d %Y"),
         });
+        let source = self.source.text(with_tools);
+        if source.contains(FUNCTOOLS) {
+            // FireFunction's name for the tools, as text; there has to be some.
+            all["functions"] = match tools {
+                Value::Null => "".into(),
+                tools => serde_json::to_string_pretty(tools).expect("plain data").into(),
+            };
+        }
         for (name, value) in variables {
             all[name] = value.clone();
         }
@@ -302,6 +312,17 @@ mod tests {
         let error = render(MISTRAL, &twice, true).unwrap_err().to_string();
         assert!(error.contains("roles must alternate user/assistant"), "{error}");
         assert!(!error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn tools_and_the_date_as_in_firefunction() {
+        let source = "{%- set suffix = 'functools[' + functions -%}{{ suffix }}|{{ datetime }}";
+        let talk = Conversation::new(conversation()[..2].to_vec());
+        let text = prompt(source, &talk).unwrap().text;
+        assert!(text.starts_with("functools[|") && text.ends_with(&strftime::now("%b %d %Y")), "{text}");
+        let tools = vec![Tool { name: "f".into(), description: String::new(), parameters: json!({}) }];
+        let text = prompt(source, &Conversation { tools, ..talk }).unwrap().text;
+        assert!(text.contains("\"name\": \"f\""), "{text}");
     }
 
     #[test]
