@@ -19,6 +19,7 @@ mod spm;
 mod stream;
 mod vocab;
 
+pub use special::GapTokens;
 pub use stream::{StreamDecoder, Utf8};
 
 use self::{
@@ -218,6 +219,11 @@ impl Tokenizer {
     /// Whether a generation ends with this token.
     pub fn is_eog(&self, id: u32) -> bool {
         self.special.is_eog(id)
+    }
+
+    /// The tokens around a gap that the model is to fill in, if it was made for that.
+    pub fn gap_tokens(&self) -> Option<GapTokens> {
+        self.special.gap
     }
 
     /// The tokens that end a generation, ascending.

@@ -49,15 +49,70 @@ const END_OF_GENERATION: &[&str] = &[
     "[e~[",
 ];
 
-/// Fill-in-the-middle tokens after which a model has nothing more to say: (metadata key, texts).
-const FILL_IN_ENDS: &[(&str, &[&str])] = &[
-    ("tokenizer.ggml.fim_pad_token_id", &["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"]),
-    (
-        "tokenizer.ggml.fim_rep_token_id",
-        &["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"],
-    ),
-    ("tokenizer.ggml.fim_sep_token_id", &["<|file_sep|>"]),
-];
+/// A token around a gap that is to be filled in: its keys in the metadata, the newer one first, and its texts.
+type GapToken = (&'static [&'static str], &'static [&'static str]);
+
+const GAP_PREFIX: GapToken = (
+    &["tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id"],
+    &[
+        "<|fim_prefix|>",
+        "<fim-prefix>",
+        "<fim_prefix>",
+        "<｜fim▁begin｜>",
+        "<PRE>",
+        "▁<PRE>",
+        "<|code_prefix|>",
+        "<|prefix|>",
+    ],
+);
+const GAP_SUFFIX: GapToken = (
+    &["tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.suffix_token_id"],
+    &[
+        "<|fim_suffix|>",
+        "<fim-suffix>",
+        "<fim_suffix>",
+        "<｜fim▁hole｜>",
+        "<SUF>",
+        "▁<SUF>",
+        "<|code_suffix|>",
+        "<|suffix|>",
+    ],
+);
+const GAP_MIDDLE: GapToken = (
+    &["tokenizer.ggml.fim_mid_token_id", "tokenizer.ggml.middle_token_id"],
+    &[
+        "<|fim_middle|>",
+        "<fim-middle>",
+        "<fim_middle>",
+        "<｜fim▁end｜>",
+        "<MID>",
+        "▁<MID>",
+        "<|code_middle|>",
+        "<|middle|>",
+    ],
+);
+const GAP_PAD: GapToken =
+    (&["tokenizer.ggml.fim_pad_token_id"], &["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"]);
+const GAP_REPOSITORY: GapToken = (
+    &["tokenizer.ggml.fim_rep_token_id"],
+    &["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"],
+);
+const GAP_FILE: GapToken = (&["tokenizer.ggml.fim_sep_token_id"], &["<|file_sep|>"]);
+
+/// The tokens that stand around a gap which a model is to fill in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GapTokens {
+    /// Before the text in front of the gap.
+    pub prefix: u32,
+    /// Before the text behind it.
+    pub suffix: u32,
+    /// Before what the model writes.
+    pub middle: u32,
+    /// Before the name of a project.
+    pub repository: Option<u32>,
+    /// Before the name of a file.
+    pub file: Option<u32>,
+}
 
 /// Texts of the harmony format that are control tokens in the file and yet part of the visible answer.
 const ALWAYS_VISIBLE: &[&str] = &["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
@@ -79,6 +134,7 @@ pub(super) struct SpecialIds {
     pub add_eos: bool,
     /// Ascending.
     pub eog: Vec<u32>,
+    pub gap: Option<GapTokens>,
 }
 
 impl SpecialIds {
@@ -109,12 +165,26 @@ impl SpecialIds {
         eot = eot.or_else(|| first_of(vocab, END_OF_TURN));
         eom = eom.or_else(|| vocab.id("<|eom_id|>"));
         let mut eog: Vec<u32> = END_OF_GENERATION.iter().filter_map(|text| vocab.id(text)).collect();
-        for (key, texts) in FILL_IN_ENDS {
-            // A bad id here is not worth refusing a model for.
-            let id = metadata.u32(key)?.filter(|&id| vocab.has(id)).or_else(|| first_of(vocab, texts));
-            eog.extend(id);
-        }
-        for &id in eog.iter().chain(&eot).chain(&eom) {
+        let of_gap = |vocab: &Vocab, (keys, texts): GapToken| -> Result<Option<u32>> {
+            for key in keys {
+                // A bad id here is not worth refusing a model for.
+                if let Some(id) = metadata.u32(key)?.filter(|&id| vocab.has(id)) {
+                    return Ok(Some(id));
+                }
+            }
+            Ok(first_of(vocab, texts))
+        };
+        let (repository, file) = (of_gap(vocab, GAP_REPOSITORY)?, of_gap(vocab, GAP_FILE)?);
+        // After these a model has nothing more to say.
+        eog.extend([of_gap(vocab, GAP_PAD)?, repository, file].into_iter().flatten());
+        let marks = [of_gap(vocab, GAP_PREFIX)?, of_gap(vocab, GAP_SUFFIX)?, of_gap(vocab, GAP_MIDDLE)?];
+        let gap = match marks {
+            [Some(prefix), Some(suffix), Some(middle)] => {
+                Some(GapTokens { prefix, suffix, middle, repository, file })
+            }
+            _ => None,
+        };
+        for &id in eog.iter().chain(&eot).chain(&eom).chain(marks.iter().flatten()) {
             vocab.set_kind(id, vocab.kind(id).or(TokenKind::CONTROL));
         }
         eog.extend([eos, eot, eom].into_iter().flatten());
@@ -123,7 +193,7 @@ impl SpecialIds {
         for id in ALWAYS_VISIBLE.iter().filter_map(|text| vocab.id(text)).collect::<Vec<_>>() {
             vocab.set_kind(id, TokenKind::USER_DEFINED);
         }
-        let mut ids = SpecialIds { bos, eos, eot, unk, add_bos, add_eos, eog };
+        let mut ids = SpecialIds { bos, eos, eot, unk, add_bos, add_eos, eog, gap };
         ids.apply_exceptions(vocab);
         Ok(ids)
     }

@@ -4,7 +4,7 @@ use crate::tokenizer_support;
 use spec_run::{
     Tokenizer,
     chat::{ChatTemplate, Conversation, Message},
-    tokenizer::{EncodeOptions, StreamDecoder},
+    tokenizer::{EncodeOptions, GapTokens, StreamDecoder},
 };
 use tokenizer_support::Keys;
 
@@ -325,6 +325,31 @@ fn generations_end_with_the_named_ids_and_the_well_known_texts() {
     let tokenizer = keys.u32("tokenizer.ggml.eot_token_id", 259).tokenizer().unwrap();
     assert_eq!(tokenizer.eot(), Some(259));
     assert!(tokenizer.is_eog(259));
+}
+
+/// By their keys, by the keys of older files, and by their texts; without all three of them there are none.
+#[test]
+fn gaps_have_tokens_around_them() {
+    let more = [
+        ("<|fim_prefix|>", CONTROL),
+        ("<|fim_suffix|>", NORMAL),
+        ("<|fim_middle|>", CONTROL),
+        ("<|file_sep|>", CONTROL),
+        ("<other>", CONTROL),
+    ];
+    let keys = |more: &[(&str, i32)]| {
+        bpe(more, &[]).str("tokenizer.ggml.pre", "gpt-2").u32("tokenizer.ggml.eos_token_id", 260)
+    };
+    let tokenizer = keys(&more).tokenizer().unwrap();
+    let all = GapTokens { prefix: 256, suffix: 257, middle: 258, repository: None, file: Some(259) };
+    assert_eq!(tokenizer.gap_tokens(), Some(all));
+    assert!(tokenizer.is_control(257), "whatever its type says");
+    let given =
+        keys(&more).u32("tokenizer.ggml.fim_rep_token_id", 260).u32("tokenizer.ggml.prefix_token_id", 260);
+    let gap = given.tokenizer().unwrap().gap_tokens();
+    assert_eq!(gap, Some(GapTokens { prefix: 260, repository: Some(260), ..all }));
+    let less: Vec<_> = more.iter().copied().filter(|(text, _)| *text != "<|fim_middle|>").collect();
+    assert_eq!(keys(&[&less[..], &[("<x>", CONTROL)][..]].concat()).tokenizer().unwrap().gap_tokens(), None);
 }
 
 #[test]
