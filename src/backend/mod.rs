@@ -247,6 +247,19 @@ pub trait Backend: Send {
         None
     }
 
+    /// How keys and values are stored, where they can be taken out and put back; `None` where they cannot.
+    fn kv_form(&self) -> Option<String> {
+        None
+    }
+
+    /// Appends the keys of some places of a slot, then their values. Only where there is a form.
+    fn take_kv(&self, _slot: usize, _places: &[u32], _out: &mut Vec<u8>) {}
+
+    /// Puts back what was taken out, and gives what is left of `rows`; `None` if these are too few.
+    fn put_kv<'r>(&mut self, _slot: usize, _places: &[u32], _rows: &'r [u8]) -> Option<&'r [u8]> {
+        None
+    }
+
     /// Copies keys and values of cells, by class of slots, and turns the keys by `delta` positions.
     fn shift_keys(&mut self, moves: &[Vec<CellMove>], delta: i64) -> Result<()>;
 }

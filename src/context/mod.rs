@@ -1,6 +1,7 @@
 //! A model, its K/V cache and a backend: batches in, logits out. No device code here.
 
 mod parts;
+mod saved;
 mod views;
 
 use std::{borrow::Cow, sync::Arc};

@@ -212,6 +212,18 @@ impl KvCache {
         }
     }
 
+    /// Whether a cell is in the slots of a class.
+    pub(crate) fn has_place(&self, class: usize, cell: u32) -> bool {
+        class.checked_sub(1).is_none_or(|window| self.windows[window].place(cell).is_some())
+    }
+
+    /// Has a cell forgotten in the slots of a class with a window.
+    pub(crate) fn forget_place(&mut self, class: usize, cell: u32) {
+        if let Some(window) = class.checked_sub(1) {
+            self.windows[window].release(cell);
+        }
+    }
+
     /// The class of a slot.
     pub(crate) fn class_of(&self, slot: usize) -> usize {
         self.class_of[slot]

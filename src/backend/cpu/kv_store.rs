@@ -66,6 +66,36 @@ impl KvStore {
         &self.layout.slots
     }
 
+    /// Appends the rows of cells in a slot, head by head.
+    pub fn copy_out(&self, slot: usize, cells: &[u32], out: &mut Vec<u8>) {
+        let SlotShape { n_kv_head, head_dim, .. } = self.layout.slots[slot];
+        for head in 0..n_kv_head {
+            let rows = self.head(slot, head, head_dim);
+            for &cell in cells {
+                // SAFETY: the store is borrowed, so it is alive, and passes, which write, have it for themselves.
+                out.extend_from_slice(unsafe { rows.row(cell) });
+            }
+        }
+    }
+
+    /// Writes the rows of cells in a slot, in the order of [`KvStore::copy_out`], and gives what is left of `bytes`. `None`, and
+    /// nothing is written, if these are too few.
+    pub fn copy_in<'b>(&mut self, slot: usize, cells: &[u32], bytes: &'b [u8]) -> Option<&'b [u8]> {
+        let SlotShape { n_kv_head, head_dim, .. } = self.layout.slots[slot];
+        let row_bytes = self.ty.row_bytes(head_dim);
+        let (mut rows, rest) = bytes.split_at_checked(n_kv_head * cells.len() * row_bytes)?;
+        for head in 0..n_kv_head {
+            let to = self.head(slot, head, head_dim);
+            for &cell in cells {
+                let row;
+                (row, rows) = rows.split_at(row_bytes);
+                // SAFETY: the store is borrowed for writing, so nobody else touches it.
+                unsafe { to.row_mut(cell) }.copy_from_slice(row);
+            }
+        }
+        Some(rest)
+    }
+
     /// Where the rows of one head's cells lie, which are of `head_dim` numbers: a slot that is not a layer's own may
     /// serve a layer whose heads are smaller.
     pub fn head(&self, slot: usize, kv_head: usize, head_dim: usize) -> HeadRows {

@@ -258,6 +258,20 @@ impl Backend for CpuBackend {
         self.spent
     }
 
+    fn kv_form(&self) -> Option<String> {
+        Some(format!("{} {}", self.keys.ty, self.values.ty))
+    }
+
+    fn take_kv(&self, slot: usize, places: &[u32], out: &mut Vec<u8>) {
+        self.keys.copy_out(slot, places, out);
+        self.values.copy_out(slot, places, out);
+    }
+
+    fn put_kv<'r>(&mut self, slot: usize, places: &[u32], rows: &'r [u8]) -> Option<&'r [u8]> {
+        let values = self.keys.copy_in(slot, places, rows)?;
+        self.values.copy_in(slot, places, values)
+    }
+
     fn shift_keys(&mut self, moves: &[Vec<CellMove>], delta: i64) -> Result<()> {
         let plan = &self.model.plan;
         let on: Vec<Turn> = plan.ropes.iter().map(|rope| Turn::on(rope, delta)).collect();
