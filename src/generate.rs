@@ -2,10 +2,10 @@
 
 use std::ops::ControlFlow;
 
-pub use crate::engine::{Generation, Request, Stop};
+pub use crate::engine::{Generation, Request, Stop, TokenScore};
 use crate::{
     Context, Result, Sampler, Tokenizer,
-    engine::{Lane, Limits, Text, alone},
+    engine::{Lane, Limits, News, Text, alone},
     speculation::{DRAFT, Fixed, Policy, Proposer, Report, TARGET, Token},
 };
 
@@ -50,7 +50,10 @@ pub fn speculate(
     let mut text = Text::new(limits, sampler, Report::new(sources));
     let Speculation { proposers, policy, .. } = speculation;
     let mut lane = Lane { text: &mut text, sampler, proposers, policy: &mut **policy };
-    alone::run(context, &mut lane, request.prompt, &mut |_, token, _| on_token(token))?;
+    alone::run(context, &mut lane, request.prompt, &mut |_, news| match news {
+        News::Token(token, _) => on_token(token),
+        News::Evaluated(_) => Ok(ControlFlow::Continue(())),
+    })?;
     let Text { out, mut report, .. } = text;
     report.finish(speculation.policy);
     Ok((out, report))

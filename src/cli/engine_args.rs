@@ -29,6 +29,7 @@ pub struct EngineArgs {
 }
 
 /// How many texts an engine makes at once.
+#[derive(Clone, Copy, Debug)]
 pub struct Texts {
     pub most: usize,
     /// Each has its share of the context, instead of what others leave.
@@ -36,6 +37,7 @@ pub struct Texts {
 }
 
 /// A model that is ready for a context.
+#[derive(Clone)]
 pub struct Loaded {
     pub gguf: Arc<Gguf>,
     pub tokenizer: Arc<Tokenizer>,
@@ -83,7 +85,9 @@ impl EngineArgs {
         let mask = |mask: &MaskProposer| (mask.info(&context), mask.layers().clone());
         let masks = sources.masks.iter().map(mask).collect();
         let share = texts.divided.then(|| context.kv().capacity() / texts.most.max(1));
-        let config = EngineConfig { texts: texts.most, tokens_of_text: share, ..EngineConfig::default() };
+        let default = EngineConfig::default();
+        let chunk = default.chunk.min(config.n_ubatch);
+        let config = EngineConfig { texts: texts.most, tokens_of_text: share, chunk, ..default };
         if self.draft.off_reason().is_some() {
             let engine = Engine::new(context, tokenizer.clone(), config);
             return Ok(Opened { engine, described, sources: Vec::new(), masks, memory: None });

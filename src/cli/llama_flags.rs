@@ -348,6 +348,25 @@ pub const BENCH: &[Flag] = &[
     flag(&["-rpc", "--rpc"], Value, "", Refused("a model runs on one machine; use llama-bench")),
 ];
 
+/// llama-server's own flags that `serve` does not take as they are.
+#[rustfmt::skip]
+pub const SERVE: &[Flag] = &[
+    flag(&["--jinja", "--no-jinja"], Nothing, "LLAMA_ARG_JINJA", Accepted("chat templates are always run as Jinja")),
+    flag(&["-cb", "--cont-batching", "-nocb", "--no-cont-batching"], Nothing, "LLAMA_ARG_CONT_BATCHING", Accepted("texts are always made side by side")),
+    flag(&["-bs", "--backend-sampling", "--backend_sampling"], Nothing, "LLAMA_ARG_BACKEND_SAMPLING", Accepted("where sampling runs is decided by itself")),
+    flag(&["--cache-idle-slots", "--no-cache-idle-slots"], Nothing, "LLAMA_ARG_CACHE_IDLE_SLOTS", Accepted("texts that have ended stay in the context while there is room")),
+    flag(&["-cram", "--cache-ram"], Value, "LLAMA_ARG_CACHE_RAM", Accepted("texts that have ended stay in the context; see -c")),
+    flag(&["-sps", "--slot-prompt-similarity"], Value, "", Accepted("a prompt begins with the longest text that begins alike")),
+    flag(&["--threads-http"], Value, "LLAMA_ARG_THREADS_HTTP", Accepted("requests have few threads of their own")),
+    flag(&["--warmup", "--no-warmup"], Nothing, "", Accepted("there is no warm-up run")),
+    flag(&["-fa", "--flash-attn"], Switch, "LLAMA_ARG_FLASH_ATTN", Accepted("attention always runs without its square matrix")),
+    flag(&["--ui-mcp-proxy", "--webui-mcp-proxy"], Nothing, "LLAMA_ARG_UI_MCP_PROXY", Refused("whoever reaches the server could have it fetch any address")),
+    flag(&["--tools", "--tools-runtime"], Value, "LLAMA_ARG_TOOLS", Refused("the server runs no tools; clients run those that a model calls")),
+    flag(&["--mcp-servers-config", "--mcp-servers-json"], Value, "", Refused("the server runs no tools; clients run those that a model calls")),
+    flag(&["--embedding", "--embeddings", "--rerank", "--reranking"], Nothing, "", Refused("only text is made here; use llama-server")),
+    flag(&["--models-dir", "--models-max", "--models-preset"], Value, "", Refused("a server has one model; start another for another")),
+];
+
 impl Here {
     /// The flag of ours that does it, without dashes.
     fn long(self) -> Option<&'static str> {
@@ -399,7 +418,7 @@ mod tests {
 
     #[test]
     fn rows_have_three_columns() {
-        for flag in FLAGS.iter().chain(BENCH) {
+        for flag in FLAGS.iter().chain(BENCH).chain(SERVE) {
             assert_eq!(flag.row().matches('|').count(), 4, "{}", flag.row());
         }
     }

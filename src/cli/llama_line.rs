@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use super::llama_flags::{BENCH, FLAGS, Flag, Here, Takes};
+use super::llama_flags::{BENCH, FLAGS, Flag, Here, SERVE, Takes};
 
 /// Our flags whose value may look like a flag.
 const TEXT_FLAGS: &[&str] = &["--system", "--vs", "--speeds", "--stop"];
@@ -118,11 +118,20 @@ fn push(words: &mut Vec<OsString>, flag: &Flag, long: &str, value: Option<OsStri
 
 /// The row for a flag. In commands that llama.cpp does not have, only what cannot be a letter and a value.
 fn find(command: Option<&str>, name: &str) -> Option<&'static Flag> {
-    let rows = if command == Some("bench") { BENCH } else { &[] };
-    if !is_llamas(command) && (name.starts_with("--") || name.len() == 2) {
-        return None;
+    let own = own_rows(command).iter().find(|flag| flag.names.contains(&name));
+    if own.is_some() || !is_llamas(command) && (name.starts_with("--") || name.len() == 2) {
+        return own;
     }
-    rows.iter().chain(FLAGS).find(|flag| flag.names.contains(&name))
+    FLAGS.iter().find(|flag| flag.names.contains(&name))
+}
+
+/// What the program has flags for that a command of ours stands for.
+fn own_rows(command: Option<&str>) -> &'static [Flag] {
+    match command {
+        Some("bench") => BENCH,
+        Some("serve") => SERVE,
+        _ => &[],
+    }
 }
 
 /// -n5 is a letter and its number; -xyz would be a flag.
@@ -134,8 +143,11 @@ fn known_or_number(command: Option<&str>, text: &str) -> Result<(), String> {
         return Ok(());
     }
     let name = text.split('=').next().unwrap_or(text);
-    let rows = if command == Some("bench") { BENCH } else { &[] };
-    let short = rows.iter().chain(FLAGS).flat_map(|flag| flag.names).filter(|name| !name.starts_with("--"));
+    let short = own_rows(command)
+        .iter()
+        .chain(FLAGS)
+        .flat_map(|flag| flag.names)
+        .filter(|name| !name.starts_with("--"));
     let near =
         short.filter(|known| known.len() > 2 && distance(known, name) == 1).min_by_key(|known| known.len());
     Err(match near {
@@ -327,6 +339,8 @@ mod tests {
             let message = line(None, theirs).unwrap_err();
             assert!(message.contains(words), "{theirs}: {message}");
         }
+        let message = line(Some("serve"), "--tools all").unwrap_err();
+        assert!(message.contains("--tools: the server runs no tools"), "{message}");
     }
 
     #[test]
@@ -334,6 +348,8 @@ mod tests {
         let line = translate(None, words("-fa --mlock --prio 2"), |_| false).unwrap();
         let names: Vec<&str> = line.ignored.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["-fa", "--mlock", "--prio"]);
+        let line = translate(Some("serve"), words("--no-jinja --cache-ram 100 -np 2"), |_| false).unwrap();
+        assert_eq!((line.words, line.ignored.len()), (words("serve -np 2"), 2));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::constraint::ForcedTokens;
 use crate::{
     Error, Gguf, Result, Sampler, Tokenizer,
     chat::prompt_tokens,
-    generate::{Generation, Request, Speculation, Stop, generate, speculate},
+    generate::{Generation, Request, Speculation, Stop, TokenScore, generate, speculate},
     speculation::{Report, SourceKind, Token},
     tokenizer::{EncodeOptions, StreamDecoder},
     words::count,
@@ -352,8 +352,9 @@ fn to_json(generation: &Generation, prompt: &[u32], tokenizer: &Tokenizer, stop:
         "stop": stop,
     });
     if !generation.logprobs.is_empty() {
-        let row = |row: &Vec<(u32, f32)>| {
-            row.iter().map(|(id, logprob)| json!({"id": id, "logprob": logprob})).collect::<Vec<_>>()
+        let row = |score: &TokenScore| {
+            let likely = score.likely.iter();
+            likely.map(|(id, logprob)| json!({"id": id, "logprob": logprob})).collect::<Vec<_>>()
         };
         out["logprobs"] = generation.logprobs.iter().map(row).collect();
     }

@@ -10,19 +10,19 @@ use super::{
     chat_args::TemplateArgs,
     chat_template,
     common::{MOST_TEXT, read_text},
-    drafting::keep,
+    drafting::{Memory, keep},
     engine_args::{EngineArgs, Loaded, Opened, Texts},
     interrupt,
-    output::{detail, note},
+    output::note,
     sampler_args::SamplerArgs,
+    verbosity::{Verbosity, verbosity},
 };
 use crate::{
     Error, Gguf, Result, RunLayers, Tokenizer,
     chat::{TemplateSource, known_template},
     constraint::Vocabulary,
-    engine::Worker,
     mask::skips::Skips,
-    server::{self, App, Config, Controls, Facts, Origins, Preparer, wire::Defaults},
+    server::{self, App, Config, Controls, Facts, Origins, Predict, Preparer, Sleeper, wire::Defaults},
     speculation::SourceInfo,
 };
 
@@ -30,6 +30,8 @@ use crate::{
 const TEXTS: usize = 4;
 /// Requests are refused when so many wait.
 const MOST_WAITING: usize = 256;
+/// How often somebody looks whether the engine may sleep.
+const OFTEN: Duration = Duration::from_millis(200);
 
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
@@ -109,11 +111,12 @@ struct ServerArgs {
     /// A message of the assistant at the end is an earlier answer, not the beginning of this one
     #[arg(long)]
     no_prefill_assistant: bool,
-    /// Templates are always Jinja
-    #[arg(long, hide = true)]
-    jinja: bool,
-    #[arg(long, hide = true)]
-    no_jinja: bool,
+    /// Give back the model's memory when nobody has asked for so many seconds; who asks next waits until it is loaded again
+    #[arg(long, value_name = "SECONDS")]
+    sleep_idle_seconds: Option<u64>,
+    /// A folder for texts of slots that clients ask to save; without it they cannot
+    #[arg(long, value_name = "FOLDER")]
+    slot_save_path: Option<PathBuf>,
     /// Seconds that answers may take to end after SIGTERM
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     grace: u64,
@@ -138,10 +141,11 @@ pub fn run(args: ServeArgs) -> Result<()> {
     defaults.settings.sampler = sampler;
     defaults.settings.max_tokens = usize::try_from(args.n_predict).ok();
     defaults.settings.keep = usize::try_from(args.keep).ok();
+    defaults.settings.verbose = verbosity() == Verbosity::Verbose;
     let template = args.server.template(&args.template, gguf, tokenizer)?;
     let divided = args.server.parallel.is_some() && !args.server.kv_unified;
-    let Opened { engine, described, sources, masks, memory } =
-        args.engine.open(&loaded, Texts { most: config.texts, divided })?;
+    let texts = Texts { most: config.texts, divided };
+    let Opened { engine, described, sources, masks, memory } = args.engine.open(&loaded, texts)?;
     let facts = args.server.facts(&loaded, &sources, &masks, &template);
     let n_layer = model.n_layer();
     let preparer = Preparer {
@@ -162,8 +166,15 @@ pub fn run(args: ServeArgs) -> Result<()> {
         let at = listener.local_addr().map_err(|e| Error::io("the server's address", e))?;
         note!("{}: {described}; listening on http://{at}", model.name);
     }
-    let (worker, handle) = Worker::start(engine);
-    let mut app = App::new(config, defaults, facts, preparer, Box::new(handle));
+    let again = (args.engine.clone(), loaded.clone());
+    let open: server::Open = Box::new(move || {
+        let (engine, loaded) = &again;
+        let Opened { engine, memory, .. } = engine.open(loaded, texts)?;
+        Ok((engine, closes(memory)))
+    });
+    let idle = args.server.sleep_idle_seconds.map(Duration::from_secs);
+    let sleeper = Arc::new(Sleeper::new(engine, closes(memory), idle, open));
+    let mut app = App::new(config, defaults, facts, preparer, Box::new(sleeper.clone()));
     if !args.server.no_ui {
         (app.assets, app.policy) = (server::PAGE, server::POLICY.trim());
     }
@@ -176,12 +187,26 @@ pub fn run(args: ServeArgs) -> Result<()> {
             }
             ends.send(true)
         });
+        if idle.is_some() {
+            let sleeper = sleeper.clone();
+            // A thread may wait for the engine's.
+            tokio::task::spawn_blocking(move || {
+                while !interrupted() {
+                    std::thread::sleep(OFTEN);
+                    sleeper.look();
+                }
+            });
+        }
         server::serve(Arc::new(app), listeners, ended).await
     })?;
-    // With the app goes the last handle, and with that the engine's thread ends.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    keep(worker.join().controller(), &memory);
+    sleeper.end();
     Ok(())
+}
+
+/// What an engine has learnt is kept when it is let go.
+fn closes(memory: Memory) -> server::Close {
+    Box::new(move |engine| keep(engine.controller(), &memory))
 }
 
 /// A mask by its name, or spelled out as in a file of masks.
@@ -193,6 +218,27 @@ fn mask(json: &Value, named: &[(SourceInfo, RunLayers)], n_layer: usize) -> Resu
     }
     let skips = Skips::parse("`mask`", json.to_string().as_bytes(), n_layer)?;
     Ok(skips.pick(None)?.mask.clone())
+}
+
+/// What Vertex AI tells a container by its environment: paths, and the port.
+fn predict(variable: impl Fn(&str) -> Option<String>) -> Result<Option<(Predict, Option<u16>)>> {
+    let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+    if variable("AIP_MODE").as_deref() != Some("PREDICTION") {
+        return Ok(None);
+    }
+    let path = |name: &str| match variable(name) {
+        Some(path) if !path.starts_with('/') => {
+            Err(Error::Usage(format!("{name}={path}: a path is needed, which begins with /")))
+        }
+        other => Ok(other),
+    };
+    let wrong = |port: &str| Error::Usage(format!("AIP_HTTP_PORT={port}: a port is needed, 0 to 65535"));
+    let port = variable("AIP_HTTP_PORT").map(|port| port.parse().map_err(|_| wrong(&port))).transpose()?;
+    let predict = Predict {
+        path: path("AIP_PREDICT_ROUTE")?.unwrap_or("/predict".into()),
+        health: path("AIP_HEALTH_ROUTE")?,
+    };
+    Ok(Some((predict, port)))
 }
 
 fn words(text: &str) -> Vec<String> {
@@ -209,19 +255,26 @@ impl ServerArgs {
         if (self.api_key.is_some() || self.api_key_file.is_some()) && api_keys.is_empty() {
             return Err(Error::Usage("--api-key, --api-key-file: there is no key in it".into()));
         }
+        if let Some(folder) = self.slot_save_path.as_ref().filter(|folder| !folder.is_dir()) {
+            let what = "there is no such folder";
+            return Err(Error::Usage(format!("--slot-save-path {}: {what}", folder.display())));
+        }
         let texts = self.parallel.unwrap_or(TEXTS);
+        let predict = predict(|name| std::env::var(name).ok())?;
         if texts == 0 {
             return Err(Error::Usage("--parallel 0: at least one text has to be made at a time".into()));
         }
         Ok(Config {
             hosts: words(&self.host),
-            port: self.port,
+            port: predict.as_ref().and_then(|(_, port)| *port).unwrap_or(self.port),
             api_keys,
             origins: Origins::parse(&self.cors_origins),
             most_body: self.max_body << 20,
             most_waiting: self.max_waiting,
             texts,
             slots: self.slots || !self.no_slots,
+            saves_to: self.slot_save_path.clone(),
+            predict: predict.map(|(predict, _)| predict),
             metrics: self.metrics,
             grace: Duration::from_secs(self.grace),
         })
@@ -245,9 +298,6 @@ impl ServerArgs {
 
     /// The model's own, unless another is given; without any, chatml as in llama-server.
     fn template(&self, given: &TemplateArgs, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<TemplateSource> {
-        if self.jinja || self.no_jinja {
-            detail!("--jinja and --no-jinja change nothing: templates are always Jinja");
-        }
         match given.source(gguf, tokenizer) {
             Err(_) if !given.is_given() => {
                 TemplateSource::new(known_template("chatml").unwrap_or_default().into(), tokenizer)
@@ -283,6 +333,29 @@ impl ServerArgs {
             sources: sources.iter().map(|info| info.name.clone()).collect(),
             masks: masks.iter().map(mask).collect(),
             caps: chat_template::caps(template.clone()).ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_of_vertex_ai() {
+        let read = |all: &[(&str, &str)]| {
+            predict(|name| all.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into()))
+        };
+        assert_eq!(read(&[("AIP_HTTP_PORT", "1")]).unwrap(), None);
+        let on = ("AIP_MODE", "PREDICTION");
+        let given =
+            |path: &str, health: Option<&str>| Predict { path: path.into(), health: health.map(Into::into) };
+        assert_eq!(read(&[on]).unwrap(), Some((given("/predict", None), None)));
+        let all = [on, ("AIP_HTTP_PORT", "80"), ("AIP_HEALTH_ROUTE", "/h"), ("AIP_PREDICT_ROUTE", "/p")];
+        assert_eq!(read(&all).unwrap(), Some((given("/p", Some("/h")), Some(80))));
+        for wrong in [("AIP_HTTP_PORT", "x"), ("AIP_HEALTH_ROUTE", "h")] {
+            let said = read(&[on, wrong]).unwrap_err().to_string();
+            assert!(said.contains(wrong.0) && said.contains(wrong.1), "{said}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{ops::ControlFlow, time::Instant};
 
-use super::{Generation, Lane, Request, Text, TokenScore};
+use super::{Generation, Lane, News, Request, Text, TokenScore};
 use crate::{
     RunLayers, Sampler,
     sampler::{Rule, SamplerConfig},
@@ -27,12 +27,18 @@ pub struct Job {
     pub shift_keep: Option<usize>,
     /// How many of the likeliest tokens to report at each position.
     pub logprobs: usize,
+    /// Of what the samplers left to choose from, instead of what the model says.
+    pub logprobs_after_sampling: bool,
     /// Say of each token of the prompt how likely it is.
     pub scores_prompt: bool,
     /// What of the model makes the text; `None`: all of it.
     pub mask: Option<RunLayers>,
     /// Whether the text may be drafted. It is the same either way.
     pub drafts: bool,
+    /// Whether it may begin with texts that are in the cache. It is the same either way.
+    pub reuses: bool,
+    /// The slot where it is to be made, when that is free; it then begins with that slot's texts only.
+    pub slot: Option<usize>,
 }
 
 impl Job {
@@ -45,9 +51,12 @@ impl Job {
             ignore_eos: false,
             shift_keep: None,
             logprobs: 0,
+            logprobs_after_sampling: false,
             scores_prompt: false,
             mask: None,
             drafts: true,
+            reuses: true,
+            slot: None,
         }
     }
 
@@ -79,9 +88,13 @@ pub enum Event<'e> {
     Begun {
         /// Tokens of it that were in the cache.
         cached: usize,
+        /// Where the text is made.
+        slot: usize,
     },
-    /// The next token, and the likeliest ones in its place.
-    Token(Token, &'e [(u32, f32)]),
+    /// So many tokens of the prompt are evaluated; where a text had to begin again this may be less than before.
+    Evaluated(usize),
+    /// The next token; and how likely it was, if that was asked for.
+    Token(Token, Option<&'e TokenScore>),
     /// The text has ended, or could not go on.
     Ended(Result<Box<Ended>, String>),
 }
@@ -99,6 +112,8 @@ pub struct Ended {
     pub cached: usize,
     /// How likely the prompt's tokens but the first are, if that was asked for.
     pub scored: Vec<TokenScore>,
+    /// Parts of it were dropped to make room.
+    pub shifted: bool,
     /// With it the text can be had again.
     pub seed: u32,
 }
@@ -117,6 +132,11 @@ pub(super) struct Running {
     /// The prompt; the text so far is the sampler's history.
     pub prompt_tokens: usize,
     pub cached: usize,
+    pub reuses: bool,
+    /// The slot that was asked for.
+    pub wanted: Option<usize>,
+    /// Where it is made, or was before it had to wait again.
+    pub slot: usize,
     pub began: Instant,
     pub first_token: Option<Instant>,
     /// Its first tokens are no longer what the cache holds.
@@ -159,6 +179,7 @@ impl Running {
                 prompt_tokens: self.prompt_tokens,
                 cached: self.cached,
                 scored: self.text.scored,
+                shifted: self.shifted,
                 seed: self.sampler.seed(),
             })
         });
@@ -166,15 +187,20 @@ impl Running {
     }
 }
 
-/// Who hears of a text's tokens.
+/// Who hears of a text.
 pub(super) struct Heard<'r> {
     listener: &'r mut Listener,
     first_token: &'r mut Option<Instant>,
 }
 
 impl Heard<'_> {
-    pub fn token(&mut self, token: Token, likely: &[(u32, f32)]) -> ControlFlow<()> {
-        self.first_token.get_or_insert_with(Instant::now);
-        (self.listener)(Event::Token(token, likely))
+    pub fn of(&mut self, news: News) -> ControlFlow<()> {
+        (self.listener)(match news {
+            News::Evaluated(tokens) => Event::Evaluated(tokens),
+            News::Token(token, score) => {
+                self.first_token.get_or_insert_with(Instant::now);
+                Event::Token(token, score)
+            }
+        })
     }
 }

@@ -20,7 +20,10 @@ mod load;
 mod prefixes;
 mod request;
 mod round;
+mod saved;
 mod session;
+mod slots;
+mod status;
 mod text;
 mod together;
 mod trial;
@@ -31,9 +34,12 @@ use std::{sync::Arc, time::Instant};
 
 pub use job::{Bound, Ended, Event, Job, JobId, Listener};
 pub use request::{Generation, Request, Stop};
+pub use saved::{SavedCells, SavedText};
 pub use session::Session;
+pub use slots::SlotStatus;
+pub use status::{Done, Status};
 pub use text::TokenScore;
-pub(crate) use text::{Hear, Lane, Limits, Text};
+pub(crate) use text::{Hear, Lane, Limits, News, Text};
 pub use worker::{Handle, Worker};
 
 use self::{job::Running, load::Load, prefixes::Prefixes, text::Prompt};
@@ -81,21 +87,9 @@ pub struct Engine {
     waiting: Vec<Running>,
     prefixes: Prefixes,
     load: Load,
+    done: Done,
     next_seq: SeqId,
     next_job: JobId,
-}
-
-/// What an engine is at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status {
-    /// Texts that are being made.
-    pub running: usize,
-    /// Jobs that wait for room.
-    pub waiting: usize,
-    /// Cells that hold nothing, and all of them.
-    pub free_cells: usize,
-    /// All cells.
-    pub cells: usize,
 }
 
 impl Engine {
@@ -118,13 +112,14 @@ impl Engine {
         Engine {
             context,
             tokenizer,
+            prefixes: Prefixes::new(4 * config.texts),
             config,
             make_proposers: Box::new(Vec::new),
             controller: Controller::new(Costs::guess(&[]), Memory::new()),
             running: Vec::new(),
             waiting: Vec::new(),
-            prefixes: Prefixes::default(),
             load: Load::default(),
+            done: Done::default(),
             next_seq: 0,
             next_job: 0,
         }
@@ -135,6 +130,16 @@ impl Engine {
         let sources: Vec<_> = make_proposers().iter().map(|p| p.info(&self.context)).collect();
         controller.start(&sources);
         Engine { make_proposers, controller, ..self }
+    }
+
+    /// Goes on counting where another engine has ended.
+    pub fn counting_from(self, done: Done, next_job: JobId) -> Self {
+        Engine { done, next_job, ..self }
+    }
+
+    /// The number of the next job.
+    pub fn next_job(&self) -> JobId {
+        self.next_job
     }
 
     /// The context.
@@ -159,6 +164,8 @@ impl Engine {
             waiting: self.waiting.len(),
             free_cells: self.context.kv().free_cells(),
             cells: self.context.kv().capacity(),
+            slots: self.slots(),
+            done: self.done.clone(),
         }
     }
 
@@ -190,6 +197,7 @@ impl Engine {
         let mut limits = Limits::of(&job.request(), &self.tokenizer, seq, seq + 1);
         limits.mask = job.mask;
         limits.most_cells = self.tokens_of_text();
+        limits.after_sampling = job.logprobs_after_sampling;
         let mut text = Text::new(limits, &sampler, Report::new(sources));
         if job.scores_prompt {
             text.want = crate::scores::Want::Logits;
@@ -208,6 +216,9 @@ impl Engine {
             listener,
             prompt_tokens,
             cached: 0,
+            reuses: job.reuses,
+            wanted: job.slot,
+            slot: 0,
             began: Instant::now(),
             first_token: None,
             shifted: false,
@@ -256,6 +267,7 @@ impl Engine {
             return Err(Error::TooLong { tokens, most });
         }
         job.sampler.check_vocabulary(self.context.model().n_vocab())?;
+        job.slot.map_or(Ok(()), |slot| self.check_slot(slot))?;
         // Anything else that could be refused of a batch.
         let last = job.prompt.len() - 1;
         let mut batch = Batch::new();
@@ -294,21 +306,24 @@ impl Engine {
             let cells = self.context.kv().len(seq);
             match job.evaluated(cells).filter(|_| self.config.keeps_prefixes) {
                 Some(tokens) => {
-                    let dropped = self.prefixes.keep(seq, mask, tokens.to_vec(), 4 * self.config.texts);
+                    let dropped = self.prefixes.keep(seq, mask, tokens.to_vec(), job.slot);
                     dropped.into_iter().for_each(|seq| self.context.remove(seq));
                 }
                 None => self.context.remove(seq),
             }
             self.controller.learn_of(&job.policy);
+            self.done.add_drafts(&job.text.report);
             job.end(Ok(()));
         }
     }
 
     /// Jobs that wait begin, as far as there is room for them.
     fn admit(&mut self) {
-        while self.running.len() < self.config.texts && !self.waiting.is_empty() {
-            let mut job = self.waiting.remove(0);
-            self.fork_prefix(&mut job);
+        while self.running.len() < self.config.texts
+            && let Some(next) = self.waiting.iter().position(|job| self.has_slot(job))
+        {
+            let mut job = self.waiting.remove(next);
+            let source = self.fork_prefix(&mut job);
             let needed = job.text.prompt.as_ref().map_or(0, |p| p.tokens.len() - p.done) + 1;
             // A text that begins in the last cells would soon have to give them up again.
             let needed = needed + HEADROOM.min(self.context.kv().capacity() / 8) * (self.running.len() + 1);
@@ -318,14 +333,15 @@ impl Engine {
                 if let Some(prompt) = &mut job.text.prompt {
                     prompt.done = 0;
                 }
-                return self.waiting.insert(0, job);
+                return self.waiting.insert(next, job);
             }
             // A text that had to give up its cells may find all of them in another's.
             job.text.prompt = job.text.prompt.take().filter(|prompt| prompt.done < prompt.tokens.len());
+            job.slot = self.slot_for(job.wanted, source);
             if job.first_token.is_none() {
                 let cached = job.text.prompt.as_ref().map_or(0, |p| p.done);
                 job.cached = cached;
-                if (job.listener)(Event::Begun { cached }).is_break() {
+                if (job.listener)(Event::Begun { cached, slot: job.slot }).is_break() {
                     job.text.stop = Some(Stop::Interrupted);
                 }
             }
@@ -333,21 +349,21 @@ impl Engine {
         }
     }
 
-    /// Begins with the longest prefix of the prompt that is in the cache. One token is always evaluated, for its scores.
-    fn fork_prefix(&mut self, job: &mut Running) {
-        let Some(prompt) = &mut job.text.prompt else { return };
-        if prompt.scored.is_some() {
-            return;
-        }
+    /// Begins with the longest prefix of the prompt that is in the cache, and says whose slot's. One token is always evaluated, for
+    /// its scores.
+    fn fork_prefix(&mut self, job: &mut Running) -> Option<usize> {
+        let prompt = job.text.prompt.as_mut().filter(|prompt| prompt.scored.is_none())?;
+        let may = |slot: usize| job.reuses && job.wanted.is_none_or(|wanted| slot == wanted);
         let Limits { seq, mask, .. } = &job.text.limits;
         let most = prompt.tokens.len() - usize::from(prompt.asks);
         let kv = self.context.kv();
         let others =
             self.running.iter().filter(|other| other.text.limits.mask == *mask).filter_map(|other| {
                 let seq = other.text.limits.seq;
-                Some((seq, other.evaluated(kv.len(seq))?))
+                Some((seq, other.evaluated(kv.len(seq)).filter(|_| may(other.slot))?))
             });
-        let kept = self.prefixes.under(mask);
+        let kept = self.prefixes.under(mask).filter(|kept| may(kept.slot));
+        let kept = kept.map(|kept| (kept.seq, kept.tokens.as_slice()));
         let alike = |(seq, tokens): (SeqId, &[u32])| {
             let same = std::iter::zip(tokens, &prompt.tokens[..most]).take_while(|(a, b)| a == b).count();
             (seq, same)
@@ -355,13 +371,14 @@ impl Engine {
         let mut found: Vec<_> = kept.chain(others).map(alike).filter(|&(_, same)| same > 0).collect();
         found.sort_by_key(|&(_, same)| std::cmp::Reverse(same));
         let usable = |&(from, same): &(SeqId, usize)| kv.can_truncate(from, same);
-        let Some((from, same)) = found.into_iter().find(usable) else { return };
+        let (from, same) = found.into_iter().find(usable)?;
         self.context.fork(from, *seq);
         if self.context.truncate(*seq, same).is_err() {
-            return self.context.remove(*seq);
+            self.context.remove(*seq);
+            return None;
         }
-        self.prefixes.used(from);
         prompt.done = same;
+        self.prefixes.used(from)
     }
 
     /// Lets go of the prefix that was not used for longest.
@@ -421,14 +438,20 @@ impl Engine {
             .filter(|job| job.text.stop.is_none() || job.text.prompt.is_some())
             .map(Running::parts)
             .unzip();
-        let mut hear = |who: usize, token, likely: &[(u32, f32)]| Ok(heard[who].token(token, likely));
-        match &mut lanes[..] {
-            [] => Ok(()),
+        let mut hear = |who: usize, news: News| Ok(heard[who].of(news));
+        let (passes, texts) = match &mut lanes[..] {
+            [] => (0, 0),
             [lane] if lane.text.is_going() && lane.text.limits.mask.is_none() => {
-                round::round_alone(&mut self.context, lane, 0, &mut hear)
+                round::round_alone(&mut self.context, lane, 0, &mut hear)?;
+                (1, 1)
             }
-            lanes => together::round(&mut self.context, lanes, self.config.chunk, &mut self.load, &mut hear),
-        }
+            lanes => together::round(&mut self.context, lanes, self.config.chunk, &mut self.load, &mut hear)?,
+        };
+        self.done.passes += passes;
+        self.done.texts += texts;
+        let cells = self.running.iter().map(|job| self.context.kv().len(job.text.limits.seq));
+        self.done.longest = cells.max().unwrap_or(0).max(self.done.longest);
+        Ok(())
     }
 
     /// Texts that have no more room drop a part of themselves, or end.
@@ -437,7 +460,8 @@ impl Engine {
         for job in self.running.iter_mut().filter(|job| job.text.is_going()) {
             let Limits { seq, most_cells, shift_keep, .. } = job.text.limits;
             let kv = self.context.kv();
-            if kv.len(seq) < most_cells && !(alone && kv.room() == 0) {
+            // The last token of a text has no cell yet.
+            if kv.len(seq) + 1 < most_cells && !(alone && kv.room() == 0) {
                 continue;
             }
             let shifted = match shift_keep {

@@ -1,5 +1,6 @@
 //! What of a text is asked, and what was made of it.
 
+use super::TokenScore;
 use crate::{Context, Error, Result, batch::SeqId, kv::TAKEN_BACK};
 
 /// What is to be generated.
@@ -35,8 +36,8 @@ pub enum Stop {
 pub struct Generation {
     /// Without the end-of-text token that ended it.
     pub tokens: Vec<u32>,
-    /// Per token the likeliest candidates before sampling.
-    pub logprobs: Vec<Vec<(u32, f32)>>,
+    /// How likely each token was, if that was asked for.
+    pub logprobs: Vec<TokenScore>,
     /// How long the prompt took.
     pub prefill_seconds: f64,
     /// How long the tokens took.

@@ -27,7 +27,7 @@ impl Engine {
         let (send, heard) = channel();
         let listener = move |event: Event| {
             let sent = match event {
-                Event::Begun { .. } => Ok(()),
+                Event::Begun { .. } | Event::Evaluated(_) => Ok(()),
                 Event::Token(token, _) => send.send(Said::Token(token)),
                 Event::Ended(ended) => send.send(Said::Ended(ended)),
             };

@@ -6,13 +6,21 @@ use super::{Generation, Request, Stop, drafting::Drafting, trial::Choices};
 use crate::{
     Context, Result, RunLayers, Sampler, Tokenizer,
     batch::{Row, SeqId},
-    sampler::top_logprobs,
+    sampler::{Distribution, top_logprobs},
     scores::{Scores, Want, log_sum_exp},
     speculation::{Policy, Proposer, Report, Token, Verdict, accept, proposer::Made},
 };
 
-/// Told of a token that is certain, of the likeliest ones in its place, and which lane's it is; may end that text.
-pub(crate) type Hear<'h> = &'h mut dyn FnMut(usize, Token, &[(u32, f32)]) -> Result<ControlFlow<()>>;
+/// What becomes known of a text.
+pub(crate) enum News<'n> {
+    /// So many tokens of the prompt are evaluated.
+    Evaluated(usize),
+    /// A token is certain; and how likely it was, if that was asked for.
+    Token(Token, Option<&'n TokenScore>),
+}
+
+/// Told what becomes known, and which lane's text it is of; may end that text.
+pub(crate) type Hear<'h> = &'h mut dyn FnMut(usize, News) -> Result<ControlFlow<()>>;
 
 /// What a text is to be, and where.
 #[derive(Clone)]
@@ -29,13 +37,17 @@ pub(crate) struct Limits {
     pub max_tokens: Option<usize>,
     pub shift_keep: Option<usize>,
     pub logprobs: usize,
+    /// Of what the samplers left, instead of what the model says.
+    pub after_sampling: bool,
 }
 
 impl Limits {
     pub fn of(request: &Request, tokenizer: &Tokenizer, seq: SeqId, draft: SeqId) -> Self {
         let Request { max_tokens, ignore_eos, shift_keep, logprobs, .. } = *request;
         let ends = if ignore_eos { Arc::default() } else { tokenizer.ends() };
-        Limits { mask: None, most_cells: usize::MAX, seq, draft, ends, max_tokens, shift_keep, logprobs }
+        let most_cells = usize::MAX;
+        let after_sampling = false;
+        Limits { mask: None, most_cells, seq, draft, ends, max_tokens, shift_keep, logprobs, after_sampling }
     }
 
     pub fn is_end(&self, token: u32) -> bool {
@@ -54,7 +66,7 @@ pub(crate) struct Prompt {
     pub scored: Option<Vec<TokenScore>>,
 }
 
-/// How likely a prompt's token was, and what was likelier.
+/// How likely a token was in its place, and what else was.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenScore {
     /// The natural logarithm of its probability.
@@ -133,7 +145,8 @@ impl Text {
 
     /// How many tokens may be drafted, for all that the text itself says.
     pub fn most_drafted(&self, context: &Context) -> usize {
-        let room = self.limits.most_cells.saturating_sub(context.kv().len(self.limits.seq) + 1);
+        // Beside the last token of the text that it goes on from and the one that it gives.
+        let room = self.limits.most_cells.saturating_sub(context.kv().len(self.limits.seq) + 2);
         self.left().map_or(room, |left| room.min(left - 1))
     }
 
@@ -178,13 +191,17 @@ impl Lane<'_> {
         if limits.is_end(token.id) {
             return Ok(ControlFlow::Break(Stop::EndOfText));
         }
-        if let (1.., Scores::All(logits)) = (limits.logprobs, scores) {
-            out.logprobs.push(top_logprobs(logits, limits.logprobs));
+        match (limits.logprobs, scores) {
+            (1.., scores) if limits.after_sampling => {
+                out.logprobs.push(left(&self.sampler.distribution(scores), token.id, limits.logprobs));
+            }
+            (1.., Scores::All(logits)) => out.logprobs.push(score(logits, token.id, limits.logprobs)),
+            (0, _) | (_, Scores::Top(_)) => (),
         }
         self.sampler.accept(token.id);
         out.tokens.push(token.id);
         let started = Instant::now();
-        let flow = hear(who, token, out.logprobs.last().map_or(&[], Vec::as_slice))?;
+        let flow = hear(who, News::Token(token, out.logprobs.last()))?;
         *callback_seconds += started.elapsed().as_secs_f64();
         Ok(match flow {
             ControlFlow::Break(()) => ControlFlow::Break(Stop::Interrupted),
@@ -196,7 +213,7 @@ impl Lane<'_> {
     /// Rows of the prompt were evaluated.
     pub fn took_part(&mut self, context: &Context, part: &Part, who: usize, hear: Hear) -> Result<()> {
         let Lane { text, sampler, .. } = self;
-        let Text { prompt, row, limits, .. } = &mut **text;
+        let Text { prompt, row, limits, stop, .. } = &mut **text;
         let Some(prompt) = prompt else { return Ok(()) };
         prompt.done += part.rows.len();
         if let Some(scored) = &mut prompt.scored {
@@ -205,6 +222,10 @@ impl Lane<'_> {
                 scored.push(score(context.logits(*row + place), token, limits.logprobs));
             }
             *row += part.rows.len() - 1;
+        }
+        // What was evaluated before and is evaluated again is no news.
+        if prompt.asks && hear(who, News::Evaluated(prompt.done))?.is_break() {
+            *stop = Some(Stop::Interrupted);
         }
         if !part.is_last {
             return Ok(());
@@ -282,7 +303,18 @@ impl Lane<'_> {
     }
 }
 
-fn score(logits: &[f32], token: u32, likely: usize) -> TokenScore {
-    let logprob = (f64::from(logits[token as usize]) - log_sum_exp(logits)) as f32;
-    TokenScore { logprob, likely: top_logprobs(logits, likely) }
+/// By what the model says.
+fn score(logits: &[f32], token: u32, most: usize) -> TokenScore {
+    let likely = top_logprobs(logits, most);
+    let among = likely.iter().find(|(id, _)| *id == token).map(|(_, logprob)| *logprob);
+    let by_itself = || (f64::from(logits[token as usize]) - log_sum_exp(logits)) as f32;
+    TokenScore { logprob: among.unwrap_or_else(by_itself), likely }
+}
+
+/// By what the samplers left to choose from, which are all that are possible.
+fn left(choices: &Distribution, token: u32, most: usize) -> TokenScore {
+    let mut likely: Vec<(u32, f32)> = choices.iter().map(|(id, p)| (id, p.ln() as f32)).collect();
+    likely.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    likely.truncate(most);
+    TokenScore { logprob: choices.p(token).ln() as f32, likely }
 }

@@ -18,25 +18,26 @@ struct Rows {
     output: usize,
 }
 
-/// One round. Texts whose prompt is not evaluated yet get at most `chunk` rows of theirs in it, all together. There must be
-/// cells for all rows.
+/// One round; gives the number of its full passes, and of texts in these. Texts whose prompt is not evaluated yet get at most
+/// `chunk` rows of theirs in it, all together. There must be cells for all rows.
 pub(crate) fn round(
     context: &mut Context,
     lanes: &mut [Lane],
     chunk: usize,
     load: &mut Load,
     hear: Hear,
-) -> Result<()> {
+) -> Result<(u64, u64)> {
     let parts = parts(lanes, chunk);
     let others: usize = parts.iter().map(|part| part.as_ref().map_or(0, |part| part.rows.len())).sum();
     let going: Vec<usize> = (0..lanes.len()).filter(|&i| lanes[i].text.is_going()).collect();
     let drafts = draft(context, lanes, &going, others, load)?;
     let drafted = lanes.iter().map(|lane| lane.text.made.proposals.len()).sum();
-    for group in groups(lanes, &parts) {
-        pass(context, lanes, &group, &parts, &drafts.shares, load, hear)?;
+    let groups = groups(lanes, &parts);
+    for group in &groups {
+        pass(context, lanes, group, &parts, &drafts.shares, load, hear)?;
     }
     settle(lanes, &going, others, drafted, drafts.cost, load);
-    Ok(())
+    Ok((groups.len() as u64, groups.iter().map(Vec::len).sum::<usize>() as u64))
 }
 
 /// What each lane's prompt has in this pass.

@@ -1,20 +1,17 @@
 //! An engine on a thread of its own, for many that ask.
 
 use std::{
-    sync::mpsc::{self, Receiver, Sender},
+    sync::mpsc::{self, Receiver, Sender, TryRecvError},
     thread::JoinHandle,
 };
 
 use super::{Bound, Engine, Job, JobId, Listener, Status};
 use crate::{Error, Result};
 
-enum Command {
-    Submit(Box<(Job, Bound)>, Listener, Sender<Result<JobId>>),
-    Cancel(JobId),
-    Status(Sender<Status>),
-}
+/// Done between rounds.
+type Command = Box<dyn FnOnce(&mut Engine) + Send>;
 
-/// Sends jobs to the thread; as many clones as one likes.
+/// Asks the thread; as many clones as one likes.
 #[derive(Clone)]
 pub struct Handle {
     commands: Sender<Command>,
@@ -38,22 +35,22 @@ impl Worker {
     }
 }
 
-/// Between rounds it hears what is asked; without anything to do it waits.
+/// Between rounds it does what is asked; without anything to do it waits.
 fn serve(mut engine: Engine, commands: &Receiver<Command>) -> Engine {
     let mut idle = true;
     loop {
         let command = match idle {
-            true => commands.recv().map_err(|_| mpsc::TryRecvError::Disconnected),
+            true => commands.recv().map_err(|_| TryRecvError::Disconnected),
             false => commands.try_recv(),
         };
         match command {
             Ok(command) => {
-                obey(&mut engine, command);
+                command(&mut engine);
                 idle = false;
                 continue;
             }
-            Err(mpsc::TryRecvError::Empty) => {}
-            Err(mpsc::TryRecvError::Disconnected) => {
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => {
                 engine.run();
                 return engine;
             }
@@ -62,38 +59,29 @@ fn serve(mut engine: Engine, commands: &Receiver<Command>) -> Engine {
     }
 }
 
-/// Nobody may wait for an answer any more.
-fn obey(engine: &mut Engine, command: Command) {
-    match command {
-        Command::Submit(asked, listener, reply) => {
-            let (job, bound) = *asked;
-            _ = reply.send(engine.submit_bound(job, bound, listener));
-        }
-        Command::Cancel(id) => engine.cancel(id),
-        Command::Status(reply) => _ = reply.send(engine.status()),
-    }
-}
-
 impl Handle {
     /// As [`Engine::submit_bound`]. The listener is called from the engine's thread, and holds up all texts while it runs.
     pub fn submit(&self, job: Job, bound: Bound, listener: Listener) -> Result<JobId> {
-        self.ask(|reply| Command::Submit(Box::new((job, bound)), listener, reply))?
+        self.ask(move |engine| engine.submit_bound(job, bound, listener))?
     }
 
     /// Ends a job.
     pub fn cancel(&self, id: JobId) {
-        _ = self.commands.send(Command::Cancel(id));
+        _ = self.commands.send(Box::new(move |engine| engine.cancel(id)));
     }
 
     /// What the engine is at.
     pub fn status(&self) -> Result<Status> {
-        self.ask(Command::Status)
+        self.ask(|engine| engine.status())
     }
 
-    fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Result<T> {
+    /// Has something done by the engine between its rounds, and waits for what comes of it. All texts wait as well.
+    pub fn ask<T: Send + 'static>(&self, what: impl FnOnce(&mut Engine) -> T + Send + 'static) -> Result<T> {
         let ended = || Error::Input("the engine has ended".into());
         let (reply, answer) = mpsc::channel();
-        self.commands.send(command(reply)).map_err(|_| ended())?;
+        // Nobody may wait for the answer any more.
+        let command: Command = Box::new(move |engine| _ = reply.send(what(engine)));
+        self.commands.send(command).map_err(|_| ended())?;
         answer.recv().map_err(|_| ended())
     }
 }

@@ -7,11 +7,11 @@ use std::{
     time::Instant,
 };
 
-use super::wire::{Likely, More, Reason, Settings, Timings, Whole, settings_json};
+use super::wire::{Likely, More, Progress, Reason, Settings, Timings, Whole, settings_json};
 use crate::{
     Tokenizer,
     chat::{Answer, AnswerReader, Delta, Reading, Shown, StopStrings, Syntax},
-    engine::{self, Ended},
+    engine::{self, Ended, TokenScore},
     tokenizer::Utf8,
 };
 
@@ -51,8 +51,12 @@ pub struct Choice {
     held: Vec<u32>,
     drafted: Vec<Option<usize>>,
     accepted: usize,
-    submitted: Instant,
+    /// When the prompt began to be evaluated.
+    began: Option<Instant>,
+    slot: usize,
     cached: usize,
+    /// Tokens of the prompt that are evaluated, or were in the cache.
+    evaluated: usize,
     first: Option<Instant>,
     last: Option<Instant>,
 }
@@ -89,26 +93,43 @@ impl Choice {
             held: Vec::new(),
             drafted: Vec::new(),
             accepted: 0,
-            submitted: Instant::now(),
+            began: None,
+            slot: 0,
             cached: 0,
+            evaluated: 0,
             first: None,
             last: None,
         }
     }
 
-    /// The prompt is being evaluated.
-    pub fn begins(&mut self, cached: usize) {
-        self.cached = cached;
+    /// The prompt is being evaluated; nothing is to be said of one that had to begin again.
+    pub fn begins(&mut self, cached: usize, slot: usize) -> Option<Progress> {
+        self.slot = slot;
+        if self.began.is_some() {
+            return None;
+        }
+        self.began = Some(Instant::now());
+        (self.cached, self.evaluated) = (cached, cached);
+        let total = self.source.tokens.len();
+        let timings = self.settings.timings_per_token.then(Timings::default);
+        let timings = timings.map(|timings| Timings { cached, ..timings });
+        Some(Progress { total, cached, processed: cached, ms: 0.0, timings })
     }
 
-    /// Tokens of the prompt that were in the cache.
-    pub fn cached(&self) -> usize {
-        self.cached
-    }
-
-    /// Milliseconds since it was submitted.
-    pub fn ms(&self) -> f64 {
-        self.submitted.elapsed().as_secs_f64() * 1e3
+    /// More of the prompt is evaluated; nothing where that was so before, and the text had to begin again.
+    pub fn evaluated(&mut self, tokens: usize) -> Option<Progress> {
+        if tokens <= self.evaluated {
+            return None;
+        }
+        self.evaluated = tokens;
+        let timings = self.timings();
+        Some(Progress {
+            total: self.source.tokens.len(),
+            cached: self.cached,
+            processed: tokens,
+            ms: timings.prompt_ms,
+            timings: self.settings.timings_per_token.then_some(timings),
+        })
     }
 
     /// Whether a stop string has come.
@@ -117,7 +138,7 @@ impl Choice {
     }
 
     /// The next token.
-    pub fn token(&mut self, id: u32, drafted_by: Option<usize>, likely: &[(u32, f32)]) -> More {
+    pub fn token(&mut self, id: u32, drafted_by: Option<usize>, score: Option<&TokenScore>) -> More {
         let now = Instant::now();
         self.first.get_or_insert(now);
         self.last = Some(now);
@@ -126,14 +147,15 @@ impl Choice {
         self.drafted.push(drafted_by);
         self.held.push(id);
         let mut more = More::default();
-        if self.settings.logprobs.is_some() {
-            let one = self.likely_of(id, None, likely);
+        if let Some(score) = score.filter(|_| self.settings.logprobs.is_some()) {
+            let one = self.likely_of(id, score);
             more.likely.push(one.clone());
             self.likely.push(one);
         }
         let hidden = self.tokenizer.is_control(id) && !self.shown.contains(&id);
         let piece = if hidden { String::new() } else { self.utf8.push(self.tokenizer.piece(id)) };
         self.shows(&piece, &mut more);
+        more.slot = self.slot;
         self.lets_go(&mut more);
         if self.settings.timings_per_token {
             more.timings = Some(self.timings());
@@ -180,36 +202,31 @@ impl Choice {
         }
     }
 
-    fn likely_of(&self, id: u32, known: Option<f32>, likely: &[(u32, f32)]) -> Likely {
+    fn likely_of(&self, id: u32, score: &TokenScore) -> Likely {
         let bytes = |id: u32| self.tokenizer.piece(id).to_vec();
-        let among = likely.iter().find(|(other, _)| *other == id).map(|(_, logprob)| *logprob);
-        // The engine was asked for as many as the sampler chooses among. Where that is all of them, it does not say how
-        // likely one is that is not among the best: no likelier than the last of these.
-        let beyond = likely.last().map_or(f32::MIN, |(_, logprob)| *logprob);
         let most = self.settings.logprobs.unwrap_or(0);
-        let top = likely.iter().take(most).map(|&(id, logprob)| (id, bytes(id), logprob)).collect();
-        Likely { id, bytes: bytes(id), logprob: known.or(among).unwrap_or(beyond), top }
+        let top = score.likely.iter().take(most).map(|&(id, logprob)| (id, bytes(id), logprob)).collect();
+        Likely { id, bytes: bytes(id), logprob: score.logprob, top }
     }
 
-    fn timings(&self) -> Timings {
+    /// How it went so far.
+    pub fn timings(&self) -> Timings {
         let ms = |from: Instant, to: Instant| to.duration_since(from).as_secs_f64() * 1e3;
-        let first = self.first.unwrap_or_else(Instant::now);
+        let now = Instant::now();
+        let first = self.first.unwrap_or(now);
         Timings {
             cached: self.cached,
-            prompt: self.source.tokens.len().saturating_sub(self.cached),
-            prompt_ms: ms(self.submitted, first),
+            prompt: self.evaluated - self.cached,
+            prompt_ms: ms(self.began.unwrap_or(first), first),
             predicted: self.tokens.len(),
             predicted_ms: self.last.map_or(0.0, |last| ms(first, last)),
             drafted: 0,
             accepted: self.accepted,
-            rounds: 0,
-            passes: self.tokens.len() - self.accepted,
-            speculation: None,
         }
     }
 
-    /// The last pieces, and the whole. Without `ended` a stop string has ended it.
-    pub fn ends(mut self, ended: Option<&Ended>) -> (More, Whole) {
+    /// The last pieces, and the whole.
+    pub fn ends(mut self, ended: &Ended) -> (More, Whole) {
         let mut more = More::default();
         if !self.is_stopped() {
             let rest = self.utf8.finish();
@@ -223,24 +240,22 @@ impl Choice {
         }
         self.lets_go(&mut more);
         let mut timings = self.timings();
-        if let Some(ended) = ended {
-            let drafting = &ended.report.drafting;
-            (timings.drafted, timings.rounds) = (drafting.drafted, drafting.rounds);
-            timings.speculation = Some(ended.report.to_json());
-        }
-        let stop = ended.map(|ended| ended.generation.stop);
+        timings.drafted = ended.report.drafting.drafted;
+        let stop = ended.generation.stop;
         let reason = match (self.stopped.take(), stop) {
             (Some(word), _) => Reason::Stop(word),
-            (None, Some(engine::Stop::EndOfText)) => Reason::End,
-            (None, _) => Reason::Limit,
+            (None, engine::Stop::EndOfText) => Reason::End,
+            (None, engine::Stop::MaxTokens | engine::Stop::ContextFull | engine::Stop::Interrupted) => {
+                Reason::Limit
+            }
         };
         let mut prompt_likely = Vec::new();
-        if let Some(ended) = ended.filter(|ended| !ended.scored.is_empty()) {
-            let first = self.source.tokens.first().map(|id| self.likely_of(*id, Some(0.0), &[]));
-            let rest = self.source.tokens.iter().skip(1).zip(&ended.scored);
-            prompt_likely.extend(first);
+        if !ended.scored.is_empty() {
+            // Nothing is before the first one.
+            let unknown = TokenScore { logprob: 0.0, likely: Vec::new() };
+            let scores = std::iter::once(&unknown).chain(&ended.scored);
             prompt_likely
-                .extend(rest.map(|(id, score)| self.likely_of(*id, Some(score.logprob), &score.likely)));
+                .extend(self.source.tokens.iter().zip(scores).map(|(id, score)| self.likely_of(*id, score)));
         }
         let seed = self.settings.sampler.seed.map_or(0, u64::from);
         let whole = Whole {
@@ -252,8 +267,10 @@ impl Choice {
             prompt_likely,
             prompt: self.source.prompt.clone(),
             prompt_tokens: self.source.tokens.len(),
-            truncated: stop == Some(engine::Stop::ContextFull),
+            truncated: stop == engine::Stop::ContextFull || ended.shifted,
             timings,
+            speculation: Some(ended.report.to_json()),
+            slot: self.slot,
             seed,
             settings: settings_json(&self.settings, seed),
         };

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{
-    Error, Result,
-    engine::{Bound, Ended, Event, Handle, Job, JobId, Status},
+    Result,
+    engine::{Bound, Ended, Event, Handle, Job, JobId, SavedText, Status, TokenScore},
 };
 
 /// Where a job's events go, and the number that they carry.
@@ -20,16 +20,23 @@ pub struct Hearer {
 /// What a request hears of a job.
 #[derive(Debug)]
 pub enum Heard {
-    /// The prompt is being evaluated, with so many of its tokens in the cache.
-    Begun(usize),
-    /// The next token, who drafted it, and the likeliest ones in its place.
+    /// The prompt is being evaluated.
+    Begun {
+        /// Tokens of it that are in the cache.
+        cached: usize,
+        /// Where the text is made.
+        slot: usize,
+    },
+    /// So many tokens of the prompt are evaluated.
+    Evaluated(usize),
+    /// The next token.
     Token {
         /// The token.
         id: u32,
         /// The source that had drafted it.
         drafted_by: Option<usize>,
-        /// The likeliest ones with their logarithms of probability.
-        likely: Vec<(u32, f32)>,
+        /// How likely it was, if that was asked for.
+        score: Option<TokenScore>,
     },
     /// It is done, or could not go on.
     Ended(std::result::Result<Box<Ended>, String>),
@@ -55,27 +62,33 @@ pub trait Answers: Send + Sync {
 
     /// What is being made; waits for the pass at hand.
     fn status(&self) -> Result<Status>;
+
+    /// Whether the next job has to wait for the model to be loaded again.
+    fn is_asleep(&self) -> bool {
+        false
+    }
+
+    /// The text that a slot made last.
+    fn save(&self, slot: usize) -> Result<SavedText>;
+
+    /// Makes a saved text a slot's last one; says how many tokens it has.
+    fn restore(&self, slot: usize, saved: SavedText) -> Result<usize>;
+
+    /// Forgets what a slot has made; says how many tokens its last text had.
+    fn erase(&self, slot: usize) -> Result<usize>;
 }
 
-impl Answers for Handle {
-    fn submit(&self, job: Job, bound: Bound, hearer: Hearer) -> Result<JobId> {
-        let listener = move |event: Event| {
-            hearer.tell(match event {
-                Event::Begun { cached } => Heard::Begun(cached),
-                Event::Token(token, likely) => {
-                    Heard::Token { id: token.id, drafted_by: token.drafted_by, likely: likely.to_vec() }
-                }
-                Event::Ended(ended) => Heard::Ended(ended),
-            })
-        };
-        Handle::submit(self, job, bound, Box::new(listener))
-    }
-
-    fn cancel(&self, id: JobId) {
-        Handle::cancel(self, id);
-    }
-
-    fn status(&self) -> Result<Status> {
-        Handle::status(self).map_err(|_| Error::Input("the engine has ended".into()))
-    }
+/// Hands a job to an engine, with what it says of it.
+pub fn submit(handle: &Handle, job: Job, bound: Bound, hearer: Hearer) -> Result<JobId> {
+    let listener = move |event: Event| {
+        hearer.tell(match event {
+            Event::Begun { cached, slot } => Heard::Begun { cached, slot },
+            Event::Evaluated(tokens) => Heard::Evaluated(tokens),
+            Event::Token(token, score) => {
+                Heard::Token { id: token.id, drafted_by: token.drafted_by, score: score.cloned() }
+            }
+            Event::Ended(ended) => Heard::Ended(ended),
+        })
+    };
+    handle.submit(job, bound, Box::new(listener))
 }

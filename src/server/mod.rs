@@ -9,13 +9,16 @@ mod assets;
 mod choice;
 mod desk;
 mod http;
+mod infill;
 mod lark;
 mod prepare;
+mod sleep;
 pub mod wire;
 
 pub use assets::{PAGE, POLICY};
 pub use choice::Source;
 pub use desk::{Answers, Heard, Hearer};
-pub use http::{App, Asset, Config, Facts, Origins, listen, router, serve};
+pub use http::{App, Asset, Config, Facts, Origins, Predict, listen, router, serve};
 pub use lark::Controls;
 pub use prepare::{Prepared, Preparer, ReadMask, Render};
+pub use sleep::{Close, Open, Sleeper};

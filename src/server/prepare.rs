@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     choice::Source,
+    infill::{self, Gap},
     lark::{self, Controls},
     wire::{ApiError, Ask, Biased, Chat, Constraint, Input, Part, Settings},
 };
@@ -111,8 +112,13 @@ impl Preparer {
                 }
             }
         }
+        if settings.ignore_eos && constraint.is_none() {
+            // As in llama-server: a text that does not end has no ends in it. A grammar says itself where its texts end.
+            sampler.logit_bias.extend(self.tokenizer.ends().iter().map(|id| (*id, f32::NEG_INFINITY)));
+        }
         // llama-server leaves out what the vocabulary does not have.
         sampler.logit_bias.retain(|(id, _)| (*id as usize) < self.tokenizer.vocab_size());
+        settings.bias = sampler.logit_bias.iter().map(|(id, bias)| (Biased::Token(*id), *bias)).collect();
         if let Some(breakers) = &settings.breakers {
             sampler.dry.breakers = Breakers::new(&self.tokenizer, breakers);
         }
@@ -123,10 +129,14 @@ impl Preparer {
             max_tokens: settings.max_tokens,
             ignore_eos: settings.ignore_eos,
             shift_keep: settings.keep.filter(|_| self.shifts),
-            logprobs: settings.logprobs.map_or(0, |n| n.max(1).max(settings.sampler.top_k)),
+            // At least one, so that the chosen one is told.
+            logprobs: settings.logprobs.map_or(0, |n| n.max(1)),
+            logprobs_after_sampling: settings.post_sampling,
             scores_prompt: settings.echo && settings.logprobs.is_some(),
             mask,
             drafts: settings.drafts,
+            reuses: settings.reuses,
+            slot: settings.slot,
             ..Job::new(source.tokens.clone())
         };
         let forced = constraint.zip(self.vocabulary.as_ref()).map(|(constraint, vocabulary)| {
@@ -152,9 +162,19 @@ impl Preparer {
                 let tokens = self.tokens(parts)?;
                 Ok((plain(self.text(&tokens), tokens), settings.constraint.clone()))
             }
-            Input::Infill { .. } => Err(ApiError::not_supported(
-                "/infill: this model's vocabulary has no tokens for gaps that are known here",
-            )),
+            Input::Infill { prefix, suffix, prompt, extra } => {
+                let marks = self.tokenizer.gap_tokens().ok_or_else(|| {
+                    ApiError::not_supported(
+                        "this model's vocabulary has no tokens for the prefix, the suffix and the middle of a gap: \
+                         it was not made for /infill",
+                    )
+                })?;
+                // Half is left for the answer, or as much as it may have if that is less.
+                let answer = settings.max_tokens.unwrap_or(usize::MAX).min(self.n_ctx / 2);
+                let gap = Gap { prefix, suffix, prompt, extra };
+                let tokens = infill::tokens(&self.tokenizer, &marks, gap, self.n_ctx - answer);
+                Ok((plain(self.text(&tokens), tokens), settings.constraint.clone()))
+            }
         }
     }
 
@@ -177,7 +197,7 @@ impl Preparer {
         let reads_calls = *tool_choice != crate::chat::ToolChoice::None;
         let tools = if reads_calls { conversation.tools.clone() } else { Vec::new() };
         let (reasoning, thinking) = (*splits_reasoning, prompt.thinking);
-        Ok((Source { prompt: prompt.text, tokens, syntax, tools, reasoning, thinking }, constraint))
+        Ok((Source { prompt: self.text(&tokens), tokens, syntax, tools, reasoning, thinking }, constraint))
     }
 
     /// A conversation as the template has it.

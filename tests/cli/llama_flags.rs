@@ -12,7 +12,7 @@ use crate::common::fixture;
 #[allow(dead_code)]
 mod table;
 
-use table::{BENCH, FLAGS, Here};
+use table::{BENCH, FLAGS, Here, SERVE};
 
 /// Words, split at blanks; what stands in quotes stays together.
 fn words(line: &str) -> Vec<&str> {
@@ -362,13 +362,13 @@ fn a_system_message_and_a_template_go_into_the_prompt() {
 #[test]
 fn the_page_has_every_flag() {
     let page = include_str!("../../docs/llama-cpp.md");
-    for flag in FLAGS.iter().chain(BENCH) {
+    for flag in FLAGS.iter().chain(BENCH).chain(SERVE) {
         assert!(page.contains(&flag.row()), "docs/llama-cpp.md lacks this row:\n{}", flag.row());
     }
     let rows = page.lines().filter(|line| line.starts_with("| `-")).count();
     assert_eq!(
         rows,
-        FLAGS.len() + BENCH.len(),
+        FLAGS.len() + BENCH.len() + SERVE.len(),
         "docs/llama-cpp.md has rows of flags that are not in the table"
     );
 }

@@ -7,7 +7,7 @@ use std::{ops::ControlFlow, path::Path, sync::Arc};
 use common::{bits, context, embedded_model, fixture, load};
 use spec_run::{
     Batch, Context, Model, Result, RunLayers, Sampler, Tokenizer, embedded,
-    generate::{Generation, Request, Speculation, Stop, generate, speculate},
+    generate::{Generation, Request, Speculation, Stop, TokenScore, generate, speculate},
     mask::LayerBits,
     sampler::{Dry, Mirostat, SamplerConfig},
     speculation::{
@@ -69,7 +69,10 @@ fn ran(context: &mut Context, sampler: Sampler, generation: Generation, seen: Ve
         context.decode(&Batch::prompt(&[7], context.kv().next_pos(TARGET), TARGET)).unwrap();
         after = bits(context.logits(0));
     }
-    let exact = |row: &Vec<(u32, f32)>| row.iter().map(|(id, p)| (*id, p.to_bits())).collect();
+    let exact = |score: &TokenScore| {
+        let chosen = (u32::MAX, score.logprob.to_bits());
+        score.likely.iter().map(|(id, p)| (*id, p.to_bits())).chain([chosen]).collect()
+    };
     Ran {
         logprobs: generation.logprobs.iter().map(exact).collect(),
         tokens: generation.tokens,

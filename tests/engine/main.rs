@@ -20,5 +20,6 @@ mod same_bits;
 mod sampler_chain;
 mod sampler_draw;
 mod sampler_golden;
+mod saved;
 mod texts;
 mod windows;

@@ -47,10 +47,10 @@ fn listener(heard: &Arc<Mutex<Heard>>) -> Listener {
     Box::new(move |event| {
         let mut heard = heard.lock().unwrap();
         match event {
-            Event::Begun { .. } => {}
-            Event::Token(token, likely) => {
+            Event::Begun { .. } | Event::Evaluated(_) => {}
+            Event::Token(token, score) => {
                 heard.tokens.push(token.id);
-                heard.likely.push(exact(likely));
+                heard.likely.extend(score.map(|score| exact(&score.likely)));
             }
             Event::Ended(ended) => heard.ended = Some(ended.expect("it can be made")),
         }
@@ -78,7 +78,7 @@ fn alone(model: &Arc<Model>, tokenizer: &Tokenizer, job: &Job) -> (Vec<u32>, Vec
     };
     let made =
         generate(&mut context, tokenizer, &mut sampler, &request, |_| Ok(ControlFlow::Continue(()))).unwrap();
-    (made.tokens, made.logprobs.iter().map(|likely| exact(likely)).collect())
+    (made.tokens, made.logprobs.iter().map(|score| exact(&score.likely)).collect())
 }
 
 /// A text by a part of the model, step by step.
@@ -280,7 +280,7 @@ fn a_text_has_the_room_that_it_was_given_and_no_more() {
     let error = engine.session(job(33)).err().expect("it is too long");
     assert!(matches!(error, Error::TooLong { tokens: 33, most: 32 }), "{error}");
     let ended = engine.session(job(20)).unwrap().finish().unwrap();
-    assert_eq!((ended.generation.stop, ended.generation.tokens.len()), (Stop::ContextFull, 13));
+    assert_eq!((ended.generation.stop, ended.generation.tokens.len()), (Stop::ContextFull, 12));
 }
 
 /// Each that loses its cells finds all of its text in another's, and must not wait for rows that nobody has to evaluate.

@@ -10,7 +10,7 @@ const RICH = `## Heading\n\nText with \`code\`, **bold** and a [link](http://exa
 const rich = (body, reply) => {
   reply.delta({ reasoning_content: 'thinking' });
   for (const word of RICH.split(/(?<= )/)) reply.tokens([[word, word.length % 3 ? 0 : null]]);
-  reply.end({ usage: { total_tokens: 50 }, timings: { predicted_n: 80, predicted_per_second: 50, draft_n: 60, draft_n_accepted: 50, speculation: { speedup: 1.4, by_source: [{ name: 'ngram', drafted: 60, accepted: 50 }] } } });
+  reply.end({ usage: { total_tokens: 50 }, timings: { predicted_n: 80, predicted_per_second: 50, draft_n: 60, draft_n_accepted: 50 }, speculation: { speedup: 1.4, by_source: [{ name: 'ngram', drafted: 60, accepted: 50 }] } });
 };
 const PROPS = { model_alias: 'stories', default_generation_settings: { n_ctx: 4096, params: {} }, masks: [{ name: 'exit 8', cost: 0.5 }] };
 

@@ -49,8 +49,8 @@ pageTest('colours and figures come with the text', {
       usage: { prompt_tokens: 20, completion_tokens: 5, total_tokens: 25 },
       timings: {
         prompt_n: 20, prompt_per_second: 300, predicted_n: 5, predicted_per_second: 50.6, draft_n: 5, draft_n_accepted: 3,
-        speculation: { speedup: 1.567, by_source: [{ name: 'ngram', drafted: 3, accepted: 2 }, { name: 'every third', drafted: 2, accepted: 1 }] },
       },
+      speculation: { speedup: 1.567, by_source: [{ name: 'ngram', drafted: 3, accepted: 2 }, { name: 'every third', drafted: 2, accepted: 1 }] },
     });
   },
 }, async (page) => {

@@ -14,15 +14,16 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http_body::Frame as BodyFrame;
+use serde_json::Value;
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver, channel, unbounded_channel};
 
 use super::{App, routes::failed};
-use crate::engine::JobId;
+use crate::engine::{Ended, JobId};
 use crate::server::{
     choice::{Choice, random},
     desk::{Heard, Hearer},
     prepare::Prepared,
-    wire::{ApiError, Ask, Frame, Header, Progress, Shape, Whole, Writer},
+    wire::{ApiError, Ask, Frame, Header, Shape, Whole, Writer},
 };
 
 /// Pieces that may wait for a client that reads slowly; then the answer waits.
@@ -39,18 +40,25 @@ struct Answering {
     choices: Vec<Option<Choice>>,
     ids: Vec<JobId>,
     wholes: Vec<Option<Whole>>,
-    prompts: Vec<usize>,
-    /// Answers of whose prompts it was not said yet that they are evaluated.
-    prefilling: Vec<bool>,
 }
 
 /// Answers a request.
 pub(super) async fn answer(app: Arc<App>, ask: Ask, path: &str) -> Response {
+    if !ask.stream {
+        return match json(app, ask).await {
+            Ok(json) => Json(json).into_response(),
+            Err(error) => failed(&error, path),
+        };
+    }
     match begin(app, ask).await {
-        Ok(answering) if answering.ask.stream => answering.stream(path).await,
-        Ok(answering) => answering.whole(path).await,
+        Ok(answering) => answering.stream(path).await,
         Err(error) => failed(&error, path),
     }
+}
+
+/// The whole answer to a request.
+pub(super) async fn json(app: Arc<App>, ask: Ask) -> Result<Value, ApiError> {
+    begin(app, ask).await?.whole().await
 }
 
 /// Prepares the jobs and hands them to the engine, which may be in the middle of a pass: other requests do not wait for it.
@@ -70,15 +78,13 @@ async fn begin(app: Arc<App>, ask: Ask) -> Result<Answering, ApiError> {
             choices: Vec::new(),
             ids: Vec::new(),
             wholes: Vec::new(),
-            prompts: Vec::new(),
-            prefilling: Vec::new(),
         };
         for (index, Prepared { job, bound, settings, source }) in prepared.into_iter().enumerate() {
             let hearer = Hearer { index, to: to.clone() };
             // Jobs before one that is refused end with the request.
-            answering.ids.push(answering.app.answers.submit(job, bound, hearer)?);
-            answering.prompts.push(source.tokens.len());
-            answering.prefilling.push(true);
+            let id = answering.app.answers.submit(job, bound, hearer)?;
+            answering.app.remember_asked(id, &settings);
+            answering.ids.push(id);
             let tokenizer = answering.app.preparer.tokenizer.clone();
             answering.choices.push(Some(Choice::new(tokenizer, settings, source)));
             answering.wholes.push(None);
@@ -92,8 +98,10 @@ async fn begin(app: Arc<App>, ask: Ask) -> Result<Answering, ApiError> {
 impl Drop for Answering {
     fn drop(&mut self) {
         for (id, choice) in self.ids.iter().zip(&self.choices) {
-            if choice.is_some() {
+            if let Some(choice) = choice {
                 self.app.answers.cancel(*id);
+                self.app.metrics.count(&choice.timings());
+                self.app.forget_asked(*id);
             }
         }
     }
@@ -126,48 +134,44 @@ impl Answering {
     /// What an event gives to be sent.
     fn hears(&mut self, index: usize, heard: Heard) -> Result<Vec<Frame>, ApiError> {
         let Some(choice) = &mut self.choices[index] else { return Ok(Vec::new()) };
-        let total = self.prompts[index];
         match heard {
-            Heard::Begun(cached) => {
-                choice.begins(cached);
+            Heard::Begun { cached, slot } => {
+                let Some(progress) = choice.begins(cached, slot) else { return Ok(Vec::new()) };
                 let sources = &self.app.facts.sources;
-                let mut frames = self.writer.begins(index, total, cached, sources);
+                let mut frames = self.writer.begins(index, progress.total, cached, sources);
                 if self.ask.settings.return_progress {
-                    let progress = Progress { total, cached, processed: cached, ms: choice.ms() };
-                    frames.extend(self.writer.progress(index, progress));
+                    frames.extend(self.writer.progress(index, &progress));
                 }
                 Ok(frames)
             }
-            Heard::Token { id, drafted_by, likely } => {
-                let mut frames = Vec::new();
-                if std::mem::take(&mut self.prefilling[index]) && self.ask.settings.return_progress {
-                    let progress =
-                        Progress { total, cached: choice.cached(), processed: total, ms: choice.ms() };
-                    frames.extend(self.writer.progress(index, progress));
-                }
-                let more = choice.token(id, drafted_by, &likely);
-                if !more.text.is_empty() || !more.deltas.is_empty() || !more.likely.is_empty() {
-                    frames.extend(self.writer.more(index, &more));
-                }
+            Heard::Evaluated(tokens) => Ok(match choice.evaluated(tokens) {
+                Some(progress) if self.ask.settings.return_progress => self.writer.progress(index, &progress),
+                Some(_) | None => Vec::new(),
+            }),
+            // The engine was further than the stop string when it was told to end.
+            Heard::Token { .. } if choice.is_stopped() => Ok(Vec::new()),
+            Heard::Token { id, drafted_by, score } => {
+                let more = choice.token(id, drafted_by, score.as_ref());
                 if choice.is_stopped() {
                     self.app.answers.cancel(self.ids[index]);
-                    frames.extend(self.ends(index, None));
                 }
-                Ok(frames)
+                let says_more = !more.text.is_empty() || !more.deltas.is_empty() || !more.likely.is_empty();
+                Ok(if says_more { self.writer.more(index, &more) } else { Vec::new() })
             }
-            Heard::Ended(Ok(ended)) => Ok(self.ends(index, Some(&ended))),
+            Heard::Ended(Ok(ended)) => Ok(self.ends(index, &ended)),
             Heard::Ended(Err(message)) => Err(ApiError::server(message)),
         }
     }
 
-    fn ends(&mut self, index: usize, ended: Option<&crate::engine::Ended>) -> Vec<Frame> {
+    fn ends(&mut self, index: usize, ended: &Ended) -> Vec<Frame> {
         let Some(choice) = self.choices[index].take() else { return Vec::new() };
         let (more, whole) = choice.ends(ended);
         let mut frames = Vec::new();
         if !more.text.is_empty() || !more.deltas.is_empty() {
             frames.extend(self.writer.more(index, &more));
         }
-        self.app.metrics.count(&whole);
+        self.app.metrics.count(&whole.timings);
+        self.app.forget_asked(self.ids[index]);
         frames.extend(self.writer.ended(index, &whole));
         self.wholes[index] = Some(whole);
         frames
@@ -188,13 +192,11 @@ impl Answering {
         self.wholes.iter().flatten().cloned().collect()
     }
 
-    async fn whole(mut self, path: &str) -> Response {
+    async fn whole(mut self) -> Result<Value, ApiError> {
         while let Some(frames) = self.next().await {
-            if let Err(error) = frames {
-                return failed(&error, path);
-            }
+            frames?;
         }
-        Json(self.writer.whole(&self.all())).into_response()
+        Ok(self.writer.whole(&self.all()))
     }
 
     async fn stream(mut self, path: &str) -> Response {

@@ -75,8 +75,7 @@ pub(super) async fn origins(State(app): State<Arc<App>>, request: Request, next:
 /// Lets through who has a key, if keys are needed.
 pub(super) async fn keys(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response {
     let keys = &app.config.api_keys;
-    let public = ["/health", "/v1/health"].contains(&request.uri().path())
-        || super::routes::is_asset(&app, request.uri().path());
+    let public = super::routes::is_public(&app, request.uri().path());
     if keys.is_empty()
         || public
         || given(request.headers()).is_some_and(|key| keys.iter().any(|one| same(one, key)))

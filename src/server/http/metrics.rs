@@ -6,7 +6,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use crate::{engine::Status, server::wire::Whole};
+use crate::{
+    engine::{Done, Status},
+    server::wire::Timings,
+};
 
 /// Sums over answers.
 pub(super) struct Metrics {
@@ -21,13 +24,9 @@ struct Sums {
     cached: usize,
     prompt_ms: f64,
     predicted: usize,
+    /// Tokens that took a step: the first one of an answer comes of its prompt.
     steps: usize,
     predicted_ms: f64,
-    drafted: usize,
-    accepted: usize,
-    longest: usize,
-    rounds: usize,
-    passes: usize,
     requests: usize,
 }
 
@@ -39,84 +38,60 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counts an answer that has ended.
-    pub fn count(&self, whole: &Whole) {
+    /// Counts an answer that has ended, or that nobody waits for any more.
+    pub fn count(&self, timings: &Timings) {
         let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
-        let timings = &whole.timings;
         sums.prompt += timings.prompt;
         sums.cached += timings.cached;
         sums.prompt_ms += timings.prompt_ms;
         sums.predicted += timings.predicted;
         sums.steps += timings.predicted.saturating_sub(1);
         sums.predicted_ms += timings.predicted_ms;
-        sums.drafted += timings.drafted;
-        sums.accepted += timings.accepted;
-        sums.longest = sums.longest.max(whole.prompt_tokens + timings.predicted);
-        sums.rounds += timings.rounds;
-        sums.passes += timings.passes;
         sums.requests += 1;
     }
 
     /// All of it, and what is being made.
-    pub fn text(&self, status: Status) -> String {
+    pub fn text(&self, status: &Status) -> String {
         let sums = *self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        let Done { passes, texts, longest, drafts, drafted, accepted, accepted_at } = &status.done;
         let rate = |n: usize, ms: f64| if ms > 0.0 { n as f64 * 1e3 / ms } else { 0.0 };
-        let rows: [(&str, &str, &str, f64); 17] = [
-            ("prompt_tokens_total", "counter", "Tokens of prompts that were evaluated", sums.prompt as f64),
-            (
-                "prompt_tokens_cached_total",
-                "counter",
-                "Tokens of prompts that were in the cache",
-                sums.cached as f64,
-            ),
-            ("prompt_seconds_total", "counter", "Seconds for prompts", sums.prompt_ms / 1e3),
-            ("tokens_predicted_total", "counter", "Tokens of answers", sums.predicted as f64),
-            ("tokens_predicted_seconds_total", "counter", "Seconds for answers", sums.predicted_ms / 1e3),
-            ("n_decode_total", "counter", "Passes that gave tokens, counted by answer", sums.passes as f64),
-            ("n_tokens_max", "counter", "The longest text", sums.longest as f64),
-            (
-                "spec_decode_num_draft_tokens_total",
-                "counter",
-                "Tokens that were drafted",
-                sums.drafted as f64,
-            ),
-            (
-                "spec_decode_num_accepted_tokens_total",
-                "counter",
-                "Drafted tokens that became text",
-                sums.accepted as f64,
-            ),
-            ("spec_decode_num_drafts_total", "counter", "Rounds that drafted", sums.rounds as f64),
-            ("requests_total", "counter", "Answers that have ended", sums.requests as f64),
-            (
-                "prompt_tokens_seconds",
-                "gauge",
-                "Tokens of prompts in a second",
-                rate(sums.prompt, sums.prompt_ms),
-            ),
-            (
-                "predicted_tokens_seconds",
-                "gauge",
-                "Tokens of answers in a second",
-                rate(sums.steps, sums.predicted_ms),
-            ),
-            ("requests_processing", "gauge", "Answers that are being made", status.running as f64),
-            ("requests_deferred", "gauge", "Answers that wait", status.waiting as f64),
-            ("n_busy_slots_per_decode", "gauge", "Texts in a pass now", status.running as f64),
-            (
-                "kv_cache_usage_ratio",
-                "gauge",
-                "Share of the cache's cells that hold something",
-                1.0 - status.free_cells as f64 / status.cells.max(1) as f64,
-            ),
-        ];
         let mut text = String::new();
-        for (name, kind, help, value) in rows {
+        let mut says = |name: &str, kind: &str, help: &str, value: f64| {
             // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
                 "# HELP llamacpp:{name} {help}.\n# TYPE llamacpp:{name} {kind}\nllamacpp:{name} {value}"
             );
+        };
+        let mut counts = |name: &str, help: &str, value: f64| says(name, "counter", help, value);
+        counts("prompt_tokens_total", "Tokens of prompts that were evaluated", sums.prompt as f64);
+        counts("prompt_tokens_cached_total", "Tokens of prompts that were in the cache", sums.cached as f64);
+        counts("prompt_seconds_total", "Seconds for prompts, from their beginning", sums.prompt_ms / 1e3);
+        counts("tokens_predicted_total", "Tokens of answers", sums.predicted as f64);
+        counts("tokens_predicted_seconds_total", "Seconds for answers", sums.predicted_ms / 1e3);
+        counts("n_decode_total", "Passes that made texts, without those that drafted", *passes as f64);
+        counts("n_tokens_max", "The most tokens that a text had in the cache", *longest as f64);
+        counts("spec_decode_num_draft_tokens_total", "Tokens that were drafted", *drafted as f64);
+        counts("spec_decode_num_accepted_tokens_total", "Drafted tokens that became text", *accepted as f64);
+        counts("spec_decode_num_drafts_total", "Rounds that drafted", *drafts as f64);
+        counts("requests_total", "Answers that have ended, or that nobody waited for", sums.requests as f64);
+        let mut gauge = |name: &str, help: &str, value: f64| says(name, "gauge", help, value);
+        gauge("prompt_tokens_seconds", "Tokens of prompts in a second", rate(sums.prompt, sums.prompt_ms));
+        gauge(
+            "predicted_tokens_seconds",
+            "Tokens of answers in a second",
+            rate(sums.steps, sums.predicted_ms),
+        );
+        gauge("requests_processing", "Answers that are being made", status.running as f64);
+        gauge("requests_deferred", "Answers that wait", status.waiting as f64);
+        let texts = *texts as f64 / (*passes).max(1) as f64;
+        gauge("n_busy_slots_per_decode", "Texts in a pass on average", texts);
+        let used = 1.0 - status.free_cells as f64 / status.cells.max(1) as f64;
+        gauge("kv_cache_usage_ratio", "Share of the cache's cells that hold something", used);
+        let name = "llamacpp:spec_decode_num_accepted_tokens_per_pos_total";
+        let _ = writeln!(text, "# HELP {name} The same by the place in the draft.\n# TYPE {name} counter");
+        for (place, accepted) in accepted_at.iter().enumerate() {
+            let _ = writeln!(text, "{name}{{position=\"{place}\"}} {accepted}");
         }
         text
     }

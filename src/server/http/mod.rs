@@ -1,22 +1,35 @@
 //! The server: routes, who may use them, and how answers are sent.
 
 mod answering;
+mod connections;
 mod guard;
 mod metrics;
+mod predict;
 mod routes;
+mod slots;
 #[cfg(test)]
 mod tests;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use axum::Router;
-use tokio::{net::TcpListener, sync::watch};
+use serde_json::Value;
 
+pub use connections::{listen, serve};
 pub use guard::Origins;
 
 use self::metrics::Metrics;
-use super::{desk::Answers, prepare::Preparer, wire::Defaults};
-use crate::{Error, Result};
+use super::{
+    desk::Answers,
+    prepare::Preparer,
+    wire::{Defaults, Settings, settings_json},
+};
+use crate::engine::JobId;
 
 /// What the server is told of by flags.
 #[derive(Clone, Debug)]
@@ -37,6 +50,10 @@ pub struct Config {
     pub texts: usize,
     /// Tells what is being made at /slots.
     pub slots: bool,
+    /// The folder where texts of slots are saved; `None`: they are not.
+    pub saves_to: Option<PathBuf>,
+    /// Answers as Google's Vertex AI asks for them.
+    pub predict: Option<Predict>,
     /// Counts at /metrics.
     pub metrics: bool,
     /// How long answers may take to end when the server is told to.
@@ -90,6 +107,17 @@ pub struct App {
     /// Its security policy.
     pub policy: &'static str,
     metrics: Metrics,
+    /// The settings of jobs that are asked for, as /slots shows them.
+    asked: Mutex<HashMap<JobId, Value>>,
+}
+
+/// Paths that Vertex AI wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Predict {
+    /// Of requests.
+    pub path: String,
+    /// Another one for /health.
+    pub health: Option<String>,
 }
 
 impl App {
@@ -102,56 +130,25 @@ impl App {
         answers: Box<dyn Answers>,
     ) -> Self {
         let metrics = Metrics::default();
-        App { config, defaults, facts, preparer, answers, assets: &[], policy: "default-src 'none'", metrics }
+        let (asked, assets, policy): (_, &[Asset], _) = (Mutex::default(), &[], "default-src 'none'");
+        App { config, defaults, facts, preparer, answers, assets, policy, metrics, asked }
+    }
+
+    fn remember_asked(&self, id: JobId, settings: &Settings) {
+        let shown = settings_json(settings, settings.sampler.seed.map_or(0, u64::from));
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(id, shown);
+    }
+
+    fn forget_asked(&self, id: JobId) {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    }
+
+    fn asked(&self, id: JobId) -> Option<Value> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 }
 
 /// The routes of an app.
 pub fn router(app: Arc<App>) -> Router {
     routes::router(app)
-}
-
-/// Listens at all addresses, and says where.
-pub async fn listen(config: &Config) -> Result<Vec<TcpListener>> {
-    let mut listeners = Vec::new();
-    for host in &config.hosts {
-        let at = |e: std::io::Error| {
-            let what = match e.kind() {
-                std::io::ErrorKind::AddrInUse => {
-                    "the port is in use by another program; choose one with `port`"
-                }
-                std::io::ErrorKind::AddrNotAvailable => "this machine has no such address",
-                _ => return Error::io(format!("{host}:{}", config.port), e),
-            };
-            Error::Usage(format!("{host}:{}: {what}", config.port))
-        };
-        listeners.push(TcpListener::bind((host.trim_matches(['[', ']']), config.port)).await.map_err(at)?);
-    }
-    Ok(listeners)
-}
-
-/// Serves until `ends` changes, then finishes the answers that have begun, as long as that may take.
-pub async fn serve(app: Arc<App>, listeners: Vec<TcpListener>, ends: watch::Receiver<bool>) -> Result<()> {
-    let grace = app.config.grace;
-    let mut servers = tokio::task::JoinSet::new();
-    for listener in listeners {
-        let router = router(app.clone()).into_make_service_with_connect_info::<SocketAddr>();
-        let ended = ended(ends.clone());
-        servers.spawn(async move { axum::serve(listener, router).with_graceful_shutdown(ended).await });
-    }
-    let all = async {
-        while let Some(served) = servers.join_next().await {
-            served.map_err(|e| Error::Input(e.to_string()))?.map_err(|e| Error::io("the server", e))?;
-        }
-        Ok(())
-    };
-    tokio::select! {
-        served = all => served,
-        () = async { ended(ends).await; tokio::time::sleep(grace).await } => Ok(()),
-    }
-}
-
-async fn ended(mut ends: watch::Receiver<bool>) {
-    // Nobody left who could end it ends it as well.
-    let _ = ends.wait_for(|end| *end).await;
 }

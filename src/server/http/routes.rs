@@ -6,25 +6,28 @@ use axum::{
     Json, Router,
     body::Bytes,
     extract::{DefaultBodyLimit, Request, State},
-    http::{HeaderValue, StatusCode, Uri, header},
+    http::{HeaderValue, Method, StatusCode, Uri, header},
     middleware,
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{any, get, post},
 };
 use serde_json::{Value, json};
 
-use super::{App, answering, guard};
+use super::{App, answering, guard, predict, slots};
 use crate::{
     engine::Status,
+    hash::fnv1a,
     server::wire::{ApiError, Ask, Defaults, Fields, Input, Part, read, settings_json},
     tokenizer::EncodeOptions,
 };
 
+/// Where the page's worker asks which page it is.
+const VERSION: &str = "/_app/version.json";
 /// A body that takes longer is given up.
 const SLOWEST: Duration = Duration::from_secs(120);
 
 type Reply = Result<Response, (ApiError, &'static str)>;
-type Read = fn(&Value, &Defaults) -> Result<Ask, ApiError>;
+pub(super) type Read = fn(&Value, &Defaults) -> Result<Ask, ApiError>;
 
 /// An error at a path: Anthropic's clients want another shape.
 pub(super) fn failed(error: &ApiError, path: &str) -> Response {
@@ -36,7 +39,9 @@ pub(super) fn failed(error: &ApiError, path: &str) -> Response {
 pub(super) fn router(app: Arc<App>) -> Router {
     let mut routes = Router::new()
         .route("/metrics", get(metrics))
-        .route("/slots", get(slots))
+        .route("/slots", get(slots::list))
+        .route("/slots/{id}", post(slots::act))
+        .route("/cors-proxy", any(no_proxy))
         .route("/tokenizer_info", get(tokenizer_info))
         .route("/tokenize", post(tokenize))
         .route("/detokenize", post(detokenize))
@@ -60,7 +65,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
     routes
         .route("/completions", asks(read::llama))
         .route("/v1/completions", asks(read::completions))
-        .fallback(asset)
+        .fallback(other)
         .layer(DefaultBodyLimit::max(app.config.most_body))
         .layer(middleware::from_fn_with_state(app.clone(), guard::keys))
         .layer(middleware::from_fn_with_state(app.clone(), guard::origins))
@@ -101,7 +106,7 @@ async fn ask(app: &Arc<App>, request: Request, read: Read) -> Result<Ask, ApiErr
 }
 
 /// The JSON of a request.
-async fn body(app: &Arc<App>, request: Request) -> Result<Value, ApiError> {
+pub(super) async fn body(app: &Arc<App>, request: Request) -> Result<Value, ApiError> {
     let most = app.config.most_body;
     let came = tokio::time::timeout(SLOWEST, axum::body::to_bytes(request.into_body(), most)).await;
     let late = |_| ApiError { status: 408, ..ApiError::invalid("the body did not come in time") };
@@ -113,12 +118,19 @@ async fn body(app: &Arc<App>, request: Request) -> Result<Value, ApiError> {
     serde_json::from_slice(&bytes).map_err(|e| ApiError::invalid(format!("the body is not JSON: {e}")))
 }
 
+/// llama-server can fetch any address for its page's tools. Whoever reaches the server could then reach all that it reaches.
+async fn no_proxy(uri: Uri) -> Response {
+    let error =
+        ApiError { status: 403, ..ApiError::not_supported("this server does not fetch other addresses") };
+    failed(&error, uri.path())
+}
+
 async fn health() -> Response {
     Json(json!({ "status": "ok" })).into_response()
 }
 
 /// Asked of the engine between its passes.
-async fn status(app: &Arc<App>) -> Result<Status, ApiError> {
+pub(super) async fn status(app: &Arc<App>) -> Result<Status, ApiError> {
     let app = app.clone();
     let asked = tokio::task::spawn_blocking(move || app.answers.status());
     Ok(asked.await.map_err(|_| ApiError::server("the engine could not be asked"))??)
@@ -132,7 +144,7 @@ async fn metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
     }
     let started = app.metrics.started.to_string();
     let mut response = match status(&app).await {
-        Ok(status) => app.metrics.text(status).into_response(),
+        Ok(status) => app.metrics.text(&status).into_response(),
         Err(error) => return failed(&error, uri.path()),
     };
     let headers = response.headers_mut();
@@ -141,19 +153,6 @@ async fn metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
         headers.insert("process-start-time-unix", started);
     }
     response
-}
-
-async fn slots(State(app): State<Arc<App>>, uri: Uri) -> Response {
-    if !app.config.slots {
-        let error = ApiError::not_supported("slots are not shown: the server was started so");
-        return failed(&error, uri.path());
-    }
-    let running = match status(&app).await {
-        Ok(status) => status.running,
-        Err(error) => return failed(&error, uri.path()),
-    };
-    let slot = |id: usize| json!({ "id": id, "n_ctx": app.preparer.n_ctx, "is_processing": id < running });
-    Json((0..app.config.texts).map(slot).collect::<Vec<_>>()).into_response()
 }
 
 async fn props(State(app): State<Arc<App>>) -> Response {
@@ -176,6 +175,10 @@ async fn props(State(app): State<Arc<App>>) -> Response {
         "bos_token": template.map(|template| &template.bos_token),
         "eos_token": template.map(|template| &template.eos_token),
         "build_info": app.facts.fingerprint,
+        "endpoint_slots": app.config.slots,
+        "endpoint_metrics": app.config.metrics,
+        "cors_proxy_enabled": false,
+        "is_sleeping": app.answers.is_asleep(),
         "masks": app.facts.masks,
         "sources": app.facts.sources,
     }))
@@ -298,8 +301,14 @@ async fn apply_template(State(app): State<Arc<App>>, request: Request) -> Respon
     reply(made.await.map_err(|error| (error, "/apply-template")))
 }
 
-pub(super) fn is_asset(app: &App, path: &str) -> bool {
-    find(app, path).is_some()
+pub(super) fn is_public(app: &App, path: &str) -> bool {
+    ["/health", "/v1/health", VERSION].contains(&path)
+        || is_vertex_health(app, path)
+        || find(app, path).is_some()
+}
+
+fn is_vertex_health(app: &App, path: &str) -> bool {
+    app.config.predict.as_ref().is_some_and(|predict| predict.health.as_deref() == Some(path))
 }
 
 fn find(app: &App, path: &str) -> Option<&'static super::Asset> {
@@ -308,11 +317,35 @@ fn find(app: &App, path: &str) -> Option<&'static super::Asset> {
     app.assets.iter().find(|(known, ..)| *known == name)
 }
 
-/// The page, and nothing else.
-async fn asset(State(app): State<Arc<App>>, uri: Uri) -> Response {
-    let Some((_, kind, bytes)) = find(&app, uri.path()) else {
-        return failed(&ApiError::not_found(uri.path()), uri.path());
-    };
+/// Paths that are settings, and the page.
+async fn other(State(app): State<Arc<App>>, method: Method, uri: Uri, request: Request) -> Response {
+    let path = uri.path();
+    if app.config.predict.as_ref().is_some_and(|predict| predict.path == path) && method == Method::POST {
+        return predict::predict(State(app.clone()), uri, request).await;
+    }
+    if is_vertex_health(&app, path) {
+        return health().await;
+    }
+    if path == VERSION && !app.assets.is_empty() {
+        return Json(version(&app)).into_response();
+    }
+    match find(&app, path) {
+        Some(found) => asset(&app, found),
+        None => failed(&ApiError::not_found(path), path),
+    }
+}
+
+/// Which page it is, and what belongs to it: the page's worker keeps these files for times without the server.
+fn version(app: &App) -> Value {
+    let bytes = app
+        .assets
+        .iter()
+        .flat_map(|(path, kind, bytes)| path.bytes().chain(kind.bytes()).chain(bytes.iter().copied()));
+    let files: Vec<&str> = std::iter::once("./").chain(app.assets.iter().map(|(path, ..)| *path)).collect();
+    json!({ "version": format!("{:016x}", fnv1a(bytes)), "files": files })
+}
+
+fn asset(app: &App, (_, kind, bytes): &'static super::Asset) -> Response {
     let headers = [
         (header::CONTENT_TYPE, *kind),
         (header::CONTENT_SECURITY_POLICY, app.policy),

@@ -1,5 +1,7 @@
 //! The server over real sockets; what it answers is made up.
 
+mod llama_server;
+
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
@@ -15,15 +17,14 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::{
-    Tokenizer,
+    Error, Tokenizer,
     chat::{ChatTemplate, TemplateSource},
     constraint::Vocabulary,
-    engine::{Bound, Ended, Generation, Job, JobId, Status, Stop},
+    engine::{Bound, Ended, Generation, Job, SavedText, SlotStatus, Status, Stop, TokenScore},
     sampler::SamplerConfig,
     server::{
         Controls,
-        desk::{Answers, Heard, Hearer},
-        wire::Settings,
+        desk::{Heard, Hearer},
     },
     speculation::Report,
     tokenizer::EncodeOptions,
@@ -32,28 +33,35 @@ use crate::{
 /// Says the same to everybody. The vocabulary is one whose texts begin with a space.
 struct Fake {
     tokens: Vec<u32>,
+    /// Parts of prompts.
+    chunk: usize,
     pause: Duration,
     jobs: Mutex<Vec<Job>>,
     /// Jobs whose listeners went away before the end.
     left: Arc<AtomicUsize>,
     waiting: usize,
+    /// What slots have, with the number of the slot as the first token.
+    saved: Mutex<Vec<SavedText>>,
 }
 
 impl Answers for Arc<Fake> {
     fn submit(&self, job: Job, _: Bound, hearer: Hearer) -> crate::Result<JobId> {
-        let (tokens, pause, left) = (self.tokens.clone(), self.pause, self.left.clone());
+        let (tokens, chunk, pause, left) = (self.tokens.clone(), self.chunk, self.pause, self.left.clone());
         let prompt_tokens = job.prompt.len();
         self.jobs.lock().unwrap().push(job.clone());
         std::thread::spawn(move || {
             let most = job.max_tokens.unwrap_or(usize::MAX);
             let said: Vec<u32> = tokens.into_iter().take(most).collect();
-            let _ = hearer.tell(Heard::Begun(1));
+            let _ = hearer.tell(Heard::Begun { cached: 1, slot: 1 });
+            for done in (1..prompt_tokens).step_by(chunk) {
+                let _ = hearer.tell(Heard::Evaluated((done + chunk).min(prompt_tokens)));
+            }
             for &id in &said {
                 std::thread::sleep(pause);
-                let likely = (0..job.logprobs as u32)
-                    .map(|n| (if n == 0 { id } else { n }, -1.0 - n as f32))
-                    .collect();
-                if hearer.tell(Heard::Token { id, drafted_by: None, likely }).is_break() {
+                // The token that was chosen is not among the likeliest.
+                let likely = (0..job.logprobs as u32).map(|n| (n, -1.0 - n as f32)).collect();
+                let score = (job.logprobs > 0).then_some(TokenScore { logprob: -7.0, likely });
+                if hearer.tell(Heard::Token { id, drafted_by: None, score }).is_break() {
                     left.fetch_add(1, Ordering::Relaxed);
                     return;
                 }
@@ -73,6 +81,7 @@ impl Answers for Arc<Fake> {
                 prompt_tokens,
                 cached: 1,
                 scored: Vec::new(),
+                shifted: true,
                 seed: 0,
             };
             let _ = hearer.tell(Heard::Ended(Ok(Box::new(ended))));
@@ -83,7 +92,22 @@ impl Answers for Arc<Fake> {
     fn cancel(&self, _: JobId) {}
 
     fn status(&self) -> crate::Result<Status> {
-        Ok(Status { running: 0, waiting: self.waiting, free_cells: 8, cells: 16 })
+        let slots = vec![SlotStatus::default(); 2];
+        Ok(Status { waiting: self.waiting, free_cells: 8, cells: 16, slots, ..Status::default() })
+    }
+
+    fn save(&self, slot: usize) -> crate::Result<SavedText> {
+        Ok(SavedText { tokens: vec![slot as u32, 8, 9], cells: None })
+    }
+
+    fn restore(&self, slot: usize, saved: SavedText) -> crate::Result<usize> {
+        let count = saved.tokens.len();
+        self.saved.lock().unwrap().insert(slot, saved);
+        Ok(count)
+    }
+
+    fn erase(&self, slot: usize) -> crate::Result<usize> {
+        Ok(self.saved.lock().unwrap().remove(slot).tokens.len())
     }
 }
 
@@ -106,7 +130,8 @@ fn start(says: &str, change: impl FnOnce(&mut Config, &mut Fake)) -> Option<Serv
     let tokenizer = Arc::new(Tokenizer::from_gguf(&gguf).unwrap());
     let tokens = tokenizer.encode(says, EncodeOptions::PLAIN);
     let (jobs, left) = (Mutex::default(), Arc::default());
-    let mut fake = Fake { tokens, pause: Duration::from_millis(1), jobs, left, waiting: 0 };
+    let pause = Duration::from_millis(1);
+    let mut fake = Fake { tokens, chunk: 4, pause, jobs, left, waiting: 0, saved: Mutex::default() };
     let mut config = Config {
         hosts: vec!["127.0.0.1".into()],
         port: 0,
@@ -116,6 +141,8 @@ fn start(says: &str, change: impl FnOnce(&mut Config, &mut Fake)) -> Option<Serv
         most_waiting: 8,
         texts: 2,
         slots: true,
+        saves_to: None,
+        predict: None,
         metrics: true,
         grace: Duration::from_secs(5),
     };
@@ -160,6 +187,8 @@ fn start(says: &str, change: impl FnOnce(&mut Config, &mut Fake)) -> Option<Serv
 
 struct Reply {
     status: u16,
+    /// As it came, and in small letters.
+    head: String,
     headers: String,
     body: String,
 }
@@ -199,7 +228,7 @@ impl Server {
         let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
         let chunked = head.to_lowercase().contains("transfer-encoding: chunked");
         let body = if chunked { unchunked(body) } else { body.to_owned() };
-        Reply { status, headers: head.to_lowercase(), body }
+        Reply { status, head: head.into(), headers: head.to_lowercase(), body }
     }
 
     fn get(&self, path: &str) -> Reply {
@@ -238,7 +267,7 @@ fn answers_in_all_shapes() {
     );
     assert_eq!(chat["choices"][0]["finish_reason"], "stop");
     let first = &chat["choices"][0]["logprobs"]["content"][0];
-    assert_eq!((&first["logprob"], first["top_logprobs"].as_array().unwrap().len()), (&json!(-1.0), 2));
+    assert_eq!((&first["logprob"], first["top_logprobs"].as_array().unwrap().len()), (&json!(-7.0), 2));
     let text =
         server.post("/v1/completions", json!({ "prompt": "Hi", "max_tokens": 2, "n": 2, "seed": 7 })).json();
     assert_eq!(
@@ -347,6 +376,8 @@ fn keys_and_origins() {
     );
     let asked = server.send("OPTIONS", "/completions", "origin: http://localhost:3\r\n", b"");
     assert!(asked.status == 200 && asked.headers.contains("access-control-allow-origin: http://localhost:3"));
+    // There are clients that look for the usual spelling.
+    assert!(asked.head.contains("\r\nAccess-Control-Allow-Origin: "), "{}", asked.head);
     let asked = server.send("OPTIONS", "/completions", "origin: http://evil.com\r\n", b"");
     assert!(asked.status == 200 && !asked.headers.contains("access-control-allow-origin"));
 }

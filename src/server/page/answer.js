@@ -59,12 +59,11 @@ export class Answer {
     this.#message.content += content;
   }
 
-  #measure({ timings, usage }, now) {
+  #measure({ timings, speculation, usage }, now) {
     const before = this.#message.figures ?? {};
     const counted = this.#undrafted + this.#accepted.reduce((sum, n) => sum + (n ?? 0), 0);
     const seconds = this.#first === null ? 0 : (now - this.#first) / 1000;
     const tokens = timings?.predicted_n ?? usage?.completion_tokens ?? (counted || this.#chunks);
-    const speculation = timings?.speculation;
     this.#message.figures = {
       tokens,
       counted: Boolean(timings || usage || counted || before.counted),

@@ -34,12 +34,6 @@ pub struct Timings {
     pub drafted: usize,
     /// Of these, tokens of the answer.
     pub accepted: usize,
-    /// Rounds that drafted.
-    pub rounds: usize,
-    /// Passes of the whole model that gave tokens.
-    pub passes: usize,
-    /// What speculation gave, by source.
-    pub speculation: Option<Value>,
 }
 
 /// Why an answer has ended.
@@ -68,6 +62,35 @@ pub struct More {
     pub drafted: Vec<Option<usize>>,
     /// So far, if that was asked for.
     pub timings: Option<Timings>,
+    /// Where it is made.
+    pub slot: usize,
+}
+
+/// How far the evaluation of a prompt is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// Tokens of the prompt.
+    pub total: usize,
+    /// Of these, in the cache before.
+    pub cached: usize,
+    /// Of these, evaluated or in the cache.
+    pub processed: usize,
+    /// Since it began.
+    pub ms: f64,
+    /// So far, if that was asked for.
+    pub timings: Option<Timings>,
+}
+
+impl Progress {
+    /// Adds it to what is sent.
+    pub(super) fn add_to(&self, body: &mut Value) {
+        let Progress { total, cached, processed, ms, timings } = self;
+        body["prompt_progress"] =
+            json!({ "total": total, "cache": cached, "processed": processed, "time_ms": ms });
+        if let Some(timings) = timings {
+            body["timings"] = timings.to_json();
+        }
+    }
 }
 
 /// A whole answer.
@@ -93,6 +116,10 @@ pub struct Whole {
     pub truncated: bool,
     /// How long it took.
     pub timings: Timings,
+    /// What speculation gave, by source.
+    pub speculation: Option<Value>,
+    /// Where the text was made.
+    pub slot: usize,
     /// With it the answer can be had again.
     pub seed: u64,
     /// The settings, as llama-server shows them.
@@ -143,7 +170,7 @@ impl Frame {
 }
 
 impl Timings {
-    /// As llama-server has them, and what speculation gave.
+    /// As llama-server has them: numbers, and nothing else.
     pub fn to_json(&self) -> Value {
         let per_token = |ms: f64, n: usize| if n == 0 { 0.0 } else { ms / n as f64 };
         let per_second = |ms: f64, n: usize| if ms > 0.0 { n as f64 * 1e3 / ms } else { 0.0 };
@@ -163,9 +190,6 @@ impl Timings {
         if self.drafted > 0 {
             json["draft_n"] = self.drafted.into();
             json["draft_n_accepted"] = self.accepted.into();
-        }
-        if let Some(speculation) = &self.speculation {
-            json["speculation"] = speculation.clone();
         }
         json
     }
@@ -201,6 +225,15 @@ pub(super) fn text(bytes: &[u8]) -> String {
 }
 
 impl Whole {
+    /// Adds what is said of how it was made, in all shapes that say it.
+    pub(super) fn add_report(&self, body: &mut Value) {
+        body["timings"] = self.timings.to_json();
+        if let Some(speculation) = &self.speculation {
+            body["speculation"] = speculation.clone();
+        }
+        body["seed"] = self.seed.into();
+    }
+
     /// As all of OpenAI's answers count tokens.
     pub fn usage(all: &[Whole]) -> Value {
         let sum = |count: fn(&Whole) -> usize| all.iter().map(count).sum::<usize>();

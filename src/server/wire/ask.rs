@@ -130,6 +130,10 @@ pub struct Settings {
     pub mask: Option<Value>,
     /// Whether the text may be drafted.
     pub drafts: bool,
+    /// Whether it may begin with texts that are in the cache.
+    pub reuses: bool,
+    /// The slot where it is made, and whose texts it then begins with.
+    pub slot: Option<usize>,
     /// Says how fast it goes with each piece.
     pub timings_per_token: bool,
     /// Says how much of the prompt has been evaluated.
@@ -164,6 +168,8 @@ impl Settings {
             constraint: None,
             mask: None,
             drafts: true,
+            reuses: true,
+            slot: None,
             timings_per_token: false,
             return_progress: false,
             return_tokens: false,

@@ -13,8 +13,8 @@ mod fields;
 pub mod read;
 mod write;
 
-pub use answer::{Frame, Header, Likely, More, Reason, Timings, Whole};
+pub use answer::{Frame, Header, Likely, More, Progress, Reason, Timings, Whole};
 pub use ask::{Ask, Biased, Chat, Constraint, Defaults, Input, Part, Settings, Shape};
 pub use error::ApiError;
 pub use fields::Fields;
-pub use write::{Progress, Writer, settings_json};
+pub use write::{Writer, settings_json};

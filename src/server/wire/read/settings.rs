@@ -46,9 +46,13 @@ pub fn settings(fields: Fields, defaults: &Defaults) -> Result<Settings> {
         ("return_tokens", &mut settings.return_tokens),
         ("verbose", &mut settings.verbose),
         ("drafts", &mut settings.drafts),
+        ("cache_prompt", &mut settings.reuses),
     ];
     for (name, flag) in flags {
         *flag = fields.bool(name)?.unwrap_or(*flag);
+    }
+    if let Some(slot) = fields.integer(&["id_slot"], -1..=most)? {
+        settings.slot = usize::try_from(slot).ok();
     }
     if let Some(options) = fields.object("stream_options")? {
         settings.include_usage = options.bool("include_usage")?.unwrap_or(settings.include_usage);
@@ -253,6 +257,9 @@ mod tests {
         );
         assert_eq!(llama.bias, [(Biased::Token(15), f32::NEG_INFINITY), (Biased::Text("x".into()), 0.5)]);
         assert_eq!(llama.mask, Some(json!([1, 2])));
+        assert_eq!(read(json!({ "id_slot": 1 })).unwrap().slot, Some(1));
+        assert_eq!(read(json!({ "id_slot": -1 })).unwrap().slot, None);
+        assert!(llama.reuses && !read(json!({ "cache_prompt": false })).unwrap().reuses);
         assert_eq!(read(json!({ "temperature": -1, "top_p": 3 })).unwrap().sampler.temp, 0.0);
     }
 

@@ -2,11 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Progress;
 use crate::{
     chat::Delta,
     server::wire::{
-        answer::{Frame, Header, Likely, More, Reason, Whole},
+        answer::{Frame, Header, Likely, More, Progress, Reason, Whole},
         ask::Settings,
     },
 };
@@ -47,9 +46,9 @@ fn chunk(header: &Header, index: usize, delta: Value, reason: Value) -> Frame {
     Frame::plain(base(header, "chat.completion.chunk", json!([choice])))
 }
 
-pub(super) fn progress(header: &Header, index: usize, progress: Progress) -> Frame {
+pub(super) fn progress(header: &Header, index: usize, progress: &Progress) -> Frame {
     let mut frame = chunk(header, index, json!({ "role": "assistant", "content": null }), Value::Null);
-    frame.data["prompt_progress"] = progress.to_json();
+    progress.add_to(&mut frame.data);
     frame
 }
 
@@ -117,8 +116,7 @@ fn reason(whole: &Whole) -> &'static str {
 
 pub(super) fn ended(header: &Header, index: usize, whole: &Whole) -> Frame {
     let mut frame = chunk(header, index, json!({}), reason(whole).into());
-    frame.data["timings"] = whole.timings.to_json();
-    frame.data["seed"] = whole.seed.into();
+    whole.add_report(&mut frame.data);
     frame
 }
 
@@ -154,8 +152,7 @@ pub(super) fn whole(header: &Header, all: &[Whole], settings: &Settings) -> Valu
     let mut body = base(header, "chat.completion", choices.collect());
     body["usage"] = Whole::usage(all);
     if let Some(first) = all.first() {
-        body["timings"] = first.timings.to_json();
-        body["seed"] = first.seed.into();
+        first.add_report(&mut body);
     }
     body
 }

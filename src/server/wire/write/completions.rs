@@ -3,9 +3,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Progress, chat};
+use super::chat;
 use crate::server::wire::{
-    answer::{Frame, Header, Likely, More, Reason, Whole, text},
+    answer::{Frame, Header, Likely, More, Progress, Reason, Whole, text},
     ask::Settings,
 };
 
@@ -24,9 +24,9 @@ fn choice(text: &str, index: usize, logprobs: Value, reason: Value) -> Value {
     json!({ "text": text, "index": index, "logprobs": logprobs, "finish_reason": reason })
 }
 
-pub(super) fn progress(header: &Header, index: usize, progress: Progress) -> Frame {
+pub(super) fn progress(header: &Header, index: usize, progress: &Progress) -> Frame {
     let mut body = base(header, json!([choice("", index, Value::Null, Value::Null)]));
-    body["prompt_progress"] = progress.to_json();
+    progress.add_to(&mut body);
     Frame::plain(body)
 }
 
@@ -49,8 +49,7 @@ fn reason(whole: &Whole) -> &'static str {
 
 pub(super) fn ended(header: &Header, index: usize, whole: &Whole) -> Frame {
     let mut body = base(header, json!([choice("", index, Value::Null, reason(whole).into())]));
-    body["timings"] = whole.timings.to_json();
-    body["seed"] = whole.seed.into();
+    whole.add_report(&mut body);
     Frame::plain(body)
 }
 
@@ -78,8 +77,7 @@ pub(super) fn whole(header: &Header, all: &[Whole], settings: &Settings) -> Valu
     let mut body = base(header, choices.collect());
     body["usage"] = Whole::usage(all);
     if let Some(first) = all.first() {
-        body["timings"] = first.timings.to_json();
-        body["seed"] = first.seed.into();
+        first.add_report(&mut body);
     }
     body
 }

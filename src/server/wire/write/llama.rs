@@ -2,24 +2,23 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Progress;
 use crate::server::wire::{
-    answer::{Frame, Header, Likely, More, Reason, Whole},
-    ask::Settings,
+    answer::{Frame, Header, Likely, More, Progress, Reason, Whole},
+    ask::{Biased, Settings},
 };
 
 fn probabilities(likely: &[Likely], post: bool) -> Value {
     likely.iter().map(|one| one.to_json(post)).collect()
 }
 
-pub(super) fn progress(index: usize, progress: Progress) -> Frame {
+pub(super) fn progress(index: usize, progress: &Progress) -> Frame {
     let mut body = json!({ "index": index, "content": "", "tokens": [], "stop": false });
-    body["prompt_progress"] = progress.to_json();
+    progress.add_to(&mut body);
     Frame::plain(body)
 }
 
 pub(super) fn more(index: usize, more: &More, post: bool) -> Frame {
-    let mut body = json!({ "index": index, "content": more.text, "tokens": more.tokens, "stop": false, "id_slot": index });
+    let mut body = json!({ "index": index, "content": more.text, "tokens": more.tokens, "stop": false, "id_slot": more.slot });
     if !more.likely.is_empty() {
         body["completion_probabilities"] = probabilities(&more.likely, post);
     }
@@ -50,7 +49,7 @@ pub(super) fn whole(
         "index": index,
         "content": said,
         "tokens": tokens,
-        "id_slot": index,
+        "id_slot": whole.slot,
         "stop": true,
         "model": header.model,
         "tokens_predicted": whole.timings.predicted,
@@ -62,9 +61,8 @@ pub(super) fn whole(
         "stop_type": stop,
         "stopping_word": word,
         "tokens_cached": whole.prompt_tokens + whole.timings.predicted.saturating_sub(1),
-        "timings": whole.timings.to_json(),
-        "seed": whole.seed,
     });
+    whole.add_report(&mut body);
     if !streamed && settings.logprobs.is_some() {
         body["completion_probabilities"] = probabilities(&whole.likely, settings.post_sampling);
     }
@@ -78,6 +76,15 @@ fn chosen(body: &Value, fields: &[String]) -> Value {
         Some((field.clone(), value.clone()))
     });
     pairs.collect::<Map<String, Value>>().into()
+}
+
+/// JSON has no infinity: a token that is forbidden has no number.
+fn bias_json((biased, bias): &(Biased, f32)) -> Value {
+    let bias = bias.is_finite().then_some(*bias);
+    match biased {
+        Biased::Token(id) => json!({ "token": id, "bias": bias }),
+        Biased::Text(text) => json!({ "token": text, "bias": bias }),
+    }
 }
 
 /// Settings as llama-server shows them.
@@ -113,6 +120,7 @@ pub fn settings_json(settings: &Settings, seed: u64) -> Value {
         "n_predict": settings.max_tokens.map_or(-1, |n| n as i64),
         "n_keep": settings.keep.map_or(-1, |n| n as i64),
         "ignore_eos": settings.ignore_eos,
+        "logit_bias": settings.bias.iter().map(bias_json).collect::<Vec<_>>(),
         "n_probs": settings.logprobs.unwrap_or(0),
         "post_sampling_probs": settings.post_sampling,
         "timings_per_token": settings.timings_per_token,

@@ -13,7 +13,7 @@ pub use llama::settings_json;
 use serde_json::Value;
 
 use super::{
-    answer::{Frame, Header, More, Whole},
+    answer::{Frame, Header, More, Progress, Whole},
     ask::{Settings, Shape},
 };
 
@@ -30,27 +30,6 @@ enum State {
     Responses(Box<responses::Stream>),
     Messages(messages::Stream),
     Llama,
-}
-
-/// How far the evaluation of a prompt is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Progress {
-    /// Tokens of the prompt.
-    pub total: usize,
-    /// Of these, in the cache before.
-    pub cached: usize,
-    /// Of these, evaluated or in the cache.
-    pub processed: usize,
-    /// Since it began.
-    pub ms: f64,
-}
-
-impl Progress {
-    fn to_json(self) -> Value {
-        serde_json::json!({
-            "total": self.total, "cache": self.cached, "processed": self.processed, "time_ms": self.ms,
-        })
-    }
 }
 
 impl Writer {
@@ -83,7 +62,7 @@ impl Writer {
     }
 
     /// More of the prompt has been evaluated.
-    pub fn progress(&mut self, index: usize, progress: Progress) -> Vec<Frame> {
+    pub fn progress(&mut self, index: usize, progress: &Progress) -> Vec<Frame> {
         match &mut self.shape {
             State::Chat(_) => vec![chat::progress(&self.header, index, progress)],
             State::Responses(stream) => vec![stream.progress(progress)],

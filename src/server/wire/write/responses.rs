@@ -2,10 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::Progress;
 use crate::{
     chat::{Answer, Delta},
-    server::wire::answer::{Frame, Header, More, Reason, Whole},
+    server::wire::answer::{Frame, Header, More, Progress, Reason, Whole},
 };
 
 pub(super) struct Stream {
@@ -51,10 +50,11 @@ impl Stream {
         vec![self.frame("response.created", data.clone()), self.frame("response.in_progress", data)]
     }
 
-    pub fn progress(&mut self, progress: Progress) -> Frame {
+    pub fn progress(&mut self, progress: &Progress) -> Frame {
         let response =
             json!({ "id": format!("resp_{}", self.id), "object": "response", "status": "in_progress" });
-        let data = json!({ "response": response, "prompt_progress": progress.to_json() });
+        let mut data = json!({ "response": response });
+        progress.add_to(&mut data);
         self.frame("response.in_progress", data)
     }
 
@@ -168,7 +168,7 @@ impl Stream {
             self.items.clone().into_iter().map(|item| self.json(item, "completed")).collect();
         let response = finished(header, &output, whole);
         let mut data = json!({ "response": response });
-        data["timings"] = whole.timings.to_json();
+        whole.add_report(&mut data);
         frames.push(self.frame("response.completed", data));
         frames
     }

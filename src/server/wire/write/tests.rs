@@ -40,6 +40,8 @@ fn answer() -> Whole {
             predicted_ms: 4.0,
             ..Timings::default()
         },
+        speculation: Some(json!({ "speedup": 1.5 })),
+        slot: 0,
         seed: 42,
         settings: json!({ "n_predict": 8 }),
     }
@@ -104,6 +106,8 @@ fn a_chat_completion() {
         json!({ "completion_tokens": 3, "prompt_tokens": 10, "total_tokens": 13, "prompt_tokens_details": { "cached_tokens": 4 } })
     );
     assert_eq!(body["timings"]["predicted_per_second"], json!(500.0));
+    assert!(body["timings"].as_object().unwrap().values().all(serde_json::Value::is_number), "{body}");
+    assert_eq!(body["speculation"]["speedup"], json!(1.5));
     assert_eq!(body["seed"], 42);
 }
 

@@ -1,0 +1,143 @@
+//! Slots: the places for texts that are made at once, by number, and the texts that stay in the cache from there. One's last
+//! text can be saved, and come back in any slot of an engine for the same model.
+
+use std::ops::ControlFlow;
+
+use super::{Engine, Job, JobId, Running, SavedCells, SavedText};
+use crate::{Error, Result};
+
+/// What a slot is at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlotStatus {
+    /// The job that is being done.
+    pub job: Option<JobId>,
+    /// Whether its text may be drafted.
+    pub drafts: bool,
+    /// Tokens of its prompt, and how many of them are evaluated.
+    pub prompt: usize,
+    /// Tokens that are in the cache, of the last text if nothing is being done.
+    pub cached: usize,
+    /// Tokens that were made.
+    pub made: usize,
+    /// How many more may come, if there is a limit.
+    pub left: Option<usize>,
+}
+
+impl Engine {
+    /// Saves the text that a slot made last, if it is still in the cache.
+    pub fn save_slot(&mut self, slot: usize) -> Result<SavedText> {
+        self.check_idle(slot)?;
+        let Some(kept) = self.prefixes.last_of(slot) else {
+            return Ok(SavedText { tokens: Vec::new(), cells: None });
+        };
+        if kept.mask.is_some() {
+            return Err(Error::Input(format!(
+                "slot {slot}: its text was made under a mask; only texts of the whole model can be saved"
+            )));
+        }
+        let cells = match (self.form(), self.context.save(kept.seq)?) {
+            (Some(form), Some(bytes)) => Some(SavedCells { form, bytes }),
+            (None, _) | (_, None) => None,
+        };
+        Ok(SavedText { tokens: kept.tokens.clone(), cells })
+    }
+
+    /// Makes a saved text a slot's last one, instead of all that it has; says how many tokens that are. Without keys and
+    /// values they are made by a job, and the slot is free when that has ended.
+    pub fn restore_slot(&mut self, slot: usize, saved: SavedText) -> Result<usize> {
+        self.check_idle(slot)?;
+        let SavedText { tokens, cells } = saved;
+        let count = tokens.len();
+        if count == 0 {
+            self.erase_slot(slot)?;
+            return Ok(0);
+        }
+        let job = Job { max_tokens: Some(0), slot: Some(slot), ..Job::new(tokens) };
+        self.check(&job)?;
+        let Some(cells) = cells else {
+            self.erase_slot(slot)?;
+            self.submit(job, Box::new(|_| ControlFlow::Continue(())))?;
+            return Ok(count);
+        };
+        if self.form().is_none_or(|form| form != cells.form) {
+            return Err(Error::Input(
+                "the saved text is of another model, or its keys and values are stored in another way here"
+                    .into(),
+            ));
+        }
+        self.erase_slot(slot)?;
+        while self.context.kv().room() < count && self.evict() {}
+        let seq = self.sequences();
+        self.context.load(seq, count, &cells.bytes)?;
+        let dropped = self.prefixes.keep(seq, None, job.prompt, slot);
+        dropped.into_iter().for_each(|seq| self.context.remove(seq));
+        Ok(count)
+    }
+
+    /// Forgets all that a slot has in the cache; says how many tokens its last text had.
+    pub fn erase_slot(&mut self, slot: usize) -> Result<usize> {
+        self.check_idle(slot)?;
+        let tokens = self.prefixes.last_of(slot).map_or(0, |kept| kept.tokens.len());
+        self.prefixes.drop_of(slot).into_iter().for_each(|seq| self.context.remove(seq));
+        Ok(tokens)
+    }
+
+    /// What each slot is at.
+    pub(super) fn slots(&self) -> Vec<SlotStatus> {
+        let status = |slot: usize| match self.running.iter().find(|job| job.slot == slot) {
+            Some(job) => SlotStatus {
+                job: Some(job.id),
+                drafts: !job.proposers.is_empty(),
+                prompt: job.prompt_tokens,
+                cached: self.context.kv().len(job.text.limits.seq),
+                made: job.text.out.tokens.len(),
+                left: job.text.left(),
+            },
+            None => {
+                let cached = self.prefixes.last_of(slot).map_or(0, |kept| kept.tokens.len());
+                SlotStatus { cached, ..SlotStatus::default() }
+            }
+        };
+        (0..self.config.texts).map(status).collect()
+    }
+
+    /// There has to be such a slot.
+    pub(super) fn check_slot(&self, slot: usize) -> Result<()> {
+        match self.config.texts {
+            slots if slot < slots => Ok(()),
+            slots => Err(Error::Input(format!("slot {slot}: there are {slots}, and the first one is 0"))),
+        }
+    }
+
+    fn check_idle(&self, slot: usize) -> Result<()> {
+        self.check_slot(slot)?;
+        match self.is_free(slot) {
+            true => Ok(()),
+            false => Err(Error::Input(format!("slot {slot} is making a text; wait for its end"))),
+        }
+    }
+
+    fn is_free(&self, slot: usize) -> bool {
+        self.running.iter().all(|job| job.slot != slot)
+    }
+
+    /// Whether a job that waits could begin, as far as slots go.
+    pub(super) fn has_slot(&self, job: &Running) -> bool {
+        job.wanted.is_none_or(|slot| self.is_free(slot))
+    }
+
+    /// A free slot for a job: the one whose text it begins with, or else the one that was of no use for longest.
+    pub(super) fn slot_for(&self, wanted: Option<usize>, of_source: Option<usize>) -> usize {
+        if let Some(slot) = wanted {
+            return slot;
+        }
+        let free = (0..self.config.texts).filter(|&slot| self.is_free(slot));
+        let oldest = || free.min_by_key(|&slot| self.prefixes.last_use(slot)).unwrap_or(0);
+        of_source.filter(|&slot| self.is_free(slot)).unwrap_or_else(oldest)
+    }
+
+    /// Of which model keys and values are, and how they are stored.
+    fn form(&self) -> Option<String> {
+        Some(format!("{} {}", self.context.model().fingerprint(), self.context.kv_form()?))
+    }
+}

@@ -1,0 +1,130 @@
+//! What llama-server has beyond OpenAI's API: progress, slots, settings that are shown, and its page's files.
+
+use serde_json::{Value, json};
+
+use super::{super::Predict, start, talk};
+
+#[test]
+fn progress_is_told_part_by_part() {
+    let Some(server) = start("Once", |_, _| ()) else { return };
+    let asked = json!({
+        "prompt": "Once upon a time there was a little dog", "stream": true, "return_progress": true,
+        "timings_per_token": true,
+    });
+    let reply = server.post("/completion", asked);
+    let told: Vec<Value> = reply
+        .events()
+        .iter()
+        .map(|event| serde_json::from_str(event).unwrap())
+        .filter(|event: &Value| event.get("prompt_progress").is_some())
+        .collect();
+    let total = server.fake.jobs.lock().unwrap()[0].prompt.len() as u64;
+    let processed: Vec<u64> =
+        told.iter().map(|event| event["prompt_progress"]["processed"].as_u64().unwrap()).collect();
+    assert_eq!(processed[..2], [1, 5]);
+    assert!(
+        processed.len() > 2 && processed.last() == Some(&total) && processed.is_sorted(),
+        "{processed:?}"
+    );
+    let first = &told[0]["timings"];
+    assert_eq!((&first["prompt_n"], &first["prompt_ms"]), (&json!(0), &json!(0.0)));
+    assert_eq!(told.last().unwrap()["timings"]["prompt_n"], json!(total - 1));
+}
+
+/// After a stop string the engine still says what drafting did, and what was asked of the prompt.
+#[test]
+fn the_report_is_there_after_a_stop_string() {
+    let Some(server) = start("Once upon a time", |_, _| ()) else { return };
+    let body = server.post("/completion", json!({ "prompt": "Hi", "stop": "on a" })).json();
+    assert_eq!((&body["stop_type"], &body["truncated"]), (&json!("word"), &json!(true)));
+    assert!(body["speculation"].is_object(), "{body}");
+}
+
+#[test]
+fn settings_are_shown_as_they_are() {
+    let Some(server) = start("Once", |_, _| ()) else { return };
+    let asked = json!({ "prompt": "Hi", "ignore_eos": true, "logit_bias": [[5, -1.5]], "id_slot": 1 });
+    let body = server.post("/completion", asked).json();
+    let bias = body["generation_settings"]["logit_bias"].as_array().unwrap();
+    assert_eq!(bias[0], json!({ "token": 5, "bias": -1.5 }));
+    assert!(bias.len() > 1 && bias[1..].iter().all(|entry| entry["bias"].is_null()), "{bias:?}");
+    assert_eq!(body["id_slot"], 1);
+    let job = server.fake.jobs.lock().unwrap()[0].clone();
+    assert_eq!((job.slot, job.sampler.logit_bias.len()), (Some(1), bias.len()));
+}
+
+#[test]
+fn slots_are_saved_to_files_and_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let saves_to = folder.path().to_owned();
+    let Some(server) = start("x", |config, _| config.saves_to = Some(saves_to)) else { return };
+    let file = json!({ "filename": "a.bin" });
+    let saved = server.post("/slots/1?action=save", file.clone()).json();
+    assert_eq!((&saved["id_slot"], &saved["n_saved"]), (&json!(1), &json!(3)), "{saved}");
+    let restored = server.post("/slots/0?action=restore", file.clone()).json();
+    assert_eq!((&restored["n_restored"], &restored["n_read"]), (&json!(3), &saved["n_written"]));
+    assert_eq!(server.fake.saved.lock().unwrap()[0].tokens, [1, 8, 9]);
+    assert_eq!(server.post("/slots/0?action=erase", json!({})).json()["n_erased"], 3);
+    std::fs::write(folder.path().join("other"), "something else").unwrap();
+    for (path, body, what) in [
+        ("/slots/0?action=restore", json!({ "filename": "other" }), "other: not a text"),
+        ("/slots/0?action=restore", json!({ "filename": "none" }), "none: "),
+        ("/slots/0?action=restore", json!({ "filename": "../a.bin" }), "without a folder"),
+        ("/slots/0?action=restore", json!({}), "filename"),
+        ("/slots/0?action=fill", file.clone(), "`restore`"),
+        ("/slots/0", file.clone(), "`restore`"),
+        ("/slots/x?action=save", file.clone(), "numbers"),
+    ] {
+        let reply = server.post(path, body);
+        let said = reply.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
+        assert!(reply.status == 400 && said.contains(what), "{path}: {} {said}", reply.status);
+        assert!(!said.contains(folder.path().to_str().unwrap()), "{said}");
+    }
+    let Some(server) = start("x", |_, _| ()) else { return };
+    assert_eq!(server.post("/slots/1?action=save", file).status, 501);
+    let slots = server.get("/slots?fail_on_no_slot=1").json();
+    assert_eq!(
+        (&slots[0]["is_processing"], &slots[0]["next_token"][0]["n_remain"]),
+        (&json!(false), &json!(-1))
+    );
+}
+
+#[test]
+fn vertex_ai_asks_for_several_answers_at_once() {
+    let predict = Predict { path: "/predict".into(), health: Some("/ready".into()) };
+    let Some(server) = start("Once upon a time", |config, _| {
+        config.predict = Some(predict);
+        config.api_keys = vec!["secret".into()];
+    }) else {
+        return;
+    };
+    assert_eq!((server.get("/ready").status, server.get("/predict").status), (200, 401));
+    let instances = json!({ "instances": [
+        { "@requestFormat": "chatCompletions", "messages": talk(), "stream": true },
+        { "@requestFormat": "/completion", "prompt": "Hi" },
+        { "@requestFormat": "chatCompletions", "messages": [] },
+        { "@requestFormat": "sound" },
+        7,
+    ] });
+    let send =
+        |body: Value| server.send("POST", "/predict", "x-api-key: secret\r\n", body.to_string().as_bytes());
+    let all = send(instances).json()["predictions"].clone();
+    assert_eq!(all[0]["choices"][0]["message"]["content"], " Once upon a time", "{all}");
+    assert_eq!(all[1]["content"], " Once upon a time");
+    for (place, what) in [(2, "`messages`"), (3, "chatCompletions"), (4, "object")] {
+        let said = all[place]["error"]["message"].as_str().unwrap();
+        assert!(said.contains(what), "{place}: {said}");
+    }
+    assert_eq!((send(json!({})).status, send(json!({ "instances": vec![0; 129] })).status), (400, 400));
+}
+
+/// What a page needs for times without the server is there without a key, and what is refused says so.
+#[test]
+fn the_page_says_what_belongs_to_it() {
+    let Some(server) = start("x", |config, _| config.api_keys = vec!["secret".into()]) else { return };
+    let told = server.get("/_app/version.json").json();
+    assert_eq!((&told["files"], told["version"].as_str().unwrap().len()), (&json!(["./", "index.html"]), 16));
+    let proxy = server.send("GET", "/cors-proxy?url=http://127.0.0.1/", "x-api-key: secret\r\n", b"");
+    assert_eq!(proxy.status, 403);
+    assert_eq!(server.get("/cors-proxy?url=http://127.0.0.1/").status, 401);
+}
