@@ -1,12 +1,14 @@
 // A server that streams what a test scripts. It serves the page as the real one is to: the files as they lie, with the policy.
 
-import { createReadStream, existsSync, readFileSync } from 'node:fs';
+import { createReadStream, existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { fileURLToPath } from 'node:url';
 
 const PAGE = new URL('../../src/server/page/', import.meta.url);
 const POLICY = readFileSync(new URL('policy.txt', PAGE), 'utf8').trim();
-const TYPES = { html: 'text/html; charset=utf-8', js: 'text/javascript', css: 'text/css', svg: 'image/svg+xml' };
+const TYPES = { html: 'text/html; charset=utf-8', js: 'text/javascript', css: 'text/css', svg: 'image/svg+xml', webmanifest: 'application/manifest+json' };
+/** What the page's worker keeps. */
+const FILES = readdirSync(PAGE, { recursive: true }).filter((name) => TYPES[name.split('.').pop()]);
 
 /** What a test writes an answer with. */
 class Reply {
@@ -49,9 +51,9 @@ class Reply {
     this.text(pairs.map(([text]) => text).join(''), { drafted, pieces, ...fields });
   }
 
-  end({ finish = 'stop', usage, timings } = {}) {
+  end({ finish = 'stop', usage, timings, speculation } = {}) {
     this.chunk({ choices: [{ index: 0, delta: {}, finish_reason: finish }] });
-    if (usage || timings) this.chunk({ choices: [], ...(usage && { usage }), ...(timings && { timings }) });
+    if (usage || timings) this.chunk({ choices: [], ...(usage && { usage }), ...(timings && { timings }), ...(speculation && { speculation }) });
     this.raw('data: [DONE]\n\n');
     this.#response.end();
   }
@@ -82,6 +84,7 @@ export async function startMock(options = {}) {
     sources: null,
     loading: 0,
     requests: [],
+    version: 'first',
     answer: (body, reply) => { reply.text('Hello.'); reply.end(); },
     ...options,
   };
@@ -121,7 +124,10 @@ export async function startMock(options = {}) {
   const server = createServer((request, response) => {
     const { pathname } = new URL(request.url, 'http://mock');
     if (['/props', '/v1/models', '/v1/chat/completions'].includes(pathname)) api(pathname, request, response);
-    else serveFile(pathname, response);
+    else if (pathname === '/_app/version.json') {
+      response.writeHead(200, { 'content-type': 'application/json' });
+      response.end(JSON.stringify({ version: mock.version, files: ['./', ...FILES] }));
+    } else serveFile(pathname, response);
   });
   await new Promise((resolve) => { server.listen(0, '127.0.0.1', resolve); });
   mock.url = `http://${options.host ?? '127.0.0.1'}:${server.address().port}/`;

@@ -193,6 +193,16 @@ byId('mask').addEventListener('change', () => {
 
 // The beginning
 
+/** Has the page kept for times without the server, where browsers allow it: on this machine, or by HTTPS. */
+function keepPage() {
+  if (!navigator.serviceWorker) return;
+  const worker = 'sw.js';
+  const policy = globalThis.trustedTypes?.createPolicy('page', { createScriptURL: () => worker });
+  // A page that is not kept is no harm while the server is there.
+  navigator.serviceWorker.register(policy ? policy.createScriptURL(worker) : worker).catch(() => {});
+}
+
+keepPage();
 fit();
 await run(chat.start());
 showColours();
