@@ -72,7 +72,7 @@ impl TemplateArgs {
     /// The template that the flags name, or the model's.
     pub fn source(&self, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<TemplateSource> {
         let source = match (&self.chat_template, &self.chat_template_file) {
-            (Some(text), _) if text.contains("{{") || text.contains("{%") => text.clone(),
+            (Some(text), _) if is_template(text) => text.clone(),
             (Some(name), _) => known_template(name).map(str::to_owned).ok_or_else(|| {
                 Error::Usage(format!(
                     "--chat-template {name}: give the template itself, in Jinja, --chat-template-file FILE, or one of the names {}",
@@ -83,5 +83,21 @@ impl TemplateArgs {
             (None, None) => return TemplateSource::of(gguf, tokenizer),
         };
         TemplateSource::new(source, tokenizer)
+    }
+}
+
+/// Names are one word; a template without a variable says the same whatever it is given, as llama.cpp lets it.
+fn is_template(text: &str) -> bool {
+    text.contains("{{") || text.contains("{%") || text.contains(char::is_whitespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_template;
+
+    #[test]
+    fn names_are_told_from_templates() {
+        assert!(["{{ x }}", "{%if x%}", "no template, it is"].into_iter().all(is_template));
+        assert!(!["chatml", "vicuna", "command-r"].into_iter().any(is_template));
     }
 }
