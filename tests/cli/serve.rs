@@ -23,7 +23,10 @@ impl Drop for Server {
 
 fn start(args: &[&str]) -> Server {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-    command.args(["serve", "--port", "0", "-c", "512", "--no-learn"]).args(args);
+    command.args(["serve", "--port", "0", "--no-learn"]).args(args);
+    if !args.contains(&"-c") {
+        command.args(["-c", "512"]);
+    }
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let at = lines.find_map(|line| line.unwrap().split_once("http://").map(|(_, at)| at.to_owned())).unwrap();
@@ -34,13 +37,21 @@ fn start(args: &[&str]) -> Server {
 
 impl Server {
     fn post(&self, path: &str, body: &Value) -> String {
+        self.send("POST", path, body)
+    }
+
+    fn get(&self, path: &str) -> Value {
+        serde_json::from_str(&self.send("GET", path, &Value::Null)).unwrap()
+    }
+
+    fn send(&self, method: &str, path: &str, body: &Value) -> String {
         let mut socket = TcpStream::connect(&self.at).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         let body = body.to_string();
         let length = body.len();
         write!(
             socket,
-            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
         )
         .unwrap();
         let mut reply = String::new();
@@ -113,6 +124,70 @@ fn prompts_are_scored() {
     assert_eq!(values.len(), logprobs["tokens"].as_array().unwrap().len());
 }
 
+/// What was saved of one server another one goes on from, with the text that it would have made itself.
+#[test]
+fn slots_outlive_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["--parallel", "2", "--slot-save-path", folder.path().to_str().unwrap()];
+    let body = |prompt: &str, slot: usize| json!({ "prompt": prompt, "n_predict": 16, "temperature": 0, "id_slot": slot, "ignore_eos": true });
+    let first = start(&args);
+    let text = first.json("/completion", &body("Once upon a time", 1));
+    let longer = format!("Once upon a time{} Then", text["content"].as_str().unwrap());
+    let expected = first.json("/completion", &body(&longer, 0));
+    assert_eq!((&expected["id_slot"], &expected["timings"]["cache_n"]), (&json!(0), &json!(0)));
+    let file = json!({ "filename": "a.bin" });
+    let saved = first.json("/slots/1?action=save", &file);
+    drop(first);
+    let second = start(&args);
+    assert_eq!(second.json("/slots/0?action=restore", &file)["n_restored"], saved["n_saved"]);
+    let found = second.json("/completion", &body(&longer, 0));
+    assert_eq!(found["content"], expected["content"]);
+    assert!(found["timings"]["cache_n"].as_u64() > Some(10), "{found}");
+    let mut bytes = std::fs::read(folder.path().join("a.bin")).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(folder.path().join("a.bin"), bytes).unwrap();
+    assert!(second.post("/slots/0?action=restore", &file).contains("damaged"));
+}
+
+/// Nobody asks, and the model's memory is given back; who asks then gets the same answer.
+#[test]
+fn a_model_sleeps_until_somebody_asks() {
+    let server = start(&["--sleep-idle-seconds", "1", "--metrics"]);
+    let body = json!({ "prompt": "Once upon a time", "n_predict": 16, "seed": 7 });
+    let before = server.json("/completion", &body)["content"].clone();
+    for _ in 0..2 {
+        let began = Instant::now();
+        while server.get("/props")["is_sleeping"] != true {
+            assert!(began.elapsed() < Duration::from_secs(20), "it stays awake");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(server.get("/slots")[0]["is_processing"], false);
+        let metrics = server.send("GET", "/metrics", &Value::Null);
+        assert!(
+            metrics.contains("llamacpp:n_decode_total ") && !metrics.contains("n_decode_total 0\n"),
+            "{metrics}"
+        );
+        assert_eq!(server.get("/props")["is_sleeping"], true, "to look does not wake it");
+        assert_eq!(server.json("/completion", &body)["content"], before);
+        assert_eq!(server.get("/props")["is_sleeping"], false);
+    }
+}
+
+/// A full slot drops a part of its text and goes on, or ends with as many tokens as it has room for; the answer says so.
+#[test]
+fn slots_have_room_for_so_many_tokens() {
+    let body =
+        json!({ "prompt": "Once upon a time", "n_predict": 100, "ignore_eos": true, "temperature": 0 });
+    let shifting = start(&["-c", "128", "--parallel", "2", "--context-shift"]).json("/completion", &body);
+    assert_eq!((&shifting["tokens_predicted"], &shifting["truncated"]), (&json!(100), &json!(true)));
+    let ending = start(&["-c", "128", "--parallel", "2"]).json("/completion", &body);
+    let tokens = |name: &str| ending[name].as_u64().unwrap();
+    assert_eq!(
+        (tokens("tokens_evaluated") + tokens("tokens_predicted"), &ending["truncated"]),
+        (64, &json!(true))
+    );
+}
+
 #[test]
 fn it_ends_when_it_is_told_to() {
     let mut server = start(&["--api-key", "k"]);
@@ -134,6 +209,8 @@ fn flags_that_cannot_be_are_one_line() {
         (["--parallel", "0"], "--parallel"),
         (["--chat-template-kwargs", "1"], "--chat-template-kwargs"),
         (["--api-key", ","], "--api-key"),
+        (["--slot-save-path", "no/such/folder"], "--slot-save-path"),
+        (["--tools", "all"], "--tools: the server runs no tools"),
     ] {
         let ran = Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("serve").args(args).output().unwrap();
         let said = String::from_utf8(ran.stderr).unwrap();
