@@ -348,9 +348,11 @@ pub const BENCH: &[Flag] = &[
     flag(&["-rpc", "--rpc"], Value, "", Refused("a model runs on one machine; use llama-bench")),
 ];
 
-/// llama-server's own flags that `serve` does not take as they are.
+/// llama-server's flags that `serve` does not take as they are, or that mean something else to other commands.
 #[rustfmt::skip]
 pub const SERVE: &[Flag] = &[
+    flag(&["-np", "--parallel"], Value, "LLAMA_ARG_N_PARALLEL", Same("--parallel")),
+    flag(&["-kvu", "--kv-unified"], Nothing, "LLAMA_ARG_KV_UNIFIED", Same("--kv-unified")),
     flag(&["--jinja", "--no-jinja"], Nothing, "LLAMA_ARG_JINJA", Accepted("chat templates are always run as Jinja")),
     flag(&["-cb", "--cont-batching", "-nocb", "--no-cont-batching"], Nothing, "LLAMA_ARG_CONT_BATCHING", Accepted("texts are always made side by side")),
     flag(&["-bs", "--backend-sampling", "--backend_sampling"], Nothing, "LLAMA_ARG_BACKEND_SAMPLING", Accepted("where sampling runs is decided by itself")),

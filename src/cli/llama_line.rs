@@ -349,7 +349,7 @@ mod tests {
         let names: Vec<&str> = line.ignored.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["-fa", "--mlock", "--prio"]);
         let line = translate(Some("serve"), words("--no-jinja --cache-ram 100 -np 2"), |_| false).unwrap();
-        assert_eq!((line.words, line.ignored.len()), (words("serve -np 2"), 2));
+        assert_eq!((line.words, line.ignored.len()), (words("serve --parallel 2"), 2));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What is missing between two texts, asked for as models were trained on it: marked by tokens that the vocabulary has for
-//! that. Order and shares are llama.cpp's.
+//! that. The order is llama.cpp's, and so is what the
+//! texts next to the gap have at most; other files get the rest.
 //!
 //! ```text
 //! [REP] myproject [SEP] name of a file, its text .. [SEP] filename [BOS] [PRE] prefix, prompt [SUF] suffix [MID]
@@ -67,7 +68,8 @@ impl Parts {
         let near = NEAR.min(room.saturating_sub(MARKS));
         let prefix = &prefix[prefix.len().saturating_sub(3 * (near / 4))..];
         let suffix = &suffix[..suffix.len().min((near / 4).saturating_sub(known.len()))];
-        let others = &others[others.len().saturating_sub(room.saturating_sub(near + MARKS))..];
+        let rest = room.saturating_sub(prefix.len() + known.len() + suffix.len() + MARKS);
+        let others = &others[others.len().saturating_sub(rest)..];
         let mut tokens = others.to_vec();
         tokens.extend(bos);
         tokens.push(marks.prefix);

@@ -377,8 +377,10 @@ fn the_page_has_every_flag() {
 #[test]
 fn flags_of_ours_exist() {
     let help = text(&run("--help").stdout)
-        + &["perplexity", "bench"].map(|command| text(&run(&format!("{command} --help")).stdout)).concat();
-    for flag in FLAGS.iter().chain(BENCH) {
+        + &["perplexity", "bench", "serve"]
+            .map(|command| text(&run(&format!("{command} --help")).stdout))
+            .concat();
+    for flag in FLAGS.iter().chain(BENCH).chain(SERVE) {
         if let Here::Same(long) | Here::Chat(long) = flag.here {
             assert!(help.contains(long), "{long} of {:?} is not in --help", flag.names);
         }
