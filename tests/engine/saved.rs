@@ -4,7 +4,7 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use crate::common::{bits, context, embedded_model, families::families, tokens};
 use spec_run::{
-    Batch, Context, Engine, EngineConfig, Job, Model, Tokenizer,
+    Batch, Context, Engine, EngineConfig, Job, Model, RunLayers, Tokenizer,
     engine::{Ended, Event, SavedText},
     sampler::SamplerConfig,
 };
@@ -65,7 +65,9 @@ fn only_whole_texts_are_saved() {
     context.decode(&Batch::prompt(&[1, 2, 3, 4, 5, 6], 2, 0)).unwrap();
     assert!(context.save(0).is_err(), "it does not begin at 0");
     context.remove_all();
-    context.decode(&Batch::prompt(&[1, 2, 3], 0, 0).with_layers(spec_run::RunLayers::exit(6, 2))).unwrap();
+    context
+        .decode(&Batch::prompt(&[1, 2, 3], 0, 0).with_layers(RunLayers::exit(model.n_layer(), 2)))
+        .unwrap();
     assert!(context.save(0).is_err(), "it was not evaluated by the whole model");
 }
 
