@@ -176,8 +176,6 @@ const REFUSED: &[(&str, &[&str])] = &[
     (r#"--in-prefix " " -p Hi"#, &["--in-prefix:"]),
     ("--lora adapter.gguf -p Hi", &["--lora: adapters", "llama-export-lora"]),
     ("--control-vector-layer-range 1 2 -p Hi", &["--control-vector-layer-range:"]),
-    ("--dry-multiplier 0.8 -p Hi", &["--dry-multiplier 0.8", "--repeat-penalty"]),
-    ("--samplers top_k;temperature -p Hi", &["--samplers: the order of samplers is fixed"]),
     ("--rope-scaling yarn -p Hi", &["--rope-scaling yarn"]),
     ("-mg 1 -p Hi", &["-mg 1: one GPU is used"]),
     ("-ts 3,1 -p Hi", &["-ts: one GPU is used"]),
