@@ -65,6 +65,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
     routes
         .route("/completions", asks(read::llama))
         .route("/v1/completions", asks(read::completions))
+        .method_not_allowed_fallback(wrong_method)
         .fallback(other)
         .layer(DefaultBodyLimit::max(app.config.most_body))
         .layer(middleware::from_fn_with_state(app.clone(), guard::keys))
@@ -315,6 +316,10 @@ fn find(app: &App, path: &str) -> Option<&'static super::Asset> {
     let name = path.trim_start_matches('/');
     let name = if name.is_empty() { "index.html" } else { name };
     app.assets.iter().find(|(known, ..)| *known == name)
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Response {
+    failed(&ApiError::method(method.as_str(), uri.path()), uri.path())
 }
 
 /// Paths that are settings, and the page.

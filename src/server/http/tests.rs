@@ -414,6 +414,9 @@ fn what_cannot_be_is_refused_and_others_go_on() {
     let giant = server.send("POST", "/completion", "", &vec![b' '; (1 << 20) + 1]);
     assert!(matches!(giant.status, 413 | 0), "{}", giant.status);
     assert_eq!(server.get("/nothing").json()["error"]["type"], "not_found_error");
+    let asked = server.get("/v1/chat/completions");
+    assert!(asked.status == 405 && asked.headers.contains("\r\nallow: post"), "{}", asked.headers);
+    assert!(asked.json()["error"]["message"].as_str().unwrap().contains("GET is not possible"));
     let anthropic = server.post("/v1/messages", json!({})).json();
     assert_eq!(
         (&anthropic["type"], &anthropic["error"]["type"]),

@@ -58,6 +58,11 @@ impl ApiError {
         Self::new(404, "not_found_error", format!("{path}: there is nothing here"))
     }
 
+    /// What is at this path is not asked in this way.
+    pub fn method(method: &str, path: &str) -> Self {
+        Self::new(405, "invalid_request_error", format!("{path}: {method} is not possible here"))
+    }
+
     /// There could be something, but it is not switched on.
     pub fn not_supported(message: impl Into<String>) -> Self {
         Self::new(501, "not_supported_error", message)
