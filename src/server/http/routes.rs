@@ -228,63 +228,75 @@ fn reply(reply: Reply) -> Response {
     reply.unwrap_or_else(|(error, path)| failed(&error, path))
 }
 
+/// Long texts take their time, so other requests do not wait for it.
+async fn apart(
+    app: &Arc<App>,
+    json: Value,
+    work: fn(&App, &Value) -> Result<Value, ApiError>,
+) -> Result<Response, ApiError> {
+    let app = app.clone();
+    let done = tokio::task::spawn_blocking(move || work(&app, &json));
+    let json = done.await.unwrap_or_else(|_| Err(ApiError::server("the request could not be answered")))?;
+    Ok(Json(json).into_response())
+}
+
 async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Response {
-    let made = async {
-        let json = body(&app, request).await?;
-        let fields = Fields::of(&json)?;
-        // `prompt` is vLLM's word, whose texts begin as prompts do.
-        let (name, content) = fields
-            .any(&["content", "prompt"])
-            .ok_or_else(|| ApiError::field("content", "a text is needed"))?;
-        let vllm = name == "prompt";
-        let special = ["add_special", "add_special_tokens"].map(|name| fields.bool(name));
-        let special = special.into_iter().find_map(Result::transpose).transpose()?.unwrap_or(vllm);
-        let parse = fields.bool("parse_special")?.unwrap_or(true);
-        let mut tokens = Vec::new();
-        for (n, part) in read::prompt(content)?.iter().enumerate() {
-            match part {
-                Part::Token(id) => tokens.push(*id),
-                Part::Text(text) => {
-                    let options = EncodeOptions { add_special: special && n == 0, parse_special: parse };
-                    tokens.extend(app.preparer.tokenizer.encode(text, options));
-                }
-            }
-        }
-        let count = tokens.len();
-        let mut answer = json!({ "tokens": tokens });
-        if fields.bool("with_pieces")?.unwrap_or(false) {
-            let piece = |id: &u32| {
-                let bytes = app.preparer.tokenizer.piece(*id);
-                let piece = std::str::from_utf8(bytes).map_or_else(|_| json!(bytes), |text| json!(text));
-                json!({ "id": id, "piece": piece })
-            };
-            answer["tokens"] = tokens.iter().map(piece).collect();
-        }
-        if vllm {
-            answer["count"] = count.into();
-            answer["max_model_len"] = app.preparer.n_ctx.into();
-        }
-        Ok(Json(answer).into_response())
-    };
+    let made = async { apart(&app, body(&app, request).await?, tokens_of).await };
     reply(made.await.map_err(|error| (error, "/tokenize")))
 }
 
-async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Response {
-    let made = async {
-        let json = body(&app, request).await?;
-        let ids =
-            json.get("tokens").ok_or_else(|| ApiError::field("tokens", "a list of tokens is needed"))?;
-        let mut tokens = Vec::new();
-        for part in read::prompt(ids)? {
-            match part {
-                Part::Token(id) => tokens.push(id),
-                Part::Text(_) => return Err(ApiError::field("tokens", "a list of tokens is needed")),
+fn tokens_of(app: &App, json: &Value) -> Result<Value, ApiError> {
+    let fields = Fields::of(json)?;
+    // `prompt` is vLLM's word, whose texts begin as prompts do.
+    let (name, content) =
+        fields.any(&["content", "prompt"]).ok_or_else(|| ApiError::field("content", "a text is needed"))?;
+    let vllm = name == "prompt";
+    let special = ["add_special", "add_special_tokens"].map(|name| fields.bool(name));
+    let special = special.into_iter().find_map(Result::transpose).transpose()?.unwrap_or(vllm);
+    let parse = fields.bool("parse_special")?.unwrap_or(true);
+    let mut tokens = Vec::new();
+    for (n, part) in read::prompt(content)?.iter().enumerate() {
+        match part {
+            Part::Token(id) => tokens.push(*id),
+            Part::Text(text) => {
+                let options = EncodeOptions { add_special: special && n == 0, parse_special: parse };
+                tokens.extend(app.preparer.tokenizer.encode(text, options));
             }
         }
-        let text = app.preparer.text(&tokens);
-        Ok(Json(json!({ "content": text, "prompt": text })).into_response())
-    };
+    }
+    let count = tokens.len();
+    let mut answer = json!({ "tokens": tokens });
+    if fields.bool("with_pieces")?.unwrap_or(false) {
+        let piece = |id: &u32| {
+            let bytes = app.preparer.tokenizer.piece(*id);
+            let piece = std::str::from_utf8(bytes).map_or_else(|_| json!(bytes), |text| json!(text));
+            json!({ "id": id, "piece": piece })
+        };
+        answer["tokens"] = tokens.iter().map(piece).collect();
+    }
+    if vllm {
+        answer["count"] = count.into();
+        answer["max_model_len"] = app.preparer.n_ctx.into();
+    }
+    Ok(answer)
+}
+
+async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Response {
+    let made = async { apart(&app, body(&app, request).await?, text_of).await };
     reply(made.await.map_err(|error| (error, "/detokenize")))
+}
+
+fn text_of(app: &App, json: &Value) -> Result<Value, ApiError> {
+    let ids = json.get("tokens").ok_or_else(|| ApiError::field("tokens", "a list of tokens is needed"))?;
+    let mut tokens = Vec::new();
+    for part in read::prompt(ids)? {
+        match part {
+            Part::Token(id) => tokens.push(id),
+            Part::Text(_) => return Err(ApiError::field("tokens", "a list of tokens is needed")),
+        }
+    }
+    let text = app.preparer.text(&tokens);
+    Ok(json!({ "content": text, "prompt": text }))
 }
 
 async fn apply_template(State(app): State<Arc<App>>, request: Request) -> Response {
