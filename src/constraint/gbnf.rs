@@ -9,17 +9,19 @@ use std::collections::HashMap;
 const DEEPEST: usize = 100;
 /// As in llama.cpp.
 const MOST_REPETITIONS: u32 = 2000;
+/// Repetitions of repetitions, as in `a**`, are as deep as parentheses, and written faster.
+const MOST_STACKED: usize = 4;
 
 /// An error says in which line.
 pub(super) fn to_lark(text: &str) -> Result<String, String> {
     let mut parser =
         Parser { chars: text.chars().collect(), at: 0, rules: Vec::new(), names: HashMap::new() };
-    parser.grammar().map_err(|what| format!("line {}: {what}", parser.line()))?;
-    let Parser { rules, names, .. } = parser;
+    parser.grammar().map_err(|what| format!("line {}: {what}", line(&parser.chars, parser.at)))?;
+    let Parser { chars, rules, names, .. } = parser;
     let root = *names.get("root").ok_or("there is no rule `root`, with which a text begins")?;
     let mut bodies = Vec::new();
     for rule in &rules {
-        let missing = || format!("line {}: there is no rule `{}`", rule.line, rule.name);
+        let missing = || format!("line {}: there is no rule `{}`", line(&chars, rule.at), rule.name);
         bodies.push(rule.body.as_ref().ok_or_else(missing)?);
     }
     let is_flat = !is_recursive(&bodies, root) && !bodies.iter().any(|body| body.has_token());
@@ -152,8 +154,8 @@ impl Writer {
 
 struct Rule {
     name: String,
-    /// Where it was first named.
-    line: usize,
+    /// Behind where it was first named.
+    at: usize,
     body: Option<Node>,
 }
 
@@ -164,11 +166,12 @@ struct Parser {
     names: HashMap<String, usize>,
 }
 
-impl Parser {
-    fn line(&self) -> usize {
-        1 + self.chars[..self.at.min(self.chars.len())].iter().filter(|&&c| c == '\n').count()
-    }
+/// The line of a place, counted when there is an error: for each name it would take the square of a text's length.
+fn line(chars: &[char], at: usize) -> usize {
+    1 + chars[..at.min(chars.len())].iter().filter(|&&c| c == '\n').count()
+}
 
+impl Parser {
     fn peek(&self) -> Option<char> {
         self.chars.get(self.at).copied()
     }
@@ -231,9 +234,9 @@ impl Parser {
             return Err(format!("a rule's name is needed, not {}", self.found()));
         }
         self.at += name.len();
-        let line = self.line();
+        let at = self.at;
         Ok(*self.names.entry(name).or_insert_with_key(|name| {
-            self.rules.push(Rule { name: name.clone(), line, body: None });
+            self.rules.push(Rule { name: name.clone(), at, body: None });
             self.rules.len() - 1
         }))
     }
@@ -252,7 +255,12 @@ impl Parser {
 
     fn sequence(&mut self, depth: usize) -> Result<Node, String> {
         let mut nodes: Vec<Node> = Vec::new();
+        let mut stacked = 0;
         while let Some(c) = self.peek() {
+            stacked = if matches!(c, '*' | '+' | '?' | '{') { stacked + 1 } else { 0 };
+            if stacked > MOST_STACKED {
+                return Err(format!("more than {MOST_STACKED} repetitions stand behind each other"));
+            }
             let node = match c {
                 '"' => self.literal()?,
                 '[' => self.class()?,

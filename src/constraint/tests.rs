@@ -76,6 +76,17 @@ fn what_is_wrong_with_a_grammar_is_said_with_its_line() {
     let deep = format!("root ::= {}\"a\"{}", "(".repeat(100_000), ")".repeat(100_000));
     let error = vocabulary.compile(&Grammar::Gbnf(deep)).err().unwrap().to_string();
     assert!(error.contains("deeper than 100"), "{error}");
+    for signs in ["*", "+?", "{2}"] {
+        let stacked = format!("root ::= \"a\"{}", signs.repeat(100_000));
+        let error = vocabulary.compile(&Grammar::Gbnf(stacked)).err().unwrap().to_string();
+        assert!(error.contains("line 1: more than 4 repetitions"), "{error}");
+    }
+    // Each name used to be looked for in all of the text before it.
+    let wide = format!("root ::=\n{}", " a".repeat(LONGEST / 2 - 10));
+    let began = std::time::Instant::now();
+    let error = vocabulary.compile(&Grammar::Gbnf(wide)).err().unwrap().to_string();
+    assert!(error.contains("line 2: there is no rule `a`"), "{error}");
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
     let long = vocabulary.compile(&Grammar::Gbnf(" ".repeat(LONGEST + 1))).err().unwrap().to_string();
     assert!(long.contains("are the most"), "{long}");
 }
