@@ -40,13 +40,16 @@ pub fn messages(body: &Value, defaults: &Defaults) -> Result<Ask> {
         chat_body.insert("tools".into(), tools.iter().map(tool).collect());
     }
     if let Some(choice) = fields.object("tool_choice")? {
-        let choice = match choice.text("type")? {
+        let choice_name = match choice.text("type")? {
             Some("any") => json!("required"),
             Some("tool") => json!({ "type": "function", "function": { "name": choice.get("name") } }),
             Some(other) => json!(other),
             None => Value::Null,
         };
-        chat_body.insert("tool_choice".into(), choice);
+        chat_body.insert("tool_choice".into(), choice_name);
+        if let Some(alone) = choice.bool("disable_parallel_tool_use")? {
+            chat_body.insert("parallel_tool_calls".into(), (!alone).into());
+        }
     }
     chat_body.insert("stop".into(), fields.get("stop_sequences").cloned().unwrap_or_default());
     chat_body.insert("max_tokens".into(), fields.get("max_tokens").cloned().unwrap_or(MAX_TOKENS.into()));
@@ -198,7 +201,7 @@ mod tests {
                 ] },
             ],
             "tools": [{ "name": "Bash", "description": "Runs", "input_schema": { "type": "object" } }, { "type": "web_search_20250305", "name": "web_search" }],
-            "tool_choice": { "type": "tool", "name": "Bash" },
+            "tool_choice": { "type": "tool", "name": "Bash", "disable_parallel_tool_use": true },
             "thinking": { "type": "disabled" },
             "stop_sequences": ["END"],
         }));
@@ -218,7 +221,7 @@ mod tests {
             (ask.settings.stop.as_slice(), ask.settings.max_tokens),
             (&["END".to_owned()][..], Some(32000))
         );
-        assert_eq!(ask.shape, Shape::Messages);
+        assert_eq!((ask.shape, chat.parallel_calls), (Shape::Messages, false));
     }
 
     #[test]
