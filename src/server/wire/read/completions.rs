@@ -41,6 +41,11 @@ pub fn llama(body: &Value, defaults: &Defaults) -> Result<Ask> {
     let fields = Fields::of(body)?;
     let settings = settings::settings(fields, defaults)?;
     let inputs = inputs(fields.get("prompt").ok_or_else(|| ApiError::field("prompt", "a text is needed"))?)?;
+    let answers = inputs.len() * settings.n;
+    if answers > MOST_PROMPTS {
+        let message = format!("{answers} answers to all prompts; {MOST_PROMPTS} are possible in one request");
+        return Err(ApiError::field("n", message));
+    }
     let stream = fields.bool("stream")?.unwrap_or(false);
     Ok(Ask { inputs, settings, shape: Shape::Llama, stream, model: model(fields) })
 }
@@ -154,6 +159,8 @@ mod tests {
         for (body, what) in [
             (json!({}), "`prompt`"),
             (json!({ "prompt": "a", "suffix": "b" }), "`suffix`"),
+            (json!({ "prompt": vec!["a"; 2049] }), "`prompt`: 2049 prompts"),
+            (json!({ "prompt": vec!["a"; 1025], "n": 2 }), "`n`: 2050 answers"),
             (json!({ "prompt": "a", "best_of": 2 }), "`best_of`"),
             (json!({ "prompt": "a", "logprobs": "x" }), "`logprobs`"),
         ] {

@@ -13,8 +13,12 @@ type Result<T> = std::result::Result<T, ApiError>;
 
 /// The most of the likeliest tokens at a place.
 const MOST_LOGPROBS: i64 = 1000;
-/// Stop strings, and bytes of one.
-const MOST_STOPS: usize = 256;
+/// Texts in a list, each of which is looked for in every piece or token.
+const MOST_TEXTS: usize = 256;
+/// Stages of a chain, each of which costs all texts some time.
+const MOST_STAGES: usize = 64;
+/// More than any vocabulary has.
+const MOST_BIASES: usize = 1 << 19;
 
 /// Reads the settings of a request; what it does not say is as the server's flags have it.
 pub fn settings(fields: Fields, defaults: &Defaults) -> Result<Settings> {
@@ -27,10 +31,7 @@ pub fn settings(fields: Fields, defaults: &Defaults) -> Result<Settings> {
     if let Some(n) = fields.integer(&["n_cmpl", "n"], 1..=defaults.most_answers as i64)? {
         settings.n = n as usize;
     }
-    let stops = fields.texts("stop")?;
-    if stops.len() > MOST_STOPS {
-        return Err(ApiError::field("stop", format!("{} texts; {MOST_STOPS} are possible", stops.len())));
-    }
+    let stops = not_more("stop", MOST_TEXTS, fields.texts("stop")?)?;
     settings.stop.extend(stops.into_iter().filter(|stop| !stop.is_empty()));
     if let Some(n) = fields.integer(&["n_probs"], 0..=MOST_LOGPROBS)? {
         settings.logprobs = Some(n as usize).filter(|n| *n > 0);
@@ -61,14 +62,23 @@ pub fn settings(fields: Fields, defaults: &Defaults) -> Result<Settings> {
         settings.ping_seconds = u64::try_from(seconds).unwrap_or(0);
     }
     if fields.get("dry_sequence_breakers").is_some() {
-        settings.breakers = Some(fields.texts("dry_sequence_breakers")?);
+        let breakers = fields.texts("dry_sequence_breakers")?;
+        settings.breakers = Some(not_more("dry_sequence_breakers", MOST_TEXTS, breakers)?);
     }
-    settings.response_fields = fields.texts("response_fields")?;
+    settings.response_fields = not_more("response_fields", MOST_TEXTS, fields.texts("response_fields")?)?;
     settings.mask = fields.get("mask").cloned();
     settings.constraint = constraint(fields)?;
-    settings.bias = biases(fields)?;
+    settings.bias = not_more("logit_bias", MOST_BIASES, biases(fields)?)?;
     settings.sampler.validate().map_err(ApiError::from)?;
     Ok(settings)
+}
+
+/// A list that is not longer than this.
+fn not_more<T>(name: &str, most: usize, all: Vec<T>) -> Result<Vec<T>> {
+    match all.len() {
+        n if n > most => Err(ApiError::field(name, format!("{n} entries; {most} are possible"))),
+        _ => Ok(all),
+    }
 }
 
 fn sampler(fields: Fields, settings: &mut Settings) -> Result<()> {
@@ -129,6 +139,7 @@ fn sampler(fields: Fields, settings: &mut Settings) -> Result<()> {
             sampler.samplers = names.iter().filter_map(|name| Stage::of_name(name).ok()).collect();
         }
     }
+    sampler.samplers = not_more("samplers", MOST_STAGES, std::mem::take(&mut sampler.samplers))?;
     if let Some(seed) = fields.integer(&["seed"], -1..=i64::from(u32::MAX))? {
         // llama-server's "any": all bits of its 32, written as -1 too.
         sampler.seed = u32::try_from(seed).ok().filter(|seed| *seed != u32::MAX);
@@ -298,6 +309,10 @@ mod tests {
             (json!({ "repeat_penalty": 0 }), "repeat_penalty"),
             (json!({ "n": 0 }), "n"),
             (json!({ "stop": 1 }), "stop"),
+            (json!({ "stop": vec!["x"; 257] }), "stop"),
+            (json!({ "dry_sequence_breakers": vec!["x"; 257] }), "dry_sequence_breakers"),
+            (json!({ "samplers": "k".repeat(65) }), "samplers"),
+            (json!({ "samplers": vec!["top_k"; 65] }), "samplers"),
             (json!({ "seed": 1.5 }), "seed"),
             (json!({ "response_format": { "type": "sound" } }), "response_format.type"),
             (
