@@ -72,3 +72,22 @@ fn an_own_proposer_drafts_and_some_of_it_stands() {
     assert!(numbers[0] > 0 && numbers[0] <= numbers[1], "{summary}");
     assert_eq!(text.matches('[').count(), numbers[0], "{text}");
 }
+
+/// Each token by itself is as likely as `perplexity` finds the second half of a text on the whole.
+#[test]
+fn a_score_for_each_token_is_what_perplexity_sums() {
+    let text = run("score");
+    let logprobs: Vec<f64> =
+        text.lines().map(|line| line.split_whitespace().next().unwrap().parse().unwrap()).collect();
+    let story =
+        "Once upon a time there was a little girl named Lily. She liked to play in the park with her dog.";
+    let tokens = logprobs.len() + 1;
+    let output = Command::new(env!("CARGO_BIN_EXE_spec-run"))
+        .args(["perplexity", "--json", "-p", story, "-c", &tokens.to_string()])
+        .output()
+        .unwrap();
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let second = &logprobs[tokens / 2..];
+    let ppl = (-second.iter().sum::<f64>() / second.len() as f64).exp();
+    assert!((said["ppl"].as_f64().unwrap() / ppl - 1.0).abs() < 1e-5, "{ppl} against {said}");
+}
