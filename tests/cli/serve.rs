@@ -86,6 +86,27 @@ fn answers_do_not_depend_on_others() {
     assert_eq!(together, [alone.clone(), alone].concat());
 }
 
+/// A text that keeps to a grammar has drafts that the others have not: what its grammar forces.
+#[test]
+fn texts_with_a_grammar_and_without_are_made_together() {
+    let server = start(&["--parallel", "4", "--kv-unified"]);
+    let forced = "a text that is forced from its beginning to its end";
+    let bodies = [
+        json!({ "prompt": "Once upon a time", "n_predict": 120, "temperature": 0, "ignore_eos": true }),
+        json!({ "prompt": "Hi", "n_predict": 60, "temperature": 0, "json_schema": { "const": forced } }),
+    ];
+    let alone = bodies.each_ref().map(|body| server.json("/completion", body)["content"].clone());
+    assert_eq!(alone[1], format!("\"{forced}\""));
+    for _ in 0..3 {
+        let together = std::thread::scope(|scope| {
+            let server = &server;
+            let asked = bodies.each_ref().map(|body| scope.spawn(move || server.json("/completion", body)));
+            asked.map(|thread| thread.join().unwrap()["content"].clone())
+        });
+        assert_eq!(together, alone);
+    }
+}
+
 #[test]
 fn schemas_and_required_tools_are_kept_to() {
     let server = start(&[
