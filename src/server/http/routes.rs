@@ -325,7 +325,7 @@ fn is_vertex_health(app: &App, path: &str) -> bool {
 }
 
 fn find(app: &App, path: &str) -> Option<&'static super::Asset> {
-    let name = path.trim_start_matches('/');
+    let name = path.strip_prefix('/').unwrap_or(path);
     let name = if name.is_empty() { "index.html" } else { name };
     app.assets.iter().find(|(known, ..)| *known == name)
 }
@@ -347,6 +347,7 @@ async fn other(State(app): State<Arc<App>>, method: Method, uri: Uri, request: R
         return Json(version(&app)).into_response();
     }
     match find(&app, path) {
+        Some(_) if method != Method::GET && method != Method::HEAD => wrong_method(method, uri).await,
         Some(found) => asset(&app, found),
         None => failed(&ApiError::not_found(path), path),
     }

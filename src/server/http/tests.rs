@@ -414,6 +414,9 @@ fn what_cannot_be_is_refused_and_others_go_on() {
     let giant = server.send("POST", "/completion", "", &vec![b' '; (1 << 20) + 1]);
     assert!(matches!(giant.status, 413 | 0), "{}", giant.status);
     assert_eq!(server.get("/nothing").json()["error"]["type"], "not_found_error");
+    let long = server.get(&format!("/{}", "a".repeat(5000))).json()["error"]["message"].clone();
+    assert!(long.as_str().is_some_and(|text| text.len() < 300), "{long}");
+    assert_eq!((server.get("//").status, server.send("PUT", "/", "", b"").status), (404, 405));
     let asked = server.get("/v1/chat/completions");
     assert!(asked.status == 405 && asked.headers.contains("\r\nallow: post"), "{}", asked.headers);
     assert!(asked.json()["error"]["message"].as_str().unwrap().contains("GET is not possible"));

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::Error;
+use crate::{Error, quoted::one_line};
 
 /// Why a request is not answered.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,12 +55,16 @@ impl ApiError {
 
     /// There is nothing at this path.
     pub fn not_found(path: &str) -> Self {
-        Self::new(404, "not_found_error", format!("{path}: there is nothing here"))
+        Self::new(404, "not_found_error", format!("{}: there is nothing here", one_line(path, 200)))
     }
 
     /// What is at this path is not asked in this way.
     pub fn method(method: &str, path: &str) -> Self {
-        Self::new(405, "invalid_request_error", format!("{path}: {method} is not possible here"))
+        Self::new(
+            405,
+            "invalid_request_error",
+            format!("{}: {method} is not possible here", one_line(path, 200)),
+        )
     }
 
     /// There could be something, but it is not switched on.
