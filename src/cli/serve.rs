@@ -123,6 +123,9 @@ struct ServerArgs {
     /// MiB that a request may have
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     max_body: usize,
+    /// Seconds that a request may take to come whole
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, hide_short_help = true)]
+    timeout: u64,
     /// Requests that may wait; further ones get status 503
     #[arg(long, value_name = "N", default_value_t = MOST_WAITING)]
     max_waiting: usize,
@@ -270,6 +273,7 @@ impl ServerArgs {
             api_keys,
             origins: Origins::parse(&self.cors_origins),
             most_body: self.max_body << 20,
+            timeout: Duration::from_secs(self.timeout),
             most_waiting: self.max_waiting,
             texts,
             slots: self.slots || !self.no_slots,

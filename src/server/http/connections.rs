@@ -17,8 +17,6 @@ use tokio::{
 use super::{App, Config, router};
 use crate::{Error, Result};
 
-/// A connection is closed when the head of a request, the next one's too, does not come for so long.
-const SLOWEST_HEAD: Duration = Duration::from_secs(120);
 /// Without a handle for another socket a new one will not be had at once.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -46,7 +44,7 @@ pub async fn serve(app: Arc<App>, listeners: Vec<TcpListener>, ends: watch::Rece
     let grace = app.config.grace;
     let mut all = tokio::task::JoinSet::new();
     for listener in listeners {
-        all.spawn(connections(listener, router(app.clone()), ends.clone()));
+        all.spawn(connections(listener, router(app.clone()), app.config.timeout, ends.clone()));
     }
     let all = async { while all.join_next().await.is_some() {} };
     tokio::select! {
@@ -56,11 +54,12 @@ pub async fn serve(app: Arc<App>, listeners: Vec<TcpListener>, ends: watch::Rece
     Ok(())
 }
 
-/// Takes connections until `ends` changes, then waits for those that are in the middle of an answer.
-async fn connections(listener: TcpListener, router: Router, ends: watch::Receiver<bool>) {
+/// Takes connections until `ends` changes, then waits for those that are in the middle of an answer. A connection is closed
+/// when the head of a request, the next one's too, does not come in time.
+async fn connections(listener: TcpListener, router: Router, timeout: Duration, ends: watch::Receiver<bool>) {
     let mut builder = http1::Builder::new();
     // Names of headers mean the same in any case, but there are clients that look for the usual one.
-    builder.title_case_headers(true).timer(TokioTimer::new()).header_read_timeout(SLOWEST_HEAD);
+    builder.title_case_headers(true).timer(TokioTimer::new()).header_read_timeout(timeout);
     let open = GracefulShutdown::new();
     let mut end = std::pin::pin!(ended(ends));
     loop {

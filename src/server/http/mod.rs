@@ -44,6 +44,8 @@ pub struct Config {
     pub origins: Origins,
     /// Bytes of a request.
     pub most_body: usize,
+    /// How long a request may take to come.
+    pub timeout: Duration,
     /// Jobs that wait; further ones are refused.
     pub most_waiting: usize,
     /// Texts at once.

@@ -1,6 +1,6 @@
 //! What there is at which path.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     Json, Router,
@@ -23,8 +23,6 @@ use crate::{
 
 /// Where the page's worker asks which page it is.
 const VERSION: &str = "/_app/version.json";
-/// A body that takes longer is given up.
-const SLOWEST: Duration = Duration::from_secs(120);
 
 type Reply = Result<Response, (ApiError, &'static str)>;
 pub(super) type Read = fn(&Value, &Defaults) -> Result<Ask, ApiError>;
@@ -109,7 +107,8 @@ async fn ask(app: &Arc<App>, request: Request, read: Read) -> Result<Ask, ApiErr
 /// The JSON of a request.
 pub(super) async fn body(app: &Arc<App>, request: Request) -> Result<Value, ApiError> {
     let most = app.config.most_body;
-    let came = tokio::time::timeout(SLOWEST, axum::body::to_bytes(request.into_body(), most)).await;
+    let came =
+        tokio::time::timeout(app.config.timeout, axum::body::to_bytes(request.into_body(), most)).await;
     let late = |_| ApiError { status: 408, ..ApiError::invalid("the body did not come in time") };
     let bytes: Bytes = came.map_err(late)?.map_err(|_| {
         let message =

@@ -138,6 +138,7 @@ fn start(says: &str, change: impl FnOnce(&mut Config, &mut Fake)) -> Option<Serv
         api_keys: Vec::new(),
         origins: Origins::All,
         most_body: 1 << 20,
+        timeout: Duration::from_secs(60),
         most_waiting: 8,
         texts: 2,
         slots: true,
@@ -470,6 +471,22 @@ fn tokens_templates_and_what_the_server_is() {
     assert!(metrics.contains(&said), "{metrics}");
     let page = server.get("/");
     assert!(page.body.starts_with("<!doctype html>") && page.headers.contains("content-security-policy"));
+}
+
+/// Who says nothing, or half of something, does not keep a connection.
+#[test]
+fn who_is_slow_is_shown_out() {
+    let Some(server) = start("x", |config, _| config.timeout = Duration::from_millis(300)) else { return };
+    let whole = "POST /completion HTTP/1.1\r\nhost: x\r\ncontent-length: 16\r\n\r\n{\"prompt\": \"Hi\"}";
+    for came in ["", "POST /comp", &whole[..50], &whole[..whole.len() - 1]] {
+        let mut socket = server.connect();
+        socket.write_all(came.as_bytes()).unwrap();
+        let mut reply = String::new();
+        socket.read_to_string(&mut reply).unwrap();
+        // Of a body that did not come there is something to say.
+        assert_eq!(reply.starts_with("HTTP/1.1 408"), came.ends_with("Hi\""), "{came:?}: {reply}");
+    }
+    assert_eq!(server.post("/completion", json!({ "prompt": "Hi" })).status, 200);
 }
 
 /// Answers that have begun are finished, and nothing new is taken.
