@@ -38,6 +38,8 @@ pub struct Generation {
     pub tokens: Vec<u32>,
     /// How likely each token was, if that was asked for.
     pub logprobs: Vec<TokenScore>,
+    /// The end-of-text token that ended it, with the same of it.
+    pub end: Option<(u32, TokenScore)>,
     /// How long the prompt took.
     pub prefill_seconds: f64,
     /// How long the tokens took.

@@ -117,6 +117,7 @@ impl Text {
             out: Generation {
                 tokens: Vec::new(),
                 logprobs: Vec::new(),
+                end: None,
                 prefill_seconds: 0.0,
                 decode_seconds: 0.0,
                 steps: 0,
@@ -188,16 +189,18 @@ impl Lane<'_> {
     /// A token that is certain, with what it was chosen from.
     fn add(&mut self, token: Token, scores: Scores, who: usize, hear: Hear) -> Result<ControlFlow<Stop>> {
         let Text { limits, out, callback_seconds, .. } = &mut *self.text;
+        let scored = match (limits.logprobs, scores) {
+            (1.., scores) if limits.after_sampling => {
+                Some(left(&self.sampler.distribution(scores), token.id, limits.logprobs))
+            }
+            (1.., Scores::All(logits)) => Some(score(logits, token.id, limits.logprobs)),
+            (0, _) | (_, Scores::Top(_)) => None,
+        };
         if limits.is_end(token.id) {
+            out.end = scored.map(|score| (token.id, score));
             return Ok(ControlFlow::Break(Stop::EndOfText));
         }
-        match (limits.logprobs, scores) {
-            (1.., scores) if limits.after_sampling => {
-                out.logprobs.push(left(&self.sampler.distribution(scores), token.id, limits.logprobs));
-            }
-            (1.., Scores::All(logits)) => out.logprobs.push(score(logits, token.id, limits.logprobs)),
-            (0, _) | (_, Scores::Top(_)) => (),
-        }
+        out.logprobs.extend(scored);
         self.sampler.accept(token.id);
         out.tokens.push(token.id);
         let started = Instant::now();

@@ -257,6 +257,8 @@ impl Choice {
             prompt_likely
                 .extend(self.source.tokens.iter().zip(scores).map(|(id, score)| self.likely_of(*id, score)));
         }
+        let end = ended.and_then(|ended| ended.generation.end.as_ref());
+        let end_likely = end.map(|(id, score)| self.likely_of(*id, score));
         let seed = self.settings.sampler.seed.map_or(0, u64::from);
         let whole = Whole {
             text: self.text,
@@ -265,6 +267,7 @@ impl Choice {
             tokens: self.tokens,
             likely: self.likely,
             prompt_likely,
+            end_likely,
             prompt: self.source.prompt.clone(),
             prompt_tokens: self.source.tokens.len(),
             truncated: stop == engine::Stop::ContextFull || ended.shifted,

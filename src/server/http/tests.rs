@@ -70,6 +70,7 @@ impl Answers for Arc<Fake> {
             let generation = Generation {
                 tokens: said,
                 logprobs: Vec::new(),
+                end: None,
                 prefill_seconds: 0.0,
                 decode_seconds: 0.0,
                 steps: 0,

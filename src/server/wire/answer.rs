@@ -108,6 +108,8 @@ pub struct Whole {
     pub likely: Vec<Likely>,
     /// The same of the prompt, whose first token has nothing before it.
     pub prompt_likely: Vec<Likely>,
+    /// The same of the token that ended the text and is no part of it.
+    pub end_likely: Option<Likely>,
     /// The prompt as text.
     pub prompt: String,
     /// Tokens of the prompt.

@@ -68,6 +68,10 @@ pub(super) fn whole(header: &Header, all: &[Whole], settings: &Settings) -> Valu
         }
         said.push_str(&whole.text);
         likely.extend_from_slice(&whole.likely);
+        // Who asks for one token behind a prompt and takes the last entry for it would miss one of the prompt's.
+        if settings.echo {
+            likely.extend(whole.end_likely.clone());
+        }
         let logprobs = match settings.logprobs {
             Some(_) => logprobs(&likely, settings.echo, 0, settings.post_sampling),
             None => Value::Null,

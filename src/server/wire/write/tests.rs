@@ -29,6 +29,7 @@ fn answer() -> Whole {
         tokens: vec![5],
         likely: vec![likely(b"Hi", -0.5)],
         prompt_likely: vec![likely(b"a", 0.0), likely(b"\xff", -1.0)],
+        end_likely: Some(likely(b"</s>", -0.75)),
         prompt: "ab".into(),
         prompt_tokens: 10,
         truncated: false,
@@ -149,9 +150,9 @@ fn a_completion_with_its_prompt() {
     let choice = &body["choices"][0];
     assert_eq!((&choice["text"], &choice["finish_reason"]), (&json!("abHi"), &json!("stop")));
     let logprobs = &choice["logprobs"];
-    assert_eq!(logprobs["tokens"], json!(["a", "bytes:\\xff", "Hi"]));
-    assert_eq!(logprobs["token_logprobs"], json!([null, -1.0, -0.5]));
-    assert_eq!(logprobs["text_offset"], json!([0, 1, 11]));
+    assert_eq!(logprobs["tokens"], json!(["a", "bytes:\\xff", "Hi", "</s>"]));
+    assert_eq!(logprobs["token_logprobs"], json!([null, -1.0, -0.5, -0.75]));
+    assert_eq!(logprobs["text_offset"], json!([0, 1, 11, 13]));
     assert!(logprobs["top_logprobs"][0].is_null());
     // Greedy: the token's number is the best one's.
     assert_eq!(logprobs["top_logprobs"][2]["Hi"], logprobs["token_logprobs"][2]);
