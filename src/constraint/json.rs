@@ -13,8 +13,7 @@ pub(super) fn any() -> Value {
 /// Reads a schema. What is wrong in it llguidance finds.
 pub(super) fn schema(text: &str) -> Result<Value, String> {
     match serde_json::from_str(text) {
-        Ok(Value::Bool(true)) => Ok(any()),
-        Ok(schema @ Value::Object(_)) => Ok(with_settings(schema)),
+        Ok(schema @ (Value::Bool(true) | Value::Object(_))) => Ok(with_settings(schema)),
         Ok(_) => Err("an object is needed, such as {\"type\": \"object\"}".into()),
         Err(error) => Err(format!("this is not JSON: {error}")),
     }
@@ -54,8 +53,9 @@ pub(super) fn alone(part: &Value, whole: &Value) -> Value {
     alone
 }
 
-/// Of several `oneOf` any may hold, as in llama.cpp. What the schema says itself counts.
-pub(crate) fn with_settings(mut schema: Value) -> Value {
+/// Of several `oneOf` any may hold, as in llama.cpp. What the schema says itself counts; `true` says nothing.
+pub(crate) fn with_settings(schema: Value) -> Value {
+    let mut schema = if schema.is_object() { schema } else { json!({}) };
     let settings = &mut schema["x-guidance"];
     if settings.is_null() {
         *settings = json!({"whitespace_flexible": true, "whitespace_pattern": BLANKS, "coerce_one_of": true});

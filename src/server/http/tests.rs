@@ -427,6 +427,9 @@ fn what_cannot_be_is_refused_and_others_go_on() {
         (&anthropic["type"], &anthropic["error"]["type"]),
         (&json!("error"), &json!("invalid_request_error"))
     );
+    let any = json!({ "type": "json_schema", "json_schema": { "name": "any", "schema": true } });
+    let asked = json!({ "messages": talk(), "response_format": any });
+    assert_eq!(server.post("/v1/chat/completions", asked).status, 200);
     let mask = server.post("/completion", json!({ "prompt": "Hi", "mask": "x" })).json();
     assert_eq!(mask["error"]["param"], "mask");
     for wrong in
