@@ -22,10 +22,12 @@ pub(crate) use json::with_settings;
 use llguidance::{Matcher, ParserFactory, api::TopLevelGrammar};
 use toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 
-use crate::{Error, Result, Tokenizer, sampler::Rule};
+use crate::{Error, Result, Tokenizer, quoted, sampler::Rule};
 
 /// A grammar's text may not be longer.
 pub const LONGEST: usize = 1 << 20;
+/// Characters of what is said about it.
+const MOST_SAID: usize = 400;
 
 /// What a text is to keep to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,8 +154,9 @@ impl Vocabulary {
     }
 }
 
+/// With as much of a grammar as fits a line, where it is quoted.
 fn refused(what: &str, why: impl ToString) -> Error {
-    Error::Input(format!("{what}: {}", one_line(&why.to_string())))
+    Error::Input(format!("{what}: {}", quoted::one_line(&one_line(&why.to_string()), MOST_SAID)))
 }
 
 /// What llguidance says, in a line: without the dump behind it, and without the lines that it quotes.

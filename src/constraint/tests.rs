@@ -76,6 +76,8 @@ fn what_is_wrong_with_a_grammar_is_said_with_its_line() {
     let deep = format!("root ::= {}\"a\"{}", "(".repeat(100_000), ")".repeat(100_000));
     let error = vocabulary.compile(&Grammar::Gbnf(deep)).err().unwrap().to_string();
     assert!(error.contains("deeper than 100"), "{error}");
+    let named = vocabulary.compile(&Grammar::Gbnf("x".repeat(20_000))).err().unwrap().to_string();
+    assert!(named.starts_with("grammar: line 1: `::=` is needed") && named.len() < 500, "{named}");
     for signs in ["*", "+?", "{2}"] {
         let stacked = format!("root ::= \"a\"{}", signs.repeat(100_000));
         let error = vocabulary.compile(&Grammar::Gbnf(stacked)).err().unwrap().to_string();
