@@ -257,7 +257,7 @@ impl Choice {
             prompt_likely
                 .extend(self.source.tokens.iter().zip(scores).map(|(id, score)| self.likely_of(*id, score)));
         }
-        let end = ended.and_then(|ended| ended.generation.end.as_ref());
+        let end = ended.generation.end.as_ref();
         let end_likely = end.map(|(id, score)| self.likely_of(*id, score));
         let seed = self.settings.sampler.seed.map_or(0, u64::from);
         let whole = Whole {
