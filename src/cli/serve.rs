@@ -117,6 +117,10 @@ struct ServerArgs {
     /// A folder for texts of slots that clients ask to save; without it they cannot
     #[arg(long, value_name = "FOLDER")]
     slot_save_path: Option<PathBuf>,
+    /// How answers and refused requests are written down on stderr: text, json (an object a line), or none; -q is none too
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(["text", "json", "none"]))]
+    log_format: String,
     /// Seconds that answers may take to end after SIGTERM
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     grace: u64,
@@ -181,6 +185,7 @@ pub fn run(args: ServeArgs) -> Result<()> {
     if !args.server.no_ui {
         (app.assets, app.policy) = (server::PAGE, server::POLICY.trim());
     }
+    app.log = args.server.log();
     let interrupted = interrupt::flag();
     runtime.block_on(async {
         let (ends, ended) = watch::channel(false);
@@ -249,6 +254,14 @@ fn words(text: &str) -> Vec<String> {
 }
 
 impl ServerArgs {
+    fn log(&self) -> Option<server::Log> {
+        match self.log_format.as_str() {
+            "none" => None,
+            "json" => Some(Box::new(|record| note!("{}", record.to_json()))),
+            _ => Some(Box::new(|record| note!("{record}"))),
+        }
+    }
+
     fn config(&self) -> Result<Config> {
         let mut api_keys = self.api_key.as_deref().map(words).unwrap_or_default();
         if let Some(path) = &self.api_key_file {

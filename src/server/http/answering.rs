@@ -34,6 +34,8 @@ const FIRST: Duration = Duration::from_millis(500);
 /// The answers to one request.
 struct Answering {
     app: Arc<App>,
+    /// Where it was asked.
+    path: String,
     ask: Ask,
     writer: Writer,
     heard: UnboundedReceiver<(usize, Heard)>,
@@ -45,24 +47,25 @@ struct Answering {
 /// Answers a request.
 pub(super) async fn answer(app: Arc<App>, ask: Ask, path: &str) -> Response {
     if !ask.stream {
-        return match json(app, ask).await {
+        return match json(app, ask, path).await {
             Ok(json) => Json(json).into_response(),
             Err(error) => failed(&error, path),
         };
     }
-    match begin(app, ask).await {
-        Ok(answering) => answering.stream(path).await,
+    match begin(app, ask, path).await {
+        Ok(answering) => answering.stream().await,
         Err(error) => failed(&error, path),
     }
 }
 
 /// The whole answer to a request.
-pub(super) async fn json(app: Arc<App>, ask: Ask) -> Result<Value, ApiError> {
-    begin(app, ask).await?.whole().await
+pub(super) async fn json(app: Arc<App>, ask: Ask, path: &str) -> Result<Value, ApiError> {
+    begin(app, ask, path).await?.whole().await
 }
 
 /// Prepares the jobs and hands them to the engine, which may be in the middle of a pass: other requests do not wait for it.
-async fn begin(app: Arc<App>, ask: Ask) -> Result<Answering, ApiError> {
+async fn begin(app: Arc<App>, ask: Ask, path: &str) -> Result<Answering, ApiError> {
+    let path = path.to_owned();
     let work = tokio::task::spawn_blocking(move || {
         let most = app.config.most_waiting;
         if app.answers.status()?.waiting >= most {
@@ -73,6 +76,7 @@ async fn begin(app: Arc<App>, ask: Ask) -> Result<Answering, ApiError> {
         let mut answering = Answering {
             writer: Writer::new(ask.shape, header(&app), ask.settings.clone()),
             app,
+            path,
             ask,
             heard,
             choices: Vec::new(),
@@ -100,8 +104,7 @@ impl Drop for Answering {
         for (id, choice) in self.ids.iter().zip(&self.choices) {
             if let Some(choice) = choice {
                 self.app.answers.cancel(*id);
-                self.app.metrics.count(&choice.timings());
-                self.app.forget_asked(*id);
+                self.app.has_answered(*id, &self.path, None, &choice.timings());
             }
         }
     }
@@ -170,8 +173,7 @@ impl Answering {
         if !more.text.is_empty() || !more.deltas.is_empty() {
             frames.extend(self.writer.more(index, &more));
         }
-        self.app.metrics.count(&whole.timings);
-        self.app.forget_asked(self.ids[index]);
+        self.app.has_answered(self.ids[index], &self.path, Some(&whole.reason), &whole.timings);
         frames.extend(self.writer.ended(index, &whole));
         self.wholes[index] = Some(whole);
         frames
@@ -199,10 +201,10 @@ impl Answering {
         Ok(self.writer.whole(&self.all()))
     }
 
-    async fn stream(mut self, path: &str) -> Response {
+    async fn stream(mut self) -> Response {
         let mut first = Vec::new();
         match tokio::time::timeout(FIRST, self.next()).await {
-            Ok(Some(Err(error))) => return failed(&error, path),
+            Ok(Some(Err(error))) => return failed(&error, &self.path),
             Ok(Some(Ok(frames))) => first = frames,
             Ok(None) | Err(_) => (),
         }

@@ -3,6 +3,7 @@
 mod answering;
 mod connections;
 mod guard;
+mod log;
 mod metrics;
 mod predict;
 mod routes;
@@ -22,12 +23,13 @@ use serde_json::Value;
 
 pub use connections::{listen, serve};
 pub use guard::Origins;
+pub use log::{Log, Record};
 
 use self::metrics::Metrics;
 use super::{
     desk::Answers,
     prepare::Preparer,
-    wire::{Defaults, Settings, settings_json},
+    wire::{Defaults, Reason, Settings, Timings, settings_json},
 };
 use crate::engine::JobId;
 
@@ -108,6 +110,8 @@ pub struct App {
     pub assets: &'static [Asset],
     /// Its security policy.
     pub policy: &'static str,
+    /// Writes down what is done.
+    pub log: Option<Log>,
     metrics: Metrics,
     /// The settings of jobs that are asked for, as /slots shows them.
     asked: Mutex<HashMap<JobId, Value>>,
@@ -133,16 +137,22 @@ impl App {
     ) -> Self {
         let metrics = Metrics::default();
         let (asked, assets, policy): (_, &[Asset], _) = (Mutex::default(), &[], "default-src 'none'");
-        App { config, defaults, facts, preparer, answers, assets, policy, metrics, asked }
+        App { config, defaults, facts, preparer, answers, assets, policy, log: None, metrics, asked }
+    }
+
+    /// An answer has ended, or nobody waits for it any more.
+    fn has_answered(&self, id: JobId, path: &str, reason: Option<&Reason>, timings: &Timings) {
+        self.metrics.count(timings);
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        if let Some(log) = &self.log {
+            let (reason, timings) = (reason.cloned(), timings.clone());
+            log(&Record::Answered { id, path: log::shortened(path), reason, timings });
+        }
     }
 
     fn remember_asked(&self, id: JobId, settings: &Settings) {
         let shown = settings_json(settings, settings.sampler.seed.map_or(0, u64::from));
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(id, shown);
-    }
-
-    fn forget_asked(&self, id: JobId) {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
     }
 
     fn asked(&self, id: JobId) -> Option<Value> {

@@ -79,7 +79,7 @@ async fn one(app: Arc<App>, instance: Value) -> Value {
         read(&instance, &app.defaults)
     };
     let answer = match ask.await {
-        Ok(ask) => answering::json(app, ask).await,
+        Ok(ask) => answering::json(app, ask, "predict").await,
         Err(error) => Err(error),
     };
     answer.unwrap_or_else(|error| error.to_json())

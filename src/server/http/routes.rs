@@ -13,7 +13,11 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use super::{App, answering, guard, predict, slots};
+use super::{
+    App, answering, guard,
+    log::{self, Said},
+    predict, slots,
+};
 use crate::{
     engine::Status,
     hash::fnv1a,
@@ -31,7 +35,9 @@ pub(super) type Read = fn(&Value, &Defaults) -> Result<Ask, ApiError>;
 pub(super) fn failed(error: &ApiError, path: &str) -> Response {
     let body = if path.contains("messages") { error.to_messages_json() } else { error.to_json() };
     let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    (status, Json(body)).into_response()
+    let mut response = (status, Json(body)).into_response();
+    response.extensions_mut().insert(Said(error.message.clone()));
+    response
 }
 
 pub(super) fn router(app: Arc<App>) -> Router {
@@ -68,6 +74,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .layer(DefaultBodyLimit::max(app.config.most_body))
         .layer(middleware::from_fn_with_state(app.clone(), guard::keys))
         .layer(middleware::from_fn_with_state(app.clone(), guard::origins))
+        .layer(middleware::from_fn_with_state(app.clone(), log::refusals))
         .with_state(app)
 }
 

@@ -115,6 +115,8 @@ impl Answers for Arc<Fake> {
 struct Server {
     at: SocketAddr,
     fake: Arc<Fake>,
+    /// What was written down.
+    records: Arc<Mutex<Vec<Value>>>,
     ends: watch::Sender<bool>,
     runtime: tokio::runtime::Runtime,
     served: tokio::task::JoinHandle<crate::Result<()>>,
@@ -179,12 +181,15 @@ fn start(says: &str, change: impl FnOnce(&mut Config, &mut Fake)) -> Option<Serv
     let defaults = Defaults { settings: Settings::new(SamplerConfig::greedy()), ..Defaults::default() };
     let mut app = App::new(config, defaults, facts, preparer, Box::new(fake.clone()));
     app.assets = &[("index.html", "text/html", b"<!doctype html>")];
+    let records: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let to = records.clone();
+    app.log = Some(Box::new(move |record| to.lock().unwrap().push(record.to_json())));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let listeners = runtime.block_on(listen(&app.config)).unwrap();
     let at = listeners[0].local_addr().unwrap();
     let (ends, ended) = watch::channel(false);
     let served = runtime.spawn(serve(Arc::new(app), listeners, ended));
-    Some(Server { at, fake, ends, runtime, served })
+    Some(Server { at, fake, records, ends, runtime, served })
 }
 
 struct Reply {
@@ -328,6 +333,25 @@ fn calls_of_tools_are_read() {
         (&json!("f"), &json!("{\"x\": 1}"))
     );
     assert_eq!(call["id"].as_str().unwrap().len(), 9);
+}
+
+#[test]
+fn answers_and_refusals_are_written_down() {
+    let Some(server) = start("Once upon a time", |_, _| ()) else { return };
+    let asked = json!({ "messages": talk(), "max_tokens": 3 });
+    assert_eq!(server.post("/v1/chat/completions", asked.clone()).status, 200);
+    assert_eq!(server.post("/v1/chat/completions", json!({ "messages": 3 })).status, 400);
+    let mut streamed = asked;
+    streamed["stream"] = json!(true);
+    assert_eq!(server.post("/v1/messages", streamed).status, 200);
+    let records = server.records.lock().unwrap().clone();
+    let told = |n: usize, field: &str| records[n][field].clone();
+    assert_eq!((told(0, "event"), told(0, "tokens")), (json!("answered"), json!(3)));
+    assert_eq!((told(0, "path"), told(0, "reason")), (json!("/v1/chat/completions"), json!("limit")));
+    assert_eq!((told(1, "event"), told(1, "status")), (json!("refused"), json!(400)));
+    assert!(told(1, "message").as_str().unwrap().contains("messages"), "{records:?}");
+    assert_eq!((told(2, "event"), told(2, "path")), (json!("answered"), json!("/v1/messages")));
+    assert_eq!(records.len(), 3, "{records:?}");
 }
 
 #[test]
