@@ -5,7 +5,7 @@ use std::{fs, ops::ControlFlow, path::Path, sync::Arc};
 
 use spec_run::{
     Context, ContextConfig, Error, Gguf, Model, Result, RunLayers, Tokenizer, embedded,
-    eval::perplexity::{PerplexitySettings, Tally, perplexity},
+    eval::perplexity::{Draft, PerplexitySettings, Tally, perplexity},
     tokenizer::EncodeOptions,
 };
 
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
         let settings = PerplexitySettings {
             n_ctx: 64,
             bos: tokenizer.adds_bos().then(|| tokenizer.bos()).flatten(),
-            mask: Some(RunLayers::exit(n_layer, layers)),
+            draft: Some(Draft::Mask(RunLayers::exit(n_layer, layers))),
             max_chunks: None,
         };
         let config = ContextConfig { n_ctx: settings.cells() as u32, ..Default::default() };
@@ -41,7 +41,7 @@ fn main() -> Result<()> {
         let tally = perplexity(&mut context, &tokens, &settings, Tally::default(), |_| {
             Ok(ControlFlow::Continue(()))
         })?;
-        let (n, beside) = (tally.tokens, tally.against_full.expect("there is a mask"));
+        let (n, beside) = (tally.tokens, tally.against_full.expect("a mask drafts"));
         println!(
             "the first {layers:2} of {n_layer} layers: perplexity {:.2}, in full {:.2}; the same first choice {:.0} %",
             tally.ppl(),

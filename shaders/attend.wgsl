@@ -3,6 +3,8 @@
 // text of sums (reduce_*) and one that says what becomes of a head (head_plain or head_round).
 
 override SPLIT: bool = false;
+// The most pairs of numbers of a head that there is room for.
+override MOST_PAIRS: u32 = 256u;
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> rows: array<u32>;
@@ -19,7 +21,7 @@ var<workgroup> chunk_cells: array<u32, 256>;
 
 // Of each pair of numbers of the heads.
 struct Pair { x: Reduced, y: Reduced }
-var<workgroup> sums: array<Pair, 256>;
+var<workgroup> sums: array<Pair, MOST_PAIRS>;
 
 // Of the block that quad `i` of a key is in.
 fn key_scale(key: u32, i: u32) -> f32 {

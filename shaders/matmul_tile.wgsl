@@ -21,7 +21,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let w_at = 64u * q + four;
     let x_at = 32u * q + four;
     let start = left + 4u * (four % 8u);
-    let columns = vec4<u32>(x_column(start), x_column(start + 1u), x_column(start + 2u), x_column(start + 3u)) * p.x_stride + q;
+    let columns = vec4<u32>(x_column(start), x_column(start + 1u), x_column(start + 2u), x_column(start + 3u)) * p.x_stride + (first_x() + q);
     // What it makes.
     let mine_w = thread % 16u;
     let mine_x = thread / 16u;

@@ -36,7 +36,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // What this thread brings: a row, or a column, or nothing.
     let row_at = (first_row() + min(top + thread, p.rows - 1u)) * p.blocks;
     let column = thread % 32u;
-    let column_at = x_column(left + column) * p.x_stride;
+    let column_at = x_column(left + column) * p.x_stride + first_x();
     // What it makes: two pairs of rows, four columns.
     let pair = 2u * (thread % 16u);
     let four = 4u * (thread / 16u);

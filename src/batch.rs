@@ -37,6 +37,20 @@ pub struct Batch {
     pub keep_hidden: Option<usize>,
     /// The rows are not new: they go on from where they were kept.
     pub resume: Option<Resume>,
+    /// The rows are for what predicts one token more, and for nothing else.
+    pub ahead: Option<Ahead>,
+}
+
+/// Rows that predict the token after their own from what was left of the token before: see
+/// [`Context::predicts_ahead`](crate::Context::predicts_ahead). Those at positions that the sequence has are
+/// written there beside what the model keeps; the others are new, and hold nothing that a pass of the model reads.
+/// Afterwards [`Context::hidden`](crate::Context::hidden) has each row, for those that come next, if any asked for logits.
+#[derive(Clone, Debug)]
+pub struct Ahead {
+    /// What the last layer left of the token before each row's, `[rows, dim]`.
+    pub before: Vec<f32>,
+    /// It was not the model's last layer, but such a pass.
+    pub after_itself: bool,
 }
 
 /// Rows that have been through the first layers.

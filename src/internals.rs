@@ -40,5 +40,5 @@ pub mod speculation {
 
 /// Models of random weights.
 pub mod synth {
-    pub use crate::synth::{Arch, Experts, Mix, Recipe, Shape, Skippable, Widened};
+    pub use crate::synth::{Arch, Experts, Latent, Mix, Recipe, Recurrent, Shape, Skippable, Widened};
 }

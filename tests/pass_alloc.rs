@@ -37,6 +37,7 @@ fn pass(backend: &mut CpuBackend, model: &Model, from: usize, n: usize, logits: 
         outputs: &[n - 1],
         views: &views,
         view_of_slot: &view_of_slot,
+        states: &[],
     };
     allocations(|| backend.run(&steps, &rows, Output::Logits(logits)).unwrap())
 }
@@ -88,14 +89,13 @@ fn nothing_is_allocated_for_a_token() {
         assert!(rounds.contains(&0), "allocations in each round of passes on {threads} threads: {rounds:?}");
     }
     // What lies above the backend keeps a few small lists: of steps, rows and views, whatever the context is.
-    let mut context = Context::new(model, &ContextConfig { n_ctx: 1024, ..Default::default() }).unwrap();
+    // On one thread: the first pass of so many threads makes room for their shares.
+    let config = ContextConfig { n_ctx: 1024, threads: 1, ..Default::default() };
+    let mut context = Context::new(model, &config).unwrap();
     let step = |pos: u32| {
         let batch = Batch::prompt(&[5], pos, 0);
         allocations(|| context.decode(&batch).unwrap())
     };
-    let mut counts: Vec<usize> = (0..700).map(step).skip(600).collect();
-    counts.sort_unstable();
-    // As above: some passes may be the first of so many threads.
-    let most = counts[90];
-    assert!(most <= 16, "{most} allocations for a token: {counts:?}");
+    let most = (0..700).map(step).skip(600).max().unwrap();
+    assert!(most <= 16, "{most} allocations for a token");
 }

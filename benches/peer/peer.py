@@ -82,6 +82,7 @@ class Peer:
         if not self.context:
             sys.exit(f"{path}: llama.cpp gives no context")
         self.memory = lib.llama_get_memory(self.context)
+        self.copies = {}
         self.batch = lib.llama_batch_init(params.n_batch, 0, 1)
         n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self.model))
         self.tokens = [(i * 7919 + 13) % n_vocab for i in range(params.n_ctx)]
@@ -106,7 +107,19 @@ class Peer:
         return time.perf_counter() - started
 
     def cut(self, length):
-        self.lib.llama_memory_seq_rm(self.memory, 0, length, -1)
+        """Keeps so many tokens. Recurrent layers cannot go back there: their state comes from a copy of that length."""
+        if self.lib.llama_memory_seq_rm(self.memory, 0, length, -1):
+            return
+        self.lib.llama_memory_seq_rm(self.memory, 0, 0, -1)
+        if self.copies[length] and not self.lib.llama_state_seq_set_data(
+            self.context, self.copies[length], len(self.copies[length]), 0
+        ):
+            sys.exit(f"llama.cpp does not take back its state of {length} tokens")
+
+    def copy(self, length):
+        size = self.lib.llama_state_seq_get_size(self.context, 0)
+        self.copies[length] = (ctypes.c_uint8 * size)()
+        self.lib.llama_state_seq_get_data(self.context, self.copies[length], size, 0)
 
     def sample(self, one_pass, steps=1):
         """Mean seconds of a step over enough passes, after two that warm up."""
@@ -130,6 +143,7 @@ class Peer:
     def figures(self):
         out = {"decode tok/s": 1 / self.sample(self.steps, DECODE_STEPS)}
         self.prompt(ROWS_DEPTH)
+        self.copy(ROWS_DEPTH)
         for n in ROWS:
             out[f"T({n}) ms"] = 1e3 * self.sample(lambda: self.rows(n))
         for n in PREFILL:
@@ -152,6 +166,7 @@ class Peer:
             done = self.lib.llama_state_seq_save_file(self.context, name, 0, none, 0)
         if not done:
             sys.exit(f"{saved}: llama.cpp cannot keep its state there")
+        self.copy(depth)
 
     def deep_figures(self, depth):
         out = {f"decode at {depth} tok/s": 1 / self.sample(lambda: self.steps(depth), DECODE_STEPS)}

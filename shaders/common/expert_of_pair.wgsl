@@ -25,6 +25,10 @@ fn first_x() -> u32 {
     return this_pair / p.pairs_in_row * p.x_stride;
 }
 
+fn first_y() -> u32 {
+    return 0u;
+}
+
 fn y_column(column: u32) -> u32 {
     return this_pair;
 }

@@ -19,6 +19,14 @@ fn first_row() -> u32 {
     return matrix * p.rows;
 }
 
+fn first_x() -> u32 {
+    return 0u;
+}
+
+fn first_y() -> u32 {
+    return 0u;
+}
+
 fn first_column(group: vec3<u32>) -> u32 {
     return 0u;
 }

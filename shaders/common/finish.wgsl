@@ -1,5 +1,5 @@
 // What happens to a finished sum, the same in every regime. Needs activation.wgsl and a text that says
-// which matrix it is (one_matrix or expert_*).
+// which matrix it is (one_matrix, matrix_of_head or expert_*).
 //
 // The order of every sum, which fixes its bits: a row's blocks of 32 are dealt to LANES lanes in turn; a lane adds
 // its products one after the other; the lanes' sums are added in order of the lanes.
@@ -29,6 +29,10 @@ struct Params {
     first_expert: u32,
     experts: u32,
     pairs_at: u32,
+    // For heads: vec4s to the first one's part of a row of x, and from one to the next; numbers from one to the next in y.
+    x_first: u32,
+    x_every: u32,
+    y_every: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -39,7 +43,7 @@ fn put(column: u32, row: u32, sum: f32) {
     if row >= p.rows || !has_column(column) {
         return;
     }
-    let at = y_column(column) * p.y_stride + p.y_first + row;
+    let at = y_column(column) * p.y_stride + p.y_first + first_y() + row;
     var out = sum;
     if p.has_bias != 0u {
         out += bias[first_row() + row];

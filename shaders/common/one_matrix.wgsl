@@ -9,12 +9,16 @@ fn row_group(group: vec3<u32>, groups: vec3<u32>) -> u32 {
     return group.y * groups.x + group.x;
 }
 
-// The first row of the matrix, and the beginning of the first column.
+// The first row of the matrix, and the beginnings of the first column of input and output.
 fn first_row() -> u32 {
     return 0u;
 }
 
 fn first_x() -> u32 {
+    return 0u;
+}
+
+fn first_y() -> u32 {
     return 0u;
 }
 

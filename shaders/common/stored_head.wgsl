@@ -1,7 +1,7 @@
 // A head on its way into the cache. Needs stored.wgsl.
 
 // Zero beyond the head.
-var<workgroup> head: array<f32, 512>;
+var<workgroup> head: array<f32, 576>;
 
 fn largest_of(block: u32) -> f32 {
     var largest = 0.0;

@@ -34,6 +34,9 @@ pub struct ContextConfig {
     pub value_type: KvType,
     /// K/V slots beyond the model's layers, for masks that repeat layers.
     pub extra_slots: usize,
+    /// Load the head that predicts one token more, if the model has one and runs on the CPU: see
+    /// [`Context::predicts_ahead`](crate::Context::predicts_ahead).
+    pub ahead: bool,
     /// The instruction set, where one other than the machine's best is wanted.
     pub isa: Option<Isa>,
     /// How the CPU backend packs matrices at load; `None` reads them from the file as they are.
@@ -66,6 +69,7 @@ impl Default for ContextConfig {
             key_type: KvType::F16,
             value_type: KvType::F16,
             extra_slots: 0,
+            ahead: false,
             isa: None,
             planes: Some(Planes::Cheap),
             device: Device::Cpu,
@@ -85,7 +89,7 @@ impl ContextConfig {
         let n_cells = self.n_ctx as usize;
         let room = KvRoom {
             n_cells,
-            n_slots: plan.layers.len() + self.extra_slots,
+            n_slots: plan.own_slots() + self.extra_slots,
             max_rows: self.n_ubatch.clamp(1, n_cells),
             sequences: self.sequences,
             all_cells: self.swa_full,

@@ -9,7 +9,7 @@ use std::{mem, sync::Arc, time::Instant};
 use super::{Backend, Crossing, Output, Rows, Spent, Traffic};
 use crate::{
     Model, Result,
-    kv::CellMove,
+    kv::{CellMove, Replay},
     plan::{BufSet, Op, Step, UnitSet, WeightId},
 };
 
@@ -140,6 +140,11 @@ impl Backend for HybridBackend {
 
     fn profile(&self) -> Option<String> {
         self.gpu.profile()
+    }
+
+    fn replay_states(&mut self, replay: &Replay) {
+        self.gpu.replay_states(replay);
+        self.cpu.replay_states(replay);
     }
 
     fn shift_keys(&mut self, moves: &[Vec<CellMove>], delta: i64) -> Result<()> {

@@ -20,7 +20,7 @@ pub use open::{Device, Loading, Opened, Plans, open, plan_elsewhere};
 
 use crate::{
     Result,
-    kv::CellMove,
+    kv::{CellMove, Replay, StateRun},
     plan::{BufSet, Step, UnitSet, WeightId},
     scores::Top,
 };
@@ -38,6 +38,8 @@ pub struct Rows<'a> {
     pub views: &'a [View<'a>],
     /// Which of them for each slot.
     pub view_of_slot: &'a [SlotView],
+    /// What becomes of the states of recurrent layers, by sequence.
+    pub states: &'a [StateRun],
 }
 
 /// What attention with such a window walks in a slot.
@@ -215,6 +217,11 @@ pub trait Backend: Send {
         false
     }
 
+    /// Whether at least they can leave it behind the last layer.
+    fn gives_last_rows(&self) -> bool {
+        self.keeps_hidden()
+    }
+
     /// Runs a part of a pass, whose rows may come from another device and go on to another.
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()>;
 
@@ -247,7 +254,7 @@ pub trait Backend: Send {
         None
     }
 
-    /// How keys and values are stored, where they can be taken out and put back; `None` where they cannot.
+    /// How keys, values and states are stored, where they can be taken out and put back; `None` where they cannot.
     fn kv_form(&self) -> Option<String> {
         None
     }
@@ -259,6 +266,17 @@ pub trait Backend: Send {
     fn put_kv<'r>(&mut self, _slot: usize, _places: &[u32], _rows: &'r [u8]) -> Option<&'r [u8]> {
         None
     }
+
+    /// Appends a recurrent layer's state. Only where there is a form.
+    fn take_state(&self, _layer: usize, _slab: u32, _out: &mut Vec<u8>) {}
+
+    /// Puts back what was taken out, and gives what is left of `rest`; `None` if that is too little.
+    fn put_state<'r>(&mut self, _layer: usize, _slab: u32, _rest: &'r [u8]) -> Option<&'r [u8]> {
+        None
+    }
+
+    /// Makes states again from which a sequence goes on.
+    fn replay_states(&mut self, _replay: &Replay) {}
 
     /// Copies keys and values of cells, by class of slots, and turns the keys by `delta` positions.
     fn shift_keys(&mut self, moves: &[Vec<CellMove>], delta: i64) -> Result<()>;

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Error, Model, Result,
-    kv::KvLayout,
+    kv::{KvLayout, StateBytes},
     placement::{
         self, Basis, Budgets, Place, Placement, PlacementRequest, Sizes, UnitSize, forecast::Forecast, mib,
     },
@@ -32,6 +32,8 @@ pub enum Device {
 
 /// A backend, and where it put things.
 pub struct Opened {
+    /// The model as it is run.
+    pub model: Arc<Model>,
     pub backend: Box<dyn Backend>,
     pub placement: Placement,
     /// What turned out other than planned, in a sentence each.
@@ -60,6 +62,8 @@ pub struct Plans {
     pub drafted_first: Placement,
     /// What the choice rests on.
     pub basis: Basis,
+    /// Where there are recurrent layers; the places have it too.
+    pub states: Option<StateBytes>,
 }
 
 impl Plans {
@@ -97,6 +101,8 @@ pub fn plan_elsewhere(model: &Model, config: &ContextConfig, basis: Basis) -> Re
 }
 
 fn plans(model: &Model, config: &ContextConfig, basis: Basis, vram: Option<u64>) -> Result<Plans> {
+    let with_ahead = (config.ahead && vram.is_none()).then(|| model.with_ahead());
+    let model = with_ahead.as_ref().unwrap_or(model);
     let Planned { placement: chosen, .. } = plan_for(model, config, &config.placement, vram, || basis)?;
     let place = |request: &PlacementRequest| {
         let parts = chosen.parts.iter().map(|(part, _)| *part).collect();
@@ -104,7 +110,10 @@ fn plans(model: &Model, config: &ContextConfig, basis: Basis, vram: Option<u64>)
     };
     let whole_layers = place(&PlacementRequest { draft: None, ..config.placement.clone() })?;
     let drafted_first = place(&config.placement)?;
-    Ok(Plans { chosen, whole_layers, drafted_first, basis })
+    let mixers = &model.plan.mixers;
+    let layout = config.kv_layout(&model.plan);
+    let states = (!mixers.is_empty()).then(|| StateBytes::new(mixers.iter(), &layout));
+    Ok(Plans { chosen, whole_layers, drafted_first, basis, states })
 }
 
 /// Is told how a model is loaded, and asked what the choice of places rests on.
@@ -134,20 +143,24 @@ impl Loading for Basis {
     }
 }
 
-pub fn open(model: &Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -> Result<Opened> {
-    let (found, note) = adapter_for(model, config)?;
+pub fn open(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -> Result<Opened> {
+    let (found, note) = adapter_for(&model, config)?;
+    let model = match found {
+        None if config.ahead => Arc::new(model.with_ahead()),
+        _ => model,
+    };
     let kernels = match &found {
         Some(found) => kernels(config, found, loading)?,
         None => Chosen::default(),
     };
     let plan = |request: &PlacementRequest| {
         let vram = found.as_ref().map(|found| vram(request, found));
-        plan_for(model, config, request, vram, || with_measured(loading.basis(), kernels.speeds))
+        plan_for(&model, config, request, vram, || with_measured(loading.basis(), kernels.speeds))
     };
     let progress = |ready, total| loading.ready(ready, total);
     let open = |planned: &Planned| {
         loading.planned(&planned.placement);
-        try_open(model, config, found.as_ref().map(|found| (found, kernels.variants)), planned, &progress)
+        try_open(&model, config, found.as_ref().map(|found| (found, kernels.variants)), planned, &progress)
     };
     let smaller = found.is_some() && !config.placement.strict;
     let mut request = config.placement.clone();
@@ -156,7 +169,7 @@ pub fn open(model: &Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -
     }
     let (planned, backend, mut notes) = first_that_fits(&request, smaller, plan, Planned::gpu_bytes, open)?;
     notes.extend(note);
-    Ok(Opened { backend, placement: planned.placement, notes, speeds: kernels.speeds })
+    Ok(Opened { model, backend, placement: planned.placement, notes, speeds: kernels.speeds })
 }
 
 /// Which kernels a GPU runs.
@@ -344,9 +357,12 @@ impl Sizes for ModelSizes<'_> {
     fn overhead(&self, unit: Unit) -> u64 {
         let types = (self.config.key_type, self.config.value_type);
         match unit {
-            // What a GPU cannot run has its keys and values in RAM.
+            // What a GPU cannot run has its keys and values in RAM, and states.
             Unit::Attn(layer) if gpu::check(self.model).is_err() => {
-                self.layout.slot_bytes(layer, types.0) + self.layout.slot_bytes(layer, types.1)
+                let states = StateBytes::new(self.model.plan.mixers_of(layer), &self.layout);
+                self.layout.slot_bytes(layer, types.0)
+                    + self.layout.of_values().slot_bytes(layer, types.1)
+                    + states.all()
             }
             _ => gpu::overhead_bytes(self.model, unit, &self.layout, types),
         }

@@ -42,7 +42,16 @@ impl StopStrings {
     /// The next piece of the answer.
     pub fn push(&mut self, piece: &str) -> Shown {
         self.held.push_str(piece);
-        match find(&self.held, &self.stops, false) {
+        self.look(false)
+    }
+
+    /// The answer has ended otherwise: what was held back of it. A text that a longer one was waited for at is found now.
+    pub fn finish(&mut self) -> Shown {
+        self.look(true)
+    }
+
+    fn look(&mut self, is_last: bool) -> Shown {
+        match find(&self.held, &self.stops, is_last) {
             Found::Not(safe) => Shown::More(self.held.drain(..safe).collect()),
             Found::Marker { at, which, .. } => {
                 let text = self.held[..at].to_owned();
@@ -50,11 +59,6 @@ impl StopStrings {
                 Shown::Stop { text, word: self.stops[which].clone() }
             }
         }
-    }
-
-    /// What was held back of an answer that ended otherwise.
-    pub fn finish(&mut self) -> String {
-        std::mem::take(&mut self.held)
     }
 }
 
@@ -71,13 +75,17 @@ mod tests {
     /// What is shown in all, and the word.
     fn shown(mut stops: StopStrings, pieces: &[&str]) -> (String, Option<String>) {
         let mut all = String::new();
-        for piece in pieces {
-            match stops.push(piece) {
+        for piece in pieces.iter().map(Some).chain([None]) {
+            let shown = match piece {
+                Some(piece) => stops.push(piece),
+                None => stops.finish(),
+            };
+            match shown {
                 Shown::More(text) => all += &text,
                 Shown::Stop { text, word } => return (all + &text, Some(word)),
             }
         }
-        (all + &stops.finish(), None)
+        (all, None)
     }
 
     #[test]
@@ -88,6 +96,12 @@ mod tests {
         assert_eq!(shown(stops(&words), &["Hi U", "se", "s"]), ("Hi Uses".into(), None));
         assert_eq!(shown(stops(&words), &["Hi User"]), ("Hi User".into(), None));
         assert_eq!(shown(stops(&[]), &["a", "b"]), ("ab".into(), None));
+    }
+
+    #[test]
+    fn a_stop_within_the_beginning_of_a_longer_one_is_found_at_the_end() {
+        assert_eq!(shown(stops(&["aba", "b"]), &["ab"]), ("a".into(), Some("b".into())));
+        assert_eq!(shown(stops(&["aba", "b"]), &["ab", "a"]), (String::new(), Some("aba".into())));
     }
 
     #[test]

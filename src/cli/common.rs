@@ -112,7 +112,7 @@ pub fn load(gguf: &Arc<Gguf>) -> Result<(Tokenizer, Arc<Model>)> {
             ),
         ));
     }
-    if model.n_further > 0 {
+    if model.n_further > 0 && !model.predicts_ahead() {
         let s = if model.n_further == 1 { "" } else { "s" };
         detail!("left out: {} tensor{s} of heads that predict further tokens", model.n_further);
     }

@@ -10,12 +10,14 @@ use super::{
     learned_args::LearnedArgs,
     llama_flags::NO_DRAFT_MODEL,
     mask_args::{MaskArgs, warn_of_coarse},
-    output::warning,
+    output::{detail, warning},
 };
 use crate::{
     Context, ContextConfig, Error, Model, Result,
     mask::skips::NamedMask,
-    speculation::{ExitsProposer, Fixed, MaskProposer, NgramProposer, Proposer, SourceKind, candidates},
+    speculation::{
+        AheadProposer, ExitsProposer, Fixed, MaskProposer, NgramProposer, Proposer, SourceKind, candidates,
+    },
 };
 
 /// Beyond this a draft is a mistake: the flag of another program, or a number too many.
@@ -26,8 +28,8 @@ const LONGEST_DRAFT: usize = 1024;
 pub struct DraftArgs {
     #[command(flatten)]
     mask: MaskArgs,
-    /// What drafts, one or several of mask, exit, ngram; auto: whatever was named, or a few of each; none: plain
-    /// decoding
+    /// What drafts, one or several of mask, exit, ngram, mtp (the head that some models have for it); auto: whatever was
+    /// named, or a few of each; none: plain decoding
     #[arg(
         long = "spec-type",
         visible_alias = "draft",
@@ -67,6 +69,7 @@ enum DraftKind {
     Mask,
     Exit,
     Ngram,
+    Mtp,
     None,
 }
 
@@ -90,6 +93,7 @@ fn parse_kind(text: &str) -> Result<DraftKind, String> {
         "mask" => DraftKind::Mask,
         "exit" => DraftKind::Exit,
         "ngram" => DraftKind::Ngram,
+        "mtp" | "draft-mtp" => DraftKind::Mtp,
         "none" => DraftKind::None,
         // llama.cpp's lookups, which differ in how they look.
         "ngram-simple" | "ngram-map-k" | "ngram-map-k4v" | "ngram-mod" | "ngram-cache" => DraftKind::Ngram,
@@ -99,7 +103,7 @@ fn parse_kind(text: &str) -> Result<DraftKind, String> {
                 "it names what drafts; for the length of drafts there is --spec-draft-n-max or --draft-max {number}"
             ));
         }
-        _ => return Err("auto, none, or one or several of mask, exit and ngram".into()),
+        _ => return Err("auto, none, or one or several of mask, exit, ngram and mtp".into()),
     })
 }
 
@@ -111,6 +115,8 @@ pub struct Sources {
     exits: Vec<usize>,
     n_layer: usize,
     pub ngram: bool,
+    /// The head that was trained to predict one token more.
+    mtp: bool,
     /// What a grammar leaves no choice about.
     pub forced: Option<Box<dyn Proposer>>,
     /// How often the first mask is right, by its file.
@@ -128,6 +134,7 @@ impl Sources {
             exits: self.exits.clone(),
             n_layer: self.n_layer,
             ngram: self.ngram,
+            mtp: self.mtp,
             promised: self.promised,
             open: self.open.clone(),
             keep_nothing: self.keep_nothing,
@@ -138,6 +145,12 @@ impl Sources {
     /// Adds what may suit the model, where nothing was named; the policy finds out what does.
     pub fn complete(&mut self, context: &Context) {
         self.masks.iter().for_each(|p| warn_of_coarse(context, p.layers()));
+        if self.mtp && !context.predicts_ahead() {
+            detail!(
+                "the model's head for one token more is left out: a GPU runs the model, and that head runs on the CPU"
+            );
+            self.mtp = false;
+        }
         let n_layer = context.model().plan.dims.n_layer;
         if self.open.contains(&DraftKind::Mask) {
             self.masks.extend(candidates::masks(
@@ -162,6 +175,7 @@ impl Sources {
         let mut config = context.config(model)?;
         // K/V slots beyond the model's own.
         config.extra_slots = self.masks.iter().map(|p| p.layers().extra_repetitions()).max().unwrap_or(0);
+        config.ahead = self.mtp;
         config.placement.draft = self.masks.first().map(|mask| mask.layers().clone());
         if learned.is_off() {
             config.gpu_cache = None;
@@ -173,10 +187,12 @@ impl Sources {
     pub fn kinds(&self) -> Vec<SourceKind> {
         let forced = self.forced.is_some().then_some(SourceKind::Other);
         let ngram = self.ngram.then_some(SourceKind::Ngram);
+        let mtp = self.mtp.then_some(SourceKind::Mtp);
         let exits = (!self.exits.is_empty()).then_some(SourceKind::Exit);
         forced
             .into_iter()
             .chain(ngram)
+            .chain(mtp)
             .chain(exits)
             .chain(self.masks.iter().map(MaskProposer::kind))
             .collect()
@@ -188,7 +204,8 @@ impl Sources {
         let ngram = ngram.into_iter().map(|p| Box::new(p) as Box<dyn Proposer>);
         let exits = (!self.exits.is_empty()).then(|| ExitsProposer::new(self.n_layer, self.exits));
         let exits = exits.map(|p| if self.keep_nothing { p.keeping_nothing() } else { p });
-        let ngram = ngram.chain(exits.map(|p| Box::new(p) as _));
+        let mtp = self.mtp.then(|| Box::new(AheadProposer) as _);
+        let ngram = ngram.chain(mtp).chain(exits.map(|p| Box::new(p) as _));
         let mask = |p: MaskProposer| if self.keep_nothing { p.keeping_nothing() } else { p };
         let ngram = self.forced.into_iter().chain(ngram);
         ngram.chain(self.masks.into_iter().map(|p| Box::new(mask(p)) as _)).collect()
@@ -299,9 +316,21 @@ impl DraftArgs {
         }
         // Somebody who fixes the numbers for a mask wants to see that mask.
         let ngram = self.has(DraftKind::Ngram) || (auto && !(named && self.fixed().is_some()));
+        if self.has(DraftKind::Mtp) && !model.predicts_ahead() {
+            return Err(no_head(model));
+        }
+        let mtp = self.has(DraftKind::Mtp) || (auto && !named && model.predicts_ahead());
         let keep_nothing = self.no_prefix_reuse;
-        Ok(Sources { masks, exits, n_layer, ngram, forced: None, promised, open, keep_nothing })
+        Ok(Sources { masks, exits, n_layer, ngram, mtp, forced: None, promised, open, keep_nothing })
     }
+}
+
+/// The error for who asks for a head that there is not.
+pub fn no_head(model: &Model) -> Error {
+    Error::Usage(format!(
+        "--spec-type mtp: {} has no head that was trained to predict one token more, or none that is known here",
+        model.name
+    ))
 }
 
 fn proposer(named: NamedMask) -> MaskProposer {

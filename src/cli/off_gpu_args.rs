@@ -72,7 +72,7 @@ impl OffGpuArgs {
         }
         let mut off = UnitSet::of(n_layer, |unit| match unit {
             Unit::Experts(layer) => self.cpu_moe || layer < first,
-            Unit::Embed | Unit::Attn(_) | Unit::Mlp(_) | Unit::Head => false,
+            Unit::Embed | Unit::Attn(_) | Unit::Mlp(_) | Unit::Head | Unit::Ahead => false,
         });
         for pattern in patterns {
             let mut finds_any = false;

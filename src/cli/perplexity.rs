@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Context, Error, Model, Result, RunLayers,
-    eval::perplexity::{PerplexitySettings, Tally, count_chunks, perplexity},
+    eval::perplexity::{Draft, PerplexitySettings, Tally, count_chunks, perplexity},
     mask::skips::NamedMask,
     provenance::{Chunks, Provenance, text_hash},
     quoted::one_line,
@@ -43,6 +43,10 @@ pub struct PerplexityArgs {
     #[arg(long, value_name = "E,..", value_delimiter = ',')]
     #[arg(conflicts_with_all = ["draft_skip", "skip_attn", "skip_mlp", "coarse", "experts"])]
     exit: Vec<Exit>,
+    /// The head that some models have for one token more (mtp): how often it agrees with the model
+    #[arg(long = "spec-type", visible_alias = "draft", value_name = "KIND", value_parser = parse_draft)]
+    #[arg(conflicts_with_all = ["draft_skip", "skip_attn", "skip_mlp", "coarse", "experts", "exit"])]
+    draft: Option<Mtp>,
     /// Write the table of a sweep to FILE too, as comma-separated values
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
@@ -66,6 +70,17 @@ enum Exit {
     After(usize),
 }
 
+/// The only kind that is told here: masks and exits have flags of their own, and a lookup reads no layer.
+#[derive(Clone, Copy, Debug)]
+struct Mtp;
+
+fn parse_draft(text: &str) -> Result<Mtp, String> {
+    match text {
+        "mtp" | "draft-mtp" => Ok(Mtp),
+        _ => Err("mtp; for masks there are --draft-skip and --skip-..., for exits --exit".into()),
+    }
+}
+
 impl FromStr for Exit {
     type Err = String;
 
@@ -84,6 +99,8 @@ enum Masks {
     None,
     One(Box<NamedMask>),
     Several(Over),
+    /// The head for one token more.
+    Ahead,
 }
 
 impl PerplexityArgs {
@@ -102,6 +119,12 @@ impl PerplexityArgs {
 
     fn masks(&self, model: &Model) -> Result<Masks> {
         let n_layer = model.plan.dims.n_layer;
+        if self.draft.is_some() {
+            return match model.predicts_ahead() {
+                true => Ok(Masks::Ahead),
+                false => Err(super::draft_args::no_head(model)),
+            };
+        }
         if self.mask.is_sweep() {
             return Ok(Masks::Several(self.mask.sweep(model)?));
         }
@@ -149,18 +172,23 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     let settings = PerplexitySettings {
         n_ctx,
         bos: tokenizer.adds_bos().then(|| tokenizer.bos()).flatten(),
-        mask: if let Masks::One(one) = &masks { Some(one.mask.clone()) } else { None },
+        draft: match &masks {
+            Masks::One(one) => Some(Draft::Mask(one.mask.clone())),
+            Masks::Ahead => Some(Draft::Ahead),
+            Masks::None | Masks::Several(_) => None,
+        },
         max_chunks: args.chunks,
     };
     let chunks = count_chunks(tokens.len(), &settings)?;
     let mut config = args.context.config(&model)?;
     (config.n_ctx, config.extra_slots) = match &masks {
-        Masks::None => (settings.cells() as u32, 0),
+        Masks::None | Masks::Ahead => (settings.cells() as u32, 0),
         Masks::One(one) => (settings.cells() as u32, one.mask.extra_repetitions()),
         Masks::Several(over) => (sweep::cells(n_ctx) as u32, over.extra_slots()),
     };
     match &masks {
         Masks::None => {}
+        Masks::Ahead => config.ahead = true,
         // The model without a mask and with it, side by side.
         Masks::One(_) => config.sequences = 2,
         // Drafts begin everywhere in a text that is there already.
@@ -188,6 +216,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
             n_ctx,
             mask: match &masks {
                 Masks::None => String::new(),
+                Masks::Ahead => "mtp".into(),
                 Masks::One(one) => one.mask.to_string(),
                 Masks::Several(over) => over.spelled(),
             },
@@ -203,7 +232,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         let job = sweep::Job { over, csv: args.csv.as_deref(), json: args.json, state, provenance };
         return sweep::run(job, &mut context, &tokens, &settings);
     }
-    if let Some(mask) = &settings.mask {
+    if let Some(Draft::Mask(mask)) = &settings.draft {
         super::mask_args::warn_of_coarse(&context, mask);
     }
     let start: Tally = state.as_ref().map_or(Ok(None), StateFile::recall)?.unwrap_or_default();
@@ -222,56 +251,75 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     if tally.chunks < chunks {
         note!("{}", common::interrupted(tally.chunks, chunks, state.is_some()));
     }
-    let one = if let Masks::One(one) = &masks { Some(&**one) } else { None };
+    let beside = match &masks {
+        Masks::One(one) => Some(Scored {
+            name: &one.name,
+            layers: Some(one.mask.to_string()),
+            cost: context.mask_cost(&one.mask),
+        }),
+        Masks::Ahead => Some(Scored { name: "mtp", layers: None, cost: context.ahead_cost() }),
+        Masks::None | Masks::Several(_) => None,
+    };
     if !args.json {
-        return common::print(text_of(&tally, one, &context));
+        return common::print(text_of(&tally, beside.as_ref()));
     }
     let mut provenance = provenance(&context);
-    if let Some(one) = one {
+    if let Masks::One(one) = &masks {
         provenance = provenance.mask(&one.name, &one.mask);
     }
     provenance.chunks = Some(Chunks { done: tally.chunks, of: chunks });
     provenance.interrupted = tally.chunks < chunks;
-    common::print_json(&json_of(&tally, one, &context, &provenance))
+    common::print_json(&json_of(&tally, beside.as_ref(), &provenance))
 }
 
-fn json_of(tally: &Tally, one: Option<&NamedMask>, context: &Context, provenance: &Provenance) -> Value {
+/// What was scored beside the full model.
+struct Scored<'a> {
+    name: &'a str,
+    /// Those of a mask.
+    layers: Option<String>,
+    /// Of the bytes that the full model reads for a token.
+    cost: f64,
+}
+
+fn json_of(tally: &Tally, scored: Option<&Scored>, provenance: &Provenance) -> Value {
     let n = tally.tokens;
     let mut out = json!({"ppl": tally.ppl(), "stderr": tally.stderr(), "chunks": tally.chunks, "tokens": n});
-    if let (Some(beside), Some(one)) = (&tally.against_full, one) {
-        out["mask"] = json!(one.name);
+    if let (Some(beside), Some(scored)) = (&tally.against_full, scored) {
+        out[if scored.layers.is_some() { "mask" } else { "draft" }] = json!(scored.name);
         out["base_ppl"] = json!(beside.full.perplexity(n));
         out["agreement"] = json!(beside.sums.agreement(n));
         out["overlap"] = json!(beside.sums.overlap(n));
         out["kl"] = json!(beside.sums.kl(n));
-        out["cost"] = json!(context.mask_cost(&one.mask));
+        out["cost"] = json!(scored.cost);
     }
     out["provenance"] = provenance.to_json();
     out
 }
 
-fn text_of(tally: &Tally, one: Option<&NamedMask>, context: &Context) -> String {
+fn text_of(tally: &Tally, scored: Option<&Scored>) -> String {
     let n = tally.tokens;
-    let mut text = String::new();
-    if let Some(one) = one {
-        let (name, layers) = (&one.name, one.mask.to_string());
-        let layers = if *name == layers { String::new() } else { format!(": {layers}") };
-        text += &format!("mask `{}`{layers}\n", one_line(name, 60));
-    }
+    let mut text = match scored {
+        None => String::new(),
+        Some(Scored { layers: None, .. }) => "the head for one token more (mtp)\n".into(),
+        Some(Scored { name, layers: Some(layers), .. }) => {
+            let layers = if name == layers { String::new() } else { format!(": {layers}") };
+            format!("mask `{}`{layers}\n", one_line(name, 60))
+        }
+    };
     text += &format!(
         "perplexity {:.4} +/- {:.5} ({}, {n} tokens)\n",
         tally.ppl(),
         tally.stderr(),
         count(tally.chunks, "chunk")
     );
-    if let (Some(beside), Some(one)) = (&tally.against_full, one) {
+    if let (Some(beside), Some(scored)) = (&tally.against_full, scored) {
         text += &format!(
             "full model {:.4}; same first choice {:.2} %, overlap {:.4}, KL {:.4}, bytes read {:.2} %\n",
             beside.full.perplexity(n),
             100.0 * beside.sums.agreement(n),
             beside.sums.overlap(n),
             beside.sums.kl(n),
-            100.0 * context.mask_cost(&one.mask)
+            100.0 * scored.cost
         );
     }
     text

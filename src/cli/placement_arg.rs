@@ -160,6 +160,8 @@ fn parse(source: &str, bytes: &[u8], model: &ModelId, with_experts: &[bool]) -> 
     for layer in (0..n_layer).filter(|&layer| !with_experts[layer]) {
         (seen.experts[layer], held.experts[layer]) = (seen.mlp[layer], held.mlp[layer]);
     }
+    // What predicts one token more is never on a GPU; models without it have it where the head is.
+    held.ahead = held.head;
     let layers = (0..n_layer).flat_map(|l| [Unit::Attn(l), Unit::Mlp(l), Unit::Experts(l)]);
     match layers.chain([Unit::Embed, Unit::Head]).find(|&unit| !seen.holds(unit)) {
         Some(unit) => Err(wrong(source, format!("{unit} is nowhere"))),
@@ -206,6 +208,7 @@ mod tests {
             mlp: vec![false, false, true],
             experts: vec![false, false, true],
             head: true,
+            ahead: true,
         };
         assert_eq!(parsed(&plan()).unwrap(), held);
         // Of another tool, or an older one.

@@ -10,6 +10,7 @@ use crate::{
     placement::{
         First, Place, Placement, UnitSize,
         forecast::{COLUMNS, Forecast, Known, Prediction},
+        mib,
     },
     plan::Unit,
 };
@@ -30,7 +31,16 @@ fn table(plans: &Plans, has_flag: bool) -> String {
     } else {
         ""
     };
-    format!("{}{COLUMNS}{}\n{hint}{choice}", plans.chosen, plans.forecast())
+    let states = plans.states.map_or(String::new(), |states| {
+        format!(
+            "states {:.1} MiB for a text and up to {:.1} MiB of inputs to take it back by, {} times at most: {:.1} MiB, which the overhead has\n",
+            mib(states.state),
+            mib(states.rows()),
+            states.count,
+            mib(states.all()),
+        )
+    });
+    format!("{}{states}{COLUMNS}{}\n{hint}{choice}", plans.chosen, plans.forecast())
 }
 
 fn to_json(plans: &Plans, model: Option<ModelId>) -> Value {
@@ -45,6 +55,13 @@ fn to_json(plans: &Plans, model: Option<ModelId>) -> Value {
         "places": places(&plans.chosen),
         "budgets": {"vram": budgets.most_vram(), "ram": budgets.ram},
         "converted": converted,
+        "states": plans.states.map(|states| json!({
+            "state_bytes": states.state,
+            "replay_row_bytes": states.row,
+            "replay_bytes": states.rows(),
+            "count": states.count,
+            "bytes": states.all(),
+        })),
         "first": first(plans),
         "forecasts": {
             "plain": prediction(&forecast, &forecast.plain),
@@ -88,6 +105,7 @@ fn places(placement: &Placement) -> Vec<Value> {
                 "mlp": layers(Unit::Mlp),
                 "experts": layers(Unit::Experts),
                 "head": here().any(|part| part.unit == Unit::Head),
+                "head_for_one_more": here().any(|part| part.unit == Unit::Ahead),
             })
         })
         .collect()

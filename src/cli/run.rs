@@ -189,7 +189,7 @@ pub fn run(args: RunArgs) -> Result<()> {
             true => "no seed matters (--temp 0)".into(),
             false => format!("seed {}", sampler.seed()),
         };
-        note!("{}", told(&generation, prompt.len(), stop, &seed));
+        note!("{}", told(&generation, prompt.len(), (stop, context.kv().can_shift()), &seed));
         note!("{}", summary(&spec, context.threads()));
         detail!("{}", rates(&generation, prompt.len(), context.bytes_read(None)));
         if args.draft.off_reason().is_none() {
@@ -297,11 +297,15 @@ fn rate(n: usize, seconds: f64) -> f64 {
 }
 
 /// What was generated, how fast, why it ended, and how to have it again.
-fn told(generation: &Generation, n_prompt: usize, stop: &str, seed: &str) -> String {
+/// `can_shift`: a part of the text could be dropped when the context is full.
+fn told(generation: &Generation, n_prompt: usize, (stop, can_shift): (&str, bool), seed: &str) -> String {
     let why = match stop {
         "end_of_text" => "the text ended",
         "max_tokens" => "stopped by -n",
-        "context_full" => "the context is full (-c, or --context-shift to go on)",
+        "context_full" if can_shift => "the context is full (-c, or --context-shift to go on)",
+        "context_full" => {
+            "the context is full (-c); states of recurrent layers cannot drop a part of the text"
+        }
         "stop_string" => "stopped by -r",
         _ => "interrupted",
     };

@@ -194,6 +194,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
     }
     let basis = || device.basis(&model, &config, None);
     let (mut context, took) = common::open_context(&model, &config, &basis)?;
+    context.check_every_position("a search")?;
     note!("{}: {}; {took}", model.name, context.describe());
     let settings = args.settings(&context);
     let bar = progress();

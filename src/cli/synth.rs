@@ -94,7 +94,7 @@ struct PlanArgs {
 #[derive(Args, Debug)]
 struct ShapeArgs {
     /// llama, qwen2, qwen3, qwen3moe, gemma3, olmoe, gpt-oss or glm4moe [default: llama]; without --like, give --layers,
-    /// --dim, --ffn and --heads too
+    /// --dim, --ffn and --heads too. Recurrent layers and latents are only in shapes of --like
     #[arg(long, value_name = "NAME", value_parser = str::parse::<Arch>)]
     arch: Option<Arch>,
     #[arg(long, value_name = "N")]
@@ -375,6 +375,9 @@ impl ShapeArgs {
             norm_eps: 1e-5,
             window: 0,
             experts: None,
+            recurrent: None,
+            latent: None,
+            further: 0,
         })
     }
 

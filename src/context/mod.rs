@@ -1,5 +1,6 @@
 //! A model, its K/V cache and a backend: batches in, logits out. No device code here.
 
+mod ahead;
 mod parts;
 mod saved;
 mod views;
@@ -10,10 +11,10 @@ use crate::{
     Batch, Error, Model, Result,
     backend::{self, Backend, Opened, Output, Rows, SlotView, View},
     batch::{ChainBatch, Row, SeqId},
-    kv::WrittenSlots,
+    kv::{StateRun, WrittenSlots},
     mask::RunLayers,
     placement::{Basis, Place, Placement},
-    plan::{CacheUse, Dims, Step, Unit},
+    plan::{CacheUse, Dims, Op, Plan, Step},
     scores::{Scores, Top, Want},
 };
 use views::views;
@@ -62,7 +63,7 @@ impl Context {
         }
         let model = model.for_context(config.n_ctx as usize);
         let n_layer = model.plan.dims.n_layer;
-        let Opened { backend, placement, notes, speeds } = backend::open(&model, config, loading)?;
+        let Opened { model, backend, placement, notes, speeds } = backend::open(model, config, loading)?;
         let kv = KvCache::new(&config.kv_layout(&model.plan), n_layer);
         Ok(Context {
             model,
@@ -202,7 +203,15 @@ impl Context {
             return self.decode_resumed(batch, resume, want);
         }
         let before: Vec<(SeqId, usize)> = batch.rows.iter().map(|r| (r.seq, self.kv.len(r.seq))).collect();
+        // What predicts one token more has no states.
+        let goes_on = batch.ahead.is_none();
+        if goes_on {
+            self.kv.begin_states(&batch.rows);
+        }
         let result = self.evaluate(batch, want);
+        if goes_on {
+            self.kv.end_states(&batch.rows);
+        }
         if result.is_err() {
             self.restore(before);
         }
@@ -218,8 +227,9 @@ impl Context {
         check_picks(links)?;
         let longest = links.iter().map(|link| link.batch.rows.len()).max().unwrap_or(0);
         let fits = longest <= self.backend.max_rows() && rows().count() <= self.kv.room();
-        let in_parts =
-            links.iter().any(|link| link.batch.keep_hidden.is_some() || link.batch.resume.is_some());
+        let in_parts = links.iter().any(|ChainBatch { batch, .. }| {
+            batch.keep_hidden.is_some() || batch.resume.is_some() || batch.ahead.is_some()
+        });
         if links.is_empty() || in_parts || !fits || !(1..=self.backend.most_top()).contains(&k) {
             return Ok(None);
         }
@@ -244,7 +254,7 @@ impl Context {
         &self.logits[i * n..][..n]
     }
 
-    /// The `i`-th row of the last decode as it came to the layer where the batch wanted rows kept.
+    /// The `i`-th row of the last decode as it came to the layer where the batch wanted rows kept, or out of the last one.
     pub fn hidden(&self, i: usize) -> &[f32] {
         let n = self.model.plan.dims.dim;
         &self.hidden[i * n..][..n]
@@ -268,7 +278,7 @@ impl Context {
         if !self.kv.can_truncate(seq, len) {
             return Err(self.kv.lost(format!("cannot cut sequence {seq} to {len} tokens")));
         }
-        self.kv.truncate(seq, len);
+        self.cut(seq, len);
         Ok(())
     }
 
@@ -291,6 +301,9 @@ impl Context {
 
     fn check(&self, batch: &Batch) -> Result<()> {
         self.check_rows(batch)?;
+        if let Some(ahead) = &batch.ahead {
+            return self.check_ahead(batch, ahead);
+        }
         if batch.resume.is_none() && batch.rows.len() > self.kv.free_cells() {
             return Err(self.kv.full(batch.rows.len()));
         }
@@ -329,6 +342,18 @@ impl Context {
                     self.model.name
                 )));
             }
+            let repeated = || {
+                let steps = self.model.plan.steps(Some(mask));
+                steps
+                    .iter()
+                    .find(|s| matches!(s.op, Op::Convolve(_)) && s.visit.repetition > 0)
+                    .map(|s| s.visit.layer)
+            };
+            if let Some(layer) = (mask.extra_repetitions() > 0).then(repeated).flatten() {
+                return Err(Error::Mask(format!(
+                    "the mask repeats layer {layer}, which is recurrent: its state goes on by one step for each token"
+                )));
+            }
             if mask.extra_repetitions() > self.extra_slots {
                 return Err(Error::Mask(format!(
                     "the mask repeats layers {} times and the context has K/V room for {}: set extra_slots",
@@ -340,11 +365,30 @@ impl Context {
         Ok(())
     }
 
+    /// An error for `what` goes back to every position of a text where layers do not keep a state of each.
+    pub(crate) fn check_every_position(&self, what: &str) -> Result<()> {
+        match self.model.plan.mixers.is_empty() {
+            true => Ok(()),
+            false => Err(Error::model(
+                self.model.gguf.name(),
+                format!(
+                    "{what} goes on from every position of a text, and recurrent layers keep few of their states"
+                ),
+            )),
+        }
+    }
+
     /// Sequences as long as they were, or empty.
     fn restore(&mut self, before: Vec<(SeqId, usize)>) {
         for (seq, len) in before {
             let len = if self.kv.can_truncate(seq, len) { len } else { 0 };
-            self.kv.truncate(seq, len);
+            self.cut(seq, len);
+        }
+    }
+
+    fn cut(&mut self, seq: SeqId, len: usize) {
+        if let Some(replay) = self.kv.truncate(seq, len) {
+            self.backend.replay_states(&replay);
         }
     }
 
@@ -357,7 +401,7 @@ impl Context {
     /// Which slots a pass under `mask` writes; `None` if exactly the layers' own.
     fn written_slots(&self, mask: &RunLayers) -> Option<WrittenSlots> {
         let n_layer = self.model.plan.dims.n_layer;
-        let mut written = vec![None; n_layer + self.extra_slots];
+        let mut written = vec![None; self.model.plan.own_slots() + self.extra_slots];
         for step in self.model.plan.steps(Some(mask)) {
             if self.model.plan.operands(step.op).cache == CacheUse::Writes {
                 written[step.slot] = Some(step.visit);
@@ -370,7 +414,7 @@ impl Context {
     }
 
     /// Makes room for what a batch gives. `Some`: so many of each output's best tokens, all that is needed of them.
-    fn make_room(&mut self, batch: &Batch, want: Want) -> Result<Option<usize>> {
+    fn make_room(&mut self, batch: &Batch, want: Want, keeps_rows: bool) -> Result<Option<usize>> {
         let Dims { n_vocab, dim, .. } = self.model.plan.dims;
         let n_outputs = batch.rows.iter().filter(|r| r.logits).count();
         let top = match want {
@@ -389,33 +433,44 @@ impl Context {
             })?;
             self.logits.resize(n_outputs * n_vocab, 0.0);
         }
-        self.hidden.resize(if batch.keep_hidden.is_some() { batch.rows.len() * dim } else { 0 }, 0.0);
+        self.hidden.resize(if keeps_rows { batch.rows.len() * dim } else { 0 }, 0.0);
         Ok(top)
     }
 
     /// Runs a batch, in as many passes as it takes.
     fn evaluate(&mut self, batch: &Batch, want: Want) -> Result<()> {
-        let top = self.make_room(batch, want)?;
         let model = self.model.clone();
         let Dims { n_vocab, dim, .. } = model.plan.dims;
-        let mut steps = model.plan.steps(batch.run_layers.as_ref());
+        let mut steps = match &batch.ahead {
+            Some(ahead) => model.plan.ahead_steps(ahead.after_itself),
+            None => model.plan.steps(batch.run_layers.as_ref()),
+        };
+        let head = steps.pop().expect("the head is the last step");
         let begun = batch.resume.as_ref().map_or(0, |resume| model.plan.steps_before(resume.layer));
         steps.drain(..begun);
-        let kept_after = batch.keep_hidden.map(|layer| model.plan.steps_before(layer) - begun);
+        let body = steps.len();
+        let kept_after = match batch.ahead {
+            Some(_) => batch.rows.iter().any(|row| row.logits).then_some(body),
+            None => batch.keep_hidden.map(|layer| model.plan.steps_before(layer) - begun),
+        };
+        let given = match (&batch.ahead, &batch.resume) {
+            (Some(ahead), _) => Some(&ahead.before),
+            (None, resume) => resume.as_ref().map(|resume| &resume.hidden),
+        };
+        let top = self.make_room(batch, want, kept_after.is_some())?;
+        let recurrent = recurrent_layers(&model.plan, &steps);
         let mut done = 0;
         let mut out = 0;
         for rows in batch.rows.chunks(self.backend.max_rows()) {
-            let cells = match batch.resume {
-                Some(_) => self.cells_of(rows),
-                None => self.place(batch, rows)?,
+            let (cells, states) = match (&batch.ahead, &batch.resume) {
+                (Some(_), _) => (self.cells_ahead(rows)?, Vec::new()),
+                (None, Some(_)) => (self.cells_of(rows), self.kv.advance_states(rows, &recurrent)?),
+                (None, None) => (self.place(batch, rows)?, self.kv.advance_states(rows, &recurrent)?),
             };
-            let placed = Placed::new(&self.kv, rows, &cells);
+            let placed = Placed::new(&self.kv, rows, &cells, states);
             let n_out = placed.outputs.len();
-            if n_out == 0 {
-                steps.retain(|step| step.unit != Unit::Head);
-            } else if steps.last().is_none_or(|step| step.unit != Unit::Head) {
-                steps.push(model.plan.head_step());
-            }
+            steps.truncate(body);
+            steps.extend((n_out > 0).then_some(head));
             let (views, view_of_slot) = views(&self.kv, &model.plan, rows, &cells, &steps);
             let output = match top {
                 Some(k) if n_out > 0 => Output::Top { k, rows: &mut self.tops[out..][..n_out] },
@@ -423,7 +478,7 @@ impl Context {
                 None => Output::Logits(&mut self.logits[out * n_vocab..][..n_out * n_vocab]),
             };
             let hidden = done * dim..(done + rows.len()) * dim;
-            let hidden_in = batch.resume.as_ref().map(|resume| &resume.hidden[hidden.clone()]);
+            let hidden_in = given.map(|rows| &rows[hidden.clone()]);
             let kept = kept_after.map(|steps| (steps, &mut self.hidden[hidden]));
             let placed_rows = placed.rows(&views, &view_of_slot);
             parts::run(&mut *self.backend, &steps, &placed_rows, hidden_in, kept, output)?;
@@ -439,7 +494,7 @@ impl Context {
 
     /// A full pass gives each row that asked at least one number; a draft's pass may fail, which only costs it.
     fn check_numbers(&self, batch: &Batch, has_none: impl Fn(usize) -> bool) -> Result<()> {
-        if batch.run_layers.as_ref().is_some_and(|mask| !mask.is_full()) {
+        if batch.ahead.is_some() || batch.run_layers.as_ref().is_some_and(|mask| !mask.is_full()) {
             return Ok(());
         }
         let mut asked = batch.rows.iter().filter(|row| row.logits).enumerate();
@@ -465,7 +520,7 @@ impl Context {
     ) -> Result<Option<Chained>> {
         let model = self.model.clone();
         let placed: Vec<_> = std::iter::zip(links, cells)
-            .map(|(link, cells)| Placed::new(&self.kv, &link.batch.rows, cells))
+            .map(|(link, cells)| Placed::new(&self.kv, &link.batch.rows, cells, Vec::new()))
             .collect();
         let steps: Vec<_> = links.iter().map(|l| model.plan.steps(l.batch.run_layers.as_ref())).collect();
         let seen: Vec<_> = (0..links.len())
@@ -497,6 +552,17 @@ impl Context {
     }
 }
 
+/// Which recurrent layers some steps go through.
+fn recurrent_layers(plan: &Plan, steps: &[Step]) -> Vec<bool> {
+    let mut runs = vec![false; plan.mixers.len()];
+    for step in steps {
+        if let Op::Convolve(id) = step.op {
+            runs[id.index()] = true;
+        }
+    }
+    runs
+}
+
 /// A picked token has been picked by the time its row is evaluated.
 fn check_picks(links: &[ChainBatch]) -> Result<()> {
     let mut outputs = 0;
@@ -519,21 +585,23 @@ struct Placed<'a> {
     /// By class of slots.
     cells: Vec<Cow<'a, [u32]>>,
     outputs: Vec<usize>,
+    states: Vec<StateRun>,
 }
 
 impl<'a> Placed<'a> {
-    fn new(kv: &KvCache, rows: &[Row], cells: &'a [u32]) -> Self {
+    fn new(kv: &KvCache, rows: &[Row], cells: &'a [u32], states: Vec<StateRun>) -> Self {
         let in_windows = |class| cells.iter().map(|&cell| kv.place(class, cell)).collect();
         Placed {
             tokens: rows.iter().map(|r| r.token).collect(),
             positions: rows.iter().map(|r| r.pos).collect(),
             cells: std::iter::once(Cow::Borrowed(cells)).chain((1..kv.classes()).map(in_windows)).collect(),
             outputs: (0..rows.len()).filter(|&i| rows[i].logits).collect(),
+            states,
         }
     }
 
     fn rows<'s>(&'s self, views: &'s [View<'s>], view_of_slot: &'s [SlotView]) -> Rows<'s> {
-        let Placed { tokens, positions, cells, outputs } = self;
-        Rows { tokens, positions, cells, outputs, views, view_of_slot }
+        let Placed { tokens, positions, cells, outputs, states } = self;
+        Rows { tokens, positions, cells, outputs, views, view_of_slot, states }
     }
 }

@@ -13,19 +13,20 @@ use crate::{
 impl Context {
     /// What holds of a pass that is only a part of one.
     pub(super) fn check_parts(&self, batch: &Batch) -> Result<()> {
-        let Batch { rows, run_layers, keep_hidden, resume } = batch;
+        let Batch { rows, run_layers, keep_hidden, resume, ahead: _ } = batch;
         let from = resume.as_ref().map(|resume| resume.layer);
         let mut layers = from.into_iter().chain(*keep_hidden).peekable();
         if layers.peek().is_none() {
             return Ok(());
         }
-        if !self.backend.keeps_hidden() {
+        let n_layer = self.model.plan.dims.n_layer;
+        let only_after_last = from.is_none() && *keep_hidden == Some(n_layer);
+        if !(self.backend.keeps_hidden() || only_after_last && self.backend.gives_last_rows()) {
             return Err(Error::Batch(format!(
                 "hidden rows stay on the device ({}): run all layers in one pass, or `device` cpu",
                 self.describe()
             )));
         }
-        let n_layer = self.model.plan.dims.n_layer;
         let in_full = run_layers.as_ref().map_or(n_layer, RunLayers::full_prefix);
         if let Some(layer) = layers.find(|layer| !(1..=in_full).contains(layer)) {
             return Err(Error::Batch(format!(
@@ -33,7 +34,7 @@ impl Context {
             )));
         }
         if let (Some(from), Some(keep)) = (from, *keep_hidden)
-            && keep <= from
+            && (keep < from || keep == from && from < n_layer)
         {
             return Err(Error::Batch(format!(
                 "rows that go on from layer {from} do not come to layer {keep} again: keep them at a later one"

@@ -1,18 +1,19 @@
 //! What the cells of a sequence hold, as bytes: for a file, and for another context of the same kind.
 //!
 //! For each class of slots the first token that it still has, four bytes each; then slot by slot the keys of all tokens from
-//! there on, and their values.
+//! there on, and their values. Where layers are recurrent, then the number of tokens in four bytes, and each one's state after
+//! these.
 
 use crate::{Batch, Context, Error, Result, batch::SeqId, kv::KvCache};
 
 impl Context {
-    /// How keys and values are stored, where [`Context::save`] can take them out.
+    /// How keys, values and states are stored, where [`Context::save`] can take them out.
     pub fn kv_form(&self) -> Option<String> {
         self.backend.kv_form()
     }
 
-    /// The keys and values of a sequence whose tokens stand at 0, 1, 2 .. and were evaluated by the whole model. `None` where the
-    /// device does not give them.
+    /// The keys, values and states of a sequence whose tokens stand at 0, 1, 2 .. and were evaluated by the whole model. `None`
+    /// where the device does not give them.
     pub fn save(&self, seq: SeqId) -> Result<Option<Vec<u8>>> {
         if self.backend.kv_form().is_none() {
             return Ok(None);
@@ -24,6 +25,9 @@ impl Context {
                 "only a text from its beginning, evaluated by the whole model, can be saved".into(),
             ));
         }
+        let states = self.kv.states_of(seq).ok_or_else(|| {
+            Error::Input("a text without the states of all recurrent layers cannot be saved".into())
+        })?;
         let mut bytes = Vec::new();
         let firsts: Vec<usize> = (0..self.kv.classes()).map(|class| first(&self.kv, class, cells)).collect();
         for &first in &firsts {
@@ -35,10 +39,16 @@ impl Context {
                 cells[firsts[class]..].iter().map(|&cell| self.kv.place(class, cell)).collect();
             self.backend.take_kv(slot, &places, &mut bytes);
         }
+        if !states.is_empty() {
+            bytes.extend_from_slice(&(cells.len() as u32).to_le_bytes());
+        }
+        for (layer, slab) in states.into_iter().enumerate() {
+            self.backend.take_state(layer, slab, &mut bytes);
+        }
         Ok(Some(bytes))
     }
 
-    /// Makes an empty sequence of `count` tokens, whose keys and values were saved in a context of the same model and the same
+    /// Makes an empty sequence of `count` tokens, whose keys, values and states were saved in a context of the same model and the same
     /// form. On an error it stays empty.
     pub fn load(&mut self, seq: SeqId, count: usize, bytes: &[u8]) -> Result<()> {
         let loaded = self.load_rows(seq, count, bytes);
@@ -81,6 +91,17 @@ impl Context {
             let places: Vec<u32> =
                 cells[firsts[class]..].iter().map(|&cell| self.kv.place(class, cell)).collect();
             rest = self.backend.put_kv(slot, &places, rest).ok_or_else(wrong)?;
+        }
+        let states = self.kv.put_states(seq)?;
+        if !states.is_empty() {
+            let (saved, behind) = rest.split_first_chunk::<4>().ok_or_else(wrong)?;
+            if u32::from_le_bytes(*saved) as usize != count {
+                return Err(wrong());
+            }
+            rest = behind;
+        }
+        for (layer, slab) in states.into_iter().enumerate() {
+            rest = self.backend.put_state(layer, slab, rest).ok_or_else(wrong)?;
         }
         if rest.is_empty() { Ok(()) } else { Err(wrong()) }
     }

@@ -5,6 +5,9 @@ use std::time::Instant;
 use super::{Hear, Lane, round, trial};
 use crate::{Batch, Context, Result};
 
+/// Rows of a prompt at once, where something is to be made of each.
+const PART: usize = 512;
+
 /// Evaluates the prompt and goes on until the text ends.
 pub(crate) fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: Hear) -> Result<()> {
     let seq = lane.text.limits.seq;
@@ -14,7 +17,20 @@ pub(crate) fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: 
     let known = trial::prepare(lane, prompt.len());
     let mut batch = Batch::prompt(prompt, 0, seq);
     batch.rows.iter_mut().rev().take(known).for_each(|row| row.logits = true);
+    if lane.text.unseen.is_some() {
+        // What the last layer leaves of a part is looked at before the next.
+        let last = batch.rows.split_off(PART * ((prompt.len() - known) / PART));
+        let parts = std::mem::replace(&mut batch.rows, last);
+        for rows in parts.chunks(PART) {
+            let part = Batch { rows: rows.to_vec(), keep_hidden: lane.text.keeps(context), ..Batch::new() };
+            context.decode_for(&part, lane.text.want)?;
+            lane.text.add_unseen(rows, context, 0);
+            lane.text.make_unseen(context)?;
+        }
+        batch.keep_hidden = lane.text.keeps(context);
+    }
     context.decode_for(&batch, lane.text.want)?;
+    lane.text.add_unseen(&batch.rows, context, 0);
     (0..known - 1).for_each(|i| lane.text.choices.add(context.scores(i)));
     lane.sampler.begin(prompt);
     lane.text.row = known - 1;
@@ -24,10 +40,15 @@ pub(crate) fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: 
         // The first token comes from the prompt's scores.
         lane.judge(context, None, 0, hear)?;
     }
+    // It belongs to the prompt, and takes the place of its scores.
+    let unseen = Instant::now();
+    lane.text.make_unseen(context)?;
+    let unseen = unseen.elapsed().as_secs_f64();
+    lane.text.out.prefill_seconds += unseen;
     while lane.text.stop.is_none() {
         round::round_alone(context, lane, 0, hear)?;
     }
     lane.text.out.stop = lane.text.stop.expect("the loop has ended");
-    lane.text.out.decode_seconds = started.elapsed().as_secs_f64();
+    lane.text.out.decode_seconds = started.elapsed().as_secs_f64() - unseen;
     Ok(())
 }

@@ -1,13 +1,13 @@
 //! A draft in the making. A lane says which pass it needs next and takes what came of it; passes of several lanes under the
 //! same mask are made together.
 
-use super::{Lane, text::Text};
+use super::{Lane, text::Text, unseen::Late};
 use crate::{
     Batch, Context, Result, RunLayers,
-    batch::{Resume, Row},
+    batch::{Ahead, Resume, Row},
     scores::{Scores, Want},
     speculation::{
-        Offer, Supply,
+        LayerPasses, Offer, Passes, Supply,
         policy::Drafted,
         proposer::glance::{self, CANDIDATES},
     },
@@ -40,29 +40,41 @@ pub(crate) struct Drafting {
     until: Until,
     /// The drafted token to go on from, and where.
     row: Row,
-    /// How often the row has gone on, and from what.
-    further: usize,
-    hidden: Vec<f32>,
+    by: By,
+}
+
+/// What makes the next token of a draft.
+enum By {
+    /// Layers: how often the row has gone on, and from what.
+    Layers {
+        further: usize,
+        hidden: Vec<f32>,
+    },
+    /// The head that predicts one token more: first with the rows that it has not seen yet, then by what it left of its own
+    /// last row.
+    AheadFirst(Late),
+    Ahead {
+        before: Vec<f32>,
+    },
 }
 
 /// A pass that a draft needs.
-struct Need<'a> {
-    mask: &'a RunLayers,
-    keep: Option<usize>,
-    resume: Option<usize>,
-}
-
-impl Need<'_> {
-    fn goes_with(&self, other: &Need) -> bool {
-        (self.keep, self.resume, self.mask) == (other.keep, other.resume, other.mask)
-    }
+#[derive(PartialEq)]
+enum Need<'a> {
+    Layers { mask: &'a RunLayers, keep: Option<usize>, resume: Option<usize> },
+    Ahead { after_itself: bool },
 }
 
 impl Lane<'_> {
     /// What could be drafted now, of at most so many tokens.
-    pub fn offers(&mut self, most: usize) -> Vec<Offer> {
+    pub fn offers(&mut self, context: &Context, most: usize) -> Vec<Offer> {
         let text = self.sampler.history();
+        let next = context.kv().next_pos(self.text.limits.seq);
+        let sees_ahead = self.text.unseen.as_ref().is_some_and(|unseen| unseen.leads_to(next));
         let offer = |(source, proposer): (usize, &mut Box<dyn crate::speculation::Proposer>)| {
+            if matches!(proposer.passes(), Some(Passes::Ahead)) && !sees_ahead {
+                return None;
+            }
             let (tokens, ready) = match proposer.supply(text) {
                 Supply::Nothing => return None,
                 Supply::Any => (usize::MAX, None),
@@ -83,18 +95,25 @@ impl Lane<'_> {
         keeps: bool,
         until: Until,
     ) {
-        let Text { limits, made, .. } = &mut *self.text;
+        let Text { limits, made, unseen, drafting, .. } = &mut *self.text;
         let (seq, draft) = (limits.seq, limits.draft);
         let Some(&last) = self.sampler.history().last() else { return };
         let row = Row { token: last, pos: context.kv().next_pos(seq), seq: draft, logits: true };
-        match self.proposers[source].passes() {
-            Some(passes) => {
+        match (self.proposers[source].passes(), unseen) {
+            (Some(Passes::Layers(passes)), _) => {
                 made.kept.begin(if keeps { passes.prefix } else { 0 });
                 context.fork(seq, draft);
-                self.text.drafting =
-                    Some(Drafting { source, most, until, row, further: 0, hidden: Vec::new() });
+                let by = By::Layers { further: 0, hidden: Vec::new() };
+                *drafting = Some(Drafting { source, most, until, row, by });
             }
-            None => {
+            (Some(Passes::Ahead), Some(unseen)) => {
+                context.fork(seq, draft);
+                let by = By::AheadFirst(unseen.take_with(last, draft));
+                *drafting = Some(Drafting { source, most, until, row, by });
+            }
+            // It was not offered.
+            (Some(Passes::Ahead), None) => {}
+            (None, _) => {
                 let known = self.proposers[source].tokens(self.sampler.history());
                 let mut known = known.into_iter();
                 while self.wants_more(source, most, until)
@@ -129,16 +148,29 @@ impl Lane<'_> {
     /// The pass that the draft waits for.
     fn need(&self, context: &Context) -> Option<Need<'_>> {
         let drafting = self.text.drafting.as_ref()?;
-        let passes = self.proposers[drafting.source].passes()?;
-        let further: &[(usize, RunLayers)] = if context.keeps_hidden() { &passes.further } else { &[] };
-        let next = further.get(drafting.further).map(|(layer, _)| *layer);
-        Some(match drafting.further.checked_sub(1) {
+        let further = match drafting.by {
+            By::Layers { further, .. } => further,
+            By::AheadFirst(_) => return Some(Need::Ahead { after_itself: false }),
+            By::Ahead { .. } => return Some(Need::Ahead { after_itself: true }),
+        };
+        let passes = self.layers_of(drafting.source)?;
+        let after: &[(usize, RunLayers)] = if context.keeps_hidden() { &passes.further } else { &[] };
+        let next = after.get(further).map(|(layer, _)| *layer);
+        Some(match further.checked_sub(1) {
             None => {
                 let kept = self.text.made.kept.layer;
-                Need { mask: &passes.mask, keep: next.or((kept > 0).then_some(kept)), resume: None }
+                Need::Layers { mask: &passes.mask, keep: next.or((kept > 0).then_some(kept)), resume: None }
             }
-            Some(step) => Need { mask: &further[step].1, keep: next, resume: Some(further[step].0) },
+            Some(step) => Need::Layers { mask: &after[step].1, keep: next, resume: Some(after[step].0) },
         })
+    }
+
+    /// The layers that draft for a source, if any do.
+    fn layers_of(&self, source: usize) -> Option<&LayerPasses> {
+        match self.proposers[source].passes()? {
+            Passes::Layers(passes) => Some(passes),
+            Passes::Ahead => None,
+        }
     }
 
     /// What a draft looks at of a row.
@@ -146,25 +178,32 @@ impl Lane<'_> {
         self.sampler.want().and(Want::Top(CANDIDATES))
     }
 
-    /// The pass was made, and its `output`-th row is this lane's.
-    fn take(&mut self, context: &Context, output: usize) {
+    /// The pass was made; this lane's logits are its `output`-th, and of its rows the `row`-th is the last.
+    fn take(&mut self, context: &Context, output: usize, row: usize) {
         let Some(mut drafting) = self.text.drafting.take() else { return };
         let scores = context.scores(output);
-        if drafting.further == 0 && self.text.made.kept.layer > 0 {
-            self.text.made.kept.add(context.hidden(output));
-        }
-        let passes = self.proposers[drafting.source].passes();
-        let further = passes.is_some_and(|passes| passes.further.len() > drafting.further);
-        if further && context.keeps_hidden() && !is_sure(scores) {
-            drafting.hidden = context.hidden(output).to_vec();
-            drafting.further += 1;
-            self.text.drafting = Some(drafting);
-            return;
+        if let By::Layers { further, hidden } = &mut drafting.by {
+            if *further == 0 && self.text.made.kept.layer > 0 {
+                self.text.made.kept.add(context.hidden(row));
+            }
+            let goes_on =
+                self.layers_of(drafting.source).is_some_and(|passes| passes.further.len() > *further);
+            if goes_on && context.keeps_hidden() && !is_sure(scores) {
+                *hidden = context.hidden(row).to_vec();
+                *further += 1;
+                self.text.drafting = Some(drafting);
+                return;
+            }
         }
         let token = self.sampler.choose(scores);
+        let token = self.proposers[drafting.source].overrule(self.sampler.history(), token);
         self.push(token, glance::probability(scores, token), glance::best(scores));
         if self.wants_more(drafting.source, drafting.most, drafting.until) {
-            drafting.further = 0;
+            match &mut drafting.by {
+                By::Layers { further, .. } => *further = 0,
+                By::Ahead { before } => before.copy_from_slice(context.hidden(row)),
+                By::AheadFirst(_) => drafting.by = By::Ahead { before: context.hidden(row).to_vec() },
+            }
             drafting.row.token = token;
             drafting.row.pos += 1;
             self.text.drafting = Some(drafting);
@@ -184,27 +223,41 @@ pub(super) fn draft(context: &mut Context, lanes: &mut [Lane]) -> Result<Steps> 
     while let Some(first) = lanes.iter().position(|lane| lane.text.drafting.is_some()) {
         let (batch, want, members) = together(context, lanes, first);
         context.decode_for(&batch, want)?;
-        for (output, &member) in members.iter().enumerate() {
-            lanes[member].take(context, output);
+        let asking = (0..batch.rows.len()).filter(|&row| batch.rows[row].logits);
+        for ((output, row), &member) in asking.enumerate().zip(&members) {
+            lanes[member].take(context, output, row);
         }
         steps.passes += 1;
-        steps.rows += members.len();
+        steps.rows += batch.rows.len();
     }
     Ok(steps)
 }
 
-/// The pass that a lane's draft needs, with the rows of all that need the same.
+/// The pass that a lane's draft needs, with the rows of all that need the same; each has one that asks for logits, its last.
 fn together(context: &Context, lanes: &[Lane], first: usize) -> (Batch, Want, Vec<usize>) {
     let need = lanes[first].need(context).expect("it is drafting");
-    let with = |lane: &Lane| lane.need(context).is_some_and(|other| need.goes_with(&other));
+    let with = |lane: &Lane| lane.need(context).is_some_and(|other| need == other);
     let members: Vec<usize> = (first..lanes.len()).filter(|&i| with(&lanes[i])).collect();
-    let drafting = |&i: &usize| lanes[i].text.drafting.as_ref().expect("it has a need");
-    let rows = members.iter().map(|i| drafting(i).row).collect();
-    let resume = need.resume.map(|layer| Resume {
-        layer,
-        hidden: members.iter().flat_map(|i| drafting(i).hidden.iter().copied()).collect(),
-    });
-    let batch = Batch { rows, run_layers: Some(need.mask.clone()), keep_hidden: need.keep, resume };
     let want = members.iter().map(|&i| lanes[i].draft_want()).reduce(Want::and).expect("there is a first");
+    let mut batch = Batch::new();
+    let mut given = Vec::new();
+    for &member in &members {
+        let Drafting { row, by, .. } = lanes[member].text.drafting.as_ref().expect("it has a need");
+        let (rows, numbers) = match by {
+            By::Layers { hidden, .. } => (std::slice::from_ref(row), hidden),
+            By::Ahead { before } => (std::slice::from_ref(row), before),
+            By::AheadFirst(late) => (&late.rows[..], &late.before),
+        };
+        batch.rows.extend(rows);
+        given.extend_from_slice(numbers);
+    }
+    match need {
+        Need::Layers { mask, keep, resume } => {
+            batch.run_layers = Some(mask.clone());
+            batch.keep_hidden = keep;
+            batch.resume = resume.map(|layer| Resume { layer, hidden: given });
+        }
+        Need::Ahead { after_itself } => batch.ahead = Some(Ahead { before: given, after_itself }),
+    }
     (batch, want, members)
 }

@@ -27,6 +27,7 @@ mod status;
 mod text;
 mod together;
 mod trial;
+mod unseen;
 mod verify;
 mod worker;
 
@@ -46,7 +47,10 @@ use self::{job::Running, load::Load, prefixes::Prefixes, text::Prompt};
 use crate::{
     Batch, Context, ContextConfig, Error, Model, Result, Sampler, Tokenizer,
     batch::SeqId,
-    speculation::{Controller, Costs, Memory, NgramProposer, Policy, Proposer, Report, candidates, learned},
+    speculation::{
+        AheadProposer, Controller, Costs, Memory, NgramProposer, Policy, Proposer, Report, candidates,
+        learned,
+    },
 };
 
 /// How an engine shares its context.
@@ -98,9 +102,12 @@ impl Engine {
         let tokenizer = Arc::new(Tokenizer::from_gguf(&model.gguf)?);
         let mut context = Context::new(model, context)?;
         let masks = candidates::all(&context);
+        let predicts_ahead = context.predicts_ahead();
         let make: MakeProposers = Box::new(move || {
             let ngram: Box<dyn Proposer> = Box::<NgramProposer>::default();
-            std::iter::once(ngram).chain(masks.iter().map(|mask| Box::new(mask.clone()) as _)).collect()
+            let ahead = predicts_ahead.then(|| Box::new(AheadProposer) as _);
+            let masks = masks.iter().map(|mask| Box::new(mask.clone()) as _);
+            std::iter::once(ngram).chain(ahead).chain(masks).collect()
         });
         let controller = learned::prepare_for(&mut context, &make(), None)?;
         Ok(Engine::new(context, tokenizer, config).drafting(make, controller))
@@ -198,7 +205,7 @@ impl Engine {
         limits.mask = job.mask;
         limits.most_cells = self.tokens_of_text();
         limits.after_sampling = job.logprobs_after_sampling;
-        let mut text = Text::new(limits, &sampler, Report::new(sources));
+        let mut text = Text::new(limits, &sampler, Report::new(sources)).drafted_by(&proposers);
         if job.scores_prompt {
             text.want = crate::scores::Want::Logits;
         }
@@ -327,8 +334,9 @@ impl Engine {
             let needed = job.text.prompt.as_ref().map_or(0, |p| p.tokens.len() - p.done) + 1;
             // A text that begins in the last cells would soon have to give them up again.
             let needed = needed + HEADROOM.min(self.context.kv().capacity() / 8) * (self.running.len() + 1);
-            while self.context.kv().room() < needed && self.evict() {}
-            if self.context.kv().room() < needed && !self.running.is_empty() {
+            let texts = self.running.len() + 1;
+            while !self.has_room(needed, texts) && self.evict() {}
+            if !self.has_room(needed, texts) && !self.running.is_empty() {
                 self.context.remove(job.text.limits.seq);
                 if let Some(prompt) = &mut job.text.prompt {
                     prompt.done = 0;
@@ -366,12 +374,11 @@ impl Engine {
         let kept = kept.map(|kept| (kept.seq, kept.tokens.as_slice()));
         let alike = |(seq, tokens): (SeqId, &[u32])| {
             let same = std::iter::zip(tokens, &prompt.tokens[..most]).take_while(|(a, b)| a == b).count();
-            (seq, same)
+            (seq, kv.restorable(seq, same))
         };
         let mut found: Vec<_> = kept.chain(others).map(alike).filter(|&(_, same)| same > 0).collect();
         found.sort_by_key(|&(_, same)| std::cmp::Reverse(same));
-        let usable = |&(from, same): &(SeqId, usize)| kv.can_truncate(from, same);
-        let (from, same) = found.into_iter().find(usable)?;
+        let (from, same) = found.into_iter().next()?;
         self.context.fork(from, *seq);
         if self.context.truncate(*seq, same).is_err() {
             self.context.remove(*seq);
@@ -387,16 +394,14 @@ impl Engine {
         oldest.inspect(|&seq| self.context.remove(seq)).is_some()
     }
 
-    /// Sees to it that the next round has a cell for each of its rows: by letting go of prefixes, then of the cells of the
-    /// youngest text, which begins again when there is room.
+    /// Sees to it that the next round has a cell for each of its rows, and room for states: by letting go of prefixes, then of
+    /// the cells of the youngest text, which begins again when there is room.
     fn make_cells(&mut self) {
         loop {
             let needed: usize = self.running.iter().map(|job| self.rows_of(job)).sum();
-            if self.context.kv().room() >= needed || self.evict() {
-                if self.context.kv().room() >= needed {
-                    return;
-                }
-                continue;
+            while !self.has_room(needed, self.running.len()) && self.evict() {}
+            if self.has_room(needed, self.running.len()) {
+                return;
             }
             let youngest = self.running.iter().rposition(|job| !job.shifted);
             match youngest.filter(|_| self.running.len() > 1) {
@@ -404,6 +409,12 @@ impl Engine {
                 None => return,
             }
         }
+    }
+
+    /// For so many more cells, and the next states of so many texts.
+    fn has_room(&self, cells: usize, texts: usize) -> bool {
+        let kv = self.context.kv();
+        kv.room() >= cells && kv.has_states_for(texts)
     }
 
     fn rows_of(&self, job: &Running) -> usize {

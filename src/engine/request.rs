@@ -73,11 +73,11 @@ impl Request<'_> {
     }
 }
 
-/// Context shift, if there is something to drop.
+/// Context shift, if there is something to drop, and what stays can be told from it.
 pub(crate) fn shift(context: &mut Context, seq: SeqId, keep: usize) -> Result<bool> {
     let len = context.kv().len(seq);
     let drop = dropped(len.saturating_sub(keep), context.model().plan.widest_window());
-    if drop == 0 {
+    if drop == 0 || !context.kv().can_shift() {
         return Ok(false);
     }
     context.shift(seq, keep, drop)?;

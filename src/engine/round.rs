@@ -63,7 +63,7 @@ fn draft_alone(context: &mut Context, lane: &mut Lane) -> Result<Drafted> {
     let room = context.kv().room_to_draft();
     let wanted = lane.text.most_drafted(context);
     let started = Instant::now();
-    let offers = lane.offers(wanted.min(room));
+    let offers = lane.offers(context, wanted.min(room));
     let (source, most) = match lane.policy.choose(&offers) {
         RoundChoice::Draft { source, most } if most > 0 && offers.iter().any(|o| o.source == source) => {
             (source, most.min(room).min(wanted))

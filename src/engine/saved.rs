@@ -1,4 +1,4 @@
-//! A text as it is kept on disk: its tokens, and their keys and values.
+//! A text as it is kept on disk: its tokens, and what the cache has of them.
 
 use crate::{Error, Result, hash::fnv1a};
 
@@ -10,11 +10,11 @@ const MAGIC: &[u8; 8] = b"specrun1";
 pub struct SavedText {
     /// What it is made of.
     pub tokens: Vec<u32>,
-    /// Its keys and values; `None` where the device does not give them: then they are made again.
+    /// Its keys, values and states; `None` where the device does not give them: then they are made again.
     pub cells: Option<SavedCells>,
 }
 
-/// Keys and values of a text.
+/// Keys, values and states of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedCells {
     /// Of which model, stored how.

@@ -66,7 +66,7 @@ impl Engine {
             ));
         }
         self.erase_slot(slot)?;
-        while self.context.kv().room() < count && self.evict() {}
+        while !self.has_room(count, 1) && self.evict() {}
         let seq = self.sequences();
         self.context.load(seq, count, &cells.bytes)?;
         let dropped = self.prefixes.keep(seq, None, job.prompt, slot);

@@ -2,13 +2,13 @@
 
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
-use super::{Generation, Request, Stop, drafting::Drafting, trial::Choices};
+use super::{Generation, Request, Stop, drafting::Drafting, trial::Choices, unseen::Unseen};
 use crate::{
     Context, Result, RunLayers, Sampler, Tokenizer,
     batch::{Row, SeqId},
     sampler::{Distribution, top_logprobs},
     scores::{Scores, Want, log_sum_exp},
-    speculation::{Policy, Proposer, Report, Token, Verdict, accept, proposer::Made},
+    speculation::{Passes, Policy, Proposer, Report, Token, Verdict, accept, proposer::Made},
 };
 
 /// What becomes known of a text.
@@ -97,6 +97,8 @@ pub(crate) struct Text {
     pub made: Made,
     /// The draft in the making.
     pub drafting: Option<Drafting>,
+    /// For the head that predicts one token more, where it may draft.
+    pub unseen: Option<Unseen>,
     /// Of the last full pass's outputs, the one after the text's last token.
     pub row: usize,
     /// Why it ended.
@@ -130,6 +132,7 @@ impl Text {
             report,
             made: Made::default(),
             drafting: None,
+            unseen: None,
             row: 0,
             untried: Vec::new(),
             choices: Choices::default(),
@@ -137,6 +140,31 @@ impl Text {
             callback_seconds: 0.0,
             limits,
         }
+    }
+
+    /// The same with these, which may draft.
+    pub fn drafted_by(mut self, proposers: &[Box<dyn Proposer>]) -> Self {
+        let ahead = proposers.iter().any(|proposer| matches!(proposer.passes(), Some(Passes::Ahead)));
+        self.unseen = ahead.then(Unseen::default);
+        self
+    }
+
+    /// The layer behind which full passes keep rows, if they do.
+    pub fn keeps(&self, context: &Context) -> Option<usize> {
+        self.unseen.as_ref().map(|_| context.model().n_layer())
+    }
+
+    /// Keeps what the last pass left of these rows, of which the first was its row `first`.
+    pub fn add_unseen(&mut self, rows: &[Row], context: &Context, first: usize) {
+        if let Some(unseen) = &mut self.unseen {
+            unseen.add(rows, context, first);
+        }
+    }
+
+    /// The head that predicts one token more sees what was evaluated of the prompt.
+    pub fn make_unseen(&mut self, context: &mut Context) -> Result<()> {
+        let seq = self.limits.seq;
+        self.unseen.as_mut().map_or(Ok(()), |unseen| unseen.make(context, seq))
     }
 
     /// How many more tokens may come; `None` without a limit.
@@ -284,7 +312,11 @@ impl Lane<'_> {
         hear: Hear,
     ) -> Result<Verdict> {
         let (outcome, end) = self.judge(context, source, who, hear)?;
-        context.truncate(self.text.limits.seq, before + 1 + end)?;
+        let seq = self.text.limits.seq;
+        context.truncate(seq, before + 1 + end)?;
+        if let Some(unseen) = &mut self.text.unseen {
+            unseen.cut(context.kv().next_pos(seq));
+        }
         self.text.gained = end + 1;
         self.text.out.steps += end + 1;
         Ok(outcome)

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{
     Lane, Load, drafting,
-    load::{self, Share},
+    load::{self, Done, Share},
     text::{Hear, Part},
     verify,
 };
@@ -14,6 +14,8 @@ use crate::{Batch, Context, Result, RunLayers, scores::Want, speculation::Round}
 /// What one text has in a pass.
 struct Rows {
     lane: usize,
+    /// Its first row.
+    row: usize,
     /// Its first output.
     output: usize,
 }
@@ -33,10 +35,15 @@ pub(crate) fn round(
     let drafts = draft(context, lanes, &going, others, load)?;
     let drafted = lanes.iter().map(|lane| lane.text.made.proposals.len()).sum();
     let groups = groups(lanes, &parts);
+    let mut seconds = drafts.seconds;
     for group in &groups {
-        pass(context, lanes, group, &parts, &drafts.shares, load, hear)?;
+        seconds += pass(context, lanes, group, &parts, &drafts.shares, load, hear)?;
     }
-    settle(lanes, &going, others, drafted, drafts.cost, load);
+    for (lane, _) in std::iter::zip(lanes.iter_mut(), &parts).filter(|(_, part)| part.is_some()) {
+        lane.text.make_unseen(context)?;
+    }
+    let seconds = (groups.len() == 1).then_some(seconds);
+    settle(lanes, &going, others, &Done { drafted, drafting: drafts.cost, seconds }, load);
     Ok((groups.len() as u64, groups.iter().map(Vec::len).sum::<usize>() as u64))
 }
 
@@ -69,8 +76,9 @@ fn groups(lanes: &[Lane], parts: &[Option<Part>]) -> Vec<Vec<usize>> {
 struct Drafts {
     /// By lane.
     shares: Vec<Share>,
-    /// What it took, in plain steps.
+    /// What it took, in plain steps by what was believed.
     cost: f64,
+    seconds: f64,
 }
 
 /// Has drafted what is worth it, and cuts it to what is to be verified.
@@ -81,7 +89,7 @@ fn draft(
     others: usize,
     load: &mut Load,
 ) -> Result<Drafts> {
-    let mut drafts = Drafts { shares: vec![Share::default(); lanes.len()], cost: 0.0 };
+    let mut drafts = Drafts { shares: vec![Share::default(); lanes.len()], cost: 0.0, seconds: 0.0 };
     for lane in lanes.iter_mut() {
         lane.text.made.clear();
     }
@@ -93,7 +101,7 @@ fn draft(
     let offers: Vec<_> = lanes
         .iter_mut()
         .map(|lane| match lane.text.is_going() {
-            true => lane.offers(lane.text.most_drafted(context).min(each)),
+            true => lane.offers(context, lane.text.most_drafted(context).min(each)),
             false => Vec::new(),
         })
         .collect();
@@ -114,8 +122,9 @@ fn draft(
         lane.text.made.trim(usize::MAX, &|token| limits.is_end(token));
     }
     let steps = steps?;
+    drafts.seconds = started.elapsed().as_secs_f64();
     if let (Some(costs), 1..) = (load::costs(lanes), steps.passes) {
-        let seconds = started.elapsed().as_secs_f64() / steps.passes as f64;
+        let seconds = drafts.seconds / steps.passes as f64;
         let source = shares.iter().find_map(|share| share.offer.filter(|o| !costs.looks_up(o.source)));
         if let Some(offer) = source {
             load.saw_draft(costs, offer.source, steps.rows.div_ceil(steps.passes), seconds);
@@ -131,7 +140,7 @@ fn draft(
     Ok(drafts)
 }
 
-/// One pass of lanes that run alike, and what comes of it.
+/// One pass of lanes that run alike, and what comes of it; gives the pass's seconds.
 fn pass(
     context: &mut Context,
     lanes: &mut [Lane],
@@ -140,14 +149,15 @@ fn pass(
     shares: &[Share],
     load: &mut Load,
     hear: Hear,
-) -> Result<()> {
+) -> Result<f64> {
     let mut batch = Batch::new();
     let mut outputs = 0;
     let mut want = Want::Top(1);
     let mut rows = Vec::with_capacity(group.len());
     for &i in group {
-        rows.push(Rows { lane: i, output: outputs });
+        rows.push(Rows { lane: i, row: batch.rows.len(), output: outputs });
         let text = &*lanes[i].text;
+        batch.keep_hidden = batch.keep_hidden.or(text.keeps(context));
         match &parts[i] {
             Some(part) => batch.rows.extend(&part.rows),
             None => batch.rows.append(&mut verify::rows(context, text).rows),
@@ -165,8 +175,10 @@ fn pass(
     {
         load.saw_full(costs, count, seconds);
     }
-    for Rows { lane: i, output } in rows {
+    let ends: Vec<usize> = rows[1..].iter().map(|next| next.row).chain([count]).collect();
+    for (Rows { lane: i, row, output }, end) in rows.into_iter().zip(ends) {
         lanes[i].text.row = output;
+        lanes[i].text.add_unseen(&batch.rows[row..end], context, row);
         match &parts[i] {
             Some(part) => lanes[i].took_part(context, part, i, hear)?,
             None => {
@@ -175,7 +187,7 @@ fn pass(
             }
         }
     }
-    Ok(())
+    Ok(seconds)
 }
 
 /// What a text makes of the pass.
@@ -208,10 +220,10 @@ fn verdict(
 }
 
 /// Writes a round into the accounts.
-fn settle(lanes: &mut [Lane], going: &[usize], others: usize, drafted: usize, cost: f64, load: &Load) {
+fn settle(lanes: &mut [Lane], going: &[usize], others: usize, done: &Done, load: &Load) {
     let costs = load::costs(lanes);
     let base = going.len() + others;
-    let Some(rounds) = costs.map(|costs| load.in_plain_rounds(costs, base, drafted, cost)) else { return };
+    let Some(rounds) = costs.map(|costs| load.in_plain_rounds(costs, base, done)) else { return };
     for &i in going {
         let gained = lanes[i].text.gained;
         lanes[i].policy.settle(gained, rounds);

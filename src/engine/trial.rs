@@ -74,7 +74,8 @@ pub(super) fn next(context: &mut Context, lane: &mut Lane) -> Result<()> {
 
 /// Runs `mask` in the places whose `choices` are known, which end with the last cell of the text; `text` is what was
 /// evaluated. Each place is a sequence of its own, so that it reads the full model's keys and values like the first
-/// token of a draft. `None` if the cache has no room.
+/// token of a draft. `None` if the cache has no room, or cannot go back
+/// there.
 fn trial(
     context: &mut Context,
     seq: SeqId,
@@ -85,7 +86,8 @@ fn trial(
     // After a context shift the cache holds less than the text.
     let evaluated = context.kv().len(seq);
     let places = choices.len().min(evaluated);
-    if context.kv().room() < places {
+    let goes_back = |place| context.kv().can_truncate(seq, place);
+    if context.kv().room() < places || !(evaluated - places..evaluated).all(goes_back) {
         return Ok(None);
     }
     let choices = &choices[choices.len() - places..];

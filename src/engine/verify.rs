@@ -10,17 +10,22 @@ pub(super) fn alone(context: &mut Context, lane: &mut Lane, source: Option<usize
     let fits = lane.text.made.kept.fits(drafted, context.model().plan.dims.dim);
     let resumes = fits && source.is_some_and(|s| lane.policy.resumes(s, drafted));
     let batch = rows(context, lane.text);
-    if !resumes {
-        context.remove(lane.text.limits.draft);
-        context.decode_for(&batch, lane.text.want)?;
-        return Ok(0);
-    }
-    resume(context, lane.text, batch)
+    let kept = batch.keep_hidden.map(|_| batch.rows.clone());
+    let from_layer = match resumes {
+        true => resume(context, lane.text, batch)?,
+        false => {
+            context.remove(lane.text.limits.draft);
+            context.decode_for(&batch, lane.text.want)?;
+            0
+        }
+    };
+    lane.text.add_unseen(&kept.unwrap_or_default(), context, 0);
+    Ok(from_layer)
 }
 
 /// The last token of a text and the draft after it.
 pub(super) fn rows(context: &Context, text: &Text) -> Batch {
-    let mut batch = Batch::new();
+    let mut batch = Batch { keep_hidden: text.keeps(context), ..Batch::new() };
     let seq = text.limits.seq;
     let tokens = std::iter::once(text.last()).chain(text.made.proposals.iter().copied());
     for (pos, token) in (context.kv().next_pos(seq)..).zip(tokens) {

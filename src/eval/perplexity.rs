@@ -1,14 +1,17 @@
 //! Perplexity as `llama-perplexity` counts it: the text in chunks of the context, each chunk's first token
 //! replaced by BOS where the model wants one, the second half of every chunk scored.
 //!
-//! Under a mask each scored position is also compared with the full model.
+//! Of a mask, or of the head that predicts one token more, each scored position is also compared with the full model.
 
 use std::ops::{ControlFlow, Range};
 
 use serde::{Deserialize, Serialize};
 
 use super::agreement::{Agreement, Comparison, LogProbs};
-use crate::{Batch, Context, Error, Result, RunLayers, batch::SeqId};
+use crate::{
+    Batch, Context, Error, Result, RunLayers,
+    batch::{Ahead, Row, SeqId},
+};
 
 pub(super) const FULL: SeqId = 0;
 pub(super) const MASKED: SeqId = 1;
@@ -24,16 +27,28 @@ pub struct PerplexitySettings {
     pub n_ctx: usize,
     /// Put in place of each chunk's first token.
     pub bos: Option<u32>,
-    /// The layers to run; `None` runs all of them.
-    pub mask: Option<RunLayers>,
+    /// What is scored beside the full model; `None`: the full model alone.
+    pub draft: Option<Draft>,
     /// The most chunks to score.
     pub max_chunks: Option<usize>,
+}
+
+/// What could draft.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Draft {
+    /// The model under a mask, which reads keys and values of its own.
+    Mask(RunLayers),
+    /// The head that predicts one token more: see [`Context::predicts_ahead`].
+    Ahead,
 }
 
 impl PerplexitySettings {
     /// Cells that the context must have.
     pub fn cells(&self) -> usize {
-        if self.mask.is_some() { 2 * self.n_ctx } else { self.n_ctx }
+        match self.draft {
+            Some(Draft::Mask(_)) => 2 * self.n_ctx,
+            Some(Draft::Ahead) | None => self.n_ctx,
+        }
     }
 }
 
@@ -44,9 +59,9 @@ pub struct Tally {
     pub chunks: usize,
     /// Positions scored.
     pub tokens: u64,
-    /// Of the masked model if there is a mask, else of the full one.
+    /// Of what drafts, if anything does, else of the full model.
     pub nll: Nll,
-    /// The comparison with the full model, if there is a mask.
+    /// The comparison with the full model, if something drafts.
     pub against_full: Option<AgainstFull>,
 }
 
@@ -57,7 +72,7 @@ pub struct Nll {
     squares: f64,
 }
 
-/// The masked model beside the full one, summed over positions.
+/// What drafts beside the full model, summed over positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgainstFull {
     /// The full model's.
@@ -134,12 +149,12 @@ pub fn perplexity(
     mut on_chunk: impl FnMut(&Tally) -> Result<ControlFlow<()>>,
 ) -> Result<Tally> {
     let chunks = count_chunks(tokens.len(), settings)?;
-    if settings.mask.is_some() {
+    if settings.draft.is_some() {
         tally.against_full.get_or_insert_default();
     }
     while tally.chunks < chunks {
         let chunk = chunk(tokens, settings, tally.chunks);
-        score_chunk(context, &chunk, settings.mask.as_ref(), &mut tally)?;
+        score_chunk(context, &chunk, settings.draft.as_ref(), &mut tally)?;
         tally.chunks += 1;
         if on_chunk(&tally)?.is_break() {
             break;
@@ -173,6 +188,11 @@ impl Piece {
         std::iter::once(Piece { from: 0, to: half, scored: false }).chain(scored).collect()
     }
 
+    fn rows(&self, chunk: &[u32], seq: SeqId) -> Vec<Row> {
+        let row = |pos: usize| Row { token: chunk[pos], pos: pos as u32, seq, logits: self.scored };
+        (self.from..self.to).map(row).collect()
+    }
+
     /// Evaluates it on a sequence that has what comes before it.
     pub fn decode(
         &self,
@@ -181,11 +201,23 @@ impl Piece {
         seq: SeqId,
         mask: Option<&RunLayers>,
     ) -> Result<()> {
-        let mut batch = Batch { run_layers: mask.cloned(), ..Batch::new() };
-        for (pos, &token) in chunk.iter().enumerate().take(self.to).skip(self.from) {
-            batch.push(token, pos as u32, seq, self.scored);
+        context.decode(&Batch { rows: self.rows(chunk, seq), run_layers: mask.cloned(), ..Batch::new() })
+    }
+
+    /// The same on the full model's, for the head that predicts one token more, after what the last pass kept and, from the
+    /// piece before, what was left of the token `before` this one.
+    fn decode_ahead(&self, context: &mut Context, chunk: &[u32], before: &mut Vec<f32>) -> Result<()> {
+        let mut rows = self.rows(chunk, FULL);
+        // Nothing was before the first token.
+        if before.is_empty() {
+            rows.remove(0);
         }
-        context.decode(&batch)
+        let mut given = std::mem::take(before);
+        let last = self.to - self.from - 1;
+        (0..last).for_each(|i| given.extend_from_slice(context.hidden(i)));
+        *before = context.hidden(last).to_vec();
+        let ahead = Some(Ahead { before: given, after_itself: false });
+        context.decode(&Batch { rows, ahead, ..Batch::new() })
     }
 
     /// The positions with logits, in the order of these.
@@ -194,24 +226,24 @@ impl Piece {
     }
 }
 
-fn score_chunk(
-    context: &mut Context,
-    chunk: &[u32],
-    mask: Option<&RunLayers>,
-    tally: &mut Tally,
-) -> Result<()> {
+fn score_chunk(context: &mut Context, chunk: &[u32], draft: Option<&Draft>, tally: &mut Tally) -> Result<()> {
     let n_vocab = context.model().plan.dims.n_vocab;
     context.remove(FULL);
     context.remove(MASKED);
     let mut full_logits = Vec::new();
+    let mut before = Vec::new();
     for piece in Piece::all(chunk.len(), n_vocab) {
-        piece.decode(context, chunk, FULL, None)?;
-        if let Some(mask) = mask {
+        let keep_hidden = (draft == Some(&Draft::Ahead)).then(|| context.model().n_layer());
+        context.decode(&Batch { rows: piece.rows(chunk, FULL), keep_hidden, ..Batch::new() })?;
+        if let Some(draft) = draft {
             full_logits.clear();
             for i in 0..piece.scored().len() {
                 full_logits.extend_from_slice(context.logits(i));
             }
-            piece.decode(context, chunk, MASKED, Some(mask))?;
+            match draft {
+                Draft::Mask(mask) => piece.decode(context, chunk, MASKED, Some(mask))?,
+                Draft::Ahead => piece.decode_ahead(context, chunk, &mut before)?,
+            }
         }
         for (i, pos) in piece.scored().enumerate() {
             let next = chunk[pos + 1] as usize;

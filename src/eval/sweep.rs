@@ -96,6 +96,7 @@ pub fn sweep(
     mut sums: Sweep,
     mut on_step: impl FnMut(Step) -> Result<ControlFlow<()>>,
 ) -> Result<Sweep> {
+    context.check_every_position("a perplexity under several masks")?;
     let chunks = count_chunks(tokens.len(), settings)?;
     sums.masks.resize(masks.len(), Swept::default());
     for i in sums.chunks..chunks {

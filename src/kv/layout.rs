@@ -1,8 +1,9 @@
 //! How much of the cache each slot keeps: all cells of the context, or those that a window can reach.
 
+use super::states::MOST_REPLAYED;
 use crate::{
     kv_type::KvType,
-    plan::{Op, Plan},
+    plan::{MixerSpec, Op, Plan},
 };
 
 /// A sequence can always be cut to what lies up to so many positions before the farthest that it has come to, whatever
@@ -14,6 +15,12 @@ pub const MOST_DRAFTED: usize = 128;
 
 /// Cells beside what windows keep and what one pass writes.
 const FOR_DRAFTS: usize = 64;
+
+/// Slabs that a text takes while it is drafted: what it and its draft are, and were before their last batch.
+const STATES_OF_TEXT: usize = 4;
+
+/// Slabs for what texts may go on from later.
+const STATES_KEPT: usize = 4;
 
 /// Cells that memory is taken for at once: classes with windows have whole blocks.
 pub const BLOCK: usize = 256;
@@ -51,6 +58,8 @@ pub struct SlotShape {
     pub head_dim: usize,
     /// Which of the classes it is in.
     pub class: usize,
+    /// Its values are its keys.
+    pub keys_only: bool,
 }
 
 /// Which slots there are, and what they keep.
@@ -60,21 +69,42 @@ pub struct KvLayout {
     pub classes: Vec<CellClass>,
     /// A layer's own slots first.
     pub slots: Vec<SlotShape>,
+    /// The slot of what predicts one token more, which a pass of the model does not write.
+    pub ahead: Option<usize>,
+    /// Recurrent layers.
+    pub recurrent: usize,
+    /// Slabs that each of them has.
+    pub states: usize,
 }
 
 impl KvLayout {
     /// Of the slots of a plan's layers, and of some more that any layer may use.
     pub fn new(plan: &Plan, room: &KvRoom) -> Self {
         let n_cells = room.n_cells;
-        let mut layout = KvLayout { classes: vec![CellClass { window: None, n_cells }], slots: Vec::new() };
-        for layer in 0..plan.layers.len() {
-            let stored = plan.layers[layer].attn.iter().find_map(|op| plan.store_of(op));
+        let mut layout = KvLayout {
+            classes: vec![CellClass { window: None, n_cells }],
+            slots: Vec::new(),
+            ahead: plan.ahead_slot(),
+            recurrent: plan.mixers.len(),
+            states: 0,
+        };
+        if !plan.mixers.is_empty() {
+            layout.states = STATES_OF_TEXT * room.sequences.max(1) + STATES_KEPT;
+        }
+        for layer in 0..plan.own_slots() {
+            let ops = plan.layer_of_slot(layer).map_or(&[][..], |layer| &layer.attn);
+            let stored = ops.iter().find_map(|op| plan.store_of(op));
             let Some(spec) = stored else {
                 layout.slots.push(SlotShape::default());
                 continue;
             };
             let class = layout.class_for(widest_window(plan, layer), room);
-            layout.slots.push(SlotShape { n_kv_head: spec.n_kv_head, head_dim: spec.head_dim, class });
+            layout.slots.push(SlotShape {
+                n_kv_head: spec.n_kv_head,
+                head_dim: spec.head_dim,
+                class,
+                keys_only: spec.values_are_keys,
+            });
         }
         let width = |slot: &SlotShape| slot.n_kv_head * slot.head_dim;
         let widest = layout.slots.iter().copied().max_by_key(width).unwrap_or_default();
@@ -94,6 +124,15 @@ impl KvLayout {
         })
     }
 
+    /// The same for values, which some slots do not have.
+    pub fn of_values(&self) -> KvLayout {
+        let mut layout = self.clone();
+        for slot in layout.slots.iter_mut().filter(|slot| slot.keys_only) {
+            slot.n_kv_head = 0;
+        }
+        layout
+    }
+
     /// Cells of all slots.
     pub fn n_cells(&self) -> usize {
         self.classes[0].n_cells
@@ -101,7 +140,7 @@ impl KvLayout {
 
     /// Bytes of one slot's keys, or of its values.
     pub fn slot_bytes(&self, slot: usize, ty: KvType) -> u64 {
-        let SlotShape { n_kv_head, head_dim, class } = self.slots[slot];
+        let SlotShape { n_kv_head, head_dim, class, keys_only: _ } = self.slots[slot];
         (n_kv_head * ty.row_bytes(head_dim)) as u64 * self.classes[class].n_cells as u64
     }
 
@@ -111,8 +150,44 @@ impl KvLayout {
     }
 }
 
+/// What the states of recurrent layers take at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateBytes {
+    /// A text's state, in all these layers.
+    pub state: u64,
+    /// The inputs of a row that it can be taken back by.
+    pub row: u64,
+    /// States that there is room for, each with [`MOST_REPLAYED`] rows.
+    pub count: u64,
+}
+
+impl StateBytes {
+    /// Of some recurrent layers.
+    pub fn new<'a>(mixers: impl Iterator<Item = &'a MixerSpec>, layout: &KvLayout) -> Self {
+        let (mut state, mut row) = (0, 0);
+        for spec in mixers {
+            state += (spec.state_len() * size_of::<f32>()) as u64;
+            row += (spec.replay_len() * size_of::<f32>()) as u64;
+        }
+        StateBytes { state, row, count: layout.states as u64 }
+    }
+
+    /// Of the rows that a state can be taken back by.
+    pub fn rows(&self) -> u64 {
+        self.row * MOST_REPLAYED as u64
+    }
+
+    /// Of all that there is room for.
+    pub fn all(&self) -> u64 {
+        (self.state + self.rows()) * self.count
+    }
+}
+
 /// How far back anything looks that reads the keys of a layer.
 fn widest_window(plan: &Plan, layer: usize) -> Option<u32> {
+    if Some(layer) == plan.ahead_slot() {
+        return None;
+    }
     let readers = (0..plan.layers.len()).filter(|&reader| plan.keys_of(reader) == layer);
     let ops = readers.flat_map(|reader| &plan.layers[reader].attn);
     let windows = ops.filter_map(|op| match *op {

@@ -10,6 +10,7 @@
 
 mod free;
 mod layout;
+mod states;
 mod windows;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -22,7 +23,10 @@ use crate::{
 use free::FreeCells;
 pub(crate) use layout::BLOCK;
 use layout::MOST_DRAFTED;
-pub use layout::{CellClass, KvLayout, KvRoom, SlotShape, TAKEN_BACK};
+pub use layout::{CellClass, KvLayout, KvRoom, SlotShape, StateBytes, TAKEN_BACK};
+pub(crate) use states::ReplayStep;
+use states::States;
+pub use states::{MOST_REPLAYED, Replay, StateRun, StateStep};
 use windows::WindowCells;
 
 /// What a pass under a mask writes to each slot, if anything.
@@ -34,6 +38,8 @@ struct Cell {
     pos: u32,
     /// `None`: every layer's own slot was written, no repetition's.
     written: Option<WrittenSlots>,
+    /// The slot of what predicts one token more was written.
+    ahead: bool,
 }
 
 /// Which cells of the cache belong to which sequence.
@@ -47,6 +53,8 @@ pub struct KvCache {
     windows: Vec<WindowCells>,
     /// By slot.
     class_of: Vec<usize>,
+    ahead_slot: Option<usize>,
+    states: States,
 }
 
 /// A key to be turned from `src` into `dst` (often the same cell), its value copied along.
@@ -66,6 +74,8 @@ impl KvCache {
             n_layer,
             windows: layout.classes.iter().filter_map(|class| WindowCells::new(class, n_cells)).collect(),
             class_of: layout.slots.iter().map(|slot| slot.class).collect(),
+            ahead_slot: layout.ahead,
+            states: States::new(layout.recurrent, layout.states),
         }
     }
 
@@ -159,7 +169,8 @@ impl KvCache {
             let list = self.sequences.entry(row.seq).or_default();
             let id = self.free.take(list.last().copied()).expect("counted above");
             list.push(id);
-            self.cells[id as usize] = Cell { holders: 1, pos: row.pos, written: written.cloned() };
+            self.cells[id as usize] =
+                Cell { holders: 1, pos: row.pos, written: written.cloned(), ahead: false };
             self.windows.iter_mut().for_each(|of| of.give(id));
             id
         };
@@ -188,6 +199,16 @@ impl KvCache {
 
     /// Whether `seq` can be cut to its first `len` cells and go on from there: nothing that its next row sees is lost.
     pub fn can_truncate(&self, seq: SeqId, len: usize) -> bool {
+        self.restorable(seq, len) == len.min(self.len(seq))
+    }
+
+    /// The most cells of `seq`, `len` at most, that it can be cut to and go on from.
+    pub fn restorable(&self, seq: SeqId, len: usize) -> usize {
+        let len = self.states.restorable(seq, len.min(self.len(seq)));
+        if self.has_all(seq, len) { len } else { 0 }
+    }
+
+    fn has_all(&self, seq: SeqId, len: usize) -> bool {
         let list = self.cells(seq);
         let list = &list[..len.min(list.len())];
         list.last().is_none_or(|&last| self.is_whole(list, u64::from(self.pos(last)) + 1))
@@ -245,6 +266,11 @@ impl KvCache {
         list.binary_search_by_key(&pos, |&c| self.cells[c as usize].pos).ok().map(|i| list[i])
     }
 
+    /// A pass of what predicts one token more writes to a cell.
+    pub(crate) fn write_ahead(&mut self, cell: u32) {
+        self.cells[cell as usize].ahead = true;
+    }
+
     /// A pass writes to a cell that is there already, and leaves these slots in it.
     pub(crate) fn rewrite(&mut self, cell: u32, written: Option<WrittenSlots>) {
         self.cells[cell as usize].written = written;
@@ -272,11 +298,12 @@ impl KvCache {
         if !list.is_empty() {
             self.sequences.insert(dst, list);
         }
+        self.states.fork(src, dst);
     }
 
-    /// Keeps the first `len` cells of `seq`.
-    pub(crate) fn truncate(&mut self, seq: SeqId, len: usize) {
-        let Some(list) = self.sequences.get_mut(&seq) else { return };
+    /// Keeps the first `len` cells of `seq`; says which states have to be made again.
+    pub(crate) fn truncate(&mut self, seq: SeqId, len: usize) -> Option<Replay> {
+        let list = self.sequences.get_mut(&seq)?;
         let dropped = list.split_off(len.min(list.len()));
         if list.is_empty() {
             self.sequences.remove(&seq);
@@ -284,10 +311,51 @@ impl KvCache {
         for c in dropped {
             self.release(c);
         }
+        self.states.truncate(seq, len)
+    }
+
+    /// A batch of these rows begins.
+    pub(crate) fn begin_states(&mut self, rows: &[Row]) {
+        self.states.begin(rows);
+    }
+
+    /// What a pass over some of its rows does to states. `runs`: the recurrent layers that it goes through.
+    pub(crate) fn advance_states(&mut self, rows: &[Row], runs: &[bool]) -> Result<Vec<StateRun>> {
+        self.states.advance(rows, runs)
+    }
+
+    /// The batch has been evaluated.
+    pub(crate) fn end_states(&mut self, rows: &[Row]) {
+        self.states.end(rows);
     }
 
     pub(crate) fn remove(&mut self, seq: SeqId) {
-        self.truncate(seq, 0);
+        // An empty sequence has no states.
+        _ = self.truncate(seq, 0);
+    }
+
+    /// Where the states after all tokens of a sequence lie, by recurrent layer: none of an empty one, and `None` where some
+    /// layer has no such state.
+    pub(crate) fn states_of(&self, seq: SeqId) -> Option<Vec<u32>> {
+        match self.states.are_none() || self.is_empty(seq) {
+            true => Some(Vec::new()),
+            false => self.states.last_of(seq, self.len(seq)),
+        }
+    }
+
+    /// Places for the states of a sequence whose tokens have cells already.
+    pub(crate) fn put_states(&mut self, seq: SeqId) -> Result<Vec<u32>> {
+        self.states.put(seq, self.len(seq))
+    }
+
+    /// Whether recurrent layers have room for the next round of so many texts, of which each may be drafted.
+    pub(crate) fn has_states_for(&self, texts: usize) -> bool {
+        self.states.to_give() >= 2 * texts
+    }
+
+    /// Whether a part of a text can be dropped: the state of a recurrent layer is one of the whole.
+    pub fn can_shift(&self) -> bool {
+        self.states.are_none()
     }
 
     /// Drops `count` cells of `seq` after the first `keep` and moves the rest to positions lower by as much
@@ -299,6 +367,11 @@ impl KvCache {
         keep: usize,
         count: usize,
     ) -> Result<(Vec<Vec<CellMove>>, i64)> {
+        if !self.can_shift() {
+            return Err(Error::Batch(format!(
+                "cannot shift sequence {seq}: the states of recurrent layers cannot forget tokens; evaluate what is to stay from its start, or take a larger `n_ctx`"
+            )));
+        }
         let list = self.cells(seq).to_vec();
         if count == 0 || keep.checked_add(count).is_none_or(|end| end > list.len()) {
             return Err(Error::Batch(format!(
@@ -342,7 +415,7 @@ impl KvCache {
                 self.cells[src as usize].holders -= 1;
                 id
             };
-            self.cells[dst as usize] = Cell { holders: 1, pos, written: cell.written };
+            self.cells[dst as usize] = Cell { holders: 1, pos, ..cell };
             moves[0].push(CellMove { src, dst });
             for (of, moves) in self.windows.iter_mut().zip(&mut moves[1..]) {
                 let Some(from) = of.place(src) else { continue };
@@ -360,6 +433,11 @@ impl KvCache {
     /// The error for what would need cells that windows have forgotten.
     pub(crate) fn lost(&self, what: String) -> Error {
         let windows: Vec<_> = self.windows.iter().map(|of| of.window().to_string()).collect();
+        if !self.states.are_none() {
+            return Error::Batch(format!(
+                "{what}: recurrent layers have no state there any more; evaluate the text from its start"
+            ));
+        }
         Error::Batch(format!(
             "{what}: layers with a window of {} have forgotten what it needs; evaluate the text from its start, or keep all cells with `swa_full`",
             windows.join(" or ")
@@ -368,6 +446,9 @@ impl KvCache {
 
     /// True if `slot` of the cell holds the key and the value of that visit.
     pub(crate) fn holds(&self, cell: u32, slot: usize, visit: Visit) -> bool {
+        if Some(slot) == self.ahead_slot {
+            return self.cells[cell as usize].ahead;
+        }
         match &self.cells[cell as usize].written {
             None => slot < self.n_layer,
             Some(written) => written.get(slot) == Some(&Some(visit)),

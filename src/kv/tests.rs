@@ -24,6 +24,7 @@ fn plan(windows: &[Option<u32>], n_kv_head: usize, head_dim: usize) -> Plan {
         window,
         sinks: None,
         keys_of: None,
+        values_are_keys: false,
     };
     let attn = |layer| vec![Op::Store(AttnId(layer)), Op::Attend(AttnId(layer))];
     let norm = Norm { kind: NormKind::Rms, weight: None, bias: None, eps: 0.0 };
@@ -33,12 +34,14 @@ fn plan(windows: &[Option<u32>], n_kv_head: usize, head_dim: usize) -> Plan {
         ropes: Vec::new(),
         attentions: windows.iter().map(spec).collect(),
         experts: Vec::new(),
+        mixers: Vec::new(),
         most_positions: None,
         embed: Vec::new(),
         layers: (0..windows.len() as u32)
             .map(|layer| LayerOps { attn: attn(layer), ..LayerOps::default() })
             .collect(),
         head: Op::Head { norm, weight: WeightId(0), bias: None, scale: 1.0, cap: None },
+        ahead: None,
     }
 }
 
@@ -157,7 +160,7 @@ fn what_a_sequence_can_reach_stays() {
             }
             2 if kv.len(seq) > 600 => {
                 let len = below(kv.len(seq));
-                if kv.can_truncate(seq, len) { kv.truncate(seq, len) } else { refused += 1 }
+                if kv.can_truncate(seq, len) { _ = kv.truncate(seq, len) } else { refused += 1 }
             }
             3 if kv.len(seq) > 900 => {
                 kv.remove(seq);

@@ -11,8 +11,8 @@ use crate::{
     Error, Gguf, Result,
     gguf::{TensorInfo, Value},
     plan::{
-        AttnId, AttnSpec, Buf, Dims, LayerOps, Linear, MoeId, MoeSpec, Norm, NormKind, Op, Plan, Rope,
-        RopeId, WeightId,
+        Ahead, AttnId, AttnSpec, Buf, Dims, LayerOps, Linear, MixerId, MixerSpec, MoeId, MoeSpec, Norm,
+        NormKind, Op, Plan, Rope, RopeId, WeightId,
     },
     quoted::Quoted,
 };
@@ -32,6 +32,9 @@ pub struct Builder<'a> {
     n_further: usize,
     n_ctx_train: u32,
     pub dims: Dims,
+    /// Layers with attention, and with an MLP: for the others lists of sizes may have a 0.
+    pub attends: Vec<bool>,
+    pub has_mlp: Vec<bool>,
     /// Of RMS norms, and of layer norms.
     pub rms_eps: f32,
     pub layer_eps: f32,
@@ -40,6 +43,7 @@ pub struct Builder<'a> {
     ropes: Vec<Rope>,
     attentions: Vec<AttnSpec>,
     experts: Vec<MoeSpec>,
+    mixers: Vec<MixerSpec>,
     most_positions: Option<usize>,
 }
 
@@ -48,11 +52,13 @@ pub struct Body {
     pub embed: Vec<Op>,
     pub layers: Vec<LayerOps>,
     pub head: Op,
+    pub ahead: Option<Ahead>,
 }
 
 pub(super) struct Built {
     pub weights: Vec<WeightInfo>,
     pub plan: Plan,
+    pub ahead: Option<Ahead>,
     pub n_ctx_train: u32,
     pub n_further: usize,
 }
@@ -72,12 +78,15 @@ impl<'a> Builder<'a> {
             n_further: 0,
             n_ctx_train: 0,
             dims: Dims { n_layer: 0, n_vocab: 0, dim: 0 },
+            attends: Vec::new(),
+            has_mlp: Vec::new(),
             rms_eps: 0.0,
             layer_eps: 0.0,
             buffers: NAMED.map(|name| (name, 0)).to_vec(),
             ropes: Vec::new(),
             attentions: Vec::new(),
             experts: Vec::new(),
+            mixers: Vec::new(),
             most_positions: None,
         };
         let blocks = b.size("block_count")?;
@@ -100,6 +109,7 @@ impl<'a> Builder<'a> {
             return Err(b.error(&format!("tensor `token_embd.weight` has {n_vocab} rows: not a vocabulary")));
         }
         b.dims = Dims { n_layer, n_vocab, dim };
+        (b.attends, b.has_mlp) = (vec![true; n_layer], vec![true; n_layer]);
         b.buffers[Buf::X.index()].1 = dim;
         b.buffers[Buf::H.index()].1 = dim;
         let behind = |name: &str| {
@@ -108,7 +118,27 @@ impl<'a> Builder<'a> {
         };
         b.folded.extend(gguf.tensors().iter().map(|t| t.name.clone()).filter(|name| behind(name)));
         b.n_further = b.folded.len();
+        b.check_further(extra)?;
         Ok(b)
+    }
+
+    /// Blocks behind the layers are heads, and no layer is one: else the model would be another one.
+    fn check_further(&self, extra: usize) -> Result<()> {
+        let n_layer = self.dims.n_layer;
+        let block = |name: &str| name.strip_prefix("blk.")?.split('.').next()?.parse::<usize>().ok();
+        let heads = self.gguf.tensors().iter().filter(|tensor| tensor.name.contains(".nextn."));
+        let early = heads.filter_map(|tensor| block(&tensor.name)).filter(|&block| block < n_layer).min();
+        let is_head = |l: usize| self.has(&format!("blk.{l}.nextn.eh_proj.weight"));
+        let is_there = |l: usize| self.folded.iter().any(|name| block(name) == Some(l));
+        let no_head = (n_layer..n_layer + extra).find(|&l| is_there(l) && !is_head(l));
+        let wanted = match (early, no_head) {
+            (None, None) => return Ok(()),
+            (Some(early), _) => format!("at least {}: block {early} is a head", n_layer + extra - early),
+            (None, Some(block)) => {
+                format!("at most {}: block {block} is no head", n_layer + extra - block - 1)
+            }
+        };
+        Err(self.wrong("nextn_predict_layers", extra, &wanted))
     }
 
     /// The context length that the model was trained for.
@@ -135,19 +165,22 @@ impl<'a> Builder<'a> {
                 self.arch
             )));
         }
-        let Body { embed, layers, head } = body;
+        let Body { embed, layers, head, ahead } = body;
         let plan = Plan {
             dims: self.dims,
             widths: self.buffers.iter().map(|(_, width)| *width).collect(),
             ropes: self.ropes,
             attentions: self.attentions,
             experts: self.experts,
+            mixers: self.mixers,
             most_positions: self.most_positions,
             embed,
             layers,
             head,
+            ahead: None,
         };
-        Ok(Built { weights: self.weights, plan, n_ctx_train: self.n_ctx_train, n_further: self.n_further })
+        let Self { weights, n_ctx_train, n_further, .. } = self;
+        Ok(Built { weights, plan, ahead, n_ctx_train, n_further })
     }
 
     // ---- the plan's tables
@@ -179,6 +212,11 @@ impl<'a> Builder<'a> {
     pub fn attention(&mut self, spec: AttnSpec) -> AttnId {
         self.attentions.push(spec);
         AttnId(self.attentions.len() as u32 - 1)
+    }
+
+    pub fn mixer(&mut self, spec: MixerSpec) -> MixerId {
+        self.mixers.push(spec);
+        MixerId(self.mixers.len() as u32 - 1)
     }
 
     pub fn moe(&mut self, spec: MoeSpec) -> MoeId {
@@ -232,13 +270,23 @@ impl<'a> Builder<'a> {
         Ok(self.per_layer(name)?.map(|numbers| numbers.into_iter().map(|n| n != 0).collect()))
     }
 
-    /// The same of sizes, which are above zero.
-    pub fn sizes(&self, name: &str) -> Result<Option<Vec<usize>>> {
+    /// The same of sizes, which are above zero in layers that have what it is a size of; the others get that of the first.
+    pub fn sizes_of(&self, name: &str, has: &[bool]) -> Result<Option<Vec<usize>>> {
         let Some(numbers) = self.per_layer(name)? else { return Ok(None) };
-        if let Some(&n) = numbers.iter().find(|&&n| n == 0 || n > i32::MAX as u32) {
+        let known = |(&n, &has): (&u32, &bool)| (has && n > 0).then_some(n);
+        let first = numbers.iter().zip(has).find_map(known).unwrap_or(1);
+        let wrong = |(&n, &has): (&u32, &bool)| (has && n == 0 || n > i32::MAX as u32).then_some(n);
+        if let Some(n) = numbers.iter().zip(has).find_map(wrong) {
             return Err(self.wrong(name, n as usize, "between 1 and 2^31 - 1"));
         }
-        Ok(Some(numbers.into_iter().map(|n| n as usize).collect()))
+        let size = |(&n, &has): (&u32, &bool)| if has { n as usize } else { first as usize };
+        Ok(Some(numbers.iter().zip(has).map(size).collect()))
+    }
+
+    /// Which numbers of a list are above zero.
+    pub fn lists_above_zero(&self, name: &str) -> Result<Vec<bool>> {
+        let numbers = self.per_layer(name)?.ok_or_else(|| self.missing(name))?;
+        Ok(numbers.into_iter().map(|n| n > 0).collect())
     }
 
     /// A number that makes no sense unless it is positive.
@@ -381,17 +429,39 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// `NAME.weight` and, where the file carries one, `NAME.bias`.
+    /// `NAME.weight`, or `NAME` where there is no other, and where the file carries one `NAME.bias`.
     pub fn norm(&mut self, kind: NormKind, name: &str, len: usize) -> Result<Norm> {
+        let weight = format!("{name}.weight");
+        let weight = if !self.has(&weight) && self.has(name) { name } else { &weight };
         Ok(Norm {
             kind,
-            weight: Some(self.vector(&format!("{name}.weight"), len)?),
+            weight: Some(self.vector(weight, len)?),
             bias: self.optional_vector(&format!("{name}.bias"), len)?,
             eps: match kind {
                 NormKind::Rms => self.rms_eps,
                 NormKind::Layer => self.layer_eps,
             },
         })
+    }
+
+    /// Fails with the name of a key where, by its number, a tensor would have another size at one of its sides than it has. A
+    /// tensor that is not there is told of elsewhere.
+    pub fn must_match(
+        &self,
+        key: &str,
+        found: usize,
+        (tensor, side, by_it): (&str, usize, usize),
+    ) -> Result<()> {
+        let Some(shape) = self.gguf.tensor(tensor).map(|tensor| &tensor.shape) else { return Ok(()) };
+        // Files leave a last side of 1 out.
+        let has = shape.get(side).copied().unwrap_or(1);
+        if has == by_it as u64 {
+            return Ok(());
+        }
+        Err(self.error(&format!(
+            "`{}` is {found}: by that tensor `{tensor}` would have {by_it} where its shape {shape:?} has {has}",
+            self.key(key)
+        )))
     }
 
     /// Fails with the name of the first that is missing.

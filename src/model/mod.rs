@@ -17,7 +17,7 @@ use crate::{
     Error, Gguf, Result,
     gguf::TensorInfo,
     mask::skips::ModelId,
-    plan::{ExpertMatrices, Op, Plan, WeightId},
+    plan::{Ahead, ExpertMatrices, Op, Plan, WeightId},
     quant::GgmlType,
     quoted::Quoted,
 };
@@ -65,6 +65,8 @@ pub struct Model {
     pub(crate) weights: Vec<WeightInfo>,
     #[doc(hidden)]
     pub plan: Plan,
+    /// What contexts may have beside the plan.
+    ahead: Option<Ahead>,
 }
 
 impl Model {
@@ -96,8 +98,8 @@ impl Model {
         let arch = arch.to_string();
         let mut builder = Builder::new(&gguf, &arch)?;
         let body = build(&mut builder)?;
-        let Built { weights, plan, n_ctx_train, n_further } = builder.finish(body)?;
-        Ok(Model { name, arch, n_ctx_train, n_further, weights, plan, gguf })
+        let Built { weights, plan, ahead, n_ctx_train, n_further } = builder.finish(body)?;
+        Ok(Model { name, arch, n_ctx_train, n_further, weights, plan, ahead, gguf })
     }
 
     /// The model as contexts of that length run it: some have rotary frequencies of their own for long ones.
@@ -110,6 +112,18 @@ impl Model {
             rope.freqs = rope.beyond.take().expect("it is beyond").1;
         }
         Arc::new(model)
+    }
+
+    /// Whether it has a head that was trained to predict one token more, which can be used here.
+    pub fn predicts_ahead(&self) -> bool {
+        self.ahead.is_some()
+    }
+
+    /// The model with that head, if it has one.
+    pub(crate) fn with_ahead(&self) -> Self {
+        let mut model = self.clone();
+        model.plan.ahead.clone_from(&self.ahead);
+        model
     }
 
     /// The number of layers.
@@ -171,6 +185,7 @@ impl Model {
         let row: Option<u64> = operands.table.map(|table| self.weight(table).row_bytes() as u64);
         let matrices: u64 = operands.matrices().map(|(id, _)| matrix(id)).sum();
         let used = |m: ExpertMatrices| m.choice.at_most(experts).used as u64;
+        let of_heads: u64 = operands.heads().map(|(id, _)| matrix(id)).sum();
         let of_experts: u64 = operands.experts().map(|m| used(m) * matrix(m.first)).sum();
         let vectors: u64 = operands.vectors().map(|id| self.weight(id).bytes).sum();
         // Biases of experts lie one after the other, too.
@@ -178,7 +193,7 @@ impl Model {
             Some(m) => vectors * used(m) / m.choice.of as u64,
             None => vectors,
         };
-        row.unwrap_or(0) + matrices + of_experts + vectors
+        row.unwrap_or(0) + matrices + of_heads + of_experts + vectors
     }
 
     /// Bytes of all weights of an operation.

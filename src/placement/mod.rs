@@ -78,7 +78,7 @@ pub struct UnitSize {
     /// From RAM or the file, and from the GPU's memory.
     pub(crate) read: Read,
     pub(crate) gpu_read: Read,
-    /// What it needs beside its weights on a GPU: keys and values, or logits.
+    /// What it needs beside its weights on a GPU: keys and values, states, or logits.
     pub overhead: u64,
     /// Whether a draft runs it.
     pub drafted: bool,
@@ -124,11 +124,11 @@ pub(crate) fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>
             let ops = &plan.layers[l].mlp;
             ops.last().is_some_and(|op| !op.is_of_experts()) && ops.iter().any(Op::is_of_experts)
         }
-        Unit::Embed | Unit::Attn(_) | Unit::Experts(_) | Unit::Head => false,
+        Unit::Embed | Unit::Attn(_) | Unit::Experts(_) | Unit::Head | Unit::Ahead => false,
     };
     let keys_of = |unit| match unit {
         Unit::Attn(l) => Some(plan.keys_of(l)).filter(|&of| of != l),
-        Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) | Unit::Head => None,
+        Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) | Unit::Head | Unit::Ahead => None,
     };
     let part = |unit, ops: &[&Op], drafted, coarse, experts| {
         let sum = |experts, matrix: &dyn Fn(WeightId) -> u64| {
@@ -159,11 +159,11 @@ pub(crate) fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>
         let (drafted, coarse) = match unit {
             Unit::Attn(l) => (runs(l, RunLayers::runs_attn), coarse[l][0]),
             Unit::Mlp(l) | Unit::Experts(l) => (runs(l, RunLayers::runs_mlp), coarse[l][1]),
-            Unit::Embed | Unit::Head => (draft.is_some(), false),
+            Unit::Embed | Unit::Head | Unit::Ahead => (draft.is_some(), false),
         };
         let experts = match unit {
             Unit::Experts(l) => most_experts(draft, l),
-            Unit::Attn(_) | Unit::Mlp(_) | Unit::Embed | Unit::Head => None,
+            Unit::Attn(_) | Unit::Mlp(_) | Unit::Embed | Unit::Head | Unit::Ahead => None,
         };
         part(unit, &ops, drafted, coarse, experts)
     });
@@ -299,6 +299,8 @@ impl Placement {
             // Experts that are not there are counted with the MLP.
             Unit::Experts(l) => here(self.find(unit).unwrap_or_else(|| self.place_of(Unit::Mlp(l)))),
             Unit::Embed | Unit::Attn(_) | Unit::Mlp(_) | Unit::Head => here(self.place_of(unit)),
+            // Where there is none, it is counted with the head.
+            Unit::Ahead => here(self.find(unit).unwrap_or_else(|| self.place_of(Unit::Head))),
         })
     }
 

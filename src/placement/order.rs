@@ -144,7 +144,7 @@ impl Taking<'_> {
 fn keys(part: &UnitSize) -> Option<usize> {
     match part.unit {
         Unit::Attn(own) => Some(part.keys_of.unwrap_or(own)),
-        Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) | Unit::Head => None,
+        Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) | Unit::Head | Unit::Ahead => None,
     }
 }
 

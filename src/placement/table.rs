@@ -34,6 +34,7 @@ impl fmt::Display for Placement {
                 what.extend(named.map(|(kind, layers)| format!("{kind} {}", ranges(&layers))));
             }
             what.extend(has(Unit::Head).then(|| "head".to_string()));
+            what.extend(has(Unit::Ahead).then(|| "head for one token more".to_string()));
             writeln!(f, "{name:<6} {:>12.1} {:>12.1}  {}", mib(weights), mib(overhead), what.join(", "))?;
         }
         if let Some(vram) = self.budgets.most_vram() {

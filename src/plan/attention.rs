@@ -76,6 +76,8 @@ pub struct AttnSpec {
     pub sinks: Option<WeightId>,
     /// The earlier layer whose keys and values it reads; it then stores none.
     pub keys_of: Option<usize>,
+    /// Its values are its keys, and `v` is not looked at.
+    pub values_are_keys: bool,
 }
 
 impl AttnSpec {

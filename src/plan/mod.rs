@@ -4,8 +4,10 @@
 //! operations that reads the residual stream `X` and adds to it, so a mask only leaves runs out. What is too wide for an
 //! operation itself stands in a table of the plan, which the operation names by number.
 
+mod ahead;
 mod attention;
 mod experts;
+mod mixer;
 mod operands;
 mod unit;
 
@@ -13,8 +15,12 @@ use std::ops::Range;
 
 use crate::mask::RunLayers;
 
+pub use ahead::Ahead;
 pub use attention::{AttnId, AttnSpec, Rope, RopeId, RopePairs, Temperature};
 pub use experts::{Choice, Gating, Groups, MoeId, MoeSpec};
+#[cfg(feature = "gpu")]
+pub use mixer::ScanColumns;
+pub use mixer::{Conv, MixerId, MixerSpec, Scan, ScanKind};
 pub use operands::{BufSet, CacheUse, ExpertMatrices, Operands};
 pub use unit::{Unit, UnitSet};
 
@@ -120,12 +126,20 @@ pub enum Op {
     Multiply { dst: Buf, f: Option<Activation>, by: Buf, g: Option<Activation>, column: usize },
     /// `dst += src · scale`; with `gate`, times the sigmoid of that buffer's only number.
     Add { src: Buf, dst: Buf, scale: f32, gate: Option<Buf> },
+    /// Each part of `src`, of which the first `group` numbers are taken, into the same part of `dst`.
+    Take { src: Buf, from: Parts, group: usize, dst: Buf, to: Parts },
+    /// The product of each head's part of `src` with a matrix of its own, into its part of `dst`.
+    PerHead { first: WeightId, heads: usize, src: Buf, from: Parts, dst: Buf, to: Parts },
     /// `buf = buf · by`
     Scale { buf: Buf, by: f32 },
     /// Norms queries and keys per head if asked to, rotates both by position, stores keys and values in the cache.
     Store(AttnId),
     /// `out = softmax(q · cached kᵀ · scale) · cached v`, each row over the cells that it may see.
     Attend(AttnId),
+    /// A mixer's convolution, which also sees the last inputs of the rows before.
+    Convolve(MixerId),
+    /// A mixer's recurrence, row by row.
+    Scan(MixerId),
     /// Each row's experts and their weights, from the router's scores.
     Choose(MoeId),
     /// What each chosen expert's activation lets through.
@@ -136,6 +150,23 @@ pub enum Op {
     ExpertsSum(MoeId),
     /// For the rows that ask: `logits = cap(norm(X) · weightᵀ · scale (+ bias))`.
     Head { norm: Norm, weight: WeightId, bias: Option<WeightId>, scale: f32, cap: Option<f32> },
+}
+
+/// Parts of a row that follow each other at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// From one to the next.
+    pub every: usize,
+    /// Where the first begins.
+    pub from: usize,
+}
+
+impl Parts {
+    /// So many numbers of the `n`-th.
+    pub fn of(self, n: usize, len: usize) -> Range<usize> {
+        let begin = n * self.every + self.from;
+        begin..begin + len
+    }
 }
 
 /// A matrix and its bias.
@@ -160,11 +191,14 @@ pub struct Plan {
     pub ropes: Vec<Rope>,
     pub attentions: Vec<AttnSpec>,
     pub experts: Vec<MoeSpec>,
+    pub mixers: Vec<MixerSpec>,
     /// Positions are below this, where they are looked up in a table.
     pub most_positions: Option<usize>,
     pub embed: Vec<Op>,
     pub layers: Vec<LayerOps>,
     pub head: Op,
+    /// Predicts one token more, where the file has what was trained for that and it is wanted.
+    pub ahead: Option<Ahead>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -216,6 +250,10 @@ impl Plan {
         &self.attentions[id.0 as usize]
     }
 
+    pub fn mixer(&self, id: MixerId) -> &MixerSpec {
+        &self.mixers[id.index()]
+    }
+
     pub fn moe(&self, id: MoeId) -> &MoeSpec {
         &self.experts[id.0 as usize]
     }
@@ -235,10 +273,10 @@ impl Plan {
         rows * bufs.iter().map(|buf| self.width(buf)).sum::<usize>()
     }
 
-    /// Every operation once, in order.
+    /// Every operation in order.
     pub fn ops(&self) -> impl Iterator<Item = &Op> {
         let layers = self.layers.iter().flat_map(|l| l.shared.iter().chain(&l.attn).chain(&l.mlp));
-        self.embed.iter().chain(layers).chain([&self.head])
+        self.embed.iter().chain(layers).chain([&self.head]).chain(self.ahead.iter().flat_map(Ahead::ops))
     }
 
     /// How many steps a pass that runs the first `layers` layers in full takes before it comes to the next.
@@ -296,6 +334,14 @@ impl Plan {
         }
     }
 
+    /// What keeps states in a layer.
+    pub fn mixers_of(&self, layer: usize) -> impl Iterator<Item = &MixerSpec> {
+        self.layers[layer].attn.iter().filter_map(|op| match *op {
+            Op::Convolve(id) => Some(self.mixer(id)),
+            _ => None,
+        })
+    }
+
     /// The layer whose keys and values a layer's attention reads: its own, or an earlier one's.
     pub fn keys_of(&self, layer: usize) -> usize {
         let ops = &self.layers[layer].attn;
@@ -314,7 +360,7 @@ impl Plan {
         let unit = Unit::Embed;
         let embed = |op| Step { op, unit, slot: 0, visit, coarse: false, experts: None };
         out.extend(self.embed.iter().map(embed));
-        let mut next_slot = self.layers.len();
+        let mut next_slot = self.own_slots();
         let all = RunLayers::all(self.layers.len());
         for step in mask.unwrap_or(&all).steps() {
             let layer = &self.layers[step.layer];

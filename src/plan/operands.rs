@@ -1,7 +1,7 @@
 //! What an operation reads and writes, said once. Who loads, counts, places or schedules operations asks here, so that
 //! a new operation is described in one place.
 
-use super::{Buf, Choice, Linear, MoeSpec, Norm, Op, Plan, WeightId};
+use super::{Buf, Choice, Conv, Linear, MixerSpec, MoeSpec, Norm, Op, Plan, ScanKind, WeightId};
 
 /// A set of work buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,12 +55,21 @@ impl BufSet {
     }
 }
 
-/// What an operation does with the K/V cache.
+/// What an operation does with what is kept of sequences: keys, values, states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheUse {
     None,
     Reads,
     Writes,
+    /// It goes on from the states of sequences, and leaves new ones.
+    States,
+}
+
+impl CacheUse {
+    /// Whether all rows have to go through it, also those of which nothing is asked.
+    pub fn keeps(self) -> bool {
+        matches!(self, CacheUse::Writes | CacheUse::States)
+    }
 }
 
 /// A matrix of each expert, of which a row is multiplied with those that it chose.
@@ -89,8 +98,10 @@ pub struct Operands {
     pub table: Option<WeightId>,
     matrices: [Option<(WeightId, Buf)>; 2],
     experts: [Option<ExpertMatrices>; 2],
+    /// A matrix for each head, the first of so many.
+    heads: Option<(WeightId, usize, Buf)>,
     norms: [Option<WeightId>; 4],
-    others: [Option<WeightId>; 2],
+    others: [Option<WeightId>; 3],
     /// Work buffers; what a matrix is multiplied with is among those read.
     pub reads: BufSet,
     pub writes: BufSet,
@@ -104,8 +115,9 @@ impl Operands {
             table: None,
             matrices: [None; 2],
             experts: [None; 2],
+            heads: None,
             norms: [None; 4],
-            others: [None; 2],
+            others: [None; 3],
             reads,
             writes,
             cache: CacheUse::None,
@@ -127,9 +139,22 @@ impl Operands {
         self.matrices().chain(self.experts().map(|m| (m.first, m.src)))
     }
 
-    /// All matrices, those of experts one by one, and what they are multiplied with.
+    /// The buffers that have rows for products, those of heads among them.
+    #[cfg(feature = "gpu")]
+    pub fn fed(&self) -> impl Iterator<Item = Buf> + use<> {
+        self.products().map(|(_, src)| src).chain(self.heads.map(|(_, _, src)| src))
+    }
+
+    /// Those of heads, of which each is multiplied with a part of all rows, as they are.
+    pub fn heads(&self) -> impl Iterator<Item = (WeightId, Buf)> + use<> {
+        let of = |(first, count, src): (WeightId, usize, Buf)| (0..count).map(move |n| (first.after(n), src));
+        self.heads.into_iter().flat_map(of)
+    }
+
+    /// All matrices, those of experts and heads one by one, and what they are multiplied with.
     pub fn all_matrices(&self) -> impl Iterator<Item = (WeightId, Buf)> + use<> {
-        self.matrices().chain(self.experts().flat_map(|m| m.ids().map(move |id| (id, m.src))))
+        let experts = self.experts().flat_map(|m| m.ids().map(move |id| (id, m.src)));
+        self.matrices().chain(experts).chain(self.heads())
     }
 
     /// The vectors that norms multiply with and add.
@@ -173,18 +198,25 @@ impl Plan {
             },
             Op::MatMul { weight, bias, src, dst, add } => Operands {
                 matrices: [Some((weight, src)), None],
-                others: [bias, None],
+                others: [bias, None, None],
                 ..rows(BufSet::of([src]).with(kept(add, dst)), BufSet::of([dst]))
             },
             Op::Gate { gate, up, activation: _, src, dst } => Operands {
                 matrices: [Some((gate.weight, src)), up.map(|Linear { weight, .. }| (weight, src))],
-                others: [gate.bias, up.and_then(|up| up.bias)],
+                others: [gate.bias, up.and_then(|up| up.bias), None],
                 ..rows(BufSet::of([src]), BufSet::of([dst]))
             },
             Op::Multiply { dst, f: _, by, g: _, column: _ } => rows(BufSet::of([dst, by]), BufSet::of([dst])),
             Op::Add { src, dst, scale: _, gate } => {
                 rows(BufSet::of([src, dst]).with(gate), BufSet::of([dst]))
             }
+            Op::Take { src, from: _, group: _, dst, to } => {
+                rows(BufSet::of([src]).with((to.from > 0).then_some(dst)), BufSet::of([dst]))
+            }
+            Op::PerHead { first, heads, src, from: _, dst, to } => Operands {
+                heads: Some((first, heads, src)),
+                ..rows(BufSet::of([src]).with((to.from > 0).then_some(dst)), BufSet::of([dst]))
+            },
             Op::Scale { buf, by: _ } => rows(BufSet::of([buf]), BufSet::of([buf])),
             Op::Store(id) => {
                 let spec = self.attention(id);
@@ -193,7 +225,10 @@ impl Plan {
                     None => Operands {
                         norms,
                         cache: CacheUse::Writes,
-                        ..rows(BufSet::of([spec.q, spec.k, spec.v]), BufSet::of([spec.q, spec.k]))
+                        ..rows(
+                            BufSet::of([spec.q, spec.k]).with((!spec.values_are_keys).then_some(spec.v)),
+                            BufSet::of([spec.q, spec.k]),
+                        )
                     },
                     Some(_) => Operands { norms, ..rows(BufSet::of([spec.q]), BufSet::of([spec.q])) },
                 }
@@ -201,15 +236,36 @@ impl Plan {
             Op::Attend(id) => {
                 let spec = self.attention(id);
                 Operands {
-                    others: [spec.sinks, None],
+                    others: [spec.sinks, None, None],
                     cache: CacheUse::Reads,
                     ..rows(BufSet::of([spec.q]), BufSet::of([spec.out]))
+                }
+            }
+            Op::Convolve(id) => {
+                let Conv { src, dst, weight, bias, .. } = self.mixer(id).conv;
+                Operands {
+                    others: [Some(weight), bias, None],
+                    cache: CacheUse::States,
+                    ..rows(BufSet::of([src]), BufSet::of([dst]))
+                }
+            }
+            Op::Scan(id) => {
+                let MixerSpec { conv, scan } = self.mixer(id);
+                let Some(scan) = scan else { return rows(BufSet::NONE, BufSet::NONE) };
+                let (beside, through) = match scan.kind {
+                    ScanKind::GatedDelta { beta, eps: _ } => (Some(beta), None),
+                    ScanKind::Mamba2 { through } => (None, Some(through)),
+                };
+                Operands {
+                    others: [Some(scan.step_bias), Some(scan.decay), through],
+                    cache: CacheUse::States,
+                    ..rows(BufSet::of([conv.dst, scan.step]).with(beside), BufSet::of([scan.out]))
                 }
             }
             Op::Choose(id) => {
                 let moe = self.moe(id);
                 Operands {
-                    others: [moe.choice_bias, moe.expert_scale],
+                    others: [moe.choice_bias, moe.expert_scale, None],
                     ..rows(BufSet::of([moe.scores]), BufSet::of([moe.chosen]))
                 }
             }
@@ -220,7 +276,7 @@ impl Plan {
                         moe.gate.map(|gate| moe.matrices(gate, moe.src)),
                         Some(moe.matrices(moe.up, moe.src)),
                     ],
-                    others: [moe.gate.and_then(|gate| gate.bias), moe.up.bias],
+                    others: [moe.gate.and_then(|gate| gate.bias), moe.up.bias, None],
                     ..rows(BufSet::of([moe.src, moe.chosen]), BufSet::of([moe.hidden]))
                 }
             }
@@ -228,7 +284,7 @@ impl Plan {
                 let moe = self.moe(id);
                 Operands {
                     experts: [Some(moe.matrices(moe.down, moe.hidden)), None],
-                    others: [moe.down.bias, None],
+                    others: [moe.down.bias, None, None],
                     ..rows(BufSet::of([moe.hidden, moe.chosen]), BufSet::of([moe.results]))
                 }
             }
@@ -243,7 +299,7 @@ impl Plan {
             Op::Head { norm, weight, bias, scale: _, cap: _ } => Operands {
                 matrices: [Some((weight, B::H)), None],
                 norms: vectors_of([Some(norm), None]),
-                others: [bias, None],
+                others: [bias, None, None],
                 ..rows(BufSet::of([B::X]), BufSet::of([B::H]))
             },
         }
@@ -285,10 +341,12 @@ mod tests {
             ropes: Vec::new(),
             attentions: Vec::new(),
             experts: Vec::new(),
+            mixers: Vec::new(),
             most_positions: None,
             embed: Vec::new(),
             layers: Vec::new(),
             head: Op::Scale { buf: Buf::X, by: 1.0 },
+            ahead: None,
         };
         let of = |add| {
             let op =

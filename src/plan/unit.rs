@@ -17,6 +17,8 @@ pub enum Unit {
     Experts(usize),
     /// The last norm and the head.
     Head,
+    /// The head that predicts one token more.
+    Ahead,
 }
 
 impl Unit {
@@ -24,7 +26,7 @@ impl Unit {
     pub fn layer(self) -> Option<usize> {
         match self {
             Unit::Attn(layer) | Unit::Mlp(layer) | Unit::Experts(layer) => Some(layer),
-            Unit::Embed | Unit::Head => None,
+            Unit::Embed | Unit::Head | Unit::Ahead => None,
         }
     }
 }
@@ -37,6 +39,7 @@ impl fmt::Display for Unit {
             Unit::Mlp(layer) => write!(f, "MLP {layer}"),
             Unit::Experts(layer) => write!(f, "experts {layer}"),
             Unit::Head => f.write_str("the head"),
+            Unit::Ahead => f.write_str("the head for one token more"),
         }
     }
 }
@@ -54,6 +57,8 @@ pub struct UnitSet {
     pub experts: Vec<bool>,
     /// Whether the head is among them.
     pub head: bool,
+    /// Whether what predicts one token more is among them; it says nothing where there is none.
+    pub ahead: bool,
 }
 
 impl UnitSet {
@@ -75,6 +80,7 @@ impl UnitSet {
             mlp: (0..n_layer).map(|layer| chosen(Unit::Mlp(layer))).collect(),
             experts: (0..n_layer).map(|layer| chosen(Unit::Experts(layer))).collect(),
             head: chosen(Unit::Head),
+            ahead: chosen(Unit::Ahead),
         }
     }
 
@@ -86,6 +92,7 @@ impl UnitSet {
             Unit::Mlp(layer) => self.mlp[layer],
             Unit::Experts(layer) => self.experts[layer],
             Unit::Head => self.head,
+            Unit::Ahead => self.ahead,
         }
     }
 
@@ -97,6 +104,7 @@ impl UnitSet {
             Unit::Mlp(layer) => self.mlp[layer] = true,
             Unit::Experts(layer) => self.experts[layer] = true,
             Unit::Head => self.head = true,
+            Unit::Ahead => self.ahead = true,
         }
     }
 
@@ -118,9 +126,13 @@ impl Op {
             | Op::Gate { .. }
             | Op::Multiply { .. }
             | Op::Add { .. }
+            | Op::Take { .. }
+            | Op::PerHead { .. }
             | Op::Scale { .. }
             | Op::Store(_)
             | Op::Attend(_)
+            | Op::Convolve(_)
+            | Op::Scan(_)
             | Op::Choose(_)
             | Op::Head { .. } => false,
         }
@@ -145,5 +157,6 @@ impl Plan {
         std::iter::once((Unit::Embed, self.embed.iter().collect()))
             .chain(layers)
             .chain([(Unit::Head, vec![&self.head])])
+            .chain(self.ahead.iter().map(|ahead| (Unit::Ahead, ahead.ops().collect())))
     }
 }

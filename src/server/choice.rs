@@ -172,7 +172,12 @@ impl Choice {
     }
 
     fn shows(&mut self, piece: &str, more: &mut More) {
-        let (text, deltas) = match self.stops.push(piece) {
+        let shown = self.stops.push(piece);
+        self.takes(shown, more);
+    }
+
+    fn takes(&mut self, shown: Shown, more: &mut More) {
+        let (text, deltas) = match shown {
             Shown::More(text) => {
                 let deltas = self.reader.push(&text);
                 (text, deltas)
@@ -233,10 +238,12 @@ impl Choice {
             self.shows(&rest, &mut more);
         }
         if !self.is_stopped() {
-            let text = self.stops.finish();
-            let mut deltas = self.reader.push(&text);
-            deltas.extend(self.reader.finish());
-            self.says(&text, deltas, &mut more);
+            let rest = self.stops.finish();
+            self.takes(rest, &mut more);
+        }
+        if !self.is_stopped() {
+            let deltas = self.reader.finish();
+            self.says("", deltas, &mut more);
         }
         self.lets_go(&mut more);
         let mut timings = self.timings();

@@ -49,7 +49,7 @@ const LONG_STEP: f64 = 20.0;
 /// Seconds of that way where nobody measured it.
 const USUAL_WAY: f64 = 50e-6;
 /// A time so many times the expected one is somebody else's; it counts as that, for plain steps and rounds alike.
-pub(super) const SPIKE: f64 = 2.0;
+pub(crate) const SPIKE: f64 = 2.0;
 
 /// A draft of `tokens` and what it brings in tokens per plain step.
 #[derive(Clone, Copy, Debug, Default)]
@@ -136,12 +136,11 @@ impl Controller {
         };
         // Those of a text that is not drafted are among them.
         let known = sources.len() <= self.arms.len() && self.sources().zip(sources).all(|(a, b)| a == b);
-        let costs = match known {
-            true => self.costs.clone(),
-            false => {
-                let draft: Vec<_> = sources.iter().map(cost).collect();
-                Costs::recalled(sources, self.costs.all_rows(), &draft)
-            }
+        let costs = if known {
+            self.costs.clone()
+        } else {
+            let draft: Vec<_> = sources.iter().map(cost).collect();
+            Costs::recalled(sources, self.costs.all_rows(), &draft)
         };
         let mut policy = Controller::new(costs, self.memory()).with_round_trip(Some(self.way));
         policy.begin(self.account.min(START));

@@ -76,7 +76,9 @@ pub use costs::Costs;
 pub use policy::{
     Drafted, Fixed, Offer, Policy, Prefix, Ready, Round, RoundChoice, SourceInfo, SourceKind, Speedup,
 };
-pub use proposer::{ExitsProposer, MaskProposer, NgramProposer, Passes, Proposer, Supply};
+pub use proposer::{
+    AheadProposer, ExitsProposer, LayerPasses, MaskProposer, NgramProposer, Passes, Proposer, Supply,
+};
 pub use report::Report;
 
 use crate::batch::SeqId;

@@ -12,6 +12,8 @@ pub enum SourceKind {
     Mask,
     /// The model's first layers and its head.
     Exit,
+    /// The head that was trained to predict one token more.
+    Mtp,
     /// A continuation looked up in the text so far.
     Ngram,
     /// Somebody else's proposer.
@@ -24,6 +26,7 @@ impl SourceKind {
         match self {
             SourceKind::Mask => "mask",
             SourceKind::Exit => "exit",
+            SourceKind::Mtp => "mtp",
             SourceKind::Ngram => "ngram",
             SourceKind::Other => "other",
         }

@@ -1,6 +1,6 @@
 //! The architectures that can be made, and what their layers have beside a llama's.
 
-use crate::gguf::Writer;
+use crate::gguf::{Array, Value, Writer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arch {
@@ -13,6 +13,9 @@ pub enum Arch {
     Olmoe,
     GptOss,
     Glm4Moe,
+    Qwen35,
+    Lfm2,
+    Deepseek2,
 }
 
 /// Which heads of queries and keys are normed together.
@@ -24,7 +27,7 @@ pub enum HeadNorms {
 }
 
 impl Arch {
-    pub const ALL: [Arch; 8] = [
+    pub const ALL: [Arch; 11] = [
         Arch::Llama,
         Arch::Qwen2,
         Arch::Qwen3,
@@ -33,6 +36,9 @@ impl Arch {
         Arch::Olmoe,
         Arch::GptOss,
         Arch::Glm4Moe,
+        Arch::Qwen35,
+        Arch::Lfm2,
+        Arch::Deepseek2,
     ];
 
     /// `general.architecture`.
@@ -46,6 +52,9 @@ impl Arch {
             Arch::Olmoe => "olmoe",
             Arch::GptOss => "gpt-oss",
             Arch::Glm4Moe => "glm4moe",
+            Arch::Qwen35 => "qwen35",
+            Arch::Lfm2 => "lfm2",
+            Arch::Deepseek2 => "deepseek2",
         }
     }
 
@@ -60,13 +69,15 @@ impl Arch {
 
     pub(super) const fn norm_eps(self) -> f32 {
         match self {
-            Arch::Llama | Arch::Olmoe | Arch::GptOss | Arch::Glm4Moe => 1e-5,
-            Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen3Moe | Arch::Gemma3 => 1e-6,
+            Arch::Llama | Arch::Olmoe | Arch::GptOss | Arch::Glm4Moe | Arch::Lfm2 => 1e-5,
+            Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen3Moe | Arch::Gemma3 | Arch::Qwen35 | Arch::Deepseek2 => {
+                1e-6
+            }
         }
     }
 
     pub(super) fn needs_experts(self) -> bool {
-        matches!(self, Arch::Qwen3Moe | Arch::Olmoe | Arch::GptOss | Arch::Glm4Moe)
+        matches!(self, Arch::Qwen3Moe | Arch::Olmoe | Arch::GptOss | Arch::Glm4Moe | Arch::Deepseek2)
     }
 
     /// llama.cpp takes the width inside an expert for that of an MLP.
@@ -76,6 +87,24 @@ impl Arch {
 
     pub(super) fn sees_windows(self) -> bool {
         matches!(self, Arch::Gemma3 | Arch::GptOss)
+    }
+
+    pub(super) fn is_recurrent(self) -> bool {
+        matches!(self, Arch::Qwen35 | Arch::Lfm2)
+    }
+
+    pub(super) fn has_latents(self) -> bool {
+        self == Arch::Deepseek2
+    }
+
+    /// Layers behind the last, trained to predict the token after the next.
+    pub(super) fn predicts_further(self) -> bool {
+        self == Arch::Qwen35
+    }
+
+    /// Each head's queries come with as many numbers that its result is gated by.
+    pub(super) fn gates_heads(self) -> bool {
+        self == Arch::Qwen35
     }
 
     /// Biases on queries, keys and values.
@@ -90,16 +119,16 @@ impl Arch {
 
     pub(super) fn head_norms(self) -> HeadNorms {
         match self {
-            Arch::Qwen3 | Arch::Qwen3Moe | Arch::Gemma3 => HeadNorms::Each,
+            Arch::Qwen3 | Arch::Qwen3Moe | Arch::Gemma3 | Arch::Qwen35 | Arch::Lfm2 => HeadNorms::Each,
             Arch::Olmoe => HeadNorms::All,
-            Arch::Llama | Arch::Qwen2 | Arch::GptOss | Arch::Glm4Moe => HeadNorms::None,
+            Arch::Llama | Arch::Qwen2 | Arch::GptOss | Arch::Glm4Moe | Arch::Deepseek2 => HeadNorms::None,
         }
     }
 
     /// The norm before the MLP, by the last part of its name.
     pub(super) fn mlp_norm(self) -> &'static str {
         match self {
-            Arch::GptOss | Arch::Glm4Moe => "post_attention_norm",
+            Arch::GptOss | Arch::Glm4Moe | Arch::Qwen35 => "post_attention_norm",
             _ => "ffn_norm",
         }
     }
@@ -109,14 +138,31 @@ impl Arch {
         (self == Arch::Gemma3).then_some(["post_attention_norm", "post_ffw_norm"])
     }
 
-    /// The choice of experts has a bias, and one that every row goes through stands beside them.
-    pub(super) fn shares_an_expert(self) -> bool {
+    /// The norm before the head.
+    pub(super) fn last_norm(self) -> &'static str {
+        if self == Arch::Lfm2 { "token_embd_norm.weight" } else { "output_norm.weight" }
+    }
+
+    pub(super) fn biases_the_choice_of_experts(self) -> bool {
         self == Arch::Glm4Moe
     }
 
-    /// Numbers of a head that positions turn.
-    pub(super) fn turned(self, head_dim: u32) -> u32 {
-        if self == Arch::Glm4Moe { head_dim / 2 } else { head_dim }
+    /// Experts that every row goes through, beside those that it chooses: one of so many times the width.
+    pub(super) fn shared_experts(self) -> u32 {
+        match self {
+            Arch::Glm4Moe => 1,
+            Arch::Deepseek2 => 2,
+            _ => 0,
+        }
+    }
+
+    /// The share of a head's numbers that positions turn, where these come first: one in so many.
+    pub(super) fn turns_one_in(self) -> u32 {
+        match self {
+            Arch::Glm4Moe => 2,
+            Arch::Qwen35 => 4,
+            _ => 1,
+        }
     }
 
     pub(super) fn describe_to(self, writer: &mut Writer) {
@@ -134,7 +180,28 @@ impl Arch {
                     .set("glm4moe.expert_weights_norm", true)
                     .set("glm4moe.expert_weights_scale", 1.0f32);
             }
-            Arch::Llama | Arch::Qwen2 | Arch::Qwen3 | Arch::Qwen3Moe | Arch::Gemma3 | Arch::Olmoe => {}
+            // Positions in a picture have four parts; in a text they are alike.
+            Arch::Qwen35 => {
+                let sections = Value::Array(Array::I32(vec![11, 11, 10, 0]));
+                writer.set("qwen35.rope.dimension_sections", sections);
+            }
+            Arch::Deepseek2 => {
+                writer
+                    .set("deepseek2.expert_shared_count", 2u32)
+                    .set("deepseek2.expert_gating_func", 1u32)
+                    .set("deepseek2.expert_weights_scale", 1.0f32)
+                    .set("deepseek2.rope.scaling.type", "yarn")
+                    .set("deepseek2.rope.scaling.factor", 40.0f32)
+                    .set("deepseek2.rope.scaling.original_context_length", 4096u32)
+                    .set("deepseek2.rope.scaling.yarn_log_multiplier", 0.0707f32);
+            }
+            Arch::Llama
+            | Arch::Qwen2
+            | Arch::Qwen3
+            | Arch::Qwen3Moe
+            | Arch::Gemma3
+            | Arch::Olmoe
+            | Arch::Lfm2 => {}
         }
     }
 }

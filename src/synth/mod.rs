@@ -6,6 +6,7 @@
 mod arch;
 mod mix;
 mod output;
+mod presets;
 mod shape;
 mod tensors;
 mod uniform;
@@ -27,7 +28,7 @@ use rayon::prelude::*;
 
 pub use arch::Arch;
 pub use mix::Mix;
-pub use shape::{Experts, Shape};
+pub use shape::{Experts, Latent, Recurrent, Shape};
 pub use widen::Widened;
 
 use self::{tensors::Tensor, weights::PIECE};

@@ -1,7 +1,10 @@
-//! The sizes of a model: of well-known ones by name, and the metadata that states them.
+//! The sizes of a model, and the metadata that states them.
 
 use super::arch::Arch;
-use crate::{Error, Result, gguf::Writer};
+use crate::{
+    Error, Result,
+    gguf::{Array, Value, Writer},
+};
 
 /// Far beyond any model; keeps products of two sizes within 64 bits.
 const LARGEST: u32 = 1 << 24;
@@ -27,6 +30,12 @@ pub struct Shape {
     /// Cells that a layer with a window sees.
     pub window: u32,
     pub experts: Option<Experts>,
+    /// In the place of most layers' attention.
+    pub recurrent: Option<Recurrent>,
+    /// Keys and values are made of it.
+    pub latent: Option<Latent>,
+    /// Layers behind the last, each trained to predict one token further.
+    pub further: u32,
 }
 
 /// In the place of a layer's MLP.
@@ -41,65 +50,44 @@ pub struct Experts {
     pub dense_layers: u32,
 }
 
-#[rustfmt::skip]
-const PRESETS: &[(&str, Shape)] = {
-    const fn shape(arch: Arch, sizes: [u32; 3], heads: [u32; 3], ends: [u32; 2], tied: bool, rope_base: f32) -> Shape {
-        let ([layers, dim, ffn], [vocab, ctx]) = (sizes, ends);
-        let [heads, kv_heads, head_dim] = heads;
-        let norm_eps = arch.norm_eps();
-        Shape { arch, layers, dim, ffn, heads, kv_heads, head_dim, vocab, ctx, tied, rope_base, norm_eps, window: 0, experts: None }
+/// Layers that keep a state in the place of keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recurrent {
+    /// All but each fourth.
+    GatedDelta {
+        /// Tokens that the convolution sees.
+        kernel: u32,
+        heads: u32,
+        key_heads: u32,
+        /// Numbers of a head's key, and of its value.
+        head_dim: u32,
+    },
+    /// All but these.
+    ShortConv { kernel: u32, attention: &'static [u32] },
+}
+
+impl Recurrent {
+    const ATTENTION_EVERY: u32 = 4;
+
+    fn has(self, layer: u32) -> bool {
+        match self {
+            Recurrent::GatedDelta { .. } => !(layer + 1).is_multiple_of(Self::ATTENTION_EVERY),
+            Recurrent::ShortConv { attention, .. } => !attention.contains(&layer),
+        }
     }
-    const fn window(window: u32, shape: Shape) -> Shape {
-        Shape { window, ..shape }
-    }
-    const fn experts(used: u32, count: u32, ffn: u32, shape: Shape) -> Shape {
-        let dense_layers = if matches!(shape.arch, Arch::Glm4Moe) { 1 } else { 0 };
-        Shape { experts: Some(Experts { count, used, ffn, dense_layers }), ..shape }
-    }
-    use Arch::{Gemma3, Glm4Moe, GptOss, Llama, Olmoe, Qwen2, Qwen3, Qwen3Moe};
-    &[
-        ("llama-1b",     shape(Llama, [22, 2048,  5632], [32,  4,  64], [ 32000,   2048], false, 1e4)),
-        ("llama-7b",     shape(Llama, [32, 4096, 11008], [32, 32, 128], [ 32000,   4096], false, 1e4)),
-        ("llama-8b",     shape(Llama, [32, 4096, 14336], [32,  8, 128], [128256, 131072], false, 5e5)),
-        ("llama-70b",    shape(Llama, [80, 8192, 28672], [64,  8, 128], [128256, 131072], false, 5e5)),
-        ("llama-3.2-1b", shape(Llama, [16, 2048,  8192], [32,  8,  64], [128256, 131072], true, 5e5)),
-        ("llama-3.2-3b", shape(Llama, [28, 3072,  8192], [24,  8, 128], [128256, 131072], true, 5e5)),
-        ("mistral-7b",   shape(Llama, [32, 4096, 14336], [32,  8, 128], [ 32768,  32768], false, 1e6)),
-        ("mixtral-8x7b", experts(2, 8, 14336, shape(Llama, [32, 4096, 14336], [32, 8, 128], [32000, 32768], false, 1e6))),
-        ("qwen2.5-0.5b", shape(Qwen2, [24, 896,  4864], [14,  2,  64], [151936,  32768], true, 1e6)),
-        ("qwen2.5-1.5b", shape(Qwen2, [28, 1536,  8960], [12,  2, 128], [151936,  32768], true, 1e6)),
-        ("qwen2.5-7b",   shape(Qwen2, [28, 3584, 18944], [28,  4, 128], [152064,  32768], false, 1e6)),
-        ("qwen2.5-32b",  shape(Qwen2, [64, 5120, 27648], [40,  8, 128], [152064,  32768], false, 1e6)),
-        ("qwen2.5-72b",  shape(Qwen2, [80, 8192, 29568], [64,  8, 128], [152064,  32768], false, 1e6)),
-        ("qwen3-0.6b",   shape(Qwen3, [28, 1024,  3072], [16,  8, 128], [151936,  40960], true, 1e6)),
-        ("qwen3-1.7b",   shape(Qwen3, [28, 2048,  6144], [16,  8, 128], [151936,  40960], true, 1e6)),
-        ("qwen3-4b",     shape(Qwen3, [36, 2560,  9728], [32,  8, 128], [151936,  40960], true, 1e6)),
-        ("qwen3-8b",     shape(Qwen3, [36, 4096, 12288], [32,  8, 128], [151936,  40960], false, 1e6)),
-        ("qwen3-14b",    shape(Qwen3, [40, 5120, 17408], [40,  8, 128], [151936,  40960], false, 1e6)),
-        ("qwen3-32b",    shape(Qwen3, [64, 5120, 25600], [64,  8, 128], [151936,  40960], false, 1e6)),
-        ("qwen3-30b-a3b",   experts(8, 128,  768, shape(Qwen3Moe, [48, 2048,  6144], [32, 4, 128], [151936, 40960], false, 1e6))),
-        ("qwen3-235b-a22b", experts(8, 128, 1536, shape(Qwen3Moe, [94, 4096, 12288], [64, 4, 128], [151936, 40960], false, 1e6))),
-        ("gemma3-1b",    window( 512, shape(Gemma3, [26, 1152,  6912], [ 4,  1, 256], [262144,  32768], true, 1e6))),
-        ("gemma3-4b",    window(1024, shape(Gemma3, [34, 2560, 10240], [ 8,  4, 256], [262208, 131072], true, 1e6))),
-        ("gemma3-12b",   window(1024, shape(Gemma3, [48, 3840, 15360], [16,  8, 256], [262208, 131072], true, 1e6))),
-        ("gemma3-27b",   window(1024, shape(Gemma3, [62, 5376, 21504], [32, 16, 128], [262208, 131072], true, 1e6))),
-        ("olmoe-1b-7b",  experts(8, 64, 1024, shape(Olmoe, [16, 2048, 1024], [16, 16, 128], [50304, 4096], false, 1e4))),
-        ("gpt-oss-20b",  window(128, experts(4,  32, 2880, shape(GptOss, [24, 2880, 2880], [64, 8, 64], [201088, 131072], false, 1.5e5)))),
-        ("gpt-oss-120b", window(128, experts(4, 128, 2880, shape(GptOss, [36, 2880, 2880], [64, 8, 64], [201088, 131072], false, 1.5e5)))),
-        ("glm-4.5-air",  experts(8, 128, 1408, shape(Glm4Moe, [46, 4096, 10944], [96, 8, 128], [151552, 131072], false, 1e6))),
-    ]
-};
+}
+
+/// What all heads' keys and values are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latent {
+    pub rank: u32,
+    /// Numbers of a key that positions turn; they lie beside the latent, and all heads have the same.
+    pub turned: u32,
+    /// Numbers of a head's value.
+    pub value: u32,
+}
 
 impl Shape {
-    /// The shape of a public model; names are as in [`Shape::preset_names`].
-    pub fn preset(name: &str) -> Option<Shape> {
-        PRESETS.iter().find(|(known, _)| *known == name).map(|(_, shape)| shape.clone())
-    }
-
-    pub fn preset_names() -> impl Iterator<Item = &'static str> {
-        PRESETS.iter().map(|(name, _)| *name)
-    }
-
     pub fn q_width(&self) -> u64 {
         u64::from(self.heads) * u64::from(self.head_dim)
     }
@@ -111,6 +99,11 @@ impl Shape {
     /// The experts of a layer, if it has some.
     pub(super) fn experts_of(&self, layer: u32) -> Option<Experts> {
         self.experts.filter(|experts| layer >= experts.dense_layers)
+    }
+
+    /// What a layer has in the place of attention, if it does. Those behind the last have attention.
+    pub(super) fn recurrent_at(&self, layer: u32) -> Option<Recurrent> {
+        self.recurrent.filter(|recurrent| layer < self.layers && recurrent.has(layer))
     }
 
     pub(super) fn check(&self) -> Result<()> {
@@ -146,12 +139,35 @@ impl Shape {
                 Some(_) => format!("`experts`: `{name}` has none, take {}", Arch::with_experts()),
             }));
         }
+        self.check_mixers()?;
         if self.arch.sees_windows() != (self.window > 0) {
             let name = self.arch.name();
             return Err(Error::Usage(match self.window {
                 0 => format!("`{name}` has layers that see a window: give `window`"),
                 _ => format!("`window`: layers of `{name}` see all cells"),
             }));
+        }
+        Ok(())
+    }
+
+    /// Sizes that only known shapes have.
+    fn check_mixers(&self) -> Result<()> {
+        let name = self.arch.name();
+        let has_one = |has: bool, needs: bool, what: &str| match (has, needs) {
+            (false, true) => {
+                Err(Error::Usage(format!("`{name}` has {what}: begin with a known shape of it")))
+            }
+            (true, false) => Err(Error::Usage(format!("`{name}` has no {what}: begin with another shape"))),
+            _ => Ok(()),
+        };
+        has_one(self.recurrent.is_some(), self.arch.is_recurrent(), "recurrent layers")?;
+        has_one(self.latent.is_some(), self.arch.has_latents(), "latents")?;
+        if self.further > 0 && !self.arch.predicts_further() {
+            return Err(Error::Usage(format!("`{name}` has no layers that predict further tokens")));
+        }
+        if let Some(Latent { turned, .. }) = self.latent.filter(|latent| latent.turned >= self.head_dim) {
+            let head = self.head_dim;
+            return Err(Error::Usage(format!("`head_dim` {head}: must be more than the {turned} that turn")));
         }
         Ok(())
     }
@@ -165,13 +181,13 @@ impl Shape {
         number("vocab_size", self.vocab);
         number("context_length", self.ctx);
         number("embedding_length", self.dim);
-        number("block_count", self.layers);
+        number("block_count", self.layers + self.further);
         number("feed_forward_length", in_experts.unwrap_or(self.ffn));
         number("attention.head_count", self.heads);
-        number("attention.head_count_kv", self.kv_heads);
-        number("attention.key_length", self.head_dim);
-        number("attention.value_length", self.head_dim);
-        number("rope.dimension_count", self.arch.turned(self.head_dim));
+        self.describe_heads_to(&mut number);
+        if self.further > 0 {
+            number("nextn_predict_layers", self.further);
+        }
         if self.window > 0 {
             number("attention.sliding_window", self.window);
         }
@@ -183,23 +199,55 @@ impl Shape {
                 number("leading_dense_block_count", dense_layers);
             }
         }
+        if let Some(Recurrent::ShortConv { .. }) = self.recurrent {
+            let kv_heads = |layer| if self.recurrent_at(layer).is_some() { 0 } else { self.kv_heads };
+            let each = (0..self.layers).map(kv_heads).collect();
+            writer.set(&format!("{arch}.attention.head_count_kv"), Value::Array(Array::U32(each)));
+        }
         self.arch.describe_to(writer);
         writer.set(&format!("{arch}.rope.freq_base"), self.rope_base);
         writer.set(&format!("{arch}.attention.layer_norm_rms_epsilon"), self.norm_eps);
     }
 }
 
+impl Shape {
+    fn describe_heads_to(&self, number: &mut impl FnMut(&str, u32)) {
+        match self.latent {
+            Some(Latent { rank, turned, value }) => {
+                // The usual keys have the sizes of what is stored: one latent for all heads.
+                number("attention.head_count_kv", 1);
+                number("attention.key_length", rank + turned);
+                number("attention.value_length", rank);
+                number("attention.key_length_mla", self.head_dim);
+                number("attention.value_length_mla", value);
+                number("attention.kv_lora_rank", rank);
+                number("rope.dimension_count", turned);
+            }
+            None => {
+                number("attention.head_count_kv", self.kv_heads);
+                number("attention.key_length", self.head_dim);
+                number("attention.value_length", self.head_dim);
+                number("rope.dimension_count", self.head_dim / self.arch.turns_one_in());
+            }
+        }
+        match self.recurrent {
+            Some(Recurrent::GatedDelta { kernel, heads, key_heads, head_dim }) => {
+                number("ssm.conv_kernel", kernel);
+                number("ssm.state_size", head_dim);
+                number("ssm.group_count", key_heads);
+                number("ssm.time_step_rank", heads);
+                number("ssm.inner_size", heads * head_dim);
+                number("full_attention_interval", Recurrent::ATTENTION_EVERY);
+            }
+            Some(Recurrent::ShortConv { kernel, .. }) => number("shortconv.l_cache", kernel),
+            None => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn presets_hold_together() {
-        for (name, shape) in PRESETS {
-            shape.check().unwrap_or_else(|e| panic!("{name}: {e}"));
-        }
-        assert_eq!(Shape::preset("llama-2000b"), None);
-    }
 
     #[test]
     fn a_shape_that_cannot_be_says_what_is_wrong() {
@@ -216,6 +264,15 @@ mod tests {
         assert!(message(Shape { experts: Some(more), ..olmoe.clone() }).contains("`experts_used` 65"));
         assert!(message(Shape { window: 8, ..olmoe }).contains("`window`"));
         let qwen = Shape::preset("qwen3-4b").unwrap();
-        assert!(message(Shape { experts: Some(experts), ..qwen }).contains("`qwen3` has none"));
+        assert!(message(Shape { experts: Some(experts), ..qwen.clone() }).contains("`qwen3` has none"));
+        assert!(message(Shape { further: 1, ..qwen.clone() }).contains("further"));
+        let hybrid = Shape::preset("qwen3.5-4b").unwrap();
+        let recurrent = hybrid.recurrent;
+        assert!(message(Shape { recurrent: None, ..hybrid }).contains("`qwen35` has recurrent layers"));
+        assert!(message(Shape { recurrent, ..qwen.clone() }).contains("`qwen3` has no recurrent layers"));
+        let deepseek = Shape::preset("deepseek-v2-lite").unwrap();
+        let latent = deepseek.latent;
+        assert!(message(Shape { latent, ..qwen }).contains("`qwen3` has no latents"));
+        assert!(message(Shape { head_dim: 64, ..deepseek }).contains("`head_dim` 64"));
     }
 }

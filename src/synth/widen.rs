@@ -168,7 +168,11 @@ fn growths(model: &Model) -> Result<Vec<(&str, Growth)>> {
             }
             Op::Multiply { .. }
             | Op::Add { .. }
+            | Op::Take { .. }
+            | Op::PerHead { .. }
             | Op::Scale { .. }
+            | Op::Convolve(_)
+            | Op::Scan(_)
             | Op::Choose(_)
             | Op::ExpertsGate(_)
             | Op::ExpertsDown(_)

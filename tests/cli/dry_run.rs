@@ -82,6 +82,36 @@ fn the_70b_on_a_card_of_24_gib_is_an_object_too() {
     assert_eq!(plan["acceptance"], json!({"value": 0.75, "origin": "assumed"}));
 }
 
+/// States of recurrent layers are said, and are in the sum.
+#[test]
+fn a_plan_has_the_states_of_recurrent_layers() {
+    let hybrid = ["synth", "--like", "qwen3.5-4b", "--ram", "8GiB", "--speeds", "-,20,1"];
+    let table = stdout(&[&hybrid[..], &["--dry-run"]].concat());
+    let plan = plan(&hybrid);
+    let states = &plan["states"];
+    // 24 layers of 32 heads of 128 times 128, and a convolution of 4 over 8192 channels.
+    assert_eq!(number(&states["state_bytes"]), 24.0 * 4.0 * (32.0 * 128.0 * 128.0 + 3.0 * 8192.0));
+    // A row has these channels and two gates for each head; 64 rows can be gone through again.
+    assert_eq!(number(&states["replay_row_bytes"]), 24.0 * 4.0 * (8192.0 + 64.0));
+    assert_eq!(number(&states["replay_bytes"]), 64.0 * number(&states["replay_row_bytes"]));
+    let both = number(&states["state_bytes"]) + number(&states["replay_bytes"]);
+    assert_eq!(number(&states["bytes"]), number(&states["count"]) * both);
+    // 8 layers of attention keep 4096 tokens, of 4 heads of 256 numbers each for keys and values, in halves.
+    let kv = 8.0 * 4096.0 * 2.0 * 4.0 * 256.0 * 2.0;
+    let beside = number(&place(&plan, "ram")["beside_bytes"]);
+    // And the head's logits.
+    let logits = 64.0 * 4.0 * 248_320.0;
+    let rest = beside - number(&states["bytes"]) - kv;
+    assert!((0.0..1.1 * logits).contains(&rest), "{beside}: {rest} more");
+    let mib = |bytes: f64| format!("{:.1} MiB", bytes / f64::from(1 << 20));
+    let line = table.lines().find(|line| line.starts_with("states ")).unwrap_or_else(|| panic!("{table}"));
+    for name in ["state_bytes", "replay_bytes", "bytes"] {
+        assert!(line.contains(&mib(number(&states[name]))), "{name}: {line}");
+    }
+    let plain = stdout(&["--device", "cpu", "--dry-run"]);
+    assert!(!plain.contains("states"), "{plain}");
+}
+
 /// What is said to a person at the end is what a program reads.
 #[test]
 fn the_last_line_says_what_was_taken_and_why() {

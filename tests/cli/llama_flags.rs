@@ -127,6 +127,7 @@ const LINES: &[&str] = &[
     "-m model.gguf --draft-n 16 --draft-n-min 2 -p Hi",
     "-m model.gguf --spec-type none -p Hi",
     "-m model.gguf --spec-type ngram-simple -p Hi",
+    "-m model.gguf --spec-type draft-mtp --spec-draft-n-max 3 -p Hi",
     "-m model.gguf --spec-type ngram-mod --spec-ngram-mod-n-match 24 -p Hi",
     "-m model.gguf --spec-default -p Hi",
     "-m model.gguf -ngld 99 -devd none -td 4 -p Hi",

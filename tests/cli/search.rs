@@ -364,3 +364,26 @@ fn named_exits_are_compared() {
         assert!(table.contains(&format!("\n{column}: ")), "{column} in {table}");
     }
 }
+
+#[test]
+fn what_goes_back_to_every_position_is_refused_where_layers_have_states() {
+    const TEST: &str = "what_goes_back_to_every_position_is_refused_where_layers_have_states";
+    let Some(model) = common::fixture(TEST, "archs/qwen35.gguf") else { return };
+    let model = model.to_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(folder.path(), "skips.json");
+    let text = ["-f", "models/stories-val.txt", "-c", "64", "--chunks", "1"];
+    for args in [
+        ["search", "-m", model, "-o", &out, "--trials", "2"].to_vec(),
+        [&["perplexity", "-m", model, "--exit", "1,2"], &text[..]].concat(),
+    ] {
+        let output = spec_run(&args);
+        let said = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.contains("every position of a text, and recurrent layers keep few"), "{args:?}: {said}");
+    }
+    assert!(
+        fs::read_dir(folder.path()).unwrap().next().is_none(),
+        "a search that cannot be leaves no journal"
+    );
+}

@@ -189,6 +189,7 @@ fn flags_that_make_no_sense() {
     fails(&["--draft", "8"], 2, &["--draft-max 8"]);
     fails(&["--draft", "mask,none"], 2, &["--draft"]);
     fails(&["--draft", "magic"], 2, &["magic", "ngram"]);
+    fails(&["--draft", "mtp"], 2, &["--spec-type mtp", "no head that was trained to predict one token more"]);
     fails(&["--draft-max", "100000"], 2, &["--spec-draft-n-max", "1024"]);
     fails(&["--draft-max", "2", "--draft-min", "3"], 2, &["--spec-draft-n-min 3", "--spec-draft-n-max 2"]);
     fails(&["--draft-p-min", "1.5"], 2, &["--spec-draft-p-min", "0 to 1"]);
@@ -197,4 +198,47 @@ fn flags_that_make_no_sense() {
     fails(&["--draft-exit", "6,often"], 2, &["'often'", "a number of layers, or auto"]);
     fails(&["--skip-attn", "3,16"], 1, &["--skip-attn", "16"]);
     fails(&["--mask", "x"], 2, &["--draft-skip"]);
+}
+
+#[test]
+fn a_head_for_one_token_more_drafts_where_the_model_has_one() {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/mtp/qwen35.gguf");
+    let common = ["-m", model, "--temp", "0", "-n", "40", "-p", "Once upon a time", "--ignore-eos"];
+    let with = |more: &[&str]| json(&[&common, more].concat());
+    let plain = with(&["--draft", "none"]);
+    for more in [&["--draft", "mtp", "--spec-draft-n-max", "3"][..], &["--draft", "mtp"], &[]] {
+        let report = with(more);
+        assert_eq!(report["text"], plain["text"], "{more:?}");
+        let sources = report["spec"]["sources"].as_array().unwrap();
+        let mtp = sources.iter().find(|source| source["kind"] == "mtp").expect("it may draft");
+        assert_eq!((mtp["name"].as_str(), sources.len() > 1), (Some("mtp"), more.is_empty()), "{more:?}");
+        assert!(more.len() < 4 || mtp["drafted"].as_u64().unwrap() > 50, "{mtp}");
+    }
+}
+
+#[test]
+fn agreement_of_a_head_for_one_token_more_is_told() {
+    let perplexity = |args: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_spec-run"))
+            .arg("perplexity")
+            .args(args)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    };
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/mtp/qwen35.gguf");
+    let text = ["-c", "64", "-f", "models/stories-val.txt", "--chunks", "2", "--json"];
+    let scored = perplexity(&[&["-m", model, "--draft", "mtp"], &text[..]].concat());
+    let scored: Value = serde_json::from_slice(&scored.stdout).unwrap();
+    let cost = scored["cost"].as_f64().unwrap();
+    assert_eq!(scored["draft"], "mtp");
+    assert!(scored["ppl"] != scored["base_ppl"] && (0.1..1.0).contains(&cost), "{scored}");
+    for (args, words) in [
+        (["--draft", "mtp", "-p", "x"], "--spec-type mtp: stories13m"),
+        (["--draft", "mask", "-p", "x"], "mtp; for masks there are --draft-skip"),
+    ] {
+        let output = perplexity(&args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(words), "{args:?}: {said}");
+    }
 }

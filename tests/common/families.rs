@@ -8,20 +8,6 @@ use spec_run::{Batch, Context, ContextConfig, Model, RunLayers, mask::LayerBits,
 
 use super::{all_logits, bits, context, fixture, load, retyped, same_in_batches};
 
-/// Those that come with recurrent states or latents.
-const LATER: [&str; 10] = [
-    "deepseek2",
-    "falcon-h1",
-    "granitehybrid",
-    "lfm2",
-    "lfm2moe",
-    "mamba2",
-    "nemotron_h",
-    "qwen35",
-    "qwen35moe",
-    "qwen3next",
-];
-
 pub struct Family {
     pub name: String,
     pub model: Arc<Model>,
@@ -36,15 +22,13 @@ pub fn families(test: &str) -> Vec<Family> {
     files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
     files.sort();
     let name = |file: &PathBuf| file.file_stem().unwrap().to_string_lossy().into_owned();
-    let (later, now): (Vec<_>, Vec<_>) =
-        files.into_iter().partition(|file| LATER.contains(&name(file).as_str()));
-    assert_eq!(later.len(), LATER.len());
-    assert_eq!(now.len(), 48, "the fixtures have changed");
+    assert_eq!(files.len(), 58, "the fixtures have changed");
     let numbers = |value: &Value| -> Vec<f32> {
         value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
     };
     let id = |value: &Value| value.as_u64().unwrap() as u32;
-    now.into_iter()
+    files
+        .into_iter()
         .map(|file| {
             let json: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
             Family {
@@ -138,22 +122,32 @@ impl Family {
         }
     }
 
-    fn draft_masks(&self) -> [RunLayers; 7] {
+    /// Whether layers keep states.
+    pub fn is_recurrent(&self) -> bool {
+        !self.model.plan.mixers.is_empty()
+    }
+
+    fn draft_masks(&self) -> Vec<RunLayers> {
         let n_layer = self.model.n_layer();
         let without = |bits: LayerBits| {
             let of = |layer| if layer % 2 == 1 { LayerBits::FULL.without(bits) } else { LayerBits::FULL };
             RunLayers::mask((0..n_layer).map(of).collect())
         };
         let coarse = LayerBits::FULL | LayerBits::COARSE_ATTN | LayerBits::COARSE_MLP;
-        [
+        let mut masks = vec![
             (0..n_layer).fold(RunLayers::all(n_layer), |mask, layer| mask.experts(layer, 1)),
             RunLayers::exit(n_layer, 1),
             without(LayerBits::ATTN),
             without(LayerBits::MLP),
             without(LayerBits::FULL),
             RunLayers::mask(vec![coarse; n_layer]),
-            RunLayers::from_steps(n_layer, [0, 1, 1, 0].map(|layer| (layer, LayerBits::FULL))).unwrap(),
-        ]
+        ];
+        // A state goes on by one step for each token.
+        if !self.is_recurrent() {
+            let repeats = [0, 1, 1, 0].map(|layer| (layer, LayerBits::FULL));
+            masks.push(RunLayers::from_steps(n_layer, repeats).unwrap());
+        }
+        masks
     }
 
     /// What a speculative round does: a fork drafts under a mask, the text verifies, and what was not accepted is dropped.
@@ -207,7 +201,7 @@ pub fn mixed(model: &Model) -> Arc<Model> {
     })
 }
 
-fn log_probabilities(logits: &[f32]) -> Vec<f32> {
+pub fn log_probabilities(logits: &[f32]) -> Vec<f32> {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|x| f64::from(x - max).exp()).sum();
     logits.iter().map(|x| x - max - sum.ln() as f32).collect()

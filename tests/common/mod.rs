@@ -3,6 +3,7 @@
 
 pub mod families;
 pub mod gpu;
+pub mod mtp;
 pub mod samplers;
 
 use std::{
@@ -45,6 +46,25 @@ pub fn rewritten(
     edit: impl FnOnce(&mut Writer),
     ty: impl Fn(&TensorInfo) -> GgmlType,
 ) -> Arc<Model> {
+    load_file(changed(model, edit, ty, |_, _| {}))
+}
+
+/// The same with other numbers.
+pub fn reweighted(model: &Model, numbers: impl Fn(&TensorInfo, &mut [f32])) -> Arc<Model> {
+    load_file(changed(model, |_| {}, |tensor| tensor.ty, numbers))
+}
+
+fn load_file(file: Gguf) -> Arc<Model> {
+    Arc::new(Model::load(Arc::new(file)).unwrap())
+}
+
+/// A file with other metadata, types and numbers.
+pub fn changed(
+    model: &Model,
+    edit: impl FnOnce(&mut Writer),
+    ty: impl Fn(&TensorInfo) -> GgmlType,
+    change: impl Fn(&TensorInfo, &mut [f32]),
+) -> Gguf {
     let mut writer = Writer::new();
     for (key, value) in model.gguf.metadata().iter() {
         writer.set(key, value.clone());
@@ -60,12 +80,13 @@ pub fn rewritten(
             let tensor = &tensors[i];
             let mut numbers = vec![0.0; tensor.shape.iter().product::<u64>() as usize];
             dequantize(tensor.ty, model.gguf.bytes(tensor), &mut numbers);
+            change(tensor, &mut numbers);
             let mut bytes = Vec::new();
             quantize(ty(tensor), &numbers, &mut bytes).expect("a type that can be written");
             out.write(&bytes)
         })
         .unwrap();
-    Arc::new(Model::load(Arc::new(Gguf::from_bytes("retyped", bytes).unwrap())).unwrap())
+    Gguf::from_bytes("retyped", bytes).unwrap()
 }
 
 pub fn embedded_model() -> Arc<Model> {

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod ahead;
 #[cfg(feature = "constraints")]
 mod constraints;
 mod controller;

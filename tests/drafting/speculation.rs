@@ -27,7 +27,7 @@ fn encode(text: &str) -> Vec<u32> {
     tokenizer().encode(text, EncodeOptions { add_special: true, parse_special: false })
 }
 
-fn request(prompt: &[u32], max_tokens: usize) -> Request<'_> {
+pub fn request(prompt: &[u32], max_tokens: usize) -> Request<'_> {
     Request { prompt, max_tokens: Some(max_tokens), ignore_eos: false, shift_keep: None, logprobs: 3 }
 }
 
@@ -38,8 +38,8 @@ fn small(model: &Arc<Model>, n_ctx: u32) -> Context {
 
 /// Everything that must not depend on speculation.
 #[derive(Debug, PartialEq)]
-struct Ran {
-    tokens: Vec<u32>,
+pub struct Ran {
+    pub tokens: Vec<u32>,
     logprobs: Vec<Vec<(u32, u32)>>,
     steps: usize,
     stop: Stop,
@@ -51,7 +51,7 @@ struct Ran {
 }
 
 /// Equality with a message that can be read.
-fn same(found: &Ran, expected: &Ran, when: &str) {
+pub fn same(found: &Ran, expected: &Ran, when: &str) {
     assert_eq!(found.tokens, expected.tokens, "tokens, {when}");
     let ends = |ran: &Ran| (ran.stop, ran.steps, ran.cells);
     assert_eq!(ends(found), ends(expected), "stop, steps, cells, {when}");
@@ -91,7 +91,7 @@ fn watch(seen: &mut Vec<u32>, token: u32, most: usize) -> Result<ControlFlow<()>
     Ok(if seen.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
 }
 
-fn plain(context: &mut Context, config: &SamplerConfig, request: &Request, most: usize) -> Ran {
+pub fn plain(context: &mut Context, config: &SamplerConfig, request: &Request, most: usize) -> Ran {
     let mut sampler = Sampler::new(config.clone()).unwrap();
     let mut seen = Vec::new();
     let watcher = |token| watch(&mut seen, token, most);
@@ -99,7 +99,7 @@ fn plain(context: &mut Context, config: &SamplerConfig, request: &Request, most:
     ran(context, sampler, generation, seen)
 }
 
-fn drafted(
+pub fn drafted(
     context: &mut Context,
     config: &SamplerConfig,
     request: &Request,
@@ -117,11 +117,11 @@ fn drafted(
     (ran(context, sampler, generation, seen), report)
 }
 
-fn greedy() -> SamplerConfig {
+pub fn greedy() -> SamplerConfig {
     SamplerConfig::greedy()
 }
 
-fn fixed(max: usize) -> Fixed {
+pub fn fixed(max: usize) -> Fixed {
     Fixed { max, ..Fixed::default() }
 }
 

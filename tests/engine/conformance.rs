@@ -81,7 +81,8 @@ fn check_perplexity(test: &str, want: &Perplexity) -> Result<(), String> {
     let model = load(&path);
     let tokenizer = Tokenizer::from_gguf(&model.gguf).unwrap();
     let tokens = tokenizer.encode(&fs::read_to_string(text).unwrap(), WITH_BOS);
-    let settings = PerplexitySettings { n_ctx: want.ctx, bos: tokenizer.bos(), mask: None, max_chunks: None };
+    let settings =
+        PerplexitySettings { n_ctx: want.ctx, bos: tokenizer.bos(), draft: None, max_chunks: None };
     let mut context = context(&model, |c| (c.n_ctx, c.threads) = (want.ctx as u32, 1));
     let got =
         perplexity(&mut context, &tokens, &settings, Tally::default(), |_| Ok(ControlFlow::Continue(())));

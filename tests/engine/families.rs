@@ -153,3 +153,60 @@ fn drafts_forks_and_truncations_leave_no_trace() {
         family.drafts_leave_no_trace(&mut family.context(|_| {}));
     }
 }
+
+/// Recurrent layers have a state for each sequence, which can be come back to row by row.
+#[test]
+fn states_come_back_to_any_row_of_the_last_batch() {
+    let mut models = 0;
+    for family in families("states_come_back_to_any_row_of_the_last_batch") {
+        if !family.is_recurrent() {
+            continue;
+        }
+        models += 1;
+        let (name, text) = (&family.name, family.text());
+        let mut context = family.context(|c| c.n_ubatch = 5);
+        let expected = all_logits(&mut context, &text);
+        let begins = 20;
+        for batch in [1, 4, 12, 17] {
+            for back in 0..=batch {
+                context.remove(0);
+                context.decode(&Batch::prompt(&text[..begins], 0, 0)).unwrap();
+                // Others hold the same states meanwhile.
+                context.fork(0, 1);
+                let wrong: Vec<u32> = (begins..begins + batch)
+                    .map(|i| if i < begins + back { text[i] } else { text[i] ^ 1 })
+                    .collect();
+                context.decode(&Batch::prompt(&wrong, begins as u32, 0)).unwrap();
+                context.fork(0, 2);
+                for seq in [2, 0] {
+                    // Twice, the second time by less.
+                    let at = begins + back;
+                    context.truncate(seq, at).unwrap();
+                    for pos in at..at + 3 {
+                        context.decode(&Batch::prompt(&text[pos..=pos], pos as u32, seq)).unwrap();
+                        assert!(
+                            bits(context.logits(0)) == expected[pos],
+                            "{name}: row {pos} of {seq}, {back} of {batch}"
+                        );
+                    }
+                }
+                context.decode(&Batch::prompt(&text[begins..=begins], begins as u32, 1)).unwrap();
+                assert!(bits(context.logits(0)) == expected[begins], "{name}: the fork");
+                context.remove(1);
+                context.remove(2);
+            }
+        }
+        // Further back there is no state, and that is said.
+        context.remove(0);
+        for (pos, token) in text.iter().enumerate().take(40) {
+            context.decode(&Batch::prompt(&[*token], pos as u32, 0)).unwrap();
+        }
+        assert!(!context.kv().can_truncate(0, 30));
+        let error = context.truncate(0, 30).unwrap_err().to_string();
+        assert!(error.contains("recurrent layers have no state there"), "{error}");
+        assert!(context.kv().can_truncate(0, 39) && context.kv().len(0) == 40);
+        let error = context.shift(0, 4, 8).unwrap_err().to_string();
+        assert!(error.contains("states of recurrent layers"), "{error}");
+    }
+    assert!(models == 0 || models == 9, "{models} recurrent models");
+}

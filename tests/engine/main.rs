@@ -5,6 +5,7 @@ mod common;
 #[path = "../weights/mod.rs"]
 mod weights;
 
+mod ahead;
 mod architectures;
 mod conformance;
 mod families;
@@ -23,3 +24,4 @@ mod sampler_golden;
 mod saved;
 mod texts;
 mod windows;
+mod wrong_sizes;

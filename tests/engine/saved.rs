@@ -2,7 +2,7 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
-use crate::common::{bits, context, embedded_model, families::families, tokens};
+use crate::common::{bits, context, embedded_model, families::families, fixture, load, tokens};
 use spec_run::{
     Batch, Context, Engine, EngineConfig, Job, Model, RunLayers, Tokenizer,
     engine::{Ended, Event, SavedText},
@@ -88,18 +88,26 @@ fn made(engine: &mut Engine, job: Job) -> Ended {
 
 #[test]
 fn a_slots_text_goes_on_in_another_engine() {
-    let model = embedded_model();
-    let mut first = engine(&model);
-    let prompt = tokens(40, 3, 2000);
+    goes_on_in_another_engine(&embedded_model());
+    for name in ["qwen35", "lfm2", "mamba2", "falcon-h1"] {
+        let file = format!("archs/{name}.gguf");
+        let Some(file) = fixture("a_slots_text_goes_on_in_another_engine", &file) else { return };
+        goes_on_in_another_engine(&load(&file));
+    }
+}
+
+fn goes_on_in_another_engine(model: &Arc<Model>) {
+    let mut first = engine(model);
+    let prompt = tokens(40, 3, model.n_vocab());
     let ended = made(&mut first, job(prompt.clone(), Some(1)));
     let saved = first.save_slot(1).unwrap();
     assert_eq!(saved.tokens.len(), 59, "all but the last token");
     assert!(first.save_slot(0).unwrap().tokens.is_empty() && first.save_slot(2).is_err());
     let mut more = [prompt, ended.generation.tokens].concat();
     more.extend([5, 6, 7]);
-    let expected = made(&mut engine(&model), job(more.clone(), None));
+    let expected = made(&mut engine(model), job(more.clone(), None));
     for (without_cells, cached) in [(false, 59), (true, 59)] {
-        let mut second = engine(&model);
+        let mut second = engine(model);
         let mut text = SavedText::from_bytes(&saved.to_bytes()).unwrap();
         if without_cells {
             text.cells = None;

@@ -6,14 +6,14 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use common::{context, embedded_model, fixture, load};
+use common::{context, embedded_model, fixture, load, mtp};
 use spec_run::{
     Batch, Context, Engine, EngineConfig, Error, Job, Model, RunLayers, Sampler, Tokenizer,
     engine::{Ended, Event, Listener},
     generate::{Request, Stop, generate},
     sampler::{SamplerConfig, top_logprobs},
     scores::log_sum_exp,
-    speculation::{Controller, Costs, MaskProposer, Memory, NgramProposer, Proposer},
+    speculation::{AheadProposer, Controller, Costs, MaskProposer, Memory, NgramProposer, Proposer},
 };
 
 /// A fixed stream of numbers.
@@ -108,23 +108,31 @@ fn under(
     (tokens, likely)
 }
 
-fn sources(n_layer: usize) -> Vec<Box<dyn Proposer>> {
+/// The head for one token more in the place of the early exit, where there is one.
+fn sources(n_layer: usize, predicts_ahead: bool) -> Vec<Box<dyn Proposer>> {
     vec![
         Box::new(NgramProposer::new(1, 6)),
-        Box::new(MaskProposer::exit(n_layer, n_layer * 3 / 4)),
+        match predicts_ahead {
+            true => Box::new(AheadProposer),
+            false => Box::new(MaskProposer::exit(n_layer, n_layer * 3 / 4)),
+        },
         Box::new(MaskProposer::new("all", RunLayers::all(n_layer))),
     ]
 }
 
 fn engine(model: &Arc<Model>, n_ctx: u32, config: EngineConfig) -> Engine {
-    let context = context(model, |c| c.n_ctx = n_ctx);
-    let n_layer = model.n_layer();
-    let infos: Vec<_> = sources(n_layer).iter().map(|p| p.info(&context)).collect();
+    engine_in(context(model, |c| c.n_ctx = n_ctx), model, config)
+}
+
+fn engine_in(context: Context, model: &Arc<Model>, config: EngineConfig) -> Engine {
+    let (n_layer, ahead) = (model.n_layer(), context.predicts_ahead());
+    let infos: Vec<_> = sources(n_layer, ahead).iter().map(|p| p.info(&context)).collect();
     // Steps that seem to cost next to nothing, so that much is drafted.
     let costs = Costs::guess_of(&[0.0, 0.01, 0.01], 0.9).with_prefixes(&infos);
     let mut controller = Controller::new(costs, Memory::new());
     spec_run::speculation::Policy::start(&mut controller, &infos);
-    Engine::new(context, tokenizer(model), config).drafting(Box::new(move || sources(n_layer)), controller)
+    Engine::new(context, tokenizer(model), config)
+        .drafting(Box::new(move || sources(n_layer, ahead)), controller)
 }
 
 fn job(random: &mut Random, model: &Model) -> Job {
@@ -158,7 +166,30 @@ fn schedules_of_many_texts_change_none_of_them() {
         Some(path) => (load(&path), 200),
         None => (embedded_model(), 8),
     };
-    let tokenizer = tokenizer(&model);
+    schedules_change_nothing(&model, schedules);
+}
+
+/// Layers with states, windows, latents and experts: one of each kind, and some of each other.
+#[test]
+fn schedules_change_no_text_of_any_kind_of_layer() {
+    const TEST: &str = "schedules_change_no_text_of_any_kind_of_layer";
+    for name in ["qwen35", "lfm2", "mamba2", "falcon-h1", "qwen35moe", "deepseek2", "gemma3"] {
+        let Some(path) = fixture(TEST, &format!("archs/{name}.gguf")) else { return };
+        println!("{name}");
+        schedules_change_nothing(&load(&path), 30);
+    }
+}
+
+#[test]
+fn schedules_change_no_text_of_models_that_predict_one_token_more() {
+    for sample in mtp::samples().filter(|sample| ["qwen35", "glm4moe"].contains(&sample.name)) {
+        println!("{}", sample.name);
+        schedules_change_nothing(&sample.with_a_good_head(), 30);
+    }
+}
+
+fn schedules_change_nothing(model: &Arc<Model>, schedules: u64) {
+    let tokenizer = tokenizer(model);
     let (mut drafted, mut cached, mut ended, mut cancelled) = (0, 0, 0, 0);
     for schedule in 0..schedules {
         let mut random = Random(schedule);
@@ -170,8 +201,11 @@ fn schedules_of_many_texts_change_none_of_them() {
             keeps_prefixes: !random.chance(4),
             ..EngineConfig::default()
         };
-        let mut engine = engine(&model, n_ctx, config);
-        let jobs: Vec<Job> = (0..3 + random.below(6)).map(|_| job(&mut random, &model)).collect();
+        // Sometimes fewer states than texts want.
+        let sequences = if random.chance(2) { 1 } else { config.texts };
+        let room = context(model, |c| (c.n_ctx, c.sequences, c.ahead) = (n_ctx, sequences, true));
+        let mut engine = engine_in(room, model, config);
+        let jobs: Vec<Job> = (0..3 + random.below(6)).map(|_| job(&mut random, model)).collect();
         let heard: Vec<_> = jobs.iter().map(|_| Arc::<Mutex<Heard>>::default()).collect();
         let mut ids = Vec::new();
         while ids.len() < jobs.len() || engine.step() {
@@ -189,7 +223,7 @@ fn schedules_of_many_texts_change_none_of_them() {
         for (i, (job, heard)) in jobs.iter().zip(&heard).enumerate() {
             let heard = heard.lock().unwrap();
             let told = heard.ended.as_ref().expect("every job ends");
-            let (tokens, likely) = alone(&model, &tokenizer, job);
+            let (tokens, likely) = alone(model, &tokenizer, job);
             let n = heard.tokens.len();
             let what = format!("schedule {schedule}, job {i}: {job:?}");
             assert_eq!(told.generation.tokens, heard.tokens, "{what}");

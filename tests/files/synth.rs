@@ -7,7 +7,7 @@ use std::{ops::ControlFlow, sync::Arc};
 use common::{all_logits, context, tokens};
 use spec_run::{
     Batch, Context, Gguf, Model, RunLayers, Tokenizer, embedded,
-    internals::synth::{Arch, Experts, Mix, Recipe, Shape, Skippable},
+    internals::synth::{Arch, Experts, Latent, Mix, Recipe, Recurrent, Shape, Skippable},
     quant::{GgmlType, dequantize},
     tokenizer::EncodeOptions,
 };
@@ -104,8 +104,15 @@ fn small_shapes() -> Vec<Shape> {
         let shape = Shape::preset(name).unwrap();
         let experts = shape.experts.map(|experts| Experts { count: 8, used: 3, ffn: 64, ..experts });
         let kv_heads = shape.kv_heads.min(2);
+        let recurrent = shape.recurrent.map(|recurrent| match recurrent {
+            Recurrent::GatedDelta { kernel, .. } => {
+                Recurrent::GatedDelta { kernel, heads: 4, key_heads: 2, head_dim: 32 }
+            }
+            Recurrent::ShortConv { .. } => recurrent,
+        });
+        let latent = shape.latent.map(|_| Latent { rank: 64, turned: 32, value: 32 });
         let (layers, dim, ffn, heads, head_dim, vocab) = (4, 256, 512, 4, 64, VOCAB as u32);
-        Shape { layers, dim, ffn, heads, kv_heads, head_dim, vocab, experts, ..shape }
+        Shape { layers, dim, ffn, heads, kv_heads, head_dim, vocab, experts, recurrent, latent, ..shape }
     };
     [
         "llama-1b",
@@ -117,6 +124,9 @@ fn small_shapes() -> Vec<Shape> {
         "olmoe-1b-7b",
         "gpt-oss-20b",
         "glm-4.5-air",
+        "qwen3.5-4b",
+        "lfm2-1.2b",
+        "deepseek-v2-lite",
     ]
     .map(small)
     .into()
@@ -337,6 +347,14 @@ fn the_weights_read_per_token_are_those_of_the_real_models() {
     assert_eq!(read("mixtral-8x7b"), 46_702_792_704);
     assert_eq!(read("olmoe-1b-7b"), 6_919_161_856);
     assert_eq!(read("gemma3-1b"), 999_885_952);
+    assert_eq!(read("lfm2-1.2b"), 1_170_340_608);
+    assert_eq!(read("deepseek-v2-lite"), 15_706_484_224);
+    // Published are the language model's, and those of the head that predicts one token further.
+    assert_eq!(read("qwen3.5-4b"), 4_205_751_296 + 120_599_552);
+    assert_eq!(read("qwen3.5-2b"), 1_881_825_088 + 60_828_160);
+    let mut of_27b = recipe(Arch::Llama, "q4_0");
+    of_27b.shape = Shape { further: 0, ..Shape::preset("qwen3.5-27b").unwrap() };
+    assert_eq!(of_27b.plan(&embedded::open().unwrap()).unwrap().parameters(), 26_895_998_464);
     // Published in billions with two places.
     assert_eq!(read("gpt-oss-20b") / 10_000_000, 2091);
     assert_eq!(read("gpt-oss-120b") / 10_000_000, 11682);

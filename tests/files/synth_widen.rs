@@ -75,7 +75,7 @@ fn twice_the_width_has_the_same_perplexity_but_for_rounding() {
     let wide = widened(&model, 2);
     assert!(wide.name.contains("widened 2 times") && wide.fingerprint() != model.fingerprint());
     let text = tokens(128, 3, model.n_vocab());
-    let settings = PerplexitySettings { n_ctx: 64, bos: Some(1), mask: None, max_chunks: None };
+    let settings = PerplexitySettings { n_ctx: 64, bos: Some(1), draft: None, max_chunks: None };
     let ppl = |model: &Arc<Model>| {
         let mut context = context(model, |c| c.n_ctx = 64);
         perplexity(&mut context, &text, &settings, Tally::default(), |_| Ok(ControlFlow::Continue(())))

@@ -66,22 +66,69 @@ fn every_architecture_has_llama_cpps_numbers_the_same_in_any_batch_and_after_dra
 fn every_architecture_can_be_divided() {
     check_each("every_architecture_can_be_divided", |device, family| {
         let n_layer = family.model.n_layer();
+        let layers = |on_gpu: fn(usize) -> bool| (0..n_layer).map(on_gpu).collect::<Vec<_>>();
+        let (all, none) = (layers(|_| true), layers(|_| false));
+        let mut patterns = vec![(all.clone(), none.clone()), (none, all)];
+        // States in both places, of the same text.
+        if family.is_recurrent() {
+            patterns.push((layers(|layer| layer % 2 == 0), layers(|layer| layer % 3 == 0)));
+        }
         let mut wrong = None;
-        for attention_on_gpu in [true, false] {
+        for (attn, mlp) in patterns {
             let mut context = family.context(|config| {
                 to(device)(config);
                 config.placement.on_gpu = Some(UnitSet {
-                    embed: !attention_on_gpu,
-                    attn: vec![attention_on_gpu; n_layer],
-                    mlp: vec![!attention_on_gpu; n_layer],
-                    experts: vec![attention_on_gpu; n_layer],
-                    head: attention_on_gpu,
+                    embed: !attn[0],
+                    mlp,
+                    experts: attn.clone(),
+                    head: attn[0],
+                    ahead: attn[0],
+                    attn,
                 });
             });
             wrong = wrong.or(family.wrong(&mut context));
             family.has_same_bits_in_any_batch(&mut context);
+            if family.is_recurrent() {
+                context.remove(0);
+                family.drafts_leave_no_trace(&mut context);
+            }
         }
         wrong
+    });
+}
+
+/// States of more texts take more, by what each is; and no more is taken of the GPU than a plan says.
+#[test]
+fn plans_count_states() {
+    check_each("plans_count_states", |device, family| {
+        let mixers = &family.model.plan.mixers;
+        if mixers.is_empty() {
+            return None;
+        }
+        const MIB: f64 = (1 << 20) as f64;
+        // In MiB, rounded to tenths: what the plan's table says of the GPU, and what is taken.
+        let planned_and_taken = |sequences| {
+            let mut context = family.context(|config| {
+                to(device)(config);
+                config.sequences = sequences;
+            });
+            family.wrong(&mut context);
+            let table = context.placement().to_string();
+            let line = table.lines().find(|line| line.starts_with("VRAM")).expect("all of it is there");
+            let planned = line.split_whitespace().skip(1).take(2).map(|mib| mib.parse::<f64>().unwrap());
+            let banner = context.describe();
+            let taken = banner.strip_suffix(" MiB").and_then(|banner| banner.rsplit(' ').next());
+            (planned.sum::<f64>(), taken.expect("what is taken").parse::<f64>().unwrap())
+        };
+        let (one, many) = (planned_and_taken(1), planned_and_taken(21));
+        // Four slabs for a text, with 64 rows each.
+        let slab: usize = mixers.iter().map(|spec| spec.state_len() + 64 * spec.replay_len()).sum();
+        let least = (20 * 4 * 4 * slab) as f64 / MIB;
+        let what = format!("{}: {one:?}, {many:?}, at least {least:.1} more", family.name);
+        println!("{what}");
+        let counted = many.0 - one.0 >= least - 0.2 && many.1 - one.1 >= least - 0.2 && least > 1.0;
+        let kept = [one, many].iter().all(|(planned, taken)| *taken <= planned + 0.2);
+        (!counted || !kept).then_some(what)
     });
 }
 

@@ -27,7 +27,7 @@ fn hybrid_runs_give_the_same_logits() {
             Unit::Embed => embed,
             Unit::Attn(l) => attn[l],
             Unit::Mlp(l) | Unit::Experts(l) => mlp[l],
-            Unit::Head => head,
+            Unit::Head | Unit::Ahead => head,
         })
     };
     let patterns = [

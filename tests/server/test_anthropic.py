@@ -3,9 +3,6 @@
 import anthropic
 import pytest
 
-from serving import Path, Server
-
-TEMPLATE = Path(__file__).parent / "tools.jinja"
 ASK = dict(model="stories", messages=[{"role": "user", "content": "Tell me of a cat."}])
 # The client has no words for these any more.
 SEEDED = dict(extra_body=dict(temperature=0.8, seed=7))
@@ -13,15 +10,8 @@ GREEDY = dict(extra_body=dict(temperature=0))
 
 
 @pytest.fixture(scope="module")
-def server():
-    flags = ("-c", 2048, "--parallel", 4, "--kv-unified", "--chat-template-file", TEMPLATE)
-    with Server("stories13m-q4_0", *flags, "--api-key", "secret", "--alias", "stories") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    with anthropic.Anthropic(base_url=server.url, api_key="secret", max_retries=0, timeout=60) as client:
+def client(talker):
+    with anthropic.Anthropic(base_url=talker.url, api_key="secret", max_retries=0, timeout=60) as client:
         yield client
 
 
@@ -87,11 +77,11 @@ def test_tools(client):
     assert client.messages.create(model="stories", messages=talk, tools=[TOOL], max_tokens=4).content
 
 
-def test_errors_are_the_clients_own(client, server):
+def test_errors_are_the_clients_own(client, talker):
     with pytest.raises(anthropic.BadRequestError, match="`temperature`"):
         client.messages.create(**ASK, max_tokens=4, extra_body=dict(temperature="hot"))
     with pytest.raises(anthropic.BadRequestError, match="context size"):
         client.messages.create(model="x", max_tokens=4, messages=[{"role": "user", "content": "word " * 3000}])
-    stranger = anthropic.Anthropic(base_url=server.url, api_key="wrong", max_retries=0)
+    stranger = anthropic.Anthropic(base_url=talker.url, api_key="wrong", max_retries=0)
     with pytest.raises(anthropic.AuthenticationError):
         stranger.messages.create(**ASK, max_tokens=4)

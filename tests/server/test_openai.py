@@ -8,23 +8,13 @@ import openai
 import pytest
 from pydantic import BaseModel, Field
 
-from serving import Path, Server
-
-TEMPLATE = Path(__file__).parent / "tools.jinja"
 TALK = [{"role": "user", "content": "Tell me of a cat."}]
 SEEDED = {"temperature": 0.8, "seed": 7}
 
 
 @pytest.fixture(scope="module")
-def server():
-    flags = ("-c", 2048, "--parallel", 4, "--kv-unified", "--chat-template-file", TEMPLATE)
-    with Server("stories13m-q4_0", *flags, "--api-key", "secret", "--alias", "stories") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="secret", max_retries=0, timeout=60) as client:
+def client(talker):
+    with openai.OpenAI(base_url=f"{talker.url}/v1", api_key="secret", max_retries=0, timeout=60) as client:
         yield client
 
 
@@ -195,7 +185,7 @@ def test_models(client):
     assert model.id == "stories" and model.object == "model"
 
 
-def test_errors_are_the_clients_own(client, server):
+def test_errors_are_the_clients_own(client, talker):
     """A status becomes an exception, and what is said can be read."""
     with pytest.raises(openai.BadRequestError, match="`temperature`") as error:
         client.chat.completions.create(model="stories", messages=TALK, temperature="hot")
@@ -212,6 +202,6 @@ def test_errors_are_the_clients_own(client, server):
         client.embeddings.create(model="stories", input="Hi")
     with pytest.raises(openai.NotFoundError):
         client.get("/nothing", cast_to=object)
-    stranger = openai.OpenAI(base_url=f"{server.url}/v1", api_key="wrong", max_retries=0)
+    stranger = openai.OpenAI(base_url=f"{talker.url}/v1", api_key="wrong", max_retries=0)
     with pytest.raises(openai.AuthenticationError, match="API Key"):
         stranger.chat.completions.create(model="stories", messages=TALK)

@@ -6,6 +6,7 @@ use super::{
     attention::{self, Scratch},
     experts::ExpertScratch,
     matmul::QuantRows,
+    per_head::HeadScratch,
     rows::{SharedQuantRows, SharedRows},
     schedule::PassShape,
     team::Member,
@@ -33,6 +34,9 @@ pub struct Buffers {
 pub struct Own {
     pub attention: Scratch,
     pub experts: ExpertScratch,
+    /// Of a scan's step.
+    pub mixer: Vec<f32>,
+    pub heads: HeadScratch,
     /// One row or head.
     pub normed: Vec<f32>,
     /// The rows of `H`, if every thread makes its own, as f32 and as int8.

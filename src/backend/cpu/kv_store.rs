@@ -99,7 +99,7 @@ impl KvStore {
     /// Where the rows of one head's cells lie, which are of `head_dim` numbers: a slot that is not a layer's own may
     /// serve a layer whose heads are smaller.
     pub fn head(&self, slot: usize, kv_head: usize, head_dim: usize) -> HeadRows {
-        let SlotShape { n_kv_head, head_dim: widest, class } = self.layout.slots[slot];
+        let SlotShape { n_kv_head, head_dim: widest, class, keys_only: _ } = self.layout.slots[slot];
         assert!(
             (kv_head + 1) * head_dim <= n_kv_head * widest,
             "head {kv_head} of {head_dim} in slot {slot}"
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn every_row_has_a_place_of_its_own() {
-        let slot = |n_kv_head, head_dim, class| SlotShape { n_kv_head, head_dim, class };
+        let slot = |n_kv_head, head_dim, class| SlotShape { n_kv_head, head_dim, class, keys_only: false };
         let class = |window, n_cells| CellClass { window, n_cells };
         let layout = KvLayout {
             classes: vec![class(None, 2 * BLOCK + 3), class(Some(9), BLOCK), class(Some(300), BLOCK + 1)],
@@ -181,6 +181,9 @@ mod tests {
                 slot(1, 2, 1),
                 slot(1, 8, 2),
             ],
+            ahead: None,
+            recurrent: 0,
+            states: 0,
         };
         let store = KvStore::new(KvType::F16, layout.clone()).unwrap();
         let rows = || {

@@ -8,12 +8,16 @@ mod experts;
 pub mod kv_store;
 mod lists;
 pub mod matmul;
+mod mixers;
 mod ops;
 mod pass;
+mod per_head;
 mod read_ahead;
 mod rows;
+mod scan;
 mod schedule;
 pub mod simd;
+mod state_store;
 mod team;
 mod weights;
 
@@ -28,14 +32,15 @@ use pass::{Pass, WorkCounter};
 use read_ahead::ReadAhead;
 use schedule::{Asked, PassShape, Schedules, Work};
 use simd::Isa;
+use state_store::StateStore;
 use team::Team;
 use weights::Weights;
 
 use crate::{
     Error, Model, Result,
     backend::{Backend, Crossing, Output, Rows, Spent, UnitSet},
-    kv::{CellMove, KvCache, KvLayout},
-    plan::{BufSet, Op, Step, Unit, WeightId},
+    kv::{CellMove, KvCache, KvLayout, Replay, StateBytes},
+    plan::{BufSet, MixerId, Op, Step, Unit, WeightId},
 };
 
 /// Below this many bytes of weights a second thread costs more than it helps.
@@ -68,6 +73,7 @@ pub struct CpuBackend {
     team: Team,
     keys: KvStore,
     values: KvStore,
+    states: StateStore,
     buffers: Buffers,
     /// What attention has to do in a pass.
     lists: Lists,
@@ -93,13 +99,14 @@ impl CpuBackend {
             n => n,
         };
         let keys = KvStore::new(config.key_type, config.layout.clone())?;
-        let values = KvStore::new(config.value_type, config.layout.clone())?;
+        let values = KvStore::new(config.value_type, config.layout.of_values())?;
         let mut vectors = vec![Vec::new(); model.weights.len()];
         for op in model.plan.ops() {
             for id in model.plan.operands(op).vectors() {
                 vectors[id.0 as usize] = model.vector(id);
             }
         }
+        mixers::order_weights(&model.plan, &mut vectors);
         let isa = config.isa.unwrap_or_else(Isa::detect);
         let team = Team::new(threads)?;
         let weights = match config.planes {
@@ -121,13 +128,14 @@ impl CpuBackend {
             team,
             keys,
             values,
+            states: StateStore::new(&model.plan, config.layout.states),
             buffers: Buffers::new(&model, config.max_rows, threads),
             lists: Lists::default(),
             turns: model.plan.ropes.iter().map(|_| Vec::new()).collect(),
             schedules: Schedules::default(),
             counters: Vec::new(),
             read_ahead,
-            keeps_hidden: model.plan.carries_only_the_stream(),
+            keeps_hidden: model.plan.carries_only_the_stream() && model.plan.mixers.is_empty(),
             spent: Spent::default(),
             vectors,
             model,
@@ -184,6 +192,10 @@ impl Backend for CpuBackend {
         self.keeps_hidden
     }
 
+    fn gives_last_rows(&self) -> bool {
+        true
+    }
+
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
         let Output::Logits(logits) = output else { unreachable!("this backend gives logits only") };
         let Crossing { arrives, arriving, leaves, leaving } = crossing;
@@ -197,6 +209,11 @@ impl Backend for CpuBackend {
         let has_head = steps.iter().any(|step| step.unit == Unit::Head);
         assert!(!has_head || logits.len() == pass_shape.asked.outputs * self.model.plan.dims.n_vocab);
         let (_, phases) = self.schedules.get(schedule);
+        let convolved = steps.iter().filter_map(|step| match *step.op {
+            Op::Convolve(id) => Some(id),
+            _ => None,
+        });
+        self.states.prepare(convolved, rows.states);
         self.counters.iter_mut().for_each(WorkCounter::reset);
         if self.counters.len() < phases.len() {
             self.counters.resize_with(phases.len(), WorkCounter::default);
@@ -207,6 +224,7 @@ impl Backend for CpuBackend {
             isa: self.isa,
             keys: &self.keys,
             values: &self.values,
+            states: &self.states,
             buffers: self.buffers.lend(&self.model.plan, &pass_shape),
             vectors: &self.vectors,
             rows,
@@ -272,12 +290,38 @@ impl Backend for CpuBackend {
         self.values.copy_in(slot, places, values)
     }
 
+    fn take_state(&self, layer: usize, slab: u32, out: &mut Vec<u8>) {
+        self.states.copy_out(layer, slab, out);
+    }
+
+    fn put_state<'r>(&mut self, layer: usize, slab: u32, rest: &'r [u8]) -> Option<&'r [u8]> {
+        self.states.copy_in(layer, slab, rest)
+    }
+
+    fn replay_states(&mut self, replay: &Replay) {
+        let mut replay = replay.clone();
+        for (layer, step) in replay.layers.iter_mut().enumerate() {
+            // The states of other layers are elsewhere.
+            *step = step.filter(|step| self.states.has(layer, step.inputs));
+            if let Some(step) = step {
+                let rows = if step.from == Some(step.to) { 0 } else { replay.rows };
+                self.states.prepare_one(layer, step.to, rows);
+            }
+        }
+        let (isa, plan, vectors, states) = (self.isa, &self.model.plan, &self.vectors, &self.states);
+        self.team.run(|member| {
+            for layer in member.share(plan.mixers.len(), 1) {
+                mixers::replay(isa, (plan, MixerId(layer as u32)), vectors, states, &replay);
+            }
+        });
+    }
+
     fn shift_keys(&mut self, moves: &[Vec<CellMove>], delta: i64) -> Result<()> {
         let plan = &self.model.plan;
         let on: Vec<Turn> = plan.ropes.iter().map(|rope| Turn::on(rope, delta)).collect();
         // What lies in a slot that is not a layer's own is turned as the first layer's.
         let rope_of = |slot: usize| {
-            let layer = plan.layers.get(slot).or(plan.layers.first());
+            let layer = plan.layer_of_slot(slot).or(plan.layers.first());
             layer
                 .and_then(|layer| layer.attn.iter().find_map(|op| plan.store_of(op)))
                 .and_then(|spec| spec.rope)
@@ -287,7 +331,7 @@ impl Backend for CpuBackend {
             let turn = rope_of(slot).map(|rope| &on[rope.0 as usize]);
             for kv_head in 0..shape.n_kv_head {
                 let keys = self.keys.head(slot, kv_head, shape.head_dim);
-                let values = self.values.head(slot, kv_head, shape.head_dim);
+                let values = (!shape.keys_only).then(|| self.values.head(slot, kv_head, shape.head_dim));
                 for &CellMove { src, dst } in &moves[shape.class] {
                     // SAFETY: no pass is running; `src` and `dst` are the same cell or disjoint.
                     unsafe {
@@ -300,7 +344,7 @@ impl Backend for CpuBackend {
                             x: &head,
                             row: keys.row_mut(dst),
                         });
-                        if src != dst {
+                        if let Some(values) = values.filter(|_| src != dst) {
                             values.row_mut(dst).copy_from_slice(values.row(src));
                         }
                     }
@@ -322,10 +366,11 @@ fn loaders(threads: usize) -> Result<rayon::ThreadPool> {
     pool.map_err(|e| Error::Memory(format!("cannot start {threads} threads: {e}: fewer `threads`")))
 }
 
-/// Of keys, values and work buffers.
+/// Of keys, values, states and work buffers.
 pub fn overhead_bytes(model: &Model, layout: &KvLayout, types: [KvType; 2], max_rows: usize) -> u128 {
-    let kv: u128 = types.iter().map(|&ty| layout.bytes(ty)).sum();
-    kv + u128::from(Buffers::bytes_for(model, max_rows))
+    let kv = layout.bytes(types[0]) + layout.of_values().bytes(types[1]);
+    let states = StateBytes::new(model.plan.mixers.iter(), layout).all();
+    kv + u128::from(states) + u128::from(Buffers::bytes_for(model, max_rows))
 }
 
 /// Refuses what the machine cannot hold, where it tells how much it has: the system would grant the memory
@@ -335,13 +380,16 @@ fn check_memory(model: &Model, config: &CpuConfig) -> Result<()> {
     let needed = overhead_bytes(model, &config.layout, types, config.max_rows)
         + u128::from(KvCache::bytes_for(&config.layout));
     let Some(available) = available_memory() else { return Ok(()) };
+    let recurrent = !model.plan.mixers.is_empty();
     if needed > u128::from(available) {
         let gib = |bytes: u128| bytes as f64 / (1u64 << 30) as f64;
         return Err(Error::Memory(format!(
-            "a context of {} tokens needs {:.1} GiB for keys, values and work buffers, {:.1} GiB are free: use a smaller `n_ctx`, or `key_type` and `value_type` q8_0",
+            "a context of {} tokens needs {:.1} GiB for keys, values{} and work buffers, {:.1} GiB are free: use a smaller `n_ctx`, or `key_type` and `value_type` q8_0{}",
             config.layout.n_cells(),
             gib(needed),
-            gib(u128::from(available))
+            if recurrent { ", states" } else { "" },
+            gib(u128::from(available)),
+            if recurrent { ", or fewer `sequences`" } else { "" },
         )));
     }
     Ok(())

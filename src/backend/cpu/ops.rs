@@ -70,7 +70,7 @@ impl Kernel for LayerNorm<'_> {
 }
 
 #[inline(always)]
-fn sum_of_squares<S: Simd>(s: S, x: &[f32]) -> f32 {
+pub fn sum_of_squares<S: Simd>(s: S, x: &[f32]) -> f32 {
     let mut squares = s.splat(0.0);
     let (chunks, rest) = x.as_chunks::<LANES>();
     for x in chunks {

@@ -12,6 +12,7 @@ use super::{
     rows::{SharedOut, SharedRows},
     schedule::{PassShape, Phase, Work},
     simd::Isa,
+    state_store::StateStore,
     team::Member,
     weights::Weights,
 };
@@ -34,6 +35,7 @@ pub struct Pass<'a> {
     pub isa: Isa,
     pub keys: &'a KvStore,
     pub values: &'a KvStore,
+    pub states: &'a StateStore,
     pub buffers: Lent<'a>,
     pub vectors: &'a [Vec<f32>],
     pub rows: &'a Rows<'a>,
@@ -242,6 +244,21 @@ impl Pass<'_> {
                     to.iter_mut().zip(from).for_each(|(to, from)| *to += from * scale);
                 }
             }
+            Op::Take { src, from, group, dst, to } => {
+                let (src, dst) = (self.buffers.f32s(src), self.buffers.f32s(dst));
+                for row in member.share(rows, 1) {
+                    for part in 0..src.width() / from.every {
+                        // SAFETY: the row of `dst` is this thread's share, that of `src` is settled.
+                        let (taken, out) = unsafe {
+                            (src.columns(row, from.of(part, group)), dst.row_mut(row, to.of(part, group)))
+                        };
+                        out.copy_from_slice(taken);
+                    }
+                }
+            }
+            Op::PerHead { first, heads, src, from, dst, to } => {
+                self.per_head(first, heads, (src, from), (dst, to), phase, member);
+            }
             Op::Scale { buf, by } => {
                 let buf = self.buffers.f32s(buf);
                 for row in member.share(rows, 1) {
@@ -256,6 +273,8 @@ impl Pass<'_> {
                 }
             }
             Op::Attend(id) => self.attend(self.model.plan.attention(id), phase, member),
+            Op::Convolve(id) => self.convolve(id, member),
+            Op::Scan(id) => self.scan(id, member),
             Op::Choose(id) => self.choose(self.model.plan.moe(id), phase, member),
             Op::ExpertsGate(id) => self.experts_gate(self.model.plan.moe(id), index, phase, member),
             Op::ExpertsDown(id) => self.experts_down(self.model.plan.moe(id), index, phase, member),
@@ -455,10 +474,11 @@ impl Pass<'_> {
             return;
         }
         let columns = kv_head * head_dim..(kv_head + 1) * head_dim;
-        let (k, v) = (heads(spec.k, columns.clone()), heads(spec.v, columns));
+        let k = heads(spec.k, columns.clone());
         change(&mut *k, spec.k_norm);
         let cell = self.rows.cells[self.keys.slots()[phase.slot].class][row];
-        for (store, x) in [(self.keys, &*k), (self.values, &*v)] {
+        let v = (!spec.values_are_keys).then(|| (self.values, &*heads(spec.v, columns)));
+        for (store, x) in [Some((self.keys, &*k)), v].into_iter().flatten() {
             // SAFETY: every row of a pass has a cell of its own, and this thread has its K/V head.
             let row = unsafe { store.head(phase.slot, kv_head, head_dim).row_mut(cell) };
             self.isa.dispatch(StoreRow { ty: store.ty, x, row });
@@ -487,6 +507,7 @@ impl Pass<'_> {
     fn attend_item(&self, item: &Item, view: usize, spec: &AttnSpec, slot: usize, member: &Member) {
         let group = spec.group();
         let first_head = item.kv_head * group;
+        let values = if spec.values_are_keys { self.keys } else { self.values };
         let to = match item.chunk {
             None => To::Out(self.buffers.f32s(spec.out)),
             Some(chunk) => To::Parts { parts: self.parts(spec), chunk, first_head },
@@ -499,8 +520,8 @@ impl Pass<'_> {
             sinks: spec.sinks.map(|sinks| &self.vector(sinks)[first_head..first_head + group]),
             keys: self.keys.head(slot, item.kv_head, spec.head_dim),
             key_type: self.keys.ty,
-            values: self.values.head(slot, item.kv_head, spec.head_dim),
-            value_type: self.values.ty,
+            values: values.head(slot, item.kv_head, spec.head_dim),
+            value_type: values.ty,
             list: &self.rows.views[view].lists[item.list],
             rows: item.rows,
             q: self.buffers.f32s(spec.q),

@@ -352,6 +352,11 @@ impl Gpu {
         }
     }
 
+    /// Keeps an error of a call that could not report it.
+    pub fn fail(&self, e: &Error) {
+        self.trouble.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e.to_string());
+    }
+
     /// What went wrong since the device was opened.
     pub fn check(&self) -> Result<()> {
         match &*self.trouble.lock().unwrap_or_else(|e| e.into_inner()) {

@@ -110,7 +110,7 @@ fn apart(plan: &Plan) -> BufSet {
     let mut apart = BufSet::of([Buf::X, Buf::H]);
     for op in plan.ops() {
         let operands = plan.operands(op);
-        for (_, buf) in operands.products() {
+        for buf in operands.fed() {
             apart = apart.with(Some(buf));
         }
         let written = match op {
@@ -145,10 +145,12 @@ mod tests {
             ropes: Vec::new(),
             attentions: Vec::new(),
             experts: Vec::new(),
+            mixers: Vec::new(),
             most_positions: None,
             embed: Vec::new(),
             layers: vec![layer(Buf::K, Buf::V), layer(other_k, other_v)],
             head: Op::Scale { buf: Buf::X, by: 1.0 },
+            ahead: None,
         }
     }
 

@@ -21,6 +21,7 @@ mod round;
 mod rows;
 mod shift;
 mod speeds;
+mod states;
 #[cfg(test)]
 mod tests;
 mod trial;
@@ -47,6 +48,7 @@ use record::Recorder;
 use round::Rounds;
 use rows::RowData;
 pub use speeds::speeds;
+use states::StateStore;
 pub use trial::{Chosen, TrialOutcome, choose as choose_variants, tried, try_now};
 use usage::{PassKind, Usage};
 pub use variants::{Variants, Wanted};
@@ -58,7 +60,7 @@ use work::{
 use crate::{
     Error, Model, Result,
     backend::{Backend, ChainPass, Chained, Crossing, GpuConfig, Output, Rows, Traffic},
-    kv::{CellMove, KvLayout},
+    kv::{CellMove, KvLayout, Replay},
     kv_type::KvType,
     plan::{Buf, Op, Plan, Step, Unit, UnitSet, WeightId},
     scores::Top,
@@ -80,9 +82,10 @@ pub fn op_bytes(model: &Model, op: &Op) -> u64 {
     let alone = operands.table.into_iter().chain(operands.matrices().map(|(id, _)| id));
     let alone: u64 = alone.map(|id| matrices(id, 1)).sum();
     let experts: u64 = operands.experts().map(|experts| matrices(experts.first, experts.choice.of)).sum();
-    // Norms of heads have summands beside their factors.
-    let each = if matches!(op, Op::Store(_)) { 2 } else { 1 };
-    alone + experts + each * operands.vectors().map(vector).sum::<u64>()
+    // Norms of heads have summands beside their factors; mixers have zeros for vectors that are not there.
+    let each = if matches!(op, Op::Store(_) | Op::Convolve(_) | Op::Scan(_)) { 2 } else { 1 };
+    let heads: u64 = operands.heads().map(|(id, _)| matrices(id, 1)).sum();
+    alone + experts + heads + each * operands.vectors().map(vector).sum::<u64>()
 }
 
 /// Bytes that a product with a matrix reads.
@@ -110,11 +113,13 @@ pub fn overhead_bytes(model: &Model, unit: Unit, layout: &KvLayout, (keys, value
     match unit {
         Unit::Attn(layer) => {
             let n_cells = layout.classes[layout.slots[layer].class].n_cells;
-            4 * (n_cells * (cell_words(plan, layer, keys) + cell_words(plan, layer, values))) as u64
+            let cells =
+                4 * (n_cells * cell_words(plan, layer, Stored { keys, values }).iter().sum::<usize>()) as u64;
+            cells + states::bytes_of_layer(plan, layer, layout.states)
         }
         // Where they are made, and where they can be read.
         Unit::Head => 8 * (OUTPUTS_AT_ONCE * plan.dims.n_vocab) as u64 + Picker::bytes(plan.dims.n_vocab),
-        Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) => 0,
+        Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) | Unit::Ahead => 0,
     }
 }
 
@@ -124,14 +129,16 @@ pub fn scratch_bytes(model: &Model, max_rows: usize, layout: &KvLayout) -> u64 {
     if lacks(plan).is_some() {
         return 0;
     }
-    let matrices = |op| plan.operands(op).matrices().count() + plan.operands(op).experts().count();
-    let matrices: usize = plan.ops().map(matrices).sum();
+    let matrices: usize = plan.ops().map(|op| plan.operands(op).fed().count()).sum();
     let (n_cells, n_slots) = (layout.n_cells(), layout.slots.len());
     let params = Ops::count(plan, matrices + 64, n_slots, max_rows) + Picker::SLOTS;
     // Slots that no layer owns have keys and values too, of the larger type.
-    let extra = n_slots.saturating_sub(plan.layers.len()) * n_cells * 2 * most_cell_words(plan, KvType::F32);
+    let largest = Stored { keys: KvType::F32, values: KvType::F32 };
+    let words: usize = most_cell_words(plan, largest).iter().sum();
+    let extra = n_slots.saturating_sub(plan.layers.len()) * n_cells * words;
     WorkBuffers::bytes(plan, max_rows, n_cells)
         + RowData::bytes(plan, max_rows, layout)
+        + StateStore::runs_bytes(plan, max_rows)
         + 256 * params as u64
         + 4 * extra as u64
         + readable_bytes(plan, max_rows, false)
@@ -148,6 +155,9 @@ fn readable_bytes(plan: &Plan, max_rows: usize, logits: bool) -> u64 {
 
 /// What of a plan has no kernel, in words.
 fn lacks(plan: &Plan) -> Option<String> {
+    if let Some(what) = plan.mixers.iter().find_map(states::lacks) {
+        return Some(what);
+    }
     let longest = plan.attentions.iter().map(|spec| spec.head_dim).max().unwrap_or(0);
     if longest > MOST_HEAD {
         return Some(format!("heads of {longest}, which are longer than {MOST_HEAD},"));
@@ -172,6 +182,7 @@ pub struct GpuBackend {
     work: WorkBuffers,
     cache: Cache,
     rows: RowData,
+    states: StateStore,
     ops: Ops,
     /// Where the head lives, and can say which tokens are best.
     picker: Option<Picker>,
@@ -219,6 +230,7 @@ impl GpuBackend {
         };
         let work = WorkBuffers::new(&gpu, plan, max_rows, config.layout.n_cells(), needs)?;
         let rows = RowData::new(&gpu, plan, max_rows, &config.layout)?;
+        let states = StateStore::new(&gpu, plan, held, config.layout.states, max_rows)?;
         let out_bytes = readable_bytes(plan, max_rows, held.head);
         let readable = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let readable = gpu.buffer("results", out_bytes, readable)?;
@@ -231,7 +243,8 @@ impl GpuBackend {
             None => None,
         };
         let is_whole = *held == UnitSet::all(plan.dims.n_layer);
-        let rounds = if is_whole { Some(Rounds::new(&gpu, &rows)?) } else { None };
+        // A chain would need to know what later passes do to states.
+        let rounds = if is_whole && plan.mixers.is_empty() { Some(Rounds::new(&gpu, &rows)?) } else { None };
         let profile = if config.profile { Profile::new(&gpu)? } else { None };
         if config.profile && profile.is_none() {
             return Err(Error::Device(format!("{}: `profile`: the driver has no timestamps", gpu.info.name)));
@@ -244,6 +257,7 @@ impl GpuBackend {
             work: &work,
             cache: &cache,
             rows: &rows,
+            states: &states,
         };
         let ops = Ops::new(&stage, held, params);
         gpu.check()?;
@@ -259,6 +273,7 @@ impl GpuBackend {
             work,
             cache,
             rows,
+            states,
             ops,
             picker,
             rounds,
@@ -273,15 +288,27 @@ impl GpuBackend {
     fn segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
         self.gpu.check()?;
         let is_timed = self.is_timed();
-        let GpuBackend { model, gpu, pipelines, weights, work, cache, rows: row_data, ops, picker, .. } =
-            self;
+        let GpuBackend {
+            model,
+            gpu,
+            pipelines,
+            weights,
+            work,
+            cache,
+            rows: row_data,
+            states,
+            ops,
+            picker,
+            ..
+        } = self;
         let dims = model.plan.dims;
         row_data.send(gpu, &model.plan, rows)?;
+        states.send(gpu, rows.states);
         let n = rows.tokens.len();
         for (buf, part) in model.plan.crossing(crossing.arrives, n) {
             send_rows(gpu, work, buf, &crossing.arriving[part]);
         }
-        let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: row_data };
+        let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: row_data, states };
         ops.prepare(&stage, steps);
         if let (Output::Top { k, .. }, Some(picker)) = (&output, picker.as_mut()) {
             picker.prepare(&mut ops.params, *k);
@@ -448,6 +475,17 @@ impl Backend for GpuBackend {
 
     fn profile(&self) -> Option<String> {
         self.profile.as_ref().map(|profile| profile.table() + &self.usage.lines())
+    }
+
+    fn replay_states(&mut self, replay: &Replay) {
+        let GpuBackend { gpu, pipelines, states, ops, .. } = self;
+        states.send_again(gpu, replay);
+        let mut recorder = Recorder::new(gpu, pipelines, None);
+        if let Err(e) = ops.replay(&mut recorder, replay) {
+            // The next pass says so.
+            gpu.fail(&e);
+        }
+        recorder.submit();
     }
 
     fn shift_keys(&mut self, moves: &[Vec<CellMove>], delta: i64) -> Result<()> {

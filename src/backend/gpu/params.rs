@@ -76,6 +76,9 @@ params! {
         first_expert: u32,
         experts: u32,
         pairs_at: u32,
+        x_first: u32,
+        x_every: u32,
+        y_every: u32,
     }
     ChooseParams {
         experts: u32,
@@ -150,7 +153,57 @@ params! {
         gate_stride: u32,
         gate_first: u32,
     }
+    TakeParams {
+        parts: u32,
+        taken: u32,
+        each: u32,
+        src_stride: u32,
+        src_first: u32,
+        src_every: u32,
+        dst_stride: u32,
+        dst_first: u32,
+        dst_every: u32,
+    }
     ScaleParams { width: u32, stride: u32, first: u32, by: f32 }
+    ConvolveParams {
+        layer: u32,
+        channels: u32,
+        kernel: u32,
+        has_silu: u32,
+        src_stride: u32,
+        src_first: u32,
+        dst_stride: u32,
+        dst_first: u32,
+        slab: u32,
+        rows_at: u32,
+        row_len: u32,
+    }
+    ScanParams {
+        layer: u32,
+        heads: u32,
+        key_heads: u32,
+        in_turn: u32,
+        key_quads: u32,
+        columns: u32,
+        groups: u32,
+        x_stride: u32,
+        q_first: u32,
+        k_first: u32,
+        v_first: u32,
+        step_stride: u32,
+        step_first: u32,
+        beta_stride: u32,
+        beta_first: u32,
+        out_stride: u32,
+        out_first: u32,
+        slab: u32,
+        matrices_at: u32,
+        rows_at: u32,
+        row_len: u32,
+        gates_at: u32,
+        eps: f32,
+        out_scale: f32,
+    }
     CapParams { count: u32, scale: f32, cap: f32 }
     RopeParams {
         heads: u32,

@@ -81,7 +81,8 @@ impl GpuBackend {
         self.gpu.check()?;
         let is_timed = self.is_timed();
         let by_bytes = self.last_share(links);
-        let GpuBackend { model, gpu, pipelines, weights, work, cache, rows: row_data, ops, .. } = self;
+        let GpuBackend { model, gpu, pipelines, weights, work, cache, rows: row_data, states, ops, .. } =
+            self;
         let (Some(rounds), Some(picker)) = (&self.rounds, &mut self.picker) else { return Ok(None) };
         let tops_bytes = tops.len() as u64 * pick::row_bytes(k);
         let fits = |link: &ChainPass| (1..=OUTPUTS_AT_ONCE).contains(&link.rows.outputs.len());
@@ -92,7 +93,7 @@ impl GpuBackend {
         let Some(places) = row_data.send_ahead(gpu, &model.plan, passes, &rounds.ahead)? else {
             return Ok(None);
         };
-        let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: row_data };
+        let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: row_data, states };
         links.iter().for_each(|link| ops.prepare(&stage, &link.steps));
         picker.prepare(&mut ops.params, k);
         ops.params.flush(gpu);

@@ -68,9 +68,10 @@ impl Sections {
         self.spans() + 2 * views * self.max_rows
     }
 
-    /// So many views there can be: for each window one of all slots, and one of each that a mask left out.
+    /// So many views there can be: for each window one of all slots, and one of each that a mask left out. There is one
+    /// where nothing attends, too.
     pub fn most_views(&self) -> usize {
-        self.windows.len() * (self.n_slots + 1)
+        (self.windows.len() * (self.n_slots + 1)).max(1)
     }
 
     /// The same where masks leave nothing out; one that repeats layers has another view of their slots.

@@ -53,7 +53,7 @@ pub fn shift(
         let rope = lying.rope.map(|id| &ropes[id.0 as usize]);
         // Where a key is already turned, the magnitude is in it.
         let mut by: Vec<[f32; 2]> = rope.map_or(Vec::new(), |rope| turns(rope, delta as f64, 1.0).collect());
-        let [key_words, value_words] = cache.words(lying.head_dim);
+        let [key_words, value_words] = cache.words(lying.head_dim, lying.keys_only);
         let params = ShiftParams {
             kv_heads: lying.n_kv_head as u32,
             head_dim: lying.head_dim as u32,
@@ -61,7 +61,7 @@ pub fn shift(
             halves: rope.map_or(0, halves),
             cells: lying.n_cells as u32,
             key_words: key_words as u32,
-            value_words: value_words as u32,
+            value_words: if lying.keys_only { 0 } else { value_words as u32 },
             moves: count,
         };
         let mut slot_of_params = [0u8; SLOT_BYTES as usize];
@@ -69,10 +69,11 @@ pub fn shift(
         let params = made("shift", &slot_of_params, wgpu::BufferUsages::UNIFORM);
         by.push([1.0, 0.0]);
         let by = made("rotation", bytemuck::cast_slice(&by), storage);
-        let (keys, values) = cache.slot(slot);
-        let storage = [&lists[lying.class], &by, keys, values].map(|b| b.as_entire_buffer_binding());
+        let slot = cache.slot(slot);
+        let values = slot.values.as_ref().unwrap_or(&cache.nothing);
+        let storage = [&lists[lying.class], &by, &slot.keys, values].map(|b| b.as_entire_buffer_binding());
         let group = recorder.bind(Family::Shift, &params, &storage);
-        let kernel = Kernel::Shift { keys: cache.stored.keys };
+        let kernel = Kernel::Shift { keys: cache.stored(lying.keys_only).keys };
         recorder.dispatch(kernel, &Bound { group, params: 0 }, [x, y, lying.n_kv_head as u32])?;
     }
     recorder.submit();
@@ -86,7 +87,7 @@ mod tests {
         backend::gpu::{
             readback,
             tests::{gpu, numbers},
-            work::SlotKeys,
+            work::{Slot, SlotKeys},
         },
         plan::{RopeId, RopePairs},
     };
@@ -99,7 +100,8 @@ mod tests {
         const WORDS: usize = 8;
         let mut pipelines = Pipelines::new(&gpu);
         let (n_cells, rope_id) = (2 * MOVES, Some(RopeId(0)));
-        let lying = SlotKeys { n_kv_head: 1, head_dim: 2, class: 0, n_cells, rope: rope_id };
+        let lying =
+            SlotKeys { n_kv_head: 1, head_dim: 2, class: 0, n_cells, rope: rope_id, keys_only: false };
         let rope = Rope { pairs: RopePairs::Halves, freqs: vec![0.5], magnitude: 1.0, beyond: None };
         // A cell has its own number in its key and in its value.
         let cell = |i: usize| [i as f32, 1.0].into_iter().chain([0.0; WORDS - 2]);
@@ -109,7 +111,7 @@ mod tests {
         let to = |i: usize| if i.is_multiple_of(2) { MOVES + i } else { i };
         let moves: Vec<_> = (0..MOVES).map(|i| CellMove { src: i as u32, dst: to(i) as u32 }).collect();
         shift(&gpu, &mut pipelines, &cache, &[rope], &[moves], -2).unwrap();
-        let (keys, values) = cache.slot(0);
+        let Slot { keys, values: Some(values) } = cache.slot(0) else { panic!("made with values") };
         let read = |gpu: &Gpu, pipelines: &mut Pipelines, buffer: &wgpu::Buffer| -> Vec<f32> {
             let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
             let readable = gpu.buffer("result", buffer.size(), usage).unwrap();

@@ -232,8 +232,7 @@ fn source_row<'a>(model: &'a Model, joined: &Joined, row: usize) -> (GgmlType, &
     let rows = model.weight(joined.weights[0]).rows;
     let (id, row) = match joined.mode {
         Mode::Gate(_) => (joined.weights[row / (2 * rows) + row % 2 * (n / 2)], row / 2 % rows),
-        // Experts' matrices are all of one size.
-        Mode::Store | Mode::Add | Mode::Activate(_) if joined.experts.is_some() => {
+        Mode::Store | Mode::Add | Mode::Activate(_) if joined.apart.is_some() => {
             (joined.weights[row / rows], row % rows)
         }
         Mode::Store | Mode::Add | Mode::Activate(_) => {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Model, Result,
-    plan::{Activation, Buf, Linear, MoeId, Norm, NormKind, Op, UnitSet, WeightId},
+    plan::{Activation, Buf, Conv, Linear, MoeId, Norm, NormKind, Op, Scan, ScanKind, UnitSet, WeightId},
 };
 
 /// What every binding's offset is a multiple of.
@@ -53,8 +53,17 @@ pub struct Joined {
     pub activation: Option<Activation>,
     /// Operations of the plan that this one does.
     pub covers: usize,
-    /// A matrix of each of these, of which a row takes those that it chose.
-    pub experts: Option<MoeId>,
+    /// Matrices of one size that are multiplied one by one.
+    pub apart: Option<Apart>,
+}
+
+/// Why matrices of one size are multiplied one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Apart {
+    /// A row takes those of the experts that it chose.
+    Experts(MoeId),
+    /// Each takes its head's part of a row.
+    Heads,
 }
 
 /// What the operations of one sublayer become.
@@ -73,7 +82,7 @@ pub fn join(model: &Model, layout: &Layout, ops: &[&Op]) -> Vec<Joined> {
             to,
             activation: None,
             covers: 1,
-            experts: None,
+            apart: None,
         };
         let of_each = |id: MoeId, Linear { weight: first, bias }: Linear, src, to| {
             let count = model.plan.moe(id).n_expert;
@@ -81,7 +90,7 @@ pub fn join(model: &Model, layout: &Layout, ops: &[&Op]) -> Vec<Joined> {
             Joined {
                 weights: (0..count).map(|n| first.after(n)).collect(),
                 biases: vec![(bias, count * model.weight(first).rows)],
-                experts: Some(id),
+                apart: Some(Apart::Experts(id)),
                 ..whole
             }
         };
@@ -137,6 +146,15 @@ pub fn join(model: &Model, layout: &Layout, ops: &[&Op]) -> Vec<Joined> {
                 out.push(of_each(id, moe.down, moe.hidden, To::Rows(moe.results)));
                 None
             }
+            Op::PerHead { first, heads, src, dst, .. } => {
+                out.push(Joined {
+                    weights: (0..heads).map(|n| first.after(n)).collect(),
+                    biases: Vec::new(),
+                    apart: Some(Apart::Heads),
+                    ..one(Linear { weight: first, bias: None }, Mode::Store, src, To::Rows(dst))
+                });
+                None
+            }
             Op::Head { weight, bias, .. } => {
                 out.push(one(Linear { weight, bias }, Mode::Store, Buf::H, To::Logits));
                 None
@@ -145,9 +163,12 @@ pub fn join(model: &Model, layout: &Layout, ops: &[&Op]) -> Vec<Joined> {
             | Op::Norm { .. }
             | Op::Multiply { .. }
             | Op::Add { .. }
+            | Op::Take { .. }
             | Op::Scale { .. }
             | Op::Store(_)
             | Op::Attend(_)
+            | Op::Convolve(_)
+            | Op::Scan(_)
             | Op::Choose(_)
             | Op::ExpertsSum(_) => None,
         };
@@ -177,6 +198,10 @@ pub enum Numbers {
     Vector(WeightId),
     /// Factors and then summands, ones and zeros where there are none; so many of each.
     Affine { weight: Option<WeightId>, bias: Option<WeightId>, len: usize },
+    /// A convolution's weights by place in the kernel and then by channel, and its bias.
+    Taps { weight: WeightId, bias: Option<WeightId>, kernel: usize, channels: usize },
+    /// For each head of a scan the bias of its step, its decay, and what goes through.
+    OfHeads { step_bias: WeightId, decay: WeightId, through: Option<WeightId>, heads: usize },
 }
 
 impl Numbers {
@@ -185,6 +210,20 @@ impl Numbers {
         let of = |id: Option<WeightId>| id.map_or(0, |id| model.weight(id).cols);
         let len = len.max(of(norm.weight)).max(of(norm.bias));
         Numbers::Affine { weight: norm.weight, bias: norm.bias, len }
+    }
+
+    pub fn taps(conv: &Conv) -> Self {
+        let Conv { weight, bias, kernel, channels, .. } = *conv;
+        Numbers::Taps { weight, bias, kernel, channels }
+    }
+
+    pub fn of_scan(scan: &Scan) -> Self {
+        let through = match scan.kind {
+            ScanKind::GatedDelta { .. } => None,
+            ScanKind::Mamba2 { through } => Some(through),
+        };
+        let Scan { step_bias, decay, n_head: heads, .. } = *scan;
+        Numbers::OfHeads { step_bias, decay, through, heads }
     }
 
     /// What a plan's operation reads.
@@ -212,12 +251,16 @@ impl Numbers {
                 let moe = plan.moe(id);
                 moe.choice_bias.into_iter().chain(moe.expert_scale).map(Numbers::Vector).collect()
             }
+            Op::Convolve(id) => vec![Numbers::taps(&plan.mixer(id).conv)],
+            Op::Scan(id) => plan.mixer(id).scan.iter().map(Numbers::of_scan).collect(),
             // Biases of products lie with their matrices.
             Op::Embed { .. }
             | Op::MatMul { .. }
             | Op::Gate { .. }
             | Op::Multiply { .. }
             | Op::Add { .. }
+            | Op::Take { .. }
+            | Op::PerHead { .. }
             | Op::Scale { .. }
             | Op::ExpertsGate(_)
             | Op::ExpertsDown(_)
@@ -228,7 +271,7 @@ impl Numbers {
     /// Factors, and summands, of a norm.
     pub fn factors(&self) -> usize {
         match *self {
-            Numbers::Vector(_) => 0,
+            Numbers::Vector(_) | Numbers::Taps { .. } | Numbers::OfHeads { .. } => 0,
             Numbers::Affine { len, .. } => len,
         }
     }
@@ -237,6 +280,8 @@ impl Numbers {
         match *self {
             Numbers::Vector(id) => (model.weight(id).rows * model.weight(id).cols).next_multiple_of(BLOCK),
             Numbers::Affine { len, .. } => 2 * len,
+            Numbers::Taps { kernel, channels, .. } => (kernel + 1) * channels,
+            Numbers::OfHeads { heads, .. } => 3 * heads,
         }
     }
 
@@ -249,6 +294,14 @@ impl Numbers {
                 numbers
             }
             Numbers::Affine { weight, bias, len } => [or(weight, 1.0, len), or(bias, 0.0, len)].concat(),
+            Numbers::Taps { weight, bias, kernel, channels } => {
+                let weight = model.vector(weight);
+                let taps = (0..kernel * channels).map(|i| weight[i % channels * kernel + i / channels]);
+                taps.chain(or(bias, 0.0, channels)).collect()
+            }
+            Numbers::OfHeads { step_bias, decay, through, heads } => {
+                [model.vector(step_bias), model.vector(decay), or(through, 0.0, heads)].concat()
+            }
         }
     }
 }
@@ -388,7 +441,11 @@ impl Weights {
                 }
                 let rows = joined.weights.iter().map(|&id| model.weight(id).rows).sum();
                 let blocks = model.weight(first).cols.div_ceil(BLOCK);
-                let each = joined.experts.map_or(1, |id| rows / model.plan.moe(id).n_expert);
+                let each = match joined.apart {
+                    None => 1,
+                    Some(Apart::Experts(id)) => rows / model.plan.moe(id).n_expert,
+                    Some(Apart::Heads) => model.weight(first).rows,
+                };
                 let matrix = place_matrix(&mut packer, joined.format, rows, (blocks, each), limit);
                 weights.matrices.insert(first, matrix);
                 if joined.biases.iter().any(|(bias, _)| bias.is_some()) {
@@ -468,7 +525,7 @@ fn tables<'a>(model: &'a Model, ops: &'a [&Op]) -> impl Iterator<Item = Joined> 
         to: To::Rows(Buf::X),
         activation: None,
         covers: 1,
-        experts: None,
+        apart: None,
     })
 }
 

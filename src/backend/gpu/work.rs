@@ -3,7 +3,7 @@
 use super::{device::Gpu, formats::BLOCK, layout::Layout, variants::Arith};
 use crate::{
     Error, Result,
-    kv::KvLayout,
+    kv::{KvLayout, MOST_REPLAYED},
     kv_type::{KvType, Q8_BLOCK},
     plan::{AttnSpec, Buf, Op, Plan, RopeId, UnitSet},
 };
@@ -17,7 +17,7 @@ pub const OUTPUTS_AT_ONCE: usize = TILE_ROWS;
 pub use crate::backend::CHUNK;
 
 /// The largest head that the kernels have room for.
-pub const MOST_HEAD: usize = 512;
+pub const MOST_HEAD: usize = 576;
 
 /// The most experts of a layer that they have room for.
 pub const MOST_EXPERTS: usize = 1024;
@@ -65,6 +65,8 @@ pub struct WorkBuffers {
     pub rounded: Option<Rounded>,
     /// Pairs of rows and experts, sorted by these: see experts_sort.wgsl.
     pub sorted: Option<wgpu::Buffer>,
+    /// Heads' parts of rows that are no whole blocks where they lie: `[rows, heads, blocks]`
+    pub heads_apart: Option<wgpu::Buffer>,
     /// Chunks of attention: `[split_rows, n_head, most_chunks, head_stride + 2]`
     pub chunks: wgpu::Buffer,
     pub split_rows: usize,
@@ -97,6 +99,7 @@ struct Sizes {
     rounded_h: usize,
     rounded_rest: usize,
     sorted: usize,
+    heads_apart: usize,
     chunks: usize,
     logits: usize,
     split_rows: usize,
@@ -110,22 +113,22 @@ fn sizes(plan: &Plan, layout: &Layout, rows: usize, n_cells: usize) -> Sizes {
     let chunk_row = 4 * most_chunks * most(|spec| spec.n_head * (head_stride(spec.head_dim) + 2));
     let rounded = |width: usize| rows * width / BLOCK * 16 * Arith::Half.block_quads();
     let stride = |buf: Buf| layout.place(buf).stride;
-    let fed = plan
-        .ops()
-        .flat_map(|op| plan.operands(op).products().map(|(_, src)| src))
-        .filter(|&buf| buf != Buf::H);
+    let fed = plan.ops().flat_map(|op| plan.operands(op).fed()).filter(|&buf| buf != Buf::H);
     let sorted = plan.experts.iter().map(|moe| {
         let pairs = rows * moe.n_used;
         tiles_words(moe.n_expert, pairs) + pairs
     });
     let split_rows = (MOST_SPLIT_BYTES / chunk_row).clamp(1, MOST_SPLIT_ROWS);
+    // States are made again in the same buffers.
+    let room_rows = if plan.mixers.is_empty() { rows } else { rows.max(MOST_REPLAYED) };
     Sizes {
-        rooms: layout.rooms().iter().map(|stride| 4 * rows * stride).collect(),
+        rooms: layout.rooms().iter().map(|stride| 4 * room_rows * stride).collect(),
         q: 4 * rows * most(|spec| spec.n_head * head_stride(spec.head_dim)),
         u: 4 * rows * plan.ops().filter_map(|op| gated(plan, op)).map(stride).max().unwrap_or(0),
         rounded_h: rounded(stride(Buf::H)),
         rounded_rest: rounded(fed.map(stride).max().unwrap_or(BLOCK)),
         sorted: 4 * sorted.max().unwrap_or(0),
+        heads_apart: 4 * rows * plan.ops().map(heads_apart).max().unwrap_or(0),
         chunks: split_rows * chunk_row,
         logits: 4 * OUTPUTS_AT_ONCE * plan.dims.n_vocab,
         split_rows,
@@ -141,6 +144,13 @@ pub fn most_tiles(n_expert: usize, pairs: usize) -> usize {
 /// Words of the list of tiles.
 pub fn tiles_words(n_expert: usize, pairs: usize) -> usize {
     1 + 3 * most_tiles(n_expert, pairs)
+}
+
+/// Numbers of a row's parts for heads, where these are taken apart because they do not begin with whole blocks.
+pub fn heads_apart(op: &Op) -> usize {
+    let Op::PerHead { heads, from, .. } = *op else { return 0 };
+    let whole = from.every.is_multiple_of(BLOCK) && from.from.is_multiple_of(BLOCK);
+    if whole { 0 } else { heads * padded(from.every) }
 }
 
 /// What a gate with two factors writes.
@@ -161,7 +171,7 @@ impl WorkBuffers {
         let sizes = sizes(plan, &layout, max_rows, n_cells);
         let buffer = |label, bytes: usize, usage| {
             if bytes as u64 > gpu.binding_bytes() {
-                return Err(too_large(gpu, label, bytes as u64));
+                return Err(too_large(gpu, label, bytes as u64, LESS));
             }
             gpu.buffer(label, bytes as u64, usage)
         };
@@ -182,6 +192,11 @@ impl WorkBuffers {
             } else {
                 None
             },
+            heads_apart: if sizes.heads_apart > 0 {
+                Some(buffer("heads' rows", sizes.heads_apart, plain)?)
+            } else {
+                None
+            },
             chunks: buffer("attention's chunks", sizes.chunks, plain)?,
             split_rows: sizes.split_rows,
             most_chunks: sizes.most_chunks,
@@ -198,10 +213,13 @@ impl WorkBuffers {
     /// Bytes of all of them but the logits, for a plan of what fits.
     pub fn bytes(plan: &Plan, max_rows: usize, n_cells: usize) -> u64 {
         let s = sizes(plan, &Layout::of(plan), max_rows, n_cells);
-        (s.rooms.iter().sum::<usize>() + s.q + s.u + s.rounded_h + s.rounded_rest + s.sorted + s.chunks)
-            as u64
+        let rows = s.rooms.iter().sum::<usize>() + s.q + s.u + s.rounded_h + s.rounded_rest + s.heads_apart;
+        (rows + s.sorted + s.chunks) as u64
     }
 }
+
+/// What makes buffers smaller.
+const LESS: &str = "`n_ctx` or `n_ubatch`";
 
 /// What not every plan needs.
 #[derive(Clone, Copy, Debug)]
@@ -211,9 +229,10 @@ pub struct Needs {
     pub arith: Arith,
 }
 
-fn too_large(gpu: &Gpu, label: &str, bytes: u64) -> Error {
+/// `less`: of what there should be less.
+pub fn too_large(gpu: &Gpu, label: &str, bytes: u64, less: &str) -> Error {
     Error::Memory(format!(
-        "{}: {label} take {} MiB, the device binds at most {} MiB: a smaller `n_ctx` or `n_ubatch`",
+        "{}: {label} take {} MiB, the device binds at most {} MiB: a smaller {less}",
         gpu.info.name,
         bytes >> 20,
         gpu.binding_bytes() >> 20
@@ -229,24 +248,36 @@ pub struct SlotKeys {
     pub class: usize,
     pub n_cells: usize,
     pub rope: Option<RopeId>,
+    /// Its values are its keys.
+    pub keys_only: bool,
 }
 
-/// Words of a cell's keys, or values, in a layer's own slot.
-pub fn cell_words(plan: &Plan, layer: usize, ty: KvType) -> usize {
-    let stored = plan.layers[layer].attn.iter().find_map(|op| plan.store_of(op));
-    stored.map_or(0, |spec| spec.n_kv_head * kv_words(ty, spec.head_dim))
+/// Words of a cell's keys, and of its values, in a layer's own slot.
+pub fn cell_words(plan: &Plan, layer: usize, stored: Stored) -> [usize; 2] {
+    let Some(spec) = plan.layers[layer].attn.iter().find_map(|op| plan.store_of(op)) else { return [0; 2] };
+    let words = |ty| spec.n_kv_head * kv_words(ty, spec.head_dim);
+    [words(stored.keys), if spec.values_are_keys { 0 } else { words(stored.values) }]
 }
 
 /// The same in a slot that any layer may use.
-pub fn most_cell_words(plan: &Plan, ty: KvType) -> usize {
-    (0..plan.layers.len()).map(|layer| cell_words(plan, layer, ty)).max().unwrap_or(0)
+pub fn most_cell_words(plan: &Plan, stored: Stored) -> [usize; 2] {
+    let of_layers = (0..plan.layers.len()).map(|layer| cell_words(plan, layer, stored));
+    of_layers.fold([0; 2], |[keys, values], [k, v]| [keys.max(k), values.max(v)])
 }
 
 /// Keys and values by slot.
 pub struct Cache {
-    pub stored: Stored,
-    slots: Vec<Option<(wgpu::Buffer, wgpu::Buffer)>>,
+    stored: Stored,
+    slots: Vec<Option<Slot>>,
     keys: Vec<SlotKeys>,
+    /// Something to bind where there are no values.
+    pub nothing: wgpu::Buffer,
+}
+
+/// Values are not there where keys are the values.
+pub struct Slot {
+    pub keys: wgpu::Buffer,
+    pub values: Option<wgpu::Buffer>,
 }
 
 impl Cache {
@@ -259,21 +290,25 @@ impl Cache {
         let buffer = |label, words: usize| {
             let bytes = 4 * words as u64;
             if bytes > gpu.binding_bytes() {
-                return Err(too_large(gpu, label, bytes));
+                return Err(too_large(gpu, label, bytes, LESS));
             }
             gpu.buffer(label, bytes, wgpu::BufferUsages::STORAGE)
         };
         let slots = layout.slots.iter().enumerate().map(|(slot, shape)| {
-            let words = |ty| match held.attn.get(slot) {
-                Some(true) => cell_words(plan, slot, ty),
-                Some(false) => 0,
-                None => most_cell_words(plan, ty),
+            let words = match held.attn.get(slot) {
+                Some(true) => cell_words(plan, slot, stored),
+                Some(false) => [0; 2],
+                None => most_cell_words(plan, stored),
             };
-            let n_cells = layout.classes[shape.class].n_cells;
-            let (keys, values) = (n_cells * words(stored.keys), n_cells * words(stored.values));
-            Ok(if keys > 0 { Some((buffer("keys", keys)?, buffer("values", values)?)) } else { None })
+            let [keys, values] = words.map(|words| layout.classes[shape.class].n_cells * words);
+            if keys == 0 {
+                return Ok(None);
+            }
+            let values = if values > 0 { Some(buffer("values", values)?) } else { None };
+            Ok(Some(Slot { keys: buffer("keys", keys)?, values }))
         });
         let slots = slots.collect::<Result<_>>()?;
+        let nothing = buffer("no values", 4)?;
         let keys = layout.slots.iter().enumerate().map(|(slot, shape)| {
             // What lies in a slot that is not a layer's own is taken for the first layer's.
             let layer = plan.layers.get(slot).or(plan.layers.first());
@@ -284,30 +319,38 @@ impl Cache {
                 class: shape.class,
                 n_cells: layout.classes[shape.class].n_cells,
                 rope: stored.and_then(|spec| spec.rope),
+                keys_only: shape.keys_only,
             }
         });
-        Ok(Cache { stored, slots, keys: keys.collect() })
+        Ok(Cache { stored, slots, keys: keys.collect(), nothing })
     }
 
     /// One slot, of f32.
     #[cfg(test)]
-    pub fn of(buffers: (wgpu::Buffer, wgpu::Buffer), keys: SlotKeys) -> Self {
+    pub fn of((keys, values): (wgpu::Buffer, wgpu::Buffer), lying: SlotKeys) -> Self {
         let stored = Stored { keys: KvType::F32, values: KvType::F32 };
-        Cache { stored, slots: vec![Some(buffers)], keys: vec![keys] }
+        let nothing = values.clone();
+        Cache { stored, slots: vec![Some(Slot { keys, values: Some(values) })], keys: vec![lying], nothing }
     }
 
     pub fn keys(&self, slot: usize) -> &SlotKeys {
         &self.keys[slot]
     }
 
-    pub fn slot(&self, slot: usize) -> (&wgpu::Buffer, &wgpu::Buffer) {
-        let (keys, values) = self.slots[slot].as_ref().expect("attention runs where its keys are");
-        (keys, values)
+    pub fn slot(&self, slot: usize) -> &Slot {
+        self.slots[slot].as_ref().expect("attention runs where its keys are")
+    }
+
+    /// How keys and values are stored, which may be the same numbers.
+    pub fn stored(&self, keys_only: bool) -> Stored {
+        let Stored { keys, values } = self.stored;
+        Stored { keys, values: if keys_only { keys } else { values } }
     }
 
     /// Words of a stored key of such heads, and of a value.
-    pub fn words(&self, head_dim: usize) -> [usize; 2] {
-        [self.stored.keys, self.stored.values].map(|ty| kv_words(ty, head_dim))
+    pub fn words(&self, head_dim: usize, keys_only: bool) -> [usize; 2] {
+        let Stored { keys, values } = self.stored(keys_only);
+        [keys, values].map(|ty| kv_words(ty, head_dim))
     }
 
     /// Slots that live here, and what lies in them.

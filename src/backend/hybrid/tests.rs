@@ -66,6 +66,7 @@ fn run(
         outputs,
         views: &views,
         view_of_slot: &view_of_slot,
+        states: &[],
     };
     let n_vocab = model.n_vocab();
     let mut logits = vec![0.0; outputs.len() * n_vocab];

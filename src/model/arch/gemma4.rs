@@ -35,7 +35,7 @@ pub fn build(b: &mut Builder) -> Result<Body> {
         layers.push(layer(b, &decoder, inputs, l)?);
     }
     let cap = b.positive_or_none("final_logit_softcapping")?;
-    Ok(Body { embed, layers, head: blocks::head(b, NormKind::Rms, 1.0, cap)? })
+    Ok(Body { embed, layers, head: blocks::head(b, "output_norm", NormKind::Rms, 1.0, cap)?, ahead: None })
 }
 
 /// What is as in other models, with the geometry of each layer.

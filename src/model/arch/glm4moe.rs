@@ -26,5 +26,6 @@ pub fn build(b: &mut Builder) -> Result<Body> {
             experts.shared = Shared::Plain;
         }
     }
+    decoder.predicts_ahead = true;
     decoder.build(b)
 }

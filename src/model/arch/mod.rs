@@ -4,9 +4,11 @@ mod apertus;
 mod arcee;
 mod bailing;
 mod cohere;
+mod deepseek2;
 mod ernie;
 mod exaone;
 mod falcon;
+mod falcon_h1;
 mod gemma;
 mod gemma4;
 mod glm4;
@@ -15,16 +17,20 @@ mod gpt2;
 mod gpt_oss;
 mod granite;
 mod hunyuan;
+mod lfm2;
 mod llama;
+mod mamba2;
 mod minimax;
 mod mistral3;
 mod muse_glimmer;
 mod nemotron;
+mod nemotron_h;
 mod olmo2;
 mod olmoe;
 mod phi;
 mod qwen2;
 mod qwen3;
+mod qwen35;
 mod seed_oss;
 mod smollm3;
 mod stablelm;
@@ -43,11 +49,13 @@ pub const ALL: &[(&str, Build)] = &[
     ("dots1", bailing::build),
     ("cohere2", cohere::build_2),
     ("command-r", cohere::build),
+    ("deepseek2", deepseek2::build),
     ("ernie4_5", ernie::build),
     ("ernie4_5-moe", ernie::build),
     ("exaone", exaone::build_3),
     ("exaone4", exaone::build_4),
     ("falcon", falcon::build),
+    ("falcon-h1", falcon_h1::build),
     ("gemma", gemma::build),
     ("gemma2", gemma::build_2),
     ("gemma3", gemma::build_3),
@@ -57,16 +65,23 @@ pub const ALL: &[(&str, Build)] = &[
     ("gpt2", gpt2::build),
     ("gpt-oss", gpt_oss::build),
     ("granite", granite::build),
+    ("granitehybrid", granite::build_hybrid),
     ("granitemoe", granite::build_moe),
     ("minicpm", granite::build_minicpm),
     ("hunyuan-dense", hunyuan::build),
     ("hunyuan-moe", hunyuan::build),
     ("internlm2", llama::build),
+    ("lfm2", lfm2::build),
+    ("lfm2moe", lfm2::build),
     ("llama", llama::build),
+    ("mamba2", mamba2::build),
     ("minimax-m2", minimax::build_m2),
     ("mistral3", mistral3::build),
+    ("mistral4", deepseek2::build_mistral_4),
     ("muse-glimmer", muse_glimmer::build),
     ("nemotron", nemotron::build),
+    ("nemotron_h", nemotron_h::build),
+    ("nemotron_h_moe", nemotron_h::build),
     ("olmo2", olmo2::build),
     ("olmoe", olmoe::build),
     ("phi2", phi::build_2),
@@ -76,6 +91,9 @@ pub const ALL: &[(&str, Build)] = &[
     ("qwen2moe", qwen2::build),
     ("qwen3", qwen3::build),
     ("qwen3moe", qwen3::build),
+    ("qwen3next", qwen35::build_next),
+    ("qwen35", qwen35::build),
+    ("qwen35moe", qwen35::build),
     ("qwen3vl", qwen3::build),
     ("qwen3vlmoe", qwen3::build),
     ("seed_oss", seed_oss::build),

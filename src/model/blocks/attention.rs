@@ -4,7 +4,7 @@ use super::{Residual, whole_norm};
 use crate::{
     Result,
     model::Builder,
-    plan::{Activation, AttnSpec, Buf, Linear, Norm, NormKind, Op, RopeId, Temperature},
+    plan::{Activation, AttnSpec, Buf, Linear, Norm, NormKind, Op, Parts, RopeId, Temperature},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub struct Attention {
     pub keys_of: Option<usize>,
     /// Values are normed per head; they are the keys where there is no matrix for them.
     pub values_normed: bool,
+    /// The matrix of queries has each head's gate behind it, whose sigmoid goes over what comes out.
+    pub gated_queries: bool,
     /// A sigmoid of this product of the input goes over what comes out.
     pub gate: Option<&'static str>,
     pub residual: Residual,
@@ -70,7 +72,18 @@ impl Attention {
                 ops.push(part(q_width + kv_width..rows, v)?);
             }
         } else {
-            ops.push(product(b.linear(&name("attn_q"), q_width, dim)?, q));
+            if self.gated_queries {
+                let both = b.buffer("queries and gates", 2 * q_width)?;
+                let gate = b.buffer("attention gate", q_width)?;
+                ops.push(product(b.linear(&name("attn_q"), 2 * q_width, dim)?, both));
+                for (dst, from) in [(q, 0), (gate, head_dim)] {
+                    let from = Parts { every: 2 * head_dim, from };
+                    let to = Parts { every: head_dim, from: 0 };
+                    ops.push(Op::Take { src: both, from, group: head_dim, dst, to });
+                }
+            } else {
+                ops.push(product(b.linear(&name("attn_q"), q_width, dim)?, q));
+            }
             if has_own_keys {
                 ops.push(product(b.linear(&name("attn_k"), kv_width, dim)?, k));
                 if b.has(&name("attn_v.weight")) || !self.values_normed {
@@ -127,8 +140,13 @@ impl Attention {
             window: self.window,
             sinks,
             keys_of: self.keys_of,
+            values_are_keys: false,
         });
         ops.extend([Op::Store(id), Op::Attend(id)]);
+        if self.gated_queries {
+            let by = b.buffer("attention gate", q_width)?;
+            ops.push(Op::Multiply { dst: out, f: None, by, g: Some(Activation::Sigmoid), column: 0 });
+        }
         if let Some(gate) = self.gate {
             let by = b.buffer("attention gate", q_width)?;
             ops.push(product(b.linear(&name(gate), q_width, dim)?, by));

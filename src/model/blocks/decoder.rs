@@ -1,6 +1,9 @@
 //! The decoder that most architectures are, with what they differ in.
 
-use super::{Attention, Experts, HeadNorms, Heads, Mlp, Residual, ResidualNorm, Shared, whole_norm};
+use super::{
+    Attention, Experts, HeadNorms, Heads, Latent, Mixer, Mlp, Residual, ResidualNorm, Shared, ahead,
+    whole_norm,
+};
 use crate::{
     Result,
     model::{
@@ -31,13 +34,19 @@ pub struct Decoder {
     pub experts: Option<Experts>,
     pub logit_scale: f32,
     pub logit_cap: Option<f32>,
+    /// The norm before the head.
+    pub last_norm: &'static str,
+    /// What layers have in the place of attention.
+    pub mixers: Vec<Option<Mixer>>,
+    pub latent: Option<Latent>,
+    /// A head for one token more is used where the file has one.
+    pub predicts_ahead: bool,
 }
 
 impl Decoder {
     /// A llama of the file's sizes; without pairs nothing turns.
     pub fn new(b: &mut Builder, pairs: impl Into<Option<RopePairs>>) -> Result<Self> {
         let heads = heads(b)?;
-        let n_layer = b.dims.n_layer;
         let rope = match pairs.into() {
             None => None,
             Some(pairs) => {
@@ -45,12 +54,23 @@ impl Decoder {
                 Some(b.rope(rope))
             }
         };
+        Self::with(b, heads, rope)
+    }
+
+    /// The same for who has other attention.
+    pub fn without_heads(b: &mut Builder) -> Result<Self> {
+        let heads = vec![Heads { n_head: 1, n_kv_head: 1, head_dim: 1 }; b.dims.n_layer];
+        Self::with(b, heads, None)
+    }
+
+    fn with(b: &mut Builder, heads: Vec<Heads>, rope: Option<RopeId>) -> Result<Self> {
+        let n_layer = b.dims.n_layer;
         let experts = match b.u32("expert_count")? {
             // A single expert is an MLP.
             None | Some(0 | 1) => None,
             Some(_) => Some(Experts::read(b)?),
         };
-        let ffn = match (b.sizes("feed_forward_length")?, &experts) {
+        let ffn = match (b.sizes_of("feed_forward_length", &b.has_mlp)?, &experts) {
             (Some(ffn), _) => ffn,
             // Layers with experts have no other MLP.
             (None, Some(_)) => vec![1; n_layer],
@@ -75,6 +95,7 @@ impl Decoder {
                 sinks: false,
                 keys_of: None,
                 values_normed: false,
+                gated_queries: false,
                 gate: None,
                 residual: Residual::PLAIN,
             },
@@ -92,7 +113,19 @@ impl Decoder {
             experts,
             logit_scale: 1.0,
             logit_cap: None,
+            last_norm: "output_norm",
+            mixers: vec![None; n_layer],
+            latent: None,
+            predicts_ahead: false,
         })
+    }
+
+    /// The file may say what attention's scores are multiplied with.
+    pub fn scale_scores(&mut self, b: &Builder) -> Result<()> {
+        if let Some(scale) = b.positive_or_none("attention.scale")? {
+            self.attention.scale = scale;
+        }
+        Ok(())
     }
 
     /// Both sublayers' results are multiplied with this.
@@ -207,7 +240,29 @@ impl Decoder {
     pub fn build(&self, b: &mut Builder) -> Result<Body> {
         let embed = vec![embed(b, self.embed_scale)?];
         let layers = (0..b.dims.n_layer).map(|l| self.layer(b, l)).collect::<Result<_>>()?;
-        Ok(Body { embed, layers, head: head(b, self.norm, self.logit_scale, self.logit_cap)? })
+        let head = head(b, self.last_norm, self.norm, self.logit_scale, self.logit_cap)?;
+        let ahead = match self.behind(b).filter(|_| self.predicts_ahead) {
+            Some(behind) => Some(ahead(b, &behind, self.norm)?),
+            None => None,
+        };
+        Ok(Body { embed, layers, head, ahead })
+    }
+
+    /// The same decoder with one layer more, as the last one with attention is: that of a head which was trained to predict
+    /// one token more. `None` where the file has none.
+    pub fn behind(&self, b: &Builder) -> Option<Decoder> {
+        if !b.has(&format!("blk.{}.nextn.eh_proj.weight", b.dims.n_layer)) {
+            return None;
+        }
+        let attends = |l: &usize| self.mixers[*l].is_none() && b.attends[*l];
+        let alike = (0..b.dims.n_layer).rev().find(attends).unwrap_or(0);
+        let mut behind = self.clone();
+        behind.heads.push(self.heads[alike]);
+        behind.ropes.push(self.ropes[alike]);
+        behind.windows.push(self.windows[alike]);
+        behind.ffn.push(self.ffn[alike]);
+        behind.mixers.push(None);
+        Some(behind)
     }
 
     pub fn layer(&self, b: &mut Builder, l: usize) -> Result<LayerOps> {
@@ -216,7 +271,11 @@ impl Decoder {
             let norm = self.norm_of_stream(b, l, part, Buf::H)?;
             if self.parallel { ops.shared.push(norm) } else { ops.attn.push(norm) }
         }
-        ops.attn.extend(self.attention_of(l).ops(b, l)?);
+        ops.attn.extend(match (self.mixers[l], self.latent) {
+            (Some(mixer), _) => mixer.ops(b, l, &self.attention.residual)?,
+            (None, Some(latent)) => latent.ops(b, l)?,
+            (None, None) => self.attention_of(l).ops(b, l)?,
+        });
         let mut mlp = self.mlp_of(l);
         let mut experts = self.experts;
         match self.ffn_norm {
@@ -264,9 +323,9 @@ pub fn embed(b: &mut Builder, scale: f32) -> Result<Op> {
 }
 
 /// The last norm and the head; where there is no matrix for it, the table of the embedding is one.
-pub fn head(b: &mut Builder, kind: NormKind, scale: f32, cap: Option<f32>) -> Result<Op> {
+pub fn head(b: &mut Builder, norm: &str, kind: NormKind, scale: f32, cap: Option<f32>) -> Result<Op> {
     let (n_vocab, dim) = (b.dims.n_vocab, b.dims.dim);
-    let norm = b.norm(kind, "output_norm", dim)?;
+    let norm = b.norm(kind, norm, dim)?;
     let own = b.has("output.weight");
     let weight = b.matrix(if own { "output.weight" } else { "token_embd.weight" }, n_vocab, dim)?;
     let bias = b.optional_vector("output.bias", n_vocab)?;
@@ -285,8 +344,9 @@ fn windowed(b: &Builder, period: usize) -> Result<Vec<bool>> {
 
 /// The heads of each layer.
 pub fn heads(b: &Builder) -> Result<Vec<Heads>> {
-    let n_head = b.sizes("attention.head_count")?.ok_or_else(|| b.missing("attention.head_count"))?;
-    let n_kv_head = b.sizes("attention.head_count_kv")?.unwrap_or_else(|| n_head.clone());
+    let n_head =
+        b.sizes_of("attention.head_count", &b.attends)?.ok_or_else(|| b.missing("attention.head_count"))?;
+    let n_kv_head = b.sizes_of("attention.head_count_kv", &b.attends)?.unwrap_or_else(|| n_head.clone());
     let given = b.optional_size("attention.key_length")?;
     let dim = b.dims.dim;
     let mut heads = Vec::new();

@@ -33,6 +33,8 @@ pub struct Experts {
     pub activation: Activation,
     pub shared: Shared,
     pub residual: Residual,
+    /// What experts read and give is so wide, if not as wide as the stream.
+    pub width: Option<usize>,
 }
 
 impl Experts {
@@ -84,6 +86,7 @@ impl Experts {
             activation: Activation::Silu,
             shared: Shared::None,
             residual: Residual::PLAIN,
+            width: None,
         })
     }
 
@@ -93,7 +96,11 @@ impl Experts {
         let dim = b.dims.dim;
         let dst = if plain { Buf::X } else { b.buffer("out", dim)? };
         let mut ops = Vec::new();
-        ops.extend(self.routed(b, layer, dst, plain)?);
+        if b.has(&name("ffn_latent_down.weight")) {
+            ops.extend(self.through_latent(b, layer, dst, plain)?);
+        } else {
+            ops.extend(self.routed(b, layer, dst, plain)?);
+        }
         if self.shared != Shared::None {
             let width = b.rows_of(&name("ffn_up_shexp.weight"))?;
             let mlp = Mlp {
@@ -126,10 +133,31 @@ impl Experts {
         Ok(ops)
     }
 
+    /// The experts alone, on a narrower copy of the input.
+    fn through_latent(&self, b: &mut Builder, layer: usize, dst: Buf, add: bool) -> Result<Vec<Op>> {
+        let name = |part: &str| format!("blk.{layer}.{part}");
+        let (dim, width) = (b.dims.dim, b.rows_of(&name("ffn_latent_down.weight"))?);
+        let [narrow, sum] = ["experts' input", "experts' sum"].map(|purpose| b.buffer(purpose, width));
+        let (narrow, sum) = (narrow?, sum?);
+        let down = b.linear(&name("ffn_latent_down"), width, dim)?;
+        let up = b.linear(&name("ffn_latent_up"), dim, width)?;
+        let experts = Experts { input: narrow, router_input: Some(self.input), width: Some(width), ..*self };
+        let mut ops = vec![Op::MatMul {
+            weight: down.weight,
+            bias: down.bias,
+            src: self.input,
+            dst: narrow,
+            add: false,
+        }];
+        ops.extend(experts.routed(b, layer, sum, false)?);
+        ops.push(Op::MatMul { weight: up.weight, bias: up.bias, src: sum, dst, add });
+        Ok(ops)
+    }
+
     /// The experts alone; their sum goes to `dst`.
     pub fn routed(&self, b: &mut Builder, layer: usize, dst: Buf, add: bool) -> Result<Vec<Op>> {
         let name = |part: &str| format!("blk.{layer}.{part}");
-        let (dim, n) = (b.dims.dim, self.count);
+        let (dim, n) = (self.width.unwrap_or(b.dims.dim), self.count);
         let joined = name("ffn_gate_up_exps.weight");
         let width = match b.has(&joined) {
             true => b.rows_of(&joined)? / 2,
@@ -139,7 +167,7 @@ impl Experts {
         let chosen = b.buffer("chosen", 2 * self.used)?;
         let hidden = b.buffer("experts", self.used * width)?;
         let results = b.buffer("experts' results", self.used * dim)?;
-        let router = b.linear(&name("ffn_gate_inp"), n, dim)?;
+        let router = b.linear(&name("ffn_gate_inp"), n, b.dims.dim)?;
         let choice_bias = match [name("exp_probs_b.bias"), name("exp_probs_b")].into_iter().find(|n| b.has(n))
         {
             Some(found) => Some(b.vector(&found, n)?),

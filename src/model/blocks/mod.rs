@@ -1,14 +1,20 @@
 //! The pieces that decoders are made of, and the decoder that most of them are: a [`Decoder`] begins as a llama with the
 //! file's sizes, an architecture changes what differs, and [`Decoder::build`] names the tensors.
 
+mod ahead;
 mod attention;
 mod decoder;
 mod experts;
+mod latent;
+mod mixers;
 mod mlp;
 
+pub use ahead::ahead;
 pub use attention::{Attention, HeadNorms, Heads};
 pub use decoder::{Decoder, embed, head};
 pub use experts::{Experts, Shared};
+pub use latent::Latent;
+pub use mixers::{Mixer, Sizes as MixerSizes};
 pub use mlp::Mlp;
 
 use super::Builder;

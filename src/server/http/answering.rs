@@ -17,7 +17,7 @@ use http_body::Frame as BodyFrame;
 use serde_json::Value;
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver, channel, unbounded_channel};
 
-use super::{App, routes::failed};
+use super::{App, apart, routes::failed};
 use crate::engine::{Ended, JobId};
 use crate::server::{
     choice::{Choice, random},
@@ -66,9 +66,9 @@ pub(super) async fn json(app: Arc<App>, ask: Ask, path: &str) -> Result<Value, A
 /// Prepares the jobs and hands them to the engine, which may be in the middle of a pass: other requests do not wait for it.
 async fn begin(app: Arc<App>, ask: Ask, path: &str) -> Result<Answering, ApiError> {
     let path = path.to_owned();
-    let work = tokio::task::spawn_blocking(move || {
-        let most = app.config.most_waiting;
-        if app.answers.status()?.waiting >= most {
+    apart(move || {
+        if app.is_full() {
+            let most = app.config.most_waiting;
             return Err(ApiError::unavailable(format!("{most} requests wait already; try again later")));
         }
         let prepared = app.preparer.jobs(&ask)?;
@@ -94,8 +94,8 @@ async fn begin(app: Arc<App>, ask: Ask, path: &str) -> Result<Answering, ApiErro
             answering.wholes.push(None);
         }
         Ok(answering)
-    });
-    work.await.unwrap_or_else(|_| Err(ApiError::server("the request could not be prepared")))
+    })
+    .await
 }
 
 /// Who asked has gone, or there was an error: what is still being made ends.
@@ -110,14 +110,14 @@ impl Drop for Answering {
     }
 }
 
-/// Templates and long texts take their time, so other requests do not wait for it.
+/// The jobs that a request asks for.
 pub(super) async fn prepare(app: &Arc<App>, ask: Ask) -> Result<(Ask, Vec<Prepared>), ApiError> {
     let app = app.clone();
-    let work = tokio::task::spawn_blocking(move || {
+    apart(move || {
         let prepared = app.preparer.jobs(&ask)?;
         Ok((ask, prepared))
-    });
-    work.await.unwrap_or_else(|_| Err(ApiError::server("the request could not be prepared")))
+    })
+    .await
 }
 
 fn header(app: &App) -> Header {

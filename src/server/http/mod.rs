@@ -29,7 +29,7 @@ use self::metrics::Metrics;
 use super::{
     desk::Answers,
     prepare::Preparer,
-    wire::{Defaults, Reason, Settings, Timings, settings_json},
+    wire::{ApiError, Defaults, Reason, Settings, Timings, settings_json},
 };
 use crate::engine::JobId;
 
@@ -155,9 +155,23 @@ impl App {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(id, shown);
     }
 
+    /// Whether no further request is taken for now.
+    fn is_full(&self) -> bool {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.len() >= self.config.texts + self.config.most_waiting
+    }
+
     fn asked(&self, id: JobId) -> Option<Value> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
+}
+
+/// Does what takes its time where no other request waits for it.
+async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err(ApiError::server("the request could not be answered")))
 }
 
 /// The routes of an app.

@@ -14,7 +14,7 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{
-    App, answering, guard,
+    App, answering, apart, guard,
     log::{self, Said},
     predict, slots,
 };
@@ -139,8 +139,7 @@ async fn health() -> Response {
 /// Asked of the engine between its passes.
 pub(super) async fn status(app: &Arc<App>) -> Result<Status, ApiError> {
     let app = app.clone();
-    let asked = tokio::task::spawn_blocking(move || app.answers.status());
-    Ok(asked.await.map_err(|_| ApiError::server("the engine could not be asked"))??)
+    apart(move || Ok(app.answers.status()?)).await
 }
 
 async fn metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
@@ -234,20 +233,11 @@ fn reply(reply: Reply) -> Response {
     reply.unwrap_or_else(|(error, path)| failed(&error, path))
 }
 
-/// Long texts take their time, so other requests do not wait for it.
-async fn apart(
-    app: &Arc<App>,
-    json: Value,
-    work: fn(&App, &Value) -> Result<Value, ApiError>,
-) -> Result<Response, ApiError> {
-    let app = app.clone();
-    let done = tokio::task::spawn_blocking(move || work(&app, &json));
-    let json = done.await.unwrap_or_else(|_| Err(ApiError::server("the request could not be answered")))?;
-    Ok(Json(json).into_response())
-}
-
 async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Response {
-    let made = async { apart(&app, body(&app, request).await?, tokens_of).await };
+    let made = async {
+        let asked = body(&app, request).await?;
+        Ok(Json(apart(move || tokens_of(&app, &asked)).await?).into_response())
+    };
     reply(made.await.map_err(|error| (error, "/tokenize")))
 }
 
@@ -288,7 +278,10 @@ fn tokens_of(app: &App, json: &Value) -> Result<Value, ApiError> {
 }
 
 async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Response {
-    let made = async { apart(&app, body(&app, request).await?, text_of).await };
+    let made = async {
+        let asked = body(&app, request).await?;
+        Ok(Json(apart(move || text_of(&app, &asked)).await?).into_response())
+    };
     reply(made.await.map_err(|error| (error, "/detokenize")))
 }
 
@@ -308,13 +301,11 @@ fn text_of(app: &App, json: &Value) -> Result<Value, ApiError> {
 async fn apply_template(State(app): State<Arc<App>>, request: Request) -> Response {
     let made = async {
         let ask = ask(&app, request, read::chat).await?;
-        let app = app.clone();
-        let rendered = tokio::task::spawn_blocking(move || match &ask.inputs[..] {
+        let rendered = apart(move || match &ask.inputs[..] {
             [Input::Chat(chat)] => app.preparer.prompt(&chat.conversation),
             _ => Err(ApiError::invalid("a conversation is needed")),
         });
-        let prompt =
-            rendered.await.unwrap_or_else(|_| Err(ApiError::server("the template could not be rendered")))?;
+        let prompt = rendered.await?;
         Ok(Json(json!({ "prompt": prompt.text })).into_response())
     };
     reply(made.await.map_err(|error| (error, "/apply-template")))

@@ -15,7 +15,7 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{
-    App,
+    App, apart,
     routes::{body, failed, status},
 };
 use crate::{
@@ -90,15 +90,15 @@ pub(super) async fn act(
         match asked(&uri, "action") {
             Some("save") => {
                 let path = path(&folder, &body(&app, request).await?)?;
-                in_background(move || save(&app, slot, &path)).await
+                apart(move || save(&app, slot, &path)).await
             }
             Some("restore") => {
                 let path = path(&folder, &body(&app, request).await?)?;
-                in_background(move || restore(&app, slot, &path)).await
+                apart(move || restore(&app, slot, &path)).await
             }
             Some("erase") => {
                 let erase = move || Ok(json!({ "id_slot": slot, "n_erased": app.answers.erase(slot)? }));
-                in_background(erase).await
+                apart(erase).await
             }
             Some(_) | None => {
                 Err(ApiError::field("action", "`save`, `restore` and `erase` are possible, as ?action=save"))
@@ -109,13 +109,6 @@ pub(super) async fn act(
         Ok(json) => Json(json).into_response(),
         Err(error) => failed(&error, uri.path()),
     }
-}
-
-/// Files and the engine take their time.
-async fn in_background(work: impl FnOnce() -> Result<Value> + Send + 'static) -> Result<Value> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|_| Err(ApiError::server("what was asked of the slot could not be done")))
 }
 
 fn save(app: &App, slot: usize, path: &Path) -> Result<Value> {

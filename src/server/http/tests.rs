@@ -39,7 +39,6 @@ struct Fake {
     jobs: Mutex<Vec<Job>>,
     /// Jobs whose listeners went away before the end.
     left: Arc<AtomicUsize>,
-    waiting: usize,
     /// What slots have, with the number of the slot as the first token.
     saved: Mutex<Vec<SavedText>>,
 }
@@ -94,7 +93,7 @@ impl Answers for Arc<Fake> {
 
     fn status(&self) -> crate::Result<Status> {
         let slots = vec![SlotStatus::default(); 2];
-        Ok(Status { waiting: self.waiting, free_cells: 8, cells: 16, slots, ..Status::default() })
+        Ok(Status { free_cells: 8, cells: 16, slots, ..Status::default() })
     }
 
     fn save(&self, slot: usize) -> crate::Result<SavedText> {
@@ -134,7 +133,7 @@ fn start(says: &str, change: impl FnOnce(&mut Config, &mut Fake)) -> Option<Serv
     let tokens = tokenizer.encode(says, EncodeOptions::PLAIN);
     let (jobs, left) = (Mutex::default(), Arc::default());
     let pause = Duration::from_millis(1);
-    let mut fake = Fake { tokens, chunk: 4, pause, jobs, left, waiting: 0, saved: Mutex::default() };
+    let mut fake = Fake { tokens, chunk: 4, pause, jobs, left, saved: Mutex::default() };
     let mut config = Config {
         hosts: vec!["127.0.0.1".into()],
         port: 0,
@@ -468,9 +467,20 @@ fn what_cannot_be_is_refused_and_others_go_on() {
 
 #[test]
 fn a_full_queue_is_said() {
-    let Some(server) = start("x", |_, fake| fake.waiting = 8) else { return };
-    let reply = server.post("/completion", json!({ "prompt": "Hi" }));
-    assert_eq!((reply.status, &reply.json()["error"]["type"]), (503, &json!("unavailable_error")));
+    let slow = |config: &mut Config, fake: &mut Fake| {
+        (config.texts, config.most_waiting) = (1, 0);
+        fake.pause = Duration::from_millis(20);
+    };
+    let Some(server) = start(&"Once upon a time ".repeat(4), slow) else { return };
+    let ask = || server.post("/completion", json!({ "prompt": "Hi" }));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(ask);
+        std::thread::sleep(Duration::from_millis(150));
+        let second = ask();
+        assert_eq!((second.status, &second.json()["error"]["type"]), (503, &json!("unavailable_error")));
+        assert_eq!(first.join().unwrap().status, 200);
+    });
+    assert_eq!(ask().status, 200);
 }
 
 #[test]

@@ -14,7 +14,8 @@ export class Thread {
   #views = new Map();
   #dirty = new Set();
   #next = 0;
-  #waiting = false;
+  /** The timer of the next showing. */
+  #waiting = null;
   #follow = true;
   coloured = false;
 
@@ -56,15 +57,18 @@ export class Thread {
   #changed(message) {
     if (!this.#views.has(message)) return;
     this.#dirty.add(message);
-    if (this.#waiting) return;
-    this.#waiting = true;
+    // What has ended is shown at once: nothing more comes that showing it could hold up.
+    if (message.state !== 'writing') this.#next = 0;
+    else if (this.#waiting) return;
+    clearTimeout(this.#waiting);
     // Frames stop in a tab that is not seen; a text that grows there is shown when it is.
-    setTimeout(() => requestAnimationFrame(() => this.#flush()), Math.max(0, this.#next - performance.now()));
+    this.#waiting = setTimeout(() => requestAnimationFrame(() => this.#flush()), Math.max(0, this.#next - performance.now()));
   }
 
   #flush() {
     const begun = performance.now();
-    this.#waiting = false;
+    clearTimeout(this.#waiting);
+    this.#waiting = null;
     for (const message of this.#dirty) this.#update(message);
     this.#dirty.clear();
     if (this.#follow) this.#scrollDown();

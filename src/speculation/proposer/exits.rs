@@ -1,6 +1,6 @@
 //! The model drafts with its first layers, token by token with as many of them as it needs to be sure.
 
-use super::{Passes, Proposer, Supply, mask::prefix};
+use super::{LayerPasses, Passes, Proposer, Supply, mask::prefix};
 use crate::{
     Context, RunLayers,
     speculation::policy::{SourceInfo, SourceKind},
@@ -14,7 +14,7 @@ use crate::{
 pub struct ExitsProposer {
     /// Ascending.
     exits: Vec<usize>,
-    passes: Passes,
+    passes: LayerPasses,
 }
 
 impl ExitsProposer {
@@ -24,13 +24,13 @@ impl ExitsProposer {
         exits.dedup();
         let exit = |&layers: &usize| RunLayers::exit(n_layer, layers);
         let further = exits.iter().copied().zip(exits[1..].iter().map(exit)).collect();
-        let passes = Passes { mask: exit(&exits[0]), prefix: exits[0], further };
+        let passes = LayerPasses { mask: exit(&exits[0]), prefix: exits[0], further };
         ExitsProposer { exits, passes }
     }
 
     /// Leaves nothing to verification, which then begins with the first layer.
     pub fn keeping_nothing(self) -> Self {
-        ExitsProposer { passes: Passes { prefix: 0, ..self.passes }, ..self }
+        ExitsProposer { passes: LayerPasses { prefix: 0, ..self.passes }, ..self }
     }
 }
 
@@ -52,7 +52,7 @@ impl Proposer for ExitsProposer {
         Supply::Any
     }
 
-    fn passes(&self) -> Option<&Passes> {
-        Some(&self.passes)
+    fn passes(&self) -> Option<Passes<'_>> {
+        Some(Passes::Layers(&self.passes))
     }
 }

@@ -1,6 +1,6 @@
 //! The model drafts for itself, with some of its sublayers skipped or coarse.
 
-use super::{Passes, Proposer, Supply};
+use super::{LayerPasses, Passes, Proposer, Supply};
 use crate::{
     Context, RunLayers,
     speculation::policy::{Prefix, SourceInfo, SourceKind},
@@ -11,13 +11,13 @@ use crate::{
 pub struct MaskProposer {
     name: String,
     kind: SourceKind,
-    passes: Passes,
+    passes: LayerPasses,
 }
 
 impl MaskProposer {
     /// A draft by the layers of a mask.
     pub fn new(name: impl Into<String>, mask: RunLayers) -> Self {
-        let passes = Passes { prefix: mask.full_prefix(), mask, further: Vec::new() };
+        let passes = LayerPasses { prefix: mask.full_prefix(), mask, further: Vec::new() };
         MaskProposer { name: name.into(), kind: SourceKind::Mask, passes }
     }
 
@@ -29,7 +29,7 @@ impl MaskProposer {
 
     /// Leaves nothing to verification, which then begins with the first layer.
     pub fn keeping_nothing(self) -> Self {
-        MaskProposer { passes: Passes { prefix: 0, ..self.passes }, ..self }
+        MaskProposer { passes: LayerPasses { prefix: 0, ..self.passes }, ..self }
     }
 
     /// [`SourceKind::Exit`] for the first layers, else [`SourceKind::Mask`].
@@ -45,7 +45,7 @@ impl MaskProposer {
 
 impl Proposer for MaskProposer {
     fn info(&self, context: &Context) -> SourceInfo {
-        let Passes { mask, prefix: layers, .. } = &self.passes;
+        let LayerPasses { mask, prefix: layers, .. } = &self.passes;
         let (cost, prefix) = (context.mask_cost(mask), prefix(context, *layers));
         SourceInfo { name: self.name.clone(), kind: self.kind, cost, prefix }
     }
@@ -54,8 +54,8 @@ impl Proposer for MaskProposer {
         Supply::Any
     }
 
-    fn passes(&self) -> Option<&Passes> {
-        Some(&self.passes)
+    fn passes(&self) -> Option<Passes<'_>> {
+        Some(Passes::Layers(&self.passes))
     }
 }
 

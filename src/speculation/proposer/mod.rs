@@ -1,11 +1,13 @@
 //! What can draft. A proposer may be right or wrong, never harmful: its tokens are verified.
 
+mod ahead;
 mod exits;
 pub(crate) mod glance;
 mod kept;
 mod mask;
 mod ngram;
 
+pub use ahead::AheadProposer;
 pub use exits::ExitsProposer;
 pub(crate) use kept::Kept;
 pub use mask::MaskProposer;
@@ -34,8 +36,14 @@ pub trait Proposer: Send {
     fn supply(&mut self, text: &[u32]) -> Supply;
 
     /// What of the model drafts for it; `None` if it knows tokens itself.
-    fn passes(&self) -> Option<&Passes> {
+    fn passes(&self) -> Option<Passes<'_>> {
         None
+    }
+
+    /// What is drafted after `text` where its passes chose a token; `text` ends with what has been drafted before. Measurements
+    /// say it in the model's place, to have drafts accepted as often as they want.
+    fn overrule(&mut self, _text: &[u32], chosen: u32) -> u32 {
+        chosen
     }
 
     /// The tokens that it knows after `text`, which [`Proposer::supply`] has just seen.
@@ -45,14 +53,25 @@ pub trait Proposer: Send {
 
     /// The mask that its draft steps run under, if that is all there is to them: so that others can time it.
     fn mask(&self) -> Option<&RunLayers> {
-        let passes = self.passes()?;
-        passes.further.is_empty().then_some(&passes.mask)
+        match self.passes()? {
+            Passes::Layers(passes) => passes.further.is_empty().then_some(&passes.mask),
+            Passes::Ahead => None,
+        }
     }
 }
 
 /// What of the model runs for a drafted token.
+#[derive(Clone, Copy, Debug)]
+pub enum Passes<'p> {
+    /// Some of its layers.
+    Layers(&'p LayerPasses),
+    /// The head that predicts one token more.
+    Ahead,
+}
+
+/// Passes of a token through some layers.
 #[derive(Clone, Debug)]
-pub struct Passes {
+pub struct LayerPasses {
     /// The first pass of each token.
     pub(crate) mask: RunLayers,
     /// So many of the first layers run in full, and what they made is left to verification. 0: nothing is.

@@ -50,7 +50,10 @@ impl Case {
         let n_cells = 1500;
         let layout = KvLayout {
             classes: vec![CellClass { window: None, n_cells }],
-            slots: vec![SlotShape { n_kv_head: 1, head_dim, class: 0 }],
+            slots: vec![SlotShape { n_kv_head: 1, head_dim, class: 0, keys_only: false }],
+            ahead: None,
+            recurrent: 0,
+            states: 0,
         };
         let mut store = |ty| {
             let store = KvStore::new(ty, layout.clone()).unwrap();

@@ -160,7 +160,7 @@ fn all_f32s(bufs: BufSet) -> Resources {
 pub fn schedule(model: &Model, steps: &[Step], shape: &PassShape, phases: &mut Vec<Phase>) {
     phases.clear();
     let plan = &model.plan;
-    let last_store = steps.iter().rposition(|step| plan.operands(step.op).cache == CacheUse::Writes);
+    let last_store = steps.iter().rposition(|step| plan.operands(step.op).cache.keeps());
     let narrow_after = last_store.unwrap_or(0);
     let mut list = List { model, shape, phases, read: 0, written: 0, fresh: 0, narrow: false };
     let mut i = 0;
@@ -202,7 +202,11 @@ pub fn schedule(model: &Model, steps: &[Step], shape: &PassShape, phases: &mut V
             | Op::Gate { .. }
             | Op::Multiply { .. }
             | Op::Add { .. }
+            | Op::Take { .. }
+            | Op::PerHead { .. }
             | Op::Scale { .. }
+            | Op::Convolve(_)
+            | Op::Scan(_)
             | Op::Choose(_)
             | Op::ExpertsGate(_)
             | Op::ExpertsDown(_)
@@ -265,7 +269,7 @@ fn can_norm_alone(model: &Model, steps: &[Step], narrows: bool) -> bool {
     let mut last_store = 0;
     for (i, step) in steps.iter().enumerate() {
         let operands = plan.operands(step.op);
-        if operands.cache == CacheUse::Writes {
+        if operands.cache.keeps() {
             last_store = i;
         }
         let makes = operands.writes.contains(Buf::H);
@@ -326,8 +330,12 @@ impl List<'_> {
                 | Op::MatMul { .. }
                 | Op::Multiply { .. }
                 | Op::Add { .. }
+                | Op::Take { .. }
+                | Op::PerHead { .. }
                 | Op::Scale { .. }
                 | Op::Store(_)
+                | Op::Convolve(_)
+                | Op::Scan(_)
                 | Op::Choose(_)
                 | Op::ExpertsGate(_)
                 | Op::ExpertsDown(_)
@@ -391,7 +399,8 @@ impl List<'_> {
         let mut reads = all_f32s(operands.reads) & !multiplied | inputs;
         let mut writes = all_f32s(operands.writes);
         match operands.cache {
-            CacheUse::None => {}
+            // Each thread has the same channels and heads of states in all phases of a layer.
+            CacheUse::None | CacheUse::States => {}
             CacheUse::Reads => reads |= CACHE,
             CacheUse::Writes => writes |= CACHE,
         }

@@ -8,7 +8,7 @@ use crate::{
     RunLayers, embedded,
     mask::LayerBits,
     model::fixtures::fixtures,
-    plan::Plan,
+    plan::{MixerSpec, Plan, ScanKind},
     quant::GgmlType,
     sampler::rng::Rng,
     synth::{Arch, Mix, Recipe, Shape, Skippable},
@@ -66,6 +66,9 @@ fn touched(model: &Model, shape: &PassShape, phase: &Phase) -> Touched {
         Work::Op(Op::Add { src, dst, gate, .. }) => {
             ([F32(src), F32(dst)].into_iter().chain(gate.map(F32)).collect(), vec![F32(dst)])
         }
+        Work::Op(Op::Take { src, dst, to, .. } | Op::PerHead { src, dst, to, .. }) => {
+            ([F32(src)].into_iter().chain((to.from > 0).then_some(F32(dst))).collect(), vec![F32(dst)])
+        }
         Work::Op(Op::Scale { buf, .. }) => (vec![F32(buf)], vec![F32(buf)]),
         Work::Op(Op::Store(id)) => store(plan.attention(id)),
         Work::Op(Op::Attend(id)) => {
@@ -80,6 +83,19 @@ fn touched(model: &Model, shape: &PassShape, phase: &Phase) -> Touched {
             reads.extend(spec.keys_of.map(|_| Cache));
             writes.push(F32(spec.out));
             (reads, writes)
+        }
+        Work::Op(Op::Convolve(id)) => {
+            let conv = plan.mixer(id).conv;
+            (vec![F32(conv.src)], vec![F32(conv.dst)])
+        }
+        Work::Op(Op::Scan(id)) => {
+            let MixerSpec { conv, scan } = plan.mixer(id);
+            let scan = scan.unwrap();
+            let beta = match scan.kind {
+                ScanKind::GatedDelta { beta, .. } => Some(F32(beta)),
+                ScanKind::Mamba2 { .. } => None,
+            };
+            ([F32(conv.dst), F32(scan.step)].into_iter().chain(beta).collect(), vec![F32(scan.out)])
         }
         Work::Op(Op::Choose(id)) => {
             let moe = plan.moe(id);
@@ -247,8 +263,10 @@ fn other_work(plan: &Plan, shape: &PassShape, steps: &[Step], phases: &[Phase]) 
     }
     let mut asked: Vec<_> = steps.iter().map(|step| (*step.op, step.slot, step.coarse)).collect();
     if shape.asked.outputs == 0 {
-        // Only the keys and values are of use to anybody.
-        let stores = |(op, ..): &(Op, usize, bool)| plan.store_of(op).is_some();
+        // Only keys, values and states are of use to anybody.
+        let stores = |(op, ..): &(Op, usize, bool)| {
+            plan.store_of(op).is_some() || matches!(op, Op::Convolve(_) | Op::Scan(_))
+        };
         let first_step = usize::from(steps.first().is_some_and(|step| step.unit == Unit::Embed));
         asked.truncate(asked.iter().rposition(stores).map_or(first_step, |last| last + 1));
     }
@@ -295,6 +313,9 @@ fn model(arch: Arch, mut is_float: impl FnMut() -> bool) -> Model {
         norm_eps: 1e-5,
         window: 0,
         experts: None,
+        recurrent: None,
+        latent: None,
+        further: 0,
     };
     let mix: Mix = "q8_0".parse().unwrap();
     let recipe = Recipe { name: "schedules".into(), shape, mix, seed: 1, skippable: Skippable::default() };

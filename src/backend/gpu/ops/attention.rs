@@ -4,12 +4,12 @@ use super::{
     super::{
         formats::BLOCK,
         params::{AttendParams, RopeParams},
-        pipelines::{Family, Kernel},
+        pipelines::{Family, Kernel, LONG_HEAD},
         record::Recorder,
         rows::halves,
         variants::Arith,
         weights::Numbers,
-        work::{CHUNK, head_stride},
+        work::{CHUNK, Stored, head_stride},
     },
     Bound, Ops, Ready, Stage,
 };
@@ -27,6 +27,7 @@ pub struct Attention {
     split: Bound,
     join: Bound,
     spec: AttnSpec,
+    stored: Stored,
     /// How the rows of `attend` and `join` are rounded.
     arith: Arith,
     /// Of a cell's keys and values.
@@ -84,7 +85,7 @@ impl Ops {
             (stores.collect(), self.params.add(&attend_params(stage, spec, slot)))
         });
         let cache = stage.cache;
-        let (keys, values) = cache.slot(slot);
+        let slot = cache.slot(slot);
         let numbers = |numbers: Option<Numbers>| match numbers {
             Some(numbers) => stage.weights.numbers(numbers),
             None => stage.weights.binding(stage.weights.nothing),
@@ -103,51 +104,53 @@ impl Ops {
                 norm(spec.q_norm),
                 norm(spec.k_norm),
                 whole(&work.q),
-                whole(keys),
-                whole(values),
+                whole(&slot.keys),
+                whole(slot.values.as_ref().unwrap_or(&cache.nothing)),
             ];
             let group = stage.bind(&self.params, Family::RopeStore, &storage);
             (Bound { group, params }, heads.count as u32)
         });
         let stores = stores.collect();
-        // Rows are rounded where they are made, but not where a block has parts of two heads.
+        // Rows are rounded where they are made, but not where a block has parts of two heads, or a head has no room.
         let whole_blocks = spec.head_dim.is_multiple_of(BLOCK);
-        let arith = if whole_blocks { self.arith } else { Arith::Float };
+        let arith = if whole_blocks && spec.head_dim <= LONG_HEAD { self.arith } else { Arith::Float };
         let bind = |kernel: Kernel, mut storage: Vec<_>, arith| {
             storage.extend((arith != Arith::Float).then(|| stage.rounded(spec.out)));
             let group = stage.bind(&self.params, kernel.family(), &storage);
             Bound { group, params: attend_params }
         };
         let attend = |split, arith, out| {
-            let kernel = Kernel::Attend { split, shared: false, stored: cache.stored, arith };
+            let kernel = attend_kernel(spec, cache.stored(spec.values_are_keys), (split, false), arith);
             let storage = vec![
                 whole(rows),
                 whole(lists),
                 whole(&work.q),
-                whole(keys),
-                whole(values),
+                whole(&slot.keys),
+                whole(slot.values.as_ref().unwrap_or(&slot.keys)),
                 numbers(sinks),
                 out,
             ];
             bind(kernel, storage, arith)
         };
         let joined = vec![whole(rows), whole(&work.chunks), numbers(sinks), stage.room(spec.out)];
-        let [key_words, value_words] = cache.words(spec.head_dim);
+        let [key_words, value_words] = cache.words(spec.head_dim, spec.values_are_keys);
+        let cell_words = if spec.values_are_keys { key_words } else { key_words + value_words };
         Attention {
             stores,
             attend: attend(false, arith, stage.room(spec.out)),
             split: attend(true, Arith::Float, whole(&work.chunks)),
             join: bind(Kernel::AttendJoin(arith), joined, arith),
             spec: *spec,
+            stored: cache.stored(spec.values_are_keys),
             arith,
-            cell_bytes: 4 * (spec.n_kv_head * (key_words + value_words)) as u64,
+            cell_bytes: 4 * (spec.n_kv_head * cell_words) as u64,
             generation: stage.rows.lists.generation,
         }
     }
 
     pub(super) fn store(&self, recorder: &mut Recorder, attention: &Attention, rows: usize) -> Result<()> {
         for (bound, heads) in &attention.stores {
-            recorder.dispatch(Kernel::RopeStore(self.stored), bound, [*heads, rows as u32, 1])?;
+            recorder.dispatch(Kernel::RopeStore(attention.stored), bound, [*heads, rows as u32, 1])?;
         }
         Ok(())
     }
@@ -168,7 +171,7 @@ impl Ops {
         let y = if split { chunks } else { 1 };
         let pieces = shared_heads(spec, y * rows, recorder.gpu.tuning.crowd);
         let first = if split { Arith::Float } else { *arith };
-        let kernel = Kernel::Attend { split, shared: pieces.is_some(), stored: self.stored, arith: first };
+        let kernel = attend_kernel(spec, attention.stored, (split, pieces.is_some()), first);
         let groups = [pieces.unwrap_or(heads), y, rows];
         if split {
             recorder.dispatch(kernel, &attention.split, groups)?;
@@ -189,7 +192,9 @@ fn heads_in(stage: &Stage, spec: &AttnSpec) -> Vec<Heads> {
     let of = |buf, first, count| Heads { buf, last: buf, first, count };
     let mut pieces = vec![of(spec.q, 0, n_head)];
     if spec.keys_of.is_none() {
-        for next in [of(spec.k, n_head, n_kv_head), of(spec.v, n_head + n_kv_head, n_kv_head)] {
+        let keys = of(spec.k, n_head, n_kv_head);
+        let values = (!spec.values_are_keys).then(|| of(spec.v, n_head + n_kv_head, n_kv_head));
+        for next in [Some(keys), values].into_iter().flatten() {
             match pieces.last_mut() {
                 Some(piece) if stage.work.layout.adjoin(piece.last, next.buf) => {
                     piece.last = next.buf;
@@ -202,13 +207,17 @@ fn heads_in(stage: &Stage, spec: &AttnSpec) -> Vec<Heads> {
     pieces
 }
 
+fn attend_kernel(spec: &AttnSpec, stored: Stored, (split, shared): (bool, bool), arith: Arith) -> Kernel {
+    Kernel::Attend { split, shared, long: spec.head_dim > LONG_HEAD, stored, arith }
+}
+
 fn store_params(stage: &Stage, spec: &AttnSpec, slot: usize, heads: &Heads) -> RopeParams {
     let lying = stage.cache.keys(slot);
     let plan = &stage.model.plan;
     let rope = spec.rope.map(|id| (&plan.ropes[id.0 as usize], stage.rows.turns.begin(id)));
     let factor = spec.temperature.and_then(|temperature| stage.rows.turns.factor(temperature));
     let place = stage.place(heads.buf);
-    let [key_words, value_words] = stage.cache.words(spec.head_dim);
+    let [key_words, value_words] = stage.cache.words(spec.head_dim, spec.values_are_keys);
     let centred = |norm: Option<Norm>| norm.is_some_and(|norm| norm.kind == NormKind::Layer);
     let flags = [
         (spec.q_norm.is_some(), QUERIES_NORMED),
@@ -243,7 +252,7 @@ fn store_params(stage: &Stage, spec: &AttnSpec, slot: usize, heads: &Heads) -> R
 
 fn attend_params(stage: &Stage, spec: &AttnSpec, slot: usize) -> AttendParams {
     let sections = &stage.rows.sections;
-    let [key_words, value_words] = stage.cache.words(spec.head_dim);
+    let [key_words, value_words] = stage.cache.words(spec.head_dim, spec.values_are_keys);
     AttendParams {
         heads: spec.n_head as u32,
         group: spec.group() as u32,

@@ -191,6 +191,7 @@ impl Ops {
                 first_expert: (part.first_row / rows) as u32,
                 experts: (part.rows / rows) as u32,
                 pairs_at: tiles_words(moe.n_expert, stage.rows.sections.max_rows * moe.n_used) as u32,
+                ..MatmulParams::default()
             });
             let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
             let bias = stage.weights.bias_of(first, part);

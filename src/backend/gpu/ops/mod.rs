@@ -3,6 +3,8 @@
 
 mod attention;
 mod experts;
+pub mod mixers;
+mod per_head;
 mod products;
 mod small;
 
@@ -10,7 +12,10 @@ use std::collections::HashMap;
 
 use attention::Attention;
 use experts::{Experts, Taking};
+use mixers::Mixer;
+use per_head::PerHead;
 use products::{Matmul, Quantizer};
+use small::Taken;
 
 use super::{
     device::Gpu,
@@ -19,14 +24,15 @@ use super::{
     pipelines::{Family, Kernel, Pipelines},
     record::Recorder,
     rows::RowData,
+    states::StateStore,
     variants::Arith,
-    weights::{Joined, Weights, join},
-    work::{Cache, OUTPUTS_AT_ONCE, Stored, WorkBuffers},
+    weights::{Apart, Joined, Weights, join},
+    work::{Cache, OUTPUTS_AT_ONCE, WorkBuffers},
 };
 use crate::{
     Model, Result,
     backend::Rows,
-    plan::{AttnId, Buf, BufSet, MoeId, Op, Plan, Step, UnitSet, WeightId},
+    plan::{AttnId, Buf, BufSet, MixerId, MoeId, Op, Plan, Step, UnitSet, WeightId},
 };
 
 /// What a dispatch binds.
@@ -68,7 +74,6 @@ pub struct Ops {
     pub params: Params,
     /// Batches of so many rows have long contexts split.
     split_rows: usize,
-    stored: Stored,
     /// How norms round.
     arith: Arith,
     /// Operations on each row by itself; those of the head are the norms of each piece of a batch's outputs.
@@ -81,6 +86,8 @@ pub struct Ops {
     choices: HashMap<(MoeId, usize), RowStep>,
     experts: HashMap<(MoeId, usize), Experts>,
     expert_matrices: HashMap<MoeId, Vec<Joined>>,
+    per_head: HashMap<At, PerHead>,
+    mixers: HashMap<MixerId, Mixer>,
     /// What becomes of logits, where they are not left as they are.
     cap: Option<RowStep>,
     attentions: HashMap<(usize, AttnId), Attention>,
@@ -95,6 +102,7 @@ pub struct Stage<'a> {
     pub work: &'a WorkBuffers,
     pub cache: &'a Cache,
     pub rows: &'a RowData,
+    pub states: &'a StateStore,
 }
 
 impl Stage<'_> {
@@ -114,6 +122,11 @@ impl Stage<'_> {
     /// Where an up matrix puts its products, whose gate has another format.
     fn beside(&self) -> wgpu::BufferBinding<'_> {
         self.work.u.as_ref().expect("made for such a plan").as_entire_buffer_binding()
+    }
+
+    /// Where heads' parts of rows lie that were taken apart.
+    fn heads_apart(&self) -> wgpu::BufferBinding<'_> {
+        self.work.heads_apart.as_ref().expect("made for such a plan").as_entire_buffer_binding()
     }
 
     fn logits(&self) -> wgpu::BufferBinding<'_> {
@@ -170,7 +183,6 @@ impl Ops {
         let mut ops = Ops {
             params,
             split_rows: stage.work.split_rows,
-            stored: stage.cache.stored,
             arith: stage.gpu.variants.arith,
             on_rows: HashMap::new(),
             matmuls: HashMap::new(),
@@ -178,16 +190,19 @@ impl Ops {
             choices: HashMap::new(),
             experts: HashMap::new(),
             expert_matrices: HashMap::new(),
+            per_head: HashMap::new(),
+            mixers: HashMap::new(),
             cap: None,
             attentions: HashMap::new(),
         };
         for part in held.ops(&stage.model.plan) {
             for &op in &part {
-                ops.add_on_rows(stage, op);
+                ops.make(stage, op);
             }
             for joined in join(stage.model, &stage.work.layout, &part) {
-                match joined.experts {
-                    Some(id) => ops.expert_matrices.entry(id).or_default().push(joined),
+                match joined.apart {
+                    Some(Apart::Experts(id)) => ops.expert_matrices.entry(id).or_default().push(joined),
+                    Some(Apart::Heads) => {}
                     None => ops.add_matmul(stage, &joined),
                 }
             }
@@ -195,10 +210,10 @@ impl Ops {
         ops
     }
 
-    /// An operation on each row by itself; of the others attention is made by `prepare`, and products are joined.
-    fn add_on_rows(&mut self, stage: &Stage, op: &Op) {
+    /// An operation that is made at load by itself: attention is made by `prepare`, and products are joined.
+    fn make(&mut self, stage: &Stage, op: &Op) {
         // What sublayers share is among the operations of both.
-        if self.on_rows.contains_key(&At::of(op)) {
+        if self.on_rows.contains_key(&At::of(op)) || self.per_head.contains_key(&At::of(op)) {
             return;
         }
         let steps = match *op {
@@ -209,6 +224,10 @@ impl Ops {
             Op::Multiply { dst, f, by, g, column } => vec![self.multiply(stage, (dst, f), (by, g), column)],
             Op::Add { src, dst, scale, gate } => vec![self.add(stage, src, dst, scale, gate)],
             Op::Scale { buf, by } => vec![self.scale(stage, buf, by)],
+            Op::Take { src, from, group, dst, to } => {
+                let parts = stage.place(src).width / from.every;
+                vec![self.take(stage, (src, from), group, parts, Taken::into_parts(stage, dst, to, group))]
+            }
             Op::Head { norm, scale, cap, .. } => {
                 self.cap = self.logits(stage, scale, cap);
                 let first = stage.rows.sections.outputs();
@@ -216,6 +235,9 @@ impl Ops {
                 let rows = (0, Buf::X, Buf::H, false);
                 lists.map(|list_at| self.norm(stage, op, &norm, rows, Some(list_at))).collect()
             }
+            Op::PerHead { .. } => return self.add_per_head(stage, op),
+            // With its scan.
+            Op::Convolve(id) => return self.add_mixer(stage, id),
             Op::MatMul { .. }
             | Op::Gate { .. }
             | Op::Store(_)
@@ -223,6 +245,7 @@ impl Ops {
             | Op::Choose(_)
             | Op::ExpertsGate(_)
             | Op::ExpertsDown(_)
+            | Op::Scan(_)
             | Op::ExpertsSum(_) => return,
         };
         self.on_rows.insert(At::of(op), steps);
@@ -253,8 +276,12 @@ impl Ops {
                 | Op::Multiply { .. }
                 | Op::Add { .. }
                 | Op::Scale { .. }
+                | Op::Take { .. }
+                | Op::PerHead { .. }
                 | Op::Attend(_)
                 | Op::ExpertsDown(_)
+                | Op::Convolve(_)
+                | Op::Scan(_)
                 | Op::ExpertsSum(_)
                 | Op::Head { .. } => {}
             }
@@ -279,10 +306,20 @@ impl Ops {
                 | Op::Norm { .. }
                 | Op::Multiply { .. }
                 | Op::Add { .. }
+                | Op::Take { .. }
                 | Op::Scale { .. } => {
                     for made in &self.on_rows[&At::of(step.op)] {
                         self.on_row(recorder, made, n, &mut ready)?;
                     }
+                }
+                Op::PerHead { .. } => {
+                    self.multiply_heads(
+                        recorder,
+                        &self.per_head[&At::of(step.op)],
+                        n,
+                        step.coarse,
+                        &mut ready,
+                    )?;
                 }
                 Op::MatMul { weight, .. } => {
                     let matmul = &self.matmuls[&weight];
@@ -308,6 +345,8 @@ impl Ops {
                     self.finish_experts(recorder, Taking::new(plan, id, step), n, &mut ready)?;
                 }
                 Op::ExpertsSum(id) => self.sum_experts(recorder, Taking::new(plan, id, step), n)?,
+                Op::Convolve(id) => self.convolve(recorder, id, rows.states.len())?,
+                Op::Scan(id) => self.scan(recorder, id, rows.states.len())?,
                 Op::Head { .. } => {}
             }
         }

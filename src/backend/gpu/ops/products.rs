@@ -15,7 +15,7 @@ use super::{
 use crate::{Result, plan::Buf};
 
 /// Up to so many rows the weights are read once for all of them.
-const FEW_ROWS: usize = 8;
+pub(super) const FEW_ROWS: usize = 8;
 
 /// Rounds rows by themselves; with blocks in a row.
 pub struct Quantizer {

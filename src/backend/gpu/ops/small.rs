@@ -4,6 +4,7 @@ use super::{
     super::{
         params::{
             AddParams, CapParams, EmbedParams, MultiplyParams, NormGroupsParams, NormParams, ScaleParams,
+            TakeParams,
         },
         pipelines::{Curve, Family, Kernel, numbers_of},
         variants::Arith,
@@ -11,7 +12,26 @@ use super::{
     },
     AT_ONCE, Bound, Ops, RowStep, Stage,
 };
-use crate::plan::{Activation, Buf, EmbedBy, Norm, NormKind, Op, WeightId};
+use crate::plan::{Activation, Buf, EmbedBy, Norm, NormKind, Op, Parts, WeightId};
+
+/// Where parts of rows are taken to.
+pub struct Taken<'a> {
+    pub room: wgpu::BufferBinding<'a>,
+    pub stride: usize,
+    pub first: usize,
+    pub every: usize,
+    /// Numbers that are written: zeros beyond what is taken.
+    pub each: usize,
+}
+
+impl<'a> Taken<'a> {
+    /// Into parts of a buffer.
+    pub fn into_parts(stage: &Stage<'a>, dst: Buf, to: Parts, each: usize) -> Self {
+        let place = stage.place(dst);
+        let room = stage.work.room(dst).as_entire_buffer_binding();
+        Taken { room, stride: place.stride, first: place.column + to.from, every: to.every, each }
+    }
+}
 
 impl Ops {
     /// A step for each part of the table.
@@ -150,6 +170,32 @@ impl Ops {
         let storage = [stage.room(src), stage.room(gate.unwrap_or(src)), stage.room(dst)];
         let bound = Bound { group: stage.bind(&self.params, Family::Add, &storage), params };
         RowStep { kernel: Kernel::Add, bound, groups: to.width.div_ceil(AT_ONCE) as u32 }
+    }
+
+    /// The first `taken` numbers of so many parts of a row.
+    pub(super) fn take(
+        &mut self,
+        stage: &Stage,
+        (src, from): (Buf, Parts),
+        taken: usize,
+        parts: usize,
+        to: Taken,
+    ) -> RowStep {
+        let place = stage.place(src);
+        let params = self.params.add(&TakeParams {
+            parts: parts as u32,
+            taken: taken as u32,
+            each: to.each as u32,
+            src_stride: place.stride as u32,
+            src_first: (place.column + from.from) as u32,
+            src_every: from.every as u32,
+            dst_stride: to.stride as u32,
+            dst_first: to.first as u32,
+            dst_every: to.every as u32,
+        });
+        let bound =
+            Bound { group: stage.bind(&self.params, Family::Take, &[stage.room(src), to.room]), params };
+        RowStep { kernel: Kernel::Take, bound, groups: (parts * to.each).div_ceil(AT_ONCE) as u32 }
     }
 
     pub(super) fn scale(&mut self, stage: &Stage, buf: Buf, by: f32) -> RowStep {

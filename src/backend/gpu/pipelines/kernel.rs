@@ -1,11 +1,17 @@
 //! Which kernels there are, what they bind, and the constants that specialise their texts.
 
-use super::super::{
-    formats::Format,
-    variants::{Arith, Variants},
-    work::Stored,
+use super::{
+    super::{
+        formats::Format,
+        variants::{Arith, Variants},
+        work::{MOST_HEAD, Stored},
+    },
+    Tuning,
 };
 use crate::{kv_type::KvType, plan::Activation};
+
+/// Heads of more numbers have a kernel with more room.
+pub const LONG_HEAD: usize = 512;
 
 /// Threads that make a row's choice of experts; with few of them Mesa's llvmpipe ends the loops over many experts early.
 const CHOOSERS: u32 = 64;
@@ -148,6 +154,20 @@ pub enum Kernel {
         coarse: bool,
         arith: Arith,
     },
+    /// The matrices of heads, each with its head's part of the rows.
+    HeadRows {
+        format: Format,
+        lanes: u32,
+        columns: u32,
+        coarse: bool,
+        arith: Arith,
+    },
+    HeadTile {
+        format: Format,
+        lanes: u32,
+        coarse: bool,
+        arith: Arith,
+    },
     Choose,
     ExpertsSort,
     ExpertsSum,
@@ -164,19 +184,32 @@ pub enum Kernel {
         g: Curve,
     },
     Add,
+    Take,
     Scale,
     /// Logits scaled and capped.
     Cap,
     RopeStore(Stored),
-    /// `split`: each workgroup makes one chunk. `shared`: for up to four heads that share keys and values. `arith`:
+    /// `split`: each workgroup makes one chunk. `shared`: for up to four heads that share keys and values. `long`: of
+    /// heads of more than [`LONG_HEAD`] numbers. `arith`:
     /// rows as products of this kind want them; chunks are always in floats.
     Attend {
         split: bool,
         shared: bool,
+        long: bool,
         stored: Stored,
         arith: Arith,
     },
     AttendJoin(Arith),
+    /// `again`: states are made again from rows that were kept.
+    Convolve {
+        again: bool,
+    },
+    /// `lanes`: threads that share a column of a state.
+    Scan {
+        gated_delta: bool,
+        lanes: u32,
+        again: bool,
+    },
     Best,
     BestJoin,
     Shift {
@@ -205,6 +238,7 @@ with_all! {
         NormInside,
         Multiply,
         Add,
+        Take,
         /// Of one buffer that is changed.
         Change,
         RopeStore,
@@ -212,6 +246,8 @@ with_all! {
         AttendRounded,
         AttendJoin,
         AttendJoinRounded,
+        Convolve,
+        Scan,
         Best,
         BestJoin,
         Shift,
@@ -228,7 +264,12 @@ impl Family {
             Family::NormRounded => "rrrww",
             Family::Matmul => "rrrrrw",
             Family::MatmulRounded => "rrrrrww",
-            Family::Quantize | Family::Activate | Family::Multiply | Family::Best | Family::Read => "rw",
+            Family::Quantize
+            | Family::Activate
+            | Family::Multiply
+            | Family::Take
+            | Family::Best
+            | Family::Read => "rw",
             Family::ExpertMatmul => "rrrrrwr",
             Family::NormGroups | Family::Choose => "rrrw",
             Family::NormInside | Family::Add | Family::BestJoin => "rrw",
@@ -239,6 +280,8 @@ impl Family {
             Family::AttendRounded => "rrrrrrww",
             Family::AttendJoin => "rrrw",
             Family::AttendJoinRounded => "rrrww",
+            Family::Convolve => "rrrww",
+            Family::Scan => "rrrrrww",
             Family::Shift => "rrww",
         }
     }
@@ -251,55 +294,16 @@ impl Arith {
     }
 }
 
-/// How wide the kernels are on a device. It fixes the order of sums, so the bits too, and never changes while a
-/// device is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tuning {
-    /// Threads of a workgroup of `matmul_rows`.
-    pub matmul: u32,
-    /// Threads of a workgroup of `gate_rows` for up to four columns; half as many for more.
-    pub gate: u32,
-    /// Threads of a workgroup of norms.
-    pub norm: u32,
-    /// Threads of a workgroup of rotations.
-    pub rope: u32,
-    /// Threads of a workgroup of attention.
-    pub attend: u32,
-    /// Workgroups that keep the device busy: where there are as many, heads share what they read.
-    pub crowd: u32,
-}
-
-impl Tuning {
-    /// A card.
-    pub const HARDWARE: Tuning =
-        Tuning { matmul: 64, gate: 256, norm: 256, rope: 64, attend: 64, crowd: 512 };
-    /// A processor that plays a GPU: barriers are dear and threads run eight at a time.
-    pub const SOFTWARE: Tuning = Tuning { matmul: 8, gate: 8, norm: 8, rope: 8, attend: 8, crowd: 1 };
-
-    /// Lanes that share a row of so many blocks: enough to keep many loads under way, not more than have work.
-    pub fn lanes(&self, blocks: usize) -> u32 {
-        let wanted = match blocks {
-            0..=32 => 8,
-            33..=128 => 16,
-            _ => 32,
-        };
-        wanted.min(self.matmul)
-    }
-
-    /// Pairs of rows that a workgroup of `gate_rows` makes at once.
-    fn gate_pairs(&self, lanes: u32, columns: u32) -> u32 {
-        let threads = if columns > 4 { self.gate / 2 } else { self.gate };
-        (threads / lanes).max(1)
-    }
-}
-
 impl Kernel {
     pub fn family(self) -> Family {
         match self {
             Kernel::Embed(_) => Family::Embed,
             Kernel::Norm(arith) => arith.family(Family::Norm, Family::NormRounded),
             Kernel::GateRows { .. } => Family::MatmulRounded,
-            Kernel::MatmulRows { .. } | Kernel::MatmulTile { .. } => Family::Matmul,
+            Kernel::MatmulRows { .. }
+            | Kernel::MatmulTile { .. }
+            | Kernel::HeadRows { .. }
+            | Kernel::HeadTile { .. } => Family::Matmul,
             Kernel::ExpertRows { .. } | Kernel::ExpertTile { .. } => Family::ExpertMatmul,
             Kernel::Choose => Family::Choose,
             Kernel::ExpertsSort => Family::ExpertsSort,
@@ -310,10 +314,13 @@ impl Kernel {
             Kernel::NormGroups { inside: true } => Family::NormInside,
             Kernel::Multiply { .. } => Family::Multiply,
             Kernel::Add => Family::Add,
+            Kernel::Take => Family::Take,
             Kernel::Scale | Kernel::Cap => Family::Change,
             Kernel::RopeStore(_) => Family::RopeStore,
             Kernel::Attend { arith, .. } => arith.family(Family::Attend, Family::AttendRounded),
             Kernel::AttendJoin(arith) => arith.family(Family::AttendJoin, Family::AttendJoinRounded),
+            Kernel::Convolve { .. } => Family::Convolve,
+            Kernel::Scan { .. } => Family::Scan,
             Kernel::Best => Family::Best,
             Kernel::BestJoin => Family::BestJoin,
             Kernel::Shift { .. } => Family::Shift,
@@ -342,6 +349,14 @@ impl Kernel {
                 let high = if coarse { " high" } else { "" };
                 format!("experts {}{high} tile{}", format.name(), arith.suffix())
             }
+            Kernel::HeadRows { format, columns, coarse, arith, .. } => {
+                let high = if coarse { " high" } else { "" };
+                format!("heads {}{high} x{columns}{}", format.name(), arith.suffix())
+            }
+            Kernel::HeadTile { format, coarse, arith, .. } => {
+                let high = if coarse { " high" } else { "" };
+                format!("heads {}{high} tile{}", format.name(), arith.suffix())
+            }
             Kernel::Choose => "choose".into(),
             Kernel::ExpertsSort => "experts sort".into(),
             Kernel::ExpertsSum => "experts sum".into(),
@@ -350,6 +365,7 @@ impl Kernel {
             Kernel::NormGroups { .. } => "norm groups".into(),
             Kernel::Multiply { .. } => "multiply".into(),
             Kernel::Add => "add".into(),
+            Kernel::Take => "take".into(),
             Kernel::Scale => "scale".into(),
             Kernel::Cap => "cap".into(),
             Kernel::RopeStore(_) => "rope store".into(),
@@ -358,6 +374,8 @@ impl Kernel {
                 format!("attend{split}{}", if shared { " shared" } else { "" })
             }
             Kernel::AttendJoin(_) => "attend join".into(),
+            Kernel::Convolve { again } => format!("convolve{}", if again { " again" } else { "" }),
+            Kernel::Scan { again, .. } => format!("scan{}", if again { " again" } else { "" }),
             Kernel::Best => "best".into(),
             Kernel::BestJoin => "best join".into(),
             Kernel::Shift { .. } => "shift".into(),
@@ -391,6 +409,14 @@ impl Kernel {
                 rows_of(format, mode, lanes, columns, coarse)
             }
             Kernel::ExpertRows { format, mode, lanes, coarse, .. } => rows_of(format, mode, lanes, 1, coarse),
+            Kernel::HeadRows { format, lanes, columns, coarse, .. } => {
+                rows_of(format, Mode::Store, lanes, columns, coarse)
+            }
+            Kernel::HeadTile { format, lanes, coarse, .. } => [("LANES", f64::from(lanes))]
+                .into_iter()
+                .chain(Mode::Store.constants())
+                .chain(coarse_of(format, coarse))
+                .collect(),
             Kernel::ExpertTile { format, mode, lanes, coarse, .. } => [("LANES", f64::from(lanes))]
                 .into_iter()
                 .chain(mode.constants())
@@ -423,17 +449,28 @@ impl Kernel {
             Kernel::Best | Kernel::BestJoin => vec![("THREADS", f64::from(tuning.norm))],
             Kernel::Choose => width(CHOOSERS).collect(),
             Kernel::RopeStore(stored) => width(tuning.rope).chain(stored.constants()).collect(),
-            Kernel::Attend { split, stored, .. } => width(tuning.attend)
+            Kernel::Attend { split, long, stored, .. } => width(tuning.attend)
                 .chain([("SPLIT", f64::from(u8::from(split)))])
+                .chain(long.then_some(("MOST_PAIRS", (MOST_HEAD / 2) as f64)))
                 .chain(stored.constants())
                 .collect(),
             Kernel::AttendJoin(_) => vec![("THREADS", f64::from(tuning.attend))],
+            Kernel::Convolve { again } => {
+                let row_lanes = (tuning.norm / 32).max(1);
+                vec![("AGAIN", f64::from(u8::from(again))), ("ROW_LANES", f64::from(row_lanes))]
+            }
+            Kernel::Scan { gated_delta, lanes, again } => vec![
+                ("AGAIN", f64::from(u8::from(again))),
+                ("GATED_DELTA", f64::from(u8::from(gated_delta))),
+                ("LANES", f64::from(lanes)),
+            ],
             Kernel::Shift { keys } => vec![("KEYS", storage_number(keys))],
             Kernel::Activate(curve) => vec![("ACTIVATION", curve.number())],
             Kernel::Multiply { f, g } => vec![("F", f.number()), ("G", g.number())],
             Kernel::Embed(_)
             | Kernel::Quantize(_)
             | Kernel::Add
+            | Kernel::Take
             | Kernel::Scale
             | Kernel::Cap
             | Kernel::ExpertsSort
@@ -445,10 +482,14 @@ impl Kernel {
     /// One of each kernel for every format and shape.
     #[cfg(test)]
     pub fn all() -> Vec<Kernel> {
-        let mut all = vec![Kernel::Add, Kernel::Scale, Kernel::Cap];
+        let mut all = vec![Kernel::Add, Kernel::Take, Kernel::Scale, Kernel::Cap];
         all.extend([Kernel::Choose, Kernel::ExpertsSort, Kernel::ExpertsSum]);
         all.extend([Kernel::Best, Kernel::BestJoin, Kernel::Read]);
         all.extend([false, true].map(|inside| Kernel::NormGroups { inside }));
+        for again in [false, true] {
+            all.push(Kernel::Convolve { again });
+            all.extend([false, true].map(|gated_delta| Kernel::Scan { gated_delta, lanes: 8, again }));
+        }
         for &curve in Curve::ALL {
             all.push(Kernel::Activate(curve));
             all.push(Kernel::Multiply { f: curve, g: Curve::Sigmoid });
@@ -460,14 +501,21 @@ impl Kernel {
             all.push(Kernel::RopeStore(stored));
             for shared in [false, true] {
                 let arith = Arith::Float;
-                all.push(Kernel::Attend { split: true, shared, stored, arith });
-                all.extend(Arith::ALL.map(|arith| Kernel::Attend { split: false, shared, stored, arith }));
+                for (split, long) in [(true, false), (true, true), (false, true)] {
+                    all.push(Kernel::Attend { split, shared, long, stored, arith });
+                }
+                let short = |arith| Kernel::Attend { split: false, shared, long: false, stored, arith };
+                all.extend(Arith::ALL.map(short));
             }
         }
         all.extend([Arith::Int8, Arith::Half].map(Kernel::Quantize));
         for format in Format::ALL {
             all.push(Kernel::Embed(format));
             for arith in Arith::ALL.into_iter().filter(|arith| arith.of(format) == *arith) {
+                for coarse in [false, format.has_planes()] {
+                    all.push(Kernel::HeadTile { format, lanes: 8, coarse, arith });
+                    all.push(Kernel::HeadRows { format, lanes: 8, columns: 3, coarse, arith });
+                }
                 let gates = [Mode::Gate(Curve::Silu), Mode::Gate(Curve::Xielu), Mode::Activate(Curve::Gelu)];
                 for mode in [Mode::Store, Mode::Add].into_iter().chain(gates) {
                     for coarse in [false, format.has_planes()] {
@@ -504,6 +552,8 @@ impl Kernel {
             | Kernel::GateRows { arith: Arith::Half, .. }
             | Kernel::ExpertRows { arith: Arith::Half, .. }
             | Kernel::ExpertTile { arith: Arith::Half, .. }
+            | Kernel::HeadRows { arith: Arith::Half, .. }
+            | Kernel::HeadTile { arith: Arith::Half, .. }
             | Kernel::MatmulTile { arith: Arith::Half, .. } => wgpu::Features::SHADER_F16,
             _ => wgpu::Features::empty(),
         }

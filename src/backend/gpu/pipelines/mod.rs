@@ -3,10 +3,12 @@
 
 mod kernel;
 mod text;
+mod tuning;
 
 use std::collections::HashMap;
 
-pub use kernel::{Curve, Family, Kernel, Mode, Tuning, numbers_of};
+pub use kernel::{Curve, Family, Kernel, LONG_HEAD, Mode, numbers_of};
+pub use tuning::Tuning;
 
 use super::{
     device::Gpu,

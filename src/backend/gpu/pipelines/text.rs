@@ -35,6 +35,9 @@ impl Kernel {
             Kernel::ExpertRows { format, arith, .. } => {
                 rows_text(format, arith) + shader!("common/expert_of_pair") + shader!("matmul_rows")
             }
+            Kernel::HeadRows { format, arith, .. } => {
+                rows_text(format, arith) + shader!("common/matrix_of_head") + shader!("matmul_rows")
+            }
             Kernel::GateRows { format, arith, .. } => [
                 &rows_text(format, arith),
                 shader!("common/one_matrix"),
@@ -56,6 +59,9 @@ impl Kernel {
             Kernel::MatmulTile { format, arith, .. } => {
                 tile_text(format, arith) + shader!("common/one_matrix")
             }
+            Kernel::HeadTile { format, arith, .. } => {
+                tile_text(format, arith) + shader!("common/matrix_of_head")
+            }
             Kernel::ExpertTile { format, arith, .. } => {
                 tile_text(format, arith) + shader!("common/expert_of_tile")
             }
@@ -73,6 +79,7 @@ impl Kernel {
             .concat(),
             Kernel::Multiply { .. } => [shader!("common/activation"), shader!("multiply")].concat(),
             Kernel::Add => shader!("add").into(),
+            Kernel::Take => shader!("take").into(),
             Kernel::Scale => shader!("scale").into(),
             Kernel::Cap => [shader!("common/capped"), shader!("cap")].concat(),
             Kernel::RopeStore(_) => [
@@ -102,6 +109,8 @@ impl Kernel {
                 shader!("attend_join"),
             ]
             .concat(),
+            Kernel::Convolve { .. } => [shader!("common/states"), shader!("convolve")].concat(),
+            Kernel::Scan { .. } => [shader!("common/states"), shader!("scan")].concat(),
             Kernel::Best => [shader!("common/rank"), shader!("best")].concat(),
             Kernel::BestJoin => [shader!("common/rank"), shader!("best_join")].concat(),
             Kernel::Shift { .. } => {

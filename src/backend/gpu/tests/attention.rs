@@ -5,7 +5,7 @@ use super::{
         device::Gpu,
         lab::{Random, bind, numbers, run, storage},
         params::AttendParams,
-        pipelines::{Family, Kernel, Pipelines},
+        pipelines::{Family, Kernel, LONG_HEAD, Pipelines},
         variants::Arith,
         work::{CHUNK, Stored, head_stride, kv_words},
     },
@@ -127,7 +127,13 @@ impl Case {
         let groups = if shared { self.kv_heads as u32 * group.div_ceil(4) } else { heads };
         let y = if split { most_chunks as u32 } else { 1 };
         let mut steps = vec![(
-            Kernel::Attend { split, shared, stored: self.stored, arith: Arith::Float },
+            Kernel::Attend {
+                split,
+                shared,
+                long: self.dim > LONG_HEAD,
+                stored: self.stored,
+                arith: Arith::Float,
+            },
             attend,
             [groups, y, rows],
         )];
@@ -242,7 +248,8 @@ fn sinks_and_caps_are_right_to_rounding_split_and_whole() {
     let Some(gpu) = gpu(test) else { return };
     let mut pipelines = Pipelines::new(&gpu);
     let stored = Stored { keys: KvType::F32, values: KvType::F16 };
-    for (heads, kv_heads, dim, cap) in [(6, 2, 64, 0.0), (8, 1, 32, 2.0), (2, 1, 512, 1.0)] {
+    for (heads, kv_heads, dim, cap) in [(6, 2, 64, 0.0), (8, 1, 32, 2.0), (2, 1, 512, 1.0), (8, 1, 576, 1.0)]
+    {
         let case = Case::new(heads, kv_heads, dim, stored, 3).with_sinks(cap);
         for len in [1, 257, 700] {
             let whole = case.run(&gpu, &mut pipelines, &[len], (false, false));

@@ -51,6 +51,7 @@ fn a_lost_device_is_one_clear_line() {
         outputs: &[0],
         views: &views,
         view_of_slot: &view_of_slot,
+        states: &[],
     };
     let mut logits = vec![0.0; dims.n_vocab];
     backend.run(&steps, &rows, Output::Logits(&mut logits)).unwrap();

@@ -16,6 +16,8 @@ mod experts;
 #[cfg(embedded_model)]
 mod lost;
 mod matmul;
+mod mixers;
+mod per_head;
 mod rounded;
 mod rows;
 mod small;

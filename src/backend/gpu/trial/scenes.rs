@@ -96,7 +96,7 @@ pub fn attention(gpu: &Gpu) -> Result<Scene<'_>> {
         let join = bind(gpu, pipelines, Family::AttendJoin, &params, &buffers)?;
         Ok(vec![
             (
-                Kernel::Attend { split: true, shared: false, stored, arith },
+                Kernel::Attend { split: true, shared: false, long: false, stored, arith },
                 attend,
                 [HEADS as u32, chunks as u32, 1],
             ),

@@ -1,0 +1,177 @@
+//! Drafts of the head that predicts one token more, accepted as often as is wanted, against the formula of speculation:
+//! `cargo bench --bench mtp -- -m FILE [--draft N] [--tokens N] [--rounds N]`.
+//!
+//! **Acceptance is given by hand**: the text that plain decoding makes is known, and a drafted token is replaced by the right
+//! one, or by a wrong one, as a random number has it. All passes are made as always, so the times are real, and the text
+//! must be the same. Without a FILE that was trained, this says what a head would give that is right so often.
+//!
+//! The formula: `1 + a + … + aᵏ` tokens for `k` draft passes and one of `k + 1` rows, whose times are measured by
+//! themselves in the same process, in plain steps.
+
+mod common;
+
+use std::{ops::ControlFlow, path::Path, process::ExitCode, sync::Arc, time::Instant};
+
+use common::{Flags, greedy, request};
+use spec_run::{
+    Batch, Context, ContextConfig, Error, Gguf, Model, Result, Tokenizer,
+    batch::{Ahead, Row},
+    generate::{Speculation, generate, speculate},
+    sampler::rng::Rng,
+    scores::Want,
+    speculation::{AheadProposer, Fixed, Passes, Proposer, SourceInfo, Supply},
+};
+
+const RATES: [f64; 3] = [0.5, 0.7, 0.9];
+const PROMPT: usize = 64;
+
+fn main() -> ExitCode {
+    let mut flags = Flags::new();
+    let model = flags.take("-m");
+    let draft = flags.number("--draft").unwrap_or(3);
+    let tokens = flags.number("--tokens").unwrap_or(96);
+    let rounds = flags.number("--rounds").unwrap_or(5);
+    let work = model.map(|model| move || run(Path::new(&model), draft, tokens, rounds));
+    flags.run(work, "give -m FILE, a model with a head for one token more, and --draft, --tokens or --rounds N if you like")
+}
+
+/// The head, told what to say.
+struct ByHand {
+    text: Arc<[u32]>,
+    rate: f64,
+    rng: Rng,
+}
+
+impl Proposer for ByHand {
+    fn info(&self, context: &Context) -> SourceInfo {
+        AheadProposer.info(context)
+    }
+
+    fn supply(&mut self, _: &[u32]) -> Supply {
+        Supply::Any
+    }
+
+    fn passes(&self) -> Option<Passes<'_>> {
+        Some(Passes::Ahead)
+    }
+
+    fn overrule(&mut self, text: &[u32], chosen: u32) -> u32 {
+        match self.text.get(text.len()) {
+            Some(&right) if self.rng.next_f64() < self.rate => right,
+            Some(&right) => right ^ 1,
+            None => chosen,
+        }
+    }
+}
+
+fn run(path: &Path, draft: usize, tokens: usize, rounds: usize) -> Result<()> {
+    let gguf = Arc::new(Gguf::open(path)?);
+    let tokenizer = Tokenizer::from_gguf(&gguf)?;
+    let model = Arc::new(Model::load(gguf)?);
+    let config = ContextConfig { n_ctx: 1024, ahead: true, ..ContextConfig::default() };
+    let mut context = Context::new(model.clone(), &config)?;
+    if !context.predicts_ahead() {
+        return Err(Error::Input(format!("{} has no head for one token more", model.name)));
+    }
+    println!(
+        "{}, {}; drafts of {draft}, {tokens} tokens; medians of {rounds} rounds",
+        model.name,
+        context.describe()
+    );
+    println!("acceptance is given by hand: the text is plain decoding's, and so is the text with drafts");
+    let prompt: Vec<u32> = (0..PROMPT as u32).map(|i| 7 * i + 3).collect();
+    let request = request(&prompt, tokens);
+    let go_on = |_| Ok(ControlFlow::Continue(()));
+    let mut plain = Vec::new();
+    let mut steps: [Vec<f64>; 3] = Default::default();
+    let mut drafted: [Vec<f64>; RATES.len()] = Default::default();
+    let mut shares = [0.0; RATES.len()];
+    let mut parts: [[Vec<f64>; 3]; RATES.len()] = Default::default();
+    let mut text: Arc<[u32]> = Arc::default();
+    for round in 0..=rounds {
+        let made = generate(&mut context, &tokenizer, &mut greedy()?, &request, go_on)?;
+        text = prompt.iter().chain(&made.tokens).copied().collect();
+        for (i, rate) in RATES.into_iter().enumerate() {
+            let by_hand = ByHand { text: text.clone(), rate, rng: Rng::new(1000 * round as u64 + i as u64) };
+            let mut policy = Fixed { max: draft, ..Fixed::default() };
+            let proposers: &mut [Box<dyn Proposer>] = &mut [Box::new(by_hand)];
+            let mut speculation = Speculation { proposers, policy: &mut policy };
+            let (found, report) =
+                speculate(&mut context, &tokenizer, &mut greedy()?, &request, &mut speculation, |_| {
+                    Ok(ControlFlow::Continue(()))
+                })?;
+            assert_eq!(found.tokens, made.tokens, "drafts changed the text");
+            // The first round warms up.
+            if round > 0 {
+                drafted[i].push(found.decode_seconds);
+                let tally = &report.drafting;
+                shares[i] += tally.acceptance().unwrap_or(0.0) / rounds as f64;
+                let seconds = [report.draft_seconds, report.verify_seconds, report.other_seconds];
+                let each = seconds.map(|seconds| seconds / tally.rounds as f64);
+                parts[i].iter_mut().zip(each).for_each(|(all, seconds)| all.push(seconds));
+            }
+        }
+        let times = passes(&mut context, &text, draft)?;
+        if round > 0 {
+            plain.push(made.decode_seconds);
+            steps.iter_mut().zip(times).for_each(|(all, time)| all.push(time));
+        }
+    }
+    let [one, many, head] = steps.map(median);
+    let plain = median(plain);
+    println!(
+        "a plain step {:.2} ms, by itself {:.2}",
+        1e3 * plain / text.len().saturating_sub(PROMPT + 1) as f64,
+        1e3 * one
+    );
+    println!("a pass of {} rows {:.2} steps, a draft's pass {:.3} steps", draft + 1, many / one, head / one);
+    println!(
+        "| given | accepted | times plain decoding | by the formula | measured / formula | a round: drafting, verifying, rest, in steps |"
+    );
+    println!("|--:|--:|--:|--:|--:|--:|");
+    for (i, rate) in RATES.into_iter().enumerate() {
+        let measured = plain / median(drafted[i].clone());
+        let gained: f64 = (0..=draft).map(|n| rate.powi(n as i32)).sum();
+        let formula = gained / ((draft as f64 * head + many) / one);
+        let [drafting, verifying, rest] = parts[i].clone().map(|seconds| median(seconds) / one);
+        println!(
+            "| {rate} | {:.3} | {measured:.3} | {formula:.3} | {:.3} | {drafting:.2} {verifying:.2} {rest:.2} |",
+            shares[i],
+            measured / formula
+        );
+    }
+    Ok(())
+}
+
+/// Seconds of a pass of one row, of one of a draft and the token before it, and of the head's, in the middle of the text.
+fn passes(context: &mut Context, text: &[u32], draft: usize) -> Result<[f64; 3]> {
+    let middle = (PROMPT + text.len()) / 2;
+    let layers = Some(context.model().n_layer());
+    context.remove(0);
+    context.decode(&Batch { keep_hidden: layers, ..Batch::prompt(&text[..middle], 0, 0) })?;
+    let before = context.hidden(middle - 1).to_vec();
+    let mut times: [Vec<f64>; 3] = Default::default();
+    for _ in 0..9 {
+        for (rows, times) in [1, draft + 1].into_iter().zip(&mut times) {
+            let mut batch = Batch { keep_hidden: layers, ..Batch::new() };
+            (0..rows).for_each(|i| batch.push(text[middle + i], (middle + i) as u32, 0, true));
+            let started = Instant::now();
+            context.decode_for(&batch, Want::Top(1))?;
+            times.push(started.elapsed().as_secs_f64());
+            context.truncate(0, middle)?;
+        }
+        let row = Row { token: text[middle], pos: middle as u32, seq: 1, logits: true };
+        context.fork(0, 1);
+        let ahead = Some(Ahead { before: before.clone(), after_itself: false });
+        let started = Instant::now();
+        context.decode_for(&Batch { rows: vec![row], ahead, ..Batch::new() }, Want::Top(1))?;
+        times[2].push(started.elapsed().as_secs_f64());
+        context.remove(1);
+    }
+    Ok(times.map(median))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,129 @@
+//! Products whose heads have matrices of their own. Parts of rows that are whole blocks are read where they lie; others are
+//! first taken apart.
+
+use super::{
+    super::{
+        formats::{BLOCK, Format},
+        params::MatmulParams,
+        pipelines::{Family, Kernel},
+        record::Recorder,
+        variants::Arith,
+        work::{TILE_ROWS, heads_apart, padded},
+    },
+    Bound, Ops, Ready, RowStep, Stage,
+    products::FEW_ROWS,
+    small::Taken,
+};
+use crate::{
+    Result,
+    plan::{Buf, Op},
+};
+
+pub struct PerHead {
+    take: Option<RowStep>,
+    format: Format,
+    lanes: u32,
+    arith: Arith,
+    src: Buf,
+    /// Rows of a head's matrix.
+    rows: u32,
+    /// Multiplications for one row of input, and bytes of weights.
+    work: u64,
+    bytes: u64,
+    coarse_bytes: u64,
+    /// With how many heads' matrices lie there.
+    parts: Vec<(Bound, u32)>,
+}
+
+impl Ops {
+    pub(super) fn add_per_head(&mut self, stage: &Stage, op: &Op) {
+        let Op::PerHead { first, heads, src, from, dst, to } = *op else { return };
+        let matrix = &stage.weights.matrices[&first];
+        let (rows, cols) = (matrix.rows / heads, stage.model.weight(first).cols);
+        let place = stage.place(src);
+        // Numbers from row to row of the input, and from one head's part to the next; where the first begins.
+        let (take, stride, every, begin) = match heads_apart(op) {
+            0 => (None, place.stride, from.every, place.column + from.from),
+            width => {
+                let (every, each) = (padded(from.every), padded(cols));
+                let apart = Taken { room: stage.heads_apart(), stride: width, first: 0, every, each };
+                (Some(self.take(stage, (src, from), cols, heads, apart)), width, every, 0)
+            }
+        };
+        let arith = match take {
+            None => stage.gpu.variants.arith.of(matrix.format),
+            Some(_) => Arith::Float,
+        };
+        if arith != Arith::Float {
+            self.add_quantizer(stage, src);
+        }
+        let x = || match (&take, arith) {
+            (Some(_), _) => stage.heads_apart(),
+            (None, Arith::Float) => stage.room(src),
+            (None, Arith::Int8 | Arith::Half) => stage.rounded(src),
+        };
+        let quads = |numbers: usize| (numbers / BLOCK * arith.block_quads()) as u32;
+        let out = stage.place(dst);
+        let parts = matrix.parts.iter().map(|part| {
+            let before = part.first_row / rows;
+            let params = self.params.add(&MatmulParams {
+                rows: rows as u32,
+                blocks: matrix.blocks as u32,
+                x_stride: quads(stride),
+                x_first: quads(begin + before * every),
+                x_every: quads(every),
+                y_stride: out.stride as u32,
+                y_first: (out.column + to.from + before * to.every) as u32,
+                y_every: to.every as u32,
+                ..MatmulParams::default()
+            });
+            let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
+            let nothing = stage.weights.binding(stage.weights.nothing);
+            let storage = [high, low, scales, nothing, x(), stage.room(dst)];
+            let group = stage.bind(&self.params, Family::Matmul, &storage);
+            (Bound { group, params }, (part.rows / rows) as u32)
+        });
+        let parts = parts.collect();
+        let product = PerHead {
+            take,
+            format: matrix.format,
+            lanes: stage.gpu.tuning.lanes(matrix.blocks),
+            arith,
+            src,
+            rows: rows as u32,
+            work: (matrix.rows * matrix.blocks * BLOCK) as u64,
+            bytes: matrix.bytes(),
+            coarse_bytes: matrix.bytes() - matrix.low_bytes(),
+            parts,
+        };
+        self.per_head.insert(super::At::of(op), product);
+    }
+
+    pub(super) fn multiply_heads(
+        &self,
+        recorder: &mut Recorder,
+        product: &PerHead,
+        rows: usize,
+        coarse: bool,
+        ready: &mut Ready,
+    ) -> Result<()> {
+        let &PerHead { format, lanes, arith, src, .. } = product;
+        self.round(recorder, (src, arith), rows, ready)?;
+        product.take.iter().try_for_each(|take| take.record(recorder, rows))?;
+        let coarse = coarse && format.has_planes();
+        let bytes = if coarse { product.coarse_bytes } else { product.bytes };
+        recorder.weigh(product.work * rows as u64, bytes);
+        for (bound, heads) in &product.parts {
+            if rows <= FEW_ROWS {
+                let kernel = Kernel::HeadRows { format, lanes, columns: rows as u32, coarse, arith };
+                let at_once = 2 * (recorder.gpu.tuning.matmul / lanes);
+                recorder.dispatch(kernel, bound, [product.rows.div_ceil(at_once), 1, *heads])?;
+            } else {
+                let kernel = Kernel::HeadTile { format, lanes, coarse, arith };
+                let columns = rows.div_ceil(TILE_ROWS) as u32;
+                recorder.dispatch(kernel, bound, [product.rows.div_ceil(64), columns, *heads])?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! Passes of the head that predicts one token more.
+
+use super::Context;
+use crate::{
+    Batch, Error, Result,
+    batch::{Ahead, Row},
+};
+
+impl Context {
+    /// Whether the model has a head that was trained to predict one token more, and this context runs it: then batches may
+    /// be [`Batch::ahead`].
+    pub fn predicts_ahead(&self) -> bool {
+        self.model.plan.ahead.is_some()
+    }
+
+    /// The share of a full pass's weight bytes that a pass of that head reads.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn ahead_cost(&self) -> f64 {
+        let steps = self.model.plan.ahead_steps(true);
+        let bytes: u64 = steps.iter().map(|step| self.step_bytes(step)).sum();
+        bytes as f64 / self.bytes_read(None) as f64
+    }
+
+    /// What holds of a batch for that head.
+    pub(super) fn check_ahead(&self, batch: &Batch, ahead: &Ahead) -> Result<()> {
+        if !self.predicts_ahead() {
+            return Err(Error::Batch(format!(
+                "{} has no head for one token more here: open it with `ahead`, on the CPU",
+                self.model.name
+            )));
+        }
+        if batch.run_layers.is_some() || batch.keep_hidden.is_some() || batch.resume.is_some() {
+            return Err(Error::Batch(
+                "a batch for the head that predicts one token more has no mask, and keeps and resumes nothing"
+                    .into(),
+            ));
+        }
+        let dim = self.model.plan.dims.dim;
+        if ahead.before.len() != batch.rows.len() * dim {
+            return Err(Error::Batch(format!(
+                "{} hidden numbers for {} rows of {dim}: hand over one row for each token",
+                ahead.before.len(),
+                batch.rows.len()
+            )));
+        }
+        let new: Vec<Row> =
+            batch.rows.iter().filter(|row| self.kv.cell_at(row.seq, row.pos).is_none()).copied().collect();
+        if new.len() > self.kv.free_cells() {
+            return Err(self.kv.full(new.len()));
+        }
+        self.kv.check_positions(&new)
+    }
+
+    /// The cells of rows, new ones for those that have none.
+    pub(super) fn cells_ahead(&mut self, rows: &[Row]) -> Result<Vec<u32>> {
+        let nothing = vec![None; self.model.plan.own_slots() + self.extra_slots].into();
+        let mut cells = Vec::with_capacity(rows.len());
+        for row in rows {
+            let cell = match self.kv.cell_at(row.seq, row.pos) {
+                Some(cell) => cell,
+                None => self.kv.append(std::slice::from_ref(row), Some(&nothing))?[0],
+            };
+            self.kv.write_ahead(cell);
+            cells.push(cell);
+        }
+        Ok(cells)
+    }
+}

@@ -1,0 +1,58 @@
+//! A head that was trained to predict the token after the next one: a layer of its own behind the others, which reads what
+//! the last layer left of a token together with the token that came next.
+
+use super::{LayerOps, Op, Plan, Step, Unit, Visit};
+
+/// Such a head. All of its operations work on the model's buffers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ahead {
+    /// Makes the layer's input of the next token and of what the model's last layer left in `X`.
+    pub after_model: Vec<Op>,
+    /// The same of what its own layer left there: so it goes on from what it has predicted itself.
+    pub after_itself: Vec<Op>,
+    pub layer: LayerOps,
+    pub head: Op,
+}
+
+impl Ahead {
+    /// Every operation, save that some of [`Ahead::after_model`] are in [`Ahead::after_itself`] too.
+    pub fn ops(&self) -> impl Iterator<Item = &Op> {
+        let LayerOps { shared, attn, mlp } = &self.layer;
+        let layer = shared.iter().chain(attn).chain(mlp);
+        self.after_model.iter().chain(&self.after_itself).chain(layer).chain([&self.head])
+    }
+}
+
+impl Plan {
+    /// Slots that layers have of their own, that of [`Plan::ahead`] last; those of repetitions come after them.
+    pub fn own_slots(&self) -> usize {
+        self.layers.len() + usize::from(self.ahead.is_some())
+    }
+
+    /// The slot of the keys and values of [`Plan::ahead`].
+    pub fn ahead_slot(&self) -> Option<usize> {
+        self.ahead.as_ref().map(|_| self.layers.len())
+    }
+
+    /// The layer that a slot belongs to; `None` for those of repetitions.
+    pub fn layer_of_slot(&self, slot: usize) -> Option<&LayerOps> {
+        let ahead = self.ahead.as_ref().filter(|_| Some(slot) == self.ahead_slot());
+        self.layers.get(slot).or(ahead.map(|ahead| &ahead.layer))
+    }
+
+    /// All steps of a pass of [`Plan::ahead`], the head last.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn ahead_steps(&self, after_itself: bool) -> Vec<Step<'_>> {
+        let ahead = self.ahead.as_ref().expect("the caller has checked that there is one");
+        let slot = self.layers.len();
+        let visit = Visit::first(slot);
+        let step = |op| Step { op, unit: Unit::Ahead, slot, visit, coarse: false, experts: None };
+        let before = if after_itself { &ahead.after_itself } else { &ahead.after_model };
+        let LayerOps { shared, attn, mlp } = &ahead.layer;
+        let mut steps: Vec<_> = before.iter().chain(shared).chain(attn).chain(mlp).map(step).collect();
+        steps.push(Step { op: &ahead.head, ..self.head_step() });
+        steps
+    }
+}

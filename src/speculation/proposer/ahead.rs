@@ -1,0 +1,27 @@
+//! The model drafts with the head that was trained to predict one token more.
+
+use super::{Passes, Proposer, Supply};
+use crate::{
+    Context,
+    speculation::policy::{SourceInfo, SourceKind},
+};
+
+/// Goes on from what that head has predicted itself, to any length.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AheadProposer;
+
+impl Proposer for AheadProposer {
+    /// # Panics
+    /// If the context has no such head.
+    fn info(&self, context: &Context) -> SourceInfo {
+        SourceInfo { name: "mtp".into(), kind: SourceKind::Mtp, cost: context.ahead_cost(), prefix: None }
+    }
+
+    fn supply(&mut self, _: &[u32]) -> Supply {
+        Supply::Any
+    }
+
+    fn passes(&self) -> Option<Passes<'_>> {
+        Some(Passes::Ahead)
+    }
+}
