@@ -6,7 +6,8 @@
 //! must be the same. Without a FILE that was trained, this says what a head would give that is right so often.
 //!
 //! The formula: `1 + a + … + aᵏ` tokens for `k` draft passes and one of `k + 1` rows, whose times are measured by
-//! themselves in the same process, in plain steps.
+//! themselves in the same process, in plain steps. The first draft pass also has a row for each token that was accepted in the
+//! round before. Drafts choose from the whole vocabulary here.
 
 mod common;
 
@@ -68,7 +69,7 @@ fn run(path: &Path, draft: usize, tokens: usize, rounds: usize) -> Result<()> {
     let gguf = Arc::new(Gguf::open(path)?);
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
     let model = Arc::new(Model::load(gguf)?);
-    let config = ContextConfig { n_ctx: 1024, ahead: true, ..ContextConfig::default() };
+    let config = ContextConfig { n_ctx: 1024, ahead: true, shortlists: false, ..ContextConfig::default() };
     let mut context = Context::new(model.clone(), &config)?;
     if !context.predicts_ahead() {
         return Err(Error::Input(format!("{} has no head for one token more", model.name)));
@@ -83,7 +84,7 @@ fn run(path: &Path, draft: usize, tokens: usize, rounds: usize) -> Result<()> {
     let request = request(&prompt, tokens);
     let go_on = |_| Ok(ControlFlow::Continue(()));
     let mut plain = Vec::new();
-    let mut steps: [Vec<f64>; 3] = Default::default();
+    let mut times = Times::default();
     let mut drafted: [Vec<f64>; RATES.len()] = Default::default();
     let mut shares = [0.0; RATES.len()];
     let mut parts: [[Vec<f64>; 3]; RATES.len()] = Default::default();
@@ -111,20 +112,26 @@ fn run(path: &Path, draft: usize, tokens: usize, rounds: usize) -> Result<()> {
                 parts[i].iter_mut().zip(each).for_each(|(all, seconds)| all.push(seconds));
             }
         }
-        let times = passes(&mut context, &text, draft)?;
         if round > 0 {
             plain.push(made.decode_seconds);
-            steps.iter_mut().zip(times).for_each(|(all, time)| all.push(time));
+            times.add(&mut context, &text, draft)?;
         }
     }
-    let [one, many, head] = steps.map(median);
+    let (one, many) = (median(times.one), median(times.many));
+    let head: Vec<f64> = times.head.into_iter().map(median).collect();
     let plain = median(plain);
     println!(
         "a plain step {:.2} ms, by itself {:.2}",
         1e3 * plain / text.len().saturating_sub(PROMPT + 1) as f64,
         1e3 * one
     );
-    println!("a pass of {} rows {:.2} steps, a draft's pass {:.3} steps", draft + 1, many / one, head / one);
+    let in_steps: Vec<_> = head.iter().map(|head| format!("{:.3}", head / one)).collect();
+    println!(
+        "a pass of {} rows {:.2} steps, a draft's pass of 1, 2, … rows {} steps",
+        draft + 1,
+        many / one,
+        in_steps.join(", ")
+    );
     println!(
         "| given | accepted | times plain decoding | by the formula | measured / formula | a round: drafting, verifying, rest, in steps |"
     );
@@ -132,7 +139,10 @@ fn run(path: &Path, draft: usize, tokens: usize, rounds: usize) -> Result<()> {
     for (i, rate) in RATES.into_iter().enumerate() {
         let measured = plain / median(drafted[i].clone());
         let gained: f64 = (0..=draft).map(|n| rate.powi(n as i32)).sum();
-        let formula = gained / ((draft as f64 * head + many) / one);
+        // The chance of so many accepted tokens, times the pass that has their rows too.
+        let chance = |n: usize| rate.powi(n as i32) * if n < draft { 1.0 - rate } else { 1.0 };
+        let first: f64 = head.iter().enumerate().map(|(n, head)| chance(n) * head).sum();
+        let formula = gained / ((first + (draft - 1) as f64 * head[0] + many) / one);
         let [drafting, verifying, rest] = parts[i].clone().map(|seconds| median(seconds) / one);
         println!(
             "| {rate} | {:.3} | {measured:.3} | {formula:.3} | {:.3} | {drafting:.2} {verifying:.2} {rest:.2} |",
@@ -143,32 +153,51 @@ fn run(path: &Path, draft: usize, tokens: usize, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-/// Seconds of a pass of one row, of one of a draft and the token before it, and of the head's, in the middle of the text.
-fn passes(context: &mut Context, text: &[u32], draft: usize) -> Result<[f64; 3]> {
-    let middle = (PROMPT + text.len()) / 2;
-    let layers = Some(context.model().n_layer());
-    context.remove(0);
-    context.decode(&Batch { keep_hidden: layers, ..Batch::prompt(&text[..middle], 0, 0) })?;
-    let before = context.hidden(middle - 1).to_vec();
-    let mut times: [Vec<f64>; 3] = Default::default();
-    for _ in 0..9 {
-        for (rows, times) in [1, draft + 1].into_iter().zip(&mut times) {
-            let mut batch = Batch { keep_hidden: layers, ..Batch::new() };
-            (0..rows).for_each(|i| batch.push(text[middle + i], (middle + i) as u32, 0, true));
-            let started = Instant::now();
-            context.decode_for(&batch, Want::Top(1))?;
-            times.push(started.elapsed().as_secs_f64());
-            context.truncate(0, middle)?;
+/// Seconds of passes, in the middle of the text.
+#[derive(Default)]
+struct Times {
+    /// One row, and those of a draft and the token before it.
+    one: Vec<f64>,
+    many: Vec<f64>,
+    /// The head's, by rows less one.
+    head: Vec<Vec<f64>>,
+}
+
+impl Times {
+    fn add(&mut self, context: &mut Context, text: &[u32], draft: usize) -> Result<()> {
+        let middle = (PROMPT + text.len()) / 2;
+        let layers = Some(context.model().n_layer());
+        context.remove(0);
+        context.decode(&Batch { keep_hidden: layers, ..Batch::prompt(&text[..middle], 0, 0) })?;
+        let before = context.hidden(middle - 1).to_vec();
+        self.head.resize(draft + 1, Vec::new());
+        for _ in 0..9 {
+            for (rows, times) in [(1, &mut self.one), (draft + 1, &mut self.many)] {
+                let mut batch = Batch { keep_hidden: layers, ..Batch::new() };
+                (0..rows).for_each(|i| batch.push(text[middle + i], (middle + i) as u32, 0, true));
+                let started = Instant::now();
+                context.decode_for(&batch, Want::Top(1))?;
+                times.push(started.elapsed().as_secs_f64());
+                context.truncate(0, middle)?;
+            }
+            for (extra, times) in self.head.iter_mut().enumerate() {
+                context.fork(0, 1);
+                let row = |i: usize| Row {
+                    token: text[middle + i],
+                    pos: (middle + i) as u32,
+                    seq: 1,
+                    logits: i == extra,
+                };
+                let ahead = Some(Ahead { before: before.repeat(extra + 1), after_itself: false });
+                let batch = Batch { rows: (0..=extra).map(row).collect(), ahead, ..Batch::new() };
+                let started = Instant::now();
+                context.decode_for(&batch, Want::Top(1))?;
+                times.push(started.elapsed().as_secs_f64());
+                context.remove(1);
+            }
         }
-        let row = Row { token: text[middle], pos: middle as u32, seq: 1, logits: true };
-        context.fork(0, 1);
-        let ahead = Some(Ahead { before: before.clone(), after_itself: false });
-        let started = Instant::now();
-        context.decode_for(&Batch { rows: vec![row], ahead, ..Batch::new() }, Want::Top(1))?;
-        times[2].push(started.elapsed().as_secs_f64());
-        context.remove(1);
+        Ok(())
     }
-    Ok(times.map(median))
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

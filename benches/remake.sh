@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the figures of BENCHMARKS.md again:
 #   benches/remake.sh [SECTION..]
-# Sections: speed speed-experts deep embedded coarse drafting never-slower editing search exits memory experts; all of them if none is
+# Sections: speed speed-experts deep embedded coarse drafting mtp never-slower editing search exits memory experts; all of them if none is
 # named.
 # What each prints is left in target/benchmarks/SECTION.txt.
 set -euo pipefail
@@ -49,6 +49,11 @@ section() {
         wide
         bench speculation -- -n 128 --prompts 6 -m "$out/wide-q8_0.gguf"
         bench speculation -- -n 256 --prompts 20 ;;
+    mtp)
+        model q35-8l-q4_0.gguf --like qwen3.5-4b --quant q4_0 --layers 8
+        bench mtp -- -m "$out/q35-8l-q4_0.gguf" --tokens 192
+        bench shortlists -- -m "$out/q35-8l-q4_0.gguf"
+        bench rejections -- -m "$out/q35-8l-q4_0.gguf" ;;
     never-slower) bench never_slower ;;
     editing)
         random q4_0 q8_0
@@ -73,7 +78,7 @@ section() {
     esac
 }
 
-[ $# -gt 0 ] || set -- speed speed-experts deep embedded coarse drafting never-slower editing search exits memory experts
+[ $# -gt 0 ] || set -- speed speed-experts deep embedded coarse drafting mtp never-slower editing search exits memory experts
 for name in "$@"; do
     printf '\n== %s\n' "$name"
     section "$name" 2>&1 | tee "$out/$name.txt"

@@ -8,7 +8,9 @@
 //! in the first part was the full model's up to layer E; whoever calls sees to it. What the cells had in other layers
 //! before is replaced, for every sequence that holds them.
 
-use crate::mask::RunLayers;
+use std::sync::Arc;
+
+use crate::{mask::RunLayers, shortlist::Shortlist};
 
 /// Names a sequence in the cache; any number will do.
 pub type SeqId = u32;
@@ -39,6 +41,8 @@ pub struct Batch {
     pub resume: Option<Resume>,
     /// The rows are for what predicts one token more, and for nothing else.
     pub ahead: Option<Ahead>,
+    /// Logits are wanted of these tokens; those of others may be negative infinity.
+    pub shortlist: Option<Arc<Shortlist>>,
 }
 
 /// Rows that predict the token after their own from what was left of the token before: see

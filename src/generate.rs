@@ -47,7 +47,8 @@ pub fn speculate(
     let sources: Vec<_> = speculation.proposers.iter().map(|p| p.info(context)).collect();
     speculation.policy.start(&sources);
     let limits = Limits::of(request, tokenizer, TARGET, DRAFT);
-    let mut text = Text::new(limits, sampler, Report::new(sources)).drafted_by(speculation.proposers);
+    let mut text =
+        Text::new(limits, sampler, Report::new(sources)).drafted_by(speculation.proposers, context);
     let Speculation { proposers, policy, .. } = speculation;
     let mut lane = Lane { text: &mut text, sampler, proposers, policy: &mut **policy };
     alone::run(context, &mut lane, request.prompt, &mut |_, news| match news {

@@ -35,7 +35,10 @@ pub mod search {
 
 /// Parts of what decides on drafts.
 pub mod speculation {
-    pub use crate::speculation::costs::{DEFAULT_BUDGET, MOST_ROWS, measure};
+    pub use crate::speculation::{
+        costs::{DEFAULT_BUDGET, MOST_ROWS, measure},
+        frequent::{Frequent, ONE_OF},
+    };
 }
 
 /// Models of random weights.

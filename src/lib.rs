@@ -72,6 +72,7 @@ pub mod scores;
 pub mod search;
 #[cfg(feature = "server")]
 pub mod server;
+pub mod shortlist;
 pub mod speculation;
 #[allow(missing_docs)]
 mod synth;

@@ -38,6 +38,7 @@ fn pass(backend: &mut CpuBackend, model: &Model, from: usize, n: usize, logits: 
         views: &views,
         view_of_slot: &view_of_slot,
         states: &[],
+        shortlist: None,
     };
     allocations(|| backend.run(&steps, &rows, Output::Logits(logits)).unwrap())
 }

@@ -37,6 +37,8 @@ pub struct ContextConfig {
     /// Load the head that predicts one token more, if the model has one and runs on the CPU: see
     /// [`Context::predicts_ahead`](crate::Context::predicts_ahead).
     pub ahead: bool,
+    /// Drafts compute the head for frequent tokens only, where that pays and a CPU computes it. No text depends on it.
+    pub shortlists: bool,
     /// The instruction set, where one other than the machine's best is wanted.
     pub isa: Option<Isa>,
     /// How the CPU backend packs matrices at load; `None` reads them from the file as they are.
@@ -70,6 +72,7 @@ impl Default for ContextConfig {
             value_type: KvType::F16,
             extra_slots: 0,
             ahead: false,
+            shortlists: true,
             isa: None,
             planes: Some(Planes::Cheap),
             device: Device::Cpu,

@@ -70,6 +70,10 @@ impl Backend for HybridBackend {
         if self.on_gpu.head { self.gpu.most_top() } else { 0 }
     }
 
+    fn takes_shortlists(&self) -> bool {
+        !self.on_gpu.head && self.cpu.takes_shortlists()
+    }
+
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
         let plan = &self.model.plan;
         let n = rows.tokens.len();

@@ -23,6 +23,7 @@ use crate::{
     kv::{CellMove, Replay, StateRun},
     plan::{BufSet, Step, UnitSet, WeightId},
     scores::Top,
+    shortlist::Shortlist,
 };
 
 /// The rows of one pass, already placed in the cache.
@@ -40,6 +41,8 @@ pub struct Rows<'a> {
     pub view_of_slot: &'a [SlotView],
     /// What becomes of the states of recurrent layers, by sequence.
     pub states: &'a [StateRun],
+    /// All that is wanted of the vocabulary; the logits of other tokens are left as they are.
+    pub shortlist: Option<&'a Shortlist>,
 }
 
 /// What attention with such a window walks in a slot.
@@ -207,6 +210,11 @@ pub trait Backend: Send {
         0
     }
 
+    /// Whether [`Rows::shortlist`] saves it work.
+    fn takes_shortlists(&self) -> bool {
+        false
+    }
+
     /// Runs the steps for the rows.
     fn run(&mut self, steps: &[Step], rows: &Rows, output: Output) -> Result<()> {
         self.run_segment(steps, rows, Crossing::default(), output)
@@ -239,12 +247,12 @@ pub trait Backend: Send {
     /// Bytes of a weight that a pass reads, in full or by its high bits: fewer only where these lie apart.
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64;
 
-    /// Where time went; all of it nowhere, where the model is in one place.
     /// The share of the CPU's time in which some of its threads were left out, because others had their cores.
     fn crowded(&self) -> f64 {
         0.0
     }
 
+    /// Where time went; all of it nowhere, where the model is in one place.
     fn spent(&self) -> Spent {
         Spent::default()
     }

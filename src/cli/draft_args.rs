@@ -55,6 +55,9 @@ pub struct DraftArgs {
     /// Verify from the first layer on, also where the draft has run the first layers in full
     #[arg(long)]
     no_prefix_reuse: bool,
+    /// Draft with the whole vocabulary, also where the tokens that are frequent in the text would do
+    #[arg(long)]
+    no_shortlist: bool,
     /// Show accepted draft tokens in colour, the model's green, looked up ones blue: on, off, or auto at a terminal
     /// alone; NO_COLOR in the environment is off [default: off; on, where no value follows]
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true)]
@@ -124,6 +127,7 @@ pub struct Sources {
     /// Kinds of which nothing was named.
     open: Vec<DraftKind>,
     keep_nothing: bool,
+    whole_vocabulary: bool,
 }
 
 impl Sources {
@@ -138,6 +142,7 @@ impl Sources {
             promised: self.promised,
             open: self.open.clone(),
             keep_nothing: self.keep_nothing,
+            whole_vocabulary: self.whole_vocabulary,
             forced: None,
         }
     }
@@ -176,6 +181,7 @@ impl Sources {
         // K/V slots beyond the model's own.
         config.extra_slots = self.masks.iter().map(|p| p.layers().extra_repetitions()).max().unwrap_or(0);
         config.ahead = self.mtp;
+        config.shortlists = !self.whole_vocabulary;
         config.placement.draft = self.masks.first().map(|mask| mask.layers().clone());
         if learned.is_off() {
             config.gpu_cache = None;
@@ -321,7 +327,20 @@ impl DraftArgs {
         }
         let mtp = self.has(DraftKind::Mtp) || (auto && !named && model.predicts_ahead());
         let keep_nothing = self.no_prefix_reuse;
-        Ok(Sources { masks, exits, n_layer, ngram, mtp, forced: None, promised, open, keep_nothing })
+        let whole_vocabulary = self.no_shortlist;
+        let forced = None;
+        Ok(Sources {
+            masks,
+            exits,
+            n_layer,
+            ngram,
+            mtp,
+            forced,
+            promised,
+            open,
+            keep_nothing,
+            whole_vocabulary,
+        })
     }
 }
 

@@ -79,6 +79,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "coarse",
             "experts",
             "no-prefix-reuse",
+            "no-shortlist",
             "no-learn",
             "learn-dir",
         ],

@@ -16,6 +16,7 @@ use crate::{
     placement::{Basis, Place, Placement},
     plan::{CacheUse, Dims, Op, Plan, Step},
     scores::{Scores, Top, Want},
+    shortlist::Shortlist,
 };
 use views::views;
 
@@ -38,6 +39,7 @@ pub struct Context {
     notes: Vec<String>,
     speeds: Option<Speeds>,
     extra_slots: usize,
+    shortlists: bool,
     /// `[outputs, n_vocab]` of the last decode.
     logits: Vec<f32>,
     /// `[rows, dim]` of the last decode that kept them.
@@ -68,11 +70,12 @@ impl Context {
         Ok(Context {
             model,
             kv,
+            extra_slots: config.extra_slots,
+            shortlists: config.shortlists && backend.takes_shortlists(),
             backend,
             placement,
             notes,
             speeds,
-            extra_slots: config.extra_slots,
             logits: Vec::new(),
             hidden: Vec::new(),
             tops: Vec::new(),
@@ -167,6 +170,13 @@ impl Context {
     /// The share of a full pass's weight bytes that a masked pass reads.
     pub fn mask_cost(&self, mask: &RunLayers) -> f64 {
         self.bytes_read(Some(mask)) as f64 / self.bytes_read(None) as f64
+    }
+
+    /// What of a full pass's weight bytes a shortlist can save: the head's share, or nothing where the head always gives all
+    /// logits, or where that is wanted.
+    pub fn head_share(&self) -> f64 {
+        let head = self.step_bytes(&self.model.plan.head_step());
+        if self.shortlists { head as f64 / self.bytes_read(None) as f64 } else { 0.0 }
     }
 
     /// Whether any sublayer's weights have their high bits apart, so that a coarse pass reads less than a full one.
@@ -319,6 +329,13 @@ impl Context {
             return Err(Error::Batch("an empty batch: nothing to decode".into()));
         }
         let n_vocab = self.model.plan.dims.n_vocab;
+        if let Some(list) = batch.shortlist.as_ref().filter(|list| list.n_vocab() != n_vocab) {
+            return Err(Error::Batch(format!(
+                "a shortlist of a vocabulary of {}, where {} has {n_vocab} tokens",
+                list.n_vocab(),
+                self.model.name
+            )));
+        }
         for Row { token, pos, seq, .. } in &batch.rows {
             if *token as usize >= n_vocab {
                 return Err(Error::Batch(format!("token {token} is not in the vocabulary of {n_vocab}")));
@@ -431,7 +448,8 @@ impl Context {
                     "no memory for the logits of {n_outputs} rows: ask for fewer rows at once"
                 ))
             })?;
-            self.logits.resize(n_outputs * n_vocab, 0.0);
+            // What is on no list stays so.
+            self.logits.resize(n_outputs * n_vocab, f32::NEG_INFINITY);
         }
         self.hidden.resize(if keeps_rows { batch.rows.len() * dim } else { 0 }, 0.0);
         Ok(top)
@@ -480,7 +498,7 @@ impl Context {
             let hidden = done * dim..(done + rows.len()) * dim;
             let hidden_in = given.map(|rows| &rows[hidden.clone()]);
             let kept = kept_after.map(|steps| (steps, &mut self.hidden[hidden]));
-            let placed_rows = placed.rows(&views, &view_of_slot);
+            let placed_rows = placed.rows(&views, &view_of_slot, batch.shortlist.as_deref());
             parts::run(&mut *self.backend, &steps, &placed_rows, hidden_in, kept, output)?;
             done += rows.len();
             out += n_out;
@@ -531,7 +549,7 @@ impl Context {
             .enumerate()
             .map(|(i, steps)| backend::ChainPass {
                 steps,
-                rows: placed[i].rows(&seen[i].0, &seen[i].1),
+                rows: placed[i].rows(&seen[i].0, &seen[i].1, None),
                 picked: &links[i].picked,
             })
             .collect();
@@ -600,8 +618,13 @@ impl<'a> Placed<'a> {
         }
     }
 
-    fn rows<'s>(&'s self, views: &'s [View<'s>], view_of_slot: &'s [SlotView]) -> Rows<'s> {
+    fn rows<'s>(
+        &'s self,
+        views: &'s [View<'s>],
+        view_of_slot: &'s [SlotView],
+        shortlist: Option<&'s Shortlist>,
+    ) -> Rows<'s> {
         let Placed { tokens, positions, cells, outputs, states } = self;
-        Rows { tokens, positions, cells, outputs, views, view_of_slot, states }
+        Rows { tokens, positions, cells, outputs, views, view_of_slot, states, shortlist }
     }
 }

@@ -13,7 +13,7 @@ use crate::{
 impl Context {
     /// What holds of a pass that is only a part of one.
     pub(super) fn check_parts(&self, batch: &Batch) -> Result<()> {
-        let Batch { rows, run_layers, keep_hidden, resume, ahead: _ } = batch;
+        let Batch { rows, run_layers, keep_hidden, resume, .. } = batch;
         let from = resume.as_ref().map(|resume| resume.layer);
         let mut layers = from.into_iter().chain(*keep_hidden).peekable();
         if layers.peek().is_none() {

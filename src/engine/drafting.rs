@@ -1,11 +1,14 @@
 //! A draft in the making. A lane says which pass it needs next and takes what came of it; passes of several lanes under the
 //! same mask are made together.
 
+use std::sync::Arc;
+
 use super::{Lane, text::Text, unseen::Late};
 use crate::{
     Batch, Context, Result, RunLayers,
     batch::{Ahead, Resume, Row},
     scores::{Scores, Want},
+    shortlist::Shortlist,
     speculation::{
         LayerPasses, Offer, Passes, Supply,
         policy::Drafted,
@@ -38,6 +41,8 @@ pub(crate) struct Drafting {
     /// The most tokens.
     pub most: usize,
     until: Until,
+    /// What it chooses from; `None` is the whole vocabulary.
+    shortlist: Option<Arc<Shortlist>>,
     /// The drafted token to go on from, and where.
     row: Row,
     by: By,
@@ -95,6 +100,11 @@ impl Lane<'_> {
         keeps: bool,
         until: Until,
     ) {
+        let shortlist = self.shortlist(source);
+        if self.proposers[source].passes().is_some() {
+            let share = shortlist.as_ref().map_or(1.0, |list| list.share());
+            self.text.report.saw_vocabulary(share);
+        }
         let Text { limits, made, unseen, drafting, .. } = &mut *self.text;
         let (seq, draft) = (limits.seq, limits.draft);
         let Some(&last) = self.sampler.history().last() else { return };
@@ -104,12 +114,12 @@ impl Lane<'_> {
                 made.kept.begin(if keeps { passes.prefix } else { 0 });
                 context.fork(seq, draft);
                 let by = By::Layers { further: 0, hidden: Vec::new() };
-                *drafting = Some(Drafting { source, most, until, row, by });
+                *drafting = Some(Drafting { source, most, until, shortlist, row, by });
             }
             (Some(Passes::Ahead), Some(unseen)) => {
                 context.fork(seq, draft);
                 let by = By::AheadFirst(unseen.take_with(last, draft));
-                *drafting = Some(Drafting { source, most, until, row, by });
+                *drafting = Some(Drafting { source, most, until, shortlist, row, by });
             }
             // It was not offered.
             (Some(Passes::Ahead), None) => {}
@@ -123,6 +133,13 @@ impl Lane<'_> {
                 }
             }
         }
+    }
+
+    /// What drafts of a source choose from now. What a rule allows may be on no list.
+    pub fn shortlist(&mut self, source: usize) -> Option<Arc<Shortlist>> {
+        let frequent = self.text.frequent.as_mut().filter(|_| !self.sampler.is_bound())?;
+        frequent.read(self.sampler.history());
+        frequent.list_for(source)
     }
 
     /// Whether another token is welcome.
@@ -241,8 +258,11 @@ fn together(context: &Context, lanes: &[Lane], first: usize) -> (Batch, Want, Ve
     let want = members.iter().map(|&i| lanes[i].draft_want()).reduce(Want::and).expect("there is a first");
     let mut batch = Batch::new();
     let mut given = Vec::new();
+    let mut lists = Vec::new();
     for &member in &members {
-        let Drafting { row, by, .. } = lanes[member].text.drafting.as_ref().expect("it has a need");
+        let Drafting { row, by, shortlist, .. } =
+            lanes[member].text.drafting.as_ref().expect("it has a need");
+        lists.push(shortlist.clone());
         let (rows, numbers) = match by {
             By::Layers { hidden, .. } => (std::slice::from_ref(row), hidden),
             By::Ahead { before } => (std::slice::from_ref(row), before),
@@ -259,5 +279,7 @@ fn together(context: &Context, lanes: &[Lane], first: usize) -> (Batch, Want, Ve
         }
         Need::Ahead { after_itself } => batch.ahead = Some(Ahead { before: given, after_itself }),
     }
+    // Texts that share a pass choose from the tokens of all their lists.
+    batch.shortlist = lists.into_iter().reduce(|a, b| Some(Arc::new(a?.union(&*b?)))).flatten();
     (batch, want, members)
 }

@@ -205,7 +205,8 @@ impl Engine {
         limits.mask = job.mask;
         limits.most_cells = self.tokens_of_text();
         limits.after_sampling = job.logprobs_after_sampling;
-        let mut text = Text::new(limits, &sampler, Report::new(sources)).drafted_by(&proposers);
+        let mut text =
+            Text::new(limits, &sampler, Report::new(sources)).drafted_by(&proposers, &self.context);
         if job.scores_prompt {
             text.want = crate::scores::Want::Logits;
         }

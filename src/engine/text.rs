@@ -8,7 +8,9 @@ use crate::{
     batch::{Row, SeqId},
     sampler::{Distribution, top_logprobs},
     scores::{Scores, Want, log_sum_exp},
-    speculation::{Passes, Policy, Proposer, Report, Token, Verdict, accept, proposer::Made},
+    speculation::{
+        Passes, Policy, Proposer, Report, Token, Verdict, accept, frequent::Frequent, proposer::Made,
+    },
 };
 
 /// What becomes known of a text.
@@ -99,6 +101,8 @@ pub(crate) struct Text {
     pub drafting: Option<Drafting>,
     /// For the head that predicts one token more, where it may draft.
     pub unseen: Option<Unseen>,
+    /// What drafts choose from, where they need not compute the whole head.
+    pub frequent: Option<Frequent>,
     /// Of the last full pass's outputs, the one after the text's last token.
     pub row: usize,
     /// Why it ended.
@@ -133,6 +137,7 @@ impl Text {
             made: Made::default(),
             drafting: None,
             unseen: None,
+            frequent: None,
             row: 0,
             untried: Vec::new(),
             choices: Choices::default(),
@@ -143,9 +148,11 @@ impl Text {
     }
 
     /// The same with these, which may draft.
-    pub fn drafted_by(mut self, proposers: &[Box<dyn Proposer>]) -> Self {
+    pub fn drafted_by(mut self, proposers: &[Box<dyn Proposer>], context: &Context) -> Self {
         let ahead = proposers.iter().any(|proposer| matches!(proposer.passes(), Some(Passes::Ahead)));
         self.unseen = ahead.then(Unseen::default);
+        let sources: Vec<_> = proposers.iter().map(|proposer| proposer.info(context)).collect();
+        self.frequent = Frequent::new(context, &sources);
         self
     }
 

@@ -1,13 +1,14 @@
 //! Trying a draft on text that is already there: what it would have said first in each of the last places, against
 //! what the full model did say. One masked pass tells of a mask what dozens of rounds would.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use super::Lane;
 use crate::{
     Batch, Context, Result, RunLayers,
     batch::SeqId,
     scores::{Scores, Want},
+    shortlist::Shortlist,
     speculation::{policy::Drafted, proposer::glance},
 };
 
@@ -57,15 +58,17 @@ pub(super) fn next(context: &mut Context, lane: &mut Lane) -> Result<()> {
     if lane.text.out.tokens.len() > LATEST {
         lane.text.untried.clear();
     }
-    let Some(choices) = lane.text.choices.last() else { return Ok(()) };
-    let wanted = |&s: &usize| lane.policy.wants_trial(s, choices.len());
+    let Some(known) = lane.text.choices.last().map(<[u32]>::len) else { return Ok(()) };
+    let wanted = |&s: &usize| lane.policy.wants_trial(s, known);
     let Some(next) = lane.text.untried.iter().position(wanted) else { return Ok(()) };
     let source = lane.text.untried.remove(next);
+    let shortlist = lane.shortlist(source);
+    let Some(choices) = lane.text.choices.last() else { return Ok(()) };
     let Some(mask) = lane.proposers[source].mask() else { return Ok(()) };
     let started = Instant::now();
     // All of the text but its last token is evaluated.
     let text = lane.sampler.history();
-    let tried = trial(context, lane.text.limits.seq, &text[..text.len() - 1], mask, choices)?;
+    let tried = trial(context, lane.text.limits.seq, &text[..text.len() - 1], (mask, shortlist), choices)?;
     let seconds = started.elapsed().as_secs_f64();
     lane.policy.tried(source, &tried.unwrap_or_default(), seconds);
     lane.text.report.trial_seconds += seconds;
@@ -80,7 +83,7 @@ fn trial(
     context: &mut Context,
     seq: SeqId,
     text: &[u32],
-    mask: &RunLayers,
+    (mask, shortlist): (&RunLayers, Option<Arc<Shortlist>>),
     choices: &[u32],
 ) -> Result<Option<Vec<(Drafted, bool)>>> {
     // After a context shift the cache holds less than the text.
@@ -91,7 +94,7 @@ fn trial(
         return Ok(None);
     }
     let choices = &choices[choices.len() - places..];
-    let mut batch = Batch::new().with_layers(mask.clone());
+    let mut batch = Batch { shortlist, ..Batch::new().with_layers(mask.clone()) };
     for (own, place) in (FIRST_PLACE..).zip(evaluated - places..evaluated) {
         context.fork(seq, own);
         context.truncate(own, place)?;

@@ -120,6 +120,11 @@ impl Sampler {
         if self.rule.is_some() { Want::Logits } else { self.config.want() }
     }
 
+    /// Whether there is a rule that it keeps to.
+    pub fn is_bound(&self) -> bool {
+        self.rule.is_some()
+    }
+
     /// From now on what the rule forbids is not chosen. [`Sampler::want`] is then all logits.
     pub fn bind(&mut self, rule: Box<dyn Rule>) {
         self.rule = Some(rule);

@@ -63,6 +63,7 @@ mod arm;
 pub mod candidates;
 pub(crate) mod controller;
 pub(crate) mod costs;
+pub(crate) mod frequent;
 pub mod learned;
 mod plain_steps;
 pub(crate) mod policy;

@@ -30,6 +30,8 @@ pub struct Report {
     pub needed: [usize; 5],
     /// Drafts that the context's room cut short.
     pub shortened: usize,
+    /// Drafts that computed logits, and the shares of the vocabulary that they had, summed.
+    pub vocabulary: (usize, f64),
     /// Seconds of drafting.
     pub draft_seconds: f64,
     /// Seconds of the full model's passes, plain steps among them.
@@ -126,6 +128,17 @@ impl Report {
             let rank = candidates.iter().position(|&id| id == next).unwrap_or(candidates.len());
             self.needed[rank.clamp(1, 5) - 1] += 1;
         }
+    }
+
+    /// A draft chooses from such a share of the vocabulary.
+    pub(crate) fn saw_vocabulary(&mut self, share: f64) {
+        self.vocabulary.0 += 1;
+        self.vocabulary.1 += share;
+    }
+
+    /// The share of the vocabulary that drafts chose from, on average.
+    pub fn vocabulary_share(&self) -> Option<f64> {
+        ratio(self.vocabulary.1, self.vocabulary.0 as f64)
     }
 
     pub(crate) fn spent(&mut self, drafting: Spent, verifying: Spent) {
@@ -237,6 +250,7 @@ impl Report {
             "places": {"draft": places(self.draft_spent), "verify": places(self.verify_spent)},
             "needed": {"2nd": second, "3rd": third, "4th": fourth, "5th": fifth, "other": none},
             "shortened": self.shortened,
+            "vocabulary": self.vocabulary_share(),
             "predicted_speedup": self.speedup.predicted,
             "measured_speedup": self.speedup.measured,
             "off_reason": self.off_reason,
@@ -308,6 +322,9 @@ impl fmt::Display for Report {
                 f,
                 "\n  where a drafted token was rejected, the right one was the draft's 2nd choice {second} times, 3rd {third}, 4th {fourth}, 5th {fifth}, none of these {none}"
             )?;
+        }
+        if let Some(share) = self.vocabulary_share().filter(|&share| share < 1.0) {
+            write!(f, "\n  drafts chose among {} % of the vocabulary on average", percent(Some(share)))?;
         }
         if self.shortened > 0 {
             write!(f, "\n  {} cut short for lack of room in the context", count(self.shortened, "draft"))?;

@@ -40,7 +40,7 @@ const GREEDY: [&str; 6] = ["--temp", "0", "-n", "96", "-p", "Once upon a time"];
 fn every_way_of_drafting_tells_the_same_story() {
     let plain = json(&[&GREEDY[..], &["--draft-max", "0", "--logprobs", "2"]].concat());
     assert_eq!((&plain["spec"]["rounds"], plain["generated"].as_u64()), (&0.into(), Some(96)));
-    let ways: [&[&str]; 11] = [
+    let ways: [&[&str]; 12] = [
         &[],
         &["--draft", "ngram"],
         &["--draft", "mask,exit"],
@@ -49,6 +49,7 @@ fn every_way_of_drafting_tells_the_same_story() {
         &["--draft-exit", "auto"],
         &["--draft-exit", "3,6,9", "--draft-max", "4"],
         &["--draft-exit", "4", "--draft-max", "5", "--no-prefix-reuse"],
+        &["--draft-exit", "4", "--draft-max", "5", "--no-shortlist"],
         &["--skip-attn", "3-9", "--skip-mlp", "5", "--draft-max", "16", "--draft-p-min", "0.4"],
         &["--skip-mlp", "0-15", "--draft-min", "3"],
         &["--draft", "none"],

@@ -22,6 +22,7 @@ mod sampler_chain;
 mod sampler_draw;
 mod sampler_golden;
 mod saved;
+mod shortlists;
 mod texts;
 mod windows;
 mod wrong_sizes;

@@ -196,6 +196,10 @@ impl Backend for CpuBackend {
         true
     }
 
+    fn takes_shortlists(&self) -> bool {
+        true
+    }
+
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
         let Output::Logits(logits) = output else { unreachable!("this backend gives logits only") };
         let Crossing { arrives, arriving, leaves, leaving } = crossing;

@@ -20,11 +20,13 @@ use crate::{
     Model,
     backend::{Rows, Seen},
     plan::{AttnSpec, Buf, BufSet, EmbedBy, Linear, Norm, NormKind, Op, WeightId},
+    shortlist::{SHELF, Shortlist},
 };
 
 /// Weight rows are dealt to threads in pieces of this many: whole groups of int8, so that a thread can
 /// quantize what it has computed.
 pub const ROW_GRAIN: usize = 32;
+const _: () = assert!(ROW_GRAIN.is_multiple_of(SHELF), "of a shortlist whole shelves are dealt");
 
 /// With more rows than this every thread has one part of a matrix: what fills the caches of the rows then serves longer.
 const MOST_ROWS_DEALT_LATE: usize = 16;
@@ -87,29 +89,44 @@ impl Pass<'_> {
             Work::Narrow(bufs) => self.narrow(bufs, member),
             Work::Logits { weight, bias, scale, cap } => {
                 let n_vocab = self.model.weight(weight).rows;
-                // SAFETY: `run_segment` has checked the length; each thread writes the columns dealt to it.
-                let out = unsafe {
-                    OutMatrix::from_raw(self.logits.ptr, self.shape.asked.outputs, n_vocab, Mode::Store)
-                };
-                let changed = bias.is_some() || scale != 1.0 || cap.is_some();
-                for columns in self.deal(index, n_vocab, phase, member) {
-                    self.matmul(weight, Buf::H, &out, columns.clone(), phase, member);
-                    for row in (0..self.shape.asked.outputs).filter(|_| changed) {
-                        let first = row * n_vocab + columns.start;
-                        // SAFETY: these columns were dealt to this thread; its product has been written.
-                        let logits = unsafe {
-                            std::slice::from_raw_parts_mut(self.logits.ptr.add(first), columns.len())
-                        };
-                        if let Some(bias) = bias {
-                            add(logits, &self.vector(bias)[columns.clone()]);
-                        }
-                        for logit in logits {
-                            *logit *= scale;
-                            if let Some(cap) = cap {
-                                *logit = cap * (*logit / cap).tanh();
-                            }
-                        }
+                let list = self.rows.shortlist;
+                for places in self.deal(index, list.map_or(n_vocab, Shortlist::places), phase, member) {
+                    let listed = list.map(|list| list.ranges(places.clone()));
+                    let whole = list.is_none().then_some(places);
+                    for tokens in listed.into_iter().flatten().chain(whole) {
+                        self.logits(weight, (bias, scale, cap), tokens, phase, member);
                     }
+                }
+            }
+        }
+    }
+
+    /// The logits of some tokens, which were dealt to this thread.
+    fn logits(
+        &self,
+        weight: WeightId,
+        (bias, scale, cap): (Option<WeightId>, f32, Option<f32>),
+        tokens: Range<usize>,
+        phase: &Phase,
+        member: &Member,
+    ) {
+        let n_vocab = self.model.weight(weight).rows;
+        let outputs = self.shape.asked.outputs;
+        // SAFETY: `run_segment` has checked the length; each thread writes the columns dealt to it.
+        let out = unsafe { OutMatrix::from_raw(self.logits.ptr, outputs, n_vocab, Mode::Store) };
+        self.matmul(weight, Buf::H, &out, tokens.clone(), phase, member);
+        let changed = bias.is_some() || scale != 1.0 || cap.is_some();
+        for row in (0..outputs).filter(|_| changed) {
+            let first = row * n_vocab + tokens.start;
+            // SAFETY: these columns were dealt to this thread; its product has been written.
+            let logits = unsafe { std::slice::from_raw_parts_mut(self.logits.ptr.add(first), tokens.len()) };
+            if let Some(bias) = bias {
+                add(logits, &self.vector(bias)[tokens.clone()]);
+            }
+            for logit in logits {
+                *logit *= scale;
+                if let Some(cap) = cap {
+                    *logit = cap * (*logit / cap).tanh();
                 }
             }
         }

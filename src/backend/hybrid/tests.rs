@@ -67,6 +67,7 @@ fn run(
         views: &views,
         view_of_slot: &view_of_slot,
         states: &[],
+        shortlist: None,
     };
     let n_vocab = model.n_vocab();
     let mut logits = vec![0.0; outputs.len() * n_vocab];

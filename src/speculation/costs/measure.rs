@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::Costs;
-use crate::{Batch, Context, Result, RunLayers, batch::SeqId, scores::Want};
+use crate::{Batch, Context, Result, RunLayers, batch::SeqId, scores::Want, speculation::frequent};
 
 /// A start may take this long without being felt.
 pub const DEFAULT_BUDGET: Duration = Duration::from_millis(300);
@@ -79,6 +79,7 @@ fn timed(context: &mut Context, seq: SeqId, n: usize, mask: Option<&RunLayers>) 
         batch.push(token as u32, pos + i as u32, SCRATCH, true);
     }
     batch.run_layers = mask.cloned();
+    batch.shortlist = mask.and_then(|_| frequent::at_first(context));
     let started = Instant::now();
     let result = context.decode_for(&batch, Want::Top(1));
     let seconds = started.elapsed().as_secs_f64();

@@ -3,7 +3,10 @@
 use super::{Passes, Proposer, Supply};
 use crate::{
     Context,
-    speculation::policy::{SourceInfo, SourceKind},
+    speculation::{
+        frequent,
+        policy::{SourceInfo, SourceKind},
+    },
 };
 
 /// Goes on from what that head has predicted itself, to any length.
@@ -14,7 +17,8 @@ impl Proposer for AheadProposer {
     /// # Panics
     /// If the context has no such head.
     fn info(&self, context: &Context) -> SourceInfo {
-        SourceInfo { name: "mtp".into(), kind: SourceKind::Mtp, cost: context.ahead_cost(), prefix: None }
+        let cost = frequent::draft_cost(context, context.ahead_cost());
+        SourceInfo { name: "mtp".into(), kind: SourceKind::Mtp, cost, prefix: None }
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {

@@ -3,7 +3,10 @@
 use super::{LayerPasses, Passes, Proposer, Supply, mask::prefix};
 use crate::{
     Context, RunLayers,
-    speculation::policy::{SourceInfo, SourceKind},
+    speculation::{
+        frequent,
+        policy::{SourceInfo, SourceKind},
+    },
 };
 
 /// Leaves at the first of some layers where the head is sure of the next token, at the last of them in any case: where
@@ -43,6 +46,7 @@ impl Proposer for ExitsProposer {
         let further = costs.windows(2).map(|pair| pair[1] - pair[0] + cost(0));
         let share = std::iter::successors(Some(0.5), |share| Some(share * 0.5));
         let cost = costs[0] + further.zip(share).map(|(cost, share)| cost * share).sum::<f64>();
+        let cost = frequent::draft_cost(context, cost);
         let layers: Vec<_> = self.exits.iter().map(usize::to_string).collect();
         let name = format!("exit {}", layers.join(" or "));
         SourceInfo { name, kind: SourceKind::Exit, cost, prefix: prefix(context, self.passes.prefix) }

@@ -3,7 +3,10 @@
 use super::{LayerPasses, Passes, Proposer, Supply};
 use crate::{
     Context, RunLayers,
-    speculation::policy::{Prefix, SourceInfo, SourceKind},
+    speculation::{
+        frequent,
+        policy::{Prefix, SourceInfo, SourceKind},
+    },
 };
 
 /// Drafts on a fork of the text, which reads the full model's keys and values for all that is committed.
@@ -46,7 +49,8 @@ impl MaskProposer {
 impl Proposer for MaskProposer {
     fn info(&self, context: &Context) -> SourceInfo {
         let LayerPasses { mask, prefix: layers, .. } = &self.passes;
-        let (cost, prefix) = (context.mask_cost(mask), prefix(context, *layers));
+        let cost = frequent::draft_cost(context, context.mask_cost(mask));
+        let prefix = prefix(context, *layers);
         SourceInfo { name: self.name.clone(), kind: self.kind, cost, prefix }
     }
 

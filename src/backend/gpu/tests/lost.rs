@@ -52,6 +52,7 @@ fn a_lost_device_is_one_clear_line() {
         views: &views,
         view_of_slot: &view_of_slot,
         states: &[],
+        shortlist: None,
     };
     let mut logits = vec![0.0; dims.n_vocab];
     backend.run(&steps, &rows, Output::Logits(&mut logits)).unwrap();
