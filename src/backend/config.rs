@@ -34,7 +34,7 @@ pub struct ContextConfig {
     pub value_type: KvType,
     /// K/V slots beyond the model's layers, for masks that repeat layers.
     pub extra_slots: usize,
-    /// Load the head that predicts one token more, if the model has one and runs on the CPU: see
+    /// Load the head that predicts one token more, if the model has one and is in one place with it: see
     /// [`Context::predicts_ahead`](crate::Context::predicts_ahead).
     pub ahead: bool,
     /// Drafts compute the head for frequent tokens only, where that pays and a CPU computes it. No text depends on it.

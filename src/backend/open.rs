@@ -101,9 +101,10 @@ pub fn plan_elsewhere(model: &Model, config: &ContextConfig, basis: Basis) -> Re
 }
 
 fn plans(model: &Model, config: &ContextConfig, basis: Basis, vram: Option<u64>) -> Result<Plans> {
-    let with_ahead = (config.ahead && vram.is_none()).then(|| model.with_ahead());
-    let model = with_ahead.as_ref().unwrap_or(model);
-    let Planned { placement: chosen, .. } = plan_for(model, config, &config.placement, vram, || basis)?;
+    let with_ahead = config.ahead.then(|| model.with_ahead());
+    let planned = plan_ahead(model, with_ahead.as_ref(), config, &config.placement, vram, || basis)?;
+    let model = with_ahead.as_ref().filter(|_| planned.ahead).unwrap_or(model);
+    let chosen = planned.placement;
     let place = |request: &PlacementRequest| {
         let parts = chosen.parts.iter().map(|(part, _)| *part).collect();
         placement::place(parts, request, chosen.budgets)
@@ -145,22 +146,27 @@ impl Loading for Basis {
 
 pub fn open(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -> Result<Opened> {
     let (found, note) = adapter_for(&model, config)?;
-    let model = match found {
-        None if config.ahead => Arc::new(model.with_ahead()),
-        _ => model,
-    };
+    let with_ahead = config.ahead.then(|| Arc::new(model.with_ahead()));
+    let of = |planned: &Planned| with_ahead.as_ref().filter(|_| planned.ahead).unwrap_or(&model);
     let kernels = match &found {
         Some(found) => kernels(config, found, loading)?,
         None => Chosen::default(),
     };
     let plan = |request: &PlacementRequest| {
         let vram = found.as_ref().map(|found| vram(request, found));
-        plan_for(&model, config, request, vram, || with_measured(loading.basis(), kernels.speeds))
+        let basis = || with_measured(loading.basis(), kernels.speeds);
+        plan_ahead(&model, with_ahead.as_deref(), config, request, vram, basis)
     };
     let progress = |ready, total| loading.ready(ready, total);
     let open = |planned: &Planned| {
         loading.planned(&planned.placement);
-        try_open(&model, config, found.as_ref().map(|found| (found, kernels.variants)), planned, &progress)
+        try_open(
+            of(planned),
+            config,
+            found.as_ref().map(|found| (found, kernels.variants)),
+            planned,
+            &progress,
+        )
     };
     let smaller = found.is_some() && !config.placement.strict;
     let mut request = config.placement.clone();
@@ -169,6 +175,7 @@ pub fn open(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) ->
     }
     let (planned, backend, mut notes) = first_that_fits(&request, smaller, plan, Planned::gpu_bytes, open)?;
     notes.extend(note);
+    let model = of(&planned).clone();
     Ok(Opened { model, backend, placement: planned.placement, notes, speeds: kernels.speeds })
 }
 
@@ -249,6 +256,8 @@ fn adapter(config: &ContextConfig) -> Result<Option<Found>> {
 struct Planned {
     placement: Placement,
     max_rows: usize,
+    /// It has what predicts one token more.
+    ahead: bool,
 }
 
 impl Planned {
@@ -262,6 +271,25 @@ impl Planned {
 fn vram(request: &PlacementRequest, found: &Found) -> u64 {
     let told = found.memory.filter(|_| found.is_hardware());
     request.vram.unwrap_or_else(|| told.map_or(u64::MAX / 2, |bytes| (bytes as f64 * AUTO_SHARE) as u64))
+}
+
+/// With what predicts one token more, if that leaves all else where it is: plain text is to be the same without.
+fn plan_ahead(
+    model: &Model,
+    with_ahead: Option<&Model>,
+    config: &ContextConfig,
+    request: &PlacementRequest,
+    vram: Option<u64>,
+    basis: impl Fn() -> Basis,
+) -> Result<Planned> {
+    let plain = plan_for(model, config, request, vram, &basis)?;
+    let is_divided = |planned: &Planned| vram.is_some() && planned.placement.is_divided();
+    let Some(with_ahead) = with_ahead.filter(|_| !is_divided(&plain)) else { return Ok(plain) };
+    match plan_for(with_ahead, config, request, vram, basis) {
+        Ok(planned) if !is_divided(&planned) => Ok(Planned { ahead: true, ..planned }),
+        Ok(_) | Err(Error::Memory(_)) => Ok(plain),
+        Err(e) => Err(e),
+    }
 }
 
 fn plan_for(
@@ -319,7 +347,7 @@ fn plan_for(
             mib(placement.least_on_gpu())
         )));
     }
-    Ok(Planned { placement, max_rows })
+    Ok(Planned { placement, max_rows, ahead: false })
 }
 
 /// Bytes of RAM that weights may take where nobody says: what is free beside the cache and the buffers, less some for
@@ -376,7 +404,7 @@ fn try_open(
     planned: &Planned,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Box<dyn Backend>> {
-    let &Planned { ref placement, max_rows } = planned;
+    let &Planned { ref placement, max_rows, .. } = planned;
     let cpu = |held: UnitSet| {
         CpuBackend::new(
             model.clone(),

@@ -152,7 +152,7 @@ impl Sources {
         self.masks.iter().for_each(|p| warn_of_coarse(context, p.layers()));
         if self.mtp && !context.predicts_ahead() {
             detail!(
-                "the model's head for one token more is left out: a GPU runs the model, and that head runs on the CPU"
+                "the model's head for one token more is left out: it runs where all of the model is, and that is divided here"
             );
             self.mtp = false;
         }

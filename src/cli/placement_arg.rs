@@ -160,7 +160,7 @@ fn parse(source: &str, bytes: &[u8], model: &ModelId, with_experts: &[bool]) -> 
     for layer in (0..n_layer).filter(|&layer| !with_experts[layer]) {
         (seen.experts[layer], held.experts[layer]) = (seen.mlp[layer], held.mlp[layer]);
     }
-    // What predicts one token more is never on a GPU; models without it have it where the head is.
+    // What predicts one token more is where all of the model is, if that is one place.
     held.ahead = held.head;
     let layers = (0..n_layer).flat_map(|l| [Unit::Attn(l), Unit::Mlp(l), Unit::Experts(l)]);
     match layers.chain([Unit::Embed, Unit::Head]).find(|&unit| !seen.holds(unit)) {

@@ -27,7 +27,7 @@ impl Context {
     pub(super) fn check_ahead(&self, batch: &Batch, ahead: &Ahead) -> Result<()> {
         if !self.predicts_ahead() {
             return Err(Error::Batch(format!(
-                "{} has no head for one token more here: open it with `ahead`, on the CPU",
+                "{} has no head for one token more here: open it with `ahead`, in one place",
                 self.model.name
             )));
         }

@@ -24,7 +24,7 @@ pub use crate::plan::{Unit, UnitSet};
 
 use crate::{
     Model, Result, RunLayers,
-    plan::{Choice, Op, WeightId},
+    plan::{Ahead, Choice, Op, WeightId},
 };
 
 /// What a user wants of it.
@@ -130,14 +130,18 @@ pub(crate) fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>
         Unit::Attn(l) => Some(plan.keys_of(l)).filter(|&of| of != l),
         Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) | Unit::Head | Unit::Ahead => None,
     };
+    let is_ahead = |op: &Op| plan.ahead.iter().flat_map(Ahead::ops).any(|ahead| std::ptr::eq(ahead, op));
     let part = |unit, ops: &[&Op], drafted, coarse, experts| {
+        // What predicts one token more is no part of the model's passes.
         let sum = |experts, matrix: &dyn Fn(WeightId) -> u64| {
-            ops.iter().map(|op| model.bytes_read(op, experts, matrix)).sum()
+            let ops = ops.iter().filter(|op| !is_ahead(op));
+            ops.map(|op| model.bytes_read(op, experts, matrix)).sum()
         };
+        let kept = each_matrix_once(model, ops);
         UnitSize {
             unit,
-            bytes: ops.iter().map(|op| model.bytes_of(op)).sum(),
-            gpu_bytes: ops.iter().map(|op| sizes.taken_on_gpu(op)).sum(),
+            bytes: kept.iter().map(|op| model.bytes_of(op)).sum(),
+            gpu_bytes: kept.iter().map(|op| sizes.taken_on_gpu(op)).sum(),
             read: Read {
                 full: sum(None, &|id| sizes.in_ram(id, false)),
                 draft: sum(experts, &|id| sizes.in_ram(id, coarse)),
@@ -178,6 +182,20 @@ pub(crate) fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>
         parts[0].gpu_bytes = 0;
     }
     parts
+}
+
+/// The operations of a unit without those whose matrix another of them has, as two heads may.
+fn each_matrix_once<'p>(model: &Model, ops: &[&'p Op]) -> Vec<&'p Op> {
+    let mut seen = Vec::new();
+    let largest = |op: &Op| model.plan.operands(op).weights().max_by_key(|&id| model.weight(id).bytes);
+    let mut is_new = |op: &&Op| match largest(op) {
+        Some(id) if seen.contains(&id) => false,
+        id => {
+            seen.extend(id);
+            true
+        }
+    };
+    ops.iter().copied().filter(|op| is_new(op)).collect()
 }
 
 /// By layer: whether a draft runs attention and MLP by their high bits alone, each time that it does.

@@ -18,8 +18,10 @@ pub fn into_vram(
         (None, None) => here.what_fits(first, n_layer),
     }
     here.keep_keys_together();
-    if (1..parts.len()).all(|i| here.taken[i]) {
-        here.take(|part| part.unit == Unit::Embed);
+    // What goes there only with all the rest.
+    let comes_last = |part: &UnitSize| matches!(part.unit, Unit::Embed | Unit::Ahead);
+    if std::iter::zip(parts, &here.taken).all(|(part, taken)| *taken || comes_last(part)) {
+        here.take(comes_last);
     }
     Ok(here.taken)
 }

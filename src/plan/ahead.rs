@@ -17,9 +17,28 @@ pub struct Ahead {
 impl Ahead {
     /// Every operation, save that some of [`Ahead::after_model`] are in [`Ahead::after_itself`] too.
     pub fn ops(&self) -> impl Iterator<Item = &Op> {
+        self.body().chain([&self.head])
+    }
+
+    fn body(&self) -> impl Iterator<Item = &Op> {
         let LayerOps { shared, attn, mlp } = &self.layer;
-        let layer = shared.iter().chain(attn).chain(mlp);
-        self.after_model.iter().chain(&self.after_itself).chain(layer).chain([&self.head])
+        self.after_model.iter().chain(&self.after_itself).chain(shared).chain(attn).chain(mlp)
+    }
+
+    /// What is not done where the model's tokens are looked up, nor where its logits are made.
+    pub fn own(&self) -> impl Iterator<Item = &Op> {
+        self.body().filter(|op| op.unit_ahead() == Unit::Ahead)
+    }
+}
+
+impl Op {
+    /// The unit of an operation of what predicts one token more.
+    fn unit_ahead(&self) -> Unit {
+        match self {
+            Op::Embed { .. } => Unit::Embed,
+            Op::Head { .. } => Unit::Head,
+            _ => Unit::Ahead,
+        }
     }
 }
 
@@ -27,6 +46,17 @@ impl Plan {
     /// Slots that layers have of their own, that of [`Plan::ahead`] last; those of repetitions come after them.
     pub fn own_slots(&self) -> usize {
         self.layers.len() + usize::from(self.ahead.is_some())
+    }
+
+    /// All heads: they are in one place, which has room for logits.
+    pub fn heads(&self) -> impl Iterator<Item = &Op> {
+        std::iter::once(&self.head).chain(self.ahead.iter().map(|ahead| &ahead.head))
+    }
+
+    /// All that looks tokens up.
+    pub fn embeddings(&self) -> impl Iterator<Item = &Op> {
+        let ahead = self.ahead.iter().flat_map(Ahead::body);
+        self.embed.iter().chain(ahead.filter(|op| op.unit_ahead() == Unit::Embed))
     }
 
     /// The slot of the keys and values of [`Plan::ahead`].
@@ -48,9 +78,9 @@ impl Plan {
         let ahead = self.ahead.as_ref().expect("the caller has checked that there is one");
         let slot = self.layers.len();
         let visit = Visit::first(slot);
-        let step = |op| Step { op, unit: Unit::Ahead, slot, visit, coarse: false, experts: None };
         let before = if after_itself { &ahead.after_itself } else { &ahead.after_model };
         let LayerOps { shared, attn, mlp } = &ahead.layer;
+        let step = |op| Step { op, unit: Op::unit_ahead(op), slot, visit, coarse: false, experts: None };
         let mut steps: Vec<_> = before.iter().chain(shared).chain(attn).chain(mlp).map(step).collect();
         steps.push(Step { op: &ahead.head, ..self.head_step() });
         steps

@@ -7,7 +7,7 @@ use super::{Op, Plan};
 /// A part of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// The embedding.
+    /// The embedding, whatever looks tokens up in it.
     Embed,
     /// The attention of a layer.
     Attn(usize),
@@ -15,9 +15,9 @@ pub enum Unit {
     Mlp(usize),
     /// The experts of a layer.
     Experts(usize),
-    /// The last norm and the head.
+    /// The last norm and the head, and those of what predicts one token more.
     Head,
-    /// The head that predicts one token more.
+    /// All else of what predicts one token more.
     Ahead,
 }
 
@@ -154,9 +154,9 @@ impl Plan {
             let attn = layer.attn.iter().collect();
             [(Unit::Attn(l), with_shared(attn)), (Unit::Mlp(l), with_shared(mlp))].into_iter().chain(experts)
         });
-        std::iter::once((Unit::Embed, self.embed.iter().collect()))
+        std::iter::once((Unit::Embed, self.embeddings().collect()))
             .chain(layers)
-            .chain([(Unit::Head, vec![&self.head])])
-            .chain(self.ahead.iter().map(|ahead| (Unit::Ahead, ahead.ops().collect())))
+            .chain([(Unit::Head, self.heads().collect())])
+            .chain(self.ahead.iter().map(|ahead| (Unit::Ahead, ahead.own().collect())))
     }
 }

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod ahead;
 mod cli;
 mod families;
 mod hybrid;

@@ -453,6 +453,10 @@ impl Backend for GpuBackend {
         if self.picker.is_some() { pick::MOST_TOP } else { 0 }
     }
 
+    fn gives_last_rows(&self) -> bool {
+        true
+    }
+
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
         self.segment(steps, rows, crossing, output)
     }

@@ -172,7 +172,7 @@ impl Ops {
         let on_rows = plan.ops().count();
         // Choice, sorting, sum, and the matrices, for each number that a row may take.
         let experts: usize = plan.experts.iter().map(|moe| moe.n_used * (3 + 2 * EXPERT_PARTS)).sum();
-        let head = max_rows.div_ceil(OUTPUTS_AT_ONCE) + 1;
+        let head = plan.heads().count() * (max_rows.div_ceil(OUTPUTS_AT_ONCE) + 1);
         let quantizers = plan.widths.len();
         // Storing, in up to three parts, and attending: each layer in its own slot, and any layer in any of the others.
         let attentions = 4 * n_layer * (1 + n_slots.saturating_sub(n_layer));
