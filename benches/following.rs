@@ -22,17 +22,19 @@ use spec_run::{
 
 /// Tokens of a draft.
 const DRAFT: usize = 4;
-const LEFT_OUT: [usize; 4] = [4, 6, 8, 10];
+const LEFT_OUT: [usize; 3] = [4, 8, 12];
 const EVERY: [usize; 3] = [1, 4, 16];
 const PROMPT: usize = 64;
 /// The full model's text; drafts are made on a fork, and rows of the dynamic programming on the others.
 const TEXT: u32 = 0;
 const FORK: u32 = 1;
+/// Texts that fixed masks are chosen on.
+const CHOSEN_ON: u32 = 1000;
 
 fn main() -> ExitCode {
     let mut flags = Flags::new();
     let texts = flags.number("--texts").unwrap_or(12);
-    let tokens = flags.number("--tokens").unwrap_or(160);
+    let tokens = flags.number("--tokens").unwrap_or(128);
     let widen = flags.number("--widen").unwrap_or(8);
     flags.run(Some(move || run(texts, tokens, widen)), "--texts, --tokens and --widen N if you like")
 }
@@ -283,9 +285,14 @@ impl Follower {
         numbers
     }
 
-    /// The mask of so many whole layers left out with the most accepted tokens on the texts: greedily, then by trades.
+    /// The mask of so many whole layers left out with the most accepted tokens on the texts: by trades from a greedy choice and
+    /// from the exit.
     fn search(&mut self, texts: &[Vec<u32>], left_out: usize) -> Result<RunLayers> {
         let layers = self.model.n_layer();
+        self.context.remove_all();
+        for (seq, text) in (CHOSEN_ON..).zip(texts) {
+            self.context.decode(&Batch::prompt(text, 0, seq))?;
+        }
         let mut out: Vec<usize> = Vec::new();
         while out.len() < left_out {
             let mut best = (0, None);
@@ -297,36 +304,40 @@ impl Follower {
             }
             out.extend(best.1);
         }
+        let exit: Vec<usize> = (layers - left_out..layers).collect();
+        let [greedy, exit] = [self.trade(texts, out)?, self.trade(texts, exit)?];
+        Ok(without(layers, if greedy.0 > exit.0 { &greedy.1 } else { &exit.1 }))
+    }
+
+    /// Layers left out, each exchanged for a better one while there is such.
+    fn trade(&mut self, texts: &[Vec<u32>], mut out: Vec<usize>) -> Result<(usize, Vec<usize>)> {
+        let layers = self.model.n_layer();
         let mut value = self.first_tokens(texts, &out)?;
-        let mut better = true;
-        while std::mem::take(&mut better) {
-            for place in 0..left_out {
-                for layer in 0..layers {
-                    if out.contains(&layer) {
-                        continue;
-                    }
-                    let mut other = out.clone();
-                    other[place] = layer;
-                    let accepted = self.first_tokens(texts, &other)?;
-                    if accepted > value {
-                        (out, value, better) = (other, accepted, true);
-                    }
+        for place in 0..out.len() {
+            for layer in 0..layers {
+                let mut other = out.clone();
+                other[place] = layer;
+                if out.contains(&layer) {
+                    continue;
+                }
+                let accepted = self.first_tokens(texts, &other)?;
+                if accepted > value {
+                    (out, value) = (other, accepted);
                 }
             }
         }
-        Ok(without(layers, &out))
+        Ok((value, out))
     }
 
     /// On how many of a few hundred positions a draft's first token is the text's.
     fn first_tokens(&mut self, texts: &[Vec<u32>], out: &[usize]) -> Result<usize> {
         let mask = without(self.model.n_layer(), out);
         let mut right = 0;
-        for text in texts {
-            self.read(text)?;
+        for (seq, text) in (CHOSEN_ON..).zip(texts) {
             let places: Vec<usize> = (PROMPT + 1..text.len() - 1).step_by(2).collect();
             let mut batch = Batch::new().with_layers(mask.clone());
             for (fork, &at) in (FORK..).zip(&places) {
-                self.context.fork(TEXT, fork);
+                self.context.fork(seq, fork);
                 self.context.truncate(fork, at)?;
                 batch.push(text[at], at as u32, fork, true);
             }
@@ -334,6 +345,7 @@ impl Follower {
             for (i, &at) in places.iter().enumerate() {
                 right += usize::from(scores::greedy(self.context.logits(i)) == text[at + 1]);
             }
+            (FORK..).take(places.len()).for_each(|fork| self.context.remove(fork));
         }
         Ok(right)
     }
