@@ -56,6 +56,7 @@ fn nothing_is_allocated_for_a_token() {
                     n_slots: model.n_layer(),
                     max_rows: 64,
                     sequences: 1,
+                    extra_states: 0,
                     all_cells: true,
                 },
             ),

@@ -75,7 +75,8 @@ fn states_take_what_was_said() {
         parts.iter().filter(|(part, _)| recurrent(part.unit)).map(|(part, _)| part.overhead).sum();
     // By hand: 6 layers; 8 heads of 64 times 64, 3 inputs of 1024 channels; 1024 channels and 16 gates for each row.
     let of_one = 6 * 4 * (8 * 64 * 64 + 3 * 1024 + ROWS * (1024 + 16));
-    let room = KvRoom { n_cells: 2048, n_slots: 8, max_rows: ROWS, sequences: 2, all_cells: false };
+    let room =
+        KvRoom { n_cells: 2048, n_slots: 8, max_rows: ROWS, sequences: 2, extra_states: 0, all_cells: false };
     let count = KvLayout::new(&model.plan, &room).states;
     assert_eq!(said as usize, count * of_one);
 

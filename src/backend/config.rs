@@ -22,6 +22,8 @@ pub struct ContextConfig {
     /// Texts that grow side by side, where layers see only so far back: what they keep for each is set aside. Drafts and
     /// other forks that end where their text ends need none of their own.
     pub sequences: usize,
+    /// States of recurrent layers beside those of these texts, for forks that go on from many positions of one.
+    pub extra_states: usize,
     /// Layers that see only so far back keep all cells too. It takes more memory; then a sequence can be cut anywhere.
     pub swa_full: bool,
     /// Rows evaluated at once; a longer batch is cut into such pieces. No result depends on it.
@@ -65,6 +67,7 @@ impl Default for ContextConfig {
         ContextConfig {
             n_ctx: 4096,
             sequences: 1,
+            extra_states: 0,
             swa_full: false,
             n_ubatch: 512,
             threads: 0,
@@ -95,6 +98,7 @@ impl ContextConfig {
             n_slots: plan.own_slots() + self.extra_slots,
             max_rows: self.n_ubatch.clamp(1, n_cells),
             sequences: self.sequences,
+            extra_states: self.extra_states,
             all_cells: self.swa_full,
         };
         KvLayout::new(plan, &room)

@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 
 pub use config::ContextConfig;
 use gpu_config::GpuConfig;
-#[cfg(feature = "cli")]
-pub use open::plan;
 pub use open::{Device, Loading, Opened, Plans, open, plan_elsewhere};
+#[cfg(feature = "cli")]
+pub use open::{check_states, plan};
 
 use crate::{
     Result,

@@ -359,6 +359,27 @@ fn ram_at_hand(model: &Model, config: &ContextConfig, max_rows: usize) -> Option
     Some(free.saturating_sub(u64::try_from(overhead).unwrap_or(u64::MAX)))
 }
 
+/// An error where states take more than half of the memory that is free: the weights and all else have the rest. `what` goes
+/// back to so many positions of a text, and `less` are fewer of them.
+#[cfg(feature = "cli")]
+pub fn check_states(
+    model: &Model,
+    config: &ContextConfig,
+    what: &str,
+    positions: usize,
+    less: &str,
+) -> Result<()> {
+    let states = StateBytes::new(model.plan.mixers.iter(), &config.kv_layout(&model.plan)).all();
+    match cpu::available_memory() {
+        Some(free) if states > free / 2 => Err(Error::Memory(format!(
+            "{what} goes back to {positions} positions of a text, for which the states of recurrent layers take {:.1} GiB, more than half of the {:.1} GiB that are free: {less}",
+            mib(states) / 1024.0,
+            mib(free) / 1024.0
+        ))),
+        _ => Ok(()),
+    }
+}
+
 struct ModelSizes<'a> {
     model: &'a Model,
     config: &'a ContextConfig,

@@ -15,7 +15,7 @@ use super::{
     sweep::{self, Over},
 };
 use crate::{
-    Context, Error, Model, Result, RunLayers,
+    Context, Error, Model, Result, RunLayers, backend,
     eval::perplexity::{Draft, PerplexitySettings, Tally, count_chunks, perplexity},
     mask::skips::NamedMask,
     provenance::{Chunks, Provenance, text_hash},
@@ -192,11 +192,18 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         // The model without a mask and with it, side by side.
         Masks::One(_) => config.sequences = 2,
         // Drafts begin everywhere in a text that is there already.
-        Masks::Several(_) => config.swa_full = true,
+        Masks::Several(_) => {
+            config.swa_full = true;
+            config.extra_states = sweep::states(n_ctx);
+        }
     }
     let device = &args.context.device;
     if device.dry_run(&model, &config, None, args.json)? {
         return Ok(());
+    }
+    if let Masks::Several(_) = &masks {
+        let shorter = format!("-c below {n_ctx}");
+        backend::check_states(&model, &config, "a perplexity under several masks", n_ctx / 2, &shorter)?;
     }
     let basis = || device.basis(&model, &config, None);
     let (mut context, took) = common::open_context(&model, &config, &basis)?;

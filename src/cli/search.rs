@@ -17,7 +17,7 @@ use super::{
     output::note,
 };
 use crate::{
-    Context, Error, Result, Tokenizer,
+    Context, Error, Result, Tokenizer, backend,
     files::{read_limited, write_whole},
     mask::skips::{NamedMask, Skips},
     measure::load,
@@ -188,13 +188,15 @@ pub fn run(args: SearchArgs) -> Result<()> {
     config.n_ctx = (amount.cells() + judge::cells_beside_texts(args.draft_max)) as u32;
     // Drafts begin everywhere in texts that are there already.
     config.swa_full = true;
+    config.extra_states = judge::states_beside_texts(&amount, args.file.is_none());
     let device = &args.context.device;
     if device.dry_run(&model, &config, None, args.json)? {
         return Ok(());
     }
+    let fewer = format!("--positions below {}", args.positions);
+    backend::check_states(&model, &config, "a search", args.positions, &fewer)?;
     let basis = || device.basis(&model, &config, None);
     let (mut context, took) = common::open_context(&model, &config, &basis)?;
-    context.check_every_position("a search")?;
     note!("{}: {}; {took}", model.name, context.describe());
     let settings = args.settings(&context);
     let bar = progress();

@@ -12,7 +12,7 @@ use super::{
     sweep_table::{COLUMNS, Line, Table},
     sweep_times,
 };
-pub use crate::eval::sweep::cells;
+pub use crate::eval::sweep::{cells, states};
 use crate::{
     Context, Error, Result, RunLayers,
     eval::{

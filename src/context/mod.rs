@@ -382,19 +382,6 @@ impl Context {
         Ok(())
     }
 
-    /// An error for `what` goes back to every position of a text where layers do not keep a state of each.
-    pub(crate) fn check_every_position(&self, what: &str) -> Result<()> {
-        match self.model.plan.mixers.is_empty() {
-            true => Ok(()),
-            false => Err(Error::model(
-                self.model.gguf.name(),
-                format!(
-                    "{what} goes on from every position of a text, and recurrent layers keep few of their states"
-                ),
-            )),
-        }
-    }
-
     /// Sequences as long as they were, or empty.
     fn restore(&mut self, before: Vec<(SeqId, usize)>) {
         for (seq, len) in before {

@@ -2,5 +2,6 @@
 
 pub mod agreement;
 pub(crate) mod drafts;
+pub(crate) mod marks;
 pub mod perplexity;
 pub mod sweep;

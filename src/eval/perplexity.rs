@@ -178,10 +178,10 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// The first half, which is only read, then as much of the rest at a time as memory for logits allows. The
-    /// logits at a position predict the next token, so the last position has nothing to predict.
-    pub fn all(n_ctx: usize, n_vocab: usize) -> Vec<Piece> {
-        let at_once = (LOGITS_BYTES / (4 * n_vocab)).max(1);
+    /// The first half, which is only read, then as much of the rest at a time as memory for logits allows, and `most_rows`.
+    /// The logits at a position predict the next token, so the last position has nothing to predict.
+    pub fn all(n_ctx: usize, n_vocab: usize, most_rows: usize) -> Vec<Piece> {
+        let at_once = (LOGITS_BYTES / (4 * n_vocab)).clamp(1, most_rows);
         let (half, last) = (n_ctx / 2, n_ctx - 1);
         let scored = (half..last).step_by(at_once);
         let scored = scored.map(|from| Piece { from, to: last.min(from + at_once), scored: true });
@@ -232,7 +232,7 @@ fn score_chunk(context: &mut Context, chunk: &[u32], draft: Option<&Draft>, tall
     context.remove(MASKED);
     let mut full_logits = Vec::new();
     let mut before = Vec::new();
-    for piece in Piece::all(chunk.len(), n_vocab) {
+    for piece in Piece::all(chunk.len(), n_vocab, usize::MAX) {
         let keep_hidden = (draft == Some(&Draft::Ahead)).then(|| context.model().n_layer());
         context.decode(&Batch { rows: piece.rows(chunk, FULL), keep_hidden, ..Batch::new() })?;
         if let Some(draft) = draft {

@@ -12,12 +12,13 @@ use serde::{Deserialize, Serialize};
 use super::{
     agreement::{Agreement, Comparison, LogProbs, Reference, TOP},
     drafts::{self, Draft},
+    marks::{self, Marks, STATES_OF_FORKS},
     perplexity::{FULL, MASKED, Nll, PerplexitySettings, Piece, chunk, count_chunks},
 };
 use crate::{Context, Result, RunLayers, batch::SeqId};
 
-/// The forks of drafts come after the two sequences of perplexity.
-const FIRST_FORK: SeqId = MASKED + 1;
+/// Where drafts begin comes after the two sequences of perplexity.
+const FIRST_MARK: SeqId = MASKED + 1;
 
 /// Sums over the chunks so far; kept on disk, they let a sweep go on where it stopped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -86,6 +87,11 @@ pub fn cells(n_ctx: usize) -> usize {
     2 * n_ctx + drafts::MOST_ROWS
 }
 
+/// States of recurrent layers that it needs beside a text's: [`ContextConfig::extra_states`](crate::ContextConfig::extra_states).
+pub fn states(n_ctx: usize) -> usize {
+    marks::states_at(n_ctx / 2..n_ctx, n_ctx / 2) + STATES_OF_FORKS
+}
+
 /// Scores `tokens` under each mask, going on after the chunks that `sums` already has; the mask of `settings` is not
 /// looked at. `on_step` may end the run early: then whole chunks count.
 pub fn sweep(
@@ -96,13 +102,13 @@ pub fn sweep(
     mut sums: Sweep,
     mut on_step: impl FnMut(Step) -> Result<ControlFlow<()>>,
 ) -> Result<Sweep> {
-    context.check_every_position("a perplexity under several masks")?;
     let chunks = count_chunks(tokens.len(), settings)?;
     sums.masks.resize(masks.len(), Swept::default());
     for i in sums.chunks..chunks {
         let chunk = chunk(tokens, settings, i);
         let before = sums.clone();
-        let full = read(context, &chunk, &mut sums)?;
+        let mut marks = Marks::new(FIRST_MARK);
+        let full = read(context, &chunk, &mut sums, &mut marks)?;
         let mean = |after: Nll, before: Nll| (after.sum() - before.sum()) / full.len() as f64;
         sums.full_by_chunk.push(mean(sums.full, before.full));
         for (m, mask) in masks.iter().enumerate() {
@@ -112,10 +118,11 @@ pub fn sweep(
             let swept = &mut sums.masks[m];
             alone(context, &chunk, mask, &full, swept)?;
             swept.by_chunk.push(mean(swept.nll, before.masks[m].nll));
-            swept.accepted += drafted(context, &chunk, mask, &full)?;
+            swept.accepted += drafted(context, &marks, &chunk, mask, &full)?;
         }
         sums.chunks += 1;
-        (0..FIRST_FORK + full.len() as SeqId).for_each(|seq| context.remove(seq));
+        context.remove(FULL);
+        marks.remove(context);
         if on_step(Step::Chunk(&sums))?.is_break() {
             break;
         }
@@ -123,13 +130,12 @@ pub fn sweep(
     Ok(sums)
 }
 
-/// The full model on the chunk; it stays on its sequence, and each scored position gets its fork.
-fn read(context: &mut Context, chunk: &[u32], sums: &mut Sweep) -> Result<Vec<Reference>> {
+/// The full model on the chunk, with marks for drafts at each scored position.
+fn read(context: &mut Context, chunk: &[u32], sums: &mut Sweep, marks: &mut Marks) -> Result<Vec<Reference>> {
     let n_vocab = context.model().plan.dims.n_vocab;
     let mut full = Vec::new();
-    let mut forks = FIRST_FORK..;
     context.remove(FULL);
-    for piece in Piece::all(chunk.len(), n_vocab) {
+    for piece in Piece::all(chunk.len(), n_vocab, marks::most_rows(context)) {
         piece.decode(context, chunk, FULL, None)?;
         for (i, pos) in piece.scored().enumerate() {
             let logits = context.logits(i);
@@ -141,9 +147,8 @@ fn read(context: &mut Context, chunk: &[u32], sums: &mut Sweep) -> Result<Vec<Re
             sums.full.add(nll);
             full.push(Reference::new(logits, TOP));
         }
-        for (pos, fork) in piece.scored().zip(&mut forks) {
-            context.fork(FULL, fork);
-            context.truncate(fork, pos)?;
+        if !piece.scored().is_empty() {
+            marks.set(context, FULL, piece.scored());
         }
     }
     Ok(full)
@@ -160,7 +165,7 @@ fn alone(
     let n_vocab = context.model().plan.dims.n_vocab;
     let mut full = full.iter();
     context.remove(MASKED);
-    for piece in Piece::all(chunk.len(), n_vocab) {
+    for piece in Piece::all(chunk.len(), n_vocab, usize::MAX) {
         piece.decode(context, chunk, MASKED, Some(mask))?;
         for ((i, pos), full) in piece.scored().enumerate().zip(&mut full) {
             let masked = LogProbs::new(context.logits(i));
@@ -173,13 +178,17 @@ fn alone(
 }
 
 /// At how many of the scored positions a draft's first token is the full model's.
-fn drafted(context: &mut Context, chunk: &[u32], mask: &RunLayers, full: &[Reference]) -> Result<u64> {
+fn drafted(
+    context: &mut Context,
+    marks: &Marks,
+    chunk: &[u32],
+    mask: &RunLayers,
+    full: &[Reference],
+) -> Result<u64> {
     let first = chunk.len() / 2;
-    let drafts: Vec<Draft> = (FIRST_FORK..)
-        .zip(first..first + full.len())
-        .map(|(seq, pos)| Draft { seq, pos, tokens: &chunk[pos..=pos] })
-        .collect();
-    let agreed = drafts::pass(context, mask, &drafts, |i, _, logits| {
+    let drafts: Vec<Draft> =
+        (first..first + full.len()).map(|pos| Draft { text: FULL, pos, tokens: &chunk[pos..=pos] }).collect();
+    let agreed = drafts::pass(context, marks, mask, &drafts, |i, _, logits| {
         LogProbs::new(logits).best as u32 == full[i].best
     })?;
     Ok(agreed.iter().flatten().filter(|&&agreed| agreed).count() as u64)

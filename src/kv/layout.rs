@@ -36,6 +36,8 @@ pub struct KvRoom {
     pub max_rows: usize,
     /// Texts that grow side by side.
     pub sequences: usize,
+    /// States of recurrent layers beside those of these texts.
+    pub extra_states: usize,
     /// Windows keep all cells too.
     pub all_cells: bool,
 }
@@ -89,7 +91,7 @@ impl KvLayout {
             states: 0,
         };
         if !plan.mixers.is_empty() {
-            layout.states = STATES_OF_TEXT * room.sequences.max(1) + STATES_KEPT;
+            layout.states = STATES_OF_TEXT * room.sequences.max(1) + STATES_KEPT + room.extra_states;
         }
         for layer in 0..plan.own_slots() {
             let ops = plan.layer_of_slot(layer).map_or(&[][..], |layer| &layer.attn);

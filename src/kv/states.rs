@@ -71,6 +71,11 @@ impl Line {
     fn states(&self) -> impl Iterator<Item = &State> {
         [&self.last].into_iter().chain(&self.before).chain(&self.kept)
     }
+
+    /// Whether a cut to `len` tokens goes through rows of the last batch again.
+    fn goes_back_to(&self, len: usize) -> bool {
+        len < self.last.len && self.before.as_ref().is_some_and(|before| before.len < len)
+    }
 }
 
 /// The slabs of one layer.
@@ -226,15 +231,21 @@ impl States {
             if !lacking {
                 return Ok(());
             }
-            let Some(line) = self.lines.values_mut().find(|line| !line.kept.is_empty()) else {
+            if !self.drop_kept() {
                 return Err(Error::Batch(format!(
-                    "no room for the states of {} more sequences: remove a sequence, or make room for more with `sequences`",
+                    "no room for the states of {} more sequences: remove a sequence, or make room for more with `sequences` or `extra_states`",
                     seqs.len()
                 )));
-            };
-            let state = line.kept.remove(0);
-            self.release(&state);
+            }
         }
+    }
+
+    /// Lets one of the kept states go, if there is any.
+    fn drop_kept(&mut self) -> bool {
+        let Some(line) = self.lines.values_mut().find(|line| !line.kept.is_empty()) else { return false };
+        let state = line.kept.remove(0);
+        self.release(&state);
+        true
     }
 
     /// Slabs that each layer could give: those that are free, or hold what was kept for later.
@@ -252,15 +263,18 @@ impl States {
     /// The most tokens of a sequence, `len` at most, that it can be cut to.
     pub fn restorable(&self, seq: SeqId, len: usize) -> usize {
         let Some(line) = self.lines.get(&seq).filter(|_| !self.are_none()) else { return len };
-        // What others hold too is made again elsewhere.
-        let has_room = std::iter::zip(&self.layers, &line.last.slabs).all(|(slabs, slab)| {
-            !slabs.free.is_empty() || slab.is_none_or(|slab| slabs.holders[slab as usize] == 1)
-        });
-        let mut before = line.before.iter().filter(|_| has_room);
+        let mut before = line.before.iter().filter(|_| self.has_room_beside(line) || self.to_give() > 0);
         if before.any(|before| (before.len..=line.last.len).contains(&len)) || len >= line.last.len {
             return len.min(line.last.len);
         }
         line.states().map(|state| state.len).filter(|&known| known <= len).max().unwrap_or(0)
+    }
+
+    /// Whether the later states of a sequence can be made again: elsewhere, where others hold them too.
+    fn has_room_beside(&self, line: &Line) -> bool {
+        std::iter::zip(&self.layers, &line.last.slabs).all(|(slabs, slab)| {
+            !slabs.free.is_empty() || slab.is_none_or(|slab| slabs.holders[slab as usize] == 1)
+        })
     }
 
     /// Keeps the states after the first `len` tokens, to which the sequence can be cut; says what has to be made again.
@@ -271,6 +285,11 @@ impl States {
             }
             return None;
         }
+        while self.lines.get(&seq).is_some_and(|line| line.goes_back_to(len) && !self.has_room_beside(line)) {
+            if !self.drop_kept() {
+                break;
+            }
+        }
         let mut line = self.lines.remove(&seq)?;
         let mut replay = None;
         if len < line.last.len {
@@ -278,7 +297,7 @@ impl States {
             let dropped = line.kept.split_off(kept_to);
             dropped.iter().for_each(|state| self.release(state));
             match &line.before {
-                Some(before) if before.len < len => replay = Some(self.replay(&mut line, len)),
+                Some(_) if line.goes_back_to(len) => replay = Some(self.replay(&mut line, len)),
                 Some(before) if before.len == len => {
                     self.hold(before);
                     self.release(&std::mem::replace(&mut line.last, before.clone()));

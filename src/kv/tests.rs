@@ -46,7 +46,7 @@ fn plan(windows: &[Option<u32>], n_kv_head: usize, head_dim: usize) -> Plan {
 }
 
 fn room(n_cells: usize, n_slots: usize) -> KvRoom {
-    KvRoom { n_cells, n_slots, max_rows: 512, sequences: 1, all_cells: false }
+    KvRoom { n_cells, n_slots, max_rows: 512, sequences: 1, extra_states: 0, all_cells: false }
 }
 
 /// With one class, of all cells.

@@ -22,10 +22,11 @@ const MARK: f64 = 0.98;
 /// Draws that may come to what was tried before, in a row, until there is nothing new to be had.
 const MOST_REPEATS: usize = 200;
 
-pub fn search(lab: &mut Lab, n_layer: usize, states: &[State], trials: usize) -> Result<()> {
+pub fn search(lab: &mut Lab, states: &[State], trials: usize) -> Result<()> {
     let mut choices = vec![State::Run];
     choices.extend(states);
-    let mut optimizers: Vec<TpeOptimizer> = (0..2 * n_layer).map(|_| optimizer(choices.len())).collect();
+    let mut optimizers: Vec<TpeOptimizer> =
+        (0..lab.costs().full.len()).map(|_| optimizer(choices.len())).collect();
     let tell = |optimizers: &mut [TpeOptimizer], candidate: &Candidate, value: f64| {
         for (optimizer, state) in optimizers.iter_mut().zip(candidate.states()) {
             let choice = choices.iter().position(|s| s == state).expect("one of the states");
@@ -37,16 +38,16 @@ pub fn search(lab: &mut Lab, n_layer: usize, states: &[State], trials: usize) ->
     for (candidate, value) in &seen {
         tell(&mut optimizers, candidate, *value);
     }
+    let movable = lab.movable();
     let mut rng = Source(Rng::new(0));
     let mut repeats = 0;
     let mut done = 0;
     while done < trials && repeats < MOST_REPEATS && !lab.out_of_time()? {
-        let states = optimizers.iter_mut().map(|optimizer| {
-            let choice = optimizer.ask(&mut rng).expect("a histogram never fails");
+        let candidate = movable.candidate(|sublayer| {
+            let choice = optimizers[sublayer].ask(&mut rng).expect("a histogram never fails");
             choices[choice as usize]
         });
-        let candidate = Candidate::from_states(states.collect());
-        if candidate.skips_all() || lab.known().contains_key(&candidate) {
+        if movable.none_runs(&candidate) || lab.known().contains_key(&candidate) {
             repeats += 1;
             continue;
         }

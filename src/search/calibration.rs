@@ -3,6 +3,8 @@
 //! Half of the judged positions lead the search. The other half it never sees: of thousands of masks the best
 //! one on the first half is partly lucky there, and what is promised of it must not be.
 
+use std::ops::Range;
+
 use crate::{
     Batch, Context, Error, Result, Sampler, Tokenizer, batch::SeqId, hash::fnv1a, sampler::SamplerConfig,
     tokenizer::EncodeOptions,
@@ -55,6 +57,16 @@ impl CalibrationSettings {
             )));
         }
         Ok(())
+    }
+
+    /// The most that its texts can take together, whatever their lengths, where a text in which the positions of a range are
+    /// judged takes `of_text`.
+    pub(super) fn most_in_texts(&self, written: bool, of_text: impl Fn(Range<usize>) -> usize) -> usize {
+        let from = if written { WRITTEN_FROM } else { self.chunk / GIVEN_FROM };
+        let shortest = if written { SHORTEST.min(self.chunk) } else { self.chunk };
+        let a_position = (shortest..=self.chunk).map(|n| of_text(from..n - 1) as f64 / (n - 1 - from) as f64);
+        // The last text may be judged in part.
+        (a_position.fold(0.0, f64::max) * self.positions as f64) as usize + of_text(from..self.chunk - 1)
     }
 
     /// Cells that texts of these settings can take.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{RunLayers, mask::LayerBits};
+use crate::{RunLayers, mask::LayerBits, plan::Plan};
 
 /// What is done with a sublayer. The later in order, the more is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -118,6 +118,48 @@ impl Sublayer {
     }
 }
 
+/// Which sublayers a search may change: those that have something to run. In some models a layer is a mixer or an MLP alone.
+#[derive(Clone, Debug)]
+pub struct Movable(Vec<bool>);
+
+impl Movable {
+    /// Those of a model.
+    pub fn of(plan: &Plan) -> Self {
+        Movable(
+            plan.layers.iter().flat_map(|layer| [!layer.attn.is_empty(), !layer.mlp.is_empty()]).collect(),
+        )
+    }
+
+    /// All sublayers.
+    #[cfg(test)]
+    pub fn all(n_layer: usize) -> Self {
+        Movable(vec![true; 2 * n_layer])
+    }
+
+    /// Whether a sublayer is one of them.
+    pub fn has(&self, sublayer: usize) -> bool {
+        self.0[sublayer]
+    }
+
+    /// Each in a state of its own; all others run.
+    pub fn candidate(&self, mut state: impl FnMut(usize) -> State) -> Candidate {
+        let state = |(i, &movable): (usize, &bool)| if movable { state(i) } else { State::Run };
+        Candidate::from_states(self.0.iter().enumerate().map(state).collect())
+    }
+
+    /// Each with each of the states that it can be in.
+    pub fn options(&self, states: &[State]) -> impl Iterator<Item = (usize, State)> {
+        let of = move |sublayer| states.iter().map(move |&state| (sublayer, state));
+        let movable = self.0.iter().enumerate().filter(|(_, movable)| **movable);
+        movable.flat_map(move |(i, _)| of(i)).filter(|(sublayer, state)| state.is_for(*sublayer))
+    }
+
+    /// Whether none of them runs in a candidate.
+    pub fn none_runs(&self, candidate: &Candidate) -> bool {
+        std::iter::zip(&self.0, candidate.states()).all(|(movable, state)| !movable || *state == State::Skip)
+    }
+}
+
 /// The attention of layer `l` is sublayer `2l`, its MLP is `2l + 1`. Written as one letter each: `r`, `c`, `s`, or the
 /// number of experts.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -157,12 +199,6 @@ impl Candidate {
         let settled =
             |(sublayer, state): (usize, State)| if state.is_for(sublayer) { state } else { State::Run };
         Candidate(states.into_iter().enumerate().map(settled).collect())
-    }
-
-    /// Every sublayer with each of the states that it can be in.
-    pub fn options(n_layer: usize, states: &[State]) -> impl Iterator<Item = (usize, State)> {
-        let of = move |sublayer| states.iter().map(move |&state| (sublayer, state));
-        (0..2 * n_layer).flat_map(of).filter(|(sublayer, state)| state.is_for(*sublayer))
     }
 
     /// States by sublayer.

@@ -270,7 +270,8 @@ fn shares(context: &Context) -> Vec<f64> {
     let bytes: Vec<[f64; 2]> =
         model.plan.layers.iter().map(|l| [&l.attn, &l.mlp].map(|ops| read(ops) as f64)).collect();
     let total = [0, 1].map(|kind| bytes.iter().map(|b| b[kind]).sum::<f64>());
-    bytes.iter().flat_map(|b| [b[0] / total[0], b[1] / total[1]]).collect()
+    // Of a kind that no layer has there is nothing to share.
+    bytes.iter().flat_map(|b| [0, 1].map(|kind| b[kind] / total[kind].max(1.0))).collect()
 }
 
 #[cfg(test)]

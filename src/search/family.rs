@@ -92,7 +92,8 @@ pub fn front(points: &[(f64, f64)]) -> Vec<usize> {
 /// costs.
 pub fn finalists(lab: &Lab, best: usize, spread: usize) -> Vec<Candidate> {
     let mut chosen: Vec<Candidate> = Vec::new();
-    let useful = |c: &Candidate| !c.is_full() && !c.skips_all();
+    let movable = lab.movable();
+    let useful = |c: &Candidate| !c.is_full() && !movable.none_runs(c);
     let ranking = lab.ranking();
     chosen.extend(ranking.iter().map(|r| &r.0).filter(|c| useful(c)).take(best).cloned());
     let ranked: Vec<&Candidate> = ranking.iter().map(|r| &r.0).filter(|c| useful(c)).collect();

@@ -28,16 +28,17 @@ fn most_promising(moves: &mut [Move], width: usize) -> Vec<Move> {
 }
 
 /// From everything downwards. `states` are those that a sublayer may go to.
-pub fn from_full(lab: &mut Lab, n_layer: usize, states: &[State], width: usize) -> Result<()> {
+pub fn from_full(lab: &mut Lab, states: &[State], width: usize) -> Result<()> {
     if lab.out_of_time()? {
         return Ok(());
     }
+    let movable = lab.movable();
     let (objective, costs) = (lab.objective().of_steps(), lab.costs().clone());
     let cheap_enough = lab.objective().most_cost().unwrap_or(0.0);
-    let mut current = Candidate::all(n_layer, State::Run);
+    let mut current = movable.candidate(|_| State::Run);
     let mut value = objective.value(&costs, &current, lab.score(&current)?);
     let mut best = value;
-    let all = Candidate::options(n_layer, states);
+    let all = movable.options(states);
     let mut moves: Vec<Move> =
         all.map(|(sublayer, to)| Move { sublayer, to, promise: f64::INFINITY }).collect();
     while !moves.is_empty() && costs.of(&current) > cheap_enough && !lab.out_of_time()? {
@@ -64,16 +65,17 @@ pub fn from_full(lab: &mut Lab, n_layer: usize, states: &[State], width: usize) 
 
 /// From nothing upwards. Until most of the model runs no draft is right, so agreement says nothing there: steps
 /// follow the divergence from the full model, per cost.
-pub fn from_empty(lab: &mut Lab, n_layer: usize, states: &[State], width: usize) -> Result<()> {
+pub fn from_empty(lab: &mut Lab, states: &[State], width: usize) -> Result<()> {
     if lab.out_of_time()? {
         return Ok(());
     }
-    let mut current = Candidate::all(n_layer, State::Skip);
+    let movable = lab.movable();
+    let mut current = movable.candidate(|_| State::Skip);
     let costs = lab.costs().clone();
     let mut kl = lab.score(&current)?.kl();
     let mut to: Vec<State> = states.iter().copied().filter(|&s| s != State::Skip).collect();
     to.push(State::Run);
-    let all = Candidate::options(n_layer, &to);
+    let all = movable.options(&to);
     let mut moves: Vec<Move> =
         all.map(|(sublayer, to)| Move { sublayer, to, promise: f64::INFINITY }).collect();
     while !moves.is_empty() && costs.of(&current) < COST_ENOUGH && !lab.out_of_time()? {

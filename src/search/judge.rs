@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::{
-    calibration::{Calibration, Span},
+    calibration::{Calibration, CalibrationSettings, Span},
     candidate::Candidate,
     score::{Score, Verdict},
 };
@@ -18,10 +18,13 @@ use crate::{
     eval::{
         agreement::{Comparison, LogProbs, Reference, TOP},
         drafts::{self, Draft, MOST_ROWS},
+        marks::{self, Marks, STATES_OF_FORKS},
     },
     sampler::{Distribution, SamplerConfig, distribution, rng::Rng},
 };
 
+/// Where steps are measured; texts are taken out when they are read.
+const MIDDLE: SeqId = 0;
 /// Positions whose continuations are made at a time; each needs cells for its tokens meanwhile.
 const CONTINUED_AT_ONCE: usize = 64;
 
@@ -39,6 +42,12 @@ pub fn cells_beside_texts(drafts: usize) -> usize {
     MOST_ROWS.max(CONTINUED_AT_ONCE * drafts)
 }
 
+/// States of recurrent layers that it needs beside a text's: [`ContextConfig::extra_states`](crate::ContextConfig::extra_states).
+/// Texts that the model has `written` may be short, and then marks are in more of them.
+pub fn states_beside_texts(settings: &CalibrationSettings, written: bool) -> usize {
+    settings.most_in_texts(written, |judged| marks::states_at(judged, 0)) + STATES_OF_FORKS
+}
+
 /// Judges candidates by the model itself.
 pub struct ModelJudge<'a> {
     field: Field<'a>,
@@ -48,15 +57,18 @@ pub struct ModelJudge<'a> {
     /// In the order of the text.
     held_out: Vec<Place>,
     continued: Vec<Continuation>,
-    /// Sequences taken, from 0 on.
-    sequences: SeqId,
 }
 
 struct Place {
     text: usize,
     pos: usize,
-    seq: SeqId,
     full: Reference,
+}
+
+impl Place {
+    fn draft<'a>(&self, tokens: &'a [u32]) -> Draft<'a> {
+        Draft { text: self.text as SeqId, pos: self.pos, tokens }
+    }
 }
 
 /// What the full model does from a position on.
@@ -78,28 +90,22 @@ pub struct Drafts {
 }
 
 impl<'a> ModelJudge<'a> {
-    /// Evaluates the texts in full; they stay in the cache.
+    /// Evaluates the texts in full; what drafts go back to stays in the cache.
     pub fn new(context: &'a mut Context, calibration: Calibration) -> Result<Self> {
-        let mut field = Field::new(context);
+        let mut field = Field::new(context, calibration.texts.len() as SeqId);
         let mut references = field.read(&calibration)?;
-        let mut next_seq = calibration.texts.len() as SeqId;
         let mut places = |spans: &[Span]| -> Vec<Place> {
             let all = spans.iter().flat_map(|s| (s.from..s.to).map(|pos| (s.text, pos)));
             let place = |(text, pos): (usize, usize)| {
                 let full = references[text][pos].take().expect("spans do not overlap");
-                next_seq += 1;
-                Place { text, pos, seq: next_seq - 1, full }
+                Place { text, pos, full }
             };
             all.map(place).collect()
         };
         let mut search = places(&calibration.search);
         let held_out = places(&calibration.held_out);
         shuffle(&mut search);
-        for place in search.iter().chain(&held_out) {
-            field.context.fork(place.text as SeqId, place.seq);
-            field.context.truncate(place.seq, place.pos)?;
-        }
-        Ok(ModelJudge { field, calibration, search, held_out, continued: Vec::new(), sequences: next_seq })
+        Ok(ModelJudge { field, calibration, search, held_out, continued: Vec::new() })
     }
 
     /// The context that it evaluates in.
@@ -109,8 +115,9 @@ impl<'a> ModelJudge<'a> {
 
     /// Beginnings of texts that end where held-out positions begin, for who wants to go on from there. Nothing of
     /// the judge's own is left in the context then.
-    pub fn into_prompts(self) -> (&'a mut Context, Vec<Vec<u32>>) {
-        (0..self.sequences).for_each(|seq| self.field.context.remove(seq));
+    pub fn into_prompts(mut self) -> (&'a mut Context, Vec<Vec<u32>>) {
+        self.field.context.remove(MIDDLE);
+        self.field.marks.remove(self.field.context);
         let spans = self.calibration.held_out.iter().filter(|s| s.from > 0);
         let prompts = spans.map(|s| self.calibration.texts[s.text][..s.from].to_vec()).collect();
         (self.field.context, prompts)
@@ -138,24 +145,22 @@ impl<'a> ModelJudge<'a> {
     }
 
     /// A sequence with about half a text on it, and its length: where steps are measured.
-    pub fn middle(&self) -> (SeqId, usize) {
+    pub fn middle(&mut self) -> Result<(SeqId, usize)> {
         let middle = self.calibration.texts.first().map_or(0, |text| text.len() / 2);
-        let nearest = self.search.iter().min_by_key(|p| (p.pos.abs_diff(middle), p.seq));
-        nearest.map_or((0, 0), |place| (place.seq, place.pos))
+        let nearest = self.search.iter().min_by_key(|p| (p.pos.abs_diff(middle), p.text, p.pos));
+        let Some(place) = nearest else { return Ok((MIDDLE, 0)) };
+        self.field.fork(place, MIDDLE)?;
+        Ok((MIDDLE, place.pos))
     }
 
     /// Rounds of up to `depth` drafts from every held-out position.
     pub fn drafts(&mut self, candidate: &Candidate, depth: usize) -> Result<Drafts> {
         self.make_continuations(depth)?;
         let config = sampled_config();
-        let drafts = |i: usize| Draft {
-            seq: self.held_out[i].seq,
-            pos: self.held_out[i].pos,
-            tokens: &self.continued[i].tokens[..depth],
-        };
+        let drafts = |i: usize| self.held_out[i].draft(&self.continued[i].tokens[..depth]);
         let drafts: Vec<Draft> = (0..self.held_out.len()).map(drafts).collect();
         let (texts, continued, places) = (&self.calibration.texts, &self.continued, &self.held_out);
-        let rows = drafts::pass(self.field.context, &candidate.mask(), &drafts, |i, j, logits| {
+        let rows = self.field.drafts(candidate, &drafts, |i, j, logits| {
             let verdict = verdict(&continued[i].full[j], logits, next_token(texts, &places[i]));
             let sampled = continued[i].sampled[j].agreement(&distribution(&config, logits, &[]));
             (verdict, sampled as f32)
@@ -177,7 +182,7 @@ impl<'a> ModelJudge<'a> {
             return Ok(());
         }
         self.continued.clear();
-        for places in self.held_out.chunks(CONTINUED_AT_ONCE) {
+        for places in self.held_out.chunks(CONTINUED_AT_ONCE.min(marks::most_forks(self.field.context))) {
             let texts = &self.calibration.texts;
             self.continued.extend(self.field.continuations(texts, places, depth)?);
         }
@@ -193,10 +198,9 @@ impl Judge for ModelJudge<'_> {
     fn score(&mut self, candidate: &Candidate, positions: Range<usize>) -> Result<Score> {
         let (texts, places) = (&self.calibration.texts, &self.search[positions]);
         let tokens: Vec<u32> = places.iter().map(|p| texts[p.text][p.pos]).collect();
-        let drafts: Vec<Draft> = std::iter::zip(places, tokens.chunks(1))
-            .map(|(p, tokens)| Draft { seq: p.seq, pos: p.pos, tokens })
-            .collect();
-        let rows = drafts::pass(self.field.context, &candidate.mask(), &drafts, |i, _, logits| {
+        let drafts: Vec<Draft> =
+            std::iter::zip(places, tokens.chunks(1)).map(|(p, tokens)| p.draft(tokens)).collect();
+        let rows = self.field.drafts(candidate, &drafts, |i, _, logits| {
             verdict(&places[i].full, logits, next_token(texts, &places[i]))
         })?;
         let mut score = Score::default();
@@ -230,31 +234,50 @@ fn shuffle<T>(items: &mut [T]) {
 /// The context with the texts in it.
 struct Field<'a> {
     context: &'a mut Context,
+    marks: Marks,
     rows_at_once: usize,
 }
 
 impl<'a> Field<'a> {
-    fn new(context: &'a mut Context) -> Self {
+    fn new(context: &'a mut Context, texts: SeqId) -> Self {
         let rows_at_once = drafts::rows_at_once(context);
-        Field { context, rows_at_once }
+        Field { context, marks: Marks::new(texts.max(MIDDLE + 1)), rows_at_once }
+    }
+
+    /// Makes a sequence that ends where a place is.
+    fn fork(&mut self, place: &Place, seq: SeqId) -> Result<()> {
+        self.marks.fork(self.context, place.text as SeqId, place.pos, seq)
+    }
+
+    fn drafts<T: Send>(
+        &mut self,
+        candidate: &Candidate,
+        drafts: &[Draft],
+        see: impl Fn(usize, usize, &[f32]) -> T + Sync,
+    ) -> Result<Vec<Vec<T>>> {
+        drafts::pass(self.context, &self.marks, &candidate.mask(), drafts, see)
     }
 
     /// The full model's word on every judged position, by text and position.
     fn read(&mut self, calibration: &Calibration) -> Result<Vec<Vec<Option<Reference>>>> {
         let mut references = Vec::new();
+        let rows_at_once = self.rows_at_once.min(marks::most_rows(self.context));
         for (seq, text) in calibration.texts.iter().enumerate() {
             let spans = calibration.search.iter().chain(&calibration.held_out);
             let spans: Vec<&Span> = spans.filter(|s| s.text == seq).collect();
             let judged = |pos: usize| spans.iter().any(|s| (s.from..s.to).contains(&pos));
             self.context.remove(seq as SeqId);
             let mut of_text = vec![None; text.len()];
-            for start in (0..text.len()).step_by(self.rows_at_once) {
-                let end = text.len().min(start + self.rows_at_once);
+            for start in (0..text.len()).step_by(rows_at_once) {
+                let end = text.len().min(start + rows_at_once);
                 let mut batch = Batch::new();
                 for (pos, &token) in text.iter().enumerate().take(end).skip(start) {
                     batch.push(token, pos as u32, seq as SeqId, judged(pos));
                 }
                 self.context.decode(&batch)?;
+                if (start..end).any(judged) {
+                    self.marks.set(self.context, seq as SeqId, start..end);
+                }
                 for (i, pos) in (start..end).filter(|&pos| judged(pos)).enumerate() {
                     let reference = Reference::new(self.context.logits(i), TOP);
                     if !reference.is_sound() {
@@ -263,6 +286,7 @@ impl<'a> Field<'a> {
                     of_text[pos] = Some(reference);
                 }
             }
+            self.context.remove(seq as SeqId);
             references.push(of_text);
         }
         Ok(references)
@@ -284,13 +308,18 @@ impl<'a> Field<'a> {
                 sampled: Vec::new(),
             })
             .collect();
+        let forks = self.marks.forks()..;
+        for (fork, place) in forks.clone().zip(places) {
+            self.fork(place, fork)?;
+        }
         for step in 0..depth {
             // Also the first step, whose references are known: its logits are not.
+            let mut forks = forks.clone();
             for (chunk, continued) in places.chunks(self.rows_at_once).zip(out.chunks_mut(self.rows_at_once))
             {
                 let mut batch = Batch::new();
-                for (place, c) in chunk.iter().zip(&*continued) {
-                    batch.push(c.tokens[step], (place.pos + step) as u32, place.seq, true);
+                for ((place, c), fork) in chunk.iter().zip(&*continued).zip(&mut forks) {
+                    batch.push(c.tokens[step], (place.pos + step) as u32, fork, true);
                 }
                 self.context.decode(&batch)?;
                 for (i, c) in continued.iter_mut().enumerate() {
@@ -302,9 +331,7 @@ impl<'a> Field<'a> {
                 }
             }
         }
-        for place in places {
-            self.context.truncate(place.seq, place.pos)?;
-        }
+        forks.take(places.len()).for_each(|fork| self.context.remove(fork));
         Ok(out)
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     SearchSettings,
-    candidate::Candidate,
+    candidate::{Candidate, Movable},
     costs::PassCosts,
     journal::{Entry, Journal},
     judge::Judge,
@@ -48,6 +48,7 @@ pub struct Past<'a> {
 pub struct Lab<'a> {
     judge: &'a mut dyn Judge,
     costs: PassCosts,
+    movable: Movable,
     objective: Objective,
     journal: &'a mut Journal,
     known: BTreeMap<Candidate, Score>,
@@ -80,7 +81,7 @@ pub type Valued = (Candidate, f64);
 impl<'a> Lab<'a> {
     pub fn new(
         judge: &'a mut dyn Judge,
-        costs: PassCosts,
+        (costs, movable): (PassCosts, Movable),
         settings: &SearchSettings,
         Past { journal, entries }: Past<'a>,
         stages: Stages,
@@ -106,6 +107,7 @@ impl<'a> Lab<'a> {
         Lab {
             judge,
             costs,
+            movable,
             objective: settings.objective,
             journal,
             known: BTreeMap::new(),
@@ -141,6 +143,11 @@ impl<'a> Lab<'a> {
 
     pub fn costs(&self) -> &PassCosts {
         &self.costs
+    }
+
+    /// What strategies may change.
+    pub fn movable(&self) -> Movable {
+        self.movable.clone()
     }
 
     pub fn objective(&self) -> Objective {

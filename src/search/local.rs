@@ -1,7 +1,7 @@
 //! Small changes to good candidates: one sublayer put into another state, or two that trade places.
 
 use super::{
-    candidate::{Candidate, State},
+    candidate::{Candidate, Movable, State},
     lab::{Lab, Valued},
 };
 use crate::Result;
@@ -18,7 +18,7 @@ pub fn climb(lab: &mut Lab, states: &[State], starts: usize) -> Result<()> {
             if lab.out_of_time()? {
                 return Ok(());
             }
-            let single = changes(&current, states);
+            let single = changes(&lab.movable(), &current, states);
             let first = lab.race(single.clone())?;
             let second = lab.race(trades(lab, &current, single))?;
             let better = [first, second].into_iter().flatten().max_by(|a, b| a.1.total_cmp(&b.1));
@@ -32,13 +32,17 @@ pub fn climb(lab: &mut Lab, states: &[State], starts: usize) -> Result<()> {
 }
 
 /// Every candidate that differs in one sublayer.
-fn changes(current: &Candidate, states: &[State]) -> Vec<Candidate> {
+fn changes(movable: &Movable, current: &Candidate, states: &[State]) -> Vec<Candidate> {
     let others = |sublayer: usize| {
         let now = current.states()[sublayer];
         let all = states.iter().copied().chain([State::Run]);
         all.filter(move |&to| to != now && to.is_for(sublayer)).map(move |to| current.with(sublayer, to))
     };
-    (0..current.len()).flat_map(others).filter(|c| !c.skips_all()).collect()
+    (0..current.len())
+        .filter(|&i| movable.has(i))
+        .flat_map(others)
+        .filter(|c| !movable.none_runs(c))
+        .collect()
 }
 
 /// Pairs of a change that leaves out more and one that leaves out less, of the best few of either kind.

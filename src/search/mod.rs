@@ -37,13 +37,14 @@ pub use clock::{Stopwatch, WallClock};
 pub use costs::PassCosts;
 pub use family::Proof;
 pub use journal::{Entry, Journal, RunId};
-pub use judge::{ModelJudge, cells_beside_texts};
+pub use judge::{ModelJudge, cells_beside_texts, states_beside_texts};
 pub use lab::Progress;
 pub use measured::Measured;
 pub use objective::Objective;
 pub use score::Score;
 
 use self::{
+    candidate::Movable,
     family::front,
     judge::Judge,
     lab::{Lab, Past},
@@ -158,7 +159,7 @@ pub fn search(
     let costs = match known.costs.into_iter().find(|costs| costs.rows.len() == most_rows) {
         Some(costs) => costs,
         None => {
-            let place = judge.middle();
+            let place = judge.middle()?;
             let costs = clock.costs(judge.context(), place, most_rows, &settings.states)?;
             journal.add(&Entry::Costs(costs.clone()))?;
             costs
@@ -166,7 +167,8 @@ pub fn search(
     };
     let n_layer = judge.context().model().plan.dims.n_layer;
     let past = Past { entries: std::mem::take(&mut known.scores), journal };
-    let sought = Sought { settings, n_layer, costs: &costs };
+    let movable = Movable::of(&judge.context().model().plan);
+    let sought = Sought { settings, n_layer, movable, costs: &costs };
     let found = find(&mut judge, &sought, past, &mut on_progress)?;
     let mut wanted = found.to_prove();
     let effort = settings.effort(&costs, wanted.len(), judge.held_out());
@@ -314,22 +316,24 @@ impl SearchSettings {
 struct Sought<'a> {
     settings: &'a SearchSettings,
     n_layer: usize,
+    movable: Movable,
     costs: &'a PassCosts,
 }
 
 fn find(
     judge: &mut dyn Judge,
-    &Sought { settings, n_layer, costs }: &Sought,
+    &Sought { settings, n_layer, ref movable, costs }: &Sought,
     past: Past,
     on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Found> {
     let states = &settings.states;
     let stages = settings.stages(n_layer, judge.positions());
-    let mut lab = Lab::new(judge, costs.clone(), settings, past, stages, on_progress);
+    let mut lab = Lab::new(judge, (costs.clone(), movable.clone()), settings, past, stages, on_progress);
 
     lab.begin("single sublayers");
     let full = Candidate::all(n_layer, State::Run);
-    let single: Vec<(usize, State, Candidate)> = Candidate::options(n_layer, states)
+    let single: Vec<(usize, State, Candidate)> = movable
+        .options(states)
         .map(|(sublayer, state)| (sublayer, state, full.with(sublayer, state)))
         .collect();
     let mut exits: Vec<_> = (1..n_layer).map(|e| (e, Candidate::exit(n_layer, e))).collect();
@@ -349,11 +353,11 @@ fn find(
     };
     let ablations: Vec<Ablation> = single.into_iter().filter_map(ablation).collect();
     lab.begin("from everything down");
-    greedy::from_full(&mut lab, n_layer, states, settings.width)?;
+    greedy::from_full(&mut lab, states, settings.width)?;
     lab.begin("from nothing up");
-    greedy::from_empty(&mut lab, n_layer, states, settings.width)?;
+    greedy::from_empty(&mut lab, states, settings.width)?;
     lab.begin("Bayesian search");
-    bayes::search(&mut lab, n_layer, states, settings.trials)?;
+    bayes::search(&mut lab, states, settings.trials)?;
     lab.begin("small changes");
     local::climb(&mut lab, states, STARTS)?;
 
@@ -405,7 +409,7 @@ fn time_steps(
         return Ok(steps);
     }
     let masks: Vec<RunLayers> = wanted.iter().map(Candidate::mask).collect();
-    let place = judge.middle();
+    let place = judge.middle()?;
     let costs = clock.steps(judge.context(), place, &masks)?;
     let steps: Vec<_> = wanted.into_iter().zip(costs).collect();
     journal.add(&Entry::Steps(steps.clone()))?;

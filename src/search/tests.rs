@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Found, Member, Past, SearchSettings, Sought,
-    candidate::{Candidate, State},
+    candidate::{Candidate, Movable, State},
     costs::PassCosts,
     family::Proof,
     find,
@@ -85,7 +85,7 @@ fn run(
     journal: &mut Journal,
     entries: Vec<Entry>,
 ) -> Result<Found> {
-    let sought = Sought { settings, n_layer: LAYERS, costs: &costs() };
+    let sought = Sought { settings, n_layer: LAYERS, movable: Movable::all(LAYERS), costs: &costs() };
     find(judge, &sought, Past { journal, entries }, &mut |_| ControlFlow::Continue(()))
 }
 
@@ -150,7 +150,8 @@ fn coarse_sublayers_are_used_where_they_are_cheaper_and_as_good() {
     }
     let settings = SearchSettings { states: vec![State::Coarse, State::Skip], ..settings(Objective::Speed) };
     let mut judge = Generous(FakeJudge::new(1));
-    let sought = Sought { settings: &settings, n_layer: LAYERS, costs: &costs() };
+    let sought =
+        Sought { settings: &settings, n_layer: LAYERS, movable: Movable::all(LAYERS), costs: &costs() };
     let past = Past { journal: &mut Journal::none(), entries: Vec::new() };
     let found = find(&mut judge, &sought, past, &mut |_| ControlFlow::Continue(())).unwrap();
     assert_eq!(found.ablations.len(), 4 * LAYERS);
@@ -206,7 +207,8 @@ fn an_interrupted_search_says_so_and_keeps_what_it_knows() {
     };
     let settings = settings(Objective::Speed);
     let mut judge = FakeJudge::new(2);
-    let sought = Sought { settings: &settings, n_layer: LAYERS, costs: &costs() };
+    let sought =
+        Sought { settings: &settings, n_layer: LAYERS, movable: Movable::all(LAYERS), costs: &costs() };
     let past = Past { journal: &mut journal, entries };
     let error = find(&mut judge, &sought, past, &mut stop).unwrap_err();
     assert!(error.to_string().contains("interrupted"), "{error}");

@@ -365,25 +365,59 @@ fn named_exits_are_compared() {
     }
 }
 
+/// Recurrent layers are searched as all others are, and what is found drafts plain decoding's text.
 #[test]
-fn what_goes_back_to_every_position_is_refused_where_layers_have_states() {
-    const TEST: &str = "what_goes_back_to_every_position_is_refused_where_layers_have_states";
+fn a_recurrent_model_is_swept_and_searched() {
+    const TEST: &str = "a_recurrent_model_is_swept_and_searched";
     let Some(model) = common::fixture(TEST, "archs/qwen35.gguf") else { return };
     let model = model.to_str().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let out = path(folder.path(), "skips.json");
-    let text = ["-f", "models/stories-val.txt", "-c", "64", "--chunks", "1"];
-    for args in [
-        ["search", "-m", model, "-o", &out, "--trials", "2"].to_vec(),
-        [&["perplexity", "-m", model, "--exit", "1,2"], &text[..]].concat(),
-    ] {
-        let output = spec_run(&args);
-        let said = errors(&output);
-        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
-        assert!(said.contains("every position of a text, and recurrent layers keep few"), "{args:?}: {said}");
+    let found = json(&spec_run(&[&small(&out)[..], &["-m", model, "--json"]].concat()));
+    assert!(!found["masks"].as_array().unwrap().is_empty(), "{found}");
+
+    let text = ["-f", "models/stories-val.txt", "-c", "96", "--chunks", "1", "--json"];
+    for masks in [["--exit", "each"], ["--skip-attn", "each"]] {
+        let swept = json(&spec_run(&[&["perplexity", "-m", model], &text[..], &masks].concat()));
+        for row in swept["rows"].as_array().unwrap() {
+            assert!((0.0..=1.0).contains(&row["acceptance"].as_f64().unwrap()), "{row}");
+        }
     }
-    assert!(
-        fs::read_dir(folder.path()).unwrap().next().is_none(),
-        "a search that cannot be leaves no journal"
-    );
+
+    let texts = |draft: &[&str]| {
+        let ask = [
+            "--no-learn",
+            "-m",
+            model,
+            "-p",
+            "Once upon a time",
+            "-n",
+            "64",
+            "--temp",
+            "0",
+            "--ignore-eos",
+            "--json",
+        ];
+        json(&spec_run(&[&ask[..], draft].concat()))
+    };
+    let plain = texts(&["--draft", "none"]);
+    let drafted = texts(&["--draft-skip", &out, "--draft-max", "3"]);
+    assert_eq!(drafted["tokens"], plain["tokens"]);
+    assert!(drafted["spec"]["drafted"].as_u64().unwrap() > 20, "{drafted}");
+}
+
+#[test]
+fn states_that_do_not_fit_are_told_of() {
+    let Some(model) = common::fixture("states_that_do_not_fit_are_told_of", "archs/mamba2.gguf") else {
+        return;
+    };
+    let model = model.to_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(folder.path(), "skips.json");
+    let output = spec_run(&["search", "-m", model, "-o", &out, "--positions", "200000000"]);
+    let said = errors(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("200000000 positions") && said.contains("--positions below 200000000"), "{said}");
+    assert!(said.contains("GiB") && said.trim_end().lines().count() == 1, "{said}");
+    assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "and nothing is written");
 }

@@ -8,6 +8,7 @@ mod ahead;
 mod constraints;
 mod controller;
 mod costs_measure;
+mod recurrent;
 mod round_length;
 mod sampled;
 mod search;

@@ -18,8 +18,14 @@ use crate::{
 const ROWS: usize = 10;
 
 fn cpu(model: &Arc<Model>, held: UnitSet, threads: usize) -> CpuBackend {
-    let room =
-        KvRoom { n_cells: 64, n_slots: model.n_layer(), max_rows: ROWS, sequences: 1, all_cells: true };
+    let room = KvRoom {
+        n_cells: 64,
+        n_slots: model.n_layer(),
+        max_rows: ROWS,
+        sequences: 1,
+        extra_states: 0,
+        all_cells: true,
+    };
     let config = CpuConfig {
         layout: KvLayout::new(&model.plan, &room),
         max_rows: ROWS,

@@ -238,3 +238,26 @@ fn a_state_that_comes_from_elsewhere_has_slabs_of_its_own() {
     states.advance(&rows(8), &[true, false, true]).unwrap();
     assert_eq!(states.last_of(8, 1), None);
 }
+
+#[test]
+fn what_is_kept_for_later_goes_where_a_state_is_made_again() {
+    let mut device = Device::new(7);
+    let rows = |count: u32| (0..count).map(|token| row(token, 1)).collect::<Vec<_>>();
+    for count in [256, 1, 256, 1, 8] {
+        device.decode(&rows(count), 64, &[true; LAYERS]).unwrap();
+    }
+    assert!(!device.states.lines[&1].kept.is_empty());
+    // Each of these forks takes a slab, more than are free.
+    for fork in 2..7 {
+        assert_eq!(device.states.restorable(1, 518), 518, "fork {fork}");
+        device.states.fork(1, fork);
+        device.texts.insert(fork, device.texts[&1].clone());
+        device.lens.insert(fork, device.lens[&1]);
+        device.texts.get_mut(&fork).unwrap().iter_mut().for_each(|tokens| tokens.truncate(518));
+        device.truncate(fork, 518);
+        (1..=fork).for_each(|seq| device.check(seq));
+    }
+    assert!(device.states.lines.values().all(|line| line.kept.is_empty()), "nothing else gave way");
+    device.states.fork(1, 7);
+    assert_eq!(device.states.restorable(7, 518), 514, "and there is no more");
+}

@@ -26,7 +26,14 @@ fn a_lost_device_is_one_clear_line() {
     };
     let model = Arc::new(Model::load(Arc::new(embedded::open().unwrap())).unwrap());
     let dims = model.plan.dims;
-    let room = KvRoom { n_cells: 32, n_slots: dims.n_layer, max_rows: 8, sequences: 1, all_cells: false };
+    let room = KvRoom {
+        n_cells: 32,
+        n_slots: dims.n_layer,
+        max_rows: 8,
+        sequences: 1,
+        extra_states: 0,
+        all_cells: false,
+    };
     let config = GpuConfig {
         layout: KvLayout::new(&model.plan, &room),
         max_rows: 8,
