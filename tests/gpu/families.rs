@@ -68,7 +68,9 @@ fn every_architecture_can_be_divided() {
         let n_layer = family.model.n_layer();
         let layers = |on_gpu: fn(usize) -> bool| (0..n_layer).map(on_gpu).collect::<Vec<_>>();
         let (all, none) = (layers(|_| true), layers(|_| false));
-        let mut patterns = vec![(all.clone(), none.clone()), (none, all)];
+        // Attention here and the rest there in one half of the families, in the other the other way round.
+        let attention_first = family.name.len().is_multiple_of(2);
+        let mut patterns = vec![if attention_first { (all, none) } else { (none, all) }];
         // States in both places, of the same text.
         if family.is_recurrent() {
             patterns.push((layers(|layer| layer % 2 == 0), layers(|layer| layer % 3 == 0)));
