@@ -3,12 +3,12 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+    atomic::{AtomicUsize, Ordering},
 };
 
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
-    flag,
+    low_level,
 };
 
 /// By shells' custom, 128 and the number of the signal.
@@ -21,13 +21,19 @@ static ASKED: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 /// something to keep: before, while a model is loaded or a pipe is read, a signal ends the process as ever.
 pub fn flag() -> impl Fn() -> bool + Copy {
     let asked = ASKED.get_or_init(|| {
-        let (again, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (signals, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         for (signal, code) in EXIT_CODES {
-            // In this order: the first signal finds `again` unset and sets it. Where there can be no handler, a signal
-            // ends the process.
-            let _ = flag::register_conditional_shutdown(signal, code, again.clone());
-            let _ = flag::register(signal, again.clone());
-            let _ = flag::register_usize(signal, asked.clone(), code as usize);
+            let (signals, asked) = (signals.clone(), asked.clone());
+            let act = move || {
+                // Two of them may come at once, each to a thread of its own.
+                if signals.fetch_add(1, Ordering::Relaxed) > 0 {
+                    low_level::exit(code);
+                }
+                asked.store(code as usize, Ordering::Relaxed);
+            };
+            // Where there can be no handler, a signal ends the process.
+            // SAFETY: it does nothing but what is allowed in a handler: atomics, and leaving the process.
+            let _ = unsafe { low_level::register(signal, act) };
         }
         asked
     });
