@@ -322,8 +322,8 @@ pub const FLAGS: &[Flag] = &[
     flag(&["--winogrande-tasks"], Value, "", Refused(SCORES)),
     flag(&["--multiple-choice"], Nothing, "", Refused(SCORES)),
     flag(&["--multiple-choice-tasks"], Value, "", Refused(SCORES)),
-    flag(&["--kl-divergence"], Nothing, "", Refused("a mask is compared with the full model at once; see --exit and --draft-skip")),
-    flag(&["--save-all-logits", "--kl-divergence-base"], Value, "", Refused("logits are not kept in files; see --exit and --draft-skip")),
+    flag(&["--kl-divergence"], Nothing, "", Same("--kl-divergence")),
+    flag(&["--save-all-logits", "--kl-divergence-base"], Value, "", Same("--kl-divergence-base")),
     flag(&["--ppl-stride"], Value, "", Only(&["0"], "chunks do not overlap here")),
     flag(&["--ppl-output-type"], Value, "", Only(&["0"], "--json and --csv are the other outputs")),
 ];

@@ -22,6 +22,7 @@ mod help;
 mod hub_args;
 mod inspect;
 mod interrupt;
+mod kl_divergence;
 mod learned_args;
 mod llama_flags;
 mod llama_line;

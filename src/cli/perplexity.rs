@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     common::{self, ContextArgs, ModelArgs, TextArgs},
-    interrupt,
+    interrupt, kl_divergence,
     mask_args::MaskArgs,
     output::note,
     state::{RunId, StateFile},
@@ -50,8 +50,15 @@ pub struct PerplexityArgs {
     /// Write the table of a sweep to FILE too, as comma-separated values
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Overwrite the --csv file if it is there
-    #[arg(long, requires = "csv")]
+    /// Keep what the model says of every scored token in FILE, as llama-perplexity does, for others to be compared with
+    #[arg(long = "kl-divergence-base", visible_alias = "save-all-logits", value_name = "FILE")]
+    #[arg(conflicts_with_all = ["draft_skip", "skip_attn", "skip_mlp", "coarse", "experts", "exit", "draft", "resume"])]
+    base: Option<PathBuf>,
+    /// Compare the model with what --kl-divergence-base FILE has of another, on its text
+    #[arg(long, requires = "base")]
+    kl_divergence: bool,
+    /// Overwrite the file of --csv or --kl-divergence-base if it is there
+    #[arg(long)]
     force: bool,
     /// Score only the first N chunks
     #[arg(long, value_name = "N")]
@@ -114,7 +121,15 @@ impl PerplexityArgs {
         if self.csv.is_some() && !sweeps {
             return Err(Error::Usage("--csv: for several masks, as --exit each makes them".into()));
         }
-        self.csv.as_deref().map_or(Ok(()), |path| common::check_overwrite(path, self.force))
+        let kept = self.base.as_deref().filter(|_| !self.kl_divergence);
+        if self.force && self.csv.is_none() && kept.is_none() {
+            return Err(Error::Usage(
+                "--force: no file is written; give --csv or --kl-divergence-base".into(),
+            ));
+        }
+        kept.into_iter()
+            .chain(self.csv.as_deref())
+            .try_for_each(|path| common::check_overwrite(path, self.force))
     }
 
     fn masks(&self, model: &Model) -> Result<Masks> {
@@ -157,6 +172,10 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     args.check()?;
     let gguf = args.model.open()?;
     let (tokenizer, model) = common::load(&gguf)?;
+    let bos = tokenizer.adds_bos().then(|| tokenizer.bos()).flatten();
+    if let Some(base) = args.base.as_deref().filter(|_| args.kl_divergence) {
+        return kl_divergence::compare(base, &args.context, (&model, bos), args.chunks, args.json);
+    }
     let text = args
         .text
         .read()?
@@ -171,7 +190,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     let masks = args.masks(&model)?;
     let settings = PerplexitySettings {
         n_ctx,
-        bos: tokenizer.adds_bos().then(|| tokenizer.bos()).flatten(),
+        bos,
         draft: match &masks {
             Masks::One(one) => Some(Draft::Mask(one.mask.clone())),
             Masks::Ahead => Some(Draft::Ahead),
@@ -248,12 +267,16 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     }
     let interrupted = interrupt::flag();
     let bar = progress(chunks, start.chunks);
-    let tally = perplexity(&mut context, &tokens, &settings, start, |tally| {
+    let on_chunk = |tally: &Tally| {
         bar.set_position(tally.chunks as u64);
         bar.set_message(format!("ppl {:.4}", tally.ppl()));
         state.as_ref().map_or(Ok(()), |state| state.keep(tally))?;
         Ok(if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    })?;
+    };
+    let tally = match &args.base {
+        Some(path) => kl_divergence::keep(path, &mut context, &tokens, &settings, on_chunk)?,
+        None => perplexity(&mut context, &tokens, &settings, start, on_chunk)?,
+    };
     bar.finish_and_clear();
     if tally.chunks < chunks {
         note!("{}", common::interrupted(tally.chunks, chunks, state.is_some()));
@@ -332,7 +355,7 @@ fn text_of(tally: &Tally, scored: Option<&Scored>) -> String {
     text
 }
 
-fn progress(chunks: usize, done: usize) -> ProgressBar {
+pub fn progress(chunks: usize, done: usize) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

@@ -18,7 +18,7 @@ pub(super) const MASKED: SeqId = 1;
 /// Logits kept at once, in bytes; long chunks are scored in pieces.
 const LOGITS_BYTES: usize = 64 << 20;
 /// Of a shorter chunk too few tokens are scored for a standard error.
-const SHORTEST_CHUNK: usize = 8;
+pub(super) const SHORTEST_CHUNK: usize = 8;
 
 /// What is scored, and how.
 #[derive(Clone, Debug)]
@@ -145,7 +145,19 @@ pub fn perplexity(
     context: &mut Context,
     tokens: &[u32],
     settings: &PerplexitySettings,
+    tally: Tally,
+    on_chunk: impl FnMut(&Tally) -> Result<ControlFlow<()>>,
+) -> Result<Tally> {
+    perplexity_seeing(context, tokens, settings, tally, |_, _| Ok(()), on_chunk)
+}
+
+/// The same, where `see` is told of the logits of each scored position and the token that came next.
+pub fn perplexity_seeing(
+    context: &mut Context,
+    tokens: &[u32],
+    settings: &PerplexitySettings,
     mut tally: Tally,
+    mut see: impl FnMut(&[f32], u32) -> Result<()>,
     mut on_chunk: impl FnMut(&Tally) -> Result<ControlFlow<()>>,
 ) -> Result<Tally> {
     let chunks = count_chunks(tokens.len(), settings)?;
@@ -154,7 +166,7 @@ pub fn perplexity(
     }
     while tally.chunks < chunks {
         let chunk = chunk(tokens, settings, tally.chunks);
-        score_chunk(context, &chunk, settings.draft.as_ref(), &mut tally)?;
+        score_chunk(context, &chunk, settings.draft.as_ref(), &mut tally, &mut see)?;
         tally.chunks += 1;
         if on_chunk(&tally)?.is_break() {
             break;
@@ -226,7 +238,13 @@ impl Piece {
     }
 }
 
-fn score_chunk(context: &mut Context, chunk: &[u32], draft: Option<&Draft>, tally: &mut Tally) -> Result<()> {
+fn score_chunk(
+    context: &mut Context,
+    chunk: &[u32],
+    draft: Option<&Draft>,
+    tally: &mut Tally,
+    see: &mut impl FnMut(&[f32], u32) -> Result<()>,
+) -> Result<()> {
     let n_vocab = context.model().plan.dims.n_vocab;
     context.remove(FULL);
     context.remove(MASKED);
@@ -253,6 +271,7 @@ fn score_chunk(context: &mut Context, chunk: &[u32], draft: Option<&Draft>, tall
             if nll.is_nan() {
                 return Err(context.not_a_number(pos as u32));
             }
+            see(context.logits(i), chunk[pos + 1])?;
             tally.nll.add(nll);
             if let Some(beside) = &mut tally.against_full {
                 let full = LogProbs::new(&full_logits[i * n_vocab..][..n_vocab]);

@@ -16,6 +16,7 @@ mod hostile_models;
 mod hub;
 mod inspect;
 mod interrupt;
+mod kl_divergence;
 mod llama_flags;
 mod output;
 mod run;
