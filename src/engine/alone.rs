@@ -46,7 +46,7 @@ pub(crate) fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: 
     let unseen = unseen.elapsed().as_secs_f64();
     lane.text.out.prefill_seconds += unseen;
     while lane.text.stop.is_none() {
-        round::round_alone(context, lane, 0, hear)?;
+        round::round_alone(context, lane, true, 0, hear)?;
     }
     lane.text.out.stop = lane.text.stop.expect("the loop has ended");
     lane.text.out.decode_seconds = started.elapsed().as_secs_f64() - unseen;

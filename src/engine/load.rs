@@ -1,9 +1,9 @@
 //! Drafts for several texts at once: which of them, and how far each, is one decision, because they share their passes.
 //!
-//! With B texts a plain round takes V(B) and gives B tokens. A drafted token that survives with chance σ adds σ tokens and
-//! one row. The round that is chosen has the best rate `(B + Σσ) / (ΣD + V(B + n))` over the n likeliest tokens, where D is
-//! a draft step of those texts that still draft. A text's tokens can only be taken from the first on, and their chances only
-//! fall, so the n likeliest are always possible.
+//! With B texts a plain round takes V(B) and gives B tokens; a prompt that is evaluated in it counts as a token. A drafted
+//! token that survives with chance σ adds σ tokens and one row. The round that is chosen has the best rate
+//! `(B + Σσ) / (ΣD + V(B + n))` over the n likeliest tokens, where D is a draft step of those texts that still draft. A text's
+//! tokens can only be taken from the first on, and their chances only fall, so the n likeliest are always possible.
 //!
 //! *Never slower*: every text's account ([`Policy::settle`]) gets the tokens that a round with drafts gave it, and pays what the
 //! round took, by the clock, in plain rounds. A round that would cost any of them more than it has does not take place. Now and then
@@ -161,7 +161,8 @@ impl Load {
         if others == 0 && self.plain_is_due(base) {
             return nothing;
         }
-        let plain = going as f64 / self.full(costs, base);
+        let gaining = gaining(lanes);
+        let plain = gaining as f64 / self.full(costs, base);
         let masks = offers.iter().flatten().filter(|offer| !costs.looks_up(offer.source));
         let mut masks: Vec<usize> = masks.map(|offer| offer.source).collect();
         masks.sort_unstable();
@@ -188,7 +189,7 @@ impl Load {
             let mut lengths = vec![0; lanes.len()];
             // Texts that take the n-th step of the mask.
             let mut steps: Vec<usize> = Vec::new();
-            let mut tokens = going as f64;
+            let mut tokens = gaining as f64;
             for (n, &(chance, i)) in slots.iter().enumerate() {
                 tokens += chance;
                 if chosen[i].is_some_and(|offer| mask == Some(&offer.source)) {
@@ -230,7 +231,7 @@ impl Load {
         slots.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         let going = lanes.iter().filter(|lane| lane.text.is_going()).count();
         let base = going + others;
-        let mut tokens = going as f64;
+        let mut tokens = gaining(lanes) as f64;
         let mut best = (tokens / self.full(costs, base), nothing);
         let mut lengths = vec![0; lanes.len()];
         for (n, &(chance, i)) in slots.iter().enumerate() {
@@ -243,6 +244,11 @@ impl Load {
         }
         best.1
     }
+}
+
+/// Texts that a round takes a step further. Those whose prompts are in it wait for its drafts as the others do.
+fn gaining(lanes: &[Lane]) -> usize {
+    lanes.iter().filter(|lane| lane.text.is_going() || lane.text.prompt.is_some()).count()
 }
 
 /// The chance that each token of a draft is accepted, from the first on.

@@ -91,10 +91,16 @@ pub struct Engine {
     waiting: Vec<Running>,
     prefixes: Prefixes,
     load: Load,
+    /// Rounds since several texts were in one.
+    alone: usize,
     done: Done,
     next_seq: SeqId,
     next_job: JobId,
 }
+
+/// Texts often begin together. Where several were there, one that is alone is drafted for after so many rounds: a round with a
+/// draft is long, and who comes in the middle of it waits for its end.
+const COMPANY_MAY_COME: usize = 4;
 
 impl Engine {
     /// An engine for a model, with a context of its own; it drafts with what suits the model.
@@ -126,6 +132,7 @@ impl Engine {
             running: Vec::new(),
             waiting: Vec::new(),
             load: Load::default(),
+            alone: COMPANY_MAY_COME,
             done: Done::default(),
             next_seq: 0,
             next_job: 0,
@@ -451,10 +458,12 @@ impl Engine {
             .map(Running::parts)
             .unzip();
         let mut hear = |who: usize, news: News| Ok(heard[who].of(news));
+        self.alone = if lanes.len() > 1 { 0 } else { self.alone.saturating_add(1) };
         let (passes, texts) = match &mut lanes[..] {
             [] => (0, 0),
             [lane] if lane.text.is_going() && lane.text.limits.mask.is_none() => {
-                round::round_alone(&mut self.context, lane, 0, &mut hear)?;
+                let drafts = self.alone > COMPANY_MAY_COME;
+                round::round_alone(&mut self.context, lane, drafts, 0, &mut hear)?;
                 (1, 1)
             }
             lanes => together::round(&mut self.context, lanes, self.config.chunk, &mut self.load, &mut hear)?,

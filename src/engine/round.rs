@@ -18,18 +18,33 @@ pub(super) struct Drafted {
     pub verified: Option<f64>,
 }
 
-/// One round of a text that is alone.
-pub(crate) fn round_alone(context: &mut Context, lane: &mut Lane, who: usize, hear: Hear) -> Result<()> {
+impl Drafted {
+    const NOTHING: Drafted = Drafted { source: None, seconds: 0.0, verified: None };
+}
+
+/// One round of a text that is alone, with a draft if it `may_draft` and that pays.
+pub(crate) fn round_alone(
+    context: &mut Context,
+    lane: &mut Lane,
+    may_draft: bool,
+    who: usize,
+    hear: Hear,
+) -> Result<()> {
     if context.kv().free_cells() == 0 && !make_room(context, lane.text)? {
         lane.text.stop = Some(Stop::ContextFull);
         return Ok(());
     }
-    trial::next(context, lane)?;
+    if may_draft {
+        trial::next(context, lane)?;
+    }
     let callbacks = lane.text.callback_seconds;
     let started = Instant::now();
     let before = context.spent();
     let evaluated = context.kv().len(lane.text.limits.seq);
-    let Drafted { source, seconds: draft_seconds, verified } = draft_alone(context, lane)?;
+    lane.text.made.clear();
+    lane.text.row = 0;
+    let Drafted { source, seconds: draft_seconds, verified } =
+        if may_draft { draft_alone(context, lane)? } else { Drafted::NOTHING };
     let drafted = context.spent();
     let (verify_seconds, from_layer) = match verified {
         Some(seconds) => (seconds, 0),
@@ -58,8 +73,6 @@ pub(crate) fn round_alone(context: &mut Context, lane: &mut Lane, who: usize, he
 
 /// Has the policy's choice drafted.
 fn draft_alone(context: &mut Context, lane: &mut Lane) -> Result<Drafted> {
-    lane.text.made.clear();
-    lane.text.row = 0;
     let room = context.kv().room_to_draft();
     let wanted = lane.text.most_drafted(context);
     let started = Instant::now();

@@ -169,6 +169,43 @@ fn schedules_of_many_texts_change_none_of_them() {
     schedules_change_nothing(&model, schedules);
 }
 
+/// Texts often begin together, and who comes in the middle of a round with a draft waits for its end.
+#[test]
+fn after_company_a_text_alone_is_drafted_for_a_little_later() {
+    let model = embedded_model();
+    let mut engine = engine(&model, 400, EngineConfig { texts: 2, ..EngineConfig::default() });
+    let phrase = [1, 403, 407, 261, 378, 403, 407, 261, 378, 403, 407, 261, 378];
+    let submit = |engine: &mut Engine| {
+        let by = Arc::new(Mutex::new(Vec::new()));
+        let heard = by.clone();
+        let job = Job { max_tokens: Some(40), ignore_eos: true, ..Job::new(phrase.to_vec()) };
+        let listener: Listener = Box::new(move |event| {
+            if let Event::Token(token, _) = event {
+                heard.lock().unwrap().push(token.drafted_by.is_some());
+            }
+            ControlFlow::Continue(())
+        });
+        engine.submit(Job { sampler: SamplerConfig::greedy(), ..job }, listener).unwrap();
+        by
+    };
+    let early = |by: &Arc<Mutex<Vec<bool>>>| by.lock().unwrap()[..4].contains(&true);
+    // Alone from the beginning, and long after.
+    let mut alone = || -> bool {
+        let by = submit(&mut engine);
+        engine.run();
+        early(&by)
+    };
+    let before = [alone(), alone()];
+    [submit(&mut engine), submit(&mut engine)].iter().for_each(drop);
+    engine.run();
+    let by = submit(&mut engine);
+    engine.run();
+    assert!(!early(&by), "{by:?}");
+    let again = submit(&mut engine);
+    engine.run();
+    assert!(before.contains(&true) || early(&again), "nothing is ever drafted so early here");
+}
+
 /// Layers with states, windows, latents and experts: one of each kind, and some of each other.
 #[test]
 fn schedules_change_no_text_of_any_kind_of_layer() {
