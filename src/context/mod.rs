@@ -2,22 +2,23 @@
 
 mod ahead;
 mod parts;
+mod placed;
 mod saved;
 mod views;
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     Batch, Error, Model, Result,
-    backend::{self, Backend, Opened, Output, Rows, SlotView, View},
+    backend::{self, Backend, Opened, Output},
     batch::{ChainBatch, Row, SeqId},
-    kv::{StateRun, WrittenSlots},
+    kv::WrittenSlots,
     mask::RunLayers,
     placement::{Basis, Place, Placement},
     plan::{CacheUse, Dims, Op, Plan, Step},
     scores::{Scores, Top, Want},
-    shortlist::Shortlist,
 };
+use placed::Placed;
 use views::views;
 
 pub use crate::{
@@ -581,37 +582,4 @@ fn check_picks(links: &[ChainBatch]) -> Result<()> {
         outputs += batch.rows.iter().filter(|r| r.logits).count();
     }
     Ok(())
-}
-
-/// Rows with their cells.
-struct Placed<'a> {
-    tokens: Vec<u32>,
-    positions: Vec<u32>,
-    /// By class of slots.
-    cells: Vec<Cow<'a, [u32]>>,
-    outputs: Vec<usize>,
-    states: Vec<StateRun>,
-}
-
-impl<'a> Placed<'a> {
-    fn new(kv: &KvCache, rows: &[Row], cells: &'a [u32], states: Vec<StateRun>) -> Self {
-        let in_windows = |class| cells.iter().map(|&cell| kv.place(class, cell)).collect();
-        Placed {
-            tokens: rows.iter().map(|r| r.token).collect(),
-            positions: rows.iter().map(|r| r.pos).collect(),
-            cells: std::iter::once(Cow::Borrowed(cells)).chain((1..kv.classes()).map(in_windows)).collect(),
-            outputs: (0..rows.len()).filter(|&i| rows[i].logits).collect(),
-            states,
-        }
-    }
-
-    fn rows<'s>(
-        &'s self,
-        views: &'s [View<'s>],
-        view_of_slot: &'s [SlotView],
-        shortlist: Option<&'s Shortlist>,
-    ) -> Rows<'s> {
-        let Placed { tokens, positions, cells, outputs, states } = self;
-        Rows { tokens, positions, cells, outputs, views, view_of_slot, states, shortlist }
-    }
 }

@@ -1,0 +1,43 @@
+//! The rows of a pass as a backend sees them.
+
+use std::borrow::Cow;
+
+use crate::{
+    backend::{Rows, SlotView, View},
+    batch::Row,
+    kv::{KvCache, StateRun},
+    shortlist::Shortlist,
+};
+
+/// Rows with their cells.
+pub(super) struct Placed<'a> {
+    tokens: Vec<u32>,
+    positions: Vec<u32>,
+    /// By class of slots.
+    cells: Vec<Cow<'a, [u32]>>,
+    pub outputs: Vec<usize>,
+    states: Vec<StateRun>,
+}
+
+impl<'a> Placed<'a> {
+    pub fn new(kv: &KvCache, rows: &[Row], cells: &'a [u32], states: Vec<StateRun>) -> Self {
+        let in_windows = |class| cells.iter().map(|&cell| kv.place(class, cell)).collect();
+        Placed {
+            tokens: rows.iter().map(|r| r.token).collect(),
+            positions: rows.iter().map(|r| r.pos).collect(),
+            cells: std::iter::once(Cow::Borrowed(cells)).chain((1..kv.classes()).map(in_windows)).collect(),
+            outputs: (0..rows.len()).filter(|&i| rows[i].logits).collect(),
+            states,
+        }
+    }
+
+    pub fn rows<'s>(
+        &'s self,
+        views: &'s [View<'s>],
+        view_of_slot: &'s [SlotView],
+        shortlist: Option<&'s Shortlist>,
+    ) -> Rows<'s> {
+        let Placed { tokens, positions, cells, outputs, states } = self;
+        Rows { tokens, positions, cells, outputs, views, view_of_slot, states, shortlist }
+    }
+}
