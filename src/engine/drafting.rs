@@ -100,8 +100,9 @@ impl Lane<'_> {
         keeps: bool,
         until: Until,
     ) {
-        let shortlist = self.shortlist(source);
+        let mut shortlist = None;
         if self.proposers[source].passes().is_some() {
+            shortlist = self.shortlist(source);
             let share = shortlist.as_ref().map_or(1.0, |list| list.share());
             self.text.report.saw_vocabulary(share);
         }

@@ -151,8 +151,7 @@ impl Text {
     pub fn drafted_by(mut self, proposers: &[Box<dyn Proposer>], context: &Context) -> Self {
         let ahead = proposers.iter().any(|proposer| matches!(proposer.passes(), Some(Passes::Ahead)));
         self.unseen = ahead.then(Unseen::default);
-        let sources: Vec<_> = proposers.iter().map(|proposer| proposer.info(context)).collect();
-        self.frequent = Frequent::new(context, &sources);
+        self.frequent = Frequent::new(context, self.report.sources.iter().map(|(source, _)| source));
         self
     }
 

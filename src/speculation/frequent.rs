@@ -72,9 +72,9 @@ pub struct Frequent {
 
 impl Frequent {
     /// For a text that these sources draft for; `None` where a shorter head saves nothing.
-    pub fn new(context: &Context, sources: &[SourceInfo]) -> Option<Self> {
+    pub fn new<'s>(context: &Context, sources: impl Iterator<Item = &'s SourceInfo>) -> Option<Self> {
         let head = context.head_share();
-        let costs = sources.iter().map(|source| source.cost);
+        let costs = sources.map(|source| source.cost);
         let layers = costs.map(|cost| (cost - head / AT_FIRST as f64).max(0.0)).collect();
         (head >= LEAST_HEAD).then(|| Self::of(context.model().n_vocab(), head, layers))
     }
