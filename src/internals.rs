@@ -28,6 +28,7 @@ pub mod gpu {
 #[cfg(feature = "search")]
 pub mod search {
     pub use crate::search::{
+        candidate::Movable,
         judge::Judge,
         speed::{best, tokens_if_independent},
     };

@@ -9,7 +9,7 @@ use std::{
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     common::{self, ContextArgs, ModelArgs},
@@ -19,11 +19,11 @@ use super::{
 use crate::{
     Context, Error, Result, Tokenizer, backend,
     files::{read_limited, write_whole},
-    mask::skips::{NamedMask, Skips},
+    mask::skips::Skips,
     measure::load,
     provenance::{Provenance, TextSource},
     search::{
-        Member, Progress, SearchOutcome, SearchSettings,
+        Progress, SearchOutcome, SearchSettings,
         calibration::{self, Calibration},
         candidate::State,
         clock::WallClock,
@@ -249,8 +249,8 @@ pub fn run(args: SearchArgs) -> Result<()> {
     });
     bar.finish_and_clear();
     let outcome = outcome?;
-    let skips = Skips::new(model.id(), outcome.family.iter().map(|m| named(m, &outcome)).collect());
-    write_whole(&args.output, skips.to_json_with(Some(&provenance.to_json())))?;
+    let skips = Skips::new(model.id(), outcome.family.iter().map(|m| m.named(&outcome.costs)).collect());
+    skips.write_with(&args.output, Some(&provenance.to_json()))?;
     if let (Some(path), Some(kind)) = (&args.report, args.report.as_deref().and_then(report_kind)) {
         let page = match kind {
             ReportKind::Html => report::html(&model.name, &outcome, &provenance),
@@ -274,47 +274,6 @@ fn read_calibration(
         Error::Input(what) => Error::Input(format!("{}: {what}", path.display())),
         other => other,
     })
-}
-
-/// A member of the family as it stands in the file.
-fn named(member: &Member, outcome: &SearchOutcome) -> NamedMask {
-    let proof = &member.proof;
-    let (greedy, sampled) = (proof.greedy(&outcome.costs), proof.sampled(&outcome.costs));
-    let mut mask = NamedMask::new(&member.name, member.candidate.mask());
-    mask.agreement = Some(rounded(proof.agreement));
-    mask.overlap = Some(rounded(proof.overlap.min(1.0)));
-    mask.cost = Some(rounded(proof.cost));
-    let predicted: Map<String, Value> = [
-        ("speedup", json!(rounded(greedy.speedup))),
-        ("draft_len", json!(greedy.draft_len)),
-        ("tok_s", json!(rounded(greedy.speedup / outcome.costs.step_seconds))),
-        ("tokens_per_round", json!(rounded(proof.greedy_tokens[greedy.draft_len - 1]))),
-        ("sampled_speedup", json!(rounded(sampled.speedup))),
-        ("sampled_draft_len", json!(sampled.draft_len)),
-    ]
-    .into_iter()
-    .map(|(key, value)| (key.to_string(), value))
-    .collect();
-    mask.predicted = predicted;
-    if let Some(m) = &member.measured {
-        mask.measured = [
-            ("speedup", json!(rounded(m.speedup))),
-            ("predicted", json!(rounded(m.predicted))),
-            ("tok_s", json!(rounded(m.tok_s))),
-            ("acceptance", json!(rounded(m.acceptance))),
-            ("tokens_per_round", json!(rounded(m.tokens_per_round))),
-            ("tokens", json!(m.tokens)),
-        ]
-        .into_iter()
-        .map(|(key, value)| (key.to_string(), value))
-        .collect();
-    }
-    mask
-}
-
-/// To what is known of it at best.
-fn rounded(x: f64) -> f64 {
-    (x * 1e4).round() / 1e4
 }
 
 fn print(

@@ -265,6 +265,11 @@ impl Context {
         &self.logits[i * n..][..n]
     }
 
+    /// All logits of the last decode, `[outputs, n_vocab]`, given away: the context has none of them any more.
+    pub fn take_logits(&mut self) -> Vec<f32> {
+        std::mem::take(&mut self.logits)
+    }
+
     /// The `i`-th row of the last decode as it came to the layer where the batch wanted rows kept, or out of the last one.
     pub fn hidden(&self, i: usize) -> &[f32] {
         let n = self.model.plan.dims.dim;

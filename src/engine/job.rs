@@ -29,8 +29,9 @@ pub struct Job {
     pub logprobs: usize,
     /// Of what the samplers left to choose from, instead of what the model says.
     pub logprobs_after_sampling: bool,
-    /// Say of each token of the prompt how likely it is.
-    pub scores_prompt: bool,
+    /// Say how likely each token of the prompt is, from this place on. The first of a text has nothing before it: 1 and 0 are
+    /// the same.
+    pub scores_from: Option<usize>,
     /// What of the model makes the text; `None`: all of it.
     pub mask: Option<RunLayers>,
     /// Whether the text may be drafted. It is the same either way.
@@ -52,7 +53,7 @@ impl Job {
             shift_keep: None,
             logprobs: 0,
             logprobs_after_sampling: false,
-            scores_prompt: false,
+            scores_from: None,
             mask: None,
             drafts: true,
             reuses: true,
@@ -110,7 +111,7 @@ pub struct Ended {
     pub prompt_tokens: usize,
     /// Of these, in the cache before.
     pub cached: usize,
-    /// How likely the prompt's tokens but the first are, if that was asked for.
+    /// How likely the prompt's tokens are, from where that was asked for.
     pub scored: Vec<TokenScore>,
     /// Parts of it were dropped to make room.
     pub shifted: bool,

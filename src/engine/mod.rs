@@ -43,7 +43,12 @@ pub use text::TokenScore;
 pub(crate) use text::{Hear, Lane, Limits, News, Text};
 pub use worker::{Handle, Worker};
 
-use self::{job::Running, load::Load, prefixes::Prefixes, text::Prompt};
+use self::{
+    job::Running,
+    load::Load,
+    prefixes::Prefixes,
+    text::{Prompt, Scored},
+};
 use crate::{
     Batch, Context, ContextConfig, Error, Model, Result, Sampler, Tokenizer,
     batch::SeqId,
@@ -214,11 +219,11 @@ impl Engine {
         limits.after_sampling = job.logprobs_after_sampling;
         let mut text =
             Text::new(limits, &sampler, Report::new(sources)).drafted_by(&proposers, &self.context);
-        if job.scores_prompt {
+        if job.scores_from.is_some() {
             text.want = crate::scores::Want::Logits;
         }
         let prompt_tokens = job.prompt.len();
-        let scored = job.scores_prompt.then(Vec::new);
+        let scored = job.scores_from.map(|from| Scored { from: from.max(1), scores: Vec::new() });
         text.prompt = Some(Prompt { tokens: job.prompt, done: 0, asks: true, scored });
         let id = self.next_job;
         self.next_job += 1;
@@ -365,13 +370,14 @@ impl Engine {
         }
     }
 
-    /// Begins with the longest prefix of the prompt that is in the cache, and says whose slot's. One token is always evaluated, for
-    /// its scores.
+    /// Begins with the longest prefix of the prompt that is in the cache, and says whose slot's. What comes before a token whose
+    /// score is wanted is always evaluated.
     fn fork_prefix(&mut self, job: &mut Running) -> Option<usize> {
-        let prompt = job.text.prompt.as_mut().filter(|prompt| prompt.scored.is_none())?;
+        let prompt = job.text.prompt.as_mut()?;
         let may = |slot: usize| job.reuses && job.wanted.is_none_or(|wanted| slot == wanted);
         let Limits { seq, mask, .. } = &job.text.limits;
-        let most = prompt.tokens.len() - usize::from(prompt.asks);
+        let asked = prompt.tokens.len() - usize::from(prompt.asks);
+        let most = prompt.scored.as_ref().map_or(asked, |scored| asked.min(scored.from - 1));
         let kv = self.context.kv();
         let others =
             self.running.iter().filter(|other| other.text.limits.mask == *mask).filter_map(|other| {
@@ -438,7 +444,7 @@ impl Engine {
         match &mut job.text.prompt {
             Some(prompt) => {
                 prompt.done = 0;
-                prompt.scored.iter_mut().for_each(Vec::clear);
+                prompt.scored.iter_mut().for_each(|scored| scored.scores.clear());
             }
             None => {
                 let text = job.sampler.history();

@@ -65,7 +65,14 @@ pub(crate) struct Prompt {
     /// The next token comes from the scores of the last; else it is known already, and only the cache was lost.
     pub asks: bool,
     /// How likely each token is to be said, given those before it.
-    pub scored: Option<Vec<TokenScore>>,
+    pub scored: Option<Scored>,
+}
+
+/// How likely tokens of a prompt are.
+pub(crate) struct Scored {
+    /// The first of them; at least 1, for the first token of a text has nothing before it.
+    pub from: usize,
+    pub scores: Vec<TokenScore>,
 }
 
 /// How likely a token was in its place, and what else was.
@@ -196,7 +203,8 @@ impl Text {
         let begin = prompt.done;
         let end = prompt.tokens.len().min(begin + most);
         let is_last = end == prompt.tokens.len();
-        let wanted = |at: usize| prompt.scored.is_some() || (prompt.asks && at + 1 == prompt.tokens.len());
+        let scored = |at: usize| prompt.scored.as_ref().is_some_and(|scored| at + 1 >= scored.from);
+        let wanted = |at: usize| scored(at) || (prompt.asks && at + 1 == prompt.tokens.len());
         let row = |at: usize| Row {
             token: prompt.tokens[at],
             pos: at as u32,
@@ -254,11 +262,13 @@ impl Lane<'_> {
         let Some(prompt) = prompt else { return Ok(()) };
         prompt.done += part.rows.len();
         if let Some(scored) = &mut prompt.scored {
-            let next = prompt.tokens[part.begin + 1..].iter().take(part.rows.len());
-            for (place, &token) in next.enumerate() {
-                scored.push(score(context.logits(*row + place), token, limits.logprobs));
+            let end = part.begin + part.rows.len();
+            let next = part.begin.max(scored.from - 1) + 1..prompt.tokens.len().min(end + 1);
+            for (place, &token) in prompt.tokens.get(next).unwrap_or_default().iter().enumerate() {
+                scored.scores.push(score(context.logits(*row + place), token, limits.logprobs));
             }
-            *row += part.rows.len() - 1;
+            let asked = part.rows.iter().filter(|row| row.logits).count();
+            *row += asked.saturating_sub(1);
         }
         // What was evaluated before and is evaluated again is no news.
         if prompt.asks && hear(who, News::Evaluated(prompt.done))?.is_break() {
@@ -272,7 +282,7 @@ impl Lane<'_> {
             sampler.begin(&prompt.tokens);
         }
         if let Some(Prompt { scored: Some(scored), .. }) = text.prompt.take() {
-            text.scored = scored;
+            text.scored = scored.scores;
         }
         if asks && text.stop.is_none() {
             self.judge(context, None, who, hear)?;

@@ -21,6 +21,7 @@ pub(crate) mod judge;
 mod lab;
 mod local;
 pub(crate) mod measured;
+mod named;
 pub(crate) mod objective;
 #[cfg(feature = "cli")]
 pub(crate) mod report;

@@ -132,7 +132,7 @@ impl Preparer {
             // At least one, so that the chosen one is told.
             logprobs: settings.logprobs.map_or(0, |n| n.max(1)),
             logprobs_after_sampling: settings.post_sampling,
-            scores_prompt: settings.echo && settings.logprobs.is_some(),
+            scores_from: (settings.echo && settings.logprobs.is_some()).then_some(0),
             mask,
             drafts: settings.drafts,
             reuses: settings.reuses,

@@ -155,7 +155,7 @@ fn job(random: &mut Random, model: &Model) -> Job {
         max_tokens: Some(random.below(24)),
         ignore_eos: random.chance(2),
         logprobs: 3 * random.below(2),
-        scores_prompt: random.chance(4),
+        scores_from: random.chance(4).then(|| random.below(prompt.len() + 1)),
         mask: random.chance(6).then(|| RunLayers::all(n_layer).skip_mlp(n_layer / 2)),
         drafts: !random.chance(4),
         ..Job::new(prompt)
@@ -310,8 +310,8 @@ fn schedules_change_nothing(model: &Arc<Model>, schedules: u64) {
             if job.logprobs > 0 {
                 assert!(heard.likely == likely[..n], "log-probabilities of {what}");
             }
-            if job.scores_prompt && told.generation.stop != Stop::Interrupted {
-                assert_eq!(told.scored.len() + 1, job.prompt.len(), "{what}");
+            if let Some(from) = job.scores_from.filter(|_| told.generation.stop != Stop::Interrupted) {
+                assert_eq!(told.scored.len(), job.prompt.len() - from.max(1), "{what}");
             }
             drafted += told.report.drafting.drafted;
             cached += told.cached;
@@ -332,17 +332,22 @@ fn a_prompt_is_scored_as_decoding_it_scores_it() {
     let prompt = common::tokens(40, 3, model.n_vocab());
     let mut context = context(&model, |_| {});
     let rows = common::all_logits(&mut context, &prompt);
-    for chunk in [7, 64] {
+    for (chunk, from) in [(7, 0usize), (64, 0), (7, 20), (64, 39), (64, 40)] {
         let config = EngineConfig { chunk, ..EngineConfig::default() };
         let mut engine = Engine::new(common::context(&model, |_| {}), tokenizer.clone(), config);
         let heard = Arc::<Mutex<Heard>>::default();
-        let job = Job { scores_prompt: true, logprobs: 4, max_tokens: Some(1), ..Job::new(prompt.clone()) };
-        engine.submit(job, listener(&heard)).unwrap();
-        engine.run();
+        // The second begins with what the first has left in the cache.
+        for cached in [0, from.saturating_sub(1)] {
+            let job =
+                Job { scores_from: Some(from), logprobs: 4, max_tokens: Some(1), ..Job::new(prompt.clone()) };
+            engine.submit(job, listener(&heard)).unwrap();
+            engine.run();
+            assert_eq!(heard.lock().unwrap().ended.as_ref().unwrap().cached, cached);
+        }
         let heard = heard.lock().unwrap();
         let scored = &heard.ended.as_ref().unwrap().scored;
-        assert_eq!(scored.len(), prompt.len() - 1);
-        for (i, score) in scored.iter().enumerate() {
+        assert_eq!(scored.len(), prompt.len() - from.max(1));
+        for (i, score) in (from.max(1) - 1..).zip(scored) {
             let logits: Vec<f32> = rows[i].iter().map(|&bits| f32::from_bits(bits)).collect();
             let expected = f64::from(logits[prompt[i + 1] as usize]) - log_sum_exp(&logits);
             assert_eq!(score.logprob, expected as f32, "row {i}");

@@ -47,9 +47,12 @@ use profile::Profile;
 use record::Recorder;
 use round::Rounds;
 use rows::RowData;
+#[cfg(feature = "cli")]
 pub use speeds::speeds;
 use states::StateStore;
-pub use trial::{Chosen, TrialOutcome, choose as choose_variants, tried, try_now};
+pub use trial::{Chosen, choose as choose_variants};
+#[cfg(feature = "cli")]
+pub use trial::{TrialOutcome, tried, try_now};
 use usage::{PassKind, Usage};
 pub use variants::{Variants, Wanted};
 use weights::{To, Weights};

@@ -1,10 +1,14 @@
 //! How fast a device reads its memory, and how long the way there and back takes: measured once, kept with what else is
 //! known of it.
 
-use std::{path::Path, time::Instant};
+#[cfg(feature = "cli")]
+use std::path::Path;
+use std::time::Instant;
 
 use wgpu::BufferUsages as Usage;
 
+#[cfg(feature = "cli")]
+use super::trial::TRIAL_BYTES;
 use super::{
     cache::Shelf,
     clock::{Clock, Work},
@@ -14,7 +18,6 @@ use super::{
     pipelines::{Family, Kernel, Pipelines},
     readback,
     record::Recorder,
-    trial::TRIAL_BYTES,
 };
 use crate::{Error, Result, backend::Speeds};
 
@@ -33,6 +36,7 @@ const ROUND_TRIPS: usize = 25;
 const SPEEDS: &str = "speeds";
 
 /// What is known of a device, by an earlier measurement or by one now. `None` where there is no room for one.
+#[cfg(feature = "cli")]
 pub fn speeds(directory: Option<&Path>, found: &Found) -> Result<Option<Speeds>> {
     let shelf = directory.map(|directory| Shelf::new(directory, &found.info));
     match shelf.as_ref().and_then(recall) {

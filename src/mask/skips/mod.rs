@@ -264,7 +264,12 @@ impl Skips {
 
     /// Writes the file, whole or not at all.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
-        write_whole(path.as_ref(), self.to_json())
+        self.write_with(path, None)
+    }
+
+    /// The same, with where the masks come from.
+    pub fn write_with(&self, path: impl AsRef<Path>, provenance: Option<&Value>) -> Result<()> {
+        write_whole(path.as_ref(), self.to_json_with(provenance))
     }
 }
 

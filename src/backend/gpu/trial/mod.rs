@@ -97,12 +97,14 @@ pub fn choose(
 }
 
 /// What is known of a device from earlier runs, if that is kept in `directory`.
+#[cfg(feature = "cli")]
 pub fn tried(directory: &Path, found: &Found) -> (Option<TrialOutcome>, Option<Speeds>) {
     let shelf = Shelf::new(directory, &found.info);
     (TrialOutcome::recall(&shelf), speeds::recall(&shelf))
 }
 
 /// Tries the variants of a device now, measures it, and keeps the outcome.
+#[cfg(feature = "cli")]
 pub fn try_now(directory: Option<&Path>, found: &Found) -> Result<(TrialOutcome, Option<Speeds>)> {
     let shelf = directory.map(|directory| Shelf::new(directory, &found.info));
     shelf.iter().for_each(|shelf| shelf.forget(UNDER_WAY));
@@ -157,6 +159,7 @@ impl Score {
     }
 
     /// In words.
+    #[cfg(feature = "cli")]
     pub fn describe(&self) -> String {
         let ratios: Vec<_> = self.faster.iter().map(|(what, r)| format!("{what} {r:.2}")).collect();
         let verdict = match (&self.fault, self.used) {
