@@ -1,0 +1,96 @@
+//! Settings of a context, from keyword arguments.
+
+use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
+use spec_run::{
+    Context, ContextConfig, Model,
+    context::{Device, Isa, KvType, Planes},
+};
+
+use crate::errors::{raised, wrong};
+
+/// Where the caller names no length and the model could do more, as the program has it.
+const DEFAULT_CTX: u32 = 4096;
+
+/// What a model is opened with; `settings` are the keyword arguments of `Context` and `LLM`.
+pub fn config(model: &Model, settings: Option<&Bound<'_, PyDict>>) -> PyResult<ContextConfig> {
+    let mut config = ContextConfig { n_ctx: model.n_ctx_train.min(DEFAULT_CTX), ..ContextConfig::default() };
+    let (mut repacks, mut planes) = (true, false);
+    for (name, value) in settings.into_iter().flatten() {
+        let name: String = name.extract()?;
+        // None is the default, whatever it is.
+        if value.is_none() {
+            continue;
+        }
+        let bad = |e: PyErr| {
+            let what = e.value(value.py()).to_string();
+            PyTypeError::new_err(format!("{name}: {what}"))
+        };
+        match name.as_str() {
+            "n_ctx" => config.n_ctx = value.extract().map_err(bad)?,
+            "n_ubatch" => config.n_ubatch = value.extract().map_err(bad)?,
+            "threads" => config.threads = value.extract().map_err(bad)?,
+            "sequences" => config.sequences = value.extract().map_err(bad)?,
+            "extra_slots" => config.extra_slots = value.extract().map_err(bad)?,
+            "swa_full" => config.swa_full = value.extract().map_err(bad)?,
+            "repack" => repacks = value.extract().map_err(bad)?,
+            "planes" => planes = value.extract().map_err(bad)?,
+            "key_type" => config.key_type = kv_type(&name, value.extract().map_err(bad)?)?,
+            "value_type" => config.value_type = kv_type(&name, value.extract().map_err(bad)?)?,
+            "isa" => config.isa = Some(isa(value.extract().map_err(bad)?)?),
+            "device" => config.device = device(value.extract().map_err(bad)?),
+            "gpu_layers" => config.placement.gpu_layers = Some(value.extract().map_err(bad)?),
+            "vram" => config.placement.vram = Some(value.extract().map_err(bad)?),
+            "ram" => config.placement.ram = Some(value.extract().map_err(bad)?),
+            unknown => {
+                return Err(PyTypeError::new_err(format!("there is no setting {unknown:?}")));
+            }
+        }
+    }
+    const MOST_THREADS: usize = 1024;
+    if config.threads > MOST_THREADS {
+        return Err(wrong(format!("threads {}: at most {MOST_THREADS}", config.threads)));
+    }
+    if config.n_ubatch == 0 || config.sequences == 0 {
+        return Err(wrong("n_ubatch and sequences: at least 1"));
+    }
+    config.planes = match (repacks, planes) {
+        (false, true) => return Err(wrong("planes: they need repack=True")),
+        (false, false) => None,
+        (true, true) => Some(Planes::All),
+        (true, false) => Some(Planes::Cheap),
+    };
+    Ok(config)
+}
+
+fn kv_type(name: &str, text: String) -> PyResult<KvType> {
+    text.parse().map_err(|what| wrong(format!("{name} {text:?}: {what}")))
+}
+
+fn isa(text: String) -> PyResult<Isa> {
+    let isa: Isa = text.parse().map_err(|what| wrong(format!("isa {text:?}: {what}")))?;
+    match Isa::available().contains(&isa) {
+        true => Ok(isa),
+        false => Err(wrong(format!("isa {isa}: this machine does not have it; leave it out"))),
+    }
+}
+
+fn device(text: String) -> Device {
+    match text.as_str() {
+        "cpu" => Device::Cpu,
+        "auto" => Device::Auto,
+        _ => Device::Named(text),
+    }
+}
+
+/// Opens a context, without Python in the way.
+pub fn open(py: Python<'_>, model: &std::sync::Arc<Model>, config: &ContextConfig) -> PyResult<Context> {
+    let context = py.detach(|| Context::new(model.clone(), config)).map_err(raised)?;
+    let slow = cfg!(target_arch = "x86_64") && config.isa.is_none() && Isa::available() == [Isa::Scalar];
+    let slow = slow.then(|| {
+        "this processor has no AVX2: spec-run runs its portable code, which is several times slower".into()
+    });
+    for note in context.notes().iter().cloned().chain(slow) {
+        py.import("warnings")?.call_method1("warn", (note,))?;
+    }
+    Ok(context)
+}
