@@ -36,10 +36,10 @@ def evaluated(model, monkeypatch):
 
 @contextlib.contextmanager
 def server():
-    command = [built(PROGRAM), "serve", "--port", "0", "-c", str(4 * CONTEXT), "--parallel", "4", "--no-learn", "-lv", "1"]
+    command = [built(PROGRAM), "serve", "--port", "0", "-c", str(4 * CONTEXT), "--parallel", "4", "--no-learn", "--log-format", "none"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
-            line = process.stderr.readline()
+            line = next(line for line in process.stderr if "http://" in line)
             url = line[line.index("http://") :].strip()
             deadline = time.monotonic() + 20
             while time.monotonic() < deadline:

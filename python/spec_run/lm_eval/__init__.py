@@ -14,7 +14,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
-from . import LLM, Mask, SamplingParams
+from .. import LLM, Mask, Model, RunLayers, SamplingParams
 
 
 
@@ -38,8 +38,6 @@ class SpecRunLM(TemplateLM):
         **settings: Any,
     ):
         super().__init__()
-        from . import Model, RunLayers
-
         model = Model.embedded() if path is None else Model.open(path)
         self.max_length = int(max_length or min(model.n_ctx_train, 4096))
         self.max_gen_toks = int(max_gen_toks)
@@ -142,17 +140,3 @@ class SpecRunLM(TemplateLM):
         stop = [until] if isinstance(until, str) else list(until)
         temperature = 0.0 if sampled is False else temperature
         return most, SamplingParams(temperature=temperature, max_tokens=most, stop=stop, **settings)
-
-
-def main() -> None:
-    """lm-eval's own command line, with this model known."""
-    from lm_eval.__main__ import cli_evaluate
-
-    cli_evaluate()
-
-
-if __name__ == "__main__":
-    # As `python -m` runs it this file has another name, and would be registered once more.
-    from spec_run.lm_eval import main as run
-
-    run()
