@@ -27,11 +27,11 @@ def model(name):
 
 
 class Server:
-    """`spec-run serve` with these flags; `with Server(...) as server`."""
+    """`spec-run serve` with these flags; `with Server(...) as server`. Without a name, of the model that is in the program."""
 
-    def __init__(self, name, *flags, program=None):
+    def __init__(self, name, *flags, program=None, port=0):
         command = program or [needed(BINARY), "serve"]
-        flags = ["--no-learn", "-m", model(name), "--port", 0, *flags]
+        flags = ["--no-learn", *(["-m", model(name)] if name else []), "--port", port, *flags]
         self.process = subprocess.Popen(
             [str(word) for word in [*command, *flags]],
             stdout=subprocess.DEVNULL,
