@@ -67,10 +67,11 @@ pub(super) async fn json(app: Arc<App>, ask: Ask, path: &str) -> Result<Value, A
 async fn begin(app: Arc<App>, ask: Ask, path: &str) -> Result<Answering, ApiError> {
     let path = path.to_owned();
     apart(move || {
-        if app.is_full() {
+        let gate = app.clone();
+        let Some(_place) = gate.admit() else {
             let most = app.config.most_waiting;
             return Err(ApiError::unavailable(format!("{most} requests wait already; try again later")));
-        }
+        };
         let prepared = app.preparer.jobs(&ask)?;
         let (to, heard) = unbounded_channel();
         let mut answering = Answering {

@@ -14,7 +14,10 @@ mod tests;
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -115,6 +118,17 @@ pub struct App {
     metrics: Metrics,
     /// The settings of jobs that are asked for, as /slots shows them.
     asked: Mutex<HashMap<JobId, Value>>,
+    /// Requests that were let in and whose jobs are not all among these yet.
+    coming: AtomicUsize,
+}
+
+/// One of `App::coming`, as long as it lives.
+struct Place<'a>(&'a AtomicUsize);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Paths that Vertex AI wants.
@@ -137,7 +151,8 @@ impl App {
     ) -> Self {
         let metrics = Metrics::default();
         let (asked, assets, policy): (_, &[Asset], _) = (Mutex::default(), &[], "default-src 'none'");
-        App { config, defaults, facts, preparer, answers, assets, policy, log: None, metrics, asked }
+        let (log, coming) = (None, AtomicUsize::new(0));
+        App { config, defaults, facts, preparer, answers, assets, policy, log, metrics, asked, coming }
     }
 
     /// An answer has ended, or nobody waits for it any more.
@@ -155,10 +170,12 @@ impl App {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(id, shown);
     }
 
-    /// Whether no further request is taken for now.
-    fn is_full(&self) -> bool {
+    /// A place for a request until its jobs are known, which the engine may take a pass for; `None`: no further one is taken for now.
+    fn admit(&self) -> Option<Place<'_>> {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.len() >= self.config.texts + self.config.most_waiting
+        let before = self.coming.fetch_add(1, Ordering::Relaxed);
+        let place = Place(&self.coming);
+        (asked.len() + before < self.config.texts + self.config.most_waiting).then_some(place)
     }
 
     fn asked(&self, id: JobId) -> Option<Value> {

@@ -37,6 +37,8 @@ struct Fake {
     chunk: usize,
     pause: Duration,
     jobs: Mutex<Vec<Job>>,
+    /// How long the engine takes to look at a job.
+    pass: Duration,
     /// Jobs whose listeners went away before the end.
     left: Arc<AtomicUsize>,
     /// What slots have, with the number of the slot as the first token.
@@ -48,6 +50,7 @@ impl Answers for Arc<Fake> {
         let (tokens, chunk, pause, left) = (self.tokens.clone(), self.chunk, self.pause, self.left.clone());
         let prompt_tokens = job.prompt.len();
         self.jobs.lock().unwrap().push(job.clone());
+        std::thread::sleep(self.pass);
         std::thread::spawn(move || {
             let most = job.max_tokens.unwrap_or(usize::MAX);
             let said: Vec<u32> = tokens.into_iter().take(most).collect();
@@ -133,7 +136,8 @@ fn start(says: &str, change: impl FnOnce(&mut Config, &mut Fake)) -> Option<Serv
     let tokens = tokenizer.encode(says, EncodeOptions::PLAIN);
     let (jobs, left) = (Mutex::default(), Arc::default());
     let pause = Duration::from_millis(1);
-    let mut fake = Fake { tokens, chunk: 4, pause, jobs, left, saved: Mutex::default() };
+    let mut fake =
+        Fake { tokens, chunk: 4, pause, jobs, pass: Duration::ZERO, left, saved: Mutex::default() };
     let mut config = Config {
         hosts: vec!["127.0.0.1".into()],
         port: 0,
@@ -481,6 +485,22 @@ fn a_full_queue_is_said() {
         assert_eq!(first.join().unwrap().status, 200);
     });
     assert_eq!(ask().status, 200);
+}
+
+#[test]
+fn a_queue_is_full_also_while_the_engine_has_not_looked_at_it() {
+    let slow = |config: &mut Config, fake: &mut Fake| {
+        (config.texts, config.most_waiting) = (1, 0);
+        fake.pass = Duration::from_millis(500);
+    };
+    let Some(server) = start("Once upon a time", slow) else { return };
+    let mut statuses = std::thread::scope(|scope| {
+        let ask = || server.post("/completion", json!({ "prompt": "Hi" })).status;
+        let asked = [(); 3].map(|()| scope.spawn(ask));
+        asked.map(|one| one.join().unwrap())
+    });
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 503, 503]);
 }
 
 #[test]
