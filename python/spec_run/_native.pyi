@@ -57,15 +57,15 @@ class Model:
 class RunLayers:
     """What of each layer runs. A mask never changes: what changes one gives another. Layers from the end are negative."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         n_layer: int,
         *,
         skip_attn: int | Sequence[int] | None = None,
         skip_mlp: int | Sequence[int] | None = None,
         coarse_attn: int | Sequence[int] | None = None,
         coarse_mlp: int | Sequence[int] | None = None,
-    ) -> None: ...
+    ) -> RunLayers: ...
     @staticmethod
     def exit(n_layer: int, layers: int) -> RunLayers: ...
     @staticmethod
@@ -93,7 +93,7 @@ class Batch:
     run_layers: RunLayers | None
     keep_hidden: int | None
 
-    def __init__(self, run_layers: RunLayers | None = None) -> None: ...
+    def __new__(cls, run_layers: RunLayers | None = None) -> Batch: ...
     @staticmethod
     def prompt(
         tokens: Sequence[int],
@@ -115,7 +115,7 @@ class Context:
     `n_ubatch`, `sequences`, `swa_full`, `extra_slots`, `repack`, `planes`.
     """
 
-    def __init__(self, model: Model, **settings: Any) -> None: ...
+    def __new__(cls, model: Model, **settings: Any) -> Context: ...
     @property
     def model(self) -> Model: ...
     def decode(self, batch: Batch) -> NDArray[np.float32]: ...
@@ -139,7 +139,7 @@ class Job:
     `top_k`, `top_p`, `min_p`, `typical_p`, `top_n_sigma`, `xtc_probability`, `xtc_threshold`, `repeat_penalty`,
     `frequency_penalty`, `presence_penalty`, `repeat_last_n`, `logit_bias`."""
 
-    def __init__(self, prompt: Sequence[int], **settings: Any) -> None: ...
+    def __new__(cls, prompt: Sequence[int], **settings: Any) -> Job: ...
 
 @final
 class Ended:
@@ -170,16 +170,16 @@ class Text:
 class Engine:
     """Makes texts, many at once if there are many. Settings are those of `Context`."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         model: Model,
         *,
         texts: int = 4,
         drafts: bool = True,
         masks: Sequence[tuple[str, RunLayers]] | None = None,
-        proposers: Sequence[tuple[str, Callable[[list[int]], Iterable[int]]]] = (),
+        proposers: Sequence[tuple[str, Callable[[list[int]], Iterable[int]]]] = ...,
         **settings: Any,
-    ) -> None: ...
+    ) -> Engine: ...
     @property
     def model(self) -> Model: ...
     @property
@@ -191,7 +191,7 @@ class Engine:
 class Evaluator:
     """Scores texts under masks as `spec-run perplexity` does; the weights are loaded once. Settings are those of `Context`."""
 
-    def __init__(self, model: Model, *, chunk: int = 512, **settings: Any) -> None: ...
+    def __new__(cls, model: Model, *, chunk: int = 512, **settings: Any) -> Evaluator: ...
     @property
     def model(self) -> Model: ...
     @property
@@ -207,8 +207,8 @@ class Judge:
     each sublayer, the attention and the MLP of the first layer first: `r` runs, `c` runs coarse, `s` is skipped, `1` to `9` are
     so many experts. Equal questions have equal answers, on every machine; only what is timed is a machine's own."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         model: Model,
         tokens: Sequence[int] | None = None,
         *,
@@ -216,7 +216,7 @@ class Judge:
         chunk: int = 256,
         draft_max: int = 8,
         **settings: Any,
-    ) -> None: ...
+    ) -> Judge: ...
     @property
     def fingerprint(self) -> str: ...
     @property

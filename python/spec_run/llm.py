@@ -72,14 +72,14 @@ class LLM:
         mask: Mask | None = None,
     ) -> list[RequestOutput]:
         """Makes texts, in the order of the prompts. Under a `mask` they are the masked model's, without drafts."""
-        prompts = _several(prompts)
-        params = _each(sampling_params or SamplingParams(), len(prompts))
+        several = _several(prompts)
+        params = _each(sampling_params or SamplingParams(), len(several))
         asked: list[tuple[str | None, list[int], SamplingParams, list[Text]]] = []
         try:
-            for prompt, one in zip(prompts, params):
-                text, tokens = self._tokens(prompt)
+            for prompt, one in zip(several, params):
+                given, tokens = self._tokens(prompt)
                 jobs = (Job(tokens, **{"mask": mask, **one.settings(index)}) for index in range(one.n))
-                asked.append((text, tokens, one, [self.engine.submit(job) for job in jobs]))
+                asked.append((given, tokens, one, [self.engine.submit(job) for job in jobs]))
             return [self._output(*request) for request in asked]
         except BaseException:
             for *_, texts in asked:
@@ -179,13 +179,14 @@ class LLM:
         return agreement(self._evaluators[chunk], text, masks, chunks=chunks)
 
     def _tokens(self, prompt: Prompt) -> tuple[str | None, list[int]]:
-        if isinstance(prompt, Mapping):
-            if "prompt_token_ids" in prompt:
-                return prompt.get("prompt"), list(prompt["prompt_token_ids"])
-            prompt = prompt["prompt"]
-        if isinstance(prompt, str):
-            return prompt, self.model.tokenize(prompt)
-        return None, list(prompt)
+        text: Any = prompt.get("prompt") if isinstance(prompt, Mapping) else prompt
+        if isinstance(prompt, Mapping) and "prompt_token_ids" in prompt:
+            return text, list(prompt["prompt_token_ids"])
+        if isinstance(text, str):
+            return text, self.model.tokenize(text)
+        if text is None:
+            raise ValueError("a prompt is a text, tokens, or a dict with `prompt` or `prompt_token_ids`")
+        return None, list(text)
 
     def _output(
         self, prompt: str | None, tokens: list[int], params: SamplingParams, texts: list[Text]
@@ -241,11 +242,12 @@ def _waves(texts: list[list[int]], begins: list[int], most: int) -> Iterable[lis
             yield rest
 
 
-def _several(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
+def _several(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     if isinstance(prompts, (str, Mapping)):
         return [prompts]
-    prompts = list(prompts)
-    return [prompts] if prompts and all(isinstance(one, (int, np.integer)) for one in prompts) else prompts
+    several: list[Any] = list(prompts)
+    is_one = bool(several) and all(isinstance(one, (int, np.integer)) for one in several)
+    return [several] if is_one else several
 
 
 def _each(params: SamplingParams | Sequence[SamplingParams], count: int) -> Sequence[SamplingParams]:

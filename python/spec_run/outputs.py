@@ -49,7 +49,8 @@ class CompletionOutput:
     @property
     def report(self) -> dict[str, Any]:
         """What drafting did, as `spec-run --json` says it: by source and by place, with times and the speedup."""
-        return json.loads(self._report)
+        report: dict[str, Any] = json.loads(self._report)
+        return report
 
 
 @dataclass

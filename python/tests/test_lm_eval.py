@@ -61,6 +61,20 @@ def test_scores_are_the_same_in_process_and_over_http(monkeypatch, say):
     say(f"lm-eval, {len(answers)} questions: accuracy {here['acc,none']:.3f} in process and over HTTP, all scores the same")
 
 
+def test_scores_are_llama_cpps(monkeypatch, say):
+    """`llama_cpp_scores.py` asked llama-cpp-python, which rounds activations to 8 bits in its own way."""
+    theirs = json.loads((ROOT / "python/tests/golden/llama_cpp.json").read_text())["scores"]
+    result, answers = evaluated(SpecRunLM(max_length=CONTEXT), monkeypatch)
+    # Of each question, an answer with its one response for each ending.
+    ours = [[one[0][0] for one in question] for question in answers]
+    differences = [abs(a - b) for mine, its in zip(ours, theirs, strict=True) for a, b in zip(mine, its, strict=True)]
+    questions = [json.loads(line) for line in (ROOT / "tests/server/tasks/stories_choice.jsonl").read_text().splitlines()]
+    right = [scores.index(max(scores)) == one["right"] for scores, one in zip(theirs, questions)]
+    say(f"{len(differences)} log-likelihoods differ from llama.cpp's by {max(differences):.4f} at most, {sum(differences) / len(differences):.4f} in the mean")
+    assert result["acc,none"] == sum(right) / len(right)
+    assert max(differences) < 0.15
+
+
 def test_a_mask_is_evaluated(monkeypatch, say):
     full, answers = evaluated(SpecRunLM(max_length=CONTEXT), monkeypatch)
     masked, other = evaluated(SpecRunLM(exit=8, max_length=CONTEXT), monkeypatch)

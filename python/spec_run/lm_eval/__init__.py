@@ -19,7 +19,7 @@ from .. import LLM, Mask, Model, RunLayers, SamplingParams
 
 
 @register_model("spec-run", "spec_run")
-class SpecRunLM(TemplateLM):
+class SpecRunLM(TemplateLM):  # type: ignore[misc]
     """`path`: a GGUF file, without it the small model that comes along. `mask`: a file of masks, of which the first is taken, or
     `exit=8` for the first 8 layers alone. `max_length`: tokens of a request at most. Other arguments are settings of `LLM`."""
 
@@ -78,9 +78,9 @@ class SpecRunLM(TemplateLM):
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str] | None, list[int], list[int]]], disable_tqdm: bool = False, **_: Any
     ) -> list[tuple[float, bool]]:
-        cut = [self._cut(context, continuation) for _, context, continuation in requests]
+        cut = [self._cut(before, after) for _key, before, after in requests]
         said = self.llm.loglikelihoods(cut, self.mask)
-        for (asked, _, _), one in zip(requests, said):
+        for (asked, *_rest), one in zip(requests, said):
             if asked is not None:
                 self.cache_hook.add_partial("loglikelihood", asked, one)
         return said
@@ -96,7 +96,7 @@ class SpecRunLM(TemplateLM):
         return context[-(self.max_length - len(continuation)) :], continuation
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        windows: list[tuple[None, list[int], list[int]]] = []
+        windows: list[tuple[tuple[str, str] | None, list[int], list[int]]] = []
         owners: list[int] = []
         for which, request in enumerate(requests):
             rolling = get_rolling_token_windows(
@@ -116,7 +116,8 @@ class SpecRunLM(TemplateLM):
         return sums
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        prompts, params = [], []
+        prompts: list[dict[str, Any]] = []
+        params: list[SamplingParams] = []
         for request in requests:
             text, how = request.args
             most, sampling = self._sampling(dict(how))

@@ -15,7 +15,7 @@ from .study import Settings, StudyError, costs_of, judged, mask_of
 
 def finalists(study: optuna.Study, settings: Settings, most: int) -> list[str]:
     """The best mask, and the best of each of several costs: a bold draft is of use where a cautious one is not."""
-    by_value = sorted(judged(study), key=lambda trial: (-trial.value, trial.number))
+    by_value = sorted(judged(study), key=lambda trial: (-(trial.value or 0.0), trial.number))
     best = list(dict.fromkeys(mask_of(settings, trial.params) for trial in by_value if trial.params))
     agreement = {mask_of(settings, t.params): t.user_attrs.get("agreement", 0.0) for t in by_value if t.params}
     left_out = {mask: sum(letter != "r" for letter in mask) for mask in best}
@@ -50,12 +50,11 @@ def export(
     proofs = [judge.prove(mask, step, costs) for mask, step in zip(chosen, steps)]
 
     def predicted(proof: str, mask: str) -> float:
-        return json.loads(judge.described(mask, proof, costs, None))["predicted"]["speedup"]
+        return float(json.loads(judge.described(mask, proof, costs, None))["predicted"]["speedup"])
 
     ranked = sorted(zip(chosen, proofs), key=lambda one: -predicted(one[1], one[0]))
-    measured = judge.measure(ranked, costs, seconds)
     # Texts that end at once measure nothing.
-    measured = measured or [None] * len(ranked)
+    measured: list[Any] = judge.measure(ranked, costs, seconds) or [None] * len(ranked)
     known = [
         json.loads(judge.described(mask, proof, costs, one)) for (mask, proof), one in zip(ranked, measured)
     ]

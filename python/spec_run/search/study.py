@@ -176,7 +176,7 @@ def settings_of(study: optuna.Study) -> Settings:
 
 
 def costs_of(study: optuna.Study) -> str:
-    costs = study.user_attrs[COSTS]
+    costs: str = study.user_attrs[COSTS]
     json.loads(costs)
     return costs
 
