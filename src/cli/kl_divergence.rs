@@ -8,7 +8,7 @@ use super::{
     common::{self, ContextArgs},
     interrupt,
     output::note,
-    perplexity::progress,
+    perplexity_report::progress,
 };
 use crate::{
     Context, Error, Model, Result,

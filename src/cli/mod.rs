@@ -3,6 +3,7 @@
 
 mod bench;
 mod bench_tests;
+mod beside_args;
 mod chat;
 mod chat_args;
 mod chat_template;
@@ -30,6 +31,7 @@ mod mask_args;
 mod off_gpu_args;
 pub mod output;
 mod perplexity;
+mod perplexity_report;
 mod placement_arg;
 mod plan;
 mod run;

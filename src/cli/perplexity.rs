@@ -1,25 +1,22 @@
 //! `spec-run perplexity`: perplexity of a text, plain or under a layer mask.
 
-use std::{io::IsTerminal, ops::ControlFlow, path::PathBuf, str::FromStr};
+use std::{ops::ControlFlow, path::PathBuf};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Value, json};
 
 use super::{
+    beside_args::{BesideArgs, Masks},
     common::{self, ContextArgs, ModelArgs, TextArgs},
     interrupt, kl_divergence,
-    mask_args::MaskArgs,
     output::note,
+    perplexity_report::{Scored, json_of, progress, text_of},
     state::{RunId, StateFile},
-    sweep::{self, Over},
+    sweep,
 };
 use crate::{
-    Context, Error, Model, Result, RunLayers, backend,
+    Context, Error, Result, backend,
     eval::perplexity::{Draft, PerplexitySettings, Tally, count_chunks, perplexity},
-    mask::skips::NamedMask,
-    provenance::{Chunks, Provenance, text_hash},
-    quoted::one_line,
+    provenance::{Chunks, text_hash},
     tokenizer::EncodeOptions,
     words::count,
 };
@@ -36,17 +33,8 @@ pub struct PerplexityArgs {
     /// The context; -c is the length of a chunk here [default: 512, or less if the model has less]
     #[command(flatten)]
     context: ContextArgs,
-    /// each in place of layers or of a mask's name: a table with each layer by itself, or with each mask of the file
     #[command(flatten)]
-    mask: MaskArgs,
-    /// Run only the first E layers; several (3,5,8), or each: a table of these exits
-    #[arg(long, value_name = "E,..", value_delimiter = ',')]
-    #[arg(conflicts_with_all = ["draft_skip", "skip_attn", "skip_mlp", "coarse", "experts"])]
-    exit: Vec<Exit>,
-    /// The head that some models have for one token more (mtp): how often it agrees with the model
-    #[arg(long = "spec-type", visible_alias = "draft", value_name = "KIND", value_parser = parse_draft)]
-    #[arg(conflicts_with_all = ["draft_skip", "skip_attn", "skip_mlp", "coarse", "experts", "exit"])]
-    draft: Option<Mtp>,
+    beside: BesideArgs,
     /// Write the table of a sweep to FILE too, as comma-separated values
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
@@ -71,54 +59,12 @@ pub struct PerplexityArgs {
     json: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Exit {
-    Each,
-    After(usize),
-}
-
-/// The only kind that is told here: masks and exits have flags of their own, and a lookup reads no layer.
-#[derive(Clone, Copy, Debug)]
-struct Mtp;
-
-fn parse_draft(text: &str) -> Result<Mtp, String> {
-    match text {
-        "mtp" | "draft-mtp" => Ok(Mtp),
-        _ => Err("mtp; for masks there are --draft-skip and --skip-..., for exits --exit".into()),
-    }
-}
-
-impl FromStr for Exit {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "each" => Ok(Exit::Each),
-            number => {
-                number.parse().map(Exit::After).map_err(|_| "give numbers of layers, or each".to_string())
-            }
-        }
-    }
-}
-
-/// What runs beside the full model.
-enum Masks {
-    None,
-    One(Box<NamedMask>),
-    Several(Over),
-    /// The head for one token more.
-    Ahead,
-}
-
 impl PerplexityArgs {
     /// What can be refused before a file is opened.
     fn check(&self) -> Result<()> {
         self.context.check()?;
-        let sweeps = self.exit.len() > 1 || self.exit.contains(&Exit::Each) || self.mask.is_sweep();
-        if self.exit.len() > 1 && self.exit.contains(&Exit::Each) {
-            return Err(Error::Usage("--exit: each stands alone".into()));
-        }
-        if self.csv.is_some() && !sweeps {
+        self.beside.check()?;
+        if self.csv.is_some() && !self.beside.is_sweep() {
             return Err(Error::Usage("--csv: for several masks, as --exit each makes them".into()));
         }
         let kept = self.base.as_deref().filter(|_| !self.kl_divergence);
@@ -130,41 +76,6 @@ impl PerplexityArgs {
         kept.into_iter()
             .chain(self.csv.as_deref())
             .try_for_each(|path| common::check_overwrite(path, self.force))
-    }
-
-    fn masks(&self, model: &Model) -> Result<Masks> {
-        let n_layer = model.plan.dims.n_layer;
-        if self.draft.is_some() {
-            return match model.predicts_ahead() {
-                true => Ok(Masks::Ahead),
-                false => Err(super::draft_args::no_head(model)),
-            };
-        }
-        if self.mask.is_sweep() {
-            return Ok(Masks::Several(self.mask.sweep(model)?));
-        }
-        if self.exit.is_empty() {
-            let first = self.mask.family(model)?.into_iter().next();
-            return Ok(first.map_or(Masks::None, |one| Masks::One(one.into())));
-        }
-        let mut exits = Vec::new();
-        for exit in &self.exit {
-            match *exit {
-                Exit::Each => return Ok(Masks::Several(Over::exits(n_layer, 1..n_layer))),
-                Exit::After(layers) if (1..=n_layer).contains(&layers) => exits.push(layers),
-                Exit::After(layers) => {
-                    return Err(Error::Usage(format!(
-                        "--exit {layers}: the model has {n_layer} layers, give 1 to {n_layer}"
-                    )));
-                }
-            }
-        }
-        Ok(match exits[..] {
-            [layers] => {
-                Masks::One(NamedMask::new(format!("exit {layers}"), RunLayers::exit(n_layer, layers)).into())
-            }
-            _ => Masks::Several(Over::exits(n_layer, exits)),
-        })
     }
 }
 
@@ -187,7 +98,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         Some(0) => model.n_ctx_train as usize,
         Some(n) => n as usize,
     };
-    let masks = args.masks(&model)?;
+    let masks = args.beside.read(&model)?;
     let settings = PerplexitySettings {
         n_ctx,
         bos,
@@ -300,66 +211,4 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     provenance.chunks = Some(Chunks { done: tally.chunks, of: chunks });
     provenance.interrupted = tally.chunks < chunks;
     common::print_json(&json_of(&tally, beside.as_ref(), &provenance))
-}
-
-/// What was scored beside the full model.
-struct Scored<'a> {
-    name: &'a str,
-    /// Those of a mask.
-    layers: Option<String>,
-    /// Of the bytes that the full model reads for a token.
-    cost: f64,
-}
-
-fn json_of(tally: &Tally, scored: Option<&Scored>, provenance: &Provenance) -> Value {
-    let n = tally.tokens;
-    let mut out = json!({"ppl": tally.ppl(), "stderr": tally.stderr(), "chunks": tally.chunks, "tokens": n});
-    if let (Some(beside), Some(scored)) = (&tally.against_full, scored) {
-        out[if scored.layers.is_some() { "mask" } else { "draft" }] = json!(scored.name);
-        out["base_ppl"] = json!(beside.full.perplexity(n));
-        out["agreement"] = json!(beside.sums.agreement(n));
-        out["overlap"] = json!(beside.sums.overlap(n));
-        out["kl"] = json!(beside.sums.kl(n));
-        out["cost"] = json!(scored.cost);
-    }
-    out["provenance"] = provenance.to_json();
-    out
-}
-
-fn text_of(tally: &Tally, scored: Option<&Scored>) -> String {
-    let n = tally.tokens;
-    let mut text = match scored {
-        None => String::new(),
-        Some(Scored { layers: None, .. }) => "the head for one token more (mtp)\n".into(),
-        Some(Scored { name, layers: Some(layers), .. }) => {
-            let layers = if name == layers { String::new() } else { format!(": {layers}") };
-            format!("mask `{}`{layers}\n", one_line(name, 60))
-        }
-    };
-    text += &format!(
-        "perplexity {:.4} +/- {:.5} ({}, {n} tokens)\n",
-        tally.ppl(),
-        tally.stderr(),
-        count(tally.chunks, "chunk")
-    );
-    if let (Some(beside), Some(scored)) = (&tally.against_full, scored) {
-        text += &format!(
-            "full model {:.4}; same first choice {:.2} %, overlap {:.4}, KL {:.4}, bytes read {:.2} %\n",
-            beside.full.perplexity(n),
-            100.0 * beside.sums.agreement(n),
-            beside.sums.overlap(n),
-            beside.sums.kl(n),
-            100.0 * scored.cost
-        );
-    }
-    text
-}
-
-pub fn progress(chunks: usize, done: usize) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} chunks, {eta} left, {msg}");
-    let bar = ProgressBar::new(chunks as u64).with_style(style.expect("a valid template"));
-    bar.with_position(done as u64)
 }
