@@ -307,6 +307,9 @@ pub struct TextArgs {
     /// A file with the text (default: standard input, where that is not a terminal)
     #[arg(short = 'f', long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// -bf: the same, with the newline at the end of the file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "file"])]
+    binary_file: Option<PathBuf>,
 }
 
 impl TextArgs {
@@ -316,14 +319,27 @@ impl TextArgs {
 
     /// Whether a flag has it.
     pub fn is_given(&self) -> bool {
-        self.prompt.is_some() || self.file.is_some()
+        self.prompt.is_some() || self.file.is_some() || self.binary_file.is_some()
     }
 
     /// The text from wherever it comes; `None` if there is none. As in llama.cpp, one newline at the end of a
     /// file is not part of it.
     pub fn read(&self) -> Result<Option<String>> {
+        let Some(bytes) = self.bytes()? else { return Ok(None) };
+        let text = String::from_utf8(bytes).unwrap_or_else(|e| {
+            warning!("the text is not UTF-8; bad bytes are replaced");
+            String::from_utf8_lossy(e.as_bytes()).into_owned()
+        });
+        Ok(Some(text))
+    }
+
+    /// The same of what need not be text.
+    pub fn bytes(&self) -> Result<Option<Vec<u8>>> {
+        if let Some(path) = &self.binary_file {
+            return read_limited(path, MOST_TEXT).map(Some);
+        }
         let mut bytes = match (&self.prompt, &self.file) {
-            (Some(text), _) => return Ok(Some(text.clone())),
+            (Some(text), _) => return Ok(Some(text.clone().into_bytes())),
             (None, Some(path)) => read_limited(path, MOST_TEXT)?,
             (None, None) => {
                 let mut stdin = io::stdin().lock();
@@ -340,11 +356,7 @@ impl TextArgs {
         if bytes.last() == Some(&b'\n') {
             bytes.pop();
         }
-        let text = String::from_utf8(bytes).unwrap_or_else(|e| {
-            warning!("the text is not UTF-8; bad bytes are replaced");
-            String::from_utf8_lossy(e.as_bytes()).into_owned()
-        });
-        Ok(Some(text))
+        Ok(Some(bytes))
     }
 }
 

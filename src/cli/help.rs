@@ -28,7 +28,17 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     (
         "Text",
-        &["prompt", "file", "predict", "no-escape", "reverse-prompt", "ignore-eos", "context-shift", "keep"],
+        &[
+            "prompt",
+            "file",
+            "binary-file",
+            "predict",
+            "no-escape",
+            "reverse-prompt",
+            "ignore-eos",
+            "context-shift",
+            "keep",
+        ],
     ),
     (
         "Context and threads",

@@ -89,14 +89,14 @@ pub fn compare(
     note!("{}: {}; {took}; {} of {n_ctx}", model.name, context.describe(), count(chunks, "chunk"));
     let mut found = Divergence::default();
     let interrupted = interrupt::flag();
-    let bar = progress(chunks, 0);
+    let bar = progress(chunks, 0, "chunks");
     let see = |logits: &[f32], next| {
         found.add(logits, &reader.next_row()?, next);
         Ok(())
     };
     let tally = perplexity_seeing(&mut context, &tokens, &settings, Tally::default(), see, |tally| {
         bar.set_position(tally.chunks as u64);
-        bar.set_message(format!("ppl {:.4}", tally.ppl()));
+        bar.set_message(format!(", ppl {:.4}", tally.ppl()));
         Ok(if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     bar.finish_and_clear();

@@ -63,7 +63,6 @@ const ONE_GPU: &str = "one GPU is used; --device names it, --vram says how much 
 const TEXT_ONLY: &str = "only text is read here; use llama-mtmd-cli";
 const ROPE: &str = "positions are scaled as the model's file says";
 const ADAPTERS: &str = "adapters are not applied; merge them with llama-export-lora first";
-const SCORES: &str = "only perplexity is scored here; use llama-perplexity";
 const TEMPLATE_SAYS: &str = "the chat template says what stands around a message";
 const PROMPT_FILES: &str = "a prompt's state is not kept on disk; leave it out";
 const LOGS: &str = "there is no log; -v says more on stderr";
@@ -135,7 +134,7 @@ pub const FLAGS: &[Flag] = &[
     // Text.
     flag(&["-p", "--prompt"], Value, "", Same("--prompt")),
     flag(&["-f", "--file"], Value, "", Same("--file")),
-    flag(&["-bf", "--binary-file"], Value, "", Refused("-f FILE reads text")),
+    flag(&["-bf", "--binary-file"], Value, "", Same("--binary-file")),
     flag(&["--in-file"], Value, "", Refused("-f FILE reads text")),
     flag(&["-e", "--escape"], Nothing, "", Accepted("escapes are processed unless --no-escape says no")),
     flag(&["--no-escape"], Nothing, "", Same("--no-escape")),
@@ -316,12 +315,12 @@ pub const FLAGS: &[Flag] = &[
     flag(&["-lv", "--verbosity", "--log-verbosity"], Value, "LLAMA_ARG_LOG_VERBOSITY", Accepted(LOGS)),
     // llama-perplexity.
     flag(&["--chunks"], Value, "", Same("--chunks")),
-    flag(&["--hellaswag"], Nothing, "", Refused(SCORES)),
-    flag(&["--hellaswag-tasks"], Value, "", Refused(SCORES)),
-    flag(&["--winogrande"], Nothing, "", Refused(SCORES)),
-    flag(&["--winogrande-tasks"], Value, "", Refused(SCORES)),
-    flag(&["--multiple-choice"], Nothing, "", Refused(SCORES)),
-    flag(&["--multiple-choice-tasks"], Value, "", Refused(SCORES)),
+    flag(&["--hellaswag"], Nothing, "", Same("--hellaswag")),
+    flag(&["--hellaswag-tasks"], Value, "", Same("--hellaswag-tasks")),
+    flag(&["--winogrande"], Nothing, "", Same("--winogrande")),
+    flag(&["--winogrande-tasks"], Value, "", Same("--winogrande-tasks")),
+    flag(&["--multiple-choice"], Nothing, "", Same("--multiple-choice")),
+    flag(&["--multiple-choice-tasks"], Value, "", Same("--multiple-choice-tasks")),
     flag(&["--kl-divergence"], Nothing, "", Same("--kl-divergence")),
     flag(&["--save-all-logits", "--kl-divergence-base"], Value, "", Same("--kl-divergence-base")),
     flag(&["--ppl-stride"], Value, "", Only(&["0"], "chunks do not overlap here")),

@@ -48,6 +48,7 @@ mod sweep_table;
 #[cfg_attr(not(feature = "search"), path = "without/sweep_times.rs")]
 mod sweep_times;
 mod synth;
+mod tasks;
 mod tokenize;
 pub mod verbosity;
 
@@ -79,7 +80,7 @@ struct Cli {
 enum Command {
     /// Talk with a model that has a chat template
     Chat(Box<Said<chat::ChatCommand>>),
-    /// Measure perplexity of a text, with or without a layer mask
+    /// Measure perplexity of a text, or score tasks, with or without a layer mask
     Perplexity(Said<perplexity::PerplexityArgs>),
     /// Find which sublayers a draft can skip, and write a file of masks
     Search(Said<search::SearchArgs>),

@@ -1,4 +1,4 @@
-//! `spec-run perplexity`: perplexity of a text, plain or under a layer mask.
+//! `spec-run perplexity`: perplexity of a text, or how tasks are solved; plain or under a layer mask.
 
 use std::{ops::ControlFlow, path::PathBuf};
 
@@ -12,6 +12,7 @@ use super::{
     perplexity_report::{Scored, json_of, progress, text_of},
     state::{RunId, StateFile},
     sweep,
+    tasks::{self, TaskArgs},
 };
 use crate::{
     Context, Error, Result, backend,
@@ -35,6 +36,8 @@ pub struct PerplexityArgs {
     context: ContextArgs,
     #[command(flatten)]
     beside: BesideArgs,
+    #[command(flatten)]
+    tasks: TaskArgs,
     /// Write the table of a sweep to FILE too, as comma-separated values
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
@@ -81,8 +84,12 @@ impl PerplexityArgs {
 
 pub fn run(args: PerplexityArgs) -> Result<()> {
     args.check()?;
+    let tasks = args.tasks.kind(&args.beside)?;
     let gguf = args.model.open()?;
     let (tokenizer, model) = common::load(&gguf)?;
+    if let Some(kind) = tasks {
+        return tasks::run(kind, &args.text, (&model, &tokenizer), &args.context, &args.beside, args.json);
+    }
     let bos = tokenizer.adds_bos().then(|| tokenizer.bos()).flatten();
     if let Some(base) = args.base.as_deref().filter(|_| args.kl_divergence) {
         return kl_divergence::compare(base, &args.context, (&model, bos), args.chunks, args.json);
@@ -177,10 +184,10 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         common::going_on(state, start.chunks, chunks)?;
     }
     let interrupted = interrupt::flag();
-    let bar = progress(chunks, start.chunks);
+    let bar = progress(chunks, start.chunks, "chunks");
     let on_chunk = |tally: &Tally| {
         bar.set_position(tally.chunks as u64);
-        bar.set_message(format!("ppl {:.4}", tally.ppl()));
+        bar.set_message(format!(", ppl {:.4}", tally.ppl()));
         state.as_ref().map_or(Ok(()), |state| state.keep(tally))?;
         Ok(if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     };

@@ -36,10 +36,7 @@ pub fn text_of(tally: &Tally, scored: Option<&Scored>) -> String {
     let mut text = match scored {
         None => String::new(),
         Some(Scored { layers: None, .. }) => "the head for one token more (mtp)\n".into(),
-        Some(Scored { name, layers: Some(layers), .. }) => {
-            let layers = if name == layers { String::new() } else { format!(": {layers}") };
-            format!("mask `{}`{layers}\n", one_line(name, 60))
-        }
+        Some(Scored { name, layers: Some(layers), .. }) => mask_line(name, layers),
     };
     text += &format!(
         "perplexity {:.4} +/- {:.5} ({}, {n} tokens)\n",
@@ -60,12 +57,19 @@ pub fn text_of(tally: &Tally, scored: Option<&Scored>) -> String {
     text
 }
 
-/// Of chunks, where somebody sits there.
-pub fn progress(chunks: usize, done: usize) -> ProgressBar {
+/// A mask's name, and its layers if these are not the name.
+pub fn mask_line(name: &str, layers: &str) -> String {
+    let layers = if name == layers { String::new() } else { format!(": {layers}") };
+    format!("mask `{}`{layers}\n", one_line(name, 60))
+}
+
+/// A bar, where somebody sits there.
+pub fn progress(all: usize, done: usize, what: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} chunks, {eta} left, {msg}");
-    let bar = ProgressBar::new(chunks as u64).with_style(style.expect("a valid template"));
+    let style =
+        ProgressStyle::with_template(&format!("{{bar:30}} {{pos}}/{{len}} {what}, {{eta}} left{{msg}}"));
+    let bar = ProgressBar::new(all as u64).with_style(style.expect("a valid template"));
     bar.with_position(done as u64)
 }

@@ -7,3 +7,4 @@ pub(crate) mod drafts;
 pub(crate) mod marks;
 pub mod perplexity;
 pub mod sweep;
+pub mod tasks;

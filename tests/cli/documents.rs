@@ -136,7 +136,7 @@ fn agree(expected: &[String], got: &[String]) -> bool {
 /// What a reader of the documents has: a clone, a model and a text by the names that the pages use.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["models", "examples", "docs"] {
+    for name in ["models", "examples", "docs", "tests"] {
         link(&root().join(name), &folder.path().join(name));
     }
     link(&root().join("models/stories13m-q8_0.gguf"), &folder.path().join("model.gguf"));

@@ -84,6 +84,27 @@ fn perplexity_that_is_interrupted_keeps_what_it_has() {
     assert_eq!((code, &found["provenance"]["interrupted"]), (Some(130), &true.into()));
 }
 
+#[test]
+fn tasks_that_are_interrupted_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let tasks = folder.path().join("tasks").display().to_string();
+    fs::write(&tasks, "A dog\n0\nran to the park.\nsat.\nate a cake and ran.\nwas red.\n".repeat(20_000))
+        .unwrap();
+    let args = ["perplexity", "-f", &tasks, "--hellaswag", "--hellaswag-tasks", "20000", "--json"];
+    let mut child = start(&args, Stdio::null());
+    // That it has loaded the model is said before the first task.
+    let mut said = [0; 10];
+    child.stderr.as_mut().unwrap().read_exact(&mut said).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    signal(&child, "-INT");
+    let (code, printed, _) = end(child);
+    let found: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!((code, &found["provenance"]["interrupted"]), (Some(130), &true.into()));
+    let done = found["tasks"].as_u64().unwrap();
+    assert!((1..20_000).contains(&done) && found["tasks_asked"] == 20_000, "{done}");
+    assert_eq!(found["answers"].as_array().unwrap().len() as u64, done);
+}
+
 /// While a pipe is read there is nothing to keep: the first signal ends the process.
 #[test]
 fn a_signal_ends_a_wait_for_input() {

@@ -25,5 +25,6 @@ mod search;
 mod serve;
 mod speculation;
 mod synth;
+mod tasks;
 mod windows;
 mod written_files;

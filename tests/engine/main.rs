@@ -23,6 +23,7 @@ mod sampler_draw;
 mod sampler_golden;
 mod saved;
 mod shortlists;
+mod tasks;
 mod texts;
 mod windows;
 mod wrong_sizes;
