@@ -147,6 +147,13 @@ impl Agreement {
         self.kl += row.kl;
     }
 
+    /// Adds other positions.
+    pub fn add_all(&mut self, other: &Agreement) {
+        self.agreed += other.agreed;
+        self.overlap += other.overlap;
+        self.kl += other.kl;
+    }
+
     /// Share of positions where both models' most likely token is the same.
     pub fn agreement(&self, positions: u64) -> f64 {
         self.agreed as f64 / positions as f64

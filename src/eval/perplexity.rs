@@ -87,6 +87,11 @@ impl Nll {
         self.squares += nll * nll;
     }
 
+    pub(super) fn add_all(&mut self, other: &Nll) {
+        self.sum += other.sum;
+        self.squares += other.squares;
+    }
+
     pub(super) fn sum(&self) -> f64 {
         self.sum
     }
@@ -114,6 +119,18 @@ impl Tally {
     /// One standard error of it.
     pub fn stderr(&self) -> f64 {
         self.nll.standard_error(self.tokens)
+    }
+
+    /// Adds the sums of other chunks. Whoever adds single chunks in their order gets the same bits, wherever these were scored.
+    pub fn add(&mut self, other: &Tally) {
+        self.chunks += other.chunks;
+        self.tokens += other.tokens;
+        self.nll.add_all(&other.nll);
+        if let Some(beside) = &other.against_full {
+            let sums = self.against_full.get_or_insert_default();
+            sums.full.add_all(&beside.full);
+            sums.sums.add_all(&beside.sums);
+        }
     }
 }
 
@@ -161,18 +178,23 @@ pub fn perplexity_seeing(
     mut on_chunk: impl FnMut(&Tally) -> Result<ControlFlow<()>>,
 ) -> Result<Tally> {
     let chunks = count_chunks(tokens.len(), settings)?;
-    if settings.draft.is_some() {
-        tally.against_full.get_or_insert_default();
-    }
     while tally.chunks < chunks {
-        let chunk = chunk(tokens, settings, tally.chunks);
-        score_chunk(context, &chunk, settings.draft.as_ref(), &mut tally, &mut see)?;
-        tally.chunks += 1;
+        tally.add(&score_seeing(context, tokens, settings, tally.chunks, &mut see)?);
         if on_chunk(&tally)?.is_break() {
             break;
         }
     }
     Ok(tally)
+}
+
+/// The sums of the `i`-th chunk alone.
+pub fn score_chunk(
+    context: &mut Context,
+    tokens: &[u32],
+    settings: &PerplexitySettings,
+    i: usize,
+) -> Result<Tally> {
+    score_seeing(context, tokens, settings, i, &mut |_, _| Ok(()))
 }
 
 /// The `i`-th chunk, as the model sees it.
@@ -238,13 +260,17 @@ impl Piece {
     }
 }
 
-fn score_chunk(
+fn score_seeing(
     context: &mut Context,
-    chunk: &[u32],
-    draft: Option<&Draft>,
-    tally: &mut Tally,
+    tokens: &[u32],
+    settings: &PerplexitySettings,
+    i: usize,
     see: &mut impl FnMut(&[f32], u32) -> Result<()>,
-) -> Result<()> {
+) -> Result<Tally> {
+    let chunk = &chunk(tokens, settings, i)[..];
+    let draft = settings.draft.as_ref();
+    let against_full = draft.map(|_| AgainstFull::default());
+    let mut tally = Tally { chunks: 1, against_full, ..Tally::default() };
     let n_vocab = context.model().plan.dims.n_vocab;
     context.remove(FULL);
     context.remove(MASKED);
@@ -282,7 +308,7 @@ fn score_chunk(
     }
     context.remove(FULL);
     context.remove(MASKED);
-    Ok(())
+    Ok(tally)
 }
 
 #[cfg(test)]

@@ -55,6 +55,22 @@ impl Swept {
 }
 
 impl Sweep {
+    /// Adds the sums of other chunks under the same masks. Whoever adds single chunks in their order gets the same bits,
+    /// wherever these were scored.
+    pub fn add(&mut self, other: &Sweep) {
+        self.chunks += other.chunks;
+        self.tokens += other.tokens;
+        self.full.add_all(&other.full);
+        self.full_by_chunk.extend(&other.full_by_chunk);
+        self.masks.resize(other.masks.len(), Swept::default());
+        for (mask, other) in self.masks.iter_mut().zip(&other.masks) {
+            mask.nll.add_all(&other.nll);
+            mask.by_chunk.extend(&other.by_chunk);
+            mask.sums.add_all(&other.sums);
+            mask.accepted += other.accepted;
+        }
+    }
+
     /// One standard error of the difference between a mask's perplexity and the full model's, from how the difference
     /// varies from chunk to chunk: what makes a chunk hard for both cancels out. A single chunk says nothing of it.
     pub fn difference_error(&self, mask: &Swept) -> Option<f64> {
@@ -105,28 +121,48 @@ pub fn sweep(
     let chunks = count_chunks(tokens.len(), settings)?;
     sums.masks.resize(masks.len(), Swept::default());
     for i in sums.chunks..chunks {
-        let chunk = chunk(tokens, settings, i);
-        let before = sums.clone();
-        let mut marks = Marks::new(FIRST_MARK);
-        let full = read(context, &chunk, &mut sums, &mut marks)?;
-        let mean = |after: Nll, before: Nll| (after.sum() - before.sum()) / full.len() as f64;
-        sums.full_by_chunk.push(mean(sums.full, before.full));
-        for (m, mask) in masks.iter().enumerate() {
-            if on_step(Step::Mask { done: i * masks.len() + m, all: chunks * masks.len() })?.is_break() {
-                return Ok(before);
-            }
-            let swept = &mut sums.masks[m];
-            alone(context, &chunk, mask, &full, swept)?;
-            swept.by_chunk.push(mean(swept.nll, before.masks[m].nll));
-            swept.accepted += drafted(context, &marks, &chunk, mask, &full)?;
+        let all = chunks * masks.len();
+        let chunk = sweep_chunk(context, tokens, settings, masks, i, |m| {
+            on_step(Step::Mask { done: i * masks.len() + m, all })
+        })?;
+        if chunk.masks.len() < masks.len() {
+            break;
         }
-        sums.chunks += 1;
-        context.remove(FULL);
-        marks.remove(context);
+        sums.add(&chunk);
         if on_step(Step::Chunk(&sums))?.is_break() {
             break;
         }
     }
+    Ok(sums)
+}
+
+/// The sums of the `i`-th chunk alone. `on_mask` is told how many masks are done; if it ends the run, these are all there are.
+pub fn sweep_chunk(
+    context: &mut Context,
+    tokens: &[u32],
+    settings: &PerplexitySettings,
+    masks: &[RunLayers],
+    i: usize,
+    mut on_mask: impl FnMut(usize) -> Result<ControlFlow<()>>,
+) -> Result<Sweep> {
+    let chunk = chunk(tokens, settings, i);
+    let mut sums = Sweep { chunks: 1, ..Sweep::default() };
+    let mut marks = Marks::new(FIRST_MARK);
+    let full = read(context, &chunk, &mut sums, &mut marks)?;
+    let mean = |nll: Nll| nll.sum() / full.len() as f64;
+    sums.full_by_chunk.push(mean(sums.full));
+    for mask in masks {
+        if on_mask(sums.masks.len())?.is_break() {
+            break;
+        }
+        let mut swept = Swept::default();
+        alone(context, &chunk, mask, &full, &mut swept)?;
+        swept.by_chunk.push(mean(swept.nll));
+        swept.accepted = drafted(context, &marks, &chunk, mask, &full)?;
+        sums.masks.push(swept);
+    }
+    context.remove(FULL);
+    marks.remove(context);
     Ok(sums)
 }
 
