@@ -4,14 +4,14 @@
 
 use std::ffi::OsString;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::{Context, Gguf, RunLayers, hash::fnv1a};
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Provenance {
-    pub version: &'static str,
+    pub version: String,
     /// As it was typed, for a shell.
     pub command: Option<String>,
     pub model: ModelSource,
@@ -28,26 +28,26 @@ pub struct Provenance {
     pub interrupted: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelSource {
     pub name: String,
     pub fingerprint: String,
     pub file: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextSource {
     pub tokens: usize,
     pub hash: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MaskSource {
     pub name: String,
     pub layers: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chunks {
     pub done: usize,
     pub of: usize,
@@ -74,7 +74,7 @@ impl Provenance {
 
     fn new(model: ModelSource) -> Self {
         Provenance {
-            version: env!("CARGO_PKG_VERSION"),
+            version: env!("CARGO_PKG_VERSION").into(),
             command: None,
             model,
             text: None,

@@ -61,6 +61,26 @@ pub enum Masks {
     Ahead,
 }
 
+impl Masks {
+    pub fn all(&self) -> Vec<&RunLayers> {
+        match self {
+            Masks::None | Masks::Ahead => Vec::new(),
+            Masks::One(one) => vec![&one.mask],
+            Masks::Several(over) => over.masks.iter().map(|(_, mask)| mask).collect(),
+        }
+    }
+
+    /// To tell one run from another.
+    pub fn spelled(&self) -> String {
+        match self {
+            Masks::None => String::new(),
+            Masks::Ahead => "mtp".into(),
+            Masks::One(one) => one.mask.to_string(),
+            Masks::Several(over) => over.spelled(),
+        }
+    }
+}
+
 impl BesideArgs {
     /// What can be refused before a file is opened.
     pub fn check(&self) -> Result<()> {
@@ -94,6 +114,9 @@ impl BesideArgs {
         let mut exits = Vec::new();
         for exit in &self.exit {
             match *exit {
+                Exit::Each if n_layer == 1 => {
+                    return Err(Error::Usage("--exit each: a model of one layer has no exits".into()));
+                }
                 Exit::Each => return Ok(Masks::Several(Over::exits(n_layer, 1..n_layer))),
                 Exit::After(layers) if (1..=n_layer).contains(&layers) => exits.push(layers),
                 Exit::After(layers) => {

@@ -112,6 +112,9 @@ const EVERYDAY: &[(&str, &str)] = &[
     ("quiet", "Say nothing on stderr but errors"),
 ];
 
+/// Commands that -h leaves to --help, to stay on a screen.
+const RARE: &[&str] = &["completions", "man"];
+
 pub const EXAMPLES: &str = "Examples:
   spec-run                                                a story by the embedded model
   spec-run -m model.gguf -p 'Once upon a time' -n 128     a text to go on from
@@ -127,6 +130,7 @@ pub fn dress(command: Command, short: bool) -> Command {
         .mut_args(|arg| everyday(grouped(with_env(arg), short), |_| true))
         .mut_subcommands(|sub| {
             let has_env = sub.get_name() != "synth";
+            let sub = if short && RARE.contains(&sub.get_name()) { sub.hide(true) } else { sub };
             sub.mut_args(|arg| {
                 let arg = if has_env { with_env(arg) } else { arg };
                 everyday(grouped(arg, short), |long| shared.contains(long))

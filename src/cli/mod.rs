@@ -28,6 +28,7 @@ mod learned_args;
 mod llama_flags;
 mod llama_line;
 mod mask_args;
+mod merge;
 mod off_gpu_args;
 pub mod output;
 mod perplexity;
@@ -40,6 +41,8 @@ mod sampler_args;
 mod search;
 #[cfg(feature = "server")]
 mod serve;
+mod shard;
+mod shard_lines;
 mod shell;
 mod size;
 mod state;
@@ -82,6 +85,8 @@ enum Command {
     Chat(Box<Said<chat::ChatCommand>>),
     /// Measure perplexity of a text, or score tasks, with or without a layer mask
     Perplexity(Said<perplexity::PerplexityArgs>),
+    /// Make one result of what the shards of `perplexity --shard` have written
+    Merge(Said<merge::MergeArgs>),
     /// Find which sublayers a draft can skip, and write a file of masks
     Search(Said<search::SearchArgs>),
     /// Measure speed: prefill, decode, verification of several rows, drafts, memory
@@ -209,6 +214,7 @@ pub fn run() -> Result<()> {
         None => cli.run.run(told, run::run),
         Some(Command::Chat(said)) => said.run(told, chat::run),
         Some(Command::Perplexity(said)) => said.run(told, perplexity::run),
+        Some(Command::Merge(said)) => said.run(told, merge::run),
         Some(Command::Search(said)) => said.run(told, search::run),
         Some(Command::Bench(said)) => said.run(told, |args| bench::run(args, more.collect())),
         Some(Command::Inspect(said)) => said.run(told, inspect::run),

@@ -10,6 +10,8 @@ use super::{
     interrupt, kl_divergence,
     output::note,
     perplexity_report::{Scored, json_of, progress, text_of},
+    shard::{self, ShardArgs},
+    shard_lines::{Kind, Run},
     state::{RunId, StateFile},
     sweep,
     tasks::{self, TaskArgs},
@@ -38,6 +40,8 @@ pub struct PerplexityArgs {
     beside: BesideArgs,
     #[command(flatten)]
     tasks: TaskArgs,
+    #[command(flatten)]
+    shard: ShardArgs,
     /// Write the table of a sweep to FILE too, as comma-separated values
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
@@ -152,32 +156,31 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         count(chunks, "chunk"),
     );
     // The model is hashed only for who keeps something: on a large file that reads a page of every tensor.
-    let state = args.resume.as_ref().map(|path| {
-        let run = RunId {
-            model: model.fingerprint(),
-            text_tokens: tokens.len(),
-            text_hash: text_hash(&tokens),
-            n_ctx,
-            mask: match &masks {
-                Masks::None => String::new(),
-                Masks::Ahead => "mtp".into(),
-                Masks::One(one) => one.mask.to_string(),
-                Masks::Several(over) => over.spelled(),
-            },
-            cache_types: format!("{} {}", config.key_type, config.value_type),
-        };
-        StateFile::new(path, run)
-    });
+    let run_id = || RunId {
+        model: model.fingerprint(),
+        text_tokens: tokens.len(),
+        text_hash: text_hash(&tokens),
+        n_ctx,
+        mask: masks.spelled(),
+        cache_types: format!("{} {}", config.key_type, config.value_type),
+    };
+    let state = args.resume.as_ref().map(|path| StateFile::new(path, run_id()));
     let provenance =
         |context: &Context| common::provenance(context, &config).text(&tokens).setting("chunk_tokens", n_ctx);
+    masks.all().iter().for_each(|mask| super::mask_args::warn_of_coarse(&context, mask));
+    if let Some(part) = args.shard.shard {
+        let provenance = match &masks {
+            Masks::One(one) => provenance(&context).mask(&one.name, &one.mask),
+            _ => provenance(&context),
+        };
+        let run = Run::new(run_id(), &config, Kind::of(&masks), chunks, masks.all().len().max(1));
+        let job = shard::Job { part, out: args.shard.out.as_deref(), run, masks: &masks, provenance };
+        return shard::run(job, &mut context, &tokens, &settings);
+    }
     if let Masks::Several(over) = &masks {
-        over.masks.iter().for_each(|(_, mask)| super::mask_args::warn_of_coarse(&context, mask));
         let provenance = provenance(&context);
         let job = sweep::Job { over, csv: args.csv.as_deref(), json: args.json, state, provenance };
         return sweep::run(job, &mut context, &tokens, &settings);
-    }
-    if let Some(Draft::Mask(mask)) = &settings.draft {
-        super::mask_args::warn_of_coarse(&context, mask);
     }
     let start: Tally = state.as_ref().map_or(Ok(None), StateFile::recall)?.unwrap_or_default();
     if let Some(state) = &state {

@@ -79,5 +79,10 @@ impl StateFile {
 }
 
 fn checksum_of(run: &RunId, done: &impl Serialize) -> String {
-    format!("{:016x}", fnv1a(serde_json::to_string(&(run, done)).expect("plain data").into_bytes()))
+    checksum(&(run, done))
+}
+
+/// Of data as it is written.
+pub fn checksum(data: &impl Serialize) -> String {
+    format!("{:016x}", fnv1a(serde_json::to_string(data).expect("plain data").into_bytes()))
 }

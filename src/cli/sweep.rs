@@ -49,9 +49,29 @@ impl Over {
         format!("{} {}", self.name, each.join(" | "))
     }
 
+    /// As they stand in the table.
+    pub fn entries(&self, context: &Context) -> Vec<Entry> {
+        self.masks.iter().map(|(label, mask)| Entry::new(label.clone(), mask, context)).collect()
+    }
+
     /// K/V slots beyond the model's own.
     pub fn extra_slots(&self) -> usize {
         self.masks.iter().map(|(_, mask)| mask.extra_repetitions()).max().unwrap_or(0)
+    }
+}
+
+/// What a table says of a mask besides its sums.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub label: Value,
+    pub layers: Option<String>,
+    /// Of the bytes that the full model reads for a token.
+    pub cost: Option<f64>,
+}
+
+impl Entry {
+    pub fn new(label: Value, mask: &RunLayers, context: &Context) -> Self {
+        Entry { label, layers: Some(mask.to_string()), cost: Some(context.mask_cost(mask)) }
     }
 }
 
@@ -65,9 +85,6 @@ pub struct Job<'a> {
 
 pub fn run(job: Job, context: &mut Context, tokens: &[u32], settings: &PerplexitySettings) -> Result<()> {
     let masks: Vec<RunLayers> = job.over.masks.iter().map(|m| m.1.clone()).collect();
-    if masks.is_empty() {
-        return Err(Error::Usage("--exit each: a model of one layer has no exits".into()));
-    }
     let expected = count_chunks(tokens.len(), settings)?;
     let start: Sweep = job.state.as_ref().map_or(Ok(None), StateFile::recall)?.unwrap_or_default();
     if let Some(state) = &job.state {
@@ -103,7 +120,7 @@ pub fn run(job: Job, context: &mut Context, tokens: &[u32], settings: &Perplexit
     let mut provenance = job.provenance;
     provenance.chunks = Some(Chunks { done: swept.chunks, of: expected });
     provenance.interrupted = interrupted();
-    let lines = lines(context, job.over, &swept, times);
+    let lines = lines(&job.over.entries(context), &swept, times);
     let table = Table { over: job.over.name, sweep: &swept, lines, provenance };
     if let Some(path) = job.csv {
         write_whole(path, table.csv())?;
@@ -111,10 +128,11 @@ pub fn run(job: Job, context: &mut Context, tokens: &[u32], settings: &Perplexit
     if job.json { common::print_json(&table.json()) } else { common::print(table.text()) }
 }
 
-fn lines(context: &Context, over: &Over, swept: &Sweep, times: Option<Vec<[f64; 3]>>) -> Vec<Line> {
+/// The table's lines; without times where nobody has measured them.
+pub fn lines(entries: &[Entry], swept: &Sweep, times: Option<Vec<[f64; 3]>>) -> Vec<Line> {
     let n = swept.tokens;
-    let times = times.unwrap_or_else(|| vec![[f64::NAN; 3]; over.masks.len()]);
-    let line = |((label, mask), (m, [step, speedup, tok_s])): (&(Value, RunLayers), (&Swept, [f64; 3]))| {
+    let times = times.unwrap_or_else(|| vec![[f64::NAN; 3]; entries.len()]);
+    let line = |(entry, (m, [step, speedup, tok_s])): (&Entry, (&Swept, [f64; 3]))| {
         let values: [f64; COLUMNS.len()] = [
             m.nll.perplexity(n),
             m.nll.perplexity(n) - swept.full.perplexity(n),
@@ -123,14 +141,14 @@ fn lines(context: &Context, over: &Over, swept: &Sweep, times: Option<Vec<[f64; 
             m.sums.overlap(n),
             m.sums.kl(n),
             m.acceptance(n),
-            context.mask_cost(mask),
+            entry.cost.unwrap_or(f64::NAN),
             step,
             speedup,
             tok_s,
         ];
-        Line { label: label.clone(), layers: mask.to_string(), values }
+        Line { label: entry.label.clone(), layers: entry.layers.clone().unwrap_or_default(), values }
     };
-    over.masks.iter().zip(swept.masks.iter().zip(times)).map(line).collect()
+    entries.iter().zip(swept.masks.iter().zip(times)).map(line).collect()
 }
 
 fn progress() -> ProgressBar {

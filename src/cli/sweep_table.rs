@@ -13,7 +13,7 @@ pub struct Line {
 
 pub struct Table<'a> {
     /// What the labels are.
-    pub over: &'static str,
+    pub over: &'a str,
     pub sweep: &'a Sweep,
     pub lines: Vec<Line>,
     pub provenance: Provenance,

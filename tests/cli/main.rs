@@ -23,6 +23,7 @@ mod run;
 mod search;
 #[cfg(all(unix, feature = "server"))]
 mod serve;
+mod shards;
 mod speculation;
 mod synth;
 mod tasks;

@@ -1,0 +1,279 @@
+//! Scores in shards: put together they are what one run prints, to the bit.
+
+use std::{
+    fs,
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::common::{run, stdout};
+
+const STORIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories-val.txt");
+/// Seven chunks.
+const TEXT: [&str; 6] = ["-f", STORIES, "-c", "64", "--chunks", "7"];
+/// The columns that a clock fills, which no shard does.
+const TIMED: [&str; 3] = ["step", "speedup", "tok_s"];
+
+fn args<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["perplexity"], &TEXT[..], more].concat()
+}
+
+fn shard(part: &str, out: &str, masks: &[&str]) {
+    let output = run(&args(&[&["--shard", part, "--out", out], masks].concat()));
+    assert!(
+        output.status.success() && output.stdout.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn merged(files: &[&str], more: &[&str]) -> (Option<i32>, String, String) {
+    let output = run(&[&["merge"], files, more].concat());
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Without what the clock says and what is of the command itself.
+fn comparable(json: &str) -> Value {
+    let mut found: Value = serde_json::from_str(json).unwrap();
+    found["provenance"].as_object_mut().unwrap().remove("command");
+    for row in found["rows"].as_array_mut().into_iter().flatten() {
+        TIMED.iter().for_each(|column| row[*column] = Value::Null);
+    }
+    found
+}
+
+/// Lines of a table with words of the timed columns left out.
+fn table(text: &str) -> Vec<String> {
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let timed = words.len() == 12;
+        words[..if timed { 9 } else { words.len() }].join(" ")
+    };
+    text.lines().map(line).collect()
+}
+
+/// Three shards: out of order, one of them twice, each in a file of its own.
+fn three(folder: &Path, masks: &[&str]) -> [String; 3] {
+    let files = [1, 2, 3].map(|k| folder.join(format!("{k}.jsonl")).display().to_string());
+    for k in [2, 1, 3, 1] {
+        shard(&format!("{k}/3"), &files[k - 1], masks);
+    }
+    files
+}
+
+#[test]
+fn shards_together_are_the_whole_run_to_the_bit() {
+    let masks = tempfile::NamedTempFile::new().unwrap();
+    let file = r#"{"schema": 1, "masks": [{"name": "a", "skip": {"attention": [2], "mlp": []}}, {"name": "b", "skip": {"attention": [], "mlp": [3, 4]}}]}"#;
+    fs::write(masks.path(), file).unwrap();
+    let masks = masks.path().to_str().unwrap();
+    for more in [
+        &[][..],
+        &["--skip-mlp", "3,4"],
+        &["--exit", "3,9"],
+        &["--skip-attn", "each"],
+        &["--draft-skip", masks, "--mask", "each"],
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let [a, b, c] = three(folder.path(), more);
+        // The first has run twice, and did nothing the second time.
+        let lines = fs::read_to_string(&a).unwrap().lines().count();
+        let (code, json, said) = merged(&[&c, &a, &b, &a], &["--json"]);
+        assert_eq!(code, Some(0), "{more:?}: {said}");
+        let whole = stdout(&args(&[more, &["--json"]].concat()));
+        assert_eq!(comparable(&json), comparable(&whole), "{more:?}");
+        let masks = serde_json::from_str::<Value>(&whole).unwrap()["rows"].as_array().map_or(1, Vec::len);
+        assert_eq!(lines, 3 * masks, "{more:?}: chunks 1, 4 and 7");
+        let (_, text, _) = merged(&[&a, &b, &c], &[]);
+        assert_eq!(table(&text), table(&stdout(&args(more))), "{more:?}");
+    }
+}
+
+#[test]
+fn a_merged_csv_is_that_of_the_whole_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (ours, whole) = (path("ours.csv"), path("whole.csv"));
+    let files = three(folder.path(), &["--exit", "2,5"]);
+    let files = files.each_ref().map(String::as_str);
+    assert_eq!(merged(&files, &["--csv", &ours]).0, Some(0));
+    stdout(&args(&["--exit", "2,5", "--csv", &whole]));
+    let rows = |path: &str| -> Vec<Vec<String>> {
+        let text = fs::read_to_string(path).unwrap();
+        let rows = text.lines().filter(|line| !line.starts_with("# command"));
+        let timed = |(i, _): &(usize, &str)| !(9..12).contains(i);
+        rows.map(|line| {
+            let all = if line.starts_with('#') { vec![line] } else { line.split(',').collect() };
+            all.into_iter().enumerate().filter(timed).map(|(_, word)| word.to_string()).collect()
+        })
+        .collect()
+    };
+    let found = rows(&ours);
+    assert!(found.len() > 12 && found == rows(&whole), "{found:?}");
+    assert_eq!(merged(&files, &["--csv", &ours]).0, Some(2), "it is there already");
+    assert_eq!(merged(&files, &["--csv", &ours, "--force"]).0, Some(0));
+    let plain = three(folder.path(), &[]);
+    assert_eq!(merged(&[&plain[0], files[0]], &["--csv", &ours, "--force"]).0, Some(1), "not all is there");
+}
+
+/// A shard is killed while it writes: a line that is cut off is done again, and what was whole is not.
+#[cfg(unix)]
+#[test]
+fn a_shard_that_was_killed_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out.jsonl").display().to_string();
+    let long = ["perplexity", "-f", STORIES, "-c", "64", "--chunks", "150", "--exit", "4"];
+    let whole = [&long[..], &["--shard", "1/1", "--out", &out]].concat();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_spec-run"))
+        .args(&whole)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = || fs::read_to_string(&out).unwrap_or_default().lines().count();
+    while lines() < 3 {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let there = fs::read(&out).unwrap();
+    let before = lines();
+    assert!((3..150).contains(&before), "{before} lines");
+    let missing = merged(&[&out], &[]);
+    assert!(missing.0 == Some(1) && missing.2.contains("missing: chunk "), "{missing:?}");
+    // In the middle of the last line.
+    fs::write(&out, &there[..there.len() - 100]).unwrap();
+    stdout(&whole);
+    assert_eq!(lines(), 151, "the cut line and 150 whole ones");
+    let (code, json, said) = merged(&[&out], &["--json"]);
+    assert!(
+        code == Some(0) && said.contains(&format!("out.jsonl:{before}: a line that was cut off")),
+        "{said}"
+    );
+    assert_eq!(comparable(&json), comparable(&stdout(&[&long[..], &["--json"]].concat())));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_shard_that_is_interrupted_keeps_its_chunks() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out.jsonl").display().to_string();
+    let args =
+        ["perplexity", "-f", STORIES, "-c", "64", "--skip-mlp", "each", "--shard", "1/2", "--out", &out];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
+    let child = command.args(args).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    while !Path::new(&out).exists() || fs::read(&out).unwrap().is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("interrupted after ") && said.contains("the same command goes on"), "{said}");
+    assert!(fs::read_to_string(&out).unwrap().ends_with("}\n"));
+}
+
+#[test]
+fn what_does_not_fit_together_is_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let [a, b, c] = three(folder.path(), &["--exit", "2,5"]);
+    let one_line = |files: &[&str], parts: &[&str]| {
+        let (code, out, said) = merged(files, &["-q"]);
+        assert!(code == Some(1) && out.is_empty() && said.lines().count() == 1, "{said}");
+        parts.iter().for_each(|part| assert!(said.contains(part), "`{part}` is not in: {said}"));
+    };
+    one_line(&[&a, &c], &["4 of 14 units missing: chunk 2, chunk 5; run the shards"]);
+    // Without the second mask of a chunk.
+    let text = fs::read_to_string(&b).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let part = path("part");
+    fs::write(&part, lines[..3].join("\n")).unwrap();
+    one_line(&[&a, &part, &c], &["1 of 14 units missing: chunk 5 mask 2;"]);
+    // Another number, with the checksum that belongs to it and without.
+    let edited = path("edited");
+    let accepted = lines[1].find("\"accepted\":").unwrap() + 11;
+    let digit = if lines[1].as_bytes()[accepted] == b'1' { "2" } else { "1" };
+    let line = format!("{}{digit}{}", &lines[1][..accepted], &lines[1][accepted + 1..]);
+    fs::write(&edited, &line).unwrap();
+    one_line(&[&a, &edited], &["edited:1: its checksum is another"]);
+    fs::write(&edited, format!("{}\n", with_checksum(&line))).unwrap();
+    one_line(&[&a, &b, &c, &edited], &["2.jsonl:2 and ", "edited:1: other numbers for chunk 2, mask 2"]);
+    // What is no such file.
+    one_line(&[&a, STORIES], &["stories-val.txt:1: no line of `spec-run perplexity --shard`"]);
+    let empty = path("empty");
+    fs::write(&empty, "").unwrap();
+    one_line(&[&empty], &["no lines of `spec-run perplexity --shard`"]);
+    one_line(&[&path("gone")], &["gone"]);
+    // By another version.
+    let old = path("old");
+    let version = format!("\"version\":\"{}\"", env!("CARGO_PKG_VERSION"));
+    fs::write(&old, with_checksum(&lines[0].replacen(&version, "\"version\":\"0.0.1\"", 1))).unwrap();
+    one_line(&[&a, &old], &["1.jsonl:1 and ", "old:1: shards of one run by the versions", "0.0.1"]);
+    // Nor is another file added to.
+    let output = run(&args(&["--shard", "1/2", "--out", STORIES]));
+    assert_eq!(output.status.code(), Some(1));
+}
+
+/// FNV-1a over what stands in the line before the checksum, as an array: what the program writes, by hand.
+fn with_checksum(line: &str) -> String {
+    let value: Value = serde_json::from_str(line).unwrap();
+    let parts = ["run", "unit", "sums", "provenance"].map(|part| value[part].to_string());
+    let hashed = format!("[{}]", parts.join(","));
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    let sum = hashed.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+    let at = line.find("\"checksum\":\"").unwrap() + 12;
+    format!("{}{sum:016x}{}", &line[..at], &line[at + 16..])
+}
+
+/// Files of several texts are several results, each whole.
+#[test]
+fn texts_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (out, other) = (path("all"), path("other"));
+    let mut file = fs::File::create(&other).unwrap();
+    file.write_all("The cat sat on the mat. Then she saw a bird and ran to it. ".repeat(20).as_bytes())
+        .unwrap();
+    let mut wholes = Vec::new();
+    for text in [STORIES, &other] {
+        for masks in [&[][..], &["--exit", "4"]] {
+            let score = [&["perplexity", "-f", text, "-c", "64", "--chunks", "2"], masks].concat();
+            // All into one file.
+            ["2/2", "1/2"]
+                .iter()
+                .for_each(|part| drop(stdout(&[&score[..], &["--shard", part, "--out", &out]].concat())));
+            wholes.push(comparable(&stdout(&[&score[..], &["--json"]].concat())));
+        }
+    }
+    let (code, json, said) = merged(&[&out], &["--json"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(json.lines().map(comparable).collect::<Vec<_>>(), wholes);
+    let (_, text, _) = merged(&[&out], &[]);
+    assert_eq!(text.matches("stories13m on text ").count(), 4, "{text}");
+    // Without a file the lines go to standard output.
+    let printed = stdout(&["perplexity", "-f", STORIES, "-c", "64", "--chunks", "2", "--shard", "1/1"]);
+    let piped = path("piped");
+    fs::write(&piped, &printed).unwrap();
+    assert_eq!(comparable(&merged(&[&piped], &["--json"]).1), wholes[0]);
+    assert_eq!(merged(&[&out], &["--csv", &path("csv")]).0, Some(2));
+}
+
+#[test]
+fn shards_take_no_flags_of_whole_runs() {
+    for (more, part) in [
+        (&["--shard", "3/2"][..], "K/N"),
+        (&["--shard", "1/2", "--json"], "--json"),
+        (&["--shard", "1/2", "--resume", "x"], "--resume"),
+        (&["--shard", "1/2", "--exit", "each", "--csv", "x"], "--csv"),
+        (&["--out", "x"], "--shard"),
+    ] {
+        let output = run(&args(more));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && said.contains(part), "{more:?}: {said}");
+    }
+}
