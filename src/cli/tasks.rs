@@ -96,7 +96,7 @@ impl Kind {
         }
     }
 
-    /// The tasks of a file, and how many it has.
+    /// The tasks of a file that are drawn.
     fn read(self, text: &TextArgs, tokenizer: &Tokenizer) -> Result<Vec<Task>> {
         let missing =
             || Error::Usage(format!("--{}: no tasks; name their file with -f FILE or -bf FILE", self.flag()));

@@ -100,7 +100,7 @@ fn what_cannot_be_scored_is_refused() {
     for (endings, part) in [
         (vec![ending(&[1, 2], 1)], "task 7: fewer than two endings"),
         (vec![ending(&[1, 2], 0), ending(&[2, 3], 0)], "task 7: nothing stands before"),
-        (vec![ending(&[1, 2], 1), ending(&[1, 2, 3], 1)], "task 7: an ending is the beginning"),
+        (vec![ending(&[1, 2], 2), ending(&[1, 2, 3], 2)], "task 7: an ending is the beginning"),
     ] {
         let said = new(&endings).unwrap_err().to_string();
         assert!(said.starts_with(part), "{said}");

@@ -76,8 +76,8 @@ pub enum Ties {
 }
 
 impl Task {
-    /// Refuses what cannot be scored: a single ending, an ending without a token before it, or one that the others begin
-    /// with.
+    /// Refuses what cannot be scored: a single ending, an ending without a token before it, or one of which nothing is scored
+    /// where [`Ties`] does not say what that means.
     pub fn new(number: usize, endings: Vec<Ending>, right: Vec<bool>, ties: Ties) -> Result<Self> {
         let wrong = |what: &str| Err(Error::Input(format!("task {number}: {what}")));
         if endings.len() < 2 || right.len() != endings.len() {
@@ -89,7 +89,7 @@ impl Task {
             );
         }
         let shared = common_prefix(endings.iter().map(|ending| &ending.tokens[..]));
-        if endings.iter().any(|ending| ending.tokens.len() == shared) {
+        if ties == Ties::First && endings.iter().any(|ending| ending.scored.is_empty()) {
             return wrong("an ending is the beginning of all others, so nothing of it can be scored");
         }
         Ok(Task { number, endings, right, ties, shared })

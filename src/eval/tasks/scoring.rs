@@ -146,10 +146,13 @@ fn choices(context: &mut Context, tasks: &[Task], mask: Option<&RunLayers>) -> R
 
 /// What all endings of a task begin with.
 fn shared_rows(t: usize, task: &Task, seq: SeqId) -> impl Iterator<Item = Asked> {
+    let goes_on = task.endings[0].tokens.len() > task.shared;
     (0..task.shared).map(move |pos| {
         let asks = |&(_, ending): &(usize, &super::Ending)| {
             let next = pos + 1;
-            ending.scored.contains(&next) && !(ending.first_after_other && next == ending.scored.start)
+            // Where the first ending goes on, what comes after it is another row.
+            let elsewhere = ending.first_after_other && next == ending.scored.start && goes_on;
+            ending.scored.contains(&next) && !elsewhere
         };
         let of =
             task.endings.iter().enumerate().filter(asks).map(|(e, ending)| (t, e, ending.tokens[pos + 1]));
