@@ -9,6 +9,9 @@ import pytest
 
 from spec_run import Model
 
+# It asks llama-cpp-python, which is not needed otherwise.
+collect_ignore = ["llama_cpp_scores.py"]
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("SPEC_RUN", ROOT / "target/release/spec-run"))
 STORIES = ROOT / "models/stories-val.txt"
