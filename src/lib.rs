@@ -66,6 +66,8 @@ mod plan;
 mod provenance;
 pub mod quant;
 mod quoted;
+#[cfg(feature = "cli")]
+mod report;
 pub mod sampler;
 pub mod scores;
 #[cfg(feature = "search")]

@@ -118,28 +118,34 @@ impl Provenance {
 
     /// Name and value of everything that is there, each value one line.
     pub fn lines(&self) -> Vec<(String, String)> {
-        let Value::Object(all) = self.to_json() else { unreachable!("a struct") };
-        let mut lines = Vec::new();
-        for (name, value) in all {
-            match value {
-                Value::Null => {}
-                Value::Object(parts) => {
-                    let part = |(part, value): (String, Value)| format!("{part} {}", plain(&value));
-                    let parts: Vec<String> = parts.into_iter().map(part).collect();
-                    if !parts.is_empty() {
-                        lines.push((name, parts.join(", ")));
-                    }
-                }
-                value => lines.push((name, plain(&value))),
-            }
-        }
-        lines
+        lines_of(&self.to_json())
     }
 
     /// Comments for the head of a table: `# name: value`.
     pub fn comments(&self) -> String {
         self.lines().iter().map(|(name, value)| format!("# {name}: {value}\n")).collect()
     }
+}
+
+/// The same of one that was written, by whatever version.
+pub fn lines_of(provenance: &Value) -> Vec<(String, String)> {
+    let mut lines = Vec::new();
+    for (name, value) in provenance.as_object().into_iter().flatten() {
+        match value {
+            Value::Null => {}
+            Value::Object(parts) => {
+                let parts: Vec<String> = parts
+                    .iter()
+                    .map(|(part, value)| format!("{} {}", one_line(part), plain(value)))
+                    .collect();
+                if !parts.is_empty() {
+                    lines.push((one_line(name), parts.join(", ")));
+                }
+            }
+            value => lines.push((one_line(name), plain(value))),
+        }
+    }
+    lines
 }
 
 /// Names the tokens of a text.
@@ -149,10 +155,13 @@ pub fn text_hash(tokens: &[u32]) -> String {
 
 /// A value in one line, without control characters.
 fn plain(value: &Value) -> String {
-    let text = match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
+    match value {
+        Value::String(text) => one_line(text),
+        other => one_line(&other.to_string()),
+    }
+}
+
+fn one_line(text: &str) -> String {
     let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(escaped).collect()
 }

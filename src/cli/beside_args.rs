@@ -12,6 +12,9 @@ pub struct BesideArgs {
     /// each in place of layers or of a mask's name: a table with each layer by itself, or with each mask of the file
     #[command(flatten)]
     mask: MaskArgs,
+    /// Each layer of --skip-attn with each of --skip-mlp, two sublayers a mask
+    #[arg(long, requires_all = ["skip_attn", "skip_mlp"], conflicts_with_all = ["coarse", "experts"])]
+    pairs: bool,
     /// Run only the first E layers; several (3,5,8), or each: a table of these exits
     #[arg(long, value_name = "E,..", value_delimiter = ',')]
     #[arg(conflicts_with_all = ["draft_skip", "skip_attn", "skip_mlp", "coarse", "experts"])]
@@ -92,7 +95,12 @@ impl BesideArgs {
 
     /// Whether several masks are asked for.
     pub fn is_sweep(&self) -> bool {
-        self.exit.len() > 1 || self.exit.contains(&Exit::Each) || self.mask.is_sweep()
+        self.exit.len() > 1 || self.exit.contains(&Exit::Each) || self.masks_sweep()
+    }
+
+    /// Whether the flags of masks ask for several.
+    fn masks_sweep(&self) -> bool {
+        self.pairs || self.mask.is_sweep()
     }
 
     /// What the flags ask for.
@@ -104,8 +112,8 @@ impl BesideArgs {
                 false => Err(draft_args::no_head(model)),
             };
         }
-        if self.mask.is_sweep() {
-            return Ok(Masks::Several(self.mask.sweep(model)?));
+        if self.masks_sweep() {
+            return Ok(Masks::Several(self.mask.sweep(model, self.pairs)?));
         }
         if self.exit.is_empty() {
             let first = self.mask.family(model)?.into_iter().next();

@@ -127,6 +127,10 @@ pub fn dress(command: Command, short: bool) -> Command {
         command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_string)).collect();
     command
         .after_help(EXAMPLES)
+        .mut_subcommands(|sub| {
+            let is_everyday = !matches!(sub.get_name(), "completions" | "man");
+            if short && !is_everyday { sub.hide(true) } else { sub }
+        })
         .mut_args(|arg| everyday(grouped(with_env(arg), short), |_| true))
         .mut_subcommands(|sub| {
             let has_env = sub.get_name() != "synth";

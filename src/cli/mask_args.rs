@@ -146,8 +146,12 @@ impl MaskArgs {
         self.all_of_file() || !self.swept().is_empty() || self.experts == Some(ExpertCount::Each)
     }
 
-    /// The masks of a sweep; what is listed beside `each` holds in all of them.
-    pub fn sweep(&self, model: &Model) -> Result<Over> {
+    /// The masks of a sweep; what is listed beside `each` holds in all of them. `pairs`: of the two lists of what is
+    /// skipped, each layer of one with each of the other.
+    pub fn sweep(&self, model: &Model, pairs: bool) -> Result<Over> {
+        if pairs {
+            return self.pairs(model);
+        }
         if self.all_of_file() {
             return Ok(Over::named(self.family(model)?));
         }
@@ -156,8 +160,9 @@ impl MaskArgs {
             Some(ExpertCount::Each) if self.swept().is_empty() => {
                 // What a token does not go through in any case needs no mask.
                 let masks = (1..experts_used(model)?)
-                    .map(|n| Ok((n.into(), self.spelled_out(n_layer, None, Some(n))?)));
-                return Ok(Over { name: "experts", masks: masks.collect::<Result<_>>()? });
+                    .map(|n| Ok((vec![n.into()], self.spelled_out(n_layer, None, Some(n))?)));
+                let masks = masks.collect::<Result<_>>()?;
+                return Ok(Over { name: "experts", masks });
             }
             Some(ExpertCount::Each) => {
                 return Err(Error::Usage("--experts each: one list that says each is enough".into()));
@@ -165,10 +170,28 @@ impl MaskArgs {
             Some(ExpertCount::Most(n)) => Some(check_experts(model, n)?),
             None => None,
         };
-        let name = if let [name] = self.swept()[..] { name } else { "layer" };
-        let masks =
-            (0..n_layer).map(|layer| Ok((layer.into(), self.spelled_out(n_layer, Some(layer), experts)?)));
+        let name = match self.swept()[..] {
+            [one] => one,
+            _ => "layer",
+        };
+        let masks = (0..n_layer)
+            .map(|layer| Ok((vec![layer.into()], self.spelled_out(n_layer, Some(layer), experts)?)));
         Ok(Over { name, masks: masks.collect::<Result<_>>()? })
+    }
+
+    fn pairs(&self, model: &Model) -> Result<Over> {
+        let n_layer = model.plan.dims.n_layer;
+        let layers = |flag, list: &Option<LayerList>| match list {
+            Some(list) if list.is_each() => Ok((0..n_layer).collect()),
+            Some(list) => list.resolve(flag, n_layer),
+            None => Ok(Vec::new()),
+        };
+        let (attns, mlps) = (layers("--skip-attn", &self.skip_attn)?, layers("--skip-mlp", &self.skip_mlp)?);
+        let pair = |attn: usize, mlp: usize| {
+            (vec![attn.into(), mlp.into()], RunLayers::all(n_layer).skip_attn(attn).skip_mlp(mlp))
+        };
+        let masks = attns.iter().flat_map(|&attn| mlps.iter().map(move |&mlp| pair(attn, mlp))).collect();
+        Ok(Over { name: "pair", masks })
     }
 
     fn all_of_file(&self) -> bool {

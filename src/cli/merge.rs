@@ -183,7 +183,7 @@ impl Group {
             Kind::Full | Kind::Beside => {
                 let tally = self.tally()?;
                 let unit = self.firsts().next().expect("a whole group");
-                let name = unit.label.as_str().unwrap_or_default();
+                let name = unit.label.first().and_then(|label| label.as_str()).unwrap_or_default();
                 let scored = unit.cost.map(|cost| Scored { name, layers: unit.layers.clone(), cost });
                 match json {
                     true => common::print_json(&json_of(&tally, scored.as_ref(), &self.provenance())),

@@ -35,6 +35,8 @@ mod perplexity;
 mod perplexity_report;
 mod placement_arg;
 mod plan;
+mod plot;
+mod report_file;
 mod run;
 mod sampler_args;
 #[cfg_attr(not(feature = "search"), path = "without/search.rs")]
@@ -89,6 +91,8 @@ enum Command {
     Merge(Said<merge::MergeArgs>),
     /// Find which sublayers a draft can skip, and write a file of masks
     Search(Said<search::SearchArgs>),
+    /// Draw what sweeps of masks measured, several laid over each other
+    Plot(Said<plot::PlotArgs>),
     /// Measure speed: prefill, decode, verification of several rows, drafts, memory
     Bench(Said<bench::BenchArgs>),
     /// Show a file's metadata, tensors and bytes per layer
@@ -216,6 +220,7 @@ pub fn run() -> Result<()> {
         Some(Command::Perplexity(said)) => said.run(told, perplexity::run),
         Some(Command::Merge(said)) => said.run(told, merge::run),
         Some(Command::Search(said)) => said.run(told, search::run),
+        Some(Command::Plot(said)) => said.run(told, plot::run),
         Some(Command::Bench(said)) => said.run(told, |args| bench::run(args, more.collect())),
         Some(Command::Inspect(said)) => said.run(told, inspect::run),
         Some(Command::Tokenize(said)) => said.run(told, tokenize::run),

@@ -10,6 +10,7 @@ use super::{
     interrupt, kl_divergence,
     output::note,
     perplexity_report::{Scored, json_of, progress, text_of},
+    report_file::ReportFile,
     shard::{self, ShardArgs},
     shard_lines::{Kind, Run},
     state::{RunId, StateFile},
@@ -45,6 +46,9 @@ pub struct PerplexityArgs {
     /// Write the table of a sweep to FILE too, as comma-separated values
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Draw a sweep: FILE.html with its numbers, or FILE.svg
+    #[arg(long, value_name = "FILE")]
+    report: Option<ReportFile>,
     /// Keep what the model says of every scored token in FILE, as llama-perplexity does, for others to be compared with
     #[arg(long = "kl-divergence-base", visible_alias = "save-all-logits", value_name = "FILE")]
     #[arg(conflicts_with_all = ["draft_skip", "skip_attn", "skip_mlp", "coarse", "experts", "exit", "draft", "resume"])]
@@ -52,7 +56,7 @@ pub struct PerplexityArgs {
     /// Compare the model with what --kl-divergence-base FILE has of another, on its text
     #[arg(long, requires = "base")]
     kl_divergence: bool,
-    /// Overwrite the file of --csv or --kl-divergence-base if it is there
+    /// Overwrite the file of --csv, --report or --kl-divergence-base if it is there
     #[arg(long)]
     force: bool,
     /// Score only the first N chunks
@@ -71,13 +75,23 @@ impl PerplexityArgs {
     fn check(&self) -> Result<()> {
         self.context.check()?;
         self.beside.check()?;
-        if self.csv.is_some() && !self.beside.is_sweep() {
+        let sweeps = self.beside.is_sweep();
+        if self.csv.is_some() && !sweeps {
             return Err(Error::Usage("--csv: for several masks, as --exit each makes them".into()));
         }
+        if let Some(report) = &self.report {
+            if !sweeps {
+                return Err(Error::Usage("--report: for several masks, as --exit each makes them".into()));
+            }
+            if self.csv.as_ref() == Some(&report.path) {
+                return Err(Error::Usage("--report and --csv: two files with two names".into()));
+            }
+            report.check("--report", self.force)?;
+        }
         let kept = self.base.as_deref().filter(|_| !self.kl_divergence);
-        if self.force && self.csv.is_none() && kept.is_none() {
+        if self.force && self.csv.is_none() && self.report.is_none() && kept.is_none() {
             return Err(Error::Usage(
-                "--force: no file is written; give --csv or --kl-divergence-base".into(),
+                "--force: no file is written; give --csv, --report or --kl-divergence-base".into(),
             ));
         }
         kept.into_iter()
@@ -179,7 +193,8 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     }
     if let Masks::Several(over) = &masks {
         let provenance = provenance(&context);
-        let job = sweep::Job { over, csv: args.csv.as_deref(), json: args.json, state, provenance };
+        let (csv, report) = (args.csv.as_deref(), args.report.as_ref());
+        let job = sweep::Job { over, csv, report, json: args.json, state, provenance };
         return sweep::run(job, &mut context, &tokens, &settings);
     }
     let start: Tally = state.as_ref().map_or(Ok(None), StateFile::recall)?.unwrap_or_default();

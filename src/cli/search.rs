@@ -15,6 +15,7 @@ use super::{
     common::{self, ContextArgs, ModelArgs},
     interrupt,
     output::note,
+    report_file::ReportFile,
 };
 use crate::{
     Context, Error, Result, Tokenizer, backend,
@@ -57,7 +58,7 @@ pub struct SearchArgs {
     journal: Option<PathBuf>,
     /// A report with plots: FILE.html or FILE.svg
     #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
+    report: Option<ReportFile>,
     /// speed, or for research agreement or perplexity at a cost of --max-cost
     #[arg(long, value_name = "NAME", default_value = "speed", value_parser = str::parse::<Goal>)]
     objective: Goal,
@@ -111,18 +112,8 @@ impl SearchArgs {
         if !(self.max_cost > 0.0 && self.max_cost <= 1.0) {
             return Err(Error::Usage(format!("--max-cost {}: above 0, at most 1", self.max_cost)));
         }
-        for path in [Some(&self.output), self.report.as_ref()].into_iter().flatten() {
-            common::check_overwrite(path, self.force)?;
-        }
-        if let Some(path) = &self.report
-            && report_kind(path).is_none()
-        {
-            return Err(Error::Usage(format!(
-                "--report {}: the name must end in .html or .svg",
-                path.display()
-            )));
-        }
-        Ok(())
+        common::check_overwrite(&self.output, self.force)?;
+        self.report.as_ref().map_or(Ok(()), |report| report.check("--report", self.force))
     }
 
     fn settings(&self, context: &Context) -> SearchSettings {
@@ -154,21 +145,6 @@ impl SearchArgs {
             name.push(".journal");
             name.into()
         })
-    }
-}
-
-#[derive(Clone, Copy)]
-enum ReportKind {
-    Html,
-    Svg,
-}
-
-fn report_kind(path: &Path) -> Option<ReportKind> {
-    let extension = path.extension()?.to_str()?;
-    match extension {
-        "html" | "htm" => Some(ReportKind::Html),
-        "svg" => Some(ReportKind::Svg),
-        _ => None,
     }
 }
 
@@ -251,12 +227,12 @@ pub fn run(args: SearchArgs) -> Result<()> {
     let outcome = outcome?;
     let skips = Skips::new(model.id(), outcome.family.iter().map(|m| m.named(&outcome.costs)).collect());
     skips.write_with(&args.output, Some(&provenance.to_json()))?;
-    if let (Some(path), Some(kind)) = (&args.report, args.report.as_deref().and_then(report_kind)) {
-        let page = match kind {
-            ReportKind::Html => report::html(&model.name, &outcome, &provenance),
-            ReportKind::Svg => report::svg(&model.name, &outcome, &provenance),
+    if let Some(file) = &args.report {
+        let page = match file.is_page {
+            true => report::html(&model.name, &outcome, &provenance, &file.beside("")),
+            false => report::svg(&model.name, &outcome, &provenance),
         };
-        write_whole(path, page)?;
+        write_whole(&file.path, page)?;
     }
     print(&args, &outcome, &skips, &provenance, started.elapsed().as_secs_f64())
 }

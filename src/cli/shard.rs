@@ -11,7 +11,6 @@ use std::{
 };
 
 use clap::Args;
-use serde_json::Value;
 
 use super::{
     beside_args::Masks,
@@ -35,7 +34,7 @@ use crate::{
 pub struct ShardArgs {
     /// Score the chunks K, K+N, K+2N .. only, and write lines of JSON that `spec-run merge` makes the whole result of
     #[arg(long, value_name = "K/N")]
-    #[arg(conflicts_with_all = ["csv", "base", "kl_divergence", "force", "resume", "json"])]
+    #[arg(conflicts_with_all = ["csv", "report", "base", "kl_divergence", "force", "resume", "json"])]
     #[arg(conflicts_with_all = ["hellaswag", "winogrande", "multiple_choice"])]
     pub shard: Option<Part>,
     /// Append the lines of --shard to FILE, and leave out what it has already [default: standard output]
@@ -128,11 +127,11 @@ pub fn run(job: Job, context: &mut Context, tokens: &[u32], settings: &Perplexit
 /// What is scored beside the full model; one entry for the full model alone.
 fn entries(masks: &Masks, context: &Context) -> Vec<Entry> {
     match masks {
-        Masks::None => vec![Entry { label: Value::Null, layers: None, cost: None }],
+        Masks::None => vec![Entry { label: Vec::new(), layers: None, cost: None }],
         Masks::Ahead => {
-            vec![Entry { label: "mtp".into(), layers: None, cost: Some(context.ahead_cost()) }]
+            vec![Entry { label: vec!["mtp".into()], layers: None, cost: Some(context.ahead_cost()) }]
         }
-        Masks::One(one) => vec![Entry::new(one.name.clone().into(), &one.mask, context)],
+        Masks::One(one) => vec![Entry::new(vec![one.name.clone().into()], &one.mask, context)],
         Masks::Several(over) => over.entries(context),
     }
 }

@@ -75,8 +75,8 @@ pub struct Unit {
     pub chunk: usize,
     /// From 1, in the order of the table.
     pub mask: usize,
-    /// Its name or number; null for the full model.
-    pub label: Value,
+    /// Its name or numbers; none for the full model.
+    pub label: Vec<Value>,
     pub layers: Option<String>,
     /// Of the bytes that the full model reads for a token.
     pub cost: Option<f64>,

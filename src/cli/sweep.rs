@@ -8,8 +8,9 @@ use serde_json::Value;
 use super::{
     common, interrupt,
     output::note,
+    report_file::ReportFile,
     state::StateFile,
-    sweep_table::{COLUMNS, Line, Table},
+    sweep_table::{self, COLUMNS, Line, Table},
     sweep_times,
 };
 pub use crate::eval::sweep::{cells, states};
@@ -22,30 +23,35 @@ use crate::{
     files::write_whole,
     mask::skips::NamedMask,
     provenance::{Chunks, Provenance},
+    report::sweep::{self as report, Across, Run},
+    words::count,
 };
 
 /// The masks of a sweep.
 #[derive(Clone, Debug)]
 pub struct Over {
-    /// What their labels are: a column of the table.
+    /// What is swept; `report::labels` says what the labels are.
     pub name: &'static str,
-    /// A number or a name, and what runs.
-    pub masks: Vec<(Value, RunLayers)>,
+    /// Numbers or a name, one for each label, and what runs.
+    pub masks: Vec<(Vec<Value>, RunLayers)>,
 }
 
 impl Over {
     pub fn exits(n_layer: usize, exits: impl IntoIterator<Item = usize>) -> Self {
-        let masks = exits.into_iter().map(|e| (e.into(), RunLayers::exit(n_layer, e))).collect();
+        let masks = exits.into_iter().map(|e| (vec![e.into()], RunLayers::exit(n_layer, e))).collect();
         Over { name: "exit", masks }
     }
 
     pub fn named(masks: Vec<NamedMask>) -> Self {
-        Over { name: "mask", masks: masks.into_iter().map(|m| (m.name.into(), m.mask)).collect() }
+        let masks = masks.into_iter().map(|m| (vec![m.name.into()], m.mask)).collect();
+        Over { name: "mask", masks }
     }
 
     /// All of them, to tell one sweep from another.
     pub fn spelled(&self) -> String {
-        let each: Vec<String> = self.masks.iter().map(|(label, mask)| format!("{label}: {mask}")).collect();
+        let label = |label: &[Value]| label.iter().map(Value::to_string).collect::<Vec<_>>().join("+");
+        let each: Vec<String> =
+            self.masks.iter().map(|(labels, mask)| format!("{}: {mask}", label(labels))).collect();
         format!("{} {}", self.name, each.join(" | "))
     }
 
@@ -63,14 +69,15 @@ impl Over {
 /// What a table says of a mask besides its sums.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    pub label: Value,
+    /// As in [`Over::masks`].
+    pub label: Vec<Value>,
     pub layers: Option<String>,
     /// Of the bytes that the full model reads for a token.
     pub cost: Option<f64>,
 }
 
 impl Entry {
-    pub fn new(label: Value, mask: &RunLayers, context: &Context) -> Self {
+    pub fn new(label: Vec<Value>, mask: &RunLayers, context: &Context) -> Self {
         Entry { label, layers: Some(mask.to_string()), cost: Some(context.mask_cost(mask)) }
     }
 }
@@ -78,6 +85,7 @@ impl Entry {
 pub struct Job<'a> {
     pub over: &'a Over,
     pub csv: Option<&'a Path>,
+    pub report: Option<&'a ReportFile>,
     pub json: bool,
     pub state: Option<StateFile>,
     pub provenance: Provenance,
@@ -89,6 +97,14 @@ pub fn run(job: Job, context: &mut Context, tokens: &[u32], settings: &Perplexit
     let start: Sweep = job.state.as_ref().map_or(Ok(None), StateFile::recall)?.unwrap_or_default();
     if let Some(state) = &job.state {
         common::going_on(state, start.chunks, expected)?;
+    }
+    if job.over.name == "pair" {
+        note!(
+            "{} in {}: about {} times the work of the perplexity alone; --chunks N and shorter lists of layers make it less",
+            count(masks.len(), "pair"),
+            count(expected - start.chunks, "chunk"),
+            work(masks.len()),
+        );
     }
     let interrupted = interrupt::flag();
     let bar = progress();
@@ -125,7 +141,26 @@ pub fn run(job: Job, context: &mut Context, tokens: &[u32], settings: &Perplexit
     if let Some(path) = job.csv {
         write_whole(path, table.csv())?;
     }
+    if let Some(file) = job.report {
+        write_whole(&file.path, picture(file, &table, job.over)?)?;
+    }
     if job.json { common::print_json(&table.json()) } else { common::print(table.text()) }
+}
+
+/// From what `--json` writes, so that a page and a plot of the file are the same.
+fn picture(file: &ReportFile, table: &Table, over: &Over) -> Result<String> {
+    let runs = [Run::of_json(&table.json(), over.name)?];
+    // Where labels are names, what they stand for is worth a map.
+    let masks: Vec<(String, RunLayers)> = (over.masks.iter())
+        .filter_map(|(label, mask)| Some((label.first()?.as_str()?.to_string(), mask.clone())))
+        .collect();
+    Ok(match file.is_page {
+        true => {
+            let meanings = sweep_table::meanings();
+            report::html(&runs, Across::Label, &masks, &meanings, &file.beside(".csv"))
+        }
+        false => report::svg(&runs, Across::Label, &masks),
+    })
 }
 
 /// The table's lines; without times where nobody has measured them.
@@ -149,6 +184,12 @@ pub fn lines(entries: &[Entry], swept: &Sweep, times: Option<Vec<[f64; 3]>>) -> 
         Line { label: entry.label.clone(), layers: entry.layers.clone().unwrap_or_default(), values }
     };
     entries.iter().zip(swept.masks.iter().zip(times)).map(line).collect()
+}
+
+/// What a sweep does, in evaluations of the text: the full model's, and of each mask one by itself and half of one for
+/// drafts, which are judged where tokens are scored.
+fn work(masks: usize) -> usize {
+    1 + masks + masks.div_ceil(2)
 }
 
 fn progress() -> ProgressBar {

@@ -2,17 +2,20 @@
 
 use serde_json::{Value, json};
 
-use crate::{eval::sweep::Sweep, provenance::Provenance, quoted::one_line, words::count};
+use crate::{
+    eval::sweep::Sweep, provenance::Provenance, quoted::one_line, report::sweep::labels, words::count,
+};
 
 /// A line: the label and layers of a mask, and a number for each of [`COLUMNS`]. NaN is what nobody knows.
 pub struct Line {
-    pub label: Value,
+    /// As many as there are columns of labels.
+    pub label: Vec<Value>,
     pub layers: String,
     pub values: [f64; COLUMNS.len()],
 }
 
 pub struct Table<'a> {
-    /// What the labels are.
+    /// What is swept.
     pub over: &'a str,
     pub sweep: &'a Sweep,
     pub lines: Vec<Line>,
@@ -55,11 +58,18 @@ pub const COLUMNS: [Column; 11] = [
     column("tok_s", 1, "tokens per second that this speedup would give"),
 ];
 
+/// Each column's name with what it is.
+pub fn meanings() -> Vec<(&'static str, &'static str)> {
+    COLUMNS.iter().map(|column| (column.name, column.meaning)).collect()
+}
+
 impl Table<'_> {
     /// With a line for what each column is.
     pub fn text(&self) -> String {
         let Sweep { full, tokens, chunks, .. } = self.sweep;
-        let width = self.lines.iter().map(|l| plain(&l.label).chars().count()).max().unwrap_or(0).max(5);
+        let label = |line: &Line| line.label.iter().map(plain).collect::<Vec<_>>().join("+");
+        let width =
+            self.lines.iter().map(|l| label(l).chars().count()).max().unwrap_or(0).max(self.over.len() + 1);
         let mut out = format!(
             "full model: perplexity {:.4} +/- {:.5} ({}, {tokens} tokens)\n{:>width$}",
             full.perplexity(*tokens),
@@ -76,7 +86,7 @@ impl Table<'_> {
         }
         out += "\n";
         for line in &self.lines {
-            out += &format!("{:>width$}", plain(&line.label));
+            out += &format!("{:>width$}", label(line));
             for (value, Column { digits, .. }) in line.values.iter().zip(&COLUMNS) {
                 match value.is_finite() {
                     true => out += &format!(" {value:10.digits$}"),
@@ -94,17 +104,26 @@ impl Table<'_> {
 
     /// Comments begin with #, as pandas and gnuplot skip them.
     pub fn csv(&self) -> String {
+        let Sweep { full, tokens, .. } = self.sweep;
         let mut out = self.provenance.comments();
+        out += &format!(
+            "# base_ppl: {}\n# stderr: {}\n",
+            full.perplexity(*tokens),
+            full.standard_error(*tokens)
+        );
+        out += &format!("# tokens: {tokens}\n");
         for column in &COLUMNS {
             out += &format!("# column {}: {}\n", column.name, column.meaning);
         }
         let names = COLUMNS.iter().map(|column| column.name);
-        let names: Vec<&str> = std::iter::once(self.over).chain(names).chain(["layers"]).collect();
+        let names: Vec<&str> = labels(self.over).into_iter().chain(names).chain(["layers"]).collect();
         out += &(names.join(",") + "\n");
         for line in &self.lines {
             let number = |value: &f64| if value.is_finite() { value.to_string() } else { String::new() };
-            let values: Vec<String> = line.values.iter().map(number).collect();
-            out += &format!("{},{},{}\n", field(&plain(&line.label)), values.join(","), field(&line.layers));
+            let labels = line.label.iter().map(|label| field(&plain(label)));
+            let fields: Vec<String> =
+                labels.chain(line.values.iter().map(number)).chain([field(&line.layers)]).collect();
+            out += &(fields.join(",") + "\n");
         }
         out
     }
@@ -112,7 +131,9 @@ impl Table<'_> {
     pub fn json(&self) -> Value {
         let Sweep { full, tokens, chunks, .. } = self.sweep;
         let rows = self.lines.iter().map(|line| {
-            let mut row = json!({self.over: line.label, "layers": line.layers});
+            let labels = labels(self.over).into_iter().zip(&line.label);
+            let mut row: Value = labels.map(|(name, label)| (name.to_string(), label.clone())).collect();
+            row["layers"] = json!(line.layers);
             for (column, value) in COLUMNS.iter().zip(&line.values) {
                 row[column.name] = json!(value);
             }

@@ -53,6 +53,12 @@ impl Proof {
         }
     }
 
+    /// One standard error of the agreement, as if each position were by itself; none where their number is not known.
+    pub fn agreement_error(&self) -> Option<f64> {
+        let n = Some(self.positions as f64).filter(|&n| n > 0.0)?;
+        Some((self.agreement * (1.0 - self.agreement) / n).sqrt())
+    }
+
     /// The best length of greedy drafts.
     pub fn greedy(&self, costs: &PassCosts) -> Best {
         costs.best(|k| self.greedy_tokens[k - 1], self.cost, self.prefix)

@@ -30,6 +30,9 @@ const TOKENS_A_PROMPT: usize = 64;
 pub struct Measured {
     /// Against plain decoding, on the same prompts in alternation: the median over the prompts.
     pub speedup: f64,
+    /// The ends of the middle half of the prompts' speedups, if there were several.
+    #[serde(default)]
+    pub quartiles: Option<[f64; 2]>,
     /// By the proof, and what passes cost in the same minutes: a machine is not always equally fast.
     pub predicted: f64,
     /// Tokens a second.
@@ -61,6 +64,17 @@ struct Sums {
     rounds: usize,
     drafted: usize,
     accepted: usize,
+}
+
+/// Between samples by their distance, as R and NumPy do by default.
+fn quartiles(mut samples: Vec<f64>) -> Option<[f64; 2]> {
+    samples.sort_by(f64::total_cmp);
+    let at = |share: f64| {
+        let place = share * (samples.len() - 1) as f64;
+        let (below, above) = (samples[place.floor() as usize], samples[place.ceil() as usize]);
+        below + place.fract() * (above - below)
+    };
+    (samples.len() > 1).then(|| [at(0.25), at(0.75)])
 }
 
 fn allowed(most_seconds: Option<f64>) -> f64 {
@@ -119,6 +133,7 @@ pub fn measure(
         .collect();
     let measured = |((s, draft_len), predicted): ((&Sums, usize), f64)| Measured {
         predicted,
+        quartiles: quartiles(std::iter::zip(&s.speeds, &sums[0].speeds).map(|(a, b)| a / b).collect()),
         speedup: Spread::of_ratios(&s.speeds, &sums[0].speeds).median,
         tok_s: s.tokens as f64 / s.seconds,
         draft_len,
@@ -166,4 +181,16 @@ fn generate(
     sums.drafted += report.drafting.drafted;
     sums.accepted += report.drafting.accepted;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quartiles;
+
+    #[test]
+    fn quartiles_are_those_of_numpy() {
+        // numpy.percentile([1, 2, 4, 8], [25, 75]) is [1.75, 5].
+        assert_eq!(quartiles(vec![8.0, 1.0, 4.0, 2.0]), Some([1.75, 5.0]));
+        assert_eq!(quartiles(vec![1.0]), None);
+    }
 }

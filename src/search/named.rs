@@ -17,6 +17,7 @@ impl Member {
         let predicted: Map<String, Value> = [
             ("speedup", json!(rounded(greedy.speedup))),
             ("draft_len", json!(greedy.draft_len)),
+            ("positions", json!(proof.positions)),
             ("tok_s", json!(rounded(greedy.speedup / costs.step_seconds))),
             ("tokens_per_round", json!(rounded(proof.greedy_tokens[greedy.draft_len - 1]))),
             ("sampled_speedup", json!(rounded(sampled.speedup))),
@@ -29,6 +30,7 @@ impl Member {
         if let Some(m) = &self.measured {
             mask.measured = [
                 ("speedup", json!(rounded(m.speedup))),
+                ("quartiles", json!(m.quartiles.map(|ends| ends.map(rounded)))),
                 ("predicted", json!(rounded(m.predicted))),
                 ("tok_s", json!(rounded(m.tok_s))),
                 ("acceptance", json!(rounded(m.acceptance))),

@@ -19,6 +19,7 @@ mod interrupt;
 mod kl_divergence;
 mod llama_flags;
 mod output;
+mod pictures;
 mod run;
 mod search;
 #[cfg(all(unix, feature = "server"))]
