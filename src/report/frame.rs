@@ -167,17 +167,8 @@ impl Frame {
         writeln!(out, "<circle class=\"{class} {kind}\" cx=\"{x:.2}\" cy=\"{y:.2}\" r=\"{radius:.1}\"/></g>")
     }
 
-    pub fn line(
-        &self,
-        out: &mut String,
-        class: &str,
-        points: impl IntoIterator<Item = (f64, f64)>,
-    ) -> fmt::Result {
-        self.line_aside(out, class, 0.0, points)
-    }
-
     /// A line through marks that stand `aside`.
-    pub fn line_aside(
+    pub fn line(
         &self,
         out: &mut String,
         class: &str,

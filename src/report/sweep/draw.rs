@@ -247,7 +247,7 @@ fn panel(out: &mut String, top: f64, runs: &[Run], quantity: &Quantity, across: 
         let aside = step * (s as f64 - (n_series - 1) as f64 / 2.0);
         if across == Across::Label || !matches!(run.rows[0].label, Label::Name(_)) {
             let points = marks.iter().map(|(x, known, _)| (*x, known.value));
-            frame.line_aside(out, &format!("{class} line"), aside, points)?;
+            frame.line(out, &format!("{class} line"), aside, points)?;
         }
         for (x, known, row) in &marks {
             let title = told(run, row, alone);

@@ -183,14 +183,14 @@ fn draw_costs(
         .map(|cost| (cost, break_even(cost, &outcome.costs)))
         .filter(|point| y.has(point.1))
         .collect();
-    frame.line(out, "reference", even.iter().copied())?;
+    frame.line(out, "reference", 0.0, even.iter().copied())?;
     for &(cost, agreement) in &outcome.cloud {
         let (x, y) = (frame.at_x(cost), frame.at_y(agreement));
         writeln!(out, "<circle class=\"cloud\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"1.8\"/>")?;
     }
     let mut curve: Vec<(f64, f64)> = masks.iter().filter(|mask| !mask.is_baseline).map(at).collect();
     curve.sort_by(|a, b| a.0.total_cmp(&b.0));
-    frame.line(out, &format!("{} line", color(FAMILY)), curve)?;
+    frame.line(out, &format!("{} line", color(FAMILY)), 0.0, curve)?;
     let tell = |mask: &Shown| {
         let (proof, best) = (&mask.member.proof, mask.member.proof.greedy(&outcome.costs));
         format!(
@@ -262,7 +262,7 @@ fn draw_lengths(
         // The best as everywhere.
         let class = color(if i < 2 { 1 - i } else { i });
         let points = || curve.iter().enumerate().map(|(i, &s)| ((i + 1) as f64, s));
-        frame.line(out, &format!("{class} line"), points())?;
+        frame.line(out, &format!("{class} line"), 0.0, points())?;
         if let Some(best) = points().max_by(|a, b| a.1.total_cmp(&b.1)) {
             let title = format!("{}: {:.3} with drafts of {}", mask.name, best.1, best.0);
             let point = Point { at: best, error: None, lying: false, aside: 0.0, title: &title };
