@@ -59,6 +59,7 @@ mod tests {
     fn labels_stay_where_there_is_room_and_share_it_where_not() {
         assert_eq!(spread(&[10.0, 50.0], 14.0, (0.0, 100.0)), [10.0, 50.0]);
         assert_eq!(spread(&[50.0, 50.0], 14.0, (0.0, 100.0)), [43.0, 57.0]);
+        assert_eq!(spread(&[50.0, 60.0], 14.0, (0.0, 100.0)), [48.0, 62.0]);
         // In their own order, whatever order they come in; the ends hold.
         assert_eq!(spread(&[99.0, 98.0, 97.0], 10.0, (0.0, 100.0)), [100.0, 90.0, 80.0]);
         assert_eq!(spread(&[1.0, 0.0], 10.0, (0.0, 100.0)), [10.0, 0.0]);

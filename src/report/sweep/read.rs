@@ -237,6 +237,8 @@ mod tests {
         );
         assert_eq!(run.rows[0].values, [20.5, 8.0, 0.5, 0.25]);
         assert_eq!(run.value(&run.rows[1], "delta_stderr"), None);
+        let named = of("m.csv", "mask,ppl\n1,2\n").unwrap();
+        assert_eq!(named.rows[0].label, Label::Name("1".into()), "a name that looks like a number");
         assert!(run.said("column ppl").is_none() && run.said("version") == Some("1"));
     }
 
