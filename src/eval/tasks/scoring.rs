@@ -225,11 +225,14 @@ fn evaluate(
 mod tests {
     use super::{super::Ending, *};
 
-    fn choice(ties: Ties, sums: &[f64], scored: usize) -> usize {
+    fn task(ties: Ties, endings: usize, scored: usize) -> Result<Task> {
         let ending =
             |last: u32| Ending { tokens: vec![1, 2, last], scored: 1..1 + scored, first_after_other: false };
-        let endings = (0..sums.len() as u32).map(ending).collect();
-        Choice::new(&Task::new(1, endings, vec![true; sums.len()], ties).unwrap(), sums).ending
+        Task::new(1, (0..endings as u32).map(ending).collect(), vec![true; endings], ties)
+    }
+
+    fn choice(ties: Ties, sums: &[f64], scored: usize) -> usize {
+        Choice::new(&task(ties, sums.len(), scored).unwrap(), sums).ending
     }
 
     #[test]
@@ -239,6 +242,7 @@ mod tests {
         }
         assert_eq!((choice(Ties::First, &[-1.0, -1.0], 1), choice(Ties::Last, &[-1.0, -1.0], 1)), (0, 1));
         // Nothing is scored, so both are no number.
-        assert_eq!((choice(Ties::First, &[0.0, 0.0], 0), choice(Ties::Last, &[0.0, 0.0], 0)), (0, 1));
+        assert_eq!(choice(Ties::Last, &[0.0, 0.0], 0), 1);
+        assert!(task(Ties::First, 2, 0).is_err());
     }
 }
