@@ -13,6 +13,8 @@
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
 pub(crate) mod scalar;
 #[cfg(test)]
 mod tests;
@@ -20,7 +22,7 @@ mod tier;
 
 use std::{fmt, str::FromStr, sync::OnceLock};
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 pub(crate) use tier::instructions;
 pub(crate) use tier::{Tier, Work, on_vectors};
 
@@ -35,11 +37,13 @@ pub enum Isa {
     Avx2,
     /// AVX-512 F, BW, VL, DQ and VNNI.
     Avx512,
+    /// NEON with dot products of bytes.
+    Neon,
 }
 
 impl Isa {
     /// All there are, of every architecture; the better ones of each come later.
-    const ALL: [Isa; 3] = [Isa::Scalar, Isa::Avx2, Isa::Avx512];
+    const ALL: [Isa; 4] = [Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Neon];
 
     /// The best tier of this machine.
     pub fn detect() -> Isa {
@@ -66,6 +70,10 @@ impl Isa {
             Isa::Avx512 => avx512::Avx512::is_available(),
             #[cfg(not(target_arch = "x86_64"))]
             Isa::Avx2 | Isa::Avx512 => false,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => neon::Neon::is_available(),
+            #[cfg(not(target_arch = "aarch64"))]
+            Isa::Neon => false,
         }
     }
 
@@ -75,13 +83,14 @@ impl Isa {
             Isa::Scalar => "scalar",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
+            Isa::Neon => "neon",
         }
     }
 
-    /// Rows of packed weights that stand side by side: the 32-bit lanes of the tier's vectors.
+    /// Rows of packed weights that stand side by side: the 32-bit lanes of the tier's vectors, or of two of them.
     pub fn lanes(self) -> usize {
         match self {
-            Isa::Avx2 => 8,
+            Isa::Avx2 | Isa::Neon => 8,
             Isa::Scalar | Isa::Avx512 => 16,
         }
     }
@@ -104,7 +113,7 @@ impl FromStr for Isa {
 
     fn from_str(name: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|isa| isa.name() == name).ok_or_else(|| {
-            Error::Usage(format!("no instruction set is called '{name}': use scalar, avx2 or avx512"))
+            Error::Usage(format!("no instruction set is called '{name}': use scalar, avx2, avx512 or neon"))
         })
     }
 }

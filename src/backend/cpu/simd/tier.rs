@@ -94,6 +94,12 @@ macro_rules! on_vectors {
                 let $tier = unsafe { simd::avx512::Avx512::assume() };
                 $value
             }
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => {
+                // SAFETY: as above.
+                let $tier = unsafe { simd::neon::Neon::assume() };
+                $value
+            }
             _ => $other,
         }
     }};

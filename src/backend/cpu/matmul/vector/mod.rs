@@ -13,6 +13,8 @@ mod avx512;
 mod dot;
 mod formats;
 mod lanes;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod packed;
 mod panel;
 mod rows;
