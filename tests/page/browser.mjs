@@ -74,7 +74,11 @@ export const lastAnswer = (page) => answers(page).last();
 
 /** The texts of messages, as they are seen. */
 export const texts = async (messages) => (await messages.locator('.content').allInnerTexts()).map((text) => text.trim());
-export const textOf = async (message) => (await texts(message))[0];
+/** That of one message, which may be on its way still. */
+export const textOf = async (message) => {
+  await message.locator('.content').first().waitFor({ state: 'attached' });
+  return (await texts(message))[0];
+};
 
 /** Waits until no answer is being written. */
 export async function ended(page) {
