@@ -70,6 +70,11 @@ def run(*arguments, faults=("",)):
         return done.returncode, done.stdout + done.stderr, found
 
 
+class Server(http.server.ThreadingHTTPServer):
+    # On a busy machine more than the usual five wait to be let in, and the others would be turned away.
+    request_queue_size = 128
+
+
 class Load(unittest.TestCase):
     def test_the_clock(self):
         code, text, found = run("--clients=1,4", "--requests=2", "--tokens=20", "--rounds=1")
@@ -129,5 +134,5 @@ class Load(unittest.TestCase):
 if __name__ == "__main__":
     if "--serve" in sys.argv:
         Fake.fault = sys.argv[2]
-        http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[3])), Fake).serve_forever()
+        Server(("127.0.0.1", int(sys.argv[3])), Fake).serve_forever()
     unittest.main()

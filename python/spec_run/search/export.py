@@ -10,14 +10,21 @@ from optuna.trial import TrialState
 
 from .._native import Judge, Model
 from ..masks import write_masks
-from .study import Settings, StudyError, costs_of, judged, mask_of
+from .study import Settings, StudyError, judged, mask_of
 
 
-def finalists(study: optuna.Study, settings: Settings, most: int) -> list[str]:
-    """The best mask, and the best of each of several costs: a bold draft is of use where a cautious one is not."""
-    by_value = sorted(judged(study), key=lambda trial: (-(trial.value or 0.0), trial.number))
-    best = list(dict.fromkeys(mask_of(settings, trial.params) for trial in by_value if trial.params))
-    agreement = {mask_of(settings, t.params): t.user_attrs.get("agreement", 0.0) for t in by_value if t.params}
+def finalists(study: optuna.Study, settings: Settings, judge: Judge, costs: str, most: int) -> list[str]:
+    """The best mask, and the best of each of several costs: a bold draft is of use where a cautious one is not.
+
+    What drafts agree in is the same everywhere; what that is worth depends on the machine, and so on `costs`.
+    """
+    agreement = {
+        mask_of(settings, trial.params): float(trial.user_attrs.get("agreement", 0.0))
+        for trial in judged(study)
+        if trial.params
+    }
+    worth = {mask: judge.speed(mask, found, costs)[0] for mask, found in agreement.items()}
+    best = sorted(worth, key=lambda mask: (-worth[mask], mask))
     left_out = {mask: sum(letter != "r" for letter in mask) for mask in best}
     chosen = best[: max(most // 2, 1)]
     # Of masks that leave out as much, the closest.
@@ -41,11 +48,11 @@ def export(
     masks: int = 8,
     seconds: float = 20.0,
 ) -> list[dict[str, Any]]:
-    """Writes the file, and says what is in it. The judge ends with it."""
-    chosen = finalists(study, settings, masks)
+    """Writes the file, and says what is in it: for this machine, whose passes are timed. The judge ends with it."""
+    costs = judge.measure_costs(settings.states)
+    chosen = finalists(study, settings, judge, costs, masks)
     if not chosen:
         raise StudyError(f"study {study.study_name}: no mask has been judged yet; let a worker run")
-    costs = costs_of(study)
     steps = judge.time_steps(chosen, seconds / 4)
     proofs = [judge.prove(mask, step, costs) for mask, step in zip(chosen, steps)]
 
