@@ -10,11 +10,11 @@ begins the study.
 
 from .sampler import NearTheBest
 from .study import Settings, StudyError, begin_or_join, mask_of, open_storage
-from .worker import Ended, Objective, pruner, work
+from .worker import EndSignal, Objective, pruner, work
 from .export import export, finalists
 
 __all__ = [
-    "Ended",
+    "EndSignal",
     "NearTheBest",
     "Objective",
     "Settings",

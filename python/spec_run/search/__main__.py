@@ -18,7 +18,7 @@ from .._native import Judge
 from .export import export
 from .sampler import NearTheBest
 from .study import Settings, StudyError, begin_or_join, check, open_storage
-from .worker import Ended, pruner, work
+from .worker import EndSignal, pruner, work
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -84,7 +84,6 @@ def open_judge(args: argparse.Namespace) -> tuple[Model, Judge, Settings]:
         version=__version__,
         positions=args.positions,
         draft_max=args.draft_max,
-        cache_types="f16 f16",
         states=judge.states,
         movable="".join("1" if moves else "0" for moves in judge.movable),
     )
@@ -101,7 +100,7 @@ def run_worker(args: argparse.Namespace) -> None:
     how: Any = optuna.pruners.NopPruner() if args.no_prune else pruner()
     study, _ = begin_or_join(args.study, storage, settings, judge, sampler=sampler, pruner=how, masks=first)
     say(f"{model.name}: {judge.device}; {judge.positions} positions; study {args.study}")
-    with Ended() as ended:
+    with EndSignal() as ended:
         done = work(study, judge, settings, trials=args.trials, seconds=args.time, ended=ended)
     if ended.by is not None:
         raise Interrupted(ended.by)

@@ -25,17 +25,14 @@ def finalists(study: optuna.Study, settings: Settings, judge: Judge, costs: str,
     }
     worth = {mask: judge.speed(mask, found, costs)[0] for mask, found in agreement.items()}
     best = sorted(worth, key=lambda mask: (-worth[mask], mask))
-    left_out = {mask: sum(letter != "r" for letter in mask) for mask in best}
     chosen = best[: max(most // 2, 1)]
-    # Of masks that leave out as much, the closest.
-    for count in sorted(set(left_out.values()), reverse=True):
-        closest = max((mask for mask in best if left_out[mask] == count), key=lambda mask: agreement[mask])
-        if closest not in chosen and count > 0:
-            chosen.append(closest)
-    spread = chosen[max(most // 2, 1) :]
-    room = most - min(len(chosen), max(most // 2, 1))
-    step = max(len(spread) / room, 1.0) if room else 1.0
-    return chosen[: max(most // 2, 1)] + [spread[int(i * step)] for i in range(min(room, len(spread)))]
+    # Of masks that leave out as much, the closest; the boldest first.
+    closest: dict[int, str] = {}
+    for mask in sorted(agreement, key=lambda mask: agreement[mask]):
+        closest[sum(letter != "r" for letter in mask)] = mask
+    others = [closest[count] for count in sorted(closest, reverse=True) if count and closest[count] not in chosen]
+    room = min(most - len(chosen), len(others))
+    return chosen + [others[i * len(others) // room] for i in range(room)]
 
 
 def export(

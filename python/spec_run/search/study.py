@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,6 @@ class Settings:
     version: str
     positions: int
     draft_max: int
-    cache_types: str
     #: States that sublayers may go to.
     states: str
     #: By sublayer, whether there is something to skip.
@@ -128,7 +128,7 @@ def begin_or_join(
     *,
     sampler: optuna.samplers.BaseSampler | None = None,
     pruner: optuna.pruners.BasePruner | None = None,
-    masks: list[str] = [],
+    masks: Sequence[str] = (),
 ) -> tuple[optuna.Study, str]:
     """The study and its costs. Whoever comes first measures these, and says which masks are tried first: those of
     `spec-run search`, and `masks`."""
@@ -142,7 +142,7 @@ def begin_or_join(
     return study, costs_of(study)
 
 
-def begin(study: optuna.Study, settings: Settings, judge: Judge, masks: list[str]) -> None:
+def begin(study: optuna.Study, settings: Settings, judge: Judge, masks: Sequence[str]) -> None:
     study.set_user_attr(SETTINGS, asdict(settings))
     study.set_user_attr(COSTS, judge.measure_costs(settings.states))
     for mask in [*family(settings), *masks]:
@@ -150,7 +150,7 @@ def begin(study: optuna.Study, settings: Settings, judge: Judge, masks: list[str
     study.set_user_attr(READY, True)
 
 
-def join(study: optuna.Study, settings: Settings, judge: Judge, masks: list[str]) -> None:
+def join(study: optuna.Study, settings: Settings, judge: Judge, masks: Sequence[str]) -> None:
     """Waits until the study is ready. Whoever has begun it may have been killed meanwhile: then it is begun again, which
     does no harm to what is there."""
     waited = time.monotonic()

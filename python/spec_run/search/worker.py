@@ -16,7 +16,7 @@ from .study import Settings, costs_of, mask_of
 PARTS = 8
 
 
-class Ended:
+class EndSignal:
     """Hears that a worker is to end. A storage must not be left in the middle of something, so that the worker ends
     where it looks; a second signal ends it at once."""
 
@@ -26,7 +26,7 @@ class Ended:
         self.by: int | None = None
         self._before: list[Any] = []
 
-    def __enter__(self) -> Ended:
+    def __enter__(self) -> EndSignal:
         self._before = [signal.signal(one, self._hear) for one in self.SIGNALS]
         return self
 
@@ -47,8 +47,8 @@ class GivenUp(Exception):
 class Objective:
     """The speedup that a mask's drafts are worth: by their agreement with the full model, and the study's costs."""
 
-    def __init__(self, judge: Judge, settings: Settings, costs: str, ended: Ended | None = None):
-        self.judge, self.settings, self.costs, self.ended = judge, settings, costs, ended or Ended()
+    def __init__(self, judge: Judge, settings: Settings, costs: str, ended: EndSignal | None = None):
+        self.judge, self.settings, self.costs, self.ended = judge, settings, costs, ended or EndSignal()
         ends = [judge.positions * (i + 1) // PARTS for i in range(PARTS)]
         self.parts = list(zip([0, *ends], ends))
 
@@ -83,11 +83,11 @@ def work(
     *,
     trials: int | None = None,
     seconds: float | None = None,
-    ended: Ended | None = None,
+    ended: EndSignal | None = None,
 ) -> int:
     """Judges masks until there were `trials` of this worker, or the `seconds` are over, or a signal has `ended` it. Says how
     many."""
-    ended = ended or Ended()
+    ended = ended or EndSignal()
     done = 0
 
     def look(_: optuna.Study, trial: Any) -> None:
