@@ -32,7 +32,7 @@ fn main() -> Result<()> {
     for layers in [n_layer / 4, n_layer / 2, 3 * n_layer / 4] {
         let settings = PerplexitySettings {
             n_ctx: 64,
-            bos: tokenizer.adds_bos().then(|| tokenizer.bos()).flatten(),
+            bos: tokenizer.added_bos(),
             draft: Some(Draft::Mask(RunLayers::exit(n_layer, layers))),
             max_chunks: None,
         };

@@ -64,21 +64,11 @@ def search() -> Path:
 
 model = Model.embedded()
 files = {"study": study(), "search": search()}
-letters = {}
-for name, path in files.items():
-    mask = read_masks(path, model)[0][1]
-    coarse = json.loads(path.read_text())["masks"][0]
-    # As a judge writes masks.
-    of = ["r" if runs else "s" for pair in zip(mask.attn, mask.mlp) for runs in pair]
-    for part, at in (("coarse_attn", 0), ("coarse_mlp", 1)):
-        for layer in coarse.get(part, []):
-            of[2 * layer + at] = "c"
-    letters[name] = "".join(of)
-
 # Other positions than those of either search, and both masks in turns.
 tokens = model.tokenize(text.read_text(), add_special=False)
 judge = Judge(model, tokens[len(tokens) // 2 :], positions=2048, chunk=256)
 costs = judge.measure_costs(judge.states)
+letters = {name: judge.letters(read_masks(path, model)[0][1]) for name, path in files.items()}
 steps = dict(zip(letters, judge.time_steps(list(letters.values()))))
 proofs = {name: judge.prove(mask, steps[name], costs) for name, mask in letters.items()}
 measured = judge.measure([(letters[name], proofs[name]) for name in letters], costs, 40.0)

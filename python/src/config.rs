@@ -8,12 +8,10 @@ use spec_run::{
 
 use crate::errors::{raised, wrong};
 
-/// Where the caller names no length and the model could do more, as the program has it.
-const DEFAULT_CTX: u32 = 4096;
-
 /// What a model is opened with; `settings` are the keyword arguments of `Context` and `LLM`.
 pub fn config(model: &Model, settings: Option<&Bound<'_, PyDict>>) -> PyResult<ContextConfig> {
-    let mut config = ContextConfig { n_ctx: model.n_ctx_train.min(DEFAULT_CTX), ..ContextConfig::default() };
+    let mut config = ContextConfig::default();
+    config.n_ctx = config.n_ctx.min(model.n_ctx_train);
     let (mut repacks, mut planes) = (true, false);
     for (name, value) in settings.into_iter().flatten() {
         let name: String = name.extract()?;

@@ -1,6 +1,6 @@
 //! A model on a device, with a cache of keys and values.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
 use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::{prelude::*, types::PyDict};
@@ -11,7 +11,7 @@ use crate::{
     errors::{raised, wrong},
     layers::{self, RunLayers},
     model::Model,
-    signals::Signals,
+    signals::{Signals, lock},
 };
 
 /// A model on a device, with a cache of keys and values. Sequences of the cache have numbers; any will do.
@@ -31,11 +31,7 @@ struct Inner {
 impl Context {
     /// Waits for what another thread has it do, without holding Python up.
     fn with<T: Send>(&self, py: Python<'_>, what: impl FnOnce(&mut Inner) -> T + Send) -> T {
-        py.detach(|| what(&mut self.lock()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        py.detach(|| what(&mut lock(&self.inner)))
     }
 
     /// For what works on a context of the library.

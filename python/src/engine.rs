@@ -4,7 +4,7 @@ use std::{
     ops::ControlFlow,
     sync::{
         Arc, Mutex,
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+        mpsc::{Receiver, Sender, channel},
     },
 };
 
@@ -13,7 +13,7 @@ use spec_run::{
     EngineConfig, Tokenizer,
     chat::{Shown, StopStrings},
     engine::{Bound as Bounds, Event, Handle, JobId, MakeProposers, Stop, TokenScore, Worker},
-    speculation::{AheadProposer, MaskProposer, NgramProposer, Proposer, candidates, learned},
+    speculation::{MaskProposer, candidates, learned},
     tokenizer::Utf8,
 };
 
@@ -24,7 +24,7 @@ use crate::{
     layers::{self, RunLayers},
     model::Model,
     proposer::{Failure, PyProposer},
-    signals::OFTEN,
+    signals,
 };
 
 /// Makes texts, many at once if there are many.
@@ -170,13 +170,10 @@ fn make_proposers(
     let functions: Vec<_> = functions.into_iter().map(|(name, f)| (name, Arc::new(f))).collect();
     let failed = failed.clone();
     Box::new(move || {
-        let ngram: Box<dyn Proposer> = Box::<NgramProposer>::default();
-        let ahead = predicts_ahead.then(|| Box::new(AheadProposer) as _);
-        let masks = masks.iter().map(|mask| Box::new(mask.clone()) as _);
         let functions = functions
             .iter()
             .map(|(name, f)| Box::new(PyProposer::new(f.clone(), name.clone(), failed.clone())) as _);
-        std::iter::once(ngram).chain(ahead).chain(masks).chain(functions).collect()
+        candidates::proposers(&masks, predicts_ahead).into_iter().chain(functions).collect()
     })
 }
 
@@ -247,28 +244,14 @@ pub struct Text {
 impl Text {
     /// The next piece of the text where it is streamed, or what became of it.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        loop {
-            let heard = py.detach(|| {
-                let heard = self.heard.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                heard.recv_timeout(OFTEN)
-            });
-            match heard {
-                Ok(Said::Piece(piece)) => {
-                    return piece.into_pyobject(py).map(Bound::into_any).map_err(Into::into);
-                }
-                Ok(Said::Ended(Ok(ended))) => {
-                    let failed = self.engine.get().failed.lock().map_or(None, |mut failed| failed.take());
-                    return match failed {
-                        None => Ok(Bound::new(py, *ended)?.into_any()),
-                        Some(error) => Err(error),
-                    };
-                }
-                Ok(Said::Ended(Err(line))) => return Err(SpecRunError::new_err(line)),
-                Err(RecvTimeoutError::Timeout) => py.check_signals()?,
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(SpecRunError::new_err("the text has ended already"));
-                }
-            }
+        match signals::wait(py, &self.heard)? {
+            Some(Said::Piece(piece)) => Ok(piece.into_pyobject(py)?.into_any()),
+            Some(Said::Ended(Ok(ended))) => match signals::lock(&self.engine.get().failed).take() {
+                None => Ok(Bound::new(py, *ended)?.into_any()),
+                Some(error) => Err(error),
+            },
+            Some(Said::Ended(Err(line))) => Err(SpecRunError::new_err(line)),
+            None => Err(SpecRunError::new_err("the text has ended already")),
         }
     }
 

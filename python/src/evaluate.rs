@@ -1,9 +1,6 @@
 //! A text under several masks, each beside the full model.
 
-use std::{
-    ops::ControlFlow,
-    sync::{Mutex, PoisonError},
-};
+use std::{ops::ControlFlow, sync::Mutex};
 
 use pyo3::{prelude::*, types::PyDict};
 use spec_run::eval::{
@@ -16,7 +13,7 @@ use crate::{
     errors::{raised, wrong},
     layers::{self, RunLayers},
     model::Model,
-    signals::Signals,
+    signals::{Signals, lock},
 };
 
 /// Scores texts under masks, as `spec-run perplexity` does: in chunks, the second half of each scored. The weights are
@@ -44,12 +41,7 @@ impl Evaluator {
         let opened = &model.get().model;
         let mut config = config::config(opened, settings)?;
         let chunk = chunk.min(opened.n_ctx_train as usize);
-        let cells =
-            u32::try_from(sweep::cells(chunk)).map_err(|_| wrong(format!("chunk {chunk} is too long")));
-        config.n_ctx = cells?;
-        // Drafts begin everywhere in a text that is there already.
-        config.swa_full = true;
-        config.extra_states = sweep::states(chunk);
+        sweep::make_room(&mut config, chunk);
         let context = config::open(py, opened, &config)?;
         Ok(Evaluator { context: Mutex::new(context), model, chunk, extra_slots: config.extra_slots })
     }
@@ -82,13 +74,13 @@ impl Evaluator {
         }
         let settings = PerplexitySettings {
             n_ctx: self.chunk,
-            bos: model.tokenizer.adds_bos().then(|| model.tokenizer.bos()).flatten(),
+            bos: model.tokenizer.added_bos(),
             draft: None,
             max_chunks: chunks,
         };
         let mut signals = Signals::new();
         let swept = py.detach(|| {
-            let mut context = self.context.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut context = lock(&self.context);
             let goes_on = |_: Step| match signals.came() {
                 true => Ok(ControlFlow::Break(())),
                 false => Ok(ControlFlow::Continue(())),
@@ -105,7 +97,7 @@ impl Evaluator {
 
     /// The device in a line.
     fn describe(&self, py: Python<'_>) -> String {
-        py.detach(|| self.context.lock().unwrap_or_else(PoisonError::into_inner).describe())
+        py.detach(|| lock(&self.context).describe())
     }
 }
 

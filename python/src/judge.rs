@@ -1,7 +1,7 @@
 //! Drafts under masks, judged on a text that was read once: what a search for masks asks.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, Mutex, mpsc},
     thread::JoinHandle,
     time::Duration,
 };
@@ -13,7 +13,7 @@ use spec_run::{
     internals::search::{Judge as _, Movable, tokens_if_independent},
     search::{
         Calibration, CalibrationSettings, Candidate, Measured, Member, ModelJudge, PassCosts, Proof, Score,
-        State, Stopwatch, WallClock, cells_beside_texts, states_beside_texts,
+        State, Stopwatch, WallClock, make_room, states_of,
     },
 };
 
@@ -22,7 +22,7 @@ use crate::{
     errors::{raised, wrong},
     layers::RunLayers,
     model::Model,
-    signals::OFTEN,
+    signals::{self, lock},
 };
 
 type Work = Box<dyn FnOnce(&mut ModelJudge) + Send>;
@@ -74,7 +74,7 @@ impl Judge {
     }
 
     fn send(&self, command: Command) -> PyResult<()> {
-        let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let commands = lock(&self.commands);
         let sent = commands.as_ref().and_then(|commands| commands.send(command).ok());
         sent.ok_or_else(ended)
     }
@@ -102,15 +102,7 @@ fn ended() -> PyErr {
 }
 
 fn wait<T: Send>(py: Python<'_>, answer: mpsc::Receiver<spec_run::Result<T>>) -> PyResult<T> {
-    let answer = Mutex::new(answer);
-    loop {
-        let heard = py.detach(|| answer.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(OFTEN));
-        match heard {
-            Ok(answer) => return answer.map_err(raised),
-            Err(mpsc::RecvTimeoutError::Timeout) => py.check_signals()?,
-            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(ended()),
-        }
-    }
+    signals::wait(py, &Mutex::new(answer))?.ok_or_else(ended)?.map_err(raised)
 }
 
 /// What is known when the text has been read.
@@ -181,15 +173,13 @@ impl Judge {
         let amount = CalibrationSettings { chunk: chunk.min(opened.n_ctx_train as usize), positions };
         amount.check().map_err(raised)?;
         let mut config = config::config(opened, settings)?;
-        config.n_ctx = (amount.cells() + cells_beside_texts(draft_max)) as u32;
-        // Drafts begin everywhere in texts that are there already.
-        config.swa_full = true;
-        config.extra_states = states_beside_texts(&amount, tokens.is_none());
+        make_room(&mut config, &amount, draft_max, tokens.is_none());
         let context = config::open(py, opened, &config)?;
-        let (device, states) = (context.describe(), states(&context));
+        let device = context.describe();
+        let states = states_of(&context).into_iter().map(char::from).collect();
         let movable = Movable::of(&opened.plan);
         let movable = (0..2 * opened.n_layer()).map(|sublayer| movable.has(sublayer)).collect();
-        let bos = tokenizer.adds_bos().then(|| tokenizer.bos()).flatten();
+        let bos = tokenizer.added_bos();
         let (read, answer) = mpsc::channel();
         let (commands, received) = mpsc::channel();
         let writer = tokenizer.clone();
@@ -323,6 +313,12 @@ impl Judge {
         Ok(RunLayers(self.candidate(letters)?.mask()))
     }
 
+    /// The letters that spell a mask.
+    fn letters(&self, mask: &RunLayers) -> PyResult<String> {
+        let candidate = Candidate::of_mask(&mask.0);
+        Ok(candidate.ok_or_else(|| wrong("a list of steps: a judge reads masks"))?.to_string())
+    }
+
     fn __repr__(&self) -> String {
         format!("<spec_run.Judge on {} and {} positions>", self.positions, self.held_out)
     }
@@ -338,15 +334,6 @@ impl Judge {
         let measured = measured.map(serde_json::from_str::<Measured>).transpose().map_err(read)?;
         Ok(Member { name: name.into(), candidate: self.candidate(mask)?, proof, measured })
     }
-}
-
-/// What there is besides running: skipping, and coarse where weights have their high bits apart.
-fn states(context: &Context) -> String {
-    let mut states = String::from("s");
-    if context.has_planes() {
-        states.push('c');
-    }
-    states
 }
 
 impl Drop for Judge {

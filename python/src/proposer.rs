@@ -8,6 +8,8 @@ use spec_run::{
     speculation::{Proposer, Ready, SourceInfo, SourceKind, Supply},
 };
 
+use crate::signals::lock;
+
 /// A function that is given a text's tokens and proposes those that come next.
 pub struct PyProposer {
     propose: Arc<Py<PyAny>>,
@@ -25,7 +27,7 @@ impl PyProposer {
     }
 
     fn ask(&self, text: &[u32]) -> Vec<u32> {
-        let mut failed = self.failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut failed = lock(&self.failed);
         if failed.is_some() {
             return Vec::new();
         }

@@ -13,7 +13,7 @@ from conftest import STORIES, program
 from optuna.trial import TrialState
 from postgres import postgres
 
-from spec_run import Judge, Model, read_masks
+from spec_run import Judge, Model, RunLayers, read_masks, write_masks
 from spec_run.search import Settings, mask_of, open_storage
 from spec_run.search.study import COSTS, family, params_of
 
@@ -110,6 +110,32 @@ def test_a_study_in_a_journal_goes_on_and_ends_in_a_file_of_masks(model, tmp_pat
     assert all(mask["predicted"]["speedup"] > 0 and mask["measured"]["tok_s"] > 0 for mask in told["masks"])
     kept_again = run("export", storage, "-o", out)
     assert kept_again.returncode == 1 and "--force overwrites it" in kept_again.stderr
+
+
+def test_a_mask_that_is_known_is_tried_as_it_is(model, tmp_path):
+    storage, known = str(tmp_path / "s.journal"), tmp_path / "known.json"
+    mask = RunLayers(model.n_layer).coarse_mlp([1, 2]).skip_attn(3)
+    write_masks(known, model, {"known": mask})
+    assert read_masks(known, model)[0][1] == mask
+    assert run("worker", storage, "--trials", 1, "--enqueue", known).returncode == 0
+    kept = study(storage)
+    settings = Settings(**kept.user_attrs["spec_run settings"])
+    assert "c" in settings.states
+    tried = [mask_of(settings, trial.params) for trial in begun(kept)]
+    assert tried == ["rrrcrcsr" + "r" * (2 * model.n_layer - 8)]
+    # One that joins later.
+    write_masks(known, model, {"another": mask.coarse_attn(4)})
+    assert run("worker", storage, "--trials", 1, "--enqueue", known).returncode == 0
+    waiting = [mask_of(settings, t.system_attrs["fixed_params"]) for t in study(storage).get_trials(states=(TrialState.WAITING,))]
+    assert "rrrcrcsrcr" + "r" * (2 * model.n_layer - 10) in waiting
+
+
+def test_attention_is_given_no_experts():
+    settings = Settings("m", "f", "t", "v", 64, 8, states="4s", movable="1101")
+    assert settings.space()["layer 000"].choices == ("rr", "r4", "rs", "sr", "s4", "ss")
+    assert settings.space()["layer 001"].choices == ("rr", "r4", "rs")
+    assert settings.fitting("44s4") == "r4r4"
+    assert not any(mask[sublayer] == "4" for mask in family(settings) for sublayer in (0, 2))
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     if let Some(kind) = tasks {
         return tasks::run(kind, &args.text, (&model, &tokenizer), &args.context, &args.beside, args.json);
     }
-    let bos = tokenizer.adds_bos().then(|| tokenizer.bos()).flatten();
+    let bos = tokenizer.added_bos();
     if let Some(base) = args.base.as_deref().filter(|_| args.kl_divergence) {
         return kl_divergence::compare(base, &args.context, (&model, bos), args.chunks, args.json);
     }
@@ -139,18 +139,14 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     (config.n_ctx, config.extra_slots) = match &masks {
         Masks::None | Masks::Ahead => (settings.cells() as u32, 0),
         Masks::One(one) => (settings.cells() as u32, one.mask.extra_repetitions()),
-        Masks::Several(over) => (sweep::cells(n_ctx) as u32, over.extra_slots()),
+        Masks::Several(over) => (config.n_ctx, over.extra_slots()),
     };
     match &masks {
         Masks::None => {}
         Masks::Ahead => config.ahead = true,
         // The model without a mask and with it, side by side.
         Masks::One(_) => config.sequences = 2,
-        // Drafts begin everywhere in a text that is there already.
-        Masks::Several(_) => {
-            config.swa_full = true;
-            config.extra_states = sweep::states(n_ctx);
-        }
+        Masks::Several(_) => sweep::make_room(&mut config, n_ctx),
     }
     let device = &args.context.device;
     if device.dry_run(&model, &config, None, args.json)? {

@@ -26,12 +26,11 @@ use crate::{
     search::{
         Progress, SearchOutcome, SearchSettings,
         calibration::{self, Calibration},
-        candidate::State,
         clock::WallClock,
         journal::{Entry, Journal, RunId},
         judge::{self, ModelJudge},
         objective::{Goal, Objective},
-        report, search,
+        report, search, states_of,
     },
     tokenizer::EncodeOptions,
     words::count,
@@ -117,20 +116,9 @@ impl SearchArgs {
     }
 
     fn settings(&self, context: &Context) -> SearchSettings {
-        let mut states = Vec::new();
-        // Where no weights have planes, coarse is the same as in full.
-        states.extend(context.has_planes().then_some(State::Coarse));
-        if let Some(used) = context.model().experts_used() {
-            let mut numbers = [used / 2, 1].map(|n| n.min(usize::from(State::MOST_EXPERTS))).to_vec();
-            numbers.dedup();
-            states.extend(
-                numbers.into_iter().filter(|n| (1..used).contains(n)).map(|n| State::Experts(n as u8)),
-            );
-        }
-        states.push(State::Skip);
         SearchSettings {
             objective: Objective::new(self.objective, self.max_cost),
-            states,
+            states: states_of(context),
             width: self.width,
             trials: self.trials,
             draft_max: self.draft_max,
@@ -161,10 +149,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
     let amount = calibration::CalibrationSettings { chunk, positions: args.positions };
     amount.check()?;
     let mut config = args.context.config(&model)?;
-    config.n_ctx = (amount.cells() + judge::cells_beside_texts(args.draft_max)) as u32;
-    // Drafts begin everywhere in texts that are there already.
-    config.swa_full = true;
-    config.extra_states = judge::states_beside_texts(&amount, args.file.is_none());
+    judge::make_room(&mut config, &amount, args.draft_max, args.file.is_none());
     let device = &args.context.device;
     if device.dry_run(&model, &config, None, args.json)? {
         return Ok(());
@@ -245,7 +230,7 @@ fn read_calibration(
     let bytes = read_limited(path, common::MOST_TEXT)?;
     let text = String::from_utf8_lossy(&bytes);
     let tokens = tokenizer.encode(&text, EncodeOptions { add_special: false, parse_special: false });
-    let bos = tokenizer.adds_bos().then(|| tokenizer.bos()).flatten();
+    let bos = tokenizer.added_bos();
     Calibration::from_text(&tokens, bos, settings).map_err(|e| match e {
         Error::Input(what) => Error::Input(format!("{}: {what}", path.display())),
         other => other,

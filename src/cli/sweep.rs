@@ -13,7 +13,7 @@ use super::{
     sweep_table::{self, COLUMNS, Line, Table},
     sweep_times,
 };
-pub use crate::eval::sweep::{cells, states};
+pub use crate::eval::sweep::make_room;
 use crate::{
     Context, Error, Result, RunLayers,
     eval::{

@@ -52,10 +52,7 @@ use self::{
 use crate::{
     Batch, Context, ContextConfig, Error, Model, Result, Sampler, Tokenizer,
     batch::SeqId,
-    speculation::{
-        AheadProposer, Controller, Costs, Memory, NgramProposer, Policy, Proposer, Report, candidates,
-        learned,
-    },
+    speculation::{Controller, Costs, Memory, Policy, Proposer, Report, candidates, learned},
 };
 
 /// How an engine shares its context.
@@ -114,12 +111,7 @@ impl Engine {
         let mut context = Context::new(model, context)?;
         let masks = candidates::all(&context);
         let predicts_ahead = context.predicts_ahead();
-        let make: MakeProposers = Box::new(move || {
-            let ngram: Box<dyn Proposer> = Box::<NgramProposer>::default();
-            let ahead = predicts_ahead.then(|| Box::new(AheadProposer) as _);
-            let masks = masks.iter().map(|mask| Box::new(mask.clone()) as _);
-            std::iter::once(ngram).chain(ahead).chain(masks).collect()
-        });
+        let make: MakeProposers = Box::new(move || candidates::proposers(&masks, predicts_ahead));
         let controller = learned::prepare_for(&mut context, &make(), None)?;
         Ok(Engine::new(context, tokenizer, config).drafting(make, controller))
     }

@@ -15,7 +15,7 @@ use super::{
     marks::{self, Marks, STATES_OF_FORKS},
     perplexity::{FULL, MASKED, Nll, PerplexitySettings, Piece, chunk, count_chunks},
 };
-use crate::{Context, Result, RunLayers, batch::SeqId};
+use crate::{Context, ContextConfig, Result, RunLayers, batch::SeqId};
 
 /// Where drafts begin comes after the two sequences of perplexity.
 const FIRST_MARK: SeqId = MASKED + 1;
@@ -106,6 +106,13 @@ pub fn cells(n_ctx: usize) -> usize {
 /// States of recurrent layers that it needs beside a text's: [`ContextConfig::extra_states`](crate::ContextConfig::extra_states).
 pub fn states(n_ctx: usize) -> usize {
     marks::states_at(n_ctx / 2..n_ctx, n_ctx / 2) + STATES_OF_FORKS
+}
+
+/// Gives a context the room that chunks of `n_ctx` take: drafts begin everywhere in a text that is there already.
+pub fn make_room(config: &mut ContextConfig, n_ctx: usize) {
+    config.n_ctx = u32::try_from(cells(n_ctx)).unwrap_or(u32::MAX);
+    config.swa_full = true;
+    config.extra_states = states(n_ctx);
 }
 
 /// Scores `tokens` under each mask, going on after the chunks that `sums` already has; the mask of `settings` is not

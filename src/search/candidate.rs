@@ -201,6 +201,25 @@ impl Candidate {
         Candidate(states.into_iter().enumerate().map(settled).collect())
     }
 
+    /// What a mask does with each sublayer; an MLP with more experts than a letter can say runs. `None` if it is no mask but
+    /// a list of steps.
+    pub fn of_mask(mask: &RunLayers) -> Option<Self> {
+        let mut all = vec![State::Skip; 2 * mask.n_layer()];
+        for step in mask.steps() {
+            let done = |runs: bool, coarse: bool| match (runs, coarse) {
+                (false, _) => State::Skip,
+                (true, true) => State::Coarse,
+                (true, false) => State::Run,
+            };
+            all[2 * step.layer] = done(step.attn, step.coarse_attn);
+            all[2 * step.layer + 1] = match (done(step.mlp, step.coarse_mlp), step.experts) {
+                (State::Run, Some(n)) if n <= usize::from(State::MOST_EXPERTS) => State::Experts(n as u8),
+                (done, _) => done,
+            };
+        }
+        mask.is_mask().then(|| Self::from_states(all))
+    }
+
     /// States by sublayer.
     pub fn states(&self) -> &[State] {
         &self.0
@@ -288,6 +307,18 @@ mod tests {
         assert_eq!(Candidate::exit(3, 2).mask(), exit);
         assert_eq!(Candidate::every_second(3, 0).to_string(), "rrssrr");
         assert!(Candidate::exit(3, 0).skips_all());
+    }
+
+    #[test]
+    fn masks_are_candidates_unless_they_repeat_layers() {
+        for letters in ["rrrrrr", "rcs4cr", "ssrsr9"] {
+            let candidate = Candidate::try_from(letters.to_string()).unwrap();
+            assert_eq!(Candidate::of_mask(&candidate.mask()), Some(candidate));
+        }
+        let many = RunLayers::all(1).experts(0, 10);
+        assert_eq!(Candidate::of_mask(&many).unwrap().to_string(), "rr");
+        let repeated = RunLayers::from_steps(2, [(0, LayerBits::FULL), (0, LayerBits::FULL)]).unwrap();
+        assert_eq!(Candidate::of_mask(&repeated), None);
     }
 
     #[test]

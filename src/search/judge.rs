@@ -13,7 +13,7 @@ use super::{
     score::{Score, Verdict},
 };
 use crate::{
-    Batch, Context, Result,
+    Batch, Context, ContextConfig, Result,
     batch::SeqId,
     eval::{
         agreement::{Comparison, LogProbs, Reference, TOP},
@@ -46,6 +46,14 @@ pub fn cells_beside_texts(drafts: usize) -> usize {
 /// Texts that the model has `written` may be short, and then marks are in more of them.
 pub fn states_beside_texts(settings: &CalibrationSettings, written: bool) -> usize {
     settings.most_in_texts(written, |judged| marks::states_at(judged, 0)) + STATES_OF_FORKS
+}
+
+/// Gives a context the room that a judge takes, with texts of these settings and drafts of up to so many tokens: they begin
+/// everywhere in texts that are there already.
+pub fn make_room(config: &mut ContextConfig, settings: &CalibrationSettings, drafts: usize, written: bool) {
+    config.n_ctx = u32::try_from(settings.cells() + cells_beside_texts(drafts)).unwrap_or(u32::MAX);
+    config.swa_full = true;
+    config.extra_states = states_beside_texts(settings, written);
 }
 
 /// Judges candidates by the model itself.

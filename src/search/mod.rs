@@ -38,7 +38,7 @@ pub use clock::{Stopwatch, WallClock};
 pub use costs::PassCosts;
 pub use family::Proof;
 pub use journal::{Entry, Journal, RunId};
-pub use judge::{ModelJudge, cells_beside_texts, states_beside_texts};
+pub use judge::{ModelJudge, cells_beside_texts, make_room, states_beside_texts};
 pub use lab::Progress;
 pub use measured::Measured;
 pub use objective::Objective;
@@ -50,7 +50,7 @@ use self::{
     judge::Judge,
     lab::{Lab, Past},
 };
-use crate::{Result, RunLayers, Tokenizer};
+use crate::{Context, Result, RunLayers, Tokenizer};
 
 /// Exits that are proved, of all that are judged.
 const PROVED_EXITS: usize = 3;
@@ -63,6 +63,20 @@ const PROVING: f64 = 0.5;
 const LOOPING: f64 = 0.25;
 /// Fewer held-out positions would promise anything.
 const FEWEST_PROVED: usize = 32;
+
+/// What a search can do with sublayers of a context's model besides running them in full, from the least that is left out.
+pub fn states_of(context: &Context) -> Vec<State> {
+    let mut states = Vec::new();
+    // Where no weights have planes, coarse is the same as in full.
+    states.extend(context.has_planes().then_some(State::Coarse));
+    if let Some(used) = context.model().experts_used() {
+        let mut numbers = [used / 2, 1].map(|n| n.min(usize::from(State::MOST_EXPERTS))).to_vec();
+        numbers.dedup();
+        states.extend(numbers.into_iter().filter(|n| (1..used).contains(n)).map(|n| State::Experts(n as u8)));
+    }
+    states.push(State::Skip);
+    states
+}
 
 /// How a search goes.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Drafts to try on a model about which nothing is known.
 
-use super::MaskProposer;
+use super::{AheadProposer, MaskProposer, NgramProposer, Proposer};
 use crate::{Context, RunLayers};
 
 /// All of them that a context can have.
@@ -9,6 +9,14 @@ pub fn all(context: &Context) -> Vec<MaskProposer> {
     let mut all = masks(model.n_layer(), context.has_planes(), model.experts_used());
     all.extend(exits(model.n_layer()));
     all
+}
+
+/// What drafts for a text: what stood in it before, the head for one token more if there is one, and these masks.
+pub fn proposers(masks: &[MaskProposer], predicts_ahead: bool) -> Vec<Box<dyn Proposer>> {
+    let ngram: Box<dyn Proposer> = Box::<NgramProposer>::default();
+    let ahead = predicts_ahead.then(|| Box::new(AheadProposer) as _);
+    let masks = masks.iter().map(|mask| Box::new(mask.clone()) as _);
+    std::iter::once(ngram).chain(ahead).chain(masks).collect()
 }
 
 /// Everything from its high bits, where the weights have them apart: the best draft that needs no training and

@@ -211,6 +211,11 @@ impl Tokenizer {
         self.special.add_bos
     }
 
+    /// The token that texts begin with, if they begin with one.
+    pub fn added_bos(&self) -> Option<u32> {
+        self.bos().filter(|_| self.adds_bos())
+    }
+
     /// Whether texts end with EOS.
     pub fn adds_eos(&self) -> bool {
         self.special.add_eos

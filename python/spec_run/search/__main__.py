@@ -13,7 +13,7 @@ try:
 except ModuleNotFoundError:
     sys.exit("spec_run.search: optuna is missing: pip install 'spec-run[search]'")
 
-from .. import Model, RunLayers, __version__, read_masks
+from .. import Model, __version__, read_masks
 from .._native import Judge
 from .export import export
 from .sampler import NearTheBest
@@ -93,7 +93,8 @@ def open_judge(args: argparse.Namespace) -> tuple[Model, Judge, Settings]:
 def run_worker(args: argparse.Namespace) -> None:
     storage = open_storage(args.storage)
     model, judge, settings = open_judge(args)
-    first = [letters(mask) for _, mask in read_masks(args.enqueue, model)] if args.enqueue else []
+    known = read_masks(args.enqueue, model) if args.enqueue else []
+    first = [settings.fitting(judge.letters(mask)) for _, mask in known]
     sampler: Any = NearTheBest(args.seed)
     if args.sampler == "tpe":
         sampler = optuna.samplers.TPESampler(seed=args.seed, multivariate=True)
@@ -126,11 +127,6 @@ def run_export(args: argparse.Namespace) -> None:
             f"predicted {one['predicted']['speedup']:.2f}{times}"
         )
     say(f"{args.output} written: spec-run --draft-skip {args.output}")
-
-
-def letters(mask: RunLayers) -> str:
-    """As a judge reads them; what is coarse counts as running."""
-    return "".join("r" if runs else "s" for pair in zip(mask.attn, mask.mlp) for runs in pair)
 
 
 def say(line: str) -> None:

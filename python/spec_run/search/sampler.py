@@ -82,8 +82,9 @@ class NearTheBest(optuna.samplers.BaseSampler):
                 mask[one], mask[other] = mask[other], mask[one]
             else:
                 one = self._random.choice(movable)
-                mask[one] = self._random.choice([state for state in f"r{settings.states}" if state != mask[one]])
-        return "".join(mask)
+                others = [state for state in f"r{settings.states_of(one)}" if state != mask[one]]
+                mask[one] = self._random.choice(others)
+        return settings.fitting("".join(mask))
 
 
 def by_harm(settings: Settings, judged: list[FrozenTrial]) -> list[int]:

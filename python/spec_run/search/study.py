@@ -47,10 +47,20 @@ class Settings:
     def space(self) -> dict[str, CategoricalDistribution]:
         """A parameter for each layer: what its attention does and what its MLP does, in a letter each. Where there is nothing
         to skip, there is nothing to choose."""
-        letters = [f"r{self.states}" if moves == "1" else "r" for moves in self.movable]
+        letters = [f"r{self.states_of(sublayer)}" for sublayer in range(len(self.movable))]
         layers = zip(letters[::2], letters[1::2])
         choices = {name(i): [a + m for a in attn for m in mlp] for i, (attn, mlp) in enumerate(layers)}
         return {layer: CategoricalDistribution(of_layer) for layer, of_layer in choices.items() if len(of_layer) > 1}
+
+    def states_of(self, sublayer: int) -> str:
+        """What it can be in besides running. Attention, every even one, has no experts."""
+        if self.movable[sublayer] != "1":
+            return ""
+        return "".join(state for state in self.states if sublayer % 2 or not state.isdigit())
+
+    def fitting(self, mask: str) -> str:
+        """The mask with those sublayers running that cannot be in the state that it says."""
+        return "".join(state if state in self.states_of(i) else "r" for i, state in enumerate(mask))
 
     def differs_from(self, other: Settings) -> str | None:
         """What is not the same, in a line."""
@@ -130,8 +140,8 @@ def begin_or_join(
     pruner: optuna.pruners.BasePruner | None = None,
     masks: Sequence[str] = (),
 ) -> tuple[optuna.Study, str]:
-    """The study and its costs. Whoever comes first measures these, and says which masks are tried first: those of
-    `spec-run search`, and `masks`."""
+    """The study and its costs. Whoever comes first measures these, and has `masks` tried first, then those of
+    `spec-run search`. Whoever joins adds its `masks` to those that wait."""
     how: dict[str, Any] = {"sampler": sampler, "pruner": pruner}
     try:
         study = optuna.create_study(study_name=study_name, storage=storage, direction="maximize", **how)
@@ -145,9 +155,13 @@ def begin_or_join(
 def begin(study: optuna.Study, settings: Settings, judge: Judge, masks: Sequence[str]) -> None:
     study.set_user_attr(SETTINGS, asdict(settings))
     study.set_user_attr(COSTS, judge.measure_costs(settings.states))
-    for mask in [*family(settings), *masks]:
-        study.enqueue_trial(params_of(settings, mask), skip_if_exists=True)
+    enqueue(study, settings, [*masks, *family(settings)])
     study.set_user_attr(READY, True)
+
+
+def enqueue(study: optuna.Study, settings: Settings, masks: Sequence[str]) -> None:
+    for mask in masks:
+        study.enqueue_trial(params_of(settings, mask), skip_if_exists=True)
 
 
 def join(study: optuna.Study, settings: Settings, judge: Judge, masks: Sequence[str]) -> None:
@@ -159,6 +173,7 @@ def join(study: optuna.Study, settings: Settings, judge: Judge, masks: Sequence[
             begin(study, settings, judge, masks)
         time.sleep(0.2)
     check(study, settings)
+    enqueue(study, settings, masks)
 
 
 def check(study: optuna.Study, settings: Settings) -> None:
@@ -188,7 +203,7 @@ def family(settings: Settings) -> list[str]:
     layers = n // 2
 
     def only(state: str, changed: Any) -> str:
-        return "".join(state if settings.movable[i] == "1" and changed(i) else "r" for i in range(n))
+        return settings.fitting("".join(state if changed(i) else "r" for i in range(n)))
 
     masks = [only(state, lambda i, one=one: i == one) for state in settings.states for one in range(n)]
     masks += [only("s", lambda i, e=e: i // 2 >= e) for e in range(max(layers // 4, 1), layers)]
