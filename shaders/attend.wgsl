@@ -1,6 +1,6 @@
 // Attention of one row, for the heads of one workgroup (head_*). As a whole it walks all chunks; split, each
-// workgroup makes one chunk, and attend_join.wgsl joins them. Needs attention.wgsl, joint.wgsl, capped.wgsl, stored.wgsl, a
-// text of sums (reduce_*) and one that says what becomes of a head (head_plain or head_round).
+// workgroup makes one chunk, and attend_join.wgsl joins them. Needs attention.wgsl, joint.wgsl, capped.wgsl, stored.wgsl,
+// reduce_shared.wgsl and a text that says what becomes of a head (head_plain or head_round).
 
 override SPLIT: bool = false;
 // The most pairs of numbers of a head that there is room for.
@@ -43,8 +43,7 @@ fn value_pair(at: u32, pair: u32) -> vec2<f32> {
 }
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
-    let thread = me.thread;
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     // The heads that share keys and values, in pieces.
     let pieces = (p.group + AT_ONCE - 1u) / AT_ONCE;
     let kv_head = group.x / pieces;
@@ -76,14 +75,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
             weights[j] = s;
             largest = max(largest, s);
         }
-        largest = max_over(largest, me);
+        largest = max_over(largest, thread);
         var part = Reduced();
         for (var j = thread; j < len; j += THREADS) {
             let e = exp(weights[j] - largest);
             weights[j] = e;
             part += e;
         }
-        let chunk_sum = sum_and_sync(part, me);
+        let chunk_sum = sum_over(part, thread);
         let joined = joint(top, largest);
         let is_first = chunk == first_chunk;
         for (var i = thread; i < pairs; i += THREADS) {

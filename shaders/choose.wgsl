@@ -1,5 +1,5 @@
 // The experts that a row goes through and what they weigh, from the router's scores. An expert is chosen if fewer than
-// `used` others are better; equal ones go by their numbers. Needs one.wgsl and a text of sums (reduce_*).
+// `used` others are better; equal ones go by their numbers. Needs one.wgsl and reduce_shared.wgsl.
 
 override THREADS: u32 = 8u;
 
@@ -45,20 +45,20 @@ fn is_number(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) <= 0x7f800000u;
 }
 
-fn softmax(me: Lanes) {
+fn softmax(thread: u32) {
     var largest = LEAST;
-    for (var i = me.thread; i < p.experts; i += THREADS) {
+    for (var i = thread; i < p.experts; i += THREADS) {
         largest = max(largest, weights[i]);
     }
-    largest = max_over(largest, me);
+    largest = max_over(largest, thread);
     var sum = 0.0;
-    for (var i = me.thread; i < p.experts; i += THREADS) {
+    for (var i = thread; i < p.experts; i += THREADS) {
         let e = exp(weights[i] - largest);
         weights[i] = e;
         sum += e;
     }
-    sum = sum_over(sum, me);
-    for (var i = me.thread; i < p.experts; i += THREADS) {
+    sum = sum_over(sum, thread);
+    for (var i = thread; i < p.experts; i += THREADS) {
         weights[i] /= sum;
     }
 }
@@ -93,10 +93,10 @@ fn divide(by: f32) {
 }
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let start = group.y * p.scores_stride + p.scores_first;
     let to = group.y * p.chosen_stride;
-    for (var i = me.thread; i < p.experts; i += THREADS) {
+    for (var i = thread; i < p.experts; i += THREADS) {
         var x = scores[start + i];
         if p.gating == SIGMOID {
             x = 1.0 / (1.0 + exp(min(-x, 88.0)));
@@ -104,9 +104,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
         weights[i] = x;
     }
     if p.gating == SOFTMAX {
-        softmax(me);
+        softmax(thread);
     }
-    for (var i = me.thread; i < p.experts; i += THREADS) {
+    for (var i = thread; i < p.experts; i += THREADS) {
         var key = weights[i];
         if p.has_bias != 0u {
             key += bias[i];
@@ -119,11 +119,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
     workgroupBarrier();
     if p.groups > 1u {
         let size = p.experts / p.groups;
-        for (var i = me.thread; i < p.groups; i += THREADS) {
+        for (var i = thread; i < p.groups; i += THREADS) {
             group_keys[i] = best_two(i, size);
         }
         workgroupBarrier();
-        for (var i = me.thread; i < p.experts; i += THREADS) {
+        for (var i = thread; i < p.experts; i += THREADS) {
             let mine = i / size;
             var better = 0u;
             for (var other = 0u; other < p.groups; other++) {
@@ -136,7 +136,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
         }
         workgroupBarrier();
     }
-    for (var i = me.thread; i < p.experts; i += THREADS) {
+    for (var i = thread; i < p.experts; i += THREADS) {
         var better = 0u;
         for (var other = 0u; other < p.experts; other++) {
             better += u32(keys[other] > keys[i] || (keys[other] == keys[i] && other < i));
@@ -146,7 +146,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
         }
     }
     workgroupBarrier();
-    if me.thread != 0u {
+    if thread != 0u {
         return;
     }
     // From here on they are few.

@@ -1,5 +1,5 @@
 // h[i] = x[row i] / rms(x[row i]) · weight; row i is i itself, or the i-th output row. Everything is padded with
-// zeros to whole blocks. Needs a text of sums (reduce_*) and one that says what becomes of a row (norm_plain or
+// zeros to whole blocks. Needs reduce_shared.wgsl and one that says what becomes of a row (norm_plain or
 // norm_round).
 
 override THREADS: u32 = 8u;
@@ -25,8 +25,7 @@ fn normed(start: u32, i: u32, scale: f32) -> vec4<f32> {
 }
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
-    let thread = me.thread;
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     var row = group.y;
     if p.listed != 0u {
         row = rows[p.list_at + group.y];
@@ -36,7 +35,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
     for (var i = thread; i < p.stride; i += THREADS) {
         sums = fma(x[start + i], x[start + i], sums);
     }
-    let square = sum_over((sums.x + sums.y) + (sums.z + sums.w), me);
+    let square = sum_over((sums.x + sums.y) + (sums.z + sums.w), thread);
     let scale = 1.0 / sqrt(square / f32(p.dim) + p.eps);
     put(group.y, start, scale, thread);
 }

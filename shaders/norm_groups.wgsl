@@ -1,5 +1,5 @@
 // Any norm, of each group of a row by itself: dst = (src - mean) / deviation · factor + summand, or without the mean
-// src / rms. Row i is i itself, or the i-th output row. Needs a text of sums (reduce_*) and one that says where rows
+// src / rms. Row i is i itself, or the i-th output row. Needs reduce_shared.wgsl and one that says where rows
 // lie (rows_apart or rows_inside).
 
 override THREADS: u32 = 8u;
@@ -28,7 +28,7 @@ struct Params {
 @group(0) @binding(2) var<storage, read> affine: array<f32>; // factors, summands
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     var row = group.y;
     if p.listed != 0u {
         row = rows[p.list_at + group.y];
@@ -38,21 +38,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
     var mean = 0.0;
     if p.subtracts_mean != 0u {
         var sum = 0.0;
-        for (var i = me.thread; i < p.len; i += THREADS) {
+        for (var i = thread; i < p.len; i += THREADS) {
             sum += number(start + i);
         }
-        mean = sum_over(sum, me) / f32(p.len);
+        mean = sum_over(sum, thread) / f32(p.len);
         // All have read the sums before the next are written.
         workgroupBarrier();
     }
     var squares = 0.0;
-    for (var i = me.thread; i < p.len; i += THREADS) {
+    for (var i = thread; i < p.len; i += THREADS) {
         let x = number(start + i) - mean;
         squares = fma(x, x, squares);
     }
-    let scale = 1.0 / sqrt(sum_over(squares, me) / f32(p.len) + p.eps);
+    let scale = 1.0 / sqrt(sum_over(squares, thread) / f32(p.len) + p.eps);
     let first = group.x * p.step;
-    for (var i = me.thread; i < p.len; i += THREADS) {
+    for (var i = thread; i < p.len; i += THREADS) {
         var x = (number(start + i) - mean) * scale * affine[first + i] + affine[p.summands_at + first + i];
         if p.adds != 0u {
             x += dst[to + i];

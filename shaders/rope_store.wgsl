@@ -1,6 +1,6 @@
 // One head of one row: queries and keys are normed where the model wants it and rotated, keys and values stored in
 // their cell. The heads of a row are those of the queries, then of the keys, then of the values; where they lie apart,
-// each kind is a dispatch. Needs a text of sums (reduce_*), stored.wgsl and stored_head.wgsl.
+// each kind is a dispatch. Needs reduce_shared.wgsl, stored.wgsl and stored_head.wgsl.
 
 override THREADS: u32 = 8u;
 
@@ -54,24 +54,24 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> keys: array<u32>; // [kv_heads, cells, key_words]
 @group(0) @binding(8) var<storage, read_write> values: array<u32>; // [kv_heads, cells, value_words]
 
-fn normalise(is_key: bool, me: Lanes) {
+fn normalise(is_key: bool, thread: u32) {
     var mean = 0.0;
     if (p.flags & select(QUERIES_CENTRED, KEYS_CENTRED, is_key)) != 0u {
         var sum = 0.0;
-        for (var i = me.thread; i < p.head_dim; i += THREADS) {
+        for (var i = thread; i < p.head_dim; i += THREADS) {
             sum += head[i];
         }
-        mean = sum_over(sum, me) / f32(p.head_dim);
+        mean = sum_over(sum, thread) / f32(p.head_dim);
         // All have read the sums before the next are written.
         workgroupBarrier();
     }
     var squares = 0.0;
-    for (var i = me.thread; i < p.head_dim; i += THREADS) {
+    for (var i = thread; i < p.head_dim; i += THREADS) {
         let x = head[i] - mean;
         squares = fma(x, x, squares);
     }
-    let scale = 1.0 / sqrt(sum_over(squares, me) / f32(p.head_dim) + select(p.q_eps, p.k_eps, is_key));
-    for (var i = me.thread; i < p.head_dim; i += THREADS) {
+    let scale = 1.0 / sqrt(sum_over(squares, thread) / f32(p.head_dim) + select(p.q_eps, p.k_eps, is_key));
+    for (var i = thread; i < p.head_dim; i += THREADS) {
         let x = (head[i] - mean) * scale;
         if is_key {
             head[i] = x * k_norm[i] + k_norm[p.head_dim + i];
@@ -82,8 +82,7 @@ fn normalise(is_key: bool, me: Lanes) {
 }
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
-    let thread = me.thread;
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let row = group.y;
     let start = row * p.in_stride + p.in_first + group.x * p.head_dim;
     let at = p.first_head + group.x;
@@ -99,7 +98,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
     let normed = (is_query && (p.flags & QUERIES_NORMED) != 0u) || (is_key && (p.flags & KEYS_NORMED) != 0u);
     let after = (p.flags & NORMED_AFTER) != 0u;
     if normed && !after {
-        normalise(is_key, me);
+        normalise(is_key, thread);
     }
     workgroupBarrier();
     if is_query || is_key {
@@ -115,7 +114,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, me: Lanes) {
     }
     workgroupBarrier();
     if normed && after {
-        normalise(is_key, me);
+        normalise(is_key, thread);
         workgroupBarrier();
     }
     let cell = rows[p.cells_at + row];

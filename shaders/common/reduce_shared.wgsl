@@ -1,31 +1,62 @@
-// Sums and maxima of `Reduced` over a workgroup, through shared memory and in the order of the threads.
-
-struct Lanes { @builtin(local_invocation_index) thread: u32 }
+// Sums and maxima of `Reduced` over a workgroup of 8, 16, 64 or 256 threads, through shared memory. They are trees:
+// what lies half of what is left apart is joined, until one is left. So the order is fixed by the number of threads.
 
 var<workgroup> shared_sums: array<Reduced, THREADS>;
 var<workgroup> shared_maxima: array<Reduced, THREADS>;
 
-fn sum_over(x: Reduced, me: Lanes) -> Reduced {
-    shared_sums[me.thread] = x;
-    workgroupBarrier();
-    var sum = Reduced();
-    for (var i = 0u; i < THREADS; i++) {
-        sum += shared_sums[i];
+// Two levels of the tree at once.
+fn sum_of_four(i: u32, step: u32) -> Reduced {
+    return (shared_sums[i] + shared_sums[i + 2u * step]) + (shared_sums[i + step] + shared_sums[i + 3u * step]);
+}
+
+fn add_fours(step: u32, thread: u32) {
+    if thread < step {
+        shared_sums[thread] = sum_of_four(thread, step);
     }
-    return sum;
+    workgroupBarrier();
 }
 
 // What was written before it is seen after it.
-fn sum_and_sync(x: Reduced, me: Lanes) -> Reduced {
-    return sum_over(x, me);
+fn sum_over(x: Reduced, thread: u32) -> Reduced {
+    shared_sums[thread] = x;
+    workgroupBarrier();
+    if THREADS > 64u {
+        add_fours(64u, thread);
+    }
+    if THREADS > 16u {
+        add_fours(16u, thread);
+    }
+    // The last levels every thread makes for itself, which takes no barrier.
+    if THREADS == 8u {
+        return sum_of_four(0u, 2u) + sum_of_four(1u, 2u);
+    }
+    return (sum_of_four(0u, 4u) + sum_of_four(2u, 4u)) + (sum_of_four(1u, 4u) + sum_of_four(3u, 4u));
 }
 
-fn max_over(x: Reduced, me: Lanes) -> Reduced {
-    shared_maxima[me.thread] = x;
-    workgroupBarrier();
-    var largest = x;
-    for (var i = 0u; i < THREADS; i++) {
-        largest = max(largest, shared_maxima[i]);
+fn max_of_four(i: u32, step: u32) -> Reduced {
+    return max(
+        max(shared_maxima[i], shared_maxima[i + 2u * step]),
+        max(shared_maxima[i + step], shared_maxima[i + 3u * step]));
+}
+
+fn take_largest(step: u32, thread: u32) {
+    if thread < step {
+        shared_maxima[thread] = max_of_four(thread, step);
     }
-    return largest;
+    workgroupBarrier();
+}
+
+fn max_over(x: Reduced, thread: u32) -> Reduced {
+    shared_maxima[thread] = x;
+    workgroupBarrier();
+    if THREADS > 64u {
+        take_largest(64u, thread);
+    }
+    if THREADS > 16u {
+        take_largest(16u, thread);
+    }
+    if THREADS == 8u {
+        return max(max_of_four(0u, 2u), max_of_four(1u, 2u));
+    }
+    return max(max(max_of_four(0u, 4u), max_of_four(2u, 4u)), max(max_of_four(1u, 4u), max_of_four(3u, 4u)));
 }

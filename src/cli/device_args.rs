@@ -58,9 +58,8 @@ pub struct DeviceArgs {
     /// Fail where a plan does not fit the GPU after all, instead of taking a smaller one
     #[arg(long)]
     strict: bool,
-    /// Which of the GPU's kernels: plain, or dot4, f16, coop and subgroups, with commas between them [default: what a
-    /// short trial finds right and fastest]
-    #[arg(long, value_name = "NAMES", default_value = "auto", hide_default_value = true)]
+    /// Which of the GPU's kernels: plain, dot4 or coop [default: what a short trial finds right and fastest]
+    #[arg(long, value_name = "NAME", default_value = "auto", hide_default_value = true)]
     gpu_variant: GpuVariant,
     /// Where compiled kernels and the trial's outcome are kept; none keeps nothing [default: the user's cache
     /// directory]

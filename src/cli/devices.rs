@@ -108,12 +108,10 @@ fn describe(number: usize, found: &Found, is_default: bool) -> String {
 }
 
 /// What faster kernels may ask for; none of them is needed.
-fn features(found: &Found) -> [(&'static str, bool); 5] {
+fn features(found: &Found) -> [(&'static str, bool); 3] {
     use wgpu::Features as F;
     let has = |feature| found.features.contains(feature);
     [
-        ("f16", has(F::SHADER_F16)),
-        ("subgroups", has(F::SUBGROUP)),
         ("timestamps", has(F::TIMESTAMP_QUERY)),
         ("pipeline cache", has(F::PIPELINE_CACHE)),
         ("cooperative matrices", found.squares().is_some()),

@@ -19,10 +19,7 @@ const COOPERATIVE: Features =
     Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(Features::SHADER_F16).union(Features::SUBGROUP);
 
 /// Used where the adapter has them; nothing needs them.
-const OPTIONAL: Features = Features::TIMESTAMP_QUERY
-    .union(Features::SUBGROUP)
-    .union(Features::SHADER_F16)
-    .union(Features::PIPELINE_CACHE);
+const OPTIONAL: Features = Features::TIMESTAMP_QUERY.union(Features::PIPELINE_CACHE);
 
 /// The most that one buffer of weights takes; larger matrices have a buffer of their own.
 pub const ARENA_BYTES: u64 = 256 << 20;

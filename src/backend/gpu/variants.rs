@@ -15,8 +15,6 @@ pub enum Arith {
     Float,
     /// Activations in whole numbers of 8 bits with a scale for 32, as the CPU has them; sums of products are exact.
     Int8,
-    /// Activations in halves with a scale for 32.
-    Half,
 }
 
 impl Arith {
@@ -30,11 +28,10 @@ impl Arith {
         match self {
             Arith::Float => 8,
             Arith::Int8 => 3,
-            Arith::Half => 5,
         }
     }
 
-    pub const ALL: [Arith; 3] = [Arith::Float, Arith::Int8, Arith::Half];
+    pub const ALL: [Arith; 2] = [Arith::Float, Arith::Int8];
 }
 
 /// The matrices that a subgroup multiplies together.
@@ -60,8 +57,6 @@ impl Square {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Variants {
     pub arith: Arith,
-    /// Sums over workgroups are made by subgroups.
-    pub subgroups: bool,
     /// Tiles of whole numbers are multiplied by cooperative matrices, which gives the same bits. wgpu calls them an
     /// experiment, so they are used by name only.
     pub coop: bool,
@@ -83,23 +78,18 @@ impl Default for Wanted {
 }
 
 impl Variants {
-    pub const PLAIN: Variants = Variants { arith: Arith::Float, subgroups: false, coop: false };
+    pub const PLAIN: Variants = Variants { arith: Arith::Float, coop: false };
+
+    pub const DOT4: Variants = Variants { arith: Arith::Int8, ..Variants::PLAIN };
+    pub const COOP: Variants = Variants { coop: true, ..Variants::DOT4 };
 
     /// Why a device cannot run these, if it cannot.
     pub fn check(self, found: &Found) -> Result<()> {
-        let has = |feature| found.features.contains(feature);
-        let lacking =
-            if self.subgroups && !(has(wgpu::Features::SUBGROUP) && found.info.subgroup_min_size >= 4) {
-                "subgroups"
-            } else if self.arith == Arith::Half && !has(wgpu::Features::SHADER_F16) {
-                "f16"
-            } else if self.coop && found.squares().is_none() {
-                "coop"
-            } else {
-                return Ok(());
-            };
+        if !self.coop || found.squares().is_some() {
+            return Ok(());
+        }
         Err(Error::Device(format!(
-            "{}: `gpu_variant` {lacking}: the driver does not offer it; plain runs on every device",
+            "{}: `gpu_variant` {self}: the driver does not offer it; plain runs on every device",
             found.info.name
         )))
     }
@@ -107,52 +97,28 @@ impl Variants {
 
 impl fmt::Display for Variants {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let arith = match self.arith {
-            Arith::Float => None,
-            Arith::Int8 if self.coop => Some("coop"),
-            Arith::Int8 => Some("dot4"),
-            Arith::Half => Some("f16"),
-        };
-        let names: Vec<&str> = arith.into_iter().chain(self.subgroups.then_some("subgroups")).collect();
-        f.write_str(if names.is_empty() { "plain" } else { "" })?;
-        f.write_str(&names.join(","))
+        f.write_str(match self.arith {
+            Arith::Float => "plain",
+            Arith::Int8 if self.coop => "coop",
+            Arith::Int8 => "dot4",
+        })
     }
 }
 
 impl FromStr for Wanted {
     type Err = String;
 
-    /// `auto`, or names with commas between them.
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        if text == "auto" {
-            return Ok(Wanted::Tried);
-        }
-        let mut variants = Variants::PLAIN;
-        for name in text.split(',') {
-            let arith = match name {
-                "plain" if text == name => continue,
-                "subgroups" => {
-                    variants.subgroups = true;
-                    continue;
-                }
-                "dot4" => Arith::Int8,
-                "coop" => {
-                    variants.coop = true;
-                    Arith::Int8
-                }
-                "f16" => Arith::Half,
-                _ => {
-                    return Err(
-                        "auto, plain, or of dot4, f16, coop and subgroups, with commas between them".into()
-                    );
-                }
-            };
-            if !matches!(variants.arith, Arith::Float) && variants.arith != arith {
-                return Err("dot4 and f16 are two ways to do one thing: one of them".into());
+        match text {
+            "auto" => Ok(Wanted::Tried),
+            "plain" => Ok(Wanted::Fixed(Variants::PLAIN)),
+            "dot4" => Ok(Wanted::Fixed(Variants::DOT4)),
+            "coop" => Ok(Wanted::Fixed(Variants::COOP)),
+            _ if text.split(',').any(|name| ["f16", "subgroups"].contains(&name)) => {
+                Err("f16 and subgroups are no longer there: auto, plain, dot4 or coop".into())
             }
-            variants.arith = arith;
+            _ => Err("auto, plain, dot4 or coop".into()),
         }
-        Ok(Wanted::Fixed(variants))
     }
 }
 
@@ -162,14 +128,17 @@ mod tests {
 
     #[test]
     fn names_are_read_and_written() {
-        for text in ["plain", "dot4", "f16", "coop", "subgroups", "dot4,subgroups", "f16,subgroups"] {
+        for text in ["plain", "dot4", "coop"] {
             let Ok(Wanted::Fixed(variants)) = text.parse() else { panic!("{text}") };
             assert_eq!(variants.to_string(), text);
         }
         assert_eq!("auto".parse(), Ok(Wanted::Tried));
-        assert_eq!("subgroups,dot4".parse::<Wanted>(), "dot4,subgroups".parse());
-        for text in ["", "dot4,f16", "f16,coop", "plain,dot4", "dot8", "dot4,", "auto,dot4"] {
+        for text in ["", "plain,dot4", "dot8", "dot4,", "auto,dot4"] {
             assert!(text.parse::<Wanted>().is_err(), "{text}");
+        }
+        for text in ["f16", "subgroups", "dot4,subgroups"] {
+            let message = text.parse::<Wanted>().unwrap_err();
+            assert!(message.contains("no longer"), "{text}: {message}");
         }
     }
 }

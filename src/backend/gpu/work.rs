@@ -111,7 +111,7 @@ fn sizes(plan: &Plan, layout: &Layout, rows: usize, n_cells: usize) -> Sizes {
     let most_chunks = n_cells.div_ceil(CHUNK);
     let most = |of: fn(&AttnSpec) -> usize| plan.attentions.iter().map(of).max().unwrap_or(1);
     let chunk_row = 4 * most_chunks * most(|spec| spec.n_head * (head_stride(spec.head_dim) + 2));
-    let rounded = |width: usize| rows * width / BLOCK * 16 * Arith::Half.block_quads();
+    let rounded = |width: usize| rows * width / BLOCK * 16 * Arith::Int8.block_quads();
     let stride = |buf: Buf| layout.place(buf).stride;
     let fed = plan.ops().flat_map(|op| plan.operands(op).fed()).filter(|&buf| buf != Buf::H);
     let sorted = plan.experts.iter().map(|moe| {

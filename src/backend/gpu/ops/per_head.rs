@@ -60,7 +60,7 @@ impl Ops {
         let x = || match (&take, arith) {
             (Some(_), _) => stage.heads_apart(),
             (None, Arith::Float) => stage.room(src),
-            (None, Arith::Int8 | Arith::Half) => stage.rounded(src),
+            (None, Arith::Int8) => stage.rounded(src),
         };
         let quads = |numbers: usize| (numbers / BLOCK * arith.block_quads()) as u32;
         let out = stage.place(dst);

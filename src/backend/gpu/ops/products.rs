@@ -182,7 +182,7 @@ impl Ops {
             return Ok(());
         }
         let Quantizer { bound, blocks } = &self.quantizers[&src];
-        recorder.dispatch(Kernel::Quantize(arith), bound, [blocks.div_ceil(32), rows as u32, 1])?;
+        recorder.dispatch(Kernel::Quantize, bound, [blocks.div_ceil(32), rows as u32, 1])?;
         ready.add(src);
         Ok(())
     }

@@ -172,7 +172,7 @@ pub enum Kernel {
     ExpertsSort,
     ExpertsSum,
     /// Activations for products that are not in floats.
-    Quantize(Arith),
+    Quantize,
     /// A gate and an up matrix that were multiplied apart.
     Activate(Curve),
     /// Any norm of rows, or of groups of them; `inside`: of rows that lie in the same buffer.
@@ -308,7 +308,7 @@ impl Kernel {
             Kernel::Choose => Family::Choose,
             Kernel::ExpertsSort => Family::ExpertsSort,
             Kernel::ExpertsSum => Family::ExpertsSum,
-            Kernel::Quantize(_) => Family::Quantize,
+            Kernel::Quantize => Family::Quantize,
             Kernel::Activate(_) => Family::Activate,
             Kernel::NormGroups { inside: false } => Family::NormGroups,
             Kernel::NormGroups { inside: true } => Family::NormInside,
@@ -360,7 +360,7 @@ impl Kernel {
             Kernel::Choose => "choose".into(),
             Kernel::ExpertsSort => "experts sort".into(),
             Kernel::ExpertsSum => "experts sum".into(),
-            Kernel::Quantize(arith) => format!("quantize{}", arith.suffix()),
+            Kernel::Quantize => "quantize".into(),
             Kernel::Activate(_) => "activate".into(),
             Kernel::NormGroups { .. } => "norm groups".into(),
             Kernel::Multiply { .. } => "multiply".into(),
@@ -383,12 +383,9 @@ impl Kernel {
         }
     }
 
-    /// Values of the text's overrides. `subgroup`: the least threads in one.
-    pub fn constants(self, tuning: &Tuning, variants: Variants, subgroup: u32) -> Vec<(&'static str, f64)> {
-        let width = |threads: u32| {
-            let alone = ("ALONE", f64::from(u8::from(threads <= subgroup)));
-            variants.subgroups.then_some(alone).into_iter().chain([("THREADS", f64::from(threads))])
-        };
+    /// Values of the text's overrides.
+    pub fn constants(self, tuning: &Tuning, variants: Variants) -> Vec<(&'static str, f64)> {
+        let width = |threads: u32| [("THREADS", f64::from(threads))].into_iter();
         let coarse_of = |format: Format, coarse| {
             format.has_planes().then_some(("COARSE", f64::from(u8::from(coarse)))).into_iter()
         };
@@ -468,7 +465,7 @@ impl Kernel {
             Kernel::Activate(curve) => vec![("ACTIVATION", curve.number())],
             Kernel::Multiply { f, g } => vec![("F", f.number()), ("G", g.number())],
             Kernel::Embed(_)
-            | Kernel::Quantize(_)
+            | Kernel::Quantize
             | Kernel::Add
             | Kernel::Take
             | Kernel::Scale
@@ -508,7 +505,7 @@ impl Kernel {
                 all.extend(Arith::ALL.map(short));
             }
         }
-        all.extend([Arith::Int8, Arith::Half].map(Kernel::Quantize));
+        all.push(Kernel::Quantize);
         for format in Format::ALL {
             all.push(Kernel::Embed(format));
             for arith in Arith::ALL.into_iter().filter(|arith| arith.of(format) == *arith) {
@@ -543,21 +540,6 @@ impl Kernel {
         }
         all
     }
-
-    /// The feature without which the text is not even valid.
-    #[cfg(test)]
-    pub fn needs(self) -> wgpu::Features {
-        match self {
-            Kernel::MatmulRows { arith: Arith::Half, .. }
-            | Kernel::GateRows { arith: Arith::Half, .. }
-            | Kernel::ExpertRows { arith: Arith::Half, .. }
-            | Kernel::ExpertTile { arith: Arith::Half, .. }
-            | Kernel::HeadRows { arith: Arith::Half, .. }
-            | Kernel::HeadTile { arith: Arith::Half, .. }
-            | Kernel::MatmulTile { arith: Arith::Half, .. } => wgpu::Features::SHADER_F16,
-            _ => wgpu::Features::empty(),
-        }
-    }
 }
 
 /// What a type of keys or values is called in `stored.wgsl`.
@@ -586,7 +568,6 @@ impl Arith {
         match self {
             Arith::Float => "",
             Arith::Int8 => " dot4",
-            Arith::Half => " f16",
         }
     }
 }

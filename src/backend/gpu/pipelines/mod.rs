@@ -106,7 +106,7 @@ fn make(
         module: &module,
         entry_point: Some("main"),
         compilation_options: wgpu::PipelineCompilationOptions {
-            constants: &kernel.constants(&gpu.tuning, variants, gpu.info.subgroup_min_size),
+            constants: &kernel.constants(&gpu.tuning, variants),
             // The kernels write what they read.
             zero_initialize_workgroup_memory: false,
         },
@@ -132,16 +132,13 @@ mod tests {
     #[test]
     fn every_shader_is_valid_under_the_features_it_is_for() {
         let all = Kernel::all().into_iter();
-        let subgroups = Variants { subgroups: true, ..Variants::PLAIN };
-        let coop = Variants { arith: Arith::Int8, coop: true, ..Variants::PLAIN };
         let [sixteen, eight] = Square::ALL;
-        let ways = [(Variants::PLAIN, sixteen), (subgroups, sixteen), (coop, sixteen), (coop, eight)];
+        let ways = [(Variants::PLAIN, sixteen), (Variants::COOP, sixteen), (Variants::COOP, eight)];
         let each = |kernel| ways.map(|(variants, square)| (kernel, variants, square));
         for (kernel, variants, square) in all.flat_map(each) {
             let mut capabilities = BASE;
-            let is_half = kernel.needs() == wgpu::Features::SHADER_F16;
-            capabilities.set(Capabilities::SHADER_FLOAT16, is_half || variants.coop);
-            capabilities.set(Capabilities::SUBGROUP, variants.subgroups || variants.coop);
+            capabilities.set(Capabilities::SHADER_FLOAT16, variants.coop);
+            capabilities.set(Capabilities::SUBGROUP, variants.coop);
             capabilities.set(Capabilities::COOPERATIVE_MATRIX, variants.coop);
             let text = kernel.text(variants, square);
             if variants != Variants::PLAIN && text == kernel.text(Variants::PLAIN, square) {
@@ -164,7 +161,7 @@ mod tests {
                 if lanes > tuning.matmul {
                     continue;
                 }
-                let constants = kernel.constants(&tuning, variants, 32);
+                let constants = kernel.constants(&tuning, variants);
                 let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
                 process_overrides(&module, &info, None, &constants)
                     .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
@@ -177,18 +174,17 @@ mod tests {
     #[test]
     fn tiles_by_cooperative_matrices_become_spirv() {
         use wgpu::naga::{ShaderStage, back::spv};
-        let coop = Variants { arith: Arith::Int8, coop: true, ..Variants::PLAIN };
         let tiles = Kernel::all().into_iter().filter(|kernel| {
             matches!(kernel, Kernel::MatmulTile { arith: Arith::Int8, mode: Mode::Add, .. })
         });
         for (kernel, square) in tiles.flat_map(|kernel| Square::ALL.map(|square| (kernel, square))) {
-            let module = wgsl::parse_str(&kernel.text(coop, square)).unwrap();
+            let module = wgsl::parse_str(&kernel.text(Variants::COOP, square)).unwrap();
             let info = Validator::new(ValidationFlags::all(), Capabilities::all())
                 .subgroup_stages(ShaderStages::COMPUTE)
                 .subgroup_operations(SubgroupOperationSet::all())
                 .validate(&module)
                 .unwrap_or_else(|e| panic!("{}: {e:?}", kernel.name()));
-            let constants = kernel.constants(&Tuning::HARDWARE, coop, 32);
+            let constants = kernel.constants(&Tuning::HARDWARE, Variants::COOP);
             let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
             let (module, info) = process_overrides(&module, &info, None, &constants).unwrap();
             let options = spv::Options { lang_version: (1, 4), ..spv::Options::default() };

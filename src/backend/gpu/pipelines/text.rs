@@ -11,20 +11,16 @@ impl Kernel {
                 include_str!(concat!("../../../../shaders/", $name, ".wgsl"))
             };
         }
-        let reduce = if variants.subgroups {
-            shader!("common/reduce_subgroups")
-        } else {
-            shader!("common/reduce_shared")
-        };
+        let reduce = shader!("common/reduce_shared");
         match self {
             Kernel::Embed(format) => format_text(format) + shader!("embed"),
             Kernel::Norm(Arith::Float) => {
                 [shader!("common/one"), reduce, shader!("common/norm_plain"), shader!("norm")].concat()
             }
-            Kernel::Norm(arith) => [
+            Kernel::Norm(Arith::Int8) => [
                 shader!("common/one"),
                 reduce,
-                &self.rounding(arith),
+                &self.rounding(),
                 shader!("common/norm_round"),
                 shader!("norm"),
             ]
@@ -41,13 +37,13 @@ impl Kernel {
             Kernel::GateRows { format, arith, .. } => [
                 &rows_text(format, arith),
                 shader!("common/one_matrix"),
-                &self.rounding(arith),
+                &self.rounding(),
                 shader!("gate_rows"),
             ]
             .concat(),
             Kernel::MatmulTile { format, arith: Arith::Int8, .. } if variants.coop => [
                 "enable f16;\nenable wgpu_cooperative_matrix;\n",
-                &dots(format, Arith::Int8),
+                &dots(format),
                 match square {
                     Square::Sixteen => shader!("common/squares_16"),
                     Square::Eight => shader!("common/squares_8"),
@@ -68,7 +64,7 @@ impl Kernel {
             Kernel::Choose => [shader!("common/one"), reduce, shader!("choose")].concat(),
             Kernel::ExpertsSort => shader!("experts_sort").into(),
             Kernel::ExpertsSum => shader!("experts_sum").into(),
-            Kernel::Quantize(arith) => self.rounding(arith) + shader!("quantize"),
+            Kernel::Quantize => self.rounding() + shader!("quantize"),
             Kernel::Activate(_) => [shader!("common/activation"), shader!("activate")].concat(),
             Kernel::NormGroups { inside } => [
                 shader!("common/one"),
@@ -121,11 +117,8 @@ impl Kernel {
     }
 
     /// How this kernel rounds what it makes for products.
-    fn rounding(self, arith: Arith) -> String {
-        let numbers = match arith {
-            Arith::Half => include_str!("../../../../shaders/common/quantize_half.wgsl"),
-            _ => include_str!("../../../../shaders/common/quantize_int8.wgsl"),
-        };
+    fn rounding(self) -> String {
+        let numbers = include_str!("../../../../shaders/common/quantize_int8.wgsl");
         let binding = self.family().storage().len();
         let rounded =
             format!("@group(0) @binding({binding}) var<storage, read_write> rounded: array<vec4<u32>>;\n");
@@ -136,7 +129,7 @@ impl Kernel {
     fn head(self, arith: Arith) -> String {
         match arith {
             Arith::Float => include_str!("../../../../shaders/common/head_plain.wgsl").into(),
-            _ => self.rounding(arith) + include_str!("../../../../shaders/common/head_round.wgsl"),
+            _ => self.rounding() + include_str!("../../../../shaders/common/head_round.wgsl"),
         }
     }
 }
@@ -150,7 +143,7 @@ fn rows_text(format: Format, arith: Arith) -> String {
     }
     let part = include_str!("../../../../shaders/common/part.wgsl");
     let products = include_str!("../../../../shaders/common/products_dot.wgsl");
-    dots(format, arith) + part + products + lanes
+    dots(format) + part + products + lanes
 }
 
 /// The same for tiles, with the tile's kernel.
@@ -159,7 +152,7 @@ fn tile_text(format: Format, arith: Arith) -> String {
         return floats(format) + include_str!("../../../../shaders/matmul_tile.wgsl");
     }
     let part = include_str!("../../../../shaders/common/part.wgsl");
-    dots(format, arith) + part + include_str!("../../../../shaders/matmul_tile_dot.wgsl")
+    dots(format) + part + include_str!("../../../../shaders/matmul_tile_dot.wgsl")
 }
 
 /// A format's weights, and what becomes of sums.
@@ -169,11 +162,8 @@ fn floats(format: Format) -> String {
 }
 
 /// A format's weights as whole numbers, how sums of sixteen products are made, and what becomes of sums.
-fn dots(format: Format, arith: Arith) -> String {
-    let dot = match arith {
-        Arith::Half => include_str!("../../../../shaders/common/dot_half.wgsl"),
-        _ => include_str!("../../../../shaders/common/dot_int8.wgsl"),
-    };
+fn dots(format: Format) -> String {
+    let dot = include_str!("../../../../shaders/common/dot_int8.wgsl");
     let activation = include_str!("../../../../shaders/common/activation.wgsl");
     let finish = include_str!("../../../../shaders/common/finish.wgsl");
     [dot, &format_text(format), &ints_text(format), activation, finish].concat()

@@ -9,7 +9,7 @@ use super::{
         variants::Arith,
         work::{CHUNK, Stored, head_stride, kv_words},
     },
-    U, bits, gpu, reductions, store,
+    TUNINGS, U, bits, gpu, store,
 };
 use crate::kv_type::KvType;
 
@@ -208,12 +208,12 @@ fn attention_is_right_to_rounding_split_and_whole() {
         (8, 1, 96, (F16, Q8_0)),
         (2, 1, 288, (Q8_0, F32)),
     ];
-    for (tuning, variants) in reductions(test) {
-        (gpu.tuning, gpu.variants) = (tuning, variants);
+    for tuning in TUNINGS {
+        gpu.tuning = tuning;
         let mut pipelines = Pipelines::new(&gpu);
         for (heads, kv_heads, dim, types) in shapes {
             let case = Case::new(heads, kv_heads, dim, Stored { keys: types.0, values: types.1 }, 12);
-            let what = format!("{heads}/{kv_heads} heads of {dim}, {types:?}, {variants}");
+            let what = format!("{heads}/{kv_heads} heads of {dim}, {types:?}");
             for len in [1, 2, 255, 256, 257, 700] {
                 let whole = case.run(&gpu, &mut pipelines, &[len], (false, false));
                 case.check(&whole, &[len], &what);

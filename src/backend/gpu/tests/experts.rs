@@ -8,7 +8,7 @@ use super::{
         pipelines::{Family, Kernel, Mode, Pipelines, Tuning},
         variants::{Arith, Variants},
     },
-    U, bits, gpu, gpu_with, reductions,
+    TUNINGS, U, bits, gpu, gpu_with,
 };
 use crate::{plan::Gating, quant::GgmlType};
 
@@ -91,8 +91,8 @@ fn rows_choose_their_best_experts() {
         Choice { experts: 1000, used: 10, gating: Gating::Sigmoid, renormalises: true, ..plain },
         Choice { experts: 4, used: 4, biased: true, ..plain },
     ];
-    for (tuning, variants) in reductions(test) {
-        (gpu.tuning, gpu.variants) = (tuning, variants);
+    for tuning in TUNINGS {
+        gpu.tuning = tuning;
         let mut pipelines = Pipelines::new(&gpu);
         for choice in &choices {
             let Choice { experts, used, .. } = *choice;
@@ -172,7 +172,7 @@ fn products_by_experts_are_those_of_their_matrices_alone() {
         gpu.tuning = tuning;
         check_products(&gpu, Arith::Float);
     }
-    if let Some(gpu) = gpu_with(TEST, Variants { arith: Arith::Int8, ..Variants::PLAIN }) {
+    if let Some(gpu) = gpu_with(TEST, Variants::DOT4) {
         check_products(&gpu, Arith::Int8);
     }
 }
@@ -230,7 +230,7 @@ fn check_products(gpu: &super::Gpu, arith: Arith) {
             };
             let how = How { arith, ..plain(rows, false) };
             let floats = whole.input(gpu, &x, rows).unwrap();
-            let rounded = whole.quantized(gpu, Arith::Half, rows).unwrap();
+            let rounded = whole.quantized(gpu, Arith::Int8, rows).unwrap();
             let count = storage(gpu, bytemuck::cast_slice(&[rows as u32])).unwrap();
             let [bias_room, chosen] = [&bias, &chosen].map(|x| numbers(gpu, x).unwrap());
             let sorted = storage(gpu, &vec![0; 4 * (1 + 3 * most_tiles + rows * used)]).unwrap();

@@ -55,19 +55,8 @@ pub fn gpu_with(test: &str, variants: Variants) -> Option<Gpu> {
     Some(gpu)
 }
 
-/// Whether the device has what a variant takes; if not the test says so.
-fn offered(test: &str, variants: Variants) -> bool {
-    gpu_with(test, variants).is_some()
-}
-
-/// Ways to make sums over a workgroup: in narrow and in wide ones, and by subgroups where there are any.
-fn reductions(test: &str) -> Vec<(Tuning, Variants)> {
-    let mut ways = vec![Variants::PLAIN];
-    let subgroups = Variants { subgroups: true, ..Variants::PLAIN };
-    ways.extend(offered(test, subgroups).then_some(subgroups));
-    let both = |variants| [(Tuning::SOFTWARE, variants), (Tuning::HARDWARE, variants)];
-    ways.into_iter().flat_map(both).collect()
-}
+/// Narrow workgroups and wide ones.
+const TUNINGS: [Tuning; 2] = [Tuning::SOFTWARE, Tuning::HARDWARE];
 
 /// Numbers on the device.
 pub fn numbers(gpu: &Gpu, x: &[f32]) -> wgpu::Buffer {

@@ -58,7 +58,7 @@ fn products_of_heads_are_those_of_their_matrices_alone() {
         gpu.tuning = tuning;
         check_products(&gpu, Arith::Float);
     }
-    if let Some(gpu) = gpu_with(TEST, Variants { arith: Arith::Int8, ..Variants::PLAIN }) {
+    if let Some(gpu) = gpu_with(TEST, Variants::DOT4) {
         check_products(&gpu, Arith::Int8);
     }
 }
@@ -109,7 +109,7 @@ fn check_products(gpu: &Gpu, arith: Arith) {
             };
             // The whole rows are rounded at once.
             let row = Matrix::empty(gpu, whole.format, 1, stride / BLOCK).unwrap();
-            let rounded = row.quantized(gpu, Arith::Half, rows).unwrap();
+            let rounded = row.quantized(gpu, Arith::Int8, rows).unwrap();
             let mut steps = Vec::new();
             if arith != Arith::Float {
                 let how = How { arith, ..plain(rows, false) };

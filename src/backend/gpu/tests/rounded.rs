@@ -8,11 +8,11 @@ use super::{
         lab::{How, Matrix, Random, Room, bind, blocks, numbers, plain, room, run, storage},
         ops::Bound,
         params::{AttendParams, MatmulParams, NormParams, QuantizeParams},
-        pipelines::{Curve, Family, Kernel, Mode, Pipelines, Tuning},
-        variants::{Arith, Variants},
+        pipelines::{Curve, Family, Kernel, Mode, Pipelines},
+        variants::Arith,
         work::Stored,
     },
-    bits, gpu, offered,
+    TUNINGS, bits, gpu,
 };
 use crate::{kv_type::KvType, quant::GgmlType};
 
@@ -48,7 +48,7 @@ fn check<T: bytemuck::NoUninit>(
     let buffers = [&plain.buffer, &separate.buffer];
     let then = bind(gpu, pipelines, Family::Quantize, &quantize, &buffers).unwrap();
     let groups = [(width / BLOCK).div_ceil(32) as u32, rows as u32, 1];
-    let steps = [(step.plain.0, made, step.groups[0]), (Kernel::Quantize(arith), then, groups)];
+    let steps = [(step.plain.0, made, step.groups[0]), (Kernel::Quantize, then, groups)];
     let want_rounded = run(gpu, pipelines, &steps, &separate.buffer, rounded_len).unwrap();
     let want = run(gpu, pipelines, &[], &plain.buffer, len).unwrap();
     assert!(want.iter().any(|&x| x != 0.0 && x != 7.0));
@@ -62,18 +62,12 @@ fn check<T: bytemuck::NoUninit>(
     assert!(bits(&got_rounded) == bits(&want_rounded), "{:?}: rounded", step.rounding.0);
 }
 
-/// Every way to round that the device has, in narrow workgroups and in wide ones.
-fn ways(test: &str) -> Vec<(Tuning, Arith)> {
-    let arith_of = |arith| Variants { arith, ..Variants::PLAIN };
-    let ariths = [Arith::Int8, Arith::Half].into_iter().filter(|&arith| offered(test, arith_of(arith)));
-    ariths.flat_map(|arith| [(Tuning::SOFTWARE, arith), (Tuning::HARDWARE, arith)]).collect()
-}
-
 #[test]
 fn norms_round_as_by_themselves() {
     let test = "norms_round_as_by_themselves";
     let Some(mut gpu) = gpu(test) else { return };
-    for (tuning, arith) in ways(test) {
+    let arith = Arith::Int8;
+    for tuning in TUNINGS {
         gpu.tuning = tuning;
         let mut pipelines = Pipelines::new(&gpu);
         let mut random = Random::new(21);
@@ -100,7 +94,8 @@ fn attention_rounds_as_by_itself() {
     let Some(mut gpu) = gpu(test) else { return };
     const CELLS: usize = 300;
     let stored = Stored { keys: KvType::F32, values: KvType::F32 };
-    for (tuning, arith) in ways(test) {
+    let arith = Arith::Int8;
+    for tuning in TUNINGS {
         gpu.tuning = tuning;
         let mut pipelines = Pipelines::new(&gpu);
         let mut random = Random::new(22);
@@ -162,7 +157,8 @@ fn attention_rounds_as_by_itself() {
 fn gates_round_as_by_themselves() {
     let test = "gates_round_as_by_themselves";
     let Some(mut gpu) = gpu(test) else { return };
-    for (tuning, arith) in ways(test) {
+    let arith = Arith::Int8;
+    for tuning in TUNINGS {
         gpu.tuning = tuning;
         let mut pipelines = Pipelines::new(&gpu);
         let mut random = Random::new(23);

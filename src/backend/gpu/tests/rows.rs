@@ -10,7 +10,7 @@ use super::{
         variants::Arith,
         work::{Stored, head_stride, kv_words},
     },
-    U, gpu, reductions, store, taken,
+    TUNINGS, U, gpu, store, taken,
 };
 use crate::kv_type::KvType;
 
@@ -18,8 +18,8 @@ use crate::kv_type::KvType;
 fn norms_are_right_to_rounding() {
     let test = "norms_are_right_to_rounding";
     let Some(mut gpu) = gpu(test) else { return };
-    for (tuning, variants) in reductions(test) {
-        (gpu.tuning, gpu.variants) = (tuning, variants);
+    for tuning in TUNINGS {
+        gpu.tuning = tuning;
         let mut pipelines = Pipelines::new(&gpu);
         let mut random = Random::new(8);
         for dim in [4usize, 64, 100, 2048] {
@@ -130,8 +130,8 @@ fn queries_and_keys_are_normed_and_turned_and_stored_in_their_cells() {
         (96, 48, false, (Q8_0, Q8_0), 0),
         (288, 144, true, (F16, Q8_0), 3),
     ];
-    for (tuning, variants) in reductions(test) {
-        (gpu.tuning, gpu.variants) = (tuning, variants);
+    for tuning in TUNINGS {
+        gpu.tuning = tuning;
         let mut pipelines = Pipelines::new(&gpu);
         for (dim, turned, in_halves, types, normed) in cases {
             let mut random = Random::new(dim as u64);

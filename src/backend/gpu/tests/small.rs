@@ -7,7 +7,7 @@ use super::{
         params::{ActivateParams, AddParams, CapParams, MultiplyParams, NormGroupsParams, ScaleParams},
         pipelines::{Curve, Family, Kernel, Pipelines, numbers_of},
     },
-    U, gpu, reductions,
+    TUNINGS, U, gpu,
 };
 use crate::plan::Activation;
 
@@ -27,8 +27,8 @@ struct Norm {
 fn norms_of_groups_are_right_to_rounding() {
     let test = "norms_of_groups_are_right_to_rounding";
     let Some(mut gpu) = gpu(test) else { return };
-    for (tuning, variants) in reductions(test) {
-        (gpu.tuning, gpu.variants) = (tuning, variants);
+    for tuning in TUNINGS {
+        gpu.tuning = tuning;
         let mut pipelines = Pipelines::new(&gpu);
         let of = |centred, group, groups, by_own, adds, inside| Norm {
             centred,

@@ -1,8 +1,6 @@
 //! A short trial of the variants that a device offers. One is used if it gives what the plain kernels give, to what
 //! rounding allows, a row has the same bits in every regime, and it is faster.
 
-mod scenes;
-
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -22,9 +20,6 @@ use crate::{
     backend::Speeds,
     quant::{GgmlType, dequantize},
 };
-
-/// Half a unit in the last place of 1.
-const U: f64 = 1.0 / (1u64 << 24) as f64;
 
 /// Less than this is not worth other bits.
 const WORTH: f64 = 1.05;
@@ -112,27 +107,28 @@ pub fn try_now(directory: Option<&Path>, found: &Found) -> Result<(TrialOutcome,
 }
 
 impl TrialOutcome {
-    /// What was found out in an earlier run.
+    /// What was found out in an earlier run; nothing where that tried variants that there are no more.
     fn recall(shelf: &Shelf) -> Option<Self> {
-        shelf.value(OUTCOME)
+        let is_tried = |score: &Score| TRIED.iter().any(|v| v.to_string() == score.variant);
+        shelf.value(OUTCOME).filter(|outcome: &Self| outcome.scores.iter().all(is_tried))
     }
 
     /// What is used of what was tried.
     fn decided(mut scores: Vec<Score>) -> Self {
         scores.iter_mut().for_each(|score| score.used = score.is_worth_it());
         // Of several ways to multiply the fastest.
-        let names = ARITHS.map(|v| v.to_string());
-        let best = scores.iter().filter(|s| s.used && names.contains(&s.variant));
-        let best = best.max_by(|a, b| a.mean().total_cmp(&b.mean())).map(|s| s.variant.clone());
-        for score in scores.iter_mut().filter(|s| names.contains(&s.variant)) {
+        let best = scores.iter().filter(|s| s.used).max_by(|a, b| a.mean().total_cmp(&b.mean()));
+        let best = best.map(|s| s.variant.clone());
+        for score in &mut scores {
             score.used = best.as_ref() == Some(&score.variant);
         }
         TrialOutcome { scores }
     }
 
     pub fn chosen(&self) -> Variants {
-        let used = |variant: Variants| self.scores.iter().any(|s| s.used && s.variant == variant.to_string());
-        Variants { subgroups: used(SUBGROUPS), ..ARITHS.into_iter().find(|&v| used(v)).unwrap_or_default() }
+        let used =
+            |variant: &Variants| self.scores.iter().any(|s| s.used && s.variant == variant.to_string());
+        TRIED.into_iter().find(used).unwrap_or_default()
     }
 }
 
@@ -174,11 +170,7 @@ impl Score {
     }
 }
 
-const SUBGROUPS: Variants = Variants { subgroups: true, ..Variants::PLAIN };
-const DOT4: Variants = Variants { arith: Arith::Int8, ..Variants::PLAIN };
-const HALVES: Variants = Variants { arith: Arith::Half, ..Variants::PLAIN };
-const COOP: Variants = Variants { coop: true, ..DOT4 };
-const ARITHS: [Variants; 3] = [DOT4, HALVES, COOP];
+const TRIED: [Variants; 2] = [Variants::DOT4, Variants::COOP];
 
 /// A NaN is more than anything.
 fn is_more(off: f64, limit: f64) -> bool {
@@ -190,10 +182,10 @@ fn is_more(off: f64, limit: f64) -> bool {
 fn try_all(found: &Found, budget: u64, shelf: Option<&Shelf>) -> Result<(TrialOutcome, Option<Speeds>)> {
     let speeds = speeds::measure(found, budget, shelf)?;
     let mut scores: Vec<Score> = Vec::new();
-    for variants in [SUBGROUPS, DOT4, HALVES, COOP] {
+    for variants in TRIED {
         // Cooperative matrices are for the tiles of what dot4 does, so without that they are nothing.
-        let dot4 = scores.iter().find(|score| score.variant == DOT4.to_string());
-        let like = dot4.filter(|_| variants == COOP);
+        let dot4 = scores.iter().find(|score| score.variant == Variants::DOT4.to_string());
+        let like = dot4.filter(|_| variants == Variants::COOP);
         if variants.check(found).is_ok() && like.is_none_or(|dot4| dot4.fault.is_none()) {
             let score = guarded(shelf, variants, || try_one(found, budget, variants, like))?;
             scores.push(score);
@@ -228,10 +220,7 @@ fn guarded(
 
 /// On a device of its own: what one variant breaks, and the features it asks for, are nothing to the others.
 fn try_one(found: &Found, budget: u64, variants: Variants, like: Option<&Score>) -> Result<Score> {
-    let tried = Gpu::open_for(found, budget, false, variants).and_then(|gpu| match variants.subgroups {
-        true => try_subgroups(&gpu),
-        false => try_arith(&gpu, variants, like),
-    });
+    let tried = Gpu::open_for(found, budget, false, variants).and_then(|gpu| try_arith(&gpu, variants, like));
     match tried {
         Err(Error::Device(fault)) => Ok(Score::wrong(variants, fault)),
         other => other,
@@ -337,9 +326,9 @@ fn compare_products(
     let tried = matrix.product(gpu, pipelines, &x, &how(COLUMNS, arith))?;
     let mut w = vec![0.0; ROWS * K];
     dequantize(ty, &bytes, &mut w);
-    // A row of weights is rounded to a step, which is a 254th or a 4096th of the largest of its block, here at most
-    // 1; sums err at random, so six times what they err on the average is never seen.
-    let step = if arith == Arith::Int8 { 1.0 / 254.0 } else { 1.0 / 512.0 };
+    // Activations are rounded to a step, which is a 254th of the largest of its block, here at most 1; sums err at
+    // random, so six times what they err on the average is never seen.
+    let step = 1.0 / 254.0;
     for (i, (a, b)) in base.iter().zip(&tried).enumerate() {
         let row = &w[i % ROWS * K..][..K];
         let size = row.iter().map(|&w| f64::from(w).powi(2)).sum::<f64>().sqrt();
@@ -356,26 +345,6 @@ fn compare_products(
         }
     }
     Ok(None)
-}
-
-fn try_subgroups(gpu: &Gpu) -> Result<Score> {
-    let mut score = Score::of(SUBGROUPS);
-    let (mut plain, mut pipelines) = (Pipelines::with(gpu, Variants::PLAIN), Pipelines::with(gpu, SUBGROUPS));
-    let clock = Clock::new(gpu)?;
-    for scene in [scenes::norm(gpu)?, scenes::attention(gpu)?] {
-        let base = scene.run(gpu, &mut plain)?;
-        let tried = scene.run(gpu, &mut pipelines)?;
-        let largest = base.iter().fold(0.0f64, |m, &x| m.max(f64::from(x).abs()));
-        let off = base.iter().zip(&tried).map(|(a, b)| f64::from((a - b).abs()));
-        if off.into_iter().any(|off| is_more(off, scene.rounding * largest)) {
-            return Ok(Score::wrong(SUBGROUPS, format!("{} differs", scene.name)));
-        }
-        let (base, tried) = (scene.steps(gpu, &plain)?, scene.steps(gpu, &pipelines)?);
-        let base = Work { pipelines: &mut plain, what: &base };
-        let ratio = clock.ratio(base, Work { pipelines: &mut pipelines, what: &tried })?;
-        score.faster.push((scene.name.into(), ratio));
-    }
-    Ok(score)
 }
 
 #[cfg(test)]
@@ -400,13 +369,7 @@ mod tests {
         assert_eq!(chosen(&[dot4(&[1.0, 1.1, 1.0])]), "plain");
         assert_eq!(chosen(&[dot4(&[0.9, 3.0, 3.0])]), "plain");
         assert_eq!(chosen(&[score("dot4", &[2.0, 2.0, 2.0], Some("other bits"))]), "plain");
-        // The fastest of the ways to multiply; sums over workgroups are another matter.
-        let f16 = |r: f64| score("f16", &[r, r, r], None);
-        assert_eq!(chosen(&[f16(1.5), dot4(&[1.4, 1.4, 1.4])]), "f16");
-        assert_eq!(
-            chosen(&[f16(1.3), dot4(&[1.4, 1.4, 1.4]), score("subgroups", &[1.5, 1.0], None)]),
-            "dot4,subgroups"
-        );
+        // The fastest of the ways to multiply.
         let coop = |tiles: f64| score("coop", &[1.2, 1.1, tiles], None);
         assert_eq!(chosen(&[dot4(&[1.2, 1.1, 1.3]), coop(2.0)]), "coop");
         assert_eq!(chosen(&[dot4(&[1.2, 1.1, 1.3]), coop(1.2)]), "dot4");
@@ -425,12 +388,26 @@ mod tests {
             assert!(unwound.is_err(), "it was tried");
         };
         let fine = |variants| guarded(shelf, variants, || Ok(Score::of(variants))).unwrap().fault;
-        crash(DOT4);
-        assert_eq!((fine(SUBGROUPS), fine(DOT4)), (None, None), "once may be by hand");
-        crash(HALVES);
-        crash(DOT4);
-        assert_eq!((fine(SUBGROUPS), fine(HALVES)), (None, None));
-        let given_up = fine(DOT4).expect("not tried a third time");
+        crash(Variants::DOT4);
+        assert_eq!((fine(Variants::COOP), fine(Variants::DOT4)), (None, None), "once may be by hand");
+        crash(Variants::COOP);
+        crash(Variants::DOT4);
+        assert_eq!(fine(Variants::COOP), None);
+        let given_up = fine(Variants::DOT4).expect("not tried a third time");
         assert!(given_up.contains("did not end"), "{given_up}");
+    }
+
+    /// What an earlier version tried, and what there is no more, is tried again.
+    #[test]
+    fn an_outcome_with_variants_that_are_gone_is_not_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let shelf = Shelf::at(directory.path(), "a device");
+        let keep = |variants: &[&str]| {
+            let scores = variants.iter().map(|variant| score(variant, &[1.5], None)).collect();
+            shelf.keep_value(OUTCOME, &TrialOutcome::decided(scores)).unwrap();
+            TrialOutcome::recall(&shelf).map(|outcome| outcome.chosen().to_string())
+        };
+        assert_eq!(keep(&["dot4"]).as_deref(), Some("dot4"));
+        assert_eq!(keep(&["subgroups", "dot4", "f16"]), None);
     }
 }
