@@ -25,7 +25,7 @@ fn take(start: u32, i: u32) {
     if KEYS == IN_F32 {
         head[i] = bitcast<f32>(word);
     } else if KEYS == IN_F16 {
-        let two = unpack2x16float(word);
+        let two = halves_in(word);
         head[2u * i] = two.x;
         head[2u * i + 1u] = two.y;
     } else if i < p.head_dim / 4u {

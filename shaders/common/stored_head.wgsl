@@ -1,4 +1,4 @@
-// A head on its way into the cache. Needs stored.wgsl.
+// A head on its way into the cache. Needs halves.wgsl and stored.wgsl.
 
 // Zero beyond the head.
 var<workgroup> head: array<f32, 576>;
@@ -27,12 +27,12 @@ fn word(i: u32, stored: u32) -> u32 {
         return bitcast<u32>(head[i]);
     }
     if stored == IN_F16 {
-        return pack2x16float(vec2<f32>(head[2u * i], head[2u * i + 1u]));
+        return two_halves_of(vec2<f32>(head[2u * i], head[2u * i + 1u]));
     }
     let bytes = p.head_dim / 4u;
     if i < bytes {
         return packed_bytes(i);
     }
     let block = 2u * (i - bytes);
-    return pack2x16float(vec2<f32>(largest_of(block), largest_of(block + 1u)) / 127.0);
+    return two_halves_of(vec2<f32>(largest_of(block), largest_of(block + 1u)) / 127.0);
 }

@@ -81,6 +81,7 @@ impl Kernel {
             Kernel::RopeStore(_) => [
                 shader!("common/one"),
                 reduce,
+                shader!("common/halves"),
                 shader!("common/stored"),
                 shader!("common/stored_head"),
                 shader!("rope_store"),
@@ -93,6 +94,7 @@ impl Kernel {
                 shader!("common/attention"),
                 shader!("common/joint"),
                 shader!("common/capped"),
+                shader!("common/halves"),
                 shader!("common/stored"),
                 shader!("attend"),
             ]
@@ -107,11 +109,15 @@ impl Kernel {
             .concat(),
             Kernel::Convolve { .. } => [shader!("common/states"), shader!("convolve")].concat(),
             Kernel::Scan { .. } => [shader!("common/states"), shader!("scan")].concat(),
-            Kernel::Best => [shader!("common/rank"), shader!("best")].concat(),
+            Kernel::Best => [shader!("common/rank"), shader!("common/one"), reduce, shader!("best")].concat(),
             Kernel::BestJoin => [shader!("common/rank"), shader!("best_join")].concat(),
-            Kernel::Shift { .. } => {
-                [shader!("common/stored"), shader!("common/stored_head"), shader!("shift")].concat()
-            }
+            Kernel::Shift { .. } => [
+                shader!("common/halves"),
+                shader!("common/stored"),
+                shader!("common/stored_head"),
+                shader!("shift"),
+            ]
+            .concat(),
             Kernel::Read => shader!("read").into(),
         }
     }

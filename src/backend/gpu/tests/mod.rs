@@ -13,6 +13,7 @@ pub use lab::Random;
 
 mod attention;
 mod experts;
+mod halves;
 #[cfg(embedded_model)]
 mod lost;
 mod matmul;
