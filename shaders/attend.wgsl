@@ -1,10 +1,8 @@
 // Attention of one row, for the heads of one workgroup (head_*). As a whole it walks all chunks; split, each
-// workgroup makes one chunk, and attend_join.wgsl joins them. Needs attention.wgsl, joint.wgsl, capped.wgsl, stored.wgsl,
-// reduce_shared.wgsl and a text that says what becomes of a head (head_plain or head_round).
+// workgroup makes one chunk, and attend_join.wgsl joins them. Needs attention.wgsl, joint.wgsl, scores.wgsl, weighted.wgsl
+// and a text that says what becomes of a head (head_plain or head_round).
 
 override SPLIT: bool = false;
-// The most pairs of numbers of a head that there is room for.
-override MOST_PAIRS: u32 = 256u;
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> rows: array<u32>;
@@ -13,33 +11,28 @@ override MOST_PAIRS: u32 = 256u;
 @group(0) @binding(4) var<storage, read> keys: array<vec4<u32>>; // [kv_heads, cells, key_words / 4]
 @group(0) @binding(5) var<storage, read> values: array<u32>; // [kv_heads, cells, value_words]
 @group(0) @binding(6) var<storage, read> sinks: array<f32>; // [heads]
-// Whole: [rows, out_stride]. Split: [rows, heads, most_chunks, head_stride + 2], maximum and sum last.
+// Whole: [rows, out_stride]. Split: [group rows, heads, most_chunks, head_stride + 2], maximum and sum last.
 @group(0) @binding(7) var<storage, read_write> out: array<f32>;
 
-var<workgroup> weights: array<Reduced, 256>;
-var<workgroup> chunk_cells: array<u32, 256>;
-
-// Of each pair of numbers of the heads.
-struct Pair { x: Reduced, y: Reduced }
-var<workgroup> sums: array<Pair, MOST_PAIRS>;
-
-// Of the block that quad `i` of a key is in.
-fn key_scale(key: u32, i: u32) -> f32 {
-    let block = i / 2u;
-    return scale_in(keys[key + p.head_dim / 16u + block / 8u][(block / 2u) % 4u], block);
-}
-
-fn value_pair(at: u32, pair: u32) -> vec2<f32> {
-    if VALUES == IN_F32 {
-        return vec2<f32>(bitcast<f32>(values[at + 2u * pair]), bitcast<f32>(values[at + 2u * pair + 1u]));
+// Takes a chunk's sums of a pair into what the chunks before gave, which is where the result will be: only this thread
+// goes there. `at`: of the first head; the next ones are `next` apart.
+fn take_in(at: u32, next: u32, has_second: bool, count: u32, sums: Pair, joined: Joint, is_first: bool) {
+    for (var h = 0u; h < count; h++) {
+        let keep = of_head(joined.keep, h);
+        let take = of_head(joined.take, h);
+        var x = of_head(sums.x, h);
+        var y = of_head(sums.y, h);
+        if !is_first {
+            x = fma(x, take, out[at + h * next] * keep);
+            if has_second {
+                y = fma(y, take, out[at + h * next + 1u] * keep);
+            }
+        }
+        out[at + h * next] = x;
+        if has_second {
+            out[at + h * next + 1u] = y;
+        }
     }
-    if VALUES == IN_F16 {
-        return unpack2x16float(values[at + pair]);
-    }
-    let block = pair / 16u;
-    let scale = scale_in(values[at + p.head_dim / 4u + block / 2u], block);
-    let four = four_bytes(values[at + pair / 2u]);
-    return scale * select(four.xy, four.zw, (pair & 1u) != 0u);
 }
 
 @compute @workgroup_size(THREADS)
@@ -50,18 +43,29 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let in_group = AT_ONCE * (group.x % pieces);
     let head = kv_head * p.group + in_group;
     let count = min(AT_ONCE, p.group - in_group);
-    let row = group.z;
+    let row = p.first_row + group.z;
     let span_at = p.spans_at + 2u * (rows[p.view_at] * p.view_rows + row);
     let span = Span(rows[span_at], rows[span_at + 1u]);
     let chunks = (span.len + CHUNK - 1u) / CHUNK;
     var first_chunk = 0u;
     var end_chunk = chunks;
+    // Where the first head's numbers go, those of the next, and how many there are.
+    var to = row * p.out_stride + head * p.head_dim;
+    var next = p.head_dim;
+    var len_of_head = p.head_dim;
     if SPLIT {
         first_chunk = group.y;
         end_chunk = min(chunks, group.y + 1u);
+        to = ((group.z * p.heads + head) * p.most_chunks + first_chunk) * (p.head_stride + 2u);
+        next = p.most_chunks * (p.head_stride + 2u);
+        len_of_head = p.head_stride;
     }
-    let query = (row * p.heads + head) * (p.head_stride / 4u);
-    let pairs = p.head_stride / 2u;
+    let queries = queries_from((row * p.heads + head) * (p.head_stride / 4u), count - 1u);
+    // Pairs are made by a share's threads side by side.
+    let pairs = (len_of_head + 1u) / 2u;
+    let at_once = THREADS / SHARES;
+    let share = thread / at_once;
+    let own_pair = thread % at_once;
     var top = Reduced();
     var sum = Reduced();
     for (var chunk = first_chunk; chunk < end_chunk; chunk++) {
@@ -69,9 +73,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let len = min(CHUNK, span.len - chunk * CHUNK);
         var largest = Reduced(-3.0e38);
         for (var j = thread; j < len; j += THREADS) {
-            let cell = lists[first + j];
-            let s = scores(query, count - 1u, (kv_head * p.cells + cell) * (p.key_words / 4u));
-            chunk_cells[j] = (kv_head * p.cells + cell) * p.value_words;
+            let cell = kv_head * p.cells + lists[first + j];
+            let s = score(queries, cell * (p.key_words / 4u));
+            value_places[j] = cell * p.value_words;
             weights[j] = s;
             largest = max(largest, s);
         }
@@ -85,16 +89,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let chunk_sum = sum_over(part, thread);
         let joined = joint(top, largest);
         let is_first = chunk == first_chunk;
-        for (var i = thread; i < pairs; i += THREADS) {
+        for (var first_pair = 0u; first_pair < pairs; first_pair += at_once) {
+            let pair = first_pair + own_pair;
             var s = Pair();
-            for (var j = 0u; j < len; j++) {
-                let v = value_pair(chunk_cells[j], i);
-                s = Pair(fma(weights[j], Reduced(v.x), s.x), fma(weights[j], Reduced(v.y), s.y));
+            if pair < pairs {
+                s = sums_of_share(share, len, pair);
             }
-            if !is_first {
-                s = Pair(fma(s.x, joined.take, sums[i].x * joined.keep), fma(s.y, joined.take, sums[i].y * joined.keep));
+            if SHARES > 1u {
+                let x = over_shares(s.x, thread);
+                let y = over_shares(s.y, thread);
+                s = Pair(x, y);
             }
-            sums[i] = s;
+            if share == 0u && pair < pairs {
+                take_in(to + 2u * pair, next, 2u * pair + 1u < len_of_head, count, s, joined, is_first);
+            }
         }
         if is_first {
             top = largest;
@@ -105,34 +113,25 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         workgroupBarrier();
     }
-    // Each thread has its pairs still.
     if SPLIT && first_chunk >= end_chunk {
         return;
     }
     for (var h = 0u; h < count; h++) {
+        let at = to + h * next;
         if SPLIT {
-            let at = ((row * p.heads + head + h) * p.most_chunks + first_chunk) * (p.head_stride + 2u);
-            for (var i = thread; i < pairs; i += THREADS) {
-                out[at + 2u * i] = of_head(sums[i].x, h);
-                out[at + 2u * i + 1u] = of_head(sums[i].y, h);
-            }
             if thread == 0u {
                 out[at + p.head_stride] = of_head(top, h);
                 out[at + p.head_stride + 1u] = of_head(sum, h);
             }
         } else {
-            let at = row * p.out_stride + (head + h) * p.head_dim;
             let all = whole(of_head(top, h), of_head(sum, h), head + h);
-            for (var i = thread; i < pairs; i += THREADS) {
-                if 2u * i < p.head_dim {
-                    let v = of_head(sums[i].x, h) * all.keep / all.sum;
-                    out[at + 2u * i] = v;
-                    keep(2u * i, v);
-                }
-                if 2u * i + 1u < p.head_dim {
-                    let v = of_head(sums[i].y, h) * all.keep / all.sum;
-                    out[at + 2u * i + 1u] = v;
-                    keep(2u * i + 1u, v);
+            if share == 0u {
+                for (var pair = own_pair; pair < pairs; pair += at_once) {
+                    for (var i = 2u * pair; i < min(2u * pair + 2u, p.head_dim); i++) {
+                        let v = out[at + i] * all.keep / all.sum;
+                        out[at + i] = v;
+                        keep(i, v);
+                    }
                 }
             }
             round_head(at / 32u, thread);

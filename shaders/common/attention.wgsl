@@ -29,6 +29,8 @@ struct Params {
     view_rows: u32,
     // Chunks that the partial results have room for.
     most_chunks: u32,
+    // The first of the rows that are made here.
+    first_row: u32,
 }
 
 // The list of cells of a row: where it begins and how long it is.

@@ -6,31 +6,24 @@ fn of_head(x: Reduced, head: u32) -> f32 {
     return x;
 }
 
-fn scores(query: u32, beyond: u32, key: u32) -> Reduced {
-    var acc = vec4<f32>(0.0);
-    if KEYS == IN_F32 {
-        for (var i = 0u; i < p.key_words / 4u; i++) {
-            acc = fma(q[query + i], bitcast<vec4<f32>>(keys[key + i]), acc);
-        }
-    } else if KEYS == IN_F16 {
-        for (var i = 0u; i < p.key_words / 4u; i++) {
-            let k = keys[key + i];
-            acc = fma(q[query + 2u * i], vec4<f32>(unpack2x16float(k.x), unpack2x16float(k.y)), acc);
-            acc = fma(q[query + 2u * i + 1u], vec4<f32>(unpack2x16float(k.z), unpack2x16float(k.w)), acc);
-        }
-    } else {
-        for (var i = 0u; i < p.head_dim / 16u; i++) {
-            let k = keys[key + i];
-            let scale = key_scale(key, i);
-            acc = fma(q[query + 4u * i], scale * four_bytes(k.x), acc);
-            acc = fma(q[query + 4u * i + 1u], scale * four_bytes(k.y), acc);
-            acc = fma(q[query + 4u * i + 2u], scale * four_bytes(k.z), acc);
-            acc = fma(q[query + 4u * i + 3u], scale * four_bytes(k.w), acc);
-        }
-    }
-    let score = ((acc.x + acc.y) + (acc.z + acc.w)) * p.scale;
-    if p.cap > 0.0 {
-        return capped(score, p.cap);
-    }
-    return score;
+// Where the query stands, in quads.
+alias Queries = u32;
+
+fn queries_from(first: u32, beyond: u32) -> Queries {
+    return first;
+}
+
+// Of a score, the sums of every fourth product.
+alias Fours = vec4<f32>;
+
+fn add(sums: Fours, at: Queries, k: vec4<f32>) -> Fours {
+    return fma(q[at], k, sums);
+}
+
+fn total(sums: Fours) -> Reduced {
+    return (sums.x + sums.y) + (sums.z + sums.w);
+}
+
+fn all_capped(x: Reduced) -> Reduced {
+    return capped(x, p.cap);
 }

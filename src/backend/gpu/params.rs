@@ -242,5 +242,6 @@ params! {
         spans_at: u32,
         view_rows: u32,
         most_chunks: u32,
+        first_row: u32,
     }
 }

@@ -12,7 +12,7 @@ use super::{
 use crate::{Result, backend::Traffic};
 
 /// Multiplications in one submission: a slow integrated GPU is busy with them for about half a second.
-const MOST_WORK: u64 = 100_000_000_000;
+pub const MOST_WORK: u64 = 100_000_000_000;
 
 pub struct Recorder<'a> {
     pub gpu: &'a Gpu,

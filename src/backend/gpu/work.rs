@@ -22,9 +22,12 @@ pub const MOST_HEAD: usize = 576;
 /// The most experts of a layer that they have room for.
 pub const MOST_EXPERTS: usize = 1024;
 
-/// A batch of at most so many rows has its contexts split over workgroups.
-const MOST_SPLIT_ROWS: usize = 8;
+/// So many rows at a time have their contexts split over workgroups.
+const MOST_SPLIT_ROWS: usize = 32;
 const MOST_SPLIT_BYTES: usize = 64 << 20;
+
+/// The most pieces that attention makes a batch's rows in.
+pub const MOST_PIECES: usize = 32;
 
 /// Numbers in a row of matrix input: whole blocks.
 pub fn padded(width: usize) -> usize {
@@ -70,6 +73,8 @@ pub struct WorkBuffers {
     /// Chunks of attention: `[split_rows, n_head, most_chunks, head_stride + 2]`
     pub chunks: wgpu::Buffer,
     pub split_rows: usize,
+    /// Rows of a piece of attention.
+    pub piece_rows: usize,
     pub most_chunks: usize,
     /// `[OUTPUTS_AT_ONCE, n_vocab]`
     pub logits: Option<wgpu::Buffer>,
@@ -199,6 +204,7 @@ impl WorkBuffers {
             },
             chunks: buffer("attention's chunks", sizes.chunks, plain)?,
             split_rows: sizes.split_rows,
+            piece_rows: sizes.split_rows.max(max_rows.div_ceil(MOST_PIECES)),
             most_chunks: sizes.most_chunks,
             logits: if needs.logits { Some(buffer("logits", sizes.logits, both_ways)?) } else { None },
             layout,

@@ -4,8 +4,8 @@ use super::{
     super::{
         formats::BLOCK,
         params::{AttendParams, RopeParams},
-        pipelines::{Family, Kernel, LONG_HEAD},
-        record::Recorder,
+        pipelines::{Family, Kernel, MOST_ROUNDED_HEAD},
+        record::{MOST_WORK, Recorder},
         rows::halves,
         variants::Arith,
         weights::Numbers,
@@ -23,9 +23,11 @@ use crate::{
 pub struct Attention {
     /// With the number of their heads: all of them, or queries, keys and values that lie apart.
     stores: Vec<(Bound, u32)>,
-    attend: Bound,
-    split: Bound,
-    join: Bound,
+    attend: wgpu::BindGroup,
+    split: wgpu::BindGroup,
+    join: wgpu::BindGroup,
+    /// Parameters of `attend`, `split` and `join` for each piece of a batch's rows.
+    pieces: Vec<u32>,
     spec: AttnSpec,
     stored: Stored,
     /// How the rows of `attend` and `join` are rounded.
@@ -37,8 +39,13 @@ pub struct Attention {
 }
 
 impl Attention {
-    fn params(&self) -> (Vec<u32>, u32) {
-        (self.stores.iter().map(|(bound, _)| bound.params).collect(), self.attend.params)
+    fn params(&self) -> (Vec<u32>, Vec<u32>) {
+        (self.stores.iter().map(|(bound, _)| bound.params).collect(), self.pieces.clone())
+    }
+
+    /// Multiplications of a row that sees so many cells.
+    fn work(&self, seen: usize) -> u64 {
+        (2 * self.spec.n_head * self.spec.head_dim * seen) as u64
     }
 }
 
@@ -76,13 +83,18 @@ impl Ops {
         stage: &Stage,
         slot: usize,
         id: AttnId,
-        old: Option<(Vec<u32>, u32)>,
+        old: Option<(Vec<u32>, Vec<u32>)>,
     ) -> Attention {
         let spec = stage.model.plan.attention(id);
         let stores = heads_in(stage, spec);
-        let (store_params, attend_params) = old.unwrap_or_else(|| {
+        let (store_params, pieces) = old.unwrap_or_else(|| {
             let stores = stores.iter().map(|heads| self.params.add(&store_params(stage, spec, slot, heads)));
-            (stores.collect(), self.params.add(&attend_params(stage, spec, slot)))
+            let stores = stores.collect();
+            let attend = attend_params(stage, spec, slot);
+            let first_rows = (0..stage.work.max_rows).step_by(stage.work.piece_rows);
+            let pieces =
+                first_rows.map(|row| self.params.add(&AttendParams { first_row: row as u32, ..attend }));
+            (stores, pieces.collect())
         });
         let cache = stage.cache;
         let slot = cache.slot(slot);
@@ -113,14 +125,15 @@ impl Ops {
         let stores = stores.collect();
         // Rows are rounded where they are made, but not where a block has parts of two heads, or a head has no room.
         let whole_blocks = spec.head_dim.is_multiple_of(BLOCK);
-        let arith = if whole_blocks && spec.head_dim <= LONG_HEAD { self.arith } else { Arith::Float };
+        let arith =
+            if whole_blocks && spec.head_dim <= MOST_ROUNDED_HEAD { self.arith } else { Arith::Float };
         let bind = |kernel: Kernel, mut storage: Vec<_>, arith| {
             storage.extend((arith != Arith::Float).then(|| stage.rounded(spec.out)));
-            let group = stage.bind(&self.params, kernel.family(), &storage);
-            Bound { group, params: attend_params }
+            stage.bind(&self.params, kernel.family(), &storage)
         };
         let attend = |split, arith, out| {
-            let kernel = attend_kernel(spec, cache.stored(spec.values_are_keys), (split, false), arith);
+            let kernel =
+                Kernel::Attend { split, shared: false, stored: cache.stored(spec.values_are_keys), arith };
             let storage = vec![
                 whole(rows),
                 whole(lists),
@@ -140,6 +153,7 @@ impl Ops {
             attend: attend(false, arith, stage.room(spec.out)),
             split: attend(true, Arith::Float, whole(&work.chunks)),
             join: bind(Kernel::AttendJoin(arith), joined, arith),
+            pieces,
             spec: *spec,
             stored: cache.stored(spec.values_are_keys),
             arith,
@@ -163,27 +177,65 @@ impl Ops {
         ready: &mut Ready,
     ) -> Result<()> {
         let Attention { spec, arith, .. } = attention;
-        let seen = || view.visible.iter().map(|seen| seen.to - seen.from);
-        let (heads, rows) = (spec.n_head as u32, view.visible.len() as u32);
-        let chunks = seen().max().unwrap_or(0).div_ceil(CHUNK) as u32;
-        let split = chunks > 1 && rows as usize <= self.split_rows;
-        recorder.weigh(0, attention.cell_bytes * seen().sum::<usize>() as u64);
-        let y = if split { chunks } else { 1 };
-        let pieces = shared_heads(spec, y * rows, recorder.gpu.tuning.crowd);
-        let first = if split { Arith::Float } else { *arith };
-        let kernel = attend_kernel(spec, attention.stored, (split, pieces.is_some()), first);
-        let groups = [pieces.unwrap_or(heads), y, rows];
-        if split {
-            recorder.dispatch(kernel, &attention.split, groups)?;
-            recorder.dispatch(Kernel::AttendJoin(*arith), &attention.join, [heads, 1, rows])?;
-        } else {
-            recorder.dispatch(kernel, &attention.attend, groups)?;
+        let seen: Vec<usize> = view.visible.iter().map(|seen| seen.to - seen.from).collect();
+        let (heads, crowd) = (spec.n_head as u32, recorder.gpu.tuning.crowd);
+        let groups_of = |others: usize| shared_heads(spec, others as u32, crowd);
+        // Contexts are split where the device would be idle otherwise.
+        let whole_groups = groups_of(seen.len()).unwrap_or(heads) * seen.len() as u32;
+        let is_idle = seen.len() <= FEW_ROWS || whole_groups < ENOUGH * crowd;
+        let fits = seen.len().min(self.piece_rows) <= self.split_rows;
+        let splits = is_idle && fits && seen.iter().any(|&seen| seen > CHUNK);
+        for (first, rows) in dispatches(attention, &seen, self.piece_rows, splits) {
+            let seen = &seen[first..first + rows];
+            let cells: usize = seen.iter().sum();
+            recorder.weigh(attention.work(cells), attention.cell_bytes * cells as u64);
+            let bound = |group: &wgpu::BindGroup| Bound {
+                group: group.clone(),
+                params: attention.pieces[first / self.piece_rows],
+            };
+            let chunks = if splits { seen.iter().max().map_or(1, |seen| seen.div_ceil(CHUNK)) } else { 1 };
+            let shared = groups_of(chunks * rows);
+            let arith = if splits { Arith::Float } else { *arith };
+            let kernel =
+                Kernel::Attend { split: splits, shared: shared.is_some(), stored: attention.stored, arith };
+            let group = if splits { &attention.split } else { &attention.attend };
+            let groups = [shared.unwrap_or(heads), chunks as u32, rows as u32];
+            recorder.dispatch(kernel, &bound(group), groups)?;
+            if splits {
+                let join = Kernel::AttendJoin(attention.arith);
+                recorder.dispatch(join, &bound(&attention.join), [heads, 1, rows as u32])?;
+            }
         }
         if *arith != Arith::Float {
             ready.add(spec.out);
         }
         Ok(())
     }
+}
+
+/// So few rows always have their contexts split.
+const FEW_ROWS: usize = 8;
+
+/// Rows that make so many times a crowd are enough to have none split.
+const ENOUGH: u32 = 4;
+
+/// The rows of each dispatch, the first and how many: a piece where contexts are split, because chunks have room for no
+/// more, else as many pieces as one submission may have.
+fn dispatches(attention: &Attention, seen: &[usize], piece_rows: usize, splits: bool) -> Vec<(usize, usize)> {
+    let mut all: Vec<(usize, usize)> = Vec::new();
+    let mut work = 0;
+    for (i, piece) in seen.chunks(piece_rows).enumerate() {
+        let more = attention.work(piece.iter().sum());
+        match all.last_mut() {
+            Some((_, rows)) if !splits && work + more <= MOST_WORK => *rows += piece.len(),
+            _ => {
+                all.push((i * piece_rows, piece.len()));
+                work = 0;
+            }
+        }
+        work += more;
+    }
+    all
 }
 
 /// Queries, and keys and values where it has its own, in as few pieces as they lie in.
@@ -205,10 +257,6 @@ fn heads_in(stage: &Stage, spec: &AttnSpec) -> Vec<Heads> {
         }
     }
     pieces
-}
-
-fn attend_kernel(spec: &AttnSpec, stored: Stored, (split, shared): (bool, bool), arith: Arith) -> Kernel {
-    Kernel::Attend { split, shared, long: spec.head_dim > LONG_HEAD, stored, arith }
 }
 
 fn store_params(stage: &Stage, spec: &AttnSpec, slot: usize, heads: &Heads) -> RopeParams {
@@ -269,6 +317,7 @@ fn attend_params(stage: &Stage, spec: &AttnSpec, slot: usize) -> AttendParams {
         spans_at: sections.spans() as u32,
         view_rows: sections.max_rows as u32,
         most_chunks: stage.work.most_chunks as u32,
+        first_row: 0,
     }
 }
 

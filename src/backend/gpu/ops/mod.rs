@@ -27,7 +27,7 @@ use super::{
     states::StateStore,
     variants::Arith,
     weights::{Apart, Joined, Weights, join},
-    work::{Cache, OUTPUTS_AT_ONCE, WorkBuffers},
+    work::{Cache, MOST_PIECES, OUTPUTS_AT_ONCE, WorkBuffers},
 };
 use crate::{
     Model, Result,
@@ -72,8 +72,10 @@ impl At {
 
 pub struct Ops {
     pub params: Params,
-    /// Batches of so many rows have long contexts split.
+    /// So many rows at a time can have long contexts split.
     split_rows: usize,
+    /// Rows of a piece of attention.
+    piece_rows: usize,
     /// How norms round.
     arith: Arith,
     /// Operations on each row by itself; those of the head are the norms of each piece of a batch's outputs.
@@ -174,8 +176,9 @@ impl Ops {
         let experts: usize = plan.experts.iter().map(|moe| moe.n_used * (3 + 2 * EXPERT_PARTS)).sum();
         let head = plan.heads().count() * (max_rows.div_ceil(OUTPUTS_AT_ONCE) + 1);
         let quantizers = plan.widths.len();
-        // Storing, in up to three parts, and attending: each layer in its own slot, and any layer in any of the others.
-        let attentions = 4 * n_layer * (1 + n_slots.saturating_sub(n_layer));
+        // Storing, in up to three parts, and attending, in pieces: each layer in its own slot, and any layer in any of
+        // the others.
+        let attentions = (3 + MOST_PIECES.min(max_rows)) * n_layer * (1 + n_slots.saturating_sub(n_layer));
         products + on_rows + experts + head + quantizers + attentions
     }
 
@@ -183,6 +186,7 @@ impl Ops {
         let mut ops = Ops {
             params,
             split_rows: stage.work.split_rows,
+            piece_rows: stage.work.piece_rows,
             arith: stage.gpu.variants.arith,
             on_rows: HashMap::new(),
             matmuls: HashMap::new(),

@@ -4,14 +4,14 @@ use super::{
     super::{
         formats::Format,
         variants::{Arith, Variants},
-        work::{MOST_HEAD, Stored},
+        work::Stored,
     },
     Tuning,
 };
 use crate::{kv_type::KvType, plan::Activation};
 
-/// Heads of more numbers have a kernel with more room.
-pub const LONG_HEAD: usize = 512;
+/// Heads of more numbers are not rounded where they are made: there is no room for them.
+pub const MOST_ROUNDED_HEAD: usize = 512;
 
 /// Threads that make a row's choice of experts; with few of them Mesa's llvmpipe ends the loops over many experts early.
 const CHOOSERS: u32 = 64;
@@ -189,13 +189,11 @@ pub enum Kernel {
     /// Logits scaled and capped.
     Cap,
     RopeStore(Stored),
-    /// `split`: each workgroup makes one chunk. `shared`: for up to four heads that share keys and values. `long`: of
-    /// heads of more than [`LONG_HEAD`] numbers. `arith`:
+    /// `split`: each workgroup makes one chunk. `shared`: for up to four heads that share keys and values. `arith`:
     /// rows as products of this kind want them; chunks are always in floats.
     Attend {
         split: bool,
         shared: bool,
-        long: bool,
         stored: Stored,
         arith: Arith,
     },
@@ -446,12 +444,11 @@ impl Kernel {
             Kernel::Best | Kernel::BestJoin => vec![("THREADS", f64::from(tuning.norm))],
             Kernel::Choose => width(CHOOSERS).collect(),
             Kernel::RopeStore(stored) => width(tuning.rope).chain(stored.constants()).collect(),
-            Kernel::Attend { split, long, stored, .. } => width(tuning.attend)
-                .chain([("SPLIT", f64::from(u8::from(split)))])
-                .chain(long.then_some(("MOST_PAIRS", (MOST_HEAD / 2) as f64)))
+            Kernel::Attend { split, stored, .. } => width(tuning.attend)
+                .chain([("SPLIT", f64::from(u8::from(split))), ("SHARES", f64::from(tuning.attend_shares))])
                 .chain(stored.constants())
                 .collect(),
-            Kernel::AttendJoin(_) => vec![("THREADS", f64::from(tuning.attend))],
+            Kernel::AttendJoin(_) => vec![("THREADS", f64::from(tuning.attend.min(64)))],
             Kernel::Convolve { again } => {
                 let row_lanes = (tuning.norm / 32).max(1);
                 vec![("AGAIN", f64::from(u8::from(again))), ("ROW_LANES", f64::from(row_lanes))]
@@ -497,12 +494,8 @@ impl Kernel {
         for stored in Stored::all() {
             all.push(Kernel::RopeStore(stored));
             for shared in [false, true] {
-                let arith = Arith::Float;
-                for (split, long) in [(true, false), (true, true), (false, true)] {
-                    all.push(Kernel::Attend { split, shared, long, stored, arith });
-                }
-                let short = |arith| Kernel::Attend { split: false, shared, long: false, stored, arith };
-                all.extend(Arith::ALL.map(short));
+                all.push(Kernel::Attend { split: true, shared, stored, arith: Arith::Float });
+                all.extend(Arith::ALL.map(|arith| Kernel::Attend { split: false, shared, stored, arith }));
             }
         }
         all.push(Kernel::Quantize);

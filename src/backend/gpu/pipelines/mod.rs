@@ -7,7 +7,7 @@ mod tuning;
 
 use std::collections::HashMap;
 
-pub use kernel::{Curve, Family, Kernel, LONG_HEAD, Mode, numbers_of};
+pub use kernel::{Curve, Family, Kernel, MOST_ROUNDED_HEAD, Mode, numbers_of};
 pub use tuning::Tuning;
 
 use super::{
@@ -225,6 +225,24 @@ mod tests {
                 let lanes = tuning.lanes(blocks);
                 assert!(lanes >= 8 && tuning.matmul.is_multiple_of(lanes) && tuning.matmul <= 64);
             }
+        }
+    }
+
+    /// The least that WebGPU promises, which is what is asked of a device.
+    #[test]
+    fn no_workgroup_shares_more_than_devices_have() {
+        use wgpu::naga::AddressSpace;
+        for kernel in Kernel::all() {
+            let module = wgsl::parse_str(&kernel.text(Variants::PLAIN, Square::default())).unwrap();
+            let info = Validator::new(ValidationFlags::all(), BASE).validate(&module).unwrap();
+            let constants = kernel.constants(&Tuning::HARDWARE, Variants::PLAIN);
+            let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
+            let (module, _) = process_overrides(&module, &info, None, &constants).unwrap();
+            let shared = module.global_variables.iter().filter(|(_, v)| v.space == AddressSpace::WorkGroup);
+            // Each may begin at a multiple of 16.
+            let size = |ty| module.types[ty].inner.size(module.to_ctx()).next_multiple_of(16);
+            let bytes: u32 = shared.map(|(_, variable)| size(variable.ty)).sum();
+            assert!(bytes <= 16 << 10, "{}: {bytes} bytes", kernel.name());
         }
     }
 }

@@ -96,6 +96,8 @@ impl Kernel {
                 shader!("common/capped"),
                 shader!("common/halves"),
                 shader!("common/stored"),
+                shader!("common/scores"),
+                shader!("common/weighted"),
                 shader!("attend"),
             ]
             .concat(),

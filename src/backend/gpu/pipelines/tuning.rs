@@ -12,8 +12,9 @@ pub struct Tuning {
     pub norm: u32,
     /// Threads of a workgroup of rotations.
     pub rope: u32,
-    /// Threads of a workgroup of attention.
+    /// Threads of a workgroup of attention, and by how many of them a pair of numbers is made: one or four.
     pub attend: u32,
+    pub attend_shares: u32,
     /// Workgroups that keep the device busy: where there are as many, heads share what they read.
     pub crowd: u32,
 }
@@ -21,9 +22,10 @@ pub struct Tuning {
 impl Tuning {
     /// A card.
     pub const HARDWARE: Tuning =
-        Tuning { matmul: 64, gate: 256, norm: 256, rope: 64, attend: 64, crowd: 512 };
+        Tuning { matmul: 64, gate: 256, norm: 256, rope: 64, attend: 256, attend_shares: 4, crowd: 512 };
     /// A processor that plays a GPU: barriers are dear and threads run eight at a time.
-    pub const SOFTWARE: Tuning = Tuning { matmul: 8, gate: 8, norm: 8, rope: 8, attend: 8, crowd: 1 };
+    pub const SOFTWARE: Tuning =
+        Tuning { matmul: 8, gate: 8, norm: 8, rope: 8, attend: 8, attend_shares: 1, crowd: 1 };
 
     /// Lanes that share a row of so many blocks: enough to keep many loads under way, not more than have work.
     pub fn lanes(&self, blocks: usize) -> u32 {

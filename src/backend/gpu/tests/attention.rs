@@ -5,7 +5,7 @@ use super::{
         device::Gpu,
         lab::{Random, bind, numbers, run, storage},
         params::AttendParams,
-        pipelines::{Family, Kernel, LONG_HEAD, Pipelines},
+        pipelines::{Family, Kernel, Pipelines},
         variants::Arith,
         work::{CHUNK, Stored, head_stride, kv_words},
     },
@@ -77,12 +77,18 @@ impl Case {
     }
 
     /// `[rows, heads, dim]`; row i sees the first `lens[i]` cells of the list.
-    fn run(
+    fn run(&self, gpu: &Gpu, pipelines: &mut Pipelines, lens: &[usize], how: (bool, bool)) -> Vec<f32> {
+        self.run_in_pieces(gpu, pipelines, lens, how, lens.len())
+    }
+
+    /// So many rows in a dispatch.
+    fn run_in_pieces(
         &self,
         gpu: &Gpu,
         pipelines: &mut Pipelines,
         lens: &[usize],
         (split, shared): (bool, bool),
+        piece_rows: usize,
     ) -> Vec<f32> {
         let rows = lens.len();
         let stride = head_stride(self.dim);
@@ -104,6 +110,7 @@ impl Case {
             spans_at: 2,
             view_rows: rows as u32,
             most_chunks: most_chunks as u32,
+            first_row: 0,
         };
         // View 1 is the one that counts; the list begins at word 3.
         let mut row_data = vec![0u32, 1];
@@ -118,29 +125,25 @@ impl Case {
         let sinks = sinks.unwrap();
         let len = rows * self.heads * self.dim;
         let out = numbers(gpu, &vec![7.0; len]).unwrap();
-        let chunks = numbers(gpu, &vec![7.0; rows * self.heads * most_chunks * (stride + 2)]).unwrap();
+        let chunks = numbers(gpu, &vec![7.0; piece_rows * self.heads * most_chunks * (stride + 2)]).unwrap();
         let to = if split { &chunks } else { &out };
-        let buffers = [&row_data, &list, &q, &keys, &values, &sinks, to].map(|b| &b.buffer);
-        let attend = bind(gpu, pipelines, Family::Attend, &params, &buffers).unwrap();
-        let (heads, rows) = (self.heads as u32, rows as u32);
+        let heads = self.heads as u32;
         let group = (self.heads / self.kv_heads) as u32;
         let groups = if shared { self.kv_heads as u32 * group.div_ceil(4) } else { heads };
         let y = if split { most_chunks as u32 } else { 1 };
-        let mut steps = vec![(
-            Kernel::Attend {
-                split,
-                shared,
-                long: self.dim > LONG_HEAD,
-                stored: self.stored,
-                arith: Arith::Float,
-            },
-            attend,
-            [groups, y, rows],
-        )];
-        if split {
-            let buffers = [&row_data, &chunks, &sinks, &out].map(|b| &b.buffer);
-            let join = bind(gpu, pipelines, Family::AttendJoin, &params, &buffers).unwrap();
-            steps.push((Kernel::AttendJoin(Arith::Float), join, [heads, 1, rows]));
+        let kernel = Kernel::Attend { split, shared, stored: self.stored, arith: Arith::Float };
+        let mut steps = Vec::new();
+        for first in (0..rows).step_by(piece_rows) {
+            let params = AttendParams { first_row: first as u32, ..params };
+            let rows = piece_rows.min(rows - first) as u32;
+            let buffers = [&row_data, &list, &q, &keys, &values, &sinks, to].map(|b| &b.buffer);
+            let attend = bind(gpu, pipelines, Family::Attend, &params, &buffers).unwrap();
+            steps.push((kernel, attend, [groups, y, rows]));
+            if split {
+                let buffers = [&row_data, &chunks, &sinks, &out].map(|b| &b.buffer);
+                let join = bind(gpu, pipelines, Family::AttendJoin, &params, &buffers).unwrap();
+                steps.push((Kernel::AttendJoin(Arith::Float), join, [heads, 1, rows]));
+            }
         }
         run(gpu, pipelines, &steps, &out.buffer, len).unwrap()
     }
@@ -237,6 +240,10 @@ fn attention_is_right_to_rounding_split_and_whole() {
             let whole = case.run(&gpu, &mut pipelines, &many, (false, true));
             case.check(&whole, &many, &what);
             assert!(bits(&whole[..split.len()]) == bits(&split), "{what}: a row among others");
+            for how in [(true, false), (false, true)] {
+                let pieces = case.run_in_pieces(&gpu, &mut pipelines, &many, how, 5);
+                assert!(bits(&pieces) == bits(&whole), "{what}: five rows at a time, {how:?}");
+            }
         }
     }
 }

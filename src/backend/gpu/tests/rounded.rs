@@ -123,11 +123,12 @@ fn attention_rounds_as_by_itself() {
                 spans_at: 1,
                 view_rows: 2,
                 most_chunks: 2,
+                first_row: 0,
             };
             let group = (heads / kv_heads) as u32;
             for shared in [false, true] {
                 let x = if shared { kv_heads as u32 * group.div_ceil(4) } else { heads as u32 };
-                let attend = |arith| Kernel::Attend { split: false, shared, long: false, stored, arith };
+                let attend = |arith| Kernel::Attend { split: false, shared, stored, arith };
                 let step = Step {
                     plain: (attend(Arith::Float), Family::Attend),
                     rounding: (attend(arith), Family::AttendRounded),
