@@ -1,8 +1,11 @@
 //! Adapters: which there are, which one to take, what it must have; and an open device with its memory counted.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use wgpu::{Backends, BufferUsages, DeviceType, Features, Limits};
@@ -23,6 +26,11 @@ const OPTIONAL: Features = Features::TIMESTAMP_QUERY.union(Features::PIPELINE_CA
 
 /// The most that one buffer of weights takes; larger matrices have a buffer of their own.
 pub const ARENA_BYTES: u64 = 256 << 20;
+
+/// A submission takes less than a second, even on a slow GPU (see `record::MOST_WORK`); on a processor that plays one
+/// and has other things to do it may take minutes.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE_SOFTWARE: Duration = Duration::from_secs(1800);
 
 /// An adapter and what one would want to know of it.
 pub struct Found {
@@ -195,6 +203,10 @@ pub struct Gpu {
     pub kernels: Option<KernelCache>,
     /// The first thing that went wrong outside of any call that could have reported it.
     trouble: Arc<Mutex<Option<String>>>,
+    /// Submissions that have ended.
+    finished: Arc<AtomicU64>,
+    /// How long a submission may take; one that takes longer never ends.
+    pub(super) patience: Duration,
     used: AtomicU64,
     budget: u64,
     checked: bool,
@@ -247,6 +259,8 @@ impl Gpu {
             square: found.squares().unwrap_or_default(),
             kernels: None,
             trouble,
+            finished: Arc::default(),
+            patience: if found.is_hardware() { PATIENCE } else { PATIENCE_SOFTWARE },
             used: AtomicU64::new(0),
             budget,
             checked,
@@ -351,7 +365,11 @@ impl Gpu {
 
     /// Keeps an error of a call that could not report it.
     pub fn fail(&self, e: &Error) {
-        self.trouble.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e.to_string());
+        self.keep_trouble(e.to_string());
+    }
+
+    fn keep_trouble(&self, what: String) {
+        self.trouble.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(what);
     }
 
     /// What went wrong since the device was opened.
@@ -365,19 +383,49 @@ impl Gpu {
         }
     }
 
+    /// Hands commands to the device.
+    pub fn submit(&self, commands: Option<wgpu::CommandBuffer>) -> wgpu::SubmissionIndex {
+        let submission = self.queue.submit(commands);
+        let finished = self.finished.clone();
+        self.queue.on_submitted_work_done(move || {
+            finished.fetch_add(1, Ordering::Relaxed);
+        });
+        submission
+    }
+
     /// Waits until a submission has run.
     pub fn wait_for(&self, submission: wgpu::SubmissionIndex) -> Result<()> {
-        let waited =
-            self.device.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None });
-        self.check()?;
-        waited.map(drop).map_err(|e| Error::Device(format!("{}: waiting for it failed: {e}", self.info.name)))
+        self.wait_until(Some(submission))
     }
 
     /// Waits until everything submitted has run.
     pub fn wait(&self) -> Result<()> {
-        let waited = self.device.poll(wgpu::PollType::wait_indefinitely());
-        self.check()?;
-        waited.map(drop).map_err(|e| Error::Device(format!("{}: waiting for it failed: {e}", self.info.name)))
+        self.wait_until(None)
+    }
+
+    /// Waits for as long as one submission after the other ends.
+    fn wait_until(&self, submission_index: Option<wgpu::SubmissionIndex>) -> Result<()> {
+        loop {
+            let finished = self.finished.load(Ordering::Relaxed);
+            let submission_index = submission_index.clone();
+            let wait = wgpu::PollType::Wait { submission_index, timeout: Some(self.patience) };
+            let waited = self.device.poll(wait);
+            self.check()?;
+            match waited {
+                Ok(_) => return Ok(()),
+                Err(wgpu::PollError::Timeout) if self.finished.load(Ordering::Relaxed) > finished => {}
+                Err(wgpu::PollError::Timeout) => {
+                    // The queue would wait for its end when it goes.
+                    std::mem::forget(self.queue.clone());
+                    let seconds = self.patience.as_secs_f64();
+                    self.keep_trouble(format!("it did not end what it was given within {seconds} s"));
+                    return self.check();
+                }
+                Err(e) => {
+                    return Err(Error::Device(format!("{}: waiting for it failed: {e}", self.info.name)));
+                }
+            }
+        }
     }
 }
 

@@ -132,7 +132,7 @@ impl<'a> Recorder<'a> {
         if let Some(profile) = &mut self.profile {
             profile.resolve(&mut encoder);
         }
-        self.gpu.queue.submit([encoder.finish()]);
+        self.gpu.submit(Some(encoder.finish()));
         self.submissions += 1;
         self.work = 0;
         self.seconds += self.since.take().map_or(0.0, |since| since.elapsed().as_secs_f64());

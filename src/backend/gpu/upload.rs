@@ -88,7 +88,7 @@ impl<'a> Upload<'a> {
 
     fn stage(&mut self, bytes: usize) -> Result<()> {
         let gpu = self.gpu;
-        self.staged.add(bytes, || gpu.queue.submit([]), |sent| gpu.wait_for(sent))?;
+        self.staged.add(bytes, || gpu.submit(None), |sent| gpu.wait_for(sent))?;
         self.done += bytes as u64;
         (self.progress)(self.done, self.total);
         Ok(())
@@ -160,7 +160,7 @@ impl<'a> Upload<'a> {
 
     /// Waits for all of it.
     pub fn finish(self) -> Result<()> {
-        self.gpu.queue.submit([]);
+        self.gpu.submit(None);
         self.gpu.wait()
     }
 }

@@ -22,6 +22,7 @@ mod per_head;
 mod rounded;
 mod rows;
 mod small;
+mod waits;
 
 /// Half a unit in the last place of 1.
 const U: f64 = 1.0 / (1u64 << 24) as f64;
