@@ -32,7 +32,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     let start = row * p.stride;
     var sums = vec4<f32>(0.0);
-    for (var i = thread; i < p.stride; i += THREADS) {
+    var i = thread;
+    // Four loads are under way at once.
+    for (; i + 3u * THREADS < p.stride; i += 4u * THREADS) {
+        let a = x[start + i];
+        let b = x[start + i + THREADS];
+        let c = x[start + i + 2u * THREADS];
+        let d = x[start + i + 3u * THREADS];
+        sums = fma(d, d, fma(c, c, fma(b, b, fma(a, a, sums))));
+    }
+    for (; i < p.stride; i += THREADS) {
         sums = fma(x[start + i], x[start + i], sums);
     }
     let square = sum_over((sums.x + sums.y) + (sums.z + sums.w), thread);
