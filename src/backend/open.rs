@@ -152,6 +152,10 @@ pub fn open(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) ->
         Some(found) => kernels(config, found, loading)?,
         None => Chosen::default(),
     };
+    let (found, note) = match &kernels.refusal {
+        None => (found, note),
+        Some(refusal) => (None, Some(instead_of_refused(refusal, &config.device)?)),
+    };
     let plan = |request: &PlacementRequest| {
         let vram = found.as_ref().map(|found| vram(request, found));
         let basis = || with_measured(loading.basis(), kernels.speeds);
@@ -227,6 +231,14 @@ fn adapter_for(model: &Model, config: &ContextConfig) -> Result<(Option<Found>, 
         (Ok(()), _) => Ok((Some(found), None)),
         (Err(e), Device::Named(_)) => Err(e),
         (Err(e), _) => Ok((None, Some(format!("all of it runs on the CPU: {e}")))),
+    }
+}
+
+/// What there is to say where the CPU takes over from a GPU whose kernels are wrong; by name that is an error.
+fn instead_of_refused(refusal: &str, device: &Device) -> Result<String> {
+    match device {
+        Device::Named(_) => Err(Error::Device(refusal.into())),
+        Device::Cpu | Device::Auto => Ok(format!("all of it runs on the CPU: {refusal}")),
     }
 }
 
@@ -481,6 +493,14 @@ mod tests {
 
     fn plan(request: &PlacementRequest) -> Result<u64> {
         Ok(request.vram.unwrap_or(1000))
+    }
+
+    #[test]
+    fn a_gpu_that_is_wrong_is_an_error_by_name_and_else_a_word() {
+        let note = instead_of_refused("wrong", &Device::Auto).unwrap();
+        assert!(note.contains("CPU") && note.contains("wrong"), "{note}");
+        let error = instead_of_refused("wrong", &Device::Named("it".into())).unwrap_err();
+        assert!(matches!(error, Error::Device(what) if what == "wrong"));
     }
 
     #[test]

@@ -80,10 +80,11 @@ impl FromStr for Wanted {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Chosen {
     pub variants: Variants,
     pub speeds: Option<Speeds>,
+    pub refusal: Option<String>,
 }
 
 pub fn choose_variants(_: Wanted, found: &Found, _: Option<&Path>, _: u64, _: &dyn Fn()) -> Result<Chosen> {

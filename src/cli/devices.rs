@@ -70,7 +70,10 @@ fn describe_known((outcome, speeds): &Known) -> String {
             text += "   kernels: not tried yet; the first run tries them, or `spec-run devices --try`\n";
         }
         Some(outcome) => {
-            text += &format!("   kernels: {}\n", outcome.chosen());
+            match outcome.is_refused() {
+                true => text += "   kernels: none is right, so it is not used\n",
+                false => text += &format!("   kernels: {}\n", outcome.chosen()),
+            }
             outcome.scores.iter().for_each(|score| text += &format!("      {}\n", score.describe()));
             if outcome.scores.iter().any(|score| score.fault.is_some()) {
                 text += "      `spec-run devices --try` tries again\n";
@@ -137,7 +140,7 @@ fn to_json(found: &Found, is_default: bool, (outcome, speeds): &Known) -> Value 
         "subgroup_sizes": [found.info.subgroup_min_size, found.info.subgroup_max_size],
         "read_bytes_s": speeds.map(|s| s.read),
         "round_trip_s": speeds.map(|s| s.round_trip),
-        "kernels": outcome.as_ref().map(|o| json!({"used": o.chosen().to_string(), "tried": o.scores})),
+        "kernels": outcome.as_ref().map(|o| json!({"used": (!o.is_refused()).then(|| o.chosen().to_string()), "tried": o.scores})),
         "features": features(found).into_iter().collect::<std::collections::BTreeMap<_, _>>(),
     })
 }

@@ -267,3 +267,27 @@ fn texts_of_a_divided_model_are_the_same_whatever_drafts() {
     let message = String::from_utf8(small.stderr).unwrap();
     assert!(small.status.code() == Some(1) && message.contains("the given placement takes "), "{message}");
 }
+
+/// What an earlier run found out is believed, so a file can play a device that is wrong.
+#[test]
+fn a_device_whose_kernels_are_wrong_is_not_used() {
+    let Some(device) = gpu::device("a_device_whose_kernels_are_wrong_is_not_used") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().to_str().unwrap();
+    let args = ["-n", "1", "--device", &device, "--gpu-variant", "plain", "--gpu-cache", cache];
+    assert!(run(&args).status.success());
+    let mut files = std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path());
+    let proof = files.find(|path| path.extension().is_some_and(|e| e == "proof")).expect("it is kept");
+    let fault = br#"{"fault": "seven times eight is 54", "flushes_halves": false}"#;
+    // In front of what is kept is its sum, FNV-1a.
+    let sum = fault
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325u64, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    std::fs::write(&proof, [&sum.to_le_bytes()[..], fault].concat()).unwrap();
+    let output = run(&args);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && message.contains("seven times eight is 54"), "{message}");
+    assert!(message.contains("--device cpu") && message.lines().count() == 1, "{message}");
+    let listed = stdout(&["devices", "--gpu-cache", cache]);
+    assert!(listed.contains("none is right") && listed.contains("seven times eight is 54"), "{listed}");
+}

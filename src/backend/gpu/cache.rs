@@ -29,6 +29,11 @@ impl Shelf {
         Shelf { directory: directory.into(), name: format!("{:016x}", fnv1a(whole.bytes())) }
     }
 
+    /// What tells it from all others.
+    pub fn id(&self) -> PathBuf {
+        self.directory.join(&self.name)
+    }
+
     #[cfg(test)]
     pub fn at(directory: &Path, name: &str) -> Self {
         Shelf { directory: directory.into(), name: name.into() }

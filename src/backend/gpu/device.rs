@@ -199,6 +199,8 @@ pub struct Gpu {
     pub variants: Variants,
     /// Of cooperative matrices, where these were asked for.
     pub square: Square,
+    /// Subnormal halves are zero to it, unless they are read by whole numbers.
+    pub flushes_halves: bool,
     /// Compiled kernels of earlier runs.
     pub kernels: Option<KernelCache>,
     /// The first thing that went wrong outside of any call that could have reported it.
@@ -257,6 +259,7 @@ impl Gpu {
             tuning: if found.is_hardware() { Tuning::HARDWARE } else { Tuning::SOFTWARE },
             variants: Variants::PLAIN,
             square: found.squares().unwrap_or_default(),
+            flushes_halves: false,
             kernels: None,
             trouble,
             finished: Arc::default(),

@@ -15,6 +15,7 @@ mod params;
 mod pick;
 pub mod pipelines;
 mod profile;
+mod proof;
 mod readback;
 mod record;
 mod round;
@@ -210,6 +211,8 @@ impl GpuBackend {
         let mut gpu = Gpu::open_for(found, config.budget, false, config.variants)?;
         gpu.variants = config.variants;
         gpu.tuning = config.tuning.unwrap_or(gpu.tuning);
+        let proof = proof::known(&found.info, config.cache.as_deref());
+        gpu.flushes_halves = proof.is_some_and(|proof| proof.flushes_halves);
         if let Some(directory) = &config.cache {
             gpu.keep_kernels(&Shelf::new(directory, &found.info));
         }

@@ -11,7 +11,8 @@ use super::{
     device::{Found, Gpu},
     formats::{BLOCK, Format},
     lab::{How, Matrix, Random, blocks, numbers, plain, room},
-    pipelines::Pipelines,
+    pipelines::{Curve, Mode, Pipelines},
+    proof::{self, PROOF_BYTES, Proof, is_more},
     speeds,
     variants::{Arith, Variants, Wanted},
 };
@@ -56,14 +57,16 @@ const PATIENCE: usize = 2;
 pub const TRIAL_BYTES: u64 = 1 << 30;
 
 /// The kernels to use on a device, and what is known of its speed.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Chosen {
     pub variants: Variants,
     pub speeds: Option<Speeds>,
+    /// Why the device is not to be used, if it is not.
+    pub refusal: Option<String>,
 }
 
-/// From what was asked for to what is used. What earlier runs found out is kept in `directory`; where nothing is, `trying`
-/// is told and all is tried now, within `budget` bytes of the device's memory.
+/// From what was asked for to what is used, on a device that proves itself. What earlier runs found out is kept in
+/// `directory`; where nothing is, `trying` is told and all is tried now, within `budget` bytes of the device's memory.
 pub fn choose(
     wanted: Wanted,
     found: &Found,
@@ -72,19 +75,28 @@ pub fn choose(
     trying: &dyn Fn(),
 ) -> Result<Chosen> {
     let shelf = directory.map(|directory| Shelf::new(directory, &found.info));
+    let proof = match proof::of(found, directory) {
+        // No room for a proof: its buffers are small, so it will be told of soon enough.
+        Err(Error::Memory(_)) => Proof::default(),
+        proof => proof?,
+    };
+    let refusal = proof.refusal(found);
+    if refusal.is_some() {
+        return Ok(Chosen { refusal, ..Chosen::default() });
+    }
     let speeds = shelf.as_ref().and_then(speeds::recall);
     if let Wanted::Fixed(variants) = wanted {
         variants.check(found)?;
-        vouch(found, variants)?;
-        return Ok(Chosen { variants, speeds });
+        vouch(found, variants, directory)?;
+        return Ok(Chosen { variants, speeds, refusal });
     }
     let known = shelf.as_ref().and_then(TrialOutcome::recall).map(|outcome| outcome.chosen());
     if let Some(variants) = known.filter(|variants| variants.check(found).is_ok()) {
-        return Ok(Chosen { variants, speeds });
+        return Ok(Chosen { variants, speeds, refusal });
     }
     trying();
     match try_all(found, budget.min(TRIAL_BYTES), shelf.as_ref()) {
-        Ok((outcome, speeds)) => Ok(Chosen { variants: outcome.chosen(), speeds }),
+        Ok((outcome, speeds)) => Ok(Chosen { variants: outcome.chosen(), speeds, refusal }),
         // No room to try anything: nothing is known, and the plain kernels run.
         Err(Error::Memory(_)) => Ok(Chosen { speeds, ..Chosen::default() }),
         Err(e) => Err(e),
@@ -95,7 +107,8 @@ pub fn choose(
 #[cfg(feature = "cli")]
 pub fn tried(directory: &Path, found: &Found) -> (Option<TrialOutcome>, Option<Speeds>) {
     let shelf = Shelf::new(directory, &found.info);
-    (TrialOutcome::recall(&shelf), speeds::recall(&shelf))
+    let refused = proof::known(&found.info, Some(directory)).and_then(TrialOutcome::refused);
+    (refused.or_else(|| TrialOutcome::recall(&shelf)), speeds::recall(&shelf))
 }
 
 /// Tries the variants of a device now, measures it, and keeps the outcome.
@@ -103,6 +116,9 @@ pub fn tried(directory: &Path, found: &Found) -> (Option<TrialOutcome>, Option<S
 pub fn try_now(directory: Option<&Path>, found: &Found) -> Result<(TrialOutcome, Option<Speeds>)> {
     let shelf = directory.map(|directory| Shelf::new(directory, &found.info));
     shelf.iter().for_each(|shelf| shelf.forget(UNDER_WAY));
+    if let Some(refused) = TrialOutcome::refused(proof::again(found, directory)?) {
+        return Ok((refused, None));
+    }
     try_all(found, TRIAL_BYTES, shelf.as_ref())
 }
 
@@ -111,6 +127,19 @@ impl TrialOutcome {
     fn recall(shelf: &Shelf) -> Option<Self> {
         let is_tried = |score: &Score| TRIED.iter().any(|v| v.to_string() == score.variant);
         shelf.value(OUTCOME).filter(|outcome: &Self| outcome.scores.iter().all(is_tried))
+    }
+
+    /// Nothing is tried where not even the plain kernels are right.
+    #[cfg(feature = "cli")]
+    fn refused(proof: Proof) -> Option<Self> {
+        let fault = proof.fault?;
+        Some(TrialOutcome { scores: vec![Score::wrong(Variants::PLAIN, fault)] })
+    }
+
+    /// Whether the device is not used.
+    #[cfg(feature = "cli")]
+    pub fn is_refused(&self) -> bool {
+        self.scores.iter().any(|score| score.variant == Variants::PLAIN.to_string() && score.fault.is_some())
     }
 
     /// What is used of what was tried.
@@ -172,11 +201,6 @@ impl Score {
 
 const TRIED: [Variants; 2] = [Variants::DOT4, Variants::COOP];
 
-/// A NaN is more than anything.
-fn is_more(off: f64, limit: f64) -> bool {
-    off.is_nan() || off > limit
-}
-
 /// Tries what the device offers and measures it. What is kept costs only time when it is lost, so nothing is said
 /// where it cannot be written.
 fn try_all(found: &Found, budget: u64, shelf: Option<&Shelf>) -> Result<(TrialOutcome, Option<Speeds>)> {
@@ -227,19 +251,22 @@ fn try_one(found: &Found, budget: u64, variants: Variants, like: Option<&Score>)
     }
 }
 
-/// Cooperative matrices are an experiment of wgpu's: even asked for by name they must prove themselves.
-fn vouch(found: &Found, variants: Variants) -> Result<()> {
-    if !variants.coop {
+/// Asked for by name, variants must prove themselves too.
+fn vouch(found: &Found, variants: Variants, directory: Option<&Path>) -> Result<()> {
+    if variants == Variants::PLAIN {
         return Ok(());
     }
-    let gpu = Gpu::open_for(found, TRIAL_BYTES, false, variants)?;
-    let (mut plain, mut pipelines) =
-        (Pipelines::with(&gpu, Variants::PLAIN), Pipelines::with(&gpu, variants));
-    match find_fault(&gpu, variants.arith, &mut plain, &mut pipelines)? {
+    let fault = proof::fault_of(found, directory, variants, || {
+        let gpu = Gpu::open_for(found, PROOF_BYTES, false, variants)?;
+        let (mut plain, mut pipelines) =
+            (Pipelines::with(&gpu, Variants::PLAIN), Pipelines::with(&gpu, variants));
+        find_fault(&gpu, variants.arith, &mut plain, &mut pipelines)
+    })?;
+    match fault {
         None => Ok(()),
         Some(fault) => Err(Error::Device(format!(
-            "{}: `gpu_variant` coop: its cooperative matrices are wrong ({fault}); dot4 gives the same bits",
-            gpu.info.name
+            "{}: `gpu_variant` {variants}: its kernels are wrong here ({fault}); plain ones are right",
+            found.info.name
         ))),
     }
 }
@@ -337,11 +364,25 @@ fn compare_products(
             return Ok(Some(format!("{ty}: {b} for {a}")));
         }
     }
-    for columns in [1, 4] {
-        let few = matrix.product(gpu, pipelines, &x[..columns * K], &how(columns, arith))?;
-        let same = few.iter().zip(&tried).all(|(a, b)| a.to_bits() == b.to_bits());
-        if !same {
-            return Ok(Some(format!("{ty}: other bits in a batch of {columns}")));
+    // Those of one format have all numbers of columns; the kernels of the others differ in what they load.
+    let all: [usize; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
+    let of_one = How { columns: 1, tile: false, ..how(COLUMNS, arith) };
+    let mut kinds = vec![(of_one, if ty == GgmlType::Q4_0 { &all[..] } else { &[1, 4] })];
+    kinds.extend(
+        (ty == GgmlType::Q4_0).then_some((How { mode: Mode::Gate(Curve::Silu), ..of_one }, &[1][..])),
+    );
+    kinds.extend((ty == GgmlType::Q8_0).then_some((How { coarse: true, ..of_one }, &[1][..])));
+    for (kind, few) in kinds {
+        let many = How { columns: COLUMNS, tile: true, ..kind };
+        let tiles = match (kind.mode, kind.coarse) {
+            (Mode::Store, false) => tried.clone(),
+            _ => matrix.product(gpu, pipelines, &x, &many)?,
+        };
+        for &columns in few {
+            let some = matrix.product(gpu, pipelines, &x[..columns * K], &How { columns, ..kind })?;
+            if !some.iter().zip(&tiles).all(|(a, b)| a.to_bits() == b.to_bits()) {
+                return Ok(Some(format!("{ty}: other bits in a batch of {columns}")));
+            }
         }
     }
     Ok(None)

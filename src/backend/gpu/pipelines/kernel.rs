@@ -381,8 +381,13 @@ impl Kernel {
         }
     }
 
-    /// Values of the text's overrides.
-    pub fn constants(self, tuning: &Tuning, variants: Variants) -> Vec<(&'static str, f64)> {
+    /// Values of the text's overrides. `flushes_halves`: the device takes subnormal halves for zero.
+    pub fn constants(
+        self,
+        tuning: &Tuning,
+        variants: Variants,
+        flushes_halves: bool,
+    ) -> Vec<(&'static str, f64)> {
         let width = |threads: u32| [("THREADS", f64::from(threads))].into_iter();
         let coarse_of = |format: Format, coarse| {
             format.has_planes().then_some(("COARSE", f64::from(u8::from(coarse)))).into_iter()
@@ -443,10 +448,10 @@ impl Kernel {
             Kernel::Norm(_) | Kernel::NormGroups { .. } => width(tuning.norm).collect(),
             Kernel::Best | Kernel::BestJoin => vec![("THREADS", f64::from(tuning.norm))],
             Kernel::Choose => width(CHOOSERS).collect(),
-            Kernel::RopeStore(stored) => width(tuning.rope).chain(stored.constants()).collect(),
+            Kernel::RopeStore(stored) => width(tuning.rope).chain(stored.constants(flushes_halves)).collect(),
             Kernel::Attend { split, stored, .. } => width(tuning.attend)
                 .chain([("SPLIT", f64::from(u8::from(split))), ("SHARES", f64::from(tuning.attend_shares))])
-                .chain(stored.constants())
+                .chain(stored.constants(flushes_halves))
                 .collect(),
             Kernel::AttendJoin(_) => vec![("THREADS", f64::from(tuning.attend.min(64)))],
             Kernel::Convolve { again } => {
@@ -458,7 +463,7 @@ impl Kernel {
                 ("GATED_DELTA", f64::from(u8::from(gated_delta))),
                 ("LANES", f64::from(lanes)),
             ],
-            Kernel::Shift { keys } => vec![("KEYS", storage_number(keys))],
+            Kernel::Shift { keys } => Stored { keys, values: keys }.constants(flushes_halves).to_vec(),
             Kernel::Activate(curve) => vec![("ACTIVATION", curve.number())],
             Kernel::Multiply { f, g } => vec![("F", f.number()), ("G", g.number())],
             Kernel::Embed(_)
@@ -545,8 +550,12 @@ fn storage_number(ty: KvType) -> f64 {
 }
 
 impl Stored {
-    fn constants(self) -> [(&'static str, f64); 2] {
-        [("KEYS", storage_number(self.keys)), ("VALUES", storage_number(self.values))]
+    fn constants(self, flushes_halves: bool) -> [(&'static str, f64); 3] {
+        [
+            ("KEYS", storage_number(self.keys)),
+            ("VALUES", storage_number(self.values)),
+            ("FLUSHES_HALVES", f64::from(u8::from(flushes_halves))),
+        ]
     }
 
     #[cfg(test)]

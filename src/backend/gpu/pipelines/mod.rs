@@ -20,6 +20,9 @@ pub struct Pipelines {
     layouts: HashMap<Family, (wgpu::BindGroupLayout, wgpu::PipelineLayout)>,
     made: HashMap<Kernel, wgpu::ComputePipeline>,
     variants: Variants,
+    /// What a test makes of the kernels' texts.
+    #[cfg(test)]
+    pub edit: Option<fn(Kernel, String) -> String>,
 }
 
 impl Pipelines {
@@ -29,13 +32,18 @@ impl Pipelines {
 
     pub fn with(gpu: &Gpu, variants: Variants) -> Self {
         let layouts = Family::ALL.iter().map(|&family| (family, layout(&gpu.device, family)));
-        Pipelines { layouts: layouts.collect(), made: HashMap::new(), variants }
+        Pipelines {
+            layouts: layouts.collect(),
+            made: HashMap::new(),
+            variants,
+            #[cfg(test)]
+            edit: None,
+        }
     }
 
     pub fn get(&mut self, gpu: &Gpu, kernel: Kernel) -> Result<&wgpu::ComputePipeline> {
         if !self.made.contains_key(&kernel) {
-            let layout = &self.layouts[&kernel.family()].1;
-            let made = gpu.checked(&kernel.name(), || make(gpu, kernel, self.variants, layout))?;
+            let made = gpu.checked(&kernel.name(), || make(gpu, kernel, self))?;
             self.made.insert(kernel, made);
         }
         Ok(&self.made[&kernel])
@@ -92,21 +100,22 @@ fn layout(device: &wgpu::Device, family: Family) -> (wgpu::BindGroupLayout, wgpu
     (bind_group, pipeline)
 }
 
-fn make(
-    gpu: &Gpu,
-    kernel: Kernel,
-    variants: Variants,
-    layout: &wgpu::PipelineLayout,
-) -> wgpu::ComputePipeline {
+fn make(gpu: &Gpu, kernel: Kernel, pipelines: &Pipelines) -> wgpu::ComputePipeline {
     let name = kernel.name();
-    let module = gpu.shader(&name, kernel.text(variants, gpu.square));
+    let text = kernel.text(pipelines.variants, gpu.square);
+    #[cfg(test)]
+    let text = match pipelines.edit {
+        Some(edit) => edit(kernel, text),
+        None => text,
+    };
+    let module = gpu.shader(&name, text);
     gpu.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
         label: Some(&name),
-        layout: Some(layout),
+        layout: Some(&pipelines.layouts[&kernel.family()].1),
         module: &module,
         entry_point: Some("main"),
         compilation_options: wgpu::PipelineCompilationOptions {
-            constants: &kernel.constants(&gpu.tuning, variants),
+            constants: &kernel.constants(&gpu.tuning, pipelines.variants, gpu.flushes_halves),
             // The kernels write what they read.
             zero_initialize_workgroup_memory: false,
         },
@@ -161,7 +170,7 @@ mod tests {
                 if lanes > tuning.matmul {
                     continue;
                 }
-                let constants = kernel.constants(&tuning, variants);
+                let constants = kernel.constants(&tuning, variants, true);
                 let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
                 process_overrides(&module, &info, None, &constants)
                     .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
@@ -184,7 +193,7 @@ mod tests {
                 .subgroup_operations(SubgroupOperationSet::all())
                 .validate(&module)
                 .unwrap_or_else(|e| panic!("{}: {e:?}", kernel.name()));
-            let constants = kernel.constants(&Tuning::HARDWARE, Variants::COOP);
+            let constants = kernel.constants(&Tuning::HARDWARE, Variants::COOP, false);
             let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
             let (module, info) = process_overrides(&module, &info, None, &constants).unwrap();
             let options = spv::Options { lang_version: (1, 4), ..spv::Options::default() };
@@ -235,7 +244,7 @@ mod tests {
         for kernel in Kernel::all() {
             let module = wgsl::parse_str(&kernel.text(Variants::PLAIN, Square::default())).unwrap();
             let info = Validator::new(ValidationFlags::all(), BASE).validate(&module).unwrap();
-            let constants = kernel.constants(&Tuning::HARDWARE, Variants::PLAIN);
+            let constants = kernel.constants(&Tuning::HARDWARE, Variants::PLAIN, false);
             let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
             let (module, _) = process_overrides(&module, &info, None, &constants).unwrap();
             let shared = module.global_variables.iter().filter(|(_, v)| v.space == AddressSpace::WorkGroup);
