@@ -2,7 +2,7 @@
 @group(0) @binding(1) var<storage, read> high: array<vec4<u32>>; // [blocks]
 // Two bits a weight: byte q holds quad q.
 @group(0) @binding(2) var<storage, read> low: array<vec2<u32>>; // [blocks]
-// Per super-block of eight: sixteen signed bytes, then d.
+// Per super-block of eight: sixteen signed bytes, then d as an f32.
 @group(0) @binding(3) var<storage, read> scales: array<u32>; // [blocks / 8, 5]
 
 // From the high plane alone: a weight is the middle of what the low bits could make it.
@@ -12,7 +12,7 @@ struct Raw { high: vec4<u32>, low: vec2<u32>, scales: vec2<f32> }
 
 fn load(block: u32) -> Raw {
     let at = (block >> 3u) * 5u;
-    let d = unpack2x16float(scales[at + 4u]).x;
+    let d = bitcast<f32>(scales[at + 4u]);
     let bytes = scales[at + ((block & 7u) >> 1u)] >> (16u * (block & 1u));
     let signed = vec2<i32>(i32(bytes << 24u), i32(bytes << 16u)) >> vec2<u32>(24u);
     if COARSE {

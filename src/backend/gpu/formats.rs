@@ -236,7 +236,7 @@ pub fn split_row(ty: GgmlType, row: &[u8], out: &mut Streams) {
                 six_bits(&q, out);
             }
             out.scales(&std::array::from_fn::<u8, 16, _>(|sub| b.scale(sub) as u8));
-            out.scales(&[b.d.0, [0; 2]].concat());
+            out.scales(&b.d.to_f32().to_le_bytes());
         }),
         T::Q4_K => blocks(row).iter().for_each(|b: &BlockQ4K| {
             for block in 0..8 {
@@ -266,7 +266,7 @@ pub fn split_row(ty: GgmlType, row: &[u8], out: &mut Streams) {
                 six_bits(&q, out);
             }
             out.scales(bytemuck::cast_slice(&b.scales));
-            out.scales(&[b.d.0, [0; 2]].concat());
+            out.scales(&b.d.to_f32().to_le_bytes());
         }),
         T::IQ4_NL => blocks(row).iter().for_each(|b: &BlockIq4Nl| {
             out.high(&nibbles(&b.qs));
@@ -345,7 +345,8 @@ fn unsplit(format: Format, streams: &[Vec<u8>; 3], block: usize) -> [f32; BLOCK]
         Format::Q6_K => {
             let at = block / 8 * 20;
             let scale = scales[at + block % 8 * 2 + i / 16] as i8;
-            half(at + 16) * f32::from(scale) * (f32::from(hi(i) << 2 | two(i)) - 32.0)
+            let d = f32::from_le_bytes(*scales[at + 16..].first_chunk().unwrap());
+            d * f32::from(scale) * (f32::from(hi(i) << 2 | two(i)) - 32.0)
         }
         Format::Iq4Nl => half(2 * block) * f32::from(KVALUES[hi(i) as usize]),
         Format::Iq4Xs => {

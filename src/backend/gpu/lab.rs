@@ -37,7 +37,7 @@ impl Random {
 }
 
 /// Where the halves of a block stand.
-fn halves(ty: GgmlType) -> &'static [usize] {
+pub fn halves(ty: GgmlType) -> &'static [usize] {
     match ty {
         GgmlType::Q4_0 | GgmlType::IQ4_NL | GgmlType::Q5_0 | GgmlType::Q8_0 | GgmlType::IQ4_XS => &[0],
         GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
@@ -50,10 +50,15 @@ fn halves(ty: GgmlType) -> &'static [usize] {
 
 /// Random bits with scales of about 1/100, as in real models.
 pub fn blocks(random: &mut Random, ty: GgmlType, n: usize) -> Vec<u8> {
+    blocks_of(random, ty, n, 0.01)
+}
+
+/// Random bits with halves of so much to three times as much.
+pub fn blocks_of(random: &mut Random, ty: GgmlType, n: usize, least: f32) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..n * ty.block_bytes()).map(|_| random.next() as u8).collect();
     for block in bytes.chunks_exact_mut(ty.block_bytes()) {
         for &at in halves(ty) {
-            let scale = half::f16::from_f32(0.01 * (random.float() + 2.0));
+            let scale = half::f16::from_f32(least * (random.float() + 2.0));
             block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
         }
         match ty {

@@ -4,7 +4,7 @@ use super::{
     super::{
         device::Gpu,
         formats::{BLOCK, Format, Streams, split_row},
-        lab::{How, Matrix, Random, blocks, plain, start},
+        lab::{How, Matrix, Random, blocks, blocks_of, halves, plain, start},
         pipelines::{Curve, Mode, Pipelines, Tuning},
         variants::{Arith, Variants},
     },
@@ -12,12 +12,15 @@ use super::{
 };
 use crate::quant::{GgmlType, dequantize};
 
-/// The most that a minimum of these blocks takes off a weight, which may cancel.
+/// The largest half of a block.
+const LARGEST: f64 = 0.03;
+
+/// The most that a minimum of these blocks takes off a weight, which may cancel; to their largest half.
 fn minimum(ty: GgmlType) -> f64 {
     match ty {
-        GgmlType::Q4_1 | GgmlType::Q5_1 => 0.03,
-        GgmlType::Q4_K | GgmlType::Q5_K => 0.03 * 63.0,
-        GgmlType::Q2_K => 0.03 * 15.0,
+        GgmlType::Q4_1 | GgmlType::Q5_1 => 1.0,
+        GgmlType::Q4_K | GgmlType::Q5_K => 63.0,
+        GgmlType::Q2_K => 15.0,
         _ => 0.0,
     }
 }
@@ -28,9 +31,14 @@ fn types() -> impl Iterator<Item = GgmlType> {
 
 /// Sum and sum of magnitudes of each output, in f64.
 fn exact(ty: GgmlType, bytes: &[u8], rows: usize, k: usize, x: &[f32]) -> Vec<(f64, f64)> {
+    exact_of(ty, bytes, rows, k, x, LARGEST)
+}
+
+/// The same of blocks whose halves are at most so large.
+fn exact_of(ty: GgmlType, bytes: &[u8], rows: usize, k: usize, x: &[f32], largest: f64) -> Vec<(f64, f64)> {
     let mut w = vec![0.0; rows * k];
     dequantize(ty, bytes, &mut w);
-    let minimum = 2.0 * minimum(ty);
+    let minimum = 2.0 * largest * minimum(ty);
     let dot = |w: &[f32], x: &[f32]| {
         std::iter::zip(w, x).fold((0.0, 0.0), |(sum, size), (&w, &x)| {
             let (w, x) = (f64::from(w), f64::from(x));
@@ -87,6 +95,37 @@ fn check_products(gpu: &Gpu, few: &[usize]) {
                 let how = plain(columns, columns > 8);
                 let got = weights.product(gpu, &mut pipelines, &x[..columns * k], &how).unwrap();
                 assert!(bits(&got) == bits(&all[..columns * ROWS]), "{ty} k {k}, {columns} columns");
+            }
+        }
+    }
+}
+
+/// Halves below 2^-14 are subnormal, and scales of real models are among them.
+#[test]
+fn the_smallest_scales_are_not_taken_for_zero() {
+    let Some(gpu) = gpu("the_smallest_scales_are_not_taken_for_zero") else { return };
+    let mut pipelines = Pipelines::new(&gpu);
+    let (rows, k) = (66, 512);
+    let least = 2f32.powi(-17);
+    for ty in types().filter(|&ty| !halves(ty).is_empty()) {
+        let mut random = Random::new(ty as u64 + 11);
+        let bytes = blocks_of(&mut random, ty, rows * k / ty.block_len(), least);
+        let weights = Matrix::new(&gpu, ty, &bytes, rows, k).unwrap();
+        let x = random.floats(9 * k);
+        for arith in [Arith::Float, Arith::Int8] {
+            let how = |columns| How { arith, ..plain(columns, columns > 8) };
+            let read = match arith {
+                Arith::Float => x.clone(),
+                _ => weights.rounded(&gpu, &mut pipelines, &x, &how(9)).as_flattened().to_vec(),
+            };
+            let expected = exact_of(ty, &bytes, rows, k, &read, 3.0 * f64::from(least));
+            let limit = roundings(k, gpu.tuning.lanes(k / BLOCK)) * U;
+            for columns in [1, 4, 9] {
+                let got = weights.product(&gpu, &mut pipelines, &x[..columns * k], &how(columns)).unwrap();
+                for (i, (&got, &(want, size))) in got.iter().zip(&expected).enumerate() {
+                    let off = (f64::from(got) - want).abs();
+                    assert!(off <= limit * size, "{ty} {arith:?}, {i} of {columns} columns: {got}, {want}");
+                }
             }
         }
     }
