@@ -1,5 +1,5 @@
-// y[c, r] = Σ_k w[r, k] · x[c, k] in tiles of 64 rows and 32 columns; each of 128 threads makes four by four of
-// them. Needs the text of a format (load, quad) and finish.wgsl; x and y have rows for whole tiles.
+// y[c, r] = Σ_k w[r, k] · x[c, k] in tiles of 64 rows and 16 or 32 columns; threads make four by four of them.
+// Needs the text of a format (load, quad), finish.wgsl and tile_sums.wgsl; x and y have rows for whole tiles of 32.
 
 @group(0) @binding(5) var<storage, read> x: array<vec4<f32>>; // [columns, x_stride]
 
@@ -8,10 +8,15 @@ var<workgroup> w_tile: array<vec4<f32>, 512>; // [32, 16]
 var<workgroup> x_tile: array<vec4<f32>, 256>; // [32, 8]
 
 @compute @workgroup_size(128)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
     if !starts(group) {
         return;
     }
+    begin(groups);
     let top = 64u * group.x;
     let left = first_column(group);
     // What this thread brings: one quad of four rows, and of four columns.
@@ -25,11 +30,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // What it makes.
     let mine_w = thread % 16u;
     let mine_x = thread / 16u;
+    let makes = 4u * mine_x < WIDTH;
+    let row = top + 4u * mine_w;
+    let c = left + 4u * mine_x;
     var total0 = vec4<f32>(0.0);
     var total1 = vec4<f32>(0.0);
     var total2 = vec4<f32>(0.0);
     var total3 = vec4<f32>(0.0);
-    for (var lane = 0u; lane < LANES; lane++) {
+    for (var i = 0u; i < lanes(); i++) {
+        let lane = first_lane(group) + i;
         var sum0 = vec4<f32>(0.0);
         var sum1 = vec4<f32>(0.0);
         var sum2 = vec4<f32>(0.0);
@@ -43,7 +52,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             w_tile[w_at + 16u] = vec4<f32>(w0.y, w1.y, w2.y, w3.y);
             w_tile[w_at + 32u] = vec4<f32>(w0.z, w1.z, w2.z, w3.z);
             w_tile[w_at + 48u] = vec4<f32>(w0.w, w1.w, w2.w, w3.w);
-            if thread < 64u {
+            if thread < 2u * WIDTH {
                 let x0 = x[columns.x + 8u * block];
                 let x1 = x[columns.y + 8u * block];
                 let x2 = x[columns.z + 8u * block];
@@ -54,25 +63,33 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 x_tile[x_at + 24u] = vec4<f32>(x0.w, x1.w, x2.w, x3.w);
             }
             workgroupBarrier();
-            for (var k = 0u; k < 32u; k++) {
-                let w = w_tile[16u * k + mine_w];
-                let c = x_tile[8u * k + mine_x];
-                sum0 = fma(w, vec4<f32>(c.x), sum0);
-                sum1 = fma(w, vec4<f32>(c.y), sum1);
-                sum2 = fma(w, vec4<f32>(c.z), sum2);
-                sum3 = fma(w, vec4<f32>(c.w), sum3);
+            if makes {
+                for (var k = 0u; k < 32u; k++) {
+                    let w = w_tile[16u * k + mine_w];
+                    let c = x_tile[8u * k + mine_x];
+                    sum0 = fma(w, vec4<f32>(c.x), sum0);
+                    sum1 = fma(w, vec4<f32>(c.y), sum1);
+                    sum2 = fma(w, vec4<f32>(c.z), sum2);
+                    sum3 = fma(w, vec4<f32>(c.w), sum3);
+                }
             }
             workgroupBarrier();
+        }
+        if SHARE > 0u && makes {
+            keep_pairs(lane, c, row, 2u, sum0);
+            keep_pairs(lane, c + 1u, row, 2u, sum1);
+            keep_pairs(lane, c + 2u, row, 2u, sum2);
+            keep_pairs(lane, c + 3u, row, 2u, sum3);
         }
         total0 += sum0;
         total1 += sum1;
         total2 += sum2;
         total3 += sum3;
     }
-    let row = top + 4u * mine_w;
-    let c = left + 4u * mine_x;
-    finish_pairs(c, row, 2u, total0);
-    finish_pairs(c + 1u, row, 2u, total1);
-    finish_pairs(c + 2u, row, 2u, total2);
-    finish_pairs(c + 3u, row, 2u, total3);
+    if SHARE == 0u && makes {
+        finish_pairs(c, row, 2u, total0);
+        finish_pairs(c + 1u, row, 2u, total1);
+        finish_pairs(c + 2u, row, 2u, total2);
+        finish_pairs(c + 3u, row, 2u, total3);
+    }
 }

@@ -1,4 +1,4 @@
-// y[c, r] = Σ_k w[r, k] · x[c, k] in tiles of 64 rows and 32 columns, sums of products by cooperative matrices. Whole
+// y[c, r] = Σ_k w[r, k] · x[c, k] in tiles of 64 rows and 16 or 32 columns, sums of products by cooperative matrices. Whole
 // numbers of eight bits are exact in halves, and so are sums of 32 products of them in f32, in whatever order a
 // device adds: the bits are those of matmul_tile_dot.wgsl. Needs the directives for halves and cooperative matrices
 // first, what matmul_tile_dot.wgsl needs, and the kind of squares (Left, Right, Sums, SQUARE).
@@ -35,7 +35,7 @@ fn bring_activations(at: u32, words: vec4<u32>) {
 
 // The squares of the tile, down and across.
 const DOWN: u32 = 64u / SQUARE;
-const ACROSS: u32 = 32u / SQUARE;
+override ACROSS: u32 = WIDTH / SQUARE;
 
 // The products of so many k from `k`, each square of the tile by one subgroup.
 fn multiply(k: u32, count: u32, subgroup: u32, subgroups: u32) {
@@ -71,10 +71,12 @@ fn add(row: u32, column: u32, first: vec4<f32>, second: vec4<f32>, sum: vec4<f32
 @compute @workgroup_size(128)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
     @builtin(subgroup_id) subgroup: u32,
     @builtin(num_subgroups) subgroups: u32,
 ) {
+    begin(groups);
     let top = 64u * group.x;
     let left = 32u * group.y;
     let row_at = min(top + thread, p.rows - 1u) * p.blocks;
@@ -82,11 +84,15 @@ fn main(
     let column_at = (left + column) * p.x_stride;
     let pair = 2u * (thread % 16u);
     let four = 4u * (thread / 16u);
+    let makes = four < WIDTH;
+    let row = top + pair;
+    let c = left + four;
     var total0 = vec4<f32>(0.0);
     var total1 = vec4<f32>(0.0);
     var total2 = vec4<f32>(0.0);
     var total3 = vec4<f32>(0.0);
-    for (var lane = 0u; lane < LANES; lane++) {
+    for (var i = 0u; i < lanes(); i++) {
+        let lane = first_lane(group) + i;
         var sum0 = vec4<f32>(0.0);
         var sum1 = vec4<f32>(0.0);
         var sum2 = vec4<f32>(0.0);
@@ -98,7 +104,7 @@ fn main(
                 bring_weights(32u * thread, i.first);
                 bring_weights(32u * thread + 16u, i.second);
                 w_factors[thread] = factors(r);
-            } else if thread < 96u {
+            } else if thread < 64u + WIDTH {
                 let at = column_at + X_BLOCK * block;
                 bring_activations(32u * column, activations(at, 0u));
                 bring_activations(32u * column + 16u, activations(at, 1u));
@@ -129,15 +135,21 @@ fn main(
             sum3 = add(pair, four + 3u, first3, four_of(four + 3u, pair), sum3);
             workgroupBarrier();
         }
+        if SHARE > 0u && makes {
+            keep_pairs(lane, c, row, 32u, sum0);
+            keep_pairs(lane, c + 1u, row, 32u, sum1);
+            keep_pairs(lane, c + 2u, row, 32u, sum2);
+            keep_pairs(lane, c + 3u, row, 32u, sum3);
+        }
         total0 += sum0;
         total1 += sum1;
         total2 += sum2;
         total3 += sum3;
     }
-    let row = top + pair;
-    let c = left + four;
-    finish_pairs(c, row, 32u, total0);
-    finish_pairs(c + 1u, row, 32u, total1);
-    finish_pairs(c + 2u, row, 32u, total2);
-    finish_pairs(c + 3u, row, 32u, total3);
+    if SHARE == 0u && makes {
+        finish_pairs(c, row, 32u, total0);
+        finish_pairs(c + 1u, row, 32u, total1);
+        finish_pairs(c + 2u, row, 32u, total2);
+        finish_pairs(c + 3u, row, 32u, total3);
+    }
 }

@@ -1,6 +1,6 @@
-// y[c, r] = Σ_k w[r, k] · x[c, k] in tiles of 64 rows and 32 columns, by dots; each of 128 threads makes four by
-// four of them. Needs the texts of a format (load, ints, factors, value), of dots, part.wgsl and finish.wgsl; x and
-// y have rows for whole tiles.
+// y[c, r] = Σ_k w[r, k] · x[c, k] in tiles of 64 rows and 16 or 32 columns, by dots; threads make four by four of
+// them. Needs the texts of a format (load, ints, factors, value), of dots, part.wgsl, finish.wgsl and tile_sums.wgsl; x
+// and y have rows for whole tiles of 32.
 
 // One block of 32 k, its halves one after the other.
 var<workgroup> w_tile: array<Sixteen, 128>; // [2, 64]
@@ -27,10 +27,15 @@ fn add(w0: Part, w1: Part, w2: Part, w3: Part, c: Four, sum: vec4<f32>) -> vec4<
 }
 
 @compute @workgroup_size(128)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
     if !starts(group) {
         return;
     }
+    begin(groups);
     let top = 64u * group.x;
     let left = first_column(group);
     // What this thread brings: a row, or a column, or nothing.
@@ -40,11 +45,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // What it makes: two pairs of rows, four columns.
     let pair = 2u * (thread % 16u);
     let four = 4u * (thread / 16u);
+    let makes = four < WIDTH;
+    let row = top + pair;
+    let c = left + four;
     var total0 = vec4<f32>(0.0);
     var total1 = vec4<f32>(0.0);
     var total2 = vec4<f32>(0.0);
     var total3 = vec4<f32>(0.0);
-    for (var lane = 0u; lane < LANES; lane++) {
+    for (var i = 0u; i < lanes(); i++) {
+        let lane = first_lane(group) + i;
         var sum0 = vec4<f32>(0.0);
         var sum1 = vec4<f32>(0.0);
         var sum2 = vec4<f32>(0.0);
@@ -55,32 +64,40 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 w_tile[thread] = mine.first;
                 w_tile[64u + thread] = mine.second;
                 w_factors[thread] = mine.factors;
-            } else if thread < 96u {
+            } else if thread < 64u + WIDTH {
                 let at = column_at + X_BLOCK * block;
                 x_tile[column] = activations(at, 0u);
                 x_tile[32u + column] = activations(at, 1u);
                 x_about[column] = scale_and_sums(at);
             }
             workgroupBarrier();
-            let w0 = row_of(pair);
-            let w1 = row_of(pair + 1u);
-            let w2 = row_of(pair + 32u);
-            let w3 = row_of(pair + 33u);
-            sum0 = add(w0, w1, w2, w3, column_of(four), sum0);
-            sum1 = add(w0, w1, w2, w3, column_of(four + 1u), sum1);
-            sum2 = add(w0, w1, w2, w3, column_of(four + 2u), sum2);
-            sum3 = add(w0, w1, w2, w3, column_of(four + 3u), sum3);
+            if makes {
+                let w0 = row_of(pair);
+                let w1 = row_of(pair + 1u);
+                let w2 = row_of(pair + 32u);
+                let w3 = row_of(pair + 33u);
+                sum0 = add(w0, w1, w2, w3, column_of(four), sum0);
+                sum1 = add(w0, w1, w2, w3, column_of(four + 1u), sum1);
+                sum2 = add(w0, w1, w2, w3, column_of(four + 2u), sum2);
+                sum3 = add(w0, w1, w2, w3, column_of(four + 3u), sum3);
+            }
             workgroupBarrier();
+        }
+        if SHARE > 0u && makes {
+            keep_pairs(lane, c, row, 32u, sum0);
+            keep_pairs(lane, c + 1u, row, 32u, sum1);
+            keep_pairs(lane, c + 2u, row, 32u, sum2);
+            keep_pairs(lane, c + 3u, row, 32u, sum3);
         }
         total0 += sum0;
         total1 += sum1;
         total2 += sum2;
         total3 += sum3;
     }
-    let row = top + pair;
-    let c = left + four;
-    finish_pairs(c, row, 32u, total0);
-    finish_pairs(c + 1u, row, 32u, total1);
-    finish_pairs(c + 2u, row, 32u, total2);
-    finish_pairs(c + 3u, row, 32u, total3);
+    if SHARE == 0u && makes {
+        finish_pairs(c, row, 32u, total0);
+        finish_pairs(c + 1u, row, 32u, total1);
+        finish_pairs(c + 2u, row, 32u, total2);
+        finish_pairs(c + 3u, row, 32u, total3);
+    }
 }

@@ -175,7 +175,7 @@ mod tests {
             let matrix = Matrix::empty(&gpu, crate::backend::gpu::Format::Q4_0, rows, 32).unwrap();
             let x = matrix.input(&gpu, &Random::new(1).floats(32 * 32), 1).unwrap();
             let (y, none) = (room(&gpu, 4 * rows as u64).unwrap(), numbers(&gpu, &[0.0]).unwrap());
-            [matrix.multiply(&gpu, &pipelines, &x, &y, &none, &plain(1, false)).unwrap()]
+            matrix.multiply(&gpu, &pipelines, &x, &y, &none, &plain(1, false)).unwrap()
         });
         let by_device = Clock::new(&gpu).unwrap();
         let by_us = Clock { gpu: &gpu, stamps: None };

@@ -7,7 +7,7 @@ use super::{
     formats::{BLOCK, Format, Streams, split_row},
     ops::Bound,
     params::{MatmulParams, Params, QuantizeParams},
-    pipelines::{Family, Kernel, Mode, Pipelines},
+    pipelines::{Family, Kernel, Mode, Pipelines, Tiling},
     readback,
     record::Recorder,
     variants::Arith,
@@ -185,11 +185,13 @@ pub struct How<'a> {
     pub coarse: bool,
     pub arith: Arith,
     pub bias: Option<&'a [f32]>,
+    /// Lanes that each workgroup of a tile makes; 0: all.
+    pub share: u32,
 }
 
 /// Just the product, in the regime that a pass would take.
 pub fn plain(columns: usize, tile: bool) -> How<'static> {
-    How { mode: Mode::Store, columns, tile, coarse: false, arith: Arith::Float, bias: None }
+    How { mode: Mode::Store, columns, tile, coarse: false, arith: Arith::Float, bias: None, share: 0 }
 }
 
 /// What stands in an output before something is added to it.
@@ -273,8 +275,8 @@ impl<'a> Matrix<'a> {
         y: &Room,
         bias: &Room,
         how: &How,
-    ) -> Result<Dispatch> {
-        let &How { mode, columns, tile, coarse, arith, .. } = how;
+    ) -> Result<Vec<Dispatch>> {
+        let &How { mode, columns, tile, coarse, arith, share, .. } = how;
         let params = MatmulParams {
             rows: self.rows as u32,
             blocks: self.blocks as u32,
@@ -285,16 +287,34 @@ impl<'a> Matrix<'a> {
             ..MatmulParams::default()
         };
         let [high, low, scales] = self.streams.each_ref().map(|s| &s.buffer);
-        let buffers = [high, low, scales, &bias.buffer, &x.buffer, &y.buffer];
-        let bound = bind(gpu, pipelines, Family::Matmul, &params, &buffers)?;
+        let bound = |x, y| {
+            let buffers = [high, low, scales, &bias.buffer, x, y];
+            bind(gpu, pipelines, Family::Matmul, &params, &buffers)
+        };
         let (format, lanes) = (self.format, gpu.tuning.lanes(self.blocks));
         if tile {
-            let groups = [self.rows.div_ceil(64) as u32, columns.div_ceil(TILE_ROWS) as u32, 1];
-            return Ok((Kernel::MatmulTile { format, mode, lanes, coarse, arith }, bound, groups));
+            let rows = self.rows as u32;
+            let mut tiling = Tiling::whole(rows, columns);
+            if share > 0 {
+                tiling = tiling.shared(lanes, share);
+            }
+            let Tiling { width, groups, .. } = tiling;
+            let kernel = Kernel::MatmulTile { format, mode, lanes, coarse, arith, width, share };
+            if share == 0 {
+                return Ok(vec![(kernel, bound(&x.buffer, &y.buffer)?, groups)]);
+            }
+            let sums = room(gpu, tiling.sums_bytes(rows, lanes) as u64)?;
+            let join = Kernel::MatmulJoin { mode, lanes, width };
+            let join_groups = [rows.div_ceil(128), columns as u32, 1];
+            return Ok(vec![
+                (kernel, bound(&x.buffer, &sums.buffer)?, groups),
+                (join, bound(&sums.buffer, &y.buffer)?, join_groups),
+            ]);
         }
+        let bound = bound(&x.buffer, &y.buffer)?;
         let pairs = gpu.tuning.matmul / lanes;
         let kernel = Kernel::MatmulRows { format, mode, lanes, columns: columns as u32, coarse, arith };
-        Ok((kernel, bound, [(self.rows as u32).div_ceil(2 * pairs), 1, 1]))
+        Ok(vec![(kernel, bound, [(self.rows as u32).div_ceil(2 * pairs), 1, 1])])
     }
 
     /// Numbers in a row of the product.
@@ -320,7 +340,7 @@ impl<'a> Matrix<'a> {
             todo.push(self.quantize(gpu, pipelines, &x, &made_ready, how)?);
             &made_ready
         };
-        todo.push(self.multiply(gpu, pipelines, x, &y, &bias, how)?);
+        todo.extend(self.multiply(gpu, pipelines, x, &y, &bias, how)?);
         run(gpu, pipelines, &todo, &y.buffer, how.columns * outputs)
     }
 

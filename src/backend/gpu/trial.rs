@@ -297,12 +297,10 @@ fn try_arith(gpu: &Gpu, variants: Variants, like: Option<&Score>) -> Result<Scor
             score.faster.push((name.into(), ratio));
             continue;
         }
-        let base = [matrix.multiply(gpu, &plain, &x, &y, &none, &how(columns, Arith::Float))?];
+        let base = matrix.multiply(gpu, &plain, &x, &y, &none, &how(columns, Arith::Float))?;
         let how = how(columns, variants.arith);
-        let tried = [
-            matrix.quantize(gpu, &pipelines, &x, &quantized, &how)?,
-            matrix.multiply(gpu, &pipelines, &quantized, &y, &none, &how)?,
-        ];
+        let mut tried = vec![matrix.quantize(gpu, &pipelines, &x, &quantized, &how)?];
+        tried.extend(matrix.multiply(gpu, &pipelines, &quantized, &y, &none, &how)?);
         let base = Work { pipelines: &mut plain, what: &base };
         let ratio = clock.ratio(base, Work { pipelines: &mut pipelines, what: &tried })?;
         score.faster.push((name.into(), ratio));

@@ -1,6 +1,12 @@
 //! The device buffers that a pass works in, and the K/V cache.
 
-use super::{device::Gpu, formats::BLOCK, layout::Layout, variants::Arith};
+use super::{
+    device::Gpu,
+    formats::BLOCK,
+    layout::Layout,
+    pipelines::{LANE_SUMS_BYTES, Tuning},
+    variants::Arith,
+};
 use crate::{
     Error, Result,
     kv::{KvLayout, MOST_REPLAYED},
@@ -72,6 +78,8 @@ pub struct WorkBuffers {
     pub heads_apart: Option<wgpu::Buffer>,
     /// Chunks of attention: `[split_rows, n_head, most_chunks, head_stride + 2]`
     pub chunks: wgpu::Buffer,
+    /// Of tiles whose workgroups share lanes: see tile_sums.wgsl.
+    pub lane_sums: wgpu::Buffer,
     pub split_rows: usize,
     /// Rows of a piece of attention.
     pub piece_rows: usize,
@@ -106,6 +114,7 @@ struct Sizes {
     sorted: usize,
     heads_apart: usize,
     chunks: usize,
+    lane_sums: usize,
     logits: usize,
     split_rows: usize,
     most_chunks: usize,
@@ -135,6 +144,7 @@ fn sizes(plan: &Plan, layout: &Layout, rows: usize, n_cells: usize) -> Sizes {
         sorted: 4 * sorted.max().unwrap_or(0),
         heads_apart: 4 * rows * plan.ops().map(heads_apart).max().unwrap_or(0),
         chunks: split_rows * chunk_row,
+        lane_sums: lane_sums(plan, rows),
         logits: 4 * OUTPUTS_AT_ONCE * plan.dims.n_vocab,
         split_rows,
         most_chunks,
@@ -156,6 +166,14 @@ pub fn heads_apart(op: &Op) -> usize {
     let Op::PerHead { heads, from, .. } = *op else { return 0 };
     let whole = from.every.is_multiple_of(BLOCK) && from.from.is_multiple_of(BLOCK);
     if whole { 0 } else { heads * padded(from.every) }
+}
+
+/// Bytes of sums of lanes, where three buffers of the widest are written at once for the rows of a tile.
+fn lane_sums(plan: &Plan, rows: usize) -> usize {
+    let widths = || plan.bufs().map(|buf| plan.width(buf));
+    let lanes = widths().map(|width| Tuning::HARDWARE.lanes(width.div_ceil(BLOCK))).max().unwrap_or(0);
+    let sums = 3 * widths().max().unwrap_or(0) * lanes as usize * rows.min(TILE_ROWS);
+    (4 * sums).min(LANE_SUMS_BYTES)
 }
 
 /// What a gate with two factors writes.
@@ -203,6 +221,11 @@ impl WorkBuffers {
                 None
             },
             chunks: buffer("attention's chunks", sizes.chunks, plain)?,
+            lane_sums: buffer(
+                "sums of lanes",
+                if gpu.tuning.crowd > 1 { sizes.lane_sums } else { 16 },
+                plain,
+            )?,
             split_rows: sizes.split_rows,
             piece_rows: sizes.split_rows.max(max_rows.div_ceil(MOST_PIECES)),
             most_chunks: sizes.most_chunks,
@@ -220,7 +243,7 @@ impl WorkBuffers {
     pub fn bytes(plan: &Plan, max_rows: usize, n_cells: usize) -> u64 {
         let s = sizes(plan, &Layout::of(plan), max_rows, n_cells);
         let rows = s.rooms.iter().sum::<usize>() + s.q + s.u + s.rounded_h + s.rounded_rest + s.heads_apart;
-        (rows + s.sorted + s.chunks) as u64
+        (rows + s.sorted + s.chunks + s.lane_sums) as u64
     }
 }
 

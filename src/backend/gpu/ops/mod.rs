@@ -76,6 +76,8 @@ pub struct Ops {
     split_rows: usize,
     /// Rows of a piece of attention.
     piece_rows: usize,
+    /// Room for sums of lanes.
+    lane_sums_bytes: usize,
     /// How norms round.
     arith: Arith,
     /// Operations on each row by itself; those of the head are the norms of each piece of a batch's outputs.
@@ -187,6 +189,7 @@ impl Ops {
             params,
             split_rows: stage.work.split_rows,
             piece_rows: stage.work.piece_rows,
+            lane_sums_bytes: stage.work.lane_sums.size() as usize,
             arith: stage.gpu.variants.arith,
             on_rows: HashMap::new(),
             matmuls: HashMap::new(),

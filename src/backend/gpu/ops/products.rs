@@ -4,11 +4,10 @@ use super::{
     super::{
         formats::{BLOCK, Format},
         params::{ActivateParams, MatmulParams, QuantizeParams},
-        pipelines::{Curve, Family, Kernel, Mode, numbers_of},
+        pipelines::{Curve, Family, Kernel, Mode, Tiling, numbers_of},
         record::Recorder,
         variants::Arith,
         weights::{Joined, Matrix, MatrixPart, To},
-        work::TILE_ROWS,
     },
     AT_ONCE, Bound, Ops, Ready, RowStep, Stage, in_two,
 };
@@ -43,11 +42,19 @@ pub struct Matmul {
     bytes: u64,
     coarse_bytes: u64,
     parts: Vec<(Bound, u32)>,
+    /// The same where workgroups share the lanes of a tile.
+    shared_parts: Vec<Shared>,
     /// The same with what a gate lets through rounded at once, for the buffer that it goes to; none where it cannot be.
     rounded_parts: Vec<Bound>,
     rounds: Option<Buf>,
     /// An up matrix of another format than its gate meets it afterwards.
     then_activate: Option<RowStep>,
+}
+
+/// Tiles that leave sums of lanes, and what adds these.
+struct Shared {
+    tiles: Bound,
+    join: Bound,
 }
 
 impl Ops {
@@ -71,6 +78,15 @@ impl Ops {
             .iter()
             .map(|part| (self.matmul_part(stage, joined, matrix, part, (x(), arith), &out), part.rows as u32))
             .collect();
+        let shared_parts = matrix.parts.iter().zip(&parts).map(|(part, (bound, _))| {
+            let sums = || stage.work.lane_sums.as_entire_buffer_binding();
+            let bind = |x, buffer| {
+                let storage = self.matmul_storage(stage, joined, part, x, &Target { buffer, ..out });
+                Bound { group: stage.bind(&self.params, Family::Matmul, &storage), params: bound.params }
+            };
+            Shared { tiles: bind(x(), sums()), join: bind(sums(), out.buffer.clone()) }
+        });
+        let shared_parts = shared_parts.collect();
         // What is read and what is made are not rounded in the same buffer.
         let rounds = match (joined.mode, joined.to) {
             (Mode::Gate(_), To::Rows(dst)) if arith != Arith::Float && joined.src == Buf::H => {
@@ -103,6 +119,7 @@ impl Ops {
                 bytes: matrix.bytes(),
                 coarse_bytes: matrix.bytes() - matrix.low_bytes(),
                 parts,
+                shared_parts,
                 rounded_parts,
                 rounds,
                 then_activate,
@@ -209,16 +226,23 @@ impl Ops {
             ready.add(dst);
             return Ok(());
         }
-        for (bound, matrix_rows) in &matmul.parts {
+        for ((bound, matrix_rows), shared) in matmul.parts.iter().zip(&matmul.shared_parts) {
             if rows <= FEW_ROWS {
                 let kernel = Kernel::MatmulRows { format, mode, lanes, columns: rows as u32, coarse, arith };
                 let pairs = recorder.gpu.tuning.matmul / lanes;
                 let groups = matrix_rows.div_ceil(2 * pairs);
                 recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
             } else {
-                let kernel = Kernel::MatmulTile { format, mode, lanes, coarse, arith };
-                let groups = [matrix_rows.div_ceil(64), rows.div_ceil(TILE_ROWS) as u32, 1];
-                recorder.dispatch(kernel, bound, groups)?;
+                let tiling = recorder.gpu.tuning.tiling(*matrix_rows, rows, lanes, self.lane_sums_bytes);
+                let Tiling { width, share, groups } = tiling;
+                let kernel = Kernel::MatmulTile { format, mode, lanes, coarse, arith, width, share };
+                if share == 0 {
+                    recorder.dispatch(kernel, bound, groups)?;
+                } else {
+                    recorder.dispatch(kernel, &shared.tiles, groups)?;
+                    let join = Kernel::MatmulJoin { mode, lanes, width };
+                    recorder.dispatch(join, &shared.join, [matrix_rows.div_ceil(128), rows as u32, 1])?;
+                }
             }
         }
         matmul.then_activate.iter().try_for_each(|step| step.record(recorder, rows))

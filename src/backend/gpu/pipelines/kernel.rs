@@ -131,12 +131,21 @@ pub enum Kernel {
         coarse: bool,
         arith: Arith,
     },
+    /// `width`, `share`: see [`Tiling`](super::Tiling).
     MatmulTile {
         format: Format,
         mode: Mode,
         lanes: u32,
         coarse: bool,
         arith: Arith,
+        width: u32,
+        share: u32,
+    },
+    /// Adds the sums of lanes that workgroups of a tile have shared.
+    MatmulJoin {
+        mode: Mode,
+        lanes: u32,
+        width: u32,
     },
     /// The matrix of one of the experts that a row chose, for a row and a place in its choice.
     ExpertRows {
@@ -300,6 +309,7 @@ impl Kernel {
             Kernel::GateRows { .. } => Family::MatmulRounded,
             Kernel::MatmulRows { .. }
             | Kernel::MatmulTile { .. }
+            | Kernel::MatmulJoin { .. }
             | Kernel::HeadRows { .. }
             | Kernel::HeadTile { .. } => Family::Matmul,
             Kernel::ExpertRows { .. } | Kernel::ExpertTile { .. } => Family::ExpertMatmul,
@@ -339,6 +349,7 @@ impl Kernel {
                 let high = if coarse { " high" } else { "" };
                 format!("matmul {}{high} tile{}", format.name(), arith.suffix())
             }
+            Kernel::MatmulJoin { .. } => "matmul join".into(),
             Kernel::ExpertRows { format, coarse, arith, .. } => {
                 let high = if coarse { " high" } else { "" };
                 format!("experts {}{high} pairs{}", format.name(), arith.suffix())
@@ -435,7 +446,7 @@ impl Kernel {
                 .chain(coarse_of(format, coarse))
                 .collect()
             }
-            Kernel::MatmulTile { format, mode, lanes, coarse, arith } => {
+            Kernel::MatmulTile { format, mode, lanes, coarse, arith, width, share } => {
                 let apart = variants.coop && arith == Arith::Int8;
                 let apart = apart.then_some(("APART", f64::from(u8::from(format.has_half_scales()))));
                 [("LANES", f64::from(lanes))]
@@ -443,8 +454,14 @@ impl Kernel {
                     .chain(mode.constants())
                     .chain(apart)
                     .chain(coarse_of(format, coarse))
+                    .chain([("WIDTH", f64::from(width)), ("SHARE", f64::from(share))])
                     .collect()
             }
+            Kernel::MatmulJoin { mode, lanes, width } => [("LANES", f64::from(lanes))]
+                .into_iter()
+                .chain(mode.constants())
+                .chain([("WIDTH", f64::from(width))])
+                .collect(),
             Kernel::Norm(_) | Kernel::NormGroups { .. } => width(tuning.norm).collect(),
             Kernel::Best | Kernel::BestJoin => vec![("THREADS", f64::from(tuning.norm))],
             Kernel::Choose => width(CHOOSERS).collect(),
@@ -503,6 +520,9 @@ impl Kernel {
                 all.extend(Arith::ALL.map(|arith| Kernel::Attend { split: false, shared, stored, arith }));
             }
         }
+        for mode in [Mode::Store, Mode::Add, Mode::Gate(Curve::Silu), Mode::Activate(Curve::Gelu)] {
+            all.push(Kernel::MatmulJoin { mode, lanes: 16, width: 32 });
+        }
         all.push(Kernel::Quantize);
         for format in Format::ALL {
             all.push(Kernel::Embed(format));
@@ -514,7 +534,16 @@ impl Kernel {
                 let gates = [Mode::Gate(Curve::Silu), Mode::Gate(Curve::Xielu), Mode::Activate(Curve::Gelu)];
                 for mode in [Mode::Store, Mode::Add].into_iter().chain(gates) {
                     for coarse in [false, format.has_planes()] {
-                        all.push(Kernel::MatmulTile { format, mode, lanes: 16, coarse, arith });
+                        let tile = |width, share| Kernel::MatmulTile {
+                            format,
+                            mode,
+                            lanes: 16,
+                            coarse,
+                            arith,
+                            width,
+                            share,
+                        };
+                        all.extend([tile(16, 0), tile(32, 0), tile(32, 2)]);
                         all.push(Kernel::ExpertTile { format, mode, lanes: 16, coarse, arith });
                         all.push(Kernel::ExpertRows { format, mode, lanes: 32, coarse, arith });
                         let rows =

@@ -48,6 +48,7 @@ impl Kernel {
                     Square::Sixteen => shader!("common/squares_16"),
                     Square::Eight => shader!("common/squares_8"),
                 },
+                shader!("common/tile_sums"),
                 shader!("common/one_matrix"),
                 shader!("matmul_tile_coop"),
             ]
@@ -55,6 +56,13 @@ impl Kernel {
             Kernel::MatmulTile { format, arith, .. } => {
                 tile_text(format, arith) + shader!("common/one_matrix")
             }
+            Kernel::MatmulJoin { .. } => [
+                shader!("common/activation"),
+                shader!("common/finish"),
+                shader!("common/one_matrix"),
+                shader!("matmul_join"),
+            ]
+            .concat(),
             Kernel::HeadTile { format, arith, .. } => {
                 tile_text(format, arith) + shader!("common/matrix_of_head")
             }
@@ -156,11 +164,12 @@ fn rows_text(format: Format, arith: Arith) -> String {
 
 /// The same for tiles, with the tile's kernel.
 fn tile_text(format: Format, arith: Arith) -> String {
+    let sums = include_str!("../../../../shaders/common/tile_sums.wgsl");
     if arith == Arith::Float {
-        return floats(format) + include_str!("../../../../shaders/matmul_tile.wgsl");
+        return floats(format) + sums + include_str!("../../../../shaders/matmul_tile.wgsl");
     }
     let part = include_str!("../../../../shaders/common/part.wgsl");
-    dots(format) + part + include_str!("../../../../shaders/matmul_tile_dot.wgsl")
+    dots(format) + part + sums + include_str!("../../../../shaders/matmul_tile_dot.wgsl")
 }
 
 /// A format's weights, and what becomes of sums.

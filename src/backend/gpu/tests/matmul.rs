@@ -96,6 +96,13 @@ fn check_products(gpu: &Gpu, few: &[usize]) {
                 let got = weights.product(gpu, &mut pipelines, &x[..columns * k], &how).unwrap();
                 assert!(bits(&got) == bits(&all[..columns * ROWS]), "{ty} k {k}, {columns} columns");
             }
+            // And where workgroups share the lanes of a tile.
+            let lanes = gpu.tuning.lanes(k.div_ceil(BLOCK));
+            for (columns, share) in [(9, 1), (16, lanes / 2), (33, 2)] {
+                let how = How { share, ..plain(columns, true) };
+                let got = weights.product(gpu, &mut pipelines, &x[..columns * k], &how).unwrap();
+                assert!(bits(&got) == bits(&all[..columns * ROWS]), "{ty} k {k}, {columns} columns, shared");
+            }
         }
     }
 }
@@ -150,9 +157,9 @@ fn check_endings(gpu: &Gpu, types: &[GgmlType], arith: Arith) {
         let bytes = blocks(&mut random, ty, rows * k / ty.block_len());
         let weights = Matrix::new(gpu, ty, &bytes, rows, k).unwrap();
         let bias = random.floats(rows);
-        for (columns, tile) in [(1, false), (5, false), (33, true)] {
+        for (columns, tile, share) in [(1, false, 0), (5, false, 0), (33, true, 0), (11, true, 2)] {
             let x: Vec<f32> = random.floats(columns * k).iter().map(|x| x / 16.0).collect();
-            let how = |mode| How { mode, bias: Some(&bias[..]), arith, ..plain(columns, tile) };
+            let how = |mode| How { mode, bias: Some(&bias[..]), arith, share, ..plain(columns, tile) };
             let stored = How { bias: None, ..how(Mode::Store) };
             let sums = weights.product(gpu, &mut pipelines, &x, &stored).unwrap();
             let added = weights.product(gpu, &mut pipelines, &x, &how(Mode::Add)).unwrap();
@@ -253,6 +260,9 @@ fn check_rounded_products(gpu: &Gpu, few: &[usize]) {
             let got = weights.product(gpu, &mut pipelines, &x[..columns * k], &how(columns)).unwrap();
             assert!(bits(&got) == bits(&all[..columns * ROWS]), "{ty}, {columns} columns");
         }
+        let how = How { share: 4, ..how(13) };
+        let got = weights.product(gpu, &mut pipelines, &x[..13 * k], &how).unwrap();
+        assert!(bits(&got) == bits(&all[..13 * ROWS]), "{ty}, lanes shared");
     }
 }
 
