@@ -1,5 +1,5 @@
 // A gate and what it lets through, for one to eight columns, stored and also rounded for the product that reads it. A
-// workgroup makes a block of 32 numbers, PAIRS at a time. Needs lanes.wgsl and round_block.wgsl.
+// workgroup makes a block of 32 numbers, some at a time. Needs lanes.wgsl and round_block.wgsl.
 
 var<workgroup> made: array<f32, 256>; // [COLUMNS, 32]
 
@@ -7,7 +7,13 @@ fn made_quad(i: u32) -> vec4<f32> {
     return vec4<f32>(made[i], made[i + 1u], made[i + 2u], made[i + 3u]);
 }
 
-@compute @workgroup_size(LANES, PAIRS)
+fn let_through(column: u32, block: u32, i: u32, sums: vec2<f32>) {
+    let out = gated(2u * (32u * block + i), sums);
+    y[column * p.y_stride + p.y_first + 32u * block + i] = out;
+    made[32u * column + i] = out;
+}
+
+@compute @workgroup_size(LANES, TEAMS)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
@@ -18,16 +24,17 @@ fn main(
         return;
     }
     let thread = id.y * LANES + id.x;
-    for (var first = 0u; first < 32u; first += PAIRS) {
-        multiply(2u * (32u * block + first + id.y), id.x, thread);
+    // Each number is of two rows.
+    for (var first = 0u; first < 32u; first += TEAMS * EACH / 2u) {
+        multiply(2u * (32u * block + first) + EACH * id.y, id.x, thread);
         workgroupBarrier();
-        if thread < PAIRS * COLUMNS {
-            let column = thread / PAIRS;
-            let pair = thread % PAIRS;
-            let i = first + pair;
-            let out = gated(2u * (32u * block + i), total(column, pair));
-            y[column * p.y_stride + p.y_first + 32u * block + i] = out;
-            made[32u * column + i] = out;
+        if thread < TEAMS * COLUMNS {
+            let column = thread / TEAMS;
+            let team = thread % TEAMS;
+            let i = first + EACH / 2u * team;
+            let sums = total(column, team);
+            let_through(column, block, i, sums.xy);
+            if EACH > 2u { let_through(column, block, i + 1u, sums.zw); }
         }
         workgroupBarrier();
     }

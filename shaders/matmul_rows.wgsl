@@ -1,6 +1,6 @@
 // y[c, r] = Σ_k w[r, k] · x[c, k] for one to eight columns c, the weights read once. Needs lanes.wgsl.
 
-@compute @workgroup_size(LANES, PAIRS)
+@compute @workgroup_size(LANES, TEAMS)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
@@ -9,14 +9,17 @@ fn main(
     if !starts(group) {
         return;
     }
-    let first_pair = row_group(group, groups) * PAIRS;
+    let first_team = row_group(group, groups) * TEAMS;
     let thread = id.y * LANES + id.x;
-    multiply(2u * (first_pair + id.y), id.x, thread);
+    multiply(EACH * (first_team + id.y), id.x, thread);
     workgroupBarrier();
     // There are at least as many lanes as columns, so this is one round.
-    if thread < PAIRS * COLUMNS {
-        let pair = thread % PAIRS;
-        let column = thread / PAIRS;
-        finish(column, 2u * (first_pair + pair), total(column, pair));
+    if thread < TEAMS * COLUMNS {
+        let team = thread % TEAMS;
+        let column = thread / TEAMS;
+        let row = EACH * (first_team + team);
+        let sums = total(column, team);
+        finish(column, row, sums.xy);
+        if EACH > 2u { finish(column, row + 2u, sums.zw); }
     }
 }

@@ -312,9 +312,9 @@ impl<'a> Matrix<'a> {
             ]);
         }
         let bound = bound(&x.buffer, &y.buffer)?;
-        let pairs = gpu.tuning.matmul / lanes;
         let kernel = Kernel::MatmulRows { format, mode, lanes, columns: columns as u32, coarse, arith };
-        Ok(vec![(kernel, bound, [(self.rows as u32).div_ceil(2 * pairs), 1, 1])])
+        let at_once = gpu.tuning.rows_at_once(lanes, columns as u32);
+        Ok(vec![(kernel, bound, [(self.rows as u32).div_ceil(at_once), 1, 1])])
     }
 
     /// Numbers in a row of the product.

@@ -116,7 +116,7 @@ impl Ops {
         for (bound, heads) in &product.parts {
             if rows <= FEW_ROWS {
                 let kernel = Kernel::HeadRows { format, lanes, columns: rows as u32, coarse, arith };
-                let at_once = 2 * (recorder.gpu.tuning.matmul / lanes);
+                let at_once = recorder.gpu.tuning.rows_at_once(lanes, rows as u32);
                 recorder.dispatch(kernel, bound, [product.rows.div_ceil(at_once), 1, *heads])?;
             } else {
                 let kernel = Kernel::HeadTile { format, lanes, coarse, arith };

@@ -229,8 +229,7 @@ impl Ops {
         for ((bound, matrix_rows), shared) in matmul.parts.iter().zip(&matmul.shared_parts) {
             if rows <= FEW_ROWS {
                 let kernel = Kernel::MatmulRows { format, mode, lanes, columns: rows as u32, coarse, arith };
-                let pairs = recorder.gpu.tuning.matmul / lanes;
-                let groups = matrix_rows.div_ceil(2 * pairs);
+                let groups = matrix_rows.div_ceil(recorder.gpu.tuning.rows_at_once(lanes, rows as u32));
                 recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
             } else {
                 let tiling = recorder.gpu.tuning.tiling(*matrix_rows, rows, lanes, self.lane_sums_bytes);

@@ -403,17 +403,20 @@ impl Kernel {
         let coarse_of = |format: Format, coarse| {
             format.has_planes().then_some(("COARSE", f64::from(u8::from(coarse)))).into_iter()
         };
-        let rows_of = |format, mode: Mode, lanes: u32, columns: u32, coarse| {
+        let teams_of = |format, lanes: u32, teams: u32, columns: u32, coarse| {
+            let each = tuning.rows_each(columns);
             [
                 ("LANES", f64::from(lanes)),
-                ("PAIRS", f64::from(tuning.matmul / lanes)),
+                ("TEAMS", f64::from(teams)),
+                ("EACH", f64::from(each)),
                 ("COLUMNS", f64::from(columns)),
-                ("SUMS", f64::from(columns * tuning.matmul)),
+                ("SUMS", f64::from(each / 2 * columns * teams * lanes)),
             ]
             .into_iter()
-            .chain(mode.constants())
             .chain(coarse_of(format, coarse))
-            .collect()
+        };
+        let rows_of = |format, mode: Mode, lanes: u32, columns: u32, coarse| {
+            teams_of(format, lanes, tuning.matmul / lanes, columns, coarse).chain(mode.constants()).collect()
         };
         match self {
             Kernel::MatmulRows { format, mode, lanes, columns, coarse, .. } => {
@@ -434,17 +437,10 @@ impl Kernel {
                 .chain(coarse_of(format, coarse))
                 .collect(),
             Kernel::GateRows { format, curve, lanes, columns, coarse, .. } => {
-                let pairs = tuning.gate_pairs(lanes, columns);
-                [
-                    ("LANES", f64::from(lanes)),
-                    ("PAIRS", f64::from(pairs)),
-                    ("COLUMNS", f64::from(columns)),
-                    ("SUMS", f64::from(columns * pairs * lanes)),
-                    ("ACTIVATION", curve.number()),
-                ]
-                .into_iter()
-                .chain(coarse_of(format, coarse))
-                .collect()
+                let teams = tuning.gate_teams(lanes, columns);
+                teams_of(format, lanes, teams, columns, coarse)
+                    .chain([("ACTIVATION", curve.number())])
+                    .collect()
             }
             Kernel::MatmulTile { format, mode, lanes, coarse, arith, width, share } => {
                 let apart = variants.coop && arith == Arith::Int8;

@@ -11,7 +11,11 @@ pub const LANE_SUMS_BYTES: usize = 16 << 20;
 pub struct Tuning {
     /// Threads of a workgroup of `matmul_rows`.
     pub matmul: u32,
-    /// Threads of a workgroup of `gate_rows` for up to four columns; half as many for more.
+    /// From so many columns on a thread of `matmul_rows` and `gate_rows` has four rows instead of two. No bit depends
+    /// on it.
+    pub four: u32,
+    /// Threads of a workgroup of `gate_rows` for up to four columns of two rows; half as many for more, and again for
+    /// four rows.
     pub gate: u32,
     /// Threads of a workgroup of norms.
     pub norm: u32,
@@ -59,11 +63,19 @@ impl Tiling {
 
 impl Tuning {
     /// A card.
-    pub const HARDWARE: Tuning =
-        Tuning { matmul: 64, gate: 256, norm: 256, rope: 64, attend: 256, attend_shares: 4, crowd: 512 };
+    pub const HARDWARE: Tuning = Tuning {
+        matmul: 64,
+        four: 3,
+        gate: 256,
+        norm: 256,
+        rope: 64,
+        attend: 256,
+        attend_shares: 4,
+        crowd: 512,
+    };
     /// A processor that plays a GPU: barriers are dear and threads run eight at a time.
     pub const SOFTWARE: Tuning =
-        Tuning { matmul: 8, gate: 8, norm: 8, rope: 8, attend: 8, attend_shares: 1, crowd: 1 };
+        Tuning { matmul: 8, four: 9, gate: 8, norm: 8, rope: 8, attend: 8, attend_shares: 1, crowd: 1 };
 
     /// Lanes that share a row of so many blocks: enough to keep many loads under way, not more than have work.
     pub fn lanes(&self, blocks: usize) -> u32 {
@@ -84,10 +96,20 @@ impl Tuning {
         if shares { whole.shared(lanes, lanes / parts) } else { whole }
     }
 
-    /// Pairs of rows that a workgroup of `gate_rows` makes at once.
-    pub(super) fn gate_pairs(&self, lanes: u32, columns: u32) -> u32 {
-        let threads = if columns > 4 { self.gate / 2 } else { self.gate };
-        (threads / lanes).max(1)
+    /// Rows that a thread of the row kernels has.
+    pub fn rows_each(&self, columns: u32) -> u32 {
+        if columns < self.four { 2 } else { 4 }
+    }
+
+    /// Rows that a workgroup of `matmul_rows` makes.
+    pub fn rows_at_once(&self, lanes: u32, columns: u32) -> u32 {
+        self.rows_each(columns) * (self.matmul / lanes)
+    }
+
+    /// Teams of threads that share rows in a workgroup of `gate_rows`.
+    pub(super) fn gate_teams(&self, lanes: u32, columns: u32) -> u32 {
+        let less = u32::from(columns > 4) + u32::from(self.rows_each(columns) > 2);
+        (self.gate >> less).div_ceil(lanes)
     }
 }
 
@@ -97,13 +119,13 @@ mod tests {
 
     /// A matrix of 4096 by 4096 has 16 lanes.
     #[test]
-    fn nine_rows_keep_as_many_workgroups_busy_as_eight() {
+    fn nine_rows_keep_no_fewer_workgroups_busy_than_eight() {
         let groups = |columns| {
             let tiling = Tuning::HARDWARE.tiling(4096, columns, 16, LANE_SUMS_BYTES);
             tiling.groups.iter().product::<u32>()
         };
-        let rows = 4096 / (2 * Tuning::HARDWARE.matmul / 16);
-        assert_eq!(rows, 512);
+        let rows = 4096 / Tuning::HARDWARE.rows_at_once(16, 8);
+        assert_eq!(rows, 256);
         assert_eq!([9, 16, 17, 32, 64].map(groups), [512; 5]);
         // Enough by themselves; sums without room.
         assert_eq!(groups(512), 1024);

@@ -205,7 +205,10 @@ fn gates_round_as_by_themselves() {
                         Family::MatmulRounded,
                     ),
                     inputs: vec![high, low, scales, &none, &x],
-                    groups: [[(outputs as u32).div_ceil(tuning.matmul / lanes), 1, 1], [3, 1, 1]],
+                    groups: [
+                        [(2 * outputs as u32).div_ceil(tuning.rows_at_once(lanes, columns)), 1, 1],
+                        [3, 1, 1],
+                    ],
                 };
                 check(&gpu, &mut pipelines, &step, &params, (columns as usize, outputs), arith);
             }
