@@ -105,7 +105,7 @@ fn main(
                 bring_weights(32u * thread + 16u, i.second);
                 w_factors[thread] = factors(r);
             } else if thread < 64u + WIDTH {
-                let at = column_at + X_BLOCK * block;
+                let at = place_of(column_at + block);
                 bring_activations(32u * column, activations(at, 0u));
                 bring_activations(32u * column + 16u, activations(at, 1u));
                 x_about[column] = scale_and_sums(at);

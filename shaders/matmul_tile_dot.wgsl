@@ -65,7 +65,7 @@ fn main(
                 w_tile[64u + thread] = mine.second;
                 w_factors[thread] = mine.factors;
             } else if thread < 64u + WIDTH {
-                let at = column_at + X_BLOCK * block;
+                let at = place_of(column_at + block);
                 x_tile[column] = activations(at, 0u);
                 x_tile[32u + column] = activations(at, 1u);
                 x_about[column] = scale_and_sums(at);

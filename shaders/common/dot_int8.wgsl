@@ -1,8 +1,11 @@
 // Sums of products of whole numbers of eight bits: exact, so their order is nobody's business.
 
-@group(0) @binding(5) var<storage, read> x: array<vec4<u32>>; // [columns, blocks, X_BLOCK], see quantize_int8.wgsl
+@group(0) @binding(5) var<storage, read> x: array<vec4<u32>>; // [columns · blocks / 8, 3, 8], see round_block.wgsl
 
-const X_BLOCK = 3u;
+// Where a block begins; what else there is of it stands each time eight further.
+fn place_of(block: u32) -> u32 {
+    return 24u * (block >> 3u) + (block & 7u);
+}
 
 // Four in a word.
 alias Sixteen = vec4<u32>;
@@ -13,11 +16,11 @@ fn weights(bytes: vec4<u32>) -> Sixteen {
 
 // Half of the block that begins at `at`.
 fn activations(at: u32, half: u32) -> Sixteen {
-    return x[at + half];
+    return x[at + 8u * half];
 }
 
 fn scale_and_sums(at: u32) -> vec4<f32> {
-    return bitcast<vec4<f32>>(x[at + 2u]);
+    return bitcast<vec4<f32>>(x[at + 16u]);
 }
 
 fn dot16(w: Sixteen, x: Sixteen) -> f32 {

@@ -14,7 +14,8 @@ fn pair(a: Part, b: Part, c: Column, sums: vec2<f32>) -> vec2<f32> {
     return fma(values, vec2<f32>(c.about.x), sums);
 }
 
-fn add(w: Weights, at: u32, sums: vec4<f32>) -> vec4<f32> {
+fn add(w: Weights, block: u32, sums: vec4<f32>) -> vec4<f32> {
+    let at = place_of(block);
     let column = Column(activations(at, 0u), activations(at, 1u), scale_and_sums(at));
     let low = pair(w.a, w.b, column, sums.xy);
     if EACH > 2u { return vec4<f32>(low, pair(w.c, w.d, column, sums.zw)); }
@@ -29,7 +30,7 @@ fn products(sums: Sums, rows: vec4<u32>, block: u32) -> Sums {
         w.c = part(load(rows.z + block));
         w.d = part(load(rows.w + block));
     }
-    let at = first_x() + X_BLOCK * block;
+    let at = first_x() + block;
     var s = sums;
     s.c0 = add(w, at, s.c0);
     if COLUMNS > 1u { s.c1 = add(w, at + p.x_stride, s.c1); }

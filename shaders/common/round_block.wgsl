@@ -1,5 +1,7 @@
 // A block of 32 numbers as dots take them: rounded by a scale of its own, with the sums of either half, for offsets
-// and minima of weights. Needs a text that says which numbers (quantize_*), and `rounded`: [blocks, ROUNDED_QUADS].
+// and minima of weights. Needs a text that says which numbers (quantize_*), and `rounded`: [blocks / 8, 3, 8]. Of eight
+// blocks the first halves stand together, then the second ones, then scales and sums, so that lanes which have a block
+// each read what lies side by side. Blocks are counted over all rows.
 
 struct Block {
     a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>,
@@ -13,9 +15,9 @@ fn round_block(block: u32, x: Block) {
     let size = max(max(largest.x, largest.y), max(largest.z, largest.w));
     // What is as small as this is zero; its reciprocal would not be finite.
     let factor = select(0.0, MOST / size, size > 1e-30);
-    let to = ROUNDED_QUADS * block;
+    let to = 24u * (block >> 3u) + (block & 7u);
     let sums = vec2<f32>(
         sixteen(to, 0u, x.a * factor, x.b * factor, x.c * factor, x.d * factor),
         sixteen(to, 1u, x.e * factor, x.f * factor, x.g * factor, x.h * factor));
-    rounded[to + ROUNDED_QUADS - 1u] = bitcast<vec4<u32>>(vec4<f32>(size / MOST, sums, 0.0));
+    rounded[to + 16u] = bitcast<vec4<u32>>(vec4<f32>(size / MOST, sums, 0.0));
 }

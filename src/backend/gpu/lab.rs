@@ -280,7 +280,7 @@ impl<'a> Matrix<'a> {
         let params = MatmulParams {
             rows: self.rows as u32,
             blocks: self.blocks as u32,
-            x_stride: (self.blocks * arith.block_quads()) as u32,
+            x_stride: arith.x_units(self.blocks),
             y_stride: self.outputs(mode) as u32,
             y_first: 0,
             has_bias: u32::from(how.bias.is_some()),
@@ -357,12 +357,17 @@ impl<'a> Matrix<'a> {
         let from = self.input(gpu, x, how.columns).unwrap();
         let to = self.quantized(gpu, how.arith, how.columns).unwrap();
         let step = self.quantize(gpu, pipelines, &from, &to, how).unwrap();
-        let quads = how.arith.block_quads();
-        let words = run(gpu, pipelines, &[step], &to.buffer, 4 * quads * how.columns * self.blocks).unwrap();
-        let blocks = words.chunks_exact(4 * quads).map(|block| {
-            let (data, about) = block.split_at(4 * quads - 4);
-            let [scale, first, second, _] = *about.first_chunk::<4>().unwrap();
-            let words = data.iter().map(|x| x.to_bits());
+        let (quads, blocks) = (how.arith.block_quads(), how.columns * self.blocks);
+        let len = 4 * quads * blocks.next_multiple_of(8);
+        let words = run(gpu, pipelines, &[step], &to.buffer, len).unwrap();
+        // Eight blocks lie interleaved.
+        let quad = |block: usize, i: usize| {
+            let at = 8 * quads * (block / 8) + 8 * i + block % 8;
+            *words[4 * at..].first_chunk::<4>().unwrap()
+        };
+        let blocks = (0..blocks).map(|block| {
+            let [scale, first, second, _] = quad(block, quads - 1);
+            let words = (0..quads - 1).flat_map(|i| quad(block, i)).map(f32::to_bits);
             let units: Vec<f32> = words.flat_map(|w| w.to_le_bytes()).map(|b| f32::from(b as i8)).collect();
             for (sum, units) in [first, second].into_iter().zip(units.chunks(16)) {
                 let exact: f64 = units.iter().map(|&x| f64::from(x)).sum();

@@ -31,6 +31,15 @@ impl Arith {
         }
     }
 
+    /// So many blocks of activations as kernels count them: in floats by words of 16 bytes, else by blocks, of which eight
+    /// lie interleaved.
+    pub const fn x_units(self, blocks: usize) -> u32 {
+        match self {
+            Arith::Float => 8 * blocks as u32,
+            Arith::Int8 => blocks as u32,
+        }
+    }
+
     pub const ALL: [Arith; 2] = [Arith::Float, Arith::Int8];
 }
 

@@ -88,7 +88,7 @@ pub struct WorkBuffers {
     pub logits: Option<wgpu::Buffer>,
 }
 
-/// Rows for products that are not in floats: `[rows, blocks, Arith::block_quads]`
+/// Rows for products that are not in floats: `[blocks / 8, Arith::block_quads, 8]`, blocks counted over all rows.
 pub struct Rounded {
     /// Of `H`, which norms make.
     h: wgpu::Buffer,

@@ -181,7 +181,7 @@ impl Ops {
                 numbers: numbers_of(joined.activation),
                 rows: rows as u32,
                 blocks: matrix.blocks as u32,
-                x_stride: (read / BLOCK * arith.block_quads()) as u32,
+                x_stride: arith.x_units(read / BLOCK),
                 y_stride: (stage.place(dst).stride / moe.n_used) as u32,
                 y_first: 0,
                 has_bias: u32::from(bias.is_some()),

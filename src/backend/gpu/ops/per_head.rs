@@ -62,16 +62,16 @@ impl Ops {
             (None, Arith::Float) => stage.room(src),
             (None, Arith::Int8) => stage.rounded(src),
         };
-        let quads = |numbers: usize| (numbers / BLOCK * arith.block_quads()) as u32;
+        let units = |numbers: usize| arith.x_units(numbers / BLOCK);
         let out = stage.place(dst);
         let parts = matrix.parts.iter().map(|part| {
             let before = part.first_row / rows;
             let params = self.params.add(&MatmulParams {
                 rows: rows as u32,
                 blocks: matrix.blocks as u32,
-                x_stride: quads(stride),
-                x_first: quads(begin + before * every),
-                x_every: quads(every),
+                x_stride: units(stride),
+                x_first: units(begin + before * every),
+                x_every: units(every),
                 y_stride: out.stride as u32,
                 y_first: (out.column + to.from + before * to.every) as u32,
                 y_every: to.every as u32,

@@ -164,7 +164,7 @@ impl Ops {
             numbers: numbers_of(joined.activation),
             rows: part.rows as u32,
             blocks: matrix.blocks as u32,
-            x_stride: (stage.place(joined.src).stride / BLOCK * arith.block_quads()) as u32,
+            x_stride: arith.x_units(stage.place(joined.src).stride / BLOCK),
             y_stride: out.stride as u32,
             y_first: (out.column + part.first_row / per_output) as u32,
             has_bias: u32::from(stage.weights.biases.contains_key(&joined.weights[0])),

@@ -211,7 +211,7 @@ fn check_products(gpu: &super::Gpu, arith: Arith) {
             let params = MatmulParams {
                 rows: each as u32,
                 blocks: whole.blocks as u32,
-                x_stride: (whole.blocks * arith.block_quads()) as u32,
+                x_stride: arith.x_units(whole.blocks),
                 y_stride: outputs as u32,
                 has_bias: 1,
                 used: used as u32,

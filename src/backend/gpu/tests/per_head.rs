@@ -76,13 +76,13 @@ fn check_products(gpu: &Gpu, arith: Arith) {
         let (before, every) = (BLOCK, padded(k) + 2 * BLOCK);
         let (stride, y_every) = (heads * every + BLOCK, each + 9);
         let y_stride = heads * y_every + 5;
-        let quads = |numbers: usize| (numbers / BLOCK * arith.block_quads()) as u32;
+        let units = |numbers: usize| arith.x_units(numbers / BLOCK);
         let params = MatmulParams {
             rows: each as u32,
             blocks: whole.blocks as u32,
-            x_stride: quads(stride),
-            x_first: quads(before),
-            x_every: quads(every),
+            x_stride: units(stride),
+            x_first: units(before),
+            x_every: units(every),
             y_stride: y_stride as u32,
             y_first: 4,
             y_every: y_every as u32,

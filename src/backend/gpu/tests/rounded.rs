@@ -34,7 +34,8 @@ fn check<T: bytemuck::NoUninit>(
     arith: Arith,
 ) {
     let (blocks, len) = (rows * width / BLOCK, rows * width);
-    let rounded_len = 4 * blocks * arith.block_quads();
+    // Eight blocks lie interleaved.
+    let rounded_len = 4 * blocks.next_multiple_of(8) * arith.block_quads();
     let out = || numbers(gpu, &vec![7.0; len]).unwrap();
     let rounded = || room(gpu, 4 * rounded_len as u64).unwrap();
     let bound = |pipelines: &Pipelines, family, results: &[&Room]| -> Bound {
@@ -181,7 +182,7 @@ fn gates_round_as_by_themselves() {
                 let params = MatmulParams {
                     rows: 2 * outputs as u32,
                     blocks: matrix.blocks as u32,
-                    x_stride: (matrix.blocks * arith.block_quads()) as u32,
+                    x_stride: arith.x_units(matrix.blocks),
                     y_stride: outputs as u32,
                     y_first: 0,
                     has_bias: 0,
