@@ -61,10 +61,10 @@ fn four_of(column: u32, row: u32) -> vec4<f32> {
 fn add(row: u32, column: u32, first: vec4<f32>, second: vec4<f32>, sum: vec4<f32>) -> vec4<f32> {
     let about = x_about[column];
     let values = vec4<f32>(
-        value(w_factors[row], vec2<f32>(first.x, second.x), about.yz),
-        value(w_factors[row + 1u], vec2<f32>(first.y, second.y), about.yz),
-        value(w_factors[row + 32u], vec2<f32>(first.z, second.z), about.yz),
-        value(w_factors[row + 33u], vec2<f32>(first.w, second.w), about.yz));
+        value(w_factors[row], dots_of_floats(first.x, second.x), about.yz),
+        value(w_factors[row + 1u], dots_of_floats(first.y, second.y), about.yz),
+        value(w_factors[row + 32u], dots_of_floats(first.z, second.z), about.yz),
+        value(w_factors[row + 33u], dots_of_floats(first.w, second.w), about.yz));
     return fma(values, vec4<f32>(about.x), sum);
 }
 

@@ -1,5 +1,5 @@
 // y[c, r] = Σ_k w[r, k] · x[c, k] in tiles of 64 rows and 16 or 32 columns, by dots; threads make four by four of
-// them. Needs the texts of a format (load, ints, factors, value), of dots, part.wgsl, finish.wgsl and tile_sums.wgsl; x
+// them. Needs the texts of a format (load, ints, dots, factors, value), of dots, part.wgsl, finish.wgsl and tile_sums.wgsl; x
 // and y have rows for whole tiles of 32.
 
 // One block of 32 k, its halves one after the other.
@@ -19,7 +19,7 @@ fn row_of(i: u32) -> Part {
 }
 
 fn one(w: Part, c: Four) -> f32 {
-    return value(w.factors, vec2<f32>(dot16(w.first, c.first), dot16(w.second, c.second)), c.about.yz);
+    return value(w.factors, dots(dot16(w.first, c.first), dot16(w.second, c.second)), c.about.yz);
 }
 
 fn add(w0: Part, w1: Part, w2: Part, w3: Part, c: Four, sum: vec4<f32>) -> vec4<f32> {

@@ -23,6 +23,6 @@ fn scale_and_sums(at: u32) -> vec4<f32> {
     return bitcast<vec4<f32>>(x[at + 16u]);
 }
 
-fn dot16(w: Sixteen, x: Sixteen) -> f32 {
-    return f32(dot4I8Packed(w.x, x.x) + dot4I8Packed(w.y, x.y) + dot4I8Packed(w.z, x.z) + dot4I8Packed(w.w, x.w));
+fn dot16(w: Sixteen, x: Sixteen) -> i32 {
+    return dot4I8Packed(w.x, x.x) + dot4I8Packed(w.y, x.y) + dot4I8Packed(w.z, x.z) + dot4I8Packed(w.w, x.w);
 }

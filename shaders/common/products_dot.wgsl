@@ -9,8 +9,8 @@ struct Column { first: Sixteen, second: Sixteen, about: vec4<f32> }
 
 fn pair(a: Part, b: Part, c: Column, sums: vec2<f32>) -> vec2<f32> {
     let values = vec2<f32>(
-        value(a.factors, vec2<f32>(dot16(a.first, c.first), dot16(a.second, c.second)), c.about.yz),
-        value(b.factors, vec2<f32>(dot16(b.first, c.first), dot16(b.second, c.second)), c.about.yz));
+        value(a.factors, dots(dot16(a.first, c.first), dot16(a.second, c.second)), c.about.yz),
+        value(b.factors, dots(dot16(b.first, c.first), dot16(b.second, c.second)), c.about.yz));
     return fma(values, vec2<f32>(c.about.x), sums);
 }
 

@@ -9,7 +9,7 @@ fn factors(r: Raw) -> Factors {
     return r.scale_min;
 }
 
-// `i`: sums of products of either half, `s`: sums of its activations.
-fn value(f: Factors, i: vec2<f32>, s: vec2<f32>) -> f32 {
-    return fma(f.x, i.x + i.y, f.y * (s.x + s.y));
+// `i`: sums of products, `s`: sums of the activations of either half.
+fn value(f: Factors, i: Dots, s: vec2<f32>) -> f32 {
+    return fma(f.x, i, f.y * (s.x + s.y));
 }

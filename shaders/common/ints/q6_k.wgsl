@@ -22,8 +22,8 @@ fn factors(r: Raw) -> Factors {
     return r.scales;
 }
 
-// `i`: sums of products of either half, `s`: sums of its activations.
-fn value(f: Factors, i: vec2<f32>, s: vec2<f32>) -> f32 {
+// `i`: sums of products, `s`: sums of the activations of either half.
+fn value(f: Factors, i: Dots, s: vec2<f32>) -> f32 {
     if COARSE {
         let c = fma(vec2<f32>(-30.5), s, 4.0 * i);
         return fma(f.x, c.x, f.y * c.y);

@@ -186,7 +186,7 @@ fn dots(format: Format) -> String {
     [dot, &format_text(format), &ints_text(format), activation, finish].concat()
 }
 
-/// `ints`, `factors` and `value` of a format.
+/// `ints`, `dots`, `factors` and `value` of a format.
 fn ints_text(format: Format) -> String {
     macro_rules! texts {
         ($($name:literal),*) => {
@@ -194,14 +194,14 @@ fn ints_text(format: Format) -> String {
         };
     }
     match format {
-        Format::Q4_0 => texts!("planes", "q4_0"),
-        Format::Q4_1 | Format::Q4_K => texts!("planes", "q4_affine"),
-        Format::Q5_0 => texts!("planes", "five_bits", "q5_0"),
-        Format::Q5_1 | Format::Q5_K => texts!("planes", "five_bits", "q5_affine"),
-        Format::Q8_0 => texts!("planes", "q8_0"),
-        Format::Q2_K => texts!("planes", "q2_k"),
-        Format::Q6_K => texts!("planes", "q6_k"),
-        Format::Iq4Nl | Format::Iq4Xs | Format::Mxfp4 => texts!("planes", "levels"),
+        Format::Q4_0 => texts!("planes", "whole", "q4_0"),
+        Format::Q4_1 | Format::Q4_K => texts!("planes", "whole", "q4_affine"),
+        Format::Q5_0 => texts!("planes", "five_bits", "whole", "q5_0"),
+        Format::Q5_1 | Format::Q5_K => texts!("planes", "five_bits", "whole", "q5_affine"),
+        Format::Q8_0 => texts!("planes", "whole", "q8_0"),
+        Format::Q2_K => texts!("planes", "apart", "q2_k"),
+        Format::Q6_K => texts!("planes", "apart", "q6_k"),
+        Format::Iq4Nl | Format::Iq4Xs | Format::Mxfp4 => texts!("planes", "whole", "levels"),
         Format::F16 | Format::Bf16 | Format::F32 => unreachable!("multiplied as floats"),
     }
 }
