@@ -124,6 +124,11 @@ impl Format {
         matches!(self, Format::Q2_K | Format::Q6_K)
     }
 
+    /// Whether the kernel of wide tiles has room in registers for what it keeps of a block.
+    pub const fn fits_wide_tiles(self) -> bool {
+        !self.is_float() && !self.has_half_scales() && !matches!(self, Format::Q5_K)
+    }
+
     pub const fn is_float(self) -> bool {
         matches!(self, Format::F16 | Format::Bf16 | Format::F32)
     }

@@ -187,11 +187,22 @@ pub struct How<'a> {
     pub bias: Option<&'a [f32]>,
     /// Lanes that each workgroup of a tile makes; 0: all.
     pub share: u32,
+    /// By wide tiles.
+    pub wide: bool,
 }
 
 /// Just the product, in the regime that a pass would take.
 pub fn plain(columns: usize, tile: bool) -> How<'static> {
-    How { mode: Mode::Store, columns, tile, coarse: false, arith: Arith::Float, bias: None, share: 0 }
+    How {
+        mode: Mode::Store,
+        columns,
+        tile,
+        coarse: false,
+        arith: Arith::Float,
+        bias: None,
+        share: 0,
+        wide: false,
+    }
 }
 
 /// What stands in an output before something is added to it.
@@ -276,7 +287,7 @@ impl<'a> Matrix<'a> {
         bias: &Room,
         how: &How,
     ) -> Result<Vec<Dispatch>> {
-        let &How { mode, columns, tile, coarse, arith, share, .. } = how;
+        let &How { mode, columns, tile, coarse, arith, share, wide, .. } = how;
         let params = MatmulParams {
             rows: self.rows as u32,
             blocks: self.blocks as u32,
@@ -294,6 +305,11 @@ impl<'a> Matrix<'a> {
         let (format, lanes) = (self.format, gpu.tuning.lanes(self.blocks));
         if tile {
             let rows = self.rows as u32;
+            if wide {
+                let kernel = Kernel::MatmulWide { format, mode, lanes, coarse };
+                let groups = Tiling::wide(rows, columns).groups;
+                return Ok(vec![(kernel, bound(&x.buffer, &y.buffer)?, groups)]);
+            }
             let mut tiling = Tiling::whole(rows, columns);
             if share > 0 {
                 tiling = tiling.shared(lanes, share);

@@ -4,7 +4,7 @@ use super::{
     super::{
         formats::{BLOCK, Format},
         params::{ActivateParams, MatmulParams, QuantizeParams},
-        pipelines::{Curve, Family, Kernel, Mode, Tiling, numbers_of},
+        pipelines::{Curve, Family, Kernel, Mode, Tiling, WIDE, numbers_of},
         record::Recorder,
         variants::Arith,
         weights::{Joined, Matrix, MatrixPart, To},
@@ -232,9 +232,16 @@ impl Ops {
                 let groups = matrix_rows.div_ceil(recorder.gpu.tuning.rows_at_once(lanes, rows as u32));
                 recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
             } else {
-                let tiling = recorder.gpu.tuning.tiling(*matrix_rows, rows, lanes, self.lane_sums_bytes);
+                let gpu = recorder.gpu;
+                let is_plain_dots = arith == Arith::Int8 && !gpu.variants.coop;
+                let may_be_wide = is_plain_dots && format.fits_wide_tiles();
+                let room = self.lane_sums_bytes;
+                let tiling = gpu.tuning.tiling(*matrix_rows, rows, lanes, room, may_be_wide);
                 let Tiling { width, share, groups } = tiling;
-                let kernel = Kernel::MatmulTile { format, mode, lanes, coarse, arith, width, share };
+                let kernel = match width {
+                    WIDE => Kernel::MatmulWide { format, mode, lanes, coarse },
+                    _ => Kernel::MatmulTile { format, mode, lanes, coarse, arith, width, share },
+                };
                 if share == 0 {
                     recorder.dispatch(kernel, bound, groups)?;
                 } else {

@@ -141,6 +141,13 @@ pub enum Kernel {
         width: u32,
         share: u32,
     },
+    /// Wide tiles, by dots.
+    MatmulWide {
+        format: Format,
+        mode: Mode,
+        lanes: u32,
+        coarse: bool,
+    },
     /// Adds the sums of lanes that workgroups of a tile have shared.
     MatmulJoin {
         mode: Mode,
@@ -309,6 +316,7 @@ impl Kernel {
             Kernel::GateRows { .. } => Family::MatmulRounded,
             Kernel::MatmulRows { .. }
             | Kernel::MatmulTile { .. }
+            | Kernel::MatmulWide { .. }
             | Kernel::MatmulJoin { .. }
             | Kernel::HeadRows { .. }
             | Kernel::HeadTile { .. } => Family::Matmul,
@@ -348,6 +356,10 @@ impl Kernel {
             Kernel::MatmulTile { format, coarse, arith, .. } => {
                 let high = if coarse { " high" } else { "" };
                 format!("matmul {}{high} tile{}", format.name(), arith.suffix())
+            }
+            Kernel::MatmulWide { format, coarse, .. } => {
+                let high = if coarse { " high" } else { "" };
+                format!("matmul {}{high} wide tile{}", format.name(), Arith::Int8.suffix())
             }
             Kernel::MatmulJoin { .. } => "matmul join".into(),
             Kernel::ExpertRows { format, coarse, arith, .. } => {
@@ -431,7 +443,8 @@ impl Kernel {
                 .chain(Mode::Store.constants())
                 .chain(coarse_of(format, coarse))
                 .collect(),
-            Kernel::ExpertTile { format, mode, lanes, coarse, .. } => [("LANES", f64::from(lanes))]
+            Kernel::ExpertTile { format, mode, lanes, coarse, .. }
+            | Kernel::MatmulWide { format, mode, lanes, coarse } => [("LANES", f64::from(lanes))]
                 .into_iter()
                 .chain(mode.constants())
                 .chain(coarse_of(format, coarse))
@@ -545,6 +558,12 @@ impl Kernel {
                         let rows =
                             |columns| Kernel::MatmulRows { format, mode, lanes: 32, columns, coarse, arith };
                         all.extend((1..=8).map(rows));
+                    }
+                }
+                if arith == Arith::Int8 && format.fits_wide_tiles() {
+                    for (mode, coarse) in [(Mode::Add, false), (Mode::Gate(Curve::Silu), format.has_planes())]
+                    {
+                        all.push(Kernel::MatmulWide { format, mode, lanes: 16, coarse });
                     }
                 }
                 if arith != Arith::Float {

@@ -8,7 +8,7 @@ mod tuning;
 use std::collections::HashMap;
 
 pub use kernel::{Curve, Family, Kernel, MOST_ROUNDED_HEAD, Mode, numbers_of};
-pub use tuning::{LANE_SUMS_BYTES, Tiling, Tuning};
+pub use tuning::{LANE_SUMS_BYTES, Tiling, Tuning, WIDE};
 
 use super::{
     device::Gpu,

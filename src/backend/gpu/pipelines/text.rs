@@ -56,6 +56,13 @@ impl Kernel {
             Kernel::MatmulTile { format, arith, .. } => {
                 tile_text(format, arith) + shader!("common/one_matrix")
             }
+            Kernel::MatmulWide { format, .. } => [
+                &dots(format),
+                shader!("common/part"),
+                shader!("common/one_matrix"),
+                shader!("matmul_tile_wide"),
+            ]
+            .concat(),
             Kernel::MatmulJoin { .. } => [
                 shader!("common/activation"),
                 shader!("common/finish"),

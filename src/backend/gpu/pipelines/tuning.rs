@@ -31,6 +31,10 @@ pub struct Tuning {
 /// Rows of a matrix that a tile has.
 pub const TILE_HEIGHT: u32 = 64;
 
+/// Columns of a wide tile, and rows of a matrix that it has.
+pub const WIDE: u32 = 2 * TILE_ROWS as u32;
+const WIDE_HEIGHT: u32 = 96;
+
 /// How a product with many rows is cut into tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tiling {
@@ -42,6 +46,12 @@ pub struct Tiling {
 }
 
 impl Tiling {
+    /// Of a product with very many columns, by dots.
+    pub fn wide(matrix_rows: u32, columns: usize) -> Self {
+        let groups = [matrix_rows.div_ceil(WIDE_HEIGHT), (columns as u32).div_ceil(WIDE), 1];
+        Tiling { width: WIDE, share: 0, groups }
+    }
+
     /// Of a product with so many columns, all lanes in a workgroup.
     pub fn whole(matrix_rows: u32, columns: usize) -> Self {
         let width = if columns <= TILE_ROWS / 2 { TILE_ROWS / 2 } else { TILE_ROWS };
@@ -87,8 +97,22 @@ impl Tuning {
         wanted.min(self.matmul)
     }
 
-    /// Tiles whose workgroups share lanes where there would be too few of them, and their sums fit so many bytes.
-    pub fn tiling(&self, matrix_rows: u32, columns: usize, lanes: u32, room: usize) -> Tiling {
+    /// Wide tiles, if they may be and there are enough of them; else tiles whose workgroups share lanes where there
+    /// would be too few of them, and their sums fit so many bytes.
+    pub fn tiling(
+        &self,
+        matrix_rows: u32,
+        columns: usize,
+        lanes: u32,
+        room: usize,
+        may_be_wide: bool,
+    ) -> Tiling {
+        let wide = Tiling::wide(matrix_rows, columns);
+        // Input and output have rows for whole tiles of half the width.
+        let is_whole = columns.div_ceil(TILE_ROWS).is_multiple_of(2);
+        if may_be_wide && self.crowd > 1 && is_whole && wide.groups[0] * wide.groups[1] >= self.crowd / 2 {
+            return wide;
+        }
         let whole = Tiling::whole(matrix_rows, columns);
         let [down, across, _] = whole.groups;
         let parts = (self.crowd / (down * across).max(1)).next_power_of_two().min(lanes);
@@ -121,7 +145,7 @@ mod tests {
     #[test]
     fn nine_rows_keep_no_fewer_workgroups_busy_than_eight() {
         let groups = |columns| {
-            let tiling = Tuning::HARDWARE.tiling(4096, columns, 16, LANE_SUMS_BYTES);
+            let tiling = Tuning::HARDWARE.tiling(4096, columns, 16, LANE_SUMS_BYTES, false);
             tiling.groups.iter().product::<u32>()
         };
         let rows = 4096 / Tuning::HARDWARE.rows_at_once(16, 8);
@@ -129,7 +153,16 @@ mod tests {
         assert_eq!([9, 16, 17, 32, 64].map(groups), [512; 5]);
         // Enough by themselves; sums without room.
         assert_eq!(groups(512), 1024);
-        assert_eq!(Tuning::HARDWARE.tiling(4096, 9, 16, 1 << 20).groups, [64, 1, 1]);
-        assert_eq!(Tuning::SOFTWARE.tiling(4096, 9, 8, LANE_SUMS_BYTES).groups, [64, 1, 1]);
+        assert_eq!(Tuning::HARDWARE.tiling(4096, 9, 16, 1 << 20, true).groups, [64, 1, 1]);
+        assert_eq!(Tuning::SOFTWARE.tiling(4096, 9, 8, LANE_SUMS_BYTES, true).groups, [64, 1, 1]);
+    }
+    #[test]
+    fn tiles_are_wide_where_that_leaves_enough_of_them() {
+        let groups = |columns| Tuning::HARDWARE.tiling(4096, columns, 16, LANE_SUMS_BYTES, true).groups;
+        assert_eq!(groups(512), [43, 8, 1]);
+        // Rows for whole tiles of 32, not of 64; too few.
+        assert_eq!(groups(480), [64, 15, 1]);
+        assert_eq!(groups(256), [64, 8, 1]);
+        assert_eq!(Tuning::SOFTWARE.tiling(4096, 512, 8, LANE_SUMS_BYTES, true).groups, [64, 16, 1]);
     }
 }

@@ -274,6 +274,31 @@ fn products_by_dot4_are_right_and_the_same_in_each_regime() {
     check_rounded_products(&gpu, &[1, 2, 3, 8]);
 }
 
+#[test]
+fn wide_tiles_have_the_bits_of_others() {
+    let Some(mut gpu) = gpu("wide_tiles_have_the_bits_of_others") else { return };
+    let (rows, columns) = (200, 128);
+    for tuning in [Tuning::SOFTWARE, Tuning::HARDWARE] {
+        gpu.tuning = tuning;
+        let mut pipelines = Pipelines::new(&gpu);
+        for (ty, k) in quantized().zip([2304, 256].into_iter().cycle()) {
+            if !Format::of(ty).unwrap().fits_wide_tiles() {
+                continue;
+            }
+            let mut random = Random::new(ty as u64 + 31);
+            let bytes = blocks(&mut random, ty, rows * k / ty.block_len());
+            let weights = Matrix::new(&gpu, ty, &bytes, rows, k).unwrap();
+            let x: Vec<f32> = random.floats(columns * k).iter().map(|x| x / 16.0).collect();
+            for mode in [Mode::Add, Mode::Gate(Curve::Silu)] {
+                let how = How { mode, arith: Arith::Int8, ..plain(columns, true) };
+                let [want, got] = [false, true]
+                    .map(|wide| weights.product(&gpu, &mut pipelines, &x, &How { wide, ..how }).unwrap());
+                assert!(bits(&got) == bits(&want), "{ty} k {k}, {mode:?}");
+            }
+        }
+    }
+}
+
 /// Rows are dot4's, so tiles have dot4's bits.
 #[test]
 fn products_by_cooperative_matrices_have_the_bits_of_rows() {
