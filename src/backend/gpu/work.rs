@@ -1,12 +1,6 @@
 //! The device buffers that a pass works in, and the K/V cache.
 
-use super::{
-    device::Gpu,
-    formats::BLOCK,
-    layout::Layout,
-    pipelines::{LANE_SUMS_BYTES, Tuning},
-    variants::Arith,
-};
+use super::{device::Gpu, formats::BLOCK, layout::Layout, pipelines::LANE_SUMS_BYTES, variants::Arith};
 use crate::{
     Error, Result,
     kv::{KvLayout, MOST_REPLAYED},
@@ -144,7 +138,7 @@ fn sizes(plan: &Plan, layout: &Layout, rows: usize, n_cells: usize) -> Sizes {
         sorted: 4 * sorted.max().unwrap_or(0),
         heads_apart: 4 * rows * plan.ops().map(heads_apart).max().unwrap_or(0),
         chunks: split_rows * chunk_row,
-        lane_sums: lane_sums(plan, rows),
+        lane_sums: lane_sums(plan),
         logits: 4 * OUTPUTS_AT_ONCE * plan.dims.n_vocab,
         split_rows,
         most_chunks,
@@ -168,12 +162,10 @@ pub fn heads_apart(op: &Op) -> usize {
     if whole { 0 } else { heads * padded(from.every) }
 }
 
-/// Bytes of sums of lanes, where three buffers of the widest are written at once for the rows of a tile.
-fn lane_sums(plan: &Plan, rows: usize) -> usize {
-    let widths = || plan.bufs().map(|buf| plan.width(buf));
-    let lanes = widths().map(|width| Tuning::HARDWARE.lanes(width.div_ceil(BLOCK))).max().unwrap_or(0);
-    let sums = 3 * widths().max().unwrap_or(0) * lanes as usize * rows.min(TILE_ROWS);
-    (4 * sums).min(LANE_SUMS_BYTES)
+/// Bytes of sums of lanes: little beside the weights of such a model.
+fn lane_sums(plan: &Plan) -> usize {
+    let dims = &plan.dims;
+    (dims.n_layer * dims.dim * dims.dim / 8).next_multiple_of(16).clamp(16, LANE_SUMS_BYTES)
 }
 
 /// What a gate with two factors writes.
