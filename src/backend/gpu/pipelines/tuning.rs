@@ -156,6 +156,7 @@ mod tests {
         assert_eq!(Tuning::HARDWARE.tiling(4096, 9, 16, 1 << 20, true).groups, [64, 1, 1]);
         assert_eq!(Tuning::SOFTWARE.tiling(4096, 9, 8, LANE_SUMS_BYTES, true).groups, [64, 1, 1]);
     }
+
     #[test]
     fn tiles_are_wide_where_that_leaves_enough_of_them() {
         let groups = |columns| Tuning::HARDWARE.tiling(4096, columns, 16, LANE_SUMS_BYTES, true).groups;
