@@ -383,6 +383,18 @@ fn compare_products(
             }
         }
     }
+    // Other ways to cut the same product.
+    let shared = How { share: 2, ..how(COLUMNS, arith) };
+    let wide = How { wide: true, ..how(COLUMNS, arith) };
+    for (name, how) in [("shared", shared), ("wide", wide)] {
+        if how.wide && !matrix.format.fits_wide_tiles() {
+            continue;
+        }
+        let other = matrix.product(gpu, pipelines, &x, &how)?;
+        if !other.iter().zip(&tried).all(|(a, b)| a.to_bits() == b.to_bits()) {
+            return Ok(Some(format!("{ty}: other bits in {name} tiles")));
+        }
+    }
     Ok(None)
 }
 

@@ -227,7 +227,7 @@ mod tests {
         let Some(gpu) = gpu("what_is_broken_is_found") else { return };
         assert_eq!(found_fault(&gpu, None), None);
         type Break = fn(Kernel, String) -> String;
-        let broken: [(&str, Break); 7] = [
+        let broken: [(&str, Break); 8] = [
             ("norms", |kernel, text| match kernel {
                 Kernel::Norm(_) => changed(&text, "f32(p.dim)", "f32(p.dim - 1u)"),
                 _ => text,
@@ -242,6 +242,10 @@ mod tests {
                 Kernel::MatmulTile { format: Format::Q6_K, .. } => {
                     changed(&text, "out = sum;", "out = select(sum, 0.0, row == 0u);")
                 }
+                _ => text,
+            }),
+            ("share a tile", |kernel, text| match kernel {
+                Kernel::MatmulJoin { .. } => changed(&text, "lane < LANES", "lane < LANES - 1u"),
                 _ => text,
             }),
             ("gate", |kernel, text| match kernel {

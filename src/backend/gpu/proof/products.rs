@@ -58,8 +58,12 @@ pub fn fault(gpu: &Gpu, pipelines: &mut Pipelines) -> Result<Option<String>> {
             }
             _ => {}
         }
+        let shared = How { share: 2, ..plain(TILE, true) };
         for (kind, how, few, want) in kinds {
             let all = matrix.product(gpu, pipelines, &x, &how)?;
+            if kind.is_empty() && !same_bits(&matrix.product(gpu, pipelines, &x, &shared)?, &all) {
+                return Ok(Some(format!("{ty}: other bits where workgroups share a tile")));
+            }
             for (got, want) in all.iter().zip(&want) {
                 if is_more((f64::from(*got) - want.value).abs(), want.limit) {
                     return Ok(Some(format!("{ty}{kind}: {got} for {}", want.value)));

@@ -35,7 +35,7 @@ fn a_device_that_does_not_answer_is_one_clear_line() {
         let (x, y) = (matrix.input(gpu, &[1.0; 4096], 1).unwrap(), room(gpu, 4 * 8192).unwrap());
         let none = numbers(gpu, &[0.0]).unwrap();
         let product = matrix.multiply(gpu, &pipelines, &x, &y, &none, &plain(1, false)).unwrap();
-        submit(gpu, &mut pipelines, &product, 50);
+        submit(gpu, &mut pipelines, &product[0], 50);
         for _ in 0..2 {
             let message = gpu.wait().unwrap_err().to_string();
             assert!(message.contains("did not end") && message.contains(&gpu.info.name), "{message}");
@@ -63,12 +63,12 @@ fn a_device_that_is_busy_is_waited_for() {
         let none = numbers(gpu, &[0.0]).unwrap();
         let product = matrix.multiply(gpu, &pipelines, &x, &y, &none, &plain(1, false)).unwrap();
         if patience.is_zero() {
-            (0..60).for_each(|_| submit(gpu, &mut pipelines, &product, 10));
+            (0..60).for_each(|_| submit(gpu, &mut pipelines, &product[0], 10));
             gpu.wait().unwrap();
         } else {
             for _ in 0..5 {
                 let started = Instant::now();
-                submit(gpu, &mut pipelines, &product, 10);
+                submit(gpu, &mut pipelines, &product[0], 10);
                 gpu.wait().unwrap();
                 seconds.push(started.elapsed().as_secs_f64());
             }
