@@ -62,6 +62,8 @@ fn nothing_is_allocated_for_a_token() {
             ),
             max_rows: 64,
             threads,
+            prompt_threads: 0,
+            binding: Default::default(),
             key_type: KvType::F16,
             value_type: KvType::F16,
             isa: None,

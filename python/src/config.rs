@@ -27,6 +27,7 @@ pub fn config(model: &Model, settings: Option<&Bound<'_, PyDict>>) -> PyResult<C
             "n_ctx" => config.n_ctx = value.extract().map_err(bad)?,
             "n_ubatch" => config.n_ubatch = value.extract().map_err(bad)?,
             "threads" => config.threads = value.extract().map_err(bad)?,
+            "prompt_threads" => config.prompt_threads = value.extract().map_err(bad)?,
             "sequences" => config.sequences = value.extract().map_err(bad)?,
             "extra_slots" => config.extra_slots = value.extract().map_err(bad)?,
             "swa_full" => config.swa_full = value.extract().map_err(bad)?,
@@ -45,8 +46,10 @@ pub fn config(model: &Model, settings: Option<&Bound<'_, PyDict>>) -> PyResult<C
         }
     }
     const MOST_THREADS: usize = 1024;
-    if config.threads > MOST_THREADS {
-        return Err(wrong(format!("threads {}: at most {MOST_THREADS}", config.threads)));
+    for (name, threads) in [("threads", config.threads), ("prompt_threads", config.prompt_threads)] {
+        if threads > MOST_THREADS {
+            return Err(wrong(format!("{name} {threads}: at most {MOST_THREADS}")));
+        }
     }
     if config.n_ubatch == 0 || config.sequences == 0 {
         return Err(wrong("n_ubatch and sequences: at least 1"));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{
     Device,
-    cpu::{matmul::Planes, simd::Isa},
+    cpu::{cores::Binding, matmul::Planes, simd::Isa},
     gpu::{Tuning, Wanted},
 };
 use crate::{
@@ -28,8 +28,12 @@ pub struct ContextConfig {
     pub swa_full: bool,
     /// Rows evaluated at once; a longer batch is cut into such pieces. No result depends on it.
     pub n_ubatch: usize,
-    /// Threads of the CPU backend; 0 takes the physical cores.
+    /// Threads of the CPU backend; 0 takes the fast cores.
     pub threads: usize,
+    /// Its threads for prompts; 0 takes as many.
+    pub prompt_threads: usize,
+    /// How these are bound to cores.
+    pub binding: Binding,
     /// How keys are stored.
     pub key_type: KvType,
     /// How values are stored.
@@ -71,6 +75,8 @@ impl Default for ContextConfig {
             swa_full: false,
             n_ubatch: 512,
             threads: 0,
+            prompt_threads: 0,
+            binding: Binding::default(),
             key_type: KvType::F16,
             value_type: KvType::F16,
             extra_slots: 0,

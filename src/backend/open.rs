@@ -445,6 +445,8 @@ fn try_open(
                 layout: config.kv_layout(&model.plan),
                 max_rows,
                 threads: config.threads,
+                prompt_threads: config.prompt_threads,
+                binding: config.binding,
                 key_type: config.key_type,
                 value_type: config.value_type,
                 isa: config.isa,

@@ -18,6 +18,7 @@ use super::{
     failure,
     output::{detail, note, warning},
     state::StateFile,
+    thread_args::ThreadArgs,
 };
 use crate::{
     Context, ContextConfig, Error, Gguf, Model, Result, Tokenizer,
@@ -33,7 +34,6 @@ use crate::{
 
 /// The context when -c does not say; a model trained for less gets what it was trained for.
 pub const DEFAULT_CTX: u32 = 4096;
-const MAX_THREADS: usize = 1024;
 /// Bytes of a text that is read, or else /dev/zero fills the memory.
 pub const MOST_TEXT: u64 = 1 << 30;
 
@@ -119,25 +119,14 @@ pub fn load(gguf: &Arc<Gguf>) -> Result<(Tokenizer, Arc<Model>)> {
     Ok((tokenizer, Arc::new(model)))
 }
 
-/// -t, at most what the machine has: beyond that threads only wait for each other, and no result depends on it.
-fn threads(asked: usize) -> usize {
-    let cores = std::thread::available_parallelism().map_or(asked, usize::from);
-    if asked > cores {
-        let s = if cores == 1 { "" } else { "s" };
-        warning!("-t {asked} is more than this machine has cores: {cores} thread{s} will run");
-    }
-    asked.min(cores)
-}
-
 #[derive(Args, Clone, Debug)]
 pub struct ContextArgs {
     /// Tokens that the context holds; 0 takes what the model was trained for [default: 4096, or less where the model was
     /// trained for less]
     #[arg(short = 'c', long, value_name = "N")]
     ctx_size: Option<u32>,
-    /// Threads [default: the physical cores]
-    #[arg(short = 't', long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    threads: usize,
+    #[command(flatten)]
+    threads: ThreadArgs,
     /// Tokens evaluated at once; no result depends on it
     #[arg(short = 'b', long, value_name = "N", default_value_t = 512)]
     batch_size: usize,
@@ -155,7 +144,7 @@ pub struct ContextArgs {
     swa_full: bool,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Instruction set: scalar, avx2, avx512 or neon [default: the best there is]
+    /// Instruction set: scalar, avx2, avxvnni, avx512 or neon [default: the best there is]
     #[arg(long, value_name = "NAME")]
     isa: Option<Isa>,
     /// Read weights from the file as they are: nothing is copied at load, and a model larger than the memory runs
@@ -171,9 +160,7 @@ impl ContextArgs {
     /// What can be refused before a file is opened.
     pub fn check(&self) -> Result<()> {
         self.device.check()?;
-        if self.threads > MAX_THREADS {
-            return Err(Error::Usage(format!("-t {}: at most {MAX_THREADS} threads", self.threads)));
-        }
+        self.threads.check()?;
         if self.batch_size == 0 || self.ubatch_size == 0 {
             return Err(Error::Usage("-b 0 or -ub 0: at least one token must be evaluated at a time".into()));
         }
@@ -206,10 +193,9 @@ impl ContextArgs {
         if n_ctx > model.n_ctx_train {
             warning!("-c {n_ctx} is more than the {} that the model was trained for", model.n_ctx_train);
         }
-        Ok(ContextConfig {
+        self.threads.apply(ContextConfig {
             n_ctx,
             n_ubatch: self.batch_size.min(self.ubatch_size),
-            threads: threads(self.threads),
             key_type: self.cache_type_k,
             value_type: self.cache_type_v,
             swa_full: self.swa_full,

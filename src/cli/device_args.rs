@@ -11,7 +11,7 @@ use etcetera::{BaseStrategy, base_strategy::choose_native_strategy};
 use super::{off_gpu_args::OffGpuArgs, output::warning, placement_arg::PlacementArg, plan, size};
 use crate::{
     Error, Gguf, Model, Result,
-    backend::{self, Device, gpu},
+    backend::{self, Device, cpu::cores::Cores, gpu},
     context::{ContextConfig, GpuVariant},
     measure::speeds,
     placement::{Basis, PlacementRequest, forecast::Known},
@@ -119,7 +119,7 @@ impl SpeedArgs {
     pub fn basis(&self, threads: usize, gguf: Option<&Gguf>, promised: Option<f64>) -> Basis {
         let [vram, ram, file] = self.speeds.unwrap_or_default().map(|gb| gb.map(|gb| Known::given(1e9 * gb)));
         let default = Basis::default();
-        let threads = if threads == 0 { num_cpus::get_physical() } else { threads };
+        let threads = if threads == 0 { Cores::here().default_threads() } else { threads };
         let ram = ram.or_else(|| speeds::of_ram(threads).ok().map(Known::measured));
         let file = file.or_else(|| speeds::of_file(gguf?).map(Known::measured));
         Basis {

@@ -45,6 +45,11 @@ const GROUPS: &[(&str, &[&str])] = &[
         &[
             "ctx-size",
             "threads",
+            "threads-batch",
+            "cpu-mask",
+            "cpu-range",
+            "cpu-strict",
+            "numa",
             "batch-size",
             "ubatch-size",
             "cache-type-k",

@@ -57,7 +57,7 @@ const fn grammar(flag: &'static str) -> Here {
 
 pub const NO_DRAFT_MODEL: &str = "spec-run drafts with the model itself; see --spec-type";
 const NO_DRAFT_MODEL_TO_SET: &str = "there is no draft model; the model drafts by itself";
-const THREADS_ARE_NOT_BOUND: &str = "the system places the threads";
+const PROMPTS_RUN_THERE_TOO: &str = "prompts run where everything does";
 const FITS_BY_ITSELF: &str = "what fits the GPU is found out; see --dry-run";
 const ONE_GPU: &str = "one GPU is used; --device names it, --vram says how much of it";
 const TEXT_ONLY: &str = "only text is read here; use llama-mtmd-cli";
@@ -89,18 +89,18 @@ pub const FLAGS: &[Flag] = &[
     flag(&["--no-display-prompt"], Nothing, "", Same("--no-display-prompt")),
     // Threads.
     flag(&["-t", "--threads"], Value, "LLAMA_ARG_THREADS", Same("--threads")),
-    flag(&["-tb", "--threads-batch"], Value, "", Accepted("-t counts for prompts too")),
-    flag(&["-C", "--cpu-mask"], Value, "", Accepted(THREADS_ARE_NOT_BOUND)),
-    flag(&["-Cr", "--cpu-range"], Value, "", Accepted(THREADS_ARE_NOT_BOUND)),
-    flag(&["--cpu-strict"], Value, "", Accepted(THREADS_ARE_NOT_BOUND)),
-    flag(&["-Cb", "--cpu-mask-batch"], Value, "", Accepted(THREADS_ARE_NOT_BOUND)),
-    flag(&["-Crb", "--cpu-range-batch"], Value, "", Accepted(THREADS_ARE_NOT_BOUND)),
-    flag(&["--cpu-strict-batch"], Value, "", Accepted(THREADS_ARE_NOT_BOUND)),
+    flag(&["-tb", "--threads-batch"], Value, "", Same("--threads-batch")),
+    flag(&["-C", "--cpu-mask"], Value, "", Same("--cpu-mask")),
+    flag(&["-Cr", "--cpu-range"], Value, "", Same("--cpu-range")),
+    flag(&["--cpu-strict"], Value, "", Same("--cpu-strict")),
+    flag(&["-Cb", "--cpu-mask-batch"], Value, "", Accepted(PROMPTS_RUN_THERE_TOO)),
+    flag(&["-Crb", "--cpu-range-batch"], Value, "", Accepted(PROMPTS_RUN_THERE_TOO)),
+    flag(&["--cpu-strict-batch"], Value, "", Accepted(PROMPTS_RUN_THERE_TOO)),
     flag(&["--prio"], Value, "", Accepted("the priority is the system's; see nice")),
     flag(&["--prio-batch"], Value, "", Accepted("the priority is the system's; see nice")),
     flag(&["--poll"], Value, "", Accepted("how threads wait is decided by itself")),
     flag(&["--poll-batch"], Value, "", Accepted("how threads wait is decided by itself")),
-    flag(&["--numa"], Value, "LLAMA_ARG_NUMA", Accepted("see numactl")),
+    flag(&["--numa"], Value, "LLAMA_ARG_NUMA", Same("--numa")),
     // Context.
     flag(&["-c", "--ctx-size"], Value, "LLAMA_ARG_CTX_SIZE", Same("--ctx-size")),
     flag(&["-n", "--predict", "--n-predict"], Value, "LLAMA_ARG_N_PREDICT", Same("--predict")),

@@ -54,6 +54,7 @@ mod sweep_table;
 mod sweep_times;
 mod synth;
 mod tasks;
+mod thread_args;
 mod tokenize;
 pub mod verbosity;
 

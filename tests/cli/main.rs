@@ -28,5 +28,6 @@ mod shards;
 mod speculation;
 mod synth;
 mod tasks;
+mod threads;
 mod windows;
 mod written_files;

@@ -47,9 +47,14 @@ impl Crew {
         self.now
     }
 
-    /// The share of time in which not all took part.
-    pub fn crowded(&self) -> f64 {
-        self.crowded.as_secs_f64() / self.total.as_secs_f64().max(f64::MIN_POSITIVE)
+    /// The time of all passes.
+    pub fn total(&self) -> Duration {
+        self.total
+    }
+
+    /// The time of those in which not all took part.
+    pub fn crowded(&self) -> Duration {
+        self.crowded
     }
 
     /// Told of each pass: how long it took, and what of that its threads worked in sum.
@@ -118,7 +123,7 @@ mod tests {
         // Also where a quarter of all time is waiting.
         let took_part = after(&mut crew, Instant::now(), 5000, |threads| 0.75 * threads as f64);
         assert!(took_part.iter().all(|&threads| threads == 4));
-        assert_eq!(crew.crowded(), 0.0);
+        assert_eq!(crew.crowded(), Duration::ZERO);
     }
 
     #[test]
@@ -128,7 +133,10 @@ mod tests {
         let both = took_part.iter().filter(|&&threads| threads == 2).count();
         assert_eq!(took_part[..21], [[2].repeat(20), vec![1]].concat());
         assert!((40..20_000 / 25).contains(&both), "tried now and then: {both}");
-        assert_eq!(crew.crowded(), 1.0 - both as f64 / 20_000.0);
+        assert_eq!(
+            (crew.crowded(), crew.total()),
+            (Duration::from_millis(20_000 - both as u64), Duration::from_secs(20))
+        );
         let later = start + Duration::from_secs(20);
         after(&mut crew, later, 2500, |threads| threads as f64);
         assert_eq!(crew.threads(), 2);

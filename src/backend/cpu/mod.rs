@@ -3,6 +3,7 @@
 mod attention;
 mod buffers;
 mod choice;
+pub mod cores;
 mod crew;
 mod experts;
 pub mod kv_store;
@@ -24,6 +25,7 @@ mod weights;
 use std::{sync::Arc, time::Instant};
 
 use buffers::Buffers;
+use cores::{Binding, Cores, Seat};
 use kv_store::{KvStore, KvType};
 use lists::Lists;
 use matmul::Planes;
@@ -50,8 +52,11 @@ const ONE_THREAD_BYTES: u64 = 2 << 20;
 pub struct CpuConfig {
     pub layout: KvLayout,
     pub max_rows: usize,
-    /// 0 takes the physical cores, or one for a tiny model.
+    /// 0 takes the fast cores, or one for a tiny model.
     pub threads: usize,
+    /// For passes of many rows; 0 takes as many as for others.
+    pub prompt_threads: usize,
+    pub binding: Binding,
     pub key_type: KvType,
     pub value_type: KvType,
     /// `None` takes the best there is.
@@ -71,6 +76,8 @@ pub struct CpuBackend {
     weights: Weights,
     isa: Isa,
     team: Team,
+    /// For passes of few rows.
+    threads: usize,
     keys: KvStore,
     values: KvStore,
     states: StateStore,
@@ -93,11 +100,15 @@ impl CpuBackend {
     /// `progress` is told how many bytes of weights are ready, of how many.
     pub fn new(model: Arc<Model>, config: &CpuConfig, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Self> {
         check_memory(&model, config)?;
+        let cores = Cores::here();
         let threads = match config.threads {
             0 if model.gguf.tensors().iter().map(|t| t.bytes).sum::<u64>() < ONE_THREAD_BYTES => 1,
-            0 => physical_cores(),
+            0 => cores.default_threads(),
             n => n,
         };
+        let prompt_threads = if config.prompt_threads == 0 { threads } else { config.prompt_threads };
+        let most_threads = threads.max(prompt_threads);
+        let seats = cores.seats(most_threads, config.binding);
         let keys = KvStore::new(config.key_type, config.layout.clone())?;
         let values = KvStore::new(config.value_type, config.layout.of_values())?;
         let mut vectors = vec![Vec::new(); model.weights.len()];
@@ -108,11 +119,11 @@ impl CpuBackend {
         }
         mixers::order_weights(&model.plan, &mut vectors);
         let isa = config.isa.unwrap_or_else(Isa::detect);
-        let team = Team::new(threads)?;
+        let team = Team::new(threads, prompt_threads, &seats)?;
         let weights = match config.planes {
             None => Weights::in_file(&model),
             Some(planes) => {
-                loaders(threads)?.install(|| Weights::pack(&model, &config.held, isa, planes, progress))?
+                loaders(seats)?.install(|| Weights::pack(&model, &config.held, isa, planes, progress))?
             }
         };
         let read_ahead = match config.read_ahead {
@@ -126,10 +137,11 @@ impl CpuBackend {
             weights,
             isa,
             team,
+            threads,
             keys,
             values,
             states: StateStore::new(&model.plan, config.layout.states),
-            buffers: Buffers::new(&model, config.max_rows, threads),
+            buffers: Buffers::new(&model, config.max_rows, most_threads),
             lists: Lists::default(),
             turns: model.plan.ropes.iter().map(|_| Vec::new()).collect(),
             schedules: Schedules::default(),
@@ -149,7 +161,7 @@ impl CpuBackend {
         let long = longest_list(rows) > attention::CHUNK;
         let (rows, outputs) = (rows.tokens.len(), rows.outputs.len());
         let outputs = if leaves.is_empty() { outputs } else { rows };
-        Asked { rows, outputs, threads: self.team.crew(), long, leaves }
+        Asked { rows, outputs, threads: self.team.crew(rows), long, leaves }
     }
 
     /// What all layers of a pass share: rotations, and who attends to what.
@@ -176,12 +188,12 @@ impl CpuBackend {
 
 impl Backend for CpuBackend {
     fn describe(&self) -> String {
-        let threads = self.team.threads();
+        let threads = self.threads;
         format!("CPU, {}, {threads} thread{}", self.isa, if threads == 1 { "" } else { "s" })
     }
 
     fn threads(&self) -> usize {
-        self.team.threads()
+        self.threads
     }
 
     fn max_rows(&self) -> usize {
@@ -243,7 +255,7 @@ impl Backend for CpuBackend {
             read_ahead.begin(phases, &pass_shape);
         }
         let read_ahead = &self.read_ahead;
-        self.team.run(|member| {
+        self.team.run(n_rows, |member| {
             for (i, phase) in phases.iter().enumerate() {
                 if phase.sync {
                     member.sync();
@@ -313,7 +325,7 @@ impl Backend for CpuBackend {
             }
         }
         let (isa, plan, vectors, states) = (self.isa, &self.model.plan, &self.vectors, &self.states);
-        self.team.run(|member| {
+        self.team.run(0, |member| {
             for layer in member.share(plan.mixers.len(), 1) {
                 mixers::replay(isa, (plan, MixerId(layer as u32)), vectors, states, &replay);
             }
@@ -365,8 +377,11 @@ fn longest_list(rows: &Rows) -> usize {
 }
 
 /// Threads for loading, whose work comes in uneven pieces: rayon deals it better than a team.
-fn loaders(threads: usize) -> Result<rayon::ThreadPool> {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+fn loaders(seats: Vec<Seat>) -> Result<rayon::ThreadPool> {
+    let threads = seats.len();
+    // The system places weights near the thread that writes them first.
+    let bind = move |index: usize| _ = cores::bind(&seats[index].cpus);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).start_handler(bind).build();
     pool.map_err(|e| Error::Memory(format!("cannot start {threads} threads: {e}: fewer `threads`")))
 }
 
@@ -405,9 +420,4 @@ pub fn available_memory() -> Option<u64> {
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
-}
-
-fn physical_cores() -> usize {
-    let allowed = std::thread::available_parallelism().map_or(1, usize::from);
-    num_cpus::get_physical().clamp(1, allowed)
 }

@@ -30,6 +30,8 @@ fn cpu(model: &Arc<Model>, held: UnitSet, threads: usize) -> CpuBackend {
         layout: KvLayout::new(&model.plan, &room),
         max_rows: ROWS,
         threads,
+        prompt_threads: 0,
+        binding: Default::default(),
         key_type: KvType::F16,
         value_type: KvType::F16,
         isa: None,

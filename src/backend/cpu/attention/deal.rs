@@ -85,8 +85,9 @@ impl Items {
 
     /// The items of one thread.
     pub fn share(&self, member: &Member) -> impl Iterator<Item = Item<'_>> {
-        let bound = |thread| self.first_after(thread, member.threads);
-        self.items(bound(member.index)..bound(member.index + 1))
+        let part = member.part();
+        let bound = |end| self.first_after(end, part.whole);
+        self.items(bound(part.from)..bound(part.to))
     }
 
     #[cfg(test)]
@@ -102,17 +103,17 @@ impl Items {
         })
     }
 
-    /// The first item whose middle lies at or beyond `thread` parts of `threads` of the work. Items are
-    /// ordered by K/V head, then by block.
-    fn first_after(&self, thread: usize, threads: usize) -> usize {
+    /// The first item whose middle lies at or beyond `parts` parts of `whole` of the work. Items are ordered by K/V head,
+    /// then by block.
+    fn first_after(&self, parts: u64, whole: u64) -> usize {
         let Some(last) = self.blocks.last() else { return 0 };
         let total = u128::from(last.cost.end);
-        let goal = 2 * total * self.n_kv_head as u128 * thread as u128;
+        let goal = 2 * total * self.n_kv_head as u128 * u128::from(parts);
         let before = |item: usize| {
             let Block { cost, .. } = &self.blocks[item % self.blocks.len()];
             let twice_middle =
                 2 * total * (item / self.blocks.len()) as u128 + u128::from(cost.start + cost.end);
-            twice_middle * (threads as u128) < goal
+            twice_middle * u128::from(whole) < goal
         };
         let (mut low, mut high) = (0, self.blocks.len() * self.n_kv_head);
         while low < high {

@@ -1,4 +1,4 @@
-//! AVX2, FMA and F16C: a vector is two halves of 8 lanes.
+//! AVX2, FMA and F16C: a vector is two halves of 8 lanes. Newer processors have dot products of bytes besides.
 
 use std::arch::x86_64::*;
 
@@ -10,7 +10,50 @@ use crate::quant::F16;
 
 tier! {
     /// Proof that the machine has AVX2, FMA and F16C.
-    Avx2: is_x86_feature_detected "avx2", "fma", "f16c"
+    Avx2(DotProducts): is_x86_feature_detected "avx2", "fma", "f16c"
+}
+
+/// How four products of bytes are added to a lane. It is no type of its own: the compiler would make all kernels twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DotProducts {
+    /// By two instructions that every processor with AVX2 has.
+    #[default]
+    InPairs,
+    /// By one of AVX-VNNI.
+    AvxVnni,
+    /// By the same of AVX-512 VNNI on vectors of 256 bits.
+    Avx512Vl,
+}
+
+impl DotProducts {
+    /// In one instruction, if the machine has one.
+    fn best() -> Self {
+        if is_x86_feature_detected!("avxvnni") {
+            DotProducts::AvxVnni
+        } else if is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512vl") {
+            DotProducts::Avx512Vl
+        } else {
+            DotProducts::InPairs
+        }
+    }
+}
+
+impl Avx2 {
+    /// Whether the machine has [`Avx2`] and dot products of bytes.
+    pub fn has_dot_products() -> bool {
+        Self::is_available() && DotProducts::best() != DotProducts::InPairs
+    }
+
+    /// With the machine's dot products of bytes, if it has them.
+    pub fn with_dot_products(self) -> Self {
+        Avx2(DotProducts::best())
+    }
+
+    /// Which of them it uses; the machine has them.
+    #[inline(always)]
+    pub fn dot_products(self) -> DotProducts {
+        self.0
+    }
 }
 
 #[derive(Clone, Copy)]

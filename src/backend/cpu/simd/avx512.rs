@@ -10,7 +10,7 @@ use crate::quant::F16;
 
 tier! {
     /// Proof that the machine has AVX-512 F, BW, VL, DQ and VNNI, and what [`avx2::Avx2`] stands for.
-    Avx512: is_x86_feature_detected "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"
+    Avx512(()): is_x86_feature_detected "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"
 }
 
 impl Simd for Avx512 {

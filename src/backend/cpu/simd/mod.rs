@@ -35,6 +35,8 @@ pub enum Isa {
     Scalar,
     /// AVX2 with FMA and F16C.
     Avx2,
+    /// The same with dot products of bytes, of AVX-VNNI or AVX-512.
+    AvxVnni,
     /// AVX-512 F, BW, VL, DQ and VNNI.
     Avx512,
     /// NEON with dot products of bytes.
@@ -43,7 +45,7 @@ pub enum Isa {
 
 impl Isa {
     /// All there are, of every architecture; the better ones of each come later.
-    const ALL: [Isa; 4] = [Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Neon];
+    const ALL: [Isa; 5] = [Isa::Scalar, Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Neon];
 
     /// The best tier of this machine.
     pub fn detect() -> Isa {
@@ -67,9 +69,11 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => avx2::Avx2::is_available(),
             #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni => avx2::Avx2::has_dot_products(),
+            #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => avx512::Avx512::is_available(),
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Avx512 => false,
+            Isa::Avx2 | Isa::AvxVnni | Isa::Avx512 => false,
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => neon::Neon::is_available(),
             #[cfg(not(target_arch = "aarch64"))]
@@ -82,6 +86,7 @@ impl Isa {
         match self {
             Isa::Scalar => "scalar",
             Isa::Avx2 => "avx2",
+            Isa::AvxVnni => "avxvnni",
             Isa::Avx512 => "avx512",
             Isa::Neon => "neon",
         }
@@ -90,7 +95,7 @@ impl Isa {
     /// Rows of packed weights that stand side by side: the 32-bit lanes of the tier's vectors, or of two of them.
     pub fn lanes(self) -> usize {
         match self {
-            Isa::Avx2 | Isa::Neon => 8,
+            Isa::Avx2 | Isa::AvxVnni | Isa::Neon => 8,
             Isa::Scalar | Isa::Avx512 => 16,
         }
     }
@@ -113,7 +118,9 @@ impl FromStr for Isa {
 
     fn from_str(name: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|isa| isa.name() == name).ok_or_else(|| {
-            Error::Usage(format!("no instruction set is called '{name}': use scalar, avx2, avx512 or neon"))
+            Error::Usage(format!(
+                "no instruction set is called '{name}': use scalar, avx2, avxvnni, avx512 or neon"
+            ))
         })
     }
 }

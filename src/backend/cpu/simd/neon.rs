@@ -11,7 +11,7 @@ use crate::quant::F16;
 
 tier! {
     /// Proof that the machine has NEON and its dot products of bytes.
-    Neon: is_aarch64_feature_detected "neon", "dotprod"
+    Neon(()): is_aarch64_feature_detected "neon", "dotprod"
 }
 
 /// Lanes 4·i.. are in register i.

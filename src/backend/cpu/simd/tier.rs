@@ -13,13 +13,13 @@ pub trait Work<T: Tier> {
     fn run(self, tier: T) -> Self::Out;
 }
 
-/// Declares the type of a tier: the macro of `std::arch` that finds its features, and these.
+/// Declares the type of a tier: what it knows besides, the macro of `std::arch` that finds its features, and these.
 #[allow(unused_macros, reason = "not every architecture has tiers")]
 macro_rules! tier {
-    ($(#[$about:meta])* $Tier:ident: $is_detected:ident $($feature:tt),+) => {
+    ($(#[$about:meta])* $Tier:ident($Knows:ty): $is_detected:ident $($feature:tt),+) => {
         $(#[$about])*
         #[derive(Clone, Copy)]
-        pub struct $Tier(());
+        pub struct $Tier($Knows);
 
         impl $Tier {
             /// Whether the machine has the instructions.
@@ -31,7 +31,7 @@ macro_rules! tier {
             /// The machine has the instructions.
             #[inline(always)]
             pub unsafe fn assume() -> Self {
-                $Tier(())
+                $Tier(Default::default())
             }
         }
 
@@ -86,6 +86,12 @@ macro_rules! on_vectors {
             Isa::Avx2 => {
                 // SAFETY: the assertion above has found the instructions.
                 let $tier = unsafe { simd::avx2::Avx2::assume() };
+                $value
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni => {
+                // SAFETY: as above.
+                let $tier = unsafe { simd::avx2::Avx2::assume() }.with_dot_products();
                 $value
             }
             #[cfg(target_arch = "x86_64")]

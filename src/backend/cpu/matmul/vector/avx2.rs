@@ -1,10 +1,13 @@
-//! 8 rows at a time; byte products in pairs of 16 bits, which must not overflow.
+//! 8 rows at a time; byte products by dot products of bytes, or in pairs of 16 bits, which must not overflow.
 #![allow(clippy::needless_range_loop)] // Indices keep several arrays in step.
 
-use std::arch::x86_64::*;
+use std::arch::{asm, x86_64::*};
 
 use super::lanes::Lanes;
-use crate::backend::cpu::simd::{avx2::Avx2, instructions};
+use crate::backend::cpu::simd::{
+    avx2::{Avx2, DotProducts},
+    instructions,
+};
 
 impl Lanes for Avx2 {
     const ROWS: usize = 8;
@@ -22,6 +25,14 @@ impl Lanes for Avx2 {
         largest: u8,
         signed: bool,
     ) -> [__m256i; C] {
+        // SAFETY: the caller's; the machine has what is found.
+        unsafe {
+            match self.dot_products() {
+                DotProducts::InPairs => {}
+                DotProducts::AvxVnni => return dot_at_once::<N, C, true>(w, x, acc, signed),
+                DotProducts::Avx512Vl => return dot_at_once::<N, C, false>(w, x, acc, signed),
+            }
+        }
         // How many vectors' pairs of products a signed 16-bit lane can hold.
         let run = (32767 / (2 * 127 * largest as usize)).clamp(1, N);
         // SAFETY: `self` proves that the machine has the instructions; the memory is the caller's promise.
@@ -108,5 +119,48 @@ impl Lanes for Avx2 {
         unsafe fn store_f32(p: *mut f32, v: __m256) { _mm256_storeu_ps(p, v) }
         unsafe fn load_halves(p: *const u8) -> __m256 { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
         unsafe fn load_bytes(p: *const u8) -> __m256i { _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())) }
+    }
+}
+
+/// # Safety
+/// As [`Lanes::dot`], where the machine has AVX-VNNI, or AVX-512 VNNI on such vectors.
+#[inline(always)]
+unsafe fn dot_at_once<const N: usize, const C: usize, const AVX_VNNI: bool>(
+    w: &[__m256i; N],
+    x: [*const i8; C],
+    mut acc: [__m256i; C],
+    signed: bool,
+) -> [__m256i; C] {
+    // SAFETY: the caller's.
+    unsafe {
+        for j in 0..N {
+            let size = if signed { _mm256_abs_epi8(w[j]) } else { w[j] };
+            for c in 0..C {
+                let x = _mm256_set1_epi32(x[c].add(4 * j).cast::<i32>().read_unaligned());
+                let x = if signed { _mm256_sign_epi8(x, w[j]) } else { x };
+                add_products::<AVX_VNNI>(&mut acc[c], size, x);
+            }
+        }
+        acc
+    }
+}
+
+/// Adds the products of each lane's four bytes, of which those of `a` have no sign. It is one instruction in two encodings,
+/// as text, since the functions around it are compiled for processors that have neither.
+///
+/// # Safety
+/// The machine has the instruction.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn add_products<const AVX_VNNI: bool>(acc: &mut __m256i, a: __m256i, b: __m256i) {
+    // SAFETY: the caller's; it touches registers only.
+    unsafe {
+        if AVX_VNNI {
+            asm!("{{vex}} vpdpbusd {0}, {1}, {2}", inout(ymm_reg) *acc, in(ymm_reg) a, in(ymm_reg) b,
+                options(pure, nomem, nostack, preserves_flags));
+        } else {
+            asm!("{{evex}} vpdpbusd {0}, {1}, {2}", inout(ymm_reg) *acc, in(ymm_reg) a, in(ymm_reg) b,
+                options(pure, nomem, nostack, preserves_flags));
+        }
     }
 }
