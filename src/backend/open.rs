@@ -45,7 +45,7 @@ pub struct Opened {
 /// Rows at once are halved down to this where buffers for them would take too much of a small GPU.
 const LEAST_ROWS: usize = 32;
 
-/// Of what the memory is by the driver, or by the system, other programs get the rest.
+/// Of what memory is free by the system other programs get the rest.
 const AUTO_SHARE: f64 = 0.9;
 
 /// Each smaller plan takes so much of the one before.
@@ -81,7 +81,7 @@ pub fn plan(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans
         None => None,
     };
     let basis = with_measured(basis, speeds);
-    plans(model, config, basis, found.map(|found| vram(&config.placement, &found)))
+    plans(model, config, basis, found.map(|found| GpuRoom::of(&config.placement, &found)))
 }
 
 /// The basis with what is known of a GPU.
@@ -97,10 +97,10 @@ pub fn plan_elsewhere(model: &Model, config: &ContextConfig, basis: Basis) -> Re
     if vram.is_some() {
         return Err(gpu::left_out());
     }
-    plans(model, config, basis, vram)
+    plans(model, config, basis, vram.map(|vram| GpuRoom { vram, shares_memory: false }))
 }
 
-fn plans(model: &Model, config: &ContextConfig, basis: Basis, vram: Option<u64>) -> Result<Plans> {
+fn plans(model: &Model, config: &ContextConfig, basis: Basis, vram: Option<GpuRoom>) -> Result<Plans> {
     let with_ahead = config.ahead.then(|| model.with_ahead());
     let planned = plan_ahead(model, with_ahead.as_ref(), config, &config.placement, vram, || basis)?;
     let model = with_ahead.as_ref().filter(|_| planned.ahead).unwrap_or(model);
@@ -157,7 +157,7 @@ pub fn open(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) ->
         Some(refusal) => (None, Some(instead_of_refused(refusal, &config.device)?)),
     };
     let plan = |request: &PlacementRequest| {
-        let vram = found.as_ref().map(|found| vram(request, found));
+        let vram = found.as_ref().map(|found| GpuRoom::of(request, found));
         let basis = || with_measured(loading.basis(), kernels.speeds);
         plan_ahead(&model, with_ahead.as_deref(), config, request, vram, basis)
     };
@@ -177,7 +177,8 @@ pub fn open(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) ->
     if note.is_some() {
         (request.gpu_layers, request.vram, request.on_gpu) = (None, None, None);
     }
-    let (planned, backend, mut notes) = first_that_fits(&request, smaller, plan, Planned::gpu_bytes, open)?;
+    let gpu_bytes = |planned: &Planned| planned.placement.bytes_on_gpu();
+    let (planned, backend, mut notes) = first_that_fits(&request, smaller, plan, gpu_bytes, open)?;
     notes.extend(note);
     let model = of(&planned).clone();
     Ok(Opened { model, backend, placement: planned.placement, notes, speeds: kernels.speeds })
@@ -272,17 +273,31 @@ struct Planned {
     ahead: bool,
 }
 
-impl Planned {
-    fn gpu_bytes(&self) -> u64 {
-        let here = self.placement.parts.iter().filter(|(_, place)| *place == Place::Vram);
-        here.map(|(part, _)| part.gpu_bytes + part.overhead).sum::<u64>() + self.placement.budgets.scratch
+/// What a plan knows of a GPU.
+#[derive(Clone, Copy)]
+struct GpuRoom {
+    /// Bytes of its memory to take.
+    vram: u64,
+    /// Its memory is the processor's, so that whatever goes there is not there for the CPU.
+    shares_memory: bool,
+}
+
+impl GpuRoom {
+    fn of(request: &PlacementRequest, found: &Found) -> Self {
+        GpuRoom { vram: vram(request, found), shares_memory: found.shares_memory() }
     }
 }
 
 /// Bytes of a GPU's memory to take.
 fn vram(request: &PlacementRequest, found: &Found) -> u64 {
-    let told = found.memory.filter(|_| found.is_hardware());
-    request.vram.unwrap_or_else(|| told.map_or(u64::MAX / 2, |bytes| (bytes as f64 * AUTO_SHARE) as u64))
+    let told = found.memory.filter(|_| found.is_hardware()).map(|memory| memory.share());
+    let free = free_ram().filter(|_| found.shares_memory()).unwrap_or(u64::MAX);
+    request.vram.unwrap_or_else(|| told.map_or(u64::MAX / 2, |bytes| bytes.min(free)))
+}
+
+/// What weights and buffers may take of the memory that is free, where the system tells.
+fn free_ram() -> Option<u64> {
+    Some((cpu::available_memory()? as f64 * AUTO_SHARE) as u64)
 }
 
 /// With what predicts one token more, if that leaves all else where it is: plain text is to be the same without.
@@ -291,7 +306,7 @@ fn plan_ahead(
     with_ahead: Option<&Model>,
     config: &ContextConfig,
     request: &PlacementRequest,
-    vram: Option<u64>,
+    vram: Option<GpuRoom>,
     basis: impl Fn() -> Basis,
 ) -> Result<Planned> {
     let plain = plan_for(model, config, request, vram, &basis)?;
@@ -308,7 +323,7 @@ fn plan_for(
     model: &Model,
     config: &ContextConfig,
     request: &PlacementRequest,
-    vram: Option<u64>,
+    room: Option<GpuRoom>,
     basis: impl Fn() -> Basis,
 ) -> Result<Planned> {
     let n_cells = config.n_ctx as usize;
@@ -317,7 +332,8 @@ fn plan_for(
     let parts = placement::parts(model, &sizes, request.draft.as_ref());
     // Where everything is kept off the GPU, there is none. The embedding goes there only with all the rest.
     let may_go = |part: &UnitSize| part.unit != Unit::Embed && !request.keeps_off_gpu(part.unit);
-    let vram = vram.filter(|_| parts.iter().any(may_go));
+    let room = room.filter(|_| parts.iter().any(may_go));
+    let vram = room.map(|room| room.vram);
     let scratch_for = |rows| if vram.is_some() { gpu::scratch_bytes(model, rows, &layout) } else { 0 };
     // As many of these rows at once as a small GPU leaves room for.
     let rows_of = |n_ubatch: usize| {
@@ -330,10 +346,12 @@ fn plan_for(
     let place = |rows| {
         let budgets = Budgets { vram, scratch: scratch_for(rows), ram: request.ram };
         let placement = placement::choose(parts.clone(), request, budgets, &basis)?;
-        if let (None, Some(_), Some(room)) = (request.ram, config.planes, ram_at_hand(model, config, rows))
-            && placement.bytes_in_ram() > room
+        let on_gpu = room.filter(|room| room.shares_memory).map_or(0, |_| placement.bytes_on_gpu());
+        if let (None, Some(_), Some(ram)) = (request.ram, config.planes, ram_at_hand(model, config, rows))
+            && placement.bytes_in_ram() > ram.saturating_sub(on_gpu)
         {
-            return placement::choose(parts.clone(), request, Budgets { ram: Some(room), ..budgets }, &basis);
+            let budgets = Budgets { ram: Some(ram.saturating_sub(on_gpu)), ..budgets };
+            return placement::choose(parts.clone(), request, budgets, &basis);
         }
         Ok(placement)
     };
@@ -367,8 +385,7 @@ fn plan_for(
 fn ram_at_hand(model: &Model, config: &ContextConfig, max_rows: usize) -> Option<u64> {
     let types = [config.key_type, config.value_type];
     let overhead = cpu::overhead_bytes(model, &config.kv_layout(&model.plan), types, max_rows);
-    let free = (cpu::available_memory()? as f64 * AUTO_SHARE) as u64;
-    Some(free.saturating_sub(u64::try_from(overhead).unwrap_or(u64::MAX)))
+    Some(free_ram()?.saturating_sub(u64::try_from(overhead).unwrap_or(u64::MAX)))
 }
 
 /// An error where states take more than half of the memory that is free: the weights and all else have the rest. `what` goes

@@ -21,8 +21,17 @@ pub fn left_out() -> Error {
 /// An adapter; none is ever found.
 pub struct Found {
     pub info: Info,
-    pub memory: Option<u64>,
+    pub memory: Option<DeviceMemory>,
     never: Infallible,
+}
+
+#[derive(Clone, Copy)]
+pub struct DeviceMemory(Infallible);
+
+impl DeviceMemory {
+    pub fn share(self) -> u64 {
+        match self.0 {}
+    }
 }
 
 pub struct Info {
@@ -31,6 +40,10 @@ pub struct Info {
 
 impl Found {
     pub fn is_hardware(&self) -> bool {
+        match self.never {}
+    }
+
+    pub fn shares_memory(&self) -> bool {
         match self.never {}
     }
 

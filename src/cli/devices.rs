@@ -86,7 +86,10 @@ fn describe_known((outcome, speeds): &Known) -> String {
 fn describe(number: usize, found: &Found, is_default: bool) -> String {
     let limits = &found.limits;
     let mib = |bytes: u64| bytes >> 20;
-    let memory = found.memory.map_or("memory unknown".into(), |bytes| format!("memory {} MiB", mib(bytes)));
+    let free = |bytes: u64| format!(" ({} MiB of it free)", mib(bytes));
+    let memory = found.memory.map_or("memory unknown".into(), |memory| {
+        format!("memory {} MiB{}", mib(memory.bytes), memory.free.map_or(String::new(), free))
+    });
     let used = match (found.check(), is_default, found.is_hardware()) {
         (Err(e), ..) => format!("cannot be used: {}", failure::message(&e)),
         (Ok(()), true, _) => "used by default".into(),
@@ -132,7 +135,8 @@ fn to_json(found: &Found, is_default: bool, (outcome, speeds): &Known) -> Value 
         "hardware": found.is_hardware(),
         "default": is_default,
         "problem": found.check().err().map(|e| failure::message(&e)),
-        "memory_bytes": found.memory,
+        "memory_bytes": found.memory.map(|memory| memory.bytes),
+        "memory_free_bytes": found.memory.and_then(|memory| memory.free),
         "max_binding_bytes": limits.max_storage_buffer_binding_size,
         "max_buffer_bytes": limits.max_buffer_size,
         "max_workgroup_threads": limits.max_compute_invocations_per_workgroup,

@@ -332,6 +332,12 @@ impl Placement {
         self.parts.iter().filter(|(_, place)| *place == Place::Ram).map(|(part, _)| part.bytes).sum()
     }
 
+    /// Bytes that the GPU's part takes, buffers and all.
+    pub(crate) fn bytes_on_gpu(&self) -> u64 {
+        let here = self.parts.iter().filter(|(_, place)| *place == Place::Vram);
+        here.map(|(part, _)| part.gpu_bytes + part.overhead).sum::<u64>() + self.budgets.scratch
+    }
+
     /// The least that goes to a GPU: the head, a layer without its experts, or by itself a sublayer that a draft runs.
     pub(crate) fn least_on_gpu(&self) -> u64 {
         let all: Vec<UnitSize> = self.parts[1..].iter().map(|(part, _)| *part).collect();

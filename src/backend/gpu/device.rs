@@ -12,6 +12,7 @@ use wgpu::{Backends, BufferUsages, DeviceType, Features, Limits};
 
 use super::{
     cache::{KernelCache, Shelf},
+    memory::{self, DeviceMemory},
     pipelines::Tuning,
     variants::{Square, Variants},
 };
@@ -38,8 +39,8 @@ pub struct Found {
     pub info: wgpu::AdapterInfo,
     pub limits: Limits,
     pub features: Features,
-    /// Bytes of the device's own memory, where the driver tells.
-    pub memory: Option<u64>,
+    /// Where the driver tells.
+    pub memory: Option<DeviceMemory>,
 }
 
 /// Whether a hardware GPU could be there: quick, and without loading a driver. Where it is not known, it could.
@@ -51,7 +52,7 @@ pub fn may_have_hardware() -> bool {
     nodes.iter().any(|node| std::path::Path::new("/dev").join(node).exists())
 }
 
-/// All adapters, the likeliest first.
+/// All adapters, the likeliest first: of several of a kind the one with the most memory.
 pub fn adapters() -> Vec<Found> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
         backends: Backends::VULKAN | Backends::METAL | Backends::DX12,
@@ -64,42 +65,34 @@ pub fn adapters() -> Vec<Found> {
             info: adapter.get_info(),
             limits: adapter.limits(),
             features: adapter.features(),
-            memory: device_memory(&adapter),
+            memory: memory::of(&adapter),
             adapter,
         })
         .collect();
-    found.sort_by_key(|f| match f.info.device_type {
-        DeviceType::DiscreteGpu => 0,
-        DeviceType::IntegratedGpu => 1,
-        DeviceType::VirtualGpu => 2,
-        DeviceType::Other => 3,
-        DeviceType::Cpu => 4,
+    // One GPU may be there through several interfaces. They come in wgpu's order.
+    let interfaces: Vec<_> = found.iter().map(|f| f.info.backend).collect();
+    found.sort_by_key(|f| {
+        let kind = match f.info.device_type {
+            DeviceType::DiscreteGpu => 0,
+            DeviceType::IntegratedGpu => 1,
+            DeviceType::VirtualGpu => 2,
+            DeviceType::Other => 3,
+            DeviceType::Cpu => 4,
+        };
+        let interface = interfaces.iter().position(|&backend| backend == f.info.backend);
+        (kind, interface, std::cmp::Reverse(f.memory.map(|memory| memory.bytes)))
     });
     found
-}
-
-/// The largest heap of the device's own memory. wgpu has no such question, so Vulkan is asked directly.
-#[cfg(not(target_vendor = "apple"))]
-fn device_memory(adapter: &wgpu::Adapter) -> Option<u64> {
-    const DEVICE_LOCAL: u32 = 1;
-    // SAFETY: nothing is made or destroyed, one property is read.
-    unsafe {
-        let adapter = adapter.as_hal::<wgpu::hal::api::Vulkan>()?;
-        let instance = adapter.shared_instance().raw_instance();
-        let memory = instance.get_physical_device_memory_properties(adapter.raw_physical_device());
-        let heaps = &memory.memory_heaps[..memory.memory_heap_count as usize];
-        heaps.iter().filter(|heap| heap.flags.as_raw() & DEVICE_LOCAL != 0).map(|heap| heap.size).max()
-    }
-}
-
-#[cfg(target_vendor = "apple")]
-fn device_memory(_: &wgpu::Adapter) -> Option<u64> {
-    None
 }
 
 impl Found {
     pub fn is_hardware(&self) -> bool {
         self.info.device_type != DeviceType::Cpu
+    }
+
+    /// Its memory is the processor's.
+    pub fn shares_memory(&self) -> bool {
+        self.info.device_type == DeviceType::IntegratedGpu
     }
 
     pub fn describe(&self) -> String {

@@ -10,6 +10,7 @@ pub mod device;
 pub mod formats;
 mod lab;
 mod layout;
+mod memory;
 mod ops;
 mod params;
 mod pick;
