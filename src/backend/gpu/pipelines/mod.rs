@@ -3,6 +3,8 @@
 
 mod kernel;
 mod text;
+#[cfg(test)]
+mod translated;
 mod tuning;
 
 use std::collections::HashMap;
@@ -132,7 +134,6 @@ mod tests {
     };
 
     use super::*;
-    use crate::backend::gpu::variants::Arith;
 
     /// Halves in words are part of WebGPU, though not of what wgpu calls the lowest level.
     const BASE: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
@@ -175,34 +176,6 @@ mod tests {
                 process_overrides(&module, &info, None, &constants)
                     .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
             }
-        }
-    }
-
-    /// No device here may have cooperative matrices; what a driver would be given can be made all the same.
-    #[cfg(not(target_vendor = "apple"))]
-    #[test]
-    fn tiles_by_cooperative_matrices_become_spirv() {
-        use wgpu::naga::{ShaderStage, back::spv};
-        let tiles = Kernel::all().into_iter().filter(|kernel| {
-            matches!(kernel, Kernel::MatmulTile { arith: Arith::Int8, mode: Mode::Add, .. })
-        });
-        for (kernel, square) in tiles.flat_map(|kernel| Square::ALL.map(|square| (kernel, square))) {
-            let module = wgsl::parse_str(&kernel.text(Variants::COOP, square)).unwrap();
-            let info = Validator::new(ValidationFlags::all(), Capabilities::all())
-                .subgroup_stages(ShaderStages::COMPUTE)
-                .subgroup_operations(SubgroupOperationSet::all())
-                .validate(&module)
-                .unwrap_or_else(|e| panic!("{}: {e:?}", kernel.name()));
-            let constants = kernel.constants(&Tuning::HARDWARE, Variants::COOP, false);
-            let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
-            let (module, info) = process_overrides(&module, &info, None, &constants).unwrap();
-            let options = spv::Options { lang_version: (1, 4), ..spv::Options::default() };
-            let entry =
-                spv::PipelineOptions { shader_stage: ShaderStage::Compute, entry_point: "main".into() };
-            let words = spv::write_vec(&module, &info, &options, Some(&entry))
-                .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
-            // OpCooperativeMatrixMulAddKHR
-            assert!(words.iter().any(|word| word & 0xffff == 4459), "{}", kernel.name());
         }
     }
 

@@ -1,0 +1,179 @@
+//! Final texts as drivers get them: constants put in, and translated as wgpu does it for kernels of ours.
+
+use naga::{
+    Module, ShaderStage,
+    back::{hlsl, msl, pipeline_constants::process_overrides, spv},
+    front::wgsl,
+    proc::{BoundsCheckPolicies, BoundsCheckPolicy},
+    valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator},
+};
+
+use super::{Kernel, Square, Tuning, Variants};
+
+/// Where wgpu puts the sizes of buffers for Metal.
+const SIZES_SLOT: u8 = 30;
+
+const UNCHECKED: BoundsCheckPolicies = BoundsCheckPolicies {
+    index: BoundsCheckPolicy::Unchecked,
+    buffer: BoundsCheckPolicy::Unchecked,
+    image_load: BoundsCheckPolicy::Unchecked,
+    binding_array: BoundsCheckPolicy::Unchecked,
+};
+
+/// A kernel with its constants.
+pub struct Final {
+    module: Module,
+    info: ModuleInfo,
+}
+
+impl Final {
+    /// As a card would have it.
+    pub fn of(kernel: Kernel, variants: Variants, square: Square) -> Self {
+        let name = kernel.name();
+        let text = kernel.text(variants, square);
+        let module = wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(&text)));
+        let info = Validator::new(ValidationFlags::all(), Capabilities::all())
+            .subgroup_stages(ShaderStages::COMPUTE)
+            .subgroup_operations(SubgroupOperationSet::all())
+            .validate(&module)
+            .unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(&text)));
+        let constants = kernel.constants(&Tuning::HARDWARE, variants, false);
+        let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
+        let (module, info) =
+            process_overrides(&module, &info, Some((ShaderStage::Compute, "main")), &constants)
+                .unwrap_or_else(|e| panic!("{name}: {e}"));
+        Final { module: module.into_owned(), info: info.into_owned() }
+    }
+
+    /// For Vulkan 1.3.
+    pub fn spirv(&self) -> Result<Vec<u32>, String> {
+        let options = spv::Options {
+            lang_version: (1, 6),
+            flags: spv::WriterFlags::empty(),
+            bounds_check_policies: UNCHECKED,
+            zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
+            force_loop_bounding: false,
+            emit_int_div_checks: false,
+            ..spv::Options::default()
+        };
+        let entry = spv::PipelineOptions { shader_stage: ShaderStage::Compute, entry_point: "main".into() };
+        spv::write_vec(&self.module, &self.info, &options, Some(&entry)).map_err(|e| e.to_string())
+    }
+
+    /// For Metal 3.1.
+    pub fn msl(&self) -> Result<String, String> {
+        let bindings = self.module.global_variables.iter().filter_map(|(_, variable)| variable.binding);
+        let slot = |slot| msl::BindTarget { buffer: Some(slot), mutable: true, ..msl::BindTarget::default() };
+        let resources = msl::EntryPointResources {
+            resources: bindings.zip(0..).map(|(binding, at)| (binding, slot(at))).collect(),
+            sizes_buffer: Some(SIZES_SLOT),
+            ..msl::EntryPointResources::default()
+        };
+        let options = msl::Options {
+            lang_version: (3, 1),
+            per_entry_point_map: [("main".to_string(), resources)].into_iter().collect(),
+            fake_missing_bindings: false,
+            bounds_check_policies: UNCHECKED,
+            zero_initialize_workgroup_memory: false,
+            force_loop_bounding: false,
+            emit_int_div_checks: false,
+            ..msl::Options::default()
+        };
+        let entry = msl::PipelineOptions {
+            entry_point: Some((ShaderStage::Compute, "main".into())),
+            ..msl::PipelineOptions::default()
+        };
+        let written = msl::write_string(&self.module, &self.info, &options, &entry);
+        let (text, about) = written.map_err(|e| e.to_string())?;
+        // A module may be written although its entry point is not.
+        about.entry_point_names[0].as_ref().map_err(|e| e.to_string())?;
+        Ok(text)
+    }
+
+    /// For DX12: by the compiler that Windows has (5.1), and by the newer one (6.6).
+    pub fn hlsl(&self, shader_model: hlsl::ShaderModel) -> Result<String, String> {
+        let options = hlsl::Options {
+            shader_model,
+            fake_missing_bindings: true,
+            zero_initialize_workgroup_memory: false,
+            restrict_indexing: false,
+            force_loop_bounding: false,
+            ..hlsl::Options::default()
+        };
+        let entry = hlsl::PipelineOptions { entry_point: Some((ShaderStage::Compute, "main".into())) };
+        let mut text = String::new();
+        let written = hlsl::Writer::new(&mut text, &options, &entry).write(&self.module, &self.info, None);
+        let about = written.map_err(|e| e.to_string())?;
+        about.entry_point_names[0].as_ref().map_err(|e| e.to_string())?;
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each kernel under each way that makes another text of it.
+    fn every_final_text() -> impl Iterator<Item = (Kernel, Variants, Square)> {
+        let [sixteen, eight] = Square::ALL;
+        let ways = [(Variants::PLAIN, sixteen), (Variants::COOP, sixteen), (Variants::COOP, eight)];
+        let each = move |kernel: Kernel| {
+            let plain = kernel.text(Variants::PLAIN, Square::default());
+            let differs = move |&(variants, square): &(Variants, Square)| {
+                variants == Variants::PLAIN || kernel.text(variants, square) != plain
+            };
+            ways.into_iter().filter(differs).map(move |(variants, square)| (kernel, variants, square))
+        };
+        Kernel::all().into_iter().flat_map(each)
+    }
+
+    /// No driver for Metal or DX12 is here; what they would be given can be made all the same.
+    #[test]
+    fn every_final_text_is_translated_for_vulkan_metal_and_dx12() {
+        use rayon::prelude::*;
+        let all: Vec<_> = every_final_text().collect();
+        let refused: Vec<String> = all
+            .into_par_iter()
+            .flat_map_iter(|(kernel, variants, square)| {
+                let ready = Final::of(kernel, variants, square);
+                let of = |what: &str, made: Result<usize, String>| {
+                    made.err().map(|e| format!("{kernel:?} {variants}, for {what}: {e}"))
+                };
+                let spirv = of("Vulkan", ready.spirv().map(|words| words.len()));
+                let msl = of("Metal", ready.msl().map(|text| text.len()));
+                let hlsl = [hlsl::ShaderModel::V5_1, hlsl::ShaderModel::V6_6].map(|shader_model| {
+                    let made = ready.hlsl(shader_model);
+                    match variants.coop && made.is_err() {
+                        // HLSL has none before a version that naga does not write.
+                        true => None,
+                        false => of("DX12", made.map(|text| text.len())),
+                    }
+                });
+                [spirv, msl].into_iter().chain(hlsl).flatten()
+            })
+            .collect();
+        assert!(refused.is_empty(), "{} refused:\n{}", refused.len(), refused.join("\n"));
+    }
+
+    #[test]
+    fn dx12_has_no_cooperative_matrices() {
+        let kernel = Kernel::all()
+            .into_iter()
+            .find(|kernel| kernel.text(Variants::COOP, Square::Eight).contains("coop_"));
+        let ready = Final::of(kernel.expect("coop has tiles"), Variants::COOP, Square::Eight);
+        let said = ready.hlsl(hlsl::ShaderModel::V6_6).unwrap_err();
+        assert!(said.to_lowercase().contains("cooperative"), "{said}");
+    }
+
+    #[test]
+    fn tiles_by_cooperative_matrices_become_spirv() {
+        let multiplies = |(kernel, variants, square)| {
+            let words = Final::of(kernel, variants, square).spirv().unwrap();
+            // OpCooperativeMatrixMulAddKHR
+            assert!(words.iter().any(|word| word & 0xffff == 4459), "{kernel:?}");
+        };
+        let tiles: Vec<_> = every_final_text().filter(|(_, variants, _)| variants.coop).collect();
+        assert!(!tiles.is_empty());
+        tiles.into_iter().for_each(multiplies);
+    }
+}
