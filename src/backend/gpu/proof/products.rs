@@ -7,7 +7,7 @@ use super::{
         lab::{How, Matrix, Random, blocks, plain},
         pipelines::{Curve, Mode, Pipelines},
     },
-    U, is_more, same_bits,
+    Extent, U, is_more, same_bits,
 };
 use crate::{
     Result,
@@ -21,12 +21,14 @@ const K: usize = 1280;
 const TILE: usize = 9;
 
 /// Formats of one scale for a block and of two, with one plane of bits and with two.
-const TYPES: [(GgmlType, &[usize]); 4] = [
+type Columns = &'static [usize];
+const TYPES: [(GgmlType, Columns); 4] = [
     (GgmlType::Q4_0, &[1, 2, 3, 4, 5, 6, 7, 8]),
     (GgmlType::Q8_0, &[1, 8]),
     (GgmlType::Q4_K, &[1, 4]),
     (GgmlType::Q6_K, &[1, 4]),
 ];
+const LEAST: [(GgmlType, Columns); 2] = [(GgmlType::Q4_0, &[1, 8]), (GgmlType::Q6_K, &[1])];
 
 /// A sum and what it may be off by.
 #[derive(Clone, Copy)]
@@ -36,8 +38,9 @@ struct Sum {
 }
 
 /// The first thing that is wrong.
-pub fn fault(gpu: &Gpu, pipelines: &mut Pipelines) -> Result<Option<String>> {
-    for (ty, few) in TYPES {
+pub(super) fn fault(gpu: &Gpu, pipelines: &mut Pipelines, extent: Extent) -> Result<Option<String>> {
+    let has_all = extent == Extent::All;
+    for &(ty, few) in if has_all { &TYPES[..] } else { &LEAST[..] } {
         let mut random = Random::new(ty as u64 + 41);
         let mut bytes = blocks(&mut random, ty, ROWS * K / ty.block_len());
         make_small(ty, &mut bytes);
@@ -48,7 +51,7 @@ pub fn fault(gpu: &Gpu, pipelines: &mut Pipelines) -> Result<Option<String>> {
         let sums = sums(gpu, &weights, &x);
         let mut kinds = vec![("", plain(TILE, true), few, sums.clone())];
         match ty {
-            GgmlType::Q4_0 => {
+            GgmlType::Q4_0 if has_all => {
                 let mode = Mode::Gate(Curve::Silu);
                 kinds.push((" gate", How { mode, ..plain(TILE, true) }, &[1][..], gated(&sums)));
             }
