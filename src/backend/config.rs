@@ -14,6 +14,18 @@ use crate::{
     plan::Plan,
 };
 
+/// From how many rows of a pass on the GPU multiplies with matrices that lie in RAM, which are sent to it for that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Streaming {
+    /// Where that is measured to be faster, on a hardware GPU.
+    #[default]
+    Measured,
+    /// Never.
+    Never,
+    /// From so many on.
+    From(usize),
+}
+
 /// How a model is opened.
 #[derive(Clone, Debug)]
 pub struct ContextConfig {
@@ -53,6 +65,9 @@ pub struct ContextConfig {
     pub device: Device,
     /// What goes where, if the model is not to be all in one place.
     pub placement: PlacementRequest,
+    /// Whether many rows at once are multiplied on the GPU with matrices that lie in RAM. No bit depends on it, but the
+    /// memory that it takes of the GPU may send a layer more to RAM.
+    pub streaming: Streaming,
     /// Of experts that stay in the file, read those that a router has chosen ahead of their use; without it they come by
     /// page faults. No result depends on it.
     pub read_chosen: bool,
@@ -86,6 +101,7 @@ impl Default for ContextConfig {
             planes: Some(Planes::Cheap),
             device: Device::Cpu,
             placement: PlacementRequest::default(),
+            streaming: Streaming::default(),
             read_chosen: true,
             profile: false,
             gpu_tuning: None,

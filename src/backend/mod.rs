@@ -12,7 +12,7 @@ use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Serialize};
 
-pub use config::ContextConfig;
+pub use config::{ContextConfig, Streaming};
 use gpu_config::GpuConfig;
 pub use open::{Device, Loading, Opened, Plans, open, plan_elsewhere};
 #[cfg(feature = "cli")]

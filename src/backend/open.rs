@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{
-    Backend, ContextConfig, GpuConfig, Speeds,
+    Backend, ContextConfig, GpuConfig, Speeds, Streaming,
     cpu::{self, CpuBackend, CpuConfig, matmul::Packed},
     gpu::{self, Chosen, Found, GpuBackend, Variants},
     hybrid::HybridBackend,
@@ -13,7 +13,8 @@ use crate::{
     Error, Model, Result,
     kv::{KvLayout, StateBytes},
     placement::{
-        self, Basis, Budgets, Place, Placement, PlacementRequest, Sizes, UnitSize, forecast::Forecast, mib,
+        self, Basis, Budgets, Place, Placement, PlacementRequest, PromptForecast, Sizes, UnitSize,
+        forecast::Forecast, mib,
     },
     plan::{Op, Unit, UnitSet, WeightId},
 };
@@ -48,6 +49,9 @@ const LEAST_ROWS: usize = 32;
 /// Of what memory is free by the system other programs get the rest.
 const AUTO_SHARE: f64 = 0.9;
 
+/// The largest part of a GPU's memory that products with matrices in RAM take.
+const MOST_STREAMING: u64 = 4;
+
 /// Each smaller plan takes so much of the one before.
 const NEXT_PLAN: f64 = 0.85;
 const MOST_PLANS: usize = 8;
@@ -64,6 +68,8 @@ pub struct Plans {
     pub basis: Basis,
     /// Where there are recurrent layers; the places have it too.
     pub states: Option<StateBytes>,
+    /// Where many rows may be multiplied on the GPU with what lies in RAM.
+    pub prompt: Option<PromptForecast>,
 }
 
 impl Plans {
@@ -97,14 +103,15 @@ pub fn plan_elsewhere(model: &Model, config: &ContextConfig, basis: Basis) -> Re
     if vram.is_some() {
         return Err(gpu::left_out());
     }
-    plans(model, config, basis, vram.map(|vram| GpuRoom { vram, shares_memory: false }))
+    plans(model, config, basis, vram.map(|vram| GpuRoom { vram, shares_memory: false, is_hardware: true }))
 }
 
 fn plans(model: &Model, config: &ContextConfig, basis: Basis, vram: Option<GpuRoom>) -> Result<Plans> {
     let with_ahead = config.ahead.then(|| model.with_ahead());
     let planned = plan_ahead(model, with_ahead.as_ref(), config, &config.placement, vram, || basis)?;
     let model = with_ahead.as_ref().filter(|_| planned.ahead).unwrap_or(model);
-    let chosen = planned.placement;
+    let (chosen, streams) = (planned.placement, planned.streams);
+    let prompt = streams.then(|| chosen.prompt(basis, planned.max_rows));
     let place = |request: &PlacementRequest| {
         let parts = chosen.parts.iter().map(|(part, _)| *part).collect();
         placement::place(parts, request, chosen.budgets)
@@ -114,7 +121,7 @@ fn plans(model: &Model, config: &ContextConfig, basis: Basis, vram: Option<GpuRo
     let mixers = &model.plan.mixers;
     let layout = config.kv_layout(&model.plan);
     let states = (!mixers.is_empty()).then(|| StateBytes::new(mixers.iter(), &layout));
-    Ok(Plans { chosen, whole_layers, drafted_first, basis, states })
+    Ok(Plans { chosen, whole_layers, drafted_first, basis, states, prompt })
 }
 
 /// Is told how a model is loaded, and asked what the choice of places rests on.
@@ -271,6 +278,8 @@ struct Planned {
     max_rows: usize,
     /// It has what predicts one token more.
     ahead: bool,
+    /// There is room on the GPU for products with matrices that lie in RAM.
+    streams: bool,
 }
 
 /// What a plan knows of a GPU.
@@ -280,11 +289,26 @@ struct GpuRoom {
     vram: u64,
     /// Its memory is the processor's, so that whatever goes there is not there for the CPU.
     shares_memory: bool,
+    is_hardware: bool,
 }
 
 impl GpuRoom {
     fn of(request: &PlacementRequest, found: &Found) -> Self {
-        GpuRoom { vram: vram(request, found), shares_memory: found.shares_memory() }
+        GpuRoom {
+            vram: vram(request, found),
+            shares_memory: found.shares_memory(),
+            is_hardware: found.is_hardware(),
+        }
+    }
+
+    /// Whether it is to multiply with matrices that lie in RAM.
+    fn streams(&self, config: &ContextConfig) -> bool {
+        let wanted = match config.streaming {
+            Streaming::Measured => self.is_hardware,
+            Streaming::Never => false,
+            Streaming::From(_) => true,
+        };
+        wanted && config.planes.is_some()
     }
 }
 
@@ -343,8 +367,8 @@ fn plan_for(
         }
         rows
     };
-    let place = |rows| {
-        let budgets = Budgets { vram, scratch: scratch_for(rows), ram: request.ram };
+    let place_beside = |rows, streaming| {
+        let budgets = Budgets { vram, scratch: scratch_for(rows) + streaming, ram: request.ram };
         let placement = placement::choose(parts.clone(), request, budgets, &basis)?;
         let on_gpu = room.filter(|room| room.shares_memory).map_or(0, |_| placement.bytes_on_gpu());
         if let (None, Some(_), Some(ram)) = (request.ram, config.planes, ram_at_hand(model, config, rows))
@@ -355,18 +379,35 @@ fn plan_for(
         }
         Ok(placement)
     };
+    // Where something lies in RAM, with room to multiply with it, unless that is much or leaves the GPU empty.
+    let streams = room.is_some_and(|room| room.streams(config));
+    let place = |rows| {
+        let placement = place_beside(rows, 0)?;
+        let takes = match streams && gpu::lent_bytes(model, &placement.in_ram(), rows) > 0 {
+            true => gpu::lent_bytes(model, &UnitSet::all(model.plan.dims.n_layer), rows),
+            false => 0,
+        };
+        if takes == 0 || vram.is_none_or(|vram| takes > vram / MOST_STREAMING) {
+            return Ok((placement, false));
+        }
+        match place_beside(rows, takes) {
+            Ok(beside) if beside.uses(Place::Vram) => Ok((beside, true)),
+            Ok(_) | Err(Error::Memory(_)) => Ok((placement, false)),
+            Err(e) => Err(e),
+        }
+    };
     let mut max_rows = rows_of(config.n_ubatch);
-    let mut placement = place(max_rows)?;
+    let (mut placement, mut streams) = place(max_rows)?;
     // GPU and CPU round differently, and no result is to depend on how many rows run at once: there is always room for
     // the usual number of them, and for more if that changes no place.
     let usual = rows_of(ContextConfig::default().n_ubatch);
     if max_rows != usual
-        && let Ok(as_usual) = place(usual)
+        && let Ok((as_usual, usual_streams)) = place(usual)
         && as_usual.uses(Place::Vram)
         && as_usual.on_gpu() != placement.on_gpu()
     {
         max_rows = max_rows.min(usual);
-        placement = as_usual;
+        (placement, streams) = (as_usual, usual_streams);
     }
     placement.converted = gpu::converted(model, &placement.on_gpu());
     if let (Some(vram), false) = (vram, placement.uses(Place::Vram)) {
@@ -377,7 +418,7 @@ fn plan_for(
             mib(placement.least_on_gpu())
         )));
     }
-    Ok(Planned { placement, max_rows, ahead: false })
+    Ok(Planned { placement, max_rows, ahead: false, streams })
 }
 
 /// Bytes of RAM that weights may take where nobody says: what is free beside the cache and the buffers, less some for
@@ -454,7 +495,7 @@ fn try_open(
     planned: &Planned,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Box<dyn Backend>> {
-    let &Planned { ref placement, max_rows, .. } = planned;
+    let &Planned { ref placement, max_rows, streams, .. } = planned;
     let cpu = |held: UnitSet| {
         CpuBackend::new(
             model.clone(),
@@ -497,7 +538,14 @@ fn try_open(
     if whole {
         return Ok(Box::new(gpu));
     }
-    let cpu = cpu(placement.in_ram())?;
+    let mut cpu = cpu(placement.in_ram())?;
+    let from = match config.streaming {
+        Streaming::From(rows) => Some(rows),
+        Streaming::Measured | Streaming::Never => None,
+    };
+    if streams && let Some(lender) = gpu.lender(&placement.in_ram(), config.planes, config.isa)? {
+        cpu.lend(lender, from)?;
+    }
     Ok(Box::new(HybridBackend::new(model.clone(), Box::new(gpu), Box::new(cpu), on_gpu)))
 }
 

@@ -7,7 +7,10 @@ use std::{convert::Infallible, path::Path, str::FromStr, sync::Arc};
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, Crossing, GpuConfig, Output, Rows, Speeds},
+    backend::{
+        Backend, Crossing, GpuConfig, Output, Rows, Speeds,
+        cpu::{Multiplier, matmul::Planes, simd::Isa},
+    },
     kv::{CellMove, KvLayout},
     kv_type::KvType,
     plan::{Op, Step, Unit, UnitSet, WeightId},
@@ -124,6 +127,10 @@ pub fn scratch_bytes(_: &Model, _max_rows: usize, _: &KvLayout) -> u64 {
     0
 }
 
+pub fn lent_bytes(_: &Model, _in_ram: &UnitSet, _max_rows: usize) -> u64 {
+    0
+}
+
 pub fn converted(_: &Model, _: &UnitSet) -> Vec<String> {
     Vec::new()
 }
@@ -138,6 +145,15 @@ impl GpuBackend {
         _progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Self> {
         match found.never {}
+    }
+
+    pub fn lender(
+        &self,
+        _in_ram: &UnitSet,
+        _: Option<Planes>,
+        _: Option<Isa>,
+    ) -> Result<Option<Box<dyn Multiplier>>> {
+        match self.0 {}
     }
 }
 

@@ -208,6 +208,7 @@ impl ContextArgs {
             device: self.device.device(),
             placement: self.device.placement_request_for(model)?,
             profile: self.device.profile(),
+            streaming: self.device.streaming(),
             gpu_variant: self.device.gpu_variant(),
             gpu_cache: self.device.gpu_cache(),
             ..ContextConfig::default()

@@ -11,7 +11,7 @@ use etcetera::{BaseStrategy, base_strategy::choose_native_strategy};
 use super::{off_gpu_args::OffGpuArgs, output::warning, placement_arg::PlacementArg, plan, size};
 use crate::{
     Error, Gguf, Model, Result,
-    backend::{self, Device, cpu::cores::Cores, gpu},
+    backend::{self, Device, Streaming, cpu::cores::Cores, gpu},
     context::{ContextConfig, GpuVariant},
     measure::speeds,
     placement::{Basis, PlacementRequest, forecast::Known},
@@ -58,6 +58,11 @@ pub struct DeviceArgs {
     /// Fail where a plan does not fit the GPU after all, instead of taking a smaller one
     #[arg(long)]
     strict: bool,
+    /// From how many tokens at once on the GPU multiplies with what lies in RAM, which is sent to it for that: a number,
+    /// never, or auto for where that is measured to be faster. The products are the CPU's to the bit
+    #[arg(long, value_name = "auto|never|N", default_value = "auto", hide_default_value = true)]
+    #[arg(value_parser = parse_streaming)]
+    stream_rows: Streaming,
     /// Which of the GPU's kernels: plain, dot4 or coop [default: what a short trial finds right and fastest]
     #[arg(long, value_name = "NAME", default_value = "auto", hide_default_value = true)]
     gpu_variant: GpuVariant,
@@ -90,6 +95,17 @@ fn parse_layers(text: &str) -> Result<GpuLayers, String> {
             .parse()
             .map(GpuLayers::Last)
             .map_err(|_| "a number of layers, all (-2) or auto (-1)".to_string()),
+    }
+}
+
+fn parse_streaming(text: &str) -> Result<Streaming, String> {
+    match text {
+        "auto" => Ok(Streaming::Measured),
+        "never" => Ok(Streaming::Never),
+        number => match number.parse() {
+            Ok(rows) if rows > 0 => Ok(Streaming::From(rows)),
+            _ => Err("a number of tokens from 1 on, never or auto".to_string()),
+        },
     }
 }
 
@@ -190,6 +206,10 @@ impl DeviceArgs {
         Ok(request)
     }
 
+    pub fn streaming(&self) -> Streaming {
+        self.stream_rows
+    }
+
     pub fn gpu_variant(&self) -> GpuVariant {
         self.gpu_variant
     }
@@ -239,7 +259,17 @@ pub fn gpu_cache(asked: Option<&Path>) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::{GpuLayers, parse_layers, parse_speeds};
+    use super::{GpuLayers, Streaming, parse_layers, parse_speeds, parse_streaming};
+
+    #[test]
+    fn streaming_is_a_number_of_rows_or_a_word() {
+        assert_eq!(parse_streaming("auto"), Ok(Streaming::Measured));
+        assert_eq!(parse_streaming("never"), Ok(Streaming::Never));
+        assert_eq!(parse_streaming("64"), Ok(Streaming::From(64)));
+        for bad in ["", "0", "-1", "some", "1.5"] {
+            assert!(parse_streaming(bad).unwrap_err().contains("never or auto"), "{bad}");
+        }
+    }
 
     #[test]
     fn layers_are_a_number_or_a_word() {

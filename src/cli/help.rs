@@ -72,6 +72,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "n-cpu-moe",
             "override-tensor",
             "strict",
+            "stream-rows",
             "gpu-variant",
             "gpu-cache",
             "profile",

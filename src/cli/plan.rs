@@ -40,7 +40,8 @@ fn table(plans: &Plans, has_flag: bool) -> String {
             mib(states.all()),
         )
     });
-    format!("{}{states}{COLUMNS}{}\n{hint}{choice}", plans.chosen, plans.forecast())
+    let prompt = plans.prompt.map_or(String::new(), |prompt| format!("{prompt}\n"));
+    format!("{}{states}{COLUMNS}{}\n{hint}{choice}{prompt}", plans.chosen, plans.forecast())
 }
 
 fn to_json(plans: &Plans, model: Option<ModelId>) -> Value {
@@ -68,6 +69,11 @@ fn to_json(plans: &Plans, model: Option<ModelId>) -> Value {
             "whole_layers": forecast.drafting.map(|of| prediction(&forecast, &of)),
             "drafted": forecast.placed.map(|of| prediction(&forecast, &of)),
         },
+        "prompt": plans.prompt.map(|prompt| json!({
+            "tokens": prompt.tokens,
+            "seconds": prompt.by_cpu,
+            "streamed_seconds": prompt.streamed,
+        })),
         "speeds": {"vram": speed(basis.vram), "ram": speed(basis.ram), "file": speed(basis.file)},
         "crossing": {"ms": 1e3 * basis.crossing.value, "origin": basis.crossing.origin.name()},
         "acceptance": {"value": basis.acceptance.value, "origin": basis.acceptance.origin.name()},

@@ -23,7 +23,7 @@ use views::views;
 
 pub use crate::{
     backend::{
-        Chained, ContextConfig, Device, Loading, Speeds, Spent, Traffic,
+        Chained, ContextConfig, Device, Loading, Speeds, Spent, Streaming, Traffic,
         cpu::{matmul::Planes, simd::Isa},
         gpu::{Tuning, Wanted as GpuVariant},
     },

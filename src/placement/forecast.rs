@@ -60,18 +60,26 @@ pub struct Basis {
     pub file: Known,
     /// Seconds for the hidden rows to cross between the processor and a GPU once.
     pub crossing: Known,
+    /// Bytes a second from RAM to the GPU.
+    pub bus: Known,
+    /// Multiplications a second of many rows with a matrix.
+    pub gpu_products: Known,
+    pub cpu_products: Known,
     /// The chance of a drafted token to be accepted once those before it are.
     pub acceptance: Known,
 }
 
 impl Default for Basis {
-    /// A card of the upper middle, two channels of DDR5, a good SSD.
+    /// A card of the upper middle on sixteen lanes of PCIe 4, two channels of DDR5 and eight cores, a good SSD.
     fn default() -> Self {
         Basis {
             vram: Known::assumed(500e9),
             ram: Known::assumed(50e9),
             file: Known::assumed(3e9),
             crossing: Known::assumed(100e-6),
+            bus: Known::assumed(12e9),
+            gpu_products: Known::assumed(5e12),
+            cpu_products: Known::assumed(0.25e12),
             acceptance: Known::assumed(0.75),
         }
     }
@@ -239,7 +247,7 @@ impl fmt::Display for Forecast {
         if let Some(p) = &self.placed {
             row("what drafts run goes first", p)?;
         }
-        let Basis { vram, ram, file, crossing, acceptance } = self.basis;
+        let Basis { vram, ram, file, crossing, acceptance, .. } = self.basis;
         let speed = |k: Known| {
             format!("{:.*} ({})", if k.value < 10e9 { 2 } else { 0 }, k.value / 1e9, k.origin.name())
         };
@@ -279,6 +287,7 @@ mod tests {
             gpu_bytes: 1000,
             read: Read { full: 1000, draft: 500 },
             gpu_read: Read { full: 800, draft: 300 },
+            work: super::super::RowWork::default(),
             overhead: 0,
             drafted: true,
             choice: None,

@@ -11,6 +11,7 @@ mod choice;
 #[allow(missing_docs)]
 pub(crate) mod forecast;
 mod order;
+mod prompt;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,8 @@ pub use choice::First;
 pub(crate) use choice::PlacementChoice;
 pub(crate) use choice::choose;
 pub(crate) use forecast::Basis;
+pub(crate) use prompt::PromptForecast;
+use prompt::RowWork;
 
 pub use crate::plan::{Unit, UnitSet};
 
@@ -78,6 +81,8 @@ pub struct UnitSize {
     /// From RAM or the file, and from the GPU's memory.
     pub(crate) read: Read,
     pub(crate) gpu_read: Read,
+    /// What a row takes beside that.
+    pub(crate) work: RowWork,
     /// What it needs beside its weights on a GPU: keys and values, states, or logits.
     pub overhead: u64,
     /// Whether a draft runs it.
@@ -150,6 +155,7 @@ pub(crate) fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>
                 full: sum(None, &|id| sizes.on_gpu(id, false)),
                 draft: sum(experts, &|id| sizes.on_gpu(id, coarse)),
             },
+            work: kept.iter().map(|op| work_of(model, op)).fold(RowWork::default(), RowWork::and),
             overhead: sizes.overhead(unit),
             drafted,
             choice: choice(ops),
@@ -182,6 +188,15 @@ pub(crate) fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>
         parts[0].gpu_bytes = 0;
     }
     parts
+}
+
+/// What a row takes of an operation's matrices.
+fn work_of(model: &Model, op: &Op) -> RowWork {
+    let operands = model.plan.operands(op);
+    let of = |id, times| RowWork::of(model.weight(id).rows, model.weight(id).cols, times);
+    let all = operands.matrices().chain(operands.heads()).map(|(id, _)| of(id, 1));
+    let chosen = operands.experts().map(|matrices| of(matrices.first, matrices.choice.used));
+    all.chain(chosen).fold(RowWork::default(), RowWork::and)
 }
 
 /// The operations of a unit without those whose matrix another of them has, as two heads may.

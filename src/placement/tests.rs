@@ -20,6 +20,7 @@ pub(super) fn model(n_layer: usize, draft: Option<&RunLayers>) -> Vec<UnitSize> 
         gpu_bytes: bytes,
         read: read(if unit == Unit::Embed { 1 } else { bytes }),
         gpu_read: read(if unit == Unit::Embed { 1 } else { bytes }),
+        work: RowWork::default(),
         overhead,
         drafted,
         choice: None,

@@ -8,7 +8,7 @@ use common::{
 };
 use spec_run::{
     Batch, Context, ContextConfig,
-    context::{Device, KvType},
+    context::{Device, KvType, Streaming},
     placement::{Unit, UnitSet},
 };
 
@@ -60,6 +60,36 @@ fn hybrid_runs_give_the_same_logits() {
         context.decode(&Batch::prompt(&text[..3], 0, 0)).unwrap();
         context.decode(&Batch::prompt(&text[3..], 3, 0)).unwrap();
         assert!(bits(context.logits(0)) == got[11], "{name}: the last row alone");
+    }
+}
+
+/// What lies in RAM is multiplied there or on the GPU: a batch as a whole, in pieces on either side of the limit, and row
+/// by row give the same bits.
+#[test]
+fn streaming_changes_no_bit() {
+    let Some(device) = gpu::device("streaming_changes_no_bit") else { return };
+    let model = embedded_model();
+    let text = tokens(40, 4, model.n_vocab());
+    let on_gpu = UnitSet::of(16, |unit| unit.layer().is_some_and(|layer| layer >= 13) || unit == Unit::Head);
+    let open = |streaming| {
+        on(&device, &model, |c| {
+            c.streaming = streaming;
+            c.placement.on_gpu = Some(on_gpu.clone());
+        })
+    };
+    let mut never = open(Streaming::Never);
+    assert!(!never.describe().contains("on the GPU"), "{}", never.describe());
+    let want = all_logits(&mut never, &text);
+    let mut streaming = open(Streaming::From(9));
+    assert!(streaming.describe().contains("passes of 9 rows or more on the GPU"), "{}", streaming.describe());
+    assert!(all_logits(&mut streaming, &text) == want, "all at once");
+    for piece in [1, 8, 9, 13] {
+        streaming.remove(0);
+        for (i, tokens) in text.chunks(piece).enumerate() {
+            streaming.decode(&Batch::prompt(tokens, (i * piece) as u32, 0)).unwrap();
+            let last = i * piece + tokens.len() - 1;
+            assert!(bits(streaming.logits(0)) == want[last], "pieces of {piece}: row {last}");
+        }
     }
 }
 

@@ -7,6 +7,7 @@ pub mod cores;
 mod crew;
 mod experts;
 pub mod kv_store;
+mod lent;
 mod lists;
 pub mod matmul;
 mod mixers;
@@ -27,6 +28,8 @@ use std::{sync::Arc, time::Instant};
 use buffers::Buffers;
 use cores::{Binding, Cores, Seat};
 use kv_store::{KvStore, KvType};
+use lent::LentDevice;
+pub use lent::Multiplier;
 use lists::Lists;
 use matmul::Planes;
 use ops::{Rotate, Turn};
@@ -89,6 +92,8 @@ pub struct CpuBackend {
     schedules: Schedules,
     counters: Vec<WorkCounter>,
     read_ahead: Option<ReadAhead>,
+    /// Makes products of many rows, where another device does.
+    lent: Option<LentDevice>,
     /// Whether a pass can go on from the stream alone.
     keeps_hidden: bool,
     spent: Spent,
@@ -147,6 +152,7 @@ impl CpuBackend {
             schedules: Schedules::default(),
             counters: Vec::new(),
             read_ahead,
+            lent: None,
             keeps_hidden: model.plan.carries_only_the_stream() && model.plan.mixers.is_empty(),
             spent: Spent::default(),
             vectors,
@@ -156,6 +162,30 @@ impl CpuBackend {
 }
 
 impl CpuBackend {
+    /// Has products of many rows made by another device: from so many on, or else where that is measured to be faster.
+    pub fn lend(&mut self, mut multiplier: Box<dyn Multiplier>, from: Option<usize>) -> Result<()> {
+        let CpuBackend { model, weights, isa, team, buffers, .. } = self;
+        let plan = &model.plan;
+        let ids = || (0..model.weights.len() as u32).map(WeightId);
+        let packed = |id| weights.get(model, id).as_packed();
+        let knows: Vec<bool> =
+            ids().map(|id| packed(id).is_some_and(|packed| multiplier.knows(packed))).collect();
+        let known = ids().filter(|id| knows[id.0 as usize]).filter_map(packed);
+        let Some(largest) = known.max_by_key(|packed| packed.bytes()) else { return Ok(()) };
+        let max_rows = buffers.max_rows();
+        let least = match from {
+            Some(rows) => Some(rows.max(1)),
+            None => lent::rows_worth_lending(&mut *multiplier, largest, (*isa, team), max_rows)?,
+        };
+        let added = plan.ops().filter_map(|op| match *op {
+            Op::MatMul { dst, add: true, .. } => Some(plan.width(dst)),
+            _ => None,
+        });
+        let most_sums = max_rows * added.max().unwrap_or(0);
+        self.lent = least.map(|least| LentDevice::new(multiplier, least, knows, most_sums));
+        Ok(())
+    }
+
     /// Where something leaves, others take all rows from here.
     fn asked(&self, rows: &Rows, leaves: BufSet) -> Asked {
         let long = longest_list(rows) > attention::CHUNK;
@@ -189,7 +219,12 @@ impl CpuBackend {
 impl Backend for CpuBackend {
     fn describe(&self) -> String {
         let threads = self.threads;
-        format!("CPU, {}, {threads} thread{}", self.isa, if threads == 1 { "" } else { "s" })
+        let lent = self
+            .lent
+            .as_ref()
+            .map(|lent| format!(", passes of {} rows or more on the GPU", lent.least_rows()));
+        let (s, lent) = (if threads == 1 { "" } else { "s" }, lent.unwrap_or_default());
+        format!("CPU, {}, {threads} thread{s}{lent}", self.isa)
     }
 
     fn threads(&self) -> usize {
@@ -234,6 +269,9 @@ impl Backend for CpuBackend {
         if self.counters.len() < phases.len() {
             self.counters.resize_with(phases.len(), WorkCounter::default);
         }
+        if let Some(lent) = &mut self.lent {
+            lent.begin(phases.len());
+        }
         let pass = Pass {
             model: &self.model,
             weights: &self.weights,
@@ -249,6 +287,7 @@ impl Backend for CpuBackend {
             lists: &self.lists,
             logits: rows::SharedOut::new(logits),
             counters: &self.counters,
+            lent: self.lent.as_ref(),
         };
         let started = Instant::now();
         if let Some(read_ahead) = &mut self.read_ahead {
@@ -274,6 +313,9 @@ impl Backend for CpuBackend {
         let file = self.read_ahead.as_ref().map_or(0.0, ReadAhead::end);
         self.spent.file += file;
         self.spent.ram += started.elapsed().as_secs_f64() - file;
+        if let Some(lent) = &mut self.lent {
+            lent.end()?;
+        }
         for (buf, range) in self.model.plan.crossing(leaves, n_rows) {
             leaving[range].copy_from_slice(self.buffers.rows_mut(buf, n_rows));
         }

@@ -6,6 +6,7 @@ use super::{
     attention::{Attend, Join, Parts, To, deal::Item},
     buffers::Lent,
     kv_store::KvStore,
+    lent::LentDevice,
     lists::Lists,
     matmul::{self, Acts, Mode, OutMatrix, QuantRows},
     ops::{Activate, LayerNorm, RmsNorm, Rotate, StoreRow, Turn},
@@ -49,6 +50,8 @@ pub struct Pass<'a> {
     pub logits: SharedOut<'a>,
     /// By phase, all zero at first.
     pub counters: &'a [WorkCounter],
+    /// Makes products of many rows, where another device does.
+    pub lent: Option<&'a LentDevice>,
 }
 
 /// How much is gone of what a phase deals to whoever comes: a counter alone in its cache line.
@@ -196,17 +199,28 @@ impl Pass<'_> {
                 let mode = if add { Mode::Add } else { Mode::Store };
                 let buf = self.buffers.f32s(dst);
                 let out = self.out(buf, mode, phase);
+                let lent = self.lent_product((weight, add), (src, buf), index, phase, member);
                 for columns in self.deal(index, buf.width(), phase, member) {
-                    self.matmul(weight, src, &out, columns.clone(), phase, member);
+                    match &lent {
+                        Some(sums) => sums.put(buf, columns.clone(), rows),
+                        None => self.matmul(weight, src, &out, columns.clone(), phase, member),
+                    }
                     self.add_bias(bias, buf, columns, rows);
+                }
+                if lent.is_some_and(|sums| sums.are_apart()) {
+                    // The next product may take their room.
+                    member.sync();
                 }
             }
             Op::Gate { gate, up, activation, src, dst } => {
                 let gates = self.buffers.f32s(dst);
+                let lent = self.lent_gate(gate, up, (src, dst), index, phase, member);
                 for columns in self.deal(index, gates.width(), phase, member) {
                     let product = |Linear { weight, bias }: Linear, buf| {
                         let out = self.out(buf, Mode::Store, phase);
-                        self.matmul(weight, src, &out, columns.clone(), phase, member);
+                        if !lent {
+                            self.matmul(weight, src, &out, columns.clone(), phase, member);
+                        }
                         self.add_bias(bias, buf, columns.clone(), rows);
                     };
                     product(gate, gates);

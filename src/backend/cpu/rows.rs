@@ -44,6 +44,17 @@ impl SharedRows {
         unsafe { std::slice::from_raw_parts(self.as_ptr(), rows * self.width) }
     }
 
+    /// The same to write.
+    ///
+    /// # Safety
+    /// No other thread touches them until the next barrier.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn first_rows_mut(&self, rows: usize) -> &mut [f32] {
+        assert!(rows * self.width <= self.data.len());
+        // SAFETY: within the data, as checked; nobody else touches them, says the caller.
+        unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), rows * self.width) }
+    }
+
     /// The first `rows` rows, while no pass is running.
     pub fn rows_mut(&mut self, rows: usize) -> &mut [f32] {
         assert!(rows * self.width <= self.data.len());

@@ -10,6 +10,7 @@ pub mod device;
 pub mod formats;
 mod lab;
 mod layout;
+mod lent;
 mod memory;
 mod ops;
 mod params;
@@ -40,6 +41,8 @@ use device::Gpu;
 pub use device::{AdapterChoice, Found, adapters, choose, may_have_hardware};
 use formats::Format;
 use layout::{Layout, Place};
+use lent::Lender;
+pub use lent::lent_bytes;
 use ops::{Ops, Stage};
 use params::Params;
 use pick::Picker;
@@ -64,7 +67,10 @@ use work::{
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, ChainPass, Chained, Crossing, GpuConfig, Output, Rows, Traffic},
+    backend::{
+        Backend, ChainPass, Chained, Crossing, GpuConfig, Output, Rows, Traffic,
+        cpu::{Multiplier, matmul::Planes, simd::Isa},
+    },
     kv::{CellMove, KvLayout, Replay},
     kv_type::KvType,
     plan::{Buf, Op, Plan, Step, Unit, UnitSet, WeightId},
@@ -181,7 +187,7 @@ pub fn check(model: &Model) -> Result<()> {
 pub struct GpuBackend {
     model: Arc<Model>,
     name: String,
-    gpu: Gpu,
+    gpu: Arc<Gpu>,
     pipelines: Pipelines,
     weights: Weights,
     work: WorkBuffers,
@@ -217,6 +223,7 @@ impl GpuBackend {
         if let Some(directory) = &config.cache {
             gpu.keep_kernels(&Shelf::new(directory, &found.info));
         }
+        let gpu = Arc::new(gpu);
         let pipelines = Pipelines::new(&gpu);
         let held = &config.held;
         let max_rows = config.max_rows;
@@ -288,6 +295,20 @@ impl GpuBackend {
             profile,
             usage: Usage::default(),
         })
+    }
+
+    /// Multiplies for the CPU with matrices of these units, which lie in RAM; `None` where it has not the CPU's bits.
+    pub fn lender(
+        &self,
+        in_ram: &UnitSet,
+        planes: Option<Planes>,
+        isa: Option<Isa>,
+    ) -> Result<Option<Box<dyn Multiplier>>> {
+        let Some(planes) = planes else { return Ok(None) };
+        let lender = Lender::new(self.gpu.clone(), &self.model, in_ram, self.work.max_rows)?;
+        let Some(lender) = lender else { return Ok(None) };
+        let agreeing = lender.agreeing(&self.model, in_ram, planes, isa.unwrap_or_else(Isa::detect))?;
+        Ok(agreeing.map(|lender| Box::new(lender) as Box<dyn Multiplier>))
     }
 
     /// Runs steps that begin with the given hidden rows, or with an embedding, and end with hidden rows, or with the

@@ -177,6 +177,19 @@ struct Place<'a>(wgpu::WriteOnly<'a, [u8]>);
 // SAFETY: it is the only way to these bytes, like `&mut [u8]`; wgpu says the same of sized types and leaves slices out.
 unsafe impl Send for Place<'_> {}
 
+/// Fills staging memory on all threads.
+pub fn copy(to: wgpu::WriteOnly<[u8]>, bytes: &[u8]) {
+    const AT_ONCE: usize = 1 << 20;
+    let mut rest = Some(to);
+    let mut places = Vec::new();
+    for bytes in bytes.chunks(AT_ONCE) {
+        let (mine, others) = rest.take().expect("as long as the bytes").split_at(bytes.len());
+        places.push((Place(mine), bytes));
+        rest = Some(others);
+    }
+    places.into_par_iter().for_each(|(mut place, bytes)| place.0.copy_from_slice(bytes));
+}
+
 /// Gives each task its part of a stream.
 fn deal<'a>(
     whole: wgpu::WriteOnly<'a, [u8]>,

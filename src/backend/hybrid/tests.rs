@@ -1,12 +1,20 @@
 //! Two CPUs in the place of a GPU and a CPU: wherever the units of a model lie, the bits are those of one device.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use super::*;
 use crate::{
+    Error,
     backend::{
         Seen, SlotView, View,
-        cpu::{CpuBackend, CpuConfig, matmul::Planes},
+        cpu::{
+            CpuBackend, CpuConfig, Multiplier,
+            matmul::{Acts, Mode, OutMatrix, Packed, Planes, QuantRows, Weight, matmul},
+            simd::Isa,
+        },
     },
     kv::{KvLayout, KvRoom},
     kv_type::KvType,
@@ -51,6 +59,16 @@ fn run(
     from: usize,
     outputs: &[usize],
 ) -> Vec<Vec<u32>> {
+    try_run(backend, model, tokens, from, outputs).unwrap()
+}
+
+fn try_run(
+    backend: &mut dyn Backend,
+    model: &Model,
+    tokens: &[u32],
+    from: usize,
+    outputs: &[usize],
+) -> Result<Vec<Vec<u32>>> {
     let mut steps = model.plan.steps(None);
     if outputs.is_empty() {
         steps.pop();
@@ -79,8 +97,8 @@ fn run(
     };
     let n_vocab = model.n_vocab();
     let mut logits = vec![0.0; outputs.len() * n_vocab];
-    backend.run(&steps, &rows, Output::Logits(&mut logits)).unwrap();
-    logits.chunks(n_vocab).map(|row| row.iter().map(|x| x.to_bits()).collect()).collect()
+    backend.run(&steps, &rows, Output::Logits(&mut logits))?;
+    Ok(logits.chunks(n_vocab).map(|row| row.iter().map(|x| x.to_bits()).collect()).collect())
 }
 
 /// Attention is where the keys are that it reads.
@@ -137,6 +155,70 @@ fn units_give_the_same_bits_wherever_they_lie() {
             run(&mut both, &model, &tokens[..4], 0, &[]);
             let got = run(&mut both, &model, &tokens[4..], 4, &[ROWS - 5]);
             assert!(got[0] == expected[ROWS - 1], "{case}: the last row");
+        }
+    }
+}
+
+/// A CPU in the place of a GPU that multiplies for another. It declines every fourth product and leaves nonsense.
+struct Multiplying {
+    products: Arc<AtomicUsize>,
+    /// After so many it is lost.
+    most: usize,
+}
+
+impl Multiplier for Multiplying {
+    fn knows(&self, _: &Packed) -> bool {
+        true
+    }
+
+    fn multiply(&mut self, packed: &Packed, x: &QuantRows, out: &mut [f32]) -> Result<bool> {
+        let done = self.products.fetch_add(1, Ordering::Relaxed);
+        if done >= self.most {
+            return Err(Error::Device("lost".into()));
+        }
+        if done % 4 == 3 {
+            out.fill(f32::NAN);
+            return Ok(false);
+        }
+        let mut out = OutMatrix::new(out, packed.rows(), Mode::Store);
+        let (weight, mut all) = (Weight::packed(packed), out.part(0..packed.rows()));
+        matmul(Isa::detect(), &weight, Acts::Quantized(x), &mut all);
+        Ok(true)
+    }
+}
+
+/// From three rows on; one and two are this device's own.
+#[test]
+fn products_of_another_device_change_no_bit() {
+    for model in fixtures("products_of_another_device_change_no_bit") {
+        let model = Arc::new(model);
+        let n_layer = model.n_layer();
+        let tokens: Vec<u32> = (0..ROWS).map(|i| (i * 37 % model.n_vocab()) as u32).collect();
+        let every: Vec<usize> = (0..ROWS).collect();
+        let expected = run(&mut cpu(&model, UnitSet::all(n_layer), 1), &model, &tokens, 0, &every);
+        let products = Arc::new(AtomicUsize::new(0));
+        let lending = |most| {
+            let mut cpu = cpu(&model, UnitSet::all(n_layer), 3);
+            let multiplier = Multiplying { products: products.clone(), most };
+            cpu.lend(Box::new(multiplier), Some(3)).unwrap();
+            cpu
+        };
+        let mut backend = lending(usize::MAX);
+        assert!(run(&mut backend, &model, &tokens, 0, &every) == expected, "{}: all rows", model.arch);
+        let packs = model.weights.iter().any(|weight| Packed::knows(weight.ty()) && weight.rows > 1);
+        assert_eq!(products.swap(0, Ordering::Relaxed) > 0, packs, "{}", model.arch);
+        // Each row alone, and pieces of which nothing or the last row is wanted.
+        for (i, row) in expected.iter().enumerate().take(3) {
+            assert!(run(&mut backend, &model, &tokens[i..=i], i, &[0])[0] == *row, "{}: row {i}", model.arch);
+        }
+        assert_eq!(products.load(Ordering::Relaxed), 0, "{}: rows alone", model.arch);
+        run(&mut backend, &model, &tokens[..4], 0, &[]);
+        let last = run(&mut backend, &model, &tokens[4..], 4, &[ROWS - 5]);
+        assert!(last[0] == expected[ROWS - 1], "{}: the last row", model.arch);
+        // A device that is lost in the middle of a pass ends it with its error, and not a row of it is used.
+        if products.swap(0, Ordering::Relaxed) > 2 {
+            let lost = try_run(&mut lending(2), &model, &tokens, 0, &every).unwrap_err();
+            assert!(lost.to_string().contains("lost"), "{lost}");
         }
     }
 }

@@ -64,6 +64,12 @@ impl QuantRows {
         &self.groups[r * groups..][..groups]
     }
 
+    /// Of all rows, one after the other.
+    #[cfg(feature = "gpu")]
+    pub fn all_groups(&self) -> &[ActGroup] {
+        &self.groups[..self.rows * (self.k / GROUP)]
+    }
+
     /// Quantizes all rows: `x` is `[rows, k]`.
     pub fn quantize(&mut self, isa: Isa, x: &[f32]) {
         assert_eq!(x.len(), self.rows * self.k, "activations are [{}, {}]", self.rows, self.k);

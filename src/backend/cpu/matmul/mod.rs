@@ -52,8 +52,12 @@ mod packed;
 mod scalar;
 mod vector;
 
+#[cfg(feature = "gpu")]
+pub use acts::ActGroup;
 pub use acts::{GROUP, QuantRows, QuantRowsWriter};
 pub use out::{Mode, OutMatrix, OutStripe};
+#[cfg(feature = "gpu")]
+pub use packed::PackedForm;
 pub use packed::{Packed, Planes};
 
 use super::simd::Isa;
@@ -91,6 +95,11 @@ impl<'a> Weight<'a> {
             cols: packed.cols(),
             row_bytes: 0,
         }
+    }
+
+    /// If it is packed.
+    pub fn as_packed(&self) -> Option<&'a Packed> {
+        self.packed
     }
 
     /// The same by the high bits alone, where they lie apart; else in full.

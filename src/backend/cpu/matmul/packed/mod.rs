@@ -172,6 +172,47 @@ impl Packed {
     }
 }
 
+/// How a packed matrix lies, for whoever reads it otherwise than by the kernels here.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PackedForm {
+    pub ty: GgmlType,
+    /// Rows of a group.
+    pub lanes: usize,
+    /// Bytes of a block's scales, and how many times 32 weights a block has.
+    pub head: usize,
+    pub subs: usize,
+    /// Words of 32 weights in either plane.
+    pub high: usize,
+    pub low: usize,
+}
+
+#[cfg(feature = "gpu")]
+impl Packed {
+    pub fn form(&self) -> PackedForm {
+        for_packed!(self.ty, self.planes, (B, S) => PackedForm {
+            ty: self.ty,
+            lanes: self.lanes,
+            head: B::HEAD.len(),
+            subs: self.ty.block_len() / GROUP,
+            high: S::HIGH,
+            low: S::LOW,
+        })
+    }
+
+    /// Bytes of a group of rows in either plane.
+    pub fn group_bytes(&self) -> [usize; 2] {
+        [self.high_bytes, self.low_bytes]
+    }
+
+    /// The planes of some groups of rows.
+    pub fn planes_of(&self, groups: Range<usize>) -> [&[u8]; 2] {
+        let lows = self.rows.div_ceil(self.lanes) * self.high_bytes;
+        let high = &self.data[groups.start * self.high_bytes..groups.end * self.high_bytes];
+        [high, &self.data[lows..][groups.start * self.low_bytes..groups.end * self.low_bytes]]
+    }
+}
+
 /// Memory from the system, in large pages where it has them.
 fn zeroed(bytes: usize) -> Result<MmapMut> {
     let data = MmapMut::map_anon(bytes).map_err(|_| {
