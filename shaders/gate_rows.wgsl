@@ -8,7 +8,7 @@ fn made_quad(i: u32) -> vec4<f32> {
 }
 
 fn let_through(column: u32, block: u32, i: u32, sums: vec2<f32>) {
-    let out = gated(2u * (32u * block + i), sums);
+    let out = gated(column, 2u * (32u * block + i), sums);
     y[column * p.y_stride + p.y_first + 32u * block + i] = out;
     made[32u * column + i] = out;
 }

@@ -35,11 +35,17 @@ struct Params {
     x_first: u32,
     x_every: u32,
     y_every: u32,
+    // Numbers from one column's summands to the next one's; 0 where all columns have the same.
+    bias_stride: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(4) var<storage, read> bias: array<f32>; // [rows]
+@group(0) @binding(4) var<storage, read> bias: array<f32>; // [rows], or [columns, bias_stride]
 @group(0) @binding(6) var<storage, read_write> y: array<f32>; // [columns, y_stride]
+
+fn bias_of(column: u32, row: u32) -> f32 {
+    return bias[column * p.bias_stride + first_row() + row];
+}
 
 fn put(column: u32, row: u32, sum: f32) {
     if row >= p.rows || !has_column(column) {
@@ -48,7 +54,7 @@ fn put(column: u32, row: u32, sum: f32) {
     let at = y_column(column) * p.y_stride + p.y_first + first_y() + row;
     var out = sum;
     if p.has_bias != 0u {
-        out += bias[first_row() + row];
+        out += bias_of(column, row);
     }
     if MODE == 1u {
         out += y[at];
@@ -60,10 +66,10 @@ fn put(column: u32, row: u32, sum: f32) {
 }
 
 // The sums of an even row and of the one after it.
-fn gated(row: u32, sums: vec2<f32>) -> f32 {
+fn gated(column: u32, row: u32, sums: vec2<f32>) -> f32 {
     var both = sums;
     if p.has_bias != 0u {
-        both += vec2<f32>(bias[first_row() + row], bias[first_row() + row + 1u]);
+        both += vec2<f32>(bias_of(column, row), bias_of(column, row + 1u));
     }
     return activated(ACTIVATION, both.x, both.y, p.numbers);
 }
@@ -72,7 +78,7 @@ fn gated(row: u32, sums: vec2<f32>) -> f32 {
 fn finish(column: u32, row: u32, sums: vec2<f32>) {
     if MODE == 2u {
         if row < p.rows && has_column(column) {
-            y[y_column(column) * p.y_stride + p.y_first + row / 2u] = gated(row, sums);
+            y[y_column(column) * p.y_stride + p.y_first + row / 2u] = gated(column, row, sums);
         }
         return;
     }

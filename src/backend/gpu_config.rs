@@ -14,6 +14,8 @@ pub struct GpuConfig {
     pub key_type: KvType,
     pub value_type: KvType,
     pub held: UnitSet,
+    /// Of those, the units whose low planes lie in RAM.
+    pub by_planes: UnitSet,
     /// Bytes of device memory that may be taken.
     pub budget: u64,
     /// Time every kernel; slower.

@@ -7,6 +7,9 @@ pub mod gpu;
 mod gpu_config;
 mod hybrid;
 mod open;
+// Without GPUs nothing lies so.
+#[cfg_attr(not(feature = "gpu"), allow(dead_code))]
+pub mod planes;
 
 use std::{borrow::Cow, fmt};
 
@@ -17,6 +20,7 @@ use gpu_config::GpuConfig;
 pub use open::{Device, Loading, Opened, Plans, open, plan_elsewhere};
 #[cfg(feature = "cli")]
 pub use open::{check_states, plan};
+use planes::LowProduct;
 
 use crate::{
     Result,
@@ -99,6 +103,8 @@ pub struct Crossing<'a> {
     /// What others need behind it.
     pub leaves: BufSet,
     pub leaving: &'a mut [f32],
+    /// Where the segment begins with a [`LowProduct`]: sums of the low planes, `[rows, rows of the matrices]`.
+    pub lows: &'a [f32],
 }
 
 /// Where a pass puts what comes out of the head.
@@ -228,6 +234,16 @@ pub trait Backend: Send {
     /// Whether at least they can leave it behind the last layer.
     fn gives_last_rows(&self) -> bool {
         self.keeps_hidden()
+    }
+
+    /// The products of which it makes the high planes' part. A segment that has one in full begins with it.
+    fn low_products(&self) -> Vec<LowProduct> {
+        Vec::new()
+    }
+
+    /// The other part of such a product of so many rows: see [`Crossing::lows`]. Only where the low planes lie here.
+    fn low_sums(&mut self, _of: &LowProduct, _rows: usize, _x: &[f32], _out: &mut Vec<f32>) -> Result<()> {
+        unreachable!("no low planes lie here")
     }
 
     /// Runs a part of a pass, whose rows may come from another device and go on to another.

@@ -8,13 +8,14 @@ use super::{
     cpu::{self, CpuBackend, CpuConfig, matmul::Packed},
     gpu::{self, Chosen, Found, GpuBackend, Variants},
     hybrid::HybridBackend,
+    planes,
 };
 use crate::{
-    Error, Model, Result,
+    Error, Model, Result, RunLayers,
     kv::{KvLayout, StateBytes},
     placement::{
-        self, Basis, Budgets, Place, Placement, PlacementRequest, PromptForecast, Sizes, UnitSize,
-        forecast::Forecast, mib,
+        self, Basis, Budgets, ByPlanes, First, Place, Placement, PlacementRequest, PromptForecast, Sizes,
+        UnitSize, forecast::Forecast, mib,
     },
     plan::{Op, Unit, UnitSet, WeightId},
 };
@@ -74,7 +75,8 @@ pub struct Plans {
 
 impl Plans {
     pub fn forecast(&self) -> Forecast {
-        Forecast::new(&self.whole_layers, &self.drafted_first, self.basis)
+        let apart = Some(&self.chosen).filter(|chosen| chosen.first == First::Planes);
+        Forecast::new(&self.whole_layers, &self.drafted_first, apart, self.basis)
     }
 }
 
@@ -112,10 +114,9 @@ fn plans(model: &Model, config: &ContextConfig, basis: Basis, vram: Option<GpuRo
     let model = with_ahead.as_ref().filter(|_| planned.ahead).unwrap_or(model);
     let (chosen, streams) = (planned.placement, planned.streams);
     let prompt = streams.then(|| chosen.prompt(basis, planned.max_rows));
-    let place = |request: &PlacementRequest| {
-        let parts = chosen.parts.iter().map(|(part, _)| *part).collect();
-        placement::place(parts, request, chosen.budgets)
-    };
+    let sizes = ModelSizes { model, config, layout: config.kv_layout(&model.plan) };
+    let parts = placement::parts(model, &sizes, config.placement.draft.as_ref());
+    let place = |request: &PlacementRequest| placement::place(parts.clone(), request, chosen.budgets);
     let whole_layers = place(&PlacementRequest { draft: None, ..config.placement.clone() })?;
     let drafted_first = place(&config.placement)?;
     let mixers = &model.plan.mixers;
@@ -367,8 +368,17 @@ fn plan_for(
         }
         rows
     };
+    // Room for the sums of low planes, where these may lie in RAM: it is little.
+    let may_lie_apart = match &request.planes_apart {
+        Some(apart) => *apart != UnitSet::none(model.plan.dims.n_layer),
+        None => request.draft.as_ref().is_some_and(RunLayers::has_coarse),
+    };
+    let all = UnitSet::all(model.plan.dims.n_layer);
+    let lows_for =
+        |rows| if vram.is_some() && may_lie_apart { gpu::lows_bytes(model, &all, rows) } else { 0 };
     let place_beside = |rows, streaming| {
-        let budgets = Budgets { vram, scratch: scratch_for(rows) + streaming, ram: request.ram };
+        let scratch = scratch_for(rows) + streaming + lows_for(rows);
+        let budgets = Budgets { vram, scratch, ram: request.ram };
         let placement = placement::choose(parts.clone(), request, budgets, &basis)?;
         let on_gpu = room.filter(|room| room.shares_memory).map_or(0, |_| placement.bytes_on_gpu());
         if let (None, Some(_), Some(ram)) = (request.ram, config.planes, ram_at_hand(model, config, rows))
@@ -383,7 +393,9 @@ fn plan_for(
     let streams = room.is_some_and(|room| room.streams(config));
     let place = |rows| {
         let placement = place_beside(rows, 0)?;
-        let takes = match streams && gpu::lent_bytes(model, &placement.in_ram(), rows) > 0 {
+        let takes = match streams
+            && (placement.has_planes_apart() || gpu::lent_bytes(model, &placement.in_ram(), rows) > 0)
+        {
             true => gpu::lent_bytes(model, &UnitSet::all(model.plan.dims.n_layer), rows),
             false => 0,
         };
@@ -404,7 +416,7 @@ fn plan_for(
     if max_rows != usual
         && let Ok((as_usual, usual_streams)) = place(usual)
         && as_usual.uses(Place::Vram)
-        && as_usual.on_gpu() != placement.on_gpu()
+        && (as_usual.on_gpu(), as_usual.planes_apart()) != (placement.on_gpu(), placement.planes_apart())
     {
         max_rows = max_rows.min(usual);
         (placement, streams) = (as_usual, usual_streams);
@@ -473,6 +485,27 @@ impl Sizes for ModelSizes<'_> {
         gpu::op_bytes(self.model, op)
     }
 
+    fn by_planes(&self, unit: Unit, ops: &[&Op]) -> Option<ByPlanes> {
+        let model = self.model;
+        let matrices = planes::of_unit(model, unit, ops);
+        let mut sources: Vec<_> = ops
+            .iter()
+            .flat_map(|op| model.plan.operands(op).matrices())
+            .filter(|(id, _)| matrices.contains(id))
+            .map(|(_, source)| source)
+            .collect();
+        sources.dedup();
+        let read = |op: &&Op| model.bytes_read(op, None, |id| self.on_gpu(id, matrices.contains(&id)));
+        (!matrices.is_empty()).then(|| ByPlanes {
+            gpu_bytes: ops.iter().map(|op| gpu::op_bytes(model, op)).sum::<u64>()
+                - matrices.iter().map(|&id| gpu::saved_by_planes(model, id)).sum::<u64>(),
+            gpu_read: ops.iter().map(read).sum(),
+            low_bytes: matrices.iter().map(|&id| planes::low_bytes(model, id)).sum(),
+            products: sources.len(),
+            coarse: false,
+        })
+    }
+
     fn overhead(&self, unit: Unit) -> u64 {
         let types = (self.config.key_type, self.config.value_type);
         match unit {
@@ -510,6 +543,7 @@ fn try_open(
                 isa: config.isa,
                 planes: config.planes,
                 held,
+                by_planes: placement.planes_apart(),
                 read_ahead: placement.uses(Place::File),
                 read_chosen: config.read_chosen,
             },
@@ -520,13 +554,14 @@ fn try_open(
         return Ok(Box::new(cpu(placement.in_ram())?));
     };
     let on_gpu = placement.on_gpu();
-    let whole = !placement.uses(Place::Ram) && !placement.uses(Place::File);
+    let whole = !placement.is_divided();
     let gpu_config = GpuConfig {
         layout: config.kv_layout(&model.plan),
         max_rows,
         key_type: config.key_type,
         value_type: config.value_type,
         held: on_gpu.clone(),
+        by_planes: placement.planes_apart(),
         budget: placement.budgets.vram.unwrap_or(u64::MAX / 2),
         profile: config.profile,
         tuning: config.gpu_tuning,
@@ -543,7 +578,10 @@ fn try_open(
         Streaming::From(rows) => Some(rows),
         Streaming::Measured | Streaming::Never => None,
     };
-    if streams && let Some(lender) = gpu.lender(&placement.in_ram(), config.planes, config.isa)? {
+    if streams
+        && let Some(lender) =
+            gpu.lender(&placement.in_ram(), &placement.planes_apart(), config.planes, config.isa)?
+    {
         cpu.lend(lender, from)?;
     }
     Ok(Box::new(HybridBackend::new(model.clone(), Box::new(gpu), Box::new(cpu), on_gpu)))

@@ -115,6 +115,14 @@ pub fn op_bytes(_: &Model, _: &Op) -> u64 {
     0
 }
 
+pub fn saved_by_planes(_: &Model, _: WeightId) -> u64 {
+    0
+}
+
+pub fn lows_bytes(_: &Model, _: &UnitSet, _max_rows: usize) -> u64 {
+    0
+}
+
 pub fn bytes_read(_: &Model, _: WeightId, _coarse: bool) -> u64 {
     0
 }
@@ -150,6 +158,7 @@ impl GpuBackend {
     pub fn lender(
         &self,
         _in_ram: &UnitSet,
+        _planes_apart: &UnitSet,
         _: Option<Planes>,
         _: Option<Isa>,
     ) -> Result<Option<Box<dyn Multiplier>>> {

@@ -45,13 +45,14 @@ impl PlacementArg {
             PlacementArg::Auto => {}
             PlacementArg::Layers => request.whole_layers = true,
             PlacementArg::File(path) => {
-                let held = parse(path, &read(path.as_ref())?, model, with_experts)?;
+                let (held, apart) = parse(path, &read(path.as_ref())?, model, with_experts)?;
                 if held == UnitSet::none(model.n_layer) {
                     // No GPU is looked for.
                     request.gpu_layers = Some(0);
                 }
                 // Another placement would be another text.
                 (request.on_gpu, request.strict) = (Some(held), true);
+                request.planes_apart = Some(apart);
             }
         }
         Ok(())
@@ -96,6 +97,15 @@ struct Here {
     #[serde(default)]
     experts: Vec<usize>,
     head: bool,
+    /// Of what is here, as later versions have it.
+    #[serde(default)]
+    low_planes_in_ram: LowPlanes,
+}
+
+#[derive(Default, Deserialize)]
+struct LowPlanes {
+    attention: Vec<usize>,
+    mlp: Vec<usize>,
 }
 
 #[derive(Deserialize, PartialEq)]
@@ -106,8 +116,9 @@ enum Place {
     File,
 }
 
-/// What goes to the GPU. Between RAM and the file nothing is pinned: they hold the same bits.
-fn parse(source: &str, bytes: &[u8], model: &ModelId, with_experts: &[bool]) -> Result<UnitSet> {
+/// What goes to the GPU, and of that what has its low planes in RAM. Between RAM and the file nothing is pinned: they hold
+/// the same bits.
+fn parse(source: &str, bytes: &[u8], model: &ModelId, with_experts: &[bool]) -> Result<(UnitSet, UnitSet)> {
     let plan: Plan = serde_json::from_slice(bytes).map_err(|e| wrong(source, e))?;
     let n_layer = model.n_layer;
     if let Some(of) = plan.model {
@@ -160,12 +171,26 @@ fn parse(source: &str, bytes: &[u8], model: &ModelId, with_experts: &[bool]) -> 
     for layer in (0..n_layer).filter(|&layer| !with_experts[layer]) {
         (seen.experts[layer], held.experts[layer]) = (seen.mlp[layer], held.mlp[layer]);
     }
+    let mut apart = UnitSet::none(n_layer);
+    for LowPlanes { attention, mlp } in plan.places.iter().map(|here| &here.low_planes_in_ram) {
+        for (name, layers, held, apart) in
+            [("attention", attention, &held.attn, &mut apart.attn), ("MLP", mlp, &held.mlp, &mut apart.mlp)]
+        {
+            for &layer in layers {
+                if !held.get(layer).is_some_and(|&here| here) {
+                    let what = format!("{name} {layer} has its low planes in RAM, and is not in vram itself");
+                    return Err(wrong(source, what));
+                }
+                apart[layer] = true;
+            }
+        }
+    }
     // What predicts one token more is where all of the model is, if that is one place.
     held.ahead = held.head;
     let layers = (0..n_layer).flat_map(|l| [Unit::Attn(l), Unit::Mlp(l), Unit::Experts(l)]);
     match layers.chain([Unit::Embed, Unit::Head]).find(|&unit| !seen.holds(unit)) {
         Some(unit) => Err(wrong(source, format!("{unit} is nowhere"))),
-        None => Ok(held),
+        None => Ok((held, apart)),
     }
 }
 
@@ -192,12 +217,12 @@ mod tests {
     }
 
     fn parsed(plan: &Value) -> Result<UnitSet> {
-        parse("plan.json", plan.to_string().as_bytes(), &model(), &[false; 3])
+        parse("plan.json", plan.to_string().as_bytes(), &model(), &[false; 3]).map(|(held, _)| held)
     }
 
     /// The last two layers have experts.
     fn parsed_with_experts(plan: &Value) -> Result<UnitSet> {
-        parse("plan.json", plan.to_string().as_bytes(), &model(), &[false, true, true])
+        parse("plan.json", plan.to_string().as_bytes(), &model(), &[false, true, true]).map(|(held, _)| held)
     }
 
     #[test]

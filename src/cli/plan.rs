@@ -26,7 +26,7 @@ pub fn print(plans: &Plans, model: Option<ModelId>, as_json: bool) -> Result<()>
 
 fn table(plans: &Plans, has_flag: bool) -> String {
     let choice = plans.chosen.choice.map_or(String::new(), |choice| format!("{choice}\n"));
-    let hint = if has_flag && plans.chosen.choice.is_some_and(|choice| choice.first == First::Drafted) {
+    let hint = if has_flag && plans.chosen.choice.is_some_and(|choice| choice.first != First::WholeLayers) {
         "GPU and CPU round differently, so the text can differ from the one without this mask; --placement layers places the same with every mask\n"
     } else {
         ""
@@ -68,6 +68,7 @@ fn to_json(plans: &Plans, model: Option<ModelId>) -> Value {
             "plain": prediction(&forecast, &forecast.plain),
             "whole_layers": forecast.drafting.map(|of| prediction(&forecast, &of)),
             "drafted": forecast.placed.map(|of| prediction(&forecast, &of)),
+            "planes": forecast.apart.map(|of| prediction(&forecast, &of)),
         },
         "prompt": plans.prompt.map(|prompt| json!({
             "tokens": prompt.tokens,
@@ -85,6 +86,7 @@ fn first(plans: &Plans) -> &'static str {
     match plans.chosen.first {
         First::WholeLayers => "whole_layers",
         First::Drafted => "drafted",
+        First::Planes => "planes",
         First::Given => "given",
     }
 }
@@ -101,6 +103,9 @@ fn places(placement: &Placement) -> Vec<Value> {
             let layers = |kind: fn(usize) -> Unit| -> Vec<usize> {
                 here().filter_map(|part| part.unit.layer().filter(|&l| part.unit == kind(l))).collect()
             };
+            let apart = placement.planes_apart();
+            let of_apart =
+                |layers: &[bool]| (0..layers.len()).filter(|&l| on_gpu && layers[l]).collect::<Vec<_>>();
             let scratch = if on_gpu { placement.budgets.scratch } else { 0 };
             json!({
                 "place": name,
@@ -110,6 +115,7 @@ fn places(placement: &Placement) -> Vec<Value> {
                 "attention": layers(Unit::Attn),
                 "mlp": layers(Unit::Mlp),
                 "experts": layers(Unit::Experts),
+                "low_planes_in_ram": {"attention": of_apart(&apart.attn), "mlp": of_apart(&apart.mlp)},
                 "head": here().any(|part| part.unit == Unit::Head),
                 "head_for_one_more": here().any(|part| part.unit == Unit::Ahead),
             })

@@ -84,6 +84,10 @@ struct PlanArgs {
     /// For --dry-run: the memory of its GPU, as 24GiB [default: it has none]
     #[arg(long, value_name = "SIZE", requires = "dry_run")]
     vram: Option<String>,
+    /// For --dry-run: layers that drafts run by the high bits of their weights, instead of leaving every other layer out:
+    /// 0-63, or all
+    #[arg(long, value_name = "LAYERS", requires = "dry_run")]
+    coarse: Option<LayerList>,
     /// For --dry-run: its RAM for weights [default: what is free here]
     #[arg(long, value_name = "SIZE", requires = "dry_run")]
     ram: Option<String>,
@@ -263,11 +267,16 @@ impl PlanArgs {
         let n_layer = model.plan.dims.n_layer;
         let size = |flag, text: &Option<String>| text.as_deref().map(|text| size(flag, text)).transpose();
         let (mut attn, mut mlp) = (skippable.attn.clone(), skippable.mlp.clone());
-        if attn.is_empty() && mlp.is_empty() {
+        let coarse = match &self.coarse {
+            Some(layers) => layers.resolve("--coarse", n_layer)?,
+            None => Vec::new(),
+        };
+        if attn.is_empty() && mlp.is_empty() && coarse.is_empty() {
             attn = (1..n_layer).step_by(2).collect();
             mlp = attn.clone();
         }
-        let mask = attn.into_iter().fold(RunLayers::all(n_layer), RunLayers::skip_attn);
+        let mask = coarse.iter().fold(RunLayers::all(n_layer), |mask, &l| mask.coarse_attn(l).coarse_mlp(l));
+        let mask = attn.into_iter().fold(mask, RunLayers::skip_attn);
         let draft = Some(mlp.into_iter().fold(mask, RunLayers::skip_mlp));
         let placement = PlacementRequest {
             vram: size("--vram", &self.vram)?,

@@ -145,10 +145,18 @@ impl Context {
         let usual = Basis::default();
         let basis = self.speeds.map_or(usual, |speeds| usual.with_measured(speeds.read, speeds.round_trip));
         let mut spent = Spent::default();
+        let apart = self.placement.planes_apart();
         for step in self.model.plan.steps(mask) {
             let experts = self.model.plan.operands(step.op).experts().next();
             let more = experts.map_or(1.0, |matrices| matrices.choice.over_one(rows));
             let bytes = self.step_bytes(&step) as f64 * more;
+            let low = if apart.holds(step.unit) && !step.coarse {
+                bytes - self.step_bytes(&Step { coarse: true, ..step }) as f64
+            } else {
+                0.0
+            };
+            spent.ram += low / basis.ram.value;
+            let bytes = bytes - low;
             match self.placement.place_of(step.unit) {
                 Place::Vram => spent.vram += bytes / basis.vram.value,
                 Place::Ram => spent.ram += bytes / basis.ram.value,

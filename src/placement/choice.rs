@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{Basis, Budgets, Place, Placement, PlacementRequest, UnitSize, place_first};
+use super::{Basis, Budgets, Place, Placement, PlacementRequest, UnitSize, place_first, planes};
 use crate::Result;
 
 /// What has the first claim on the GPU's memory.
@@ -13,6 +13,8 @@ pub enum First {
     WholeLayers,
     /// The parts that a draft runs.
     Drafted,
+    /// The same, of some layers the high planes alone.
+    Planes,
     /// What was given, part by part.
     Given,
 }
@@ -23,6 +25,8 @@ pub struct PlacementChoice {
     pub first: First,
     pub whole_layers: Side,
     pub drafted: Side,
+    /// Where a draft reads high planes alone.
+    pub planes: Option<Side>,
 }
 
 /// What speaks for a placement, and against it.
@@ -54,6 +58,10 @@ pub(crate) fn choose(
     budgets: Budgets,
     basis: impl FnOnce() -> Basis,
 ) -> Result<Placement> {
+    let parts = match &request.planes_apart {
+        Some(apart) => planes::given(parts, apart),
+        None => parts,
+    };
     let place = |first| place_first(first, parts.clone(), request, budgets);
     if request.draft.is_none() || request.whole_layers {
         return place(First::WholeLayers);
@@ -66,22 +74,42 @@ pub(crate) fn choose(
     }
     let basis = basis();
     let sides = [&whole, &drafted].map(|placement| Side::of(placement, &basis));
-    let (first, mut best) =
-        if sides[0].rate > sides[1].rate { (First::WholeLayers, whole) } else { (First::Drafted, drafted) };
-    best.choice = Some(PlacementChoice { first, whole_layers: sides[0], drafted: sides[1] });
+    let (first, mut best, rate) = match sides[0].rate > sides[1].rate {
+        true => (First::WholeLayers, whole, sides[0].rate),
+        false => (First::Drafted, drafted, sides[1].rate),
+    };
+    // What is given by hand is not taken apart.
+    let by_hand = request.gpu_layers.is_some() || request.on_gpu.is_some();
+    let apart = if by_hand { None } else { planes::best(&parts, request, budgets, &basis) };
+    let planes = apart.as_ref().map(|placement| Side::of(placement, &basis));
+    let first = match apart {
+        Some(apart) if planes.is_some_and(|side| side.rate > rate) => {
+            best = apart;
+            First::Planes
+        }
+        _ => first,
+    };
+    best.choice = Some(PlacementChoice { first, whole_layers: sides[0], drafted: sides[1], planes });
     Ok(best)
 }
 
 /// A line: what was taken, and why.
 impl fmt::Display for PlacementChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PlacementChoice { first, whole_layers: whole, drafted } = self;
+        let PlacementChoice { first, whole_layers: whole, drafted, planes } = self;
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         match first {
             First::WholeLayers | First::Given => write!(
                 f,
                 "whole layers go first: {:.2} tok/s expected; with what drafts run first {:.2} (rows cross {} times a token, not {})",
                 whole.rate, drafted.rate, drafted.crossings, whole.crossings
+            ),
+            First::Planes => write!(
+                f,
+                "high planes go to the GPU, low planes to RAM: {:.2} tok/s expected; with what drafts run first {:.2}, with whole layers first {:.2}",
+                planes.map_or(0.0, |side| side.rate),
+                drafted.rate,
+                whole.rate
             ),
             First::Drafted => write!(
                 f,

@@ -131,7 +131,9 @@ impl Placement {
     fn seconds(&self, basis: &Basis, drafting: bool, rows: usize) -> f64 {
         let reading = self.run(drafting).map(|(part, place)| {
             let of_one = match place {
-                Place::Vram => part.gpu_read.of(drafting) / basis.vram.value,
+                Place::Vram => {
+                    part.gpu_read.of(drafting) / basis.vram.value + part.low_seconds(basis, drafting)
+                }
                 Place::Ram => part.read.of(drafting) / basis.ram.value,
                 // As it lies there, whole.
                 Place::File => part.read.of(false) / basis.file.value,
@@ -206,11 +208,18 @@ pub struct Forecast {
     pub drafting: Option<Prediction>,
     /// With the parts that drafts run in fast memory first.
     pub placed: Option<Prediction>,
+    /// With high planes alone on the GPU, where that was chosen.
+    pub apart: Option<Prediction>,
     crosses: bool,
 }
 
 impl Forecast {
-    pub fn new(whole_layers: &Placement, drafted_first: &Placement, basis: Basis) -> Self {
+    pub fn new(
+        whole_layers: &Placement,
+        drafted_first: &Placement,
+        apart: Option<&Placement>,
+        basis: Basis,
+    ) -> Self {
         let drafting = whole_layers.predict(&basis);
         let placed = drafted_first.predict(&basis);
         Forecast {
@@ -218,7 +227,8 @@ impl Forecast {
             plain: Prediction::plain(drafting.token),
             drafting: (drafting.drafted > 0).then_some(drafting),
             placed: (placed.drafted > 0).then_some(placed),
-            crosses: whole_layers.crossings(false) + drafted_first.crossings(false) > 0,
+            apart: apart.map(|placement| placement.predict(&basis)),
+            crosses: apart.is_some() || whole_layers.crossings(false) + drafted_first.crossings(false) > 0,
         }
     }
 
@@ -246,6 +256,9 @@ impl fmt::Display for Forecast {
         }
         if let Some(p) = &self.placed {
             row("what drafts run goes first", p)?;
+        }
+        if let Some(p) = &self.apart {
+            row("low planes in RAM", p)?;
         }
         let Basis { vram, ram, file, crossing, acceptance, .. } = self.basis;
         let speed = |k: Known| {
@@ -292,6 +305,8 @@ mod tests {
             drafted: true,
             choice: None,
             goes_on: false,
+            by_planes: None,
+            planes_apart: false,
             keys_of: None,
         };
         let [vram, ram, file] = [100.0, 10.0, 1.0].map(Known::given);

@@ -6,11 +6,15 @@
 //! crossings cost more than that saves (`choice.rs`). Without one whole layers do, the last ones first, as llama.cpp's
 //! -ngl takes them, so that the hidden rows cross only once. Of experts a token reads a few: a byte of them saves the
 //! least, so they come behind everything else, in the GPU's memory and in RAM.
+//!
+//! Where a draft reads high bits alone, these can be all of a layer that lies on the GPU: its low planes then lie in RAM,
+//! and only passes in full go there (`planes.rs`).
 
 mod choice;
 #[allow(missing_docs)]
 pub(crate) mod forecast;
 mod order;
+mod planes;
 mod prompt;
 mod table;
 #[cfg(test)]
@@ -20,6 +24,7 @@ pub use choice::First;
 pub(crate) use choice::PlacementChoice;
 pub(crate) use choice::choose;
 pub(crate) use forecast::Basis;
+pub(crate) use planes::ByPlanes;
 pub(crate) use prompt::PromptForecast;
 use prompt::RowWork;
 
@@ -46,6 +51,8 @@ pub struct PlacementRequest {
     pub whole_layers: bool,
     /// Exactly these parts go to the GPU.
     pub on_gpu: Option<UnitSet>,
+    /// Of those, the low planes of these lie in RAM; of parts that have none it says nothing.
+    pub planes_apart: Option<UnitSet>,
     /// These stay off it, whatever else would go there.
     pub off_gpu: Option<UnitSet>,
     /// Fail where a plan turns out not to fit, instead of taking the next smaller one.
@@ -91,6 +98,10 @@ pub struct UnitSize {
     pub(crate) choice: Option<Choice>,
     /// Of an MLP: whether a pass comes back to it behind its layer's experts.
     pub(crate) goes_on: bool,
+    /// What it would be with its low planes in RAM, where it has some.
+    pub(crate) by_planes: Option<ByPlanes>,
+    /// Whether it is so where it goes to the GPU. Then `gpu_bytes` and `gpu_read` are of what is there.
+    pub(crate) planes_apart: bool,
     /// Of an attention: the layer whose keys and values it reads, if not its own.
     pub(crate) keys_of: Option<usize>,
 }
@@ -116,6 +127,8 @@ pub(crate) trait Sizes {
     fn on_gpu(&self, id: WeightId, coarse: bool) -> u64;
     /// Bytes that the weights of an operation take on a GPU.
     fn taken_on_gpu(&self, op: &Op) -> u64;
+    /// What a unit would be with its low planes in RAM, where it has some.
+    fn by_planes(&self, unit: Unit, ops: &[&Op]) -> Option<ByPlanes>;
     /// See [`UnitSize::overhead`].
     fn overhead(&self, unit: Unit) -> u64;
 }
@@ -160,6 +173,13 @@ pub(crate) fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>
             drafted,
             choice: choice(ops),
             goes_on: goes_on(unit),
+            by_planes: match unit {
+                Unit::Attn(_) | Unit::Mlp(_) => {
+                    sizes.by_planes(unit, ops).map(|of| ByPlanes { coarse, ..of })
+                }
+                Unit::Embed | Unit::Experts(_) | Unit::Head | Unit::Ahead => None,
+            },
+            planes_apart: false,
             keys_of: keys_of(unit),
         }
     };
@@ -290,7 +310,9 @@ fn place_first(
         let all = places.iter_mut().zip(taken);
         all.filter(|(_, taken)| *taken).for_each(|(place, _)| *place = Some(Place::Vram));
     }
-    let mut left = budgets.ram.unwrap_or(u64::MAX);
+    let on_gpu = std::iter::zip(&parts, &places).filter(|(_, place)| **place == Some(Place::Vram));
+    let low: u64 = on_gpu.map(|(part, _)| part.low_bytes()).sum();
+    let mut left = budgets.ram.unwrap_or(u64::MAX).saturating_sub(low);
     for i in order::into_ram(&parts, request.draft.is_some()) {
         if places[i].is_none() {
             let fits = parts[i].bytes <= left;
@@ -344,7 +366,25 @@ impl Placement {
 
     /// Bytes of the weights in RAM.
     pub fn bytes_in_ram(&self) -> u64 {
-        self.parts.iter().filter(|(_, place)| *place == Place::Ram).map(|(part, _)| part.bytes).sum()
+        let bytes = |(part, place): &(UnitSize, Place)| match place {
+            Place::Vram => part.low_bytes(),
+            Place::Ram => part.bytes,
+            Place::File => 0,
+        };
+        self.parts.iter().map(bytes).sum()
+    }
+
+    /// Of the parts in the GPU's memory, those whose low planes lie in RAM.
+    pub fn planes_apart(&self) -> UnitSet {
+        let n_layer = n_layer(self.parts.iter().map(|(part, _)| part));
+        let apart = |unit| self.parts.iter().find(|(part, _)| part.unit == unit);
+        UnitSet::of(n_layer, |unit| {
+            apart(unit).is_some_and(|(part, place)| *place == Place::Vram && part.planes_apart)
+        })
+    }
+
+    pub(crate) fn has_planes_apart(&self) -> bool {
+        self.parts.iter().any(|(part, place)| *place == Place::Vram && part.planes_apart)
     }
 
     /// Bytes that the GPU's part takes, buffers and all.
@@ -366,7 +406,9 @@ impl Placement {
 
     /// Whether the model lies in more than one place.
     pub fn is_divided(&self) -> bool {
-        [Place::Vram, Place::Ram, Place::File].into_iter().filter(|&place| self.uses(place)).count() > 1
+        self.has_planes_apart()
+            || [Place::Vram, Place::Ram, Place::File].into_iter().filter(|&place| self.uses(place)).count()
+                > 1
     }
 
     /// Whether any part is in this place.

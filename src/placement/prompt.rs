@@ -56,15 +56,23 @@ fn seconds(part: &UnitSize, place: Place, basis: &Basis, tokens: usize, streams:
     let products = part.work.products as f64 * tokens as f64;
     let on_gpu = products / basis.gpu_products.value;
     let on_cpu = |read: f64| (over_one * part.read.of(false) / read).max(products / basis.cpu_products.value);
+    let from_ram = |bytes: u64, by_cpu: f64| {
+        let crossing = bytes as f64 + part.work.crossing as f64 * tokens as f64;
+        let streamed = crossing / basis.bus.value + on_gpu;
+        // Experts are multiplied where they lie.
+        if streams && part.choice.is_none() { streamed.min(by_cpu) } else { by_cpu }
+    };
     match place {
-        Place::Vram => on_gpu.max(over_one * part.gpu_read.of(false) / basis.vram.value),
-        Place::Ram => {
-            let crossing = part.bytes as f64 + part.work.crossing as f64 * tokens as f64;
-            let streamed = crossing / basis.bus.value + on_gpu;
-            let by_cpu = on_cpu(basis.ram.value);
-            // Experts are multiplied where they lie.
-            if streams && part.choice.is_none() { streamed.min(by_cpu) } else { by_cpu }
+        Place::Vram => {
+            let low = match part.low_bytes() {
+                0 => 0.0,
+                bytes => {
+                    from_ram(bytes, (bytes as f64 / basis.ram.value).max(products / basis.cpu_products.value))
+                }
+            };
+            low + on_gpu.max(over_one * part.gpu_read.of(false) / basis.vram.value)
         }
+        Place::Ram => from_ram(part.bytes, on_cpu(basis.ram.value)),
         Place::File => on_cpu(basis.file.value),
     }
 }

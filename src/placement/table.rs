@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Place, Placement, Unit, mib};
+use super::{Place, Placement, Unit, UnitSet, mib};
 use crate::mask::ranges;
 
 impl fmt::Display for Placement {
@@ -10,11 +10,17 @@ impl fmt::Display for Placement {
         writeln!(f, "{:<6} {:>12} {:>12}  what", "place", "weights MiB", "overhead MiB")?;
         for (place, name) in [(Place::Vram, "VRAM"), (Place::Ram, "RAM"), (Place::File, "file")] {
             let here = || self.parts.iter().filter(move |(_, p)| *p == place).map(|(part, _)| part);
-            if here().next().is_none() {
+            let low = if place == Place::Ram { self.planes_apart() } else { UnitSet::none(0) };
+            let has_low = low.attn.iter().chain(&low.mlp).any(|&here| here);
+            if here().next().is_none() && !has_low {
                 continue;
             }
             let on_gpu = place == Place::Vram;
-            let weights = here().map(|p| if on_gpu { p.gpu_bytes } else { p.bytes }).sum();
+            let weights = if place == Place::Ram {
+                self.bytes_in_ram()
+            } else {
+                here().map(|p| if on_gpu { p.gpu_bytes } else { p.bytes }).sum()
+            };
             let overhead =
                 here().map(|p| p.overhead).sum::<u64>() + if on_gpu { self.budgets.scratch } else { 0 };
             let has = |unit| here().any(|p| p.unit == unit);
@@ -35,6 +41,16 @@ impl fmt::Display for Placement {
             }
             what.extend(has(Unit::Head).then(|| "head".to_string()));
             what.extend(has(Unit::Ahead).then(|| "head for one token more".to_string()));
+            let low_of = |layers: &[bool]| (0..layers.len()).filter(|&l| layers[l]).collect::<Vec<_>>();
+            match [&low.attn, &low.mlp].map(|layers| low_of(layers)) {
+                _ if !has_low => {}
+                [attn, mlp] if attn == mlp => what.push(format!("low planes of layers {}", ranges(&attn))),
+                [attn, mlp] => {
+                    let kinds =
+                        [("attention", attn), ("MLP", mlp)].into_iter().filter(|(_, of)| !of.is_empty());
+                    what.extend(kinds.map(|(kind, of)| format!("low planes of {kind} {}", ranges(&of))));
+                }
+            }
             writeln!(f, "{name:<6} {:>12.1} {:>12.1}  {}", mib(weights), mib(overhead), what.join(", "))?;
         }
         if let Some(vram) = self.budgets.most_vram() {

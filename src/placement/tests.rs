@@ -25,6 +25,8 @@ pub(super) fn model(n_layer: usize, draft: Option<&RunLayers>) -> Vec<UnitSize> 
         drafted,
         choice: None,
         goes_on: false,
+        by_planes: None,
+        planes_apart: false,
         keys_of: None,
     };
     let mut parts = vec![part(Unit::Embed, 50, 0, draft.is_some())];
@@ -177,7 +179,7 @@ fn the_case_of_the_70b() {
     let request = PlacementRequest { draft: Some(mask.clone()), ..PlacementRequest::default() };
     let whole_layers = place(parts(Some(&mask)), &PlacementRequest::default(), budgets).unwrap();
     let chosen = place(parts(Some(&mask)), &request, budgets).unwrap();
-    let forecast = Forecast::new(&whole_layers, &chosen, basis);
+    let forecast = Forecast::new(&whole_layers, &chosen, None, basis);
     let (plain, drafting, aware) = (forecast.plain, forecast.drafting.unwrap(), forecast.placed.unwrap());
     assert!((0.35..0.45).contains(&plain.token), "{plain:?}");
     assert!((0.02..0.025).contains(&aware.draft), "{aware:?}");

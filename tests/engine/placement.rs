@@ -35,6 +35,38 @@ fn a_forecast_counts_the_bytes_that_passes_read() {
     }
 }
 
+/// Drafts that read high planes alone, a GPU for little more than those, and a RAM so slow that all else is: the plan puts
+/// low planes there.
+#[test]
+fn a_plan_puts_low_planes_into_ram_where_drafts_do_without() {
+    let model = common::embedded_model();
+    let n_layer = model.n_layer();
+    let coarse = (0..n_layer).fold(RunLayers::all(n_layer), |mask, l| mask.coarse_attn(l).coarse_mlp(l));
+    let request = PlacementRequest { draft: Some(coarse), ..PlacementRequest::default() };
+    let basis = Basis { crossing: Known::given(1e-9), ..Basis::default() };
+    let of = |vram: u64| {
+        let placement = PlacementRequest { vram: Some(vram), ..request.clone() };
+        plan_elsewhere(&model, &config(placement), basis)
+    };
+    // The least that holds everything, and what is there of it beside weights.
+    let mut all = 64 << 20;
+    while of(all - (1 << 18)).is_ok_and(|plans| !plans.chosen.is_divided()) {
+        all -= 1 << 18;
+    }
+    let weights: u64 = (0..n_layer)
+        .flat_map(|l| [Unit::Attn(l), Unit::Mlp(l)])
+        .filter_map(|unit| {
+            of(all).unwrap().chosen.parts.iter().find(|(part, _)| part.unit == unit).map(|(p, _)| p.gpu_bytes)
+        })
+        .sum();
+    let plans = of(all - weights / 3).unwrap();
+    let chosen = plans.chosen;
+    assert_eq!(chosen.first, First::Planes, "{chosen}");
+    assert!(chosen.planes_apart().attn[0] && chosen.planes_apart().mlp[0], "{chosen}");
+    assert!(chosen.on_gpu().attn.iter().chain(&chosen.on_gpu().mlp).all(|&here| here), "{chosen}");
+    assert!(chosen.to_string().contains("low planes of layers 0"), "{chosen}");
+}
+
 #[test]
 fn a_plan_needs_no_device_and_heeds_the_draft() {
     let model = common::embedded_model();

@@ -141,6 +141,28 @@ fn a_text_does_not_depend_on_what_is_read_back() {
     }
 }
 
+/// Drafts by the high planes, of which the low ones lie in RAM: the text is plain decoding's with the same places.
+#[test]
+fn drafts_by_high_planes_alone_give_plain_text() {
+    let Some(device) = gpu::device("drafts_by_high_planes_alone_give_plain_text") else { return };
+    let model = embedded_model();
+    let mut context = on(&device, &model, |c| {
+        c.placement.on_gpu = Some(UnitSet::all(16));
+        c.placement.planes_apart = Some(UnitSet::all(16));
+    });
+    let prompt = prompt();
+    let request = request(&prompt, 24, 0);
+    let text = plain(&mut context, &SamplerConfig::greedy(), &request);
+    let coarse = (0..16).fold(RunLayers::all(16), |m, l| m.coarse_attn(l).coarse_mlp(l));
+    for max in [1, 4, 12] {
+        let (drafted, report) =
+            drafted(&mut context, &request, &coarse, &mut Fixed { max, ..Fixed::default() });
+        assert_eq!(drafted.tokens, text.tokens, "{max} at a time");
+        assert!(report.drafting.accepted > 0, "{:?}", report.drafting);
+        println!("{max} at a time: {:?}", report.drafting.acceptance());
+    }
+}
+
 #[test]
 fn a_greedy_round_is_one_submission_and_one_readback() {
     let Some(device) = gpu::device("a_greedy_round_is_one_submission_and_one_readback") else { return };

@@ -85,6 +85,13 @@ impl LentDevice {
         device.failed.take().map_or(Ok(()), Err)
     }
 
+    /// A product at once, outside of any pass; whether it has been made.
+    pub fn multiply_now(&mut self, packed: &Packed, x: &QuantRows, out: &mut [f32]) -> Result<bool> {
+        let device = self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let takes = x.rows() >= self.least_rows && device.multiplier.knows(packed);
+        if takes { device.multiplier.multiply(packed, x, out) } else { Ok(false) }
+    }
+
     fn takes(&self, weight: WeightId, rows: usize) -> bool {
         rows >= self.least_rows && self.knows[weight.0 as usize]
     }
@@ -143,7 +150,7 @@ pub fn rows_worth_lending(
     let acts = acts(few);
     let here = least_of_two(|| {
         let out = OutMatrix::new(&mut out[..few * packed.rows()], packed.rows(), Mode::Store);
-        team.run(|member| {
+        team.run(few, |member| {
             let rows = member.share(packed.rows(), ROW_GRAIN);
             // SAFETY: each thread has its share of the rows.
             let mut stripe = unsafe { out.stripe(rows) };

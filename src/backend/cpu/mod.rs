@@ -9,6 +9,7 @@ mod experts;
 pub mod kv_store;
 mod lent;
 mod lists;
+mod low;
 pub mod matmul;
 mod mixers;
 mod ops;
@@ -31,6 +32,9 @@ use kv_store::{KvStore, KvType};
 use lent::LentDevice;
 pub use lent::Multiplier;
 use lists::Lists;
+use low::LowPlanes;
+#[cfg(feature = "gpu")]
+pub use low::low_plane;
 use matmul::Planes;
 use ops::{Rotate, Turn};
 use pass::{Pass, WorkCounter};
@@ -43,7 +47,7 @@ use weights::Weights;
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, Crossing, Output, Rows, Spent, UnitSet},
+    backend::{Backend, Crossing, Output, Rows, Spent, UnitSet, planes::LowProduct},
     kv::{CellMove, KvCache, KvLayout, Replay, StateBytes},
     plan::{BufSet, MixerId, Op, Step, Unit, WeightId},
 };
@@ -68,6 +72,8 @@ pub struct CpuConfig {
     pub planes: Option<Planes>,
     /// What of the model is packed, if anything is.
     pub held: UnitSet,
+    /// What of it another device holds the high planes of, so that only low planes lie here.
+    pub by_planes: UnitSet,
     /// Read the matrices that are not held from the file ahead of their use: there is not RAM for all.
     pub read_ahead: bool,
     /// Of experts those that a router has chosen, too.
@@ -94,6 +100,7 @@ pub struct CpuBackend {
     read_ahead: Option<ReadAhead>,
     /// Makes products of many rows, where another device does.
     lent: Option<LentDevice>,
+    low_planes: LowPlanes,
     /// Whether a pass can go on from the stream alone.
     keeps_hidden: bool,
     spent: Spent,
@@ -138,7 +145,9 @@ impl CpuBackend {
             }
             false => None,
         };
+        let low_planes = LowPlanes::new(&model, &config.by_planes, isa)?;
         Ok(CpuBackend {
+            low_planes,
             weights,
             isa,
             team,
@@ -164,14 +173,15 @@ impl CpuBackend {
 impl CpuBackend {
     /// Has products of many rows made by another device: from so many on, or else where that is measured to be faster.
     pub fn lend(&mut self, mut multiplier: Box<dyn Multiplier>, from: Option<usize>) -> Result<()> {
-        let CpuBackend { model, weights, isa, team, buffers, .. } = self;
+        let CpuBackend { model, weights, low_planes, isa, team, buffers, .. } = self;
         let plan = &model.plan;
         let ids = || (0..model.weights.len() as u32).map(WeightId);
         let packed = |id| weights.get(model, id).as_packed();
         let knows: Vec<bool> =
             ids().map(|id| packed(id).is_some_and(|packed| multiplier.knows(packed))).collect();
         let known = ids().filter(|id| knows[id.0 as usize]).filter_map(packed);
-        let Some(largest) = known.max_by_key(|packed| packed.bytes()) else { return Ok(()) };
+        let low = low_planes.all().filter(|packed| multiplier.knows(packed));
+        let Some(largest) = known.chain(low).max_by_key(|packed| packed.bytes()) else { return Ok(()) };
         let max_rows = buffers.max_rows();
         let least = match from {
             Some(rows) => Some(rows.max(1)),
@@ -249,7 +259,7 @@ impl Backend for CpuBackend {
 
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
         let Output::Logits(logits) = output else { unreachable!("this backend gives logits only") };
-        let Crossing { arrives, arriving, leaves, leaving } = crossing;
+        let Crossing { arrives, arriving, leaves, leaving, lows: _ } = crossing;
         let n_rows = rows.tokens.len();
         for (buf, range) in self.model.plan.crossing(arrives, n_rows) {
             self.buffers.rows_mut(buf, n_rows).copy_from_slice(&arriving[range]);
@@ -319,6 +329,14 @@ impl Backend for CpuBackend {
         for (buf, range) in self.model.plan.crossing(leaves, n_rows) {
             leaving[range].copy_from_slice(self.buffers.rows_mut(buf, n_rows));
         }
+        Ok(())
+    }
+
+    fn low_sums(&mut self, of: &LowProduct, rows: usize, x: &[f32], out: &mut Vec<f32>) -> Result<()> {
+        let started = Instant::now();
+        let CpuBackend { low_planes, lent, vectors, isa, team, .. } = self;
+        low_planes.sums(of, (rows, x), vectors, (*isa, team, lent.as_mut()), out)?;
+        self.spent.ram += started.elapsed().as_secs_f64();
         Ok(())
     }
 

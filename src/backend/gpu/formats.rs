@@ -15,6 +15,8 @@ pub enum Format {
     Q5_0,
     Q5_1,
     Q8_0,
+    /// The high plane of Q8_0, whose low plane lies elsewhere.
+    Q8High,
     Q2_K,
     Q4_K,
     Q5_K,
@@ -58,9 +60,9 @@ pub fn conversion(ty: GgmlType) -> Option<&'static str> {
 }
 
 impl Format {
-    pub const ALL: [Format; 15] = {
+    pub const ALL: [Format; 16] = {
         use Format::*;
-        [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q4_K, Q5_K, Q6_K, Iq4Nl, Iq4Xs, Mxfp4, F16, Bf16, F32]
+        [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8High, Q2_K, Q4_K, Q5_K, Q6_K, Iq4Nl, Iq4Xs, Mxfp4, F16, Bf16, F32]
     };
 
     /// The format that holds weights of this type without loss; `None` for types that cannot be read at all.
@@ -88,12 +90,17 @@ impl Format {
         })
     }
 
+    /// The format of a type's high plane alone, where products can be made of it and of the low plane apart.
+    pub fn of_high_plane(ty: GgmlType) -> Option<Self> {
+        (ty == GgmlType::Q8_0).then_some(Format::Q8High)
+    }
+
     /// The streams in the order of their bindings: the high plane (or all of a float), the low plane, the scales.
     pub const fn streams(self) -> [Rate; 3] {
         let halves = Rate { bytes: 4, blocks: 2 };
         let plane = Rate::per_block(16);
         match self {
-            Format::Q4_0 | Format::Iq4Nl => [plane, Rate::NONE, halves],
+            Format::Q4_0 | Format::Iq4Nl | Format::Q8High => [plane, Rate::NONE, halves],
             Format::Q4_1 => [plane, Rate::NONE, Rate::per_block(4)],
             Format::Q5_0 => [plane, Rate::per_block(4), halves],
             Format::Q5_1 => [plane, Rate::per_block(4), Rate::per_block(4)],
@@ -140,6 +147,7 @@ impl Format {
             Format::Q5_0 => "q5_0",
             Format::Q5_1 => "q5_1",
             Format::Q8_0 => "q8_0",
+            Format::Q8High => "q8_high",
             Format::Q2_K => "q2_k",
             Format::Q4_K => "q4_k",
             Format::Q5_K => "q5_k",
@@ -340,6 +348,7 @@ fn unsplit(format: Format, streams: &[Vec<u8>; 3], block: usize) -> [f32; BLOCK]
         Format::Q5_0 => half(2 * block) * (f32::from(hi(i) << 1 | fifth(i)) - 16.0),
         Format::Q5_1 => half(4 * block) * f32::from(hi(i) << 1 | fifth(i)) + half(4 * block + 2),
         Format::Q8_0 => half(2 * block) * (f32::from(hi(i) << 4 | from_plane(low, i)) - 128.0),
+        Format::Q8High => half(2 * block) * (f32::from(hi(i) << 4) - 120.0),
         Format::Q2_K => {
             let at = block / 8 * 20;
             let byte = scales[at + block % 8 * 2 + i / 16];

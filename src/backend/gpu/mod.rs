@@ -70,6 +70,7 @@ use crate::{
     backend::{
         Backend, ChainPass, Chained, Crossing, GpuConfig, Output, Rows, Traffic,
         cpu::{Multiplier, matmul::Planes, simd::Isa},
+        planes::{self, LowProduct},
     },
     kv::{CellMove, KvLayout, Replay},
     kv_type::KvType,
@@ -97,6 +98,36 @@ pub fn op_bytes(model: &Model, op: &Op) -> u64 {
     let each = if matches!(op, Op::Store(_) | Op::Convolve(_) | Op::Scan(_)) { 2 } else { 1 };
     let heads: u64 = operands.heads().map(|(id, _)| matrices(id, 1)).sum();
     alone + experts + heads + each * operands.vectors().map(vector).sum::<u64>()
+}
+
+/// Bytes that a matrix takes less where its low plane lies elsewhere.
+pub fn saved_by_planes(model: &Model, id: WeightId) -> u64 {
+    let weight = model.weight(id);
+    let blocks = weight.rows * weight.cols.div_ceil(formats::BLOCK);
+    let [all, high] = [Format::of(weight.ty()), Format::of_high_plane(weight.ty())];
+    all.zip(high).map_or(0, |(all, high)| all.bytes(blocks) - high.bytes(blocks)) as u64
+}
+
+/// What products of which the low planes lie elsewhere take beside that: sums, and rows on their way out.
+pub fn lows_bytes(model: &Model, units: &UnitSet, max_rows: usize) -> u64 {
+    let plan = &model.plan;
+    let (layout, by_planes) = (Layout::of(plan), planes::of_units(model, units));
+    let joined = units.ops(plan).into_iter().flat_map(|ops| weights::join(model, &layout, &ops, &by_planes));
+    let products: Vec<_> = joined.filter_map(|joined| joined.low_product()).collect();
+    work::lows_bytes(low_rows(model, &products), max_rows) as u64
+        + leaving_bytes(&products, &layout, max_rows)
+}
+
+/// The most rows of matrices whose sums of low planes come together.
+fn low_rows(model: &Model, products: &[LowProduct]) -> usize {
+    let rows = |product: &LowProduct| product.weights.iter().map(|&id| model.weight(id).rows).sum();
+    products.iter().map(rows).max().unwrap_or(0)
+}
+
+/// Rows of products whose low planes lie elsewhere, on their way out.
+fn leaving_bytes(products: &[LowProduct], layout: &Layout, max_rows: usize) -> u64 {
+    let strides = products.iter().map(|product| layout.place(product.src).stride);
+    4 * (max_rows * strides.max().unwrap_or(0)) as u64
 }
 
 /// Bytes that a product with a matrix reads.
@@ -199,6 +230,8 @@ pub struct GpuBackend {
     picker: Option<Picker>,
     /// Where everything lives.
     rounds: Option<Rounds>,
+    /// Products of which the low planes' part is made elsewhere.
+    low_products: Vec<LowProduct>,
     /// Logits, or hidden rows, on their way out.
     readable: wgpu::Buffer,
     profile: Option<Profile>,
@@ -235,20 +268,30 @@ impl GpuBackend {
             Stored { keys: config.key_type, values: config.value_type },
         )?;
         let layout = Layout::of(plan);
-        let joined: Vec<_> =
-            held.ops(plan).into_iter().flat_map(|ops| weights::join(&model, &layout, &ops)).collect();
+        let by_planes = planes::of_units(&model, &config.by_planes);
+        let joined: Vec<_> = held
+            .ops(plan)
+            .into_iter()
+            .flat_map(|ops| weights::join(&model, &layout, &ops, &by_planes))
+            .collect();
+        let low_products: Vec<_> = joined.iter().filter_map(weights::Joined::low_product).collect();
         let needs = Needs {
             up: joined.iter().any(|joined| matches!(joined.to, To::Beside(_))),
             logits: held.head,
+            lows: low_rows(&model, &low_products),
             arith: gpu.variants.arith,
         };
         let work = WorkBuffers::new(&gpu, plan, max_rows, config.layout.n_cells(), needs)?;
         let rows = RowData::new(&gpu, plan, max_rows, &config.layout)?;
         let states = StateStore::new(&gpu, plan, held, config.layout.states, max_rows)?;
-        let out_bytes = readable_bytes(plan, max_rows, held.head);
+        let out_bytes = readable_bytes(plan, max_rows, held.head).max(leaving_bytes(
+            &low_products,
+            &work.layout,
+            max_rows,
+        ));
         let readable = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let readable = gpu.buffer("results", out_bytes, readable)?;
-        let weights = Weights::load(&gpu, &model, &work.layout, held, progress)?;
+        let weights = Weights::load(&gpu, &model, &work.layout, (held, &by_planes), progress)?;
         let parts = weights.matrices.values().map(|m| m.parts.len()).sum();
         let slots = Ops::count(plan, parts, config.layout.slots.len(), max_rows) + Picker::SLOTS;
         let params = Params::new(&gpu, slots)?;
@@ -256,7 +299,7 @@ impl GpuBackend {
             Some(logits) => Picker::new(&gpu, &pipelines, &params, logits, plan.dims.n_vocab)?,
             None => None,
         };
-        let is_whole = *held == UnitSet::all(plan.dims.n_layer);
+        let is_whole = *held == UnitSet::all(plan.dims.n_layer) && low_products.is_empty();
         // A chain would need to know what later passes do to states.
         let rounds = if is_whole && plan.mixers.is_empty() { Some(Rounds::new(&gpu, &rows)?) } else { None };
         let profile = if config.profile { Profile::new(&gpu)? } else { None };
@@ -273,7 +316,7 @@ impl GpuBackend {
             rows: &rows,
             states: &states,
         };
-        let ops = Ops::new(&stage, held, params);
+        let ops = Ops::new(&stage, (held, &by_planes), params);
         gpu.check()?;
         Ok(GpuBackend {
             name: match gpu.variants {
@@ -291,23 +334,28 @@ impl GpuBackend {
             ops,
             picker,
             rounds,
+            low_products,
             readable,
             profile,
             usage: Usage::default(),
         })
     }
 
-    /// Multiplies for the CPU with matrices of these units, which lie in RAM; `None` where it has not the CPU's bits.
+    /// Multiplies for the CPU with matrices of these units, which lie in RAM, or of which low planes do; `None` where it
+    /// has not the CPU's bits.
     pub fn lender(
         &self,
         in_ram: &UnitSet,
+        planes_apart: &UnitSet,
         planes: Option<Planes>,
         isa: Option<Isa>,
     ) -> Result<Option<Box<dyn Multiplier>>> {
         let Some(planes) = planes else { return Ok(None) };
-        let lender = Lender::new(self.gpu.clone(), &self.model, in_ram, self.work.max_rows)?;
+        let units = UnitSet::of(self.model.n_layer(), |unit| in_ram.holds(unit) || planes_apart.holds(unit));
+        let lender = Lender::new(self.gpu.clone(), &self.model, &units, self.work.max_rows)?;
         let Some(lender) = lender else { return Ok(None) };
-        let agreeing = lender.agreeing(&self.model, in_ram, planes, isa.unwrap_or_else(Isa::detect))?;
+        let agreeing =
+            lender.agreeing(&self.model, (in_ram, planes_apart), planes, isa.unwrap_or_else(Isa::detect))?;
         Ok(agreeing.map(|lender| Box::new(lender) as Box<dyn Multiplier>))
     }
 
@@ -336,6 +384,9 @@ impl GpuBackend {
         for (buf, part) in model.plan.crossing(crossing.arrives, n) {
             send_rows(gpu, work, buf, &crossing.arriving[part]);
         }
+        if let Some(lows) = work.lows.as_ref().filter(|_| !crossing.lows.is_empty()) {
+            gpu.queue.write_buffer(lows, 0, bytemuck::cast_slice(crossing.lows));
+        }
         let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: row_data, states };
         ops.prepare(&stage, steps);
         if let (Output::Top { k, .. }, Some(picker)) = (&output, picker.as_mut()) {
@@ -343,7 +394,7 @@ impl GpuBackend {
         }
         ops.params.flush(gpu);
         let mut recorder = Recorder::new(gpu, pipelines, self.profile.as_mut().filter(|_| is_timed));
-        ops.record(&mut recorder, &model.plan, steps, rows)?;
+        ops.record(&mut recorder, &model.plan, steps, rows, !crossing.lows.is_empty())?;
         let mut way_out = WayOut { gpu, readable: &self.readable, readbacks: 0 };
         if let Some(head) = steps.iter().find(|s| s.unit == Unit::Head) {
             let logits = work.logits.as_ref().expect("the head lives here");
@@ -483,6 +534,10 @@ impl Backend for GpuBackend {
 
     fn gives_last_rows(&self) -> bool {
         true
+    }
+
+    fn low_products(&self) -> Vec<LowProduct> {
+        self.low_products.clone()
     }
 
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {

@@ -79,6 +79,7 @@ params! {
         x_first: u32,
         x_every: u32,
         y_every: u32,
+        bias_stride: u32,
     }
     ChooseParams {
         experts: u32,

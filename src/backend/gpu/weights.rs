@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     Model, Result,
+    backend::planes::LowProduct,
     plan::{Activation, Buf, Conv, Linear, MoeId, Norm, NormKind, Op, Scan, ScanKind, UnitSet, WeightId},
 };
 
@@ -66,9 +67,13 @@ pub enum Apart {
     Heads,
 }
 
-/// What the operations of one sublayer become.
-pub fn join(model: &Model, layout: &Layout, ops: &[&Op]) -> Vec<Joined> {
-    let format = |id: WeightId| Format::of(model.weight(id).ty()).expect("checked when the model was loaded");
+/// What the operations of one sublayer become. `by_planes`: the weights of which only the high plane is here.
+pub fn join(model: &Model, layout: &Layout, ops: &[&Op], by_planes: &[bool]) -> Vec<Joined> {
+    let format = |id: WeightId| {
+        let ty = model.weight(id).ty();
+        let high = Format::of_high_plane(ty).filter(|_| by_planes[id.0 as usize]);
+        high.or_else(|| Format::of(ty)).expect("checked when the model was loaded")
+    };
     let mut out: Vec<Joined> = Vec::new();
     // The rows that the last product read, and where it went.
     let mut last = None;
@@ -414,7 +419,7 @@ impl Weights {
         gpu: &Gpu,
         model: &Model,
         layout: &Layout,
-        held: &UnitSet,
+        (held, by_planes): (&UnitSet, &[bool]),
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Self> {
         let limit = gpu.binding_bytes();
@@ -434,7 +439,7 @@ impl Weights {
                 let bytes = 4 * numbers.len(model) as u64;
                 weights.numbers.entry(numbers).or_insert_with(|| packer.place([bytes], arena)[0]);
             }
-            for joined in join(model, layout, ops).into_iter().chain(tables(model, ops)) {
+            for joined in join(model, layout, ops, by_planes).into_iter().chain(tables(model, ops)) {
                 let first = joined.weights[0];
                 if weights.matrices.contains_key(&first) {
                     continue;
@@ -497,6 +502,18 @@ impl Weights {
             offset,
             size: wgpu::BufferSize::new(bytes.next_multiple_of(16)),
         }
+    }
+}
+
+impl Joined {
+    /// What the CPU makes before it, where only the high plane is here.
+    pub fn low_product(&self) -> Option<LowProduct> {
+        (self.format == Format::Q8High).then(|| LowProduct {
+            weights: self.weights.clone(),
+            biases: self.biases.iter().map(|(bias, _)| *bias).collect(),
+            src: self.src,
+            in_turn: matches!(self.mode, Mode::Gate(_)),
+        })
     }
 }
 

@@ -80,6 +80,8 @@ pub struct WorkBuffers {
     pub most_chunks: usize,
     /// `[OUTPUTS_AT_ONCE, n_vocab]`
     pub logits: Option<wgpu::Buffer>,
+    /// Sums of low planes, of whole tiles of rows.
+    pub lows: Option<wgpu::Buffer>,
 }
 
 /// Rows for products that are not in floats: `[blocks / 8, Arith::block_quads, 8]`, blocks counted over all rows.
@@ -222,6 +224,12 @@ impl WorkBuffers {
             piece_rows: sizes.split_rows.max(max_rows.div_ceil(MOST_PIECES)),
             most_chunks: sizes.most_chunks,
             logits: if needs.logits { Some(buffer("logits", sizes.logits, both_ways)?) } else { None },
+            lows: if needs.lows > 0 {
+                let bytes = lows_bytes(needs.lows, max_rows);
+                Some(buffer("sums of low planes", bytes, Usage::STORAGE | Usage::COPY_DST)?)
+            } else {
+                None
+            },
             layout,
         })
     }
@@ -247,7 +255,14 @@ const LESS: &str = "`n_ctx` or `n_ubatch`";
 pub struct Needs {
     pub up: bool,
     pub logits: bool,
+    /// The most rows of matrices of which only the high plane is here, and whose sums of low planes come together.
+    pub lows: usize,
     pub arith: Arith,
+}
+
+/// Bytes of sums of the low planes of matrices with so many rows.
+pub fn lows_bytes(matrix_rows: usize, max_rows: usize) -> usize {
+    4 * matrix_rows * max_rows.next_multiple_of(TILE_ROWS)
 }
 
 /// `less`: of what there should be less.

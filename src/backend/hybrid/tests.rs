@@ -45,6 +45,7 @@ fn cpu(model: &Arc<Model>, held: UnitSet, threads: usize) -> CpuBackend {
         isa: None,
         planes: Some(Planes::Cheap),
         held,
+        by_planes: UnitSet::none(model.n_layer()),
         read_ahead: false,
         read_chosen: false,
     };

@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use super::{Form, Lender};
 use crate::{
     Model, Result,
-    backend::cpu::{
-        Multiplier,
-        matmul::{Acts, Mode, OutMatrix, Packed, Planes, QuantRows, Weight, matmul},
-        simd::Isa,
+    backend::{
+        cpu::{
+            Multiplier, low_plane,
+            matmul::{Acts, Mode, OutMatrix, Packed, Planes, QuantRows, Weight, matmul},
+            simd::Isa,
+        },
+        planes,
     },
-    plan::UnitSet,
+    plan::{UnitSet, WeightId},
     sampler::rng::Rng,
 };
 
@@ -23,11 +26,11 @@ impl Lender {
     pub fn agreeing(
         mut self,
         model: &Model,
-        in_ram: &UnitSet,
+        units: (&UnitSet, &UnitSet),
         planes: Planes,
         isa: Isa,
     ) -> Result<Option<Self>> {
-        let of_types = one_of_each_type(model, in_ram, planes, isa)?;
+        let of_types = one_of_each_type(model, units, planes, isa)?;
         if self.agrees(&of_types)? {
             return Ok(Some(self));
         }
@@ -50,8 +53,13 @@ impl Lender {
     }
 }
 
-/// The first rows of a matrix of each type that lies in RAM, packed as all of it is.
-fn one_of_each_type(model: &Model, in_ram: &UnitSet, planes: Planes, isa: Isa) -> Result<Vec<Packed>> {
+/// The first rows of a matrix of each type that lies in RAM, packed as all of it is, and of a low plane.
+fn one_of_each_type(
+    model: &Model,
+    (in_ram, planes_apart): (&UnitSet, &UnitSet),
+    planes: Planes,
+    isa: Isa,
+) -> Result<Vec<Packed>> {
     let ops = in_ram.ops(&model.plan).into_iter().flatten();
     let ids = ops.flat_map(|op| model.plan.operands(op).matrices().map(|(id, _)| id));
     let ids = ids.filter(|&id| Packed::knows(model.weight(id).ty()));
@@ -62,7 +70,12 @@ fn one_of_each_type(model: &Model, in_ram: &UnitSet, planes: Planes, isa: Isa) -
         let bytes = &model.weight_bytes(id)[..rows * weight.row_bytes()];
         Packed::new(isa, &Weight::new(weight.ty(), bytes, rows, weight.cols), planes, |_| ())
     });
-    let packed: Vec<Packed> = packed.collect::<Result<_>>()?;
+    let apart = std::iter::zip(0.., planes::of_units(model, planes_apart)).find(|(_, apart)| *apart);
+    let low = apart.map(|(id, _)| {
+        let id = WeightId(id);
+        low_plane(model, id, 0..model.weight(id).rows.min(ROWS), isa)
+    });
+    let packed: Vec<Packed> = packed.chain(low).collect::<Result<_>>()?;
     Ok(packed.into_iter().filter(|packed| Form::of(packed).is_some()).collect())
 }
 

@@ -184,7 +184,7 @@ impl Ops {
         products + on_rows + experts + head + quantizers + attentions
     }
 
-    pub fn new(stage: &Stage, held: &UnitSet, params: Params) -> Self {
+    pub fn new(stage: &Stage, (held, by_planes): (&UnitSet, &[bool]), params: Params) -> Self {
         let mut ops = Ops {
             params,
             split_rows: stage.work.split_rows,
@@ -206,7 +206,7 @@ impl Ops {
             for &op in &part {
                 ops.make(stage, op);
             }
-            for joined in join(stage.model, &stage.work.layout, &part) {
+            for joined in join(stage.model, &stage.work.layout, &part, by_planes) {
                 match joined.apart {
                     Some(Apart::Experts(id)) => ops.expert_matrices.entry(id).or_default().push(joined),
                     Some(Apart::Heads) => {}
@@ -295,8 +295,15 @@ impl Ops {
         }
     }
 
-    /// All steps but the head.
-    pub fn record(&self, recorder: &mut Recorder, plan: &Plan, steps: &[Step], rows: &Rows) -> Result<()> {
+    /// All steps but the head. `lows`: the first is a product whose sums of low planes are there.
+    pub fn record(
+        &self,
+        recorder: &mut Recorder,
+        plan: &Plan,
+        steps: &[Step],
+        rows: &Rows,
+        mut lows: bool,
+    ) -> Result<()> {
         let n = rows.tokens.len();
         let mut covered = 0;
         let mut ready = Ready::default();
@@ -331,12 +338,14 @@ impl Ops {
                 Op::MatMul { weight, .. } => {
                     let matmul = &self.matmuls[&weight];
                     covered = matmul.covers - 1;
-                    self.matmul(recorder, matmul, n, step.coarse, &mut ready)?;
+                    let how = (step.coarse, std::mem::take(&mut lows));
+                    self.matmul(recorder, matmul, n, how, &mut ready)?;
                 }
                 Op::Gate { gate, up, .. } => {
-                    self.matmul(recorder, &self.matmuls[&gate.weight], n, step.coarse, &mut ready)?;
+                    let how = (step.coarse, std::mem::take(&mut lows));
+                    self.matmul(recorder, &self.matmuls[&gate.weight], n, how, &mut ready)?;
                     if let Some(up) = up.and_then(|up| self.matmuls.get(&up.weight)) {
-                        self.matmul(recorder, up, n, step.coarse, &mut ready)?;
+                        self.matmul(recorder, up, n, (step.coarse, false), &mut ready)?;
                     }
                 }
                 Op::Store(id) => self.store(recorder, &self.attentions[&(step.slot, id)], n)?,
@@ -373,7 +382,7 @@ impl Ops {
         let Op::Head { weight, .. } = *op else { unreachable!("only the head makes logits") };
         let mut ready = Ready::default();
         self.on_row(recorder, &self.on_rows[&At::of(op)][piece], count, &mut ready)?;
-        self.matmul(recorder, &self.matmuls[&weight], count, false, &mut ready)?;
+        self.matmul(recorder, &self.matmuls[&weight], count, (false, false), &mut ready)?;
         if let Some(cap) = &self.cap {
             cap.record(recorder, count)?;
         }

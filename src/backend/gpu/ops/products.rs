@@ -41,19 +41,22 @@ pub struct Matmul {
     work: u64,
     bytes: u64,
     coarse_bytes: u64,
-    parts: Vec<(Bound, u32)>,
-    /// The same where workgroups share the lanes of a tile.
-    shared_parts: Vec<Shared>,
+    parts: Vec<Part>,
     /// The same with what a gate lets through rounded at once, for the buffer that it goes to; none where it cannot be.
     rounded_parts: Vec<Bound>,
     rounds: Option<Buf>,
+    /// The same as `parts` with sums of the low plane as summands, where only the high plane is here.
+    with_lows: Vec<Part>,
     /// An up matrix of another format than its gate meets it afterwards.
     then_activate: Option<RowStep>,
 }
 
-/// Tiles that leave sums of lanes, and what adds these.
-struct Shared {
-    tiles: Bound,
+/// Rows of a matrix that are bound at once.
+struct Part {
+    rows: u32,
+    bound: Bound,
+    /// Where workgroups share the lanes of a tile: tiles that leave sums of lanes, and what adds these.
+    shared_tiles: Bound,
     join: Bound,
 }
 
@@ -73,20 +76,14 @@ impl Ops {
             self.add_quantizer(stage, joined.src);
         }
         let x = || if arith == Arith::Float { stage.room(joined.src) } else { stage.rounded(joined.src) };
-        let parts: Vec<_> = matrix
-            .parts
-            .iter()
-            .map(|part| (self.matmul_part(stage, joined, matrix, part, (x(), arith), &out), part.rows as u32))
-            .collect();
-        let shared_parts = matrix.parts.iter().zip(&parts).map(|(part, (bound, _))| {
-            let sums = || stage.work.lane_sums.as_entire_buffer_binding();
-            let bind = |x, buffer| {
-                let storage = self.matmul_storage(stage, joined, part, x, &Target { buffer, ..out });
-                Bound { group: stage.bind(&self.params, Family::Matmul, &storage), params: bound.params }
-            };
-            Shared { tiles: bind(x(), sums()), join: bind(sums(), out.buffer.clone()) }
-        });
-        let shared_parts = shared_parts.collect();
+        let made = |ops: &mut Self, lows| {
+            let parts = matrix.parts.iter();
+            parts
+                .map(|part| ops.matmul_part(stage, joined, (matrix, part), x, &out, lows))
+                .collect::<Vec<_>>()
+        };
+        let parts = made(self, false);
+        let with_lows = if joined.low_product().is_some() { made(self, true) } else { Vec::new() };
         // What is read and what is made are not rounded in the same buffer.
         let rounds = match (joined.mode, joined.to) {
             (Mode::Gate(_), To::Rows(dst)) if arith != Arith::Float && joined.src == Buf::H => {
@@ -97,7 +94,7 @@ impl Ops {
         let rounded_parts = rounds.map_or_else(Vec::new, |dst| {
             let parts = matrix.parts.iter().zip(&parts);
             parts
-                .map(|(part, (bound, _))| {
+                .map(|(part, Part { bound, .. })| {
                     let mut storage = self.matmul_storage(stage, joined, part, x(), &out);
                     storage.push(stage.rounded(dst));
                     let group = stage.bind(&self.params, Family::MatmulRounded, &storage);
@@ -119,9 +116,9 @@ impl Ops {
                 bytes: matrix.bytes(),
                 coarse_bytes: matrix.bytes() - matrix.low_bytes(),
                 parts,
-                shared_parts,
                 rounded_parts,
                 rounds,
+                with_lows,
                 then_activate,
             },
         );
@@ -150,15 +147,17 @@ impl Ops {
         self.quantizers.insert(src, Quantizer { bound: Bound { group, params }, blocks });
     }
 
-    fn matmul_part(
+    /// `lows`: with sums of the low plane as summands, which have the biases.
+    fn matmul_part<'b>(
         &mut self,
-        stage: &Stage,
+        stage: &'b Stage,
         joined: &Joined,
-        matrix: &Matrix,
-        part: &MatrixPart,
-        (x, arith): (wgpu::BufferBinding, Arith),
-        out: &Target,
-    ) -> Bound {
+        (matrix, part): (&Matrix, &MatrixPart),
+        x: impl Fn() -> wgpu::BufferBinding<'b>,
+        out: &Target<'b>,
+        lows: bool,
+    ) -> Part {
+        let arith = stage.gpu.variants.arith.of(joined.format);
         let per_output = if let Mode::Gate(_) = joined.mode { 2 } else { 1 };
         let params = self.params.add(&MatmulParams {
             numbers: numbers_of(joined.activation),
@@ -167,11 +166,25 @@ impl Ops {
             x_stride: arith.x_units(stage.place(joined.src).stride / BLOCK),
             y_stride: out.stride as u32,
             y_first: (out.column + part.first_row / per_output) as u32,
-            has_bias: u32::from(stage.weights.biases.contains_key(&joined.weights[0])),
+            has_bias: u32::from(lows || stage.weights.biases.contains_key(&joined.weights[0])),
+            bias_stride: if lows { matrix.rows as u32 } else { 0 },
             ..MatmulParams::default()
         });
-        let storage = self.matmul_storage(stage, joined, part, x, out);
-        Bound { group: stage.bind(&self.params, Family::Matmul, &storage), params }
+        let bind = |x, buffer| {
+            let mut storage = self.matmul_storage(stage, joined, part, x, &Target { buffer, ..*out });
+            if lows {
+                let buffer = stage.work.lows.as_ref().expect("made for such a matrix");
+                storage[3] = wgpu::BufferBinding { buffer, offset: 4 * part.first_row as u64, size: None };
+            }
+            Bound { group: stage.bind(&self.params, Family::Matmul, &storage), params }
+        };
+        let sums = || stage.work.lane_sums.as_entire_buffer_binding();
+        Part {
+            rows: part.rows as u32,
+            bound: bind(x(), out.buffer.clone()),
+            shared_tiles: bind(x(), sums()),
+            join: bind(sums(), out.buffer.clone()),
+        }
     }
 
     fn matmul_storage<'b>(
@@ -209,7 +222,7 @@ impl Ops {
         recorder: &mut Recorder,
         matmul: &Matmul,
         rows: usize,
-        coarse: bool,
+        (coarse, with_lows): (bool, bool),
         ready: &mut Ready,
     ) -> Result<()> {
         let &Matmul { format, mode, lanes, arith, src, .. } = matmul;
@@ -217,16 +230,18 @@ impl Ops {
         let coarse = coarse && format.has_planes();
         let bytes = if coarse { matmul.coarse_bytes } else { matmul.bytes };
         recorder.weigh(matmul.work * rows as u64, bytes);
-        if let (Some(dst), Mode::Gate(curve), true) = (matmul.rounds, mode, rows <= FEW_ROWS) {
+        if let (Some(dst), Mode::Gate(curve), true) = (matmul.rounds, mode, rows <= FEW_ROWS && !with_lows) {
             let kernel = Kernel::GateRows { format, curve, lanes, columns: rows as u32, coarse, arith };
-            for (bound, (_, matrix_rows)) in matmul.rounded_parts.iter().zip(&matmul.parts) {
+            for (bound, Part { rows: matrix_rows, .. }) in matmul.rounded_parts.iter().zip(&matmul.parts) {
                 let groups = matrix_rows.div_ceil(2 * BLOCK as u32);
                 recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
             }
             ready.add(dst);
             return Ok(());
         }
-        for ((bound, matrix_rows), shared) in matmul.parts.iter().zip(&matmul.shared_parts) {
+        for Part { rows: matrix_rows, bound, shared_tiles, join } in
+            if with_lows { &matmul.with_lows } else { &matmul.parts }
+        {
             if rows <= FEW_ROWS {
                 let kernel = Kernel::MatmulRows { format, mode, lanes, columns: rows as u32, coarse, arith };
                 let groups = matrix_rows.div_ceil(recorder.gpu.tuning.rows_at_once(lanes, rows as u32));
@@ -245,9 +260,9 @@ impl Ops {
                 if share == 0 {
                     recorder.dispatch(kernel, bound, groups)?;
                 } else {
-                    recorder.dispatch(kernel, &shared.tiles, groups)?;
-                    let join = Kernel::MatmulJoin { mode, lanes, width };
-                    recorder.dispatch(join, &shared.join, [matrix_rows.div_ceil(128), rows as u32, 1])?;
+                    recorder.dispatch(kernel, shared_tiles, groups)?;
+                    let kernel = Kernel::MatmulJoin { mode, lanes, width };
+                    recorder.dispatch(kernel, join, [matrix_rows.div_ceil(128), rows as u32, 1])?;
                 }
             }
         }

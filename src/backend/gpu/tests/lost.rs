@@ -39,6 +39,7 @@ fn a_lost_device_is_one_clear_line() {
         max_rows: 8,
         key_type: KvType::F16,
         value_type: KvType::F16,
+        by_planes: UnitSet::none(model.n_layer()),
         held: UnitSet::all(dims.n_layer),
         budget: 1 << 30,
         profile: false,

@@ -1,0 +1,12 @@
+// w = d·(16·high - 120): the upper halves of Q8_0's bytes alone. What the lower halves add, d·(low - 8), is made elsewhere.
+@group(0) @binding(1) var<storage, read> high: array<vec4<u32>>; // [blocks]
+
+struct Raw { high: vec4<u32>, scale: f32 }
+
+fn load(block: u32) -> Raw {
+    return Raw(high[block], scale_of(block));
+}
+
+fn quad(r: Raw, q: u32) -> vec4<f32> {
+    return r.scale * (floats(nibbles(r.high, q) << 4u) - 120.0);
+}
