@@ -24,6 +24,17 @@ macro_rules! formats {
                 Q2_K q2_k::BlockQ2K,
                 Q3_K q3_k::BlockQ3K,
                 IQ4_XS iq4_xs::BlockIq4Xs,
+                IQ1_S iq1_s::BlockIq1S,
+                IQ1_M iq1_m::BlockIq1M,
+                IQ2_XXS iq2_xxs::BlockIq2Xxs,
+                IQ2_XS iq2_xs::BlockIq2Xs,
+                IQ2_S iq2_s::BlockIq2S,
+                IQ3_XXS iq3_xxs::BlockIq3Xxs,
+                IQ3_S iq3_s::BlockIq3S,
+                TQ1_0 tq1_0::BlockTq1,
+                TQ2_0 tq2_0::BlockTq2,
+                Q1_0 q1_0::BlockQ1_0,
+                Q2_0 q2_0::BlockQ2_0,
             }
         }
     };

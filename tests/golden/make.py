@@ -23,10 +23,15 @@ from gguf.quants import dequantize, quantize
 HERE = Path(__file__).parent
 READABLE = [T.F32, T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q2_K, T.Q3_K, T.Q4_K, T.Q5_K, T.Q6_K,
             T.IQ4_NL, T.IQ4_XS, T.MXFP4]
+LOW_BITS = [T.IQ1_S, T.IQ1_M, T.IQ2_XXS, T.IQ2_XS, T.IQ2_S, T.IQ3_XXS, T.IQ3_S, T.TQ1_0, T.TQ2_0]
+# The package has no code for these, by their number: bits and bytes of a block, and what a number stands for.
+FEW_BITS = {41: ("Q1_0", 1, 18, [-1, 1]), 42: ("Q2_0", 2, 18, [-1, 0, 1, 2])}
 
 # Byte offsets of the half-precision scales in a block.
 SCALES = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: [0], T.Q2_K: [80, 82], T.Q3_K: [108],
-          T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208], T.IQ4_NL: [0], T.IQ4_XS: [0]}
+          T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208], T.IQ4_NL: [0], T.IQ4_XS: [0],
+          T.IQ1_S: [0], T.IQ1_M: [], T.IQ2_XXS: [0], T.IQ2_XS: [0], T.IQ2_S: [0], T.IQ3_XXS: [0], T.IQ3_S: [0],
+          T.TQ1_0: [52], T.TQ2_0: [64]}
 
 # 0, -0, the smallest and largest subnormals, the smallest normal, some ordinary ones, the largest finite.
 EDGE_HALVES = [0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x83FF, 0x0400, 0x8400, 0x2E66, 0xAE66, 0x3C00, 0xBC00,
@@ -55,9 +60,23 @@ def blocks_with_chosen_scales(ty, rng):
     if length == 256:
         edges = edges[[0, 2, 5, 8, 9, 12]]
     blocks = rng.integers(0, 256, (len(edges), size), dtype=np.uint8)
+    if ty == T.IQ1_M:
+        # A quarter of its half in the top of each of four words.
+        words = blocks[:, 48:].copy().view("<u2") & 0x0FFF
+        words |= np.stack([(edges >> (4 * i) & 15) << 12 for i in range(4)], axis=1)
+        blocks[:, 48:] = words.astype("<u2").view(np.uint8)
     for turn, offset in enumerate(SCALES[ty]):
         blocks[:, offset:offset + 2] = np.roll(edges, turn).view(np.uint8).reshape(-1, 2)
     return blocks
+
+
+def few_bits(rng, bits, size, levels):
+    """A half and whole numbers, by their definition: the first in the lowest bits of a byte, each a multiple of d."""
+    d = np.array(EDGE_HALVES, dtype="<u2")
+    blocks = rng.integers(0, 256, (len(d), size), dtype=np.uint8)
+    blocks[:, :2] = d.view(np.uint8).reshape(-1, 2)
+    q = blocks[:, 2:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & ((1 << bits) - 1)
+    return blocks, np.array(levels, np.float32)[q.reshape(len(d), -1)] * d.view(np.float16).astype(np.float32)[:, None]
 
 
 def float_patterns(ty, rng):
@@ -141,6 +160,12 @@ def main(models):
     for ty in READABLE:
         encoded = blocks_with_chosen_scales(ty, rng) if ty in SCALES or ty == T.MXFP4 else float_patterns(ty, rng)
         decoded.add(f"{ty.name} edge cases", ty, encoded, dequantize(encoded, ty))
+    of_low_bits = np.random.default_rng(20261123)
+    for ty in LOW_BITS:
+        encoded = blocks_with_chosen_scales(ty, of_low_bits)
+        decoded.add(f"{ty.name} edge cases", ty, encoded, dequantize(encoded, ty))
+    for number, (name, *form) in FEW_BITS.items():
+        decoded.add(f"{name} edge cases", number, *few_bits(of_low_bits, *form))
     name, row = "blk.7.ffn_down.weight", 100
     for path in sorted(models.glob("stories13m-*.gguf")):
         t = tensor(path, name)

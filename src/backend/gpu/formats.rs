@@ -2,7 +2,12 @@
 //! is whole and aligned. The unit is a block of 32 weights of one row; what a stream holds of a block is said in
 //! the shader text of its format.
 
-use crate::quant::{GgmlType, blocks::*};
+use crate::quant::{
+    F16, GgmlType,
+    blocks::*,
+    grids::LEVELS_2,
+    groups::{Group, Grouped},
+};
 
 /// Weights in a block.
 pub const BLOCK: usize = 32;
@@ -23,6 +28,7 @@ pub enum Format {
     Q6_K,
     Iq4Nl,
     Iq4Xs,
+    Iq2,
     Mxfp4,
     F16,
     Bf16,
@@ -52,17 +58,21 @@ impl Rate {
 /// How the weights of a type change on their way to the GPU, where they are more than taken apart.
 pub fn conversion(ty: GgmlType) -> Option<&'static str> {
     Some(match ty {
-        GgmlType::Q3_K => "as Q6_K",
+        GgmlType::Q3_K | GgmlType::IQ3_XXS | GgmlType::IQ3_S | GgmlType::IQ1_S | GgmlType::IQ1_M => "as Q6_K",
+        GgmlType::Q1_0 | GgmlType::Q2_0 | GgmlType::TQ1_0 | GgmlType::TQ2_0 => "as Q4_0",
         GgmlType::IQ4_XS => "with its scales multiplied out",
-        GgmlType::Q2_K => "in four bits",
+        GgmlType::Q2_K | GgmlType::IQ2_XXS | GgmlType::IQ2_XS | GgmlType::IQ2_S => "in four bits",
         _ => return None,
     })
 }
 
 impl Format {
-    pub const ALL: [Format; 16] = {
+    pub const ALL: [Format; 17] = {
         use Format::*;
-        [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8High, Q2_K, Q4_K, Q5_K, Q6_K, Iq4Nl, Iq4Xs, Mxfp4, F16, Bf16, F32]
+        [
+            Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8High, Q2_K, Q4_K, Q5_K, Q6_K, Iq4Nl, Iq4Xs, Iq2, Mxfp4, F16,
+            Bf16, F32,
+        ]
     };
 
     /// The format that holds weights of this type without loss; `None` for types that cannot be read at all.
@@ -75,8 +85,10 @@ impl Format {
             T::Q5_1 => Format::Q5_1,
             T::Q8_0 => Format::Q8_0,
             T::Q2_K => Format::Q2_K,
-            // Signed scales of sixteen weights, as Q6_K has them; three bits fit into six.
-            T::Q3_K => Format::Q6_K,
+            // Signed scales of sixteen weights, as Q6_K has them; what is smaller than 32 fits into six bits.
+            T::Q3_K | T::IQ3_XXS | T::IQ3_S | T::IQ1_S | T::IQ1_M => Format::Q6_K,
+            T::Q1_0 | T::Q2_0 | T::TQ1_0 | T::TQ2_0 => Format::Q4_0,
+            T::IQ2_XXS | T::IQ2_XS | T::IQ2_S => Format::Iq2,
             T::Q4_K => Format::Q4_K,
             T::Q5_K => Format::Q5_K,
             T::Q6_K => Format::Q6_K,
@@ -105,7 +117,7 @@ impl Format {
             Format::Q5_0 => [plane, Rate::per_block(4), halves],
             Format::Q5_1 => [plane, Rate::per_block(4), Rate::per_block(4)],
             Format::Q8_0 => [plane, plane, halves],
-            Format::Q2_K => [plane, Rate::NONE, Rate { bytes: 20, blocks: 8 }],
+            Format::Q2_K | Format::Iq2 => [plane, Rate::NONE, Rate { bytes: 20, blocks: 8 }],
             Format::Q4_K => [plane, Rate::NONE, Rate { bytes: 16, blocks: 8 }],
             Format::Q5_K => [plane, Rate::per_block(4), Rate { bytes: 16, blocks: 8 }],
             Format::Q6_K => [plane, Rate::per_block(8), Rate { bytes: 20, blocks: 8 }],
@@ -128,7 +140,7 @@ impl Format {
 
     /// Whether either half of a block has a scale of its own.
     pub const fn has_half_scales(self) -> bool {
-        matches!(self, Format::Q2_K | Format::Q6_K)
+        matches!(self, Format::Q2_K | Format::Q6_K | Format::Iq2)
     }
 
     /// Whether the kernel of wide tiles has room in registers for what it keeps of a block.
@@ -154,6 +166,7 @@ impl Format {
             Format::Q6_K => "q6_k",
             Format::Iq4Nl => "iq4_nl",
             Format::Iq4Xs => "iq4_xs",
+            Format::Iq2 => "iq2",
             Format::Mxfp4 => "mxfp4",
             Format::F16 => "f16",
             Format::Bf16 => "bf16",
@@ -295,6 +308,17 @@ pub fn split_row(ty: GgmlType, row: &[u8], out: &mut Streams) {
             out.high(&nibbles(&b.qs));
             out.scales(&[b.e]);
         }),
+        T::IQ1_S => six_bit_rows::<BlockIq1S>(blocks(row), out),
+        T::IQ1_M => six_bit_rows::<BlockIq1M>(blocks(row), out),
+        T::IQ3_XXS => six_bit_rows::<BlockIq3Xxs>(blocks(row), out),
+        T::IQ3_S => six_bit_rows::<BlockIq3S>(blocks(row), out),
+        T::IQ2_XXS => six_level_rows::<BlockIq2Xxs>(blocks(row), out),
+        T::IQ2_XS => six_level_rows::<BlockIq2Xs>(blocks(row), out),
+        T::IQ2_S => six_level_rows::<BlockIq2S>(blocks(row), out),
+        T::TQ1_0 => four_bit_rows::<BlockTq1>(blocks(row), out),
+        T::TQ2_0 => four_bit_rows::<BlockTq2>(blocks(row), out),
+        T::Q1_0 => four_bit_rows::<BlockQ1_0>(blocks(row), out),
+        T::Q2_0 => four_bit_rows::<BlockQ2_0>(blocks(row), out),
         T::F16 | T::BF16 | T::F32 => {
             let bytes = ty.block_bytes();
             out.0[0].extend_from_slice(row);
@@ -304,6 +328,46 @@ pub fn split_row(ty: GgmlType, row: &[u8], out: &mut Streams) {
         }
         other => panic!("{other} cannot be read: checked when a model is loaded"),
     }
+}
+
+fn groups<B: Grouped>(blocks: &[B]) -> impl Iterator<Item = Group> {
+    blocks.iter().flat_map(|block| (0..B::TYPE.block_len() / BLOCK).map(|b| block.group(b)))
+}
+
+/// As Q4_0: whole numbers from -8 to 7, under scales that are halves.
+fn four_bit_rows<B: Grouped>(blocks: &[B], out: &mut Streams) {
+    for Group { scale, ints, .. } in groups(blocks) {
+        out.high(&ints.map(|int| (int + 8) as u8));
+        out.scales(&F16::from_f32(scale).0);
+    }
+}
+
+/// As Q6_K: whole numbers from -32 to 31, a small multiple of one scale for each sixteen.
+fn six_bit_rows<B: Grouped>(blocks: &[B], out: &mut Streams) {
+    for block in blocks {
+        groups(std::slice::from_ref(block))
+            .for_each(|group| six_bits(&group.ints.map(|int| (int + 32) as u8), out));
+        sixteen_scales(block, out);
+    }
+}
+
+/// The levels of IQ2, by their number, and 8 more where they are negative.
+fn six_level_rows<B: Grouped>(blocks: &[B], out: &mut Streams) {
+    for block in blocks {
+        for group in groups(std::slice::from_ref(block)) {
+            out.high(&group.ints.map(|int| {
+                let level = LEVELS_2.iter().position(|&level| level == int.unsigned_abs());
+                level.expect("a level of the format") as u8 | if int < 0 { 8 } else { 0 }
+            }));
+        }
+        sixteen_scales(block, out);
+    }
+}
+
+fn sixteen_scales<B: Grouped>(block: &B, out: &mut Streams) {
+    let of_all: Vec<Group> = groups(std::slice::from_ref(block)).collect();
+    out.scales(&of_all.iter().flat_map(|group| group.sub.map(|sub| sub as u8)).collect::<Vec<u8>>());
+    out.scales(&of_all[0].scale.to_le_bytes());
 }
 
 fn five_bits(qs: &[u8; 16], fifth: u32, out: &mut Streams) {
@@ -327,7 +391,7 @@ fn six_bits(q: &[u8; BLOCK], out: &mut Streams) {
 /// What the shaders do, in scalar code: weights of one row back from the streams.
 #[cfg(test)]
 fn unsplit(format: Format, streams: &[Vec<u8>; 3], block: usize) -> [f32; BLOCK] {
-    use crate::quant::{F16, iq4_nl::KVALUES, mxfp4, q4_k};
+    use crate::quant::{iq4_nl::KVALUES, mxfp4, q4_k};
     let [high, low, scales] = streams;
     let half = |at: usize| F16([scales[at], scales[at + 1]]).to_f32();
     let from_plane = |plane: &[u8], i: usize| {
@@ -366,6 +430,12 @@ fn unsplit(format: Format, streams: &[Vec<u8>; 3], block: usize) -> [f32; BLOCK]
         Format::Iq4Xs => {
             f32::from_le_bytes(*scales[4 * block..].first_chunk().unwrap())
                 * f32::from(KVALUES[hi(i) as usize])
+        }
+        Format::Iq2 => {
+            let at = block / 8 * 20;
+            let d = f32::from_le_bytes(*scales[at + 16..].first_chunk().unwrap());
+            let level = f32::from(LEVELS_2[usize::from(hi(i) & 7)]);
+            d * f32::from(scales[at + block % 8 * 2 + i / 16]) * if hi(i) > 7 { -level } else { level }
         }
         Format::Mxfp4 => mxfp4::e8m0_half(scales[block]) * f32::from(mxfp4::VALUES[hi(i) as usize]),
         Format::F16 => F16(*high[64 * block + 2 * i..].first_chunk().unwrap()).to_f32(),

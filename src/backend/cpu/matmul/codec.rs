@@ -1,6 +1,11 @@
 //! What a block of each format means, in the terms of the contract: the scalar view.
 
-use crate::quant::{Block, blocks::*, iq4_nl, mxfp4};
+use crate::quant::{
+    Block,
+    blocks::*,
+    groups::{Group, Grouped},
+    iq4_nl, mxfp4,
+};
 
 /// 32 weights in a row: `w[i] = scale · sub[i / 16] · ints[i] + minimum`.
 pub struct Weights {
@@ -147,3 +152,27 @@ impl Codec for BlockQ6K {
         with_sub_scales(self.d.to_f32(), sub, q)
     }
 }
+
+macro_rules! grouped {
+    ($($B:ty),*) => {$(
+        impl Codec for $B {
+            fn weights(&self, b: usize) -> Weights {
+                let Group { scale, sub, ints } = self.group(b);
+                with_sub_scales(scale, sub, ints.map(i16::from))
+            }
+        }
+    )*};
+}
+grouped!(
+    BlockIq1S,
+    BlockIq1M,
+    BlockIq2Xxs,
+    BlockIq2Xs,
+    BlockIq2S,
+    BlockIq3Xxs,
+    BlockIq3S,
+    BlockTq1,
+    BlockTq2,
+    BlockQ1_0,
+    BlockQ2_0
+);

@@ -209,7 +209,8 @@ fn ints_text(format: Format) -> String {
         Format::Q8High => texts!("planes", "whole", "q8_high"),
         Format::Q2_K => texts!("planes", "apart", "q2_k"),
         Format::Q6_K => texts!("planes", "apart", "q6_k"),
-        Format::Iq4Nl | Format::Iq4Xs | Format::Mxfp4 => texts!("planes", "whole", "levels"),
+        Format::Iq4Nl | Format::Iq4Xs | Format::Mxfp4 => texts!("planes", "whole", "level_bytes", "levels"),
+        Format::Iq2 => texts!("planes", "apart", "level_bytes", "iq2"),
         Format::F16 | Format::Bf16 | Format::F32 => unreachable!("multiplied as floats"),
     }
 }
@@ -236,6 +237,7 @@ fn format_text(format: Format) -> String {
         Format::Q6_K => texts!("nibbles", "q6_k"),
         Format::Iq4Nl => texts!("nibbles", "levels", "exact_half", "half_scale", "iq4_nl"),
         Format::Iq4Xs => texts!("nibbles", "levels", "float_scale", "iq4_nl"),
+        Format::Iq2 => texts!("nibbles", "iq2"),
         Format::Mxfp4 => texts!("nibbles", "mxfp4"),
         Format::F16 => texts!("f16"),
         Format::Bf16 => texts!("bf16"),

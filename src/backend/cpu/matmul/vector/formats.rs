@@ -8,7 +8,16 @@ use super::{
     panel::{Panel, Scales},
     rows::Rows,
 };
-use crate::quant::{Block, blocks::*, iq4_nl::KVALUES, mxfp4::VALUES};
+use crate::{
+    backend::cpu::matmul::GROUP,
+    quant::{
+        Block,
+        blocks::*,
+        groups::{Group, Grouped},
+        iq4_nl::KVALUES,
+        mxfp4::VALUES,
+    },
+};
 
 /// What a format has besides integers and a scale per 32.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -435,6 +444,50 @@ impl Format for BlockQ6K {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Formats that are unpacked one row after the other, from what a block means: slowly.
+macro_rules! row_by_row {
+    ($($B:ty: $SHAPE:ident, $OFFSET:literal, $LARGEST:literal;)*) => {$(
+        impl Format for $B {
+            const SHAPE: Shape = Shape::$SHAPE;
+            const OFFSET: i16 = $OFFSET;
+            const LARGEST: u8 = $LARGEST;
+
+            #[inline(always)]
+            unsafe fn unpack<L: Lanes>(_: L, rows: Rows, to: &mut Panel, b: usize) {
+                // SAFETY: the caller's.
+                unsafe { unpack_row_by_row::<Self>(L::ROWS, rows, to, b) }
+            }
+        }
+    )*};
+}
+row_by_row! {
+    BlockIq1S: SubScales, 9, 18;
+    BlockIq1M: SubScales, 9, 18;
+    BlockIq2Xxs: SubScales, 43, 86;
+    BlockIq2Xs: SubScales, 43, 86;
+    BlockIq2S: SubScales, 43, 86;
+    BlockIq3Xxs: SubScales, 31, 62;
+    BlockIq3S: SubScales, 15, 30;
+    BlockTq1: Plain, 1, 2;
+    BlockTq2: Plain, 1, 3;
+    BlockQ1_0: Plain, 1, 2;
+    BlockQ2_0: Plain, 1, 3;
+}
+
+/// # Safety
+/// `rows` stand for so many whole blocks of the format.
+unsafe fn unpack_row_by_row<B: Format + Grouped>(n: usize, rows: Rows, to: &mut Panel, b: usize) {
+    for row in 0..n {
+        // SAFETY: the caller's.
+        let block: &B = unsafe { rows.block_of(row) };
+        for group in 0..B::TYPE.block_len() / GROUP {
+            let Group { scale, sub, ints } = block.group(group);
+            to.put_row_ints(b + group, row, ints.map(|int| (i16::from(int) + B::OFFSET) as u8));
+            to.scales.put_of_row(b + group, row, scale, sub);
         }
     }
 }

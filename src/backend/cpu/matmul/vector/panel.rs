@@ -44,7 +44,24 @@ impl Panel {
     }
 }
 
+impl Panel {
+    /// The weights of one row in block `b`, unsigned with the format's offset.
+    pub fn put_row_ints(&mut self, b: usize, row: usize, ints: [u8; 32]) {
+        for (four, of_panel) in ints.as_chunks::<4>().0.iter().zip(&mut self.ints[b % Panel::GROUPS]) {
+            of_panel[4 * (row % 16)..][..4].copy_from_slice(four);
+        }
+    }
+}
+
 impl Scales {
+    /// The scale of one row in block `b`, and the multiples of it that its halves have.
+    pub fn put_of_row(&mut self, b: usize, row: usize, scale: f32, sub: [i32; 2]) {
+        self.scales[b % Panel::GROUPS][row % 16] = scale;
+        for (half, sub) in sub.into_iter().enumerate() {
+            self.sub_scales[b % Panel::GROUPS][half][row % 16] = sub;
+        }
+    }
+
     pub fn new() -> Self {
         Scales {
             scales: [[0.0; 16]; Panel::GROUPS],

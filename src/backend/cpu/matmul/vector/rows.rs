@@ -1,6 +1,7 @@
 //! Reading the weight rows of a group side by side.
 
 use super::lanes::Lanes;
+use crate::quant::Block;
 
 /// One block of every row of a group. The rows lie one behind the other, and so do the groups.
 #[derive(Clone, Copy)]
@@ -20,6 +21,15 @@ impl Rows {
         let ahead = first.wrapping_add(L::ROWS * (stride + offset));
         // SAFETY: the caller's.
         Rows { block: unsafe { first.add(offset) }, stride, ahead }
+    }
+
+    /// The block of one row.
+    ///
+    /// # Safety
+    /// The group has the row, and its block is a `B`.
+    pub unsafe fn block_of<'a, B: Block>(self, row: usize) -> &'a B {
+        // SAFETY: the caller's; a block may lie at any address.
+        unsafe { &*self.block.add(row * self.stride).cast() }
     }
 
     /// Bytes `at..at + 16` of every block: vector i holds the i-th four of each row.
