@@ -8,4 +8,5 @@ mod cli;
 mod families;
 mod hybrid;
 mod model;
+mod recording;
 mod rounds;

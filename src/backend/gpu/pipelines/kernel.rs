@@ -271,7 +271,7 @@ with_all! {
 
 impl Family {
     /// After the parameters at binding 0, a letter for each storage buffer: read or written. Rounded rows come last.
-    pub(super) fn storage(self) -> &'static str {
+    pub fn storage(self) -> &'static str {
         match self {
             Family::Embed => "rrrrw",
             Family::Norm => "rrrw",

@@ -10,6 +10,8 @@ mod tuning;
 use std::collections::HashMap;
 
 pub use kernel::{Curve, Family, Kernel, MOST_ROUNDED_HEAD, Mode, numbers_of};
+#[cfg(test)]
+pub use translated::Final;
 pub use tuning::{LANE_SUMS_BYTES, Tiling, Tuning, WIDE};
 
 use super::{

@@ -15,6 +15,9 @@ pub use lab::{Random, store};
 mod attention;
 mod experts;
 mod halves;
+// Apple has no Vulkan.
+#[cfg(not(target_vendor = "apple"))]
+mod isa;
 #[cfg(embedded_model)]
 mod lost;
 mod matmul;
