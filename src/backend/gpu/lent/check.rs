@@ -98,6 +98,7 @@ pub fn of_cpu(packed: &Packed, x: &QuantRows) -> Vec<f32> {
     let mut out = vec![0.0; x.rows() * packed.rows()];
     let mut matrix = OutMatrix::new(&mut out, packed.rows(), Mode::Store);
     let weight = Weight::packed(packed);
-    matmul(Isa::detect(), &weight, Acts::Quantized(x), &mut matrix.part(0..packed.rows()));
+    let isa = Isa::available().into_iter().find(|isa| isa.lanes() == packed.lanes()).unwrap_or(Isa::Scalar);
+    matmul(isa, &weight, Acts::Quantized(x), &mut matrix.part(0..packed.rows()));
     out
 }
