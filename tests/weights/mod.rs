@@ -38,6 +38,13 @@ pub fn fields(ty: GgmlType) -> (&'static [usize], std::ops::Range<usize>) {
         GgmlType::Q6_K => (&[208], 0..192),
         GgmlType::IQ4_XS => (&[0], 8..136),
         GgmlType::MXFP4 => (&[], 1..17),
+        GgmlType::IQ1_S => (&[0], 2..34),
+        GgmlType::IQ1_M => (&[], 0..48),
+        GgmlType::IQ2_XXS | GgmlType::IQ2_XS | GgmlType::IQ2_S | GgmlType::IQ3_XXS => (&[0], 2..66),
+        GgmlType::IQ3_S => (&[0], 2..106),
+        GgmlType::TQ1_0 => (&[52], 0..52),
+        GgmlType::TQ2_0 => (&[64], 0..64),
+        GgmlType::Q1_0 | GgmlType::Q2_0 => (&[0], 2..18),
         GgmlType::F16 => (&[0], 0..2),
         other => (&[], 0..other.block_bytes()),
     }
@@ -54,6 +61,8 @@ pub fn wild_blocks(random: &mut Random, ty: GgmlType, blocks: usize) -> Vec<u8> 
         }
         match ty {
             GgmlType::MXFP4 => block[0] &= 0x7f,
+            // The top of its half stands in the last four bits.
+            GgmlType::IQ1_M => block[55] &= 0xbf,
             GgmlType::BF16 | GgmlType::F32 => *block.last_mut().unwrap() &= 0xbf,
             _ => {}
         }
@@ -73,6 +82,13 @@ pub fn tame_blocks(random: &mut Random, ty: GgmlType, blocks: usize) -> Vec<u8> 
         }
         match ty {
             GgmlType::MXFP4 => block[0] = 118 + (random.next() % 4) as u8,
+            GgmlType::IQ1_M => {
+                let scale = half::f16::from_f32(0.01 * (random.float() + 2.0)).to_bits();
+                for i in 0..4 {
+                    let top = &mut block[49 + 2 * i];
+                    *top = *top & 15 | (scale >> (4 * i) & 15) as u8 * 16;
+                }
+            }
             GgmlType::F32 => block.copy_from_slice(&random.float().to_le_bytes()),
             GgmlType::BF16 => block.copy_from_slice(&half::bf16::from_f32(random.float()).to_le_bytes()),
             _ => {}

@@ -40,6 +40,10 @@ impl Random {
 pub fn halves(ty: GgmlType) -> &'static [usize] {
     match ty {
         GgmlType::Q4_0 | GgmlType::IQ4_NL | GgmlType::Q5_0 | GgmlType::Q8_0 | GgmlType::IQ4_XS => &[0],
+        GgmlType::IQ1_S | GgmlType::IQ2_XXS | GgmlType::IQ2_XS | GgmlType::IQ2_S => &[0],
+        GgmlType::IQ3_XXS | GgmlType::IQ3_S | GgmlType::Q1_0 | GgmlType::Q2_0 => &[0],
+        GgmlType::TQ1_0 => &[52],
+        GgmlType::TQ2_0 => &[64],
         GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
         GgmlType::Q2_K => &[80, 82],
         GgmlType::Q3_K => &[108],
@@ -63,6 +67,14 @@ pub fn blocks_of(random: &mut Random, ty: GgmlType, n: usize, least: f32) -> Vec
         }
         match ty {
             GgmlType::MXFP4 => block[0] = 118 + (random.next() % 4) as u8,
+            GgmlType::IQ1_M => {
+                // A quarter of its half in the top of each of four words.
+                let scale = half::f16::from_f32(least * (random.float() + 2.0)).to_bits();
+                for i in 0..4 {
+                    let top = &mut block[49 + 2 * i];
+                    *top = *top & 15 | (scale >> (4 * i) & 15) as u8 * 16;
+                }
+            }
             GgmlType::F32 => block.copy_from_slice(&random.float().to_le_bytes()),
             GgmlType::F16 => block.copy_from_slice(&half::f16::from_f32(random.float()).to_le_bytes()),
             GgmlType::BF16 => block.copy_from_slice(&half::bf16::from_f32(random.float()).to_le_bytes()),

@@ -33,7 +33,7 @@ pub trait Format: Block {
     const SHAPE: Shape;
     /// Weights use (nearly) all 256 values, and only then are they given to the panel signed.
     const WIDE: bool = false;
-    /// What the panel's integers are too large by.
+    /// What the panel's integers are too large by. Where a block has one scale: 0, 12, or a power of two from 8 on.
     const OFFSET: i16 = 0;
     /// The largest integer in the panel, or the largest magnitude if signed.
     const LARGEST: u8;
@@ -472,10 +472,10 @@ row_by_row! {
     BlockIq2S: SubScales, 43, 86;
     BlockIq3Xxs: SubScales, 31, 62;
     BlockIq3S: SubScales, 15, 30;
-    BlockTq1: Plain, 1, 2;
-    BlockTq2: Plain, 1, 3;
-    BlockQ1_0: Plain, 1, 2;
-    BlockQ2_0: Plain, 1, 3;
+    BlockTq1: Plain, 8, 9;
+    BlockTq2: Plain, 8, 10;
+    BlockQ1_0: Plain, 8, 9;
+    BlockQ2_0: Plain, 8, 10;
 }
 
 /// # Safety
