@@ -41,7 +41,7 @@ fn table(plans: &Plans, has_flag: bool) -> String {
         )
     });
     let prompt = plans.prompt.map_or(String::new(), |prompt| format!("{prompt}\n"));
-    format!("{}{states}{COLUMNS}{}\n{hint}{choice}{prompt}", plans.chosen, plans.forecast())
+    format!("{}{states}{COLUMNS}{}\n{hint}{prompt}{choice}", plans.chosen, plans.forecast())
 }
 
 fn to_json(plans: &Plans, model: Option<ModelId>) -> Value {

@@ -37,5 +37,5 @@ impl Block for BlockTq1 {
 /// The `n`-th digit behind the point of `byte / 256` in base three, less one.
 fn digit(byte: u8, n: usize) -> i8 {
     const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
-    (u16::from(byte.wrapping_mul(POWERS[n])) * 3 >> 8) as i8 - 1
+    ((u16::from(byte.wrapping_mul(POWERS[n])) * 3) >> 8) as i8 - 1
 }

@@ -86,7 +86,7 @@ pub fn tame_blocks(random: &mut Random, ty: GgmlType, blocks: usize) -> Vec<u8> 
                 let scale = half::f16::from_f32(0.01 * (random.float() + 2.0)).to_bits();
                 for i in 0..4 {
                     let top = &mut block[49 + 2 * i];
-                    *top = *top & 15 | (scale >> (4 * i) & 15) as u8 * 16;
+                    *top = *top & 15 | ((scale >> (4 * i) & 15) as u8) << 4;
                 }
             }
             GgmlType::F32 => block.copy_from_slice(&random.float().to_le_bytes()),

@@ -63,9 +63,10 @@ impl Cores {
 
     #[cfg(target_os = "macos")]
     fn found() -> Option<Self> {
-        let said =
-            std::process::Command::new("/usr/sbin/sysctl").args(["-n", "hw.perflevel0.physicalcpu"]).output();
-        let n_fast = String::from_utf8(said.ok()?.stdout).ok()?.trim().parse().ok()?;
+        let said = std::process::Command::new("/usr/sbin/sysctl").arg("hw.perflevel0.physicalcpu").output();
+        // `hw.perflevel0.physicalcpu: 8`
+        let said = String::from_utf8(said.ok()?.stdout).ok()?;
+        let n_fast = said.trim().rsplit(' ').next()?.parse().ok()?;
         Some(Cores { known: Vec::new(), n_fast })
     }
 
@@ -174,7 +175,7 @@ pub fn bind_to_this_node() -> bool {
     #[cfg(target_os = "linux")]
     {
         let near = Cores::here().near(rustix::thread::sched_getcpu());
-        return !near.is_empty() && bind(&near);
+        !near.is_empty() && bind(&near)
     }
     #[cfg(not(target_os = "linux"))]
     false

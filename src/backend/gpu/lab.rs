@@ -72,7 +72,7 @@ pub fn blocks_of(random: &mut Random, ty: GgmlType, n: usize, least: f32) -> Vec
                 let scale = half::f16::from_f32(least * (random.float() + 2.0)).to_bits();
                 for i in 0..4 {
                     let top = &mut block[49 + 2 * i];
-                    *top = *top & 15 | (scale >> (4 * i) & 15) as u8 * 16;
+                    *top = *top & 15 | ((scale >> (4 * i) & 15) as u8) << 4;
                 }
             }
             GgmlType::F32 => block.copy_from_slice(&random.float().to_le_bytes()),
