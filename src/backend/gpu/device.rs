@@ -86,6 +86,18 @@ pub fn adapters() -> Vec<Found> {
 }
 
 impl Found {
+    /// How wide the kernels are on it.
+    fn tuning(&self) -> Tuning {
+        const INTEL: u32 = 0x8086;
+        const AMD: u32 = 0x1002;
+        match (self.info.vendor, self.info.subgroup_min_size) {
+            _ if !self.is_hardware() => Tuning::SOFTWARE,
+            (INTEL, _) => Tuning::INTEL,
+            (AMD, 64) => Tuning::GCN,
+            _ => Tuning::HARDWARE,
+        }
+    }
+
     pub fn is_hardware(&self) -> bool {
         self.info.device_type != DeviceType::Cpu
     }
@@ -249,7 +261,7 @@ impl Gpu {
             queue,
             info: found.info.clone(),
             limits: found.limits.clone(),
-            tuning: if found.is_hardware() { Tuning::HARDWARE } else { Tuning::SOFTWARE },
+            tuning: found.tuning(),
             variants: Variants::PLAIN,
             square: found.squares().unwrap_or_default(),
             flushes_halves: false,

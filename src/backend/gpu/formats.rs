@@ -145,7 +145,7 @@ impl Format {
 
     /// Whether the kernel of wide tiles has room in registers for what it keeps of a block.
     pub const fn fits_wide_tiles(self) -> bool {
-        !self.is_float() && !self.has_half_scales() && !matches!(self, Format::Q5_K)
+        !self.is_float() && !self.has_half_scales() && !matches!(self, Format::Q5_1 | Format::Q5_K)
     }
 
     pub const fn is_float(self) -> bool {

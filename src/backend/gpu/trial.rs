@@ -387,7 +387,7 @@ fn compare_products(
     let shared = How { share: 2, ..how(COLUMNS, arith) };
     let wide = How { wide: true, ..how(COLUMNS, arith) };
     for (name, how) in [("shared", shared), ("wide", wide)] {
-        if how.wide && !matrix.format.fits_wide_tiles() {
+        if how.wide && !(gpu.tuning.wide && matrix.format.fits_wide_tiles()) {
             continue;
         }
         let other = matrix.product(gpu, pipelines, &x, &how)?;

@@ -28,7 +28,7 @@ pub struct Final {
 
 impl Final {
     /// As a card would have it.
-    pub fn of(kernel: Kernel, variants: Variants, square: Square) -> Self {
+    pub fn of(kernel: Kernel, tuning: &Tuning, variants: Variants, square: Square) -> Self {
         let name = kernel.name();
         let text = kernel.text(variants, square);
         let module = wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(&text)));
@@ -37,7 +37,7 @@ impl Final {
             .subgroup_operations(SubgroupOperationSet::all())
             .validate(&module)
             .unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(&text)));
-        let constants = kernel.constants(&Tuning::HARDWARE, variants, false);
+        let constants = kernel.constants(tuning, variants, false);
         let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
         let (module, info) =
             process_overrides(&module, &info, Some((ShaderStage::Compute, "main")), &constants)
@@ -135,7 +135,7 @@ mod tests {
         let refused: Vec<String> = all
             .into_par_iter()
             .flat_map_iter(|(kernel, variants, square)| {
-                let ready = Final::of(kernel, variants, square);
+                let ready = Final::of(kernel, &Tuning::HARDWARE, variants, square);
                 let of = |what: &str, made: Result<usize, String>| {
                     made.err().map(|e| format!("{kernel:?} {variants}, for {what}: {e}"))
                 };
@@ -160,7 +160,8 @@ mod tests {
         let kernel = Kernel::all()
             .into_iter()
             .find(|kernel| kernel.text(Variants::COOP, Square::Eight).contains("coop_"));
-        let ready = Final::of(kernel.expect("coop has tiles"), Variants::COOP, Square::Eight);
+        let ready =
+            Final::of(kernel.expect("coop has tiles"), &Tuning::HARDWARE, Variants::COOP, Square::Eight);
         let said = ready.hlsl(hlsl::ShaderModel::V6_6).unwrap_err();
         assert!(said.to_lowercase().contains("cooperative"), "{said}");
     }
@@ -168,7 +169,7 @@ mod tests {
     #[test]
     fn tiles_by_cooperative_matrices_become_spirv() {
         let multiplies = |(kernel, variants, square)| {
-            let words = Final::of(kernel, variants, square).spirv().unwrap();
+            let words = Final::of(kernel, &Tuning::HARDWARE, variants, square).spirv().unwrap();
             // OpCooperativeMatrixMulAddKHR
             assert!(words.iter().any(|word| word & 0xffff == 4459), "{kernel:?}");
         };

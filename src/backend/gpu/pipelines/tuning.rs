@@ -11,9 +11,12 @@ pub const LANE_SUMS_BYTES: usize = 16 << 20;
 pub struct Tuning {
     /// Threads of a workgroup of `matmul_rows`.
     pub matmul: u32,
-    /// From so many columns on a thread of `matmul_rows` and `gate_rows` has four rows instead of two. No bit depends
-    /// on it.
+    /// From so many columns to so many a thread of `matmul_rows` and `gate_rows` has four rows instead of two. No bit
+    /// depends on it.
     pub four: u32,
+    pub four_most: u32,
+    /// A thread has registers for the kernel of wide tiles. No bit depends on it.
+    pub wide: bool,
     /// Threads of a workgroup of `gate_rows` for up to four columns of two rows; half as many for more, and again for
     /// four rows.
     pub gate: u32,
@@ -76,6 +79,8 @@ impl Tuning {
     pub const HARDWARE: Tuning = Tuning {
         matmul: 64,
         four: 3,
+        four_most: 8,
+        wide: true,
         gate: 256,
         norm: 256,
         rope: 64,
@@ -83,9 +88,23 @@ impl Tuning {
         attend_shares: 4,
         crowd: 512,
     };
+    /// A card of AMD's before RDNA, whose compiler spills registers in wide tiles.
+    pub const GCN: Tuning = Tuning { wide: false, ..Tuning::HARDWARE };
+    /// Intel's graphics: half as many registers for a thread, where spilling costs far more than reading again.
+    pub const INTEL: Tuning = Tuning { four_most: 4, wide: false, ..Tuning::HARDWARE };
     /// A processor that plays a GPU: barriers are dear and threads run eight at a time.
-    pub const SOFTWARE: Tuning =
-        Tuning { matmul: 8, four: 9, gate: 8, norm: 8, rope: 8, attend: 8, attend_shares: 1, crowd: 1 };
+    pub const SOFTWARE: Tuning = Tuning {
+        matmul: 8,
+        four: 9,
+        four_most: 0,
+        wide: false,
+        gate: 8,
+        norm: 8,
+        rope: 8,
+        attend: 8,
+        attend_shares: 1,
+        crowd: 1,
+    };
 
     /// Lanes that share a row of so many blocks: enough to keep many loads under way, not more than have work.
     pub fn lanes(&self, blocks: usize) -> u32 {
@@ -110,7 +129,7 @@ impl Tuning {
         let wide = Tiling::wide(matrix_rows, columns);
         // Input and output have rows for whole tiles of half the width.
         let is_whole = columns.div_ceil(TILE_ROWS).is_multiple_of(2);
-        if may_be_wide && self.crowd > 1 && is_whole && wide.groups[0] * wide.groups[1] >= self.crowd / 2 {
+        if may_be_wide && self.wide && is_whole && wide.groups[0] * wide.groups[1] >= self.crowd / 2 {
             return wide;
         }
         let whole = Tiling::whole(matrix_rows, columns);
@@ -122,7 +141,7 @@ impl Tuning {
 
     /// Rows that a thread of the row kernels has.
     pub fn rows_each(&self, columns: u32) -> u32 {
-        if columns < self.four { 2 } else { 4 }
+        if (self.four..=self.four_most).contains(&columns) { 4 } else { 2 }
     }
 
     /// Rows that a workgroup of `matmul_rows` makes.
