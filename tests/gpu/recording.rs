@@ -48,7 +48,7 @@ fn vouch(cache: &Path) {
 
 /// What the driver was told in a run over so many tokens.
 fn counted(counts: &Path, cache: &str, tokens: &str) -> Figures {
-    let text = ["-p", "Once", "-n", tokens, "--ignore-eos", "--temp", "0", "--draft", "none", "--no-learn"];
+    let text = ["-p", "Once", "-n", tokens, "--ignore-eos", "--temp", "0", "--draft", "none"];
     stdout(&[&text[..], &plain(cache)].concat());
     figures(&std::fs::read_to_string(counts).unwrap(), ' ')
 }
