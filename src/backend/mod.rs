@@ -241,7 +241,7 @@ pub trait Backend: Send {
         Vec::new()
     }
 
-    /// The other part of such a product of so many rows: see [`Crossing::lows`]. Only where the low planes lie here.
+    /// The other part of such a product of so many rows: see `Crossing::lows`. Only where the low planes lie here.
     fn low_sums(&mut self, _of: &LowProduct, _rows: usize, _x: &[f32], _out: &mut Vec<f32>) -> Result<()> {
         unreachable!("no low planes lie here")
     }
