@@ -1,6 +1,6 @@
 // y[c, r] = Σ_k w[r, k] · x[c, k] in tiles of 64 rows and 16 or 32 columns, by dots; threads make four by four of
-// them. Needs the texts of a format (load, ints, dots, factors, value), of dots, part.wgsl, finish.wgsl and tile_sums.wgsl; x
-// and y have rows for whole tiles of 32.
+// them. Needs the texts of a format (load, ints, dots, factors, value), of dots, part.wgsl, tile_column.wgsl, finish.wgsl and
+// tile_sums.wgsl; x and y have rows for whole tiles of 32.
 
 // One block of 32 k, its halves one after the other.
 var<workgroup> w_tile: array<Sixteen, 128>; // [2, 64]
@@ -8,21 +8,15 @@ var<workgroup> w_factors: array<Factors, 64>;
 var<workgroup> x_tile: array<Sixteen, 64>; // [2, 32]
 var<workgroup> x_about: array<vec4<f32>, 32>;
 
-struct Four { first: Sixteen, second: Sixteen, about: vec4<f32> }
-
-fn column_of(i: u32) -> Four {
-    return Four(x_tile[i], x_tile[32u + i], x_about[i]);
+fn column_of(i: u32) -> Column {
+    return Column(x_tile[i], x_tile[32u + i], x_about[i]);
 }
 
 fn row_of(i: u32) -> Part {
     return Part(w_tile[i], w_tile[64u + i], w_factors[i]);
 }
 
-fn one(w: Part, c: Four) -> f32 {
-    return value(w.factors, dots(dot16(w.first, c.first), dot16(w.second, c.second)), c.about.yz);
-}
-
-fn add(w0: Part, w1: Part, w2: Part, w3: Part, c: Four, sum: vec4<f32>) -> vec4<f32> {
+fn add(w0: Part, w1: Part, w2: Part, w3: Part, c: Column, sum: vec4<f32>) -> vec4<f32> {
     return fma(vec4<f32>(one(w0, c), one(w1, c), one(w2, c), one(w3, c)), vec4<f32>(c.about.x), sum);
 }
 

@@ -8,8 +8,6 @@ var<workgroup> w_factors: array<Factors, 96>; // [2, 48]
 var<workgroup> x_tile: array<Sixteen, 128>; // [2, 64]
 var<workgroup> x_about: array<vec4<f32>, 64>;
 
-struct Column { first: Sixteen, second: Sixteen, about: vec4<f32> }
-
 // Of four columns, the sums of a pair of rows.
 struct Four { a: vec2<f32>, b: vec2<f32>, c: vec2<f32>, d: vec2<f32> }
 
@@ -19,10 +17,6 @@ fn column_of(i: u32) -> Column {
 
 fn row_of(i: u32) -> Part {
     return Part(w_tile[i], w_tile[96u + i], w_factors[i]);
-}
-
-fn one(w: Part, c: Column) -> f32 {
-    return value(w.factors, dots(dot16(w.first, c.first), dot16(w.second, c.second)), c.about.yz);
 }
 
 fn add(even: Part, odd: Part, c: Column, sum: vec2<f32>) -> vec2<f32> {

@@ -16,11 +16,6 @@ fn level(nibble: u32) -> f32 {
     return select(size, -size, nibble > 7u);
 }
 
-fn levels(bytes: u32) -> vec4<f32> {
-    return vec4<f32>(
-        level(bytes & 15u), level((bytes >> 8u) & 15u), level((bytes >> 16u) & 15u), level(bytes >> 24u));
-}
-
 fn quad(r: Raw, q: u32) -> vec4<f32> {
     return r.scales[q >> 2u] * levels(nibbles(r.high, q));
 }

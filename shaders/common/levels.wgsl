@@ -1,9 +1,4 @@
-// The sixteen levels of IQ4_NL and IQ4_XS, as bytes.
-fn level(nibble: u32) -> f32 {
-    let words = vec4<u32>(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
-    return f32(i32(words[nibble >> 2u] << (24u - 8u * (nibble & 3u))) >> 24u);
-}
-
+// Four levels of a table by their numbers, which are bytes. Needs a text with the table (`level`).
 fn levels(bytes: u32) -> vec4<f32> {
     return vec4<f32>(
         level(bytes & 15u), level((bytes >> 8u) & 15u), level((bytes >> 16u) & 15u), level(bytes >> 24u));

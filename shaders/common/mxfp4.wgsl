@@ -10,15 +10,10 @@ fn load(block: u32) -> Raw {
     return Raw(high[block], bitcast<f32>(select((e - 1u) << 23u, 0x00200000u << e, e < 2u)));
 }
 
-fn value_of(nibble: u32) -> f32 {
+fn level(nibble: u32) -> f32 {
     // 0, 1, 2, 3, 4, 6, 8, 12
     let size = f32((0xc8643210u >> (4u * (nibble & 7u))) & 15u);
     return select(size, -size, nibble > 7u);
-}
-
-fn levels(bytes: u32) -> vec4<f32> {
-    return vec4<f32>(
-        value_of(bytes & 15u), value_of((bytes >> 8u) & 15u), value_of((bytes >> 16u) & 15u), value_of(bytes >> 24u));
 }
 
 fn quad(r: Raw, q: u32) -> vec4<f32> {

@@ -1,10 +1,4 @@
 // d·scale·level, a scale for each half
-alias Factors = vec2<f32>;
-
-fn factors(r: Raw) -> Factors {
-    return r.scales;
-}
-
 // `i`: sums of products, `s`: sums of the activations of either half.
 fn value(f: Factors, i: Dots, s: vec2<f32>) -> f32 {
     return fma(f.x, i.x, f.y * i.y);

@@ -1,10 +1,6 @@
 // scale·q - minimum, both for each half
 alias Factors = vec4<f32>;
 
-fn ints(r: Raw) -> Ints {
-    return plane_ints(r.high);
-}
-
 fn factors(r: Raw) -> Factors {
     return vec4<f32>(r.scales, r.minima);
 }

@@ -1,6 +1,4 @@
 // d·scale·(q - 32), a scale for each half; 0 to 63, coarse the upper four bits alone, 0 to 15.
-alias Factors = vec2<f32>;
-
 fn two_bits(low: vec2<u32>, q: u32) -> u32 {
     let bits = low[q >> 2u] >> (8u * (q & 3u));
     return (bits & 3u) | ((bits & 12u) << 6u) | ((bits & 48u) << 12u) | ((bits & 192u) << 18u);
@@ -16,10 +14,6 @@ fn ints(r: Raw) -> Ints {
             | vec4<u32>(two_bits(r.low, 0u), two_bits(r.low, 1u), two_bits(r.low, 2u), two_bits(r.low, 3u)),
         (high.second << vec4<u32>(2u))
             | vec4<u32>(two_bits(r.low, 4u), two_bits(r.low, 5u), two_bits(r.low, 6u), two_bits(r.low, 7u)));
-}
-
-fn factors(r: Raw) -> Factors {
-    return r.scales;
 }
 
 // `i`: sums of products, `s`: sums of the activations of either half.

@@ -1,6 +1,4 @@
 // d·q, signed; coarse, the upper four bits alone, 0 to 15.
-alias Factors = f32;
-
 fn ints(r: Raw) -> Ints {
     let high = plane_ints(r.high);
     if COARSE {
@@ -10,10 +8,6 @@ fn ints(r: Raw) -> Ints {
     return Ints(
         ((high.first << vec4<u32>(4u)) | low.first) ^ vec4<u32>(0x80808080u),
         ((high.second << vec4<u32>(4u)) | low.second) ^ vec4<u32>(0x80808080u));
-}
-
-fn factors(r: Raw) -> Factors {
-    return r.scale;
 }
 
 // `i`: sums of products, `s`: sums of the activations of either half.

@@ -1,14 +1,4 @@
 // d·(16·q - 120)
-alias Factors = f32;
-
-fn ints(r: Raw) -> Ints {
-    return plane_ints(r.high);
-}
-
-fn factors(r: Raw) -> Factors {
-    return r.scale;
-}
-
 // `i`: sums of products, `s`: sums of the activations of either half.
 fn value(f: Factors, i: Dots, s: vec2<f32>) -> f32 {
     return f * fma(-120.0, s.x + s.y, 16.0 * i);

@@ -59,6 +59,7 @@ impl Kernel {
             Kernel::MatmulWide { format, .. } => [
                 &dots(format),
                 shader!("common/part"),
+                shader!("common/tile_column"),
                 shader!("common/one_matrix"),
                 shader!("matmul_tile_wide"),
             ]
@@ -176,7 +177,8 @@ fn tile_text(format: Format, arith: Arith) -> String {
         return floats(format) + sums + include_str!("../../../../shaders/matmul_tile.wgsl");
     }
     let part = include_str!("../../../../shaders/common/part.wgsl");
-    dots(format) + part + sums + include_str!("../../../../shaders/matmul_tile_dot.wgsl")
+    let column = include_str!("../../../../shaders/common/tile_column.wgsl");
+    dots(format) + part + column + sums + include_str!("../../../../shaders/matmul_tile_dot.wgsl")
 }
 
 /// A format's weights, and what becomes of sums.
@@ -201,16 +203,22 @@ fn ints_text(format: Format) -> String {
         };
     }
     match format {
-        Format::Q4_0 => texts!("planes", "whole", "q4_0"),
-        Format::Q4_1 | Format::Q4_K => texts!("planes", "whole", "q4_affine"),
-        Format::Q5_0 => texts!("planes", "five_bits", "whole", "q5_0"),
-        Format::Q5_1 | Format::Q5_K => texts!("planes", "five_bits", "whole", "q5_affine"),
-        Format::Q8_0 => texts!("planes", "whole", "q8_0"),
-        Format::Q8High => texts!("planes", "whole", "q8_high"),
-        Format::Q2_K => texts!("planes", "apart", "q2_k"),
-        Format::Q6_K => texts!("planes", "apart", "q6_k"),
-        Format::Iq4Nl | Format::Iq4Xs | Format::Mxfp4 => texts!("planes", "whole", "level_bytes", "levels"),
-        Format::Iq2 => texts!("planes", "apart", "level_bytes", "iq2"),
+        Format::Q4_0 => texts!("planes", "of_plane", "whole", "one_scale", "q4_0"),
+        Format::Q4_1 | Format::Q4_K => {
+            texts!("planes", "of_plane", "whole", "scale_and_minimum", "q4_affine")
+        }
+        Format::Q5_0 => texts!("planes", "five_bits", "whole", "one_scale", "q5_0"),
+        Format::Q5_1 | Format::Q5_K => {
+            texts!("planes", "five_bits", "whole", "scale_and_minimum", "q5_affine")
+        }
+        Format::Q8_0 => texts!("planes", "whole", "one_scale", "q8_0"),
+        Format::Q8High => texts!("planes", "of_plane", "whole", "one_scale", "q8_high"),
+        Format::Q2_K => texts!("planes", "of_plane", "apart", "q2_k"),
+        Format::Q6_K => texts!("planes", "apart", "two_scales", "q6_k"),
+        Format::Iq4Nl | Format::Iq4Xs | Format::Mxfp4 => {
+            texts!("planes", "level_bytes", "whole", "one_scale", "levels")
+        }
+        Format::Iq2 => texts!("planes", "level_bytes", "apart", "two_scales", "iq2"),
         Format::F16 | Format::Bf16 | Format::F32 => unreachable!("multiplied as floats"),
     }
 }
@@ -235,10 +243,10 @@ fn format_text(format: Format) -> String {
         Format::Q4_K => texts!("nibbles", "exact_half", "scale_min_k", "q4_affine") + minus,
         Format::Q5_K => texts!("nibbles", "exact_half", "scale_min_k", "fifth_bits", "q5_affine") + minus,
         Format::Q6_K => texts!("nibbles", "q6_k"),
-        Format::Iq4Nl => texts!("nibbles", "levels", "exact_half", "half_scale", "iq4_nl"),
-        Format::Iq4Xs => texts!("nibbles", "levels", "float_scale", "iq4_nl"),
-        Format::Iq2 => texts!("nibbles", "iq2"),
-        Format::Mxfp4 => texts!("nibbles", "mxfp4"),
+        Format::Iq4Nl => texts!("nibbles", "level_iq4", "levels", "exact_half", "half_scale", "iq4_nl"),
+        Format::Iq4Xs => texts!("nibbles", "level_iq4", "levels", "float_scale", "iq4_nl"),
+        Format::Iq2 => texts!("nibbles", "levels", "iq2"),
+        Format::Mxfp4 => texts!("nibbles", "levels", "mxfp4"),
         Format::F16 => texts!("f16"),
         Format::Bf16 => texts!("bf16"),
         Format::F32 => texts!("f32"),
