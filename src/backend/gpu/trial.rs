@@ -12,7 +12,7 @@ use super::{
     formats::{BLOCK, Format},
     lab::{How, Matrix, Random, blocks, numbers, plain, room},
     pipelines::{Curve, Mode, Pipelines},
-    proof::{self, PROOF_BYTES, Proof, is_more},
+    proof::{self, PROOF_BYTES, Proof, is_more, same_bits},
     speeds,
     variants::{Arith, Variants, Wanted},
 };
@@ -378,7 +378,7 @@ fn compare_products(
         };
         for &columns in few {
             let some = matrix.product(gpu, pipelines, &x[..columns * K], &How { columns, ..kind })?;
-            if !some.iter().zip(&tiles).all(|(a, b)| a.to_bits() == b.to_bits()) {
+            if !same_bits(&some, &tiles[..some.len()]) {
                 return Ok(Some(format!("{ty}: other bits in a batch of {columns}")));
             }
         }
@@ -391,7 +391,7 @@ fn compare_products(
             continue;
         }
         let other = matrix.product(gpu, pipelines, &x, &how)?;
-        if !other.iter().zip(&tried).all(|(a, b)| a.to_bits() == b.to_bits()) {
+        if !same_bits(&other, &tried) {
             return Ok(Some(format!("{ty}: other bits in {name} tiles")));
         }
     }

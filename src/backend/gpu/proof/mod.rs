@@ -160,7 +160,7 @@ pub fn is_more(off: f64, limit: f64) -> bool {
     off.is_nan() || off > limit
 }
 
-fn same_bits(a: &[f32], b: &[f32]) -> bool {
+pub fn same_bits(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
