@@ -149,16 +149,20 @@ pub fn rows_worth_lending(
     let of_few = there(few, multiplier, &mut out)?;
     let acts = acts(few);
     let here = least_of_two(|| {
-        let out = OutMatrix::new(&mut out[..few * packed.rows()], packed.rows(), Mode::Store);
-        team.run(few, |member| {
-            let rows = member.share(packed.rows(), ROW_GRAIN);
-            // SAFETY: each thread has its share of the rows.
-            let mut stripe = unsafe { out.stripe(rows) };
-            matmul::matmul(isa, &Weight::packed(packed), Acts::Quantized(&acts), &mut stripe);
-        });
+        multiply_here((isa, &mut *team), packed, &acts, &mut out[..few * packed.rows()]);
         Ok(())
     })?;
     Ok(worth_from([(few, of_few), (many, of_many)], (few, here)).filter(|&rows| rows <= max_rows))
+}
+
+/// The products that a [`Multiplier`] makes, by all threads here.
+pub fn multiply_here((isa, team): (Isa, &mut Team), packed: &Packed, x: &QuantRows, out: &mut [f32]) {
+    let made = OutMatrix::new(out, packed.rows(), Mode::Store);
+    team.run(x.rows(), |member| {
+        // SAFETY: each thread has its share of the rows.
+        let mut stripe = unsafe { made.stripe(member.share(packed.rows(), ROW_GRAIN)) };
+        matmul::matmul(isa, &Weight::packed(packed), Acts::Quantized(x), &mut stripe);
+    });
 }
 
 fn least_of_two(mut once: impl FnMut() -> Result<()>) -> Result<Duration> {

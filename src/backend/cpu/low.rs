@@ -6,9 +6,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::{
-    lent::LentDevice,
-    matmul::{self, Acts, Mode, OutMatrix, Packed, Planes, QuantRows, Weight},
-    pass::{ROW_GRAIN, add},
+    lent::{LentDevice, multiply_here},
+    matmul::{Packed, Planes, QuantRows, Weight},
+    pass::add,
     simd::Isa,
     team::Team,
 };
@@ -66,12 +66,7 @@ impl LowPlanes {
                 None => false,
             };
             if !elsewhere {
-                let made = OutMatrix::new(sums, n, Mode::Store);
-                team.run(rows, |member| {
-                    // SAFETY: each thread has its share of the rows.
-                    let mut stripe = unsafe { made.stripe(member.share(n, ROW_GRAIN)) };
-                    matmul::matmul(isa, &Weight::packed(packed), Acts::Quantized(acts), &mut stripe);
-                });
+                multiply_here((isa, &mut *team), packed, acts, sums);
             }
             for (out, sums) in out.chunks_exact_mut(width).zip(sums.chunks_exact_mut(n)) {
                 if let Some(bias) = bias {

@@ -166,9 +166,15 @@ impl Packed {
     /// The planes of a group of rows.
     #[inline(always)]
     pub(super) fn group(&self, g: usize) -> [&[u8]; 2] {
+        self.planes_of(g..g + 1)
+    }
+
+    /// The planes of some groups of rows.
+    #[inline(always)]
+    pub fn planes_of(&self, groups: Range<usize>) -> [&[u8]; 2] {
         let lows = self.rows.div_ceil(self.lanes) * self.high_bytes;
-        let high = &self.data[g * self.high_bytes..][..self.high_bytes];
-        [high, &self.data[lows + g * self.low_bytes..][..self.low_bytes]]
+        let high = &self.data[groups.start * self.high_bytes..groups.end * self.high_bytes];
+        [high, &self.data[lows..][groups.start * self.low_bytes..groups.end * self.low_bytes]]
     }
 }
 
@@ -203,13 +209,6 @@ impl Packed {
     /// Bytes of a group of rows in either plane.
     pub fn group_bytes(&self) -> [usize; 2] {
         [self.high_bytes, self.low_bytes]
-    }
-
-    /// The planes of some groups of rows.
-    pub fn planes_of(&self, groups: Range<usize>) -> [&[u8]; 2] {
-        let lows = self.rows.div_ceil(self.lanes) * self.high_bytes;
-        let high = &self.data[groups.start * self.high_bytes..groups.end * self.high_bytes];
-        [high, &self.data[lows..][groups.start * self.low_bytes..groups.end * self.low_bytes]]
     }
 }
 

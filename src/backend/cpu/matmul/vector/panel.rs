@@ -42,9 +42,7 @@ impl Panel {
         // SAFETY: a vector has at most 64 bytes.
         unsafe { l.store(self.ints[b % Panel::GROUPS][j % 8].as_mut_ptr(), v) };
     }
-}
 
-impl Panel {
     /// The weights of one row in block `b`, unsigned with the format's offset.
     pub fn put_row_ints(&mut self, b: usize, row: usize, ints: [u8; 32]) {
         for (four, of_panel) in ints.as_chunks::<4>().0.iter().zip(&mut self.ints[b % Panel::GROUPS]) {
