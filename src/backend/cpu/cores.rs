@@ -87,12 +87,13 @@ impl Cores {
             let alike = if small.contains(&cpu) { OF_A_LARGE_CORE } else { 1.0 };
             if small.is_empty() { of_kernel.or_else(clock).unwrap_or(alike) } else { alike }
         };
+        let nodes: Vec<Vec<usize>> =
+            (0..).map_while(|node| list(&format!("system/node/node{node}/cpulist"))).collect();
         let mut cores = BTreeMap::<usize, Core>::new();
         for &cpu in allowed {
             let siblings = list(&format!("system/cpu/cpu{cpu}/topology/thread_siblings_list"))?;
             let core = cores.entry(*siblings.first()?).or_insert_with(|| {
-                let node = (0..).map_while(|node| list(&format!("system/node/node{node}/cpulist")));
-                let node = node.take_while(|cpus| !cpus.contains(&cpu)).count();
+                let node = nodes.iter().take_while(|cpus| !cpus.contains(&cpu)).count();
                 Core { cpus: Vec::new(), speed: 0, node }
             });
             core.cpus.push(cpu);

@@ -132,12 +132,12 @@ impl CpuBackend {
         mixers::order_weights(&model.plan, &mut vectors);
         let isa = config.isa.unwrap_or_else(Isa::detect);
         let team = Team::new(threads, prompt_threads, &seats)?;
+        let loaders = loaders(seats)?;
         let weights = match config.planes {
             None => Weights::in_file(&model),
-            Some(planes) => {
-                loaders(seats)?.install(|| Weights::pack(&model, &config.held, isa, planes, progress))?
-            }
+            Some(planes) => loaders.install(|| Weights::pack(&model, &config.held, isa, planes, progress))?,
         };
+        let low_planes = loaders.install(|| LowPlanes::new(&model, &config.by_planes, isa))?;
         let read_ahead = match config.read_ahead {
             true => {
                 let left = weights.left_in_file(&model, &config.held);
@@ -145,7 +145,6 @@ impl CpuBackend {
             }
             false => None,
         };
-        let low_planes = LowPlanes::new(&model, &config.by_planes, isa)?;
         Ok(CpuBackend {
             low_planes,
             weights,
