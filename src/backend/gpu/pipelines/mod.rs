@@ -1,6 +1,8 @@
 //! The kernels and the pipelines made of them: a text for each, specialised by override constants. Pipelines are made
 //! when first used and kept.
 
+#[cfg(test)]
+mod every;
 mod kernel;
 mod text;
 #[cfg(test)]

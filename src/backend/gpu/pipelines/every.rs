@@ -1,0 +1,87 @@
+//! Every kernel that there is, for tests that go over all of them.
+
+use super::{Curve, Kernel, Mode};
+use crate::{
+    backend::gpu::{formats::Format, variants::Arith, work::Stored},
+    kv_type::KvType,
+};
+
+impl Kernel {
+    /// One of each kernel for every format and shape.
+    pub fn all() -> Vec<Kernel> {
+        let mut all = vec![Kernel::Add, Kernel::Take, Kernel::Scale, Kernel::Cap];
+        all.extend([Kernel::Choose, Kernel::ExpertsSort, Kernel::ExpertsSum]);
+        all.extend([Kernel::Best, Kernel::BestJoin, Kernel::Read]);
+        all.extend([false, true].map(|inside| Kernel::NormGroups { inside }));
+        for again in [false, true] {
+            all.push(Kernel::Convolve { again });
+            all.extend([false, true].map(|gated_delta| Kernel::Scan { gated_delta, lanes: 8, again }));
+        }
+        for &curve in Curve::ALL {
+            all.push(Kernel::Activate(curve));
+            all.push(Kernel::Multiply { f: curve, g: Curve::Sigmoid });
+        }
+        all.extend(Arith::ALL.map(Kernel::Norm));
+        all.extend(Arith::ALL.map(Kernel::AttendJoin));
+        all.extend(KvType::ALL.map(|keys| Kernel::Shift { keys }));
+        for stored in Stored::all() {
+            all.push(Kernel::RopeStore(stored));
+            for shared in [false, true] {
+                all.push(Kernel::Attend { split: true, shared, stored, arith: Arith::Float });
+                all.extend(Arith::ALL.map(|arith| Kernel::Attend { split: false, shared, stored, arith }));
+            }
+        }
+        for mode in [Mode::Store, Mode::Add, Mode::Gate(Curve::Silu), Mode::Activate(Curve::Gelu)] {
+            all.push(Kernel::MatmulJoin { mode, lanes: 16, width: 32 });
+        }
+        all.push(Kernel::Quantize);
+        for format in Format::ALL {
+            all.push(Kernel::Embed(format));
+            for arith in Arith::ALL.into_iter().filter(|arith| arith.of(format) == *arith) {
+                for coarse in [false, format.has_planes()] {
+                    all.push(Kernel::HeadTile { format, lanes: 8, coarse, arith });
+                    all.push(Kernel::HeadRows { format, lanes: 8, columns: 3, coarse, arith });
+                }
+                let gates = [Mode::Gate(Curve::Silu), Mode::Gate(Curve::Xielu), Mode::Activate(Curve::Gelu)];
+                for mode in [Mode::Store, Mode::Add].into_iter().chain(gates) {
+                    for coarse in [false, format.has_planes()] {
+                        let tile = |width, share| Kernel::MatmulTile {
+                            format,
+                            mode,
+                            lanes: 16,
+                            coarse,
+                            arith,
+                            width,
+                            share,
+                        };
+                        all.extend([tile(16, 0), tile(32, 0), tile(32, 2)]);
+                        all.push(Kernel::ExpertTile { format, mode, lanes: 16, coarse, arith });
+                        all.push(Kernel::ExpertRows { format, mode, lanes: 32, coarse, arith });
+                        let rows =
+                            |columns| Kernel::MatmulRows { format, mode, lanes: 32, columns, coarse, arith };
+                        all.extend((1..=8).map(rows));
+                    }
+                }
+                if arith == Arith::Int8 && format.fits_wide_tiles() {
+                    for (mode, coarse) in [(Mode::Add, false), (Mode::Gate(Curve::Silu), format.has_planes())]
+                    {
+                        all.push(Kernel::MatmulWide { format, mode, lanes: 16, coarse });
+                    }
+                }
+                if arith != Arith::Float {
+                    let curve = Curve::Silu;
+                    let gate = |columns| Kernel::GateRows {
+                        format,
+                        curve,
+                        lanes: 32,
+                        columns,
+                        coarse: false,
+                        arith,
+                    };
+                    all.extend((1..=8).map(gate));
+                }
+            }
+        }
+        all
+    }
+}
