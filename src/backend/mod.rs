@@ -10,6 +10,7 @@ mod open;
 // Without GPUs nothing lies so.
 #[cfg_attr(not(feature = "gpu"), allow(dead_code))]
 pub mod planes;
+mod planned;
 
 use std::{borrow::Cow, fmt};
 
@@ -18,9 +19,9 @@ use serde::{Deserialize, Serialize};
 pub use config::{ContextConfig, Streaming};
 use gpu_config::GpuConfig;
 pub use open::{Device, Loading, Opened, Plans, open, plan_elsewhere};
-#[cfg(feature = "cli")]
-pub use open::{check_states, plan};
 use planes::LowProduct;
+#[cfg(feature = "cli")]
+pub use {open::plan, planned::check_states};
 
 use crate::{
     Result,

@@ -5,19 +5,16 @@ use std::sync::Arc;
 
 use super::{
     Backend, ContextConfig, GpuConfig, Speeds, Streaming,
-    cpu::{self, CpuBackend, CpuConfig, matmul::Packed},
+    cpu::{CpuBackend, CpuConfig},
     gpu::{self, Chosen, Found, GpuBackend, Variants},
     hybrid::HybridBackend,
-    planes,
+    planned::{GpuRoom, ModelSizes, Planned, plan_ahead, vram},
 };
 use crate::{
-    Error, Model, Result, RunLayers,
-    kv::{KvLayout, StateBytes},
-    placement::{
-        self, Basis, Budgets, ByPlanes, First, Place, Placement, PlacementRequest, PromptForecast, Sizes,
-        UnitSize, forecast::Forecast, mib,
-    },
-    plan::{Op, Unit, UnitSet, WeightId},
+    Error, Model, Result,
+    kv::StateBytes,
+    placement::{self, Basis, First, Place, Placement, PlacementRequest, PromptForecast, forecast::Forecast},
+    plan::UnitSet,
 };
 
 /// Which device runs a model.
@@ -43,15 +40,6 @@ pub struct Opened {
     /// Of the GPU, where one is used and was measured.
     pub speeds: Option<Speeds>,
 }
-
-/// Rows at once are halved down to this where buffers for them would take too much of a small GPU.
-const LEAST_ROWS: usize = 32;
-
-/// Of what memory is free by the system other programs get the rest.
-const AUTO_SHARE: f64 = 0.9;
-
-/// The largest part of a GPU's memory that products with matrices in RAM take.
-const MOST_STREAMING: u64 = 4;
 
 /// Each smaller plan takes so much of the one before.
 const NEXT_PLAN: f64 = 0.85;
@@ -271,253 +259,6 @@ fn adapter(config: &ContextConfig) -> Result<Option<Found>> {
             Some(found) => found.check().map(|()| Some(found)),
             None => Ok(None),
         },
-    }
-}
-
-struct Planned {
-    placement: Placement,
-    max_rows: usize,
-    /// It has what predicts one token more.
-    ahead: bool,
-    /// There is room on the GPU for products with matrices that lie in RAM.
-    streams: bool,
-}
-
-/// What a plan knows of a GPU.
-#[derive(Clone, Copy)]
-struct GpuRoom {
-    /// Bytes of its memory to take.
-    vram: u64,
-    /// Its memory is the processor's, so that whatever goes there is not there for the CPU.
-    shares_memory: bool,
-    is_hardware: bool,
-}
-
-impl GpuRoom {
-    fn of(request: &PlacementRequest, found: &Found) -> Self {
-        GpuRoom {
-            vram: vram(request, found),
-            shares_memory: found.shares_memory(),
-            is_hardware: found.is_hardware(),
-        }
-    }
-
-    /// Whether it is to multiply with matrices that lie in RAM.
-    fn streams(&self, config: &ContextConfig) -> bool {
-        let wanted = match config.streaming {
-            Streaming::Measured => self.is_hardware,
-            Streaming::Never => false,
-            Streaming::From(_) => true,
-        };
-        wanted && config.planes.is_some()
-    }
-}
-
-/// Bytes of a GPU's memory to take.
-fn vram(request: &PlacementRequest, found: &Found) -> u64 {
-    let told = found.memory.filter(|_| found.is_hardware()).map(|memory| memory.share());
-    let free = free_ram().filter(|_| found.shares_memory()).unwrap_or(u64::MAX);
-    request.vram.unwrap_or_else(|| told.map_or(u64::MAX / 2, |bytes| bytes.min(free)))
-}
-
-/// What weights and buffers may take of the memory that is free, where the system tells.
-fn free_ram() -> Option<u64> {
-    Some((cpu::available_memory()? as f64 * AUTO_SHARE) as u64)
-}
-
-/// With what predicts one token more, if that leaves all else where it is: plain text is to be the same without.
-fn plan_ahead(
-    model: &Model,
-    with_ahead: Option<&Model>,
-    config: &ContextConfig,
-    request: &PlacementRequest,
-    vram: Option<GpuRoom>,
-    basis: impl Fn() -> Basis,
-) -> Result<Planned> {
-    let plain = plan_for(model, config, request, vram, &basis)?;
-    let is_divided = |planned: &Planned| vram.is_some() && planned.placement.is_divided();
-    let Some(with_ahead) = with_ahead.filter(|_| !is_divided(&plain)) else { return Ok(plain) };
-    match plan_for(with_ahead, config, request, vram, basis) {
-        Ok(planned) if !is_divided(&planned) => Ok(Planned { ahead: true, ..planned }),
-        Ok(_) | Err(Error::Memory(_)) => Ok(plain),
-        Err(e) => Err(e),
-    }
-}
-
-fn plan_for(
-    model: &Model,
-    config: &ContextConfig,
-    request: &PlacementRequest,
-    room: Option<GpuRoom>,
-    basis: impl Fn() -> Basis,
-) -> Result<Planned> {
-    let n_cells = config.n_ctx as usize;
-    let layout = config.kv_layout(&model.plan);
-    let sizes = ModelSizes { model, config, layout: config.kv_layout(&model.plan) };
-    let parts = placement::parts(model, &sizes, request.draft.as_ref());
-    // Where everything is kept off the GPU, there is none. The embedding goes there only with all the rest.
-    let may_go = |part: &UnitSize| part.unit != Unit::Embed && !request.keeps_off_gpu(part.unit);
-    let room = room.filter(|_| parts.iter().any(may_go));
-    let vram = room.map(|room| room.vram);
-    let scratch_for = |rows| if vram.is_some() { gpu::scratch_bytes(model, rows, &layout) } else { 0 };
-    // As many of these rows at once as a small GPU leaves room for.
-    let rows_of = |n_ubatch: usize| {
-        let mut rows = n_ubatch.clamp(1, n_cells);
-        while vram.is_some_and(|vram| rows > LEAST_ROWS && scratch_for(rows) > vram / 4) {
-            rows = (rows / 2).max(LEAST_ROWS);
-        }
-        rows
-    };
-    // Room for the sums of low planes, where these may lie in RAM: it is little.
-    let may_lie_apart = match &request.planes_apart {
-        Some(apart) => *apart != UnitSet::none(model.plan.dims.n_layer),
-        None => request.draft.as_ref().is_some_and(RunLayers::has_coarse),
-    };
-    let all = UnitSet::all(model.plan.dims.n_layer);
-    let lows_for =
-        |rows| if vram.is_some() && may_lie_apart { gpu::lows_bytes(model, &all, rows) } else { 0 };
-    let place_beside = |rows, streaming| {
-        let scratch = scratch_for(rows) + streaming + lows_for(rows);
-        let budgets = Budgets { vram, scratch, ram: request.ram };
-        let placement = placement::choose(parts.clone(), request, budgets, &basis)?;
-        let on_gpu = room.filter(|room| room.shares_memory).map_or(0, |_| placement.bytes_on_gpu());
-        if let (None, Some(_), Some(ram)) = (request.ram, config.planes, ram_at_hand(model, config, rows))
-            && placement.bytes_in_ram() > ram.saturating_sub(on_gpu)
-        {
-            let budgets = Budgets { ram: Some(ram.saturating_sub(on_gpu)), ..budgets };
-            return placement::choose(parts.clone(), request, budgets, &basis);
-        }
-        Ok(placement)
-    };
-    // Where something lies in RAM, with room to multiply with it, unless that is much or leaves the GPU empty.
-    let streams = room.is_some_and(|room| room.streams(config));
-    let place = |rows| {
-        let placement = place_beside(rows, 0)?;
-        let takes = match streams
-            && (placement.has_planes_apart() || gpu::lent_bytes(model, &placement.in_ram(), rows) > 0)
-        {
-            true => gpu::lent_bytes(model, &UnitSet::all(model.plan.dims.n_layer), rows),
-            false => 0,
-        };
-        if takes == 0 || vram.is_none_or(|vram| takes > vram / MOST_STREAMING) {
-            return Ok((placement, false));
-        }
-        match place_beside(rows, takes) {
-            Ok(beside) if beside.uses(Place::Vram) => Ok((beside, true)),
-            Ok(_) | Err(Error::Memory(_)) => Ok((placement, false)),
-            Err(e) => Err(e),
-        }
-    };
-    let mut max_rows = rows_of(config.n_ubatch);
-    let (mut placement, mut streams) = place(max_rows)?;
-    // GPU and CPU round differently, and no result is to depend on how many rows run at once: there is always room for
-    // the usual number of them, and for more if that changes no place.
-    let usual = rows_of(ContextConfig::default().n_ubatch);
-    if max_rows != usual
-        && let Ok((as_usual, usual_streams)) = place(usual)
-        && as_usual.uses(Place::Vram)
-        && (as_usual.on_gpu(), as_usual.planes_apart()) != (placement.on_gpu(), placement.planes_apart())
-    {
-        max_rows = max_rows.min(usual);
-        (placement, streams) = (as_usual, usual_streams);
-    }
-    placement.converted = gpu::converted(model, &placement.on_gpu());
-    if let (Some(vram), false) = (vram, placement.uses(Place::Vram)) {
-        return Err(Error::Memory(format!(
-            "nothing fits into {:.1} MiB of GPU memory: buffers take {:.1}, the least that goes there {:.1}: a larger `vram`, a smaller `n_ctx` or `n_ubatch`, or `device` cpu",
-            mib(vram),
-            mib(placement.budgets.scratch),
-            mib(placement.least_on_gpu())
-        )));
-    }
-    Ok(Planned { placement, max_rows, ahead: false, streams })
-}
-
-/// Bytes of RAM that weights may take where nobody says: what is free beside the cache and the buffers, less some for
-/// everybody else. `None` where the system does not tell.
-fn ram_at_hand(model: &Model, config: &ContextConfig, max_rows: usize) -> Option<u64> {
-    let types = [config.key_type, config.value_type];
-    let overhead = cpu::overhead_bytes(model, &config.kv_layout(&model.plan), types, max_rows);
-    Some(free_ram()?.saturating_sub(u64::try_from(overhead).unwrap_or(u64::MAX)))
-}
-
-/// An error where states take more than half of the memory that is free: the weights and all else have the rest. `what` goes
-/// back to so many positions of a text, and `less` are fewer of them.
-#[cfg(feature = "cli")]
-pub fn check_states(
-    model: &Model,
-    config: &ContextConfig,
-    what: &str,
-    positions: usize,
-    less: &str,
-) -> Result<()> {
-    let states = StateBytes::new(model.plan.mixers.iter(), &config.kv_layout(&model.plan)).all();
-    match cpu::available_memory() {
-        Some(free) if states > free / 2 => Err(Error::Memory(format!(
-            "{what} goes back to {positions} positions of a text, for which the states of recurrent layers take {:.1} GiB, more than half of the {:.1} GiB that are free: {less}",
-            mib(states) / 1024.0,
-            mib(free) / 1024.0
-        ))),
-        _ => Ok(()),
-    }
-}
-
-struct ModelSizes<'a> {
-    model: &'a Model,
-    config: &'a ContextConfig,
-    layout: KvLayout,
-}
-
-impl Sizes for ModelSizes<'_> {
-    fn in_ram(&self, id: WeightId, coarse: bool) -> u64 {
-        let weight = self.model.weight(id);
-        match self.config.planes.filter(|_| Packed::knows(weight.ty())) {
-            Some(planes) => Packed::bytes_read_of(weight.ty(), weight.rows, weight.cols, planes, coarse),
-            None => weight.bytes,
-        }
-    }
-
-    fn on_gpu(&self, id: WeightId, coarse: bool) -> u64 {
-        gpu::bytes_read(self.model, id, coarse)
-    }
-
-    fn taken_on_gpu(&self, op: &Op) -> u64 {
-        gpu::op_bytes(self.model, op)
-    }
-
-    fn by_planes(&self, unit: Unit, ops: &[&Op]) -> Option<ByPlanes> {
-        let model = self.model;
-        let matrices = planes::of_unit(model, unit, ops);
-        let mut sources: Vec<_> = ops
-            .iter()
-            .flat_map(|op| model.plan.operands(op).matrices())
-            .filter(|(id, _)| matrices.contains(id))
-            .map(|(_, source)| source)
-            .collect();
-        sources.dedup();
-        let read = |op: &&Op| model.bytes_read(op, None, |id| self.on_gpu(id, matrices.contains(&id)));
-        (!matrices.is_empty()).then(|| ByPlanes {
-            gpu_bytes: ops.iter().map(|op| gpu::op_bytes(model, op)).sum::<u64>()
-                - matrices.iter().map(|&id| gpu::saved_by_planes(model, id)).sum::<u64>(),
-            gpu_read: ops.iter().map(read).sum(),
-            low_bytes: matrices.iter().map(|&id| planes::low_bytes(model, id)).sum(),
-            products: sources.len(),
-            coarse: false,
-        })
-    }
-
-    fn overhead(&self, unit: Unit) -> u64 {
-        let types = (self.config.key_type, self.config.value_type);
-        match unit {
-            // What a GPU cannot run has its keys and values in RAM, and states.
-            Unit::Attn(layer) if gpu::check(self.model).is_err() => {
-                let states = StateBytes::new(self.model.plan.mixers_of(layer), &self.layout);
-                self.layout.slot_bytes(layer, types.0)
-                    + self.layout.of_values().slot_bytes(layer, types.1)
-                    + states.all()
-            }
-            _ => gpu::overhead_bytes(self.model, unit, &self.layout, types),
-        }
     }
 }
 
