@@ -17,7 +17,8 @@ const TEXT: &str = concat!(
     @compute @workgroup_size(64)
     fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
         let i = 64u * group.x + thread;
-        if i < arrayLength(&given) {
+        // The words given are padded to sixteen bytes.
+        if i < arrayLength(&made) {
             let x = bitcast<f32>(given[i]);
             let read = bitcast<vec2<u32>>(halves_in(given[i]));
             made[i] = vec3<u32>(two_halves_of(vec2<f32>(x, -x)), read);
