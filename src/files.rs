@@ -121,6 +121,58 @@ fn behind_links(path: &Path) -> PathBuf {
     path
 }
 
+/// For files that take long: `write` makes one of about `bytes`, which is put in its place when it is complete; what is
+/// incomplete is removed. An existing file is replaced only with `force`.
+pub fn write_large(
+    path: &Path,
+    force: bool,
+    bytes: u64,
+    write: impl FnOnce(File) -> Result<()>,
+) -> Result<()> {
+    let refuse = |what: &str| Err(Error::Usage(format!("{}: {what}", path.display())));
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.is_file() => return refuse("is there and is not a regular file"),
+        Ok(_) if !force => return refuse("exists; `force` overwrites it"),
+        _ => {}
+    }
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    check_space(folder, bytes)?;
+    let new = Replacement::of(path)?;
+    let file = new.file().try_clone().map_err(|e| Error::io(path, e))?;
+    write(file).map_err(|e| match e {
+        Error::Io { source, .. } => Error::io(path, source),
+        other => other,
+    })?;
+    new.put_in_place()
+}
+
+fn check_space(folder: &Path, needed: u64) -> Result<()> {
+    match free_bytes(folder) {
+        Some(free) if free < needed => {
+            let gb = |bytes: u64| bytes as f64 / 1e9;
+            let (folder, needed, free) = (folder.display(), gb(needed), gb(free));
+            Err(Error::Input(format!(
+                "{folder}: {needed:.1} GB are needed and {free:.1} GB are free; choose another folder or model"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a user may still write there, if the system tells.
+fn free_bytes(folder: &Path) -> Option<u64> {
+    #[cfg(unix)]
+    {
+        let stat = rustix::fs::statvfs(folder).ok()?;
+        stat.f_bavail.checked_mul(stat.f_frsize)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = folder;
+        None
+    }
+}
+
 /// All of a file that should be no larger than `most` bytes; more is an error that says so.
 pub fn read_limited(path: &Path, most: u64) -> Result<Vec<u8>> {
     let file = File::open(path).map_err(|e| Error::io(path, e))?;

@@ -125,6 +125,7 @@ impl Simd for Avx2 {
         fn fma(a: F, b: F, c: F) -> F = _mm256_fmadd_ps;
         fn max(a: F, b: F) -> F = _mm256_max_ps;
         fn min(a: F, b: F) -> F = _mm256_min_ps;
+        fn if_more(a: F, b: F, x: F, y: F) -> F = choose_8;
         fn to_i32(a: F) -> I = _mm256_cvtps_epi32;
         fn from_i32(a: I) -> F = _mm256_cvtepi32_ps;
         fn to_bits(a: F) -> I = _mm256_castps_si256;
@@ -186,6 +187,14 @@ impl Simd for Avx2 {
         fn reduce_add_i32(a: I) -> i32 { sum_of_8_i32(_mm256_add_epi32(a.0, a.1)) }
         fn reduce_max_i32(a: I) -> i32 { max_of_8_i32(_mm256_max_epi32(a.0, a.1)) }
     }
+}
+
+/// # Safety
+/// The machine has AVX2.
+#[inline(always)]
+unsafe fn choose_8(a: __m256, b: __m256, x: __m256, y: __m256) -> __m256 {
+    // SAFETY: the caller's.
+    unsafe { _mm256_blendv_ps(y, x, _mm256_cmp_ps::<_CMP_GT_OQ>(a, b)) }
 }
 
 /// Lane j of result i is lane i of row j.

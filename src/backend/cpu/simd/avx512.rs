@@ -81,6 +81,9 @@ impl Simd for Avx512 {
         fn max(a: __m512, b: __m512) -> __m512 { _mm512_max_ps(a, b) }
         fn min(a: __m512, b: __m512) -> __m512 { _mm512_min_ps(a, b) }
         fn round_ties_even(a: __m512) -> __m512 { _mm512_roundscale_ps::<_MM_FROUND_TO_NEAREST_INT>(a) }
+        fn if_more(a: __m512, b: __m512, x: __m512, y: __m512) -> __m512 {
+            _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b), y, x)
+        }
         fn to_i32(a: __m512) -> __m512i { _mm512_cvtps_epi32(a) }
         fn from_i32(a: __m512i) -> __m512 { _mm512_cvtepi32_ps(a) }
         fn to_bits(a: __m512) -> __m512i { _mm512_castps_si512(a) }

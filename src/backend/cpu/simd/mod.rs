@@ -187,6 +187,8 @@ pub trait Simd: Tier {
     /// `a < b ? a : b`: `b` if they are equal or one is a NaN.
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     fn round_ties_even(self, a: Self::F) -> Self::F;
+    /// `a > b ? x : y`: `y` if they are equal or one is a NaN.
+    fn if_more(self, a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F;
 
     /// Rounds ties to even; a NaN or a value out of range gives `i32::MIN`.
     fn to_i32(self, a: Self::F) -> Self::I;

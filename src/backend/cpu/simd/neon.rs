@@ -68,6 +68,7 @@ impl Simd for Neon {
         fn max(a: F, b: F) -> F = larger;
         fn min(a: F, b: F) -> F = smaller;
         fn round_ties_even(a: F) -> F = vrndnq_f32;
+        fn if_more(a: F, b: F, x: F, y: F) -> F = choose;
         fn to_i32(a: F) -> I = nearest;
         fn from_i32(a: I) -> F = vcvtq_f32_s32;
         fn to_bits(a: F) -> I = vreinterpretq_s32_f32;
@@ -169,6 +170,13 @@ pub(crate) fn multiply_add(a: float32x4_t, b: float32x4_t, c: float32x4_t) -> fl
 fn larger(a: float32x4_t, b: float32x4_t) -> float32x4_t {
     // SAFETY: the architecture has the instructions.
     unsafe { vbslq_f32(vcgtq_f32(a, b), a, b) }
+}
+
+/// `a > b ? x : y`.
+#[inline(always)]
+fn choose(a: float32x4_t, b: float32x4_t, x: float32x4_t, y: float32x4_t) -> float32x4_t {
+    // SAFETY: the architecture has the instructions.
+    unsafe { vbslq_f32(vcgtq_f32(a, b), x, y) }
 }
 
 /// `a < b ? a : b`.

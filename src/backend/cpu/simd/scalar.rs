@@ -110,6 +110,10 @@ impl Simd for Scalar {
         a.map(f32::round_ties_even)
     }
     #[inline(always)]
+    fn if_more(self, a: F, b: F, x: F, y: F) -> F {
+        from_fn(|i| if a[i] > b[i] { x[i] } else { y[i] })
+    }
+    #[inline(always)]
     fn to_i32(self, a: F) -> I {
         const LIMIT: f32 = 2_147_483_648.0;
         a.map(|x| if (-LIMIT..LIMIT).contains(&x) { x.round_ties_even() as i32 } else { i32::MIN })

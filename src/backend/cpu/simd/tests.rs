@@ -53,6 +53,7 @@ impl Kernel for EveryOperation<'_> {
                 ("fma", s.fma(a, b, c)),
                 ("max", s.max(a, b)),
                 ("min", s.min(a, b)),
+                ("if_more", s.if_more(a, b, c, a)),
                 ("abs", s.abs(a)),
                 ("sqrt", s.sqrt(s.abs(a))),
                 ("round", s.round_ties_even(a)),
