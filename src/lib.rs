@@ -65,6 +65,9 @@ mod plan;
 #[cfg(feature = "cli")]
 mod provenance;
 pub mod quant;
+#[cfg(feature = "cli")]
+#[allow(missing_docs)]
+mod quantize;
 mod quoted;
 #[cfg(feature = "cli")]
 mod report;

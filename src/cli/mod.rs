@@ -36,6 +36,8 @@ mod perplexity_report;
 mod placement_arg;
 mod plan;
 mod plot;
+mod progress;
+mod quantize;
 mod report_file;
 mod run;
 mod sampler_args;
@@ -105,6 +107,8 @@ enum Command {
     Serve(Box<Said<serve::ServeArgs>>),
     /// List the GPUs, and what of them would be used
     Devices(Said<devices::DevicesArgs>),
+    /// Write a model in other formats: fewer bits for each weight
+    Quantize(Said<quantize::QuantizeArgs>),
     /// Write a model of any shape with random weights
     Synth(SynthCommand),
     /// Write completions for a shell
@@ -228,6 +232,7 @@ pub fn run() -> Result<()> {
         #[cfg(feature = "server")]
         Some(Command::Serve(said)) => said.run(told, serve::run),
         Some(Command::Devices(said)) => said.run(told, devices::run),
+        Some(Command::Quantize(said)) => said.run(told, quantize::run),
         Some(Command::Synth(SynthCommand { args, verbosity })) => {
             Said { args, verbosity: verbosity.into() }.run(told, synth::run)
         }

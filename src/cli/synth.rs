@@ -1,15 +1,15 @@
 //! `spec-run synth`: writes a model with random weights, or a trained one at a larger size.
 
-use std::{io::IsTerminal, ops::ControlFlow, path::PathBuf, sync::Arc, time::Instant};
+use std::{ops::ControlFlow, path::PathBuf, sync::Arc, time::Instant};
 
 use clap::{Args, builder::PossibleValuesParser};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::{
     common,
     device_args::{SpeedArgs, size},
     interrupt, plan,
+    progress::bytes_bar,
 };
 use crate::{
     ContextConfig, Error, Gguf, Model, Result, RunLayers,
@@ -172,7 +172,7 @@ pub fn run(args: SynthArgs) -> Result<()> {
     let output = args.output.as_deref().expect("asked for by the flags");
     let interrupted = interrupt::flag();
     let start = Instant::now();
-    let bar = progress(synth.tensor_bytes());
+    let bar = bytes_bar(synth.tensor_bytes());
     synth.write_file(output, args.force, args.threads, |written| {
         bar.set_position(written);
         if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -216,7 +216,7 @@ fn widen(args: &SynthArgs, factor: u64) -> Result<()> {
     let start = Instant::now();
     let bytes = widened.tensor_bytes();
     let output = args.output.as_deref().expect("asked for by the flags");
-    let bar = progress(bytes);
+    let bar = bytes_bar(bytes);
     widened.write_file(output, args.force, |written| {
         bar.set_position(written);
         if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -415,13 +415,4 @@ fn name(like: Option<&str>, shape: &Shape, quant: Mix) -> String {
         None => format!("{} {}x{}", shape.arch.name(), shape.layers, shape.dim),
     };
     format!("synthetic {size} {}", quant.name())
-}
-
-fn progress(bytes: u64) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style =
-        ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left");
-    ProgressBar::new(bytes).with_style(style.expect("a valid template"))
 }

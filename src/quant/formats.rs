@@ -15,10 +15,10 @@ macro_rules! formats {
                 Q4_K q4_k::BlockQ4K,
                 Q5_K q5_k::BlockQ5K,
                 Q6_K q6_k::BlockQ6K,
+                MXFP4 mxfp4::BlockMxfp4,
             }
             packed {
                 IQ4_NL iq4_nl::BlockIq4Nl,
-                MXFP4 mxfp4::BlockMxfp4,
             }
             as_they_lie {
                 Q2_K q2_k::BlockQ2K,

@@ -14,6 +14,20 @@ pub struct BlockIq4Xs {
 }
 
 impl BlockIq4Xs {
+    /// From the scales of its sub-blocks, 32 above what they stand for, and the numbers of the levels.
+    pub fn pack(d: F16, scales: &[u8; 8], q: &[u8; 256]) -> Self {
+        let high = |i: usize| (0..4).fold(0, |byte, part| byte | scales[4 * i + part] >> 4 << (2 * part));
+        Self {
+            d,
+            scales_h: std::array::from_fn(high),
+            scales_l: std::array::from_fn(|i| scales[2 * i] & 15 | scales[2 * i + 1] << 4),
+            qs: std::array::from_fn(|i| {
+                let at = i / 16 * 32 + i % 16;
+                q[at] | q[at + 16] << 4
+            }),
+        }
+    }
+
     /// Signed scale, -32..=31, of the 32 weights from `32 * sub`.
     #[inline(always)]
     pub fn scale(&self, sub: usize) -> i8 {

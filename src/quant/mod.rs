@@ -1,6 +1,6 @@
 //! Block formats of GGUF tensors, one file each: the block as it lies in the file and its scalar
-//! dequantization, which is the oracle that every faster kernel is tested against. Eight of them, and
-//! the floats, can also be written.
+//! dequantization, which is the oracle that every faster kernel is tested against. Nine of them, and
+//! the floats, can also be written at once; `quantize` searches for better scales, and writes more of them.
 
 mod affine;
 pub(crate) mod formats;
@@ -29,7 +29,7 @@ pub(crate) mod q5_1;
 pub(crate) mod q5_k;
 pub(crate) mod q6_k;
 pub(crate) mod q8_0;
-mod rounding;
+pub(crate) mod rounding;
 pub(crate) mod tq1_0;
 pub(crate) mod tq2_0;
 

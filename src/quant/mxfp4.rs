@@ -1,9 +1,12 @@
 //! MXFP4: `w = 2^(e-128)·VALUES[nibble]`, values doubled to be integers.
 
-use super::{Block, GgmlType};
+use super::{Block, GgmlType, Quantize, rounding::nibbles};
 
 /// E2M1 times two.
 pub const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// Halfway between neighbours of the first eight; what lies there is rounded down.
+const MIDDLES: [f32; 7] = [0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0];
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -36,5 +39,20 @@ impl Block for BlockMxfp4 {
             *low = d * VALUES[(q & 15) as usize] as f32;
             *high = d * VALUES[(q >> 4) as usize] as f32;
         }
+    }
+}
+
+impl Quantize for BlockMxfp4 {
+    fn quantize(x: &[f32]) -> Self {
+        let amax = x.iter().fold(0f32, |most, x| most.max(x.abs()));
+        // The power of two below the largest magnitude, over 4: the largest level then means 1.5 of it.
+        let e = ((amax.to_bits() >> 23) as u8).saturating_sub(2);
+        let d = e8m0_half(e);
+        let q = std::array::from_fn(|j| {
+            let level = MIDDLES.iter().filter(|&&middle| x[j].abs() > middle * d).count() as u8;
+            // There are two zeros; the first is written.
+            if x[j] < 0.0 && level > 0 { level + 8 } else { level }
+        });
+        Self { e, qs: nibbles(&q) }
     }
 }

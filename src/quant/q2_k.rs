@@ -12,7 +12,21 @@ pub struct BlockQ2K {
     pub dmin: F16,
 }
 
+/// Two bits of each of 256 levels, as Q2_K and Q3_K lay them.
+pub(super) fn pack_pairs_of_bits(q: &[u8; 256]) -> [u8; 64] {
+    std::array::from_fn(|i| {
+        let at = i / 32 * 128 + i % 32;
+        (0..4).fold(0, |byte, quarter| byte | (q[at + 32 * quarter] & 3) << (2 * quarter))
+    })
+}
+
 impl BlockQ2K {
+    /// From the scales, minima and levels of its sub-blocks.
+    pub fn pack(d: F16, dmin: F16, scales: &[u8; 16], mins: &[u8; 16], q: &[u8; 256]) -> Self {
+        let scales = std::array::from_fn(|sub| scales[sub] | mins[sub] << 4);
+        Self { scales, qs: pack_pairs_of_bits(q), d, dmin }
+    }
+
     /// Scale and minimum, 4 bits each, of the 16 weights from `16 * sub`.
     #[inline(always)]
     pub fn scale_min(&self, sub: usize) -> (u8, u8) {

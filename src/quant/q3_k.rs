@@ -1,7 +1,7 @@
 //! Q3_K: sub-blocks of 16: `w = d·(scale - 32)·(q - 4)`. The low two bits lie as in Q2_K; the third bit
 //! of weight `32·i + j` is bit i of `hmask[j]`.
 
-use super::{Block, F16, GgmlType};
+use super::{Block, F16, GgmlType, q2_k::pack_pairs_of_bits};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -13,6 +13,16 @@ pub struct BlockQ3K {
 }
 
 impl BlockQ3K {
+    /// From the scales of its sub-blocks, 32 above what they stand for, and the levels, 4 above.
+    pub fn pack(d: F16, scales: &[u8; 16], q: &[u8; 256]) -> Self {
+        let third_bits = |j: usize| (0..8).fold(0, |byte, i| byte | (q[32 * i + j] >> 2 & 1) << i);
+        let packed = std::array::from_fn(|i| match i {
+            0..8 => scales[i] & 15 | scales[i + 8] << 4,
+            _ => (0..4).fold(0, |byte, part| byte | scales[i - 8 + 4 * part] >> 4 << (2 * part)),
+        });
+        Self { hmask: std::array::from_fn(third_bits), qs: pack_pairs_of_bits(q), scales: packed, d }
+    }
+
     /// Signed scale, -32..=31, of the 16 weights from `16 * sub`.
     #[inline(always)]
     pub fn scale(&self, sub: usize) -> i8 {

@@ -50,6 +50,11 @@ pub(super) fn step_and_minimum(d: F16, dmin: F16, scales: &[u8; 12], sub: usize)
 }
 
 impl BlockQ4K {
+    /// From the scales, minima and levels of its sub-blocks.
+    pub fn pack(d: F16, dmin: F16, scales: &[u8; 8], mins: &[u8; 8], q: &[u8; 256]) -> Self {
+        Self { d, dmin, scales: pack_scale_mins(scales, mins), qs: pack_nibbles(q) }
+    }
+
     /// `d·scale` and `dmin·min` of the 32 weights from `32 * sub`.
     #[inline(always)]
     pub fn step_and_minimum(&self, sub: usize) -> (f32, f32) {
@@ -76,6 +81,6 @@ impl Block for BlockQ4K {
 impl Quantize for BlockQ4K {
     fn quantize(x: &[f32]) -> Self {
         let Affine { d, dmin, scales, mins, q } = fit::<15>(x);
-        Self { d, dmin, scales: pack_scale_mins(&scales, &mins), qs: pack_nibbles(&q) }
+        Self::pack(d, dmin, &scales, &mins, &q)
     }
 }

@@ -15,6 +15,18 @@ pub struct BlockQ5K {
 }
 
 impl BlockQ5K {
+    /// From the scales, minima and levels of its sub-blocks.
+    pub fn pack(d: F16, dmin: F16, scales: &[u8; 8], mins: &[u8; 8], q: &[u8; 256]) -> Self {
+        let fifth_bits = |j: usize| (0..8).fold(0, |byte, sub| byte | (q[32 * sub + j] >> 4) << sub);
+        Self {
+            d,
+            dmin,
+            scales: q4_k::pack_scale_mins(scales, mins),
+            qh: std::array::from_fn(fifth_bits),
+            qs: q4_k::pack_nibbles(q),
+        }
+    }
+
     /// `d·scale` and `dmin·min` of the 32 weights from `32 * sub`.
     #[inline(always)]
     pub fn step_and_minimum(&self, sub: usize) -> (f32, f32) {
@@ -41,13 +53,6 @@ impl Block for BlockQ5K {
 impl Quantize for BlockQ5K {
     fn quantize(x: &[f32]) -> Self {
         let Affine { d, dmin, scales, mins, q } = fit::<31>(x);
-        let fifth_bits = |j: usize| (0..8).fold(0, |byte, sub| byte | (q[32 * sub + j] >> 4) << sub);
-        Self {
-            d,
-            dmin,
-            scales: q4_k::pack_scale_mins(&scales, &mins),
-            qh: std::array::from_fn(fifth_bits),
-            qs: q4_k::pack_nibbles(&q),
-        }
+        Self::pack(d, dmin, &scales, &mins, &q)
     }
 }

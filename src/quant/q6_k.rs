@@ -14,6 +14,21 @@ pub struct BlockQ6K {
     pub d: F16,
 }
 
+impl BlockQ6K {
+    /// From the scales of its sub-blocks and the levels, 32 above what they stand for.
+    pub fn pack(d: F16, scales: &[i8; 16], q: &[u8; 256]) -> Self {
+        let ql = std::array::from_fn(|i| {
+            let at = i / 64 * 128 + i % 64;
+            q[at] & 15 | q[at + 64] << 4
+        });
+        let qh = std::array::from_fn(|i| {
+            let at = i / 32 * 128 + i % 32;
+            (0..4).fold(0, |byte, quarter| byte | q[at + 32 * quarter] >> 4 << (2 * quarter))
+        });
+        Self { ql, qh, scales: *scales, d }
+    }
+}
+
 impl Block for BlockQ6K {
     const TYPE: GgmlType = GgmlType::Q6_K;
 
@@ -59,14 +74,6 @@ impl Quantize for BlockQ6K {
                 *q = (rounded.to_bits() as u8).wrapping_add(32);
             }
         }
-        let ql = std::array::from_fn(|i| {
-            let at = i / 64 * 128 + i % 64;
-            q[at] & 15 | q[at + 64] << 4
-        });
-        let qh = std::array::from_fn(|i| {
-            let at = i / 32 * 128 + i % 32;
-            (0..4).fold(0, |byte, quarter| byte | q[at + 32 * quarter] >> 4 << (2 * quarter))
-        });
-        Self { ql, qh, scales, d }
+        Self::pack(d, &scales, &q)
     }
 }

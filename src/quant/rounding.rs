@@ -16,12 +16,12 @@ pub(super) fn min_max(x: &[f32]) -> (f32, f32) {
 }
 
 /// 32 values of up to five bits as the low nibbles of weights 0-15 and the high ones of 16-31.
-pub(super) fn nibbles(q: &[u8; 32]) -> [u8; 16] {
+pub(crate) fn nibbles(q: &[u8; 32]) -> [u8; 16] {
     std::array::from_fn(|j| q[j] & 15 | q[j + 16] << 4)
 }
 
 /// The fifth bits of 32 values; bit j of the little-endian word is that of value j.
-pub(super) fn fifth_bits(q: &[u8; 32]) -> [u8; 4] {
+pub(crate) fn fifth_bits(q: &[u8; 32]) -> [u8; 4] {
     let word = q.iter().enumerate().fold(0u32, |word, (j, &q)| word | ((q >> 4) as u32) << j);
     word.to_le_bytes()
 }

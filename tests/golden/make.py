@@ -176,6 +176,10 @@ def main(models):
     for ty in (T.Q8_0, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1):
         for label, values in rows_to_quantize(rng):
             written.add(f"{ty.name} {label}", ty, quantize(values, ty), values)
+    for label, values in rows_to_quantize(np.random.default_rng(20261124)):
+        # Scales are whole powers of two with no room for the largest and smallest exponents.
+        if not label.startswith("scale"):
+            written.add(f"MXFP4 {label}", T.MXFP4, quantize(values, T.MXFP4), values)
     for ty in (T.F16, T.BF16):
         values = values_to_round(ty, rng)
         written.add(f"{ty.name} rounding", ty, quantize(values, ty), values)

@@ -1,0 +1,256 @@
+//! `spec-run quantize`: writes a model in other formats.
+
+use std::{
+    ffi::OsString,
+    fmt::Write,
+    fs,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use clap::Args;
+use regex::Regex;
+use serde_json::json;
+
+use super::{
+    common, interrupt,
+    output::{note, warning},
+    progress::bytes_bar,
+};
+use crate::{
+    Error, Gguf, Result,
+    quant::GgmlType,
+    quantize::{FileType, Quantized, Settings, WRITTEN, importance::Importance},
+    words::count,
+};
+
+const MAX_THREADS: usize = 1024;
+
+#[derive(Args, Debug)]
+pub struct QuantizeArgs {
+    /// Model file of F32, F16 or BF16 (of a sharded model the first shard), the file to write [default:
+    /// ggml-model-TYPE.gguf beside it], what to write, as Q4_K_M, and how many threads, which -t says too
+    #[arg(value_name = "IN [OUT] TYPE [THREADS]", num_args = 2..=4, required = true)]
+    files_and_type: Vec<OsString>,
+    /// Importance matrix, made by `spec-run imatrix` or llama.cpp: columns that matter more get smaller errors
+    #[arg(long, value_name = "FILE")]
+    imatrix: Option<PathBuf>,
+    /// The type of tensors in whose names a regular expression is found, as attn_v=q8_0; the first that fits counts
+    #[arg(long, value_name = "PATTERN=TYPE", value_parser = tensor_type)]
+    tensor_type: Vec<(Pattern, GgmlType)>,
+    /// The type of the head, output.weight
+    #[arg(long, value_name = "TYPE", value_parser = written_type)]
+    output_tensor_type: Option<GgmlType>,
+    /// The type of the table of embeddings
+    #[arg(long, value_name = "TYPE", value_parser = written_type)]
+    token_embedding_type: Option<GgmlType>,
+    /// Leave the head as it is
+    #[arg(long, conflicts_with = "output_tensor_type")]
+    leave_output_tensor: bool,
+    /// One type for all matrices, without the rules of a mix
+    #[arg(long)]
+    pure: bool,
+    /// Quantize again what is quantized already; that costs quality
+    #[arg(long)]
+    allow_requantize: bool,
+    /// Write nothing: print each tensor's type and the size of the file
+    #[arg(long)]
+    dry_run: bool,
+    /// Threads; the file does not depend on it [default: all cores]
+    #[arg(short = 't', long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Overwrite the file if it is there
+    #[arg(long)]
+    force: bool,
+    /// One JSON object on stdout instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// A regular expression that clap may copy and compare.
+#[derive(Clone, Debug)]
+struct Pattern(Regex);
+
+fn written_type(name: &str) -> Result<GgmlType, String> {
+    WRITTEN.iter().copied().find(|ty| ty.name().eq_ignore_ascii_case(name)).ok_or_else(|| {
+        let known = WRITTEN.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", ");
+        format!("there is {known}")
+    })
+}
+
+fn tensor_type(text: &str) -> Result<(Pattern, GgmlType), String> {
+    let (pattern, ty) = text.rsplit_once('=').ok_or("wanted PATTERN=TYPE, as attn_v=q8_0")?;
+    if pattern.is_empty() {
+        return Err("a pattern is missing before the =".into());
+    }
+    // As in llama.cpp, where all names are in small letters.
+    let pattern = Regex::new(&pattern.to_lowercase()).map_err(|_| "no regular expression before the =")?;
+    Ok((Pattern(pattern), written_type(ty)?))
+}
+
+/// What the words without a flag say.
+struct Job {
+    input: PathBuf,
+    output: PathBuf,
+    /// None to copy tensors as they are.
+    file_type: Option<FileType>,
+    threads: usize,
+}
+
+impl QuantizeArgs {
+    /// As llama-quantize reads them: a second word that is a type leaves the file to be named after it.
+    fn job(&self) -> Result<Job> {
+        let mut words = self.files_and_type.iter();
+        let mut next = || words.next();
+        let input = PathBuf::from(next().expect("asked for by the flags"));
+        let second = next().expect("asked for by the flags");
+        let (output, file_type) = match file_type(second) {
+            Ok(ty) => {
+                let name = format!("ggml-model-{}.gguf", ty.map_or("COPY", FileType::name));
+                (input.with_file_name(name), ty)
+            }
+            Err(_) => {
+                let third = next().ok_or_else(|| {
+                    Error::Usage(format!("{}: a type is missing behind it, as Q4_K_M", second.display()))
+                })?;
+                (PathBuf::from(second), file_type(third)?)
+            }
+        };
+        let threads = match next() {
+            Some(word) => word.to_str().and_then(|word| word.parse().ok()).ok_or_else(|| {
+                Error::Usage(format!("{}: wanted a number of threads behind the type", word.display()))
+            })?,
+            None => self.threads,
+        };
+        match next() {
+            Some(word) => Err(Error::Usage(format!("{}: a word too many", word.display()))),
+            None if threads > MAX_THREADS => {
+                Err(Error::Usage(format!("-t {threads}: at most {MAX_THREADS} threads")))
+            }
+            None => Ok(Job { input, output, file_type, threads }),
+        }
+    }
+
+    fn settings(&self, file_type: Option<FileType>) -> Result<Settings> {
+        Ok(Settings {
+            file_type: file_type.unwrap_or(FileType::F32),
+            copy: file_type.is_none(),
+            pure: self.pure,
+            leave_output: self.leave_output_tensor,
+            output: self.output_tensor_type,
+            embedding: self.token_embedding_type,
+            overrides: self.tensor_type.iter().map(|(pattern, ty)| (pattern.0.clone(), *ty)).collect(),
+            requantize: self.allow_requantize,
+            importance: self.imatrix.as_deref().map(Importance::read).transpose()?,
+        })
+    }
+}
+
+fn file_type(word: &OsString) -> Result<Option<FileType>> {
+    let word = word.to_string_lossy();
+    if word.eq_ignore_ascii_case("copy") { Ok(None) } else { word.parse().map(Some) }
+}
+
+pub fn run(args: QuantizeArgs) -> Result<()> {
+    let job = args.job()?;
+    let gguf = Gguf::open(&job.input)?;
+    let settings = args.settings(job.file_type)?;
+    let quantized = Quantized::plan(&gguf, &settings)?;
+    tell(&quantized, &settings);
+    if args.dry_run {
+        return show(&quantized, args.json);
+    }
+    if is_same(&job.input, &job.output) {
+        return Err(Error::Usage(format!("{}: is the input too; name another file", job.output.display())));
+    }
+
+    let interrupted = interrupt::flag();
+    let start = Instant::now();
+    let bar = bytes_bar(quantized.tensor_bytes());
+    quantized.write_file(&job.output, args.force, job.threads, |written| {
+        bar.set_position(written);
+        if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    bar.finish_and_clear();
+    let seconds = start.elapsed().as_secs_f64();
+    if args.json {
+        let mut out = summary(&quantized)?;
+        out["file"] = json!(job.output.display().to_string());
+        out["seconds"] = json!(seconds);
+        return common::print_json(&out);
+    }
+    common::print(format!("{}: {}, in {seconds:.1} s\n", job.output.display(), sizes(&quantized)?))
+}
+
+/// What is not as one may think.
+fn tell(quantized: &Quantized, settings: &Settings) {
+    let fallbacks: Vec<_> = quantized.tensors().iter().filter_map(|t| Some((t, t.instead_of?))).collect();
+    if let Some((first, wanted)) = fallbacks.first() {
+        let (tensor, n) = (&first.tensor, fallbacks.len());
+        note!(
+            "{}: rows are not whole blocks of the type of the mix, so another is taken, as in {}, where {} weights are \
+             no blocks of {wanted}: {}",
+            count(n, "tensor"),
+            tensor.name,
+            tensor.shape[0],
+            first.ty
+        );
+    }
+    let Some(importance) = &settings.importance else { return };
+    let changed = quantized.tensors().iter().filter(|t| t.ty != t.tensor.ty).map(|t| t.tensor);
+    let missing = importance.missing(changed.filter(|t| t.name.starts_with("blk.")));
+    if let Some(first) = missing.first() {
+        warning!("{} in no entry of the importance matrix, as {first}", count(missing.len(), "tensor"));
+    }
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    matches!((fs::canonicalize(a), fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
+}
+
+/// Each tensor with its type before and after, and what the file would have.
+fn show(quantized: &Quantized, as_json: bool) -> Result<()> {
+    if as_json {
+        return common::print_json(&summary(quantized)?);
+    }
+    let mut out = String::new();
+    for planned in quantized.tensors() {
+        let shape: Vec<_> = planned.tensor.shape.iter().map(u64::to_string).collect();
+        let _ = writeln!(
+            out,
+            "{:<40} {:>20}  {:>7} -> {:<7} {:>12}",
+            planned.tensor.name,
+            shape.join(" x "),
+            planned.tensor.ty,
+            planned.ty,
+            planned.bytes
+        );
+    }
+    let _ = writeln!(out, "{}", sizes(quantized)?);
+    common::print(out)
+}
+
+fn sizes(quantized: &Quantized) -> Result<String> {
+    let before: u64 = quantized.tensors().iter().map(|t| t.tensor.bytes).sum();
+    let weights: u64 = quantized.tensors().iter().map(|t| t.tensor.elements()).sum();
+    let (file, bits) = (quantized.file_bytes()?, quantized.tensor_bytes() as f64 * 8.0 / weights as f64);
+    Ok(format!(
+        "{:.3} GB of tensors become {:.3} GB, {bits:.2} bits a weight; the file has {file} bytes",
+        before as f64 / 1e9,
+        quantized.tensor_bytes() as f64 / 1e9,
+    ))
+}
+
+fn summary(quantized: &Quantized) -> Result<serde_json::Value> {
+    let tensors: Vec<_> = quantized
+        .tensors()
+        .iter()
+        .map(|t| json!({ "name": t.tensor.name, "shape": t.tensor.shape, "from": t.tensor.ty.name(), "type": t.ty.name(), "bytes": t.bytes }))
+        .collect();
+    Ok(json!({
+        "tensor_bytes": quantized.tensor_bytes(),
+        "file_bytes": quantized.file_bytes()?,
+        "tensors": tensors,
+    }))
+}
