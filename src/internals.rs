@@ -42,6 +42,15 @@ pub mod speculation {
     };
 }
 
+/// Models in other formats.
+pub mod quantize {
+    pub use crate::quantize::{
+        FileType, Planned, Quantized, Settings, WRITTEN,
+        collect::{Chunks, Collector},
+        importance::Importance,
+    };
+}
+
 /// Models of random weights.
 pub mod synth {
     pub use crate::synth::{Arch, Experts, Latent, Mix, Recipe, Recurrent, Shape, Skippable, Widened};

@@ -65,7 +65,6 @@ mod plan;
 #[cfg(feature = "cli")]
 mod provenance;
 pub mod quant;
-#[cfg(feature = "cli")]
 #[allow(missing_docs)]
 mod quantize;
 mod quoted;

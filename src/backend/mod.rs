@@ -11,8 +11,9 @@ mod open;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code))]
 pub mod planes;
 mod planned;
+pub mod watch;
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,7 @@ pub use config::{ContextConfig, Streaming};
 use gpu_config::GpuConfig;
 pub use open::{Device, Loading, Opened, Plans, open, plan_elsewhere};
 use planes::LowProduct;
+use watch::Watch;
 #[cfg(feature = "cli")]
 pub use {open::plan, planned::check_states};
 
@@ -302,6 +304,11 @@ pub trait Backend: Send {
 
     /// Makes states again from which a sequence goes on.
     fn replay_states(&mut self, _replay: &Replay) {}
+
+    /// From here on `watch` is told of every product, if this backend can tell; it says whether.
+    fn watch(&mut self, _watch: Arc<dyn Watch>) -> bool {
+        false
+    }
 
     /// Copies keys and values of cells, by class of slots, and turns the keys by `delta` positions.
     fn shift_keys(&mut self, moves: &[Vec<CellMove>], delta: i64) -> Result<()>;

@@ -309,6 +309,16 @@ impl TextArgs {
         self.prompt.is_some() || self.file.is_some() || self.binary_file.is_some()
     }
 
+    /// Where the text comes from.
+    pub fn name(&self) -> String {
+        let file = self.binary_file.as_ref().or(self.file.as_ref());
+        match (file, &self.prompt) {
+            (Some(file), _) => file.display().to_string(),
+            (None, Some(_)) => "the command line".into(),
+            (None, None) => "standard input".into(),
+        }
+    }
+
     /// The text from wherever it comes; `None` if there is none. As in llama.cpp, one newline at the end of a
     /// file is not part of it.
     pub fn read(&self) -> Result<Option<String>> {

@@ -21,6 +21,7 @@ pub mod failure;
 mod help;
 #[cfg(feature = "download")]
 mod hub_args;
+mod imatrix;
 mod inspect;
 mod interrupt;
 mod kl_divergence;
@@ -109,6 +110,8 @@ enum Command {
     Devices(Said<devices::DevicesArgs>),
     /// Write a model in other formats: fewer bits for each weight
     Quantize(Said<quantize::QuantizeArgs>),
+    /// Find how much each column of a model's matrices matters, for `quantize --imatrix`
+    Imatrix(Said<imatrix::ImatrixArgs>),
     /// Write a model of any shape with random weights
     Synth(SynthCommand),
     /// Write completions for a shell
@@ -232,6 +235,7 @@ pub fn run() -> Result<()> {
         #[cfg(feature = "server")]
         Some(Command::Serve(said)) => said.run(told, serve::run),
         Some(Command::Devices(said)) => said.run(told, devices::run),
+        Some(Command::Imatrix(said)) => said.run(told, imatrix::run),
         Some(Command::Quantize(said)) => said.run(told, quantize::run),
         Some(Command::Synth(SynthCommand { args, verbosity })) => {
             Said { args, verbosity: verbosity.into() }.run(told, synth::run)

@@ -5,6 +5,7 @@ mod parts;
 mod placed;
 mod saved;
 mod views;
+mod watched;
 
 use std::sync::Arc;
 

@@ -40,7 +40,7 @@ pub fn encode(isa: Isa, ty: GgmlType, rows: Rows, out: &mut Vec<u8>) {
     match (ty, rows.importance) {
         (GgmlType::Q2_K, importance) => {
             let how = Affine { top: 3.0, absolute: importance.is_none(), ..how };
-            let w = rows.weigh(BLOCK, 1.0, |_, x| x.iter().map(|x| x.abs()).collect());
+            let w = rows.weigh(BLOCK, 1.0, |x| x.iter().map(|x| x.abs()).collect());
             affine::<16, 16>(isa, rows, &w, (how, 15.0), |d, dmin, scales, mins, q| {
                 put(out, &blocks::BlockQ2K::pack(d, dmin, scales, mins, q));
             });
@@ -95,7 +95,7 @@ pub fn encode(isa: Isa, ty: GgmlType, rows: Rows, out: &mut Vec<u8>) {
             // The importance itself, without regard to the weights' sizes.
             let w = match importance {
                 Some(importance) => importance.repeat(rows.x.len() / rows.columns),
-                None => squares(0, rows.x),
+                None => squares(rows.x),
             };
             let how = (Symmetric { most: 32.0 }, -128.0, 127.0);
             symmetric::<16, 16, _>(isa, Rows { importance: None, ..rows }, &w, how, |d, scales, x| {
@@ -168,8 +168,8 @@ fn put<B: bytemuck::Pod>(out: &mut Vec<u8>, block: &B) {
 impl Rows<'_> {
     /// What an error in each weight counts. Without importance that is `plain`; with it, the larger of a row's weights
     /// count a little more: `importance · √(factor · mean of the squares + x²)`, with the mean of `unit` weights.
-    fn weigh(&self, unit: usize, factor: f32, plain: impl Fn(usize, &[f32]) -> Vec<f32>) -> Vec<f32> {
-        let Some(importance) = self.importance else { return plain(0, self.x) };
+    fn weigh(&self, unit: usize, factor: f32, plain: impl Fn(&[f32]) -> Vec<f32>) -> Vec<f32> {
+        let Some(importance) = self.importance else { return plain(self.x) };
         let mut w = Vec::with_capacity(self.x.len());
         for row in self.x.chunks_exact(self.columns) {
             for (x, importance) in row.chunks_exact(unit).zip(importance.chunks_exact(unit)) {
@@ -185,12 +185,12 @@ fn sum_of_squares(x: &[f32]) -> f32 {
     x.iter().fold(0.0, |sum, x| sum + x * x)
 }
 
-fn squares(_: usize, x: &[f32]) -> Vec<f32> {
+fn squares(x: &[f32]) -> Vec<f32> {
     x.iter().map(|x| x * x).collect()
 }
 
 /// The size of each, and that of its group of 32 on top.
-fn spread(_: usize, x: &[f32]) -> Vec<f32> {
+fn spread(x: &[f32]) -> Vec<f32> {
     let groups = x.chunks_exact(32);
     groups
         .flat_map(|x| {

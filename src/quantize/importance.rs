@@ -14,8 +14,12 @@ use crate::{
 
 /// Bytes of a file that is read.
 const MOST_BYTES: u64 = 16 << 30;
-const SUMS: &str = ".in_sum2";
-const COUNTS: &str = ".counts";
+/// What is behind a matrix's name in those of its tensors.
+pub(super) const SUMS: &str = ".in_sum2";
+pub(super) const COUNTS: &str = ".counts";
+pub(super) const DATASETS: &str = "imatrix.datasets";
+pub(super) const CHUNK_COUNT: &str = "imatrix.chunk_count";
+pub(super) const CHUNK_SIZE: &str = "imatrix.chunk_size";
 
 /// By matrix and column, and by expert where a matrix has several.
 #[derive(Debug)]
@@ -45,8 +49,8 @@ impl Importance {
         let gguf = Gguf::from_bytes(&file, bytes)?;
         let metadata = gguf.metadata();
         let error = |what: String| Error::gguf(&file, what);
-        if metadata.get("imatrix.chunk_count").is_none() {
-            return Err(error("no `imatrix.chunk_count` in the metadata: it is no importance matrix".into()));
+        if metadata.get(CHUNK_COUNT).is_none() {
+            return Err(error(format!("no `{CHUNK_COUNT}` in the metadata: it is no importance matrix")));
         }
         let numbers = |tensor: &TensorInfo| {
             if tensor.ty != GgmlType::F32 {
@@ -73,8 +77,8 @@ impl Importance {
             }
             matrices.insert(name.to_string(), sums);
         }
-        let dataset = metadata.strings("imatrix.datasets")?.and_then(|all| all.get(0).map(str::to_string));
-        let chunks = metadata.u32("imatrix.chunk_count")?.unwrap_or(0);
+        let dataset = metadata.strings(DATASETS)?.and_then(|all| all.get(0).map(str::to_string));
+        let chunks = metadata.u32(CHUNK_COUNT)?.unwrap_or(0);
         drop(gguf);
         Ok(Importance { file, dataset, chunks, matrices })
     }
@@ -100,7 +104,7 @@ impl Importance {
     }
 
     /// How many matrices there are.
-    pub fn len(&self) -> usize {
+    pub fn entries(&self) -> usize {
         self.matrices.len()
     }
 
@@ -161,7 +165,7 @@ impl Importance {
     pub fn describe(&self) -> Vec<(&'static str, Value)> {
         let mut keys = vec![("quantize.imatrix.file", Value::from(self.file.as_str()))];
         keys.extend(self.dataset.as_deref().map(|dataset| ("quantize.imatrix.dataset", dataset.into())));
-        keys.push(("quantize.imatrix.entries_count", (self.len() as u32).into()));
+        keys.push(("quantize.imatrix.entries_count", (self.entries() as u32).into()));
         if self.chunks > 0 {
             keys.push(("quantize.imatrix.chunks_count", self.chunks.into()));
         }

@@ -2,11 +2,14 @@
 //!
 //! A file depends on the model and the settings alone: not on threads, machine or time.
 
+pub mod collect;
 mod encode;
 mod file_type;
 pub mod importance;
 mod mix;
 mod search;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::HashSet,

@@ -184,9 +184,8 @@ impl Search for Symmetric {
         let (zero, low, high) = (s.splat(0.0), s.splat(-self.most), s.splat(self.most - 1.0));
         let (most, far) = farthest(s, x);
         let (mut scale, mut best) = (zero, zero);
-        for step in 0..19 {
-            // The value that is farthest from zero first, as the lowest level; then the levels a little wider and narrower.
-            let by = [0, -9, -8, -7, -6, -5, -4, -3, -2, -1, 1, 2, 3, 4, 5, 6, 7, 8, 9][step];
+        // The value that is farthest from zero as the lowest level; then the levels a little wider and narrower.
+        for by in std::iter::once(0).chain(-9..=-1).chain(1..=9) {
             let inverse = s.div(s.splat(-(self.most + 0.1 * by as f32)), far);
             let (mut sum_qx, mut sum_qq) = (zero, zero);
             for (&x, &w) in x.iter().zip(w) {

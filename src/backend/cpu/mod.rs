@@ -22,6 +22,7 @@ mod schedule;
 pub mod simd;
 mod state_store;
 mod team;
+mod watched;
 mod weights;
 
 use std::{sync::Arc, time::Instant};
@@ -47,7 +48,7 @@ use weights::Weights;
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, Crossing, Output, Rows, Spent, UnitSet, planes::LowProduct},
+    backend::{Backend, Crossing, Output, Rows, Spent, UnitSet, planes::LowProduct, watch::Watch},
     kv::{CellMove, KvCache, KvLayout, Replay, StateBytes},
     plan::{BufSet, MixerId, Op, Step, Unit, WeightId},
 };
@@ -106,6 +107,7 @@ pub struct CpuBackend {
     spent: Spent,
     /// Norm weights and biases as numbers, by weight id; empty for matrices.
     vectors: Vec<Vec<f32>>,
+    watch: Option<Arc<dyn Watch>>,
 }
 
 impl CpuBackend {
@@ -164,6 +166,7 @@ impl CpuBackend {
             keeps_hidden: model.plan.carries_only_the_stream() && model.plan.mixers.is_empty(),
             spent: Spent::default(),
             vectors,
+            watch: None,
             model,
         })
     }
@@ -302,7 +305,7 @@ impl Backend for CpuBackend {
         if let Some(read_ahead) = &mut self.read_ahead {
             read_ahead.begin(phases, &pass_shape);
         }
-        let read_ahead = &self.read_ahead;
+        let (read_ahead, watch) = (&self.read_ahead, self.watch.as_deref());
         self.team.run(n_rows, |member| {
             for (i, phase) in phases.iter().enumerate() {
                 if phase.sync {
@@ -315,6 +318,9 @@ impl Backend for CpuBackend {
                     (read_ahead, member.index, phase.work)
                 {
                     read_ahead.chose(i, pass.chosen(pass.model.plan.moe(id), phase));
+                }
+                if let (Some(watch), 0) = (watch, member.index) {
+                    pass.show(watch, phase, &member);
                 }
                 pass.run(i, phase, &member);
             }
@@ -329,6 +335,11 @@ impl Backend for CpuBackend {
             leaving[range].copy_from_slice(self.buffers.rows_mut(buf, n_rows));
         }
         Ok(())
+    }
+
+    fn watch(&mut self, watch: Arc<dyn Watch>) -> bool {
+        self.watch = Some(watch);
+        true
     }
 
     fn low_sums(&mut self, of: &LowProduct, rows: usize, x: &[f32], out: &mut Vec<f32>) -> Result<()> {
