@@ -101,4 +101,5 @@ def main():
             print(f"| {name} | {reference:.4f} | {result['ppl']:.4f} | {100 * off:+.3f} % |", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -20,6 +20,7 @@ mod kl_divergence;
 mod llama_flags;
 mod output;
 mod pictures;
+mod quantize;
 mod run;
 mod search;
 #[cfg(all(unix, feature = "server"))]
