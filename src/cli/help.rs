@@ -119,7 +119,7 @@ const EVERYDAY: &[(&str, &str)] = &[
 ];
 
 /// Commands that -h leaves to --help, to stay on a screen.
-const RARE: &[&str] = &["completions", "man"];
+const RARE: &[&str] = &["completions", "imatrix", "man", "merge"];
 
 pub const EXAMPLES: &str = "Examples:
   spec-run                                                a story by the embedded model
