@@ -68,7 +68,7 @@ fn error(gguf: &Gguf, source: &Gguf) -> f64 {
     gguf.tensors().iter().map(|t| of(&t.name)).sum()
 }
 
-/// The fixtures are llama-quantize's own files of one model.
+/// The fixtures are llama-quantize's own files of one model, without the rules of a mix.
 #[test]
 fn files_are_llama_quantizes_tensor_by_tensor() {
     const TEST: &str = "files_are_llama_quantizes_tensor_by_tensor";
@@ -78,7 +78,7 @@ fn files_are_llama_quantizes_tensor_by_tensor() {
     for name in ["q8_0", "q4_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs"] {
         let theirs = Gguf::open(&fixture(TEST, &format!("models/stories13m-{name}.gguf")).unwrap()).unwrap();
         let number = theirs.metadata().u32("general.file_type").unwrap().unwrap();
-        done(folder.path(), &format!("quantize --force {} ours.gguf {number}", source.display()));
+        done(folder.path(), &format!("quantize --pure --force {} ours.gguf {number}", source.display()));
         let ours = Gguf::open(&folder.path().join("ours.gguf")).unwrap();
         assert_eq!(directory(&ours), directory(&theirs), "{name}");
         let keys = |gguf: &Gguf| -> BTreeMap<String, Value> {
