@@ -28,7 +28,7 @@ fn rows() -> Vec<f32> {
 /// Some columns matter a thousand times more than others, and some not at all.
 fn importance() -> Vec<f32> {
     let mut rng = Rng::new(8);
-    let of = |i: usize, random: f32| if i % 97 == 0 { 0.0 } else { 1000f32.powf(random) };
+    let of = |i: usize, random: f32| if i.is_multiple_of(97) { 0.0 } else { 1000f32.powf(random) };
     (0..COLUMNS).map(|i| of(i, rng.next_u64() as u16 as f32 / 65536.0)).collect()
 }
 
