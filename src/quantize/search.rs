@@ -178,6 +178,16 @@ fn farthest<S: Simd>(s: S, x: &[S::F]) -> (S::F, S::F) {
     (most, far)
 }
 
+/// Of the scale that fits levels best and the one so far, with what each takes from the error, the better one. Levels are
+/// told by their weighed products with the weights and with themselves.
+#[inline(always)]
+fn better<S: Simd>(s: S, (sum_qx, sum_qq): (S::F, S::F), (scale, best): (S::F, S::F)) -> (S::F, S::F) {
+    let fitting = s.div(sum_qx, sum_qq);
+    let (ours, theirs) = (s.mul(sum_qx, sum_qx), s.mul(best, sum_qq));
+    let gain = s.mul(fitting, sum_qx);
+    (s.if_more(ours, theirs, fitting, scale), s.if_more(ours, theirs, gain, best))
+}
+
 impl Search for Symmetric {
     #[inline(always)]
     fn of<S: Simd, const N: usize>(self, s: S, Groups { x, w }: Groups<S, N>) -> (S::F, S::F) {
@@ -194,10 +204,7 @@ impl Search for Symmetric {
                 sum_qx = s.add(sum_qx, s.mul(weighed, x));
                 sum_qq = s.add(sum_qq, s.mul(weighed, q));
             }
-            let fitting = s.div(sum_qx, sum_qq);
-            let (ours, theirs) = (s.mul(sum_qx, sum_qx), s.mul(best, sum_qq));
-            scale = s.if_more(ours, theirs, fitting, scale);
-            best = s.if_more(ours, theirs, s.mul(fitting, sum_qx), best);
+            (scale, best) = better(s, (sum_qx, sum_qq), (scale, best));
         }
         (s.if_more(most, s.splat(NOTHING), scale, zero), zero)
     }
@@ -294,10 +301,7 @@ impl Search for Table {
                 sum_qx = s.add(sum_qx, s.mul(weighed, x));
                 sum_qq = s.add(sum_qq, s.mul(weighed, q));
             }
-            let fitting = s.div(sum_qx, sum_qq);
-            let (ours, theirs) = (s.mul(sum_qx, sum_qx), s.mul(best, sum_qq));
-            scale = s.if_more(ours, theirs, fitting, scale);
-            best = s.if_more(ours, theirs, s.mul(fitting, sum_qx), best);
+            (scale, best) = better(s, (sum_qx, sum_qq), (scale, best));
         }
         (s.if_more(most, s.splat(NOTHING), scale, zero), zero)
     }
