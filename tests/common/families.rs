@@ -48,7 +48,7 @@ pub fn families(test: &str) -> Vec<Family> {
 
 /// With keys and values that are stored as they are; and layers with windows have fewer cells than others then.
 pub fn exactly(config: &mut ContextConfig) {
-    super::gpu::f32_cache(config);
+    super::in_floats::f32_cache(config);
     (config.n_ctx, config.n_ubatch) = (2048, 50);
 }
 

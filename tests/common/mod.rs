@@ -2,7 +2,9 @@
 #![allow(dead_code)]
 
 pub mod families;
+#[cfg(feature = "gpu")]
 pub mod gpu;
+pub mod in_floats;
 pub mod mtp;
 pub mod samplers;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::common::{
     all_logits, bits, context,
     families::{exactly, families, mixed},
-    gpu::{floats, in_floats, relative_error},
+    in_floats::{floats, in_floats, relative_error},
     rewritten,
 };
 use spec_run::{

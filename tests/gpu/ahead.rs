@@ -12,7 +12,11 @@ use spec_run::{
     speculation::{AheadProposer, Fixed, Proposer},
 };
 
-use crate::common::{gpu, mtp::samples};
+use crate::common::{
+    gpu,
+    in_floats::{f32_cache, in_floats, relative_error},
+    mtp::samples,
+};
 
 fn floats(context: &mut Context, text: &[u32]) -> Vec<Vec<f32>> {
     context.remove_all();
@@ -36,16 +40,16 @@ fn floats(context: &mut Context, text: &[u32]) -> Vec<Vec<f32>> {
 fn heads_for_one_token_more_are_right_to_rounding() {
     let Some(device) = gpu::device("heads_for_one_token_more_are_right_to_rounding") else { return };
     for sample in samples() {
-        let model = gpu::in_floats(&sample.model);
+        let model = in_floats(&sample.model);
         let text = &sample.prompt()[..24];
         let ahead = |c: &mut ContextConfig| {
-            gpu::f32_cache(c);
+            f32_cache(c);
             c.ahead = true;
         };
         let expected = floats(&mut crate::common::context(&model, ahead), text);
         let found = floats(&mut gpu::on(&device, &model, ahead), text);
         for (row, (found, expected)) in std::iter::zip(&found, &expected).enumerate() {
-            let error = gpu::relative_error(found, expected);
+            let error = relative_error(found, expected);
             assert!(error < 1e-4, "{}, row {row}: {error}", sample.name);
         }
     }

@@ -5,7 +5,8 @@ use std::{env, process::Command};
 use crate::common::{
     all_logits, context,
     families::{Family, exactly, families, mixed},
-    gpu::{self, ROUNDING, f32_cache, floats, in_floats, relative_error},
+    gpu::{self, ROUNDING},
+    in_floats::{f32_cache, floats, in_floats, relative_error},
 };
 use spec_run::{
     ContextConfig,

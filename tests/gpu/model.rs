@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use common::{
     all_logits, bits, context, embedded_model, fixture,
-    gpu::{self, ROUNDING, f32_cache, floats, in_floats, on, relative_error},
+    gpu::{self, ROUNDING, on},
+    in_floats::{f32_cache, floats, in_floats, relative_error},
     load, same_in_batches, tokens,
 };
 use spec_run::{
