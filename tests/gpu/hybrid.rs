@@ -74,24 +74,28 @@ fn streaming_changes_no_bit() {
     let model = embedded_model();
     let text = tokens(40, 4, model.n_vocab());
     let on_gpu = UnitSet::of(16, |unit| unit.layer().is_some_and(|layer| layer >= 13) || unit == Unit::Head);
-    let open = |streaming| {
+    let open = |streaming, n_ubatch| {
         on(&device, &model, |c| {
-            c.streaming = streaming;
+            (c.streaming, c.n_ubatch) = (streaming, n_ubatch);
             c.placement.on_gpu = Some(on_gpu.clone());
         })
     };
-    let mut never = open(Streaming::Never);
+    let mut never = open(Streaming::Never, 512);
     assert!(!never.describe().contains("on the GPU"), "{}", never.describe());
     let want = all_logits(&mut never, &text);
-    let mut streaming = open(Streaming::From(9));
-    assert!(streaming.describe().contains("passes of 9 rows or more on the GPU"), "{}", streaming.describe());
-    assert!(all_logits(&mut streaming, &text) == want, "all at once");
-    for piece in [1, 8, 9, 13] {
-        streaming.remove(0);
-        for (i, tokens) in text.chunks(piece).enumerate() {
-            streaming.decode(&Batch::prompt(tokens, (i * piece) as u32, 0)).unwrap();
-            let last = i * piece + tokens.len() - 1;
-            assert!(bits(streaming.logits(0)) == want[last], "pieces of {piece}: row {last}");
+    // The second has room for fewer rows than are compared at load.
+    for n_ubatch in [512, 16] {
+        let mut streaming = open(Streaming::From(9), n_ubatch);
+        let said = streaming.describe();
+        assert!(said.contains("passes of 9 rows or more on the GPU"), "{said}");
+        assert!(all_logits(&mut streaming, &text) == want, "all at once");
+        for piece in [1, 8, 9, 13] {
+            streaming.remove(0);
+            for (i, tokens) in text.chunks(piece).enumerate() {
+                streaming.decode(&Batch::prompt(tokens, (i * piece) as u32, 0)).unwrap();
+                let last = i * piece + tokens.len() - 1;
+                assert!(bits(streaming.logits(0)) == want[last], "pieces of {piece}: row {last}");
+            }
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::{
 
 /// What is multiplied: more than a tile, and no whole tiles.
 const ROWS: usize = 100;
-const COLUMNS: usize = 40;
+pub(super) const COLUMNS: usize = 40;
 
 impl Lender {
     /// With its own `fma` if that gives the CPU's bits, else with one made of other operations; `None` if neither does.

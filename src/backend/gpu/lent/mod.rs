@@ -65,6 +65,8 @@ struct Sizes {
 impl Sizes {
     /// For the matrices of these units; `None` where there are none for it.
     fn of(model: &Model, units: &UnitSet, max_rows: usize) -> Option<Self> {
+        // The comparison at load has rows of its own.
+        let max_rows = max_rows.max(check::COLUMNS);
         let ops = units.ops(&model.plan).into_iter().flatten();
         let matrices = ops.flat_map(|op| model.plan.operands(op).matrices().map(|(id, _)| model.weight(id)));
         let (mut widest, mut largest, mut row) = (0, 0, 0);
