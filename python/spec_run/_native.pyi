@@ -110,9 +110,9 @@ class Batch:
 class Context:
     """A model on a device, with a cache of keys and values.
 
-    Settings: `n_ctx` (cells, shared by all sequences), `threads` (0: the physical cores), `device` ("cpu", "auto", or a GPU
-    by number or name), `gpu_layers`, `vram` and `ram` (bytes), `key_type` and `value_type` ("f16", "f32", "q8_0"), `isa`,
-    `n_ubatch`, `sequences`, `swa_full`, `extra_slots`, `repack`, `planes`.
+    Settings: `n_ctx` (cells, shared by all sequences), `threads` (0: the physical cores), `device` ("cpu", "auto", a GPU by
+    number or name, or several by number, as "0,1"), `gpu_layers`, `vram` and `ram` (bytes), `key_type` and `value_type`
+    ("f16", "f32", "q8_0"), `isa`, `n_ubatch`, `sequences`, `swa_full`, `extra_slots`, `repack`, `planes`.
     """
 
     def __new__(cls, model: Model, **settings: Any) -> Context: ...

@@ -36,7 +36,7 @@ pub fn config(model: &Model, settings: Option<&Bound<'_, PyDict>>) -> PyResult<C
             "key_type" => config.key_type = kv_type(&name, value.extract().map_err(bad)?)?,
             "value_type" => config.value_type = kv_type(&name, value.extract().map_err(bad)?)?,
             "isa" => config.isa = Some(isa(value.extract().map_err(bad)?)?),
-            "device" => config.device = device(value.extract().map_err(bad)?),
+            "device" => config.device = device(value.extract().map_err(bad)?)?,
             "gpu_layers" => config.placement.gpu_layers = Some(value.extract().map_err(bad)?),
             "vram" => config.placement.vram = Some(value.extract().map_err(bad)?),
             "ram" => config.placement.ram = Some(value.extract().map_err(bad)?),
@@ -75,12 +75,8 @@ fn isa(text: String) -> PyResult<Isa> {
     }
 }
 
-fn device(text: String) -> Device {
-    match text.as_str() {
-        "cpu" => Device::Cpu,
-        "auto" => Device::Auto,
-        _ => Device::Named(text),
-    }
+fn device(text: String) -> PyResult<Device> {
+    text.parse().map_err(|what| wrong(format!("device {text:?}: {what}")))
 }
 
 /// Opens a context, without Python in the way.

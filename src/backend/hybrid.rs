@@ -1,6 +1,6 @@
-//! One pass on two devices: the steps go in order, by turns on the GPU and on the CPU as the units are placed. At each
-//! border those buffers cross that are needed behind it and that the other device does not have already. A product whose
-//! low planes lie in RAM is a border, too: its rows leave the GPU, and come back as sums.
+//! One pass on several devices: the steps go in order, each on the device that has its unit. At each border those buffers
+//! cross that are needed behind it and that the device there does not have already. A product whose low planes lie in RAM
+//! is a border, too: its rows leave the GPU, and come back as sums.
 
 #[cfg(test)]
 mod tests;
@@ -11,19 +11,25 @@ use super::{Backend, Crossing, Output, Rows, Spent, Traffic, planes::LowProduct}
 use crate::{
     Model, Result,
     kv::{CellMove, Replay},
-    plan::{BufSet, Linear, Op, Step, UnitSet, WeightId},
+    plan::{BufSet, Linear, Op, Step, Unit, UnitSet, WeightId},
 };
+
+/// A GPU and what it holds.
+pub struct Part {
+    pub gpu: Box<dyn Backend>,
+    pub held: UnitSet,
+}
 
 pub struct HybridBackend {
     model: Arc<Model>,
-    gpu: Box<dyn Backend>,
-    cpu: Box<dyn Backend>,
-    on_gpu: UnitSet,
-    /// By the first matrix: products that the GPU makes of the high planes and the CPU of the low ones.
+    gpus: Vec<Part>,
+    /// Has what no GPU has.
+    cpu: Option<Box<dyn Backend>>,
+    /// By the first matrix: products that a GPU makes of the high planes and the CPU of the low ones.
     low_products: HashMap<u32, LowProduct>,
     lows: Vec<f32>,
-    /// By weight id: whether it is a GPU's.
-    of_gpu: Vec<bool>,
+    /// By weight id: whose it is, as a number among the GPUs, or their count for the CPU.
+    device_of: Vec<usize>,
     /// Rows on their way to a segment, and from it.
     arriving: Vec<f32>,
     leaving: Vec<f32>,
@@ -33,27 +39,46 @@ pub struct HybridBackend {
 }
 
 impl HybridBackend {
-    /// The GPU holds these units, the CPU all others.
-    pub fn new(model: Arc<Model>, gpu: Box<dyn Backend>, cpu: Box<dyn Backend>, on_gpu: UnitSet) -> Self {
-        let mut of_gpu = vec![false; model.weights.len()];
-        for op in on_gpu.ops(&model.plan).into_iter().flatten() {
-            model.plan.operands(op).weights().for_each(|id| of_gpu[id.0 as usize] = true);
+    /// Each GPU holds its units, the CPU all others.
+    pub fn new(model: Arc<Model>, gpus: Vec<Part>, cpu: Option<Box<dyn Backend>>) -> Self {
+        let mut device_of = vec![gpus.len(); model.weights.len()];
+        for (i, part) in gpus.iter().enumerate() {
+            for op in part.held.ops(&model.plan).into_iter().flatten() {
+                model.plan.operands(op).weights().for_each(|id| device_of[id.0 as usize] = i);
+            }
         }
-        let low_products = gpu.low_products().into_iter().map(|of| (of.weights[0].0, of)).collect();
+        let low_products = gpus.iter().flat_map(|part| part.gpu.low_products());
         HybridBackend {
-            low_products,
+            low_products: low_products.map(|of| (of.weights[0].0, of)).collect(),
             lows: Vec::new(),
             model,
-            gpu,
+            gpus,
             cpu,
-            on_gpu,
-            of_gpu,
+            device_of,
             arriving: Vec::new(),
             leaving: Vec::new(),
             every_row: Vec::new(),
             gpu_seconds: 0.0,
         }
     }
+
+    fn devices(&self) -> impl Iterator<Item = &dyn Backend> {
+        self.gpus.iter().map(|part| part.gpu.as_ref()).chain(self.cpu.as_deref())
+    }
+
+    fn devices_mut(&mut self) -> impl Iterator<Item = &mut Box<dyn Backend>> {
+        self.gpus.iter_mut().map(|part| &mut part.gpu).chain(&mut self.cpu)
+    }
+
+    /// The GPU that has the head, where one does.
+    fn head(&self) -> Option<&Part> {
+        self.gpus.iter().find(|part| part.held.head)
+    }
+}
+
+/// The number of the device that has a unit: the one behind the GPUs is the CPU.
+fn holder(gpus: &[Part], unit: Unit) -> usize {
+    gpus.iter().position(|part| part.held.holds(unit)).unwrap_or(gpus.len())
 }
 
 /// The product that a step begins, if the CPU makes a part of it: not where the high planes suffice.
@@ -74,23 +99,23 @@ fn ops<'a>(steps: &'a [Step<'a>]) -> impl DoubleEndedIterator<Item = &'a Op> {
 
 impl Backend for HybridBackend {
     fn describe(&self) -> String {
-        format!("{}; {}", self.gpu.describe(), self.cpu.describe())
+        self.devices().map(|device| device.describe()).collect::<Vec<_>>().join("; ")
     }
 
     fn threads(&self) -> usize {
-        self.cpu.threads()
+        self.cpu.as_ref().map_or(1, |cpu| cpu.threads())
     }
 
     fn max_rows(&self) -> usize {
-        self.cpu.max_rows().min(self.gpu.max_rows())
+        self.devices().map(|device| device.max_rows()).min().expect("there are devices")
     }
 
     fn most_top(&self) -> usize {
-        if self.on_gpu.head { self.gpu.most_top() } else { 0 }
+        self.head().map_or(0, |part| part.gpu.most_top())
     }
 
     fn takes_shortlists(&self) -> bool {
-        !self.on_gpu.head && self.cpu.takes_shortlists()
+        self.head().is_none() && self.cpu.as_ref().is_some_and(|cpu| cpu.takes_shortlists())
     }
 
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
@@ -103,35 +128,39 @@ impl Backend for HybridBackend {
         let low_product = |step: &Step| low_product(&self.low_products, step);
         self.arriving.clear();
         self.arriving.extend_from_slice(arriving);
-        // The buffers that the GPU has as they are now, and the CPU.
-        let mut held = [BufSet::NONE; 2];
+        // The buffers that each device has as they are now.
+        let mut held = vec![BufSet::NONE; self.gpus.len() + 1];
         let mut rest = steps;
         let (mut output, mut leaving_last) = (Some(output), Some(leaving_last));
         while let Some(first) = rest.first() {
-            let on_gpu = self.on_gpu.holds(first.unit);
-            let ends = |s: &Step| self.on_gpu.holds(s.unit) != on_gpu || low_product(s).is_some();
+            let here = holder(&self.gpus, first.unit);
+            let ends = |s: &Step| holder(&self.gpus, s.unit) != here || low_product(s).is_some();
             let until = 1 + rest[1..].iter().position(ends).unwrap_or(rest.len() - 1);
             let (segment, after) = rest.split_at(until);
             rest = after;
             self.lows.clear();
             if let Some(of) = low_product(first) {
                 // Its rows are all that has left the GPU, where they were made.
-                self.cpu.low_sums(of, n, &self.arriving, &mut self.lows)?;
+                let cpu = self.cpu.as_mut().expect("low planes lie there");
+                cpu.low_sums(of, n, &self.arriving, &mut self.lows)?;
             }
             let written = ops(segment).fold(BufSet::NONE, |all, op| all.union(plan.operands(op).writes));
-            let [here, there] = if on_gpu { [0, 1] } else { [1, 0] };
-            held[here] = held[here].union(arrives).union(written);
-            held[there] = held[there].without(written);
-            let is_last = after.is_empty();
+            let arrived = held[here].union(arrives).union(written);
+            held.iter_mut().for_each(|held| *held = held.without(written));
+            held[here] = arrived;
             let next = after.first().and_then(low_product);
-            let leaves = match next {
-                _ if is_last => leaves_last,
-                Some(next) => BufSet::of([next.src]),
-                None => plan.live(ops(after), leaves_last).without(held[there]),
+            // All that is needed behind a border is valid on the device there, also what only a later one needs.
+            let leaves = match (after.first(), next) {
+                (None, _) => leaves_last,
+                (Some(_), Some(next)) => BufSet::of([next.src]),
+                (Some(step), None) => {
+                    let there = holder(&self.gpus, step.unit);
+                    let leaves = plan.live(ops(after), leaves_last).without(held[there]);
+                    held[there] = held[there].union(leaves);
+                    leaves
+                }
             };
-            if next.is_none() {
-                held[there] = held[there].union(leaves);
-            }
+            let is_last = after.is_empty();
             let leaving = match leaving_last.take_if(|_| is_last) {
                 Some(leaving) => leaving,
                 None => {
@@ -143,12 +172,16 @@ impl Backend for HybridBackend {
             // Only the head has an output, and it comes last. What comes before it is done for all rows.
             let output = output.take_if(|_| is_last).unwrap_or(Output::none());
             let rows = if is_last { rows } else { &all_rows };
-            if on_gpu {
-                let started = Instant::now();
-                self.gpu.run_segment(segment, rows, border, output)?;
-                self.gpu_seconds += started.elapsed().as_secs_f64();
-            } else {
-                self.cpu.run_segment(segment, rows, border, output)?;
+            match self.gpus.get_mut(here) {
+                Some(part) => {
+                    let started = Instant::now();
+                    part.gpu.run_segment(segment, rows, border, output)?;
+                    self.gpu_seconds += started.elapsed().as_secs_f64();
+                }
+                None => {
+                    let cpu = self.cpu.as_mut().expect("it has what no GPU has");
+                    cpu.run_segment(segment, rows, border, output)?;
+                }
             }
             mem::swap(&mut self.arriving, &mut self.leaving);
             // What a product's other part is made of stays on the GPU.
@@ -158,33 +191,39 @@ impl Backend for HybridBackend {
     }
 
     fn traffic(&self) -> Option<Traffic> {
-        self.gpu.traffic()
+        let all = self.gpus.iter().filter_map(|part| part.gpu.traffic());
+        all.reduce(|a, b| Traffic {
+            dispatches: a.dispatches + b.dispatches,
+            submissions: a.submissions + b.submissions,
+            readbacks: a.readbacks + b.readbacks,
+        })
     }
 
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
-        let device = if self.of_gpu[id.0 as usize] { &self.gpu } else { &self.cpu };
-        device.weight_bytes(id, coarse)
+        // What nobody has is a part that was left out.
+        let device = self.devices().nth(self.device_of[id.0 as usize]);
+        device.map_or(0, |device| device.weight_bytes(id, coarse))
     }
 
     fn crowded(&self) -> f64 {
-        self.cpu.crowded()
+        self.cpu.as_ref().map_or(0.0, |cpu| cpu.crowded())
     }
 
     fn spent(&self) -> Spent {
-        Spent { vram: self.gpu_seconds, ..self.cpu.spent() }
+        let on_cpu = self.cpu.as_ref().map_or(Spent::default(), |cpu| cpu.spent());
+        Spent { vram: self.gpu_seconds, ..on_cpu }
     }
 
     fn profile(&self) -> Option<String> {
-        self.gpu.profile()
+        let all: Vec<String> = self.gpus.iter().filter_map(|part| part.gpu.profile()).collect();
+        (!all.is_empty()).then(|| all.join("\n"))
     }
 
     fn replay_states(&mut self, replay: &Replay) {
-        self.gpu.replay_states(replay);
-        self.cpu.replay_states(replay);
+        self.devices_mut().for_each(|device| device.replay_states(replay));
     }
 
     fn shift_keys(&mut self, moves: &[Vec<CellMove>], delta: i64) -> Result<()> {
-        self.gpu.shift_keys(moves, delta)?;
-        self.cpu.shift_keys(moves, delta)
+        self.devices_mut().try_for_each(|device| device.shift_keys(moves, delta))
     }
 }

@@ -1,14 +1,14 @@
 //! From what was asked for to the backend that does it. Never a silent change of mind: a GPU that was asked for
 //! and cannot be used is an error, and a plan that turned out too large is replaced with a word about it.
 
-use std::sync::Arc;
+use std::{str::FromStr, sync::Arc};
 
 use super::{
     Backend, ContextConfig, GpuConfig, Speeds, Streaming,
     cpu::{CpuBackend, CpuConfig},
     gpu::{self, Chosen, Found, GpuBackend, Variants},
-    hybrid::HybridBackend,
-    planned::{GpuRoom, ModelSizes, Planned, plan_ahead, vram},
+    hybrid::{HybridBackend, Part},
+    planned::{GpuRoom, ModelSizes, Planned, plan_ahead, rooms, vram},
 };
 use crate::{
     Error, Model, Result,
@@ -27,6 +27,38 @@ pub enum Device {
     Auto,
     /// An adapter by its number in the list of `spec-run devices`, or by a part of its name.
     Named(String),
+    /// Adapters by their numbers: what does not fit the first goes to the next. One that is there twice is opened twice, and
+    /// its memory is shared.
+    Several(Vec<usize>),
+}
+
+impl FromStr for Device {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_cpu = |name: &str| matches!(name, "cpu" | "none");
+        let lower = text.to_lowercase();
+        let pieces: Vec<&str> = lower.split(',').map(str::trim).collect();
+        let numbers: Vec<usize> = pieces.iter().filter_map(|piece| piece.parse().ok()).collect();
+        // Names may have commas, too.
+        if pieces.len() > 1
+            && numbers.len() + pieces.iter().filter(|piece| is_cpu(piece)).count() == pieces.len()
+        {
+            if numbers.len() < pieces.len() {
+                return Err("several devices are GPUs by their numbers, as 0,1: what these have no room for is the CPU's anyway".into());
+            }
+            let twice = |(i, number): &(usize, &usize)| numbers[..*i].contains(number);
+            return match numbers.iter().enumerate().find(twice) {
+                Some((_, number)) => Err(format!("GPU {number} is named twice: each GPU once, as 0,1")),
+                None => Ok(Device::Several(numbers)),
+            };
+        }
+        Ok(match lower.as_str() {
+            "auto" => Device::Auto,
+            name if is_cpu(name) => Device::Cpu,
+            _ => Device::Named(text.into()),
+        })
+    }
 }
 
 /// A backend, and where it put things.
@@ -71,13 +103,13 @@ impl Plans {
 /// What would be opened, without opening it.
 #[cfg(feature = "cli")]
 pub fn plan(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans> {
-    let found = adapter(config)?;
-    let speeds = match &found {
+    let found = adapters(config)?;
+    let speeds = match found.first() {
         Some(found) => gpu::speeds(config.gpu_cache.as_deref(), found)?,
         None => None,
     };
     let basis = with_measured(basis, speeds);
-    plans(model, config, basis, found.map(|found| GpuRoom::of(&config.placement, &found)))
+    plans(model, config, basis, &rooms(&config.placement, &found, &[]))
 }
 
 /// The basis with what is known of a GPU.
@@ -93,12 +125,13 @@ pub fn plan_elsewhere(model: &Model, config: &ContextConfig, basis: Basis) -> Re
     if vram.is_some() {
         return Err(gpu::left_out());
     }
-    plans(model, config, basis, vram.map(|vram| GpuRoom { vram, shares_memory: false, is_hardware: true }))
+    let room = vram.map(|vram| GpuRoom { number: 0, vram, shares_memory: false, is_hardware: true });
+    plans(model, config, basis, room.as_slice())
 }
 
-fn plans(model: &Model, config: &ContextConfig, basis: Basis, vram: Option<GpuRoom>) -> Result<Plans> {
+fn plans(model: &Model, config: &ContextConfig, basis: Basis, rooms: &[GpuRoom]) -> Result<Plans> {
     let with_ahead = config.ahead.then(|| model.with_ahead());
-    let planned = plan_ahead(model, with_ahead.as_ref(), config, &config.placement, vram, || basis)?;
+    let planned = plan_ahead(model, with_ahead.as_ref(), config, &config.placement, rooms, &|| basis)?;
     let model = with_ahead.as_ref().filter(|_| planned.ahead).unwrap_or(model);
     let (chosen, streams) = (planned.placement, planned.streams);
     let prompt = streams.then(|| chosen.prompt(basis, planned.max_rows));
@@ -141,43 +174,36 @@ impl Loading for Basis {
 }
 
 pub fn open(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -> Result<Opened> {
-    let (found, note) = adapter_for(&model, config)?;
+    let (found, note) = adapters_for(&model, config)?;
     let with_ahead = config.ahead.then(|| Arc::new(model.with_ahead()));
     let of = |planned: &Planned| with_ahead.as_ref().filter(|_| planned.ahead).unwrap_or(&model);
-    let kernels = match &found {
-        Some(found) => kernels(config, found, loading)?,
-        None => Chosen::default(),
-    };
-    let (found, note) = match &kernels.refusal {
+    let kernels = found.iter().map(|found| kernels(config, found, loading)).collect::<Result<Vec<_>>>()?;
+    let (found, note) = match kernels.iter().find_map(|of| of.refusal.as_ref()) {
         None => (found, note),
-        Some(refusal) => (None, Some(instead_of_refused(refusal, &config.device)?)),
+        Some(refusal) => (Vec::new(), Some(instead_of_refused(refusal, &config.device)?)),
     };
-    let plan = |request: &PlacementRequest| {
-        let vram = found.as_ref().map(|found| GpuRoom::of(request, found));
-        let basis = || with_measured(loading.basis(), kernels.speeds);
-        plan_ahead(&model, with_ahead.as_deref(), config, request, vram, basis)
+    let gpus: Vec<(&Found, Variants)> = found.iter().zip(kernels.iter().map(|of| of.variants)).collect();
+    // Of several the first one's.
+    let speeds = kernels.first().and_then(|of| of.speeds);
+    let plan = |request: &PlacementRequest, most: &[Option<u64>]| {
+        let basis = || with_measured(loading.basis(), speeds);
+        plan_ahead(&model, with_ahead.as_deref(), config, request, &rooms(request, &found, most), &basis)
     };
     let progress = |ready, total| loading.ready(ready, total);
     let open = |planned: &Planned| {
         loading.planned(&planned.placement);
-        try_open(
-            of(planned),
-            config,
-            found.as_ref().map(|found| (found, kernels.variants)),
-            planned,
-            &progress,
-        )
+        try_open(of(planned), config, &gpus, planned, &progress)
     };
-    let smaller = found.is_some() && !config.placement.strict;
+    let smaller = !found.is_empty() && !config.placement.strict;
     let mut request = config.placement.clone();
     if note.is_some() {
         (request.gpu_layers, request.vram, request.on_gpu) = (None, None, None);
     }
-    let gpu_bytes = |planned: &Planned| planned.placement.bytes_on_gpu();
+    let gpu_bytes = |planned: &Planned| planned.placement.bytes_on_each_gpu();
     let (planned, backend, mut notes) = first_that_fits(&request, smaller, plan, gpu_bytes, open)?;
     notes.extend(note);
     let model = of(&planned).clone();
-    Ok(Opened { model, backend, placement: planned.placement, notes, speeds: kernels.speeds })
+    Ok(Opened { model, backend, placement: planned.placement, notes, speeds })
 }
 
 /// Which kernels a GPU runs.
@@ -188,18 +214,19 @@ fn kernels(config: &ContextConfig, found: &Found, loading: &dyn Loading) -> Resu
 }
 
 /// Opens what was planned, or if that does not fit after all and `smaller` plans are welcome, the first of those
-/// that does; and what was said on the way.
+/// that does; and what was said on the way. Plans are told how many bytes to take of some GPUs at most.
 fn first_that_fits<P, T>(
     request: &PlacementRequest,
     smaller: bool,
-    plan: impl Fn(&PlacementRequest) -> Result<P>,
-    gpu_bytes: impl Fn(&P) -> u64,
+    plan: impl Fn(&PlacementRequest, &[Option<u64>]) -> Result<P>,
+    gpu_bytes: impl Fn(&P) -> Vec<Option<u64>>,
     open: impl Fn(&P) -> Result<T>,
 ) -> Result<(P, T, Vec<String>)> {
     let mut request = request.clone();
+    let mut most = Vec::new();
     let mut notes = Vec::new();
     for plans_left in (0..MOST_PLANS).rev() {
-        let planned = match plan(&request) {
+        let planned = match plan(&request, &most) {
             // Who asks for all layers wants what fits; with a budget, or strictly, it is an order.
             Err(Error::Memory(_)) if smaller && request.gpu_layers.is_some() && request.vram.is_none() => {
                 request.gpu_layers = None;
@@ -211,7 +238,8 @@ fn first_that_fits<P, T>(
         match open(&planned) {
             Ok(opened) => return Ok((planned, opened, notes)),
             Err(Error::Memory(what)) if smaller && plans_left > 0 => {
-                request.vram = Some((gpu_bytes(&planned) as f64 * NEXT_PLAN) as u64);
+                let less = |taken: u64| (taken as f64 * NEXT_PLAN) as u64;
+                most = gpu_bytes(&planned).into_iter().map(|taken| taken.map(less)).collect();
                 (request.gpu_layers, request.on_gpu) = (None, None);
                 notes.push(format!("{what}; taking less of the GPU"));
             }
@@ -221,43 +249,50 @@ fn first_that_fits<P, T>(
     unreachable!("the last plan opens or fails")
 }
 
-/// The GPU to use for a model, if one is; and what there is to say where one was wanted that cannot run it.
-fn adapter_for(model: &Model, config: &ContextConfig) -> Result<(Option<Found>, Option<String>)> {
-    let Some(found) = adapter(config)? else { return Ok((None, None)) };
+/// The GPUs to use for a model; and what there is to say where one was wanted that cannot run it.
+fn adapters_for(model: &Model, config: &ContextConfig) -> Result<(Vec<Found>, Option<String>)> {
+    let found = adapters(config)?;
+    if found.is_empty() {
+        return Ok((found, None));
+    }
     match (gpu::check(model), &config.device) {
-        (Ok(()), _) => Ok((Some(found), None)),
-        (Err(e), Device::Named(_)) => Err(e),
-        (Err(e), _) => Ok((None, Some(format!("all of it runs on the CPU: {e}")))),
+        (Ok(()), _) => Ok((found, None)),
+        (Err(e), Device::Named(_) | Device::Several(_)) => Err(e),
+        (Err(e), Device::Cpu | Device::Auto) => {
+            Ok((Vec::new(), Some(format!("all of it runs on the CPU: {e}"))))
+        }
     }
 }
 
 /// What there is to say where the CPU takes over from a GPU whose kernels are wrong; by name that is an error.
 fn instead_of_refused(refusal: &str, device: &Device) -> Result<String> {
     match device {
-        Device::Named(_) => Err(Error::Device(refusal.into())),
+        Device::Named(_) | Device::Several(_) => Err(Error::Device(refusal.into())),
         Device::Cpu | Device::Auto => Ok(format!("all of it runs on the CPU: {refusal}")),
     }
 }
 
-/// The GPU to use, if one is.
-fn adapter(config: &ContextConfig) -> Result<Option<Found>> {
+/// The GPUs to use; none for the CPU alone.
+fn adapters(config: &ContextConfig) -> Result<Vec<Found>> {
     let PlacementRequest { gpu_layers, vram, .. } = config.placement;
     let asked_for = gpu_layers.is_some_and(|n| n > 0) || vram.is_some_and(|v| v > 0);
     if gpu_layers == Some(0) || vram == Some(0) {
-        return Ok(None);
+        return Ok(Vec::new());
     }
+    let one = |found: Found| vec![found];
     match &config.device {
         Device::Cpu if asked_for => Err(Error::Usage(
             "`gpu_layers` and `vram` are for a GPU, `device` says cpu: leave one of them out".into(),
         )),
-        Device::Cpu => Ok(None),
-        Device::Named(name) => gpu::choose(&gpu::AdapterChoice::Named(name.clone())).map(Some),
-        Device::Auto if asked_for => gpu::choose(&gpu::AdapterChoice::Any).map(Some),
-        Device::Auto if !gpu::may_have_hardware() => Ok(None),
+        Device::Cpu => Ok(Vec::new()),
+        Device::Named(name) => gpu::choose(&gpu::AdapterChoice::Named(name.clone())).map(one),
+        Device::Several(numbers) => gpu::choose_all(numbers),
+        Device::Auto if asked_for => gpu::choose(&gpu::AdapterChoice::Any).map(one),
+        Device::Auto if !gpu::may_have_hardware() => Ok(Vec::new()),
         // A hardware adapter that cannot run this is told of; none at all is the usual case of a CPU.
         Device::Auto => match gpu::adapters().into_iter().find(Found::is_hardware) {
-            Some(found) => found.check().map(|()| Some(found)),
-            None => Ok(None),
+            Some(found) => found.check().map(|()| one(found)),
+            None => Ok(Vec::new()),
         },
     }
 }
@@ -265,7 +300,7 @@ fn adapter(config: &ContextConfig) -> Result<Option<Found>> {
 fn try_open(
     model: &Arc<Model>,
     config: &ContextConfig,
-    gpu: Option<(&Found, Variants)>,
+    gpus: &[(&Found, Variants)],
     planned: &Planned,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Box<dyn Backend>> {
@@ -291,41 +326,57 @@ fn try_open(
             progress,
         )
     };
-    let Some((found, variants)) = gpu.filter(|_| placement.uses(Place::Vram)) else {
+    if !placement.uses(Place::Vram) {
         return Ok(Box::new(cpu(placement.in_ram())?));
-    };
-    let on_gpu = placement.on_gpu();
-    let whole = !placement.is_divided();
-    let gpu_config = GpuConfig {
-        layout: config.kv_layout(&model.plan),
-        max_rows,
-        key_type: config.key_type,
-        value_type: config.value_type,
-        held: on_gpu.clone(),
-        by_planes: placement.planes_apart(),
-        budget: placement.budgets.vram.unwrap_or(u64::MAX / 2),
-        profile: config.profile,
-        tuning: config.gpu_tuning,
-        variants,
-        cache: config.gpu_cache.clone(),
-    };
+    }
     let quiet = |_, _| ();
-    let gpu = GpuBackend::new(model.clone(), found, &gpu_config, if whole { progress } else { &quiet })?;
+    let whole = !placement.is_divided();
+    let gpu = |(found, variants): (&Found, Variants), held: &UnitSet, budget| {
+        let gpu_config = GpuConfig {
+            layout: config.kv_layout(&model.plan),
+            max_rows,
+            key_type: config.key_type,
+            value_type: config.value_type,
+            held: held.clone(),
+            by_planes: placement.planes_apart(),
+            budget,
+            profile: config.profile,
+            tuning: config.gpu_tuning,
+            variants,
+            cache: config.gpu_cache.clone(),
+        };
+        GpuBackend::new(model.clone(), found, &gpu_config, if whole { progress } else { &quiet })
+    };
+    let opened: Vec<(GpuBackend, UnitSet)> = match &placement.shares[..] {
+        [] => {
+            let held = placement.on_gpu();
+            vec![(gpu(gpus[0], &held, placement.budgets.vram.unwrap_or(u64::MAX / 2))?, held)]
+        }
+        shares => std::iter::zip(gpus, shares)
+            .filter(|(_, share)| !share.is_empty())
+            .map(|(found, share)| Ok((gpu(*found, &share.held, share.vram)?, share.held.clone())))
+            .collect::<Result<_>>()?,
+    };
     if whole {
+        let (gpu, _) = opened.into_iter().next().expect("something lies there");
         return Ok(Box::new(gpu));
     }
-    let mut cpu = cpu(placement.in_ram())?;
+    let in_ram = placement.in_ram();
+    let on_cpu = placement.uses(Place::Ram) || placement.uses(Place::File) || placement.has_planes_apart();
+    let mut cpu = if on_cpu { Some(cpu(in_ram.clone())?) } else { None };
     let from = match config.streaming {
         Streaming::From(rows) => Some(rows),
         Streaming::Measured | Streaming::Never => None,
     };
-    if streams
+    if let (Some(cpu), true) = (&mut cpu, streams)
         && let Some(lender) =
-            gpu.lender(&placement.in_ram(), &placement.planes_apart(), config.planes, config.isa)?
+            opened[0].0.lender(&in_ram, &placement.planes_apart(), config.planes, config.isa)?
     {
         cpu.lend(lender, from)?;
     }
-    Ok(Box::new(HybridBackend::new(model.clone(), Box::new(gpu), Box::new(cpu), on_gpu)))
+    let parts = opened.into_iter().map(|(gpu, held)| Part { gpu: Box::new(gpu), held }).collect();
+    let cpu = cpu.map(|cpu| Box::new(cpu) as Box<dyn Backend>);
+    Ok(Box::new(HybridBackend::new(model.clone(), parts, cpu)))
 }
 
 #[cfg(test)]
@@ -337,8 +388,12 @@ mod tests {
         if *bytes > 600 { Err(Error::Memory(format!("no memory for {bytes}"))) } else { Ok(*bytes) }
     }
 
-    fn plan(request: &PlacementRequest) -> Result<u64> {
-        Ok(request.vram.unwrap_or(1000))
+    fn plan(_: &PlacementRequest, most: &[Option<u64>]) -> Result<u64> {
+        Ok(most.first().copied().flatten().unwrap_or(1000))
+    }
+
+    fn taken(bytes: &u64) -> Vec<Option<u64>> {
+        vec![Some(*bytes)]
     }
 
     #[test]
@@ -350,9 +405,47 @@ mod tests {
     }
 
     #[test]
+    fn devices_are_words_names_or_numbers() {
+        for (text, device) in [
+            ("auto", Device::Auto),
+            ("CPU", Device::Cpu),
+            ("none", Device::Cpu),
+            ("1", Device::Named("1".into())),
+            ("RTX", Device::Named("RTX".into())),
+            ("llvmpipe (LLVM 15.0.6, 256 bits)", Device::Named("llvmpipe (LLVM 15.0.6, 256 bits)".into())),
+            ("0,RTX", Device::Named("0,RTX".into())),
+            ("2, 0,1", Device::Several(vec![2, 0, 1])),
+        ] {
+            assert_eq!(text.parse(), Ok(device), "{text}");
+        }
+        for (text, what) in [("0,1,0", "GPU 0 is named twice"), ("0,cpu", "numbers"), ("cpu,cpu", "numbers")]
+        {
+            let error = text.parse::<Device>().unwrap_err();
+            assert!(error.contains(what) && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+
+    /// Each GPU takes less of what it took; one that had nothing may have as much as before.
+    #[test]
+    fn smaller_plans_take_less_of_each_gpu() {
+        let plan = |_: &PlacementRequest, most: &[Option<u64>]| Ok(most.to_vec());
+        let taken = |most: &Vec<Option<u64>>| match &most[..] {
+            [] => vec![Some(1000), None],
+            [first, _] => vec![*first, Some(400)],
+            _ => unreachable!("two GPUs"),
+        };
+        let open = |most: &Vec<Option<u64>>| match most.last() {
+            Some(Some(_)) => Ok(()),
+            _ => Err(Error::Memory("no memory".into())),
+        };
+        let (planned, ..) = first_that_fits(&PlacementRequest::default(), true, plan, taken, open).unwrap();
+        assert_eq!(planned, [Some(722), Some(340)]);
+    }
+
+    #[test]
     fn a_plan_that_does_not_fit_is_followed_by_smaller_ones() {
         let request = PlacementRequest { gpu_layers: Some(9), ..PlacementRequest::default() };
-        let (planned, opened, notes) = first_that_fits(&request, true, plan, |p| *p, open).unwrap();
+        let (planned, opened, notes) = first_that_fits(&request, true, plan, taken, open).unwrap();
         assert_eq!((planned, opened), (521, 521));
         assert_eq!(notes.len(), 4);
         assert!(
@@ -363,28 +456,28 @@ mod tests {
 
     #[test]
     fn more_layers_than_fit_are_what_fits() {
-        let plan = |request: &PlacementRequest| match request.gpu_layers {
+        let plan = |request: &PlacementRequest, _: &[Option<u64>]| match request.gpu_layers {
             Some(n) => Err(Error::Memory(format!("{n} layers do not fit"))),
             None => Ok(500),
         };
         let request = PlacementRequest { gpu_layers: Some(99), ..PlacementRequest::default() };
-        let (planned, opened, notes) = first_that_fits(&request, true, plan, |p| *p, open).unwrap();
+        let (planned, opened, notes) = first_that_fits(&request, true, plan, taken, open).unwrap();
         assert_eq!((planned, opened, notes.len()), (500, 500, 1), "{notes:?}");
-        let error = first_that_fits(&request, false, plan, |p| *p, open).unwrap_err();
+        let error = first_that_fits(&request, false, plan, taken, open).unwrap_err();
         assert!(error.to_string().contains("99 layers"));
         let request = PlacementRequest { vram: Some(600), ..request };
-        assert!(first_that_fits(&request, true, plan, |p| *p, open).is_err(), "a budget is an order");
+        assert!(first_that_fits(&request, true, plan, taken, open).is_err(), "a budget is an order");
     }
 
     #[test]
     fn strict_wishes_and_other_errors_end_at_once() {
-        let error = first_that_fits(&PlacementRequest::default(), false, plan, |p| *p, open).unwrap_err();
+        let error = first_that_fits(&PlacementRequest::default(), false, plan, taken, open).unwrap_err();
         assert!(error.to_string().contains("no memory for 1000"));
         let lost = |_: &u64| -> Result<u64> { Err(Error::Device("lost".into())) };
-        let error = first_that_fits(&PlacementRequest::default(), true, plan, |p| *p, lost).unwrap_err();
+        let error = first_that_fits(&PlacementRequest::default(), true, plan, taken, lost).unwrap_err();
         assert!(matches!(error, Error::Device(_)));
         let never = |p: &u64| -> Result<u64> { Err(Error::Memory(format!("{p} is too much"))) };
-        let error = first_that_fits(&PlacementRequest::default(), true, plan, |p| *p, never).unwrap_err();
+        let error = first_that_fits(&PlacementRequest::default(), true, plan, taken, never).unwrap_err();
         assert!(error.to_string().contains("is too much"));
     }
 }

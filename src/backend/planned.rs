@@ -10,7 +10,9 @@ use super::{
 use crate::{
     Error, Model, Result, RunLayers,
     kv::{KvLayout, StateBytes},
-    placement::{self, Basis, Budgets, ByPlanes, Place, Placement, PlacementRequest, Sizes, UnitSize, mib},
+    placement::{
+        self, Basis, Budgets, ByPlanes, Place, Placement, PlacementRequest, Room, Sizes, UnitSize, mib,
+    },
     plan::{Op, Unit, UnitSet, WeightId},
 };
 
@@ -35,6 +37,8 @@ pub(super) struct Planned {
 /// What a plan knows of a GPU.
 #[derive(Clone, Copy)]
 pub(super) struct GpuRoom {
+    /// In the list of devices.
+    pub number: usize,
     /// Bytes of its memory to take.
     pub vram: u64,
     /// Its memory is the processor's, so that whatever goes there is not there for the CPU.
@@ -43,14 +47,6 @@ pub(super) struct GpuRoom {
 }
 
 impl GpuRoom {
-    pub fn of(request: &PlacementRequest, found: &Found) -> Self {
-        GpuRoom {
-            vram: vram(request, found),
-            shares_memory: found.shares_memory(),
-            is_hardware: found.is_hardware(),
-        }
-    }
-
     /// Whether it is to multiply with matrices that lie in RAM.
     fn streams(&self, config: &ContextConfig) -> bool {
         let wanted = match config.streaming {
@@ -60,6 +56,22 @@ impl GpuRoom {
         };
         wanted && config.planes.is_some()
     }
+}
+
+/// What plans know of these GPUs; `most` has for some of them what they are to take at most.
+pub(super) fn rooms(request: &PlacementRequest, found: &[Found], most: &[Option<u64>]) -> Vec<GpuRoom> {
+    let room = |(i, of): (usize, &Found)| {
+        // One that is there twice has its memory once.
+        let times = found.iter().filter(|other| other.number == of.number).count() as u64;
+        let vram = request.vram.unwrap_or_else(|| vram(request, of) / times);
+        GpuRoom {
+            number: of.number,
+            vram: most.get(i).copied().flatten().map_or(vram, |most| most.min(vram)),
+            shares_memory: of.shares_memory(),
+            is_hardware: of.is_hardware(),
+        }
+    };
+    found.iter().enumerate().map(room).collect()
 }
 
 /// Bytes of a GPU's memory to take.
@@ -74,19 +86,38 @@ fn free_ram() -> Option<u64> {
     Some((cpu::available_memory()? as f64 * AUTO_SHARE) as u64)
 }
 
-/// With what predicts one token more, if that leaves all else where it is: plain text is to be the same without.
+/// On the first GPU alone where that has room for all of the model.
 pub(super) fn plan_ahead(
     model: &Model,
     with_ahead: Option<&Model>,
     config: &ContextConfig,
     request: &PlacementRequest,
-    vram: Option<GpuRoom>,
-    basis: impl Fn() -> Basis,
+    rooms: &[GpuRoom],
+    basis: &dyn Fn() -> Basis,
 ) -> Result<Planned> {
-    let plain = plan_for(model, config, request, vram, &basis)?;
-    let is_divided = |planned: &Planned| vram.is_some() && planned.placement.is_divided();
+    if rooms.len() > 1 {
+        match plan_ahead_on(model, with_ahead, config, request, &rooms[..1], basis) {
+            Ok(planned) if planned.placement.is_divided() => {}
+            Err(Error::Memory(_)) => {}
+            alone => return alone,
+        }
+    }
+    plan_ahead_on(model, with_ahead, config, request, rooms, basis)
+}
+
+/// With what predicts one token more, if that leaves all else where it is: plain text is to be the same without.
+fn plan_ahead_on(
+    model: &Model,
+    with_ahead: Option<&Model>,
+    config: &ContextConfig,
+    request: &PlacementRequest,
+    rooms: &[GpuRoom],
+    basis: &dyn Fn() -> Basis,
+) -> Result<Planned> {
+    let plain = plan_for(model, config, request, rooms, basis)?;
+    let is_divided = |planned: &Planned| !rooms.is_empty() && planned.placement.is_divided();
     let Some(with_ahead) = with_ahead.filter(|_| !is_divided(&plain)) else { return Ok(plain) };
-    match plan_for(with_ahead, config, request, vram, basis) {
+    match plan_for(with_ahead, config, request, rooms, basis) {
         Ok(planned) if !is_divided(&planned) => Ok(Planned { ahead: true, ..planned }),
         Ok(_) | Err(Error::Memory(_)) => Ok(plain),
         Err(e) => Err(e),
@@ -97,8 +128,8 @@ pub(super) fn plan_for(
     model: &Model,
     config: &ContextConfig,
     request: &PlacementRequest,
-    room: Option<GpuRoom>,
-    basis: impl Fn() -> Basis,
+    rooms: &[GpuRoom],
+    basis: &dyn Fn() -> Basis,
 ) -> Result<Planned> {
     let n_cells = config.n_ctx as usize;
     let layout = config.kv_layout(&model.plan);
@@ -106,13 +137,13 @@ pub(super) fn plan_for(
     let parts = placement::parts(model, &sizes, request.draft.as_ref());
     // Where everything is kept off the GPU, there is none. The embedding goes there only with all the rest.
     let may_go = |part: &UnitSize| part.unit != Unit::Embed && !request.keeps_off_gpu(part.unit);
-    let room = room.filter(|_| parts.iter().any(may_go));
-    let vram = room.map(|room| room.vram);
-    let scratch_for = |rows| if vram.is_some() { gpu::scratch_bytes(model, rows, &layout) } else { 0 };
+    let rooms = if parts.iter().any(may_go) { rooms } else { &[] };
+    let smallest = rooms.iter().map(|room| room.vram).min();
+    let scratch_for = |rows| if rooms.is_empty() { 0 } else { gpu::scratch_bytes(model, rows, &layout) };
     // As many of these rows at once as a small GPU leaves room for.
     let rows_of = |n_ubatch: usize| {
         let mut rows = n_ubatch.clamp(1, n_cells);
-        while vram.is_some_and(|vram| rows > LEAST_ROWS && scratch_for(rows) > vram / 4) {
+        while smallest.is_some_and(|vram| rows > LEAST_ROWS && scratch_for(rows) > vram / 4) {
             rows = (rows / 2).max(LEAST_ROWS);
         }
         rows
@@ -124,22 +155,31 @@ pub(super) fn plan_for(
     };
     let all = UnitSet::all(model.plan.dims.n_layer);
     let lows_for =
-        |rows| if vram.is_some() && may_lie_apart { gpu::lows_bytes(model, &all, rows) } else { 0 };
+        |rows| if !rooms.is_empty() && may_lie_apart { gpu::lows_bytes(model, &all, rows) } else { 0 };
+    let shares_memory = rooms.iter().any(|room| room.shares_memory);
+    // The first GPU is the one that multiplies with what lies in RAM.
     let place_beside = |rows, streaming| {
-        let scratch = scratch_for(rows) + streaming + lows_for(rows);
-        let budgets = Budgets { vram, scratch, ram: request.ram };
-        let placement = placement::choose(parts.clone(), request, budgets, &basis)?;
-        let on_gpu = room.filter(|room| room.shares_memory).map_or(0, |_| placement.bytes_on_gpu());
+        let of = |(i, room): (usize, &GpuRoom)| Room {
+            number: room.number,
+            vram: room.vram,
+            scratch: scratch_for(rows) + lows_for(rows) + if i == 0 { streaming } else { 0 },
+        };
+        let rooms: Vec<Room> = rooms.iter().enumerate().map(of).collect();
+        let place = |ram| {
+            let place = |budgets: Budgets| placement::choose(parts.clone(), request, budgets, basis);
+            placement::place_on(&parts, &rooms, place, ram)
+        };
+        let placement = place(request.ram)?;
+        let on_gpu = if shares_memory { placement.bytes_on_gpu() } else { 0 };
         if let (None, Some(_), Some(ram)) = (request.ram, config.planes, ram_at_hand(model, config, rows))
             && placement.bytes_in_ram() > ram.saturating_sub(on_gpu)
         {
-            let budgets = Budgets { ram: Some(ram.saturating_sub(on_gpu)), ..budgets };
-            return placement::choose(parts.clone(), request, budgets, &basis);
+            return place(Some(ram.saturating_sub(on_gpu)));
         }
         Ok(placement)
     };
     // Where something lies in RAM, with room to multiply with it, unless that is much or leaves the GPU empty.
-    let streams = room.is_some_and(|room| room.streams(config));
+    let streams = rooms.first().is_some_and(|room| room.streams(config));
     let place = |rows| {
         let placement = place_beside(rows, 0)?;
         let takes = match streams
@@ -148,7 +188,7 @@ pub(super) fn plan_for(
             true => gpu::lent_bytes(model, &UnitSet::all(model.plan.dims.n_layer), rows),
             false => 0,
         };
-        if takes == 0 || vram.is_none_or(|vram| takes > vram / MOST_STREAMING) {
+        if takes == 0 || rooms.first().is_none_or(|room| takes > room.vram / MOST_STREAMING) {
             return Ok((placement, false));
         }
         match place_beside(rows, takes) {
@@ -159,23 +199,27 @@ pub(super) fn plan_for(
     };
     let mut max_rows = rows_of(config.n_ubatch);
     let (mut placement, mut streams) = place(max_rows)?;
+    let places = |of: &Placement| {
+        let held: Vec<UnitSet> = of.shares.iter().map(|share| share.held.clone()).collect();
+        (of.on_gpu(), of.planes_apart(), held)
+    };
     // GPU and CPU round differently, and no result is to depend on how many rows run at once: there is always room for
     // the usual number of them, and for more if that changes no place.
     let usual = rows_of(ContextConfig::default().n_ubatch);
     if max_rows != usual
         && let Ok((as_usual, usual_streams)) = place(usual)
         && as_usual.uses(Place::Vram)
-        && (as_usual.on_gpu(), as_usual.planes_apart()) != (placement.on_gpu(), placement.planes_apart())
+        && places(&as_usual) != places(&placement)
     {
         max_rows = max_rows.min(usual);
         (placement, streams) = (as_usual, usual_streams);
     }
     placement.converted = gpu::converted(model, &placement.on_gpu());
-    if let (Some(vram), false) = (vram, placement.uses(Place::Vram)) {
+    if let (Some(largest), false) = (rooms.iter().map(|room| room.vram).max(), placement.uses(Place::Vram)) {
         return Err(Error::Memory(format!(
             "nothing fits into {:.1} MiB of GPU memory: buffers take {:.1}, the least that goes there {:.1}: a larger `vram`, a smaller `n_ctx` or `n_ubatch`, or `device` cpu",
-            mib(vram),
-            mib(placement.budgets.scratch),
+            mib(largest),
+            mib(placement.budgets.scratch / rooms.len() as u64),
             mib(placement.least_on_gpu())
         )));
     }

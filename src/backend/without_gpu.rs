@@ -23,6 +23,7 @@ pub fn left_out() -> Error {
 
 /// An adapter; none is ever found.
 pub struct Found {
+    pub number: usize,
     pub info: Info,
     pub memory: Option<DeviceMemory>,
     never: Infallible,
@@ -73,6 +74,10 @@ pub enum AdapterChoice {
 }
 
 pub fn choose(_: &AdapterChoice) -> Result<Found> {
+    Err(left_out())
+}
+
+pub fn choose_all(_: &[usize]) -> Result<Vec<Found>> {
     Err(left_out())
 }
 

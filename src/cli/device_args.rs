@@ -20,10 +20,10 @@ use crate::{
 
 #[derive(Args, Clone, Debug)]
 pub struct DeviceArgs {
-    /// cpu, or a GPU by its number or a part of its name, as `spec-run devices` lists them [default: a hardware
-    /// GPU if there is one]
+    /// cpu, a GPU by its number or a part of its name, or several by their numbers, as 0,1: what does not fit the
+    /// first goes to the next; `spec-run devices` lists them [default: a hardware GPU if there is one]
     #[arg(long, value_name = "NAME", default_value = "auto", hide_default_value = true)]
-    device: String,
+    device: Device,
     /// -ngl: how many layers, from the last one, go to the GPU: a number, more than there are for the head too, all, or
     /// auto for what fits; fewer go where so many do not fit, unless --strict
     #[arg(
@@ -35,7 +35,7 @@ pub struct DeviceArgs {
     )]
     #[arg(value_parser = parse_layers)]
     n_gpu_layers: GpuLayers,
-    /// The most of the GPU's memory to take: 20GiB, 512MiB, or auto
+    /// The most of the GPU's memory to take, of each of several: 20GiB, 512MiB, or auto
     #[arg(long, value_name = "SIZE", default_value = "auto", hide_default_value = true)]
     vram: String,
     /// The most RAM for weights; what is beyond stays in the file, is read for each pass and not kept [default: what
@@ -158,9 +158,9 @@ impl DeviceArgs {
     /// What -ngl asks for; nothing, and a warning, where there is no GPU and none was asked for by name.
     fn gpu_layers(&self) -> Option<u32> {
         let GpuLayers::Last(layers) = self.n_gpu_layers else { return None };
-        let why = match self.device() {
+        let why = match self.device {
             _ if layers == 0 || self.strict || self.vram != "auto" => return Some(layers),
-            Device::Named(_) => return Some(layers),
+            Device::Named(_) | Device::Several(_) => return Some(layers),
             Device::Auto if has_gpu() => return Some(layers),
             Device::Auto => "no hardware GPU was found",
             Device::Cpu => "--device asks for none",
@@ -176,11 +176,7 @@ impl DeviceArgs {
     }
 
     pub fn device(&self) -> Device {
-        match self.device.to_lowercase().as_str() {
-            "auto" => Device::Auto,
-            "cpu" | "none" => Device::Cpu,
-            _ => Device::Named(self.device.clone()),
-        }
+        self.device.clone()
     }
 
     pub fn placement_request(&self) -> Result<PlacementRequest> {

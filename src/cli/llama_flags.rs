@@ -59,7 +59,8 @@ pub const NO_DRAFT_MODEL: &str = "spec-run drafts with the model itself; see --s
 const NO_DRAFT_MODEL_TO_SET: &str = "there is no draft model; the model drafts by itself";
 const PROMPTS_RUN_THERE_TOO: &str = "prompts run where everything does";
 const FITS_BY_ITSELF: &str = "what fits the GPU is found out; see --dry-run";
-const ONE_GPU: &str = "one GPU is used; --device names it, --vram says how much of it";
+const GPUS: &str =
+    "--device 0,1 names the GPUs, which are filled in this order; --vram says how much of each";
 const TEXT_ONLY: &str = "only text is read here; use llama-mtmd-cli";
 const ROPE: &str = "positions are scaled as the model's file says";
 const ADAPTERS: &str = "adapters are not applied; merge them with llama-export-lora first";
@@ -237,9 +238,9 @@ pub const FLAGS: &[Flag] = &[
     // Devices.
     flag(&["-dev", "--device"], Value, "LLAMA_ARG_DEVICE", Same("--device")),
     flag(&["-ngl", "--gpu-layers", "--n-gpu-layers"], Value, "LLAMA_ARG_N_GPU_LAYERS", Same("--n-gpu-layers")),
-    flag(&["-sm", "--split-mode"], Value, "LLAMA_ARG_SPLIT_MODE", Only(&["none", "layer"], ONE_GPU)),
-    flag(&["-ts", "--tensor-split"], Value, "LLAMA_ARG_TENSOR_SPLIT", Refused(ONE_GPU)),
-    flag(&["-mg", "--main-gpu"], Value, "LLAMA_ARG_MAIN_GPU", Only(&["0"], ONE_GPU)),
+    flag(&["-sm", "--split-mode"], Value, "LLAMA_ARG_SPLIT_MODE", Only(&["none", "layer"], GPUS)),
+    flag(&["-ts", "--tensor-split"], Value, "LLAMA_ARG_TENSOR_SPLIT", Refused(GPUS)),
+    flag(&["-mg", "--main-gpu"], Value, "LLAMA_ARG_MAIN_GPU", Only(&["0"], GPUS)),
     flag(&["-ot", "--override-tensor"], Value, "LLAMA_ARG_OVERRIDE_TENSOR", Same("--override-tensor")),
     flag(&["-cmoe", "--cpu-moe"], Nothing, "LLAMA_ARG_CPU_MOE", Same("--cpu-moe")),
     flag(&["-ncmoe", "--n-cpu-moe"], Value, "LLAMA_ARG_N_CPU_MOE", Same("--n-cpu-moe")),

@@ -8,7 +8,7 @@ use crate::{
     backend::Plans,
     mask::skips::ModelId,
     placement::{
-        First, Place, Placement, UnitSize,
+        First, Place, Placement, Share, UnitSize,
         forecast::{COLUMNS, Forecast, Known, Prediction},
         mib,
     },
@@ -91,31 +91,39 @@ fn first(plans: &Plans) -> &'static str {
     }
 }
 
-/// One for each place that holds anything.
+/// One for each place that holds anything; each GPU of several has its own.
 fn places(placement: &Placement) -> Vec<Value> {
-    let all = [(Place::Vram, "vram"), (Place::Ram, "ram"), (Place::File, "file")];
-    all.into_iter()
-        .filter(|&(place, _)| placement.uses(place))
-        .map(|(place, name)| {
-            let here = || placement.parts.iter().filter(move |(_, p)| *p == place).map(|(part, _)| part);
-            let on_gpu = place == Place::Vram;
+    placement
+        .lines()
+        .into_iter()
+        .filter(|line| placement.uses(line.place))
+        .map(|line| {
+            let here = || placement.parts_at(line.place, line.share);
+            let (on_gpu, name) = match line.place {
+                Place::Vram => (true, "vram"),
+                Place::Ram => (false, "ram"),
+                Place::File => (false, "file"),
+            };
             let sum = |bytes: fn(&UnitSize) -> u64| here().map(bytes).sum::<u64>();
             let layers = |kind: fn(usize) -> Unit| -> Vec<usize> {
                 here().filter_map(|part| part.unit.layer().filter(|&l| part.unit == kind(l))).collect()
             };
             let apart = placement.planes_apart();
-            let of_apart =
-                |layers: &[bool]| (0..layers.len()).filter(|&l| on_gpu && layers[l]).collect::<Vec<_>>();
-            let scratch = if on_gpu { placement.budgets.scratch } else { 0 };
+            let of_apart = |kind: fn(usize) -> Unit, apart: &[bool]| -> Vec<usize> {
+                layers(kind).into_iter().filter(|&l| on_gpu && apart[l]).collect()
+            };
+            let scratch = placement.scratch_at(line.place, line.share);
             json!({
                 "place": name,
+                "gpu": line.share.map(|share| share.number),
+                "budget": line.share.and_then(Share::most_vram),
                 "bytes": sum(if on_gpu { |part| part.gpu_bytes } else { |part| part.bytes }),
                 "beside_bytes": sum(|part| part.overhead) + scratch,
                 "embedding": here().any(|part| part.unit == Unit::Embed),
                 "attention": layers(Unit::Attn),
                 "mlp": layers(Unit::Mlp),
                 "experts": layers(Unit::Experts),
-                "low_planes_in_ram": {"attention": of_apart(&apart.attn), "mlp": of_apart(&apart.mlp)},
+                "low_planes_in_ram": {"attention": of_apart(Unit::Attn, &apart.attn), "mlp": of_apart(Unit::Mlp, &apart.mlp)},
                 "head": here().any(|part| part.unit == Unit::Head),
                 "head_for_one_more": here().any(|part| part.unit == Unit::Ahead),
             })

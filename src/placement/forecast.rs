@@ -148,21 +148,25 @@ impl Placement {
         self.parts.iter().filter(move |(part, _)| !drafting || part.drafted)
     }
 
-    /// How often the hidden rows of a pass cross between the processor and the GPU.
+    /// How often the hidden rows of a pass cross between the processor and a GPU. From one GPU to another they cross twice.
     pub(super) fn crossings(&self, drafting: bool) -> usize {
-        let mut on_gpu = Vec::new();
+        let mut devices = Vec::new();
         // Where a pass goes on behind the experts of its layer.
         let mut goes_on = None;
         for (part, place) in self.run(drafting) {
-            let here = *place == Place::Vram;
-            on_gpu.push(here);
+            let here = (*place == Place::Vram).then(|| self.gpu_of(part.unit));
+            devices.push(here);
             if part.goes_on {
                 goes_on = Some(here);
             } else {
-                on_gpu.extend(goes_on.take());
+                devices.extend(goes_on.take());
             }
         }
-        on_gpu.windows(2).filter(|pair| pair[0] != pair[1]).count()
+        let ways = |pair: &[Option<usize>]| match pair[0] == pair[1] {
+            true => 0,
+            false => pair.iter().flatten().count(),
+        };
+        devices.windows(2).map(ways).sum()
     }
 
     /// Bytes that a draft step reads elsewhere than in the GPU's memory.
@@ -314,8 +318,9 @@ mod tests {
         let times = |place| {
             let budgets = Budgets { vram: None, scratch: 0, ram: None };
             let parts = vec![(part, place)];
+            let (shares, converted) = (Vec::new(), Vec::new());
             let placement =
-                Placement { parts, budgets, converted: Vec::new(), first: First::Drafted, choice: None };
+                Placement { parts, budgets, shares, converted, first: First::Drafted, choice: None };
             let predicted = placement.predict(&basis);
             (predicted.token, predicted.draft)
         };

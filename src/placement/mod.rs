@@ -11,6 +11,7 @@
 //! and only passes in full go there (`planes.rs`).
 
 mod choice;
+mod deal;
 #[allow(missing_docs)]
 pub(crate) mod forecast;
 mod order;
@@ -23,6 +24,8 @@ mod tests;
 pub use choice::First;
 pub(crate) use choice::PlacementChoice;
 pub(crate) use choice::choose;
+pub use deal::Share;
+pub(crate) use deal::{Room, place_on};
 pub(crate) use forecast::Basis;
 pub(crate) use planes::ByPlanes;
 pub(crate) use prompt::PromptForecast;
@@ -40,7 +43,7 @@ use crate::{
 pub struct PlacementRequest {
     /// The last so many layers go to the GPU, and with more than there are the head too; as llama.cpp's -ngl.
     pub gpu_layers: Option<u32>,
-    /// Bytes of the GPU's memory that may be taken; what the driver tells if not given.
+    /// Bytes of the GPU's memory that may be taken, of each if there are several; what the driver tells if not given.
     pub vram: Option<u64>,
     /// Bytes of RAM for weights; the rest stays in the file.
     pub ram: Option<u64>,
@@ -249,7 +252,7 @@ fn most_experts(draft: Option<&RunLayers>, layer: usize) -> Option<usize> {
     mlps.map(|step| step.experts).reduce(|a, b| Some(a?.max(b?))).flatten()
 }
 
-/// What there is. Without a GPU `vram` is `None`.
+/// What there is; of several GPUs together. Without a GPU `vram` is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budgets {
     pub vram: Option<u64>,
@@ -258,10 +261,13 @@ pub(crate) struct Budgets {
     pub ram: Option<u64>,
 }
 
+/// A budget from here on is that of a GPU whose memory nothing tells.
+const UNTOLD: u64 = 1 << 50;
+
 impl Budgets {
     /// The most of the GPU's memory; none too where nothing tells how much there is.
     pub fn most_vram(&self) -> Option<u64> {
-        self.vram.filter(|&bytes| bytes < 1 << 50)
+        self.vram.filter(|&bytes| bytes < UNTOLD)
     }
 }
 
@@ -271,6 +277,8 @@ pub struct Placement {
     /// All parts in the model's order, each with its place.
     pub parts: Vec<(UnitSize, Place)>,
     pub(crate) budgets: Budgets,
+    /// Which GPU has what, where there are several.
+    pub shares: Vec<Share>,
     /// What the GPU holds in another form than the file, in words.
     pub converted: Vec<String>,
     /// What had the first claim on the GPU's memory.
@@ -323,7 +331,8 @@ fn place_first(
         }
     }
     let parts = parts.into_iter().zip(places).map(|(part, place)| (part, place.expect("given above")));
-    Ok(Placement { parts: parts.collect(), budgets, converted: Vec::new(), first, choice: None })
+    let (shares, converted) = (Vec::new(), Vec::new());
+    Ok(Placement { parts: parts.collect(), budgets, shares, converted, first, choice: None })
 }
 
 impl Placement {
@@ -387,7 +396,7 @@ impl Placement {
         self.parts.iter().any(|(part, place)| *place == Place::Vram && part.planes_apart)
     }
 
-    /// Bytes that the GPU's part takes, buffers and all.
+    /// Bytes that the GPUs' parts take, buffers and all.
     pub(crate) fn bytes_on_gpu(&self) -> u64 {
         let here = self.parts.iter().filter(|(_, place)| *place == Place::Vram);
         here.map(|(part, _)| part.gpu_bytes + part.overhead).sum::<u64>() + self.budgets.scratch
@@ -407,6 +416,7 @@ impl Placement {
     /// Whether the model lies in more than one place.
     pub fn is_divided(&self) -> bool {
         self.has_planes_apart()
+            || self.shares.iter().filter(|share| !share.is_empty()).count() > 1
             || [Place::Vram, Place::Ram, Place::File].into_iter().filter(|&place| self.uses(place)).count()
                 > 1
     }

@@ -2,27 +2,64 @@
 
 use std::fmt;
 
-use super::{Place, Placement, Unit, UnitSet, mib};
+use super::{Place, Placement, Share, Unit, UnitSet, UnitSize, mib};
 use crate::mask::ranges;
+
+/// A place that holds something.
+pub(crate) struct Line<'p> {
+    pub place: Place,
+    name: String,
+    /// Where it is one of several GPUs.
+    pub share: Option<&'p Share>,
+}
+
+impl Placement {
+    /// The places that are used, fastest first; each GPU of several by itself.
+    pub(crate) fn lines(&self) -> Vec<Line<'_>> {
+        let line = |place, name: String, share| Line { place, name, share };
+        let mut all: Vec<Line> = match &self.shares[..] {
+            [] => vec![line(Place::Vram, "VRAM".into(), None)],
+            shares => shares
+                .iter()
+                .map(|share| line(Place::Vram, format!("VRAM {}", share.number), Some(share)))
+                .collect(),
+        };
+        all.push(line(Place::Ram, "RAM".into(), None));
+        all.push(line(Place::File, "file".into(), None));
+        let has_low = self.has_planes_apart();
+        all.retain(|line| {
+            self.parts_at(line.place, line.share).next().is_some() || line.place == Place::Ram && has_low
+        });
+        all
+    }
+
+    pub(crate) fn parts_at(&self, place: Place, share: Option<&Share>) -> impl Iterator<Item = &UnitSize> {
+        let here = move |part: &UnitSize| share.is_none_or(|share| share.held.holds(part.unit));
+        self.parts.iter().filter(move |(part, p)| *p == place && here(part)).map(|(part, _)| part)
+    }
+
+    /// Bytes that are taken there whatever runs there.
+    pub(crate) fn scratch_at(&self, place: Place, share: Option<&Share>) -> u64 {
+        match place {
+            Place::Vram => share.map_or(self.budgets.scratch, |share| share.scratch),
+            Place::Ram | Place::File => 0,
+        }
+    }
+}
 
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<6} {:>12} {:>12}  what", "place", "weights MiB", "overhead MiB")?;
-        for (place, name) in [(Place::Vram, "VRAM"), (Place::Ram, "RAM"), (Place::File, "file")] {
-            let here = || self.parts.iter().filter(move |(_, p)| *p == place).map(|(part, _)| part);
+        for Line { place, name, share } in self.lines() {
+            let here = || self.parts_at(place, share);
             let low = if place == Place::Ram { self.planes_apart() } else { UnitSet::none(0) };
             let has_low = low.attn.iter().chain(&low.mlp).any(|&here| here);
-            if here().next().is_none() && !has_low {
-                continue;
-            }
-            let on_gpu = place == Place::Vram;
-            let weights = if place == Place::Ram {
-                self.bytes_in_ram()
-            } else {
-                here().map(|p| if on_gpu { p.gpu_bytes } else { p.bytes }).sum()
+            let weights = match place {
+                Place::Vram => here().map(|part| part.gpu_bytes).sum(),
+                Place::Ram => self.bytes_in_ram(),
+                Place::File => here().map(|part| part.bytes).sum(),
             };
-            let overhead =
-                here().map(|p| p.overhead).sum::<u64>() + if on_gpu { self.budgets.scratch } else { 0 };
+            let overhead = here().map(|p| p.overhead).sum::<u64>() + self.scratch_at(place, share);
             let has = |unit| here().any(|p| p.unit == unit);
             let of_kind = |kind: fn(usize) -> Unit| -> Vec<usize> {
                 here().filter_map(|p| p.unit.layer().filter(|&l| p.unit == kind(l))).collect()
@@ -53,8 +90,13 @@ impl fmt::Display for Placement {
             }
             writeln!(f, "{name:<6} {:>12.1} {:>12.1}  {}", mib(weights), mib(overhead), what.join(", "))?;
         }
-        if let Some(vram) = self.budgets.most_vram() {
-            writeln!(f, "VRAM budget {:.1} MiB", mib(vram))?;
+        match (&self.shares[..], self.budgets.most_vram()) {
+            ([], Some(vram)) => writeln!(f, "VRAM budget {:.1} MiB", mib(vram))?,
+            (shares, Some(_)) => {
+                let of = |share: &Share| format!("{:.1} MiB of GPU {}", mib(share.vram), share.number);
+                writeln!(f, "VRAM budgets {}", shares.iter().map(of).collect::<Vec<_>>().join(", "))?;
+            }
+            (_, None) => {}
         }
         if !self.converted.is_empty() {
             writeln!(f, "{}", self.conversion_note())?;

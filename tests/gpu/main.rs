@@ -10,3 +10,4 @@ mod hybrid;
 mod model;
 mod recording;
 mod rounds;
+mod several;

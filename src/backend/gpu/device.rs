@@ -34,7 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PATIENCE_SOFTWARE: Duration = Duration::from_secs(1800);
 
 /// An adapter and what one would want to know of it.
+#[derive(Clone)]
 pub struct Found {
+    /// In the list of all.
+    pub number: usize,
     pub adapter: wgpu::Adapter,
     pub info: wgpu::AdapterInfo,
     pub limits: Limits,
@@ -62,6 +65,7 @@ pub fn adapters() -> Vec<Found> {
     let mut found: Vec<Found> = pollster::block_on(instance.enumerate_adapters(Backends::all()))
         .into_iter()
         .map(|adapter| Found {
+            number: 0,
             info: adapter.get_info(),
             limits: adapter.limits(),
             features: adapter.features(),
@@ -82,6 +86,7 @@ pub fn adapters() -> Vec<Found> {
         let interface = interfaces.iter().position(|&backend| backend == f.info.backend);
         (kind, interface, std::cmp::Reverse(f.memory.map(|memory| memory.bytes)))
     });
+    found.iter_mut().enumerate().for_each(|(number, f)| f.number = number);
     found
 }
 
@@ -100,6 +105,12 @@ impl Found {
 
     pub fn is_hardware(&self) -> bool {
         self.info.device_type != DeviceType::Cpu
+    }
+
+    /// The same hardware under another number.
+    fn is_the_gpu_of(&self, other: &Found) -> bool {
+        let slot = &self.info.device_pci_bus_id;
+        self.number != other.number && !slot.is_empty() && *slot == other.info.device_pci_bus_id
     }
 
     /// Its memory is the processor's.
@@ -171,18 +182,50 @@ pub fn choose(choice: &AdapterChoice) -> Result<Found> {
     };
     let Some(picked) = picked else {
         return Err(Error::Device(match (choice, all.is_empty()) {
-            (_, true) => {
-                "no GPU was found: there is no Vulkan, Metal or DX12 driver; `device` cpu runs without".into()
-            }
+            (_, true) => NONE_FOUND.into(),
             (AdapterChoice::Any, false) => {
                 format!("no hardware GPU was found, only {}: `device` NAME takes one of these", names())
             }
-            (AdapterChoice::Named(name), false) => format!("`device` {name}: there are {}, and cpu", names()),
+            (AdapterChoice::Named(name), false) => format!("`device` {name}: {}", named(&all)),
         }));
     };
     let found = all.swap_remove(picked);
     found.check()?;
     Ok(found)
+}
+
+/// Takes these, by their numbers in the list.
+pub fn choose_all(numbers: &[usize]) -> Result<Vec<Found>> {
+    let all = adapters();
+    let one = |&number: &usize| {
+        let found = all.get(number).ok_or_else(|| {
+            let of_all = match all.is_empty() {
+                true => NONE_FOUND.to_string(),
+                false => format!("`device` {number}: {}", named(&all)),
+            };
+            Error::Device(of_all)
+        })?;
+        found.check().map(|()| found.clone())
+    };
+    let found: Vec<Found> = numbers.iter().map(one).collect::<Result<_>>()?;
+    for (i, one) in found.iter().enumerate() {
+        if let Some(other) = found[..i].iter().find(|other| one.is_the_gpu_of(other)) {
+            return Err(Error::Device(format!(
+                "`device`: {} and {} are one GPU ({}) through two drivers: leave one of them out",
+                other.number, one.number, one.info.name
+            )));
+        }
+    }
+    Ok(found)
+}
+
+const NONE_FOUND: &str =
+    "no GPU was found: there is no Vulkan, Metal or DX12 driver; `device` cpu runs without";
+
+/// What there is to choose from.
+fn named(all: &[Found]) -> String {
+    let names: Vec<_> = all.iter().map(|f| format!("{} {}", f.number, f.info.name)).collect();
+    format!("there are {}, and cpu", names.join(", "))
 }
 
 fn pick(wanted: &str, names: &[&str]) -> Option<usize> {

@@ -38,7 +38,7 @@ use std::sync::Arc;
 
 use cache::Shelf;
 use device::Gpu;
-pub use device::{AdapterChoice, Found, adapters, choose, may_have_hardware};
+pub use device::{AdapterChoice, Found, adapters, choose, choose_all, may_have_hardware};
 use formats::Format;
 use layout::{Layout, Place};
 use lent::Lender;

@@ -1,4 +1,4 @@
-//! Two CPUs in the place of a GPU and a CPU: wherever the units of a model lie, the bits are those of one device.
+//! CPUs in the place of GPUs and a CPU: wherever the units of a model lie, the bits are those of one device.
 
 use std::{
     borrow::Cow,
@@ -132,6 +132,31 @@ fn patterns(model: &Model) -> Vec<(String, UnitSet)> {
     out
 }
 
+/// A device that has these units and others that share the rest: one, two, and two of which the last counts as a GPU.
+fn devices(model: &Arc<Model>, name: &str, set: UnitSet) -> Vec<(String, HybridBackend)> {
+    let n_layer = model.n_layer();
+    let rest = UnitSet::of(n_layer, |unit| !set.holds(unit));
+    let odd = |layer: usize| layer % 2 == 1;
+    let parity = UnitSet::of(n_layer, |unit| match unit {
+        Unit::Attn(layer) => odd(model.plan.keys_of(layer)),
+        _ => unit.layer().is_some_and(odd),
+    });
+    let some =
+        |of_parity: bool| UnitSet::of(n_layer, |unit| rest.holds(unit) && parity.holds(unit) == of_parity);
+    let device = |held: &UnitSet, threads| Box::new(cpu(model, held.clone(), threads)) as Box<dyn Backend>;
+    let part = |held: &UnitSet| Part { gpu: device(held, 2), held: held.clone() };
+    let all = |gpus: &[&UnitSet], last: Option<&UnitSet>| {
+        let gpus = gpus.iter().map(|held| part(held)).collect();
+        HybridBackend::new(model.clone(), gpus, last.map(|held| device(held, 1)))
+    };
+    let (even, odd) = (some(false), some(true));
+    vec![
+        (format!("{}, {name}", model.arch), all(&[&set], Some(&rest))),
+        (format!("{}, {name}, two GPUs", model.arch), all(&[&set, &odd], Some(&even))),
+        (format!("{}, {name}, three GPUs", model.arch), all(&[&odd, &set, &even], None)),
+    ]
+}
+
 #[test]
 fn units_give_the_same_bits_wherever_they_lie() {
     for model in fixtures("units_give_the_same_bits_wherever_they_lie") {
@@ -141,12 +166,9 @@ fn units_give_the_same_bits_wherever_they_lie() {
         let every: Vec<usize> = (0..ROWS).collect();
         let mut one = cpu(&model, UnitSet::all(n_layer), 1);
         let expected = run(&mut one, &model, &tokens, 0, &every);
-        for (name, set) in patterns(&model) {
-            let other = UnitSet::of(n_layer, |unit| !set.holds(unit));
-            let [gpu, cpu] = [(set.clone(), 2), (other, 1)]
-                .map(|(held, threads)| Box::new(cpu(&model, held, threads)) as Box<dyn Backend>);
-            let mut both = HybridBackend::new(model.clone(), gpu, cpu, set);
-            let case = format!("{}, {name}", model.arch);
+        for (case, mut both) in
+            patterns(&model).into_iter().flat_map(|(name, set)| devices(&model, &name, set))
+        {
             assert!(run(&mut both, &model, &tokens, 0, &every) == expected, "{case}: all rows");
             for (i, row) in expected.iter().enumerate() {
                 let got = run(&mut both, &model, &tokens[i..=i], i, &[0]);
