@@ -1,5 +1,5 @@
 // The lanes of a workgroup: LANES threads share a team of rows, and there are TEAMS of these. Needs a text of products
-// (products_*) and finish.wgsl.
+// (products_*) and product.wgsl.
 
 override TEAMS: u32 = 1u;
 // Rows of a team, two or four. What is read of x serves all of them; no row's sum knows of the others.

@@ -1,4 +1,4 @@
-// Which lanes a workgroup of a tile's kernel makes, and what becomes of their sums. Needs finish.wgsl.
+// Which lanes a workgroup of a tile's kernel makes, and what becomes of their sums. Needs product.wgsl.
 
 // Workgroups in z share the lanes, so many each, and leave every lane's sums to matmul_join.wgsl: as rows of y, which
 // stand by lane, then by column. 0: a workgroup makes all lanes and adds them itself.

@@ -1,7 +1,7 @@
 //! The GPU backend: the whole forward pass, or the sublayers that were placed here, through wgpu.
 //!
 //! The bits of a row's logits are the same whatever else is in its batch, as on the CPU: every sum has one order,
-//! said in `shaders/common/finish.wgsl` for matrices and in `shaders/common/attention.wgsl` for attention, and
+//! said in `shaders/common/product.wgsl` for matrices and in `shaders/common/attention.wgsl` for attention, and
 //! every regime keeps to it.
 
 mod cache;

@@ -80,6 +80,18 @@ params! {
         x_every: u32,
         y_every: u32,
         bias_stride: u32,
+        head_row: u32,
+        heads: u32,
+        kv_heads: u32,
+        head_dim: u32,
+        turned: u32,
+        turns_stride: u32,
+        turns_at: u32,
+        factor_at: u32,
+        cells: u32,
+        cells_at: u32,
+        key_words: u32,
+        value_words: u32,
     }
     ChooseParams {
         experts: u32,

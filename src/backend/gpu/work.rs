@@ -308,6 +308,9 @@ pub struct Cache {
     keys: Vec<SlotKeys>,
     /// Something to bind where there are no values.
     pub nothing: wgpu::Buffer,
+    /// The same for a product that makes no queries, no keys or no values. They are three, because what two dispatches
+    /// may write keeps the second waiting for the first.
+    pub unwritten: [wgpu::Buffer; 3],
 }
 
 /// Values are not there where keys are the values.
@@ -345,6 +348,7 @@ impl Cache {
         });
         let slots = slots.collect::<Result<_>>()?;
         let nothing = buffer("no values", 4)?;
+        let unwritten = [buffer("no queries", 4)?, buffer("no keys", 4)?, buffer("no new values", 4)?];
         let keys = layout.slots.iter().enumerate().map(|(slot, shape)| {
             // What lies in a slot that is not a layer's own is taken for the first layer's.
             let layer = plan.layers.get(slot).or(plan.layers.first());
@@ -358,7 +362,7 @@ impl Cache {
                 keys_only: shape.keys_only,
             }
         });
-        Ok(Cache { stored, slots, keys: keys.collect(), nothing })
+        Ok(Cache { stored, slots, keys: keys.collect(), nothing, unwritten })
     }
 
     /// One slot, of f32.
@@ -366,7 +370,9 @@ impl Cache {
     pub fn of((keys, values): (wgpu::Buffer, wgpu::Buffer), lying: SlotKeys) -> Self {
         let stored = Stored { keys: KvType::F32, values: KvType::F32 };
         let nothing = values.clone();
-        Cache { stored, slots: vec![Some(Slot { keys, values: Some(values) })], keys: vec![lying], nothing }
+        let unwritten = [0; 3].map(|_| nothing.clone());
+        let slots = vec![Some(Slot { keys, values: Some(values) })];
+        Cache { stored, slots, keys: vec![lying], nothing, unwritten }
     }
 
     pub fn keys(&self, slot: usize) -> &SlotKeys {

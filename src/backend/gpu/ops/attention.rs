@@ -9,27 +9,29 @@ use super::{
         rows::halves,
         variants::Arith,
         weights::Numbers,
-        work::{CHUNK, Stored, head_stride},
+        work::{CHUNK, Slot, Stored, head_stride},
     },
     Bound, Ops, Ready, Stage,
+    stored::AtOnce,
 };
 use crate::{
     Result,
     backend::View,
-    plan::{AttnId, AttnSpec, Buf, Norm, NormKind},
+    plan::{AttnId, AttnSpec, Buf, Norm, NormKind, Step},
 };
 
 /// What of one layer's attention is not a matrix.
 pub struct Attention {
     /// With the number of their heads: all of them, or queries, keys and values that lie apart.
     stores: Vec<(Bound, u32)>,
+    pub(super) at_once: AtOnce,
     attend: wgpu::BindGroup,
     split: wgpu::BindGroup,
     join: wgpu::BindGroup,
     /// Parameters of `attend`, `split` and `join` for each piece of a batch's rows.
     pieces: Vec<u32>,
     spec: AttnSpec,
-    stored: Stored,
+    pub(super) stored: Stored,
     /// How the rows of `attend` and `join` are rounded.
     arith: Arith,
     /// Of a cell's keys and values.
@@ -39,10 +41,6 @@ pub struct Attention {
 }
 
 impl Attention {
-    fn params(&self) -> (Vec<u32>, Vec<u32>) {
-        (self.stores.iter().map(|(bound, _)| bound.params).collect(), self.pieces.clone())
-    }
-
     /// Multiplications of a row that sees so many cells.
     fn work(&self, seen: usize) -> u64 {
         (2 * self.spec.n_head * self.spec.head_dim * seen) as u64
@@ -67,62 +65,77 @@ const NONE: u32 = u32::MAX;
 
 impl Ops {
     /// The attention of a slot, made or made anew where the lists have moved.
-    pub fn prepare_attention(&mut self, stage: &Stage, slot: usize, id: AttnId) {
-        let generation = stage.rows.lists.generation;
-        let known = self.attentions.get(&(slot, id));
-        if known.is_some_and(|attention| attention.generation == generation) {
+    /// `step` stores for it, between those before and behind.
+    pub fn prepare_attention(
+        &mut self,
+        stage: &Stage,
+        (before, step, behind): (&[Step], &Step, &[Step]),
+        id: AttnId,
+    ) {
+        let (generation, slot) = (stage.rows.lists.generation, step.slot);
+        if self.attentions.get(&(slot, id)).is_some_and(|known| known.generation == generation) {
             return;
         }
-        let params = known.map(Attention::params);
-        let made = self.make_attention(stage, slot, id, params);
+        let spec = stage.model.plan.attention(id);
+        let old = self.attentions.remove(&(slot, id));
+        let (stores, at_once, pieces) = match old {
+            Some(Attention { stores, at_once, pieces, .. }) => (stores, at_once, pieces),
+            None => {
+                let attend = attend_params(stage, spec, slot);
+                let first_rows = (0..stage.work.max_rows).step_by(stage.work.piece_rows);
+                let pieces =
+                    first_rows.map(|row| self.params.add(&AttendParams { first_row: row as u32, ..attend }));
+                let pieces = pieces.collect();
+                let at_once = self.stored_at_once(stage, (before, step, behind), spec);
+                (self.stores(stage, spec, slot), at_once, pieces)
+            }
+        };
+        let made = self.make_attention(stage, spec, slot, (stores, at_once, pieces));
         self.attentions.insert((slot, id), made);
     }
 
-    fn make_attention(
-        &mut self,
-        stage: &Stage,
-        slot: usize,
-        id: AttnId,
-        old: Option<(Vec<u32>, Vec<u32>)>,
-    ) -> Attention {
-        let spec = stage.model.plan.attention(id);
-        let stores = heads_in(stage, spec);
-        let (store_params, pieces) = old.unwrap_or_else(|| {
-            let stores = stores.iter().map(|heads| self.params.add(&store_params(stage, spec, slot, heads)));
-            let stores = stores.collect();
-            let attend = attend_params(stage, spec, slot);
-            let first_rows = (0..stage.work.max_rows).step_by(stage.work.piece_rows);
-            let pieces =
-                first_rows.map(|row| self.params.add(&AttendParams { first_row: row as u32, ..attend }));
-            (stores, pieces.collect())
+    /// What stores heads, in as few dispatches as they lie in pieces.
+    fn stores(&mut self, stage: &Stage, spec: &AttnSpec, slot: usize) -> Vec<(Bound, u32)> {
+        let norm = |norm: Option<Norm>| match norm {
+            Some(norm) => stage.weights.numbers(Numbers::of_norm(stage.model, &norm, spec.head_dim)),
+            None => stage.weights.binding(stage.weights.nothing),
+        };
+        let whole = wgpu::Buffer::as_entire_buffer_binding;
+        let Slot { keys, values } = stage.cache.slot(slot);
+        let stores = heads_in(stage, spec).into_iter().map(|heads| {
+            let params = self.params.add(&store_params(stage, spec, slot, heads.buf, heads.first));
+            let storage = [
+                whole(&stage.rows.rows),
+                whole(&stage.rows.turned),
+                stage.room(heads.buf),
+                norm(spec.q_norm),
+                norm(spec.k_norm),
+                whole(&stage.work.q),
+                whole(keys),
+                whole(values.as_ref().unwrap_or(&stage.cache.nothing)),
+            ];
+            let group = stage.bind(&self.params, Family::RopeStore, &storage);
+            (Bound { group, params }, heads.count as u32)
         });
+        stores.collect()
+    }
+
+    fn make_attention(
+        &self,
+        stage: &Stage,
+        spec: &AttnSpec,
+        slot: usize,
+        (stores, at_once, pieces): (Vec<(Bound, u32)>, AtOnce, Vec<u32>),
+    ) -> Attention {
         let cache = stage.cache;
         let slot = cache.slot(slot);
         let numbers = |numbers: Option<Numbers>| match numbers {
             Some(numbers) => stage.weights.numbers(numbers),
             None => stage.weights.binding(stage.weights.nothing),
         };
-        let norm = |norm: Option<Norm>| {
-            numbers(norm.map(|norm| Numbers::of_norm(stage.model, &norm, spec.head_dim)))
-        };
         let sinks = spec.sinks.map(Numbers::Vector);
         let whole = wgpu::Buffer::as_entire_buffer_binding;
         let (rows, lists, work) = (&stage.rows.rows, &stage.rows.lists.buffer, stage.work);
-        let stores = stores.iter().zip(&store_params).map(|(heads, &params)| {
-            let storage = [
-                whole(rows),
-                whole(&stage.rows.turned),
-                stage.room(heads.buf),
-                norm(spec.q_norm),
-                norm(spec.k_norm),
-                whole(&work.q),
-                whole(&slot.keys),
-                whole(slot.values.as_ref().unwrap_or(&cache.nothing)),
-            ];
-            let group = stage.bind(&self.params, Family::RopeStore, &storage);
-            (Bound { group, params }, heads.count as u32)
-        });
-        let stores = stores.collect();
         // Rows are rounded where they are made, but not where a block has parts of two heads, or a head has no room.
         let whole_blocks = spec.head_dim.is_multiple_of(BLOCK);
         let arith =
@@ -150,6 +163,7 @@ impl Ops {
         let cell_words = if spec.values_are_keys { key_words } else { key_words + value_words };
         Attention {
             stores,
+            at_once,
             attend: attend(false, arith, stage.room(spec.out)),
             split: attend(true, Arith::Float, whole(&work.chunks)),
             join: bind(Kernel::AttendJoin(arith), joined, arith),
@@ -163,6 +177,9 @@ impl Ops {
     }
 
     pub(super) fn store(&self, recorder: &mut Recorder, attention: &Attention, rows: usize) -> Result<()> {
+        if attention.at_once.takes(rows) {
+            return Ok(());
+        }
         for (bound, heads) in &attention.stores {
             recorder.dispatch(Kernel::RopeStore(attention.stored), bound, [*heads, rows as u32, 1])?;
         }
@@ -259,12 +276,19 @@ fn heads_in(stage: &Stage, spec: &AttnSpec) -> Vec<Heads> {
     pieces
 }
 
-fn store_params(stage: &Stage, spec: &AttnSpec, slot: usize, heads: &Heads) -> RopeParams {
+/// `buf`: where the first of these heads lies, which is so many after the first of all.
+pub(super) fn store_params(
+    stage: &Stage,
+    spec: &AttnSpec,
+    slot: usize,
+    buf: Buf,
+    first: usize,
+) -> RopeParams {
     let lying = stage.cache.keys(slot);
     let plan = &stage.model.plan;
     let rope = spec.rope.map(|id| (&plan.ropes[id.0 as usize], stage.rows.turns.begin(id)));
     let factor = spec.temperature.and_then(|temperature| stage.rows.turns.factor(temperature));
-    let place = stage.place(heads.buf);
+    let place = stage.place(buf);
     let [key_words, value_words] = stage.cache.words(spec.head_dim, spec.values_are_keys);
     let centred = |norm: Option<Norm>| norm.is_some_and(|norm| norm.kind == NormKind::Layer);
     let flags = [
@@ -279,7 +303,7 @@ fn store_params(stage: &Stage, spec: &AttnSpec, slot: usize, heads: &Heads) -> R
         heads: spec.n_head as u32,
         kv_heads: spec.n_kv_head as u32,
         head_dim: spec.head_dim as u32,
-        first_head: heads.first as u32,
+        first_head: first as u32,
         in_stride: place.stride as u32,
         in_first: place.column as u32,
         turned: rope.map_or(0, |(rope, _)| rope.freqs.len() as u32),

@@ -7,6 +7,7 @@ pub mod mixers;
 mod per_head;
 mod products;
 mod small;
+mod stored;
 
 use std::collections::HashMap;
 
@@ -16,6 +17,7 @@ use mixers::Mixer;
 use per_head::PerHead;
 use products::{Matmul, Quantizer};
 use small::Taken;
+use stored::MOST_PARTS as MOST_STORING_PARTS;
 
 use super::{
     device::Gpu,
@@ -137,6 +139,11 @@ impl Stage<'_> {
         self.work.logits.as_ref().expect("the head lives here").as_entire_buffer_binding()
     }
 
+    /// Rows as products of this kind want them.
+    fn input(&self, buf: Buf, arith: Arith) -> wgpu::BufferBinding<'_> {
+        if arith == Arith::Float { self.room(buf) } else { self.rounded(buf) }
+    }
+
     /// The same rows for products that are not in floats.
     fn rounded(&self, buf: Buf) -> wgpu::BufferBinding<'_> {
         let rounded = self.work.rounded.as_ref().expect("made for such products");
@@ -178,9 +185,11 @@ impl Ops {
         let experts: usize = plan.experts.iter().map(|moe| moe.n_used * (3 + 2 * EXPERT_PARTS)).sum();
         let head = plan.heads().count() * (max_rows.div_ceil(OUTPUTS_AT_ONCE) + 1);
         let quantizers = plan.widths.len();
-        // Storing, in up to three parts, and attending, in pieces: each layer in its own slot, and any layer in any of
-        // the others.
-        let attentions = (3 + MOST_PIECES.min(max_rows)) * n_layer * (1 + n_slots.saturating_sub(n_layer));
+        // Storing, in up to three parts, also by products, and attending, in pieces: each layer in its own slot, and any
+        // layer in any of the others.
+        let attentions = (3 + MOST_STORING_PARTS + MOST_PIECES.min(max_rows))
+            * n_layer
+            * (1 + n_slots.saturating_sub(n_layer));
         products + on_rows + experts + head + quantizers + attentions
     }
 
@@ -260,9 +269,11 @@ impl Ops {
 
     /// Makes what the steps need and do not have yet, before anything is recorded.
     pub fn prepare(&mut self, stage: &Stage, steps: &[Step]) {
-        for step in steps {
+        for (i, step) in steps.iter().enumerate() {
             match *step.op {
-                Op::Store(id) => self.prepare_attention(stage, step.slot, id),
+                Op::Store(id) => {
+                    self.prepare_attention(stage, (&steps[..i], step, &steps[i + 1..]), id);
+                }
                 Op::Choose(id) => {
                     let taken = stage.model.plan.moe(id).taken(step.experts);
                     if !self.choices.contains_key(&(id, taken)) {
@@ -307,7 +318,7 @@ impl Ops {
         let n = rows.tokens.len();
         let mut covered = 0;
         let mut ready = Ready::default();
-        for step in steps {
+        for (i, step) in steps.iter().enumerate() {
             if self.arith != Arith::Float {
                 ready.forget(plan.operands(step.op).writes);
             }
@@ -338,8 +349,14 @@ impl Ops {
                 Op::MatMul { weight, .. } => {
                     let matmul = &self.matmuls[&weight];
                     covered = matmul.covers - 1;
-                    let how = (step.coarse, std::mem::take(&mut lows));
-                    self.matmul(recorder, matmul, n, how, &mut ready)?;
+                    let lows = std::mem::take(&mut lows);
+                    match self.storing_product(&steps[i..], n) {
+                        Some(storing) => {
+                            let how = (n, step.coarse);
+                            self.multiply_and_store(recorder, matmul, storing, how, &mut ready)?;
+                        }
+                        None => self.matmul(recorder, matmul, n, (step.coarse, lows), &mut ready)?,
+                    }
                 }
                 Op::Gate { gate, up, .. } => {
                     let how = (step.coarse, std::mem::take(&mut lows));

@@ -30,18 +30,18 @@ struct Target<'a> {
 }
 
 pub struct Matmul {
-    format: Format,
+    pub(super) format: Format,
     mode: Mode,
-    lanes: u32,
-    arith: Arith,
-    src: Buf,
+    pub(super) lanes: u32,
+    pub(super) arith: Arith,
+    pub(super) src: Buf,
     /// Operations of the plan that it does.
     pub covers: usize,
     /// Multiplications for one row of input, and bytes of weights.
     work: u64,
     bytes: u64,
     coarse_bytes: u64,
-    parts: Vec<Part>,
+    pub(super) parts: Vec<Part>,
     /// The same with what a gate lets through rounded at once, for the buffer that it goes to; none where it cannot be.
     rounded_parts: Vec<Bound>,
     rounds: Option<Buf>,
@@ -51,9 +51,25 @@ pub struct Matmul {
     then_activate: Option<RowStep>,
 }
 
+impl Matmul {
+    /// Whether it is a matrix and nothing else: all of it is here, and its sums are stored.
+    pub(super) fn is_alone(&self) -> bool {
+        self.mode == Mode::Store && self.with_lows.is_empty() && self.then_activate.is_none()
+    }
+
+    /// Says what a product with so many rows has to do, and whether it is made from high planes alone.
+    pub(super) fn weigh(&self, recorder: &mut Recorder, rows: usize, coarse: bool) -> bool {
+        let coarse = coarse && self.format.has_planes();
+        let bytes = if coarse { self.coarse_bytes } else { self.bytes };
+        recorder.weigh(self.work * rows as u64, bytes);
+        coarse
+    }
+}
+
 /// Rows of a matrix that are bound at once.
-struct Part {
-    rows: u32,
+pub(super) struct Part {
+    pub(super) rows: u32,
+    pub(super) given: MatmulParams,
     bound: Bound,
     /// Where workgroups share the lanes of a tile: tiles that leave sums of lanes, and what adds these.
     shared_tiles: Bound,
@@ -75,7 +91,7 @@ impl Ops {
         if arith != Arith::Float {
             self.add_quantizer(stage, joined.src);
         }
-        let x = || if arith == Arith::Float { stage.room(joined.src) } else { stage.rounded(joined.src) };
+        let x = || stage.input(joined.src, arith);
         let made = |ops: &mut Self, lows| {
             let parts = matrix.parts.iter();
             parts
@@ -159,7 +175,7 @@ impl Ops {
     ) -> Part {
         let arith = stage.gpu.variants.arith.of(joined.format);
         let per_output = if let Mode::Gate(_) = joined.mode { 2 } else { 1 };
-        let params = self.params.add(&MatmulParams {
+        let given = MatmulParams {
             numbers: numbers_of(joined.activation),
             rows: part.rows as u32,
             blocks: matrix.blocks as u32,
@@ -169,7 +185,8 @@ impl Ops {
             has_bias: u32::from(lows || stage.weights.biases.contains_key(&joined.weights[0])),
             bias_stride: if lows { matrix.rows as u32 } else { 0 },
             ..MatmulParams::default()
-        });
+        };
+        let params = self.params.add(&given);
         let bind = |x, buffer| {
             let mut storage = self.matmul_storage(stage, joined, part, x, &Target { buffer, ..*out });
             if lows {
@@ -181,6 +198,7 @@ impl Ops {
         let sums = || stage.work.lane_sums.as_entire_buffer_binding();
         Part {
             rows: part.rows as u32,
+            given,
             bound: bind(x(), out.buffer.clone()),
             shared_tiles: bind(x(), sums()),
             join: bind(sums(), out.buffer.clone()),
@@ -227,9 +245,7 @@ impl Ops {
     ) -> Result<()> {
         let &Matmul { format, mode, lanes, arith, src, .. } = matmul;
         self.round(recorder, (src, arith), rows, ready)?;
-        let coarse = coarse && format.has_planes();
-        let bytes = if coarse { matmul.coarse_bytes } else { matmul.bytes };
-        recorder.weigh(matmul.work * rows as u64, bytes);
+        let coarse = matmul.weigh(recorder, rows, coarse);
         if let (Some(dst), Mode::Gate(curve), true) = (matmul.rounds, mode, rows <= FEW_ROWS && !with_lows) {
             let kernel = Kernel::GateRows { format, curve, lanes, columns: rows as u32, coarse, arith };
             for (bound, Part { rows: matrix_rows, .. }) in matmul.rounded_parts.iter().zip(&matmul.parts) {
@@ -239,7 +255,7 @@ impl Ops {
             ready.add(dst);
             return Ok(());
         }
-        for Part { rows: matrix_rows, bound, shared_tiles, join } in
+        for Part { rows: matrix_rows, bound, shared_tiles, join, .. } in
             if with_lows { &matmul.with_lows } else { &matmul.parts }
         {
             if rows <= FEW_ROWS {

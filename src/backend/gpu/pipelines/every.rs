@@ -62,6 +62,12 @@ impl Kernel {
                         all.extend((1..=8).map(rows));
                     }
                 }
+                let stored = Stored { keys: KvType::F16, values: KvType::F16 };
+                for coarse in [false, format.has_planes()] {
+                    let rows =
+                        |columns| Kernel::StoreRows { format, lanes: 32, columns, coarse, arith, stored };
+                    all.extend((1..=8).map(rows));
+                }
                 if arith == Arith::Int8 && format.fits_wide_tiles() {
                     for (mode, coarse) in [(Mode::Add, false), (Mode::Gate(Curve::Silu), format.has_planes())]
                     {

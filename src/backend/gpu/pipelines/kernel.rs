@@ -122,6 +122,15 @@ pub enum Kernel {
         coarse: bool,
         arith: Arith,
     },
+    /// Queries, keys and values, rotated and stored as rope_store.wgsl does it, without a dispatch for that.
+    StoreRows {
+        format: Format,
+        lanes: u32,
+        columns: u32,
+        coarse: bool,
+        arith: Arith,
+        stored: Stored,
+    },
     /// A gate and what it lets through, by products that are not in floats, and rounded for another.
     GateRows {
         format: Format,
@@ -242,6 +251,7 @@ with_all! {
         NormRounded,
         Matmul,
         MatmulRounded,
+        StoreRows,
         ExpertMatmul,
         Choose,
         ExpertsSort,
@@ -278,6 +288,7 @@ impl Family {
             Family::NormRounded => "rrrww",
             Family::Matmul => "rrrrrw",
             Family::MatmulRounded => "rrrrrww",
+            Family::StoreRows => "rrrrrwrrww",
             Family::Quantize
             | Family::Activate
             | Family::Multiply
@@ -301,6 +312,13 @@ impl Family {
     }
 }
 
+impl Family {
+    /// Whether the device binds so many buffers; what all kernels but a few need was asked of it when it was found.
+    pub fn fits(self, limits: &wgpu::Limits) -> bool {
+        self.storage().len() as u32 <= limits.max_storage_buffers_per_shader_stage
+    }
+}
+
 impl Arith {
     /// The family of a kernel that may round what it makes.
     fn family(self, in_floats: Family, rounded: Family) -> Family {
@@ -314,6 +332,7 @@ impl Kernel {
             Kernel::Embed(_) => Family::Embed,
             Kernel::Norm(arith) => arith.family(Family::Norm, Family::NormRounded),
             Kernel::GateRows { .. } => Family::MatmulRounded,
+            Kernel::StoreRows { .. } => Family::StoreRows,
             Kernel::MatmulRows { .. }
             | Kernel::MatmulTile { .. }
             | Kernel::MatmulWide { .. }
@@ -349,6 +368,7 @@ impl Kernel {
             Kernel::Embed(format) => format!("embed {}", format.name()),
             Kernel::Norm(_) => "norm".into(),
             Kernel::MatmulRows { format, columns, coarse, arith, .. }
+            | Kernel::StoreRows { format, columns, coarse, arith, .. }
             | Kernel::GateRows { format, columns, coarse, arith, .. } => {
                 let high = if coarse { " high" } else { "" };
                 format!("matmul {}{high} x{columns}{}", format.name(), arith.suffix())
@@ -433,6 +453,11 @@ impl Kernel {
         match self {
             Kernel::MatmulRows { format, mode, lanes, columns, coarse, .. } => {
                 rows_of(format, mode, lanes, columns, coarse)
+            }
+            Kernel::StoreRows { format, lanes, columns, coarse, stored, .. } => {
+                teams_of(format, lanes, tuning.matmul / lanes, columns, coarse)
+                    .chain(stored.constants(flushes_halves))
+                    .collect()
             }
             Kernel::ExpertRows { format, mode, lanes, coarse, .. } => rows_of(format, mode, lanes, 1, coarse),
             Kernel::HeadRows { format, lanes, columns, coarse, .. } => {

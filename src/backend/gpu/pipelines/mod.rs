@@ -37,7 +37,8 @@ impl Pipelines {
     }
 
     pub fn with(gpu: &Gpu, variants: Variants) -> Self {
-        let layouts = Family::ALL.iter().map(|&family| (family, layout(&gpu.device, family)));
+        let fit = Family::ALL.iter().filter(|family| family.fits(&gpu.limits));
+        let layouts = fit.map(|&family| (family, layout(&gpu.device, family)));
         Pipelines {
             layouts: layouts.collect(),
             made: HashMap::new(),
@@ -169,6 +170,7 @@ mod tests {
                 let lanes = match kernel {
                     Kernel::MatmulRows { lanes, .. }
                     | Kernel::ExpertRows { lanes, .. }
+                    | Kernel::StoreRows { lanes, .. }
                     | Kernel::GateRows { lanes, .. } => lanes,
                     _ => 8,
                 };

@@ -28,6 +28,15 @@ impl Kernel {
             Kernel::MatmulRows { format, arith, .. } => {
                 rows_text(format, arith) + shader!("common/one_matrix") + shader!("matmul_rows")
             }
+            Kernel::StoreRows { format, arith, .. } => [
+                &rows_with(format, arith, shader!("common/product")),
+                shader!("common/halves"),
+                shader!("common/stored"),
+                shader!("common/finish_heads"),
+                shader!("common/one_matrix"),
+                shader!("matmul_rows"),
+            ]
+            .concat(),
             Kernel::ExpertRows { format, arith, .. } => {
                 rows_text(format, arith) + shader!("common/expert_of_pair") + shader!("matmul_rows")
             }
@@ -44,6 +53,7 @@ impl Kernel {
             Kernel::MatmulTile { format, arith: Arith::Int8, .. } if variants.coop => [
                 "enable f16;\nenable wgpu_cooperative_matrix;\n",
                 &dots(format),
+                &finish(),
                 match square {
                     Square::Sixteen => shader!("common/squares_16"),
                     Square::Eight => shader!("common/squares_8"),
@@ -58,19 +68,16 @@ impl Kernel {
             }
             Kernel::MatmulWide { format, .. } => [
                 &dots(format),
+                &finish(),
                 shader!("common/part"),
                 shader!("common/tile_column"),
                 shader!("common/one_matrix"),
                 shader!("matmul_tile_wide"),
             ]
             .concat(),
-            Kernel::MatmulJoin { .. } => [
-                shader!("common/activation"),
-                shader!("common/finish"),
-                shader!("common/one_matrix"),
-                shader!("matmul_join"),
-            ]
-            .concat(),
+            Kernel::MatmulJoin { .. } => {
+                [&finish(), shader!("common/one_matrix"), shader!("matmul_join")].concat()
+            }
             Kernel::HeadTile { format, arith, .. } => {
                 tile_text(format, arith) + shader!("common/matrix_of_head")
             }
@@ -160,39 +167,48 @@ impl Kernel {
 
 /// A format, how its products with a few columns are made, and what becomes of sums.
 fn rows_text(format: Format, arith: Arith) -> String {
+    rows_with(format, arith, &finish())
+}
+
+/// The same with another text for what products are given and what becomes of sums.
+fn rows_with(format: Format, arith: Arith, finish: &str) -> String {
     let lanes = include_str!("../../../../shaders/common/lanes.wgsl");
     if arith == Arith::Float {
         let products = include_str!("../../../../shaders/common/products_float.wgsl");
-        return floats(format) + products + lanes;
+        return [&format_text(format), finish, products, lanes].concat();
     }
     let part = include_str!("../../../../shaders/common/part.wgsl");
     let products = include_str!("../../../../shaders/common/products_dot.wgsl");
-    dots(format) + part + products + lanes
+    [&dots(format), finish, part, products, lanes].concat()
 }
 
 /// The same for tiles, with the tile's kernel.
 fn tile_text(format: Format, arith: Arith) -> String {
     let sums = include_str!("../../../../shaders/common/tile_sums.wgsl");
     if arith == Arith::Float {
-        return floats(format) + sums + include_str!("../../../../shaders/matmul_tile.wgsl");
+        let tile = include_str!("../../../../shaders/matmul_tile.wgsl");
+        return [&format_text(format), &finish(), sums, tile].concat();
     }
     let part = include_str!("../../../../shaders/common/part.wgsl");
     let column = include_str!("../../../../shaders/common/tile_column.wgsl");
-    dots(format) + part + column + sums + include_str!("../../../../shaders/matmul_tile_dot.wgsl")
+    let tile = include_str!("../../../../shaders/matmul_tile_dot.wgsl");
+    [&dots(format), &finish(), part, column, sums, tile].concat()
 }
 
-/// A format's weights, and what becomes of sums.
-fn floats(format: Format) -> String {
-    let activation = include_str!("../../../../shaders/common/activation.wgsl");
-    format_text(format) + activation + include_str!("../../../../shaders/common/finish.wgsl")
+/// What products are given, and what becomes of sums.
+fn finish() -> String {
+    [
+        include_str!("../../../../shaders/common/product.wgsl"),
+        include_str!("../../../../shaders/common/activation.wgsl"),
+        include_str!("../../../../shaders/common/finish.wgsl"),
+    ]
+    .concat()
 }
 
-/// A format's weights as whole numbers, how sums of sixteen products are made, and what becomes of sums.
+/// A format's weights as whole numbers, and how sums of sixteen products are made.
 fn dots(format: Format) -> String {
     let dot = include_str!("../../../../shaders/common/dot_int8.wgsl");
-    let activation = include_str!("../../../../shaders/common/activation.wgsl");
-    let finish = include_str!("../../../../shaders/common/finish.wgsl");
-    [dot, &format_text(format), &ints_text(format), activation, finish].concat()
+    [dot, &format_text(format), &ints_text(format)].concat()
 }
 
 /// `ints`, `dots`, `factors` and `value` of a format.

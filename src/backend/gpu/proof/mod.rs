@@ -4,6 +4,7 @@
 
 pub mod attention;
 mod products;
+pub mod stored;
 
 use std::{
     collections::HashMap,
@@ -152,7 +153,11 @@ fn plain_fault(gpu: &Gpu, pipelines: &mut Pipelines, extent: Extent) -> Result<O
     if norm.is_some() {
         return Ok(norm);
     }
-    products::fault(gpu, pipelines, extent)
+    let product = products::fault(gpu, pipelines, extent)?;
+    if product.is_some() {
+        return Ok(product);
+    }
+    stored::fault(gpu, pipelines, extent)
 }
 
 /// A NaN is more than anything.
@@ -237,7 +242,7 @@ mod tests {
         let Some(gpu) = gpu("what_is_broken_is_found") else { return };
         assert_eq!(found_fault(&gpu, None), None);
         type Break = fn(Kernel, String) -> String;
-        let broken: [(&str, Break); 8] = [
+        let broken: [(&str, Break); 9] = [
             ("norms", |kernel, text| match kernel {
                 Kernel::Norm(_) => changed(&text, "f32(p.dim)", "f32(p.dim - 1u)"),
                 _ => text,
@@ -268,6 +273,10 @@ mod tests {
             }),
             ("coarse", |kernel, text| match kernel {
                 Kernel::MatmulTile { coarse: true, .. } => changed(&text, "out = sum;", "out = sum * 1.01;"),
+                _ => text,
+            }),
+            ("stored as it is multiplied", |kernel, text| match kernel {
+                Kernel::StoreRows { .. } => changed(&text, "x.y * turn.x)", "x.y * turn.x + 1e-7)"),
                 _ => text,
             }),
             ("split", |kernel, text| match kernel {

@@ -26,6 +26,7 @@ mod per_head;
 mod rounded;
 mod rows;
 mod small;
+mod stored;
 mod waits;
 
 /// The adapter that tests run on: a hardware one, else the first there is. Without any the test says so and ends,

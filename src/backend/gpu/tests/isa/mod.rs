@@ -25,6 +25,7 @@ use super::super::{
 fn weights_a_turn(kernel: Kernel, tuning: &Tuning) -> Option<f64> {
     let columns = match kernel {
         Kernel::MatmulRows { columns, .. }
+        | Kernel::StoreRows { columns, .. }
         | Kernel::GateRows { columns, .. }
         | Kernel::HeadRows { columns, .. } => columns,
         Kernel::ExpertRows { .. } => 1,
@@ -40,6 +41,9 @@ fn is_judged(kernel: Kernel) -> bool {
     match kernel {
         Kernel::MatmulRows { mode, columns, coarse, .. } => {
             mode == Mode::Add && matches!(columns, 1 | 4 | 8) && (columns == 1 || !coarse)
+        }
+        Kernel::StoreRows { format, columns, coarse, .. } => {
+            matches!(columns, 1 | 4 | 8) && !coarse && stands_for_others(format)
         }
         Kernel::GateRows { columns, coarse, .. } => matches!(columns, 1 | 4 | 8) && !coarse,
         Kernel::MatmulTile { mode, coarse, .. } => mode == Mode::Store && !coarse,

@@ -1,0 +1,206 @@
+//! Queries, keys and values that go where attention finds them as soon as they are multiplied: a few rows of heads
+//! whose pairs are neighbours, and that no norm waits for.
+
+use super::{
+    super::{
+        params::MatmulParams,
+        pipelines::{Family, Kernel},
+        record::Recorder,
+        work::{Slot, Stored},
+    },
+    Bound, Ops, Ready, Stage,
+    attention::store_params,
+    in_two,
+    products::{FEW_ROWS, Matmul},
+};
+use crate::{
+    Result,
+    kv_type::KvType,
+    plan::{AttnSpec, Buf, Op, RopeId, RopePairs, Step, WeightId},
+};
+
+/// The most parts of matrices that an attention's products are in.
+pub(super) const MOST_PARTS: usize = 4;
+
+/// The products that make what one attention stores, each by the first of its weights.
+#[derive(Default)]
+pub struct AtOnce(Vec<(WeightId, Vec<Bound>)>);
+
+impl AtOnce {
+    /// Whether so many rows are stored by their products.
+    pub fn takes(&self, rows: usize) -> bool {
+        rows <= FEW_ROWS && !self.0.is_empty()
+    }
+}
+
+impl Ops {
+    /// `step` stores what the steps `before` it make; `behind`: those that follow.
+    pub(super) fn stored_at_once(
+        &mut self,
+        stage: &Stage,
+        (before, step, behind): (&[Step], &Step, &[Step]),
+        spec: &AttnSpec,
+    ) -> AtOnce {
+        let stored = stage.cache.stored(spec.values_are_keys);
+        if !Family::StoreRows.fits(&stage.gpu.limits) || !is_plain(stage, spec, stored) {
+            return AtOnce::default();
+        }
+        let heads = heads_of(spec);
+        let is_read = |step: &&Step| {
+            let reads = stage.model.plan.operands(step.op).reads;
+            !matches!(step.op, Op::Attend(_)) && heads.iter().any(|&(buf, _)| reads.contains(buf))
+        };
+        if behind.iter().take_while(|next| next.unit == step.unit).any(|next| is_read(&next)) {
+            return AtOnce::default();
+        }
+        let Some(products) = self.products_of(before, &heads) else { return AtOnce::default() };
+        let made = products.into_iter().map(|(weight, first)| {
+            let bounds = self.storing(stage, weight, first, (spec, step.slot));
+            (weight, bounds)
+        });
+        AtOnce(made.collect())
+    }
+
+    /// The products that the steps end with, if they make these buffers and nothing else, with the head's row that each
+    /// begins with.
+    fn products_of(&self, steps: &[Step], heads: &[(Buf, usize)]) -> Option<Vec<(WeightId, usize)>> {
+        let row_of = |step: &Step| match *step.op {
+            Op::MatMul { dst, add: false, .. } => {
+                heads.iter().find(|(buf, _)| *buf == dst).map(|&(_, row)| row)
+            }
+            _ => None,
+        };
+        let of_heads = steps.iter().rev().map_while(row_of).count();
+        let mut steps = &steps[steps.len() - of_heads..];
+        let mut made: Vec<usize> = steps.iter().filter_map(row_of).collect();
+        made.sort_unstable();
+        if !made.iter().eq(heads.iter().map(|(_, row)| row)) {
+            return None;
+        }
+        let (mut products, mut parts) = (Vec::new(), 0);
+        while let Some(Step { op: Op::MatMul { weight, .. }, .. }) = steps.first() {
+            let matmul = self.matmuls.get(weight)?;
+            let (joined, rest) = steps.split_at_checked(matmul.covers)?;
+            // One below the other, as heads are.
+            if !matmul.is_alone() || !joined.iter().filter_map(row_of).is_sorted() {
+                return None;
+            }
+            products.push((*weight, row_of(&joined[0])?));
+            parts += matmul.parts.len();
+            steps = rest;
+        }
+        (parts <= MOST_PARTS).then_some(products)
+    }
+
+    fn storing(
+        &mut self,
+        stage: &Stage,
+        weight: WeightId,
+        first: usize,
+        (spec, slot): (&AttnSpec, usize),
+    ) -> Vec<Bound> {
+        let heads = store_params(stage, spec, slot, spec.q, 0);
+        let Slot { keys, values } = stage.cache.slot(slot);
+        let whole = wgpu::Buffer::as_entire_buffer_binding;
+        let Ops { matmuls, params, .. } = self;
+        let matmul = &matmuls[&weight];
+        let rows = matmul.parts.iter().map(|part| part.rows as usize).sum::<usize>();
+        // What it makes none of is another buffer than what others write.
+        let makes = |begin: usize, len: usize| begin < first + rows && first < begin + len;
+        let [no_queries, no_keys, no_values] = &stage.cache.unwritten;
+        let (q, kv) = (spec.q_width(), spec.kv_width());
+        let queries = if makes(0, q) { &stage.work.q } else { no_queries };
+        let keys = if makes(q, kv) { keys } else { no_keys };
+        let values = values.as_ref().filter(|_| makes(q + kv, kv)).unwrap_or(no_values);
+        let parts = stage.weights.matrices[&weight].parts.iter().zip(&matmul.parts);
+        let bounds = parts.map(|(part, made)| {
+            let params_at = params.add(&MatmulParams {
+                head_row: (first + part.first_row) as u32,
+                heads: heads.heads,
+                kv_heads: heads.kv_heads,
+                head_dim: heads.head_dim,
+                turned: heads.turned,
+                turns_stride: heads.turns_stride,
+                turns_at: heads.turns_at,
+                factor_at: heads.factor_at,
+                cells: heads.cells,
+                cells_at: heads.cells_at,
+                key_words: heads.key_words,
+                value_words: heads.value_words,
+                ..made.given
+            });
+            let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
+            let storage = [
+                high,
+                low,
+                scales,
+                stage.weights.bias_of(weight, part),
+                stage.input(matmul.src, matmul.arith),
+                whole(queries),
+                whole(&stage.rows.rows),
+                whole(&stage.rows.turned),
+                whole(keys),
+                whole(values),
+            ];
+            Bound { group: stage.bind(params, Family::StoreRows, &storage), params: params_at }
+        });
+        bounds.collect()
+    }
+
+    /// What the product that begins `steps` is bound to where it stores what it makes.
+    pub(super) fn storing_product(&self, steps: &[Step], rows: usize) -> Option<(&[Bound], Stored)> {
+        let next = steps.iter().find(|step| !matches!(step.op, Op::MatMul { .. }))?;
+        let (Op::MatMul { weight, .. }, Op::Store(id)) = (steps[0].op, next.op) else { return None };
+        let attention = &self.attentions[&(next.slot, *id)];
+        let products = attention.at_once.takes(rows).then_some(&attention.at_once.0)?;
+        let (_, bounds) = products.iter().find(|(first, _)| first == weight)?;
+        Some((bounds, attention.stored))
+    }
+
+    pub(super) fn multiply_and_store(
+        &self,
+        recorder: &mut Recorder,
+        matmul: &Matmul,
+        (bounds, stored): (&[Bound], Stored),
+        (rows, coarse): (usize, bool),
+        ready: &mut Ready,
+    ) -> Result<()> {
+        let &Matmul { format, lanes, arith, src, .. } = matmul;
+        self.round(recorder, (src, arith), rows, ready)?;
+        let coarse = matmul.weigh(recorder, rows, coarse);
+        let columns = rows as u32;
+        for (bound, part) in bounds.iter().zip(&matmul.parts) {
+            let kernel = Kernel::StoreRows { format, lanes, columns, coarse, arith, stored };
+            let groups = part.rows.div_ceil(recorder.gpu.tuning.rows_at_once(lanes, columns));
+            recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether heads are stored number by number, without more than a rotation of neighbours.
+fn is_plain(stage: &Stage, spec: &AttnSpec, stored: Stored) -> bool {
+    let turns_neighbours = |id: RopeId| {
+        let rope = &stage.model.plan.ropes[id.0 as usize];
+        rope.pairs != RopePairs::Halves && 2 * rope.freqs.len() <= spec.head_dim
+    };
+    let apart = |ty| ty != KvType::Q8_0;
+    spec.head_dim.is_multiple_of(8)
+        && spec.rope.is_none_or(turns_neighbours)
+        && spec.q_norm.is_none()
+        && spec.k_norm.is_none()
+        && apart(stored.keys)
+        && apart(stored.values)
+}
+
+/// What is stored, and where its rows begin among those of all heads.
+fn heads_of(spec: &AttnSpec) -> Vec<(Buf, usize)> {
+    let mut heads = vec![(spec.q, 0)];
+    if spec.keys_of.is_none() {
+        heads.push((spec.k, spec.q_width()));
+        if !spec.values_are_keys {
+            heads.push((spec.v, spec.q_width() + spec.kv_width()));
+        }
+    }
+    heads
+}
