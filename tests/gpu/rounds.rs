@@ -92,6 +92,49 @@ fn a_layer_of_one_row_takes_eight_dispatches_at_most() {
     }
 }
 
+/// A pass like the one before it is recorded while that one runs. Here passes of other kinds come between, and the text
+/// grows beyond a chunk.
+#[test]
+fn passes_that_were_recorded_ahead_are_those_of_any_other_batch() {
+    let test = "passes_that_were_recorded_ahead_are_those_of_any_other_batch";
+    let Some(device) = gpu::device(test) else { return };
+    let model = embedded_model();
+    let text = tokens(266, 6, model.n_vocab());
+    let mut context = on(&device, &model, |_| ());
+    context.decode(&Batch::prompt(&text[..250], 0, 0)).unwrap();
+    let mut all = Batch::prompt(&text[250..], 250, 0);
+    all.rows.iter_mut().for_each(|row| row.logits = true);
+    context.decode(&all).unwrap();
+    let expected: Vec<Vec<u32>> = (0..16).map(|i| bits(context.logits(i))).collect();
+    let best: Vec<Top> = (0..16).map(|i| Top::of(context.logits(i), 3)).collect();
+    let skips = RunLayers::all(model.n_layer()).skip_attn(2).skip_mlp(2);
+    // Rows at once, and whether a draft of other layers comes before them, or only the best are wanted.
+    let kinds = [(1, false, false), (1, false, true), (2, false, false), (1, true, false), (2, true, true)];
+    for (at_once, drafts, only_best) in kinds {
+        context.truncate(0, 250).unwrap();
+        for at in (0..16).step_by(at_once) {
+            let begin = 250 + at;
+            if drafts && at % 6 == 0 {
+                context.fork(0, 1);
+                let mut draft = Batch::prompt(&text[begin..=begin], begin as u32, 1);
+                draft.run_layers = Some(skips.clone());
+                context.decode(&draft).unwrap();
+                context.remove(1);
+            }
+            let mut batch = Batch::prompt(&text[begin..begin + at_once], begin as u32, 0);
+            batch.rows.iter_mut().for_each(|row| row.logits = true);
+            context.decode_for(&batch, if only_best { Want::Top(3) } else { Want::Logits }).unwrap();
+            for i in 0..at_once {
+                let what = format!("{at_once} at once, {drafts}, {only_best}: row {}", at + i);
+                match context.scores(i) {
+                    Scores::All(logits) => assert!(bits(logits) == expected[at + i], "{what}"),
+                    Scores::Top(found) => assert_eq!(found.best, best[at + i].best, "{what}"),
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn the_best_tokens_are_those_of_the_logits() {
     let Some(device) = gpu::device("the_best_tokens_are_those_of_the_logits") else { return };

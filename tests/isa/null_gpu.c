@@ -1,11 +1,12 @@
 /* A Vulkan layer over Mesa's RADV without hardware (RADV_FORCE_FAMILY). That driver compiles kernels and makes buffers,
- * but has no memory, no semaphores and no queue. The layer gives it one memory, says that all work is done when it is
- * submitted, and counts what is recorded. So a program runs on it, and whatever it computes is garbage.
+ * but has no memory, no semaphores and no queue. The layer gives it one memory, says that what is submitted is done
+ * NULL_GPU_MICROSECONDS later, and counts what is recorded. So a program runs on it, and whatever it computes is garbage.
  *
  * The counts go to the file that NULL_GPU_COUNTS names. Built and used by .ci/isa. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <vulkan/vk_layer.h>
 #include <vulkan/vulkan.h>
@@ -22,8 +23,8 @@ static struct {
     unsigned long dispatches, barriers, submissions, pipelines;
 } counted;
 
-/* The greatest value that a timeline was to come to. */
-static uint64_t reached;
+/* The greatest value that a timeline was to come to, when it comes there, and what it is until then. */
+static uint64_t reached, reached_at, behind;
 static uint64_t last_handle = 0x1000;
 
 #define BELOW_INSTANCE(name) ((PFN_##name)below_instance(the_instance, #name))
@@ -107,14 +108,36 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_fence(VkDevice device, const VkFenc
     return VK_SUCCESS;
 }
 
+static uint64_t now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return 1000000000ull * time.tv_sec + time.tv_nsec;
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL semaphore_value(VkDevice device, VkSemaphore semaphore, uint64_t *value)
 {
-    *value = reached;
+    *value = now() < reached_at ? behind : reached;
+    return VK_SUCCESS;
+}
+
+/* A thread that sleeps is woken too late to be timed. */
+static VKAPI_ATTR VkResult VKAPI_CALL wait(void)
+{
+    while (now() < reached_at)
+        ;
     return VK_SUCCESS;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL submit(VkQueue queue, uint32_t count, const VkSubmitInfo *batches, VkFence fence)
 {
+    const char *busy = getenv("NULL_GPU_MICROSECONDS");
+    uint64_t begins = now();
+    if (begins < reached_at)
+        begins = reached_at;
+    else
+        behind = reached;
+    reached_at = begins + (busy ? 1000 * strtoull(busy, NULL, 10) : 0);
     counted.submissions++;
     for (uint32_t i = 0; i < count; i++) {
         for (const VkBaseInStructure *more = batches[i].pNext; more; more = more->pNext) {
@@ -213,16 +236,16 @@ static const struct {
     {"vkDestroySemaphore", done},
     {"vkGetSemaphoreCounterValue", semaphore_value},
     {"vkGetSemaphoreCounterValueKHR", semaphore_value},
-    {"vkWaitSemaphores", done},
-    {"vkWaitSemaphoresKHR", done},
+    {"vkWaitSemaphores", wait},
+    {"vkWaitSemaphoresKHR", wait},
     {"vkCreateFence", create_fence},
     {"vkDestroyFence", done},
     {"vkResetFences", done},
     {"vkGetFenceStatus", done},
-    {"vkWaitForFences", done},
+    {"vkWaitForFences", wait},
     {"vkQueueSubmit", submit},
-    {"vkQueueWaitIdle", done},
-    {"vkDeviceWaitIdle", done},
+    {"vkQueueWaitIdle", wait},
+    {"vkDeviceWaitIdle", wait},
     {"vkGetQueryPoolResults", done},
     {"vkCreateComputePipelines", create_pipelines},
     {"vkBeginCommandBuffer", done},

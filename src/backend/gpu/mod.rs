@@ -4,6 +4,7 @@
 //! said in `shaders/common/product.wgsl` for matrices and in `shaders/common/attention.wgsl` for attention, and
 //! every regime keeps to it.
 
+mod ahead;
 mod cache;
 mod clock;
 pub mod device;
@@ -36,6 +37,7 @@ mod work;
 
 use std::sync::Arc;
 
+use ahead::Prepared;
 use cache::Shelf;
 use device::Gpu;
 pub use device::{AdapterChoice, Found, adapters, choose, choose_all, may_have_hardware};
@@ -228,6 +230,8 @@ pub struct GpuBackend {
     ops: Ops,
     /// Where the head lives, and can say which tokens are best.
     picker: Option<Picker>,
+    /// The last pass, if it was one that others may be like.
+    prepared: Option<Prepared>,
     /// Where everything lives.
     rounds: Option<Rounds>,
     /// Products of which the low planes' part is made elsewhere.
@@ -333,6 +337,7 @@ impl GpuBackend {
             states,
             ops,
             picker,
+            prepared: None,
             rounds,
             low_products,
             readable,
@@ -364,6 +369,8 @@ impl GpuBackend {
     fn segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
         self.gpu.check()?;
         let is_timed = self.is_timed();
+        let is_apart = crossing.leaves.is_empty() && crossing.lows.is_empty();
+        let shape = self.shape(steps, rows, &output).filter(|_| is_apart);
         let GpuBackend {
             model,
             gpu,
@@ -393,6 +400,9 @@ impl GpuBackend {
             picker.prepare(&mut ops.params, *k);
         }
         ops.params.flush(gpu);
+        if let Some(shape) = shape {
+            return self.repeat(shape, steps, rows, output);
+        }
         let mut recorder = Recorder::new(gpu, pipelines, self.profile.as_mut().filter(|_| is_timed));
         ops.record(&mut recorder, &model.plan, steps, rows, !crossing.lows.is_empty())?;
         let mut way_out = WayOut { gpu, readable: &self.readable, readbacks: 0 };

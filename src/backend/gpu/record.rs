@@ -23,6 +23,8 @@ pub struct Recorder<'a> {
     pass: Option<wgpu::ComputePass<'static>>,
     /// Times that the next compute pass writes, at its beginning and its end.
     stamp: Option<(wgpu::QuerySet, Option<u32>, Option<u32>)>,
+    /// Nothing is submitted: what is recorded waits for its turn.
+    is_kept: bool,
     /// Multiplications recorded since the last submission.
     work: u64,
     /// Bytes of weights, keys and values, or logits that the next dispatch reads.
@@ -43,6 +45,7 @@ impl<'a> Recorder<'a> {
             encoder: None,
             pass: None,
             stamp: None,
+            is_kept: false,
             work: 0,
             bytes: 0,
             dispatches: 0,
@@ -52,9 +55,21 @@ impl<'a> Recorder<'a> {
         }
     }
 
+    /// For commands that were submitted at once before, and are kept to be submitted again.
+    pub fn kept(mut self) -> Self {
+        self.is_kept = true;
+        self
+    }
+
+    /// What was recorded.
+    pub fn keep(mut self) -> Option<wgpu::CommandBuffer> {
+        self.pass = None;
+        self.encoder.take().map(wgpu::CommandEncoder::finish)
+    }
+
     /// Says what the following dispatches have to do, and submits what is there if it would be too much.
     pub fn weigh(&mut self, work: u64, bytes: u64) {
-        if self.work > 0 && self.work + work > MOST_WORK {
+        if !self.is_kept && self.work > 0 && self.work + work > MOST_WORK {
             self.submit();
         }
         self.work += work;
