@@ -93,16 +93,17 @@ fn a_layer_of_one_row_takes_eight_dispatches_at_most() {
 }
 
 /// A pass like the one before it is recorded while that one runs. Here passes of other kinds come between, and the text
-/// grows beyond a chunk.
+/// grows from two chunks into a third, which takes more workgroups.
 #[test]
 fn passes_that_were_recorded_ahead_are_those_of_any_other_batch() {
+    const LEN: usize = 2 * 256 - 6;
     let test = "passes_that_were_recorded_ahead_are_those_of_any_other_batch";
     let Some(device) = gpu::device(test) else { return };
     let model = embedded_model();
-    let text = tokens(266, 6, model.n_vocab());
-    let mut context = on(&device, &model, |_| ());
-    context.decode(&Batch::prompt(&text[..250], 0, 0)).unwrap();
-    let mut all = Batch::prompt(&text[250..], 250, 0);
+    let text = tokens(LEN + 16, 6, model.n_vocab());
+    let mut context = on(&device, &model, |c| c.n_ctx = 1024);
+    context.decode(&Batch::prompt(&text[..LEN], 0, 0)).unwrap();
+    let mut all = Batch::prompt(&text[LEN..], LEN as u32, 0);
     all.rows.iter_mut().for_each(|row| row.logits = true);
     context.decode(&all).unwrap();
     let expected: Vec<Vec<u32>> = (0..16).map(|i| bits(context.logits(i))).collect();
@@ -111,9 +112,9 @@ fn passes_that_were_recorded_ahead_are_those_of_any_other_batch() {
     // Rows at once, and whether a draft of other layers comes before them, or only the best are wanted.
     let kinds = [(1, false, false), (1, false, true), (2, false, false), (1, true, false), (2, true, true)];
     for (at_once, drafts, only_best) in kinds {
-        context.truncate(0, 250).unwrap();
+        context.truncate(0, LEN).unwrap();
         for at in (0..16).step_by(at_once) {
-            let begin = 250 + at;
+            let begin = LEN + at;
             if drafts && at % 6 == 0 {
                 context.fork(0, 1);
                 let mut draft = Batch::prompt(&text[begin..=begin], begin as u32, 1);
