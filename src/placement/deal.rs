@@ -1,6 +1,6 @@
 //! Several GPUs: which of them has what lies in their memory.
 
-use super::{Budgets, Place, Placement, UNTOLD, UnitSize, mib, n_layer};
+use super::{Budgets, Place, Placement, UnitSize, mib, n_layer};
 use crate::{
     Error, Result,
     plan::{Unit, UnitSet},
@@ -31,8 +31,9 @@ pub struct Share {
 
 impl Share {
     /// As [`Budgets::most_vram`].
+    #[cfg(feature = "cli")]
     pub(crate) fn most_vram(&self) -> Option<u64> {
-        Some(self.vram).filter(|&bytes| bytes < UNTOLD)
+        Some(self.vram).filter(|&bytes| bytes < super::UNTOLD)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
