@@ -7,7 +7,11 @@ use std::{
 };
 
 use crate::common;
-use common::{all_logits, bits, context, embedded_model, gpu, same_in_batches, tokens};
+use common::{
+    all_logits, bits, context, embedded_model, gpu,
+    in_floats::{f32_cache, floats, in_floats, relative_error},
+    same_in_batches, tokens,
+};
 use serde_json::Value;
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers,
@@ -245,20 +249,20 @@ fn layers_on_two_drivers_give_the_same_in_every_batch() {
         eprintln!("SKIPPED {name}: there are no two drivers");
         return;
     };
-    let model = gpu::in_floats(&embedded_model());
+    let model = in_floats(&embedded_model());
     let text = tokens(12, 4, model.n_vocab());
-    let want = gpu::floats(&all_logits(&mut context(&model, gpu::f32_cache), &text));
-    let all = bytes(&gpu::on(&first.number.to_string(), &model, gpu::f32_cache));
+    let want = floats(&all_logits(&mut context(&model, f32_cache), &text));
+    let all = bytes(&gpu::on(&first.number.to_string(), &model, f32_cache));
     for numbers in [vec![first.number, other.number], vec![other.number, first.number]] {
         let mut both = context(&model, |c| {
-            gpu::f32_cache(c);
+            f32_cache(c);
             c.device = Device::Several(numbers.clone());
             c.placement.vram = Some(all / 10 * 7);
         });
         assert_eq!(both.describe().matches("GPU, ").count(), 2, "{}", both.describe());
         let got = all_logits(&mut both, &text);
-        for (row, (got, want)) in gpu::floats(&got).iter().zip(&want).enumerate() {
-            let error = gpu::relative_error(got, want);
+        for (row, (got, want)) in floats(&got).iter().zip(&want).enumerate() {
+            let error = relative_error(got, want);
             assert!(error < gpu::ROUNDING, "{numbers:?}: row {row}: {error}");
         }
         same_in_batches(&mut both, &text, 1, &got, name);
