@@ -332,7 +332,7 @@ mod tests {
             ("--in-prefix x", "--in-prefix: the chat template"),
             ("-cnvv", "'-cnvv' found; tip: a similar argument exists: '-cnv'"),
             ("-zzz", "'-zzz' found"),
-            ("-mg 1", "-mg 1: one GPU"),
+            ("-mg 1", "-mg 1: --device 0,1 names the GPUs"),
             ("--adaptive-target 0.5", "--adaptive-target 0.5: there is no such sampler"),
             ("-ngl", "-ngl: a value is missing"),
         ] {
