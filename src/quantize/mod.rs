@@ -11,14 +11,7 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::HashSet,
-    io::Write,
-    ops::ControlFlow,
-    path::Path,
-    sync::mpsc::{SyncSender, sync_channel},
-    thread,
-};
+use std::{collections::HashSet, io::Write, ops::ControlFlow, path::Path};
 
 use rayon::prelude::*;
 use regex::Regex;
@@ -31,8 +24,7 @@ use mix::Chooser;
 use crate::{
     Error, Gguf, Result,
     backend::cpu::simd::Isa,
-    files::write_large,
-    gguf::{Sink, TensorInfo, Value, Writer},
+    gguf::{TensorInfo, Value, Window, Writer, write_model},
     quant::{GgmlType, dequantize},
 };
 
@@ -42,8 +34,6 @@ const PIECE: usize = 1 << 17;
 const WINDOW: usize = 64;
 /// Bytes of a tensor that is copied, at a time.
 const COPIED: usize = 8 << 20;
-/// Room for metadata and padding, beside the tensors.
-const HEAD_BYTES: u64 = 32 << 20;
 /// Version of the formats, as llama.cpp counts them.
 const QUANTIZATION_VERSION: u32 = 2;
 
@@ -135,7 +125,7 @@ impl<'a> Quantized<'a> {
         Ok(self.writer.outline()?.1)
     }
 
-    /// See [`write_large`] for the file and [`Quantized::write`] for the rest.
+    /// See [`write_model`] for the file and [`Quantized::write`] for the rest.
     pub fn write_file(
         &self,
         path: &Path,
@@ -143,7 +133,7 @@ impl<'a> Quantized<'a> {
         threads: usize,
         progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<()> {
-        write_large(path, force, self.tensor_bytes() + HEAD_BYTES, |file| self.write(file, threads, progress))
+        write_model(path, force, self.tensor_bytes(), |file| self.write(file, threads, progress))
     }
 
     /// `threads` make blocks (0: one per core) while this one writes. `progress` hears how many bytes of tensors are
@@ -152,74 +142,49 @@ impl<'a> Quantized<'a> {
         &self,
         out: impl Write,
         threads: usize,
-        mut progress: impl FnMut(u64) -> ControlFlow<()>,
+        progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<()> {
-        let threads = if threads == 0 { num_cpus::get() } else { threads };
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .build()
-            .map_err(|e| Error::Memory(format!("`threads` {threads}: no such number of threads ({e})")))?;
-        let (windows, made) = sync_channel(1);
-        let mut written = 0;
-        thread::scope(|scope| {
-            scope.spawn(move || pool.install(|| self.make(&windows)));
-            self.writer.write(out, move |i, sink| {
-                let planned = &self.tensors[i];
-                let mut wrote = |bytes: usize| {
-                    written += bytes as u64;
-                    match progress(written) {
-                        ControlFlow::Break(()) => Err(stopped(std::io::ErrorKind::Interrupted)),
-                        ControlFlow::Continue(()) => Ok(()),
-                    }
-                };
-                if planned.is_copied() {
-                    return self.copy(planned.tensor, sink, wrote);
-                }
-                while sink.left() > 0 {
-                    let window: Vec<Vec<u8>> =
-                        made.recv().map_err(|_| stopped(std::io::ErrorKind::BrokenPipe))??;
-                    for piece in &window {
-                        sink.write(piece)?;
-                    }
-                    wrote(window.iter().map(Vec::len).sum())?;
-                }
-                Ok(())
-            })
-        })
+        self.writer.write_made(out, threads, |send| _ = self.make(send), progress)
     }
 
-    fn copy(
-        &self,
-        tensor: &TensorInfo,
-        sink: &mut Sink,
-        mut wrote: impl FnMut(usize) -> Result<()>,
-    ) -> Result<()> {
-        let bytes = self.gguf.bytes(tensor);
-        for (i, part) in bytes.chunks(COPIED).enumerate() {
-            sink.write(part)?;
-            self.gguf.release(tensor, i * COPIED..i * COPIED + part.len());
-            wrote(part.len())?;
-        }
-        Ok(())
-    }
-
-    /// Sends what is not copied in order, window by window, until nobody listens any more.
-    fn make(&self, windows: &SyncSender<Result<Vec<Vec<u8>>>>) {
+    /// Sends all tensors in order, until nobody listens any more.
+    fn make(&self, send: &dyn Fn(Result<Window>) -> ControlFlow<()>) -> ControlFlow<()> {
         let isa = Isa::detect();
-        for planned in self.tensors.iter().filter(|planned| !planned.is_copied()) {
-            let pieces = pieces(planned.shape());
-            let row_bytes = planned.tensor.bytes as usize / planned.shape()[1..].iter().product::<usize>();
-            for window in pieces.chunks(WINDOW) {
-                let made = window.par_iter().map(|piece| self.piece(isa, planned, *piece)).collect();
-                if let (Some(first), Some(last)) = (window.first(), window.last()) {
-                    let rows = first.row..last.row + last.rows;
-                    self.gguf.release(planned.tensor, rows.start * row_bytes..rows.end * row_bytes);
-                }
-                if windows.send(made).is_err() {
-                    return;
-                }
+        for planned in &self.tensors {
+            if planned.is_copied() {
+                self.copy(planned.tensor, send)?;
+            } else {
+                self.quantize(isa, planned, send)?;
             }
         }
+        ControlFlow::Continue(())
+    }
+
+    fn copy(&self, tensor: &TensorInfo, send: &dyn Fn(Result<Window>) -> ControlFlow<()>) -> ControlFlow<()> {
+        for (i, part) in self.gguf.bytes(tensor).chunks(COPIED).enumerate() {
+            let window = vec![part.to_vec()];
+            self.gguf.release(tensor, i * COPIED..i * COPIED + part.len());
+            send(Ok(window))?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn quantize(
+        &self,
+        isa: Isa,
+        planned: &Planned,
+        send: &dyn Fn(Result<Window>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let row_bytes = planned.tensor.bytes as usize / planned.shape()[1..].iter().product::<usize>();
+        for window in pieces(planned.shape()).chunks(WINDOW) {
+            let made = window.par_iter().map(|piece| self.piece(isa, planned, *piece)).collect();
+            if let (Some(first), Some(last)) = (window.first(), window.last()) {
+                let rows = first.row..last.row + last.rows;
+                self.gguf.release(planned.tensor, rows.start * row_bytes..rows.end * row_bytes);
+            }
+            send(made)?;
+        }
+        ControlFlow::Continue(())
     }
 
     fn piece(&self, isa: Isa, planned: &Planned, Piece { row, rows, expert }: Piece) -> Result<Vec<u8>> {
@@ -328,8 +293,4 @@ fn head(gguf: &Gguf, settings: &Settings) -> Writer {
         writer.set(key, value);
     }
     writer
-}
-
-fn stopped(kind: std::io::ErrorKind) -> Error {
-    Error::io("quantizing", kind.into())
 }

@@ -14,15 +14,7 @@ mod vocabulary;
 mod weights;
 mod widen;
 
-use std::{
-    io::Write,
-    ops::ControlFlow,
-    sync::{
-        Arc,
-        mpsc::{SyncSender, sync_channel},
-    },
-    thread,
-};
+use std::{io::Write, ops::ControlFlow, sync::Arc};
 
 use rayon::prelude::*;
 
@@ -34,7 +26,7 @@ pub use widen::Widened;
 use self::{tensors::Tensor, weights::PIECE};
 use crate::{
     Error, Gguf, Model, Result,
-    gguf::{Array, Value, Writer},
+    gguf::{Array, Value, Window, Writer},
 };
 
 /// Pieces made at a time. At most three such windows are in memory: 96 MiB of f32, less of all else.
@@ -145,35 +137,13 @@ impl Synth {
         &self,
         out: impl Write,
         threads: usize,
-        mut progress: impl FnMut(u64) -> ControlFlow<()>,
+        progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<()> {
-        let threads = if threads == 0 { num_cpus::get() } else { threads };
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .build()
-            .map_err(|e| Error::Memory(format!("`threads` {threads}: no such number of threads ({e})")))?;
-        let (windows, made) = sync_channel(1);
-        let mut written = 0;
-        thread::scope(|scope| {
-            scope.spawn(move || pool.install(|| self.make(&windows)));
-            self.writer.write(out, move |_, sink| {
-                while sink.left() > 0 {
-                    let window = made.recv().map_err(|_| stopped(std::io::ErrorKind::BrokenPipe))?;
-                    for piece in &window {
-                        sink.write(piece)?;
-                        written += piece.len() as u64;
-                    }
-                    if progress(written).is_break() {
-                        return Err(stopped(std::io::ErrorKind::Interrupted));
-                    }
-                }
-                Ok(())
-            })
-        })
+        self.writer.write_made(out, threads, |send| _ = self.make(send), progress)
     }
 
-    /// Sends all tensors in order, window by window, until nobody listens any more.
-    fn make(&self, windows: &SyncSender<Vec<Vec<u8>>>) {
+    /// Sends all tensors in order, until nobody listens any more.
+    fn make(&self, send: &dyn Fn(Result<Window>) -> ControlFlow<()>) -> ControlFlow<()> {
         for tensor in &self.tensors {
             let key = weights::tensor_key(self.seed, &tensor.name);
             let elements = tensor.elements();
@@ -186,14 +156,9 @@ impl Synth {
                         weights::piece(key, index, weights, tensor.ty, tensor.fill)
                     })
                     .collect();
-                if windows.send(window).is_err() {
-                    return;
-                }
+                send(Ok(window))?;
             }
         }
+        ControlFlow::Continue(())
     }
-}
-
-fn stopped(kind: std::io::ErrorKind) -> Error {
-    Error::io("writing weights", kind.into())
 }

@@ -3,13 +3,10 @@
 use std::{ops::ControlFlow, path::Path};
 
 use super::{Synth, Widened};
-use crate::{Result, files::write_large};
-
-/// Room for metadata and padding, beside the tensors.
-const HEAD_BYTES: u64 = 32 << 20;
+use crate::{Result, gguf::write_model};
 
 impl Synth {
-    /// See [`write_large`] for the file and [`Synth::write`] for the rest.
+    /// See [`write_model`] for the file and [`Synth::write`] for the rest.
     pub fn write_file(
         &self,
         path: &Path,
@@ -17,7 +14,7 @@ impl Synth {
         threads: usize,
         progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<()> {
-        write_large(path, force, self.tensor_bytes() + HEAD_BYTES, |file| self.write(file, threads, progress))
+        write_model(path, force, self.tensor_bytes(), |file| self.write(file, threads, progress))
     }
 }
 
@@ -28,6 +25,6 @@ impl Widened<'_> {
         force: bool,
         progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<()> {
-        write_large(path, force, self.tensor_bytes() + HEAD_BYTES, |file| self.write(file, progress))
+        write_model(path, force, self.tensor_bytes(), |file| self.write(file, progress))
     }
 }

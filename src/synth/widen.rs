@@ -8,10 +8,10 @@
 
 use std::{io::Write, ops::ControlFlow};
 
-use super::{stopped, uniform::Uniform};
+use super::uniform::Uniform;
 use crate::{
     Error, Gguf, Model, Result,
-    gguf::{Sink, TensorInfo, Writer},
+    gguf::{Sink, TensorInfo, Writer, interrupted},
     plan::{AttnSpec, Norm, Op, WeightId},
     quant::GgmlType,
 };
@@ -84,7 +84,7 @@ impl<'a> Widened<'a> {
             written += bytes;
             match progress(written) {
                 ControlFlow::Continue(()) => Ok(()),
-                ControlFlow::Break(()) => Err(stopped(std::io::ErrorKind::Interrupted)),
+                ControlFlow::Break(()) => Err(interrupted()),
             }
         })
     }
