@@ -24,18 +24,33 @@ fn take(start: u32, i: u32) {
     let word = keys[start + i];
     if KEYS == IN_F32 {
         head[i] = bitcast<f32>(word);
-    } else if KEYS == IN_F16 {
-        let two = halves_in(word);
+    } else if KEYS == IN_F16 || KEYS == IN_BF16 {
+        let two = two_in(KEYS, word);
         head[2u * i] = two.x;
         head[2u * i + 1u] = two.y;
+    } else if KEYS >= IN_NIBBLES {
+        let block = i / 4u;
+        if block < p.head_dim / 32u {
+            let scale = scale_in(KEYS, keys[start + scale_place(KEYS, block)], block);
+            let at = 32u * block + 4u * (i % 4u);
+            var fifth = 0u;
+            if has(KEYS, FIFTH) {
+                fifth = keys[start + fifth_place(block)] >> (4u * (i % 4u));
+            }
+            put_four(at, four_nibbles(KEYS, word, fifth, scale));
+            put_four(at + 16u, four_nibbles(KEYS, word >> 4u, fifth >> 16u, scale));
+        }
     } else if i < p.head_dim / 4u {
         let block = i / 8u;
-        let four = scale_in(keys[start + p.head_dim / 4u + block / 2u], block) * four_bytes(word);
-        head[4u * i] = four.x;
-        head[4u * i + 1u] = four.y;
-        head[4u * i + 2u] = four.z;
-        head[4u * i + 3u] = four.w;
+        put_four(4u * i, scale_in(KEYS, keys[start + scale_place(KEYS, block)], block).x * four_bytes(word));
     }
+}
+
+fn put_four(at: u32, four: vec4<f32>) {
+    head[at] = four.x;
+    head[at + 1u] = four.y;
+    head[at + 2u] = four.z;
+    head[at + 3u] = four.w;
 }
 
 @compute @workgroup_size(32)

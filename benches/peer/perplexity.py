@@ -1,9 +1,11 @@
 """Perplexity by spec-run beside llama.cpp's on the same files, windows and tokens.
 
-    python benches/peer/perplexity.py [--spec-run PROGRAM] [--ctx N] [--chunks N] [--quantize TYPE] TEXT FILE.gguf..
+    python benches/peer/perplexity.py [--spec-run PROGRAM] [--ctx N] [--chunks N] [--quantize TYPE]
+        [--cache-type-k TYPE] [--cache-type-v TYPE] TEXT FILE.gguf..
 
 Windows are llama-perplexity's: consecutive ones, the first token of each replaced by the one that begins a text where the
-vocabulary asks for it, the second half counted. Keys and values are f16 on both sides. With --quantize, each file is first written by llama.cpp's quantizer in that type (as Q8_0), to a temporary one.
+vocabulary asks for it, the second half counted. Keys and values are of the same types on both sides, f16 if nothing is said; llama.cpp has flash attention where values are in blocks, because it
+needs it there. With --quantize, each file is first written by llama.cpp's quantizer in that type (as Q8_0), to a temporary one.
 """
 
 import argparse
@@ -27,7 +29,11 @@ def tokens_of(vocab, text):
     return list(out[:n])
 
 
-def theirs(path, text, n_ctx, chunks):
+# As ggml.h numbers them.
+CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30}
+
+
+def theirs(path, text, n_ctx, chunks, types):
     params = lib.llama_model_default_params()
     # Its matrices in the order of the file: what it makes of them for AMX fails on some virtual machines.
     params.use_extra_bufts = False
@@ -38,6 +44,9 @@ def theirs(path, text, n_ctx, chunks):
     params = lib.llama_context_default_params()
     params.n_ctx = params.n_batch = params.n_ubatch = n_ctx
     params.n_threads = params.n_threads_batch = 2
+    params.type_k, params.type_v = (CACHE_TYPES[name] for name in types)
+    if types[1] not in ("f32", "f16", "bf16"):
+        params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
     context = lib.llama_init_from_model(model, params)
     n_vocab = lib.llama_vocab_n_tokens(vocab)
     tokens = tokens_of(vocab, text)
@@ -64,8 +73,9 @@ def theirs(path, text, n_ctx, chunks):
     return math.exp(loss / count), count
 
 
-def ours(program, path, text, n_ctx, chunks):
+def ours(program, path, text, n_ctx, chunks, types):
     command = [program, "perplexity", "-m", path, "-f", text, "-c", str(n_ctx), "--chunks", str(chunks), "--json"]
+    command += ["-ctk", types[0], "-ctv", types[1]]
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
     return json.loads(result.stdout)
 
@@ -76,6 +86,8 @@ def main():
     parser.add_argument("--ctx", type=int, default=128)
     parser.add_argument("--chunks", type=int, default=16)
     parser.add_argument("--quantize", help="a type of llama.cpp's quantizer")
+    parser.add_argument("--cache-type-k", choices=CACHE_TYPES, default="f16")
+    parser.add_argument("--cache-type-v", choices=CACHE_TYPES, default="f16")
     parser.add_argument("text")
     parser.add_argument("files", nargs="+")
     args = parser.parse_args()
@@ -83,6 +95,7 @@ def main():
     lib.llama_log_set(silence, ctypes.c_void_p(0))
     lib.llama_backend_init()
     text = open(args.text, "rb").read()
+    types = (args.cache_type_k, args.cache_type_v)
     print("| file | llama.cpp | spec-run | off by |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for path in args.files:
@@ -94,8 +107,8 @@ def main():
                 if lib.llama_model_quantize(path.encode(), quantized.encode(), ctypes.byref(params)) != 0:
                     sys.exit(f"{path}: llama.cpp cannot quantize it")
                 path = quantized
-            reference, count = theirs(path, text, args.ctx, args.chunks)
-            result = ours(args.spec_run, path, args.text, args.ctx, args.chunks)
+            reference, count = theirs(path, text, args.ctx, args.chunks, types)
+            result = ours(args.spec_run, path, args.text, args.ctx, args.chunks, types)
             assert result["tokens"] == count, (result["tokens"], count)
             off = result["ppl"] / reference - 1
             print(f"| {name} | {reference:.4f} | {result['ppl']:.4f} | {100 * off:+.3f} % |", flush=True)

@@ -16,13 +16,24 @@ fn value_pair(at: u32, pair: u32) -> vec2<f32> {
     if VALUES == IN_F32 {
         return vec2<f32>(bitcast<f32>(values[at + 2u * pair]), bitcast<f32>(values[at + 2u * pair + 1u]));
     }
-    if VALUES == IN_F16 {
-        return halves_in(values[at + pair]);
+    if VALUES == IN_F16 || VALUES == IN_BF16 {
+        return two_in(VALUES, values[at + pair]);
     }
     let block = pair / 16u;
-    let scale = scale_in(values[at + p.head_dim / 4u + block / 2u], block);
-    let four = four_bytes(values[at + pair / 2u]);
-    return scale * select(four.xy, four.zw, (pair & 1u) != 0u);
+    let scale = scale_in(VALUES, values[at + scale_place(VALUES, block)], block);
+    if VALUES == IN_Q8_0 {
+        let four = four_bytes(values[at + pair / 2u]);
+        return scale.x * select(four.xy, four.zw, (pair & 1u) != 0u);
+    }
+    let of_block = pair % 16u;
+    var fifth = 0u;
+    if has(VALUES, FIFTH) {
+        fifth = values[at + fifth_place(block)] >> (2u * of_block);
+    }
+    // Sixteen bytes have the first eight pairs in their lower nibbles.
+    let word = values[at + 4u * block + (of_block % 8u) / 2u];
+    let shift = 16u * (of_block & 1u) + select(0u, 4u, of_block >= 8u);
+    return four_nibbles(VALUES, word >> shift, fifth, scale).xy;
 }
 
 fn add_weighted(sums: Pair, cell: u32, v: vec2<f32>) -> Pair {

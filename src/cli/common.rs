@@ -133,10 +133,10 @@ pub struct ContextArgs {
     /// -ub: the same, where it is the lower of the two
     #[arg(long, value_name = "N", default_value_t = 512)]
     ubatch_size: usize,
-    /// -ctk: how keys are stored: f16, f32 or q8_0
+    /// -ctk: how keys are stored: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1 or iq4_nl
     #[arg(long, value_name = "TYPE", default_value_t = KvType::F16)]
     cache_type_k: KvType,
-    /// -ctv: how values are stored: f16, f32 or q8_0
+    /// -ctv: how values are stored, of the same types
     #[arg(long, value_name = "TYPE", default_value_t = KvType::F16)]
     cache_type_v: KvType,
     /// Layers that see only so far back keep the keys and values of the whole context too: more memory, the same text

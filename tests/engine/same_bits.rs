@@ -139,8 +139,8 @@ fn a_coarse_row_is_the_same_in_a_batch_of_any_size() {
 #[test]
 fn a_prefix_is_the_same_however_it_was_built() {
     for model in models("a_prefix_is_the_same_however_it_was_built") {
-        for kv in [KvType::F16, KvType::F32, KvType::Q8_0] {
-            if kv == KvType::Q8_0 && model.plan.attentions[0].head_dim % 32 != 0 {
+        for kv in KvType::ALL {
+            if kv.check(model.plan.attentions[0].head_dim).is_err() {
                 continue;
             }
             let mut context = context(&model, |c| (c.key_type, c.value_type) = (kv, kv));
@@ -168,11 +168,12 @@ fn a_prefix_is_the_same_however_it_was_built() {
 fn long_contexts_keep_their_bits() {
     let model = embedded_model();
     let text = tokens(800, 11, n_vocab(&model));
-    for kv in [KvType::F16, KvType::Q8_0] {
+    use KvType::{F16, IQ4_NL, Q4_0, Q5_1, Q8_0};
+    for (keys, values) in [(F16, F16), (Q8_0, Q8_0), (Q4_0, Q4_0), (Q5_1, IQ4_NL)] {
         let mut expected: Option<Vec<Vec<u32>>> = None;
         for (threads, piece) in [(1, 12), (2, 1), (2, 3), (3, 1), (3, 2), (5, 1), (5, 8), (5, 12)] {
             let mut context = context(&model, |c| {
-                (c.n_ctx, c.threads, c.key_type, c.value_type) = (1600, threads, kv, kv);
+                (c.n_ctx, c.threads, c.key_type, c.value_type) = (1600, threads, keys, values);
             });
             // On cells that do not lie in order.
             context.decode(&Batch::prompt(&tokens(40, 12, n_vocab(&model)), 0, 9)).unwrap();
@@ -190,7 +191,7 @@ fn long_contexts_keep_their_bits() {
             }
             assert!(
                 *expected.get_or_insert_with(|| got.clone()) == got,
-                "{kv}, {threads} threads, {piece} rows"
+                "{keys} {values}, {threads} threads, {piece} rows"
             );
         }
     }

@@ -6,10 +6,10 @@
 
 use memmap2::MmapMut;
 
-pub use crate::kv_type::{KvType, Q8_BLOCK, Q8_BLOCK_BYTES};
 use crate::{
     Error, Result,
     kv::{BLOCK, KvLayout, SlotShape},
+    kv_type::KvType,
 };
 
 /// All keys, or all values. Rows are written by the one thread that owns them in a phase and read after the
@@ -56,7 +56,7 @@ impl KvStore {
         let mut memory = bytes.and_then(zeroed).ok_or_else(|| {
             let gib = layout.bytes(ty) as f64 / (1u64 << 30) as f64;
             Error::Memory(format!(
-                "no memory for {gib:.1} GiB of keys or values: use a smaller `n_ctx` or `key_type` q8_0"
+                "no memory for {gib:.1} GiB of keys or values: use a smaller `n_ctx`, or `key_type` and `value_type` q8_0"
             ))
         })?;
         Ok(KvStore { ty, layout, begins, block_bytes, base: memory.as_mut_ptr(), _memory: memory })

@@ -29,7 +29,7 @@ use std::{sync::Arc, time::Instant};
 
 use buffers::Buffers;
 use cores::{Binding, Cores, Seat};
-use kv_store::{KvStore, KvType};
+use kv_store::KvStore;
 use lent::LentDevice;
 pub use lent::Multiplier;
 use lists::Lists;
@@ -50,6 +50,7 @@ use crate::{
     Error, Model, Result,
     backend::{Backend, Crossing, Output, Rows, Spent, UnitSet, planes::LowProduct, watch::Watch},
     kv::{CellMove, KvCache, KvLayout, Replay, StateBytes},
+    kv_type::KvType,
     plan::{BufSet, MixerId, Op, Step, Unit, WeightId},
 };
 
@@ -421,7 +422,7 @@ impl Backend for CpuBackend {
                 for &CellMove { src, dst } in &moves[shape.class] {
                     // SAFETY: no pass is running; `src` and `dst` are the same cell or disjoint.
                     unsafe {
-                        ops::load_row(self.keys.ty, keys.row(src), &mut head);
+                        self.keys.ty.take(keys.row(src), &mut head);
                         if let Some(by) = turn {
                             self.isa.dispatch(Rotate { by, head: &mut head });
                         }

@@ -1,10 +1,8 @@
 //! The small operations on one row: norm, rotation, the gate, and putting keys and values into the cache.
 
-use super::{
-    kv_store::{KvType, Q8_BLOCK, Q8_BLOCK_BYTES},
-    simd::{Kernel, LANES, Simd},
-};
+use super::simd::{Kernel, LANES, Simd};
 use crate::{
+    kv_type::KvType,
     plan::{Activation, Rope, RopePairs},
     quant::F16,
 };
@@ -261,55 +259,14 @@ impl Kernel for StoreRow<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let StoreRow { ty, x, row } = self;
-        match ty {
-            KvType::F32 => {
-                for (x, out) in x.iter().zip(row.chunks_exact_mut(4)) {
-                    out.copy_from_slice(&x.to_le_bytes());
-                }
-            }
-            KvType::F16 => {
-                let (x, rest) = x.as_chunks::<LANES>();
-                let (out, last) = bytemuck::cast_slice_mut::<u8, F16>(row).as_chunks_mut::<LANES>();
-                for (x, out) in x.iter().zip(out) {
-                    s.store_f16(s.load(x), out);
-                }
-                s.store_f16_partial(s.load_partial(rest), last);
-            }
-            KvType::Q8_0 => {
-                for (x, out) in x.chunks_exact(Q8_BLOCK).zip(row.chunks_exact_mut(Q8_BLOCK_BYTES)) {
-                    let largest = x.iter().fold(0.0f32, |m, x| m.max(x.abs()));
-                    let scale = F16::from_f32(largest / 127.0);
-                    let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-                    out[..2].copy_from_slice(&scale.0);
-                    for (x, out) in x.iter().zip(&mut out[2..]) {
-                        *out = (x * inverse).round_ties_even() as i8 as u8;
-                    }
-                }
-            }
+        if ty != KvType::F16 {
+            return ty.put(x, row);
         }
-    }
-}
-
-/// A stored row back as numbers.
-pub fn load_row(ty: KvType, row: &[u8], out: &mut [f32]) {
-    match ty {
-        KvType::F32 => {
-            for (out, x) in out.iter_mut().zip(row.as_chunks::<4>().0) {
-                *out = f32::from_le_bytes(*x);
-            }
+        let (x, rest) = x.as_chunks::<LANES>();
+        let (out, last) = bytemuck::cast_slice_mut::<u8, F16>(row).as_chunks_mut::<LANES>();
+        for (x, out) in x.iter().zip(out) {
+            s.store_f16(s.load(x), out);
         }
-        KvType::F16 => {
-            for (out, x) in out.iter_mut().zip(bytemuck::cast_slice::<u8, F16>(row)) {
-                *out = x.to_f32();
-            }
-        }
-        KvType::Q8_0 => {
-            for (out, block) in out.chunks_exact_mut(Q8_BLOCK).zip(row.chunks_exact(Q8_BLOCK_BYTES)) {
-                let scale = F16([block[0], block[1]]).to_f32();
-                for (out, &q) in out.iter_mut().zip(&block[2..]) {
-                    *out = scale * f32::from(q as i8);
-                }
-            }
-        }
+        s.store_f16_partial(s.load_partial(rest), last);
     }
 }

@@ -10,6 +10,7 @@ use super::{
     pipelines::{Family, Kernel, Mode, Pipelines, Tiling},
     readback,
     record::Recorder,
+    stored::words_of,
     variants::Arith,
     work::TILE_ROWS,
 };
@@ -86,32 +87,10 @@ pub fn blocks_of(random: &mut Random, ty: GgmlType, n: usize, least: f32) -> Vec
 
 /// Has a head hold what it can be stored as; gives the words that it is stored in, zero where there is nothing.
 pub fn store(ty: KvType, head: &mut [f32]) -> Vec<u32> {
-    let half = |x: f32| u32::from(half::f16::from_f32(x).to_bits());
-    let two = |x: &[f32; 2]| half(x[0]) | half(x[1]) << 16;
-    match ty {
-        KvType::F32 => head.iter().map(|x| x.to_bits()).collect(),
-        KvType::F16 => {
-            head.iter_mut().for_each(|x| *x = half::f16::from_f32(*x).to_f32());
-            head.as_chunks().0.iter().map(two).collect()
-        }
-        KvType::Q8_0 => {
-            let mut words = Vec::new();
-            let mut scales = Vec::new();
-            for block in head.as_chunks_mut::<32>().0 {
-                let largest = block.iter().fold(0f32, |m, x| m.max(x.abs()));
-                let scale = half::f16::from_f32(largest / 127.0).to_f32();
-                let whole = block.map(|x| (x * 127.0 / largest).round_ties_even() as i8);
-                words
-                    .extend(whole.as_chunks().0.iter().map(|four| u32::from_le_bytes(four.map(|x| x as u8))));
-                *block = whole.map(|x| scale * f32::from(x));
-                scales.push(scale);
-            }
-            scales.resize(scales.len().next_multiple_of(2), 0.0);
-            words.extend(scales.as_chunks().0.iter().map(two));
-            words.resize(words.len().next_multiple_of(4), 0);
-            words
-        }
-    }
+    let mut row = vec![0; ty.row_bytes(head.len())];
+    ty.put(head, &mut row);
+    ty.take(&row, head);
+    words_of(ty, &row)
 }
 
 /// A buffer that is given back when it goes.

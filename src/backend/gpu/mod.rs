@@ -26,6 +26,7 @@ mod rows;
 mod shift;
 mod speeds;
 mod states;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod trial;
@@ -57,6 +58,7 @@ use rows::RowData;
 #[cfg(feature = "cli")]
 pub use speeds::speeds;
 use states::StateStore;
+use stored::Stored;
 pub use trial::{Chosen, choose as choose_variants};
 #[cfg(feature = "cli")]
 pub use trial::{TrialOutcome, tried, try_now};
@@ -64,7 +66,7 @@ use usage::{PassKind, Usage};
 pub use variants::{Variants, Wanted};
 use weights::{To, Weights};
 use work::{
-    Cache, MOST_EXPERTS, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, Stored, WorkBuffers, cell_words, most_cell_words,
+    Cache, MOST_EXPERTS, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, WorkBuffers, cell_words, most_cell_words,
 };
 
 use crate::{

@@ -1,10 +1,16 @@
 //! The device buffers that a pass works in, and the K/V cache.
 
-use super::{device::Gpu, formats::BLOCK, layout::Layout, pipelines::LANE_SUMS_BYTES, variants::Arith};
+use super::{
+    device::Gpu,
+    formats::BLOCK,
+    layout::Layout,
+    pipelines::LANE_SUMS_BYTES,
+    stored::{Stored, kv_words},
+    variants::Arith,
+};
 use crate::{
     Error, Result,
     kv::{KvLayout, MOST_REPLAYED},
-    kv_type::{KvType, Q8_BLOCK},
     plan::{AttnSpec, Buf, Op, Plan, RopeId, UnitSet},
 };
 
@@ -37,23 +43,6 @@ pub fn padded(width: usize) -> usize {
 /// Numbers in a head of queries, keys and values.
 pub fn head_stride(head_dim: usize) -> usize {
     head_dim.next_multiple_of(8)
-}
-
-/// How keys and values are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Stored {
-    pub keys: KvType,
-    pub values: KvType,
-}
-
-/// Words of a stored key or value: whole quads, so that keys can be read by quads.
-pub fn kv_words(ty: KvType, head_dim: usize) -> usize {
-    let stride = head_stride(head_dim);
-    match ty {
-        KvType::F32 => stride,
-        KvType::F16 => stride / 2,
-        KvType::Q8_0 => (stride / 4 + head_dim.div_ceil(2 * Q8_BLOCK)).next_multiple_of(4),
-    }
 }
 
 pub struct WorkBuffers {
@@ -368,7 +357,8 @@ impl Cache {
     /// One slot, of f32.
     #[cfg(test)]
     pub fn of((keys, values): (wgpu::Buffer, wgpu::Buffer), lying: SlotKeys) -> Self {
-        let stored = Stored { keys: KvType::F32, values: KvType::F32 };
+        let ty = crate::kv_type::KvType::F32;
+        let stored = Stored { keys: ty, values: ty };
         let nothing = values.clone();
         let unwritten = [0; 3].map(|_| nothing.clone());
         let slots = vec![Some(Slot { keys, values: Some(values) })];

@@ -5,12 +5,14 @@ use std::{marker::PhantomData, ops::Range};
 
 use super::{
     super::{
-        kv_store::{HeadRows, KvType},
+        kv_store::HeadRows,
         simd::{Kernel, LANES, Simd},
     },
     Lanes, Lens, STEP, TILES,
-    unpack::{InF16, InF32, InQ8, Stored, Tile, ask},
+    stored::{Stored, for_stored},
+    unpack::{Tile, ask},
 };
+use crate::kv_type::KvType;
 
 /// The most pairs that an item may have: their sums stand in registers together.
 pub const PAIRS: usize = 8;
@@ -77,18 +79,9 @@ pub fn scores<S: Simd>(
     begin: usize,
     scores: &mut [Lanes],
 ) {
-    macro_rules! of {
-        ($K:ty) => {
-            with_room_for!(n, P => {
-                s.call(Scores::<$K, P> { keys, q, head_dim, pairs: n, begin, scores, stored: PhantomData })
-            })
-        };
-    }
-    match keys.ty {
-        KvType::F16 => of!(InF16),
-        KvType::F32 => of!(InF32),
-        KvType::Q8_0 => of!(InQ8),
-    }
+    for_stored!(keys.ty, K => with_room_for!(n, P => {
+        s.call(Scores::<K, P> { keys, q, head_dim, pairs: n, begin, scores, stored: PhantomData })
+    }))
 }
 
 /// The arguments of [`scores`], for up to `P` pairs.
@@ -148,18 +141,9 @@ fn score_tile<S: Simd, K: Stored, const P: usize>(
 /// Adds the weighted values of the cells to the parts of `n` pairs, to each those that it sees.
 #[inline(always)]
 pub fn weigh<S: Simd>(s: S, values: &Read, weights: &[Lanes], n: usize, lens: &Lens, parts: &mut [Lanes]) {
-    macro_rules! of {
-        ($V:ty) => {
-            with_room_for!(n, P => {
-                s.call(WeighAll::<$V, P> { values, weights, n, lens, parts, stored: PhantomData })
-            })
-        };
-    }
-    match values.ty {
-        KvType::F16 => of!(InF16),
-        KvType::F32 => of!(InF32),
-        KvType::Q8_0 => of!(InQ8),
-    }
+    for_stored!(values.ty, V => with_room_for!(n, P => {
+        s.call(WeighAll::<V, P> { values, weights, n, lens, parts, stored: PhantomData })
+    }))
 }
 
 /// The arguments of [`weigh`], for up to `P` pairs.

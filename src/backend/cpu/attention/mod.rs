@@ -5,7 +5,7 @@
 //! What a query head of a row gets is the same f32, bit for bit, on every tier, whichever rows and heads stand
 //! beside it and whichever thread computes it: it depends on the query and on the keys and values of the
 //! cells that the row sees, in position order, by exactly this. Everything is f32; stored keys and
-//! values are exact in it save q8_0, which is `scale · q`, rounded.
+//! values are the numbers that [`crate::quant::dequantize`] makes of their rows.
 //! ```text
 //! cells in chunks of 256, counted from the sequence's first; in each chunk, over those of its cells that the row sees
 //!   s[j] = Σ over d in order, from +0.0, by fma(q[d] · scale, key[j][d], ·)
@@ -31,12 +31,13 @@
 pub mod deal;
 mod direct;
 mod parts;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod unpack;
 
 use super::{
-    kv_store::{HeadRows, KvType},
+    kv_store::HeadRows,
     rows::SharedRows,
     simd::{Kernel, LANES, Simd},
 };
@@ -45,6 +46,8 @@ use direct::Read;
 pub use parts::{Join, Parts, part_floats};
 use parts::{begin_parts, finish, join, part_len};
 use unpack::{Ahead, Cells};
+
+use crate::kv_type::KvType;
 
 /// Cells of a partial result.
 pub use crate::backend::CHUNK;

@@ -2,11 +2,7 @@ use super::{deal::Items, *};
 use crate::{
     backend::{
         Seen, View,
-        cpu::{
-            kv_store::KvStore,
-            ops::{StoreRow, load_row},
-            simd::Isa,
-        },
+        cpu::{kv_store::KvStore, ops::StoreRow, simd::Isa},
     },
     kv::{CellClass, KvLayout, SlotShape},
 };
@@ -141,7 +137,7 @@ impl Case {
     fn stored(&self, store: &KvStore, cell: u32) -> Vec<f64> {
         let mut x = vec![0.0; self.head_dim];
         // SAFETY: as above.
-        load_row(store.ty, unsafe { store.head(0, 0, self.head_dim).row(cell) }, &mut x);
+        store.ty.take(unsafe { store.head(0, 0, self.head_dim).row(cell) }, &mut x);
         x.into_iter().map(f64::from).collect()
     }
 
@@ -254,13 +250,14 @@ fn attention_is_the_textbooks_for_every_shape() {
 
 #[test]
 fn attention_is_the_textbooks_for_every_type_and_list() {
-    let types = [KvType::F16, KvType::F32, KvType::Q8_0];
-    for (k, v) in types.iter().flat_map(|k| types.map(|v| (*k, v))) {
-        for (name, order) in [
-            ("in order", in_order as fn(&mut Numbers, usize) -> Vec<u32>),
-            ("shuffled", shuffled),
-            ("runs", in_runs),
-        ] {
+    let orders = [
+        ("in order", in_order as fn(&mut Numbers, usize) -> Vec<u32>),
+        ("shuffled", shuffled),
+        ("runs", in_runs),
+    ];
+    for (i, k) in KvType::ALL.into_iter().enumerate() {
+        for (j, v) in KvType::ALL.into_iter().enumerate() {
+            let (name, order) = orders[(i + j) % 3];
             let lens = [vec![40, 41, 42, 43], vec![270]];
             Case::new(64, 4, (k, v), order, &lens).check(0..5, &format!("{k} {v} {name}"));
         }
@@ -304,6 +301,14 @@ fn a_row_has_the_same_bits_alone_and_on_every_tier() {
         let lens = [(230..290).collect::<Vec<_>>(), vec![3, 4, 5], vec![600, 601]];
         let case = Case::new(head_dim, group, types, in_runs, &lens);
         same_bits_alone_and_on_every_tier(&case, &format!("{head_dim} x {group}"));
+    }
+    for ty in KvType::ALL {
+        // Few pairs take both from the cache, many unpack them.
+        for group in [1, 4] {
+            let lens = [(250..270).collect::<Vec<_>>(), vec![3, 4, 5], vec![600, 601]];
+            let case = Case::new(64, group, (ty, ty), in_runs, &lens);
+            same_bits_alone_and_on_every_tier(&case, &format!("{ty}, {group} heads"));
+        }
     }
 }
 

@@ -4,72 +4,13 @@ use std::marker::PhantomData;
 
 use super::{
     super::{
-        kv_store::{HeadRows, KvType, Q8_BLOCK, Q8_BLOCK_BYTES},
+        kv_store::HeadRows,
         simd::{Kernel, LANES, Simd},
     },
     Lanes,
+    stored::{Stored, for_stored},
 };
-use crate::quant::F16;
-
-/// How a stored row is read, sixteen numbers at a time.
-pub trait Stored {
-    /// Numbers `at..at + 16`.
-    fn load<S: Simd>(s: S, row: &[u8], at: usize) -> S::F;
-
-    /// Those from `at` on, fewer than 16; zero behind them. Apart, because a call in a loop costs its registers.
-    fn load_last<S: Simd>(s: S, row: &[u8], at: usize) -> S::F;
-}
-
-pub struct InF16;
-pub struct InF32;
-pub struct InQ8;
-
-impl Stored for InF16 {
-    #[inline(always)]
-    fn load<S: Simd>(s: S, row: &[u8], at: usize) -> S::F {
-        s.load_f16(bytemuck::cast_slice(row)[at..].first_chunk().expect("a whole vector"))
-    }
-
-    #[inline(always)]
-    fn load_last<S: Simd>(s: S, row: &[u8], at: usize) -> S::F {
-        s.load_f16_partial(&bytemuck::cast_slice(row)[at..])
-    }
-}
-
-impl Stored for InF32 {
-    #[inline(always)]
-    fn load<S: Simd>(s: S, row: &[u8], at: usize) -> S::F {
-        let bytes: &[u8; 4 * LANES] = row[4 * at..].first_chunk().expect("a whole vector");
-        let mut x = [0.0; LANES];
-        for (x, bytes) in x.iter_mut().zip(bytes.as_chunks::<4>().0) {
-            *x = f32::from_le_bytes(*bytes);
-        }
-        s.load(&x)
-    }
-
-    #[inline(always)]
-    fn load_last<S: Simd>(s: S, row: &[u8], at: usize) -> S::F {
-        let mut x = [0.0; LANES];
-        for (x, bytes) in x.iter_mut().zip(row[4 * at..].as_chunks::<4>().0) {
-            *x = f32::from_le_bytes(*bytes);
-        }
-        s.load(&x)
-    }
-}
-
-impl Stored for InQ8 {
-    #[inline(always)]
-    fn load<S: Simd>(s: S, row: &[u8], at: usize) -> S::F {
-        let block: &[u8; Q8_BLOCK_BYTES] =
-            row[at / Q8_BLOCK * Q8_BLOCK_BYTES..].first_chunk().expect("a whole block");
-        let q = bytemuck::cast_slice::<u8, i8>(&block[2 + at % Q8_BLOCK..]);
-        s.mul(s.splat_f16(F16([block[0], block[1]])), s.load_i8(q.first_chunk().expect("half a block")))
-    }
-
-    fn load_last<S: Simd>(_: S, _: &[u8], _: usize) -> S::F {
-        unreachable!("rows are whole blocks")
-    }
-}
+use crate::kv_type::KvType;
 
 /// Rows that will be unpacked next: asked for a while before, so that memory works while numbers are computed.
 #[derive(Clone, Copy)]
@@ -102,21 +43,13 @@ pub fn ask<S: Simd>(s: S, rows: &HeadRows, cells: &[u32]) {
 /// `out` is `[tiles, head_dim]`: the number d of 16 cells together. Lanes beyond the last cell repeat it.
 #[inline(always)]
 pub fn keys<S: Simd>(s: S, ty: KvType, cells: Cells, out: &mut [Lanes], head_dim: usize) {
-    match ty {
-        KvType::F16 => s.call(Keys::<InF16> { cells, out, head_dim, stored: PhantomData }),
-        KvType::F32 => s.call(Keys::<InF32> { cells, out, head_dim, stored: PhantomData }),
-        KvType::Q8_0 => s.call(Keys::<InQ8> { cells, out, head_dim, stored: PhantomData }),
-    }
+    for_stored!(ty, K => s.call(Keys::<K> { cells, out, head_dim, stored: PhantomData }))
 }
 
 /// `out` is `[cells, vectors of a head]`.
 #[inline(always)]
 pub fn values<S: Simd>(s: S, ty: KvType, cells: Cells, out: &mut [Lanes], head_dim: usize) {
-    match ty {
-        KvType::F16 => s.call(Values::<InF16> { cells, out, head_dim, stored: PhantomData }),
-        KvType::F32 => s.call(Values::<InF32> { cells, out, head_dim, stored: PhantomData }),
-        KvType::Q8_0 => s.call(Values::<InQ8> { cells, out, head_dim, stored: PhantomData }),
-    }
+    for_stored!(ty, V => s.call(Values::<V> { cells, out, head_dim, stored: PhantomData }))
 }
 
 /// What is unpacked, and what will be next.

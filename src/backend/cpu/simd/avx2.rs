@@ -162,10 +162,21 @@ impl Simd for Avx2 {
             _mm_storeu_si128(p, _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v.0));
             _mm_storeu_si128(p.add(1), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v.1));
         }
-        fn load_i8(x: &[i8; LANES]) -> F {
-            let bytes = _mm_loadu_si128(x.as_ptr().cast());
-            let (low, high) = (_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes)));
-            F(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
+        fn load_i8(x: &[i8; LANES]) -> F { of_bytes(_mm_loadu_si128(x.as_ptr().cast())) }
+        fn load_nibbles(x: &[u8; LANES], high: usize, levels: &[i8; 16]) -> F {
+            let both = _mm_srl_epi16(_mm_loadu_si128(x.as_ptr().cast()), _mm_cvtsi32_si128(4 * high as i32));
+            let nibbles = _mm_and_si128(both, _mm_set1_epi8(15));
+            of_bytes(_mm_shuffle_epi8(_mm_loadu_si128(levels.as_ptr().cast()), nibbles))
+        }
+        fn add_where(v: F, lanes: u16, x: f32) -> F {
+            let bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+            let x = _mm256_set1_ps(x);
+            let in_half = |v: __m256, lanes: u16| {
+                let set = _mm256_and_si256(_mm256_set1_epi32(i32::from(lanes)), bits);
+                let set = _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, bits));
+                _mm256_blendv_ps(v, _mm256_add_ps(v, x), set)
+            };
+            F(in_half(v.0, lanes & 255), in_half(v.1, lanes >> 8))
         }
         fn shl_i32(a: I, n: u32) -> I {
             // A constant count becomes an immediate.
@@ -195,6 +206,19 @@ impl Simd for Avx2 {
 unsafe fn choose_8(a: __m256, b: __m256, x: __m256, y: __m256) -> __m256 {
     // SAFETY: the caller's.
     unsafe { _mm256_blendv_ps(y, x, _mm256_cmp_ps::<_CMP_GT_OQ>(a, b)) }
+}
+
+/// Sixteen signed bytes.
+///
+/// # Safety
+/// The machine has AVX2.
+#[inline(always)]
+unsafe fn of_bytes(bytes: __m128i) -> F {
+    // SAFETY: the caller's.
+    unsafe {
+        let (low, high) = (_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes)));
+        F(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
+    }
 }
 
 /// Lane j of result i is lane i of row j.

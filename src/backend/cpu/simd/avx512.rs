@@ -71,6 +71,13 @@ impl Simd for Avx512 {
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words))
         }
         fn load_i8(x: &[i8; LANES]) -> __m512 { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(x.as_ptr().cast()))) }
+        fn load_nibbles(x: &[u8; LANES], high: usize, levels: &[i8; 16]) -> __m512 {
+            let levels = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(levels.as_ptr().cast())));
+            let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()));
+            // Of a lane's number the lowest four bits count.
+            _mm512_permutexvar_ps(_mm512_srl_epi32(bytes, _mm_cvtsi32_si128(4 * high as i32)), levels)
+        }
+        fn add_where(v: __m512, lanes: u16, x: f32) -> __m512 { _mm512_mask_add_ps(v, lanes, v, _mm512_set1_ps(x)) }
         fn add(a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
         fn sub(a: __m512, b: __m512) -> __m512 { _mm512_sub_ps(a, b) }
         fn mul(a: __m512, b: __m512) -> __m512 { _mm512_mul_ps(a, b) }

@@ -170,6 +170,10 @@ pub trait Simd: Tier {
     /// Little-endian bfloat16 values.
     fn load_bf16(self, x: &[[u8; 2]; LANES]) -> Self::F;
     fn load_i8(self, x: &[i8; LANES]) -> Self::F;
+    /// What the low nibbles of the bytes stand for, or the high ones if `high` is 1.
+    fn load_nibbles(self, x: &[u8; LANES], high: usize, levels: &[i8; 16]) -> Self::F;
+    /// Adds a number in the lanes whose bit is set.
+    fn add_where(self, v: Self::F, lanes: u16, x: f32) -> Self::F;
 
     /// Lane j of result i is lane i of row j.
     fn transpose(self, rows: [Self::F; LANES]) -> [Self::F; LANES];

@@ -106,11 +106,18 @@ impl Simd for Neon {
             F([vget_low_u16(low), vget_high_u16(low), vget_low_u16(high), vget_high_u16(high)]
                 .map(|v| vreinterpretq_f32_u32(vshlq_n_u32::<16>(vmovl_u16(v)))))
         }
-        fn load_i8(x: &[i8; LANES]) -> F {
-            let bytes = vld1q_s8(x.as_ptr());
-            let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_s8(vget_high_s8(bytes)));
-            F([vget_low_s16(low), vget_high_s16(low), vget_low_s16(high), vget_high_s16(high)]
-                .map(|v| vcvtq_f32_s32(vmovl_s16(v))))
+        fn load_i8(x: &[i8; LANES]) -> F { of_bytes(vld1q_s8(x.as_ptr())) }
+        fn load_nibbles(x: &[u8; LANES], high: usize, levels: &[i8; 16]) -> F {
+            let both = vshlq_u8(vld1q_u8(x.as_ptr()), vdupq_n_s8(-4 * high as i8));
+            of_bytes(vqtbl1q_s8(vld1q_s8(levels.as_ptr()), vandq_u8(both, vdupq_n_u8(15))))
+        }
+        fn add_where(v: F, lanes: u16, x: f32) -> F {
+            const BITS: [u32; 4] = [1, 2, 4, 8];
+            let (bits, x) = (vld1q_u32(BITS.as_ptr()), vdupq_n_f32(x));
+            F(from_fn(|i| {
+                let set = vtstq_u32(vdupq_n_u32(u32::from(lanes >> (4 * i))), bits);
+                vbslq_f32(set, vaddq_f32(v.0[i], x), v.0[i])
+            }))
         }
         fn splat_i32(x: i32) -> I { I([vdupq_n_s32(x); 4]) }
         fn shl_i32(a: I, n: u32) -> I {
@@ -155,6 +162,17 @@ pub(crate) fn transpose_4([a, b, c, d]: [float32x4_t; 4]) -> [float32x4_t; 4] {
             vtrn2q_f64(ab[1], cd[1]),
         ]
         .map(|v| vreinterpretq_f32_f64(v))
+    }
+}
+
+/// Sixteen signed bytes.
+#[inline(always)]
+fn of_bytes(bytes: int8x16_t) -> F {
+    // SAFETY: the architecture has the instructions.
+    unsafe {
+        let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_s8(vget_high_s8(bytes)));
+        F([vget_low_s16(low), vget_high_s16(low), vget_low_s16(high), vget_high_s16(high)]
+            .map(|v| vcvtq_f32_s32(vmovl_s16(v))))
     }
 }
 

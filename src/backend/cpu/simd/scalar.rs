@@ -66,6 +66,14 @@ impl Simd for Scalar {
         x.map(f32::from)
     }
     #[inline(always)]
+    fn load_nibbles(self, x: &[u8; LANES], high: usize, levels: &[i8; 16]) -> F {
+        x.map(|byte| f32::from(levels[usize::from(byte >> (4 * high) & 15)]))
+    }
+    #[inline(always)]
+    fn add_where(self, v: F, lanes: u16, x: f32) -> F {
+        from_fn(|i| if lanes >> i & 1 == 1 { v[i] + x } else { v[i] })
+    }
+    #[inline(always)]
     fn transpose(self, rows: [F; LANES]) -> [F; LANES] {
         from_fn(|i| from_fn(|j| rows[j][i]))
     }

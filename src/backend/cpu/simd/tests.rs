@@ -62,6 +62,7 @@ impl Kernel for EveryOperation<'_> {
                 ("one f16", s.splat_f16(halves[1])),
                 ("i32", s.from_i32(s.to_i32(a))),
                 ("partial", s.load_partial(&x[..n % 17])),
+                ("add_where", s.add_where(a, (n * 40503) as u16, 1.25)),
             ] {
                 out.push((name, n, s.to_array(v).map(bits).to_vec()));
             }
@@ -83,6 +84,10 @@ impl Kernel for EveryOperation<'_> {
             s.store_i8(s.to_i32(s.mul(a, s.splat(2.0))), &mut bytes);
             let signed: [i8; LANES] = std::array::from_fn(|i| (n * 37 + i * 21) as u8 as i8);
             out.push(("load_i8", n, s.to_array(s.load_i8(&signed)).map(bits).to_vec()));
+            for high in [0, 1] {
+                let levels = s.load_nibbles(&signed.map(|x| x as u8), high, &signed);
+                out.push(("load_nibbles", n, s.to_array(levels).map(bits).to_vec()));
+            }
             out.push(("store_i8", n, bytes.iter().map(|&b| b as u32).collect()));
             out.push(("reduce", n, vec![bits(s.reduce_add(a)), bits(s.reduce_max(a))]));
         }

@@ -6,7 +6,8 @@ use super::{
         params::MatmulParams,
         pipelines::{Family, Kernel},
         record::Recorder,
-        work::{Slot, Stored},
+        stored::Stored,
+        work::Slot,
     },
     Bound, Ops, Ready, Stage,
     attention::store_params,
@@ -178,13 +179,13 @@ impl Ops {
     }
 }
 
-/// Whether heads are stored number by number, without more than a rotation of neighbours.
+/// Whether heads are stored as floats or halves, without more than a rotation of neighbours.
 fn is_plain(stage: &Stage, spec: &AttnSpec, stored: Stored) -> bool {
     let turns_neighbours = |id: RopeId| {
         let rope = &stage.model.plan.ropes[id.0 as usize];
         rope.pairs != RopePairs::Halves && 2 * rope.freqs.len() <= spec.head_dim
     };
-    let apart = |ty| ty != KvType::Q8_0;
+    let apart = |ty| matches!(ty, KvType::F32 | KvType::F16);
     spec.head_dim.is_multiple_of(8)
         && spec.rope.is_none_or(turns_neighbours)
         && spec.q_norm.is_none()

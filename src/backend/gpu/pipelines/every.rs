@@ -2,7 +2,7 @@
 
 use super::{Curve, Kernel, Mode};
 use crate::{
-    backend::gpu::{formats::Format, variants::Arith, work::Stored},
+    backend::gpu::{formats::Format, stored::Stored, variants::Arith},
     kv_type::KvType,
 };
 

@@ -3,8 +3,8 @@
 use super::{
     super::{
         formats::Format,
+        stored::Stored,
         variants::{Arith, Variants},
-        work::Stored,
     },
     Tuning,
 };
@@ -527,31 +527,6 @@ impl Kernel {
             | Kernel::ExpertsSum
             | Kernel::Read => Vec::new(),
         }
-    }
-}
-
-/// What a type of keys or values is called in `stored.wgsl`.
-fn storage_number(ty: KvType) -> f64 {
-    match ty {
-        KvType::F32 => 0.0,
-        KvType::F16 => 1.0,
-        KvType::Q8_0 => 2.0,
-    }
-}
-
-impl Stored {
-    fn constants(self, flushes_halves: bool) -> [(&'static str, f64); 3] {
-        [
-            ("KEYS", storage_number(self.keys)),
-            ("VALUES", storage_number(self.values)),
-            ("FLUSHES_HALVES", f64::from(u8::from(flushes_halves))),
-        ]
-    }
-
-    #[cfg(test)]
-    pub fn all() -> impl Iterator<Item = Stored> {
-        let with = |keys| KvType::ALL.map(|values| Stored { keys, values });
-        KvType::ALL.into_iter().flat_map(with)
     }
 }
 

@@ -6,8 +6,9 @@ use super::{
         lab::{Random, bind, numbers, run, storage, store},
         params::AttendParams,
         pipelines::{Family, Kernel, Pipelines},
+        stored::{Stored, kv_words},
         variants::Arith,
-        work::{CHUNK, Stored, head_stride, kv_words},
+        work::{CHUNK, head_stride},
     },
     U, is_more,
 };

@@ -21,8 +21,8 @@ use super::{
     lab::{Random, bind, numbers, run, storage},
     params::NormParams,
     pipelines::{Family, Kernel, Pipelines},
+    stored::Stored,
     variants::{Arith, Variants},
-    work::Stored,
 };
 use crate::{Error, Result, kv_type::KvType};
 

@@ -6,8 +6,8 @@ use super::{
         lab::{How, Matrix, Random, bind, blocks, numbers, plain, run, storage},
         params::{MatmulParams, RopeParams},
         pipelines::{Family, Kernel, Pipelines},
+        stored::{Stored, kv_words},
         variants::Arith,
-        work::{Stored, kv_words},
     },
     Extent, same_bits,
 };

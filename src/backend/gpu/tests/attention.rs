@@ -1,7 +1,7 @@
 //! Attention over contexts of all lengths, in every form.
 
 use super::{
-    super::{pipelines::Pipelines, proof::attention::Case, work::Stored},
+    super::{pipelines::Pipelines, proof::attention::Case, stored::Stored},
     TUNINGS, bits, gpu,
 };
 use crate::kv_type::KvType;
@@ -10,7 +10,7 @@ use crate::kv_type::KvType;
 fn attention_is_right_to_rounding_split_and_whole() {
     let test = "attention_is_right_to_rounding_split_and_whole";
     let Some(mut gpu) = gpu(test) else { return };
-    use KvType::{F16, F32, Q8_0};
+    use KvType::{BF16, F16, F32, IQ4_NL, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
     let shapes = [
         (6, 2, 64, (F16, F16)),
         (10, 2, 24, (F16, F16)),
@@ -20,6 +20,12 @@ fn attention_is_right_to_rounding_split_and_whole() {
         (6, 2, 64, (Q8_0, Q8_0)),
         (8, 1, 96, (F16, Q8_0)),
         (2, 1, 288, (Q8_0, F32)),
+        (6, 2, 64, (Q4_0, Q4_0)),
+        (8, 1, 96, (Q4_1, Q5_1)),
+        (4, 2, 128, (Q5_0, Q4_1)),
+        (2, 1, 288, (Q5_1, IQ4_NL)),
+        (4, 1, 64, (IQ4_NL, Q5_0)),
+        (4, 4, 20, (BF16, BF16)),
     ];
     for tuning in TUNINGS {
         gpu.tuning = tuning;
@@ -38,7 +44,8 @@ fn attention_is_right_to_rounding_split_and_whole() {
                     );
                 }
             }
-            // A scale times a whole number of eight bits is exact, so all that counts is which numbers were stored.
+            // A scale times a whole number of eight bits is exact, and a minimum is added with one rounding, so all that
+            // counts is which numbers were stored.
             let stored = case.run(&gpu, &mut pipelines, &[300], (false, true)).unwrap();
             let as_they_are = case.in_f32().run(&gpu, &mut pipelines, &[300], (false, true)).unwrap();
             assert!(bits(&stored) == bits(&as_they_are), "{what}: as numbers");

@@ -6,6 +6,7 @@ use super::{
     lab,
     pipelines::Tuning,
     proof::U,
+    stored::row_of,
     variants::Variants,
 };
 use crate::kv_type::KvType;
@@ -69,18 +70,9 @@ pub fn numbers(gpu: &Gpu, x: &[f32]) -> wgpu::Buffer {
 
 /// The numbers of a stored head.
 fn taken(ty: KvType, words: &[u32], dim: usize) -> Vec<f32> {
-    let half = |bits: u32| half::f16::from_bits(bits as u16).to_f32();
-    let halves = |words: &[u32]| words.iter().flat_map(|&w| [half(w), half(w >> 16)]).collect::<Vec<_>>();
-    match ty {
-        KvType::F32 => words.iter().map(|&w| f32::from_bits(w)).collect(),
-        KvType::F16 => halves(words),
-        KvType::Q8_0 => {
-            let (bytes, scales) = words.split_at(dim / 4);
-            let whole = bytes.iter().flat_map(|w| w.to_le_bytes()).map(|b| f32::from(b as i8));
-            let scales = halves(scales);
-            whole.enumerate().map(|(i, x)| scales[i / 32] * x).collect()
-        }
-    }
+    let mut numbers = vec![0.0; dim];
+    ty.take(&row_of(ty, words, dim), &mut numbers);
+    numbers
 }
 
 fn bits(x: &[f32]) -> Vec<u32> {

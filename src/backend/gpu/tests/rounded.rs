@@ -9,8 +9,8 @@ use super::{
         ops::Bound,
         params::{AttendParams, MatmulParams, NormParams, QuantizeParams},
         pipelines::{Curve, Family, Kernel, Mode, Pipelines},
+        stored::Stored,
         variants::Arith,
-        work::Stored,
     },
     TUNINGS, bits, gpu,
 };

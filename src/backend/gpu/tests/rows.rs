@@ -7,8 +7,9 @@ use super::{
         params::{NormParams, RopeParams},
         pipelines::{Family, Kernel, Pipelines},
         shift::ShiftParams,
+        stored::{Stored, kv_words},
         variants::Arith,
-        work::{Stored, head_stride, kv_words},
+        work::head_stride,
     },
     TUNINGS, U, gpu, store, taken,
 };
@@ -95,18 +96,24 @@ impl Turn {
     }
 }
 
-/// What storing adds to an error: half a unit of a half, which may be subnormal; or half a step of a block, a 127th
-/// of its largest, and half a unit of its scale.
+/// What storing adds to an error: half a unit of a half of either kind, which may be subnormal; or what the scalar format
+/// loses. Where a number is as near to two of the format's, it may become the other one, which is off by as much.
 fn store_limit(ty: KvType, head: &[f64], i: usize) -> f64 {
-    let of_half = head[i].abs() * 2f64.powi(-11) + 2f64.powi(-25);
+    let size = head[i].abs();
     match ty {
         KvType::F32 => 0.0,
-        KvType::F16 => of_half,
-        KvType::Q8_0 => {
-            let block = &head[i / 32 * 32..][..32];
-            let step = block.iter().fold(0f64, |m, x| m.max(x.abs())) / 127.0;
-            // The whole number may round the other way when the number itself is off by a little.
-            of_half + (0.5 + 1e-4) * step * (1.0 + 2f64.powi(-11)) + 127.0 * 2f64.powi(-25)
+        KvType::F16 => size * 2f64.powi(-11) + 2f64.powi(-25),
+        KvType::BF16 => size * 2f64.powi(-8) * 1.0001,
+        _ => {
+            let x: Vec<f32> = head.iter().map(|&x| x as f32).collect();
+            let (mut row, mut back) = (vec![0; ty.row_bytes(x.len())], vec![0.0; x.len()]);
+            ty.put(&x, &mut row);
+            ty.take(&row, &mut back);
+            let most = head[i / 32 * 32..][..32].iter().fold(0f64, |m, x| m.max(x.abs()));
+            // Scales and minima are halves, of which each may be the neighbour.
+            (f64::from(back[i]) - head[i]).abs() * 1.001
+                + most * 2.0 * 2f64.powi(-11)
+                + 127.0 * 2f64.powi(-25)
         }
     }
 }
@@ -120,7 +127,7 @@ fn queries_and_keys_are_normed_and_turned_and_stored_in_their_cells() {
     const ROWS: usize = 3;
     const CELLS: usize = 7;
     let (heads, kv_heads, eps) = (4usize, 2usize, 1e-6f32);
-    use KvType::{F16, F32, Q8_0};
+    use KvType::{BF16, F16, F32, IQ4_NL, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
     let cases = [
         (64, 32, true, (F32, F16), 3),
         (64, 32, false, (F16, F32), 0),
@@ -129,6 +136,13 @@ fn queries_and_keys_are_normed_and_turned_and_stored_in_their_cells() {
         (64, 32, true, (Q8_0, F16), 2),
         (96, 48, false, (Q8_0, Q8_0), 0),
         (288, 144, true, (F16, Q8_0), 3),
+        (64, 32, true, (Q4_0, Q4_1), 2),
+        (96, 48, false, (Q4_1, Q4_0), 0),
+        (128, 64, true, (Q5_0, Q5_1), 3),
+        (96, 48, true, (Q5_1, Q5_0), 1),
+        (64, 20, false, (IQ4_NL, BF16), 2),
+        (20, 8, true, (BF16, F16), 1),
+        (288, 144, true, (F16, IQ4_NL), 0),
     ];
     for tuning in TUNINGS {
         gpu.tuning = tuning;
@@ -347,7 +361,7 @@ fn shifted_keys_are_turned_and_values_copied() {
     let mut pipelines = Pipelines::new(&gpu);
     const CELLS: usize = 6;
     let kv_heads = 2usize;
-    use KvType::{F16, F32, Q8_0};
+    use KvType::{BF16, F16, F32, IQ4_NL, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
     let cases = [
         (64, 32, true, (F16, F16)),
         (64, 20, true, (F32, F16)),
@@ -356,6 +370,12 @@ fn shifted_keys_are_turned_and_values_copied() {
         (64, 32, true, (Q8_0, Q8_0)),
         (96, 40, false, (Q8_0, F16)),
         (288, 144, true, (Q8_0, F16)),
+        (64, 32, true, (Q4_0, Q4_0)),
+        (96, 40, false, (Q4_1, Q5_1)),
+        (128, 64, true, (Q5_0, Q4_1)),
+        (96, 48, true, (Q5_1, IQ4_NL)),
+        (288, 144, false, (IQ4_NL, Q5_0)),
+        (20, 10, false, (BF16, BF16)),
     ];
     for (dim, turned, in_halves, types) in cases {
         let mut random = Random::new(dim as u64 + turned as u64);

@@ -5,8 +5,8 @@ use super::{
         formats::Format,
         pipelines::{Family, Pipelines},
         proof::stored::Case,
+        stored::Stored,
         variants::Arith,
-        work::Stored,
     },
     TUNINGS, gpu,
 };

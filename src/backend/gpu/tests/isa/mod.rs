@@ -17,8 +17,8 @@ use table::{Figure, Figures, May, Table};
 use super::super::{
     formats::Format,
     pipelines::{Final, Kernel, Mode, Tuning},
+    stored::Stored,
     variants::{Square, Variants},
-    work::Stored,
 };
 
 /// Weights that a thread of a row kernel multiplies in a turn of its loop: a block of each of its rows.
