@@ -112,7 +112,8 @@ class Context:
 
     Settings: `n_ctx` (cells, shared by all sequences), `threads` (0: the physical cores), `device` ("cpu", "auto", a GPU by
     number or name, or several by number, as "0,1"), `gpu_layers`, `vram` and `ram` (bytes), `key_type` and `value_type`
-    ("f16", "f32", "q8_0"), `isa`, `n_ubatch`, `sequences`, `swa_full`, `extra_slots`, `repack`, `planes`.
+    ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"), `isa`, `n_ubatch`, `sequences`, `swa_full`,
+    `extra_slots`, `repack`, `planes`.
     """
 
     def __new__(cls, model: Model, **settings: Any) -> Context: ...

@@ -106,7 +106,7 @@ def test_files_of_masks_are_the_programs_own(model, tmp_path):
         (lambda m: Context(m, threads=10**6), ValueError, "threads 1000000: at most 1024"),
         (lambda m: Context(m, n_ctx="many"), TypeError, "n_ctx: "),
         (lambda m: Context(m, n_cxt=3), TypeError, "there is no setting 'n_cxt'".replace("'", '"')),
-        (lambda m: Context(m, key_type="q2"), ValueError, "supported types are f16, f32, q8_0"),
+        (lambda m: Context(m, key_type="q2"), ValueError, "supported types are f32, f16, bf16, q8_0, q4_0"),
         (lambda m: Context(m, isa="mmx"), ValueError, "no instruction set is called 'mmx'"),
         (lambda m: Context(m, device="1,0,1"), ValueError, "GPU 1 is named twice"),
         (lambda m: Context(m).decode(Batch()), ValueError, "an empty batch"),
