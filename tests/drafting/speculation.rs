@@ -6,7 +6,9 @@ use std::{ops::ControlFlow, path::Path, sync::Arc};
 
 use common::{bits, context, embedded_model, fixture, load};
 use spec_run::{
-    Batch, Context, Model, Result, RunLayers, Sampler, Tokenizer, embedded,
+    Batch, Context, Model, Result, RunLayers, Sampler, Tokenizer,
+    context::KvType,
+    embedded,
     generate::{Generation, Request, Speculation, Stop, TokenScore, generate, speculate},
     mask::LayerBits,
     sampler::{Dry, Mirostat, SamplerConfig},
@@ -198,6 +200,26 @@ fn greedy_text_is_plain_decodings_whatever_the_mask() {
                 assert_eq!(report.drafting.acceptance(), Some(1.0), "the model agrees with itself");
             }
         }
+    }
+}
+
+/// Drafts write cells of their own and read the text's, in whatever form these are.
+#[test]
+fn drafts_change_nothing_in_any_type_of_keys_and_values() {
+    let model = embedded_model();
+    let prompt = encode("Once upon a time");
+    let config = greedy();
+    for (keys, values) in KvType::ALL.into_iter().zip(KvType::ALL.into_iter().rev()) {
+        let mut context = context(&model, |c| {
+            (c.n_ctx, c.threads, c.key_type, c.value_type) = (96, 1, keys, values);
+        });
+        let request = request(&prompt, 40);
+        let expected = plain(&mut context, &config, &request, usize::MAX);
+        let mask = RunLayers::all(model.n_layer()).skip_attn(5).skip_mlp(9);
+        let proposer = Box::new(MaskProposer::new("test", mask));
+        let (found, report) = drafted(&mut context, &config, &request, usize::MAX, proposer, fixed(4));
+        same(&found, &expected, &format!("{keys} {values}"));
+        assert!(report.drafting.rounds > 0);
     }
 }
 

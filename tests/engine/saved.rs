@@ -5,6 +5,7 @@ use std::{ops::ControlFlow, sync::Arc};
 use crate::common::{bits, context, embedded_model, families::families, fixture, load, tokens};
 use spec_run::{
     Batch, Context, Engine, EngineConfig, Job, Model, RunLayers, Tokenizer,
+    context::KvType,
     engine::{Ended, Event, SavedText},
     sampler::SamplerConfig,
 };
@@ -56,6 +57,23 @@ fn texts_come_back_bit_for_bit() {
         }
     }
     assert!(partly > 0 || checked == 0, "none of {checked} had forgotten a part");
+}
+
+#[test]
+fn texts_come_back_in_every_type_of_keys_and_values() {
+    let model = embedded_model();
+    let (text, more) = (tokens(70, 5, model.n_vocab()), tokens(9, 6, model.n_vocab()));
+    for (keys, values) in KvType::ALL.into_iter().zip(KvType::ALL.into_iter().rev()) {
+        let fresh = || context(&model, |c| (c.key_type, c.value_type) = (keys, values));
+        let mut from = fresh();
+        from.decode(&Batch::prompt(&text, 0, 3)).unwrap();
+        let saved = from.save(3).unwrap().expect("a CPU gives what it has");
+        let expected = goes_on(&mut from, 3, &more);
+        let mut to = fresh();
+        to.decode(&Batch::prompt(&more, 0, 1)).unwrap();
+        to.load(7, text.len(), &saved).unwrap();
+        assert!(goes_on(&mut to, 7, &more) == expected, "{keys} {values}");
+    }
 }
 
 #[test]
