@@ -20,6 +20,7 @@ use super::super::{
     stored::Stored,
     variants::{Square, Variants},
 };
+use crate::kv_type::KvType;
 
 /// Weights that a thread of a row kernel multiplies in a turn of its loop: a block of each of its rows.
 fn weights_a_turn(kernel: Kernel, tuning: &Tuning) -> Option<f64> {
@@ -36,7 +37,9 @@ fn weights_a_turn(kernel: Kernel, tuning: &Tuning) -> Option<f64> {
 
 /// A few of what differs by a constant only, or by a text that others have too.
 fn is_judged(kernel: Kernel) -> bool {
-    let same = |stored: Stored| stored.keys == stored.values;
+    // The other types' kernels are made of the same texts.
+    let is_judged_type = |ty| matches!(ty, KvType::F32 | KvType::F16 | KvType::Q8_0);
+    let same = |stored: Stored| stored.keys == stored.values && is_judged_type(stored.keys);
     let stands_for_others = |format| matches!(format, Format::Q4_0 | Format::Q6_K | Format::F16);
     match kernel {
         Kernel::MatmulRows { mode, columns, coarse, .. } => {
@@ -55,6 +58,7 @@ fn is_judged(kernel: Kernel) -> bool {
             !coarse && stands_for_others(format)
         }
         Kernel::Attend { stored, .. } | Kernel::RopeStore(stored) => same(stored),
+        Kernel::Shift { keys } => is_judged_type(keys),
         _ => true,
     }
 }
