@@ -106,7 +106,6 @@ impl Kernel {
                 reduce,
                 shader!("common/halves"),
                 shader!("common/level_iq4"),
-                shader!("common/levels"),
                 shader!("common/stored"),
                 shader!("common/stored_head"),
                 shader!("rope_store"),
@@ -123,6 +122,7 @@ impl Kernel {
                 shader!("common/level_iq4"),
                 shader!("common/levels"),
                 shader!("common/stored"),
+                shader!("common/stored_read"),
                 shader!("common/scores"),
                 shader!("common/weighted"),
                 shader!("attend"),
@@ -145,6 +145,7 @@ impl Kernel {
                 shader!("common/level_iq4"),
                 shader!("common/levels"),
                 shader!("common/stored"),
+                shader!("common/stored_read"),
                 shader!("common/stored_head"),
                 shader!("shift"),
             ]
