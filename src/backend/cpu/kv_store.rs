@@ -132,6 +132,13 @@ pub struct HeadRows {
 }
 
 impl HeadRows {
+    /// Rows that lie elsewhere, one behind the other; not to be written by these.
+    #[inline(always)]
+    pub fn of_rows(rows: &[u8], row_bytes: usize) -> Self {
+        let first = rows.as_ptr().cast_mut();
+        HeadRows { first, row_bytes, between_blocks: BLOCK * row_bytes, n_cells: rows.len() / row_bytes }
+    }
+
     #[inline(always)]
     fn at(&self, cell: u32) -> *mut u8 {
         let cell = cell as usize;

@@ -1,5 +1,6 @@
 //! Scores and weighted sums straight from the cache, for few pairs: keys are turned into lanes in registers, while
-//! the products of those before are computed, and no unpacked copy is written and read again.
+//! the products of those before are computed, and no unpacked copy is written and read again. Of the types that
+//! `for_stored!` has no long kernels for, 64 cells at a time become floats in the nearest cache.
 
 use std::{marker::PhantomData, ops::Range};
 
@@ -9,8 +10,8 @@ use super::{
         simd::{Kernel, LANES, Simd},
     },
     Lanes, Lens, STEP, TILES,
-    stored::{Stored, for_stored},
-    unpack::{Tile, ask},
+    stored::{InF32, Stored, for_stored},
+    unpack::{self, Ahead, Cells, IN_ORDER, Tile, ask},
 };
 use crate::kv_type::KvType;
 
@@ -20,27 +21,54 @@ pub const PAIRS: usize = 8;
 /// Cells between what is computed and what memory is asked for.
 const AHEAD: usize = 32;
 
-/// One head's rows, and those that are read after them.
+/// One head's rows.
 #[derive(Clone, Copy)]
 pub struct Read<'a> {
     pub ty: KvType,
-    pub rows: &'a HeadRows,
+    pub rows: HeadRows,
     pub cells: &'a [u32],
-    pub then: (&'a HeadRows, &'a [u32]),
+    /// Those that are read after them; none if all lie in a cache.
+    pub then: Option<Ahead<'a>>,
 }
 
 impl Read<'_> {
     /// Asks for what comes a while after `cells`.
     #[inline(always)]
     fn ask_ahead<S: Simd>(&self, s: S, cells: Range<usize>) {
+        let Some(then) = self.then else {
+            return;
+        };
         let n = self.cells.len();
         let part = |list: &[u32], skip: usize| {
             let bound = |at: usize| (at + AHEAD).saturating_sub(skip).min(list.len());
             bound(cells.start)..bound(cells.end)
         };
-        ask(s, self.rows, &self.cells[part(self.cells, 0)]);
-        let (rows, then) = self.then;
-        ask(s, rows, &then[part(then, n)]);
+        ask(s, &self.rows, &self.cells[part(self.cells, 0)]);
+        ask(s, &then.rows, &then.cells[part(then.cells, n)]);
+    }
+
+    /// The rows of some cells, at their places in `room`.
+    #[inline(always)]
+    fn floats<'a, S: Simd>(
+        &self,
+        s: S,
+        cells: Range<usize>,
+        room: &'a mut [Lanes],
+        vectors: usize,
+    ) -> Read<'a> {
+        let ahead = match (&self.cells[cells.end..], self.then) {
+            ([], Some(then)) => then,
+            (next, _) => Ahead { rows: self.rows, cells: next },
+        };
+        let to = &mut room[cells.start * vectors..];
+        let cells_of = Cells { rows: &self.rows, list: &self.cells[cells.clone()], ahead };
+        unpack::values(s, self.ty, cells_of, to, vectors * LANES);
+        Read {
+            ty: KvType::F32,
+            rows: unpack::rows_of(room, vectors),
+            cells: &IN_ORDER[..cells.end],
+            then: None,
+        }
     }
 }
 
@@ -68,43 +96,53 @@ macro_rules! with_room_for {
     };
 }
 
-/// Scores of `n` pairs with the cells from `begin`; lanes beyond the last cell repeat it.
-#[inline(always)]
-pub fn scores<S: Simd>(
-    s: S,
-    keys: &Read,
-    q: &[f32],
-    head_dim: usize,
-    n: usize,
-    begin: usize,
-    scores: &mut [Lanes],
-) {
-    for_stored!(keys.ty, K => with_room_for!(n, P => {
-        s.call(Scores::<K, P> { keys, q, head_dim, pairs: n, begin, scores, stored: PhantomData })
-    }))
+/// Some cells, a step's at a time.
+fn steps(cells: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    cells.clone().step_by(STEP).map(move |step| step..(step + STEP).min(cells.end))
 }
 
-/// The arguments of [`scores`], for up to `P` pairs.
-struct Scores<'a, K, const P: usize> {
-    keys: &'a Read<'a>,
-    q: &'a [f32],
-    head_dim: usize,
-    pairs: usize,
-    begin: usize,
-    scores: &'a mut [Lanes],
-    stored: PhantomData<K>,
+/// Scores of pairs with some cells, the first of which begins a tile; lanes beyond the last cell repeat it.
+pub struct Score<'a> {
+    pub keys: Read<'a>,
+    pub cells: Range<usize>,
+    pub q: &'a [f32],
+    pub head_dim: usize,
+    pub pairs: usize,
+    pub scores: &'a mut [Lanes],
 }
+
+impl Score<'_> {
+    /// With `room` for the rows of all cells.
+    #[inline(always)]
+    pub fn run<S: Simd>(self, s: S, room: &mut [Lanes]) {
+        for_stored!(self.keys.ty, K => self.read::<S, K>(s), else => {
+            let Score { keys, cells, q, head_dim, pairs, scores } = self;
+            for cells in steps(cells) {
+                let keys = keys.floats(s, cells.clone(), room, head_dim / LANES);
+                Score { keys, cells, q, head_dim, pairs, scores: &mut *scores }.read::<S, InF32>(s);
+            }
+        })
+    }
+
+    #[inline(always)]
+    fn read<S: Simd, K: Stored>(self, s: S) {
+        with_room_for!(self.pairs, P => s.call(Scores::<K, P>(self, PhantomData)))
+    }
+}
+
+/// [`Score`] for up to `P` pairs.
+struct Scores<'a, K, const P: usize>(Score<'a>, PhantomData<K>);
 
 impl<K: Stored, const P: usize> Kernel for Scores<'_, K, P> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Scores { keys, q, head_dim, pairs, begin, scores, .. } = self;
-        for tile in begin / LANES..keys.cells.len().div_ceil(LANES) {
-            let cells = tile * LANES..keys.cells.len().min((tile + 1) * LANES);
+        let Score { keys, cells, q, head_dim, pairs, scores } = self.0;
+        for tile in cells.start / LANES..cells.end.div_ceil(LANES) {
+            let cells = tile * LANES..cells.end.min((tile + 1) * LANES);
             keys.ask_ahead(s, cells.clone());
-            let keys = Tile::new(keys.rows, &keys.cells[cells]);
+            let keys = Tile::new(&keys.rows, &keys.cells[cells]);
             score_tile::<S, K, P>(s, &keys, q, head_dim, pairs, &mut scores[tile..]);
         }
     }
@@ -138,36 +176,52 @@ fn score_tile<S: Simd, K: Stored, const P: usize>(
     }
 }
 
-/// Adds the weighted values of the cells to the parts of `n` pairs, to each those that it sees.
-#[inline(always)]
-pub fn weigh<S: Simd>(s: S, values: &Read, weights: &[Lanes], n: usize, lens: &Lens, parts: &mut [Lanes]) {
-    for_stored!(values.ty, V => with_room_for!(n, P => {
-        s.call(WeighAll::<V, P> { values, weights, n, lens, parts, stored: PhantomData })
-    }))
+/// Adds the weighted values of some cells, the first of which begins a step, to the parts of pairs, to each those that
+/// it sees.
+pub struct WeighAll<'a> {
+    pub values: Read<'a>,
+    pub cells: Range<usize>,
+    pub weights: &'a [Lanes],
+    pub pairs: usize,
+    pub lens: &'a Lens<'a>,
+    pub parts: &'a mut [Lanes],
 }
 
-/// The arguments of [`weigh`], for up to `P` pairs.
-struct WeighAll<'a, V, const P: usize> {
-    values: &'a Read<'a>,
-    weights: &'a [Lanes],
-    n: usize,
-    lens: &'a Lens<'a>,
-    parts: &'a mut [Lanes],
-    stored: PhantomData<V>,
+impl WeighAll<'_> {
+    /// With `room` for the rows of all cells.
+    #[inline(always)]
+    pub fn run<S: Simd>(self, s: S, room: &mut [Lanes]) {
+        for_stored!(self.values.ty, V => self.read::<S, V>(s), else => {
+            let WeighAll { values, cells, weights, pairs, lens, parts } = self;
+            let vectors = parts.len() / pairs - 1;
+            for cells in steps(cells) {
+                let values = values.floats(s, cells.clone(), room, vectors);
+                WeighAll { values, cells, weights, pairs, lens, parts: &mut *parts }.read::<S, InF32>(s);
+            }
+        })
+    }
+
+    #[inline(always)]
+    fn read<S: Simd, V: Stored>(self, s: S) {
+        with_room_for!(self.pairs, P => s.call(WeighStored::<V, P>(self, PhantomData)))
+    }
 }
 
-impl<V: Stored, const P: usize> Kernel for WeighAll<'_, V, P> {
+/// [`WeighAll`] for up to `P` pairs.
+struct WeighStored<'a, V, const P: usize>(WeighAll<'a>, PhantomData<V>);
+
+impl<V: Stored, const P: usize> Kernel for WeighStored<'_, V, P> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let WeighAll { values, weights, n, lens, parts, .. } = self;
+        let WeighAll { values, cells, weights, pairs: n, lens, parts } = self.0;
+        let values = &values;
         let part_len = parts.len() / n;
-        let begin = lens.begin(0) / STEP * STEP;
-        for step in (begin..values.cells.len()).step_by(STEP) {
-            let end = (step + STEP).min(values.cells.len());
+        for cells in steps(cells) {
+            let (step, end) = (cells.start, cells.end);
             // As in the blocks: before, together, beyond.
-            let common = lens.common(0, n, step..end);
+            let common = lens.common(0, n, cells);
             let parts = &mut *parts;
             let mut weigh = Weigh { values, cells: 0..0, weights, part_len, parts, p: 0, pairs: 1 };
             for p in 0..n {

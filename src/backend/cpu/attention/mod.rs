@@ -26,7 +26,8 @@
 //! A chunk's keys are unpacked once for all rows and heads of an item, 16 cells side by side in lanes, so that
 //! scores need no horizontal sums; its values are unpacked as they lie. Both stay in the nearest caches
 //! while a block of (row, head) pairs goes over them. Few pairs, as one row has, take both straight from the
-//! cache where registers suffice ([`direct`]): the same operations in the same order.
+//! cache where registers suffice ([`direct`]), or from floats that 64 cells at a time become in types that fewer use:
+//! the same operations in the same order.
 
 pub mod deal;
 mod direct;
@@ -42,7 +43,7 @@ use super::{
     simd::{Kernel, LANES, Simd},
 };
 use deal::Span;
-use direct::Read;
+use direct::{Read, Score, WeighAll};
 pub use parts::{Join, Parts, part_floats};
 use parts::{begin_parts, finish, join, part_len};
 use unpack::{Ahead, Cells};
@@ -238,19 +239,23 @@ impl Attend<'_> {
         }
     }
 
-    /// The parts of `n` pairs in one chunk, without an unpacked copy.
+    /// The parts of `n` pairs in one chunk, without an unpacked copy of it.
     #[inline(always)]
     fn direct_block<S: Simd>(&mut self, s: S, cells: &[u32], next: &[u32], lens: &Lens, n: usize) {
-        let Scratch { q, scores, parts, .. } = &mut *self.scratch;
-        let parts = &mut parts[..n * part_len(self.head_dim)];
-        let cells = &cells[..lens.of(n - 1)];
-        let (keys, values) = (&self.keys, &self.values);
-        let read = Read { ty: self.key_type, rows: keys, cells, then: (values, cells) };
-        let begin = lens.begin(0);
-        direct::scores(s, &read, &q[lens.from * self.head_dim..], self.head_dim, n, begin, scores);
+        let (head_dim, pairs) = (self.head_dim, n);
+        let Scratch { q, values: room, scores, parts, .. } = &mut *self.scratch;
+        let q = &q[lens.from * head_dim..];
+        let parts = &mut parts[..n * part_len(head_dim)];
+        let list = &cells[..lens.of(n - 1)];
+        let cells_from = |whole: usize| lens.begin(0) / whole * whole..list.len();
+        let (keys, values) = (self.keys, self.values);
+        let read = |ty, rows, then| Read { ty, rows, cells: list, then: Some(then) };
+        let keys_read = read(self.key_type, keys, Ahead { rows: values, cells: list });
+        Score { keys: keys_read, cells: cells_from(LANES), q, head_dim, pairs, scores }.run(s, room);
         begin_parts(s, self.cap, scores, lens, n, parts);
-        let read = Read { ty: self.value_type, rows: values, cells, then: (keys, next) };
-        direct::weigh(s, &read, scores, n, lens, parts);
+        let values_read = read(self.value_type, values, Ahead { rows: keys, cells: next });
+        WeighAll { values: values_read, cells: cells_from(STEP), weights: scores, pairs, lens, parts }
+            .run(s, room);
     }
 
     /// The parts of `n` pairs in one chunk.
@@ -279,7 +284,9 @@ impl Attend<'_> {
                 };
                 let to = &mut keys[step / LANES * head_dim..];
                 let cells = Cells { rows: &self.keys, list: &cells[step..end], ahead };
-                unpack::keys(s, self.key_type, cells, to, head_dim);
+                // Values of these cells come later.
+                let room = &mut values[step * vectors..];
+                unpack::keys(s, self.key_type, cells, to, head_dim, room);
                 unpacked.keys = end;
             }
             for p in (0..n).step_by(PAIRS) {

@@ -9,21 +9,28 @@ use crate::quant::{
     iq4_nl::KVALUES,
 };
 
-/// `for_stored!(ty, K => value)`: `value` with `K` how rows of a type are read.
+/// `for_stored!(ty, K => value)`: `value` with `K` how rows of a type are read. With `else => other`, `value` is made for
+/// the types that most caches have, and the rest get `other`: every long kernel costs the compiler as much again.
 macro_rules! for_stored {
+    ($ty:expr, $K:ident => $value:expr, else => $other:expr) => {
+        $crate::backend::cpu::attention::stored::for_stored! { ($ty) $K ($value) (_ => $other,)
+            F32 InF32, F16 InF16, Q8_0 InBlocks<BlockQ8_0>,
+        }
+    };
     ($ty:expr, $K:ident => $value:expr) => {
-        $crate::backend::cpu::attention::stored::for_stored! { ($ty) $K ($value)
+        $crate::backend::cpu::attention::stored::for_stored! { ($ty) $K ($value) ()
             F32 InF32, F16 InF16, BF16 InBf16, Q8_0 InBlocks<BlockQ8_0>, Q4_0 InBlocks<BlockQ4_0>,
             Q4_1 InBlocks<BlockQ4_1>, Q5_0 InBlocks<BlockQ5_0>, Q5_1 InBlocks<BlockQ5_1>,
             IQ4_NL InBlocks<BlockIq4Nl>,
         }
     };
-    (($ty:expr) $K:ident ($value:expr) $($T:ident $Read:ident $(<$B:ident>)?,)*) => {
+    (($ty:expr) $K:ident ($value:expr) ($($rest:tt)*) $($T:ident $Read:ident $(<$B:ident>)?,)*) => {
         match $ty {
             $($crate::kv_type::KvType::$T => {
                 type $K = $crate::backend::cpu::attention::stored::$Read $(<$crate::quant::blocks::$B>)?;
                 $value
             })*
+            $($rest)*
         }
     };
 }

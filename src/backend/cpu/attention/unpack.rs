@@ -7,8 +7,8 @@ use super::{
         kv_store::HeadRows,
         simd::{Kernel, LANES, Simd},
     },
-    Lanes,
-    stored::{Stored, for_stored},
+    CHUNK, Lanes,
+    stored::{InF32, Stored, for_stored},
 };
 use crate::kv_type::KvType;
 
@@ -40,10 +40,34 @@ pub fn ask<S: Simd>(s: S, rows: &HeadRows, cells: &[u32]) {
     }
 }
 
-/// `out` is `[tiles, head_dim]`: the number d of 16 cells together. Lanes beyond the last cell repeat it.
+/// The cells of a chunk whose rows lie in order.
+pub static IN_ORDER: [u32; CHUNK] = {
+    let mut cells = [0; CHUNK];
+    let mut i = 0;
+    while i < CHUNK {
+        cells[i] = i as u32;
+        i += 1;
+    }
+    cells
+};
+
+/// What [`values`] has made, as rows of floats.
 #[inline(always)]
-pub fn keys<S: Simd>(s: S, ty: KvType, cells: Cells, out: &mut [Lanes], head_dim: usize) {
-    for_stored!(ty, K => s.call(Keys::<K> { cells, out, head_dim, stored: PhantomData }))
+pub fn rows_of(unpacked: &[Lanes], vectors: usize) -> HeadRows {
+    HeadRows::of_rows(bytemuck::cast_slice(unpacked), vectors * size_of::<Lanes>())
+}
+
+/// `out` is `[tiles, head_dim]`: the number d of 16 cells together. Lanes beyond the last cell repeat it. `room` is for
+/// the rows as they lie.
+#[inline(always)]
+pub fn keys<S: Simd>(s: S, ty: KvType, cells: Cells, out: &mut [Lanes], head_dim: usize, room: &mut [Lanes]) {
+    for_stored!(ty, K => s.call(Keys::<K> { cells, out, head_dim, stored: PhantomData }), else => {
+        let list = &IN_ORDER[..cells.list.len()];
+        values(s, ty, cells, room, head_dim);
+        let rows = rows_of(room, head_dim.div_ceil(LANES));
+        let cells = Cells { rows: &rows, list, ahead: Ahead { rows, cells: &[] } };
+        s.call(Keys::<InF32> { cells, out, head_dim, stored: PhantomData })
+    })
 }
 
 /// `out` is `[cells, vectors of a head]`.
