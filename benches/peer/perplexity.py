@@ -4,8 +4,9 @@
         [--cache-type-k TYPE] [--cache-type-v TYPE] TEXT FILE.gguf..
 
 Windows are llama-perplexity's: consecutive ones, the first token of each replaced by the one that begins a text where the
-vocabulary asks for it, the second half counted. Keys and values are of the same types on both sides, f16 if nothing is said; llama.cpp has flash attention where values are in blocks, because it
-needs it there. With --quantize, each file is first written by llama.cpp's quantizer in that type (as Q8_0), to a temporary one.
+vocabulary asks for it, the second half counted. Keys and values are of the same types on both sides, f16 if nothing is
+said; llama.cpp has flash attention where values are in blocks, because it needs it there. With --quantize, each file is
+first written by llama.cpp's quantizer in that type (as Q8_0), to a temporary one.
 """
 
 import argparse
