@@ -19,8 +19,6 @@ macro_rules! formats {
             }
             packed {
                 IQ4_NL iq4_nl::BlockIq4Nl,
-            }
-            as_they_lie {
                 Q2_K q2_k::BlockQ2K,
                 Q3_K q3_k::BlockQ3K,
                 IQ4_XS iq4_xs::BlockIq4Xs,
@@ -35,6 +33,9 @@ macro_rules! formats {
                 TQ2_0 tq2_0::BlockTq2,
                 Q1_0 q1_0::BlockQ1_0,
                 Q2_0 q2_0::BlockQ2_0,
+            }
+            // `Codec` and `Format` suffice: how a new format begins. None is left so.
+            as_they_lie {
             }
         }
     };

@@ -9,9 +9,12 @@ use spec_run::{
 };
 use weights::{Random, bits, tame_blocks, weight, wild_blocks};
 
-const TYPES: [GgmlType; 10] = {
+const TYPES: [GgmlType; 24] = {
     use GgmlType::*;
-    [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, MXFP4]
+    [
+        Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4, IQ1_S, IQ1_M,
+        IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, TQ1_0, TQ2_0, Q1_0, Q2_0,
+    ]
 };
 
 fn quantized(isa: Isa, x: &[f32], k: usize) -> QuantRows {
@@ -109,7 +112,7 @@ fn stripes_may_end_anywhere() {
 fn low_bits(ty: GgmlType) -> u32 {
     match ty {
         GgmlType::Q4_0 | GgmlType::Q4_1 | GgmlType::Q4_K | GgmlType::Q6_K => 2,
-        GgmlType::Q5_0 | GgmlType::Q5_1 | GgmlType::Q5_K => 1,
+        GgmlType::Q3_K | GgmlType::Q5_0 | GgmlType::Q5_1 | GgmlType::Q5_K => 1,
         GgmlType::Q8_0 => 4,
         _ => 0,
     }
@@ -121,6 +124,7 @@ fn with_low_bits(ty: GgmlType, block: &mut [u8], value: u8) {
     match ty {
         GgmlType::Q4_0 => set(&mut block[2..], 0x33, value * 0x11),
         GgmlType::Q4_1 => set(&mut block[4..], 0x33, value * 0x11),
+        GgmlType::Q3_K => set(&mut block[32..96], 0x55, value * 0x55),
         GgmlType::Q4_K => set(&mut block[16..], 0x33, value * 0x11),
         GgmlType::Q5_0 => set(&mut block[6..], 0x11, value * 0x11),
         GgmlType::Q5_1 => set(&mut block[8..], 0x11, value * 0x11),

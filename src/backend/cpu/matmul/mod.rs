@@ -34,6 +34,11 @@
 //! | Q2_K | q | d | scales | -(dmin·min) per half |
 //! | Q3_K | q-4 | d | scales-32 | |
 //! | Q6_K | q-32 | d | scales | |
+//! | IQ1_S, IQ1_M | 8·point ± 1 | d/8 | 2·scales+1 | |
+//! | IQ2_XXS, IQ2_XS, IQ2_S | ± point | d/8 | 2·scales+1 | |
+//! | IQ3_XXS, IQ3_S | ± point | d/2, d | 2·scales+1 | |
+//! | TQ1_0, TQ2_0, Q2_0 | q-1 | d | | |
+//! | Q1_0 | 2·q-1 | d | | |
 //!
 //! **Float weights** (F32, F16, BF16) meet f32 activations: 16 accumulators start at +0.0; number j takes the
 //! k with k mod 16 = j in order, `acc = fma(w, x, acc)`; a row that is no multiple of 16 long goes on

@@ -10,7 +10,20 @@ use crate::quant::F16;
 
 tier! {
     /// Proof that the machine has AVX-512 F, BW, VL, DQ and VNNI, and what [`avx2::Avx2`] stands for.
-    Avx512(()): is_x86_feature_detected "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"
+    Avx512(bool): is_x86_feature_detected "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"
+}
+
+impl Avx512 {
+    /// With AVX-512 VBMI, if the machine has it.
+    pub fn with_byte_permutations(self) -> Self {
+        Avx512(is_x86_feature_detected!("avx512vbmi"))
+    }
+
+    /// Whether it uses AVX-512 VBMI; then the machine has it.
+    #[inline(always)]
+    pub fn permutes_bytes(self) -> bool {
+        self.0
+    }
 }
 
 impl Simd for Avx512 {

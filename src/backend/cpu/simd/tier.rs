@@ -97,7 +97,7 @@ macro_rules! on_vectors {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => {
                 // SAFETY: as above.
-                let $tier = unsafe { simd::avx512::Avx512::assume() };
+                let $tier = unsafe { simd::avx512::Avx512::assume() }.with_byte_permutations();
                 $value
             }
             #[cfg(target_arch = "aarch64")]

@@ -14,6 +14,7 @@
 //! A coarse weight is the middle of the values that its high bits leave open.
 
 mod formats;
+mod points;
 mod scalar;
 pub mod split;
 
@@ -88,8 +89,7 @@ pub(super) use for_packed;
 /// Bytes of one block of all rows of a group, in each plane.
 pub(super) const fn block_bytes<B: Packable, S: Split>(lanes: usize) -> [usize; 2] {
     let subs = B::TYPE.block_len() / GROUP;
-    let head = B::HEAD.end - B::HEAD.start;
-    [lanes * (head + subs * S::HIGH * 4), lanes * subs * S::LOW * 4]
+    [lanes * (B::HEAD_BYTES + subs * S::HIGH * 4), lanes * subs * S::LOW * 4]
 }
 
 impl Packed {
@@ -199,7 +199,7 @@ impl Packed {
         for_packed!(self.ty, self.planes, (B, S) => PackedForm {
             ty: self.ty,
             lanes: self.lanes,
-            head: B::HEAD.len(),
+            head: B::HEAD_BYTES,
             subs: self.ty.block_len() / GROUP,
             high: S::HIGH,
             low: S::LOW,
@@ -250,10 +250,10 @@ fn pack_row<B: Packable, S: Split>(row: &[u8], lane: usize, lanes: usize, high: 
     for (n, block) in blocks.iter().enumerate() {
         let high = &mut high[n * high_block * lanes..][..high_block * lanes];
         let low = &mut low[n * low_block * lanes..][..low_block * lanes];
-        let head = &bytemuck::bytes_of(block)[B::HEAD];
         let mut at = 0;
-        for piece in pieces(head.len()) {
-            high[at * lanes + lane * piece..][..piece].copy_from_slice(&head[at..][..piece]);
+        for from in head_pieces::<B>() {
+            let piece = from.len();
+            high[at * lanes + lane * piece..][..piece].copy_from_slice(&bytemuck::bytes_of(block)[from]);
             at += piece;
         }
         for b in 0..B::TYPE.block_len() / GROUP {
@@ -262,7 +262,7 @@ fn pack_row<B: Packable, S: Split>(row: &[u8], lane: usize, lanes: usize, high: 
                 to[(i * lanes + lane) * 4..][..4].copy_from_slice(&word.to_le_bytes());
             };
             for (i, &word) in highs[..S::HIGH].iter().enumerate() {
-                put(&mut high[head.len() * lanes..], b * S::HIGH + i, word);
+                put(&mut high[B::HEAD_BYTES * lanes..], b * S::HIGH + i, word);
             }
             for (i, &word) in lows[..S::LOW].iter().enumerate() {
                 put(low, b * S::LOW + i, word);
@@ -271,8 +271,7 @@ fn pack_row<B: Packable, S: Split>(row: &[u8], lane: usize, lanes: usize, high: 
     }
 }
 
-/// How the bytes of a head are cut: fours, and then what is left.
-fn pieces(bytes: usize) -> impl Iterator<Item = usize> {
-    let rest = bytes % 4;
-    std::iter::repeat_n(4, bytes / 4).chain((rest > 0).then_some(rest))
+/// Where in a block the pieces of its head stand that lie side by side: of each range 4 bytes at a time, and what is left.
+fn head_pieces<B: Packable>() -> impl Iterator<Item = Range<usize>> {
+    B::HEAD.iter().flat_map(|range| range.clone().step_by(4).map(|start| start..range.end.min(start + 4)))
 }

@@ -2,7 +2,7 @@
 //! and reads their scales there.
 
 use super::{
-    Packable, Packed, block_bytes, pieces,
+    Packable, Packed, block_bytes, head_pieces,
     split::{Split, Word},
 };
 use crate::backend::cpu::matmul::{OutStripe, QuantRows, acts::GROUP, codec::Weights, scalar::step};
@@ -37,13 +37,14 @@ fn weights<B: Packable, S: Split>(w: &Packed, row: usize, n: usize, b: usize, co
     let (high, low) = (&high[n * high_block..], &low[n * low_block..]);
 
     let mut block = B::zeroed();
-    let head = &mut bytemuck::bytes_of_mut(&mut block)[B::HEAD];
     let mut at = 0;
-    for piece in pieces(head.len()) {
-        head[at..][..piece].copy_from_slice(&high[at * lanes + lane * piece..][..piece]);
+    for to in head_pieces::<B>() {
+        let piece = to.len();
+        let from = &high[at * lanes + lane * piece..][..piece];
+        bytemuck::bytes_of_mut(&mut block)[to].copy_from_slice(from);
         at += piece;
     }
-    let head = head.len() * lanes;
+    let head = B::HEAD_BYTES * lanes;
     let word = |plane: &[u8], i: usize| {
         u32::from_le_bytes(plane[(i * lanes + lane) * 4..][..4].try_into().expect("four bytes"))
     };
@@ -51,16 +52,14 @@ fn weights<B: Packable, S: Split>(w: &Packed, row: usize, n: usize, b: usize, co
     let [highs, lows] = &mut words;
     highs[..S::HIGH].iter_mut().zip(b * S::HIGH..).for_each(|(w, i)| *w = word(&high[head..], i));
     lows[..S::LOW].iter_mut().zip(b * S::LOW..).for_each(|(w, i)| *w = word(low, i));
+    if !coarse {
+        return block.weights_of(b, S::join(words[0], words[1]));
+    }
+    // Twice the middle of the interval, which is no whole number, under half of the scale.
+    let (lowest, highest) = (S::high(words[0]), (1 << S::LOW_BITS) - 1);
     let byte = |u: [u32; 8], i: usize| u[i / 4].shr(8 * (i as u32 % 4)) as u8;
     let mut weights = block.weights(b);
-    if coarse {
-        // Twice the middle of the interval, which is no whole number, under half of the scale.
-        let (lowest, highest) = (S::high(words[0]), (1 << S::LOW_BITS) - 1);
-        weights.scale *= 0.5;
-        weights.ints = std::array::from_fn(|i| 2 * B::int(byte(lowest, i) << S::LOW_BITS) + highest);
-    } else {
-        let u = S::join(words[0], words[1]);
-        weights.ints = std::array::from_fn(|i| B::int(byte(u, i)));
-    }
+    weights.scale *= 0.5;
+    weights.ints = std::array::from_fn(|i| 2 * B::int(byte(lowest, i) << S::LOW_BITS) + highest);
     weights
 }

@@ -70,6 +70,14 @@ pub struct NibblesAndTwo;
 pub struct NibblesAndNibbles;
 /// 4 bits: the top 2, and 2.
 pub struct TwoAndTwo;
+/// 3 bits: the top 2, and 1.
+pub struct TwoAndOne;
+/// 2 bits, one plane.
+pub struct Twos;
+/// 1 bit, one plane.
+pub struct Ones;
+/// N words, one plane, of which only the format knows what they mean.
+pub struct Opaque<const N: usize>;
 
 #[inline(always)]
 fn each<W: Word>(u: [W; 8], f: impl Fn(W) -> W) -> [W; 8] {
@@ -114,6 +122,25 @@ fn twos<W: Word>(packed: [W; 8]) -> [W; 8] {
     let mut out = packed;
     for j in 0..8 {
         out[j] = packed[j / 4].shr(2 * (j as u32 % 4)).bits(3);
+    }
+    out
+}
+
+/// One bit of every weight: bit j of each byte of the word belongs to `u[j]`.
+#[inline(always)]
+fn pack_ones<W: Word>(u: [W; 8]) -> [W; 8] {
+    let mut out = [u[0].zero(); 8];
+    for j in 0..8 {
+        out[0] = out[0].or(u[j].shl(j as u32));
+    }
+    out
+}
+
+#[inline(always)]
+fn ones<W: Word>(packed: [W; 8]) -> [W; 8] {
+    let mut out = packed;
+    for j in 0..8 {
+        out[j] = packed[0].shr(j as u32).bits(1);
     }
     out
 }
@@ -175,11 +202,7 @@ impl Split for NibblesAndOne {
 
     #[inline(always)]
     fn split<W: Word>(u: [W; 8]) -> ([W; 8], [W; 8]) {
-        let mut low = [u[0].zero(); 8];
-        for j in 0..8 {
-            low[0] = low[0].or(u[j].bits(1).shl(j as u32));
-        }
-        (pack_nibbles(each(u, |u| u.shr(1).bits(15))), low)
+        (pack_nibbles(each(u, |u| u.shr(1).bits(15))), pack_ones(each(u, |u| u.bits(1))))
     }
     #[inline(always)]
     fn high<W: Word>(high: [W; 8]) -> [W; 8] {
@@ -187,11 +210,7 @@ impl Split for NibblesAndOne {
     }
     #[inline(always)]
     fn join<W: Word>(high: [W; 8], low: [W; 8]) -> [W; 8] {
-        let mut ones = low;
-        for j in 0..8 {
-            ones[j] = low[0].shr(j as u32).bits(1);
-        }
-        join(nibbles(high), 1, ones)
+        join(nibbles(high), 1, ones(low))
     }
 }
 
@@ -260,6 +279,86 @@ impl Split for TwoAndTwo {
     }
 }
 
+impl Split for TwoAndOne {
+    const HIGH: usize = 2;
+    const LOW: usize = 1;
+    const LOW_BITS: u32 = 1;
+    const HIGH_MAX: u8 = 3;
+
+    #[inline(always)]
+    fn split<W: Word>(u: [W; 8]) -> ([W; 8], [W; 8]) {
+        (pack_twos(each(u, |u| u.shr(1).bits(3))), pack_ones(each(u, |u| u.bits(1))))
+    }
+    #[inline(always)]
+    fn high<W: Word>(high: [W; 8]) -> [W; 8] {
+        twos(high)
+    }
+    #[inline(always)]
+    fn join<W: Word>(high: [W; 8], low: [W; 8]) -> [W; 8] {
+        join(twos(high), 1, ones(low))
+    }
+}
+
+impl Split for Twos {
+    const HIGH: usize = 2;
+    const LOW: usize = 0;
+    const LOW_BITS: u32 = 0;
+    const HIGH_MAX: u8 = 3;
+
+    #[inline(always)]
+    fn split<W: Word>(u: [W; 8]) -> ([W; 8], [W; 8]) {
+        (pack_twos(u), u)
+    }
+    #[inline(always)]
+    fn high<W: Word>(high: [W; 8]) -> [W; 8] {
+        twos(high)
+    }
+    #[inline(always)]
+    fn join<W: Word>(high: [W; 8], _: [W; 8]) -> [W; 8] {
+        twos(high)
+    }
+}
+
+impl Split for Ones {
+    const HIGH: usize = 1;
+    const LOW: usize = 0;
+    const LOW_BITS: u32 = 0;
+    const HIGH_MAX: u8 = 1;
+
+    #[inline(always)]
+    fn split<W: Word>(u: [W; 8]) -> ([W; 8], [W; 8]) {
+        (pack_ones(u), u)
+    }
+    #[inline(always)]
+    fn high<W: Word>(high: [W; 8]) -> [W; 8] {
+        ones(high)
+    }
+    #[inline(always)]
+    fn join<W: Word>(high: [W; 8], _: [W; 8]) -> [W; 8] {
+        ones(high)
+    }
+}
+
+impl<const N: usize> Split for Opaque<N> {
+    const HIGH: usize = N;
+    const LOW: usize = 0;
+    const LOW_BITS: u32 = 0;
+    const HIGH_MAX: u8 = 255;
+
+    #[inline(always)]
+    fn split<W: Word>(u: [W; 8]) -> ([W; 8], [W; 8]) {
+        (u, u)
+    }
+    #[inline(always)]
+    fn high<W: Word>(high: [W; 8]) -> [W; 8] {
+        high
+    }
+    #[inline(always)]
+    fn join<W: Word>(high: [W; 8], _: [W; 8]) -> [W; 8] {
+        high
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,6 +383,9 @@ mod tests {
     #[test]
     fn nothing_is_lost() {
         round_trip::<Nibbles>(4);
+        round_trip::<Ones>(1);
+        round_trip::<Twos>(2);
+        round_trip::<TwoAndOne>(3);
         round_trip::<TwoAndTwo>(4);
         round_trip::<NibblesAndOne>(5);
         round_trip::<NibblesAndTwo>(6);

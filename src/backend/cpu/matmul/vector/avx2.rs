@@ -113,6 +113,7 @@ impl Lanes for Avx2 {
                 _mm256_unpackhi_epi64(b, d),
             ]
         }
+        unsafe fn gather(table: *const u32, at: __m256i) -> __m256i { _mm256_i32gather_epi32::<4>(table.cast(), at) }
         unsafe fn load(p: *const u8) -> __m256i { _mm256_loadu_si256(p.cast()) }
         unsafe fn store(p: *mut u8, v: __m256i) { _mm256_storeu_si256(p.cast(), v) }
         unsafe fn load_f32(p: *const f32) -> __m256 { _mm256_loadu_ps(p) }

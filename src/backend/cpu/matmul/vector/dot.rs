@@ -168,7 +168,7 @@ pub unsafe fn add_minimums<L: Lanes, B: Format, const C: usize>(
     // SAFETY: the caller's.
     unsafe {
         match B::SHAPE {
-            Shape::Plain | Shape::SubScales => {}
+            Shape::Plain | Shape::SubScale | Shape::SubScales => {}
             Shape::Minimum => {
                 let minimum = scales.minimum(l, b, 0);
                 for c in 0..C {
@@ -189,8 +189,7 @@ pub unsafe fn add_minimums<L: Lanes, B: Format, const C: usize>(
     }
 }
 
-/// The two sums of 16 products of every row and column, with weights that are `offset` too large; `largest` and `signed`
-/// as in [`Lanes::dot`].
+/// The two sums of 16 products of every row and column; `largest` and `signed` as in [`Lanes::dot`].
 ///
 /// # Safety
 /// The groups are readable.
@@ -199,30 +198,19 @@ pub unsafe fn half_sums<L: Lanes, const C: usize>(
     l: L,
     w: &[L::V; 8],
     x: &[*const ActGroup; C],
-    offset: i16,
     largest: u8,
     signed: bool,
 ) -> [[L::V; C]; 2] {
-    let mut starts = [[l.splat(0); C]; 2];
     // SAFETY: the caller's.
     unsafe {
         let (mut first, mut second) = ([std::ptr::null(); C], [std::ptr::null(); C]);
         for c in 0..C {
             first[c] = (&raw const (*x[c]).q).cast::<i8>();
             second[c] = first[c].add(16);
-            if offset != 0 {
-                let sums = (*x[c]).half_sums;
-                for half in 0..2 {
-                    starts[half][c] = l.splat((i32::from(sums[half]) * -i32::from(offset)) as u32);
-                }
-            }
         }
         let (low, high) = (&[w[0], w[1], w[2], w[3]], &[w[4], w[5], w[6], w[7]]);
-        let [start_low, start_high] = starts;
-        [
-            l.dot::<4, C>(low, first, start_low, largest, signed),
-            l.dot::<4, C>(high, second, start_high, largest, signed),
-        ]
+        let zero = [l.splat(0); C];
+        [l.dot::<4, C>(low, first, zero, largest, signed), l.dot::<4, C>(high, second, zero, largest, signed)]
     }
 }
 
@@ -242,20 +230,33 @@ unsafe fn integer_sums<L: Lanes, B: Format, const C: usize>(
     let offset = if B::WIDE { if L::SIGNED_BYTES { 0 } else { 128 } } else { B::OFFSET };
     // SAFETY: the caller's.
     unsafe {
-        if matches!(B::SHAPE, Shape::Plain | Shape::Minimum) {
+        if matches!(B::SHAPE, Shape::Plain | Shape::SubScale | Shape::Minimum) {
             let (mut q, mut starts) = ([std::ptr::null(); C], [l.splat(0); C]);
             for c in 0..C {
                 q[c] = (&raw const (*x[c]).q).cast::<i8>();
                 starts[c] = minus_offset(l, offset, (*x[c]).minus_8);
             }
-            return l.dot::<8, C>(w, q, starts, B::LARGEST, signed);
+            let mut isums = l.dot::<8, C>(w, q, starts, B::LARGEST, signed);
+            if B::SHAPE == Shape::SubScale {
+                let sub = scales.sub_scale(l, b, 0);
+                for isum in &mut isums {
+                    *isum = l.mul(sub, *isum);
+                }
+            }
+            return isums;
         }
         let [s0, s1] = [scales.sub_scale(l, b, 0), scales.sub_scale(l, b, 1)];
         let mut isums = [l.splat(0); C];
+        // What the offset has added is taken away, with both halves' multiples of it in 16 bits each.
+        let minus = |sub| l.mul(sub, l.splat(-i32::from(offset) as u32));
+        let both = l.or(l.and(minus(s0), l.splat(0xffff)), l.shl(minus(s1), 16));
         // Column by column: the sums of both halves of all of them would not fit the registers.
         for c in 0..C {
-            let [[first], [second]] = half_sums::<L, 1>(l, w, &[x[c]], offset, B::LARGEST, signed);
+            let [[first], [second]] = half_sums::<L, 1>(l, w, &[x[c]], B::LARGEST, signed);
             isums[c] = l.add(l.mul(s0, first), l.mul(s1, second));
+            if offset != 0 {
+                isums[c] = l.add(isums[c], l.mul_pairs(both, half_sums_of(l, x[c])));
+            }
         }
         isums
     }
@@ -278,6 +279,7 @@ fn minus_offset<L: Lanes>(l: L, offset: i16, minus_8: i32) -> L::V {
     match offset {
         0 => l.splat(0),
         12 => l.add(start, l.sar(start, 1)),
+        1 => l.sar(start, 3),
         _ => {
             debug_assert!(offset >= 8 && offset.count_ones() == 1);
             l.shl(start, offset.trailing_zeros() - 3)

@@ -6,6 +6,7 @@ use std::mem::offset_of;
 use super::{
     lanes::Lanes,
     panel::{Panel, Scales},
+    points::{IQ1_OFFSET, IQ2_OFFSET, IQ3_S_OFFSET, IQ3_XXS_OFFSET},
     rows::Rows,
 };
 use crate::{
@@ -24,6 +25,7 @@ use crate::{
 pub enum Shape {
     Plain,
     Minimum,
+    SubScale,
     SubScales,
     SubScalesAndMinimums,
 }
@@ -33,7 +35,7 @@ pub trait Format: Block {
     const SHAPE: Shape;
     /// Weights use (nearly) all 256 values, and only then are they given to the panel signed.
     const WIDE: bool = false;
-    /// What the panel's integers are too large by. Where a block has one scale: 0, 12, or a power of two from 8 on.
+    /// What the panel's integers are too large by. Where 32 weights have one scale: 0, 1, 12, or a power of two from 8 on.
     const OFFSET: i16 = 0;
     /// The largest integer in the panel, or the largest magnitude if signed.
     const LARGEST: u8;
@@ -47,13 +49,13 @@ pub trait Format: Block {
 
 /// Bits `shift..` of every byte under `mask`.
 #[inline(always)]
-fn bits<L: Lanes>(l: L, v: L::V, shift: u32, mask: u8) -> L::V {
+pub fn bits<L: Lanes>(l: L, v: L::V, shift: u32, mask: u8) -> L::V {
     l.and(l.shr(v, shift), l.splat(u32::from_ne_bytes([mask; 4])))
 }
 
 /// Byte `i` of every lane, as an integer.
 #[inline(always)]
-fn byte<L: Lanes>(l: L, v: L::V, i: usize) -> L::V {
+pub fn byte<L: Lanes>(l: L, v: L::V, i: usize) -> L::V {
     l.and(l.shr(v, 8 * i as u32), l.splat(255))
 }
 
@@ -249,6 +251,18 @@ impl Format for BlockMxfp4 {
     }
 }
 
+/// IQ4_XS's eight scales of six bits: the four lower ones stand together, the others behind the half above them all.
+#[inline(always)]
+pub fn put_iq4_xs_scales<L: Lanes>(l: L, d_and_high: L::V, low: L::V, to: &mut Scales) {
+    let d = l.half_to_f32(d_and_high);
+    for b in 0..8 {
+        let low = l.and(l.shr(low, 4 * b as u32), l.splat(15));
+        let high = l.and(l.shr(d_and_high, 16 + 2 * b as u32), l.splat(3));
+        let scale = l.sub(l.or(low, l.shl(high, 4)), l.splat(32));
+        to.put_scale(l, b, l.mul_f32(d, l.to_f32(scale)));
+    }
+}
+
 impl Format for BlockIq4Xs {
     const SHAPE: Shape = Shape::Plain;
     const WIDE: bool = true;
@@ -260,12 +274,8 @@ impl Format for BlockIq4Xs {
         unsafe {
             let table = l.table(bytemuck::cast_ref(&KVALUES));
             let [d_and_high, low, ..] = rows.bytes_16(l, 0);
-            let d = l.half_to_f32(d_and_high);
+            put_iq4_xs_scales(l, d_and_high, low, &mut to.scales);
             for b in 0..8 {
-                let low = l.and(l.shr(low, 4 * b as u32), l.splat(15));
-                let high = l.and(l.shr(d_and_high, 16 + 2 * b as u32), l.splat(3));
-                let scale = l.sub(l.or(low, l.shl(high, 4)), l.splat(32));
-                to.scales.put_scale(l, b, l.mul_f32(d, l.to_f32(scale)));
                 let qs = rows.bytes_16(l, offset_of!(Self, qs) + 16 * b);
                 put_wide(l, to, b, levels(l, table, nibbles(l, qs)));
             }
@@ -344,6 +354,23 @@ impl Format for BlockQ5K {
     }
 }
 
+/// Q2_K's 16 scales and minimums of four bits, and those above them.
+#[inline(always)]
+pub fn put_q2_k_scales<L: Lanes>(l: L, scales: [L::V; 4], d_and_dmin: L::V, to: &mut Scales) {
+    let (d, dmin) = two_halves(l, d_and_dmin);
+    let minus_dmin = l.neg_f32(dmin);
+    for b in 0..8 {
+        to.put_scale(l, b, d);
+        let mut subs = [scales[0]; 2];
+        for half in 0..2 {
+            let sub = byte(l, scales[b / 2], b % 2 * 2 + half);
+            subs[half] = l.and(sub, l.splat(15));
+            to.put_minimum(l, b, half, l.mul_f32(minus_dmin, l.to_f32(l.shr(sub, 4))));
+        }
+        to.put_sub_scales(l, b, subs);
+    }
+}
+
 impl Format for BlockQ2K {
     const SHAPE: Shape = Shape::SubScalesAndMinimums;
     const LARGEST: u8 = 3;
@@ -352,20 +379,8 @@ impl Format for BlockQ2K {
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
         // SAFETY: all reads are within the block.
         unsafe {
-            let end = rows.bytes_16(l, size_of::<Self>() - 16);
-            let (d, dmin) = two_halves(l, end[3]);
-            let minus_dmin = l.neg_f32(dmin);
-            let scales = rows.bytes_16(l, 0);
-            for b in 0..8 {
-                to.scales.put_scale(l, b, d);
-                let mut subs = [scales[0]; 2];
-                for half in 0..2 {
-                    let sub = byte(l, scales[b / 2], b % 2 * 2 + half);
-                    subs[half] = l.and(sub, l.splat(15));
-                    to.scales.put_minimum(l, b, half, l.mul_f32(minus_dmin, l.to_f32(l.shr(sub, 4))));
-                }
-                to.scales.put_sub_scales(l, b, subs);
-            }
+            let [.., d_and_dmin] = rows.bytes_16(l, size_of::<Self>() - 16);
+            put_q2_k_scales(l, rows.bytes_16(l, 0), d_and_dmin, &mut to.scales);
             for half in 0..2 {
                 let qs = rows.bytes_32(l, offset_of!(Self, qs) + 32 * half);
                 for (j, qs) in qs.into_iter().enumerate() {
@@ -374,6 +389,21 @@ impl Format for BlockQ2K {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Q3_K's 16 scales of six bits, and the one above them.
+#[inline(always)]
+pub fn put_q3_k_scales<L: Lanes>(l: L, [low0, low1, high]: [L::V; 3], d: L::F, to: &mut Scales) {
+    for four in 0..4 {
+        let low = bits(l, if four % 2 == 0 { low0 } else { low1 }, four as u32 / 2 * 4, 15);
+        let scales = l.or(low, l.shl(bits(l, high, 2 * four as u32, 3), 4));
+        for two in 0..2 {
+            let first = l.sub(byte(l, scales, 2 * two), l.splat(32));
+            let second = l.sub(byte(l, scales, 2 * two + 1), l.splat(32));
+            to.put_scale(l, 2 * four + two, d);
+            to.put_sub_scales(l, 2 * four + two, [first, second]);
         }
     }
 }
@@ -390,19 +420,8 @@ impl Format for BlockQ3K {
             // Reads end with what they are for, so as not to reach behind the block.
             let d = l.shr(rows.bytes_16(l, size_of::<Self>() - 16)[3], 16);
             let d = l.half_to_f32(d);
-            let [_, low0, low1, high] = rows.bytes_16(l, offset_of!(Self, d) - 16);
-            for b in 0..8 {
-                to.scales.put_scale(l, b, d);
-            }
-            for four in 0..4 {
-                let low = bits(l, if four % 2 == 0 { low0 } else { low1 }, four as u32 / 2 * 4, 15);
-                let scales = l.or(low, l.shl(bits(l, high, 2 * four as u32, 3), 4));
-                for two in 0..2 {
-                    let first = l.sub(byte(l, scales, 2 * two), l.splat(32));
-                    let second = l.sub(byte(l, scales, 2 * two + 1), l.splat(32));
-                    to.scales.put_sub_scales(l, 2 * four + two, [first, second]);
-                }
-            }
+            let [_, scales @ ..] = rows.bytes_16(l, offset_of!(Self, d) - 16);
+            put_q3_k_scales(l, scales, d, &mut to.scales);
             let third = rows.bytes_32(l, offset_of!(Self, hmask));
             for half in 0..2 {
                 let qs = rows.bytes_32(l, offset_of!(Self, qs) + 32 * half);
@@ -448,13 +467,14 @@ impl Format for BlockQ6K {
     }
 }
 
-/// Formats that are unpacked one row after the other, from what a block means: slowly.
+/// Formats that are unpacked one row after the other, from what a block means: slowly. Their offsets, and the largest
+/// integers.
 macro_rules! row_by_row {
-    ($($B:ty: $SHAPE:ident, $OFFSET:literal, $LARGEST:literal;)*) => {$(
+    ($($B:ty: $SHAPE:ident, $OFFSET:expr, $LARGEST:literal;)*) => {$(
         impl Format for $B {
             const SHAPE: Shape = Shape::$SHAPE;
             const OFFSET: i16 = $OFFSET;
-            const LARGEST: u8 = $LARGEST;
+            const LARGEST: u8 = $OFFSET as u8 + $LARGEST;
 
             #[inline(always)]
             unsafe fn unpack<L: Lanes>(_: L, rows: Rows, to: &mut Panel, b: usize) {
@@ -465,17 +485,17 @@ macro_rules! row_by_row {
     )*};
 }
 row_by_row! {
-    BlockIq1S: SubScales, 9, 18;
-    BlockIq1M: SubScales, 9, 18;
-    BlockIq2Xxs: SubScales, 43, 86;
-    BlockIq2Xs: SubScales, 43, 86;
-    BlockIq2S: SubScales, 43, 86;
-    BlockIq3Xxs: SubScales, 31, 62;
-    BlockIq3S: SubScales, 15, 30;
-    BlockTq1: Plain, 8, 9;
-    BlockTq2: Plain, 8, 10;
-    BlockQ1_0: Plain, 8, 9;
-    BlockQ2_0: Plain, 8, 10;
+    BlockIq1S: SubScale, IQ1_OFFSET, 9;
+    BlockIq1M: SubScales, IQ1_OFFSET, 9;
+    BlockIq2Xxs: SubScale, IQ2_OFFSET, 43;
+    BlockIq2Xs: SubScales, IQ2_OFFSET, 43;
+    BlockIq2S: SubScales, IQ2_OFFSET, 43;
+    BlockIq3Xxs: SubScale, IQ3_XXS_OFFSET, 31;
+    BlockIq3S: SubScale, IQ3_S_OFFSET, 15;
+    BlockTq1: Plain, 1, 1;
+    BlockTq2: Plain, 1, 2;
+    BlockQ1_0: Plain, 1, 1;
+    BlockQ2_0: Plain, 1, 2;
 }
 
 /// # Safety

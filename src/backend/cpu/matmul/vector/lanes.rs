@@ -1,5 +1,6 @@
 //! What the unpacking and the products need of a tier: vectors with one 32-bit lane per weight row.
 
+use super::points::{self, Eights, Fours};
 use crate::backend::cpu::{matmul::packed::split::Word, simd::Tier};
 
 /// Methods are safe where they touch registers only: a value of the type proves that the machine has the tier.
@@ -57,6 +58,29 @@ pub trait Lanes: Tier {
     fn look_up(self, table: Self::V, at: Self::V) -> Self::V;
     /// Byte `i` of each lane in all four bytes of the lane.
     fn spread_byte(self, v: Self::V, i: usize) -> Self::V;
+
+    /// Word `at` of a table, for each lane.
+    ///
+    /// # Safety
+    /// The table goes on so far.
+    unsafe fn gather(self, table: *const u32, at: Self::V) -> Self::V;
+
+    /// The points with the numbers whose low bytes are those of `low` and whose further bits are those of `high`: vector k
+    /// holds the weights of the k-th of each lane.
+    #[inline(always)]
+    fn fours<const N: usize>(self, table: &Fours<N>, low: Self::V, high: Self::V) -> [Self::V; 4] {
+        points::fours(self, table, low, high)
+    }
+    /// The same for points of eight weights, two vectors for each.
+    #[inline(always)]
+    fn eights<const N: usize>(self, table: &Eights<N>, low: Self::V, high: Self::V) -> [Self::V; 8] {
+        points::eights(self, table, low, high)
+    }
+    /// Weights of `offset` and more become so much smaller than it where bit j of their byte of `signs` is set.
+    #[inline(always)]
+    fn with_signs(self, weights: Self::V, signs: Self::V, j: usize, offset: u8) -> Self::V {
+        points::with_signs(self, weights, signs, j, offset)
+    }
 
     fn and(self, a: Self::V, b: Self::V) -> Self::V;
     fn or(self, a: Self::V, b: Self::V) -> Self::V;

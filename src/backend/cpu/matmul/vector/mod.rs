@@ -16,7 +16,10 @@ mod lanes;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod packed;
+mod packed_formats;
+mod packed_points;
 mod panel;
+mod points;
 mod rows;
 
 use std::{marker::PhantomData, ops::Range};

@@ -125,6 +125,13 @@ impl Lanes for Neon {
             let high = transpose_4([row(4), row(5), row(6), row(7)]).map(|v| vreinterpretq_u32_f32(v));
             [V(low[0], high[0]), V(low[1], high[1]), V(low[2], high[2]), V(low[3], high[3])]
         }
+        unsafe fn gather(table: *const u32, at: V) -> V {
+            let mut words = [0; 8];
+            vst1q_u32(words.as_mut_ptr(), at.0);
+            vst1q_u32(words.as_mut_ptr().add(4), at.1);
+            let words = words.map(|at| table.add(at as usize).read());
+            V(vld1q_u32(words.as_ptr()), vld1q_u32(words.as_ptr().add(4)))
+        }
         unsafe fn load(p: *const u8) -> V {
             V(vreinterpretq_u32_u8(vld1q_u8(p)), vreinterpretq_u32_u8(vld1q_u8(p.add(16))))
         }

@@ -7,144 +7,24 @@ use std::{marker::PhantomData, ops::Range};
 use super::{
     TILE,
     dot::{self, at_group, columns},
-    formats::{
-        Format, MXFP4_FROM_ZERO, Shape, levels, mxfp4_scale, put_k_scales, put_q6_k_scales, two_halves,
-    },
+    formats::Shape,
     lanes::{Lanes, Words},
+    packed_formats::PackedFormat,
     panel::{Panel, Scales},
 };
-use crate::{
-    backend::cpu::{
-        matmul::{
-            OutStripe, QuantRows,
-            acts::{ActGroup, GROUP},
-            packed::{Packable, Packed, split::Split},
-        },
-        simd::{Isa, Tier, Work, on_vectors},
+use crate::backend::cpu::{
+    matmul::{
+        OutStripe, QuantRows,
+        acts::{ActGroup, GROUP},
+        packed::{Packed, split::Split},
     },
-    quant::{blocks::*, iq4_nl::KVALUES},
+    simd::{Isa, Tier, Work, on_vectors},
 };
 
 /// How far ahead of its use a plane is fetched from memory, in bytes. One column of quickly unpacked weights leaves the
 /// hardware time to see for itself what comes, and what is fetched too far ahead then costs a tenth of the memory's speed.
 const fn ahead<S: Split>(columns: usize) -> usize {
     if columns == 1 && S::LOW_BITS.is_multiple_of(4) { 1024 } else { 4096 }
-}
-
-/// What the vectors need of a packed format.
-pub trait PackedFormat: Format + Packable {
-    /// Unpacks the head of one block, from the `b`-th 32 columns on.
-    ///
-    /// # Safety
-    /// A whole head of `L::ROWS` rows is readable.
-    unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize);
-
-    /// From the bits of the weights to what the products take.
-    #[inline(always)]
-    fn ints<L: Lanes>(l: L, bits: [L::V; 8]) -> [L::V; 8] {
-        let mut out = bits;
-        if Self::WIDE && L::SIGNED_BYTES {
-            for v in &mut out {
-                *v = l.xor(*v, l.splat(0x8080_8080));
-            }
-        }
-        out
-    }
-}
-
-/// Word `i` of a head, of all rows.
-#[inline(always)]
-unsafe fn head_word<L: Lanes>(l: L, head: *const u8, i: usize) -> L::V {
-    // SAFETY: the caller's.
-    unsafe { l.load(head.add(4 * L::ROWS * i)) }
-}
-
-#[inline(always)]
-unsafe fn head_words<L: Lanes>(l: L, head: *const u8) -> [L::V; 4] {
-    // SAFETY: the caller's.
-    unsafe { [head_word(l, head, 0), head_word(l, head, 1), head_word(l, head, 2), head_word(l, head, 3)] }
-}
-
-macro_rules! one_half {
-    ($($B:ty),*) => {$(
-        impl PackedFormat for $B {
-            #[inline(always)]
-            unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
-                // SAFETY: the caller's.
-                to.put_scale(l, b, unsafe { l.load_halves(head) });
-            }
-        }
-    )*};
-}
-one_half!(BlockQ4_0, BlockQ5_0, BlockQ8_0);
-
-macro_rules! two_halves {
-    ($($B:ty),*) => {$(
-        impl PackedFormat for $B {
-            #[inline(always)]
-            unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
-                // SAFETY: the caller's.
-                let (d, m) = two_halves(l, unsafe { head_word(l, head, 0) });
-                to.put_scale(l, b, d);
-                to.put_minimum(l, b, 0, m);
-            }
-        }
-    )*};
-}
-two_halves!(BlockQ4_1, BlockQ5_1);
-
-macro_rules! k_scales {
-    ($($B:ty),*) => {$(
-        impl PackedFormat for $B {
-            #[inline(always)]
-            unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
-                // SAFETY: the caller's.
-                put_k_scales(l, unsafe { head_words(l, head) }, to);
-            }
-        }
-    )*};
-}
-k_scales!(BlockQ4K, BlockQ5K);
-
-impl PackedFormat for BlockQ6K {
-    #[inline(always)]
-    unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
-        // SAFETY: the caller's.
-        unsafe {
-            let d = l.load_halves(head.add(16 * L::ROWS));
-            put_q6_k_scales(l, head_words(l, head), d, to);
-        }
-    }
-}
-
-impl PackedFormat for BlockIq4Nl {
-    #[inline(always)]
-    unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
-        // SAFETY: the caller's.
-        to.put_scale(l, b, unsafe { l.load_halves(head) });
-    }
-
-    #[inline(always)]
-    fn ints<L: Lanes>(l: L, bits: [L::V; 8]) -> [L::V; 8] {
-        let mut table = l.table(bytemuck::cast_ref(&KVALUES));
-        if !L::SIGNED_BYTES {
-            table = l.xor(table, l.splat(0x8080_8080));
-        }
-        levels(l, table, bits)
-    }
-}
-
-impl PackedFormat for BlockMxfp4 {
-    #[inline(always)]
-    unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
-        // SAFETY: the caller's.
-        to.put_scale(l, b, mxfp4_scale(l, unsafe { l.load_bytes(head) }));
-    }
-
-    #[inline(always)]
-    fn ints<L: Lanes>(l: L, bits: [L::V; 8]) -> [L::V; 8] {
-        levels(l, l.table(&MXFP4_FROM_ZERO), bits)
-    }
 }
 
 pub fn rows<B: PackedFormat, S: Split>(
@@ -403,6 +283,8 @@ unsafe fn unpack<L: Lanes, B: PackedFormat, S: Split>(
     // SAFETY: the caller's.
     unsafe {
         let highs = next_high::<L, B, S>(l, high, scales, b, ahead);
+        let words_since_head = (b % (B::TYPE.block_len() / GROUP) + 1) * S::HIGH;
+        let head = high.sub(L::ROWS * (4 * words_since_head + B::HEAD_BYTES));
         fetch_ahead(l, *low, S::LOW * 4 * L::ROWS, ahead);
         let mut lows = highs;
         for i in 0..S::LOW {
@@ -414,7 +296,7 @@ unsafe fn unpack<L: Lanes, B: PackedFormat, S: Split>(
         for j in 0..8 {
             bits[j] = joined[j].1;
         }
-        B::ints(l, bits)
+        B::unpacked(l, bits, head, scales, b)
     }
 }
 
@@ -432,7 +314,7 @@ unsafe fn next_high<L: Lanes, B: PackedFormat, S: Split>(
     unsafe {
         let words = S::HIGH * 4 * L::ROWS;
         if b.is_multiple_of(B::TYPE.block_len() / GROUP) {
-            let head = (B::HEAD.end - B::HEAD.start) * L::ROWS;
+            let head = B::HEAD_BYTES * L::ROWS;
             B::head(l, *high, scales, b);
             fetch_ahead(l, *high, head + words, ahead);
             *high = high.add(head);
@@ -506,7 +388,7 @@ unsafe fn coarse<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
                 for j in 0..8 {
                     w[j] = words[j].1;
                 }
-                let [mut isums, second] = dot::half_sums::<L, C>(l, &w, &x, 0, S::HIGH_MAX, false);
+                let [mut isums, second] = dot::half_sums::<L, C>(l, &w, &x, S::HIGH_MAX, false);
                 for c in 0..C {
                     let pair = if B::SHAPE == Shape::SubScales {
                         let [s0, s1] = [scales.sub_scale(l, b, 0), scales.sub_scale(l, b, 1)];

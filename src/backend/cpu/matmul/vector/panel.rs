@@ -98,6 +98,13 @@ impl Scales {
         unsafe { l.load(self.sub_scales[b % Panel::GROUPS][half % 2].as_ptr().cast()) }
     }
 
+    /// The one multiple of both halves.
+    #[inline(always)]
+    pub fn put_sub_scale<L: Lanes>(&mut self, l: L, b: usize, v: L::V) {
+        // SAFETY: a vector has at most 64 bytes.
+        unsafe { l.store(self.sub_scales[b % Panel::GROUPS][0].as_mut_ptr().cast(), v) };
+    }
+
     #[inline(always)]
     pub fn put_sub_scales<L: Lanes>(&mut self, l: L, b: usize, [s0, s1]: [L::V; 2]) {
         // SAFETY: a vector has at most 64 bytes.
