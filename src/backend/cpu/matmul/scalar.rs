@@ -10,18 +10,23 @@ use super::{
 const TILE: usize = 64;
 
 pub fn rows<B: Codec>(w: &Weight, x: &QuantRows, out: &mut OutStripe) {
-    for row in out.rows() {
+    let in_block = B::TYPE.block_len() / GROUP;
+    products(x, out, &|row, b| {
         let blocks: &[B] = bytemuck::cast_slice(w.row(row));
+        blocks[b / in_block].weights(b % in_block)
+    });
+}
+
+/// The products of weights that come 32 at a time, by their row and place in it.
+pub(super) fn products(x: &QuantRows, out: &mut OutStripe, weights: &dyn Fn(usize, usize) -> Weights) {
+    for row in out.rows() {
         for first in (0..x.rows()).step_by(TILE) {
             let columns = first..x.rows().min(first + TILE);
             let mut acc = [0.0; TILE];
-            for (n, block) in blocks.iter().enumerate() {
-                let in_block = B::TYPE.block_len() / GROUP;
-                for b in 0..in_block {
-                    let weights = block.weights(b);
-                    for (c, acc) in columns.clone().zip(&mut acc) {
-                        *acc = step(&weights, x, c, n * in_block + b, *acc);
-                    }
+            for b in 0..x.k() / GROUP {
+                let weights = weights(row, b);
+                for (c, acc) in columns.clone().zip(&mut acc) {
+                    *acc = step(&weights, x, c, b, *acc);
                 }
             }
             for (c, acc) in columns.zip(&acc) {
@@ -32,7 +37,7 @@ pub fn rows<B: Codec>(w: &Weight, x: &QuantRows, out: &mut OutStripe) {
 }
 
 /// One block of 32 weights times group `b` of column `c`.
-pub(super) fn step(w: &Weights, x: &QuantRows, c: usize, b: usize, acc: f32) -> f32 {
+fn step(w: &Weights, x: &QuantRows, c: usize, b: usize, acc: f32) -> f32 {
     let x = &x.row(c)[b];
     let dot = |half: usize| -> i32 {
         let of = half * 16..half * 16 + 16;

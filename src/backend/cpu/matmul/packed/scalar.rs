@@ -5,28 +5,11 @@ use super::{
     Packable, Packed, block_bytes, head_pieces,
     split::{Split, Word},
 };
-use crate::backend::cpu::matmul::{OutStripe, QuantRows, acts::GROUP, codec::Weights, scalar::step};
-
-/// Columns that share one unpacking of a weight row.
-const TILE: usize = 64;
+use crate::backend::cpu::matmul::{OutStripe, QuantRows, acts::GROUP, codec::Weights, scalar::products};
 
 pub fn rows<B: Packable, S: Split>(w: &Packed, coarse: bool, x: &QuantRows, out: &mut OutStripe) {
     let in_block = B::TYPE.block_len() / GROUP;
-    for row in out.rows() {
-        for first in (0..x.rows()).step_by(TILE) {
-            let columns = first..x.rows().min(first + TILE);
-            let mut acc = [0.0; TILE];
-            for b in 0..w.cols / GROUP {
-                let weights = weights::<B, S>(w, row, b / in_block, b % in_block, coarse);
-                for (c, acc) in columns.clone().zip(&mut acc) {
-                    *acc = step(&weights, x, c, b, *acc);
-                }
-            }
-            for (c, acc) in columns.zip(&acc) {
-                out.put(c, row, std::slice::from_ref(acc));
-            }
-        }
-    }
+    products(x, out, &|row, b| weights::<B, S>(w, row, b / in_block, b % in_block, coarse));
 }
 
 /// The `b`-th 32 weights of block `n` of a row.
