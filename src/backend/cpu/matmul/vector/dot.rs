@@ -4,7 +4,7 @@
 use std::{marker::PhantomData, ops::Range};
 
 use super::{
-    formats::{Format, Shape},
+    kinds::{Kind, Shape},
     lanes::Lanes,
     panel::{Panel, Scales},
 };
@@ -38,7 +38,7 @@ pub fn at_group<const C: usize>(x: &[*const ActGroup; C], b: usize) -> [*const A
 /// # Safety
 /// The columns exist, they have the groups `first..first + n`, and `acc` has room for them all.
 #[inline(always)]
-pub unsafe fn dot<L: Lanes, B: Format>(
+pub unsafe fn dot<L: Lanes, K: Kind>(
     l: L,
     panel: &Panel,
     n: usize,
@@ -47,21 +47,21 @@ pub unsafe fn dot<L: Lanes, B: Format>(
     first: usize,
     acc: *mut f32,
 ) {
-    l.call(Dot::<B> { panel, n, x, columns, first, acc, format: PhantomData });
+    l.call(Dot::<K> { panel, n, x, columns, first, acc, format: PhantomData });
 }
 
 /// The arguments of [`dot`], and its promise.
-struct Dot<'a, B> {
+struct Dot<'a, K> {
     panel: &'a Panel,
     n: usize,
     x: &'a QuantRows,
     columns: Range<usize>,
     first: usize,
     acc: *mut f32,
-    format: PhantomData<B>,
+    format: PhantomData<K>,
 }
 
-impl<L: Lanes, B: Format> Work<L> for Dot<'_, B> {
+impl<L: Lanes, K: Kind> Work<L> for Dot<'_, K> {
     type Out = ();
 
     #[inline(always)]
@@ -72,7 +72,7 @@ impl<L: Lanes, B: Format> Work<L> for Dot<'_, B> {
             ($C:literal) => {
                 // SAFETY: who made the value has promised it; every tile stays within the columns.
                 unsafe {
-                    tile::<L, B, $C>(l, panel, n, x, c, first, acc);
+                    tile::<L, K, $C>(l, panel, n, x, c, first, acc);
                     acc = acc.add($C * L::ROWS);
                 }
                 c += $C;
@@ -91,7 +91,7 @@ impl<L: Lanes, B: Format> Work<L> for Dot<'_, B> {
         }
         if c < columns.end {
             // SAFETY: as above.
-            unsafe { tile::<L, B, 1>(l, panel, n, x, c, first, acc) };
+            unsafe { tile::<L, K, 1>(l, panel, n, x, c, first, acc) };
         }
     }
 }
@@ -99,7 +99,7 @@ impl<L: Lanes, B: Format> Work<L> for Dot<'_, B> {
 /// # Safety
 /// As [`dot`], for the columns `column..column + C`.
 #[inline(always)]
-unsafe fn tile<L: Lanes, B: Format, const C: usize>(
+unsafe fn tile<L: Lanes, K: Kind, const C: usize>(
     l: L,
     panel: &Panel,
     n: usize,
@@ -120,7 +120,7 @@ unsafe fn tile<L: Lanes, B: Format, const C: usize>(
             for (j, w) in w.iter_mut().enumerate() {
                 *w = panel.int_vector(l, b, j);
             }
-            step::<L, B, C>(l, &w, &panel.scales, b, at_group(&x, b), &mut sums);
+            step::<L, K, C>(l, &w, &panel.scales, b, at_group(&x, b), &mut sums);
         }
         for (c, sum) in sums.into_iter().enumerate() {
             l.store_f32(acc.add(c * L::ROWS), sum);
@@ -133,7 +133,7 @@ unsafe fn tile<L: Lanes, B: Format, const C: usize>(
 /// # Safety
 /// The groups are readable.
 #[inline(always)]
-pub unsafe fn step<L: Lanes, B: Format, const C: usize>(
+pub unsafe fn step<L: Lanes, K: Kind, const C: usize>(
     l: L,
     w: &[L::V; 8],
     scales: &Scales,
@@ -143,13 +143,13 @@ pub unsafe fn step<L: Lanes, B: Format, const C: usize>(
 ) {
     // SAFETY: the caller's.
     unsafe {
-        let isums = integer_sums::<L, B, C>(l, w, scales, b, &x);
+        let isums = integer_sums::<L, K, C>(l, w, scales, b, &x);
         let scale = scales.scale(l, b);
         for c in 0..C {
             let scale = l.mul_f32(scale, l.splat_f32((*x[c]).d));
             sums[c] = l.fma_f32(scale, l.to_f32(isums[c]), sums[c]);
         }
-        add_minimums::<L, B, C>(l, scales, b, &x, sums);
+        add_minimums::<L, K, C>(l, scales, b, &x, sums);
     }
 }
 
@@ -158,7 +158,7 @@ pub unsafe fn step<L: Lanes, B: Format, const C: usize>(
 /// # Safety
 /// The groups are readable.
 #[inline(always)]
-pub unsafe fn add_minimums<L: Lanes, B: Format, const C: usize>(
+pub unsafe fn add_minimums<L: Lanes, K: Kind, const C: usize>(
     l: L,
     scales: &Scales,
     b: usize,
@@ -167,7 +167,7 @@ pub unsafe fn add_minimums<L: Lanes, B: Format, const C: usize>(
 ) {
     // SAFETY: the caller's.
     unsafe {
-        match B::SHAPE {
+        match K::SHAPE {
             Shape::Plain | Shape::SubScale | Shape::SubScales => {}
             Shape::Minimum => {
                 let minimum = scales.minimum(l, b, 0);
@@ -219,25 +219,25 @@ pub unsafe fn half_sums<L: Lanes, const C: usize>(
 /// # Safety
 /// The groups are readable.
 #[inline(always)]
-unsafe fn integer_sums<L: Lanes, B: Format, const C: usize>(
+unsafe fn integer_sums<L: Lanes, K: Kind, const C: usize>(
     l: L,
     w: &[L::V; 8],
     scales: &Scales,
     b: usize,
     x: &[*const ActGroup; C],
 ) -> [L::V; C] {
-    let signed = B::WIDE && L::SIGNED_BYTES;
-    let offset = if B::WIDE { if L::SIGNED_BYTES { 0 } else { 128 } } else { B::OFFSET };
+    let signed = K::WIDE && L::SIGNED_BYTES;
+    let offset = if K::WIDE { if L::SIGNED_BYTES { 0 } else { 128 } } else { K::OFFSET };
     // SAFETY: the caller's.
     unsafe {
-        if matches!(B::SHAPE, Shape::Plain | Shape::SubScale | Shape::Minimum) {
+        if matches!(K::SHAPE, Shape::Plain | Shape::SubScale | Shape::Minimum) {
             let (mut q, mut starts) = ([std::ptr::null(); C], [l.splat(0); C]);
             for c in 0..C {
                 q[c] = (&raw const (*x[c]).q).cast::<i8>();
                 starts[c] = minus_offset(l, offset, (*x[c]).minus_8);
             }
-            let mut isums = l.dot::<8, C>(w, q, starts, B::LARGEST, signed);
-            if B::SHAPE == Shape::SubScale {
+            let mut isums = l.dot::<8, C>(w, q, starts, K::LARGEST, signed);
+            if K::SHAPE == Shape::SubScale {
                 let sub = scales.sub_scale(l, b, 0);
                 for isum in &mut isums {
                     *isum = l.mul(sub, *isum);
@@ -252,7 +252,7 @@ unsafe fn integer_sums<L: Lanes, B: Format, const C: usize>(
         let both = l.or(l.and(minus(s0), l.splat(0xffff)), l.shl(minus(s1), 16));
         // Column by column: the sums of both halves of all of them would not fit the registers.
         for c in 0..C {
-            let [[first], [second]] = half_sums::<L, 1>(l, w, &[x[c]], B::LARGEST, signed);
+            let [[first], [second]] = half_sums::<L, 1>(l, w, &[x[c]], K::LARGEST, signed);
             isums[c] = l.add(l.mul(s0, first), l.mul(s1, second));
             if offset != 0 {
                 isums[c] = l.add(isums[c], l.mul_pairs(both, half_sums_of(l, x[c])));

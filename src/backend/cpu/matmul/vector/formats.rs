@@ -4,9 +4,10 @@
 use std::mem::offset_of;
 
 use super::{
+    kinds::*,
     lanes::Lanes,
     panel::{Panel, Scales},
-    points::{IQ1_OFFSET, IQ2_OFFSET, IQ3_S_OFFSET, IQ3_XXS_OFFSET},
+    points::{IQ1_OFFSET, IQ2_OFFSET, IQ3_OFFSET},
     rows::Rows,
 };
 use crate::{
@@ -20,25 +21,9 @@ use crate::{
     },
 };
 
-/// What a format has besides integers and a scale per 32.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
-    Plain,
-    Minimum,
-    SubScale,
-    SubScales,
-    SubScalesAndMinimums,
-}
-
 /// A block format, as vectors see it.
 pub trait Format: Block {
-    const SHAPE: Shape;
-    /// Weights use (nearly) all 256 values, and only then are they given to the panel signed.
-    const WIDE: bool = false;
-    /// What the panel's integers are too large by. Where 32 weights have one scale: 0, 1, 12, or a power of two from 8 on.
-    const OFFSET: i16 = 0;
-    /// The largest integer in the panel, or the largest magnitude if signed.
-    const LARGEST: u8;
+    type Kind: Kind;
 
     /// Unpacks one block of every row into the panel, from its `b`-th block of 32 on.
     ///
@@ -114,9 +99,7 @@ pub fn levels<L: Lanes>(l: L, table: L::V, nibbles: [L::V; 8]) -> [L::V; 8] {
 }
 
 impl Format for BlockQ4_0 {
-    const SHAPE: Shape = Shape::Plain;
-    const OFFSET: i16 = 8;
-    const LARGEST: u8 = 15;
+    type Kind = Plain<8, 15>;
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
@@ -129,8 +112,7 @@ impl Format for BlockQ4_0 {
 }
 
 impl Format for BlockQ4_1 {
-    const SHAPE: Shape = Shape::Minimum;
-    const LARGEST: u8 = 15;
+    type Kind = Minimum<15>;
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
@@ -145,9 +127,7 @@ impl Format for BlockQ4_1 {
 }
 
 impl Format for BlockQ5_0 {
-    const SHAPE: Shape = Shape::Plain;
-    const OFFSET: i16 = 16;
-    const LARGEST: u8 = 31;
+    type Kind = Plain<16, 31>;
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
@@ -163,8 +143,7 @@ impl Format for BlockQ5_0 {
 }
 
 impl Format for BlockQ5_1 {
-    const SHAPE: Shape = Shape::Minimum;
-    const LARGEST: u8 = 31;
+    type Kind = Minimum<31>;
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
@@ -181,9 +160,7 @@ impl Format for BlockQ5_1 {
 }
 
 impl Format for BlockQ8_0 {
-    const SHAPE: Shape = Shape::Plain;
-    const WIDE: bool = true;
-    const LARGEST: u8 = 128;
+    type Kind = Wide;
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
@@ -196,9 +173,7 @@ impl Format for BlockQ8_0 {
 }
 
 impl Format for BlockIq4Nl {
-    const SHAPE: Shape = Shape::Plain;
-    const WIDE: bool = true;
-    const LARGEST: u8 = 127;
+    type Kind = Wide;
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
@@ -229,16 +204,14 @@ pub const MXFP4_FROM_ZERO: [u8; 16] = {
     let mut table = [0; 16];
     let mut i = 0;
     while i < 16 {
-        table[i] = (VALUES[i] + BlockMxfp4::OFFSET as i8) as u8;
+        table[i] = (VALUES[i] + <BlockMxfp4 as Format>::Kind::OFFSET as i8) as u8;
         i += 1;
     }
     table
 };
 
 impl Format for BlockMxfp4 {
-    const SHAPE: Shape = Shape::Plain;
-    const OFFSET: i16 = 12;
-    const LARGEST: u8 = 24;
+    type Kind = Plain<12, 24>;
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
@@ -264,9 +237,7 @@ pub fn put_iq4_xs_scales<L: Lanes>(l: L, d_and_high: L::V, low: L::V, to: &mut S
 }
 
 impl Format for BlockIq4Xs {
-    const SHAPE: Shape = Shape::Plain;
-    const WIDE: bool = true;
-    const LARGEST: u8 = 127;
+    type Kind = Wide;
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
@@ -312,8 +283,7 @@ pub fn put_q6_k_scales<L: Lanes>(l: L, scales: [L::V; 4], d: L::F, to: &mut Scal
 }
 
 impl Format for BlockQ4K {
-    const SHAPE: Shape = Shape::Minimum;
-    const LARGEST: u8 = 15;
+    type Kind = Minimum<15>;
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
@@ -332,8 +302,7 @@ impl Format for BlockQ4K {
 }
 
 impl Format for BlockQ5K {
-    const SHAPE: Shape = Shape::Minimum;
-    const LARGEST: u8 = 31;
+    type Kind = Minimum<31>;
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
@@ -372,8 +341,7 @@ pub fn put_q2_k_scales<L: Lanes>(l: L, scales: [L::V; 4], d_and_dmin: L::V, to: 
 }
 
 impl Format for BlockQ2K {
-    const SHAPE: Shape = Shape::SubScalesAndMinimums;
-    const LARGEST: u8 = 3;
+    type Kind = SubScalesAndMinimums<3>;
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
@@ -409,9 +377,7 @@ pub fn put_q3_k_scales<L: Lanes>(l: L, [low0, low1, high]: [L::V; 3], d: L::F, t
 }
 
 impl Format for BlockQ3K {
-    const SHAPE: Shape = Shape::SubScales;
-    const OFFSET: i16 = 4;
-    const LARGEST: u8 = 7;
+    type Kind = SubScales<4, 7>;
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
@@ -438,9 +404,7 @@ impl Format for BlockQ3K {
 }
 
 impl Format for BlockQ6K {
-    const SHAPE: Shape = Shape::SubScales;
-    const OFFSET: i16 = 32;
-    const LARGEST: u8 = 63;
+    type Kind = SubScales<32, 63>;
 
     #[inline(always)]
     unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, _: usize) {
@@ -467,14 +431,11 @@ impl Format for BlockQ6K {
     }
 }
 
-/// Formats that are unpacked one row after the other, from what a block means: slowly. Their offsets, and the largest
-/// integers.
+/// Formats that are unpacked one row after the other, from what a block means: slowly.
 macro_rules! row_by_row {
-    ($($B:ty: $SHAPE:ident, $OFFSET:expr, $LARGEST:literal;)*) => {$(
+    ($($B:ty: $Kind:ty;)*) => {$(
         impl Format for $B {
-            const SHAPE: Shape = Shape::$SHAPE;
-            const OFFSET: i16 = $OFFSET;
-            const LARGEST: u8 = $OFFSET as u8 + $LARGEST;
+            type Kind = $Kind;
 
             #[inline(always)]
             unsafe fn unpack<L: Lanes>(_: L, rows: Rows, to: &mut Panel, b: usize) {
@@ -485,17 +446,17 @@ macro_rules! row_by_row {
     )*};
 }
 row_by_row! {
-    BlockIq1S: SubScale, IQ1_OFFSET, 9;
-    BlockIq1M: SubScales, IQ1_OFFSET, 9;
-    BlockIq2Xxs: SubScale, IQ2_OFFSET, 43;
-    BlockIq2Xs: SubScales, IQ2_OFFSET, 43;
-    BlockIq2S: SubScales, IQ2_OFFSET, 43;
-    BlockIq3Xxs: SubScale, IQ3_XXS_OFFSET, 31;
-    BlockIq3S: SubScale, IQ3_S_OFFSET, 15;
-    BlockTq1: Plain, 1, 1;
-    BlockTq2: Plain, 1, 2;
-    BlockQ1_0: Plain, 1, 1;
-    BlockQ2_0: Plain, 1, 2;
+    BlockIq1S: SubScale<IQ1_OFFSET, 63>;
+    BlockIq1M: SubScales<IQ1_OFFSET, 63>;
+    BlockIq2Xxs: SubScale<IQ2_OFFSET, 107>;
+    BlockIq2Xs: SubScales<IQ2_OFFSET, 107>;
+    BlockIq2S: SubScales<IQ2_OFFSET, 107>;
+    BlockIq3Xxs: SubScale<IQ3_OFFSET, 63>;
+    BlockIq3S: SubScale<IQ3_OFFSET, 63>;
+    BlockTq1: Plain<1, 3>;
+    BlockTq2: Plain<1, 3>;
+    BlockQ1_0: Plain<1, 3>;
+    BlockQ2_0: Plain<1, 3>;
 }
 
 /// # Safety
@@ -506,7 +467,7 @@ unsafe fn unpack_row_by_row<B: Format + Grouped>(n: usize, rows: Rows, to: &mut 
         let block: &B = unsafe { rows.block_of(row) };
         for group in 0..B::TYPE.block_len() / GROUP {
             let Group { scale, sub, ints } = block.group(group);
-            to.put_row_ints(b + group, row, ints.map(|int| (i16::from(int) + B::OFFSET) as u8));
+            to.put_row_ints(b + group, row, ints.map(|int| (i16::from(int) + B::Kind::OFFSET) as u8));
             to.scales.put_of_row(b + group, row, scale, sub);
         }
     }

@@ -12,6 +12,7 @@ mod avx2;
 mod avx512;
 mod dot;
 mod formats;
+mod kinds;
 mod lanes;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -114,7 +115,7 @@ impl<B: Format> Job<'_, '_, B> {
                 unsafe { B::unpack(l, Rows::new::<L>(group.first, group.stride, offset), panel, b) };
             }
             // SAFETY: the columns have `groups` groups, the panel holds n, and `acc` has 16 lanes per column.
-            unsafe { dot::dot::<L, B>(l, panel, n, self.x, columns.clone(), first, acc.as_mut_ptr()) };
+            unsafe { dot::dot::<L, B::Kind>(l, panel, n, self.x, columns.clone(), first, acc.as_mut_ptr()) };
         }
         for (c, acc) in columns.zip(acc.chunks_exact(L::ROWS)) {
             self.out.put(c, group.row + group.lanes.start, &acc[group.lanes.clone()]);

@@ -7,7 +7,7 @@ use std::{marker::PhantomData, ops::Range};
 use super::{
     TILE,
     dot::{self, at_group, columns},
-    formats::Shape,
+    kinds::{Kind, Shape},
     lanes::{Lanes, Words},
     packed_formats::PackedFormat,
     panel::{Panel, Scales},
@@ -58,7 +58,8 @@ impl<L: Lanes, B: PackedFormat, S: Split> Work<L> for Product<'_, '_, B, S> {
         if const { S::LOW > 0 } && self.coarse {
             return l.call(Coarse::<B, S> { job, groups, format: PhantomData });
         }
-        if all > 2 * L::COLUMNS {
+        let few = if const { B::FEW > 1 } { 2 * L::COLUMNS } else { B::FEW };
+        if const { B::FEW == 0 } || all > few {
             return l.call(Many::<B, S> { job, groups, format: PhantomData });
         }
         // The sums stay in registers, and unpacking again for the second half costs less than a panel does.
@@ -180,6 +181,7 @@ impl Job<'_, '_> {
         }
         match columns.len() {
             1 => few!(1),
+            n if const { B::FEW == 1 } => unreachable!("{n} columns at a time"),
             2 => few!(2),
             3 => few!(3),
             4 => few!(4),
@@ -258,7 +260,7 @@ impl Job<'_, '_> {
                         panel.put_ints(l, b, j, w);
                     }
                 }
-                dot::dot::<L, B>(l, panel, n, self.x, columns.clone(), first, acc.as_mut_ptr());
+                dot::dot::<L, B::Kind>(l, panel, n, self.x, columns.clone(), first, acc.as_mut_ptr());
             }
         }
         for (c, acc) in columns.zip(acc.chunks_exact(L::ROWS)) {
@@ -355,7 +357,7 @@ unsafe fn full<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
             // SAFETY: the caller's.
             unsafe {
                 let w = unpack::<L, B, S>(l, &mut high, &mut low, scales, b, ahead::<S>(C));
-                dot::step::<L, B, C>(l, &w, scales, b, at_group(&x, first + b), &mut sums);
+                dot::step::<L, B::Kind, C>(l, &w, scales, b, at_group(&x, first + b), &mut sums);
             }
         }
     }
@@ -390,7 +392,7 @@ unsafe fn coarse<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
                 }
                 let [mut isums, second] = dot::half_sums::<L, C>(l, &w, &x, S::HIGH_MAX, false);
                 for c in 0..C {
-                    let pair = if B::SHAPE == Shape::SubScales {
+                    let pair = if B::Kind::SHAPE == Shape::SubScales {
                         let [s0, s1] = [scales.sub_scale(l, b, 0), scales.sub_scale(l, b, 1)];
                         isums[c] = l.add(l.mul(s0, isums[c]), l.mul(s1, second[c]));
                         l.or(l.and(s0, l.splat(0xffff)), l.shl(s1, 16))
@@ -407,7 +409,7 @@ unsafe fn coarse<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
                     let scale = l.mul_f32(scale, l.splat_f32((*x[c]).d));
                     sums[c] = l.fma_f32(scale, l.to_f32(isums[c]), sums[c]);
                 }
-                dot::add_minimums::<L, B, C>(l, scales, b, &x, &mut sums);
+                dot::add_minimums::<L, B::Kind, C>(l, scales, b, &x, &mut sums);
             }
         }
     }

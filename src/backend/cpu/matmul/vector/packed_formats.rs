@@ -5,6 +5,7 @@ use super::{
         Format, MXFP4_FROM_ZERO, levels, mxfp4_scale, put_iq4_xs_scales, put_k_scales, put_q2_k_scales,
         put_q3_k_scales, put_q6_k_scales, two_halves,
     },
+    kinds::Kind,
     lanes::Lanes,
     panel::Scales,
 };
@@ -15,6 +16,10 @@ use crate::{
 
 /// What the vectors need of a packed format.
 pub trait PackedFormat: Format + Packable {
+    /// Up to how many columns have functions of their own, one for each number, which keep weights in registers: 0, 1, or as
+    /// many as the tier has. More columns go by way of panels, in one function: the compiler takes long for each.
+    const FEW: usize = 8;
+
     /// Unpacks the head of one block, from the `b`-th 32 columns on.
     ///
     /// # Safety
@@ -40,7 +45,7 @@ pub trait PackedFormat: Format + Packable {
     #[inline(always)]
     fn ints<L: Lanes>(l: L, bits: [L::V; 8]) -> [L::V; 8] {
         let mut out = bits;
-        if Self::WIDE && L::SIGNED_BYTES {
+        if Self::Kind::WIDE && L::SIGNED_BYTES {
             for v in &mut out {
                 *v = l.xor(*v, l.splat(0x8080_8080));
             }
@@ -63,8 +68,10 @@ pub unsafe fn head_words<L: Lanes>(l: L, head: *const u8) -> [L::V; 4] {
 }
 
 macro_rules! one_half {
-    ($($B:ty),*) => {$(
+    ($FEW:literal: $($B:ty),*) => {$(
         impl PackedFormat for $B {
+            const FEW: usize = $FEW;
+
             #[inline(always)]
             unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
                 // SAFETY: the caller's.
@@ -73,7 +80,8 @@ macro_rules! one_half {
         }
     )*};
 }
-one_half!(BlockQ4_0, BlockQ5_0, BlockQ8_0, BlockQ2_0, BlockTq2);
+one_half!(8: BlockQ4_0, BlockQ5_0, BlockQ8_0);
+one_half!(0: BlockQ2_0, BlockTq2);
 
 macro_rules! two_halves {
     ($($B:ty),*) => {$(
@@ -145,6 +153,8 @@ impl PackedFormat for BlockMxfp4 {
 }
 
 impl PackedFormat for BlockIq4Xs {
+    const FEW: usize = 1;
+
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -158,6 +168,8 @@ impl PackedFormat for BlockIq4Xs {
 }
 
 impl PackedFormat for BlockQ2K {
+    const FEW: usize = 1;
+
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -166,6 +178,8 @@ impl PackedFormat for BlockQ2K {
 }
 
 impl PackedFormat for BlockQ3K {
+    const FEW: usize = 1;
+
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -177,6 +191,8 @@ impl PackedFormat for BlockQ3K {
 }
 
 impl PackedFormat for BlockQ1_0 {
+    const FEW: usize = 0;
+
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
         // SAFETY: the caller's.
@@ -194,6 +210,8 @@ impl PackedFormat for BlockQ1_0 {
 }
 
 impl PackedFormat for BlockTq1 {
+    const FEW: usize = 0;
+
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
         // SAFETY: the caller's.

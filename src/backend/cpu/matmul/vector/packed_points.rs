@@ -95,6 +95,8 @@ unsafe fn put_nibbles<L: Lanes>(l: L, head: *const u8, first: usize, to: &mut Sc
 }
 
 impl PackedFormat for BlockIq2Xxs {
+    const FEW: usize = 0;
+
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -116,6 +118,8 @@ impl PackedFormat for BlockIq2Xxs {
 }
 
 impl PackedFormat for BlockIq2Xs {
+    const FEW: usize = 0;
+
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -142,6 +146,8 @@ impl PackedFormat for BlockIq2Xs {
 }
 
 impl PackedFormat for BlockIq2S {
+    const FEW: usize = 0;
+
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -181,6 +187,8 @@ fn two_fours<L: Lanes, const N: usize>(
 }
 
 impl PackedFormat for BlockIq3Xxs {
+    const FEW: usize = 0;
+
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -198,11 +206,13 @@ impl PackedFormat for BlockIq3Xxs {
         let (signs, scale) = signs_and_spare_bits(l, signs);
         to.put_sub_scale(l, b, odd_from_spare_bits(l, scale));
         let weights = two_fours(l, &IQ3_XXS, [first, second], [l.splat(0); 2]);
-        all_with_signs(l, weights, signs, IQ3_XXS_OFFSET)
+        all_with_signs(l, weights, signs, IQ3_OFFSET)
     }
 }
 
 impl PackedFormat for BlockIq3S {
+    const FEW: usize = 0;
+
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -228,11 +238,13 @@ impl PackedFormat for BlockIq3S {
         let eight = l.spread_byte(unsafe { head_byte(l, head, 0, b) }, 0);
         let ninths = |of: u32| l.min_bytes(l.and(eight, l.splat(of)), l.splat(0x0101_0101));
         let weights = two_fours(l, &IQ3_S, [first, second], [ninths(0x0804_0201), ninths(0x8040_2010)]);
-        all_with_signs(l, weights, signs, IQ3_S_OFFSET)
+        all_with_signs(l, weights, signs, IQ3_OFFSET)
     }
 }
 
 impl PackedFormat for BlockIq1S {
+    const FEW: usize = 0;
+
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -270,6 +282,8 @@ impl PackedFormat for BlockIq1S {
 }
 
 impl PackedFormat for BlockIq1M {
+    const FEW: usize = 0;
+
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.

@@ -65,11 +65,10 @@ impl<const N: usize> Eights<N> {
     }
 }
 
-/// What weights of IQ1 are too large by: eight times a number from -1 to 1, and one more or less.
-pub const IQ1_OFFSET: i16 = 16;
+/// What weights are too large by. Those of IQ1 are eight times a number from -1 to 1, and one more or less.
+pub const IQ1_OFFSET: i16 = 32;
 pub const IQ2_OFFSET: i16 = 64;
-pub const IQ3_XXS_OFFSET: i16 = 32;
-pub const IQ3_S_OFFSET: i16 = 16;
+pub const IQ3_OFFSET: i16 = 32;
 
 const LEVELS_2: [u8; 4] = {
     let mut levels = grids::LEVELS_2;
@@ -91,8 +90,8 @@ pub static IQ1: Eights<2048> = Eights::new(&grids::IQ1, LEVELS_1);
 pub static IQ2_XXS: Eights<256> = Eights::new(&grids::IQ2_XXS, LEVELS_2);
 pub static IQ2_XS: Eights<512> = Eights::new(&grids::IQ2_XS, LEVELS_2);
 pub static IQ2_S: Eights<1024> = Eights::new(&grids::IQ2_S, LEVELS_2);
-pub static IQ3_XXS: Fours<256> = Fours::new(&grids::IQ3_XXS, &grids::LEVELS_3_XXS, IQ3_XXS_OFFSET as u8);
-pub static IQ3_S: Fours<512> = Fours::new(&grids::IQ3_S, &grids::LEVELS_3_S, IQ3_S_OFFSET as u8);
+pub static IQ3_XXS: Fours<256> = Fours::new(&grids::IQ3_XXS, &grids::LEVELS_3_XXS, IQ3_OFFSET as u8);
+pub static IQ3_S: Fours<512> = Fours::new(&grids::IQ3_S, &grids::LEVELS_3_S, IQ3_OFFSET as u8);
 
 /// The number of point `k` of each lane, below `N`: its low byte, and its byte of `high`, of which only the bits that it can
 /// have are looked at.
