@@ -13,6 +13,8 @@
 //!
 //! A coarse weight is the middle of the values that its high bits leave open.
 
+#![allow(clippy::single_range_in_vec_init, reason = "most blocks have their scales in one place")]
+
 mod formats;
 mod points;
 mod scalar;
