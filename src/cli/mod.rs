@@ -109,6 +109,7 @@ enum Command {
     /// List the GPUs, and what of them would be used
     Devices(Said<devices::DevicesArgs>),
     /// Write a model in other formats: fewer bits for each weight
+    #[command(override_usage = "spec-run quantize [OPTIONS] <IN> [OUT] <TYPE> [THREADS]")]
     Quantize(Said<quantize::QuantizeArgs>),
     /// Find how much each column of a model's matrices matters, for `quantize --imatrix`
     Imatrix(Said<imatrix::ImatrixArgs>),

@@ -20,25 +20,42 @@ use super::{
 };
 use crate::{
     Error, Gguf, Result,
+    files::read_limited,
+    gguf::Value,
     quant::GgmlType,
     quantize::{FileType, Quantized, Settings, WRITTEN, importance::Importance},
+    quoted::Quoted,
     words::count,
 };
 
 const MAX_THREADS: usize = 1024;
+/// Of a file of types.
+const MAX_TYPES_BYTES: u64 = 16 << 20;
 
 #[derive(Args, Debug)]
 pub struct QuantizeArgs {
-    /// Model file of F32, F16 or BF16 (of a sharded model the first shard), the file to write [default:
-    /// ggml-model-TYPE.gguf beside it], what to write, as Q4_K_M, and how many threads, which -t says too
-    #[arg(value_name = "IN [OUT] TYPE [THREADS]", num_args = 2..=4, required = true)]
-    files_and_type: Vec<OsString>,
+    /// Model file of F32, F16 or BF16; of a sharded model the first shard
+    #[arg(value_name = "IN")]
+    input: PathBuf,
+    /// The file to write [default: ggml-model-TYPE.gguf beside the model], what to write, as Q4_K_M, and how many threads,
+    /// which -t says too
+    #[arg(value_name = "[OUT] TYPE [THREADS]", num_args = 1..=3, required = true)]
+    output_and_type: Vec<OsString>,
     /// Importance matrix, made by `spec-run imatrix` or llama.cpp: columns that matter more get smaller errors
     #[arg(long, value_name = "FILE")]
     imatrix: Option<PathBuf>,
+    /// Use only entries of the importance matrix in whose names NAME is found
+    #[arg(long, value_name = "NAME", requires = "imatrix", conflicts_with = "exclude_weights")]
+    include_weights: Vec<String>,
+    /// Use no entries of the importance matrix in whose names NAME is found
+    #[arg(long, value_name = "NAME", requires = "imatrix")]
+    exclude_weights: Vec<String>,
     /// The type of tensors in whose names a regular expression is found, as attn_v=q8_0; the first that fits counts
     #[arg(long, value_name = "PATTERN=TYPE", value_parser = tensor_type)]
     tensor_type: Vec<(Pattern, GgmlType)>,
+    /// A file with more of them, with spaces or ends of lines between
+    #[arg(long, value_name = "FILE")]
+    tensor_type_file: Option<PathBuf>,
     /// The type of the head, output.weight
     #[arg(long, value_name = "TYPE", value_parser = written_type)]
     output_tensor_type: Option<GgmlType>,
@@ -54,6 +71,9 @@ pub struct QuantizeArgs {
     /// Quantize again what is quantized already; that costs quality
     #[arg(long)]
     allow_requantize: bool,
+    /// Metadata to write instead of the model's; TYPE is int, float, bool or str
+    #[arg(long, value_name = "KEY=TYPE:VALUE", value_parser = metadata)]
+    override_kv: Vec<(String, Value)>,
     /// Write nothing: print each tensor's type and the size of the file
     #[arg(long)]
     dry_run: bool,
@@ -89,6 +109,24 @@ fn tensor_type(text: &str) -> Result<(Pattern, GgmlType), String> {
     Ok((Pattern(pattern), written_type(ty)?))
 }
 
+fn metadata(text: &str) -> Result<(String, Value), String> {
+    const WANTED: &str = "wanted KEY=TYPE:VALUE, as general.name=str:Mine";
+    let (key, typed) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or(WANTED)?;
+    let (ty, value) = typed.split_once(':').ok_or(WANTED)?;
+    let wrong = |wanted: &str| format!("{value} is not {wanted}");
+    let value = match ty {
+        "int" => Value::U32(value.parse().map_err(|_| wrong("a whole number from 0 to 4294967295"))?),
+        "float" => {
+            let number = value.parse().ok().filter(|x: &f32| x.is_finite());
+            Value::F32(number.ok_or_else(|| wrong("a number"))?)
+        }
+        "bool" => Value::Bool(value.parse().map_err(|_| wrong("true or false"))?),
+        "str" => Value::String(value.into()),
+        _ => return Err(format!("{ty} is not int, float, bool or str")),
+    };
+    Ok((key.into(), value))
+}
+
 /// What the words without a flag say.
 struct Job {
     input: PathBuf,
@@ -101,9 +139,9 @@ struct Job {
 impl QuantizeArgs {
     /// As llama-quantize reads them: a second word that is a type leaves the file to be named after it.
     fn job(&self) -> Result<Job> {
-        let mut words = self.files_and_type.iter();
+        let mut words = self.output_and_type.iter();
         let mut next = || words.next();
-        let input = PathBuf::from(next().expect("asked for by the flags"));
+        let input = self.input.clone();
         let second = next().expect("asked for by the flags");
         let (output, file_type) = match file_type(second) {
             Ok(ty) => {
@@ -132,6 +170,32 @@ impl QuantizeArgs {
         }
     }
 
+    fn importance(&self) -> Result<Option<Importance>> {
+        let Some(path) = &self.imatrix else { return Ok(None) };
+        let mut importance = Importance::read(path)?;
+        if !self.include_weights.is_empty() {
+            importance.choose(&self.include_weights, true);
+        }
+        importance.choose(&self.exclude_weights, false);
+        match importance.entries() {
+            0 => Err(Error::Usage(format!("{}: no entry of it is left to use", path.display()))),
+            _ => Ok(Some(importance)),
+        }
+    }
+
+    fn overrides(&self) -> Result<Vec<(Regex, GgmlType)>> {
+        let mut all = self.tensor_type.clone();
+        if let Some(path) = &self.tensor_type_file {
+            let text = String::from_utf8(read_limited(path, MAX_TYPES_BYTES)?)
+                .map_err(|_| Error::Input(format!("{}: is not UTF-8 text", path.display())))?;
+            for word in text.split_whitespace() {
+                let wrong = |what| Error::Input(format!("{}: {}: {what}", path.display(), Quoted(word)));
+                all.push(tensor_type(word).map_err(wrong)?);
+            }
+        }
+        Ok(all.into_iter().map(|(Pattern(pattern), ty)| (pattern, ty)).collect())
+    }
+
     fn settings(&self, file_type: Option<FileType>) -> Result<Settings> {
         Ok(Settings {
             file_type: file_type.unwrap_or(FileType::F32),
@@ -140,9 +204,10 @@ impl QuantizeArgs {
             leave_output: self.leave_output_tensor,
             output: self.output_tensor_type,
             embedding: self.token_embedding_type,
-            overrides: self.tensor_type.iter().map(|(pattern, ty)| (pattern.0.clone(), *ty)).collect(),
+            overrides: self.overrides()?,
             requantize: self.allow_requantize,
-            importance: self.imatrix.as_deref().map(Importance::read).transpose()?,
+            importance: self.importance()?,
+            metadata: self.override_kv.clone(),
         })
     }
 }

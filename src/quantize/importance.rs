@@ -1,7 +1,10 @@
 //! How much each column of a matrix matters: the mean square of what a model multiplies it with. llama.cpp calls that an
 //! importance matrix, and has two formats for it.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use super::mix::layer_of;
 use crate::{
@@ -29,6 +32,7 @@ pub struct Importance {
     dataset: Option<String>,
     chunks: u32,
     matrices: BTreeMap<String, Vec<f32>>,
+    left_out: BTreeSet<String>,
 }
 
 impl Importance {
@@ -80,7 +84,7 @@ impl Importance {
         let dataset = metadata.strings(DATASETS)?.and_then(|all| all.get(0).map(str::to_string));
         let chunks = metadata.u32(CHUNK_COUNT)?.unwrap_or(0);
         drop(gguf);
-        Ok(Importance { file, dataset, chunks, matrices })
+        Ok(Importance { file, dataset, chunks, matrices, left_out: BTreeSet::new() })
     }
 
     /// The older format: little-endian counts, names and floats, one after the other.
@@ -100,17 +104,23 @@ impl Importance {
         // What follows may be missing.
         let chunks = take_u32(&mut left).unwrap_or(0);
         let dataset = take_str(&mut left).filter(|name| !name.is_empty());
-        Ok(Importance { file, dataset, chunks, matrices })
+        Ok(Importance { file, dataset, chunks, matrices, left_out: BTreeSet::new() })
     }
 
-    /// How many matrices there are.
+    /// Uses only matrices in whose names one of these texts is found, or all but them.
+    pub fn choose(&mut self, names: &[String], found: bool) {
+        let is_named = |matrix: &&String| names.iter().any(|name| matrix.contains(name));
+        self.left_out.extend(self.matrices.keys().filter(|matrix| is_named(matrix) != found).cloned());
+    }
+
+    /// How many matrices are used.
     pub fn entries(&self) -> usize {
-        self.matrices.len()
+        self.matrices.len() - self.left_out.len()
     }
 
     /// By column of an expert's matrix, if it is there.
     pub fn of(&self, matrix: &str, columns: usize, expert: usize) -> Option<&[f32]> {
-        let all = self.matrices.get(matrix)?;
+        let all = self.matrices.get(matrix).filter(|_| !self.left_out.contains(matrix))?;
         // One row for all experts is what files of matrices that were apart have.
         let row = if all.len() == columns { 0 } else { expert };
         all.get(row * columns..(row + 1) * columns)

@@ -53,6 +53,8 @@ pub struct Settings {
     /// Whether what is quantized already may be quantized again.
     pub requantize: bool,
     pub importance: Option<Importance>,
+    /// Metadata that is other than the model's.
+    pub metadata: Vec<(String, Value)>,
 }
 
 /// A file that is planned to the last byte and not yet written.
@@ -291,6 +293,9 @@ fn head(gguf: &Gguf, settings: &Settings) -> Writer {
     }
     for (key, value) in new {
         writer.set(key, value);
+    }
+    for (key, value) in &settings.metadata {
+        writer.set(key, value.clone());
     }
     writer
 }

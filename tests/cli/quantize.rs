@@ -150,6 +150,7 @@ fn what_cannot_be_written_is_one_line_and_no_file() {
     done(folder, &format!("synth -o in.gguf {SYNTH} -q f16"));
     done(folder, "quantize in.gguf q8.gguf Q8_0");
     done(folder, "synth -o narrow.gguf --layers 1 --dim 64 --ffn 96 --heads 4 -q f16");
+    fs::write(folder.join("types.txt"), "attn_q=q8_0\nattn_v=q9").unwrap();
     for (args, code, words) in [
         ("in.gguf out.gguf Q9_Z", 2, &["Q9_Z", "Q4_K_M"][..]),
         ("in.gguf out.gguf", 2, &["out.gguf", "a type is missing"]),
@@ -171,6 +172,16 @@ fn what_cannot_be_written_is_one_line_and_no_file() {
             &["token_embd.weight", "64", "Q4_K", "256"],
         ),
         ("--imatrix in.gguf in.gguf out.gguf Q4_K_M", 1, &["in.gguf", "no importance matrix"]),
+        ("--override-kv general.name in.gguf out.gguf Q4_0", 2, &["KEY=TYPE:VALUE"]),
+        (
+            "--override-kv general.name=text:x in.gguf out.gguf Q4_0",
+            2,
+            &["text is not int, float, bool or str"],
+        ),
+        ("--override-kv x=int:-1 in.gguf out.gguf Q4_0", 2, &["-1 is not a whole number"]),
+        ("--override-kv x=float:nan in.gguf out.gguf Q4_0", 2, &["nan is not a number"]),
+        ("--tensor-type-file nothing.txt in.gguf out.gguf Q4_0", 1, &["nothing.txt"]),
+        ("--tensor-type-file types.txt in.gguf out.gguf Q4_0", 1, &["types.txt", "attn_v=q9", "Q4_K"]),
         ("--imatrix /dev/null in.gguf out.gguf Q4_K_M", 1, &["importance matrix of the older format"]),
     ] {
         fails(folder, &format!("quantize {args}"), code, words);
@@ -183,6 +194,35 @@ fn what_cannot_be_written_is_one_line_and_no_file() {
     );
     done(folder, "quantize --allow-requantize q8.gguf twice.gguf Q4_0");
     assert!(!done(folder, "-m short.gguf -p Once -n 4 --temp 0").is_empty());
+}
+
+#[test]
+fn types_come_from_a_file_too_and_metadata_from_the_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    done(folder, &format!("synth -o in.gguf {SYNTH} -q f16"));
+    fs::write(folder.join("types.txt"), "attn_v=q8_0  attn_q=q5_1\n\nATTN_K=q6_k\n").unwrap();
+    done(
+        folder,
+        "quantize --tensor-type attn_q=q5_0 --tensor-type-file types.txt --override-kv general.name=str:a=b:c \
+         --override-kv new.count=int:4294967295 --override-kv new.share=float:-0.5 --override-kv new.flag=bool:true \
+         --override-kv general.file_type=int:99 in.gguf out.gguf Q4_0",
+    );
+    let gguf = Gguf::open(&folder.join("out.gguf")).unwrap();
+    for (name, ty) in [
+        ("attn_q", GgmlType::Q5_0),
+        ("attn_v", GgmlType::Q8_0),
+        ("attn_k", GgmlType::Q6_K),
+        ("attn_output", GgmlType::Q4_0),
+    ] {
+        assert_eq!(gguf.tensor(&format!("blk.1.{name}.weight")).unwrap().ty, ty, "{name}");
+    }
+    let metadata = gguf.metadata();
+    assert_eq!(metadata.str("general.name").unwrap(), Some("a=b:c"));
+    assert_eq!(metadata.u32("general.file_type").unwrap(), Some(99));
+    assert_eq!(metadata.u32("new.count").unwrap(), Some(u32::MAX));
+    assert_eq!(metadata.f32("new.share").unwrap(), Some(-0.5));
+    assert_eq!(metadata.bool("new.flag").unwrap(), Some(true));
 }
 
 /// The file is longer than the shell allows, which is what a full disk is to a program.
@@ -367,6 +407,35 @@ fn both_formats_of_importance_do_the_same_and_another_models_is_refused() {
         folder,
         "synth -o small.gguf --layers 2 --dim 256 --ffn 512 --heads 4 --kv-heads 2 --vocab 2100 -q f16",
     );
+    // With some entries only: tensors are those of a file without an importance matrix, or with one.
+    let [plain, all] = ["plain.gguf", "new.gguf"].map(of);
+    let names: Vec<String> = said.tensors().iter().map(|t| t.name.clone()).collect();
+    for (args, is_used) in [
+        (
+            "--include-weights ffn_ --include-weights blk.0.",
+            &(|name: &str| name.contains("ffn_") || name.contains("blk.0.")) as &dyn Fn(&str) -> bool,
+        ),
+        ("--exclude-weights blk.1. --exclude-weights attn_v", &|name| {
+            !name.contains("blk.1.") && !name.contains("attn_v")
+        }),
+    ] {
+        done(folder, &format!("quantize --force --imatrix i.gguf {args} in.gguf some.gguf Q4_K_M"));
+        for (i, tensor) in of("some.gguf").into_iter().enumerate() {
+            let wanted = if is_used(&names[i]) { &all[i] } else { &plain[i] };
+            assert!(tensor == *wanted, "{args}: {}", names[i]);
+        }
+    }
+    for (args, code, words) in [
+        ("--imatrix i.gguf --include-weights nothing", 2, &["i.gguf", "no entry"][..]),
+        ("--imatrix i.gguf --include-weights a --exclude-weights b", 2, &["--exclude-weights"]),
+        ("--include-weights a", 2, &["--imatrix"]),
+    ] {
+        let (output, folder) =
+            (run(folder, &format!("quantize {args} in.gguf out.gguf Q4_K_M")), folder.join("out.gguf"));
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{message}");
+        assert!(words.iter().all(|word| message.contains(word)) && !folder.exists(), "{args}: {message}");
+    }
     for (args, words) in [
         (
             "--imatrix short.gguf in.gguf",
