@@ -383,12 +383,12 @@ fn a_shifted_context_goes_on_as_on_the_cpu() {
     }
 }
 
-/// Keys and values of eight bits are rounded as on the CPU. A number between two steps may go either way, which is rare
-/// in a layer by itself; but what comes of it moves more of them in every layer above. Rounding in another way would be as
-/// far from the CPU's as that is from none.
+/// Keys and values of eight bits and fewer are rounded as on the CPU. A number between two steps may go either way, which
+/// is rare in a layer by itself; but what comes of it moves more of them in every layer above. Rounding in another way
+/// would be as far from the CPU's as that is from none.
 #[test]
-fn keys_and_values_of_eight_bits_are_the_cpus() {
-    let Some(device) = gpu::device("keys_and_values_of_eight_bits_are_the_cpus") else { return };
+fn keys_and_values_in_few_bits_are_the_cpus() {
+    let Some(device) = gpu::device("keys_and_values_in_few_bits_are_the_cpus") else { return };
     let model = in_floats(&embedded_model());
     let text = tokens(300, 7, model.n_vocab());
     // The last rows of a text that is more than a chunk of attention, and what follows a shift of it.
@@ -416,8 +416,14 @@ fn keys_and_values_of_eight_bits_are_the_cpus() {
     let every_second = UnitSet::of(16, |unit| !matches!(unit, Unit::Attn(l) if l % 2 == 1));
     for (name, mask, share) in [("the first layer", first, 0.1), ("all layers", all, 0.5)] {
         let exact = run(&mut context(&model, f32_cache), &mask);
-        for types in [(KvType::Q8_0, KvType::Q8_0), (KvType::Q8_0, KvType::F32), (KvType::F32, KvType::Q8_0)]
-        {
+        for types in [
+            (KvType::Q8_0, KvType::Q8_0),
+            (KvType::Q8_0, KvType::F32),
+            (KvType::F32, KvType::Q8_0),
+            (KvType::Q4_0, KvType::Q5_1),
+            (KvType::IQ4_NL, KvType::Q4_1),
+            (KvType::Q5_0, KvType::BF16),
+        ] {
             let stored = |c: &mut ContextConfig| (c.key_type, c.value_type) = types;
             let want = run(&mut context(&model, stored), &mask);
             let loss = distance(&want, &exact);
@@ -435,13 +441,17 @@ fn keys_and_values_of_eight_bits_are_the_cpus() {
 }
 
 #[test]
-fn with_keys_and_values_of_eight_bits_a_row_is_the_same_in_any_batch() {
-    const TEST: &str = "with_keys_and_values_of_eight_bits_a_row_is_the_same_in_any_batch";
+fn with_keys_and_values_in_few_bits_a_row_is_the_same_in_any_batch() {
+    const TEST: &str = "with_keys_and_values_in_few_bits_a_row_is_the_same_in_any_batch";
     let Some(device) = gpu::device(TEST) else { return };
     let model = embedded_model();
     let text = tokens(300, 8, model.n_vocab());
-    let types = [(KvType::Q8_0, KvType::Q8_0), (KvType::F16, KvType::Q8_0)];
-    for ((keys, values), tuning) in types.into_iter().zip([None, Some(Tuning::HARDWARE)]) {
+    for (keys, values, tuning) in [
+        (KvType::Q8_0, KvType::Q8_0, None),
+        (KvType::F16, KvType::Q8_0, Some(Tuning::HARDWARE)),
+        (KvType::Q4_0, KvType::Q5_1, None),
+        (KvType::IQ4_NL, KvType::Q4_1, Some(Tuning::HARDWARE)),
+    ] {
         let mut context = on(&device, &model, |c| {
             (c.key_type, c.value_type, c.gpu_tuning) = (keys, values, tuning);
         });
