@@ -10,12 +10,6 @@ fn load(block: u32) -> Raw {
     return Raw(high[block], bitcast<f32>(select((e - 1u) << 23u, 0x00200000u << e, e < 2u)));
 }
 
-fn level(nibble: u32) -> f32 {
-    // 0, 1, 2, 3, 4, 6, 8, 12
-    let size = f32((0xc8643210u >> (4u * (nibble & 7u))) & 15u);
-    return select(size, -size, nibble > 7u);
-}
-
 fn quad(r: Raw, q: u32) -> vec4<f32> {
     return r.scale * levels(nibbles(r.high, q));
 }

@@ -1,6 +1,7 @@
 //! GGUF files: header, metadata and tensor directory over a memory map, every length checked against the
 //! bytes that are there; sharded files; a writer.
 
+mod factors;
 mod large;
 mod metadata;
 mod names;
@@ -23,6 +24,7 @@ use std::{
 
 use memmap2::Mmap;
 
+pub(crate) use factors::beside;
 pub(crate) use large::{Window, interrupted, write_model};
 pub use metadata::Metadata;
 pub(crate) use names::NameIndex;

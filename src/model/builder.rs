@@ -9,7 +9,7 @@ use std::{
 use super::WeightInfo;
 use crate::{
     Error, Gguf, Result,
-    gguf::{TensorInfo, Value},
+    gguf::{TensorInfo, Value, beside},
     plan::{
         Ahead, AttnId, AttnSpec, Buf, Dims, LayerOps, Linear, MixerId, MixerSpec, MoeId, MoeSpec, Norm,
         NormKind, Op, Plan, Rope, RopeId, WeightId,
@@ -356,7 +356,8 @@ impl<'a> Builder<'a> {
         if first != [cols as u64, rows as u64] || rest.iter().any(|&d| d != 1) {
             return Err(self.misshapen(&tensor, &format!("[{cols}, {rows}]")));
         }
-        self.add(tensor, rows, of, cols)
+        let factor = self.factors(&tensor)?[0];
+        self.add(tensor, rows, of, cols, factor)
     }
 
     /// The same rows of each expert's matrix; their ids follow each other.
@@ -374,9 +375,9 @@ impl<'a> Builder<'a> {
             return Err(self.misshapen(&tensor, &format!("[{cols}, {rows}, {experts}]")));
         }
         let first = WeightId(self.weights.len() as u32);
-        for expert in 0..experts {
+        for (expert, factor) in self.factors(&tensor)?.into_iter().enumerate() {
             let of = expert * rows + of.start..expert * rows + of.end;
-            self.add(tensor.clone(), experts * rows, of, cols)?;
+            self.add(tensor.clone(), experts * rows, of, cols, factor)?;
         }
         Ok(first)
     }
@@ -386,7 +387,7 @@ impl<'a> Builder<'a> {
         if tensor.shape.iter().product::<u64>() != len as u64 {
             return Err(self.misshapen(&tensor, &format!("[{len}]")));
         }
-        self.add(tensor, 1, 0..1, len)
+        self.add(tensor, 1, 0..1, len, 1.0)
     }
 
     pub fn optional_vector(&mut self, name: &str, len: usize) -> Result<Option<WeightId>> {
@@ -408,7 +409,7 @@ impl<'a> Builder<'a> {
             return Err(self.error(&format!("tensor `{name}` is of type {}; it must be floats", tensor.ty)));
         }
         // As a matrix of single numbers, of which some rows are taken, seen as one row.
-        let id = self.add(tensor, len, of.clone(), 1)?;
+        let id = self.add(tensor, len, of.clone(), 1, 1.0)?;
         let weight = self.weights.last_mut().expect("added above");
         (weight.rows, weight.cols) = (1, of.len());
         Ok(Some(id))
@@ -482,8 +483,20 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Whether a tensor's scale is part of its weights, so that nothing else may multiply by it.
+    pub fn has_factors(&self, name: &str) -> bool {
+        self.gguf.tensor(name).is_some_and(|tensor| beside(tensor).is_some())
+    }
+
+    /// By what each matrix of a tensor is multiplied.
+    fn factors(&mut self, tensor: &TensorInfo) -> Result<Vec<f32>> {
+        self.folded.extend(beside(tensor).into_iter().flatten());
+        self.gguf.factors(tensor)
+    }
+
     /// A tensor that nothing here needs, if the file has it.
     pub fn leave_out(&mut self, name: &str) {
+        self.folded.extend(self.gguf.tensor(name).and_then(beside).into_iter().flatten());
         self.folded.insert(name.to_string());
     }
 
@@ -535,11 +548,18 @@ impl<'a> Builder<'a> {
     }
 
     /// Some of the `rows` rows of a tensor.
-    fn add(&mut self, tensor: TensorInfo, rows: usize, of: Range<usize>, cols: usize) -> Result<WeightId> {
+    fn add(
+        &mut self,
+        tensor: TensorInfo,
+        rows: usize,
+        of: Range<usize>,
+        cols: usize,
+        factor: f32,
+    ) -> Result<WeightId> {
         self.check_readable(&tensor)?;
         let row = tensor.bytes / rows as u64;
         let (begin, bytes) = (of.start as u64 * row, of.len() as u64 * row);
-        self.weights.push(WeightInfo { tensor, begin, bytes, rows: of.len(), cols });
+        self.weights.push(WeightInfo { tensor, begin, bytes, rows: of.len(), cols, factor });
         Ok(WeightId(self.weights.len() as u32 - 1))
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct WeightInfo {
     pub bytes: u64,
     pub rows: usize,
     pub cols: usize,
+    /// By what the numbers of the tensor's blocks are multiplied.
+    pub factor: f32,
 }
 
 impl WeightInfo {

@@ -16,6 +16,7 @@ macro_rules! formats {
                 Q5_K q5_k::BlockQ5K,
                 Q6_K q6_k::BlockQ6K,
                 MXFP4 mxfp4::BlockMxfp4,
+                NVFP4 nvfp4::BlockNvfp4,
             }
             packed {
                 IQ4_NL iq4_nl::BlockIq4Nl,

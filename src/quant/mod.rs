@@ -1,5 +1,5 @@
 //! Block formats of GGUF tensors, one file each: the block as it lies in the file and its scalar
-//! dequantization, which is the oracle that every faster kernel is tested against. Nine of them, and
+//! dequantization, which is the oracle that every faster kernel is tested against. Ten of them, and
 //! the floats, can also be written at once; `quantize` searches for better scales, and writes more of them.
 
 mod affine;
@@ -17,6 +17,7 @@ pub(crate) mod iq3_xxs;
 pub(crate) mod iq4_nl;
 pub(crate) mod iq4_xs;
 pub(crate) mod mxfp4;
+pub(crate) mod nvfp4;
 pub(crate) mod q1_0;
 pub(crate) mod q2_0;
 pub(crate) mod q2_k;
@@ -128,7 +129,7 @@ pub fn dequantize(ty: GgmlType, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Appends `x` to `out` as whole blocks of `ty`: blocks of 32 are the same bytes as llama.cpp's own reference
+/// Appends `x` to `out` as whole blocks of `ty`: blocks of 32 and 64 are the same bytes as llama.cpp's own reference
 /// quantizers give, blocks of 256 a plain rounding with a bounded error. None, with `out` as it was, if `ty` is not
 /// [`GgmlType::writable`] or `x` is not whole blocks of it.
 #[must_use]

@@ -24,7 +24,7 @@ use mix::Chooser;
 use crate::{
     Error, Gguf, Result,
     backend::cpu::simd::Isa,
-    gguf::{TensorInfo, Value, Window, Writer, write_model},
+    gguf::{TensorInfo, Value, Window, Writer, beside, write_model},
     quant::{GgmlType, dequantize},
 };
 
@@ -70,6 +70,8 @@ pub struct Planned<'a> {
     pub tensor: &'a TensorInfo,
     pub ty: GgmlType,
     pub bytes: u64,
+    /// By what the numbers of each matrix are multiplied, where a tensor beside it says so.
+    factors: Vec<f32>,
     /// The type that was wanted, where its rows are not whole blocks of it.
     pub instead_of: Option<GgmlType>,
 }
@@ -96,6 +98,10 @@ impl<'a> Quantized<'a> {
             let chosen = chooser.choose(tensor);
             tensors.push(planned(gguf, tensor, chosen.ty, chosen.instead_of, settings)?);
         }
+        // What the file has beside weights belongs to their type, and the others are multiplied by it here.
+        let others = tensors.iter().filter(|planned| !planned.is_copied());
+        let folded: HashSet<String> = others.filter_map(|planned| beside(planned.tensor)).flatten().collect();
+        tensors.retain(|planned| !folded.contains(&planned.tensor.name));
         for (pattern, _) in &settings.overrides {
             if !tensors.iter().any(|planned| pattern.is_match(&planned.tensor.name)) {
                 return Err(Error::Usage(format!("`overrides` {pattern}: found in the name of no tensor")));
@@ -196,6 +202,9 @@ impl<'a> Quantized<'a> {
         let bytes = &self.gguf.bytes(tensor)[row * row_bytes..(row + rows) * row_bytes];
         let mut x = vec![0.0; rows * columns];
         dequantize(tensor.ty, bytes, &mut x);
+        if planned.factors[expert] != 1.0 {
+            x.iter_mut().for_each(|x| *x *= planned.factors[expert]);
+        }
         if let Some(at) = x.iter().position(|x| !x.is_finite()) {
             let (row, column) = (row + at / columns, at % columns);
             let what = format!("`{}`: weight {column} of row {row} is not a finite number", tensor.name);
@@ -239,9 +248,9 @@ fn planned<'a>(
     settings: &Settings,
 ) -> Result<Planned<'a>> {
     let fail = |what: String| Err(Error::model(gguf.name(), format!("{}: {what}", tensor.name)));
-    let planned = |bytes| Planned { tensor, ty, bytes, instead_of };
+    let planned = |bytes, factors| Planned { tensor, ty, bytes, factors, instead_of };
     if ty == tensor.ty {
-        return Ok(planned(tensor.bytes));
+        return Ok(planned(tensor.bytes, Vec::new()));
     }
     if !tensor.ty.readable() {
         return fail(format!("is {}, which cannot be turned into numbers here", tensor.ty));
@@ -265,7 +274,7 @@ fn planned<'a>(
         ));
     }
     let rows: u64 = tensor.shape[1..].iter().product();
-    Ok(planned(row_bytes as u64 * rows))
+    Ok(planned(row_bytes as u64 * rows, gguf.factors(tensor)?))
 }
 
 /// llama.cpp writes nothing where so few bits are all over a model and it is not known which matter.

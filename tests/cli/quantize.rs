@@ -14,7 +14,10 @@ use spec_run::{
     tokenizer::EncodeOptions,
 };
 
-use crate::common::fixture;
+use crate::common::{
+    fixture, load,
+    nvfp4::{as_floats, as_it_is, bytes_in_nvfp4, is_matrix},
+};
 
 const SYNTH: &str = "--layers 3 --dim 256 --ffn 512 --heads 4 --kv-heads 2 --vocab 2100";
 
@@ -223,6 +226,34 @@ fn types_come_from_a_file_too_and_metadata_from_the_line() {
     assert_eq!(metadata.u32("new.count").unwrap(), Some(u32::MAX));
     assert_eq!(metadata.f32("new.share").unwrap(), Some(-0.5));
     assert_eq!(metadata.bool("new.flag").unwrap(), Some(true));
+}
+
+/// NVFP4's factors are multiplied into the numbers, and no longer stand beside them.
+#[test]
+fn factors_beside_weights_become_part_of_them() {
+    const TEST: &str = "factors_beside_weights_become_part_of_them";
+    let Some(source) = fixture(TEST, "archs/qwen3moe.gguf") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let bytes = bytes_in_nvfp4(&load(&source), is_matrix, |expert| expert % 3, as_it_is);
+    fs::write(folder.join("in.gguf"), &bytes).unwrap();
+    fails(folder, "quantize in.gguf out.gguf F32", 1, &["NVFP4 already", "--allow-requantize"]);
+    done(folder, "quantize --allow-requantize in.gguf out.gguf F32");
+    let expected = as_floats(&Gguf::from_bytes("in", bytes).unwrap());
+    let got = Gguf::open(&folder.join("out.gguf")).unwrap();
+    assert!(expected.tensors().iter().any(|tensor| tensor.name.contains("_exps")));
+    let sorted = |gguf| {
+        let mut directory = directory(gguf);
+        directory.sort_by(|a, b| a.0.cmp(&b.0));
+        directory
+    };
+    assert_eq!(sorted(&got), sorted(&expected));
+    for tensor in got.tensors() {
+        assert!(numbers(&got, &tensor.name) == numbers(&expected, &tensor.name), "{}", tensor.name);
+    }
+    done(folder, "quantize in.gguf copy.gguf COPY");
+    let [copy, source] = ["copy.gguf", "in.gguf"].map(|name| Gguf::open(&folder.join(name)).unwrap());
+    assert_eq!(sorted(&copy), sorted(&source));
 }
 
 /// The file is longer than the shell allows, which is what a full disk is to a program.

@@ -6,6 +6,7 @@ pub mod families;
 pub mod gpu;
 pub mod in_floats;
 pub mod mtp;
+pub mod nvfp4;
 pub mod samplers;
 
 use std::{

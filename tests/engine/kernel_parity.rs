@@ -203,6 +203,53 @@ fn extreme_exponents() {
     }
 }
 
+/// NVFP4's codes: subnormal ones, one that is none, and those with a sign, which counts for nothing.
+#[test]
+fn every_scale_of_eight_bits() {
+    for code in 0..=255u8 {
+        let mut block = [0x21; 36];
+        block[..4].fill(code);
+        let (e, m) = (i32::from(code >> 3 & 15), f64::from(code & 7));
+        let scale = match (code, e) {
+            (0x7f, _) => 0.0,
+            (_, 0) => m * 2f64.powi(-9),
+            _ => (1.0 + m / 8.0) * 2f64.powi(e - 7),
+        };
+        for part in 0..4 {
+            let x: Vec<f32> = (0..64).map(|i| if i == 16 * part { 127.0 } else { 0.0 }).collect();
+            // Nibble 1 is 0.5; d = 1, q = 127.
+            let expected = (127.0 * 0.5 * scale) as f32;
+            for isa in Isa::available() {
+                let got = product(isa, &weight(GgmlType::NVFP4, &block, 1, 64), &x);
+                assert_eq!(got, [expected], "{isa} {code:#x} {part}");
+            }
+        }
+    }
+}
+
+/// A number for the whole matrix is multiplied last, before what stands there is added.
+#[test]
+fn factors_are_multiplied_into_results() {
+    const ROWS: usize = 21;
+    for ty in [GgmlType::NVFP4, GgmlType::Q8_0, GgmlType::F16] {
+        let mut random = Random(400 + ty as u64);
+        let bytes = tame_blocks(&mut random, ty, ROWS * 256 / ty.block_len());
+        let w = weight(ty, &bytes, ROWS, 256);
+        let (x, before) = (random.floats(3 * 256), random.floats(3 * ROWS));
+        for isa in Isa::available() {
+            let plain = product(isa, &w, &x);
+            let scaled: Vec<f32> = plain.iter().map(|y| y * 0.37).collect();
+            assert_eq!(bits(&product(isa, &w.times(0.37), &x)), bits(&scaled), "{ty} {isa}");
+            let quantized = quantized(isa, &x, 256);
+            let acts = if w.wants_quantized() { Acts::Quantized(&quantized) } else { Acts::Float(&x) };
+            let mut out = before.clone();
+            matmul(isa, &w.times(0.37), acts, &mut OutMatrix::new(&mut out, ROWS, Mode::Add).whole());
+            let expected: Vec<f32> = std::iter::zip(&before, &scaled).map(|(a, b)| a + b).collect();
+            assert_eq!(bits(&out), bits(&expected), "{ty} {isa}");
+        }
+    }
+}
+
 #[test]
 #[should_panic(expected = "float activations")]
 fn float_weights_refuse_quantized_activations() {

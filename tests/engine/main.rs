@@ -12,6 +12,7 @@ mod families;
 mod kernel_parity;
 mod kv;
 mod masks;
+mod nvfp4;
 mod out_of_core;
 mod packed_parity;
 mod placement;

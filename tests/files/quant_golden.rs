@@ -87,7 +87,7 @@ fn dequantizes_rows_of_real_files() {
 fn quantizes_to_the_same_bytes_as_gguf_py_and_llama_quantize() {
     let records = records("quantize.bin");
     // The formats in blocks of 256 are written with a bounded error, not with the reference's bytes.
-    assert_eq!(types_of(&records), all_types_that(|ty| ty.writable() && ty.block_len() <= 32));
+    assert_eq!(types_of(&records), all_types_that(|ty| ty.writable() && ty.block_len() <= 64));
     for Record { label, ty, encoded, values } in &records {
         let mut ours = vec![0xa5];
         quant::quantize(*ty, values, &mut ours).unwrap_or_else(|| panic!("{label}: not written"));

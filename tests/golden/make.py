@@ -18,7 +18,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType as T
-from gguf.quants import dequantize, quantize
+from gguf.quants import NVFP4, dequantize, quantize
 
 HERE = Path(__file__).parent
 READABLE = [T.F32, T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q2_K, T.Q3_K, T.Q4_K, T.Q5_K, T.Q6_K,
@@ -77,6 +77,35 @@ def few_bits(rng, bits, size, levels):
     blocks[:, :2] = d.view(np.uint8).reshape(-1, 2)
     q = blocks[:, 2:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & ((1 << bits) - 1)
     return blocks, np.array(levels, np.float32)[q.reshape(len(d), -1)] * d.view(np.float16).astype(np.float32)[:, None]
+
+
+def four_bit_floats(rng):
+    """NVFP4: random blocks whose scales are all codes of a byte."""
+    blocks = rng.integers(0, 256, (64, 36), dtype=np.uint8)
+    blocks[:, :4] = np.arange(256, dtype=np.uint8).reshape(64, 4)
+    return blocks
+
+
+def to_four_bit_floats(x):
+    """NVFP4 has no quantizer in the package, but its scales and levels are there: the level nearest to each number, of two
+    equally near ones the first."""
+    x = x.astype(np.float32).reshape(-1, 4, 16)
+    codes = NVFP4.fp32_to_ue4m3(np.abs(x).max(axis=-1) / np.float32(6)).astype(np.uint8)
+    levels = np.array(NVFP4.kvalues, np.float32) * NVFP4.ue4m3_to_fp32(codes).astype(np.float32)[..., None]
+    q = np.abs(levels[..., None, :] - x[..., None]).argmin(axis=-1).astype(np.uint8)
+    return np.concatenate([codes, (q[..., :8] | q[..., 8:] << 4).reshape(-1, 32)], axis=1)
+
+
+def sixty_four(rng):
+    """Blocks of 64, and scales of all sizes with halfway ones among them."""
+    rows = [(label, row) for label, row in rows_to_quantize(rng)]
+    for (first, a), (second, b) in zip(rows, rows[1:]):
+        yield f"{first}; {second}", np.concatenate([a, b])
+    for exponent in range(-12, 11):
+        x = rng.uniform(-1, 1, 64).astype(np.float32)
+        # Sixteenths in front of the mantissa's three bits: each second one is halfway between two codes.
+        x.reshape(4, 16)[:, 5] = 6 * (16 + rng.integers(0, 16, 4)) / 16
+        yield f"scales around 2^{exponent}", (x * 2.0**exponent).astype(np.float32)
 
 
 def float_patterns(ty, rng):
@@ -166,6 +195,8 @@ def main(models):
         decoded.add(f"{ty.name} edge cases", ty, encoded, dequantize(encoded, ty))
     for number, (name, *form) in FEW_BITS.items():
         decoded.add(f"{name} edge cases", number, *few_bits(of_low_bits, *form))
+    encoded = four_bit_floats(np.random.default_rng(20261125))
+    decoded.add("NVFP4 edge cases", T.NVFP4, encoded, dequantize(encoded, T.NVFP4))
     name, row = "blk.7.ffn_down.weight", 100
     for path in sorted(models.glob("stories13m-*.gguf")):
         t = tensor(path, name)
@@ -180,6 +211,8 @@ def main(models):
         # Scales are whole powers of two with no room for the largest and smallest exponents.
         if not label.startswith("scale"):
             written.add(f"MXFP4 {label}", T.MXFP4, quantize(values, T.MXFP4), values)
+    for label, values in sixty_four(np.random.default_rng(20261126)):
+        written.add(f"NVFP4 {label}", T.NVFP4, to_four_bit_floats(values), values)
     for ty in (T.F16, T.BF16):
         values = values_to_round(ty, rng)
         written.add(f"{ty.name} rounding", ty, quantize(values, ty), values)

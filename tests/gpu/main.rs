@@ -8,6 +8,7 @@ mod cli;
 mod families;
 mod hybrid;
 mod model;
+mod nvfp4;
 mod recording;
 mod rounds;
 mod several;

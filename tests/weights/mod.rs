@@ -38,6 +38,7 @@ pub fn fields(ty: GgmlType) -> (&'static [usize], std::ops::Range<usize>) {
         GgmlType::Q6_K => (&[208], 0..192),
         GgmlType::IQ4_XS => (&[0], 8..136),
         GgmlType::MXFP4 => (&[], 1..17),
+        GgmlType::NVFP4 => (&[], 4..36),
         GgmlType::IQ1_S => (&[0], 2..34),
         GgmlType::IQ1_M => (&[], 0..48),
         GgmlType::IQ2_XXS | GgmlType::IQ2_XS | GgmlType::IQ2_S | GgmlType::IQ3_XXS => (&[0], 2..66),
@@ -82,6 +83,7 @@ pub fn tame_blocks(random: &mut Random, ty: GgmlType, blocks: usize) -> Vec<u8> 
         }
         match ty {
             GgmlType::MXFP4 => block[0] = 118 + (random.next() % 4) as u8,
+            GgmlType::NVFP4 => block[..4].fill_with(|| 8 + (random.next() % 24) as u8),
             GgmlType::IQ1_M => {
                 let scale = half::f16::from_f32(0.01 * (random.float() + 2.0)).to_bits();
                 for i in 0..4 {

@@ -335,8 +335,8 @@ impl Pass<'_> {
         };
         let to = if add { &mut own[..weight.cols] } else { &mut *x };
         crate::quant::dequantize(weight.ty(), &bytes[entry * row_bytes..][..row_bytes], to);
-        if scale != 1.0 {
-            to.iter_mut().for_each(|x| *x *= scale);
+        for by in [weight.factor, scale].into_iter().filter(|&by| by != 1.0) {
+            to.iter_mut().for_each(|x| *x *= by);
         }
         if add {
             self::add(x, &own[..weight.cols]);

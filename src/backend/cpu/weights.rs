@@ -66,13 +66,12 @@ impl Weights {
     }
 
     pub fn get<'a>(&'a self, model: &'a Model, id: WeightId) -> Weight<'a> {
-        match &self.packed[id.0 as usize] {
+        let info = model.weight(id);
+        let weight = match &self.packed[id.0 as usize] {
             Some(packed) => Weight::packed(packed),
-            None => {
-                let info = model.weight(id);
-                Weight::new(info.ty(), model.weight_bytes(id), info.rows, info.cols)
-            }
-        }
+            None => Weight::new(info.ty(), model.weight_bytes(id), info.rows, info.cols),
+        };
+        weight.times(info.factor)
     }
 
     /// Bytes that a pass reads of it.

@@ -30,6 +30,7 @@ pub enum Format {
     Iq4Xs,
     Iq2,
     Mxfp4,
+    Nvfp4,
     F16,
     Bf16,
     F32,
@@ -60,18 +61,18 @@ pub fn conversion(ty: GgmlType) -> Option<&'static str> {
     Some(match ty {
         GgmlType::Q3_K | GgmlType::IQ3_XXS | GgmlType::IQ3_S | GgmlType::IQ1_S | GgmlType::IQ1_M => "as Q6_K",
         GgmlType::Q1_0 | GgmlType::Q2_0 | GgmlType::TQ1_0 | GgmlType::TQ2_0 => "as Q4_0",
-        GgmlType::IQ4_XS => "with its scales multiplied out",
+        GgmlType::IQ4_XS | GgmlType::NVFP4 => "with its scales multiplied out",
         GgmlType::Q2_K | GgmlType::IQ2_XXS | GgmlType::IQ2_XS | GgmlType::IQ2_S => "in four bits",
         _ => return None,
     })
 }
 
 impl Format {
-    pub const ALL: [Format; 17] = {
+    pub const ALL: [Format; 18] = {
         use Format::*;
         [
-            Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8High, Q2_K, Q4_K, Q5_K, Q6_K, Iq4Nl, Iq4Xs, Iq2, Mxfp4, F16,
-            Bf16, F32,
+            Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8High, Q2_K, Q4_K, Q5_K, Q6_K, Iq4Nl, Iq4Xs, Iq2, Mxfp4, Nvfp4,
+            F16, Bf16, F32,
         ]
     };
 
@@ -95,6 +96,7 @@ impl Format {
             T::IQ4_NL => Format::Iq4Nl,
             T::IQ4_XS => Format::Iq4Xs,
             T::MXFP4 => Format::Mxfp4,
+            T::NVFP4 => Format::Nvfp4,
             T::F16 => Format::F16,
             T::BF16 => Format::Bf16,
             T::F32 => Format::F32,
@@ -123,6 +125,7 @@ impl Format {
             Format::Q6_K => [plane, Rate::per_block(8), Rate { bytes: 20, blocks: 8 }],
             Format::Iq4Xs => [plane, Rate::NONE, Rate::per_block(4)],
             Format::Mxfp4 => [plane, Rate::NONE, Rate { bytes: 4, blocks: 4 }],
+            Format::Nvfp4 => [plane, Rate::NONE, Rate::per_block(8)],
             Format::F16 | Format::Bf16 => [Rate::per_block(64), Rate::NONE, Rate::NONE],
             Format::F32 => [Rate::per_block(128), Rate::NONE, Rate::NONE],
         }
@@ -140,7 +143,7 @@ impl Format {
 
     /// Whether either half of a block has a scale of its own.
     pub const fn has_half_scales(self) -> bool {
-        matches!(self, Format::Q2_K | Format::Q6_K | Format::Iq2)
+        matches!(self, Format::Q2_K | Format::Q6_K | Format::Iq2 | Format::Nvfp4)
     }
 
     /// Whether the kernel of wide tiles has room in registers for what it keeps of a block.
@@ -168,6 +171,7 @@ impl Format {
             Format::Iq4Xs => "iq4_xs",
             Format::Iq2 => "iq2",
             Format::Mxfp4 => "mxfp4",
+            Format::Nvfp4 => "nvfp4",
             Format::F16 => "f16",
             Format::Bf16 => "bf16",
             Format::F32 => "f32",
@@ -215,8 +219,10 @@ fn nibbles(qs: &[u8; 16]) -> [u8; BLOCK] {
     std::array::from_fn(|i| qs[i % 16] >> (i / 16 * 4) & 15)
 }
 
-/// One row of the file's blocks, appended to the streams; floats are padded with zeros to whole blocks.
-pub fn split_row(ty: GgmlType, row: &[u8], out: &mut Streams) {
+/// One row of the file's blocks, appended to the streams; floats are padded with zeros to whole blocks. `factor` is what the
+/// weights are multiplied by.
+pub fn split_row(ty: GgmlType, factor: f32, row: &[u8], out: &mut Streams) {
+    assert!(factor == 1.0 || ty == GgmlType::NVFP4, "{ty} has no scales of the file's tensors");
     use GgmlType as T;
     fn blocks<B: bytemuck::Pod>(row: &[u8]) -> &[B] {
         bytemuck::cast_slice(row)
@@ -307,6 +313,12 @@ pub fn split_row(ty: GgmlType, row: &[u8], out: &mut Streams) {
         T::MXFP4 => blocks(row).iter().for_each(|b: &BlockMxfp4| {
             out.high(&nibbles(&b.qs));
             out.scales(&[b.e]);
+        }),
+        T::NVFP4 => blocks(row).iter().for_each(|b: &BlockNvfp4| {
+            for half in 0..2 {
+                out.high(&b.nibbles(half));
+                b.scales(half).iter().for_each(|scale| out.scales(&(scale * factor).to_le_bytes()));
+            }
         }),
         T::IQ1_S => six_bit_rows::<BlockIq1S>(blocks(row), out),
         T::IQ1_M => six_bit_rows::<BlockIq1M>(blocks(row), out),
@@ -438,6 +450,10 @@ fn unsplit(format: Format, streams: &[Vec<u8>; 3], block: usize) -> [f32; BLOCK]
             d * f32::from(scales[at + block % 8 * 2 + i / 16]) * if hi(i) > 7 { -level } else { level }
         }
         Format::Mxfp4 => mxfp4::e8m0_half(scales[block]) * f32::from(mxfp4::VALUES[hi(i) as usize]),
+        Format::Nvfp4 => {
+            let scale = f32::from_le_bytes(*scales[8 * block + i / 16 * 4..].first_chunk().unwrap());
+            scale * f32::from(mxfp4::VALUES[hi(i) as usize])
+        }
         Format::F16 => F16(*high[64 * block + 2 * i..].first_chunk().unwrap()).to_f32(),
         Format::Bf16 => {
             let [a, b] = *high[64 * block + 2 * i..].first_chunk().unwrap();
@@ -476,9 +492,12 @@ mod tests {
                 let row = random_row(ty, len);
                 let mut expected = vec![0.0; len];
                 dequantize(ty, &row, &mut expected);
+                // A power of two, so that it does not matter when it is multiplied.
+                let factor = if ty == GgmlType::NVFP4 { 0.25 } else { 1.0 };
+                expected.iter_mut().for_each(|w| *w *= factor);
                 expected.resize(len.next_multiple_of(BLOCK), 0.0);
                 let mut streams = Streams::default();
-                split_row(ty, &row, &mut streams);
+                split_row(ty, factor, &row, &mut streams);
                 let streams = streams.finish();
                 let blocks = len.div_ceil(BLOCK);
                 for (stream, rate) in streams.iter().zip(format.streams()) {

@@ -68,6 +68,7 @@ pub fn blocks_of(random: &mut Random, ty: GgmlType, n: usize, least: f32) -> Vec
         }
         match ty {
             GgmlType::MXFP4 => block[0] = 118 + (random.next() % 4) as u8,
+            GgmlType::NVFP4 => block[..4].fill_with(|| 8 + (random.next() % 24) as u8),
             GgmlType::IQ1_M => {
                 // A quarter of its half in the top of each of four words.
                 let scale = half::f16::from_f32(least * (random.float() + 2.0)).to_bits();
@@ -215,7 +216,7 @@ impl<'a> Matrix<'a> {
     pub fn new(gpu: &'a Gpu, ty: GgmlType, bytes: &[u8], rows: usize, k: usize) -> Result<Self> {
         let mut streams = Streams::default();
         let row_bytes = bytes.len() / rows;
-        bytes.chunks_exact(row_bytes).for_each(|row| split_row(ty, row, &mut streams));
+        bytes.chunks_exact(row_bytes).for_each(|row| split_row(ty, 1.0, row, &mut streams));
         let format = Format::of(ty).expect("a type that can be read");
         Self::of_streams(gpu, format, streams, rows, k.div_ceil(BLOCK))
     }

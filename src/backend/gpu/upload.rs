@@ -11,7 +11,7 @@ use super::{
     pipelines::Mode,
     weights::{Joined, Matrix, MatrixPart, Region},
 };
-use crate::{Model, Result, plan::WeightId, quant::GgmlType};
+use crate::{Model, Result, model::WeightInfo, plan::WeightId};
 
 /// Rows split into streams by one task; so many begin with whole words in every stream.
 const TASK_ROWS: usize = 64;
@@ -147,8 +147,8 @@ impl<'a> Upload<'a> {
         tasks.into_par_iter().for_each(|task| {
             let mut streams = Streams::default();
             for row in task.first..rows.end.min(task.first + TASK_ROWS) {
-                let (ty, bytes) = source_row(model, joined, part.first_row + row);
-                split_row(ty, bytes, &mut streams);
+                let (weight, bytes) = source_row(model, joined, part.first_row + row);
+                split_row(weight.ty(), weight.factor, bytes, &mut streams);
             }
             let streams = streams.finish();
             for (stream, mut place) in task.to {
@@ -240,7 +240,7 @@ fn in_turn(joined: &Joined) -> (usize, Vec<Vec<WeightId>>) {
 }
 
 /// The file's bytes of a row of the joined matrix.
-fn source_row<'a>(model: &'a Model, joined: &Joined, row: usize) -> (GgmlType, &'a [u8]) {
+fn source_row<'a>(model: &'a Model, joined: &Joined, row: usize) -> (&'a WeightInfo, &'a [u8]) {
     let n = joined.weights.len();
     let rows = model.weight(joined.weights[0]).rows;
     let (id, row) = match joined.mode {
@@ -255,7 +255,7 @@ fn source_row<'a>(model: &'a Model, joined: &Joined, row: usize) -> (GgmlType, &
     };
     let weight = model.weight(id);
     let bytes = weight.row_bytes();
-    (weight.ty(), &model.weight_bytes(id)[row * bytes..][..bytes])
+    (weight, &model.weight_bytes(id)[row * bytes..][..bytes])
 }
 
 #[cfg(test)]

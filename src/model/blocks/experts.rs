@@ -174,7 +174,10 @@ impl Experts {
             None => None,
         };
         let (is_joined, has_gate) = (b.has(&joined), b.has(&name("ffn_gate_exps.weight")));
-        let expert_scale = b.optional_vector(&name("ffn_down_exps.scale"), n)?;
+        let expert_scale = match b.has_factors(&name("ffn_down_exps.weight")) {
+            true => None,
+            false => b.optional_vector(&name("ffn_down_exps.scale"), n)?,
+        };
         let mut linear = |part: &str, tensor: &str, all: usize, of: Range<usize>, cols| {
             let bias = b.optional_vector(&name(&format!("{part}.bias")), n * of.len())?;
             Ok::<_, Error>(Linear { weight: b.expert_rows(tensor, n, all, cols, of)?, bias })

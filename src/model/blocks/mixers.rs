@@ -127,6 +127,9 @@ impl Sizes {
     /// What a file multiplies a product with, and what it has beside that for narrower numbers, which nothing here reads.
     fn scale_of(&self, b: &mut Builder, name: &str) -> Result<Option<f32>> {
         b.leave_out(&format!("{name}.input_scale"));
+        if b.has_factors(&format!("{name}.weight")) {
+            return Ok(None);
+        }
         if !self.is_scaled {
             b.leave_out(&format!("{name}.scale"));
             return Ok(None);

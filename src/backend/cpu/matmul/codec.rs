@@ -11,6 +11,8 @@ use crate::quant::{
 pub struct Weights {
     pub ints: [i16; 32],
     pub scale: f32,
+    /// The scale of the second sixteen, where they have their own.
+    pub second_scale: Option<f32>,
     pub sub: [i32; 2],
     pub minimum: Minimum,
 }
@@ -28,15 +30,15 @@ pub trait Codec: Block {
 }
 
 fn plain(scale: f32, ints: [i16; 32]) -> Weights {
-    Weights { ints, scale, sub: [1; 2], minimum: Minimum::None }
+    Weights { ints, scale, second_scale: None, sub: [1; 2], minimum: Minimum::None }
 }
 
 fn with_minimum(scale: f32, minimum: f32, ints: [i16; 32]) -> Weights {
-    Weights { ints, scale, sub: [1; 2], minimum: Minimum::Whole(minimum) }
+    Weights { minimum: Minimum::Whole(minimum), ..plain(scale, ints) }
 }
 
 fn with_sub_scales(scale: f32, sub: [i32; 2], ints: [i16; 32]) -> Weights {
-    Weights { ints, scale, sub, minimum: Minimum::None }
+    Weights { sub, ..plain(scale, ints) }
 }
 
 /// 16 bytes hold 32 nibbles: the low ones first.
@@ -94,6 +96,14 @@ impl Codec for BlockMxfp4 {
     }
 }
 
+impl Codec for BlockNvfp4 {
+    fn weights(&self, b: usize) -> Weights {
+        let ([first, second], nibbles) = (self.scales(b), self.nibbles(b));
+        let levels = ints(|i| mxfp4::VALUES[usize::from(nibbles[i])]);
+        Weights { second_scale: Some(second), ..plain(first, levels) }
+    }
+}
+
 impl Codec for BlockIq4Xs {
     fn weights(&self, b: usize) -> Weights {
         let qs = &self.qs[16 * b..][..16];
@@ -124,10 +134,9 @@ impl Codec for BlockQ2K {
         let halves = [self.scale_min(2 * b), self.scale_min(2 * b + 1)];
         let qs = &self.qs[b / 4 * 32..];
         Weights {
-            ints: ints(|i| (qs[i] >> (b % 4 * 2) & 3) as i8),
-            scale: self.d.to_f32(),
             sub: halves.map(|(scale, _)| i32::from(scale)),
             minimum: Minimum::Halves(halves.map(|(_, min)| -(self.dmin.to_f32() * f32::from(min)))),
+            ..plain(self.d.to_f32(), ints(|i| (qs[i] >> (b % 4 * 2) & 3) as i8))
         }
     }
 }

@@ -21,6 +21,7 @@
 //! acc  = fma(n, xs, acc)                                                      Q4_1 Q5_1 Q4_K Q5_K
 //! acc  = fma(n0, d · f32(half_sums[0]), acc), then the same with n1           Q2_K
 //! ```
+//! Where either half has a scale, `acc = fma(a0 · d, f32(Σ w[i]·q[i] over i < 16), acc)`, then the same with a1 and the others.
 //!
 //! | format | w | a | s0, s1 | n |
 //! |---|---|---|---|---|
@@ -29,6 +30,7 @@
 //! | Q8_0 | q | d | | |
 //! | IQ4_NL | level | d | | |
 //! | MXFP4 | doubled level | 2^(e-128) | | |
+//! | NVFP4 | doubled level | half of what the code means, per half | | |
 //! | IQ4_XS | level | d·(scale-32) | | |
 //! | Q4_K, Q5_K | q | d·scale | | -(dmin·min) |
 //! | Q2_K | q | d | scales | -(dmin·min) per half |
@@ -46,6 +48,8 @@
 //!
 //! **Coarse** products ([`Weight::coarse`]) are the same with other weights: only the high bits of an integer count, and it
 //! becomes the middle of those that have these bits. To be whole it is doubled, and `a` is halved.
+//!
+//! With [`Weight::times`] a result is then multiplied by a number of the matrix, rounded once.
 //!
 //! With [`Mode::Add`] the result is added to what stands in the output, rounded once.
 
@@ -75,6 +79,7 @@ pub struct Weight<'a> {
     bytes: &'a [u8],
     packed: Option<&'a Packed>,
     coarse: bool,
+    factor: f32,
     rows: usize,
     cols: usize,
     row_bytes: usize,
@@ -87,7 +92,7 @@ impl<'a> Weight<'a> {
         assert!(ty.readable(), "{ty} weights have no kernel");
         let row_bytes = ty.row_bytes(cols).expect("a row is whole blocks");
         assert_eq!(Some(bytes.len()), row_bytes.checked_mul(rows), "{ty} [{rows}, {cols}]");
-        Weight { ty, bytes, packed: None, coarse: false, rows, cols, row_bytes }
+        Weight { ty, bytes, packed: None, coarse: false, factor: 1.0, rows, cols, row_bytes }
     }
 
     pub fn packed(packed: &'a Packed) -> Self {
@@ -96,6 +101,7 @@ impl<'a> Weight<'a> {
             bytes: &[],
             packed: Some(packed),
             coarse: false,
+            factor: 1.0,
             rows: packed.rows(),
             cols: packed.cols(),
             row_bytes: 0,
@@ -110,6 +116,11 @@ impl<'a> Weight<'a> {
     /// The same by the high bits alone, where they lie apart; else in full.
     pub fn coarse(self, coarse: bool) -> Self {
         Weight { coarse, ..self }
+    }
+
+    /// The same with results that are so many times as large.
+    pub fn times(self, factor: f32) -> Self {
+        Weight { factor, ..self }
     }
 
     pub fn ty(&self) -> GgmlType {
@@ -154,6 +165,7 @@ pub enum Acts<'a> {
 pub fn matmul(isa: Isa, w: &Weight, x: Acts, out: &mut OutStripe) {
     assert!(isa.is_available(), "this machine has no {isa}");
     assert_eq!(w.rows, out.matrix_rows(), "rows of the weights and of the output");
+    out.set_factor(w.factor);
     match x {
         Acts::Float(x) => {
             assert_eq!(x.len(), out.columns() * w.cols, "activations are [{}, {}]", out.columns(), w.cols);

@@ -60,7 +60,7 @@ impl<'a> OutMatrix<'a> {
     /// No two stripes that live at the same time have a row in common.
     pub unsafe fn stripe(&self, rows: Range<usize>) -> OutStripe<'_> {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "{rows:?} of {} rows", self.rows);
-        OutStripe { matrix: self, rows }
+        OutStripe { matrix: self, rows, factor: 1.0 }
     }
 }
 
@@ -68,6 +68,7 @@ impl<'a> OutMatrix<'a> {
 pub struct OutStripe<'a> {
     matrix: &'a OutMatrix<'a>,
     rows: Range<usize>,
+    factor: f32,
 }
 
 impl OutStripe<'_> {
@@ -83,6 +84,11 @@ impl OutStripe<'_> {
         self.matrix.rows
     }
 
+    /// By what results are multiplied on their way.
+    pub fn set_factor(&mut self, factor: f32) {
+        self.factor = factor;
+    }
+
     /// Stores or adds the results of the rows from `row` in one column. Panics if they are not all ours.
     #[inline(always)]
     pub fn put(&mut self, column: usize, row: usize, results: &[f32]) {
@@ -92,8 +98,8 @@ impl OutStripe<'_> {
         // touches its rows.
         let to = unsafe { std::slice::from_raw_parts_mut(first.add(column * rows + row), results.len()) };
         match mode {
-            Mode::Store => to.copy_from_slice(results),
-            Mode::Add => to.iter_mut().zip(results).for_each(|(to, x)| *to += x),
+            Mode::Store => to.iter_mut().zip(results).for_each(|(to, x)| *to = x * self.factor),
+            Mode::Add => to.iter_mut().zip(results).for_each(|(to, x)| *to += x * self.factor),
         }
     }
 }

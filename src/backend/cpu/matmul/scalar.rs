@@ -43,6 +43,10 @@ fn step(w: &Weights, x: &QuantRows, c: usize, b: usize, acc: f32) -> f32 {
         let of = half * 16..half * 16 + 16;
         w.ints[of.clone()].iter().zip(&x.q[of]).map(|(&w, &q)| i32::from(w) * i32::from(q)).sum()
     };
+    if let Some(second_scale) = w.second_scale {
+        let acc = (w.scale * x.d).mul_add(dot(0) as f32, acc);
+        return (second_scale * x.d).mul_add(dot(1) as f32, acc);
+    }
     let isum = w.sub[0] * dot(0) + w.sub[1] * dot(1);
     let acc = (w.scale * x.d).mul_add(isum as f32, acc);
     match w.minimum {

@@ -241,7 +241,7 @@ fn ints_text(format: Format) -> String {
         Format::Iq4Nl | Format::Iq4Xs | Format::Mxfp4 => {
             texts!("planes", "level_bytes", "whole", "one_scale", "levels")
         }
-        Format::Iq2 => texts!("planes", "level_bytes", "apart", "two_scales", "iq2"),
+        Format::Iq2 | Format::Nvfp4 => texts!("planes", "level_bytes", "apart", "two_scales", "iq2"),
         Format::F16 | Format::Bf16 | Format::F32 => unreachable!("multiplied as floats"),
     }
 }
@@ -269,7 +269,8 @@ fn format_text(format: Format) -> String {
         Format::Iq4Nl => texts!("nibbles", "level_iq4", "levels", "exact_half", "half_scale", "iq4_nl"),
         Format::Iq4Xs => texts!("nibbles", "level_iq4", "levels", "float_scale", "iq4_nl"),
         Format::Iq2 => texts!("nibbles", "levels", "iq2"),
-        Format::Mxfp4 => texts!("nibbles", "levels", "mxfp4"),
+        Format::Mxfp4 => texts!("nibbles", "level_e2m1", "levels", "mxfp4"),
+        Format::Nvfp4 => texts!("nibbles", "level_e2m1", "levels", "nvfp4"),
         Format::F16 => texts!("f16"),
         Format::Bf16 => texts!("bf16"),
         Format::F32 => texts!("f32"),

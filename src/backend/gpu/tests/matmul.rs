@@ -195,7 +195,9 @@ fn coarse_products_use_the_middle_of_the_interval() {
         let x = random.floats(k);
         for setting in 0..settings {
             let mut streams = Streams::default();
-            bytes.chunks_exact(ty.row_bytes(k).unwrap()).for_each(|row| split_row(ty, row, &mut streams));
+            bytes
+                .chunks_exact(ty.row_bytes(k).unwrap())
+                .for_each(|row| split_row(ty, 1.0, row, &mut streams));
             let bits_each = settings.ilog2();
             let byte = (0..8 / bits_each).fold(0u8, |byte, i| byte | (setting as u8) << (i * bits_each));
             streams.0[1].fill(byte);

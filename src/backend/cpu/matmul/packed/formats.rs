@@ -162,6 +162,20 @@ impl Packable for BlockMxfp4 {
     }
 }
 
+impl Packable for BlockNvfp4 {
+    type Whole = Nibbles;
+    type Planes = Nibbles;
+    const HEAD: &'static [Range<usize>] = &[0..4];
+
+    fn bits(&self, b: usize) -> [u32; 8] {
+        let nibbles = self.nibbles(b);
+        std::array::from_fn(|j| word(&nibbles, j))
+    }
+    fn int(u: u8) -> i16 {
+        i16::from(VALUES[usize::from(u)])
+    }
+}
+
 impl Packable for BlockQ4K {
     type Whole = Nibbles;
     type Planes = TwoAndTwo;

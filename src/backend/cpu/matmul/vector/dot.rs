@@ -143,6 +143,9 @@ pub unsafe fn step<L: Lanes, K: Kind, const C: usize>(
 ) {
     // SAFETY: the caller's.
     unsafe {
+        if K::SHAPE == Shape::HalfScales {
+            return step_of_halves::<L, K, C>(l, w, scales, b, &x, sums);
+        }
         let isums = integer_sums::<L, K, C>(l, w, scales, b, &x);
         let scale = scales.scale(l, b);
         for c in 0..C {
@@ -150,6 +153,33 @@ pub unsafe fn step<L: Lanes, K: Kind, const C: usize>(
             sums[c] = l.fma_f32(scale, l.to_f32(isums[c]), sums[c]);
         }
         add_minimums::<L, K, C>(l, scales, b, &x, sums);
+    }
+}
+
+/// [`step`], where either half of the weights has a scale.
+///
+/// # Safety
+/// The groups are readable.
+#[inline(always)]
+unsafe fn step_of_halves<L: Lanes, K: Kind, const C: usize>(
+    l: L,
+    w: &[L::V; 8],
+    scales: &Scales,
+    b: usize,
+    x: &[*const ActGroup; C],
+    sums: &mut [L::F; C],
+) {
+    let of_halves = scales.half_scales(l, b);
+    for c in 0..C {
+        // SAFETY: the caller's.
+        let (isums, ActGroup { d, half_sums: of_x, .. }) =
+            unsafe { (half_sums::<L, 1>(l, w, &[x[c]], K::LARGEST, false), *x[c]) };
+        for half in 0..2 {
+            let too_much = i32::from(K::OFFSET) * i32::from(of_x[half]);
+            let isum = l.sub(isums[half][0], l.splat(too_much as u32));
+            let scale = l.mul_f32(of_halves[half], l.splat_f32(d));
+            sums[c] = l.fma_f32(scale, l.to_f32(isum), sums[c]);
+        }
     }
 }
 
@@ -168,7 +198,7 @@ pub unsafe fn add_minimums<L: Lanes, K: Kind, const C: usize>(
     // SAFETY: the caller's.
     unsafe {
         match K::SHAPE {
-            Shape::Plain | Shape::SubScale | Shape::SubScales => {}
+            Shape::Plain | Shape::SubScale | Shape::SubScales | Shape::HalfScales => {}
             Shape::Minimum => {
                 let minimum = scales.minimum(l, b, 0);
                 for c in 0..C {

@@ -236,6 +236,37 @@ pub fn put_iq4_xs_scales<L: Lanes>(l: L, d_and_high: L::V, low: L::V, to: &mut S
     }
 }
 
+/// NVFP4's scales of 64 weights, four codes in a lane: see [`ue4m3_half`](crate::quant::nvfp4::ue4m3_half).
+#[inline(always)]
+pub fn put_nvfp4_scales<L: Lanes>(l: L, codes: L::V, to: &mut Scales, b: usize) {
+    let unsigned = l.and(codes, l.splat(0x7f7f_7f7f));
+    // The top bits of those that are 0x7f: one more has it, and the code itself has not.
+    let is_zero = l.and(l.add(unsigned, l.splat(0x0101_0101)), l.xor(codes, l.splat(!0)));
+    let is_zero = l.and(is_zero, l.splat(0x8080_8080));
+    let codes = l.xor(unsigned, l.sub(is_zero, l.shr(is_zero, 7)));
+    let scale = |i| l.mul_f32(l.half_to_f32(l.shl(byte(l, codes, i), 7)), l.splat_f32(128.0));
+    to.put_half_scales(l, b, [scale(0), scale(1)]);
+    to.put_half_scales(l, b + 1, [scale(2), scale(3)]);
+}
+
+impl Format for BlockNvfp4 {
+    type Kind = HalfScales<12, 24>;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lanes>(l: L, rows: Rows, to: &mut Panel, b: usize) {
+        // SAFETY: all reads are within the block.
+        unsafe {
+            put_nvfp4_scales(l, rows.first_4_bytes(l), &mut to.scales, b);
+            for half in 0..2 {
+                // Eight bytes hold sixteen weights: the low ones first.
+                let qs = nibbles(l, rows.bytes_16(l, offset_of!(Self, qs) + 16 * half));
+                let qs = [qs[0], qs[1], qs[4], qs[5], qs[2], qs[3], qs[6], qs[7]];
+                put_all(l, to, b + half, levels(l, l.table(&MXFP4_FROM_ZERO), qs));
+            }
+        }
+    }
+}
+
 impl Format for BlockIq4Xs {
     type Kind = Wide;
 

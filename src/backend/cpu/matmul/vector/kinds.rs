@@ -9,6 +9,8 @@ pub enum Shape {
     SubScale,
     SubScales,
     SubScalesAndMinimums,
+    /// Either half has a scale.
+    HalfScales,
 }
 
 pub trait Kind {
@@ -25,6 +27,7 @@ pub struct Wide;
 pub struct Plain<const OFFSET: i16, const LARGEST: u8>;
 pub struct SubScale<const OFFSET: i16, const LARGEST: u8>;
 pub struct SubScales<const OFFSET: i16, const LARGEST: u8>;
+pub struct HalfScales<const OFFSET: i16, const LARGEST: u8>;
 pub struct Minimum<const LARGEST: u8>;
 pub struct SubScalesAndMinimums<const LARGEST: u8>;
 
@@ -43,7 +46,7 @@ macro_rules! with_offset {
         }
     )*};
 }
-with_offset!(Plain, SubScale, SubScales);
+with_offset!(Plain, SubScale, SubScales, HalfScales);
 
 macro_rules! from_zero {
     ($($Shape:ident),*) => {$(

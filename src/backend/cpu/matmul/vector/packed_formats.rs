@@ -2,8 +2,8 @@
 
 use super::{
     formats::{
-        Format, MXFP4_FROM_ZERO, levels, mxfp4_scale, put_iq4_xs_scales, put_k_scales, put_q2_k_scales,
-        put_q3_k_scales, put_q6_k_scales, two_halves,
+        Format, MXFP4_FROM_ZERO, levels, mxfp4_scale, put_iq4_xs_scales, put_k_scales, put_nvfp4_scales,
+        put_q2_k_scales, put_q3_k_scales, put_q6_k_scales, two_halves,
     },
     kinds::Kind,
     lanes::Lanes,
@@ -149,6 +149,21 @@ impl PackedFormat for BlockMxfp4 {
     #[inline(always)]
     fn ints<L: Lanes>(l: L, bits: [L::V; 8]) -> [L::V; 8] {
         levels(l, l.table(&MXFP4_FROM_ZERO), bits)
+    }
+}
+
+impl PackedFormat for BlockNvfp4 {
+    const FEW: usize = 1;
+
+    #[inline(always)]
+    unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
+        // SAFETY: the caller's.
+        put_nvfp4_scales(l, unsafe { head_word(l, head, 0) }, to, b);
+    }
+
+    #[inline(always)]
+    fn ints<L: Lanes>(l: L, bits: [L::V; 8]) -> [L::V; 8] {
+        BlockMxfp4::ints(l, bits)
     }
 }
 

@@ -17,6 +17,8 @@ pub struct Panel {
 pub struct Scales {
     // [block][row]
     scales: [[f32; 16]; Panel::GROUPS],
+    // [block][row], of the second sixteen where they have their own
+    second_scales: [[f32; 16]; Panel::GROUPS],
     // [block][half][row]
     minimums: [[[f32; 16]; 2]; Panel::GROUPS],
     // [block][half][row]
@@ -63,6 +65,7 @@ impl Scales {
     pub fn new() -> Self {
         Scales {
             scales: [[0.0; 16]; Panel::GROUPS],
+            second_scales: [[0.0; 16]; Panel::GROUPS],
             minimums: [[[0.0; 16]; 2]; Panel::GROUPS],
             sub_scales: [[[0; 16]; 2]; Panel::GROUPS],
         }
@@ -78,6 +81,19 @@ impl Scales {
     pub fn put_scale<L: Lanes>(&mut self, l: L, b: usize, v: L::F) {
         // SAFETY: a vector has at most 64 bytes.
         unsafe { l.store_f32(self.scales[b % Panel::GROUPS].as_mut_ptr(), v) };
+    }
+
+    #[inline(always)]
+    pub fn half_scales<L: Lanes>(&self, l: L, b: usize) -> [L::F; 2] {
+        // SAFETY: a vector has at most 64 bytes.
+        [self.scale(l, b), unsafe { l.load_f32(self.second_scales[b % Panel::GROUPS].as_ptr()) }]
+    }
+
+    #[inline(always)]
+    pub fn put_half_scales<L: Lanes>(&mut self, l: L, b: usize, [first, second]: [L::F; 2]) {
+        self.put_scale(l, b, first);
+        // SAFETY: a vector has at most 64 bytes.
+        unsafe { l.store_f32(self.second_scales[b % Panel::GROUPS].as_mut_ptr(), second) };
     }
 
     #[inline(always)]
