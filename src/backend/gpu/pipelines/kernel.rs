@@ -310,9 +310,7 @@ impl Family {
             Family::Shift => "rrww",
         }
     }
-}
 
-impl Family {
     /// Whether the device binds so many buffers; what all kernels but a few need was asked of it when it was found.
     pub fn fits(self, limits: &wgpu::Limits) -> bool {
         self.storage().len() as u32 <= limits.max_storage_buffers_per_shader_stage
