@@ -106,18 +106,34 @@ pub fn context(model: &Arc<Model>, edit: impl FnOnce(&mut ContextConfig)) -> Con
 /// A text in batches of so many rows: each has the bits that are expected of it.
 #[track_caller]
 pub fn same_in_batches(context: &mut Context, text: &[u32], size: usize, expected: &[Vec<u32>], name: &str) {
+    same_in_batches_behind(context, 0, text, size, expected, name);
+}
+
+/// The same behind so many tokens that are evaluated at once.
+#[track_caller]
+pub fn same_in_batches_behind(
+    context: &mut Context,
+    at_once: usize,
+    text: &[u32],
+    size: usize,
+    expected: &[Vec<u32>],
+    name: &str,
+) {
     context.remove(0);
-    for (i, part) in text.chunks(size).enumerate() {
+    let parts = std::iter::once(&text[..at_once]).chain(text[at_once..].chunks(size));
+    let mut row = 0;
+    for part in parts.filter(|part| !part.is_empty()) {
         let mut batch = Batch::new();
-        for (j, &token) in part.iter().enumerate() {
-            batch.push(token, (i * size + j) as u32, 0, true);
+        for (pos, &token) in (row..).zip(part) {
+            batch.push(token, pos as u32, 0, true);
         }
         context.decode(&batch).unwrap();
         for j in 0..part.len() {
-            let row = i * size + j;
             assert!(bits(context.logits(j)) == expected[row], "{name}: row {row}, batches of {size}");
+            row += 1;
         }
     }
+    assert_eq!(row, text.len());
 }
 
 /// Token ids that mean nothing, different for each seed.
