@@ -2,7 +2,7 @@
 
     python benches/peer/random_blocks.py 1b-q4_0.gguf FOLDER q3_k iq3_xxs tq2_0
 
-For the formats that `spec-run synth` does not write. Needs numpy and the gguf package.
+Every format of weights, at the cost of no quantization. Needs numpy and the gguf package.
 """
 
 import os
@@ -16,17 +16,27 @@ Q4_0 = 2
 
 # number, weights and bytes of a block, where its halves stand
 FORMATS = {
+    "q4_0": (2, 32, 18, [0]),
+    "q4_1": (3, 32, 20, [0, 2]),
+    "q5_0": (6, 32, 22, [0]),
+    "q5_1": (7, 32, 24, [0, 2]),
+    "q8_0": (8, 32, 34, [0]),
     "q2_k": (10, 256, 84, [80, 82]),
     "q3_k": (11, 256, 110, [108]),
     "q4_k": (12, 256, 144, [0, 2]),
+    "q5_k": (13, 256, 176, [0, 2]),
+    "q6_k": (14, 256, 210, [208]),
     "iq2_xxs": (16, 256, 66, [0]),
     "iq2_xs": (17, 256, 74, [0]),
     "iq3_xxs": (18, 256, 98, [0]),
     "iq1_s": (19, 256, 50, [0]),
+    "iq4_nl": (20, 32, 18, [0]),
     "iq3_s": (21, 256, 110, [0]),
     "iq2_s": (22, 256, 82, [0]),
     "iq4_xs": (23, 256, 136, [0]),
     "iq1_m": (29, 256, 56, []),
+    "mxfp4": (39, 32, 17, []),
+    "nvfp4": (40, 64, 36, []),
     "tq1_0": (34, 256, 54, [52]),
     "tq2_0": (35, 256, 66, [64]),
     "q1_0": (41, 128, 18, [0]),
@@ -43,6 +53,10 @@ def random_blocks(random, name, count):
         # Its half lies in the upper four bits of four words.
         some[:, 49:56:2] &= 0x0F
         some[:, 53] |= 0xC0
+    if name == "mxfp4":
+        some[:, 0] = 118
+    if name == "nvfp4":
+        some[:, :4] = 0x18
     return numpy.tile(some, (-(-count // len(some)), 1))[:count].tobytes()
 
 
