@@ -8,6 +8,7 @@ mod file_type;
 pub mod importance;
 mod mix;
 mod search;
+pub mod sums;
 #[cfg(test)]
 mod tests;
 
