@@ -71,6 +71,9 @@ pub struct QuantizeArgs {
     /// Quantize again what is quantized already; that costs quality
     #[arg(long)]
     allow_requantize: bool,
+    /// Write as many files as the model has, NAME-00001-of-00003.gguf and so on, with the same tensors in each
+    #[arg(long)]
+    keep_split: bool,
     /// Metadata to write instead of the model's; TYPE is int, float, bool or str
     #[arg(long, value_name = "KEY=TYPE:VALUE", value_parser = metadata)]
     override_kv: Vec<(String, Value)>,
@@ -208,6 +211,7 @@ impl QuantizeArgs {
             requantize: self.allow_requantize,
             importance: self.importance()?,
             metadata: self.override_kv.clone(),
+            keep_split: self.keep_split,
         })
     }
 }
@@ -226,14 +230,15 @@ pub fn run(args: QuantizeArgs) -> Result<()> {
     if args.dry_run {
         return show(&quantized, args.json);
     }
-    if is_same(&job.input, &job.output) {
-        return Err(Error::Usage(format!("{}: is the input too; name another file", job.output.display())));
+    let files = quantized.paths(&job.output);
+    if let Some(same) = files.iter().find(|file| is_same(&job.input, file)) {
+        return Err(Error::Usage(format!("{}: is the input too; name another file", same.display())));
     }
 
     let interrupted = interrupt::flag();
     let start = Instant::now();
     let bar = bytes_bar(quantized.tensor_bytes());
-    quantized.write_file(&job.output, args.force, job.threads, |written| {
+    quantized.write_files(&job.output, args.force, job.threads, |written| {
         bar.set_position(written);
         if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
@@ -241,11 +246,16 @@ pub fn run(args: QuantizeArgs) -> Result<()> {
     let seconds = start.elapsed().as_secs_f64();
     if args.json {
         let mut out = summary(&quantized)?;
-        out["file"] = json!(job.output.display().to_string());
+        out["file"] = json!(files[0].display().to_string());
+        out["files"] = json!(files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>());
         out["seconds"] = json!(seconds);
         return common::print_json(&out);
     }
-    common::print(format!("{}: {}, in {seconds:.1} s\n", job.output.display(), sizes(&quantized)?))
+    let more = match files.len() {
+        1 => String::new(),
+        n => format!(", the first of {n}"),
+    };
+    common::print(format!("{}{more}: {}, in {seconds:.1} s\n", files[0].display(), sizes(&quantized)?))
 }
 
 /// What is not as one may think.
@@ -300,8 +310,12 @@ fn sizes(quantized: &Quantized) -> Result<String> {
     let before: u64 = quantized.tensors().iter().map(|t| t.tensor.bytes).sum();
     let weights: u64 = quantized.tensors().iter().map(|t| t.tensor.elements()).sum();
     let (file, bits) = (quantized.file_bytes()?, quantized.tensor_bytes() as f64 * 8.0 / weights as f64);
+    let what = match quantized.file_count() {
+        1 => "the file has".to_string(),
+        n => format!("the {n} files have"),
+    };
     Ok(format!(
-        "{:.3} GB of tensors become {:.3} GB, {bits:.2} bits a weight; the file has {file} bytes",
+        "{:.3} GB of tensors become {:.3} GB, {bits:.2} bits a weight; {what} {file} bytes",
         before as f64 / 1e9,
         quantized.tensor_bytes() as f64 / 1e9,
     ))

@@ -7,7 +7,7 @@ mod metadata;
 mod names;
 mod parse;
 mod reader;
-mod shards;
+pub(crate) mod shards;
 #[cfg(test)]
 mod tests;
 mod value;

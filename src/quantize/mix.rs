@@ -161,10 +161,14 @@ impl<'a> Chooser<'a> {
         Ok(Chooser { facts: Facts::of(gguf)?, settings, values_seen: 0, downs_seen: 0 })
     }
 
-    /// The tensors in the order of their layers and names, as they lie in files of llama.cpp's quantizer.
-    pub fn order(gguf: &Gguf) -> Vec<&TensorInfo> {
+    /// The tensors as they lie in files of llama.cpp's quantizer: in the order of their layers and names or, if each of
+    /// several files becomes one, as they lie in these.
+    pub fn order<'g>(gguf: &'g Gguf, settings: &Settings) -> Vec<&'g TensorInfo> {
         let mut tensors: Vec<&TensorInfo> = gguf.tensors().iter().collect();
-        tensors.sort_by(|a, b| (layer_of(&a.name), &a.name).cmp(&(layer_of(&b.name), &b.name)));
+        match settings.keep_split {
+            true => tensors.sort_by_key(|t| (t.shard, t.offset)),
+            false => tensors.sort_by(|a, b| (layer_of(&a.name), &a.name).cmp(&(layer_of(&b.name), &b.name))),
+        }
         tensors
     }
 
