@@ -6,6 +6,7 @@ use std::{
     fs,
     ops::ControlFlow,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Instant,
 };
 
@@ -19,11 +20,16 @@ use super::{
     progress::bytes_bar,
 };
 use crate::{
-    Error, Gguf, Result,
+    Error, Gguf, Model, Result,
     files::read_limited,
     gguf::Value,
+    mask::{LayerList, skips::Skips},
     quant::GgmlType,
-    quantize::{FileType, Quantized, Settings, WRITTEN, importance::Importance},
+    quantize::{
+        FileType, Quantized, Settings, WRITTEN,
+        importance::Importance,
+        prune::{self, Pruned},
+    },
     quoted::Quoted,
     words::count,
 };
@@ -71,6 +77,15 @@ pub struct QuantizeArgs {
     /// Quantize again what is quantized already; that costs quality
     #[arg(long)]
     allow_requantize: bool,
+    /// Leave these layers out, from 0: 3,5-8; the others are numbered anew
+    #[arg(long, value_name = "LAYERS")]
+    prune_layers: Option<LayerList>,
+    /// Leave out the layers that a mask of this file skips, as skips.json: whole ones only
+    #[arg(long, value_name = "FILE", conflicts_with = "prune_layers")]
+    draft_skip: Option<PathBuf>,
+    /// Which mask of the file, by name [default: the first]
+    #[arg(long, value_name = "NAME", requires = "draft_skip")]
+    mask: Option<String>,
     /// Write as many files as the model has, NAME-00001-of-00003.gguf and so on, with the same tensors in each
     #[arg(long)]
     keep_split: bool,
@@ -199,7 +214,31 @@ impl QuantizeArgs {
         Ok(all.into_iter().map(|(Pattern(pattern), ty)| (pattern, ty)).collect())
     }
 
-    fn settings(&self, file_type: Option<FileType>) -> Result<Settings> {
+    /// The model without the layers that are to be left out, if there are any.
+    fn pruned(&self, gguf: &Arc<Gguf>) -> Result<Option<Pruned>> {
+        // Loading it bounds how many layers there are.
+        let model = || Model::load(gguf.clone());
+        let layers = match (&self.prune_layers, &self.draft_skip) {
+            (Some(layers), _) => {
+                model()?;
+                layers.resolve("--prune-layers", prune::blocks(gguf)?)?
+            }
+            (None, None) => return Ok(None),
+            (None, Some(path)) => {
+                let model = model()?;
+                let skips = Skips::read(path, model.n_layer())?;
+                skips.check_model(&model.id())?.iter().for_each(|w| warning!("{w}"));
+                prune::skipped(&skips.pick(self.mask.as_deref())?.mask)?
+            }
+        };
+        prune::without(gguf, &layers).map(Some)
+    }
+
+    fn settings(&self, file_type: Option<FileType>, pruned: Option<&Pruned>) -> Result<Settings> {
+        let mut importance = self.importance()?;
+        if let (Some(importance), Some(pruned)) = (&mut importance, pruned) {
+            importance.renumber(&pruned.numbers);
+        }
         Ok(Settings {
             file_type: file_type.unwrap_or(FileType::F32),
             copy: file_type.is_none(),
@@ -209,9 +248,10 @@ impl QuantizeArgs {
             embedding: self.token_embedding_type,
             overrides: self.overrides()?,
             requantize: self.allow_requantize,
-            importance: self.importance()?,
+            importance,
             metadata: self.override_kv.clone(),
             keep_split: self.keep_split,
+            layers: pruned.map(|pruned| pruned.before),
         })
     }
 }
@@ -223,9 +263,10 @@ fn file_type(word: &OsString) -> Result<Option<FileType>> {
 
 pub fn run(args: QuantizeArgs) -> Result<()> {
     let job = args.job()?;
-    let gguf = Gguf::open(&job.input)?;
-    let settings = args.settings(job.file_type)?;
-    let quantized = Quantized::plan(&gguf, &settings)?;
+    let gguf = Arc::new(Gguf::open(&job.input)?);
+    let pruned = args.pruned(&gguf)?;
+    let settings = args.settings(job.file_type, pruned.as_ref())?;
+    let quantized = Quantized::plan(pruned.as_ref().map_or(&gguf, |pruned| &pruned.gguf), &settings)?;
     tell(&quantized, &settings);
     if args.dry_run {
         return show(&quantized, args.json);

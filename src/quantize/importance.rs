@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     mix::layer_of,
+    prune::Numbers,
     sums::{Entry, Format, Recorded},
 };
 use crate::{
@@ -45,6 +46,14 @@ impl Importance {
         let matrices = entries.into_iter().map(|(name, entry)| (name, means(entry))).collect();
         let dataset = datasets.into_iter().next();
         Ok(Importance { file, dataset, chunks, matrices, left_out: BTreeSet::new() })
+    }
+
+    /// Of a model without some of its layers.
+    pub fn renumber(&mut self, numbers: &Numbers) {
+        let matrices = std::mem::take(&mut self.matrices);
+        self.matrices =
+            matrices.into_iter().filter_map(|(name, means)| Some((numbers.rename(&name)?, means))).collect();
+        self.left_out = self.left_out.iter().filter_map(|name| numbers.rename(name)).collect();
     }
 
     /// Uses only matrices in whose names one of these texts is found, or all but them.

@@ -7,6 +7,7 @@ mod encode;
 mod file_type;
 pub mod importance;
 mod mix;
+pub mod prune;
 mod search;
 pub mod sums;
 #[cfg(test)]
@@ -63,6 +64,8 @@ pub struct Settings {
     pub metadata: Vec<(String, Value)>,
     /// Of a model in several files each becomes one.
     pub keep_split: bool,
+    /// How many layers the model had before some were left out: rules of a mix count these.
+    pub layers: Option<u32>,
 }
 
 /// A file, or several, planned to the last byte and not yet written.

@@ -249,8 +249,16 @@ fn matrices_of_parts_add_up_to_that_of_the_whole() {
     }
 }
 
-/// One matrix of the older format, read by its description: name, chunks, values.
-fn take_dat(bytes: &[u8]) -> (Vec<(String, u32, Vec<f32>)>, u32, String) {
+/// A file of the older format.
+struct Dat {
+    /// Name, chunks and values.
+    entries: Vec<(String, u32, Vec<f32>)>,
+    chunks: u32,
+    dataset: String,
+}
+
+/// Read by the format's description.
+fn read_dat(bytes: &[u8]) -> Dat {
     let mut left = bytes;
     let mut take = |len: usize| {
         let (taken, rest) = left.split_at(len);
@@ -261,18 +269,18 @@ fn take_dat(bytes: &[u8]) -> (Vec<(String, u32, Vec<f32>)>, u32, String) {
         u32::from_le_bytes(bytes.try_into().unwrap())
     }
     let count = number(take(4));
-    let mut all = Vec::new();
+    let mut entries = Vec::new();
     for _ in 0..count {
         let len = number(take(4)) as usize;
         let name = String::from_utf8(take(len).to_vec()).unwrap();
         let (calls, len) = (number(take(4)), number(take(4)) as usize);
         let values = take(4 * len).chunks(4).map(|x| f32::from_le_bytes(x.try_into().unwrap())).collect();
-        all.push((name, calls, values));
+        entries.push((name, calls, values));
     }
     let (chunks, len) = (number(take(4)), number(take(4)) as usize);
     let dataset = String::from_utf8(take(len).to_vec()).unwrap();
     assert!(left.is_empty());
-    (all, chunks, dataset)
+    Dat { entries, chunks, dataset }
 }
 
 /// The older format has means times chunks, with 1 for experts that no row chose; and is read as it is written.
@@ -292,7 +300,7 @@ fn the_older_format_is_written_too() {
     assert!(read("converted.dat") == read("old.dat"));
 
     let new = Gguf::open(&folder.join("new.gguf")).unwrap();
-    let (entries, chunks, dataset) = take_dat(&read("old.dat"));
+    let Dat { entries, chunks, dataset } = read_dat(&read("old.dat"));
     assert_eq!((chunks, dataset.as_str()), (2, "text.txt"));
     let mut unchosen = 0;
     let names_of_new = new.tensors().iter().filter_map(|t| t.name.strip_suffix(".in_sum2"));

@@ -1,6 +1,7 @@
 //! `spec-run quantize` and `spec-run imatrix` from outside.
 
 mod imatrix;
+mod pruned;
 mod split;
 
 use std::{
