@@ -129,21 +129,52 @@ pub fn write_large(
     bytes: u64,
     write: impl FnOnce(File) -> Result<()>,
 ) -> Result<()> {
-    let refuse = |what: &str| Err(Error::Usage(format!("{}: {what}", path.display())));
-    match fs::symlink_metadata(path) {
-        Ok(found) if !found.is_file() => return refuse("is there and is not a regular file"),
-        Ok(_) if !force => return refuse("exists; `force` overwrites it"),
-        _ => {}
+    let mut write = Some(write);
+    write_set(&[path.to_owned()], force, bytes, |_, file| (write.take().expect("there is one file"))(file))
+}
+
+/// The same of several files in one folder, made one after the other: all are put in place, the first one last, or none is.
+pub fn write_set(
+    paths: &[PathBuf],
+    force: bool,
+    bytes: u64,
+    mut write: impl FnMut(usize, File) -> Result<()>,
+) -> Result<()> {
+    for path in paths {
+        let refuse = |what: &str| Err(Error::Usage(format!("{}: {what}", path.display())));
+        match fs::symlink_metadata(path) {
+            Ok(found) if !found.is_file() => return refuse("is there and is not a regular file"),
+            Ok(_) if !force => return refuse("exists; `force` overwrites it"),
+            _ => {}
+        }
     }
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    check_space(folder, bytes)?;
-    let new = Replacement::of(path)?;
-    let file = new.file().try_clone().map_err(|e| Error::io(path, e))?;
-    write(file).map_err(|e| match e {
-        Error::Io { source, .. } => Error::io(path, source),
-        other => other,
-    })?;
-    new.put_in_place()
+    let folder = paths.first().and_then(|path| path.parent()).filter(|p| !p.as_os_str().is_empty());
+    check_space(folder.unwrap_or(Path::new(".")), bytes)?;
+    let new = paths.iter().map(|path| Replacement::of(path)).collect::<Result<Vec<_>>>()?;
+    for (i, (path, new)) in paths.iter().zip(&new).enumerate() {
+        let file = new.file().try_clone().map_err(|e| Error::io(path, e))?;
+        write(i, file).map_err(|e| match e {
+            Error::Io { source, .. } => Error::io(path, source),
+            other => other,
+        })?;
+    }
+    put_all_in_place(new)
+}
+
+/// Where one cannot be put in its place, those before it that replaced nothing are taken away again. The first is what
+/// opens a model in several files: while it is missing, nobody takes the others for a whole model.
+fn put_all_in_place(new: Vec<Replacement>) -> Result<()> {
+    let mut placed = Vec::new();
+    for replacement in new.into_iter().rev() {
+        let target = replacement.target.clone();
+        let is_new = !target.exists();
+        if let Err(error) = replacement.put_in_place() {
+            placed.iter().for_each(|path: &PathBuf| _ = fs::remove_file(path));
+            return Err(error);
+        }
+        placed.extend(is_new.then_some(target));
+    }
+    Ok(())
 }
 
 fn check_space(folder: &Path, needed: u64) -> Result<()> {
@@ -254,6 +285,41 @@ mod tests {
         let error = write_whole(&folder.path().join("no/where"), "x").unwrap_err().to_string();
         let missing = folder.path().join("no");
         assert_eq!(error, format!("{}: No such file or directory (os error 2)", missing.display()));
+    }
+
+    #[test]
+    fn of_several_files_all_are_there_or_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["a", "b", "c"].map(|name| folder.path().join(name));
+        let text =
+            |i: usize, mut file: File| file.write_all(&[b'0' + i as u8]).map_err(|e| Error::io("?", e));
+        // The second cannot be made.
+        let full = |i, file| {
+            if i == 1 { Err(Error::io("?", io::ErrorKind::StorageFull.into())) } else { text(i, file) }
+        };
+        let error = write_set(&paths, false, 0, full).unwrap_err().to_string();
+        assert!(error.starts_with(&paths[1].display().to_string()), "{error}");
+        assert_eq!(names(folder.path()), [""; 0]);
+        // One cannot be put in its place: while they were made, somebody made a folder of that name.
+        for (blocked, kept) in [(0, &["a"][..]), (1, &["b"]), (2, &["c"])] {
+            let late = |i, file| {
+                if i == 2 {
+                    fs::create_dir(&paths[blocked]).unwrap();
+                }
+                text(i, file)
+            };
+            assert!(write_set(&paths, false, 0, late).is_err());
+            assert_eq!(names(folder.path()), kept);
+            fs::remove_dir(&paths[blocked]).unwrap();
+        }
+        write_set(&paths, false, 0, text).unwrap();
+        assert_eq!(paths.each_ref().map(|path| fs::read_to_string(path).unwrap()), ["0", "1", "2"]);
+        // One that is there is enough to leave all alone.
+        fs::remove_file(&paths[0]).unwrap();
+        assert!(write_set(&paths, false, 0, text).unwrap_err().to_string().contains("b: exists"));
+        assert_eq!(names(folder.path()), ["b", "c"]);
+        write_set(&paths, true, 0, text).unwrap();
+        assert_eq!(names(folder.path()), ["a", "b", "c"]);
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub mod quantize {
         FileType, Planned, Quantized, Settings, WRITTEN,
         collect::{Chunks, Collector},
         importance::Importance,
+        prune::{Numbers, Pruned, blocks, skipped, without},
+        sums::{Format, Recorded, Sums},
     };
 }
 

@@ -44,6 +44,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("presence_penalty", "--presence-penalty"),
     ("profile", "--profile"),
     ("prompt", "-p, -f or standard input"),
+    ("prune_layers", "--prune-layers"),
     ("repeat_penalty", "--repeat-penalty"),
     ("requantize", "--allow-requantize"),
     ("samplers", "--samplers"),

@@ -6,6 +6,7 @@ use std::{
     fs,
     ops::ControlFlow,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Instant,
 };
 
@@ -19,11 +20,16 @@ use super::{
     progress::bytes_bar,
 };
 use crate::{
-    Error, Gguf, Result,
+    Error, Gguf, Model, Result,
     files::read_limited,
     gguf::Value,
+    mask::{LayerList, skips::Skips},
     quant::GgmlType,
-    quantize::{FileType, Quantized, Settings, WRITTEN, importance::Importance},
+    quantize::{
+        FileType, Quantized, Settings, WRITTEN,
+        importance::Importance,
+        prune::{self, Pruned},
+    },
     quoted::Quoted,
     words::count,
 };
@@ -71,6 +77,18 @@ pub struct QuantizeArgs {
     /// Quantize again what is quantized already; that costs quality
     #[arg(long)]
     allow_requantize: bool,
+    /// Leave these layers out, from 0: 3,5-8; the others are numbered anew
+    #[arg(long, value_name = "LAYERS")]
+    prune_layers: Option<LayerList>,
+    /// Leave out the layers that a mask of this file skips, as skips.json: whole ones only
+    #[arg(long, value_name = "FILE", conflicts_with = "prune_layers")]
+    draft_skip: Option<PathBuf>,
+    /// Which mask of the file, by name [default: the first]
+    #[arg(long, value_name = "NAME", requires = "draft_skip")]
+    mask: Option<String>,
+    /// Write as many files as the model has, NAME-00001-of-00003.gguf and so on, with the same tensors in each
+    #[arg(long)]
+    keep_split: bool,
     /// Metadata to write instead of the model's; TYPE is int, float, bool or str
     #[arg(long, value_name = "KEY=TYPE:VALUE", value_parser = metadata)]
     override_kv: Vec<(String, Value)>,
@@ -196,7 +214,31 @@ impl QuantizeArgs {
         Ok(all.into_iter().map(|(Pattern(pattern), ty)| (pattern, ty)).collect())
     }
 
-    fn settings(&self, file_type: Option<FileType>) -> Result<Settings> {
+    /// The model without the layers that are to be left out, if there are any.
+    fn pruned(&self, gguf: &Arc<Gguf>) -> Result<Option<Pruned>> {
+        // Loading it bounds how many layers there are.
+        let model = || Model::load(gguf.clone());
+        let layers = match (&self.prune_layers, &self.draft_skip) {
+            (Some(layers), _) => {
+                model()?;
+                layers.resolve("--prune-layers", prune::blocks(gguf)?)?
+            }
+            (None, None) => return Ok(None),
+            (None, Some(path)) => {
+                let model = model()?;
+                let skips = Skips::read(path, model.n_layer())?;
+                skips.check_model(&model.id())?.iter().for_each(|w| warning!("{w}"));
+                prune::skipped(&skips.pick(self.mask.as_deref())?.mask)?
+            }
+        };
+        prune::without(gguf, &layers).map(Some)
+    }
+
+    fn settings(&self, file_type: Option<FileType>, pruned: Option<&Pruned>) -> Result<Settings> {
+        let mut importance = self.importance()?;
+        if let (Some(importance), Some(pruned)) = (&mut importance, pruned) {
+            importance.renumber(&pruned.numbers);
+        }
         Ok(Settings {
             file_type: file_type.unwrap_or(FileType::F32),
             copy: file_type.is_none(),
@@ -206,8 +248,10 @@ impl QuantizeArgs {
             embedding: self.token_embedding_type,
             overrides: self.overrides()?,
             requantize: self.allow_requantize,
-            importance: self.importance()?,
+            importance,
             metadata: self.override_kv.clone(),
+            keep_split: self.keep_split,
+            layers: pruned.map(|pruned| pruned.before),
         })
     }
 }
@@ -219,21 +263,23 @@ fn file_type(word: &OsString) -> Result<Option<FileType>> {
 
 pub fn run(args: QuantizeArgs) -> Result<()> {
     let job = args.job()?;
-    let gguf = Gguf::open(&job.input)?;
-    let settings = args.settings(job.file_type)?;
-    let quantized = Quantized::plan(&gguf, &settings)?;
+    let gguf = Arc::new(Gguf::open(&job.input)?);
+    let pruned = args.pruned(&gguf)?;
+    let settings = args.settings(job.file_type, pruned.as_ref())?;
+    let quantized = Quantized::plan(pruned.as_ref().map_or(&gguf, |pruned| &pruned.gguf), &settings)?;
     tell(&quantized, &settings);
     if args.dry_run {
         return show(&quantized, args.json);
     }
-    if is_same(&job.input, &job.output) {
-        return Err(Error::Usage(format!("{}: is the input too; name another file", job.output.display())));
+    let files = quantized.paths(&job.output);
+    if let Some(same) = files.iter().find(|file| is_same(&job.input, file)) {
+        return Err(Error::Usage(format!("{}: is the input too; name another file", same.display())));
     }
 
     let interrupted = interrupt::flag();
     let start = Instant::now();
     let bar = bytes_bar(quantized.tensor_bytes());
-    quantized.write_file(&job.output, args.force, job.threads, |written| {
+    quantized.write_files(&job.output, args.force, job.threads, |written| {
         bar.set_position(written);
         if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
@@ -241,11 +287,16 @@ pub fn run(args: QuantizeArgs) -> Result<()> {
     let seconds = start.elapsed().as_secs_f64();
     if args.json {
         let mut out = summary(&quantized)?;
-        out["file"] = json!(job.output.display().to_string());
+        out["file"] = json!(files[0].display().to_string());
+        out["files"] = json!(files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>());
         out["seconds"] = json!(seconds);
         return common::print_json(&out);
     }
-    common::print(format!("{}: {}, in {seconds:.1} s\n", job.output.display(), sizes(&quantized)?))
+    let more = match files.len() {
+        1 => String::new(),
+        n => format!(", the first of {n}"),
+    };
+    common::print(format!("{}{more}: {}, in {seconds:.1} s\n", files[0].display(), sizes(&quantized)?))
 }
 
 /// What is not as one may think.
@@ -300,8 +351,12 @@ fn sizes(quantized: &Quantized) -> Result<String> {
     let before: u64 = quantized.tensors().iter().map(|t| t.tensor.bytes).sum();
     let weights: u64 = quantized.tensors().iter().map(|t| t.tensor.elements()).sum();
     let (file, bits) = (quantized.file_bytes()?, quantized.tensor_bytes() as f64 * 8.0 / weights as f64);
+    let what = match quantized.file_count() {
+        1 => "the file has".to_string(),
+        n => format!("the {n} files have"),
+    };
     Ok(format!(
-        "{:.3} GB of tensors become {:.3} GB, {bits:.2} bits a weight; the file has {file} bytes",
+        "{:.3} GB of tensors become {:.3} GB, {bits:.2} bits a weight; {what} {file} bytes",
         before as f64 / 1e9,
         quantized.tensor_bytes() as f64 / 1e9,
     ))

@@ -7,7 +7,7 @@ mod metadata;
 mod names;
 mod parse;
 mod reader;
-mod shards;
+pub(crate) mod shards;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -20,6 +20,7 @@ use std::{
     io::{self, Read},
     ops::{Deref, Range},
     path::Path,
+    sync::Arc,
 };
 
 use memmap2::Mmap;
@@ -46,7 +47,7 @@ pub struct Gguf {
     metadata: Metadata,
     tensors: Vec<TensorInfo>,
     by_name: NameIndex,
-    shards: Vec<Shard>,
+    shards: Arc<[Shard]>,
 }
 
 /// One entry of the tensor directory.
@@ -158,11 +159,17 @@ impl Gguf {
         version: u32,
         metadata: Metadata,
         tensors: Vec<TensorInfo>,
-        shards: Vec<Shard>,
+        shards: impl Into<Arc<[Shard]>>,
     ) -> Result<Self> {
         let by_name = NameIndex::new(tensors.len(), |i| &tensors[i].name)
             .map_err(|i| Error::gguf(&name, format!("tensor {} is there twice", Quoted(&tensors[i].name))))?;
-        Ok(Gguf { name, version, metadata, tensors, by_name, shards })
+        Ok(Gguf { name, version, metadata, tensors, by_name, shards: shards.into() })
+    }
+
+    /// The same bytes under other keys and names: `tensors` are some of this file's, which may be called otherwise.
+    pub(crate) fn seen_as(&self, entries: Vec<(Box<str>, Value)>, tensors: Vec<TensorInfo>) -> Result<Self> {
+        let metadata = Metadata::new(&self.name, entries)?;
+        Self::new(self.name.clone(), self.version, metadata, tensors, self.shards.clone())
     }
 
     /// The path or name, for messages.

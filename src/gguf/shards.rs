@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Metadata;
+use super::{Metadata, Writer};
 use crate::{Error, Result, quoted::Quoted};
 
 const NO: &str = "split.no";
@@ -48,6 +48,24 @@ impl<'a> ShardName<'a> {
     fn sibling(&self, number: u32) -> PathBuf {
         self.path.with_file_name(format!("{}-{number:05}-of-{:05}.gguf", self.stem, self.count))
     }
+}
+
+/// What the files of a model are called that would be `NAME.gguf` in one: `NAME-00001-of-00003.gguf` and so on.
+pub(crate) fn paths(whole: &Path, count: usize) -> Vec<PathBuf> {
+    let is_gguf = whole.extension().is_some_and(|extension| extension == "gguf");
+    let stem = if is_gguf { whole.file_stem() } else { whole.file_name() }.unwrap_or_default();
+    let shard = |number| {
+        let mut name = stem.to_os_string();
+        name.push(format!("-{number:05}-of-{count:05}.gguf"));
+        whole.with_file_name(name)
+    };
+    (1..=count).map(shard).collect()
+}
+
+/// Says in a file's metadata that it is the one at index `no` of several, with so many tensors in all of them.
+pub(crate) fn mark(writer: &mut Writer, no: usize, count: usize, tensors: usize) {
+    // llama.cpp's types; no name has room for more files, and no directory for more tensors.
+    writer.set(NO, no as u16).set(COUNT, count as u16).set(TENSORS, tensors as i32);
 }
 
 /// Takes `-12345` off the end.

@@ -235,6 +235,30 @@ impl Array {
         self.len() == 0
     }
 
+    /// Leaves the elements at these places.
+    pub(crate) fn retain(&mut self, wanted: impl Fn(usize) -> bool) {
+        fn kept<T>(all: &mut Vec<T>, wanted: impl Fn(usize) -> bool) {
+            let mut places = 0..;
+            all.retain(|_| places.next().is_some_and(&wanted));
+        }
+        match self {
+            Array::U8(x) => kept(x, wanted),
+            Array::I8(x) => kept(x, wanted),
+            Array::U16(x) => kept(x, wanted),
+            Array::I16(x) => kept(x, wanted),
+            Array::U32(x) => kept(x, wanted),
+            Array::I32(x) => kept(x, wanted),
+            Array::F32(x) => kept(x, wanted),
+            Array::Bool(x) => kept(x, wanted),
+            Array::String(x) => {
+                *x = x.iter().enumerate().filter(|(i, _)| wanted(*i)).map(|(_, text)| text).collect();
+            }
+            Array::U64(x) => kept(x, wanted),
+            Array::I64(x) => kept(x, wanted),
+            Array::F64(x) => kept(x, wanted),
+        }
+    }
+
     /// The type of the elements in words: `i32`, `string`.
     pub fn element_kind(&self) -> &'static str {
         type_name(self.element_id())

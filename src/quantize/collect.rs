@@ -1,21 +1,13 @@
 //! Makes an importance matrix: runs a model over a text and adds up the squares of what each matrix is multiplied with.
 
 use std::{
-    collections::BTreeMap,
     ops::ControlFlow,
-    path::Path,
     sync::{Arc, Mutex},
 };
 
-use super::importance::{CHUNK_COUNT, CHUNK_SIZE, COUNTS, DATASETS, SUMS};
+use super::sums::{Sum, Sums};
 use crate::{
-    Batch, Context, Error, Model, Result,
-    backend::watch::Watch,
-    batch::Row,
-    files::write_large,
-    gguf::{Array, Value, Writer},
-    plan::WeightId,
-    quant::GgmlType,
+    Batch, Context, Error, Model, Result, backend::watch::Watch, batch::Row, plan::WeightId, quoted::Quoted,
 };
 
 /// Logits kept at once, in bytes: nobody looks at them, but without them the last layer would leave rows out.
@@ -36,20 +28,32 @@ pub struct Collector {
     model: Arc<Model>,
     /// The head's matrix counts too.
     output: bool,
-    tensors: Mutex<BTreeMap<String, Sums>>,
-}
-
-/// Of a tensor's matrices, one after the other.
-#[derive(Clone, Debug)]
-struct Sums {
-    columns: usize,
-    squares: Vec<f64>,
-    counts: Vec<u64>,
+    sums: Mutex<Sums>,
 }
 
 impl Collector {
-    pub fn new(model: Arc<Model>, output: bool) -> Arc<Self> {
-        Arc::new(Collector { model, output, tensors: Mutex::default() })
+    /// Goes on from sums that are there; those of another model are an error.
+    pub fn new(model: Arc<Model>, output: bool, mut begun: Sums) -> Result<Arc<Self>> {
+        for (name, sum) in &mut begun.tensors {
+            let other = |what: String| {
+                let what =
+                    format!("importance of {} {what}: it was counted with another model", Quoted(name));
+                Err(Error::model(model.gguf.name(), what))
+            };
+            let Some(tensor) = model.gguf.tensor(name) else {
+                return other("is of no tensor here".into());
+            };
+            let matrices = tensor.shape.iter().skip(2).product::<u64>();
+            let (found, wanted) = (sum.squares.len() as u64, tensor.shape[0] * matrices);
+            if found != wanted || ![1, matrices].contains(&(sum.counts.len() as u64)) {
+                return other(format!(
+                    "has {found} sums of {} matrices, wanted {wanted} of {matrices}",
+                    sum.counts.len()
+                ));
+            }
+            sum.count_each(matrices as usize);
+        }
+        Ok(Arc::new(Collector { model, output, sums: Mutex::new(begun) }))
     }
 
     /// Goes through the chunks, from the first; `on_chunk` hears how many are done and may end the run early.
@@ -83,47 +87,8 @@ impl Collector {
         Ok(chunks.count)
     }
 
-    /// How many tensors were multiplied with, and of how many of them some matrix was not, as experts that no row chose.
-    pub fn found(&self) -> (usize, usize) {
-        let tensors = self.tensors.lock().expect("nobody panics with it");
-        (tensors.len(), tensors.values().filter(|sums| sums.counts.contains(&0)).count())
-    }
-
-    /// In llama.cpp's format of GGUF. `dataset` names the text, and `done` chunks of `chunk` tokens were gone through.
-    pub fn write(
-        &self,
-        path: &Path,
-        force: bool,
-        dataset: &str,
-        (done, chunk): (usize, usize),
-    ) -> Result<()> {
-        let tensors = self.tensors.lock().expect("nobody panics with it");
-        for (name, sums) in &*tensors {
-            if sums.squares.iter().any(|square| !(*square as f32).is_finite()) {
-                let what = format!("the rows that {name} is multiplied with are no finite numbers");
-                return Err(Error::model(self.model.gguf.name(), what));
-            }
-        }
-        let mut writer = Writer::new();
-        writer
-            .set("general.type", "imatrix")
-            .set(DATASETS, Value::Array(Array::String(std::iter::once(dataset).collect())))
-            .set(CHUNK_COUNT, done as u32)
-            .set(CHUNK_SIZE, chunk as u32);
-        let mut data: Vec<Vec<f32>> = Vec::new();
-        for (name, sums) in &*tensors {
-            let matrices = sums.counts.len() as u64;
-            writer.tensor(&format!("{name}{SUMS}"), GgmlType::F32, &[sums.columns as u64, matrices]);
-            writer.tensor(&format!("{name}{COUNTS}"), GgmlType::F32, &[1, matrices]);
-            data.push(sums.squares.iter().map(|&square| square as f32).collect());
-            data.push(sums.counts.iter().map(|&count| count as f32).collect());
-        }
-        let bytes = data.iter().map(|numbers| 4 * numbers.len() as u64).sum();
-        write_large(path, force, bytes, |file| {
-            writer.write(file, |i, sink| {
-                sink.write(&data[i].iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>())
-            })
-        })
+    pub fn sums(&self) -> Sums {
+        self.sums.lock().expect("nobody panics with it").clone()
     }
 }
 
@@ -139,16 +104,15 @@ impl Watch for Collector {
             return;
         }
         let (index, columns) = ((weight.begin / size) as usize, weight.cols);
-        let mut tensors = self.tensors.lock().expect("nobody panics with it");
-        let sums = tensors.entry(name.clone()).or_insert_with(|| Sums {
-            columns,
+        let mut sums = self.sums.lock().expect("nobody panics with it");
+        let sum = sums.tensors.entry(name.clone()).or_insert_with(|| Sum {
             squares: vec![0.0; columns * matrices as usize],
             counts: vec![0; matrices as usize],
         });
-        let squares = &mut sums.squares[index * columns..(index + 1) * columns];
+        let squares = &mut sum.squares[index * columns..(index + 1) * columns];
         for row in rows {
             squares.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x) * f64::from(x));
-            sums.counts[index] += 1;
+            sum.counts[index] += 1;
         }
     }
 }

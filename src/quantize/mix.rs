@@ -105,7 +105,7 @@ struct Facts {
 }
 
 impl Facts {
-    fn of(gguf: &Gguf) -> Result<Self> {
+    fn of(gguf: &Gguf, settings: &Settings) -> Result<Self> {
         let metadata = gguf.metadata();
         let arch = metadata.str("general.architecture")?.unwrap_or_default();
         let first = |key: &str| -> Result<Option<u32>> {
@@ -114,7 +114,7 @@ impl Facts {
         };
         let heads = first("attention.head_count")?.unwrap_or(0);
         let kv_heads = first("attention.head_count_kv")?.unwrap_or(heads);
-        let layers = first("block_count")?.unwrap_or(0);
+        let layers = settings.layers.or(first("block_count")?).unwrap_or(0);
         let large = match arch {
             "llama" => layers == 80 && heads != kv_heads,
             "deci" | "olmo" | "qwen2" => layers == 80,
@@ -158,13 +158,17 @@ pub struct Chosen {
 
 impl<'a> Chooser<'a> {
     pub fn new(gguf: &Gguf, settings: &'a Settings) -> Result<Self> {
-        Ok(Chooser { facts: Facts::of(gguf)?, settings, values_seen: 0, downs_seen: 0 })
+        Ok(Chooser { facts: Facts::of(gguf, settings)?, settings, values_seen: 0, downs_seen: 0 })
     }
 
-    /// The tensors in the order of their layers and names, as they lie in files of llama.cpp's quantizer.
-    pub fn order(gguf: &Gguf) -> Vec<&TensorInfo> {
+    /// The tensors as they lie in files of llama.cpp's quantizer: in the order of their layers and names or, if each of
+    /// several files becomes one, as they lie in these.
+    pub fn order<'g>(gguf: &'g Gguf, settings: &Settings) -> Vec<&'g TensorInfo> {
         let mut tensors: Vec<&TensorInfo> = gguf.tensors().iter().collect();
-        tensors.sort_by(|a, b| (layer_of(&a.name), &a.name).cmp(&(layer_of(&b.name), &b.name)));
+        match settings.keep_split {
+            true => tensors.sort_by_key(|t| (t.shard, t.offset)),
+            false => tensors.sort_by(|a, b| (layer_of(&a.name), &a.name).cmp(&(layer_of(&b.name), &b.name))),
+        }
         tensors
     }
 

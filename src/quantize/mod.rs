@@ -7,11 +7,17 @@ mod encode;
 mod file_type;
 pub mod importance;
 mod mix;
+pub mod prune;
 mod search;
+pub mod sums;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashSet, io::Write, ops::ControlFlow, path::Path};
+use std::{
+    collections::HashSet,
+    ops::{ControlFlow, Range},
+    path::{Path, PathBuf},
+};
 
 use rayon::prelude::*;
 use regex::Regex;
@@ -24,7 +30,8 @@ use mix::Chooser;
 use crate::{
     Error, Gguf, Result,
     backend::cpu::simd::Isa,
-    gguf::{TensorInfo, Value, Window, Writer, beside, write_model},
+    files::write_set,
+    gguf::{TensorInfo, Value, Window, Writer, beside, shards},
     quant::{GgmlType, dequantize},
 };
 
@@ -55,14 +62,24 @@ pub struct Settings {
     pub importance: Option<Importance>,
     /// Metadata that is other than the model's.
     pub metadata: Vec<(String, Value)>,
+    /// Of a model in several files each becomes one.
+    pub keep_split: bool,
+    /// How many layers the model had before some were left out: rules of a mix count these.
+    pub layers: Option<u32>,
 }
 
-/// A file that is planned to the last byte and not yet written.
+/// A file, or several, planned to the last byte and not yet written.
 pub struct Quantized<'a> {
     gguf: &'a Gguf,
     settings: &'a Settings,
-    writer: Writer,
     tensors: Vec<Planned<'a>>,
+    parts: Vec<Part>,
+}
+
+/// A file and its tensors.
+struct Part {
+    writer: Writer,
+    tensors: Range<usize>,
 }
 
 /// A tensor and what it becomes.
@@ -94,7 +111,7 @@ impl<'a> Quantized<'a> {
     pub fn plan(gguf: &'a Gguf, settings: &'a Settings) -> Result<Self> {
         let mut chooser = Chooser::new(gguf, settings)?;
         let mut tensors = Vec::new();
-        for tensor in Chooser::order(gguf) {
+        for tensor in Chooser::order(gguf, settings) {
             let chosen = chooser.choose(tensor);
             tensors.push(planned(gguf, tensor, chosen.ty, chosen.instead_of, settings)?);
         }
@@ -111,14 +128,11 @@ impl<'a> Quantized<'a> {
             let quantized = tensors.iter().filter(|planned| !planned.is_copied());
             importance.check(gguf, quantized.map(|planned| planned.tensor))?;
         }
-        let mut writer = head(gguf, settings);
-        for planned in &tensors {
-            writer.tensor(&planned.tensor.name, planned.ty, &planned.tensor.shape);
-        }
-        Ok(Quantized { gguf, settings, writer, tensors })
+        let parts = parts(gguf, settings, &tensors);
+        Ok(Quantized { gguf, settings, tensors, parts })
     }
 
-    /// In the order of the file.
+    /// In the order of the file, or of the files.
     pub fn tensors(&self) -> &[Planned<'a>] {
         &self.tensors
     }
@@ -128,37 +142,47 @@ impl<'a> Quantized<'a> {
         self.tensors.iter().map(|planned| planned.bytes).sum()
     }
 
-    /// How long the file will be.
+    /// How long the file will be, or all files together.
     pub fn file_bytes(&self) -> Result<u64> {
-        Ok(self.writer.outline()?.1)
+        self.parts.iter().map(|part| Ok(part.writer.outline()?.1)).sum()
     }
 
-    /// See [`write_model`] for the file and [`Quantized::write`] for the rest.
-    pub fn write_file(
+    pub fn file_count(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// What the files are called, where one would be called `path`.
+    pub fn paths(&self, path: &Path) -> Vec<PathBuf> {
+        match self.settings.keep_split {
+            true => shards::paths(path, self.parts.len()),
+            false => vec![path.to_owned()],
+        }
+    }
+
+    /// All files, or none: see [`write_set`]. `threads` make blocks (0: one per core) while this one writes. `progress`
+    /// hears how many bytes of tensors are written; where it breaks, the result is an error of kind `Interrupted`.
+    pub fn write_files(
         &self,
         path: &Path,
         force: bool,
         threads: usize,
-        progress: impl FnMut(u64) -> ControlFlow<()>,
+        mut progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<()> {
-        write_model(path, force, self.tensor_bytes(), |file| self.write(file, threads, progress))
+        let mut before = 0;
+        write_set(&self.paths(path), force, self.file_bytes()?, |i, file| {
+            let Part { writer, tensors } = &self.parts[i];
+            let tensors = &self.tensors[tensors.clone()];
+            let make = |send: &dyn Fn(Result<Window>) -> ControlFlow<()>| _ = self.make(tensors, send);
+            writer.write_made(file, threads, make, |written| progress(before + written))?;
+            before += tensors.iter().map(|planned| planned.bytes).sum::<u64>();
+            Ok(())
+        })
     }
 
-    /// `threads` make blocks (0: one per core) while this one writes. `progress` hears how many bytes of tensors are
-    /// written; where it breaks, the result is an error of kind `Interrupted`.
-    pub fn write(
-        &self,
-        out: impl Write,
-        threads: usize,
-        progress: impl FnMut(u64) -> ControlFlow<()>,
-    ) -> Result<()> {
-        self.writer.write_made(out, threads, |send| _ = self.make(send), progress)
-    }
-
-    /// Sends all tensors in order, until nobody listens any more.
-    fn make(&self, send: &dyn Fn(Result<Window>) -> ControlFlow<()>) -> ControlFlow<()> {
+    /// Sends these tensors in order, until nobody listens any more.
+    fn make(&self, tensors: &[Planned], send: &dyn Fn(Result<Window>) -> ControlFlow<()>) -> ControlFlow<()> {
         let isa = Isa::detect();
-        for planned in &self.tensors {
+        for planned in tensors {
             if planned.is_copied() {
                 self.copy(planned.tensor, send)?;
             } else {
@@ -283,6 +307,27 @@ fn needs_importance(settings: &Settings, name: &str) -> bool {
     settings.file_type == FileType::Q2_K_S
         && settings.importance.is_none()
         && !matches!(mix::Category::of(name), Embedding | Head)
+}
+
+/// The files: one, or one for each of the model's that has tensors left. The first has the metadata, be there tensors in it
+/// or not.
+fn parts(gguf: &Gguf, settings: &Settings, tensors: &[Planned]) -> Vec<Part> {
+    let shard = |planned: &Planned| if settings.keep_split { planned.tensor.shard } else { 0 };
+    let mut files: Vec<usize> = [0].into_iter().chain(tensors.iter().map(shard)).collect();
+    files.dedup();
+    let part = |(no, &this): (usize, &usize)| {
+        let mut writer = if no == 0 { head(gguf, settings) } else { Writer::new() };
+        if files.len() > 1 {
+            shards::mark(&mut writer, no, files.len(), tensors.len());
+        }
+        let before = |end: usize| tensors.partition_point(|planned| shard(planned) < end);
+        let range = before(this)..before(this + 1);
+        for planned in &tensors[range.clone()] {
+            writer.tensor(&planned.tensor.name, planned.ty, &planned.tensor.shape);
+        }
+        Part { writer, tensors: range }
+    };
+    files.iter().enumerate().map(part).collect()
 }
 
 /// The metadata: all but what says that a model is in several files, and what is true of the new one.
