@@ -54,7 +54,7 @@ pub struct ImatrixArgs {
     parse_special: bool,
     #[command(flatten)]
     threads: ThreadArgs,
-    /// Instruction set: scalar, avx2, avxvnni, avx512 or neon [default: the best there is]
+    /// Instruction set: scalar, avx2, avxvnni, avx512, neon or i8mm [default: the best there is]
     #[arg(long, value_name = "NAME")]
     isa: Option<Isa>,
     /// Overwrite the file if it is there
