@@ -144,7 +144,7 @@ pub struct ContextArgs {
     swa_full: bool,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Instruction set: scalar, avx2, avxvnni, avx512 or neon [default: the best there is]
+    /// Instruction set: scalar, avx2, avxvnni, avx512, neon or i8mm [default: the best there is]
     #[arg(long, value_name = "NAME")]
     isa: Option<Isa>,
     /// Read weights from the file as they are: nothing is copied at load, and a model larger than the memory runs

@@ -75,7 +75,7 @@ pub struct ImatrixArgs {
     no_ppl: bool,
     #[command(flatten)]
     threads: ThreadArgs,
-    /// Instruction set: scalar, avx2, avxvnni, avx512 or neon [default: the best there is]
+    /// Instruction set: scalar, avx2, avxvnni, avx512, neon or i8mm [default: the best there is]
     #[arg(long, value_name = "NAME")]
     isa: Option<Isa>,
     /// Overwrite the file if it is there

@@ -117,7 +117,7 @@ fn shape(line: &str) -> String {
     let shaped = words.iter().enumerate().map(|(i, word)| match words.get(i + 1) {
         Some(next) if number(word) && unit(next) => "#".into(),
         Some(&"tokens") if number(word) && word.contains('.') => "#".into(),
-        _ if matches!(*word, "avx512," | "avx2," | "neon," | "scalar,") => "ISA,".into(),
+        _ if matches!(*word, "avx512," | "avx2," | "i8mm," | "neon," | "scalar,") => "ISA,".into(),
         Some(&("thread" | "threads" | "threads," | "threads;")) if number(word) => "#".into(),
         _ => word.to_string(),
     });

@@ -5,7 +5,7 @@ use std::cell::UnsafeCell;
 use super::{
     attention::{self, Scratch},
     experts::ExpertScratch,
-    matmul::QuantRows,
+    matmul::{GROUP, QuantRows},
     per_head::HeadScratch,
     rows::{SharedQuantRows, SharedRows},
     schedule::PassShape,
@@ -103,8 +103,7 @@ impl Buffers {
 
     pub fn bytes_for(model: &Model, max_rows: usize) -> u64 {
         let of = |(width, Beside { int8, up }): (&usize, Beside)| {
-            // An int8 row carries a scale and sums, 16 bytes for every 32.
-            let int8s = if int8 { 2 * (width + width / 32 * 16) } else { 0 };
+            let int8s = if int8 { 2 * (width / GROUP) * QuantRows::bytes_per_group(max_rows) } else { 0 };
             4 * width * if up { 2 } else { 1 } + int8s
         };
         let row: usize = model.plan.widths.iter().zip(needed_beside(model)).map(of).sum();

@@ -1,7 +1,8 @@
 //! Activations as int8: quantized once per row, shared by every matrix that reads the row.
 
-use std::marker::PhantomData;
+use std::{marker::PhantomData, ops::Range};
 
+use super::pairs::{self, PairedGroup};
 use crate::backend::cpu::simd::{Isa, Kernel, LANES, Simd};
 
 /// Values with one scale.
@@ -31,6 +32,8 @@ pub struct QuantRows {
     k: usize,
     // [rows, k / 32], and maybe more
     groups: Vec<ActGroup>,
+    // [pairs of rows, k / 32], and maybe more, if they are wanted
+    pairs: Vec<PairedGroup>,
 }
 
 impl QuantRows {
@@ -47,6 +50,15 @@ impl QuantRows {
         if self.groups.len() < groups {
             self.groups.resize(groups, ActGroup::default());
         }
+        let pairs = if pairs::wanted(rows) { rows.div_ceil(2) * (k / GROUP) } else { 0 };
+        if self.pairs.len() < pairs {
+            self.pairs.resize(pairs, PairedGroup::default());
+        }
+    }
+
+    /// What a group of one of so many rows takes.
+    pub fn bytes_per_group(rows: usize) -> usize {
+        size_of::<ActGroup>() + if pairs::wanted(rows) { size_of::<PairedGroup>() / 2 } else { 0 }
     }
 
     pub fn rows(&self) -> usize {
@@ -62,6 +74,16 @@ impl QuantRows {
         assert!(r < self.rows, "row {r} of {}", self.rows);
         let groups = self.k / GROUP;
         &self.groups[r * groups..][..groups]
+    }
+
+    /// The rows `2·pair` and `2·pair + 1` together; of an odd number of rows the last has nothing meant beside it. Panics
+    /// unless so many rows are [wanted](pairs::wanted) in pairs.
+    #[inline(always)]
+    pub fn pair(&self, pair: usize) -> &[PairedGroup] {
+        assert!(2 * pair < self.rows, "pair {pair} of {} rows", self.rows);
+        debug_assert!(pairs::wanted(self.rows));
+        let groups = self.k / GROUP;
+        &self.pairs[pair * groups..][..groups]
     }
 
     /// Of all rows, one after the other.
@@ -99,12 +121,18 @@ impl QuantRows {
             assert!(column.is_multiple_of(GROUP), "groups are not cut");
             to.copy_from_slice(&from.row(row)[column / GROUP..][..groups]);
         }
+        let writer = self.writer();
+        for r in 0..writer.rows {
+            // SAFETY: exclusively borrowed.
+            unsafe { writer.pair_up(r, 0..groups) };
+        }
     }
 
     /// For threads that quantize different rows at the same time.
     pub fn writer(&mut self) -> QuantRowsWriter<'_> {
-        let QuantRows { rows, k, groups } = self;
-        QuantRowsWriter { rows: *rows, k: *k, groups: groups.as_mut_ptr(), owned: PhantomData }
+        let QuantRows { rows, k, groups, pairs } = self;
+        let pairs = pairs::wanted(*rows).then_some(pairs.as_mut_ptr());
+        QuantRowsWriter { rows: *rows, k: *k, groups: groups.as_mut_ptr(), pairs, owned: PhantomData }
     }
 }
 
@@ -113,6 +141,7 @@ pub struct QuantRowsWriter<'a> {
     rows: usize,
     k: usize,
     groups: *mut ActGroup,
+    pairs: Option<*mut PairedGroup>,
     owned: PhantomData<&'a mut QuantRows>,
 }
 
@@ -135,10 +164,29 @@ impl QuantRowsWriter<'_> {
             self.k
         );
         assert!(from.is_multiple_of(GROUP) && x.len().is_multiple_of(GROUP), "groups are not cut");
-        let first = r * (self.k / GROUP) + from / GROUP;
+        let groups = from / GROUP..(from + x.len()) / GROUP;
+        let first = r * (self.k / GROUP) + groups.start;
         // SAFETY: the buffer holds `rows` rows, and by the caller's promise nobody else writes these groups.
-        let to = unsafe { std::slice::from_raw_parts_mut(self.groups.add(first), x.len() / GROUP) };
+        let to = unsafe { std::slice::from_raw_parts_mut(self.groups.add(first), groups.len()) };
         isa.dispatch(Quantize { x, to });
+        // SAFETY: the caller's.
+        unsafe { self.pair_up(r, groups) };
+    }
+
+    /// Puts groups of row `r` where the pairs have them, if they are wanted.
+    ///
+    /// # Safety
+    /// The groups exist, and nobody else writes them here or there.
+    unsafe fn pair_up(&self, r: usize, groups: Range<usize>) {
+        let Some(pairs) = self.pairs else { return };
+        let in_row = self.k / GROUP;
+        for group in groups {
+            // SAFETY: the buffers hold all rows and all pairs of them; the other row's part of a pair is not touched.
+            unsafe {
+                let from = *self.groups.add(r * in_row + group);
+                PairedGroup::put(pairs.add(r / 2 * in_row + group), r % 2, &from);
+            }
+        }
     }
 }
 
@@ -249,6 +297,43 @@ mod tests {
                 let limit = d * (0.5 + 4.0 * 127.0 * 2f64.powi(-24));
                 let q = f64::from(group.q[i % 32]);
                 assert!(d == 0.0 || (d * q - f64::from(*x)).abs() <= limit, "{isa} {i}");
+            }
+        }
+    }
+
+    /// Whoever writes a part of a row writes it to its pair.
+    #[test]
+    fn pairs_hold_what_their_rows_do() {
+        const ROWS: usize = 7;
+        if !pairs::wanted(ROWS) {
+            println!("not run: pairs_hold_what_their_rows_do: this machine has no I8MM");
+            return;
+        }
+        let x: Vec<f32> = (0..ROWS * 96).map(|i| (i as f32 * 0.37).sin()).collect();
+        for isa in Isa::available() {
+            let mut rows = QuantRows::new();
+            rows.resize(ROWS, 96);
+            for (r, x) in x.chunks_exact(96).enumerate() {
+                // SAFETY: exclusively borrowed.
+                unsafe {
+                    rows.writer().quantize(isa, r, 32, &x[32..]);
+                    rows.writer().quantize(isa, r, 0, &x[..32]);
+                }
+            }
+            let mut gathered = QuantRows::new();
+            gathered.gather(&rows, 64, (0..ROWS).rev().map(|r| (r, 32)));
+            assert_eq!(gathered.row(1), &rows.row(5)[1..]);
+            for rows in [rows, gathered] {
+                for r in 0..ROWS {
+                    assert_eq!(rows.pair(r / 2).len(), rows.row(r).len());
+                    for (pair, row) in rows.pair(r / 2).iter().zip(rows.row(r)) {
+                        assert_eq!((pair.d[r % 2], pair.xs[r % 2]), (row.d, row.xs), "{isa} row {r}");
+                        let halves = row.half_sums.map(|sum| row.d * f32::from(sum));
+                        assert_eq!(pair.half_xs.map(|half| half[r % 2]), halves, "{isa} row {r}");
+                        let q: Vec<i8> = pair.q.iter().flat_map(|eight| eight[r % 2]).collect();
+                        assert_eq!(q, row.q, "{isa} row {r}");
+                    }
+                }
             }
         }
     }

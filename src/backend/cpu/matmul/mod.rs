@@ -58,6 +58,7 @@ mod codec;
 mod float;
 mod out;
 mod packed;
+mod pairs;
 mod scalar;
 mod vector;
 

@@ -41,11 +41,13 @@ pub enum Isa {
     Avx512,
     /// NEON with dot products of bytes.
     Neon,
+    /// The same with products of small matrices of bytes.
+    I8mm,
 }
 
 impl Isa {
     /// All there are, of every architecture; the better ones of each come later.
-    const ALL: [Isa; 5] = [Isa::Scalar, Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Neon];
+    const ALL: [Isa; 6] = [Isa::Scalar, Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Neon, Isa::I8mm];
 
     /// The best tier of this machine.
     pub fn detect() -> Isa {
@@ -76,8 +78,10 @@ impl Isa {
             Isa::Avx2 | Isa::AvxVnni | Isa::Avx512 => false,
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => neon::Neon::is_available(),
+            #[cfg(target_arch = "aarch64")]
+            Isa::I8mm => neon::Neon::has_matrix_products(),
             #[cfg(not(target_arch = "aarch64"))]
-            Isa::Neon => false,
+            Isa::Neon | Isa::I8mm => false,
         }
     }
 
@@ -89,13 +93,14 @@ impl Isa {
             Isa::AvxVnni => "avxvnni",
             Isa::Avx512 => "avx512",
             Isa::Neon => "neon",
+            Isa::I8mm => "i8mm",
         }
     }
 
     /// Rows of packed weights that stand side by side: the 32-bit lanes of the tier's vectors, or of two of them.
     pub fn lanes(self) -> usize {
         match self {
-            Isa::Avx2 | Isa::AvxVnni | Isa::Neon => 8,
+            Isa::Avx2 | Isa::AvxVnni | Isa::Neon | Isa::I8mm => 8,
             Isa::Scalar | Isa::Avx512 => 16,
         }
     }
@@ -119,7 +124,7 @@ impl FromStr for Isa {
     fn from_str(name: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|isa| isa.name() == name).ok_or_else(|| {
             Error::Usage(format!(
-                "no instruction set is called '{name}': use scalar, avx2, avxvnni, avx512 or neon"
+                "no instruction set is called '{name}': use scalar, avx2, avxvnni, avx512, neon or i8mm"
             ))
         })
     }

@@ -1,7 +1,11 @@
-//! NEON with the dot products of bytes: a vector is four registers of 4 lanes.
+//! NEON with the dot products of bytes: a vector is four registers of 4 lanes. Newer processors have products of small
+//! matrices of bytes besides.
 #![allow(unused_unsafe, reason = "most of these instructions are the architecture's baseline")]
 
-use std::{arch::aarch64::*, arch::asm, array::from_fn};
+use std::{
+    arch::{aarch64::*, asm, is_aarch64_feature_detected},
+    array::from_fn,
+};
 
 use super::{
     LANES, Simd,
@@ -11,7 +15,25 @@ use crate::quant::F16;
 
 tier! {
     /// Proof that the machine has NEON and its dot products of bytes.
-    Neon(()): is_aarch64_feature_detected "neon", "dotprod"
+    Neon(bool): is_aarch64_feature_detected "neon", "dotprod"
+}
+
+impl Neon {
+    /// Whether the machine has [`Neon`] and products of small matrices of bytes.
+    pub fn has_matrix_products() -> bool {
+        Self::is_available() && is_aarch64_feature_detected!("i8mm")
+    }
+
+    /// With the machine's products of small matrices of bytes, if it has them.
+    pub fn with_matrix_products(self) -> Self {
+        Neon(is_aarch64_feature_detected!("i8mm"))
+    }
+
+    /// Whether it uses them; then the machine has them.
+    #[inline(always)]
+    pub fn multiplies_matrices(self) -> bool {
+        self.0
+    }
 }
 
 /// Lanes 4·i.. are in register i.

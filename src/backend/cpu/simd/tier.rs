@@ -106,6 +106,12 @@ macro_rules! on_vectors {
                 let $tier = unsafe { simd::neon::Neon::assume() };
                 $value
             }
+            #[cfg(target_arch = "aarch64")]
+            Isa::I8mm => {
+                // SAFETY: as above.
+                let $tier = unsafe { simd::neon::Neon::assume() }.with_matrix_products();
+                $value
+            }
             _ => $other,
         }
     }};

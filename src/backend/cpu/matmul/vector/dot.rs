@@ -51,13 +51,13 @@ pub unsafe fn dot<L: Lanes, K: Kind>(
 }
 
 /// The arguments of [`dot`], and its promise.
-struct Dot<'a, K> {
-    panel: &'a Panel,
-    n: usize,
-    x: &'a QuantRows,
-    columns: Range<usize>,
-    first: usize,
-    acc: *mut f32,
+pub struct Dot<'a, K> {
+    pub panel: &'a Panel,
+    pub n: usize,
+    pub x: &'a QuantRows,
+    pub columns: Range<usize>,
+    pub first: usize,
+    pub acc: *mut f32,
     format: PhantomData<K>,
 }
 
@@ -66,6 +66,10 @@ impl<L: Lanes, K: Kind> Work<L> for Dot<'_, K> {
 
     #[inline(always)]
     fn run(self, l: L) {
+        // SAFETY: who made the value has promised it.
+        if unsafe { l.dot_panel(&self) } {
+            return;
+        }
         let Dot { panel, n, x, columns, first, mut acc, .. } = self;
         let mut c = columns.start;
         macro_rules! tile {

@@ -1,6 +1,10 @@
 //! What the unpacking and the products need of a tier: vectors with one 32-bit lane per weight row.
 
-use super::points::{self, Eights, Fours};
+use super::{
+    dot::Dot,
+    kinds::Kind,
+    points::{self, Eights, Fours},
+};
 use crate::backend::cpu::{matmul::packed::split::Word, simd::Tier};
 
 /// Methods are safe where they touch registers only: a value of the type proves that the machine has the tier.
@@ -15,6 +19,21 @@ pub trait Lanes: Tier {
     type V: Copy;
     /// A vector of f32.
     type F: Copy;
+
+    /// Up to how many columns are multiplied in two passes with sums in registers; more go by way of panels.
+    #[inline(always)]
+    fn few_columns(self) -> usize {
+        2 * Self::COLUMNS
+    }
+
+    /// All of a panel's products, if the tier has a way of its own for so many columns; else it does nothing and says so.
+    ///
+    /// # Safety
+    /// As [`dot`](super::dot::dot).
+    #[inline(always)]
+    unsafe fn dot_panel<K: Kind>(self, _: &Dot<K>) -> bool {
+        false
+    }
 
     /// 16 bytes of every row, the first at `p`: vector i holds the bytes 4·i..4·i+4 of each row.
     ///

@@ -1,13 +1,19 @@
-//! 8 rows at a time, in two registers of 4; byte products by the dot products of signed bytes.
+//! 8 rows at a time, in two registers of 4; byte products by the dot products of signed bytes, and of many columns by products of
+//! small matrices.
 #![allow(clippy::needless_range_loop)] // Indices keep several arrays in step.
 #![allow(unused_unsafe, reason = "most of these instructions are the architecture's baseline")]
 
 use std::arch::{aarch64::*, asm};
 
-use super::lanes::Lanes;
-use crate::backend::cpu::simd::{
-    instructions,
-    neon::{Neon, multiply_add, transpose_4, widen},
+mod i8mm;
+
+use super::{dot::Dot, kinds::Kind, lanes::Lanes};
+use crate::backend::cpu::{
+    matmul::pairs,
+    simd::{
+        instructions,
+        neon::{Neon, multiply_add, transpose_4, widen},
+    },
 };
 
 /// Rows 0..4, and rows 4..8.
@@ -32,6 +38,21 @@ impl Lanes for Neon {
     const COLUMNS: usize = 4;
     type V = V;
     type F = F;
+
+    #[inline(always)]
+    fn few_columns(self) -> usize {
+        if self.multiplies_matrices() { pairs::LEAST - 1 } else { 2 * Self::COLUMNS }
+    }
+
+    #[inline(always)]
+    unsafe fn dot_panel<K: Kind>(self, products: &Dot<K>) -> bool {
+        let by_matrices = self.multiplies_matrices() && products.columns.len() >= pairs::LEAST;
+        if by_matrices {
+            // SAFETY: the caller's, and `self` says that the machine has the instruction.
+            unsafe { i8mm::dot(self, products) };
+        }
+        by_matrices
+    }
 
     #[inline(always)]
     unsafe fn dot<const N: usize, const C: usize>(

@@ -58,7 +58,7 @@ impl<L: Lanes, B: PackedFormat, S: Split> Work<L> for Product<'_, '_, B, S> {
         if const { S::LOW > 0 } && self.coarse {
             return l.call(Coarse::<B, S> { job, groups, format: PhantomData });
         }
-        let few = if const { B::FEW > 1 } { 2 * L::COLUMNS } else { B::FEW };
+        let few = if const { B::FEW > 1 } { l.few_columns() } else { B::FEW };
         if const { B::FEW == 0 } || all > few {
             return l.call(Many::<B, S> { job, groups, format: PhantomData });
         }
