@@ -89,7 +89,7 @@ fn four(row: u32, column: u32, sums: vec4<f32>) -> vec4<f32> {
 
 fn put(row: u32, column: u32, sum: f32) {
     if row < p.rows && column < p.columns {
-        y[column * p.rows + row] = sum;
+        y[p.y_at + column * p.rows + row] = sum;
     }
 }
 
@@ -108,7 +108,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // What this thread brings: a row, or a column, or nothing.
     let row = min(top + thread, p.rows - 1u);
     let column = thread % 32u;
-    let column_at = 12u * blocks * min(left + column, p.columns - 1u);
+    let column_at = p.x_at + 12u * blocks * min(left + column, p.columns - 1u);
     // What it makes.
     let mine_w = thread % 16u;
     let mine_x = 4u * (thread / 16u);

@@ -7,10 +7,14 @@ struct Params {
     // Of the format, in a row.
     blocks: u32,
     columns: u32,
-    // Words of a group of rows in either plane, and where the low plane begins.
+    // Words of a group of rows in either plane, and where the planes begin.
     high_words: u32,
     low_words: u32,
+    high_at: u32,
     low_at: u32,
+    // Where rows begin, and products.
+    x_at: u32,
+    y_at: u32,
     // Always 0.
     zero: u32,
 }
@@ -29,7 +33,7 @@ fn at_of(row: u32, block: u32) -> At {
     let group = row / LANES;
     let n = block / SUBS;
     let sub = block % SUBS;
-    let head = group * p.high_words + n * HIGH_BLOCK;
+    let head = p.high_at + group * p.high_words + n * HIGH_BLOCK;
     let low = p.low_at + group * p.low_words + n * LOW_BLOCK + sub * LOW * LANES;
     return At(head, head + HEAD_WORDS + sub * HIGH * LANES, low, row % LANES);
 }
