@@ -353,7 +353,7 @@ fn are_plain(x: &QuantRows) -> bool {
 
 impl Multiplier for Lender {
     fn knows(&self, packed: &Packed) -> bool {
-        Form::of(packed).is_some()
+        Form::of(packed).is_some_and(|form| form.keeps_scales(packed))
     }
 
     fn multiply(&mut self, bundles: &mut [Bundle]) -> Result<bool> {

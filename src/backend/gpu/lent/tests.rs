@@ -18,15 +18,24 @@ use crate::{
     quant::GgmlType,
 };
 
-const TYPES: [GgmlType; 8] = [
+const TYPES: [GgmlType; 17] = [
     GgmlType::Q4_0,
     GgmlType::Q4_1,
     GgmlType::Q5_0,
     GgmlType::Q5_1,
     GgmlType::Q8_0,
+    GgmlType::Q2_K,
+    GgmlType::Q3_K,
     GgmlType::Q4_K,
     GgmlType::Q5_K,
     GgmlType::Q6_K,
+    GgmlType::IQ4_NL,
+    GgmlType::IQ4_XS,
+    GgmlType::MXFP4,
+    GgmlType::NVFP4,
+    GgmlType::TQ2_0,
+    GgmlType::Q1_0,
+    GgmlType::Q2_0,
 ];
 
 /// A matrix in each form that these have.
@@ -37,7 +46,7 @@ fn of_every_form(random: &mut Random, isas: &[Isa]) -> Vec<Packed> {
         for planes in [Planes::Cheap, Planes::All, Planes::Never] {
             for &isa in isas {
                 let packed = matrix(random, ty, (150, 512), planes, isa);
-                let Some(form) = Form::of(&packed) else { continue };
+                let form = Form::of(&packed).expect("all of these are read");
                 if !forms.contains(&form) {
                     forms.push(form);
                     cases.push(packed);
@@ -145,7 +154,7 @@ fn matrices_with_parts_of_rows_have_the_bits_of_each_alone() {
     let mut matrices = |ty| -> Vec<Packed> {
         (0..7).map(|_| matrix(&mut random, ty, (150, 64), Planes::Cheap, isa)).collect()
     };
-    let [firsts, seconds] = [matrices(GgmlType::Q4_0), matrices(GgmlType::Q8_0)];
+    let [firsts, seconds] = [matrices(GgmlType::MXFP4), matrices(GgmlType::Q8_0)];
     let parts = |expert: usize| -> Vec<(usize, usize)> {
         (0..x.rows()).filter(|row| row % (expert + 1) == 0).map(|row| (row, row % 3 * 64)).collect()
     };
@@ -177,6 +186,27 @@ fn matrices_with_parts_of_rows_have_the_bits_of_each_alone() {
             matmul(isa, &weight, Acts::Quantized(&rows), &mut products.whole());
             let differ = std::iter::zip(got, &want).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
             assert_eq!(differ, 0, "{} of expert {expert}", weight.ty());
+        }
+    }
+}
+
+/// A block of MXFP4 may have a power of two with which a product is too small for a device, or too large; where its levels
+/// are zero the least ones do not matter.
+#[test]
+fn matrices_with_extreme_powers_of_two_are_not_taken() {
+    let Some(gpu) = gpu("matrices_with_extreme_powers_of_two_are_not_taken").map(Arc::new) else { return };
+    let lender = Lender::of(gpu, sizes()).unwrap();
+    for isa in Isa::available() {
+        for (power, level, taken) in
+            [(65, 1, true), (64, 1, false), (64, 8, true), (0, 0, true), (167, 1, true), (168, 0, false)]
+        {
+            let mut bytes = lab::blocks(&mut Random::new(8), GgmlType::MXFP4, 40 * 4);
+            let block = &mut bytes[17 * 131..][..17];
+            block.fill(level << 4 | level);
+            (block[0], block[9]) = (power, level << 4);
+            let weight = Weight::new(GgmlType::MXFP4, &bytes, 40, 128);
+            let packed = Packed::new(isa, &weight, Planes::Cheap, |_| ()).unwrap();
+            assert_eq!(lender.knows(&packed), taken, "{isa}: {power}, {level}");
         }
     }
 }
