@@ -1,6 +1,6 @@
 // y[c, r] = Σ_k w[r, k] · x[c, k] for matrices as they lie packed in RAM, by the contract of the CPU's products: the sum
 // of 32 products of whole numbers is exact, and one f32 takes these sums in the order of k. So a row has the CPU's bits.
-// Tiles of 64 rows and 32 columns; each of 128 threads makes four by four. Needs packed.wgsl.
+// Tiles of 64 rows and 32 columns; each of 128 threads makes four by four. Needs packed.wgsl and what it needs.
 
 // Whether the device's fma rounds once; if not it is made of operations that do.
 override FUSED: bool = true;
@@ -51,7 +51,7 @@ fn fused(a: f32, b: f32, c: f32) -> f32 {
     if FUSED {
         return fma(a, b, c);
     }
-    let product = two_product(a, b);
+    let product = two_product(kept(a), kept(b));
     let small = two_sum(c, product.y);
     let large = two_sum(product.x, small.x);
     let rest = two_sum(small.y, large.y);
@@ -72,9 +72,17 @@ fn one(row: u32, column: u32, sum: f32) -> f32 {
     let c = x_about[column];
     let first = dot_four(w_tile[row], x_tile[column]) - OFFSET * c.first;
     let second = dot_four(w_tile[64u + row], x_tile[32u + column]) - OFFSET * c.second;
-    let products = fused(a.scale * c.scale, f32(a.first * first + a.second * second), sum);
+    if HEADS == 5u {
+        let of_first = fused(a.scales.x * c.scale, f32(first), sum);
+        return fused(a.scales.y * c.scale, f32(second), of_first);
+    }
+    let products = fused(a.scales.x * c.scale, f32(a.subs.x * first + a.subs.y * second), sum);
     if HEADS == 1u || HEADS == 2u {
-        return fused(a.minimum, c.sum, products);
+        return fused(a.minimums.x, c.sum, products);
+    }
+    if HEADS == 7u {
+        let of_first = fused(a.minimums.x, c.scale * f32(c.first), products);
+        return fused(a.minimums.y, c.scale * f32(c.second), of_first);
     }
     return products;
 }
@@ -89,7 +97,7 @@ fn four(row: u32, column: u32, sums: vec4<f32>) -> vec4<f32> {
 
 fn put(row: u32, column: u32, sum: f32) {
     if row < p.rows && column < p.columns {
-        y[column * p.rows + row] = sum;
+        y[p.y_at + column * p.rows + row] = sum;
     }
 }
 
@@ -108,7 +116,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // What this thread brings: a row, or a column, or nothing.
     let row = min(top + thread, p.rows - 1u);
     let column = thread % 32u;
-    let column_at = 12u * blocks * min(left + column, p.columns - 1u);
+    let column_at = p.x_at + 12u * blocks * min(left + column, p.columns - 1u);
     // What it makes.
     let mine_w = thread % 16u;
     let mine_x = 4u * (thread / 16u);
@@ -116,6 +124,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var sums1 = vec4<f32>(0.0);
     var sums2 = vec4<f32>(0.0);
     var sums3 = vec4<f32>(0.0);
+    prepare(thread);
+    workgroupBarrier();
     for (var block = 0u; block < blocks; block++) {
         if thread < 64u {
             let a = at_of(row, block);

@@ -1,16 +1,21 @@
 // A matrix as src/backend/cpu/matmul/packed has it: groups of rows, of which a block's words lie side by side. Needs
 // constants: LANES (rows of a group), HEAD (bytes of a block's scales), SUBS (32s of a block), HIGH and LOW (words of 32
-// weights in either plane), OFFSET (what whole numbers are too large by), HEADS (what scales are).
+// weights in either plane), OFFSET (what whole numbers are too large by), HEADS (what scales are). What bits mean is in
+// packed_numbers.wgsl or packed_levels.wgsl.
 
 struct Params {
     rows: u32,
     // Of the format, in a row.
     blocks: u32,
     columns: u32,
-    // Words of a group of rows in either plane, and where the low plane begins.
+    // Words of a group of rows in either plane, and where the planes begin.
     high_words: u32,
     low_words: u32,
+    high_at: u32,
     low_at: u32,
+    // Where rows begin, and products.
+    x_at: u32,
+    y_at: u32,
     // Always 0.
     zero: u32,
 }
@@ -29,14 +34,17 @@ fn at_of(row: u32, block: u32) -> At {
     let group = row / LANES;
     let n = block / SUBS;
     let sub = block % SUBS;
-    let head = group * p.high_words + n * HIGH_BLOCK;
+    let head = p.high_at + group * p.high_words + n * HIGH_BLOCK;
     let low = p.low_at + group * p.low_words + n * LOW_BLOCK + sub * LOW * LANES;
     return At(head, head + HEAD_WORDS + sub * HIGH * LANES, low, row % LANES);
 }
 
+fn high(a: At, i: u32) -> u32 {
+    return w[a.high + i * LANES + a.lane];
+}
+
 fn four_high(a: At, first: u32) -> vec4<u32> {
-    let at = a.high + first * LANES + a.lane;
-    return vec4<u32>(w[at], w[at + LANES], w[at + 2u * LANES], w[at + 3u * LANES]);
+    return vec4<u32>(high(a, first), high(a, first + 1u), high(a, first + 2u), high(a, first + 3u));
 }
 
 fn low(a: At, i: u32) -> u32 {
@@ -47,43 +55,14 @@ fn low(a: At, i: u32) -> u32 {
 struct Numbers { first: vec4<u32>, second: vec4<u32> }
 
 const NIBBLE: vec4<u32> = vec4<u32>(0x0f0f0f0fu);
-const SIGN: vec4<u32> = vec4<u32>(0x80808080u);
 
-fn whole_numbers(a: At) -> Numbers {
-    if HIGH == 8u {
-        return Numbers(four_high(a, 0u) ^ SIGN, four_high(a, 4u) ^ SIGN);
-    }
-    let words = four_high(a, 0u);
-    let four = vec4<u32>(4u);
-    let first = words & NIBBLE;
-    let second = (words >> four) & NIBBLE;
-    if LOW == 1u {
-        let one = vec4<u32>(0x01010101u);
-        let bits = vec4<u32>(low(a, 0u));
-        let shifts = vec4<u32>(0u, 1u, 2u, 3u);
-        return Numbers(
-            (first << vec4<u32>(1u)) | ((bits >> shifts) & one),
-            (second << vec4<u32>(1u)) | ((bits >> (shifts + four)) & one));
-    }
-    if LOW == 2u {
-        let two = vec4<u32>(2u);
-        let three = vec4<u32>(0x03030303u);
-        let shifts = vec4<u32>(0u, 2u, 4u, 6u);
-        return Numbers(
-            (first << two) | ((vec4<u32>(low(a, 0u)) >> shifts) & three),
-            (second << two) | ((vec4<u32>(low(a, 1u)) >> shifts) & three));
-    }
-    if LOW == 4u {
-        let lows = vec4<u32>(low(a, 0u), low(a, 1u), low(a, 2u), low(a, 3u));
-        return Numbers(
-            ((first << four) | (lows & NIBBLE)) ^ SIGN,
-            ((second << four) | ((lows >> four) & NIBBLE)) ^ SIGN);
-    }
-    return Numbers(first, second);
+// What 32 weights have beside whole numbers: a scale or one of either half, a minimum or one of either half, and the
+// whole scales of halves.
+struct About { scales: vec2<f32>, minimums: vec2<f32>, subs: vec2<i32> }
+
+fn scaled(scale: f32) -> About {
+    return About(vec2<f32>(scale, 0.0), vec2<f32>(0.0), vec2<i32>(1));
 }
-
-// What 32 weights have beside whole numbers: a scale, a minimum, and the whole scales of halves.
-struct About { scale: f32, minimum: f32, first: i32, second: i32 }
 
 // Four bytes of the head.
 fn head_word(a: At, i: u32) -> u32 {
@@ -114,10 +93,22 @@ fn scales_byte(a: At, i: u32) -> u32 {
     return (head_word(a, 1u + i / 4u) >> (8u * (i % 4u))) & 255u;
 }
 
+// What a code of NVFP4 means, halved: without the sign it is the top of a half, and the last one is no number.
+fn scale_of_code(code: u32) -> f32 {
+    return select(half_of((code & 127u) << 7u) * 128.0, 0.0, code == 127u);
+}
+
+// One of Q3_K's 16 scales.
+fn six_bits(a: At, i: u32) -> i32 {
+    let lower = head_word(a, (i & 7u) / 4u) >> (8u * (i & 3u) + 4u * (i / 8u));
+    let upper = head_word(a, 2u) >> (8u * (i & 3u) + 2u * (i / 4u));
+    return i32((lower & 15u) | ((upper & 3u) << 4u)) - 32;
+}
+
 fn about(a: At, sub: u32) -> About {
     if HEADS == 1u {
         let two = head_word(a, 0u);
-        return About(half_of(two & 0xffffu), half_of(two >> 16u), 1, 1);
+        return About(vec2<f32>(half_of(two & 0xffffu), 0.0), vec2<f32>(half_of(two >> 16u), 0.0), vec2<i32>(1));
     }
     if HEADS == 2u {
         let two = head_word(a, 0u);
@@ -131,11 +122,43 @@ fn about(a: At, sub: u32) -> About {
             scale = (lower & 15u) | ((scales_byte(a, sub - 4u) >> 6u) << 4u);
             minimum = (lower >> 4u) | ((scales_byte(a, sub) >> 6u) << 4u);
         }
-        return About(half_of(two & 0xffffu) * f32(scale), -(half_of(two >> 16u) * f32(minimum)), 1, 1);
+        return About(
+            vec2<f32>(half_of(two & 0xffffu) * f32(scale), 0.0),
+            vec2<f32>(-(half_of(two >> 16u) * f32(minimum)), 0.0),
+            vec2<i32>(1));
     }
     if HEADS == 3u {
         let two = bitcast<i32>(head_word(a, sub / 2u) >> (16u * (sub & 1u)));
-        return About(head_half(a, 4u), 0.0, (two << 24u) >> 24u, (two << 16u) >> 24u);
+        let subs = vec2<i32>((two << 24u) >> 24u, (two << 16u) >> 24u);
+        return About(vec2<f32>(head_half(a, 4u), 0.0), vec2<f32>(0.0), subs);
     }
-    return About(head_half(a, 0u), 0.0, 1, 1);
+    if HEADS == 4u {
+        let power = (w[a.head + a.lane / 4u] >> (8u * (a.lane & 3u))) & 255u;
+        return scaled(bitcast<f32>((max(power, 1u) - 1u) << 23u));
+    }
+    if HEADS == 5u {
+        let two = head_word(a, 0u) >> (16u * sub);
+        let scales = vec2<f32>(scale_of_code(two & 255u), scale_of_code((two >> 8u) & 255u));
+        return About(scales, vec2<f32>(0.0), vec2<i32>(1));
+    }
+    if HEADS == 6u {
+        let two = head_word(a, 0u);
+        let lower = (head_word(a, 1u) >> (4u * sub)) & 15u;
+        let upper = (two >> (16u + 2u * sub)) & 3u;
+        return scaled(half_of(two & 0xffffu) * f32(i32(lower | (upper << 4u)) - 32));
+    }
+    if HEADS == 7u {
+        let two = head_word(a, 4u);
+        let four = (head_word(a, sub / 2u) >> (16u * (sub & 1u))) & 0xffffu;
+        let minimums = vec2<f32>(f32((four >> 4u) & 15u), f32(four >> 12u));
+        return About(
+            vec2<f32>(half_of(two & 0xffffu), 0.0),
+            -(half_of(two >> 16u) * minimums),
+            vec2<i32>(vec2<u32>(four & 15u, (four >> 8u) & 15u)));
+    }
+    if HEADS == 8u {
+        let subs = vec2<i32>(six_bits(a, 2u * sub), six_bits(a, 2u * sub + 1u));
+        return About(vec2<f32>(head_half(a, 3u), 0.0), vec2<f32>(0.0), subs);
+    }
+    return scaled(head_half(a, 0u));
 }

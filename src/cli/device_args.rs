@@ -58,8 +58,8 @@ pub struct DeviceArgs {
     /// Fail where a plan does not fit the GPU after all, instead of taking a smaller one
     #[arg(long)]
     strict: bool,
-    /// From how many tokens at once on the GPU multiplies with what lies in RAM, which is sent to it for that: a number,
-    /// never, or auto for where that is measured to be faster. The products are the CPU's to the bit
+    /// From how many tokens at once on (of an expert: that chose it) the GPU multiplies with what lies in RAM, which is sent
+    /// to it for that: a number, never, or auto for where that is measured to be faster. The products are the CPU's to the bit
     #[arg(long, value_name = "auto|never|N", default_value = "auto", hide_default_value = true)]
     #[arg(value_parser = parse_streaming)]
     stream_rows: Streaming,

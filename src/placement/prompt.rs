@@ -56,11 +56,12 @@ fn seconds(part: &UnitSize, place: Place, basis: &Basis, tokens: usize, streams:
     let products = part.work.products as f64 * tokens as f64;
     let on_gpu = products / basis.gpu_products.value;
     let on_cpu = |read: f64| (over_one * part.read.of(false) / read).max(products / basis.cpu_products.value);
+    // Of experts those cross that some token chose.
+    let crossing_share = part.choice.map_or(1.0, |choice| choice.distinct(tokens) / choice.of as f64);
     let from_ram = |bytes: u64, by_cpu: f64| {
-        let crossing = bytes as f64 + part.work.crossing as f64 * tokens as f64;
+        let crossing = bytes as f64 * crossing_share + part.work.crossing as f64 * tokens as f64;
         let streamed = crossing / basis.bus.value + on_gpu;
-        // Experts are multiplied where they lie.
-        if streams && part.choice.is_none() { streamed.min(by_cpu) } else { by_cpu }
+        if streams { streamed.min(by_cpu) } else { by_cpu }
     };
     match place {
         Place::Vram => {
@@ -105,6 +106,7 @@ mod tests {
         },
         *,
     };
+    use crate::plan::Choice;
 
     /// By hand: two layers in RAM and two in the GPU's memory, of 300 bytes and 3000 multiplications each.
     #[test]
@@ -137,5 +139,21 @@ mod tests {
         close(of(given(3.0, 1000.0, 10.0)), (gpu + cpu, gpu + gpu + crossing));
         // Over a bus that is slower than the CPU nothing is sent.
         close(of(given(0.001, 1000.0, 10.0)), (gpu + cpu, gpu + cpu));
+    }
+
+    /// By hand: of four experts, of which a token takes two, three tokens take 3.5; of 400 bytes 350 cross.
+    #[test]
+    fn of_experts_those_are_sent_that_tokens_chose() {
+        let part = UnitSize {
+            bytes: 400,
+            work: RowWork { products: 1000, crossing: 10 },
+            choice: Some(Choice { of: 4, used: 2 }),
+            ..model(1, None)[1]
+        };
+        let [bus, gpu_products, cpu_products] = [2.0, 1000.0, 10.0].map(Known::given);
+        let basis = Basis { bus, gpu_products, cpu_products, ..basis([1e9, 1e9, 1.0], 0.0) };
+        let seconds = |streams| seconds(&part, Place::Ram, &basis, 3, streams);
+        assert_eq!(seconds(false), 3.0 * 1000.0 / 10.0);
+        assert_eq!(seconds(true), (350.0 + 3.0 * 10.0) / 2.0 + 3.0 * 1000.0 / 1000.0);
     }
 }

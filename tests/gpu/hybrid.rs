@@ -5,14 +5,19 @@ use std::sync::Arc;
 use crate::common;
 use common::{
     all_logits, bits, context, embedded_model,
+    families::{Family, families},
     gpu::{self, ROUNDING, on},
     in_floats::{f32_cache, floats, in_floats, relative_error},
-    load, tokens,
+    load,
+    nvfp4::{as_it_is, in_nvfp4, loaded},
+    retyped, same_in_batches, tokens,
 };
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers,
     context::{Device, KvType, Streaming},
+    gguf::TensorInfo,
     placement::{Unit, UnitSet},
+    quant::GgmlType,
 };
 
 /// Parts of the model on the GPU, the rest on the CPU, in every pattern: the same function.
@@ -96,6 +101,42 @@ fn streaming_changes_no_bit() {
                 let last = i * piece + tokens.len() - 1;
                 assert!(bits(streaming.logits(0)) == want[last], "pieces of {piece}: row {last}");
             }
+        }
+    }
+}
+
+/// Experts in RAM, in formats of theirs and with factors beside them, and a head there: as above, and whichever experts have
+/// enough rows.
+#[test]
+fn experts_and_a_head_that_stream_change_no_bit() {
+    const TEST: &str = "experts_and_a_head_that_stream_change_no_bit";
+    let Some(device) = gpu::device(TEST) else { return };
+    let is_family = |family: &Family| ["gpt-oss", "qwen3moe"].contains(&family.name.as_str());
+    for family in families(TEST).into_iter().filter(is_family) {
+        let with_factors = family.name == "qwen3moe";
+        let retyped = retyped(&family.model, |tensor| match tensor.name.as_str() {
+            "output.weight" | "token_embd.weight" => GgmlType::Q8_0,
+            name if !name.ends_with("_exps.weight") => tensor.ty,
+            name if name.contains("up") && with_factors => GgmlType::Q4_0,
+            _ => GgmlType::MXFP4,
+        });
+        let gates = |tensor: &TensorInfo| tensor.name.contains("gate_exps") && with_factors;
+        let model = loaded(in_nvfp4(&retyped, gates, |expert| expert % 3, as_it_is));
+        let n_layer = model.n_layer();
+        let text = tokens(40, 4, model.n_vocab());
+        let open = |streaming| {
+            on(&device, &model, |c| {
+                c.streaming = streaming;
+                c.placement.on_gpu = Some(UnitSet::of(n_layer, |unit| matches!(unit, Unit::Attn(_))));
+            })
+        };
+        let want = all_logits(&mut open(Streaming::Never), &text);
+        let mut streaming = open(Streaming::From(9));
+        let said = streaming.describe();
+        assert!(said.contains("experts of 9 or more"), "{said}");
+        assert!(all_logits(&mut streaming, &text) == want, "{}: all at once", family.name);
+        for piece in [1, 13, 24] {
+            same_in_batches(&mut streaming, &text, piece, &want, &family.name);
         }
     }
 }

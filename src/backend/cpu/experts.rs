@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use super::{
     choice::{self, ChoiceScratch},
-    matmul::{self, Acts, Mode, OutMatrix, QuantRows},
+    lent::{Bundle, LentDevice},
+    matmul::{self, Acts, Mode, OutMatrix, QuantRows, Weight},
     ops::Activate,
     pass::{Pass, ROW_GRAIN, add},
     schedule::Phase,
@@ -30,6 +31,8 @@ struct ByExpert {
     choices: Vec<Choice>,
     /// Experts that some row chose.
     active: Vec<u32>,
+    /// Those of them whose products another device makes.
+    lent: Vec<u32>,
 }
 
 /// Where an expert stands in the choice of a row.
@@ -68,6 +71,15 @@ impl ByExpert {
     fn of(&self, expert: usize) -> &[Choice] {
         &self.choices[self.begins[expert]..self.begins[expert + 1]]
     }
+
+    /// Puts experts apart whose products another device takes, by their number and how many rows there are.
+    fn lend(&mut self, takes: impl Fn(usize, usize) -> bool) {
+        let ByExpert { begins, active, lent, .. } = self;
+        let takes = |expert: usize| takes(expert, begins[expert + 1] - begins[expert]);
+        lent.clear();
+        lent.extend(active.iter().filter(|&&expert| takes(expert as usize)));
+        active.retain(|&expert| !takes(expert as usize));
+    }
 }
 
 /// Rows that chose an expert, side by side, in the forms that its matrices take.
@@ -83,6 +95,15 @@ struct Products<'a> {
     moe: &'a MoeSpec,
     phase: &'a Phase,
     member: &'a Member<'a>,
+    /// Its number.
+    index: usize,
+    /// What each expert multiplies the same rows with: their matrices, the first expert's.
+    firsts: &'a [Linear],
+    src: Buf,
+    /// Where a row's part for a place in its choice begins, if not at its start.
+    by_place: bool,
+    /// Where results go.
+    to: Buf,
 }
 
 // SAFETY comments as in `pass`: barriers between phases, shares within one.
@@ -116,38 +137,62 @@ impl Pass<'_> {
     }
 
     pub fn experts_gate(&self, moe: &MoeSpec, index: usize, phase: &Phase, member: &Member) {
-        let products = Products { pass: self, moe, phase, member };
         let firsts = [moe.gate.unwrap_or(moe.up), moe.up];
         let firsts = if moe.gate.is_some() { &firsts[..] } else { &firsts[..1] };
-        products.for_experts(moe.hidden, index, |expert, columns, scratch| {
+        let (src, to) = (moe.src, moe.hidden);
+        let products = Products { pass: self, moe, phase, member, index, firsts, src, by_place: false, to };
+        let activate = |gate: &mut [f32], up: Option<&[f32]>| {
+            self.isa.dispatch(Activate { activation: moe.activation, gate, up });
+        };
+        let here = |expert: usize, columns: Range<usize>, scratch: &mut ExpertScratch| {
             let ExpertScratch { by_expert, gathered, products: [gates, ups], .. } = scratch;
             let rows = by_expert.of(expert);
-            products.gather(firsts, moe.src, |_| 0, rows, gathered);
+            products.gather(rows, gathered);
             for (&first, to) in firsts.iter().zip([&mut *gates, &mut *ups]) {
                 products.multiply(first, expert, columns.clone(), rows.len(), gathered, to);
             }
-            products.put_down(moe.hidden, rows, columns.clone(), |i, out| {
+            products.put_down(rows, columns.clone(), |i, out| {
                 let part = i * moe.ffn + columns.start..i * moe.ffn + columns.end;
                 out.copy_from_slice(&gates[part.clone()]);
-                let up = moe.gate.map(|_| &ups[part]);
-                self.isa.dispatch(Activate { activation: moe.activation, gate: out, up });
+                activate(out, moe.gate.map(|_| &ups[part]));
             });
-        });
+        };
+        let lent = |lent: &LentDevice, expert: usize, columns: Range<usize>, by_expert: &ByExpert| {
+            let rows = by_expert.of(expert);
+            products.put_down(rows, columns.clone(), |i, gate| {
+                products.add_bias(firsts[0], expert, columns.clone(), gate);
+                let up = moe.gate.map(|_| {
+                    let part = products.place_apart(rows[i], columns.clone());
+                    // SAFETY: these columns of this expert's rows were dealt to this thread.
+                    let up = unsafe { lent.apart().row_mut(0, part) };
+                    products.add_bias(moe.up, expert, columns.clone(), up);
+                    &*up
+                });
+                activate(gate, up);
+            });
+        };
+        products.for_experts(here, lent);
     }
 
     pub fn experts_down(&self, moe: &MoeSpec, index: usize, phase: &Phase, member: &Member) {
-        let products = Products { pass: self, moe, phase, member };
-        let dim = self.buffers.f32s(moe.results).width() / moe.n_used;
-        products.for_experts(moe.results, index, |expert, columns, scratch| {
+        let (firsts, src, to) = (&[moe.down], moe.hidden, moe.results);
+        let products = Products { pass: self, moe, phase, member, index, firsts, src, by_place: true, to };
+        let dim = products.width();
+        let here = |expert: usize, columns: Range<usize>, scratch: &mut ExpertScratch| {
             let ExpertScratch { by_expert, gathered, products: [results, _], .. } = scratch;
             let rows = by_expert.of(expert);
-            let part_of = |choice: Choice| choice.place as usize * moe.ffn;
-            products.gather(&[moe.down], moe.hidden, part_of, rows, gathered);
+            products.gather(rows, gathered);
             products.multiply(moe.down, expert, columns.clone(), rows.len(), gathered, results);
-            products.put_down(moe.results, rows, columns.clone(), |i, out| {
+            products.put_down(rows, columns.clone(), |i, out| {
                 out.copy_from_slice(&results[i * dim + columns.start..i * dim + columns.end]);
             });
-        });
+        };
+        let lent = |_: &LentDevice, expert: usize, columns: Range<usize>, by_expert: &ByExpert| {
+            products.put_down(by_expert.of(expert), columns.clone(), |_, out| {
+                products.add_bias(moe.down, expert, columns.clone(), out);
+            });
+        };
+        products.for_experts(here, lent);
     }
 
     /// `dst = Σ weight · result`, in the order of the row's choice.
@@ -179,10 +224,28 @@ impl Pass<'_> {
 }
 
 impl Products<'_> {
-    /// Calls with this thread's parts of what each expert that some row chose writes to a buffer, where the results of
-    /// a row's experts stand side by side.
-    fn for_experts(&self, to: Buf, index: usize, each: impl Fn(usize, Range<usize>, &mut ExpertScratch)) {
-        let Products { pass, moe, phase, member } = *self;
+    /// Of an expert's result.
+    fn width(&self) -> usize {
+        self.pass.buffers.f32s(self.to).width() / self.moe.n_used
+    }
+
+    fn weight(&self, first: Linear, expert: usize) -> Weight<'_> {
+        self.pass.weights.get(self.pass.model, first.weight.after(expert))
+    }
+
+    /// Where in a row of `src` the part of a place in its choice begins.
+    fn begin(&self, choice: Choice) -> usize {
+        if self.by_place { choice.place as usize * self.moe.ffn } else { 0 }
+    }
+
+    /// Calls with this thread's parts of what each expert that some row chose writes, where the results of a row's
+    /// experts stand side by side: `here` to make them, `lent` where another device has put products there.
+    fn for_experts(
+        &self,
+        here: impl Fn(usize, Range<usize>, &mut ExpertScratch),
+        lent: impl Fn(&LentDevice, usize, Range<usize>, &ByExpert),
+    ) {
+        let Products { pass, moe, phase, member, index, .. } = *self;
         let chosen = pass.buffers.f32s(moe.chosen);
         // SAFETY: the choice is settled.
         let choices = (0..pass.n_rows(phase)).map(|row| unsafe { chosen.row(row) });
@@ -190,46 +253,112 @@ impl Products<'_> {
         // SAFETY: no reference to it is kept.
         let mut scratch = std::mem::take(&mut unsafe { pass.buffers.own(member) }.experts);
         scratch.by_expert.sort(moe.n_expert, moe.taken(phase.experts), choices);
-        let width = pass.buffers.f32s(to).width() / moe.n_used;
+        let width = self.width();
         // Pieces do not cross from one expert to the next.
         let padded = width.next_multiple_of(ROW_GRAIN);
-        for part in pass.deal(index, scratch.by_expert.active.len() * padded, phase, member) {
-            for i in part.start / padded..part.end.div_ceil(padded) {
-                let from = part.start.max(i * padded) - i * padded;
-                let to = (part.end - i * padded).min(width);
-                if from < to {
+        let pieces = |part: Range<usize>| {
+            (part.start / padded..part.end.div_ceil(padded)).filter_map(move |i| {
+                let columns = part.start.max(i * padded) - i * padded..(part.end - i * padded).min(width);
+                (!columns.is_empty()).then_some((i, columns))
+            })
+        };
+        match self.lend(&mut scratch.by_expert) {
+            None => {
+                let all = scratch.by_expert.active.len() * padded;
+                for (i, columns) in pass.deal(index, all, phase, member).flat_map(pieces) {
                     let expert = scratch.by_expert.active[i] as usize;
-                    each(expert, from..to, &mut scratch);
+                    here(expert, columns, &mut scratch);
                 }
+            }
+            Some(device) => {
+                if member.index == 0 {
+                    self.multiply_there(device, &scratch.by_expert);
+                }
+                // Meanwhile the others take one expert after the other of those that stay.
+                while let Some(&expert) = scratch.by_expert.active.get(pass.counters[index].next()) {
+                    here(expert as usize, 0..width, &mut scratch);
+                }
+                member.sync();
+                let all = scratch.by_expert.lent.len() * padded;
+                for (i, columns) in member.deal(None, all, ROW_GRAIN).flat_map(pieces) {
+                    let expert = scratch.by_expert.lent[i] as usize;
+                    match device.is_declined(index) {
+                        true => here(expert, columns, &mut scratch),
+                        false => lent(device, expert, columns, &scratch.by_expert),
+                    }
+                }
+                // The next products may take the room of those that stood apart.
+                member.sync();
             }
         }
         // SAFETY: as above.
         unsafe { pass.buffers.own(member) }.experts = scratch;
     }
 
-    /// Puts the rows that chose an expert side by side, in each form that one of its matrices takes: from `column` of
-    /// `src` on.
-    fn gather(
-        &self,
-        firsts: &[Linear],
-        src: Buf,
-        column: impl Fn(Choice) -> usize,
-        rows: &[Choice],
-        to: &mut Gathered,
-    ) {
-        let Products { pass, phase, member, .. } = *self;
+    /// Puts experts apart whose products another device makes; says which, if there are any.
+    fn lend(&self, by_expert: &mut ByExpert) -> Option<&LentDevice> {
+        let device = self.pass.lent.filter(|_| !self.phase.coarse)?;
+        by_expert.lend(|expert, rows| {
+            self.firsts.iter().all(|first| device.takes(first.weight.after(expert), rows))
+        });
+        (!by_expert.lent.is_empty()).then_some(device)
+    }
+
+    /// Has the other device make the products of all experts that were put apart.
+    fn multiply_there(&self, device: &LentDevice, by_expert: &ByExpert) {
+        let Products { pass, phase, member, firsts, src, to, .. } = *self;
+        let x = pass.int8s(src, phase, member);
+        let (out, width) = (pass.buffers.f32s(to), self.width());
+        let bundle = |&expert: &u32| {
+            let expert = expert as usize;
+            let rows = by_expert.of(expert);
+            let place = |i: usize, choice: Choice| {
+                let first = choice.place as usize * width;
+                // SAFETY: no other thread touches what this expert writes, or what stands apart, until the barrier; and each
+                // of its rows has a place of its own.
+                unsafe {
+                    match i {
+                        0 => out.row_mut(choice.row as usize, first..first + width),
+                        _ => device.apart().row_mut(0, self.place_apart(choice, 0..width)),
+                    }
+                }
+            };
+            let with = |(i, &first): (usize, &Linear)| {
+                (self.weight(first, expert), rows.iter().map(|&choice| place(i, choice)).collect())
+            };
+            Bundle {
+                x,
+                parts: rows.iter().map(|&choice| (choice.row as usize, self.begin(choice))).collect(),
+                with: firsts.iter().enumerate().map(with).collect(),
+            }
+        };
+        let mut bundles: Vec<Bundle> = by_expert.lent.iter().map(bundle).collect();
+        device.multiply(self.index, &mut bundles);
+    }
+
+    /// Where the products with an expert's second matrix stand apart.
+    fn place_apart(&self, choice: Choice, columns: Range<usize>) -> Range<usize> {
+        let width = self.width();
+        let first = (choice.row as usize * self.moe.n_used + choice.place as usize) * width;
+        first + columns.start..first + columns.end
+    }
+
+    /// Puts the rows that chose an expert side by side, in each form that one of its matrices takes.
+    fn gather(&self, rows: &[Choice], to: &mut Gathered) {
+        let Products { pass, phase, member, firsts, src, .. } = *self;
         let quantized = |first: &Linear| pass.weights.get(pass.model, first.weight).wants_quantized();
         let width = pass.model.weight(firsts[0].weight).cols;
         if firsts.iter().any(quantized) {
             let from = pass.int8s(src, phase, member);
-            to.int8s.gather(from, width, rows.iter().map(|&choice| (choice.row as usize, column(choice))));
+            let parts = rows.iter().map(|&choice| (choice.row as usize, self.begin(choice)));
+            to.int8s.gather(from, width, parts);
         }
         if !firsts.iter().all(quantized) {
             let from = pass.floats(src, pass.n_rows(phase), member);
             let stride = pass.buffers.f32s(src).width();
             to.f32s.clear();
             for &choice in rows {
-                let first = choice.row as usize * stride + column(choice);
+                let first = choice.row as usize * stride + self.begin(choice);
                 to.f32s.extend_from_slice(&from[first..][..width]);
             }
         }
@@ -245,34 +374,30 @@ impl Products<'_> {
         rows: &Gathered,
         to: &mut Vec<f32>,
     ) {
-        let Products { pass, phase, .. } = *self;
-        let weight = pass.weights.get(pass.model, first.weight.after(expert)).coarse(phase.coarse);
-        let width = pass.model.weight(first.weight).rows;
+        let weight = self.weight(first, expert).coarse(self.phase.coarse);
+        let width = weight.rows();
         to.resize(to.len().max(n * width), 0.0);
         let mut out = OutMatrix::new(&mut to[..n * width], width, Mode::Store);
         let acts = match weight.wants_quantized() {
             true => Acts::Quantized(&rows.int8s),
             false => Acts::Float(&rows.f32s),
         };
-        matmul::matmul(pass.isa, &weight, acts, &mut out.part(columns.clone()));
-        if let Some(bias) = first.bias {
-            let bias = &pass.vector(bias)[expert * width..][columns.clone()];
-            for row in to[..n * width].chunks_exact_mut(width) {
-                add(&mut row[columns.clone()], bias);
-            }
+        matmul::matmul(self.pass.isa, &weight, acts, &mut out.part(columns.clone()));
+        for row in to[..n * width].chunks_exact_mut(width) {
+            self.add_bias(first, expert, columns.clone(), &mut row[columns.clone()]);
         }
     }
 
-    /// Calls with each row's part of a buffer where these columns of an expert's result belong.
-    fn put_down(
-        &self,
-        to: Buf,
-        rows: &[Choice],
-        columns: Range<usize>,
-        mut each: impl FnMut(usize, &mut [f32]),
-    ) {
-        let out = self.pass.buffers.f32s(to);
-        let width = out.width() / self.moe.n_used;
+    /// Adds these columns of an expert's bias to a row's.
+    fn add_bias(&self, first: Linear, expert: usize, columns: Range<usize>, to: &mut [f32]) {
+        let Some(bias) = first.bias else { return };
+        let begin = expert * self.pass.model.weight(first.weight).rows;
+        add(to, &self.pass.vector(bias)[begin + columns.start..begin + columns.end]);
+    }
+
+    /// Calls with each row's part of the buffer where these columns of an expert's result belong.
+    fn put_down(&self, rows: &[Choice], columns: Range<usize>, mut each: impl FnMut(usize, &mut [f32])) {
+        let (out, width) = (self.pass.buffers.f32s(self.to), self.width());
         for (i, choice) in rows.iter().enumerate() {
             let first = choice.place as usize * width;
             // SAFETY: these columns of this expert's rows were dealt to this thread.

@@ -30,20 +30,22 @@ use std::{sync::Arc, time::Instant};
 use buffers::Buffers;
 use cores::{Binding, Cores, Seat};
 use kv_store::KvStore;
-use lent::LentDevice;
+#[cfg(any(test, feature = "gpu"))]
+pub use lent::Bundle;
 pub use lent::Multiplier;
+use lent::{Least, LentDevice};
 use lists::Lists;
 use low::LowPlanes;
 #[cfg(feature = "gpu")]
 pub use low::low_plane;
-use matmul::Planes;
+use matmul::{Packed, Planes};
 use ops::{Rotate, Turn};
-use pass::{Pass, WorkCounter};
+use pass::Pass;
 use read_ahead::ReadAhead;
 use schedule::{Asked, PassShape, Schedules, Work};
 use simd::Isa;
 use state_store::StateStore;
-use team::Team;
+use team::{Team, WorkCounter};
 use weights::Weights;
 
 use crate::{
@@ -51,7 +53,7 @@ use crate::{
     backend::{Backend, Crossing, Output, Rows, Spent, UnitSet, planes::LowProduct, watch::Watch},
     kv::{CellMove, KvCache, KvLayout, Replay, StateBytes},
     kv_type::KvType,
-    plan::{BufSet, MixerId, Op, Step, Unit, WeightId},
+    plan::{BufSet, ExpertMatrices, MixerId, Op, Step, Unit, WeightId},
 };
 
 /// Below this many bytes of weights a second thread costs more than it helps.
@@ -178,24 +180,45 @@ impl CpuBackend {
     pub fn lend(&mut self, mut multiplier: Box<dyn Multiplier>, from: Option<usize>) -> Result<()> {
         let CpuBackend { model, weights, low_planes, isa, team, buffers, .. } = self;
         let plan = &model.plan;
-        let ids = || (0..model.weights.len() as u32).map(WeightId);
-        let packed = |id| weights.get(model, id).as_packed();
-        let knows: Vec<bool> =
-            ids().map(|id| packed(id).is_some_and(|packed| multiplier.knows(packed))).collect();
-        let known = ids().filter(|id| knows[id.0 as usize]).filter_map(packed);
+        let packed = |id| weights.get(model, id).as_packed().filter(|packed| multiplier.knows(packed));
+        let known: Vec<Option<&Packed>> =
+            (0..model.weights.len() as u32).map(|id| packed(WeightId(id))).collect();
         let low = low_planes.all().filter(|packed| multiplier.knows(packed));
-        let Some(largest) = known.chain(low).max_by_key(|packed| packed.bytes()) else { return Ok(()) };
-        let max_rows = buffers.max_rows();
-        let least = match from {
-            Some(rows) => Some(rows.max(1)),
-            None => lent::rows_worth_lending(&mut *multiplier, largest, (*isa, team), max_rows)?,
+        let known_of = |id: WeightId| known[id.0 as usize];
+        let experts = || plan.ops().flat_map(|op| plan.operands(op).experts());
+        let mut is_expert = vec![false; known.len()];
+        experts().flat_map(ExpertMatrices::ids).for_each(|id| is_expert[id.0 as usize] = true);
+        // The head stands for others only where there are none: it is large, and seldom met by many rows.
+        let head = plan.operands(&plan.head).matrices().find_map(|(id, _)| known_of(id));
+        let is_head = |packed: &&Packed| head.is_some_and(|head| std::ptr::eq(*packed, head));
+        let others = std::iter::zip(&known, &is_expert).filter(|(_, is_expert)| !**is_expert);
+        let others = others.filter_map(|(known, _)| *known).filter(|packed| !is_head(packed));
+        let largest = others.chain(low).max_by_key(|packed| packed.bytes()).or(head);
+        let of_layer = |matrices: ExpertMatrices| -> Vec<&Packed> {
+            matrices.ids().take(lent::TIMED_EXPERTS).filter_map(known_of).collect()
         };
+        let largest_experts = experts()
+            .map(of_layer)
+            .max_by_key(|experts| experts.first().map_or(0, |packed| packed.bytes()))
+            .unwrap_or_default();
+        let max_rows = buffers.max_rows();
+        let mut worth = |matrices: &[&Packed]| match from {
+            Some(rows) => Ok((!matrices.is_empty()).then_some(rows.max(1))),
+            None => lent::rows_worth_lending(&mut *multiplier, matrices, (*isa, &mut *team), max_rows),
+        };
+        let least = Least { rows: worth(largest.as_slice())?, of_expert: worth(&largest_experts)? };
+        let from = std::iter::zip(known, is_expert)
+            .map(|(known, is_expert)| known.and(if is_expert { least.of_expert } else { least.rows }))
+            .collect();
         let added = plan.ops().filter_map(|op| match *op {
             Op::MatMul { dst, add: true, .. } => Some(plan.width(dst)),
+            Op::ExpertsGate(id) => least.of_expert.map(|_| plan.width(plan.moe(id).hidden)),
             _ => None,
         });
-        let most_sums = max_rows * added.max().unwrap_or(0);
-        self.lent = least.map(|least| LentDevice::new(multiplier, least, knows, most_sums));
+        let most_apart = max_rows * added.max().unwrap_or(0);
+        if least != Least::default() {
+            self.lent = Some(LentDevice::new(multiplier, (least, from), most_apart));
+        }
         Ok(())
     }
 
@@ -232,10 +255,7 @@ impl CpuBackend {
 impl Backend for CpuBackend {
     fn describe(&self) -> String {
         let threads = self.threads;
-        let lent = self
-            .lent
-            .as_ref()
-            .map(|lent| format!(", passes of {} rows or more on the GPU", lent.least_rows()));
+        let lent = self.lent.as_ref().map(|lent| format!(", {}", lent.least()));
         let (s, lent) = (if threads == 1 { "" } else { "s" }, lent.unwrap_or_default());
         format!("CPU, {}, {threads} thread{s}{lent}", self.isa)
     }

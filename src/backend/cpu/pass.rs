@@ -1,6 +1,6 @@
 //! One thread's part of each phase of a pass.
 
-use std::{ops::Range, sync::atomic::AtomicUsize};
+use std::ops::Range;
 
 use super::{
     attention::{Attend, Join, Parts, To, deal::Item},
@@ -14,7 +14,7 @@ use super::{
     schedule::{PassShape, Phase, Work},
     simd::Isa,
     state_store::StateStore,
-    team::Member,
+    team::{Member, WorkCounter},
     weights::Weights,
 };
 use crate::{
@@ -54,17 +54,6 @@ pub struct Pass<'a> {
     pub lent: Option<&'a LentDevice>,
 }
 
-/// How much is gone of what a phase deals to whoever comes: a counter alone in its cache line.
-#[derive(Default)]
-#[repr(align(64))]
-pub struct WorkCounter(AtomicUsize);
-
-impl WorkCounter {
-    pub fn reset(&mut self) {
-        *self.0.get_mut() = 0;
-    }
-}
-
 // Every SAFETY comment below names the share of its thread and rests on the two rules of `schedule`: barriers between
 // phases, shares within one. "Settled" is a resource that nobody writes in this phase.
 impl Pass<'_> {
@@ -93,21 +82,22 @@ impl Pass<'_> {
             Work::Logits { weight, bias, scale, cap } => {
                 let n_vocab = self.model.weight(weight).rows;
                 let list = self.rows.shortlist;
+                let lent = list.is_none() && self.lent_logits(weight, index, phase, member);
                 for places in self.deal(index, list.map_or(n_vocab, Shortlist::places), phase, member) {
                     let listed = list.map(|list| list.ranges(places.clone()));
                     let whole = list.is_none().then_some(places);
                     for tokens in listed.into_iter().flatten().chain(whole) {
-                        self.logits(weight, (bias, scale, cap), tokens, phase, member);
+                        self.logits((weight, lent), (bias, scale, cap), tokens, phase, member);
                     }
                 }
             }
         }
     }
 
-    /// The logits of some tokens, which were dealt to this thread.
+    /// The logits of some tokens, which were dealt to this thread; their products have maybe been made elsewhere.
     fn logits(
         &self,
-        weight: WeightId,
+        (weight, lent): (WeightId, bool),
         (bias, scale, cap): (Option<WeightId>, f32, Option<f32>),
         tokens: Range<usize>,
         phase: &Phase,
@@ -117,7 +107,9 @@ impl Pass<'_> {
         let outputs = self.shape.asked.outputs;
         // SAFETY: `run_segment` has checked the length; each thread writes the columns dealt to it.
         let out = unsafe { OutMatrix::from_raw(self.logits.ptr, outputs, n_vocab, Mode::Store) };
-        self.matmul(weight, Buf::H, &out, tokens.clone(), phase, member);
+        if !lent {
+            self.matmul(weight, Buf::H, &out, tokens.clone(), phase, member);
+        }
         let changed = bias.is_some() || scale != 1.0 || cap.is_some();
         for row in (0..outputs).filter(|_| changed) {
             let first = row * n_vocab + tokens.start;
@@ -171,7 +163,7 @@ impl Pass<'_> {
         member: &Member,
     ) -> impl Iterator<Item = Range<usize>> {
         let few = self.n_rows(phase) <= MOST_ROWS_DEALT_LATE;
-        member.deal(few.then_some(&self.counters[index].0), rows, ROW_GRAIN)
+        member.deal(few.then_some(&self.counters[index]), rows, ROW_GRAIN)
     }
 
     fn op(&self, op: &Op, index: usize, phase: &Phase, member: &Member) {

@@ -177,13 +177,13 @@ struct Place<'a>(wgpu::WriteOnly<'a, [u8]>);
 // SAFETY: it is the only way to these bytes, like `&mut [u8]`; wgpu says the same of sized types and leaves slices out.
 unsafe impl Send for Place<'_> {}
 
-/// Fills staging memory on all threads.
-pub fn copy(to: wgpu::WriteOnly<[u8]>, bytes: &[u8]) {
+/// Fills staging memory on all threads with pieces, one behind the other.
+pub fn copy<'b>(to: wgpu::WriteOnly<[u8]>, pieces: impl Iterator<Item = &'b [u8]>) {
     const AT_ONCE: usize = 1 << 20;
     let mut rest = Some(to);
     let mut places = Vec::new();
-    for bytes in bytes.chunks(AT_ONCE) {
-        let (mine, others) = rest.take().expect("as long as the bytes").split_at(bytes.len());
+    for bytes in pieces.flat_map(|piece| piece.chunks(AT_ONCE)) {
+        let (mine, others) = rest.take().expect("as long as the pieces").split_at(bytes.len());
         places.push((Place(mine), bytes));
         rest = Some(others);
     }

@@ -11,14 +11,14 @@ use crate::{
     backend::{
         Seen, SlotView, View,
         cpu::{
-            CpuBackend, CpuConfig, Multiplier,
-            matmul::{Acts, Mode, OutMatrix, Packed, Planes, QuantRows, Weight, matmul},
+            Bundle, CpuBackend, CpuConfig, Multiplier,
+            matmul::{Acts, Mode, OutMatrix, Packed, Planes, QuantRows, matmul},
             simd::Isa,
         },
     },
     kv::{KvLayout, KvRoom},
     kv_type::KvType,
-    model::fixtures::fixtures,
+    model::fixtures::{fixtures, quantized},
     plan::Unit,
     sampler::rng::Rng,
 };
@@ -185,6 +185,8 @@ fn units_give_the_same_bits_wherever_they_lie() {
 /// A CPU in the place of a GPU that multiplies for another. It declines every fourth product and leaves nonsense.
 struct Multiplying {
     products: Arc<AtomicUsize>,
+    /// Of these with some of the rows alone.
+    of_experts: Arc<AtomicUsize>,
     /// After so many it is lost.
     most: usize,
 }
@@ -194,42 +196,58 @@ impl Multiplier for Multiplying {
         true
     }
 
-    fn multiply(&mut self, packed: &Packed, x: &QuantRows, out: &mut [f32]) -> Result<bool> {
+    fn multiply(&mut self, bundles: &mut [Bundle]) -> Result<bool> {
         let done = self.products.fetch_add(1, Ordering::Relaxed);
         if done >= self.most {
             return Err(Error::Device("lost".into()));
         }
-        if done % 4 == 3 {
-            out.fill(f32::NAN);
-            return Ok(false);
+        for Bundle { x, parts, with } in bundles {
+            assert!(parts.len() >= LEAST_LENT);
+            if parts.len() < x.rows() {
+                self.of_experts.fetch_add(1, Ordering::Relaxed);
+            }
+            for (weight, out) in with {
+                if done % 4 == 3 {
+                    out.iter_mut().for_each(|out| out.fill(f32::NAN));
+                    continue;
+                }
+                let mut rows = QuantRows::new();
+                rows.gather(x, weight.cols(), parts.iter().copied());
+                let mut all = vec![0.0; parts.len() * weight.rows()];
+                let mut products = OutMatrix::new(&mut all, weight.rows(), Mode::Store);
+                matmul(Isa::detect(), weight, Acts::Quantized(&rows), &mut products.whole());
+                let of_parts = all.chunks_exact(weight.rows());
+                out.iter_mut().zip(of_parts).for_each(|(out, products)| out.copy_from_slice(products));
+            }
         }
-        let mut out = OutMatrix::new(out, packed.rows(), Mode::Store);
-        let (weight, mut all) = (Weight::packed(packed), out.part(0..packed.rows()));
-        matmul(Isa::detect(), &weight, Acts::Quantized(x), &mut all);
-        Ok(true)
+        Ok(done % 4 != 3)
     }
 }
 
-/// From three rows on; one and two are this device's own.
+/// One and two rows are this device's own, of a pass or of an expert.
+const LEAST_LENT: usize = 3;
+
 #[test]
 fn products_of_another_device_change_no_bit() {
     for model in fixtures("products_of_another_device_change_no_bit") {
-        let model = Arc::new(model);
+        let model = Arc::new(quantized(&model));
         let n_layer = model.n_layer();
         let tokens: Vec<u32> = (0..ROWS).map(|i| (i * 37 % model.n_vocab()) as u32).collect();
         let every: Vec<usize> = (0..ROWS).collect();
         let expected = run(&mut cpu(&model, UnitSet::all(n_layer), 1), &model, &tokens, 0, &every);
-        let products = Arc::new(AtomicUsize::new(0));
+        let (products, of_experts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let lending = |most| {
             let mut cpu = cpu(&model, UnitSet::all(n_layer), 3);
-            let multiplier = Multiplying { products: products.clone(), most };
-            cpu.lend(Box::new(multiplier), Some(3)).unwrap();
+            let multiplier = Multiplying { products: products.clone(), of_experts: of_experts.clone(), most };
+            cpu.lend(Box::new(multiplier), Some(LEAST_LENT)).unwrap();
             cpu
         };
         let mut backend = lending(usize::MAX);
         assert!(run(&mut backend, &model, &tokens, 0, &every) == expected, "{}: all rows", model.arch);
         let packs = model.weights.iter().any(|weight| Packed::knows(weight.ty()) && weight.rows > 1);
         assert_eq!(products.swap(0, Ordering::Relaxed) > 0, packs, "{}", model.arch);
+        let has_experts = !model.plan.experts.is_empty();
+        assert_eq!(of_experts.load(Ordering::Relaxed) > 0, has_experts, "{}", model.arch);
         // Each row alone, and pieces of which nothing or the last row is wanted.
         for (i, row) in expected.iter().enumerate().take(3) {
             assert!(run(&mut backend, &model, &tokens[i..=i], i, &[0])[0] == *row, "{}: row {i}", model.arch);

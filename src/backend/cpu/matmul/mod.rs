@@ -124,6 +124,12 @@ impl<'a> Weight<'a> {
         Weight { factor, ..self }
     }
 
+    /// By how much results are larger.
+    #[cfg(feature = "gpu")]
+    pub fn factor(&self) -> f32 {
+        self.factor
+    }
+
     pub fn ty(&self) -> GgmlType {
         self.ty
     }

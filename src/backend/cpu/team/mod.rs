@@ -73,6 +73,23 @@ pub struct Member<'a> {
     spun: &'a Spun,
 }
 
+/// How much is gone of what is dealt to whoever comes: a counter alone in its cache line.
+#[derive(Default)]
+#[repr(align(64))]
+pub struct WorkCounter(AtomicUsize);
+
+impl WorkCounter {
+    pub fn reset(&mut self) {
+        *self.0.get_mut() = 0;
+    }
+
+    /// The next of it.
+    pub fn next(&self) -> usize {
+        // Nothing is handed over with it: the barriers do that.
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
 /// From here to there of a whole.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
@@ -240,7 +257,7 @@ impl Member<'_> {
     /// that quarter that are gone, from zero, and is the same for all; without it there is no such quarter.
     pub fn deal(
         &self,
-        taken: Option<&AtomicUsize>,
+        taken: Option<&WorkCounter>,
         count: usize,
         grain: usize,
     ) -> impl Iterator<Item = Range<usize>> {
@@ -250,8 +267,7 @@ impl Member<'_> {
         let items = move |pieces: Range<usize>| pieces.start * grain..(pieces.end * grain).min(count);
         let own = Some(self.share(fixed, 1)).filter(|own| !own.is_empty());
         let late = std::iter::from_fn(move || {
-            // Nothing is handed over with it: the barriers do that.
-            let next = fixed + taken?.fetch_add(1, Ordering::Relaxed);
+            let next = fixed + taken?.next();
             (next < pieces).then(|| next..next + 1)
         });
         own.into_iter().chain(late).map(items)

@@ -49,7 +49,7 @@ fn what_is_dealt_is_dealt_once_whoever_comes_first() {
     for (count, grain, threads) in [(0, 8, 2), (1, 8, 3), (31, 8, 2), (4000, 32, 3), (101, 1, 1)] {
         let mut team = team(threads);
         let dealt: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
-        let taken = AtomicUsize::new(0);
+        let taken = WorkCounter::default();
         team.run(1, |m| {
             for items in m.deal(Some(&taken), count, grain) {
                 assert!(items.start.is_multiple_of(grain) && !items.is_empty());
@@ -63,7 +63,7 @@ fn what_is_dealt_is_dealt_once_whoever_comes_first() {
 #[test]
 fn who_is_late_gets_less() {
     let (barrier, spun) = (Barrier::new(), Spun::default());
-    let taken = AtomicUsize::new(0);
+    let taken = WorkCounter::default();
     let [first, late] =
         [0, 1].map(|index| Member { index, threads: 2, bounds: &EQUAL, barrier: &barrier, spun: &spun });
     let of_first: usize = first.deal(Some(&taken), 800, 10).map(|items| items.len()).sum();
@@ -76,7 +76,7 @@ fn who_is_late_gets_less() {
 #[test]
 fn slow_threads_get_less_of_what_is_dealt_and_of_what_is_shared() {
     let mut team = Team::new(3, 3, &seats(&[1024, 1024, 512])).unwrap();
-    let taken = AtomicUsize::new(0);
+    let taken = WorkCounter::default();
     let shares: Vec<AtomicU64> = (0..3).map(|_| AtomicU64::new(0)).collect();
     let dealt: Vec<AtomicU64> = (0..3).map(|_| AtomicU64::new(0)).collect();
     team.run(1, |m| {

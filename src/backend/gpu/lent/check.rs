@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{super::proof::same_bits, Form, Lender};
+use super::{super::proof::same_bits, Lender};
 use crate::{
     Model, Result,
     backend::{
         cpu::{
-            Multiplier, low_plane,
+            Bundle, Multiplier, low_plane,
             matmul::{Acts, Mode, OutMatrix, Packed, Planes, QuantRows, Weight, matmul},
             simd::Isa,
         },
@@ -30,7 +30,8 @@ impl Lender {
         planes: Planes,
         isa: Isa,
     ) -> Result<Option<Self>> {
-        let of_types = one_of_each_type(model, units, planes, isa)?;
+        let mut of_types = one_of_each_type(model, units, planes, isa)?;
+        of_types.retain(|packed| self.knows(packed));
         if self.agrees(&of_types)? {
             return Ok(Some(self));
         }
@@ -42,7 +43,8 @@ impl Lender {
         for packed in matrices {
             let x = rows(packed.cols());
             let mut got = vec![f32::NAN; COLUMNS * packed.rows()];
-            let taken = self.multiply(packed, &x, &mut got)?;
+            let taken =
+                self.multiply(&mut [Bundle::of_rows(&x, [(Weight::packed(packed), &mut got[..])])])?;
             if !(taken && same_bits(&got, &of_cpu(packed, &x))) {
                 return Ok(false);
             }
@@ -59,7 +61,7 @@ fn one_of_each_type(
     isa: Isa,
 ) -> Result<Vec<Packed>> {
     let ops = in_ram.ops(&model.plan).into_iter().flatten();
-    let ids = ops.flat_map(|op| model.plan.operands(op).matrices().map(|(id, _)| id));
+    let ids = ops.flat_map(|op| model.plan.operands(op).products().map(|(id, _)| id));
     let ids = ids.filter(|&id| Packed::knows(model.weight(id).ty()));
     let firsts: BTreeMap<u32, _> = ids.map(|id| (model.weight(id).ty() as u32, id)).collect();
     let packed = firsts.into_values().map(|id| {
@@ -73,8 +75,7 @@ fn one_of_each_type(
         let id = WeightId(id);
         low_plane(model, id, 0..model.weight(id).rows.min(ROWS), isa)
     });
-    let packed: Vec<Packed> = packed.chain(low).collect::<Result<_>>()?;
-    Ok(packed.into_iter().filter(|packed| Form::of(packed).is_some()).collect())
+    packed.chain(low).collect()
 }
 
 /// Numbers of sizes that differ from block to block.

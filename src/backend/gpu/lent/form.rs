@@ -1,7 +1,9 @@
 //! The packed forms that a shader can read, and its text for each.
 
+use rayon::prelude::*;
+
 use crate::{
-    backend::cpu::matmul::{Packed, PackedForm},
+    backend::cpu::matmul::{GROUP, Packed, PackedForm},
     quant::GgmlType,
 };
 
@@ -10,24 +12,60 @@ use crate::{
 enum Heads {
     Scale,
     ScaleAndMinimum,
+    /// Scales and minimums of six bits.
     Six,
+    /// Whole scales of eight bits, with a sign, of either half.
     Signed,
+    /// A power of two.
+    Power,
+    /// Scales of either half.
+    Halves,
+    /// Scales of six bits, with a sign.
+    SixSigned,
+    /// Whole scales and minimums of four bits, of either half.
+    Four,
+    /// Whole scales of six bits, with a sign, of either half.
+    SixOfHalves,
 }
 
-/// What whole numbers are too large by, and what the scales are; `None` for what no shader reads.
-fn meaning(ty: GgmlType) -> Option<(i32, Heads)> {
+/// What bits of weights are.
+#[derive(Clone, Copy)]
+enum Bits {
+    /// Whole numbers that are so much too large.
+    Numbers(i32),
+    /// Numbers of levels, by the text of their table.
+    Levels(&'static str),
+}
+
+const LEVELS_IQ4: Bits = Bits::Levels(include_str!("../../../../shaders/common/level_iq4.wgsl"));
+const LEVELS_E2M1: Bits = Bits::Levels(include_str!("../../../../shaders/common/level_e2m1.wgsl"));
+
+/// `None` for what no shader reads.
+fn meaning(ty: GgmlType) -> Option<(Bits, Heads)> {
     use GgmlType as T;
     Some(match ty {
-        T::Q4_0 => (8, Heads::Scale),
-        T::Q5_0 => (16, Heads::Scale),
+        T::Q4_0 => (Bits::Numbers(8), Heads::Scale),
+        T::Q5_0 => (Bits::Numbers(16), Heads::Scale),
         // Its bytes are made signed.
-        T::Q8_0 => (0, Heads::Scale),
-        T::Q4_1 | T::Q5_1 => (0, Heads::ScaleAndMinimum),
-        T::Q4_K | T::Q5_K => (0, Heads::Six),
-        T::Q6_K => (32, Heads::Signed),
+        T::Q8_0 => (Bits::Numbers(0), Heads::Scale),
+        T::TQ2_0 | T::Q2_0 | T::Q1_0 => (Bits::Numbers(1), Heads::Scale),
+        T::Q4_1 | T::Q5_1 => (Bits::Numbers(0), Heads::ScaleAndMinimum),
+        T::Q4_K | T::Q5_K => (Bits::Numbers(0), Heads::Six),
+        T::Q2_K => (Bits::Numbers(0), Heads::Four),
+        T::Q3_K => (Bits::Numbers(4), Heads::SixOfHalves),
+        T::Q6_K => (Bits::Numbers(32), Heads::Signed),
+        T::IQ4_NL => (LEVELS_IQ4, Heads::Scale),
+        T::IQ4_XS => (LEVELS_IQ4, Heads::SixSigned),
+        T::MXFP4 => (LEVELS_E2M1, Heads::Power),
+        T::NVFP4 => (LEVELS_E2M1, Heads::Halves),
         _ => return None,
     })
 }
+
+/// Powers of two that MXFP4 may have (as it stores them) where rows have [`SCALES`](super::SCALES): a product with any of
+/// them, and what is left of several, is a number that no device takes for zero, and never too large.
+const LEAST_POWER: u8 = 128 - 63;
+const MOST_POWER: u8 = 128 + 39;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Form(PackedForm);
@@ -36,25 +74,59 @@ impl Form {
     /// How a matrix lies, if a shader can read it.
     pub fn of(packed: &Packed) -> Option<Self> {
         let form = packed.form();
-        // Four bits in two planes of two have no text.
-        (meaning(form.ty).is_some() && form.high >= 4).then_some(Form(form))
+        meaning(form.ty).map(|_| Form(form))
     }
 
     pub fn name(self) -> String {
         format!("packed {}", self.0.ty)
     }
 
+    /// Whether no scale of the matrix, which lies so, leads to numbers that a device may take for zero. Halves never do.
+    pub fn keeps_scales(self, packed: &Packed) -> bool {
+        let PackedForm { ty, lanes, high, .. } = self.0;
+        if ty != GgmlType::MXFP4 {
+            return true;
+        }
+        let block = lanes * (1 + 4 * high);
+        let [bytes, _] = packed.planes_of(0..packed.rows().div_ceil(lanes));
+        bytes.par_chunks(block * packed.cols() / GROUP).all(|group| {
+            group.chunks_exact(block).all(|block| {
+                let (powers, words) = block.split_at(lanes);
+                // Where all levels are zero, of either sign, nothing is added, unless a scale is infinite.
+                let is_zero = |lane: usize| {
+                    (0..high)
+                        .all(|i| words[4 * (i * lanes + lane)..][..4].iter().all(|byte| byte & 0x77 == 0))
+                };
+                let keeps = |(lane, &power): (usize, &u8)| {
+                    power <= MOST_POWER && (power >= LEAST_POWER || is_zero(lane))
+                };
+                powers.iter().enumerate().all(keeps)
+            })
+        })
+    }
+
     pub fn text(self) -> String {
         let PackedForm { ty, lanes, head, subs, high, low } = self.0;
-        let (offset, heads) = meaning(ty).expect("asked for when it was made");
+        let (bits, heads) = meaning(ty).expect("asked for when it was made");
+        let offset = match bits {
+            Bits::Numbers(offset) => offset,
+            Bits::Levels(_) => 0,
+        };
         let constants = format!(
             "const LANES: u32 = {lanes}u;\nconst HEAD: u32 = {head}u;\nconst SUBS: u32 = {subs}u;\n\
              const HIGH: u32 = {high}u;\nconst LOW: u32 = {low}u;\nconst OFFSET: i32 = {offset};\n\
              const HEADS: u32 = {}u;\n",
             heads as u32
         );
+        let bits = match bits {
+            Bits::Numbers(_) => include_str!("../../../../shaders/common/packed_numbers.wgsl").to_string(),
+            Bits::Levels(table) => {
+                table.to_string() + include_str!("../../../../shaders/common/packed_levels.wgsl")
+            }
+        };
         constants
             + include_str!("../../../../shaders/common/packed.wgsl")
+            + &bits
             + include_str!("../../../../shaders/matmul_lent.wgsl")
     }
 }

@@ -1,10 +1,11 @@
-//! Products for the CPU with matrices that lie in RAM: their packed bytes cross as they are, piece by piece, and are
+//! Products for the CPU with matrices that lie in RAM: their packed bytes cross as they are, load by load, and are
 //! multiplied here by the contract of the CPU's products. So a row has the CPU's bits, wherever its products are made.
 //!
-//! While the device multiplies one piece, the host fills the memory for the next.
+//! While the device multiplies one load, the host fills the memory for the next.
 
 mod check;
 mod form;
+mod loads;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use std::{
 };
 
 use form::Form;
+use loads::{Groups, Load, MOST_PIECES, Piece, Task, loads};
 use rayon::prelude::*;
 use wgpu::BufferUsages as Usage;
 
@@ -22,30 +24,28 @@ use super::{device::Gpu, upload};
 use crate::{
     Error, Model, Result,
     backend::cpu::{
-        Multiplier,
-        matmul::{ActGroup, GROUP, Packed, QuantRows},
+        Bundle, Multiplier,
+        matmul::{ActGroup, GROUP, Packed, QuantRows, Weight},
     },
     plan::UnitSet,
 };
 
-/// The most that a piece takes: of a matrix, and of its products.
-const PIECE_BYTES: usize = 16 << 20;
-const PIECE_PRODUCTS: usize = 8 << 20;
-
-/// Multiplications in a submission: see `MOST_WORK` of `record`.
-const MOST_WORK: usize = 100_000_000_000;
+/// The most that a load takes: of matrices, and of their products.
+const LOAD_BYTES: usize = 16 << 20;
+const LOAD_PRODUCTS: usize = 8 << 20;
 
 /// A tile of the kernel.
 const TILE: [u32; 2] = [64, 32];
 
-/// Of a uniform with seven words.
-const PARAMS_BYTES: u64 = 32;
+/// Of a uniform with ten words; and how far apart two of them are.
+const PARAMS_BYTES: u64 = 48;
+const PARAMS_STRIDE: u64 = 256;
 
 /// Scales of activations between which nothing that a product goes through is too small or too large for a device that
 /// takes the smallest numbers for zero; and zero.
 const SCALES: Range<f32> = f32::from_bits((127 - 40) << 23)..f32::from_bits((127 + 60) << 23);
 
-/// Room for a piece on its way.
+/// Room for a load on its way.
 struct Room {
     params: wgpu::Buffer,
     weights: wgpu::Buffer,
@@ -68,24 +68,32 @@ impl Sizes {
         // The comparison at load has rows of its own.
         let max_rows = max_rows.max(check::COLUMNS);
         let ops = units.ops(&model.plan).into_iter().flatten();
-        let matrices = ops.flat_map(|op| model.plan.operands(op).matrices().map(|(id, _)| model.weight(id)));
+        // The first of what is multiplied in one go, and how many there are.
+        let matrices = ops.flat_map(|op| {
+            let operands = model.plan.operands(op);
+            let experts = operands.experts().map(|experts| (experts.first, experts.choice.of));
+            operands.matrices().map(|(id, _)| (id, 1)).chain(experts)
+        });
         let (mut widest, mut largest, mut row) = (0, 0, 0);
-        for weight in matrices.filter(|weight| Packed::knows(weight.ty())) {
-            widest = widest.max(weight.cols);
-            largest = largest.max(weight.bytes);
-            row = row.max(weight.row_bytes());
+        for (id, count) in matrices {
+            let weight = model.weight(id);
+            if Packed::knows(weight.ty()) {
+                widest = widest.max(weight.cols);
+                largest = largest.max(weight.bytes * count as u64);
+                row = row.max(weight.row_bytes());
+            }
         }
         (widest > 0).then(|| Sizes {
             acts: (max_rows * widest / GROUP * size_of::<ActGroup>()) as u64,
             // At least a group of rows; and what is filled up to whole groups.
-            weights: (largest.min(PIECE_BYTES as u64) as usize + 32 * row) as u64,
-            products: (4 * max_rows * 64).max(PIECE_PRODUCTS) as u64,
+            weights: (largest.min(LOAD_BYTES as u64) as usize + 32 * row) as u64,
+            products: (4 * max_rows * 64).max(LOAD_PRODUCTS) as u64,
         })
     }
 
     fn bytes(self) -> u64 {
         // Products are there twice: where they are made, and where the host reads them.
-        self.acts + 2 * (self.weights + 2 * self.products + PARAMS_BYTES)
+        self.acts + 2 * (self.weights + 2 * self.products + MOST_PIECES as u64 * PARAMS_STRIDE)
     }
 }
 
@@ -106,10 +114,10 @@ pub struct Lender {
     fused: bool,
 }
 
-/// Products on their way to the host.
-struct Pending {
+/// A load whose products are on their way to the host.
+struct Pending<'l> {
     room: usize,
-    rows: Range<usize>,
+    load: &'l Load,
     sent: wgpu::SubmissionIndex,
     mapped: Receiver<Result<(), wgpu::BufferAsyncError>>,
 }
@@ -124,7 +132,7 @@ impl Lender {
         let entry = |binding, ty| wgpu::BindGroupLayoutEntry {
             binding,
             visibility: wgpu::ShaderStages::COMPUTE,
-            ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+            ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: binding == 0, min_binding_size: None },
             count: None,
         };
         let storage = |read_only| wgpu::BufferBindingType::Storage { read_only };
@@ -144,14 +152,17 @@ impl Lender {
         });
         let acts = gpu.buffer("rows for RAM's matrices", sizes.acts, Usage::STORAGE | Usage::COPY_DST)?;
         let room = || -> Result<Room> {
-            let params = gpu.buffer("parameters", PARAMS_BYTES, Usage::UNIFORM | Usage::COPY_DST)?;
-            let weights = gpu.buffer("a piece of RAM", sizes.weights, Usage::STORAGE | Usage::COPY_DST)?;
+            let params_bytes = MOST_PIECES as u64 * PARAMS_STRIDE;
+            let params = gpu.buffer("parameters", params_bytes, Usage::UNIFORM | Usage::COPY_DST)?;
+            let weights = gpu.buffer("a load of RAM", sizes.weights, Usage::STORAGE | Usage::COPY_DST)?;
             let products = gpu.buffer("its products", sizes.products, Usage::STORAGE | Usage::COPY_SRC)?;
             let readable = gpu.buffer("read products", sizes.products, Usage::MAP_READ | Usage::COPY_DST)?;
-            let buffers = [&params, &weights, &acts, &products];
-            let entries = buffers.map(|buffer| buffer.as_entire_binding());
-            let entries = std::iter::zip(0.., entries)
-                .map(|(binding, resource)| wgpu::BindGroupEntry { binding, resource });
+            let one =
+                wgpu::BufferBinding { buffer: &params, offset: 0, size: wgpu::BufferSize::new(PARAMS_BYTES) };
+            let buffers = [&weights, &acts, &products].map(|buffer| buffer.as_entire_binding());
+            let entries =
+                std::iter::zip(0.., [wgpu::BindingResource::Buffer(one)].into_iter().chain(buffers))
+                    .map(|(binding, resource)| wgpu::BindGroupEntry { binding, resource });
             let bound = gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
                 label: None,
                 layout: &group,
@@ -190,113 +201,195 @@ impl Lender {
         Ok(())
     }
 
-    /// Groups of rows in a piece of a matrix.
-    fn groups_at_once(&self, packed: &Packed, columns: usize) -> usize {
-        let bytes: usize = packed.group_bytes().iter().sum();
-        let by_weights = (self.sizes.weights as usize / bytes).min((PIECE_BYTES / bytes).max(1));
-        let by_products = self.sizes.products as usize / (4 * columns * packed.lanes());
-        let by_work = MOST_WORK / (packed.cols() * columns * packed.lanes());
-        by_weights.min(by_products).min(by_work).max(1)
-    }
-
-    fn send(&self, buffer: &wgpu::Buffer, at: usize, bytes: &[u8]) -> Result<()> {
-        let Some(size) = wgpu::BufferSize::new(bytes.len() as u64) else { return Ok(()) };
+    fn send<'b>(
+        &self,
+        buffer: &wgpu::Buffer,
+        at: usize,
+        bytes: usize,
+        pieces: impl Iterator<Item = &'b [u8]>,
+    ) -> Result<()> {
+        let Some(size) = wgpu::BufferSize::new(bytes as u64) else { return Ok(()) };
         match self.gpu.queue.write_buffer_with(buffer, at as u64, size) {
-            Some(mut view) => upload::copy(view.slice(..), bytes),
+            Some(mut view) => upload::copy(view.slice(..), pieces),
             // The device is in trouble and says so when it is asked.
             None => return self.gpu.check(),
         }
         Ok(())
     }
 
-    /// Has some groups of rows sent and multiplied.
-    fn begin(
+    /// Has the rows of some bundles sent, from `at` on.
+    fn send_rows(&self, at: usize, bundles: &[Bundle]) -> Result<()> {
+        let parts = bundles.iter().flat_map(|bundle| {
+            let groups = width_of(bundle) / GROUP;
+            bundle.parts.iter().map(move |&(row, column)| &bundle.x.row(row)[column / GROUP..][..groups])
+        });
+        let bytes = bundles.iter().map(|bundle| row_bytes(width_of(bundle)) * bundle.parts.len()).sum();
+        self.send(&self.acts, at, bytes, parts.map(bytemuck::cast_slice))
+    }
+
+    /// Has a load sent and multiplied.
+    fn begin<'l>(
         &self,
         room: usize,
-        (form, packed): (Form, &Packed),
-        groups: Range<usize>,
-        columns: usize,
-    ) -> Result<Pending> {
+        load: &'l Load,
+        begins: &[usize],
+        bundles: &[Bundle],
+    ) -> Result<Pending<'l>> {
         let Room { params, weights, products, readable, bound } = &self.rooms[room];
-        let [high, low] = packed.planes_of(groups.clone());
-        self.send(weights, 0, high)?;
-        self.send(weights, high.len(), low)?;
-        let rows = groups.start * packed.lanes()..packed.rows().min(groups.end * packed.lanes());
-        let [high_words, low_words] = packed.group_bytes().map(|bytes| bytes as u32 / 4);
-        let blocks = (packed.cols() / packed.ty().block_len()) as u32;
-        let words =
-            [rows.len() as u32, blocks, columns as u32, high_words, low_words, high.len() as u32 / 4, 0, 0];
+        if let Some(&at) = begins.get(load.tasks.start).filter(|_| !load.tasks.is_empty()) {
+            self.send_rows(at, &bundles[load.tasks.clone()])?;
+        }
+        let planes = |piece: &Piece| packed_of(piece, bundles).planes_of(piece.groups.clone());
+        self.send(weights, 0, load.weights, load.pieces.iter().flat_map(planes))?;
+        let mut words = vec![0u32; load.pieces.len() * PARAMS_STRIDE as usize / 4];
+        for (piece, words) in load.pieces.iter().zip(words.chunks_exact_mut(PARAMS_STRIDE as usize / 4)) {
+            let packed = packed_of(piece, bundles);
+            let [high, low] = packed.group_bytes();
+            let low_at = piece.weights_at + piece.groups.len() * high;
+            let numbers = [
+                rows_of(piece, packed).len(),
+                packed.cols() / packed.ty().block_len(),
+                bundles[piece.task].parts.len(),
+                high / 4,
+                low / 4,
+                piece.weights_at / 4,
+                low_at / 4,
+                begins[piece.task] / 4,
+                piece.products_at / 4,
+            ];
+            words.iter_mut().zip(numbers).for_each(|(word, number)| *word = number as u32);
+        }
         self.gpu.queue.write_buffer(params, 0, bytemuck::cast_slice(&words));
         let mut encoder =
             self.gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None });
         {
             let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-            pass.set_pipeline(&self.kernels[&form]);
-            pass.set_bind_group(0, bound, &[]);
-            pass.dispatch_workgroups(
-                (rows.len() as u32).div_ceil(TILE[0]),
-                (columns as u32).div_ceil(TILE[1]),
-                1,
-            );
+            for (piece, offset) in load.pieces.iter().zip((0..).step_by(PARAMS_STRIDE as usize)) {
+                let packed = packed_of(piece, bundles);
+                let columns = bundles[piece.task].parts.len();
+                pass.set_pipeline(&self.kernels[&form_of(packed)]);
+                pass.set_bind_group(0, bound, &[offset]);
+                pass.dispatch_workgroups(
+                    (rows_of(piece, packed).len() as u32).div_ceil(TILE[0]),
+                    (columns as u32).div_ceil(TILE[1]),
+                    1,
+                );
+            }
         }
-        let bytes = 4 * (columns * rows.len()) as u64;
-        encoder.copy_buffer_to_buffer(products, 0, readable, 0, bytes);
+        encoder.copy_buffer_to_buffer(products, 0, readable, 0, load.products as u64);
         let sent = self.gpu.queue.submit([encoder.finish()]);
         let (sender, mapped) = std::sync::mpsc::channel();
-        readable.slice(..bytes).map_async(wgpu::MapMode::Read, move |result| drop(sender.send(result)));
-        Ok(Pending { room, rows, sent, mapped })
+        readable
+            .slice(..load.products as u64)
+            .map_async(wgpu::MapMode::Read, move |result| drop(sender.send(result)));
+        Ok(Pending { room, load, sent, mapped })
     }
 
-    /// Puts products where they belong in rows of so many.
-    fn take(&self, pending: Pending, width: usize, out: &mut [f32]) -> Result<()> {
-        let Pending { room, rows, sent, mapped } = pending;
+    /// Puts products where they belong.
+    fn take(&self, pending: Pending, bundles: &mut [Bundle]) -> Result<()> {
+        let Pending { room, load, sent, mapped } = pending;
         self.gpu.wait_for(sent)?;
         let failed =
             |what: String| Error::Device(format!("{}: reading products failed: {what}", self.gpu.info.name));
         mapped.try_recv().map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
         let readable = &self.rooms[room].readable;
         {
-            let bytes = 4 * (out.len() / width * rows.len()) as u64;
-            let view = readable.slice(..bytes).get_mapped_range().map_err(|e| failed(e.to_string()))?;
+            let view = readable
+                .slice(..load.products as u64)
+                .get_mapped_range()
+                .map_err(|e| failed(e.to_string()))?;
             let products: &[f32] = bytemuck::cast_slice(&view);
-            let of_columns = products.par_chunks_exact(rows.len());
-            out.par_chunks_exact_mut(width)
-                .zip(of_columns)
-                .for_each(|(out, products)| out[rows.clone()].copy_from_slice(products));
+            for piece in &load.pieces {
+                let rows = rows_of(piece, packed_of(piece, bundles));
+                let (weight, out) = &mut bundles[piece.task].with[piece.matrix];
+                let factor = weight.factor();
+                let of_parts = products[piece.products_at / 4..].par_chunks_exact(rows.len());
+                let at_once = (LEAST_TAKEN / rows.len()).max(1);
+                out.par_iter_mut().zip(of_parts).with_min_len(at_once).for_each(|(out, products)| {
+                    let to = out[rows.clone()].iter_mut();
+                    to.zip(products).for_each(|(to, x)| *to = x * factor);
+                });
+            }
         }
         readable.unmap();
         Ok(())
     }
 }
 
+/// Products that a thread takes at least.
+const LEAST_TAKEN: usize = 16 << 10;
+
+fn form_of(packed: &Packed) -> Form {
+    Form::of(packed).expect("asked for before")
+}
+
+fn packed<'a>(weight: &Weight<'a>) -> &'a Packed {
+    weight.as_packed().expect("only packed matrices are known")
+}
+
+fn packed_of<'a>(piece: &Piece, bundles: &[Bundle<'a>]) -> &'a Packed {
+    packed(&bundles[piece.task].with[piece.matrix].0)
+}
+
+/// The matrix' rows that a piece has.
+fn rows_of(piece: &Piece, packed: &Packed) -> Range<usize> {
+    piece.groups.start * packed.lanes()..packed.rows().min(piece.groups.end * packed.lanes())
+}
+
+fn width_of(bundle: &Bundle) -> usize {
+    bundle.with.first().map_or(0, |(weight, _)| weight.cols())
+}
+
+/// Of a row that is rounded to int8.
+fn row_bytes(width: usize) -> usize {
+    width / GROUP * size_of::<ActGroup>()
+}
+
+/// Whether all numbers are of sizes that a device keeps.
+fn are_plain(x: &QuantRows) -> bool {
+    let is_plain = |group: &ActGroup| group.d == 0.0 || SCALES.contains(&group.d);
+    x.all_groups().par_chunks(4096).all(|groups| groups.iter().all(is_plain))
+}
+
 impl Multiplier for Lender {
     fn knows(&self, packed: &Packed) -> bool {
-        Form::of(packed).is_some()
+        Form::of(packed).is_some_and(|form| form.keeps_scales(packed))
     }
 
-    fn multiply(&mut self, packed: &Packed, x: &QuantRows, out: &mut [f32]) -> Result<bool> {
+    fn multiply(&mut self, bundles: &mut [Bundle]) -> Result<bool> {
         self.gpu.check()?;
-        let groups = x.all_groups();
-        let is_plain = |group: &ActGroup| group.d == 0.0 || SCALES.contains(&group.d);
-        if !groups.par_chunks(4096).all(|groups| groups.iter().all(is_plain)) {
+        let has_others = |pair: &&[Bundle]| !std::ptr::eq(pair[0].x, pair[1].x);
+        let others = bundles.windows(2).filter(has_others).map(|pair| pair[1].x);
+        if !bundles.first().map(|first| first.x).into_iter().chain(others).all(are_plain) {
             return Ok(false);
         }
-        let form = Form::of(packed).expect("asked for before");
-        self.make_kernel(form)?;
-        self.send(&self.acts, 0, bytemuck::cast_slice(groups))?;
-        let (columns, width) = (x.rows(), packed.rows());
-        let all = width.div_ceil(packed.lanes());
+        for (weight, _) in bundles.iter().flat_map(|bundle| &bundle.with) {
+            self.make_kernel(form_of(packed(weight)))?;
+        }
+        let groups = |weight: &Weight| {
+            let packed = packed(weight);
+            Groups {
+                count: packed.rows().div_ceil(packed.lanes()),
+                bytes: packed.group_bytes().iter().sum(),
+                lanes: packed.lanes(),
+            }
+        };
+        let task = |bundle: &Bundle| Task {
+            columns: bundle.parts.len(),
+            width: width_of(bundle),
+            matrices: bundle.with.iter().map(|(weight, _)| groups(weight)).collect(),
+        };
+        let (begins, loads) = loads(&bundles.iter().map(task).collect::<Vec<_>>(), self.sizes);
         let mut pending = VecDeque::new();
-        for (i, first) in (0..all).step_by(self.groups_at_once(packed, columns)).enumerate() {
-            let groups = first..all.min(first + self.groups_at_once(packed, columns));
+        for (i, load) in loads.iter().enumerate() {
             if pending.len() == self.rooms.len()
                 && let Some(oldest) = pending.pop_front()
             {
-                self.take(oldest, width, out)?;
+                self.take(oldest, bundles)?;
             }
-            pending.push_back(self.begin(i % self.rooms.len(), (form, packed), groups, columns)?);
+            pending.push_back(self.begin(i % self.rooms.len(), load, &begins, bundles)?);
         }
-        pending.into_iter().try_for_each(|pending| self.take(pending, width, out))?;
+        pending.into_iter().try_for_each(|pending| self.take(pending, bundles))?;
         Ok(true)
     }
 }

@@ -29,19 +29,25 @@ pub struct Final {
 impl Final {
     /// As a card would have it.
     pub fn of(kernel: Kernel, tuning: &Tuning, variants: Variants, square: Square) -> Self {
-        let name = kernel.name();
-        let text = kernel.text(variants, square);
-        let module = wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(&text)));
+        let constants = kernel.constants(tuning, variants, false);
+        let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x));
+        Self::of_text(&kernel.name(), &kernel.text(variants, square), constants)
+    }
+
+    pub fn of_text(name: &str, text: &str, constants: impl IntoIterator<Item = (String, f64)>) -> Self {
+        let module = wgsl::parse_str(text).unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(text)));
         let info = Validator::new(ValidationFlags::all(), Capabilities::all())
             .subgroup_stages(ShaderStages::COMPUTE)
             .subgroup_operations(SubgroupOperationSet::all())
             .validate(&module)
-            .unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(&text)));
-        let constants = kernel.constants(tuning, variants, false);
-        let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
-        let (module, info) =
-            process_overrides(&module, &info, Some((ShaderStage::Compute, "main")), &constants)
-                .unwrap_or_else(|e| panic!("{name}: {e}"));
+            .unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(text)));
+        let (module, info) = process_overrides(
+            &module,
+            &info,
+            Some((ShaderStage::Compute, "main")),
+            &constants.into_iter().collect(),
+        )
+        .unwrap_or_else(|e| panic!("{name}: {e}"));
         Final { module: module.into_owned(), info: info.into_owned() }
     }
 

@@ -1,14 +1,18 @@
 //! Products of many rows that another device makes with matrices that lie here, packed. It keeps to the contract of
 //! [`matmul`](super::matmul) to the bit, so nothing but time depends on whether it does.
 
+mod worth;
+
 use std::{
+    fmt,
     ops::Range,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
 };
+
+pub use worth::{TIMED_EXPERTS, rows_worth_lending};
 
 use super::{
     matmul::{self, Acts, Mode, OutMatrix, Packed, QuantRows, Weight},
@@ -28,19 +32,65 @@ pub trait Multiplier: Send {
     /// Whether it can read a matrix so packed.
     fn knows(&self, packed: &Packed) -> bool;
 
-    /// The products of every row of `x` with every row of the matrix: `[x.rows(), packed.rows()]`. False where some
-    /// numbers are beyond those that it keeps to the bit; then nothing is said of `out`.
-    fn multiply(&mut self, packed: &Packed, x: &QuantRows, out: &mut [f32]) -> Result<bool>;
+    /// Makes all these products. False where some numbers are beyond those that it keeps to the bit; then nothing is said
+    /// of what is written.
+    fn multiply(&mut self, bundles: &mut [Bundle]) -> Result<bool>;
+}
+
+/// Products of packed matrices with the same parts of rows.
+#[cfg_attr(not(feature = "gpu"), allow(dead_code))]
+pub struct Bundle<'a> {
+    pub x: &'a QuantRows,
+    /// Of which row each part is, and from which column on: it is as long as a row of the matrices.
+    pub parts: Vec<(usize, usize)>,
+    /// The matrices, and where the products of each part go.
+    pub with: Vec<(Weight<'a>, Vec<&'a mut [f32]>)>,
+}
+
+impl<'a> Bundle<'a> {
+    /// Of whole rows; products with a matrix are `[x.rows(), weight.rows()]`.
+    pub fn of_rows(x: &'a QuantRows, with: impl IntoIterator<Item = (Weight<'a>, &'a mut [f32])>) -> Self {
+        let rows_of = |(weight, out): (Weight<'a>, &'a mut [f32])| {
+            let rows = weight.rows();
+            (weight, out.chunks_exact_mut(rows).collect())
+        };
+        Bundle {
+            x,
+            parts: (0..x.rows()).map(|row| (row, 0)).collect(),
+            with: with.into_iter().map(rows_of).collect(),
+        }
+    }
+}
+
+/// From how many rows on products are made elsewhere, if they ever are.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Least {
+    /// Of a pass.
+    pub rows: Option<usize>,
+    /// Those that chose an expert.
+    pub of_expert: Option<usize>,
+}
+
+impl fmt::Display for Least {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.rows, self.of_expert) {
+            (Some(rows), None) => write!(f, "passes of {rows} rows or more on the GPU"),
+            (None, Some(rows)) => write!(f, "experts of {rows} rows or more on the GPU"),
+            (Some(rows), Some(of_expert)) => {
+                write!(f, "passes of {rows} rows or more on the GPU, experts of {of_expert} or more")
+            }
+            (None, None) => Ok(()),
+        }
+    }
 }
 
 pub struct LentDevice {
-    /// From so many rows on.
-    least_rows: usize,
-    /// By weight id.
-    knows: Vec<bool>,
+    least: Least,
+    /// By weight id: from so many rows on it multiplies with a matrix, if it ever does.
+    from: Vec<Option<usize>>,
     device: Mutex<Device>,
-    /// What is added to what stands in a buffer, before it is: as many numbers as the largest of them.
-    sums: SharedRows,
+    /// What has no place in the pass's buffers until threads put it there: as many numbers as there ever are at once.
+    apart: SharedRows,
     /// By phase: some of its numbers were beyond what the device takes.
     declined: Vec<AtomicBool>,
 }
@@ -51,24 +101,24 @@ struct Device {
 }
 
 impl LentDevice {
-    /// `knows`: the matrices that it multiplies with. `most_sums`: numbers that are ever added to others at once.
+    /// `from`, by weight id: from how many rows on it multiplies with a matrix. `most_apart`: numbers that are ever put apart
+    /// at once.
     pub fn new(
         multiplier: Box<dyn Multiplier>,
-        least_rows: usize,
-        knows: Vec<bool>,
-        most_sums: usize,
+        (least, from): (Least, Vec<Option<usize>>),
+        most_apart: usize,
     ) -> Self {
         LentDevice {
-            least_rows,
-            knows,
+            least,
+            from,
             device: Mutex::new(Device { multiplier, failed: None }),
-            sums: SharedRows::new(1, most_sums),
+            apart: SharedRows::new(1, most_apart),
             declined: Vec::new(),
         }
     }
 
-    pub fn least_rows(&self) -> usize {
-        self.least_rows
+    pub fn least(&self) -> Least {
+        self.least
     }
 
     /// Before a pass of so many phases.
@@ -85,26 +135,28 @@ impl LentDevice {
         device.failed.take().map_or(Ok(()), Err)
     }
 
-    /// A product at once, outside of any pass; whether it has been made.
+    /// A product with a low plane at once, outside of any pass; whether it has been made.
     pub fn multiply_now(&mut self, packed: &Packed, x: &QuantRows, out: &mut [f32]) -> Result<bool> {
         let device = self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let takes = x.rows() >= self.least_rows && device.multiplier.knows(packed);
-        if takes { device.multiplier.multiply(packed, x, out) } else { Ok(false) }
+        let takes = self.least.rows.is_some_and(|least| x.rows() >= least) && device.multiplier.knows(packed);
+        if !takes {
+            return Ok(false);
+        }
+        device.multiplier.multiply(&mut [Bundle::of_rows(x, [(Weight::packed(packed), out)])])
     }
 
-    fn takes(&self, weight: WeightId, rows: usize) -> bool {
-        rows >= self.least_rows && self.knows[weight.0 as usize]
+    pub fn takes(&self, weight: WeightId, rows: usize) -> bool {
+        self.from[weight.0 as usize].is_some_and(|least| rows >= least)
     }
 
-    /// By one thread of all.
-    fn multiply(&self, index: usize, weight: &Weight, x: &QuantRows, out: &mut [f32]) {
+    /// By one thread of all, of the phase of this number.
+    pub fn multiply(&self, index: usize, bundles: &mut [Bundle]) {
         let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
         // After an error the pass only comes to its end.
-        if device.failed.is_some() || self.is_declined(index) {
+        if device.failed.is_some() {
             return;
         }
-        let packed = weight.as_packed().expect("only packed matrices are known");
-        match device.multiplier.multiply(packed, x, out) {
+        match device.multiplier.multiply(bundles) {
             Ok(true) => {}
             // The barrier behind it hands this over.
             Ok(false) => self.declined[index].store(true, Ordering::Relaxed),
@@ -112,47 +164,14 @@ impl LentDevice {
         }
     }
 
-    fn is_declined(&self, index: usize) -> bool {
+    /// Whether all that the phase of this number has for it has to be made here.
+    pub fn is_declined(&self, index: usize) -> bool {
         self.declined[index].load(Ordering::Relaxed)
     }
-}
 
-/// So few rows are never worth it: the weights would cross for each pass.
-const LEAST_LENT: usize = 33;
-
-/// Rows of which the times are taken.
-const TIMED_ROWS: [usize; 2] = [64, 256];
-
-/// From how many rows on the other device is faster; `None` if it is not for as many as there can be.
-pub fn rows_worth_lending(
-    multiplier: &mut dyn Multiplier,
-    packed: &Packed,
-    (isa, team): (Isa, &mut Team),
-    max_rows: usize,
-) -> Result<Option<usize>> {
-    let [few, many] = TIMED_ROWS.map(|rows| rows.min(max_rows));
-    if few == many {
-        return Ok(None);
+    pub fn apart(&self) -> &SharedRows {
+        &self.apart
     }
-    let acts = |rows| {
-        let mut acts = QuantRows::new();
-        acts.resize(rows, packed.cols());
-        acts.quantize(isa, &vec![1.0; rows * packed.cols()]);
-        acts
-    };
-    let mut out = vec![0.0; many * packed.rows()];
-    let there = |rows: usize, multiplier: &mut dyn Multiplier, out: &mut [f32]| -> Result<Duration> {
-        let (acts, out) = (acts(rows), &mut out[..rows * packed.rows()]);
-        least_of_two(|| multiplier.multiply(packed, &acts, out).map(drop))
-    };
-    let of_many = there(many, multiplier, &mut out)?;
-    let of_few = there(few, multiplier, &mut out)?;
-    let acts = acts(few);
-    let here = least_of_two(|| {
-        multiply_here((isa, &mut *team), packed, &acts, &mut out[..few * packed.rows()]);
-        Ok(())
-    })?;
-    Ok(worth_from([(few, of_few), (many, of_many)], (few, here)).filter(|&rows| rows <= max_rows))
 }
 
 /// The products that a [`Multiplier`] makes, by all threads here.
@@ -163,27 +182,6 @@ pub fn multiply_here((isa, team): (Isa, &mut Team), packed: &Packed, x: &QuantRo
         let mut stripe = unsafe { made.stripe(member.share(packed.rows(), ROW_GRAIN)) };
         matmul::matmul(isa, &Weight::packed(packed), Acts::Quantized(x), &mut stripe);
     });
-}
-
-fn least_of_two(mut once: impl FnMut() -> Result<()>) -> Result<Duration> {
-    let mut times = [Duration::ZERO; 2];
-    for time in &mut times {
-        let started = Instant::now();
-        once()?;
-        *time = started.elapsed();
-    }
-    Ok(times[0].min(times[1]))
-}
-
-/// Where a line through two times meets one from zero through another; `None` if it never does.
-fn worth_from(there: [(usize, Duration); 2], here: (usize, Duration)) -> Option<usize> {
-    let [(few, of_few), (many, of_many)] = there.map(|(rows, time)| (rows as f64, time.as_secs_f64()));
-    let row_there = ((of_many - of_few) / (many - few)).max(0.0);
-    let row_here = here.1.as_secs_f64() / here.0 as f64;
-    let beside = (of_few - few * row_there).max(0.0);
-    (row_here > row_there)
-        .then(|| (beside / (row_here - row_there)).ceil() as usize)
-        .map(|n| n.max(LEAST_LENT))
 }
 
 /// A product that was made elsewhere.
@@ -230,18 +228,19 @@ impl Pass<'_> {
             // SAFETY: nobody else touches the sums, or the buffer that this phase writes, until the barrier.
             let out = unsafe {
                 if adds {
-                    &mut lent.sums.first_rows_mut(1)[..rows * dst.width()]
+                    &mut lent.apart.first_rows_mut(1)[..rows * dst.width()]
                 } else {
                     dst.first_rows_mut(rows)
                 }
             };
             let x = self.int8s(src, phase, member);
-            lent.multiply(index, &self.weights.get(self.model, weight), x, out);
+            let weight = self.weights.get(self.model, weight);
+            lent.multiply(index, &mut [Bundle::of_rows(x, [(weight, out)])]);
         }
         member.sync();
         match lent.is_declined(index) {
             true => None,
-            false if adds => Some(Sums::Apart(&lent.sums)),
+            false if adds => Some(Sums::Apart(&lent.apart)),
             false => Some(Sums::Put),
         }
     }
@@ -263,11 +262,27 @@ impl Pass<'_> {
         if member.index == 0 {
             let x = self.int8s(src, phase, member);
             let bufs = [self.buffers.f32s(dst)].into_iter().chain(up.map(|_| self.buffers.up(dst)));
-            for (weight, buf) in products().zip(bufs) {
+            let with = products().zip(bufs).map(|(weight, buf)| {
                 // SAFETY: nobody else touches what this phase writes until the barrier.
-                let out = unsafe { buf.first_rows_mut(rows) };
-                lent.multiply(index, &self.weights.get(self.model, weight), x, out);
-            }
+                (self.weights.get(self.model, weight), unsafe { buf.first_rows_mut(rows) })
+            });
+            lent.multiply(index, &mut [Bundle::of_rows(x, with)]);
+        }
+        member.sync();
+        !lent.is_declined(index)
+    }
+
+    /// Whether another device has made the products of the head, for all.
+    pub fn lent_logits(&self, weight: WeightId, index: usize, phase: &Phase, member: &Member) -> bool {
+        let rows = self.n_rows(phase);
+        let takes = |lent: &&LentDevice| !phase.coarse && lent.takes(weight, rows);
+        let Some(lent) = self.lent.filter(takes) else { return false };
+        if member.index == 0 {
+            let weight = self.weights.get(self.model, weight);
+            let x = self.int8s(Buf::H, phase, member);
+            // SAFETY: there is room for the logits of all these rows; nobody else touches them until the barrier.
+            let out = unsafe { std::slice::from_raw_parts_mut(self.logits.ptr, rows * weight.rows()) };
+            lent.multiply(index, &mut [Bundle::of_rows(x, [(weight, out)])]);
         }
         member.sync();
         !lent.is_declined(index)
