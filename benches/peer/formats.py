@@ -14,7 +14,7 @@ import subprocess
 
 def speed(program, model, args, test):
     """Tokens per second of one run."""
-    command = [program[0], *program[1:], "-m", model, "-t", str(args.threads), "-r", "1", "-o", "json", *test]
+    command = [*program, "-m", model, "-t", str(args.threads), "-r", "1", "-o", "json", *test]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return json.loads(out)[0]["avg_ts"]
 

@@ -217,21 +217,19 @@ impl QuantizeArgs {
     /// The model without the layers that are to be left out, if there are any.
     fn pruned(&self, gguf: &Arc<Gguf>) -> Result<Option<Pruned>> {
         // Loading it bounds how many layers there are.
-        let model = || Model::load(gguf.clone());
-        let layers = match (&self.prune_layers, &self.draft_skip) {
-            (Some(layers), _) => {
-                model()?;
-                layers.resolve("--prune-layers", prune::blocks(gguf)?)?
-            }
+        let load = || Model::load(gguf.clone());
+        let (model, layers) = match (&self.prune_layers, &self.draft_skip) {
             (None, None) => return Ok(None),
+            (Some(layers), _) => (load()?, layers.resolve("--prune-layers", prune::blocks(gguf)?)?),
             (None, Some(path)) => {
-                let model = model()?;
+                let model = load()?;
                 let skips = Skips::read(path, model.n_layer())?;
                 skips.check_model(&model.id())?.iter().for_each(|w| warning!("{w}"));
-                prune::skipped(&skips.pick(self.mask.as_deref())?.mask)?
+                let layers = prune::skipped(&skips.pick(self.mask.as_deref())?.mask)?;
+                (model, layers)
             }
         };
-        prune::without(gguf, &layers).map(Some)
+        prune::without(model, &layers).map(Some)
     }
 
     fn settings(&self, file_type: Option<FileType>, pruned: Option<&Pruned>) -> Result<Settings> {

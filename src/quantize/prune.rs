@@ -95,8 +95,9 @@ pub fn skipped(mask: &RunLayers) -> Result<Vec<usize>> {
 }
 
 /// The model without these layers. The file is read as far as its directory only.
-pub fn without(source: &Arc<Gguf>, layers: &[usize]) -> Result<Pruned> {
-    let model = Model::load(source.clone())?.with_ahead();
+pub fn without(model: Model, layers: &[usize]) -> Result<Pruned> {
+    let model = model.with_ahead();
+    let source = &model.gguf;
     let blocks = blocks(source)?;
     let numbers = Numbers::new(blocks, layers);
     if numbers.kept(0..model.n_layer()) == 0 {
