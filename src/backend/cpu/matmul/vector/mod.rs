@@ -31,8 +31,8 @@ use {lanes::Lanes, panel::Panel, rows::Rows};
 use super::{OutStripe, QuantRows, Weight, acts::GROUP};
 use crate::backend::cpu::simd::{Isa, Tier, Work, on_vectors};
 
-/// Columns that share one unpacking; their quantized rows should fit the L2 cache.
-const TILE: usize = 64;
+/// Columns that share one unpacking; a panel of their quantized rows should fit the L2 cache.
+const TILE: usize = 128;
 
 pub fn rows<B: Format>(isa: Isa, w: &Weight, x: &QuantRows, out: &mut OutStripe) {
     let job = Job::<B> { w, x, out, acc: [0.0; TILE * 16], format: PhantomData };

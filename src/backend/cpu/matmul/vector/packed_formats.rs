@@ -16,7 +16,7 @@ use crate::{
 
 /// What the vectors need of a packed format.
 pub trait PackedFormat: Format + Packable {
-    /// Up to how many columns have functions of their own, one for each number, which keep weights in registers: 0, 1, or as
+    /// Up to how many columns have functions of their own, one for each number, which keep weights in registers: 1, or as
     /// many as the tier has. More columns go by way of panels, in one function: the compiler takes long for each.
     const FEW: usize = 8;
 
@@ -81,7 +81,7 @@ macro_rules! one_half {
     )*};
 }
 one_half!(8: BlockQ4_0, BlockQ5_0, BlockQ8_0);
-one_half!(0: BlockQ2_0, BlockTq2);
+one_half!(1: BlockQ2_0, BlockTq2);
 
 macro_rules! two_halves {
     ($($B:ty),*) => {$(
@@ -206,7 +206,7 @@ impl PackedFormat for BlockQ3K {
 }
 
 impl PackedFormat for BlockQ1_0 {
-    const FEW: usize = 0;
+    const FEW: usize = 1;
 
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
@@ -225,7 +225,7 @@ impl PackedFormat for BlockQ1_0 {
 }
 
 impl PackedFormat for BlockTq1 {
-    const FEW: usize = 0;
+    const FEW: usize = 1;
 
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {

@@ -95,7 +95,7 @@ unsafe fn put_nibbles<L: Lanes>(l: L, head: *const u8, first: usize, to: &mut Sc
 }
 
 impl PackedFormat for BlockIq2Xxs {
-    const FEW: usize = 0;
+    const FEW: usize = 1;
 
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
@@ -118,7 +118,7 @@ impl PackedFormat for BlockIq2Xxs {
 }
 
 impl PackedFormat for BlockIq2Xs {
-    const FEW: usize = 0;
+    const FEW: usize = 1;
 
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
@@ -146,7 +146,7 @@ impl PackedFormat for BlockIq2Xs {
 }
 
 impl PackedFormat for BlockIq2S {
-    const FEW: usize = 0;
+    const FEW: usize = 1;
 
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
@@ -187,7 +187,7 @@ fn two_fours<L: Lanes, const N: usize>(
 }
 
 impl PackedFormat for BlockIq3Xxs {
-    const FEW: usize = 0;
+    const FEW: usize = 1;
 
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
@@ -211,7 +211,7 @@ impl PackedFormat for BlockIq3Xxs {
 }
 
 impl PackedFormat for BlockIq3S {
-    const FEW: usize = 0;
+    const FEW: usize = 1;
 
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
@@ -243,7 +243,7 @@ impl PackedFormat for BlockIq3S {
 }
 
 impl PackedFormat for BlockIq1S {
-    const FEW: usize = 0;
+    const FEW: usize = 1;
 
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
@@ -282,7 +282,7 @@ impl PackedFormat for BlockIq1S {
 }
 
 impl PackedFormat for BlockIq1M {
-    const FEW: usize = 0;
+    const FEW: usize = 1;
 
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
