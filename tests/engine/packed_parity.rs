@@ -80,6 +80,24 @@ fn packed_rows_have_the_bits_of_the_files_rows() {
     }
 }
 
+#[test]
+fn more_columns_than_share_an_unpacking() {
+    const ROWS: usize = 21;
+    const COLUMNS: usize = 134;
+    for ty in TYPES {
+        let mut random = Random(ty as u64 + 60);
+        let bytes = wild_blocks(&mut random, ty, ROWS * 512 / ty.block_len());
+        let x = random.floats(COLUMNS * 512);
+        let of_file = weight(ty, &bytes, ROWS, 512);
+        let expected = product(Isa::Scalar, &of_file, &x, &[]);
+        for (isa, planes) in combinations() {
+            let packed = packed(isa, &of_file, planes);
+            let got = product(isa, &Weight::packed(&packed), &x, &[]);
+            assert_eq!(bits(&got), bits(&expected), "{ty} {isa} {planes:?}");
+        }
+    }
+}
+
 fn combinations() -> impl Iterator<Item = (Isa, Planes)> {
     Isa::available().into_iter().flat_map(|isa| [(isa, Planes::Never), (isa, Planes::All)])
 }
