@@ -16,9 +16,9 @@ use crate::{
 
 /// What the vectors need of a packed format.
 pub trait PackedFormat: Format + Packable {
-    /// Up to how many columns have functions of their own, one for each number, which keep weights in registers: 1, or as
-    /// many as the tier has. More columns go by way of panels, in one function: the compiler takes long for each.
-    const FEW: usize = 8;
+    /// Whether each number of columns that a tier has registers for has a function of its own, as one column has for all
+    /// formats. More columns go by way of panels, in one function: the compiler takes long for each.
+    const FEW: bool = false;
 
     /// Unpacks the head of one block, from the `b`-th 32 columns on.
     ///
@@ -70,7 +70,7 @@ pub unsafe fn head_words<L: Lanes>(l: L, head: *const u8) -> [L::V; 4] {
 macro_rules! one_half {
     ($FEW:literal: $($B:ty),*) => {$(
         impl PackedFormat for $B {
-            const FEW: usize = $FEW;
+            const FEW: bool = $FEW;
 
             #[inline(always)]
             unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
@@ -80,12 +80,14 @@ macro_rules! one_half {
         }
     )*};
 }
-one_half!(8: BlockQ4_0, BlockQ5_0, BlockQ8_0);
-one_half!(1: BlockQ2_0, BlockTq2);
+one_half!(true: BlockQ4_0, BlockQ5_0, BlockQ8_0);
+one_half!(false: BlockQ2_0, BlockTq2);
 
 macro_rules! two_halves {
     ($($B:ty),*) => {$(
         impl PackedFormat for $B {
+            const FEW: bool = true;
+
             #[inline(always)]
             unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
                 // SAFETY: the caller's.
@@ -101,6 +103,8 @@ two_halves!(BlockQ4_1, BlockQ5_1);
 macro_rules! k_scales {
     ($($B:ty),*) => {$(
         impl PackedFormat for $B {
+            const FEW: bool = true;
+
             #[inline(always)]
             unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
                 // SAFETY: the caller's.
@@ -112,6 +116,8 @@ macro_rules! k_scales {
 k_scales!(BlockQ4K, BlockQ5K);
 
 impl PackedFormat for BlockQ6K {
+    const FEW: bool = true;
+
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -123,6 +129,8 @@ impl PackedFormat for BlockQ6K {
 }
 
 impl PackedFormat for BlockIq4Nl {
+    const FEW: bool = true;
+
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
         // SAFETY: the caller's.
@@ -140,6 +148,8 @@ impl PackedFormat for BlockIq4Nl {
 }
 
 impl PackedFormat for BlockMxfp4 {
+    const FEW: bool = true;
+
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
         // SAFETY: the caller's.
@@ -153,8 +163,6 @@ impl PackedFormat for BlockMxfp4 {
 }
 
 impl PackedFormat for BlockNvfp4 {
-    const FEW: usize = 1;
-
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
         // SAFETY: the caller's.
@@ -168,8 +176,6 @@ impl PackedFormat for BlockNvfp4 {
 }
 
 impl PackedFormat for BlockIq4Xs {
-    const FEW: usize = 1;
-
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -183,8 +189,6 @@ impl PackedFormat for BlockIq4Xs {
 }
 
 impl PackedFormat for BlockQ2K {
-    const FEW: usize = 1;
-
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -193,8 +197,6 @@ impl PackedFormat for BlockQ2K {
 }
 
 impl PackedFormat for BlockQ3K {
-    const FEW: usize = 1;
-
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -206,8 +208,6 @@ impl PackedFormat for BlockQ3K {
 }
 
 impl PackedFormat for BlockQ1_0 {
-    const FEW: usize = 1;
-
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
         // SAFETY: the caller's.
@@ -225,8 +225,6 @@ impl PackedFormat for BlockQ1_0 {
 }
 
 impl PackedFormat for BlockTq1 {
-    const FEW: usize = 1;
-
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
         // SAFETY: the caller's.

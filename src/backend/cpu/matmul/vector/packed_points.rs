@@ -95,8 +95,6 @@ unsafe fn put_nibbles<L: Lanes>(l: L, head: *const u8, first: usize, to: &mut Sc
 }
 
 impl PackedFormat for BlockIq2Xxs {
-    const FEW: usize = 1;
-
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -118,8 +116,6 @@ impl PackedFormat for BlockIq2Xxs {
 }
 
 impl PackedFormat for BlockIq2Xs {
-    const FEW: usize = 1;
-
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -146,8 +142,6 @@ impl PackedFormat for BlockIq2Xs {
 }
 
 impl PackedFormat for BlockIq2S {
-    const FEW: usize = 1;
-
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -187,8 +181,6 @@ fn two_fours<L: Lanes, const N: usize>(
 }
 
 impl PackedFormat for BlockIq3Xxs {
-    const FEW: usize = 1;
-
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -211,8 +203,6 @@ impl PackedFormat for BlockIq3Xxs {
 }
 
 impl PackedFormat for BlockIq3S {
-    const FEW: usize = 1;
-
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -243,8 +233,6 @@ impl PackedFormat for BlockIq3S {
 }
 
 impl PackedFormat for BlockIq1S {
-    const FEW: usize = 1;
-
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
@@ -282,8 +270,6 @@ impl PackedFormat for BlockIq1S {
 }
 
 impl PackedFormat for BlockIq1M {
-    const FEW: usize = 1;
-
     #[inline(always)]
     unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, _: usize) {
         // SAFETY: the caller's.
