@@ -68,6 +68,7 @@ fn nothing_is_allocated_for_a_token() {
             value_type: KvType::F16,
             isa: None,
             planes: Some(Planes::Cheap),
+            pack_later: false,
             held: UnitSet::all(model.n_layer()),
             by_planes: UnitSet::none(model.n_layer()),
             read_ahead: false,

@@ -61,6 +61,10 @@ pub struct ContextConfig {
     pub isa: Option<Isa>,
     /// How the CPU backend packs matrices at load; `None` reads them from the file as they are.
     pub planes: Option<Planes>,
+    /// Where all of the model runs on the CPU, read it from the file at first: the first token comes sooner, and the next
+    /// ones take longer until [`Context::pack_more`](crate::Context::pack_more) has rearranged the weights. Who generates one
+    /// text need not call that. No result depends on it.
+    pub pack_later: bool,
     /// Where it runs.
     pub device: Device,
     /// What goes where, if the model is not to be all in one place.
@@ -99,6 +103,7 @@ impl Default for ContextConfig {
             shortlists: true,
             isa: None,
             planes: Some(Planes::Cheap),
+            pack_later: false,
             device: Device::Cpu,
             placement: PlacementRequest::default(),
             streaming: Streaming::default(),

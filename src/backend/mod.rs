@@ -13,7 +13,7 @@ pub mod planes;
 mod planned;
 pub mod watch;
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -265,6 +265,16 @@ pub trait Backend: Send {
 
     /// Bytes of a weight that a pass reads, in full or by its high bits: fewer only where these lie apart.
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64;
+
+    /// Whether weights lie as they will stay; else [`Backend::pack_more`] makes passes faster.
+    fn is_packed(&self) -> bool {
+        true
+    }
+
+    /// Rearranges more of the weights that were left as they are in the file, for about so long. No bit depends on it.
+    fn pack_more(&mut self, _time: Duration) -> Result<()> {
+        Ok(())
+    }
 
     /// The share of the CPU's time in which some of its threads were left out, because others had their cores.
     fn crowded(&self) -> f64 {

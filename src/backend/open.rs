@@ -318,6 +318,7 @@ fn try_open(
                 value_type: config.value_type,
                 isa: config.isa,
                 planes: config.planes,
+                pack_later: config.pack_later && !placement.uses(Place::Vram),
                 held,
                 by_planes: placement.planes_apart(),
                 read_ahead: placement.uses(Place::File),

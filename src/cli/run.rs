@@ -24,7 +24,7 @@ use super::{
 #[cfg(feature = "constraints")]
 use crate::constraint::ForcedTokens;
 use crate::{
-    Error, Gguf, Result, Sampler, Tokenizer,
+    ContextConfig, Error, Gguf, Result, Sampler, Tokenizer,
     chat::prompt_tokens,
     generate::{Generation, Request, Speculation, Stop, TokenScore, generate, speculate},
     speculation::{Report, SourceKind, Token},
@@ -34,6 +34,8 @@ use crate::{
 
 /// What the embedded model is asked when nobody asks anything.
 const DEFAULT_PROMPT: &str = "Once upon a time";
+/// So many bytes of weights are rearranged before anybody feels it.
+const PACKED_AT_ONCE: u64 = 128 << 20;
 
 #[derive(Args, Debug)]
 pub struct RunArgs {
@@ -127,6 +129,8 @@ pub fn run(args: RunArgs) -> Result<()> {
     }
     let drafted = args.draft.sources(&model)?;
     let config = drafted.context(&args.context, &args.learned, &model)?;
+    let bytes: u64 = model.weights.iter().map(|weight| weight.bytes).sum();
+    let config = ContextConfig { pack_later: bytes > PACKED_AT_ONCE, ..config };
     let device = &args.context.device;
     if device.dry_run(&model, &config, drafted.promised, args.json)? {
         return Ok(());
@@ -320,8 +324,12 @@ fn told(generation: &Generation, n_prompt: usize, (stop, can_shift): (&str, bool
 }
 
 fn rates(generation: &Generation, n_prompt: usize, token_bytes: u64) -> String {
+    let packing = match generation.packing_seconds {
+        0.0 => String::new(),
+        seconds => format!("; besides, weights were rearranged for {seconds:.2} s"),
+    };
     format!(
-        "prompt: {:.1} tokens per second; plain decoding at this speed would read {:.1} GB/s of weights",
+        "prompt: {:.1} tokens per second; plain decoding at this speed would read {:.1} GB/s of weights{packing}",
         rate(n_prompt, generation.prefill_seconds),
         rate(generation.steps, generation.decode_seconds) * token_bytes as f64 / 1e9,
     )
@@ -350,7 +358,8 @@ fn to_json(generation: &Generation, prompt: &[u32], tokenizer: &Tokenizer, stop:
         "tokens": generation.tokens,
         "prompt_tokens": prompt.len(),
         "generated": generation.tokens.len(),
-        "seconds": generation.prefill_seconds + generation.decode_seconds,
+        "seconds": generation.prefill_seconds + generation.decode_seconds + generation.packing_seconds,
+        "repack_seconds": generation.packing_seconds,
         "tok_s": rate(generation.steps, generation.decode_seconds),
         "prefill_tok_s": rate(prompt.len(), generation.prefill_seconds),
         "stop": stop,

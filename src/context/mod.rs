@@ -7,7 +7,7 @@ mod saved;
 mod views;
 mod watched;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     Batch, Error, Model, Result,
@@ -108,6 +108,17 @@ impl Context {
     /// cores: 0 on a machine that has time.
     pub fn crowded(&self) -> f64 {
         self.backend.crowded()
+    }
+
+    /// Whether the weights lie as they will stay.
+    pub fn is_packed(&self) -> bool {
+        self.backend.is_packed()
+    }
+
+    /// Rearranges weights that [`ContextConfig::pack_later`] has left as they are in the file, for about so long. Passes
+    /// become faster by it, and give the same bits.
+    pub fn pack_more(&mut self, time: Duration) -> Result<()> {
+        self.backend.pack_more(time)
     }
 
     /// What lives where.

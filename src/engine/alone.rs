@@ -1,12 +1,14 @@
 //! A text that has the context for itself.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Hear, Lane, round, trial};
 use crate::{Batch, Context, Result};
 
 /// Rows of a prompt at once, where something is to be made of each.
 const PART: usize = 512;
+/// How long a token may wait for weights to be rearranged: hardly to be felt, and so few tokens come before it is done.
+const PACKING: Duration = Duration::from_millis(100);
 
 /// Evaluates the prompt and goes on until the text ends.
 pub(crate) fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: Hear) -> Result<()> {
@@ -46,9 +48,21 @@ pub(crate) fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: 
     let unseen = unseen.elapsed().as_secs_f64();
     lane.text.out.prefill_seconds += unseen;
     while lane.text.stop.is_none() {
-        round::round_alone(context, lane, true, 0, hear)?;
+        lane.text.out.packing_seconds += pack_more(context)?;
+        let may_draft = context.is_packed();
+        round::round_alone(context, lane, may_draft, 0, hear)?;
     }
     lane.text.out.stop = lane.text.stop.expect("the loop has ended");
-    lane.text.out.decode_seconds = started.elapsed().as_secs_f64() - unseen;
+    lane.text.out.decode_seconds = started.elapsed().as_secs_f64() - unseen - lane.text.out.packing_seconds;
     Ok(())
+}
+
+/// Rearranges more of the weights that are still as the file has them; and the seconds that it took.
+fn pack_more(context: &mut Context) -> Result<f64> {
+    if context.is_packed() {
+        return Ok(0.0);
+    }
+    let started = Instant::now();
+    context.pack_more(PACKING)?;
+    Ok(started.elapsed().as_secs_f64())
 }

@@ -31,7 +31,10 @@ mod unseen;
 mod verify;
 mod worker;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 pub use job::{Bound, Ended, Event, Job, JobId, Listener};
 pub use request::{Generation, Request, Stop};
@@ -448,6 +451,9 @@ impl Engine {
     }
 
     fn round(&mut self) -> Result<()> {
+        if !self.context.is_packed() {
+            self.context.pack_more(Duration::MAX)?;
+        }
         self.shift_or_stop()?;
         let (mut lanes, mut heard): (Vec<_>, Vec<_>) = self
             .running

@@ -44,6 +44,8 @@ pub struct Generation {
     pub prefill_seconds: f64,
     /// How long the tokens took.
     pub decode_seconds: f64,
+    /// How long weights were rearranged meanwhile: see [`ContextConfig::pack_later`](crate::ContextConfig::pack_later).
+    pub packing_seconds: f64,
     /// Decode steps that `decode_seconds` covers, or would by plain decoding.
     pub steps: usize,
     /// Why it ended.

@@ -133,6 +133,7 @@ impl Text {
                 end: None,
                 prefill_seconds: 0.0,
                 decode_seconds: 0.0,
+                packing_seconds: 0.0,
                 steps: 0,
                 stop: Stop::MaxTokens,
             },

@@ -60,7 +60,7 @@ impl Buf {
 }
 
 /// Index into [`crate::Model::weights`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WeightId(pub u32);
 
 impl WeightId {

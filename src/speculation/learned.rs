@@ -161,7 +161,10 @@ pub fn prepare(
         return Ok(Controller::new(learned.costs(sources), learned.sources).with_round_trip(way));
     }
     let mut costs = guess(context, sources, drafts);
-    measure(context, seq, drafts, &mut costs, DEFAULT_BUDGET)?;
+    // Before weights lie as they will stay, times would tell of something else.
+    if context.is_packed() {
+        measure(context, seq, drafts, &mut costs, DEFAULT_BUDGET)?;
+    }
     Ok(Controller::new(costs, Memory::new()).with_round_trip(way))
 }
 

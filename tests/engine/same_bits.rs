@@ -2,12 +2,13 @@
 //! neighbours, the threads, the instruction set, or how the prefix got into the cache.
 
 use crate::common;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use common::{all_logits, bits, context, embedded_model, fixture, load, same_in_batches, tokens};
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers,
     context::{Isa, KvType, Planes},
+    quant::GgmlType,
 };
 
 /// The embedded model, and where they are, one of each other kind of weights.
@@ -107,6 +108,46 @@ fn packing_weights_does_not_change_a_bit() {
             }
         }
     }
+}
+
+/// Some matrices packed and others as they lie, a few more after each pass.
+#[test]
+fn packing_between_passes_does_not_change_a_bit() {
+    for model in models("packing_between_passes_does_not_change_a_bit") {
+        let text = tokens(60, 18, n_vocab(&model));
+        let at_load = all_logits(&mut context(&model, |_| {}), &text);
+        let mut context = context(&model, |c| c.pack_later = true);
+        let floats = model.gguf.tensors().iter().all(|t| matches!(t.ty, GgmlType::F32 | GgmlType::F16));
+        assert_eq!(context.is_packed(), floats, "{}: floats are not packed", model.name);
+        let (mut logits, mut passes) = (Vec::new(), 0);
+        for (i, part) in text.chunks(3).enumerate() {
+            passes += usize::from(!context.is_packed());
+            let mut batch = Batch::prompt(part, 3 * i as u32, 0);
+            batch.rows.iter_mut().for_each(|row| row.logits = true);
+            context.decode(&batch).unwrap();
+            logits.extend((0..part.len()).map(|row| bits(context.logits(row))));
+            (0..9).for_each(|_| context.pack_more(Duration::ZERO).unwrap());
+        }
+        assert!(context.is_packed() && (floats || passes > 5), "{}: {passes} passes", model.name);
+        assert!(logits == at_load, "{}", model.name);
+    }
+}
+
+/// High bits alone are another number than all bits, so what is not packed yet must not be taken whole.
+#[test]
+fn a_coarse_pass_packs_what_waits() {
+    let model = embedded_model();
+    let n_layer = model.n_layer();
+    let text = tokens(9, 19, n_vocab(&model));
+    let coarse = |pack_later: bool| {
+        let mut context = context(&model, |c| c.pack_later = pack_later);
+        let mut batch = Batch::prompt(&text, 0, 0);
+        batch.run_layers = Some(RunLayers::all(n_layer).coarse_mlp(2));
+        assert!(context.has_planes());
+        context.decode(&batch).unwrap();
+        bits(context.logits(0))
+    };
+    assert!(coarse(true) == coarse(false));
 }
 
 #[test]

@@ -124,7 +124,8 @@ fn sources(n_layer: usize, predicts_ahead: bool) -> Vec<Box<dyn Proposer>> {
 }
 
 fn engine(model: &Arc<Model>, n_ctx: u32, config: EngineConfig) -> Engine {
-    engine_in(context(model, |c| c.n_ctx = n_ctx), model, config)
+    // An engine packs by itself what is not.
+    engine_in(context(model, |c| (c.n_ctx, c.pack_later) = (n_ctx, true)), model, config)
 }
 
 fn engine_in(context: Context, model: &Arc<Model>, config: EngineConfig) -> Engine {

@@ -25,7 +25,10 @@ mod team;
 mod watched;
 mod weights;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use buffers::Buffers;
 use cores::{Binding, Cores, Seat};
@@ -41,6 +44,7 @@ pub use low::low_plane;
 use matmul::{Packed, Planes};
 use ops::{Rotate, Turn};
 use pass::Pass;
+use rayon::ThreadPool;
 use read_ahead::ReadAhead;
 use schedule::{Asked, PassShape, Schedules, Work};
 use simd::Isa;
@@ -74,6 +78,8 @@ pub struct CpuConfig {
     pub isa: Option<Isa>,
     /// How matrices are packed at load; `None` leaves them as they are in the file.
     pub planes: Option<Planes>,
+    /// Pack no more at load than [`Backend::pack_more`] cannot put off.
+    pub pack_later: bool,
     /// What of the model is packed, if anything is.
     pub held: UnitSet,
     /// What of it another device holds the high planes of, so that only low planes lie here.
@@ -87,6 +93,8 @@ pub struct CpuConfig {
 pub struct CpuBackend {
     model: Arc<Model>,
     weights: Weights,
+    /// Threads that pack weights.
+    loaders: ThreadPool,
     isa: Isa,
     team: Team,
     /// For passes of few rows.
@@ -138,10 +146,11 @@ impl CpuBackend {
         let isa = config.isa.unwrap_or_else(Isa::detect);
         let team = Team::new(threads, prompt_threads, &seats)?;
         let loaders = loaders(seats)?;
-        let weights = match config.planes {
-            None => Weights::in_file(&model),
-            Some(planes) => loaders.install(|| Weights::pack(&model, &config.held, isa, planes, progress))?,
-        };
+        let mut weights = Weights::in_file(&model, &config.held, isa, config.planes);
+        loaders.install(|| match config.pack_later {
+            true => weights.pack_slow(&model, progress),
+            false => weights.pack_all(&model, progress),
+        })?;
         let low_planes = loaders.install(|| LowPlanes::new(&model, &config.by_planes, isa))?;
         let read_ahead = match config.read_ahead {
             true => {
@@ -153,6 +162,7 @@ impl CpuBackend {
         Ok(CpuBackend {
             low_planes,
             weights,
+            loaders,
             isa,
             team,
             threads,
@@ -287,6 +297,10 @@ impl Backend for CpuBackend {
         for (buf, range) in self.model.plan.crossing(arrives, n_rows) {
             self.buffers.rows_mut(buf, n_rows).copy_from_slice(&arriving[range]);
         }
+        // What the high bits make of a product is another number than all bits do.
+        if !self.is_packed() && steps.iter().any(|step| step.coarse) {
+            self.pack_more(Duration::MAX)?;
+        }
         let asked = self.asked(rows, leaves);
         let schedule = self.schedules.find(&self.model, steps, asked);
         let pass_shape = self.prepare(rows, schedule);
@@ -356,6 +370,15 @@ impl Backend for CpuBackend {
             leaving[range].copy_from_slice(self.buffers.rows_mut(buf, n_rows));
         }
         Ok(())
+    }
+
+    fn is_packed(&self) -> bool {
+        self.weights.is_packed()
+    }
+
+    fn pack_more(&mut self, time: Duration) -> Result<()> {
+        let CpuBackend { model, weights, loaders, .. } = self;
+        loaders.install(|| weights.pack_for(model, time))
     }
 
     fn watch(&mut self, watch: Arc<dyn Watch>) -> bool {
@@ -468,7 +491,7 @@ fn longest_list(rows: &Rows) -> usize {
 }
 
 /// Threads for loading, whose work comes in uneven pieces: rayon deals it better than a team.
-fn loaders(seats: Vec<Seat>) -> Result<rayon::ThreadPool> {
+fn loaders(seats: Vec<Seat>) -> Result<ThreadPool> {
     let threads = seats.len();
     // The system places weights near the thread that writes them first.
     let bind = move |index: usize| _ = cores::bind(&seats[index].cpus);

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -17,42 +18,79 @@ use crate::{
 pub struct Weights {
     /// By weight id; `None` for what is read from the file.
     packed: Vec<Option<Packed>>,
+    /// What is still read from the file, but is to be packed.
+    waiting: BTreeSet<WeightId>,
+    isa: Isa,
+    planes: Planes,
 }
 
 impl Weights {
-    pub fn in_file(model: &Model) -> Self {
-        Weights { packed: model.weights.iter().map(|_| None).collect() }
+    /// All of it as it lies; what of the `held` units can be packed waits for that, where `planes` says how.
+    pub fn in_file(model: &Model, held: &UnitSet, isa: Isa, planes: Option<Planes>) -> Self {
+        let mut weights = Weights {
+            packed: model.weights.iter().map(|_| None).collect(),
+            waiting: BTreeSet::new(),
+            isa,
+            planes: planes.unwrap_or(Planes::Never),
+        };
+        if planes.is_some() {
+            let ops = held.ops(&model.plan).into_iter().flatten();
+            let matrices = ops.flat_map(|op| model.plan.operands(op).all_matrices());
+            weights.waiting =
+                matrices.map(|(id, _)| id).filter(|&id| Packed::knows(model.weight(id).ty())).collect();
+        }
+        weights
     }
 
-    /// Packs what can be packed, one matrix after the other and each in parallel, and lets go of the file's pages
-    /// behind it: no more than one piece of the model is in memory twice.
-    pub fn pack(
+    /// Packs all that waits.
+    pub fn pack_all(&mut self, model: &Model, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<()> {
+        self.pack_some(model, |_| true, Duration::MAX, progress)
+    }
+
+    /// Packs what many rows would be slow with as it lies.
+    pub fn pack_slow(&mut self, model: &Model, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<()> {
+        self.pack_some(model, |id| Weight::is_slow_in_file(model.weight(id).ty()), Duration::MAX, progress)
+    }
+
+    /// Packs more of it, until that has taken so long.
+    pub fn pack_for(&mut self, model: &Model, time: Duration) -> Result<()> {
+        self.pack_some(model, |_| true, time, &|_, _| ())
+    }
+
+    /// One matrix after the other, each in parallel on the current thread pool, and lets go of the file's pages behind
+    /// it: no more than one piece of the model is in memory twice.
+    fn pack_some(
+        &mut self,
         model: &Model,
-        held: &UnitSet,
-        isa: Isa,
-        planes: Planes,
+        which: impl Fn(WeightId) -> bool,
+        time: Duration,
         progress: &(dyn Fn(u64, u64) + Sync),
-    ) -> Result<Self> {
-        let mut weights = Self::in_file(model);
-        let ops = held.ops(&model.plan).into_iter().flatten();
-        let matrices = ops.flat_map(|op| model.plan.operands(op).all_matrices());
-        let ids: BTreeSet<u32> = matrices.map(|(id, _)| id.0).collect();
-        let ids = ids.into_iter().map(WeightId).filter(|&id| Packed::knows(model.weight(id).ty()));
-        let ids: Vec<WeightId> = ids.collect();
+    ) -> Result<()> {
+        let started = Instant::now();
+        let ids: Vec<WeightId> = self.waiting.iter().copied().filter(|&id| which(id)).collect();
         let total = ids.iter().map(|&id| model.weight(id).bytes).sum();
         let ready = AtomicU64::new(0);
         for id in ids {
             let weight = model.weight(id);
-            let of_file = weights.get(model, id);
-            let packed = Packed::new(isa, &of_file, planes, |rows| {
+            let of_file = self.get(model, id);
+            let packed = Packed::new(self.isa, &of_file, self.planes, |rows| {
                 let bytes = weight.range_of(rows);
                 let ready = ready.fetch_add(bytes.len() as u64, Ordering::Relaxed) + bytes.len() as u64;
                 model.gguf.release(&weight.tensor, bytes);
                 progress(ready, total);
             })?;
-            weights.packed[id.0 as usize] = Some(packed);
+            self.packed[id.0 as usize] = Some(packed);
+            self.waiting.remove(&id);
+            if started.elapsed() >= time {
+                break;
+            }
         }
-        Ok(weights)
+        Ok(())
+    }
+
+    /// Whether nothing waits.
+    pub fn is_packed(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     /// By weight id: what is read from the file and not kept. What is held and cannot be packed is read through the map,
@@ -74,11 +112,16 @@ impl Weights {
         weight.times(info.factor)
     }
 
-    /// Bytes that a pass reads of it.
+    /// Bytes that a pass reads of it, when all is packed that is to be.
     pub fn bytes_read(&self, model: &Model, id: WeightId, coarse: bool) -> u64 {
+        let info = model.weight(id);
         match &self.packed[id.0 as usize] {
             Some(packed) => packed.bytes_read(coarse) as u64,
-            None => model.weight(id).bytes,
+            None if self.waiting.contains(&id) => {
+                let rows = info.rows.next_multiple_of(self.isa.lanes());
+                Packed::bytes_read_of(info.ty(), rows, info.cols, self.planes, coarse)
+            }
+            None => info.bytes,
         }
     }
 }

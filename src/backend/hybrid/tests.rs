@@ -44,6 +44,7 @@ fn cpu(model: &Arc<Model>, held: UnitSet, threads: usize) -> CpuBackend {
         value_type: KvType::F16,
         isa: None,
         planes: Some(Planes::Cheap),
+        pack_later: false,
         held,
         by_planes: UnitSet::none(model.n_layer()),
         read_ahead: false,

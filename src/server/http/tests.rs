@@ -75,6 +75,7 @@ impl Answers for Arc<Fake> {
                 end: None,
                 prefill_seconds: 0.0,
                 decode_seconds: 0.0,
+                packing_seconds: 0.0,
                 steps: 0,
                 stop,
             };

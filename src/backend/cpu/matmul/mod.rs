@@ -71,7 +71,7 @@ pub use packed::PackedForm;
 pub use packed::{Packed, Planes};
 
 use super::simd::Isa;
-use crate::quant::{GgmlType, for_block};
+use crate::quant::{GgmlType, for_block, for_packed_block};
 
 /// A matrix of weights, `[rows, cols]`, row by row as in the file, or packed.
 #[derive(Clone, Copy)]
@@ -150,6 +150,11 @@ impl<'a> Weight<'a> {
     /// As in the file.
     pub fn row(&self, r: usize) -> &'a [u8] {
         &self.bytes[r * self.row_bytes..][..self.row_bytes]
+    }
+
+    /// Whether products of this type take much longer while it lies as in the file, many columns too.
+    pub fn is_slow_in_file(ty: GgmlType) -> bool {
+        for_packed_block!(ty, B => <B as vector::Format>::ROW_BY_ROW, else false)
     }
 
     /// True if [`matmul`] wants the activations of this matrix as [`Acts::Quantized`].

@@ -24,6 +24,8 @@ use crate::{
 /// A block format, as vectors see it.
 pub trait Format: Block {
     type Kind: Kind;
+    /// Whether it is unpacked one row after the other, slowly.
+    const ROW_BY_ROW: bool = false;
 
     /// Unpacks one block of every row into the panel, from its `b`-th block of 32 on.
     ///
@@ -467,6 +469,7 @@ macro_rules! row_by_row {
     ($($B:ty: $Kind:ty;)*) => {$(
         impl Format for $B {
             type Kind = $Kind;
+            const ROW_BY_ROW: bool = true;
 
             #[inline(always)]
             unsafe fn unpack<L: Lanes>(_: L, rows: Rows, to: &mut Panel, b: usize) {
