@@ -38,6 +38,12 @@ impl DotProducts {
     }
 }
 
+/// Whether the processor says that it is of Intel.
+pub fn is_of_intel() -> bool {
+    let said = __cpuid(0);
+    [said.ebx, said.edx, said.ecx].map(u32::to_le_bytes).as_flattened() == b"GenuineIntel"
+}
+
 impl Avx2 {
     /// Whether the machine has [`Avx2`] and dot products of bytes.
     pub fn has_dot_products() -> bool {

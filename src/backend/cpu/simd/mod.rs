@@ -65,6 +65,14 @@ impl Isa {
         FOUND.get_or_init(|| Self::ALL.map(Self::probe))[self as usize]
     }
 
+    /// Whether the processor is one of Intel's, which fetch memory in a way of their own.
+    pub fn is_of_intel() -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return avx2::is_of_intel();
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    }
+
     fn probe(self) -> bool {
         match self {
             Isa::Scalar => true,

@@ -2,7 +2,7 @@
 //! from row to lane.
 #![allow(clippy::needless_range_loop)] // Indices keep several arrays in step.
 
-use std::{marker::PhantomData, ops::Range};
+use std::{marker::PhantomData, ops::Range, sync::LazyLock};
 
 use super::{
     TILE,
@@ -23,9 +23,12 @@ use crate::backend::cpu::{
 
 /// How far ahead of its use a plane is fetched from memory, in bytes. One column of weights that are many bytes leaves the
 /// hardware time to see for itself what comes, and what is fetched too far ahead then costs a tenth of the memory's speed.
-/// At 1.5 to 2 KiB Q2_K and Q3_K are a tenth to a fifth slower than at either.
-const fn ahead<S: Split>(columns: usize) -> usize {
-    if columns == 1 && S::HIGH >= 4 { 1024 } else { 4096 }
+/// Intel's sees it in time for weights of 8 bits only; with fewer it loses a tenth to a quarter by less than 4 KiB.
+/// On AMD's, Q2_K and Q3_K are a tenth to a fifth slower at 1.5 to 2 KiB than at either.
+fn ahead<S: Split>(columns: usize) -> usize {
+    static OF_INTEL: LazyLock<bool> = LazyLock::new(Isa::is_of_intel);
+    let many_bytes = if *OF_INTEL { S::HIGH + S::LOW == 8 } else { S::HIGH >= 4 };
+    if columns == 1 && many_bytes { 1024 } else { 4096 }
 }
 
 pub fn rows<B: PackedFormat, S: Split>(
@@ -244,19 +247,13 @@ impl Job<'_, '_> {
         let groups = self.x.k() / GROUP;
         let acc = &mut acc[..columns.len() * L::ROWS];
         acc.fill(0.0);
+        let ahead = ahead::<S>(columns.len());
         for first in (0..groups).step_by(Panel::GROUPS) {
             let n = Panel::GROUPS.min(groups - first);
             // SAFETY: the planes hold the blocks of all groups; the columns have them; `acc` has room for the columns.
             unsafe {
                 for b in 0..n {
-                    let w = unpack::<L, B, S>(
-                        l,
-                        &mut high,
-                        &mut low,
-                        &mut panel.scales,
-                        b,
-                        ahead::<S>(columns.len()),
-                    );
+                    let w = unpack::<L, B, S>(l, &mut high, &mut low, &mut panel.scales, b, ahead);
                     for (j, w) in w.into_iter().enumerate() {
                         panel.put_ints(l, b, j, w);
                     }
@@ -353,11 +350,12 @@ unsafe fn full<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
 ) -> [L::F; C] {
     let mut sums = [l.splat_f32(0.0); C];
     let in_block = B::TYPE.block_len() / GROUP;
+    let ahead = ahead::<S>(C);
     for first in (0..groups).step_by(in_block) {
         for b in 0..in_block {
             // SAFETY: the caller's.
             unsafe {
-                let w = unpack::<L, B, S>(l, &mut high, &mut low, scales, b, ahead::<S>(C));
+                let w = unpack::<L, B, S>(l, &mut high, &mut low, scales, b, ahead);
                 dot::step::<L, B::Kind, C>(l, &w, scales, b, at_group(&x, first + b), &mut sums);
             }
         }
@@ -381,12 +379,13 @@ unsafe fn coarse<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
     let in_block = B::TYPE.block_len() / GROUP;
     let constant = (1 << S::LOW_BITS) - 1 + 2 * i32::from(B::int(0));
     let half = l.splat_f32(0.5);
+    let ahead = ahead::<S>(C);
     for first in (0..groups).step_by(in_block) {
         for b in 0..in_block {
             let x = at_group(&x, first + b);
             // SAFETY: the caller's.
             unsafe {
-                let words = S::high(next_high::<L, B, S>(l, &mut high, scales, b, ahead::<S>(C)));
+                let words = S::high(next_high::<L, B, S>(l, &mut high, scales, b, ahead));
                 let mut w = [l.splat(0); 8];
                 for j in 0..8 {
                     w[j] = words[j].1;
