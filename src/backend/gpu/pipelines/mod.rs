@@ -4,31 +4,26 @@
 #[cfg(test)]
 mod every;
 mod kernel;
+mod make;
 mod text;
 #[cfg(test)]
 mod translated;
 mod tuning;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 pub use kernel::{Curve, Family, Kernel, MOST_ROUNDED_HEAD, Mode, numbers_of};
+use make::Maker;
 #[cfg(test)]
 pub use translated::Final;
 pub use tuning::{LANE_SUMS_BYTES, Tiling, Tuning, WIDE};
 
-use super::{
-    device::Gpu,
-    variants::{Square, Variants},
-};
+use super::{device::Gpu, variants::Variants};
 use crate::Result;
 
 pub struct Pipelines {
-    layouts: HashMap<Family, (wgpu::BindGroupLayout, wgpu::PipelineLayout)>,
+    maker: Arc<Maker>,
     made: HashMap<Kernel, wgpu::ComputePipeline>,
-    variants: Variants,
-    /// What a test makes of the kernels' texts.
-    #[cfg(test)]
-    pub edit: Option<fn(Kernel, String) -> String>,
 }
 
 impl Pipelines {
@@ -37,21 +32,22 @@ impl Pipelines {
     }
 
     pub fn with(gpu: &Gpu, variants: Variants) -> Self {
-        let fit = Family::ALL.iter().filter(|family| family.fits(&gpu.limits));
-        let layouts = fit.map(|&family| (family, layout(&gpu.device, family)));
-        Pipelines {
-            layouts: layouts.collect(),
-            made: HashMap::new(),
-            variants,
-            #[cfg(test)]
-            edit: None,
-        }
+        Self::of(Maker::new(gpu, variants))
+    }
+
+    /// Of kernels whose texts a test has changed.
+    #[cfg(test)]
+    pub fn edited(gpu: &Gpu, variants: Variants, edit: Option<fn(Kernel, String) -> String>) -> Self {
+        Self::of(Maker::new(gpu, variants).editing(edit))
+    }
+
+    fn of(maker: Maker) -> Self {
+        Pipelines { maker: Arc::new(maker), made: HashMap::new() }
     }
 
     pub fn get(&mut self, gpu: &Gpu, kernel: Kernel) -> Result<&wgpu::ComputePipeline> {
         if !self.made.contains_key(&kernel) {
-            let made = gpu.checked(&kernel.name(), || make(gpu, kernel, self))?;
-            self.made.insert(kernel, made);
+            self.made.insert(kernel, self.maker.make(gpu, kernel)?);
         }
         Ok(&self.made[&kernel])
     }
@@ -80,54 +76,10 @@ impl Pipelines {
             .collect();
         gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: None,
-            layout: &self.layouts[&family].0,
+            layout: self.maker.bind_group_layout(family),
             entries: &entries,
         })
     }
-}
-
-fn layout(device: &wgpu::Device, family: Family) -> (wgpu::BindGroupLayout, wgpu::PipelineLayout) {
-    let entry = |binding, ty, has_dynamic_offset| wgpu::BindGroupLayoutEntry {
-        binding,
-        visibility: wgpu::ShaderStages::COMPUTE,
-        ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset, min_binding_size: None },
-        count: None,
-    };
-    let mut entries = vec![entry(0, wgpu::BufferBindingType::Uniform, true)];
-    entries.extend((1..).zip(family.storage().bytes()).map(|(binding, letter)| {
-        entry(binding, wgpu::BufferBindingType::Storage { read_only: letter == b'r' }, false)
-    }));
-    let bind_group =
-        device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
-    let pipeline = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
-        label: None,
-        bind_group_layouts: &[Some(&bind_group)],
-        immediate_size: 0,
-    });
-    (bind_group, pipeline)
-}
-
-fn make(gpu: &Gpu, kernel: Kernel, pipelines: &Pipelines) -> wgpu::ComputePipeline {
-    let name = kernel.name();
-    let text = kernel.text(pipelines.variants, gpu.square);
-    #[cfg(test)]
-    let text = match pipelines.edit {
-        Some(edit) => edit(kernel, text),
-        None => text,
-    };
-    let module = gpu.shader(&name, text);
-    gpu.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-        label: Some(&name),
-        layout: Some(&pipelines.layouts[&kernel.family()].1),
-        module: &module,
-        entry_point: Some("main"),
-        compilation_options: wgpu::PipelineCompilationOptions {
-            constants: &kernel.constants(&gpu.tuning, pipelines.variants, gpu.flushes_halves),
-            // The kernels write what they read.
-            zero_initialize_workgroup_memory: false,
-        },
-        cache: gpu.kernels.as_ref().map(|kept| &kept.cache),
-    })
 }
 
 #[cfg(test)]
@@ -139,6 +91,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::backend::gpu::variants::Square;
 
     /// Halves in words are part of WebGPU, though not of what wgpu calls the lowest level.
     const BASE: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;

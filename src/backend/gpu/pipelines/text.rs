@@ -1,6 +1,9 @@
 //! Shader texts: one kernel a file, with what it needs put before it, as the text of a weight format.
 
-use super::{Kernel, Square, Variants};
+use super::{
+    super::variants::{Square, Variants},
+    Kernel,
+};
 use crate::backend::gpu::{formats::Format, variants::Arith};
 
 impl Kernel {

@@ -8,7 +8,10 @@ use naga::{
     valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator},
 };
 
-use super::{Kernel, Square, Tuning, Variants};
+use super::{
+    super::variants::{Square, Variants},
+    Kernel, Tuning,
+};
 
 /// Where wgpu puts the sizes of buffers for Metal.
 const SIZES_SLOT: u8 = 30;

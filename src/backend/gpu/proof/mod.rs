@@ -224,8 +224,7 @@ mod tests {
     };
 
     fn found_fault(gpu: &Gpu, edit: Option<fn(Kernel, String) -> String>) -> Option<String> {
-        let mut pipelines = Pipelines::with(gpu, Variants::PLAIN);
-        pipelines.edit = edit;
+        let mut pipelines = Pipelines::edited(gpu, Variants::PLAIN, edit);
         let plain = plain_fault(gpu, &mut pipelines, Extent::All).unwrap();
         plain.or_else(|| attention_fault(gpu, &mut pipelines, Extent::All).unwrap())
     }
@@ -305,8 +304,7 @@ mod tests {
         let Some(mut gpu) = gpu("subnormal_halves_are_read_on_any_device") else { return };
         for (flushes_halves, is_found) in [(false, true), (true, false)] {
             gpu.flushes_halves = flushes_halves;
-            let mut pipelines = Pipelines::with(&gpu, Variants::PLAIN);
-            pipelines.edit = Some(flushing);
+            let mut pipelines = Pipelines::edited(&gpu, Variants::PLAIN, Some(flushing));
             let fault = attention_fault(&gpu, &mut pipelines, Extent::Least).unwrap();
             assert_eq!(fault.is_some(), is_found, "{fault:?}");
         }
