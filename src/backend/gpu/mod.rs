@@ -263,7 +263,11 @@ impl GpuBackend {
             gpu.keep_kernels(&Shelf::new(directory, &found.info));
         }
         let gpu = Arc::new(gpu);
-        let pipelines = Pipelines::new(&gpu);
+        let mut pipelines = Pipelines::new(&gpu);
+        // A device that is a program compiles on the processors that it computes on.
+        if found.is_hardware() {
+            pipelines = pipelines.in_background(&gpu);
+        }
         let held = &config.held;
         let max_rows = config.max_rows;
         let cache = Cache::new(

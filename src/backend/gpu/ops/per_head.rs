@@ -5,13 +5,12 @@ use super::{
     super::{
         formats::{BLOCK, Format},
         params::MatmulParams,
-        pipelines::{Family, Kernel},
+        pipelines::{FEW_ROWS, Family, Kernel},
         record::Recorder,
         variants::Arith,
         work::{TILE_ROWS, heads_apart, padded},
     },
     Bound, Ops, Ready, RowStep, Stage,
-    products::FEW_ROWS,
     small::Taken,
 };
 use crate::{

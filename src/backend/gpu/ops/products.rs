@@ -4,7 +4,7 @@ use super::{
     super::{
         formats::{BLOCK, Format},
         params::{ActivateParams, MatmulParams, QuantizeParams},
-        pipelines::{Curve, Family, Kernel, Mode, Tiling, WIDE, numbers_of},
+        pipelines::{Curve, FEW_ROWS, Family, Kernel, Mode, Tiling, WIDE, numbers_of},
         record::Recorder,
         variants::Arith,
         weights::{Joined, Matrix, MatrixPart, To},
@@ -12,9 +12,6 @@ use super::{
     AT_ONCE, Bound, Ops, Ready, RowStep, Stage, in_two,
 };
 use crate::{Result, plan::Buf};
-
-/// Up to so many rows the weights are read once for all of them.
-pub(super) const FEW_ROWS: usize = 8;
 
 /// Rounds rows by themselves; with blocks in a row.
 pub struct Quantizer {

@@ -4,7 +4,7 @@
 use super::{
     super::{
         params::MatmulParams,
-        pipelines::{Family, Kernel},
+        pipelines::{FEW_ROWS, Family, Kernel},
         record::Recorder,
         stored::Stored,
         work::Slot,
@@ -12,7 +12,7 @@ use super::{
     Bound, Ops, Ready, Stage,
     attention::store_params,
     in_two,
-    products::{FEW_ROWS, Matmul},
+    products::Matmul,
 };
 use crate::{
     Result,

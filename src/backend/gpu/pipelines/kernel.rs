@@ -13,6 +13,9 @@ use crate::{kv_type::KvType, plan::Activation};
 /// Heads of more numbers are not rounded where they are made: there is no room for them.
 pub const MOST_ROUNDED_HEAD: usize = 512;
 
+/// Up to so many rows the weights are read once for all of them, by a kernel for each number of rows.
+pub const FEW_ROWS: usize = 8;
+
 /// Threads that make a row's choice of experts; with few of them Mesa's llvmpipe ends the loops over many experts early.
 const CHOOSERS: u32 = 64;
 
@@ -325,6 +328,22 @@ impl Arith {
 }
 
 impl Kernel {
+    /// The same for other numbers of columns, where there is one for each.
+    pub fn with_other_columns(self) -> impl Iterator<Item = Kernel> {
+        let with = move |number| {
+            let mut kernel = self;
+            match &mut kernel {
+                Kernel::MatmulRows { columns, .. }
+                | Kernel::StoreRows { columns, .. }
+                | Kernel::GateRows { columns, .. }
+                | Kernel::HeadRows { columns, .. } => *columns = number,
+                _ => {}
+            }
+            kernel
+        };
+        (1..=FEW_ROWS as u32).map(with).filter(move |&kernel| kernel != self)
+    }
+
     pub fn family(self) -> Family {
         match self {
             Kernel::Embed(_) => Family::Embed,

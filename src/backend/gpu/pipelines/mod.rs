@@ -1,6 +1,7 @@
 //! The kernels and the pipelines made of them: a text for each, specialised by override constants. Pipelines are made
-//! when first used and kept.
+//! when first used, or before that in the background, and kept.
 
+mod background;
 #[cfg(test)]
 mod every;
 mod kernel;
@@ -12,7 +13,8 @@ mod tuning;
 
 use std::{collections::HashMap, sync::Arc};
 
-pub use kernel::{Curve, Family, Kernel, MOST_ROUNDED_HEAD, Mode, numbers_of};
+use background::Background;
+pub use kernel::{Curve, FEW_ROWS, Family, Kernel, MOST_ROUNDED_HEAD, Mode, numbers_of};
 use make::Maker;
 #[cfg(test)]
 pub use translated::Final;
@@ -24,6 +26,7 @@ use crate::Result;
 pub struct Pipelines {
     maker: Arc<Maker>,
     made: HashMap<Kernel, wgpu::ComputePipeline>,
+    background: Option<Background>,
 }
 
 impl Pipelines {
@@ -42,14 +45,45 @@ impl Pipelines {
     }
 
     fn of(maker: Maker) -> Self {
-        Pipelines { maker: Arc::new(maker), made: HashMap::new() }
+        Pipelines { maker: Arc::new(maker), made: HashMap::new(), background: None }
+    }
+
+    /// Has a kernel's other numbers of columns made meanwhile, when the first of them is asked for.
+    pub fn in_background(mut self, gpu: &Arc<Gpu>) -> Self {
+        self.background = Some(Background::new(gpu, &self.maker));
+        self
     }
 
     pub fn get(&mut self, gpu: &Gpu, kernel: Kernel) -> Result<&wgpu::ComputePipeline> {
         if !self.made.contains_key(&kernel) {
-            self.made.insert(kernel, self.maker.make(gpu, kernel)?);
+            let made = match self.background.as_ref().and_then(|background| background.take(kernel)) {
+                Some(made) => made,
+                None => self.make(gpu, kernel)?,
+            };
+            self.made.insert(kernel, made);
         }
         Ok(&self.made[&kernel])
+    }
+
+    fn make(&self, gpu: &Gpu, kernel: Kernel) -> Result<wgpu::ComputePipeline> {
+        let made = self.maker.make(gpu, kernel)?;
+        let is_first = !kernel.with_other_columns().any(|other| self.made.contains_key(&other));
+        if let Some(background) = self.background.as_ref().filter(|_| is_first) {
+            background.want(kernel.with_other_columns());
+        }
+        Ok(made)
+    }
+
+    /// Waits until the background has nothing to do.
+    #[cfg(test)]
+    pub fn settle(&self) {
+        self.background.iter().for_each(Background::settle);
+    }
+
+    /// Pipelines that the background has made, and nobody has asked for.
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.background.as_ref().map_or(0, Background::waiting)
     }
 
     /// `storage` in the order of the family's bindings; parameters lie in slots of `params`.
