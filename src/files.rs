@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempPath};
 
 use crate::{Error, Result};
 
@@ -161,20 +161,47 @@ pub fn write_set(
     put_all_in_place(new)
 }
 
-/// Where one cannot be put in its place, those before it that replaced nothing are taken away again. The first is what
-/// opens a model in several files: while it is missing, nobody takes the others for a whole model.
+/// Where one cannot be put in its place, those before it are taken away again, and what they replaced comes back. The
+/// first is what opens a model in several files: while it is missing, nobody takes the others for a whole model.
 fn put_all_in_place(new: Vec<Replacement>) -> Result<()> {
     let mut placed = Vec::new();
-    for replacement in new.into_iter().rev() {
+    let all = put_each_in_place(new, &mut placed);
+    if all.is_err() {
+        for (target, old) in placed {
+            match old {
+                Some(old) => _ = old.persist(target),
+                None => _ = fs::remove_file(target),
+            }
+        }
+    }
+    all
+}
+
+/// The last one first. `placed`: those that are in their places, with what they replaced.
+fn put_each_in_place(new: Vec<Replacement>, placed: &mut Vec<(PathBuf, Option<TempPath>)>) -> Result<()> {
+    for (left, replacement) in (0..new.len()).zip(new).rev() {
         let target = replacement.target.clone();
-        let is_new = !target.exists();
+        // Nothing that could fail comes after the last.
+        let old = if left == 0 { None } else { set_aside(&target)? };
         if let Err(error) = replacement.put_in_place() {
-            placed.iter().for_each(|path: &PathBuf| _ = fs::remove_file(path));
+            let _ = old.map(|old| old.persist(target));
             return Err(error);
         }
-        placed.extend(is_new.then_some(target));
+        placed.push((target, old));
     }
     Ok(())
+}
+
+/// An old file under a second name, which is removed when it is dropped; under that alone where a file has one name only.
+fn set_aside(target: &Path) -> Result<Option<TempPath>> {
+    if !fs::symlink_metadata(target).is_ok_and(|found| found.is_file()) {
+        return Ok(None);
+    }
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let aside = tempfile::Builder::new()
+        .suffix(".old")
+        .make_in(folder, |aside| fs::hard_link(target, aside).or_else(|_| fs::rename(target, aside)));
+    aside.map(|aside| Some(aside.into_temp_path())).map_err(|e| Error::io(target, e))
 }
 
 fn check_space(folder: &Path, needed: u64) -> Result<()> {
@@ -311,6 +338,28 @@ mod tests {
             assert!(write_set(&paths, false, 0, late).is_err());
             assert_eq!(names(folder.path()), kept);
             fs::remove_dir(&paths[blocked]).unwrap();
+        }
+        // The same where there are old files: they come back.
+        for blocked in 0..3 {
+            for path in &paths {
+                fs::write(path, "old").unwrap();
+            }
+            let late = |i, file| {
+                if i == 2 {
+                    fs::remove_file(&paths[blocked]).unwrap();
+                    fs::create_dir(&paths[blocked]).unwrap();
+                }
+                text(i, file)
+            };
+            assert!(write_set(&paths, true, 0, late).is_err());
+            assert_eq!(names(folder.path()), ["a", "b", "c"]);
+            for (i, path) in paths.iter().enumerate().filter(|&(i, _)| i != blocked) {
+                assert_eq!(fs::read_to_string(path).unwrap(), "old", "{i}, {blocked} was in the way");
+            }
+            fs::remove_dir(&paths[blocked]).unwrap();
+        }
+        for name in names(folder.path()) {
+            fs::remove_file(folder.path().join(name)).unwrap();
         }
         write_set(&paths, false, 0, text).unwrap();
         assert_eq!(paths.each_ref().map(|path| fs::read_to_string(path).unwrap()), ["0", "1", "2"]);
