@@ -66,10 +66,10 @@ impl Replacement {
         if old.is_some() {
             OpenOptions::new().write(true).open(&target).map_err(io)?;
         }
-        let (Some(name), Some(folder)) = (target.file_name(), target.parent()) else {
+        let Some(name) = target.file_name() else {
             return Err(io(io::ErrorKind::InvalidFilename.into()));
         };
-        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let folder = folder_of(&target);
         // The temporary file's own message would name a file that nobody knows.
         fs::metadata(folder).map_err(|e| Error::io(folder, e))?;
         let mut prefix = std::ffi::OsString::from(".");
@@ -111,6 +111,10 @@ fn default_permissions() -> Option<Permissions> {
     None
 }
 
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// The file that links lead to, which need not be there yet.
 fn behind_links(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
@@ -148,8 +152,7 @@ pub fn write_set(
             _ => {}
         }
     }
-    let folder = paths.first().and_then(|path| path.parent()).filter(|p| !p.as_os_str().is_empty());
-    check_space(folder.unwrap_or(Path::new(".")), bytes)?;
+    check_space(paths.first().map_or(Path::new("."), |path| folder_of(path)), bytes)?;
     let new = paths.iter().map(|path| Replacement::of(path)).collect::<Result<Vec<_>>>()?;
     for (i, (path, new)) in paths.iter().zip(&new).enumerate() {
         let file = new.file().try_clone().map_err(|e| Error::io(path, e))?;
@@ -197,10 +200,9 @@ fn set_aside(target: &Path) -> Result<Option<TempPath>> {
     if !fs::symlink_metadata(target).is_ok_and(|found| found.is_file()) {
         return Ok(None);
     }
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let aside = tempfile::Builder::new()
-        .suffix(".old")
-        .make_in(folder, |aside| fs::hard_link(target, aside).or_else(|_| fs::rename(target, aside)));
+    let aside = tempfile::Builder::new().suffix(".old").make_in(folder_of(target), |aside| {
+        fs::hard_link(target, aside).or_else(|_| fs::rename(target, aside))
+    });
     aside.map(|aside| Some(aside.into_temp_path())).map_err(|e| Error::io(target, e))
 }
 
