@@ -1,6 +1,7 @@
 //! A model, its K/V cache and a backend: batches in, logits out. No device code here.
 
 mod ahead;
+mod costs;
 mod parts;
 mod placed;
 mod saved;
@@ -15,7 +16,7 @@ use crate::{
     batch::{ChainBatch, Row, SeqId},
     kv::WrittenSlots,
     mask::RunLayers,
-    placement::{Basis, Place, Placement},
+    placement::Placement,
     plan::{CacheUse, Dims, Op, Plan, Step},
     scores::{Scores, Top, Want},
 };
@@ -149,64 +150,6 @@ impl Context {
     /// How fast the GPU is, where one is used and was measured.
     pub fn speeds(&self) -> Option<Speeds> {
         self.speeds
-    }
-
-    /// Where the time of a pass of so many rows may go, under a mask or in full: a first guess, by speeds that places
-    /// usually have where none was measured.
-    pub fn expected(&self, mask: Option<&RunLayers>, rows: usize) -> Spent {
-        let usual = Basis::default();
-        let basis = self.speeds.map_or(usual, |speeds| usual.with_measured(speeds.read, speeds.round_trip));
-        let mut spent = Spent::default();
-        let apart = self.placement.planes_apart();
-        for step in self.model.plan.steps(mask) {
-            let experts = self.model.plan.operands(step.op).experts().next();
-            let more = experts.map_or(1.0, |matrices| matrices.choice.over_one(rows));
-            let bytes = self.step_bytes(&step) as f64 * more;
-            let low = if apart.holds(step.unit) && !step.coarse {
-                bytes - self.step_bytes(&Step { coarse: true, ..step }) as f64
-            } else {
-                0.0
-            };
-            spent.ram += low / basis.ram.value;
-            let bytes = bytes - low;
-            match self.placement.place_of(step.unit) {
-                Place::Vram => spent.vram += bytes / basis.vram.value,
-                Place::Ram => spent.ram += bytes / basis.ram.value,
-                Place::File => spent.file += bytes / basis.file.value,
-            }
-        }
-        spent
-    }
-
-    /// Bytes of weights that a step reads.
-    fn step_bytes(&self, step: &Step) -> u64 {
-        self.model.bytes_read(step.op, step.experts, |id| self.backend.weight_bytes(id, step.coarse))
-    }
-
-    /// Bytes of weights that one token's pass reads, under a mask or in full.
-    pub fn bytes_read(&self, mask: Option<&RunLayers>) -> u64 {
-        self.model.plan.steps(mask).iter().map(|step| self.step_bytes(step)).sum()
-    }
-
-    /// The share of a full pass's weight bytes that a masked pass reads.
-    pub fn mask_cost(&self, mask: &RunLayers) -> f64 {
-        self.bytes_read(Some(mask)) as f64 / self.bytes_read(None) as f64
-    }
-
-    /// What of a full pass's weight bytes a shortlist can save: the head's share, or nothing where the head always gives all
-    /// logits, or where that is wanted.
-    pub fn head_share(&self) -> f64 {
-        let head = self.step_bytes(&self.model.plan.head_step());
-        if self.shortlists { head as f64 / self.bytes_read(None) as f64 } else { 0.0 }
-    }
-
-    /// Whether any sublayer's weights have their high bits apart, so that a coarse pass reads less than a full one.
-    pub fn has_planes(&self) -> bool {
-        let layers = 0..self.model.plan.dims.n_layer;
-        let all = layers.fold(RunLayers::all(self.model.plan.dims.n_layer), |mask, layer| {
-            mask.coarse_attn(layer).coarse_mlp(layer)
-        });
-        self.mask_cost(&all) < 1.0
     }
 
     /// What went to and from a GPU.
