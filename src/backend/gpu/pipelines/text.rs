@@ -1,10 +1,10 @@
 //! Shader texts: one kernel a file, with what it needs put before it, as the text of a weight format.
 
-use super::{
-    super::variants::{Square, Variants},
-    Kernel,
+use super::Kernel;
+use crate::backend::gpu::{
+    formats::Format,
+    variants::{Arith, Square, Variants},
 };
-use crate::backend::gpu::{formats::Format, variants::Arith};
 
 impl Kernel {
     /// The whole WGSL text. `square`: of cooperative matrices.
