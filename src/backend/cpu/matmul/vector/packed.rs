@@ -26,10 +26,18 @@ use crate::backend::cpu::{
 /// Intel's sees it in time for weights of 8 bits only; with fewer it loses a tenth to a quarter by less than 4 KiB.
 /// On AMD's, Q2_K and Q3_K are a tenth to a fifth slower at 1.5 to 2 KiB than at either.
 fn ahead<S: Split>(columns: usize) -> usize {
-    static OF_INTEL: LazyLock<bool> = LazyLock::new(Isa::is_of_intel);
     let many_bytes = if *OF_INTEL { S::HIGH + S::LOW == 8 } else { S::HIGH >= 4 };
     if columns == 1 && many_bytes { 1024 } else { 4096 }
 }
+
+static OF_INTEL: LazyLock<bool> = LazyLock::new(Isa::is_of_intel);
+
+/// From how many places of a matrix a thread multiplies in turn. Intel's processors read up to a fifth faster from four pages
+/// than from one. On AMD's two places were no faster.
+const PLACES: usize = 4;
+
+/// For more columns there is too much between two readings of a place.
+const MOST_IN_TURN: usize = 12;
 
 pub fn rows<B: PackedFormat, S: Split>(
     isa: Isa,
@@ -38,7 +46,11 @@ pub fn rows<B: PackedFormat, S: Split>(
     x: &QuantRows,
     out: &mut OutStripe,
 ) {
-    let product = Product::<B, S> { job: Job { w, x, out }, coarse, format: PhantomData };
+    product::<B, S>(isa, Job { w, x, out }, coarse, *OF_INTEL);
+}
+
+fn product<B: PackedFormat, S: Split>(isa: Isa, job: Job, coarse: bool, in_turn: bool) {
+    let product = Product::<B, S> { job, coarse, in_turn, format: PhantomData };
     on_vectors!(isa, tier => tier.call(product), else unreachable!("{isa} has a kernel of its own"))
 }
 
@@ -47,6 +59,7 @@ pub fn rows<B: PackedFormat, S: Split>(
 struct Product<'a, 'o, B, S> {
     job: Job<'a, 'o>,
     coarse: bool,
+    in_turn: bool,
     format: PhantomData<(B, S)>,
 }
 
@@ -59,74 +72,70 @@ impl<L: Lanes, B: PackedFormat, S: Split> Work<L> for Product<'_, '_, B, S> {
         assert_eq!(job.w.lanes(), L::ROWS, "packed for another instruction set");
         let all = job.x.rows();
         let groups = job.groups(L::ROWS);
-        if const { S::LOW > 0 } && self.coarse {
-            return l.call(Coarse::<B, S> { job, groups, format: PhantomData });
-        }
-        let few = if const { B::FEW } { l.few_columns() } else { 1 };
-        if all > few {
+        let by_high_bits = const { S::LOW > 0 } && self.coarse;
+        if !by_high_bits && all > if const { B::FEW } { l.few_columns() } else { 1 } {
             return l.call(Many::<B, S> { job, groups, format: PhantomData });
         }
-        // The sums stay in registers, and unpacking again for the second half costs less than a panel does.
-        match all.div_ceil(L::COLUMNS) {
-            0 => {}
-            1 => job.few::<L, B, S>(l, groups, 0..all),
-            _ => {
-                for g in groups {
-                    job.few::<L, B, S>(l, g..g + 1, 0..all / 2);
-                    job.few::<L, B, S>(l, g..g + 1, all / 2..all);
-                }
-            }
+        let mut rest = groups.clone();
+        if const { B::FEW } && self.in_turn && all <= MOST_IN_TURN {
+            let each = groups.start..groups.start + groups.len() / PLACES;
+            rest.start += PLACES * each.len();
+            job.some::<L, B, S, PLACES>(l, each, by_high_bits);
         }
+        job.some::<L, B, S, 1>(l, rest, by_high_bits);
     }
 }
 
-/// `C` columns from `first`, all sums in registers.
-struct Few<'j, 'a, 'o, B, S, const C: usize> {
+/// `C` columns from `first`, all sums in registers, times the groups at `P` places, `apart` from one to the next.
+struct Few<'j, 'a, 'o, B, S, const P: usize, const C: usize> {
     job: &'j mut Job<'a, 'o>,
     groups: Range<usize>,
+    apart: usize,
     first: usize,
     format: PhantomData<(B, S)>,
 }
 
-impl<L: Lanes, B: PackedFormat, S: Split, const C: usize> Work<L> for Few<'_, '_, '_, B, S, C> {
+impl<L: Lanes, B: PackedFormat, S: Split, const P: usize, const C: usize> Work<L>
+    for Few<'_, '_, '_, B, S, P, C>
+{
     type Out = ();
 
     #[inline(always)]
     fn run(self, l: L) {
-        let Few { job, groups, first, .. } = self;
-        let mut scales = Scales::new();
+        let Few { job, groups, apart, first, .. } = self;
+        let mut scales = [const { Scales::new() }; P];
         for g in groups {
             let x = columns::<C>(job.x, first, 0);
-            let [high, low] = job.w.group(g);
-            let n = job.x.k() / GROUP;
+            let (planes, n) = (job.planes::<P>(g, apart), job.x.k() / GROUP);
             // SAFETY: the planes hold as many blocks as the columns.
-            let sums = unsafe { full::<L, B, S, C>(l, high.as_ptr(), low.as_ptr(), n, x, &mut scales) };
-            job.put_sums::<L, C>(l, g, first, sums);
+            let sums = unsafe { full::<L, B, S, P, C>(l, planes, n, x, &mut scales) };
+            job.put_sums::<L, P, C>(l, g, apart, first, sums);
         }
     }
 }
 
-/// All columns, by the high bits.
-struct Coarse<'j, 'a, 'o, B, S> {
+/// All columns, by the high bits, times the groups at `P` places.
+struct Coarse<'j, 'a, 'o, B, S, const P: usize> {
     job: &'j mut Job<'a, 'o>,
     groups: Range<usize>,
     format: PhantomData<(B, S)>,
 }
 
-impl<L: Lanes, B: PackedFormat, S: Split> Work<L> for Coarse<'_, '_, '_, B, S> {
+impl<L: Lanes, B: PackedFormat, S: Split, const P: usize> Work<L> for Coarse<'_, '_, '_, B, S, P> {
     type Out = ();
 
     #[inline(always)]
     fn run(self, l: L) {
-        let all = self.job.x.rows();
-        let mut scales = Scales::new();
-        for g in self.groups {
+        let Coarse { job, groups, .. } = self;
+        let (all, apart) = (job.x.rows(), groups.len());
+        let mut scales = [const { Scales::new() }; P];
+        for g in groups {
             let fours = all / 4 * 4;
             for first in (0..fours).step_by(4) {
-                self.job.by_high_bits::<L, B, S, 4>(l, g, first, &mut scales);
+                job.by_high_bits::<L, B, S, P, 4>(l, g, apart, first, &mut scales);
             }
             for first in fours..all {
-                self.job.by_high_bits::<L, B, S, 1>(l, g, first, &mut scales);
+                job.by_high_bits::<L, B, S, P, 1>(l, g, apart, first, &mut scales);
             }
         }
     }
@@ -170,17 +179,56 @@ impl Job<'_, '_> {
         rows.start / lanes..rows.end.div_ceil(lanes)
     }
 
+    /// Where the planes of the groups `g`, `g + apart` and so on begin.
     #[inline(always)]
-    fn few<L: Lanes, B: PackedFormat, S: Split>(
+    fn planes<const P: usize>(&self, g: usize, apart: usize) -> [[*const u8; 2]; P] {
+        let mut planes = [[std::ptr::null(); 2]; P];
+        for place in 0..P {
+            planes[place] = self.w.group(g + place * apart).map(<[u8]>::as_ptr);
+        }
+        planes
+    }
+
+    /// All columns times the groups at `P` places: the given ones, as many right behind them, and so on.
+    #[inline(always)]
+    fn some<L: Lanes, B: PackedFormat, S: Split, const P: usize>(
         &mut self,
         l: L,
         groups: Range<usize>,
+        by_high_bits: bool,
+    ) {
+        if groups.is_empty() {
+            return;
+        }
+        if const { S::LOW > 0 } && by_high_bits {
+            return l.call(Coarse::<B, S, P> { job: self, groups, format: PhantomData });
+        }
+        let (all, apart) = (self.x.rows(), groups.len());
+        match all.div_ceil(L::COLUMNS) {
+            0 => {}
+            1 => self.few::<L, B, S, P>(l, groups, apart, 0..all),
+            // The sums stay in registers, and unpacking again for the second half costs less than a panel does.
+            _ => {
+                for g in groups {
+                    self.few::<L, B, S, P>(l, g..g + 1, apart, 0..all / 2);
+                    self.few::<L, B, S, P>(l, g..g + 1, apart, all / 2..all);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn few<L: Lanes, B: PackedFormat, S: Split, const P: usize>(
+        &mut self,
+        l: L,
+        groups: Range<usize>,
+        apart: usize,
         columns: Range<usize>,
     ) {
         let first = columns.start;
         macro_rules! few {
             ($C:literal) => {
-                l.call(Few::<B, S, $C> { job: self, groups, first, format: PhantomData })
+                l.call(Few::<B, S, P, $C> { job: self, groups, apart, first, format: PhantomData })
             };
         }
         match columns.len() {
@@ -200,27 +248,37 @@ impl Job<'_, '_> {
     }
 
     #[inline(always)]
-    fn by_high_bits<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
+    fn by_high_bits<L: Lanes, B: PackedFormat, S: Split, const P: usize, const C: usize>(
         &mut self,
         l: L,
         g: usize,
+        apart: usize,
         first: usize,
-        scales: &mut Scales,
+        scales: &mut [Scales; P],
     ) {
         let x = columns::<C>(self.x, first, 0);
-        let [high, _] = self.w.group(g);
-        // SAFETY: the plane holds as many blocks as the columns.
-        let sums = unsafe { coarse::<L, B, S, C>(l, high.as_ptr(), self.x.k() / GROUP, x, scales) };
-        self.put_sums::<L, C>(l, g, first, sums);
+        let (planes, n) = (self.planes::<P>(g, apart), self.x.k() / GROUP);
+        // SAFETY: the planes hold as many blocks as the columns.
+        let sums = unsafe { coarse::<L, B, S, P, C>(l, planes, n, x, scales) };
+        self.put_sums::<L, P, C>(l, g, apart, first, sums);
     }
 
     #[inline(always)]
-    fn put_sums<L: Lanes, const C: usize>(&mut self, l: L, g: usize, first: usize, sums: [L::F; C]) {
-        for (c, sum) in sums.into_iter().enumerate() {
-            let mut results = [0.0; 16];
-            // SAFETY: a vector has at most 16 lanes.
-            unsafe { l.store_f32(results.as_mut_ptr(), sum) };
-            self.put(g, L::ROWS, first + c, &results);
+    fn put_sums<L: Lanes, const P: usize, const C: usize>(
+        &mut self,
+        l: L,
+        g: usize,
+        apart: usize,
+        first: usize,
+        sums: [[L::F; C]; P],
+    ) {
+        for place in 0..P {
+            for c in 0..C {
+                let mut results = [0.0; 16];
+                // SAFETY: a vector has at most 16 lanes.
+                unsafe { l.store_f32(results.as_mut_ptr(), sums[place][c]) };
+                self.put(g + place * apart, L::ROWS, first + c, &results);
+            }
         }
     }
 
@@ -337,81 +395,170 @@ fn fetch_ahead<L: Lanes>(l: L, from: *const u8, bytes: usize, ahead: usize) {
     }
 }
 
+/// Some groups of rows, a block of each in turn.
+///
 /// # Safety
-/// `high` and `low` are the planes of a group with `groups` times 32 columns, and so long are the columns.
+/// `planes` are the high and the low plane of each group, with `blocks` times 32 columns, and so long are the columns.
 #[inline(always)]
-unsafe fn full<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
+unsafe fn full<L: Lanes, B: PackedFormat, S: Split, const P: usize, const C: usize>(
     l: L,
-    mut high: *const u8,
-    mut low: *const u8,
-    groups: usize,
+    mut planes: [[*const u8; 2]; P],
+    blocks: usize,
     x: [*const ActGroup; C],
-    scales: &mut Scales,
-) -> [L::F; C] {
-    let mut sums = [l.splat_f32(0.0); C];
+    scales: &mut [Scales; P],
+) -> [[L::F; C]; P] {
+    let mut sums = [[l.splat_f32(0.0); C]; P];
     let in_block = B::TYPE.block_len() / GROUP;
     let ahead = ahead::<S>(C);
-    for first in (0..groups).step_by(in_block) {
+    for first in (0..blocks).step_by(in_block) {
         for b in 0..in_block {
-            // SAFETY: the caller's.
-            unsafe {
-                let w = unpack::<L, B, S>(l, &mut high, &mut low, scales, b, ahead);
-                dot::step::<L, B::Kind, C>(l, &w, scales, b, at_group(&x, first + b), &mut sums);
+            let x = at_group(&x, first + b);
+            for place in 0..P {
+                let ([high, low], scales) = (&mut planes[place], &mut scales[place]);
+                // SAFETY: the caller's.
+                unsafe {
+                    let w = unpack::<L, B, S>(l, high, low, scales, b, ahead);
+                    dot::step::<L, B::Kind, C>(l, &w, scales, b, x, &mut sums[place]);
+                }
             }
         }
     }
     sums
 }
 
-/// The same from the high plane: weights are `2·(h·2^LOW_BITS - offset) + 2^LOW_BITS - 1` under half of the scale.
+/// The same from the high planes: weights are `2·(h·2^LOW_BITS - offset) + 2^LOW_BITS - 1` under half of the scale.
 ///
 /// # Safety
 /// As [`full`].
 #[inline(always)]
-unsafe fn coarse<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
+unsafe fn coarse<L: Lanes, B: PackedFormat, S: Split, const P: usize, const C: usize>(
     l: L,
-    mut high: *const u8,
-    groups: usize,
+    mut planes: [[*const u8; 2]; P],
+    blocks: usize,
     x: [*const ActGroup; C],
-    scales: &mut Scales,
-) -> [L::F; C] {
-    let mut sums = [l.splat_f32(0.0); C];
+    scales: &mut [Scales; P],
+) -> [[L::F; C]; P] {
+    let mut sums = [[l.splat_f32(0.0); C]; P];
     let in_block = B::TYPE.block_len() / GROUP;
-    let constant = (1 << S::LOW_BITS) - 1 + 2 * i32::from(B::int(0));
-    let half = l.splat_f32(0.5);
     let ahead = ahead::<S>(C);
-    for first in (0..groups).step_by(in_block) {
+    for first in (0..blocks).step_by(in_block) {
         for b in 0..in_block {
             let x = at_group(&x, first + b);
-            // SAFETY: the caller's.
-            unsafe {
-                let words = S::high(next_high::<L, B, S>(l, &mut high, scales, b, ahead));
-                let mut w = [l.splat(0); 8];
-                for j in 0..8 {
-                    w[j] = words[j].1;
+            for place in 0..P {
+                let ([high, _], scales) = (&mut planes[place], &mut scales[place]);
+                // SAFETY: the caller's.
+                unsafe {
+                    let words = S::high(next_high::<L, B, S>(l, high, scales, b, ahead));
+                    coarse_step::<L, B, S, C>(l, words, scales, b, x, &mut sums[place]);
                 }
-                let [mut isums, second] = dot::half_sums::<L, C>(l, &w, &x, S::HIGH_MAX, false);
-                for c in 0..C {
-                    let pair = if B::Kind::SHAPE == Shape::SubScales {
-                        let [s0, s1] = [scales.sub_scale(l, b, 0), scales.sub_scale(l, b, 1)];
-                        isums[c] = l.add(l.mul(s0, isums[c]), l.mul(s1, second[c]));
-                        l.or(l.and(s0, l.splat(0xffff)), l.shl(s1, 16))
-                    } else {
-                        isums[c] = l.add(isums[c], second[c]);
-                        l.splat(0x0001_0001)
-                    };
-                    let middle =
-                        l.mul(l.mul_pairs(pair, dot::half_sums_of(l, x[c])), l.splat(constant as u32));
-                    isums[c] = l.add(l.shl(isums[c], S::LOW_BITS + 1), middle);
-                }
-                let scale = l.mul_f32(scales.scale(l, b), half);
-                for c in 0..C {
-                    let scale = l.mul_f32(scale, l.splat_f32((*x[c]).d));
-                    sums[c] = l.fma_f32(scale, l.to_f32(isums[c]), sums[c]);
-                }
-                dot::add_minimums::<L, B::Kind, C>(l, scales, b, &x, &mut sums);
             }
         }
     }
     sums
+}
+
+/// [`dot::step`], from the high bits of 32 weights.
+///
+/// # Safety
+/// As [`dot::step`].
+#[inline(always)]
+unsafe fn coarse_step<L: Lanes, B: PackedFormat, S: Split, const C: usize>(
+    l: L,
+    words: [Words<L>; 8],
+    scales: &Scales,
+    b: usize,
+    x: [*const ActGroup; C],
+    sums: &mut [L::F; C],
+) {
+    let constant = (1 << S::LOW_BITS) - 1 + 2 * i32::from(B::int(0));
+    let mut w = [l.splat(0); 8];
+    for j in 0..8 {
+        w[j] = words[j].1;
+    }
+    // SAFETY: the caller's.
+    unsafe {
+        let [mut isums, second] = dot::half_sums::<L, C>(l, &w, &x, S::HIGH_MAX, false);
+        for c in 0..C {
+            let pair = if B::Kind::SHAPE == Shape::SubScales {
+                let [s0, s1] = [scales.sub_scale(l, b, 0), scales.sub_scale(l, b, 1)];
+                isums[c] = l.add(l.mul(s0, isums[c]), l.mul(s1, second[c]));
+                l.or(l.and(s0, l.splat(0xffff)), l.shl(s1, 16))
+            } else {
+                isums[c] = l.add(isums[c], second[c]);
+                l.splat(0x0001_0001)
+            };
+            let middle = l.mul(l.mul_pairs(pair, dot::half_sums_of(l, x[c])), l.splat(constant as u32));
+            isums[c] = l.add(l.shl(isums[c], S::LOW_BITS + 1), middle);
+        }
+        let scale = l.mul_f32(scales.scale(l, b), l.splat_f32(0.5));
+        for c in 0..C {
+            let scale = l.mul_f32(scale, l.splat_f32((*x[c]).d));
+            sums[c] = l.fma_f32(scale, l.to_f32(isums[c]), sums[c]);
+        }
+        dot::add_minimums::<L, B::Kind, C>(l, scales, b, &x, sums);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        backend::cpu::matmul::{
+            Mode, OutMatrix, Planes, Weight,
+            packed::{for_packed, scalar_rows},
+        },
+        quant::GgmlType,
+    };
+
+    /// More groups of rows than places, some left over, the last one not whole.
+    const ROWS: usize = 5 * 16 + 5;
+    const K: usize = 512;
+
+    fn random_bytes(n: usize) -> Vec<u8> {
+        let mut state = 88172645463325252u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            // No half is infinite or no number, wherever one may stand.
+            (state >> 24) as u8 & 0xbb
+        };
+        (0..n).map(|_| next()).collect()
+    }
+
+    /// Which of the two a machine takes depends on who made it; both have the bits of the scalar rows.
+    #[test]
+    fn groups_in_turn_and_one_after_the_other_have_the_same_bits() {
+        let types = GgmlType::ALL.iter().filter(|&&ty| Packed::knows(ty));
+        for (&ty, planes) in types.flat_map(|ty| [(ty, Planes::Never), (ty, Planes::All)]) {
+            let bytes = random_bytes(ty.row_bytes(K).unwrap() * ROWS);
+            let weight = Weight::new(ty, &bytes, ROWS, K);
+            let x: Vec<f32> =
+                random_bytes(MOST_IN_TURN * K).iter().map(|&b| f32::from(b as i8) / 64.0).collect();
+            for isa in Isa::available().into_iter().filter(|&isa| isa != Isa::Scalar) {
+                let w = Packed::new(isa, &weight, planes, |_| ()).unwrap();
+                for columns in [1, 2, 3, 5, 7, 8, MOST_IN_TURN] {
+                    let mut rows = QuantRows::new();
+                    rows.resize(columns, K);
+                    rows.quantize(isa, &x[..columns * K]);
+                    let run = |run: &dyn Fn(&mut OutStripe)| {
+                        let mut out = vec![f32::NAN; columns * ROWS];
+                        run(&mut OutMatrix::new(&mut out, ROWS, Mode::Store).whole());
+                        out.iter().map(|y| y.to_bits()).collect::<Vec<_>>()
+                    };
+                    for coarse in [false, w.has_coarse()] {
+                        for_packed!(ty, w.planes(), (B, S) => {
+                            let expected = run(&|out| scalar_rows::<B, S>(&w, coarse, &rows, out));
+                            for in_turn in [false, true] {
+                                let got =
+                                    run(&|out| product::<B, S>(isa, Job { w: &w, x: &rows, out }, coarse, in_turn));
+                                let what = format!("{ty} {planes:?} {isa} x{columns} coarse {coarse}");
+                                assert!(got == expected, "{what} in turn {in_turn}");
+                            }
+                        });
+                    }
+                }
+            }
+        }
+    }
 }

@@ -62,7 +62,7 @@ impl Scales {
         }
     }
 
-    pub fn new() -> Self {
+    pub const fn new() -> Self {
         Scales {
             scales: [[0.0; 16]; Panel::GROUPS],
             second_scales: [[0.0; 16]; Panel::GROUPS],
