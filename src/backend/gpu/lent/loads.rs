@@ -180,4 +180,20 @@ mod tests {
         let (_, loads) = loads(&tasks, SIZES);
         assert_eq!(loads.iter().map(|load| load.pieces.len()).collect::<Vec<_>>(), [3, 3, 3, 1]);
     }
+
+    /// A uniform has room for so many, and a driver patience for so much.
+    #[test]
+    fn a_load_has_neither_too_many_pieces_nor_too_much_work() {
+        const ROOM: Sizes = Sizes { acts: 1 << 40, weights: 1 << 40, products: 1 << 40 };
+        let pieces = |tasks: &[Task]| -> Vec<usize> {
+            loads(tasks, ROOM).1.iter().map(|load| load.pieces.len()).collect()
+        };
+        assert_eq!(pieces(&[task(1, &[(1, 1); 130])]), [64, 64, 2]);
+        // 3.2 billion products a group of 16 rows, so 31 groups in a load.
+        let matrices = vec![Groups { count: 70, bytes: 1, lanes: 16 }];
+        let task = Task { columns: 1000, width: 200_000, matrices };
+        let loads = loads(&[task], ROOM).1;
+        let groups_of = |load: &Load| load.pieces.iter().map(|piece| piece.groups.len()).collect::<Vec<_>>();
+        assert_eq!(loads.iter().map(groups_of).collect::<Vec<_>>(), [[31], [31], [8]]);
+    }
 }
