@@ -1,6 +1,6 @@
 // Attention of one row, for the heads of one workgroup (head_*). As a whole it walks all chunks; split, each
 // workgroup makes one chunk, and attend_join.wgsl joins them. Needs attention.wgsl, joint.wgsl, scores.wgsl, weighted.wgsl
-// and a text that says what becomes of a head (head_plain or head_round).
+// and a text that says what becomes of a head (head_plain or head_prepare).
 
 override SPLIT: bool = false;
 
@@ -134,7 +134,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                     }
                 }
             }
-            round_head(at / 32u, thread);
+            prepare_head(at / 32u, thread);
         }
     }
 }

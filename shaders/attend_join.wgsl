@@ -1,5 +1,5 @@
 // Joins the chunks that attend.wgsl made, in order, for one head of one row. Four are under way at once. Needs
-// attention.wgsl, one.wgsl, joint.wgsl and a text that says what becomes of a head (head_plain or head_round).
+// attention.wgsl, one.wgsl, joint.wgsl and a text that says what becomes of a head (head_plain or head_prepare).
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> rows: array<u32>;
@@ -50,5 +50,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         out[to + i] = v;
         keep(i, v);
     }
-    round_head(to / 32u, thread);
+    prepare_head(to / 32u, thread);
 }

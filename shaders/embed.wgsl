@@ -1,4 +1,5 @@
-// x[row] = table[what the row picks] · scale, or added. Needs the text of a format (load, quad).
+// x[row] = table[what the row picks] · scale, or added. Needs the text of a format (load, numbers, offset) and of its
+// scales.
 
 struct Params {
     // Which rows lie in this part of the table.
@@ -16,6 +17,16 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(4) var<storage, read> rows: array<u32>;
 @group(0) @binding(5) var<storage, read_write> x: array<vec4<f32>>; // [rows, x_stride]
+
+// w = factor·(number - offset) + summand, for four.
+fn quad(r: Raw, q: u32) -> vec4<f32> {
+    let half = q >> 2u;
+    let whole = numbers(r, q) - offset();
+    if LIFTS {
+        return fma(vec4<f32>(factor(r, half)), whole, vec4<f32>(summand(r, half)));
+    }
+    return factor(r, half) * whole;
+}
 
 @compute @workgroup_size(32)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {

@@ -1,5 +1,5 @@
-// A gate and what it lets through, for one to eight columns, stored and also rounded for the product that reads it. A
-// workgroup makes a block of 32 numbers, some at a time. Needs lanes.wgsl and round_block.wgsl.
+// A gate and what it lets through, for one to eight columns, stored and also prepared for the product that reads it. A
+// workgroup makes a block of 32 numbers, some at a time. Needs lanes.wgsl, and sum_block.wgsl or round_block.wgsl.
 
 var<workgroup> made: array<f32, 256>; // [COLUMNS, 32]
 
@@ -40,7 +40,7 @@ fn main(
     }
     if thread < COLUMNS {
         let i = 32u * thread;
-        round_block((thread * p.y_stride + p.y_first) / 32u + block, Block(
+        prepare_block((thread * p.y_stride + p.y_first) / 32u + block, Block(
             made_quad(i), made_quad(i + 4u), made_quad(i + 8u), made_quad(i + 12u),
             made_quad(i + 16u), made_quad(i + 20u), made_quad(i + 24u), made_quad(i + 28u)));
     }

@@ -3,9 +3,6 @@
 // device adds: the bits are those of matmul_tile_dot.wgsl. Needs the directives for halves and cooperative matrices
 // first, what matmul_tile_dot.wgsl needs, and the kind of squares (Left, Right, Sums, SQUARE).
 
-// The halves of a block have factors of their own, so their sums are told apart.
-override APART: bool = false;
-
 // One block of 32 k.
 var<workgroup> w_tile: array<f16, 2048>; // [64 rows, 32]
 var<workgroup> x_tile: array<f16, 1024>; // [32 columns, 32]

@@ -1,6 +1,6 @@
 // h[i] = x[row i] / rms(x[row i]) · weight; row i is i itself, or the i-th output row. Everything is padded with
 // zeros to whole blocks. Needs reduce_shared.wgsl and one that says what becomes of a row (norm_plain or
-// norm_round).
+// norm_prepare).
 
 override THREADS: u32 = 8u;
 
@@ -12,6 +12,8 @@ struct Params {
     // Where the list of rows begins in `rows`, if there is one.
     listed: u32,
     list_at: u32,
+    // 0, which no compiler knows.
+    zero: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;

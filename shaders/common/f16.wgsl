@@ -7,8 +7,12 @@ fn load(block: u32) -> Raw {
     return Raw(4u * block);
 }
 
-fn quad(r: Raw, q: u32) -> vec4<f32> {
+fn numbers(r: Raw, q: u32) -> vec4<f32> {
     let four = high[r.first + (q >> 1u)];
     let two = select(four.xy, four.zw, (q & 1u) != 0u);
     return vec4<f32>(unpack2x16float(two.x), unpack2x16float(two.y));
+}
+
+fn offset() -> f32 {
+    return 0.0;
 }

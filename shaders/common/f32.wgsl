@@ -7,6 +7,10 @@ fn load(block: u32) -> Raw {
     return Raw(8u * block);
 }
 
-fn quad(r: Raw, q: u32) -> vec4<f32> {
+fn numbers(r: Raw, q: u32) -> vec4<f32> {
     return bitcast<vec4<f32>>(high[r.first + q]);
+}
+
+fn offset() -> f32 {
+    return 0.0;
 }

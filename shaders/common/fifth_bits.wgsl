@@ -11,11 +11,11 @@ fn low_of(block: u32) -> u32 {
     return low[block];
 }
 
-// The weights of quad q.
+// The numbers of quad q; coarse, the even ones.
 fn five_bits(high: vec4<u32>, low: u32, q: u32) -> vec4<f32> {
     let upper = nibbles(high, q) << 1u;
     if COARSE {
-        return floats(upper) + 0.5;
+        return floats(upper);
     }
     let bits = low >> (4u * q);
     let spread = (bits & 1u) | ((bits & 2u) << 7u) | ((bits & 4u) << 14u) | ((bits & 8u) << 21u);

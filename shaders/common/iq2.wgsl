@@ -16,6 +16,10 @@ fn level(nibble: u32) -> f32 {
     return select(size, -size, nibble > 7u);
 }
 
-fn quad(r: Raw, q: u32) -> vec4<f32> {
-    return r.scales[q >> 2u] * levels(nibbles(r.high, q));
+fn numbers(r: Raw, q: u32) -> vec4<f32> {
+    return levels(nibbles(r.high, q));
+}
+
+fn offset() -> f32 {
+    return 0.0;
 }

@@ -7,6 +7,10 @@ fn load(block: u32) -> Raw {
     return Raw(high[block], scale_of(block));
 }
 
-fn quad(r: Raw, q: u32) -> vec4<f32> {
-    return r.scale * levels(nibbles(r.high, q));
+fn numbers(r: Raw, q: u32) -> vec4<f32> {
+    return levels(nibbles(r.high, q));
+}
+
+fn offset() -> f32 {
+    return 0.0;
 }

@@ -10,6 +10,10 @@ fn load(block: u32) -> Raw {
     return Raw(high[block], bitcast<f32>(select((e - 1u) << 23u, 0x00200000u << e, e < 2u)));
 }
 
-fn quad(r: Raw, q: u32) -> vec4<f32> {
-    return r.scale * levels(nibbles(r.high, q));
+fn numbers(r: Raw, q: u32) -> vec4<f32> {
+    return levels(nibbles(r.high, q));
+}
+
+fn offset() -> f32 {
+    return 0.0;
 }

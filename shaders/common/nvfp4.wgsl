@@ -8,6 +8,10 @@ fn load(block: u32) -> Raw {
     return Raw(high[block], scales[block]);
 }
 
-fn quad(r: Raw, q: u32) -> vec4<f32> {
-    return r.scales[q >> 2u] * levels(nibbles(r.high, q));
+fn numbers(r: Raw, q: u32) -> vec4<f32> {
+    return levels(nibbles(r.high, q));
+}
+
+fn offset() -> f32 {
+    return 0.0;
 }

@@ -12,8 +12,7 @@ struct Params {
     // Rows of the matrix, and blocks of 32 in a row.
     rows: u32,
     blocks: u32,
-    // vec4s in a row of x, or blocks if it is rounded; numbers in a row of y, and the column of y where the matrix
-    // begins.
+    // Blocks in a row of x; numbers in a row of y, and the column of y where the matrix begins.
     x_stride: u32,
     y_stride: u32,
     y_first: u32,
@@ -26,8 +25,8 @@ struct Params {
     first_expert: u32,
     experts: u32,
     pairs_at: u32,
-    // For heads: vec4s or blocks to the first one's part of a row of x, and from one to the next; numbers from one to
-    // the next in y.
+    // For heads: blocks to the first one's part of a row of x, and from one to the next; numbers from one to the next
+    // in y.
     x_first: u32,
     x_every: u32,
     y_every: u32,

@@ -16,7 +16,10 @@ fn load(block: u32) -> Raw {
     return Raw(high[block], d.x * vec2<f32>(scale), -d.y * vec2<f32>(low));
 }
 
-fn quad(r: Raw, q: u32) -> vec4<f32> {
-    let half = q >> 2u;
-    return fma(vec4<f32>(r.scales[half]), floats(nibbles(r.high, q)), vec4<f32>(r.minima[half]));
+fn numbers(r: Raw, q: u32) -> vec4<f32> {
+    return floats(nibbles(r.high, q));
+}
+
+fn offset() -> f32 {
+    return 0.0;
 }

@@ -7,6 +7,10 @@ fn load(block: u32) -> Raw {
     return Raw(high[block], scale_min_of(block) * vec2<f32>(1.0, SIGN));
 }
 
-fn quad(r: Raw, q: u32) -> vec4<f32> {
-    return fma(vec4<f32>(r.scale_min.x), floats(nibbles(r.high, q)), vec4<f32>(r.scale_min.y));
+fn numbers(r: Raw, q: u32) -> vec4<f32> {
+    return floats(nibbles(r.high, q));
+}
+
+fn offset() -> f32 {
+    return 0.0;
 }

@@ -7,6 +7,13 @@ fn load(block: u32) -> Raw {
     return Raw(high[block], low_of(block), scale_of(block));
 }
 
-fn quad(r: Raw, q: u32) -> vec4<f32> {
-    return r.scale * (five_bits(r.high, r.low, q) - 16.0);
+fn numbers(r: Raw, q: u32) -> vec4<f32> {
+    return five_bits(r.high, r.low, q);
+}
+
+fn offset() -> f32 {
+    if COARSE {
+        return 15.5;
+    }
+    return 16.0;
 }

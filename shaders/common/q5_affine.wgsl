@@ -7,6 +7,13 @@ fn load(block: u32) -> Raw {
     return Raw(high[block], low_of(block), scale_min_of(block) * vec2<f32>(1.0, SIGN));
 }
 
-fn quad(r: Raw, q: u32) -> vec4<f32> {
-    return fma(vec4<f32>(r.scale_min.x), five_bits(r.high, r.low, q), vec4<f32>(r.scale_min.y));
+fn numbers(r: Raw, q: u32) -> vec4<f32> {
+    return five_bits(r.high, r.low, q);
+}
+
+fn offset() -> f32 {
+    if COARSE {
+        return -0.5;
+    }
+    return 0.0;
 }

@@ -21,11 +21,19 @@ fn load(block: u32) -> Raw {
     return Raw(high[block], low[block], d * vec2<f32>(signed));
 }
 
-fn quad(r: Raw, q: u32) -> vec4<f32> {
+fn numbers(r: Raw, q: u32) -> vec4<f32> {
+    let upper = nibbles(r.high, q) << 2u;
     if COARSE {
-        return r.scales[q >> 2u] * (floats(nibbles(r.high, q) << 2u) - 30.5);
+        return floats(upper);
     }
     let bits = r.low[q >> 2u] >> (8u * (q & 3u));
     let spread = (bits & 3u) | ((bits & 12u) << 6u) | ((bits & 48u) << 12u) | ((bits & 192u) << 18u);
-    return r.scales[q >> 2u] * (floats((nibbles(r.high, q) << 2u) | spread) - 32.0);
+    return floats(upper | spread);
+}
+
+fn offset() -> f32 {
+    if COARSE {
+        return 30.5;
+    }
+    return 32.0;
 }

@@ -14,9 +14,17 @@ fn load(block: u32) -> Raw {
     return Raw(high[block], low[block], scale_of(block));
 }
 
-fn quad(r: Raw, q: u32) -> vec4<f32> {
+fn numbers(r: Raw, q: u32) -> vec4<f32> {
+    let upper = nibbles(r.high, q) << 4u;
     if COARSE {
-        return r.scale * (floats(nibbles(r.high, q) << 4u) - 120.5);
+        return floats(upper);
     }
-    return r.scale * (floats((nibbles(r.high, q) << 4u) | nibbles(r.low, q)) - 128.0);
+    return floats(upper | nibbles(r.low, q));
+}
+
+fn offset() -> f32 {
+    if COARSE {
+        return 120.5;
+    }
+    return 128.0;
 }

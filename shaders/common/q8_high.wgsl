@@ -7,6 +7,10 @@ fn load(block: u32) -> Raw {
     return Raw(high[block], scale_of(block));
 }
 
-fn quad(r: Raw, q: u32) -> vec4<f32> {
-    return r.scale * (floats(nibbles(r.high, q) << 4u) - 120.0);
+fn numbers(r: Raw, q: u32) -> vec4<f32> {
+    return floats(nibbles(r.high, q) << 4u);
+}
+
+fn offset() -> f32 {
+    return 120.0;
 }

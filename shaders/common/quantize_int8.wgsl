@@ -7,7 +7,7 @@ fn sixteen(to: u32, half: u32, a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4
     let j = vec4<i32>(round(b));
     let k = vec4<i32>(round(c));
     let l = vec4<i32>(round(d));
-    rounded[to + 8u * half] = vec4<u32>(pack4xI8(i), pack4xI8(j), pack4xI8(k), pack4xI8(l));
+    prepared[to + 8u * half] = vec4<u32>(pack4xI8(i), pack4xI8(j), pack4xI8(k), pack4xI8(l));
     let sum = (i + j) + (k + l);
     return f32((sum.x + sum.y) + (sum.z + sum.w));
 }

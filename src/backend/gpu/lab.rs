@@ -6,7 +6,7 @@ use super::{
     device::Gpu,
     formats::{BLOCK, Format, Streams, split_row},
     ops::Bound,
-    params::{MatmulParams, Params, QuantizeParams},
+    params::{MatmulParams, Params, PrepareParams},
     pipelines::{Family, Kernel, Mode, Pipelines, Tiling},
     readback,
     record::Recorder,
@@ -183,14 +183,14 @@ pub struct How<'a> {
     pub wide: bool,
 }
 
-/// Just the product, in the regime that a pass would take.
+/// Just the product by plain kernels, in the regime that a pass would take.
 pub fn plain(columns: usize, tile: bool) -> How<'static> {
     How {
         mode: Mode::Store,
         columns,
         tile,
         coarse: false,
-        arith: Arith::Float,
+        arith: Arith::Summed,
         bias: None,
         share: 0,
         wide: false,
@@ -251,12 +251,13 @@ impl<'a> Matrix<'a> {
         numbers(gpu, &rows)
     }
 
-    pub fn quantized(&self, gpu: &'a Gpu, arith: Arith, columns: usize) -> Result<Room<'a>> {
+    /// Room for what products of this kind want.
+    pub fn room_for(&self, gpu: &'a Gpu, arith: Arith, columns: usize) -> Result<Room<'a>> {
         let blocks = columns.next_multiple_of(TILE_ROWS) * self.blocks;
         room(gpu, (16 * blocks * arith.block_quads()) as u64)
     }
 
-    pub fn quantize(
+    pub fn prepare(
         &self,
         gpu: &Gpu,
         pipelines: &Pipelines,
@@ -264,10 +265,10 @@ impl<'a> Matrix<'a> {
         to: &Room,
         how: &How,
     ) -> Result<Dispatch> {
-        let params = QuantizeParams { blocks: self.blocks as u32 };
-        let bound = bind(gpu, pipelines, Family::Quantize, &params, &[&x.buffer, &to.buffer])?;
+        let params = PrepareParams { blocks: self.blocks as u32 };
+        let bound = bind(gpu, pipelines, Family::Prepare, &params, &[&x.buffer, &to.buffer])?;
         let groups = [self.blocks.div_ceil(32) as u32, how.columns as u32, 1];
-        Ok((Kernel::Quantize, bound, groups))
+        Ok((Kernel::Prepare(how.arith), bound, groups))
     }
 
     pub fn multiply(
@@ -279,11 +280,12 @@ impl<'a> Matrix<'a> {
         bias: &Room,
         how: &How,
     ) -> Result<Vec<Dispatch>> {
-        let &How { mode, columns, tile, coarse, arith, share, wide, .. } = how;
+        let &How { mode, columns, tile, coarse, share, wide, .. } = how;
+        let arith = how.arith.of(self.format);
         let params = MatmulParams {
             rows: self.rows as u32,
             blocks: self.blocks as u32,
-            x_stride: arith.x_units(self.blocks),
+            x_stride: self.blocks as u32,
             y_stride: self.outputs(mode) as u32,
             y_first: 0,
             has_bias: u32::from(how.bias.is_some()),
@@ -341,31 +343,32 @@ impl<'a> Matrix<'a> {
         let bias = numbers(gpu, how.bias.unwrap_or(&[0.0]))?;
         let mut todo = Vec::new();
         let made_ready;
-        let x = if how.arith == Arith::Float {
+        let arith = how.arith.of(self.format);
+        let x = if arith == Arith::Float {
             &x
         } else {
-            made_ready = self.quantized(gpu, how.arith, how.columns)?;
-            todo.push(self.quantize(gpu, pipelines, &x, &made_ready, how)?);
+            made_ready = self.room_for(gpu, arith, how.columns)?;
+            todo.push(self.prepare(gpu, pipelines, &x, &made_ready, how)?);
             &made_ready
         };
         todo.extend(self.multiply(gpu, pipelines, x, &y, &bias, how)?);
         run(gpu, pipelines, &todo, &y.buffer, how.columns * outputs)
     }
 
-    /// What products that are not in floats have for `x`: [columns, blocks, 32], and how far off a number of a
-    /// block may be, half a step: [columns, blocks].
+    /// What products by dots have for `x`: [columns, blocks, 32].
     #[cfg(test)]
     pub fn rounded(
         &self,
         gpu: &'a Gpu,
         pipelines: &mut Pipelines,
         x: &[f32],
-        how: &How,
+        columns: usize,
     ) -> Vec<[f32; BLOCK]> {
-        let from = self.input(gpu, x, how.columns).unwrap();
-        let to = self.quantized(gpu, how.arith, how.columns).unwrap();
-        let step = self.quantize(gpu, pipelines, &from, &to, how).unwrap();
-        let (quads, blocks) = (how.arith.block_quads(), how.columns * self.blocks);
+        let how = How { arith: Arith::Int8, ..plain(columns, false) };
+        let from = self.input(gpu, x, columns).unwrap();
+        let to = self.room_for(gpu, how.arith, columns).unwrap();
+        let step = self.prepare(gpu, pipelines, &from, &to, &how).unwrap();
+        let (quads, blocks) = (how.arith.block_quads(), columns * self.blocks);
         let len = 4 * quads * blocks.next_multiple_of(8);
         let words = run(gpu, pipelines, &[step], &to.buffer, len).unwrap();
         // Eight blocks lie interleaved.

@@ -289,7 +289,7 @@ impl GpuBackend {
             up: joined.iter().any(|joined| matches!(joined.to, To::Beside(_))),
             logits: held.head,
             lows: low_rows(&model, &low_products),
-            arith: gpu.variants.arith,
+            arith: gpu.variants.arith.of_all(joined.iter().map(|joined| joined.format)),
         };
         let work = WorkBuffers::new(&gpu, plan, max_rows, config.layout.n_cells(), needs)?;
         let rows = RowData::new(&gpu, plan, max_rows, &config.layout)?;

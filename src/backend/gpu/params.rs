@@ -119,7 +119,7 @@ params! {
         adds: u32,
         weights_at: u32,
     }
-    QuantizeParams { blocks: u32 }
+    PrepareParams { blocks: u32 }
     ReadParams { quads: u32 }
     EmbedParams {
         first: u32,
@@ -130,7 +130,7 @@ params! {
         scale: f32,
         adds: u32,
     }
-    NormParams { dim: u32, stride: u32, eps: f32, listed: u32, list_at: u32 }
+    NormParams { dim: u32, stride: u32, eps: f32, listed: u32, list_at: u32, zero: u32 }
     NormGroupsParams {
         len: u32,
         src_stride: u32,

@@ -10,7 +10,7 @@ use super::{
     clock::{Clock, Work},
     device::{Found, Gpu},
     formats::{BLOCK, Format},
-    lab::{How, Matrix, Random, blocks, numbers, plain, room},
+    lab::{Dispatch, How, Matrix, Random, Room, blocks, numbers, plain, room},
     pipelines::{Curve, Mode, Pipelines},
     proof::{self, PROOF_BYTES, Proof, is_more, same_bits},
     speeds,
@@ -288,7 +288,8 @@ fn try_arith(gpu: &Gpu, variants: Variants, like: Option<&Score>) -> Result<Scor
     let matrix = big_matrix(gpu, Format::Q4_0)?;
     let x = Random::new(1).floats(64 * K);
     let (x, y) = (matrix.input(gpu, &x, 64)?, room(gpu, (4 * 64 * matrix.rows) as u64)?);
-    let quantized = matrix.quantized(gpu, variants.arith, 64)?;
+    let room_for = |arith| matrix.room_for(gpu, arith, 64);
+    let (ready_plain, ready) = (room_for(Variants::PLAIN.arith)?, room_for(variants.arith)?);
     let none = numbers(gpu, &[0.0])?;
     let clock = Clock::new(gpu)?;
     for (columns, name) in REGIMES {
@@ -297,10 +298,14 @@ fn try_arith(gpu: &Gpu, variants: Variants, like: Option<&Score>) -> Result<Scor
             score.faster.push((name.into(), ratio));
             continue;
         }
-        let base = matrix.multiply(gpu, &plain, &x, &y, &none, &how(columns, Arith::Float))?;
-        let how = how(columns, variants.arith);
-        let mut tried = vec![matrix.quantize(gpu, &pipelines, &x, &quantized, &how)?];
-        tried.extend(matrix.multiply(gpu, &pipelines, &quantized, &y, &none, &how)?);
+        let all = |pipelines: &Pipelines, arith, ready: &Room| -> Result<Vec<Dispatch>> {
+            let how = how(columns, arith);
+            let mut all = vec![matrix.prepare(gpu, pipelines, &x, ready, &how)?];
+            all.extend(matrix.multiply(gpu, pipelines, ready, &y, &none, &how)?);
+            Ok(all)
+        };
+        let base = all(&plain, Variants::PLAIN.arith, &ready_plain)?;
+        let tried = all(&pipelines, variants.arith, &ready)?;
         let base = Work { pipelines: &mut plain, what: &base };
         let ratio = clock.ratio(base, Work { pipelines: &mut pipelines, what: &tried })?;
         score.faster.push((name.into(), ratio));
@@ -347,7 +352,7 @@ fn compare_products(
     let bytes = blocks(&mut random, ty, ROWS * K / ty.block_len());
     let matrix = Matrix::new(gpu, ty, &bytes, ROWS, K)?;
     let x = random.floats(COLUMNS * K);
-    let base = matrix.product(gpu, plain, &x, &how(COLUMNS, Arith::Float))?;
+    let base = matrix.product(gpu, plain, &x, &how(COLUMNS, Variants::PLAIN.arith))?;
     let tried = matrix.product(gpu, pipelines, &x, &how(COLUMNS, arith))?;
     let mut w = vec![0.0; ROWS * K];
     dequantize(ty, &bytes, &mut w);

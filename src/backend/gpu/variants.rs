@@ -10,37 +10,46 @@ use crate::{Error, Result};
 /// How quantized weights are multiplied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Arith {
-    /// Weights as f32, activations as they are.
+    /// Weights and activations as they are, in f32.
     #[default]
     Float,
+    /// Weights as the numbers that they are stored as, in f32; what is taken off them and by what they are multiplied
+    /// meets their sum of products. So activations stand with the sums of each 16.
+    Summed,
     /// Activations in whole numbers of 8 bits with a scale for 32, as the CPU has them; sums of products are exact.
     Int8,
 }
 
 impl Arith {
-    /// What a format is multiplied by: weights that are floats stay so.
+    /// How a format is multiplied: floats as they are, others never so.
     pub fn of(self, format: Format) -> Self {
-        if format.is_float() { Arith::Float } else { self }
+        if format.is_float() { Arith::Float } else { self.max(Arith::Summed) }
+    }
+
+    /// What rows are prepared for: the matrices that do not take them as they are.
+    pub fn of_all(self, formats: impl Iterator<Item = Format>) -> Self {
+        formats.map(|format| self.of(format)).max().unwrap_or_default()
+    }
+
+    /// Whether a kernel that makes a gate and prepares it has registers enough for what it keeps of a block.
+    pub fn fits_gate_rows(self, format: Format) -> bool {
+        match self {
+            Arith::Float => false,
+            Arith::Summed => !format.has_half_scales(),
+            Arith::Int8 => true,
+        }
     }
 
     /// Words of 16 bytes that a block of 32 activations takes.
     pub const fn block_quads(self) -> usize {
         match self {
             Arith::Float => 8,
+            Arith::Summed => 9,
             Arith::Int8 => 3,
         }
     }
 
-    /// So many blocks of activations as kernels count them: in floats by words of 16 bytes, else by blocks, of which eight
-    /// lie interleaved.
-    pub const fn x_units(self, blocks: usize) -> u32 {
-        match self {
-            Arith::Float => 8 * blocks as u32,
-            Arith::Int8 => blocks as u32,
-        }
-    }
-
-    pub const ALL: [Arith; 2] = [Arith::Float, Arith::Int8];
+    pub const ALL: [Arith; 3] = [Arith::Float, Arith::Summed, Arith::Int8];
 }
 
 /// The matrices that a subgroup multiplies together.
@@ -87,7 +96,7 @@ impl Default for Wanted {
 }
 
 impl Variants {
-    pub const PLAIN: Variants = Variants { arith: Arith::Float, coop: false };
+    pub const PLAIN: Variants = Variants { arith: Arith::Summed, coop: false };
 
     pub const DOT4: Variants = Variants { arith: Arith::Int8, ..Variants::PLAIN };
     pub const COOP: Variants = Variants { coop: true, ..Variants::DOT4 };
@@ -107,7 +116,7 @@ impl Variants {
 impl fmt::Display for Variants {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(match self.arith {
-            Arith::Float => "plain",
+            Arith::Float | Arith::Summed => "plain",
             Arith::Int8 if self.coop => "coop",
             Arith::Int8 => "dot4",
         })

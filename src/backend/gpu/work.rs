@@ -54,11 +54,14 @@ pub struct WorkBuffers {
     pub q: wgpu::Buffer,
     /// Of the same rows as a gate: an up matrix of another format than its gate.
     pub u: Option<wgpu::Buffer>,
-    pub rounded: Option<Rounded>,
+    /// As products of this kind want them.
+    pub prepared: Option<Prepared>,
+    pub arith: Arith,
     /// Pairs of rows and experts, sorted by these: see experts_sort.wgsl.
     pub sorted: Option<wgpu::Buffer>,
     /// Heads' parts of rows that are no whole blocks where they lie: `[rows, heads, blocks]`
     pub heads_apart: Option<wgpu::Buffer>,
+    pub heads_prepared: Option<wgpu::Buffer>,
     /// Chunks of attention: `[split_rows, n_head, most_chunks, head_stride + 2]`
     pub chunks: wgpu::Buffer,
     /// Of tiles whose workgroups share lanes: see tile_sums.wgsl.
@@ -73,15 +76,15 @@ pub struct WorkBuffers {
     pub lows: Option<wgpu::Buffer>,
 }
 
-/// Rows for products that are not in floats: `[blocks / 8, Arith::block_quads, 8]`, blocks counted over all rows.
-pub struct Rounded {
+/// Rows for products that do not take them as they are: so many words of 16 bytes a block, blocks counted over all rows.
+pub struct Prepared {
     /// Of `H`, which norms make.
     h: wgpu::Buffer,
     /// Of all others in turn: most kernels make one from another's product.
     rest: wgpu::Buffer,
 }
 
-impl Rounded {
+impl Prepared {
     pub fn of(&self, buf: Buf) -> &wgpu::Buffer {
         if buf == Buf::H { &self.h } else { &self.rest }
     }
@@ -93,11 +96,11 @@ struct Sizes {
     q: usize,
     /// Of the widest gate.
     u: usize,
-    /// At the largest that variants have.
-    rounded_h: usize,
-    rounded_rest: usize,
+    prepared_h: usize,
+    prepared_rest: usize,
     sorted: usize,
     heads_apart: usize,
+    heads_prepared: usize,
     chunks: usize,
     lane_sums: usize,
     logits: usize,
@@ -105,18 +108,19 @@ struct Sizes {
     most_chunks: usize,
 }
 
-fn sizes(plan: &Plan, layout: &Layout, rows: usize, n_cells: usize) -> Sizes {
+fn sizes(plan: &Plan, layout: &Layout, rows: usize, n_cells: usize, arith: Arith) -> Sizes {
     let rows = rows.next_multiple_of(TILE_ROWS);
     let most_chunks = n_cells.div_ceil(CHUNK);
     let most = |of: fn(&AttnSpec) -> usize| plan.attentions.iter().map(of).max().unwrap_or(1);
     let chunk_row = 4 * most_chunks * most(|spec| spec.n_head * (head_stride(spec.head_dim) + 2));
-    let rounded = |width: usize| rows * width / BLOCK * 16 * Arith::Int8.block_quads();
+    let prepared = |width: usize| rows * width / BLOCK * 16 * arith.block_quads();
     let stride = |buf: Buf| layout.place(buf).stride;
     let fed = plan.ops().flat_map(|op| plan.operands(op).fed()).filter(|&buf| buf != Buf::H);
     let sorted = plan.experts.iter().map(|moe| {
         let pairs = rows * moe.n_used;
         tiles_words(moe.n_expert, pairs) + pairs
     });
+    let heads_apart = plan.ops().map(heads_apart).max().unwrap_or(0);
     let split_rows = (MOST_SPLIT_BYTES / chunk_row).clamp(1, MOST_SPLIT_ROWS);
     // States are made again in the same buffers.
     let room_rows = if plan.mixers.is_empty() { rows } else { rows.max(MOST_REPLAYED) };
@@ -124,10 +128,11 @@ fn sizes(plan: &Plan, layout: &Layout, rows: usize, n_cells: usize) -> Sizes {
         rooms: layout.rooms().iter().map(|stride| 4 * room_rows * stride).collect(),
         q: 4 * rows * most(|spec| spec.n_head * head_stride(spec.head_dim)),
         u: 4 * rows * plan.ops().filter_map(|op| gated(plan, op)).map(stride).max().unwrap_or(0),
-        rounded_h: rounded(stride(Buf::H)),
-        rounded_rest: rounded(fed.map(stride).max().unwrap_or(BLOCK)),
+        prepared_h: prepared(stride(Buf::H)),
+        prepared_rest: prepared(fed.map(stride).max().unwrap_or(BLOCK)),
         sorted: 4 * sorted.max().unwrap_or(0),
-        heads_apart: 4 * rows * plan.ops().map(heads_apart).max().unwrap_or(0),
+        heads_apart: 4 * rows * heads_apart,
+        heads_prepared: prepared(heads_apart),
         chunks: split_rows * chunk_row,
         lane_sums: lane_sums(plan),
         logits: 4 * OUTPUTS_AT_ONCE * plan.dims.n_vocab,
@@ -174,7 +179,7 @@ impl WorkBuffers {
         let plain = Usage::STORAGE;
         let both_ways = Usage::STORAGE | Usage::COPY_DST | Usage::COPY_SRC;
         let layout = Layout::of(plan);
-        let sizes = sizes(plan, &layout, max_rows, n_cells);
+        let sizes = sizes(plan, &layout, max_rows, n_cells, needs.arith);
         let buffer = |label, bytes: usize, usage| {
             if bytes as u64 > gpu.binding_bytes() {
                 return Err(too_large(gpu, label, bytes as u64, LESS));
@@ -187,11 +192,11 @@ impl WorkBuffers {
             rooms: rooms.collect::<Result<_>>()?,
             q: buffer("queries", sizes.q, plain)?,
             u: if needs.up { Some(buffer("up rows", sizes.u, plain)?) } else { None },
-            rounded: if needs.arith == Arith::Float {
+            prepared: if needs.arith == Arith::Float {
                 None
             } else {
-                let h = buffer("normed rows, rounded", sizes.rounded_h, plain)?;
-                Some(Rounded { h, rest: buffer("rounded rows", sizes.rounded_rest, plain)? })
+                let h = buffer("normed rows, prepared", sizes.prepared_h, plain)?;
+                Some(Prepared { h, rest: buffer("prepared rows", sizes.prepared_rest, plain)? })
             },
             sorted: if sizes.sorted > 0 {
                 Some(buffer("rows by expert", sizes.sorted, plain)?)
@@ -200,6 +205,11 @@ impl WorkBuffers {
             },
             heads_apart: if sizes.heads_apart > 0 {
                 Some(buffer("heads' rows", sizes.heads_apart, plain)?)
+            } else {
+                None
+            },
+            heads_prepared: if sizes.heads_prepared > 0 {
+                Some(buffer("heads' rows, prepared", sizes.heads_prepared, plain)?)
             } else {
                 None
             },
@@ -219,6 +229,7 @@ impl WorkBuffers {
             } else {
                 None
             },
+            arith: needs.arith,
             layout,
         })
     }
@@ -230,9 +241,10 @@ impl WorkBuffers {
 
     /// Bytes of all of them but the logits, for a plan of what fits.
     pub fn bytes(plan: &Plan, max_rows: usize, n_cells: usize) -> u64 {
-        let s = sizes(plan, &Layout::of(plan), max_rows, n_cells);
-        let rows = s.rooms.iter().sum::<usize>() + s.q + s.u + s.rounded_h + s.rounded_rest + s.heads_apart;
-        (rows + s.sorted + s.chunks + s.lane_sums) as u64
+        // It is not known yet how products will be made.
+        let s = sizes(plan, &Layout::of(plan), max_rows, n_cells, Arith::Summed);
+        let rows = s.rooms.iter().sum::<usize>() + s.q + s.u + s.prepared_h + s.prepared_rest;
+        (rows + s.heads_apart + s.heads_prepared + s.sorted + s.chunks + s.lane_sums) as u64
     }
 }
 

@@ -4,7 +4,7 @@ use super::{
     super::{
         formats::BLOCK,
         params::{AttendParams, RopeParams},
-        pipelines::{Family, Kernel, MOST_ROUNDED_HEAD},
+        pipelines::{Family, Kernel, MOST_PREPARED_HEAD},
         record::{MOST_WORK, Recorder},
         rows::halves,
         stored::Stored,
@@ -33,7 +33,7 @@ pub struct Attention {
     pieces: Vec<u32>,
     spec: AttnSpec,
     pub(super) stored: Stored,
-    /// How the rows of `attend` and `join` are rounded.
+    /// How the rows of `attend` and `join` are prepared for products.
     arith: Arith,
     /// Of a cell's keys and values.
     cell_bytes: u64,
@@ -137,12 +137,12 @@ impl Ops {
         let sinks = spec.sinks.map(Numbers::Vector);
         let whole = wgpu::Buffer::as_entire_buffer_binding;
         let (rows, lists, work) = (&stage.rows.rows, &stage.rows.lists.buffer, stage.work);
-        // Rows are rounded where they are made, but not where a block has parts of two heads, or a head has no room.
+        // Rows are prepared where they are made, but not where a block has parts of two heads, or a head has no room.
         let whole_blocks = spec.head_dim.is_multiple_of(BLOCK);
         let arith =
-            if whole_blocks && spec.head_dim <= MOST_ROUNDED_HEAD { self.arith } else { Arith::Float };
+            if whole_blocks && spec.head_dim <= MOST_PREPARED_HEAD { self.arith } else { Arith::Float };
         let bind = |kernel: Kernel, mut storage: Vec<_>, arith| {
-            storage.extend((arith != Arith::Float).then(|| stage.rounded(spec.out)));
+            storage.extend((arith != Arith::Float).then(|| stage.prepared(spec.out)));
             stage.bind(&self.params, kernel.family(), &storage)
         };
         let attend = |split, arith, out| {

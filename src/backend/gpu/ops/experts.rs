@@ -169,9 +169,9 @@ impl Ops {
         };
         let arith = stage.gpu.variants.arith.of(joined.format);
         if arith != Arith::Float {
-            self.add_quantizer(stage, joined.src);
+            self.add_preparer(stage, joined.src, arith);
         }
-        let x = || if arith == Arith::Float { stage.room(joined.src) } else { stage.rounded(joined.src) };
+        let x = || stage.input(joined.src, arith);
         // What each expert reads: the same row, or its own part of one.
         let (src, pairs_in_row) = (stage.place(joined.src), if joined.src == moe.hidden { 1 } else { taken });
         let read = if joined.src == moe.hidden { src.stride / moe.n_used } else { src.stride };
@@ -181,7 +181,7 @@ impl Ops {
                 numbers: numbers_of(joined.activation),
                 rows: rows as u32,
                 blocks: matrix.blocks as u32,
-                x_stride: arith.x_units(read / BLOCK),
+                x_stride: (read / BLOCK) as u32,
                 y_stride: (stage.place(dst).stride / moe.n_used) as u32,
                 y_first: 0,
                 has_bias: u32::from(bias.is_some()),
@@ -263,7 +263,7 @@ impl Ops {
         ready: &mut Ready,
     ) -> Result<()> {
         let &ExpertMatmul { format, mode, lanes, arith, src, .. } = matmul;
-        self.round(recorder, (src, arith), rows, ready)?;
+        self.make_ready(recorder, (src, arith), rows, ready)?;
         let coarse = coarse && format.has_planes();
         let bytes = if coarse { matmul.coarse_bytes } else { matmul.bytes };
         let (n_expert, pairs) = (of.moe.n_expert, rows * of.taken);

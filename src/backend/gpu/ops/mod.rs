@@ -15,7 +15,7 @@ use attention::Attention;
 use experts::{Experts, Taking};
 use mixers::Mixer;
 use per_head::PerHead;
-use products::{Matmul, Quantizer};
+use products::Matmul;
 use small::Taken;
 use stored::MOST_PARTS as MOST_STORING_PARTS;
 
@@ -80,14 +80,14 @@ pub struct Ops {
     piece_rows: usize,
     /// Room for sums of lanes.
     lane_sums_bytes: usize,
-    /// How norms round.
+    /// How norms prepare rows for products.
     arith: Arith,
     /// Operations on each row by itself; those of the head are the norms of each piece of a batch's outputs.
     on_rows: HashMap<At, Vec<RowStep>>,
     /// By the first of the weights that are joined.
     matmuls: HashMap<WeightId, Matmul>,
-    /// Of rows that matrices read for products that are not in floats.
-    quantizers: HashMap<Buf, Quantizer>,
+    /// Of rows that products do not take as they are.
+    preparers: HashMap<Buf, RowStep>,
     /// By how many a row takes, when that is first asked for.
     choices: HashMap<(MoeId, usize), RowStep>,
     experts: HashMap<(MoeId, usize), Experts>,
@@ -135,23 +135,28 @@ impl Stage<'_> {
         self.work.heads_apart.as_ref().expect("made for such a plan").as_entire_buffer_binding()
     }
 
+    /// The same, as products want them that do not take them as they are.
+    fn heads_prepared(&self) -> wgpu::BufferBinding<'_> {
+        self.work.heads_prepared.as_ref().expect("made for such products").as_entire_buffer_binding()
+    }
+
     fn logits(&self) -> wgpu::BufferBinding<'_> {
         self.work.logits.as_ref().expect("the head lives here").as_entire_buffer_binding()
     }
 
     /// Rows as products of this kind want them.
     fn input(&self, buf: Buf, arith: Arith) -> wgpu::BufferBinding<'_> {
-        if arith == Arith::Float { self.room(buf) } else { self.rounded(buf) }
+        if arith == Arith::Float { self.room(buf) } else { self.prepared(buf) }
     }
 
-    /// The same rows for products that are not in floats.
-    fn rounded(&self, buf: Buf) -> wgpu::BufferBinding<'_> {
-        let rounded = self.work.rounded.as_ref().expect("made for such products");
-        rounded.of(buf).as_entire_buffer_binding()
+    /// The same rows for products that do not take them as they are.
+    fn prepared(&self, buf: Buf) -> wgpu::BufferBinding<'_> {
+        let prepared = self.work.prepared.as_ref().expect("made for such products");
+        prepared.of(buf).as_entire_buffer_binding()
     }
 }
 
-/// Which rows are rounded as they are now.
+/// Which rows are prepared as they are now.
 #[derive(Default)]
 struct Ready {
     h: bool,
@@ -167,7 +172,7 @@ impl Ready {
         if buf == Buf::H { self.h = true } else { self.rest = Some(buf) }
     }
 
-    /// These were written, and not rounded.
+    /// These were written, and not prepared.
     fn forget(&mut self, written: BufSet) {
         self.h &= !written.contains(Buf::H);
         self.rest = self.rest.filter(|&buf| !written.contains(buf));
@@ -184,13 +189,13 @@ impl Ops {
         // Choice, sorting, sum, and the matrices, for each number that a row may take.
         let experts: usize = plan.experts.iter().map(|moe| moe.n_used * (3 + 2 * EXPERT_PARTS)).sum();
         let head = plan.heads().count() * (max_rows.div_ceil(OUTPUTS_AT_ONCE) + 1);
-        let quantizers = plan.widths.len();
+        let preparers = plan.widths.len();
         // Storing, in up to three parts, also by products, and attending, in pieces: each layer in its own slot, and any
         // layer in any of the others.
         let attentions = (3 + MOST_STORING_PARTS + MOST_PIECES.min(max_rows))
             * n_layer
             * (1 + n_slots.saturating_sub(n_layer));
-        products + on_rows + experts + head + quantizers + attentions
+        products + on_rows + experts + head + preparers + attentions
     }
 
     pub fn new(stage: &Stage, (held, by_planes): (&UnitSet, &[bool]), params: Params) -> Self {
@@ -199,10 +204,10 @@ impl Ops {
             split_rows: stage.work.split_rows,
             piece_rows: stage.work.piece_rows,
             lane_sums_bytes: stage.work.lane_sums.size() as usize,
-            arith: stage.gpu.variants.arith,
+            arith: stage.work.arith,
             on_rows: HashMap::new(),
             matmuls: HashMap::new(),
-            quantizers: HashMap::new(),
+            preparers: HashMap::new(),
             choices: HashMap::new(),
             experts: HashMap::new(),
             expert_matrices: HashMap::new(),

@@ -19,7 +19,8 @@ use crate::{
 };
 
 pub struct PerHead {
-    take: Option<RowStep>,
+    /// Parts of rows that are taken apart, and prepared then.
+    take: Vec<RowStep>,
     format: Format,
     lanes: u32,
     arith: Arith,
@@ -41,36 +42,39 @@ impl Ops {
         let (rows, cols) = (matrix.rows / heads, stage.model.weight(first).cols);
         let place = stage.place(src);
         // Numbers from row to row of the input, and from one head's part to the next; where the first begins.
-        let (take, stride, every, begin) = match heads_apart(op) {
-            0 => (None, place.stride, from.every, place.column + from.from),
+        let (mut take, stride, every, begin) = match heads_apart(op) {
+            0 => (Vec::new(), place.stride, from.every, place.column + from.from),
             width => {
                 let (every, each) = (padded(from.every), padded(cols));
                 let apart = Taken { room: stage.heads_apart(), stride: width, first: 0, every, each };
-                (Some(self.take(stage, (src, from), cols, heads, apart)), width, every, 0)
+                (vec![self.take(stage, (src, from), cols, heads, apart)], width, every, 0)
             }
         };
-        let arith = match take {
-            None => stage.gpu.variants.arith.of(matrix.format),
-            Some(_) => Arith::Float,
-        };
-        if arith != Arith::Float {
-            self.add_quantizer(stage, src);
+        let arith = stage.gpu.variants.arith.of(matrix.format);
+        let is_apart = !take.is_empty();
+        match (is_apart, arith) {
+            (_, Arith::Float) => {}
+            (false, _) => self.add_preparer(stage, src, arith),
+            (true, _) => {
+                let storage = [stage.heads_apart(), stage.heads_prepared()];
+                take.push(self.preparer(stage, arith, storage, stride));
+            }
         }
-        let x = || match (&take, arith) {
-            (Some(_), _) => stage.heads_apart(),
-            (None, Arith::Float) => stage.room(src),
-            (None, Arith::Int8) => stage.rounded(src),
+        let x = || match (is_apart, arith) {
+            (false, _) => stage.input(src, arith),
+            (true, Arith::Float) => stage.heads_apart(),
+            (true, _) => stage.heads_prepared(),
         };
-        let units = |numbers: usize| arith.x_units(numbers / BLOCK);
+        let blocks = |numbers: usize| (numbers / BLOCK) as u32;
         let out = stage.place(dst);
         let parts = matrix.parts.iter().map(|part| {
             let before = part.first_row / rows;
             let params = self.params.add(&MatmulParams {
                 rows: rows as u32,
                 blocks: matrix.blocks as u32,
-                x_stride: units(stride),
-                x_first: units(begin + before * every),
-                x_every: units(every),
+                x_stride: blocks(stride),
+                x_first: blocks(begin + before * every),
+                x_every: blocks(every),
                 y_stride: out.stride as u32,
                 y_first: (out.column + to.from + before * to.every) as u32,
                 y_every: to.every as u32,
@@ -107,7 +111,9 @@ impl Ops {
         ready: &mut Ready,
     ) -> Result<()> {
         let &PerHead { format, lanes, arith, src, .. } = product;
-        self.round(recorder, (src, arith), rows, ready)?;
+        if product.take.is_empty() {
+            self.make_ready(recorder, (src, arith), rows, ready)?;
+        }
         product.take.iter().try_for_each(|take| take.record(recorder, rows))?;
         let coarse = coarse && format.has_planes();
         let bytes = if coarse { product.coarse_bytes } else { product.bytes };

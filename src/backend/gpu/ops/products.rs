@@ -3,7 +3,7 @@
 use super::{
     super::{
         formats::{BLOCK, Format},
-        params::{ActivateParams, MatmulParams, QuantizeParams},
+        params::{ActivateParams, MatmulParams, PrepareParams},
         pipelines::{Curve, FEW_ROWS, Family, Kernel, Mode, Tiling, WIDE, numbers_of},
         record::Recorder,
         variants::Arith,
@@ -12,12 +12,6 @@ use super::{
     AT_ONCE, Bound, Ops, Ready, RowStep, Stage, in_two,
 };
 use crate::{Result, plan::Buf};
-
-/// Rounds rows by themselves; with blocks in a row.
-pub struct Quantizer {
-    bound: Bound,
-    blocks: u32,
-}
 
 /// Where a product goes: the buffer, its row length, and the column where it begins.
 struct Target<'a> {
@@ -39,9 +33,9 @@ pub struct Matmul {
     bytes: u64,
     coarse_bytes: u64,
     pub(super) parts: Vec<Part>,
-    /// The same with what a gate lets through rounded at once, for the buffer that it goes to; none where it cannot be.
-    rounded_parts: Vec<Bound>,
-    rounds: Option<Buf>,
+    /// The same with what a gate lets through prepared at once, for the buffer that it goes to; none where it cannot be.
+    prepared_parts: Vec<Bound>,
+    prepares: Option<Buf>,
     /// The same as `parts` with sums of the low plane as summands, where only the high plane is here.
     with_lows: Vec<Part>,
     /// An up matrix of another format than its gate meets it afterwards.
@@ -86,7 +80,7 @@ impl Ops {
         let out = Target { buffer, stride, column };
         let arith = stage.gpu.variants.arith.of(joined.format);
         if arith != Arith::Float {
-            self.add_quantizer(stage, joined.src);
+            self.add_preparer(stage, joined.src, arith);
         }
         let x = || stage.input(joined.src, arith);
         let made = |ops: &mut Self, lows| {
@@ -97,20 +91,20 @@ impl Ops {
         };
         let parts = made(self, false);
         let with_lows = if joined.low_product().is_some() { made(self, true) } else { Vec::new() };
-        // What is read and what is made are not rounded in the same buffer.
-        let rounds = match (joined.mode, joined.to) {
-            (Mode::Gate(_), To::Rows(dst)) if arith != Arith::Float && joined.src == Buf::H => {
+        // What is read and what is made are not prepared in the same buffer.
+        let prepares = match (joined.mode, joined.to) {
+            (Mode::Gate(_), To::Rows(dst)) if arith.fits_gate_rows(joined.format) && joined.src == Buf::H => {
                 Some(dst).filter(|_| stage.place(dst).width.is_multiple_of(BLOCK))
             }
             _ => None,
         };
-        let rounded_parts = rounds.map_or_else(Vec::new, |dst| {
+        let prepared_parts = prepares.map_or_else(Vec::new, |dst| {
             let parts = matrix.parts.iter().zip(&parts);
             parts
                 .map(|(part, Part { bound, .. })| {
                     let mut storage = self.matmul_storage(stage, joined, part, x(), &out);
-                    storage.push(stage.rounded(dst));
-                    let group = stage.bind(&self.params, Family::MatmulRounded, &storage);
+                    storage.push(stage.prepared(dst));
+                    let group = stage.bind(&self.params, Family::MatmulPrepared, &storage);
                     Bound { group, params: bound.params }
                 })
                 .collect()
@@ -129,8 +123,8 @@ impl Ops {
                 bytes: matrix.bytes(),
                 coarse_bytes: matrix.bytes() - matrix.low_bytes(),
                 parts,
-                rounded_parts,
-                rounds,
+                prepared_parts,
+                prepares,
                 with_lows,
                 then_activate,
             },
@@ -149,15 +143,27 @@ impl Ops {
         Some(RowStep { kernel, bound, groups: stride.div_ceil(AT_ONCE) as u32 })
     }
 
-    pub(super) fn add_quantizer(&mut self, stage: &Stage, src: Buf) {
-        if self.quantizers.contains_key(&src) {
+    pub(super) fn add_preparer(&mut self, stage: &Stage, src: Buf, arith: Arith) {
+        if self.preparers.contains_key(&src) {
             return;
         }
-        let blocks = (stage.place(src).stride / BLOCK) as u32;
-        let params = self.params.add(&QuantizeParams { blocks });
-        let storage = [stage.room(src), stage.rounded(src)];
-        let group = stage.bind(&self.params, Family::Quantize, &storage);
-        self.quantizers.insert(src, Quantizer { bound: Bound { group, params }, blocks });
+        let preparer =
+            self.preparer(stage, arith, [stage.room(src), stage.prepared(src)], stage.place(src).stride);
+        self.preparers.insert(src, preparer);
+    }
+
+    /// Prepares rows for products by themselves, from one buffer to another.
+    pub(super) fn preparer(
+        &mut self,
+        stage: &Stage,
+        arith: Arith,
+        storage: [wgpu::BufferBinding; 2],
+        stride: usize,
+    ) -> RowStep {
+        let blocks = (stride / BLOCK) as u32;
+        let params = self.params.add(&PrepareParams { blocks });
+        let bound = Bound { group: stage.bind(&self.params, Family::Prepare, &storage), params };
+        RowStep { kernel: Kernel::Prepare(arith), bound, groups: blocks.div_ceil(32) }
     }
 
     /// `lows`: with sums of the low plane as summands, which have the biases.
@@ -170,13 +176,12 @@ impl Ops {
         out: &Target<'b>,
         lows: bool,
     ) -> Part {
-        let arith = stage.gpu.variants.arith.of(joined.format);
         let per_output = if let Mode::Gate(_) = joined.mode { 2 } else { 1 };
         let given = MatmulParams {
             numbers: numbers_of(joined.activation),
             rows: part.rows as u32,
             blocks: matrix.blocks as u32,
-            x_stride: arith.x_units(stage.place(joined.src).stride / BLOCK),
+            x_stride: (stage.place(joined.src).stride / BLOCK) as u32,
             y_stride: out.stride as u32,
             y_first: (out.column + part.first_row / per_output) as u32,
             has_bias: u32::from(lows || stage.weights.biases.contains_key(&joined.weights[0])),
@@ -215,8 +220,8 @@ impl Ops {
         vec![high, low, scales, bias, x, out.buffer.clone()]
     }
 
-    /// Rounds rows that a product reads, unless they are.
-    pub(super) fn round(
+    /// Prepares rows that a product reads, unless they are.
+    pub(super) fn make_ready(
         &self,
         recorder: &mut Recorder,
         (src, arith): (Buf, Arith),
@@ -226,8 +231,7 @@ impl Ops {
         if arith == Arith::Float || ready.has(src) {
             return Ok(());
         }
-        let Quantizer { bound, blocks } = &self.quantizers[&src];
-        recorder.dispatch(Kernel::Quantize, bound, [blocks.div_ceil(32), rows as u32, 1])?;
+        self.preparers[&src].record(recorder, rows)?;
         ready.add(src);
         Ok(())
     }
@@ -241,11 +245,12 @@ impl Ops {
         ready: &mut Ready,
     ) -> Result<()> {
         let &Matmul { format, mode, lanes, arith, src, .. } = matmul;
-        self.round(recorder, (src, arith), rows, ready)?;
+        self.make_ready(recorder, (src, arith), rows, ready)?;
         let coarse = matmul.weigh(recorder, rows, coarse);
-        if let (Some(dst), Mode::Gate(curve), true) = (matmul.rounds, mode, rows <= FEW_ROWS && !with_lows) {
+        if let (Some(dst), Mode::Gate(curve), true) = (matmul.prepares, mode, rows <= FEW_ROWS && !with_lows)
+        {
             let kernel = Kernel::GateRows { format, curve, lanes, columns: rows as u32, coarse, arith };
-            for (bound, Part { rows: matrix_rows, .. }) in matmul.rounded_parts.iter().zip(&matmul.parts) {
+            for (bound, Part { rows: matrix_rows, .. }) in matmul.prepared_parts.iter().zip(&matmul.parts) {
                 let groups = matrix_rows.div_ceil(2 * BLOCK as u32);
                 recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
             }

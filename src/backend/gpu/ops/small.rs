@@ -84,13 +84,14 @@ impl Ops {
                 eps: norm.eps,
                 listed,
                 list_at,
+                zero: 0,
             });
             let weight = stage.weights.numbers(Numbers::Vector(weight));
             let mut storage = vec![rows, weight, stage.room(src), stage.room(dst)];
-            // Only rows that all products of a layer read are worth rounding here.
+            // Only rows that all products of a layer read are worth preparing here.
             let arith = if dst == Buf::H { self.arith } else { Arith::Float };
             if arith != Arith::Float {
-                storage.push(stage.rounded(dst));
+                storage.push(stage.prepared(dst));
             }
             let kernel = Kernel::Norm(arith);
             let bound = Bound { group: stage.bind(&self.params, kernel.family(), &storage), params };

@@ -167,7 +167,7 @@ impl Ops {
         ready: &mut Ready,
     ) -> Result<()> {
         let &Matmul { format, lanes, arith, src, .. } = matmul;
-        self.round(recorder, (src, arith), rows, ready)?;
+        self.make_ready(recorder, (src, arith), rows, ready)?;
         let coarse = matmul.weigh(recorder, rows, coarse);
         let columns = rows as u32;
         for (bound, part) in bounds.iter().zip(&matmul.parts) {

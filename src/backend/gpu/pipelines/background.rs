@@ -127,15 +127,12 @@ impl Drop for Background {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::super::{
-        super::variants::{Arith, Variants},
-        Mode, Pipelines,
-    };
+    use super::super::{super::variants::Variants, Mode, Pipelines};
     use super::*;
     use crate::backend::gpu::{formats::Format, tests::gpu};
 
     fn product(columns: u32) -> Kernel {
-        let (format, mode, arith) = (Format::ALL[0], Mode::Store, Arith::Float);
+        let (format, mode, arith) = (Format::ALL[0], Mode::Store, Variants::PLAIN.arith);
         Kernel::MatmulRows { format, mode, lanes: 8, columns, coarse: false, arith }
     }
 

@@ -34,7 +34,7 @@ impl Kernel {
         for mode in [Mode::Store, Mode::Add, Mode::Gate(Curve::Silu), Mode::Activate(Curve::Gelu)] {
             all.push(Kernel::MatmulJoin { mode, lanes: 16, width: 32 });
         }
-        all.push(Kernel::Quantize);
+        all.extend([Arith::Summed, Arith::Int8].map(Kernel::Prepare));
         for format in Format::ALL {
             all.push(Kernel::Embed(format));
             for arith in Arith::ALL.into_iter().filter(|arith| arith.of(format) == *arith) {
@@ -74,7 +74,7 @@ impl Kernel {
                         all.push(Kernel::MatmulWide { format, mode, lanes: 16, coarse });
                     }
                 }
-                if arith != Arith::Float {
+                if arith.fits_gate_rows(format) {
                     let curve = Curve::Silu;
                     let gate = |columns| Kernel::GateRows {
                         format,

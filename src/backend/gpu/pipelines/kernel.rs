@@ -1,17 +1,13 @@
 //! Which kernels there are, what they bind, and the constants that specialise their texts.
 
 use super::{
-    super::{
-        formats::Format,
-        stored::Stored,
-        variants::{Arith, Variants},
-    },
+    super::{formats::Format, stored::Stored, variants::Arith},
     Tuning,
 };
 use crate::{kv_type::KvType, plan::Activation};
 
-/// Heads of more numbers are not rounded where they are made: there is no room for them.
-pub const MOST_ROUNDED_HEAD: usize = 512;
+/// Heads of more numbers are not prepared for products where they are made: there is no room for them.
+pub const MOST_PREPARED_HEAD: usize = 512;
 
 /// Up to so many rows the weights are read once for all of them, by a kernel for each number of rows.
 pub const FEW_ROWS: usize = 8;
@@ -134,7 +130,7 @@ pub enum Kernel {
         arith: Arith,
         stored: Stored,
     },
-    /// A gate and what it lets through, by products that are not in floats, and rounded for another.
+    /// A gate and what it lets through, made ready for another product as well.
     GateRows {
         format: Format,
         curve: Curve,
@@ -199,8 +195,8 @@ pub enum Kernel {
     Choose,
     ExpertsSort,
     ExpertsSum,
-    /// Activations for products that are not in floats.
-    Quantize,
+    /// Activations as products of this kind want them.
+    Prepare(Arith),
     /// A gate and an up matrix that were multiplied apart.
     Activate(Curve),
     /// Any norm of rows, or of groups of them; `inside`: of rows that lie in the same buffer.
@@ -251,15 +247,15 @@ with_all! {
     pub enum Family {
         Embed,
         Norm,
-        NormRounded,
+        NormPrepared,
         Matmul,
-        MatmulRounded,
+        MatmulPrepared,
         StoreRows,
         ExpertMatmul,
         Choose,
         ExpertsSort,
         ExpertsSum,
-        Quantize,
+        Prepare,
         Activate,
         NormGroups,
         NormInside,
@@ -270,9 +266,9 @@ with_all! {
         Change,
         RopeStore,
         Attend,
-        AttendRounded,
+        AttendPrepared,
         AttendJoin,
-        AttendJoinRounded,
+        AttendJoinPrepared,
         Convolve,
         Scan,
         Best,
@@ -283,16 +279,16 @@ with_all! {
 }
 
 impl Family {
-    /// After the parameters at binding 0, a letter for each storage buffer: read or written. Rounded rows come last.
+    /// After the parameters at binding 0, a letter for each storage buffer: read or written. Prepared rows come last.
     pub fn storage(self) -> &'static str {
         match self {
             Family::Embed => "rrrrw",
             Family::Norm => "rrrw",
-            Family::NormRounded => "rrrww",
+            Family::NormPrepared => "rrrww",
             Family::Matmul => "rrrrrw",
-            Family::MatmulRounded => "rrrrrww",
+            Family::MatmulPrepared => "rrrrrww",
             Family::StoreRows => "rrrrrwrrww",
-            Family::Quantize
+            Family::Prepare
             | Family::Activate
             | Family::Multiply
             | Family::Take
@@ -305,9 +301,9 @@ impl Family {
             Family::Change => "w",
             Family::RopeStore => "rrrrrwww",
             Family::Attend => "rrrrrrw",
-            Family::AttendRounded => "rrrrrrww",
+            Family::AttendPrepared => "rrrrrrww",
             Family::AttendJoin => "rrrw",
-            Family::AttendJoinRounded => "rrrww",
+            Family::AttendJoinPrepared => "rrrww",
             Family::Convolve => "rrrww",
             Family::Scan => "rrrrrww",
             Family::Shift => "rrww",
@@ -321,9 +317,9 @@ impl Family {
 }
 
 impl Arith {
-    /// The family of a kernel that may round what it makes.
-    fn family(self, in_floats: Family, rounded: Family) -> Family {
-        if self == Arith::Float { in_floats } else { rounded }
+    /// The family of a kernel that may prepare what it makes for products.
+    fn family(self, as_it_is: Family, prepared: Family) -> Family {
+        if self == Arith::Float { as_it_is } else { prepared }
     }
 }
 
@@ -347,8 +343,8 @@ impl Kernel {
     pub fn family(self) -> Family {
         match self {
             Kernel::Embed(_) => Family::Embed,
-            Kernel::Norm(arith) => arith.family(Family::Norm, Family::NormRounded),
-            Kernel::GateRows { .. } => Family::MatmulRounded,
+            Kernel::Norm(arith) => arith.family(Family::Norm, Family::NormPrepared),
+            Kernel::GateRows { .. } => Family::MatmulPrepared,
             Kernel::StoreRows { .. } => Family::StoreRows,
             Kernel::MatmulRows { .. }
             | Kernel::MatmulTile { .. }
@@ -360,7 +356,7 @@ impl Kernel {
             Kernel::Choose => Family::Choose,
             Kernel::ExpertsSort => Family::ExpertsSort,
             Kernel::ExpertsSum => Family::ExpertsSum,
-            Kernel::Quantize => Family::Quantize,
+            Kernel::Prepare(_) => Family::Prepare,
             Kernel::Activate(_) => Family::Activate,
             Kernel::NormGroups { inside: false } => Family::NormGroups,
             Kernel::NormGroups { inside: true } => Family::NormInside,
@@ -369,8 +365,8 @@ impl Kernel {
             Kernel::Take => Family::Take,
             Kernel::Scale | Kernel::Cap => Family::Change,
             Kernel::RopeStore(_) => Family::RopeStore,
-            Kernel::Attend { arith, .. } => arith.family(Family::Attend, Family::AttendRounded),
-            Kernel::AttendJoin(arith) => arith.family(Family::AttendJoin, Family::AttendJoinRounded),
+            Kernel::Attend { arith, .. } => arith.family(Family::Attend, Family::AttendPrepared),
+            Kernel::AttendJoin(arith) => arith.family(Family::AttendJoin, Family::AttendJoinPrepared),
             Kernel::Convolve { .. } => Family::Convolve,
             Kernel::Scan { .. } => Family::Scan,
             Kernel::Best => Family::Best,
@@ -418,7 +414,7 @@ impl Kernel {
             Kernel::Choose => "choose".into(),
             Kernel::ExpertsSort => "experts sort".into(),
             Kernel::ExpertsSum => "experts sum".into(),
-            Kernel::Quantize => "quantize".into(),
+            Kernel::Prepare(_) => "prepare".into(),
             Kernel::Activate(_) => "activate".into(),
             Kernel::NormGroups { .. } => "norm groups".into(),
             Kernel::Multiply { .. } => "multiply".into(),
@@ -442,12 +438,7 @@ impl Kernel {
     }
 
     /// Values of the text's overrides. `flushes_halves`: the device takes subnormal halves for zero.
-    pub fn constants(
-        self,
-        tuning: &Tuning,
-        variants: Variants,
-        flushes_halves: bool,
-    ) -> Vec<(&'static str, f64)> {
+    pub fn constants(self, tuning: &Tuning, flushes_halves: bool) -> Vec<(&'static str, f64)> {
         let width = |threads: u32| [("THREADS", f64::from(threads))].into_iter();
         let coarse_of = |format: Format, coarse| {
             format.has_planes().then_some(("COARSE", f64::from(u8::from(coarse)))).into_iter()
@@ -497,13 +488,10 @@ impl Kernel {
                     .chain([("ACTIVATION", curve.number())])
                     .collect()
             }
-            Kernel::MatmulTile { format, mode, lanes, coarse, arith, width, share } => {
-                let apart = variants.coop && arith == Arith::Int8;
-                let apart = apart.then_some(("APART", f64::from(u8::from(format.has_half_scales()))));
+            Kernel::MatmulTile { format, mode, lanes, coarse, width, share, .. } => {
                 [("LANES", f64::from(lanes))]
                     .into_iter()
                     .chain(mode.constants())
-                    .chain(apart)
                     .chain(coarse_of(format, coarse))
                     .chain([("WIDTH", f64::from(width)), ("SHARE", f64::from(share))])
                     .collect()
@@ -535,7 +523,7 @@ impl Kernel {
             Kernel::Activate(curve) => vec![("ACTIVATION", curve.number())],
             Kernel::Multiply { f, g } => vec![("F", f.number()), ("G", g.number())],
             Kernel::Embed(_)
-            | Kernel::Quantize
+            | Kernel::Prepare(_)
             | Kernel::Add
             | Kernel::Take
             | Kernel::Scale
@@ -550,7 +538,7 @@ impl Kernel {
 impl Arith {
     fn suffix(self) -> &'static str {
         match self {
-            Arith::Float => "",
+            Arith::Float | Arith::Summed => "",
             Arith::Int8 => " dot4",
         }
     }

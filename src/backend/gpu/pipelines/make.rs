@@ -48,7 +48,7 @@ impl Maker {
                 module: &module,
                 entry_point: Some("main"),
                 compilation_options: wgpu::PipelineCompilationOptions {
-                    constants: &kernel.constants(&gpu.tuning, self.variants, gpu.flushes_halves),
+                    constants: &kernel.constants(&gpu.tuning, gpu.flushes_halves),
                     // The kernels write what they read.
                     zero_initialize_workgroup_memory: false,
                 },

@@ -14,7 +14,7 @@ mod tuning;
 use std::{collections::HashMap, sync::Arc};
 
 use background::Background;
-pub use kernel::{Curve, FEW_ROWS, Family, Kernel, MOST_ROUNDED_HEAD, Mode, numbers_of};
+pub use kernel::{Curve, FEW_ROWS, Family, Kernel, MOST_PREPARED_HEAD, Mode, numbers_of};
 use make::Maker;
 #[cfg(test)]
 pub use translated::Final;
@@ -164,7 +164,7 @@ mod tests {
                 if lanes > tuning.matmul {
                     continue;
                 }
-                let constants = kernel.constants(&tuning, variants, true);
+                let constants = kernel.constants(&tuning, true);
                 let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
                 process_overrides(&module, &info, None, &constants)
                     .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
@@ -210,7 +210,7 @@ mod tests {
         for kernel in Kernel::all() {
             let module = wgsl::parse_str(&kernel.text(Variants::PLAIN, Square::default())).unwrap();
             let info = Validator::new(ValidationFlags::all(), BASE).validate(&module).unwrap();
-            let constants = kernel.constants(&Tuning::HARDWARE, Variants::PLAIN, false);
+            let constants = kernel.constants(&Tuning::HARDWARE, false);
             let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
             let (module, _) = process_overrides(&module, &info, None, &constants).unwrap();
             let shared = module.global_variables.iter().filter(|(_, v)| v.space == AddressSpace::WorkGroup);

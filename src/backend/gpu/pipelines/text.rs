@@ -20,11 +20,11 @@ impl Kernel {
             Kernel::Norm(Arith::Float) => {
                 [shader!("common/one"), reduce, shader!("common/norm_plain"), shader!("norm")].concat()
             }
-            Kernel::Norm(Arith::Int8) => [
+            Kernel::Norm(arith) => [
                 shader!("common/one"),
                 reduce,
-                &self.rounding(),
-                shader!("common/norm_round"),
+                &self.preparing(arith),
+                shader!("common/norm_prepare"),
                 shader!("norm"),
             ]
             .concat(),
@@ -49,7 +49,7 @@ impl Kernel {
             Kernel::GateRows { format, arith, .. } => [
                 &rows_text(format, arith),
                 shader!("common/one_matrix"),
-                &self.rounding(),
+                &self.preparing(arith),
                 shader!("gate_rows"),
             ]
             .concat(),
@@ -90,7 +90,7 @@ impl Kernel {
             Kernel::Choose => [shader!("common/one"), reduce, shader!("choose")].concat(),
             Kernel::ExpertsSort => shader!("experts_sort").into(),
             Kernel::ExpertsSum => shader!("experts_sum").into(),
-            Kernel::Quantize => self.rounding() + shader!("quantize"),
+            Kernel::Prepare(arith) => self.preparing(arith) + shader!("prepare"),
             Kernel::Activate(_) => [shader!("common/activation"), shader!("activate")].concat(),
             Kernel::NormGroups { inside } => [
                 shader!("common/one"),
@@ -157,20 +157,28 @@ impl Kernel {
         }
     }
 
-    /// How this kernel rounds what it makes for products.
-    fn rounding(self) -> String {
-        let numbers = include_str!("../../../../shaders/common/quantize_int8.wgsl");
+    /// How this kernel prepares what it makes for products.
+    fn preparing(self, arith: Arith) -> String {
+        macro_rules! texts {
+            ($ty:literal, $($name:literal),*) => {
+                ($ty, [$(include_str!(concat!("../../../../shaders/common/", $name, ".wgsl"))),*].concat())
+            };
+        }
+        let (ty, text) = match arith {
+            Arith::Float => unreachable!("rows are used as they are"),
+            Arith::Summed => texts!("f32", "block", "sum_block"),
+            Arith::Int8 => texts!("u32", "block", "quantize_int8", "round_block"),
+        };
         let binding = self.family().storage().len();
-        let rounded =
-            format!("@group(0) @binding({binding}) var<storage, read_write> rounded: array<vec4<u32>>;\n");
-        [&rounded, numbers, include_str!("../../../../shaders/common/round_block.wgsl")].concat()
+        let prepared = "var<storage, read_write> prepared";
+        format!("@group(0) @binding({binding}) {prepared}: array<vec4<{ty}>>;\n{text}")
     }
 
     /// What becomes of a head of attention's result.
     fn head(self, arith: Arith) -> String {
         match arith {
             Arith::Float => include_str!("../../../../shaders/common/head_plain.wgsl").into(),
-            _ => self.rounding() + include_str!("../../../../shaders/common/head_round.wgsl"),
+            _ => self.preparing(arith) + include_str!("../../../../shaders/common/head_prepare.wgsl"),
         }
     }
 }
@@ -183,9 +191,9 @@ fn rows_text(format: Format, arith: Arith) -> String {
 /// The same with another text for what products are given and what becomes of sums.
 fn rows_with(format: Format, arith: Arith, finish: &str) -> String {
     let lanes = include_str!("../../../../shaders/common/lanes.wgsl");
-    if arith == Arith::Float {
+    if arith != Arith::Int8 {
         let products = include_str!("../../../../shaders/common/products_float.wgsl");
-        return [&format_text(format), finish, products, lanes].concat();
+        return [&format_text(format), activations(arith), finish, products, lanes].concat();
     }
     let part = include_str!("../../../../shaders/common/part.wgsl");
     let products = include_str!("../../../../shaders/common/products_dot.wgsl");
@@ -195,14 +203,23 @@ fn rows_with(format: Format, arith: Arith, finish: &str) -> String {
 /// The same for tiles, with the tile's kernel.
 fn tile_text(format: Format, arith: Arith) -> String {
     let sums = include_str!("../../../../shaders/common/tile_sums.wgsl");
-    if arith == Arith::Float {
+    if arith != Arith::Int8 {
         let tile = include_str!("../../../../shaders/matmul_tile.wgsl");
-        return [&format_text(format), &finish(), sums, tile].concat();
+        return [&format_text(format), activations(arith), &finish(), sums, tile].concat();
     }
     let part = include_str!("../../../../shaders/common/part.wgsl");
     let column = include_str!("../../../../shaders/common/tile_column.wgsl");
     let tile = include_str!("../../../../shaders/matmul_tile_dot.wgsl");
     [&dots(format), &finish(), part, column, sums, tile].concat()
+}
+
+/// Where products in floats find activations.
+fn activations(arith: Arith) -> &'static str {
+    match arith {
+        Arith::Float => include_str!("../../../../shaders/common/x_rows.wgsl"),
+        Arith::Summed => include_str!("../../../../shaders/common/x_summed.wgsl"),
+        Arith::Int8 => unreachable!("multiplied by dots"),
+    }
 }
 
 /// What products are given, and what becomes of sums.
@@ -249,7 +266,7 @@ fn ints_text(format: Format) -> String {
     }
 }
 
-/// `load` and `quad` of a format, with the bindings of its streams.
+/// `load`, `numbers` and `offset` of a format with the bindings of its streams, and its scales.
 fn format_text(format: Format) -> String {
     macro_rules! texts {
         ($($name:literal),*) => {
@@ -259,23 +276,41 @@ fn format_text(format: Format) -> String {
     let plus = "const SIGN: f32 = 1.0;\n";
     let minus = "const SIGN: f32 = -1.0;\n";
     match format {
-        Format::Q4_0 => texts!("nibbles", "exact_half", "half_scale", "q4_0"),
-        Format::Q4_1 => texts!("nibbles", "exact_half", "scale_min", "q4_affine") + plus,
-        Format::Q5_0 => texts!("nibbles", "exact_half", "half_scale", "fifth_bits", "q5_0"),
-        Format::Q5_1 => texts!("nibbles", "exact_half", "scale_min", "fifth_bits", "q5_affine") + plus,
-        Format::Q8_0 => texts!("nibbles", "exact_half", "half_scale", "q8_0"),
-        Format::Q8High => texts!("nibbles", "exact_half", "half_scale", "q8_high"),
-        Format::Q2_K => texts!("nibbles", "exact_half", "q2_k"),
-        Format::Q4_K => texts!("nibbles", "exact_half", "scale_min_k", "q4_affine") + minus,
-        Format::Q5_K => texts!("nibbles", "exact_half", "scale_min_k", "fifth_bits", "q5_affine") + minus,
-        Format::Q6_K => texts!("nibbles", "q6_k"),
-        Format::Iq4Nl => texts!("nibbles", "level_iq4", "levels", "exact_half", "half_scale", "iq4_nl"),
-        Format::Iq4Xs => texts!("nibbles", "level_iq4", "levels", "float_scale", "iq4_nl"),
-        Format::Iq2 => texts!("nibbles", "levels", "iq2"),
-        Format::Mxfp4 => texts!("nibbles", "level_e2m1", "levels", "mxfp4"),
-        Format::Nvfp4 => texts!("nibbles", "level_e2m1", "levels", "nvfp4"),
-        Format::F16 => texts!("f16"),
-        Format::Bf16 => texts!("bf16"),
-        Format::F32 => texts!("f32"),
+        Format::Q4_0 => texts!("nibbles", "exact_half", "half_scale", "q4_0", "scales/one"),
+        Format::Q4_1 => {
+            texts!("nibbles", "exact_half", "scale_min", "q4_affine", "scales/one_and_minimum") + plus
+        }
+        Format::Q5_0 => texts!("nibbles", "exact_half", "half_scale", "fifth_bits", "q5_0", "scales/one"),
+        Format::Q5_1 => {
+            texts!("nibbles", "exact_half", "scale_min", "fifth_bits", "q5_affine", "scales/one_and_minimum")
+                + plus
+        }
+        Format::Q8_0 => texts!("nibbles", "exact_half", "half_scale", "q8_0", "scales/one"),
+        Format::Q8High => texts!("nibbles", "exact_half", "half_scale", "q8_high", "scales/one"),
+        Format::Q2_K => texts!("nibbles", "exact_half", "q2_k", "scales/two_and_minima"),
+        Format::Q4_K => {
+            texts!("nibbles", "exact_half", "scale_min_k", "q4_affine", "scales/one_and_minimum") + minus
+        }
+        Format::Q5_K => {
+            texts!(
+                "nibbles",
+                "exact_half",
+                "scale_min_k",
+                "fifth_bits",
+                "q5_affine",
+                "scales/one_and_minimum"
+            ) + minus
+        }
+        Format::Q6_K => texts!("nibbles", "q6_k", "scales/two"),
+        Format::Iq4Nl => {
+            texts!("nibbles", "level_iq4", "levels", "exact_half", "half_scale", "iq4_nl", "scales/one")
+        }
+        Format::Iq4Xs => texts!("nibbles", "level_iq4", "levels", "float_scale", "iq4_nl", "scales/one"),
+        Format::Iq2 => texts!("nibbles", "levels", "iq2", "scales/two"),
+        Format::Mxfp4 => texts!("nibbles", "level_e2m1", "levels", "mxfp4", "scales/one"),
+        Format::Nvfp4 => texts!("nibbles", "level_e2m1", "levels", "nvfp4", "scales/two"),
+        Format::F16 => texts!("f16", "scales/none"),
+        Format::Bf16 => texts!("bf16", "scales/none"),
+        Format::F32 => texts!("f32", "scales/none"),
     }
 }

@@ -32,7 +32,7 @@ pub struct Final {
 impl Final {
     /// As a card would have it.
     pub fn of(kernel: Kernel, tuning: &Tuning, variants: Variants, square: Square) -> Self {
-        let constants = kernel.constants(tuning, variants, false);
+        let constants = kernel.constants(tuning, false);
         let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x));
         Self::of_text(&kernel.name(), &kernel.text(variants, square), constants)
     }

@@ -18,9 +18,10 @@ use self::attention::Case;
 use super::{
     cache::Shelf,
     device::{Found, Gpu},
+    formats::BLOCK,
     lab::{Random, bind, numbers, run, storage},
     params::NormParams,
-    pipelines::{Family, Kernel, Pipelines},
+    pipelines::{Kernel, Pipelines},
     stored::Stored,
     variants::{Arith, Variants},
 };
@@ -169,28 +170,60 @@ pub fn same_bits(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
+/// Of rows for products that take them as they are, and for those of the plain kernels, which want sums too.
 fn norm_fault(gpu: &Gpu, pipelines: &mut Pipelines) -> Result<Option<String>> {
     const DIM: usize = 4096;
     let mut random = Random::new(31);
     let (x, weight, eps) = (random.floats(DIM), random.floats(DIM), 1e-5f32);
-    let params = NormParams { dim: DIM as u32, stride: DIM as u32 / 4, eps, listed: 0, list_at: 0 };
-    let (rows, h) = (storage(gpu, &[0; 16])?, numbers(gpu, &vec![0.0; DIM])?);
-    let (weights, row) = (numbers(gpu, &weight)?, numbers(gpu, &x)?);
-    let buffers = [&rows, &weights, &row, &h].map(|b| &b.buffer);
-    let bound = bind(gpu, pipelines, Family::Norm, &params, &buffers)?;
-    let got = run(gpu, pipelines, &[(Kernel::Norm(Arith::Float), bound, [1, 1, 1])], &h.buffer, DIM)?;
+    let params = NormParams { dim: DIM as u32, stride: DIM as u32 / 4, eps, ..NormParams::default() };
     let square: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / DIM as f64;
     let scale = 1.0 / (square + f64::from(eps)).sqrt();
-    for ((&got, &x), &weight) in got.iter().zip(&x).zip(&weight) {
-        let want = f64::from(x) * scale * f64::from(weight);
-        // Half of the roundings of a sum over a thread's numbers and over the threads reach the root; WGSL divides
-        // within 2.5 units.
-        let limit = (DIM as f64 / 8.0 + 16.0) * U * want.abs() + 1e-30;
-        if is_more((f64::from(got) - want).abs(), limit) {
-            return Ok(Some(format!("norms: {got} for {want}")));
+    let (rows, h) = (storage(gpu, &[0; 16])?, numbers(gpu, &vec![0.0; DIM])?);
+    let (weights, row) = (numbers(gpu, &weight)?, numbers(gpu, &x)?);
+    let summed_len = 4 * Arith::Summed.block_quads() * DIM / BLOCK;
+    let summed = numbers(gpu, &vec![0.0; summed_len])?;
+    for kernel in [Kernel::Norm(Arith::Float), Kernel::Norm(Arith::Summed)] {
+        let rooms = [&rows, &weights, &row, &h, &summed];
+        let buffers = rooms.map(|b| &b.buffer);
+        let buffers = &buffers[..kernel.family().storage().len()];
+        let bound = bind(gpu, pipelines, kernel.family(), &params, buffers)?;
+        let got = run(gpu, pipelines, &[(kernel, bound, [1, 1, 1])], &h.buffer, DIM)?;
+        for ((&got, &x), &weight) in got.iter().zip(&x).zip(&weight) {
+            let want = f64::from(x) * scale * f64::from(weight);
+            // Half of the roundings of a sum over a thread's numbers and over the threads reach the root; WGSL divides
+            // within 2.5 units.
+            let limit = (DIM as f64 / 8.0 + 16.0) * U * want.abs() + 1e-30;
+            if is_more((f64::from(got) - want).abs(), limit) {
+                return Ok(Some(format!("norms: {got} for {want}")));
+            }
+        }
+        if kernel == Kernel::Norm(Arith::Summed) {
+            let summed = run(gpu, pipelines, &[], &summed.buffer, summed_len)?;
+            return Ok(sums_fault(&got, &summed).map(|fault| format!("norms with sums: {fault}")));
         }
     }
     Ok(None)
+}
+
+/// What is wrong with blocks of numbers and the sums of their halves.
+fn sums_fault(numbers: &[f32], summed: &[f32]) -> Option<String> {
+    let blocks = numbers.as_chunks::<BLOCK>().0.iter().zip(summed.as_chunks::<{ BLOCK + 4 }>().0);
+    for (numbers, summed) in blocks {
+        let (copied, sums) = summed.split_at(BLOCK);
+        if !same_bits(numbers, copied) {
+            return Some("other numbers than those of the row".into());
+        }
+        let (first, second) = numbers.split_at(BLOCK / 2);
+        for (&got, part) in sums.iter().zip([first, second, &numbers[..]]) {
+            let want: f64 = part.iter().map(|&x| f64::from(x)).sum();
+            let size: f64 = part.iter().map(|&x| f64::from(x).abs()).sum();
+            // A tree of 4 levels for each half, and both.
+            if is_more((f64::from(got) - want).abs(), 6.0 * U * size) {
+                return Some(format!("{got} for {want}"));
+            }
+        }
+    }
+    None
 }
 
 /// A long context and a short one in each form; some of the values are subnormal halves.
@@ -241,9 +274,13 @@ mod tests {
         let Some(gpu) = gpu("what_is_broken_is_found") else { return };
         assert_eq!(found_fault(&gpu, None), None);
         type Break = fn(Kernel, String) -> String;
-        let broken: [(&str, Break); 9] = [
+        let broken: [(&str, Break); 10] = [
             ("norms", |kernel, text| match kernel {
                 Kernel::Norm(_) => changed(&text, "f32(p.dim)", "f32(p.dim - 1u)"),
+                _ => text,
+            }),
+            ("norms with sums", |kernel, text| match kernel {
+                Kernel::Norm(Arith::Summed) => changed(&text, "first + second, 0.0", "first + first, 0.0"),
                 _ => text,
             }),
             ("batch of 3", |kernel, text| match kernel {

@@ -7,7 +7,7 @@ use super::{
         params::{MatmulParams, RopeParams},
         pipelines::{Family, Kernel, Pipelines},
         stored::{Stored, kv_words},
-        variants::Arith,
+        variants::{Arith, Variants},
     },
     Extent, same_bits,
 };
@@ -52,7 +52,7 @@ impl Case {
         let cells: Vec<u32> = (0..columns as u32).map(|row| (5 * row + 2) % CELLS as u32).collect();
         let row_data = storage(gpu, bytemuck::cast_slice(&cells))?;
         let (biases, floats) = (numbers(gpu, &bias)?, weights.input(gpu, &x, columns)?);
-        let rounded = weights.quantized(gpu, Arith::Int8, columns)?;
+        let prepared = weights.room_for(gpu, arith, columns)?;
         let unwritten = |len: usize| numbers(gpu, &vec![UNWRITTEN; len]);
         let q_len = columns * HEADS * HEAD;
         let [keys_len, values_len] =
@@ -62,8 +62,8 @@ impl Case {
         let mut todo = Vec::new();
         let mut input = &floats;
         if arith != Arith::Float {
-            todo.push(weights.quantize(gpu, pipelines, &floats, &rounded, &how)?);
-            input = &rounded;
+            todo.push(weights.prepare(gpu, pipelines, &floats, &prepared, &how)?);
+            input = &prepared;
         }
         if at_once {
             let [high, low, scales] = weights.streams.each_ref().map(|stream| &stream.buffer);
@@ -72,7 +72,7 @@ impl Case {
             let params = MatmulParams {
                 rows: ROWS as u32,
                 blocks: weights.blocks as u32,
-                x_stride: arith.x_units(weights.blocks),
+                x_stride: weights.blocks as u32,
                 has_bias: 1,
                 heads: rope.heads,
                 kv_heads: rope.kv_heads,
@@ -134,7 +134,7 @@ pub(super) fn fault(gpu: &Gpu, pipelines: &mut Pipelines, extent: Extent) -> Res
     }
     let stored = Stored { keys: KvType::F16, values: KvType::F16 };
     for &columns in if extent == Extent::All { &[1, 2, 3, 8][..] } else { &[1] } {
-        let case = Case { ty: GgmlType::Q8_0, columns, stored, arith: Arith::Float };
+        let case = Case { ty: GgmlType::Q8_0, columns, stored, arith: Variants::PLAIN.arith };
         if !case.agrees(gpu, pipelines)? {
             let what = format!("keys: other bits where a batch of {columns} is stored as it is multiplied");
             return Ok(Some(what));

@@ -170,7 +170,7 @@ fn products_by_experts_are_those_of_their_matrices_alone() {
     let Some(mut gpu) = gpu(TEST) else { return };
     for tuning in [Tuning::SOFTWARE, Tuning::HARDWARE] {
         gpu.tuning = tuning;
-        check_products(&gpu, Arith::Float);
+        check_products(&gpu, Arith::Summed);
     }
     if let Some(gpu) = gpu_with(TEST, Variants::DOT4) {
         check_products(&gpu, Arith::Int8);
@@ -211,7 +211,7 @@ fn check_products(gpu: &super::Gpu, arith: Arith) {
             let params = MatmulParams {
                 rows: each as u32,
                 blocks: whole.blocks as u32,
-                x_stride: arith.x_units(whole.blocks),
+                x_stride: whole.blocks as u32,
                 y_stride: outputs as u32,
                 has_bias: 1,
                 used: used as u32,
@@ -230,21 +230,21 @@ fn check_products(gpu: &super::Gpu, arith: Arith) {
             };
             let how = How { arith, ..plain(rows, false) };
             let floats = whole.input(gpu, &x, rows).unwrap();
-            let rounded = whole.quantized(gpu, Arith::Int8, rows).unwrap();
+            let prepared = whole.room_for(gpu, arith, rows).unwrap();
             let count = storage(gpu, bytemuck::cast_slice(&[rows as u32])).unwrap();
             let [bias_room, chosen] = [&bias, &chosen].map(|x| numbers(gpu, x).unwrap());
             let sorted = storage(gpu, &vec![0; 4 * (1 + 3 * most_tiles + rows * used)]).unwrap();
             let lanes = gpu.tuning.lanes(whole.blocks);
             for tiles in [false, true] {
                 let y = numbers(gpu, &vec![7.0; rows * used * outputs]).unwrap();
-                let x = if arith == Arith::Float { &floats } else { &rounded };
+                let x = if arith == Arith::Float { &floats } else { &prepared };
                 let by = if tiles { &sorted } else { &chosen };
                 let [high, low, scales] = &whole.streams;
                 let buffers = [high, low, scales, &bias_room, x, &y, by].map(|room| &room.buffer);
                 let bound = bind(gpu, &pipelines, Family::ExpertMatmul, &params, &buffers).unwrap();
                 let mut steps = Vec::new();
                 if arith != Arith::Float {
-                    steps.push(whole.quantize(gpu, &pipelines, &floats, &rounded, &how).unwrap());
+                    steps.push(whole.prepare(gpu, &pipelines, &floats, &prepared, &how).unwrap());
                 }
                 let (format, coarse) = (whole.format, false);
                 if tiles {

@@ -119,11 +119,11 @@ fn the_smallest_scales_are_not_taken_for_zero() {
         let bytes = blocks_of(&mut random, ty, rows * k / ty.block_len(), least);
         let weights = Matrix::new(&gpu, ty, &bytes, rows, k).unwrap();
         let x = random.floats(9 * k);
-        for arith in [Arith::Float, Arith::Int8] {
+        for arith in [Arith::Summed, Arith::Int8] {
             let how = |columns| How { arith, ..plain(columns, columns > 8) };
             let read = match arith {
-                Arith::Float => x.clone(),
-                _ => weights.rounded(&gpu, &mut pipelines, &x, &how(9)).as_flattened().to_vec(),
+                Arith::Float | Arith::Summed => x.clone(),
+                Arith::Int8 => weights.rounded(&gpu, &mut pipelines, &x, 9).as_flattened().to_vec(),
             };
             let expected = exact_of(ty, &bytes, rows, k, &read, 3.0 * f64::from(least));
             let limit = roundings(k, gpu.tuning.lanes(k / BLOCK)) * U;
@@ -142,7 +142,7 @@ fn the_smallest_scales_are_not_taken_for_zero() {
 fn sums_are_added_biased_and_gated() {
     const TEST: &str = "sums_are_added_biased_and_gated";
     let Some(gpu) = gpu(TEST) else { return };
-    check_endings(&gpu, &[GgmlType::Q4_0, GgmlType::Q6_K], Arith::Float);
+    check_endings(&gpu, &[GgmlType::Q4_0, GgmlType::Q6_K], Arith::Summed);
     check_endings(&gpu, &[GgmlType::Q6_K, GgmlType::Q4_K], Arith::Int8);
     if let Some(gpu) = gpu_with(TEST, Variants::COOP) {
         check_endings(&gpu, &[GgmlType::Q6_K, GgmlType::Q4_K], Arith::Int8);
@@ -241,7 +241,7 @@ fn check_rounded_products(gpu: &Gpu, few: &[usize]) {
             block.iter_mut().for_each(|x| *x *= size);
         }
         let how = |columns| How { arith: Arith::Int8, ..plain(columns, columns > 8) };
-        let rounded = weights.rounded(gpu, &mut pipelines, &x, &how(70));
+        let rounded = weights.rounded(gpu, &mut pipelines, &x, 70);
         for (want, got) in x.as_chunks::<BLOCK>().0.iter().zip(&rounded) {
             let size = want.iter().fold(0.0f64, |size, &x| size.max(f64::from(x).abs()));
             // Half a step of 1/127, and roundings in f32.
@@ -329,9 +329,9 @@ fn check_coarse_products(gpu: &Gpu) {
         let weights = Matrix::new(gpu, ty, &bytes, rows, k).unwrap();
         let x = random.floats(9 * k);
         let how = |arith, columns| How { coarse: true, arith, ..plain(columns, columns > 8) };
-        let rounded = weights.rounded(gpu, &mut pipelines, &x, &how(Arith::Int8, 9));
+        let rounded = weights.rounded(gpu, &mut pipelines, &x, 9);
         let want =
-            weights.product(gpu, &mut pipelines, rounded.as_flattened(), &how(Arith::Float, 9)).unwrap();
+            weights.product(gpu, &mut pipelines, rounded.as_flattened(), &how(Arith::Summed, 9)).unwrap();
         let sizes = exact(ty, &bytes, rows, k, rounded.as_flattened());
         for columns in [1, 5, 9] {
             let x = &x[..columns * k];

@@ -24,7 +24,7 @@ mod lost;
 mod matmul;
 mod mixers;
 mod per_head;
-mod rounded;
+mod prepared;
 mod rows;
 mod small;
 mod stored;

@@ -30,8 +30,14 @@ fn norms_are_right_to_rounding() {
                 x.chunks_exact(dim).flat_map(|row| row.iter().copied().chain(zeros.clone())).collect()
             };
             let (x, weight, eps) = (random.floats(3 * dim), random.floats(dim), 1e-5f32);
-            let params =
-                NormParams { dim: dim as u32, stride: (stride / 4) as u32, eps, listed: 1, list_at: 1 };
+            let params = NormParams {
+                dim: dim as u32,
+                stride: (stride / 4) as u32,
+                eps,
+                listed: 1,
+                list_at: 1,
+                zero: 0,
+            };
             let h = numbers(&gpu, &vec![0.0; 3 * stride]).unwrap();
             // Rows 2 and 0, from a list that begins at word 1.
             let rows = storage(&gpu, bytemuck::cast_slice(&[9u32, 2, 0])).unwrap();

@@ -1,14 +1,14 @@
-//! Kernels that also round what they make for the product that reads it: the same bits as the plain kernel's and what
-//! the rounding kernel makes of them.
+//! Kernels that also prepare what they make for the product that reads it: the same bits as the plain kernel's and what
+//! the preparing kernel makes of them.
 
 use super::{
     super::{
         device::Gpu,
-        formats::BLOCK,
+        formats::{BLOCK, Format},
         lab::{How, Matrix, Random, Room, bind, blocks, numbers, plain, room, run, storage},
         ops::Bound,
-        params::{AttendParams, MatmulParams, NormParams, QuantizeParams},
-        pipelines::{Curve, Family, Kernel, Mode, Pipelines},
+        params::{AttendParams, MatmulParams, NormParams, PrepareParams},
+        pipelines::{Curve, Family, Kernel, Mode, Pipelines, Tuning},
         stored::Stored,
         variants::Arith,
     },
@@ -19,7 +19,7 @@ use crate::{kv_type::KvType, quant::GgmlType};
 /// What a kernel binds before its results.
 struct Step<'a> {
     plain: (Kernel, Family),
-    rounding: (Kernel, Family),
+    preparing: (Kernel, Family),
     inputs: Vec<&'a Room<'a>>,
     groups: [[u32; 3]; 2],
 }
@@ -34,41 +34,45 @@ fn check<T: bytemuck::NoUninit>(
     arith: Arith,
 ) {
     let (blocks, len) = (rows * width / BLOCK, rows * width);
-    // Eight blocks lie interleaved.
-    let rounded_len = 4 * blocks.next_multiple_of(8) * arith.block_quads();
+    // Eight blocks may lie interleaved.
+    let prepared_len = 4 * blocks.next_multiple_of(8) * arith.block_quads();
     let out = || numbers(gpu, &vec![7.0; len]).unwrap();
-    let rounded = || room(gpu, 4 * rounded_len as u64).unwrap();
+    let prepared = || room(gpu, 4 * prepared_len as u64).unwrap();
     let bound = |pipelines: &Pipelines, family, results: &[&Room]| -> Bound {
         let buffers = step.inputs.iter().copied().chain(results.iter().copied());
         let buffers: Vec<_> = buffers.map(|room| &room.buffer).collect();
         bind(gpu, pipelines, family, params, &buffers).unwrap()
     };
-    let (plain, separate) = (out(), rounded());
+    let (plain, separate) = (out(), prepared());
     let made = bound(pipelines, step.plain.1, &[&plain]);
-    let quantize = QuantizeParams { blocks: (width / BLOCK) as u32 };
+    let prepare = PrepareParams { blocks: (width / BLOCK) as u32 };
     let buffers = [&plain.buffer, &separate.buffer];
-    let then = bind(gpu, pipelines, Family::Quantize, &quantize, &buffers).unwrap();
+    let then = bind(gpu, pipelines, Family::Prepare, &prepare, &buffers).unwrap();
     let groups = [(width / BLOCK).div_ceil(32) as u32, rows as u32, 1];
-    let steps = [(step.plain.0, made, step.groups[0]), (Kernel::Quantize, then, groups)];
-    let want_rounded = run(gpu, pipelines, &steps, &separate.buffer, rounded_len).unwrap();
+    let steps = [(step.plain.0, made, step.groups[0]), (Kernel::Prepare(arith), then, groups)];
+    let want_prepared = run(gpu, pipelines, &steps, &separate.buffer, prepared_len).unwrap();
     let want = run(gpu, pipelines, &[], &plain.buffer, len).unwrap();
     assert!(want.iter().any(|&x| x != 0.0 && x != 7.0));
 
-    let (both, together) = (out(), rounded());
-    let made = bound(pipelines, step.rounding.1, &[&both, &together]);
-    let steps = [(step.rounding.0, made, step.groups[1])];
-    let got_rounded = run(gpu, pipelines, &steps, &together.buffer, rounded_len).unwrap();
+    let (both, together) = (out(), prepared());
+    let made = bound(pipelines, step.preparing.1, &[&both, &together]);
+    let steps = [(step.preparing.0, made, step.groups[1])];
+    let got_prepared = run(gpu, pipelines, &steps, &together.buffer, prepared_len).unwrap();
     let got = run(gpu, pipelines, &[], &both.buffer, len).unwrap();
-    assert!(bits(&got) == bits(&want), "{:?}: in floats", step.rounding.0);
-    assert!(bits(&got_rounded) == bits(&want_rounded), "{:?}: rounded", step.rounding.0);
+    assert!(bits(&got) == bits(&want), "{:?}: in floats", step.preparing.0);
+    assert!(bits(&got_prepared) == bits(&want_prepared), "{:?}: prepared", step.preparing.0);
+}
+
+fn ways() -> impl Iterator<Item = (Tuning, Arith)> {
+    let of_tuning = |tuning| [Arith::Summed, Arith::Int8].map(|arith| (tuning, arith));
+    TUNINGS.into_iter().flat_map(of_tuning)
 }
 
 #[test]
-fn norms_round_as_by_themselves() {
-    let test = "norms_round_as_by_themselves";
+fn norms_prepare_rows_as_by_themselves() {
+    let test = "norms_prepare_rows_as_by_themselves";
     let Some(mut gpu) = gpu(test) else { return };
-    let arith = Arith::Int8;
-    for tuning in TUNINGS {
+    for (tuning, arith) in ways() {
         gpu.tuning = tuning;
         let mut pipelines = Pipelines::new(&gpu);
         let mut random = Random::new(21);
@@ -76,11 +80,15 @@ fn norms_round_as_by_themselves() {
             let rows = storage(&gpu, &[0; 16]).unwrap();
             let weight = numbers(&gpu, &random.floats(width)).unwrap();
             let x = numbers(&gpu, &random.floats(3 * width)).unwrap();
-            let params =
-                NormParams { dim: width as u32, stride: width as u32 / 4, eps: 1e-5, listed: 0, list_at: 0 };
+            let params = NormParams {
+                dim: width as u32,
+                stride: width as u32 / 4,
+                eps: 1e-5,
+                ..NormParams::default()
+            };
             let step = Step {
                 plain: (Kernel::Norm(Arith::Float), Family::Norm),
-                rounding: (Kernel::Norm(arith), Family::NormRounded),
+                preparing: (Kernel::Norm(arith), Family::NormPrepared),
                 inputs: vec![&rows, &weight, &x],
                 groups: [[1, 3, 1]; 2],
             };
@@ -90,13 +98,12 @@ fn norms_round_as_by_themselves() {
 }
 
 #[test]
-fn attention_rounds_as_by_itself() {
-    let test = "attention_rounds_as_by_itself";
+fn attention_prepares_rows_as_by_itself() {
+    let test = "attention_prepares_rows_as_by_itself";
     let Some(mut gpu) = gpu(test) else { return };
     const CELLS: usize = 300;
     let stored = Stored { keys: KvType::F32, values: KvType::F32 };
-    let arith = Arith::Int8;
-    for tuning in TUNINGS {
+    for (tuning, arith) in ways() {
         gpu.tuning = tuning;
         let mut pipelines = Pipelines::new(&gpu);
         let mut random = Random::new(22);
@@ -132,7 +139,7 @@ fn attention_rounds_as_by_itself() {
                 let attend = |arith| Kernel::Attend { split: false, shared, stored, arith };
                 let step = Step {
                     plain: (attend(Arith::Float), Family::Attend),
-                    rounding: (attend(arith), Family::AttendRounded),
+                    preparing: (attend(arith), Family::AttendPrepared),
                     inputs: vec![&row_data, &list, &q, &keys, &values, &q],
                     groups: [[x, 1, 2]; 2],
                 };
@@ -145,7 +152,7 @@ fn attention_rounds_as_by_itself() {
             let chunks = numbers(&gpu, &chunks).unwrap();
             let step = Step {
                 plain: (Kernel::AttendJoin(Arith::Float), Family::AttendJoin),
-                rounding: (Kernel::AttendJoin(arith), Family::AttendJoinRounded),
+                preparing: (Kernel::AttendJoin(arith), Family::AttendJoinPrepared),
                 inputs: vec![&row_data, &chunks, &q],
                 groups: [[heads as u32, 1, 2]; 2],
             };
@@ -156,15 +163,17 @@ fn attention_rounds_as_by_itself() {
 
 /// For few columns and many, and as many lanes to a row as there may be.
 #[test]
-fn gates_round_as_by_themselves() {
-    let test = "gates_round_as_by_themselves";
+fn gates_prepare_rows_as_by_themselves() {
+    let test = "gates_prepare_rows_as_by_themselves";
     let Some(mut gpu) = gpu(test) else { return };
-    let arith = Arith::Int8;
-    for tuning in TUNINGS {
+    for (tuning, arith) in ways() {
         gpu.tuning = tuning;
         let mut pipelines = Pipelines::new(&gpu);
         let mut random = Random::new(23);
         for (ty, k) in [(GgmlType::Q4_0, 288usize), (GgmlType::Q8_0, 2304), (GgmlType::Q6_K, 4352)] {
+            if !arith.fits_gate_rows(Format::of(ty).unwrap()) {
+                continue;
+            }
             let outputs = 96usize;
             let bytes = blocks(&mut random, ty, 2 * outputs * k / ty.block_len());
             let matrix = Matrix::new(&gpu, ty, &bytes, 2 * outputs, k).unwrap();
@@ -174,15 +183,15 @@ fn gates_round_as_by_themselves() {
                 let x: Vec<f32> = random.floats(columns * k).iter().map(|x| x / 8.0).collect();
                 let (floats, x) = (
                     matrix.input(&gpu, &x, columns).unwrap(),
-                    matrix.quantized(&gpu, arith, columns).unwrap(),
+                    matrix.room_for(&gpu, arith, columns).unwrap(),
                 );
-                let ready = matrix.quantize(&gpu, &pipelines, &floats, &x, &how).unwrap();
+                let ready = matrix.prepare(&gpu, &pipelines, &floats, &x, &how).unwrap();
                 run(&gpu, &mut pipelines, &[ready], &x.buffer, 1).unwrap();
                 let curve = Curve::Silu;
                 let params = MatmulParams {
                     rows: 2 * outputs as u32,
                     blocks: matrix.blocks as u32,
-                    x_stride: arith.x_units(matrix.blocks),
+                    x_stride: matrix.blocks as u32,
                     y_stride: outputs as u32,
                     y_first: 0,
                     has_bias: 0,
@@ -201,9 +210,9 @@ fn gates_round_as_by_themselves() {
                 let [high, low, scales] = &matrix.streams;
                 let step = Step {
                     plain: (in_floats, Family::Matmul),
-                    rounding: (
+                    preparing: (
                         Kernel::GateRows { format, curve, lanes, columns, coarse: false, arith },
-                        Family::MatmulRounded,
+                        Family::MatmulPrepared,
                     ),
                     inputs: vec![high, low, scales, &none, &x],
                     groups: [

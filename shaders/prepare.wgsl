@@ -1,4 +1,4 @@
-// Rounds rows of activations. Needs round_block.wgsl.
+// Rows of activations as products want them. Needs a text of how (sum_block or round_block).
 
 struct Params { blocks: u32 }
 
@@ -13,5 +13,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     let block = group.y * p.blocks + in_row;
     let at = 8u * block;
-    round_block(block, Block(x[at], x[at + 1u], x[at + 2u], x[at + 3u], x[at + 4u], x[at + 5u], x[at + 6u], x[at + 7u]));
+    prepare_block(block, Block(x[at], x[at + 1u], x[at + 2u], x[at + 3u], x[at + 4u], x[at + 5u], x[at + 6u], x[at + 7u]));
 }
