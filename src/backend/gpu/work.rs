@@ -208,7 +208,7 @@ impl WorkBuffers {
             } else {
                 None
             },
-            heads_prepared: if sizes.heads_prepared > 0 {
+            heads_prepared: if sizes.heads_prepared > 0 && needs.arith != Arith::Float {
                 Some(buffer("heads' rows, prepared", sizes.heads_prepared, plain)?)
             } else {
                 None

@@ -183,7 +183,8 @@ impl Ops {
     /// Parameter slots that a plan may need, whose matrices lie in so many parts.
     pub fn count(plan: &Plan, matrix_parts: usize, n_slots: usize, max_rows: usize) -> usize {
         let n_layer = plan.layers.len();
-        // One for each part, and one for what becomes of an up matrix of its own.
+        // One for each part, and one for what becomes of an up matrix of its own, or for heads' rows that are taken apart
+        // and prepared.
         let products = 2 * matrix_parts;
         let on_rows = plan.ops().count();
         // Choice, sorting, sum, and the matrices, for each number that a row may take.
