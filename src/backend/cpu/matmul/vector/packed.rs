@@ -24,9 +24,15 @@ use crate::backend::cpu::{
 /// How far ahead of its use a plane is fetched from memory, in bytes. One column of weights that are many bytes leaves the
 /// hardware time to see for itself what comes, and what is fetched too far ahead then costs a tenth of the memory's speed.
 /// Intel's sees it in time for weights of 8 bits only; with fewer it loses a tenth to a quarter by less than 4 KiB.
-/// On AMD's, Q2_K and Q3_K are a tenth to a fifth slower at 1.5 to 2 KiB than at either.
-fn ahead<S: Split>(columns: usize) -> usize {
-    let many_bytes = if *OF_INTEL { S::HIGH + S::LOW == 8 } else { S::HIGH >= 4 };
+/// On AMD's, Q2_K and Q3_K are a tenth to a fifth slower at 1.5 to 2 KiB than at either. With vectors of 32 bytes, formats
+/// of four to six bits are a tenth to a quarter slower there at 1 KiB than at 6, and Q2_K and Q3_K as fast at 4 as at 6.
+fn ahead<L: Lanes, S: Split>(columns: usize) -> usize {
+    let bits = S::HIGH + S::LOW;
+    let short_vectors = cfg!(target_arch = "x86_64") && L::ROWS == 8;
+    if short_vectors && !*OF_INTEL && bits < 8 {
+        return 6144;
+    }
+    let many_bytes = if *OF_INTEL { bits == 8 } else { S::HIGH >= 4 };
     if columns == 1 && many_bytes { 1024 } else { 4096 }
 }
 
@@ -305,7 +311,7 @@ impl Job<'_, '_> {
         let groups = self.x.k() / GROUP;
         let acc = &mut acc[..columns.len() * L::ROWS];
         acc.fill(0.0);
-        let ahead = ahead::<S>(columns.len());
+        let ahead = ahead::<L, S>(columns.len());
         for first in (0..groups).step_by(Panel::GROUPS) {
             let n = Panel::GROUPS.min(groups - first);
             // SAFETY: the planes hold the blocks of all groups; the columns have them; `acc` has room for the columns.
@@ -409,7 +415,7 @@ unsafe fn full<L: Lanes, B: PackedFormat, S: Split, const P: usize, const C: usi
 ) -> [[L::F; C]; P] {
     let mut sums = [[l.splat_f32(0.0); C]; P];
     let in_block = B::TYPE.block_len() / GROUP;
-    let ahead = ahead::<S>(C);
+    let ahead = ahead::<L, S>(C);
     for first in (0..blocks).step_by(in_block) {
         for b in 0..in_block {
             let x = at_group(&x, first + b);
@@ -440,7 +446,7 @@ unsafe fn coarse<L: Lanes, B: PackedFormat, S: Split, const P: usize, const C: u
 ) -> [[L::F; C]; P] {
     let mut sums = [[l.splat_f32(0.0); C]; P];
     let in_block = B::TYPE.block_len() / GROUP;
-    let ahead = ahead::<S>(C);
+    let ahead = ahead::<L, S>(C);
     for first in (0..blocks).step_by(in_block) {
         for b in 0..in_block {
             let x = at_group(&x, first + b);
