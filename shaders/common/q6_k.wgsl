@@ -1,6 +1,6 @@
 // w = d·scale·(4·high + low - 32), a scale of 8 bits for each half of a block.
 @group(0) @binding(1) var<storage, read> high: array<vec4<u32>>; // [blocks]
-// Two bits a weight: byte q holds quad q.
+// Two bits a weight: of byte k of word j, two bits each for weight k of the quads 4j to 4j + 3.
 @group(0) @binding(2) var<storage, read> low: array<vec2<u32>>; // [blocks]
 // Per super-block of eight: sixteen signed bytes, then d as an f32.
 @group(0) @binding(3) var<storage, read> scales: array<u32>; // [blocks / 8, 5]
@@ -21,14 +21,17 @@ fn load(block: u32) -> Raw {
     return Raw(high[block], low[block], d * vec2<f32>(signed));
 }
 
+// The low bits of quad q, a byte each.
+fn two_bits(low: vec2<u32>, q: u32) -> u32 {
+    return (low[q >> 2u] >> (2u * (q & 3u))) & 0x03030303u;
+}
+
 fn numbers(r: Raw, q: u32) -> vec4<f32> {
     let upper = nibbles(r.high, q) << 2u;
     if COARSE {
         return floats(upper);
     }
-    let bits = r.low[q >> 2u] >> (8u * (q & 3u));
-    let spread = (bits & 3u) | ((bits & 12u) << 6u) | ((bits & 48u) << 12u) | ((bits & 192u) << 18u);
-    return floats(upper | spread);
+    return floats(upper | two_bits(r.low, q));
 }
 
 fn offset() -> f32 {

@@ -1,9 +1,4 @@
 // 0 to 31; coarse, the upper four bits alone, 0 to 15.
-fn fifth(low: u32, q: u32) -> u32 {
-    let bits = low >> (4u * q);
-    return (bits & 1u) | ((bits & 2u) << 7u) | ((bits & 4u) << 14u) | ((bits & 8u) << 21u);
-}
-
 fn ints(r: Raw) -> Ints {
     let upper = plane_ints(r.high);
     if COARSE {

@@ -1,9 +1,4 @@
 // d·scale·(q - 32), a scale for each half; 0 to 63, coarse the upper four bits alone, 0 to 15.
-fn two_bits(low: vec2<u32>, q: u32) -> u32 {
-    let bits = low[q >> 2u] >> (8u * (q & 3u));
-    return (bits & 3u) | ((bits & 12u) << 6u) | ((bits & 48u) << 12u) | ((bits & 192u) << 18u);
-}
-
 fn ints(r: Raw) -> Ints {
     let high = plane_ints(r.high);
     if COARSE {

@@ -389,15 +389,24 @@ fn five_bits(qs: &[u8; 16], fifth: u32, out: &mut Streams) {
 /// `low4` are the lower four of five bits; the high plane wants the upper four.
 fn with_fifth(low4: &[u8; BLOCK], fifth: u32, out: &mut Streams) {
     out.high(&std::array::from_fn(|i| low4[i] >> 1 | ((fifth >> i & 1) as u8) << 3));
-    let low = (0..BLOCK).fold(0u32, |bits, i| bits | u32::from(low4[i] & 1) << i);
-    out.low(&low.to_le_bytes());
+    out.low(&side_by_side::<1, 4>(low4));
 }
 
 fn six_bits(q: &[u8; BLOCK], out: &mut Streams) {
     out.high(&q.map(|q| q >> 2));
-    out.low(&std::array::from_fn::<u8, 8, _>(|quad| {
-        (0..4).fold(0, |byte, i| byte | (q[4 * quad + i] & 3) << (2 * i))
-    }));
+    out.low(&side_by_side::<2, 8>(q));
+}
+
+/// The lowest `BITS` of each number. A word has those of as many quads as fit; its byte k those of the k-th number of each. So
+/// one shift and one mask give a quad's, a byte each.
+fn side_by_side<const BITS: usize, const BYTES: usize>(q: &[u8; BLOCK]) -> [u8; BYTES] {
+    let in_byte = 8 / BITS;
+    std::array::from_fn(|byte| {
+        let (word, k) = (byte / 4, byte % 4);
+        (0..in_byte).fold(0, |bits, quad| {
+            bits | (q[4 * (in_byte * word + quad) + k] & ((1 << BITS) - 1)) << (BITS * quad)
+        })
+    })
 }
 
 /// What the shaders do, in scalar code: weights of one row back from the streams.
@@ -411,8 +420,8 @@ fn unsplit(format: Format, streams: &[Vec<u8>; 3], block: usize) -> [f32; BLOCK]
         byte >> (i % 8 / 4 * 4) & 15
     };
     let hi = |i: usize| from_plane(high, i);
-    let fifth = |i: usize| low[4 * block + i / 8] >> (i % 8) & 1;
-    let two = |i: usize| low[8 * block + i / 4] >> (i % 4 * 2) & 3;
+    let fifth = |i: usize| low[4 * block + i % 4] >> (i / 4) & 1;
+    let two = |i: usize| low[8 * block + i / 16 * 4 + i % 4] >> (i / 4 % 4 * 2) & 3;
     let k_scales = || -> (f32, f32) {
         let s: &[u8; 16] = scales[block / 8 * 16..].first_chunk().unwrap();
         let (scale, min) = q4_k::scale_min(s[4..].first_chunk().unwrap(), block % 8);

@@ -323,7 +323,7 @@ impl<'a> Matrix<'a> {
         }
         let bound = bound(&x.buffer, &y.buffer)?;
         let kernel = Kernel::MatmulRows { format, mode, lanes, columns: columns as u32, coarse, arith };
-        let at_once = gpu.tuning.rows_at_once(lanes, columns as u32);
+        let at_once = gpu.tuning.rows_at_once(kernel);
         Ok(vec![(kernel, bound, [(self.rows as u32).div_ceil(at_once), 1, 1])])
     }
 

@@ -276,7 +276,7 @@ impl Ops {
                 recorder.dispatch(kernel, &part.by_tile, [matmul.rows.div_ceil(64), tiles, 1])?;
             } else {
                 let kernel = Kernel::ExpertRows { format, mode, lanes, coarse, arith };
-                let at_once = recorder.gpu.tuning.rows_at_once(lanes, 1);
+                let at_once = recorder.gpu.tuning.rows_at_once(kernel);
                 recorder.dispatch(kernel, &part.by_pair, [matmul.rows.div_ceil(at_once), pairs as u32, 1])?;
             }
         }

@@ -121,7 +121,7 @@ impl Ops {
         for (bound, heads) in &product.parts {
             if rows <= FEW_ROWS {
                 let kernel = Kernel::HeadRows { format, lanes, columns: rows as u32, coarse, arith };
-                let at_once = recorder.gpu.tuning.rows_at_once(lanes, rows as u32);
+                let at_once = recorder.gpu.tuning.rows_at_once(kernel);
                 recorder.dispatch(kernel, bound, [product.rows.div_ceil(at_once), 1, *heads])?;
             } else {
                 let kernel = Kernel::HeadTile { format, lanes, coarse, arith };

@@ -262,7 +262,7 @@ impl Ops {
         {
             if rows <= FEW_ROWS {
                 let kernel = Kernel::MatmulRows { format, mode, lanes, columns: rows as u32, coarse, arith };
-                let groups = matrix_rows.div_ceil(recorder.gpu.tuning.rows_at_once(lanes, rows as u32));
+                let groups = matrix_rows.div_ceil(recorder.gpu.tuning.rows_at_once(kernel));
                 recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
             } else {
                 let gpu = recorder.gpu;

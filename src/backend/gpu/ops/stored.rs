@@ -172,7 +172,7 @@ impl Ops {
         let columns = rows as u32;
         for (bound, part) in bounds.iter().zip(&matmul.parts) {
             let kernel = Kernel::StoreRows { format, lanes, columns, coarse, arith, stored };
-            let groups = part.rows.div_ceil(recorder.gpu.tuning.rows_at_once(lanes, columns));
+            let groups = part.rows.div_ceil(recorder.gpu.tuning.rows_at_once(kernel));
             recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
         }
         Ok(())

@@ -323,7 +323,32 @@ impl Arith {
     }
 }
 
+/// What the kernels for a few rows have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct FewRows {
+    pub format: Format,
+    pub arith: Arith,
+    pub lanes: u32,
+    pub columns: u32,
+}
+
 impl Kernel {
+    /// What a kernel for a few rows multiplies, and how.
+    pub fn few_rows(self) -> Option<FewRows> {
+        match self {
+            Kernel::MatmulRows { format, arith, lanes, columns, .. }
+            | Kernel::StoreRows { format, arith, lanes, columns, .. }
+            | Kernel::GateRows { format, arith, lanes, columns, .. }
+            | Kernel::HeadRows { format, arith, lanes, columns, .. } => {
+                Some(FewRows { format, arith, lanes, columns })
+            }
+            Kernel::ExpertRows { format, arith, lanes, .. } => {
+                Some(FewRows { format, arith, lanes, columns: 1 })
+            }
+            _ => None,
+        }
+    }
+
     /// The same for other numbers of columns, where there is one for each.
     pub fn with_other_columns(self) -> impl Iterator<Item = Kernel> {
         let with = move |number| {
@@ -443,8 +468,10 @@ impl Kernel {
         let coarse_of = |format: Format, coarse| {
             format.has_planes().then_some(("COARSE", f64::from(u8::from(coarse)))).into_iter()
         };
-        let teams_of = |format, lanes: u32, teams: u32, columns: u32, coarse| {
-            let each = tuning.rows_each(columns);
+        let teams_of = |teams: u32, coarse| {
+            let few = self.few_rows().expect("a row kernel");
+            let FewRows { format, lanes, columns, .. } = few;
+            let each = tuning.rows_each(few);
             [
                 ("LANES", f64::from(lanes)),
                 ("TEAMS", f64::from(teams)),
@@ -455,22 +482,16 @@ impl Kernel {
             .into_iter()
             .chain(coarse_of(format, coarse))
         };
-        let rows_of = |format, mode: Mode, lanes: u32, columns: u32, coarse| {
-            teams_of(format, lanes, tuning.matmul / lanes, columns, coarse).chain(mode.constants()).collect()
+        let rows_of = |mode: Mode, lanes: u32, coarse| {
+            teams_of(tuning.matmul / lanes, coarse).chain(mode.constants()).collect()
         };
         match self {
-            Kernel::MatmulRows { format, mode, lanes, columns, coarse, .. } => {
-                rows_of(format, mode, lanes, columns, coarse)
+            Kernel::MatmulRows { mode, lanes, coarse, .. }
+            | Kernel::ExpertRows { mode, lanes, coarse, .. } => rows_of(mode, lanes, coarse),
+            Kernel::StoreRows { lanes, coarse, stored, .. } => {
+                teams_of(tuning.matmul / lanes, coarse).chain(stored.constants(flushes_halves)).collect()
             }
-            Kernel::StoreRows { format, lanes, columns, coarse, stored, .. } => {
-                teams_of(format, lanes, tuning.matmul / lanes, columns, coarse)
-                    .chain(stored.constants(flushes_halves))
-                    .collect()
-            }
-            Kernel::ExpertRows { format, mode, lanes, coarse, .. } => rows_of(format, mode, lanes, 1, coarse),
-            Kernel::HeadRows { format, lanes, columns, coarse, .. } => {
-                rows_of(format, Mode::Store, lanes, columns, coarse)
-            }
+            Kernel::HeadRows { lanes, coarse, .. } => rows_of(Mode::Store, lanes, coarse),
             Kernel::HeadTile { format, lanes, coarse, .. } => [("LANES", f64::from(lanes))]
                 .into_iter()
                 .chain(Mode::Store.constants())
@@ -482,11 +503,9 @@ impl Kernel {
                 .chain(mode.constants())
                 .chain(coarse_of(format, coarse))
                 .collect(),
-            Kernel::GateRows { format, curve, lanes, columns, coarse, .. } => {
-                let teams = tuning.gate_teams(lanes, columns);
-                teams_of(format, lanes, teams, columns, coarse)
-                    .chain([("ACTIVATION", curve.number())])
-                    .collect()
+            Kernel::GateRows { curve, coarse, .. } => {
+                let teams = tuning.gate_teams(self.few_rows().expect("a row kernel"));
+                teams_of(teams, coarse).chain([("ACTIVATION", curve.number())]).collect()
             }
             Kernel::MatmulTile { format, mode, lanes, coarse, width, share, .. } => {
                 [("LANES", f64::from(lanes))]

@@ -1,6 +1,10 @@
 //! How many threads the kernels' workgroups have, and how products are cut into workgroups.
 
-use crate::backend::gpu::work::TILE_ROWS;
+use super::{
+    super::{formats::Format, variants::Arith, work::TILE_ROWS},
+    Kernel,
+    kernel::FewRows,
+};
 
 /// Room for sums of lanes that workgroups of a tile share. Where they do not fit, tiles do not share.
 pub const LANE_SUMS_BYTES: usize = 16 << 20;
@@ -15,6 +19,8 @@ pub struct Tuning {
     /// depends on it.
     pub four: u32,
     pub four_most: u32,
+    /// The same for Q6_K's numbers in floats, for which a thread needs the most registers.
+    pub four_most_q6_k: u32,
     /// A thread has registers for the kernel of wide tiles. No bit depends on it.
     pub wide: bool,
     /// Threads of a workgroup of `gate_rows` for up to four columns of two rows; half as many for more, and again for
@@ -80,6 +86,7 @@ impl Tuning {
         matmul: 64,
         four: 3,
         four_most: 8,
+        four_most_q6_k: 8,
         wide: true,
         gate: 256,
         norm: 256,
@@ -91,12 +98,13 @@ impl Tuning {
     /// A card of AMD's before RDNA, whose compiler spills registers in wide tiles.
     pub const GCN: Tuning = Tuning { wide: false, ..Tuning::HARDWARE };
     /// Intel's graphics: half as many registers for a thread, where spilling costs far more than reading again.
-    pub const INTEL: Tuning = Tuning { four_most: 4, wide: false, ..Tuning::HARDWARE };
+    pub const INTEL: Tuning = Tuning { four_most: 4, four_most_q6_k: 3, wide: false, ..Tuning::HARDWARE };
     /// A processor that plays a GPU: barriers are dear and threads run eight at a time.
     pub const SOFTWARE: Tuning = Tuning {
         matmul: 8,
         four: 9,
         four_most: 0,
+        four_most_q6_k: 0,
         wide: false,
         gate: 8,
         norm: 8,
@@ -139,26 +147,48 @@ impl Tuning {
         if shares { whole.shared(lanes, lanes / parts) } else { whole }
     }
 
-    /// Rows that a thread of the row kernels has.
-    pub fn rows_each(&self, columns: u32) -> u32 {
-        if (self.four..=self.four_most).contains(&columns) { 4 } else { 2 }
+    /// Rows that a thread of a row kernel has.
+    pub fn rows_each(&self, FewRows { format, arith, columns, .. }: FewRows) -> u32 {
+        let is_largest = format == Format::Q6_K && arith == Arith::Summed;
+        let most = if is_largest { self.four_most_q6_k } else { self.four_most };
+        if (self.four..=most).contains(&columns) { 4 } else { 2 }
     }
 
-    /// Rows that a workgroup of `matmul_rows` makes.
-    pub fn rows_at_once(&self, lanes: u32, columns: u32) -> u32 {
-        self.rows_each(columns) * (self.matmul / lanes)
+    /// Rows that a workgroup of a row kernel makes; not of `gate_rows`, which always makes as many.
+    pub fn rows_at_once(&self, kernel: Kernel) -> u32 {
+        let few = kernel.few_rows().expect("a row kernel");
+        self.rows_each(few) * (self.matmul / few.lanes)
     }
 
     /// Teams of threads that share rows in a workgroup of `gate_rows`.
-    pub(super) fn gate_teams(&self, lanes: u32, columns: u32) -> u32 {
-        let less = u32::from(columns > 4) + u32::from(self.rows_each(columns) > 2);
-        (self.gate >> less).div_ceil(lanes)
+    pub(super) fn gate_teams(&self, few: FewRows) -> u32 {
+        let less = u32::from(few.columns > 4) + u32::from(self.rows_each(few) > 2);
+        (self.gate >> less).div_ceil(few.lanes)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::gpu::pipelines::Mode;
+
+    fn rows_kernel(format: Format, lanes: u32, columns: u32, arith: Arith) -> Kernel {
+        Kernel::MatmulRows { format, mode: Mode::Store, lanes, columns, coarse: false, arith }
+    }
+
+    #[test]
+    fn threads_have_four_rows_where_there_are_registers_for_them() {
+        let each = |tuning: Tuning, format, arith| {
+            let of = |columns| tuning.rows_at_once(rows_kernel(format, tuning.matmul, columns, arith));
+            (1..=8).map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(each(Tuning::HARDWARE, Format::Q6_K, Arith::Summed), [2, 2, 4, 4, 4, 4, 4, 4]);
+        assert_eq!(each(Tuning::INTEL, Format::Q4_0, Arith::Summed), [2, 2, 4, 4, 2, 2, 2, 2]);
+        assert_eq!(each(Tuning::INTEL, Format::Q6_K, Arith::Int8), [2, 2, 4, 4, 2, 2, 2, 2]);
+        // Four columns of it would be spilled.
+        assert_eq!(each(Tuning::INTEL, Format::Q6_K, Arith::Summed), [2, 2, 4, 2, 2, 2, 2, 2]);
+        assert_eq!(each(Tuning::SOFTWARE, Format::Q4_0, Arith::Int8), [2; 8]);
+    }
 
     /// A matrix of 4096 by 4096 has 16 lanes.
     #[test]
@@ -167,8 +197,8 @@ mod tests {
             let tiling = Tuning::HARDWARE.tiling(4096, columns, 16, LANE_SUMS_BYTES, false);
             tiling.groups.iter().product::<u32>()
         };
-        let rows = 4096 / Tuning::HARDWARE.rows_at_once(16, 8);
-        assert_eq!(rows, 256);
+        let kernel = rows_kernel(Format::Q4_0, 16, 8, Arith::Int8);
+        assert_eq!(4096 / Tuning::HARDWARE.rows_at_once(kernel), 256);
         assert_eq!([9, 16, 17, 32, 64].map(groups), [512; 5]);
         // Enough by themselves; sums without room.
         assert_eq!(groups(512), 1024);

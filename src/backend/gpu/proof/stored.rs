@@ -88,7 +88,7 @@ impl Case {
             let bound = bind(gpu, pipelines, Family::StoreRows, &params, &buffers)?;
             let (format, lanes, columns) = (weights.format, gpu.tuning.lanes(weights.blocks), columns as u32);
             let kernel = Kernel::StoreRows { format, lanes, columns, coarse: false, arith, stored };
-            let groups = (ROWS as u32).div_ceil(gpu.tuning.rows_at_once(lanes, columns));
+            let groups = (ROWS as u32).div_ceil(gpu.tuning.rows_at_once(kernel));
             todo.push((kernel, bound, [groups, 1, 1]));
         } else {
             todo.extend(weights.multiply(gpu, pipelines, input, &between, &biases, &how)?);

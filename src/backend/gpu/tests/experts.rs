@@ -255,7 +255,7 @@ fn check_products(gpu: &super::Gpu, arith: Arith) {
                     steps.push((kernel, bound, [each.div_ceil(64) as u32, most_tiles as u32, 1]));
                 } else {
                     let kernel = Kernel::ExpertRows { format, mode, lanes, coarse, arith };
-                    let groups = (each as u32).div_ceil(gpu.tuning.rows_at_once(lanes, 1));
+                    let groups = (each as u32).div_ceil(gpu.tuning.rows_at_once(kernel));
                     steps.push((kernel, bound, [groups, (rows * used) as u32, 1]));
                 }
                 let got = run(gpu, &mut pipelines, &steps, &y.buffer, rows * used * outputs).unwrap();

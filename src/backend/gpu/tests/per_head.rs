@@ -127,7 +127,7 @@ fn check_products(gpu: &Gpu, arith: Arith) {
                 (kernel, bound, [each.div_ceil(64) as u32, rows.div_ceil(TILE_ROWS) as u32, heads as u32])
             } else {
                 let kernel = Kernel::HeadRows { format, lanes, columns: rows as u32, coarse, arith };
-                let groups = (each as u32).div_ceil(gpu.tuning.rows_at_once(lanes, rows as u32));
+                let groups = (each as u32).div_ceil(gpu.tuning.rows_at_once(kernel));
                 (kernel, bound, [groups, 1, heads as u32])
             });
             let got = run(gpu, &mut pipelines, &steps, &y.buffer, rows * y_stride).unwrap();

@@ -216,7 +216,7 @@ fn gates_prepare_rows_as_by_themselves() {
                     ),
                     inputs: vec![high, low, scales, &none, &x],
                     groups: [
-                        [(2 * outputs as u32).div_ceil(tuning.rows_at_once(lanes, columns)), 1, 1],
+                        [(2 * outputs as u32).div_ceil(tuning.rows_at_once(in_floats)), 1, 1],
                         [3, 1, 1],
                     ],
                 };

@@ -24,15 +24,7 @@ use crate::kv_type::KvType;
 
 /// Weights that a thread of a row kernel multiplies in a turn of its loop: a block of each of its rows.
 fn weights_a_turn(kernel: Kernel, tuning: &Tuning) -> Option<f64> {
-    let columns = match kernel {
-        Kernel::MatmulRows { columns, .. }
-        | Kernel::StoreRows { columns, .. }
-        | Kernel::GateRows { columns, .. }
-        | Kernel::HeadRows { columns, .. } => columns,
-        Kernel::ExpertRows { .. } => 1,
-        _ => return None,
-    };
-    Some(f64::from(32 * tuning.rows_each(columns)))
+    kernel.few_rows().map(|few| f64::from(32 * tuning.rows_each(few)))
 }
 
 /// A few of what differs by a constant only, or by a text that others have too.
@@ -113,7 +105,7 @@ fn of_amd(kernel: Kernel, tuning: &Tuning, compiled: &Compiled) -> Figures {
         Figure {
             name: "spills",
             value: counted(compiled, &["Spilled VGPRs", "Spilled SGPRs"]),
-            may: May::Fall,
+            may: May::BeZero,
         },
         Figure { name: "shared bytes", value: counted(compiled, &["LDS size"]), may: May::Fall },
         rise("instructions", counted(compiled, &["Instructions"]), 0.05, 8.0),
@@ -131,7 +123,7 @@ fn of_amd(kernel: Kernel, tuning: &Tuning, compiled: &Compiled) -> Figures {
 fn of_intel(compiled: &Compiled) -> Figures {
     vec![
         Figure { name: "together", value: f64::from(compiled.together), may: May::Stay },
-        Figure { name: "spills", value: counted(compiled, &["Spill Count", "Fill Count"]), may: May::Fall },
+        Figure { name: "spills", value: counted(compiled, &["Spill Count", "Fill Count"]), may: May::BeZero },
         rise("instructions", counted(compiled, &["Instruction Count"]), 0.05, 8.0),
         rise("memory", counted(compiled, &["SEND Count"]), 0.02, 1.0),
     ]

@@ -16,8 +16,9 @@ pub struct Figure {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum May {
     Stay,
-    /// Fall.
     Fall,
+    /// Be zero and nothing else, whatever the table says.
+    BeZero,
     /// Rise by this part of it or this much, whichever is more: compilers deal registers and order instructions anew
     /// after any change.
     Rise(f64, f64),
@@ -28,6 +29,7 @@ impl Figure {
         // The table has two digits.
         let most = match self.may {
             May::Stay => return (self.value - was).abs() < 0.01,
+            May::BeZero => return self.value == 0.0,
             May::Fall => was,
             May::Rise(share, count) => (was * (1.0 + share)).max(was + count),
         };
@@ -93,6 +95,9 @@ impl Table {
                 match was(figure) {
                     None => worse.push(format!("{name}: {} is not in the table", figure.name)),
                     Some(was) if figure.allows(was) => {}
+                    Some(_) if figure.may == May::BeZero => {
+                        worse.push(format!("{name}: {} is {}, must be 0", figure.name, figure.value))
+                    }
                     Some(was) => {
                         worse.push(format!("{name}: {} is {}, was {was}", figure.name, figure.value))
                     }
@@ -116,6 +121,7 @@ fn a_figure_may_fall_and_not_rise() {
             Figure { name: "waits", value: waits, may: May::Fall },
             Figure { name: "registers", value: registers, may: May::Rise(0.05, 4.0) },
             Figure { name: "together", value: together, may: May::Stay },
+            Figure { name: "spills", value: 0.0, may: May::BeZero },
         ]
     };
     let folder = tempfile::tempdir().unwrap();
@@ -130,6 +136,11 @@ fn a_figure_may_fall_and_not_rise() {
     assert_eq!(judged(4.25, 200.0, 64.0), (0, 0));
     assert_eq!(judged(4.0, 210.0, 64.0), (0, 1));
     assert_eq!(judged(4.5, 211.0, 32.0), (3, 1));
+    let mut spilling = figures(4.25, 200.0, 64.0);
+    spilling[3].value = 715.0;
+    Table::write(&path, "a driver", &[("one".into(), spilling.clone())]).unwrap();
+    let (worse, _) = Table::read(&path).unwrap().compare(&[("one".into(), spilling)]);
+    assert_eq!(worse, ["one: spills is 715, must be 0"]);
     let (worse, _) = table.compare(&[("two".into(), figures(1.0, 1.0, 1.0))]);
     assert_eq!(worse, ["two: it is not in the table", "one: it is in the table, and no kernel any more"]);
 }
