@@ -16,6 +16,12 @@ use spec_run::{
     placement::{Unit, UnitSet},
 };
 
+/// The embedded model's first layers. Attention over hundreds of cells takes a program that is a GPU seconds a layer, and each
+/// layer of that model does the same.
+fn first_layers(n: usize) -> RunLayers {
+    (n..16).fold(RunLayers::all(16), |mask, layer| mask.skip_attn(layer).skip_mlp(layer))
+}
+
 #[test]
 fn logits_are_those_of_the_cpu_computing_in_floats() {
     const TEST: &str = "logits_are_those_of_the_cpu_computing_in_floats";
@@ -256,14 +262,14 @@ fn a_long_context_is_the_same_split_or_whole() {
     // Wide workgroups leave a device idle with so few rows, so that these are split too, in pieces.
     for tuning in [None, Some(Tuning::HARDWARE)] {
         let mut context = on(&device, &model, |c| c.gpu_tuning = tuning);
-        let mut batch = Batch::prompt(&text, 0, 0);
+        let mut batch = Batch::prompt(&text, 0, 0).with_layers(first_layers(4));
         batch.rows[250..].iter_mut().for_each(|row| row.logits = true);
         context.decode(&batch).unwrap();
         let together: Vec<_> = (0..50).map(|i| bits(context.logits(i))).collect();
         context.truncate(0, 250).unwrap();
         let mut at = 250;
         for rows in [1, 2, 8, 1, 38] {
-            let mut batch = Batch::prompt(&text[at..at + rows], at as u32, 0);
+            let mut batch = Batch::prompt(&text[at..at + rows], at as u32, 0).with_layers(first_layers(4));
             batch.rows.iter_mut().for_each(|row| row.logits = true);
             context.decode(&batch).unwrap();
             for i in 0..rows {
@@ -411,10 +417,8 @@ fn keys_and_values_in_few_bits_are_the_cpus() {
         let squares = got.iter().zip(want).map(|(got, want)| relative_error(got, want).powi(2));
         (squares.sum::<f64>() / got.len() as f64).sqrt()
     };
-    let all = RunLayers::all(16);
-    let first = (1..16).fold(all.clone(), |mask, l| mask.skip_attn(l).skip_mlp(l));
     let every_second = UnitSet::of(16, |unit| !matches!(unit, Unit::Attn(l) if l % 2 == 1));
-    for (name, mask, share) in [("the first layer", first, 0.1), ("all layers", all, 0.5)] {
+    for (name, mask) in [("the first layer", first_layers(1)), ("five layers", first_layers(5))] {
         let exact = run(&mut context(&model, f32_cache), &mask);
         for types in [
             (KvType::Q8_0, KvType::Q8_0),
@@ -434,7 +438,7 @@ fn keys_and_values_in_few_bits_are_the_cpus() {
                 });
                 let error = distance(&run(&mut context, &mask), &want);
                 println!("{name}, {types:?}: {error:.1e} from the CPU's, which lose {loss:.1e}");
-                assert!(loss > 1e-5 && error < share * loss, "{name}, {types:?}: {error}, {loss}");
+                assert!(loss > 1e-5 && error < 0.1 * loss, "{name}, {types:?}: {error}, {loss}");
             }
         }
     }
@@ -455,14 +459,14 @@ fn with_keys_and_values_in_few_bits_a_row_is_the_same_in_any_batch() {
         let mut context = on(&device, &model, |c| {
             (c.key_type, c.value_type, c.gpu_tuning) = (keys, values, tuning);
         });
-        let mut batch = Batch::prompt(&text, 0, 0);
+        let mut batch = Batch::prompt(&text, 0, 0).with_layers(first_layers(4));
         batch.rows[264..].iter_mut().for_each(|row| row.logits = true);
         context.decode(&batch).unwrap();
         let together: Vec<_> = (0..36).map(|i| bits(context.logits(i))).collect();
         context.truncate(0, 264).unwrap();
         let mut at = 264;
         for size in [1, 2, 3, 4, 5, 6, 7, 8] {
-            let mut batch = Batch::prompt(&text[at..at + size], at as u32, 0);
+            let mut batch = Batch::prompt(&text[at..at + size], at as u32, 0).with_layers(first_layers(4));
             batch.rows.iter_mut().for_each(|row| row.logits = true);
             context.decode(&batch).unwrap();
             for i in 0..size {
