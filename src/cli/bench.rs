@@ -184,7 +184,7 @@ fn second(args: &BenchArgs, text: &str) -> Result<SideArgs> {
     let wrong = |what: &str| Error::Usage(format!("--vs '{text}': {what}"));
     let added = words(text).map_err(|what| wrong(&what))?;
     let line = own_words().into_iter().chain(added.into_iter().map(Into::into));
-    let line = translate(Some("bench"), line, |_| false).map_err(|what| wrong(&what))?;
+    let line = translate(Some("bench"), line, |_| false, |_| false).map_err(|what| wrong(&what))?;
     let line = Line::try_parse_from(line.words.into_iter().skip(1)).map_err(|e| {
         let message = e.to_string();
         let first = message.lines().next().unwrap_or_default();

@@ -95,7 +95,11 @@ pub fn run(args: ChatCommand) -> Result<()> {
     let loaded = args.engine.load()?;
     args.sampler.complete(&mut sampler, &loaded.model, &loaded.tokenizer, true)?;
     let template = args.template.source(&loaded.gguf, &loaded.tokenizer)?;
-    let opened = args.engine.open(&loaded, Texts { most: 1, divided: false })?;
+    let texts = Texts { most: 1, divided: false };
+    if args.engine.dry_run(&loaded, texts)? {
+        return Ok(());
+    }
+    let opened = args.engine.open(&loaded, texts)?;
     note!("{}: {}", loaded.model.name, opened.described);
     let mut talk = Talk {
         syntax: Syntax::of(template.text(false)),

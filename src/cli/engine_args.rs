@@ -6,13 +6,13 @@ use clap::Args;
 
 use super::{
     common::{self, ContextArgs, ModelArgs},
-    draft_args::DraftArgs,
+    draft_args::{DraftArgs, Sources},
     drafting::{Memory, controller},
     learned_args::LearnedArgs,
     output::warning,
 };
 use crate::{
-    Engine, EngineConfig, Gguf, Model, Result, RunLayers, Tokenizer,
+    ContextConfig, Engine, EngineConfig, Gguf, Model, Result, RunLayers, Tokenizer,
     speculation::{MaskProposer, Proposer, SourceInfo},
 };
 
@@ -71,12 +71,25 @@ impl EngineArgs {
         Ok(Loaded { gguf, tokenizer: Arc::new(tokenizer), model })
     }
 
-    pub fn open(&self, loaded: &Loaded, texts: Texts) -> Result<Opened> {
-        let Loaded { model, tokenizer, .. } = loaded;
-        let mut sources = self.draft.sources(model)?;
+    /// With --dry-run: prints what would go where. The caller is done then.
+    pub fn dry_run(&self, loaded: &Loaded, texts: Texts) -> Result<bool> {
+        let model = &*loaded.model;
+        let sources = self.draft.sources(model)?;
+        let config = self.config(&sources, model, texts)?;
+        self.context.device.dry_run(model, &config, sources.promised, false)
+    }
+
+    fn config(&self, sources: &Sources, model: &Model, texts: Texts) -> Result<ContextConfig> {
         let mut config = sources.context(&self.context, &self.learned, model)?;
         // One to draft on.
         config.sequences = texts.most + 1;
+        Ok(config)
+    }
+
+    pub fn open(&self, loaded: &Loaded, texts: Texts) -> Result<Opened> {
+        let Loaded { model, tokenizer, .. } = loaded;
+        let mut sources = self.draft.sources(model)?;
+        let config = self.config(&sources, model, texts)?;
         let device = &self.context.device;
         let basis = || device.basis(model, &config, sources.promised);
         let (mut context, took) = common::open_context(model, &config, &basis)?;

@@ -137,12 +137,12 @@ pub fn dress(command: Command, short: bool) -> Command {
             let is_everyday = !matches!(sub.get_name(), "completions" | "man");
             if short && !is_everyday { sub.hide(true) } else { sub }
         })
-        .mut_args(|arg| everyday(grouped(with_env(arg), short), |_| true))
+        .mut_args(|arg| everyday(grouped(with_env(None, arg), short), |_| true))
         .mut_subcommands(|sub| {
-            let has_env = sub.get_name() != "synth";
+            let name = sub.get_name().to_string();
             let sub = if short && RARE.contains(&sub.get_name()) { sub.hide(true) } else { sub };
             sub.mut_args(|arg| {
-                let arg = if has_env { with_env(arg) } else { arg };
+                let arg = if name == "synth" { arg } else { with_env(Some(&name), arg) };
                 everyday(grouped(arg, short), |long| shared.contains(long))
             })
         })
@@ -173,8 +173,8 @@ fn everyday(arg: Arg, is_shared: impl Fn(&str) -> bool) -> Arg {
 }
 
 /// As llama.cpp's programs: the command line wins.
-fn with_env(arg: Arg) -> Arg {
-    let Some(variable) = arg.get_long().and_then(env_of) else { return arg };
+fn with_env(command: Option<&str>, arg: Arg) -> Arg {
+    let Some(variable) = arg.get_long().and_then(|long| env_of(command, long)) else { return arg };
     let arg = arg.env(variable).hide_env(true);
     match arg.get_action() {
         ArgAction::SetTrue => arg.value_parser(FalseyValueParser::new()),

@@ -68,6 +68,7 @@ const TEMPLATE_SAYS: &str = "the chat template says what stands around a message
 const PROMPT_FILES: &str = "a prompt's state is not kept on disk; leave it out";
 const LOGS: &str = "there is no log; -v says more on stderr";
 const LOOKUP: &str = "the lookup finds its own lengths; see --spec-type ngram";
+const NO_TLS: &str = "the server speaks HTTP only; put a proxy with TLS before it";
 const PRESETS: &str = "name the model with -m FILE or -hf USER/REPO";
 const TEMPLATES: &str =
     "the template is the model's or that of --chat-template-file; it takes no settings yet";
@@ -114,7 +115,7 @@ pub const FLAGS: &[Flag] = &[
     flag(&["-kvu", "--kv-unified", "-no-kvu", "--no-kv-unified"], Nothing, "LLAMA_ARG_KV_UNIFIED", Accepted("there is one sequence")),
     flag(&["--context-shift"], Nothing, "LLAMA_ARG_CONTEXT_SHIFT", Same("--context-shift")),
     flag(&["--no-context-shift"], Nothing, "", Accepted("the context is shifted only with --context-shift")),
-    flag(&["-fa", "--flash-attn"], Switch, "LLAMA_ARG_FLASH_ATTN", Accepted("attention always runs without its square matrix")),
+    flag(&["-fa", "--flash-attn"], Switch, "LLAMA_ARG_FLASH_ATTN", Accepted("flash attention is always on")),
     flag(&["-dt", "--defrag-thold"], Value, "LLAMA_ARG_DEFRAG_THOLD", Accepted("the cache needs no defragmentation")),
     flag(&["-np", "--parallel"], Value, "LLAMA_ARG_N_PARALLEL", Only(&["1", "-1"], "one sequence runs at a time")),
     flag(&["--rope-scaling"], Value, "LLAMA_ARG_ROPE_SCALING_TYPE", Only(&["none"], ROPE)),
@@ -353,6 +354,25 @@ pub const BENCH: &[Flag] = &[
 pub const SERVE: &[Flag] = &[
     flag(&["-np", "--parallel"], Value, "LLAMA_ARG_N_PARALLEL", Same("--parallel")),
     flag(&["-kvu", "--kv-unified"], Nothing, "LLAMA_ARG_KV_UNIFIED", Same("--kv-unified")),
+    flag(&["--host"], Value, "LLAMA_ARG_HOST", Same("--host")),
+    flag(&["--port"], Value, "LLAMA_ARG_PORT", Same("--port")),
+    flag(&["-to", "--timeout"], Value, "LLAMA_ARG_TIMEOUT", Same("--timeout")),
+    flag(&["--api-key"], Value, "LLAMA_API_KEY", Same("--api-key")),
+    flag(&["-a", "--alias"], Value, "LLAMA_ARG_ALIAS", Same("--alias")),
+    flag(&["--tags"], Value, "LLAMA_ARG_TAGS", Same("--tags")),
+    flag(&["--metrics"], Nothing, "LLAMA_ARG_ENDPOINT_METRICS", Same("--metrics")),
+    flag(&["--chat-template-kwargs"], Value, "LLAMA_ARG_CHAT_TEMPLATE_KWARGS", Same("--chat-template-kwargs")),
+    flag(&["--reasoning-format"], Value, "LLAMA_ARG_THINK", Same("--reasoning-format")),
+    flag(&["-rea", "--reasoning"], Value, "LLAMA_ARG_REASONING", Same("--reasoning")),
+    flag(&["--ui", "--webui"], Nothing, "LLAMA_ARG_UI", Accepted("there is a page unless --no-ui says no")),
+    flag(&["--props"], Nothing, "LLAMA_ARG_ENDPOINT_PROPS", Accepted("/props tells what there is, and changes nothing")),
+    flag(&["--prefill-assistant"], Nothing, "LLAMA_ARG_PREFILL_ASSISTANT", Accepted("it is so unless --no-prefill-assistant says no")),
+    flag(&["--cache-prompt", "--no-cache-prompt"], Nothing, "LLAMA_ARG_CACHE_PROMPT", Accepted("a prompt begins with the longest text that begins alike")),
+    flag(&["--cache-reuse"], Value, "LLAMA_ARG_CACHE_REUSE", Only(&["0"], "what is kept of a text is its beginning")),
+    flag(&["--ssl-key-file"], Value, "LLAMA_ARG_SSL_KEY_FILE", Refused(NO_TLS)),
+    flag(&["--ssl-cert-file"], Value, "LLAMA_ARG_SSL_CERT_FILE", Refused(NO_TLS)),
+    flag(&["--api-prefix"], Value, "LLAMA_ARG_API_PREFIX", Refused("addresses have no prefix; a proxy before the server can add one")),
+    flag(&["--path"], Value, "LLAMA_ARG_STATIC_PATH", Refused("the server has a page of its own and no other files; see --no-ui")),
     flag(&["--jinja", "--no-jinja"], Nothing, "LLAMA_ARG_JINJA", Accepted("chat templates are always run as Jinja")),
     flag(&["-cb", "--cont-batching", "-nocb", "--no-cont-batching"], Nothing, "LLAMA_ARG_CONT_BATCHING", Accepted("texts are always made side by side")),
     flag(&["-bs", "--backend-sampling", "--backend_sampling"], Nothing, "LLAMA_ARG_BACKEND_SAMPLING", Accepted("where sampling runs is decided by itself")),
@@ -361,7 +381,7 @@ pub const SERVE: &[Flag] = &[
     flag(&["-sps", "--slot-prompt-similarity"], Value, "", Accepted("a prompt begins with the longest text that begins alike")),
     flag(&["--threads-http"], Value, "LLAMA_ARG_THREADS_HTTP", Accepted("requests have few threads of their own")),
     flag(&["--warmup", "--no-warmup"], Nothing, "", Accepted("there is no warm-up run")),
-    flag(&["-fa", "--flash-attn"], Switch, "LLAMA_ARG_FLASH_ATTN", Accepted("attention always runs without its square matrix")),
+    flag(&["-fa", "--flash-attn"], Switch, "LLAMA_ARG_FLASH_ATTN", Accepted("flash attention is always on")),
     flag(&["--ui-mcp-proxy", "--webui-mcp-proxy"], Nothing, "LLAMA_ARG_UI_MCP_PROXY", Refused("whoever reaches the server could have it fetch any address")),
     flag(&["--tools", "--tools-runtime"], Value, "LLAMA_ARG_TOOLS", Refused("the server runs no tools; clients run those that a model calls")),
     flag(&["--mcp-servers-config", "--mcp-servers-json"], Value, "", Refused("the server runs no tools; clients run those that a model calls")),
@@ -398,10 +418,26 @@ impl Here {
     }
 }
 
-/// The environment's variable for a flag of ours, named without dashes.
-pub fn env_of(long: &str) -> Option<&'static str> {
+/// The rows of a command that stands for another program than llama-cli.
+pub fn own_rows(command: Option<&str>) -> &'static [Flag] {
+    match command {
+        Some("bench") => BENCH,
+        Some("serve") => SERVE,
+        _ => &[],
+    }
+}
+
+/// The environment's variable for a flag of a command of ours, named without dashes.
+pub fn env_of(command: Option<&str>, long: &str) -> Option<&'static str> {
     let is = |flag: &&Flag| !flag.env.is_empty() && flag.here.long() == Some(long);
-    FLAGS.iter().find(is).map(|flag| flag.env)
+    own_rows(command).iter().chain(FLAGS).find(is).map(|flag| flag.env)
+}
+
+/// What llama.cpp's programs read from the environment, as a command of ours does.
+pub fn of_environment(command: Option<&str>) -> impl Iterator<Item = &'static Flag> {
+    let own = own_rows(command);
+    let others = FLAGS.iter().filter(move |flag| own.iter().all(|row| row.env != flag.env));
+    own.iter().chain(others).filter(|flag| !flag.env.is_empty())
 }
 
 #[cfg(test)]

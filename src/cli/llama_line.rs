@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use super::llama_flags::{BENCH, FLAGS, Flag, Here, SERVE, Takes};
+use super::llama_flags::{FLAGS, Flag, Here, Takes, own_rows};
 
 /// Our flags whose value may look like a flag.
 const TEXT_FLAGS: &[&str] = &["--system", "--vs", "--speeds", "--stop"];
@@ -20,14 +20,20 @@ pub struct Line {
 
 /// The command that a line is for; `None` generates text.
 fn is_llamas(command: Option<&str>) -> bool {
-    matches!(command, None | Some("perplexity" | "bench"))
+    matches!(command, None | Some("perplexity" | "bench" | "chat" | "serve"))
 }
 
-/// `words` are those behind the program's name, and behind `command` where that is one. Flags of ours that are
-/// `elsewhere` change nothing in this command.
+/// What a command has flags for: the words mean what they mean to it.
+fn has_its_own(command: Option<&str>) -> bool {
+    matches!(command, Some("chat" | "serve"))
+}
+
+/// `words` are those behind the program's name, and behind `command` where that is one. The command `has` some flags;
+/// those of ours that are `elsewhere` change nothing in it.
 pub fn translate(
     command: Option<&str>,
     words: impl IntoIterator<Item = OsString>,
+    has: impl Fn(&str) -> bool,
     elsewhere: impl Fn(&str) -> bool,
 ) -> Result<Line, String> {
     let mut line = Line { words: command.into_iter().map(OsString::from).collect(), ..Line::default() };
@@ -54,7 +60,7 @@ pub fn translate(
             _ => (text, None),
         };
         single |= name == "--chat";
-        let Some(flag) = find(command, name) else {
+        let Some(flag) = find(command, name, &has) else {
             known_or_number(command, text)?;
             line.words.push(word);
             continue;
@@ -117,21 +123,17 @@ fn push(words: &mut Vec<OsString>, flag: &Flag, long: &str, value: Option<OsStri
 }
 
 /// The row for a flag. In commands that llama.cpp does not have, only what cannot be a letter and a value.
-fn find(command: Option<&str>, name: &str) -> Option<&'static Flag> {
+fn find(command: Option<&str>, name: &str, has: impl Fn(&str) -> bool) -> Option<&'static Flag> {
     let own = own_rows(command).iter().find(|flag| flag.names.contains(&name));
-    if own.is_some() || !is_llamas(command) && (name.starts_with("--") || name.len() == 2) {
+    let is_own = if has_its_own(command) {
+        name.len() == 2 || has(name)
+    } else {
+        !is_llamas(command) && (name.starts_with("--") || name.len() == 2)
+    };
+    if own.is_some() || is_own {
         return own;
     }
     FLAGS.iter().find(|flag| flag.names.contains(&name))
-}
-
-/// What the program has flags for that a command of ours stands for.
-fn own_rows(command: Option<&str>) -> &'static [Flag] {
-    match command {
-        Some("bench") => BENCH,
-        Some("serve") => SERVE,
-        _ => &[],
-    }
 }
 
 /// -n5 is a letter and its number; -xyz would be a flag.
@@ -292,7 +294,7 @@ mod tests {
     }
 
     fn line(command: Option<&str>, text: &str) -> Result<String, String> {
-        let line = translate(command, words(text), |long| long == "--ignore-eos")?;
+        let line = translate(command, words(text), |_| false, |long| long == "--ignore-eos")?;
         Ok(line.words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" "))
     }
 
@@ -345,11 +347,29 @@ mod tests {
 
     #[test]
     fn what_changes_nothing_is_listed() {
-        let line = translate(None, words("-fa --mlock --prio 2"), |_| false).unwrap();
+        let line = translate(None, words("-fa --mlock --prio 2"), |_| false, |_| false).unwrap();
         let names: Vec<&str> = line.ignored.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["-fa", "--mlock", "--prio"]);
-        let line = translate(Some("serve"), words("--no-jinja --cache-ram 100 -np 2"), |_| false).unwrap();
+        let line = translate(Some("serve"), words("--no-jinja --cache-ram 100 -np 2"), |_| false, |_| false)
+            .unwrap();
         assert_eq!((line.words, line.ignored.len()), (words("serve --parallel 2"), 2));
+    }
+
+    /// A server and a conversation are asked for in the same words, but what they have flags for is theirs.
+    #[test]
+    fn commands_with_flags_of_their_own_know_the_others() {
+        for command in ["serve", "chat"] {
+            let line =
+                |text| translate(Some(command), words(text), |long| long == "--reasoning-effort", |_| false);
+            let known = line("--mlock --no-context-shift -ngl 9 --reasoning-effort low -n 5").unwrap();
+            let ours = format!("{command} --n-gpu-layers 9 --reasoning-effort low -n 5");
+            assert_eq!((known.words, known.ignored.len()), (words(&ours), 2));
+            for (flag, why) in [("--lora x", "--lora: adapters are not applied"), ("-zz", "'-zz' found")] {
+                let refused = line(flag).unwrap_err();
+                assert!(refused.contains(why), "{command} {flag}: {refused}");
+            }
+        }
+        assert_eq!(line(Some("serve"), "-to 5").unwrap(), "serve --timeout 5");
     }
 
     #[test]

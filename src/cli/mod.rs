@@ -66,7 +66,7 @@ use std::ffi::OsString;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{Error, Result};
-use llama_flags::{FLAGS, Here};
+use llama_flags::Here;
 use llama_line::Line;
 use output::{detail, warning};
 use verbosity::{LongVerbosityArgs, Said};
@@ -163,12 +163,17 @@ fn translate(words: impl IntoIterator<Item = OsString>) -> Result<Line> {
     let usage = |what: String| Error::Usage(format!("{what}; --help shows what there is"));
     let name = name.as_ref().and_then(|name| name.to_str());
     let has = |command: &clap::Command, long: &str| {
-        command.get_arguments().any(|arg| arg.get_long().is_some_and(|l| long.strip_prefix("--") == Some(l)))
+        let name = long.strip_prefix("--");
+        command.get_arguments().any(|arg| {
+            let names = arg.get_long().into_iter().chain(arg.get_all_aliases().into_iter().flatten());
+            names.into_iter().any(|known| name == Some(known))
+        })
     };
     // llama-perplexity takes the sampler's flags too.
     let perplexity = known.find_subcommand("perplexity").filter(|_| name == Some("perplexity"));
     let elsewhere = |long: &str| perplexity.is_some_and(|own| !has(own, long) && has(&known, long));
-    llama_line::translate(name, words, elsewhere).map_err(usage)
+    let own = name.and_then(|name| known.find_subcommand(name));
+    llama_line::translate(name, words, |long| own.is_some_and(|own| has(own, long)), elsewhere).map_err(usage)
 }
 
 fn parse(words: &[OsString]) -> Result<Cli> {
@@ -197,8 +202,8 @@ pub fn check(words: &[&str]) -> Result<()> {
 }
 
 /// What llama.cpp's programs read from the environment and this one does not do.
-fn warn_of_environment() {
-    for flag in FLAGS.iter().filter(|flag| !flag.env.is_empty()) {
+fn warn_of_environment(command: Option<&str>) {
+    for flag in llama_flags::of_environment(command) {
         let Some(value) = std::env::var_os(flag.env) else { continue };
         match flag.here {
             Here::Only(values, why) if !values.iter().any(|known| value == *known) => {
@@ -212,6 +217,8 @@ fn warn_of_environment() {
 
 pub fn run() -> Result<()> {
     let Line { words, ignored } = translate(std::env::args_os().skip(1))?;
+    let name =
+        ["chat", "serve", "bench"].into_iter().find(|&name| words.first().is_some_and(|word| word == name));
     let mut lines = lines(words)?.into_iter().map(|words| parse(&words)).collect::<Result<Vec<_>>>()?;
     let cli = lines.remove(0);
     let more = lines.into_iter().filter_map(|line| match line.command {
@@ -220,7 +227,7 @@ pub fn run() -> Result<()> {
     });
     // Each command sets how much is said before it says anything.
     let told = move || {
-        warn_of_environment();
+        warn_of_environment(name);
         ignored.iter().for_each(|(flag, why)| detail!("{flag} changes nothing: {why}"));
     };
     match cli.command {

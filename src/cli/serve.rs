@@ -152,6 +152,9 @@ pub fn run(args: ServeArgs) -> Result<()> {
     let template = args.server.template(&args.template, gguf, tokenizer)?;
     let divided = args.server.parallel.is_some() && !args.server.kv_unified;
     let texts = Texts { most: config.texts, divided };
+    if args.engine.dry_run(&loaded, texts)? {
+        return Ok(());
+    }
     let Opened { engine, described, sources, masks, memory } = args.engine.open(&loaded, texts)?;
     let facts = args.server.facts(&loaded, &sources, &masks, &template);
     let n_layer = model.n_layer();

@@ -22,11 +22,17 @@ impl Drop for Server {
 }
 
 fn start(args: &[&str]) -> Server {
+    start_in(&[], args)
+}
+
+/// With variables in its environment.
+fn start_in(variables: &[(&str, &str)], args: &[&str]) -> Server {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
     command.args(["serve", "--port", "0", "--no-learn"]).args(args);
     if !args.contains(&"-c") {
         command.args(["-c", "512"]);
     }
+    command.envs(variables.iter().copied());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let at = lines.find_map(|line| line.unwrap().split_once("http://").map(|(_, at)| at.to_owned())).unwrap();
@@ -221,6 +227,34 @@ fn it_ends_when_it_is_told_to() {
     }
 }
 
+/// As llama-server: who sets a key there counts on it.
+#[test]
+fn the_environment_has_flags_of_the_server_too() {
+    let variables = [("LLAMA_API_KEY", "k"), ("LLAMA_ARG_ALIAS", "mine"), ("LLAMA_ARG_N_PARALLEL", "3")];
+    let server = start_in(&variables, &[]);
+    assert!(server.post("/completion", &json!({ "prompt": "x" })).contains("authentication_error"));
+    drop(server);
+    let server = start_in(&variables[1..], &[]);
+    assert_eq!(server.get("/v1/models")["data"][0]["id"], "mine");
+    assert_eq!(server.get("/props")["total_slots"], 3);
+    drop(server);
+    // The command line wins.
+    assert_eq!(start_in(&variables[1..], &["-np", "2"]).get("/props")["total_slots"], 2);
+}
+
+#[test]
+fn a_dry_run_prints_the_plan_and_ends() {
+    for command in ["serve", "chat"] {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_spec-run"));
+        let ran = program
+            .args([command, "--dry-run", "--chat-template", "chatml", "--device", "cpu"])
+            .output()
+            .unwrap();
+        let (told, said) = (String::from_utf8(ran.stdout).unwrap(), String::from_utf8(ran.stderr).unwrap());
+        assert!(ran.status.success() && told.contains("layers 0-15"), "{command}: {told}{said}");
+    }
+}
+
 #[test]
 fn flags_that_cannot_be_are_one_line() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -232,6 +266,7 @@ fn flags_that_cannot_be_are_one_line() {
         (["--api-key", ","], "--api-key"),
         (["--slot-save-path", "no/such/folder"], "--slot-save-path"),
         (["--tools", "all"], "--tools: the server runs no tools"),
+        (["--ssl-key-file", "key.pem"], "--ssl-key-file: the server speaks HTTP only"),
     ] {
         let ran = Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("serve").args(args).output().unwrap();
         let said = String::from_utf8(ran.stderr).unwrap();
