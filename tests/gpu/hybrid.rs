@@ -186,6 +186,31 @@ fn low_planes_in_ram_give_the_same_logits() {
     }
 }
 
+/// A draft reads no low plane, so it does not matter where that is: each weight is the middle of what its high bits leave open.
+#[test]
+fn drafts_by_high_planes_are_the_same_wherever_the_low_ones_lie() {
+    let Some(device) = gpu::device("drafts_by_high_planes_are_the_same_wherever_the_low_ones_lie") else {
+        return;
+    };
+    let model = embedded_model();
+    let mut batch = Batch::prompt(&tokens(12, 4, model.n_vocab()), 0, 0).with_layers(coarse());
+    batch.rows.iter_mut().for_each(|row| row.logits = true);
+    for variant in ["plain", "dot4"] {
+        let mut apart = with_low_planes_in_ram(&device, &model, (variant, Streaming::Never));
+        let mut whole = on(&device, &model, |c| {
+            (c.gpu_variant, c.streaming) = (variant.parse().unwrap(), Streaming::Never);
+            c.placement.on_gpu = Some(apart.placement().on_gpu());
+            c.placement.planes_apart = Some(UnitSet::none(16));
+        });
+        assert!(apart.placement().planes_apart().mlp[0] && !whole.placement().planes_apart().mlp[0]);
+        apart.decode(&batch).unwrap();
+        whole.decode(&batch).unwrap();
+        for row in 0..12 {
+            assert!(bits(apart.logits(row)) == bits(whole.logits(row)), "{variant}: row {row}");
+        }
+    }
+}
+
 /// A row has the same bits in a batch of any size, on either side of where rows are multiplied in tiles.
 #[test]
 fn with_low_planes_in_ram_a_row_is_the_same_in_any_batch() {

@@ -136,9 +136,9 @@ impl Format {
         self.streams().iter().map(|rate| rate.bytes_for(blocks)).sum()
     }
 
-    /// Whether the low bits of a weight lie apart, so that it can be read by its high ones alone.
+    /// Whether the low bits of a weight lie apart, here or elsewhere, so that it can be read by its high ones alone.
     pub const fn has_planes(self) -> bool {
-        self.streams()[1].bytes > 0
+        self.streams()[1].bytes > 0 || matches!(self, Format::Q8High)
     }
 
     /// Whether either half of a block has a scale of its own.
