@@ -44,7 +44,9 @@ impl Proof {
     pub fn refusal(&self, found: &Found) -> Option<String> {
         let name = &found.info.name;
         let fault = self.fault.as_ref()?;
-        Some(format!("{name}: its plain kernels are wrong ({fault}): another `device`, or `device` cpu"))
+        Some(format!(
+            "{name}: its plain kernels are wrong ({fault}): another `device`, or `device` cpu; `spec-run devices --try` tries it again"
+        ))
     }
 }
 
@@ -77,14 +79,10 @@ fn recall(info: &wgpu::AdapterInfo, directory: Option<&Path>, name: &str) -> Opt
     remembered.or_else(|| directory.and_then(|_| shelf.value(name)))
 }
 
-fn keep(info: &wgpu::AdapterInfo, directory: Option<&Path>, name: &str, proof: &Proof) {
-    let shelf = shelf_of(info, directory);
+/// For this process.
+fn remember(shelf: &Shelf, name: &str, proof: &Proof) {
     let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
     known.get_or_insert_default().insert((shelf.id(), name.into()), proof.clone());
-    if directory.is_some() {
-        // Lost it costs time and nothing else.
-        let _ = shelf.keep_value(name, proof);
-    }
 }
 
 /// How a device did earlier.
@@ -97,7 +95,7 @@ pub fn of(found: &Found, directory: Option<&Path>) -> Result<Proof> {
     known(&found.info, directory).map_or_else(|| again(found, directory), Ok)
 }
 
-/// How a device does now, which is kept.
+/// How a device does now, which is kept; that it did not come to an end, when that happens again.
 pub fn again(found: &Found, directory: Option<&Path>) -> Result<Proof> {
     now(found, directory, PROOF, || prove(found))
 }
@@ -123,13 +121,25 @@ fn now(
     name: &str,
     prove: impl FnOnce() -> Result<Proof>,
 ) -> Result<Proof> {
-    let proof = match prove() {
-        Ok(proof) => proof,
-        // It refuses a kernel, or is lost on the way.
-        Err(Error::Device(fault)) => Proof { fault: Some(fault), ..Proof::default() },
+    let shelf = shelf_of(&found.info, directory);
+    let failed = format!("{name}-failed");
+    let (proof, is_sure) = match prove() {
+        Ok(proof) => (proof, true),
+        // It refuses a kernel or is lost on the way, every time; or others had taken it or its memory, this time.
+        Err(Error::Device(fault)) => {
+            let again = directory.is_some() && shelf.value(&failed) == Some(true);
+            (Proof { fault: Some(fault), ..Proof::default() }, again)
+        }
         Err(e) => return Err(e),
     };
-    keep(&found.info, directory, name, &proof);
+    remember(&shelf, name, &proof);
+    if directory.is_some() {
+        // Lost it costs time and nothing else.
+        let _ = if is_sure { shelf.keep_value(name, &proof) } else { shelf.keep_value(&failed, &true) };
+        if is_sure {
+            shelf.forget(&failed);
+        }
+    }
     Ok(proof)
 }
 
@@ -266,6 +276,28 @@ mod tests {
     fn changed(text: &str, from: &str, to: &str) -> String {
         assert!(text.contains(from), "{from}");
         text.replace(from, to)
+    }
+
+    /// Somebody else may have had the device or all of its memory; what is wrong stays wrong.
+    #[test]
+    fn a_device_that_fails_once_is_tried_again_by_the_next_run() {
+        let Some(found) = adapter("a_device_that_fails_once_is_tried_again_by_the_next_run") else { return };
+        let directory = tempfile::tempdir().unwrap();
+        let directory = Some(directory.path());
+        let run = |outcome: Result<Proof>| now(&found, directory, "a proof", || outcome).unwrap();
+        let kept = || shelf_of(&found.info, directory).value::<Proof>("a proof");
+        let busy = || Err(Error::Device("it is busy".into()));
+        assert_eq!(run(busy()).fault.as_deref(), Some("it is busy"));
+        assert_eq!(kept(), None);
+        // It ended well in between.
+        assert_eq!((run(Ok(Proof::default())).fault, kept()), (None, Some(Proof::default())));
+        run(busy());
+        assert_eq!(kept(), Some(Proof::default()));
+        run(busy());
+        assert_eq!(kept().unwrap().fault.as_deref(), Some("it is busy"));
+        let wrong = Proof { fault: Some("seven times eight is 54".into()), ..Proof::default() };
+        assert_eq!(run(Ok(wrong.clone())), wrong);
+        assert_eq!(kept(), Some(wrong));
     }
 
     /// Kernels with a mistake each, of the kinds that compilers and drivers make.
