@@ -369,7 +369,9 @@ fn try_open(
         Streaming::From(rows) => Some(rows),
         Streaming::Measured | Streaming::Never => None,
     };
-    if let (Some(cpu), true) = (&mut cpu, streams)
+    // The first GPU has room for it. One that nothing fits on is not open, and no other kept such room free.
+    let first_is_open = placement.shares.first().is_none_or(|share| !share.is_empty());
+    if let (Some(cpu), true) = (&mut cpu, streams && first_is_open)
         && let Some(lender) =
             opened[0].0.lender(&in_ram, &placement.planes_apart(), config.planes, config.isa)?
     {
