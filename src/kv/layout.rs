@@ -73,6 +73,8 @@ pub struct KvLayout {
     pub slots: Vec<SlotShape>,
     /// The slot of what predicts one token more, which a pass of the model does not write.
     pub ahead: Option<usize>,
+    /// Whether a stored key is another position's, turned: a norm behind the rotation has factors that do not turn with it.
+    pub keys_turn: bool,
     /// Recurrent layers.
     pub recurrent: usize,
     /// Slabs that each of them has.
@@ -87,6 +89,7 @@ impl KvLayout {
             classes: vec![CellClass { window: None, n_cells }],
             slots: Vec::new(),
             ahead: plan.ahead_slot(),
+            keys_turn: plan.attentions.iter().all(|spec| !spec.norm_after_rope || spec.k_norm.is_none()),
             recurrent: plan.mixers.len(),
             states: 0,
         };

@@ -54,6 +54,7 @@ pub struct KvCache {
     /// By slot.
     class_of: Vec<usize>,
     ahead_slot: Option<usize>,
+    keys_turn: bool,
     states: States,
 }
 
@@ -75,6 +76,7 @@ impl KvCache {
             windows: layout.classes.iter().filter_map(|class| WindowCells::new(class, n_cells)).collect(),
             class_of: layout.slots.iter().map(|slot| slot.class).collect(),
             ahead_slot: layout.ahead,
+            keys_turn: layout.keys_turn,
             states: States::new(layout.recurrent, layout.states),
         }
     }
@@ -353,9 +355,10 @@ impl KvCache {
         self.states.to_give() >= 2 * texts
     }
 
-    /// Whether a part of a text can be dropped: the state of a recurrent layer is one of the whole.
+    /// Whether a part of a text can be dropped: the state of a recurrent layer is one of the whole, and some keys cannot be
+    /// turned to another position.
     pub fn can_shift(&self) -> bool {
-        self.states.are_none()
+        self.states.are_none() && self.keys_turn
     }
 
     /// Drops `count` cells of `seq` after the first `keep` and moves the rest to positions lower by as much
@@ -368,8 +371,14 @@ impl KvCache {
         count: usize,
     ) -> Result<(Vec<Vec<CellMove>>, i64)> {
         if !self.can_shift() {
+            let why = match self.keys_turn {
+                true => "the states of recurrent layers cannot forget tokens",
+                false => {
+                    "this model's keys are normed behind their rotation, and cannot be turned to another position"
+                }
+            };
             return Err(Error::Batch(format!(
-                "cannot shift sequence {seq}: the states of recurrent layers cannot forget tokens; evaluate what is to stay from its start, or take a larger `n_ctx`"
+                "cannot shift sequence {seq}: {why}; evaluate what is to stay from its start, or take a larger `n_ctx`"
             )));
         }
         let list = self.cells(seq).to_vec();

@@ -210,3 +210,50 @@ fn states_come_back_to_any_row_of_the_last_batch() {
     }
     assert!(models == 0 || models == 9, "{models} recurrent models");
 }
+
+/// GPT-2 adds positions to tokens before its first layer, and other families have inputs of layers there: all of that is done
+/// for the rows of the batch before those that nobody asked for are left out.
+#[test]
+fn without_attention_the_last_row_is_the_same_whatever_is_asked_for() {
+    for family in families("without_attention_the_last_row_is_the_same_whatever_is_asked_for") {
+        let n_layer = family.model.n_layer();
+        let mask = (0..n_layer).fold(RunLayers::all(n_layer), |mask, layer| mask.skip_attn(layer));
+        let mut context = family.context(|_| {});
+        let text = &family.text()[..12];
+        let mut batch = Batch::prompt(text, 0, 0).with_layers(mask);
+        context.decode(&batch).unwrap();
+        let alone = bits(context.logits(0));
+        context.remove(0);
+        batch.rows.iter_mut().for_each(|row| row.logits = true);
+        context.decode(&batch).unwrap();
+        assert!(bits(context.logits(text.len() - 1)) == alone, "{}", family.name);
+    }
+}
+
+/// A key that is normed behind its rotation is multiplied by numbers that do not turn with it.
+#[test]
+fn a_text_is_not_shifted_where_keys_cannot_be_turned() {
+    const TEST: &str = "a_text_is_not_shifted_where_keys_cannot_be_turned";
+    let mut refused = 0;
+    for family in families(TEST) {
+        let mut context = family.context(|_| {});
+        if family.is_recurrent() {
+            continue;
+        }
+        let text = family.text();
+        context.decode(&Batch::prompt(&text[..20], 0, 0)).unwrap();
+        let shifted = context.shift(0, 4, 8);
+        assert_eq!(
+            shifted.is_err(),
+            family.model.arch.starts_with("hunyuan"),
+            "{}: {shifted:?}",
+            family.name
+        );
+        if let Err(e) = shifted {
+            assert!(e.to_string().contains("normed behind their rotation"), "{e}");
+            assert!(!context.kv().can_shift() && context.kv().len(0) == 20);
+            refused += 1;
+        }
+    }
+    assert!(refused == 0 || refused == 2, "{refused} models of Hunyuan");
+}

@@ -189,6 +189,7 @@ mod tests {
                 slot(1, 8, 2),
             ],
             ahead: None,
+            keys_turn: true,
             recurrent: 0,
             states: 0,
         };

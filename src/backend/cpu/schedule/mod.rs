@@ -161,7 +161,9 @@ pub fn schedule(model: &Model, steps: &[Step], shape: &PassShape, phases: &mut V
     phases.clear();
     let plan = &model.plan;
     let last_store = steps.iter().rposition(|step| plan.operands(step.op).cache.keeps());
-    let narrow_after = last_store.unwrap_or(0);
+    // Embedding finds tokens and positions by a row's number in the pass.
+    let last_embed = || steps.iter().rposition(|step| step.unit == Unit::Embed);
+    let narrow_after = last_store.or_else(last_embed).unwrap_or(0);
     let mut list = List { model, shape, phases, read: 0, written: 0, fresh: 0, narrow: false };
     let mut i = 0;
     // A part of a pass that is given its rows and stores nothing needs the wanted ones only, from the start.
