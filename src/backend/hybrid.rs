@@ -102,6 +102,10 @@ impl Backend for HybridBackend {
         self.devices().map(|device| device.describe()).collect::<Vec<_>>().join("; ")
     }
 
+    fn identity(&self) -> String {
+        self.devices().map(|device| device.identity()).collect::<Vec<_>>().join("; ")
+    }
+
     fn threads(&self) -> usize {
         self.cpu.as_ref().map_or(1, |cpu| cpu.threads())
     }

@@ -208,6 +208,9 @@ pub trait Backend: Send {
     /// One line for the banner: device, instruction set, threads.
     fn describe(&self) -> String;
 
+    /// The same without what may be another the next time on the same machine: sizes, and what was timed.
+    fn identity(&self) -> String;
+
     /// Threads that share the work of a pass.
     fn threads(&self) -> usize;
 

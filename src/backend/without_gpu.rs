@@ -176,6 +176,10 @@ impl Backend for GpuBackend {
         match self.0 {}
     }
 
+    fn identity(&self) -> String {
+        match self.0 {}
+    }
+
     fn threads(&self) -> usize {
         match self.0 {}
     }

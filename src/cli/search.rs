@@ -180,7 +180,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
         model: model.fingerprint(),
         text: calibration.fingerprint(),
         positions: amount.positions,
-        device: format!("{}, planes {:?}", context.describe(), config.planes),
+        device: format!("{}, planes {:?}", context.identity(), config.planes),
         cache_types: format!("{} {}", config.key_type, config.value_type),
     };
     let (mut journal, entries) = Journal::open(&args.journal(), &run)?;

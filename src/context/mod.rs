@@ -100,6 +100,11 @@ impl Context {
         self.backend.describe()
     }
 
+    /// The same without what may be another the next time on the same machine, as a name for what is kept.
+    pub fn identity(&self) -> String {
+        self.backend.identity()
+    }
+
     /// Threads of the CPU that share the work.
     pub fn threads(&self) -> usize {
         self.backend.threads()

@@ -25,6 +25,7 @@ use crate::{
     batch::SeqId,
     files::{read_limited, write_whole},
     hash::fnv1a,
+    placement::Placement,
 };
 
 const SCHEMA: u32 = 1;
@@ -40,7 +41,7 @@ const EXTENSION: &str = "json";
 pub struct Subject {
     /// The model's fingerprint.
     pub model: String,
-    /// The device, as [`Context::describe`] names it, and whatever else sets machines apart.
+    /// The device, as [`Context::identity`] names it, and whatever else sets machines apart.
     pub device: String,
     /// Threads of the CPU.
     pub threads: usize,
@@ -54,10 +55,13 @@ impl Subject {
     /// What this context does.
     pub fn new(context: &Context, greedy: bool) -> Self {
         // What lies where makes a machine another one.
-        let placement = if context.is_divided() { context.placement().to_string() } else { String::new() };
+        let of = |placement: &Placement| {
+            format!("{:?} {:?} {:?}", placement.on_gpu(), placement.in_ram(), placement.planes_apart())
+        };
+        let placement = if context.is_divided() { of(context.placement()) } else { String::new() };
         Subject {
             model: context.model().fingerprint(),
-            device: context.describe() + &placement,
+            device: context.identity() + &placement,
             threads: context.threads(),
             greedy,
             version: env!("CARGO_PKG_VERSION").into(),

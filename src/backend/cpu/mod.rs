@@ -264,10 +264,14 @@ impl CpuBackend {
 
 impl Backend for CpuBackend {
     fn describe(&self) -> String {
-        let threads = self.threads;
         let lent = self.lent.as_ref().map(|lent| format!(", {}", lent.least()));
-        let (s, lent) = (if threads == 1 { "" } else { "s" }, lent.unwrap_or_default());
-        format!("CPU, {}, {threads} thread{s}{lent}", self.isa)
+        self.identity() + &lent.unwrap_or_default()
+    }
+
+    fn identity(&self) -> String {
+        let threads = self.threads;
+        let s = if threads == 1 { "" } else { "s" };
+        format!("CPU, {}, {threads} thread{s}", self.isa)
     }
 
     fn threads(&self) -> usize {

@@ -533,7 +533,11 @@ impl Drop for GpuBackend {
 
 impl Backend for GpuBackend {
     fn describe(&self) -> String {
-        format!("GPU, {}, {:.1} MiB", self.name, self.gpu.used() as f64 / f64::from(1 << 20))
+        format!("{}, {:.1} MiB", self.identity(), self.gpu.used() as f64 / f64::from(1 << 20))
+    }
+
+    fn identity(&self) -> String {
+        format!("GPU, {}", self.name)
     }
 
     fn threads(&self) -> usize {
