@@ -1,6 +1,9 @@
 //! For tests: the small models of all architectures that lie beside the repository.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use super::Model;
 use crate::{
@@ -9,7 +12,7 @@ use crate::{
     quant::{GgmlType, dequantize, quantize},
 };
 
-/// Those that run here; none where there are no fixtures, unless these are asked for.
+/// None where there are no fixtures, unless these are asked for.
 #[allow(clippy::print_stderr)]
 pub fn fixtures(test: &str) -> Vec<Model> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures/archs");
@@ -21,7 +24,11 @@ pub fn fixtures(test: &str) -> Vec<Model> {
     let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "gguf"));
     files.sort();
-    files.iter().filter_map(|file| Model::load(Arc::new(Gguf::open(file).unwrap())).ok()).collect()
+    let load = |file: &PathBuf| match Model::load(Arc::new(Gguf::open(file).unwrap())) {
+        Ok(model) => model,
+        Err(e) => panic!("{}: {e}", file.display()),
+    };
+    files.iter().map(load).collect()
 }
 
 /// The same with matrices in three types of 32 weights to a block; of a gate and its second factor in different ones.

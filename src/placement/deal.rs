@@ -1,6 +1,6 @@
 //! Several GPUs: which of them has what lies in their memory.
 
-use super::{Budgets, Place, Placement, UnitSize, mib, n_layer};
+use super::{Budgets, Place, Placement, UnitSize, mib, n_layer, order::cost};
 use crate::{
     Error, Result,
     plan::{Unit, UnitSet},
@@ -58,10 +58,6 @@ impl Budgets {
             ram,
         }
     }
-}
-
-fn cost(part: &UnitSize) -> u64 {
-    part.gpu_bytes + part.overhead
 }
 
 /// The part that another goes with: attention goes where the keys are that it reads, and what the head has with it where

@@ -150,7 +150,8 @@ fn keys(part: &UnitSize) -> Option<usize> {
     }
 }
 
-fn cost(part: &UnitSize) -> u64 {
+/// What a part takes of a GPU.
+pub(super) fn cost(part: &UnitSize) -> u64 {
     part.gpu_bytes + part.overhead
 }
 

@@ -573,11 +573,7 @@ impl Backend for GpuBackend {
     }
 
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
-        let weight = self.model.weight(id);
-        let format = Format::of(weight.ty()).expect("checked when the model was loaded");
-        let blocks = weight.rows * weight.cols.div_ceil(formats::BLOCK);
-        let [high, low, scales] = format.streams().map(|rate| rate.bytes_for(blocks) as u64);
-        high + scales + if coarse { 0 } else { low }
+        bytes_read(&self.model, id, coarse)
     }
 
     fn profile(&self) -> Option<String> {

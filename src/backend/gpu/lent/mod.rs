@@ -277,7 +277,7 @@ impl Lender {
             }
         }
         encoder.copy_buffer_to_buffer(products, 0, readable, 0, load.products as u64);
-        let sent = self.gpu.queue.submit([encoder.finish()]);
+        let sent = self.gpu.submit(Some(encoder.finish()));
         let (sender, mapped) = std::sync::mpsc::channel();
         readable
             .slice(..load.products as u64)
