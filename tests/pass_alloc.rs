@@ -69,6 +69,7 @@ fn nothing_is_allocated_for_a_token() {
             isa: None,
             planes: Some(Planes::Cheap),
             pack_later: false,
+            runs: UnitSet::all(model.n_layer()),
             held: UnitSet::all(model.n_layer()),
             by_planes: UnitSet::none(model.n_layer()),
             read_ahead: false,

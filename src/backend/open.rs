@@ -319,6 +319,7 @@ fn try_open(
                 isa: config.isa,
                 planes: config.planes,
                 pack_later: config.pack_later && !placement.uses(Place::Vram),
+                runs: placement.on_cpu(),
                 held,
                 by_planes: placement.planes_apart(),
                 read_ahead: placement.uses(Place::File),

@@ -171,7 +171,8 @@ pub(super) fn plan_for(
         };
         let placement = place(request.ram)?;
         let on_gpu = if shares_memory { placement.bytes_on_gpu() } else { 0 };
-        if let (None, Some(_), Some(ram)) = (request.ram, config.planes, ram_at_hand(model, config, rows))
+        if let (None, Some(_), Some(ram)) =
+            (request.ram, config.planes, ram_at_hand(model, config, rows, &placement.on_cpu()))
             && placement.bytes_in_ram() > ram.saturating_sub(on_gpu)
         {
             return place(Some(ram.saturating_sub(on_gpu)));
@@ -226,11 +227,12 @@ pub(super) fn plan_for(
     Ok(Planned { placement, max_rows, ahead: false, streams })
 }
 
-/// Bytes of RAM that weights may take where nobody says: what is free beside the cache and the buffers, less some for
-/// everybody else. `None` where the system does not tell.
-fn ram_at_hand(model: &Model, config: &ContextConfig, max_rows: usize) -> Option<u64> {
+/// Bytes of RAM that weights may take where nobody says: what is free beside the buffers and the cache of these units, less
+/// some for everybody else. `None` where the system does not tell.
+fn ram_at_hand(model: &Model, config: &ContextConfig, max_rows: usize, on_cpu: &UnitSet) -> Option<u64> {
     let types = [config.key_type, config.value_type];
-    let overhead = cpu::overhead_bytes(model, &config.kv_layout(&model.plan), types, max_rows);
+    let layout = config.kv_layout(&model.plan).of_units(&model.plan, on_cpu);
+    let overhead = cpu::overhead_bytes(model, (on_cpu, &layout), types, max_rows);
     Some(free_ram()?.saturating_sub(u64::try_from(overhead).unwrap_or(u64::MAX)))
 }
 

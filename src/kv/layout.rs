@@ -3,7 +3,7 @@
 use super::states::MOST_REPLAYED;
 use crate::{
     kv_type::KvType,
-    plan::{MixerSpec, Op, Plan},
+    plan::{MixerSpec, Op, Plan, UnitSet},
 };
 
 /// A sequence can always be cut to what lies up to so many positions before the farthest that it has come to, whatever
@@ -115,6 +115,23 @@ impl KvLayout {
         let widest = layout.slots.iter().copied().max_by_key(width).unwrap_or_default();
         layout.slots.resize(room.n_slots.max(layout.slots.len()), SlotShape { class: 0, ..widest });
         layout
+    }
+
+    /// The same for a backend that has these units: keys and values of the other layers lie elsewhere.
+    pub fn of_units(mut self, plan: &Plan, held: &UnitSet) -> KvLayout {
+        let has_attention = held.attn.contains(&true);
+        for (slot, shape) in self.slots.iter_mut().enumerate() {
+            let is_held = if Some(slot) == self.ahead {
+                held.ahead
+            } else {
+                // Any layer may use what is no layer's own.
+                held.attn.get(slot).copied().filter(|_| slot < plan.own_slots()).unwrap_or(has_attention)
+            };
+            if !is_held {
+                *shape = SlotShape::default();
+            }
+        }
+        self
     }
 
     /// Where the cells of a window are fewer than all, a class of its own.

@@ -341,6 +341,11 @@ impl Placement {
         self.held(|place| place == Place::Vram)
     }
 
+    /// The parts that the CPU computes: in RAM, and what stays in the file.
+    pub fn on_cpu(&self) -> UnitSet {
+        self.held(|place| place != Place::Vram)
+    }
+
     /// The parts in RAM.
     pub fn in_ram(&self) -> UnitSet {
         self.held(|place| place == Place::Ram)

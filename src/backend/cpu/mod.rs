@@ -80,7 +80,9 @@ pub struct CpuConfig {
     pub planes: Option<Planes>,
     /// Pack no more at load than [`Backend::pack_more`] cannot put off.
     pub pack_later: bool,
-    /// What of the model is packed, if anything is.
+    /// What of the model it computes, wherever the weights lie: keys, values and states of the rest are elsewhere.
+    pub runs: UnitSet,
+    /// What of it is packed, if anything is.
     pub held: UnitSet,
     /// What of it another device holds the high planes of, so that only low planes lie here.
     pub by_planes: UnitSet,
@@ -124,7 +126,8 @@ pub struct CpuBackend {
 impl CpuBackend {
     /// `progress` is told how many bytes of weights are ready, of how many.
     pub fn new(model: Arc<Model>, config: &CpuConfig, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Self> {
-        check_memory(&model, config)?;
+        let layout = config.layout.clone().of_units(&model.plan, &config.runs);
+        check_memory(&model, config, &layout)?;
         let cores = Cores::here();
         let threads = match config.threads {
             0 if model.gguf.tensors().iter().map(|t| t.bytes).sum::<u64>() < ONE_THREAD_BYTES => 1,
@@ -134,8 +137,8 @@ impl CpuBackend {
         let prompt_threads = if config.prompt_threads == 0 { threads } else { config.prompt_threads };
         let most_threads = threads.max(prompt_threads);
         let seats = cores.seats(most_threads, config.binding);
-        let keys = KvStore::new(config.key_type, config.layout.clone())?;
-        let values = KvStore::new(config.value_type, config.layout.of_values())?;
+        let values = KvStore::new(config.value_type, layout.of_values())?;
+        let keys = KvStore::new(config.key_type, layout)?;
         let mut vectors = vec![Vec::new(); model.weights.len()];
         for op in model.plan.ops() {
             for id in model.plan.operands(op).vectors() {
@@ -503,18 +506,24 @@ fn loaders(seats: Vec<Seat>) -> Result<ThreadPool> {
     pool.map_err(|e| Error::Memory(format!("cannot start {threads} threads: {e}: fewer `threads`")))
 }
 
-/// Of keys, values, states and work buffers.
-pub fn overhead_bytes(model: &Model, layout: &KvLayout, types: [KvType; 2], max_rows: usize) -> u128 {
+/// Of keys, values, states and work buffers of these units, whose layout it is.
+pub fn overhead_bytes(
+    model: &Model,
+    (runs, layout): (&UnitSet, &KvLayout),
+    types: [KvType; 2],
+    max_rows: usize,
+) -> u128 {
     let kv = layout.bytes(types[0]) + layout.of_values().bytes(types[1]);
-    let states = StateBytes::new(model.plan.mixers.iter(), layout).all();
+    let layers = (0..model.plan.layers.len()).filter(|&layer| runs.attn.get(layer) == Some(&true));
+    let states = StateBytes::new(layers.flat_map(|layer| model.plan.mixers_of(layer)), layout).all();
     kv + u128::from(states) + u128::from(Buffers::bytes_for(model, max_rows))
 }
 
 /// Refuses what the machine cannot hold, where it tells how much it has: the system would grant the memory
 /// and end the program later.
-fn check_memory(model: &Model, config: &CpuConfig) -> Result<()> {
+fn check_memory(model: &Model, config: &CpuConfig, layout: &KvLayout) -> Result<()> {
     let types = [config.key_type, config.value_type];
-    let needed = overhead_bytes(model, &config.layout, types, config.max_rows)
+    let needed = overhead_bytes(model, (&config.runs, layout), types, config.max_rows)
         + u128::from(KvCache::bytes_for(&config.layout));
     let Some(available) = available_memory() else { return Ok(()) };
     let recurrent = !model.plan.mixers.is_empty();

@@ -45,6 +45,7 @@ fn cpu(model: &Arc<Model>, held: UnitSet, threads: usize) -> CpuBackend {
         isa: None,
         planes: Some(Planes::Cheap),
         pack_later: false,
+        runs: UnitSet::all(model.n_layer()),
         held,
         by_planes: UnitSet::none(model.n_layer()),
         read_ahead: false,
