@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     kv_type::KvType,
-    plan::{AttnId, AttnSpec, Buf, Dims, LayerOps, Norm, NormKind, Op, Plan, WeightId},
+    plan::{AttnId, AttnSpec, Buf, Dims, LayerOps, Norm, NormKind, Op, Plan, Unit, UnitSet, WeightId},
 };
 
 /// Attention alone, a layer for each window.
@@ -60,6 +60,28 @@ fn row(pos: u32, seq: SeqId) -> Row {
 
 fn append(kv: &mut KvCache, seq: SeqId, pos: u32, written: Option<WrittenSlots>) -> u32 {
     kv.append(&[row(pos, seq)], written.as_ref()).unwrap()[0]
+}
+
+/// On a GPU lies what its layers keep, and the CPU takes no memory for it.
+#[test]
+fn room_is_for_the_keys_of_the_layers_that_are_held() {
+    let plan = plan(&[None, Some(9), None, Some(9)], 2, 32);
+    let layout = KvLayout::new(&plan, &room(4096, 5));
+    let of = |held: &dyn Fn(usize) -> bool| {
+        let held = UnitSet::of(4, |unit| matches!(unit, Unit::Attn(layer) if held(layer)));
+        layout.clone().of_units(&plan, &held)
+    };
+    let bytes = |layout: &KvLayout| layout.bytes(KvType::F16);
+    assert_eq!(of(&|_| true), layout);
+    assert_eq!(bytes(&of(&|_| false)), 0);
+    // The fifth slot may be any layer's.
+    let (first, last) = (of(&|layer| layer < 2), of(&|layer| layer >= 2));
+    let fifth = u128::from(layout.slot_bytes(4, KvType::F16));
+    assert!(fifth > 0 && bytes(&first) + bytes(&last) == bytes(&layout) + fifth);
+    assert_eq!(first.slots[1], layout.slots[1]);
+    assert_eq!(first.slots[2], SlotShape::default());
+    // Cells are counted as they are everywhere.
+    assert_eq!(first.classes, layout.classes);
 }
 
 #[test]
