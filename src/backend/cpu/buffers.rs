@@ -73,6 +73,22 @@ fn needed_beside(model: &Model) -> Vec<Beside> {
     needed
 }
 
+/// Where parts of chunks would take more than this, threads share rows and heads instead of chunks.
+const MOST_PARTS_BYTES: usize = 512 << 20;
+
+/// Rows of parts, and the numbers of each.
+fn parts_size(plan: &Plan, rows: usize, chunks: usize) -> (usize, usize) {
+    let most = |of: fn(&crate::plan::AttnSpec) -> usize| plan.attentions.iter().map(of).max().unwrap_or(0);
+    let (head_dim, n_head) = (most(|spec| spec.head_dim), most(|spec| spec.n_head));
+    (rows.saturating_mul(n_head), attention::part_floats(head_dim).saturating_mul(chunks))
+}
+
+/// Whether there is room for the parts of so many chunks.
+pub fn parts_fit(plan: &Plan, rows: usize, chunks: usize) -> bool {
+    let (rows, width) = parts_size(plan, rows, chunks);
+    rows.saturating_mul(width).saturating_mul(size_of::<f32>()) <= MOST_PARTS_BYTES
+}
+
 impl Buffers {
     pub fn new(model: &Model, max_rows: usize, threads: usize) -> Self {
         let plan = &model.plan;
@@ -113,12 +129,10 @@ impl Buffers {
     /// Room for the parts of `chunks` chunks; for twice as many where there is too little, so that it seldom
     /// grows.
     pub fn make_room_for_parts(&mut self, plan: &Plan, rows: usize, chunks: usize) {
-        let most =
-            |of: fn(&crate::plan::AttnSpec) -> usize| plan.attentions.iter().map(of).max().unwrap_or(0);
-        let (head_dim, n_head) = (most(|spec| spec.head_dim), most(|spec| spec.n_head));
-        let width = attention::part_floats(head_dim) * chunks;
-        if self.parts.width() < width || self.parts.rows() < rows * n_head {
-            self.parts = SharedRows::new(rows * n_head, 2 * width);
+        let (rows, width) = parts_size(plan, rows, chunks);
+        if self.parts.width() < width || self.parts.rows() < rows {
+            let most = MOST_PARTS_BYTES / size_of::<f32>() / rows;
+            self.parts = SharedRows::new(rows, (2 * width).min(most).max(width));
         }
     }
 
@@ -175,5 +189,23 @@ impl Lent<'_> {
     pub unsafe fn own(&self, member: &Member) -> &mut Own {
         // SAFETY: an index is one thread's, which has no other reference, says the caller.
         unsafe { &mut *self.own[member.index].0.get() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Model, embedded};
+
+    /// As many heads as rows of them times what each chunk of a context gives: gigabytes, if nobody looks.
+    #[test]
+    fn parts_of_chunks_are_bounded() {
+        let model = Model::load(std::sync::Arc::new(embedded::open().unwrap())).unwrap();
+        let (rows, width) = parts_size(&model.plan, 8, 1000);
+        let chunks_that_fit = MOST_PARTS_BYTES / (4 * rows * width / 1000);
+        assert!(chunks_that_fit > 1000);
+        assert!(parts_fit(&model.plan, 8, chunks_that_fit));
+        assert!(!parts_fit(&model.plan, 8, chunks_that_fit + 1));
+        assert!(!parts_fit(&model.plan, usize::MAX, usize::MAX / 1024));
     }
 }

@@ -237,7 +237,8 @@ impl CpuBackend {
 
     /// Where something leaves, others take all rows from here.
     fn asked(&self, rows: &Rows, leaves: BufSet) -> Asked {
-        let long = longest_list(rows) > attention::CHUNK;
+        let chunks = longest_list(rows).div_ceil(attention::CHUNK);
+        let long = chunks > 1 && buffers::parts_fit(&self.model.plan, rows.tokens.len(), chunks);
         let (rows, outputs) = (rows.tokens.len(), rows.outputs.len());
         let outputs = if leaves.is_empty() { outputs } else { rows };
         Asked { rows, outputs, threads: self.team.crew(rows), long, leaves }

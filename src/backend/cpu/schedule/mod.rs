@@ -76,7 +76,7 @@ pub struct Asked {
     pub outputs: usize,
     /// Threads that take part.
     pub threads: usize,
-    /// Some row sees more than a chunk of cells.
+    /// Some row sees more than a chunk of cells, and there is room for what each chunk gives.
     pub long: bool,
     /// Buffers whose rows others take from here.
     pub leaves: BufSet,
