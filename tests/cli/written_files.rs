@@ -94,6 +94,23 @@ fn a_folder_that_is_missing_is_said_before_the_work() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn numbers_are_printed_though_their_file_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = folder.path().join("lines").display().to_string();
+    let text = "Once upon a time there was a little girl named Lily. ".repeat(8);
+    let sweep = ["perplexity", "-p", &text, "-c", "32", "--chunks", "1", "--exit", "4,8"];
+    assert!(run(&[&sweep[..], &["--shard", "1/1", "--out", &lines]].concat()).status.success());
+    for args in [&sweep[..], &["merge", &lines]] {
+        let output = run(&[args, &["--csv", "/dev/full"]].concat());
+        let (said, errors) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(said.lines().count() > 2 && errors.contains("/dev/full"), "{said}{errors}");
+    }
+}
+
 #[test]
 fn numbers_beyond_all_bounds_are_wrong_usage() {
     let folder = tempfile::tempdir().unwrap();
