@@ -1,6 +1,6 @@
 //! What `spec-run perplexity` scores beside the full model: a mask, several of them, or the head for one token more.
 
-use std::str::FromStr;
+use std::{path::Path, str::FromStr};
 
 use clap::Args;
 
@@ -85,6 +85,11 @@ impl Masks {
 }
 
 impl BesideArgs {
+    /// The file of masks.
+    pub fn file(&self) -> Option<&Path> {
+        self.mask.file()
+    }
+
     /// What can be refused before a file is opened.
     pub fn check(&self) -> Result<()> {
         match self.exit.len() > 1 && self.exit.contains(&Exit::Each) {

@@ -21,8 +21,9 @@ use super::{
     common::{self, MOST_TEXT, read_text},
     drafting::{keep, summary},
     engine_args::{EngineArgs, Opened, Texts},
+    failure,
     learned_args::cache,
-    output::note,
+    output::{note, say},
     sampler_args::SamplerArgs,
 };
 use crate::{
@@ -42,7 +43,7 @@ const HELP: &str = "\
 /system TEXT  replace the system message; without TEXT, show it
 /regen        answer the last message again
 /clear        forget the conversation
-/save FILE    write the conversation as JSON
+/save FILE    write the conversation as JSON; /save! FILE over another file too
 /load FILE    go on with one that was written
 /exit         leave (Ctrl-D too); Ctrl-C stops an answer
 A line that ends with \\ goes on in the next one.";
@@ -111,10 +112,12 @@ pub fn run(args: ChatCommand) -> Result<()> {
         shows_drafts: args.engine.draft.is_colored(),
         messages: args.system.into_iter().map(|text| Message::new("system", text)).collect(),
         read: String::new(),
+        files: Vec::new(),
+        unanswered: 0,
     };
     talk.all(args.prompt, args.single_turn)?;
     keep(talk.opened.engine.controller(), &talk.opened.memory);
-    Ok(())
+    talk.outcome()
 }
 
 /// A conversation as it goes on.
@@ -130,6 +133,10 @@ struct Talk {
     messages: Vec<Message>,
     /// Files' texts for the next message.
     read: String,
+    /// What this conversation was written to or loaded from, which /save may replace.
+    files: Vec<PathBuf>,
+    /// Messages whose answers failed.
+    unanswered: usize,
 }
 
 /// What a line asks for.
@@ -155,23 +162,50 @@ impl Talk {
                     None => return Ok(()),
                 },
             };
+            let before = self.messages.clone();
             match self.obey(line) {
                 Ok(Asked::Leave) => return Ok(()),
                 Ok(Asked::Nothing) => continue,
                 Ok(Asked::Say(text)) => {
                     self.messages.push(Message::new("user", std::mem::take(&mut self.read) + &text));
-                    self.answer()?;
                 }
-                Ok(Asked::Again) => self.answer()?,
+                Ok(Asked::Again) => {}
                 // A file that is not there is no reason to lose a conversation.
                 Err(error) => {
-                    note!("{error}");
+                    note!("{}", failure::message(&error));
                     continue;
                 }
+            }
+            match self.answer() {
+                Err(error) if !single && !matches!(error, Error::ClosedPipe) => {
+                    self.take_back(before, &error)
+                }
+                answered => answered?,
             }
             if single {
                 return Ok(());
             }
+        }
+    }
+
+    /// As before a message that could not be answered: a full context is no reason to lose a conversation either.
+    fn take_back(&mut self, before: Vec<Message>, error: &Error) {
+        let taken = if self.messages.len() > before.len() {
+            "your last message is taken back"
+        } else {
+            "nothing is changed"
+        };
+        self.messages = before;
+        self.unanswered += 1;
+        say(format_args!("{}; {taken}: go on, or /save FILE, /clear\n", failure::message(error)));
+    }
+
+    /// Who types has seen what failed; a script sees only how the program ends.
+    fn outcome(&self) -> Result<()> {
+        match self.unanswered {
+            0 => Ok(()),
+            _ if std::io::stdin().is_terminal() => Ok(()),
+            n => Err(Error::Input(format!("{} not answered; the lines above say why", count(n, "message")))),
         }
     }
 
@@ -192,7 +226,10 @@ impl Talk {
         match name {
             "exit" | "quit" | "bye" => return Ok(Asked::Leave),
             "help" | "?" => note!("{HELP}"),
-            "clear" => self.messages.retain(|message| message.role == "system"),
+            "clear" => {
+                self.messages.retain(|message| message.role == "system");
+                self.files.clear();
+            }
             "regen" => {
                 while self.messages.last().is_some_and(|last| last.role == "assistant") {
                     self.messages.pop();
@@ -217,19 +254,31 @@ impl Talk {
                 self.messages.retain(|message| message.role != "system");
                 self.messages.insert(0, Message::new("system", rest));
             }
-            "save" => {
-                let path = file()?;
-                let all: Vec<Value> = self.messages.iter().map(Message::to_json).collect();
-                write_whole(&path, format!("{:#}\n", Value::from(all)).as_bytes())?;
-            }
+            "save" | "save!" => self.save(&file()?, name == "save!")?,
             "load" => {
                 let path = file()?;
                 self.messages = load(&path)?;
+                self.files = fs::canonicalize(&path).into_iter().collect();
                 note!("{}: {}", path.display(), count(self.messages.len(), "message"));
             }
             _ => return Err(Error::Usage(format!("/{name} is not known; /help tells what is"))),
         }
         Ok(Asked::Nothing)
+    }
+
+    /// Another file that is there is replaced only with `force`; pipes and devices are written to.
+    fn save(&mut self, path: &Path, force: bool) -> Result<()> {
+        let own = |found: PathBuf| self.files.contains(&found);
+        if !force && path.is_file() && !fs::canonicalize(path).is_ok_and(own) {
+            let name = path.display();
+            return Err(Error::Usage(format!(
+                "{name}: exists; /save! {name} overwrites it, or give another name"
+            )));
+        }
+        let all: Vec<Value> = self.messages.iter().map(Message::to_json).collect();
+        write_whole(path, format!("{:#}\n", Value::from(all)).as_bytes())?;
+        self.files.extend(fs::canonicalize(path));
+        Ok(())
     }
 
     /// Has the last message answered, shows the answer, and adds it to the conversation.
@@ -247,7 +296,14 @@ impl Talk {
         stopped.store(false, Ordering::Relaxed);
         let mut session = self.opened.engine.session(job)?;
         let mut decoder = StreamDecoder::new(&tokenizer);
-        while let Some(token) = session.next_token()? {
+        loop {
+            let next = session.next_token();
+            let failed_midway = next.is_err() && shown.answer != Answer::default();
+            if failed_midway {
+                // What is said of it gets a line of its own.
+                shown.end()?;
+            }
+            let Some(token) = next? else { break };
             let text = decoder.push(token.id);
             let source = token.drafted_by.filter(|_| self.shows_drafts);
             let kind = source.map(|source| self.opened.sources[source].kind);

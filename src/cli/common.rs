@@ -25,7 +25,8 @@ use crate::{
     backend::cpu::simd::Isa,
     context::{KvType, Loading, Planes},
     embedded,
-    files::{read_limited, read_stream_limited},
+    files::{Replacement, read_limited, read_stream_limited},
+    gguf::shards,
     measure::memory::resident_bytes,
     placement::{Basis, Place, Placement},
     provenance::Provenance,
@@ -76,6 +77,11 @@ impl ModelArgs {
             return false;
         }
         self.model.is_none()
+    }
+
+    /// The files of the model, as far as they are named here.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.model.as_deref().map_or_else(Vec::new, model_files)
     }
 
     /// The file, fetched if it must be.
@@ -309,6 +315,11 @@ impl TextArgs {
         self.prompt.is_some() || self.file.is_some() || self.binary_file.is_some()
     }
 
+    /// The file that has it.
+    pub fn file(&self) -> Option<PathBuf> {
+        self.binary_file.as_ref().or(self.file.as_ref()).cloned()
+    }
+
     /// Where the text comes from.
     pub fn name(&self) -> String {
         let file = self.binary_file.as_ref().or(self.file.as_ref());
@@ -389,8 +400,34 @@ pub fn unescape(text: &str) -> String {
     out + rest
 }
 
-/// Refuses, before any work is done, to overwrite a file that is there. Pipes and devices are written to as they are.
-pub fn check_overwrite(path: &Path, force: bool) -> Result<()> {
+/// The files of a model that begins with `path`: that one, or all shards, by their names.
+pub fn model_files(path: &Path) -> Vec<PathBuf> {
+    let shards = || {
+        let name = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
+        let (stem, count) = name.rsplit_once("-00001-of-")?;
+        let count = count.parse().ok().filter(|_| count.len() == 5)?;
+        Some(shards::paths(&path.with_file_name(format!("{stem}.gguf")), count))
+    };
+    shards().unwrap_or_else(|| vec![path.to_owned()])
+}
+
+/// Refuses to write over what the command reads, whatever --force says.
+pub fn check_not_read(path: &Path, inputs: &[PathBuf]) -> Result<()> {
+    // Links are followed by who writes, too.
+    let Ok(output) = fs::canonicalize(path) else { return Ok(()) };
+    let is_output = |input: &PathBuf| fs::canonicalize(input).is_ok_and(|input| input == output);
+    match output.is_file() && inputs.iter().any(is_output) {
+        true => {
+            Err(Error::Input(format!("{}: is the input too; name another file to write", path.display())))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Refuses, before any work is done, to overwrite a file that is there or is one of `inputs`, and what cannot be written.
+/// Pipes and devices are written to as they are.
+pub fn check_overwrite(path: &Path, force: bool, inputs: &[PathBuf]) -> Result<()> {
+    check_not_read(path, inputs)?;
     let name = path.display();
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => {
@@ -399,8 +436,22 @@ pub fn check_overwrite(path: &Path, force: bool) -> Result<()> {
         Ok(found) if found.is_file() && !force => {
             Err(Error::Usage(format!("{name}: exists; --force overwrites it, or give another name")))
         }
-        _ => Ok(()),
+        Ok(found) if !found.is_file() => Ok(()),
+        _ => check_writable(path),
     }
+}
+
+/// Begins a file and drops it again: what stands in the way now would be in the way after the work.
+fn check_writable(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.exists()) {
+        return Err(Error::Input(format!(
+            "{}: there is no folder {}; make it, or name another file",
+            path.display(),
+            folder.display()
+        )));
+    }
+    Replacement::of(path).map(drop)
 }
 
 /// What a result says of where it comes from; the caller adds the text, the mask and what came of it.
@@ -453,7 +504,18 @@ pub fn print_json(value: &serde_json::Value) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::unescape;
+    use super::{model_files, unescape};
+
+    #[test]
+    fn a_model_has_the_files_that_its_name_says() {
+        let files = |name: &str| -> Vec<String> {
+            model_files(name.as_ref()).iter().map(|path| path.display().to_string()).collect()
+        };
+        assert_eq!(files("a/m-00001-of-00002.gguf"), ["a/m-00001-of-00002.gguf", "a/m-00002-of-00002.gguf"]);
+        for whole in ["m.gguf", "m-00001-of-2.gguf", "m-00001-of-00002", "-"] {
+            assert_eq!(files(whole), [whole]);
+        }
+    }
 
     #[test]
     fn escapes_are_llama_cpps() {

@@ -94,7 +94,9 @@ enum OutputFormat {
 
 pub fn run(args: ImatrixArgs) -> Result<()> {
     args.threads.check()?;
-    common::check_overwrite(&args.output, args.force)?;
+    // Those of --in-file may be replaced by what they have become.
+    let inputs: Vec<PathBuf> = args.model.files().into_iter().chain(args.text.file()).collect();
+    common::check_overwrite(&args.output, args.force, &inputs)?;
     let start = Instant::now();
     let begun = args.in_file.iter().map(|file| Recorded::read(file)).collect::<Result<Vec<_>>>()?;
     let chunk = begun.iter().find_map(|file| file.chunk).map(|n| n as usize);

@@ -1,6 +1,9 @@
 //! The flags that name a mask of layers: a file of masks, or the layers themselves.
 
-use std::{path::PathBuf, str::FromStr};
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use clap::Args;
 
@@ -84,6 +87,11 @@ fn experts_used(model: &Model) -> Result<usize> {
 }
 
 impl MaskArgs {
+    /// The file of masks.
+    pub fn file(&self) -> Option<&Path> {
+        self.draft_skip.as_deref()
+    }
+
     /// Whether any flag asks for a mask.
     pub fn given(&self) -> bool {
         self.draft_skip.is_some()

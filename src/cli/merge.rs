@@ -50,7 +50,7 @@ struct Group {
 
 pub fn run(args: MergeArgs) -> Result<()> {
     if let Some(path) = &args.csv {
-        common::check_overwrite(path, args.force)?;
+        common::check_overwrite(path, args.force, &args.files)?;
     }
     let groups = read(&args.files)?;
     groups.iter().try_for_each(Group::check_whole)?;
@@ -175,10 +175,10 @@ impl Group {
                 let entries: Vec<Entry> = self.firsts().map(|unit| Entry::from(unit.clone())).collect();
                 let lines = sweep::lines(&entries, &sweep, None);
                 let table = Table { over, sweep: &sweep, lines, provenance: self.provenance() };
-                if let Some(path) = csv {
-                    write_whole(path, table.csv())?;
-                }
-                if json { common::print_json(&table.json()) } else { common::print(table.text()) }
+                let printed =
+                    if json { common::print_json(&table.json()) } else { common::print(table.text()) };
+                csv.map_or(Ok(()), |path| write_whole(path, table.csv()))?;
+                printed
             }
             Kind::Full | Kind::Beside => {
                 let tally = self.tally()?;

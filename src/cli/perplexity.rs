@@ -86,7 +86,7 @@ impl PerplexityArgs {
             if self.csv.as_ref() == Some(&report.path) {
                 return Err(Error::Usage("--report and --csv: two files with two names".into()));
             }
-            report.check("--report", self.force)?;
+            report.check("--report", self.force, &self.inputs())?;
         }
         let kept = self.base.as_deref().filter(|_| !self.kl_divergence);
         if self.force && self.csv.is_none() && self.report.is_none() && kept.is_none() {
@@ -94,9 +94,19 @@ impl PerplexityArgs {
                 "--force: no file is written; give --csv, --report or --kl-divergence-base".into(),
             ));
         }
+        let inputs = self.inputs();
         kept.into_iter()
             .chain(self.csv.as_deref())
-            .try_for_each(|path| common::check_overwrite(path, self.force))
+            .try_for_each(|path| common::check_overwrite(path, self.force, &inputs))?;
+        // What a run goes on from is there to be replaced.
+        self.resume.as_ref().map_or(Ok(()), |path| common::check_overwrite(path, true, &inputs))
+    }
+
+    /// The files that are read.
+    fn inputs(&self) -> Vec<PathBuf> {
+        let base = self.base.clone().filter(|_| self.kl_divergence);
+        let masks = self.beside.file().map(PathBuf::from);
+        self.model.files().into_iter().chain(self.text.file()).chain(base).chain(masks).collect()
     }
 }
 

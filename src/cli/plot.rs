@@ -58,7 +58,7 @@ impl From<X> for Across {
 }
 
 pub fn run(args: PlotArgs) -> Result<()> {
-    args.output.check("-o", args.force)?;
+    args.output.check("-o", args.force, &args.files)?;
     if args.files.len() > COLORS {
         return Err(Error::Usage(format!(
             "{} files: {COLORS} at most can be told apart in one picture",

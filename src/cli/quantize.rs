@@ -1,14 +1,6 @@
 //! `spec-run quantize`: writes a model in other formats.
 
-use std::{
-    ffi::OsString,
-    fmt::Write,
-    fs,
-    ops::ControlFlow,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Instant,
-};
+use std::{ffi::OsString, fmt::Write, ops::ControlFlow, path::PathBuf, sync::Arc, time::Instant};
 
 use clap::Args;
 use regex::Regex;
@@ -188,6 +180,12 @@ impl QuantizeArgs {
         }
     }
 
+    /// The files that are read.
+    fn inputs(&self) -> Vec<PathBuf> {
+        let others = [&self.imatrix, &self.tensor_type_file, &self.draft_skip];
+        common::model_files(&self.input).into_iter().chain(others.into_iter().flatten().cloned()).collect()
+    }
+
     fn importance(&self) -> Result<Option<Importance>> {
         let Some(path) = &self.imatrix else { return Ok(None) };
         let mut importance = Importance::read(path)?;
@@ -270,9 +268,8 @@ pub fn run(args: QuantizeArgs) -> Result<()> {
         return show(&quantized, args.json);
     }
     let files = quantized.paths(&job.output);
-    if let Some(same) = files.iter().find(|file| is_same(&job.input, file)) {
-        return Err(Error::Usage(format!("{}: is the input too; name another file", same.display())));
-    }
+    let inputs = args.inputs();
+    files.iter().try_for_each(|file| common::check_not_read(file, &inputs))?;
 
     let interrupted = interrupt::flag();
     let start = Instant::now();
@@ -317,10 +314,6 @@ fn tell(quantized: &Quantized, settings: &Settings) {
     if let Some(first) = missing.first() {
         warning!("{} in no entry of the importance matrix, as {first}", count(missing.len(), "tensor"));
     }
-}
-
-fn is_same(a: &Path, b: &Path) -> bool {
-    matches!((fs::canonicalize(a), fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
 }
 
 /// Each tensor with its type before and after, and what the file would have.

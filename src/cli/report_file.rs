@@ -25,14 +25,14 @@ impl From<OsString> for ReportFile {
 
 impl ReportFile {
     /// What can be refused before anything is computed.
-    pub fn check(&self, flag: &str, force: bool) -> Result<()> {
+    pub fn check(&self, flag: &str, force: bool, inputs: &[PathBuf]) -> Result<()> {
         if !self.is_page && !has_extension(&self.path, &["svg"]) {
             return Err(Error::Usage(format!(
                 "{flag} {}: the name must end in .html or .svg",
                 self.path.display()
             )));
         }
-        common::check_overwrite(&self.path, force)
+        common::check_overwrite(&self.path, force, inputs)
     }
 
     /// The same name with another ending, for what goes with it.

@@ -111,8 +111,10 @@ impl SearchArgs {
         if !(self.max_cost > 0.0 && self.max_cost <= 1.0) {
             return Err(Error::Usage(format!("--max-cost {}: above 0, at most 1", self.max_cost)));
         }
-        common::check_overwrite(&self.output, self.force)?;
-        self.report.as_ref().map_or(Ok(()), |report| report.check("--report", self.force))
+        let inputs: Vec<PathBuf> = self.model.files().into_iter().chain(self.file.clone()).collect();
+        common::check_overwrite(&self.output, self.force, &inputs)?;
+        common::check_not_read(&self.journal(), &inputs)?;
+        self.report.as_ref().map_or(Ok(()), |report| report.check("--report", self.force, &inputs))
     }
 
     fn settings(&self, context: &Context) -> SearchSettings {

@@ -138,13 +138,12 @@ pub fn run(job: Job, context: &mut Context, tokens: &[u32], settings: &Perplexit
     provenance.interrupted = interrupted();
     let lines = lines(&job.over.entries(context), &swept, times);
     let table = Table { over: job.over.name, sweep: &swept, lines, provenance };
-    if let Some(path) = job.csv {
-        write_whole(path, table.csv())?;
-    }
-    if let Some(file) = job.report {
-        write_whole(&file.path, picture(file, &table, job.over)?)?;
-    }
-    if job.json { common::print_json(&table.json()) } else { common::print(table.text()) }
+    // One that fails costs nobody the others.
+    let printed = if job.json { common::print_json(&table.json()) } else { common::print(table.text()) };
+    let table_written = job.csv.map_or(Ok(()), |path| write_whole(path, table.csv()));
+    let draw = |file: &ReportFile| write_whole(&file.path, picture(file, &table, job.over)?);
+    let drawn = job.report.map_or(Ok(()), draw);
+    table_written.and(drawn).and(printed)
 }
 
 /// From what `--json` writes, so that a page and a plot of the file are the same.

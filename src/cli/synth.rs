@@ -144,6 +144,10 @@ pub fn run(args: SynthArgs) -> Result<()> {
     if args.threads > MAX_THREADS {
         return Err(Error::Usage(format!("-t {}: at most {MAX_THREADS} threads", args.threads)));
     }
+    if let Some(output) = &args.output {
+        let inputs = args.model.iter().chain(&args.vocab_from).flat_map(|path| common::model_files(path));
+        common::check_not_read(output, &inputs.collect::<Vec<_>>())?;
+    }
     if let Some(factor) = args.widen {
         return widen(&args, factor);
     }

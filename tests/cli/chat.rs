@@ -8,8 +8,12 @@ use std::{
 const TEMPLATE: &str = "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}";
 
 fn chat(args: &[&str], typed: &str) -> Output {
+    chat_with(TEMPLATE, args, typed)
+}
+
+fn chat_with(template: &str, args: &[&str], typed: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_spec-run"))
-        .args(["chat", "--temp", "0", "-n", "12", "--no-learn", "--chat-template", TEMPLATE])
+        .args(["chat", "--temp", "0", "-n", "12", "--no-learn", "--chat-template", template])
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -76,6 +80,52 @@ fn what_is_typed_wrong_ends_no_conversation() {
         assert!(said.contains(part), "`{part}` is not in: {said}");
     }
     assert_eq!(told(&output).len(), 1, "{said}");
+}
+
+#[test]
+fn a_message_that_does_not_fit_ends_no_conversation() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("talk.json").display().to_string();
+    let long = "and then ".repeat(200);
+    let output = chat(&["-c", "128"], &format!("Once\n{long}\n/save {file}\nThe end\n"));
+    let said = text(&output.stderr);
+    // A script must see that something went wrong; who types sees it anyway.
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("your last message is taken back") && said.contains("-c"), "{said}");
+    assert!(said.contains("1 message not answered"), "{said}");
+    assert_eq!(told(&output).len(), 2, "{said}");
+    let saved: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let roles: Vec<&str> = saved.as_array().unwrap().iter().map(|m| m["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "assistant"]);
+}
+
+#[test]
+fn a_template_that_fails_ends_no_conversation() {
+    let fails = "{% if messages | length > 1 %}{{ raise_exception('only one message') }}{% endif %}user: {{ messages[0]['content'] }}\nassistant: ";
+    let output = chat_with(fails, &[], "Once\nAnd then?\n/clear\nTwice\n");
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), told(&output).len()), (Some(1), 2), "{said}");
+    assert!(said.contains("only one message"), "{said}");
+}
+
+#[test]
+fn another_file_is_not_saved_over_unasked() {
+    let folder = tempfile::tempdir().unwrap();
+    let [mine, talk] = ["mine", "talk.json"].map(|name| folder.path().join(name));
+    std::fs::write(&mine, "mine").unwrap();
+    let (mine, talk) = (mine.to_str().unwrap(), talk.to_str().unwrap());
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+
+    let output = chat(&[], &format!("/system A\n/save {mine}\n/save {talk}\n/system B\n/save {talk}\n"));
+    let said = text(&output.stderr);
+    assert!(said.contains(&format!("{mine}: exists; /save! ")), "{said}");
+    assert_eq!((read(mine).as_str(), read(talk).contains("\"B\"")), ("mine", true), "{said}");
+
+    // What was loaded may be written again; after /clear it is another conversation's.
+    chat(&[], &format!("/load {talk}\n/system C\n/save {talk}\n/clear\n/system D\n/save {talk}\n"));
+    assert!(read(talk).contains("\"C\""), "{}", read(talk));
+    chat(&[], &format!("/system A\n/save! {mine}\n"));
+    assert!(read(mine).contains("\"A\""), "{}", read(mine));
 }
 
 #[test]

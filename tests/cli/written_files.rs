@@ -33,6 +33,85 @@ fn a_report_is_not_written_over_a_file_unasked() {
 }
 
 #[test]
+fn what_is_read_is_not_written_over_even_with_force() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (text, model, masks) = (path("text.html"), path("model.gguf"), path("skips.json"));
+    fs::write(&text, "Once upon a time there was a little girl named Lily. ".repeat(8)).unwrap();
+    fs::write(&model, "no model, which nobody finds out").unwrap();
+    fs::write(&masks, "{}").unwrap();
+    let scores = ["perplexity", "-m", &model, "-f", &text, "--force"];
+    let sweeps = [&scores[..], &["--exit", "each"]].concat();
+    let searches = ["search", "-m", &model, "-f", &text, "--force"];
+    let sums = ["imatrix", "-m", &model, "-f", &text, "--force", "-o"];
+    let masked = [&scores[..], &["--draft-skip", &masks, "--mask", "each", "--csv", &masks]].concat();
+    for (args, output) in [
+        (&[&sums[..], &[&model]].concat(), &model),
+        (&[&sums[..], &[&text]].concat(), &text),
+        (&[&sweeps[..], &["--csv", &model]].concat(), &model),
+        (&[&sweeps[..], &["--csv", &text]].concat(), &text),
+        (&[&sweeps[..], &["--report", &text]].concat(), &text),
+        (&[&scores[..], &["--kl-divergence-base", &text]].concat(), &text),
+        (&masked, &masks),
+        (&[&searches[..], &["-o", &model]].concat(), &model),
+        (&[&searches[..], &["-o", &text]].concat(), &text),
+        (&[&searches[..], &["-o", &path("new.json"), "--journal", &text]].concat(), &text),
+        (&[&searches[..], &["-o", &path("new.json"), "--report", &text]].concat(), &text),
+        (&vec!["synth", "--widen", "2", "-m", &model, "-o", &model, "--force"], &model),
+        (&vec!["merge", &text, &masks, "--csv", &masks, "--force"], &masks),
+        (&vec!["plot", &masks, &text, "-o", &text, "--force"], &text),
+    ] {
+        let before = fs::read(output).unwrap();
+        let run = run(args);
+        let errors = String::from_utf8(run.stderr).unwrap();
+        assert_eq!(run.status.code(), Some(1), "{args:?}: {errors}");
+        assert!(errors.contains(&format!("{output}: is the input too")), "{args:?}: {errors}");
+        assert!(errors.lines().count() == 1 && fs::read(output).unwrap() == before, "{args:?}: {errors}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_missing_is_said_before_the_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    // A model that is not there would be the first thing that the work finds.
+    let (model, out) = (path("model.gguf"), path("nowhere/file.html"));
+    let scores = ["perplexity", "-m", &model, "-p", "Once"];
+    for args in [
+        &["imatrix", "-m", &model, "-p", "Once", "-o", &out][..],
+        &[&scores[..], &["--exit", "each", "--csv", &out]].concat(),
+        &[&scores[..], &["--exit", "each", "--report", &out]].concat(),
+        &[&scores[..], &["--kl-divergence-base", &out]].concat(),
+        &[&scores[..], &["--resume", &out]].concat(),
+        &["search", "-m", &model, "-o", &path("new.json"), "--report", &out],
+        &["search", "-m", &model, "-o", &out],
+    ] {
+        let output = run(args);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {errors}");
+        assert!(errors.contains("there is no folder") && errors.lines().count() == 1, "{args:?}: {errors}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn numbers_are_printed_though_their_file_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = folder.path().join("lines").display().to_string();
+    let text = "Once upon a time there was a little girl named Lily. ".repeat(8);
+    let sweep = ["perplexity", "-p", &text, "-c", "32", "--chunks", "1", "--exit", "4,8"];
+    assert!(run(&[&sweep[..], &["--shard", "1/1", "--out", &lines]].concat()).status.success());
+    for args in [&sweep[..], &["merge", &lines]] {
+        let output = run(&[args, &["--csv", "/dev/full"]].concat());
+        let (said, errors) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(said.lines().count() > 2 && errors.contains("/dev/full"), "{said}{errors}");
+    }
+}
+
+#[test]
 fn numbers_beyond_all_bounds_are_wrong_usage() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("skips.json").display().to_string();

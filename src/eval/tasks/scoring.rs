@@ -70,7 +70,7 @@ pub struct Answer {
     pub masked: Option<Choice>,
 }
 
-/// Scores the tasks in their order. Then `on_tasks` is told how many are done, of all; it may end the run early.
+/// Scores the tasks in their order, once it is known that the context has room for each. Then `on_tasks` is told how many are done, of all; it may end the run early.
 pub fn score(
     context: &mut Context,
     tasks: &[Task],
@@ -79,8 +79,9 @@ pub fn score(
 ) -> Result<Vec<Answer>> {
     let mut answers = Vec::with_capacity(tasks.len());
     context.remove_all();
+    check_room(context, tasks)?;
     while answers.len() < tasks.len() {
-        let group = together(context, &tasks[answers.len()..])?;
+        let group = together(context, &tasks[answers.len()..]);
         let full = choices(context, group, None)?;
         let masked = match mask {
             Some(mask) => choices(context, group, Some(mask))?.into_iter().map(Some).collect(),
@@ -94,27 +95,32 @@ pub fn score(
     Ok(answers)
 }
 
+/// Whether there is room for the longest task: later it would cost what was scored before its turn.
+fn check_room(context: &Context, tasks: &[Task]) -> Result<()> {
+    let room = context.kv().free_cells();
+    match tasks.iter().max_by_key(|task| cells_of(task)) {
+        Some(longest) if cells_of(longest) > room => Err(Error::Input(format!(
+            "task {} takes {} tokens and the context holds {room}: a larger `n_ctx`",
+            longest.number,
+            cells_of(longest)
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// The first of the tasks, and as many behind it as have room beside it and make a pass that is not too long. States of
 /// recurrent layers are there for one task.
-fn together<'a>(context: &Context, tasks: &'a [Task]) -> Result<&'a [Task]> {
-    let room = context.kv().free_cells();
-    let first = cells_of(&tasks[0]);
-    if first > room {
-        return Err(Error::Input(format!(
-            "task {} takes {first} tokens and the context holds {room}: a larger `n_ctx`",
-            tasks[0].number
-        )));
-    }
+fn together<'a>(context: &Context, tasks: &'a [Task]) -> &'a [Task] {
     if !context.model().plan.mixers.is_empty() {
-        return Ok(&tasks[..1]);
+        return &tasks[..1];
     }
-    let most = room.min(MOST_ROWS);
-    let mut cells = first;
+    let most = context.kv().free_cells().min(MOST_ROWS);
+    let mut cells = cells_of(&tasks[0]);
     let fits = |task: &&Task| {
         cells += cells_of(task);
         cells <= most
     };
-    Ok(&tasks[..1 + tasks[1..].iter().take_while(fits).count()])
+    &tasks[..1 + tasks[1..].iter().take_while(fits).count()]
 }
 
 /// A row to evaluate, and what its logits are asked for: tokens, each of an ending of a task.
@@ -224,6 +230,28 @@ fn evaluate(
 #[cfg(test)]
 mod tests {
     use super::{super::Ending, *};
+    use crate::{ContextConfig, Model};
+
+    #[test]
+    fn a_task_without_room_is_refused_before_any_is_scored() {
+        let ending = |len: usize, last: u32| {
+            let tokens = std::iter::repeat_n(5, len).chain([last]).collect();
+            Ending { tokens, scored: len..len + 1, first_after_other: false }
+        };
+        let task = |number, len| {
+            Task::new(number, vec![ending(len, 6), ending(len, 7)], vec![true, false], Ties::First).unwrap()
+        };
+        let config = ContextConfig { n_ctx: 32, sequences: 3, ..ContextConfig::default() };
+        let mut context = Context::new(Model::embedded().unwrap(), &config).unwrap();
+        let mut scored = 0;
+        let tasks = [task(1, 25), task(2, 25), task(3, 60)];
+        let answers = score(&mut context, &tasks, None, |done, _| {
+            scored = done;
+            Ok(ControlFlow::Continue(()))
+        });
+        let error = answers.unwrap_err().to_string();
+        assert_eq!((error.contains("task 3 takes 62 tokens"), scored), (true, 0), "{error}");
+    }
 
     fn task(ties: Ties, endings: usize, scored: usize) -> Result<Task> {
         let ending =

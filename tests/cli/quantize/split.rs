@@ -152,8 +152,13 @@ fn a_set_of_files_is_there_whole_or_not_at_all() {
     fails(
         folder,
         &format!("{from} --force part.gguf Q8_0"),
-        2,
+        1,
         &["part-00001-of-00003.gguf", "is the input"],
     );
+    // Any of the model's files.
+    let parts = names(folder);
+    let whole = "quantize --force part-00001-of-00003.gguf ./part-00002-of-00003.gguf Q8_0";
+    fails(folder, whole, 1, &["part-00002-of-00003.gguf", "is the input"]);
+    assert_eq!(names(folder), parts);
     fails(folder, &format!("{from} nowhere/out.gguf Q8_0"), 1, &["nowhere"]);
 }
