@@ -44,9 +44,7 @@ impl Proof {
     pub fn refusal(&self, found: &Found) -> Option<String> {
         let name = &found.info.name;
         let fault = self.fault.as_ref()?;
-        Some(format!(
-            "{name}: its plain kernels are wrong ({fault}): another `device`, or `device` cpu; `spec-run devices --try` tries it again"
-        ))
+        Some(format!("{name}: its plain kernels are wrong ({fault}): another `device`, or `device` cpu"))
     }
 }
 
