@@ -53,6 +53,30 @@ fn settings_are_shown_as_they_are() {
     assert_eq!((job.slot, job.sampler.logit_bias.len()), (Some(1), bias.len()));
 }
 
+/// What is wrong is said by the field's own name.
+#[test]
+fn what_is_no_token_is_no_text() {
+    let Some(server) = start("Once", |_, _| ()) else { return };
+    let most = server.get("/v1/models").json()["data"][0]["meta"]["n_vocab"].as_u64().unwrap();
+    for (path, body, param, what) in [
+        ("/detokenize", json!({ "tokens": [5, most] }), "tokens", most.to_string()),
+        ("/detokenize", json!({ "tokens": [1.5] }), "tokens", "a list of tokens".into()),
+        ("/tokenize", json!({ "content": [1.5] }), "content", "a list of tokens".into()),
+    ] {
+        let refused = server.post(path, body);
+        let error = &refused.json()["error"];
+        assert_eq!((refused.status, &error["param"]), (400, &json!(param)), "{path}: {error}");
+        assert!(error["message"].as_str().unwrap().contains(&what), "{path}: {error}");
+    }
+    let asked = json!({ "prompt": "Hi", "with_pieces": true });
+    let told = server.post("/tokenize", asked);
+    assert!(told.headers.contains("content-type: application/json"), "{}", told.headers);
+    let told = told.json();
+    assert_eq!(told["count"], told["tokens"].as_array().unwrap().len());
+    assert_eq!(told["max_model_len"], 128);
+    assert!(told["tokens"][0]["id"].is_u64(), "{told}");
+}
+
 /// One number is enough to have all answers to a request again.
 #[test]
 fn a_request_has_one_seed() {
