@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     RunLayers, Tokenizer,
-    chat::{Conversation, Opening, Pattern, Prompt, Syntax, TemplateSource, prompt_tokens},
+    chat::{Conversation, Opening, Pattern, Prompt, Syntax, TemplateSource, ToolChoice, prompt_tokens},
     constraint::{self, ForcedTokens, Grammar, Vocabulary},
     engine::{Bound, Job},
     sampler::{Breakers, Rule, random_seed},
@@ -226,6 +226,11 @@ impl Preparer {
         let tokens = prompt_tokens(&prompt.text, &self.tokenizer);
         let opening = Opening { syntax, may_think: conversation.thinking, thinking: prompt.thinking };
         let calls = Pattern::calls(opening, &conversation.tools, tool_choice, *parallel_calls);
+        if calls.is_none() && matches!(tool_choice, ToolChoice::Required | ToolChoice::Named(_)) {
+            let message = "a call cannot be required: the chat template has no syntax for calls that is known here; \
+                           leave it out, or start the server with another template (--chat-template-file)";
+            return Err(ApiError::field("tool_choice", message));
+        }
         let constraint = match (calls, &settings.constraint) {
             (Some(calls), _) => Some(Constraint::Pattern(calls)),
             (None, Some(Constraint::Schema(schema))) => {
@@ -233,7 +238,7 @@ impl Preparer {
             }
             (None, other) => other.clone(),
         };
-        let reads_calls = *tool_choice != crate::chat::ToolChoice::None;
+        let reads_calls = *tool_choice != ToolChoice::None;
         let tools = if reads_calls { conversation.tools.clone() } else { Vec::new() };
         let (reasoning, thinking) = (*splits_reasoning, prompt.thinking);
         Ok((Source { prompt: self.text(&tokens), tokens, syntax, tools, reasoning, thinking }, constraint))
