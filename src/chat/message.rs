@@ -207,7 +207,7 @@ impl Tool {
         let name = text(function, "name")?.ok_or("the `function` of a tool needs a `name`")?;
         let parameters = match function.get("parameters") {
             None | Some(Value::Null) => json!({ "type": "object", "properties": {} }),
-            Some(schema @ Value::Object(_)) => schema.clone(),
+            Some(Value::Object(schema)) => of_object(schema.clone()),
             Some(_) => {
                 return Err(format!("the `parameters` of the tool {name:?} are a JSON schema, an object"));
             }
@@ -222,6 +222,16 @@ impl Tool {
             "function": { "name": self.name, "description": self.description, "parameters": self.parameters },
         })
     }
+}
+
+/// Arguments are an object; a schema that does not say what they are would allow any JSON.
+fn of_object(mut schema: Map<String, Value>) -> Value {
+    const SAY: [&str; 8] = ["type", "$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "enum", "const"];
+    if !SAY.iter().any(|key| schema.contains_key(*key)) {
+        schema.insert("type".into(), "object".into());
+        schema.entry("properties").or_insert_with(|| json!({}));
+    }
+    schema.into()
 }
 
 impl ToolChoice {
@@ -383,6 +393,16 @@ mod tests {
         let known = tool(json!({ "type": "function", "function": { "name": "f" } })).unwrap().unwrap();
         assert_eq!(known.parameters, json!({ "type": "object", "properties": {} }));
         assert_eq!(Tool::from_json(&known.to_json()).unwrap().unwrap(), known);
+        let parameters = |schema: Value| {
+            let json = json!({ "type": "function", "function": { "name": "f", "parameters": schema } });
+            tool(json).unwrap().unwrap().parameters
+        };
+        assert_eq!(parameters(json!({})), known.parameters);
+        let untyped = json!({ "properties": { "x": { "type": "integer" } }, "required": ["x"] });
+        let typed = parameters(untyped.clone());
+        assert_eq!((&typed["type"], &typed["properties"]), (&json!("object"), &untyped["properties"]));
+        let either = json!({ "anyOf": [{ "type": "object" }] });
+        assert_eq!(parameters(either.clone()), either);
         assert_eq!(tool(json!({ "type": "web_search" })), Ok(None));
         assert!(tool(json!({ "type": "function" })).unwrap_err().contains("`function`"));
         let schema = json!({ "type": "function", "function": { "name": "f", "parameters": 7 } });

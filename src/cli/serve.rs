@@ -278,17 +278,28 @@ impl ServerArgs {
             let what = "there is no such folder";
             return Err(Error::Usage(format!("--slot-save-path {}: {what}", folder.display())));
         }
+        let hosts = words(&self.host);
+        if hosts.is_empty() {
+            let what = "an address to listen on is needed, such as 127.0.0.1";
+            return Err(Error::Usage(format!("--host {:?}: {what}", self.host)));
+        }
+        if self.max_body == 0 {
+            return Err(Error::Usage("--max-body 0: no request would be small enough".into()));
+        }
+        if self.timeout == 0 {
+            return Err(Error::Usage("--timeout 0: no request would come in time".into()));
+        }
         let texts = self.parallel.unwrap_or(TEXTS);
         let predict = predict(|name| std::env::var(name).ok())?;
         if texts == 0 {
             return Err(Error::Usage("--parallel 0: at least one text has to be made at a time".into()));
         }
         Ok(Config {
-            hosts: words(&self.host),
+            hosts,
             port: predict.as_ref().and_then(|(_, port)| *port).unwrap_or(self.port),
             api_keys,
             origins: Origins::parse(&self.cors_origins),
-            most_body: self.max_body << 20,
+            most_body: self.max_body.saturating_mul(1 << 20),
             timeout: Duration::from_secs(self.timeout),
             most_waiting: self.max_waiting,
             texts,

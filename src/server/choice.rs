@@ -132,6 +132,11 @@ impl Choice {
         })
     }
 
+    /// The prompt as text.
+    pub fn prompt(&self) -> &str {
+        &self.source.prompt
+    }
+
     /// Whether a stop string has come.
     pub fn is_stopped(&self) -> bool {
         self.stopped.is_some()
@@ -257,14 +262,15 @@ impl Choice {
             }
         };
         let mut prompt_likely = Vec::new();
-        if !ended.scored.is_empty() {
-            // Nothing is before the first one.
+        if self.settings.echo && self.settings.logprobs.is_some() {
+            // Nothing is before the first one, which may be the only one.
             let unknown = TokenScore { logprob: 0.0, likely: Vec::new() };
             let scores = std::iter::once(&unknown).chain(&ended.scored);
             prompt_likely
                 .extend(self.source.tokens.iter().zip(scores).map(|(id, score)| self.likely_of(*id, score)));
         }
-        let end = ended.generation.end.as_ref();
+        // Whether the engine came to the end before it heard of the stop string is chance.
+        let end = ended.generation.end.as_ref().filter(|_| !matches!(reason, Reason::Stop(_)));
         let end_likely = end.map(|(id, score)| self.likely_of(*id, score));
         let seed = self.settings.sampler.seed.map_or(0, u64::from);
         let whole = Whole {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     RunLayers, Tokenizer,
-    chat::{Conversation, Opening, Pattern, Prompt, Syntax, TemplateSource, prompt_tokens},
+    chat::{Conversation, Opening, Pattern, Prompt, Syntax, TemplateSource, ToolChoice, prompt_tokens},
     constraint::{self, ForcedTokens, Grammar, Vocabulary},
     engine::{Bound, Job},
     sampler::{Breakers, Rule, random_seed},
@@ -19,6 +19,11 @@ use crate::{
 };
 
 type Result<T> = std::result::Result<T, ApiError>;
+
+/// Tokens that all texts of `logit_bias` may have together.
+const MOST_BIASED_TOKENS: usize = 1 << 14;
+/// Biases of all answers to a request: each has a list of its own, and shows it.
+const MOST_BIASES: usize = 1 << 20;
 
 /// Renders a conversation by the model's template.
 pub type Render = Box<dyn Fn(&Conversation) -> crate::Result<Prompt> + Send + Sync>;
@@ -61,8 +66,9 @@ impl Preparer {
     /// The jobs of a request, in the order of their answers.
     pub fn jobs(&self, ask: &Ask) -> Result<Vec<Prepared>> {
         let mut all = Vec::new();
+        let settings = self.settled(ask)?;
         for input in &ask.inputs {
-            let (source, constraint) = self.source(input, &ask.settings)?;
+            let (source, constraint) = self.source(input, &settings)?;
             if source.tokens.is_empty() {
                 return Err(ApiError::field("prompt", "there is nothing in it"));
             }
@@ -72,11 +78,50 @@ impl Preparer {
             }
             let constraint = constraint.map(|it| self.compiled(&it)).transpose()?;
             let source = Arc::new(source);
-            for n in 0..ask.settings.n {
-                all.push(self.job(&ask.settings, source.clone(), constraint.as_ref(), n)?);
+            for n in 0..settings.n {
+                all.push(self.job(&settings, source.clone(), constraint.as_ref(), n)?);
             }
         }
         Ok(all)
+    }
+
+    /// What all answers to a request have in common: one seed, so that the reply's gives them all again, and tokens in place
+    /// of the texts that have a bias.
+    fn settled(&self, ask: &Ask) -> Result<Settings> {
+        let bias = self.biases(&ask.settings.bias)?;
+        let answers = ask.inputs.len() * ask.settings.n;
+        if bias.len() * answers > MOST_BIASES {
+            let message = format!(
+                "{} tokens for each of {answers} answers; {MOST_BIASES} in all are possible in one request",
+                bias.len()
+            );
+            return Err(ApiError::field("logit_bias", message));
+        }
+        let mut settings = Settings { bias, ..ask.settings.clone() };
+        settings.sampler.seed.get_or_insert_with(random_seed);
+        Ok(settings)
+    }
+
+    fn biases(&self, all: &[(Biased, f32)]) -> Result<Vec<(Biased, f32)>> {
+        let mut found = Vec::with_capacity(all.len());
+        let mut of_texts = 0;
+        for (biased, bias) in all {
+            match biased {
+                Biased::Token(id) => found.push((Biased::Token(*id), *bias)),
+                Biased::Text(text) => {
+                    let ids = self.tokenizer.encode(text, EncodeOptions::PLAIN);
+                    of_texts += ids.len();
+                    if of_texts > MOST_BIASED_TOKENS {
+                        let message = format!(
+                            "its texts have more than {MOST_BIASED_TOKENS} tokens together, which is the limit"
+                        );
+                        return Err(ApiError::field("logit_bias", message));
+                    }
+                    found.extend(ids.into_iter().map(|id| (Biased::Token(id), *bias)));
+                }
+            }
+        }
+        Ok(found)
     }
 
     fn compiled(&self, constraint: &Constraint) -> Result<constraint::Constraint> {
@@ -99,19 +144,13 @@ impl Preparer {
         n: usize,
     ) -> Result<Prepared> {
         let mut settings = settings.clone();
-        // The seed in the reply gives the answer again.
-        let seed = settings.sampler.seed.unwrap_or_else(random_seed);
-        settings.sampler.seed = Some(seed.wrapping_add(n as u32));
+        settings.sampler.seed = settings.sampler.seed.map(|seed| seed.wrapping_add(n as u32));
         let mut sampler = settings.sampler.clone();
-        for (biased, bias) in &settings.bias {
-            match biased {
-                Biased::Token(id) => sampler.logit_bias.push((*id, *bias)),
-                Biased::Text(text) => {
-                    let ids = self.tokenizer.encode(text, EncodeOptions::PLAIN);
-                    sampler.logit_bias.extend(ids.into_iter().map(|id| (id, *bias)));
-                }
-            }
-        }
+        let of_token = |(biased, bias): &(Biased, f32)| match biased {
+            Biased::Token(id) => Some((*id, *bias)),
+            Biased::Text(_) => None,
+        };
+        sampler.logit_bias.extend(settings.bias.iter().filter_map(of_token));
         if settings.ignore_eos && constraint.is_none() {
             // As in llama-server: a text that does not end has no ends in it. A grammar says itself where its texts end.
             sampler.logit_bias.extend(self.tokenizer.ends().iter().map(|id| (*id, f32::NEG_INFINITY)));
@@ -187,6 +226,11 @@ impl Preparer {
         let tokens = prompt_tokens(&prompt.text, &self.tokenizer);
         let opening = Opening { syntax, may_think: conversation.thinking, thinking: prompt.thinking };
         let calls = Pattern::calls(opening, &conversation.tools, tool_choice, *parallel_calls);
+        if calls.is_none() && matches!(tool_choice, ToolChoice::Required | ToolChoice::Named(_)) {
+            let message = "a call cannot be required: the chat template has no syntax for calls that is known here; \
+                           leave it out, or start the server with another template (--chat-template-file)";
+            return Err(ApiError::field("tool_choice", message));
+        }
         let constraint = match (calls, &settings.constraint) {
             (Some(calls), _) => Some(Constraint::Pattern(calls)),
             (None, Some(Constraint::Schema(schema))) => {
@@ -194,7 +238,7 @@ impl Preparer {
             }
             (None, other) => other.clone(),
         };
-        let reads_calls = *tool_choice != crate::chat::ToolChoice::None;
+        let reads_calls = *tool_choice != ToolChoice::None;
         let tools = if reads_calls { conversation.tools.clone() } else { Vec::new() };
         let (reasoning, thinking) = (*splits_reasoning, prompt.thinking);
         Ok((Source { prompt: self.text(&tokens), tokens, syntax, tools, reasoning, thinking }, constraint))

@@ -142,7 +142,7 @@ impl Answering {
             Heard::Begun { cached, slot } => {
                 let Some(progress) = choice.begins(cached, slot) else { return Ok(Vec::new()) };
                 let sources = &self.app.facts.sources;
-                let mut frames = self.writer.begins(index, progress.total, cached, sources);
+                let mut frames = self.writer.begins(index, &progress, choice.prompt(), sources);
                 if self.ask.settings.return_progress {
                     frames.extend(self.writer.progress(index, &progress));
                 }

@@ -11,7 +11,9 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{any, get, post},
 };
+use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use super::{
     App, answering, apart, guard,
@@ -27,6 +29,8 @@ use crate::{
 
 /// Where the page's worker asks which page it is.
 const VERSION: &str = "/_app/version.json";
+/// Texts that become tokens without an engine, at a time: a large one takes many times its size meanwhile.
+static TOKENIZED: Semaphore = Semaphore::const_new(4);
 
 type Reply = Result<Response, (ApiError, &'static str)>;
 pub(super) type Read = fn(&Value, &Defaults) -> Result<Ask, ApiError>;
@@ -236,12 +240,54 @@ fn reply(reply: Reply) -> Response {
 async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Response {
     let made = async {
         let asked = body(&app, request).await?;
-        Ok(Json(apart(move || tokens_of(&app, &asked)).await?).into_response())
+        let turn = TOKENIZED.acquire().await;
+        let json = apart(move || {
+            // Who has gone leaves the work behind, and the turn lasts as long as that.
+            let _turn = turn;
+            tokens_of(&app, &asked)
+        });
+        let json = json.await?;
+        Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
     };
     reply(made.await.map_err(|error| (error, "/tokenize")))
 }
 
-fn tokens_of(app: &App, json: &Value) -> Result<Value, ApiError> {
+/// Written without a tree of JSON, which takes many times as much as the tokens.
+#[derive(Serialize)]
+struct Tokens<'a> {
+    tokens: Ids<'a>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    counted: Option<Counted>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Ids<'a> {
+    Alone(Vec<u32>),
+    WithPieces(Vec<Piece<'a>>),
+}
+
+#[derive(Serialize)]
+struct Piece<'a> {
+    id: u32,
+    piece: PieceText<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum PieceText<'a> {
+    Text(&'a str),
+    Bytes(&'a [u8]),
+}
+
+/// What vLLM says besides.
+#[derive(Serialize)]
+struct Counted {
+    count: usize,
+    max_model_len: usize,
+}
+
+fn tokens_of(app: &App, json: &Value) -> Result<Vec<u8>, ApiError> {
     let fields = Fields::of(json)?;
     // `prompt` is vLLM's word, whose texts begin as prompts do.
     let (name, content) =
@@ -251,7 +297,7 @@ fn tokens_of(app: &App, json: &Value) -> Result<Value, ApiError> {
     let special = special.into_iter().find_map(Result::transpose).transpose()?.unwrap_or(vllm);
     let parse = fields.bool("parse_special")?.unwrap_or(true);
     let mut tokens = Vec::new();
-    for (n, part) in read::prompt(content)?.iter().enumerate() {
+    for (n, part) in read::prompt(name, content)?.iter().enumerate() {
         match part {
             Part::Token(id) => tokens.push(*id),
             Part::Text(text) => {
@@ -260,21 +306,17 @@ fn tokens_of(app: &App, json: &Value) -> Result<Value, ApiError> {
             }
         }
     }
-    let count = tokens.len();
-    let mut answer = json!({ "tokens": tokens });
-    if fields.bool("with_pieces")?.unwrap_or(false) {
-        let piece = |id: &u32| {
-            let bytes = app.preparer.tokenizer.piece(*id);
-            let piece = std::str::from_utf8(bytes).map_or_else(|_| json!(bytes), |text| json!(text));
-            json!({ "id": id, "piece": piece })
-        };
-        answer["tokens"] = tokens.iter().map(piece).collect();
-    }
-    if vllm {
-        answer["count"] = count.into();
-        answer["max_model_len"] = app.preparer.n_ctx.into();
-    }
-    Ok(answer)
+    let counted = vllm.then_some(Counted { count: tokens.len(), max_model_len: app.preparer.n_ctx });
+    let piece = |id: u32| {
+        let bytes = app.preparer.tokenizer.piece(id);
+        let piece = std::str::from_utf8(bytes).map_or(PieceText::Bytes(bytes), PieceText::Text);
+        Piece { id, piece }
+    };
+    let tokens = match fields.bool("with_pieces")? {
+        Some(true) => Ids::WithPieces(tokens.into_iter().map(piece).collect()),
+        Some(false) | None => Ids::Alone(tokens),
+    };
+    serde_json::to_vec(&Tokens { tokens, counted }).map_err(|e| ApiError::server(e.to_string()))
 }
 
 async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -288,9 +330,14 @@ async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Response {
 fn text_of(app: &App, json: &Value) -> Result<Value, ApiError> {
     let ids = json.get("tokens").ok_or_else(|| ApiError::field("tokens", "a list of tokens is needed"))?;
     let mut tokens = Vec::new();
-    for part in read::prompt(ids)? {
+    let most = app.preparer.tokenizer.vocab_size();
+    for part in read::prompt("tokens", ids)? {
         match part {
-            Part::Token(id) => tokens.push(id),
+            Part::Token(id) if (id as usize) < most => tokens.push(id),
+            Part::Token(id) => {
+                let message = format!("{id}: no such token; the vocabulary has {most}");
+                return Err(ApiError::field("tokens", message));
+            }
             Part::Text(_) => return Err(ApiError::field("tokens", "a list of tokens is needed")),
         }
     }

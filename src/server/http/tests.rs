@@ -1,6 +1,7 @@
 //! The server over real sockets; what it answers is made up.
 
 mod llama_server;
+mod openai;
 
 use std::{
     io::{Read, Write},
@@ -72,7 +73,8 @@ impl Answers for Arc<Fake> {
             let generation = Generation {
                 tokens: said,
                 logprobs: Vec::new(),
-                end: None,
+                // The engine came to the end, whether somebody waits for it or not.
+                end: (job.logprobs > 0).then_some((2, TokenScore { logprob: -9.0, likely: Vec::new() })),
                 prefill_seconds: 0.0,
                 decode_seconds: 0.0,
                 packing_seconds: 0.0,
@@ -84,7 +86,9 @@ impl Answers for Arc<Fake> {
                 report: Report::off("nothing drafts here"),
                 prompt_tokens,
                 cached: 1,
-                scored: Vec::new(),
+                scored: job.scores_from.map_or(Vec::new(), |_| {
+                    vec![TokenScore { logprob: -3.0, likely: Vec::new() }; prompt_tokens - 1]
+                }),
                 shifted: true,
                 seed: 0,
             };
@@ -129,6 +133,10 @@ const TEMPLATE: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% e
     {% if add_generation_prompt %}<assistant>{% endif %}";
 
 fn start(says: &str, change: impl FnOnce(&mut Config, &mut Fake)) -> Option<Server> {
+    start_with(TEMPLATE, says, change)
+}
+
+fn start_with(template: &str, says: &str, change: impl FnOnce(&mut Config, &mut Fake)) -> Option<Server> {
     let Ok(gguf) = crate::embedded::open() else {
         eprintln!("SKIPPED: no embedded model");
         return None;
@@ -156,7 +164,7 @@ fn start(says: &str, change: impl FnOnce(&mut Config, &mut Fake)) -> Option<Serv
     };
     change(&mut config, &mut fake);
     let fake = Arc::new(fake);
-    let source = TemplateSource::new(TEMPLATE.into(), &tokenizer).unwrap();
+    let source = TemplateSource::new(template.into(), &tokenizer).unwrap();
     let template = ChatTemplate::new(source.clone()).unwrap();
     let caps = template.caps(false);
     let preparer = Preparer {

@@ -53,6 +53,63 @@ fn settings_are_shown_as_they_are() {
     assert_eq!((job.slot, job.sampler.logit_bias.len()), (Some(1), bias.len()));
 }
 
+/// What is wrong is said by the field's own name.
+#[test]
+fn what_is_no_token_is_no_text() {
+    let Some(server) = start("Once", |_, _| ()) else { return };
+    let most = server.get("/v1/models").json()["data"][0]["meta"]["n_vocab"].as_u64().unwrap();
+    for (path, body, param, what) in [
+        ("/detokenize", json!({ "tokens": [5, most] }), "tokens", most.to_string()),
+        ("/detokenize", json!({ "tokens": [1.5] }), "tokens", "a list of tokens".into()),
+        ("/tokenize", json!({ "content": [1.5] }), "content", "a list of tokens".into()),
+    ] {
+        let refused = server.post(path, body);
+        let error = &refused.json()["error"];
+        assert_eq!((refused.status, &error["param"]), (400, &json!(param)), "{path}: {error}");
+        assert!(error["message"].as_str().unwrap().contains(&what), "{path}: {error}");
+    }
+    let asked = json!({ "prompt": "Hi", "with_pieces": true });
+    let told = server.post("/tokenize", asked);
+    assert!(told.headers.contains("content-type: application/json"), "{}", told.headers);
+    let told = told.json();
+    assert_eq!(told["count"], told["tokens"].as_array().unwrap().len());
+    assert_eq!(told["max_model_len"], 128);
+    assert!(told["tokens"][0]["id"].is_u64(), "{told}");
+}
+
+/// One number is enough to have all answers to a request again.
+#[test]
+fn a_request_has_one_seed() {
+    let Some(server) = start("Once", |_, _| ()) else { return };
+    let mut asked = json!({ "prompt": ["Hi", "Ho"], "n": 2 });
+    let first = server.post("/v1/completions", asked.clone()).json();
+    asked["seed"] = first["seed"].clone();
+    assert_eq!(server.post("/v1/completions", asked).json()["seed"], first["seed"]);
+    let seeds: Vec<_> = server.fake.jobs.lock().unwrap().iter().map(|job| job.sampler.seed).collect();
+    assert_eq!(seeds.len(), 8);
+    assert_eq!(seeds[..4], seeds[4..]);
+    assert_ne!(seeds[0], seeds[1]);
+}
+
+/// A text may have many more tokens than a list has entries, and each answer has a list of its own.
+#[test]
+fn biases_are_counted_when_they_are_tokens() {
+    let Some(server) = start("Once", |_, _| ()) else { return };
+    let asked = json!({ "prompt": "Hi", "logit_bias": { "Once upon": -1 } });
+    assert_eq!(server.post("/completion", asked).status, 200);
+    let before = server.fake.jobs.lock().unwrap()[0].sampler.logit_bias.len();
+    assert!(before > 1);
+    let many = json!({ "prompt": "Hi", "logit_bias": { "\u{1f600}".repeat(1 << 15): -1 } });
+    let often: Vec<(u32, f32)> = (0..2048).map(|id| (id % 100, 1.0)).collect();
+    let often = json!({ "prompt": vec!["Hi"; 1024], "logit_bias": often });
+    for (asked, most) in [(many, "16384"), (often, "1048576")] {
+        let refused = server.post("/completion", asked);
+        let error = &refused.json()["error"];
+        assert_eq!((refused.status, &error["param"]), (400, &json!("logit_bias")), "{error}");
+        assert!(error["message"].as_str().unwrap().contains(most), "{error}");
+    }
+}
+
 #[test]
 fn slots_are_saved_to_files_and_come_back() {
     let folder = tempfile::tempdir().unwrap();

@@ -34,6 +34,9 @@ pub fn chat(body: &Value, defaults: &Defaults) -> Result<Ask> {
     {
         return Err(ApiError::field("tool_choice", format!("no tool is named {name:?}")));
     }
+    if tool_choice == ToolChoice::Required && tools.is_empty() {
+        return Err(ApiError::field("tool_choice", "a call is required, and `tools` has no function"));
+    }
     if !tools.is_empty()
         && tool_choice != ToolChoice::None
         && matches!(settings.constraint, Some(Constraint::Grammar(_)))
@@ -231,6 +234,8 @@ mod tests {
             (json!({ "messages": [user], "tools": {} }), "`tools`"),
             (json!({ "messages": [user], "tools": [{ "type": "function" }] }), "`tools[0]`"),
             (json!({ "messages": [user], "tool_choice": "perhaps" }), "`tool_choice`"),
+            (json!({ "messages": [user], "tool_choice": "required" }), "`tool_choice`: a call is required"),
+            (json!({ "messages": [user], "tool_choice": "required", "tools": [{ "type": "x" }] }), "`tools`"),
             (json!({ "messages": [user], "tool_choice": { "function": { "name": "f" } } }), "\"f\""),
             (
                 json!({ "messages": [user], "chat_template_kwargs": { "enable_thinking": "no" } }),

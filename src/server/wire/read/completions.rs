@@ -32,6 +32,11 @@ pub fn completions(body: &Value, defaults: &Defaults) -> Result<Ask> {
         Some(_) => fields.integer(&["logprobs"], 0..=1000)?.map(|n| n as usize),
         None => ask.settings.logprobs,
     };
+    if ask.stream && ask.settings.echo && ask.settings.logprobs.is_some() {
+        let message = "not possible in a stream together with `logprobs`: those of the prompt are known when all is; \
+                       leave out `stream`";
+        return Err(ApiError::field("echo", message));
+    }
     ask.shape = Shape::Completions;
     Ok(ask)
 }
@@ -73,7 +78,7 @@ pub fn infill(body: &Value, defaults: &Defaults) -> Result<Ask> {
 
 /// One prompt, or a list of them. A list with a number in it is one, of tokens and texts.
 fn inputs(json: &Value) -> Result<Vec<Input>> {
-    let one = |json: &Value| Ok(Input::Prompt(prompt(json)?));
+    let one = |json: &Value| Ok(Input::Prompt(prompt("prompt", json)?));
     match json {
         Value::Array(all) if all.is_empty() => Err(ApiError::field("prompt", "the list is empty")),
         Value::Array(all) if !all.iter().any(Value::is_number) => {
@@ -87,9 +92,9 @@ fn inputs(json: &Value) -> Result<Vec<Input>> {
     }
 }
 
-/// A text, tokens, or both in turn.
-pub fn prompt(json: &Value) -> Result<Vec<Part>> {
-    let wrong = || ApiError::field("prompt", "a text, a list of tokens, or a list of these is needed");
+/// A text, tokens, or both in turn, of a field with this name.
+pub fn prompt(name: &str, json: &Value) -> Result<Vec<Part>> {
+    let wrong = || ApiError::field(name, "a text, a list of tokens, or a list of these is needed");
     let part = |json: &Value| match json {
         Value::String(text) => Ok(Part::Text(text.clone())),
         Value::Number(number) => {
@@ -103,7 +108,7 @@ pub fn prompt(json: &Value) -> Result<Vec<Part>> {
         Value::Object(fields) => {
             if fields.contains_key("multimodal_data") {
                 let message = "multimodal data is not supported: models here read text only";
-                return Err(ApiError::field("prompt", message));
+                return Err(ApiError::field(name, message));
             }
             part(fields.get("prompt_string").ok_or_else(wrong)?).map(|part| vec![part])
         }
@@ -163,6 +168,10 @@ mod tests {
             (json!({ "prompt": vec!["a"; 1025], "n": 2 }), "`n`: 2050 answers"),
             (json!({ "prompt": "a", "best_of": 2 }), "`best_of`"),
             (json!({ "prompt": "a", "logprobs": "x" }), "`logprobs`"),
+            (
+                json!({ "prompt": "a", "logprobs": 1, "echo": true, "stream": true }),
+                "`echo`: not possible in",
+            ),
         ] {
             let error = completions(&body, &Defaults::default()).unwrap_err();
             assert!(error.message.contains(what), "{body}: {}", error.message);

@@ -19,6 +19,8 @@ const MOST_TEXTS: usize = 256;
 const MOST_STAGES: usize = 64;
 /// More than any vocabulary has.
 const MOST_BIASES: usize = 1 << 19;
+/// Bytes of the texts that have a bias, together: they become tokens before these can be counted.
+const MOST_BIASED_BYTES: usize = 1 << 17;
 
 /// Reads the settings of a request; what it does not say is as the server's flags have it.
 pub fn settings(fields: Fields, defaults: &Defaults) -> Result<Settings> {
@@ -68,7 +70,7 @@ pub fn settings(fields: Fields, defaults: &Defaults) -> Result<Settings> {
     settings.response_fields = not_more("response_fields", MOST_TEXTS, fields.texts("response_fields")?)?;
     settings.mask = fields.get("mask").cloned();
     settings.constraint = constraint(fields)?;
-    settings.bias = not_more("logit_bias", MOST_BIASES, biases(fields)?)?;
+    settings.bias = short(not_more("logit_bias", MOST_BIASES, biases(fields)?)?)?;
     settings.sampler.validate().map_err(ApiError::from)?;
     Ok(settings)
 }
@@ -78,6 +80,21 @@ fn not_more<T>(name: &str, most: usize, all: Vec<T>) -> Result<Vec<T>> {
     match all.len() {
         n if n > most => Err(ApiError::field(name, format!("{n} entries; {most} are possible"))),
         _ => Ok(all),
+    }
+}
+
+/// Biases whose texts are not longer than this together.
+fn short(biases: Vec<(Biased, f32)>) -> Result<Vec<(Biased, f32)>> {
+    let bytes = |(biased, _): &(Biased, f32)| match biased {
+        Biased::Token(_) => 0,
+        Biased::Text(text) => text.len(),
+    };
+    match biases.iter().map(bytes).sum::<usize>() {
+        n if n > MOST_BIASED_BYTES => {
+            let message = format!("its texts have {n} bytes together; {MOST_BIASED_BYTES} are possible");
+            Err(ApiError::field("logit_bias", message))
+        }
+        _ => Ok(biases),
     }
 }
 
@@ -321,6 +338,8 @@ mod tests {
             ),
             (json!({ "json_schema": {}, "grammar": "x" }), "grammar"),
             (json!({ "logit_bias": { "1": "x" } }), "logit_bias"),
+            (json!({ "logit_bias": { "x".repeat((1 << 17) + 1): 1 } }), "logit_bias"),
+            (json!({ "logit_bias": [["x".repeat(1 << 16), 1], ["y".repeat(1 << 17), 1]] }), "logit_bias"),
             (json!({ "stream_options": 1 }), "stream_options"),
         ] {
             let error = read(body.clone()).unwrap_err();

@@ -9,6 +9,41 @@ use crate::server::wire::{
     ask::Settings,
 };
 
+/// What has been sent of all answers.
+#[derive(Default)]
+pub(super) struct Stream {
+    /// For each answer where the text of its next token begins.
+    offsets: Vec<usize>,
+}
+
+impl Stream {
+    fn offset(&mut self, index: usize) -> &mut usize {
+        if self.offsets.len() <= index {
+            self.offsets.resize(index + 1, 0);
+        }
+        &mut self.offsets[index]
+    }
+
+    /// The prompt is the first piece of its answer.
+    pub fn echoes(&mut self, header: &Header, index: usize, prompt: &str) -> Frame {
+        *self.offset(index) += prompt.chars().count();
+        Frame::plain(base(header, json!([choice(prompt, index, Value::Null, Value::Null)])))
+    }
+
+    pub fn more(&mut self, header: &Header, index: usize, more: &More, post: bool) -> Frame {
+        let logprobs = match more.likely.is_empty() {
+            true => Value::Null,
+            false => logprobs(&more.likely, false, self.offset(index), post),
+        };
+        let mut body = base(header, json!([choice(&more.text, index, logprobs, Value::Null)]));
+        chat::drafted(&mut body, more);
+        if let Some(timings) = &more.timings {
+            body["timings"] = timings.to_json();
+        }
+        Frame::plain(body)
+    }
+}
+
 fn base(header: &Header, choices: Value) -> Value {
     json!({
         "choices": choices,
@@ -27,16 +62,6 @@ fn choice(text: &str, index: usize, logprobs: Value, reason: Value) -> Value {
 pub(super) fn progress(header: &Header, index: usize, progress: &Progress) -> Frame {
     let mut body = base(header, json!([choice("", index, Value::Null, Value::Null)]));
     progress.add_to(&mut body);
-    Frame::plain(body)
-}
-
-pub(super) fn more(header: &Header, index: usize, more: &More, post: bool) -> Frame {
-    let logprobs = if more.likely.is_empty() { Value::Null } else { logprobs(&more.likely, false, 0, post) };
-    let mut body = base(header, json!([choice(&more.text, index, logprobs, Value::Null)]));
-    chat::drafted(&mut body, more);
-    if let Some(timings) = &more.timings {
-        body["timings"] = timings.to_json();
-    }
     Frame::plain(body)
 }
 
@@ -73,7 +98,7 @@ pub(super) fn whole(header: &Header, all: &[Whole], settings: &Settings) -> Valu
             likely.extend(whole.end_likely.clone());
         }
         let logprobs = match settings.logprobs {
-            Some(_) => logprobs(&likely, settings.echo, 0, settings.post_sampling),
+            Some(_) => logprobs(&likely, settings.echo, &mut 0, settings.post_sampling),
             None => Value::Null,
         };
         choice(&said, index, logprobs, reason(whole).into())
@@ -86,19 +111,21 @@ pub(super) fn whole(header: &Header, all: &[Whole], settings: &Settings) -> Valu
     body
 }
 
-/// The first token of a prompt has nothing before it, so nothing says how likely it is.
-fn logprobs(likely: &[Likely], first_is_unknown: bool, offset: usize, post: bool) -> Value {
-    let mut at = offset;
+/// The first token of a prompt has nothing before it, so nothing says how likely it is. The texts begin `at`, which is moved on.
+fn logprobs(likely: &[Likely], first_is_unknown: bool, at: &mut usize, post: bool) -> Value {
     let (mut tokens, mut values, mut tops, mut offsets) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (n, one) in likely.iter().enumerate() {
         let said = token(&one.bytes);
         let known = n > 0 || !first_is_unknown;
-        offsets.push(at);
-        at += said.chars().count();
+        offsets.push(*at);
+        *at += said.chars().count();
         tokens.push(said);
         values.push(if known { json!(one.logprob.max(f32::MIN)) } else { Value::Null });
-        let top: Map<String, Value> =
-            one.top.iter().map(|(_, bytes, logprob)| (token(bytes), json!(logprob.max(f32::MIN)))).collect();
+        let mut top = Map::new();
+        for (_, bytes, logprob) in &one.top {
+            // Of tokens with the same text there is room for the first, which is the likeliest.
+            top.entry(token(bytes)).or_insert_with(|| json!(logprob.max(f32::MIN)));
+        }
         tops.push(if known { Value::Object(top) } else { Value::Null });
     }
     let mut json =

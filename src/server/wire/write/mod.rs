@@ -26,7 +26,7 @@ pub struct Writer {
 
 enum State {
     Chat(chat::Stream),
-    Completions,
+    Completions(completions::Stream),
     Responses(Box<responses::Stream>),
     Messages(messages::Stream),
     Llama,
@@ -37,7 +37,7 @@ impl Writer {
     pub fn new(shape: Shape, header: Header, settings: Settings) -> Self {
         let shape = match shape {
             Shape::Chat => State::Chat(chat::Stream::default()),
-            Shape::Completions => State::Completions,
+            Shape::Completions => State::Completions(completions::Stream::default()),
             Shape::Responses => State::Responses(Box::new(responses::Stream::new(&header))),
             Shape::Messages => State::Messages(messages::Stream::default()),
             Shape::Llama => State::Llama,
@@ -45,19 +45,22 @@ impl Writer {
         Writer { header, settings, shape }
     }
 
-    /// The prompt is being evaluated, with so many of its tokens in the cache.
+    /// The prompt is being evaluated.
     pub fn begins(
         &mut self,
         index: usize,
-        prompt_tokens: usize,
-        cached: usize,
+        progress: &Progress,
+        prompt: &str,
         sources: &[String],
     ) -> Vec<Frame> {
         match &mut self.shape {
             State::Chat(stream) => stream.begins(&self.header, index, sources),
-            State::Messages(stream) => stream.begins(&self.header, prompt_tokens, cached),
+            State::Messages(stream) => stream.begins(&self.header, progress.total, progress.cached),
             State::Responses(stream) => stream.begins(&self.header),
-            State::Completions | State::Llama => Vec::new(),
+            State::Completions(stream) if self.settings.echo => {
+                vec![stream.echoes(&self.header, index, prompt)]
+            }
+            State::Completions(_) | State::Llama => Vec::new(),
         }
     }
 
@@ -66,7 +69,7 @@ impl Writer {
         match &mut self.shape {
             State::Chat(_) => vec![chat::progress(&self.header, index, progress)],
             State::Responses(stream) => vec![stream.progress(progress)],
-            State::Completions => vec![completions::progress(&self.header, index, progress)],
+            State::Completions(_) => vec![completions::progress(&self.header, index, progress)],
             State::Llama => vec![llama::progress(index, progress)],
             State::Messages(_) => Vec::new(),
         }
@@ -77,7 +80,7 @@ impl Writer {
         let post = self.settings.post_sampling;
         match &mut self.shape {
             State::Chat(_) => chat::more(&self.header, index, more, post),
-            State::Completions => vec![completions::more(&self.header, index, more, post)],
+            State::Completions(stream) => vec![stream.more(&self.header, index, more, post)],
             State::Responses(stream) => stream.more(more),
             State::Messages(stream) => stream.more(more),
             State::Llama => vec![llama::more(index, more, post)],
@@ -88,7 +91,7 @@ impl Writer {
     pub fn ended(&mut self, index: usize, whole: &Whole) -> Vec<Frame> {
         match &mut self.shape {
             State::Chat(_) => vec![chat::ended(&self.header, index, whole)],
-            State::Completions => vec![completions::ended(&self.header, index, whole)],
+            State::Completions(_) => vec![completions::ended(&self.header, index, whole)],
             State::Responses(stream) => stream.ended(&self.header, whole),
             State::Messages(stream) => stream.ended(whole),
             State::Llama => {
@@ -104,8 +107,8 @@ impl Writer {
         let usage = self.settings.include_usage;
         match &self.shape {
             State::Chat(_) if usage => (vec![chat::usage(&self.header, all)], DONE),
-            State::Completions if usage => (vec![completions::usage(&self.header, all)], DONE),
-            State::Chat(_) | State::Completions => (Vec::new(), DONE),
+            State::Completions(_) if usage => (vec![completions::usage(&self.header, all)], DONE),
+            State::Chat(_) | State::Completions(_) => (Vec::new(), DONE),
             State::Responses(_) | State::Messages(_) | State::Llama => (Vec::new(), None),
         }
     }
@@ -114,7 +117,7 @@ impl Writer {
     pub fn whole(&self, all: &[Whole]) -> Value {
         let mut body = match &self.shape {
             State::Chat(_) => chat::whole(&self.header, all, &self.settings),
-            State::Completions => completions::whole(&self.header, all, &self.settings),
+            State::Completions(_) => completions::whole(&self.header, all, &self.settings),
             State::Responses(_) => responses::whole(&self.header, &all[0]),
             State::Messages(_) => messages::whole(&self.header, &all[0]),
             State::Llama => {
@@ -123,7 +126,7 @@ impl Writer {
                 return if bodies.len() == 1 { bodies.remove(0) } else { bodies.into() };
             }
         };
-        if let (true, State::Chat(_) | State::Completions) = (self.settings.verbose, &self.shape) {
+        if let (true, State::Chat(_) | State::Completions(_)) = (self.settings.verbose, &self.shape) {
             body["__verbose"] = llama::whole(&self.header, 0, &all[0], &self.settings, false);
         }
         body

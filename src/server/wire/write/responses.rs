@@ -68,7 +68,7 @@ impl Stream {
             };
             self.answer.add(delta);
             if !self.items.contains(&item) {
-                frames.extend(self.ends_last());
+                frames.extend(self.ends_last("completed"));
                 self.items.push(item);
                 frames.extend(self.begins_item(item));
             }
@@ -126,9 +126,9 @@ impl Stream {
         frames
     }
 
-    fn ends_last(&mut self) -> Vec<Frame> {
+    fn ends_last(&mut self, status: &str) -> Vec<Frame> {
         let Some(item) = self.items.last().copied() else { return Vec::new() };
-        let json = self.json(item, "completed");
+        let json = self.json(item, status);
         let mut frames = Vec::new();
         let place = self.place(item);
         let with = |key: &str, value: &Value| {
@@ -162,15 +162,29 @@ impl Stream {
         item_json(item, &self.item_id(item), &self.answer, status)
     }
 
+    /// What an answer consists of; only the last item may have been cut.
+    fn output(&self, items: &[Item], whole: &Whole) -> Vec<Value> {
+        let last = items.len().saturating_sub(1);
+        let status = |n: usize| if n == last { status(whole) } else { "completed" };
+        items.iter().enumerate().map(|(n, item)| self.json(*item, status(n))).collect()
+    }
+
     pub fn ended(&mut self, header: &Header, whole: &Whole) -> Vec<Frame> {
-        let mut frames = self.ends_last();
-        let output: Vec<Value> =
-            self.items.clone().into_iter().map(|item| self.json(item, "completed")).collect();
+        let mut frames = self.ends_last(status(whole));
+        let output = self.output(&self.items, whole);
         let response = finished(header, &output, whole);
         let mut data = json!({ "response": response });
         whole.add_report(&mut data);
+        // As in llama-server also where it was cut, which the status in it says.
         frames.push(self.frame("response.completed", data));
         frames
+    }
+}
+
+fn status(whole: &Whole) -> &'static str {
+    match whole.reason {
+        Reason::Limit => "incomplete",
+        Reason::End | Reason::Stop(_) => "completed",
     }
 }
 
@@ -233,7 +247,7 @@ fn finished(header: &Header, output: &[Value], whole: &Whole) -> Value {
         "input_tokens_details": { "cached_tokens": whole.timings.cached },
         "output_tokens_details": { "reasoning_tokens": 0 },
     });
-    let mut body = body(header, "completed", output, usage);
+    let mut body = body(header, status(whole), output, usage);
     if whole.reason == Reason::Limit {
         body["incomplete_details"] = json!({ "reason": "max_output_tokens" });
     }
@@ -250,8 +264,7 @@ pub(super) fn whole(header: &Header, whole: &Whole) -> Value {
         items.push(Item::Message);
     }
     items.extend((0..whole.answer.calls.len()).map(Item::Call));
-    let output: Vec<Value> = items.into_iter().map(|item| stream.json(item, "completed")).collect();
-    let mut body = finished(header, &output, whole);
+    let mut body = finished(header, &stream.output(&items, whole), whole);
     body["completed_at"] = header.created.into();
     body
 }

@@ -53,6 +53,10 @@ fn text_only() -> Whole {
     Whole { answer: answer_text, text: "Hi".into(), ..answer() }
 }
 
+fn progress() -> Progress {
+    Progress { total: 10, cached: 4, processed: 4, ms: 0.0, timings: None }
+}
+
 fn deltas() -> Vec<Delta> {
     vec![
         Delta::Reasoning("h".into()),
@@ -73,7 +77,7 @@ fn writer(shape: Shape, change: impl Fn(&mut Settings)) -> Writer {
 /// All that is sent of an answer whose pieces come one by one.
 fn stream(shape: Shape, change: impl Fn(&mut Settings)) -> (Vec<Frame>, Option<&'static str>) {
     let mut writer = writer(shape, change);
-    let mut frames = writer.begins(0, 10, 4, &[]);
+    let mut frames = writer.begins(0, &progress(), "ab", &[]);
     for delta in deltas() {
         frames.extend(writer.more(0, &More { deltas: vec![delta], ..More::default() }));
     }
@@ -163,6 +167,30 @@ fn a_completion_with_its_prompt() {
 }
 
 #[test]
+fn a_streamed_completion_with_its_prompt() {
+    let mut writer = writer(Shape::Completions, |settings| settings.echo = true);
+    let first = &writer.begins(1, &progress(), "ab", &[])[0].data["choices"][0];
+    assert_eq!((&first["text"], &first["index"]), (&json!("ab"), &json!(1)));
+    // Each answer is counted by itself.
+    for (index, expected) in [(1, [2, 4]), (1, [5, 7]), (0, [0, 2])] {
+        let likely = vec![likely(b"Hi", -0.5), likely(b"!", -1.0)];
+        let frame = &writer.more(index, &More { text: "Hi!".into(), likely, ..More::default() })[0].data;
+        assert_eq!(frame["choices"][0]["logprobs"]["text_offset"], json!(expected));
+    }
+}
+
+/// Two tokens may have the same text: as itself, and as its byte.
+#[test]
+fn of_the_same_text_the_likeliest_counts() {
+    let top = vec![(5, b"a".to_vec(), -0.5), (6, b"b".to_vec(), -1.0), (7, b"a".to_vec(), -2.0)];
+    let likely = vec![Likely { top, ..likely(b"a", -0.5) }];
+    let whole = Whole { likely, ..text_only() };
+    let body = writer(Shape::Completions, |settings| settings.logprobs = Some(3)).whole(&[whole]);
+    let top = &body["choices"][0]["logprobs"]["top_logprobs"][0];
+    assert_eq!(*top, json!({ "a": -0.5, "b": -1.0 }));
+}
+
+#[test]
 fn llama_servers_own() {
     let one = writer(Shape::Llama, |settings| settings.return_tokens = true).whole(&[text_only()]);
     assert_eq!(
@@ -193,6 +221,26 @@ fn a_response() {
     assert_eq!(kinds, ["reasoning", "message", "function_call"]);
     assert_eq!(body["output"][1]["content"][0]["text"], "Hi");
     assert_eq!((&body["output"][2]["call_id"], &body["usage"]["input_tokens"]), (&json!("c1"), &json!(10)));
+}
+
+#[test]
+fn a_response_that_was_cut() {
+    let cut = Whole { reason: Reason::Limit, ..answer() };
+    let mut writer = writer(Shape::Responses, |_| ());
+    let whole = writer.whole(std::slice::from_ref(&cut));
+    for delta in deltas() {
+        writer.more(0, &More { deltas: vec![delta], ..More::default() });
+    }
+    let streamed = writer.ended(0, &cut).pop().unwrap().data["response"].clone();
+    for body in [whole, streamed] {
+        assert_eq!(
+            (&body["status"], &body["incomplete_details"]["reason"]),
+            (&json!("incomplete"), &json!("max_output_tokens"))
+        );
+        let statuses: Vec<&Value> =
+            body["output"].as_array().unwrap().iter().map(|item| &item["status"]).collect();
+        assert_eq!(statuses, ["completed", "completed", "incomplete"]);
+    }
 }
 
 #[test]
