@@ -12,14 +12,34 @@ pub struct ForcedTokens {
     constraint: Constraint,
     env: TokEnv,
     prompt: usize,
+    ahead: Ahead,
+    is_lost: bool,
     found: Vec<u32>,
+}
+
+/// What had to follow a text when it was asked for. That may be a million bytes, so it is asked for again only where
+/// they are used up.
+#[derive(Default)]
+struct Ahead {
+    text: Vec<u32>,
+    bytes: Vec<u8>,
+}
+
+impl Ahead {
+    /// What is left of it behind a text that went on as it had to.
+    fn behind(&self, text: &[u32], env: &TokEnv) -> Option<&[u8]> {
+        let since = text.strip_prefix(self.text.as_slice())?;
+        let rest = self.bytes.strip_prefix(env.tok_trie().decode_raw(since).as_slice())?;
+        (!rest.is_empty()).then_some(rest)
+    }
 }
 
 impl ForcedTokens {
     /// For texts that keep to the constraint behind so many tokens of a prompt.
     pub fn new(vocabulary: &Vocabulary, constraint: &Constraint, prompt: usize) -> Self {
         let env = vocabulary.factory.tok_env().clone();
-        ForcedTokens { constraint: constraint.fresh(), env, prompt, found: Vec::new() }
+        let (constraint, ahead, found) = (constraint.fresh(), Ahead::default(), Vec::new());
+        ForcedTokens { constraint, env, prompt, ahead, is_lost: false, found }
     }
 }
 
@@ -29,8 +49,14 @@ impl Proposer for ForcedTokens {
     }
 
     fn supply(&mut self, text: &[u32]) -> Supply {
-        let forced = self.constraint.forced(text.get(self.prompt..).unwrap_or_default());
-        self.found = self.env.tok_trie().greedy_tokenize(&forced);
+        let text = text.get(self.prompt..).unwrap_or_default();
+        if !self.is_lost && self.ahead.behind(text, &self.env).is_none() {
+            let bytes = self.constraint.forced(text);
+            self.is_lost = bytes.is_none();
+            self.ahead = Ahead { text: text.to_vec(), bytes: bytes.unwrap_or_default() };
+        }
+        let forced = self.ahead.behind(text, &self.env).unwrap_or_default();
+        self.found = self.env.tok_trie().greedy_tokenize(&forced[..forced.len().min(MOST_BYTES)]);
         match self.found.len() {
             0 => Supply::Nothing,
             tokens => Supply::Found(Ready { tokens, match_len: SURE }),
@@ -42,5 +68,7 @@ impl Proposer for ForcedTokens {
     }
 }
 
+/// More than the longest draft has.
+const MOST_BYTES: usize = 1024;
 /// As sure as the longest match of a lookup.
 const SURE: usize = 32;

@@ -8,6 +8,7 @@
 //! What may follow depends on the text alone, so a constrained text is the same with drafts and without. Grammars are
 //! read and run by the crate llguidance; GBNF is translated for it (`gbnf.rs`).
 
+mod bounds;
 mod forced;
 mod gbnf;
 mod json;
@@ -16,11 +17,15 @@ mod tests;
 
 use std::sync::Arc;
 
+use bounds::Size;
 pub use forced::ForcedTokens;
 #[cfg(feature = "server")]
 pub(crate) use json::with_settings;
-use llguidance::{Matcher, ParserFactory, api::TopLevelGrammar};
-use toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{
+    Logger, Matcher, ParserFactory,
+    api::{GrammarInit, ParserLimits, TopLevelGrammar},
+};
+use toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 
 use crate::{Error, Result, Tokenizer, quoted, sampler::Rule};
 
@@ -104,33 +109,59 @@ impl Vocabulary {
         if text.len() > LONGEST {
             return Err(refused(what, format!("{} bytes, {LONGEST} are the most", text.len())));
         }
-        let compiled = match grammar {
-            Grammar::Json => TopLevelGrammar::from_json_schema(json::any()),
-            Grammar::JsonSchema(schema) => {
-                TopLevelGrammar::from_json_schema(json::schema(schema).map_err(|e| refused(what, e))?)
-            }
-            Grammar::Gbnf(text) => {
-                TopLevelGrammar::from_lark(gbnf::to_lark(text).map_err(|e| refused(what, e))?)
-            }
-            Grammar::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
+        bounds::with_large_stack(|| self.compiled(grammar, what)).map_err(|e| refused(what, e))?
+    }
+
+    /// Recurs as deep as the grammar's parts name each other.
+    fn compiled(&self, grammar: &Grammar, what: &str) -> Result<Constraint> {
+        let refused = |why: String| refused(what, why);
+        let lark = |text: String| {
+            let size = Size::of_lark(&text).map_err(refused)?;
+            Ok((size, TopLevelGrammar::from_lark(text)))
         };
-        let start = Matcher::new(self.factory.create_parser(compiled));
+        let schema = |schema| {
+            let size = Size::of_schema(&schema).map_err(refused)?;
+            Ok((size, TopLevelGrammar::from_json_schema(schema)))
+        };
+        let (size, compiled) = match grammar {
+            Grammar::Json => schema(json::any()),
+            Grammar::JsonSchema(text) => schema(json::schema(text).map_err(refused)?),
+            Grammar::Gbnf(text) => lark(gbnf::to_lark(text).map_err(refused)?),
+            Grammar::Lark(text) => lark(text.clone()),
+        }?;
+        let start = self.matcher(compiled, &size);
         if let Some(error) = start.get_error() {
             return Err(match grammar {
                 Grammar::JsonSchema(schema) => {
-                    refused(&format!("{what}{}", self.place(schema, &error)), error)
+                    let what = format!("{what}{}", self.place(schema, &error, &size));
+                    self::refused(&what, error)
                 }
-                Grammar::Json | Grammar::Gbnf(_) | Grammar::Lark(_) => refused(what, error),
+                Grammar::Json | Grammar::Gbnf(_) | Grammar::Lark(_) => refused(error),
             });
         }
-        // A grammar that allows nothing says so now.
-        let none = |_| refused(what, "no text of this vocabulary keeps to it");
-        start.deep_clone().compute_mask_or_eos().map_err(none)?;
+        // A grammar that allows nothing says so now, and so does one that is too much already where a text begins.
+        let mut first = start.deep_clone();
+        first.compute_mask_or_eos().map_err(|error| {
+            refused(match error.to_string() {
+                why if why.contains("error: ") => one_line(&why),
+                _ => "no text of this vocabulary keeps to it".into(),
+            })
+        })?;
         Ok(Constraint { at: start.deep_clone(), start, text: Vec::new(), shared: self.shared.clone() })
     }
 
+    fn matcher(&self, grammar: TopLevelGrammar, size: &Size) -> Matcher {
+        let limits = ParserLimits { max_items_in_row: size.most_readings(), ..self.factory.limits().clone() };
+        Matcher::new(self.factory.create_parser_from_init_ext(
+            GrammarInit::Serialized(grammar),
+            Logger::new(0, 0),
+            InferenceCapabilities::default(),
+            limits,
+        ))
+    }
+
     /// Where in a schema an error is, as a JSON pointer: the innermost part that has it alone, too.
-    fn place(&self, schema: &str, error: &str) -> String {
+    fn place(&self, schema: &str, error: &str, size: &Size) -> String {
         let Ok(schema) = json::schema(schema) else { return String::new() };
         let (mut at, mut part) = (String::new(), &schema);
         // A part that is tried costs about a millisecond.
@@ -141,7 +172,7 @@ impl Vocabulary {
                     break 'inwards;
                 }
                 let alone = TopLevelGrammar::from_json_schema(json::alone(inner, &schema));
-                let matcher = Matcher::new(self.factory.create_parser(alone));
+                let matcher = self.matcher(alone, size);
                 if matcher.get_error().is_some_and(|e| one_line(&e) == one_line(error)) {
                     at = format!("{at}/{name}");
                     part = inner;
@@ -224,13 +255,14 @@ impl Constraint {
         mask.ok()
     }
 
-    /// Bytes that have to follow.
-    fn forced(&mut self, text: &[u32]) -> Vec<u8> {
-        let ended = text.iter().any(|token| self.shared.ends.contains(token));
-        if ended || !self.go_to(text) || self.at.is_stopped() {
-            return Vec::new();
+    /// Bytes that have to follow; none at all where it is not known, now or later in this text. There may be more bytes:
+    /// llguidance stops at its limits, and is then of no more use, so the text is gone through again.
+    fn forced(&mut self, text: &[u32]) -> Option<Vec<u8>> {
+        if text.iter().any(|token| self.shared.ends.contains(token)) {
+            return None;
         }
-        self.at.compute_ff_bytes()
+        let is_there = self.go_to(text) || self.go_to(text);
+        (is_there && !self.at.is_stopped()).then(|| self.at.compute_ff_bytes())
     }
 }
 

@@ -1,5 +1,8 @@
 use super::*;
-use crate::embedded;
+use crate::{
+    embedded,
+    speculation::{Proposer, Supply},
+};
 
 fn vocabulary() -> Vocabulary {
     Vocabulary::new(&Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap()).unwrap()
@@ -177,4 +180,80 @@ fn only_ends_of_text_follow_an_end_or_a_wrong_turn() {
     assert_eq!(allowed(&[id("a"), id("b"), ends[0]]), ends);
     assert_eq!(allowed(&[id("b")]), ends);
     assert_eq!(allowed(&[]), begun);
+}
+
+/// Chains in which each part names the next one.
+fn chains(length: usize) -> [Grammar; 5] {
+    let links = |link: &dyn Fn(usize) -> String, between: &str| {
+        (0..length).map(link).collect::<Vec<_>>().join(between)
+    };
+    let gbnf = links(&|i| format!("a{i} ::= a{}", i + 1), "\n");
+    let lark = links(&|i| format!("T{i}: \"b\" T{}", i + 1), "\n");
+    let to = |i: usize| format!("{{\"$ref\": \"#/$defs/a{}\"}}", i + 1);
+    let schema = |link: &dyn Fn(usize) -> String| {
+        let defs = links(&|i| format!("\"a{i}\": {}", link(i)), ", ");
+        let last = format!("\"a{length}\": {{\"type\": \"integer\"}}");
+        Grammar::JsonSchema(format!("{{\"$ref\": \"#/$defs/a0\", \"$defs\": {{{defs}, {last}}}}}"))
+    };
+    [
+        Grammar::Gbnf(format!("root ::= a0\n{gbnf}\na{length} ::= \"x\"\n")),
+        Grammar::Lark(format!("start: T0\n{lark}\nT{length}: \"x\"\n")),
+        schema(&to),
+        schema(&|i| format!("{{\"allOf\": [{}, {{\"type\": \"integer\"}}]}}", to(i))),
+        schema(&|i| format!("{{\"type\": \"array\", \"minItems\": 1, \"items\": {}}}", to(i))),
+    ]
+}
+
+#[test]
+fn long_chains_are_read_or_refused_in_a_line() {
+    let vocabulary = vocabulary();
+    // A thread of a server, or of this test, has a stack of 2 MiB.
+    for grammar in chains(1000) {
+        assert!(vocabulary.compile(&grammar).is_ok());
+    }
+    let properties: Vec<String> = (0..15_000).map(|i| format!("\"p{i}\": true")).collect();
+    let wide = Grammar::JsonSchema(format!("{{\"properties\": {{{}}}}}", properties.join(", ")));
+    for grammar in chains(12_000).into_iter().chain([wide]) {
+        let error = vocabulary.compile(&grammar).err().unwrap().to_string();
+        assert!(error.contains("are the most: ") && error.lines().count() == 1, "{error}");
+    }
+}
+
+#[test]
+fn a_million_bytes_that_have_to_follow_are_drafted_a_few_at_a_time() {
+    let vocabulary = vocabulary();
+    // As one terminal, and as rules. What llguidance finds at once, 30,000 bytes here, is not the end.
+    for (grammar, begun) in
+        [("root ::= ((\"a\"{100}){100}){100}", ""), ("root ::= \"b\" root | ((\"a\"{100}){100}){100}", "a")]
+    {
+        let constraint = vocabulary.compile(&Grammar::Gbnf(grammar.into())).unwrap();
+        let mut forced = ForcedTokens::new(&vocabulary, &constraint, 0);
+        let mut text = vocabulary.factory.tok_env().tok_trie().greedy_tokenize(begun.as_bytes());
+        let began = std::time::Instant::now();
+        for round in 0..200 {
+            assert!(matches!(forced.supply(&text), Supply::Found(_)), "{grammar}: {round}");
+            let found = forced.tokens(&text);
+            assert!(found.len() <= 1024);
+            // A draft is short at first, then all of it.
+            let taken = if round < 150 { 1 } else { found.len() };
+            text.extend(&found[..taken]);
+        }
+        assert!(began.elapsed() < std::time::Duration::from_secs(20), "{grammar}: {:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn a_text_that_may_be_read_in_too_many_ways_ends() {
+    let vocabulary = vocabulary();
+    let ambiguous = Grammar::Gbnf("root ::= s\ns ::= s s | s s s | [a-z ]+".into());
+    let mut constraint = vocabulary.compile(&ambiguous).unwrap();
+    let a = vocabulary.factory.tok_env().tok_trie().token_id(b"a").unwrap();
+    assert!(constraint.go_to(&[a; 20]));
+    // 2000 ways would be reached after nearly 300 bytes, and each token would have taken a second by then.
+    assert!(!constraint.go_to(&[a; 200]));
+    // Many properties are as many ways, and no trouble.
+    let properties: Vec<String> = (0..400).map(|i| format!("\"p{i}\": {{\"type\": \"string\"}}")).collect();
+    let many = format!("{{\"type\": \"object\", \"properties\": {{{}}}}}", properties.join(", "));
+    let many = Grammar::JsonSchema(many);
+    check(&vocabulary, &many, &["{\"p399\": \"\"}", "{\"p0\": \"a\", \"p200\": \"b\"}"], &["{\"p1\": 1}"]);
 }
