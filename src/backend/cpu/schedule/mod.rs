@@ -162,7 +162,8 @@ pub fn schedule(model: &Model, steps: &[Step], shape: &PassShape, phases: &mut V
     let plan = &model.plan;
     let last_store = steps.iter().rposition(|step| plan.operands(step.op).cache.keeps());
     // Embedding finds tokens and positions by a row's number in the pass.
-    let last_embed = || steps.iter().rposition(|step| step.unit == Unit::Embed);
+    let is_asked_for = |_: &usize| shape.asked.outputs > 0;
+    let last_embed = || steps.iter().rposition(|step| step.unit == Unit::Embed).filter(is_asked_for);
     let narrow_after = last_store.or_else(last_embed).unwrap_or(0);
     let mut list = List { model, shape, phases, read: 0, written: 0, fresh: 0, narrow: false };
     let mut i = 0;
