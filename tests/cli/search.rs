@@ -43,7 +43,7 @@ fn a_search_writes_masks_that_the_program_takes() {
     let (out, page) = (path(folder.path(), "skips.json"), path(folder.path(), "report.html"));
     let found = json(&spec_run(&[&small(&out)[..], &["--json", "--report", &page]].concat()));
     let masks = found["masks"].as_array().unwrap();
-    assert!(!masks.is_empty() && found["evaluated"].as_u64().unwrap() > 50);
+    assert!(!masks.is_empty() && found["evaluated"].as_u64().unwrap() > 100);
     assert!(found["seconds"].as_f64().unwrap() > 0.0);
     for mask in masks {
         for key in ["agreement", "overlap", "cost"] {
@@ -143,18 +143,18 @@ fn a_killed_search_goes_on_where_it_was() {
 #[test]
 fn a_search_ends_when_its_time_is_up() {
     let folder = tempfile::tempdir().unwrap();
-    let (out, endless) = (path(folder.path(), "short.json"), path(folder.path(), "whole.json"));
-    let run = |out: &str, more: &[&str]| json(&spec_run(&[&small(out)[..], &["--json"], more].concat()));
-    let short = run(&out, &["--time", "0"]);
-    let whole = run(&endless, &[]);
+    let out = path(folder.path(), "short.json");
+    let run = |time: &str, more: &[&str]| {
+        json(&spec_run(&[&small(&out)[..], &["--json", "--time", time], more].concat()))
+    };
+    let short = run("0", &[]);
     let evaluated = |found: &Value| found["evaluated"].as_u64().unwrap();
     // The full model, and one that leaves something out.
     assert_eq!(evaluated(&short), 2);
-    assert!(evaluated(&whole) > 100, "{}", evaluated(&whole));
     assert!(!short["masks"].as_array().unwrap().is_empty());
     // The same again is the same; with more time it goes on.
-    assert_eq!(run(&out, &["--time", "0", "--force"])["masks"], short["masks"]);
-    assert!(evaluated(&run(&out, &["--force"])) > 100);
+    assert_eq!(run("0", &["--force"])["masks"], short["masks"]);
+    assert!(evaluated(&run("2", &["--force"])) > 2);
 }
 
 /// Most of what it took came after the time was up: proofs, and twenty seconds of the loop.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use spec_run::{
-    Context, ContextConfig, Model,
+    Context, ContextConfig, Model, RunLayers,
     context::Device,
     internals::gpu::{AdapterChoice, Found, adapters, choose},
 };
@@ -39,3 +39,9 @@ pub fn on(device: &str, model: &Arc<Model>, edit: impl FnOnce(&mut ContextConfig
 /// Rounding grows through the layers: 2^-24 for an operation, some 10^3 terms in a sum that err at random, 16
 /// layers that hand on what they are given. Measured: up to 6e-7; wrong weights or order give 10^-2 and more.
 pub const ROUNDING: f64 = 1e-5;
+
+/// The embedded model's first layers. Attention over hundreds of cells takes a program that is a GPU seconds a layer, and each
+/// layer of that model does the same.
+pub fn first_layers(n: usize) -> RunLayers {
+    (n..16).fold(RunLayers::all(16), |mask, layer| mask.skip_attn(layer).skip_mlp(layer))
+}

@@ -4,7 +4,11 @@
 use crate::common;
 use std::{ops::ControlFlow, sync::Arc};
 
-use common::{bits, context, embedded_model, gpu, tokens};
+use common::{
+    bits, context, embedded_model,
+    gpu::{self, first_layers},
+    tokens,
+};
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers, Sampler, Tokenizer,
     batch::ChainBatch,
@@ -72,20 +76,21 @@ fn went(before: Traffic, context: &Context) -> Traffic {
 fn a_layer_of_one_row_takes_eight_dispatches_at_most() {
     let Some(device) = gpu::device("a_layer_of_one_row_takes_eight_dispatches_at_most") else { return };
     let model = embedded_model();
-    let n_layer = model.n_layer() as u64;
     let text = tokens(260, 4, model.n_vocab());
+    let n_layer = 4;
+    let prompt = |text: &[u32], at| Batch::prompt(text, at, 0).with_layers(first_layers(n_layer));
     for variant in ["plain", "dot4"] {
         let mut context = on(&device, &model, |c| c.gpu_variant = variant.parse().unwrap());
         for (len, a_layer) in [(9, 7), (259, 8)] {
             context.remove(0);
-            context.decode(&Batch::prompt(&text[..len], 0, 0)).unwrap();
+            context.decode(&prompt(&text[..len], 0)).unwrap();
             let before = context.traffic().unwrap();
-            context.decode(&Batch::prompt(&text[len..=len], len as u32, 0)).unwrap();
+            context.decode(&prompt(&text[len..=len], len as u32)).unwrap();
             let Traffic { dispatches, submissions, .. } = went(before, &context);
             // Beside the layers: embedding, the last norm, the head.
             assert_eq!(
                 (dispatches, submissions),
-                (3 + a_layer * n_layer, 1),
+                (3 + a_layer * n_layer as u64, 1),
                 "{variant}, {len} tokens before"
             );
         }
@@ -102,13 +107,15 @@ fn passes_that_were_recorded_ahead_are_those_of_any_other_batch() {
     let model = embedded_model();
     let text = tokens(LEN + 16, 6, model.n_vocab());
     let mut context = on(&device, &model, |c| c.n_ctx = 1024);
-    context.decode(&Batch::prompt(&text[..LEN], 0, 0)).unwrap();
-    let mut all = Batch::prompt(&text[LEN..], LEN as u32, 0);
+    let layers = first_layers(4);
+    let prompt = |text: &[u32], at| Batch::prompt(text, at as u32, 0).with_layers(layers.clone());
+    context.decode(&prompt(&text[..LEN], 0)).unwrap();
+    let mut all = prompt(&text[LEN..], LEN);
     all.rows.iter_mut().for_each(|row| row.logits = true);
     context.decode(&all).unwrap();
     let expected: Vec<Vec<u32>> = (0..16).map(|i| bits(context.logits(i))).collect();
     let best: Vec<Top> = (0..16).map(|i| Top::of(context.logits(i), 3)).collect();
-    let skips = RunLayers::all(model.n_layer()).skip_attn(2).skip_mlp(2);
+    let skips = layers.clone().skip_attn(2).skip_mlp(2);
     // Rows at once, and whether a draft of other layers comes before them, or only the best are wanted.
     let kinds = [(1, false, false), (1, false, true), (2, false, false), (1, true, false), (2, true, true)];
     for (at_once, drafts, only_best) in kinds {
@@ -122,7 +129,7 @@ fn passes_that_were_recorded_ahead_are_those_of_any_other_batch() {
                 context.decode(&draft).unwrap();
                 context.remove(1);
             }
-            let mut batch = Batch::prompt(&text[begin..begin + at_once], begin as u32, 0);
+            let mut batch = prompt(&text[begin..begin + at_once], begin);
             batch.rows.iter_mut().for_each(|row| row.logits = true);
             context.decode_for(&batch, if only_best { Want::Top(3) } else { Want::Logits }).unwrap();
             for i in 0..at_once {
@@ -176,12 +183,12 @@ fn a_text_does_not_depend_on_what_is_read_back() {
     let prompt = prompt();
     let sampled = SamplerConfig { seed: Some(7), ..SamplerConfig::default() };
     for config in [SamplerConfig::greedy(), SamplerConfig { top_k: 3, ..sampled.clone() }, sampled] {
-        let all = plain(&mut context, &config, &request(&prompt, 40, 1));
+        let all = plain(&mut context, &config, &request(&prompt, 20, 1));
         let before = context.traffic().unwrap();
-        let best = plain(&mut context, &config, &request(&prompt, 40, 0));
+        let best = plain(&mut context, &config, &request(&prompt, 20, 0));
         assert_eq!(best.tokens, all.tokens, "{config:?}");
         let Traffic { submissions, readbacks, .. } = went(before, &context);
-        assert_eq!((submissions, readbacks), (40, 40), "one each way for every token");
+        assert_eq!((submissions, readbacks), (20, 20), "one each way for every token");
     }
 }
 
@@ -213,20 +220,20 @@ fn a_greedy_round_is_one_submission_and_one_readback() {
     let model = embedded_model();
     let mut context = on(&device, &model, |c| c.extra_slots = 4);
     let prompt = prompt();
-    let request = request(&prompt, 48, 0);
+    let request = request(&prompt, 24, 0);
     let text = plain(&mut context, &SamplerConfig::greedy(), &request);
-    assert_eq!(text.tokens.len(), 48);
+    assert_eq!(text.tokens.len(), 24);
     let all = RunLayers::all(16);
     let repeated: Vec<_> = (0..9).chain(5..16).map(|l| (l, LayerBits::FULL)).collect();
     let masks = [
         // Nearly always right, and mostly wrong.
-        ("coarse", (0..16).fold(all.clone(), |m, l| m.coarse_attn(l).coarse_mlp(l))),
-        ("two layers", (2..16).fold(all.clone(), |m, l| m.skip_attn(l).skip_mlp(l))),
-        ("mixed", all.clone().skip_attn(3).skip_mlp(4).coarse_mlp(9).skip_attn(15)),
-        ("repeated", RunLayers::from_steps(16, repeated).unwrap()),
+        ("coarse", (0..16).fold(all.clone(), |m, l| m.coarse_attn(l).coarse_mlp(l)), &[1, 2, 5, 16][..]),
+        ("two layers", first_layers(2), &[1, 5]),
+        ("mixed", all.clone().skip_attn(3).skip_mlp(4).coarse_mlp(9).skip_attn(15), &[2, 16]),
+        ("repeated", RunLayers::from_steps(16, repeated).unwrap(), &[5]),
     ];
-    for (name, mask) in masks {
-        for max in [1, 2, 5, 16] {
+    for (name, mask, at_a_time) in masks {
+        for &max in at_a_time {
             let before = context.traffic().unwrap();
             let (drafted, report) =
                 drafted(&mut context, &request, &mask, &mut Fixed { max, ..Fixed::default() });
@@ -250,10 +257,10 @@ fn a_chain_says_what_its_passes_say_alone() {
     let Some(device) = gpu::device("a_chain_says_what_its_passes_say_alone") else { return };
     let model = embedded_model();
     let mut context = on(&device, &model, |_| {});
-    let mask = RunLayers::all(16).skip_attn(3).skip_mlp(4).skip_mlp(9);
+    let mask = first_layers(6).skip_attn(3).skip_mlp(4);
     // Beyond a chunk of attention, so that contexts are split.
     let text = tokens(270, 4, model.n_vocab());
-    context.decode(&Batch::prompt(&text[..269], 0, 0)).unwrap();
+    context.decode(&Batch::prompt(&text[..269], 0, 0).with_layers(first_layers(6))).unwrap();
     let step = |token, pos| Batch::prompt(&[token], pos, 1).with_layers(mask.clone());
     let take = |context: &Context, i: usize| match context.scores(i) {
         Scores::Top(top) => top.clone(),
@@ -268,7 +275,7 @@ fn a_chain_says_what_its_passes_say_alone() {
         drafted.push(context.scores(0).greedy());
     }
     context.remove(1);
-    let mut rows = Batch::new();
+    let mut rows = Batch::new().with_layers(first_layers(6));
     (269..).zip(&drafted).for_each(|(pos, &token)| rows.push(token, pos, 0, true));
     context.decode_for(&rows, Want::Top(5)).unwrap();
     alone.extend((0..5).map(|i| take(&context, i)));

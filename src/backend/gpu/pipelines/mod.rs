@@ -119,9 +119,10 @@ impl Pipelines {
 #[cfg(test)]
 mod tests {
     use wgpu::naga::{
+        AddressSpace, Module, StorageAccess,
         back::pipeline_constants::process_overrides,
         front::wgsl,
-        valid::{Capabilities, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator},
+        valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator},
     };
 
     use super::*;
@@ -130,29 +131,52 @@ mod tests {
     /// Halves in words are part of WebGPU, though not of what wgpu calls the lowest level.
     const BASE: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
 
-    /// No device needed: what is plain validates without any optional feature, the rest under the one it is for.
-    #[test]
-    fn every_shader_is_valid_under_the_features_it_is_for() {
-        let all = Kernel::all().into_iter();
-        let [sixteen, eight] = Square::ALL;
-        let ways = [(Variants::PLAIN, sixteen), (Variants::COOP, sixteen), (Variants::COOP, eight)];
-        let each = |kernel| ways.map(|(variants, square)| (kernel, variants, square));
-        for (kernel, variants, square) in all.flat_map(each) {
+    /// Goes over all kernels, with what parsing and validating gave. Most differ from others in constants only, and what
+    /// has the same text is parsed once.
+    fn with_each_module(ways: &[(Variants, Square)], mut check: impl FnMut(Kernel, &Module, &ModuleInfo)) {
+        for &(variants, square) in ways {
             let mut capabilities = BASE;
             capabilities.set(Capabilities::SHADER_FLOAT16, variants.coop);
             capabilities.set(Capabilities::SUBGROUP, variants.coop);
             capabilities.set(Capabilities::COOPERATIVE_MATRIX, variants.coop);
-            let text = kernel.text(variants, square);
-            if variants != Variants::PLAIN && text == kernel.text(Variants::PLAIN, square) {
-                continue;
+            let texts = Kernel::all().into_iter().map(|kernel| (kernel.text(variants, square), kernel));
+            let is_own = |(text, kernel): &(String, Kernel)| {
+                variants == Variants::PLAIN || *text != kernel.text(Variants::PLAIN, square)
+            };
+            let mut texts: Vec<_> = texts.filter(is_own).collect();
+            texts.sort_by(|(one, _), (other, _)| one.cmp(other));
+            for kernels in texts.chunk_by(|(one, _), (other, _)| one == other) {
+                let (text, first) = &kernels[0];
+                let module = wgsl::parse_str(text)
+                    .unwrap_or_else(|e| panic!("{}: {}", first.name(), e.emit_to_string(text)));
+                let info = Validator::new(ValidationFlags::all(), capabilities)
+                    .subgroup_stages(ShaderStages::COMPUTE)
+                    .subgroup_operations(SubgroupOperationSet::all())
+                    .validate(&module)
+                    .unwrap_or_else(|e| panic!("{}: {}", first.name(), e.emit_to_string(text)));
+                kernels.iter().for_each(|&(_, kernel)| check(kernel, &module, &info));
             }
-            let module = wgsl::parse_str(&text)
-                .unwrap_or_else(|e| panic!("{}: {}", kernel.name(), e.emit_to_string(&text)));
-            let info = Validator::new(ValidationFlags::all(), capabilities)
-                .subgroup_stages(ShaderStages::COMPUTE)
-                .subgroup_operations(SubgroupOperationSet::all())
-                .validate(&module)
-                .unwrap_or_else(|e| panic!("{}: {}", kernel.name(), e.emit_to_string(&text)));
+        }
+    }
+
+    fn with_constants<'m>(
+        kernel: Kernel,
+        (module, info): (&'m Module, &'m ModuleInfo),
+        tuning: &Tuning,
+        flushes_halves: bool,
+    ) -> std::borrow::Cow<'m, Module> {
+        let constants = kernel.constants(tuning, flushes_halves);
+        let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
+        let made = process_overrides(module, info, None, &constants);
+        made.unwrap_or_else(|e| panic!("{}: {e}", kernel.name())).0
+    }
+
+    /// No device needed: what is plain validates without any optional feature, the rest under the one it is for.
+    #[test]
+    fn every_shader_is_valid_under_the_features_it_is_for() {
+        let [sixteen, eight] = Square::ALL;
+        let ways = [(Variants::PLAIN, sixteen), (Variants::COOP, sixteen), (Variants::COOP, eight)];
+        with_each_module(&ways, |kernel, module, info| {
             for tuning in [Tuning::HARDWARE, Tuning::SOFTWARE] {
                 let lanes = match kernel {
                     Kernel::MatmulRows { lanes, .. }
@@ -161,23 +185,16 @@ mod tests {
                     | Kernel::GateRows { lanes, .. } => lanes,
                     _ => 8,
                 };
-                if lanes > tuning.matmul {
-                    continue;
+                if lanes <= tuning.matmul {
+                    with_constants(kernel, (module, info), &tuning, true);
                 }
-                let constants = kernel.constants(&tuning, true);
-                let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
-                process_overrides(&module, &info, None, &constants)
-                    .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
             }
-        }
+        });
     }
 
     #[test]
     fn every_shader_writes_only_what_its_layout_lets_it() {
-        use wgpu::naga::{AddressSpace, StorageAccess};
-        for kernel in Kernel::all() {
-            let text = kernel.text(Variants::PLAIN, Square::default());
-            let module = wgsl::parse_str(&text).unwrap();
+        with_each_module(&[(Variants::PLAIN, Square::default())], |kernel, module, _| {
             for (_, variable) in module.global_variables.iter() {
                 let Some(binding) = variable.binding else { continue };
                 let written = match variable.space {
@@ -190,7 +207,7 @@ mod tests {
                 let letter = kernel.family().storage().as_bytes()[binding.binding as usize - 1];
                 assert_eq!(written, letter == b'w', "{}: binding {}", kernel.name(), binding.binding);
             }
-        }
+        });
     }
 
     #[test]
@@ -206,18 +223,13 @@ mod tests {
     /// The least that WebGPU promises, which is what is asked of a device.
     #[test]
     fn no_workgroup_shares_more_than_devices_have() {
-        use wgpu::naga::AddressSpace;
-        for kernel in Kernel::all() {
-            let module = wgsl::parse_str(&kernel.text(Variants::PLAIN, Square::default())).unwrap();
-            let info = Validator::new(ValidationFlags::all(), BASE).validate(&module).unwrap();
-            let constants = kernel.constants(&Tuning::HARDWARE, false);
-            let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x)).collect();
-            let (module, _) = process_overrides(&module, &info, None, &constants).unwrap();
+        with_each_module(&[(Variants::PLAIN, Square::default())], |kernel, module, info| {
+            let module = with_constants(kernel, (module, info), &Tuning::HARDWARE, false);
             let shared = module.global_variables.iter().filter(|(_, v)| v.space == AddressSpace::WorkGroup);
             // Each may begin at a multiple of 16.
             let size = |ty| module.types[ty].inner.size(module.to_ctx()).next_multiple_of(16);
             let bytes: u32 = shared.map(|(_, variable)| size(variable.ty)).sum();
             assert!(bytes <= 16 << 10, "{}: {bytes} bytes", kernel.name());
-        }
+        });
     }
 }

@@ -71,16 +71,17 @@ fn products_are_right_in_wide_workgroups_too() {
 fn check_products(gpu: &Gpu, few: &[usize]) {
     let mut pipelines = Pipelines::new(gpu);
     const ROWS: usize = 67;
+    const COLUMNS: usize = 38;
     for ty in types() {
         let ks: &[usize] = if ty.block_len() == 1 { &[1, 19, 100, 288] } else { &[256, 2304] };
         for &k in ks {
             let mut random = Random::new(ty as u64 + k as u64);
             let bytes = blocks(&mut random, ty, ROWS * k / ty.block_len());
             let weights = Matrix::new(gpu, ty, &bytes, ROWS, k).unwrap();
-            let x = random.floats(70 * k);
+            let x = random.floats(COLUMNS * k);
             let expected = exact(ty, &bytes, ROWS, k, &x);
             let limit = roundings(k, gpu.tuning.lanes(k.div_ceil(BLOCK))) * U;
-            let all = weights.product(gpu, &mut pipelines, &x, &plain(70, true)).unwrap();
+            let all = weights.product(gpu, &mut pipelines, &x, &plain(COLUMNS, true)).unwrap();
             for (i, (&got, &(want, size))) in all.iter().zip(&expected).enumerate() {
                 let off = (f64::from(got) - want).abs();
                 assert!(
@@ -234,14 +235,14 @@ fn check_rounded_products(gpu: &Gpu, few: &[usize]) {
         let mut random = Random::new(ty as u64 + 77);
         let bytes = blocks(&mut random, ty, ROWS * k / ty.block_len());
         let weights = Matrix::new(gpu, ty, &bytes, ROWS, k).unwrap();
-        let mut x = random.floats(70 * k);
+        let mut x = random.floats(38 * k);
         // Blocks of all sizes, among them one of zeros.
         for (i, block) in x.chunks_exact_mut(BLOCK).enumerate() {
             let size = [1.0, 300.0, 1e-4, 0.0, 30000.0][i % 5];
             block.iter_mut().for_each(|x| *x *= size);
         }
         let how = |columns| How { arith: Arith::Int8, ..plain(columns, columns > 8) };
-        let rounded = weights.rounded(gpu, &mut pipelines, &x, 70);
+        let rounded = weights.rounded(gpu, &mut pipelines, &x, 38);
         for (want, got) in x.as_chunks::<BLOCK>().0.iter().zip(&rounded) {
             let size = want.iter().fold(0.0f64, |size, &x| size.max(f64::from(x).abs()));
             // Half a step of 1/127, and roundings in f32.
@@ -253,7 +254,7 @@ fn check_rounded_products(gpu: &Gpu, few: &[usize]) {
         }
         let expected = exact(ty, &bytes, ROWS, k, rounded.as_flattened());
         let limit = roundings(k, gpu.tuning.lanes(k.div_ceil(BLOCK))) * U;
-        let all = weights.product(gpu, &mut pipelines, &x, &how(70)).unwrap();
+        let all = weights.product(gpu, &mut pipelines, &x, &how(38)).unwrap();
         for (i, (&got, &(want, size))) in all.iter().zip(&expected).enumerate() {
             let off = (f64::from(got) - want).abs();
             assert!(off <= limit * size, "{ty}, column {}, row {}: {got}, {want}", i / ROWS, i % ROWS);
