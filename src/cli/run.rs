@@ -167,23 +167,28 @@ pub fn run(args: RunArgs) -> Result<()> {
         let stopped = printer.add(token)?;
         Ok(if stopped || interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     };
-    let (generation, spec) = match args.draft.off_reason() {
+    let ran = match args.draft.off_reason() {
         Some(reason) => {
             let mut watch = watch;
             let watch = |id| watch(Token { id, drafted_by: None });
-            (generate(&mut context, &tokenizer, &mut sampler, &request, watch)?, Report::off(reason))
+            let ran = generate(&mut context, &tokenizer, &mut sampler, &request, watch);
+            ran.map(|generation| (generation, Report::off(reason)))
         }
         None => {
             let greedy = sampler.config().is_greedy();
             let mut drafting = Drafting::new(&args.draft, &args.learned, sources, &mut context, greedy)?;
             let (proposers, policy) = drafting.parts();
             let mut speculation = Speculation { proposers, policy };
-            let ran = speculate(&mut context, &tokenizer, &mut sampler, &request, &mut speculation, watch)?;
-            drafting.keep();
+            let ran = speculate(&mut context, &tokenizer, &mut sampler, &request, &mut speculation, watch);
+            if ran.is_ok() {
+                drafting.keep();
+            }
             ran
         }
     };
+    // What is said of a text that could not go on gets a line of its own.
     printer.finish()?;
+    let (generation, spec) = ran?;
     if let Some(table) = context.profile() {
         note!("{}", table.to_string().trim_end());
     }

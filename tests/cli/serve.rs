@@ -113,6 +113,24 @@ fn texts_with_a_grammar_and_without_are_made_together() {
     }
 }
 
+/// Nobody could tell what is there of it from a whole text.
+#[test]
+fn a_text_that_cannot_go_on_is_an_error() {
+    let server = start(&[]);
+    let ambiguous = "root ::= s\ns ::= s s | s s s | [a-z ]+";
+    let mut ask = json!({ "prompt": "Hi", "n_predict": 400, "temperature": 0, "grammar": ambiguous });
+    let why = |said: &Value| said["error"]["message"].as_str().unwrap_or_default().to_owned();
+    let said = server.json("/completion", &ask);
+    assert!(why(&said).starts_with("grammar: it cannot be followed beyond "), "{said}");
+    ask["stream"] = json!(true);
+    let events = server.post("/completion", &ask);
+    let last = events.lines().rev().find_map(|line| line.strip_prefix("data: ")).unwrap();
+    assert_eq!(why(&serde_json::from_str(last).unwrap()), why(&said), "{events}");
+    // Other texts go on.
+    let plain = json!({ "prompt": "Hi", "n_predict": 4, "temperature": 0 });
+    assert!(server.json("/completion", &plain)["content"].is_string());
+}
+
 #[test]
 fn schemas_and_required_tools_are_kept_to() {
     let server = start(&[
