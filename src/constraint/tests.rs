@@ -39,6 +39,8 @@ fn gbnf_means_what_it_means_in_llama_cpp() {
     gbnf("root ::= \"a\" |\n  \"b\"", &["a", "b"], &["ab"]);
     gbnf("root ::= \"\" | \"a\"", &["", "a"], &["aa"]);
     gbnf("root ::= \"a\"{3,}", &["aaa", "aaaaaaa"], &["aa"]);
+    gbnf("root ::= \"a\"{0}", &[""], &["a"]);
+    gbnf("root ::= \"a\"{0} x{0,0} \"b\"\nx ::= \"c\" x", &["b"], &["", "ab", "cb"]);
     // Rules that come back to themselves; a word may begin in the middle of another.
     let nested = "root ::= \"(\" root \")\" | word\nword ::= [a-z] word | \"end\"";
     gbnf(nested, &["end", "(end)", "((legend))", "enend"], &["", "(end", "en", "end)"]);
