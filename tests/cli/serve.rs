@@ -256,6 +256,11 @@ fn the_environment_has_flags_of_the_server_too() {
     assert_eq!(server.get("/v1/models")["data"][0]["id"], "mine");
     assert_eq!(server.get("/props")["total_slots"], 3);
     drop(server);
+    // As many as without it, which share the context.
+    let server = start(&["--parallel", "-1"]);
+    let found = (&server.get("/props")["total_slots"], &server.get("/slots")[0]["n_ctx"]);
+    assert_eq!(found, (&json!(4), &json!(512)));
+    drop(server);
     // The command line wins.
     assert_eq!(start_in(&variables[1..], &["-np", "2"]).get("/props")["total_slots"], 2);
 }
@@ -279,7 +284,8 @@ fn flags_that_cannot_be_are_one_line() {
     let port = taken.local_addr().unwrap().port().to_string();
     for (args, what) in [
         (["--port", port.as_str()], "in use"),
-        (["--parallel", "0"], "--parallel"),
+        (["--parallel", "0"], "--parallel 0: give how many"),
+        (["--parallel", "-2"], "--parallel -2: give how many"),
         (["--chat-template-kwargs", "1"], "--chat-template-kwargs"),
         (["--api-key", ","], "--api-key"),
         (["--host", ""], "--host \"\": an address"),
