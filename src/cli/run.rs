@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     chat,
-    chat_args::ChatArgs,
+    chat_args::{ChatArgs, StopArgs},
     colors::{self, PLAIN},
     common::{self, ContextArgs, ModelArgs, TextArgs},
     draft_args::{DraftArgs, Sources},
@@ -66,9 +66,8 @@ pub struct RunArgs {
     /// Take no prompt at the terminal for a conversation
     #[arg(long)]
     no_conversation: bool,
-    /// End where the text comes to TEXT (repeatable)
-    #[arg(short = 'r', long, visible_alias = "stop", value_name = "TEXT", allow_hyphen_values = true)]
-    reverse_prompt: Vec<String>,
+    #[command(flatten)]
+    stop: StopArgs,
     /// Go on after an end-of-text token
     #[arg(long)]
     ignore_eos: bool,
@@ -102,9 +101,15 @@ impl RunArgs {
 
 pub fn run(args: RunArgs) -> Result<()> {
     if args.is_conversation()? {
-        let RunArgs { model, context, draft, learned, sampler, chat, n_predict, .. } = args;
+        let RunArgs { model, context, draft, learned, sampler, chat, n_predict, stop, .. } = args;
         let engine = EngineArgs { model, context, draft, learned };
-        return chat::run(chat::ChatCommand::of(engine, sampler, chat.template, n_predict));
+        let mut command = chat::ChatCommand::of(engine, sampler, chat.template, n_predict);
+        command.stop = stop;
+        #[cfg(feature = "constraints")]
+        {
+            command.constraint = args.constraint;
+        }
+        return chat::run(command);
     }
     let max_tokens = match args.n_predict {
         n if n >= 0 => Some(n as usize),
@@ -234,15 +239,13 @@ struct Printer<'t> {
 
 impl<'t> Printer<'t> {
     fn new(args: &RunArgs, tokenizer: &'t Tokenizer, kinds: Vec<SourceKind>) -> Self {
-        let text = |s: &String| if args.no_escape { s.clone() } else { common::unescape(s) };
-        let stop_strings = args.reverse_prompt.iter().map(|s| text(s).into_bytes());
         Printer {
             tokenizer,
             decoder: StreamDecoder::new(tokenizer),
             show: !args.json,
             color: args.draft.is_colored(),
             kinds,
-            stop_strings: stop_strings.filter(|s| !s.is_empty()).collect(),
+            stop_strings: args.stop.texts(!args.no_escape).map(String::into_bytes).collect(),
             tail: Vec::new(),
             stopped: false,
         }
