@@ -15,7 +15,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::{
-    chat_args::TemplateArgs,
+    chat_args::{StopArgs, TemplateArgs},
     chat_template,
     colors::{self, DIM, PLAIN},
     common::{self, MOST_TEXT, read_text},
@@ -26,12 +26,15 @@ use super::{
     output::{note, say},
     sampler_args::SamplerArgs,
 };
+#[cfg(feature = "constraints")]
+use crate::constraint::{Constraint, ForcedTokens, Vocabulary};
 use crate::{
-    Error, Job, Result,
+    Error, Job, Result, Tokenizer,
     chat::{
-        Answer, AnswerReader, Conversation, Delta, Message, Reading, Syntax, TemplateSource, prompt_tokens,
+        Answer, AnswerReader, Conversation, Delta, Message, Reading, Shown, StopStrings, Syntax,
+        TemplateSource, prompt_tokens,
     },
-    engine::Ended,
+    engine::{Bound, Ended},
     files::{read_limited, write_whole},
     sampler::SamplerConfig,
     tokenizer::StreamDecoder,
@@ -69,15 +72,23 @@ pub struct ChatCommand {
     #[arg(short = 'n', long = "predict", alias = "n-predict", value_name = "N", default_value_t = -1)]
     #[arg(allow_negative_numbers = true, help_heading = "Chat")]
     n_predict: i64,
-    /// Models that can think answer at once
+    /// Models that can think answer at once, as they do by a grammar or a schema
     #[arg(long, help_heading = "Chat")]
     no_thinking: bool,
+    #[command(flatten)]
+    pub stop: StopArgs,
+    #[cfg(feature = "constraints")]
+    #[command(flatten)]
+    pub constraint: super::constraint_args::ConstraintArgs,
 }
 
 impl ChatCommand {
     /// As by these flags alone.
     pub fn of(engine: EngineArgs, sampler: SamplerArgs, template: TemplateArgs, n_predict: i64) -> Self {
         ChatCommand {
+            stop: StopArgs::default(),
+            #[cfg(feature = "constraints")]
+            constraint: Default::default(),
             engine,
             sampler,
             template,
@@ -95,6 +106,7 @@ pub fn run(args: ChatCommand) -> Result<()> {
     let mut sampler = args.sampler.config()?;
     let loaded = args.engine.load()?;
     args.sampler.complete(&mut sampler, &loaded.model, &loaded.tokenizer, true)?;
+    let rule = Rules::of(&args, &loaded.tokenizer)?;
     let template = args.template.source(&loaded.gguf, &loaded.tokenizer)?;
     let texts = Texts { most: 1, divided: false };
     if args.engine.dry_run(&loaded, texts)? {
@@ -108,7 +120,9 @@ pub fn run(args: ChatCommand) -> Result<()> {
         opened,
         sampler,
         max_tokens: usize::try_from(args.n_predict).ok(),
-        thinking: !args.no_thinking,
+        thinking: !args.no_thinking && !rule.is_there(),
+        rule,
+        stops: StopStrings::new(args.stop.texts(true)),
         shows_drafts: args.engine.draft.is_colored(),
         messages: args.system.into_iter().map(|text| Message::new("system", text)).collect(),
         read: String::new(),
@@ -128,6 +142,9 @@ struct Talk {
     sampler: SamplerConfig,
     max_tokens: Option<usize>,
     thinking: bool,
+    rule: Rules,
+    /// Texts that end an answer.
+    stops: StopStrings,
     /// Accepted tokens are coloured by who drafted them.
     shows_drafts: bool,
     messages: Vec<Message>,
@@ -288,13 +305,13 @@ impl Talk {
         let prompt = chat_template::render(self.template.clone(), conversation)?;
         let tokenizer = self.opened.engine.tokenizer().clone();
         let ids = prompt_tokens(&prompt.text, &tokenizer);
+        let bound = self.rule.bound(ids.len());
         let job = Job { sampler: self.sampler.clone(), max_tokens: self.max_tokens, ..Job::new(ids) };
         let reading = Reading { syntax: self.syntax, tools: &[], reasoning: true, thinking: prompt.thinking };
-        let mut shown =
-            Showing { reader: AnswerReader::new(reading), answer: Answer::default(), thinks: false };
+        let mut shown = Showing { stops: self.stops.clone(), ..Showing::new(AnswerReader::new(reading)) };
         let stopped = stop_flag()?;
         stopped.store(false, Ordering::Relaxed);
-        let mut session = self.opened.engine.session(job)?;
+        let mut session = self.opened.engine.session_bound(job, bound)?;
         let mut decoder = StreamDecoder::new(&tokenizer);
         loop {
             let next = session.next_token();
@@ -308,7 +325,7 @@ impl Talk {
             let source = token.drafted_by.filter(|_| self.shows_drafts);
             let kind = source.map(|source| self.opened.sources[source].kind);
             shown.add(&text, kind.map(colors::of_source))?;
-            if stopped.load(Ordering::Relaxed) {
+            if shown.is_stopped || stopped.load(Ordering::Relaxed) {
                 session.stop();
             }
         }
@@ -321,8 +338,44 @@ impl Talk {
     }
 }
 
+/// What each answer keeps to.
+struct Rules(#[cfg(feature = "constraints")] Option<(Vocabulary, Constraint)>);
+
+impl Rules {
+    fn of(args: &ChatCommand, tokenizer: &Tokenizer) -> Result<Self> {
+        #[cfg(feature = "constraints")]
+        return Ok(Rules(args.constraint.compile(tokenizer)?));
+        #[cfg(not(feature = "constraints"))]
+        {
+            let _ = (args, tokenizer);
+            Ok(Rules())
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        #[cfg(feature = "constraints")]
+        return self.0.is_some();
+        #[cfg(not(feature = "constraints"))]
+        false
+    }
+
+    /// For an answer behind a prompt of so many tokens.
+    fn bound(&self, prompt: usize) -> Bound {
+        #[cfg(feature = "constraints")]
+        if let Some((vocabulary, constraint)) = &self.0 {
+            let forced = Box::new(ForcedTokens::new(vocabulary, constraint, prompt));
+            return Bound { rule: Some(Box::new(constraint.fresh())), forced: Some(forced) };
+        }
+        let _ = prompt;
+        Bound::default()
+    }
+}
+
 /// An answer on its way to the terminal.
 struct Showing {
+    stops: StopStrings,
+    /// A text came that ends it.
+    is_stopped: bool,
     reader: AnswerReader,
     answer: Answer,
     /// What is shown is what the model thinks.
@@ -330,12 +383,27 @@ struct Showing {
 }
 
 impl Showing {
+    fn new(reader: AnswerReader) -> Self {
+        let (stops, answer) = (StopStrings::default(), Answer::default());
+        Showing { stops, is_stopped: false, reader, answer, thinks: false }
+    }
+
+    /// What comes behind a text that ends the answer is not shown.
     fn add(&mut self, text: &str, color: Option<&str>) -> Result<()> {
-        let deltas = self.reader.push(text);
+        let shown = if self.is_stopped { Shown::More(String::new()) } else { self.stops.push(text) };
+        self.read(shown, color)
+    }
+
+    fn read(&mut self, shown: Shown, color: Option<&str>) -> Result<()> {
+        self.is_stopped |= matches!(shown, Shown::Stop { .. });
+        let (Shown::More(text) | Shown::Stop { text, .. }) = shown;
+        let deltas = self.reader.push(&text);
         self.show(&deltas, color)
     }
 
     fn end(&mut self) -> Result<()> {
+        let rest = self.stops.finish();
+        self.read(rest, None)?;
         let deltas = self.reader.finish();
         self.show(&deltas, None)?;
         self.turn(false)?;

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     chat_template,
-    common::{MOST_TEXT, read_text},
+    common::{MOST_TEXT, read_text, unescape},
 };
 use crate::{
     Error, Gguf, Result, Tokenizer,
@@ -44,6 +44,21 @@ pub struct TemplateArgs {
     /// A file with the chat template
     #[arg(long, value_name = "FILE")]
     chat_template_file: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug, Default)]
+pub struct StopArgs {
+    /// End where the text comes to TEXT (repeatable)
+    #[arg(short = 'r', long, visible_alias = "stop", value_name = "TEXT", allow_hyphen_values = true)]
+    reverse_prompt: Vec<String>,
+}
+
+impl StopArgs {
+    /// Texts that end another one. `escapes`: \n and the like in them are what they stand for.
+    pub fn texts(&self, escapes: bool) -> impl Iterator<Item = String> {
+        let text = move |s: &String| if escapes { unescape(s) } else { s.clone() };
+        self.reverse_prompt.iter().map(text).filter(|s| !s.is_empty())
+    }
 }
 
 impl ChatArgs {

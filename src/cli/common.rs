@@ -79,9 +79,12 @@ impl ModelArgs {
         self.model.is_none()
     }
 
-    /// The files of the model, as far as they are named here.
+    /// The files of the model, as far as they are named here or are in the cache.
     pub fn files(&self) -> Vec<PathBuf> {
-        self.model.as_deref().map_or_else(Vec::new, model_files)
+        let named = self.model.as_deref().map_or_else(Vec::new, model_files);
+        #[cfg(feature = "download")]
+        let named = [named, self.hub.files(self.model.as_deref())].concat();
+        named
     }
 
     /// The file, fetched if it must be.
@@ -413,10 +416,12 @@ pub fn model_files(path: &Path) -> Vec<PathBuf> {
 
 /// Refuses to write over what the command reads, whatever --force says.
 pub fn check_not_read(path: &Path, inputs: &[PathBuf]) -> Result<()> {
-    // Links are followed by who writes, too.
-    let Ok(output) = fs::canonicalize(path) else { return Ok(()) };
-    let is_output = |input: &PathBuf| fs::canonicalize(input).is_ok_and(|input| input == output);
-    match output.is_file() && inputs.iter().any(is_output) {
+    // Links are followed by who writes, too. What is not there yet may be a model that is fetched first.
+    let place = |path: &Path| fs::canonicalize(path).or_else(|_| std::path::absolute(path));
+    let Ok(output) = place(path) else { return Ok(()) };
+    let is_output = |input: &PathBuf| place(input).is_ok_and(|input| input == output);
+    let may_be_file = output.is_file() || !output.exists();
+    match may_be_file && inputs.iter().any(is_output) {
         true => {
             Err(Error::Input(format!("{}: is the input too; name another file to write", path.display())))
         }

@@ -10,7 +10,7 @@ use crate::{
     constraint::{Constraint, Grammar, LONGEST, Vocabulary},
 };
 
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Constraints")]
 #[group(multiple = false)]
 pub struct ConstraintArgs {

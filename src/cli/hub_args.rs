@@ -45,11 +45,27 @@ impl HubArgs {
         self.hf_repo.is_some() || self.model_url.is_some() || self.cache_list
     }
 
-    /// Where the model lies, once it is there. `place` is -m.
-    pub fn fetch(&self, place: Option<&Path>) -> Result<PathBuf> {
+    fn settings(&self) -> Result<Settings> {
         let mut settings = Settings::from_env()?;
         settings.offline |= self.offline;
         settings.token = self.hf_token.clone().or(settings.token);
+        Ok(settings)
+    }
+
+    /// The files of the model, as far as that is known without asking anybody. `place` is -m.
+    pub fn files(&self, place: Option<&Path>) -> Vec<PathBuf> {
+        // What is wrong with the settings is said when a model is fetched.
+        let Ok(settings) = self.settings() else { return Vec::new() };
+        match (&self.hf_repo, &self.model_url) {
+            (Some(repo), _) => hub::repository_files(repo, &settings),
+            (None, Some(address)) => hub::url_files(address, place, &settings),
+            (None, None) => Vec::new(),
+        }
+    }
+
+    /// Where the model lies, once it is there. `place` is -m.
+    pub fn fetch(&self, place: Option<&Path>) -> Result<PathBuf> {
+        let settings = self.settings()?;
         if self.cache_list {
             let models = hub::cached(&settings);
             print(models.iter().map(|model| format!("{model}\n")).collect::<String>())?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     chat,
-    chat_args::ChatArgs,
+    chat_args::{ChatArgs, StopArgs},
     colors::{self, PLAIN},
     common::{self, ContextArgs, ModelArgs, TextArgs},
     draft_args::{DraftArgs, Sources},
@@ -66,9 +66,8 @@ pub struct RunArgs {
     /// Take no prompt at the terminal for a conversation
     #[arg(long)]
     no_conversation: bool,
-    /// End where the text comes to TEXT (repeatable)
-    #[arg(short = 'r', long, visible_alias = "stop", value_name = "TEXT", allow_hyphen_values = true)]
-    reverse_prompt: Vec<String>,
+    #[command(flatten)]
+    stop: StopArgs,
     /// Go on after an end-of-text token
     #[arg(long)]
     ignore_eos: bool,
@@ -102,9 +101,15 @@ impl RunArgs {
 
 pub fn run(args: RunArgs) -> Result<()> {
     if args.is_conversation()? {
-        let RunArgs { model, context, draft, learned, sampler, chat, n_predict, .. } = args;
+        let RunArgs { model, context, draft, learned, sampler, chat, n_predict, stop, .. } = args;
         let engine = EngineArgs { model, context, draft, learned };
-        return chat::run(chat::ChatCommand::of(engine, sampler, chat.template, n_predict));
+        let mut command = chat::ChatCommand::of(engine, sampler, chat.template, n_predict);
+        command.stop = stop;
+        #[cfg(feature = "constraints")]
+        {
+            command.constraint = args.constraint;
+        }
+        return chat::run(command);
     }
     let max_tokens = match args.n_predict {
         n if n >= 0 => Some(n as usize),
@@ -167,23 +172,28 @@ pub fn run(args: RunArgs) -> Result<()> {
         let stopped = printer.add(token)?;
         Ok(if stopped || interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     };
-    let (generation, spec) = match args.draft.off_reason() {
+    let ran = match args.draft.off_reason() {
         Some(reason) => {
             let mut watch = watch;
             let watch = |id| watch(Token { id, drafted_by: None });
-            (generate(&mut context, &tokenizer, &mut sampler, &request, watch)?, Report::off(reason))
+            let ran = generate(&mut context, &tokenizer, &mut sampler, &request, watch);
+            ran.map(|generation| (generation, Report::off(reason)))
         }
         None => {
             let greedy = sampler.config().is_greedy();
             let mut drafting = Drafting::new(&args.draft, &args.learned, sources, &mut context, greedy)?;
             let (proposers, policy) = drafting.parts();
             let mut speculation = Speculation { proposers, policy };
-            let ran = speculate(&mut context, &tokenizer, &mut sampler, &request, &mut speculation, watch)?;
-            drafting.keep();
+            let ran = speculate(&mut context, &tokenizer, &mut sampler, &request, &mut speculation, watch);
+            if ran.is_ok() {
+                drafting.keep();
+            }
             ran
         }
     };
+    // What is said of a text that could not go on gets a line of its own.
     printer.finish()?;
+    let (generation, spec) = ran?;
     if let Some(table) = context.profile() {
         note!("{}", table.to_string().trim_end());
     }
@@ -229,15 +239,13 @@ struct Printer<'t> {
 
 impl<'t> Printer<'t> {
     fn new(args: &RunArgs, tokenizer: &'t Tokenizer, kinds: Vec<SourceKind>) -> Self {
-        let text = |s: &String| if args.no_escape { s.clone() } else { common::unescape(s) };
-        let stop_strings = args.reverse_prompt.iter().map(|s| text(s).into_bytes());
         Printer {
             tokenizer,
             decoder: StreamDecoder::new(tokenizer),
             show: !args.json,
             color: args.draft.is_colored(),
             kinds,
-            stop_strings: stop_strings.filter(|s| !s.is_empty()).collect(),
+            stop_strings: args.stop.texts(!args.no_escape).map(String::into_bytes).collect(),
             tail: Vec::new(),
             stopped: false,
         }

@@ -213,15 +213,18 @@ pub fn run(args: SearchArgs) -> Result<()> {
     bar.finish_and_clear();
     let outcome = outcome?;
     let skips = Skips::new(model.id(), outcome.family.iter().map(|m| m.named(&outcome.costs)).collect());
-    skips.write_with(&args.output, Some(&provenance.to_json()))?;
-    if let Some(file) = &args.report {
+    // One that fails costs nobody the others.
+    let printed = print(&args, &outcome, &skips, &provenance, started.elapsed().as_secs_f64());
+    let kept = skips.write_with(&args.output, Some(&provenance.to_json()));
+    let draw = |file: &ReportFile| {
         let page = match file.is_page {
             true => report::html(&model.name, &outcome, &provenance, &file.beside("")),
             false => report::svg(&model.name, &outcome, &provenance),
         };
-        write_whole(&file.path, page)?;
-    }
-    print(&args, &outcome, &skips, &provenance, started.elapsed().as_secs_f64())
+        write_whole(&file.path, page)
+    };
+    let drawn = args.report.as_ref().map_or(Ok(()), draw);
+    kept.and(drawn).and(printed)
 }
 
 fn read_calibration(

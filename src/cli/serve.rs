@@ -64,9 +64,9 @@ struct ServerArgs {
     /// The port; 0 takes any that is free, and says which
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     port: u16,
-    /// Texts at once; each has its share of the context unless --kv-unified [default: 4 that share it]
-    #[arg(long, value_name = "N")]
-    parallel: Option<usize>,
+    /// Texts at once, each with its share of the context unless --kv-unified; -1 for 4 that share it
+    #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
+    parallel: i64,
     /// A text may have the whole context while others leave room
     #[arg(long)]
     kv_unified: bool,
@@ -150,7 +150,7 @@ pub fn run(args: ServeArgs) -> Result<()> {
     defaults.settings.keep = usize::try_from(args.keep).ok();
     defaults.settings.verbose = verbosity() == Verbosity::Verbose;
     let template = args.server.template(&args.template, gguf, tokenizer)?;
-    let divided = args.server.parallel.is_some() && !args.server.kv_unified;
+    let divided = args.server.parallel()?.is_some() && !args.server.kv_unified;
     let texts = Texts { most: config.texts, divided };
     if args.engine.dry_run(&loaded, texts)? {
         return Ok(());
@@ -289,11 +289,8 @@ impl ServerArgs {
         if self.timeout == 0 {
             return Err(Error::Usage("--timeout 0: no request would come in time".into()));
         }
-        let texts = self.parallel.unwrap_or(TEXTS);
+        let texts = self.parallel()?.unwrap_or(TEXTS);
         let predict = predict(|name| std::env::var(name).ok())?;
-        if texts == 0 {
-            return Err(Error::Usage("--parallel 0: at least one text has to be made at a time".into()));
-        }
         Ok(Config {
             hosts,
             port: predict.as_ref().and_then(|(_, port)| *port).unwrap_or(self.port),
@@ -309,6 +306,17 @@ impl ServerArgs {
             metrics: self.metrics,
             grace: Duration::from_secs(self.grace),
         })
+    }
+
+    /// Texts at once, where somebody says how many.
+    fn parallel(&self) -> Result<Option<usize>> {
+        match self.parallel {
+            -1 => Ok(None),
+            texts @ 1.. => Ok(Some(texts as usize)),
+            texts => Err(Error::Usage(format!(
+                "--parallel {texts}: give how many texts are made at once, at least 1, or -1 for {TEXTS} that share the context"
+            ))),
+        }
     }
 
     fn defaults(&self) -> Result<Defaults> {

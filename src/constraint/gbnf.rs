@@ -320,6 +320,10 @@ impl Parser {
         if most.is_some_and(|most| most < least) {
             return Err(format!("at least {least} and fewer at most is impossible"));
         }
+        // Lark has no repetition that is never there.
+        if most == Some(0) {
+            return Ok(Node::All(Vec::new()));
+        }
         Ok(Node::Repeated(Box::new(node), least, most))
     }
 

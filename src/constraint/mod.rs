@@ -27,12 +27,14 @@ use llguidance::{
 };
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 
-use crate::{Error, Result, Tokenizer, quoted, sampler::Rule};
+use crate::{Error, Result, Tokenizer, quoted, sampler::Rule, words::count};
 
 /// A grammar's text may not be longer.
 pub const LONGEST: usize = 1 << 20;
 /// Characters of what is said about it.
 const MOST_SAID: usize = 400;
+/// In what llguidance says where a text has come to the most readings.
+const TOO_MANY_READINGS: &str = "items; max is";
 
 /// What a text is to keep to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +115,7 @@ impl Vocabulary {
     }
 
     /// Recurs as deep as the grammar's parts name each other.
-    fn compiled(&self, grammar: &Grammar, what: &str) -> Result<Constraint> {
+    fn compiled(&self, grammar: &Grammar, what: &'static str) -> Result<Constraint> {
         let refused = |why: String| refused(what, why);
         let lark = |text: String| {
             let size = Size::of_lark(&text).map_err(refused)?;
@@ -141,13 +143,16 @@ impl Vocabulary {
         }
         // A grammar that allows nothing says so now, and so does one that is too much already where a text begins.
         let mut first = start.deep_clone();
-        first.compute_mask_or_eos().map_err(|error| {
-            refused(match error.to_string() {
-                why if why.contains("error: ") => one_line(&why),
-                _ => "no text of this vocabulary keeps to it".into(),
-            })
-        })?;
-        Ok(Constraint { at: start.deep_clone(), start, text: Vec::new(), shared: self.shared.clone() })
+        let nothing = "no text of this vocabulary keeps to it";
+        first.compute_mask_or_eos().map_err(|error| refused(said(&error, nothing)))?;
+        Ok(Constraint {
+            at: start.deep_clone(),
+            start,
+            text: Vec::new(),
+            fault: None,
+            about: About { what, most_readings: size.most_readings() },
+            shared: self.shared.clone(),
+        })
     }
 
     fn matcher(&self, grammar: TopLevelGrammar, size: &Size) -> Matcher {
@@ -200,20 +205,36 @@ fn one_line(why: &str) -> String {
     }
 }
 
+/// What llguidance says of an error, or `nothing` where it only means that nothing may follow.
+fn said(error: &impl ToString, nothing: &str) -> String {
+    let why = error.to_string();
+    if why.to_lowercase().contains("error: ") { one_line(&why) } else { nothing.into() }
+}
+
 /// A grammar, and how far a text has come in it.
 pub struct Constraint {
     start: Matcher,
     /// Where `text` has led to.
     at: Matcher,
     text: Vec<u32>,
+    /// Why it was not known what may follow when that was asked last.
+    fault: Option<String>,
+    about: About,
     shared: Arc<Tokens>,
+}
+
+/// What is said of a grammar where a text cannot go on.
+#[derive(Clone, Copy)]
+struct About {
+    what: &'static str,
+    most_readings: usize,
 }
 
 impl Constraint {
     /// The same for another text, at its beginning.
     pub fn fresh(&self) -> Self {
-        let (start, shared) = (self.start.deep_clone(), self.shared.clone());
-        Constraint { at: start.deep_clone(), start, text: Vec::new(), shared }
+        let (start, about, shared) = (self.start.deep_clone(), self.about, self.shared.clone());
+        Constraint { at: start.deep_clone(), start, text: Vec::new(), fault: None, about, shared }
     }
 
     /// Goes to where `text` leads. False where it leads out of the grammar.
@@ -228,13 +249,29 @@ impl Constraint {
             match self.at.try_consume_tokens(&[token]) {
                 Ok(1) => self.text.push(token),
                 Ok(_) => return false,
-                Err(_) => {
-                    self.begin_again();
+                Err(error) => {
+                    self.fails(&error);
                     return false;
                 }
             }
         }
         true
+    }
+
+    /// Keeps what is said of an error behind the text so far.
+    fn fails(&mut self, error: &impl ToString) {
+        let About { what, most_readings } = self.about;
+        let why = match said(error, "no token of this vocabulary may follow") {
+            why if why.contains(TOO_MANY_READINGS) => {
+                format!(
+                    "it may be read in more than {most_readings} ways at once; write it so that a text has fewer readings"
+                )
+            }
+            why => why,
+        };
+        let behind = count(self.text.len(), "token");
+        self.fault = Some(refused(what, format!("it cannot be followed beyond {behind}: {why}")).to_string());
+        self.begin_again();
     }
 
     /// After an error a matcher is of no more use.
@@ -248,11 +285,7 @@ impl Constraint {
         if text.iter().any(|token| self.shared.ends.contains(token)) || !self.go_to(text) {
             return None;
         }
-        let mask = self.at.compute_mask_or_eos();
-        if mask.is_err() {
-            self.begin_again();
-        }
-        mask.ok()
+        self.at.compute_mask_or_eos().inspect_err(|error| self.fails(error)).ok()
     }
 
     /// Bytes that have to follow; none at all where it is not known, now or later in this text. There may be more bytes:
@@ -268,6 +301,7 @@ impl Constraint {
 
 impl Rule for Constraint {
     fn mask(&mut self, text: &[u32], logits: &mut [f32]) {
+        self.fault = None;
         let allowed = self.allowed(text);
         let is_allowed = |id: u32| match &allowed {
             Some(mask) => (id as usize) < mask.len() && mask.is_allowed(id),
@@ -286,5 +320,9 @@ impl Rule for Constraint {
             }
         }
         kept.into_iter().for_each(|(id, logit)| logits[id as usize] = logit);
+    }
+
+    fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
     }
 }

@@ -39,6 +39,8 @@ fn gbnf_means_what_it_means_in_llama_cpp() {
     gbnf("root ::= \"a\" |\n  \"b\"", &["a", "b"], &["ab"]);
     gbnf("root ::= \"\" | \"a\"", &["", "a"], &["aa"]);
     gbnf("root ::= \"a\"{3,}", &["aaa", "aaaaaaa"], &["aa"]);
+    gbnf("root ::= \"a\"{0}", &[""], &["a"]);
+    gbnf("root ::= \"a\"{0} x{0,0} \"b\"\nx ::= \"c\" x", &["b"], &["", "ab", "cb"]);
     // Rules that come back to themselves; a word may begin in the middle of another.
     let nested = "root ::= \"(\" root \")\" | word\nword ::= [a-z] word | \"end\"";
     gbnf(nested, &["end", "(end)", "((legend))", "enend"], &["", "(end", "en", "end)"]);
@@ -251,6 +253,19 @@ fn a_text_that_may_be_read_in_too_many_ways_ends() {
     assert!(constraint.go_to(&[a; 20]));
     // 2000 ways would be reached after nearly 300 bytes, and each token would have taken a second by then.
     assert!(!constraint.go_to(&[a; 200]));
+    // It is not for an end of the text, and nothing is left of it where another text goes on.
+    let mut fault = |text: &[u32]| {
+        constraint.mask(text, &mut vec![0.0; vocabulary.factory.tok_env().tok_trie().vocab_size()]);
+        constraint.fault().map(str::to_owned)
+    };
+    assert_eq!(fault(&[a; 20]), None);
+    let said = fault(&[a; 200]).unwrap();
+    assert!(
+        said.starts_with("grammar: it cannot be followed beyond ") && said.lines().count() == 1,
+        "{said}"
+    );
+    assert!(said.contains(" tokens: it may be read in more than 508 ways at once; write it so "), "{said}");
+    assert_eq!(fault(&[a; 20]), None);
     // Many properties are as many ways, and no trouble.
     let properties: Vec<String> = (0..400).map(|i| format!("\"p{i}\": {{\"type\": \"string\"}}")).collect();
     let many = format!("{{\"type\": \"object\", \"properties\": {{{}}}}}", properties.join(", "));

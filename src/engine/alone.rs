@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Hear, Lane, round, trial};
-use crate::{Batch, Context, Result};
+use crate::{Batch, Context, Error, Result};
 
 /// Rows of a prompt at once, where something is to be made of each.
 const PART: usize = 512;
@@ -51,6 +51,9 @@ pub(crate) fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: 
         lane.text.out.packing_seconds += pack_more(context)?;
         let may_draft = context.is_packed();
         round::round_alone(context, lane, may_draft, 0, hear)?;
+    }
+    if let Some(why) = lane.text.fault.take() {
+        return Err(Error::Input(why));
     }
     lane.text.out.stop = lane.text.stop.expect("the loop has ended");
     lane.text.out.decode_seconds = started.elapsed().as_secs_f64() - unseen - lane.text.out.packing_seconds;

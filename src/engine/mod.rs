@@ -315,7 +315,7 @@ impl Engine {
         for job in self.waiting.extract_if(.., |job| job.text.stop == Some(Stop::Interrupted)) {
             job.end(Ok(()));
         }
-        for job in self.running.extract_if(.., ended) {
+        for mut job in self.running.extract_if(.., ended) {
             let Limits { seq, draft, mask, .. } = job.text.limits.clone();
             self.context.remove(draft);
             let cells = self.context.kv().len(seq);
@@ -328,7 +328,8 @@ impl Engine {
             }
             self.controller.learn_of(&job.policy);
             self.done.add_drafts(&job.text.report);
-            job.end(Ok(()));
+            let fault = job.text.fault.take();
+            job.end(fault.map_or(Ok(()), Err));
         }
     }
 

@@ -114,6 +114,8 @@ pub(crate) struct Text {
     pub row: usize,
     /// Why it ended.
     pub stop: Option<Stop>,
+    /// Why it could not go on, where that is how it ended.
+    pub fault: Option<String>,
     /// Sources that the policy wants to see tried, and what to compare them with.
     pub untried: Vec<usize>,
     pub choices: Choices,
@@ -138,6 +140,7 @@ impl Text {
                 stop: Stop::MaxTokens,
             },
             stop: (limits.max_tokens == Some(0)).then_some(Stop::MaxTokens),
+            fault: None,
             prompt: None,
             gained: 0,
             scored: Vec::new(),
@@ -300,8 +303,15 @@ impl Lane<'_> {
         who: usize,
         hear: Hear,
     ) -> Result<(Verdict, usize)> {
-        let outcome = self.accept(context);
+        let (outcome, fault) = self.accept(context);
         for place in 0..=outcome.accepted {
+            if let Some((at, why)) = &fault
+                && *at == place
+            {
+                self.text.stop = Some(Stop::Interrupted);
+                self.text.fault = Some(why.clone());
+                return Ok((outcome, place));
+            }
             let token = match self.text.made.proposals.get(place) {
                 Some(proposal) if place < outcome.accepted => Token { id: *proposal, drafted_by: source },
                 _ => Token { id: outcome.next, drafted_by: None },
@@ -339,19 +349,25 @@ impl Lane<'_> {
         Ok(outcome)
     }
 
-    fn accept(&mut self, context: &Context) -> Verdict {
+    /// Says also at which place it first could not be told what may follow, and why: a draft may go on behind it.
+    fn accept(&mut self, context: &Context) -> (Verdict, Option<(usize, String)>) {
         let Lane { text, sampler, .. } = self;
         let Text { made, row, .. } = &**text;
         let text_len = sampler.history().len();
+        let mut fault = None;
         let choice = |place: usize| {
             if place > 0 {
                 sampler.accept(made.proposals[place - 1]);
             }
-            sampler.choose(context.scores(*row + place))
+            let token = sampler.choose(context.scores(*row + place));
+            if fault.is_none() {
+                fault = sampler.fault().map(|why| (place, why.to_owned()));
+            }
+            token
         };
         let outcome = accept(&made.proposals, choice);
         sampler.truncate(text_len);
-        outcome
+        (outcome, fault)
     }
 }
 

@@ -207,26 +207,17 @@ pub fn url(
     if let (None, Some((repo, file))) = (place, on_hub(address, &settings.endpoint)) {
         return repository(repo, Some(file), settings, progress);
     }
-    let path = address.split(['?', '#']).next().unwrap_or(address);
-    let bad = |what: &str| Error::Hub(format!("{address:?}: {what}"));
-    let (folder, name) = path.rsplit_once('/').unwrap_or_default();
-    if !folder.contains("://") || !names::is_sound_path(name) {
-        return Err(bad("not the address of a file, as https://HOST/PATH/model.gguf is"));
-    }
-    let home = match place {
-        Some(place) => place.parent().unwrap_or(Path::new("")).into(),
-        None => settings.downloads.join(&fetch::sha256(folder.as_bytes())[..16]),
-    };
-    let first = place.map_or_else(|| home.join(name), Path::to_path_buf);
+    let parsed = Address::parse(address)?;
+    let Address { folder, query, .. } = parsed;
+    let files = parsed.files(place, settings);
     let mut client = None;
-    for part in choice::numbered(name) {
-        let file = if part == name { first.clone() } else { home.join(&part) };
+    for (part, file) in &files {
         if file.exists() {
             continue;
         }
         if settings.offline {
-            return Err(bad(&format!(
-                "not in the cache ({}), and nothing may be fetched offline",
+            return Err(Error::Hub(format!(
+                "{address:?}: not in the cache ({}), and nothing may be fetched offline",
                 file.display()
             )));
         }
@@ -234,18 +225,76 @@ pub fn url(
             Some(client) => client,
             none => none.insert(Client::new(settings)?),
         };
-        let query = &address[path.len()..];
         let wanted = Wanted {
-            name: &part,
+            name: part,
             address: &format!("{folder}/{part}{query}"),
             size: None,
             hash: None,
-            place: &file,
+            place: file,
             lock: &file.with_file_name(format!("{part}.lock")),
         };
         fetch(client, &wanted, progress).map_err(|failure| failure.into_error(wanted.address))?;
     }
-    Ok(first)
+    Ok(files.into_iter().next().expect("a model has a file").1)
+}
+
+/// The address of a model's first file.
+struct Address<'a> {
+    folder: &'a str,
+    name: &'a str,
+    /// From the question mark on.
+    query: &'a str,
+}
+
+impl<'a> Address<'a> {
+    fn parse(address: &'a str) -> Result<Self> {
+        let path = address.split(['?', '#']).next().unwrap_or(address);
+        let (folder, name) = path.rsplit_once('/').unwrap_or_default();
+        if !folder.contains("://") || !names::is_sound_path(name) {
+            let what = "not the address of a file, as https://HOST/PATH/model.gguf is";
+            return Err(Error::Hub(format!("{address:?}: {what}")));
+        }
+        Ok(Address { folder, name, query: &address[path.len()..] })
+    }
+
+    /// The names of all files of the model, and where they lie; the first is `place` if one is given, and the others are
+    /// beside it.
+    fn files(&self, place: Option<&Path>, settings: &Settings) -> Vec<(String, PathBuf)> {
+        let home = match place {
+            Some(place) => place.parent().unwrap_or(Path::new("")).into(),
+            None => settings.downloads.join(&fetch::sha256(self.folder.as_bytes())[..16]),
+        };
+        let file = |part: String| {
+            let file =
+                place.filter(|_| part == self.name).map_or_else(|| home.join(&part), Path::to_path_buf);
+            (part, file)
+        };
+        choice::numbered(self.name).into_iter().map(file).collect()
+    }
+}
+
+/// The files in the cache of `USER/NAME[:QUANTIZATION]`: those of all its models.
+pub fn repository_files(name: &str, settings: &Settings) -> Vec<PathBuf> {
+    let Ok((repo, _)) = names::repo_and_quantization(name) else { return Vec::new() };
+    let cached = Cached::of(&settings.cache, &repo);
+    let files = |commit: String| -> Vec<PathBuf> {
+        cached.paths(&commit).iter().map(|path| cached.file(&commit, path)).collect()
+    };
+    cached.commit().map_or_else(Vec::new, files)
+}
+
+/// Where [`url`] puts the files of the model at an address, or has put them.
+pub fn url_files(address: &str, place: Option<&Path>, settings: &Settings) -> Vec<PathBuf> {
+    match (place, on_hub(address, &settings.endpoint)) {
+        (None, Some((repo, _))) => repository_files(repo, settings),
+        _ => {
+            let address = Address::parse(address);
+            address.map_or_else(
+                |_| Vec::new(),
+                |address| address.files(place, settings).into_iter().map(|(_, file)| file).collect(),
+            )
+        }
+    }
 }
 
 /// `USER/NAME:QUANTIZATION` of every model in the cache.

@@ -40,6 +40,12 @@ pub trait Rule: Send {
     /// Makes the logits of tokens that may not follow `text` -inf: what was chosen so far, without what was given. At
     /// least one stays possible.
     fn mask(&mut self, text: &[u32], logits: &mut [f32]);
+
+    /// Why the last call of [`Rule::mask`] could not tell what may follow, where it could not. What it left possible then
+    /// means nothing, and the text cannot go on.
+    fn fault(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// What a choice depends on besides seed, history and scores. It follows from the choices before.
@@ -128,6 +134,11 @@ impl Sampler {
     /// From now on what the rule forbids is not chosen. [`Sampler::want`] is then all logits.
     pub fn bind(&mut self, rule: Box<dyn Rule>) {
         self.rule = Some(rule);
+    }
+
+    /// Why the rule could not tell what may follow where a token was chosen last; that token then means nothing.
+    pub(crate) fn fault(&self) -> Option<&str> {
+        self.rule.as_ref()?.fault()
     }
 
     /// From now on the n-th token of the history is followed by the one behind it in `script`, as far as that goes: for

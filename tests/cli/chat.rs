@@ -69,6 +69,26 @@ fn an_answer_is_what_the_same_conversation_gives_at_once() {
 }
 
 #[test]
+fn answers_keep_to_a_grammar_and_end_at_texts() {
+    // Each answer begins anew, with drafts and without.
+    for more in [&[][..], &["--draft", "none"]] {
+        let grammar = ["--grammar", "root ::= \"yes, it is\" | \"no, it is not\""];
+        let output = chat(&[&grammar, more].concat(), "Is it?\nAnd now?\n");
+        let said = text(&output.stdout);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(said.lines().count(), 2, "{said}");
+        assert!(said.lines().all(|line| ["yes, it is", "no, it is not"].contains(&line)), "{said}");
+        let stopped = chat(&[&grammar, &["-r", ", it"], more].concat(), "Is it?\n");
+        assert!(["yes\n", "no\n"].contains(&text(&stopped.stdout).as_str()), "{}", text(&stopped.stdout));
+        let told = told(&stopped);
+        assert_eq!(told.len(), 1, "{told:?}");
+    }
+    let output = chat(&["--grammar", "root ::= ["], "Is it?\n");
+    assert_eq!((output.status.code(), text(&output.stderr).lines().count()), (Some(1), 1));
+    assert!(text(&output.stderr).contains("grammar: line 1: "), "{}", text(&output.stderr));
+}
+
+#[test]
 fn what_is_typed_wrong_ends_no_conversation() {
     let output =
         chat(&[], "/load nowhere.json\n/fly\n/read\n/system\n/clear\nHi\\\nthere\n/exit\nnever said\n");

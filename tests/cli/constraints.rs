@@ -32,6 +32,25 @@ fn a_grammar_holds_in_either_notation() {
     assert!(["one\n", "two\n"].contains(&&*found), "{found}");
 }
 
+/// What is there of a text whose grammar has too many readings is no whole text.
+#[test]
+fn a_text_that_cannot_go_on_is_an_error_in_a_line_of_its_own() {
+    let ambiguous = "root ::= s\ns ::= s s | s s s | [a-z ]+";
+    for more in [&["--draft", "none"][..], &[]] {
+        let grammar =
+            ["--no-display-prompt", "--temp", "0", "-n", "400", "-q", "--no-learn", "--grammar", ambiguous];
+        let output = run(&[&grammar, more].concat());
+        let (text, said) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert_eq!(output.status.code(), Some(1), "{more:?}: {said}");
+        assert!(text.len() > 20 && text.ends_with('\n'), "{more:?}: {text}");
+        assert!(
+            said.contains("grammar: it cannot be followed beyond ") && said.lines().count() == 1,
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn what_cannot_be_kept_is_refused_in_a_line() {
     for (args, words) in [

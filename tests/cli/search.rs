@@ -89,6 +89,21 @@ fn a_search_writes_masks_that_the_program_takes() {
     assert_eq!(json(&output)["masks"], found["masks"]);
 }
 
+/// What took minutes is not lost with its file.
+#[cfg(target_os = "linux")]
+#[test]
+fn masks_are_printed_though_their_file_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (journal, page) = (path(folder.path(), "journal"), path(folder.path(), "report.html"));
+    let more = ["--journal", &journal, "--report", &page, "--json"];
+    let output = spec_run(&[&small("/dev/full")[..], &more].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    assert!(errors(&output).contains("/dev/full"), "{}", errors(&output));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(!found["masks"].as_array().unwrap().is_empty());
+    assert!(fs::read_to_string(&page).unwrap().contains("<svg"));
+}
+
 #[test]
 fn a_killed_search_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();

@@ -113,6 +113,24 @@ fn texts_with_a_grammar_and_without_are_made_together() {
     }
 }
 
+/// Nobody could tell what is there of it from a whole text.
+#[test]
+fn a_text_that_cannot_go_on_is_an_error() {
+    let server = start(&[]);
+    let ambiguous = "root ::= s\ns ::= s s | s s s | [a-z ]+";
+    let mut ask = json!({ "prompt": "Hi", "n_predict": 400, "temperature": 0, "grammar": ambiguous });
+    let why = |said: &Value| said["error"]["message"].as_str().unwrap_or_default().to_owned();
+    let said = server.json("/completion", &ask);
+    assert!(why(&said).starts_with("grammar: it cannot be followed beyond "), "{said}");
+    ask["stream"] = json!(true);
+    let events = server.post("/completion", &ask);
+    let last = events.lines().rev().find_map(|line| line.strip_prefix("data: ")).unwrap();
+    assert_eq!(why(&serde_json::from_str(last).unwrap()), why(&said), "{events}");
+    // Other texts go on.
+    let plain = json!({ "prompt": "Hi", "n_predict": 4, "temperature": 0 });
+    assert!(server.json("/completion", &plain)["content"].is_string());
+}
+
 #[test]
 fn schemas_and_required_tools_are_kept_to() {
     let server = start(&[
@@ -238,6 +256,11 @@ fn the_environment_has_flags_of_the_server_too() {
     assert_eq!(server.get("/v1/models")["data"][0]["id"], "mine");
     assert_eq!(server.get("/props")["total_slots"], 3);
     drop(server);
+    // As many as without it, which share the context.
+    let server = start(&["--parallel", "-1"]);
+    let found = (&server.get("/props")["total_slots"], &server.get("/slots")[0]["n_ctx"]);
+    assert_eq!(found, (&json!(4), &json!(512)));
+    drop(server);
     // The command line wins.
     assert_eq!(start_in(&variables[1..], &["-np", "2"]).get("/props")["total_slots"], 2);
 }
@@ -261,7 +284,8 @@ fn flags_that_cannot_be_are_one_line() {
     let port = taken.local_addr().unwrap().port().to_string();
     for (args, what) in [
         (["--port", port.as_str()], "in use"),
-        (["--parallel", "0"], "--parallel"),
+        (["--parallel", "0"], "--parallel 0: give how many"),
+        (["--parallel", "-2"], "--parallel -2: give how many"),
         (["--chat-template-kwargs", "1"], "--chat-template-kwargs"),
         (["--api-key", ","], "--api-key"),
         (["--host", ""], "--host \"\": an address"),

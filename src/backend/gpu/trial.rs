@@ -48,9 +48,10 @@ pub struct TrialOutcome {
 }
 
 const OUTCOME: &str = "trial";
-/// What was under way, for the case that it takes the program with it.
+/// What was under way, for the case that it takes the program with it; and what the device failed at.
 const UNDER_WAY: &str = "trying";
-/// So many trials of a variant that did not end are the driver's fault; one may have been stopped by hand.
+/// So many trials of a variant that did not come to an end are the driver's fault. One may have been stopped by hand, or
+/// others had taken the device or its memory.
 const PATIENCE: usize = 2;
 
 /// Room enough for a trial by itself.
@@ -206,49 +207,62 @@ const TRIED: [Variants; 2] = [Variants::DOT4, Variants::COOP];
 fn try_all(found: &Found, budget: u64, shelf: Option<&Shelf>) -> Result<(TrialOutcome, Option<Speeds>)> {
     let speeds = speeds::measure(found, budget, shelf)?;
     let mut scores: Vec<Score> = Vec::new();
+    let mut is_sure = true;
     for variants in TRIED {
         // Cooperative matrices are for the tiles of what dot4 does, so without that they are nothing.
         let dot4 = scores.iter().find(|score| score.variant == Variants::DOT4.to_string());
         let like = dot4.filter(|_| variants == Variants::COOP);
         if variants.check(found).is_ok() && like.is_none_or(|dot4| dot4.fault.is_none()) {
-            let score = guarded(shelf, variants, || try_one(found, budget, variants, like))?;
-            scores.push(score);
+            // On a device of its own: what one variant breaks, and the features it asks for, are nothing to the others.
+            let tried = guarded(shelf, variants, || {
+                try_arith(&Gpu::open_for(found, budget, false, variants)?, variants, like)
+            })?;
+            is_sure &= tried.is_sure;
+            scores.push(tried.score);
         }
     }
+    Ok((concluded(shelf, scores, is_sure), speeds))
+}
+
+/// What is used for now, and by later runs where it is sure.
+fn concluded(shelf: Option<&Shelf>, scores: Vec<Score>, is_sure: bool) -> TrialOutcome {
     let outcome = TrialOutcome::decided(scores);
-    if let Some(shelf) = shelf {
+    if let Some(shelf) = shelf.filter(|_| is_sure) {
         let _ = shelf.keep_value(OUTCOME, &outcome);
         shelf.forget(UNDER_WAY);
     }
-    Ok((outcome, speeds))
+    outcome
 }
 
-/// Runs a trial that a bad driver may end together with the program; then it is not tried for ever.
+/// How a trial of a variant ended.
+struct Tried {
+    score: Score,
+    /// It says something of the variant, not of what else the device was at.
+    is_sure: bool,
+}
+
+/// Runs a trial that a bad driver may end together with the program, or by an error each time; then it is not tried for
+/// ever. A first error of the device is for the next run to try again.
 fn guarded(
     shelf: Option<&Shelf>,
     variants: Variants,
     try_it: impl FnOnce() -> Result<Score>,
-) -> Result<Score> {
-    let Some(shelf) = shelf else { return try_it() };
+) -> Result<Tried> {
     let name = variants.to_string();
-    let before: Vec<String> = shelf.value(UNDER_WAY).unwrap_or_default();
-    if before.iter().filter(|&other| *other == name).count() >= PATIENCE {
+    let before: Vec<String> = shelf.and_then(|shelf| shelf.value(UNDER_WAY)).unwrap_or_default();
+    let failures = before.iter().filter(|&other| *other == name).count();
+    if failures >= PATIENCE {
         let fault = "earlier trials of it did not end";
-        return Ok(Score::wrong(variants, fault.into()));
+        return Ok(Tried { score: Score::wrong(variants, fault.into()), is_sure: true });
     }
-    let _ = shelf.keep_value(UNDER_WAY, &[&before[..], &[name]].concat());
-    let score = try_it();
-    let _ = shelf.keep_value(UNDER_WAY, &before);
-    score
-}
-
-/// On a device of its own: what one variant breaks, and the features it asks for, are nothing to the others.
-fn try_one(found: &Found, budget: u64, variants: Variants, like: Option<&Score>) -> Result<Score> {
-    let tried = Gpu::open_for(found, budget, false, variants).and_then(|gpu| try_arith(&gpu, variants, like));
-    match tried {
-        Err(Error::Device(fault)) => Ok(Score::wrong(variants, fault)),
-        other => other,
+    let keep = |names: &[String]| shelf.map(|shelf| shelf.keep_value(UNDER_WAY, &names));
+    let _ = keep(&[&before[..], &[name]].concat());
+    let tried = try_it();
+    if let Err(Error::Device(fault)) = tried {
+        return Ok(Tried { score: Score::wrong(variants, fault), is_sure: failures + 1 >= PATIENCE });
     }
+    let _ = keep(&before);
+    Ok(Tried { score: tried?, is_sure: true })
 }
 
 /// Asked for by name, variants must prove themselves too.
@@ -443,7 +457,7 @@ mod tests {
             });
             assert!(unwound.is_err(), "it was tried");
         };
-        let fine = |variants| guarded(shelf, variants, || Ok(Score::of(variants))).unwrap().fault;
+        let fine = |variants| guarded(shelf, variants, || Ok(Score::of(variants))).unwrap().score.fault;
         crash(Variants::DOT4);
         assert_eq!((fine(Variants::COOP), fine(Variants::DOT4)), (None, None), "once may be by hand");
         crash(Variants::COOP);
@@ -451,6 +465,28 @@ mod tests {
         assert_eq!(fine(Variants::COOP), None);
         let given_up = fine(Variants::DOT4).expect("not tried a third time");
         assert!(given_up.contains("did not end"), "{given_up}");
+    }
+
+    /// Somebody else may have had the device or all of its memory; what fails each time is no variant to use.
+    #[test]
+    fn a_variant_that_a_device_fails_at_once_is_tried_again_by_the_next_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let shelf = Shelf::at(directory.path(), "a device");
+        let run = |outcome: Result<Score>| {
+            let Tried { score, is_sure } = guarded(Some(&shelf), Variants::DOT4, || outcome).unwrap();
+            let used = concluded(Some(&shelf), vec![score], is_sure).chosen().to_string();
+            (used, TrialOutcome::recall(&shelf).map(|kept| kept.scores[0].fault.clone()))
+        };
+        let lost = || Err(Error::Device("it was lost".into()));
+        let fast = || Ok(score("dot4", &[1.5], None));
+        assert_eq!(run(lost()), ("plain".into(), None));
+        assert_eq!(run(fast()), ("dot4".into(), Some(None)), "what was before is forgotten");
+        shelf.forget(OUTCOME);
+        assert_eq!(run(lost()), ("plain".into(), None));
+        assert_eq!(run(lost()), ("plain".into(), Some(Some("it was lost".into()))));
+        shelf.forget(OUTCOME);
+        let wrong = Ok(score("dot4", &[], Some("other bits")));
+        assert_eq!(run(wrong), ("plain".into(), Some(Some("other bits".into()))), "at once");
     }
 
     /// What an earlier version tried, and what there is no more, is tried again.

@@ -16,7 +16,7 @@ use crate::{
             simd::Isa,
         },
     },
-    kv::{KvLayout, KvRoom},
+    kv::{KvLayout, KvRoom, Replay, ReplayStep, StateRun, StateStep},
     kv_type::KvType,
     model::fixtures::{fixtures, quantized},
     plan::Unit,
@@ -72,6 +72,17 @@ fn try_run(
     from: usize,
     outputs: &[usize],
 ) -> Result<Vec<Vec<u32>>> {
+    run_with(backend, model, tokens, from, outputs, &state_run(model, from, tokens.len()))
+}
+
+fn run_with(
+    backend: &mut dyn Backend,
+    model: &Model,
+    tokens: &[u32],
+    from: usize,
+    outputs: &[usize],
+    states: &[StateRun],
+) -> Result<Vec<Vec<u32>>> {
     let mut steps = model.plan.steps(None);
     if outputs.is_empty() {
         steps.pop();
@@ -95,13 +106,21 @@ fn try_run(
         outputs,
         views: &views,
         view_of_slot: &view_of_slot,
-        states: &[],
+        states,
         shortlist: None,
     };
     let n_vocab = model.n_vocab();
     let mut logits = vec![0.0; outputs.len() * n_vocab];
     backend.run(&steps, &rows, Output::Logits(&mut logits))?;
     Ok(logits.chunks(n_vocab).map(|row| row.iter().map(|x| x.to_bits()).collect()).collect())
+}
+
+/// What becomes of recurrent layers' states: each goes on in its first slab, beside which the rows lie from there on.
+fn state_run(model: &Model, from: usize, rows: usize) -> Vec<StateRun> {
+    let layers = model.plan.mixers.len();
+    let step = StateStep { from: (from > 0).then_some(0), to: 0 };
+    let run = StateRun { rows: (0..rows).collect(), steps: vec![Some(step); layers], replayed_from: Some(0) };
+    if layers > 0 { vec![run] } else { Vec::new() }
 }
 
 /// Attention is where the keys are that it reads.
@@ -180,6 +199,35 @@ fn units_give_the_same_bits_wherever_they_lie() {
             run(&mut both, &model, &tokens[..4], 0, &[]);
             let got = run(&mut both, &model, &tokens[4..], 4, &[ROWS - 5]);
             assert!(got[0] == expected[ROWS - 1], "{case}: the last row");
+        }
+    }
+}
+
+/// Each device has the states of its own layers, and goes back in them.
+#[test]
+fn states_are_gone_back_to_wherever_layers_lie() {
+    let mut models = fixtures("states_are_gone_back_to_wherever_layers_lie");
+    let are_there = !models.is_empty();
+    models.retain(|model| !model.plan.mixers.is_empty());
+    assert!(models.len() > 5 || !are_there);
+    for model in models.into_iter().map(Arc::new) {
+        let tokens: Vec<u32> = (0..ROWS).map(|i| (i * 37 % model.n_vocab()) as u32).collect();
+        let every: Vec<usize> = (0..ROWS).collect();
+        let one = &mut cpu(&model, UnitSet::all(model.n_layer()), 1);
+        let expected = run(one, &model, &tokens, 0, &every);
+        let without = run_with(one, &model, &tokens, 0, &every, &[]).unwrap();
+        assert!(without != expected, "{}: its states are nothing", model.arch);
+        for (case, mut both) in
+            patterns(&model).into_iter().flat_map(|(name, set)| devices(&model, &name, set))
+        {
+            run(&mut both, &model, &tokens[..8], 0, &[]);
+            // Into another slab, beside which the rows that are gone through again lie as well.
+            let step = ReplayStep { from: None, inputs: 0, to: 1 };
+            both.replay_states(&Replay { layers: vec![Some(step); model.plan.mixers.len()], rows: 4 });
+            let back = ReplayStep { from: None, inputs: 1, to: 0 };
+            both.replay_states(&Replay { layers: vec![Some(back); model.plan.mixers.len()], rows: 4 });
+            let got = run(&mut both, &model, &tokens[4..], 4, &[0, ROWS - 5]);
+            assert!(got == [expected[4].clone(), expected[ROWS - 1].clone()], "{case}");
         }
     }
 }

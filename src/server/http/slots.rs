@@ -1,6 +1,7 @@
 //! Slots: what each is making, and its last text to a file and back.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     sync::Arc,
     time::Instant,
@@ -111,8 +112,22 @@ pub(super) async fn act(
     }
 }
 
+/// Which file it is, the client said; where it lies is the server's business.
+fn wrong(path: &Path, what: &dyn std::fmt::Display) -> ApiError {
+    ApiError::field("filename", format!("{}: {what}", name(path)))
+}
+
+/// Before it is opened, because opening a pipe waits for its other end.
+fn check_regular(path: &Path) -> Result<()> {
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err(wrong(path, &"is not a regular file; give another name")),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 fn save(app: &App, slot: usize, path: &Path) -> Result<Value> {
     let began = Instant::now();
+    check_regular(path)?;
     let saved = app.answers.save(slot)?;
     let bytes = saved.to_bytes();
     write_whole(path, &bytes)?;
@@ -127,8 +142,8 @@ fn save(app: &App, slot: usize, path: &Path) -> Result<Value> {
 
 fn restore(app: &App, slot: usize, path: &Path) -> Result<Value> {
     let began = Instant::now();
-    // Which file it is, the client said; where it lies is the server's business.
-    let wrong = |what: &dyn std::fmt::Display| ApiError::field("filename", format!("{}: {what}", name(path)));
+    check_regular(path)?;
+    let wrong = |what: &dyn std::fmt::Display| wrong(path, what);
     let bytes = match read_limited(path, MOST_BYTES) {
         Ok(bytes) => bytes,
         Err(crate::Error::Io { source, .. }) => return Err(wrong(&source)),

@@ -31,6 +31,36 @@ fn a_model_is_fetched_by_its_address_once() {
 }
 
 #[test]
+fn a_model_that_was_fetched_is_not_written_over() {
+    let server = tiny().serve();
+    let user = User::of(&server);
+    user.inspect(&["-hf", "a/b"]);
+    let (link, blob) = (user.snapshot("tiny-Q8_0.gguf"), user.repo().join("blobs").join(TINY_SHA256));
+    let hub = format!("{}/a/b/resolve/main/tiny-Q8_0.gguf", server.address());
+    let plain = Server::new(|request| Reply::bytes(TINY, request));
+    let address = format!("{}/some/m.gguf", plain.address());
+    user.inspect(&["-mu", &address]);
+    let fetched = files(&user.home.path().join(".cache/spec-run/models")).remove(0);
+    // Not there yet, and it would be there before the result.
+    let mine = user.home.path().join("mine.gguf");
+    let mine_flag = mine.to_str().unwrap();
+    for (model, output) in [
+        (&["-hf", "a/b"][..], &link),
+        (&["-hf", "a/b"], &blob),
+        (&["-mu", &hub], &blob),
+        (&["-mu", &address], &fetched),
+        (&["-mu", &address, "-m", mine_flag], &mine),
+    ] {
+        let before = fs::read(output).ok();
+        let search = ["search", "--force", "-o", output.to_str().unwrap()];
+        let ran = user.run(&[&search, model].concat());
+        let said = stderr(&ran);
+        assert!(said.contains("is the input too") && said.lines().count() == 1, "{model:?}: {said}");
+        assert_eq!((ran.status.code(), fs::read(output).ok()), (Some(1), before), "{model:?}");
+    }
+}
+
+#[test]
 fn the_hubs_own_addresses_go_into_its_cache() {
     let server = tiny().serve();
     let user = User::of(&server);

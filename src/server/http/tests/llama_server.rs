@@ -137,6 +137,17 @@ fn slots_are_saved_to_files_and_come_back() {
         assert!(reply.status == 400 && said.contains(what), "{path}: {} {said}", reply.status);
         assert!(!said.contains(folder.path().to_str().unwrap()), "{said}");
     }
+    // Who opens a pipe waits for its other end.
+    #[cfg(unix)]
+    for action in ["restore", "save"] {
+        let pipe = folder.path().join("pipe");
+        let there =
+            pipe.exists() || std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success();
+        let reply = server.post(&format!("/slots/0?action={action}"), json!({ "filename": "pipe" }));
+        let said = reply.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
+        assert!(there && reply.status == 400, "{action}: {} {said}", reply.status);
+        assert_eq!(said, "`filename`: pipe: is not a regular file; give another name");
+    }
     let Some(server) = start("x", |_, _| ()) else { return };
     assert_eq!(server.post("/slots/1?action=save", file).status, 501);
     let slots = server.get("/slots?fail_on_no_slot=1").json();

@@ -27,12 +27,13 @@ pub fn messages(body: &Value, defaults: &Defaults) -> Result<Ask> {
         Some(_) => return Err(ApiError::field("system", "a text or a list of blocks is needed")),
     }
     let messages = fields.list("messages")?.ok_or_else(|| ApiError::field("messages", "a list is needed"))?;
+    let system = all.len();
     for (at, message) in messages.iter().enumerate() {
         add(message, &mut all).map_err(|what| ApiError::field(&format!("messages[{at}]"), what))?;
     }
     let mut chat_body = Map::new();
-    // As in llama-server, nothing said is an empty message.
-    if messages.is_empty() {
+    // As in llama-server, nothing said is an empty message, where messages have no blocks too.
+    if all.len() == system {
         all.push(json!({ "role": "user", "content": "" }));
     }
     chat_body.insert("messages".into(), all.into());
@@ -222,6 +223,19 @@ mod tests {
             (&["END".to_owned()][..], Some(32000))
         );
         assert_eq!((ask.shape, chat.parallel_calls), (Shape::Messages, false));
+    }
+
+    /// llama-server answers these.
+    #[test]
+    fn nothing_said_is_an_empty_message() {
+        let empty = json!({ "role": "user", "content": [] });
+        for messages in [json!([]), json!([empty]), json!([empty, empty])] {
+            for system in [json!(null), json!("Be brief.")] {
+                let (_, chat) = read(json!({ "messages": messages, "system": system }));
+                let last = chat.conversation.messages.last().unwrap();
+                assert_eq!((last.role.as_str(), last.content.text("")), ("user", "".into()), "{messages}");
+            }
+        }
     }
 
     #[test]
