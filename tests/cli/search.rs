@@ -95,7 +95,7 @@ fn a_search_writes_masks_that_the_program_takes() {
 fn masks_are_printed_though_their_file_cannot_be_written() {
     let folder = tempfile::tempdir().unwrap();
     let (journal, page) = (path(folder.path(), "journal"), path(folder.path(), "report.html"));
-    let more = ["--journal", &journal, "--report", &page, "--json"];
+    let more = ["--time", "0", "--journal", &journal, "--report", &page, "--json"];
     let output = spec_run(&[&small("/dev/full")[..], &more].concat());
     assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
     assert!(errors(&output).contains("/dev/full"), "{}", errors(&output));

@@ -105,11 +105,16 @@ impl Family {
 
     /// Whatever the batch, a row has the same bits: as in one batch of the whole text.
     pub fn has_same_bits_in_any_batch(&self, context: &mut Context) {
+        self.has_same_bits_in_batches(context, &[1, 2, 5, 16]);
+    }
+
+    /// The same of batches of some sizes.
+    pub fn has_same_bits_in_batches(&self, context: &mut Context, sizes: &[usize]) {
         let (name, text) = (&self.name, self.text());
         let expected = all_logits(context, &text);
-        // Few rows at a time for a part of it only: a program that is a GPU takes its time over each pass.
-        for (size, last) in [(1, 8), (2, 8), (5, 20), (16, text.len())] {
-            let at_once = text.len() - last;
+        for &size in sizes {
+            // A program that is a GPU takes its time over each pass.
+            let at_once = text.len().saturating_sub(8 * size);
             same_in_batches_behind(context, at_once, &text, size, &expected, name);
         }
         // Few outputs of many rows.
