@@ -58,18 +58,19 @@ fn to(device: &str) -> impl Fn(&mut ContextConfig) + '_ {
 }
 
 #[test]
-fn every_architecture_has_llama_cpps_numbers_the_same_after_drafts() {
-    check_each("every_architecture_has_llama_cpps_numbers_the_same_after_drafts", |device, family| {
+fn every_architecture_has_llama_cpps_numbers_the_same_in_any_batch_and_after_drafts() {
+    const TEST: &str = "every_architecture_has_llama_cpps_numbers_the_same_in_any_batch_and_after_drafts";
+    check_each(TEST, |device, family| {
         let mut context = family.context(to(device));
         let wrong = family.wrong(&mut context);
+        has_same_bits(&family, &mut context);
         context.remove(0);
         family.drafts_leave_no_trace(&mut context);
         wrong
     });
 }
 
-/// What crosses between the devices is more than the stream where a norm is shared or layers have inputs of their own. Whatever
-/// the batch, a row has the same bits: here for numbers in floats.
+/// What crosses between the devices is more than the stream where a norm is shared or layers have inputs of their own.
 #[test]
 fn every_architecture_can_be_divided() {
     check_each("every_architecture_can_be_divided", |device, family| {

@@ -415,15 +415,14 @@ fn keys_and_values_in_few_bits_are_the_cpus() {
     for depth in [1, 3] {
         let mask = first_layers(depth);
         let exact = run(&mut context(&model, f32_cache), &mask);
-        let all = [
+        for types in [
             (KvType::Q8_0, KvType::Q8_0),
-            (KvType::Q4_0, KvType::Q5_1),
-            (KvType::IQ4_NL, KvType::Q4_1),
             (KvType::Q8_0, KvType::F32),
             (KvType::F32, KvType::Q8_0),
+            (KvType::Q4_0, KvType::Q5_1),
+            (KvType::IQ4_NL, KvType::Q4_1),
             (KvType::Q5_0, KvType::BF16),
-        ];
-        for &types in if depth == 1 { &all[..] } else { &all[..3] } {
+        ] {
             let stored = |c: &mut ContextConfig| (c.key_type, c.value_type) = types;
             let want = run(&mut context(&model, stored), &mask);
             let loss = distance(&want, &exact);

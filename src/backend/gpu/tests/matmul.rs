@@ -25,6 +25,9 @@ fn minimum(ty: GgmlType) -> f64 {
     }
 }
 
+/// Of a wide product: a whole tile and part of another.
+const COLUMNS: usize = 38;
+
 fn types() -> impl Iterator<Item = GgmlType> {
     GgmlType::ALL.iter().copied().filter(|ty| ty.readable())
 }
@@ -54,19 +57,10 @@ fn roundings(k: usize, lanes: u32) -> f64 {
     f64::from(3 + blocks.div_ceil(lanes) * BLOCK as u32 + lanes)
 }
 
-/// Each number of columns has a kernel of its own for each format, and a program that is a GPU takes long to compile it: the
-/// formats of most models are multiplied with every number, others with some.
-fn few_columns(ty: GgmlType) -> &'static [usize] {
-    match ty {
-        GgmlType::Q4_0 | GgmlType::Q8_0 | GgmlType::Q4_K | GgmlType::Q6_K => &[1, 2, 3, 4, 5, 6, 7, 8, 9],
-        _ => &[1, 3, 8, 9],
-    }
-}
-
 #[test]
 fn products_of_every_format_are_right_to_rounding() {
     let Some(gpu) = gpu("products_of_every_format_are_right_to_rounding") else { return };
-    check_products(&gpu, few_columns);
+    check_products(&gpu, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
 }
 
 /// What runs on a real GPU: more lanes to a row, more rows to a workgroup.
@@ -74,13 +68,12 @@ fn products_of_every_format_are_right_to_rounding() {
 fn products_are_right_in_wide_workgroups_too() {
     let Some(mut gpu) = gpu("products_are_right_in_wide_workgroups_too") else { return };
     gpu.tuning = Tuning::HARDWARE;
-    check_products(&gpu, |_| &[1, 3, 8]);
+    check_products(&gpu, &[1, 2, 3, 8]);
 }
 
-fn check_products(gpu: &Gpu, few: fn(GgmlType) -> &'static [usize]) {
+fn check_products(gpu: &Gpu, few: &[usize]) {
     let mut pipelines = Pipelines::new(gpu);
     const ROWS: usize = 67;
-    const COLUMNS: usize = 38;
     for ty in types() {
         let ks: &[usize] = if ty.block_len() == 1 { &[1, 19, 100, 288] } else { &[256, 2304] };
         for &k in ks {
@@ -101,7 +94,7 @@ fn check_products(gpu: &Gpu, few: fn(GgmlType) -> &'static [usize]) {
                 );
             }
             // The same bits in each regime, for any number of columns.
-            for &columns in few(ty) {
+            for &columns in few {
                 let how = plain(columns, columns > 8);
                 let got = weights.product(gpu, &mut pipelines, &x[..columns * k], &how).unwrap();
                 assert!(bits(&got) == bits(&all[..columns * ROWS]), "{ty} k {k}, {columns} columns");
@@ -236,7 +229,7 @@ fn quantized() -> impl Iterator<Item = GgmlType> {
 
 /// Activations are rounded to half a step of their block's scale; with what they are then, products are right to
 /// rounding, and the same bits in each regime.
-fn check_rounded_products(gpu: &Gpu, few: fn(GgmlType) -> &'static [usize]) {
+fn check_rounded_products(gpu: &Gpu, few: &[usize]) {
     let mut pipelines = Pipelines::new(gpu);
     const ROWS: usize = 67;
     for ty in quantized() {
@@ -244,14 +237,14 @@ fn check_rounded_products(gpu: &Gpu, few: fn(GgmlType) -> &'static [usize]) {
         let mut random = Random::new(ty as u64 + 77);
         let bytes = blocks(&mut random, ty, ROWS * k / ty.block_len());
         let weights = Matrix::new(gpu, ty, &bytes, ROWS, k).unwrap();
-        let mut x = random.floats(38 * k);
+        let mut x = random.floats(COLUMNS * k);
         // Blocks of all sizes, among them one of zeros.
         for (i, block) in x.chunks_exact_mut(BLOCK).enumerate() {
             let size = [1.0, 300.0, 1e-4, 0.0, 30000.0][i % 5];
             block.iter_mut().for_each(|x| *x *= size);
         }
         let how = |columns| How { arith: Arith::Int8, ..plain(columns, columns > 8) };
-        let rounded = weights.rounded(gpu, &mut pipelines, &x, 38);
+        let rounded = weights.rounded(gpu, &mut pipelines, &x, COLUMNS);
         for (want, got) in x.as_chunks::<BLOCK>().0.iter().zip(&rounded) {
             let size = want.iter().fold(0.0f64, |size, &x| size.max(f64::from(x).abs()));
             // Half a step of 1/127, and roundings in f32.
@@ -263,12 +256,12 @@ fn check_rounded_products(gpu: &Gpu, few: fn(GgmlType) -> &'static [usize]) {
         }
         let expected = exact(ty, &bytes, ROWS, k, rounded.as_flattened());
         let limit = roundings(k, gpu.tuning.lanes(k.div_ceil(BLOCK))) * U;
-        let all = weights.product(gpu, &mut pipelines, &x, &how(38)).unwrap();
+        let all = weights.product(gpu, &mut pipelines, &x, &how(COLUMNS)).unwrap();
         for (i, (&got, &(want, size))) in all.iter().zip(&expected).enumerate() {
             let off = (f64::from(got) - want).abs();
             assert!(off <= limit * size, "{ty}, column {}, row {}: {got}, {want}", i / ROWS, i % ROWS);
         }
-        for &columns in few(ty) {
+        for &columns in few {
             let got = weights.product(gpu, &mut pipelines, &x[..columns * k], &how(columns)).unwrap();
             assert!(bits(&got) == bits(&all[..columns * ROWS]), "{ty}, {columns} columns");
         }
@@ -281,9 +274,9 @@ fn check_rounded_products(gpu: &Gpu, few: fn(GgmlType) -> &'static [usize]) {
 #[test]
 fn products_by_dot4_are_right_and_the_same_in_each_regime() {
     let Some(mut gpu) = gpu("products_by_dot4_are_right_and_the_same_in_each_regime") else { return };
-    check_rounded_products(&gpu, few_columns);
+    check_rounded_products(&gpu, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
     gpu.tuning = Tuning::HARDWARE;
-    check_rounded_products(&gpu, |_| &[1, 3, 8]);
+    check_rounded_products(&gpu, &[1, 2, 3, 8]);
 }
 
 #[test]
@@ -318,9 +311,9 @@ fn products_by_cooperative_matrices_have_the_bits_of_rows() {
     else {
         return;
     };
-    check_rounded_products(&gpu, |_| &[1, 8, 9]);
+    check_rounded_products(&gpu, &[1, 8, 9]);
     gpu.tuning = Tuning::HARDWARE;
-    check_rounded_products(&gpu, |_| &[4]);
+    check_rounded_products(&gpu, &[4]);
 }
 
 /// A coarse weight is the middle of its interval in any way of multiplying.
