@@ -27,7 +27,7 @@ use super::{
     sampler_args::SamplerArgs,
 };
 #[cfg(feature = "constraints")]
-use crate::constraint::{Constraint, ForcedTokens, Vocabulary};
+use crate::constraint::{Constraint, Vocabulary};
 use crate::{
     Error, Job, Result, Tokenizer,
     chat::{
@@ -76,17 +76,23 @@ pub struct ChatCommand {
     #[arg(long, help_heading = "Chat")]
     no_thinking: bool,
     #[command(flatten)]
-    pub stop: StopArgs,
+    stop: StopArgs,
     #[cfg(feature = "constraints")]
     #[command(flatten)]
-    pub constraint: super::constraint_args::ConstraintArgs,
+    constraint: super::constraint_args::ConstraintArgs,
 }
 
 impl ChatCommand {
     /// As by these flags alone.
-    pub fn of(engine: EngineArgs, sampler: SamplerArgs, template: TemplateArgs, n_predict: i64) -> Self {
+    pub fn of(
+        engine: EngineArgs,
+        sampler: SamplerArgs,
+        template: TemplateArgs,
+        stop: StopArgs,
+        n_predict: i64,
+    ) -> Self {
         ChatCommand {
-            stop: StopArgs::default(),
+            stop,
             #[cfg(feature = "constraints")]
             constraint: Default::default(),
             engine,
@@ -98,6 +104,11 @@ impl ChatCommand {
             n_predict,
             no_thinking: false,
         }
+    }
+
+    #[cfg(feature = "constraints")]
+    pub fn keeping_to(self, constraint: super::constraint_args::ConstraintArgs) -> Self {
+        ChatCommand { constraint, ..self }
     }
 }
 
@@ -363,8 +374,7 @@ impl Rules {
     fn bound(&self, prompt: usize) -> Bound {
         #[cfg(feature = "constraints")]
         if let Some((vocabulary, constraint)) = &self.0 {
-            let forced = Box::new(ForcedTokens::new(vocabulary, constraint, prompt));
-            return Bound { rule: Some(Box::new(constraint.fresh())), forced: Some(forced) };
+            return constraint.bound(vocabulary, prompt);
         }
         let _ = prompt;
         Bound::default()

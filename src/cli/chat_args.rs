@@ -46,7 +46,7 @@ pub struct TemplateArgs {
     chat_template_file: Option<PathBuf>,
 }
 
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug)]
 pub struct StopArgs {
     /// End where the text comes to TEXT (repeatable)
     #[arg(short = 'r', long, visible_alias = "stop", value_name = "TEXT", allow_hyphen_values = true)]

@@ -103,12 +103,9 @@ pub fn run(args: RunArgs) -> Result<()> {
     if args.is_conversation()? {
         let RunArgs { model, context, draft, learned, sampler, chat, n_predict, stop, .. } = args;
         let engine = EngineArgs { model, context, draft, learned };
-        let mut command = chat::ChatCommand::of(engine, sampler, chat.template, n_predict);
-        command.stop = stop;
+        let command = chat::ChatCommand::of(engine, sampler, chat.template, stop, n_predict);
         #[cfg(feature = "constraints")]
-        {
-            command.constraint = args.constraint;
-        }
+        let command = command.keeping_to(args.constraint);
         return chat::run(command);
     }
     let max_tokens = match args.n_predict {

@@ -3,6 +3,7 @@
 use super::{Constraint, Vocabulary};
 use crate::{
     Context,
+    engine::Bound,
     speculation::{Proposer, Ready, SourceInfo, SourceKind, Supply},
 };
 use toktrie::TokEnv;
@@ -40,6 +41,14 @@ impl ForcedTokens {
         let env = vocabulary.factory.tok_env().clone();
         let (constraint, ahead, found) = (constraint.fresh(), Ahead::default(), Vec::new());
         ForcedTokens { constraint, env, prompt, ahead, is_lost: false, found }
+    }
+}
+
+impl Constraint {
+    /// What an engine's text keeps to and is drafted by, behind so many tokens of a prompt.
+    pub fn bound(&self, vocabulary: &Vocabulary, prompt: usize) -> Bound {
+        let forced = ForcedTokens::new(vocabulary, self, prompt);
+        Bound { rule: Some(Box::new(self.fresh())), forced: Some(Box::new(forced)) }
     }
 }
 

@@ -285,16 +285,11 @@ pub fn repository_files(name: &str, settings: &Settings) -> Vec<PathBuf> {
 
 /// Where [`url`] puts the files of the model at an address, or has put them.
 pub fn url_files(address: &str, place: Option<&Path>, settings: &Settings) -> Vec<PathBuf> {
-    match (place, on_hub(address, &settings.endpoint)) {
-        (None, Some((repo, _))) => repository_files(repo, settings),
-        _ => {
-            let address = Address::parse(address);
-            address.map_or_else(
-                |_| Vec::new(),
-                |address| address.files(place, settings).into_iter().map(|(_, file)| file).collect(),
-            )
-        }
+    if let (None, Some((repo, _))) = (place, on_hub(address, &settings.endpoint)) {
+        return repository_files(repo, settings);
     }
+    let Ok(address) = Address::parse(address) else { return Vec::new() };
+    address.files(place, settings).into_iter().map(|(_, file)| file).collect()
 }
 
 /// `USER/NAME:QUANTIZATION` of every model in the cache.

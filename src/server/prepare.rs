@@ -11,10 +11,9 @@ use super::{
 use crate::{
     RunLayers, Tokenizer,
     chat::{Conversation, Opening, Pattern, Prompt, Syntax, TemplateSource, ToolChoice, prompt_tokens},
-    constraint::{self, ForcedTokens, Grammar, Vocabulary},
+    constraint::{self, Grammar, Vocabulary},
     engine::{Bound, Job},
-    sampler::{Breakers, Rule, random_seed},
-    speculation::Proposer,
+    sampler::{Breakers, random_seed},
     tokenizer::EncodeOptions,
 };
 
@@ -178,11 +177,12 @@ impl Preparer {
             slot: settings.slot,
             ..Job::new(source.tokens.clone())
         };
-        let forced = constraint.zip(self.vocabulary.as_ref()).map(|(constraint, vocabulary)| {
-            Box::new(ForcedTokens::new(vocabulary, constraint, source.tokens.len())) as Box<dyn Proposer>
-        });
-        let rule = constraint.map(|constraint| Box::new(constraint.fresh()) as Box<dyn Rule>);
-        Ok(Prepared { job, bound: Bound { rule, forced }, settings, source })
+        let bound = constraint
+            .zip(self.vocabulary.as_ref())
+            .map_or_else(Bound::default, |(constraint, vocabulary)| {
+                constraint.bound(vocabulary, source.tokens.len())
+            });
+        Ok(Prepared { job, bound, settings, source })
     }
 
     /// A prompt and how its answer is read, and what the answer has to be.
