@@ -32,7 +32,7 @@ fn main(
             let column = thread / TEAMS;
             let team = thread % TEAMS;
             let i = first + EACH / 2u * team;
-            let sums = total(column, team);
+            let sums = by_scale(total(column, team), row_scale(column));
             let_through(column, block, i, sums.xy);
             if EACH > 2u { let_through(column, block, i + 1u, sums.zw); }
         }
@@ -42,6 +42,6 @@ fn main(
         let i = 32u * thread;
         prepare_block((thread * p.y_stride + p.y_first) / 32u + block, Block(
             made_quad(i), made_quad(i + 4u), made_quad(i + 8u), made_quad(i + 12u),
-            made_quad(i + 16u), made_quad(i + 20u), made_quad(i + 24u), made_quad(i + 28u)));
+            made_quad(i + 16u), made_quad(i + 20u), made_quad(i + 24u), made_quad(i + 28u)), 0.0);
     }
 }

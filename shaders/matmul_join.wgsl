@@ -4,7 +4,7 @@
 // Columns that the tiles had stand in rows of so many, 16 or 32.
 override WIDTH: u32 = 32u;
 
-@group(0) @binding(5) var<storage, read> x: array<f32>; // [LANES, columns, rows]
+@group(0) @binding(5) var<storage, read> x: array<f32>; // [LANES, columns, rows], [columns]
 
 @compute @workgroup_size(64)
 fn main(
@@ -23,5 +23,9 @@ fn main(
         let at = (lane * columns + group.y) * p.rows + row;
         sums += vec2<f32>(x[at], x[at + next]);
     }
-    finish(group.y, row, sums);
+    var scale = 1.0;
+    if SCALES != 0u {
+        scale = x[LANES * columns * p.rows + group.y];
+    }
+    finish(group.y, row, by_scale(vec4<f32>(sums, 0.0, 0.0), scale).xy);
 }

@@ -18,7 +18,7 @@ fn main(
         let team = thread % TEAMS;
         let column = thread / TEAMS;
         let row = EACH * (first_team + team);
-        let sums = total(column, team);
+        let sums = by_scale(total(column, team), row_scale(column));
         finish(column, row, sums.xy);
         if EACH > 2u { finish(column, row + 2u, sums.zw); }
     }

@@ -147,10 +147,13 @@ fn main(
         }
         total = both(total, sum);
     }
+    if SHARE > 0u && thread < WIDTH {
+        keep_scale(group, left + thread);
+    }
     if SHARE == 0u && makes {
-        finish_pairs(c, row, 2u, total.a);
-        finish_pairs(c + 1u, row, 2u, total.b);
-        finish_pairs(c + 2u, row, 2u, total.c);
-        finish_pairs(c + 3u, row, 2u, total.d);
+        finish_pairs(c, row, 2u, scaled_column(c, total.a));
+        finish_pairs(c + 1u, row, 2u, scaled_column(c + 1u, total.b));
+        finish_pairs(c + 2u, row, 2u, scaled_column(c + 2u, total.c));
+        finish_pairs(c + 3u, row, 2u, scaled_column(c + 3u, total.d));
     }
 }

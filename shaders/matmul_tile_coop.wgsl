@@ -143,10 +143,13 @@ fn main(
         total2 += sum2;
         total3 += sum3;
     }
+    if SHARE > 0u && thread < WIDTH {
+        keep_scale(group, left + thread);
+    }
     if SHARE == 0u && makes {
-        finish_pairs(c, row, 32u, total0);
-        finish_pairs(c + 1u, row, 32u, total1);
-        finish_pairs(c + 2u, row, 32u, total2);
-        finish_pairs(c + 3u, row, 32u, total3);
+        finish_pairs(c, row, 32u, scaled_column(c, total0));
+        finish_pairs(c + 1u, row, 32u, scaled_column(c + 1u, total1));
+        finish_pairs(c + 2u, row, 32u, scaled_column(c + 2u, total2));
+        finish_pairs(c + 3u, row, 32u, scaled_column(c + 3u, total3));
     }
 }

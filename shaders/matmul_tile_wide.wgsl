@@ -33,11 +33,15 @@ fn both(a: Four, b: Four) -> Four {
     return Four(a.a + b.a, a.b + b.b, a.c + b.c, a.d + b.d);
 }
 
+fn finish_column(column: u32, row: u32, sums: vec2<f32>) {
+    finish(column, row, scaled_column(column, vec4<f32>(sums, 0.0, 0.0)).xy);
+}
+
 fn finish_pair(column: u32, row: u32, sums: Four) {
-    finish(column, row, sums.a);
-    finish(column + 1u, row, sums.b);
-    finish(column + 2u, row, sums.c);
-    finish(column + 3u, row, sums.d);
+    finish_column(column, row, sums.a);
+    finish_column(column + 1u, row, sums.b);
+    finish_column(column + 2u, row, sums.c);
+    finish_column(column + 3u, row, sums.d);
 }
 
 @compute @workgroup_size(256)

@@ -23,6 +23,11 @@ fn scale_and_sums(at: u32) -> vec4<f32> {
     return bitcast<vec4<f32>>(x[at + 16u]);
 }
 
+// What a norm left for products with the block.
+fn x_left(block: u32) -> f32 {
+    return scale_and_sums(place_of(block)).w;
+}
+
 fn dot16(w: Sixteen, x: Sixteen) -> i32 {
     return dot4I8Packed(w.x, x.x) + dot4I8Packed(w.y, x.y) + dot4I8Packed(w.z, x.z) + dot4I8Packed(w.w, x.w);
 }

@@ -16,7 +16,7 @@ fn prepare_head(first_block: u32, thread: u32) {
         let i = 32u * block;
         prepare_block(first_block + block, Block(
             kept_quad(i), kept_quad(i + 4u), kept_quad(i + 8u), kept_quad(i + 12u),
-            kept_quad(i + 16u), kept_quad(i + 20u), kept_quad(i + 24u), kept_quad(i + 28u)));
+            kept_quad(i + 16u), kept_quad(i + 20u), kept_quad(i + 24u), kept_quad(i + 28u)), 0.0);
     }
     workgroupBarrier();
 }

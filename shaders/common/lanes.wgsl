@@ -4,10 +4,14 @@
 override TEAMS: u32 = 1u;
 // Rows of a team, two or four. What is read of x serves all of them; no row's sum knows of the others.
 override EACH: u32 = 2u;
-// Pairs of sums that a workgroup makes: COLUMNS · TEAMS · LANES, and as many again for four rows.
+// Pairs of sums that a workgroup makes: COLUMNS · TEAMS · LANES, and as many again for four rows; behind them, where rows
+// come without the scale of their norm, LANES for two columns each.
 override SUMS: u32 = 512u;
 
-var<workgroup> lane_sums: array<vec2<f32>, SUMS>; // [EACH / 2, COLUMNS, TEAMS, LANES]
+// [EACH / 2, COLUMNS, TEAMS, LANES], and sums of the parts of the columns' mean squares: [COLUMNS / 2, LANES], of two columns.
+var<workgroup> lane_sums: array<vec2<f32>, SUMS>;
+
+override PARTS_AT: u32 = EACH / 2u * COLUMNS * TEAMS * LANES;
 
 struct Sums {
     c0: vec4<f32>, c1: vec4<f32>, c2: vec4<f32>, c3: vec4<f32>,
@@ -19,15 +23,49 @@ fn leave(at: u32, sums: vec4<f32>) {
     if EACH > 2u { lane_sums[COLUMNS * TEAMS * LANES + at] = sums.zw; }
 }
 
+// Of a lane and each column: the sum of its blocks' parts of the mean square. For three columns and more, one team makes them
+// first, for want of registers.
+struct Parts { low: vec4<f32>, high: vec4<f32> }
+
+fn with_parts(parts: Parts, at: u32) -> Parts {
+    var all = parts;
+    all.low.x += x_left(at);
+    if COLUMNS > 1u { all.low.y += x_left(at + p.x_stride); }
+    if COLUMNS > 2u { all.low.z += x_left(at + 2u * p.x_stride); }
+    if COLUMNS > 3u { all.low.w += x_left(at + 3u * p.x_stride); }
+    if COLUMNS > 4u { all.high.x += x_left(at + 4u * p.x_stride); }
+    if COLUMNS > 5u { all.high.y += x_left(at + 5u * p.x_stride); }
+    if COLUMNS > 6u { all.high.z += x_left(at + 6u * p.x_stride); }
+    if COLUMNS > 7u { all.high.w += x_left(at + 7u * p.x_stride); }
+    return all;
+}
+
+fn leave_parts(parts: Parts, lane: u32) {
+    lane_sums[PARTS_AT + lane] = parts.low.xy;
+    if COLUMNS > 2u { lane_sums[PARTS_AT + LANES + lane] = parts.low.zw; }
+    if COLUMNS > 4u { lane_sums[PARTS_AT + 2u * LANES + lane] = parts.high.xy; }
+    if COLUMNS > 6u { lane_sums[PARTS_AT + 3u * LANES + lane] = parts.high.zw; }
+}
+
 // A lane's part of the products of the team that begins at `row`, left where `total` finds it after a barrier.
 fn multiply(row: u32, lane: u32, thread: u32) {
     // Beyond the matrix its last row is read again, and nothing stored.
     let rows = min(vec4<u32>(row) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(p.rows - 1u));
     let firsts = (first_row() + rows) * p.blocks;
+    if SCALES != 0u && COLUMNS > 2u && thread < LANES {
+        var parts = Parts();
+        for (var block = lane; block < p.blocks; block += LANES) {
+            parts = with_parts(parts, first_x() + block);
+        }
+        leave_parts(parts, lane);
+    }
     var s = Sums();
+    var parts = Parts();
     for (var block = lane; block < p.blocks; block += LANES) {
         s = products(s, firsts, block);
+        if SCALES != 0u && COLUMNS <= 2u { parts = with_parts(parts, first_x() + block); }
     }
+    if SCALES != 0u && COLUMNS <= 2u && thread < LANES { leave_parts(parts, lane); }
     let threads = TEAMS * LANES;
     leave(thread, s.c0);
     if COLUMNS > 1u { leave(threads + thread, s.c1); }
@@ -37,6 +75,17 @@ fn multiply(row: u32, lane: u32, thread: u32) {
     if COLUMNS > 5u { leave(5u * threads + thread, s.c5); }
     if COLUMNS > 6u { leave(6u * threads + thread, s.c6); }
     if COLUMNS > 7u { leave(7u * threads + thread, s.c7); }
+}
+
+fn row_scale(column: u32) -> f32 {
+    if SCALES == 0u {
+        return 1.0;
+    }
+    var means = vec2<f32>(0.0);
+    for (var lane = 0u; lane < LANES; lane++) {
+        means += lane_sums[PARTS_AT + column / 2u * LANES + lane];
+    }
+    return inverseSqrt(select(means.x, means.y, column % 2u == 1u));
 }
 
 fn total(column: u32, team: u32) -> vec4<f32> {

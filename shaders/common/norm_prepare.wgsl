@@ -1,11 +1,5 @@
-// A normed row, stored, and prepared for the products that read it. Needs sum_block.wgsl or
+// A normed row, stored, and prepared for the products that read it. Needs kept.wgsl, and sum_block.wgsl or
 // round_block.wgsl.
-
-// The same numbers, in a way that no compiler sees through: it might join the last multiplication with an addition of what
-// sums are made, and these would not be the sums of what is stored.
-fn kept(x: vec4<f32>) -> vec4<f32> {
-    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(x) ^ vec4<u32>(p.zero));
-}
 
 fn put(row: u32, start: u32, scale: f32, thread: u32) {
     let blocks = p.stride / 8u;
@@ -25,6 +19,6 @@ fn put(row: u32, start: u32, scale: f32, thread: u32) {
         h[to + 5u] = x.f;
         h[to + 6u] = x.g;
         h[to + 7u] = x.h;
-        prepare_block(row * blocks + block, x);
+        prepare_block(row * blocks + block, x, 0.0);
     }
 }

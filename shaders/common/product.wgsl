@@ -1,8 +1,11 @@
-// What a product with a matrix is given. Needs a text that says which matrix it is (one_matrix, matrix_of_head or expert_*).
+// What a product with a matrix is given. Needs kept.wgsl and a text that says which matrix it is
+// (one_matrix, matrix_of_head or expert_*).
 //
 // The order of every sum, which fixes its bits: a row's blocks of 32 are dealt to LANES lanes in turn; a lane adds
 // its products one after the other; the lanes' sums are added in order of the lanes.
 
+// Rows come without the scale of their norm, and sums are multiplied by it, see norm_unscaled.wgsl.
+override SCALES: u32 = 0u;
 // Lanes that share a row; with fewer blocks some stay at zero.
 override LANES: u32 = 8u;
 
@@ -46,11 +49,24 @@ struct Params {
     cells_at: u32,
     key_words: u32,
     value_words: u32,
+    // Of the norm of what the product makes: what is added to the mean square, and 1 / numbers in a row.
+    eps: f32,
+    per_number: f32,
+    // 0, which no compiler knows.
+    zero: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(4) var<storage, read> bias: array<f32>; // [rows], or [columns, bias_stride]
 @group(0) @binding(6) var<storage, read_write> y: array<f32>; // [columns, y_stride]
+
+// Finished sums by the scale of their row's norm.
+fn by_scale(sums: vec4<f32>, scale: f32) -> vec4<f32> {
+    if SCALES == 0u {
+        return sums;
+    }
+    return kept(sums * scale);
+}
 
 fn bias_of(column: u32, row: u32) -> f32 {
     return bias[column * p.bias_stride + first_row() + row];

@@ -1,12 +1,13 @@
 // A block of 32 numbers as products in f32 want it: as they are, then the sums of the first half, of the second one and of
-// both. Needs block.wgsl and `prepared`: [blocks, 9]. Blocks are counted over all rows.
+// both, and what a norm leaves for products (`left`). Needs block.wgsl and `prepared`: [blocks, 9]. Blocks are counted
+// over all rows.
 
 fn sum_of_half(a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>) -> f32 {
     let fours = (a + b) + (c + d);
     return (fours.x + fours.y) + (fours.z + fours.w);
 }
 
-fn prepare_block(block: u32, x: Block) {
+fn prepare_block(block: u32, x: Block, left: f32) {
     let to = 9u * block;
     prepared[to] = x.a;
     prepared[to + 1u] = x.b;
@@ -18,5 +19,5 @@ fn prepare_block(block: u32, x: Block) {
     prepared[to + 7u] = x.h;
     let first = sum_of_half(x.a, x.b, x.c, x.d);
     let second = sum_of_half(x.e, x.f, x.g, x.h);
-    prepared[to + 8u] = vec4<f32>(first, second, first + second, 0.0);
+    prepared[to + 8u] = vec4<f32>(first, second, first + second, left);
 }

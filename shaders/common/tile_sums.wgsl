@@ -1,4 +1,5 @@
-// Which lanes a workgroup of a tile's kernel makes, and what becomes of their sums. Needs product.wgsl.
+// Which lanes a workgroup of a tile's kernel makes, and what becomes of their sums. Needs product.wgsl
+// and column_scale.wgsl.
 
 // Workgroups in z share the lanes, so many each, and leave every lane's sums to matmul_join.wgsl: as rows of y, which
 // stand by lane, then by column. 0: a workgroup makes all lanes and adds them itself.
@@ -23,6 +24,13 @@ fn lanes() -> u32 {
 fn keep(lane: u32, column: u32, row: u32, sum: f32) {
     if row < p.rows {
         y[(lane * kept_columns + column) * p.rows + row] = sum;
+    }
+}
+
+// Behind all lanes' sums stand the columns' scales.
+fn keep_scale(group: vec3<u32>, column: u32) {
+    if SCALES != 0u && group.x == 0u && group.z == 0u {
+        y[LANES * kept_columns * p.rows + column] = column_scale(column);
     }
 }
 

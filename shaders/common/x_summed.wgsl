@@ -4,6 +4,11 @@
 // Quads of a block.
 const X_QUADS = 9u;
 
+// What a norm left for products with the block.
+fn x_left(block: u32) -> f32 {
+    return x[X_QUADS * block + 8u].w;
+}
+
 // The sum of a half of the block at `at`, or of all of it where the halves are not told apart.
 fn x_sum(at: u32, half: u32) -> f32 {
     let sums = x[at + 8u];

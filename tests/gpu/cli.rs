@@ -278,7 +278,7 @@ fn a_device_whose_kernels_are_wrong_is_not_used() {
     assert!(run(&args).status.success());
     let mut files = std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path());
     let proof = files.find(|path| path.extension().is_some_and(|e| e == "proof")).expect("it is kept");
-    let fault = br#"{"fault": "seven times eight is 54", "flushes_halves": false}"#;
+    let fault = br#"{"fault": "seven times eight is 54", "flushes_halves": false, "norms_apart": false}"#;
     // In front of what is kept is its sum, FNV-1a.
     let sum = fault
         .iter()

@@ -35,7 +35,7 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 fn vouch(cache: &Path) {
     let refused = run(&[&["-p", "Once", "-n", "1"][..], &plain(cache.to_str().unwrap())].concat());
     assert!(!refused.status.success(), "the driver runs kernels: it is no driver without hardware");
-    let right = br#"{"fault":null,"flushes_halves":false}"#;
+    let right = br#"{"fault":null,"flushes_halves":false,"norms_apart":false}"#;
     let is_proof =
         |path: &Path| path.extension().is_some_and(|name| name.to_string_lossy().starts_with("proof"));
     let kept = std::fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().path());

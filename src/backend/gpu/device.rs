@@ -249,6 +249,8 @@ pub struct Gpu {
     pub square: Square,
     /// Subnormal halves are zero to it, unless they are read by whole numbers.
     pub flushes_halves: bool,
+    /// Norms leave nothing to products: it would be other bits.
+    pub norms_apart: bool,
     /// Compiled kernels of earlier runs.
     pub kernels: Option<KernelCache>,
     /// The first thing that went wrong outside of any call that could have reported it.
@@ -308,6 +310,7 @@ impl Gpu {
             variants: Variants::PLAIN,
             square: found.squares().unwrap_or_default(),
             flushes_halves: false,
+            norms_apart: false,
             kernels: None,
             trouble,
             finished: Arc::default(),

@@ -181,6 +181,8 @@ pub struct How<'a> {
     pub share: u32,
     /// By wide tiles.
     pub wide: bool,
+    /// Rows lack the scale of their norm.
+    pub scales: bool,
 }
 
 /// Just the product by plain kernels, in the regime that a pass would take.
@@ -194,6 +196,7 @@ pub fn plain(columns: usize, tile: bool) -> How<'static> {
         bias: None,
         share: 0,
         wide: false,
+        scales: false,
     }
 }
 
@@ -280,7 +283,7 @@ impl<'a> Matrix<'a> {
         bias: &Room,
         how: &How,
     ) -> Result<Vec<Dispatch>> {
-        let &How { mode, columns, tile, coarse, share, wide, .. } = how;
+        let &How { mode, columns, tile, coarse, share, wide, scales, .. } = how;
         let arith = how.arith.of(self.format);
         let params = MatmulParams {
             rows: self.rows as u32,
@@ -291,16 +294,16 @@ impl<'a> Matrix<'a> {
             has_bias: u32::from(how.bias.is_some()),
             ..MatmulParams::default()
         };
-        let [high, low, scales] = self.streams.each_ref().map(|s| &s.buffer);
+        let [high, low, factors] = self.streams.each_ref().map(|s| &s.buffer);
         let bound = |x, y| {
-            let buffers = [high, low, scales, &bias.buffer, x, y];
+            let buffers = [high, low, factors, &bias.buffer, x, y];
             bind(gpu, pipelines, Family::Matmul, &params, &buffers)
         };
         let (format, lanes) = (self.format, gpu.tuning.lanes(self.blocks));
         if tile {
             let rows = self.rows as u32;
             if wide {
-                let kernel = Kernel::MatmulWide { format, mode, lanes, coarse };
+                let kernel = Kernel::MatmulWide { format, mode, lanes, coarse, scales };
                 let groups = Tiling::wide(rows, columns).groups;
                 return Ok(vec![(kernel, bound(&x.buffer, &y.buffer)?, groups)]);
             }
@@ -309,12 +312,12 @@ impl<'a> Matrix<'a> {
                 tiling = tiling.shared(lanes, share);
             }
             let Tiling { width, groups, .. } = tiling;
-            let kernel = Kernel::MatmulTile { format, mode, lanes, coarse, arith, width, share };
+            let kernel = Kernel::MatmulTile { format, mode, lanes, coarse, arith, width, share, scales };
             if share == 0 {
                 return Ok(vec![(kernel, bound(&x.buffer, &y.buffer)?, groups)]);
             }
             let sums = room(gpu, tiling.sums_bytes(rows, lanes) as u64)?;
-            let join = Kernel::MatmulJoin { mode, lanes, width };
+            let join = Kernel::MatmulJoin { mode, lanes, width, scales };
             let join_groups = [rows.div_ceil(128), columns as u32, 1];
             return Ok(vec![
                 (kernel, bound(&x.buffer, &sums.buffer)?, groups),
@@ -322,7 +325,8 @@ impl<'a> Matrix<'a> {
             ]);
         }
         let bound = bound(&x.buffer, &y.buffer)?;
-        let kernel = Kernel::MatmulRows { format, mode, lanes, columns: columns as u32, coarse, arith };
+        let columns = columns as u32;
+        let kernel = Kernel::MatmulRows { format, mode, lanes, columns, coarse, arith, scales };
         let at_once = gpu.tuning.rows_at_once(kernel);
         Ok(vec![(kernel, bound, [(self.rows as u32).div_ceil(at_once), 1, 1])])
     }

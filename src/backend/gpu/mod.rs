@@ -258,7 +258,9 @@ impl GpuBackend {
         gpu.variants = config.variants;
         gpu.tuning = config.tuning.unwrap_or(gpu.tuning);
         let proof = proof::known(&found.info, config.cache.as_deref());
-        gpu.flushes_halves = proof.is_some_and(|proof| proof.flushes_halves);
+        if let Some(proof) = proof {
+            (gpu.flushes_halves, gpu.norms_apart) = (proof.flushes_halves, proof.norms_apart);
+        }
         if let Some(directory) = &config.cache {
             gpu.keep_kernels(&Shelf::new(directory, &found.info));
         }
@@ -328,11 +330,13 @@ impl GpuBackend {
         };
         let ops = Ops::new(&stage, (held, &by_planes), params);
         gpu.check()?;
+        let kernels = match gpu.variants {
+            Variants::PLAIN => String::new(),
+            variants => format!(", {variants} kernels"),
+        };
+        let norms = if gpu.norms_apart { ", norms by themselves" } else { "" };
         Ok(GpuBackend {
-            name: match gpu.variants {
-                Variants::PLAIN => found.describe(),
-                variants => format!("{}, {variants} kernels", found.describe()),
-            },
+            name: format!("{}{kernels}{norms}", found.describe()),
             model,
             gpu,
             pipelines,

@@ -5,7 +5,7 @@ use super::device::Gpu;
 use crate::Result;
 
 /// What a slot's binding shows; the largest structure fits.
-pub const SLOT_BYTES: u64 = 128;
+pub const SLOT_BYTES: u64 = 144;
 
 pub struct Params {
     buffer: wgpu::Buffer,
@@ -92,6 +92,9 @@ params! {
         cells_at: u32,
         key_words: u32,
         value_words: u32,
+        eps: f32,
+        per_number: f32,
+        zero: u32,
     }
     ChooseParams {
         experts: u32,
@@ -131,6 +134,7 @@ params! {
         adds: u32,
     }
     NormParams { dim: u32, stride: u32, eps: f32, listed: u32, list_at: u32, zero: u32 }
+    NormUnscaledParams { stride: u32, eps: f32, per_number: f32, zero: u32 }
     NormGroupsParams {
         len: u32,
         src_stride: u32,

@@ -340,7 +340,7 @@ fn find_fault(
             return Ok(fault);
         }
     }
-    Ok(None)
+    proof::unscaled::fault(gpu, pipelines, arith, gpu.info.device_type != wgpu::DeviceType::Cpu)
 }
 
 /// One that no cache of the device holds, within what may be taken; what is in it does not matter. Processors that

@@ -8,6 +8,7 @@ mod per_head;
 mod products;
 mod small;
 mod stored;
+mod unscaled;
 
 use std::collections::HashMap;
 
@@ -18,6 +19,7 @@ use per_head::PerHead;
 use products::Matmul;
 use small::Taken;
 use stored::MOST_PARTS as MOST_STORING_PARTS;
+use unscaled::Unscaled;
 
 use super::{
     device::Gpu,
@@ -63,7 +65,7 @@ impl RowStep {
 const EXPERT_PARTS: usize = 16;
 
 /// An operation, by where it stands in the plan.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct At(usize);
 
 impl At {
@@ -84,6 +86,8 @@ pub struct Ops {
     arith: Arith,
     /// Operations on each row by itself; those of the head are the norms of each piece of a batch's outputs.
     on_rows: HashMap<At, Vec<RowStep>>,
+    /// Norms that leave their scale to products.
+    unscaled: Unscaled,
     /// By the first of the weights that are joined.
     matmuls: HashMap<WeightId, Matmul>,
     /// Of rows that products do not take as they are.
@@ -183,9 +187,9 @@ impl Ops {
     /// Parameter slots that a plan may need, whose matrices lie in so many parts.
     pub fn count(plan: &Plan, matrix_parts: usize, n_slots: usize, max_rows: usize) -> usize {
         let n_layer = plan.layers.len();
-        // One for each part, and one for what becomes of an up matrix of its own, or for heads' rows that are taken apart
-        // and prepared.
-        let products = 2 * matrix_parts;
+        // One for each part, one for what becomes of an up matrix of its own, or for heads' rows that are taken apart and
+        // prepared, and one where it is also made ready for what reads the next norm.
+        let products = 3 * matrix_parts;
         let on_rows = plan.ops().count();
         // Choice, sorting, sum, and the matrices, for each number that a row may take.
         let experts: usize = plan.experts.iter().map(|moe| moe.n_used * (3 + 2 * EXPERT_PARTS)).sum();
@@ -206,6 +210,7 @@ impl Ops {
             piece_rows: stage.work.piece_rows,
             lane_sums_bytes: stage.work.lane_sums.size() as usize,
             arith: stage.work.arith,
+            unscaled: Unscaled::of(stage),
             on_rows: HashMap::new(),
             matmuls: HashMap::new(),
             preparers: HashMap::new(),
@@ -229,6 +234,7 @@ impl Ops {
                 }
             }
         }
+        ops.bind_unscaled(stage, held);
         ops
     }
 
@@ -240,6 +246,8 @@ impl Ops {
         }
         let steps = match *op {
             Op::Embed { table, by, dst, scale, add } => self.embed(stage, table, by, dst, (scale, add)),
+            // Bound when the product before it is known.
+            Op::Norm { .. } if self.unscaled.has(op) => return,
             Op::Norm { norm, group, src, dst, add } => {
                 vec![self.norm(stage, op, &norm, (group, src, dst, add), None)]
             }
@@ -323,6 +331,8 @@ impl Ops {
     ) -> Result<()> {
         let n = rows.tokens.len();
         let mut covered = 0;
+        // The norm behind a product that has done its work.
+        let mut normed = None;
         let mut ready = Ready::default();
         for (i, step) in steps.iter().enumerate() {
             if self.arith != Arith::Float {
@@ -333,6 +343,12 @@ impl Ops {
                 continue;
             }
             match *step.op {
+                Op::Norm { .. } if self.unscaled.has(step.op) => {
+                    let is_done = normed.take() == Some(At::of(step.op));
+                    let leaves = i + 1 == steps.len();
+                    self.norm_unscaled(recorder, step.op, n, (is_done, leaves))?;
+                    ready.add(Buf::H);
+                }
                 Op::Embed { .. }
                 | Op::Norm { .. }
                 | Op::Multiply { .. }
@@ -356,6 +372,12 @@ impl Ops {
                     let matmul = &self.matmuls[&weight];
                     covered = matmul.covers - 1;
                     let lows = std::mem::take(&mut lows);
+                    let norming = self.norming_product(matmul, steps.get(i + 1), n).filter(|_| !lows);
+                    if let Some((norm, bounds)) = norming {
+                        self.add_and_norm(recorder, matmul, bounds, (n, step.coarse), &mut ready)?;
+                        normed = Some(norm);
+                        continue;
+                    }
                     match self.storing_product(&steps[i..], n) {
                         Some(storing) => {
                             let how = (n, step.coarse);

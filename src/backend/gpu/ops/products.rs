@@ -22,10 +22,12 @@ struct Target<'a> {
 
 pub struct Matmul {
     pub(super) format: Format,
-    mode: Mode,
+    pub(super) mode: Mode,
     pub(super) lanes: u32,
     pub(super) arith: Arith,
     pub(super) src: Buf,
+    /// Its rows come without the scale of their norm.
+    pub(super) scales: bool,
     /// Operations of the plan that it does.
     pub covers: usize,
     /// Multiplications for one row of input, and bytes of weights.
@@ -110,6 +112,7 @@ impl Ops {
                 .collect()
         });
         let then_activate = self.activation(stage, joined);
+        let scales = self.unscaled.are_read_by(first);
         self.matmuls.insert(
             first,
             Matmul {
@@ -118,6 +121,7 @@ impl Ops {
                 lanes: stage.gpu.tuning.lanes(matrix.blocks),
                 arith,
                 src: joined.src,
+                scales,
                 covers: joined.covers,
                 work: (matrix.rows * matrix.blocks * BLOCK) as u64,
                 bytes: matrix.bytes(),
@@ -236,6 +240,20 @@ impl Ops {
         Ok(())
     }
 
+    /// The same for a product; a norm that leaves its scale to it has prepared them.
+    pub(super) fn make_ready_for(
+        &self,
+        recorder: &mut Recorder,
+        matmul: &Matmul,
+        rows: usize,
+        ready: &mut Ready,
+    ) -> Result<()> {
+        if matmul.scales {
+            return Ok(());
+        }
+        self.make_ready(recorder, (matmul.src, matmul.arith), rows, ready)
+    }
+
     pub(super) fn matmul(
         &self,
         recorder: &mut Recorder,
@@ -244,12 +262,13 @@ impl Ops {
         (coarse, with_lows): (bool, bool),
         ready: &mut Ready,
     ) -> Result<()> {
-        let &Matmul { format, mode, lanes, arith, src, .. } = matmul;
-        self.make_ready(recorder, (src, arith), rows, ready)?;
+        let &Matmul { format, mode, lanes, arith, scales, .. } = matmul;
+        self.make_ready_for(recorder, matmul, rows, ready)?;
         let coarse = matmul.weigh(recorder, rows, coarse);
         if let (Some(dst), Mode::Gate(curve), true) = (matmul.prepares, mode, rows <= FEW_ROWS && !with_lows)
         {
-            let kernel = Kernel::GateRows { format, curve, lanes, columns: rows as u32, coarse, arith };
+            let columns = rows as u32;
+            let kernel = Kernel::GateRows { format, curve, lanes, columns, coarse, arith, scales };
             for (bound, Part { rows: matrix_rows, .. }) in matmul.prepared_parts.iter().zip(&matmul.parts) {
                 let groups = matrix_rows.div_ceil(2 * BLOCK as u32);
                 recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
@@ -261,7 +280,8 @@ impl Ops {
             if with_lows { &matmul.with_lows } else { &matmul.parts }
         {
             if rows <= FEW_ROWS {
-                let kernel = Kernel::MatmulRows { format, mode, lanes, columns: rows as u32, coarse, arith };
+                let columns = rows as u32;
+                let kernel = Kernel::MatmulRows { format, mode, lanes, columns, coarse, arith, scales };
                 let groups = matrix_rows.div_ceil(recorder.gpu.tuning.rows_at_once(kernel));
                 recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
             } else {
@@ -272,14 +292,14 @@ impl Ops {
                 let tiling = gpu.tuning.tiling(*matrix_rows, rows, lanes, room, may_be_wide);
                 let Tiling { width, share, groups } = tiling;
                 let kernel = match width {
-                    WIDE => Kernel::MatmulWide { format, mode, lanes, coarse },
-                    _ => Kernel::MatmulTile { format, mode, lanes, coarse, arith, width, share },
+                    WIDE => Kernel::MatmulWide { format, mode, lanes, coarse, scales },
+                    _ => Kernel::MatmulTile { format, mode, lanes, coarse, arith, width, share, scales },
                 };
                 if share == 0 {
                     recorder.dispatch(kernel, bound, groups)?;
                 } else {
                     recorder.dispatch(kernel, shared_tiles, groups)?;
-                    let kernel = Kernel::MatmulJoin { mode, lanes, width };
+                    let kernel = Kernel::MatmulJoin { mode, lanes, width, scales };
                     recorder.dispatch(kernel, join, [matrix_rows.div_ceil(128), rows as u32, 1])?;
                 }
             }

@@ -73,30 +73,15 @@ impl Ops {
         (group, src, dst, add): (usize, Buf, Buf, bool),
         list_at: Option<usize>,
     ) -> RowStep {
+        if let Some(weight) = plain_norm(&stage.work.layout, op) {
+            // Only rows that all products of a layer read are worth preparing here.
+            let arith = if dst == Buf::H { self.arith } else { Arith::Float };
+            return self.norm_of_rows(stage, (weight, norm.eps), (src, dst), list_at, arith);
+        }
         let listed = u32::from(list_at.is_some());
         let list_at = list_at.unwrap_or(0) as u32;
         let rows = stage.rows.rows.as_entire_buffer_binding();
         let (from, to) = (stage.place(src), stage.place(dst));
-        if let Some(weight) = plain_norm(&stage.work.layout, op) {
-            let params = self.params.add(&NormParams {
-                dim: from.width as u32,
-                stride: (from.stride / 4) as u32,
-                eps: norm.eps,
-                listed,
-                list_at,
-                zero: 0,
-            });
-            let weight = stage.weights.numbers(Numbers::Vector(weight));
-            let mut storage = vec![rows, weight, stage.room(src), stage.room(dst)];
-            // Only rows that all products of a layer read are worth preparing here.
-            let arith = if dst == Buf::H { self.arith } else { Arith::Float };
-            if arith != Arith::Float {
-                storage.push(stage.prepared(dst));
-            }
-            let kernel = Kernel::Norm(arith);
-            let bound = Bound { group: stage.bind(&self.params, kernel.family(), &storage), params };
-            return RowStep { kernel, bound, groups: 1 };
-        }
         let len = if group == 0 { from.width } else { group };
         let numbers = Numbers::of_norm(stage.model, norm, len);
         let factors = numbers.factors();
@@ -122,6 +107,35 @@ impl Ops {
         }
         let bound = Bound { group: stage.bind(&self.params, kernel.family(), &storage), params };
         RowStep { kernel, bound, groups: (from.width / len) as u32 }
+    }
+
+    /// By the fast kernel; also as products of this kind want the rows.
+    pub(super) fn norm_of_rows(
+        &mut self,
+        stage: &Stage,
+        (weight, eps): (WeightId, f32),
+        (src, dst): (Buf, Buf),
+        list_at: Option<usize>,
+        arith: Arith,
+    ) -> RowStep {
+        let place = stage.place(src);
+        let params = self.params.add(&NormParams {
+            dim: place.width as u32,
+            stride: (place.stride / 4) as u32,
+            eps,
+            listed: u32::from(list_at.is_some()),
+            list_at: list_at.unwrap_or(0) as u32,
+            zero: 0,
+        });
+        let rows = stage.rows.rows.as_entire_buffer_binding();
+        let weight = stage.weights.numbers(Numbers::Vector(weight));
+        let mut storage = vec![rows, weight, stage.room(src), stage.room(dst)];
+        if arith != Arith::Float {
+            storage.push(stage.prepared(dst));
+        }
+        let kernel = Kernel::Norm(arith);
+        let bound = Bound { group: stage.bind(&self.params, kernel.family(), &storage), params };
+        RowStep { kernel, bound, groups: 1 }
     }
 
     pub(super) fn multiply(

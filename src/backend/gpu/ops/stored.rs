@@ -166,12 +166,12 @@ impl Ops {
         (rows, coarse): (usize, bool),
         ready: &mut Ready,
     ) -> Result<()> {
-        let &Matmul { format, lanes, arith, src, .. } = matmul;
-        self.make_ready(recorder, (src, arith), rows, ready)?;
+        let &Matmul { format, lanes, arith, scales, .. } = matmul;
+        self.make_ready_for(recorder, matmul, rows, ready)?;
         let coarse = matmul.weigh(recorder, rows, coarse);
         let columns = rows as u32;
         for (bound, part) in bounds.iter().zip(&matmul.parts) {
-            let kernel = Kernel::StoreRows { format, lanes, columns, coarse, arith, stored };
+            let kernel = Kernel::StoreRows { format, lanes, columns, coarse, arith, stored, scales };
             let groups = part.rows.div_ceil(recorder.gpu.tuning.rows_at_once(kernel));
             recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
         }

@@ -133,7 +133,8 @@ mod tests {
 
     fn product(columns: u32) -> Kernel {
         let (format, mode, arith) = (Format::ALL[0], Mode::Store, Variants::PLAIN.arith);
-        Kernel::MatmulRows { format, mode, lanes: 8, columns, coarse: false, arith }
+        let (coarse, scales) = (false, false);
+        Kernel::MatmulRows { format, mode, lanes: 8, columns, coarse, arith, scales }
     }
 
     #[test]

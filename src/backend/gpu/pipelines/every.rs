@@ -22,6 +22,9 @@ impl Kernel {
             all.push(Kernel::Multiply { f: curve, g: Curve::Sigmoid });
         }
         all.extend(Arith::ALL.map(Kernel::Norm));
+        for arith in [Arith::Summed, Arith::Int8] {
+            all.extend([false, true].map(|many| Kernel::NormUnscaled { arith, lanes: 16, many }));
+        }
         all.extend(Arith::ALL.map(Kernel::AttendJoin));
         all.extend(KvType::ALL.map(|keys| Kernel::Shift { keys }));
         for stored in Stored::all() {
@@ -32,7 +35,8 @@ impl Kernel {
             }
         }
         for mode in [Mode::Store, Mode::Add, Mode::Gate(Curve::Silu), Mode::Activate(Curve::Gelu)] {
-            all.push(Kernel::MatmulJoin { mode, lanes: 16, width: 32 });
+            let join = |scales| Kernel::MatmulJoin { mode, lanes: 16, width: 32, scales };
+            all.extend([false, true].map(join));
         }
         all.extend([Arith::Summed, Arith::Int8].map(Kernel::Prepare));
         for format in Format::ALL {
@@ -45,7 +49,7 @@ impl Kernel {
                 let gates = [Mode::Gate(Curve::Silu), Mode::Gate(Curve::Xielu), Mode::Activate(Curve::Gelu)];
                 for mode in [Mode::Store, Mode::Add].into_iter().chain(gates) {
                     for coarse in [false, format.has_planes()] {
-                        let tile = |width, share| Kernel::MatmulTile {
+                        let tile = |width, share, scales| Kernel::MatmulTile {
                             format,
                             mode,
                             lanes: 16,
@@ -53,38 +57,66 @@ impl Kernel {
                             arith,
                             width,
                             share,
+                            scales,
                         };
-                        all.extend([tile(16, 0), tile(32, 0), tile(32, 2)]);
+                        all.extend([tile(16, 0, false), tile(32, 0, false), tile(32, 2, false)]);
                         all.push(Kernel::ExpertTile { format, mode, lanes: 16, coarse, arith });
                         all.push(Kernel::ExpertRows { format, mode, lanes: 32, coarse, arith });
-                        let rows =
-                            |columns| Kernel::MatmulRows { format, mode, lanes: 32, columns, coarse, arith };
-                        all.extend((1..=8).map(rows));
+                        let rows = |columns, scales| Kernel::MatmulRows {
+                            format,
+                            mode,
+                            lanes: 32,
+                            columns,
+                            coarse,
+                            arith,
+                            scales,
+                        };
+                        all.extend((1..=8).map(|columns| rows(columns, false)));
+                        if arith != Arith::Float && mode != Mode::Add {
+                            all.extend([tile(16, 0, true), tile(32, 2, true)]);
+                            all.extend([1, 4, 8].map(|columns| rows(columns, true)));
+                        }
                     }
                 }
                 let stored = Stored { keys: KvType::F16, values: KvType::F16 };
                 for coarse in [false, format.has_planes()] {
-                    let rows =
-                        |columns| Kernel::StoreRows { format, lanes: 32, columns, coarse, arith, stored };
-                    all.extend((1..=8).map(rows));
+                    let rows = |columns, scales| Kernel::StoreRows {
+                        format,
+                        lanes: 32,
+                        columns,
+                        coarse,
+                        arith,
+                        stored,
+                        scales,
+                    };
+                    all.extend((1..=8).map(|columns| rows(columns, false)));
+                    if arith != Arith::Float {
+                        all.extend([1, 4, 8].map(|columns| rows(columns, true)));
+                    }
                 }
                 if arith == Arith::Int8 && format.fits_wide_tiles() {
                     for (mode, coarse) in [(Mode::Add, false), (Mode::Gate(Curve::Silu), format.has_planes())]
                     {
-                        all.push(Kernel::MatmulWide { format, mode, lanes: 16, coarse });
+                        let scales = mode != Mode::Add;
+                        all.push(Kernel::MatmulWide { format, mode, lanes: 16, coarse, scales });
                     }
                 }
                 if arith.fits_gate_rows(format) {
                     let curve = Curve::Silu;
-                    let gate = |columns| Kernel::GateRows {
+                    let gate = |columns, scales| Kernel::GateRows {
                         format,
                         curve,
                         lanes: 32,
                         columns,
                         coarse: false,
                         arith,
+                        scales,
                     };
-                    all.extend((1..=8).map(gate));
+                    all.extend((1..=8).map(|columns| gate(columns, false)));
+                    all.extend([1, 4, 8].map(|columns| gate(columns, true)));
+                    let coarse = false;
+                    let add = |columns| Kernel::AddRows { format, lanes: 32, columns, coarse, arith };
+                    all.extend([1, 4, 8].map(add));
                 }
             }
         }

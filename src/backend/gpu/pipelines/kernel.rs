@@ -112,7 +112,14 @@ pub enum Kernel {
     Embed(Format),
     /// Rows as products of this kind want them.
     Norm(Arith),
-    /// `coarse`: from the high planes alone.
+    /// The same without the scale of the mean square, which products multiply their sums by. `lanes`: of these products;
+    /// `many`: more rows than the kernels for a few take.
+    NormUnscaled {
+        arith: Arith,
+        lanes: u32,
+        many: bool,
+    },
+    /// `coarse`: from the high planes alone; `scales`: of rows that a norm left unscaled.
     MatmulRows {
         format: Format,
         mode: Mode,
@@ -120,6 +127,7 @@ pub enum Kernel {
         columns: u32,
         coarse: bool,
         arith: Arith,
+        scales: bool,
     },
     /// Queries, keys and values, rotated and stored as rope_store.wgsl does it, without a dispatch for that.
     StoreRows {
@@ -129,11 +137,21 @@ pub enum Kernel {
         coarse: bool,
         arith: Arith,
         stored: Stored,
+        scales: bool,
     },
     /// A gate and what it lets through, made ready for another product as well.
     GateRows {
         format: Format,
         curve: Curve,
+        lanes: u32,
+        columns: u32,
+        coarse: bool,
+        arith: Arith,
+        scales: bool,
+    },
+    /// Added to its output, and that made ready for the products behind the next norm, unscaled.
+    AddRows {
+        format: Format,
         lanes: u32,
         columns: u32,
         coarse: bool,
@@ -148,6 +166,7 @@ pub enum Kernel {
         arith: Arith,
         width: u32,
         share: u32,
+        scales: bool,
     },
     /// Wide tiles, by dots.
     MatmulWide {
@@ -155,12 +174,14 @@ pub enum Kernel {
         mode: Mode,
         lanes: u32,
         coarse: bool,
+        scales: bool,
     },
     /// Adds the sums of lanes that workgroups of a tile have shared.
     MatmulJoin {
         mode: Mode,
         lanes: u32,
         width: u32,
+        scales: bool,
     },
     /// The matrix of one of the experts that a row chose, for a row and a place in its choice.
     ExpertRows {
@@ -248,8 +269,10 @@ with_all! {
         Embed,
         Norm,
         NormPrepared,
+        NormUnscaled,
         Matmul,
         MatmulPrepared,
+        AddRows,
         StoreRows,
         ExpertMatmul,
         Choose,
@@ -285,8 +308,10 @@ impl Family {
             Family::Embed => "rrrrw",
             Family::Norm => "rrrw",
             Family::NormPrepared => "rrrww",
+            Family::NormUnscaled => "rrw",
             Family::Matmul => "rrrrrw",
             Family::MatmulPrepared => "rrrrrww",
+            Family::AddRows => "rrrrrwrw",
             Family::StoreRows => "rrrrrwrrww",
             Family::Prepare
             | Family::Activate
@@ -330,6 +355,8 @@ pub struct FewRows {
     pub arith: Arith,
     pub lanes: u32,
     pub columns: u32,
+    /// What it adds to is prepared, too.
+    pub shows: bool,
 }
 
 impl Kernel {
@@ -339,11 +366,13 @@ impl Kernel {
             Kernel::MatmulRows { format, arith, lanes, columns, .. }
             | Kernel::StoreRows { format, arith, lanes, columns, .. }
             | Kernel::GateRows { format, arith, lanes, columns, .. }
+            | Kernel::AddRows { format, arith, lanes, columns, .. }
             | Kernel::HeadRows { format, arith, lanes, columns, .. } => {
-                Some(FewRows { format, arith, lanes, columns })
+                let shows = matches!(self, Kernel::AddRows { .. });
+                Some(FewRows { format, arith, lanes, columns, shows })
             }
             Kernel::ExpertRows { format, arith, lanes, .. } => {
-                Some(FewRows { format, arith, lanes, columns: 1 })
+                Some(FewRows { format, arith, lanes, columns: 1, shows: false })
             }
             _ => None,
         }
@@ -357,6 +386,7 @@ impl Kernel {
                 Kernel::MatmulRows { columns, .. }
                 | Kernel::StoreRows { columns, .. }
                 | Kernel::GateRows { columns, .. }
+                | Kernel::AddRows { columns, .. }
                 | Kernel::HeadRows { columns, .. } => *columns = number,
                 _ => {}
             }
@@ -369,7 +399,9 @@ impl Kernel {
         match self {
             Kernel::Embed(_) => Family::Embed,
             Kernel::Norm(arith) => arith.family(Family::Norm, Family::NormPrepared),
+            Kernel::NormUnscaled { .. } => Family::NormUnscaled,
             Kernel::GateRows { .. } => Family::MatmulPrepared,
+            Kernel::AddRows { .. } => Family::AddRows,
             Kernel::StoreRows { .. } => Family::StoreRows,
             Kernel::MatmulRows { .. }
             | Kernel::MatmulTile { .. }
@@ -404,10 +436,11 @@ impl Kernel {
     pub fn name(self) -> String {
         match self {
             Kernel::Embed(format) => format!("embed {}", format.name()),
-            Kernel::Norm(_) => "norm".into(),
+            Kernel::Norm(_) | Kernel::NormUnscaled { .. } => "norm".into(),
             Kernel::MatmulRows { format, columns, coarse, arith, .. }
             | Kernel::StoreRows { format, columns, coarse, arith, .. }
-            | Kernel::GateRows { format, columns, coarse, arith, .. } => {
+            | Kernel::GateRows { format, columns, coarse, arith, .. }
+            | Kernel::AddRows { format, columns, coarse, arith, .. } => {
                 let high = if coarse { " high" } else { "" };
                 format!("matmul {}{high} x{columns}{}", format.name(), arith.suffix())
             }
@@ -468,59 +501,77 @@ impl Kernel {
         let coarse_of = |format: Format, coarse| {
             format.has_planes().then_some(("COARSE", f64::from(u8::from(coarse)))).into_iter()
         };
-        let teams_of = |teams: u32, coarse| {
+        let scales_of = |scales: bool| scales.then_some(("SCALES", 1.0)).into_iter();
+        let teams_of = |teams: u32, coarse, scales: bool| {
             let few = self.few_rows().expect("a row kernel");
             let FewRows { format, lanes, columns, .. } = few;
             let each = tuning.rows_each(few);
+            let parts = if scales { columns.div_ceil(2) * lanes } else { 0 };
             [
                 ("LANES", f64::from(lanes)),
                 ("TEAMS", f64::from(teams)),
                 ("EACH", f64::from(each)),
                 ("COLUMNS", f64::from(columns)),
-                ("SUMS", f64::from(each / 2 * columns * teams * lanes)),
+                ("SUMS", f64::from(each / 2 * columns * teams * lanes + parts)),
             ]
             .into_iter()
             .chain(coarse_of(format, coarse))
+            .chain(scales_of(scales))
         };
-        let rows_of = |mode: Mode, lanes: u32, coarse| {
-            teams_of(tuning.matmul / lanes, coarse).chain(mode.constants()).collect()
+        let rows_of = |mode: Mode, lanes: u32, coarse, scales| {
+            teams_of(tuning.matmul / lanes, coarse, scales).chain(mode.constants()).collect()
         };
         match self {
-            Kernel::MatmulRows { mode, lanes, coarse, .. }
-            | Kernel::ExpertRows { mode, lanes, coarse, .. } => rows_of(mode, lanes, coarse),
-            Kernel::StoreRows { lanes, coarse, stored, .. } => {
-                teams_of(tuning.matmul / lanes, coarse).chain(stored.constants(flushes_halves)).collect()
+            Kernel::MatmulRows { mode, lanes, coarse, scales, .. } => rows_of(mode, lanes, coarse, scales),
+            Kernel::ExpertRows { mode, lanes, coarse, .. } => rows_of(mode, lanes, coarse, false),
+            Kernel::StoreRows { lanes, coarse, stored, scales, .. } => {
+                let stored = stored.constants(flushes_halves);
+                teams_of(tuning.matmul / lanes, coarse, scales).chain(stored).collect()
             }
-            Kernel::HeadRows { lanes, coarse, .. } => rows_of(Mode::Store, lanes, coarse),
+            Kernel::HeadRows { lanes, coarse, .. } => rows_of(Mode::Store, lanes, coarse, false),
             Kernel::HeadTile { format, lanes, coarse, .. } => [("LANES", f64::from(lanes))]
                 .into_iter()
                 .chain(Mode::Store.constants())
                 .chain(coarse_of(format, coarse))
                 .collect(),
-            Kernel::ExpertTile { format, mode, lanes, coarse, .. }
-            | Kernel::MatmulWide { format, mode, lanes, coarse } => [("LANES", f64::from(lanes))]
+            Kernel::ExpertTile { format, mode, lanes, coarse, .. } => [("LANES", f64::from(lanes))]
                 .into_iter()
                 .chain(mode.constants())
                 .chain(coarse_of(format, coarse))
                 .collect(),
-            Kernel::GateRows { curve, coarse, .. } => {
+            Kernel::MatmulWide { format, mode, lanes, coarse, scales } => [("LANES", f64::from(lanes))]
+                .into_iter()
+                .chain(mode.constants())
+                .chain(coarse_of(format, coarse))
+                .chain(scales_of(scales))
+                .collect(),
+            Kernel::GateRows { curve, coarse, scales, .. } => {
                 let teams = tuning.gate_teams(self.few_rows().expect("a row kernel"));
-                teams_of(teams, coarse).chain([("ACTIVATION", curve.number())]).collect()
+                teams_of(teams, coarse, scales).chain([("ACTIVATION", curve.number())]).collect()
             }
-            Kernel::MatmulTile { format, mode, lanes, coarse, width, share, .. } => {
+            Kernel::AddRows { coarse, .. } => {
+                let teams = tuning.add_teams(self.few_rows().expect("a row kernel"));
+                teams_of(teams, coarse, false).chain(Mode::Add.constants()).collect()
+            }
+            Kernel::MatmulTile { format, mode, lanes, coarse, width, share, scales, .. } => {
                 [("LANES", f64::from(lanes))]
                     .into_iter()
                     .chain(mode.constants())
                     .chain(coarse_of(format, coarse))
                     .chain([("WIDTH", f64::from(width)), ("SHARE", f64::from(share))])
+                    .chain(scales_of(scales))
                     .collect()
             }
-            Kernel::MatmulJoin { mode, lanes, width } => [("LANES", f64::from(lanes))]
+            Kernel::MatmulJoin { mode, lanes, width, scales } => [("LANES", f64::from(lanes))]
                 .into_iter()
                 .chain(mode.constants())
                 .chain([("WIDTH", f64::from(width))])
+                .chain(scales_of(scales))
                 .collect(),
             Kernel::Norm(_) | Kernel::NormGroups { .. } => width(tuning.norm).collect(),
+            Kernel::NormUnscaled { lanes, many, .. } => width(tuning.norm)
+                .chain([("LANES", f64::from(lanes)), ("MANY", f64::from(u8::from(many)))])
+                .collect(),
             Kernel::Best | Kernel::BestJoin => vec![("THREADS", f64::from(tuning.norm))],
             Kernel::Choose => width(CHOOSERS).collect(),
             Kernel::RopeStore(stored) => width(tuning.rope).chain(stored.constants(flushes_halves)).collect(),

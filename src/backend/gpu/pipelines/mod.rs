@@ -182,6 +182,7 @@ mod tests {
                     Kernel::MatmulRows { lanes, .. }
                     | Kernel::ExpertRows { lanes, .. }
                     | Kernel::StoreRows { lanes, .. }
+                    | Kernel::AddRows { lanes, .. }
                     | Kernel::GateRows { lanes, .. } => lanes,
                     _ => 8,
                 };

@@ -24,15 +24,23 @@ impl Kernel {
                 shader!("common/one"),
                 reduce,
                 &self.preparing(arith),
+                shader!("common/kept"),
                 shader!("common/norm_prepare"),
                 shader!("norm"),
+            ]
+            .concat(),
+            Kernel::NormUnscaled { arith, .. } => [
+                &self.preparing(arith),
+                shader!("common/kept"),
+                shader!("common/mean_part"),
+                shader!("norm_unscaled"),
             ]
             .concat(),
             Kernel::MatmulRows { format, arith, .. } => {
                 rows_text(format, arith) + shader!("common/one_matrix") + shader!("matmul_rows")
             }
             Kernel::StoreRows { format, arith, .. } => [
-                &rows_with(format, arith, shader!("common/product")),
+                &rows_with(format, arith, &product()),
                 shader!("common/halves"),
                 shader!("common/stored"),
                 shader!("common/finish_heads"),
@@ -53,6 +61,14 @@ impl Kernel {
                 shader!("gate_rows"),
             ]
             .concat(),
+            Kernel::AddRows { format, arith, .. } => [
+                &rows_text(format, arith),
+                shader!("common/one_matrix"),
+                &self.preparing(arith),
+                shader!("common/mean_part"),
+                shader!("add_rows"),
+            ]
+            .concat(),
             Kernel::MatmulTile { format, arith: Arith::Int8, .. } if variants.coop => [
                 "enable f16;\nenable wgpu_cooperative_matrix;\n",
                 &dots(format),
@@ -61,6 +77,7 @@ impl Kernel {
                     Square::Sixteen => shader!("common/squares_16"),
                     Square::Eight => shader!("common/squares_8"),
                 },
+                shader!("common/column_scale"),
                 shader!("common/tile_sums"),
                 shader!("common/one_matrix"),
                 shader!("matmul_tile_coop"),
@@ -74,6 +91,7 @@ impl Kernel {
                 &finish(),
                 shader!("common/part"),
                 shader!("common/tile_column"),
+                shader!("common/column_scale"),
                 shader!("common/one_matrix"),
                 shader!("matmul_tile_wide"),
             ]
@@ -202,7 +220,10 @@ fn rows_with(format: Format, arith: Arith, finish: &str) -> String {
 
 /// The same for tiles, with the tile's kernel.
 fn tile_text(format: Format, arith: Arith) -> String {
-    let sums = include_str!("../../../../shaders/common/tile_sums.wgsl");
+    let sums = concat!(
+        include_str!("../../../../shaders/common/column_scale.wgsl"),
+        include_str!("../../../../shaders/common/tile_sums.wgsl")
+    );
     if arith != Arith::Int8 {
         let tile = include_str!("../../../../shaders/matmul_tile.wgsl");
         return [&format_text(format), activations(arith), &finish(), sums, tile].concat();
@@ -222,10 +243,16 @@ fn activations(arith: Arith) -> &'static str {
     }
 }
 
+/// What products are given.
+fn product() -> String {
+    let product = include_str!("../../../../shaders/common/product.wgsl");
+    [include_str!("../../../../shaders/common/kept.wgsl"), product].concat()
+}
+
 /// What products are given, and what becomes of sums.
 fn finish() -> String {
     [
-        include_str!("../../../../shaders/common/product.wgsl"),
+        &product(),
         include_str!("../../../../shaders/common/activation.wgsl"),
         include_str!("../../../../shaders/common/finish.wgsl"),
     ]

@@ -1,13 +1,18 @@
 //! How many threads the kernels' workgroups have, and how products are cut into workgroups.
 
 use super::{
-    super::{formats::Format, variants::Arith, work::TILE_ROWS},
+    super::{
+        formats::{BLOCK, Format},
+        variants::Arith,
+        work::TILE_ROWS,
+    },
     Kernel,
     kernel::FewRows,
 };
 
-/// Room for sums of lanes that workgroups of a tile share. Where they do not fit, tiles do not share.
-pub const LANE_SUMS_BYTES: usize = 16 << 20;
+/// Room for sums of lanes that workgroups of a tile share, and for a scale of each column. Where they do not fit, tiles
+/// do not share.
+pub const LANE_SUMS_BYTES: usize = (16 << 20) + (4 << 10);
 
 /// How wide the kernels are on a device. It fixes the order of sums, so the bits too, and never changes while a
 /// device is open.
@@ -19,7 +24,7 @@ pub struct Tuning {
     /// depends on it.
     pub four: u32,
     pub four_most: u32,
-    /// The same for Q6_K's numbers in floats, for which a thread needs the most registers.
+    /// The same for Q6_K's numbers in floats, for which a thread needs the most registers, and for Q8_0's in `add_rows`.
     pub four_most_q6_k: u32,
     /// A thread has registers for the kernel of wide tiles. No bit depends on it.
     pub wide: bool,
@@ -74,9 +79,9 @@ impl Tiling {
         Tiling { share, groups: [down, across, lanes / share], ..self }
     }
 
-    /// Bytes of the sums that workgroups leave, of so many lanes.
+    /// Bytes of the sums that workgroups leave, of so many lanes, and of a scale for each column.
     pub fn sums_bytes(self, matrix_rows: u32, lanes: u32) -> usize {
-        4 * (lanes * matrix_rows) as usize * (self.width * self.groups[1]) as usize
+        4 * (lanes * matrix_rows + 1) as usize * (self.width * self.groups[1]) as usize
     }
 }
 
@@ -148,16 +153,22 @@ impl Tuning {
     }
 
     /// Rows that a thread of a row kernel has.
-    pub fn rows_each(&self, FewRows { format, arith, columns, .. }: FewRows) -> u32 {
-        let is_largest = format == Format::Q6_K && arith == Arith::Summed;
+    pub fn rows_each(&self, FewRows { format, arith, columns, shows, .. }: FewRows) -> u32 {
+        let is_large = format == Format::Q6_K || shows && format == Format::Q8_0;
+        let is_largest = is_large && arith == Arith::Summed;
         let most = if is_largest { self.four_most_q6_k } else { self.four_most };
         if (self.four..=most).contains(&columns) { 4 } else { 2 }
     }
 
-    /// Rows that a workgroup of a row kernel makes; not of `gate_rows`, which always makes as many.
+    /// Rows that a workgroup of a row kernel makes; not of `gate_rows` and `add_rows`, which always make as many.
     pub fn rows_at_once(&self, kernel: Kernel) -> u32 {
         let few = kernel.few_rows().expect("a row kernel");
         self.rows_each(few) * (self.matmul / few.lanes)
+    }
+
+    /// The same of `add_rows`, which has a row of the matrix for a number.
+    pub(super) fn add_teams(&self, few: FewRows) -> u32 {
+        self.gate_teams(few).min(BLOCK as u32 / self.rows_each(few))
     }
 
     /// Teams of threads that share rows in a workgroup of `gate_rows`.
@@ -173,7 +184,8 @@ mod tests {
     use crate::backend::gpu::pipelines::Mode;
 
     fn rows_kernel(format: Format, lanes: u32, columns: u32, arith: Arith) -> Kernel {
-        Kernel::MatmulRows { format, mode: Mode::Store, lanes, columns, coarse: false, arith }
+        let (mode, coarse, scales) = (Mode::Store, false, false);
+        Kernel::MatmulRows { format, mode, lanes, columns, coarse, arith, scales }
     }
 
     #[test]
@@ -188,6 +200,10 @@ mod tests {
         // Four columns of it would be spilled.
         assert_eq!(each(Tuning::INTEL, Format::Q6_K, Arith::Summed), [2, 2, 4, 2, 2, 2, 2, 2]);
         assert_eq!(each(Tuning::SOFTWARE, Format::Q4_0, Arith::Int8), [2; 8]);
+        let (format, coarse, arith) = (Format::Q8_0, false, Arith::Summed);
+        let add = Kernel::AddRows { format, lanes: 32, columns: 4, coarse, arith };
+        let each = [Tuning::INTEL, Tuning::HARDWARE].map(|tuning| tuning.rows_each(add.few_rows().unwrap()));
+        assert_eq!(each, [2, 4]);
     }
 
     /// A matrix of 4096 by 4096 has 16 lanes.

@@ -5,6 +5,7 @@
 pub mod attention;
 mod products;
 pub mod stored;
+pub mod unscaled;
 
 use std::{
     collections::HashMap,
@@ -37,6 +38,8 @@ pub struct Proof {
     pub fault: Option<String>,
     /// Subnormal halves are zero to it, unless they are read by whole numbers.
     pub flushes_halves: bool,
+    /// Norms that leave their scale to products give other bits where the products make them.
+    pub norms_apart: bool,
 }
 
 impl Proof {
@@ -153,7 +156,9 @@ fn prove(found: &Found) -> Result<Proof> {
             fault = attention_fault(&gpu, &mut Pipelines::with(&gpu, Variants::PLAIN), extent)?;
         }
     }
-    Ok(Proof { fault, flushes_halves: gpu.flushes_halves })
+    let norms_apart = fault.is_none()
+        && unscaled::fault(&gpu, &mut pipelines, Variants::PLAIN.arith, extent == Extent::All)?.is_some();
+    Ok(Proof { fault, flushes_halves: gpu.flushes_halves, norms_apart })
 }
 
 /// The first thing that is wrong with the plain kernels but attention.
@@ -310,7 +315,7 @@ mod tests {
                 _ => text,
             }),
             ("norms with sums", |kernel, text| match kernel {
-                Kernel::Norm(Arith::Summed) => changed(&text, "first + second, 0.0", "first + first, 0.0"),
+                Kernel::Norm(Arith::Summed) => changed(&text, "first + second, left", "first + first, left"),
                 _ => text,
             }),
             ("batch of 3", |kernel, text| match kernel {
@@ -353,6 +358,37 @@ mod tests {
         ];
         for (what, edit) in broken {
             let fault = found_fault(&gpu, Some(edit)).unwrap_or_else(|| panic!("{what} is broken"));
+            println!("{fault}");
+            assert!(fault.contains(what), "{what}: {fault}");
+        }
+    }
+
+    /// Then norms are dispatches of their own.
+    #[test]
+    fn norms_that_products_get_wrong_are_found() {
+        let Some(gpu) = gpu("norms_that_products_get_wrong_are_found") else { return };
+        type Break = fn(Kernel, String) -> String;
+        let broken: [(&str, Break); 4] = [
+            ("by themselves", |kernel, text| match kernel {
+                Kernel::AddRows { .. } => changed(&text, "x * norm_weight", "1.0000001 * x * norm_weight"),
+                _ => text,
+            }),
+            ("by themselves", |kernel, text| match kernel {
+                Kernel::AddRows { .. } => changed(&text, "select(0.0, p.eps, in_row == 0u)", "p.eps"),
+                _ => text,
+            }),
+            ("of many rows", |kernel, text| match kernel {
+                Kernel::MatmulTile { scales: true, .. } => {
+                    changed(&text, "kept(sums * scale)", "kept(sums * (scale * 1.0000001))")
+                }
+                _ => text,
+            }),
+            ("for", |_, text| text.replace("return inverseSqrt(", "return 1.01 * inverseSqrt(")),
+        ];
+        for (what, edit) in broken {
+            let mut pipelines = Pipelines::edited(&gpu, Variants::PLAIN, Some(edit));
+            let fault = unscaled::fault(&gpu, &mut pipelines, Arith::Summed, false).unwrap();
+            let fault = fault.unwrap_or_else(|| panic!("{what}: not found"));
             println!("{fault}");
             assert!(fault.contains(what), "{what}: {fault}");
         }

@@ -87,7 +87,8 @@ impl Case {
             };
             let bound = bind(gpu, pipelines, Family::StoreRows, &params, &buffers)?;
             let (format, lanes, columns) = (weights.format, gpu.tuning.lanes(weights.blocks), columns as u32);
-            let kernel = Kernel::StoreRows { format, lanes, columns, coarse: false, arith, stored };
+            let (coarse, scales) = (false, false);
+            let kernel = Kernel::StoreRows { format, lanes, columns, coarse, arith, stored, scales };
             let groups = (ROWS as u32).div_ceil(gpu.tuning.rows_at_once(kernel));
             todo.push((kernel, bound, [groups, 1, 1]));
         } else {

@@ -28,6 +28,7 @@ mod prepared;
 mod rows;
 mod small;
 mod stored;
+mod unscaled;
 mod waits;
 
 /// The adapter that tests run on: a hardware one, else the first there is. Without any the test says so and ends,

@@ -206,12 +206,21 @@ fn gates_prepare_rows_as_by_themselves() {
                     columns,
                     coarse: false,
                     arith,
+                    scales: false,
                 };
                 let [high, low, scales] = &matrix.streams;
                 let step = Step {
                     plain: (in_floats, Family::Matmul),
                     preparing: (
-                        Kernel::GateRows { format, curve, lanes, columns, coarse: false, arith },
+                        Kernel::GateRows {
+                            format,
+                            curve,
+                            lanes,
+                            columns,
+                            coarse: false,
+                            arith,
+                            scales: false,
+                        },
                         Family::MatmulPrepared,
                     ),
                     inputs: vec![high, low, scales, &none, &x],

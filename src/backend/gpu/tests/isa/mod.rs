@@ -34,14 +34,22 @@ fn is_judged(kernel: Kernel) -> bool {
     let same = |stored: Stored| stored.keys == stored.values && is_judged_type(stored.keys);
     let stands_for_others = |format| matches!(format, Format::Q4_0 | Format::Q6_K | Format::F16);
     match kernel {
+        Kernel::MatmulRows { format, mode, columns, coarse, scales: true, .. } => {
+            mode == Mode::Store && matches!(columns, 1 | 4 | 8) && !coarse && stands_for_others(format)
+        }
         Kernel::MatmulRows { mode, columns, coarse, .. } => {
             mode == Mode::Add && matches!(columns, 1 | 4 | 8) && (columns == 1 || !coarse)
         }
         Kernel::StoreRows { format, columns, coarse, .. } => {
             matches!(columns, 1 | 4 | 8) && !coarse && stands_for_others(format)
         }
-        Kernel::GateRows { columns, coarse, .. } => matches!(columns, 1 | 4 | 8) && !coarse,
-        Kernel::MatmulTile { mode, coarse, .. } => mode == Mode::Store && !coarse,
+        Kernel::GateRows { format, columns, coarse, scales, .. } => {
+            matches!(columns, 1 | 4 | 8) && !coarse && (scales || stands_for_others(format))
+        }
+        Kernel::AddRows { columns, coarse, .. } => matches!(columns, 1 | 4 | 8) && !coarse,
+        Kernel::MatmulTile { format, mode, coarse, scales, .. } => {
+            mode == Mode::Store && !coarse && (!scales || stands_for_others(format))
+        }
         Kernel::MatmulWide { mode, coarse, .. } => mode == Mode::Add && !coarse,
         Kernel::ExpertTile { format, mode, coarse, .. } | Kernel::ExpertRows { format, mode, coarse, .. } => {
             mode == Mode::Store && !coarse && stands_for_others(format)

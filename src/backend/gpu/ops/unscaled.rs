@@ -1,0 +1,207 @@
+//! Norms that leave their scale to the products behind them. Rows are multiplied by the norm's weight and prepared; that
+//! they are to be divided by the root of their mean square too, the products make good on their sums. So the
+//! product before such a norm does all that is left of it, block by block, for a few rows, and there is no dispatch
+//! in between. Where another layer comes next, the norm is a dispatch of the same bits.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    super::{
+        formats::{BLOCK, Format},
+        params::{MatmulParams, NormUnscaledParams},
+        pipelines::{FEW_ROWS, Family, Kernel, Mode},
+        record::Recorder,
+        variants::Arith,
+        weights::{Numbers, plain_norm},
+    },
+    At, Bound, Ops, Ready, RowStep, Stage, in_two,
+    products::Matmul,
+};
+use crate::{
+    Result,
+    plan::{Buf, Norm, Op, Step, UnitSet, WeightId},
+};
+
+/// Blocks in a row that the kernel of many rows has room for.
+const MOST_BLOCKS: usize = 1024;
+
+/// Which norms these are, and what has to do with them.
+#[derive(Default)]
+pub struct Unscaled {
+    norms: HashMap<At, Folded>,
+    /// Products that multiply their sums by the scale.
+    readers: HashSet<WeightId>,
+}
+
+struct Folded {
+    /// The product before it in the plan.
+    before: WeightId,
+    /// None where the norm's layer is not here.
+    bound: Option<Bound>,
+    /// The norm's rows in floats, for a processor that has the low planes of what reads them.
+    floats: Option<RowStep>,
+    lanes: u32,
+    /// The product's parts, where it is here too.
+    parts: Vec<Bound>,
+}
+
+impl Unscaled {
+    /// By the plan and the types of weights, so that it does not depend on what is where.
+    pub fn of(stage: &Stage) -> Self {
+        let Stage { gpu, model, work, .. } = *stage;
+        let mut all = Unscaled::default();
+        let plan = &model.plan;
+        let arith = gpu.variants.arith;
+        let arith_of = |id: WeightId| Format::of(model.weight(id).ty()).map(|format| arith.of(format));
+        let scales = |id: WeightId| arith_of(id) == Some(arith);
+        let lists = plan.layers.iter().flat_map(|layer| [&layer.shared, &layer.attn, &layer.mlp]);
+        let lists: Vec<&Vec<Op>> = lists.filter(|ops| !ops.is_empty()).collect();
+        let blocks = plan.width(Buf::X) / BLOCK;
+        let has_room = plan.width(Buf::X).is_multiple_of(BLOCK) && blocks <= MOST_BLOCKS;
+        if gpu.norms_apart || !has_room || plan.carried().contains(Buf::H) {
+            return all;
+        }
+        for pair in lists.windows(2) {
+            let (Some(before), Some((norm, ops))) = (pair[0].last(), pair[1].split_first()) else { continue };
+            let Op::MatMul { weight, src, dst: Buf::X, add: true, .. } = *before else { continue };
+            let Op::Norm { src: Buf::X, dst: Buf::H, .. } = *norm else { continue };
+            let fits =
+                Format::of(model.weight(weight).ty()).is_some_and(|format| arith.fits_gate_rows(format));
+            if src == Buf::H || !fits || !scales(weight) || plain_norm(&work.layout, norm).is_none() {
+                continue;
+            }
+            if let Some(readers) = readers(stage, ops, scales) {
+                let lanes = gpu.tuning.lanes(blocks);
+                let folded = Folded { before: weight, bound: None, floats: None, lanes, parts: Vec::new() };
+                all.norms.insert(At::of(norm), folded);
+                all.readers.extend(readers);
+            }
+        }
+        all
+    }
+
+    pub fn has(&self, op: &Op) -> bool {
+        self.norms.contains_key(&At::of(op))
+    }
+
+    pub fn are_read_by(&self, weight: WeightId) -> bool {
+        self.readers.contains(&weight)
+    }
+}
+
+/// The weights of the operations that read what the norm before them made; `None` if anything else reads it.
+fn readers(stage: &Stage, ops: &[Op], scales: impl Fn(WeightId) -> bool) -> Option<Vec<WeightId>> {
+    let mut readers = Vec::new();
+    for op in ops {
+        let operands = stage.model.plan.operands(op);
+        if operands.reads.contains(Buf::H) {
+            match *op {
+                Op::MatMul { weight, .. } => readers.push(weight),
+                Op::Gate { gate, up, .. } => {
+                    readers.extend([Some(gate), up].into_iter().flatten().map(|linear| linear.weight));
+                }
+                _ => return None,
+            }
+        }
+        if operands.writes.contains(Buf::H) {
+            return None;
+        }
+    }
+    (!readers.is_empty() && readers.iter().all(|&id| scales(id))).then_some(readers)
+}
+
+impl Ops {
+    /// Norms of the layers that live here, and products before them.
+    pub(super) fn bind_unscaled(&mut self, stage: &Stage, held: &UnitSet) {
+        let norms = held.ops(&stage.model.plan).into_iter().flatten();
+        let norms: Vec<&Op> = norms.filter(|op| self.unscaled.has(op)).collect();
+        for norm in norms {
+            let Op::Norm { norm: Norm { eps, .. }, src, dst, .. } = *norm else { continue };
+            let Some(weight_id) = plain_norm(&stage.work.layout, norm) else { continue };
+            let place = stage.place(src);
+            let per_number = 1.0 / place.width as f32;
+            let stride = (place.stride / 4) as u32;
+            let params = self.params.add(&NormUnscaledParams { stride, eps, per_number, zero: 0 });
+            let weight = stage.weights.numbers(Numbers::Vector(weight_id));
+            let storage = [weight.clone(), stage.room(src), stage.prepared(dst)];
+            let bound = Bound { group: stage.bind(&self.params, Family::NormUnscaled, &storage), params };
+            let before = self.unscaled.norms[&At::of(norm)].before;
+            let floats = self.norm_of_rows(stage, (weight_id, eps), (src, dst), None, Arith::Float);
+            let mut parts = Vec::new();
+            let Ops { matmuls, params, .. } = self;
+            if let Some(matmul) = matmuls.get(&before).filter(|matmul| matmul.mode == Mode::Add) {
+                for (part, made) in stage.weights.matrices[&before].parts.iter().zip(&matmul.parts) {
+                    let given = MatmulParams { eps, per_number, ..made.given };
+                    let slot = params.add(&given);
+                    let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
+                    let storage = [
+                        high,
+                        low,
+                        scales,
+                        stage.weights.bias_of(before, part),
+                        stage.input(matmul.src, matmul.arith),
+                        stage.room(src),
+                        weight.clone(),
+                        stage.prepared(dst),
+                    ];
+                    parts.push(Bound { group: stage.bind(params, Family::AddRows, &storage), params: slot });
+                }
+            }
+            let folded = self.unscaled.norms.get_mut(&At::of(norm)).expect("it is there");
+            (folded.bound, folded.floats, folded.parts) = (Some(bound), Some(floats), parts);
+        }
+    }
+
+    /// What the product before a norm has not done of it. `leaves`: its rows go to a processor that has low planes.
+    pub(super) fn norm_unscaled(
+        &self,
+        recorder: &mut Recorder,
+        norm: &Op,
+        rows: usize,
+        (is_done, leaves): (bool, bool),
+    ) -> Result<()> {
+        let Folded { bound, floats, lanes, .. } = &self.unscaled.norms[&At::of(norm)];
+        let here = "it runs where its layer is";
+        if leaves {
+            floats.as_ref().expect(here).record(recorder, rows)?;
+        }
+        if is_done {
+            return Ok(());
+        }
+        let kernel = Kernel::NormUnscaled { arith: self.arith, lanes: *lanes, many: rows > FEW_ROWS };
+        recorder.dispatch(kernel, bound.as_ref().expect(here), [1, rows as u32, 1])
+    }
+
+    /// What a product is bound to that does the work of the norm behind it, and which norm that is.
+    pub(super) fn norming_product(
+        &self,
+        matmul: &Matmul,
+        next: Option<&Step>,
+        rows: usize,
+    ) -> Option<(At, &[Bound])> {
+        let next = next.filter(|_| rows <= FEW_ROWS && matmul.mode == Mode::Add)?;
+        let at = At::of(next.op);
+        let folded = self.unscaled.norms.get(&at)?;
+        let is_before = self.matmuls.get(&folded.before).is_some_and(|before| std::ptr::eq(before, matmul));
+        (is_before && !folded.parts.is_empty()).then_some((at, &folded.parts[..]))
+    }
+
+    pub(super) fn add_and_norm(
+        &self,
+        recorder: &mut Recorder,
+        matmul: &Matmul,
+        bounds: &[Bound],
+        (rows, coarse): (usize, bool),
+        ready: &mut Ready,
+    ) -> Result<()> {
+        let &Matmul { format, lanes, arith, .. } = matmul;
+        self.make_ready_for(recorder, matmul, rows, ready)?;
+        let coarse = matmul.weigh(recorder, rows, coarse);
+        let kernel = Kernel::AddRows { format, lanes, columns: rows as u32, coarse, arith };
+        for (bound, part) in bounds.iter().zip(&matmul.parts) {
+            let groups = part.rows.div_ceil(BLOCK as u32);
+            recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
+        }
+        Ok(())
+    }
+}
