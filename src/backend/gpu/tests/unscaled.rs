@@ -15,17 +15,21 @@ use crate::quant::GgmlType;
 fn norms_in_products_have_the_bits_of_norms_by_themselves() {
     let test = "norms_in_products_have_the_bits_of_norms_by_themselves";
     let Some(mut gpu) = gpu(test) else { return };
-    // Rows for 8, 16 and 32 lanes.
-    let kinds =
-        [(GgmlType::Q4_0, 512), (GgmlType::Q8_0, 2304), (GgmlType::Q4_K, 4352), (GgmlType::Q6_K, 512)];
+    // Rows for 8, 16 and 32 lanes. The formats differ in what they load, so one of them has all numbers of columns.
+    let kinds = [
+        (GgmlType::Q4_0, 512, &[1, 3, 8][..]),
+        (GgmlType::Q8_0, 2304, &[1]),
+        (GgmlType::Q4_K, 4352, &[4]),
+        (GgmlType::Q6_K, 512, &[2]),
+    ];
     for tuning in TUNINGS {
         gpu.tuning = tuning;
         let mut pipelines = Pipelines::new(&gpu);
-        for (ty, dim) in kinds {
+        for (ty, dim, numbers) in kinds {
             let format = Format::of(ty).unwrap();
             for arith in [Arith::Summed, Arith::Int8].into_iter().filter(|arith| arith.fits_gate_rows(format))
             {
-                for columns in [1, 3, 8] {
+                for &columns in numbers {
                     let case = Case { ty, dim, columns, arith };
                     let made = case.made(&gpu, &mut pipelines, Way::Product).unwrap();
                     let wide = (arith == Arith::Int8 && format.fits_wide_tiles())
