@@ -1,14 +1,14 @@
 // Rows times the norm's weight, prepared for products, but not divided by the root of their mean square: the products behind
 // multiply their sums by that instead (SCALES in product.wgsl). So a product may do this to what it makes, block by block
 // (add_rows.wgsl). Beside each block stands its part of the mean square, which the products of a few rows add up; beside those
-// of many rows the scale. Everything is padded with zeros to whole blocks. Needs kept.wgsl, mean_part.wgsl, and
+// of many rows, and where no product does this, the scale. Everything is padded with zeros to whole blocks. Needs kept.wgsl, mean_part.wgsl, and
 // sum_block.wgsl or round_block.wgsl.
 
 override THREADS: u32 = 8u;
 // Lanes of the products behind: parts are added in their order.
 override LANES: u32 = 8u;
-// There are many rows.
-override MANY: u32 = 0u;
+// The scale is left, not its parts.
+override WHOLE: u32 = 0u;
 
 struct Params {
     // Quads in a row.
@@ -62,13 +62,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let start = group.y * p.stride;
     let blocks = p.stride / 8u;
     var scale = 0.0;
-    if MANY != 0u {
+    if WHOLE != 0u {
         scale = scale_of_row(start, blocks, thread);
     }
     for (var block = thread; block < blocks; block += THREADS) {
         let these = block_at(start + 8u * block);
         var left = scale;
-        if MANY == 0u {
+        if WHOLE == 0u {
             left = mean_part(block, these);
         }
         prepare_block(group.y * blocks + block, weighted(these, 8u * block), left);

@@ -4,9 +4,11 @@
 override TEAMS: u32 = 1u;
 // Rows of a team, two or four. What is read of x serves all of them; no row's sum knows of the others.
 override EACH: u32 = 2u;
-// Pairs of sums that a workgroup makes: COLUMNS · TEAMS · LANES, and as many again for four rows; behind them, where rows
-// come without the scale of their norm, LANES for two columns each.
+// Pairs of sums that a workgroup makes: COLUMNS · TEAMS · LANES, and as many again for four rows; behind them, where there
+// are parts, LANES for two columns each.
 override SUMS: u32 = 512u;
+// What a norm left to multiply sums by stands beside rows as the parts of their mean squares; else as the scale.
+override PARTS: u32 = 0u;
 
 // [EACH / 2, COLUMNS, TEAMS, LANES], and sums of the parts of the columns' mean squares: [COLUMNS / 2, LANES], of two columns.
 var<workgroup> lane_sums: array<vec2<f32>, SUMS>;
@@ -52,7 +54,7 @@ fn multiply(row: u32, lane: u32, thread: u32) {
     // Beyond the matrix its last row is read again, and nothing stored.
     let rows = min(vec4<u32>(row) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(p.rows - 1u));
     let firsts = (first_row() + rows) * p.blocks;
-    if SCALES != 0u && COLUMNS > 2u && thread < LANES {
+    if PARTS != 0u && COLUMNS > 2u && thread < LANES {
         var parts = Parts();
         for (var block = lane; block < p.blocks; block += LANES) {
             parts = with_parts(parts, first_x() + block);
@@ -63,9 +65,9 @@ fn multiply(row: u32, lane: u32, thread: u32) {
     var parts = Parts();
     for (var block = lane; block < p.blocks; block += LANES) {
         s = products(s, firsts, block);
-        if SCALES != 0u && COLUMNS <= 2u { parts = with_parts(parts, first_x() + block); }
+        if PARTS != 0u && COLUMNS <= 2u { parts = with_parts(parts, first_x() + block); }
     }
-    if SCALES != 0u && COLUMNS <= 2u && thread < LANES { leave_parts(parts, lane); }
+    if PARTS != 0u && COLUMNS <= 2u && thread < LANES { leave_parts(parts, lane); }
     let threads = TEAMS * LANES;
     leave(thread, s.c0);
     if COLUMNS > 1u { leave(threads + thread, s.c1); }
@@ -80,6 +82,9 @@ fn multiply(row: u32, lane: u32, thread: u32) {
 fn row_scale(column: u32) -> f32 {
     if SCALES == 0u {
         return 1.0;
+    }
+    if PARTS == 0u {
+        return x_left(first_x() + column * p.x_stride);
     }
     var means = vec2<f32>(0.0);
     for (var lane = 0u; lane < LANES; lane++) {

@@ -41,7 +41,7 @@ struct Folded {
     /// The norm's rows in floats, for a processor that has the low planes of what reads them.
     floats: Option<RowStep>,
     lanes: u32,
-    /// The product's parts, where it is here too.
+    /// The product's parts, where it is here too and does the norm's work.
     parts: Vec<Bound>,
 }
 
@@ -129,7 +129,8 @@ impl Ops {
             let floats = self.norm_of_rows(stage, (weight_id, eps), (src, dst), None, Arith::Float);
             let mut parts = Vec::new();
             let Ops { matmuls, params, .. } = self;
-            if let Some(matmul) = matmuls.get(&before).filter(|matmul| matmul.mode == Mode::Add) {
+            let matmul = matmuls.get(&before).filter(|matmul| matmul.mode == Mode::Add);
+            if let Some(matmul) = matmul.filter(|_| stage.gpu.tuning.norms_in_products) {
                 for (part, made) in stage.weights.matrices[&before].parts.iter().zip(&matmul.parts) {
                     let given = MatmulParams { eps, per_number, ..made.given };
                     let slot = params.add(&given);
@@ -168,7 +169,8 @@ impl Ops {
         if is_done {
             return Ok(());
         }
-        let kernel = Kernel::NormUnscaled { arith: self.arith, lanes: *lanes, many: rows > FEW_ROWS };
+        let whole = rows > FEW_ROWS || !recorder.gpu.tuning.norms_in_products;
+        let kernel = Kernel::NormUnscaled { arith: self.arith, lanes: *lanes, whole };
         recorder.dispatch(kernel, bound.as_ref().expect(here), [1, rows as u32, 1])
     }
 

@@ -23,7 +23,7 @@ impl Kernel {
         }
         all.extend(Arith::ALL.map(Kernel::Norm));
         for arith in [Arith::Summed, Arith::Int8] {
-            all.extend([false, true].map(|many| Kernel::NormUnscaled { arith, lanes: 16, many }));
+            all.extend([false, true].map(|whole| Kernel::NormUnscaled { arith, lanes: 16, whole }));
         }
         all.extend(Arith::ALL.map(Kernel::AttendJoin));
         all.extend(KvType::ALL.map(|keys| Kernel::Shift { keys }));

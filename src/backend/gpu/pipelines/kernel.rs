@@ -113,11 +113,11 @@ pub enum Kernel {
     /// Rows as products of this kind want them.
     Norm(Arith),
     /// The same without the scale of the mean square, which products multiply their sums by. `lanes`: of these products;
-    /// `many`: more rows than the kernels for a few take.
+    /// `whole`: leaves the scale, not the parts of it that products of a few rows add up.
     NormUnscaled {
         arith: Arith,
         lanes: u32,
-        many: bool,
+        whole: bool,
     },
     /// `coarse`: from the high planes alone; `scales`: of rows that a norm left unscaled.
     MatmulRows {
@@ -506,7 +506,8 @@ impl Kernel {
             let few = self.few_rows().expect("a row kernel");
             let FewRows { format, lanes, columns, .. } = few;
             let each = tuning.rows_each(few);
-            let parts = if scales { columns.div_ceil(2) * lanes } else { 0 };
+            let has_parts = scales && tuning.norms_in_products;
+            let parts = if has_parts { columns.div_ceil(2) * lanes } else { 0 };
             [
                 ("LANES", f64::from(lanes)),
                 ("TEAMS", f64::from(teams)),
@@ -517,6 +518,7 @@ impl Kernel {
             .into_iter()
             .chain(coarse_of(format, coarse))
             .chain(scales_of(scales))
+            .chain(has_parts.then_some(("PARTS", 1.0)))
         };
         let rows_of = |mode: Mode, lanes: u32, coarse, scales| {
             teams_of(tuning.matmul / lanes, coarse, scales).chain(mode.constants()).collect()
@@ -569,8 +571,8 @@ impl Kernel {
                 .chain(scales_of(scales))
                 .collect(),
             Kernel::Norm(_) | Kernel::NormGroups { .. } => width(tuning.norm).collect(),
-            Kernel::NormUnscaled { lanes, many, .. } => width(tuning.norm)
-                .chain([("LANES", f64::from(lanes)), ("MANY", f64::from(u8::from(many)))])
+            Kernel::NormUnscaled { lanes, whole, .. } => width(tuning.norm)
+                .chain([("LANES", f64::from(lanes)), ("WHOLE", f64::from(u8::from(whole)))])
                 .collect(),
             Kernel::Best | Kernel::BestJoin => vec![("THREADS", f64::from(tuning.norm))],
             Kernel::Choose => width(CHOOSERS).collect(),

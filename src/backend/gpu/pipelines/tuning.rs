@@ -33,6 +33,8 @@ pub struct Tuning {
     pub gate: u32,
     /// Threads of a workgroup of norms.
     pub norm: u32,
+    /// The product before a norm does its work too, for a few rows. No bit depends on it.
+    pub norms_in_products: bool,
     /// Threads of a workgroup of rotations.
     pub rope: u32,
     /// Threads of a workgroup of attention, and by how many of them a pair of numbers is made: one or four.
@@ -95,6 +97,7 @@ impl Tuning {
         wide: true,
         gate: 256,
         norm: 256,
+        norms_in_products: true,
         rope: 64,
         attend: 256,
         attend_shares: 4,
@@ -113,6 +116,7 @@ impl Tuning {
         wide: false,
         gate: 8,
         norm: 8,
+        norms_in_products: false,
         rope: 8,
         attend: 8,
         attend_shares: 1,

@@ -36,6 +36,7 @@ pub struct Case {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Product,
+    /// For the product of a few rows, with or without parts as the tuning says.
     Norm,
     /// The norm, as if there were many rows; then a tile of so many lanes, 0 for all, or a wide one.
     Many {
@@ -110,13 +111,13 @@ impl Case {
         } else {
             let how = How { arith, mode: Mode::Add, ..plain(columns, false) };
             todo.extend(given.before.multiply(gpu, pipelines, &ready, &rows, &none, &how)?);
-            let many = matches!(way, Way::Many { .. });
+            let whole = matches!(way, Way::Many { .. }) || !gpu.tuning.norms_in_products;
             let lanes = gpu.tuning.lanes(dim / BLOCK);
             let per_number = 1.0 / dim as f32;
             let params = NormUnscaledParams { stride: dim as u32 / 4, eps: EPS, per_number, zero: 0 };
             let buffers = [&weight, &rows, &h].map(|room| &room.buffer);
             let bound = bind(gpu, pipelines, Family::NormUnscaled, &params, &buffers)?;
-            todo.push((Kernel::NormUnscaled { arith, lanes, many }, bound, [1, columns as u32, 1]));
+            todo.push((Kernel::NormUnscaled { arith, lanes, whole }, bound, [1, columns as u32, 1]));
         }
         let outputs = numbers(gpu, &vec![0.0; columns.next_multiple_of(2 * TILE_ROWS) * OUTPUTS])?;
         let bias = numbers(gpu, &given.bias)?;
@@ -185,18 +186,18 @@ impl Case {
 pub fn fault(gpu: &Gpu, pipelines: &mut Pipelines, arith: Arith, all: bool) -> Result<Option<String>> {
     for &columns in if all { &[1, 3, FEW_ROWS][..] } else { &[1] } {
         let case = Case { ty: GgmlType::Q8_0, dim: 512, columns, arith };
-        let made = case.made(gpu, pipelines, Way::Product)?;
-        for (way, what) in
-            [(Way::Norm, "by themselves"), (Way::Many { share: 0, wide: false }, "of many rows")]
-        {
+        let made = case.made(gpu, pipelines, Way::Norm)?;
+        let many = (Way::Many { share: 0, wide: false }, "of many rows");
+        let product = gpu.tuning.norms_in_products.then_some((Way::Product, "in a product"));
+        for (way, what) in product.into_iter().chain([many]) {
             if !made.has_bits_of(&case.made(gpu, pipelines, way)?) {
-                return Ok(Some(format!("norms in a product with {columns} rows: other bits than {what}")));
+                return Ok(Some(format!("norms {what}, {columns} rows: other bits than by themselves")));
             }
         }
         // Dots round what they multiply; that their sums are right is for the trial to say.
         let wrong = if arith == Arith::Summed { case.wrong_output(gpu, &made)? } else { None };
         if let Some((got, want)) = wrong {
-            return Ok(Some(format!("norms in a product: {got} for {want}")));
+            return Ok(Some(format!("norms before a product: {got} for {want}")));
         }
     }
     Ok(None)

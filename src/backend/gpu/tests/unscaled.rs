@@ -24,14 +24,18 @@ fn norms_in_products_have_the_bits_of_norms_by_themselves() {
     ];
     for tuning in TUNINGS {
         gpu.tuning = tuning;
-        let mut pipelines = Pipelines::new(&gpu);
+        let (mut pipelines, mut pipelines_apart) = (Pipelines::new(&gpu), Pipelines::new(&gpu));
         for (ty, dim, numbers) in kinds {
             let format = Format::of(ty).unwrap();
             for arith in [Arith::Summed, Arith::Int8].into_iter().filter(|arith| arith.fits_gate_rows(format))
             {
                 for &columns in numbers {
                     let case = Case { ty, dim, columns, arith };
+                    gpu.tuning.norms_in_products = false;
+                    let apart = case.made(&gpu, &mut pipelines_apart, Way::Norm).unwrap();
+                    gpu.tuning.norms_in_products = true;
                     let made = case.made(&gpu, &mut pipelines, Way::Product).unwrap();
+                    assert!(made.has_bits_of(&apart), "{case:?}");
                     let wide = (arith == Arith::Int8 && format.fits_wide_tiles())
                         .then_some(Way::Many { share: 0, wide: true });
                     let ways =
