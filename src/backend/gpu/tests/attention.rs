@@ -1,15 +1,30 @@
 //! Attention over contexts of all lengths, in every form.
 
 use super::{
-    super::{pipelines::Pipelines, proof::attention::Case, stored::Stored},
-    TUNINGS, bits, gpu,
+    super::{
+        pipelines::{Pipelines, Tuning},
+        proof::attention::Case,
+        stored::Stored,
+    },
+    bits, gpu,
 };
 use crate::kv_type::KvType;
 
 #[test]
 fn attention_is_right_to_rounding_split_and_whole() {
-    let test = "attention_is_right_to_rounding_split_and_whole";
+    is_right_split_and_whole("attention_is_right_to_rounding_split_and_whole", Tuning::SOFTWARE);
+}
+
+/// By itself, since each takes minutes on a slow driver, and tests run side by side.
+#[test]
+fn attention_of_a_card_is_right_to_rounding_split_and_whole() {
+    is_right_split_and_whole("attention_of_a_card_is_right_to_rounding_split_and_whole", Tuning::HARDWARE);
+}
+
+fn is_right_split_and_whole(test: &str, tuning: Tuning) {
     let Some(mut gpu) = gpu(test) else { return };
+    gpu.tuning = tuning;
+    let mut pipelines = Pipelines::new(&gpu);
     use KvType::{BF16, F16, F32, IQ4_NL, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
     let shapes = [
         (6, 2, 64, (F16, F16)),
@@ -27,40 +42,33 @@ fn attention_is_right_to_rounding_split_and_whole() {
         (4, 1, 64, (IQ4_NL, Q5_0)),
         (4, 4, 20, (BF16, BF16)),
     ];
-    for tuning in TUNINGS {
-        gpu.tuning = tuning;
-        let mut pipelines = Pipelines::new(&gpu);
-        for (heads, kv_heads, dim, types) in shapes {
-            let case = Case::new(heads, kv_heads, dim, Stored { keys: types.0, values: types.1 }, 12);
-            let what = format!("{heads}/{kv_heads} heads of {dim}, {types:?}");
-            for len in [1, 2, 255, 256, 257, 530] {
-                let whole = case.run(&gpu, &mut pipelines, &[len], (false, false)).unwrap();
-                assert_eq!(case.fault(&whole, &[len]), None, "{what}");
-                for (split, shared) in [(true, false), (true, true), (false, true)] {
-                    let other = case.run(&gpu, &mut pipelines, &[len], (split, shared)).unwrap();
-                    assert!(
-                        bits(&other) == bits(&whole),
-                        "{what}: {len} cells, split {split}, shared {shared}"
-                    );
-                }
+    for (heads, kv_heads, dim, types) in shapes {
+        let case = Case::new(heads, kv_heads, dim, Stored { keys: types.0, values: types.1 }, 12);
+        let what = format!("{heads}/{kv_heads} heads of {dim}, {types:?}");
+        for len in [1, 2, 255, 256, 257, 530] {
+            let whole = case.run(&gpu, &mut pipelines, &[len], (false, false)).unwrap();
+            assert_eq!(case.fault(&whole, &[len]), None, "{what}");
+            for (split, shared) in [(true, false), (true, true), (false, true)] {
+                let other = case.run(&gpu, &mut pipelines, &[len], (split, shared)).unwrap();
+                assert!(bits(&other) == bits(&whole), "{what}: {len} cells, split {split}, shared {shared}");
             }
-            // A scale times a whole number of eight bits is exact, and a minimum is added with one rounding, so all that
-            // counts is which numbers were stored.
-            let stored = case.run(&gpu, &mut pipelines, &[300], (false, true)).unwrap();
-            let as_they_are = case.in_f32().run(&gpu, &mut pipelines, &[300], (false, true)).unwrap();
-            assert!(bits(&stored) == bits(&as_they_are), "{what}: as numbers");
-            // A few rows of different lengths, split; more of them whole; each as if it were alone.
-            let few = [257, 1, 530];
-            let split = case.run(&gpu, &mut pipelines, &few, (true, false)).unwrap();
-            assert_eq!(case.fault(&split, &few), None, "{what}");
-            let many: Vec<usize> = (0..12).map(|i| if i < 3 { few[i] } else { 250 + i }).collect();
-            let whole = case.run(&gpu, &mut pipelines, &many, (false, true)).unwrap();
-            assert_eq!(case.fault(&whole, &many), None, "{what}");
-            assert!(bits(&whole[..split.len()]) == bits(&split), "{what}: a row among others");
-            for how in [(true, false), (false, true)] {
-                let pieces = case.run_in_pieces(&gpu, &mut pipelines, &many, how, 5).unwrap();
-                assert!(bits(&pieces) == bits(&whole), "{what}: five rows at a time, {how:?}");
-            }
+        }
+        // A scale times a whole number of eight bits is exact, and a minimum is added with one rounding, so all that
+        // counts is which numbers were stored.
+        let stored = case.run(&gpu, &mut pipelines, &[300], (false, true)).unwrap();
+        let as_they_are = case.in_f32().run(&gpu, &mut pipelines, &[300], (false, true)).unwrap();
+        assert!(bits(&stored) == bits(&as_they_are), "{what}: as numbers");
+        // A few rows of different lengths, split; more of them whole; each as if it were alone.
+        let few = [257, 1, 530];
+        let split = case.run(&gpu, &mut pipelines, &few, (true, false)).unwrap();
+        assert_eq!(case.fault(&split, &few), None, "{what}");
+        let many: Vec<usize> = (0..12).map(|i| if i < 3 { few[i] } else { 250 + i }).collect();
+        let whole = case.run(&gpu, &mut pipelines, &many, (false, true)).unwrap();
+        assert_eq!(case.fault(&whole, &many), None, "{what}");
+        assert!(bits(&whole[..split.len()]) == bits(&split), "{what}: a row among others");
+        for how in [(true, false), (false, true)] {
+            let pieces = case.run_in_pieces(&gpu, &mut pipelines, &many, how, 5).unwrap();
+            assert!(bits(&pieces) == bits(&whole), "{what}: five rows at a time, {how:?}");
         }
     }
 }
