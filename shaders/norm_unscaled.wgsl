@@ -1,8 +1,8 @@
 // Rows times the norm's weight, prepared for products, but not divided by the root of their mean square: the products behind
 // multiply their sums by that instead (SCALES in product.wgsl). So a product may do this to what it makes, block by block
 // (add_rows.wgsl). Beside each block stands its part of the mean square, which the products of a few rows add up; beside those
-// of many rows, and where no product does this, the scale. Everything is padded with zeros to whole blocks. Needs kept.wgsl, mean_part.wgsl, and
-// sum_block.wgsl or round_block.wgsl.
+// of many rows, and where no product does this, the scale. Everything is padded with zeros to whole blocks. Needs kept.wgsl,
+// mean_part.wgsl, and sum_block.wgsl or round_block.wgsl.
 
 override THREADS: u32 = 8u;
 // Lanes of the products behind: parts are added in their order.

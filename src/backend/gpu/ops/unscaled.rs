@@ -129,8 +129,8 @@ impl Ops {
             let floats = self.norm_of_rows(stage, (weight_id, eps), (src, dst), None, Arith::Float);
             let mut parts = Vec::new();
             let Ops { matmuls, params, .. } = self;
-            let matmul = matmuls.get(&before).filter(|matmul| matmul.mode == Mode::Add);
-            if let Some(matmul) = matmul.filter(|_| stage.gpu.tuning.norms_in_products) {
+            let does_norm = |matmul: &&Matmul| matmul.mode == Mode::Add && stage.gpu.tuning.norms_in_products;
+            if let Some(matmul) = matmuls.get(&before).filter(does_norm) {
                 for (part, made) in stage.weights.matrices[&before].parts.iter().zip(&matmul.parts) {
                     let given = MatmulParams { eps, per_number, ..made.given };
                     let slot = params.add(&given);

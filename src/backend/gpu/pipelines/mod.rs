@@ -6,6 +6,7 @@ mod background;
 mod every;
 mod kernel;
 mod make;
+mod name;
 mod text;
 #[cfg(test)]
 mod translated;
