@@ -8,24 +8,13 @@ use super::{
     },
     bits, gpu,
 };
-use crate::kv_type::KvType;
+use crate::kv_type::KvType::{self, BF16, F16, F32, IQ4_NL, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+
+/// Heads, heads of keys and values, numbers in each, and what keys and values are stored as.
+type Shape = (usize, usize, usize, (KvType, KvType));
 
 #[test]
 fn attention_is_right_to_rounding_split_and_whole() {
-    is_right_split_and_whole("attention_is_right_to_rounding_split_and_whole", Tuning::SOFTWARE);
-}
-
-/// By itself, since each takes minutes on a slow driver, and tests run side by side.
-#[test]
-fn attention_of_a_card_is_right_to_rounding_split_and_whole() {
-    is_right_split_and_whole("attention_of_a_card_is_right_to_rounding_split_and_whole", Tuning::HARDWARE);
-}
-
-fn is_right_split_and_whole(test: &str, tuning: Tuning) {
-    let Some(mut gpu) = gpu(test) else { return };
-    gpu.tuning = tuning;
-    let mut pipelines = Pipelines::new(&gpu);
-    use KvType::{BF16, F16, F32, IQ4_NL, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
     let shapes = [
         (6, 2, 64, (F16, F16)),
         (10, 2, 24, (F16, F16)),
@@ -42,7 +31,32 @@ fn is_right_split_and_whole(test: &str, tuning: Tuning) {
         (4, 1, 64, (IQ4_NL, Q5_0)),
         (4, 4, 20, (BF16, BF16)),
     ];
-    for (heads, kv_heads, dim, types) in shapes {
+    is_right_split_and_whole("attention_is_right_to_rounding_split_and_whole", Tuning::SOFTWARE, &shapes);
+}
+
+/// What threads share does not hang on what is stored, so that not all of it is read here.
+#[test]
+fn attention_of_a_card_is_right_to_rounding_split_and_whole() {
+    let shapes = [
+        (6, 2, 64, (F16, F16)),
+        (10, 2, 24, (F16, F32)),
+        (4, 4, 20, (BF16, BF16)),
+        (4, 2, 128, (Q8_0, F16)),
+        (8, 1, 96, (F32, Q8_0)),
+        (2, 1, 288, (Q5_1, IQ4_NL)),
+    ];
+    is_right_split_and_whole(
+        "attention_of_a_card_is_right_to_rounding_split_and_whole",
+        Tuning::HARDWARE,
+        &shapes,
+    );
+}
+
+fn is_right_split_and_whole(test: &str, tuning: Tuning, shapes: &[Shape]) {
+    let Some(mut gpu) = gpu(test) else { return };
+    gpu.tuning = tuning;
+    let mut pipelines = Pipelines::new(&gpu);
+    for &(heads, kv_heads, dim, types) in shapes {
         let case = Case::new(heads, kv_heads, dim, Stored { keys: types.0, values: types.1 }, 12);
         let what = format!("{heads}/{kv_heads} heads of {dim}, {types:?}");
         for len in [1, 2, 255, 256, 257, 530] {
@@ -79,7 +93,7 @@ fn sinks_and_caps_are_right_to_rounding_split_and_whole() {
     let test = "sinks_and_caps_are_right_to_rounding_split_and_whole";
     let Some(gpu) = gpu(test) else { return };
     let mut pipelines = Pipelines::new(&gpu);
-    let stored = Stored { keys: KvType::F32, values: KvType::F16 };
+    let stored = Stored { keys: F32, values: F16 };
     for (heads, kv_heads, dim, cap) in [(6, 2, 64, 0.0), (8, 1, 32, 2.0), (2, 1, 512, 1.0), (8, 1, 576, 1.0)]
     {
         let case = Case::new(heads, kv_heads, dim, stored, 3).with_sinks(cap);
