@@ -1,6 +1,6 @@
 //! Every architecture on the GPU: llama.cpp's numbers, and the promises that hold for all models.
 
-use std::{env, process::Command};
+use std::{env, path::PathBuf, process::Command};
 
 use crate::common::{
     all_logits, context,
@@ -19,6 +19,8 @@ const AT_ONCE: usize = 8;
 
 /// Says to a process of ours which models it has.
 const FIRST: &str = "SPEC_RUN_TEST_FAMILIES_FROM";
+/// And where what an earlier one found out about the device is kept.
+const KEPT: &str = "SPEC_RUN_TEST_FAMILIES_KEPT";
 
 /// Checks every family on the device; what is wrong is said of all of them.
 fn check_each(test: &str, check: impl Fn(&str, Family) -> Option<String>) {
@@ -30,9 +32,11 @@ fn check_each(test: &str, check: impl Fn(&str, Family) -> Option<String>) {
         assert!(wrong.is_empty(), "{wrong:?}");
         return;
     }
+    let kept = tempfile::tempdir().unwrap();
     for first in (0..families.len()).step_by(AT_ONCE) {
         let mut own = Command::new(env::current_exe().unwrap());
         own.args([&format!("families::{test}"), "--exact", "--nocapture"]).env(FIRST, first.to_string());
+        own.env(KEPT, kept.path());
         let output = own.output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         println!("{said}");
@@ -54,6 +58,7 @@ fn to(device: &str) -> impl Fn(&mut ContextConfig) + '_ {
     move |config| {
         exactly(config);
         config.device = Device::Named(device.into());
+        config.gpu_cache = env::var_os(KEPT).map(PathBuf::from);
     }
 }
 
