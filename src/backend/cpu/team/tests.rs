@@ -61,6 +61,20 @@ fn what_is_dealt_is_dealt_once_whoever_comes_first() {
 }
 
 #[test]
+fn late_parts_are_long_at_first_and_leave_something_for_every_thread() {
+    let lengths = |pieces: usize, threads| -> Vec<usize> {
+        let parts: Vec<_> = ever_smaller(7..7 + pieces, threads).collect();
+        assert_eq!(parts.iter().cloned().flatten().collect::<Vec<_>>(), (7..7 + pieces).collect::<Vec<_>>());
+        parts.iter().map(|part| part.len()).collect()
+    };
+    assert_eq!(lengths(0, 2), [0; 0]);
+    assert_eq!(lengths(4, 2), [1; 4]);
+    assert_eq!(lengths(16, 2), [4, 3, 2, 2, 2, 2, 1]);
+    assert_eq!(lengths(32, 16), [1; 32]);
+    assert_eq!(lengths(1000, 2)[..3], [250, 187, 140]);
+}
+
+#[test]
 fn who_is_late_gets_less() {
     let (barrier, spun) = (Barrier::new(), Spun::default());
     let taken = WorkCounter::default();
