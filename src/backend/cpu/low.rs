@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::{
     lent::{LentDevice, multiply_here},
-    matmul::{Packed, Planes, QuantRows, Weight},
+    matmul::{Packed, PackedMemory, Planes, QuantRows, Weight},
     pass::add,
     simd::Isa,
     team::Team,
@@ -33,11 +33,15 @@ pub struct LowPlanes {
 impl LowPlanes {
     /// Of the matrices of these units.
     pub fn new(model: &Model, units: &UnitSet, isa: Isa) -> Result<Self> {
-        let pack = |(id, by_planes): (u32, bool)| {
+        let by_planes = of_units(model, units);
+        let ids =
+            std::iter::zip(0.., &by_planes).filter(|(_, by_planes)| **by_planes).map(|(id, _)| WeightId(id));
+        let mut memory = PackedMemory::for_matrices(ids.map(|id| low_plane_bytes(model, id, isa)));
+        let mut pack = |(id, by_planes): (u32, bool)| {
             let id = WeightId(id);
-            by_planes.then(|| low_plane(model, id, 0..model.weight(id).rows, isa)).transpose()
+            by_planes.then(|| low_plane(&mut memory, model, id, 0..model.weight(id).rows, isa)).transpose()
         };
-        let packed = std::iter::zip(0.., of_units(model, units)).map(pack).collect::<Result<_>>()?;
+        let packed = std::iter::zip(0.., by_planes).map(&mut pack).collect::<Result<_>>()?;
         Ok(LowPlanes { packed, acts: QuantRows::new(), sums: Vec::new() })
     }
 
@@ -90,15 +94,28 @@ impl LowPlanes {
     }
 }
 
+/// Bytes of the low plane of a matrix, packed.
+fn low_plane_bytes(model: &Model, id: WeightId, isa: Isa) -> usize {
+    let weight = model.weight(id);
+    let rows = weight.rows.next_multiple_of(isa.lanes());
+    Packed::bytes_read_of(BlockQ4_0::TYPE, rows, weight.cols, Planes::Never, false) as usize
+}
+
 /// The lower halves of some rows of a matrix, packed.
-pub fn low_plane(model: &Model, id: WeightId, rows: Range<usize>, isa: Isa) -> Result<Packed> {
+pub fn low_plane(
+    memory: &mut PackedMemory,
+    model: &Model,
+    id: WeightId,
+    rows: Range<usize>,
+    isa: Isa,
+) -> Result<Packed> {
     let weight = model.weight(id);
     assert_eq!(weight.ty(), GgmlType::Q8_0, "the only type of which there are low planes");
     let bytes = &model.weight_bytes(id)[rows.start * weight.row_bytes()..rows.end * weight.row_bytes()];
     let blocks: &[BlockQ8_0] = bytemuck::cast_slice(bytes);
     let lows: Vec<BlockQ4_0> = blocks.par_iter().map(low_half).collect();
     let matrix = Weight::new(BlockQ4_0::TYPE, bytemuck::cast_slice(&lows), rows.len(), weight.cols);
-    let packed = Packed::new(isa, &matrix, Planes::Never, |_| ());
+    let packed = Packed::new_in(memory, isa, &matrix, Planes::Never, |_| ());
     model.gguf.release(&weight.tensor, weight.range_of(rows));
     packed
 }

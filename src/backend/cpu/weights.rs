@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    matmul::{Packed, Planes, Weight},
+    matmul::{Packed, PackedMemory, Planes, Weight},
     simd::Isa,
 };
 use crate::{
@@ -20,6 +20,7 @@ pub struct Weights {
     packed: Vec<Option<Packed>>,
     /// What is still read from the file, but is to be packed.
     waiting: BTreeSet<WeightId>,
+    memory: PackedMemory,
     isa: Isa,
     planes: Planes,
 }
@@ -30,6 +31,7 @@ impl Weights {
         let mut weights = Weights {
             packed: model.weights.iter().map(|_| None).collect(),
             waiting: BTreeSet::new(),
+            memory: PackedMemory::default(),
             isa,
             planes: planes.unwrap_or(Planes::Never),
         };
@@ -38,6 +40,8 @@ impl Weights {
             let matrices = ops.flat_map(|op| model.plan.operands(op).all_matrices());
             weights.waiting =
                 matrices.map(|(id, _)| id).filter(|&id| Packed::knows(model.weight(id).ty())).collect();
+            let bytes = weights.waiting.iter().map(|&id| weights.packed_bytes(model, id, false) as usize);
+            weights.memory = PackedMemory::for_matrices(bytes);
         }
         weights
     }
@@ -72,8 +76,8 @@ impl Weights {
         let ready = AtomicU64::new(0);
         for id in ids {
             let weight = model.weight(id);
-            let of_file = self.get(model, id);
-            let packed = Packed::new(self.isa, &of_file, self.planes, |rows| {
+            let of_file = Weight::new(weight.ty(), model.weight_bytes(id), weight.rows, weight.cols);
+            let packed = Packed::new_in(&mut self.memory, self.isa, &of_file, self.planes, |rows| {
                 let bytes = weight.range_of(rows);
                 let ready = ready.fetch_add(bytes.len() as u64, Ordering::Relaxed) + bytes.len() as u64;
                 model.gguf.release(&weight.tensor, bytes);
@@ -117,11 +121,15 @@ impl Weights {
         let info = model.weight(id);
         match &self.packed[id.0 as usize] {
             Some(packed) => packed.bytes_read(coarse) as u64,
-            None if self.waiting.contains(&id) => {
-                let rows = info.rows.next_multiple_of(self.isa.lanes());
-                Packed::bytes_read_of(info.ty(), rows, info.cols, self.planes, coarse)
-            }
+            None if self.waiting.contains(&id) => self.packed_bytes(model, id, coarse),
             None => info.bytes,
         }
+    }
+
+    /// What [`Packed::bytes_read`] is to be.
+    fn packed_bytes(&self, model: &Model, id: WeightId, coarse: bool) -> u64 {
+        let info = model.weight(id);
+        let rows = info.rows.next_multiple_of(self.isa.lanes());
+        Packed::bytes_read_of(info.ty(), rows, info.cols, self.planes, coarse)
     }
 }

@@ -68,7 +68,7 @@ pub use acts::{GROUP, QuantRows, QuantRowsWriter};
 pub use out::{Mode, OutMatrix, OutStripe};
 #[cfg(feature = "gpu")]
 pub use packed::PackedForm;
-pub use packed::{Packed, Planes};
+pub use packed::{Packed, PackedMemory, Planes};
 
 use super::simd::Isa;
 use crate::quant::{GgmlType, for_block, for_packed_block};

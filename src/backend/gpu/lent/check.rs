@@ -8,7 +8,7 @@ use crate::{
     backend::{
         cpu::{
             Bundle, Multiplier, low_plane,
-            matmul::{Acts, Mode, OutMatrix, Packed, Planes, QuantRows, Weight, matmul},
+            matmul::{Acts, Mode, OutMatrix, Packed, PackedMemory, Planes, QuantRows, Weight, matmul},
             simd::Isa,
         },
         planes,
@@ -73,7 +73,7 @@ fn one_of_each_type(
     let apart = std::iter::zip(0.., planes::of_units(model, planes_apart)).find(|(_, apart)| *apart);
     let low = apart.map(|(id, _)| {
         let id = WeightId(id);
-        low_plane(model, id, 0..model.weight(id).rows.min(ROWS), isa)
+        low_plane(&mut PackedMemory::default(), model, id, 0..model.weight(id).rows.min(ROWS), isa)
     });
     packed.chain(low).collect()
 }

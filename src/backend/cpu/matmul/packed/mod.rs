@@ -16,22 +16,24 @@
 #![allow(clippy::single_range_in_vec_init, reason = "most blocks have their scales in one place")]
 
 mod formats;
+mod memory;
 mod points;
 mod scalar;
 pub mod split;
 
 use std::ops::Range;
 
-use memmap2::MmapMut;
 use rayon::prelude::*;
 
 pub use formats::Packable;
+pub use memory::PackedMemory;
+use memory::Part;
 pub use scalar::rows as scalar_rows;
 use split::Split;
 
 use super::{Weight, acts::GROUP};
 use crate::{
-    Error, Result,
+    Result,
     backend::cpu::simd::Isa,
     quant::{GgmlType, for_packed_block},
 };
@@ -66,7 +68,7 @@ pub struct Packed {
     planes: bool,
     high_bytes: usize,
     low_bytes: usize,
-    data: MmapMut,
+    data: Part,
 }
 
 /// `for_packed!(ty, planes, (B, S) => value)`: `value` with `B` the block of a type that can be packed, and `S` the split
@@ -100,16 +102,27 @@ impl Packed {
         for_packed_block!(ty, B => true, else false)
     }
 
+    /// [`new_in`](Self::new_in) with memory of its own.
+    pub fn new(isa: Isa, w: &Weight, planes: Planes, done: impl Fn(Range<usize>)) -> Result<Self> {
+        Self::new_in(&mut PackedMemory::default(), isa, w, planes, done)
+    }
+
     /// Packs a matrix for `isa`, in parallel on the current thread pool. `done` is told of the rows that are
     /// no longer needed in the file's form.
-    pub fn new(isa: Isa, w: &Weight, planes: Planes, done: impl Fn(Range<usize>)) -> Result<Self> {
+    pub fn new_in(
+        memory: &mut PackedMemory,
+        isa: Isa,
+        w: &Weight,
+        planes: Planes,
+        done: impl Fn(Range<usize>),
+    ) -> Result<Self> {
         let lanes = isa.lanes();
         let planes = planes.wanted(w.ty);
         let groups = w.rows.div_ceil(lanes);
         let blocks = w.cols / w.ty.block_len();
         let [high_bytes, low_bytes] =
             for_packed!(w.ty, planes, (B, S) => block_bytes::<B, S>(lanes)).map(|b| b * blocks);
-        let data = zeroed(groups * (high_bytes + low_bytes))?;
+        let data = memory.take(groups * (high_bytes + low_bytes))?;
         let mut packed =
             Packed { ty: w.ty, rows: w.rows, cols: w.cols, lanes, planes, high_bytes, low_bytes, data };
         let pack_row = for_packed!(w.ty, planes, (B, S) => pack_row::<B, S> as PackRow);
@@ -212,17 +225,6 @@ impl Packed {
     pub fn group_bytes(&self) -> [usize; 2] {
         [self.high_bytes, self.low_bytes]
     }
-}
-
-/// Memory from the system, in large pages where it has them.
-fn zeroed(bytes: usize) -> Result<MmapMut> {
-    let data = MmapMut::map_anon(bytes).map_err(|_| {
-        let gib = bytes as f64 / (1u64 << 30) as f64;
-        Error::Memory(format!("no memory for {gib:.2} GiB of weights: use `planes: None` or a smaller model"))
-    })?;
-    #[cfg(target_os = "linux")]
-    let _ = data.advise(memmap2::Advice::HugePage);
-    Ok(data)
 }
 
 /// Puts a row of the file into its lane of so many in the two planes of its group.
