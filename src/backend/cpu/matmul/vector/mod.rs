@@ -21,6 +21,7 @@ mod packed_formats;
 mod packed_points;
 mod panel;
 mod points;
+mod reading;
 mod rows;
 
 use std::{marker::PhantomData, ops::Range};

@@ -2,7 +2,7 @@
 //! from row to lane.
 #![allow(clippy::needless_range_loop)] // Indices keep several arrays in step.
 
-use std::{marker::PhantomData, ops::Range, sync::LazyLock};
+use std::{marker::PhantomData, ops::Range};
 
 use super::{
     TILE,
@@ -11,6 +11,7 @@ use super::{
     lanes::{Lanes, Words},
     packed_formats::PackedFormat,
     panel::{Panel, Scales},
+    reading::*,
 };
 use crate::backend::cpu::{
     matmul::{
@@ -20,30 +21,6 @@ use crate::backend::cpu::{
     },
     simd::{Isa, Tier, Work, on_vectors},
 };
-
-/// How far ahead of its use a plane is fetched from memory, in bytes. One column of weights that are many bytes leaves the
-/// hardware time to see for itself what comes, and what is fetched too far ahead then costs a tenth of the memory's speed.
-/// Intel's sees it in time for weights of 8 bits only; with fewer it loses a tenth to a quarter by less than 4 KiB.
-/// On AMD's, Q2_K and Q3_K are a tenth to a fifth slower at 1.5 to 2 KiB than at either. With vectors of 32 bytes, formats
-/// of four to six bits are a tenth to a quarter slower there at 1 KiB than at 6, and Q2_K and Q3_K as fast at 4 as at 6.
-fn ahead<L: Lanes, S: Split>(columns: usize) -> usize {
-    let bits = S::HIGH + S::LOW;
-    let short_vectors = cfg!(target_arch = "x86_64") && L::ROWS == 8;
-    if short_vectors && !*OF_INTEL && bits < 8 {
-        return 6144;
-    }
-    let many_bytes = if *OF_INTEL { bits == 8 } else { S::HIGH >= 4 };
-    if columns == 1 && many_bytes { 1024 } else { 4096 }
-}
-
-static OF_INTEL: LazyLock<bool> = LazyLock::new(Isa::is_of_intel);
-
-/// From how many places of a matrix a thread multiplies in turn. Intel's processors read up to a fifth faster from four pages
-/// than from one. On AMD's two places were no faster.
-const PLACES: usize = 4;
-
-/// With 14 to 16 columns it was slower by up to 5 %.
-const MOST_IN_TURN: usize = 12;
 
 pub fn rows<B: PackedFormat, S: Split>(
     isa: Isa,
@@ -55,8 +32,8 @@ pub fn rows<B: PackedFormat, S: Split>(
     product::<B, S>(isa, Job { w, x, out }, coarse, *OF_INTEL);
 }
 
-fn product<B: PackedFormat, S: Split>(isa: Isa, job: Job, coarse: bool, in_turn: bool) {
-    let product = Product::<B, S> { job, coarse, in_turn, format: PhantomData };
+fn product<B: PackedFormat, S: Split>(isa: Isa, job: Job, coarse: bool, of_intel: bool) {
+    let product = Product::<B, S> { job, coarse, of_intel, format: PhantomData };
     on_vectors!(isa, tier => tier.call(product), else unreachable!("{isa} has a kernel of its own"))
 }
 
@@ -65,7 +42,7 @@ fn product<B: PackedFormat, S: Split>(isa: Isa, job: Job, coarse: bool, in_turn:
 struct Product<'a, 'o, B, S> {
     job: Job<'a, 'o>,
     coarse: bool,
-    in_turn: bool,
+    of_intel: bool,
     format: PhantomData<(B, S)>,
 }
 
@@ -82,11 +59,20 @@ impl<L: Lanes, B: PackedFormat, S: Split> Work<L> for Product<'_, '_, B, S> {
         if !by_high_bits && all > if const { B::FEW } { l.few_columns() } else { 1 } {
             return l.call(Many::<B, S> { job, groups, format: PhantomData });
         }
-        let mut rest = groups.clone();
-        if const { B::FEW } && self.in_turn && all <= MOST_IN_TURN {
-            let each = groups.start..groups.start + groups.len() / PLACES;
-            rest.start += PLACES * each.len();
-            job.multiply::<L, B, S, PLACES>(l, each, by_high_bits);
+        let mut rest = groups;
+        let mut of_each_place = |places| {
+            let each = rest.start..rest.start + rest.len() / places;
+            rest.start += places * each.len();
+            each
+        };
+        if self.of_intel {
+            if const { B::FEW } && all <= MOST_IN_TURN {
+                let each = of_each_place(PLACES_ON_INTEL);
+                job.multiply::<L, B, S, PLACES_ON_INTEL>(l, each, by_high_bits);
+            }
+        } else if const { are_short_vectors::<L>() && gains_by_two_places::<B, S>() } && all == 1 {
+            let each = of_each_place(PLACES_ON_AMD);
+            job.few_of::<L, B, S, PLACES_ON_AMD, 1>(l, each.clone(), each.len(), 0);
         }
         job.multiply::<L, B, S, 1>(l, rest, by_high_bits);
     }
@@ -234,7 +220,7 @@ impl Job<'_, '_> {
         let first = columns.start;
         macro_rules! few {
             ($C:literal) => {
-                l.call(Few::<B, S, P, $C> { job: self, groups, apart, first, format: PhantomData })
+                self.few_of::<L, B, S, P, $C>(l, groups, apart, first)
             };
         }
         match columns.len() {
@@ -251,6 +237,17 @@ impl Job<'_, '_> {
             },
             n => unreachable!("{n} columns at a time"),
         }
+    }
+
+    #[inline(always)]
+    fn few_of<L: Lanes, B: PackedFormat, S: Split, const P: usize, const C: usize>(
+        &mut self,
+        l: L,
+        groups: Range<usize>,
+        apart: usize,
+        first: usize,
+    ) {
+        l.call(Few::<B, S, P, C> { job: self, groups, apart, first, format: PhantomData })
     }
 
     #[inline(always)]
@@ -532,7 +529,7 @@ mod tests {
         (0..n).map(|_| next()).collect()
     }
 
-    /// Which of the two a machine takes depends on who made it; both have the bits of the scalar rows.
+    /// Which places a machine multiplies from depends on who made it; all have the bits of the scalar rows.
     #[test]
     fn groups_in_turn_and_one_after_the_other_have_the_same_bits() {
         let types = GgmlType::ALL.iter().filter(|&&ty| Packed::knows(ty));
@@ -555,11 +552,11 @@ mod tests {
                     for coarse in [false, w.has_coarse()] {
                         for_packed!(ty, w.planes(), (B, S) => {
                             let expected = run(&|out| scalar_rows::<B, S>(&w, coarse, &rows, out));
-                            for in_turn in [false, true] {
+                            for of_intel in [false, true] {
                                 let got =
-                                    run(&|out| product::<B, S>(isa, Job { w: &w, x: &rows, out }, coarse, in_turn));
+                                    run(&|out| product::<B, S>(isa, Job { w: &w, x: &rows, out }, coarse, of_intel));
                                 let what = format!("{ty} {planes:?} {isa} x{columns} coarse {coarse}");
-                                assert!(got == expected, "{what} in turn {in_turn}");
+                                assert!(got == expected, "{what} as on Intel {of_intel}");
                             }
                         });
                     }
