@@ -217,14 +217,17 @@ fn with_low_planes_in_ram_a_row_is_the_same_in_any_batch() {
     let Some(device) = gpu::device("with_low_planes_in_ram_a_row_is_the_same_in_any_batch") else { return };
     let model = embedded_model();
     let text = tokens(20, 4, model.n_vocab());
+    // Streamed matrices have the same bits as those that lie there: the last has the plain one's.
+    let mut plain = None;
     for (variant, streaming) in
-        [("plain", Streaming::Never), ("dot4", Streaming::Never), ("plain", Streaming::From(9))]
+        [("dot4", Streaming::Never), ("plain", Streaming::Never), ("plain", Streaming::From(9))]
     {
-        let want =
-            all_logits(&mut with_low_planes_in_ram(&device, &model, (variant, Streaming::Never)), &text);
         let mut context = with_low_planes_in_ram(&device, &model, (variant, streaming));
         assert_eq!(context.describe().contains("passes of 9 rows"), streaming == Streaming::From(9));
-        assert!(all_logits(&mut context, &text) == want, "{variant}, {streaming:?}");
+        let want = all_logits(&mut context, &text);
+        if variant == "plain" {
+            assert!(*plain.get_or_insert_with(|| want.clone()) == want, "{streaming:?}");
+        }
         for piece in [1, 3, 8, 9] {
             context.remove(0);
             for (i, tokens) in text.chunks(piece).enumerate() {

@@ -412,26 +412,26 @@ fn keys_and_values_in_few_bits_are_the_cpus() {
         (squares.sum::<f64>() / got.len() as f64).sqrt()
     };
     let every_second = UnitSet::of(16, |unit| !matches!(unit, Unit::Attn(l) if l % 2 == 1));
-    for depth in [1, 3] {
-        let mask = first_layers(depth);
-        let exact = run(&mut context(&model, f32_cache), &mask);
-        for types in [
-            (KvType::Q8_0, KvType::Q8_0),
-            (KvType::Q8_0, KvType::F32),
-            (KvType::F32, KvType::Q8_0),
-            (KvType::Q4_0, KvType::Q5_1),
-            (KvType::IQ4_NL, KvType::Q4_1),
-            (KvType::Q5_0, KvType::BF16),
-        ] {
-            let stored = |c: &mut ContextConfig| (c.key_type, c.value_type) = types;
-            let want = run(&mut context(&model, stored), &mask);
-            let loss = distance(&want, &exact);
-            for held in [None, Some(every_second.clone())] {
-                let mut context = on(&device, &model, |c| {
-                    stored(c);
-                    c.placement.on_gpu = held.clone();
-                });
-                let error = distance(&run(&mut context, &mask), &want);
+    let depths = [1, 3];
+    let run_all = |mut context: Context| depths.map(|depth| run(&mut context, &first_layers(depth)));
+    let exact = run_all(context(&model, f32_cache));
+    for types in [
+        (KvType::Q8_0, KvType::Q8_0),
+        (KvType::Q8_0, KvType::F32),
+        (KvType::F32, KvType::Q8_0),
+        (KvType::Q4_0, KvType::Q5_1),
+        (KvType::IQ4_NL, KvType::Q4_1),
+        (KvType::Q5_0, KvType::BF16),
+    ] {
+        let stored = |c: &mut ContextConfig| (c.key_type, c.value_type) = types;
+        let want = run_all(context(&model, stored));
+        for held in [None, Some(every_second.clone())] {
+            let got = run_all(on(&device, &model, |c| {
+                stored(c);
+                c.placement.on_gpu = held.clone();
+            }));
+            for (i, depth) in depths.into_iter().enumerate() {
+                let (error, loss) = (distance(&got[i], &want[i]), distance(&want[i], &exact[i]));
                 println!("{depth} layers, {types:?}: {error:.1e} from the CPU's, which lose {loss:.1e}");
                 assert!(loss > 1e-5 && error < 0.1 * loss, "{depth} layers, {types:?}: {error}, {loss}");
             }
