@@ -172,7 +172,7 @@ mod tests {
         let Some(gpu) = gpu("more_work_takes_longer_by_either_clock") else { return };
         let mut pipelines = Pipelines::new(&gpu);
         let steps = [64, 8 * 64].map(|rows| {
-            let matrix = Matrix::empty(&gpu, crate::backend::gpu::Format::Q4_0, rows, 32).unwrap();
+            let matrix = Matrix::empty(&gpu, crate::backend::gpu::formats::Format::Q4_0, rows, 32).unwrap();
             let x = matrix.input(&gpu, &Random::new(1).floats(32 * 32), 1).unwrap();
             let (y, none) = (room(&gpu, 4 * rows as u64).unwrap(), numbers(&gpu, &[0.0]).unwrap());
             matrix.multiply(&gpu, &pipelines, &x, &y, &none, &plain(1, false)).unwrap()
