@@ -6,7 +6,10 @@ use memmap2::MmapMut;
 
 use crate::{
     Error, Result,
-    backend::cpu::simd::{Isa, Kernel, LANES, Simd},
+    backend::cpu::{
+        simd::{Isa, Kernel, LANES, Simd},
+        zeros::zeros,
+    },
 };
 
 /// Far more than the last-level cache of the machines that one runs models on.
@@ -23,10 +26,7 @@ impl ReadBuffer {
     pub fn new() -> Result<Self> {
         let refused =
             |e| Error::Memory(format!("no {} MiB to measure the memory with: {e}", BUFFER_BYTES >> 20));
-        let mut map = MmapMut::map_anon(BUFFER_BYTES).map_err(refused)?;
-        // Where the system declines, small pages do.
-        #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
+        let mut map = zeros(BUFFER_BYTES).map_err(refused)?;
         map.fill(1);
         Ok(ReadBuffer(map))
     }

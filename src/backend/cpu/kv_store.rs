@@ -6,6 +6,7 @@
 
 use memmap2::MmapMut;
 
+use super::zeros::zeros;
 use crate::{
     Error, Result,
     kv::{BLOCK, KvLayout, SlotShape},
@@ -53,7 +54,7 @@ impl KvStore {
             let blocks = cells.n_cells.div_ceil(BLOCK);
             bytes = bytes.and_then(|bytes| blocks.checked_mul(block_bytes[class])?.checked_add(bytes));
         }
-        let mut memory = bytes.and_then(zeroed).ok_or_else(|| {
+        let mut memory = bytes.and_then(|bytes| zeros(bytes).ok()).ok_or_else(|| {
             let gib = layout.bytes(ty) as f64 / (1u64 << 30) as f64;
             Error::Memory(format!(
                 "no memory for {gib:.1} GiB of keys or values: use a smaller `n_ctx`, or `key_type` and `value_type` q8_0"
@@ -112,14 +113,6 @@ impl KvStore {
             n_cells: self.layout.classes[class].n_cells,
         }
     }
-}
-
-/// Zeroed by the operating system, so that cells never used cost no memory; in large pages where it has them.
-fn zeroed(bytes: usize) -> Option<MmapMut> {
-    let memory = MmapMut::map_anon(bytes.max(1)).ok()?;
-    #[cfg(target_os = "linux")]
-    let _ = memory.advise(memmap2::Advice::HugePage);
-    Some(memory)
 }
 
 /// One head's rows, by cell.

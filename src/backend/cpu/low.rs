@@ -33,15 +33,12 @@ pub struct LowPlanes {
 impl LowPlanes {
     /// Of the matrices of these units.
     pub fn new(model: &Model, units: &UnitSet, isa: Isa) -> Result<Self> {
-        let by_planes = of_units(model, units);
-        let ids =
-            std::iter::zip(0.., &by_planes).filter(|(_, by_planes)| **by_planes).map(|(id, _)| WeightId(id));
-        let mut memory = PackedMemory::for_matrices(ids.map(|id| low_plane_bytes(model, id, isa)));
-        let mut pack = |(id, by_planes): (u32, bool)| {
-            let id = WeightId(id);
-            by_planes.then(|| low_plane(&mut memory, model, id, 0..model.weight(id).rows, isa)).transpose()
-        };
-        let packed = std::iter::zip(0.., by_planes).map(&mut pack).collect::<Result<_>>()?;
+        let ids = std::iter::zip(0.., of_units(model, units));
+        let ids: Vec<_> = ids.map(|(id, by_planes)| by_planes.then_some(WeightId(id))).collect();
+        let bytes = ids.iter().flatten().map(|&id| low_plane_bytes(model, id, isa));
+        let mut memory = PackedMemory::for_matrices(bytes);
+        let mut pack = |id| low_plane(&mut memory, model, id, 0..model.weight(id).rows, isa);
+        let packed = ids.into_iter().map(|id| id.map(&mut pack).transpose()).collect::<Result<_>>()?;
         Ok(LowPlanes { packed, acts: QuantRows::new(), sums: Vec::new() })
     }
 
@@ -97,8 +94,7 @@ impl LowPlanes {
 /// Bytes of the low plane of a matrix, packed.
 fn low_plane_bytes(model: &Model, id: WeightId, isa: Isa) -> usize {
     let weight = model.weight(id);
-    let rows = weight.rows.next_multiple_of(isa.lanes());
-    Packed::bytes_read_of(BlockQ4_0::TYPE, rows, weight.cols, Planes::Never, false) as usize
+    Packed::bytes_read_for(isa, BlockQ4_0::TYPE, [weight.rows, weight.cols], Planes::Never, false) as usize
 }
 
 /// The lower halves of some rows of a matrix, packed.

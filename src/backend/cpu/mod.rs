@@ -24,6 +24,7 @@ mod state_store;
 mod team;
 mod watched;
 mod weights;
+pub mod zeros;
 
 use std::{
     sync::Arc,

@@ -76,13 +76,13 @@ impl Weights {
         let ready = AtomicU64::new(0);
         for id in ids {
             let weight = model.weight(id);
-            let of_file = Weight::new(weight.ty(), model.weight_bytes(id), weight.rows, weight.cols);
-            let packed = Packed::new_in(&mut self.memory, self.isa, &of_file, self.planes, |rows| {
-                let bytes = weight.range_of(rows);
-                let ready = ready.fetch_add(bytes.len() as u64, Ordering::Relaxed) + bytes.len() as u64;
-                model.gguf.release(&weight.tensor, bytes);
-                progress(ready, total);
-            })?;
+            let packed =
+                Packed::new_in(&mut self.memory, self.isa, &of_file(model, id), self.planes, |rows| {
+                    let bytes = weight.range_of(rows);
+                    let ready = ready.fetch_add(bytes.len() as u64, Ordering::Relaxed) + bytes.len() as u64;
+                    model.gguf.release(&weight.tensor, bytes);
+                    progress(ready, total);
+                })?;
             self.packed[id.0 as usize] = Some(packed);
             self.waiting.remove(&id);
             if started.elapsed() >= time {
@@ -108,12 +108,8 @@ impl Weights {
     }
 
     pub fn get<'a>(&'a self, model: &'a Model, id: WeightId) -> Weight<'a> {
-        let info = model.weight(id);
-        let weight = match &self.packed[id.0 as usize] {
-            Some(packed) => Weight::packed(packed),
-            None => Weight::new(info.ty(), model.weight_bytes(id), info.rows, info.cols),
-        };
-        weight.times(info.factor)
+        let weight = self.packed[id.0 as usize].as_ref().map_or_else(|| of_file(model, id), Weight::packed);
+        weight.times(model.weight(id).factor)
     }
 
     /// Bytes that a pass reads of it, when all is packed that is to be.
@@ -129,7 +125,12 @@ impl Weights {
     /// What [`Packed::bytes_read`] is to be.
     fn packed_bytes(&self, model: &Model, id: WeightId, coarse: bool) -> u64 {
         let info = model.weight(id);
-        let rows = info.rows.next_multiple_of(self.isa.lanes());
-        Packed::bytes_read_of(info.ty(), rows, info.cols, self.planes, coarse)
+        Packed::bytes_read_for(self.isa, info.ty(), [info.rows, info.cols], self.planes, coarse)
     }
+}
+
+/// A matrix as it lies in the file.
+fn of_file(model: &Model, id: WeightId) -> Weight<'_> {
+    let info = model.weight(id);
+    Weight::new(info.ty(), model.weight_bytes(id), info.rows, info.cols)
 }

@@ -6,9 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use memmap2::{MmapMut, MmapRaw};
+use memmap2::MmapRaw;
 
-use crate::{Error, Result};
+use crate::{Error, Result, backend::cpu::zeros::zeros};
 
 /// Where a matrix may begin: at a page.
 const ALIGN: usize = 4096;
@@ -71,10 +71,7 @@ impl Region {
     /// Room for so many bytes, from the start of a large page on.
     fn new(bytes: usize) -> Option<Self> {
         let slack = if large_pages() { LARGE_PAGE } else { 0 };
-        let map = MmapMut::map_anon(bytes.checked_add(slack)?.max(1)).ok()?;
-        #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
-        let map = MmapRaw::from(map);
+        let map = MmapRaw::from(zeros(bytes.checked_add(slack)?).ok()?);
         let used = if large_pages() { map.as_ptr().align_offset(LARGE_PAGE) } else { 0 };
         Some(Region { map: Arc::new(map), used })
     }

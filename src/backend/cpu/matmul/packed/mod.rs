@@ -143,6 +143,17 @@ impl Packed {
         ((high + if coarse { 0 } else { low }) * cols / ty.block_len() * rows) as u64
     }
 
+    /// The same of a matrix that is packed for `isa`, as [`Packed::bytes_read`] has it.
+    pub fn bytes_read_for(
+        isa: Isa,
+        ty: GgmlType,
+        [rows, cols]: [usize; 2],
+        planes: Planes,
+        coarse: bool,
+    ) -> u64 {
+        Self::bytes_read_of(ty, rows.next_multiple_of(isa.lanes()), cols, planes, coarse)
+    }
+
     pub fn ty(&self) -> GgmlType {
         self.ty
     }
