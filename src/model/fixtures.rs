@@ -18,7 +18,7 @@ pub fn fixtures(test: &str) -> Vec<Model> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures/archs");
     let Ok(files) = std::fs::read_dir(&folder) else {
         assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{} is missing", folder.display());
-        eprintln!("SKIPPED {test} of all architectures: {} is not there", folder.display());
+        eprintln!("NOT RUN: {test} of all architectures: {} is not there", folder.display());
         return Vec::new();
     };
     let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();

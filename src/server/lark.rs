@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn all_calls_are_grammars() {
         let Ok(gguf) = crate::embedded::open() else {
-            eprintln!("SKIPPED: no embedded model");
+            eprintln!("NOT RUN: no embedded model");
             return;
         };
         let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();

@@ -273,7 +273,7 @@ fn strips_right(metadata: &Metadata) -> Result<impl Fn(&str) -> bool> {
 pub(crate) fn golden(test: &str, file: &str) -> Option<serde_json::Value> {
     let path = format!("{}/tests/golden/{file}", env!("CARGO_MANIFEST_DIR"));
     let Ok(text) = std::fs::read(&path) else {
-        eprintln!("SKIPPED {test}: no {path}");
+        eprintln!("NOT RUN: {test}: no {path}");
         return None;
     };
     Some(serde_json::from_slice(&text).expect("JSON"))

@@ -37,7 +37,7 @@ fn fixture(test: &str, file: &str) -> Option<PathBuf> {
         return Some(path);
     }
     assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{} is missing", path.display());
-    println!("SKIPPED {test}: no {}", path.display());
+    println!("NOT RUN: {test}: no {}", path.display());
     None
 }
 

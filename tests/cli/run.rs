@@ -285,7 +285,7 @@ fn the_embedded_model_decodes_faster_than_150_tokens_a_second() {
     let rate = || json(&["-n", "200", "--ignore-eos", "--temp", "0", "--json"])["tok_s"].as_f64().unwrap();
     if cfg!(debug_assertions) {
         eprintln!(
-            "SKIPPED the_embedded_model_decodes_faster_than_150_tokens_a_second: a promise for --release"
+            "NOT RUN: the_embedded_model_decodes_faster_than_150_tokens_a_second: a promise for --release"
         );
         return;
     }

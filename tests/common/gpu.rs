@@ -1,6 +1,9 @@
 //! The adapter that the GPU tests run on: a hardware one, else the first there is.
 
-use std::sync::Arc;
+use std::{
+    process::{Command, Output, Stdio},
+    sync::Arc,
+};
 
 use spec_run::{
     Context, ContextConfig, Model, RunLayers,
@@ -18,10 +21,21 @@ pub fn device(test: &str) -> Option<String> {
         Ok(found) => Some(found.info.name),
         Err(e) => {
             assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{test}: {e}");
-            eprintln!("SKIPPED {test}: {e}");
+            eprintln!("NOT RUN: {test}: {e}");
             None
         }
     }
+}
+
+/// What the program wrote to its standard error, without the lines that a driver writes there at every start. The same
+/// environment as the output's: a list of the devices says nothing of our own.
+pub fn our_lines(output: &Output, list_devices: &mut Command) -> String {
+    let listed = list_devices.args(["devices", "--json"]).stdin(Stdio::null()).output().unwrap();
+    let of_drivers = String::from_utf8_lossy(&listed.stderr).into_owned();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    let ours =
+        message.lines().filter(|line| !line.is_empty() && !of_drivers.lines().any(|said| said == *line));
+    ours.map(|line| format!("{line}\n")).collect()
 }
 
 pub fn found(test: &str) -> Option<Found> {

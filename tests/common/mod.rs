@@ -30,7 +30,7 @@ pub fn fixture(test: &str, name: &str) -> Option<PathBuf> {
     }
     let reason = format!("no fixture {name} beside the repository (../shared/fixtures)");
     assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{test}: {reason}");
-    eprintln!("SKIPPED {test}: {reason}");
+    eprintln!("NOT RUN: {test}: {reason}");
     None
 }
 

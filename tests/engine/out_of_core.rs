@@ -165,7 +165,7 @@ fn bytes_that_are_let_go_of_have_left_memory() {
     let before = gguf.bytes(tensor)[tensor.bytes as usize / 2];
     if cached().is_none() {
         eprintln!(
-            "SKIPPED bytes_that_are_let_go_of_have_left_memory: this file system does not tell what it has cached"
+            "NOT RUN: bytes_that_are_let_go_of_have_left_memory: this file system does not tell what it has cached"
         );
         return;
     }

@@ -168,7 +168,11 @@ fn what_windows_have_forgotten_is_known() {
 #[test]
 fn rows_resume_within_windows() {
     let mut resumed = 0;
-    for (name, model) in models("rows_resume_within_windows") {
+    let models = models("rows_resume_within_windows");
+    if models.is_empty() {
+        return;
+    }
+    for (name, model) in models {
         let text = tokens(900, 6, model.n_vocab());
         let mut context = context(&model, small);
         if !context.keeps_hidden() {

@@ -1,5 +1,7 @@
 //! The program on a GPU, from outside.
 
+use std::process::Command;
+
 use crate::common;
 use common::{gpu, run, stdout};
 
@@ -285,7 +287,7 @@ fn a_device_whose_kernels_are_wrong_is_not_used() {
         .fold(0xcbf2_9ce4_8422_2325u64, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     std::fs::write(&proof, [&sum.to_le_bytes()[..], fault].concat()).unwrap();
     let output = run(&args);
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    let message = gpu::our_lines(&output, &mut Command::new(env!("CARGO_BIN_EXE_spec-run")));
     assert!(output.status.code() == Some(1) && message.contains("seven times eight is 54"), "{message}");
     assert!(message.contains("--device cpu") && message.lines().count() == 1, "{message}");
     let listed = stdout(&["devices", "--gpu-cache", cache]);

@@ -83,7 +83,7 @@ fn a_layer_of_one_row_takes_six_dispatches_at_most() {
     let prompt =
         |text: &[u32], at, layers: &RunLayers| Batch::prompt(text, at, 0).with_layers(layers.clone());
     for variant in ["plain", "dot4"] {
-        let [mut context, mut apart] = [true, false].map(|norms_in_products| {
+        let [mut context, mut apart] = [4, 0].map(|norms_in_products| {
             on(&device, &model, |c| {
                 c.gpu_variant = variant.parse().unwrap();
                 c.gpu_tuning = Some(Tuning { norms_in_products, ..Tuning::SOFTWARE });

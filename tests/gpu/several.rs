@@ -156,7 +156,7 @@ impl Machine {
         let files = folder.read_dir().into_iter().flatten().flatten().map(|file| file.path());
         let is_llvmpipe = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("lvp_icd");
         let Some(driver) = files.into_iter().find(is_llvmpipe) else {
-            eprintln!("SKIPPED {test}: no llvmpipe in {}", folder.display());
+            eprintln!("NOT RUN: {test}: no llvmpipe in {}", folder.display());
             return None;
         };
         let directory = tempfile::tempdir().unwrap();
@@ -165,10 +165,14 @@ impl Machine {
         Some(Machine { drivers: vec![driver, again], _directory: directory })
     }
 
-    fn run(&self, args: &[&str]) -> Output {
+    fn program(&self) -> Command {
         let mut program = Command::new(env!("CARGO_BIN_EXE_spec-run"));
         program.env("VK_DRIVER_FILES", std::env::join_paths(&self.drivers).unwrap());
-        program.args(args).stdin(Stdio::null()).output().unwrap()
+        program
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.program().args(args).stdin(Stdio::null()).output().unwrap()
     }
 
     fn stdout(&self, args: &[&str]) -> String {
@@ -183,10 +187,10 @@ impl Machine {
 
     fn fails(&self, args: &[&str], code: i32, words: &[&str]) {
         let output = self.run(args);
-        let message = String::from_utf8(output.stderr).unwrap();
+        let message = gpu::our_lines(&output, &mut self.program());
         assert_eq!(output.status.code(), Some(code), "{args:?}: {message}");
         assert!(words.iter().all(|word| message.contains(word)), "{args:?}: {message}");
-        assert_eq!(message.lines().filter(|line| !line.is_empty()).count(), 1, "{args:?}: {message}");
+        assert_eq!(message.lines().count(), 1, "{args:?}: {message}");
     }
 }
 
@@ -246,7 +250,7 @@ fn layers_on_two_drivers_give_the_same_in_every_batch() {
     let all = spec_run::internals::gpu::adapters();
     let other = all.iter().find(|of| of.info.driver != all[0].info.driver);
     let (Some(first), Some(other)) = (all.first(), other) else {
-        eprintln!("SKIPPED {name}: there are no two drivers");
+        eprintln!("NOT RUN: {name}: there are no two drivers");
         return;
     };
     let model = in_floats(&embedded_model());

@@ -13,7 +13,7 @@ pub fn fixture(name: &str) -> Option<PathBuf> {
     }
     let required = std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_some_and(|value| value == "1");
     assert!(!required, "SPEC_RUN_REQUIRE_FIXTURES=1, but {} is missing", path.display());
-    eprintln!("SKIPPED {name}: {} is missing", path.display());
+    eprintln!("NOT RUN: {name}: {} is missing", path.display());
     None
 }
 
@@ -25,7 +25,7 @@ pub fn optional_fixture(name: &str, in_llama_cpp: &str) -> Option<PathBuf> {
     let found = found.into_iter().flatten().find(|path| path.exists());
     if found.is_none() {
         eprintln!(
-            "SKIPPED {name}: not in ../shared/fixtures, and SPEC_RUN_LLAMA_CPP names no source of llama.cpp"
+            "NOT RUN: {name}: not in ../shared/fixtures, and SPEC_RUN_LLAMA_CPP names no source of llama.cpp"
         );
     }
     found

@@ -138,7 +138,7 @@ fn start(says: &str, change: impl FnOnce(&mut Config, &mut Fake)) -> Option<Serv
 
 fn start_with(template: &str, says: &str, change: impl FnOnce(&mut Config, &mut Fake)) -> Option<Server> {
     let Ok(gguf) = crate::embedded::open() else {
-        eprintln!("SKIPPED: no embedded model");
+        eprintln!("NOT RUN: no embedded model");
         return None;
     };
     let tokenizer = Arc::new(Tokenizer::from_gguf(&gguf).unwrap());

@@ -20,7 +20,7 @@ fn a_lost_device_is_one_clear_line() {
         Ok(found) => found,
         Err(e) => {
             assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{TEST}: {e}");
-            eprintln!("SKIPPED {TEST}: {e}");
+            eprintln!("NOT RUN: {TEST}: {e}");
             return;
         }
     };
