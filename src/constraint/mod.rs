@@ -79,18 +79,22 @@ impl Vocabulary {
                 "the vocabulary has no token that ends a text, and a grammar needs one".into(),
             ));
         };
-        let bytes = |id: u32| match tokenizer.is_control(id) || tokenizer.is_eog(id) {
-            true => [&[TokTrie::SPECIAL_TOKEN_MARKER], tokenizer.piece(id)].concat(),
-            false => tokenizer.piece(id).to_vec(),
+        // A token without bytes stays without: it is no node of the trie, so no grammar can choose it.
+        let bytes = |id: u32| match tokenizer.piece(id) {
+            piece if !piece.is_empty() && (tokenizer.is_control(id) || tokenizer.is_eog(id)) => {
+                [&[TokTrie::SPECIAL_TOKEN_MARKER], piece].concat()
+            }
+            piece => piece.to_vec(),
         };
         let words: Vec<Vec<u8>> = ids.map(bytes).collect();
         let mut trie = TokTrie::from(&TokRxInfo::new(words.len() as u32, end), &words);
         trie = trie.with_eos_tokens(&ends);
         let twin = |(id, word): (u32, &Vec<u8>)| {
-            let known = trie.token_id(word).filter(|&known| known != id && !word.is_empty())?;
+            let known = trie.token_id(word).filter(|&known| known != id)?;
             Some((id, known))
         };
-        let twins = (0..).zip(&words).filter_map(twin).collect();
+        // The trie panics where it is asked for no bytes.
+        let twins = (0..).zip(&words).filter(|(_, word)| !word.is_empty()).filter_map(twin).collect();
         let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
         let mut factory = ParserFactory::new_simple(&env).map_err(|e| refused("a grammar", e))?;
         factory.quiet().limits_mut().verbose_errors = false;

@@ -1,6 +1,7 @@
 use super::*;
 use crate::{
-    embedded,
+    Gguf, embedded,
+    gguf::Writer,
     speculation::{Proposer, Supply},
 };
 
@@ -182,6 +183,29 @@ fn only_ends_of_text_follow_an_end_or_a_wrong_turn() {
     assert_eq!(allowed(&[id("a"), id("b"), ends[0]]), ends);
     assert_eq!(allowed(&[id("b")]), ends);
     assert_eq!(allowed(&[]), begun);
+}
+
+/// As the padding of Qwen's vocabulary is.
+#[test]
+fn tokens_without_bytes_are_never_chosen() {
+    const TYPES: &str = "tokenizer.ggml.token_type";
+    const UNUSED: i32 = 5;
+    let embedded = embedded::open().unwrap();
+    let mut types = embedded.metadata().i32s(TYPES).unwrap().unwrap();
+    types[300..310].fill(UNUSED);
+    let mut writer = Writer::new();
+    embedded.metadata().iter().for_each(|(key, value)| _ = writer.set(key, value.clone()));
+    writer.set(TYPES, types);
+    let mut file = Vec::new();
+    writer.write(&mut file, |_, _| Ok(())).unwrap();
+    let tokenizer = Tokenizer::from_gguf(&Gguf::from_bytes("unused", file).unwrap()).unwrap();
+    assert!(tokenizer.piece(305).is_empty() && !tokenizer.piece(310).is_empty());
+    let vocabulary = Vocabulary::new(&tokenizer).unwrap();
+    let mut constraint = vocabulary.compile(&Grammar::Gbnf("root ::= .*".into())).unwrap();
+    let mut logits = vec![0.0; tokenizer.vocab_size()];
+    constraint.mask(&[], &mut logits);
+    assert!(logits[300..310].iter().all(|logit| *logit < 0.0), "{:?}", &logits[300..310]);
+    assert!(logits[310] == 0.0);
 }
 
 /// Chains in which each part names the next one.

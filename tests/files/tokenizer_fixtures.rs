@@ -7,7 +7,11 @@ use proptest::{
     prelude::*,
     test_runner::{Config, TestRunner},
 };
-use spec_run::tokenizer::{EncodeOptions, StreamDecoder};
+use spec_run::{
+    constraint::{self, Grammar},
+    sampler::Rule,
+    tokenizer::{EncodeOptions, StreamDecoder},
+};
 use tokenizer_support::{fixture, open, optional_fixture};
 
 struct Vocabulary {
@@ -73,6 +77,27 @@ fn ids_are_llama_cpps() {
             assert_eq!(tokenizer.decode(&expected), text.as_bytes(), "{name}: {text:?}");
         }
     }
+}
+
+/// Qwen's vocabulary has hundreds of tokens without bytes. No grammar can choose one, except where it ends a text.
+#[test]
+fn every_vocabulary_serves_grammars() {
+    let mut without_bytes = 0;
+    for (Vocabulary { name, .. }, path) in vocabularies() {
+        let tokenizer = open(&path);
+        let vocabulary = constraint::Vocabulary::new(&tokenizer).unwrap_or_else(|e| panic!("{name}: {e}"));
+        for grammar in [Grammar::Json, Grammar::Gbnf("root ::= .*".into())] {
+            let mut constraint = vocabulary.compile(&grammar).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let mut logits = vec![0.0; tokenizer.vocab_size()];
+            constraint.mask(&[], &mut logits);
+            assert!(constraint.fault().is_none() && logits.contains(&0.0), "{name}: {grammar:?}");
+            for id in (0..tokenizer.vocab_size() as u32).filter(|&id| tokenizer.piece(id).is_empty()) {
+                assert!(tokenizer.is_eog(id) || logits[id as usize] < 0.0, "{name}: {grammar:?} allows {id}");
+                without_bytes += 1;
+            }
+        }
+    }
+    println!("{without_bytes} times a token without bytes was not allowed");
 }
 
 #[test]
