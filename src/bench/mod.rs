@@ -202,6 +202,7 @@ pub fn measure(
                 mask_bytes: configuration.mask.as_ref().map(|mask| loaded.context.mask_cost(mask)),
                 token_bytes: loaded.context.bytes_read(None),
                 memory_bytes,
+                gpu_read: loaded.context.weights_read_speed(),
                 settings: settings.clone(),
                 samples: cases.iter().copied().zip(samples).filter(|(_, s)| !s.is_empty()).collect(),
                 load: loaded.load.clone(),

@@ -21,6 +21,8 @@ pub struct Report {
     pub token_bytes: u64,
     /// Bytes of one read of the memory.
     pub memory_bytes: usize,
+    /// Bytes that the GPU reads of its memory in a second, where all weights lie there.
+    pub gpu_read: Option<f64>,
     pub settings: BenchSettings,
     pub samples: Vec<(Case, Vec<f64>)>,
     pub load: Vec<f64>,
@@ -52,9 +54,10 @@ impl Report {
         self.seconds(case).unwrap_or_default().iter().map(|s| s * 1e3).collect()
     }
 
-    /// GB/s, round by round: the best read of each round.
+    /// GB/s of the memory that holds the weights, round by round: the best read of each round. A GPU's was measured once.
     fn memory_rates(&self) -> Vec<f64> {
-        self.per_second(Case::Memory, self.memory_bytes as f64 / 1e9)
+        let reads = self.per_second(Case::Memory, self.memory_bytes as f64 / 1e9);
+        self.gpu_read.map_or(reads.clone(), |read| vec![read / 1e9; reads.len()])
     }
 
     fn weight_rates(&self, depth: usize) -> Vec<f64> {
@@ -89,8 +92,9 @@ impl Report {
         let memory = self.memory_rates();
         for &depth in &self.settings.depths {
             let weights = self.weight_rates(depth);
+            let whose = if self.gpu_read.is_some() { "the GPU's memory" } else { "the memory" };
             let note = format!(
-                "{:.1} GB/s of weights, {:.2} of the memory",
+                "{:.1} GB/s of weights, {:.2} of {whose}",
                 Spread::of(&weights).median,
                 Spread::of_ratios(&weights, &memory).median
             );
@@ -305,6 +309,7 @@ mod tests {
             mask_bytes: Some(0.5),
             token_bytes: 2_000_000_000,
             memory_bytes: 1_000_000_000,
+            gpu_read: None,
             settings,
             samples: vec![
                 (Case::Memory, vec![0.05, 0.04, 0.05]),
@@ -341,6 +346,11 @@ mod tests {
         close(&json["curve"][1]["ratio"], 1.25);
         close(&json["draft_cost"], 0.6);
         close(&json["load_ms"], 2.0);
+        // On a GPU it is that memory's speed which counts: 10, 20 and 16 of 40.
+        let on_gpu = Report { gpu_read: Some(40e9), ..report() };
+        close(&on_gpu.json()["decode"]["share"], 0.4);
+        close(&on_gpu.json()["decode"]["peak_gb_s"], 40.0);
+        assert!(on_gpu.table().contains("0.40 of the GPU's memory"), "{}", on_gpu.table());
         close(&json["rss_mb"], 7.0);
     }
 

@@ -493,6 +493,13 @@ pub fn interrupted(done: usize, chunks: usize, kept: bool) -> String {
     format!("interrupted after {done} of {}; {how}", count(chunks, "chunk"))
 }
 
+/// Time by kernel, if --profile asked for it.
+pub fn tell_profile(context: &Context) {
+    if let Some(table) = context.profile() {
+        note!("{}", table.trim_end());
+    }
+}
+
 /// Writes to stdout and flushes; a closed pipe is [`Error::ClosedPipe`], which ends the program quietly.
 pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
     let mut out = io::stdout().lock();

@@ -220,6 +220,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         None => perplexity(&mut context, &tokens, &settings, start, on_chunk)?,
     };
     bar.finish_and_clear();
+    common::tell_profile(&context);
     if tally.chunks < chunks {
         note!("{}", common::interrupted(tally.chunks, chunks, state.is_some()));
     }

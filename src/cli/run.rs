@@ -191,9 +191,7 @@ pub fn run(args: RunArgs) -> Result<()> {
     // What is said of a text that could not go on gets a line of its own.
     printer.finish()?;
     let (generation, spec) = ran?;
-    if let Some(table) = context.profile() {
-        note!("{}", table.to_string().trim_end());
-    }
+    common::tell_profile(&context);
     let stop = if printer.stopped { "stop_string" } else { stop_key(generation.stop) };
     if show {
         let seed = match sampler.config().is_greedy() {

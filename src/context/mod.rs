@@ -16,7 +16,7 @@ use crate::{
     batch::{ChainBatch, Row, SeqId},
     kv::WrittenSlots,
     mask::RunLayers,
-    placement::Placement,
+    placement::{Place, Placement},
     plan::{CacheUse, Dims, Op, Plan, Step},
     scores::{Scores, Top, Want},
 };
@@ -155,6 +155,12 @@ impl Context {
     /// How fast the GPU is, where one is used and was measured.
     pub fn speeds(&self) -> Option<Speeds> {
         self.speeds
+    }
+
+    /// Bytes that the GPU reads of its memory in a second, where all weights lie there and it was measured.
+    pub fn weights_read_speed(&self) -> Option<f64> {
+        let is_there = self.placement.parts.iter().all(|(_, place)| *place == Place::Vram);
+        self.speeds.filter(|_| is_there).map(|speeds| speeds.read)
     }
 
     /// What went to and from a GPU.
