@@ -3,9 +3,9 @@ const APART = false;
 const LIFTS = true;
 
 fn factor(r: Raw, half: u32) -> f32 {
-    return r.scale_min.x;
+    return scale_and_min(r).x;
 }
 
 fn summand(r: Raw, half: u32) -> f32 {
-    return r.scale_min.y;
+    return scale_and_min(r).y;
 }

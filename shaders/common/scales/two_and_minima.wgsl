@@ -3,9 +3,9 @@ const APART = true;
 const LIFTS = true;
 
 fn factor(r: Raw, half: u32) -> f32 {
-    return r.scales[half];
+    return scales_of(r)[half];
 }
 
 fn summand(r: Raw, half: u32) -> f32 {
-    return r.minima[half];
+    return minima_of(r)[half];
 }

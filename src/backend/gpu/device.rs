@@ -101,6 +101,7 @@ impl Found {
             (AMD, 64) => Tuning::GCN,
             _ => Tuning::HARDWARE,
         }
+        .within(&self.limits)
     }
 
     pub fn is_hardware(&self) -> bool {
@@ -134,7 +135,10 @@ impl Found {
                     && (p.ab_type, p.cr_type) == (Scalar::F16, Scalar::F32)
             })
         };
-        let fits = self.features.contains(COOPERATIVE);
+        // What a tile of them keeps for its workgroup.
+        const SHARED_BYTES: u32 = 32 << 10;
+        let has_room = self.limits.max_compute_workgroup_storage_size >= SHARED_BYTES;
+        let fits = has_room && self.features.contains(COOPERATIVE);
         Square::ALL.into_iter().find(|square| fits && suits(square.side()))
     }
 

@@ -7,7 +7,7 @@ use super::{
     formats::{BLOCK, Format, Streams, split_row},
     ops::Bound,
     params::{MatmulParams, Params, PrepareParams},
-    pipelines::{Family, Kernel, Mode, Pipelines, Tiling},
+    pipelines::{Family, Kernel, Mode, Pipelines, Tiles, Tiling, Turns},
     readback,
     record::Recorder,
     stored::words_of,
@@ -307,7 +307,8 @@ impl<'a> Matrix<'a> {
                 let groups = Tiling::wide(rows, columns).groups;
                 return Ok(vec![(kernel, bound(&x.buffer, &y.buffer)?, groups)]);
             }
-            let mut tiling = Tiling::whole(rows, columns);
+            let tiles = Tiles::of(format, arith, pipelines.variants().coop);
+            let mut tiling = Tiling::whole(rows, columns, tiles);
             if share > 0 {
                 tiling = tiling.shared(lanes, share);
             }
@@ -325,10 +326,11 @@ impl<'a> Matrix<'a> {
             ]);
         }
         let bound = bound(&x.buffer, &y.buffer)?;
-        let columns = columns as u32;
+        let turns = Turns::of(columns);
+        let columns = turns.columns;
         let kernel = Kernel::MatmulRows { format, mode, lanes, columns, coarse, arith, scales };
-        let at_once = gpu.tuning.rows_at_once(kernel);
-        Ok(vec![(kernel, bound, [(self.rows as u32).div_ceil(at_once), 1, 1])])
+        let groups = (self.rows as u32).div_ceil(gpu.tuning.rows_at_once(kernel));
+        Ok(vec![(kernel, bound, turns.groups([groups, 1, 1]))])
     }
 
     /// Numbers in a row of the product.

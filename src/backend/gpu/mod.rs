@@ -148,7 +148,7 @@ impl GpuBackend {
         let plan = &model.plan;
         let mut gpu = Gpu::open_for(found, config.budget, false, config.variants)?;
         gpu.variants = config.variants;
-        gpu.tuning = config.tuning.unwrap_or(gpu.tuning);
+        gpu.tuning = config.tuning.map_or(gpu.tuning, |tuning| tuning.within(&gpu.limits));
         let proof = proof::known(&found.info, config.cache.as_deref());
         if let Some(proof) = proof {
             (gpu.flushes_halves, gpu.norms_apart) = (proof.flushes_halves, proof.norms_apart);

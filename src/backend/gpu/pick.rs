@@ -157,7 +157,7 @@ mod tests {
     fn the_best_are_found_in_vocabularies_of_any_size() {
         let Some(mut gpu) = gpu("the_best_are_found_in_vocabularies_of_any_size") else { return };
         for tuning in [Tuning::SOFTWARE, Tuning::HARDWARE] {
-            gpu.tuning = tuning;
+            gpu.tuning = tuning.within(&gpu.limits);
             let mut pipelines = Pipelines::new(&gpu);
             // Of the last, narrow workgroups have several spans for a thread.
             for n_vocab in [1, 7, 1023, 1024, 1025, 5000, 20_000] {

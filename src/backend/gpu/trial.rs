@@ -11,7 +11,7 @@ use super::{
     device::{Found, Gpu},
     formats::{BLOCK, Format},
     lab::{Dispatch, How, Matrix, Random, Room, blocks, numbers, plain, room},
-    pipelines::{Curve, Mode, Pipelines},
+    pipelines::{Curve, FEW_ROWS, Mode, Pipelines, Tiles, Tuning},
     proof::{self, PROOF_BYTES, Proof, is_more, same_bits},
     speeds,
     variants::{Arith, Variants, Wanted},
@@ -20,6 +20,7 @@ use crate::{
     Error, Result,
     backend::Speeds,
     quant::{GgmlType, dequantize},
+    words::count,
 };
 
 /// Less than this is not worth other bits.
@@ -47,7 +48,7 @@ pub struct TrialOutcome {
     pub scores: Vec<Score>,
 }
 
-const OUTCOME: &str = "trial";
+const OUTCOME: &str = "trial of four";
 /// What was under way, for the case that it takes the program with it; and what the device failed at.
 const UNDER_WAY: &str = "trying";
 /// So many trials of a variant that did not come to an end are the driver's fault. One may have been stopped by hand, or
@@ -285,11 +286,15 @@ fn vouch(found: &Found, variants: Variants, directory: Option<&Path>) -> Result<
     }
 }
 
-/// Regimes that are tried: columns, and what the ratio is called.
-const REGIMES: [(usize, &str); 3] = [(1, "1 row"), (4, "4 rows"), (64, "64 rows")];
+/// Numbers of rows that are tried, and what the ratios are called. Tiles are for more rows than are multiplied in turns.
+fn regimes(tuning: &Tuning) -> Vec<(usize, String)> {
+    let many = 2 * tuning.rows_in_turns as usize;
+    let numbers = [1, 4, 64].into_iter().chain((many > 64).then_some(many));
+    numbers.map(|rows| (rows, count(rows, "row"))).collect()
+}
 
 fn how(columns: usize, arith: Arith) -> How<'static> {
-    How { arith, ..plain(columns, columns > 8) }
+    How { arith, ..plain(columns, columns > FEW_ROWS) }
 }
 
 /// `like`: how kernels did that are the same but for tiles.
@@ -300,20 +305,26 @@ fn try_arith(gpu: &Gpu, variants: Variants, like: Option<&Score>) -> Result<Scor
     }
     let mut score = Score::of(variants);
     let matrix = big_matrix(gpu, Format::Q4_0)?;
-    let x = Random::new(1).floats(64 * K);
-    let (x, y) = (matrix.input(gpu, &x, 64)?, room(gpu, (4 * 64 * matrix.rows) as u64)?);
-    let room_for = |arith| matrix.room_for(gpu, arith, 64);
+    let regimes = regimes(&gpu.tuning);
+    let most = regimes.iter().map(|(columns, _)| *columns).max().unwrap_or(1);
+    let x = Random::new(1).floats(most * K);
+    let (x, y) = (matrix.input(gpu, &x, most)?, room(gpu, (4 * most * matrix.rows) as u64)?);
+    let room_for = |arith| matrix.room_for(gpu, arith, most);
     let (ready_plain, ready) = (room_for(Variants::PLAIN.arith)?, room_for(variants.arith)?);
     let none = numbers(gpu, &[0.0])?;
     let clock = Clock::new(gpu)?;
-    for (columns, name) in REGIMES {
-        let known = like.filter(|_| columns <= 8).and_then(|like| like.faster_by(name));
+    for (columns, name) in regimes {
+        let in_turns = columns <= FEW_ROWS || columns <= gpu.tuning.rows_in_turns as usize;
+        let known = like.filter(|_| in_turns).and_then(|like| like.faster_by(&name));
         if let Some(ratio) = known {
-            score.faster.push((name.into(), ratio));
+            score.faster.push((name, ratio));
             continue;
         }
         let all = |pipelines: &Pipelines, arith, ready: &Room| -> Result<Vec<Dispatch>> {
-            let how = how(columns, arith);
+            // As a pass would take them.
+            let tiles = Tiles::of(matrix.format, arith, pipelines.variants().coop);
+            let wide = !in_turns && tiles == Tiles::Wide && gpu.tuning.wide;
+            let how = How { wide, tile: !in_turns, ..how(columns, arith) };
             let mut all = vec![matrix.prepare(gpu, pipelines, &x, ready, &how)?];
             all.extend(matrix.multiply(gpu, pipelines, ready, &y, &none, &how)?);
             Ok(all)
@@ -322,7 +333,7 @@ fn try_arith(gpu: &Gpu, variants: Variants, like: Option<&Score>) -> Result<Scor
         let tried = all(&pipelines, variants.arith, &ready)?;
         let base = Work { pipelines: &mut plain, what: &base };
         let ratio = clock.ratio(base, Work { pipelines: &mut pipelines, what: &tried })?;
-        score.faster.push((name.into(), ratio));
+        score.faster.push((name, ratio));
     }
     Ok(score)
 }
@@ -405,13 +416,14 @@ fn compare_products(
     // Other ways to cut the same product.
     let shared = How { share: 2, ..how(COLUMNS, arith) };
     let wide = How { wide: true, ..how(COLUMNS, arith) };
-    for (name, how) in [("shared", shared), ("wide", wide)] {
+    let turned = How { tile: false, ..how(COLUMNS, arith) };
+    for (name, how) in [("shared tiles", shared), ("wide tiles", wide), ("rows in turns", turned)] {
         if how.wide && !(gpu.tuning.wide && matrix.format.fits_wide_tiles()) {
             continue;
         }
         let other = matrix.product(gpu, pipelines, &x, &how)?;
         if !same_bits(&other, &tried) {
-            return Ok(Some(format!("{ty}: other bits in {name} tiles")));
+            return Ok(Some(format!("{ty}: other bits in {name}")));
         }
     }
     Ok(None)

@@ -4,7 +4,7 @@ use super::{
     super::{
         formats::{BLOCK, Format},
         params::{ActivateParams, MatmulParams, PrepareParams},
-        pipelines::{Curve, FEW_ROWS, Family, Kernel, Mode, Tiling, WIDE, numbers_of},
+        pipelines::{Curve, FEW_ROWS, Family, Kernel, Mode, Tiles, Tiling, Turns, numbers_of},
         record::Recorder,
         variants::Arith,
         weights::{Joined, Matrix, MatrixPart, To},
@@ -279,21 +279,24 @@ impl Ops {
         for Part { rows: matrix_rows, bound, shared_tiles, join, .. } in
             if with_lows { &matmul.with_lows } else { &matmul.parts }
         {
-            if rows <= FEW_ROWS {
-                let columns = rows as u32;
+            let in_turns = rows as u32 <= recorder.gpu.tuning.rows_in_turns && !with_lows;
+            if rows <= FEW_ROWS || in_turns {
+                let turns = Turns::of(rows);
+                let columns = turns.columns;
                 let kernel = Kernel::MatmulRows { format, mode, lanes, columns, coarse, arith, scales };
                 let groups = matrix_rows.div_ceil(recorder.gpu.tuning.rows_at_once(kernel));
-                recorder.dispatch(kernel, bound, in_two(groups, &recorder.gpu.limits))?;
+                recorder.dispatch(kernel, bound, turns.groups(in_two(groups, &recorder.gpu.limits)))?;
             } else {
                 let gpu = recorder.gpu;
-                let is_plain_dots = arith == Arith::Int8 && !gpu.variants.coop;
-                let may_be_wide = is_plain_dots && format.fits_wide_tiles();
                 let room = self.lane_sums_bytes;
-                let tiling = gpu.tuning.tiling(*matrix_rows, rows, lanes, room, may_be_wide);
-                let Tiling { width, share, groups } = tiling;
-                let kernel = match width {
-                    WIDE => Kernel::MatmulWide { format, mode, lanes, coarse, scales },
-                    _ => Kernel::MatmulTile { format, mode, lanes, coarse, arith, width, share, scales },
+                let tiles = Tiles::of(format, arith, gpu.variants.coop);
+                let tiling = gpu.tuning.tiling(*matrix_rows, rows, lanes, room, tiles);
+                let Tiling { tiles, width, share, groups } = tiling;
+                let kernel = match tiles {
+                    Tiles::Wide => Kernel::MatmulWide { format, mode, lanes, coarse, scales },
+                    Tiles::Narrow | Tiles::Squares => {
+                        Kernel::MatmulTile { format, mode, lanes, coarse, arith, width, share, scales }
+                    }
                 };
                 if share == 0 {
                     recorder.dispatch(kernel, bound, groups)?;

@@ -9,7 +9,7 @@ use super::{
     super::{
         formats::{BLOCK, Format},
         params::{MatmulParams, NormUnscaledParams},
-        pipelines::{FEW_ROWS, Family, Kernel, Mode},
+        pipelines::{Family, Kernel, Mode},
         record::Recorder,
         variants::Arith,
         weights::{Numbers, plain_norm},
@@ -129,7 +129,8 @@ impl Ops {
             let floats = self.norm_of_rows(stage, (weight_id, eps), (src, dst), None, Arith::Float);
             let mut parts = Vec::new();
             let Ops { matmuls, params, .. } = self;
-            let does_norm = |matmul: &&Matmul| matmul.mode == Mode::Add && stage.gpu.tuning.norms_in_products;
+            let does_norm =
+                |matmul: &&Matmul| matmul.mode == Mode::Add && stage.gpu.tuning.norms_in_products > 0;
             if let Some(matmul) = matmuls.get(&before).filter(does_norm) {
                 for (part, made) in stage.weights.matrices[&before].parts.iter().zip(&matmul.parts) {
                     let given = MatmulParams { eps, per_number, ..made.given };
@@ -169,7 +170,7 @@ impl Ops {
         if is_done {
             return Ok(());
         }
-        let whole = rows > FEW_ROWS || !recorder.gpu.tuning.norms_in_products;
+        let whole = rows as u32 > recorder.gpu.tuning.norms_in_products;
         let kernel = Kernel::NormUnscaled { arith: self.arith, lanes: *lanes, whole };
         recorder.dispatch(kernel, bound.as_ref().expect(here), [1, rows as u32, 1])
     }
@@ -179,9 +180,10 @@ impl Ops {
         &self,
         matmul: &Matmul,
         next: Option<&Step>,
-        rows: usize,
+        (rows, most): (usize, u32),
     ) -> Option<(At, &[Bound])> {
-        let next = next.filter(|_| rows <= FEW_ROWS && matmul.mode == Mode::Add)?;
+        let fits = rows as u32 <= most && matmul.mode == Mode::Add;
+        let next = next.filter(|_| fits)?;
         let at = At::of(next.op);
         let folded = self.unscaled.norms.get(&at)?;
         let is_before = self.matmuls.get(&folded.before).is_some_and(|before| std::ptr::eq(before, matmul));

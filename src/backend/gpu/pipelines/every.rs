@@ -2,11 +2,32 @@
 
 use super::{Curve, Kernel, Mode};
 use crate::{
-    backend::gpu::{formats::Format, stored::Stored, variants::Arith},
+    backend::gpu::{
+        formats::Format,
+        stored::Stored,
+        variants::{Arith, Variants},
+    },
     kv_type::KvType,
 };
 
 impl Kernel {
+    /// One of each kernel under these variants: cooperative matrices have wider tiles of their own.
+    pub fn all_under(variants: Variants) -> Vec<Kernel> {
+        let mut all = Kernel::all();
+        if variants.coop {
+            let is_tile = |kernel: &&Kernel| matches!(kernel, Kernel::MatmulTile { arith: Arith::Int8, .. });
+            let widened = |kernel: &Kernel| match *kernel {
+                Kernel::MatmulTile { format, mode, lanes, coarse, arith, share, scales, .. } => {
+                    Kernel::MatmulTile { format, mode, lanes, coarse, arith, width: 64, share, scales }
+                }
+                other => other,
+            };
+            let wide: Vec<_> = all.iter().filter(is_tile).map(widened).collect();
+            all.extend(wide);
+        }
+        all
+    }
+
     /// One of each kernel for every format and shape.
     pub fn all() -> Vec<Kernel> {
         let mut all = vec![Kernel::Add, Kernel::Take, Kernel::Scale, Kernel::Cap];

@@ -444,7 +444,7 @@ impl Kernel {
             let few = self.few_rows().expect("a row kernel");
             let FewRows { format, lanes, columns, .. } = few;
             let each = tuning.rows_each(few);
-            let has_parts = scales && tuning.norms_in_products;
+            let has_parts = scales && columns <= tuning.norms_in_products;
             let parts = if has_parts { columns.div_ceil(2) * lanes } else { 0 };
             [
                 ("LANES", f64::from(lanes)),

@@ -17,6 +17,10 @@ pub struct Maker {
 }
 
 impl Maker {
+    pub fn variants(&self) -> Variants {
+        self.variants
+    }
+
     pub fn new(gpu: &Gpu, variants: Variants) -> Self {
         let fit = Family::ALL.iter().filter(|family| family.fits(&gpu.limits));
         let layouts = fit.map(|&family| (family, layout(&gpu.device, family)));

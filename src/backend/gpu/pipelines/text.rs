@@ -37,7 +37,7 @@ impl Kernel {
             ]
             .concat(),
             Kernel::MatmulRows { format, arith, .. } => {
-                rows_text(format, arith) + shader!("common/one_matrix") + shader!("matmul_rows")
+                rows_text(format, arith) + shader!("common/one_matrix_in_turns") + shader!("matmul_rows")
             }
             Kernel::StoreRows { format, arith, .. } => [
                 &rows_with(format, arith, &product()),

@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn norms_that_products_get_wrong_are_found() {
         let Some(mut gpu) = gpu("norms_that_products_get_wrong_are_found") else { return };
-        gpu.tuning.norms_in_products = true;
+        gpu.tuning.norms_in_products = 8;
         type Break = fn(Kernel, String) -> String;
         let broken: [(&str, Break); 4] = [
             ("in a product", |kernel, text| match kernel {

@@ -111,7 +111,7 @@ impl Case {
         } else {
             let how = How { arith, mode: Mode::Add, ..plain(columns, false) };
             todo.extend(given.before.multiply(gpu, pipelines, &ready, &rows, &none, &how)?);
-            let whole = matches!(way, Way::Many { .. }) || !gpu.tuning.norms_in_products;
+            let whole = matches!(way, Way::Many { .. }) || columns as u32 > gpu.tuning.norms_in_products;
             let lanes = gpu.tuning.lanes(dim / BLOCK);
             let per_number = 1.0 / dim as f32;
             let params = NormUnscaledParams { stride: dim as u32 / 4, eps: EPS, per_number, zero: 0 };
@@ -188,7 +188,8 @@ pub fn fault(gpu: &Gpu, pipelines: &mut Pipelines, arith: Arith, all: bool) -> R
         let case = Case { ty: GgmlType::Q8_0, dim: 512, columns, arith };
         let made = case.made(gpu, pipelines, Way::Norm)?;
         let many = (Way::Many { share: 0, wide: false }, "of many rows");
-        let product = gpu.tuning.norms_in_products.then_some((Way::Product, "in a product"));
+        let in_product = columns as u32 <= gpu.tuning.norms_in_products;
+        let product = in_product.then_some((Way::Product, "in a product"));
         for (way, what) in product.into_iter().chain([many]) {
             if !made.has_bits_of(&case.made(gpu, pipelines, way)?) {
                 return Ok(Some(format!("norms {what}, {columns} rows: other bits than by themselves")));

@@ -54,7 +54,7 @@ fn attention_of_a_card_is_right_to_rounding_split_and_whole() {
 
 fn is_right_split_and_whole(test: &str, tuning: Tuning, shapes: &[Shape]) {
     let Some(mut gpu) = gpu(test) else { return };
-    gpu.tuning = tuning;
+    gpu.tuning = tuning.within(&gpu.limits);
     let mut pipelines = Pipelines::new(&gpu);
     for &(heads, kv_heads, dim, types) in shapes {
         let case = Case::new(heads, kv_heads, dim, Stored { keys: types.0, values: types.1 }, 12);

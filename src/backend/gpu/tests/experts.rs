@@ -92,7 +92,7 @@ fn rows_choose_their_best_experts() {
         Choice { experts: 4, used: 4, biased: true, ..plain },
     ];
     for tuning in TUNINGS {
-        gpu.tuning = tuning;
+        gpu.tuning = tuning.within(&gpu.limits);
         let mut pipelines = Pipelines::new(&gpu);
         for choice in &choices {
             let Choice { experts, used, .. } = *choice;
@@ -169,7 +169,7 @@ fn products_by_experts_are_those_of_their_matrices_alone() {
     const TEST: &str = "products_by_experts_are_those_of_their_matrices_alone";
     let Some(mut gpu) = gpu(TEST) else { return };
     for tuning in [Tuning::SOFTWARE, Tuning::HARDWARE] {
-        gpu.tuning = tuning;
+        gpu.tuning = tuning.within(&gpu.limits);
         check_products(&gpu, Arith::Summed);
     }
     if let Some(gpu) = gpu_with(TEST, Variants::DOT4) {

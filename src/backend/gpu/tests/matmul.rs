@@ -67,7 +67,7 @@ fn products_of_every_format_are_right_to_rounding() {
 #[test]
 fn products_are_right_in_wide_workgroups_too() {
     let Some(mut gpu) = gpu("products_are_right_in_wide_workgroups_too") else { return };
-    gpu.tuning = Tuning::HARDWARE;
+    gpu.tuning = Tuning::HARDWARE.within(&gpu.limits);
     check_products(&gpu, &[1, 2, 3, 8]);
 }
 
@@ -277,7 +277,7 @@ fn check_rounded_products(gpu: &Gpu, few: &[usize]) {
 fn products_by_dot4_are_right_and_the_same_in_each_regime() {
     let Some(mut gpu) = gpu("products_by_dot4_are_right_and_the_same_in_each_regime") else { return };
     check_rounded_products(&gpu, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
-    gpu.tuning = Tuning::HARDWARE;
+    gpu.tuning = Tuning::HARDWARE.within(&gpu.limits);
     check_rounded_products(&gpu, &[1, 2, 3, 8]);
 }
 
@@ -286,7 +286,7 @@ fn wide_tiles_have_the_bits_of_others() {
     let Some(mut gpu) = gpu("wide_tiles_have_the_bits_of_others") else { return };
     let (rows, columns) = (200, 128);
     for tuning in [Tuning::SOFTWARE, Tuning::HARDWARE] {
-        gpu.tuning = tuning;
+        gpu.tuning = tuning.within(&gpu.limits);
         let mut pipelines = Pipelines::new(&gpu);
         for (ty, k) in quantized().zip([2304, 256].into_iter().cycle()) {
             if !Format::of(ty).unwrap().fits_wide_tiles() {
@@ -306,6 +306,37 @@ fn wide_tiles_have_the_bits_of_others() {
     }
 }
 
+/// However many turns there are: of nine rows both have one more than they need.
+#[test]
+fn rows_in_turns_have_the_bits_of_tiles() {
+    let Some(mut gpu) = gpu("rows_in_turns_have_the_bits_of_tiles") else { return };
+    let (rows, k) = (70, 768);
+    for tuning in [Tuning::SOFTWARE, Tuning::HARDWARE] {
+        gpu.tuning = tuning.within(&gpu.limits);
+        let mut pipelines = Pipelines::new(&gpu);
+        for (ty, arith) in [
+            (GgmlType::Q4_0, Arith::Int8),
+            (GgmlType::Q6_K, Arith::Int8),
+            (GgmlType::Q4_K, Arith::Summed),
+            (GgmlType::F16, Arith::Float),
+        ] {
+            let mut random = Random::new(ty as u64 + 13);
+            let bytes = blocks(&mut random, ty, rows * k / ty.block_len());
+            let weights = Matrix::new(&gpu, ty, &bytes, rows, k).unwrap();
+            let bias = random.floats(rows);
+            for columns in [9, 16, 21] {
+                let x: Vec<f32> = random.floats(columns * k).iter().map(|x| x / 16.0).collect();
+                for mode in [Mode::Add, Mode::Gate(Curve::Silu)] {
+                    let how = How { mode, arith, bias: Some(&bias), ..plain(columns, true) };
+                    let [want, got] = [true, false]
+                        .map(|tile| weights.product(&gpu, &mut pipelines, &x, &How { tile, ..how }).unwrap());
+                    assert!(bits(&got) == bits(&want), "{ty}, {columns} columns, {mode:?}");
+                }
+            }
+        }
+    }
+}
+
 /// Rows are dot4's, so tiles have dot4's bits.
 #[test]
 fn products_by_cooperative_matrices_have_the_bits_of_rows() {
@@ -314,7 +345,7 @@ fn products_by_cooperative_matrices_have_the_bits_of_rows() {
         return;
     };
     check_rounded_products(&gpu, &[1, 8, 9]);
-    gpu.tuning = Tuning::HARDWARE;
+    gpu.tuning = Tuning::HARDWARE.within(&gpu.limits);
     check_rounded_products(&gpu, &[4]);
 }
 

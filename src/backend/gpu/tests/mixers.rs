@@ -301,7 +301,7 @@ fn piece(text: usize, rows: std::ops::Range<usize>, from: Option<u32>, to: u32) 
 fn states_go_on_from_row_to_row_however_a_text_is_cut() {
     let Some(mut gpu) = gpu("states_go_on_from_row_to_row_however_a_text_is_cut") else { return };
     for tuning in [Tuning::SOFTWARE, Tuning::HARDWARE] {
-        gpu.tuning = tuning;
+        gpu.tuning = tuning.within(&gpu.limits);
         for case in &cases() {
             let mut device = Device::new(&gpu, case);
             let what = format!("{:?}", case.spec);

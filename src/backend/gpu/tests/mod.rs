@@ -38,7 +38,7 @@ pub fn adapter(test: &str) -> Option<Found> {
         Ok(found) => Some(found),
         Err(e) => {
             assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{test}: {e}");
-            eprintln!("SKIPPED {test}: {e}");
+            eprintln!("NOT RUN: {test}: {e}");
             None
         }
     }
@@ -53,7 +53,7 @@ pub fn gpu(test: &str) -> Option<Gpu> {
 pub fn gpu_with(test: &str, variants: Variants) -> Option<Gpu> {
     let found = adapter(test)?;
     if let Err(e) = variants.check(&found) {
-        eprintln!("SKIPPED {test}: {e}");
+        eprintln!("NOT RUN: {test}: {e}");
         return None;
     }
     let mut gpu = Gpu::open_for(&found, 1 << 30, true, variants).unwrap();

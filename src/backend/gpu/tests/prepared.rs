@@ -73,7 +73,7 @@ fn norms_prepare_rows_as_by_themselves() {
     let test = "norms_prepare_rows_as_by_themselves";
     let Some(mut gpu) = gpu(test) else { return };
     for (tuning, arith) in ways() {
-        gpu.tuning = tuning;
+        gpu.tuning = tuning.within(&gpu.limits);
         let mut pipelines = Pipelines::new(&gpu);
         let mut random = Random::new(21);
         for width in [32usize, 288, 4096] {
@@ -104,7 +104,7 @@ fn attention_prepares_rows_as_by_itself() {
     const CELLS: usize = 300;
     let stored = Stored { keys: KvType::F32, values: KvType::F32 };
     for (tuning, arith) in ways() {
-        gpu.tuning = tuning;
+        gpu.tuning = tuning.within(&gpu.limits);
         let mut pipelines = Pipelines::new(&gpu);
         let mut random = Random::new(22);
         for (heads, kv_heads, dim) in [(6usize, 2usize, 32usize), (4, 1, 128), (5, 1, 96)] {
@@ -167,7 +167,7 @@ fn gates_prepare_rows_as_by_themselves() {
     let test = "gates_prepare_rows_as_by_themselves";
     let Some(mut gpu) = gpu(test) else { return };
     for (tuning, arith) in ways() {
-        gpu.tuning = tuning;
+        gpu.tuning = tuning.within(&gpu.limits);
         let mut pipelines = Pipelines::new(&gpu);
         let mut random = Random::new(23);
         for (ty, k) in [(GgmlType::Q4_0, 288usize), (GgmlType::Q8_0, 2304), (GgmlType::Q6_K, 4352)] {
@@ -225,7 +225,7 @@ fn gates_prepare_rows_as_by_themselves() {
                     ),
                     inputs: vec![high, low, scales, &none, &x],
                     groups: [
-                        [(2 * outputs as u32).div_ceil(tuning.rows_at_once(in_floats)), 1, 1],
+                        [1, (2 * outputs as u32).div_ceil(tuning.rows_at_once(in_floats)), 1],
                         [3, 1, 1],
                     ],
                 };

@@ -20,7 +20,7 @@ fn norms_are_right_to_rounding() {
     let test = "norms_are_right_to_rounding";
     let Some(mut gpu) = gpu(test) else { return };
     for tuning in TUNINGS {
-        gpu.tuning = tuning;
+        gpu.tuning = tuning.within(&gpu.limits);
         let mut pipelines = Pipelines::new(&gpu);
         let mut random = Random::new(8);
         for dim in [4usize, 64, 100, 2048] {
@@ -151,7 +151,7 @@ fn queries_and_keys_are_normed_and_turned_and_stored_in_their_cells() {
         (288, 144, true, (F16, IQ4_NL), 0),
     ];
     for tuning in TUNINGS {
-        gpu.tuning = tuning;
+        gpu.tuning = tuning.within(&gpu.limits);
         let mut pipelines = Pipelines::new(&gpu);
         for (dim, turned, in_halves, types, normed) in cases {
             let mut random = Random::new(dim as u64);

@@ -28,7 +28,7 @@ fn norms_of_groups_are_right_to_rounding() {
     let test = "norms_of_groups_are_right_to_rounding";
     let Some(mut gpu) = gpu(test) else { return };
     for tuning in TUNINGS {
-        gpu.tuning = tuning;
+        gpu.tuning = tuning.within(&gpu.limits);
         let mut pipelines = Pipelines::new(&gpu);
         let of = |centred, group, groups, by_own, adds, inside| Norm {
             centred,

@@ -23,7 +23,7 @@ fn norms_in_products_have_the_bits_of_norms_by_themselves() {
         (GgmlType::Q6_K, 512, &[2]),
     ];
     for tuning in TUNINGS {
-        gpu.tuning = tuning;
+        gpu.tuning = tuning.within(&gpu.limits);
         let (mut pipelines, mut pipelines_apart) = (Pipelines::new(&gpu), Pipelines::new(&gpu));
         for (ty, dim, numbers) in kinds {
             let format = Format::of(ty).unwrap();
@@ -31,9 +31,9 @@ fn norms_in_products_have_the_bits_of_norms_by_themselves() {
             {
                 for &columns in numbers {
                     let case = Case { ty, dim, columns, arith };
-                    gpu.tuning.norms_in_products = false;
+                    gpu.tuning.norms_in_products = 0;
                     let apart = case.made(&gpu, &mut pipelines_apart, Way::Norm).unwrap();
-                    gpu.tuning.norms_in_products = true;
+                    gpu.tuning.norms_in_products = 8;
                     let made = case.made(&gpu, &mut pipelines, Way::Product).unwrap();
                     assert!(made.has_bits_of(&apart), "{case:?}");
                     let wide = (arith == Arith::Int8 && format.fits_wide_tiles())
