@@ -1,0 +1,38 @@
+//! Chat templates as Python's jinja2 renders them.
+
+use crate::{QWEN, SMOLLM2, golden, models, tokenizer};
+use spec_run::{
+    Gguf,
+    chat::{ChatTemplate, Conversation, Message, Tool},
+};
+
+#[test]
+fn conversations_are_written_as_jinja2_writes_them() {
+    let golden = golden("templates.json");
+    for (real, path) in models("conversations_are_written_as_jinja2_writes_them", &[SMOLLM2, QWEN]) {
+        let (gguf, tokenizer) = (Gguf::open(&path).unwrap(), tokenizer(&path));
+        let template = ChatTemplate::from_gguf(&gguf, &tokenizer).unwrap();
+        let caps = [false, true].map(|tools| template.caps(tools));
+        for case in golden["cases"].as_array().unwrap() {
+            let name = format!("{}: {}", real.name, case["name"].as_str().unwrap());
+            let messages = case["messages"].as_array().unwrap().iter();
+            let messages = messages.map(|json| Message::from_json(json).unwrap()).collect();
+            let tools = case["tools"].as_array().into_iter().flatten();
+            let tools: Vec<Tool> = tools.filter_map(|json| Tool::from_json(json).unwrap()).collect();
+            let flag = |key: &str| case[key].as_bool().unwrap();
+            let caps = &caps[usize::from(!tools.is_empty())];
+            let conversation = Conversation {
+                tools,
+                add_generation_prompt: flag("add_generation_prompt"),
+                continue_final_message: flag("continue_final_message"),
+                ..Conversation::new(messages)
+            };
+            let rendered = template.render(&conversation, caps);
+            let want = &case["results"][real.name];
+            match want["rendered"].as_str() {
+                Some(want) => assert_eq!(rendered.unwrap().text, want, "{name}"),
+                None => assert!(rendered.is_err(), "{name}: jinja2 says {}", want["error"]),
+            }
+        }
+    }
+}
