@@ -1,40 +1,42 @@
 //! `spec-run chat`: a conversation at the terminal. The cache keeps what was said, so that a turn evaluates only what is new.
 
+mod lines;
+mod rules;
+mod showing;
+
 use std::{
     fmt::Write as _,
     fs,
-    io::{BufRead, IsTerminal},
+    io::IsTerminal,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::Ordering,
 };
 
 use clap::Args;
 use serde_json::Value;
 
+use self::{
+    lines::{Lines, stop_flag},
+    rules::Rules,
+    showing::{Showing, dimmed},
+};
 use super::{
     chat_args::{StopArgs, TemplateArgs},
-    chat_template,
-    colors::{self, DIM, PLAIN},
-    common::{self, MOST_TEXT, read_text},
+    chat_template, colors,
+    common::{MOST_TEXT, read_text},
     drafting::{keep, summary},
     engine_args::{EngineArgs, Opened, Texts},
     failure,
-    learned_args::cache,
     output::{note, say},
     sampler_args::SamplerArgs,
 };
-#[cfg(feature = "constraints")]
-use crate::constraint::{Constraint, Vocabulary};
 use crate::{
-    Error, Job, Result, Tokenizer,
+    Error, Job, Result,
     chat::{
-        Answer, AnswerReader, Conversation, Delta, Message, Reading, Shown, StopStrings, Syntax,
-        TemplateSource, prompt_tokens,
+        Answer, AnswerReader, Conversation, Message, Reading, StopStrings, Syntax, TemplateSource,
+        prompt_tokens,
     },
-    engine::{Bound, Ended},
+    engine::Ended,
     files::{read_limited, write_whole},
     sampler::SamplerConfig,
     tokenizer::StreamDecoder,
@@ -319,7 +321,7 @@ impl Talk {
         let bound = self.rule.bound(ids.len());
         let job = Job { sampler: self.sampler.clone(), max_tokens: self.max_tokens, ..Job::new(ids) };
         let reading = Reading { syntax: self.syntax, tools: &[], reasoning: true, thinking: prompt.thinking };
-        let mut shown = Showing { stops: self.stops.clone(), ..Showing::new(AnswerReader::new(reading)) };
+        let mut shown = Showing::new(AnswerReader::new(reading), self.stops.clone());
         let stopped = stop_flag()?;
         stopped.store(false, Ordering::Relaxed);
         let mut session = self.opened.engine.session_bound(job, bound)?;
@@ -349,122 +351,6 @@ impl Talk {
     }
 }
 
-/// What each answer keeps to.
-struct Rules(#[cfg(feature = "constraints")] Option<(Vocabulary, Constraint)>);
-
-impl Rules {
-    fn of(args: &ChatCommand, tokenizer: &Tokenizer) -> Result<Self> {
-        #[cfg(feature = "constraints")]
-        return Ok(Rules(args.constraint.compile(tokenizer)?));
-        #[cfg(not(feature = "constraints"))]
-        {
-            let _ = (args, tokenizer);
-            Ok(Rules())
-        }
-    }
-
-    fn is_there(&self) -> bool {
-        #[cfg(feature = "constraints")]
-        return self.0.is_some();
-        #[cfg(not(feature = "constraints"))]
-        false
-    }
-
-    /// For an answer behind a prompt of so many tokens.
-    fn bound(&self, prompt: usize) -> Bound {
-        #[cfg(feature = "constraints")]
-        if let Some((vocabulary, constraint)) = &self.0 {
-            return constraint.bound(vocabulary, prompt);
-        }
-        let _ = prompt;
-        Bound::default()
-    }
-}
-
-/// An answer on its way to the terminal.
-struct Showing {
-    stops: StopStrings,
-    /// A text came that ends it.
-    is_stopped: bool,
-    reader: AnswerReader,
-    answer: Answer,
-    /// What is shown is what the model thinks.
-    thinks: bool,
-}
-
-impl Showing {
-    fn new(reader: AnswerReader) -> Self {
-        let (stops, answer) = (StopStrings::default(), Answer::default());
-        Showing { stops, is_stopped: false, reader, answer, thinks: false }
-    }
-
-    /// What comes behind a text that ends the answer is not shown.
-    fn add(&mut self, text: &str, color: Option<&str>) -> Result<()> {
-        let shown = if self.is_stopped { Shown::More(String::new()) } else { self.stops.push(text) };
-        self.read(shown, color)
-    }
-
-    fn read(&mut self, shown: Shown, color: Option<&str>) -> Result<()> {
-        self.is_stopped |= matches!(shown, Shown::Stop { .. });
-        let (Shown::More(text) | Shown::Stop { text, .. }) = shown;
-        let deltas = self.reader.push(&text);
-        self.show(&deltas, color)
-    }
-
-    fn end(&mut self) -> Result<()> {
-        let rest = self.stops.finish();
-        self.read(rest, None)?;
-        let deltas = self.reader.finish();
-        self.show(&deltas, None)?;
-        self.turn(false)?;
-        common::print("\n")
-    }
-
-    fn show(&mut self, deltas: &[Delta], color: Option<&str>) -> Result<()> {
-        for delta in deltas {
-            self.answer.add(delta);
-            match delta {
-                Delta::Reasoning(text) => {
-                    self.turn(true)?;
-                    common::print(text)?;
-                }
-                Delta::Content(text) => {
-                    self.turn(false)?;
-                    match color {
-                        Some(color) => common::print(format!("{color}{text}{PLAIN}"))?,
-                        None => common::print(text)?,
-                    }
-                }
-                Delta::Call { name, .. } => common::print(format!("\n{name} "))?,
-                Delta::Arguments { text, .. } => common::print(text)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// From thoughts to the answer or back.
-    fn turn(&mut self, thinks: bool) -> Result<()> {
-        if self.thinks == thinks {
-            return Ok(());
-        }
-        self.thinks = thinks;
-        match (styled(), thinks) {
-            (true, true) => common::print(DIM),
-            (true, false) => common::print(format!("{PLAIN}\n")),
-            (false, true) => common::print("[thinking] "),
-            (false, false) => common::print("\n[answer] "),
-        }
-    }
-}
-
-fn styled() -> bool {
-    std::io::stdout().is_terminal() && colors::allowed()
-}
-
-fn dimmed(text: &str) -> String {
-    if styled() && std::io::stderr().is_terminal() { format!("{DIM}{text}{PLAIN}") } else { text.into() }
-}
-
 fn told(ended: &Ended, threads: usize) -> String {
     let made = &ended.generation;
     let tokens = made.tokens.len();
@@ -492,90 +378,4 @@ fn load(path: &Path) -> Result<Vec<Message>> {
     let each = list.iter().enumerate();
     each.map(|(i, json)| Message::from_json(json).map_err(|what| wrong(format!("message {i}: {what}"))))
         .collect()
-}
-
-/// Set by Ctrl-C while an answer is made.
-fn stop_flag() -> Result<Arc<AtomicBool>> {
-    static FLAG: std::sync::OnceLock<Arc<AtomicBool>> = std::sync::OnceLock::new();
-    if let Some(flag) = FLAG.get() {
-        return Ok(flag.clone());
-    }
-    let flag = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGINT, flag.clone())
-        .map_err(|source| Error::Io { path: "Ctrl-C".into(), source })?;
-    Ok(FLAG.get_or_init(|| flag).clone())
-}
-
-/// Where lines come from.
-enum Lines {
-    Edited(Box<rustyline::DefaultEditor>, Option<PathBuf>),
-    Plain(std::io::StdinLock<'static>),
-}
-
-impl Lines {
-    fn open() -> Result<Self> {
-        if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
-            return Ok(Lines::Plain(std::io::stdin().lock()));
-        }
-        let mut editor = rustyline::DefaultEditor::new().map_err(at_terminal)?;
-        let history = cache().map(|directory| directory.join("chat_history"));
-        if let Some(path) = &history {
-            // The first time there is none.
-            let _ = editor.load_history(path);
-        }
-        Ok(Lines::Edited(Box::new(editor), history))
-    }
-
-    fn is_edited(&self) -> bool {
-        matches!(self, Lines::Edited(..))
-    }
-
-    /// The next message; `None` at the end.
-    fn next(&mut self) -> Result<Option<String>> {
-        let mut whole = String::new();
-        loop {
-            let Some(line) = self.line(if whole.is_empty() { "> " } else { "… " })? else {
-                return Ok((!whole.is_empty()).then_some(whole));
-            };
-            match line.strip_suffix('\\') {
-                Some(line) => {
-                    whole.push_str(line);
-                    whole.push('\n');
-                }
-                None => {
-                    whole.push_str(&line);
-                    break;
-                }
-            }
-        }
-        if let Lines::Edited(editor, history) = self {
-            let _ = editor.add_history_entry(&whole);
-            if let Some(path) = history {
-                let _ = path.parent().map(fs::create_dir_all);
-                let _ = editor.save_history(path);
-            }
-        }
-        Ok(Some(whole))
-    }
-
-    fn line(&mut self, prompt: &str) -> Result<Option<String>> {
-        use rustyline::error::ReadlineError;
-        match self {
-            Lines::Edited(editor, _) => match editor.readline(prompt) {
-                Ok(line) => Ok(Some(line)),
-                Err(ReadlineError::Eof | ReadlineError::Interrupted) => Ok(None),
-                Err(error) => Err(at_terminal(error)),
-            },
-            Lines::Plain(stdin) => {
-                let mut line = String::new();
-                let read =
-                    stdin.read_line(&mut line).map_err(|source| Error::io("standard input", source))?;
-                Ok((read > 0).then(|| line.trim_end_matches(['\n', '\r']).into()))
-            }
-        }
-    }
-}
-
-fn at_terminal(error: rustyline::error::ReadlineError) -> Error {
-    Error::Input(format!("the terminal cannot be read: {error}"))
 }
