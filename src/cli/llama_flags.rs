@@ -87,7 +87,7 @@ pub const FLAGS: &[Flag] = &[
     flag(&["-v", "--verbose", "--log-verbose"], Nothing, "", Same("--verbose")),
     flag(&["-co", "--color"], Switch, "", Same("--color")),
     flag(&["--verbose-prompt"], Nothing, "", Accepted("`spec-run tokenize` shows a prompt's tokens")),
-    flag(&["--display-prompt"], Nothing, "", Accepted("the prompt is shown unless --no-display-prompt says no")),
+    flag(&["--display-prompt"], Nothing, "", Same("--display-prompt")),
     flag(&["--no-display-prompt"], Nothing, "", Same("--no-display-prompt")),
     // Threads.
     flag(&["-t", "--threads"], Value, "LLAMA_ARG_THREADS", Same("--threads")),

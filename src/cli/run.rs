@@ -77,8 +77,11 @@ pub struct RunArgs {
     /// Tokens of the prompt that a context shift keeps; -1 keeps all of it
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     keep: i64,
-    /// Print only what was generated, not the prompt
-    #[arg(long)]
+    /// Print the prompt before the text: without --chat that is so anyway
+    #[arg(long, overrides_with = "no_display_prompt")]
+    display_prompt: bool,
+    /// Print only what was generated, not the prompt: with --chat that is so anyway
+    #[arg(long, overrides_with = "display_prompt")]
     no_display_prompt: bool,
     /// With --json: the K likeliest tokens and their log-probabilities at each position
     #[arg(long, value_name = "K", default_value_t = 0, requires = "json")]
@@ -96,6 +99,11 @@ impl RunArgs {
             return Ok(false);
         }
         Ok(self.model.open()?.metadata().str("tokenizer.chat_template")?.is_some())
+    }
+
+    /// Before the text, on stdout. An answer is shown alone, since nobody has typed what a template writes around a message.
+    fn shows_prompt(&self) -> bool {
+        !self.json && !self.no_display_prompt && (self.display_prompt || !self.chat.chat)
     }
 }
 
@@ -161,8 +169,10 @@ pub fn run(args: RunArgs) -> Result<()> {
     let interrupted = interrupt::flag();
     note!("{}: {}; {took}", model.name, context.describe());
     let show = !args.json;
-    if show && !args.no_display_prompt {
+    if args.shows_prompt() {
         common::print(&prompt_text)?;
+    } else if args.chat.chat && !args.no_display_prompt {
+        detail!("the model was given: {prompt_text}");
     }
     let mut printer = Printer::new(&args, &tokenizer, sources.kinds());
     let watch = |token: Token| {
