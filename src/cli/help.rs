@@ -37,6 +37,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "reverse-prompt",
             "ignore-eos",
             "context-shift",
+            "no-context-shift",
             "keep",
         ],
     ),

@@ -72,8 +72,11 @@ pub struct RunArgs {
     #[arg(long)]
     ignore_eos: bool,
     /// When the context is full, drop half of it and go on
-    #[arg(long)]
+    #[arg(long, overrides_with = "no_context_shift")]
     context_shift: bool,
+    /// End where the context is full, as it is without --context-shift; in a conversation, leave out no old messages
+    #[arg(long, overrides_with = "context_shift")]
+    no_context_shift: bool,
     /// Tokens of the prompt that a context shift keeps; -1 keeps all of it
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     keep: i64,
@@ -109,9 +112,11 @@ impl RunArgs {
 
 pub fn run(args: RunArgs) -> Result<()> {
     if args.is_conversation()? {
-        let RunArgs { model, context, draft, learned, sampler, chat, n_predict, stop, .. } = args;
+        let RunArgs { model, context, draft, learned, sampler, chat, stop, .. } = args;
+        let limits = (args.n_predict, args.no_context_shift);
         let engine = EngineArgs { model, context, draft, learned };
-        let command = chat::ChatCommand::of(engine, sampler, chat.template, stop, n_predict);
+        let command =
+            chat::ChatCommand::of(engine, sampler, chat.template, stop, limits).showing(args.display_prompt);
         #[cfg(feature = "constraints")]
         let command = command.keeping_to(args.constraint);
         return chat::run(command);
@@ -161,7 +166,7 @@ pub fn run(args: RunArgs) -> Result<()> {
         prompt: &prompt,
         max_tokens,
         ignore_eos: args.ignore_eos,
-        shift_keep: (args.context_shift && args.n_predict != -2)
+        shift_keep: (args.context_shift && !args.no_context_shift && args.n_predict != -2)
             .then(|| kept(&prompt, &tokenizer, args.keep)),
         logprobs: args.logprobs,
     };

@@ -46,6 +46,7 @@ const LINES: &[&str] = &[
     "-j {} -p Hi",
     "-jf schema.json -p Hi",
     "-cnv -p Hi",
+    "-cnv --no-context-shift --display-prompt -p Hi",
     "-i -m model.gguf -sys You",
     r#"-m model.gguf -p "I believe the meaning of life is" -n 128"#,
     r#"-m model.gguf -p "Building a website can be done in 10 simple steps:" -n 400 -e"#,

@@ -1,45 +1,36 @@
 //! `spec-run chat`: a conversation at the terminal. The cache keeps what was said, so that a turn evaluates only what is new.
 
+mod answer;
 mod lines;
 mod rules;
 mod showing;
+mod turns;
 
 use std::{
     fmt::Write as _,
     fs,
     io::IsTerminal,
     path::{Path, PathBuf},
-    sync::atomic::Ordering,
 };
 
 use clap::Args;
 use serde_json::Value;
 
-use self::{
-    lines::{Lines, stop_flag},
-    rules::Rules,
-    showing::{Showing, dimmed},
-};
+use self::{lines::Lines, rules::Rules};
 use super::{
     chat_args::{StopArgs, TemplateArgs},
-    chat_template, colors,
     common::{MOST_TEXT, read_text},
-    drafting::{keep, summary},
+    drafting::keep,
     engine_args::{EngineArgs, Opened, Texts},
     failure,
     output::{note, say},
     sampler_args::SamplerArgs,
 };
 use crate::{
-    Error, Job, Result,
-    chat::{
-        Answer, AnswerReader, Conversation, Message, Reading, StopStrings, Syntax, TemplateSource,
-        prompt_tokens,
-    },
-    engine::Ended,
+    Error, Result,
+    chat::{Message, StopStrings, Syntax, TemplateSource},
     files::{read_limited, write_whole},
     sampler::SamplerConfig,
-    tokenizer::StreamDecoder,
     words::count,
 };
 
@@ -48,7 +39,7 @@ const HELP: &str = "\
 /system TEXT  replace the system message; without TEXT, show it
 /regen        answer the last message again
 /clear        forget the conversation
-/save FILE    write the conversation as JSON; /save! FILE over another file too
+/save FILE    write the whole conversation as JSON; /save! FILE over another file too
 /load FILE    go on with one that was written
 /exit         leave (Ctrl-D too); Ctrl-C stops an answer
 A line that ends with \\ goes on in the next one.";
@@ -74,6 +65,15 @@ pub struct ChatCommand {
     #[arg(short = 'n', long = "predict", alias = "n-predict", value_name = "N", default_value_t = -1)]
     #[arg(allow_negative_numbers = true, help_heading = "Chat")]
     n_predict: i64,
+    /// When the context is full, refuse a message or end the answer; without this the oldest turns are left out
+    #[arg(long, help_heading = "Chat")]
+    no_context_shift: bool,
+    /// Print before each answer what the model is given
+    #[arg(long, overrides_with = "no_display_prompt", help_heading = "Chat")]
+    display_prompt: bool,
+    /// Print the answers alone, which is so anyway
+    #[arg(long, overrides_with = "display_prompt", help_heading = "Chat")]
+    no_display_prompt: bool,
     /// Models that can think answer at once, as they do by a grammar or a schema
     #[arg(long, help_heading = "Chat")]
     no_thinking: bool,
@@ -91,7 +91,7 @@ impl ChatCommand {
         sampler: SamplerArgs,
         template: TemplateArgs,
         stop: StopArgs,
-        n_predict: i64,
+        (n_predict, no_context_shift): (i64, bool),
     ) -> Self {
         ChatCommand {
             stop,
@@ -104,8 +104,16 @@ impl ChatCommand {
             prompt: None,
             single_turn: false,
             n_predict,
+            no_context_shift,
+            display_prompt: false,
+            no_display_prompt: false,
             no_thinking: false,
         }
+    }
+
+    /// The same, and whether it prints what the model is given.
+    pub fn showing(self, display_prompt: bool) -> Self {
+        ChatCommand { display_prompt, ..self }
     }
 
     #[cfg(feature = "constraints")]
@@ -130,7 +138,6 @@ pub fn run(args: ChatCommand) -> Result<()> {
     let mut talk = Talk {
         syntax: Syntax::of(template.text(false)),
         template,
-        opened,
         sampler,
         max_tokens: usize::try_from(args.n_predict).ok(),
         thinking: !args.no_thinking && !rule.is_there(),
@@ -138,9 +145,14 @@ pub fn run(args: ChatCommand) -> Result<()> {
         stops: StopStrings::new(args.stop.texts(true)),
         shows_drafts: args.engine.draft.is_colored(),
         messages: args.system.into_iter().map(|text| Message::new("system", text)).collect(),
+        may_leave_out: !args.no_context_shift,
+        shows_prompt: args.display_prompt && !args.no_display_prompt,
+        left_out: 0,
+        room: opened.engine.tokens_of_text(),
         read: String::new(),
         files: Vec::new(),
         unanswered: 0,
+        opened,
     };
     talk.all(args.prompt, args.single_turn)?;
     keep(talk.opened.engine.controller(), &talk.opened.memory);
@@ -161,6 +173,14 @@ struct Talk {
     /// Accepted tokens are coloured by who drafted them.
     shows_drafts: bool,
     messages: Vec<Message>,
+    /// The oldest turns may be left out where the context is full.
+    may_leave_out: bool,
+    /// What the model is given is printed.
+    shows_prompt: bool,
+    /// How many turns the model is not given any more.
+    left_out: usize,
+    /// The most tokens of a text: a conversation with its answer.
+    room: usize,
     /// Files' texts for the next message.
     read: String,
     /// What this conversation was written to or loaded from, which /save may replace.
@@ -257,6 +277,7 @@ impl Talk {
             "exit" | "quit" | "bye" => return Ok(Asked::Leave),
             "help" | "?" => note!("{HELP}"),
             "clear" => {
+                self.left_out = 0;
                 self.messages.retain(|message| message.role == "system");
                 self.files.clear();
             }
@@ -288,6 +309,7 @@ impl Talk {
             "load" => {
                 let path = file()?;
                 self.messages = load(&path)?;
+                self.left_out = 0;
                 self.files = fs::canonicalize(&path).into_iter().collect();
                 note!("{}: {}", path.display(), count(self.messages.len(), "message"));
             }
@@ -307,66 +329,10 @@ impl Talk {
         }
         let all: Vec<Value> = self.messages.iter().map(Message::to_json).collect();
         write_whole(path, format!("{:#}\n", Value::from(all)).as_bytes())?;
+        note!("{}: {} saved", path.display(), count(self.messages.len(), "message"));
         self.files.extend(fs::canonicalize(path));
         Ok(())
     }
-
-    /// Has the last message answered, shows the answer, and adds it to the conversation.
-    fn answer(&mut self) -> Result<()> {
-        let conversation =
-            Conversation { thinking: self.thinking, ..Conversation::new(self.messages.clone()) };
-        let prompt = chat_template::render(self.template.clone(), conversation)?;
-        let tokenizer = self.opened.engine.tokenizer().clone();
-        let ids = prompt_tokens(&prompt.text, &tokenizer);
-        let bound = self.rule.bound(ids.len());
-        let job = Job { sampler: self.sampler.clone(), max_tokens: self.max_tokens, ..Job::new(ids) };
-        let reading = Reading { syntax: self.syntax, tools: &[], reasoning: true, thinking: prompt.thinking };
-        let mut shown = Showing::new(AnswerReader::new(reading), self.stops.clone());
-        let stopped = stop_flag()?;
-        stopped.store(false, Ordering::Relaxed);
-        let mut session = self.opened.engine.session_bound(job, bound)?;
-        let mut decoder = StreamDecoder::new(&tokenizer);
-        loop {
-            let next = session.next_token();
-            let failed_midway = next.is_err() && shown.answer != Answer::default();
-            if failed_midway {
-                // What is said of it gets a line of its own.
-                shown.end()?;
-            }
-            let Some(token) = next? else { break };
-            let text = decoder.push(token.id);
-            let source = token.drafted_by.filter(|_| self.shows_drafts);
-            let kind = source.map(|source| self.opened.sources[source].kind);
-            shown.add(&text, kind.map(colors::of_source))?;
-            if shown.is_stopped || stopped.load(Ordering::Relaxed) {
-                session.stop();
-            }
-        }
-        shown.add(&decoder.finish(), None)?;
-        shown.end()?;
-        let ended = session.finish()?;
-        note!("{}", dimmed(&told(&ended, self.opened.engine.context().threads())));
-        self.messages.push(shown.answer.message());
-        Ok(())
-    }
-}
-
-fn told(ended: &Ended, threads: usize) -> String {
-    let made = &ended.generation;
-    let tokens = made.tokens.len();
-    let speed = if made.decode_seconds > 0.0 { made.steps as f64 / made.decode_seconds } else { 0.0 };
-    let new = ended.prompt_tokens - ended.cached;
-    let drafting = if ended.report.drafting.rounds > 0 {
-        format!("; {}", summary(&ended.report, threads))
-    } else {
-        String::new()
-    };
-    format!(
-        "{}, {speed:.1} per second; {} of {} new{drafting}",
-        count(tokens, "token"),
-        new,
-        count(ended.prompt_tokens, "prompt token")
-    )
 }
 
 fn load(path: &Path) -> Result<Vec<Message>> {
