@@ -43,13 +43,13 @@ pub struct DraftArgs {
     /// that is sure of it; auto: only the latter, of three that suit the model
     #[arg(long, value_name = "E,..", value_delimiter = ',', value_parser = parse_exit)]
     draft_exit: Vec<Exit>,
-    /// Always draft, at most N tokens; 0 is plain decoding [default: decided round by round]
+    /// Draft whenever that is possible, at most N tokens; 0 is plain decoding [default: decided round by round]
     #[arg(long = "spec-draft-n-max", visible_aliases = ["draft-max", "draft-n"], value_name = "N")]
     draft_max: Option<usize>,
-    /// Always draft, and at least N tokens
+    /// Draft whenever that is possible, and at least N tokens
     #[arg(long = "spec-draft-n-min", visible_aliases = ["draft-min", "draft-n-min"], value_name = "N")]
     draft_min: Option<usize>,
-    /// Always draft, up to the first token less likely than P by the draft itself
+    /// Draft whenever that is possible, up to the first token less likely than P by the draft itself
     #[arg(long = "spec-draft-p-min", visible_alias = "draft-p-min", value_name = "P")]
     draft_p_min: Option<f32>,
     /// Verify from the first layer on, also where the draft has run the first layers in full

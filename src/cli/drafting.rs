@@ -87,8 +87,7 @@ pub fn keep(controller: &Controller, memory: &Memory) {
 pub fn summary(report: &Report, threads: usize) -> String {
     let tally = &report.drafting;
     if tally.rounds == 0 {
-        let reason = report.off_reason.as_deref().unwrap_or("there was nothing to draft from");
-        return format!("no drafting: {reason}");
+        return format!("no drafting: {}", report.why_nothing());
     }
     let accepted = format!("{} of {} accepted", tally.accepted, count(tally.drafted, "drafted token"));
     let off = if report.off_reason.is_some() { " and was turned off" } else { "" };

@@ -37,6 +37,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "reverse-prompt",
             "ignore-eos",
             "context-shift",
+            "no-context-shift",
             "keep",
         ],
     ),
@@ -100,7 +101,10 @@ const GROUPS: &[(&str, &[&str])] = &[
             "learn-dir",
         ],
     ),
-    ("Output", &["json", "logprobs", "no-display-prompt", "color", "csv", "verbose", "quiet"]),
+    (
+        "Output",
+        &["json", "logprobs", "display-prompt", "no-display-prompt", "color", "csv", "verbose", "quiet"],
+    ),
 ];
 
 /// What -h shows of the flags that several commands have; short, or else each text stands under its flag.

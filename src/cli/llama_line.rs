@@ -361,7 +361,7 @@ mod tests {
         for command in ["serve", "chat"] {
             let line =
                 |text| translate(Some(command), words(text), |long| long == "--reasoning-effort", |_| false);
-            let known = line("--mlock --no-context-shift -ngl 9 --reasoning-effort low -n 5").unwrap();
+            let known = line("--mlock --no-warmup -ngl 9 --reasoning-effort low -n 5").unwrap();
             let ours = format!("{command} --n-gpu-layers 9 --reasoning-effort low -n 5");
             assert_eq!((known.words, known.ignored.len()), (words(&ours), 2));
             for (flag, why) in [("--lora x", "--lora: adapters are not applied"), ("-zz", "'-zz' found")] {

@@ -72,13 +72,19 @@ pub struct RunArgs {
     #[arg(long)]
     ignore_eos: bool,
     /// When the context is full, drop half of it and go on
-    #[arg(long)]
+    #[arg(long, overrides_with = "no_context_shift")]
     context_shift: bool,
+    /// End where the context is full, as it is without --context-shift; in a conversation, leave out no old messages
+    #[arg(long, overrides_with = "context_shift")]
+    no_context_shift: bool,
     /// Tokens of the prompt that a context shift keeps; -1 keeps all of it
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     keep: i64,
-    /// Print only what was generated, not the prompt
-    #[arg(long)]
+    /// Print the prompt before the text: without --chat that is so anyway
+    #[arg(long, overrides_with = "no_display_prompt")]
+    display_prompt: bool,
+    /// Print only what was generated, not the prompt: with --chat that is so anyway
+    #[arg(long, overrides_with = "display_prompt")]
     no_display_prompt: bool,
     /// With --json: the K likeliest tokens and their log-probabilities at each position
     #[arg(long, value_name = "K", default_value_t = 0, requires = "json")]
@@ -97,13 +103,20 @@ impl RunArgs {
         }
         Ok(self.model.open()?.metadata().str("tokenizer.chat_template")?.is_some())
     }
+
+    /// Before the text, on stdout. An answer is shown alone, since nobody has typed what a template writes around a message.
+    fn shows_prompt(&self) -> bool {
+        !self.json && !self.no_display_prompt && (self.display_prompt || !self.chat.chat)
+    }
 }
 
 pub fn run(args: RunArgs) -> Result<()> {
     if args.is_conversation()? {
-        let RunArgs { model, context, draft, learned, sampler, chat, n_predict, stop, .. } = args;
+        let RunArgs { model, context, draft, learned, sampler, chat, stop, .. } = args;
+        let limits = (args.n_predict, args.no_context_shift);
         let engine = EngineArgs { model, context, draft, learned };
-        let command = chat::ChatCommand::of(engine, sampler, chat.template, stop, n_predict);
+        let command =
+            chat::ChatCommand::of(engine, sampler, chat.template, stop, limits).showing(args.display_prompt);
         #[cfg(feature = "constraints")]
         let command = command.keeping_to(args.constraint);
         return chat::run(command);
@@ -153,7 +166,7 @@ pub fn run(args: RunArgs) -> Result<()> {
         prompt: &prompt,
         max_tokens,
         ignore_eos: args.ignore_eos,
-        shift_keep: (args.context_shift && args.n_predict != -2)
+        shift_keep: (args.context_shift && !args.no_context_shift && args.n_predict != -2)
             .then(|| kept(&prompt, &tokenizer, args.keep)),
         logprobs: args.logprobs,
     };
@@ -161,8 +174,10 @@ pub fn run(args: RunArgs) -> Result<()> {
     let interrupted = interrupt::flag();
     note!("{}: {}; {took}", model.name, context.describe());
     let show = !args.json;
-    if show && !args.no_display_prompt {
+    if args.shows_prompt() {
         common::print(&prompt_text)?;
+    } else if args.chat.chat && !args.no_display_prompt {
+        detail!("the model was given: {prompt_text}");
     }
     let mut printer = Printer::new(&args, &tokenizer, sources.kinds());
     let watch = |token: Token| {

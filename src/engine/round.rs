@@ -43,8 +43,13 @@ pub(crate) fn round_alone(
     let evaluated = context.kv().len(lane.text.limits.seq);
     lane.text.made.clear();
     lane.text.row = 0;
-    let Drafted { source, seconds: draft_seconds, verified } =
-        if may_draft { draft_alone(context, lane)? } else { Drafted::NOTHING };
+    let Drafted { source, seconds: draft_seconds, verified } = match may_draft {
+        true => draft_alone(context, lane)?,
+        false => {
+            lane.text.report.undrafted.packing += usize::from(!context.is_packed());
+            Drafted::NOTHING
+        }
+    };
     let drafted = context.spent();
     let (verify_seconds, from_layer) = match verified {
         Some(seconds) => (seconds, 0),
@@ -80,6 +85,11 @@ fn draft_alone(context: &mut Context, lane: &mut Lane) -> Result<Drafted> {
     let wanted = lane.text.most_drafted(context);
     let started = Instant::now();
     let offers = lane.offers(context, wanted.min(room));
+    if offers.is_empty() {
+        let undrafted = &mut lane.text.report.undrafted;
+        let why = if wanted.min(room) == 0 { &mut undrafted.no_room } else { &mut undrafted.nothing };
+        *why += 1;
+    }
     let (source, most) = match lane.policy.choose(&offers) {
         RoundChoice::Draft { source, most } if most > 0 && offers.iter().any(|o| o.source == source) => {
             (source, most.min(room).min(wanted))

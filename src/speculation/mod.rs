@@ -80,7 +80,7 @@ pub use policy::{
 pub use proposer::{
     AheadProposer, ExitsProposer, LayerPasses, MaskProposer, NgramProposer, Passes, Proposer, Supply,
 };
-pub use report::Report;
+pub use report::{Report, Undrafted};
 
 use crate::batch::SeqId;
 

@@ -191,7 +191,7 @@ pub trait Policy {
     }
 }
 
-/// Fixed numbers, for research: always drafts, from the first source that offers enough.
+/// Fixed numbers, for research: drafts whenever a source offers enough, from the first that does.
 #[derive(Clone, Debug)]
 pub struct Fixed {
     /// Most tokens of a draft; 0 is plain decoding.

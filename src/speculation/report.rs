@@ -18,6 +18,8 @@ pub struct Report {
     pub drafting: Tally,
     /// Steps without a draft, after the first token.
     pub plain_steps: usize,
+    /// Of these, those that could not be drafted, and why; the others were the policy's choice.
+    pub undrafted: Undrafted,
     /// By source, its rounds.
     pub sources: Vec<(SourceInfo, Tally)>,
     /// By position in the draft: how often there was a token, how often it was accepted.
@@ -50,6 +52,34 @@ pub struct Report {
     pub speedup: Speedup,
     /// Why nothing was drafted, or drafting was given up.
     pub off_reason: Option<String>,
+}
+
+/// Plain steps of a text that is alone, by why nothing could be drafted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Undrafted {
+    /// Weights were still being rearranged: see [`ContextConfig::pack_later`](crate::ContextConfig::pack_later).
+    pub packing: usize,
+    /// There was no room for a draft: in the context, or since one more token was all that was asked for.
+    pub no_room: usize,
+    /// No source had anything, as where a lookup finds nothing.
+    pub nothing: usize,
+}
+
+impl Undrafted {
+    /// In words; `None` if there were none.
+    fn describe(self) -> Option<String> {
+        let parts = [
+            (self.packing, "while weights were rearranged"),
+            (self.no_room, "without room for a draft"),
+            (self.nothing, "where there was nothing to draft from"),
+        ];
+        let parts: Vec<_> = parts
+            .iter()
+            .filter(|(steps, _)| *steps > 0)
+            .map(|(steps, why)| format!("{steps} {why}"))
+            .collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
 }
 
 /// Sums over rounds.
@@ -94,6 +124,17 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
 impl Report {
     pub(crate) fn new(sources: Vec<SourceInfo>) -> Self {
         Report { sources: sources.into_iter().map(|s| (s, Tally::default())).collect(), ..Self::default() }
+    }
+
+    /// Why no round drafted, in a few words.
+    pub fn why_nothing(&self) -> &str {
+        match &self.off_reason {
+            Some(reason) => reason,
+            None if self.plain_steps > 0 && self.undrafted.packing == self.plain_steps => {
+                "the text ended before the weights were rearranged"
+            }
+            None => "there was nothing to draft from",
+        }
     }
 
     /// Of a run by plain decoding.
@@ -234,9 +275,11 @@ impl Report {
         };
         let [draft, verify, rest] = self.shares().unwrap_or_default();
         let [second, third, fourth, fifth, none] = self.needed;
+        let Undrafted { packing, no_room, nothing } = self.undrafted;
         json!({
             "rounds": self.drafting.rounds,
             "plain_steps": self.plain_steps,
+            "undrafted": {"packing": packing, "no_room": no_room, "nothing": nothing},
             "drafted": self.drafting.drafted,
             "accepted": self.drafting.accepted,
             "acceptance": self.drafting.acceptance(),
@@ -269,7 +312,7 @@ impl fmt::Display for Report {
         if rounds == 0 {
             return match &self.off_reason {
                 Some(reason) => write!(f, "speculation: off: {reason}"),
-                None => write!(f, "speculation: nothing was drafted"),
+                None => write!(f, "speculation: nothing was drafted: {}", self.why_nothing()),
             };
         }
         let positions: Vec<_> =
@@ -291,6 +334,9 @@ impl fmt::Display for Report {
             })
             .collect();
         write!(f, "\n  by source: {}", used.join("; "))?;
+        if let Some(undrafted) = self.undrafted.describe() {
+            write!(f, "\n  plain steps: {undrafted}")?;
+        }
         if let Some([draft, verify, rest]) = self.shares().map(|shares| shares.map(|s| percent(Some(s)))) {
             write!(f, "\n  time: {draft} % drafting, {verify} % verifying, {rest} % the rest")?;
         }
@@ -338,5 +384,32 @@ impl fmt::Display for Report {
             Some(reason) => write!(f, "\n  speculation was turned off: {reason}"),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_steps_are_told_by_why() {
+        let undrafted = Undrafted { packing: 31, no_room: 1, nothing: 0 };
+        let drafting = Tally { rounds: 9, drafted: 34, accepted: 23, ..Tally::default() };
+        let report = Report { plain_steps: 32, undrafted, drafting, ..Report::default() };
+        let told = report.to_string();
+        assert!(told.contains("32 plain steps; "), "{told}");
+        let line = "plain steps: 31 while weights were rearranged, 1 without room for a draft";
+        assert_eq!(told.lines().filter(|told| told.trim() == line).count(), 1, "{told}");
+        assert_eq!(report.to_json()["undrafted"]["packing"], 31);
+    }
+
+    #[test]
+    fn a_text_that_ends_while_weights_are_rearranged_says_so() {
+        let undrafted = Undrafted { packing: 7, ..Undrafted::default() };
+        let mut report = Report { plain_steps: 7, undrafted, ..Report::default() };
+        assert_eq!(report.why_nothing(), "the text ended before the weights were rearranged");
+        report.plain_steps = 8;
+        assert_eq!(report.why_nothing(), "there was nothing to draft from");
+        assert_eq!(Report::off("asked for").why_nothing(), "asked for");
     }
 }

@@ -12,8 +12,10 @@ fn chat(args: &[&str], typed: &str) -> Output {
 }
 
 fn chat_with(template: &str, args: &[&str], typed: &str) -> Output {
+    let length = if args.contains(&"-n") { &[][..] } else { &["-n", "12"] };
     let mut child = Command::new(env!("CARGO_BIN_EXE_spec-run"))
-        .args(["chat", "--temp", "0", "-n", "12", "--no-learn", "--chat-template", template])
+        .args(["chat", "--temp", "0", "--no-learn", "--chat-template", template])
+        .args(length)
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -71,15 +73,18 @@ fn an_answer_is_what_the_same_conversation_gives_at_once() {
 #[test]
 fn answers_keep_to_a_grammar_and_end_at_texts() {
     // Each answer begins anew, with drafts and without.
-    for more in [&[][..], &["--draft", "none"]] {
+    for more in [&[][..], &["--draft", "none"], &["--color=on"]] {
         let grammar = ["--grammar", "root ::= \"yes, it is\" | \"no, it is not\""];
         let output = chat(&[&grammar, more].concat(), "Is it?\nAnd now?\n");
-        let said = text(&output.stdout);
+        let said =
+            text(&output.stdout).replace("\x1b[34m", "").replace("\x1b[32m", "").replace("\x1b[0m", "");
         assert!(output.status.success(), "{}", text(&output.stderr));
         assert_eq!(said.lines().count(), 2, "{said}");
         assert!(said.lines().all(|line| ["yes, it is", "no, it is not"].contains(&line)), "{said}");
         let stopped = chat(&[&grammar, &["-r", ", it"], more].concat(), "Is it?\n");
-        assert!(["yes\n", "no\n"].contains(&text(&stopped.stdout).as_str()), "{}", text(&stopped.stdout));
+        if !more.contains(&"--color=on") {
+            assert!(["yes\n", "no\n"].contains(&text(&stopped.stdout).as_str()), "{}", text(&stopped.stdout));
+        }
         let told = told(&stopped);
         assert_eq!(told.len(), 1, "{told:?}");
     }
@@ -117,6 +122,112 @@ fn a_message_that_does_not_fit_ends_no_conversation() {
     let saved: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     let roles: Vec<&str> = saved.as_array().unwrap().iter().map(|m| m["role"].as_str().unwrap()).collect();
     assert_eq!(roles, ["user", "assistant"]);
+}
+
+/// A conversation in a file.
+fn talk(folder: &tempfile::TempDir, said: &[&str]) -> String {
+    let roles = ["user", "assistant"].iter().cycle();
+    let message = |(role, text): (&&str, &&str)| serde_json::json!({"role": role, "content": text});
+    let all: Vec<_> = roles.zip(said).map(message).collect();
+    let file = folder.path().join("said.json").display().to_string();
+    std::fs::write(&file, serde_json::to_vec(&all).unwrap()).unwrap();
+    file
+}
+
+/// Twenty words, of a token or more each.
+const LONG: &str =
+    "one two three four five six seven eight nine ten one two three four five six seven eight nine ten";
+
+#[test]
+fn where_the_context_is_full_the_oldest_turns_are_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole.json").display().to_string();
+    let typed = format!("Once\nAnd then?\nWhy?\n{LONG}\n{LONG}\n/save {whole}\n");
+    let output = chat(&["-c", "96", "--system", "Tell."], &typed);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(told(&output).len(), 5, "{said}");
+    let left_out: Vec<&str> = said.lines().filter(|line| line.contains("left out")).collect();
+    assert!(!left_out.is_empty() && left_out.len() < 5, "{said}");
+    for line in &left_out {
+        assert!(line.starts_with("the context is full (-c 96): the "), "{line}");
+        assert!(line.ends_with(" oldest messages were left out; the system message stays"), "{line}");
+    }
+    // What is saved is whole, and the last answer is that of the conversation without its oldest messages.
+    assert!(said.contains(&format!("{whole}: 11 messages saved")), "{said}");
+    let saved: Vec<serde_json::Value> = serde_json::from_slice(&std::fs::read(&whole).unwrap()).unwrap();
+    assert_eq!(saved.len(), 11);
+    let number = left_out[left_out.len() - 1].split(' ').find_map(|word| word.parse::<usize>().ok()).unwrap();
+    let short: Vec<_> = saved[..1].iter().chain(&saved[1 + number..]).collect();
+    let file = folder.path().join("short.json").display().to_string();
+    std::fs::write(&file, serde_json::to_vec(&short).unwrap()).unwrap();
+    let again = chat(&["--draft", "none"], &format!("/load {file}\n/regen\n"));
+    let last = saved[10]["content"].as_str().unwrap();
+    assert_eq!(text(&again.stdout).trim(), last.trim(), "{said}");
+}
+
+#[test]
+fn an_answer_goes_on_where_the_context_becomes_full_in_its_middle() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = talk(&folder, &[LONG, "Yes.", "Go on"]);
+    let typed = format!("/load {file}\n/regen\n");
+    let tokens = |args: &[&str]| {
+        let output = chat(args, &typed);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        (text(&output.stdout), said)
+    };
+    let left_out = "(-c 64) in the middle of the answer: the 2 oldest messages were left out";
+    // A rule sees all of the answer, also what is part of the prompt by then.
+    let words = format!("{LONG} {LONG}");
+    let grammar = format!("root ::= \"{words}\"");
+    for more in [&[][..], &["--draft", "none"]] {
+        let (answer, said) = tokens(&[&["-c", "64", "-n", "-1", "--grammar", &grammar], more].concat());
+        assert_eq!(answer, format!("{words}\n"), "{said}");
+        assert_eq!(said.matches(left_out).count(), 1, "{said}");
+        assert!(!said.contains("was cut"), "{said}");
+    }
+    // The same answer up to where the context is full; its length is counted over all of it.
+    let (whole, _) = tokens(&["-n", "30"]);
+    let (answer, said) = tokens(&["-c", "64", "-n", "30"]);
+    assert!(said.contains(left_out) && said.contains("30 tokens, "), "{said}");
+    assert!(said.contains("the answer was cut by -n 30"), "{said}");
+    let same = std::iter::zip(whole.bytes(), answer.bytes()).take_while(|(a, b)| a == b).count();
+    assert!(same > 10, "{whole}\n{answer}");
+}
+
+#[test]
+fn an_answer_that_is_cut_says_by_what() {
+    let said = |args: &[&str], typed: &str| text(&chat(args, typed).stderr);
+    assert!(said(&[], "Once\n").contains("the answer was cut by -n 12\n"));
+    let full = "the answer was cut: the context is full (-c 64)\n";
+    // There is nothing to leave out.
+    let alone = said(&["-c", "64", "-n", "500"], &format!("{LONG}\n"));
+    assert!(alone.contains(full) && !alone.contains("left out"), "{alone}");
+    let stopped = said(&["--grammar", "root ::= \"yes, it is\"", "-n", "50"], "Is it?\n");
+    assert!(!stopped.contains("was cut"), "{stopped}");
+}
+
+#[test]
+fn without_a_shift_nothing_is_left_out() {
+    let output = chat(&["-c", "64", "-n", "500", "--no-context-shift"], &format!("Once\n{LONG}\n"));
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), told(&output).len()), (Some(1), 1), "{said}");
+    assert!(said.contains("the answer was cut: the context is full (-c 64)"), "{said}");
+    assert!(said.contains("your last message is taken back") && !said.contains("left out"), "{said}");
+}
+
+#[test]
+fn what_drafting_did_and_what_the_model_is_given_is_said_where_asked_for() {
+    let typed = format!("{LONG} one two three\n");
+    let grammar = ["-n", "40", "--grammar", "root ::= \"one two three four five six seven\""];
+    let with = |more: &[&str]| chat(&[&grammar[..], more].concat(), &typed);
+    let (plain, told_more) = (with(&[]), with(&["-v"]));
+    assert!(!text(&plain.stderr).contains("draft"), "{}", text(&plain.stderr));
+    assert!(text(&told_more.stderr).contains("drafting"), "{}", text(&told_more.stderr));
+    assert_eq!(text(&plain.stdout), text(&told_more.stdout));
+    let shown = text(&with(&["--display-prompt"]).stdout);
+    assert_eq!(shown, format!("user: {typed}assistant: {}", text(&plain.stdout)));
 }
 
 #[test]

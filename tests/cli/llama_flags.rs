@@ -46,6 +46,7 @@ const LINES: &[&str] = &[
     "-j {} -p Hi",
     "-jf schema.json -p Hi",
     "-cnv -p Hi",
+    "-cnv --no-context-shift --display-prompt -p Hi",
     "-i -m model.gguf -sys You",
     r#"-m model.gguf -p "I believe the meaning of life is" -n 128"#,
     r#"-m model.gguf -p "Building a website can be done in 10 simple steps:" -n 400 -e"#,
@@ -84,6 +85,7 @@ const LINES: &[&str] = &[
     "-m model.gguf --perf -p Hi",
     "-m model.gguf -v -p Hi",
     "-m model.gguf --no-display-prompt -p Hi",
+    "-m model.gguf --no-display-prompt --display-prompt -st -p Hi",
     "-m model.gguf --simple-io -p Hi",
     "-m model.gguf --color on -p Hi",
     "-m model.gguf -co auto -p Hi",
@@ -353,11 +355,12 @@ fn a_system_message_and_a_template_go_into_the_prompt() {
     for more in
         ["-sys \"Be brief.\"".to_string(), format!("-sysf {system}"), format!("-st --system-file {system}")]
     {
-        let output = run(&format!("{more} --chat-template-file {template} -p Hi -n 1 -c 64"));
+        let output =
+            run(&format!("{more} --chat-template-file {template} --display-prompt -p Hi -n 1 -c 64"));
         let shown = text(&output.stdout);
         assert!(shown.starts_with("<system>Be brief.<user>Hi"), "{more}: {shown}{}", text(&output.stderr));
     }
-    let named = run("-st --chat-template chatml -p Hi -n 1 -c 64");
+    let named = run("-st --chat-template chatml --display-prompt -p Hi -n 1 -c 64");
     assert!(text(&named.stdout).starts_with("<|im_start|>user\nHi<|im_end|>"), "{}", text(&named.stdout));
     let unknown = run("-st --chat-template vicuna -p Hi -n 1 -c 64");
     assert!(text(&unknown.stderr).contains("--chat-template vicuna"), "{}", text(&unknown.stderr));

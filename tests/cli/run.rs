@@ -182,6 +182,33 @@ fn a_chat_template_without_bos_still_gets_one() {
 }
 
 #[test]
+fn an_answer_is_printed_without_what_the_model_was_given() {
+    let said = |more: &[&str]| {
+        let args = ["-p", "Hi", "-n", "4", "--temp", "0", "--no-learn", "--draft", "none"];
+        let output = run(&[&args[..], more].concat());
+        assert!(output.status.success(), "{more:?}: {}", String::from_utf8_lossy(&output.stderr));
+        (stdout(&output), String::from_utf8(output.stderr).unwrap())
+    };
+    let chat = ["--chat", "--chat-template", "<user>{{ messages[0].content }}<assistant>"];
+    let given = "<user>Hi<assistant>";
+    let (answer, quiet) = said(&chat);
+    assert!(!answer.contains("<user>") && !answer.trim().is_empty() && !quiet.contains(given), "{answer}");
+    let with = |more: &[&str]| said(&[&chat[..], more].concat());
+    assert_eq!(with(&["--display-prompt"]).0, format!("{given}{answer}"));
+    // What is on stdout does not depend on how much is said.
+    let (alone, told) = with(&["-v"]);
+    assert_eq!(alone, answer);
+    assert!(told.contains(given), "{told}");
+    // The last one counts.
+    assert_eq!(with(&["--display-prompt", "--no-display-prompt"]).0, answer);
+    assert_eq!(with(&["--no-display-prompt", "--display-prompt"]).0, format!("{given}{answer}"));
+    // Without --chat the prompt is shown.
+    assert!(said(&[]).0.starts_with("Hi"));
+    assert!(!said(&["--no-display-prompt"]).0.starts_with("Hi"));
+    assert!(said(&["--no-display-prompt", "--display-prompt"]).0.starts_with("Hi"));
+}
+
+#[test]
 fn a_seed_repeats_a_run() {
     let text = |seed| json(&["-p", "One day", "-n", "20", "-s", seed, "--json"])["tokens"].clone();
     assert_eq!(text("7"), text("7"));

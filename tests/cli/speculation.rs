@@ -62,6 +62,23 @@ fn every_way_of_drafting_tells_the_same_story() {
     }
 }
 
+/// Who asks for drafts always is told why there was none.
+#[test]
+fn plain_steps_of_fixed_drafts_are_told_by_why() {
+    for way in [&["--draft-exit", "6"][..], &["--draft", "ngram"]] {
+        let spec = json(&[&GREEDY[..], way, &["--draft-max", "3"]].concat())["spec"].take();
+        let steps = |key: &str| spec["undrafted"][key].as_u64().unwrap_or_else(|| panic!("{key} in {spec}"));
+        let (no_room, nothing) = (steps("no_room"), steps("nothing"));
+        assert_eq!(
+            Some(steps("packing") + no_room + nothing),
+            spec["plain_steps"].as_u64(),
+            "{way:?}: {spec}"
+        );
+        // The last token alone leaves no room; only a lookup may find nothing.
+        assert!(no_room <= 1 && (nothing > 0) == (way[1] == "ngram"), "{way:?}: {spec}");
+    }
+}
+
 #[test]
 fn the_report_has_the_documented_keys() {
     let spec = json(&[&GREEDY[..], &["--draft-exit", "6", "--draft-max", "3"]].concat())["spec"].take();

@@ -1,43 +1,36 @@
 //! `spec-run chat`: a conversation at the terminal. The cache keeps what was said, so that a turn evaluates only what is new.
 
+mod answer;
+mod lines;
+mod rules;
+mod showing;
+mod turns;
+
 use std::{
     fmt::Write as _,
     fs,
-    io::{BufRead, IsTerminal},
+    io::IsTerminal,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
 };
 
 use clap::Args;
 use serde_json::Value;
 
+use self::{lines::Lines, rules::Rules};
 use super::{
     chat_args::{StopArgs, TemplateArgs},
-    chat_template,
-    colors::{self, DIM, PLAIN},
-    common::{self, MOST_TEXT, read_text},
-    drafting::{keep, summary},
+    common::{MOST_TEXT, read_text},
+    drafting::keep,
     engine_args::{EngineArgs, Opened, Texts},
     failure,
-    learned_args::cache,
     output::{note, say},
     sampler_args::SamplerArgs,
 };
-#[cfg(feature = "constraints")]
-use crate::constraint::{Constraint, Vocabulary};
 use crate::{
-    Error, Job, Result, Tokenizer,
-    chat::{
-        Answer, AnswerReader, Conversation, Delta, Message, Reading, Shown, StopStrings, Syntax,
-        TemplateSource, prompt_tokens,
-    },
-    engine::{Bound, Ended},
+    Error, Result,
+    chat::{Message, StopStrings, Syntax, TemplateSource},
     files::{read_limited, write_whole},
     sampler::SamplerConfig,
-    tokenizer::StreamDecoder,
     words::count,
 };
 
@@ -46,7 +39,7 @@ const HELP: &str = "\
 /system TEXT  replace the system message; without TEXT, show it
 /regen        answer the last message again
 /clear        forget the conversation
-/save FILE    write the conversation as JSON; /save! FILE over another file too
+/save FILE    write the whole conversation as JSON; /save! FILE over another file too
 /load FILE    go on with one that was written
 /exit         leave (Ctrl-D too); Ctrl-C stops an answer
 A line that ends with \\ goes on in the next one.";
@@ -72,6 +65,15 @@ pub struct ChatCommand {
     #[arg(short = 'n', long = "predict", alias = "n-predict", value_name = "N", default_value_t = -1)]
     #[arg(allow_negative_numbers = true, help_heading = "Chat")]
     n_predict: i64,
+    /// When the context is full, refuse a message or end the answer; without this the oldest turns are left out
+    #[arg(long, help_heading = "Chat")]
+    no_context_shift: bool,
+    /// Print before each answer what the model is given
+    #[arg(long, overrides_with = "no_display_prompt", help_heading = "Chat")]
+    display_prompt: bool,
+    /// Print the answers alone, which is so anyway
+    #[arg(long, overrides_with = "display_prompt", help_heading = "Chat")]
+    no_display_prompt: bool,
     /// Models that can think answer at once, as they do by a grammar or a schema
     #[arg(long, help_heading = "Chat")]
     no_thinking: bool,
@@ -89,7 +91,7 @@ impl ChatCommand {
         sampler: SamplerArgs,
         template: TemplateArgs,
         stop: StopArgs,
-        n_predict: i64,
+        (n_predict, no_context_shift): (i64, bool),
     ) -> Self {
         ChatCommand {
             stop,
@@ -102,8 +104,16 @@ impl ChatCommand {
             prompt: None,
             single_turn: false,
             n_predict,
+            no_context_shift,
+            display_prompt: false,
+            no_display_prompt: false,
             no_thinking: false,
         }
+    }
+
+    /// The same, and whether it prints what the model is given.
+    pub fn showing(self, display_prompt: bool) -> Self {
+        ChatCommand { display_prompt, ..self }
     }
 
     #[cfg(feature = "constraints")]
@@ -128,7 +138,6 @@ pub fn run(args: ChatCommand) -> Result<()> {
     let mut talk = Talk {
         syntax: Syntax::of(template.text(false)),
         template,
-        opened,
         sampler,
         max_tokens: usize::try_from(args.n_predict).ok(),
         thinking: !args.no_thinking && !rule.is_there(),
@@ -136,9 +145,14 @@ pub fn run(args: ChatCommand) -> Result<()> {
         stops: StopStrings::new(args.stop.texts(true)),
         shows_drafts: args.engine.draft.is_colored(),
         messages: args.system.into_iter().map(|text| Message::new("system", text)).collect(),
+        may_leave_out: !args.no_context_shift,
+        shows_prompt: args.display_prompt && !args.no_display_prompt,
+        left_out: 0,
+        room: opened.engine.tokens_of_text(),
         read: String::new(),
         files: Vec::new(),
         unanswered: 0,
+        opened,
     };
     talk.all(args.prompt, args.single_turn)?;
     keep(talk.opened.engine.controller(), &talk.opened.memory);
@@ -159,6 +173,14 @@ struct Talk {
     /// Accepted tokens are coloured by who drafted them.
     shows_drafts: bool,
     messages: Vec<Message>,
+    /// The oldest turns may be left out where the context is full.
+    may_leave_out: bool,
+    /// What the model is given is printed.
+    shows_prompt: bool,
+    /// How many turns the model is not given any more.
+    left_out: usize,
+    /// The most tokens of a text: a conversation with its answer.
+    room: usize,
     /// Files' texts for the next message.
     read: String,
     /// What this conversation was written to or loaded from, which /save may replace.
@@ -255,6 +277,7 @@ impl Talk {
             "exit" | "quit" | "bye" => return Ok(Asked::Leave),
             "help" | "?" => note!("{HELP}"),
             "clear" => {
+                self.left_out = 0;
                 self.messages.retain(|message| message.role == "system");
                 self.files.clear();
             }
@@ -286,6 +309,7 @@ impl Talk {
             "load" => {
                 let path = file()?;
                 self.messages = load(&path)?;
+                self.left_out = 0;
                 self.files = fs::canonicalize(&path).into_iter().collect();
                 note!("{}: {}", path.display(), count(self.messages.len(), "message"));
             }
@@ -305,182 +329,10 @@ impl Talk {
         }
         let all: Vec<Value> = self.messages.iter().map(Message::to_json).collect();
         write_whole(path, format!("{:#}\n", Value::from(all)).as_bytes())?;
+        note!("{}: {} saved", path.display(), count(self.messages.len(), "message"));
         self.files.extend(fs::canonicalize(path));
         Ok(())
     }
-
-    /// Has the last message answered, shows the answer, and adds it to the conversation.
-    fn answer(&mut self) -> Result<()> {
-        let conversation =
-            Conversation { thinking: self.thinking, ..Conversation::new(self.messages.clone()) };
-        let prompt = chat_template::render(self.template.clone(), conversation)?;
-        let tokenizer = self.opened.engine.tokenizer().clone();
-        let ids = prompt_tokens(&prompt.text, &tokenizer);
-        let bound = self.rule.bound(ids.len());
-        let job = Job { sampler: self.sampler.clone(), max_tokens: self.max_tokens, ..Job::new(ids) };
-        let reading = Reading { syntax: self.syntax, tools: &[], reasoning: true, thinking: prompt.thinking };
-        let mut shown = Showing { stops: self.stops.clone(), ..Showing::new(AnswerReader::new(reading)) };
-        let stopped = stop_flag()?;
-        stopped.store(false, Ordering::Relaxed);
-        let mut session = self.opened.engine.session_bound(job, bound)?;
-        let mut decoder = StreamDecoder::new(&tokenizer);
-        loop {
-            let next = session.next_token();
-            let failed_midway = next.is_err() && shown.answer != Answer::default();
-            if failed_midway {
-                // What is said of it gets a line of its own.
-                shown.end()?;
-            }
-            let Some(token) = next? else { break };
-            let text = decoder.push(token.id);
-            let source = token.drafted_by.filter(|_| self.shows_drafts);
-            let kind = source.map(|source| self.opened.sources[source].kind);
-            shown.add(&text, kind.map(colors::of_source))?;
-            if shown.is_stopped || stopped.load(Ordering::Relaxed) {
-                session.stop();
-            }
-        }
-        shown.add(&decoder.finish(), None)?;
-        shown.end()?;
-        let ended = session.finish()?;
-        note!("{}", dimmed(&told(&ended, self.opened.engine.context().threads())));
-        self.messages.push(shown.answer.message());
-        Ok(())
-    }
-}
-
-/// What each answer keeps to.
-struct Rules(#[cfg(feature = "constraints")] Option<(Vocabulary, Constraint)>);
-
-impl Rules {
-    fn of(args: &ChatCommand, tokenizer: &Tokenizer) -> Result<Self> {
-        #[cfg(feature = "constraints")]
-        return Ok(Rules(args.constraint.compile(tokenizer)?));
-        #[cfg(not(feature = "constraints"))]
-        {
-            let _ = (args, tokenizer);
-            Ok(Rules())
-        }
-    }
-
-    fn is_there(&self) -> bool {
-        #[cfg(feature = "constraints")]
-        return self.0.is_some();
-        #[cfg(not(feature = "constraints"))]
-        false
-    }
-
-    /// For an answer behind a prompt of so many tokens.
-    fn bound(&self, prompt: usize) -> Bound {
-        #[cfg(feature = "constraints")]
-        if let Some((vocabulary, constraint)) = &self.0 {
-            return constraint.bound(vocabulary, prompt);
-        }
-        let _ = prompt;
-        Bound::default()
-    }
-}
-
-/// An answer on its way to the terminal.
-struct Showing {
-    stops: StopStrings,
-    /// A text came that ends it.
-    is_stopped: bool,
-    reader: AnswerReader,
-    answer: Answer,
-    /// What is shown is what the model thinks.
-    thinks: bool,
-}
-
-impl Showing {
-    fn new(reader: AnswerReader) -> Self {
-        let (stops, answer) = (StopStrings::default(), Answer::default());
-        Showing { stops, is_stopped: false, reader, answer, thinks: false }
-    }
-
-    /// What comes behind a text that ends the answer is not shown.
-    fn add(&mut self, text: &str, color: Option<&str>) -> Result<()> {
-        let shown = if self.is_stopped { Shown::More(String::new()) } else { self.stops.push(text) };
-        self.read(shown, color)
-    }
-
-    fn read(&mut self, shown: Shown, color: Option<&str>) -> Result<()> {
-        self.is_stopped |= matches!(shown, Shown::Stop { .. });
-        let (Shown::More(text) | Shown::Stop { text, .. }) = shown;
-        let deltas = self.reader.push(&text);
-        self.show(&deltas, color)
-    }
-
-    fn end(&mut self) -> Result<()> {
-        let rest = self.stops.finish();
-        self.read(rest, None)?;
-        let deltas = self.reader.finish();
-        self.show(&deltas, None)?;
-        self.turn(false)?;
-        common::print("\n")
-    }
-
-    fn show(&mut self, deltas: &[Delta], color: Option<&str>) -> Result<()> {
-        for delta in deltas {
-            self.answer.add(delta);
-            match delta {
-                Delta::Reasoning(text) => {
-                    self.turn(true)?;
-                    common::print(text)?;
-                }
-                Delta::Content(text) => {
-                    self.turn(false)?;
-                    match color {
-                        Some(color) => common::print(format!("{color}{text}{PLAIN}"))?,
-                        None => common::print(text)?,
-                    }
-                }
-                Delta::Call { name, .. } => common::print(format!("\n{name} "))?,
-                Delta::Arguments { text, .. } => common::print(text)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// From thoughts to the answer or back.
-    fn turn(&mut self, thinks: bool) -> Result<()> {
-        if self.thinks == thinks {
-            return Ok(());
-        }
-        self.thinks = thinks;
-        match (styled(), thinks) {
-            (true, true) => common::print(DIM),
-            (true, false) => common::print(format!("{PLAIN}\n")),
-            (false, true) => common::print("[thinking] "),
-            (false, false) => common::print("\n[answer] "),
-        }
-    }
-}
-
-fn styled() -> bool {
-    std::io::stdout().is_terminal() && colors::allowed()
-}
-
-fn dimmed(text: &str) -> String {
-    if styled() && std::io::stderr().is_terminal() { format!("{DIM}{text}{PLAIN}") } else { text.into() }
-}
-
-fn told(ended: &Ended, threads: usize) -> String {
-    let made = &ended.generation;
-    let tokens = made.tokens.len();
-    let speed = if made.decode_seconds > 0.0 { made.steps as f64 / made.decode_seconds } else { 0.0 };
-    let new = ended.prompt_tokens - ended.cached;
-    let drafting = if ended.report.drafting.rounds > 0 {
-        format!("; {}", summary(&ended.report, threads))
-    } else {
-        String::new()
-    };
-    format!(
-        "{}, {speed:.1} per second; {} of {} new{drafting}",
-        count(tokens, "token"),
-        new,
-        count(ended.prompt_tokens, "prompt token")
-    )
 }
 
 fn load(path: &Path) -> Result<Vec<Message>> {
@@ -492,90 +344,4 @@ fn load(path: &Path) -> Result<Vec<Message>> {
     let each = list.iter().enumerate();
     each.map(|(i, json)| Message::from_json(json).map_err(|what| wrong(format!("message {i}: {what}"))))
         .collect()
-}
-
-/// Set by Ctrl-C while an answer is made.
-fn stop_flag() -> Result<Arc<AtomicBool>> {
-    static FLAG: std::sync::OnceLock<Arc<AtomicBool>> = std::sync::OnceLock::new();
-    if let Some(flag) = FLAG.get() {
-        return Ok(flag.clone());
-    }
-    let flag = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGINT, flag.clone())
-        .map_err(|source| Error::Io { path: "Ctrl-C".into(), source })?;
-    Ok(FLAG.get_or_init(|| flag).clone())
-}
-
-/// Where lines come from.
-enum Lines {
-    Edited(Box<rustyline::DefaultEditor>, Option<PathBuf>),
-    Plain(std::io::StdinLock<'static>),
-}
-
-impl Lines {
-    fn open() -> Result<Self> {
-        if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
-            return Ok(Lines::Plain(std::io::stdin().lock()));
-        }
-        let mut editor = rustyline::DefaultEditor::new().map_err(at_terminal)?;
-        let history = cache().map(|directory| directory.join("chat_history"));
-        if let Some(path) = &history {
-            // The first time there is none.
-            let _ = editor.load_history(path);
-        }
-        Ok(Lines::Edited(Box::new(editor), history))
-    }
-
-    fn is_edited(&self) -> bool {
-        matches!(self, Lines::Edited(..))
-    }
-
-    /// The next message; `None` at the end.
-    fn next(&mut self) -> Result<Option<String>> {
-        let mut whole = String::new();
-        loop {
-            let Some(line) = self.line(if whole.is_empty() { "> " } else { "… " })? else {
-                return Ok((!whole.is_empty()).then_some(whole));
-            };
-            match line.strip_suffix('\\') {
-                Some(line) => {
-                    whole.push_str(line);
-                    whole.push('\n');
-                }
-                None => {
-                    whole.push_str(&line);
-                    break;
-                }
-            }
-        }
-        if let Lines::Edited(editor, history) = self {
-            let _ = editor.add_history_entry(&whole);
-            if let Some(path) = history {
-                let _ = path.parent().map(fs::create_dir_all);
-                let _ = editor.save_history(path);
-            }
-        }
-        Ok(Some(whole))
-    }
-
-    fn line(&mut self, prompt: &str) -> Result<Option<String>> {
-        use rustyline::error::ReadlineError;
-        match self {
-            Lines::Edited(editor, _) => match editor.readline(prompt) {
-                Ok(line) => Ok(Some(line)),
-                Err(ReadlineError::Eof | ReadlineError::Interrupted) => Ok(None),
-                Err(error) => Err(at_terminal(error)),
-            },
-            Lines::Plain(stdin) => {
-                let mut line = String::new();
-                let read =
-                    stdin.read_line(&mut line).map_err(|source| Error::io("standard input", source))?;
-                Ok((read > 0).then(|| line.trim_end_matches(['\n', '\r']).into()))
-            }
-        }
-    }
-}
-
-fn at_terminal(error: rustyline::error::ReadlineError) -> Error {
-    Error::Input(format!("the terminal cannot be read: {error}"))
 }
