@@ -92,6 +92,9 @@ struct ServerArgs {
     #[arg(long, overrides_with = "no_slots")]
     slots: bool,
     /// Do not tell at /slots what is being made
+    /// Say with each answer what drafting gave, as `speculation`; without it, only requests that ask for it get that
+    #[arg(long)]
+    speculation_stats: bool,
     #[arg(long)]
     no_slots: bool,
     /// No page at /
@@ -149,7 +152,8 @@ pub fn run(args: ServeArgs) -> Result<()> {
     defaults.settings.max_tokens = usize::try_from(args.n_predict).ok();
     defaults.settings.keep = usize::try_from(args.keep).ok();
     defaults.settings.verbose = verbosity() == Verbosity::Verbose;
-    let template = args.server.template(&args.template, gguf, tokenizer)?;
+    defaults.settings.speculation = args.server.speculation_stats;
+    let (template, template_from) = args.server.template(&args.template, gguf, tokenizer)?;
     let divided = args.server.parallel()?.is_some() && !args.server.kv_unified;
     let texts = Texts { most: config.texts, divided };
     if args.engine.dry_run(&loaded, texts)? {

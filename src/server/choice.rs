@@ -285,7 +285,7 @@ impl Choice {
             prompt_tokens: self.source.tokens.len(),
             truncated: stop == engine::Stop::ContextFull || ended.shifted,
             timings,
-            speculation: Some(ended.report.to_json()),
+            speculation: self.settings.speculation.then(|| ended.report.to_json()),
             slot: self.slot,
             seed,
             settings: settings_json(&self.settings, seed),
