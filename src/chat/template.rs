@@ -45,6 +45,12 @@ pub struct ChatTemplate {
 }
 
 impl TemplateSource {
+    /// Whether a file has one.
+    pub fn is_in(gguf: &Gguf) -> Result<bool> {
+        let metadata = gguf.metadata();
+        Ok(metadata.str(KEY)?.is_some() || metadata.str(TOOL_KEY)?.is_some())
+    }
+
     /// A file without a template is an error: a guessed one would make the model answer badly and nobody
     /// would know why.
     pub fn of(gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Self> {

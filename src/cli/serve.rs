@@ -13,16 +13,18 @@ use super::{
     drafting::{Memory, keep},
     engine_args::{EngineArgs, Loaded, Opened, Texts},
     interrupt,
-    output::note,
+    output::{note, warning},
     sampler_args::SamplerArgs,
     verbosity::{Verbosity, verbosity},
 };
 use crate::{
     Error, Gguf, Result, RunLayers, Tokenizer,
-    chat::{TemplateSource, known_template},
+    chat::{Caps, TemplateSource, known_template},
     constraint::Vocabulary,
     mask::skips::Skips,
-    server::{self, App, Config, Controls, Facts, Origins, Predict, Preparer, Sleeper, wire::Defaults},
+    server::{
+        self, App, Config, Controls, Facts, Origins, Predict, Preparer, Sleeper, TemplateFrom, wire::Defaults,
+    },
     speculation::SourceInfo,
 };
 
@@ -160,7 +162,20 @@ pub fn run(args: ServeArgs) -> Result<()> {
         return Ok(());
     }
     let Opened { engine, described, sources, masks, memory } = args.engine.open(&loaded, texts)?;
-    let facts = args.server.facts(&loaded, &sources, &masks, &template);
+    let caps = chat_template::caps(template.clone());
+    if template_from == TemplateFrom::Assumed {
+        warning!(
+            "{}: no chat template in the file; conversations are written in ChatML, which the model may not know: \
+             --chat-template gives another",
+            gguf.name()
+        );
+    } else if let Err(error) = &caps {
+        warning!(
+            "{}: {error}; conversations may be refused: --chat-template gives another template",
+            gguf.name()
+        );
+    }
+    let facts = args.server.facts(&loaded, &sources, &masks, (template_from, caps.ok()));
     let n_layer = model.n_layer();
     let preparer = Preparer {
         vocabulary: Vocabulary::new(tokenizer).ok(),
@@ -340,12 +355,17 @@ impl ServerArgs {
     }
 
     /// The model's own, unless another is given; without any, chatml as in llama-server.
-    fn template(&self, given: &TemplateArgs, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<TemplateSource> {
-        match given.source(gguf, tokenizer) {
-            Err(_) if !given.is_given() => {
-                TemplateSource::new(known_template("chatml").unwrap_or_default().into(), tokenizer)
-            }
-            source => source,
+    fn template(
+        &self,
+        given: &TemplateArgs,
+        gguf: &Gguf,
+        tokenizer: &Tokenizer,
+    ) -> Result<(TemplateSource, TemplateFrom)> {
+        if given.is_given() {
+            return Ok((given.source(gguf, tokenizer)?, TemplateFrom::Flag));
+        }
+        if TemplateSource::is_in(gguf)? {
+            return Ok((TemplateSource::of(gguf, tokenizer)?, TemplateFrom::Model));
         }
     }
 
@@ -354,11 +374,13 @@ impl ServerArgs {
         loaded: &Loaded,
         sources: &[SourceInfo],
         masks: &[(SourceInfo, RunLayers)],
-        template: &TemplateSource,
+        (template_from, caps): (TemplateFrom, Option<Caps>),
     ) -> Facts {
         let Loaded { gguf, model, .. } = loaded;
         let mut names = self.alias.as_deref().map(words).unwrap_or_default();
         // llama-server's order, whose first is the model's.
+        let chatml = known_template("chatml").unwrap_or_default().to_owned();
+        Ok((TemplateSource::new(chatml, tokenizer)?, TemplateFrom::Assumed))
         names.sort_unstable();
         if names.is_empty() {
             names.push(model.name.clone());
@@ -375,7 +397,8 @@ impl ServerArgs {
             size: gguf.file_bytes(),
             sources: sources.iter().map(|info| info.name.clone()).collect(),
             masks: masks.iter().map(mask).collect(),
-            caps: chat_template::caps(template.clone()).ok(),
+            caps,
+            template_from,
         }
     }
 }

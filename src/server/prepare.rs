@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     RunLayers, Tokenizer,
-    chat::{Conversation, Opening, Pattern, Prompt, Syntax, TemplateSource, ToolChoice, prompt_tokens},
+    chat::{
+        Conversation, Opening, Pattern, Prompt, Syntax, TemplateSource, ToolChoice, prompt_tokens,
+        written_ends,
+    },
     constraint::{self, Grammar, Vocabulary},
     engine::{Bound, Job},
     sampler::{Breakers, random_seed},
@@ -196,6 +199,7 @@ impl Preparer {
             thinking: false,
         };
         match input {
+            ends: Vec::new(),
             Input::Chat(chat) => self.chat(chat, settings),
             Input::Prompt(parts) => {
                 let tokens = self.tokens(parts)?;
@@ -241,7 +245,24 @@ impl Preparer {
         let reads_calls = *tool_choice != ToolChoice::None;
         let tools = if reads_calls { conversation.tools.clone() } else { Vec::new() };
         let (reasoning, thinking) = (*splits_reasoning, prompt.thinking);
-        Ok((Source { prompt: self.text(&tokens), tokens, syntax, tools, reasoning, thinking }, constraint))
+        let ends = written_ends(text, &self.tokenizer);
+        let prompt = self.text(&tokens);
+        Ok((Source { prompt, tokens, syntax, tools, reasoning, thinking, ends }, constraint))
+    }
+
+    fn template_text(&self, conversation: &Conversation) -> &str {
+        self.template.as_ref().map_or("", |template| template.text(!conversation.tools.is_empty()))
+    }
+
+    /// The conversation without tools where the model would have to be told of them and may not call any, or has begun to
+    /// answer without.
+    fn seen<'c>(&self, chat: &'c Chat) -> Cow<'c, Conversation> {
+        let conversation = &chat.conversation;
+        let is_told = Syntax::of(self.template_text(conversation)).is_told();
+        if is_told && (chat.tool_choice == ToolChoice::None || conversation.continue_final_message) {
+            return Cow::Owned(Conversation { tools: Vec::new(), ..conversation.clone() });
+        }
+        Cow::Borrowed(conversation)
     }
 
     /// A conversation as the template has it.

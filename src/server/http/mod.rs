@@ -94,6 +94,29 @@ pub struct Facts {
     pub caps: Option<crate::chat::Caps>,
 }
 
+    /// Where that comes from.
+    pub template_from: TemplateFrom,
+}
+
+/// Where the chat template comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TemplateFrom {
+    /// The model's file.
+    Model,
+    /// Whoever started the server.
+    Flag,
+    /// Nobody gave one: it is ChatML, which the model may not know.
+    Assumed,
+}
+
+impl TemplateFrom {
+    fn name(self) -> &'static str {
+        match self {
+            TemplateFrom::Model => "model",
+            TemplateFrom::Flag => "flag",
+            TemplateFrom::Assumed => "assumed",
+        }
+    }
 /// A file of the page: its path, its type, its bytes.
 pub type Asset = (&'static str, &'static str, &'static [u8]);
 

@@ -182,6 +182,7 @@ async fn props(State(app): State<Arc<App>>) -> Response {
         "modalities": { "vision": false, "audio": false },
         "chat_template": template.map(|template| &template.text),
         "chat_template_caps": app.facts.caps,
+        "chat_template_from": app.facts.template_from.name(),
         "bos_token": template.map(|template| &template.bos_token),
         "eos_token": template.map(|template| &template.eos_token),
         "build_info": app.facts.fingerprint,

@@ -201,6 +201,7 @@ fn start_with(template: &str, says: &str, change: impl FnOnce(&mut Config, &mut 
     let at = listeners[0].local_addr().unwrap();
     let (ends, ended) = watch::channel(false);
     let served = runtime.spawn(serve(Arc::new(app), listeners, ended));
+        template_from: TemplateFrom::Model,
     Some(Server { at, fake, records, ends, runtime, served })
 }
 
