@@ -17,6 +17,7 @@ mod stop;
 mod strftime;
 mod syntax;
 mod template;
+mod told;
 
 pub use answer::{Answer, AnswerReader, Delta, Reading};
 pub use caps::Caps;

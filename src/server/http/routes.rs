@@ -350,7 +350,7 @@ async fn apply_template(State(app): State<Arc<App>>, request: Request) -> Respon
     let made = async {
         let ask = ask(&app, request, read::chat).await?;
         let rendered = apart(move || match &ask.inputs[..] {
-            [Input::Chat(chat)] => app.preparer.prompt(&chat.conversation),
+            [Input::Chat(chat)] => app.preparer.prompt(chat),
             _ => Err(ApiError::invalid("a conversation is needed")),
         });
         let prompt = rendered.await?;

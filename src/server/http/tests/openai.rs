@@ -4,38 +4,38 @@ use serde_json::{Value, json};
 
 use super::{start, start_with, talk};
 
-#[test]
-fn a_call_cannot_be_required_where_there_is_no_syntax_for_it() {
-    let plain = "{% for m in messages %}{{ m.content }}{% endfor %}";
-    let Some(server) = start_with(plain, "x", |_, _| ()) else { return };
-    let tools = json!([{ "type": "function", "function": { "name": "f" } }]);
-    let named = json!({ "type": "function", "function": { "name": "f" } });
-    for (choice, status) in [(json!("required"), 400), (named, 400), (json!("auto"), 200)] {
-        let asked = json!({ "messages": talk(), "tools": tools, "tool_choice": choice });
-        let reply = server.post("/v1/chat/completions", asked);
-        assert_eq!(reply.status, status, "{choice}: {}", reply.body);
-        assert!(status == 200 || reply.json()["error"]["param"] == "tool_choice", "{}", reply.body);
-    }
+const PLAIN: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+
+fn weather() -> Value {
+    let parameters =
+        json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
+    json!([{ "type": "function", "function": { "name": "weather", "parameters": parameters } }])
 }
 
+/// The model is told of the tools and of a form for its answer, and what it writes is read.
 #[test]
-fn prompts_are_echoed() {
-    let Some(server) = start("Once upon a time", |_, _| ()) else { return };
-    let mut asked = json!({ "prompt": [5], "echo": true, "logprobs": 1, "max_tokens": 2 });
-    let values = |asked: &Value| {
-        let body = server.post("/v1/completions", asked.clone()).json();
-        body["choices"][0]["logprobs"]["token_logprobs"].clone()
-    };
-    // A prompt of one token has one that nothing is before; then comes what was made, and what ended it.
-    assert_eq!(values(&asked), json!([null, -7.0, -7.0, -9.0]));
-    asked["prompt"] = json!([5, 6]);
-    assert_eq!(values(&asked), json!([null, -3.0, -7.0, -7.0, -9.0]));
-    // Whether the engine came to the end of the text is chance where a stop string has ended it.
-    asked["max_tokens"] = json!(50);
-    asked["stop"] = json!(["on a"]);
-    let stopped = values(&asked);
-    assert!(!stopped.as_array().unwrap().contains(&json!(-9.0)), "{stopped}");
-    let streamed = json!({ "prompt": "Hi", "echo": true, "stream": true, "max_tokens": 2 });
+fn tools_are_told_where_the_template_has_no_syntax_for_calls() {
+    let says = "{\"tool_call\": {\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}}";
+    let Some(server) = start_with(PLAIN, says, |_, fake| fake.room = 2048) else { return };
+    let named = json!({ "type": "function", "function": { "name": "weather" } });
+    for choice in [json!("auto"), json!("required"), named] {
+        let mut asked = json!({ "messages": talk(), "tools": weather(), "tool_choice": choice });
+        let body = server.post("/v1/chat/completions", asked.clone()).json();
+        let said = &body["choices"][0];
+        assert_eq!(
+            (&said["finish_reason"], &said["message"]["content"]),
+            (&json!("tool_calls"), &json!(null)),
+            "{body}"
+        );
+        let call = &said["message"]["tool_calls"][0]["function"];
+        assert_eq!(call, &json!({ "name": "weather", "arguments": "{\"city\": \"Oslo\"}" }));
+        asked["stream"] = json!(true);
+        let streamed = server.post("/v1/chat/completions", asked).body;
+        assert!(
+            streamed.contains("\"name\":\"weather\"") && !streamed.contains("tool_call\\\""),
+            "{streamed}"
+        );
+    }
     let tools = json!([{ "name": "weather", "input_schema": weather()[0]["function"]["parameters"] }]);
     let message = server.post("/v1/messages", json!({ "messages": talk(), "tools": tools })).json();
     assert_eq!(
@@ -101,6 +101,26 @@ fn an_end_that_is_written_as_text_ends_the_answer_and_is_not_shown() {
     // A text that is no conversation has no turns.
     let plain = server.post("/v1/completions", json!({ "prompt": "Hi" })).json();
     assert!(plain["choices"][0]["text"].as_str().unwrap().contains("<|im_end|>"), "{plain}");
+}
+
+#[test]
+fn prompts_are_echoed() {
+    let Some(server) = start("Once upon a time", |_, _| ()) else { return };
+    let mut asked = json!({ "prompt": [5], "echo": true, "logprobs": 1, "max_tokens": 2 });
+    let values = |asked: &Value| {
+        let body = server.post("/v1/completions", asked.clone()).json();
+        body["choices"][0]["logprobs"]["token_logprobs"].clone()
+    };
+    // A prompt of one token has one that nothing is before; then comes what was made, and what ended it.
+    assert_eq!(values(&asked), json!([null, -7.0, -7.0, -9.0]));
+    asked["prompt"] = json!([5, 6]);
+    assert_eq!(values(&asked), json!([null, -3.0, -7.0, -7.0, -9.0]));
+    // Whether the engine came to the end of the text is chance where a stop string has ended it.
+    asked["max_tokens"] = json!(50);
+    asked["stop"] = json!(["on a"]);
+    let stopped = values(&asked);
+    assert!(!stopped.as_array().unwrap().contains(&json!(-9.0)), "{stopped}");
+    let streamed = json!({ "prompt": "Hi", "echo": true, "stream": true, "max_tokens": 2 });
     let reply = server.post("/v1/completions", streamed.clone());
     let text: String = reply
         .events()
