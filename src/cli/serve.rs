@@ -1,6 +1,10 @@
 //! `spec-run serve`: answers over HTTP, many at once.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -21,6 +25,7 @@ use crate::{
     Error, Gguf, Result, RunLayers, Tokenizer,
     chat::{Caps, TemplateSource, known_template},
     constraint::Vocabulary,
+    embedded,
     mask::skips::Skips,
     server::{
         self, App, Config, Controls, Facts, Origins, Predict, Preparer, Sleeper, TemplateFrom, wire::Defaults,
@@ -87,6 +92,9 @@ struct ServerArgs {
     /// Pages that may use the server from other addresses: *, localhost, or addresses with commas between them
     #[arg(long, value_name = "ORIGINS", default_value = "*")]
     cors_origins: String,
+    /// Say with each answer what drafting gave, as `speculation`; without it, only requests that ask for it get that
+    #[arg(long)]
+    speculation_stats: bool,
     /// Count what is done, at /metrics
     #[arg(long)]
     metrics: bool,
@@ -94,9 +102,6 @@ struct ServerArgs {
     #[arg(long, overrides_with = "no_slots")]
     slots: bool,
     /// Do not tell at /slots what is being made
-    /// Say with each answer what drafting gave, as `speculation`; without it, only requests that ask for it get that
-    #[arg(long)]
-    speculation_stats: bool,
     #[arg(long)]
     no_slots: bool,
     /// No page at /
@@ -239,6 +244,13 @@ fn closes(memory: Memory) -> server::Close {
     Box::new(move |engine| keep(engine.controller(), &memory))
 }
 
+/// What a model is called where nobody says: the name of its file, as in llama-server, but never the folder.
+fn file_name(path: &str) -> String {
+    let path = if path == embedded::NAME { path.split(' ').next().unwrap_or(path) } else { path };
+    let name = Path::new(path).file_name().unwrap_or(path.as_ref());
+    name.to_string_lossy().into_owned()
+}
+
 /// A mask by its name, or spelled out as in a file of masks.
 fn mask(json: &Value, named: &[(SourceInfo, RunLayers)], n_layer: usize) -> Result<RunLayers> {
     if let Some(name) = json.as_str() {
@@ -367,6 +379,8 @@ impl ServerArgs {
         if TemplateSource::is_in(gguf)? {
             return Ok((TemplateSource::of(gguf, tokenizer)?, TemplateFrom::Model));
         }
+        let chatml = known_template("chatml").unwrap_or_default().to_owned();
+        Ok((TemplateSource::new(chatml, tokenizer)?, TemplateFrom::Assumed))
     }
 
     fn facts(
@@ -379,16 +393,16 @@ impl ServerArgs {
         let Loaded { gguf, model, .. } = loaded;
         let mut names = self.alias.as_deref().map(words).unwrap_or_default();
         // llama-server's order, whose first is the model's.
-        let chatml = known_template("chatml").unwrap_or_default().to_owned();
-        Ok((TemplateSource::new(chatml, tokenizer)?, TemplateFrom::Assumed))
         names.sort_unstable();
         if names.is_empty() {
-            names.push(model.name.clone());
+            names.push(file_name(gguf.name()));
         }
         let mask = |(info, _): &(SourceInfo, RunLayers)| json!({ "name": info.name, "cost": info.cost });
         Facts {
             names,
             tags: self.tags.as_deref().map(words).unwrap_or_default(),
+            // Not what stands in for it elsewhere, which is the path.
+            model_name: gguf.metadata().str("general.name").ok().flatten().map(|_| model.name.clone()),
             path: gguf.name().into(),
             fingerprint: format!("b{}-spec-run", env!("CARGO_PKG_VERSION")),
             n_ctx_train: model.n_ctx_train as usize,

@@ -72,6 +72,8 @@ pub struct Config {
 pub struct Facts {
     /// By what names it goes; the first is its own.
     pub names: Vec<String>,
+    /// What its file calls it, if it does; this is no name for requests.
+    pub model_name: Option<String>,
     /// Words for it.
     pub tags: Vec<String>,
     /// Its file.
@@ -92,8 +94,6 @@ pub struct Facts {
     pub masks: serde_json::Value,
     /// What its template makes use of.
     pub caps: Option<crate::chat::Caps>,
-}
-
     /// Where that comes from.
     pub template_from: TemplateFrom,
 }
@@ -117,6 +117,8 @@ impl TemplateFrom {
             TemplateFrom::Assumed => "assumed",
         }
     }
+}
+
 /// A file of the page: its path, its type, its bytes.
 pub type Asset = (&'static str, &'static str, &'static [u8]);
 

@@ -190,6 +190,7 @@ fn start_with(template: &str, says: &str, change: impl FnOnce(&mut Config, &mut 
     };
     let facts = Facts {
         names: vec!["test".into()],
+        model_name: Some("Test 1".into()),
         tags: Vec::new(),
         path: "test.gguf".into(),
         fingerprint: "b1".into(),
@@ -200,6 +201,7 @@ fn start_with(template: &str, says: &str, change: impl FnOnce(&mut Config, &mut 
         sources: vec!["ngram".into()],
         masks: json!([]),
         caps: Some(caps),
+        template_from: TemplateFrom::Model,
     };
     let defaults = Defaults { settings: Settings::new(SamplerConfig::greedy()), ..Defaults::default() };
     let mut app = App::new(config, defaults, facts, preparer, Box::new(fake.clone()));
@@ -212,7 +214,6 @@ fn start_with(template: &str, says: &str, change: impl FnOnce(&mut Config, &mut 
     let at = listeners[0].local_addr().unwrap();
     let (ends, ended) = watch::channel(false);
     let served = runtime.spawn(serve(Arc::new(app), listeners, ended));
-        template_from: TemplateFrom::Model,
     Some(Server { at, fake, records, ends, runtime, served })
 }
 
@@ -542,6 +543,8 @@ fn tokens_templates_and_what_the_server_is() {
         (&props["total_slots"], &props["default_generation_settings"]["n_ctx"]),
         (&json!(2), &json!(128))
     );
+    assert_eq!((&props["model_alias"], &props["model_name"]), (&json!("test"), &json!("Test 1")));
+    assert_eq!(props["chat_template_from"], "model");
     assert_eq!(server.get("/v1/models").json()["data"][0]["id"], "test");
     assert_eq!(server.get("/slots").json().as_array().unwrap().len(), 2);
     server.post("/completion", json!({ "prompt": "Hi" }));
