@@ -410,7 +410,7 @@ mod tests {
     #[test]
     fn a_bad_template_is_one_line() {
         let endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
-        for source in ["{% if", "{{ nothing.at.all }}", "{{ 1 / 0 }}", "{% unknown %}", endless] {
+        for source in ["{% if", "{{ nothing.at() }}", "{{ 1 / 0 }}", "{% unknown %}", endless] {
             let error = render(source, &[], false).unwrap_err().to_string();
             assert!(error.starts_with("tokenizer: the chat template of the file failed"), "{error}");
             assert!(!error.contains('\n'), "{error}");

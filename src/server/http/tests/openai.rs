@@ -91,7 +91,7 @@ fn an_end_that_is_written_as_text_ends_the_answer_and_is_not_shown() {
     let told = (&choice["message"]["content"], &choice["finish_reason"]);
     assert_eq!(told, (&json!(" Hello."), &json!("stop")));
     let streamed = server.post("/v1/chat/completions", json!({ "messages": talk(), "stream": true }));
-    assert!(streamed.body.contains("Hello") && !streamed.body.contains("im_"), "{}", streamed.body);
+    assert!(streamed.body.contains("\"stop\"") && !streamed.body.contains('<'), "{}", streamed.body);
     let message = server.post("/v1/messages", json!({ "messages": talk() })).json();
     let told = (&message["content"][0]["text"], &message["stop_reason"], &message["stop_sequence"]);
     assert_eq!(told, (&json!(" Hello."), &json!("end_turn"), &json!(null)));
