@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Content, Message, Tool, caps::Caps, message::typed, syntax::Syntax};
+use super::{Content, Message, Tool, caps::Caps, message::typed, syntax::Syntax, told::told};
 use crate::{Error, Result};
 
 /// What a model is to answer.
@@ -64,6 +64,11 @@ impl Conversation {
         all
     }
 
+    /// Whether tools are described in the system message, because this template says nothing of calls.
+    pub(super) fn is_told_of_tools(&self, source: &str) -> bool {
+        !self.tools.is_empty() && Syntax::of(source).is_told()
+    }
+
     /// The messages in the form that this template takes, and the last one apart if it is continued.
     pub(super) fn messages(&self, source: &str, caps: &Caps) -> Result<(Value, Option<&Message>)> {
         let (messages, continued) = match self.messages.split_last() {
@@ -76,6 +81,9 @@ impl Conversation {
             for message in messages.iter_mut().filter(|message| message.role == "developer") {
                 message.role = "system".into();
             }
+        }
+        if self.is_told_of_tools(source) {
+            messages = told(messages, &self.tools);
         }
         if !caps.supports_system_role {
             join_system(&mut messages);

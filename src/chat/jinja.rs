@@ -4,7 +4,8 @@
 use std::io;
 
 use minijinja::{
-    Environment, Error as JinjaError, ErrorKind, Value, filters, syntax::SyntaxConfig, value::Kwargs,
+    Environment, Error as JinjaError, ErrorKind, UndefinedBehavior, Value, filters, syntax::SyntaxConfig,
+    value::Kwargs,
 };
 use minijinja_contrib::pycompat::unknown_method_callback;
 use regex::{Captures, Regex};
@@ -24,6 +25,8 @@ pub(super) fn environment() -> Result<Environment<'static>> {
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(failed)?;
     environment.set_syntax(syntax);
     environment.set_fuel(Some(FUEL));
+    // As llama.cpp has it: many templates look at the first message without asking whether there is one.
+    environment.set_undefined_behavior(UndefinedBehavior::Chainable);
     environment.set_unknown_method_callback(unknown_method_callback);
     environment.add_filter("tojson", to_json);
     environment.add_test("iterable", is_iterable);

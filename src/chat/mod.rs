@@ -17,11 +17,12 @@ mod stop;
 mod strftime;
 mod syntax;
 mod template;
+mod told;
 
 pub use answer::{Answer, AnswerReader, Delta, Reading};
 pub use caps::Caps;
 pub use conversation::{Conversation, Prompt};
-pub use known::{KNOWN_TEMPLATES, known_template};
+pub use known::{KNOWN_TEMPLATES, known_template, written_ends};
 pub use message::{Content, Message, Tool, ToolCall, ToolChoice};
 pub use pattern::{Opening, Pattern};
 pub use stop::{Shown, StopStrings};

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Tool, ToolChoice,
-    syntax::{Body, Calls, Marked, Syntax, Tags},
+    syntax::{Body, Calls, Marked, SAID, Syntax, Tags},
 };
 
 /// A form for text.
@@ -45,10 +45,18 @@ fn text(text: impl Into<String>) -> Pattern {
 
 impl Pattern {
     /// One call of a tool, or more if they may be `parallel`. Nothing if tools need not be called, or if the syntax has no
-    /// calls.
-    pub fn calls(opening: Opening, tools: &[Tool], choice: &ToolChoice, parallel: bool) -> Option<Pattern> {
+    /// calls; where the model is told a form for calls, this form, and then `said` is the schema of an answer without a call.
+    pub fn calls(
+        opening: Opening,
+        tools: &[Tool],
+        choice: &ToolChoice,
+        parallel: bool,
+        said: Option<&Value>,
+    ) -> Option<Pattern> {
+        let told = opening.syntax.is_told();
         let allowed = |tool: &&Tool| match choice {
-            ToolChoice::Auto | ToolChoice::None => false,
+            ToolChoice::None => false,
+            ToolChoice::Auto => told,
             ToolChoice::Required => true,
             ToolChoice::Named(name) => tool.name == *name,
         };
@@ -59,6 +67,9 @@ impl Pattern {
         let calls = match opening.syntax.calls {
             Calls::None => return None,
             Calls::Harmony => Pattern::Either(tools.iter().map(|tool| harmony(tool)).collect()),
+            Calls::Marked(marked) if *choice == ToolChoice::Auto => {
+                Pattern::Either(vec![marked_calls(marked, &tools, parallel), told_answer(said)])
+            }
             Calls::Marked(marked) => marked_calls(marked, &tools, parallel),
         };
         Some(Pattern::after_thinking(opening, calls))
@@ -101,8 +112,14 @@ fn harmony(tool: &Tool) -> Pattern {
     Pattern::Row(vec![text(header), Pattern::Json(tool.parameters.clone())])
 }
 
+/// What is said instead of a call, in the form that the model is told.
+fn told_answer(said: Option<&Value>) -> Pattern {
+    let schema = said.cloned().unwrap_or_else(|| json!({ "type": "string" }));
+    Pattern::Row(vec![text(format!("{{\"{SAID}\": ")), Pattern::Json(schema), text("}")])
+}
+
 fn marked_calls(marked: &Marked, tools: &[&Tool], parallel: bool) -> Pattern {
-    let open = marked.opens[0];
+    let open = marked.opens.first().copied().unwrap_or_default();
     let each = |one: &dyn Fn(&Tool) -> Pattern| Pattern::Either(tools.iter().map(|tool| one(tool)).collect());
     let many = |one: Pattern| if parallel { Pattern::Many(Box::new(one)) } else { one };
     match &marked.body {
@@ -143,6 +160,11 @@ fn marked_calls(marked: &Marked, tools: &[&Tool], parallel: bool) -> Pattern {
         Body::Gemma => many(each(&|tool| {
             Pattern::Row(vec![text(format!("{open}{}{{", tool.name)), Pattern::Until("}<tool_call|>".into())])
         })),
+        Body::Told { call, .. } => {
+            let objects = tools.iter().map(|tool| object(tool, "name", "arguments"));
+            let one = json!({ "anyOf": objects.collect::<Vec<_>>() });
+            Pattern::Row(vec![text(format!("{{\"{call}\": ")), Pattern::Json(one), text("}")])
+        }
         Body::Python { close } => each(&|tool| {
             let head = format!("{open}\n{}(", tool.name);
             Pattern::Row(vec![text(head), Pattern::Until(format!(")\n{close}"))])
@@ -279,6 +301,7 @@ mod tests {
             "<|tool_call>call:",
             "<start_of_turn>",
             "<|channel|>",
+            "no syntax for calls",
         ];
         for template in templates {
             let (syntax, tools) = (Syntax::of(template), tools());
@@ -287,7 +310,7 @@ mod tests {
                 let named = ToolChoice::Named("time".into());
                 for (choice, name) in [(ToolChoice::Required, "weather"), (named, "time")] {
                     let mut text = String::new();
-                    example(&Pattern::calls(opening, &tools, &choice, false).unwrap(), &mut text);
+                    example(&Pattern::calls(opening, &tools, &choice, false, None).unwrap(), &mut text);
                     let mut reader =
                         AnswerReader::new(Reading { syntax, tools: &tools, reasoning: true, thinking });
                     let mut answer = Answer::default();
@@ -309,9 +332,9 @@ mod tests {
     fn nothing_is_forced_where_tools_need_not_be_called() {
         let opening = Opening { syntax: Syntax::of("<tool_call>"), may_think: false, thinking: false };
         for choice in [ToolChoice::Auto, ToolChoice::None, ToolChoice::Named("unknown".into())] {
-            assert_eq!(Pattern::calls(opening, &tools(), &choice, true), None);
+            assert_eq!(Pattern::calls(opening, &tools(), &choice, true, None), None);
         }
         let plain = Opening { syntax: Syntax::PLAIN, ..opening };
-        assert_eq!(Pattern::calls(plain, &tools(), &ToolChoice::Required, true), None);
+        assert_eq!(Pattern::calls(plain, &tools(), &ToolChoice::Required, true, None), None);
     }
 }

@@ -54,6 +54,9 @@ pub(super) enum Body {
     Gemma,
     /// Calls of functions as in Python, up to this.
     Python { close: &'static str },
+    /// The whole answer is an object with one member: a call, or what is said. For templates that say nothing of calls: the
+    /// model is told this form, and a grammar keeps it.
+    Told { call: &'static str, said: &'static str },
 }
 
 #[derive(Debug, PartialEq)]
@@ -187,8 +190,14 @@ static LFM2: Marked = Marked {
     ends_thinking: false,
 };
 
+static TOLD: Marked =
+    Marked { opens: &[], skips: &[], body: Body::Told { call: CALL, said: SAID }, ends_thinking: false };
+/// The members of an answer in the form that models are told.
+pub(super) const CALL: &str = "tool_call";
+pub(super) const SAID: &str = "response";
+
 /// Where one of these stands in a template with all others of its row, its calls look like that. The first row counts.
-static CALLS: [(&[&str], Calls); 18] = [
+static CALLS: [(&[&str], Calls); 19] = [
     (&["<|channel|>"], Calls::Harmony),
     (&["<|tool_call>call:"], Calls::Marked(&GEMMA_4)),
     (&["[TOOL_CALLS]"], Calls::Marked(&MISTRAL)),
@@ -207,6 +216,7 @@ static CALLS: [(&[&str], Calls); 18] = [
     (&["<|python_tag|>"], Calls::Marked(&LLAMA_3)),
     (&["<|start_header_id|>ipython"], Calls::Marked(&LLAMA_3)),
     (&["<start_of_turn>"], Calls::Marked(&GEMMA_3)),
+    (&[], Calls::Marked(&TOLD)),
 ];
 
 /// Where the second stands in a template, what a model thinks is between the two.
@@ -230,6 +240,11 @@ impl Syntax {
         Syntax { reasoning: reasoning.filter(|_| calls != Calls::Harmony), calls }
     }
 
+    /// The template says nothing of calls, so the model has to be told what they look like.
+    pub fn is_told(&self) -> bool {
+        matches!(self.calls, Calls::Marked(Marked { body: Body::Told { .. }, .. }))
+    }
+
     /// Control tokens that a reader of answers has to see.
     pub fn markers(&self) -> Vec<&'static str> {
         let mut all: Vec<&'static str> =
@@ -240,7 +255,7 @@ impl Syntax {
             Calls::Marked(marked) => {
                 all.extend(marked.opens.iter().chain(marked.skips));
                 match &marked.body {
-                    Body::Json { .. } => (),
+                    Body::Json { .. } | Body::Told { .. } => (),
                     Body::Named { prefix, ends, .. } => all.extend([*prefix].iter().chain(*ends)),
                     Body::Tagged(tags) => {
                         all.extend([tags.key_open, tags.key_close, tags.value_open, tags.end]);

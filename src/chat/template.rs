@@ -45,6 +45,12 @@ pub struct ChatTemplate {
 }
 
 impl TemplateSource {
+    /// Whether a file has one.
+    pub fn is_in(gguf: &Gguf) -> Result<bool> {
+        let metadata = gguf.metadata();
+        Ok(metadata.str(KEY)?.is_some() || metadata.str(TOOL_KEY)?.is_some())
+    }
+
     /// A file without a template is an error: a guessed one would make the model answer badly and nobody
     /// would know why.
     pub fn of(gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Self> {
@@ -115,7 +121,7 @@ impl ChatTemplate {
         let with_tools = !conversation.tools.is_empty();
         let source = self.source.text(with_tools);
         let (messages, continued) = conversation.messages(source, caps)?;
-        let tools = match with_tools {
+        let tools = match with_tools && !conversation.is_told_of_tools(source) {
             true => conversation.tools.iter().map(super::Tool::to_json).collect(),
             // Hugging Face's renderer always passes them.
             false => Value::Null,
@@ -238,6 +244,30 @@ mod tests {
             render(source, &conversation()[..2], false).unwrap(),
             "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n Hi! <|im_end|>\n"
         );
+    }
+
+    /// What llama-server renders for Qwen2.5 and SmolLM2 (build 7e4c0a9), whose templates look at the first message.
+    #[test]
+    fn a_conversation_without_messages_is_rendered() {
+        let qwen = "{%- if messages[0]['role'] == 'system' %}
+    {{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}
+{%- else %}
+    {{- '<|im_start|>system\\nYou are Qwen.<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {{- message.content }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}";
+        let expected = "<|im_start|>system\nYou are Qwen.<|im_end|>\n<|im_start|>assistant\n";
+        assert_eq!(render(qwen, &[], true).unwrap(), expected);
+        let smol = "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}\
+            {{ 'You help.' }}{% endif %}{{ message['content'] }}{% endfor %}\
+            {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+        assert_eq!(render(smol, &[], true).unwrap(), "<|im_start|>assistant\n");
+        let far = "{{ messages[5].role }}|{{ messages[0].x.y }}|{{ nothing.x }}|";
+        assert_eq!(render(far, &conversation(), true).unwrap(), "|||");
     }
 
     #[test]
@@ -380,7 +410,7 @@ mod tests {
     #[test]
     fn a_bad_template_is_one_line() {
         let endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
-        for source in ["{% if", "{{ nothing.at.all }}", "{{ 1 / 0 }}", "{% unknown %}", endless] {
+        for source in ["{% if", "{{ nothing.at() }}", "{{ 1 / 0 }}", "{% unknown %}", endless] {
             let error = render(source, &[], false).unwrap_err().to_string();
             assert!(error.starts_with("tokenizer: the chat template of the file failed"), "{error}");
             assert!(!error.contains('\n'), "{error}");

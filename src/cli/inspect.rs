@@ -196,6 +196,9 @@ impl<'a> Summary<'a> {
             n => format!(" in {n} shards"),
         };
         line(out, format_args!("file             {}", gguf.name()));
+        if let Ok(Some(name)) = gguf.metadata().str("general.name") {
+            line(out, format_args!("name             {}", shortened(name)));
+        }
         line(out, format_args!("format           GGUF version {}", gguf.version()));
         line(out, format_args!("architecture     {}", shortened(self.architecture.unwrap_or("not named"))));
         line(out, format_args!("size             {}{shards}", size(gguf.file_bytes())));

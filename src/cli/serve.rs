@@ -1,6 +1,10 @@
 //! `spec-run serve`: answers over HTTP, many at once.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -13,16 +17,19 @@ use super::{
     drafting::{Memory, keep},
     engine_args::{EngineArgs, Loaded, Opened, Texts},
     interrupt,
-    output::note,
+    output::{note, warning},
     sampler_args::SamplerArgs,
     verbosity::{Verbosity, verbosity},
 };
 use crate::{
     Error, Gguf, Result, RunLayers, Tokenizer,
-    chat::{TemplateSource, known_template},
+    chat::{Caps, TemplateSource, known_template},
     constraint::Vocabulary,
+    embedded,
     mask::skips::Skips,
-    server::{self, App, Config, Controls, Facts, Origins, Predict, Preparer, Sleeper, wire::Defaults},
+    server::{
+        self, App, Config, Controls, Facts, Origins, Predict, Preparer, Sleeper, TemplateFrom, wire::Defaults,
+    },
     speculation::SourceInfo,
 };
 
@@ -85,6 +92,9 @@ struct ServerArgs {
     /// Pages that may use the server from other addresses: *, localhost, or addresses with commas between them
     #[arg(long, value_name = "ORIGINS", default_value = "*")]
     cors_origins: String,
+    /// Say with each answer what drafting gave, as `speculation`; without it, only requests that ask for it get that
+    #[arg(long)]
+    speculation_stats: bool,
     /// Count what is done, at /metrics
     #[arg(long)]
     metrics: bool,
@@ -149,14 +159,28 @@ pub fn run(args: ServeArgs) -> Result<()> {
     defaults.settings.max_tokens = usize::try_from(args.n_predict).ok();
     defaults.settings.keep = usize::try_from(args.keep).ok();
     defaults.settings.verbose = verbosity() == Verbosity::Verbose;
-    let template = args.server.template(&args.template, gguf, tokenizer)?;
+    defaults.settings.speculation = args.server.speculation_stats;
+    let (template, template_from) = args.server.template(&args.template, gguf, tokenizer)?;
     let divided = args.server.parallel()?.is_some() && !args.server.kv_unified;
     let texts = Texts { most: config.texts, divided };
     if args.engine.dry_run(&loaded, texts)? {
         return Ok(());
     }
     let Opened { engine, described, sources, masks, memory } = args.engine.open(&loaded, texts)?;
-    let facts = args.server.facts(&loaded, &sources, &masks, &template);
+    let caps = chat_template::caps(template.clone());
+    if template_from == TemplateFrom::Assumed {
+        warning!(
+            "{}: no chat template in the file; conversations are written in ChatML, which the model may not know: \
+             --chat-template gives another",
+            gguf.name()
+        );
+    } else if let Err(error) = &caps {
+        warning!(
+            "{}: {error}; conversations may be refused: --chat-template gives another template",
+            gguf.name()
+        );
+    }
+    let facts = args.server.facts(&loaded, &sources, &masks, (template_from, caps.ok()));
     let n_layer = model.n_layer();
     let preparer = Preparer {
         vocabulary: Vocabulary::new(tokenizer).ok(),
@@ -218,6 +242,13 @@ pub fn run(args: ServeArgs) -> Result<()> {
 /// What an engine has learnt is kept when it is let go.
 fn closes(memory: Memory) -> server::Close {
     Box::new(move |engine| keep(engine.controller(), &memory))
+}
+
+/// What a model is called where nobody says: the name of its file, as in llama-server, but never the folder.
+fn file_name(path: &str) -> String {
+    let path = if path == embedded::NAME { path.split(' ').next().unwrap_or(path) } else { path };
+    let name = Path::new(path).file_name().unwrap_or(path.as_ref());
+    name.to_string_lossy().into_owned()
 }
 
 /// A mask by its name, or spelled out as in a file of masks.
@@ -336,13 +367,20 @@ impl ServerArgs {
     }
 
     /// The model's own, unless another is given; without any, chatml as in llama-server.
-    fn template(&self, given: &TemplateArgs, gguf: &Gguf, tokenizer: &Tokenizer) -> Result<TemplateSource> {
-        match given.source(gguf, tokenizer) {
-            Err(_) if !given.is_given() => {
-                TemplateSource::new(known_template("chatml").unwrap_or_default().into(), tokenizer)
-            }
-            source => source,
+    fn template(
+        &self,
+        given: &TemplateArgs,
+        gguf: &Gguf,
+        tokenizer: &Tokenizer,
+    ) -> Result<(TemplateSource, TemplateFrom)> {
+        if given.is_given() {
+            return Ok((given.source(gguf, tokenizer)?, TemplateFrom::Flag));
         }
+        if TemplateSource::is_in(gguf)? {
+            return Ok((TemplateSource::of(gguf, tokenizer)?, TemplateFrom::Model));
+        }
+        let chatml = known_template("chatml").unwrap_or_default().to_owned();
+        Ok((TemplateSource::new(chatml, tokenizer)?, TemplateFrom::Assumed))
     }
 
     fn facts(
@@ -350,19 +388,21 @@ impl ServerArgs {
         loaded: &Loaded,
         sources: &[SourceInfo],
         masks: &[(SourceInfo, RunLayers)],
-        template: &TemplateSource,
+        (template_from, caps): (TemplateFrom, Option<Caps>),
     ) -> Facts {
         let Loaded { gguf, model, .. } = loaded;
         let mut names = self.alias.as_deref().map(words).unwrap_or_default();
         // llama-server's order, whose first is the model's.
         names.sort_unstable();
         if names.is_empty() {
-            names.push(model.name.clone());
+            names.push(file_name(gguf.name()));
         }
         let mask = |(info, _): &(SourceInfo, RunLayers)| json!({ "name": info.name, "cost": info.cost });
         Facts {
             names,
             tags: self.tags.as_deref().map(words).unwrap_or_default(),
+            // Not what stands in for it elsewhere, which is the path.
+            model_name: gguf.metadata().str("general.name").ok().flatten().map(|_| model.name.clone()),
             path: gguf.name().into(),
             fingerprint: format!("b{}-spec-run", env!("CARGO_PKG_VERSION")),
             n_ctx_train: model.n_ctx_train as usize,
@@ -371,7 +411,8 @@ impl ServerArgs {
             size: gguf.file_bytes(),
             sources: sources.iter().map(|info| info.name.clone()).collect(),
             masks: masks.iter().map(mask).collect(),
-            caps: chat_template::caps(template.clone()).ok(),
+            caps,
+            template_from,
         }
     }
 }

@@ -30,6 +30,8 @@ pub struct Source {
     pub reasoning: bool,
     /// The prompt has begun what the model thinks.
     pub thinking: bool,
+    /// Texts with which the model ends its answer where it has no token for that.
+    pub ends: Vec<String>,
 }
 
 /// An answer in the making.
@@ -76,7 +78,7 @@ impl Choice {
             markers.filter_map(|marker| one(marker).or_else(|| one(&marker[..words(marker)]))).collect();
         let Source { syntax, ref tools, reasoning, thinking, .. } = *source;
         let reader = AnswerReader::new(Reading { syntax, tools, reasoning, thinking });
-        let stops = StopStrings::new(settings.stop.iter().cloned());
+        let stops = StopStrings::new(settings.stop.iter().chain(&source.ends).cloned());
         Choice {
             tokenizer,
             settings,
@@ -255,7 +257,8 @@ impl Choice {
         timings.drafted = ended.report.drafting.drafted;
         let stop = ended.generation.stop;
         let reason = match (self.stopped.take(), stop) {
-            (Some(word), _) => Reason::Stop(word),
+            (Some(word), _) if self.settings.stop.contains(&word) => Reason::Stop(word),
+            (Some(_), _) => Reason::End,
             (None, engine::Stop::EndOfText) => Reason::End,
             (None, engine::Stop::MaxTokens | engine::Stop::ContextFull | engine::Stop::Interrupted) => {
                 Reason::Limit
@@ -285,7 +288,7 @@ impl Choice {
             prompt_tokens: self.source.tokens.len(),
             truncated: stop == engine::Stop::ContextFull || ended.shifted,
             timings,
-            speculation: Some(ended.report.to_json()),
+            speculation: self.settings.speculation.then(|| ended.report.to_json()),
             slot: self.slot,
             seed,
             settings: settings_json(&self.settings, seed),

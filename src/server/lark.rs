@@ -149,10 +149,11 @@ mod tests {
             "<|tool_call>call:",
             "<start_of_turn>",
             "<|channel|>",
+            "no syntax for calls",
         ] {
             for (may_think, thinking, parallel) in [(true, false, true), (false, true, false)] {
                 let opening = Opening { syntax: Syntax::of(template), may_think, thinking };
-                let calls = Pattern::calls(opening, &tools, &ToolChoice::Required, parallel).unwrap();
+                let calls = Pattern::calls(opening, &tools, &ToolChoice::Required, parallel, None).unwrap();
                 let text = grammar(&calls, &controls);
                 let compiled = vocabulary.compile(&Grammar::Lark(text.clone()));
                 assert!(compiled.is_ok(), "{template}: {}\n{text}", compiled.err().unwrap());

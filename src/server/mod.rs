@@ -18,7 +18,9 @@ pub mod wire;
 pub use assets::{PAGE, POLICY};
 pub use choice::Source;
 pub use desk::{Answers, Heard, Hearer};
-pub use http::{App, Asset, Config, Facts, Log, Origins, Predict, Record, listen, router, serve};
+pub use http::{
+    App, Asset, Config, Facts, Log, Origins, Predict, Record, TemplateFrom, listen, router, serve,
+};
 pub use lark::Controls;
 pub use prepare::{Prepared, Preparer, ReadMask, Render};
 pub use sleep::{Close, Open, Sleeper};

@@ -1,6 +1,6 @@
 //! From what a client asks to jobs for the engine: templates are rendered, texts become tokens.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use super::{
     choice::Source,
@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     RunLayers, Tokenizer,
-    chat::{Conversation, Opening, Pattern, Prompt, Syntax, TemplateSource, ToolChoice, prompt_tokens},
+    chat::{
+        Conversation, Opening, Pattern, Prompt, Syntax, TemplateSource, ToolChoice, prompt_tokens,
+        written_ends,
+    },
     constraint::{self, Grammar, Vocabulary},
     engine::{Bound, Job},
     sampler::{Breakers, random_seed},
@@ -130,7 +133,9 @@ impl Preparer {
             Constraint::Pattern(pattern) => Grammar::Lark(lark::grammar(pattern, &self.controls)),
         };
         let none = || {
-            ApiError::not_supported("the vocabulary has no token that ends a text, and a grammar needs one")
+            let message = "the vocabulary of this model has no token that ends a text, and schemas, grammars and the form \
+                           of calls need one; leave out `response_format`, `json_schema`, `grammar` and `tools`";
+            ApiError::invalid(message)
         };
         Ok(self.vocabulary.as_ref().ok_or_else(none)?.compile(&grammar)?)
     }
@@ -194,6 +199,7 @@ impl Preparer {
             tools: Vec::new(),
             reasoning: false,
             thinking: false,
+            ends: Vec::new(),
         };
         match input {
             Input::Chat(chat) => self.chat(chat, settings),
@@ -218,17 +224,22 @@ impl Preparer {
     }
 
     fn chat(&self, chat: &Chat, settings: &Settings) -> Result<(Source, Option<Constraint>)> {
-        let Chat { conversation, tool_choice, parallel_calls, splits_reasoning } = chat;
-        let prompt = self.prompt(conversation)?;
-        let text =
-            self.template.as_ref().map_or("", |template| template.text(!conversation.tools.is_empty()));
+        let Chat { tool_choice, parallel_calls, splits_reasoning, .. } = chat;
+        let seen = self.seen(chat);
+        let conversation = seen.as_ref();
+        let prompt = self.rendered(conversation)?;
+        let text = self.template_text(conversation);
         let syntax = Syntax::of(text);
         let tokens = prompt_tokens(&prompt.text, &self.tokenizer);
         let opening = Opening { syntax, may_think: conversation.thinking, thinking: prompt.thinking };
-        let calls = Pattern::calls(opening, &conversation.tools, tool_choice, *parallel_calls);
+        let said = match &settings.constraint {
+            Some(Constraint::Schema(schema)) => Some(schema),
+            Some(Constraint::Grammar(_) | Constraint::Pattern(_)) | None => None,
+        };
+        let calls = Pattern::calls(opening, &conversation.tools, tool_choice, *parallel_calls, said);
         if calls.is_none() && matches!(tool_choice, ToolChoice::Required | ToolChoice::Named(_)) {
-            let message = "a call cannot be required: the chat template has no syntax for calls that is known here; \
-                           leave it out, or start the server with another template (--chat-template-file)";
+            let message = "a call cannot be required behind the beginning of an answer: the chat template has no syntax for \
+                           calls, and an answer with a call has another form; end `messages` with another role";
             return Err(ApiError::field("tool_choice", message));
         }
         let constraint = match (calls, &settings.constraint) {
@@ -241,11 +252,32 @@ impl Preparer {
         let reads_calls = *tool_choice != ToolChoice::None;
         let tools = if reads_calls { conversation.tools.clone() } else { Vec::new() };
         let (reasoning, thinking) = (*splits_reasoning, prompt.thinking);
-        Ok((Source { prompt: self.text(&tokens), tokens, syntax, tools, reasoning, thinking }, constraint))
+        let ends = written_ends(text, &self.tokenizer);
+        let prompt = self.text(&tokens);
+        Ok((Source { prompt, tokens, syntax, tools, reasoning, thinking, ends }, constraint))
+    }
+
+    fn template_text(&self, conversation: &Conversation) -> &str {
+        self.template.as_ref().map_or("", |template| template.text(!conversation.tools.is_empty()))
+    }
+
+    /// The conversation without tools where the model would have to be told of them and may not call any, or has begun to
+    /// answer without.
+    fn seen<'c>(&self, chat: &'c Chat) -> Cow<'c, Conversation> {
+        let conversation = &chat.conversation;
+        let is_told = Syntax::of(self.template_text(conversation)).is_told();
+        if is_told && (chat.tool_choice == ToolChoice::None || conversation.continue_final_message) {
+            return Cow::Owned(Conversation { tools: Vec::new(), ..conversation.clone() });
+        }
+        Cow::Borrowed(conversation)
     }
 
     /// A conversation as the template has it.
-    pub fn prompt(&self, conversation: &Conversation) -> Result<Prompt> {
+    pub fn prompt(&self, chat: &Chat) -> Result<Prompt> {
+        self.rendered(&self.seen(chat))
+    }
+
+    fn rendered(&self, conversation: &Conversation) -> Result<Prompt> {
         if self.template.is_none() {
             let message =
                 "this model has no chat template; use /v1/completions, or start the server with one";

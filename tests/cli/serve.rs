@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 struct Server {
     child: Child,
     at: String,
+    /// What it said before it was there.
+    said: Vec<String>,
 }
 
 impl Drop for Server {
@@ -35,10 +37,15 @@ fn start_in(variables: &[(&str, &str)], args: &[&str]) -> Server {
     command.envs(variables.iter().copied());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let at = lines.find_map(|line| line.unwrap().split_once("http://").map(|(_, at)| at.to_owned())).unwrap();
+    let mut said = Vec::new();
+    let at = lines.find_map(|line| {
+        said.push(line.unwrap());
+        said.last()?.split_once("http://").map(|(_, at)| at.to_owned())
+    });
+    let at = at.unwrap_or_else(|| panic!("{said:?}"));
     // Nobody reads what else it says, and it is not to wait for that.
     std::thread::spawn(move || lines.for_each(drop));
-    Server { child, at }
+    Server { child, at, said }
 }
 
 impl Server {
@@ -152,6 +159,122 @@ fn schemas_and_required_tools_are_kept_to() {
     assert_eq!(call["name"], "count", "{said}");
     let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
     assert_eq!(arguments, json!({ "n": 7 }));
+}
+
+/// The model's file has no template: it is said once, and conversations go on.
+#[test]
+fn a_model_without_a_template_gets_chatml() {
+    let server = start(&[]);
+    let warned: Vec<_> = server.said.iter().filter(|line| line.contains("ChatML")).collect();
+    assert!(warned.len() == 1 && warned[0].starts_with("warning: "), "{:?}", server.said);
+    let props = server.get("/props");
+    assert_eq!(props["chat_template_from"], "assumed");
+    assert!(props["chat_template"].as_str().unwrap().contains("<|im_start|>"), "{props}");
+    let talk = json!([{ "role": "user", "content": "Hi" }]);
+    let prompt = &server.json("/apply-template", &json!({ "messages": talk }))["prompt"];
+    assert_eq!(prompt, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+    let asked = json!({ "messages": talk, "max_tokens": 8, "temperature": 0 });
+    assert!(server.json("/v1/chat/completions", &asked)["choices"][0]["message"]["content"].is_string());
+    drop(server);
+    let server = start(&["--chat-template", "chatml"]);
+    assert_eq!(server.get("/props")["chat_template_from"], "flag");
+    assert!(!server.said.iter().any(|line| line.contains("warning")), "{:?}", server.said);
+}
+
+/// One line at the start, one for each conversation; other texts go on.
+#[test]
+fn a_template_that_cannot_be_read_is_said() {
+    let server = start(&["--chat-template", "{% for m in messages %}{{ m.content }}"]);
+    let warned: Vec<_> = server.said.iter().filter(|line| line.contains("warning: ")).collect();
+    assert!(warned.len() == 1 && warned[0].contains("chat template"), "{:?}", server.said);
+    let talk = json!([{ "role": "user", "content": "Hi" }]);
+    for path in ["/v1/chat/completions", "/apply-template", "/v1/messages"] {
+        let error = server.json(path, &json!({ "messages": talk }))["error"].clone();
+        assert_eq!(error["code"], 400, "{path}: {error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("line 1") && !message.contains('\n'), "{path}: {message}");
+    }
+    assert!(server.json("/completion", &json!({ "prompt": "Hi", "n_predict": 2 }))["content"].is_string());
+}
+
+/// A role that a template refuses is that template's word, in one line, and the next request is answered.
+#[test]
+fn what_a_template_refuses_is_refused() {
+    let template = "{% for m in messages %}{% if m.role == 'robot' %}{{ raise_exception('no robots here') }}{% endif %}{{ m.content }}{% endfor %}";
+    let server = start(&["--chat-template", template]);
+    let ask = |role: &str| json!({ "messages": [{ "role": role, "content": "Hi" }], "max_tokens": 2 });
+    for path in ["/v1/chat/completions", "/apply-template"] {
+        let error = server.json(path, &ask("robot"))["error"].clone();
+        let message = error["message"].as_str().unwrap();
+        assert!(
+            error["code"] == 400 && message.contains("no robots here") && !message.contains('\n'),
+            "{error}"
+        );
+    }
+    assert!(server.json("/v1/chat/completions", &ask("user"))["choices"].is_array());
+}
+
+/// The template says nothing of tools. The grammar keeps the form that the model is told, whether it knows it or not.
+#[test]
+fn tools_are_called_in_a_form_of_our_own() {
+    let plain = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    let server = start(&["-c", "2048", "--chat-template", plain]);
+    let talk = json!([{ "role": "user", "content": "Once upon a time" }]);
+    let parameters = json!({ "type": "object", "properties": { "n": { "enum": [7] } }, "required": ["n"], "additionalProperties": false });
+    let tool =
+        |name: &str| json!({ "type": "function", "function": { "name": name, "parameters": parameters } });
+    let tools = json!([tool("count"), tool("add")]);
+    for (choice, names) in [
+        (json!("required"), &["count", "add"][..]),
+        (json!({ "type": "function", "function": { "name": "add" } }), &["add"][..]),
+    ] {
+        let ask = json!({ "messages": talk, "tools": tools, "tool_choice": choice, "max_tokens": 200 });
+        let said = server.json("/v1/chat/completions", &ask);
+        let call = &said["choices"][0]["message"]["tool_calls"][0]["function"];
+        assert!(names.iter().any(|name| call["name"] == *name), "{said}");
+        let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
+        assert_eq!(
+            (arguments, &said["choices"][0]["finish_reason"]),
+            (json!({ "n": 7 }), &json!("tool_calls"))
+        );
+    }
+    // What is said without a call may have to be JSON.
+    let format = json!({ "type": "json_schema", "json_schema": { "schema": { "const": { "a": 1 } } } });
+    for seed in 0..4 {
+        let mut ask =
+            json!({ "messages": talk, "tools": tools, "max_tokens": 40, "seed": seed, "temperature": 1 });
+        for format in [Value::Null, format.clone()] {
+            ask["response_format"] = format.clone();
+            let said = server.json("/v1/chat/completions", &ask);
+            let message = &said["choices"][0]["message"];
+            let text = message["content"].as_str();
+            let is_call = message["tool_calls"].is_array();
+            assert!(is_call || text.is_some_and(|text| !text.contains("response\"")), "{said}");
+            let json = text.and_then(|text| serde_json::from_str::<Value>(text).ok());
+            assert!(format.is_null() || is_call || json == Some(json!({ "a": 1 })), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_model_is_called_as_its_file_is() {
+    let server = start(&[]);
+    let models = server.get("/v1/models");
+    assert_eq!(models["data"][0]["id"], "stories13m-q8_0.gguf");
+    let props = server.get("/props");
+    assert_eq!(
+        (&props["model_alias"], &props["model_name"]),
+        (&models["data"][0]["id"], &json!("stories13m"))
+    );
+    let body = json!({ "prompt": "Hi", "n_predict": 1 });
+    assert_eq!(server.json("/completion", &body)["model"], "stories13m-q8_0.gguf");
+    drop(server);
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories13m-q8_0.gguf");
+    let server = start(&["-m", model, "-a", "mine", "--speculation-stats"]);
+    assert_eq!(server.get("/v1/models")["data"][0]["id"], "mine");
+    let said = server.json("/v1/messages", &json!({ "messages": [], "max_tokens": 1 }));
+    assert_eq!(said["model"], "mine", "{said}");
+    assert!(server.json("/completion", &body)["speculation"].is_object());
 }
 
 #[test]

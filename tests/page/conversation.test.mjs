@@ -20,8 +20,8 @@ pageTest('a conversation: each request has all that was said before', { answer: 
     { role: 'assistant', content: 'You said: one' },
     { role: 'user', content: 'two' },
   ]);
-  const { stream, stream_options: options, timings_per_token: timings, model } = mock.requests[0];
-  assert.deepEqual([stream, options, timings, model], [true, { include_usage: true }, true, 'stories']);
+  const { stream, stream_options: options, timings_per_token: timings, speculation, model } = mock.requests[0];
+  assert.deepEqual([stream, options, timings, speculation, model], [true, { include_usage: true }, true, true, 'stories']);
   assert.equal(await page.getByLabel('Message', { exact: true }).inputValue(), '');
 });
 

@@ -76,7 +76,7 @@ pageTest('nothing that an answer says is run, fetched or laid over the page', { 
 });
 
 pageTest('questions, titles, models, masks and errors are text', {
-  props: { model_alias: '<img src=x onerror=alert(1)>', masks: [{ name: '<script>alert(2)</script>', description: '"><script>', cost: 0.5 }] },
+  props: { model_name: '<img src=x onerror=alert(1)>', model_alias: '<img src=x onerror=alert(5)>', masks: [{ name: '<script>alert(2)</script>', description: '"><script>', cost: 0.5 }] },
   answer: (body, reply) => reply.refuse(400, { message: '<img src=x onerror=alert(3)>' }),
   expected: [/400/],
 }, async (page) => {
@@ -85,7 +85,10 @@ pageTest('questions, titles, models, masks and errors are text', {
   assert.equal(await lastAnswer(page).locator('.end').innerText(), '<img src=x onerror=alert(3)> (400)');
   assert.equal(await page.locator('#model').innerText(), '<img src=x onerror=alert(1)>');
   assert.equal(await page.locator('#title').innerText(), '<img src=x onerror=alert(4)>');
-  assert.equal(await page.locator('img, .message script, #mask script').count(), 0);
+  await page.getByRole('button', { name: 'Settings' }).click();
+  await page.getByText('Advanced').click();
+  assert.equal(await page.locator('#set-mask option').last().innerText(), '<script>alert(2)</script>, 50 % of the work');
+  assert.equal(await page.locator('img, .message script, #set-mask script').count(), 0);
 });
 
 const table = `| ${Array.from({ length: 30 }, (_, i) => `column ${i}`).join(' | ')} |\n|${'--|'.repeat(30)}\n${`| ${'cell | '.repeat(30)}\n`.repeat(300)}`;

@@ -32,6 +32,7 @@ for (const colorScheme of ['light', 'dark']) {
     await page.getByRole('button', { name: 'Colour drafted tokens' }).click();
     assert.deepEqual(await faults(page), []);
     await page.getByRole('button', { name: 'Settings' }).click();
+    await page.getByText('Advanced').click();
     assert.deepEqual(await faults(page), []);
   });
 }

@@ -161,6 +161,6 @@ pageTest('settings are sent, kept and checked', { answer: ok }, async (page, moc
   await page.getByRole('button', { name: 'Save' }).click();
   await send(page, 'again');
   await ended(page);
-  assert.deepEqual(Object.keys(mock.requests[1]).sort(), ['messages', 'model', 'stream', 'stream_options', 'timings_per_token']);
+  assert.deepEqual(Object.keys(mock.requests[1]).sort(), ['messages', 'model', 'speculation', 'stream', 'stream_options', 'timings_per_token']);
   assert.equal(mock.requests[1].messages[0].role, 'user');
 });

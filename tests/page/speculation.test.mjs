@@ -119,24 +119,55 @@ pageTest('reasoning is folded, and its drafted tokens are coloured', {
   assert.deepEqual(mock.requests[1].messages[1], { role: 'assistant', content: 'Well' });
 });
 
-pageTest('a mask can be picked, is sent, and is told', { props: { ...PROPS, masks: MASKS } }, async (page, mock) => {
+pageTest('a mask can be picked in the settings, is sent, and is told', { props: { ...PROPS, masks: MASKS } }, async (page, mock) => {
   const mask = page.getByLabel('Mask');
-  assert.deepEqual(await mask.locator('option').allTextContents(), ['none', 'every third, 62 % of the work', 'exit 8, 50 % of the work']);
+  const settings = page.getByRole('button', { name: 'Settings' });
+  const pick = async (name) => {
+    await settings.click();
+    await page.getByText('Advanced').click();
+    await mask.selectOption(name);
+    await page.getByRole('button', { name: 'Save' }).click();
+  };
+  assert.equal(await page.getByText('Mask').filter({ visible: true }).count(), 0);
   await send(page, 'one');
   await ended(page);
-  await mask.selectOption('exit 8');
-  assert.equal(await mask.getAttribute('title'), 'The first 8 layers');
+  await pick('exit 8');
+  await settings.click();
+  assert.deepEqual(await mask.locator('option').allTextContents(), ['none', 'every third, 62 % of the work', 'exit 8, 50 % of the work']);
+  assert.equal(await mask.inputValue(), 'exit 8');
+  assert.equal(await mask.locator('option').last().getAttribute('title'), 'The first 8 layers');
+  await page.getByText('A mask leaves parts of the model out').waitFor();
+  await page.getByRole('button', { name: 'Cancel' }).click();
   await send(page, 'two');
   await ended(page);
   assert.deepEqual(mock.requests.map((request) => request.mask), [undefined, 'exit 8']);
   assert.match(await lastAnswer(page).locator('.figures').innerText(), /mask exit 8/);
+  const { props } = mock;
   mock.props = PROPS;
-  await page.reload();
-  await page.locator('#model').filter({ hasText: 'stories' }).waitFor();
-  assert.ok(!await mask.isVisible());
+  await open(page, mock);
+  await settings.click();
+  assert.ok(!await page.getByText('Advanced').isVisible());
+  await page.getByRole('button', { name: 'Save' }).click();
   await send(page, 'three');
   await ended(page);
   assert.equal(mock.requests[2].mask, undefined);
+  mock.props = props;
+  await open(page, mock);
+  await send(page, 'four');
+  await ended(page);
+  assert.equal(mock.requests[3].mask, 'exit 8');
+});
+
+pageTest('what the file calls the model is shown, and no path of the server', {
+  props: { ...PROPS, model_alias: '/home/someone/models/a-q4_0.gguf', model_path: '/home/someone/models/a-q4_0.gguf', model_name: 'A 1B' },
+}, async (page, mock) => {
+  const shown = () => page.locator('#model').evaluate((e) => [e.innerText, e.title]);
+  assert.deepEqual(await shown(), ['A 1B', 'requests name it a-q4_0.gguf']);
+  assert.ok(!(await page.content()).includes('someone'));
+  mock.props = { ...mock.props, model_name: null };
+  await open(page, mock);
+  assert.deepEqual(await shown(), ['a-q4_0.gguf', '']);
+  assert.ok(!(await page.content()).includes('someone'));
 });
 
 test('each rendered character is found in the markdown that it comes from', async () => {

@@ -197,7 +197,7 @@ def test_errors_are_the_clients_own(client, talker):
         client.chat.completions.create(model="stories", messages=TALK, response_format=wrong)
     # A stream that is refused is refused before it begins.
     with pytest.raises(openai.BadRequestError):
-        client.chat.completions.create(model="stories", messages=[], stream=True)
+        client.chat.completions.create(model="stories", messages=[{}], stream=True)
     with pytest.raises(openai.NotFoundError, match="nothing here"):
         client.embeddings.create(model="stories", input="Hi")
     with pytest.raises(openai.NotFoundError):

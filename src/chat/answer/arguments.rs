@@ -32,7 +32,7 @@ enum State {
 
 /// Looks for the bracket that closes an object.
 #[derive(Default)]
-struct RestScan {
+pub(super) struct RestScan {
     depth: usize,
     in_string: bool,
     escaped: bool,
@@ -123,7 +123,7 @@ fn plain(value: &str) -> String {
 }
 
 impl RestScan {
-    fn feed(&mut self, text: &str) -> Option<usize> {
+    pub fn feed(&mut self, text: &str) -> Option<usize> {
         for (at, c) in text.char_indices() {
             match c {
                 _ if self.escaped => self.escaped = false,

@@ -134,6 +134,38 @@ fn members(text: &str, mut at: usize, objects: usize) -> Head {
     Head::Call { name, id, arguments, at, objects }
 }
 
+/// The first member of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Member {
+    /// Not known yet.
+    More,
+    /// It is no object, or has no member.
+    Not,
+    /// Its key, and where its value begins.
+    Of { key: String, at: usize },
+}
+
+/// Reads the first key of an object.
+pub(super) fn member(text: &str) -> Member {
+    let mut at = skip_space(text, 0);
+    for expected in ['{', '"'] {
+        match text[at..].chars().next() {
+            None => return Member::More,
+            Some(c) if c != expected => return Member::Not,
+            // The key's own quote is part of it.
+            Some('{') => at = skip_space(text, at + 1),
+            Some(_) => (),
+        }
+    }
+    let Some(key) = ValueScan::first(&text[at..]) else { return Member::More };
+    at = skip_space(text, at + key.len());
+    match text[at..].chars().next() {
+        None => Member::More,
+        Some(':') => Member::Of { key: key.trim_matches('"').to_owned(), at: skip_space(text, at + 1) },
+        Some(_) => Member::Not,
+    }
+}
+
 /// The place of the first character from `at` on that is not a space.
 pub(super) fn skip_space(text: &str, at: usize) -> usize {
     text.len() - text[at..].trim_start().len()
@@ -160,6 +192,18 @@ mod tests {
         }
         assert_eq!(ValueScan::first(r#"{"a": "}"#), None);
         assert_eq!(ValueScan::first("12"), None);
+    }
+
+    #[test]
+    fn the_first_member_of_an_object() {
+        let of = |key: &str, at: usize| Member::Of { key: key.into(), at };
+        assert_eq!(member(" { \"a\" : 1}"), of("a", 9));
+        for more in ["", "{", "{ \"a", "{\"a\"", "{\"a\" "] {
+            assert_eq!(member(more), Member::More, "{more:?}");
+        }
+        for not in ["x", "[", "{}", "{1", "{\"a\", "] {
+            assert_eq!(member(not), Member::Not, "{not:?}");
+        }
     }
 
     fn call(name: &str, id: Option<&str>, arguments: Option<&str>, at: usize, objects: usize) -> Head {

@@ -4,6 +4,7 @@ use super::{
     Delta, Sink,
     arguments::{Arguments, Step},
     gemma, json, python,
+    said::Said,
     tagged::{self, Tagged},
 };
 use crate::chat::{
@@ -46,6 +47,7 @@ enum State {
         in_list: bool,
     },
     Tagged(Tagged),
+    Said(Said),
 }
 
 impl MarkedReader {
@@ -100,6 +102,10 @@ impl MarkedReader {
                     Step::Done => self.goes_to(State::Text { trims: true, bare: true }),
                 }
             }
+            State::Said(said) => match said.step(&mut self.pending, &mut self.sink) {
+                Step::More => false,
+                Step::Done => self.goes_to(State::Text { trims: true, bare: true }),
+            },
             State::Tagged(tagged) => match tagged.step(&mut self.pending, last, &mut self.sink) {
                 Step::More => false,
                 Step::Done => self.goes_to(State::Text { trims: true, bare: false }),
@@ -140,7 +146,9 @@ impl MarkedReader {
     }
 
     fn text(&mut self, bare: bool, last: bool) -> bool {
-        if bare && matches!(self.marked, Some(Marked { body: Body::Json { bare: true, .. }, .. })) {
+        let begins =
+            |marked: &Marked| matches!(marked.body, Body::Json { bare: true, .. } | Body::Told { .. });
+        if bare && self.marked.is_some_and(begins) {
             let space = json::skip_space(&self.pending, 0);
             match self.pending[space..].chars().next() {
                 None if !last => return false,
@@ -208,6 +216,7 @@ impl MarkedReader {
         let rest = &self.pending[len..];
         match &marked.body {
             Body::Json { .. } => self.json_head(len, bare, last),
+            Body::Told { call, said } => self.told_head(len, (*call, *said), last),
             Body::Named { prefix, ends, in_id } => {
                 let space = json::skip_space(rest, 0);
                 // Mistral's first models give a list of objects.
@@ -325,6 +334,29 @@ impl MarkedReader {
                 self.goes_to(State::List)
             }
             json::Head::Not => self.not_a_call(len, bare),
+        }
+    }
+
+    /// An object with a call in it, or with what is said.
+    fn told_head(&mut self, len: usize, (call, said): (&str, &str), last: bool) -> bool {
+        let (key, at) = match json::member(&self.pending[len..]) {
+            json::Member::More => return self.unfinished(len, false, last),
+            json::Member::Not => return self.not_a_call(len, true),
+            json::Member::Of { key, at } => (key, len + at),
+        };
+        if key == said {
+            self.pending.drain(..at);
+            return self.goes_to(State::Said(Said::Before));
+        }
+        match json::head(&self.pending[at..]) {
+            json::Head::More if key == call => self.unfinished(len, false, last),
+            json::Head::Call { name, id, arguments, at: end, objects }
+                if key == call && self.knows(&name) =>
+            {
+                self.pending.drain(..at + end);
+                self.called(name, id, Arguments::in_objects(objects + 1, arguments), false)
+            }
+            json::Head::More | json::Head::Call { .. } | json::Head::Not => self.not_a_call(len, true),
         }
     }
 

@@ -6,6 +6,7 @@ mod harmony;
 mod json;
 mod marked;
 mod python;
+mod said;
 mod tagged;
 
 pub(super) use gemma::QUOTE as GEMMA_QUOTE;

@@ -61,6 +61,28 @@ fn cases() -> Vec<Case> {
     vec![
         Case { content: "Hi\n <b> \n", ..case(&[], "Hi\n <b> \n") },
         Case { content: "<tool_call> in the text", ..case(&[], "<tool_call> in the text") },
+        // A form that the model was told.
+        Case {
+            calls: PARIS,
+            ..case(&[], r#" {"tool_call": {"name": "weather", "arguments": {"city": "Paris"}}}"#)
+        },
+        Case {
+            calls: BOTH,
+            ..case(
+                &[],
+                r#"{"tool_call":{"arguments":{"city": "Paris"},"name":"weather"}}
+                    {"tool_call": {"name": "time"}}"#,
+            )
+        },
+        Case { content: "So.\n\u{e9} {x}", ..case(&[], r#"{"response": "So.\n\u00e9 {x}"} "#) },
+        Case { content: r#"{"a": 1}"#, ..case(&[], r#"{ "response" : {"a": 1}}"#) },
+        Case { content: r#"{"city": "Oslo"}"#, ..case(&[], r#"{"city": "Oslo"}"#) },
+        Case {
+            content: r#"{"tool_call": {"name": "unknown"}}"#,
+            ..case(&[], r#"{"tool_call": {"name": "unknown"}}"#)
+        },
+        Case { reasoning: "hm", content: "So", ..case(&[THINK], r#"<think>hm</think>{"response": "So"}"#) },
+        Case { content: "cut", ..case(&[], r#"{"response": "cut\u00"#) },
         // What is thought.
         Case {
             reasoning: "I\n think",

@@ -72,6 +72,8 @@ pub struct Config {
 pub struct Facts {
     /// By what names it goes; the first is its own.
     pub names: Vec<String>,
+    /// What its file calls it, if it does; this is no name for requests.
+    pub model_name: Option<String>,
     /// Words for it.
     pub tags: Vec<String>,
     /// Its file.
@@ -92,6 +94,29 @@ pub struct Facts {
     pub masks: serde_json::Value,
     /// What its template makes use of.
     pub caps: Option<crate::chat::Caps>,
+    /// Where that comes from.
+    pub template_from: TemplateFrom,
+}
+
+/// Where the chat template comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TemplateFrom {
+    /// The model's file.
+    Model,
+    /// Whoever started the server.
+    Flag,
+    /// Nobody gave one: it is ChatML, which the model may not know.
+    Assumed,
+}
+
+impl TemplateFrom {
+    fn name(self) -> &'static str {
+        match self {
+            TemplateFrom::Model => "model",
+            TemplateFrom::Flag => "flag",
+            TemplateFrom::Assumed => "assumed",
+        }
+    }
 }
 
 /// A file of the page: its path, its type, its bytes.

@@ -178,9 +178,11 @@ async fn props(State(app): State<Arc<App>>) -> Response {
         },
         "total_slots": app.config.texts,
         "model_alias": app.facts.names.first(),
+        "model_name": app.facts.model_name,
         "model_path": app.facts.path,
         "modalities": { "vision": false, "audio": false },
         "chat_template": template.map(|template| &template.text),
+        "chat_template_from": app.facts.template_from.name(),
         "chat_template_caps": app.facts.caps,
         "bos_token": template.map(|template| &template.bos_token),
         "eos_token": template.map(|template| &template.eos_token),
@@ -349,7 +351,7 @@ async fn apply_template(State(app): State<Arc<App>>, request: Request) -> Respon
     let made = async {
         let ask = ask(&app, request, read::chat).await?;
         let rendered = apart(move || match &ask.inputs[..] {
-            [Input::Chat(chat)] => app.preparer.prompt(&chat.conversation),
+            [Input::Chat(chat)] => app.preparer.prompt(chat),
             _ => Err(ApiError::invalid("a conversation is needed")),
         });
         let prompt = rendered.await?;

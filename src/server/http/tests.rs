@@ -34,6 +34,8 @@ use crate::{
 /// Says the same to everybody. The vocabulary is one whose texts begin with a space.
 struct Fake {
     tokens: Vec<u32>,
+    /// Tokens of a text.
+    room: usize,
     /// Parts of prompts.
     chunk: usize,
     pause: Duration,
@@ -145,8 +147,16 @@ fn start_with(template: &str, says: &str, change: impl FnOnce(&mut Config, &mut 
     let tokens = tokenizer.encode(says, EncodeOptions::PLAIN);
     let (jobs, left) = (Mutex::default(), Arc::default());
     let pause = Duration::from_millis(1);
-    let mut fake =
-        Fake { tokens, chunk: 4, pause, jobs, pass: Duration::ZERO, left, saved: Mutex::default() };
+    let mut fake = Fake {
+        tokens,
+        room: 128,
+        chunk: 4,
+        pause,
+        jobs,
+        pass: Duration::ZERO,
+        left,
+        saved: Mutex::default(),
+    };
     let mut config = Config {
         hosts: vec!["127.0.0.1".into()],
         port: 0,
@@ -163,6 +173,7 @@ fn start_with(template: &str, says: &str, change: impl FnOnce(&mut Config, &mut 
         grace: Duration::from_secs(5),
     };
     change(&mut config, &mut fake);
+    let room = fake.room;
     let fake = Arc::new(fake);
     let source = TemplateSource::new(template.into(), &tokenizer).unwrap();
     let template = ChatTemplate::new(source.clone()).unwrap();
@@ -174,11 +185,12 @@ fn start_with(template: &str, says: &str, change: impl FnOnce(&mut Config, &mut 
         template: Some(source),
         render: Box::new(move |conversation| template.render(conversation, &caps)),
         mask: Box::new(|_| Err(Error::Mask("there are none here".into()))),
-        n_ctx: 128,
+        n_ctx: room,
         shifts: false,
     };
     let facts = Facts {
         names: vec!["test".into()],
+        model_name: Some("Test 1".into()),
         tags: Vec::new(),
         path: "test.gguf".into(),
         fingerprint: "b1".into(),
@@ -189,6 +201,7 @@ fn start_with(template: &str, says: &str, change: impl FnOnce(&mut Config, &mut 
         sources: vec!["ngram".into()],
         masks: json!([]),
         caps: Some(caps),
+        template_from: TemplateFrom::Model,
     };
     let defaults = Defaults { settings: Settings::new(SamplerConfig::greedy()), ..Defaults::default() };
     let mut app = App::new(config, defaults, facts, preparer, Box::new(fake.clone()));
@@ -530,6 +543,8 @@ fn tokens_templates_and_what_the_server_is() {
         (&props["total_slots"], &props["default_generation_settings"]["n_ctx"]),
         (&json!(2), &json!(128))
     );
+    assert_eq!((&props["model_alias"], &props["model_name"]), (&json!("test"), &json!("Test 1")));
+    assert_eq!(props["chat_template_from"], "model");
     assert_eq!(server.get("/v1/models").json()["data"][0]["id"], "test");
     assert_eq!(server.get("/slots").json().as_array().unwrap().len(), 2);
     server.post("/completion", json!({ "prompt": "Hi" }));

@@ -1,6 +1,6 @@
 // Puts the parts of the page together.
 
-import { ask, byId, h, notice, say } from './dom.js';
+import { ask, byId, notice, say } from './dom.js';
 import { CAN_COLOUR } from './drafted.js';
 import { Chat } from './chat.js';
 import { Memory, Store } from './store.js';
@@ -33,7 +33,7 @@ const thread = new Thread(chat, {
   choose: (message) => run(chat.choose(message)),
 });
 const sidebar = new Sidebar(chat, store);
-settingsDialog(settings, () => server.info.defaults, () => {});
+settingsDialog(settings, () => server.info);
 
 /** Says what went wrong instead of leaving it to the console: a full disk, for one. */
 function run(work) {
@@ -139,7 +139,7 @@ byId('export').addEventListener('click', async () => {
   download(fileName(chat.conversation.title), await exported(store, [chat.conversation]));
 });
 
-// Colours and masks
+// Colours
 
 function showColours() {
   thread.coloured = settings.values.colours === 'on';
@@ -168,28 +168,12 @@ async function meet() {
 }
 
 function showServer() {
-  const { model, masks } = server.info;
-  // llama-server calls a model by the path of its file, where it has no other name.
-  byId('model').textContent = model.split(/[/\\]/).at(-1);
-  byId('model').title = model;
-  byId('mask-choice').hidden = masks.length === 0;
-  const chosen = masks.some(({ name }) => name === settings.values.mask) ? settings.values.mask : '';
-  byId('mask').replaceChildren(h('option', { value: '' }, 'none'), ...masks.map(({ name, description, cost }) => {
-    const percent = Number.isFinite(cost) ? `, ${Math.round(100 * cost)} % of the work` : '';
-    return h('option', { value: name, title: description ?? '' }, `${name}${percent}`);
-  }));
-  byId('mask').value = chosen;
-  describeMask();
+  const { model, name } = server.info;
+  // llama-server calls a model by the path of its file, where it has no other name. Paths of its disk are not shown.
+  const id = model.split(/[/\\]/).at(-1);
+  byId('model').textContent = name || id;
+  byId('model').title = name && name !== id ? `requests name it ${id}` : '';
 }
-
-function describeMask() {
-  const mask = server.info.masks.find(({ name }) => name === byId('mask').value);
-  byId('mask').title = mask?.description ?? 'The whole model writes the answer';
-}
-byId('mask').addEventListener('change', () => {
-  settings.set({ mask: byId('mask').value });
-  describeMask();
-});
 
 // The beginning
 

@@ -9,7 +9,7 @@ export class ServerError extends Error {}
 
 export class Server {
   /** What is known of it: see `load`. */
-  info = { model: '', context: null, defaults: {}, masks: [], timings: false };
+  info = { model: '', name: '', context: null, defaults: {}, masks: [], timings: false };
   #askForKey;
   #asking = null;
 
@@ -68,7 +68,7 @@ export class Server {
   async* answer(messages, settings, signal) {
     const body = { model: this.info.model || 'default', messages, stream: true, stream_options: { include_usage: true }, ...settings };
     // Servers that do not know this field may refuse it.
-    if (this.info.timings) body.timings_per_token = true;
+    if (this.info.timings) Object.assign(body, { timings_per_token: true, speculation: true });
     const headers = { 'content-type': 'application/json' };
     const response = await this.#fetch('v1/chat/completions', { method: 'POST', body: JSON.stringify(body), headers, signal });
     if (!response.ok) throw new ServerError(refusal(response.status, await response.text()));
@@ -89,7 +89,7 @@ export class Server {
 function ofProps(props) {
   const { n_ctx: context, params } = props.default_generation_settings ?? {};
   const masks = Array.isArray(props.masks) ? props.masks.filter((mask) => typeof mask?.name === 'string') : [];
-  return { model: String(props.model_alias ?? ''), context: Number(context) || null, defaults: params ?? {}, masks, timings: true };
+  return { model: String(props.model_alias ?? ''), name: String(props.model_name ?? ''), context: Number(context) || null, defaults: params ?? {}, masks, timings: true };
 }
 
 function parsed(data) {

@@ -55,8 +55,8 @@ function unescaped(text) {
   return text.replace(/\\([nt\\])/g, (_, letter) => meant[letter]);
 }
 
-/** The dialog. `defaults()` are the server's own settings, `saved()` is called after a change. */
-export function settingsDialog(settings, defaults, saved) {
+/** The dialog. `info()` is what is known of the server. */
+export function settingsDialog(settings, info) {
   const dialog = byId('settings');
   const error = byId('settings-error');
   const inputs = new Map(NUMBERS.map(({ name, label, ...limits }) => {
@@ -64,15 +64,28 @@ export function settingsDialog(settings, defaults, saved) {
     byId('numbers').append(h('label', { class: 'field' }, label, input));
     return [name, input];
   }));
-  const texts = new Map(['system', 'stop', 'theme'].map((name) => [name, byId(`set-${name}`)]));
+  const texts = new Map(['system', 'stop', 'theme', 'mask'].map((name) => [name, byId(`set-${name}`)]));
+
+  /** Masks that this server has; a server without any has nothing to show there. */
+  function offer(masks) {
+    byId('advanced').hidden = masks.length === 0;
+    texts.get('mask').replaceChildren(h('option', { value: '' }, 'none'), ...masks.map(({ name, description, cost }) => {
+      const percent = Number.isFinite(cost) ? `, ${Math.round(100 * cost)} % of the work` : '';
+      return h('option', { value: name, title: description ?? '' }, `${name}${percent}`);
+    }));
+  }
 
   function fill(values) {
+    const { defaults, masks } = info();
+    offer(masks);
     for (const [name, input] of inputs) {
-      const own = defaults()[name] ?? (name === 'max_tokens' ? defaults().n_predict : undefined);
+      const own = defaults[name] ?? (name === 'max_tokens' ? defaults.n_predict : undefined);
       input.value = values[name] ?? '';
       input.placeholder = placeholder(name, own);
     }
     for (const [name, input] of texts) input.value = values[name] ?? (name === 'theme' ? 'auto' : '');
+    // One that another server has is kept for it, and is not sent to this one.
+    if (!masks.some(({ name }) => name === values.mask)) texts.get('mask').value = '';
     error.hidden = true;
   }
 
@@ -87,10 +100,9 @@ export function settingsDialog(settings, defaults, saved) {
     }
     const values = {};
     for (const [name, input] of inputs) values[name] = input.value === '' ? null : input.valueAsNumber;
-    for (const [name, input] of texts) values[name] = input.value;
+    for (const [name, input] of texts) if (name !== 'mask' || input.options.length > 1) values[name] = input.value;
     settings.set(values);
     dialog.close();
-    saved();
   }
 
   dialog.querySelector('form').noValidate = true;

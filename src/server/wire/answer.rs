@@ -118,7 +118,7 @@ pub struct Whole {
     pub truncated: bool,
     /// How long it took.
     pub timings: Timings,
-    /// What speculation gave, by source.
+    /// What speculation gave, by source, if that was asked for.
     pub speculation: Option<Value>,
     /// Where the text was made.
     pub slot: usize,

@@ -136,6 +136,8 @@ pub struct Settings {
     pub slot: Option<usize>,
     /// Says how fast it goes with each piece.
     pub timings_per_token: bool,
+    /// Says what drafting gave.
+    pub speculation: bool,
     /// Says how much of the prompt has been evaluated.
     pub return_progress: bool,
     /// Gives the tokens beside the text.
@@ -171,6 +173,7 @@ impl Settings {
             reuses: true,
             slot: None,
             timings_per_token: false,
+            speculation: false,
             return_progress: false,
             return_tokens: false,
             include_usage: false,

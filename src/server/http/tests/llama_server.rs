@@ -31,13 +31,99 @@ fn progress_is_told_part_by_part() {
     assert_eq!(told.last().unwrap()["timings"]["prompt_n"], json!(total - 1));
 }
 
+/// All routes render what llama-server renders: the template with an empty list.
+#[test]
+fn no_message_at_all_is_answered() {
+    let Some(server) = start("Once", |_, _| ()) else { return };
+    let none = json!({ "messages": [] });
+    assert_eq!(server.post("/apply-template", none.clone()).json()["prompt"], "<assistant>");
+    let blocks = json!({ "messages": [{ "role": "user", "content": [] }] });
+    let input = json!({ "input": [] });
+    for (path, asked) in [
+        ("/v1/chat/completions", &none),
+        ("/v1/messages", &none),
+        ("/v1/messages", &blocks),
+        ("/v1/responses", &input),
+    ] {
+        let reply = server.post(path, asked.clone());
+        assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+    }
+    let prompts: Vec<_> = server.fake.jobs.lock().unwrap().iter().map(|job| job.prompt.clone()).collect();
+    assert!(prompts.len() == 4 && prompts.iter().all(|prompt| *prompt == prompts[0]), "{prompts:?}");
+}
+
 /// After a stop string the engine still says what drafting did, and what was asked of the prompt.
 #[test]
 fn the_report_is_there_after_a_stop_string() {
     let Some(server) = start("Once upon a time", |_, _| ()) else { return };
-    let body = server.post("/completion", json!({ "prompt": "Hi", "stop": "on a" })).json();
+    let asked = json!({ "prompt": "Hi", "stop": "on a", "speculation": true });
+    let body = server.post("/completion", asked).json();
     assert_eq!((&body["stop_type"], &body["truncated"]), (&json!("word"), &json!(true)));
     assert!(body["speculation"].is_object(), "{body}");
+}
+
+/// Clients that know llama-server alone are told nothing else.
+#[test]
+fn what_drafting_gave_is_told_to_who_asks() {
+    let Some(server) = start("Once upon a time", |_, _| ()) else { return };
+    for (path, mut asked) in [
+        ("/completion", json!({ "prompt": "Hi" })),
+        ("/v1/completions", json!({ "prompt": "Hi" })),
+        ("/v1/chat/completions", json!({ "messages": talk() })),
+        ("/v1/responses", json!({ "input": "Hi" })),
+    ] {
+        for stream in [false, true] {
+            asked["stream"] = json!(stream);
+            asked["speculation"] = json!(false);
+            let told = server.post(path, asked.clone()).body;
+            assert!(!told.contains("speculation"), "{path}: {told}");
+            asked["speculation"] = json!(true);
+            let told = server.post(path, asked.clone()).body;
+            assert!(
+                told.contains("\"speculation\":{") || (path == "/v1/responses" && !stream),
+                "{path}: {told}"
+            );
+        }
+    }
+    let refused = server.post("/completion", json!({ "prompt": "Hi", "speculation": "yes" }));
+    assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("speculation")));
+}
+
+/// In the order of llama-server, which has two more where tokens were drafted. The last event with numbers has them.
+#[test]
+fn timings_have_the_names_of_llama_server() {
+    let Some(server) = start("Once upon a time", |_, _| ()) else { return };
+    let names = [
+        "cache_n",
+        "prompt_n",
+        "prompt_ms",
+        "prompt_per_token_ms",
+        "prompt_per_second",
+        "predicted_n",
+        "predicted_ms",
+        "predicted_per_token_ms",
+        "predicted_per_second",
+    ];
+    let keys = |event: &Value| event["timings"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    for (path, mut asked) in [
+        ("/v1/completions", json!({ "prompt": "Hi" })),
+        ("/v1/chat/completions", json!({ "messages": talk() })),
+    ] {
+        assert_eq!(keys(&server.post(path, asked.clone()).json()), names);
+        asked["stream"] = json!(true);
+        for usage in [false, true] {
+            asked["stream_options"] = json!({ "include_usage": usage });
+            for each in [false, true] {
+                asked["timings_per_token"] = json!(each);
+                let reply = server.post(path, asked.clone());
+                let events: Vec<Value> =
+                    reply.events().iter().filter_map(|event| serde_json::from_str(event).ok()).collect();
+                assert_eq!(keys(events.last().unwrap()), names, "{path}");
+                let told = events.iter().filter(|event| event.get("timings").is_some()).count();
+                assert_eq!(told > 2, each, "{path}: {events:?}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -170,7 +256,7 @@ fn vertex_ai_asks_for_several_answers_at_once() {
     let instances = json!({ "instances": [
         { "@requestFormat": "chatCompletions", "messages": talk(), "stream": true },
         { "@requestFormat": "/completion", "prompt": "Hi" },
-        { "@requestFormat": "chatCompletions", "messages": [] },
+        { "@requestFormat": "chatCompletions", "messages": 3 },
         { "@requestFormat": "sound" },
         7,
     ] });

@@ -23,9 +23,6 @@ pub fn chat(body: &Value, defaults: &Defaults) -> Result<Ask> {
     let messages = fields.list("messages")?.ok_or_else(|| ApiError::field("messages", "a list is needed"))?;
     let messages: Vec<Message> =
         messages.iter().enumerate().map(|(at, json)| message(at, json)).collect::<Result<_>>()?;
-    if messages.is_empty() {
-        return Err(ApiError::field("messages", "at least one is needed"));
-    }
     let tools = tools(fields)?;
     let tool_choice = fields.get("tool_choice").map_or(Ok(ToolChoice::Auto), ToolChoice::from_json);
     let tool_choice = tool_choice.map_err(|what| ApiError::field("tool_choice", what))?;
@@ -222,7 +219,6 @@ mod tests {
             (json!({}), "`messages`"),
             (json!({ "messages": null }), "`messages`"),
             (json!({ "messages": "string" }), "`messages`"),
-            (json!({ "messages": [] }), "`messages`"),
             (json!({ "messages": [123] }), "`messages[0]`"),
             (json!({ "messages": [user, {}] }), "`messages[1]`"),
             (json!({ "messages": [user, assistant, assistant] }), "two messages of the assistant"),

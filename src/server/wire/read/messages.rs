@@ -27,15 +27,10 @@ pub fn messages(body: &Value, defaults: &Defaults) -> Result<Ask> {
         Some(_) => return Err(ApiError::field("system", "a text or a list of blocks is needed")),
     }
     let messages = fields.list("messages")?.ok_or_else(|| ApiError::field("messages", "a list is needed"))?;
-    let system = all.len();
     for (at, message) in messages.iter().enumerate() {
         add(message, &mut all).map_err(|what| ApiError::field(&format!("messages[{at}]"), what))?;
     }
     let mut chat_body = Map::new();
-    // As in llama-server, nothing said is an empty message, where messages have no blocks too.
-    if all.len() == system {
-        all.push(json!({ "role": "user", "content": "" }));
-    }
     chat_body.insert("messages".into(), all.into());
     if let Some(tools) = fields.list("tools")? {
         chat_body.insert("tools".into(), tools.iter().map(tool).collect());
@@ -225,15 +220,14 @@ mod tests {
         assert_eq!((ask.shape, chat.parallel_calls), (Shape::Messages, false));
     }
 
-    /// llama-server answers these.
+    /// llama-server answers these, and counts as many tokens as without any message.
     #[test]
-    fn nothing_said_is_an_empty_message() {
+    fn nothing_said_is_no_message() {
         let empty = json!({ "role": "user", "content": [] });
         for messages in [json!([]), json!([empty]), json!([empty, empty])] {
-            for system in [json!(null), json!("Be brief.")] {
+            for (system, expected) in [(json!(null), 0), (json!("Be brief."), 1)] {
                 let (_, chat) = read(json!({ "messages": messages, "system": system }));
-                let last = chat.conversation.messages.last().unwrap();
-                assert_eq!((last.role.as_str(), last.content.text("")), ("user", "".into()), "{messages}");
+                assert_eq!(chat.conversation.messages.len(), expected, "{messages}");
             }
         }
     }

@@ -45,6 +45,7 @@ pub fn settings(fields: Fields, defaults: &Defaults) -> Result<Settings> {
         ("post_sampling_probs", &mut settings.post_sampling),
         ("ignore_eos", &mut settings.ignore_eos),
         ("timings_per_token", &mut settings.timings_per_token),
+        ("speculation", &mut settings.speculation),
         ("return_progress", &mut settings.return_progress),
         ("return_tokens", &mut settings.return_tokens),
         ("verbose", &mut settings.verbose),

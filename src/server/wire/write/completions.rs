@@ -81,6 +81,7 @@ pub(super) fn ended(header: &Header, index: usize, whole: &Whole) -> Frame {
 pub(super) fn usage(header: &Header, all: &[Whole]) -> Frame {
     let mut body = base(header, json!([]));
     body["usage"] = Whole::usage(all);
+    body["timings"] = all.first().map_or(Value::Null, |whole| whole.timings.to_json());
     Frame::plain(body)
 }
 
