@@ -20,6 +20,8 @@ fn conversations_are_written_as_jinja2_writes_them() {
             let tools = case["tools"].as_array().into_iter().flatten();
             let tools: Vec<Tool> = tools.filter_map(|json| Tool::from_json(json).unwrap()).collect();
             let flag = |key: &str| case[key].as_bool().unwrap();
+            let source = golden["models"][real.name]["source"].as_str().unwrap();
+            let is_told = !tools.is_empty() && !source.contains("tools");
             let caps = &caps[usize::from(!tools.is_empty())];
             let conversation = Conversation {
                 tools,
@@ -28,6 +30,13 @@ fn conversations_are_written_as_jinja2_writes_them() {
                 ..Conversation::new(messages)
             };
             let rendered = template.render(&conversation, caps);
+            if is_told {
+                // jinja2 leaves the tools out, and so does llama-server. Here the model is told of them in words of our own.
+                let names = conversation.tools.iter().map(|tool| tool.name.as_str());
+                let text = rendered.unwrap().text;
+                names.for_each(|tool| assert!(text.contains(tool), "{name}: {text}"));
+                continue;
+            }
             let want = &case["results"][real.name];
             match want["rendered"].as_str() {
                 Some(want) => assert_eq!(rendered.unwrap().text, want, "{name}"),

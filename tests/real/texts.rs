@@ -24,7 +24,7 @@ const TOKENS: usize = 48;
 fn jobs(path: &Path, drafts: bool) -> Vec<Job> {
     let tokenizer = tokenizer(path);
     let job = |prompt: &str, temperature: f32| {
-        let sampler = SamplerConfig { temperature, seed: Some(7), ..SamplerConfig::default() };
+        let sampler = SamplerConfig { temp: temperature, seed: Some(7), ..SamplerConfig::default() };
         let ids = tokenizer.encode(prompt, EncodeOptions::PROMPT);
         Job { sampler, max_tokens: Some(TOKENS), drafts, ..Job::new(ids) }
     };

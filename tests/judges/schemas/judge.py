@@ -3,7 +3,7 @@
     pip install jsonschema
     git clone --depth 1 https://github.com/guidance-ai/jsonschemabench FOLDER/jsonschemabench
     git clone --depth 1 https://github.com/json-schema-org/JSON-Schema-Test-Suite FOLDER/JSON-Schema-Test-Suite
-    python3 judge.py PROGRAM FOLDER                  # 3 minutes on two cores
+    python3 judge.py PROGRAM FOLDER                  # Linux; 3 minutes on two cores
     python3 judge.py PROGRAM FOLDER --model FILE     # another model, for 60 of them, by the command line
     python3 judge.py PROGRAM FOLDER --write
 
@@ -21,9 +21,11 @@ import argparse
 import collections
 import concurrent.futures
 import json
+import os
 import pathlib
 import random
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -40,8 +42,9 @@ HERE = pathlib.Path(__file__).parent
 EXPECTED, SAMPLE = HERE / "expected.json", HERE / "sample.txt"
 OF_A_SET, BY_COMMAND, BY_MODEL = 50, 60, 60
 TOKENS, SEED = 200, 5
-# Seconds, beyond which something hangs; a model of another size may need more.
-LONGEST, LONGEST_OF_A_MODEL = 20.0, 120.0
+# What hangs: seconds of the processor, four times as many for a server with four texts; and by the clock, where a process waits
+# without an end. A busy machine may leave a process without the processor for a minute, which says nothing about it.
+LONGEST, LONGEST_BY_CLOCK = 20, 900
 # Makes texts end early, so that more of them are whole.
 SHORT = [['"', 6.0], ['",', 6.0], ['"}', 6.0], ["]", 4.0], ["}", 4.0]]
 KINDS = [
@@ -89,13 +92,21 @@ class Server:
             except OSError:
                 time.sleep(0.1)
 
+    def seconds(self):
+        """Of the processor, that it has had."""
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def __call__(self, schema, bias=()):
         """What came of it, and the text or what was said."""
         asked = {"prompt": "", "json_schema": schema, "n_predict": TOKENS, "seed": SEED, "logit_bias": list(bias)}
         body = json.dumps(asked)
         request = urllib.request.Request(self.address + "/completion", body.encode())
+        before = self.seconds()
         try:
-            answer = json.loads(urllib.request.urlopen(request, timeout=LONGEST).read())
+            answer = json.loads(urllib.request.urlopen(request, timeout=LONGEST_BY_CLOCK).read())
+            if self.seconds() - before > 4 * LONGEST:
+                return "hang", ""
         except urllib.error.HTTPError as error:
             said = json.loads(error.read())["error"]["message"]
             if error.code == 400 and "\n" not in said and "panic" not in said:
@@ -116,8 +127,11 @@ def by_command(program, schema, model=None):
             json.dump(schema, file)
             file.flush()
             command += ["-jf", file.name]
-            ran = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_OF_A_MODEL if model else LONGEST)
+            limit = ["prlimit", f"--cpu={LONGEST}:{LONGEST + 5}"]
+            ran = subprocess.run([*limit, *command], capture_output=True, text=True, timeout=LONGEST_BY_CLOCK)
     except subprocess.TimeoutExpired:
+        return "hang", ""
+    if ran.returncode == -signal.SIGXCPU:
         return "hang", ""
     said = ran.stderr.strip()
     if ran.returncode == 0:
