@@ -49,7 +49,8 @@ pub(super) fn compile(
     name: &'static str,
     source: &str,
 ) -> Result<()> {
-    environment.add_template_owned(name, without_generation_blocks(source)?).map_err(failed)
+    let source = reversed_by_a_filter(&without_generation_blocks(source)?)?;
+    environment.add_template_owned(name, source).map_err(failed)
 }
 
 /// The text of a template.
@@ -128,11 +129,33 @@ fn without_generation_blocks(source: &str) -> Result<String> {
     Ok(plain.into_owned())
 }
 
+/// `[::-1]` of what is empty makes minijinja 3.0.5 panic; its filter `reverse` gives the same, and nothing for nothing.
+fn reversed_by_a_filter(source: &str) -> Result<String> {
+    let broken = |e: regex::Error| Error::Tokenizer(format!("slices that go backwards: {e}"));
+    let tag = Regex::new(r"(?s)\{\{.*?\}\}|\{%.*?%\}").map_err(broken)?;
+    // Not where more of the same value follows: a filter would take that too.
+    let slice = Regex::new(r"\[\s*:\s*:\s*-1\s*\](?P<next>\s*(?:[^\[.(\s]|$))").map_err(broken)?;
+    Ok(tag
+        .replace_all(source, |found: &Captures| slice.replace_all(&found[0], "|reverse$next").into_owned())
+        .into_owned())
+}
+
 /// JSON as Python writes it: like minijinja's, without the escapes that it adds for HTML.
 fn to_json(value: &Value, options: Kwargs) -> Result<Value, JinjaError> {
     let indent: Option<Value> = options.get("indent")?;
     let json = filters::tojson(value, indent, Kwargs::from_iter(Vec::<(&str, Value)>::new()))?;
-    Ok(Value::from(without_html_escapes(json.as_str().unwrap_or_default())))
+    let json = without_html_escapes(json.as_str().unwrap_or_default());
+    let ascii = options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false);
+    Ok(Value::from(if ascii { in_ascii(&json) } else { json }))
+}
+
+/// JSON with escapes for all that is not ASCII: of UTF-16, as JSON has them.
+fn in_ascii(json: &str) -> String {
+    let escaped = |c: char| -> String {
+        let mut pair = [0; 2];
+        c.encode_utf16(&mut pair).iter().map(|unit| format!("\\u{unit:04x}")).collect()
+    };
+    json.chars().map(|c| if c.is_ascii() { c.to_string() } else { escaped(c) }).collect()
 }
 
 fn without_html_escapes(json: &str) -> String {

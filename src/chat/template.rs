@@ -230,6 +230,16 @@ mod tests {
         }
     }
 
+    /// As Python does it; nothing comes of nothing.
+    #[test]
+    fn what_is_reversed_may_be_empty_and_json_may_be_ascii() {
+        let names = "{% for m in messages[::-1] %}{{ m.role[0] }}{% endfor %}|{{ 'abc'[::-1] }}|{{ ''[::-1] }}|[::-1]";
+        assert_eq!(render(names, &conversation()[1..], true).unwrap(), "uau|cba||[::-1]");
+        assert_eq!(render(names, &[], true).unwrap(), "|cba||[::-1]");
+        let json = "{{ 'é😀<'|tojson(ensure_ascii=true) }}{{ 'é<'|tojson(ensure_ascii=False) }}";
+        assert_eq!(render(json, &[], true).unwrap(), "\"\\u00e9\\ud83d\\ude00<\"\"é<\"");
+    }
+
     #[test]
     fn chatml_with_a_default_system_message() {
         let source = "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}\
