@@ -128,7 +128,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             if share == 0u {
                 for (var pair = own_pair; pair < pairs; pair += at_once) {
                     for (var i = 2u * pair; i < min(2u * pair + 2u, p.head_dim); i++) {
-                        let v = out[at + i] * all.keep / all.sum;
+                        let v = head_number(out[at + i], all);
                         out[at + i] = v;
                         keep(i, v);
                     }

@@ -46,7 +46,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             all = with_next(all, part_at(first + chunk * stride, i));
         }
         let share = whole(all.top, all.sum, head);
-        let v = all.v * share.keep / share.sum;
+        let v = head_number(all.v, share);
         out[to + i] = v;
         keep(i, v);
     }

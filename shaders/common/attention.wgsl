@@ -31,6 +31,8 @@ struct Params {
     most_chunks: u32,
     // The first of the rows that are made here.
     first_row: u32,
+    // 0, which no compiler knows.
+    zero: u32,
 }
 
 // The list of cells of a row: where it begins and how long it is.
@@ -38,6 +40,12 @@ struct Span { first: u32, len: u32 }
 
 // What a head's weighted values are multiplied with, and then divided by.
 struct Whole { keep: f32, sum: f32 }
+
+// A head's number. Its product is rounded before it is divided: a compiler might divide both factors' other one first, in one
+// kernel and not in another (seen on an NVIDIA card, with sinks).
+fn head_number(x: f32, all: Whole) -> f32 {
+    return bitcast<f32>(bitcast<u32>(x * all.keep) ^ p.zero) / all.sum;
+}
 
 fn whole(top: f32, sum: f32, head: u32) -> Whole {
     if p.has_sinks == 0u {

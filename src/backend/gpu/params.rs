@@ -260,5 +260,6 @@ params! {
         view_rows: u32,
         most_chunks: u32,
         first_row: u32,
+        zero: u32,
     }
 }

@@ -343,6 +343,7 @@ fn attend_params(stage: &Stage, spec: &AttnSpec, slot: usize) -> AttendParams {
         view_rows: sections.max_rows as u32,
         most_chunks: stage.work.most_chunks as u32,
         first_row: 0,
+        zero: 0,
     }
 }
 

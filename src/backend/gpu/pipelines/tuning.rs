@@ -323,7 +323,8 @@ mod tests {
     fn tiles_are_wide_where_that_leaves_enough_of_them() {
         let groups =
             |columns| Tuning::HARDWARE.tiling(4096, columns, 16, LANE_SUMS_BYTES, Tiles::Wide).groups;
-        assert_eq!(groups(512), [43, 8, 1]);
+        assert_eq!(groups(1024), [43, 16, 1]);
+        assert_eq!(groups(512), [64, 16, 1]);
         // Rows for whole tiles of 32, not of 64; too few.
         assert_eq!(groups(480), [64, 15, 1]);
         assert_eq!(groups(256), [64, 8, 2]);
@@ -332,7 +333,7 @@ mod tests {
             let tiling = Tuning::HARDWARE.tiling(4096, columns, 16, LANE_SUMS_BYTES, Tiles::Squares);
             (tiling.width, tiling.groups)
         };
-        assert_eq!(squares(512), (64, [64, 8, 1]));
+        assert_eq!(squares(512), (64, [64, 8, 2]));
         assert_eq!(squares(480), (32, [64, 15, 1]));
         assert_eq!(squares(16), (16, [64, 1, 16]));
         assert_eq!(Tuning::SOFTWARE.tiling(4096, 512, 8, LANE_SUMS_BYTES, Tiles::Wide).groups, [64, 16, 1]);

@@ -120,6 +120,7 @@ impl Case {
             view_rows: rows as u32,
             most_chunks: most_chunks as u32,
             first_row: 0,
+            zero: 0,
         };
         // View 1 is the one that counts; the list begins at word 3.
         let mut row_data = vec![0u32, 1];

@@ -132,6 +132,7 @@ fn attention_prepares_rows_as_by_itself() {
                 view_rows: 2,
                 most_chunks: 2,
                 first_row: 0,
+                zero: 0,
             };
             let group = (heads / kv_heads) as u32;
             for shared in [false, true] {
