@@ -12,7 +12,7 @@ fn chat(args: &[&str], typed: &str) -> Output {
 }
 
 fn chat_with(template: &str, args: &[&str], typed: &str) -> Output {
-    let length = if args.contains(&"-n") { &[][..] } else { &["-n", "12"] };
+    let length: &[&str] = if args.contains(&"-n") { &[] } else { &["-n", "12"] };
     let mut child = Command::new(env!("CARGO_BIN_EXE_spec-run"))
         .args(["chat", "--temp", "0", "--no-learn", "--chat-template", template])
         .args(length)
@@ -134,7 +134,7 @@ fn talk(folder: &tempfile::TempDir, said: &[&str]) -> String {
     file
 }
 
-/// Twenty words, of a token or more each.
+/// 35 tokens.
 const LONG: &str =
     "one two three four five six seven eight nine ten one two three four five six seven eight nine ten";
 
@@ -177,19 +177,19 @@ fn an_answer_goes_on_where_the_context_becomes_full_in_its_middle() {
         assert!(output.status.success(), "{said}");
         (text(&output.stdout), said)
     };
-    let left_out = "(-c 64) in the middle of the answer: the 2 oldest messages were left out";
+    let left_out = "(-c 80) in the middle of the answer: the 2 oldest messages were left out";
     // A rule sees all of the answer, also what is part of the prompt by then.
-    let words = format!("{LONG} {LONG}");
+    let words = format!("{LONG} one two three four five six");
     let grammar = format!("root ::= \"{words}\"");
     for more in [&[][..], &["--draft", "none"]] {
-        let (answer, said) = tokens(&[&["-c", "64", "-n", "-1", "--grammar", &grammar], more].concat());
+        let (answer, said) = tokens(&[&["-c", "80", "-n", "-1", "--grammar", &grammar], more].concat());
         assert_eq!(answer, format!("{words}\n"), "{said}");
         assert_eq!(said.matches(left_out).count(), 1, "{said}");
         assert!(!said.contains("was cut"), "{said}");
     }
     // The same answer up to where the context is full; its length is counted over all of it.
     let (whole, _) = tokens(&["-n", "30"]);
-    let (answer, said) = tokens(&["-c", "64", "-n", "30"]);
+    let (answer, said) = tokens(&["-c", "80", "-n", "30"]);
     assert!(said.contains(left_out) && said.contains("30 tokens, "), "{said}");
     assert!(said.contains("the answer was cut by -n 30"), "{said}");
     let same = std::iter::zip(whole.bytes(), answer.bytes()).take_while(|(a, b)| a == b).count();

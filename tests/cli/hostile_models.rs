@@ -137,7 +137,7 @@ fn a_template_renders_with_the_files_tokens() {
     let template =
         "{{ bos_token }}{% for m in messages %}{{ m.role }} {{ m.content }}{{ eos_token }}{% endfor %}";
     copy.set("tokenizer.chat_template", Value::String(template.into()));
-    let output = copy.run(&["--chat", "--system", "b", "-p", "a", "-n", "0"]);
+    let output = copy.run(&["--chat", "--display-prompt", "--system", "b", "-p", "a", "-n", "0"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text.trim_end(), "<s>system b</s>user a</s>", "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -242,7 +242,7 @@ fn tools_are_called_in_a_form_of_our_own() {
     let format = json!({ "type": "json_schema", "json_schema": { "schema": { "const": { "a": 1 } } } });
     for seed in 0..4 {
         let mut ask =
-            json!({ "messages": talk, "tools": tools, "max_tokens": 40, "seed": seed, "temperature": 1 });
+            json!({ "messages": talk, "tools": tools, "max_tokens": 200, "seed": seed, "temperature": 1 });
         for format in [Value::Null, format.clone()] {
             ask["response_format"] = format.clone();
             let said = server.json("/v1/chat/completions", &ask);

@@ -163,7 +163,7 @@ def ours(program, source, talk):
         "variables": VARIABLES,
     }
     job = json.dumps({"template": {"text": source, **TOKENS}, "conversation": conversation})
-    ran = subprocess.run([program, "render-chat-template"], input=job, capture_output=True, text=True, timeout=20)
+    ran = subprocess.run([program, "render-chat-template"], input=job, capture_output=True, text=True, timeout=300)
     try:
         answer = json.loads(ran.stdout)
     except ValueError:
