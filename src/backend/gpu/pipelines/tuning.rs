@@ -327,13 +327,13 @@ mod tests {
         assert_eq!(groups(512), [64, 16, 1]);
         // Rows for whole tiles of 32, not of 64; too few.
         assert_eq!(groups(480), [64, 15, 1]);
-        assert_eq!(groups(256), [64, 8, 2]);
+        assert_eq!(groups(256), [64, 8, 1]);
         // Cooperative matrices have tiles of all three widths, and share lanes where these are few.
         let squares = |columns| {
             let tiling = Tuning::HARDWARE.tiling(4096, columns, 16, LANE_SUMS_BYTES, Tiles::Squares);
             (tiling.width, tiling.groups)
         };
-        assert_eq!(squares(512), (64, [64, 8, 2]));
+        assert_eq!(squares(512), (64, [64, 8, 1]));
         assert_eq!(squares(480), (32, [64, 15, 1]));
         assert_eq!(squares(16), (16, [64, 1, 16]));
         assert_eq!(Tuning::SOFTWARE.tiling(4096, 512, 8, LANE_SUMS_BYTES, Tiles::Wide).groups, [64, 16, 1]);
