@@ -1,5 +1,5 @@
 // y[c, r] = Σ_k w[r, k] · x[c, k] in tiles of 64 rows and 16 or 32 columns, by dots; threads make four by four of
-// them. While a block is multiplied the next one is on its way. Needs the texts of a format (load, ints, dots, factors, value), of dots, part.wgsl, tile_column.wgsl, finish.wgsl and
+// them. Needs the texts of a format (load, ints, dots, factors, value), of dots, part.wgsl, tile_column.wgsl, finish.wgsl and
 // tile_sums.wgsl; x and y have rows for whole tiles of 32.
 
 // One block of 32 k, its halves one after the other.
@@ -7,11 +7,6 @@ var<workgroup> w_tile: array<Sixteen, 128>; // [2, 64]
 var<workgroup> w_factors: array<Factors, 64>;
 var<workgroup> x_tile: array<Sixteen, 64>; // [2, 32]
 var<workgroup> x_about: array<vec4<f32>, 32>;
-
-fn column_from(block: u32) -> Column {
-    let at = place_of(block);
-    return Column(activations(at, 0u), activations(at, 1u), scale_and_sums(at));
-}
 
 fn column_of(i: u32) -> Column {
     return Column(x_tile[i], x_tile[32u + i], x_about[i]);
@@ -41,16 +36,6 @@ fn main(
     let row_at = (first_row() + min(top + thread, p.rows - 1u)) * p.blocks;
     let column = thread % 32u;
     let column_at = x_column(left + column) * p.x_stride + first_x();
-    let brings_row = thread < 64u;
-    let brings_column = !brings_row && thread < 64u + WIDTH;
-    var raw = Raw();
-    var brought = Column();
-    let first_block = min(first_lane(group), p.blocks - 1u);
-    if brings_row {
-        raw = load(row_at + first_block);
-    } else if brings_column {
-        brought = column_from(column_at + first_block);
-    }
     // What it makes: two pairs of rows, four columns.
     let pair = 2u * (thread % 16u);
     let four = 4u * (thread / 16u);
@@ -68,27 +53,18 @@ fn main(
         var sum2 = vec4<f32>(0.0);
         var sum3 = vec4<f32>(0.0);
         for (var block = lane; block < p.blocks; block += LANES) {
-            if brings_row {
-                let mine = part(raw);
+            if thread < 64u {
+                let mine = part(load(row_at + block));
                 w_tile[thread] = mine.first;
                 w_tile[64u + thread] = mine.second;
                 w_factors[thread] = mine.factors;
-            } else if brings_column {
-                x_tile[column] = brought.first;
-                x_tile[32u + column] = brought.second;
-                x_about[column] = brought.about;
+            } else if thread < 64u + WIDTH {
+                let at = place_of(column_at + block);
+                x_tile[column] = activations(at, 0u);
+                x_tile[32u + column] = activations(at, 1u);
+                x_about[column] = scale_and_sums(at);
             }
             workgroupBarrier();
-            // Behind a lane's last block comes the first one of the next lane.
-            var next = block + LANES;
-            if next >= p.blocks {
-                next = min(lane + 1u, p.blocks - 1u);
-            }
-            if brings_row {
-                raw = load(row_at + next);
-            } else if brings_column {
-                brought = column_from(column_at + next);
-            }
             if makes {
                 let w0 = row_of(pair);
                 let w1 = row_of(pair + 1u);

@@ -3,18 +3,12 @@
 // Per super-block of eight: sixteen bytes, then d as an f32.
 @group(0) @binding(3) var<storage, read> scales: array<u32>; // [blocks / 8, 5]
 
-// Scales as they were read. What is made of them waits until a product needs it, so that a thread does not wait for memory
-// before.
-struct Raw { high: vec4<u32>, d: f32, word: u32, shift: u32 }
+struct Raw { high: vec4<u32>, scales: vec2<f32> }
 
 fn load(block: u32) -> Raw {
     let at = (block >> 3u) * 5u;
-    return Raw(high[block], bitcast<f32>(scales[at + 4u]), scales[at + ((block & 7u) >> 1u)], 16u * (block & 1u));
-}
-
-fn scales_of(r: Raw) -> vec2<f32> {
-    let bytes = r.word >> r.shift;
-    return r.d * vec2<f32>(f32(bytes & 255u), f32((bytes >> 8u) & 255u));
+    let bytes = scales[at + ((block & 7u) >> 1u)] >> (16u * (block & 1u));
+    return Raw(high[block], bitcast<f32>(scales[at + 4u]) * vec2<f32>(f32(bytes & 255u), f32((bytes >> 8u) & 255u)));
 }
 
 fn level(nibble: u32) -> f32 {

@@ -8,10 +8,6 @@ fn load(block: u32) -> Raw {
     return Raw(high[block], scales[block]);
 }
 
-fn scales_of(r: Raw) -> vec2<f32> {
-    return r.scales;
-}
-
 fn numbers(r: Raw, q: u32) -> vec4<f32> {
     return levels(nibbles(r.high, q));
 }

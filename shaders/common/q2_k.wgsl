@@ -4,23 +4,16 @@
 // Per super-block of eight: sixteen bytes, then d and dmin.
 @group(0) @binding(3) var<storage, read> scales: array<u32>; // [blocks / 8, 5]
 
-// Scales as they were read. What is made of them waits until a product needs it, so that a thread does not wait for memory
-// before.
-struct Raw { high: vec4<u32>, both: u32, word: u32, shift: u32 }
+struct Raw { high: vec4<u32>, scales: vec2<f32>, minima: vec2<f32> }
 
 fn load(block: u32) -> Raw {
     let at = (block >> 3u) * 5u;
-    return Raw(high[block], scales[at + 4u], scales[at + ((block & 7u) >> 1u)], 16u * (block & 1u));
-}
-
-fn scales_of(r: Raw) -> vec2<f32> {
-    let bytes = r.word >> r.shift;
-    return half(r.both) * vec2<f32>(vec2<u32>(bytes & 15u, (bytes >> 8u) & 15u));
-}
-
-fn minima_of(r: Raw) -> vec2<f32> {
-    let bytes = r.word >> r.shift;
-    return -half(r.both >> 16u) * vec2<f32>(vec2<u32>((bytes >> 4u) & 15u, (bytes >> 12u) & 15u));
+    let both = scales[at + 4u];
+    let d = vec2<f32>(half(both), half(both >> 16u));
+    let bytes = scales[at + ((block & 7u) >> 1u)] >> (16u * (block & 1u));
+    let scale = vec2<u32>(bytes & 15u, (bytes >> 8u) & 15u);
+    let low = vec2<u32>((bytes >> 4u) & 15u, (bytes >> 12u) & 15u);
+    return Raw(high[block], d.x * vec2<f32>(scale), -d.y * vec2<f32>(low));
 }
 
 fn numbers(r: Raw, q: u32) -> vec4<f32> {

@@ -1,7 +1,7 @@
 // w = d·(q - 16)
 @group(0) @binding(1) var<storage, read> high: array<vec4<u32>>; // [blocks]
 
-struct Raw { high: vec4<u32>, low: u32, scale: Scale }
+struct Raw { high: vec4<u32>, low: u32, scale: f32 }
 
 fn load(block: u32) -> Raw {
     return Raw(high[block], low_of(block), scale_of(block));

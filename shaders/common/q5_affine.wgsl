@@ -1,14 +1,10 @@
 // w = scale·q + minimum, for Q5_1 (as it is) and Q5_K (the minimum is taken off).
 @group(0) @binding(1) var<storage, read> high: array<vec4<u32>>; // [blocks]
 
-struct Raw { high: vec4<u32>, low: u32, scale_min: ScaleMin }
+struct Raw { high: vec4<u32>, low: u32, scale_min: vec2<f32> }
 
 fn load(block: u32) -> Raw {
-    return Raw(high[block], low_of(block), scale_min_of(block));
-}
-
-fn scale_and_min(r: Raw) -> vec2<f32> {
-    return numbers_of(r.scale_min) * vec2<f32>(1.0, SIGN);
+    return Raw(high[block], low_of(block), scale_min_of(block) * vec2<f32>(1.0, SIGN));
 }
 
 fn numbers(r: Raw, q: u32) -> vec4<f32> {

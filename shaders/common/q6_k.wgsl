@@ -8,25 +8,17 @@
 // From the high plane alone: a weight is the middle of what the low bits could make it.
 override COARSE: bool = false;
 
-// Scales as they were read. What is made of them waits until a product needs it, so that a thread does not wait for memory
-// before.
-struct Raw { high: vec4<u32>, low: vec2<u32>, d: f32, word: u32, shift: u32 }
+struct Raw { high: vec4<u32>, low: vec2<u32>, scales: vec2<f32> }
 
 fn load(block: u32) -> Raw {
     let at = (block >> 3u) * 5u;
     let d = bitcast<f32>(scales[at + 4u]);
-    let word = scales[at + ((block & 7u) >> 1u)];
-    let shift = 16u * (block & 1u);
-    if COARSE {
-        return Raw(high[block], vec2<u32>(0u), d, word, shift);
-    }
-    return Raw(high[block], low[block], d, word, shift);
-}
-
-fn scales_of(r: Raw) -> vec2<f32> {
-    let bytes = r.word >> r.shift;
+    let bytes = scales[at + ((block & 7u) >> 1u)] >> (16u * (block & 1u));
     let signed = vec2<i32>(i32(bytes << 24u), i32(bytes << 16u)) >> vec2<u32>(24u);
-    return r.d * vec2<f32>(signed);
+    if COARSE {
+        return Raw(high[block], vec2<u32>(0u), d * vec2<f32>(signed));
+    }
+    return Raw(high[block], low[block], d * vec2<f32>(signed));
 }
 
 // The low bits of quad q, a byte each.

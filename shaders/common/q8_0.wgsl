@@ -5,7 +5,7 @@
 // From the high plane alone: a weight is the middle of what the low bits could make it.
 override COARSE: bool = false;
 
-struct Raw { high: vec4<u32>, low: vec4<u32>, scale: Scale }
+struct Raw { high: vec4<u32>, low: vec4<u32>, scale: f32 }
 
 fn load(block: u32) -> Raw {
     if COARSE {

@@ -4,7 +4,7 @@
 
 override COARSE: bool = false;
 
-struct Raw { high: vec4<u32>, scale: Scale }
+struct Raw { high: vec4<u32>, scale: f32 }
 
 fn load(block: u32) -> Raw {
     return Raw(high[block], scale_of(block));

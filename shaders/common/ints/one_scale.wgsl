@@ -2,5 +2,5 @@
 alias Factors = f32;
 
 fn factors(r: Raw) -> Factors {
-    return number_of(r.scale);
+    return r.scale;
 }

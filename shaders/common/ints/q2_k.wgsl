@@ -2,7 +2,7 @@
 alias Factors = vec4<f32>;
 
 fn factors(r: Raw) -> Factors {
-    return vec4<f32>(scales_of(r), minima_of(r));
+    return vec4<f32>(r.scales, r.minima);
 }
 
 // `i`: sums of products, `s`: sums of the activations of either half.

@@ -2,5 +2,5 @@
 alias Factors = vec2<f32>;
 
 fn factors(r: Raw) -> Factors {
-    return scale_and_min(r);
+    return r.scale_min;
 }

@@ -2,5 +2,5 @@
 alias Factors = vec2<f32>;
 
 fn factors(r: Raw) -> Factors {
-    return scales_of(r);
+    return r.scales;
 }

@@ -3,7 +3,7 @@ const APART = false;
 const LIFTS = false;
 
 fn factor(r: Raw, half: u32) -> f32 {
-    return number_of(r.scale);
+    return r.scale;
 }
 
 fn summand(r: Raw, half: u32) -> f32 {

@@ -3,9 +3,9 @@ const APART = false;
 const LIFTS = true;
 
 fn factor(r: Raw, half: u32) -> f32 {
-    return scale_and_min(r).x;
+    return r.scale_min.x;
 }
 
 fn summand(r: Raw, half: u32) -> f32 {
-    return scale_and_min(r).y;
+    return r.scale_min.y;
 }

@@ -3,7 +3,7 @@ const APART = true;
 const LIFTS = false;
 
 fn factor(r: Raw, half: u32) -> f32 {
-    return scales_of(r)[half];
+    return r.scales[half];
 }
 
 fn summand(r: Raw, half: u32) -> f32 {

@@ -3,9 +3,9 @@ const APART = true;
 const LIFTS = true;
 
 fn factor(r: Raw, half: u32) -> f32 {
-    return scales_of(r)[half];
+    return r.scales[half];
 }
 
 fn summand(r: Raw, half: u32) -> f32 {
-    return minima_of(r)[half];
+    return r.minima[half];
 }
