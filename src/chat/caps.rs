@@ -67,11 +67,15 @@ pub(super) fn of(render: impl Fn(Value, Value, Value) -> Option<String>) -> Caps
             json!({ "reasoning_effort": effort, "reasoning_strength": effort }),
         )
     };
+    // Where a list is written as it is, its keys show: as JSON, or as Python shows a list.
+    let is_list = |text: &str| {
+        let shown = |quote: char| format!("{quote}text{quote}: {quote}{NEEDLE}{quote}");
+        ['"', '\''].into_iter().any(|quote| text.contains(&shown(quote)))
+    };
     let with_tools = [&as_text, &as_object].into_iter().any(|text| text.contains(TOOL));
     Caps {
         supports_string_content: string.contains(NEEDLE),
-        // Where a list is written as it is, its keys show.
-        supports_typed_content: typed.contains(NEEDLE) && !typed.contains(&format!("\"text\": \"{NEEDLE}\"")),
+        supports_typed_content: typed.contains(NEEDLE) && !is_list(&typed),
         supports_system_role: system.contains(NEEDLE),
         supports_tools: with_tools,
         supports_tool_calls: takes_text || needs_object || as_text.contains(NEEDLE),

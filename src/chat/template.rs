@@ -230,6 +230,20 @@ mod tests {
         }
     }
 
+    /// As Llama 3's and others' do.
+    #[test]
+    fn parts_are_joined_for_a_template_that_would_write_out_their_list() {
+        let parts = json!({ "role": "user", "content": [{ "type": "text", "text": "One" }, { "type": "text", "text": "Two" }] });
+        let message = Message::from_json(&parts).unwrap();
+        for source in
+            ["{% for m in messages %}{{ m['content'] | trim }}{% endfor %}", "{{ messages[0].content }}"]
+        {
+            assert_eq!(render(source, std::slice::from_ref(&message), true).unwrap(), "One\nTwo");
+        }
+        let by_parts = "{% for part in messages[0].content %}<{{ part.text }}>{% endfor %}";
+        assert_eq!(render(by_parts, &[message], true).unwrap(), "<One><Two>");
+    }
+
     /// As Python does it; nothing comes of nothing.
     #[test]
     fn what_is_reversed_may_be_empty_and_json_may_be_ascii() {
