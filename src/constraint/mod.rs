@@ -196,7 +196,10 @@ impl Vocabulary {
 
 /// With as much of a grammar as fits a line, where it is quoted.
 fn refused(what: &str, why: impl ToString) -> Error {
-    Error::Input(format!("{what}: {}", quoted::one_line(&one_line(&why.to_string()), MOST_SAID)))
+    let why = why.to_string();
+    // llguidance catches its own panics, and says what they said.
+    let why = if why.contains("panic: ") { "llguidance failed on it".into() } else { one_line(&why) };
+    Error::Input(format!("{what}: {}", quoted::one_line(&why, MOST_SAID)))
 }
 
 /// What llguidance says, in a line: without the dump behind it, and without the lines that it quotes.

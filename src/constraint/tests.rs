@@ -185,6 +185,17 @@ fn only_ends_of_text_follow_an_end_or_a_wrong_turn() {
     assert_eq!(allowed(&[]), begun);
 }
 
+/// llguidance panics where it quotes a long text that is not ASCII.
+#[test]
+fn a_panic_of_the_engine_is_a_plain_line() {
+    let schema = format!("{{\"minimum\": \"{}\"}}", "é".repeat(100));
+    let error = vocabulary().compile(&Grammar::JsonSchema(schema)).err().unwrap().to_string();
+    assert!(
+        error.contains("JSON schema") && error.lines().count() == 1 && !error.contains("panic"),
+        "{error}"
+    );
+}
+
 /// As the padding of Qwen's vocabulary is.
 #[test]
 fn tokens_without_bytes_are_never_chosen() {
