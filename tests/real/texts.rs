@@ -33,7 +33,7 @@ fn jobs(path: &Path, drafts: bool) -> Vec<Job> {
 
 /// The tokens of each job, all of them at once.
 fn made(engine: &mut Engine, jobs: Vec<Job>) -> (Vec<Vec<u32>>, usize) {
-    let made: Arc<Mutex<Vec<(Vec<u32>, usize)>>> = Arc::new(Mutex::new(vec![(Vec::new(), 0); jobs.len()]));
+    let made = Arc::new(Mutex::new(vec![(Vec::<u32>::new(), 0); jobs.len()]));
     for (n, job) in jobs.into_iter().enumerate() {
         let made = made.clone();
         let listener = move |event: Event| {

@@ -26,7 +26,7 @@ class Server:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{route}", data, {"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=600) as answer:
+            with urllib.request.urlopen(request, timeout=3600) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as refusal:
             return json.load(refusal)
