@@ -27,7 +27,8 @@ pub struct Tuning {
     /// depends on it.
     pub four: u32,
     pub four_most: u32,
-    /// The same for Q6_K's numbers in floats, for which a thread needs the most registers, and for Q8_0's in `add_rows`.
+    /// The same for Q6_K's and Q2_K's numbers in floats, for which a thread needs the most registers, and for Q8_0's in
+    /// `add_rows`.
     pub four_most_q6_k: u32,
     /// A thread has registers for the kernel of wide tiles. No bit depends on it.
     pub wide: bool,
@@ -225,7 +226,7 @@ impl Tuning {
 
     /// Rows that a thread of a row kernel has.
     pub fn rows_each(&self, FewRows { format, arith, columns, shows, .. }: FewRows) -> u32 {
-        let is_large = format == Format::Q6_K || shows && format == Format::Q8_0;
+        let is_large = matches!(format, Format::Q6_K | Format::Q2_K) || shows && format == Format::Q8_0;
         let is_largest = is_large && arith == Arith::Summed;
         let most = if is_largest { self.four_most_q6_k } else { self.four_most };
         if (self.four..=most).contains(&columns) { 4 } else { 2 }
