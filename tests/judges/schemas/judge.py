@@ -1,8 +1,10 @@
 """Has texts written under JSON schemas that others wrote, and asks Python's jsonschema whether they are valid.
 
     pip install jsonschema
-    git clone --depth 1 https://github.com/guidance-ai/jsonschemabench FOLDER/jsonschemabench
-    git clone --depth 1 https://github.com/json-schema-org/JSON-Schema-Test-Suite FOLDER/JSON-Schema-Test-Suite
+    git clone https://github.com/guidance-ai/jsonschemabench FOLDER/jsonschemabench
+    git clone https://github.com/json-schema-org/JSON-Schema-Test-Suite FOLDER/JSON-Schema-Test-Suite
+    git -C FOLDER/jsonschemabench checkout ba103c73             # what expected.json is of; without it --depth 1
+    git -C FOLDER/JSON-Schema-Test-Suite checkout 44401e0c      # is enough
     python3 judge.py PROGRAM FOLDER                  # Linux; 3 minutes on two cores
     python3 judge.py PROGRAM FOLDER --model FILE     # another model, for 60 of them, by the command line
     python3 judge.py PROGRAM FOLDER --write
