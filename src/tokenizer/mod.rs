@@ -108,15 +108,18 @@ impl Tokenizer {
             }
         };
         let takes_blanks = strips_right(metadata)?;
-        let cutter = |kinds: TokenKind| {
-            let special = vocab.of_kind(kinds).map(|id| {
+        let cutter = |kinds: TokenKind, but: TokenKind| {
+            let ids = vocab.of_kind(kinds).filter(|&id| !vocab.kind(id).is(but));
+            let special = ids.map(|id| {
                 let text = vocab.text(id).to_owned();
                 Special { id, takes_blanks: takes_blanks(&text), text }
             });
             Cutter::new(special.collect())
         };
-        let plain_cutter = cutter(TokenKind::USER_DEFINED)?;
-        let special_cutter = cutter(TokenKind::USER_DEFINED.or(TokenKind::CONTROL).or(TokenKind::UNKNOWN))?;
+        // A token may be both, as Gemma's `</s>`, which ends a generation: then it is cut out with the control tokens alone.
+        let steers = TokenKind::CONTROL.or(TokenKind::UNKNOWN);
+        let plain_cutter = cutter(TokenKind::USER_DEFINED, steers)?;
+        let special_cutter = cutter(TokenKind::USER_DEFINED.or(steers), TokenKind::UNDEFINED)?;
         let pieces = match scheme.map(|scheme| scheme.spelling) {
             Some(Spelling::Bytes) => Pieces::byte_level(&vocab),
             Some(Spelling::Spaced) | None => Pieces::spaced(&vocab),
