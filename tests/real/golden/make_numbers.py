@@ -1,7 +1,7 @@
 """Writes numbers.json: perplexities and log-probabilities of models that people trained, by a forward pass in numpy.
 
     pip install numpy gguf
-    python3 make_numbers.py LLAMA_SERVER MODELS TEXTS             # all models, an hour or less
+    python3 make_numbers.py LLAMA_SERVER MODELS TEXTS             # all models, a quarter of an hour
     python3 make_numbers.py LLAMA_SERVER MODELS TEXTS smollm2     # this one anew; the others' numbers stay
 
 LLAMA_SERVER is llama.cpp's program; it makes the tokens, and its numbers stand beside ours. MODELS is the folder with the
