@@ -44,12 +44,12 @@ fn multiply(k: u32, count: u32, subgroup: u32, subgroups: u32) {
 struct Four { a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32> }
 
 fn products_of(row: u32, column: u32) -> Four {
-    var p = Four();
-    p.a = four_products(PRODUCTS_STRIDE * column + row);
-    if EACH > 1u { p.b = four_products(PRODUCTS_STRIDE * (column + 16u) + row); }
-    if EACH > 2u { p.c = four_products(PRODUCTS_STRIDE * (column + 32u) + row); }
-    if EACH > 3u { p.d = four_products(PRODUCTS_STRIDE * (column + 48u) + row); }
-    return p;
+    var four = Four();
+    four.a = four_products(PRODUCTS_STRIDE * column + row);
+    if EACH > 1u { four.b = four_products(PRODUCTS_STRIDE * (column + 16u) + row); }
+    if EACH > 2u { four.c = four_products(PRODUCTS_STRIDE * (column + 32u) + row); }
+    if EACH > 3u { four.d = four_products(PRODUCTS_STRIDE * (column + 48u) + row); }
+    return four;
 }
 
 fn add(row: u32, column: u32, first: vec4<f32>, second: vec4<f32>, sum: vec4<f32>) -> vec4<f32> {

@@ -41,12 +41,6 @@ struct Span { first: u32, len: u32 }
 // What a head's weighted values are multiplied with, and then divided by.
 struct Whole { keep: f32, sum: f32 }
 
-// A head's number. Its product is rounded before it is divided: a compiler might divide both factors' other one first, in one
-// kernel and not in another (seen on an NVIDIA card, with sinks).
-fn head_number(x: f32, all: Whole) -> f32 {
-    return bitcast<f32>(bitcast<u32>(x * all.keep) ^ p.zero) / all.sum;
-}
-
 fn whole(top: f32, sum: f32, head: u32) -> Whole {
     if p.has_sinks == 0u {
         return Whole(1.0, sum);
@@ -54,4 +48,10 @@ fn whole(top: f32, sum: f32, head: u32) -> Whole {
     let larger = max(top, sinks[head]);
     let keep = exp(top - larger);
     return Whole(keep, fma(sum, keep, exp(sinks[head] - larger)));
+}
+
+// A head's number. The product is rounded before the division: otherwise a compiler may divide one of the factors first,
+// in one kernel and not in another.
+fn head_number(x: f32, all: Whole) -> f32 {
+    return bitcast<f32>(bitcast<u32>(x * all.keep) ^ p.zero) / all.sum;
 }

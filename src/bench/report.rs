@@ -57,7 +57,10 @@ impl Report {
     /// GB/s of the memory that holds the weights, round by round: the best read of each round. A GPU's was measured once.
     fn memory_rates(&self) -> Vec<f64> {
         let reads = self.per_second(Case::Memory, self.memory_bytes as f64 / 1e9);
-        self.gpu_read.map_or(reads.clone(), |read| vec![read / 1e9; reads.len()])
+        match self.gpu_read {
+            Some(read) => vec![read / 1e9; reads.len()],
+            None => reads,
+        }
     }
 
     fn weight_rates(&self, depth: usize) -> Vec<f64> {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Tool, ToolChoice,
-    syntax::{Body, Calls, Marked, SAID, Syntax, Tags},
+    syntax::{Body, CALL, Calls, Marked, SAID, Syntax, Tags},
 };
 
 /// A form for text.
@@ -160,10 +160,10 @@ fn marked_calls(marked: &Marked, tools: &[&Tool], parallel: bool) -> Pattern {
         Body::Gemma => many(each(&|tool| {
             Pattern::Row(vec![text(format!("{open}{}{{", tool.name)), Pattern::Until("}<tool_call|>".into())])
         })),
-        Body::Told { call, .. } => {
+        Body::Told => {
             let objects = tools.iter().map(|tool| object(tool, "name", "arguments"));
             let one = json!({ "anyOf": objects.collect::<Vec<_>>() });
-            Pattern::Row(vec![text(format!("{{\"{call}\": ")), Pattern::Json(one), text("}")])
+            Pattern::Row(vec![text(format!("{{\"{CALL}\": ")), Pattern::Json(one), text("}")])
         }
         Body::Python { close } => each(&|tool| {
             let head = format!("{open}\n{}(", tool.name);

@@ -56,7 +56,7 @@ pub(super) enum Body {
     Python { close: &'static str },
     /// The whole answer is an object with one member: a call, or what is said. For templates that say nothing of calls: the
     /// model is told this form, and a grammar keeps it.
-    Told { call: &'static str, said: &'static str },
+    Told,
 }
 
 #[derive(Debug, PartialEq)]
@@ -190,8 +190,7 @@ static LFM2: Marked = Marked {
     ends_thinking: false,
 };
 
-static TOLD: Marked =
-    Marked { opens: &[], skips: &[], body: Body::Told { call: CALL, said: SAID }, ends_thinking: false };
+static TOLD: Marked = Marked { opens: &[], skips: &[], body: Body::Told, ends_thinking: false };
 /// The members of an answer in the form that models are told.
 pub(super) const CALL: &str = "tool_call";
 pub(super) const SAID: &str = "response";
@@ -242,7 +241,7 @@ impl Syntax {
 
     /// The template says nothing of calls, so the model has to be told what they look like.
     pub fn is_told(&self) -> bool {
-        matches!(self.calls, Calls::Marked(Marked { body: Body::Told { .. }, .. }))
+        matches!(self.calls, Calls::Marked(Marked { body: Body::Told, .. }))
     }
 
     /// Control tokens that a reader of answers has to see.
@@ -255,7 +254,7 @@ impl Syntax {
             Calls::Marked(marked) => {
                 all.extend(marked.opens.iter().chain(marked.skips));
                 match &marked.body {
-                    Body::Json { .. } | Body::Told { .. } => (),
+                    Body::Json { .. } | Body::Told => (),
                     Body::Named { prefix, ends, .. } => all.extend([*prefix].iter().chain(*ends)),
                     Body::Tagged(tags) => {
                         all.extend([tags.key_open, tags.key_close, tags.value_open, tags.end]);

@@ -113,10 +113,16 @@ impl RunArgs {
 pub fn run(args: RunArgs) -> Result<()> {
     if args.is_conversation()? {
         let RunArgs { model, context, draft, learned, sampler, chat, stop, .. } = args;
-        let limits = (args.n_predict, args.no_context_shift);
         let engine = EngineArgs { model, context, draft, learned };
-        let command =
-            chat::ChatCommand::of(engine, sampler, chat.template, stop, limits).showing(args.display_prompt);
+        let command = chat::ChatCommand::of(
+            engine,
+            sampler,
+            chat.template,
+            stop,
+            args.n_predict,
+            args.no_context_shift,
+        )
+        .showing(args.display_prompt);
         #[cfg(feature = "constraints")]
         let command = command.keeping_to(args.constraint);
         return chat::run(command);

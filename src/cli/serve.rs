@@ -180,7 +180,7 @@ pub fn run(args: ServeArgs) -> Result<()> {
             gguf.name()
         );
     }
-    let facts = args.server.facts(&loaded, &sources, &masks, (template_from, caps.ok()));
+    let facts = args.server.facts(&loaded, &sources, &masks, template_from, caps.ok());
     let n_layer = model.n_layer();
     let preparer = Preparer {
         vocabulary: Vocabulary::new(tokenizer).ok(),
@@ -388,7 +388,8 @@ impl ServerArgs {
         loaded: &Loaded,
         sources: &[SourceInfo],
         masks: &[(SourceInfo, RunLayers)],
-        (template_from, caps): (TemplateFrom, Option<Caps>),
+        template_from: TemplateFrom,
+        caps: Option<Caps>,
     ) -> Facts {
         let Loaded { gguf, model, .. } = loaded;
         let mut names = self.alias.as_deref().map(words).unwrap_or_default();

@@ -1,86 +1,18 @@
 //! The server as a program: it answers, says what is wrong with its flags, and ends when it is told to.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-    process::{Child, Command, Stdio},
+    process::Command,
     time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
-struct Server {
-    child: Child,
-    at: String,
-    /// What it said before it was there.
-    said: Vec<String>,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn start(args: &[&str]) -> Server {
-    start_in(&[], args)
-}
-
-/// With variables in its environment.
-fn start_in(variables: &[(&str, &str)], args: &[&str]) -> Server {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-    command.args(["serve", "--port", "0", "--no-learn"]).args(args);
-    if !args.contains(&"-c") {
-        command.args(["-c", "512"]);
-    }
-    command.envs(variables.iter().copied());
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let mut said = Vec::new();
-    let at = lines.find_map(|line| {
-        said.push(line.unwrap());
-        said.last()?.split_once("http://").map(|(_, at)| at.to_owned())
-    });
-    let at = at.unwrap_or_else(|| panic!("{said:?}"));
-    // Nobody reads what else it says, and it is not to wait for that.
-    std::thread::spawn(move || lines.for_each(drop));
-    Server { child, at, said }
-}
-
-impl Server {
-    fn post(&self, path: &str, body: &Value) -> String {
-        self.send("POST", path, body)
-    }
-
-    fn get(&self, path: &str) -> Value {
-        serde_json::from_str(&self.send("GET", path, &Value::Null)).unwrap()
-    }
-
-    fn send(&self, method: &str, path: &str, body: &Value) -> String {
-        let mut socket = TcpStream::connect(&self.at).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
-        let body = body.to_string();
-        let length = body.len();
-        write!(
-            socket,
-            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-        )
-        .unwrap();
-        let mut reply = String::new();
-        socket.read_to_string(&mut reply).unwrap();
-        reply.split_once("\r\n\r\n").unwrap().1.to_owned()
-    }
-
-    fn json(&self, path: &str, body: &Value) -> Value {
-        serde_json::from_str(&self.post(path, body)).unwrap()
-    }
-}
+use crate::common::server::Server;
 
 /// Greedy and seeded texts are the same whoever else is being answered, and with drafts and without.
 #[test]
 fn answers_do_not_depend_on_others() {
-    let server = start(&["--parallel", "4", "--kv-unified"]);
+    let server = Server::start(&["--parallel", "4", "--kv-unified"]);
     let body = |seed: u32, drafts: bool| json!({ "prompt": "Once upon a time", "n_predict": 24, "seed": seed, "temperature": seed % 2, "drafts": drafts });
     let alone: Vec<Value> =
         (0..4).map(|seed| server.json("/completion", &body(seed, false))["content"].clone()).collect();
@@ -102,7 +34,7 @@ fn answers_do_not_depend_on_others() {
 /// A text that keeps to a grammar has drafts that the others have not: what its grammar forces.
 #[test]
 fn texts_with_a_grammar_and_without_are_made_together() {
-    let server = start(&["--parallel", "4", "--kv-unified"]);
+    let server = Server::start(&["--parallel", "4", "--kv-unified"]);
     let forced = "a text that is forced from its beginning to its end";
     let bodies = [
         json!({ "prompt": "Once upon a time", "n_predict": 120, "temperature": 0, "ignore_eos": true }),
@@ -123,7 +55,7 @@ fn texts_with_a_grammar_and_without_are_made_together() {
 /// Nobody could tell what is there of it from a whole text.
 #[test]
 fn a_text_that_cannot_go_on_is_an_error() {
-    let server = start(&[]);
+    let server = Server::start(&[]);
     let ambiguous = "root ::= s\ns ::= s s | s s s | [a-z ]+";
     let mut ask = json!({ "prompt": "Hi", "n_predict": 400, "temperature": 0, "grammar": ambiguous });
     let why = |said: &Value| said["error"]["message"].as_str().unwrap_or_default().to_owned();
@@ -140,7 +72,7 @@ fn a_text_that_cannot_go_on_is_an_error() {
 
 #[test]
 fn schemas_and_required_tools_are_kept_to() {
-    let server = start(&[
+    let server = Server::start(&[
         "--chat-template",
         "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}<tool_call>{% endif %}",
     ]);
@@ -164,7 +96,7 @@ fn schemas_and_required_tools_are_kept_to() {
 /// The model's file has no template: it is said once, and conversations go on.
 #[test]
 fn a_model_without_a_template_gets_chatml() {
-    let server = start(&[]);
+    let server = Server::start(&[]);
     let warned: Vec<_> = server.said.iter().filter(|line| line.contains("ChatML")).collect();
     assert!(warned.len() == 1 && warned[0].starts_with("warning: "), "{:?}", server.said);
     let props = server.get("/props");
@@ -176,7 +108,7 @@ fn a_model_without_a_template_gets_chatml() {
     let asked = json!({ "messages": talk, "max_tokens": 8, "temperature": 0 });
     assert!(server.json("/v1/chat/completions", &asked)["choices"][0]["message"]["content"].is_string());
     drop(server);
-    let server = start(&["--chat-template", "chatml"]);
+    let server = Server::start(&["--chat-template", "chatml"]);
     assert_eq!(server.get("/props")["chat_template_from"], "flag");
     assert!(!server.said.iter().any(|line| line.contains("warning")), "{:?}", server.said);
 }
@@ -184,7 +116,7 @@ fn a_model_without_a_template_gets_chatml() {
 /// One line at the start, one for each conversation; other texts go on.
 #[test]
 fn a_template_that_cannot_be_read_is_said() {
-    let server = start(&["--chat-template", "{% for m in messages %}{{ m.content }}"]);
+    let server = Server::start(&["--chat-template", "{% for m in messages %}{{ m.content }}"]);
     let warned: Vec<_> = server.said.iter().filter(|line| line.contains("warning: ")).collect();
     assert!(warned.len() == 1 && warned[0].contains("chat template"), "{:?}", server.said);
     let talk = json!([{ "role": "user", "content": "Hi" }]);
@@ -201,7 +133,7 @@ fn a_template_that_cannot_be_read_is_said() {
 #[test]
 fn what_a_template_refuses_is_refused() {
     let template = "{% for m in messages %}{% if m.role == 'robot' %}{{ raise_exception('no robots here') }}{% endif %}{{ m.content }}{% endfor %}";
-    let server = start(&["--chat-template", template]);
+    let server = Server::start(&["--chat-template", template]);
     let ask = |role: &str| json!({ "messages": [{ "role": role, "content": "Hi" }], "max_tokens": 2 });
     for path in ["/v1/chat/completions", "/apply-template"] {
         let error = server.json(path, &ask("robot"))["error"].clone();
@@ -218,7 +150,7 @@ fn what_a_template_refuses_is_refused() {
 #[test]
 fn tools_are_called_in_a_form_of_our_own() {
     let plain = "{% for m in messages %}{{ m.content }}{% endfor %}";
-    let server = start(&["-c", "2048", "--chat-template", plain]);
+    let server = Server::start(&["-c", "2048", "--chat-template", plain]);
     let talk = json!([{ "role": "user", "content": "Once upon a time" }]);
     let parameters = json!({ "type": "object", "properties": { "n": { "enum": [7] } }, "required": ["n"], "additionalProperties": false });
     let tool =
@@ -258,7 +190,7 @@ fn tools_are_called_in_a_form_of_our_own() {
 
 #[test]
 fn a_model_is_called_as_its_file_is() {
-    let server = start(&[]);
+    let server = Server::start(&[]);
     let models = server.get("/v1/models");
     assert_eq!(models["data"][0]["id"], "stories13m-q8_0.gguf");
     let props = server.get("/props");
@@ -270,7 +202,7 @@ fn a_model_is_called_as_its_file_is() {
     assert_eq!(server.json("/completion", &body)["model"], "stories13m-q8_0.gguf");
     drop(server);
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories13m-q8_0.gguf");
-    let server = start(&["-m", model, "-a", "mine", "--speculation-stats"]);
+    let server = Server::start(&["-m", model, "-a", "mine", "--speculation-stats"]);
     assert_eq!(server.get("/v1/models")["data"][0]["id"], "mine");
     let said = server.json("/v1/messages", &json!({ "messages": [], "max_tokens": 1 }));
     assert_eq!(said["model"], "mine", "{said}");
@@ -279,7 +211,7 @@ fn a_model_is_called_as_its_file_is() {
 
 #[test]
 fn prompts_are_scored() {
-    let server = start(&[]);
+    let server = Server::start(&[]);
     let ask = json!({ "prompt": "Once upon a time", "max_tokens": 1, "echo": true, "logprobs": 1, "temperature": 0 });
     let said = server.json("/v1/completions", &ask);
     let logprobs = &said["choices"][0]["logprobs"];
@@ -298,7 +230,7 @@ fn slots_outlive_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let args = ["--parallel", "2", "--slot-save-path", folder.path().to_str().unwrap()];
     let body = |prompt: &str, slot: usize| json!({ "prompt": prompt, "n_predict": 16, "temperature": 0, "id_slot": slot, "ignore_eos": true });
-    let first = start(&args);
+    let first = Server::start(&args);
     let text = first.json("/completion", &body("Once upon a time", 1));
     let longer = format!("Once upon a time{} Then", text["content"].as_str().unwrap());
     let expected = first.json("/completion", &body(&longer, 0));
@@ -306,7 +238,7 @@ fn slots_outlive_the_server() {
     let file = json!({ "filename": "a.bin" });
     let saved = first.json("/slots/1?action=save", &file);
     drop(first);
-    let second = start(&args);
+    let second = Server::start(&args);
     assert_eq!(second.json("/slots/0?action=restore", &file)["n_restored"], saved["n_saved"]);
     let found = second.json("/completion", &body(&longer, 0));
     assert_eq!(found["content"], expected["content"]);
@@ -320,7 +252,7 @@ fn slots_outlive_the_server() {
 /// Nobody asks, and the model's memory is given back; who asks then gets the same answer.
 #[test]
 fn a_model_sleeps_until_somebody_asks() {
-    let server = start(&["--sleep-idle-seconds", "1", "--metrics"]);
+    let server = Server::start(&["--sleep-idle-seconds", "1", "--metrics"]);
     let body = json!({ "prompt": "Once upon a time", "n_predict": 16, "seed": 7 });
     let before = server.json("/completion", &body)["content"].clone();
     for _ in 0..2 {
@@ -346,9 +278,10 @@ fn a_model_sleeps_until_somebody_asks() {
 fn slots_have_room_for_so_many_tokens() {
     let body =
         json!({ "prompt": "Once upon a time", "n_predict": 100, "ignore_eos": true, "temperature": 0 });
-    let shifting = start(&["-c", "128", "--parallel", "2", "--context-shift"]).json("/completion", &body);
+    let shifting =
+        Server::start(&["-c", "128", "--parallel", "2", "--context-shift"]).json("/completion", &body);
     assert_eq!((&shifting["tokens_predicted"], &shifting["truncated"]), (&json!(100), &json!(true)));
-    let ending = start(&["-c", "128", "--parallel", "2"]).json("/completion", &body);
+    let ending = Server::start(&["-c", "128", "--parallel", "2"]).json("/completion", &body);
     let tokens = |name: &str| ending[name].as_u64().unwrap();
     assert_eq!(
         (tokens("tokens_evaluated") + tokens("tokens_predicted"), &ending["truncated"]),
@@ -358,7 +291,7 @@ fn slots_have_room_for_so_many_tokens() {
 
 #[test]
 fn it_ends_when_it_is_told_to() {
-    let mut server = start(&["--api-key", "k"]);
+    let mut server = Server::start(&["--api-key", "k"]);
     assert!(server.post("/completion", &json!({ "prompt": "x" })).contains("authentication_error"));
     assert!(Command::new("kill").args(["-TERM", &server.child.id().to_string()]).status().unwrap().success());
     let began = Instant::now();
@@ -372,20 +305,20 @@ fn it_ends_when_it_is_told_to() {
 #[test]
 fn the_environment_has_flags_of_the_server_too() {
     let variables = [("LLAMA_API_KEY", "k"), ("LLAMA_ARG_ALIAS", "mine"), ("LLAMA_ARG_N_PARALLEL", "3")];
-    let server = start_in(&variables, &[]);
+    let server = Server::start_in(&variables, &[]);
     assert!(server.post("/completion", &json!({ "prompt": "x" })).contains("authentication_error"));
     drop(server);
-    let server = start_in(&variables[1..], &[]);
+    let server = Server::start_in(&variables[1..], &[]);
     assert_eq!(server.get("/v1/models")["data"][0]["id"], "mine");
     assert_eq!(server.get("/props")["total_slots"], 3);
     drop(server);
     // As many as without it, which share the context.
-    let server = start(&["--parallel", "-1"]);
+    let server = Server::start(&["--parallel", "-1"]);
     let found = (&server.get("/props")["total_slots"], &server.get("/slots")[0]["n_ctx"]);
     assert_eq!(found, (&json!(4), &json!(512)));
     drop(server);
     // The command line wins.
-    assert_eq!(start_in(&variables[1..], &["-np", "2"]).get("/props")["total_slots"], 2);
+    assert_eq!(Server::start_in(&variables[1..], &["-np", "2"]).get("/props")["total_slots"], 2);
 }
 
 #[test]

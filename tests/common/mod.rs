@@ -8,6 +8,10 @@ pub mod in_floats;
 pub mod mtp;
 pub mod nvfp4;
 pub mod samplers;
+#[cfg(all(feature = "cli", feature = "server"))]
+pub mod server;
+#[cfg(feature = "constraints")]
+pub mod silent_tokens;
 
 use std::{
     path::PathBuf,

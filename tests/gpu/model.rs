@@ -235,7 +235,7 @@ fn what_a_first_run_finds_out_is_kept() {
     let mut files: Vec<_> = std::fs::read_dir(&cache).unwrap().map(|f| f.unwrap().path()).collect();
     files.sort();
     let names = files.iter().map(|f| f.extension().unwrap().to_str().unwrap()).collect::<Vec<_>>();
-    assert!(names.contains(&"trial"), "{names:?}");
+    assert!(names.iter().any(|name| name.starts_with("trial")), "{names:?}");
     let (again, same, second) = run();
     println!("{kernels}: first run {first:?}, second {second:?}; {names:?}");
     assert!(again == kernels && same == logits);

@@ -1,16 +1,12 @@
 //! The program on real models: schemas, answers, a server with schemas, tools and streams, slots that are saved.
 
-use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
-
 use serde_json::{Value, json};
 
-use crate::{ALL, QWEN, SMOLLM2, common::run, models};
+use crate::{
+    ALL, QWEN, SMOLLM2,
+    common::{run, server::Server},
+    models,
+};
 
 const SCHEMA: &str = r#"{"type": "object", "properties": {"name": {"type": "string", "maxLength": 12},
     "old": {"type": "boolean"}}, "required": ["name", "old"], "additionalProperties": false}"#;
@@ -28,61 +24,11 @@ fn schemas_hold() {
     }
 }
 
-struct Server {
-    child: Child,
-    at: String,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Server {
-    fn start(path: &Path, args: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-        command.args(["serve", "--port", "0", "--no-learn", "-c", "1024", "-m"]).arg(path).args(args);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut said = String::new();
-        let at = lines.find_map(|line| {
-            let line = line.unwrap();
-            said += &line;
-            line.split_once("http://").map(|(_, at)| at.to_owned())
-        });
-        let at = at.unwrap_or_else(|| panic!("the server did not start: {said}"));
-        // Nobody reads what else it says, and it is not to wait for that.
-        std::thread::spawn(move || lines.for_each(drop));
-        Server { child, at }
-    }
-
-    fn post(&self, path: &str, body: &Value) -> String {
-        let mut socket = TcpStream::connect(&self.at).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
-        let body = body.to_string();
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
-            body.len()
-        );
-        socket.write_all((head + &body).as_bytes()).unwrap();
-        let mut reply = String::new();
-        socket.read_to_string(&mut reply).unwrap();
-        reply.split_once("\r\n\r\n").unwrap().1.to_owned()
-    }
-
-    fn json(&self, path: &str, body: &Value) -> Value {
-        let reply = self.post(path, body);
-        serde_json::from_str(&reply).unwrap_or_else(|e| panic!("{path}: {e}: {reply}"))
-    }
-}
-
 #[test]
 fn a_server_answers_keeps_to_schemas_calls_tools_and_streams() {
     for (real, path) in models("a_server_answers_keeps_to_schemas_calls_tools_and_streams", &[SMOLLM2, QWEN])
     {
-        let server = Server::start(&path, &["--parallel", "2"]);
+        let server = Server::start(&["-c", "1024", "--parallel", "2", "-m", path.to_str().unwrap()]);
         let ask = |more: Value| {
             let mut body = json!({"messages": [{"role": "user", "content": "What is the weather in Paris?"}],
                 "max_tokens": 60, "temperature": 0});
@@ -119,8 +65,9 @@ fn a_server_answers_keeps_to_schemas_calls_tools_and_streams() {
 fn slots_are_saved_and_restored() {
     for (real, path) in models("slots_are_saved_and_restored", &[SMOLLM2, QWEN]) {
         let folder = tempfile::tempdir().unwrap();
-        let server =
-            Server::start(&path, &["--parallel", "1", "--slot-save-path", folder.path().to_str().unwrap()]);
+        let (path, saves_to) = (path.to_str().unwrap(), folder.path().to_str().unwrap());
+        let args = ["-c", "1024", "--parallel", "1", "--slot-save-path", saves_to, "-m", path];
+        let server = Server::start(&args);
         let body = json!({"prompt": "The capital of France is", "n_predict": 16, "temperature": 0, "cache_prompt": true});
         let first = server.json("/completion", &body)["content"].clone();
         let file = json!({"filename": "slot.bin"});

@@ -13,7 +13,7 @@ use wgpu::{Backends, BufferUsages, DeviceType, Features, Limits};
 use super::{
     cache::{KernelCache, Shelf},
     memory::{self, DeviceMemory},
-    pipelines::Tuning,
+    pipelines::{MOST_SHARED, Tuning},
     variants::{Square, Variants},
 };
 use crate::{Error, Result, quoted::squeezed};
@@ -135,9 +135,7 @@ impl Found {
                     && (p.ab_type, p.cr_type) == (Scalar::F16, Scalar::F32)
             })
         };
-        // What a tile of them keeps for its workgroup.
-        const SHARED_BYTES: u32 = 32 << 10;
-        let has_room = self.limits.max_compute_workgroup_storage_size >= SHARED_BYTES;
+        let has_room = self.limits.max_compute_workgroup_storage_size >= MOST_SHARED;
         let fits = has_room && self.features.contains(COOPERATIVE);
         Square::ALL.into_iter().find(|square| fits && suits(square.side()))
     }

@@ -314,7 +314,7 @@ fn try_arith(gpu: &Gpu, variants: Variants, like: Option<&Score>) -> Result<Scor
     let none = numbers(gpu, &[0.0])?;
     let clock = Clock::new(gpu)?;
     for (columns, name) in regimes {
-        let in_turns = columns <= FEW_ROWS || columns <= gpu.tuning.rows_in_turns as usize;
+        let in_turns = gpu.tuning.takes_turns(columns);
         let known = like.filter(|_| in_turns).and_then(|like| like.faster_by(&name));
         if let Some(ratio) = known {
             score.faster.push((name, ratio));

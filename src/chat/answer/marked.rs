@@ -10,7 +10,7 @@ use super::{
 use crate::chat::{
     Tool,
     markers::{Found, find},
-    syntax::{Body, Marked},
+    syntax::{Body, CALL, Marked, SAID},
 };
 
 pub(super) struct MarkedReader {
@@ -146,8 +146,7 @@ impl MarkedReader {
     }
 
     fn text(&mut self, bare: bool, last: bool) -> bool {
-        let begins =
-            |marked: &Marked| matches!(marked.body, Body::Json { bare: true, .. } | Body::Told { .. });
+        let begins = |marked: &Marked| matches!(marked.body, Body::Json { bare: true, .. } | Body::Told);
         if bare && self.marked.is_some_and(begins) {
             let space = json::skip_space(&self.pending, 0);
             match self.pending[space..].chars().next() {
@@ -216,7 +215,7 @@ impl MarkedReader {
         let rest = &self.pending[len..];
         match &marked.body {
             Body::Json { .. } => self.json_head(len, bare, last),
-            Body::Told { call, said } => self.told_head(len, (*call, *said), last),
+            Body::Told => self.told_head(len, last),
             Body::Named { prefix, ends, in_id } => {
                 let space = json::skip_space(rest, 0);
                 // Mistral's first models give a list of objects.
@@ -338,20 +337,20 @@ impl MarkedReader {
     }
 
     /// An object with a call in it, or with what is said.
-    fn told_head(&mut self, len: usize, (call, said): (&str, &str), last: bool) -> bool {
+    fn told_head(&mut self, len: usize, last: bool) -> bool {
         let (key, at) = match json::member(&self.pending[len..]) {
             json::Member::More => return self.unfinished(len, false, last),
             json::Member::Not => return self.not_a_call(len, true),
             json::Member::Of { key, at } => (key, len + at),
         };
-        if key == said {
+        if key == SAID {
             self.pending.drain(..at);
             return self.goes_to(State::Said(Said::Before));
         }
         match json::head(&self.pending[at..]) {
-            json::Head::More if key == call => self.unfinished(len, false, last),
+            json::Head::More if key == CALL => self.unfinished(len, false, last),
             json::Head::Call { name, id, arguments, at: end, objects }
-                if key == call && self.knows(&name) =>
+                if key == CALL && self.knows(&name) =>
             {
                 self.pending.drain(..at + end);
                 self.called(name, id, Arguments::in_objects(objects + 1, arguments), false)

@@ -91,7 +91,8 @@ impl ChatCommand {
         sampler: SamplerArgs,
         template: TemplateArgs,
         stop: StopArgs,
-        (n_predict, no_context_shift): (i64, bool),
+        n_predict: i64,
+        no_context_shift: bool,
     ) -> Self {
         ChatCommand {
             stop,

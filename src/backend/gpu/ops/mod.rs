@@ -373,7 +373,7 @@ impl Ops {
                     covered = matmul.covers - 1;
                     let lows = std::mem::take(&mut lows);
                     let norming = self
-                        .norming_product(matmul, steps.get(i + 1), (n, recorder.gpu.tuning.norms_in_products))
+                        .norming_product(matmul, steps.get(i + 1), n, recorder.gpu.tuning.norms_in_products)
                         .filter(|_| !lows);
                     if let Some((norm, bounds)) = norming {
                         self.add_and_norm(recorder, matmul, bounds, (n, step.coarse), &mut ready)?;

@@ -279,8 +279,7 @@ impl Ops {
         for Part { rows: matrix_rows, bound, shared_tiles, join, .. } in
             if with_lows { &matmul.with_lows } else { &matmul.parts }
         {
-            let in_turns = rows as u32 <= recorder.gpu.tuning.rows_in_turns && !with_lows;
-            if rows <= FEW_ROWS || in_turns {
+            if rows <= FEW_ROWS || recorder.gpu.tuning.takes_turns(rows) && !with_lows {
                 let turns = Turns::of(rows);
                 let columns = turns.columns;
                 let kernel = Kernel::MatmulRows { format, mode, lanes, columns, coarse, arith, scales };

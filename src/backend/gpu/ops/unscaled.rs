@@ -180,7 +180,8 @@ impl Ops {
         &self,
         matmul: &Matmul,
         next: Option<&Step>,
-        (rows, most): (usize, u32),
+        rows: usize,
+        most: u32,
     ) -> Option<(At, &[Bound])> {
         let fits = rows as u32 <= most && matmul.mode == Mode::Add;
         let next = next.filter(|_| fits)?;

@@ -19,9 +19,7 @@ pub use kernel::{Curve, FEW_ROWS, Family, Kernel, MOST_PREPARED_HEAD, Mode, numb
 use make::Maker;
 #[cfg(test)]
 pub use translated::Final;
-#[cfg(test)]
-use tuning::MOST_SHARED;
-pub use tuning::{LANE_SUMS_BYTES, Tiles, Tiling, Tuning, Turns};
+pub use tuning::{LANE_SUMS_BYTES, MOST_SHARED, Tiles, Tiling, Tuning, Turns};
 
 use super::{device::Gpu, variants::Variants};
 use crate::Result;

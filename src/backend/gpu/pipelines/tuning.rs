@@ -199,6 +199,11 @@ impl Tuning {
         Tuning { gate: if has_room { self.gate } else { self.gate.min(256) }, ..self }
     }
 
+    /// Whether so many rows are multiplied by the kernels of a few rows, not by tiles.
+    pub fn takes_turns(&self, rows: usize) -> bool {
+        rows <= FEW_ROWS.max(self.rows_in_turns as usize)
+    }
+
     /// Lanes that share a row of so many blocks: enough to keep many loads under way, not more than have work.
     pub fn lanes(&self, blocks: usize) -> u32 {
         let wanted = match blocks {

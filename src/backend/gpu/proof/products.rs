@@ -72,7 +72,7 @@ pub(super) fn fault(gpu: &Gpu, pipelines: &mut Pipelines, extent: Extent) -> Res
                     return Ok(Some(format!("{ty}{kind}: {got} for {}", want.value)));
                 }
             }
-            let in_turns = gpu.tuning.rows_in_turns as usize >= TILE && kind.is_empty();
+            let in_turns = gpu.tuning.takes_turns(TILE) && kind.is_empty();
             for &columns in few.iter().chain(in_turns.then_some(&TILE)) {
                 let how = How { columns, tile: false, ..how };
                 let some = matrix.product(gpu, pipelines, &x[..columns * K], &how)?;
