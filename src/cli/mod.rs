@@ -76,7 +76,8 @@ use verbosity::{LongVerbosityArgs, Said};
     name = "spec-run",
     version,
     about = "Runs quantized GGUF models, and drafts with the model itself",
-    args_conflicts_with_subcommands = true
+    args_conflicts_with_subcommands = true,
+    args_override_self = true
 )]
 struct Cli {
     #[command(subcommand)]

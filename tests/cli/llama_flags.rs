@@ -393,3 +393,12 @@ fn flags_of_ours_exist() {
         }
     }
 }
+
+/// As scripts do that add flags to those of another script.
+#[test]
+fn of_a_flag_that_stands_twice_the_last_counts() {
+    let twice = run("-n 40 --temp 2 -p Hi -n 3 --temp 0");
+    assert!(twice.status.success(), "{}", text(&twice.stderr));
+    assert_eq!(text(&twice.stdout), text(&run("-n 3 --temp 0 -p Hi").stdout));
+    assert!(check("serve -c 512 -m model.gguf -c 1024").is_ok());
+}

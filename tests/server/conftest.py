@@ -1,10 +1,11 @@
 """What all tests of the server share."""
 
+import os
 import sys
 
 import pytest
 
-from serving import Path, Server
+from serving import Path, Server, model, needed
 
 TEMPLATE = Path(__file__).parent / "tools.jinja"
 
@@ -20,9 +21,27 @@ def say(capfd):
     return print_it
 
 
-@pytest.fixture(scope="module")
-def talker():
-    """A server with a template that knows tools, for who has its key."""
-    flags = ("-c", 2048, "--parallel", 4, "--kv-unified", "--chat-template-file", TEMPLATE)
-    with Server("stories13m-q4_0", *flags, "--api-key", "secret", "--alias", "stories") as server:
+STORIES = "stories13m-q4_0"
+# Models that people trained, in the folder that SPEC_RUN_REAL_MODELS names, and what stands before a text.
+REAL = {
+    "SmolLM2-135M-Instruct.Q4_1": "",
+    "gemma-3-270m-q4_k_m": "<bos>",
+    "qwen2.5-coder-1.5b-instruct-q4_k_m": "",
+}
+
+
+@pytest.fixture(scope="module", params=[STORIES, *REAL])
+def talker(request):
+    """A server for who has its key. Stories' has a template that knows tools; of the others each has its own."""
+    flags = ["--parallel", 4, "--kv-unified", "--api-key", "secret", "--alias", "stories", "-c", 8192]
+    if request.param == STORIES:
+        path, begins = model(STORIES), "<s> "
+        flags += ["--chat-template-file", TEMPLATE]
+    else:
+        folder = os.environ.get("SPEC_RUN_REAL_MODELS")
+        if folder is None:
+            pytest.skip(f"NOT RUN on {request.param}: SPEC_RUN_REAL_MODELS names no folder")
+        path, begins = needed(Path(folder) / f"{request.param}.gguf"), REAL[request.param]
+    with Server(path, *flags) as server:
+        server.begins = begins
         yield server

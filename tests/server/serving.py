@@ -27,11 +27,13 @@ def model(name):
 
 
 class Server:
-    """`spec-run serve` with these flags; `with Server(...) as server`. Without a name, of the model that is in the program."""
+    """`spec-run serve` with these flags; `with Server(...) as server`. Of a fixture by its name, a model by its path, or the
+    model that is in the program."""
 
     def __init__(self, name, *flags, program=None, port=0):
         command = program or [needed(BINARY), "serve"]
-        flags = ["--no-learn", *(["-m", model(name)] if name else []), "--port", port, *flags]
+        path = model(name) if isinstance(name, str) else name
+        flags = ["--no-learn", *(["-m", path] if path else []), "--port", port, *flags]
         self.process = subprocess.Popen(
             [str(word) for word in [*command, *flags]],
             stdout=subprocess.DEVNULL,

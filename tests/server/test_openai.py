@@ -39,7 +39,8 @@ def test_chat_streams_the_same_text(client):
     assert chunks[0].choices[0].delta.role == "assistant"
     texts = [chunk.choices[0].delta.content or "" for chunk in chunks]
     assert "".join(texts) == whole.choices[0].message.content and sum(map(bool, texts)) > 5
-    assert [c.choices[0].finish_reason for c in chunks if c.choices[0].finish_reason] == ["length"]
+    reasons = [chunk.choices[0].finish_reason for chunk in chunks]
+    assert reasons[-1] == whole.choices[0].finish_reason and not any(reasons[:-1])
 
 
 def test_a_stream_can_count_tokens(client):
@@ -121,7 +122,7 @@ def test_tools(client, choice):
 
 
 def test_a_tools_answer_is_read(client):
-    ask = dict(model="stories", tools=[FEED], max_tokens=8, temperature=0)
+    ask = dict(model="stories", tools=[FEED], max_tokens=24, temperature=0)
     call = dict(id="abc", type="function", function=dict(name="feed", arguments='{"food": "fish", "grams": 5}'))
     talk = TALK + [
         {"role": "assistant", "tool_calls": [call]},
@@ -130,18 +131,19 @@ def test_a_tools_answer_is_read(client):
     answer = client.chat.completions.create(messages=talk, **ask)
     before = client.chat.completions.create(messages=TALK, **ask)
     assert answer.usage.prompt_tokens > before.usage.prompt_tokens + 10
-    assert answer.choices[0].message.content
+    message = answer.choices[0].message
+    assert message.content or message.tool_calls
 
 
-def test_completions_with_echo_and_logprobs(client):
+def test_completions_with_echo_and_logprobs(client, talker):
     prompt = "Once upon a time there was a cat"
     ask = dict(model="stories", prompt=prompt, temperature=0, logprobs=2)
     answer = client.completions.create(echo=True, max_tokens=4, **ask)
     one = answer.choices[0]
     logprobs = one.logprobs
     count = answer.usage.prompt_tokens + 4
-    # Before it stands the token with which texts begin.
-    assert one.text.startswith(f"<s> {prompt}") and logprobs.tokens[0] == "<s>"
+    # Before it stands the token with which texts begin, where there is one.
+    assert one.text.startswith(talker.begins + prompt) and one.text == "".join(logprobs.tokens)
     assert len(logprobs.tokens) == len(logprobs.token_logprobs) == len(logprobs.text_offset) == count
     assert logprobs.token_logprobs[0] is None and logprobs.top_logprobs[0] is None
     for value, tops in zip(logprobs.token_logprobs[1:], logprobs.top_logprobs[1:]):
@@ -172,7 +174,8 @@ def test_responses(client):
     ask = dict(model="stories", input="Tell me of a cat.", max_output_tokens=24, temperature=0.8)
     ask["extra_body"] = {"seed": 7}
     whole = client.responses.create(**ask)
-    assert len(whole.output_text) > 10 and whole.usage.output_tokens == 24
+    assert len(whole.output_text) > 10
+    assert whole.status == "completed" or whole.usage.output_tokens == 24
     events = list(client.responses.create(stream=True, **ask))
     assert [event.sequence_number for event in events] == list(range(len(events)))
     assert events[0].type == "response.created" and events[-1].type.startswith("response.")
@@ -191,7 +194,7 @@ def test_errors_are_the_clients_own(client, talker):
         client.chat.completions.create(model="stories", messages=TALK, temperature="hot")
     assert error.value.param == "temperature" and error.value.type == "invalid_request_error"
     with pytest.raises(openai.BadRequestError, match="exceeds the available context size"):
-        client.completions.create(model="stories", prompt="word " * 3000)
+        client.completions.create(model="stories", prompt="word " * 9000)
     with pytest.raises(openai.BadRequestError, match="schema"):
         wrong = dict(type="json_schema", json_schema=dict(name="x", schema=dict(type="hiccup")))
         client.chat.completions.create(model="stories", messages=TALK, response_format=wrong)

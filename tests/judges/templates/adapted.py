@@ -109,7 +109,67 @@ def empty_tools(talk):
     talk["no_tools"] = []
 
 
-ALL = [objects, empty_text, joined_parts, parts, system_role, system_to_user, whole_tools]
+TOLD = """There are tools that you can call:
+{}
+
+Write each answer as one JSON object, in one of two forms. This calls a tool, with arguments as its parameters ask for them:
+{{"tool_call": {{"name": "NAME", "arguments": {{}}}}}}
+This says something:
+{{"response": "TEXT"}}
+What a tool gives comes back to you as {{"tool_result": {{"name": "NAME", "content": "TEXT"}}}}."""
+
+
+def told(talk):
+    """Where spec-run does not know how a template has calls written, tools, calls and what tools answered are put into words."""
+    calls = {call["id"]: call["function"]["name"] for message in talk["messages"] for call in message.get("tool_calls") or []}
+    written, answered = [], False
+    for message in talk["messages"]:
+        role, text = message["role"], content_text(message)
+        if role == "assistant":
+            lines = [f'{{"response": {as_text(text)}}}'] if text or not message.get("tool_calls") else []
+            for call in message.get("tool_calls") or []:
+                arguments = as_json(call["function"]["arguments"] or "{}")
+                lines.append(f'{{"tool_call": {{"name": {as_text(call["function"]["name"])}, "arguments": {arguments}}}}}')
+            message = {**message, "content": "\n".join(lines)}
+            message.pop("tool_calls", None)
+        elif role == "tool":
+            name = message.get("name") or calls.get(message.get("tool_call_id"))
+            named = f'"name": {as_text(name)}, ' if name else ""
+            message = {"role": "user", "content": f'{{"tool_result": {{{named}"content": {as_json(text)}}}}}'}
+        if answered and message["role"] == "user":
+            written[-1] = {"role": "user", "content": written[-1]["content"] + "\n\n" + content_text(message)}
+        else:
+            written.append(message)
+        answered = role == "tool"
+    whole_tools(talk)
+    tools = [json.dumps(tool["function"], ensure_ascii=False, separators=(",", ":")) for tool in talk["tools"]]
+    words = TOLD.format("\n".join(tools))
+    if written and written[0]["role"] == "system":
+        written[0] = {**written[0], "content": content_text(written[0]) + "\n\n" + words}
+    else:
+        written.insert(0, {"role": "system", "content": words})
+    talk["messages"], talk["tools"] = written, []
+
+
+def content_text(message):
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+
+
+def as_text(text):
+    return json.dumps(text, ensure_ascii=False)
+
+
+def as_json(text):
+    """What is JSON stays as it is."""
+    try:
+        json.loads(text)
+        return text.strip()
+    except ValueError:
+        return as_text(text)
+
+
+ALL = [told, objects, empty_text, joined_parts, parts, system_role, system_to_user, whole_tools]
 ALL += [thinking, tool_responses, functions, opened_first, closed_thoughts, empty_tools]
 
 
