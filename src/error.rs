@@ -72,6 +72,15 @@ pub enum Error {
     ClosedPipe,
 }
 
+impl From<spec_run_kernels::Error> for Error {
+    fn from(e: spec_run_kernels::Error) -> Self {
+        match e {
+            spec_run_kernels::Error::Memory(what) => Error::Memory(what),
+            spec_run_kernels::Error::Usage(what) => Error::Usage(what),
+        }
+    }
+}
+
 impl Error {
     /// An error of the operating system at a path.
     pub fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {

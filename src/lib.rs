@@ -64,7 +64,10 @@ pub mod placement;
 mod plan;
 #[cfg(feature = "cli")]
 mod provenance;
-pub mod quant;
+/// Block formats of GGUF tensors, and their scalar dequantization.
+pub mod quant {
+    pub use spec_run_kernels::quant::*;
+}
 #[allow(missing_docs)]
 mod quantize;
 mod quoted;

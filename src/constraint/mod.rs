@@ -121,7 +121,7 @@ impl Vocabulary {
     /// Recurs as deep as the grammar's parts name each other.
     fn compiled(&self, grammar: &Grammar, what: &'static str) -> Result<Constraint> {
         let refused = |why: String| refused(what, why);
-        let lark = |text: String| {
+        let lark = |text: String| -> Result<_> {
             let size = Size::of_lark(&text).map_err(refused)?;
             Ok((size, TopLevelGrammar::from_lark(text)))
         };

@@ -113,7 +113,7 @@ pub fn low_plane(
     let matrix = Weight::new(BlockQ4_0::TYPE, bytemuck::cast_slice(&lows), rows.len(), weight.cols);
     let packed = Packed::new_in(memory, isa, &matrix, Planes::Never, |_| ());
     model.gguf.release(&weight.tensor, weight.range_of(rows));
-    packed
+    Ok(packed?)
 }
 
 /// What is left of a block without the upper halves of its bytes, made unsigned, as numbers from -8 on.

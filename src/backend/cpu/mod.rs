@@ -10,7 +10,6 @@ pub mod kv_store;
 mod lent;
 mod lists;
 mod low;
-pub mod matmul;
 mod mixers;
 mod ops;
 mod pass;
@@ -19,17 +18,17 @@ mod read_ahead;
 mod rows;
 mod scan;
 mod schedule;
-pub mod simd;
 mod state_store;
 mod team;
 mod watched;
 mod weights;
-pub mod zeros;
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+
+pub use spec_run_kernels::{matmul, simd, zeros};
 
 use buffers::Buffers;
 use cores::{Binding, Cores, Seat};

@@ -68,7 +68,7 @@ fn one_of_each_type(
         let weight = model.weight(id);
         let rows = weight.rows.min(ROWS);
         let bytes = &model.weight_bytes(id)[..rows * weight.row_bytes()];
-        Packed::new(isa, &Weight::new(weight.ty(), bytes, rows, weight.cols), planes, |_| ())
+        Ok(Packed::new(isa, &Weight::new(weight.ty(), bytes, rows, weight.cols), planes, |_| ())?)
     });
     let apart = std::iter::zip(0.., planes::of_units(model, planes_apart)).find(|(_, apart)| *apart);
     let low = apart.map(|(id, _)| {
