@@ -24,6 +24,32 @@ pub mod gpu {
     pub use crate::backend::gpu::{AdapterChoice, Found, adapters, choose};
 }
 
+/// What a model's passes are made of.
+pub mod plan {
+    use crate::{Model, plan::Op};
+
+    /// The operations of a pass, in their order: the name of each, and all its settings as text.
+    pub fn operations(model: &Model) -> Vec<(String, String)> {
+        let plan = &model.plan;
+        let layers = plan.layers.iter().flat_map(|layer| [&layer.shared, &layer.attn, &layer.mlp]).flatten();
+        let all = plan.embed.iter().chain(layers).chain([&plan.head]);
+        all.map(|op| {
+            let whole = format!("{op:?}");
+            let name = whole.split(['(', ' ']).next().unwrap_or_default().to_owned();
+            let settings = match op {
+                Op::Store(id) | Op::Attend(id) => format!("{:?}", plan.attention(*id)),
+                Op::Convolve(id) | Op::Scan(id) => format!("{:?}", plan.mixer(*id)),
+                Op::Choose(id) | Op::ExpertsGate(id) | Op::ExpertsDown(id) | Op::ExpertsSum(id) => {
+                    format!("{:?}", plan.moe(*id))
+                }
+                _ => whole,
+            };
+            (name, settings)
+        })
+        .collect()
+    }
+}
+
 /// Parts of the search for masks.
 #[cfg(feature = "search")]
 pub mod search {

@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn units_are_found_whole_or_refused() {
-        for model in fixtures("units_are_found_whole_or_refused") {
+        for model in fixtures() {
             let name = &model.arch;
             let n_layer = model.n_layer();
             let units: Vec<Unit> = model.plan.units().map(|(unit, _)| unit).collect();

@@ -1,19 +1,8 @@
 //! Reading real files: what the gguf package for Python says is in them.
 
-use std::path::{Path, PathBuf};
+use spec_run_fixtures::fixture;
 
 use super::*;
-
-/// A file outside the repository, if it is there.
-pub(super) fn fixture(test: &str, file: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures").join(file);
-    if path.exists() {
-        return Some(path);
-    }
-    assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{} is missing", path.display());
-    println!("NOT RUN: {test}: no {}", path.display());
-    None
-}
 
 #[test]
 #[cfg(embedded_model)]

@@ -1,9 +1,6 @@
-//! For tests: the small models of all architectures that lie beside the repository.
+//! For tests: the small models of all architectures.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::PathBuf, sync::Arc};
 
 use super::Model;
 use crate::{
@@ -12,23 +9,12 @@ use crate::{
     quant::{GgmlType, dequantize, quantize},
 };
 
-/// None where there are no fixtures, unless these are asked for.
-#[allow(clippy::print_stderr)]
-pub fn fixtures(test: &str) -> Vec<Model> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures/archs");
-    let Ok(files) = std::fs::read_dir(&folder) else {
-        assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{} is missing", folder.display());
-        eprintln!("NOT RUN: {test} of all architectures: {} is not there", folder.display());
-        return Vec::new();
-    };
-    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "gguf"));
-    files.sort();
+pub fn fixtures() -> Vec<Model> {
     let load = |file: &PathBuf| match Model::load(Arc::new(Gguf::open(file).unwrap())) {
         Ok(model) => model,
         Err(e) => panic!("{}: {e}", file.display()),
     };
-    files.iter().map(load).collect()
+    spec_run_fixtures::architectures().iter().map(load).collect()
 }
 
 /// The same with matrices in three types of 32 weights to a block; of a gate and its second factor in different ones.

@@ -3,12 +3,13 @@
 
 use std::process::{Command, Output, Stdio};
 
+use crate::common::child::Start;
 use serde_json::Value;
 
 fn bench(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
     command.arg("bench").args(["--quick", "-c", "192"]).args(args).stdin(Stdio::null());
-    command.output().unwrap()
+    command.ended()
 }
 
 fn json(args: &[&str]) -> Value {

@@ -5,6 +5,8 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
+use crate::common::child::Start;
+
 const TEMPLATE: &str = "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}";
 
 fn chat(args: &[&str], typed: &str) -> Output {
@@ -20,10 +22,9 @@ fn chat_with(template: &str, args: &[&str], typed: &str) -> Output {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
+    child.output()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -261,8 +262,7 @@ fn another_file_is_not_saved_over_unasked() {
 
 #[test]
 fn a_model_without_a_template_says_what_to_give() {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("chat").stdin(Stdio::null()).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("chat").ended();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("template"), "{}", text(&output.stderr));
 }

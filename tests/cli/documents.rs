@@ -8,8 +8,10 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
+
+use crate::common::child::Start;
 
 const DOCUMENTS: &[&str] = &["README.md", "models/README.md", "docs"];
 
@@ -162,9 +164,7 @@ fn run(folder: &Path, command: &str) -> (i32, String) {
         .current_dir(folder)
         .env("PATH", path.unwrap())
         .env("XDG_CACHE_HOME", folder.join("cache"))
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+        .ended();
     (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

@@ -1,5 +1,6 @@
 //! The examples run on the embedded model without arguments and say what they should.
 
+use crate::common::child::Start;
 use std::{path::PathBuf, process::Command};
 
 /// `cargo test` builds examples beside the tests.
@@ -12,7 +13,7 @@ fn run(name: &str) -> String {
         "{} is not built: run the whole of `cargo test`, or build --examples",
         path.display()
     );
-    let output = Command::new(path).output().unwrap();
+    let output = Command::new(path).ended();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}: {errors}");
     String::from_utf8(output.stdout).unwrap()
@@ -41,8 +42,7 @@ fn self_speculation_is_plain_decoding_in_fewer_rounds() {
     let (story, summary) = text.trim_end().rsplit_once('\n').unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_spec-run"))
         .args(["-p", "Once upon a time", "-n", "96", "--temp", "0", "--json"])
-        .output()
-        .unwrap();
+        .ended();
     let plain: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let plain = plain["text"].as_str().unwrap();
     let (story, plain) = (story.trim_start(), plain.trim_start());
@@ -84,8 +84,7 @@ fn a_score_for_each_token_is_what_perplexity_sums() {
     let tokens = logprobs.len() + 1;
     let output = Command::new(env!("CARGO_BIN_EXE_spec-run"))
         .args(["perplexity", "--json", "-p", story, "-c", &tokens.to_string()])
-        .output()
-        .unwrap();
+        .ended();
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let second = &logprobs[tokens / 2..];
     let ppl = (-second.iter().sum::<f64>() / second.len() as f64).exp();

@@ -1,10 +1,10 @@
 //! What the program says of itself: help, completions, manual pages.
 
-use std::process::{Command, Stdio};
+use crate::common::child::Start;
+use std::process::Command;
 
 fn stdout(args: &[&str]) -> String {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).stdin(Stdio::null()).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).ended();
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }

@@ -2,18 +2,18 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output, Stdio},
 };
 
-use crate::common::run;
+use crate::common::{child::Start, fixture, run};
 use serde_json::{Value, json};
 use spec_run::{gguf::Writer, quant::GgmlType};
 
 const EMBEDDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories13m-q8_0.gguf");
 
 fn inspect(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("inspect").args(args).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("inspect").args(args).ended()
 }
 
 #[track_caller]
@@ -29,16 +29,6 @@ fn parsed(args: &[&str]) -> Value {
     let text = stdout(args);
     assert_eq!(text.lines().count(), 1, "one object and nothing else");
     serde_json::from_str(&text).unwrap()
-}
-
-fn fixture(test: &str, file: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures").join(file);
-    if path.exists() {
-        return Some(path);
-    }
-    assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{} is missing", path.display());
-    println!("NOT RUN: {test}: no {}", path.display());
-    None
 }
 
 #[test]
@@ -220,9 +210,8 @@ fn a_closed_pipe_ends_it_quietly() {
         .args(["inspect", "-m", EMBEDDED, "--json"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
+    let output = child.output();
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
 }

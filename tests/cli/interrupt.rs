@@ -5,27 +5,24 @@ use std::{
     fs,
     io::Read,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
+use crate::common::child::{Limited, Start};
 use serde_json::Value;
 
-fn start(args: &[&str], stdin: Stdio) -> Child {
+fn start(args: &[&str], stdin: Stdio) -> Limited {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-    command.args(args).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
-fn signal(child: &Child, name: &str) {
-    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+    command.args(args).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).start()
 }
 
 /// How it ended, what it had printed, and how long that took.
-fn end(mut child: Child) -> (Option<i32>, String, Duration) {
+fn end(mut child: Limited) -> (Option<i32>, String, Duration) {
     let started = Instant::now();
     let mut text = String::new();
     child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-    let code = child.wait().unwrap().code();
+    let code = child.wait().code();
     (code, text, started.elapsed())
 }
 
@@ -55,7 +52,7 @@ fn a_sweep_that_is_interrupted_keeps_what_it_has_and_ends_soon() {
     for (name, code) in [("-INT", 130), ("-TERM", 143)] {
         let child = start(&args, Stdio::null());
         wait_for(&state);
-        signal(&child, name);
+        child.signal(name);
         let (ended, printed, took) = end(child);
         assert_eq!(ended, Some(code));
         // A second on a machine of its own.
@@ -78,7 +75,7 @@ fn perplexity_that_is_interrupted_keeps_what_it_has() {
     let [text, state, _] = long(folder.path());
     let child = start(&["perplexity", "-f", &text, "-c", "64", "--resume", &state, "--json"], Stdio::null());
     wait_for(&state);
-    signal(&child, "-INT");
+    child.signal("-INT");
     let (code, printed, _) = end(child);
     let found: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!((code, &found["provenance"]["interrupted"]), (Some(130), &true.into()));
@@ -96,7 +93,7 @@ fn tasks_that_are_interrupted_are_counted() {
     let mut said = [0; 10];
     child.stderr.as_mut().unwrap().read_exact(&mut said).unwrap();
     std::thread::sleep(Duration::from_millis(500));
-    signal(&child, "-INT");
+    child.signal("-INT");
     let (code, printed, _) = end(child);
     let found: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!((code, &found["provenance"]["interrupted"]), (Some(130), &true.into()));
@@ -113,9 +110,9 @@ fn a_signal_ends_a_wait_for_input() {
             let mut child = start(args, Stdio::piped());
             let held = child.stdin.take();
             std::thread::sleep(Duration::from_millis(400));
-            signal(&child, name);
+            child.signal(name);
             let started = Instant::now();
-            let status = child.wait().unwrap();
+            let status = child.wait();
             assert!(started.elapsed() < Duration::from_secs(5), "{args:?}");
             use std::os::unix::process::ExitStatusExt;
             assert_eq!(status.signal(), Some(number), "{args:?}: {status}");
@@ -129,9 +126,9 @@ fn a_signal_ends_a_wait_for_input() {
 fn a_signal_ends_bench_while_it_loads() {
     let mut child = start(&["bench", "-r", "100000"], Stdio::null());
     std::thread::sleep(Duration::from_secs(1));
-    signal(&child, "-INT");
+    child.signal("-INT");
     let started = Instant::now();
-    let status = child.wait().unwrap();
+    let status = child.wait();
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     use std::os::unix::process::ExitStatusExt;
     assert_eq!(status.signal(), Some(2), "{status}");
@@ -146,13 +143,13 @@ fn the_second_signal_ends_at_once() {
     let mut child = start(&args, Stdio::null());
     wait_for(&state);
     // Stopped, it cannot see to the first before the second is there.
-    signal(&child, "-STOP");
-    signal(&child, "-INT");
-    signal(&child, "-TERM");
-    signal(&child, "-CONT");
+    child.signal("-STOP");
+    child.signal("-INT");
+    child.signal("-TERM");
+    child.signal("-CONT");
     let mut text = String::new();
     child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-    let code = child.wait().unwrap().code();
+    let code = child.wait().code();
     assert!(code == Some(130) || code == Some(143), "{code:?}");
     assert_eq!(text, "", "nothing was said at the end");
 }

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use crate::common::fixture;
+use crate::common::{child::Start, fixture};
 
 #[path = "../../src/cli/llama_flags.rs"]
 #[allow(dead_code)]
@@ -29,7 +29,7 @@ fn check(line: &str) -> Result<(), String> {
 fn run_with(line: &str, env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
     command.args(words(line)).envs(env.iter().copied()).stdin(Stdio::null());
-    command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR")).output().unwrap()
+    command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR")).ended()
 }
 
 fn run(line: &str) -> Output {

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::common::{run, stdout};
+use crate::common::{child::Start, run, stdout};
 
 const ARGS: [&str; 6] = ["-n", "12", "--temp", "0", "-p", "The dog"];
 
@@ -16,7 +16,7 @@ const ARGS: [&str; 6] = ["-n", "12", "--temp", "0", "-p", "The dog"];
 fn unheard(args: &[&str]) -> std::process::Output {
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(full).output().unwrap()
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(full).start().output()
 }
 
 #[cfg(target_os = "linux")]
@@ -95,7 +95,7 @@ fn no_color_is_heard() {
     let coloured = |value: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
         command.args(ARGS).args(["--no-learn", "--draft-exit", "8", "--draft-max", "3", "--color"]);
-        let output = command.env("NO_COLOR", value).stdin(Stdio::null()).output().unwrap();
+        let output = command.env("NO_COLOR", value).ended();
         output.stdout.contains(&0x1b)
     };
     assert!(coloured("") && !coloured("1"));

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::common::child::Start;
 use spec_run::{
     Gguf, embedded,
     gguf::{Value, Writer},
@@ -23,7 +24,7 @@ fn program() -> Command {
 }
 
 fn run(args: &[&str]) -> Output {
-    program().args(args).output().unwrap()
+    program().args(args).ended()
 }
 
 fn stdout(output: &Output) -> String {
@@ -128,10 +129,9 @@ fn the_prompt_comes_from_a_file_or_standard_input_too() {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+        .start();
     child.stdin.take().unwrap().write_all(b"The dog").unwrap();
-    let out: serde_json::Value = serde_json::from_slice(&child.wait_with_output().unwrap().stdout).unwrap();
+    let out: serde_json::Value = serde_json::from_slice(&child.output().stdout).unwrap();
     assert_eq!(out["tokens"], given["tokens"]);
 }
 
@@ -295,12 +295,11 @@ fn the_first_word_comes_quickly() {
             .args(["-n", "1", "--no-display-prompt"])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+            .start();
         let mut byte = [0];
         child.stdout.take().unwrap().read_exact(&mut byte).unwrap();
         let time = started.elapsed();
-        child.wait().unwrap();
+        child.wait();
         time
     };
     let best = (0..5).map(|_| first_word()).min().unwrap();
@@ -326,16 +325,12 @@ fn the_embedded_model_decodes_faster_than_150_tokens_a_second() {
 
 #[test]
 fn a_closed_pipe_ends_quietly() {
-    let mut child = program()
-        .args(["-n", "400", "--ignore-eos"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        program().args(["-n", "400", "--ignore-eos"]).stdout(Stdio::piped()).stderr(Stdio::piped()).start();
     let mut byte = [0];
     child.stdout.take().unwrap().read_exact(&mut byte).unwrap();
     // stdout is dropped here: the next write finds nobody.
-    let output = child.wait_with_output().unwrap();
+    let output = child.output();
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{message}");
     assert!(!message.contains("panic") && !message.contains("spec-run: "), "{message}");
@@ -348,13 +343,12 @@ fn an_interrupt_keeps_what_was_generated() {
         .args(["-n", "-1", "-c", "512", "--ignore-eos", "--context-shift", "--json"])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+        .start();
     std::thread::sleep(Duration::from_millis(500));
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    child.signal("-INT");
     let mut text = String::new();
     child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(child.wait().code(), Some(130));
     let out: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&out["stop"], &out["provenance"]["interrupted"]), (&"interrupted".into(), &true.into()));
     assert!(out["generated"].as_u64().unwrap() > 0);

@@ -1,6 +1,6 @@
 //! `spec-run search` and the sweeps of `spec-run perplexity` from the outside.
 
-use crate::common;
+use crate::common::{self, child::Start};
 use std::{
     fs,
     path::Path,
@@ -16,7 +16,7 @@ const STORY: &str = "Once upon a time there was a little girl named Lily. She li
     help the bird. She looked behind the tree and saw the nest on the ground. ";
 
 fn spec_run(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).stdin(Stdio::null()).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).ended()
 }
 
 fn errors(output: &Output) -> String {
@@ -124,14 +124,13 @@ fn a_killed_search_goes_on_where_it_was() {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+            .start();
         let started = Instant::now();
         while !reached(&read()) && started.elapsed() < Duration::from_secs(120) {
             std::thread::sleep(Duration::from_millis(1));
         }
         child.kill().unwrap();
-        child.wait().unwrap();
+        child.wait();
         assert!(reached(&read()) && !Path::new(&out).exists(), "killed in the middle");
         assert!(read().starts_with(&before), "nothing is evaluated again");
         before = whole_lines(read());

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::common::server::Server;
+use crate::common::{child::Start, server::Server};
 
 /// Greedy and seeded texts are the same whoever else is being answered, and with drafts and without.
 #[test]
@@ -293,7 +293,7 @@ fn slots_have_room_for_so_many_tokens() {
 fn it_ends_when_it_is_told_to() {
     let mut server = Server::start(&["--api-key", "k"]);
     assert!(server.post("/completion", &json!({ "prompt": "x" })).contains("authentication_error"));
-    assert!(Command::new("kill").args(["-TERM", &server.child.id().to_string()]).status().unwrap().success());
+    server.child.signal("-TERM");
     let began = Instant::now();
     while server.child.try_wait().unwrap().is_none() {
         assert!(began.elapsed() < Duration::from_secs(20), "it goes on");
@@ -325,10 +325,8 @@ fn the_environment_has_flags_of_the_server_too() {
 fn a_dry_run_prints_the_plan_and_ends() {
     for command in ["serve", "chat"] {
         let mut program = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-        let ran = program
-            .args([command, "--dry-run", "--chat-template", "chatml", "--device", "cpu"])
-            .output()
-            .unwrap();
+        let ran =
+            program.args([command, "--dry-run", "--chat-template", "chatml", "--device", "cpu"]).ended();
         let (told, said) = (String::from_utf8(ran.stdout).unwrap(), String::from_utf8(ran.stderr).unwrap());
         assert!(ran.status.success() && told.contains("layers 0-15"), "{command}: {told}{said}");
     }
@@ -352,7 +350,7 @@ fn flags_that_cannot_be_are_one_line() {
         (["--tools", "all"], "--tools: the server runs no tools"),
         (["--ssl-key-file", "key.pem"], "--ssl-key-file: the server speaks HTTP only"),
     ] {
-        let ran = Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("serve").args(args).output().unwrap();
+        let ran = Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("serve").args(args).ended();
         let said = String::from_utf8(ran.stderr).unwrap();
         assert!(!ran.status.success() && said.contains(what), "{args:?}: {said}");
         assert!(!said.contains("panicked"), "{said}");

@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::common::{run, stdout};
+use crate::common::{child::Start, run, stdout};
 
 const STORIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories-val.txt");
 /// Seven chunks.
@@ -132,14 +132,13 @@ fn a_shard_that_was_killed_goes_on() {
         .args(&whole)
         .stdin(Stdio::null())
         .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+        .start();
     let lines = || fs::read_to_string(&out).unwrap_or_default().lines().count();
     while lines() < 3 {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     child.kill().unwrap();
-    child.wait().unwrap();
+    child.wait();
     let there = fs::read(&out).unwrap();
     let before = lines();
     assert!((3..150).contains(&before), "{before} lines");
@@ -165,12 +164,12 @@ fn a_shard_that_is_interrupted_keeps_its_chunks() {
     let args =
         ["perplexity", "-f", STORIES, "-c", "64", "--skip-mlp", "each", "--shard", "1/2", "--out", &out];
     let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-    let child = command.args(args).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = command.args(args).stdin(Stdio::null()).stderr(Stdio::piped()).start();
     while !Path::new(&out).exists() || fs::read(&out).unwrap().is_empty() {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    let output = child.wait_with_output().unwrap();
+    child.signal("-INT");
+    let output = child.output();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(said.contains("interrupted after ") && said.contains("the same command goes on"), "{said}");

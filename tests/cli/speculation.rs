@@ -2,12 +2,13 @@
 
 use std::process::{Command, Output, Stdio};
 
+use crate::common::child::Start;
 use serde_json::Value;
 
 fn run(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
     // What earlier runs have learnt must not decide what a test sees.
-    command.stdin(Stdio::null()).arg("--no-learn").args(args).output().unwrap()
+    command.stdin(Stdio::null()).arg("--no-learn").args(args).ended()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -236,14 +237,8 @@ fn a_head_for_one_token_more_drafts_where_the_model_has_one() {
 
 #[test]
 fn agreement_of_a_head_for_one_token_more_is_told() {
-    let perplexity = |args: &[&str]| {
-        Command::new(env!("CARGO_BIN_EXE_spec-run"))
-            .arg("perplexity")
-            .args(args)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap()
-    };
+    let perplexity =
+        |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("perplexity").args(args).ended();
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/mtp/qwen35.gguf");
     let text = ["-c", "64", "-f", "models/stories-val.txt", "--chunks", "2", "--json"];
     let scored = perplexity(&[&["-m", model, "--draft", "mtp"], &text[..]].concat());

@@ -6,11 +6,13 @@ use std::{
     process::{Command, Output},
 };
 
+use crate::common::child::Start;
+
 const SMALL: &str = "--layers 2 --dim 64 --ffn 96 --heads 4 --kv-heads 2";
 
 fn synth(folder: &Path, args: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-    command.current_dir(folder).arg("synth").args(args.split_whitespace()).output().unwrap()
+    command.current_dir(folder).arg("synth").args(args.split_whitespace()).ended()
 }
 
 fn fails(folder: &Path, args: &str, code: i32, word: &str) {
@@ -36,7 +38,7 @@ fn fewer_experts_are_a_mask_from_the_command_line() {
     .unwrap();
     let run = |args: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-        command.current_dir(folder).args(args.split_whitespace()).output().unwrap()
+        command.current_dir(folder).args(args.split_whitespace()).ended()
     };
     let json = |args: &str| -> serde_json::Value {
         let output = run(args);
@@ -111,9 +113,7 @@ fn wrong_arguments_name_the_flag_and_leave_no_file() {
 fn a_model_is_widened_and_runs() {
     let folder = tempfile::tempdir().unwrap();
     let wide = folder.path().join("wide.gguf").display().to_string();
-    let run = |args: &[&str]| {
-        std::process::Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).output().unwrap()
-    };
+    let run = |args: &[&str]| std::process::Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).ended();
     let output = run(&["synth", "--widen", "2", "-o", &wide, "--json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let made: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -1,13 +1,18 @@
 //! The small random models of the fixtures, one for each architecture or variant, with llama.cpp's numbers; and the promises
 //! that hold for all models, on any device.
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 use serde_json::Value;
 use spec_run::{Batch, Context, ContextConfig, Model, RunLayers, mask::LayerBits, quant::GgmlType};
 
-use super::{all_logits, bits, context, fixture, load, retyped, same_in_batches_behind};
+use super::{all_logits, bits, context, load, retyped, same_in_batches_behind};
 
+#[derive(Clone)]
 pub struct Family {
     pub name: String,
     pub model: Arc<Model>,
@@ -16,34 +21,10 @@ pub struct Family {
     steps: Vec<(u32, Vec<f32>)>,
 }
 
-pub fn families(test: &str) -> Vec<Family> {
-    let Some(folder) = fixture(test, "archs") else { return Vec::new() };
-    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
-    files.sort();
-    let name = |file: &PathBuf| file.file_stem().unwrap().to_string_lossy().into_owned();
-    assert_eq!(files.len(), 58, "the fixtures have changed");
-    let numbers = |value: &Value| -> Vec<f32> {
-        value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
-    };
-    let id = |value: &Value| value.as_u64().unwrap() as u32;
-    files
-        .into_iter()
-        .map(|file| {
-            let json: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
-            Family {
-                name: name(&file),
-                model: load(&file.with_extension("gguf")),
-                prompt: json["prompt"].as_array().unwrap().iter().map(id).collect(),
-                steps: json["steps"]
-                    .as_array()
-                    .unwrap()
-                    .iter()
-                    .map(|step| (id(&step["id"]), numbers(&step["logprobs"])))
-                    .collect(),
-            }
-        })
-        .collect()
+/// All of them, opened once for a program.
+pub fn families() -> &'static [Family] {
+    static ALL: OnceLock<Vec<Family>> = OnceLock::new();
+    ALL.get_or_init(|| spec_run_fixtures::architectures().iter().map(|file| Family::open(file)).collect())
 }
 
 /// With keys and values that are stored as they are; and layers with windows have fewer cells than others then.
@@ -53,9 +34,24 @@ pub fn exactly(config: &mut ContextConfig) {
 }
 
 impl Family {
+    fn open(file: &Path) -> Self {
+        let json: Value = serde_json::from_slice(&fs::read(file.with_extension("json")).unwrap()).unwrap();
+        let numbers = |value: &Value| -> Vec<f32> {
+            value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
+        };
+        let id = |value: &Value| value.as_u64().unwrap() as u32;
+        let steps = json["steps"].as_array().unwrap();
+        Family {
+            name: file.file_stem().unwrap().to_string_lossy().into_owned(),
+            model: load(file),
+            prompt: json["prompt"].as_array().unwrap().iter().map(id).collect(),
+            steps: steps.iter().map(|step| (id(&step["id"]), numbers(&step["logprobs"]))).collect(),
+        }
+    }
+
     /// The same text for a model of other numbers.
-    pub fn with_model(self, model: Arc<Model>) -> Self {
-        Family { model, ..self }
+    pub fn with_model(&self, model: Arc<Model>) -> Self {
+        Family { model, ..self.clone() }
     }
 
     /// The prompt and llama.cpp's continuation.

@@ -1,7 +1,7 @@
 //! The adapter that the GPU tests run on: a hardware one, else the first there is.
 
 use std::{
-    process::{Command, Output, Stdio},
+    process::{Command, Output},
     sync::Arc,
 };
 
@@ -11,7 +11,7 @@ use spec_run::{
     internals::gpu::{AdapterChoice, Found, adapters, choose},
 };
 
-use super::context;
+use super::{child::Start, context};
 
 /// The name to give as a device. Without any adapter the test says so and ends, unless
 /// `SPEC_RUN_REQUIRE_FIXTURES` asks that it fail.
@@ -30,7 +30,7 @@ pub fn device(test: &str) -> Option<String> {
 /// What the program wrote to its standard error, without the lines that a driver writes there at every start. The same
 /// environment as the output's: a list of the devices says nothing of our own.
 pub fn our_lines(output: &Output, list_devices: &mut Command) -> String {
-    let listed = list_devices.args(["devices", "--json"]).stdin(Stdio::null()).output().unwrap();
+    let listed = list_devices.args(["devices", "--json"]).ended();
     let of_drivers = String::from_utf8_lossy(&listed.stderr).into_owned();
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     let ours =

@@ -1,6 +1,8 @@
 //! What the integration tests share: the fixtures outside the repository and small models made on the spot.
 #![allow(dead_code)]
 
+pub mod child;
+pub mod covering;
 pub mod families;
 #[cfg(feature = "gpu")]
 pub mod gpu;
@@ -14,29 +16,17 @@ pub mod server;
 pub mod silent_tokens;
 
 use std::{
-    path::PathBuf,
-    process::{Command, Output, Stdio},
+    process::{Command, Output},
     sync::{Arc, OnceLock},
 };
 
+use child::Start;
 use spec_run::{
     Batch, Context, ContextConfig, Gguf, Model, embedded,
     gguf::{TensorInfo, Writer},
     quant::{GgmlType, dequantize, quantize},
 };
-
-/// Fixtures computed by llama.cpp. Absent in a clone that stands alone: then the test says so and ends,
-/// unless `SPEC_RUN_REQUIRE_FIXTURES` asks that it fail.
-pub fn fixture(test: &str, name: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures").join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    let reason = format!("no fixture {name} beside the repository (../shared/fixtures)");
-    assert!(std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_none(), "{test}: {reason}");
-    eprintln!("NOT RUN: {test}: {reason}");
-    None
-}
+pub use spec_run_fixtures::fixture;
 
 pub fn load(path: &std::path::Path) -> Arc<Model> {
     Arc::new(Model::load(Arc::new(Gguf::open(path).unwrap())).unwrap())
@@ -170,7 +160,7 @@ pub fn all_logits(context: &mut Context, tokens: &[u32]) -> Vec<Vec<u32>> {
 
 /// The program, from outside.
 pub fn run(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).stdin(Stdio::null()).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_spec-run")).args(args).ended()
 }
 
 pub fn stdout(args: &[&str]) -> String {

@@ -3,14 +3,16 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
 use serde_json::Value;
 
+use super::child::{Limited, Start};
+
 pub struct Server {
-    pub child: Child,
+    pub child: Limited,
     /// Host and port.
     at: String,
     /// What it said before it was there.
@@ -37,7 +39,7 @@ impl Server {
             command.args(["-c", "512"]);
         }
         command.envs(variables.iter().copied());
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).start();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut said = Vec::new();
         let at = lines.find_map(|line| {

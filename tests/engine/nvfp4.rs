@@ -22,7 +22,7 @@ use std::{ops::ControlFlow, sync::Arc};
 /// Twice the weights and half of the factor are the same products, to the bit; without a factor they are not.
 #[test]
 fn factors_count_once_in_every_architecture() {
-    for family in families("factors_count_once_in_every_architecture") {
+    for family in families() {
         let name = &family.name;
         let text = tokens(20, 3, family.model.n_vocab());
         let logits = |file: Gguf, planes| {
@@ -94,10 +94,7 @@ fn weights_are_the_numbers_that_they_stand_for() {
     let is_smooth = |model: &Model| {
         model.arch != "gemma4" && !model.gguf.tensors().iter().any(|t| t.name.contains("ffn_gate_inp"))
     };
-    for family in families("weights_are_the_numbers_that_they_stand_for")
-        .into_iter()
-        .filter(|family| is_smooth(&family.model))
-    {
+    for family in families().iter().filter(|family| is_smooth(&family.model)) {
         let text = tokens(12, 5, family.model.n_vocab());
         let file = || in_nvfp4(&family.model, is_matrix, |expert| expert % 3, as_it_is);
         let logits = |file| floats(&all_logits(&mut context(&loaded(file), f32_cache), &text));

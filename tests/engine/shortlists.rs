@@ -63,7 +63,7 @@ fn logits_of_a_shortlist_are_those_of_the_whole_vocabulary() {
 /// Heads with biases, scales and caps, and of every width.
 #[test]
 fn shortlists_are_right_for_every_architecture() {
-    for family in families::families("shortlists_are_right_for_every_architecture") {
+    for family in families::families() {
         let n_vocab = family.model.n_vocab();
         let last = n_vocab.div_ceil(SHELF) as u32 - 1;
         let list = Arc::new(Shortlist::new(n_vocab, (0..=last).rev().step_by(2)));

@@ -47,8 +47,7 @@ fn tasks(n_vocab: usize) -> Vec<Task> {
 
 #[test]
 fn endings_are_scored_as_if_each_were_alone() {
-    const TEST: &str = "endings_are_scored_as_if_each_were_alone";
-    for family in families(TEST) {
+    for family in families() {
         let dims = &family.model;
         let tasks = tasks(dims.n_vocab());
         let mask = RunLayers::all(dims.n_layer()).skip_attn(1).skip_mlp(0);

@@ -7,14 +7,14 @@ use crate::common::{bits, context, families::families, fixture, load, tokens};
 use spec_run::{Batch, Context, ContextConfig, Gguf, Model, RunLayers, context::TAKEN_BACK, mask::LayerBits};
 
 /// The fixtures with windows, and one in which layers have different ones.
-fn models(test: &str) -> Vec<(String, Arc<Model>)> {
+fn models() -> Vec<(String, Arc<Model>)> {
     let has_windows = |model: &Model| model.plan.attentions.iter().any(|spec| spec.window.is_some());
-    let mut models: Vec<_> = families(test)
-        .into_iter()
+    let mut models: Vec<_> = families()
+        .iter()
         .filter(|family| has_windows(&family.model))
-        .map(|family| (family.name, family.model))
+        .map(|family| (family.name.clone(), family.model.clone()))
         .collect();
-    let Some(path) = fixture(test, "archs/llama.gguf") else { return models };
+    let path = fixture("windows", "archs/llama.gguf").unwrap();
     assert!(models.len() >= 8, "{} fixtures have windows", models.len());
     let mut mixed = Model::load(Arc::new(Gguf::open(&path).unwrap())).unwrap();
     for (spec, window) in
@@ -121,7 +121,7 @@ fn story(context: &mut Context, model: &Model) -> Log {
 
 #[test]
 fn windows_that_forget_change_no_bit() {
-    for (name, model) in models("windows_that_forget_change_no_bit") {
+    for (name, model) in models() {
         let all = story(&mut context(&model, |c| (small(c), c.swa_full = true).1), &model);
         assert!(all.0.len() > 100);
         for (threads, n_ubatch) in [(1, 64), (3, 17)] {
@@ -139,7 +139,7 @@ fn windows_that_forget_change_no_bit() {
 /// Going back further than the cells do is an error that changes nothing; the text can be had again from its start.
 #[test]
 fn what_windows_have_forgotten_is_known() {
-    for (name, model) in models("what_windows_have_forgotten_is_known") {
+    for (name, model) in models() {
         let mut context = context(&model, small);
         let text = tokens(900, 5, model.n_vocab());
         let mut log = Log::default();
@@ -168,7 +168,7 @@ fn what_windows_have_forgotten_is_known() {
 #[test]
 fn rows_resume_within_windows() {
     let mut resumed = 0;
-    let models = models("rows_resume_within_windows");
+    let models = models();
     if models.is_empty() {
         return;
     }

@@ -1,6 +1,9 @@
 //! llama.cpp's own vocabularies and expected ids, and round trips over them.
 
-use crate::{common::silent_tokens, tokenizer_support};
+use crate::{
+    common::{fixture, silent_tokens},
+    tokenizer_support,
+};
 use std::{collections::HashSet, fs, path::PathBuf};
 
 use proptest::{
@@ -8,7 +11,7 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use spec_run::tokenizer::{EncodeOptions, StreamDecoder};
-use tokenizer_support::{fixture, open, optional_fixture};
+use tokenizer_support::{open, optional_fixture};
 
 struct Vocabulary {
     name: &'static str,
@@ -18,7 +21,7 @@ struct Vocabulary {
 }
 
 enum Origin {
-    /// `../shared/fixtures`, which CI has.
+    /// The fixtures.
     Fixtures,
     /// There too if anywhere, or else in the source of llama.cpp that `SPEC_RUN_LLAMA_CPP` names.
     LlamaCpp,
@@ -50,7 +53,7 @@ fn vocabularies() -> impl Iterator<Item = (&'static Vocabulary, PathBuf)> {
     VOCABULARIES.iter().filter_map(|vocabulary| {
         let file = format!("ggml-vocab-{}.gguf", vocabulary.name);
         let path = match vocabulary.origin {
-            Fixtures => fixture(&format!("vocab/{file}")),
+            Fixtures => fixture("vocabularies", &format!("vocab/{file}")),
             LlamaCpp => optional_fixture(&format!("vocab/{file}"), &format!("models/{file}")),
         };
         Some((vocabulary, path?))
@@ -122,14 +125,18 @@ fn any_unicode_text_comes_back() {
 
 #[test]
 fn prompts_of_the_reference_begin_with_bos() {
-    let Some(reference) = fixture("reference.json") else { return };
+    let Some(reference) = fixture("prompts_of_the_reference_begin_with_bos", "reference.json") else {
+        return;
+    };
     let reference: serde_json::Value = serde_json::from_str(&fs::read_to_string(reference).unwrap()).unwrap();
     let greedy = reference["greedy"].as_array().unwrap();
     assert!(!greedy.is_empty());
     for entry in greedy {
         let model = entry["model"].as_str().unwrap();
         let file = if model.ends_with(".gguf") { model.to_owned() } else { format!("{model}.gguf") };
-        let Some(path) = fixture(&format!("models/{file}")) else { return };
+        let Some(path) = fixture("prompts_of_the_reference_begin_with_bos", &format!("models/{file}")) else {
+            return;
+        };
         let tokenizer = open(&path);
         let ids = |key: &str| serde_json::from_value::<Vec<u32>>(entry[key].clone()).unwrap();
         let prompt = entry["prompt"].as_str().unwrap();
@@ -153,7 +160,11 @@ fn ends_of_generation_are_found() {
 
 #[test]
 fn control_tokens_in_text_are_read_only_if_asked() {
-    let Some(path) = fixture("vocab/ggml-vocab-llama-bpe.gguf") else { return };
+    let Some(path) =
+        fixture("control_tokens_in_text_are_read_only_if_asked", "vocab/ggml-vocab-llama-bpe.gguf")
+    else {
+        return;
+    };
     let tokenizer = open(&path);
     let text = "<|begin_of_text|>Hello<|eot_id|>";
     let parsed = EncodeOptions { add_special: false, parse_special: true };

@@ -1,9 +1,12 @@
 //! Every architecture on the GPU: llama.cpp's numbers, and the promises that hold for all models.
 
-use std::{env, path::PathBuf, process::Command};
+use std::{collections::BTreeSet, env, path::PathBuf, process::Command};
 
 use crate::common::{
-    all_logits, context,
+    all_logits,
+    child::Start,
+    context,
+    covering::{covering, demands},
     families::{Family, exactly, families, mixed},
     gpu::{self, ROUNDING},
     in_floats::{f32_cache, floats, in_floats, relative_error},
@@ -22,10 +25,18 @@ const FIRST: &str = "SPEC_RUN_TEST_FAMILIES_FROM";
 /// And where what an earlier one found out about the device is kept.
 const KEPT: &str = "SPEC_RUN_TEST_FAMILIES_KEPT";
 
-/// Checks every family on the device; what is wrong is said of all of them.
-fn check_each(test: &str, check: impl Fn(&str, Family) -> Option<String>) {
+/// Those that cover all operations, or every one where `SPEC_RUN_EVERY_FAMILY` asks for it, as `.ci/full` does.
+fn asked_for() -> Vec<&'static Family> {
+    match env::var_os("SPEC_RUN_EVERY_FAMILY") {
+        Some(_) => families().iter().collect(),
+        None => covering(),
+    }
+}
+
+/// Checks these families on the device; what is wrong is said of all of them.
+fn check_each(test: &str, check: impl Fn(&str, &Family) -> Option<String>) {
     let Some(device) = gpu::device(test) else { return };
-    let families = families(test);
+    let families = asked_for();
     if let Ok(first) = env::var(FIRST) {
         let mine = families.into_iter().skip(first.parse().unwrap()).take(AT_ONCE);
         let wrong: Vec<_> = mine.filter_map(|family| check(&device, family)).collect();
@@ -37,7 +48,7 @@ fn check_each(test: &str, check: impl Fn(&str, Family) -> Option<String>) {
         let mut own = Command::new(env::current_exe().unwrap());
         own.args([&format!("families::{test}"), "--exact", "--nocapture"]).env(FIRST, first.to_string());
         own.env(KEPT, kept.path());
-        let output = own.output().unwrap();
+        let output = own.ended();
         let said = String::from_utf8_lossy(&output.stdout);
         println!("{said}");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -62,13 +73,26 @@ fn to(device: &str) -> impl Fn(&mut ContextConfig) + '_ {
     }
 }
 
+/// Far fewer than there are, and nothing that any of them has is missing.
+#[test]
+fn a_few_families_cover_all_operations() {
+    let chosen = covering();
+    let of = |families: &mut dyn Iterator<Item = &'static Family>| -> BTreeSet<String> {
+        families.flat_map(|family| demands(&family.model)).collect()
+    };
+    let (some, all) = (of(&mut chosen.iter().copied()), of(&mut families().iter()));
+    println!("{:?}", chosen.iter().map(|family| &family.name).collect::<Vec<_>>());
+    assert_eq!(some, all);
+    assert!(all.len() > 150 && chosen.len() < 25, "{} families for {} demands", chosen.len(), all.len());
+}
+
 #[test]
 fn every_architecture_has_llama_cpps_numbers_the_same_in_any_batch_and_after_drafts() {
     const TEST: &str = "every_architecture_has_llama_cpps_numbers_the_same_in_any_batch_and_after_drafts";
     check_each(TEST, |device, family| {
         let mut context = family.context(to(device));
         let wrong = family.wrong(&mut context);
-        has_same_bits(&family, &mut context);
+        has_same_bits(family, &mut context);
         context.remove(0);
         family.drafts_leave_no_trace(&mut context);
         wrong
@@ -103,7 +127,7 @@ fn every_architecture_can_be_divided() {
                 });
             });
             wrong = wrong.or(family.wrong(&mut context));
-            has_same_bits(&family, &mut context);
+            has_same_bits(family, &mut context);
             if family.is_recurrent() {
                 context.remove(0);
                 family.drafts_leave_no_trace(&mut context);

@@ -111,8 +111,8 @@ fn streaming_changes_no_bit() {
 fn experts_and_a_head_that_stream_change_no_bit() {
     const TEST: &str = "experts_and_a_head_that_stream_change_no_bit";
     let Some(device) = gpu::device(TEST) else { return };
-    let is_family = |family: &Family| ["gpt-oss", "qwen3moe"].contains(&family.name.as_str());
-    for family in families(TEST).into_iter().filter(is_family) {
+    let is_family = |family: &&Family| ["gpt-oss", "qwen3moe"].contains(&family.name.as_str());
+    for family in families().iter().filter(is_family) {
         let with_factors = family.name == "qwen3moe";
         let retyped = retyped(&family.model, |tensor| match tensor.name.as_str() {
             "output.weight" | "token_embd.weight" => GgmlType::Q8_0,

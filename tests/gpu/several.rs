@@ -2,11 +2,11 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Command, Output},
     sync::Arc,
 };
 
-use crate::common;
+use crate::common::{self, child::Start};
 use common::{
     all_logits, bits, context, embedded_model, gpu,
     in_floats::{f32_cache, floats, in_floats, relative_error},
@@ -172,7 +172,7 @@ impl Machine {
     }
 
     fn run(&self, args: &[&str]) -> Output {
-        self.program().args(args).stdin(Stdio::null()).output().unwrap()
+        self.program().args(args).ended()
     }
 
     fn stdout(&self, args: &[&str]) -> String {

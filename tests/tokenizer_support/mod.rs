@@ -5,18 +5,6 @@ use std::path::PathBuf;
 
 use spec_run::{Gguf, Result, Tokenizer};
 
-/// The path of a fixture, or None, said on stderr, where the fixtures are not there and need not be.
-pub fn fixture(name: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures").join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    let required = std::env::var_os("SPEC_RUN_REQUIRE_FIXTURES").is_some_and(|value| value == "1");
-    assert!(!required, "SPEC_RUN_REQUIRE_FIXTURES=1, but {} is missing", path.display());
-    eprintln!("NOT RUN: {name}: {} is missing", path.display());
-    None
-}
-
 /// The path of a fixture that CI does without, or of the same file in the source of llama.cpp.
 pub fn optional_fixture(name: &str, in_llama_cpp: &str) -> Option<PathBuf> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures").join(name);

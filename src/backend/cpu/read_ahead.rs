@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn experts_are_awaited_where_few_are_chosen() {
         let mut seen = 0;
-        for model in fixtures("experts_are_awaited_where_few_are_chosen") {
+        for model in fixtures() {
             let Some(choice) = model.plan.experts.first().map(|moe| moe.choice()) else { continue };
             let model = Arc::new(model);
             let with_experts =

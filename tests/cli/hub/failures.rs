@@ -35,7 +35,7 @@ fn refusals_say_what_to_do() {
     };
     let line = |server: &Server, token: &str| {
         let user = User::of(server);
-        let output = user.command(&["inspect", "-hf", "a/b"]).env("HF_TOKEN", token).output().unwrap();
+        let output = user.command(&["inspect", "-hf", "a/b"]).env("HF_TOKEN", token).ended();
         assert_eq!(output.status.code(), Some(1));
         let text = stderr(&output);
         assert_eq!(text.lines().count(), 1, "{text}");
@@ -98,7 +98,7 @@ fn names_that_lead_elsewhere_are_refused() {
     assert_eq!(server.asked().len(), 0);
     let line = user.error(&["-hf", "a/b", "-m", "x.gguf"], 2);
     assert!(line.contains("leave one of them out"), "{line}");
-    let output = user.command(&["inspect", "-hf", "a/b"]).env("HF_TOKEN", "a b").output().unwrap();
+    let output = user.command(&["inspect", "-hf", "a/b"]).env("HF_TOKEN", "a b").ended();
     assert!(stderr(&output).contains("see HF_TOKEN"), "{}", stderr(&output));
 }
 
@@ -123,7 +123,7 @@ fn what_cannot_be_written_is_said_and_the_part_kept() {
     let program = command.get_program().to_owned();
     let variables: Vec<_> =
         command.get_envs().filter_map(|(k, v)| Some((k.to_owned(), v?.to_owned()))).collect();
-    let output = Command::new("sh").arg("-c").arg(limited).arg(program).envs(variables).output().unwrap();
+    let output = Command::new("sh").arg("-c").arg(limited).arg(program).envs(variables).ended();
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     let last = text.lines().last().unwrap();
@@ -131,7 +131,7 @@ fn what_cannot_be_written_is_said_and_the_part_kept() {
     let kept = fs::read(user.part(TINY)).unwrap();
     assert!(!kept.is_empty() && TINY.starts_with(&kept));
     command.args(["inspect", "-hf", "a/b"]);
-    assert!(command.output().unwrap().status.success());
+    assert!(command.ended().status.success());
     assert_eq!(server.files_asked().last().unwrap().start(), kept.len());
 }
 
@@ -145,17 +145,15 @@ fn an_interrupted_download_is_gone_on_with() {
         .command(&["inspect", "-hf", "a/b"])
         .env("HF_HUB_DOWNLOAD_TIMEOUT", "60")
         .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+        .start();
     let there = || fs::metadata(user.part(TINY)).is_ok_and(|part| part.len() == 30_000);
     let started = std::time::Instant::now();
     while !there() {
         assert!(started.elapsed() < Duration::from_secs(30));
         std::thread::sleep(Duration::from_millis(20));
     }
-    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(kill.success());
-    assert!(!child.wait().unwrap().success());
+    child.signal("-INT");
+    assert!(!child.wait().success());
     assert_eq!(files(&user.cache()), [user.part(TINY)]);
     user.inspect(&["-hf", "a/b"]);
     assert_eq!(server.files_asked().last().unwrap().start(), 30_000);

@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use crate::common::child::Start;
 use server::{COMMIT, Reply, Repo, Request, Server, sha256};
 use spec_run::{gguf::Writer, quant::GgmlType};
 use tempfile::TempDir;
@@ -57,7 +58,7 @@ impl User {
     }
 
     fn run(&self, args: &[&str]) -> Output {
-        self.command(args).output().unwrap()
+        self.command(args).ended()
     }
 
     /// What `inspect --json` says of a model that must be found, but with which command.
@@ -202,7 +203,7 @@ fn caches_lie_where_the_environment_says() {
         for variable in variables {
             command.env(variable, user.home.path().join(variable));
         }
-        assert!(command.output().unwrap().status.success());
+        assert!(command.ended().status.success());
         let blob = user.home.path().join(below).join("models--a--b/blobs").join(TINY_SHA256);
         assert!(blob.exists(), "{variables:?}");
     }
@@ -383,14 +384,10 @@ fn two_processes_download_once() {
     let user = User::of(&server);
     let started: Vec<_> = (0..3)
         .map(|_| {
-            user.command(&["inspect", "-hf", "a/b"])
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap()
+            user.command(&["inspect", "-hf", "a/b"]).stdout(Stdio::piped()).stderr(Stdio::piped()).start()
         })
         .collect();
-    let outputs: Vec<_> = started.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+    let outputs: Vec<_> = started.into_iter().map(|child| child.output()).collect();
     assert!(outputs.iter().all(|output| output.status.success() && output.stdout == outputs[0].stdout));
     assert_eq!(server.files_asked().len(), 1);
 }
@@ -405,8 +402,7 @@ fn offline_takes_what_is_there() {
     let online = user.inspect(&["-hf", "a/b"]);
     server.asked();
     assert_eq!(user.inspect(&["-hf", "a/b", "--offline"]), online);
-    let output =
-        user.command(&["inspect", "--json", "-hf", "a/b"]).env("HF_HUB_OFFLINE", "1").output().unwrap();
+    let output = user.command(&["inspect", "--json", "-hf", "a/b"]).env("HF_HUB_OFFLINE", "1").ended();
     assert_eq!(described(&output.stdout), online);
     assert_eq!(server.asked().len(), 0);
     let line = user.error(&["-hf", "a/b:Q4_0", "--offline"], 1);

@@ -18,6 +18,7 @@ use spec_run::{
 };
 
 use crate::common::{
+    child::Start,
     fixture, load,
     nvfp4::{as_floats, as_it_is, bytes_in_nvfp4, is_matrix},
 };
@@ -26,7 +27,7 @@ const SYNTH: &str = "--layers 3 --dim 256 --ffn 512 --heads 4 --kv-heads 2 --voc
 
 fn run(folder: &Path, args: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
-    command.current_dir(folder).args(args.split_whitespace()).output().unwrap()
+    command.current_dir(folder).args(args.split_whitespace()).ended()
 }
 
 fn done(folder: &Path, args: &str) -> String {
@@ -274,7 +275,7 @@ fn a_full_disk_leaves_nothing() {
         "trap '' XFSZ; ulimit -f 400; exec {} quantize in.gguf out.gguf Q8_0",
         env!("CARGO_BIN_EXE_spec-run")
     );
-    let output = Command::new("sh").current_dir(folder).args(["-c", &limited]).output().unwrap();
+    let output = Command::new("sh").current_dir(folder).args(["-c", &limited]).ended();
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), message.lines().count()), (Some(1), 1), "{message}");
     assert!(message.contains("out.gguf") && message.contains("too large"), "{message}");

@@ -36,11 +36,7 @@ fn a_model_without_layers_is_the_model_that_skips_them() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let mut refused: BTreeMap<String, Vec<Vec<usize>>> = BTreeMap::new();
-    let families = families(TEST);
-    if families.is_empty() {
-        return;
-    }
-    for family in families {
+    for family in families() {
         let source = fixture(TEST, &format!("archs/{}.gguf", family.name)).unwrap();
         let n_layer = family.model.n_layer();
         for layers in (0..n_layer).map(|layer| vec![layer]).chain([vec![0, 1]]) {

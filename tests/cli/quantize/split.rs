@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
+use crate::common::child::Start;
 use spec_run::{
     Gguf,
     gguf::{Value, Writer},
@@ -139,7 +140,7 @@ fn a_set_of_files_is_there_whole_or_not_at_all() {
         "trap '' XFSZ; ulimit -f 400; exec {} quantize --keep-split part-00001-of-00003.gguf out.gguf Q8_0",
         env!("CARGO_BIN_EXE_spec-run")
     );
-    let output = Command::new("sh").current_dir(folder).args(["-c", &limited]).output().unwrap();
+    let output = Command::new("sh").current_dir(folder).args(["-c", &limited]).ended();
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), message.lines().count()), (Some(1), 1), "{message}");
     assert!(message.contains("out-00002-of-00003.gguf") && message.contains("too large"), "{message}");

@@ -398,7 +398,7 @@ fn no_schedule_lets_threads_meet_nor_reads_what_is_stale() {
     let mut seen = 0;
     let mut phases = Vec::new();
     for (model, all_parts) in
-        models().into_iter().map(|m| (m, true)).chain(fixtures("schedules").into_iter().map(|m| (m, false)))
+        models().into_iter().map(|m| (m, true)).chain(fixtures().into_iter().map(|m| (m, false)))
     {
         for mask in masks(model.plan.layers.len()) {
             let all = model.plan.steps(mask.as_ref());

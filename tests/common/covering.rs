@@ -1,0 +1,49 @@
+//! The fewest families that have, together, everything that any family asks of a device.
+
+use std::collections::BTreeSet;
+
+use regex::Regex;
+use spec_run::{Model, internals::plan::operations};
+
+use super::families::{Family, families};
+
+/// What a model asks of a device: each kind of operation with each of its settings, and which operation follows which.
+/// Numbers count as none, one or several; which buffer or matrix it is does not count.
+pub fn demands(model: &Model) -> BTreeSet<String> {
+    let field = Regex::new(r"(\w+): (Some\()?(\w+(?:\.\d+)?)").unwrap();
+    let operations = operations(model);
+    let mut all = BTreeSet::new();
+    for (name, settings) in &operations {
+        for of in field.captures_iter(settings) {
+            let value = match of[3].parse::<f64>() {
+                _ if of[3].ends_with("Id") || &of[3] == "Buf" => "given",
+                Ok(0.0) => "none",
+                Ok(1.0) => "one",
+                Ok(_) => "several",
+                Err(_) => &of[3],
+            };
+            all.insert(format!("{name}: {} {value}", &of[1]));
+        }
+    }
+    all.extend(operations.windows(2).map(|pair| format!("{} before {}", pair[0].0, pair[1].0)));
+    let ropes = model.plan.ropes.iter();
+    all.extend(
+        ropes.map(|rope| format!("rotations of {:?}, others beyond: {}", rope.pairs, rope.beyond.is_some())),
+    );
+    all
+}
+
+/// Greedily: always the family with the most that is not there yet.
+pub fn covering() -> Vec<&'static Family> {
+    let mut left: Vec<_> = families().iter().map(|family| (family, demands(&family.model))).collect();
+    let everything: BTreeSet<String> = left.iter().flat_map(|(_, demands)| demands.clone()).collect();
+    let (mut chosen, mut there) = (Vec::new(), BTreeSet::new());
+    while there != everything {
+        let new = |demands: &BTreeSet<String>| demands.difference(&there).count();
+        let best = (0..left.len()).max_by_key(|&i| new(&left[i].1)).unwrap();
+        let (family, demands) = left.swap_remove(best);
+        there.extend(demands);
+        chosen.push(family);
+    }
+    chosen
+}
