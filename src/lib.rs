@@ -64,10 +64,7 @@ pub mod placement;
 mod plan;
 #[cfg(feature = "cli")]
 mod provenance;
-/// Block formats of GGUF tensors, and their scalar dequantization.
-pub mod quant {
-    pub use spec_run_kernels::quant::*;
-}
+pub mod quant;
 #[allow(missing_docs)]
 mod quantize;
 mod quoted;

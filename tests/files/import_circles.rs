@@ -1,5 +1,5 @@
-//! Data flows one way: the modules that `src/lib.rs` declares import each other without circles. Read from the sources
-//! as text, code for tests left out.
+//! Data flows one way: the modules that a `lib.rs` declares import each other without circles. Read from the sources as text,
+//! code for tests left out.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,11 +11,22 @@ use std::{
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
-fn the_modules_of_the_library_import_each_other_without_circles() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+fn the_modules_of_the_library_and_of_the_kernels_import_each_other_without_circles() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let [library, kernels] = ["src", "kernels/src"].map(|src| imports_in(&root.join(src)));
+    assert!(library.len() > 20, "{library:?}");
+    assert!(library["context"].contains("backend") && library["backend"].contains("plan"), "{library:?}");
+    assert!(kernels["matmul"].contains("simd") && kernels["simd"].contains("quant"), "{kernels:?}");
+    for imports in [library, kernels] {
+        if let Some(circle) = circle(imports) {
+            panic!("a circle of imports: {}", circle.join(" → "));
+        }
+    }
+}
+
+fn imports_in(src: &Path) -> Imports {
     let lib = code(&src.join("lib.rs"));
     let modules: BTreeSet<String> = names_after(&lib, "mod ").into_iter().collect();
-    assert!(modules.len() > 20, "{modules:?}");
     // `pub use batch::Batch` makes `crate::Batch` a name for something in `batch`.
     let reexports: BTreeMap<String, String> = (lib.split("pub use ").skip(1))
         .map(|rest| rest.split(';').next().unwrap())
@@ -27,17 +38,14 @@ fn the_modules_of_the_library_import_each_other_without_circles() {
     let mut imports = Imports::new();
     for module in &modules {
         let of_module = imports.entry(module.clone()).or_default();
-        for file in files_of(&src, module) {
+        for file in files_of(src, module) {
             for name in imported(&code(&file)) {
                 let target = if modules.contains(&name) { Some(&name) } else { reexports.get(&name) };
                 of_module.extend(target.filter(|target| *target != module).cloned());
             }
         }
     }
-    assert!(imports["context"].contains("backend") && imports["backend"].contains("plan"), "{imports:?}");
-    if let Some(circle) = circle(imports) {
-        panic!("a circle of imports: {}", circle.join(" → "));
-    }
+    imports
 }
 
 #[test]

@@ -1,0 +1,3 @@
+//! Block formats of GGUF tensors, and their scalar dequantization. They are in the package of the kernels.
+
+pub use spec_run_kernels::quant::*;
