@@ -4,6 +4,8 @@ use crate::tokenizer_support;
 use spec_run::{
     Tokenizer,
     chat::{ChatTemplate, Conversation, Message},
+    constraint::{Grammar, Vocabulary},
+    sampler::Rule,
     tokenizer::{EncodeOptions, GapTokens, StreamDecoder},
 };
 use tokenizer_support::Keys;
@@ -325,6 +327,22 @@ fn generations_end_with_the_named_ids_and_the_well_known_texts() {
     let tokenizer = keys.u32("tokenizer.ggml.eot_token_id", 259).tokenizer().unwrap();
     assert_eq!(tokenizer.eot(), Some(259));
     assert!(tokenizer.is_eog(259));
+}
+
+/// Then it is GPT-2's number, as in llama.cpp, and grammars end with it.
+#[test]
+fn a_file_that_names_no_end_has_one() {
+    let tokenizer = bpe(&[("<other>", CONTROL)], &[]).str("tokenizer.ggml.pre", "gpt-2").tokenizer().unwrap();
+    assert_eq!((tokenizer.eos(), tokenizer.is_eog(11)), (Some(11), true));
+    let vocabulary = Vocabulary::new(&tokenizer).unwrap();
+    let mut constraint = vocabulary.compile(&Grammar::Gbnf("root ::= \"a\"".into())).unwrap();
+    let mut allowed = |text: &[u32]| -> Vec<usize> {
+        let mut logits = vec![0.0; tokenizer.vocab_size()];
+        constraint.mask(text, &mut logits);
+        (0..logits.len()).filter(|&id| logits[id] == 0.0).collect()
+    };
+    let a = tokenizer.encode("a", PLAIN);
+    assert_eq!((allowed(&[]), allowed(&a)), (vec![a[0] as usize], vec![11]));
 }
 
 /// By their keys, by the keys of older files, and by their texts; without all three of them there are none.
