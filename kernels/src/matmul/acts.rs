@@ -77,7 +77,7 @@ impl QuantRows {
     }
 
     /// The rows `2·pair` and `2·pair + 1` together; of an odd number of rows the last has nothing meant beside it. Panics
-    /// unless so many rows are [wanted](pairs::wanted) in pairs.
+    /// unless so many rows are wanted in pairs.
     #[inline(always)]
     pub fn pair(&self, pair: usize) -> &[PairedGroup] {
         assert!(2 * pair < self.rows, "pair {pair} of {} rows", self.rows);

@@ -77,7 +77,7 @@ impl Block for BlockQ4K {
 }
 
 /// Not the bytes of llama.cpp's quantizer, which searches for better scales; the error is at most that
-/// which [`fit`] states.
+/// which `fit` states.
 impl Quantize for BlockQ4K {
     fn quantize(x: &[f32]) -> Self {
         let Affine { d, dmin, scales, mins, q } = fit::<15>(x);
