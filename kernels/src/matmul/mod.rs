@@ -61,11 +61,10 @@ mod packed;
 mod pairs;
 mod scalar;
 mod vector;
-pub use acts::ActGroup;
-pub use acts::{GROUP, QuantRows, QuantRowsWriter};
+
+pub use acts::{ActGroup, GROUP, QuantRows, QuantRowsWriter};
 pub use out::{Mode, OutMatrix, OutStripe};
-pub use packed::PackedForm;
-pub use packed::{Packed, PackedMemory, Planes};
+pub use packed::{Packed, PackedForm, PackedMemory, Planes};
 
 use super::simd::Isa;
 use crate::quant::{GgmlType, for_block, for_packed_block};

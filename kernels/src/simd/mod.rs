@@ -10,12 +10,12 @@
 //! of twice the length.
 
 #[cfg(target_arch = "x86_64")]
-pub mod avx2;
+pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
-pub mod avx512;
+pub(crate) mod avx512;
 #[cfg(target_arch = "aarch64")]
-pub mod neon;
-pub mod scalar;
+pub(crate) mod neon;
+pub(crate) mod scalar;
 #[cfg(test)]
 mod tests;
 mod tier;
@@ -24,8 +24,7 @@ use std::{fmt, str::FromStr, sync::OnceLock};
 
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 pub(crate) use tier::instructions;
-pub(crate) use tier::on_vectors;
-pub use tier::{Tier, Work};
+pub(crate) use tier::{Tier, Work, on_vectors};
 
 use crate::{Error, quant::F16};
 

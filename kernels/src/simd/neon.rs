@@ -171,7 +171,7 @@ impl Simd for Neon {
 
 /// Lane j of result i is lane i of row j.
 #[inline(always)]
-pub fn transpose_4([a, b, c, d]: [float32x4_t; 4]) -> [float32x4_t; 4] {
+pub(crate) fn transpose_4([a, b, c, d]: [float32x4_t; 4]) -> [float32x4_t; 4] {
     // SAFETY: the architecture has the instructions.
     unsafe {
         // Pairs of rows, and then pairs of pairs.
@@ -200,7 +200,7 @@ fn of_bytes(bytes: int8x16_t) -> F {
 
 /// `a·b + c`: the instruction has the sum first.
 #[inline(always)]
-pub fn multiply_add(a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t {
+pub(crate) fn multiply_add(a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t {
     // SAFETY: the architecture has the instruction.
     unsafe { vfmaq_f32(c, a, b) }
 }
@@ -238,7 +238,7 @@ fn nearest(a: float32x4_t) -> int32x4_t {
 
 /// From halves, exactly. The compiler's name for the instruction asks for a type that is not stable.
 #[inline(always)]
-pub fn widen(halves: uint16x4_t) -> float32x4_t {
+pub(crate) fn widen(halves: uint16x4_t) -> float32x4_t {
     let out;
     // SAFETY: the architecture has the instruction, which touches registers only.
     unsafe {

@@ -412,7 +412,7 @@ fn side_by_side<const BITS: usize, const BYTES: usize>(q: &[u8; BLOCK]) -> [u8; 
 /// What the shaders do, in scalar code: weights of one row back from the streams.
 #[cfg(test)]
 fn unsplit(format: Format, streams: &[Vec<u8>; 3], block: usize) -> [f32; BLOCK] {
-    use crate::quant::{iq4_nl::KVALUES, mxfp4, q4_k};
+    use spec_run_kernels::quant::{iq4_nl::KVALUES, mxfp4, q4_k};
     let [high, low, scales] = streams;
     let half = |at: usize| F16([scales[at], scales[at + 1]]).to_f32();
     let from_plane = |plane: &[u8], i: usize| {

@@ -217,6 +217,7 @@ pub struct PackedForm {
     pub high: usize,
     pub low: usize,
 }
+
 impl Packed {
     pub fn form(&self) -> PackedForm {
         for_packed!(self.ty, self.planes, (B, S) => PackedForm {

@@ -4,10 +4,7 @@
 use std::sync::LazyLock;
 
 use super::{lanes::Lanes, packed_formats::PackedFormat};
-use crate::{
-    quant::GgmlType,
-    {matmul::packed::split::Split, simd::Isa},
-};
+use crate::{matmul::packed::split::Split, quant::GgmlType, simd::Isa};
 
 /// How far ahead of its use a plane is fetched from memory, in bytes. One column of weights that are many bytes leaves the
 /// hardware time to see for itself what comes, and what is fetched too far ahead then costs a tenth of the memory's speed.
