@@ -37,8 +37,9 @@ impl Start for Command {
         thread::spawn(move || {
             if ended.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
                 eprintln!("killed, because it had not ended in {LIMIT:?}: {what}");
-                let [kill, args] = if cfg!(windows) { ["taskkill", "/F /PID"] } else { ["kill", "-KILL"] };
-                let _ = Command::new(kill).args(args.split(' ')).arg(id).status();
+                let (kill, args) =
+                    if cfg!(windows) { ("taskkill", &["/F", "/PID"][..]) } else { ("kill", &["-KILL"][..]) };
+                let _ = Command::new(kill).args(args).arg(id).status();
             }
         });
         Limited { child, _watch: watch }

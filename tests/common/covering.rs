@@ -10,17 +10,17 @@ use super::families::{Family, families};
 /// What a model asks of a device: each kind of operation with each of its settings, and which operation follows which.
 /// Numbers count as none, one or several; which buffer or matrix it is does not count.
 pub fn demands(model: &Model) -> BTreeSet<String> {
-    let field = Regex::new(r"(\w+): (Some\()?(\w+(?:\.\d+)?)").unwrap();
+    let field = Regex::new(r"(\w+): (?:Some\()?(\w+(?:\.\d+)?)").unwrap();
     let operations = operations(model);
     let mut all = BTreeSet::new();
     for (name, settings) in &operations {
         for of in field.captures_iter(settings) {
-            let value = match of[3].parse::<f64>() {
-                _ if of[3].ends_with("Id") || &of[3] == "Buf" => "given",
+            let value = match of[2].parse::<f64>() {
+                _ if of[2].ends_with("Id") || &of[2] == "Buf" => "given",
                 Ok(0.0) => "none",
                 Ok(1.0) => "one",
                 Ok(_) => "several",
-                Err(_) => &of[3],
+                Err(_) => &of[2],
             };
             all.insert(format!("{name}: {} {value}", &of[1]));
         }
