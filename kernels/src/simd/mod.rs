@@ -6,7 +6,7 @@
 //!
 //! Two rules keep it fast: `Kernel::run` and every generic helper below it are `#[inline(always)]`, and no
 //! closure crosses a function that is not (a function of its own is compiled for the baseline machine). Where
-//! a kernel is long, it is cut at [`Tier::call`]: the compiler takes far more than twice the time for a function
+//! a kernel is long, it is cut at `Tier::call`: the compiler takes far more than twice the time for a function
 //! of twice the length.
 
 #[cfg(target_arch = "x86_64")]
