@@ -55,7 +55,6 @@ mod hub;
 #[doc(hidden)]
 pub mod internals;
 mod kv;
-mod kv_type;
 pub mod mask;
 #[allow(missing_docs)]
 mod measure;
@@ -82,6 +81,8 @@ pub mod speculation;
 mod synth;
 pub mod tokenizer;
 mod words;
+
+use spec_run_kernels::kv_type;
 
 pub use batch::Batch;
 pub use context::{Context, ContextConfig};

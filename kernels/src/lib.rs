@@ -1,10 +1,16 @@
-//! The block formats of GGUF tensors, vectors on every processor, and matrix products by them. They are a package of their own
-//! because they take long to compile, seldom change and are slow without optimization, in tests too.
+//! The block formats of GGUF tensors, vectors on every processor, matrix products, attention, and the small operations on a
+//! row. They are a package of their own because they take long to compile, seldom change and are slow without optimization,
+//! in tests too.
 //!
 //! It is a part of spec-run, and no interface of it is promised.
 
+pub mod attention;
+pub mod head_rows;
+pub mod kv_type;
 pub mod matmul;
+pub mod ops;
 pub mod quant;
+pub mod rows;
 pub mod simd;
 pub mod zeros;
 

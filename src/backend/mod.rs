@@ -69,8 +69,7 @@ impl Rows<'_> {
     }
 }
 
-/// Attention walks a sequence's cells in chunks of so many, counted from its first.
-pub const CHUNK: usize = 256;
+pub use spec_run_kernels::attention::CHUNK;
 
 /// The cells that each row may attend to: a range of its sequence's list, its own cell last.
 pub struct View<'a> {

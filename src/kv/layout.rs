@@ -23,7 +23,7 @@ const STATES_OF_TEXT: usize = 4;
 const STATES_KEPT: usize = 4;
 
 /// Cells that memory is taken for at once: classes with windows have whole blocks.
-pub const BLOCK: usize = 256;
+pub use spec_run_kernels::head_rows::BLOCK;
 
 /// What a context asks for.
 #[derive(Clone, Copy, Debug)]

@@ -10,31 +10,6 @@ pub struct AttnId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RopeId(pub u32);
 
-/// Which elements of a head turn together: neighbours (llama) or the two halves (neox).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RopePairs {
-    Neighbours,
-    Halves,
-}
-
-/// Rotary positions: pair `i` turns by `pos · freqs[i]`; cosine and sine are scaled by `magnitude`. What a head has beyond
-/// its pairs stays as it is.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Rope {
-    pub pairs: RopePairs,
-    pub freqs: Vec<f64>,
-    pub magnitude: f32,
-    /// The frequencies in their place for contexts of more than so many tokens. Keys that are cached cannot turn again, so
-    /// what counts is how long a context can become.
-    pub beyond: Option<(usize, Vec<f64>)>,
-}
-
-impl Rope {
-    pub fn is_beyond(&self, n_ctx: usize) -> bool {
-        self.beyond.as_ref().is_some_and(|&(length, _)| n_ctx > length)
-    }
-}
-
 /// Queries grow with the position: by `1 + scale · ln(1 + floor(position / length))`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Temperature {

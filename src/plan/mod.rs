@@ -16,12 +16,13 @@ use std::ops::Range;
 use crate::mask::RunLayers;
 
 pub use ahead::Ahead;
-pub use attention::{AttnId, AttnSpec, Rope, RopeId, RopePairs, Temperature};
+pub use attention::{AttnId, AttnSpec, RopeId, Temperature};
 pub use experts::{Choice, Gating, Groups, MoeId, MoeSpec};
 #[cfg(feature = "gpu")]
 pub use mixer::ScanColumns;
 pub use mixer::{Conv, MixerId, MixerSpec, Scan, ScanKind};
 pub use operands::{BufSet, CacheUse, ExpertMatrices, Operands};
+pub use spec_run_kernels::ops::{Activation, Rope, RopePairs};
 pub use unit::{Unit, UnitSet};
 
 /// A work buffer, `[rows, width]` in f32: an index into [`Plan::widths`]. The named ones are in every plan; an
@@ -86,23 +87,6 @@ pub struct Norm {
     pub weight: Option<WeightId>,
     pub bias: Option<WeightId>,
     pub eps: f32,
-}
-
-/// What an MLP's first product goes through.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Activation {
-    /// `x / (1 + e^-x)`
-    Silu,
-    /// With the hyperbolic tangent.
-    Gelu,
-    /// `max(x, 0)²`
-    ReluSquared,
-    /// `1 / (1 + e^-x)`
-    Sigmoid,
-    /// gpt-oss: `min(x, limit) · sigmoid(alpha · x)`, times the other factor, clamped to ±limit, plus 1.
-    ClampedSwiglu { alpha: f32, limit: f32 },
-    /// Apertus, with a square for positive numbers and an exponential for others.
-    Xielu { positive: f32, negative: f32, beta: f32, eps: f32 },
 }
 
 /// What picks a row of a table.

@@ -138,6 +138,19 @@ impl FromStr for Isa {
     }
 }
 
+/// `kernel.on(isa)` is `isa.dispatch(kernel)`, but is compiled in this package, and not in the caller's.
+macro_rules! compiled_here {
+    ($($Kernel:ident),*) => {$(
+        impl $Kernel<'_> {
+            #[allow(missing_docs)]
+            pub fn on(self, isa: $crate::simd::Isa) {
+                isa.dispatch(self);
+            }
+        }
+    )*};
+}
+pub(crate) use compiled_here;
+
 /// Code that is compiled once per tier; mark `run` `#[inline(always)]`.
 pub trait Kernel {
     type Out;

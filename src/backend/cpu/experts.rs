@@ -142,7 +142,7 @@ impl Pass<'_> {
         let (src, to) = (moe.src, moe.hidden);
         let products = Products { pass: self, moe, phase, member, index, firsts, src, by_place: false, to };
         let activate = |gate: &mut [f32], up: Option<&[f32]>| {
-            self.isa.dispatch(Activate { activation: moe.activation, gate, up });
+            Activate { activation: moe.activation, gate, up }.on(self.isa);
         };
         let here = |expert: usize, columns: Range<usize>, scratch: &mut ExpertScratch| {
             let ExpertScratch { by_expert, gathered, products: [gates, ups], .. } = scratch;

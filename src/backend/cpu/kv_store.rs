@@ -6,6 +6,8 @@
 
 use memmap2::MmapMut;
 
+use spec_run_kernels::head_rows::HeadRows;
+
 use super::zeros::zeros;
 use crate::{
     Error, Result,
@@ -106,59 +108,8 @@ impl KvStore {
             "head {kv_head} of {head_dim} in slot {slot}"
         );
         let row_bytes = self.ty.row_bytes(head_dim);
-        HeadRows {
-            first: self.base.wrapping_add(self.begins[slot] + kv_head * BLOCK * row_bytes),
-            row_bytes,
-            between_blocks: self.block_bytes[class],
-            n_cells: self.layout.classes[class].n_cells,
-        }
-    }
-}
-
-/// One head's rows, by cell.
-#[derive(Clone, Copy)]
-pub struct HeadRows {
-    first: *mut u8,
-    row_bytes: usize,
-    between_blocks: usize,
-    n_cells: usize,
-}
-
-impl HeadRows {
-    /// Rows that lie elsewhere, one behind the other; not to be written by these.
-    #[inline(always)]
-    pub fn of_rows(rows: &[u8], row_bytes: usize) -> Self {
-        let first = rows.as_ptr().cast_mut();
-        HeadRows { first, row_bytes, between_blocks: BLOCK * row_bytes, n_cells: rows.len() / row_bytes }
-    }
-
-    #[inline(always)]
-    fn at(&self, cell: u32) -> *mut u8 {
-        let cell = cell as usize;
-        assert!(cell < self.n_cells);
-        self.first.wrapping_add(cell / BLOCK * self.between_blocks + cell % BLOCK * self.row_bytes)
-    }
-
-    /// Where a cell's row lies, and how long it is.
-    #[inline(always)]
-    pub fn address(&self, cell: u32) -> (*const u8, usize) {
-        (self.at(cell), self.row_bytes)
-    }
-
-    /// # Safety
-    /// The store is alive and nobody writes this cell meanwhile.
-    #[inline(always)]
-    pub unsafe fn row<'a>(&self, cell: u32) -> &'a [u8] {
-        // SAFETY: `at` has checked the cell; the rest is the caller's.
-        unsafe { std::slice::from_raw_parts(self.at(cell), self.row_bytes) }
-    }
-
-    /// # Safety
-    /// The store is alive and nobody else touches this cell meanwhile.
-    #[inline(always)]
-    pub unsafe fn row_mut<'a>(&self, cell: u32) -> &'a mut [u8] {
-        // SAFETY: `at` has checked the cell; the rest is the caller's.
-        unsafe { std::slice::from_raw_parts_mut(self.at(cell), self.row_bytes) }
+        let first = self.base.wrapping_add(self.begins[slot] + kv_head * BLOCK * row_bytes);
+        HeadRows::new(first, row_bytes, self.block_bytes[class], self.layout.classes[class].n_cells)
     }
 }
 

@@ -4,10 +4,10 @@
 use std::ops::Range;
 
 use super::{
-    ops::Activate,
+    ops::{Activate, AddProduct},
     pass::Pass,
     scan::{Gates, Numbers},
-    simd::{Isa, Kernel, LANES, Simd},
+    simd::Isa,
     state_store::{Slab, StateStore},
     team::Member,
 };
@@ -18,30 +18,6 @@ use crate::{
 
 /// Threads share a convolution's channels in pieces of so many.
 const CHANNELS: usize = 32;
-
-/// `out += weight ⊙ x`
-struct AddProduct<'a> {
-    weight: &'a [f32],
-    x: &'a [f32],
-    out: &'a mut [f32],
-}
-
-impl Kernel for AddProduct<'_> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let AddProduct { weight, x, out } = self;
-        let (outs, last_out) = out.as_chunks_mut::<LANES>();
-        let (weights, last_weight) = weight.as_chunks::<LANES>();
-        let (xs, last_x) = x.as_chunks::<LANES>();
-        for ((out, weight), x) in outs.iter_mut().zip(weights).zip(xs) {
-            s.store(s.fma(s.load(weight), s.load(x), s.load(out)), out);
-        }
-        let last = s.fma(s.load_partial(last_weight), s.load_partial(last_x), s.load_partial(last_out));
-        s.store_partial(last, last_out);
-    }
-}
 
 /// The numbers of a convolution: by place in the kernel, then by channel.
 struct Taps<'a> {
@@ -63,13 +39,13 @@ impl Taps<'_> {
         for j in 0..self.conv.kernel {
             let Some(x) = input(j) else { continue };
             let weight = &self.weight[j * self.conv.channels..][of.clone()];
-            isa.dispatch(AddProduct { weight, x, out: &mut *out });
+            AddProduct { weight, x, out: &mut *out }.on(isa);
         }
         if let Some(bias) = self.bias {
             super::pass::add(out, &bias[of.clone()]);
         }
         if self.conv.silu {
-            isa.dispatch(Activate { activation: Activation::Silu, gate: out, up: None });
+            Activate { activation: Activation::Silu, gate: out, up: None }.on(isa);
         }
     }
 }

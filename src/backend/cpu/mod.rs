@@ -11,11 +11,9 @@ mod lent;
 mod lists;
 mod low;
 mod mixers;
-mod ops;
 mod pass;
 mod per_head;
 mod read_ahead;
-mod rows;
 mod scan;
 mod schedule;
 mod state_store;
@@ -29,6 +27,7 @@ use std::{
 };
 
 pub use spec_run_kernels::{matmul, simd, zeros};
+use spec_run_kernels::{ops, rows};
 
 use buffers::Buffers;
 use cores::{Binding, Cores, Seat};
@@ -475,13 +474,9 @@ impl Backend for CpuBackend {
                     unsafe {
                         self.keys.ty.take(keys.row(src), &mut head);
                         if let Some(by) = turn {
-                            self.isa.dispatch(Rotate { by, head: &mut head });
+                            Rotate { by, head: &mut head }.on(self.isa);
                         }
-                        self.isa.dispatch(ops::StoreRow {
-                            ty: self.keys.ty,
-                            x: &head,
-                            row: keys.row_mut(dst),
-                        });
+                        ops::StoreRow { ty: self.keys.ty, x: &head, row: keys.row_mut(dst) }.on(self.isa);
                         if let Some(values) = values.filter(|_| src != dst) {
                             values.row_mut(dst).copy_from_slice(values.row(src));
                         }

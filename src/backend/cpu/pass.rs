@@ -225,7 +225,7 @@ impl Pass<'_> {
                         unsafe {
                             let gate = gates.row_mut(row, columns.clone());
                             let up = up.map(|_| self.buffers.up(dst).columns(row, columns.clone()));
-                            self.isa.dispatch(Activate { activation, gate: &mut *gate, up });
+                            Activate { activation, gate: &mut *gate, up }.on(self.isa);
                             if phase.quantize {
                                 let int8s = self.buffers.int8s(dst, phase.narrow);
                                 int8s.quantize(self.isa, row, columns.start, gate);
@@ -243,7 +243,7 @@ impl Pass<'_> {
                         (to.row_mut(row, 0..to.width()), by)
                     };
                     if let Some(activation) = f {
-                        self.isa.dispatch(Activate { activation, gate: &mut *to, up: None });
+                        Activate { activation, gate: &mut *to, up: None }.on(self.isa);
                     }
                     let Some(activation) = g else {
                         to.iter_mut().zip(by).for_each(|(to, by)| *to *= by);
@@ -252,7 +252,7 @@ impl Pass<'_> {
                     // SAFETY: the only reference to what this thread has for itself, until the row is done.
                     let factors = &mut unsafe { self.buffers.own(member) }.normed[..to.len()];
                     factors.copy_from_slice(by);
-                    self.isa.dispatch(Activate { activation, gate: &mut *factors, up: None });
+                    Activate { activation, gate: &mut *factors, up: None }.on(self.isa);
                     to.iter_mut().zip(factors).for_each(|(to, by)| *to *= *by);
                 }
             }
@@ -383,8 +383,8 @@ impl Pass<'_> {
         };
         let (weight, bias, eps) = (norm.weight.map(part), norm.bias.map(part), norm.eps);
         match norm.kind {
-            NormKind::Rms => self.isa.dispatch(RmsNorm { x, weight, bias, eps, out }),
-            NormKind::Layer => self.isa.dispatch(LayerNorm { x, weight, bias, eps, out }),
+            NormKind::Rms => RmsNorm { x, weight, bias, eps, out }.on(self.isa),
+            NormKind::Layer => LayerNorm { x, weight, bias, eps, out }.on(self.isa),
         }
     }
 
@@ -480,7 +480,7 @@ impl Pass<'_> {
                     normalise(head);
                 }
                 if let Some(by) = turn {
-                    self.isa.dispatch(Rotate { by, head: &mut *head });
+                    Rotate { by, head: &mut *head }.on(self.isa);
                 }
                 if spec.norm_after_rope {
                     normalise(head);
@@ -504,7 +504,7 @@ impl Pass<'_> {
         for (store, x) in [Some((self.keys, &*k)), v].into_iter().flatten() {
             // SAFETY: every row of a pass has a cell of its own, and this thread has its K/V head.
             let row = unsafe { store.head(phase.slot, kv_head, head_dim).row_mut(cell) };
-            self.isa.dispatch(StoreRow { ty: store.ty, x, row });
+            StoreRow { ty: store.ty, x, row }.on(self.isa);
         }
     }
 
@@ -535,7 +535,7 @@ impl Pass<'_> {
             None => To::Out(self.buffers.f32s(spec.out)),
             Some(chunk) => To::Parts { parts: self.parts(spec), chunk, first_head },
         };
-        self.isa.dispatch(Attend {
+        Attend {
             head_dim: spec.head_dim,
             group,
             scale: spec.scale,
@@ -552,7 +552,8 @@ impl Pass<'_> {
             to,
             // SAFETY: the only reference to what this thread has for itself, until the item is done.
             scratch: &mut unsafe { self.buffers.own(member) }.attention,
-        });
+        }
+        .on(self.isa);
     }
 
     fn parts(&self, spec: &AttnSpec) -> Parts<'_> {
@@ -565,7 +566,7 @@ impl Pass<'_> {
             let (row, head) = (item / spec.n_head, item % spec.n_head);
             let Seen { from, to, .. } = view.visible[self.row_in_pass(row, phase)];
             let columns = head * spec.head_dim..(head + 1) * spec.head_dim;
-            self.isa.dispatch(Join {
+            Join {
                 parts: self.parts(spec),
                 row,
                 head,
@@ -575,7 +576,8 @@ impl Pass<'_> {
                 out: unsafe { self.buffers.f32s(spec.out).row_mut(row, columns) },
                 // SAFETY: the only reference to what this thread has for itself, until the head is joined.
                 scratch: &mut unsafe { self.buffers.own(member) }.attention,
-            });
+            }
+            .on(self.isa);
         }
     }
 }

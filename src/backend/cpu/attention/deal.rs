@@ -2,20 +2,11 @@
 
 use std::ops::Range;
 
-use super::{super::team::Member, CHUNK};
+use super::{super::team::Member, CHUNK, Span};
 use crate::backend::{Seen, View};
 
 /// Pairs of a row and a query head that one item has, at most, if it has several rows.
 const ITEM_PAIRS: usize = 256;
-
-/// A row of the pass, and what it sees of its sequence's list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span {
-    list: usize,
-    pub to: usize,
-    pub from: usize,
-    pub row: usize,
-}
 
 /// Rows of one sequence, as a range of the spans, and what they do at once.
 #[derive(Clone, Debug)]

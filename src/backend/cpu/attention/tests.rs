@@ -2,9 +2,10 @@ use super::{deal::Items, *};
 use crate::{
     backend::{
         Seen, View,
-        cpu::{kv_store::KvStore, ops::StoreRow, simd::Isa},
+        cpu::{kv_store::KvStore, ops::StoreRow, rows::SharedRows, simd::Isa},
     },
     kv::{CellClass, KvLayout, SlotShape},
+    kv_type::KvType,
 };
 
 /// Numbers in -1..1.
@@ -58,7 +59,7 @@ impl Case {
                 let x: Vec<f32> = (0..head_dim).map(|_| 2.0 * numbers.next()).collect();
                 // SAFETY: nobody else has the store.
                 let row = unsafe { store.head(0, 0, head_dim).row_mut(cell) };
-                Isa::Scalar.dispatch(StoreRow { ty, x: &x, row });
+                StoreRow { ty, x: &x, row }.on(Isa::Scalar);
             }
             store
         };
@@ -113,7 +114,7 @@ impl Case {
         items.fill(&self.view, rows.iter().copied(), self.group, 1, false);
         let mut scratch = Scratch::default();
         for item in items.all() {
-            isa.dispatch(Attend {
+            Attend {
                 head_dim: self.head_dim,
                 group: self.group,
                 scale: self.scale(),
@@ -129,7 +130,8 @@ impl Case {
                 column: 0,
                 to: To::Out(&out),
                 scratch: &mut scratch,
-            });
+            }
+            .on(isa);
         }
         // SAFETY: as above.
         (0..rows.len()).map(|row| unsafe { out.row(row) }.to_vec()).collect()
@@ -348,7 +350,7 @@ fn a_value_that_a_row_does_not_see_may_be_anything() {
     for store in [&case.keys, &case.values] {
         // SAFETY: one thread.
         let row = unsafe { store.head(0, 0, 64).row_mut(261) };
-        Isa::Scalar.dispatch(StoreRow { ty: store.ty, x: &[f32::INFINITY; 64], row });
+        StoreRow { ty: store.ty, x: &[f32::INFINITY; 64], row }.on(Isa::Scalar);
     }
     let after = case.attend(Isa::detect(), &rows);
     // Rows 0..12 see cells up to 249 + row.

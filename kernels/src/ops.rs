@@ -1,10 +1,9 @@
 //! The small operations on one row: norm, rotation, the gate, and putting keys and values into the cache.
 
-use super::simd::{Kernel, LANES, Simd};
 use crate::{
     kv_type::KvType,
-    plan::{Activation, Rope, RopePairs},
     quant::F16,
+    simd::{Kernel, LANES, Simd, compiled_here},
 };
 
 /// `out = x / rms(x) · weight + bias`
@@ -85,6 +84,23 @@ fn add_bias(bias: Option<&[f32]>, out: &mut [f32]) {
     if let Some(bias) = bias {
         out.iter_mut().zip(bias).for_each(|(out, bias)| *out += bias);
     }
+}
+
+/// What an MLP's first product goes through.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activation {
+    /// `x / (1 + e^-x)`
+    Silu,
+    /// With the hyperbolic tangent.
+    Gelu,
+    /// `max(x, 0)²`
+    ReluSquared,
+    /// `1 / (1 + e^-x)`
+    Sigmoid,
+    /// gpt-oss: `min(x, limit) · sigmoid(alpha · x)`, times the other factor, clamped to ±limit, plus 1.
+    ClampedSwiglu { alpha: f32, limit: f32 },
+    /// Apertus, with a square for positive numbers and an exponential for others.
+    Xielu { positive: f32, negative: f32, beta: f32, eps: f32 },
 }
 
 /// `gate = activation(gate) · up`, without the second factor where there is none.
@@ -186,6 +202,31 @@ fn one_and_exp<S: Simd>(s: S, x: S::F) -> S::F {
     s.add(s.splat(1.0), s.exp(x))
 }
 
+/// Which elements of a head turn together: neighbours (llama) or the two halves (neox).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopePairs {
+    Neighbours,
+    Halves,
+}
+
+/// Rotary positions: pair `i` turns by `pos · freqs[i]`; cosine and sine are scaled by `magnitude`. What a head has beyond
+/// its pairs stays as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rope {
+    pub pairs: RopePairs,
+    pub freqs: Vec<f64>,
+    pub magnitude: f32,
+    /// The frequencies in their place for contexts of more than so many tokens. Keys that are cached cannot turn again, so
+    /// what counts is how long a context can become.
+    pub beyond: Option<(usize, Vec<f64>)>,
+}
+
+impl Rope {
+    pub fn is_beyond(&self, n_ctx: usize) -> bool {
+        self.beyond.as_ref().is_some_and(|&(length, _)| n_ctx > length)
+    }
+}
+
 /// Cosine and sine of every pair at one position.
 #[derive(Default)]
 pub struct Turn {
@@ -270,3 +311,29 @@ impl Kernel for StoreRow<'_> {
         s.store_f16_partial(s.load_partial(rest), last);
     }
 }
+
+/// `out += weight ⊙ x`
+pub struct AddProduct<'a> {
+    pub weight: &'a [f32],
+    pub x: &'a [f32],
+    pub out: &'a mut [f32],
+}
+
+impl Kernel for AddProduct<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let AddProduct { weight, x, out } = self;
+        let (outs, last_out) = out.as_chunks_mut::<LANES>();
+        let (weights, last_weight) = weight.as_chunks::<LANES>();
+        let (xs, last_x) = x.as_chunks::<LANES>();
+        for ((out, weight), x) in outs.iter_mut().zip(weights).zip(xs) {
+            s.store(s.fma(s.load(weight), s.load(x), s.load(out)), out);
+        }
+        let last = s.fma(s.load_partial(last_weight), s.load_partial(last_x), s.load_partial(last_out));
+        s.store_partial(last, last_out);
+    }
+}
+
+compiled_here!(RmsNorm, LayerNorm, Activate, Rotate, StoreRow, AddProduct);

@@ -3,14 +3,14 @@
 use std::marker::PhantomData;
 
 use super::{
-    super::{
-        kv_store::HeadRows,
-        simd::{Kernel, LANES, Simd},
-    },
     CHUNK, Lanes,
     stored::{InF32, Stored, for_stored},
 };
-use crate::kv_type::KvType;
+use crate::{
+    head_rows::HeadRows,
+    kv_type::KvType,
+    simd::{Kernel, LANES, Simd},
+};
 
 /// Rows that will be unpacked next: asked for a while before, so that memory works while numbers are computed.
 #[derive(Clone, Copy)]

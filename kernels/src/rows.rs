@@ -2,13 +2,13 @@
 
 use std::{cell::UnsafeCell, marker::PhantomData, ptr};
 
-use super::{
+use crate::{
     matmul::{QuantRows, QuantRowsWriter},
     simd::Isa,
 };
 
 /// `[rows, width]` numbers. In each phase every element has at most one writing thread, and nobody reads
-/// what another thread writes in the same phase: the two rules of [`schedule`](super::schedule).
+/// what another thread writes in the same phase: the schedule of a pass sees to it.
 pub struct SharedRows {
     data: Box<[UnsafeCell<f32>]>,
     width: usize,

@@ -27,7 +27,7 @@ macro_rules! kv_types {
             }
 
             /// Stores one head's row.
-            pub(crate) fn put(self, x: &[f32], row: &mut [u8]) {
+            pub fn put(self, x: &[f32], row: &mut [u8]) {
                 match self { $(KvType::$T => $store(x, row, $of),)* }
             }
         }
@@ -74,7 +74,7 @@ impl KvType {
     }
 
     /// A stored row as numbers.
-    pub(crate) fn take(self, row: &[u8], out: &mut [f32]) {
+    pub fn take(self, row: &[u8], out: &mut [f32]) {
         quant::dequantize(self.format(), row, out);
     }
 

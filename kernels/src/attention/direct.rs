@@ -5,15 +5,15 @@
 use std::{marker::PhantomData, ops::Range};
 
 use super::{
-    super::{
-        kv_store::HeadRows,
-        simd::{Kernel, LANES, Simd},
-    },
     Lanes, Lens, STEP, TILES,
     stored::{InF32, Stored, for_stored},
     unpack::{self, Ahead, Cells, IN_ORDER, Tile, ask},
 };
-use crate::kv_type::KvType;
+use crate::{
+    head_rows::HeadRows,
+    kv_type::KvType,
+    simd::{Kernel, LANES, Simd},
+};
 
 /// The most pairs that an item may have: their sums stand in registers together.
 pub const PAIRS: usize = 8;

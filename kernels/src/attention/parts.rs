@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{CHUNK, LANES, Lanes, Lens, Scratch, TILES, ZERO};
-use crate::backend::cpu::{
+use crate::{
     rows::SharedRows,
     simd::{Kernel, Simd},
 };

@@ -2,23 +2,23 @@
 
 use std::marker::PhantomData;
 
-use super::super::simd::{LANES, Simd};
 use crate::quant::{
     Block, F16,
     blocks::{BlockIq4Nl, BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0},
     iq4_nl::KVALUES,
 };
+use crate::simd::{LANES, Simd};
 
 /// `for_stored!(ty, K => value)`: `value` with `K` how rows of a type are read. With `else => other`, `value` is made for
 /// the types that most caches have, and the rest get `other`: every long kernel costs the compiler as much again.
 macro_rules! for_stored {
     ($ty:expr, $K:ident => $value:expr, else => $other:expr) => {
-        $crate::backend::cpu::attention::stored::for_stored! { ($ty) $K ($value) (_ => $other,)
+        $crate::attention::stored::for_stored! { ($ty) $K ($value) (_ => $other,)
             F32 InF32, F16 InF16, Q8_0 InBlocks<BlockQ8_0>,
         }
     };
     ($ty:expr, $K:ident => $value:expr) => {
-        $crate::backend::cpu::attention::stored::for_stored! { ($ty) $K ($value) ()
+        $crate::attention::stored::for_stored! { ($ty) $K ($value) ()
             F32 InF32, F16 InF16, BF16 InBf16, Q8_0 InBlocks<BlockQ8_0>, Q4_0 InBlocks<BlockQ4_0>,
             Q4_1 InBlocks<BlockQ4_1>, Q5_0 InBlocks<BlockQ5_0>, Q5_1 InBlocks<BlockQ5_1>,
             IQ4_NL InBlocks<BlockIq4Nl>,
@@ -27,7 +27,7 @@ macro_rules! for_stored {
     (($ty:expr) $K:ident ($value:expr) ($($rest:tt)*) $($T:ident $Read:ident $(<$B:ident>)?,)*) => {
         match $ty {
             $($crate::kv_type::KvType::$T => {
-                type $K = $crate::backend::cpu::attention::stored::$Read $(<$crate::quant::blocks::$B>)?;
+                type $K = $crate::attention::stored::$Read $(<$crate::quant::blocks::$B>)?;
                 $value
             })*
             $($rest)*
@@ -179,8 +179,8 @@ impl Halved for BlockQ5_1 {
 mod tests {
     use super::*;
     use crate::{
-        backend::cpu::simd::{Isa, Kernel},
         kv_type::KvType,
+        simd::{Isa, Kernel},
     };
 
     /// A row, sixteen numbers at a time.
