@@ -5,11 +5,12 @@ use std::{
     io::Write,
     path::Path,
     process::{Command, Stdio},
+    sync::LazyLock,
 };
 
 use serde_json::Value;
 
-use crate::common::{child::Start, run, stdout};
+use crate::common::{self, child::Start, run, stdout};
 
 const STORIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories-val.txt");
 /// Seven chunks.
@@ -17,8 +18,13 @@ const TEXT: [&str; 6] = ["-f", STORIES, "-c", "64", "--chunks", "7"];
 /// The columns that a clock fills, which no shard does.
 const TIMED: [&str; 3] = ["step", "speedup", "tok_s"];
 
+/// By a model of five layers.
 fn args<'a>(more: &[&'a str]) -> Vec<&'a str> {
-    [&["perplexity"], &TEXT[..], more].concat()
+    static MODEL: LazyLock<String> = LazyLock::new(|| {
+        let model = common::fixture("shards", "models/stories260K.gguf");
+        model.expect("it is in the repository").display().to_string()
+    });
+    [&["perplexity", "-m", &MODEL], &TEXT[..], more].concat()
 }
 
 fn shard(part: &str, out: &str, masks: &[&str]) {
@@ -74,7 +80,7 @@ fn shards_together_are_the_whole_run_to_the_bit() {
     for more in [
         &[][..],
         &["--skip-mlp", "3,4"],
-        &["--exit", "3,9"],
+        &["--exit", "2,4"],
         &["--skip-attn", "each"],
         &["--draft-skip", masks, "--mask", "each"],
     ] {
@@ -98,10 +104,10 @@ fn a_merged_csv_is_that_of_the_whole_run() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (ours, whole) = (path("ours.csv"), path("whole.csv"));
-    let files = three(folder.path(), &["--exit", "2,5"]);
+    let files = three(folder.path(), &["--exit", "2,4"]);
     let files = files.each_ref().map(String::as_str);
     assert_eq!(merged(&files, &["--csv", &ours]).0, Some(0));
-    stdout(&args(&["--exit", "2,5", "--csv", &whole]));
+    stdout(&args(&["--exit", "2,4", "--csv", &whole]));
     let rows = |path: &str| -> Vec<Vec<String>> {
         let text = fs::read_to_string(path).unwrap();
         let rows = text.lines().filter(|line| !line.starts_with("# command"));
@@ -180,7 +186,7 @@ fn a_shard_that_is_interrupted_keeps_its_chunks() {
 fn what_does_not_fit_together_is_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let [a, b, c] = three(folder.path(), &["--exit", "2,5"]);
+    let [a, b, c] = three(folder.path(), &["--exit", "2,4"]);
     let one_line = |files: &[&str], parts: &[&str]| {
         let (code, out, said) = merged(files, &["-q"]);
         assert!(code == Some(1) && out.is_empty() && said.lines().count() == 1, "{said}");

@@ -1,5 +1,7 @@
 //! Every kernel that there is, for tests that go over all of them.
 
+use std::env;
+
 use super::{Curve, Kernel, Mode};
 use crate::{
     backend::gpu::{
@@ -11,6 +13,16 @@ use crate::{
 };
 
 impl Kernel {
+    /// [`Kernel::all_under`], but for those that multiply two, five, six or seven rows, whose texts differ from those for one, three,
+    /// four and eight by that number. All, where `SPEC_RUN_EVERY_SHADER` asks for it, as `.ci/full` does.
+    pub fn asked_for(variants: Variants) -> Vec<Kernel> {
+        let mut all = Kernel::all_under(variants);
+        if env::var_os("SPEC_RUN_EVERY_SHADER").is_none() {
+            all.retain(|kernel| kernel.few_rows().is_none_or(|rows| !matches!(rows.columns, 2 | 5..=7)));
+        }
+        all
+    }
+
     /// One of each kernel under these variants: cooperative matrices have wider tiles of their own.
     pub fn all_under(variants: Variants) -> Vec<Kernel> {
         let mut all = Kernel::all();

@@ -144,7 +144,7 @@ mod tests {
             capabilities.set(Capabilities::SHADER_FLOAT16, variants.coop);
             capabilities.set(Capabilities::SUBGROUP, variants.coop);
             capabilities.set(Capabilities::COOPERATIVE_MATRIX, variants.coop);
-            let all = Kernel::all_under(variants).into_iter();
+            let all = Kernel::asked_for(variants).into_iter();
             let texts = all.map(|kernel| (kernel.text(variants, square), kernel));
             let is_own = |(text, kernel): &(String, Kernel)| {
                 variants == Variants::PLAIN || *text != kernel.text(Variants::PLAIN, square)
