@@ -19,14 +19,14 @@
 //! a sink of score z is joined last as (z, 1, 0)
 //! out[d] = o[d] / l
 //! ```
-//! So a chunk is a result by itself, a part ([`parts`]), and chunks may be dealt to threads.
+//! So a chunk is a result by itself, a part (`parts`), and chunks may be dealt to threads.
 //!
 //! # How it goes
 //!
 //! A chunk's keys are unpacked once for all rows and heads of an item, 16 cells side by side in lanes, so that
 //! scores need no horizontal sums; its values are unpacked as they lie. Both stay in the nearest caches
 //! while a block of (row, head) pairs goes over them. Few pairs, as one row has, take both straight from the
-//! cache where registers suffice ([`direct`]), or from floats that 64 cells at a time become in types that fewer use:
+//! cache where registers suffice (`direct`), or from floats that 64 cells at a time become in types that fewer use:
 //! the same operations in the same order.
 
 mod direct;
