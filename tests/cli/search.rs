@@ -5,7 +5,6 @@ use std::{
     fs,
     path::Path,
     process::{Command, Output, Stdio},
-    sync::LazyLock,
     time::{Duration, Instant},
 };
 
@@ -34,13 +33,8 @@ fn small(out: &str) -> Vec<&str> {
     vec!["search", "-o", out, "--positions", "64", "--trials", "5", "--width", "2", "--draft-max", "3"]
 }
 
-/// The same with a model of five layers.
 fn of_five_layers(out: &str) -> Vec<&str> {
-    static MODEL: LazyLock<String> = LazyLock::new(|| {
-        let model = common::fixture("of_five_layers", "models/stories260K.gguf");
-        model.expect("it is in the repository").display().to_string()
-    });
-    [&small(out)[..], &["-m", &MODEL]].concat()
+    [&small(out)[..], &["-m", common::five_layers()]].concat()
 }
 
 fn path(folder: &Path, name: &str) -> String {

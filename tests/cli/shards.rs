@@ -5,12 +5,11 @@ use std::{
     io::Write,
     path::Path,
     process::{Command, Stdio},
-    sync::LazyLock,
 };
 
 use serde_json::Value;
 
-use crate::common::{self, child::Start, run, stdout};
+use crate::common::{child::Start, five_layers, run, stdout};
 
 const STORIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories-val.txt");
 /// Seven chunks.
@@ -18,13 +17,8 @@ const TEXT: [&str; 6] = ["-f", STORIES, "-c", "64", "--chunks", "7"];
 /// The columns that a clock fills, which no shard does.
 const TIMED: [&str; 3] = ["step", "speedup", "tok_s"];
 
-/// By a model of five layers.
 fn args<'a>(more: &[&'a str]) -> Vec<&'a str> {
-    static MODEL: LazyLock<String> = LazyLock::new(|| {
-        let model = common::fixture("shards", "models/stories260K.gguf");
-        model.expect("it is in the repository").display().to_string()
-    });
-    [&["perplexity", "-m", &MODEL], &TEXT[..], more].concat()
+    [&["perplexity", "-m", five_layers()], &TEXT[..], more].concat()
 }
 
 fn shard(part: &str, out: &str, masks: &[&str]) {

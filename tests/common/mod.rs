@@ -86,6 +86,15 @@ pub fn changed(
     Gguf::from_bytes("retyped", bytes).unwrap()
 }
 
+/// A model of five layers, for what takes many passes and depends on no model.
+pub fn five_layers() -> &'static str {
+    static PATH: OnceLock<String> = OnceLock::new();
+    PATH.get_or_init(|| {
+        let path = fixture("five_layers", "models/stories260K.gguf").expect("the archive has it");
+        path.display().to_string()
+    })
+}
+
 pub fn embedded_model() -> Arc<Model> {
     static MODEL: OnceLock<Arc<Model>> = OnceLock::new();
     MODEL.get_or_init(|| Arc::new(Model::load(Arc::new(embedded::open().unwrap())).unwrap())).clone()

@@ -220,8 +220,7 @@ impl Stopwatch for CountingClock {
 /// only for what it was not told before.
 #[test]
 fn a_search_that_is_ended_anywhere_comes_to_the_same_result() {
-    const TEST: &str = "a_search_that_is_ended_anywhere_comes_to_the_same_result";
-    let model = load(&common::fixture(TEST, "models/stories260K.gguf").expect("it is in the repository"));
+    let model = load(common::five_layers().as_ref());
     let calibration = text_of(&model);
     let mut context = judging_context(&model);
     let tokenizer = Tokenizer::from_gguf(&model.gguf).unwrap();

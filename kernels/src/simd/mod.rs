@@ -142,7 +142,6 @@ impl FromStr for Isa {
 macro_rules! compiled_here {
     ($($Kernel:ident),*) => {$(
         impl $Kernel<'_> {
-            #[allow(missing_docs)]
             pub fn on(self, isa: $crate::simd::Isa) {
                 isa.dispatch(self);
             }
