@@ -97,16 +97,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let start = group.y * p.scores_stride + p.scores_first;
     let to = group.y * p.chosen_stride;
     for (var i = thread; i < p.experts; i += THREADS) {
-        var x = scores[start + i];
-        if p.gating == SIGMOID {
-            x = 1.0 / (1.0 + exp(min(-x, 88.0)));
-        }
-        weights[i] = x;
+        weights[i] = scores[start + i];
     }
     if p.gating == SOFTMAX {
         softmax(thread);
     }
     for (var i = thread; i < p.experts; i += THREADS) {
+        // Not in the loop before: with that Microsoft's older compiler refuses the barriers of the softmax.
+        if p.gating == SIGMOID {
+            weights[i] = 1.0 / (1.0 + exp(min(-weights[i], 88.0)));
+        }
         var key = weights[i];
         if p.has_bias != 0u {
             key += bias[i];

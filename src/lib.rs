@@ -80,6 +80,8 @@ pub mod speculation;
 #[allow(missing_docs)]
 mod synth;
 pub mod tokenizer;
+#[cfg(windows)]
+mod windows;
 mod words;
 
 use spec_run_kernels::kv_type;

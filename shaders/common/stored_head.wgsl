@@ -100,6 +100,14 @@ fn code_of(i: u32, stored: u32, fit: Fit) -> u32 {
     return u32(clamp((head[i] - fit.minimum) * fit.factor + middle + 0.5, 0.0, most));
 }
 
+// Zero beyond the head.
+fn scale_of(block: u32, stored: u32) -> f32 {
+    if 32u * block >= p.head_dim {
+        return 0.0;
+    }
+    return fit_of(block, stored).scale;
+}
+
 // Word `i` of a head in nibbles.
 fn word_of_nibbles(i: u32, stored: u32) -> u32 {
     let blocks = p.head_dim / 32u;
@@ -132,13 +140,8 @@ fn word_of_nibbles(i: u32, stored: u32) -> u32 {
         let fit = fit_of(at, stored);
         return two_halves_of(vec2<f32>(fit.scale, fit.minimum));
     }
-    var scales = vec2<f32>();
-    for (var j = 0u; j < 2u; j++) {
-        if 2u * at + j < blocks {
-            scales[j] = fit_of(2u * at + j, stored).scale;
-        }
-    }
-    return two_halves_of(scales);
+    // Not a vector whose components a loop chooses: Microsoft's older compiler would have to unroll all of it.
+    return two_halves_of(vec2<f32>(scale_of(2u * at, stored), scale_of(2u * at + 1u, stored)));
 }
 
 // Word `i` of the head as it is stored.

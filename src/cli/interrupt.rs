@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first asks the work to end after the token or chunk at hand and to keep what is done, the
+//! Ctrl-C and SIGTERM, on Windows Ctrl-C and Ctrl-Break: the first asks the work to end after the token or chunk at hand and to keep what is done, the
 //! second ends the process at once.
 
 use std::sync::{
@@ -6,13 +6,14 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use signal_hook::{
-    consts::{SIGINT, SIGTERM},
-    low_level,
-};
+#[cfg(windows)]
+use signal_hook::consts::SIGBREAK as SECOND;
+#[cfg(not(windows))]
+use signal_hook::consts::SIGTERM as SECOND;
+use signal_hook::{consts::SIGINT, low_level};
 
 /// By shells' custom, 128 and the number of the signal.
-const EXIT_CODES: [(i32, i32); 2] = [(SIGINT, 130), (SIGTERM, 143)];
+const EXIT_CODES: [(i32, i32); 2] = [(SIGINT, 128 + SIGINT), (SECOND, 128 + SECOND)];
 
 /// The exit code that the first signal asks for; 0 before.
 static ASKED: OnceLock<Arc<AtomicUsize>> = OnceLock::new();

@@ -111,6 +111,14 @@ impl Kernel for ReadAll<'_> {
 /// Bytes of this process that are in memory, where the system tells.
 #[cfg(any(test, feature = "cli"))]
 pub fn resident_bytes() -> Option<u64> {
+    #[cfg(windows)]
+    return crate::windows::resident_bytes();
+    #[cfg(not(windows))]
+    resident_by_proc()
+}
+
+#[cfg(all(any(test, feature = "cli"), not(windows)))]
+fn resident_by_proc() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -133,7 +141,7 @@ mod tests {
         }
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg(any(target_os = "linux", windows))]
     #[test]
     fn resident_memory_grows_by_what_is_touched() {
         let before = resident_bytes().unwrap();

@@ -7,6 +7,7 @@
 
 use std::{
     fs,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -139,17 +140,12 @@ fn agree(expected: &[String], got: &[String]) -> bool {
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for name in ["models", "examples", "docs", "tests"] {
-        link(&root().join(name), &folder.path().join(name));
+        symlink(root().join(name), folder.path().join(name)).unwrap();
     }
-    link(&root().join("models/stories13m-q8_0.gguf"), &folder.path().join("model.gguf"));
-    link(&root().join("models/stories-val.txt"), &folder.path().join("text.txt"));
+    symlink(root().join("models/stories13m-q8_0.gguf"), folder.path().join("model.gguf")).unwrap();
+    symlink(root().join("models/stories-val.txt"), folder.path().join("text.txt")).unwrap();
     fs::write(folder.path().join("prompt.txt"), "Once upon a time, a little fox").unwrap();
     folder
-}
-
-#[cfg(unix)]
-fn link(from: &Path, to: &Path) {
-    std::os::unix::fs::symlink(from, to).unwrap();
 }
 
 /// Runs one command line in `sh`, both streams into one, as a terminal shows them.
@@ -168,7 +164,6 @@ fn run(folder: &Path, command: &str) -> (i32, String) {
     (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-#[cfg(unix)]
 #[test]
 fn every_printed_command_does_what_the_page_says() {
     let mut wrong = Vec::new();

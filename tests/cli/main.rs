@@ -7,6 +7,8 @@ mod bench;
 mod chat;
 #[cfg(feature = "constraints")]
 mod constraints;
+// Its commands are for sh.
+#[cfg(unix)]
 mod documents;
 mod dry_run;
 mod examples;

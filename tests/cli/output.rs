@@ -1,10 +1,5 @@
 //! What the program says besides its result.
 
-use std::{
-    fs::OpenOptions,
-    process::{Command, Stdio},
-};
-
 use serde_json::Value;
 
 use crate::common::{child::Start, run, stdout};
@@ -14,7 +9,9 @@ const ARGS: [&str; 6] = ["-n", "12", "--temp", "0", "-p", "The dog"];
 /// The program with a stderr that takes nothing.
 #[cfg(target_os = "linux")]
 fn unheard(args: &[&str]) -> std::process::Output {
-    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    use std::process::{Command, Stdio};
+
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(full).start().output()
 }
@@ -93,7 +90,7 @@ fn json_says_where_it_comes_from() {
 #[test]
 fn no_color_is_heard() {
     let coloured = |value: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_spec-run"));
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_spec-run"));
         command.args(ARGS).args(["--no-learn", "--draft-exit", "8", "--draft-max", "3", "--color"]);
         let output = command.env("NO_COLOR", value).ended();
         output.stdout.contains(&0x1b)

@@ -1,15 +1,14 @@
 //! Scores in shards: put together they are what one run prints, to the bit.
 
-use std::{
-    fs,
-    io::Write,
-    path::Path,
-    process::{Command, Stdio},
-};
+#[cfg(unix)]
+use std::process::{Command, Stdio};
+use std::{fs, io::Write, path::Path};
 
 use serde_json::Value;
 
-use crate::common::{child::Start, five_layers, run, stdout};
+#[cfg(unix)]
+use crate::common::child::Start;
+use crate::common::{five_layers, run, stdout};
 
 const STORIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories-val.txt");
 /// Seven chunks.

@@ -5,7 +5,7 @@ use crate::common;
 use std::{ops::ControlFlow, path::Path, sync::Arc};
 
 use spec_run::{
-    Context, ContextConfig, Gguf, Model, RunLayers, Sampler, Tokenizer, embedded,
+    Context, ContextConfig, Model, RunLayers, Sampler, Tokenizer, embedded,
     generate::{Request, Speculation, generate, speculate},
     internals::synth::{Mix, Recipe, Shape, Skippable},
     placement::{Place, PlacementRequest, Unit},
@@ -150,7 +150,7 @@ fn bytes_that_are_let_go_of_have_left_memory() {
     let model = write_model(&path);
     let file = File::open(&path).unwrap();
     file.sync_all().unwrap();
-    let gguf: &Gguf = &model.gguf;
+    let gguf: &spec_run::Gguf = &model.gguf;
     let tensor = gguf.tensor("blk.1.ffn_down.weight").unwrap();
     let middle = tensor.offset + tensor.bytes / 2;
     let cached = || {

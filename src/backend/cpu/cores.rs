@@ -1,5 +1,5 @@
 //! The cores that this process may use, and which of them are the fast ones: processors of phones, laptops and desktops
-//! have two kinds. Linux tells which core is which, macOS how many there are; elsewhere all are taken to be alike.
+//! have two kinds. Linux and Windows tell which core is which, macOS how many are fast; elsewhere all are taken to be alike.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -70,13 +70,35 @@ impl Cores {
         Some(Cores { known: Vec::new(), n_fast })
     }
 
-    #[cfg(not(any(target_os = "linux", target_os = "macos")))]
+    #[cfg(windows)]
+    fn found() -> Option<Self> {
+        let cores = crate::windows::cores()?;
+        Self::of_classes(cores.into_iter().map(|core| (core.class, core.cpus)).collect())
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
     fn found() -> Option<Self> {
         None
     }
 
+    /// From classes, of which the highest is the fastest: Windows says no more of their speed.
+    #[cfg(any(test, windows))]
+    fn of_classes(cores: Vec<(u8, Vec<usize>)>) -> Option<Self> {
+        let highest = cores.iter().map(|&(class, _)| class).max()?;
+        let speed = |class| if class == highest { 1.0 } else { OF_A_LARGE_CORE };
+        let of_class =
+            |(class, cpus)| Core { cpus, speed: (speed(class) * f64::from(FASTEST)) as u32, node: 0 };
+        Self::sorted(cores.into_iter().map(of_class).collect())
+    }
+
+    fn sorted(mut known: Vec<Core>) -> Option<Self> {
+        known.sort_by_key(|core| std::cmp::Reverse(core.speed));
+        let n_fast = known.iter().filter(|core| core.speed == FASTEST).count();
+        Some(Cores { known, n_fast }).filter(|cores| cores.n_fast > 0)
+    }
+
     /// From Linux's tree of devices.
-    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux tells so much"))]
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has it"))]
     fn read(devices: &Path, allowed: &[usize]) -> Option<Self> {
         let list = |path: &str| parse_list(&fs::read_to_string(devices.join(path)).ok()?);
         let number = |path: String| fs::read_to_string(devices.join(path)).ok()?.trim().parse::<f64>().ok();
@@ -106,9 +128,7 @@ impl Cores {
             // Alike, so that equal threads have equal shares.
             core.speed = if share >= FAST { FASTEST } else { (share * f64::from(FASTEST)).max(1.0) as u32 };
         }
-        known.sort_by_key(|core| std::cmp::Reverse(core.speed));
-        let n_fast = known.iter().filter(|core| core.speed == FASTEST).count();
-        Some(Cores { known, n_fast }).filter(|cores| cores.n_fast > 0)
+        Self::sorted(known)
     }
 
     /// How many threads there are if nobody says: one for each fast core, at most what the process may have of the machine.
@@ -163,7 +183,7 @@ impl Cores {
     }
 
     /// The CPUs near the memory that is near this one.
-    #[cfg(any(test, feature = "cli"))]
+    #[cfg(any(test, all(feature = "cli", target_os = "linux")))]
     fn near(&self, cpu: usize) -> Vec<usize> {
         let here = self.known.iter().find(|core| core.cpus.contains(&cpu)).map(|core| core.node);
         let near = self.known.iter().filter(|core| Some(core.node) == here);
@@ -191,9 +211,11 @@ pub fn allowed() -> Option<Vec<usize>> {
     Some((0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// Has the calling thread, and those that it starts later, run on these CPUs alone; not at all where there are none. Tells
-/// whether the system did it.
+/// Has the calling thread, and on Linux those that it starts later, run on these CPUs alone; not at all where there are none.
+/// Tells whether the system did it.
 pub fn bind(cpus: &[usize]) -> bool {
+    #[cfg(windows)]
+    return crate::windows::bind(cpus);
     #[cfg(target_os = "linux")]
     if !cpus.is_empty() {
         use rustix::thread::CpuSet;
@@ -201,6 +223,7 @@ pub fn bind(cpus: &[usize]) -> bool {
         cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU).for_each(|&cpu| set.set(cpu));
         return rustix::thread::sched_setaffinity(None, &set).is_ok();
     }
+    #[cfg(not(windows))]
     cpus.is_empty()
 }
 
@@ -305,6 +328,14 @@ mod tests {
         assert!(of_two_kinds().seats(3, Binding::AcrossNodes) == of_two_kinds().seats(3, Binding::ByKind));
         assert!(cores.seats(4, Binding::ByKind).iter().all(|seat| seat.cpus.is_empty()), "all are alike");
         assert_eq!(Cores::read(root.path(), &[99]), None);
+    }
+
+    #[test]
+    fn small_cores_are_told_by_windows_classes_too() {
+        let large = (0..8).map(|core| (1, vec![2 * core, 2 * core + 1]));
+        let small = (16..20).map(|cpu| (0, vec![cpu]));
+        assert_eq!(Cores::of_classes(small.chain(large).collect()).unwrap(), of_two_kinds());
+        assert_eq!(Cores::of_classes(vec![]), None);
     }
 
     #[test]

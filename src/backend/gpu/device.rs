@@ -10,6 +10,8 @@ use std::{
 
 use wgpu::{Backends, BufferUsages, DeviceType, Features, Limits};
 
+#[cfg(windows)]
+use super::fxc::Fxc;
 use super::{
     cache::{KernelCache, Shelf},
     memory::{self, DeviceMemory},
@@ -73,8 +75,7 @@ pub fn adapters() -> Vec<Found> {
             adapter,
         })
         .collect();
-    // One GPU may be there through several interfaces. They come in wgpu's order.
-    let interfaces: Vec<_> = found.iter().map(|f| f.info.backend).collect();
+    // One GPU may be there through several interfaces.
     found.sort_by_key(|f| {
         let kind = match f.info.device_type {
             DeviceType::DiscreteGpu => 0,
@@ -83,7 +84,8 @@ pub fn adapters() -> Vec<Found> {
             DeviceType::Other => 3,
             DeviceType::Cpu => 4,
         };
-        let interface = interfaces.iter().position(|&backend| backend == f.info.backend);
+        // Vulkan's drivers keep compiled kernels, and have what DX12 has not: cooperative matrices.
+        let interface = f.info.backend == wgpu::Backend::Dx12;
         (kind, interface, std::cmp::Reverse(f.memory.map(|memory| memory.bytes)))
     });
     found.iter_mut().enumerate().for_each(|(number, f)| f.number = number);
@@ -108,10 +110,10 @@ impl Found {
         self.info.device_type != DeviceType::Cpu
     }
 
-    /// The same hardware under another number.
-    fn is_the_gpu_of(&self, other: &Found) -> bool {
-        let slot = &self.info.device_pci_bus_id;
-        self.number != other.number && !slot.is_empty() && *slot == other.info.device_pci_bus_id
+    /// The same hardware through another interface or driver. Two cards of a kind are two of one interface and driver, and
+    /// DX12 may give both of them one slot.
+    pub fn is_the_gpu_of(&self, other: &Found) -> bool {
+        is_one_gpu(&self.info, &other.info)
     }
 
     /// Its memory is the processor's.
@@ -140,10 +142,23 @@ impl Found {
         Square::ALL.into_iter().find(|square| fits && suits(square.side()))
     }
 
+    /// DX12 with the compiler that Windows brings along: the newer one has subgroups.
+    fn is_compiled_by_fxc(&self) -> bool {
+        self.info.backend == wgpu::Backend::Dx12 && !self.features.contains(Features::SUBGROUP)
+    }
+
     /// Why this adapter cannot be used, if it cannot.
     pub fn check(&self) -> Result<()> {
         check_limits(&self.info.name, &self.limits)
     }
+}
+
+fn is_one_gpu(one: &wgpu::AdapterInfo, other: &wgpu::AdapterInfo) -> bool {
+    let way = |info: &wgpu::AdapterInfo| (info.backend, info.driver.clone());
+    let kind = |info: &wgpu::AdapterInfo| (info.vendor, info.device);
+    let slots = [&one.device_pci_bus_id, &other.device_pci_bus_id];
+    let told = slots.iter().all(|slot| !slot.is_empty());
+    way(one) != way(other) && if told { slots[0] == slots[1] } else { kind(one) == kind(other) }
 }
 
 fn check_limits(name: &str, limits: &Limits) -> Result<()> {
@@ -159,6 +174,16 @@ fn check_limits(name: &str, limits: &Limits) -> Result<()> {
         Some((what, has, needed)) => Err(Error::Device(format!(
             "{name}: it allows {has} {what}, {needed} are needed: another `device`, or `device` cpu"
         ))),
+    }
+}
+
+/// The hardware adapters that can be used, the likeliest first. Where there are some and none can, why the first cannot.
+pub fn hardware() -> Result<Vec<Found>> {
+    let all: Vec<Found> = adapters().into_iter().filter(Found::is_hardware).collect();
+    let usable: Vec<Found> = all.iter().filter(|found| found.check().is_ok()).cloned().collect();
+    match (all.first(), usable.is_empty()) {
+        (Some(first), true) => Err(first.check().expect_err("none of them can be used")),
+        _ => Ok(usable),
     }
 }
 
@@ -255,6 +280,9 @@ pub struct Gpu {
     pub norms_apart: bool,
     /// Compiled kernels of earlier runs.
     pub kernels: Option<KernelCache>,
+    /// For DX12, whose drivers have no such cache.
+    #[cfg(windows)]
+    pub fxc: Option<Fxc>,
     /// The first thing that went wrong outside of any call that could have reported it.
     trouble: Arc<Mutex<Option<String>>>,
     /// Submissions that have ended.
@@ -279,12 +307,16 @@ impl Gpu {
         if variants.coop {
             features |= COOPERATIVE;
         }
+        if found.is_compiled_by_fxc() {
+            features |= Features::PASSTHROUGH_SHADERS;
+        }
         let (device, queue) = pollster::block_on(found.adapter.request_device(&wgpu::DeviceDescriptor {
             label: None,
             required_features: found.features & features,
             required_limits: found.limits.clone(),
-            experimental_features: match variants.coop {
-                // SAFETY: asked for by name only, and the results are compared before they are used.
+            experimental_features: match features.intersects(Features::all_experimental_mask()) {
+                // SAFETY: matrices are asked for by name only, and the results are compared before they are used; what is
+                // passed through is what wgpu would have compiled.
                 true => unsafe { wgpu::ExperimentalFeatures::enabled() },
                 false => wgpu::ExperimentalFeatures::disabled(),
             },
@@ -314,6 +346,8 @@ impl Gpu {
             flushes_halves: false,
             norms_apart: false,
             kernels: None,
+            #[cfg(windows)]
+            fxc: None,
             trouble,
             finished: Arc::default(),
             patience: if found.is_hardware() { PATIENCE } else { PATIENCE_SOFTWARE },
@@ -326,6 +360,21 @@ impl Gpu {
     /// Takes the kernels that earlier runs compiled, and keeps those of this one.
     pub fn keep_kernels(&mut self, shelf: &Shelf) {
         self.kernels = KernelCache::open(&self.device, shelf);
+        #[cfg(windows)]
+        if self.has(Features::PASSTHROUGH_SHADERS) && !self.checked {
+            self.fxc = Fxc::open(shelf);
+        }
+    }
+
+    /// For later runs. What cannot be kept is compiled again.
+    pub fn keep_compiled(&self) {
+        if let Some(kernels) = &self.kernels {
+            let _ = kernels.keep();
+        }
+        #[cfg(windows)]
+        if let Some(fxc) = &self.fxc {
+            let _ = fxc.keep();
+        }
     }
 
     /// A module of one of our own shaders.
@@ -499,6 +548,25 @@ mod tests {
         assert_eq!(pick("radeon", &names), None);
         assert_eq!(pick("", &names), None);
         assert_eq!(pick(" ", &names), None);
+    }
+
+    #[test]
+    fn one_gpu_through_two_interfaces_is_told_from_two_cards_of_a_kind() {
+        let info = |backend, slot: &str| wgpu::AdapterInfo {
+            vendor: 0x10de,
+            device: 0x2684,
+            device_pci_bus_id: slot.into(),
+            driver: format!("{backend:?}"),
+            ..wgpu::AdapterInfo::new(DeviceType::DiscreteGpu, backend)
+        };
+        use wgpu::Backend::{Dx12, Vulkan};
+        let [first, second] = ["0000:01:00.0", "0000:02:00.0"];
+        assert!(is_one_gpu(&info(Vulkan, first), &info(Dx12, first)));
+        assert!(!is_one_gpu(&info(Vulkan, second), &info(Dx12, first)));
+        assert!(!is_one_gpu(&info(Dx12, first), &info(Dx12, first)), "DX12 gives cards of a kind one slot");
+        assert!(is_one_gpu(&info(Vulkan, ""), &info(Dx12, first)), "a driver that does not tell the slot");
+        let other = wgpu::AdapterInfo { device: 0x2204, ..info(Dx12, "") };
+        assert!(!is_one_gpu(&info(Vulkan, ""), &other));
     }
 
     #[test]

@@ -7,8 +7,11 @@
 mod ahead;
 mod cache;
 mod clock;
+mod compile;
 pub mod device;
 pub mod formats;
+#[cfg(any(test, windows))]
+mod fxc;
 mod lab;
 mod layout;
 mod lent;
@@ -42,7 +45,7 @@ use std::sync::Arc;
 use ahead::Prepared;
 use cache::Shelf;
 use device::Gpu;
-pub use device::{AdapterChoice, Found, adapters, choose, choose_all, may_have_hardware};
+pub use device::{AdapterChoice, Found, adapters, choose, choose_all, hardware, may_have_hardware};
 use layout::{Layout, Place};
 use lent::Lender;
 pub use lent::lent_bytes;
@@ -421,9 +424,7 @@ fn take_rows(room: &[u8], place: Place, rows: &mut [f32]) {
 impl Drop for GpuBackend {
     /// What cannot be kept is compiled again.
     fn drop(&mut self) {
-        if let Some(kernels) = &self.gpu.kernels {
-            let _ = kernels.keep();
-        }
+        self.gpu.keep_compiled();
     }
 }
 

@@ -1,15 +1,14 @@
 //! Models in several files: as one file, and as several.
 
-use std::{collections::BTreeMap, fs, path::Path, process::Command};
+use std::{collections::BTreeMap, fs, path::Path};
 
-use crate::common::child::Start;
 use spec_run::{
     Gguf,
     gguf::{Value, Writer},
     quant::GgmlType,
 };
 
-use super::{SYNTH, directory, done, fails, names, tensor_bytes};
+use super::{SYNTH, directory, done, names, tensor_bytes};
 
 /// Cuts a model in files as llama-gguf-split does; each of `ends` is where one's tensors end.
 fn split(folder: &Path, model: &str, ends: &[usize]) {
@@ -127,6 +126,9 @@ fn shards_become_as_many_cut_at_the_same_tensors() {
 #[cfg(unix)]
 #[test]
 fn a_set_of_files_is_there_whole_or_not_at_all() {
+    use super::fails;
+    use crate::common::child::Start;
+
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     done(folder, &format!("synth -o whole.gguf {SYNTH} -q f16"));
@@ -140,7 +142,7 @@ fn a_set_of_files_is_there_whole_or_not_at_all() {
         "trap '' XFSZ; ulimit -f 400; exec {} quantize --keep-split part-00001-of-00003.gguf out.gguf Q8_0",
         env!("CARGO_BIN_EXE_spec-run")
     );
-    let output = Command::new("sh").current_dir(folder).args(["-c", &limited]).ended();
+    let output = std::process::Command::new("sh").current_dir(folder).args(["-c", &limited]).ended();
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), message.lines().count()), (Some(1), 1), "{message}");
     assert!(message.contains("out-00002-of-00003.gguf") && message.contains("too large"), "{message}");

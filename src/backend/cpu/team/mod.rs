@@ -237,12 +237,8 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Elsewhere, time on the clock: the crew then never looks slow, and stays whole.
-#[cfg(not(unix))]
-fn cpu_time() -> Duration {
-    static FIRST: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    FIRST.get_or_init(Instant::now).elapsed()
-}
+#[cfg(windows)]
+use crate::windows::cpu_time;
 
 impl Member<'_> {
     /// Waits until every thread of the team is here; what each wrote before is seen by all after.

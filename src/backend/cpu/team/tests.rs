@@ -162,10 +162,6 @@ fn whoever_takes_part_does_it_in_every_region() {
 /// expect; how turns fall is chance, hence the best of several tries.
 #[test]
 fn on_a_busy_machine_a_team_is_not_much_slower_than_one_thread() {
-    if cfg!(not(unix)) {
-        eprintln!("skipped: a thread's time on a core is told on Unix only");
-        return;
-    }
     let busy = AtomicBool::new(true);
     let passes = |team: &mut Team| {
         let (started, mut passes) = (Instant::now(), 0);

@@ -20,7 +20,7 @@ use loads::{Groups, Load, MOST_PIECES, Piece, Task, loads};
 use rayon::prelude::*;
 use wgpu::BufferUsages as Usage;
 
-use super::{device::Gpu, upload};
+use super::{compile::Source, device::Gpu, upload};
 use crate::{
     Error, Model, Result,
     backend::cpu::{
@@ -102,6 +102,9 @@ pub fn lent_bytes(model: &Model, in_ram: &UnitSet, max_rows: usize) -> u64 {
     Sizes::of(model, in_ram, max_rows).map_or(0, Sizes::bytes)
 }
 
+/// As bindings: weights and rows are read, products written.
+const STORAGE: &str = "rrw";
+
 /// Multiplies for the CPU.
 pub struct Lender {
     gpu: Arc<Gpu>,
@@ -182,22 +185,13 @@ impl Lender {
     fn make_kernel(&mut self, form: Form) -> Result<()> {
         let Lender { gpu, layout, kernels, fused, .. } = self;
         let Entry::Vacant(place) = kernels.entry(form) else { return Ok(()) };
-        let name = form.name();
-        let made = gpu.checked(&name, || {
-            let constants = [("FUSED", f64::from(u8::from(*fused)))];
-            gpu.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-                label: Some(&name),
-                layout: Some(layout),
-                module: &gpu.shader(&name, form.text()),
-                entry_point: Some("main"),
-                compilation_options: wgpu::PipelineCompilationOptions {
-                    constants: &constants,
-                    zero_initialize_workgroup_memory: false,
-                },
-                cache: gpu.kernels.as_ref().map(|kept| &kept.cache),
-            })
-        })?;
-        place.insert(made);
+        place.insert(gpu.pipeline(Source {
+            name: &form.name(),
+            text: form.text(),
+            constants: &[("FUSED", f64::from(u8::from(*fused)))],
+            layout,
+            storage: STORAGE,
+        })?);
         Ok(())
     }
 

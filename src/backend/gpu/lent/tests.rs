@@ -128,12 +128,12 @@ fn every_text_is_translated_for_vulkan_metal_and_dx12() {
     for packed in of_every_form(&mut Random::new(9), &[Isa::Scalar, Isa::Avx2]) {
         let form = Form::of(&packed).unwrap();
         for fused in [0.0, 1.0] {
-            let ready = Final::of_text(&form.name(), &form.text(), [("FUSED".to_string(), fused)]);
+            let ready = Final::of_text(&form.text(), [("FUSED".to_string(), fused)]).unwrap();
             let refused = [
                 ready.spirv().err(),
                 ready.msl().err(),
-                ready.hlsl(ShaderModel::V5_1).err(),
-                ready.hlsl(ShaderModel::V6_6).err(),
+                ready.hlsl(ShaderModel::V5_1, STORAGE).err(),
+                ready.hlsl(ShaderModel::V6_6, STORAGE).err(),
             ];
             assert_eq!(refused, [None, None, None, None], "{form:?}");
         }

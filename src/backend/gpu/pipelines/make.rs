@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{
-    super::{device::Gpu, variants::Variants},
+    super::{compile::Source, device::Gpu, variants::Variants},
     Family, Kernel,
 };
 use crate::Result;
@@ -43,21 +43,13 @@ impl Maker {
     }
 
     pub fn make(&self, gpu: &Gpu, kernel: Kernel) -> Result<wgpu::ComputePipeline> {
-        let name = kernel.name();
-        gpu.checked(&name, || {
-            let module = gpu.shader(&name, self.text(gpu, kernel));
-            gpu.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-                label: Some(&name),
-                layout: Some(&self.layouts[&kernel.family()].1),
-                module: &module,
-                entry_point: Some("main"),
-                compilation_options: wgpu::PipelineCompilationOptions {
-                    constants: &kernel.constants(&gpu.tuning, gpu.flushes_halves),
-                    // The kernels write what they read.
-                    zero_initialize_workgroup_memory: false,
-                },
-                cache: gpu.kernels.as_ref().map(|kept| &kept.cache),
-            })
+        let family = kernel.family();
+        gpu.pipeline(Source {
+            name: &kernel.name(),
+            text: self.text(gpu, kernel),
+            constants: &kernel.constants(&gpu.tuning, gpu.flushes_halves),
+            layout: &self.layouts[&family].1,
+            storage: family.storage(),
         })
     }
 

@@ -8,7 +8,7 @@ mod kernel;
 mod make;
 mod name;
 mod text;
-#[cfg(test)]
+#[cfg(any(test, windows))]
 mod translated;
 mod tuning;
 
@@ -17,7 +17,7 @@ use std::{collections::HashMap, sync::Arc};
 use background::Background;
 pub use kernel::{Curve, FEW_ROWS, Family, Kernel, MOST_PREPARED_HEAD, Mode, numbers_of};
 use make::Maker;
-#[cfg(test)]
+#[cfg(any(test, windows))]
 pub use translated::Final;
 pub use tuning::{LANE_SUMS_BYTES, MOST_SHARED, Tiles, Tiling, Tuning, Turns};
 

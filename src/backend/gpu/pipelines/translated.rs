@@ -2,20 +2,27 @@
 
 use naga::{
     Module, ShaderStage,
-    back::{hlsl, msl, pipeline_constants::process_overrides, spv},
+    back::{hlsl, pipeline_constants::process_overrides},
     front::wgsl,
-    proc::{BoundsCheckPolicies, BoundsCheckPolicy},
     valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator},
 };
+#[cfg(test)]
+use naga::{
+    back::{msl, spv},
+    proc::{BoundsCheckPolicies, BoundsCheckPolicy},
+};
 
+#[cfg(test)]
 use super::{
     super::variants::{Square, Variants},
     Kernel, Tuning,
 };
 
 /// Where wgpu puts the sizes of buffers for Metal.
+#[cfg(test)]
 const SIZES_SLOT: u8 = 30;
 
+#[cfg(test)]
 const UNCHECKED: BoundsCheckPolicies = BoundsCheckPolicies {
     index: BoundsCheckPolicy::Unchecked,
     buffer: BoundsCheckPolicy::Unchecked,
@@ -31,30 +38,28 @@ pub struct Final {
 
 impl Final {
     /// As a card would have it.
+    #[cfg(test)]
     pub fn of(kernel: Kernel, tuning: &Tuning, variants: Variants, square: Square) -> Self {
         let constants = kernel.constants(tuning, false);
         let constants = constants.into_iter().map(|(name, x)| (name.to_string(), x));
-        Self::of_text(&kernel.name(), &kernel.text(variants, square), constants)
+        Self::of_text(&kernel.text(variants, square), constants).unwrap_or_else(|e| panic!("{kernel:?}: {e}"))
     }
 
-    pub fn of_text(name: &str, text: &str, constants: impl IntoIterator<Item = (String, f64)>) -> Self {
-        let module = wgsl::parse_str(text).unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(text)));
+    pub fn of_text(text: &str, constants: impl IntoIterator<Item = (String, f64)>) -> Result<Self, String> {
+        let module = wgsl::parse_str(text).map_err(|e| e.emit_to_string(text))?;
         let info = Validator::new(ValidationFlags::all(), Capabilities::all())
             .subgroup_stages(ShaderStages::COMPUTE)
             .subgroup_operations(SubgroupOperationSet::all())
             .validate(&module)
-            .unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(text)));
-        let (module, info) = process_overrides(
-            &module,
-            &info,
-            Some((ShaderStage::Compute, "main")),
-            &constants.into_iter().collect(),
-        )
-        .unwrap_or_else(|e| panic!("{name}: {e}"));
-        Final { module: module.into_owned(), info: info.into_owned() }
+            .map_err(|e| e.emit_to_string(text))?;
+        let entry = Some((ShaderStage::Compute, "main"));
+        let (module, info) = process_overrides(&module, &info, entry, &constants.into_iter().collect())
+            .map_err(|e| e.to_string())?;
+        Ok(Final { module: module.into_owned(), info: info.into_owned() })
     }
 
     /// For Vulkan 1.3.
+    #[cfg(test)]
     pub fn spirv(&self) -> Result<Vec<u32>, String> {
         let options = spv::Options {
             lang_version: (1, 6),
@@ -70,6 +75,7 @@ impl Final {
     }
 
     /// For Metal 3.1.
+    #[cfg(test)]
     pub fn msl(&self) -> Result<String, String> {
         let bindings = self.module.global_variables.iter().filter_map(|(_, variable)| variable.binding);
         let slot = |slot| msl::BindTarget { buffer: Some(slot), mutable: true, ..msl::BindTarget::default() };
@@ -99,11 +105,20 @@ impl Final {
         Ok(text)
     }
 
-    /// For DX12: by the compiler that Windows has (5.1), and by the newer one (6.6).
-    pub fn hlsl(&self, shader_model: hlsl::ShaderModel) -> Result<String, String> {
+    /// For DX12: by the compiler that Windows has (5.1), and by the newer one (6.6). `storage` has a letter for each storage
+    /// buffer, as [`Family::storage`](super::Family::storage); registers are those that wgpu gives them.
+    pub fn hlsl(&self, shader_model: hlsl::ShaderModel, storage: &str) -> Result<String, String> {
+        let register = |register| hlsl::BindTarget { register, ..hlsl::BindTarget::default() };
+        let (mut read, mut written) = (0.., 0..);
+        let of_buffer = |letter| if letter == b'r' { read.next() } else { written.next() };
+        let buffers = storage.bytes().map(of_buffer).map(|at| register(at.expect("there is no last one")));
+        let all = std::iter::once(register(0)).chain(buffers);
         let options = hlsl::Options {
             shader_model,
-            fake_missing_bindings: true,
+            binding_map: (0..).map(|binding| naga::ResourceBinding { group: 0, binding }).zip(all).collect(),
+            fake_missing_bindings: false,
+            // Behind the parameters: how many workgroups there are.
+            special_constants_binding: Some(register(1)),
             zero_initialize_workgroup_memory: false,
             restrict_indexing: false,
             force_loop_bounding: false,
@@ -120,6 +135,8 @@ impl Final {
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::HashSet, env, fs, path::PathBuf};
+
     use super::*;
     use rayon::prelude::*;
 
@@ -152,7 +169,7 @@ mod tests {
                 let spirv = of("Vulkan", ready.spirv().map(|words| words.len()));
                 let msl = of("Metal", ready.msl().map(|text| text.len()));
                 let hlsl = [hlsl::ShaderModel::V5_1, hlsl::ShaderModel::V6_6].map(|shader_model| {
-                    let made = ready.hlsl(shader_model);
+                    let made = ready.hlsl(shader_model, kernel.family().storage());
                     match variants.coop && made.is_err() {
                         // HLSL has none before a version that naga does not write.
                         true => None,
@@ -165,14 +182,44 @@ mod tests {
         assert!(refused.is_empty(), "{} refused:\n{}", refused.len(), refused.join("\n"));
     }
 
+    /// For Microsoft's compilers, which `.ci/windows` has: `SPEC_RUN_HLSL` names a folder, which gets a file for each text that
+    /// differs and a list of them.
+    #[test]
+    #[ignore = "writes files for .ci/windows"]
+    fn every_text_for_dx12_is_written() {
+        let folder = PathBuf::from(env::var_os("SPEC_RUN_HLSL").expect("SPEC_RUN_HLSL names a folder"));
+        for (name, shader_model) in [("5_1", hlsl::ShaderModel::V5_1), ("6_6", hlsl::ShaderModel::V6_6)] {
+            let folder = folder.join(name);
+            fs::create_dir_all(&folder).unwrap();
+            let all: Vec<_> = every_final_text().filter(|(_, variants, _)| !variants.coop).collect();
+            let texts: Vec<_> = all
+                .into_par_iter()
+                .map(|(kernel, variants, square)| {
+                    let ready = Final::of(kernel, &Tuning::HARDWARE, variants, square);
+                    (kernel, ready.hlsl(shader_model, kernel.family().storage()).unwrap())
+                })
+                .collect();
+            let mut seen = HashSet::new();
+            let mut list = String::new();
+            for (kernel, text) in texts {
+                if seen.insert(text.clone()) {
+                    let file = format!("{}.hlsl", seen.len());
+                    list += &format!("{file}\t{kernel:?}\n");
+                    fs::write(folder.join(file), text).unwrap();
+                }
+            }
+            fs::write(folder.join("list.tsv"), list).unwrap();
+        }
+    }
+
     #[test]
     fn dx12_has_no_cooperative_matrices() {
         let kernel = Kernel::all()
             .into_iter()
             .find(|kernel| kernel.text(Variants::COOP, Square::Eight).contains("coop_"));
-        let ready =
-            Final::of(kernel.expect("coop has tiles"), &Tuning::HARDWARE, Variants::COOP, Square::Eight);
-        let said = ready.hlsl(hlsl::ShaderModel::V6_6).unwrap_err();
+        let kernel = kernel.expect("coop has tiles");
+        let ready = Final::of(kernel, &Tuning::HARDWARE, Variants::COOP, Square::Eight);
+        let said = ready.hlsl(hlsl::ShaderModel::V6_6, kernel.family().storage()).unwrap_err();
         assert!(said.to_lowercase().contains("cooperative"), "{said}");
     }
 

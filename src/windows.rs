@@ -1,0 +1,171 @@
+//! What Windows tells of this process, its threads and the cores: every call of its own interface that is not in a crate.
+
+use std::{
+    mem::{size_of, zeroed},
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use windows_sys::Win32::{
+    Foundation::FILETIME,
+    System::{
+        ProcessStatus::{K32GetProcessMemoryInfo, PROCESS_MEMORY_COUNTERS},
+        SystemInformation::{
+            GROUP_AFFINITY, GetLogicalProcessorInformationEx, RelationProcessorCore,
+            SYSTEM_LOGICAL_PROCESSOR_INFORMATION_EX,
+        },
+        Threading::{
+            GetCurrentProcess, GetCurrentThread, GetProcessAffinityMask, GetThreadTimes,
+            SetThreadGroupAffinity,
+        },
+        WindowsProgramming::QueryThreadCycleTime,
+    },
+};
+
+/// CPUs are counted through groups of so many.
+const GROUP: usize = 64;
+
+/// A core of the processor.
+pub struct WindowsCore {
+    /// Its hardware threads.
+    pub cpus: Vec<usize>,
+    /// Cores of a higher class are faster.
+    pub class: u8,
+}
+
+/// The cores that this process may run on.
+pub fn cores() -> Option<Vec<WindowsCore>> {
+    let mut bytes = 0;
+    // SAFETY: without a buffer it only tells how many bytes there are.
+    unsafe { GetLogicalProcessorInformationEx(RelationProcessorCore, std::ptr::null_mut(), &mut bytes) };
+    // Of eight bytes each, since the entries hold pointers' widths.
+    let mut buffer = vec![0u64; (bytes as usize).div_ceil(8)];
+    // SAFETY: the buffer has as many bytes as it says.
+    let told = unsafe {
+        GetLogicalProcessorInformationEx(RelationProcessorCore, buffer.as_mut_ptr().cast(), &mut bytes)
+    };
+    let allowed = first_group();
+    let mut cores = Vec::new();
+    let mut at = 0;
+    while told != 0 && at < bytes as usize {
+        // SAFETY: entries of the size that each tells fill the buffer, and all are of the kind that was asked for.
+        let (size, core) = unsafe {
+            let entry =
+                buffer.as_ptr().cast::<u8>().add(at).cast::<SYSTEM_LOGICAL_PROCESSOR_INFORMATION_EX>();
+            ((*entry).Size as usize, (*entry).Anonymous.Processor)
+        };
+        let GROUP_AFFINITY { Mask: mask, Group: group, .. } = core.GroupMask[0];
+        let mask = if group == 0 { mask & allowed } else { mask };
+        let cpus: Vec<usize> = (0..GROUP)
+            .filter(|bit| mask >> bit & 1 == 1)
+            .map(|bit| usize::from(group) * GROUP + bit)
+            .collect();
+        if !cpus.is_empty() {
+            cores.push(WindowsCore { cpus, class: core.EfficiencyClass });
+        }
+        at += size.max(1);
+    }
+    Some(cores).filter(|cores| !cores.is_empty())
+}
+
+/// Of the first group's CPUs those that this process may run on. Where it runs in several groups, all.
+fn first_group() -> usize {
+    let (mut own, mut all) = (0, 0);
+    // SAFETY: it writes two numbers.
+    let told = unsafe { GetProcessAffinityMask(GetCurrentProcess(), &mut own, &mut all) };
+    if told == 0 || own == 0 { usize::MAX } else { own }
+}
+
+/// Has the calling thread run on these CPUs alone. Tells whether Windows did it: it cannot where they are of several groups.
+pub fn bind(cpus: &[usize]) -> bool {
+    let Some(group) = cpus.first().map(|cpu| cpu / GROUP) else { return true };
+    if cpus.iter().any(|cpu| cpu / GROUP != group) {
+        return false;
+    }
+    let mask = cpus.iter().fold(0, |mask, cpu| mask | 1usize << (cpu % GROUP));
+    let Ok(group) = u16::try_from(group) else { return false };
+    let affinity = GROUP_AFFINITY { Mask: mask, Group: group, Reserved: [0; 3] };
+    // SAFETY: it reads the struct.
+    unsafe { SetThreadGroupAffinity(GetCurrentThread(), &affinity, std::ptr::null_mut()) != 0 }
+}
+
+/// What the calling thread has had of a core: by its cycles, or where these are not counted by Windows' clock, which ticks 64
+/// times a second.
+pub fn cpu_time() -> Duration {
+    match cycles() {
+        Some(cycles) => Duration::from_secs_f64(cycles as f64 / cycles_a_second()),
+        None => thread_times(),
+    }
+}
+
+fn cycles() -> Option<u64> {
+    let mut cycles = 0;
+    // SAFETY: it writes a number.
+    let told = unsafe { QueryThreadCycleTime(GetCurrentThread(), &mut cycles) };
+    (told != 0 && cycles > 0).then_some(cycles)
+}
+
+/// Measured by a thread that does nothing else for a moment.
+fn cycles_a_second() -> f64 {
+    const MOMENT: Duration = Duration::from_millis(2);
+    static RATE: OnceLock<f64> = OnceLock::new();
+    *RATE.get_or_init(|| {
+        let (started, before) = (Instant::now(), cycles().unwrap_or(0));
+        while started.elapsed() < MOMENT {
+            std::hint::spin_loop();
+        }
+        let cycles = cycles().unwrap_or(0).saturating_sub(before);
+        cycles.max(1) as f64 / started.elapsed().as_secs_f64()
+    })
+}
+
+fn thread_times() -> Duration {
+    // SAFETY: a time of zeros is one.
+    let [mut created, mut ended, mut kernel, mut user]: [FILETIME; 4] = unsafe { zeroed() };
+    // SAFETY: it writes four times.
+    unsafe { GetThreadTimes(GetCurrentThread(), &mut created, &mut ended, &mut kernel, &mut user) };
+    let of = |time: FILETIME| u64::from(time.dwHighDateTime) << 32 | u64::from(time.dwLowDateTime);
+    Duration::from_nanos(100 * (of(kernel) + of(user)))
+}
+
+/// Bytes of this process that are in memory.
+pub fn resident_bytes() -> Option<u64> {
+    // SAFETY: numbers may be zero.
+    let mut told: PROCESS_MEMORY_COUNTERS = unsafe { zeroed() };
+    told.cb = size_of::<PROCESS_MEMORY_COUNTERS>() as u32;
+    // SAFETY: it writes as many bytes as the struct says that it has.
+    let done = unsafe { K32GetProcessMemoryInfo(GetCurrentProcess(), &mut told, told.cb) };
+    (done != 0).then_some(told.WorkingSetSize as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_works_has_had_a_core() {
+        let (started, before) = (Instant::now(), cpu_time());
+        while started.elapsed() < Duration::from_millis(300) {
+            std::hint::spin_loop();
+        }
+        let had = cpu_time() - before;
+        // Others may have had it too.
+        assert!(had > Duration::from_millis(20) && had < 2 * started.elapsed(), "{had:?}");
+        let before = cpu_time();
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(cpu_time() - before < Duration::from_millis(50));
+    }
+
+    #[test]
+    fn a_thread_is_bound_to_a_core_that_there_is() {
+        let Some(cores) = cores() else {
+            eprintln!(
+                "NOT RUN: a_thread_is_bound_to_a_core_that_there_is: Windows does not tell which cores there are"
+            );
+            return;
+        };
+        assert!(std::thread::spawn(move || bind(&cores[0].cpus)).join().unwrap());
+        assert!(!bind(&[0, GROUP]), "of two groups");
+        assert!(!bind(&[GROUP * 900]), "there is no such group");
+    }
+}
