@@ -103,7 +103,10 @@ impl Plans {
 /// What would be opened, without opening it.
 #[cfg(feature = "cli")]
 pub fn plan(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans> {
-    let found = adapters(config)?;
+    let mut found = adapters(config)?;
+    if config.device == Device::Auto {
+        found.truncate(1);
+    }
     let speeds = match found.first() {
         Some(found) => gpu::speeds(config.gpu_cache.as_deref(), found)?,
         None => None,
@@ -174,14 +177,19 @@ impl Loading for Basis {
 }
 
 pub fn open(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -> Result<Opened> {
-    let (found, note) = adapters_for(&model, config)?;
+    let (candidates, note) = adapters_for(&model, config)?;
     let with_ahead = config.ahead.then(|| Arc::new(model.with_ahead()));
     let of = |planned: &Planned| with_ahead.as_ref().filter(|_| planned.ahead).unwrap_or(&model);
-    let kernels = found.iter().map(|found| kernels(config, found, loading)).collect::<Result<Vec<_>>>()?;
-    let (found, note) = match kernels.iter().find_map(|of| of.refusal.as_ref()) {
-        None => (found, note),
-        Some(refusal) => (Vec::new(), Some(instead_of_refused(refusal, &config.device)?)),
+    let kernels = |found: &Found| kernels(config, found, loading);
+    let (found, note) = match config.device {
+        Device::Auto => {
+            let (found, said) = first_right(candidates, kernels, Found::describe)?;
+            (found.into_iter().collect(), note.or(said))
+        }
+        _ => (all_right(candidates, kernels)?, note),
     };
+    let (found, kernels): (Vec<Found>, Vec<Chosen>) =
+        found.into_iter().map(|right| (right.gpu, right.kernels)).unzip();
     let gpus: Vec<(&Found, Variants)> = found.iter().zip(kernels.iter().map(|of| of.variants)).collect();
     // Of several the first one's.
     let speeds = kernels.first().and_then(|of| of.speeds);
@@ -196,7 +204,7 @@ pub fn open(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) ->
     };
     let smaller = !found.is_empty() && !config.placement.strict;
     let mut request = config.placement.clone();
-    if note.is_some() {
+    if note.is_some() && found.is_empty() {
         (request.gpu_layers, request.vram, request.on_gpu) = (None, None, None);
     }
     let gpu_bytes = |planned: &Planned| planned.placement.bytes_on_each_gpu();
@@ -264,15 +272,43 @@ fn adapters_for(model: &Model, config: &ContextConfig) -> Result<(Vec<Found>, Op
     }
 }
 
-/// What there is to say where the CPU takes over from a GPU whose kernels are wrong; by name that is an error.
-fn instead_of_refused(refusal: &str, device: &Device) -> Result<String> {
-    match device {
-        Device::Named(_) | Device::Several(_) => Err(Error::Device(refusal.into())),
-        Device::Cpu | Device::Auto => Ok(format!("all of it runs on the CPU: {refusal}")),
-    }
+/// A GPU with kernels that are right on it.
+struct Right<T> {
+    gpu: T,
+    kernels: Chosen,
 }
 
-/// The GPUs to use; none for the CPU alone.
+/// GPUs that were named, with their kernels. One whose kernels are wrong is an error.
+fn all_right<T>(named: Vec<T>, kernels: impl Fn(&T) -> Result<Chosen>) -> Result<Vec<Right<T>>> {
+    let with_kernels = |gpu: T| match kernels(&gpu)? {
+        Chosen { refusal: Some(refusal), .. } => Err(Error::Device(refusal)),
+        kernels => Ok(Right { gpu, kernels }),
+    };
+    named.into_iter().map(with_kernels).collect()
+}
+
+/// The first GPU whose kernels are right; and what there is to say where that is not the first of all. The same GPU may be
+/// among them through another interface, whose driver does better.
+fn first_right<T>(
+    candidates: Vec<T>,
+    kernels: impl Fn(&T) -> Result<Chosen>,
+    describe: impl Fn(&T) -> String,
+) -> Result<(Option<Right<T>>, Option<String>)> {
+    let mut refused = None;
+    for gpu in candidates {
+        let kernels = kernels(&gpu)?;
+        match &kernels.refusal {
+            Some(refusal) => _ = refused.get_or_insert(refusal.clone()),
+            None => {
+                let said = refused.map(|refusal| format!("{refusal}; {} is used instead", describe(&gpu)));
+                return Ok((Some(Right { gpu, kernels }), said));
+            }
+        }
+    }
+    Ok((None, refused.map(|refusal| format!("all of it runs on the CPU: {refusal}"))))
+}
+
+/// The GPUs to use, none for the CPU alone; or with [`Device::Auto`] those of which one is used, the likeliest first.
 fn adapters(config: &ContextConfig) -> Result<Vec<Found>> {
     let PlacementRequest { gpu_layers, vram, .. } = config.placement;
     let asked_for = gpu_layers.is_some_and(|n| n > 0) || vram.is_some_and(|v| v > 0);
@@ -287,13 +323,14 @@ fn adapters(config: &ContextConfig) -> Result<Vec<Found>> {
         Device::Cpu => Ok(Vec::new()),
         Device::Named(name) => gpu::choose(&gpu::AdapterChoice::Named(name.clone())).map(one),
         Device::Several(numbers) => gpu::choose_all(numbers),
-        Device::Auto if asked_for => gpu::choose(&gpu::AdapterChoice::Any).map(one),
+        Device::Auto if asked_for => {
+            // Says what is missing where there is none.
+            gpu::choose(&gpu::AdapterChoice::Any)?;
+            gpu::hardware()
+        }
         Device::Auto if !gpu::may_have_hardware() => Ok(Vec::new()),
-        // A hardware adapter that cannot run this is told of; none at all is the usual case of a CPU.
-        Device::Auto => match gpu::adapters().into_iter().find(Found::is_hardware) {
-            Some(found) => found.check().map(|()| one(found)),
-            None => Ok(Vec::new()),
-        },
+        // None at all is the usual case of a CPU.
+        Device::Auto => gpu::hardware(),
     }
 }
 
@@ -401,11 +438,28 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_is_wrong_is_an_error_by_name_and_else_a_word() {
-        let note = instead_of_refused("wrong", &Device::Auto).unwrap();
-        assert!(note.contains("CPU") && note.contains("wrong"), "{note}");
-        let error = instead_of_refused("wrong", &Device::Named("it".into())).unwrap_err();
-        assert!(matches!(error, Error::Device(what) if what == "wrong"));
+    fn a_gpu_that_is_wrong_is_an_error_by_name_and_else_the_next_one_is_used() {
+        let kernels = |name: &&str| {
+            let refusal = name.starts_with("wrong").then(|| format!("{name}: its kernels are wrong"));
+            Ok(Chosen { refusal, ..Chosen::default() })
+        };
+        let first = |names: &[&'static str]| {
+            let (found, said) = first_right(names.to_vec(), kernels, |name| name.to_string()).unwrap();
+            (found.map(|right| right.gpu), said)
+        };
+        assert_eq!(first(&[]), (None, None));
+        assert_eq!(first(&["a", "wrong b"]), (Some("a"), None));
+        let (found, said) = first(&["wrong a", "wrong b", "c", "d"]);
+        assert_eq!(
+            (found, said.as_deref()),
+            (Some("c"), Some("wrong a: its kernels are wrong; c is used instead"))
+        );
+        let (found, said) = first(&["wrong a", "wrong b"]);
+        assert_eq!(found, None);
+        assert_eq!(said.unwrap(), "all of it runs on the CPU: wrong a: its kernels are wrong");
+        let error = all_right(vec!["a", "wrong b"], kernels).err().unwrap();
+        assert!(matches!(error, Error::Device(what) if what == "wrong b: its kernels are wrong"));
+        assert_eq!(all_right(vec!["a", "b"], kernels).unwrap().len(), 2);
     }
 
     #[test]

@@ -47,6 +47,10 @@ impl Found {
         match self.never {}
     }
 
+    pub fn describe(&self) -> String {
+        match self.never {}
+    }
+
     pub fn shares_memory(&self) -> bool {
         match self.never {}
     }
@@ -66,6 +70,10 @@ pub fn may_have_hardware() -> bool {
 
 pub fn adapters() -> Vec<Found> {
     Vec::new()
+}
+
+pub fn hardware() -> Result<Vec<Found>> {
+    Ok(Vec::new())
 }
 
 pub enum AdapterChoice {

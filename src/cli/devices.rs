@@ -29,9 +29,12 @@ pub struct DevicesArgs {
 
 pub fn run(args: DevicesArgs) -> Result<()> {
     let all = adapters();
-    let default = all.iter().position(Found::is_hardware).filter(|&i| all[i].check().is_ok());
     let cache = device_args::gpu_cache(args.gpu_cache.as_deref());
     let known = all.iter().map(|found| known(found, &args, cache.as_deref())).collect::<Result<Vec<_>>>()?;
+    let is_refused = |i: usize| known[i].0.as_ref().is_some_and(TrialOutcome::is_refused);
+    let usable: Vec<usize> =
+        (0..all.len()).filter(|&i| all[i].is_hardware() && all[i].check().is_ok()).collect();
+    let default = usable.iter().copied().find(|&i| !is_refused(i));
     if args.json {
         let list = all.iter().zip(&known).enumerate();
         let list: Vec<Value> =
@@ -41,7 +44,22 @@ pub fn run(args: DevicesArgs) -> Result<()> {
     }
     let mut text = String::new();
     for (i, found) in all.iter().enumerate() {
-        text += &describe(i, found, Some(i) == default);
+        let used = match found.check() {
+            Err(e) => format!("cannot be used: {}", failure::message(&e)),
+            Ok(()) if Some(i) == default => "used by default".into(),
+            Ok(()) if is_refused(i) => {
+                let instead = default.map_or("the CPU".into(), |i| all[i].describe());
+                format!("not used, since its kernels are wrong: {instead} is used instead")
+            }
+            Ok(()) if !found.is_hardware() => "software: used only if named with --device".into(),
+            Ok(()) => match all[..i].iter().find(|other| other.is_the_gpu_of(found)) {
+                Some(other) => {
+                    format!("the GPU of {} through another driver: used if named with --device", other.number)
+                }
+                None => "used if named with --device".into(),
+            },
+        };
+        text += &describe(i, found, &used);
         text += &describe_known(&known[i]);
     }
     text += &format!("cpu: the processor{}\n", if default.is_none() { ", used by default" } else { "" });
@@ -71,7 +89,7 @@ fn describe_known((outcome, speeds): &Known) -> String {
         }
         Some(outcome) => {
             match outcome.is_refused() {
-                true => text += "   kernels: none is right, so it is not used\n",
+                true => text += "   kernels: none is right\n",
                 false => text += &format!("   kernels: {}\n", outcome.chosen()),
             }
             outcome.scores.iter().for_each(|score| text += &format!("      {}\n", score.describe()));
@@ -83,19 +101,13 @@ fn describe_known((outcome, speeds): &Known) -> String {
     text
 }
 
-fn describe(number: usize, found: &Found, is_default: bool) -> String {
+fn describe(number: usize, found: &Found, used: &str) -> String {
     let limits = &found.limits;
     let mib = |bytes: u64| bytes >> 20;
     let free = |bytes: u64| format!(" ({} MiB of it free)", mib(bytes));
     let memory = found.memory.map_or("memory unknown".into(), |memory| {
         format!("memory {} MiB{}", mib(memory.bytes), memory.free.map_or(String::new(), free))
     });
-    let used = match (found.check(), is_default, found.is_hardware()) {
-        (Err(e), ..) => format!("cannot be used: {}", failure::message(&e)),
-        (Ok(()), true, _) => "used by default".into(),
-        (Ok(()), _, true) => "used if named with --device".into(),
-        (Ok(()), _, false) => "software: used only if named with --device".into(),
-    };
     format!(
         "{number}: {}\n   {used}\n   {:?}, {memory}, bindings of {} MiB, workgroups of {} threads and {} KiB, subgroups of {} to {}\n   optional features: {}\n",
         found.describe(),

@@ -292,4 +292,5 @@ fn a_device_whose_kernels_are_wrong_is_not_used() {
     assert!(message.contains("--device cpu") && message.lines().count() == 1, "{message}");
     let listed = stdout(&["devices", "--gpu-cache", cache]);
     assert!(listed.contains("none is right") && listed.contains("seven times eight is 54"), "{listed}");
+    assert!(listed.contains("not used, since its kernels are wrong: "), "{listed}");
 }
