@@ -5,6 +5,7 @@ use super::{
     acts::GROUP,
     codec::{Codec, Minimum, Weights},
 };
+use crate::simd::scalar::fused;
 
 /// Columns that share one unpacking of a weight row.
 const TILE: usize = 64;
@@ -44,17 +45,17 @@ fn step(w: &Weights, x: &QuantRows, c: usize, b: usize, acc: f32) -> f32 {
         w.ints[of.clone()].iter().zip(&x.q[of]).map(|(&w, &q)| i32::from(w) * i32::from(q)).sum()
     };
     if let Some(second_scale) = w.second_scale {
-        let acc = (w.scale * x.d).mul_add(dot(0) as f32, acc);
-        return (second_scale * x.d).mul_add(dot(1) as f32, acc);
+        let acc = fused(w.scale * x.d, dot(0) as f32, acc);
+        return fused(second_scale * x.d, dot(1) as f32, acc);
     }
     let isum = w.sub[0] * dot(0) + w.sub[1] * dot(1);
-    let acc = (w.scale * x.d).mul_add(isum as f32, acc);
+    let acc = fused(w.scale * x.d, isum as f32, acc);
     match w.minimum {
         Minimum::None => acc,
-        Minimum::Whole(n) => n.mul_add(x.xs, acc),
+        Minimum::Whole(n) => fused(n, x.xs, acc),
         Minimum::Halves([n0, n1]) => {
             let [h0, h1] = x.half_sums.map(|h| x.d * f32::from(h));
-            n1.mul_add(h1, n0.mul_add(h0, acc))
+            fused(n1, h1, fused(n0, h0, acc))
         }
     }
 }

@@ -21,6 +21,33 @@ fn tree<T: Copy>(mut a: [T; LANES], join: impl Fn(T, T) -> T) -> T {
     a[0]
 }
 
+/// `a * b + c`, rounded once. Where the processor has no such instruction Rust asks the system's library, and MinGW's rounds
+/// twice.
+#[inline(always)]
+pub fn fused(a: f32, b: f32, c: f32) -> f32 {
+    if cfg!(any(target_feature = "fma", target_arch = "aarch64")) {
+        a.mul_add(b, c)
+    } else {
+        fused_in_f64(a, b, c)
+    }
+}
+
+/// The product is exact in 53 bits. The sum is rounded to odd: its last bit tells whether anything was lost, so that rounding it
+/// to 24 bits is as if nothing had been.
+#[inline(always)]
+fn fused_in_f64(a: f32, b: f32, c: f32) -> f32 {
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + c;
+    // What the sum lost, exactly.
+    let of_c = sum - product;
+    let lost = (product - (sum - of_c)) + (c - of_c);
+    if lost == 0.0 || !sum.is_finite() || sum.to_bits() & 1 == 1 {
+        return sum as f32;
+    }
+    let away_from_zero = (lost > 0.0) == (sum > 0.0);
+    f64::from_bits(if away_from_zero { sum.to_bits() + 1 } else { sum.to_bits() - 1 }) as f32
+}
+
 impl Tier for Scalar {
     #[inline(never)]
     fn call<W: Work<Self>>(self, work: W) -> W::Out {
@@ -103,7 +130,7 @@ impl Simd for Scalar {
     }
     #[inline(always)]
     fn fma(self, a: F, b: F, c: F) -> F {
-        from_fn(|i| a[i].mul_add(b[i], c[i]))
+        from_fn(|i| fused(a[i], b[i], c[i]))
     }
     #[inline(always)]
     fn max(self, a: F, b: F) -> F {
@@ -181,5 +208,51 @@ impl Simd for Scalar {
     #[inline(always)]
     fn reduce_max_i32(self, a: I) -> i32 {
         tree(a, i32::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Beside integers of 128 bits, which hold any such sum of small exponents exactly.
+    #[test]
+    fn a_product_and_a_sum_are_rounded_once() {
+        // Of an exact number the nearest float, ties to even.
+        let rounded = |exact: i128| {
+            let size = exact.unsigned_abs();
+            let drop = (128 - size.leading_zeros()).saturating_sub(24);
+            let (kept, rest) = (size >> drop, size & ((1 << drop) - 1));
+            let half = (1u128 << drop) >> 1;
+            let up = drop > 0 && (rest > half || (rest == half && kept & 1 == 1));
+            let magnitude = (kept + u128::from(up)) as f64 * 2f64.powi(drop as i32);
+            (if exact < 0 { -magnitude } else { magnitude }) as f32
+        };
+        let mut seed = 0x9e37_79b9_7f4a_7c15u64;
+        let mut random = || {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed
+        };
+        let mut twice_is_wrong = 0;
+        for i in 0..1_000_000 {
+            let [a, b, c] = [(); 3].map(|()| i128::from(random() as i64 >> 40));
+            let shift = random() % 60;
+            // Every other sum is all but a tie: a product one below or above a power of two, half a unit of the summand's last place.
+            let near = 1 << 23;
+            let (a, b, c) = match i % 2 {
+                0 => (a, b, c << shift),
+                _ if a > 0 => (near + 1, near - 1, (2 * c + 1) << 47),
+                _ => (near + 1, 1 - near, (2 * c + 1) << 47),
+            };
+            let got = fused_in_f64(a as f32, b as f32, c as f32);
+            assert_eq!(got, rounded(a * b + c), "{a} * {b} + {c}");
+            twice_is_wrong += u32::from((a as f64 * b as f64 + c as f64) as f32 != got);
+        }
+        assert!(twice_is_wrong > 0, "rounding twice would have passed");
+        assert!(fused(f32::INFINITY, 0.0, 1.0).is_nan() && fused(f32::MAX, 2.0, 0.0) == f32::INFINITY);
+        // Below the smallest normal number.
+        assert_eq!(fused_in_f64(f32::MIN_POSITIVE, 0.5, f32::from_bits(1)), f32::from_bits((1 << 22) + 1));
     }
 }
