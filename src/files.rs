@@ -4,6 +4,8 @@ use std::{
     fs::{self, File, OpenOptions, Permissions},
     io::{self, Read, Write},
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use tempfile::{NamedTempFile, TempPath};
@@ -95,10 +97,25 @@ impl Replacement {
     }
 
     pub fn put_in_place(self) -> Result<()> {
-        let Replacement { file, target } = self;
-        file.persist(&target).map(drop).map_err(|e| Error::io(&target, e.error))
+        let Replacement { mut file, target } = self;
+        let mut tries_left = TRIES;
+        loop {
+            tries_left -= 1;
+            match file.persist(&target) {
+                Ok(_) => return Ok(()),
+                Err(e) if tries_left > 0 && e.error.kind() == io::ErrorKind::PermissionDenied => {
+                    file = e.file
+                }
+                Err(e) => return Err(Error::io(&target, e.error)),
+            }
+            thread::sleep(BETWEEN_TRIES);
+        }
     }
 }
+
+/// Windows replaces no file that another process has open, as while it reads or replaces it too, which takes a moment.
+const TRIES: usize = if cfg!(windows) { 50 } else { 1 };
+const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
 /// What a new file gets, less the user's mask; a temporary one would be for the user alone.
 fn default_permissions() -> Option<Permissions> {
@@ -226,11 +243,8 @@ fn free_bytes(folder: &Path) -> Option<u64> {
         let stat = rustix::fs::statvfs(folder).ok()?;
         stat.f_bavail.checked_mul(stat.f_frsize)
     }
-    #[cfg(not(unix))]
-    {
-        let _ = folder;
-        None
-    }
+    #[cfg(windows)]
+    crate::windows::free_bytes(folder)
 }
 
 /// All of a file that should be no larger than `most` bytes; more is an error that says so.

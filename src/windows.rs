@@ -2,12 +2,16 @@
 
 use std::{
     mem::{size_of, zeroed},
+    os::windows::ffi::OsStrExt,
+    path::Path,
+    ptr::null_mut,
     sync::OnceLock,
     time::{Duration, Instant},
 };
 
 use windows_sys::Win32::{
     Foundation::FILETIME,
+    Storage::FileSystem::GetDiskFreeSpaceExW,
     System::{
         ProcessStatus::{K32GetProcessMemoryInfo, PROCESS_MEMORY_COUNTERS},
         SystemInformation::{
@@ -37,7 +41,7 @@ pub struct WindowsCore {
 pub fn cores() -> Option<Vec<WindowsCore>> {
     let mut bytes = 0;
     // SAFETY: without a buffer it only tells how many bytes there are.
-    unsafe { GetLogicalProcessorInformationEx(RelationProcessorCore, std::ptr::null_mut(), &mut bytes) };
+    unsafe { GetLogicalProcessorInformationEx(RelationProcessorCore, null_mut(), &mut bytes) };
     // Of eight bytes each, since the entries hold pointers' widths.
     let mut buffer = vec![0u64; (bytes as usize).div_ceil(8)];
     // SAFETY: the buffer has as many bytes as it says.
@@ -86,7 +90,7 @@ pub fn bind(cpus: &[usize]) -> bool {
     let Ok(group) = u16::try_from(group) else { return false };
     let affinity = GROUP_AFFINITY { Mask: mask, Group: group, Reserved: [0; 3] };
     // SAFETY: it reads the struct.
-    unsafe { SetThreadGroupAffinity(GetCurrentThread(), &affinity, std::ptr::null_mut()) != 0 }
+    unsafe { SetThreadGroupAffinity(GetCurrentThread(), &affinity, null_mut()) != 0 }
 }
 
 /// What the calling thread has had of a core: by its cycles, or where these are not counted by Windows' clock, which ticks 64
@@ -126,6 +130,15 @@ fn thread_times() -> Duration {
     unsafe { GetThreadTimes(GetCurrentThread(), &mut created, &mut ended, &mut kernel, &mut user) };
     let of = |time: FILETIME| u64::from(time.dwHighDateTime) << 32 | u64::from(time.dwLowDateTime);
     Duration::from_nanos(100 * (of(kernel) + of(user)))
+}
+
+/// What this user may still write in a folder.
+pub fn free_bytes(folder: &Path) -> Option<u64> {
+    let folder: Vec<u16> = folder.as_os_str().encode_wide().chain([0]).collect();
+    let mut free = 0;
+    // SAFETY: the name ends with zero, and it writes a number.
+    let told = unsafe { GetDiskFreeSpaceExW(folder.as_ptr(), &mut free, null_mut(), null_mut()) };
+    (told != 0).then_some(free)
 }
 
 /// Bytes of this process that are in memory.

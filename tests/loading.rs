@@ -18,8 +18,11 @@ fn status(key: &str) -> Option<u64> {
 
 #[test]
 fn packing_never_holds_more_than_a_little_over_the_file() {
-    let Some(before) = status("VmHWM") else {
-        eprintln!("NOT RUN: packing_never_holds_more_than_a_little_over_the_file: no /proc/self/status here");
+    // Wine shows the file of Linux, with numbers that mean nothing.
+    let Some(before) = status("VmHWM").filter(|_| cfg!(target_os = "linux")) else {
+        eprintln!(
+            "NOT RUN: packing_never_holds_more_than_a_little_over_the_file: only Linux has /proc/self/status"
+        );
         return;
     };
     let dir = tempfile::tempdir().unwrap();

@@ -50,22 +50,26 @@ impl Cached {
     pub fn link(&self, hash: &str, commit: &str, path: &str) -> Result<PathBuf> {
         let file = self.file(commit, path);
         create(file.parent().unwrap_or(&self.folder))?;
-        // blobs/ as seen from the folder of the file.
-        let up = "../".repeat(2 + path.matches('/').count());
-        match symlink(Path::new(&format!("{up}blobs/{hash}")), &file) {
-            Err(e) if e.kind() == ErrorKind::AlreadyExists && file.exists() => Ok(file),
+        // blobs/ as seen from the folder of the file. By parts, because Windows follows no link with a slash in it.
+        let up = (0..2 + path.matches('/').count()).map(|_| "..");
+        let blob: PathBuf = up.chain(["blobs", hash]).collect();
+        let made = match symlink(&blob, &file) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists && file.exists() => Ok(()),
+            // A link to a blob that somebody removed.
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-                // A link to a blob that somebody removed.
-                let again = || symlink(Path::new(&format!("{up}blobs/{hash}")), &file);
-                fs::remove_file(&file).and_then(|()| again()).map_err(|e| Error::io(&file, e))?;
-                Ok(file)
+                fs::remove_file(&file)
+                    .and_then(|()| symlink(&blob, &file))
+                    .map_err(|e| Error::io(&file, e))?;
+                Ok(())
             }
-            Err(_) => {
-                fs::rename(self.blob(hash), &file).map_err(|e| Error::io(&file, e))?;
-                Ok(file)
-            }
-            Ok(()) => Ok(file),
+            made => made,
+        };
+        // Some systems make a link and do not follow it.
+        if made.is_err() || (!file.exists() && self.blob(hash).exists()) {
+            let _ = fs::remove_file(&file);
+            fs::rename(self.blob(hash), &file).map_err(|e| Error::io(&file, e))?;
         }
+        Ok(file)
     }
 
     pub fn set_main(&self, commit: &str) -> Result<()> {

@@ -51,7 +51,7 @@ mod tests {
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(folder).unwrap() {
                 let path = entry.unwrap().path();
-                let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+                let name = path.strip_prefix(root).unwrap().to_str().unwrap().replace('\\', "/");
                 let is_told = name.ends_with(".md") || name.ends_with("-LICENSE") || name == "policy.txt";
                 match path.is_dir() {
                     true => folders.push(path),

@@ -311,7 +311,11 @@ fn experts_stay_in_main_memory_as_in_llama_cpp() {
     }
     let lost = run(&format!("{} --cpu-moe", start.replace("--device none", "--device Voodoo")));
     let said = text(&lost.stderr);
-    assert!(!lost.status.success() && said.contains("Voodoo"), "{said}");
+    // Where there is no driver at all, that is what is missing.
+    assert!(
+        !lost.status.success() && (said.contains("Voodoo") || said.contains("no GPU was found")),
+        "{said}"
+    );
 }
 
 #[test]

@@ -360,7 +360,11 @@ fn files_that_are_no_models() {
     let directory = folder.0.path().to_str().unwrap();
     let text = folder.file("notes.gguf", b"Dear diary, today I did nothing at all.");
     let empty = folder.file("empty.gguf", b"");
-    fails(&["-m", "no/such/file.gguf", "-p", "x"], 1, &["no/such/file.gguf", "o such file"]);
+    fails(
+        &["-m", "no/such/file.gguf", "-p", "x"],
+        1,
+        &["no/such/file.gguf", if cfg!(windows) { "os error 3" } else { "o such file" }],
+    );
     fails(&["-m", directory, "-p", "x"], 1, &[directory, "directory"]);
     fails(&["-m", &text, "-p", "x"], 1, &["notes.gguf", "GGUF"]);
     fails(&["-m", &empty, "-p", "x"], 1, &["empty.gguf"]);
