@@ -318,9 +318,9 @@ mod tests {
         let (x, y) = ([1.0, 2.0, 3.0, 6.0], [2.0, 1.0, 5.0, 8.0]);
         let mut ridge = Ridge::new(1, 1).unwrap();
         ridge.add(&mut x.to_vec(), &mut y.to_vec());
-        // Means 3 and 4; covariance 18, variance 14, summed.
+        // Means 3 and 4; covariance 19, variance 14, summed.
         let Linear { weights, bias } = ridge.solve(0.5).unwrap();
-        let slope = 18.0 / (14.0 * 1.5);
+        let slope = 19.0 / (14.0 * 1.5);
         assert!((weights[0] - slope).abs() < 1e-6, "{} for {slope}", weights[0]);
         assert!((bias[0] - (4.0 - 3.0 * slope)).abs() < 1e-5);
     }
