@@ -24,6 +24,8 @@ const MANNERS: [&str; 8] = [
 ];
 /// One prompt in so many is held out.
 const HELD_OUT: usize = 12;
+/// One text in so many judges, until all of those are written: a short fit has some of either.
+const BETWEEN: usize = 3;
 const TEMP: f32 = 0.8;
 /// Tokens of a text: of those that are held out fewer, since they teach nothing.
 const MOST_TOKENS: usize = 224;
@@ -130,8 +132,8 @@ impl Prompts {
         }
     }
 
-    /// What is to be written, without an end. Those that are held out come first, where `judges` says that they are wanted;
-    /// the others go on behind so many texts that were written before.
+    /// What is to be written, without an end. Those that are held out come between the others, where `judges` says that they are
+    /// wanted; the others go on behind so many texts that were written before.
     pub fn assignments(
         &self,
         tokenizer: &Tokenizer,
@@ -143,7 +145,7 @@ impl Prompts {
         // What cannot be a prompt is said before the first text.
         let plain: Vec<Vec<u32>> =
             (0..self.len()).map(|index| self.tokens(index, "", tokenizer)).collect::<Result<_>>()?;
-        let first: Vec<Assignment> = held_out
+        let judging: Vec<Assignment> = held_out
             .iter()
             .filter(|_| judges)
             .flat_map(|&index| [0.0, TEMP].map(|temp| (index, temp)))
@@ -155,7 +157,7 @@ impl Prompts {
                 most_tokens: MOST_HELD_OUT,
             })
             .collect();
-        let others = (written..).filter_map(move |n| {
+        let mut others = (written..).filter_map(move |n| {
             let (round, place) = (n / fitted.len(), n % fitted.len());
             let mut order = fitted.clone();
             Noise::new(round as u64).shuffle(&mut order);
@@ -167,6 +169,10 @@ impl Prompts {
             let temp = if is_greedy { 0.0 } else { TEMP };
             Some(Assignment { prompt, temp, seed: n as u32, held_out: false, most_tokens: MOST_TOKENS })
         });
-        Ok(first.into_iter().chain(others))
+        let mut judging = judging.into_iter();
+        Ok((1..).map_while(move |n: usize| {
+            let next_judge = n.is_multiple_of(BETWEEN).then(|| judging.next()).flatten();
+            next_judge.or_else(|| others.next())
+        }))
     }
 }

@@ -10,7 +10,7 @@ fn fails(output: &Output, says: &str) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && output.stdout.is_empty(), "{stderr}");
     let last = stderr.lines().last().unwrap_or_default();
-    assert!(last.starts_with("error: ") && last.contains(says), "{stderr}");
+    assert!(last.starts_with("spec-run: ") && last.contains(says), "{stderr}");
 }
 
 fn fit(folder: &Path, more: &[&str]) -> Output {
