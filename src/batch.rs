@@ -43,6 +43,9 @@ pub struct Batch {
     pub ahead: Option<Ahead>,
     /// Logits are wanted of these tokens; those of others may be negative infinity.
     pub shortlist: Option<Arc<Shortlist>>,
+    /// Take out every row as it comes to each of these layers, ascending, 1 to the number of layers: afterwards
+    /// [`Context::taps`](crate::Context::taps) has them. For full passes only.
+    pub taps: Vec<usize>,
 }
 
 /// Rows that predict the token after their own from what was left of the token before: see

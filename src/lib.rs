@@ -47,9 +47,12 @@ pub mod engine;
 mod error;
 pub mod eval;
 mod files;
+#[cfg(feature = "fit")]
+pub mod fit;
 pub mod generate;
 pub mod gguf;
 mod hash;
+pub mod head;
 #[cfg(feature = "download")]
 mod hub;
 #[doc(hidden)]

@@ -5,6 +5,7 @@
 //! It is a part of spec-run, and no interface of it is promised.
 
 pub mod attention;
+pub mod dense;
 pub mod head_rows;
 pub mod kv_type;
 pub mod matmul;

@@ -54,6 +54,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("temp", "--temp"),
     ("text", "text with -f FILE"),
     ("threads", "-t"),
+    ("time", "--minutes"),
     ("top_n_sigma", "--top-n-sigma"),
     ("top_p", "--top-p"),
     ("typical_p", "--typical"),

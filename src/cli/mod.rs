@@ -18,6 +18,8 @@ mod draft_args;
 mod drafting;
 mod engine_args;
 pub mod failure;
+#[cfg(feature = "fit")]
+mod fit;
 mod help;
 #[cfg(feature = "download")]
 mod hub_args;
@@ -114,6 +116,9 @@ enum Command {
     Quantize(Said<quantize::QuantizeArgs>),
     /// Find how much each column of a model's matrices matters, for `quantize --imatrix`
     Imatrix(Said<imatrix::ImatrixArgs>),
+    /// Give a model a small head of its own that drafts, fitted to text that the model writes
+    #[cfg(feature = "fit")]
+    Fit(Said<fit::FitArgs>),
     /// Write a model of any shape with random weights
     Synth(SynthCommand),
     /// Write completions for a shell
@@ -245,6 +250,8 @@ pub fn run() -> Result<()> {
         Some(Command::Serve(said)) => said.run(told, serve::run),
         Some(Command::Devices(said)) => said.run(told, devices::run),
         Some(Command::Imatrix(said)) => said.run(told, imatrix::run),
+        #[cfg(feature = "fit")]
+        Some(Command::Fit(said)) => said.run(told, fit::run),
         Some(Command::Quantize(said)) => said.run(told, quantize::run),
         Some(Command::Synth(SynthCommand { args, verbosity })) => {
             Said { args, verbosity: verbosity.into() }.run(told, synth::run)

@@ -5,6 +5,7 @@ mod costs;
 mod parts;
 mod placed;
 mod saved;
+mod taps;
 mod views;
 mod watched;
 
@@ -21,6 +22,7 @@ use crate::{
     scores::{Scores, Top, Want},
 };
 use placed::Placed;
+use taps::Tapped;
 use views::views;
 
 pub use crate::{
@@ -47,6 +49,8 @@ pub struct Context {
     logits: Vec<f32>,
     /// `[rows, dim]` of the last decode that kept them.
     hidden: Vec<f32>,
+    /// Of the last decode that took rows out.
+    tapped: Tapped,
     /// Of each output, if the last decode had this instead.
     tops: Vec<Top>,
 }
@@ -81,6 +85,7 @@ impl Context {
             speeds,
             logits: Vec::new(),
             hidden: Vec::new(),
+            tapped: Tapped::default(),
             tops: Vec::new(),
         })
     }
@@ -213,7 +218,10 @@ impl Context {
         let longest = links.iter().map(|link| link.batch.rows.len()).max().unwrap_or(0);
         let fits = longest <= self.backend.max_rows() && rows().count() <= self.kv.room();
         let in_parts = links.iter().any(|ChainBatch { batch, .. }| {
-            batch.keep_hidden.is_some() || batch.resume.is_some() || batch.ahead.is_some()
+            batch.keep_hidden.is_some()
+                || batch.resume.is_some()
+                || batch.ahead.is_some()
+                || !batch.taps.is_empty()
         });
         if links.is_empty() || in_parts || !fits || !(1..=self.backend.most_top()).contains(&k) {
             return Ok(None);
@@ -291,6 +299,7 @@ impl Context {
 
     fn check(&self, batch: &Batch) -> Result<()> {
         self.check_rows(batch)?;
+        self.check_taps(batch)?;
         if let Some(ahead) = &batch.ahead {
             return self.check_ahead(batch, ahead);
         }
@@ -443,6 +452,7 @@ impl Context {
             (None, resume) => resume.as_ref().map(|resume| &resume.hidden),
         };
         let top = self.make_room(batch, want, kept_after.is_some())?;
+        let mut tapped = self.tapped.take_for(batch, &model.plan);
         let recurrent = recurrent_layers(&model.plan, &steps);
         let mut done = 0;
         let mut out = 0;
@@ -466,10 +476,14 @@ impl Context {
             let hidden_in = given.map(|rows| &rows[hidden.clone()]);
             let kept = kept_after.map(|steps| (steps, &mut self.hidden[hidden]));
             let placed_rows = placed.rows(&views, &view_of_slot, batch.shortlist.as_deref());
-            parts::run(&mut *self.backend, &steps, &placed_rows, hidden_in, kept, output)?;
+            match tapped.is_wanted() {
+                true => tapped.run(&mut *self.backend, &steps, &placed_rows, output)?,
+                false => parts::run(&mut *self.backend, &steps, &placed_rows, hidden_in, kept, output)?,
+            }
             done += rows.len();
             out += n_out;
         }
+        self.tapped = tapped;
         let has_none = |i: usize| match top {
             Some(_) => self.tops[i].best[0].1.is_nan(),
             None => self.logits[i * n_vocab..][..n_vocab].iter().all(|x| x.is_nan()),

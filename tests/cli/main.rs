@@ -12,6 +12,8 @@ mod constraints;
 mod documents;
 mod dry_run;
 mod examples;
+#[cfg(feature = "fit")]
+mod fit;
 mod help;
 mod hostile_models;
 #[cfg(feature = "download")]

@@ -8,6 +8,8 @@ mod ahead;
 mod constraints;
 mod controller;
 mod costs_measure;
+#[cfg(feature = "fit")]
+mod fit;
 mod recurrent;
 mod round_length;
 mod sampled;

@@ -24,6 +24,7 @@ mod sampler_draw;
 mod sampler_golden;
 mod saved;
 mod shortlists;
+mod taps;
 mod tasks;
 mod texts;
 mod windows;

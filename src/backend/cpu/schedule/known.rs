@@ -6,8 +6,9 @@ use crate::{
     plan::{Op, Step, Unit, Visit},
 };
 
-/// So many are kept: a text's plain steps, its drafts, and the verifications of some lengths.
-const MOST: usize = 8;
+/// So many are kept: a text's plain steps, its drafts, and the verifications of some lengths, each perhaps in the pieces
+/// between which rows are taken out.
+const MOST: usize = 32;
 
 /// What of a step a schedule depends on.
 type Key = (Op, Unit, usize, Visit, bool, Option<usize>);

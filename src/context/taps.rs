@@ -1,0 +1,126 @@
+//! Passes out of which rows are taken as they come to some layers. Such a pass runs in pieces that end there, so one that
+//! nobody asks costs nothing, and its bits are those of a pass in one go.
+
+use super::Context;
+use crate::{
+    Batch, Error, Result,
+    backend::{Backend, Crossing, Output, Rows},
+    plan::{Buf, BufSet, Plan, Step, Unit},
+};
+
+const STREAM: BufSet = BufSet::of([Buf::X]);
+
+/// What is taken out, and memory that is kept from pass to pass.
+#[derive(Default)]
+pub(super) struct Tapped {
+    dim: usize,
+    /// Steps of a pass before each layer that is tapped.
+    cuts: Vec<usize>,
+    /// `[rows, taps, dim]`
+    rows: Vec<f32>,
+    /// The stream at the border of two pieces, and the one before it.
+    stream: [Vec<f32>; 2],
+}
+
+impl Tapped {
+    /// Made ready for a batch, and taken from where its memory is kept.
+    pub fn take_for(&mut self, batch: &Batch, plan: &Plan) -> Self {
+        let mut tapped = std::mem::take(self);
+        tapped.dim = plan.dims.dim;
+        tapped.cuts.clear();
+        tapped.cuts.extend(batch.taps.iter().map(|&layer| plan.steps_before(layer)));
+        tapped.rows.clear();
+        tapped
+    }
+
+    pub fn is_wanted(&self) -> bool {
+        !self.cuts.is_empty()
+    }
+
+    /// Runs the steps for the rows, which come behind those that were taken out before.
+    pub fn run(
+        &mut self,
+        backend: &mut dyn Backend,
+        steps: &[Step],
+        rows: &Rows,
+        output: Output,
+    ) -> Result<()> {
+        let Tapped { dim, cuts, rows: taken, stream: [stream, before] } = self;
+        let count = rows.tokens.len();
+        stream.resize(count * *dim, 0.0);
+        before.resize(count * *dim, 0.0);
+        let first = taken.len();
+        taken.resize(first + count * cuts.len() * *dim, 0.0);
+        let all_ask = rows.outputs.len() == count;
+        let mut output = Some(output);
+        let mut begin = 0;
+        for (tap, &cut) in cuts.iter().enumerate() {
+            std::mem::swap(stream, before);
+            // The head leaves the rows as they are, if it is asked for all of them.
+            let with_head = all_ask && steps[cut..].iter().all(|step| step.unit == Unit::Head);
+            let end = if with_head { steps.len() } else { cut };
+            let out = output.take_if(|_| with_head).unwrap_or_else(Output::none);
+            let crossing = Crossing { leaves: STREAM, leaving: stream, ..arriving(begin, before) };
+            backend.run_segment(&steps[begin..end], rows, crossing, out)?;
+            begin = end;
+            let places = taken[first..].chunks_exact_mut(*dim).skip(tap).step_by(cuts.len());
+            places.zip(stream.chunks_exact(*dim)).for_each(|(to, row)| to.copy_from_slice(row));
+        }
+        match output {
+            Some(output) if begin < steps.len() => {
+                backend.run_segment(&steps[begin..], rows, arriving(begin, stream), output)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a piece finds that begins behind so many steps.
+fn arriving(begin: usize, stream: &[f32]) -> Crossing<'_> {
+    match begin {
+        0 => Crossing::default(),
+        _ => Crossing { arrives: STREAM, arriving: stream, ..Crossing::default() },
+    }
+}
+
+impl Context {
+    /// Whether batches may have [`Batch::taps`].
+    pub fn has_taps(&self) -> bool {
+        self.backend.keeps_hidden()
+    }
+
+    /// The `i`-th row of the last decode as it came to each of the layers of [`Batch::taps`], one after the other.
+    pub fn taps(&self, i: usize) -> &[f32] {
+        let Tapped { dim, cuts, rows, .. } = &self.tapped;
+        let width = cuts.len() * dim;
+        &rows[i * width..][..width]
+    }
+
+    /// What holds of a batch out of which rows are taken.
+    pub(super) fn check_taps(&self, batch: &Batch) -> Result<()> {
+        let taps = &batch.taps;
+        if taps.is_empty() {
+            return Ok(());
+        }
+        if !self.has_taps() {
+            return Err(Error::Batch(format!(
+                "rows cannot be taken out between the layers of {} here ({}): use `device` cpu",
+                self.model.name,
+                self.describe()
+            )));
+        }
+        let masked = batch.run_layers.as_ref().is_some_and(|mask| !mask.is_full());
+        if masked || batch.keep_hidden.is_some() || batch.resume.is_some() || batch.ahead.is_some() {
+            return Err(Error::Batch(
+                "rows are taken out between the layers of full passes only: no mask, and nothing kept or resumed".into(),
+            ));
+        }
+        let n_layer = self.model.plan.dims.n_layer;
+        if !taps.is_sorted_by(|a, b| a < b) || taps.iter().any(|tap| !(1..=n_layer).contains(tap)) {
+            return Err(Error::Batch(format!(
+                "rows are to be taken out at layers {taps:?}: give layers 1 to {n_layer}, ascending"
+            )));
+        }
+        Ok(())
+    }
+}
