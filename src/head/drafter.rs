@@ -228,7 +228,8 @@ fn multiply(
     });
 }
 
-#[cfg(all(test, feature = "fit"))]
+#[cfg(feature = "fit")]
+#[cfg(test)]
 mod tests {
     use super::{super::mean_square, *};
     use crate::{
