@@ -128,6 +128,14 @@ fn default_permissions() -> Option<Permissions> {
     None
 }
 
+/// The file beside one that has its name and a suffix.
+#[cfg(all(feature = "cli", any(feature = "download", feature = "fit", feature = "search")))]
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

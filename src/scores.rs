@@ -98,6 +98,19 @@ pub fn greedy(logits: &[f32]) -> u32 {
     winner as u32
 }
 
+/// The places of the highest logits with them, best first, among equals the lower place.
+pub fn best(logits: &[f32], count: usize) -> Vec<(u32, f32)> {
+    let mut best: Vec<(u32, f32)> = Vec::with_capacity(count + 1);
+    for (place, &logit) in (0..).zip(logits) {
+        if best.len() < count || best.last().is_some_and(|&(_, least)| logit > least) {
+            let before = best.partition_point(|&(_, other)| other >= logit);
+            best.insert(before, (place, logit));
+            best.truncate(count);
+        }
+    }
+    best
+}
+
 /// ln Σ exp(logit), passing over NaN. -inf where no token is possible, +inf where one is certain.
 pub fn log_sum_exp(logits: &[f32]) -> f64 {
     let max = logits.iter().fold(f32::NEG_INFINITY, |max, &l| max.max(l));
@@ -135,5 +148,17 @@ mod tests {
         assert_eq!(Want::Top(1).and(Want::Top(4)), Want::Top(4));
         assert_eq!(Want::Top(9).and(Want::Top(4)), Want::Top(9));
         assert_eq!(Want::Logits.and(Want::Top(4)), Want::Logits);
+    }
+
+    #[test]
+    fn the_best_are_those_of_the_highest_logits() {
+        let logits: Vec<f32> = (0..100).map(|i| ((i * 37) % 100) as f32).collect();
+        // 37 · 27 is 999, and so on down.
+        let places =
+            |logits, count| best(logits, count).into_iter().map(|(place, _)| place).collect::<Vec<_>>();
+        assert_eq!(places(&logits, 3), [27, 54, 81]);
+        assert_eq!(places(&logits[..2], 3), [1, 0]);
+        assert_eq!(places(&[2.0, 5.0, 5.0], 2), [1, 2]);
+        assert!(best(&logits, 0).is_empty());
     }
 }

@@ -323,11 +323,11 @@ fn adapters(config: &ContextConfig) -> Result<Vec<Found>> {
         Device::Cpu => Ok(Vec::new()),
         Device::Named(name) => gpu::choose(&gpu::AdapterChoice::Named(name.clone())).map(one),
         Device::Several(numbers) => gpu::choose_all(numbers),
-        Device::Auto if asked_for => {
-            // Says what is missing where there is none.
-            gpu::choose(&gpu::AdapterChoice::Any)?;
-            gpu::hardware()
-        }
+        Device::Auto if asked_for => match gpu::hardware()? {
+            // Says what is missing.
+            none if none.is_empty() => gpu::choose(&gpu::AdapterChoice::Any).map(one),
+            all => Ok(all),
+        },
         Device::Auto if !gpu::may_have_hardware() => Ok(Vec::new()),
         // None at all is the usual case of a CPU.
         Device::Auto => gpu::hardware(),

@@ -1,7 +1,6 @@
 //! `spec-run fit`: a small head of a model's own that drafts.
 
 use std::{
-    ffi::OsString,
     fs,
     io::IsTerminal,
     path::{Path, PathBuf},
@@ -21,6 +20,7 @@ use super::{
 use crate::{
     ContextConfig, Error, Result,
     context::Isa,
+    files::with_suffix,
     fit::{AT_ONCE, Event, FitConfig, Fitted, MOST_CELLS, OfTemp, Outcome, Prompts, Verdict, fit},
     gguf::Gguf,
     placement::Basis,
@@ -75,7 +75,7 @@ pub fn run(args: FitArgs) -> Result<()> {
     args.check()?;
     let output = args.output();
     common::check_overwrite(&output, args.force, &args.inputs())?;
-    let states = with_ending(&output, ".states");
+    let states = with_suffix(&output, ".states");
     if args.resume && !states.exists() {
         let states = states.display();
         return Err(Error::Usage(format!("--resume: there is no {states}; leave it out to begin anew")));
@@ -134,7 +134,7 @@ impl FitArgs {
 
     fn output(&self) -> PathBuf {
         self.output.clone().unwrap_or_else(|| match self.model.files().first() {
-            Some(model) => with_ending(&model.with_extension(""), ".head.gguf"),
+            Some(model) => with_suffix(&model.with_extension(""), ".head.gguf"),
             None => "stories13m.head.gguf".into(),
         })
     }
@@ -234,10 +234,4 @@ fn json_of(of: &OfTemp) -> Value {
         "draft": of.draft,
         "predicted_speed": of.speed,
     })
-}
-
-fn with_ending(path: &Path, ending: &str) -> PathBuf {
-    let mut name: OsString = path.into();
-    name.push(ending);
-    name.into()
 }

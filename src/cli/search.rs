@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Context, Error, Result, Tokenizer, backend,
-    files::{read_limited, write_whole},
+    files::{read_limited, with_suffix, write_whole},
     mask::skips::Skips,
     measure::load,
     provenance::{Provenance, TextSource},
@@ -130,11 +130,7 @@ impl SearchArgs {
     }
 
     fn journal(&self) -> PathBuf {
-        self.journal.clone().unwrap_or_else(|| {
-            let mut name = self.output.clone().into_os_string();
-            name.push(".journal");
-            name.into()
-        })
+        self.journal.clone().unwrap_or_else(|| with_suffix(&self.output, ".journal"))
     }
 }
 

@@ -6,6 +6,7 @@ use crate::{
     batch::SeqId,
     head::{HeadShape, Tables, over_rms},
     sampler::SamplerConfig,
+    scores,
 };
 
 /// Rows of a prompt in one pass.
@@ -141,7 +142,8 @@ impl<'a> Author<'a> {
         for (i, going) in self.going.iter_mut().enumerate() {
             keep_states(self.tables, self.context.taps(i), &mut going.states);
             if going.text.held_out {
-                going.text.best.extend(best(self.context.logits(i), BEST));
+                let best = scores::best(self.context.logits(i), BEST);
+                going.text.best.extend(best.into_iter().map(|(token, _)| token));
             }
             going.last = going.sampler.choose(self.context.scores(i));
             going.sampler.accept(going.last);
@@ -168,22 +170,6 @@ fn keep_states(tables: &Tables, taps: &[f32], states: &mut Vec<f32>) {
     final_state.iter_mut().for_each(|x| *x = x.clamp(-MOST_STATE, MOST_STATE));
 }
 
-/// The best tokens, in no order.
-fn best(logits: &[f32], count: usize) -> Vec<u32> {
-    let mut best: Vec<(f32, u32)> = Vec::with_capacity(count + 1);
-    let mut least = f32::NEG_INFINITY;
-    for (&logit, token) in logits.iter().zip(0..) {
-        if best.len() == count && (logit <= least || logit.is_nan()) {
-            continue;
-        }
-        let place = best.partition_point(|&(other, _)| other >= logit);
-        best.insert(place, (logit, token));
-        best.truncate(count);
-        least = best[best.len() - 1].0;
-    }
-    best.into_iter().map(|(_, token)| token).collect()
-}
-
 /// Whether a text ends with the same few tokens again and again.
 fn is_loop(tokens: &[u32]) -> bool {
     let Some(begin) = tokens.len().checked_sub(LOOP) else { return false };
@@ -202,13 +188,5 @@ mod tests {
         assert!(is_loop(&repeated));
         assert!(is_loop(&[5; 64]) && !is_loop(&[5; 63]));
         assert!(!is_loop(&(0..200).map(|i| i % 17).collect::<Vec<_>>()));
-    }
-
-    #[test]
-    fn the_best_are_those_of_the_highest_logits() {
-        let logits: Vec<f32> = (0..100).map(|i| ((i * 37) % 100) as f32).collect();
-        // 37 · 27 is 999, and so on down.
-        assert_eq!(best(&logits, 3), [27, 54, 81]);
-        assert_eq!(best(&logits[..2], 3), [1, 0]);
     }
 }

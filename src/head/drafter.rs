@@ -13,6 +13,7 @@ use super::{Head, HeadShape, Part, Tables, Vocabulary, over_rms};
 use crate::{
     Result,
     quant::{GgmlType, quantize},
+    scores,
 };
 
 /// Fewer bytes of a matrix than this are not worth another thread.
@@ -141,16 +142,8 @@ impl Drafter {
 
     /// The best of the last step, best first.
     pub fn best(&self, count: usize, vocabulary: &Vocabulary) -> Vec<Candidate> {
-        let mut best: Vec<Candidate> = Vec::with_capacity(count + 1);
-        for (&token, &logit) in vocabulary.tokens().iter().zip(&self.logits) {
-            if best.len() == count && best.last().is_none_or(|last| logit <= last.logit) {
-                continue;
-            }
-            let place = best.partition_point(|other| other.logit >= logit);
-            best.insert(place, Candidate { token, logit });
-            best.truncate(count);
-        }
-        best
+        let candidate = |(place, logit)| Candidate { token: vocabulary.tokens()[place as usize], logit };
+        scores::best(&self.logits, count).into_iter().map(candidate).collect()
     }
 
     /// What the last step left, to come back to by [`Drafter::go_on_from`]: a tree's branches share it.

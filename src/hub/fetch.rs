@@ -1,7 +1,6 @@
 //! One file, into `PLACE.incomplete` until it is whole and right; a later run goes on where this one stopped.
 
 use std::{
-    ffi::OsString,
     fs::{self, File, OpenOptions, TryLockError},
     io::{Read, Seek, Write},
     path::{Path, PathBuf},
@@ -17,7 +16,7 @@ use super::{
     http::{Client, Contact, Failure, Start, persist},
     listing::Hash,
 };
-use crate::{Error, Result};
+use crate::{Error, Result, files::with_suffix};
 
 const BLOCK: usize = 256 << 10;
 
@@ -86,12 +85,6 @@ fn hex(digest: &digest::Digest) -> String {
 
 pub fn sha256(bytes: &[u8]) -> String {
     hex(&digest::digest(&digest::SHA256, bytes))
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(suffix);
-    name.into()
 }
 
 /// The file as far as it is there.
