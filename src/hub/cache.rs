@@ -49,6 +49,10 @@ impl Cached {
     /// Makes the blob the file at `path`: by a link, or where links cannot be made, by moving it there.
     pub fn link(&self, hash: &str, commit: &str, path: &str) -> Result<PathBuf> {
         let file = self.file(commit, path);
+        if !self.blob(hash).exists() && file.exists() {
+            // It was moved.
+            return Ok(file);
+        }
         create(file.parent().unwrap_or(&self.folder))?;
         // blobs/ as seen from the folder of the file. By parts, because Windows follows no link with a slash in it.
         let up = (0..2 + path.matches('/').count()).map(|_| "..");
@@ -161,7 +165,9 @@ mod tests {
         assert_eq!(cached.paths(COMMIT), ["deep/er/y.gguf", "x.gguf"]);
         assert_eq!(repos(folder.path()), [repo]);
         // A file whose bytes are gone is not there, and can be linked again.
-        fs::remove_file(cached.blob("h1")).unwrap();
+        let blob = cached.blob("h1");
+        // Where links do not work it was moved.
+        fs::remove_file(if blob.exists() { blob } else { cached.file(COMMIT, "x.gguf") }).unwrap();
         assert_eq!(cached.paths(COMMIT), ["deep/er/y.gguf"]);
         fs::write(cached.blob("h3"), "h3").unwrap();
         assert_eq!(fs::read_to_string(cached.link("h3", COMMIT, "x.gguf").unwrap()).unwrap(), "h3");

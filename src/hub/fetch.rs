@@ -28,18 +28,29 @@ pub struct Wanted<'a> {
     pub size: Option<u64>,
     pub hash: Option<Hash>,
     pub place: &'a Path,
+    /// Where it lies instead, once it was moved there.
+    pub moved: Option<&'a Path>,
     pub lock: &'a Path,
 }
 
-/// Fetches the file to its place, unless it is there.
-pub fn fetch(client: &Client, wanted: &Wanted, progress: &dyn Progress) -> Result<(), Failure> {
+impl Wanted<'_> {
+    fn was_moved(&self) -> bool {
+        let whole = |path: &Path| fs::metadata(path).is_ok_and(|found| Some(found.len()) == self.size);
+        self.moved.is_some_and(whole)
+    }
+}
+
+/// Whoever has it is the only one that touches the file; the system lets go of it if we die.
+pub struct Held(#[expect(dead_code, reason = "it is dropped")] File);
+
+/// Fetches the file to its place, unless it is there or was moved.
+pub fn fetch(client: &Client, wanted: &Wanted, progress: &dyn Progress) -> Result<Held, Failure> {
     for path in [wanted.place, wanted.lock] {
         create(path.parent().unwrap_or(path))?;
     }
-    // Held until the end of the function; the system lets go of it if we die.
-    let _lock = lock(wanted, progress)?;
-    if wanted.place.exists() {
-        return Ok(());
+    let held = Held(lock(wanted, progress)?);
+    if wanted.place.exists() || wanted.was_moved() {
+        return Ok(held);
     }
     let mut part = Part::open(wanted)?;
     let resumed = part.length > 0;
@@ -56,7 +67,8 @@ pub fn fetch(client: &Client, wanted: &Wanted, progress: &dyn Progress) -> Resul
     if wanted.hash.is_none() {
         part.begins_as_a_model(wanted)?;
     }
-    Ok(part.finish(wanted)?)
+    part.finish(wanted)?;
+    Ok(held)
 }
 
 fn lock(wanted: &Wanted, progress: &dyn Progress) -> Result<File> {

@@ -181,10 +181,12 @@ fn file_of(
         size: Some(listed.size),
         hash: Some(listed.hash.clone()),
         place: &cached.blob(hash),
+        moved: Some(&place),
         lock: &cached.lock(hash),
     };
     let fetched = fetch(client, &wanted, progress).map_err(|f| listing::refused(client, endpoint, repo, f));
-    fetched.map_err(|failure| failure.into_error(&format!("{repo}: {}", wanted.name)))?;
+    // Until the link is made: another process would find the file in neither place.
+    let _held = fetched.map_err(|failure| failure.into_error(&format!("{repo}: {}", wanted.name)))?;
     cached.link(hash, commit, &listed.path).map(drop)
 }
 
@@ -231,6 +233,7 @@ pub fn url(
             size: None,
             hash: None,
             place: file,
+            moved: None,
             lock: &file.with_file_name(format!("{part}.lock")),
         };
         fetch(client, &wanted, progress).map_err(|failure| failure.into_error(wanted.address))?;

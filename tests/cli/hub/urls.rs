@@ -44,10 +44,12 @@ fn a_model_that_was_fetched_is_not_written_over() {
     // Not there yet, and it would be there before the result.
     let mine = user.home.path().join("mine.gguf");
     let mine_flag = mine.to_str().unwrap();
+    // Where links do not work the blob was moved to the link's place.
+    let blob = if super::links_work() { &blob } else { &link };
     for (model, output) in [
         (&["-hf", "a/b"][..], &link),
-        (&["-hf", "a/b"], &blob),
-        (&["-mu", &hub], &blob),
+        (&["-hf", "a/b"], blob),
+        (&["-mu", &hub], blob),
         (&["-mu", &address], &fetched),
         (&["-mu", &address, "-m", mine_flag], &mine),
     ] {
