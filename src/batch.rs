@@ -43,9 +43,21 @@ pub struct Batch {
     pub ahead: Option<Ahead>,
     /// Logits are wanted of these tokens; those of others may be negative infinity.
     pub shortlist: Option<Arc<Shortlist>>,
+    /// Sequences that part from others within the batch.
+    pub forks: Vec<Fork>,
     /// Take out every row as it comes to each of these layers, ascending, 1 to the number of layers: afterwards
     /// [`Context::taps`](crate::Context::taps) has them. For full passes only.
     pub taps: Vec<usize>,
+}
+
+/// A sequence that was empty goes on from a row of the batch: as [`Context::fork`](crate::Context::fork) does it between two
+/// batches. Its own rows come behind that one. Not for models with recurrent layers, nor for rows that are not new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fork {
+    /// The row whose sequence it becomes the same as, as far as that has come with this row.
+    pub after: usize,
+    /// The new sequence.
+    pub to: SeqId,
 }
 
 /// Rows that predict the token after their own from what was left of the token before: see

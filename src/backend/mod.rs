@@ -203,6 +203,9 @@ impl fmt::Display for Spent {
     }
 }
 
+/// What threads do together, by the number of each and how many they are.
+pub type SmallJob<'j> = &'j (dyn Fn(usize, usize) + Sync);
+
 pub trait Backend: Send {
     /// One line for the banner: device, instruction set, threads.
     fn describe(&self) -> String;
@@ -212,6 +215,11 @@ pub trait Backend: Send {
 
     /// Threads that share the work of a pass.
     fn threads(&self) -> usize;
+
+    /// Runs a small job on the threads of the CPU: each is told which of how many it is.
+    fn together(&mut self, job: SmallJob) {
+        job(0, 1);
+    }
 
     /// The most rows that one `run` takes.
     fn max_rows(&self) -> usize;

@@ -1,6 +1,9 @@
 //! The flags of speculation, and what they mean: which sources draft, and who decides.
 
-use std::io::IsTerminal;
+use std::{
+    io::IsTerminal,
+    path::{Path, PathBuf},
+};
 
 use clap::{Args, builder::PossibleValuesParser};
 
@@ -13,10 +16,11 @@ use super::{
     output::{detail, warning},
 };
 use crate::{
-    Context, ContextConfig, Error, Model, Result,
+    Context, ContextConfig, Error, Model, Result, head,
     mask::skips::NamedMask,
     speculation::{
-        AheadProposer, ExitsProposer, Fixed, MaskProposer, NgramProposer, Proposer, SourceKind, candidates,
+        AheadProposer, ExitsProposer, Fixed, HeadSource, MaskProposer, NgramProposer, Proposer, SourceKind,
+        candidates,
     },
 };
 
@@ -28,8 +32,8 @@ const LONGEST_DRAFT: usize = 1024;
 pub struct DraftArgs {
     #[command(flatten)]
     mask: MaskArgs,
-    /// What drafts, one or several of mask, exit, ngram, mtp (the head that some models have for it); auto: whatever was
-    /// named, or a few of each; none: plain decoding
+    /// What drafts, one or several of mask, exit, ngram, head (made by `fit`), mtp (the head that some models have for it);
+    /// auto: whatever was named, or a few of each; none: plain decoding
     #[arg(
         long = "spec-type",
         visible_alias = "draft",
@@ -43,6 +47,9 @@ pub struct DraftArgs {
     /// that is sure of it; auto: only the latter, of three that suit the model
     #[arg(long, value_name = "E,..", value_delimiter = ',', value_parser = parse_exit)]
     draft_exit: Vec<Exit>,
+    /// Draft with this head, which `fit` has made [default: MODEL.head.gguf, where it lies beside the model]
+    #[arg(long, value_name = "FILE")]
+    head: Option<PathBuf>,
     /// Draft whenever that is possible, at most N tokens; 0 is plain decoding [default: decided round by round]
     #[arg(long = "spec-draft-n-max", visible_aliases = ["draft-max", "draft-n"], value_name = "N")]
     draft_max: Option<usize>,
@@ -72,6 +79,7 @@ enum DraftKind {
     Mask,
     Exit,
     Ngram,
+    Head,
     Mtp,
     None,
 }
@@ -96,6 +104,7 @@ fn parse_kind(text: &str) -> Result<DraftKind, String> {
         "mask" => DraftKind::Mask,
         "exit" => DraftKind::Exit,
         "ngram" => DraftKind::Ngram,
+        "head" => DraftKind::Head,
         "mtp" | "draft-mtp" => DraftKind::Mtp,
         "none" => DraftKind::None,
         // llama.cpp's lookups, which differ in how they look.
@@ -106,7 +115,7 @@ fn parse_kind(text: &str) -> Result<DraftKind, String> {
                 "it names what drafts; for the length of drafts there is --spec-draft-n-max or --draft-max {number}"
             ));
         }
-        _ => return Err("auto, none, or one or several of mask, exit, ngram and mtp".into()),
+        _ => return Err("auto, none, or one or several of mask, exit, ngram, head and mtp".into()),
     })
 }
 
@@ -118,6 +127,9 @@ pub struct Sources {
     exits: Vec<usize>,
     n_layer: usize,
     pub ngram: bool,
+    /// The file of a head, and whether it was named.
+    head_file: Option<(PathBuf, bool)>,
+    head: Option<HeadSource>,
     /// The head that was trained to predict one token more.
     mtp: bool,
     /// What a grammar leaves no choice about.
@@ -138,6 +150,8 @@ impl Sources {
             exits: self.exits.clone(),
             n_layer: self.n_layer,
             ngram: self.ngram,
+            head_file: self.head_file.clone(),
+            head: self.head.clone(),
             mtp: self.mtp,
             promised: self.promised,
             open: self.open.clone(),
@@ -148,13 +162,22 @@ impl Sources {
     }
 
     /// Adds what may suit the model, where nothing was named; the policy finds out what does.
-    pub fn complete(&mut self, context: &Context) {
+    pub fn complete(&mut self, context: &Context) -> Result<()> {
         self.masks.iter().for_each(|p| warn_of_coarse(context, p.layers()));
         if self.mtp && !context.predicts_ahead() {
             detail!(
                 "the model's head for one token more is left out: it runs where all of the model is, and that is divided here"
             );
             self.mtp = false;
+        }
+        // Both of them do not take rows out of one pass; of two heads the fitted one drafts where it was named.
+        if let Some((file, is_named)) = self.head_file.take().filter(|(_, is_named)| *is_named || !self.mtp) {
+            match HeadSource::open(&file, context) {
+                Ok(head) => self.head = Some(head),
+                Err(error) if is_named => return Err(error),
+                Err(error) => warning!("drafts go without the head beside the model: {error}"),
+            }
+            self.mtp &= self.head.is_none();
         }
         let n_layer = context.model().plan.dims.n_layer;
         if self.open.contains(&DraftKind::Mask) {
@@ -167,6 +190,7 @@ impl Sources {
         if self.open.contains(&DraftKind::Exit) {
             self.masks.extend(candidates::exits(n_layer));
         }
+        Ok(())
     }
 
     /// A context in which they can draft. What is where does not depend on whether anything does: plain text is to be the
@@ -193,11 +217,13 @@ impl Sources {
     pub fn kinds(&self) -> Vec<SourceKind> {
         let forced = self.forced.is_some().then_some(SourceKind::Other);
         let ngram = self.ngram.then_some(SourceKind::Ngram);
+        let head = self.head.is_some().then_some(SourceKind::Head);
         let mtp = self.mtp.then_some(SourceKind::Mtp);
         let exits = (!self.exits.is_empty()).then_some(SourceKind::Exit);
         forced
             .into_iter()
             .chain(ngram)
+            .chain(head)
             .chain(mtp)
             .chain(exits)
             .chain(self.masks.iter().map(MaskProposer::kind))
@@ -211,7 +237,8 @@ impl Sources {
         let exits = (!self.exits.is_empty()).then(|| ExitsProposer::new(self.n_layer, self.exits));
         let exits = exits.map(|p| if self.keep_nothing { p.keeping_nothing() } else { p });
         let mtp = self.mtp.then(|| Box::new(AheadProposer) as _);
-        let ngram = ngram.chain(mtp).chain(exits.map(|p| Box::new(p) as _));
+        let head = self.head.map(|head| Box::new(head.proposer()) as _);
+        let ngram = ngram.chain(head).chain(mtp).chain(exits.map(|p| Box::new(p) as _));
         let mask = |p: MaskProposer| if self.keep_nothing { p.keeping_nothing() } else { p };
         let ngram = self.forced.into_iter().chain(ngram);
         ngram.chain(self.masks.into_iter().map(|p| Box::new(mask(p)) as _)).collect()
@@ -325,6 +352,13 @@ impl DraftArgs {
         if self.has(DraftKind::Mtp) && !model.predicts_ahead() {
             return Err(no_head(model));
         }
+        let beside = || Some(head::beside(Path::new(model.gguf.name()))).filter(|file| file.is_file());
+        let head_file = match &self.head {
+            Some(file) => Some((file.clone(), true)),
+            None if self.has(DraftKind::Head) => Some((beside().ok_or_else(|| no_fitted_head(model))?, true)),
+            None if auto && !named => beside().map(|file| (file, false)),
+            None => None,
+        };
         let mtp = self.has(DraftKind::Mtp) || (auto && !named && model.predicts_ahead());
         let keep_nothing = self.no_prefix_reuse;
         let whole_vocabulary = self.no_shortlist;
@@ -334,6 +368,8 @@ impl DraftArgs {
             exits,
             n_layer,
             ngram,
+            head_file,
+            head: None,
             mtp,
             forced,
             promised,
@@ -342,6 +378,13 @@ impl DraftArgs {
             whole_vocabulary,
         })
     }
+}
+
+fn no_fitted_head(model: &Model) -> Error {
+    Error::Usage(format!(
+        "--spec-type head: {} has no head beside its file: make one with `spec-run fit`, or name it with --head FILE",
+        model.name
+    ))
 }
 
 /// The error for who asks for a head that there is not.

@@ -94,7 +94,7 @@ impl EngineArgs {
         let basis = || device.basis(model, &config, sources.promised);
         let (mut context, took) = common::open_context(model, &config, &basis)?;
         let described = format!("{}; {took}", context.describe());
-        sources.complete(&context);
+        sources.complete(&context)?;
         let mask = |mask: &MaskProposer| (mask.info(&context), mask.layers().clone());
         let masks = sources.masks.iter().map(mask).collect();
         let share = texts.divided.then(|| context.kv().capacity() / texts.most.max(1));

@@ -23,6 +23,7 @@ use crate::{
     files::with_suffix,
     fit::{AT_ONCE, Event, FitConfig, Fitted, MOST_CELLS, OfTemp, Outcome, Prompts, Verdict, fit},
     gguf::Gguf,
+    head,
     placement::Basis,
     tokenizer::Tokenizer,
     words::count,
@@ -134,7 +135,7 @@ impl FitArgs {
 
     fn output(&self) -> PathBuf {
         self.output.clone().unwrap_or_else(|| match self.model.files().first() {
-            Some(model) => with_suffix(&model.with_extension(""), ".head.gguf"),
+            Some(model) => head::beside(model),
             None => "stories13m.head.gguf".into(),
         })
     }

@@ -161,7 +161,7 @@ pub fn run(args: RunArgs) -> Result<()> {
     let basis = || device.basis(&model, &config, drafted.promised);
     let (mut context, took) = common::open_context(&model, &config, &basis)?;
     let mut sources = if args.draft.off_reason().is_some() { Sources::default() } else { drafted };
-    sources.complete(&context);
+    sources.complete(&context)?;
     let mut sampler = Sampler::new(sampler_config)?;
     #[cfg(feature = "constraints")]
     if let Some((vocabulary, constraint)) = constraint {

@@ -13,8 +13,8 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     Batch, Error, Model, Result,
-    backend::{self, Backend, Opened, Output},
-    batch::{ChainBatch, Row, SeqId},
+    backend::{self, Backend, Opened, Output, SmallJob},
+    batch::{ChainBatch, Fork, Row, SeqId},
     kv::WrittenSlots,
     mask::RunLayers,
     placement::{Place, Placement},
@@ -115,6 +115,11 @@ impl Context {
         self.backend.threads()
     }
 
+    /// Has a small job done by the threads that share the work of passes.
+    pub(crate) fn together(&mut self, job: SmallJob) {
+        self.backend.together(job);
+    }
+
     /// The share of the CPU's time in which some of its threads were left out, because other programs had their
     /// cores: 0 on a machine that has time.
     pub fn crowded(&self) -> f64 {
@@ -192,7 +197,8 @@ impl Context {
         if let Some(resume) = &batch.resume {
             return self.decode_resumed(batch, resume, want);
         }
-        let before: Vec<(SeqId, usize)> = batch.rows.iter().map(|r| (r.seq, self.kv.len(r.seq))).collect();
+        let forked = batch.forks.iter().map(|fork| (fork.to, 0));
+        let before = batch.rows.iter().map(|r| (r.seq, self.kv.len(r.seq))).chain(forked).collect();
         // What predicts one token more has no states.
         let goes_on = batch.ahead.is_none();
         if goes_on {
@@ -222,6 +228,7 @@ impl Context {
                 || batch.resume.is_some()
                 || batch.ahead.is_some()
                 || !batch.taps.is_empty()
+                || !batch.forks.is_empty()
         });
         if links.is_empty() || in_parts || !fits || !(1..=self.backend.most_top()).contains(&k) {
             return Ok(None);
@@ -229,7 +236,7 @@ impl Context {
         let before: Vec<(SeqId, usize)> = rows().map(|r| (r.seq, self.kv.len(r.seq))).collect();
         let result = links
             .iter()
-            .map(|link| self.place(&link.batch, &link.batch.rows))
+            .map(|link| self.place(&link.batch, &link.batch.rows, 0))
             .collect::<Result<Vec<_>>>()
             .and_then(|cells| self.evaluate_chain(links, &cells, k));
         if !matches!(result, Ok(Some(_))) {
@@ -300,6 +307,7 @@ impl Context {
     fn check(&self, batch: &Batch) -> Result<()> {
         self.check_rows(batch)?;
         self.check_taps(batch)?;
+        self.check_forks(batch)?;
         if let Some(ahead) = &batch.ahead {
             return self.check_ahead(batch, ahead);
         }
@@ -371,6 +379,36 @@ impl Context {
         Ok(())
     }
 
+    /// What holds of sequences that part from others.
+    fn check_forks(&self, batch: &Batch) -> Result<()> {
+        if batch.forks.is_empty() {
+            return Ok(());
+        }
+        let refused = |what: String| Err(Error::Batch(what));
+        if batch.resume.is_some() || batch.ahead.is_some() || !self.model.plan.mixers.is_empty() {
+            return refused(
+                "sequences part within batches of new rows only, of a model without recurrent layers".into(),
+            );
+        }
+        if !batch.forks.is_sorted_by_key(|fork| fork.after) {
+            return refused("sequences part in the order of the rows: sort the forks".into());
+        }
+        for (i, &Fork { after, to }) in batch.forks.iter().enumerate() {
+            let Some(row) = batch.rows.get(after) else {
+                return refused(format!("sequence {to} parts after row {after} of {}", batch.rows.len()));
+            };
+            let is_known = self.kv.len(to) > 0 || batch.forks[..i].iter().any(|other| other.to == to);
+            let earlier = batch.rows[..=after].iter().any(|row| row.seq == to);
+            let is_behind = |other: &&Row| other.seq == to && other.pos <= row.pos;
+            if is_known || earlier || batch.rows.iter().any(|other| is_behind(&other)) {
+                return refused(format!(
+                    "sequence {to} parts after row {after}: it has to be empty before, and its rows come behind that one"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Sequences as long as they were, or empty.
     fn restore(&mut self, before: Vec<(SeqId, usize)>) {
         for (seq, len) in before {
@@ -385,10 +423,18 @@ impl Context {
         }
     }
 
-    /// Gives some rows of a batch their cells.
-    fn place(&mut self, batch: &Batch, rows: &[Row]) -> Result<Vec<u32>> {
+    /// Gives some rows of a batch, of which `first` is the first, their cells.
+    fn place(&mut self, batch: &Batch, rows: &[Row], first: usize) -> Result<Vec<u32>> {
         let written = batch.run_layers.as_ref().and_then(|mask| self.written_slots(mask));
-        self.kv.append(rows, written.as_ref())
+        let mut cells = Vec::with_capacity(rows.len());
+        let here = first..first + rows.len();
+        for fork in batch.forks.iter().filter(|fork| here.contains(&fork.after)) {
+            let until = fork.after - first + 1;
+            cells.extend(self.kv.append(&rows[cells.len()..until.max(cells.len())], written.as_ref())?);
+            self.kv.fork(batch.rows[fork.after].seq, fork.to);
+        }
+        cells.extend(self.kv.append(&rows[cells.len()..], written.as_ref())?);
+        Ok(cells)
     }
 
     /// Which slots a pass under `mask` writes; `None` if exactly the layers' own.
@@ -460,7 +506,7 @@ impl Context {
             let (cells, states) = match (&batch.ahead, &batch.resume) {
                 (Some(_), _) => (self.cells_ahead(rows)?, Vec::new()),
                 (None, Some(_)) => (self.cells_of(rows), self.kv.advance_states(rows, &recurrent)?),
-                (None, None) => (self.place(batch, rows)?, self.kv.advance_states(rows, &recurrent)?),
+                (None, None) => (self.place(batch, rows, done)?, self.kv.advance_states(rows, &recurrent)?),
             };
             let placed = Placed::new(&self.kv, rows, &cells, states);
             let n_out = placed.outputs.len();

@@ -12,7 +12,10 @@ use crate::{
     speculation::{
         LayerPasses, Offer, Passes, Supply,
         policy::Drafted,
-        proposer::glance::{self, CANDIDATES},
+        proposer::{
+            Choice,
+            glance::{self, CANDIDATES},
+        },
     },
 };
 
@@ -75,10 +78,13 @@ impl Lane<'_> {
     pub fn offers(&mut self, context: &Context, most: usize) -> Vec<Offer> {
         let text = self.sampler.history();
         let next = context.kv().next_pos(self.text.limits.seq);
+        let is_tapped = self.text.tapped.as_ref().is_some_and(|tapped| tapped.before(next).is_some());
         let sees_ahead = self.text.unseen.as_ref().is_some_and(|unseen| unseen.leads_to(next));
         let offer = |(source, proposer): (usize, &mut Box<dyn crate::speculation::Proposer>)| {
-            if matches!(proposer.passes(), Some(Passes::Ahead)) && !sees_ahead {
-                return None;
+            match proposer.passes() {
+                Some(Passes::Ahead) if !sees_ahead => return None,
+                Some(Passes::Head) if !is_tapped => return None,
+                _ => {}
             }
             let (tokens, ready) = match proposer.supply(text) {
                 Supply::Nothing => return None,
@@ -91,7 +97,8 @@ impl Lane<'_> {
         self.proposers.iter_mut().enumerate().filter_map(offer).collect()
     }
 
-    /// Begins a draft: with tokens that are known it is over at once. `keeps`: rows of the first layers are welcome.
+    /// Begins a draft: with tokens that are known, or that a small head computes, it is over at once, and says how many steps
+    /// the head has made. `keeps`: rows of the first layers are welcome.
     pub fn begin_draft(
         &mut self,
         context: &mut Context,
@@ -99,16 +106,16 @@ impl Lane<'_> {
         most: usize,
         keeps: bool,
         until: Until,
-    ) {
+    ) -> usize {
         let mut shortlist = None;
-        if self.proposers[source].passes().is_some() {
+        if let Some(Passes::Layers(_) | Passes::Ahead) = self.proposers[source].passes() {
             shortlist = self.shortlist(source);
             let share = shortlist.as_ref().map_or(1.0, |list| list.share());
             self.text.report.saw_vocabulary(share);
         }
         let Text { limits, made, unseen, drafting, .. } = &mut *self.text;
         let (seq, draft) = (limits.seq, limits.draft);
-        let Some(&last) = self.sampler.history().last() else { return };
+        let Some(&last) = self.sampler.history().last() else { return 0 };
         let row = Row { token: last, pos: context.kv().next_pos(seq), seq: draft, logits: true };
         match (self.proposers[source].passes(), unseen) {
             (Some(Passes::Layers(passes)), _) => {
@@ -124,6 +131,7 @@ impl Lane<'_> {
             }
             // It was not offered.
             (Some(Passes::Ahead), None) => {}
+            (Some(Passes::Head), _) => return self.draft_by_head(context, source, most, until),
             (None, _) => {
                 let known = self.proposers[source].tokens(self.sampler.history());
                 let mut known = known.into_iter();
@@ -134,6 +142,43 @@ impl Lane<'_> {
                 }
             }
         }
+        0
+    }
+
+    /// All of a head's draft; gives its steps.
+    fn draft_by_head(&mut self, context: &mut Context, source: usize, most: usize, until: Until) -> usize {
+        let next = context.kv().next_pos(self.text.limits.seq);
+        let taps = self.text.tapped.as_ref().and_then(|tapped| tapped.before(next));
+        let (Some(head), Some(taps)) = (self.proposers[source].head(), taps) else { return 0 };
+        head.begin(taps);
+        let n_vocab = context.model().n_vocab();
+        let mut steps = 0;
+        while self.wants_more(source, most, until) {
+            let last = *self.sampler.history().last().expect("a draft follows a token");
+            let head = self.proposers[source].head().expect("as above");
+            let Choice { tokens, confidences } = head.step(last, &mut |job| context.together(job));
+            // What a rule allows may be another token than the best.
+            let token = match self.sampler.is_bound() {
+                true => self.sampler.choose(Scores::All(&head.logits(n_vocab))),
+                false => tokens[0],
+            };
+            if steps == 0 {
+                self.text.made.consider(token, &tokens, &confidences);
+            }
+            let chosen = tokens.iter().position(|&of| of == token);
+            self.push(token, chosen.map_or(0.0, |chosen| confidences[chosen]), tokens);
+            steps += 1;
+        }
+        // Texts that share their passes have better use for rows.
+        let made = &mut self.text.made;
+        let room = context.kv().room_to_draft().saturating_sub(made.proposals.len());
+        let others = match until {
+            Until::Policy => self.policy.others(source, made.proposals.len(), &made.others_drafted).min(room),
+            Until::Length => 0,
+        };
+        made.others.truncate(others);
+        made.others_drafted.truncate(others);
+        steps
     }
 
     /// What drafts of a source choose from now. What a rule allows may be on no list.
@@ -187,7 +232,7 @@ impl Lane<'_> {
     fn layers_of(&self, source: usize) -> Option<&LayerPasses> {
         match self.proposers[source].passes()? {
             Passes::Layers(passes) => Some(passes),
-            Passes::Ahead => None,
+            Passes::Ahead | Passes::Head => None,
         }
     }
 

@@ -24,6 +24,7 @@ mod saved;
 mod session;
 mod slots;
 mod status;
+mod tapped;
 mod text;
 mod together;
 mod trial;
@@ -213,7 +214,7 @@ impl Engine {
         limits.most_cells = self.tokens_of_text();
         limits.after_sampling = job.logprobs_after_sampling;
         let mut text =
-            Text::new(limits, &sampler, Report::new(sources)).drafted_by(&proposers, &self.context);
+            Text::new(limits, &sampler, Report::new(sources)).drafted_by(&mut proposers, &self.context);
         if job.scores_from.is_some() {
             text.want = crate::scores::Want::Logits;
         }

@@ -65,7 +65,9 @@ pub(crate) fn round_alone(
     let round = Round {
         source,
         drafted: &lane.text.made.drafted,
-        accepted: outcome.accepted,
+        accepted: if lane.text.made.other.is_some() { 0 } else { outcome.accepted },
+        others: &lane.text.made.others_drafted,
+        other: lane.text.made.other,
         from_layer,
         draft_seconds,
         verify_seconds,
@@ -75,7 +77,9 @@ pub(crate) fn round_alone(
     if context.is_packed() {
         lane.policy.record(&round);
     }
-    lane.text.report.record(&round, outcome.next, &lane.text.made);
+    let made = &lane.text.made;
+    let next = made.other.map_or(outcome.next, |other| made.others[other]);
+    lane.text.report.record(&round, next, made);
     Ok(())
 }
 

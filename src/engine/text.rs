@@ -2,16 +2,23 @@
 
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
-use super::{Generation, Request, Stop, drafting::Drafting, trial::Choices, unseen::Unseen};
+use super::{
+    Generation, Request, Stop, drafting::Drafting, tapped::Tapped, trial::Choices, unseen::Unseen, verify,
+};
 use crate::{
     Context, Result, RunLayers, Sampler, Tokenizer,
     batch::{Row, SeqId},
     sampler::{Distribution, top_logprobs},
     scores::{Scores, Want, log_sum_exp},
     speculation::{
-        Passes, Policy, Proposer, Report, Token, Verdict, accept, frequent::Frequent, proposer::Made,
+        Passes, Policy, Proposer, Report, Token, Verdict, accept,
+        frequent::Frequent,
+        proposer::{Made, glance},
     },
 };
+
+/// Of each token of the text, so many that were likely in its place may be drafted by a head later on.
+const SHOWN: usize = 16;
 
 /// What becomes known of a text.
 pub(crate) enum News<'n> {
@@ -108,6 +115,8 @@ pub(crate) struct Text {
     pub drafting: Option<Drafting>,
     /// For the head that predicts one token more, where it may draft.
     pub unseen: Option<Unseen>,
+    /// For a small head that drafts.
+    pub tapped: Option<Tapped>,
     /// What drafts choose from, where they need not compute the whole head.
     pub frequent: Option<Frequent>,
     /// Of the last full pass's outputs, the one after the text's last token.
@@ -148,6 +157,7 @@ impl Text {
             made: Made::default(),
             drafting: None,
             unseen: None,
+            tapped: None,
             frequent: None,
             row: 0,
             untried: Vec::new(),
@@ -159,9 +169,16 @@ impl Text {
     }
 
     /// The same with these, which may draft.
-    pub fn drafted_by(mut self, proposers: &[Box<dyn Proposer>], context: &Context) -> Self {
+    pub fn drafted_by(mut self, proposers: &mut [Box<dyn Proposer>], context: &Context) -> Self {
         let ahead = proposers.iter().any(|proposer| matches!(proposer.passes(), Some(Passes::Ahead)));
         self.unseen = ahead.then(Unseen::default);
+        let n_layer = context.model().n_layer();
+        // Rows for both do not leave one pass.
+        let head = proposers.iter_mut().find_map(|proposer| proposer.head()).filter(|_| !ahead);
+        if let Some(head) = head {
+            self.tapped = Some(Tapped::of(head.taps(n_layer)));
+            self.want = self.want.and(Want::Top(SHOWN));
+        }
         self.frequent = Frequent::new(context, self.report.sources.iter().map(|(source, _)| source));
         self
     }
@@ -313,12 +330,19 @@ impl Lane<'_> {
                 return Ok((outcome, place));
             }
             let token = match self.text.made.proposals.get(place) {
-                Some(proposal) if place < outcome.accepted => Token { id: *proposal, drafted_by: source },
+                Some(_) if place < outcome.accepted => {
+                    Token { id: self.text.made.accepted(place), drafted_by: source }
+                }
                 _ => Token { id: outcome.next, drafted_by: None },
             };
-            let scores = context.scores(self.text.row + place);
+            let scores = context.scores(self.text.row + self.text.made.row_behind(place));
             if !self.text.untried.is_empty() {
                 self.text.choices.add(scores);
+            }
+            if self.text.tapped.is_some() {
+                let likely = glance::best_of(scores, SHOWN);
+                let heads = self.proposers.iter_mut().filter_map(|proposer| proposer.head());
+                heads.for_each(|head| head.add_tokens(&likely));
             }
             if let ControlFlow::Break(stop) = self.add(token, scores, who, hear)? {
                 self.text.stop = Some(stop);
@@ -340,7 +364,15 @@ impl Lane<'_> {
     ) -> Result<Verdict> {
         let (outcome, end) = self.judge(context, source, who, hear)?;
         let seq = self.text.limits.seq;
+        if let Some(other) = self.text.made.other.filter(|_| end > 0) {
+            context.fork(verify::branch(other), seq);
+        }
+        (0..self.text.made.others.len()).for_each(|other| context.remove(verify::branch(other)));
         context.truncate(seq, before + 1 + end)?;
+        if let Some(tapped) = &mut self.text.tapped {
+            let row = self.text.row + self.text.made.row_behind(end);
+            tapped.keep(context, row, context.kv().next_pos(seq));
+        }
         if let Some(unseen) = &mut self.text.unseen {
             unseen.cut(context.kv().next_pos(seq));
         }
@@ -365,8 +397,17 @@ impl Lane<'_> {
             }
             token
         };
-        let outcome = accept(&made.proposals, choice);
+        let mut outcome = accept(&made.proposals, choice);
         sampler.truncate(text_len);
+        let other = made.others.iter().position(|&other| other == outcome.next);
+        if let (Some(other), 0, None) = (other, outcome.accepted, &fault) {
+            text.made.other = Some(other);
+            sampler.accept(outcome.next);
+            let next = sampler.choose(context.scores(text.row + text.made.row_behind(1)));
+            fault = sampler.fault().map(|why| (1, why.to_owned()));
+            outcome = Verdict { accepted: 1, next };
+            sampler.truncate(text_len);
+        }
         (outcome, fault)
     }
 }

@@ -4,7 +4,8 @@
 use std::time::Instant;
 
 use super::{
-    Lane, Load, drafting,
+    Lane, Load,
+    drafting::{self, Steps},
     load::{self, Done, Share},
     text::{Hear, Part},
     verify,
@@ -108,12 +109,15 @@ fn draft(
     let shares = load.plan(lanes, &offers, others, room);
     let lengths: Vec<usize> = lanes.iter().map(|lane| lane.sampler.history().len()).collect();
     let started = Instant::now();
+    let mut of_heads = 0;
     for (lane, share) in lanes.iter_mut().zip(&shares) {
         if let Some(offer) = share.offer {
-            lane.begin_draft(context, offer.source, share.most, false, drafting::Until::Length);
+            of_heads += lane.begin_draft(context, offer.source, share.most, false, drafting::Until::Length);
         }
     }
-    let steps = drafting::draft(context, lanes);
+    // A head steps for one text at a time.
+    let steps = drafting::draft(context, lanes)
+        .map(|steps| Steps { passes: steps.passes + of_heads, rows: steps.rows + of_heads });
     for (lane, length) in lanes.iter_mut().zip(lengths) {
         lane.sampler.truncate(length);
         lane.text.drafting = None;
@@ -166,6 +170,15 @@ fn pass(
         want = want.and(text.want);
     }
     batch.run_layers = lanes[group[0]].text.limits.mask.clone();
+    // All rows of a pass would be taken out, those of prompts too, of which nobody needs any.
+    if group.iter().all(|&i| parts[i].is_none()) && batch.run_layers.is_none() && batch.keep_hidden.is_none()
+    {
+        for &i in group {
+            if let Some(tapped) = &mut lanes[i].text.tapped {
+                batch.taps = tapped.ask();
+            }
+        }
+    }
     let count = batch.rows.len();
     let started = Instant::now();
     context.decode_for(&batch, want)?;
@@ -207,6 +220,8 @@ fn verdict(
         source: offer.map(|offer| offer.source),
         drafted: &lane.text.made.drafted,
         accepted: outcome.accepted,
+        others: &[],
+        other: None,
         from_layer: 0,
         draft_seconds: 0.0,
         verify_seconds: seconds,

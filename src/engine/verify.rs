@@ -1,7 +1,12 @@
 //! The full model's pass over a draft.
 
 use super::{Lane, Text};
-use crate::{Batch, Context, Result, RunLayers, batch::SeqId, scores::Want, speculation::proposer::Kept};
+use crate::{
+    Batch, Context, Result, RunLayers,
+    batch::{Fork, SeqId},
+    scores::Want,
+    speculation::proposer::Kept,
+};
 
 /// Evaluates the last token of a text and the draft after it, in one batch; the context then has the scores of
 /// each of these rows, and the sequence all of them: the caller truncates what is rejected. Gives the layer that it began at.
@@ -9,7 +14,11 @@ pub(super) fn alone(context: &mut Context, lane: &mut Lane, source: Option<usize
     let drafted = lane.text.made.proposals.len();
     let fits = lane.text.made.kept.fits(drafted, context.model().plan.dims.dim);
     let resumes = fits && source.is_some_and(|s| lane.policy.resumes(s, drafted));
-    let batch = rows(context, lane.text);
+    let mut batch = rows(context, lane.text);
+    // Rows are not taken out of passes that go on from others.
+    if let (Some(tapped), false) = (&mut lane.text.tapped, resumes) {
+        batch.taps = tapped.ask();
+    }
     let kept = batch.keep_hidden.map(|_| batch.rows.clone());
     let from_layer = match resumes {
         true => resume(context, lane.text, batch)?,
@@ -31,7 +40,19 @@ pub(super) fn rows(context: &Context, text: &Text) -> Batch {
     for (pos, token) in (context.kv().next_pos(seq)..).zip(tokens) {
         batch.push(token, pos, seq, true);
     }
+    // Each goes on from the text's last token, in a sequence of its own.
+    let pos = batch.rows[0].pos + 1;
+    for (i, &other) in text.made.others.iter().enumerate() {
+        batch.forks.push(Fork { after: 0, to: branch(i) });
+        batch.push(other, pos, branch(i), true);
+    }
     batch
+}
+
+/// The sequence of a token in the place of a draft's first one, out of the way of all others. Only one text at a time has any.
+pub(super) fn branch(other: usize) -> SeqId {
+    const FIRST: SeqId = (1 << 31) + (1 << 20);
+    FIRST + other as SeqId
 }
 
 /// Goes on from what the draft's first layers made: its cells join the text, the draft's last token goes through these

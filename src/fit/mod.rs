@@ -203,7 +203,10 @@ pub fn fit(
     let tokens = store.tokens(false) as u32;
     let made =
         Made { text_tokens: tokens, steps: trained.steps, ridge: start.strength, agreement: Vec::new() };
-    let mut head = as_in_file(Head { weights: trained.weights, tokens: base.clone(), made }, &model)?;
+    let mut head = as_in_file(
+        Head { weights: trained.weights, tokens: base.clone(), embedding_rms: tables.embedding_rms(), made },
+        &model,
+    )?;
     let verdict = judge(&head.weights)?;
     head.made.agreement = verdict.of_temps[0].agreement.iter().map(|&x| x as f32).collect();
     let seconds = [writing, training].map(|time| time.as_secs_f64());

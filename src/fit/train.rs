@@ -17,8 +17,10 @@ use crate::{
     head::{Tables, Weights},
 };
 
-/// Rows of a batch.
-const ROWS: usize = 1200;
+/// Rows of a batch: more make a step truer, fewer let there be more steps in the time that there is.
+const ROWS: std::ops::RangeInclusive<usize> = 256..=1200;
+/// So many steps are worth more than large ones.
+const WANTED_STEPS: f64 = 240.0;
 /// Steps in which the rate grows to its full size.
 const WARM_UP: u32 = 20;
 /// What is left of the rate in the end.
@@ -68,8 +70,11 @@ pub fn train(course: &Course, weights: Weights, goes_on: GoesOn) -> Result<Train
     let (mut order, mut tap_noise) = (Order::new(course), TapNoise::new(3));
     let started = Instant::now();
     let mut progress = Progress { steps: 0, passed: Duration::ZERO, time: course.time, loss: f32::NAN };
+    let mut most_rows = *ROWS.start();
+    let (mut trained_rows, mut worked) = (0, 0.0);
     while progress.passed < course.time && goes_on(&progress, &optimizer.average)? {
-        let texts = order.next_batch();
+        let begun = Instant::now();
+        let texts = order.next_batch(most_rows);
         let rows = Rows::of(course.store, course.tables, &texts, Some(&mut tap_noise))?;
         let steps = forward(&optimizer.weights, &rows, STEPS);
         let loss = Loss::of(&optimizer.weights, &rows, &steps, course.list, isa);
@@ -81,6 +86,10 @@ pub fn train(course: &Course, weights: Weights, goes_on: GoesOn) -> Result<Train
         optimizer.step(&slopes, most_rate * warm * (LAST_RATE + (1.0 - LAST_RATE) * cosine));
         progress.steps = optimizer.steps();
         progress.passed = started.elapsed();
+        trained_rows += rows.len();
+        worked += begun.elapsed().as_secs_f64();
+        let rows_in_time = course.time.as_secs_f64() * trained_rows as f64 / worked;
+        most_rows = ((rows_in_time / WANTED_STEPS) as usize).clamp(*ROWS.start(), *ROWS.end());
     }
     let steps = optimizer.steps();
     Ok(Trained { weights: optimizer.average, steps })
@@ -98,9 +107,10 @@ impl<'c, 'a> Order<'c, 'a> {
         Order { course, random: Noise::new(2), left: Vec::new() }
     }
 
-    fn next_batch(&mut self) -> Vec<usize> {
+    /// About so many rows.
+    fn next_batch(&mut self, most_rows: usize) -> Vec<usize> {
         let (mut batch, mut rows) = (Vec::new(), 0);
-        while rows < ROWS && batch.len() < self.course.texts.len() {
+        while rows < most_rows && batch.len() < self.course.texts.len() {
             if self.left.is_empty() {
                 self.left.extend(self.course.texts);
                 self.random.shuffle(&mut self.left);

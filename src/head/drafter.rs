@@ -1,10 +1,9 @@
 //! A head at work: its matrices in 8 bits, packed for the machine, and one step after the other for one text.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
-use rayon::prelude::*;
 use spec_run_kernels::{
-    matmul::{Acts, Mode, OutMatrix, Packed, Planes, QuantRows, Weight, matmul},
+    matmul::{Acts, Mode, OutMatrix, OutStripe, Packed, Planes, QuantRows, Weight, matmul},
     ops::{Activate, Activation},
     simd::Isa,
 };
@@ -16,8 +15,16 @@ use crate::{
     scores,
 };
 
-/// Fewer bytes of a matrix than this are not worth another thread.
-const BYTES_OF_A_SHARE: usize = 256 << 10;
+/// Rows of a matrix are shared out in pieces of so many.
+const ROW_GRAIN: usize = 32;
+
+/// Has a job done by some threads together; each is told which of how many it is.
+pub type Together<'t> = &'t mut dyn FnMut(&(dyn Fn(usize, usize) + Sync));
+
+/// Does it on this thread.
+pub fn alone(job: &(dyn Fn(usize, usize) + Sync)) {
+    job(0, 1);
+}
 
 /// What a step goes on from.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +45,8 @@ pub struct Candidate {
     pub logit: f32,
 }
 
-/// Drafts with a head.
-pub struct Drafter {
+/// A head that is ready to draft, for any number of texts.
+pub struct PackedHead {
     tables: Arc<Tables>,
     isa: Isa,
     shape: HeadShape,
@@ -48,25 +55,13 @@ pub struct Drafter {
     bias: Vec<f32>,
     again_bias: Vec<f32>,
     scale: f32,
-    /// The output of the last step.
-    out: Vec<f32>,
-    logits: Vec<f32>,
-    work: Work,
+    /// What every text's drafts choose from at first.
+    vocabulary: Vocabulary,
 }
 
 const MATRICES: [Part; 6] = [Part::Fuse, Part::Embed, Part::Again, Part::Gate, Part::Up, Part::Down];
 
-#[derive(Default)]
-struct Work {
-    /// What a product reads.
-    columns: Vec<f32>,
-    quantized: QuantRows,
-    embedding: Vec<f32>,
-    gate: Vec<f32>,
-    up: Vec<f32>,
-}
-
-impl Drafter {
+impl PackedHead {
     /// A head of the model whose tables these are.
     pub fn new(head: &Head, tables: Arc<Tables>, isa: Isa) -> Result<Self> {
         let shape = head.weights.shape().clone();
@@ -78,18 +73,82 @@ impl Drafter {
             Ok(Packed::new(isa, &weight, Planes::Never, |_| ())?)
         };
         let [fuse, embed, again, gate, up, down] = MATRICES.map(pack);
-        Ok(Drafter {
+        Ok(PackedHead {
             matrices: [fuse?, embed?, again?, gate?, up?, down?],
             bias: head.weights.part(Part::Bias).to_vec(),
             again_bias: head.weights.part(Part::AgainBias).to_vec(),
             scale: head.weights.scale(),
-            out: vec![0.0; shape.dim],
-            logits: Vec::new(),
-            work: Work::default(),
+            vocabulary: Vocabulary::of(head, &tables),
             tables,
             isa,
             shape,
         })
+    }
+
+    /// Its sizes.
+    pub fn shape(&self) -> &HeadShape {
+        &self.shape
+    }
+
+    fn matrix(&self, part: Part) -> Weight<'_> {
+        Weight::packed(&self.matrices[MATRICES.iter().position(|&of| of == part).expect("a matrix")])
+    }
+}
+
+/// Drafts for one text.
+pub struct Drafter {
+    head: Arc<PackedHead>,
+    vocabulary: Vocabulary,
+    /// The output of the last step.
+    out: Vec<f32>,
+    logits: Vec<f32>,
+    /// What products read.
+    columns: [QuantRows; 2],
+    rows: Rows,
+}
+
+/// Numbers of a step on its way.
+#[derive(Default)]
+struct Rows {
+    inputs: Vec<f32>,
+    embedding: Vec<f32>,
+    /// r over its root mean square, then the embedding.
+    both: Vec<f32>,
+    gate: Vec<f32>,
+    up: Vec<f32>,
+}
+
+impl Drafter {
+    /// For a new text.
+    pub fn new(head: Arc<PackedHead>) -> Self {
+        Drafter {
+            vocabulary: head.vocabulary.clone(),
+            out: vec![0.0; head.shape.dim],
+            logits: Vec::new(),
+            columns: Default::default(),
+            rows: Rows::default(),
+            head,
+        }
+    }
+
+    /// What drafts choose from.
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
+    /// Sizes of the head.
+    pub fn shape(&self) -> &HeadShape {
+        &self.head.shape
+    }
+
+    /// Bytes that a first step reads.
+    pub fn step_bytes(&self) -> u64 {
+        self.head.shape.step_bytes(true) + self.vocabulary.bytes()
+    }
+
+    /// Drafts may choose these too, from the next step on.
+    pub fn add_tokens(&mut self, tokens: &[u32]) {
+        self.vocabulary.add(tokens, &self.head.tables);
     }
 
     /// One step: from what is known of the token before, and `token`, to the logits of the token behind it, one for each of
@@ -97,52 +156,72 @@ impl Drafter {
     ///
     /// # Panics
     /// If the taps are not those of the head's shape.
-    pub fn step(&mut self, from: Origin, token: u32, vocabulary: &Vocabulary) -> &[f32] {
-        let dim = self.shape.dim;
-        let Work { columns, embedding, .. } = &mut self.work;
+    pub fn step(&mut self, from: Origin, token: u32, together: Together) -> &[f32] {
+        let Drafter { head, columns: [first, second], rows, out, .. } = self;
+        let (dim, isa) = (head.shape.dim, head.isa);
+        let Rows { inputs, embedding, both, gate, up } = rows;
         embedding.resize(dim, 0.0);
-        self.tables.embedding(token, embedding);
-        columns.clear();
-        let mut r = self.bias.clone();
+        head.tables.embedding(token, embedding);
+        let mut r = head.bias.clone();
         let before = match from {
             Origin::Taps(taps) => {
-                assert_eq!(taps.len(), self.shape.inputs(), "rows of taps");
-                columns.resize(taps.len(), 0.0);
-                inputs(&self.tables, taps, columns);
+                assert_eq!(taps.len(), head.shape.inputs(), "rows of taps");
+                inputs.resize(taps.len(), 0.0);
+                read_taps(&head.tables, taps, inputs);
+                quantize_row(isa, inputs, first);
                 Part::Fuse
             }
             Origin::Itself => {
-                columns.extend_from_slice(&self.out);
-                r.iter_mut().zip(&self.again_bias).for_each(|(r, bias)| *r += bias);
+                r.iter_mut().zip(&head.again_bias).for_each(|(r, bias)| *r += bias);
+                quantize_row(isa, out, first);
                 Part::Again
             }
         };
-        self.add_product(before, &mut r);
-        self.work.columns.clear();
-        self.work.columns.extend_from_slice(&self.work.embedding);
-        self.add_product(Part::Embed, &mut r);
-        self.work.columns.resize(2 * dim, 0.0);
-        self.work.columns.copy_within(..dim, dim);
-        over_rms(&r, &mut self.work.columns[..dim]);
-        let [mut gate, mut up] = [&mut self.work.gate, &mut self.work.up].map(std::mem::take);
-        for (part, out) in [(Part::Gate, &mut gate), (Part::Up, &mut up)] {
-            out.clear();
-            out.resize(self.shape.hidden, 0.0);
-            self.add_product(part, out);
+        quantize_row(isa, embedding, second);
+        let (of_before, of_embedding) = (head.matrix(before), head.matrix(Part::Embed));
+        products(isa, Mode::Add, &mut r, &[(&of_before, first), (&of_embedding, second)], together);
+        both.resize(2 * dim, 0.0);
+        over_rms(&r, &mut both[..dim]);
+        both[dim..].copy_from_slice(embedding);
+        quantize_row(isa, both, first);
+        for (part, out) in [(Part::Gate, &mut *gate), (Part::Up, &mut *up)] {
+            out.resize(head.shape.hidden, 0.0);
+            products(isa, Mode::Store, out, &[(&head.matrix(part), first)], together);
         }
-        Activate { activation: Activation::Silu, gate: &mut gate, up: Some(&up) }.on(self.isa);
-        self.work.columns.clear();
-        self.work.columns.extend_from_slice(&gate);
-        (self.work.gate, self.work.up) = (gate, up);
-        self.add_product(Part::Down, &mut r);
-        self.out = r;
-        self.score(vocabulary);
+        Activate { activation: Activation::Silu, gate, up: Some(up) }.on(isa);
+        quantize_row(isa, gate, first);
+        products(isa, Mode::Add, &mut r, &[(&head.matrix(Part::Down), first)], together);
+        *out = r;
+        self.score(together);
+        &self.logits
+    }
+
+    /// The logits of the tokens in the list.
+    fn score(&mut self, together: Together) {
+        let Drafter { head, vocabulary, rows, columns: [column, _], out, logits } = self;
+        rows.inputs.clear();
+        rows.inputs.extend(out.iter().map(|x| x * head.scale));
+        logits.resize(vocabulary.tokens().len(), 0.0);
+        let matrix = vocabulary.matrix();
+        if matrix.wants_quantized() {
+            quantize_row(head.isa, &rows.inputs, column);
+            products(head.isa, Mode::Store, logits, &[(&matrix, column)], together);
+        } else {
+            let acts = Acts::Float(&rows.inputs);
+            let isa = head.isa;
+            of_rows(Mode::Store, logits, together, &|stripe| matmul(isa, &matrix, acts, stripe));
+        }
+    }
+
+    /// The logits of the last step.
+    pub fn logits(&self) -> &[f32] {
         &self.logits
     }
 
     /// The best of the last step, best first.
-    pub fn best(&self, count: usize, vocabulary: &Vocabulary) -> Vec<Candidate> {
-        let candidate = |(place, logit)| Candidate { token: vocabulary.tokens()[place as usize], logit };
+    pub fn best(&self, count: usize) -> Vec<Candidate> {
+        let tokens = self.vocabulary.tokens();
+        let candidate = |(place, logit)| Candidate { token: tokens[place as usize], logit };
         scores::best(&self.logits, count).into_iter().map(candidate).collect()
     }
 
@@ -155,28 +234,10 @@ impl Drafter {
     pub fn go_on_from(&mut self, output: &[f32]) {
         self.out.copy_from_slice(output);
     }
-
-    /// Adds the product of a matrix with `work.columns`.
-    fn add_product(&mut self, part: Part, out: &mut [f32]) {
-        let packed = &self.matrices[MATRICES.iter().position(|&of| of == part).expect("a matrix")];
-        let Work { columns, quantized, .. } = &mut self.work;
-        multiply(self.isa, &Weight::packed(packed), packed.bytes(), columns, quantized, Mode::Add, out);
-    }
-
-    /// The logits of the tokens in the list.
-    fn score(&mut self, vocabulary: &Vocabulary) {
-        let Work { columns, quantized, .. } = &mut self.work;
-        columns.clear();
-        columns.extend(self.out.iter().map(|x| x * self.scale));
-        self.logits.resize(vocabulary.tokens().len(), 0.0);
-        let matrix = vocabulary.matrix();
-        let bytes = matrix.bytes().len();
-        multiply(self.isa, &matrix, bytes, columns, quantized, Mode::Store, &mut self.logits);
-    }
 }
 
 /// Taps as a head reads them: each residual over its root mean square, the last one through the model's norm and over its own.
-pub(crate) fn inputs(tables: &Tables, taps: &[f32], out: &mut [f32]) {
+fn read_taps(tables: &Tables, taps: &[f32], out: &mut [f32]) {
     let dim = tables.dim();
     let last = taps.len() / dim - 1;
     for (i, (tap, out)) in taps.chunks_exact(dim).zip(out.chunks_exact_mut(dim)).enumerate() {
@@ -190,35 +251,36 @@ pub(crate) fn inputs(tables: &Tables, taps: &[f32], out: &mut [f32]) {
     }
 }
 
-/// A matrix times one column, on the threads of the current pool.
-fn multiply(
-    isa: Isa,
-    weight: &Weight,
-    bytes: usize,
-    column: &[f32],
-    quantized: &mut QuantRows,
-    mode: Mode,
-    out: &mut [f32],
-) {
-    let acts = if weight.wants_quantized() {
-        quantized.resize(1, column.len());
-        quantized.quantize(isa, column);
-        Acts::Quantized(quantized)
-    } else {
-        Acts::Float(column)
-    };
-    let rows = weight.rows();
-    let shares = (bytes / BYTES_OF_A_SHARE).clamp(1, rayon::current_num_threads());
-    let share = rows.div_ceil(shares).next_multiple_of(32);
-    let mut matrix = OutMatrix::new(out, rows, mode);
-    if share >= rows {
-        return matmul(isa, weight, acts, &mut matrix.whole());
-    }
-    (0..rows.div_ceil(share)).into_par_iter().for_each(|part| {
-        // SAFETY: the parts have no row in common.
-        let mut stripe = unsafe { matrix.stripe(part * share..rows.min((part + 1) * share)) };
-        matmul(isa, weight, acts, &mut stripe);
+fn quantize_row(isa: Isa, row: &[f32], quantized: &mut QuantRows) {
+    quantized.resize(1, row.len());
+    quantized.quantize(isa, row);
+}
+
+/// Products of matrices with one column each; with [`Mode::Add`] all of them are added to `out`.
+fn products(isa: Isa, mode: Mode, out: &mut [f32], of: &[(&Weight, &QuantRows)], together: Together) {
+    of_rows(mode, out, together, &|stripe| {
+        of.iter().for_each(|(weight, column)| matmul(isa, weight, Acts::Quantized(column), stripe));
     });
+}
+
+/// Makes all of `out`, whose rows are shared out to the threads.
+fn of_rows(mode: Mode, out: &mut [f32], together: Together, make: &(dyn Fn(&mut OutStripe) + Sync)) {
+    let rows = out.len();
+    let matrix = OutMatrix::new(out, rows, mode);
+    together(&|index, threads| {
+        let share = share(rows, index, threads);
+        if !share.is_empty() {
+            // SAFETY: shares have no row in common.
+            make(&mut unsafe { matrix.stripe(share) });
+        }
+    });
+}
+
+/// Which rows one of some threads makes.
+fn share(rows: usize, index: usize, threads: usize) -> Range<usize> {
+    let pieces = rows.div_ceil(ROW_GRAIN);
+    let bound = |index: usize| (pieces * index / threads * ROW_GRAIN).min(rows);
+    bound(index)..bound(index + 1)
 }
 
 #[cfg(feature = "fit")]
@@ -242,7 +304,12 @@ mod tests {
         let mut weights = Weights::zero(HeadShape::of(tables.model()).unwrap());
         weights.numbers_mut().iter_mut().for_each(|x| *x = 0.1 * noise.normal());
         weights.part_mut(Part::Scale)[0] = 2.0;
-        Head { weights, tokens: (0..60).rev().collect(), made: Made::default() }
+        Head {
+            weights,
+            tokens: (0..60).rev().collect(),
+            embedding_rms: tables.embedding_rms(),
+            made: Made::default(),
+        }
     }
 
     /// Three steps in 8 bits are those of the floats that training has, but for rounding.
@@ -254,20 +321,19 @@ mod tests {
         let taps: Vec<f32> = (0..shape.inputs()).map(|_| 3.0 * noise.normal()).collect();
         let tokens = [7, 300, 12];
         let mut read = vec![0.0; shape.inputs()];
-        inputs(&tables, &taps, &mut read);
+        read_taps(&tables, &taps, &mut read);
         let wanted = chain_outputs(&head.weights, &tables, &read, &tokens);
-        let vocabulary = Vocabulary::of(&head, &tables);
         for isa in Isa::available() {
-            let mut drafter = Drafter::new(&head, tables.clone(), isa).unwrap();
+            let mut drafter = Drafter::new(Arc::new(PackedHead::new(&head, tables.clone(), isa).unwrap()));
             for (n, (&token, wanted)) in tokens.iter().zip(&wanted).enumerate() {
                 let origin = if n == 0 { Origin::Taps(&taps) } else { Origin::Itself };
-                let logits = drafter.step(origin, token, &vocabulary).to_vec();
+                let logits = drafter.step(origin, token, &mut alone).to_vec();
                 let size = mean_square(wanted).sqrt();
                 let wrong: f32 = drafter.output().iter().zip(wanted).map(|(a, b)| (a - b).powi(2)).sum();
                 let wrong = (wrong / wanted.len() as f32).sqrt() / size;
                 assert!(wrong < 0.03, "{isa} step {n}: {wrong}");
                 let mut row = vec![0.0; shape.dim];
-                for (&token, &logit) in vocabulary.tokens().iter().zip(&logits) {
+                for (&token, &logit) in drafter.vocabulary().tokens().iter().zip(&logits) {
                     tables.output_row(token, &mut row);
                     let exact: f32 = row.iter().zip(drafter.output()).map(|(w, x)| 2.0 * w * x).sum();
                     let bound = 0.05 * size * 2.0 * row.iter().map(|w| w * w).sum::<f32>().sqrt();
@@ -280,31 +346,47 @@ mod tests {
         }
     }
 
+    /// The same bits, however many threads share a step.
+    #[test]
+    fn threads_do_not_change_a_step() {
+        let tables = tables();
+        let head = Arc::new(PackedHead::new(&head(&tables), tables.clone(), Isa::detect()).unwrap());
+        let taps: Vec<f32> = (0..head.shape().inputs()).map(|i| (i % 5) as f32 - 2.0).collect();
+        let steps = |threads: usize| {
+            let mut together =
+                |job: &(dyn Fn(usize, usize) + Sync)| (0..threads).for_each(|index| job(index, threads));
+            let mut drafter = Drafter::new(head.clone());
+            let first = drafter.step(Origin::Taps(&taps), 9, &mut together).to_vec();
+            (first, drafter.step(Origin::Itself, 40, &mut together).to_vec())
+        };
+        let one = steps(1);
+        (2..=7).for_each(|threads| assert_eq!(steps(threads), one, "{threads} threads"));
+    }
+
     #[test]
     fn the_best_come_first_and_branches_share_a_step() {
         let tables = tables();
-        let head = head(&tables);
-        let mut vocabulary = Vocabulary::of(&head, &tables);
-        let taps: Vec<f32> = (0..head.weights.shape().inputs()).map(|i| (i % 7) as f32 - 3.0).collect();
-        let mut drafter = Drafter::new(&head, tables.clone(), Isa::detect()).unwrap();
-        let logits = drafter.step(Origin::Taps(&taps), 9, &vocabulary).to_vec();
-        let best = drafter.best(3, &vocabulary);
+        let head = Arc::new(PackedHead::new(&head(&tables), tables.clone(), Isa::detect()).unwrap());
+        let taps: Vec<f32> = (0..head.shape().inputs()).map(|i| (i % 7) as f32 - 3.0).collect();
+        let mut drafter = Drafter::new(head);
+        let logits = drafter.step(Origin::Taps(&taps), 9, &mut alone).to_vec();
+        let best = drafter.best(3);
         assert_eq!(best.len(), 3);
         assert!(best.is_sorted_by(|a, b| a.logit >= b.logit));
         let better = |logit: f32| logits.iter().filter(|&&other| other > logit).count();
         assert_eq!(best.iter().map(|c| better(c.logit)).collect::<Vec<_>>(), [0, 1, 2]);
         assert!(best.iter().all(|c| logits[59 - c.token as usize] == c.logit));
         let output = drafter.output().to_vec();
-        let first = drafter.step(Origin::Itself, best[0].token, &vocabulary).to_vec();
-        let other = drafter.step(Origin::Itself, best[0].token, &vocabulary).to_vec();
+        let first = drafter.step(Origin::Itself, best[0].token, &mut alone).to_vec();
+        let other = drafter.step(Origin::Itself, best[0].token, &mut alone).to_vec();
         assert_ne!(first, other);
         drafter.go_on_from(&output);
-        assert_eq!(drafter.step(Origin::Itself, best[0].token, &vocabulary), first);
+        assert_eq!(drafter.step(Origin::Itself, best[0].token, &mut alone), first);
         // A token that joins the list does not change what the others have.
-        assert!(!vocabulary.contains(400));
-        vocabulary.add(&[5, 400, 400], &tables);
-        assert_eq!((vocabulary.tokens().len(), vocabulary.contains(400)), (61, true));
+        assert!(!drafter.vocabulary().contains(400));
+        drafter.add_tokens(&[5, 400, 400]);
+        assert_eq!((drafter.vocabulary().tokens().len(), drafter.vocabulary().contains(400)), (61, true));
         drafter.go_on_from(&output);
-        assert_eq!(drafter.step(Origin::Itself, best[0].token, &vocabulary)[..60], first);
+        assert_eq!(drafter.step(Origin::Itself, best[0].token, &mut alone)[..60], first);
     }
 }

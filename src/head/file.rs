@@ -1,11 +1,11 @@
 //! The file of a head: one small GGUF with its matrices in 8 bits, the model that it is for, and how it was made.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{HeadShape, Part, Weights};
 use crate::{
     Error, Gguf, Model, Result,
-    files::write_whole,
+    files::{with_suffix, write_whole},
     gguf::Writer,
     quant::{GgmlType, dequantize, quantize},
     quoted::Quoted,
@@ -19,12 +19,18 @@ const KEY_VERSION: &str = "head.version";
 const KEY_MODEL: &str = "head.model.fingerprint";
 const KEY_TAPS: &str = "head.taps";
 const KEY_HIDDEN: &str = "head.hidden";
+const KEY_EMBEDDING_RMS: &str = "head.embedding_rms";
 const KEY_TOKENS: &str = "head.tokens";
 const KEY_PROGRAM: &str = "head.made.program";
 const KEY_TEXT_TOKENS: &str = "head.made.text_tokens";
 const KEY_STEPS: &str = "head.made.steps";
 const KEY_RIDGE: &str = "head.made.ridge";
 const KEY_AGREEMENT: &str = "head.made.agreement";
+
+/// Where the head of a model in a file lies, if it has one.
+pub fn beside(model: &Path) -> PathBuf {
+    with_suffix(&model.with_extension(""), ".head.gguf")
+}
 
 /// How a head was made.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,6 +52,8 @@ pub struct Head {
     pub weights: Weights,
     /// What the model often says, the most frequent first: what drafts choose from at the beginning of a text.
     pub tokens: Vec<u32>,
+    /// The root mean square of the model's table of tokens.
+    pub embedding_rms: f32,
     /// How it was made.
     pub made: Made,
 }
@@ -70,6 +78,7 @@ impl Head {
             .set(KEY_TAPS, numbers(&shape.taps))
             .set(KEY_HIDDEN, shape.hidden as u32)
             .set(KEY_TOKENS, self.tokens.clone())
+            .set(KEY_EMBEDDING_RMS, self.embedding_rms)
             .set(KEY_PROGRAM, env!("CARGO_PKG_VERSION"))
             .set(KEY_TEXT_TOKENS, self.made.text_tokens)
             .set(KEY_STEPS, self.made.steps)
@@ -140,13 +149,20 @@ impl Head {
         if tokens.is_empty() {
             return Err(error(format!("`{KEY_TOKENS}` is empty: nothing to draft from; fit it again")));
         }
+        let float = |key: &str| metadata.f32(key)?.ok_or_else(|| metadata.missing(key));
+        let embedding_rms = float(KEY_EMBEDDING_RMS)?;
+        if !(embedding_rms.is_finite() && embedding_rms > 0.0) {
+            return Err(error(format!(
+                "`{KEY_EMBEDDING_RMS}` is {embedding_rms}, a positive number is wanted: the file is damaged, fit it again"
+            )));
+        }
         let made = Made {
             text_tokens: number(KEY_TEXT_TOKENS)?,
             steps: number(KEY_STEPS)?,
-            ridge: metadata.f32(KEY_RIDGE)?.ok_or_else(|| metadata.missing(KEY_RIDGE))?,
+            ridge: float(KEY_RIDGE)?,
             agreement: metadata.f32s(KEY_AGREEMENT)?.unwrap_or_default().to_vec(),
         };
-        Ok(Head { weights: read_weights(gguf, shape)?, tokens, made })
+        Ok(Head { weights: read_weights(gguf, shape)?, tokens, embedding_rms, made })
     }
 }
 
@@ -207,7 +223,7 @@ mod tests {
             *x = if i % 32 == 0 { 1.0 } else { (i % 97) as f32 / 127.0 };
         }
         let made = Made { text_tokens: 7, steps: 8, ridge: 0.5, agreement: vec![0.4, 0.2] };
-        Head { weights, tokens: vec![3, 1, 2], made }
+        Head { weights, tokens: vec![3, 1, 2], embedding_rms: 0.5, made }
     }
 
     /// The message about a file that has other keys.
@@ -228,7 +244,7 @@ mod tests {
         let head = head(&model);
         let gguf = Gguf::from_bytes("x", head.bytes("x", &model).unwrap()).unwrap();
         let read = Head::of(&gguf, &model).unwrap();
-        assert_eq!((&read.tokens, &read.made), (&head.tokens, &head.made));
+        assert_eq!((&read.tokens, &read.made, read.embedding_rms), (&head.tokens, &head.made, 0.5));
         for (found, wanted) in read.weights.numbers().iter().zip(head.weights.numbers()) {
             // The scale of a block is a half: 11 bits.
             assert!((found - wanted).abs() <= wanted.abs() / 2048.0, "{found} for {wanted}");
@@ -250,6 +266,11 @@ mod tests {
                 "token 512 of `head.tokens` is not in",
             ),
             (refused(&model, |w| _ = w.set(KEY_TOKENS, Vec::<u32>::new())), "`head.tokens` is empty"),
+            (
+                refused(&model, |w| _ = w.set(KEY_EMBEDDING_RMS, -1f32)),
+                "`head.embedding_rms` is -1, a positive",
+            ),
+            (refused(&model, |w| _ = w.set(KEY_EMBEDDING_RMS, f32::NAN)), "`head.embedding_rms` is NaN"),
             (refused(&model, |w| _ = w.set(KEY_TAPS, vec![3u32, 2])), "`head.taps` is [3, 2], of 5 layers"),
             (refused(&model, |w| _ = w.set(KEY_TAPS, vec![2u32, 5])), "`head.taps` is [2, 5], of 5 layers"),
             (refused(&model, |w| _ = w.set(KEY_HIDDEN, 32u32)), "`gate.weight` is Q8_0 [128, 128], wanted"),

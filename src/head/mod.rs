@@ -17,8 +17,8 @@ mod tables;
 mod vocabulary;
 mod weights;
 
-pub use drafter::{Candidate, Drafter, Origin};
-pub use file::{Head, Made};
+pub use drafter::{Candidate, Drafter, Origin, PackedHead, Together, alone};
+pub use file::{Head, Made, beside};
 pub use shape::{HeadShape, Part};
 pub use tables::Tables;
 pub use vocabulary::Vocabulary;

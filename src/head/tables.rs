@@ -36,6 +36,16 @@ impl Tables {
     /// # Panics
     /// If [`HeadShape::of`](super::HeadShape::of) refuses it.
     pub fn new(model: Arc<Model>) -> Self {
+        let mut tables = Self::of(model, 1.0);
+        tables.embedding_rms = tables.rms_of_embedding();
+        tables
+    }
+
+    /// The same where the root mean square of the table of tokens is known, which takes a look at all of it.
+    ///
+    /// # Panics
+    /// As [`Tables::new`].
+    pub fn of(model: Arc<Model>, embedding_rms: f32) -> Self {
         let embedding = model.plan.embed.iter().find_map(|op| match *op {
             Op::Embed { table, by: EmbedBy::Token, .. } => Some(table),
             _ => None,
@@ -51,9 +61,12 @@ impl Tables {
             eps: norm.eps,
         };
         let embedding = embedding.expect("a model that looks tokens up");
-        let mut tables = Tables { embedding, output, logit_scale: scale, norm, embedding_rms: 1.0, model };
-        tables.embedding_rms = tables.rms_of_embedding();
-        tables
+        Tables { embedding, output, logit_scale: scale, norm, embedding_rms, model }
+    }
+
+    /// The root mean square of the table of tokens.
+    pub fn embedding_rms(&self) -> f32 {
+        self.embedding_rms
     }
 
     fn rms_of_embedding(&self) -> f32 {

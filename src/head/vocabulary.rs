@@ -60,6 +60,11 @@ impl Vocabulary {
         &self.tokens
     }
 
+    /// Bytes of their rows of the output matrix.
+    pub fn bytes(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
     /// Whether a draft may choose it.
     pub fn contains(&self, token: u32) -> bool {
         self.has[token as usize / 64] & 1 << (token % 64) != 0

@@ -25,6 +25,14 @@ pub struct Experience {
     pub(super) before: Acceptance,
     /// With the draft's own confidence.
     pub(super) after: Acceptance,
+    /// Of other tokens in the place of the first, by the draft's confidence and their rank.
+    #[serde(default = "others_prior")]
+    pub(super) others: Acceptance,
+}
+
+/// What a draft gives them is about what they are worth.
+fn others_prior() -> Acceptance {
+    Acceptance::prior([0.0, 1.0, 0.0, 0.0], [0.5, 0.2, 0.2, 0.2])
 }
 
 /// What is known of sources, by kind and name.
@@ -43,12 +51,15 @@ impl Experience {
             SourceKind::Mask | SourceKind::Exit => 3.0 * info.cost.clamp(0.0, 1.0) - 0.3,
             // Heads are right three times of four on what they were trained on.
             SourceKind::Mtp => 1.0,
+            // Fitted in minutes to some ten thousand tokens.
+            SourceKind::Head => -0.5,
             SourceKind::Other => 0.5,
         };
         let (longer_match, place) = if info.kind == SourceKind::Ngram { (0.8, 0.3) } else { (0.0, 0.0) };
         Experience {
             before: Acceptance::prior([level, longer_match, place, 0.3], [1.4, 0.5, 0.15, 0.5]),
             after: Acceptance::prior([0.3, 0.8, 0.0, 0.1], [1.2, 0.4, 0.15, 0.4]),
+            others: others_prior(),
         }
     }
 
@@ -62,7 +73,7 @@ impl Experience {
 
     /// A file may hold anything.
     pub fn is_sound(&self) -> bool {
-        self.before.is_sound() && self.after.is_sound()
+        self.before.is_sound() && self.after.is_sound() && self.others.is_sound()
     }
 }
 
@@ -113,6 +124,9 @@ impl Arm {
             self.trials += 1;
             self.accepted += usize::from(accepted);
         }
+        for (rank, &other) in round.others.iter().enumerate() {
+            self.known.others.learn(self.other(other, rank), round.other == Some(rank));
+        }
         self.hot = round.accepted == round.drafted.len();
     }
 
@@ -123,6 +137,11 @@ impl Arm {
 
     pub fn after(&self, drafted: Drafted, place: usize) -> Evidence {
         Evidence::of_confidence(drafted.confidence, place, self.hot)
+    }
+
+    /// Of a token in the place of the first.
+    pub fn other(&self, drafted: Drafted, rank: usize) -> Evidence {
+        Evidence::of_confidence(drafted.confidence, rank, false)
     }
 
     /// What was known may hold no longer.

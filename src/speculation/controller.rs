@@ -249,8 +249,7 @@ impl Controller {
         !arm.tried && !self.costs.looks_up(source) && !self.memory.contains_key(&memory_key(&arm.info))
     }
 
-    fn learn(&mut self, source: usize, round: &Round, pending: &Pending, expected: f64) {
-        let cost = self.costs.round(source, round.drafted.len());
+    fn learn(&mut self, source: usize, round: &Round, pending: &Pending, (expected, cost): (f64, f64)) {
         let arm = &mut self.arms[source];
         if pending.probe {
             arm.doubt();
@@ -263,10 +262,14 @@ impl Controller {
     /// Tokens that the drafted ones were worth before they were checked.
     fn expected(&self, source: usize, round: &Round, ready: Option<Ready>) -> f64 {
         let arm = &self.arms[source];
-        expected_tokens(round.drafted.iter().enumerate().map(|(place, &drafted)| match ready {
-            Some(_) => arm.known.before.chance(arm.before(ready, place)),
-            None => arm.known.after.chance(arm.after(drafted, place)),
-        }))
+        let others = round.others.iter().enumerate();
+        let others = others.map(|(rank, &other)| arm.known.others.chance(arm.other(other, rank)));
+        let drafted =
+            expected_tokens(round.drafted.iter().enumerate().map(|(place, &drafted)| match ready {
+                Some(_) => arm.known.before.chance(arm.before(ready, place)),
+                None => arm.known.after.chance(arm.after(drafted, place)),
+            }));
+        drafted + others.sum::<f64>()
     }
 }
 
@@ -327,6 +330,23 @@ impl Policy for Controller {
         })
     }
 
+    /// Each adds a row, and its chance of a token. The draft is paid already.
+    fn others(&self, source: usize, drafted: usize, others: &[Drafted]) -> usize {
+        let arm = &self.arms[source];
+        let most = others.len().min(MOST_ROWS.saturating_sub(drafted + 1));
+        let (mut chance, mut best) = (0.0, (0, 0.0));
+        for (rank, &other) in others.iter().enumerate().take(most) {
+            chance += arm.known.others.chance(arm.other(other, rank));
+            let price = self.costs.rows(drafted + rank + 2) - self.costs.rows(drafted + 1);
+            let affordable = self.costs.round(source, drafted) + price - 1.0 <= self.account;
+            let gain = chance - self.rate * price;
+            if affordable && gain > best.1 {
+                best = (rank + 1, gain);
+            }
+        }
+        best.0
+    }
+
     fn length(&self, source: usize, most: usize) -> Option<usize> {
         let step = self.costs.draft(source) * self.costs.in_steps(1.0).map_or(0.0, f64::recip);
         let pending = self.pending.filter(|_| step < LONG_STEP * self.way)?;
@@ -339,8 +359,8 @@ impl Policy for Controller {
 
     fn record(&mut self, round: &Round) {
         let k = round.drafted.len();
-        let gained = (round.accepted + 1) as f64;
-        self.tokens += round.accepted + 1;
+        let gained = round.gained() as f64;
+        self.tokens += round.gained();
         self.costs.drift();
         // Looking for something to draft is no part of a plain step, though it comes before each.
         let pass = round.verify_seconds + round.other_seconds;
@@ -349,12 +369,13 @@ impl Policy for Controller {
             (Some(source), Some(pending)) if k > 0 => {
                 self.costs.saw_draft(source, round.draft_seconds, k);
                 match round.from_layer {
-                    0 => self.costs.saw_rows(k + 1, pass),
+                    0 => self.costs.saw_rows(round.rows(), pass),
                     _ => self.costs.saw_resumed(source, k + 1, pass),
                 }
                 let expected = self.expected(source, round, pending.ready);
-                let cost = self.costs.round(source, k);
-                self.learn(source, round, &pending, expected);
+                let others = self.costs.rows(round.rows()) - self.costs.rows(k + 1);
+                let cost = self.costs.round(source, k) + others;
+                self.learn(source, round, &pending, (expected, cost));
                 self.account = (self.account + gained - cost).min(SAVINGS);
                 self.plain.saw_draft(gained, cost);
                 (expected, cost)
@@ -495,6 +516,8 @@ mod tests {
                 source: (k > 0).then_some(0),
                 drafted: &drafted[..k],
                 accepted: 0,
+                others: &[],
+                other: None,
                 from_layer: 0,
                 draft_seconds: 0.005 * k as f64,
                 verify_seconds: 0.01,

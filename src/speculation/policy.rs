@@ -14,6 +14,8 @@ pub enum SourceKind {
     Exit,
     /// The head that was trained to predict one token more.
     Mtp,
+    /// A small head that was fitted to the model.
+    Head,
     /// A continuation looked up in the text so far.
     Ngram,
     /// Somebody else's proposer.
@@ -27,6 +29,7 @@ impl SourceKind {
             SourceKind::Mask => "mask",
             SourceKind::Exit => "exit",
             SourceKind::Mtp => "mtp",
+            SourceKind::Head => "head",
             SourceKind::Ngram => "ngram",
             SourceKind::Other => "other",
         }
@@ -96,7 +99,7 @@ pub struct Drafted {
     pub confidence: f32,
 }
 
-/// What came of a round: `accepted + 1` tokens joined the text.
+/// What came of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round<'a> {
     /// `None`: a plain step.
@@ -105,14 +108,30 @@ pub struct Round<'a> {
     pub drafted: &'a [Drafted],
     /// How many of them were accepted, from the first on.
     pub accepted: usize,
+    /// Other tokens that were verified in the place of the first.
+    pub others: &'a [Drafted],
+    /// Which of these was accepted, where the first was not.
+    pub other: Option<usize>,
     /// The layer that verification began at: not the first where it went on with the draft's rows.
     pub from_layer: usize,
     /// Seconds of drafting.
     pub draft_seconds: f64,
-    /// The full model's pass over `drafted.len() + 1` rows.
+    /// The full model's pass over all of these and the token before.
     pub verify_seconds: f64,
     /// Sampling, accepting, bookkeeping; not the caller's `on_token`.
     pub other_seconds: f64,
+}
+
+impl Round<'_> {
+    /// Tokens that joined the text.
+    pub fn gained(&self) -> usize {
+        self.accepted + usize::from(self.other.is_some()) + 1
+    }
+
+    /// Rows of the full model's pass.
+    pub fn rows(&self) -> usize {
+        self.drafted.len() + self.others.len() + 1
+    }
 }
 
 /// How many times as fast as plain decoding; `None` where there is no saying.
@@ -134,6 +153,12 @@ pub trait Policy {
 
     /// Before each draft step but the first: draft another, given the confidences so far?
     fn draft_more(&self, source: usize, so_far: &[Drafted]) -> bool;
+
+    /// After a draft of so many tokens: how many others to verify in the place of the first, of these that the draft also
+    /// thought of, best first.
+    fn others(&self, _source: usize, _drafted: usize, _others: &[Drafted]) -> usize {
+        0
+    }
 
     /// How many tokens to draft, of at most `most`, where that must be said before the first is seen: the device then
     /// runs the whole round by itself. `None`: rather stop by what is drafted.

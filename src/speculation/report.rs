@@ -91,6 +91,8 @@ pub struct Tally {
     pub drafted: usize,
     /// Drafted tokens that were accepted.
     pub accepted: usize,
+    /// Other tokens that were verified in the place of a draft's first, and those of them that were accepted.
+    pub others: (usize, usize),
     /// Seconds of drafting.
     pub draft_seconds: f64,
     /// Rounds whose verification went on from the draft's rows.
@@ -102,6 +104,8 @@ impl Tally {
         self.rounds += 1;
         self.drafted += round.drafted.len();
         self.accepted += round.accepted;
+        self.others.0 += round.others.len();
+        self.others.1 += usize::from(round.other.is_some());
         self.draft_seconds += round.draft_seconds;
         self.resumed += usize::from(round.from_layer > 0);
     }
@@ -113,7 +117,7 @@ impl Tally {
 
     /// Tokens that joined the text per round.
     pub fn tokens_per_round(&self) -> Option<f64> {
-        ratio((self.accepted + self.rounds) as f64, self.rounds as f64)
+        ratio((self.accepted + self.others.1 + self.rounds) as f64, self.rounds as f64)
     }
 }
 
@@ -147,7 +151,7 @@ impl Report {
         self.draft_seconds += round.draft_seconds;
         self.verify_seconds += round.verify_seconds;
         self.other_seconds += round.other_seconds;
-        let rows = round.drafted.len() + 1;
+        let rows = round.rows();
         let passes = if round.from_layer == 0 { &mut self.passes } else { &mut self.resumed };
         passes.resize(passes.len().max(rows), (0, 0.0));
         passes[rows - 1].0 += 1;
@@ -248,6 +252,8 @@ impl Report {
                 "rounds": tally.rounds,
                 "drafted": tally.drafted,
                 "accepted": tally.accepted,
+                "others": tally.others.0,
+                "others_accepted": tally.others.1,
                 "acceptance": tally.acceptance(),
                 "draft_ms": tally.draft_seconds * 1e3,
                 "prefix": info.prefix.map(|p| json!({"layers": p.layers, "share": p.share})),

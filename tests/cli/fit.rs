@@ -1,8 +1,11 @@
 //! `fit`: what is refused before a model is opened, and a head that is fitted in seconds.
 
-use std::{fs, path::Path, process::Output};
+use std::{fs, path::Path, process::Output, sync::Arc};
 
-use spec_run::Gguf;
+use spec_run::{
+    Gguf, Model,
+    head::{Head, HeadShape, Made, Tables, Weights},
+};
 
 use crate::common::{five_layers, run};
 
@@ -69,4 +72,69 @@ fn a_model_that_repeats_itself_is_one_line() {
     let model = model.display().to_string();
     let refused = run(&["fit", "-m", &model, "-o", &output, "--minutes", "0.1"]);
     fails(&refused, "it repeats itself");
+}
+
+/// A head of noise for a model in a file.
+fn head_of(model: &Path) -> Vec<u8> {
+    let model = Arc::new(Model::load(Arc::new(Gguf::open(model).unwrap())).unwrap());
+    let mut weights = Weights::zero(HeadShape::of(&model).unwrap());
+    weights.numbers_mut().iter_mut().enumerate().for_each(|(i, x)| *x = (i % 89) as f32 / 500.0 - 0.08);
+    let tables = Tables::new(model.clone());
+    let head = Head {
+        weights,
+        tokens: (0..40).collect(),
+        embedding_rms: tables.embedding_rms(),
+        made: Made::default(),
+    };
+    head.bytes("x", &model).unwrap()
+}
+
+#[test]
+fn a_head_beside_its_model_drafts_without_being_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("m.gguf");
+    fs::copy(five_layers(), &model).unwrap();
+    let beside = spec_run::head::beside(&model);
+    assert_eq!(beside, folder.path().join("m.head.gguf"));
+    let model = model.display().to_string();
+    let text = |more: &[&str]| {
+        let text = ["-m", &model, "-p", "Once upon a time", "-n", "24", "--temp", "0", "--device", "cpu"];
+        run(&[&text[..], &["--json", "--no-learn", "--ignore-eos"], more].concat())
+    };
+    let json = |output: &Output| -> serde_json::Value {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let sources = |said: &serde_json::Value| -> Vec<String> {
+        let sources = said["spec"]["sources"].as_array().unwrap();
+        sources.iter().map(|source| source["kind"].as_str().unwrap().to_owned()).collect()
+    };
+    let plain = json(&text(&["--draft", "none"]));
+    assert!(!sources(&json(&text(&[]))).contains(&"head".to_owned()));
+    fails(&text(&["--draft", "head"]), "has no head beside its file: make one with `spec-run fit`");
+    fs::write(&beside, head_of(Path::new(five_layers()))).unwrap();
+    let by_itself = json(&text(&[]));
+    assert!(sources(&by_itself).contains(&"head".to_owned()), "{by_itself}");
+    let alone = json(&text(&["--draft", "head", "--draft-max", "2"]));
+    assert_eq!((sources(&alone), &alone["tokens"]), (vec!["head".to_owned()], &plain["tokens"]));
+    assert!(alone["spec"]["drafted"].as_u64().unwrap() > 20, "{alone}");
+    assert_eq!(by_itself["tokens"], plain["tokens"]);
+    // Of another model, or cut short: one line, and where nobody named it, drafts without it.
+    let foreign = folder.path().join("foreign");
+    let story = folder.path().join("story.gguf");
+    fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories13m-q8_0.gguf"), &story).unwrap();
+    let bytes = head_of(&story);
+    for (bytes, says) in [(&bytes[..], "a head of another model"), (&bytes[..bytes.len() / 2], "incomplete")]
+    {
+        fs::write(&foreign, bytes).unwrap();
+        fails(&text(&["--head", &foreign.display().to_string()]), says);
+        fs::write(&beside, bytes).unwrap();
+        let output = text(&[]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let warned =
+            stderr.lines().filter(|line| line.contains("drafts go without the head beside the model"));
+        assert_eq!(warned.count(), 1, "{stderr}");
+        assert!(stderr.contains(says), "{stderr}");
+        assert_eq!(json(&output)["tokens"], plain["tokens"]);
+    }
 }

@@ -45,6 +45,8 @@ fn run_far_away(chance: f64, step_seconds: f64, tokens: usize, way: Option<f64>)
             source: (length > 0).then_some(0),
             drafted: &vec![Drafted { confidence: 0.8 }; length],
             accepted,
+            others: &[],
+            other: None,
             from_layer: 0,
             draft_seconds: step_seconds * draft,
             verify_seconds: step_seconds * verify,

@@ -9,6 +9,7 @@ mod ahead;
 mod architectures;
 mod conformance;
 mod families;
+mod forks;
 mod kernel_parity;
 mod kv;
 mod masks;

@@ -53,7 +53,7 @@ use weights::Weights;
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, Crossing, Output, Rows, Spent, UnitSet, planes::LowProduct, watch::Watch},
+    backend::{Backend, Crossing, Output, Rows, SmallJob, Spent, UnitSet, planes::LowProduct, watch::Watch},
     kv::{CellMove, KvCache, KvLayout, Replay, StateBytes},
     kv_type::KvType,
     plan::{BufSet, ExpertMatrices, MixerId, Op, Step, Unit, WeightId},
@@ -279,6 +279,10 @@ impl Backend for CpuBackend {
 
     fn threads(&self) -> usize {
         self.threads
+    }
+
+    fn together(&mut self, job: SmallJob) {
+        self.team.run(1, |member| job(member.index, member.threads));
     }
 
     fn max_rows(&self) -> usize {

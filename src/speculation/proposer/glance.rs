@@ -10,9 +10,14 @@ const CHUNK: usize = 64;
 
 /// The ids of the highest logits, best first.
 pub fn best(scores: Scores) -> Vec<u32> {
+    best_of(scores, CANDIDATES)
+}
+
+/// The same of so many, or as many as there are.
+pub fn best_of(scores: Scores, count: usize) -> Vec<u32> {
     match scores {
-        Scores::All(logits) => best_of(logits),
-        Scores::Top(top) => top.best.iter().take(CANDIDATES).map(|&(id, _)| id).collect(),
+        Scores::All(logits) => best_in(logits, count),
+        Scores::Top(top) => top.best.iter().take(count).map(|&(id, _)| id).collect(),
     }
 }
 
@@ -29,8 +34,8 @@ pub fn probability(scores: Scores, id: u32) -> f32 {
 
 /// Only few chunks hold one that is better than the last of those so far, and
 /// the question whether one does compiles to SIMD.
-fn best_of(logits: &[f32]) -> Vec<u32> {
-    let mut best: Vec<(f32, u32)> = Vec::with_capacity(CANDIDATES + 1);
+fn best_in(logits: &[f32], count: usize) -> Vec<u32> {
+    let mut best: Vec<(f32, u32)> = Vec::with_capacity(count + 1);
     let mut least = f32::NEG_INFINITY;
     for (start, chunk) in (0..).step_by(CHUNK).zip(logits.chunks(CHUNK)) {
         if !chunk.iter().fold(false, |any, &logit| any | (logit > least)) {
@@ -40,9 +45,9 @@ fn best_of(logits: &[f32]) -> Vec<u32> {
             if logit > least {
                 let place = best.partition_point(|b| b.0 >= logit);
                 best.insert(place, (logit, id));
-                best.truncate(CANDIDATES);
-                if best.len() == CANDIDATES {
-                    least = best[CANDIDATES - 1].0;
+                best.truncate(count);
+                if best.len() == count {
+                    least = best[count - 1].0;
                 }
             }
         }
@@ -101,9 +106,9 @@ mod tests {
 
     #[test]
     fn equals_come_by_id_and_odd_logits_are_survived() {
-        assert_eq!(best_of(&[1.0; 9]), [0, 1, 2, 3, 4]);
+        assert_eq!(best_in(&[1.0; 9], CANDIDATES), [0, 1, 2, 3, 4]);
         let odd = [f32::NAN, 2.0, f32::NEG_INFINITY, 1.0];
-        assert_eq!(best_of(&odd), [1, 3]);
+        assert_eq!(best_in(&odd, CANDIDATES), [1, 3]);
         for logits in [&odd[..], &[f32::NEG_INFINITY, 2.0, 1.0]] {
             let top = Top::of(logits, 2);
             for scores in [Scores::All(logits), Scores::Top(&top)] {

@@ -3,12 +3,15 @@
 mod ahead;
 mod exits;
 pub(crate) mod glance;
+mod head;
 mod kept;
 mod mask;
 mod ngram;
 
 pub use ahead::AheadProposer;
 pub use exits::ExitsProposer;
+pub(crate) use head::Choice;
+pub use head::{HeadProposer, HeadSource};
 pub(crate) use kept::Kept;
 pub use mask::MaskProposer;
 pub use ngram::NgramProposer;
@@ -46,6 +49,11 @@ pub trait Proposer: Send {
         chosen
     }
 
+    /// The head that drafts for it, if its passes are [`Passes::Head`].
+    fn head(&mut self) -> Option<&mut HeadProposer> {
+        None
+    }
+
     /// The tokens that it knows after `text`, which [`Proposer::supply`] has just seen.
     fn tokens(&mut self, _text: &[u32]) -> Vec<u32> {
         Vec::new()
@@ -55,7 +63,7 @@ pub trait Proposer: Send {
     fn mask(&self) -> Option<&RunLayers> {
         match self.passes()? {
             Passes::Layers(passes) => passes.further.is_empty().then_some(&passes.mask),
-            Passes::Ahead => None,
+            Passes::Ahead | Passes::Head => None,
         }
     }
 }
@@ -67,6 +75,8 @@ pub enum Passes<'p> {
     Layers(&'p LayerPasses),
     /// The head that predicts one token more.
     Ahead,
+    /// Nothing: a small head computes by itself what it drafts, from rows that full passes leave.
+    Head,
 }
 
 /// Passes of a token through some layers.
@@ -87,6 +97,11 @@ pub(crate) struct Made {
     pub drafted: Vec<Drafted>,
     /// Per token the draft's best candidates, best first; empty if it has none.
     pub candidates: Vec<Vec<u32>>,
+    /// Other tokens that are verified in the place of the first, and what the draft gave them.
+    pub others: Vec<u32>,
+    pub others_drafted: Vec<Drafted>,
+    /// Which of them was accepted, where the first was not.
+    pub other: Option<usize>,
     /// It ended at the most that was allowed and would have gone on.
     pub cut: bool,
     /// What verification may go on from.
@@ -95,12 +110,36 @@ pub(crate) struct Made {
 
 impl Made {
     pub fn clear(&mut self) {
-        let Made { proposals, drafted, candidates, cut, kept } = self;
+        let Made { proposals, drafted, candidates, others, others_drafted, other, cut, kept } = self;
         proposals.clear();
         drafted.clear();
         candidates.clear();
+        others.clear();
+        others_drafted.clear();
+        *other = None;
         *cut = false;
         kept.begin(0);
+    }
+
+    /// What else a draft thought of in the place of its first token.
+    pub fn consider(&mut self, first: u32, tokens: &[u32], confidences: &[f32]) {
+        for (&token, &confidence) in tokens.iter().zip(confidences).filter(|(token, _)| **token != first) {
+            self.others.push(token);
+            self.others_drafted.push(Drafted { confidence });
+        }
+    }
+
+    /// The token that was accepted in a place.
+    pub fn accepted(&self, place: usize) -> u32 {
+        self.other.map_or(self.proposals[place], |other| self.others[other])
+    }
+
+    /// Which row of the verification comes behind so many accepted tokens.
+    pub fn row_behind(&self, accepted: usize) -> usize {
+        match self.other {
+            Some(other) if accepted > 0 => self.proposals.len() + other + 1,
+            _ => accepted,
+        }
     }
 
     /// Takes back what a proposer added against the rules: more than it may, or something after an end of text.

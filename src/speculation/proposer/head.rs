@@ -1,0 +1,119 @@
+//! A head of the model's own drafts: it reads what full passes leave of a text, and computes the rest by itself.
+
+use std::{path::Path, sync::Arc};
+
+use super::{Passes, Proposer, Supply, glance};
+use crate::{
+    Context, Error, Result,
+    context::Isa,
+    head::{Drafter, Head, Origin, PackedHead, Tables, Together},
+    scores::Scores,
+    speculation::policy::{SourceInfo, SourceKind},
+};
+
+/// A head that is ready for the texts of a context.
+#[derive(Clone)]
+pub struct HeadSource(Arc<PackedHead>);
+
+impl HeadSource {
+    /// Reads the head of a context's model from its file.
+    pub fn open(path: &Path, context: &Context) -> Result<Self> {
+        let model = context.model();
+        let head = Head::open(path, model)?;
+        let tables = Arc::new(Tables::of(model.clone(), head.embedding_rms));
+        Self::new(&head, tables, context)
+    }
+
+    /// The same for a head that is there already.
+    pub fn new(head: &Head, tables: Arc<Tables>, context: &Context) -> Result<Self> {
+        if !context.has_taps() {
+            return Err(Error::Device(format!(
+                "a head drafts where all of the model is on the CPU, and it is not here ({}): `device` cpu, or drafts without a head",
+                context.describe()
+            )));
+        }
+        Ok(HeadSource(Arc::new(PackedHead::new(head, tables, Isa::detect())?)))
+    }
+
+    /// What drafts for one text.
+    pub fn proposer(&self) -> HeadProposer {
+        HeadProposer { drafter: Drafter::new(self.0.clone()), read: 0, taps: Vec::new() }
+    }
+}
+
+/// Drafts for one text with a head. What it may choose from grows by what the text shows.
+pub struct HeadProposer {
+    drafter: Drafter,
+    /// Tokens of the text that it may choose.
+    read: usize,
+    /// What the first step of a draft goes on from; empty behind it.
+    taps: Vec<f32>,
+}
+
+/// A step's choice.
+pub(crate) struct Choice {
+    /// Best first; never empty.
+    pub tokens: Vec<u32>,
+    /// The probability of each.
+    pub confidences: Vec<f32>,
+}
+
+impl HeadProposer {
+    /// Layers of which full passes are to leave rows.
+    pub(crate) fn taps(&self, n_layer: usize) -> Vec<usize> {
+        self.drafter.shape().taps.iter().copied().chain([n_layer]).collect()
+    }
+
+    /// Drafts may choose these too.
+    pub(crate) fn add_tokens(&mut self, tokens: &[u32]) {
+        self.drafter.add_tokens(tokens);
+    }
+
+    /// A draft begins behind the token that left these rows.
+    pub(crate) fn begin(&mut self, taps: &[f32]) {
+        self.taps.clear();
+        self.taps.extend_from_slice(taps);
+    }
+
+    /// What comes behind the next token of the text, or of the draft.
+    pub(crate) fn step(&mut self, token: u32, together: Together) -> Choice {
+        let taps = std::mem::take(&mut self.taps);
+        let origin = if taps.is_empty() { Origin::Itself } else { Origin::Taps(&taps) };
+        let logits = Scores::All(self.drafter.step(origin, token, together));
+        let best = glance::best(logits);
+        let confidences = best.iter().map(|&place| glance::probability(logits, place)).collect();
+        let tokens = self.drafter.vocabulary().tokens();
+        Choice { tokens: best.iter().map(|&place| tokens[place as usize]).collect(), confidences }
+    }
+
+    /// The last step's logits of all tokens; those of others are negative infinity.
+    pub(crate) fn logits(&self, n_vocab: usize) -> Vec<f32> {
+        let mut all = vec![f32::NEG_INFINITY; n_vocab];
+        let tokens = self.drafter.vocabulary().tokens();
+        tokens.iter().zip(self.drafter.logits()).for_each(|(&token, &logit)| all[token as usize] = logit);
+        all
+    }
+}
+
+impl Proposer for HeadProposer {
+    fn info(&self, context: &Context) -> SourceInfo {
+        let cost = self.drafter.step_bytes() as f64 / context.bytes_read(None) as f64;
+        SourceInfo { name: "head".into(), kind: SourceKind::Head, cost, prefix: None }
+    }
+
+    fn supply(&mut self, text: &[u32]) -> Supply {
+        // Another text has begun.
+        self.read = self.read.min(text.len());
+        self.drafter.add_tokens(&text[self.read..]);
+        self.read = text.len();
+        Supply::Any
+    }
+
+    fn passes(&self) -> Option<Passes<'_>> {
+        Some(Passes::Head)
+    }
+
+    fn head(&mut self) -> Option<&mut HeadProposer> {
+        Some(self)
+    }
+}

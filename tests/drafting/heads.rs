@@ -1,0 +1,241 @@
+//! Drafts of a small head, with other tokens in the place of the first: exact whatever the head says.
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use spec_run::{
+    Context, Engine, EngineConfig, Job, Model, Tokenizer,
+    engine::{Event, MakeProposers},
+    generate::{Request, Speculation, speculate},
+    head::{Head, HeadShape, Made, Tables, Weights},
+    sampler::{Sampler, SamplerConfig},
+    speculation::{
+        Controller, Costs, Drafted, HeadSource, Memory, Offer, Policy, Proposer, Report, Round, RoundChoice,
+        SourceInfo, SourceKind, Speedup,
+    },
+};
+
+use crate::{
+    common::{context, embedded_model, families, five_layers, load},
+    speculation::{drafted, greedy, plain, request, same},
+};
+
+/// Always drafts, with so many other tokens.
+struct Always {
+    most: usize,
+    others: usize,
+}
+
+impl Policy for Always {
+    fn start(&mut self, _: &[SourceInfo]) {}
+
+    fn choose(&mut self, offers: &[Offer]) -> RoundChoice {
+        let draft =
+            |offer: &Offer| RoundChoice::Draft { source: offer.source, most: offer.most.min(self.most) };
+        offers.first().map_or(RoundChoice::Plain, draft)
+    }
+
+    fn draft_more(&self, _: usize, so_far: &[Drafted]) -> bool {
+        so_far.len() < self.most
+    }
+
+    fn others(&self, _: usize, _: usize, others: &[Drafted]) -> usize {
+        assert!(others.is_sorted_by(|a, b| a.confidence >= b.confidence), "{others:?}");
+        self.others.min(others.len())
+    }
+
+    fn record(&mut self, round: &Round) {
+        assert!(round.other.is_none_or(|other| other < round.others.len() && round.accepted == 0));
+        let tokens = round.accepted + usize::from(round.other.is_some());
+        assert_eq!(
+            (round.gained(), round.rows()),
+            (tokens + 1, 1 + round.drafted.len() + round.others.len())
+        );
+    }
+
+    fn off_reason(&self) -> Option<String> {
+        None
+    }
+
+    fn speedup(&self) -> Speedup {
+        Speedup::default()
+    }
+}
+
+/// Made of noise: right now and then, since it proposes what the text is made of.
+fn head(model: &Arc<Model>) -> Option<(Head, Arc<Tables>)> {
+    let shape = HeadShape::of(model).ok()?;
+    let tables = Arc::new(Tables::new(model.clone()));
+    let mut weights = Weights::zero(shape);
+    let mut state = 9u32;
+    for x in weights.numbers_mut() {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        *x = 0.1 * ((state >> 8) as f32 / (1 << 23) as f32 - 1.0);
+    }
+    let tokens = (0..8.min(model.n_vocab() as u32)).collect();
+    let head = Head { weights, tokens, embedding_rms: tables.embedding_rms(), made: Made::default() };
+    Some((head, tables))
+}
+
+fn source(model: &Arc<Model>, context: &Context) -> Option<HeadSource> {
+    let (head, tables) = head(model)?;
+    Some(HeadSource::new(&head, tables, context).unwrap())
+}
+
+fn small(model: &Arc<Model>, n_ctx: u32) -> Context {
+    context(model, |c| (c.n_ctx, c.threads) = (n_ctx, 1))
+}
+
+const PROMPT: [u32; 6] = [1, 403, 407, 261, 378, 396];
+
+fn samplers() -> [SamplerConfig; 3] {
+    let drawn =
+        |temp: f32, top_k: usize| SamplerConfig { temp, top_k, seed: Some(5), ..SamplerConfig::default() };
+    [greedy(), drawn(0.8, 40), drawn(1.2, 0)]
+}
+
+#[test]
+fn texts_are_plain_decodings_whatever_a_head_says() {
+    let models = [embedded_model(), load(std::path::Path::new(five_layers()))];
+    let families = families::families().iter().filter(|family| family.name.starts_with("gemma"));
+    let (mut others, mut models_tried) = (0, 0);
+    for model in models.into_iter().chain(families.map(|family| family.model.clone())) {
+        let mut context = small(&model, 128);
+        let Some(source) = source(&model, &context) else { continue };
+        models_tried += 1;
+        let prompt = PROMPT.map(|token| token % model.n_vocab() as u32);
+        let mut request = request(&prompt, 70);
+        request.ignore_eos = true;
+        for sampler in samplers() {
+            let expected = plain(&mut context, &sampler, &request, usize::MAX);
+            for (most, of_others) in [(1, 0), (3, 0), (1, 1), (2, 4), (1, 4), (5, 2)] {
+                let policy = Always { most, others: of_others };
+                let (found, report) = drafted(
+                    &mut context,
+                    &sampler,
+                    &request,
+                    usize::MAX,
+                    Box::new(source.proposer()),
+                    policy,
+                );
+                let when = format!("{}, {sampler:?}, {most} and {of_others}", model.name);
+                same(&found, &expected, &when);
+                assert!(report.drafting.rounds > 20, "{when}: {:?}", report.drafting);
+                assert_eq!(report.drafting.others.0 > 0, of_others > 0, "{when}");
+                others += report.drafting.others.1;
+            }
+        }
+    }
+    println!("{others} others were accepted on {models_tried} models");
+    assert!(others >= 20 && models_tried >= 2, "{others} others were accepted on {models_tried} models");
+}
+
+#[test]
+fn a_text_ends_where_it_ends_without_a_head() {
+    let model = embedded_model();
+    let expected_of = |n_ctx: u32, request: &Request, most: usize| {
+        plain(&mut small(&model, n_ctx), &greedy(), request, most)
+    };
+    for (n_ctx, tokens, most) in
+        [(20, 70, usize::MAX), (21, 70, usize::MAX), (128, 9, usize::MAX), (128, 70, 7), (128, 70, 8)]
+    {
+        let mut request = request(&PROMPT, tokens);
+        request.ignore_eos = true;
+        let expected = expected_of(n_ctx, &request, most);
+        for (most_drafted, others) in [(1, 3), (3, 2), (2, 0)] {
+            let mut context = small(&model, n_ctx);
+            let source = source(&model, &context).unwrap();
+            let policy = Always { most: most_drafted, others };
+            let (found, _) =
+                drafted(&mut context, &greedy(), &request, most, Box::new(source.proposer()), policy);
+            same(
+                &found,
+                &expected,
+                &format!("{n_ctx} cells, {tokens} tokens, ended after {most}: {most_drafted}, {others}"),
+            );
+        }
+    }
+}
+
+/// Several texts in one engine, each of which may be drafted.
+#[test]
+fn texts_together_are_what_they_are_alone() {
+    let model = embedded_model();
+    let tokenizer = Arc::new(Tokenizer::from_gguf(&model.gguf).unwrap());
+    let expected: Vec<Vec<u32>> = (0..3u32)
+        .map(|i| {
+            let prompt = [&PROMPT[..], &[300 + i]].concat();
+            let mut request = request(&prompt, 40);
+            request.ignore_eos = true;
+            plain(&mut small(&model, 128), &greedy(), &request, usize::MAX).tokens
+        })
+        .collect();
+    let context = small(&model, 512);
+    let source = source(&model, &context).unwrap();
+    let make: MakeProposers = Box::new(move || vec![Box::new(source.proposer()) as Box<dyn Proposer>]);
+    let infos: Vec<_> = make().iter().map(|proposer| proposer.info(&context)).collect();
+    assert_eq!(infos[0].kind, SourceKind::Head);
+    // Where a few rows cost next to nothing, unlike those of prompts, texts under load are drafted too.
+    let rows: Vec<f64> = (0..17).map(|n| if n < 16 { 1.0 + 0.001 * f64::from(n) } else { 3.0 }).collect();
+    let controller = Controller::new(Costs::recalled(&infos, &rows, &[Some(0.01)]), Memory::new());
+    let mut engine = Engine::new(context, tokenizer, EngineConfig::default()).drafting(make, controller);
+    let ended: Vec<_> = (0..3u32)
+        .map(|i| {
+            let ended = Arc::new(std::sync::Mutex::new(None));
+            let sink = ended.clone();
+            let mut job = Job::new([&PROMPT[..], &[300 + i]].concat());
+            (job.max_tokens, job.ignore_eos, job.sampler) = (Some(40), true, greedy());
+            let listener = move |event: Event| {
+                if let Event::Ended(done) = event {
+                    *sink.lock().unwrap() = Some(done.unwrap());
+                }
+                ControlFlow::Continue(())
+            };
+            engine.submit(job, Box::new(listener)).unwrap();
+            ended
+        })
+        .collect();
+    engine.run();
+    let mut drafts = 0;
+    for (ended, expected) in ended.iter().zip(&expected) {
+        let ended = ended.lock().unwrap().take().expect("it has ended");
+        assert_eq!(ended.generation.tokens, *expected);
+        drafts += ended.report.drafting.rounds;
+    }
+    assert!(drafts > 0, "nothing was drafted");
+}
+
+/// By a policy that decides by itself: what it learns of other tokens in the place of the first changes no text.
+#[test]
+fn the_controller_spends_rows_on_other_tokens_where_they_are_right() {
+    let model = embedded_model();
+    let mut context = small(&model, 256);
+    let source = source(&model, &context).unwrap();
+    let infos = [source.proposer().info(&context)];
+    let mut request = request(&PROMPT, 120);
+    request.ignore_eos = true;
+    let expected = plain(&mut context, &greedy(), &request, usize::MAX);
+    let controller = Controller::new(Costs::frozen(&infos), Memory::new());
+    let (found, report): (_, Report) =
+        drafted(&mut context, &greedy(), &request, usize::MAX, Box::new(source.proposer()), controller);
+    same(&found, &expected, "by the controller");
+    assert!(report.drafting.rounds > 0);
+}
+
+#[test]
+fn the_first_round_of_a_text_has_nothing_to_go_on_from() {
+    let model = embedded_model();
+    let mut context = small(&model, 64);
+    // The prompt's passes leave no rows.
+    let source = source(&model, &context).unwrap();
+    let mut policy = Always { most: 2, others: 0 };
+    let mut sampler = Sampler::new(greedy()).unwrap();
+    let tokenizer = Tokenizer::from_gguf(&model.gguf).unwrap();
+    let proposers = &mut [Box::new(source.proposer()) as Box<dyn Proposer>];
+    let mut speculation = Speculation { proposers, policy: &mut policy };
+    let mut request = request(&PROMPT, 12);
+    request.ignore_eos = true;
+    let watch = |_| Ok(ControlFlow::Continue(()));
+    let (_, report) =
+        speculate(&mut context, &tokenizer, &mut sampler, &request, &mut speculation, watch).unwrap();
+    assert_eq!(report.undrafted.nothing, 1, "{report:?}");
+}
