@@ -455,7 +455,10 @@ impl Policy for Controller {
             Standing::On => None,
             Standing::NothingOffered => Some("no source had anything to draft".into()),
             Standing::Loses => {
-                let best = self.arms.iter().enumerate().max_by(|(a, _), (b, _)| {
+                // What was tried has lost by evidence; a source that was not is named only where none was.
+                let any_tried = self.arms.iter().any(|arm| arm.trials > 0);
+                let named = self.arms.iter().enumerate().filter(|(_, arm)| !any_tried || arm.trials > 0);
+                let best = named.max_by(|(a, _), (b, _)| {
                     let rate = |source: usize| {
                         let offer = Offer { source, most: MOST_ROWS - 1, ready: None };
                         self.plan(&offer, MOST_ROWS - 1, 0.0).rate
@@ -542,6 +545,19 @@ mod tests {
         let may_be_lost = START + INCOME * 240.0;
         assert!(0.5 * drafts.iter().sum::<usize>() as f64 <= may_be_lost, "{drafts:?}");
         assert!(engine.balance() >= 0.0);
+    }
+
+    /// A lookup costs nothing, so by costs alone it would always be the best.
+    #[test]
+    fn the_reason_for_being_off_names_a_source_that_was_tried() {
+        let lookup = SourceInfo { name: "ngram".into(), kind: SourceKind::Ngram, cost: 0.0, prefix: None };
+        let [half] = sources();
+        let sources = [half, lookup];
+        let mut policy = Controller::new(Costs::frozen(&sources), Memory::new());
+        policy.start(&sources);
+        assert!(drafts_in_vain(&mut policy, 60) > 0);
+        let reason = policy.off_reason().expect("it lost");
+        assert!(reason.starts_with("`half`, the best source, is slower"), "{reason}");
     }
 
     #[test]
