@@ -76,9 +76,13 @@ pub fn controller(
 
 /// Keeps what was learnt; a run that went well is no failure because of that.
 pub fn keep(controller: &Controller, memory: &Memory) {
-    if let Some((store, subject)) = memory
-        && let Err(error) = store.keep(subject, &Learned::of(controller))
-    {
+    let Some((store, subject)) = memory else { return };
+    let learned = Learned::of(controller);
+    let learned = match load().is_some_and(|load| load.is_high()) {
+        true => learned.crowded(store.recall(subject)),
+        false => learned,
+    };
+    if let Err(error) = store.keep(subject, &learned) {
         warning!("what was learnt is not kept: {error} (see --no-learn)");
     }
 }

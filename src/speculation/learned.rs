@@ -84,6 +84,9 @@ pub struct Learned {
     pub draft: BTreeMap<String, f64>,
     /// Acceptance by source.
     pub sources: Memory,
+    /// Others had the cores meanwhile: what passes took tells little of a quiet machine.
+    #[serde(default)]
+    pub crowded: bool,
 }
 
 impl Learned {
@@ -102,7 +105,15 @@ impl Learned {
             spare = spare.saturating_sub(usize::from(!present.contains(name)));
             stays
         });
-        Learned { rows: controller.costs().all_rows().to_vec(), draft, sources }
+        Learned { rows: controller.costs().all_rows().to_vec(), draft, sources, crowded: false }
+    }
+
+    /// The same from a machine on which others had the cores: of costs, what was known `before` stays.
+    pub fn crowded(self, before: Option<Learned>) -> Self {
+        match before.filter(|before| !before.crowded) {
+            Some(Learned { rows, draft, .. }) => Learned { rows, draft, ..self },
+            None => Learned { crowded: true, ..self },
+        }
     }
 
     /// The costs as they were, and for sources that are new the guess.
@@ -161,15 +172,19 @@ pub fn prepare(
     learned: Option<Learned>,
 ) -> Result<Controller> {
     let way = context.speeds().map(|speeds| speeds.round_trip);
-    if let Some(learned) = learned {
-        return Ok(Controller::new(learned.costs(sources), learned.sources).with_round_trip(way));
-    }
+    let memory = match learned {
+        Some(learned) if !learned.crowded => {
+            return Ok(Controller::new(learned.costs(sources), learned.sources).with_round_trip(way));
+        }
+        Some(learned) => learned.sources,
+        None => Memory::new(),
+    };
     let mut costs = guess(context, sources, drafts);
     // Before weights lie as they will stay, times would tell of something else.
     if context.is_packed() {
         measure(context, seq, drafts, &mut costs, DEFAULT_BUDGET)?;
     }
-    Ok(Controller::new(costs, Memory::new()).with_round_trip(way))
+    Ok(Controller::new(costs, memory).with_round_trip(way))
 }
 
 #[derive(Serialize, Deserialize)]
@@ -273,6 +288,28 @@ mod tests {
     fn sources() -> [SourceInfo; 2] {
         let lookup = SourceInfo { name: "ngram".into(), kind: SourceKind::Ngram, cost: 0.0, prefix: None };
         [lookup, SourceInfo { name: "half".into(), kind: SourceKind::Mask, cost: 0.5, prefix: None }]
+    }
+
+    #[test]
+    fn costs_of_a_crowded_machine_take_no_ones_place() {
+        let of = |slope: f64| Learned {
+            rows: (0..MOST_ROWS).map(|n| 1.0 + slope * n as f64).collect(),
+            draft: BTreeMap::from([("half".into(), slope)]),
+            ..Learned::of(&experienced(true))
+        };
+        let (quiet, busy) = (of(0.1), of(2.0));
+        let after = busy.clone().crowded(Some(quiet.clone()));
+        assert_eq!((&after.rows, &after.draft, after.crowded), (&quiet.rows, &quiet.draft, false));
+        assert_eq!(after.sources, busy.sources);
+        // Where nothing was known, nothing of these costs is believed: only acceptance stays.
+        let first = busy.clone().crowded(None);
+        assert!(first.crowded && first.is_sound());
+        assert_eq!(first.clone().crowded(Some(first.clone())), first);
+        let mut file = serde_json::to_value(&first).unwrap();
+        assert!(serde_json::from_value::<Learned>(file.clone()).unwrap().crowded);
+        // As earlier versions wrote it.
+        file.as_object_mut().unwrap().remove("crowded");
+        assert!(!serde_json::from_value::<Learned>(file).unwrap().crowded);
     }
 
     /// A controller that has seen the mask accepted, or rejected, many times.
