@@ -213,23 +213,6 @@ impl Sources {
         Ok(config)
     }
 
-    /// In the order of the proposers.
-    pub fn kinds(&self) -> Vec<SourceKind> {
-        let forced = self.forced.is_some().then_some(SourceKind::Other);
-        let ngram = self.ngram.then_some(SourceKind::Ngram);
-        let head = self.head.is_some().then_some(SourceKind::Head);
-        let mtp = self.mtp.then_some(SourceKind::Mtp);
-        let exits = (!self.exits.is_empty()).then_some(SourceKind::Exit);
-        forced
-            .into_iter()
-            .chain(ngram)
-            .chain(head)
-            .chain(mtp)
-            .chain(exits)
-            .chain(self.masks.iter().map(MaskProposer::kind))
-            .collect()
-    }
-
     /// What costs nothing first: a policy that takes the first offer should take that.
     pub fn proposers(self) -> Vec<Box<dyn Proposer>> {
         let ngram = self.ngram.then(NgramProposer::default);

@@ -1,10 +1,6 @@
 //! Who decides about drafts in a run, and what stays of it.
 
-use super::{
-    draft_args::{DraftArgs, Sources},
-    learned_args::LearnedArgs,
-    output::warning,
-};
+use super::{draft_args::DraftArgs, learned_args::LearnedArgs, output::warning};
 use crate::{
     Context, Result,
     measure::load,
@@ -31,11 +27,10 @@ impl Drafting {
     pub fn new(
         args: &DraftArgs,
         learned: &LearnedArgs,
-        sources: Sources,
+        proposers: Vec<Box<dyn Proposer>>,
         context: &mut Context,
         greedy: bool,
     ) -> Result<Self> {
-        let proposers = sources.proposers();
         if let Some(fixed) = args.fixed() {
             return Ok(Drafting { proposers, decider: Decider::Fixed(fixed) });
         }

@@ -185,7 +185,9 @@ pub fn run(args: RunArgs) -> Result<()> {
     } else if args.chat.chat && !args.no_display_prompt {
         detail!("the model was given: {prompt_text}");
     }
-    let mut printer = Printer::new(&args, &tokenizer, sources.kinds());
+    let proposers = sources.proposers();
+    let kinds = proposers.iter().map(|proposer| proposer.info(&context).kind).collect();
+    let mut printer = Printer::new(&args, &tokenizer, kinds);
     let watch = |token: Token| {
         let stopped = printer.add(token)?;
         Ok(if stopped || interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -199,7 +201,7 @@ pub fn run(args: RunArgs) -> Result<()> {
         }
         None => {
             let greedy = sampler.config().is_greedy();
-            let mut drafting = Drafting::new(&args.draft, &args.learned, sources, &mut context, greedy)?;
+            let mut drafting = Drafting::new(&args.draft, &args.learned, proposers, &mut context, greedy)?;
             let (proposers, policy) = drafting.parts();
             let mut speculation = Speculation { proposers, policy };
             let ran = speculate(&mut context, &tokenizer, &mut sampler, &request, &mut speculation, watch);
