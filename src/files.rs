@@ -129,7 +129,6 @@ fn default_permissions() -> Option<Permissions> {
 }
 
 /// The file beside one that has its name and a suffix.
-#[cfg(all(feature = "cli", any(feature = "download", feature = "fit", feature = "search")))]
 pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
