@@ -5,6 +5,8 @@ use crate::Context;
 /// Kept from pass to pass.
 #[derive(Default)]
 pub(crate) struct Tapped {
+    /// What drafts from them.
+    pub source: usize,
     /// The layers of which rows are taken out.
     layers: Vec<usize>,
     /// Whether the pass that is being made takes them out.
@@ -16,8 +18,8 @@ pub(crate) struct Tapped {
 }
 
 impl Tapped {
-    pub fn of(layers: Vec<usize>) -> Self {
-        Tapped { layers, ..Self::default() }
+    pub fn of(source: usize, layers: Vec<usize>) -> Self {
+        Tapped { source, layers, ..Self::default() }
     }
 
     /// What a pass is to take out, which tells what the text's next token is.

@@ -174,9 +174,9 @@ impl Text {
         self.unseen = ahead.then(Unseen::default);
         let n_layer = context.model().n_layer();
         // Rows for both do not leave one pass.
-        let head = proposers.iter_mut().find_map(|proposer| proposer.head()).filter(|_| !ahead);
-        if let Some(head) = head {
-            self.tapped = Some(Tapped::of(head.taps(n_layer)));
+        let mut heads = proposers.iter_mut().enumerate().filter(|_| !ahead);
+        if let Some((source, head)) = heads.find_map(|(source, of)| Some((source, of.head()?))) {
+            self.tapped = Some(Tapped::of(source, head.taps(n_layer)));
             self.want = self.want.and(Want::Top(SHOWN));
         }
         self.frequent = Frequent::new(context, self.report.sources.iter().map(|(source, _)| source));

@@ -174,7 +174,8 @@ fn pass(
     if group.iter().all(|&i| parts[i].is_none()) && batch.run_layers.is_none() && batch.keep_hidden.is_none()
     {
         for &i in group {
-            if let Some(tapped) = &mut lanes[i].text.tapped {
+            let Lane { text, policy, .. } = &mut lanes[i];
+            if let Some(tapped) = text.tapped.as_mut().filter(|tapped| policy.may_draft(tapped.source)) {
                 batch.taps = tapped.ask();
             }
         }

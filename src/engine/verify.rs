@@ -15,8 +15,9 @@ pub(super) fn alone(context: &mut Context, lane: &mut Lane, source: Option<usize
     let fits = lane.text.made.kept.fits(drafted, context.model().plan.dims.dim);
     let resumes = fits && source.is_some_and(|s| lane.policy.resumes(s, drafted));
     let mut batch = rows(context, lane.text);
-    // Rows are not taken out of passes that go on from others.
-    if let (Some(tapped), false) = (&mut lane.text.tapped, resumes) {
+    // Rows are not taken out of passes that go on from others, nor where nobody will draft from them.
+    if let Some(tapped) = lane.text.tapped.as_mut().filter(|of| !resumes && lane.policy.may_draft(of.source))
+    {
         batch.taps = tapped.ask();
     }
     let kept = batch.keep_hidden.map(|_| batch.rows.clone());

@@ -347,6 +347,11 @@ impl Policy for Controller {
         best.0
     }
 
+    /// While drafts lose, only where the source is about to be asked again.
+    fn may_draft(&self, source: usize) -> bool {
+        self.standing != Standing::Loses || self.tokens + 1 >= self.arms[source].probe_after
+    }
+
     fn length(&self, source: usize, most: usize) -> Option<usize> {
         let step = self.costs.draft(source) * self.costs.in_steps(1.0).map_or(0.0, f64::recip);
         let pending = self.pending.filter(|_| step < LONG_STEP * self.way)?;
@@ -545,6 +550,22 @@ mod tests {
         let may_be_lost = START + INCOME * 240.0;
         assert!(0.5 * drafts.iter().sum::<usize>() as f64 <= may_be_lost, "{drafts:?}");
         assert!(engine.balance() >= 0.0);
+    }
+
+    #[test]
+    fn a_source_that_lost_is_made_ready_again_before_it_is_asked() {
+        let mut policy = Controller::new(Costs::frozen(&sources()), Memory::new());
+        policy.start(&sources());
+        assert!(policy.may_draft(0));
+        let (mut idle, mut asked) = (0, 0);
+        for _ in 0..200 {
+            let ready = policy.may_draft(0);
+            let drafts = drafts_in_vain(&mut policy, 1);
+            assert!(ready || drafts == 0);
+            idle += usize::from(!ready);
+            asked += drafts;
+        }
+        assert!(idle > 100 && asked > 3, "{idle} rounds without, {asked} with drafts");
     }
 
     /// A lookup costs nothing, so by costs alone it would always be the best.

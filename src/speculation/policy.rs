@@ -160,6 +160,11 @@ pub trait Policy {
         0
     }
 
+    /// Whether the next round may draft from this source: what has to be made ready for it takes some time.
+    fn may_draft(&self, _source: usize) -> bool {
+        true
+    }
+
     /// How many tokens to draft, of at most `most`, where that must be said before the first is seen: the device then
     /// runs the whole round by itself. `None`: rather stop by what is drafted.
     fn length(&self, _source: usize, _most: usize) -> Option<usize> {
