@@ -2,6 +2,7 @@
 
 mod ahead;
 mod costs;
+mod forks;
 mod parts;
 mod placed;
 mod saved;
@@ -14,7 +15,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     Batch, Error, Model, Result,
     backend::{self, Backend, Opened, Output, SmallJob},
-    batch::{ChainBatch, Fork, Row, SeqId},
+    batch::{ChainBatch, Row, SeqId},
     kv::WrittenSlots,
     mask::RunLayers,
     placement::{Place, Placement},
@@ -379,36 +380,6 @@ impl Context {
         Ok(())
     }
 
-    /// What holds of sequences that part from others.
-    fn check_forks(&self, batch: &Batch) -> Result<()> {
-        if batch.forks.is_empty() {
-            return Ok(());
-        }
-        let refused = |what: String| Err(Error::Batch(what));
-        if batch.resume.is_some() || batch.ahead.is_some() || !self.model.plan.mixers.is_empty() {
-            return refused(
-                "sequences part within batches of new rows only, of a model without recurrent layers".into(),
-            );
-        }
-        if !batch.forks.is_sorted_by_key(|fork| fork.after) {
-            return refused("sequences part in the order of the rows: sort the forks".into());
-        }
-        for (i, &Fork { after, to }) in batch.forks.iter().enumerate() {
-            let Some(row) = batch.rows.get(after) else {
-                return refused(format!("sequence {to} parts after row {after} of {}", batch.rows.len()));
-            };
-            let is_known = self.kv.len(to) > 0 || batch.forks[..i].iter().any(|other| other.to == to);
-            let earlier = batch.rows[..=after].iter().any(|row| row.seq == to);
-            let is_behind = |other: &&Row| other.seq == to && other.pos <= row.pos;
-            if is_known || earlier || batch.rows.iter().any(|other| is_behind(&other)) {
-                return refused(format!(
-                    "sequence {to} parts after row {after}: it has to be empty before, and its rows come behind that one"
-                ));
-            }
-        }
-        Ok(())
-    }
-
     /// Sequences as long as they were, or empty.
     fn restore(&mut self, before: Vec<(SeqId, usize)>) {
         for (seq, len) in before {
@@ -421,20 +392,6 @@ impl Context {
         if let Some(replay) = self.kv.truncate(seq, len) {
             self.backend.replay_states(&replay);
         }
-    }
-
-    /// Gives some rows of a batch, of which `first` is the first, their cells.
-    fn place(&mut self, batch: &Batch, rows: &[Row], first: usize) -> Result<Vec<u32>> {
-        let written = batch.run_layers.as_ref().and_then(|mask| self.written_slots(mask));
-        let mut cells = Vec::with_capacity(rows.len());
-        let here = first..first + rows.len();
-        for fork in batch.forks.iter().filter(|fork| here.contains(&fork.after)) {
-            let until = fork.after - first + 1;
-            cells.extend(self.kv.append(&rows[cells.len()..until.max(cells.len())], written.as_ref())?);
-            self.kv.fork(batch.rows[fork.after].seq, fork.to);
-        }
-        cells.extend(self.kv.append(&rows[cells.len()..], written.as_ref())?);
-        Ok(cells)
     }
 
     /// Which slots a pass under `mask` writes; `None` if exactly the layers' own.
