@@ -33,24 +33,21 @@ pub struct Wanted<'a> {
     pub lock: &'a Path,
 }
 
-impl Wanted<'_> {
-    fn was_moved(&self) -> bool {
-        let whole = |path: &Path| fs::metadata(path).is_ok_and(|found| Some(found.len()) == self.size);
-        self.moved.is_some_and(whole)
-    }
+/// Whether there is a file of that size.
+pub fn is_whole(path: &Path, size: u64) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == size)
 }
 
-/// Whoever has it is the only one that touches the file; the system lets go of it if we die.
-pub struct Held(#[expect(dead_code, reason = "it is dropped")] File);
-
-/// Fetches the file to its place, unless it is there or was moved.
-pub fn fetch(client: &Client, wanted: &Wanted, progress: &dyn Progress) -> Result<Held, Failure> {
+/// Fetches the file to its place, unless it is there or was moved. Gives the lock: as long as it is open, nobody else touches the
+/// file; the system closes it if we die.
+pub fn fetch(client: &Client, wanted: &Wanted, progress: &dyn Progress) -> Result<File, Failure> {
     for path in [wanted.place, wanted.lock] {
         create(path.parent().unwrap_or(path))?;
     }
-    let held = Held(lock(wanted, progress)?);
-    if wanted.place.exists() || wanted.was_moved() {
-        return Ok(held);
+    let lock = lock(wanted, progress)?;
+    let was_moved = wanted.moved.zip(wanted.size).is_some_and(|(path, size)| is_whole(path, size));
+    if wanted.place.exists() || was_moved {
+        return Ok(lock);
     }
     let mut part = Part::open(wanted)?;
     let resumed = part.length > 0;
@@ -68,7 +65,7 @@ pub fn fetch(client: &Client, wanted: &Wanted, progress: &dyn Progress) -> Resul
         part.begins_as_a_model(wanted)?;
     }
     part.finish(wanted)?;
-    Ok(held)
+    Ok(lock)
 }
 
 fn lock(wanted: &Wanted, progress: &dyn Progress) -> Result<File> {

@@ -20,7 +20,7 @@ use std::{
 pub use self::names::RepoId;
 use self::{
     cache::Cached,
-    fetch::{Wanted, fetch},
+    fetch::{Wanted, fetch, is_whole},
     http::{Client, Failure},
     listing::Listed,
 };
@@ -171,7 +171,7 @@ fn file_of(
     progress: &dyn Progress,
 ) -> Result<()> {
     let place = cached.file(commit, &listed.path);
-    if fs::metadata(&place).is_ok_and(|found| found.is_file() && found.len() == listed.size) {
+    if is_whole(&place, listed.size) {
         return Ok(());
     }
     let hash = listed.hash.hex();
@@ -186,7 +186,7 @@ fn file_of(
     };
     let fetched = fetch(client, &wanted, progress).map_err(|f| listing::refused(client, endpoint, repo, f));
     // Until the link is made: another process would find the file in neither place.
-    let _held = fetched.map_err(|failure| failure.into_error(&format!("{repo}: {}", wanted.name)))?;
+    let _lock = fetched.map_err(|failure| failure.into_error(&format!("{repo}: {}", wanted.name)))?;
     cached.link(hash, commit, &listed.path).map(drop)
 }
 
