@@ -98,14 +98,26 @@ pub fn greedy(logits: &[f32]) -> u32 {
     winner as u32
 }
 
-/// The places of the highest logits with them, best first, among equals the lower place.
+/// The places of the highest logits with them, best first, among equals the lower place; NaN and what is impossible is not
+/// among them.
 pub fn best(logits: &[f32], count: usize) -> Vec<(u32, f32)> {
+    // Only few chunks hold one that is better than the last of those so far, and the question whether one does compiles to SIMD.
+    const CHUNK: usize = 64;
     let mut best: Vec<(u32, f32)> = Vec::with_capacity(count + 1);
-    for (place, &logit) in (0..).zip(logits) {
-        if best.len() < count || best.last().is_some_and(|&(_, least)| logit > least) {
-            let before = best.partition_point(|&(_, other)| other >= logit);
-            best.insert(before, (place, logit));
-            best.truncate(count);
+    let mut least = if count == 0 { f32::INFINITY } else { f32::NEG_INFINITY };
+    for (start, chunk) in (0..).step_by(CHUNK).zip(logits.chunks(CHUNK)) {
+        if !chunk.iter().fold(false, |any, &logit| any | (logit > least)) {
+            continue;
+        }
+        for (place, &logit) in (start..).zip(chunk) {
+            if logit > least {
+                let before = best.partition_point(|&(_, other)| other >= logit);
+                best.insert(before, (place, logit));
+                best.truncate(count);
+                if best.len() == count {
+                    least = best[count - 1].1;
+                }
+            }
         }
     }
     best

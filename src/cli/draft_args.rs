@@ -170,7 +170,7 @@ impl Sources {
             );
             self.mtp = false;
         }
-        // Both of them do not take rows out of one pass; of two heads the fitted one drafts where it was named.
+        // One pass cannot leave rows for both heads: a fitted one drafts in place of the model's own where it was named.
         if let Some((file, is_named)) = self.head_file.take().filter(|(_, is_named)| *is_named || !self.mtp) {
             match HeadSource::open(&file, context) {
                 Ok(head) => self.head = Some(head),

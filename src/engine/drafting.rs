@@ -157,10 +157,11 @@ impl Lane<'_> {
             let last = *self.sampler.history().last().expect("a draft follows a token");
             let head = self.proposers[source].head().expect("as above");
             let Choice { tokens, confidences } = head.step(last, &mut |job| context.together(job));
+            let Some(&best) = tokens.first() else { break };
             // What a rule allows may be another token than the best.
             let token = match self.sampler.is_bound() {
                 true => self.sampler.choose(Scores::All(&head.logits(n_vocab))),
-                false => tokens[0],
+                false => best,
             };
             if steps == 0 {
                 self.text.made.consider(token, &tokens, &confidences);

@@ -339,10 +339,11 @@ impl Lane<'_> {
             if !self.text.untried.is_empty() {
                 self.text.choices.add(scores);
             }
-            if self.text.tapped.is_some() {
-                let likely = glance::best_of(scores, SHOWN);
-                let heads = self.proposers.iter_mut().filter_map(|proposer| proposer.head());
-                heads.for_each(|head| head.add_tokens(&likely));
+            if let Some(source) = self.text.tapped.as_ref().map(|tapped| tapped.source)
+                && self.policy.may_draft(source)
+                && let Some(head) = self.proposers[source].head()
+            {
+                head.add_tokens(&glance::best_of(scores, SHOWN));
             }
             if let ControlFlow::Break(stop) = self.add(token, scores, who, hear)? {
                 self.text.stop = Some(stop);

@@ -221,6 +221,24 @@ fn the_controller_spends_rows_on_other_tokens_where_they_are_right() {
     assert!(report.drafting.rounds > 0);
 }
 
+/// Its matrices hold numbers, but what they make of a row is none.
+#[test]
+fn a_head_that_computes_no_numbers_drafts_nothing() {
+    let model = embedded_model();
+    let mut context = small(&model, 64);
+    let (mut head, tables) = head(&model).unwrap();
+    head.weights.numbers_mut().iter_mut().for_each(|x| *x *= 1e30);
+    let source = HeadSource::new(&head, tables, &context).unwrap();
+    let mut request = request(&PROMPT, 12);
+    request.ignore_eos = true;
+    let expected = plain(&mut context, &greedy(), &request, usize::MAX);
+    let policy = Always { most: 2, others: 2 };
+    let (found, report) =
+        drafted(&mut context, &greedy(), &request, usize::MAX, Box::new(source.proposer()), policy);
+    same(&found, &expected, "a head without numbers");
+    assert_eq!(report.drafting.rounds, 0);
+}
+
 #[test]
 fn the_first_round_of_a_text_has_nothing_to_go_on_from() {
     let model = embedded_model();

@@ -4,9 +4,7 @@
 /// How many of a draft's best candidates are kept, to see later which would have been right.
 pub const CANDIDATES: usize = 5;
 
-use crate::scores::Scores;
-
-const CHUNK: usize = 64;
+use crate::scores::{self, Scores};
 
 /// The ids of the highest logits, best first.
 pub fn best(scores: Scores) -> Vec<u32> {
@@ -16,7 +14,7 @@ pub fn best(scores: Scores) -> Vec<u32> {
 /// The same of so many, or as many as there are.
 pub fn best_of(scores: Scores, count: usize) -> Vec<u32> {
     match scores {
-        Scores::All(logits) => best_in(logits, count),
+        Scores::All(logits) => scores::best(logits, count).into_iter().map(|(id, _)| id).collect(),
         Scores::Top(top) => top.best.iter().take(count).map(|&(id, _)| id).collect(),
     }
 }
@@ -24,7 +22,7 @@ pub fn best_of(scores: Scores, count: usize) -> Vec<u32> {
 /// The probability of a token, to about three digits; of the best there are, if only these are known.
 pub fn probability(scores: Scores, id: u32) -> f32 {
     match scores {
-        Scores::All(logits) => probability_in(logits, id),
+        Scores::All(logits) => probability_of(logits, logits[id as usize]),
         Scores::Top(top) => match top.best.iter().find(|best| best.0 == id) {
             Some(&(_, logit)) if top.log_sum.is_finite() => (logit - top.log_sum).exp().min(1.0),
             _ => 1.0,
@@ -32,30 +30,8 @@ pub fn probability(scores: Scores, id: u32) -> f32 {
     }
 }
 
-/// Only few chunks hold one that is better than the last of those so far, and
-/// the question whether one does compiles to SIMD.
-fn best_in(logits: &[f32], count: usize) -> Vec<u32> {
-    let mut best: Vec<(f32, u32)> = Vec::with_capacity(count + 1);
-    let mut least = f32::NEG_INFINITY;
-    for (start, chunk) in (0..).step_by(CHUNK).zip(logits.chunks(CHUNK)) {
-        if !chunk.iter().fold(false, |any, &logit| any | (logit > least)) {
-            continue;
-        }
-        for (id, &logit) in (start..).zip(chunk) {
-            if logit > least {
-                let place = best.partition_point(|b| b.0 >= logit);
-                best.insert(place, (logit, id));
-                best.truncate(count);
-                if best.len() == count {
-                    least = best[count - 1].0;
-                }
-            }
-        }
-    }
-    best.into_iter().map(|(_, id)| id).collect()
-}
-
-fn probability_in(logits: &[f32], id: u32) -> f32 {
+/// The same of one of all logits.
+pub fn probability_of(logits: &[f32], logit: f32) -> f32 {
     const LANES: usize = 8;
     let max = logits.iter().fold(f32::NEG_INFINITY, |max, &logit| max.max(logit));
     if !max.is_finite() {
@@ -67,7 +43,7 @@ fn probability_in(logits: &[f32], id: u32) -> f32 {
             *sum += quick_exp(logit - max);
         }
     }
-    (quick_exp(logits[id as usize] - max) / sums.iter().sum::<f32>()).min(1.0)
+    (quick_exp(logit - max) / sums.iter().sum::<f32>()).min(1.0)
 }
 
 /// e^x for x ≤ 0: the exponent's bits for the whole part of x·log₂e, a cubic for the rest. NaN gives next to nothing.
@@ -106,9 +82,9 @@ mod tests {
 
     #[test]
     fn equals_come_by_id_and_odd_logits_are_survived() {
-        assert_eq!(best_in(&[1.0; 9], CANDIDATES), [0, 1, 2, 3, 4]);
+        assert_eq!(best(Scores::All(&[1.0; 9])), [0, 1, 2, 3, 4]);
         let odd = [f32::NAN, 2.0, f32::NEG_INFINITY, 1.0];
-        assert_eq!(best_in(&odd, CANDIDATES), [1, 3]);
+        assert_eq!(best(Scores::All(&odd)), [1, 3]);
         for logits in [&odd[..], &[f32::NEG_INFINITY, 2.0, 1.0]] {
             let top = Top::of(logits, 2);
             for scores in [Scores::All(logits), Scores::Top(&top)] {

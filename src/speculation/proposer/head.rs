@@ -7,7 +7,6 @@ use crate::{
     Context, Error, Result,
     context::Isa,
     head::{Drafter, Head, Origin, PackedHead, Tables, Together},
-    scores::Scores,
     speculation::policy::{SourceInfo, SourceKind},
 };
 
@@ -52,7 +51,7 @@ pub struct HeadProposer {
 
 /// A step's choice.
 pub(crate) struct Choice {
-    /// Best first; never empty.
+    /// Best first; none where nothing could be computed.
     pub tokens: Vec<u32>,
     /// The probability of each.
     pub confidences: Vec<f32>,
@@ -79,11 +78,14 @@ impl HeadProposer {
     pub(crate) fn step(&mut self, token: u32, together: Together) -> Choice {
         let taps = std::mem::take(&mut self.taps);
         let origin = if taps.is_empty() { Origin::Itself } else { Origin::Taps(&taps) };
-        let logits = Scores::All(self.drafter.step(origin, token, together));
-        let best = glance::best(logits);
-        let confidences = best.iter().map(|&place| glance::probability(logits, place)).collect();
-        let tokens = self.drafter.vocabulary().tokens();
-        Choice { tokens: best.iter().map(|&place| tokens[place as usize]).collect(), confidences }
+        self.drafter.step(origin, token, together);
+        let best = self.drafter.best(glance::CANDIDATES);
+        let highest = best.first().map_or(0.0, |of| of.logit);
+        let of_best = glance::probability_of(self.drafter.logits(), highest);
+        Choice {
+            tokens: best.iter().map(|of| of.token).collect(),
+            confidences: best.iter().map(|of| of_best * (of.logit - highest).exp()).collect(),
+        }
     }
 
     /// The last step's logits of all tokens; those of others are negative infinity.
