@@ -41,6 +41,9 @@ impl Context {
     /// Gives some rows of a batch, of which `first` is the first, their cells.
     pub(super) fn place(&mut self, batch: &Batch, rows: &[Row], first: usize) -> Result<Vec<u32>> {
         let written = batch.run_layers.as_ref().and_then(|mask| self.written_slots(mask));
+        if batch.forks.is_empty() {
+            return self.kv.append(rows, written.as_ref());
+        }
         let mut cells = Vec::with_capacity(rows.len());
         let here = first..first + rows.len();
         for fork in batch.forks.iter().filter(|fork| here.contains(&fork.after)) {
