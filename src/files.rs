@@ -35,14 +35,24 @@ fn write_stream(path: &Path, bytes: &[u8]) -> Option<io::Result<()>> {
         }
         Some("/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2") => io::stderr().lock().write_all(bytes),
         _ => {
-            let kind = fs::metadata(path).ok()?.file_type();
-            if kind.is_file() || kind.is_dir() {
+            // Windows tells nothing of a device.
+            let is_device =
+                cfg!(windows) && path.file_name().is_some_and(|name| is_device(&name.to_string_lossy()));
+            let is_file = |found: fs::Metadata| found.is_file() || found.is_dir();
+            if !is_device && fs::metadata(path).map_or(true, is_file) {
                 return None;
             }
             OpenOptions::new().write(true).open(path).and_then(|mut stream| stream.write_all(bytes))
         }
     };
     Some(written)
+}
+
+/// Names that are devices in every folder of Windows.
+pub fn is_device(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    let number = |kind| name.strip_prefix(kind).is_some_and(|n| matches!(n.as_bytes(), [b'1'..=b'9']));
+    matches!(&*name, "CON" | "PRN" | "AUX" | "NUL" | "CONIN$" | "CONOUT$") || number("COM") || number("LPT")
 }
 
 /// A file under a name of its own, beside the one whose place it takes once it is complete. It is removed if it never does.
@@ -53,7 +63,7 @@ pub struct Replacement {
 
 impl Replacement {
     pub fn of(path: &Path) -> Result<Self> {
-        let target = behind_links(path);
+        let target = of_any_length(&behind_links(path));
         let io = |e| Error::io(path, e);
         let old = match fs::metadata(&target) {
             Ok(old) if old.is_dir() => return Err(io(io::ErrorKind::IsADirectory.into())),
@@ -133,6 +143,13 @@ pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
+}
+
+fn of_any_length(path: &Path) -> PathBuf {
+    #[cfg(windows)]
+    return crate::windows::of_any_length(path);
+    #[cfg(not(windows))]
+    path.to_owned()
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -268,6 +285,21 @@ pub fn read_stream_limited(name: &str, stream: impl Read, most: u64) -> Result<V
         return Err(Error::Input(format!("{name}: larger than {} MiB, the most that is read", most >> 20)));
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod names {
+    use super::is_device;
+
+    #[test]
+    fn devices_are_known_by_their_names() {
+        for name in ["NUL", "nul", "con", "Com1", "LPT9", "CONOUT$"] {
+            assert!(is_device(name), "{name}");
+        }
+        for name in ["nul.gguf", "COM", "COM0", "COM10", "console", ""] {
+            assert!(!is_device(name), "{name}");
+        }
+    }
 }
 
 #[cfg(all(test, unix))]

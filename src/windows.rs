@@ -1,9 +1,10 @@
 //! What Windows tells of this process, its threads and the cores: every call of its own interface that is not in a crate.
 
 use std::{
+    ffi::OsString,
     mem::{size_of, zeroed},
     os::windows::ffi::OsStrExt,
-    path::Path,
+    path::{Component, Path, PathBuf, Prefix},
     ptr::null_mut,
     sync::OnceLock,
     time::{Duration, Instant},
@@ -25,6 +26,9 @@ use windows_sys::Win32::{
         WindowsProgramming::QueryThreadCycleTime,
     },
 };
+
+/// Room for the name of a file is left of the 260.
+const LONGEST_PATH: usize = 200;
 
 /// CPUs are counted through groups of so many.
 const GROUP: usize = 64;
@@ -132,9 +136,31 @@ fn thread_times() -> Duration {
     Duration::from_nanos(100 * (of(kernel) + of(user)))
 }
 
+/// Calls that are not the standard library's take a path of more than 260 characters in this form only.
+pub fn of_any_length(path: &Path) -> PathBuf {
+    long_form(path).unwrap_or_else(|| path.to_owned())
+}
+
+/// `None` for what needs none.
+fn long_form(path: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok().filter(|path| path.as_os_str().len() >= LONGEST_PATH)?;
+    let mut components = path.components();
+    let Component::Prefix(prefix) = components.next()? else { return None };
+    let mut long = OsString::from(r"\\?\");
+    match prefix.kind() {
+        Prefix::Disk(_) => long.push(&path),
+        Prefix::UNC(server, share) => {
+            let behind = components.as_path().as_os_str();
+            [r"UNC\".as_ref(), server, r"\".as_ref(), share, behind].iter().for_each(|part| long.push(part));
+        }
+        _ => return None,
+    }
+    Some(long.into())
+}
+
 /// What this user may still write in a folder.
 pub fn free_bytes(folder: &Path) -> Option<u64> {
-    let folder: Vec<u16> = folder.as_os_str().encode_wide().chain([0]).collect();
+    let folder: Vec<u16> = of_any_length(folder).as_os_str().encode_wide().chain([0]).collect();
     let mut free = 0;
     // SAFETY: the name ends with zero, and it writes a number.
     let told = unsafe { GetDiskFreeSpaceExW(folder.as_ptr(), &mut free, null_mut(), null_mut()) };
@@ -180,5 +206,24 @@ mod tests {
         assert!(std::thread::spawn(move || bind(&cores[0].cpus)).join().unwrap());
         assert!(!bind(&[0, GROUP]), "of two groups");
         assert!(!bind(&[GROUP * 900]), "there is no such group");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_paths_have_a_form_that_every_call_takes() {
+        let name = r"models\".repeat(40);
+        for (path, long) in [
+            (r"C:\short\model.gguf".to_string(), None),
+            (format!(r"C:\{name}model.gguf"), Some(format!(r"\\?\C:\{name}model.gguf"))),
+            (format!(r"C:/a/../{name}model.gguf"), Some(format!(r"\\?\C:\{name}model.gguf"))),
+            (format!(r"\\server\share\{name}m"), Some(format!(r"\\?\UNC\server\share\{name}m"))),
+            (format!(r"\\?\C:\{name}m"), None),
+        ] {
+            assert_eq!(of_any_length(path.as_ref()), PathBuf::from(long.unwrap_or(path.clone())), "{path}");
+        }
     }
 }

@@ -62,6 +62,10 @@ pub fn run(args: DevicesArgs) -> Result<()> {
         text += &describe(i, found, &used);
         text += &describe_known(&known[i]);
     }
+    #[cfg(windows)]
+    if let Some(why) = crate::backend::gpu::why_no_dx12() {
+        text += &format!("dx12: {why}\n");
+    }
     text += &format!("cpu: the processor{}\n", if default.is_none() { ", used by default" } else { "" });
     common::print(text)
 }

@@ -111,6 +111,66 @@ fn numbers_are_printed_though_their_file_cannot_be_written() {
     }
 }
 
+/// Longer than the 260 characters that many of Windows' calls take, with spaces and letters of other scripts.
+#[test]
+fn long_paths_are_read_and_written() {
+    let root = tempfile::tempdir().unwrap();
+    let folder: std::path::PathBuf =
+        [root.path()].into_iter().chain(vec!["a folder of mödels и других вещей".as_ref(); 10]).collect();
+    fs::create_dir_all(&folder).unwrap();
+    let path = |name: &str| folder.join(name).display().to_string();
+    let (model, small, text, csv) =
+        (path("a model.gguf"), path("small.gguf"), path("text"), path("table.csv"));
+    assert!(model.len() > 300);
+    fs::write(&text, "Once upon a time there was a little girl named Lily. ".repeat(8)).unwrap();
+    let shape = ["--layers", "2", "--dim", "64", "--heads", "2", "--ffn", "64", "-q", "f16"];
+    for args in [
+        &[&["synth", "-o", &model], &shape[..]].concat()[..],
+        &["quantize", &model, &small, "Q8_0"],
+        &["quantize", &model, &small, "Q4_0", "--force"],
+        &[
+            "perplexity",
+            "-m",
+            &small,
+            "-f",
+            &text,
+            "-c",
+            "32",
+            "--chunks",
+            "1",
+            "--exit",
+            "each",
+            "--csv",
+            &csv,
+        ],
+        &["-m", &small, "-p", "Once", "-n", "2", "--no-learn"],
+    ] {
+        let output = run(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let mut names: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["a model.gguf", "small.gguf", "table.csv", "text"]);
+}
+
+/// Its name for what goes nowhere is a device in every folder.
+#[cfg(windows)]
+#[test]
+fn what_is_written_to_nul_goes_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("text").display().to_string();
+    fs::write(&text, "Once upon a time there was a little girl named Lily. ".repeat(8)).unwrap();
+    for nul in ["NUL".into(), folder.path().join("nul").display().to_string()] {
+        let output =
+            run(&["perplexity", "-f", &text, "-c", "32", "--chunks", "1", "--exit", "each", "--csv", &nul]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+}
+
 #[test]
 fn numbers_beyond_all_bounds_are_wrong_usage() {
     let folder = tempfile::tempdir().unwrap();

@@ -82,7 +82,7 @@ impl Codes {
 }
 
 #[cfg(windows)]
-pub use compiler::Fxc;
+pub use compiler::{Fxc, why_no_dx12};
 
 #[cfg(windows)]
 mod compiler {
@@ -119,6 +119,23 @@ mod compiler {
         said: *mut Option<ID3DBlob>,
     ) -> HRESULT;
 
+    /// `None` where Windows does not have it.
+    fn compiler() -> Option<Compile> {
+        // SAFETY: the library does nothing of its own accord, and is never unloaded.
+        let found = unsafe {
+            let library = LoadLibraryW(w!("d3dcompiler_47.dll"));
+            if library.is_null() { None } else { GetProcAddress(library, s!("D3DCompile")) }
+        };
+        // SAFETY: this is how the function is declared.
+        found.map(|found| unsafe { std::mem::transmute::<_, Compile>(found) })
+    }
+
+    /// Why no adapter of DX12 is found, if that is why.
+    pub fn why_no_dx12() -> Option<&'static str> {
+        let said = "cannot be used: d3dcompiler_47.dll, the shader compiler of Windows, cannot be loaded";
+        compiler().is_none().then_some(said)
+    }
+
     pub struct Fxc {
         compile: Compile,
         codes: Codes,
@@ -127,14 +144,7 @@ mod compiler {
     impl Fxc {
         /// `None` where Windows does not have it.
         pub fn open(shelf: &Shelf) -> Option<Self> {
-            // SAFETY: the library does nothing of its own accord, and is never unloaded.
-            let found = unsafe {
-                let library = LoadLibraryW(w!("d3dcompiler_47.dll"));
-                if library.is_null() { None } else { GetProcAddress(library, s!("D3DCompile")) }
-            };
-            // SAFETY: this is how the function is declared.
-            let compile = found.map(|found| unsafe { std::mem::transmute::<_, Compile>(found) })?;
-            Some(Fxc { compile, codes: Codes::open(shelf) })
+            Some(Fxc { compile: compiler()?, codes: Codes::open(shelf) })
         }
 
         /// What a device takes for a kernel whose constants are these, as wgpu would have it made.

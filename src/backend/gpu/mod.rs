@@ -46,6 +46,8 @@ use ahead::Prepared;
 use cache::Shelf;
 use device::Gpu;
 pub use device::{AdapterChoice, Found, adapters, choose, choose_all, hardware, may_have_hardware};
+#[cfg(all(windows, feature = "cli"))]
+pub use fxc::why_no_dx12;
 use layout::{Layout, Place};
 use lent::Lender;
 pub use lent::lent_bytes;

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     engine::{SavedText, SlotStatus},
-    files::{read_limited, write_whole},
+    files::{is_device, read_limited, write_whole},
     server::wire::{ApiError, Fields},
 };
 
@@ -180,6 +180,8 @@ fn path(folder: &Path, body: &Value) -> Result<PathBuf> {
         && name.len() <= LONGEST_NAME
         && !name.starts_with('.')
         && !name.ends_with(['.', ' '])
+        // Windows takes it for a device whatever comes after a point.
+        && !name.split('.').next().is_some_and(|stem| is_device(stem.trim_end()))
         && name.chars().all(plain);
     if fine { Ok(folder.join(name)) } else { Err(wrong()) }
 }
@@ -192,8 +194,22 @@ mod tests {
     fn files_lie_in_the_folder() {
         let of = |name: &str| path(Path::new("/saved"), &json!({ "filename": name }));
         assert_eq!(of("a b-1.bin").unwrap(), Path::new("/saved/a b-1.bin"));
-        for name in ["", ".", "..", "../a", "/etc/passwd", "a/b", "a\\b", "C:a", ".hidden", "a\n", "a.", "a "]
-        {
+        for name in [
+            "",
+            ".",
+            "..",
+            "../a",
+            "/etc/passwd",
+            "a/b",
+            "a\\b",
+            "C:a",
+            ".hidden",
+            "a\n",
+            "a.",
+            "a ",
+            "nul",
+            "Aux.bin",
+        ] {
             assert_eq!(of(name).unwrap_err().status, 400, "{name:?}");
         }
         assert!(of(&"a".repeat(LONGEST_NAME)).is_ok() && of(&"a".repeat(LONGEST_NAME + 1)).is_err());
