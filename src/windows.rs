@@ -207,11 +207,6 @@ mod tests {
         assert!(!bind(&[0, GROUP]), "of two groups");
         assert!(!bind(&[GROUP * 900]), "there is no such group");
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     #[test]
     fn long_paths_have_a_form_that_every_call_takes() {
