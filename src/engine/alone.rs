@@ -2,7 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Hear, Lane, round, trial};
+use super::{
+    Hear, Lane, Stop, Text,
+    load::Load,
+    request,
+    round::{self, Terms},
+    trial,
+};
 use crate::{Batch, Context, Error, Result};
 
 /// Rows of a prompt at once, where something is to be made of each.
@@ -47,10 +53,17 @@ pub(crate) fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: 
     lane.text.make_unseen(context)?;
     let unseen = unseen.elapsed().as_secs_f64();
     lane.text.out.prefill_seconds += unseen;
+    let mut load = Load::default();
     while lane.text.stop.is_none() {
         lane.text.out.packing_seconds += pack_more(context)?;
-        let may_draft = context.is_packed();
-        round::round_alone(context, lane, may_draft, 0, hear)?;
+        if context.kv().free_cells() == 0 && !make_room(context, lane.text)? {
+            lane.text.stop = Some(Stop::ContextFull);
+            break;
+        }
+        let drafts = context.is_packed();
+        lane.text.report.undrafted.packing += usize::from(!drafts);
+        let terms = Terms { chunk: 0, drafts };
+        round::round(context, std::slice::from_mut(lane), &terms, &mut load, hear)?;
     }
     if let Some(why) = lane.text.fault.take() {
         return Err(Error::Input(why));
@@ -68,4 +81,10 @@ fn pack_more(context: &mut Context) -> Result<f64> {
     let started = Instant::now();
     context.pack_more(PACKING)?;
     Ok(started.elapsed().as_secs_f64())
+}
+
+/// Context shift, where it was asked for and there is something to drop.
+fn make_room(context: &mut Context, text: &Text) -> Result<bool> {
+    let Some(keep) = text.limits.shift_keep else { return Ok(false) };
+    request::shift(context, text.limits.seq, keep)
 }

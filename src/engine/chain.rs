@@ -3,16 +3,22 @@
 
 use std::time::Instant;
 
-use super::{Lane, round::Drafted};
+use super::{Lane, verify::Pass};
 use crate::{
     Batch, Context, Result, RunLayers,
     batch::{ChainBatch, SeqId},
     scores::Want,
     speculation::{
-        policy::Drafted as Token,
+        policy::Drafted,
         proposer::glance::{self, CANDIDATES},
     },
 };
+
+/// A round that the device has run.
+pub(super) struct Chained {
+    pub draft_seconds: f64,
+    pub pass: Pass,
+}
 
 /// Drafts and verifies in one go. `None` where that cannot be: the source has more to it than a mask, not only
 /// the best tokens matter, the policy wants to see the tokens as they come, the cache has no room for the draft
@@ -22,7 +28,7 @@ pub(super) fn whole_round(
     lane: &mut Lane,
     source: usize,
     most: usize,
-) -> Result<Option<Drafted>> {
+) -> Result<Option<Chained>> {
     let started = Instant::now();
     if lane.text.want != Want::Top(1) {
         return Ok(None);
@@ -43,7 +49,7 @@ pub(super) fn whole_round(
         let scores = context.scores(place);
         let token = scores.greedy();
         made.proposals.push(token);
-        made.drafted.push(Token { confidence: glance::probability(scores, token) });
+        made.drafted.push(Drafted { confidence: glance::probability(scores, token) });
         made.candidates.push(glance::best(scores));
     }
     made.trim(count, &|token| lane.text.limits.is_end(token));
@@ -51,7 +57,8 @@ pub(super) fn whole_round(
     lane.text.row = count;
     let seconds = started.elapsed().as_secs_f64();
     let verified = seconds * chained.last;
-    Ok(Some(Drafted { source: Some(source), seconds: seconds - verified, verified: Some(verified) }))
+    let pass = Pass { rows: made.proposals.len() + 1, seconds: verified, from_layer: 0, is_full: true };
+    Ok(Some(Chained { draft_seconds: seconds - verified, pass }))
 }
 
 /// `count` draft steps on a fork of the text, then all of them on the text itself.

@@ -98,15 +98,12 @@ impl Lane<'_> {
     }
 
     /// Begins a draft: with tokens that are known, or that a small head computes, it is over at once, and says how many steps
-    /// the head has made. `keeps`: rows of the first layers are welcome.
-    pub fn begin_draft(
-        &mut self,
-        context: &mut Context,
-        source: usize,
-        most: usize,
-        keeps: bool,
-        until: Until,
-    ) -> usize {
+    /// the head has made.
+    pub fn begin_draft(&mut self, context: &mut Context, source: usize, most: usize, until: Until) -> usize {
+        // Rows of the first layers, where the pass may go on from them.
+        let keeps = until == Until::Policy
+            && self.text.report.sources[source].0.prefix.is_some()
+            && self.policy.resumes(source, most);
         let mut shortlist = None;
         if let Some(Passes::Layers(_) | Passes::Ahead) = self.proposers[source].passes() {
             shortlist = self.shortlist(source);

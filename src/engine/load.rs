@@ -1,4 +1,5 @@
-//! Drafts for several texts at once: which of them, and how far each, is one decision, because they share their passes.
+//! What the texts of a round are to draft. A text by itself asks its own policy. For several texts it is one decision, because
+//! they share their passes.
 //!
 //! With B texts a plain round takes V(B) and gives B tokens; a prompt that is evaluated in it counts as a token. A drafted
 //! token that survives with chance σ adds σ tokens and one row. The round that is chosen has the best rate
@@ -11,8 +12,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Lane, drafting::Steps};
-use crate::speculation::{Costs, Offer, controller::SPIKE};
+use super::{
+    Lane,
+    drafting::{Steps, Until},
+};
+use crate::speculation::{Costs, Offer, RoundChoice, controller::SPIKE};
 
 /// A rate must be so much better than that of plain rounds: costs are known no better.
 const MARGIN: f64 = 1.05;
@@ -31,6 +35,26 @@ pub(super) struct Share {
     pub offer: Option<Offer>,
     /// Tokens to draft.
     pub most: usize,
+}
+
+impl Share {
+    fn of(choice: RoundChoice, offers: &[Offer]) -> Self {
+        let RoundChoice::Draft { source, most } = choice else { return Share::default() };
+        let offer = offers.iter().find(|offer| offer.source == source).copied();
+        offer.map_or(Share::default(), |offer| Share { offer: Some(offer), most: most.min(offer.most) })
+    }
+}
+
+/// What the texts of a round are to draft.
+pub(super) struct Plan {
+    /// By lane.
+    pub shares: Vec<Share>,
+    pub until: Until,
+}
+
+/// Whether it is one text by itself, whose own policy decides and learns what passes cost.
+pub(super) fn is_lone(lanes: &[Lane]) -> bool {
+    matches!(lanes, [lane] if lane.text.is_going() && lane.text.limits.mask.is_none())
 }
 
 /// What was done in a round.
@@ -110,7 +134,7 @@ impl Load {
         seen.factor = (seen.factor * (1.0 + new.max(0.25 * LEARN) * error)).clamp(0.25, 4.0);
     }
 
-    pub fn saw_draft(&mut self, costs: &Costs, source: usize, rows: usize, seconds: f64) {
+    fn saw_draft(&mut self, costs: &Costs, source: usize, rows: usize, seconds: f64) {
         let Some(step) = self.step else { return };
         let believed = costs.draft(source) * costs.rows(rows) * step;
         if believed > 0.0 {
@@ -143,8 +167,18 @@ impl Load {
         }
     }
 
+    /// Draft steps of all took so long; gives what that is in plain steps.
+    pub fn saw_steps(&mut self, lanes: &[Lane], shares: &[Share], steps: Steps, seconds: f64) -> f64 {
+        let Some(costs) = costs(lanes) else { return 0.0 };
+        let source = shares.iter().find_map(|share| share.offer.filter(|o| !costs.looks_up(o.source)));
+        let (Some(offer), 1..) = (source, steps.passes) else { return 0.0 };
+        let rows = steps.rows.div_ceil(steps.passes);
+        self.saw_draft(costs, offer.source, rows, seconds / steps.passes as f64);
+        self.drafting(costs, offer.source, steps)
+    }
+
     /// What draft steps took, in plain steps.
-    pub fn drafting(&self, costs: &Costs, source: usize, steps: Steps) -> f64 {
+    fn drafting(&self, costs: &Costs, source: usize, steps: Steps) -> f64 {
         match steps.passes {
             0 => 0.0,
             passes => passes as f64 * self.draft(costs, source, steps.rows.div_ceil(passes)),
@@ -152,7 +186,17 @@ impl Load {
     }
 
     /// What each text is to draft. `others`: rows of the pass that are no text's next token.
-    pub fn plan(&self, lanes: &[Lane], offers: &[Vec<Offer>], others: usize, room: usize) -> Vec<Share> {
+    pub fn plan(&self, lanes: &mut [Lane], offers: &[Vec<Offer>], others: usize, room: usize) -> Plan {
+        match (is_lone(lanes), &mut *lanes, offers) {
+            (true, [lane], [offers]) => {
+                Plan { shares: vec![Share::of(lane.policy.choose(offers), offers)], until: Until::Policy }
+            }
+            _ => Plan { shares: self.shares(lanes, offers, others, room), until: Until::Length },
+        }
+    }
+
+    /// The same for several texts.
+    fn shares(&self, lanes: &[Lane], offers: &[Vec<Offer>], others: usize, room: usize) -> Vec<Share> {
         let nothing = vec![Share::default(); lanes.len()];
         let Some(costs) = costs(lanes) else { return nothing };
         let may_lose = lanes.iter().map(|lane| lane.policy.balance()).fold(f64::INFINITY, f64::min);

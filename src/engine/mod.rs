@@ -26,7 +26,6 @@ mod slots;
 mod status;
 mod tapped;
 mod text;
-mod together;
 mod trial;
 mod unseen;
 mod verify;
@@ -51,6 +50,7 @@ use self::{
     job::Running,
     load::Load,
     prefixes::Prefixes,
+    round::{Passes, Terms},
     text::{Prompt, Scored},
 };
 use crate::{
@@ -465,15 +465,10 @@ impl Engine {
             .unzip();
         let mut hear = |who: usize, news: News| Ok(heard[who].of(news));
         self.alone = if lanes.len() > 1 { 0 } else { self.alone.saturating_add(1) };
-        let (passes, texts) = match &mut lanes[..] {
-            [] => (0, 0),
-            [lane] if lane.text.is_going() && lane.text.limits.mask.is_none() => {
-                let drafts = self.alone > COMPANY_MAY_COME;
-                round::round_alone(&mut self.context, lane, drafts, 0, &mut hear)?;
-                (1, 1)
-            }
-            lanes => together::round(&mut self.context, lanes, self.config.chunk, &mut self.load, &mut hear)?,
-        };
+        let terms =
+            Terms { chunk: self.config.chunk, drafts: lanes.len() > 1 || self.alone > COMPANY_MAY_COME };
+        let Passes { passes, texts } =
+            round::round(&mut self.context, &mut lanes, &terms, &mut self.load, &mut hear)?;
         self.done.passes += passes;
         self.done.texts += texts;
         let cells = self.running.iter().map(|job| self.context.kv().len(job.text.limits.seq));

@@ -1,132 +1,252 @@
-//! A round: what is drafted for each text, one pass of the full model over all of them, and what of it each accepts.
+//! A round: what is drafted for each text, a pass of the full model over all of them and over parts of prompts, and what of it
+//! each accepts. A text that has the context for itself is a group of one.
 //!
 //! A round begins and ends with each text's sequence holding all of it but the last token.
 
 use std::time::Instant;
 
-use super::{Lane, Stop, Text, chain, drafting, text::Hear, trial, verify};
-use crate::{
-    Context, Result,
-    speculation::{Round, RoundChoice},
+use super::{
+    Lane, Text,
+    chain::{self, Chained},
+    drafting::{self, Steps, Until},
+    load::{self, Done, Load, Plan, Share},
+    text::{Hear, Part},
+    trial,
+    verify::{self, Pass},
 };
+use crate::{Context, Result, speculation::Round};
 
-/// Why a text was drafted for, or not, and what that took.
-pub(super) struct Drafted {
-    pub source: Option<usize>,
-    pub seconds: f64,
-    /// Seconds of the full model's pass, if it has been made as well.
-    pub verified: Option<f64>,
+/// How a round is to be.
+pub(crate) struct Terms {
+    /// The most rows of prompts in it, all together.
+    pub chunk: usize,
+    /// Whether it may draft.
+    pub drafts: bool,
 }
 
-impl Drafted {
-    const NOTHING: Drafted = Drafted { source: None, seconds: 0.0, verified: None };
+/// Full passes of a round, and the texts in them.
+pub(crate) struct Passes {
+    pub passes: u64,
+    pub texts: u64,
 }
 
-/// One round of a text that is alone, with a draft if it `may_draft` and that pays.
-pub(crate) fn round_alone(
+/// What one round has.
+struct Turn {
+    /// By lane, what its prompt has in it.
+    parts: Vec<Option<Part>>,
+    /// Rows of these.
+    part_rows: usize,
+    /// Lanes that go on from a last token.
+    going: Vec<usize>,
+    /// One text by itself, whose own policy decides and learns what passes cost.
+    is_lone: bool,
+    drafts: Drafts,
+}
+
+/// What was drafted.
+#[derive(Default)]
+struct Drafts {
+    /// By lane.
+    shares: Vec<Share>,
+    /// What the steps took, in plain steps by what was believed.
+    cost: f64,
+    /// What all of it took by the clock.
+    seconds: f64,
+    /// The full model's pass, if the device has made it as well.
+    verified: Option<Pass>,
+}
+
+/// One round. There must be cells for its rows; drafts take what is left.
+pub(crate) fn round(
+    context: &mut Context,
+    lanes: &mut [Lane],
+    terms: &Terms,
+    load: &mut Load,
+    hear: Hear,
+) -> Result<Passes> {
+    let is_lone = load::is_lone(lanes);
+    if is_lone && terms.drafts {
+        trial::next(context, &mut lanes[0])?;
+    }
+    let mut turn = turn(lanes, terms.chunk, is_lone);
+    for lane in lanes.iter_mut() {
+        lane.text.made.clear();
+        lane.text.row = 0;
+        lane.text.before = context.kv().len(lane.text.limits.seq);
+    }
+    let spent = context.spent();
+    turn.drafts = match terms.drafts {
+        true => draft(context, lanes, &turn, load)?,
+        false => Drafts { shares: vec![Share::default(); lanes.len()], ..Drafts::default() },
+    };
+    let drafting = context.spent().since(spent);
+    let source = turn.drafts.shares.first().and_then(|share| share.offer).map(|offer| offer.source);
+    let groups = groups(lanes, &turn.parts);
+    let mut seconds = turn.drafts.seconds;
+    for group in &groups {
+        let spent = context.spent();
+        let pass = match turn.drafts.verified.take() {
+            Some(pass) => pass,
+            None => verify::pass(context, lanes, group, &turn.parts, source.filter(|_| is_lone))?,
+        };
+        seconds += pass.seconds;
+        if turn.is_lone {
+            lanes[0].text.report.spent(drafting, context.spent().since(spent));
+        } else if pass.is_full
+            && let Some(costs) = load::costs(lanes)
+        {
+            load.saw_full(costs, pass.rows, pass.seconds);
+        }
+        for &i in group {
+            match &turn.parts[i] {
+                Some(part) => lanes[i].took_part(context, part, i, hear)?,
+                None => verdict(context, &mut lanes[i], &turn, &pass, i, hear)?,
+            }
+        }
+    }
+    for (lane, _) in std::iter::zip(lanes.iter_mut(), &turn.parts).filter(|(_, part)| part.is_some()) {
+        lane.text.make_unseen(context)?;
+    }
+    if !turn.is_lone {
+        settle(lanes, &turn, (groups.len() == 1).then_some(seconds), load);
+    }
+    let texts = groups.iter().map(Vec::len).sum::<usize>();
+    Ok(Passes { passes: groups.len() as u64, texts: texts as u64 })
+}
+
+fn turn(lanes: &[Lane], chunk: usize, is_lone: bool) -> Turn {
+    let mut left = chunk;
+    let part = |lane: &Lane| {
+        let part = lane.text.next_part(left)?;
+        left -= part.rows.len();
+        Some(part)
+    };
+    let parts = lanes.iter().map(part).collect();
+    let going = (0..lanes.len()).filter(|&i| lanes[i].text.is_going()).collect();
+    Turn { parts, part_rows: chunk - left, going, is_lone, drafts: Drafts::default() }
+}
+
+/// Lanes that share a pass: those under the same mask.
+fn groups(lanes: &[Lane], parts: &[Option<Part>]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let takes_part = |i: &usize| parts[*i].is_some() || lanes[*i].text.is_going();
+    for i in (0..lanes.len()).filter(takes_part) {
+        let mask = |i: usize| &lanes[i].text.limits.mask;
+        match groups.iter_mut().find(|group| mask(group[0]) == mask(i)) {
+            Some(group) => group.push(i),
+            None => groups.push(vec![i]),
+        }
+    }
+    groups
+}
+
+/// Has drafted what is worth it, and cuts it to what is to be verified.
+fn draft(context: &mut Context, lanes: &mut [Lane], turn: &Turn, load: &mut Load) -> Result<Drafts> {
+    let started = Instant::now();
+    let mut drafts = Drafts { shares: vec![Share::default(); lanes.len()], ..Drafts::default() };
+    if turn.going.is_empty() {
+        return Ok(drafts);
+    }
+    // One row is counted in the cache's room.
+    let room = context.kv().room_to_draft().saturating_sub(turn.going.len() + turn.part_rows - 1);
+    let each = room / turn.going.len();
+    let mut offers = vec![Vec::new(); lanes.len()];
+    for &i in &turn.going {
+        let most = lanes[i].text.most_drafted(context).min(each);
+        offers[i] = lanes[i].offers(context, most);
+        if offers[i].is_empty() {
+            let undrafted = &mut lanes[i].text.report.undrafted;
+            *(if most == 0 { &mut undrafted.no_room } else { &mut undrafted.nothing }) += 1;
+        }
+    }
+    let Plan { shares, until } = load.plan(lanes, &offers, turn.part_rows, room);
+    if let ([lane], [Share { offer: Some(offer), most }]) = (&mut *lanes, &shares[..])
+        && let Some(Chained { draft_seconds, pass }) = chain::whole_round(context, lane, offer.source, *most)?
+    {
+        return Ok(Drafts { shares, cost: 0.0, seconds: draft_seconds, verified: Some(pass) });
+    }
+    let stepping = Instant::now();
+    let lengths: Vec<usize> = lanes.iter().map(|lane| lane.sampler.history().len()).collect();
+    let mut of_heads = 0;
+    for (lane, share) in lanes.iter_mut().zip(&shares) {
+        if let Some(offer) = share.offer {
+            of_heads += lane.begin_draft(context, offer.source, share.most, until);
+        }
+    }
+    // A head steps for one text at a time.
+    let steps = drafting::draft(context, lanes)
+        .map(|steps| Steps { passes: steps.passes + of_heads, rows: steps.rows + of_heads });
+    for ((lane, length), share) in lanes.iter_mut().zip(lengths).zip(&shares) {
+        lane.sampler.truncate(length);
+        let Text { limits, made, report, drafting, .. } = &mut *lane.text;
+        *drafting = None;
+        if steps.is_err() || made.kept.layer == 0 {
+            context.remove(limits.draft);
+        }
+        made.trim(share.most, &|token| limits.is_end(token));
+        report.shortened += usize::from(made.cut && share.most == each);
+    }
+    let steps = steps?;
+    if until == Until::Length {
+        drafts.cost = load.saw_steps(lanes, &shares, steps, stepping.elapsed().as_secs_f64());
+        let kept = load.trim(lanes, &shares, turn.part_rows);
+        for (lane, most) in lanes.iter_mut().zip(kept) {
+            lane.text.made.trim(most, &|_| false);
+        }
+    }
+    drafts.seconds = started.elapsed().as_secs_f64();
+    drafts.shares = shares;
+    Ok(drafts)
+}
+
+/// What a text makes of a pass.
+fn verdict(
     context: &mut Context,
     lane: &mut Lane,
-    may_draft: bool,
+    turn: &Turn,
+    pass: &Pass,
     who: usize,
     hear: Hear,
 ) -> Result<()> {
-    if context.kv().free_cells() == 0 && !make_room(context, lane.text)? {
-        lane.text.stop = Some(Stop::ContextFull);
-        return Ok(());
-    }
-    if may_draft {
-        trial::next(context, lane)?;
-    }
-    let callbacks = lane.text.callback_seconds;
-    let started = Instant::now();
-    let before = context.spent();
-    let evaluated = context.kv().len(lane.text.limits.seq);
-    lane.text.made.clear();
-    lane.text.row = 0;
-    let Drafted { source, seconds: draft_seconds, verified } = match may_draft {
-        true => draft_alone(context, lane)?,
-        false => {
-            lane.text.report.undrafted.packing += usize::from(!context.is_packed());
-            Drafted::NOTHING
-        }
-    };
-    let drafted = context.spent();
-    let (verify_seconds, from_layer) = match verified {
-        Some(seconds) => (seconds, 0),
-        None => {
-            let started = Instant::now();
-            let from_layer = verify::alone(context, lane, source)?;
-            (started.elapsed().as_secs_f64(), from_layer)
-        }
-    };
-    lane.text.report.spent(drafted.since(before), context.spent().since(drafted));
-    let outcome = lane.conclude(context, source, evaluated, who, hear)?;
-    let total = started.elapsed().as_secs_f64() - (lane.text.callback_seconds - callbacks);
+    let (started, callbacks) = (Instant::now(), lane.text.callback_seconds);
+    let drafted = lane.text.made.proposals.len();
+    let offer = turn.drafts.shares[who].offer.filter(|_| drafted > 0);
+    let outcome = lane.conclude(context, offer.map(|offer| offer.source), who, hear)?;
+    let other_seconds = started.elapsed().as_secs_f64() - (lane.text.callback_seconds - callbacks);
+    let Text { made, report, .. } = &mut *lane.text;
+    let rows = made.drafted.len() + made.others_drafted.len() + 1;
     let round = Round {
-        source,
-        drafted: &lane.text.made.drafted,
-        accepted: if lane.text.made.other.is_some() { 0 } else { outcome.accepted },
-        others: &lane.text.made.others_drafted,
-        other: lane.text.made.other,
-        from_layer,
-        draft_seconds,
-        verify_seconds,
-        other_seconds: (total - draft_seconds - verify_seconds).max(0.0),
+        source: offer.map(|offer| offer.source),
+        drafted: &made.drafted,
+        accepted: if made.other.is_some() { 0 } else { outcome.accepted },
+        others: &made.others_drafted,
+        other: made.other,
+        from_layer: pass.from_layer,
+        draft_seconds: turn.drafts.seconds / turn.going.len() as f64,
+        verify_seconds: pass.seconds * rows as f64 / pass.rows as f64,
+        other_seconds: other_seconds.max(0.0),
     };
-    // Steps are slower while weights are still as the file has them.
-    if context.is_packed() {
-        lane.policy.record(&round);
+    match offer {
+        // Steps are slower while weights are still as the file has them.
+        _ if turn.is_lone && context.is_packed() => lane.policy.record(&round),
+        Some(offer) if !turn.is_lone => lane.policy.record_acceptance(&offer, &round),
+        _ => {}
     }
-    let made = &lane.text.made;
     let next = made.other.map_or(outcome.next, |other| made.others[other]);
-    lane.text.report.record(&round, next, made);
+    report.record(&round, next, made);
     Ok(())
 }
 
-/// Has the policy's choice drafted.
-fn draft_alone(context: &mut Context, lane: &mut Lane) -> Result<Drafted> {
-    let room = context.kv().room_to_draft();
-    let wanted = lane.text.most_drafted(context);
-    let started = Instant::now();
-    let offers = lane.offers(context, wanted.min(room));
-    if offers.is_empty() {
-        let undrafted = &mut lane.text.report.undrafted;
-        let why = if wanted.min(room) == 0 { &mut undrafted.no_room } else { &mut undrafted.nothing };
-        *why += 1;
-    }
-    let (source, most) = match lane.policy.choose(&offers) {
-        RoundChoice::Draft { source, most } if most > 0 && offers.iter().any(|o| o.source == source) => {
-            (source, most.min(room).min(wanted))
-        }
-        _ => {
-            let seconds = started.elapsed().as_secs_f64();
-            return Ok(Drafted { source: None, seconds, verified: None });
-        }
+/// Writes a round of several texts into their accounts.
+fn settle(lanes: &mut [Lane], turn: &Turn, seconds: Option<f64>, load: &Load) {
+    let drafted = lanes.iter().map(|lane| lane.text.made.proposals.len()).sum();
+    let done = Done { drafted, drafting: turn.drafts.cost, seconds };
+    let base = turn.going.len() + turn.part_rows;
+    let Some(rounds) = load::costs(lanes).map(|costs| load.in_plain_rounds(costs, base, &done)) else {
+        return;
     };
-    if let Some(whole) = chain::whole_round(context, lane, source, most)? {
-        return Ok(whole);
+    for &i in &turn.going {
+        let gained = lanes[i].text.gained;
+        lanes[i].policy.settle(gained, rounds);
     }
-    let text_len = lane.sampler.history().len();
-    let keeps = lane.text.report.sources[source].0.prefix.is_some() && lane.policy.resumes(source, most);
-    lane.begin_draft(context, source, most, keeps, drafting::Until::Policy);
-    let result = drafting::draft(context, std::slice::from_mut(lane));
-    lane.sampler.truncate(text_len);
-    let Text { limits, made, report, drafting, .. } = &mut *lane.text;
-    *drafting = None;
-    if result.is_err() || made.kept.layer == 0 {
-        context.remove(limits.draft);
-    }
-    result?;
-    made.trim(most, &|token| limits.is_end(token));
-    if made.cut && most == room {
-        report.shortened += 1;
-    }
-    let source = (!made.proposals.is_empty()).then_some(source);
-    Ok(Drafted { source, seconds: started.elapsed().as_secs_f64(), verified: None })
-}
-
-/// Context shift, where it was asked for and there is something to drop.
-fn make_room(context: &mut Context, text: &Text) -> Result<bool> {
-    let Some(keep) = text.limits.shift_keep else { return Ok(false) };
-    super::request::shift(context, text.limits.seq, keep)
 }

@@ -104,8 +104,9 @@ pub(crate) struct Text {
     pub limits: Limits,
     /// What of the prompt is not evaluated yet.
     pub prompt: Option<Prompt>,
-    /// Tokens of the last round.
+    /// Tokens of the last round, and the cells that the text had before it.
     pub gained: usize,
+    pub before: usize,
     /// Of the prompt's tokens but the first, if that was asked for.
     pub scored: Vec<TokenScore>,
     pub out: Generation,
@@ -152,6 +153,7 @@ impl Text {
             fault: None,
             prompt: None,
             gained: 0,
+            before: 0,
             scored: Vec::new(),
             report,
             made: Made::default(),
@@ -353,13 +355,12 @@ impl Lane<'_> {
         Ok((outcome, outcome.accepted))
     }
 
-    /// The same after a round, before which the text had so many cells. They are then as plain decoding leaves them: all of
-    /// the text but its last token, or all of it before an end-of-text token.
+    /// The same after a round. The text's cells are then as plain decoding leaves them: all of the text but its last token, or
+    /// all of it before an end-of-text token.
     pub fn conclude(
         &mut self,
         context: &mut Context,
         source: Option<usize>,
-        before: usize,
         who: usize,
         hear: Hear,
     ) -> Result<Verdict> {
@@ -369,7 +370,7 @@ impl Lane<'_> {
             context.fork(verify::branch(other), seq);
         }
         (0..self.text.made.others.len()).for_each(|other| context.remove(verify::branch(other)));
-        context.truncate(seq, before + 1 + end)?;
+        context.truncate(seq, self.text.before + 1 + end)?;
         if let Some(tapped) = &mut self.text.tapped {
             let row = self.text.row + self.text.made.row_behind(end);
             tapped.keep(context, row, context.kv().next_pos(seq));

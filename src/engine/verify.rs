@@ -1,53 +1,112 @@
-//! The full model's pass over a draft.
+//! The full model's pass over drafts and parts of prompts.
 
-use super::{Lane, Text};
+use std::time::Instant;
+
+use super::{Lane, Text, text::Part};
 use crate::{
     Batch, Context, Result, RunLayers,
-    batch::{Fork, SeqId},
+    batch::{Fork, Resume, SeqId},
     scores::Want,
-    speculation::proposer::Kept,
 };
 
-/// Evaluates the last token of a text and the draft after it, in one batch; the context then has the scores of
-/// each of these rows, and the sequence all of them: the caller truncates what is rejected. Gives the layer that it began at.
-pub(super) fn alone(context: &mut Context, lane: &mut Lane, source: Option<usize>) -> Result<usize> {
-    let drafted = lane.text.made.proposals.len();
-    let fits = lane.text.made.kept.fits(drafted, context.model().plan.dims.dim);
-    let resumes = fits && source.is_some_and(|s| lane.policy.resumes(s, drafted));
-    let mut batch = rows(context, lane.text);
-    // Rows are not taken out of passes that go on from others, nor where nobody will draft from them.
-    if let Some(tapped) = lane.text.tapped.as_mut().filter(|of| !resumes && lane.policy.may_draft(of.source))
-    {
-        batch.taps = tapped.ask();
+/// A pass that was made.
+pub(super) struct Pass {
+    pub rows: usize,
+    pub seconds: f64,
+    /// The layer that it began at.
+    pub from_layer: usize,
+    /// All of the model's layers ran, one row's or more.
+    pub is_full: bool,
+}
+
+/// What one lane has in a pass.
+struct Share {
+    lane: usize,
+    /// Its first row.
+    row: usize,
+    /// Its first output.
+    output: usize,
+}
+
+/// One batch of lanes that run alike: parts of prompts, and for each other lane the last token of its text and the draft after it.
+/// The context then has their scores, and each sequence all of its rows: the caller truncates what is rejected. `source`: what
+/// drafted for a text by itself, whose pass may go on from that draft's rows.
+pub(super) fn pass(
+    context: &mut Context,
+    lanes: &mut [Lane],
+    group: &[usize],
+    parts: &[Option<Part>],
+    source: Option<usize>,
+) -> Result<Pass> {
+    let started = Instant::now();
+    let resumes = source.is_some_and(|source| resumes(context, &lanes[0], source));
+    let mut batch = Batch::new();
+    let mut outputs = 0;
+    let mut want = Want::Top(1);
+    let mut shares = Vec::with_capacity(group.len());
+    for &lane in group {
+        shares.push(Share { lane, row: batch.rows.len(), output: outputs });
+        let text = &*lanes[lane].text;
+        batch.keep_hidden = batch.keep_hidden.or(text.keeps(context));
+        match &parts[lane] {
+            Some(part) => batch.rows.extend(&part.rows),
+            None => add_rows(&mut batch, context, text),
+        }
+        outputs = batch.rows.iter().filter(|row| row.logits).count();
+        want = want.and(text.want);
     }
-    let kept = batch.keep_hidden.map(|_| batch.rows.clone());
+    batch.run_layers = lanes[group[0]].text.limits.mask.clone();
+    // All rows of a pass would be taken out, those of prompts too, of which nobody needs any; and none are taken out of passes
+    // that go on from others, nor where nobody will draft from them.
+    let only_texts = group.iter().all(|&lane| parts[lane].is_none());
+    if only_texts && !resumes && batch.run_layers.is_none() && batch.keep_hidden.is_none() {
+        for &lane in group {
+            let Lane { text, policy, .. } = &mut lanes[lane];
+            if let Some(tapped) = text.tapped.as_mut().filter(|tapped| policy.may_draft(tapped.source)) {
+                batch.taps = tapped.ask();
+            }
+        }
+    }
+    let rows = batch.rows.len();
+    let is_full = batch.run_layers.as_ref().is_none_or(RunLayers::is_full);
     let from_layer = match resumes {
-        true => resume(context, lane.text, batch)?,
+        true => resume(context, lanes[0].text, &mut batch)?,
         false => {
-            context.remove(lane.text.limits.draft);
-            context.decode_for(&batch, lane.text.want)?;
+            group.iter().for_each(|&lane| context.remove(lanes[lane].text.limits.draft));
+            context.decode_for(&batch, want)?;
             0
         }
     };
-    lane.text.add_unseen(&kept.unwrap_or_default(), context, 0);
-    Ok(from_layer)
+    let seconds = started.elapsed().as_secs_f64();
+    let ends: Vec<usize> = shares[1..].iter().map(|next| next.row).chain([rows]).collect();
+    for (Share { lane, row, output }, end) in shares.into_iter().zip(ends) {
+        lanes[lane].text.row = output;
+        lanes[lane].text.add_unseen(&batch.rows[row..end], context, row);
+    }
+    Ok(Pass { rows, seconds, from_layer, is_full })
+}
+
+/// Whether the draft's first layers left what the pass can go on from, and that is worth it.
+fn resumes(context: &Context, lane: &Lane, source: usize) -> bool {
+    let made = &lane.text.made;
+    let drafted = made.proposals.len();
+    made.kept.fits(drafted, context.model().plan.dims.dim) && lane.policy.resumes(source, drafted)
 }
 
 /// The last token of a text and the draft after it.
-pub(super) fn rows(context: &Context, text: &Text) -> Batch {
-    let mut batch = Batch { keep_hidden: text.keeps(context), ..Batch::new() };
+fn add_rows(batch: &mut Batch, context: &Context, text: &Text) {
     let seq = text.limits.seq;
+    let first = batch.rows.len();
     let tokens = std::iter::once(text.last()).chain(text.made.proposals.iter().copied());
     for (pos, token) in (context.kv().next_pos(seq)..).zip(tokens) {
         batch.push(token, pos, seq, true);
     }
     // Each goes on from the text's last token, in a sequence of its own.
-    let pos = batch.rows[0].pos + 1;
+    let pos = batch.rows[first].pos + 1;
     for (i, &other) in text.made.others.iter().enumerate() {
-        batch.forks.push(Fork { after: 0, to: branch(i) });
+        batch.forks.push(Fork { after: first, to: branch(i) });
         batch.push(other, pos, branch(i), true);
     }
-    batch
 }
 
 /// The sequence of a token in the place of a draft's first one, out of the way of all others. Only one text at a time has any.
@@ -57,26 +116,21 @@ pub(super) fn branch(other: usize) -> SeqId {
 }
 
 /// Goes on from what the draft's first layers made: its cells join the text, the draft's last token goes through these
-/// layers too, and the batch begins after them. The same bits as by all layers.
-fn resume(context: &mut Context, text: &mut Text, batch: Batch) -> Result<usize> {
+/// layers too, and the batch begins after them. The same bits as by all layers. Gives the layer that it began at.
+fn resume(context: &mut Context, text: &mut Text, batch: &mut Batch) -> Result<usize> {
     let (seq, draft) = (text.limits.seq, text.limits.draft);
     let before = context.kv().len(seq);
-    let layer = text.made.kept.layer;
-    let result = resumed(context, batch, &mut text.made.kept, (seq, draft), text.want);
+    let result = resumed(context, text, batch);
     context.remove(draft);
     if result.is_err() {
         context.truncate(seq, before)?;
     }
-    result.map(|()| layer)
+    result.map(|()| text.made.kept.layer)
 }
 
-fn resumed(
-    context: &mut Context,
-    mut batch: Batch,
-    kept: &mut Kept,
-    (seq, draft): (SeqId, SeqId),
-    want: Want,
-) -> Result<()> {
+fn resumed(context: &mut Context, text: &mut Text, batch: &mut Batch) -> Result<()> {
+    let (seq, draft) = (text.limits.seq, text.limits.draft);
+    let kept = &mut text.made.kept;
     let last = batch.rows[batch.rows.len() - 1];
     let n_layer = context.model().plan.dims.n_layer;
     let mut step = Batch::new().with_layers(RunLayers::exit(n_layer, kept.layer));
@@ -86,9 +140,9 @@ fn resumed(
     kept.hidden.extend_from_slice(context.hidden(0));
     context.fork(draft, seq);
     context.remove(draft);
-    batch = batch.resuming(kept.layer, std::mem::take(&mut kept.hidden));
-    let result = context.decode_for(&batch, want);
+    batch.resume = Some(Resume { layer: kept.layer, hidden: std::mem::take(&mut kept.hidden) });
+    let result = context.decode_for(batch, text.want);
     // For its memory.
-    kept.hidden = batch.resume.map(|resume| resume.hidden).unwrap_or_default();
+    kept.hidden = batch.resume.take().map(|resume| resume.hidden).unwrap_or_default();
     result
 }
