@@ -7,7 +7,7 @@ mod tests;
 
 use std::{collections::HashMap, mem, sync::Arc, time::Instant};
 
-use super::{Backend, Crossing, Output, Rows, Spent, Traffic, planes::LowProduct};
+use super::{Backend, Crossing, Output, Rows, SmallJob, Spent, Traffic, planes::LowProduct};
 use crate::{
     Model, Result,
     kv::{CellMove, Replay},
@@ -108,6 +108,13 @@ impl Backend for HybridBackend {
 
     fn threads(&self) -> usize {
         self.cpu.as_ref().map_or(1, |cpu| cpu.threads())
+    }
+
+    fn together(&mut self, job: SmallJob) {
+        match &mut self.cpu {
+            Some(cpu) => cpu.together(job),
+            None => self.gpus[0].gpu.together(job),
+        }
     }
 
     fn max_rows(&self) -> usize {

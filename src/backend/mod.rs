@@ -109,6 +109,21 @@ pub struct Crossing<'a> {
     pub lows: &'a [f32],
 }
 
+/// Rows of the stream that are taken out as they come to some steps of a pass.
+pub struct Taps<'a> {
+    /// The steps, ascending; what stands behind the last layer comes to the head.
+    pub cuts: &'a [usize],
+    /// `[rows, cuts, dim]`
+    pub rows: &'a mut [f32],
+}
+
+impl Taps<'_> {
+    /// Of a pass out of which none are taken.
+    pub fn none() -> Self {
+        Taps { cuts: &[], rows: &mut [] }
+    }
+}
+
 /// Where a pass puts what comes out of the head.
 pub enum Output<'a> {
     /// `[outputs, n_vocab]`
@@ -118,6 +133,14 @@ pub enum Output<'a> {
 }
 
 impl Output<'_> {
+    /// The same place.
+    pub fn again(&mut self) -> Output<'_> {
+        match self {
+            Output::Logits(out) => Output::Logits(out),
+            Output::Top { k, rows } => Output::Top { k: *k, rows },
+        }
+    }
+
     /// Of a pass without outputs.
     pub fn none() -> Self {
         Output::Logits(&mut [])
@@ -218,7 +241,7 @@ pub trait Backend: Send {
 
     /// Runs a small job on the threads of the CPU: each is told which of how many it is.
     fn together(&mut self, job: SmallJob) {
-        job(0, 1);
+        rayon::broadcast(|of| job(of.index(), of.num_threads()));
     }
 
     /// The most rows that one `run` takes.
@@ -261,6 +284,12 @@ pub trait Backend: Send {
 
     /// Runs a part of a pass, whose rows may come from another device and go on to another.
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()>;
+
+    /// Runs a whole pass and takes rows out of it. `false`: this backend runs it as well in pieces that end there; then nothing
+    /// has happened.
+    fn run_tapped(&mut self, _steps: &[Step], _rows: &Rows, _taps: Taps, _output: Output) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Runs passes one after the other without the host in between: the `k` best of each output of each. `None` if
     /// this backend, or this chain, cannot be run so; then nothing has happened.

@@ -1,10 +1,10 @@
-//! Passes out of which rows are taken as they come to some layers. Such a pass runs in pieces that end there, so one that
-//! nobody asks costs nothing, and its bits are those of a pass in one go.
+//! Passes out of which rows are taken as they come to some layers. A device may do so by itself. Otherwise such a pass runs in
+//! pieces that end there. So one that nobody asks costs nothing, and its bits are those of a pass in one go.
 
 use super::Context;
 use crate::{
     Batch, Error, Result,
-    backend::{Backend, Crossing, Output, Rows},
+    backend::{Backend, Crossing, Output, Rows, Taps},
     plan::{Buf, BufSet, Plan, Step, Unit},
 };
 
@@ -43,14 +43,18 @@ impl Tapped {
         backend: &mut dyn Backend,
         steps: &[Step],
         rows: &Rows,
-        output: Output,
+        mut output: Output,
     ) -> Result<()> {
         let Tapped { dim, cuts, rows: taken, stream: [stream, before] } = self;
         let count = rows.tokens.len();
-        stream.resize(count * *dim, 0.0);
-        before.resize(count * *dim, 0.0);
         let first = taken.len();
         taken.resize(first + count * cuts.len() * *dim, 0.0);
+        let taps = Taps { cuts, rows: &mut taken[first..] };
+        if backend.run_tapped(steps, rows, taps, output.again())? {
+            return Ok(());
+        }
+        stream.resize(count * *dim, 0.0);
+        before.resize(count * *dim, 0.0);
         let all_ask = rows.outputs.len() == count;
         let mut output = Some(output);
         let mut begin = 0;
@@ -84,9 +88,9 @@ fn arriving(begin: usize, stream: &[f32]) -> Crossing<'_> {
 }
 
 impl Context {
-    /// Whether batches may have [`Batch::taps`].
+    /// Whether batches may have [`Batch::taps`]: nothing but the stream goes from layer to layer.
     pub fn has_taps(&self) -> bool {
-        self.backend.keeps_hidden()
+        self.model.plan.carries_only_the_stream() && self.model.plan.mixers.is_empty()
     }
 
     /// The `i`-th row of the last decode as it came to each of the layers of [`Batch::taps`], one after the other.
@@ -104,9 +108,8 @@ impl Context {
         }
         if !self.has_taps() {
             return Err(Error::Batch(format!(
-                "rows cannot be taken out between the layers of {} here ({}): use `device` cpu",
-                self.model.name,
-                self.describe()
+                "rows cannot be taken out between the layers of {}: more goes from layer to layer than one row of each token",
+                self.model.name
             )));
         }
         let masked = batch.run_layers.as_ref().is_some_and(|mask| !mask.is_full());

@@ -8,6 +8,7 @@ pub mod families;
 pub mod gpu;
 pub mod in_floats;
 pub mod mtp;
+pub mod noise;
 pub mod nvfp4;
 pub mod samplers;
 #[cfg(all(feature = "cli", feature = "server"))]

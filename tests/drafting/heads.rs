@@ -6,7 +6,6 @@ use spec_run::{
     Context, Engine, EngineConfig, Job, Model, Tokenizer,
     engine::{Event, MakeProposers},
     generate::{Request, Speculation, speculate},
-    head::{Head, HeadShape, Made, Tables, Weights},
     sampler::{Sampler, SamplerConfig},
     speculation::{
         Controller, Costs, Drafted, HeadSource, Memory, Offer, Policy, Proposer, Report, Round, RoundChoice,
@@ -15,7 +14,10 @@ use spec_run::{
 };
 
 use crate::{
-    common::{context, embedded_model, families, five_layers, load},
+    common::{
+        context, embedded_model, families, five_layers, load,
+        noise::{head, source},
+    },
     speculation::{drafted, greedy, plain, request, same},
 };
 
@@ -59,26 +61,6 @@ impl Policy for Always {
     fn speedup(&self) -> Speedup {
         Speedup::default()
     }
-}
-
-/// Made of noise: right now and then, since it proposes what the text is made of.
-fn head(model: &Arc<Model>) -> Option<(Head, Arc<Tables>)> {
-    let shape = HeadShape::of(model).ok()?;
-    let tables = Arc::new(Tables::new(model.clone()));
-    let mut weights = Weights::zero(shape);
-    let mut state = 9u32;
-    for x in weights.numbers_mut() {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        *x = 0.1 * ((state >> 8) as f32 / (1 << 23) as f32 - 1.0);
-    }
-    let tokens = (0..8.min(model.n_vocab() as u32)).collect();
-    let head = Head { weights, tokens, embedding_rms: tables.embedding_rms(), made: Made::default() };
-    Some((head, tables))
-}
-
-fn source(model: &Arc<Model>, context: &Context) -> Option<HeadSource> {
-    let (head, tables) = head(model)?;
-    Some(HeadSource::new(&head, tables, context).unwrap())
 }
 
 fn small(model: &Arc<Model>, n_ctx: u32) -> Context {

@@ -12,3 +12,4 @@ mod nvfp4;
 mod recording;
 mod rounds;
 mod several;
+mod taps;

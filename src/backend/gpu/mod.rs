@@ -77,7 +77,7 @@ use work::{Cache, MOST_EXPERTS, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, WorkBuffers};
 use crate::{
     Error, Model, Result,
     backend::{
-        Backend, ChainPass, Chained, Crossing, GpuConfig, Output, Rows, Traffic,
+        Backend, ChainPass, Chained, Crossing, GpuConfig, Output, Rows, Taps, Traffic,
         cpu::{Multiplier, matmul::Planes, simd::Isa},
         planes::{self, LowProduct},
     },
@@ -271,29 +271,30 @@ impl GpuBackend {
         Ok(agreeing.map(|lender| Box::new(lender) as Box<dyn Multiplier>))
     }
 
+    /// Sends what a pass works with, but for rows from elsewhere.
+    fn make_ready(&mut self, steps: &[Step], rows: &Rows, output: &Output) -> Result<()> {
+        self.gpu.check()?;
+        let GpuBackend { model, gpu, pipelines, weights, work, cache, states, ops, picker, .. } = self;
+        self.rows.send(gpu, &model.plan, rows)?;
+        states.send(gpu, rows.states);
+        let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: &self.rows, states };
+        ops.prepare(&stage, steps);
+        if let (Output::Top { k, .. }, Some(picker)) = (output, picker) {
+            picker.prepare(&mut ops.params, *k);
+        }
+        ops.params.flush(gpu);
+        Ok(())
+    }
+
     /// Runs steps that begin with the given hidden rows, or with an embedding, and end with hidden rows, or with the
     /// head.
     fn segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
-        self.gpu.check()?;
+        self.make_ready(steps, rows, &output)?;
         let is_timed = self.is_timed();
         let is_apart = crossing.leaves.is_empty() && crossing.lows.is_empty();
-        let shape = self.shape(steps, rows, &output).filter(|_| is_apart);
-        let GpuBackend {
-            model,
-            gpu,
-            pipelines,
-            weights,
-            work,
-            cache,
-            rows: row_data,
-            states,
-            ops,
-            picker,
-            ..
-        } = self;
+        let shape = self.shape(steps, rows, &output, &[]).filter(|_| is_apart);
+        let GpuBackend { model, gpu, pipelines, work, ops, picker, .. } = self;
         let dims = model.plan.dims;
-        row_data.send(gpu, &model.plan, rows)?;
-        states.send(gpu, rows.states);
         let n = rows.tokens.len();
         for (buf, part) in model.plan.crossing(crossing.arrives, n) {
             send_rows(gpu, work, buf, &crossing.arriving[part]);
@@ -301,17 +302,11 @@ impl GpuBackend {
         if let Some(lows) = work.lows.as_ref().filter(|_| !crossing.lows.is_empty()) {
             gpu.queue.write_buffer(lows, 0, bytemuck::cast_slice(crossing.lows));
         }
-        let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: row_data, states };
-        ops.prepare(&stage, steps);
-        if let (Output::Top { k, .. }, Some(picker)) = (&output, picker.as_mut()) {
-            picker.prepare(&mut ops.params, *k);
-        }
-        ops.params.flush(gpu);
         if let Some(shape) = shape {
-            return self.repeat(shape, steps, rows, output);
+            return self.repeat(shape, (steps, rows), Taps::none(), output);
         }
         let mut recorder = Recorder::new(gpu, pipelines, self.profile.as_mut().filter(|_| is_timed));
-        ops.record(&mut recorder, &model.plan, steps, rows, !crossing.lows.is_empty())?;
+        ops.record(&mut recorder, &model.plan, (steps, rows), !crossing.lows.is_empty(), |_, _| ())?;
         let mut way_out = WayOut { gpu, readable: &self.readable, readbacks: 0 };
         if let Some(head) = steps.iter().find(|s| s.unit == Unit::Head) {
             let logits = work.logits.as_ref().expect("the head lives here");
@@ -461,6 +456,13 @@ impl Backend for GpuBackend {
 
     fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
         self.segment(steps, rows, crossing, output)
+    }
+
+    fn run_tapped(&mut self, steps: &[Step], rows: &Rows, taps: Taps, output: Output) -> Result<bool> {
+        let Some(shape) = self.shape(steps, rows, &output, taps.cuts) else { return Ok(false) };
+        self.make_ready(steps, rows, &output)?;
+        self.repeat(shape, (steps, rows), taps, output)?;
+        Ok(true)
     }
 
     fn run_chain(&mut self, links: &[ChainPass], k: usize, rows: &mut [Top]) -> Result<Option<Chained>> {

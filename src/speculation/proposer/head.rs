@@ -10,6 +10,9 @@ use crate::{
     speculation::policy::{SourceInfo, SourceKind},
 };
 
+/// Bytes that a usual machine reads of its RAM in a second.
+const RAM_SPEED: f64 = 40e9;
+
 /// A head that is ready for the texts of a context.
 #[derive(Clone)]
 pub struct HeadSource(Arc<PackedHead>);
@@ -26,10 +29,8 @@ impl HeadSource {
     /// The same for a head that is there already.
     pub fn new(head: &Head, tables: Arc<Tables>, context: &Context) -> Result<Self> {
         if !context.has_taps() {
-            return Err(Error::Device(format!(
-                "a head drafts where all of the model is on the CPU, and it is not here ({}): `device` cpu, or drafts without a head",
-                context.describe()
-            )));
+            let what = "layers hand on more than one row of each token, so no head can draft: leave it out";
+            return Err(Error::model(context.model().gguf.name(), what));
         }
         Ok(HeadSource(Arc::new(PackedHead::new(head, tables, Isa::detect())?)))
     }
@@ -100,6 +101,8 @@ impl HeadProposer {
 impl Proposer for HeadProposer {
     fn info(&self, context: &Context) -> SourceInfo {
         let cost = self.drafter.step_bytes() as f64 / context.bytes_read(None) as f64;
+        // The head is read from RAM, whatever the layers are read from.
+        let cost = cost * context.weights_read_speed().map_or(1.0, |speed| (speed / RAM_SPEED).max(1.0));
         SourceInfo { name: "head".into(), kind: SourceKind::Head, cost, prefix: None }
     }
 

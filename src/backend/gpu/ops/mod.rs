@@ -320,14 +320,15 @@ impl Ops {
         }
     }
 
-    /// All steps but the head. `lows`: the first is a product whose sums of low planes are there.
+    /// All steps but the head. `lows`: the first is a product whose sums of low planes are there. `before` is called with the
+    /// number of each step.
     pub fn record(
         &self,
         recorder: &mut Recorder,
         plan: &Plan,
-        steps: &[Step],
-        rows: &Rows,
+        (steps, rows): (&[Step], &Rows),
         mut lows: bool,
+        mut before: impl FnMut(&mut Recorder, usize),
     ) -> Result<()> {
         let n = rows.tokens.len();
         let mut covered = 0;
@@ -335,6 +336,7 @@ impl Ops {
         let mut normed = None;
         let mut ready = Ready::default();
         for (i, step) in steps.iter().enumerate() {
+            before(recorder, i);
             if self.arith != Arith::Float {
                 ready.forget(plan.operands(step.op).writes);
             }

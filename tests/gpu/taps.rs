@@ -1,0 +1,112 @@
+//! Rows that are taken out of passes on a GPU, and the head that drafts from them.
+
+use std::{ops::ControlFlow, path::Path};
+
+use spec_run::{
+    Batch, Context, ContextConfig, Sampler, Tokenizer, embedded,
+    generate::{Request, Speculation, generate, speculate},
+    placement::UnitSet,
+    sampler::SamplerConfig,
+    speculation::{Fixed, Proposer},
+};
+
+use crate::common::{
+    five_layers, gpu,
+    in_floats::{f32_cache, in_floats, relative_error},
+    load, noise,
+};
+
+/// All of the model on the GPU, and its first layers alone.
+fn places(layers: usize) -> [Option<UnitSet>; 2] {
+    [None, Some(UnitSet { head: false, ahead: false, ..UnitSet::all(layers) })]
+}
+
+/// Logits and taps of each row.
+fn decoded(context: &mut Context, tokens: &[u32], at_once: usize, taps: &[usize]) -> Vec<[Vec<f32>; 2]> {
+    context.remove_all();
+    let mut all = Vec::new();
+    for (part, tokens) in tokens.chunks(at_once).enumerate() {
+        let mut batch = Batch { taps: taps.to_vec(), ..Batch::new() };
+        let places = (part * at_once) as u32..;
+        places.zip(tokens).for_each(|(pos, &token)| batch.push(token, pos, 0, true));
+        context.decode(&batch).unwrap();
+        let row = |i: usize| [context.logits(i).to_vec(), context.taps(i).to_vec()];
+        all.extend((0..tokens.len()).map(row));
+    }
+    all
+}
+
+fn is_same(a: &[f32], b: &[f32]) -> bool {
+    a.iter().map(|x| x.to_bits()).eq(b.iter().map(|x| x.to_bits()))
+}
+
+#[test]
+fn taps_of_a_gpu_change_no_logits_and_are_the_cpus_to_rounding() {
+    let Some(device) = gpu::device("taps_of_a_gpu_change_no_logits_and_are_the_cpus_to_rounding") else {
+        return;
+    };
+    let model = in_floats(&load(Path::new(five_layers())));
+    let layers = model.n_layer();
+    let taps = [1, 3, layers];
+    // More rows than a pass gives out by itself come out in pieces.
+    let tokens: Vec<u32> = (0..40).map(|i| 5 + i * 37 % 500).collect();
+    let small = |c: &mut ContextConfig| {
+        f32_cache(c);
+        c.n_ctx = 64;
+    };
+    let cpu = decoded(&mut crate::common::context(&model, small), &tokens, 8, &taps);
+    for on_gpu in places(layers) {
+        let mut context = gpu::on(&device, &model, |c| {
+            small(c);
+            c.placement.on_gpu = on_gpu.clone();
+        });
+        let plain = decoded(&mut context, &tokens, 40, &[]);
+        for at_once in [1, 3, 40] {
+            let tapped = decoded(&mut context, &tokens, at_once, &taps);
+            for (i, (tapped, plain)) in tapped.iter().zip(&plain).enumerate() {
+                let when = format!("row {i} of {at_once} at once, {on_gpu:?}");
+                assert!(is_same(&tapped[0], &plain[0]), "{when}");
+                assert_eq!(tapped[1].len(), cpu[i][1].len(), "{when}");
+                let error = relative_error(&tapped[1], &cpu[i][1]);
+                assert!(error < 1e-4, "{when}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_head_drafts_for_a_gpu_is_plain_decodings_text() {
+    let Some(device) = gpu::device("what_a_head_drafts_for_a_gpu_is_plain_decodings_text") else { return };
+    let tokenizer = Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap();
+    let model = load(Path::new(five_layers()));
+    let request = Request {
+        prompt: &[1, 403, 407, 261, 378, 396],
+        max_tokens: Some(30),
+        ignore_eos: true,
+        shift_keep: None,
+        logprobs: 0,
+    };
+    for temp in [0.0, 0.8] {
+        let config = SamplerConfig { temp, seed: Some(5), ..SamplerConfig::default() };
+        let sampler = || Sampler::new(config.clone()).unwrap();
+        for on_gpu in places(model.n_layer()) {
+            let mut context = gpu::on(&device, &model, |c| {
+                c.n_ctx = 64;
+                c.placement.on_gpu = on_gpu.clone();
+            });
+            let go_on = |_: u32| Ok(ControlFlow::Continue(()));
+            let expected = generate(&mut context, &tokenizer, &mut sampler(), &request, go_on).unwrap();
+            let source = noise::source(&model, &context).unwrap();
+            let proposers: &mut [Box<dyn Proposer>] = &mut [Box::new(source.proposer())];
+            let mut policy = Fixed { max: 3, ..Fixed::default() };
+            let mut speculation = Speculation { proposers, policy: &mut policy };
+            let (found, report) =
+                speculate(&mut context, &tokenizer, &mut sampler(), &request, &mut speculation, |_| {
+                    Ok(ControlFlow::Continue(()))
+                })
+                .unwrap();
+            assert_eq!(found.tokens, expected.tokens, "{temp}, {on_gpu:?}");
+            assert!(report.drafting.rounds > 10, "{temp}, {on_gpu:?}: {:?}", report.drafting);
+        }
+    }
+}
