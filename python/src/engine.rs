@@ -13,7 +13,7 @@ use spec_run::{
     EngineConfig, Tokenizer,
     chat::{Shown, StopStrings},
     engine::{Bound as Bounds, Event, Handle, JobId, MakeProposers, Stop, TokenScore, Worker},
-    speculation::{MaskProposer, candidates, learned},
+    speculation::{MaskProposer, candidates::Drafters, learned},
     tokenizer::Utf8,
 };
 
@@ -75,13 +75,12 @@ impl Engine {
         let mut engine = None;
         let mut sources = Vec::new();
         if drafts {
-            let masks = match masks {
-                None => candidates::all(&context),
-                Some(masks) => {
-                    masks.into_iter().map(|(name, mask)| MaskProposer::new(name, mask.0)).collect()
-                }
-            };
-            let make = make_proposers(masks, context.predicts_ahead(), proposers, &failed);
+            let mut drafters = Drafters::all(&context);
+            if let Some(masks) = masks {
+                let proposer = |(name, mask): (String, RunLayers)| MaskProposer::new(name, mask.0);
+                drafters.masks = masks.into_iter().map(proposer).collect();
+            }
+            let make = make_proposers(drafters, proposers, &failed);
             sources = make().iter().map(|proposer| proposer.info(&context).name).collect();
             engine = Some(py.detach(|| {
                 let controller = learned::prepare_for(&mut context, &make(), None)?;
@@ -162,8 +161,7 @@ impl Drop for Engine {
 
 /// What drafts for each text.
 fn make_proposers(
-    masks: Vec<MaskProposer>,
-    predicts_ahead: bool,
+    drafters: Drafters,
     functions: Vec<(String, Py<PyAny>)>,
     failed: &Failure,
 ) -> MakeProposers {
@@ -173,7 +171,7 @@ fn make_proposers(
         let functions = functions
             .iter()
             .map(|(name, f)| Box::new(PyProposer::new(f.clone(), name.clone(), failed.clone())) as _);
-        candidates::proposers(&masks, predicts_ahead).into_iter().chain(functions).collect()
+        drafters.proposers().into_iter().chain(functions).collect()
     })
 }
 

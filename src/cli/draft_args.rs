@@ -19,8 +19,8 @@ use crate::{
     Context, ContextConfig, Error, Model, Result, head,
     mask::skips::NamedMask,
     speculation::{
-        AheadProposer, ExitsProposer, Fixed, HeadSource, MaskProposer, NgramProposer, Proposer, SourceKind,
-        candidates,
+        ExitsProposer, Fixed, HeadSource, MaskProposer, Proposer, SourceKind,
+        candidates::{self, Drafters},
     },
 };
 
@@ -119,19 +119,12 @@ fn parse_kind(text: &str) -> Result<DraftKind, String> {
     })
 }
 
-/// What drafts, before it is a proposer: the costs of masks are measured, and repetitions need room in the cache.
+/// What drafts, before there is a context: the costs of masks are measured, and repetitions need room in the cache.
 #[derive(Default)]
 pub struct Sources {
-    pub masks: Vec<MaskProposer>,
-    /// Exits among which each token of a draft finds its own; empty or several.
-    exits: Vec<usize>,
-    n_layer: usize,
-    pub ngram: bool,
+    pub drafters: Drafters,
     /// The file of a head, and whether it was named.
     head_file: Option<(PathBuf, bool)>,
-    head: Option<HeadSource>,
-    /// The head that was trained to predict one token more.
-    mtp: bool,
     /// What a grammar leaves no choice about.
     pub forced: Option<Box<dyn Proposer>>,
     /// How often the first mask is right, by its file.
@@ -143,52 +136,40 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// The same for another text; what a grammar forces is a text's own.
-    pub fn for_another(&self) -> Self {
-        Sources {
-            masks: self.masks.clone(),
-            exits: self.exits.clone(),
-            n_layer: self.n_layer,
-            ngram: self.ngram,
-            head_file: self.head_file.clone(),
-            head: self.head.clone(),
-            mtp: self.mtp,
-            promised: self.promised,
-            open: self.open.clone(),
-            keep_nothing: self.keep_nothing,
-            whole_vocabulary: self.whole_vocabulary,
-            forced: None,
-        }
-    }
-
     /// Adds what may suit the model, where nothing was named; the policy finds out what does.
     pub fn complete(&mut self, context: &Context) -> Result<()> {
-        self.masks.iter().for_each(|p| warn_of_coarse(context, p.layers()));
-        if self.mtp && !context.predicts_ahead() {
+        let drafters = &mut self.drafters;
+        drafters.masks.iter().for_each(|p| warn_of_coarse(context, p.layers()));
+        if drafters.mtp && !context.predicts_ahead() {
             detail!(
                 "the model's head for one token more is left out: it runs where all of the model is, and that is divided here"
             );
-            self.mtp = false;
+            drafters.mtp = false;
         }
         // One pass cannot leave rows for both heads: a fitted one drafts in place of the model's own where it was named.
-        if let Some((file, is_named)) = self.head_file.take().filter(|(_, is_named)| *is_named || !self.mtp) {
+        if let Some((file, is_named)) =
+            self.head_file.take().filter(|(_, is_named)| *is_named || !drafters.mtp)
+        {
             match HeadSource::open(&file, context) {
-                Ok(head) => self.head = Some(head),
+                Ok(head) => drafters.head = Some(head),
                 Err(error) if is_named => return Err(error),
                 Err(error) => warning!("drafts go without the head beside the model: {error}"),
             }
-            self.mtp &= self.head.is_none();
+            drafters.mtp &= drafters.head.is_none();
         }
         let n_layer = context.model().plan.dims.n_layer;
         if self.open.contains(&DraftKind::Mask) {
-            self.masks.extend(candidates::masks(
+            drafters.masks.extend(candidates::masks(
                 n_layer,
                 context.has_planes(),
                 context.model().experts_used(),
             ));
         }
         if self.open.contains(&DraftKind::Exit) {
-            self.masks.extend(candidates::exits(n_layer));
+            drafters.masks.extend(candidates::exits(n_layer));
+        }
+        if self.keep_nothing {
+            self.drafters = std::mem::take(&mut self.drafters).keeping_nothing();
         }
         Ok(())
     }
@@ -203,28 +184,20 @@ impl Sources {
     ) -> Result<ContextConfig> {
         let mut config = context.config(model)?;
         // K/V slots beyond the model's own.
-        config.extra_slots = self.masks.iter().map(|p| p.layers().extra_repetitions()).max().unwrap_or(0);
-        config.ahead = self.mtp;
+        config.extra_slots =
+            self.drafters.masks.iter().map(|p| p.layers().extra_repetitions()).max().unwrap_or(0);
+        config.ahead = self.drafters.mtp;
         config.shortlists = !self.whole_vocabulary;
-        config.placement.draft = self.masks.first().map(|mask| mask.layers().clone());
+        config.placement.draft = self.drafters.masks.first().map(|mask| mask.layers().clone());
         if learned.is_off() {
             config.gpu_cache = None;
         }
         Ok(config)
     }
 
-    /// What costs nothing first: a policy that takes the first offer should take that.
+    /// What a grammar forces costs nothing, so it comes first.
     pub fn proposers(self) -> Vec<Box<dyn Proposer>> {
-        let ngram = self.ngram.then(NgramProposer::default);
-        let ngram = ngram.into_iter().map(|p| Box::new(p) as Box<dyn Proposer>);
-        let exits = (!self.exits.is_empty()).then(|| ExitsProposer::new(self.n_layer, self.exits));
-        let exits = exits.map(|p| if self.keep_nothing { p.keeping_nothing() } else { p });
-        let mtp = self.mtp.then(|| Box::new(AheadProposer) as _);
-        let head = self.head.map(|head| Box::new(head.proposer()) as _);
-        let ngram = ngram.chain(head).chain(mtp).chain(exits.map(|p| Box::new(p) as _));
-        let mask = |p: MaskProposer| if self.keep_nothing { p.keeping_nothing() } else { p };
-        let ngram = self.forced.into_iter().chain(ngram);
-        ngram.chain(self.masks.into_iter().map(|p| Box::new(mask(p)) as _)).collect()
+        self.forced.into_iter().chain(self.drafters.proposers()).collect()
     }
 }
 
@@ -320,8 +293,8 @@ impl DraftArgs {
         if self.draft_exit.contains(&Exit::Auto) && exits.len() > 1 {
             masks.retain(|p| p.kind() != SourceKind::Exit);
         }
-        let exits = if exits.len() > 1 { exits } else { Vec::new() };
-        let named = !masks.is_empty() || !exits.is_empty();
+        let exits = (exits.len() > 1).then(|| ExitsProposer::new(n_layer, exits));
+        let named = !masks.is_empty() || exits.is_some();
         let mut open = Vec::new();
         for (kind, given) in
             [(DraftKind::Mask, self.mask.given()), (DraftKind::Exit, !self.draft_exit.is_empty())]
@@ -343,23 +316,11 @@ impl DraftArgs {
             None => None,
         };
         let mtp = self.has(DraftKind::Mtp) || (auto && !named && model.predicts_ahead());
-        let keep_nothing = self.no_prefix_reuse;
         let whole_vocabulary = self.no_shortlist;
         let forced = None;
-        Ok(Sources {
-            masks,
-            exits,
-            n_layer,
-            ngram,
-            head_file,
-            head: None,
-            mtp,
-            forced,
-            promised,
-            open,
-            keep_nothing,
-            whole_vocabulary,
-        })
+        let drafters = Drafters { ngram, head: None, mtp, exits, masks };
+        let keep_nothing = self.no_prefix_reuse;
+        Ok(Sources { drafters, head_file, forced, promised, open, keep_nothing, whole_vocabulary })
     }
 }
 

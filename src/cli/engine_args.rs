@@ -96,7 +96,7 @@ impl EngineArgs {
         let described = format!("{}; {took}", context.describe());
         sources.complete(&context)?;
         let mask = |mask: &MaskProposer| (mask.info(&context), mask.layers().clone());
-        let masks = sources.masks.iter().map(mask).collect();
+        let masks = sources.drafters.masks.iter().map(mask).collect();
         let share = texts.divided.then(|| context.kv().capacity() / texts.most.max(1));
         let default = EngineConfig::default();
         let chunk = default.chunk.min(config.n_ubatch);
@@ -108,10 +108,11 @@ impl EngineArgs {
         if self.draft.fixed().is_some() {
             warning!("lengths of drafts are for single texts; here they are chosen by what they give");
         }
-        let proposers = sources.for_another().proposers();
+        let drafters = sources.drafters;
+        let proposers = drafters.proposers();
         let infos = proposers.iter().map(|proposer| proposer.info(&context)).collect();
         let (controller, memory) = controller(&self.learned, &proposers, &mut context, false)?;
-        let make = Box::new(move || sources.for_another().proposers());
+        let make = Box::new(move || drafters.proposers());
         let engine = Engine::new(context, tokenizer.clone(), config).drafting(make, controller);
         Ok(Opened { engine, described, sources: infos, masks, memory })
     }

@@ -56,7 +56,7 @@ use self::{
 use crate::{
     Batch, Context, ContextConfig, Error, Model, Result, Sampler, Tokenizer,
     batch::SeqId,
-    speculation::{Controller, Costs, Memory, Policy, Proposer, Report, candidates, learned},
+    speculation::{Controller, Costs, Memory, Policy, Proposer, Report, candidates::Drafters, learned},
 };
 
 /// How an engine shares its context.
@@ -113,9 +113,8 @@ impl Engine {
     pub fn open(model: Arc<Model>, context: &ContextConfig, config: EngineConfig) -> Result<Self> {
         let tokenizer = Arc::new(Tokenizer::from_gguf(&model.gguf)?);
         let mut context = Context::new(model, context)?;
-        let masks = candidates::all(&context);
-        let predicts_ahead = context.predicts_ahead();
-        let make: MakeProposers = Box::new(move || candidates::proposers(&masks, predicts_ahead));
+        let drafters = Drafters::all(&context);
+        let make: MakeProposers = Box::new(move || drafters.proposers());
         let controller = learned::prepare_for(&mut context, &make(), None)?;
         Ok(Engine::new(context, tokenizer, config).drafting(make, controller))
     }

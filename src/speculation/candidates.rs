@@ -1,22 +1,60 @@
-//! Drafts to try on a model about which nothing is known.
+//! What drafts for the texts of a context, and what to try on a model about which nothing is known.
 
-use super::{AheadProposer, MaskProposer, NgramProposer, Proposer};
-use crate::{Context, RunLayers};
+use std::path::Path;
 
-/// All of them that a context can have.
-pub fn all(context: &Context) -> Vec<MaskProposer> {
-    let model = context.model();
-    let mut all = masks(model.n_layer(), context.has_planes(), model.experts_used());
-    all.extend(exits(model.n_layer()));
-    all
+use super::{AheadProposer, ExitsProposer, HeadSource, MaskProposer, NgramProposer, Proposer};
+use crate::{Context, Result, RunLayers, head};
+
+/// What drafts for each text of a context.
+#[derive(Clone, Default)]
+pub struct Drafters {
+    /// What stood in the text before.
+    pub ngram: bool,
+    /// A head that was fitted to the model.
+    pub head: Option<HeadSource>,
+    /// The head that was trained to predict one token more.
+    pub mtp: bool,
+    /// Exits among which each token finds its own.
+    pub exits: Option<ExitsProposer>,
+    /// The model with some of its layers skipped or coarse.
+    pub masks: Vec<MaskProposer>,
 }
 
-/// What drafts for a text: what stood in it before, the head for one token more if there is one, and these masks.
-pub fn proposers(masks: &[MaskProposer], predicts_ahead: bool) -> Vec<Box<dyn Proposer>> {
-    let ngram: Box<dyn Proposer> = Box::<NgramProposer>::default();
-    let ahead = predicts_ahead.then(|| Box::new(AheadProposer) as _);
-    let masks = masks.iter().map(|mask| Box::new(mask.clone()) as _);
-    std::iter::once(ngram).chain(ahead).chain(masks).collect()
+impl Drafters {
+    /// All that suit a model about which nothing is known. A head beside the model's file that cannot be used is left out.
+    pub fn all(context: &Context) -> Self {
+        let model = context.model();
+        let mut masks = masks(model.n_layer(), context.has_planes(), model.experts_used());
+        masks.extend(exits(model.n_layer()));
+        let mtp = context.predicts_ahead();
+        // One pass cannot leave rows for both heads.
+        let head = if mtp { None } else { head_beside(context).ok().flatten() };
+        Drafters { ngram: true, head, mtp, exits: None, masks }
+    }
+
+    /// Drafts that leave nothing to verification, which then begins with the first layer.
+    pub fn keeping_nothing(self) -> Self {
+        let exits = self.exits.map(ExitsProposer::keeping_nothing);
+        let masks = self.masks.into_iter().map(MaskProposer::keeping_nothing).collect();
+        Drafters { exits, masks, ..self }
+    }
+
+    /// For one text. What costs nothing comes first: a policy that takes the first offer should take that.
+    pub fn proposers(&self) -> Vec<Box<dyn Proposer>> {
+        let mut all: Vec<Box<dyn Proposer>> = Vec::new();
+        all.extend(self.ngram.then(|| Box::<NgramProposer>::default() as _));
+        all.extend(self.head.iter().map(|head| Box::new(head.proposer()) as _));
+        all.extend(self.mtp.then(|| Box::new(AheadProposer) as _));
+        all.extend(self.exits.iter().map(|exits| Box::new(exits.clone()) as _));
+        all.extend(self.masks.iter().map(|mask| Box::new(mask.clone()) as _));
+        all
+    }
+}
+
+/// The head that lies beside the model's file, if there is one.
+fn head_beside(context: &Context) -> Result<Option<HeadSource>> {
+    let file = head::beside(Path::new(context.model().gguf.name()));
+    if file.is_file() { HeadSource::open(&file, context).map(Some) } else { Ok(None) }
 }
 
 /// Everything from its high bits, where the weights have them apart: the best draft that needs no training and

@@ -14,6 +14,7 @@ use crate::{
 /// that came that far; verification goes on from the first exit, up to which all of them came.
 ///
 /// Where the device keeps no rows, each exit would begin anew: then there is only the first.
+#[derive(Clone)]
 pub struct ExitsProposer {
     /// Ascending.
     exits: Vec<usize>,
