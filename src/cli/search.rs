@@ -259,6 +259,7 @@ fn print(
             .collect();
         return common::print_json(&json!({
             "masks": masks["masks"],
+            "pays": outcome.why_not().is_none(),
             "evaluated": outcome.evaluated,
             "seconds": seconds,
             "baselines": baselines,

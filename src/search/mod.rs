@@ -140,6 +140,13 @@ pub struct Member {
     pub measured: Option<Measured>,
 }
 
+impl Member {
+    /// Times as fast as plain decoding: by the loop, or else as predicted.
+    pub fn speedup(&self, costs: &PassCosts) -> f64 {
+        self.measured.map_or_else(|| self.proof.greedy(costs).speedup, |measured| measured.speedup)
+    }
+}
+
 /// What a search found.
 #[derive(Clone, Debug)]
 pub struct SearchOutcome {
@@ -157,6 +164,18 @@ pub struct SearchOutcome {
     pub baselines: Vec<Member>,
     /// Candidates that were judged, on however many positions.
     pub evaluated: usize,
+}
+
+impl SearchOutcome {
+    /// The sentence that says so, where no mask is faster than plain decoding.
+    pub fn why_not(&self) -> Option<String> {
+        let fastest = self.family.first().filter(|member| member.speedup(&self.costs) <= 1.0)?;
+        let how = if fastest.measured.is_some() { "is" } else { "is predicted to be" };
+        let speedup = fastest.speedup(&self.costs);
+        Some(format!(
+            "no mask pays here: the fastest {how} {speedup:.2} times as fast as plain decoding, so draft without masks"
+        ))
+    }
 }
 
 /// Runs a whole search. `entries` are what the journal had; `on_progress` may end it.
@@ -218,7 +237,7 @@ pub fn search(
         member.measured =
             measured.iter().find(|(c, _)| *c == member.candidate).map(|(_, measured)| *measured);
     }
-    rank(&mut family, &baselines);
+    rank(&mut family, &baselines, &costs);
     Ok(SearchOutcome {
         costs,
         perplexity: found.perplexity,
@@ -510,7 +529,7 @@ fn choose(
 
 /// Best first: by what the loop made of them, if it tried all, else by what is predicted. A baseline that turned out
 /// faster than all of them takes the last one's place.
-fn rank(family: &mut Vec<Member>, baselines: &[Member]) {
+fn rank(family: &mut Vec<Member>, baselines: &[Member], costs: &PassCosts) {
     let speed = |m: &Member| m.measured.map(|measured| measured.speedup);
     let slower = |a: &Member, b: &Member| speed(b).partial_cmp(&speed(a)).unwrap_or(Ordering::Equal);
     if family.iter().all(|m| m.measured.is_some()) {
@@ -521,14 +540,15 @@ fn rank(family: &mut Vec<Member>, baselines: &[Member]) {
             family.insert(0, faster.clone());
         }
     }
-    name(family);
+    name(family, costs);
 }
 
-/// `best`, and the others by which side of it they are on.
-fn name(family: &mut [Member]) {
-    let Some(best) = family.first().map(|m| m.proof.cost) else { return };
+/// `best`, unless that is slower than plain decoding, and the others by which side of it they are on.
+fn name(family: &mut [Member], costs: &PassCosts) {
+    let Some(first) = family.first_mut() else { return };
+    first.name = if first.speedup(costs) > 1.0 { "best" } else { "fastest" }.into();
+    let best = first.proof.cost;
     let (mut cautious, mut bold) = (0, 0);
-    family[0].name = "best".into();
     for member in &mut family[1..] {
         let (word, count) =
             if member.proof.cost >= best { ("cautious", &mut cautious) } else { ("bold", &mut bold) };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Found, Member, Past, SearchSettings, Sought,
+    Found, Member, Past, SearchOutcome, SearchSettings, Sought,
     candidate::{Candidate, Movable, State},
     costs::PassCosts,
     family::Proof,
@@ -241,8 +241,8 @@ fn member(name: &str, predicted: f64, measured: Option<f64>) -> Member {
         agreement: 0.5,
         overlap: 0.5,
         kl: 0.1,
-        greedy_tokens: vec![1.5],
-        sampled_tokens: vec![1.5],
+        greedy_tokens: vec![1.5; 8],
+        sampled_tokens: vec![1.5; 8],
     };
     let measured = measured.map(|speedup| Measured { speedup, ..Measured::default() });
     let layers = name.len() % LAYERS;
@@ -254,6 +254,8 @@ fn what_the_loop_measured_has_the_last_word() {
     let costs_of = |family: &[Member]| family.iter().map(|m| m.proof.cost).collect::<Vec<_>>();
     let three = |last| vec![member("a", 0.2, Some(1.1)), member("b", 0.3, Some(1.3)), member("c", 0.4, last)];
     let mut family = three(Some(1.2));
+    let costs = costs();
+    let rank = |family: &mut Vec<Member>, baselines: &[Member]| rank(family, baselines, &costs);
     rank(&mut family, &[member("exit", 0.5, Some(1.25))]);
     assert_eq!(costs_of(&family), [0.3, 0.4, 0.2]);
     let names: Vec<_> = family.iter().map(|m| m.name.as_str()).collect();
@@ -265,6 +267,30 @@ fn what_the_loop_measured_has_the_last_word() {
     let mut family = three(None);
     rank(&mut family, &[member("exit", 0.5, Some(1.4))]);
     assert_eq!(costs_of(&family), [0.2, 0.3, 0.4]);
+}
+
+/// Neither by what was measured nor by what is predicted.
+#[test]
+fn a_mask_that_is_slower_than_plain_decoding_is_not_called_the_best() {
+    let costs = costs();
+    for (cost, measured, is_best) in
+        [(0.2, Some(0.97), false), (0.2, Some(1.03), true), (0.9, None, false), (0.05, None, true)]
+    {
+        let mut family = vec![member("a", cost, measured), member("b", 0.95, measured.map(|_| 0.9))];
+        rank(&mut family, &[], &costs);
+        let name = if is_best { "best" } else { "fastest" };
+        assert_eq!(family[0].name, name, "{cost}, {measured:?}");
+        let outcome = SearchOutcome {
+            costs: costs.clone(),
+            perplexity: 10.0,
+            ablations: Vec::new(),
+            cloud: Vec::new(),
+            family,
+            baselines: Vec::new(),
+            evaluated: 2,
+        };
+        assert_eq!(outcome.why_not().is_none(), is_best);
+    }
 }
 
 #[test]

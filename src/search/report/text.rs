@@ -92,5 +92,6 @@ fn family_table(outcome: &SearchOutcome) -> String {
     }
     out +=
         "measured by the loop itself; in brackets what is predicted from passes timed in the same minutes\n";
+    out += &outcome.why_not().map_or(String::new(), |why| format!("\n{why}\n"));
     out
 }
