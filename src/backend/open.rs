@@ -8,7 +8,7 @@ use super::{
     cpu::{CpuBackend, CpuConfig},
     gpu::{self, Chosen, Found, GpuBackend, Variants},
     hybrid::{HybridBackend, Part},
-    planned::{GpuRoom, ModelSizes, Planned, plan_ahead, rooms, vram},
+    planned::{GpuRoom, Machine, ModelSizes, Planned, plan_ahead, rooms, vram},
 };
 use crate::{
     Error, Model, Result,
@@ -112,7 +112,7 @@ pub fn plan(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans
         None => None,
     };
     let basis = with_measured(basis, speeds);
-    plans(model, config, basis, &rooms(&config.placement, &found, &[]))
+    plans(model, config, basis, rooms(&config.placement, &found, &[]))
 }
 
 /// The basis with what is known of a GPU.
@@ -129,12 +129,13 @@ pub fn plan_elsewhere(model: &Model, config: &ContextConfig, basis: Basis) -> Re
         return Err(gpu::left_out());
     }
     let room = vram.map(|vram| GpuRoom { number: 0, vram, shares_memory: false, is_hardware: true });
-    plans(model, config, basis, room.as_slice())
+    plans(model, config, basis, room.into_iter().collect())
 }
 
-fn plans(model: &Model, config: &ContextConfig, basis: Basis, rooms: &[GpuRoom]) -> Result<Plans> {
+fn plans(model: &Model, config: &ContextConfig, basis: Basis, rooms: Vec<GpuRoom>) -> Result<Plans> {
+    let machine = Machine::with(rooms);
     let with_ahead = config.ahead.then(|| model.with_ahead());
-    let planned = plan_ahead(model, with_ahead.as_ref(), config, &config.placement, rooms, &|| basis)?;
+    let planned = plan_ahead(model, with_ahead.as_ref(), config, &config.placement, &machine, &|| basis)?;
     let model = with_ahead.as_ref().filter(|_| planned.ahead).unwrap_or(model);
     let (chosen, streams) = (planned.placement, planned.streams);
     let prompt = streams.then(|| chosen.prompt(basis, planned.max_rows));
@@ -195,7 +196,8 @@ pub fn open(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) ->
     let speeds = kernels.first().and_then(|of| of.speeds);
     let plan = |request: &PlacementRequest, most: &[Option<u64>]| {
         let basis = || with_measured(loading.basis(), speeds);
-        plan_ahead(&model, with_ahead.as_deref(), config, request, &rooms(request, &found, most), &basis)
+        let machine = Machine::with(rooms(request, &found, most));
+        plan_ahead(&model, with_ahead.as_deref(), config, request, &machine, &basis)
     };
     let progress = |ready, total| loading.ready(ready, total);
     let open = |planned: &Planned| {

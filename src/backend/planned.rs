@@ -46,6 +46,19 @@ pub(super) struct GpuRoom {
     pub is_hardware: bool,
 }
 
+/// What a plan knows of the machine.
+pub(super) struct Machine {
+    pub rooms: Vec<GpuRoom>,
+    /// Bytes of RAM that weights and buffers may take, where the system tells.
+    pub free_ram: Option<u64>,
+}
+
+impl Machine {
+    pub fn with(rooms: Vec<GpuRoom>) -> Self {
+        Machine { rooms, free_ram: free_ram() }
+    }
+}
+
 impl GpuRoom {
     /// Whether it is to multiply with matrices that lie in RAM.
     fn streams(&self, config: &ContextConfig) -> bool {
@@ -92,17 +105,18 @@ pub(super) fn plan_ahead(
     with_ahead: Option<&Model>,
     config: &ContextConfig,
     request: &PlacementRequest,
-    rooms: &[GpuRoom],
+    machine: &Machine,
     basis: &dyn Fn() -> Basis,
 ) -> Result<Planned> {
-    if rooms.len() > 1 {
-        match plan_ahead_on(model, with_ahead, config, request, &rooms[..1], basis) {
+    if machine.rooms.len() > 1 {
+        let first = Machine { rooms: machine.rooms[..1].to_vec(), free_ram: machine.free_ram };
+        match plan_ahead_on(model, with_ahead, config, request, &first, basis) {
             Ok(planned) if planned.placement.is_divided() => {}
             Err(Error::Memory(_)) => {}
             alone => return alone,
         }
     }
-    plan_ahead_on(model, with_ahead, config, request, rooms, basis)
+    plan_ahead_on(model, with_ahead, config, request, machine, basis)
 }
 
 /// With what predicts one token more, if that leaves all else where it is: plain text is to be the same without.
@@ -111,13 +125,13 @@ fn plan_ahead_on(
     with_ahead: Option<&Model>,
     config: &ContextConfig,
     request: &PlacementRequest,
-    rooms: &[GpuRoom],
+    machine: &Machine,
     basis: &dyn Fn() -> Basis,
 ) -> Result<Planned> {
-    let plain = plan_for(model, config, request, rooms, basis)?;
-    let is_divided = |planned: &Planned| !rooms.is_empty() && planned.placement.is_divided();
+    let plain = plan_for(model, config, request, machine, basis)?;
+    let is_divided = |planned: &Planned| !machine.rooms.is_empty() && planned.placement.is_divided();
     let Some(with_ahead) = with_ahead.filter(|_| !is_divided(&plain)) else { return Ok(plain) };
-    match plan_for(with_ahead, config, request, rooms, basis) {
+    match plan_for(with_ahead, config, request, machine, basis) {
         Ok(planned) if !is_divided(&planned) => Ok(Planned { ahead: true, ..planned }),
         Ok(_) | Err(Error::Memory(_)) => Ok(plain),
         Err(e) => Err(e),
@@ -128,7 +142,7 @@ pub(super) fn plan_for(
     model: &Model,
     config: &ContextConfig,
     request: &PlacementRequest,
-    rooms: &[GpuRoom],
+    machine: &Machine,
     basis: &dyn Fn() -> Basis,
 ) -> Result<Planned> {
     let n_cells = config.n_ctx as usize;
@@ -137,7 +151,7 @@ pub(super) fn plan_for(
     let parts = placement::parts(model, &sizes, request.draft.as_ref());
     // Where everything is kept off the GPU, there is none. The embedding goes there only with all the rest.
     let may_go = |part: &UnitSize| part.unit != Unit::Embed && !request.keeps_off_gpu(part.unit);
-    let rooms = if parts.iter().any(may_go) { rooms } else { &[] };
+    let rooms: &[GpuRoom] = if parts.iter().any(may_go) { &machine.rooms } else { &[] };
     let smallest = rooms.iter().map(|room| room.vram).min();
     let scratch_for = |rows| if rooms.is_empty() { 0 } else { gpu::scratch_bytes(model, rows, &layout) };
     // As many of these rows at once as a small GPU leaves room for.
@@ -171,8 +185,9 @@ pub(super) fn plan_for(
         };
         let placement = place(request.ram)?;
         let on_gpu = if shares_memory { placement.bytes_on_gpu() } else { 0 };
-        if let (None, Some(_), Some(ram)) =
-            (request.ram, config.planes, ram_at_hand(model, config, rows, &placement.on_cpu()))
+        let ram_at_hand =
+            || Some(machine.free_ram?.saturating_sub(cpu_overhead(model, config, rows, &placement.on_cpu())));
+        if let (None, Some(_), Some(ram)) = (request.ram, config.planes, ram_at_hand())
             && placement.bytes_in_ram() > ram.saturating_sub(on_gpu)
         {
             return place(Some(ram.saturating_sub(on_gpu)));
@@ -227,13 +242,12 @@ pub(super) fn plan_for(
     Ok(Planned { placement, max_rows, ahead: false, streams })
 }
 
-/// Bytes of RAM that weights may take where nobody says: what is free beside the buffers and the cache of these units, less
-/// some for everybody else. `None` where the system does not tell.
-fn ram_at_hand(model: &Model, config: &ContextConfig, max_rows: usize, on_cpu: &UnitSet) -> Option<u64> {
+/// Bytes of RAM that the buffers and the cache of these units take.
+fn cpu_overhead(model: &Model, config: &ContextConfig, max_rows: usize, on_cpu: &UnitSet) -> u64 {
     let types = [config.key_type, config.value_type];
     let layout = config.kv_layout(&model.plan).of_units(&model.plan, on_cpu);
     let overhead = cpu::overhead_bytes(model, (on_cpu, &layout), types, max_rows);
-    Some(free_ram()?.saturating_sub(u64::try_from(overhead).unwrap_or(u64::MAX)))
+    u64::try_from(overhead).unwrap_or(u64::MAX)
 }
 
 /// An error where states take more than half of the memory that is free: the weights and all else have the rest. `what` goes
@@ -313,5 +327,41 @@ impl Sizes for ModelSizes<'_> {
             }
             _ => gpu::overhead_bytes(self.model, unit, &self.layout, types),
         }
+    }
+}
+
+#[cfg(all(test, feature = "gpu", feature = "embedded-model"))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::embedded;
+
+    /// As on a Mac, or on a processor with a GPU in it: what lies on the GPU is not there for the CPU.
+    #[test]
+    fn memory_that_is_shared_is_counted_once() {
+        let model = Model::load(Arc::new(embedded::open().unwrap())).unwrap();
+        let config = ContextConfig { n_ctx: 256, ..ContextConfig::default() };
+        let weights: u64 = model.weights.iter().map(|weight| weight.bytes).sum();
+        let scratch = gpu::scratch_bytes(&model, LEAST_ROWS, &config.kv_layout(&model.plan));
+        let planned = |shares_memory: bool, pool: u64| {
+            let vram = scratch * 4 + weights / 2;
+            let rooms = vec![GpuRoom { number: 0, vram, shares_memory, is_hardware: true }];
+            let machine = Machine { rooms, free_ram: Some(pool) };
+            plan_for(&model, &config, &PlacementRequest::default(), &machine, &Basis::default).unwrap()
+        };
+        let plan = |shares_memory, pool| planned(shares_memory, pool).placement;
+        let Planned { placement: apart, max_rows, .. } = planned(false, u64::MAX / 2);
+        assert!(apart.uses(Place::Vram) && apart.uses(Place::Ram) && !apart.uses(Place::File));
+        let (on_gpu, in_ram) = (apart.bytes_on_gpu(), apart.bytes_in_ram());
+        let beside = cpu_overhead(&model, &config, max_rows, &apart.on_cpu());
+        // Enough for what lies in RAM, and for all of it where the GPU has memory of its own.
+        let pool = beside + in_ram;
+        assert!(on_gpu > in_ram && !plan(false, pool).uses(Place::File));
+        let pool = on_gpu + beside + in_ram / 2;
+        let shared = plan(true, pool);
+        assert!(shared.uses(Place::Vram) && shared.uses(Place::File), "{on_gpu} and {in_ram} of {pool}");
+        assert!(shared.bytes_on_gpu() + shared.bytes_in_ram() <= pool);
+        assert!(!plan(true, on_gpu + beside + in_ram).uses(Place::File));
     }
 }
