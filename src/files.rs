@@ -35,11 +35,8 @@ fn write_stream(path: &Path, bytes: &[u8]) -> Option<io::Result<()>> {
         }
         Some("/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2") => io::stderr().lock().write_all(bytes),
         _ => {
-            // Windows tells nothing of a device.
-            let is_device =
-                cfg!(windows) && path.file_name().is_some_and(|name| is_device(&name.to_string_lossy()));
             let is_file = |found: fs::Metadata| found.is_file() || found.is_dir();
-            if !is_device && fs::metadata(path).map_or(true, is_file) {
+            if !is_named_device(path) && fs::metadata(path).map_or(true, is_file) {
                 return None;
             }
             OpenOptions::new().write(true).open(path).and_then(|mut stream| stream.write_all(bytes))
@@ -48,7 +45,12 @@ fn write_stream(path: &Path, bytes: &[u8]) -> Option<io::Result<()>> {
     Some(written)
 }
 
-/// Names that are devices in every folder of Windows.
+/// Whether a path is a device by its name alone: Windows tells nothing else of one. In a folder not every Windows has it.
+pub fn is_named_device(path: &Path) -> bool {
+    cfg!(windows) && is_device(&path.to_string_lossy())
+}
+
+/// Names of Windows' devices.
 pub fn is_device(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let number = |kind| name.strip_prefix(kind).is_some_and(|n| matches!(n.as_bytes(), [b'1'..=b'9']));

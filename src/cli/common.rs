@@ -25,7 +25,7 @@ use crate::{
     backend::cpu::simd::Isa,
     context::{KvType, Loading, Planes},
     embedded,
-    files::{Replacement, read_limited, read_stream_limited},
+    files::{Replacement, is_named_device, read_limited, read_stream_limited},
     gguf::shards,
     measure::memory::resident_bytes,
     placement::{Basis, Place, Placement},
@@ -442,6 +442,7 @@ pub fn check_overwrite(path: &Path, force: bool, inputs: &[PathBuf]) -> Result<(
             Err(Error::Usage(format!("{name}: exists; --force overwrites it, or give another name")))
         }
         Ok(found) if !found.is_file() => Ok(()),
+        Err(_) if is_named_device(path) => Ok(()),
         _ => check_writable(path),
     }
 }

@@ -156,16 +156,15 @@ fn long_paths_are_read_and_written() {
     assert_eq!(names, ["a model.gguf", "small.gguf", "table.csv", "text"]);
 }
 
-/// Its name for what goes nowhere is a device in every folder.
 #[cfg(windows)]
 #[test]
 fn what_is_written_to_nul_goes_nowhere() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("text").display().to_string();
     fs::write(&text, "Once upon a time there was a little girl named Lily. ".repeat(8)).unwrap();
-    for nul in ["NUL".into(), folder.path().join("nul").display().to_string()] {
+    for nul in ["NUL", "nul"] {
         let output =
-            run(&["perplexity", "-f", &text, "-c", "32", "--chunks", "1", "--exit", "each", "--csv", &nul]);
+            run(&["perplexity", "-f", &text, "-c", "32", "--chunks", "1", "--exit", "each", "--csv", nul]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
