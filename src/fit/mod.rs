@@ -160,7 +160,7 @@ pub fn fit(
 ) -> Result<Outcome> {
     let model = context.model().clone();
     let shape = HeadShape::of(&model)?;
-    if !context.has_taps() {
+    if !context.keeps_hidden() {
         return Err(Error::Device(
             "a head is fitted on the CPU, with all of the model there: `device` cpu".into(),
         ));
