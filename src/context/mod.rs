@@ -50,6 +50,7 @@ pub struct Context {
     logits: Vec<f32>,
     /// `[rows, dim]` of the last decode that kept them.
     hidden: Vec<f32>,
+    has_taps: bool,
     /// Of the last decode that took rows out.
     tapped: Tapped,
     /// Of each output, if the last decode had this instead.
@@ -76,6 +77,7 @@ impl Context {
         let Opened { model, backend, placement, notes, speeds } = backend::open(model, config, loading)?;
         let kv = KvCache::new(&config.kv_layout(&model.plan), n_layer);
         Ok(Context {
+            has_taps: model.plan.rests_between_layers(),
             model,
             kv,
             extra_slots: config.extra_slots,

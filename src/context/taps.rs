@@ -90,7 +90,7 @@ fn arriving(begin: usize, stream: &[f32]) -> Crossing<'_> {
 impl Context {
     /// Whether batches may have [`Batch::taps`]: nothing but the stream goes from layer to layer.
     pub fn has_taps(&self) -> bool {
-        self.model.plan.carries_only_the_stream() && self.model.plan.mixers.is_empty()
+        self.has_taps
     }
 
     /// The `i`-th row of the last decode as it came to each of the layers of [`Batch::taps`], one after the other.

@@ -298,6 +298,11 @@ impl Plan {
         })
     }
 
+    /// Whether a pass may end between two layers and go on there: neither states nor anything but the stream cross.
+    pub fn rests_between_layers(&self) -> bool {
+        self.mixers.is_empty() && self.carries_only_the_stream()
+    }
+
     /// The last step of a pass that gives logits.
     pub fn head_step(&self) -> Step<'_> {
         Step {

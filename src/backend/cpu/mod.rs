@@ -178,7 +178,7 @@ impl CpuBackend {
             counters: Vec::new(),
             read_ahead,
             lent: None,
-            keeps_hidden: model.plan.carries_only_the_stream() && model.plan.mixers.is_empty(),
+            keeps_hidden: model.plan.rests_between_layers(),
             spent: Spent::default(),
             vectors,
             watch: None,
