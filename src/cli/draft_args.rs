@@ -1,9 +1,6 @@
 //! The flags of speculation, and what they mean: which sources draft, and who decides.
 
-use std::{
-    io::IsTerminal,
-    path::{Path, PathBuf},
-};
+use std::{io::IsTerminal, path::PathBuf};
 
 use clap::{Args, builder::PossibleValuesParser};
 
@@ -308,7 +305,7 @@ impl DraftArgs {
         if self.has(DraftKind::Mtp) && !model.predicts_ahead() {
             return Err(no_head(model));
         }
-        let beside = || Some(head::beside(Path::new(model.gguf.name()))).filter(|file| file.is_file());
+        let beside = || head::found_beside(model);
         let head_file = match &self.head {
             Some(file) => Some((file.clone(), true)),
             None if self.has(DraftKind::Head) => Some((beside().ok_or_else(|| no_fitted_head(model))?, true)),

@@ -32,6 +32,11 @@ pub fn beside(model: &Path) -> PathBuf {
     with_suffix(&model.with_extension(""), ".head.gguf")
 }
 
+/// The head that lies beside a model's file.
+pub fn found_beside(model: &Model) -> Option<PathBuf> {
+    Some(beside(Path::new(model.gguf.name()))).filter(|file| file.is_file())
+}
+
 /// How a head was made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Made {

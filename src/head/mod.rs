@@ -18,7 +18,7 @@ mod vocabulary;
 mod weights;
 
 pub use drafter::{Candidate, Drafter, Origin, PackedHead, Together, alone};
-pub use file::{Head, Made, beside};
+pub use file::{Head, Made, beside, found_beside};
 pub use shape::{HeadShape, Part};
 pub use tables::Tables;
 pub use vocabulary::Vocabulary;

@@ -1,9 +1,7 @@
 //! What drafts for the texts of a context, and what to try on a model about which nothing is known.
 
-use std::path::Path;
-
 use super::{AheadProposer, ExitsProposer, HeadSource, MaskProposer, NgramProposer, Proposer};
-use crate::{Context, Result, RunLayers, head};
+use crate::{Context, RunLayers, head};
 
 /// What drafts for each text of a context.
 #[derive(Clone, Default)]
@@ -28,7 +26,8 @@ impl Drafters {
         masks.extend(exits(model.n_layer()));
         let mtp = context.predicts_ahead();
         // One pass cannot leave rows for both heads.
-        let head = if mtp { None } else { head_beside(context).ok().flatten() };
+        let file = head::found_beside(model).filter(|_| !mtp);
+        let head = file.and_then(|file| HeadSource::open(&file, context).ok());
         Drafters { ngram: true, head, mtp, exits: None, masks }
     }
 
@@ -49,12 +48,6 @@ impl Drafters {
         all.extend(self.masks.iter().map(|mask| Box::new(mask.clone()) as _));
         all
     }
-}
-
-/// The head that lies beside the model's file, if there is one.
-fn head_beside(context: &Context) -> Result<Option<HeadSource>> {
-    let file = head::beside(Path::new(context.model().gguf.name()));
-    if file.is_file() { HeadSource::open(&file, context).map(Some) } else { Ok(None) }
 }
 
 /// Everything from its high bits, where the weights have them apart: the best draft that needs no training and
