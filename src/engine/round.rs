@@ -64,11 +64,10 @@ pub(crate) fn round(
     load: &mut Load,
     hear: Hear,
 ) -> Result<Passes> {
-    let is_lone = load::is_lone(lanes);
-    if is_lone && terms.drafts {
+    let mut turn = turn(lanes, terms.chunk);
+    if turn.is_lone && terms.drafts {
         trial::next(context, &mut lanes[0])?;
     }
-    let mut turn = turn(lanes, terms.chunk, is_lone);
     for lane in lanes.iter_mut() {
         lane.text.made.clear();
         lane.text.row = 0;
@@ -87,7 +86,7 @@ pub(crate) fn round(
         let spent = context.spent();
         let pass = match turn.drafts.verified.take() {
             Some(pass) => pass,
-            None => verify::pass(context, lanes, group, &turn.parts, source.filter(|_| is_lone))?,
+            None => verify::pass(context, lanes, group, &turn.parts, source.filter(|_| turn.is_lone))?,
         };
         seconds += pass.seconds;
         if turn.is_lone {
@@ -114,7 +113,7 @@ pub(crate) fn round(
     Ok(Passes { passes: groups.len() as u64, texts: texts as u64 })
 }
 
-fn turn(lanes: &[Lane], chunk: usize, is_lone: bool) -> Turn {
+fn turn(lanes: &[Lane], chunk: usize) -> Turn {
     let mut left = chunk;
     let part = |lane: &Lane| {
         let part = lane.text.next_part(left)?;
@@ -123,7 +122,7 @@ fn turn(lanes: &[Lane], chunk: usize, is_lone: bool) -> Turn {
     };
     let parts = lanes.iter().map(part).collect();
     let going = (0..lanes.len()).filter(|&i| lanes[i].text.is_going()).collect();
-    Turn { parts, part_rows: chunk - left, going, is_lone, drafts: Drafts::default() }
+    Turn { parts, part_rows: chunk - left, going, is_lone: load::is_lone(lanes), drafts: Drafts::default() }
 }
 
 /// Lanes that share a pass: those under the same mask.
