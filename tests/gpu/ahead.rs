@@ -6,16 +6,19 @@ use spec_run::{
     Batch, Context, ContextConfig, Sampler, Tokenizer,
     batch::{Ahead, Row},
     embedded,
-    generate::{Request, Speculation, generate, speculate},
+    generate::{Request, generate},
     placement::UnitSet,
     sampler::SamplerConfig,
-    speculation::{AheadProposer, Fixed, Proposer},
+    speculation::AheadProposer,
 };
 
-use crate::common::{
-    gpu,
-    in_floats::{f32_cache, in_floats, relative_error},
-    mtp::samples,
+use crate::{
+    common::{
+        gpu,
+        in_floats::{f32_cache, in_floats, relative_error},
+        mtp::samples,
+    },
+    drafted,
 };
 
 fn floats(context: &mut Context, text: &[u32]) -> Vec<Vec<f32>> {
@@ -90,14 +93,9 @@ fn greedy_text_is_plain_decodings_on_a_gpu_too() {
             if on_gpu.is_some() {
                 continue;
             }
-            let proposers: &mut [Box<dyn Proposer>] = &mut [Box::new(AheadProposer)];
-            let mut policy = Fixed { max: 3, ..Fixed::default() };
-            let mut speculation = Speculation { proposers, policy: &mut policy };
+            let sampler = &mut sampler();
             let (found, report) =
-                speculate(&mut context, &tokenizer, &mut sampler(), &request, &mut speculation, |_| {
-                    Ok(ControlFlow::Continue(()))
-                })
-                .unwrap();
+                drafted(&mut context, &tokenizer, sampler, &request, Box::new(AheadProposer));
             assert_eq!(found.tokens, expected.unwrap().tokens, "{}", sample.name);
             assert!(report.drafting.accepted > 0, "{}: {:?}", sample.name, report.drafting);
         }

@@ -13,3 +13,25 @@ mod recording;
 mod rounds;
 mod several;
 mod taps;
+
+use std::ops::ControlFlow;
+
+use spec_run::{
+    Context, Sampler, Tokenizer,
+    generate::{Generation, Request, Speculation, speculate},
+    speculation::{Fixed, Proposer, Report},
+};
+
+/// A text with drafts of three tokens.
+fn drafted(
+    context: &mut Context,
+    tokenizer: &Tokenizer,
+    sampler: &mut Sampler,
+    request: &Request,
+    proposer: Box<dyn Proposer>,
+) -> (Generation, Report) {
+    let mut policy = Fixed { max: 3, ..Fixed::default() };
+    let mut speculation = Speculation { proposers: &mut [proposer], policy: &mut policy };
+    let go_on = |_| Ok(ControlFlow::Continue(()));
+    speculate(context, tokenizer, sampler, request, &mut speculation, go_on).unwrap()
+}

@@ -4,16 +4,18 @@ use std::{ops::ControlFlow, path::Path};
 
 use spec_run::{
     Batch, Context, ContextConfig, Sampler, Tokenizer, embedded,
-    generate::{Request, Speculation, generate, speculate},
+    generate::{Request, generate},
     placement::UnitSet,
     sampler::SamplerConfig,
-    speculation::{Fixed, Proposer},
 };
 
-use crate::common::{
-    five_layers, gpu,
-    in_floats::{f32_cache, in_floats, relative_error},
-    load, noise,
+use crate::{
+    common::{
+        five_layers, gpu,
+        in_floats::{f32_cache, in_floats, relative_error},
+        load, noise,
+    },
+    drafted,
 };
 
 /// All of the model on the GPU, and its first layers alone.
@@ -97,16 +99,38 @@ fn what_a_head_drafts_for_a_gpu_is_plain_decodings_text() {
             let go_on = |_: u32| Ok(ControlFlow::Continue(()));
             let expected = generate(&mut context, &tokenizer, &mut sampler(), &request, go_on).unwrap();
             let source = noise::source(&model, &context).unwrap();
-            let proposers: &mut [Box<dyn Proposer>] = &mut [Box::new(source.proposer())];
-            let mut policy = Fixed { max: 3, ..Fixed::default() };
-            let mut speculation = Speculation { proposers, policy: &mut policy };
-            let (found, report) =
-                speculate(&mut context, &tokenizer, &mut sampler(), &request, &mut speculation, |_| {
-                    Ok(ControlFlow::Continue(()))
-                })
-                .unwrap();
+            let proposer = Box::new(source.proposer());
+            let (found, report) = drafted(&mut context, &tokenizer, &mut sampler(), &request, proposer);
             assert_eq!(found.tokens, expected.tokens, "{temp}, {on_gpu:?}");
             assert!(report.drafting.rounds > 10, "{temp}, {on_gpu:?}: {:?}", report.drafting);
         }
+    }
+}
+
+/// Its texts are many rows at once, and what passes cost is measured there.
+#[cfg(feature = "fit")]
+#[test]
+fn a_head_is_not_fitted_on_a_gpu() {
+    use spec_run::fit::{FitConfig, Prompts, fit};
+
+    let Some(device) = gpu::device("a_head_is_not_fitted_on_a_gpu") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let model = load(Path::new(five_layers()));
+    let tokenizer = Tokenizer::from_gguf(&model.gguf).unwrap();
+    let prompts = Prompts::asked(&model.gguf, &tokenizer, None).unwrap();
+    let config = FitConfig {
+        time: std::time::Duration::from_secs(5),
+        states: folder.path().join("states"),
+        most_bytes: 1 << 20,
+        resume: false,
+    };
+    for on_gpu in places(model.n_layer()) {
+        let mut context = gpu::on(&device, &model, |c| {
+            c.n_ctx = 64;
+            c.placement.on_gpu = on_gpu.clone();
+        });
+        let refused =
+            fit(&mut context, &tokenizer, &prompts, &config, &mut |_| false).err().unwrap().to_string();
+        assert!(refused.contains("a head is fitted on the CPU"), "{refused}");
     }
 }
