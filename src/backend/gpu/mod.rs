@@ -40,7 +40,7 @@ pub mod variants;
 mod weights;
 mod work;
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use ahead::Prepared;
 use cache::Shelf;
@@ -129,6 +129,8 @@ pub struct GpuBackend {
     ops: Ops,
     /// Where the head lives, and can say which tokens are best.
     picker: Option<Picker>,
+    /// Steps and rows of passes whose kernels were made.
+    foreseen: HashSet<(usize, usize)>,
     /// The last pass, if it was one that others may be like.
     prepared: Option<Prepared>,
     /// Where everything lives.
@@ -162,10 +164,10 @@ impl GpuBackend {
             gpu.keep_kernels(&Shelf::new(directory, &found.info));
         }
         let gpu = Arc::new(gpu);
-        let mut pipelines = Pipelines::new(&gpu);
+        let mut pipelines = Pipelines::new(&gpu).in_background(&gpu);
         // A device that is a program compiles on the processors that it computes on.
         if found.is_hardware() {
-            pipelines = pipelines.in_background(&gpu);
+            pipelines = pipelines.with_other_columns();
         }
         let held = &config.held;
         let max_rows = config.max_rows;
@@ -244,6 +246,7 @@ impl GpuBackend {
             states,
             ops,
             picker,
+            foreseen: HashSet::new(),
             prepared: None,
             rounds,
             low_products,
@@ -283,6 +286,23 @@ impl GpuBackend {
             picker.prepare(&mut ops.params, *k);
         }
         ops.params.flush(gpu);
+        self.foresee(steps, rows, output)
+    }
+
+    /// Has the kernels of a pass made on several threads, if it is the first with so many rows.
+    fn foresee(&mut self, steps: &[Step], rows: &Rows, output: &Output) -> Result<()> {
+        let GpuBackend { model, gpu, pipelines, ops, picker, .. } = self;
+        let n = rows.tokens.len();
+        if !self.foreseen.insert((steps.len(), n)) {
+            return Ok(());
+        }
+        let mut list = Recorder::new(gpu, pipelines, None).listing();
+        ops.record(&mut list, &model.plan, (steps, rows), false, |_, _| ())?;
+        let Some(head) = steps.iter().find(|s| s.unit == Unit::Head) else { return Ok(()) };
+        ops.record_head(&mut list, head.op, 0, rows.outputs.len().min(OUTPUTS_AT_ONCE))?;
+        if let (Output::Top { k, .. }, Some(picker)) = (output, picker) {
+            picker.record(&mut list, *k, 1)?;
+        }
         Ok(())
     }
 

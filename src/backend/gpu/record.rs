@@ -25,6 +25,8 @@ pub struct Recorder<'a> {
     stamp: Option<(wgpu::QuerySet, Option<u32>, Option<u32>)>,
     /// Nothing is submitted: what is recorded waits for its turn.
     is_kept: bool,
+    /// Nothing is recorded: the kernels are wanted, that is all.
+    is_listing: bool,
     /// Multiplications recorded since the last submission.
     work: u64,
     /// Bytes of weights, keys and values, or logits that the next dispatch reads.
@@ -46,6 +48,7 @@ impl<'a> Recorder<'a> {
             pass: None,
             stamp: None,
             is_kept: false,
+            is_listing: false,
             work: 0,
             bytes: 0,
             dispatches: 0,
@@ -58,6 +61,12 @@ impl<'a> Recorder<'a> {
     /// For commands that were submitted at once before, and are kept to be submitted again.
     pub fn kept(mut self) -> Self {
         self.is_kept = true;
+        self
+    }
+
+    /// For the kernels of commands that will be recorded next.
+    pub fn listing(mut self) -> Self {
+        self.is_listing = true;
         self
     }
 
@@ -77,6 +86,10 @@ impl<'a> Recorder<'a> {
     }
 
     pub fn dispatch(&mut self, kernel: Kernel, bound: &Bound, groups: [u32; 3]) -> Result<()> {
+        if self.is_listing {
+            self.pipelines.foresee(kernel);
+            return Ok(());
+        }
         let pipeline = self.pipelines.get(self.gpu, kernel)?;
         let bytes = std::mem::take(&mut self.bytes);
         self.dispatches += 1;
@@ -131,7 +144,9 @@ impl<'a> Recorder<'a> {
 
     /// Copies from one place to another: a buffer and an offset each.
     pub fn copy(&mut self, from: (&wgpu::Buffer, u64), to: (&wgpu::Buffer, u64), bytes: u64) {
-        self.encoder().copy_buffer_to_buffer(from.0, from.1, to.0, to.1, bytes);
+        if !self.is_listing {
+            self.encoder().copy_buffer_to_buffer(from.0, from.1, to.0, to.1, bytes);
+        }
     }
 
     /// For anything that is no dispatch.

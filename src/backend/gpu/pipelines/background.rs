@@ -17,6 +17,14 @@ const STACK_BYTES: usize = 8 << 20;
 /// Whatever else runs needs processors too.
 const MOST_THREADS: usize = 4;
 
+/// When a kernel is made.
+#[derive(Clone, Copy)]
+pub enum Turn {
+    /// Before all others that are wanted: whoever asks for several begins with the first, and the threads with the last.
+    Next,
+    Last,
+}
+
 #[derive(Default)]
 struct Work {
     wanted: VecDeque<Kernel>,
@@ -80,11 +88,25 @@ impl Background {
     }
 
     /// Kernels that nobody has asked for yet.
-    pub fn want(&self, kernels: impl Iterator<Item = Kernel>) {
-        if !self.threads.is_empty() {
-            self.shared.work().wanted.extend(kernels);
-            self.shared.changed.notify_all();
+    pub fn want(&self, kernels: impl IntoIterator<Item = Kernel>, turn: Turn) {
+        if self.threads.is_empty() {
+            return;
         }
+        let mut work = self.shared.work();
+        for kernel in kernels {
+            if work.making.contains(&kernel)
+                || work.made.contains_key(&kernel)
+                || work.wanted.contains(&kernel)
+            {
+                continue;
+            }
+            match turn {
+                Turn::Next => work.wanted.push_front(kernel),
+                Turn::Last => work.wanted.push_back(kernel),
+            }
+        }
+        drop(work);
+        self.shared.changed.notify_all();
     }
 
     /// A pipeline that is made or being made; what is only wanted is left to whoever asks, who would have to wait.
@@ -141,7 +163,7 @@ mod tests {
     fn the_first_number_of_columns_asked_for_has_the_others_made() {
         let Some(gpu) = gpu("the_first_number_of_columns_asked_for_has_the_others_made") else { return };
         let gpu = Arc::new(gpu);
-        let mut pipelines = Pipelines::new(&gpu).in_background(&gpu);
+        let mut pipelines = Pipelines::new(&gpu).in_background(&gpu).with_other_columns();
         pipelines.get(&gpu, Kernel::Add).unwrap();
         pipelines.settle();
         assert_eq!(pipelines.waiting(), 0);
@@ -156,13 +178,28 @@ mod tests {
         assert_eq!(pipelines.waiting(), 0, "none is made twice");
     }
 
+    #[test]
+    fn what_comes_next_is_made_from_its_end_on_and_before_the_rest() {
+        let Some(gpu) = gpu("what_comes_next_is_made_from_its_end_on_and_before_the_rest") else { return };
+        let maker = Arc::new(Maker::new(&gpu, Variants::PLAIN));
+        let background = Background::new(&Arc::new(gpu), &maker);
+        // Nothing is made any more.
+        background.shared.work().has_ended = true;
+        background.want([7, 8].map(product), Turn::Last);
+        for columns in [1, 2, 1, 8, 3] {
+            background.want([product(columns)], Turn::Next);
+        }
+        let wanted: Vec<_> = background.shared.work().wanted.iter().copied().collect();
+        assert_eq!(wanted, [3, 2, 1, 7, 8].map(product));
+    }
+
     /// One after the other while threads are at work: some are made, one is being made, some are only wanted.
     #[test]
     fn kernels_can_be_asked_for_at_any_time() {
         let Some(gpu) = gpu("kernels_can_be_asked_for_at_any_time") else { return };
         let gpu = Arc::new(gpu);
         for order in [[1, 2, 3, 4, 5, 6, 7, 8], [1, 8, 7, 6, 5, 4, 3, 2], [4, 5, 1, 8, 2, 3, 7, 6]] {
-            let mut pipelines = Pipelines::new(&gpu).in_background(&gpu);
+            let mut pipelines = Pipelines::new(&gpu).in_background(&gpu).with_other_columns();
             for columns in order {
                 pipelines.get(&gpu, product(columns)).unwrap();
             }
@@ -181,7 +218,7 @@ mod tests {
             _ => text,
         };
         let edited = Pipelines::edited(&gpu, Variants::PLAIN, Some(broken));
-        let mut pipelines = edited.in_background(&gpu);
+        let mut pipelines = edited.in_background(&gpu).with_other_columns();
         pipelines.get(&gpu, product(1)).unwrap();
         pipelines.settle();
         gpu.check().unwrap();
@@ -199,7 +236,7 @@ mod tests {
         let all = Kernel::all().into_iter().filter(|kernel| kernel.family().fits(&gpu.limits));
         let maker = Arc::new(Maker::new(&gpu, Variants::PLAIN));
         let background = Background::new(&gpu, &maker);
-        background.want(all);
+        background.want(all, Turn::Last);
         thread::sleep(Duration::from_millis(50));
         let since = Instant::now();
         let shared = background.shared.clone();

@@ -14,7 +14,7 @@ mod tuning;
 
 use std::{collections::HashMap, sync::Arc};
 
-use background::Background;
+use background::{Background, Turn};
 pub use kernel::{Curve, FEW_ROWS, Family, Kernel, MOST_PREPARED_HEAD, Mode, numbers_of};
 use make::Maker;
 #[cfg(any(test, windows))]
@@ -28,6 +28,7 @@ pub struct Pipelines {
     maker: Arc<Maker>,
     made: HashMap<Kernel, wgpu::ComputePipeline>,
     background: Option<Background>,
+    with_other_columns: bool,
 }
 
 impl Pipelines {
@@ -46,13 +47,31 @@ impl Pipelines {
     }
 
     fn of(maker: Maker) -> Self {
-        Pipelines { maker: Arc::new(maker), made: HashMap::new(), background: None }
+        Pipelines {
+            maker: Arc::new(maker),
+            made: HashMap::new(),
+            background: None,
+            with_other_columns: false,
+        }
     }
 
-    /// Has a kernel's other numbers of columns made meanwhile, when the first of them is asked for.
+    /// Has kernels made on several threads.
     pub fn in_background(mut self, gpu: &Arc<Gpu>) -> Self {
         self.background = Some(Background::new(gpu, &self.maker));
         self
+    }
+
+    /// Has a kernel's other numbers of columns made too, when the first of them is asked for.
+    pub fn with_other_columns(mut self) -> Self {
+        self.with_other_columns = true;
+        self
+    }
+
+    /// A kernel that will be asked for at once, beside others.
+    pub fn foresee(&self, kernel: Kernel) {
+        if let Some(background) = self.background.as_ref().filter(|_| !self.made.contains_key(&kernel)) {
+            background.want([kernel], Turn::Next);
+        }
     }
 
     pub fn variants(&self) -> Variants {
@@ -63,26 +82,30 @@ impl Pipelines {
         if !self.made.contains_key(&kernel) {
             let made = match self.background.as_ref().and_then(|background| background.take(kernel)) {
                 Some(made) => made,
-                None => self.make(gpu, kernel)?,
+                None => self.maker.make(gpu, kernel)?,
             };
+            self.want_other_columns(kernel);
             self.made.insert(kernel, made);
         }
         Ok(&self.made[&kernel])
     }
 
-    fn make(&self, gpu: &Gpu, kernel: Kernel) -> Result<wgpu::ComputePipeline> {
-        let made = self.maker.make(gpu, kernel)?;
-        let is_first = !kernel.with_other_columns().any(|other| self.made.contains_key(&other));
-        if let Some(background) = self.background.as_ref().filter(|_| is_first) {
-            background.want(kernel.with_other_columns());
+    fn want_other_columns(&self, kernel: Kernel) {
+        let is_first = || !kernel.with_other_columns().any(|other| self.made.contains_key(&other));
+        if let Some(background) = self.background.as_ref().filter(|_| self.with_other_columns && is_first()) {
+            background.want(kernel.with_other_columns(), Turn::Last);
         }
-        Ok(made)
     }
 
     /// Waits until the background has nothing to do.
     #[cfg(test)]
     pub fn settle(&self) {
         self.background.iter().for_each(Background::settle);
+    }
+
+    #[cfg(test)]
+    pub fn made(&self) -> usize {
+        self.made.len()
     }
 
     /// Pipelines that the background has made, and nobody has asked for.

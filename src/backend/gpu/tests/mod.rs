@@ -19,8 +19,6 @@ mod halves;
 // Apple has no Vulkan.
 #[cfg(not(target_vendor = "apple"))]
 mod isa;
-#[cfg(embedded_model)]
-mod lost;
 mod matmul;
 mod mixers;
 mod per_head;
@@ -30,6 +28,8 @@ mod small;
 mod stored;
 mod unscaled;
 mod waits;
+#[cfg(embedded_model)]
+mod whole;
 
 /// The adapter that tests run on: a hardware one, else the first there is. Without any the test says so and ends,
 /// unless `SPEC_RUN_REQUIRE_FIXTURES` asks that it fail.
