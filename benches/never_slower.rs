@@ -39,7 +39,7 @@ struct Liar;
 
 impl Proposer for Liar {
     fn info(&self, _: &Context) -> SourceInfo {
-        SourceInfo { name: "liar".into(), kind: SourceKind::Ngram, cost: 0.0, prefix: None }
+        SourceInfo { name: "liar".into(), kind: SourceKind::Ngram, cost: 0.0, chance: 0.3, prefix: None }
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {

@@ -26,7 +26,7 @@ impl Phrases {
 
 impl Proposer for Phrases {
     fn info(&self, _: &Context) -> SourceInfo {
-        SourceInfo { name: "phrases".into(), kind: SourceKind::Other, cost: 0.0, prefix: None }
+        SourceInfo { name: "phrases".into(), kind: SourceKind::Other, cost: 0.0, chance: 0.6, prefix: None }
     }
 
     fn supply(&mut self, text: &[u32]) -> Supply {

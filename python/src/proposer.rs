@@ -42,7 +42,7 @@ impl PyProposer {
 
 impl Proposer for PyProposer {
     fn info(&self, _: &Context) -> SourceInfo {
-        SourceInfo { name: self.name.clone(), kind: SourceKind::Other, cost: 0.0, prefix: None }
+        SourceInfo { name: self.name.clone(), kind: SourceKind::Other, cost: 0.0, chance: 0.6, prefix: None }
     }
 
     fn supply(&mut self, text: &[u32]) -> Supply {

@@ -155,6 +155,9 @@ impl Sources {
             drafters.mtp &= drafters.head.is_none();
         }
         let n_layer = context.model().plan.dims.n_layer;
+        if self.open.contains(&DraftKind::Auto) {
+            drafters.masks.extend(candidates::masks_by_default(context));
+        }
         if self.open.contains(&DraftKind::Mask) {
             drafters.masks.extend(candidates::masks(
                 n_layer,
@@ -292,11 +295,11 @@ impl DraftArgs {
         }
         let exits = (exits.len() > 1).then(|| ExitsProposer::new(n_layer, exits));
         let named = !masks.is_empty() || exits.is_some();
-        let mut open = Vec::new();
+        let mut open = if auto && !named { vec![DraftKind::Auto] } else { Vec::new() };
         for (kind, given) in
             [(DraftKind::Mask, self.mask.given()), (DraftKind::Exit, !self.draft_exit.is_empty())]
         {
-            if (auto && !named) || (self.has(kind) && !given) {
+            if self.has(kind) && !given {
                 open.push(kind);
             }
         }

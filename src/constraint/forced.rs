@@ -54,7 +54,7 @@ impl Constraint {
 
 impl Proposer for ForcedTokens {
     fn info(&self, _: &Context) -> SourceInfo {
-        SourceInfo { name: "grammar".into(), kind: SourceKind::Other, cost: 0.0, prefix: None }
+        SourceInfo { name: "grammar".into(), kind: SourceKind::Other, cost: 0.0, chance: 0.99, prefix: None }
     }
 
     fn supply(&mut self, text: &[u32]) -> Supply {

@@ -21,13 +21,12 @@ pub(crate) fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: 
     let seq = lane.text.limits.seq;
     context.remove(seq);
     let started = Instant::now();
-    // Rows whose scores are wanted: for the first token, and for trials.
-    let known = trial::prepare(lane, prompt.len());
+    trial::prepare(lane);
     let mut batch = Batch::prompt(prompt, 0, seq);
-    batch.rows.iter_mut().rev().take(known).for_each(|row| row.logits = true);
+    batch.rows.last_mut().expect("a prompt has tokens").logits = true;
     if lane.text.unseen.is_some() {
         // What the last layer leaves of a part is looked at before the next.
-        let last = batch.rows.split_off(PART * ((prompt.len() - known) / PART));
+        let last = batch.rows.split_off(PART * ((prompt.len() - 1) / PART));
         let parts = std::mem::replace(&mut batch.rows, last);
         for rows in parts.chunks(PART) {
             let part = Batch { rows: rows.to_vec(), keep_hidden: lane.text.keeps(context), ..Batch::new() };
@@ -39,10 +38,10 @@ pub(crate) fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: 
     }
     context.decode_for(&batch, lane.text.want)?;
     lane.text.add_unseen(&batch.rows, context, 0);
-    (0..known - 1).for_each(|i| lane.text.choices.add(context.scores(i)));
     lane.sampler.begin(prompt);
-    lane.text.row = known - 1;
+    lane.text.row = 0;
     lane.text.out.prefill_seconds = started.elapsed().as_secs_f64();
+    lane.policy.saw_prompt(prompt.len(), lane.text.out.prefill_seconds);
     let started = Instant::now();
     if lane.text.stop.is_none() {
         // The first token comes from the prompt's scores.

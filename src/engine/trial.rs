@@ -40,8 +40,8 @@ impl Choices {
     }
 }
 
-/// Sources that may be tried on this text, and how many rows of its prompt are wanted for that, the last among them.
-pub(crate) fn prepare(lane: &mut Lane, prompt: usize) -> usize {
+/// Sources that may be tried on this text: on what the model writes, where they are right more often than in what it is given.
+pub(crate) fn prepare(lane: &mut Lane) {
     // Which one to try may change as the text grows.
     let untried = (0..lane.proposers.len()).filter(|&s| lane.proposers[s].mask().is_some());
     lane.text.untried = untried.collect();
@@ -49,7 +49,6 @@ pub(crate) fn prepare(lane: &mut Lane, prompt: usize) -> usize {
     if !lane.text.untried.iter().any(tries) {
         lane.text.untried.clear();
     }
-    if lane.text.untried.is_empty() { 1 } else { prompt.min(*PLACES.end()) }
 }
 
 /// Tries one of the sources that are still to be tried, if there is enough text by now and the policy has not

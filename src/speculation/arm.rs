@@ -44,17 +44,10 @@ pub fn memory_key(info: &SourceInfo) -> String {
 }
 
 impl Experience {
-    /// Before the first round. A mask that runs more of the model agrees with it more often.
+    /// Before the first round.
     pub(super) fn prior(info: &SourceInfo) -> Self {
-        let level = match info.kind {
-            SourceKind::Ngram => -0.8,
-            SourceKind::Mask | SourceKind::Exit => 3.0 * info.cost.clamp(0.0, 1.0) - 0.3,
-            // Heads are right three times of four on what they were trained on.
-            SourceKind::Mtp => 1.0,
-            // Fitted in minutes to some ten thousand tokens.
-            SourceKind::Head => -0.5,
-            SourceKind::Other => 0.5,
-        };
+        let chance = info.chance.clamp(0.01, 0.99);
+        let level = (chance / (1.0 - chance)).ln();
         let (longer_match, place) = if info.kind == SourceKind::Ngram { (0.8, 0.3) } else { (0.0, 0.0) };
         Experience {
             before: Acceptance::prior([level, longer_match, place, 0.3], [1.4, 0.5, 0.15, 0.5]),

@@ -22,8 +22,7 @@ impl Drafters {
     /// All that suit a model about which nothing is known. A head beside the model's file that cannot be used is left out.
     pub fn all(context: &Context) -> Self {
         let model = context.model();
-        let mut masks = masks(model.n_layer(), context.has_planes(), model.experts_used());
-        masks.extend(exits(model.n_layer()));
+        let masks = masks_by_default(context);
         let mtp = context.predicts_ahead();
         // One pass cannot leave rows for both heads.
         let file = head::found_beside(model).filter(|_| !mtp);
@@ -48,6 +47,15 @@ impl Drafters {
         all.extend(self.masks.iter().map(|mask| Box::new(mask.clone()) as _));
         all
     }
+}
+
+/// Masks that leave out no layer. On models that people trained those that leave some out, chosen by nobody for the model,
+/// were right one time in ten, and trying them cost more than they brought: `search` and flags choose such.
+pub fn masks_by_default(context: &Context) -> Vec<MaskProposer> {
+    let (n_layer, model) = (context.model().n_layer(), context.model());
+    let all = masks(n_layer, context.has_planes(), model.experts_used());
+    let is_whole = |mask: &RunLayers| (0..n_layer).all(|l| mask.runs_attn(l) && mask.runs_mlp(l));
+    all.into_iter().filter(|mask| is_whole(mask.layers())).collect()
 }
 
 /// Everything from its high bits, where the weights have them apart: the best draft that needs no training and

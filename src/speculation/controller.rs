@@ -106,6 +106,8 @@ pub struct Controller {
     tally: Tally,
     /// Seconds to the device and back.
     way: f64,
+    /// Seconds of the prompt for each of its tokens.
+    prompt_row: Option<f64>,
 }
 
 impl Controller {
@@ -124,6 +126,7 @@ impl Controller {
             standing: Standing::NothingOffered,
             tally: Tally::default(),
             way: USUAL_WAY,
+            prompt_row: None,
         }
     }
 
@@ -238,9 +241,12 @@ impl Controller {
         RoundChoice::Draft { source: offer.source, most }
     }
 
-    /// A masked pass over so many rows, if rows cost the draft what they cost the full model.
+    /// A masked pass over so many rows, if rows cost the draft what they cost the full model: what is believed of so many, or
+    /// what the prompt has shown, if that is more.
     fn trial_price(&self, source: usize, places: usize) -> f64 {
-        self.costs.draft(source) * self.costs.rows(places)
+        let by_prompt = self.prompt_row.and_then(|seconds| self.costs.in_steps(seconds));
+        let rows = self.costs.rows(places).max(places as f64 * by_prompt.unwrap_or(0.0));
+        self.costs.draft(source) * rows
     }
 
     /// The source has steps, and neither an earlier run nor a trial has told of it.
@@ -428,6 +434,14 @@ impl Policy for Controller {
         Some(&self.costs)
     }
 
+    /// A short prompt says little of what a row takes.
+    fn saw_prompt(&mut self, tokens: usize, seconds: f64) {
+        const LEAST: usize = 16;
+        if tokens >= LEAST {
+            self.prompt_row = Some(seconds / tokens as f64);
+        }
+    }
+
     /// Only the source that may well be the best: what is spent on others is not there for it.
     fn wants_trial(&self, source: usize, places: usize) -> bool {
         let steps = (0..self.arms.len()).filter(|&source| !self.costs.looks_up(source));
@@ -509,7 +523,7 @@ mod tests {
     use crate::speculation::SourceKind;
 
     fn sources() -> [SourceInfo; 1] {
-        [SourceInfo { name: "half".into(), kind: SourceKind::Mask, cost: 0.5, prefix: None }]
+        [SourceInfo { name: "half".into(), kind: SourceKind::Mask, cost: 0.5, chance: 0.75, prefix: None }]
     }
 
     /// Rounds of one text, in which drafts are never right; gives how many there were.
@@ -571,7 +585,13 @@ mod tests {
     /// A lookup costs nothing, so by costs alone it would always be the best.
     #[test]
     fn the_reason_for_being_off_names_a_source_that_was_tried() {
-        let lookup = SourceInfo { name: "ngram".into(), kind: SourceKind::Ngram, cost: 0.0, prefix: None };
+        let lookup = SourceInfo {
+            name: "ngram".into(),
+            kind: SourceKind::Ngram,
+            cost: 0.0,
+            chance: 0.3,
+            prefix: None,
+        };
         let [half] = sources();
         let sources = [half, lookup];
         let mut policy = Controller::new(Costs::frozen(&sources), Memory::new());

@@ -286,8 +286,17 @@ mod tests {
     }
 
     fn sources() -> [SourceInfo; 2] {
-        let lookup = SourceInfo { name: "ngram".into(), kind: SourceKind::Ngram, cost: 0.0, prefix: None };
-        [lookup, SourceInfo { name: "half".into(), kind: SourceKind::Mask, cost: 0.5, prefix: None }]
+        let lookup = SourceInfo {
+            name: "ngram".into(),
+            kind: SourceKind::Ngram,
+            cost: 0.0,
+            chance: 0.3,
+            prefix: None,
+        };
+        [
+            lookup,
+            SourceInfo { name: "half".into(), kind: SourceKind::Mask, cost: 0.5, chance: 0.75, prefix: None },
+        ]
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub struct SourceInfo {
     pub kind: SourceKind,
     /// What a draft step should cost by the bytes that it reads, in plain steps; 0 for a lookup.
     pub cost: f64,
+    /// The chance that the first token of a draft is accepted, before anything was seen of it.
+    pub chance: f64,
     /// What of its steps verification need not do again; `None` if nothing, or if the device cannot.
     pub prefix: Option<Prefix>,
 }
@@ -200,6 +202,9 @@ pub trait Policy {
     fn balance(&self) -> f64 {
         f64::INFINITY
     }
+
+    /// A prompt of so many tokens was evaluated in so many seconds.
+    fn saw_prompt(&mut self, _tokens: usize, _seconds: f64) {}
 
     /// Whether it is worth a pass over so many places of the text that is there, now, to try this source on them.
     fn wants_trial(&self, _source: usize, _places: usize) -> bool {

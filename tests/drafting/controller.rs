@@ -251,7 +251,14 @@ fn mask(seed: u64, cost: f64, guess: f64, chance: impl Fn(usize, &mut Rng) -> (f
         Place { confidence, right: rng.next_f64() < chance, ready: None }
     });
     let places = places.collect();
-    let info = SourceInfo { name: format!("mask {cost}"), kind: SourceKind::Mask, cost: guess, prefix: None };
+    let expected = 1.0 / (1.0 + (0.3 - 3.0 * guess).exp());
+    let info = SourceInfo {
+        name: format!("mask {cost}"),
+        kind: SourceKind::Mask,
+        cost: guess,
+        chance: expected,
+        prefix: None,
+    };
     Source { info, cost, places }
 }
 
@@ -273,7 +280,13 @@ fn lookup(seed: u64, copied: impl Fn(usize) -> bool, right_when_copied: f64) -> 
     });
     let places = places.collect();
     Source {
-        info: SourceInfo { name: "ngram".into(), kind: SourceKind::Ngram, cost: 0.0, prefix: None },
+        info: SourceInfo {
+            name: "ngram".into(),
+            kind: SourceKind::Ngram,
+            cost: 0.0,
+            chance: 0.3,
+            prefix: None,
+        },
         cost: 0.0,
         places,
     }

@@ -14,7 +14,7 @@ fn half() -> (SourceInfo, RunLayers) {
     let n_layer = model.n_layer();
     let mask = (0..n_layer / 2).fold(RunLayers::all(n_layer), |mask, l| mask.skip_attn(l).skip_mlp(l));
     let cost = common::context(&model, |_| {}).mask_cost(&mask);
-    (SourceInfo { name: "half".into(), kind: SourceKind::Mask, cost, prefix: None }, mask)
+    (SourceInfo { name: "half".into(), kind: SourceKind::Mask, cost, chance: 0.75, prefix: None }, mask)
 }
 
 #[test]

@@ -21,7 +21,8 @@ fn run(chance: f64, step_seconds: f64, tokens: usize) -> (f64, Option<usize>) {
 
 /// The same on a device that is so far away.
 fn run_far_away(chance: f64, step_seconds: f64, tokens: usize, way: Option<f64>) -> (f64, Option<usize>) {
-    let source = SourceInfo { name: "mask".into(), kind: SourceKind::Mask, cost: DRAFT, prefix: None };
+    let source =
+        SourceInfo { name: "mask".into(), kind: SourceKind::Mask, cost: DRAFT, chance: 0.75, prefix: None };
     let mut policy =
         Controller::new(Costs::guess(std::slice::from_ref(&source)), Memory::new()).with_round_trip(way);
     policy.start(&[source]);

@@ -155,7 +155,7 @@ struct Liar(Vec<u32>);
 
 impl Proposer for Liar {
     fn info(&self, _: &Context) -> SourceInfo {
-        SourceInfo { name: "liar".into(), kind: SourceKind::Other, cost: 0.0, prefix: None }
+        SourceInfo { name: "liar".into(), kind: SourceKind::Other, cost: 0.0, chance: 0.6, prefix: None }
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {

@@ -178,7 +178,7 @@ struct Knows(Arc<Mutex<Vec<u32>>>);
 
 impl Proposer for Knows {
     fn info(&self, _: &Context) -> SourceInfo {
-        SourceInfo { name: "knows".into(), kind: SourceKind::Other, cost: 0.0, prefix: None }
+        SourceInfo { name: "knows".into(), kind: SourceKind::Other, cost: 0.0, chance: 0.6, prefix: None }
     }
 
     fn supply(&mut self, text: &[u32]) -> Supply {

@@ -284,7 +284,7 @@ mod tests {
     use crate::speculation::policy::{Prefix, SourceKind};
 
     fn mask(cost: f64) -> SourceInfo {
-        SourceInfo { name: "mask".into(), kind: SourceKind::Mask, cost, prefix: None }
+        SourceInfo { name: "mask".into(), kind: SourceKind::Mask, cost, chance: 0.75, prefix: None }
     }
 
     #[test]

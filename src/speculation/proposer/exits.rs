@@ -1,6 +1,9 @@
 //! The model drafts with its first layers, token by token with as many of them as it needs to be sure.
 
-use super::{LayerPasses, Passes, Proposer, Supply, mask::prefix};
+use super::{
+    LayerPasses, Passes, Proposer, Supply,
+    mask::{chance, prefix},
+};
 use crate::{
     Context, RunLayers,
     speculation::{
@@ -50,7 +53,8 @@ impl Proposer for ExitsProposer {
         let cost = frequent::draft_cost(context, cost);
         let layers: Vec<_> = self.exits.iter().map(usize::to_string).collect();
         let name = format!("exit {}", layers.join(" or "));
-        SourceInfo { name, kind: SourceKind::Exit, cost, prefix: prefix(context, self.passes.prefix) }
+        let prefix = prefix(context, self.passes.prefix);
+        SourceInfo { name, kind: SourceKind::Exit, cost, chance: chance(cost), prefix }
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {

@@ -103,7 +103,8 @@ impl Proposer for HeadProposer {
         let cost = self.drafter.step_bytes() as f64 / context.bytes_read(None) as f64;
         // The head is read from RAM, whatever the layers are read from.
         let cost = cost * context.weights_read_speed().map_or(1.0, |speed| (speed / RAM_SPEED).max(1.0));
-        SourceInfo { name: "head".into(), kind: SourceKind::Head, cost, prefix: None }
+        // Fitted in minutes to some ten thousand tokens.
+        SourceInfo { name: "head".into(), kind: SourceKind::Head, cost, chance: 0.38, prefix: None }
     }
 
     fn supply(&mut self, text: &[u32]) -> Supply {

@@ -51,7 +51,7 @@ impl Proposer for MaskProposer {
         let LayerPasses { mask, prefix: layers, .. } = &self.passes;
         let cost = frequent::draft_cost(context, context.mask_cost(mask));
         let prefix = prefix(context, *layers);
-        SourceInfo { name: self.name.clone(), kind: self.kind, cost, prefix }
+        SourceInfo { name: self.name.clone(), kind: self.kind, cost, chance: chance(cost), prefix }
     }
 
     fn supply(&mut self, _: &[u32]) -> Supply {
@@ -61,6 +61,11 @@ impl Proposer for MaskProposer {
     fn passes(&self) -> Option<Passes<'_>> {
         Some(Passes::Layers(&self.passes))
     }
+}
+
+/// The more of the model a draft runs, the more often it agrees with it.
+pub(super) fn chance(cost: f64) -> f64 {
+    1.0 / (1.0 + (0.3 - 3.0 * cost.clamp(0.0, 1.0)).exp())
 }
 
 /// What verification saves by going on after so many layers; `None` if that cannot be.

@@ -86,7 +86,7 @@ impl NgramProposer {
 
 impl Proposer for NgramProposer {
     fn info(&self, _: &Context) -> SourceInfo {
-        SourceInfo { name: "ngram".into(), kind: SourceKind::Ngram, cost: 0.0, prefix: None }
+        SourceInfo { name: "ngram".into(), kind: SourceKind::Ngram, cost: 0.0, chance: 0.3, prefix: None }
     }
 
     fn supply(&mut self, text: &[u32]) -> Supply {
