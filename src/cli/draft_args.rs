@@ -30,7 +30,7 @@ pub struct DraftArgs {
     #[command(flatten)]
     mask: MaskArgs,
     /// What drafts, one or several of mask, exit, ngram, head (made by `fit`), mtp (the head that some models have for it);
-    /// auto: whatever was named, or a few of each; none: plain decoding
+    /// auto: whatever was named, or lookups, the model's head and its high bits; none: plain decoding
     #[arg(
         long = "spec-type",
         visible_alias = "draft",
