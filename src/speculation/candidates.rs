@@ -49,8 +49,8 @@ impl Drafters {
     }
 }
 
-/// Masks that leave out no layer. On models that people trained those that leave some out, chosen by nobody for the model,
-/// were right one time in ten, and trying them cost more than they brought: `search` and flags choose such.
+/// Masks that leave out no layer. On models that people trained, those that leave some out cost more than they brought unless
+/// somebody had chosen them for the model: `search` and flags do.
 pub fn masks_by_default(context: &Context) -> Vec<MaskProposer> {
     let (n_layer, model) = (context.model().n_layer(), context.model());
     let all = masks(n_layer, context.has_planes(), model.experts_used());
@@ -101,4 +101,26 @@ pub fn exits_to_choose_from(n_layer: usize) -> Vec<usize> {
         .collect();
     layers.dedup();
     layers
+}
+
+#[cfg(all(test, embedded_model))]
+mod tests {
+    use super::*;
+    use crate::{ContextConfig, Model};
+
+    #[test]
+    fn nothing_leaves_out_a_layer_unless_somebody_chose_it() {
+        let model = Model::embedded().unwrap();
+        let context = Context::new(model.clone(), &ContextConfig::default()).unwrap();
+        let drafters = Drafters::all(&context);
+        assert!(drafters.ngram && drafters.exits.is_none());
+        let names: Vec<String> = drafters.masks.iter().map(|mask| mask.info(&context).name).collect();
+        assert_eq!(names, ["coarse"]);
+        let n_layer = model.n_layer();
+        assert!(
+            drafters.masks.iter().all(|mask| {
+                (0..n_layer).all(|l| mask.layers().runs_attn(l) && mask.layers().runs_mlp(l))
+            })
+        );
+    }
 }

@@ -520,10 +520,9 @@ impl Policy for Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::speculation::SourceKind;
 
     fn sources() -> [SourceInfo; 1] {
-        [SourceInfo { name: "half".into(), kind: SourceKind::Mask, cost: 0.5, chance: 0.75, prefix: None }]
+        [SourceInfo::mask("half", 0.5)]
     }
 
     /// Rounds of one text, in which drafts are never right; gives how many there were.
@@ -585,15 +584,7 @@ mod tests {
     /// A lookup costs nothing, so by costs alone it would always be the best.
     #[test]
     fn the_reason_for_being_off_names_a_source_that_was_tried() {
-        let lookup = SourceInfo {
-            name: "ngram".into(),
-            kind: SourceKind::Ngram,
-            cost: 0.0,
-            chance: 0.3,
-            prefix: None,
-        };
-        let [half] = sources();
-        let sources = [half, lookup];
+        let sources = [SourceInfo::mask("half", 0.5), SourceInfo::lookup()];
         let mut policy = Controller::new(Costs::frozen(&sources), Memory::new());
         policy.start(&sources);
         assert!(drafts_in_vain(&mut policy, 60) > 0);

@@ -279,24 +279,14 @@ fn is_ours(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::speculation::policy::{Drafted, Offer, Policy, Round, RoundChoice, SourceKind};
+    use crate::speculation::policy::{Drafted, Offer, Policy, Round, RoundChoice};
 
     fn subject() -> Subject {
         Subject { model: "0123".into(), device: "cpu".into(), threads: 2, greedy: true, version: "1".into() }
     }
 
     fn sources() -> [SourceInfo; 2] {
-        let lookup = SourceInfo {
-            name: "ngram".into(),
-            kind: SourceKind::Ngram,
-            cost: 0.0,
-            chance: 0.3,
-            prefix: None,
-        };
-        [
-            lookup,
-            SourceInfo { name: "half".into(), kind: SourceKind::Mask, cost: 0.5, chance: 0.75, prefix: None },
-        ]
+        [SourceInfo::lookup(), SourceInfo::mask("half", 0.5)]
     }
 
     #[test]

@@ -51,6 +51,17 @@ pub struct SourceInfo {
     pub prefix: Option<Prefix>,
 }
 
+#[cfg(test)]
+impl SourceInfo {
+    pub(crate) fn lookup() -> Self {
+        SourceInfo { name: "ngram".into(), kind: SourceKind::Ngram, cost: 0.0, chance: 0.3, prefix: None }
+    }
+
+    pub(crate) fn mask(name: &str, cost: f64) -> Self {
+        SourceInfo { name: name.into(), kind: SourceKind::Mask, cost, chance: 0.75, prefix: None }
+    }
+}
+
 /// The first layers, where a draft runs them in full and keeps its rows: verification can go on from there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prefix {

@@ -524,3 +524,36 @@ fn drafts_stay_within_what_is_believed_of_costs() {
     let rate = speed(&world, &mut controller(&world));
     assert!(rate > 6.0 && rate <= MOST_ROWS as f64, "{rate}");
 }
+
+/// A trial is a pass over many rows, and what a row takes is first seen in the prompt.
+#[test]
+fn a_trial_that_the_prompt_shows_to_be_dear_is_not_made() {
+    let infos = [mask(1, 0.3, 0.3, |_, _| (0.9, 0.9)).info];
+    let wants = |prompt: Option<(usize, f64)>| {
+        let mut policy = Controller::new(Costs::guess(&infos), Memory::new());
+        policy.start(&infos);
+        if let Some((tokens, seconds)) = prompt {
+            policy.saw_prompt(tokens, seconds);
+        }
+        for _ in 0..8 {
+            policy.choose(&[]);
+            policy.record(&Round {
+                source: None,
+                drafted: &[],
+                accepted: 0,
+                others: &[],
+                other: None,
+                from_layer: 0,
+                draft_seconds: 0.0,
+                verify_seconds: 0.02,
+                other_seconds: 0.0,
+            });
+        }
+        policy.wants_trial(0, PLACES)
+    };
+    assert!(wants(None), "by the guess it is cheap");
+    // A tenth of a plain step for a row, and then one half of it.
+    assert!(wants(Some((64, 64.0 * 0.002))));
+    assert!(!wants(Some((64, 64.0 * 0.010))));
+    assert!(wants(Some((8, 8.0 * 0.010))), "a short prompt says little");
+}

@@ -281,10 +281,10 @@ pub fn expected_tokens(acceptance: impl IntoIterator<Item = f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::speculation::policy::{Prefix, SourceKind};
+    use crate::speculation::policy::Prefix;
 
     fn mask(cost: f64) -> SourceInfo {
-        SourceInfo { name: "mask".into(), kind: SourceKind::Mask, cost, chance: 0.75, prefix: None }
+        SourceInfo::mask("mask", cost)
     }
 
     #[test]
