@@ -303,8 +303,9 @@ impl DraftArgs {
                 open.push(kind);
             }
         }
-        // Somebody who fixes the numbers for a mask wants to see that mask.
-        let ngram = self.has(DraftKind::Ngram) || (auto && !(named && self.fixed().is_some()));
+        // Somebody who fixes the numbers for a mask wants to see that mask. Else these may also guess for its steps.
+        let guides = auto && !(named && self.fixed().is_some());
+        let ngram = self.has(DraftKind::Ngram) || guides;
         if self.has(DraftKind::Mtp) && !model.predicts_ahead() {
             return Err(no_head(model));
         }
@@ -312,7 +313,7 @@ impl DraftArgs {
         let head_file = match &self.head {
             Some(file) => Some((file.clone(), true)),
             None if self.has(DraftKind::Head) => Some((beside().ok_or_else(|| no_fitted_head(model))?, true)),
-            None if auto && !named => beside().map(|file| (file, false)),
+            None if guides => beside().map(|file| (file, false)),
             None => None,
         };
         let mtp = self.has(DraftKind::Mtp) || (auto && !named && model.predicts_ahead());

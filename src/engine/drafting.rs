@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Lane, text::Text, unseen::Late};
+use super::{Lane, guided::Guided, text::Text, unseen::Late};
 use crate::{
     Batch, Context, Result, RunLayers,
     batch::{Ahead, Resume, Row},
@@ -48,15 +48,16 @@ pub(crate) struct Drafting {
     shortlist: Option<Arc<Shortlist>>,
     /// The drafted token to go on from, and where.
     row: Row,
-    by: By,
+    pub(super) by: By,
 }
 
 /// What makes the next token of a draft.
-enum By {
-    /// Layers: how often the row has gone on, and from what.
+pub(super) enum By {
+    /// Layers: how often the row has gone on, and from what; or what guesses for them.
     Layers {
         further: usize,
         hidden: Vec<f32>,
+        guided: Option<Guided>,
     },
     /// The head that predicts one token more: first with the rows that it has not seen yet, then by what it left of its own
     /// last row.
@@ -92,14 +93,17 @@ impl Lane<'_> {
                 Supply::Found(ready) => (ready.tokens, Some(ready)),
             };
             let most = tokens.min(most);
-            (most > 0).then_some(Offer { source, most, ready })
+            (most > 0).then_some(Offer { source, most, ready, guide: None })
         };
-        self.proposers.iter_mut().enumerate().filter_map(offer).collect()
+        let mut offers: Vec<Offer> = self.proposers.iter_mut().enumerate().filter_map(offer).collect();
+        self.find_guides(context, &mut offers);
+        offers
     }
 
     /// Begins a draft: with tokens that are known, or that a small head computes, it is over at once, and says how many steps
     /// the head has made.
-    pub fn begin_draft(&mut self, context: &mut Context, source: usize, most: usize, until: Until) -> usize {
+    pub fn begin_draft(&mut self, context: &mut Context, offer: &Offer, most: usize, until: Until) -> usize {
+        let source = offer.source;
         // Rows of the first layers, where the pass may go on from them.
         let keeps = until == Until::Policy
             && self.text.report.sources[source].0.prefix.is_some()
@@ -110,6 +114,9 @@ impl Lane<'_> {
             let share = shortlist.as_ref().map_or(1.0, |list| list.share());
             self.text.report.saw_vocabulary(share);
         }
+        // Texts that share their passes have better use for rows.
+        let guide = offer.guide.filter(|_| until == Until::Policy && !keeps);
+        let guided = guide.map(|guide| self.guided_by(context, guide));
         let Text { limits, made, unseen, drafting, .. } = &mut *self.text;
         let (seq, draft) = (limits.seq, limits.draft);
         let Some(&last) = self.sampler.history().last() else { return 0 };
@@ -118,7 +125,7 @@ impl Lane<'_> {
             (Some(Passes::Layers(passes)), _) => {
                 made.kept.begin(if keeps { passes.prefix } else { 0 });
                 context.fork(seq, draft);
-                let by = By::Layers { further: 0, hidden: Vec::new() };
+                let by = By::Layers { further: 0, hidden: Vec::new(), guided };
                 *drafting = Some(Drafting { source, most, until, shortlist, row, by });
             }
             (Some(Passes::Ahead), Some(unseen)) => {
@@ -188,9 +195,14 @@ impl Lane<'_> {
 
     /// Whether another token is welcome.
     fn wants_more(&mut self, source: usize, most: usize, until: Until) -> bool {
+        self.wants_another(source, most, until, false)
+    }
+
+    /// The same where the step before may have computed it already.
+    fn wants_another(&mut self, source: usize, most: usize, until: Until, is_paid: bool) -> bool {
         let made = &mut self.text.made;
         let Some(&last) = made.proposals.last() else { return most > 0 };
-        let more = || until == Until::Length || self.policy.draft_more(source, &made.drafted);
+        let more = || until == Until::Length || self.policy.draft_more(source, &made.drafted, is_paid);
         if self.text.limits.is_end(last) || !more() {
             return false;
         }
@@ -239,11 +251,13 @@ impl Lane<'_> {
         self.sampler.want().and(Want::Top(CANDIDATES))
     }
 
-    /// The pass was made; this lane's logits are its `output`-th, and of its rows the `row`-th is the last.
-    fn take(&mut self, context: &Context, output: usize, row: usize) {
-        let Some(mut drafting) = self.text.drafting.take() else { return };
+    /// The pass was made; this lane's logits are its `output`-th and those of its guesses, and of its rows the `row`-th is the
+    /// last.
+    fn take(&mut self, context: &mut Context, output: usize, row: usize) -> Result<()> {
+        let Some(mut drafting) = self.text.drafting.take() else { return Ok(()) };
         let scores = context.scores(output);
-        if let By::Layers { further, hidden } = &mut drafting.by {
+        let mut guesses = Vec::new();
+        if let By::Layers { further, hidden, guided } = &mut drafting.by {
             if *further == 0 && self.text.made.kept.layer > 0 {
                 self.text.made.kept.add(context.hidden(row));
             }
@@ -253,22 +267,41 @@ impl Lane<'_> {
                 *hidden = context.hidden(row).to_vec();
                 *further += 1;
                 self.text.drafting = Some(drafting);
-                return;
+                return Ok(());
+            }
+            if let Some(guided) = guided {
+                guesses.append(&mut guided.guesses);
             }
         }
-        let token = self.sampler.choose(scores);
-        let token = self.proposers[drafting.source].overrule(self.sampler.history(), token);
-        self.push(token, glance::probability(scores, token), glance::best(scores));
-        if self.wants_more(drafting.source, drafting.most, drafting.until) {
-            match &mut drafting.by {
-                By::Layers { further, .. } => *further = 0,
-                By::Ahead { before } => before.copy_from_slice(context.hidden(row)),
-                By::AheadFirst(_) => drafting.by = By::Ahead { before: context.hidden(row).to_vec() },
+        let mut right = 0;
+        let token = loop {
+            let scores = context.scores(output + right);
+            let token = self.sampler.choose(scores);
+            let token = self.proposers[drafting.source].overrule(self.sampler.history(), token);
+            self.push(token, glance::probability(scores, token), glance::best(scores));
+            let is_guessed = guesses.get(right) == Some(&token);
+            if !self.wants_another(drafting.source, drafting.most, drafting.until, is_guessed) {
+                return Ok(());
             }
-            drafting.row.token = token;
-            drafting.row.pos += 1;
-            self.text.drafting = Some(drafting);
+            if !is_guessed {
+                break token;
+            }
+            right += 1;
+        };
+        let wrong = guesses.len() - right;
+        if wrong > 0 {
+            let draft = drafting.row.seq;
+            context.truncate(draft, context.kv().len(draft) - wrong)?;
         }
+        match &mut drafting.by {
+            By::Layers { further, .. } => *further = 0,
+            By::Ahead { before } => before.copy_from_slice(context.hidden(row)),
+            By::AheadFirst(_) => drafting.by = By::Ahead { before: context.hidden(row).to_vec() },
+        }
+        drafting.row.token = token;
+        drafting.row.pos += 1 + right as u32;
+        self.text.drafting = Some(drafting);
+        Ok(())
     }
 }
 
@@ -282,11 +315,14 @@ fn is_sure(scores: Scores) -> bool {
 pub(super) fn draft(context: &mut Context, lanes: &mut [Lane]) -> Result<Steps> {
     let mut steps = Steps::default();
     while let Some(first) = lanes.iter().position(|lane| lane.text.drafting.is_some()) {
+        lanes.iter_mut().for_each(|lane| lane.guess(context));
         let (batch, want, members) = together(context, lanes, first);
         context.decode_for(&batch, want)?;
-        let asking = (0..batch.rows.len()).filter(|&row| batch.rows[row].logits);
-        for ((output, row), &member) in asking.enumerate().zip(&members) {
-            lanes[member].take(context, output, row);
+        let (mut output, mut end) = (0, 0);
+        for Member { lane, rows, outputs } in members {
+            end += rows;
+            lanes[lane].take(context, output, end - 1)?;
+            output += outputs;
         }
         steps.passes += 1;
         steps.rows += batch.rows.len();
@@ -294,25 +330,41 @@ pub(super) fn draft(context: &mut Context, lanes: &mut [Lane]) -> Result<Steps> 
     Ok(steps)
 }
 
-/// The pass that a lane's draft needs, with the rows of all that need the same; each has one that asks for logits, its last.
-fn together(context: &Context, lanes: &[Lane], first: usize) -> (Batch, Want, Vec<usize>) {
+/// What a lane has in a pass of drafts. Of its rows the last ask for logits.
+struct Member {
+    lane: usize,
+    rows: usize,
+    outputs: usize,
+}
+
+/// The pass that a lane's draft needs, with the rows of all that need the same.
+fn together(context: &Context, lanes: &[Lane], first: usize) -> (Batch, Want, Vec<Member>) {
     let need = lanes[first].need(context).expect("it is drafting");
     let with = |lane: &Lane| lane.need(context).is_some_and(|other| need == other);
-    let members: Vec<usize> = (first..lanes.len()).filter(|&i| with(&lanes[i])).collect();
-    let want = members.iter().map(|&i| lanes[i].draft_want()).reduce(Want::and).expect("there is a first");
     let mut batch = Batch::new();
+    let mut want = lanes[first].draft_want();
     let mut given = Vec::new();
     let mut lists = Vec::new();
-    for &member in &members {
-        let Drafting { row, by, shortlist, .. } =
-            lanes[member].text.drafting.as_ref().expect("it has a need");
+    let mut members = Vec::new();
+    for lane in (first..lanes.len()).filter(|&i| with(&lanes[i])) {
+        want = want.and(lanes[lane].draft_want());
+        let Drafting { row, by, shortlist, .. } = lanes[lane].text.drafting.as_ref().expect("it has a need");
         lists.push(shortlist.clone());
         let (rows, numbers) = match by {
             By::Layers { hidden, .. } => (std::slice::from_ref(row), hidden),
             By::Ahead { before } => (std::slice::from_ref(row), before),
             By::AheadFirst(late) => (&late.rows[..], &late.before),
         };
+        let begin = batch.rows.len();
         batch.rows.extend(rows);
+        if let By::Layers { guided: Some(guided), .. } = by {
+            for (pos, &guess) in (row.pos + 1..).zip(&guided.guesses) {
+                batch.push(guess, pos, row.seq, true);
+            }
+        }
+        let own = &batch.rows[begin..];
+        let outputs = own.iter().filter(|row| row.logits).count();
+        members.push(Member { lane, rows: own.len(), outputs });
         given.extend_from_slice(numbers);
     }
     match need {

@@ -15,6 +15,7 @@
 pub(crate) mod alone;
 mod chain;
 mod drafting;
+mod guided;
 mod job;
 mod load;
 mod prefixes;

@@ -14,7 +14,10 @@ use super::{
     trial,
     verify::{self, Pass},
 };
-use crate::{Context, Result, speculation::Round};
+use crate::{
+    Context, Result,
+    speculation::{Offer, Round},
+};
 
 /// How a round is to be.
 pub(crate) struct Terms {
@@ -52,6 +55,7 @@ struct Drafts {
     cost: f64,
     /// What all of it took by the clock.
     seconds: f64,
+    steps: usize,
     /// The full model's pass, if the device has made it as well.
     verified: Option<Pass>,
 }
@@ -162,14 +166,15 @@ fn draft(context: &mut Context, lanes: &mut [Lane], turn: &Turn, load: &mut Load
     if let ([lane], [Share { offer: Some(offer), most }]) = (&mut *lanes, &shares[..])
         && let Some(Chained { draft_seconds, pass }) = chain::whole_round(context, lane, offer.source, *most)?
     {
-        return Ok(Drafts { shares, cost: 0.0, seconds: draft_seconds, verified: Some(pass) });
+        let steps = lane.text.made.proposals.len();
+        return Ok(Drafts { shares, cost: 0.0, seconds: draft_seconds, steps, verified: Some(pass) });
     }
     let stepping = Instant::now();
     let lengths: Vec<usize> = lanes.iter().map(|lane| lane.sampler.history().len()).collect();
     let mut of_heads = 0;
     for (lane, share) in lanes.iter_mut().zip(&shares) {
         if let Some(offer) = share.offer {
-            of_heads += lane.begin_draft(context, offer.source, share.most, until);
+            of_heads += lane.begin_draft(context, &offer, share.most, until);
         }
     }
     // A head steps for one text at a time.
@@ -194,6 +199,7 @@ fn draft(context: &mut Context, lanes: &mut [Lane], turn: &Turn, load: &mut Load
         }
     }
     drafts.seconds = started.elapsed().as_secs_f64();
+    drafts.steps = steps.passes;
     drafts.shares = shares;
     Ok(drafts)
 }
@@ -217,6 +223,11 @@ fn verdict(
     let round = Round {
         source: offer.map(|offer| offer.source),
         drafted: &made.drafted,
+        // Guesses are for a text that is alone.
+        draft_steps: match offer {
+            Some(Offer { guide: Some(_), .. }) if turn.is_lone => turn.drafts.steps,
+            _ => drafted,
+        },
         accepted: if made.other.is_some() { 0 } else { outcome.accepted },
         others: &made.others_drafted,
         other: made.other,

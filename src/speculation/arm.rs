@@ -85,6 +85,9 @@ pub struct Arm {
     /// Tokens that rounds gave, and that were predicted for them; both fade.
     given: f64,
     predicted: f64,
+    /// Draft steps that rounds took behind their first, and that were predicted; both fade.
+    steps: f64,
+    steps_predicted: f64,
     pub probe_after: usize,
     probe_interval: usize,
 }
@@ -100,6 +103,8 @@ impl Arm {
             accepted: 0,
             given: 0.0,
             predicted: 0.0,
+            steps: 0.0,
+            steps_predicted: 0.0,
             probe_after: FIRST_PROBE,
             probe_interval: FIRST_PROBE,
         }
@@ -147,6 +152,18 @@ impl Arm {
     pub fn gave(&mut self, tokens: f64, predicted: f64) {
         self.given = YIELD_FADE * self.given + tokens;
         self.predicted = YIELD_FADE * self.predicted + predicted;
+    }
+
+    /// A round took so many draft steps, and so many were predicted.
+    pub fn took(&mut self, steps: f64, predicted: f64) {
+        let by_guesses_alone = (predicted - 1.0).max(0.0) / self.steps();
+        self.steps = YIELD_FADE * self.steps + (steps - 1.0).max(0.0);
+        self.steps_predicted = YIELD_FADE * self.steps_predicted + by_guesses_alone;
+    }
+
+    /// How many times as many further steps as the guesses' own chances promise.
+    pub fn steps(&self) -> f64 {
+        (YIELD_PRIOR + self.steps) / (YIELD_PRIOR + self.steps_predicted)
     }
 
     /// When to ask it again if it is off, after a round that ended with so many tokens.

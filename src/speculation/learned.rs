@@ -316,7 +316,7 @@ mod tests {
         let mut controller = Controller::new(Costs::guess(&sources()), Memory::new());
         controller.start(&sources());
         for _ in 0..200 {
-            let choice = controller.choose(&[Offer { source: 1, most: 4, ready: None }]);
+            let choice = controller.choose(&[Offer { source: 1, most: 4, ready: None, guide: None }]);
             let (source, k) = match choice {
                 RoundChoice::Plain => (None, 0),
                 RoundChoice::Draft { source, .. } => (Some(source), 1),
@@ -324,6 +324,7 @@ mod tests {
             controller.record(&Round {
                 source,
                 drafted: &[Drafted { confidence: 0.8 }][..k],
+                draft_steps: k,
                 accepted: if right { k } else { 0 },
                 others: &[],
                 other: None,
@@ -362,12 +363,13 @@ mod tests {
         controller.start(&sources());
         let mut drafts = 0;
         for _ in 0..12 {
-            let choice = controller.choose(&[Offer { source: 1, most: 4, ready: None }]);
+            let choice = controller.choose(&[Offer { source: 1, most: 4, ready: None, guide: None }]);
             let k = usize::from(choice != RoundChoice::Plain);
             drafts += k;
             controller.record(&Round {
                 source: (k > 0).then_some(1),
                 drafted: &[Drafted { confidence: 0.8 }][..k],
+                draft_steps: k,
                 accepted: 0,
                 others: &[],
                 other: None,

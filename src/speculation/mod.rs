@@ -75,7 +75,7 @@ pub use arm::Memory;
 pub use controller::Controller;
 pub use costs::Costs;
 pub use policy::{
-    Drafted, Fixed, Offer, Policy, Prefix, Ready, Round, RoundChoice, SourceInfo, SourceKind, Speedup,
+    Drafted, Fixed, Guide, Offer, Policy, Prefix, Ready, Round, RoundChoice, SourceInfo, SourceKind, Speedup,
 };
 pub use proposer::{
     AheadProposer, ExitsProposer, HeadProposer, HeadSource, LayerPasses, MaskProposer, NgramProposer, Passes,

@@ -80,6 +80,17 @@ pub struct Offer {
     pub most: usize,
     /// What it knows before anything is paid; only of a source that looks up.
     pub ready: Option<Ready>,
+    /// What guesses for its steps, if anything does.
+    pub guide: Option<Guide>,
+}
+
+/// A cheaper source that guesses what a draft's steps will say: each step then checks some guesses in one pass.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Guide {
+    /// The index of the source.
+    pub source: usize,
+    /// What it knows before anything is paid; only of a source that looks up.
+    pub ready: Option<Ready>,
 }
 
 /// A continuation that was found: its length, and that of the match which led there.
@@ -119,6 +130,8 @@ pub struct Round<'a> {
     pub source: Option<usize>,
     /// What was drafted.
     pub drafted: &'a [Drafted],
+    /// Steps that drafting them took: fewer than tokens where steps check guesses.
+    pub draft_steps: usize,
     /// How many of them were accepted, from the first on.
     pub accepted: usize,
     /// Other tokens that were verified in the place of the first.
@@ -164,8 +177,14 @@ pub trait Policy {
     /// What this round does, given what could draft.
     fn choose(&mut self, offers: &[Offer]) -> RoundChoice;
 
-    /// Before each draft step but the first: draft another, given the confidences so far?
-    fn draft_more(&self, source: usize, so_far: &[Drafted]) -> bool;
+    /// Before each drafted token but the first: draft another, given the confidences so far? `is_paid`: the step before has
+    /// computed it already.
+    fn draft_more(&self, source: usize, so_far: &[Drafted], is_paid: bool) -> bool;
+
+    /// Whether the last of these guesses is worth a row in a source's next step.
+    fn checks(&self, _source: usize, _guide: &Guide, _guesses: &[Drafted]) -> bool {
+        false
+    }
 
     /// After a draft of so many tokens: how many others to verify in the place of the first, of these that the draft also
     /// thought of, best first.
@@ -267,7 +286,7 @@ impl Policy for Fixed {
         }
     }
 
-    fn draft_more(&self, _: usize, so_far: &[Drafted]) -> bool {
+    fn draft_more(&self, _: usize, so_far: &[Drafted], _: bool) -> bool {
         let sure = so_far.last().is_none_or(|d| d.confidence >= self.p_min);
         so_far.len() < self.max && (sure || so_far.len() < self.min)
     }
@@ -292,8 +311,9 @@ mod tests {
     use super::*;
 
     fn offers() -> [Offer; 2] {
-        let lookup = Offer { source: 0, most: 2, ready: Some(Ready { tokens: 2, match_len: 3 }) };
-        [lookup, Offer { source: 1, most: 9, ready: None }]
+        let lookup =
+            Offer { source: 0, most: 2, ready: Some(Ready { tokens: 2, match_len: 3 }), guide: None };
+        [lookup, Offer { source: 1, most: 9, ready: None, guide: None }]
     }
 
     #[test]
@@ -310,7 +330,7 @@ mod tests {
         let fixed = Fixed { max: 4, min: 2, p_min: 0.5 };
         let draft = |confidences: &[f32]| {
             let drafted: Vec<_> = confidences.iter().map(|&confidence| Drafted { confidence }).collect();
-            fixed.draft_more(0, &drafted)
+            fixed.draft_more(0, &drafted, false)
         };
         assert_eq!(fixed.length(0, 9), None);
         assert_eq!(Fixed { p_min: 0.0, ..fixed.clone() }.length(0, 9), Some(4));

@@ -89,6 +89,8 @@ pub struct Tally {
     pub rounds: usize,
     /// Tokens drafted.
     pub drafted: usize,
+    /// Steps that drafting them took: fewer than tokens where steps checked guesses.
+    pub draft_steps: usize,
     /// Drafted tokens that were accepted.
     pub accepted: usize,
     /// Other tokens that were verified in the place of a draft's first, and those of them that were accepted.
@@ -103,6 +105,7 @@ impl Tally {
     fn add(&mut self, round: &Round) {
         self.rounds += 1;
         self.drafted += round.drafted.len();
+        self.draft_steps += round.draft_steps;
         self.accepted += round.accepted;
         self.others.0 += round.others.len();
         self.others.1 += usize::from(round.other.is_some());
@@ -215,10 +218,10 @@ impl Report {
     pub fn draft_cost(&self) -> Option<f64> {
         if let Some(costs) = &self.believed {
             let all = self.sources.iter().enumerate();
-            let sum = all.map(|(source, (_, tally))| costs.draft(source) * tally.drafted as f64).sum();
-            return ratio(sum, self.drafting.drafted as f64);
+            let sum = all.map(|(source, (_, tally))| costs.draft(source) * tally.draft_steps as f64).sum();
+            return ratio(sum, self.drafting.draft_steps as f64);
         }
-        let step = ratio(self.drafting.draft_seconds, self.drafting.drafted as f64)?;
+        let step = ratio(self.drafting.draft_seconds, self.drafting.draft_steps as f64)?;
         ratio(step, self.pass_seconds(1)?)
     }
 
@@ -251,6 +254,7 @@ impl Report {
                 "kind": info.kind.name(),
                 "rounds": tally.rounds,
                 "drafted": tally.drafted,
+                "draft_steps": tally.draft_steps,
                 "accepted": tally.accepted,
                 "others": tally.others.0,
                 "others_accepted": tally.others.1,
@@ -336,7 +340,11 @@ impl fmt::Display for Report {
         let used: Vec<_> = used
             .map(|(info, t)| {
                 let (rounds, drafted) = (count(t.rounds, "round"), count(t.drafted, "token"));
-                format!("{}: {rounds}, {} % of {drafted}", info.name, percent(t.acceptance()))
+                let by_guesses = match t.draft_steps < t.drafted {
+                    true => format!(" in {} with guesses", count(t.draft_steps, "step")),
+                    false => String::new(),
+                };
+                format!("{}: {rounds}, {} % of {drafted}{by_guesses}", info.name, percent(t.acceptance()))
             })
             .collect();
         write!(f, "\n  by source: {}", used.join("; "))?;

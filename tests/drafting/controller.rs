@@ -88,9 +88,9 @@ fn speed(world: &World, policy: &mut dyn Policy) -> f64 {
         let offers: Vec<Offer> = (world.sources.iter().enumerate())
             .filter_map(|(source, s)| match s.info.kind {
                 SourceKind::Ngram => {
-                    s.places[at].ready.map(|r| Offer { source, most: r.tokens, ready: Some(r) })
+                    s.places[at].ready.map(|r| Offer { source, most: r.tokens, ready: Some(r), guide: None })
                 }
-                _ => Some(Offer { source, most: 32, ready: None }),
+                _ => Some(Offer { source, most: 32, ready: None, guide: None }),
             })
             .collect();
         let choice = policy.choose(&offers);
@@ -99,6 +99,7 @@ fn speed(world: &World, policy: &mut dyn Policy) -> f64 {
             let plain = Round {
                 source: None,
                 drafted: &[],
+                draft_steps: 0,
                 accepted: 0,
                 others: &[],
                 other: None,
@@ -115,7 +116,7 @@ fn speed(world: &World, policy: &mut dyn Policy) -> f64 {
         let offer = offers.iter().find(|o| o.source == source).expect("only what was offered is chosen");
         assert!((1..=offer.most).contains(&most), "{most} of {} offered", offer.most);
         let mut drafted = Vec::new();
-        while drafted.len() < most && (drafted.is_empty() || policy.draft_more(source, &drafted)) {
+        while drafted.len() < most && (drafted.is_empty() || policy.draft_more(source, &drafted, false)) {
             drafted.push(Drafted { confidence: drafting.places[at + drafted.len()].confidence });
         }
         let accepted = drafting.places[at..][..drafted.len()].iter().take_while(|p| p.right).count();
@@ -124,6 +125,7 @@ fn speed(world: &World, policy: &mut dyn Policy) -> f64 {
         let round = Round {
             source: Some(source),
             drafted: &drafted,
+            draft_steps: drafted.len(),
             accepted,
             others: &[],
             other: None,
@@ -163,7 +165,7 @@ impl Policy for Setting {
         }
         RoundChoice::Plain
     }
-    fn draft_more(&self, _: usize, so_far: &[Drafted]) -> bool {
+    fn draft_more(&self, _: usize, so_far: &[Drafted], _: bool) -> bool {
         so_far.last().is_none_or(|d| d.confidence >= self.p_min)
     }
     fn record(&mut self, _: &Round) {}
@@ -540,6 +542,7 @@ fn a_trial_that_the_prompt_shows_to_be_dear_is_not_made() {
             policy.record(&Round {
                 source: None,
                 drafted: &[],
+                draft_steps: 0,
                 accepted: 0,
                 others: &[],
                 other: None,

@@ -36,7 +36,7 @@ impl Policy for Always {
         offers.first().map_or(RoundChoice::Plain, draft)
     }
 
-    fn draft_more(&self, _: usize, so_far: &[Drafted]) -> bool {
+    fn draft_more(&self, _: usize, so_far: &[Drafted], _: bool) -> bool {
         so_far.len() < self.most
     }
 

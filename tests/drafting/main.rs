@@ -10,6 +10,7 @@ mod controller;
 mod costs_measure;
 #[cfg(feature = "fit")]
 mod fit;
+mod guided;
 mod heads;
 mod recurrent;
 mod round_length;

@@ -29,7 +29,7 @@ fn run_far_away(chance: f64, step_seconds: f64, tokens: usize, way: Option<f64>)
     let mut rng = Rng::new(3);
     let (mut at, mut time, mut last) = (0, 0.0, None);
     while at < tokens {
-        let choice = policy.choose(&[Offer { source: 0, most: 100, ready: None }]);
+        let choice = policy.choose(&[Offer { source: 0, most: 100, ready: None, guide: None }]);
         let length = match choice {
             RoundChoice::Draft { source, most } => {
                 let length = policy.length(source, most);
@@ -45,6 +45,7 @@ fn run_far_away(chance: f64, step_seconds: f64, tokens: usize, way: Option<f64>)
         policy.record(&Round {
             source: (length > 0).then_some(0),
             drafted: &vec![Drafted { confidence: 0.8 }; length],
+            draft_steps: length,
             accepted,
             others: &[],
             other: None,

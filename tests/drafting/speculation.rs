@@ -477,8 +477,8 @@ impl Policy for Curious<'_> {
         self.0.choose(offers)
     }
 
-    fn draft_more(&self, source: usize, so_far: &[Drafted]) -> bool {
-        self.0.draft_more(source, so_far)
+    fn draft_more(&self, source: usize, so_far: &[Drafted], is_paid: bool) -> bool {
+        self.0.draft_more(source, so_far, is_paid)
     }
 
     fn record(&mut self, _: &Round) {}

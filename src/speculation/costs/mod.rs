@@ -164,9 +164,9 @@ impl Costs {
         self.resumed(source, drafted + 1).map_or(whole, |resumed| resumed.min(whole))
     }
 
-    /// A round of `drafted` tokens.
-    pub fn round(&self, source: usize, drafted: usize) -> f64 {
-        drafted as f64 * self.draft(source) + self.verification(source, drafted)
+    /// A round of `drafted` tokens that take so many draft steps.
+    pub fn round(&self, source: usize, steps: f64, drafted: usize) -> f64 {
+        steps * self.draft(source) + self.verification(source, drafted)
     }
 
     /// Seconds of a plain step at the machine's present pace; meaningless before the first timing.
@@ -308,7 +308,7 @@ mod tests {
         // By hand: 1.02 · (0.25 + 0.75 · 1.8).
         assert!((costs.verification(0, 4) - 1.632).abs() < 1e-9, "{}", costs.verification(0, 4));
         assert!((costs.verification(1, 4) - 1.8).abs() < 1e-9, "nothing is kept there");
-        assert!((costs.round(0, 4) - 2.832).abs() < 1e-9);
+        assert!((costs.round(0, 4.0, 4) - 2.832).abs() < 1e-9);
         assert!(costs.resuming_pays(0, 5) && !costs.resuming_pays(1, 5) && !costs.resuming_pays(0, 1));
         assert!(!costs_at(0.001).resuming_pays(0, 5), "where rows are free there is nothing to save");
         (0..ANCHORS).for_each(|_| costs.saw_rows(1, 0.01));

@@ -37,7 +37,7 @@ impl HeadSource {
 
     /// What drafts for one text.
     pub fn proposer(&self) -> HeadProposer {
-        HeadProposer { drafter: Drafter::new(self.0.clone()), read: 0, taps: Vec::new() }
+        HeadProposer { drafter: Drafter::new(self.0.clone()), read: 0, taps: Vec::new(), steps: Vec::new() }
     }
 }
 
@@ -46,8 +46,16 @@ pub struct HeadProposer {
     drafter: Drafter,
     /// Tokens of the text that it may choose.
     read: usize,
-    /// What the first step of a draft goes on from; empty behind it.
+    /// What the first step of a draft goes on from.
     taps: Vec<f32>,
+    /// The steps since.
+    steps: Vec<Step>,
+}
+
+/// A step that was made.
+struct Step {
+    token: u32,
+    output: Vec<f32>,
 }
 
 /// A step's choice.
@@ -71,15 +79,16 @@ impl HeadProposer {
 
     /// A draft begins behind the token that left these rows.
     pub(crate) fn begin(&mut self, taps: &[f32]) {
+        self.steps.clear();
         self.taps.clear();
         self.taps.extend_from_slice(taps);
     }
 
     /// What comes behind the next token of the text, or of the draft.
     pub(crate) fn step(&mut self, token: u32, together: Together) -> Choice {
-        let taps = std::mem::take(&mut self.taps);
-        let origin = if taps.is_empty() { Origin::Itself } else { Origin::Taps(&taps) };
+        let origin = if self.steps.is_empty() { Origin::Taps(&self.taps) } else { Origin::Itself };
         self.drafter.step(origin, token, together);
+        self.steps.push(Step { token, output: self.drafter.output().to_vec() });
         let best = self.drafter.best(glance::CANDIDATES);
         let highest = best.first().map_or(0.0, |of| of.logit);
         let of_best = glance::probability_of(self.drafter.logits(), highest);
@@ -87,6 +96,20 @@ impl HeadProposer {
             tokens: best.iter().map(|of| of.token).collect(),
             confidences: best.iter().map(|of| of_best * (of.logit - highest).exp()).collect(),
         }
+    }
+
+    /// The likeliest token behind these, of which the first follows the one that left the rows, and its probability. Steps that
+    /// it has made for tokens that turned out otherwise are forgotten.
+    pub(crate) fn guess(&mut self, tokens: &[u32], together: Together) -> Option<(u32, f32)> {
+        // The last one is always made anew: its logits may be gone.
+        let known = std::iter::zip(&self.steps, &tokens[..tokens.len() - 1]);
+        let known = known.take_while(|(step, token)| step.token == **token).count();
+        self.steps.truncate(known);
+        if let Some(last) = self.steps.last() {
+            self.drafter.go_on_from(&last.output);
+        }
+        let choice = tokens[known..].iter().map(|&token| self.step(token, together)).last()?;
+        Some((*choice.tokens.first()?, choice.confidences[0]))
     }
 
     /// The last step's logits of all tokens; those of others are negative infinity.

@@ -27,11 +27,17 @@
 //! otherwise timings decide how many random numbers a round draws, and two runs with one seed are two samples of
 //! the same distribution. Greedy text is the same either way.
 
+mod plan;
+mod reason;
+#[cfg(test)]
+mod tests;
+
+use self::plan::DraftPlan;
 use super::{
     arm::{Arm, Experience, Memory, memory_key},
-    costs::{Costs, MOST_ROWS, expected_tokens},
+    costs::{Costs, MOST_ROWS},
     plain_steps::PlainSteps,
-    policy::{Drafted, Offer, Policy, Ready, Round, RoundChoice, SourceInfo, Speedup},
+    policy::{Drafted, Guide, Offer, Policy, Round, RoundChoice, SourceInfo, Speedup},
 };
 
 /// Plain steps that may be lost before anything is known.
@@ -51,20 +57,13 @@ const USUAL_WAY: f64 = 50e-6;
 /// A time so many times the expected one is somebody else's; it counts as that, for plain steps and rounds alike.
 pub(crate) const SPIKE: f64 = 2.0;
 
-/// A draft of `tokens` and what it brings in tokens per plain step.
-#[derive(Clone, Copy, Debug, Default)]
-struct DraftPlan {
-    tokens: usize,
-    rate: f64,
-}
-
 /// The round that was chosen and is not yet recorded.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
+    offer: Offer,
     most: usize,
     /// The length with the best rate by what was known before.
     length: usize,
-    ready: Option<Ready>,
     /// By the plan, tokens per plain step.
     rate: f64,
     probe: bool,
@@ -192,52 +191,12 @@ impl Controller {
         self.arms.iter().map(|arm| &arm.info)
     }
 
-    /// The draft length with the best rate.
-    fn plan(&self, offer: &Offer, most: usize, deviations: f64) -> DraftPlan {
-        let arm = &self.arms[offer.source];
-        let mut best = DraftPlan::default();
-        let (mut survival, mut expected) = (1.0, 1.0);
-        for k in 1..=most {
-            let evidence = arm.before(offer.ready, k - 1);
-            survival *= arm.known.before.hopeful_chance(evidence, deviations);
-            expected += survival;
-            let cost = self.costs.round(offer.source, k);
-            if expected / cost > best.rate {
-                best = DraftPlan { tokens: k, rate: expected / cost };
-            }
-            // Even if all that follow were sure to be accepted.
-            if (expected + survival * (most - k) as f64) / cost < best.rate {
-                break;
-            }
-        }
-        best.rate *= arm.yields();
-        best
-    }
-
-    /// The longest draft that makes sense.
-    fn most(&self, offer: &Offer) -> usize {
-        offer.ready.map_or(offer.most, |ready| offer.most.min(ready.tokens)).min(MOST_ROWS - 1)
-    }
-
-    /// The longest of these that the account can pay for if none of it is accepted.
-    fn affordable(&self, offer: &Offer) -> usize {
-        let loss = |k: usize| self.costs.round(offer.source, k) - 1.0;
-        (1..=self.most(offer)).take_while(|&k| loss(k) <= self.account).count()
-    }
-
-    /// The offer that may well be the best. If the account cannot pay for it, it is saved for: cheaper ones that
-    /// promise less would eat up what comes in.
-    fn best<'a>(&self, offers: impl Iterator<Item = &'a Offer>) -> Option<&'a Offer> {
-        let hope = |offer: &Offer| self.plan(offer, self.most(offer), 1.0).rate;
-        offers.map(|offer| (offer, hope(offer))).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(offer, _)| offer)
-    }
-
     fn draft(&mut self, offer: &Offer, most: usize, plan: DraftPlan, probe: bool) -> RoundChoice {
         if most == 0 {
             return RoundChoice::Plain;
         }
         let length = plan.tokens.clamp(1, most);
-        self.pending = Some(Pending { most, length, ready: offer.ready, rate: plan.rate, probe });
+        self.pending = Some(Pending { offer: *offer, most, length, rate: plan.rate, probe });
         RoundChoice::Draft { source: offer.source, most }
     }
 
@@ -260,22 +219,9 @@ impl Controller {
         if pending.probe {
             arm.doubt();
         }
-        arm.learn(round, pending.ready);
+        arm.learn(round, pending.offer.ready);
         arm.gave(expected, pending.rate * cost);
         arm.plan_probe(pending.probe, self.tokens);
-    }
-
-    /// Tokens that the drafted ones were worth before they were checked.
-    fn expected(&self, source: usize, round: &Round, ready: Option<Ready>) -> f64 {
-        let arm = &self.arms[source];
-        let others = round.others.iter().enumerate();
-        let others = others.map(|(rank, &other)| arm.known.others.chance(arm.other(other, rank)));
-        let drafted =
-            expected_tokens(round.drafted.iter().enumerate().map(|(place, &drafted)| match ready {
-                Some(_) => arm.known.before.chance(arm.before(ready, place)),
-                None => arm.known.after.chance(arm.after(drafted, place)),
-            }));
-        drafted + others.sum::<f64>()
     }
 }
 
@@ -318,22 +264,32 @@ impl Policy for Controller {
         }
     }
 
-    fn draft_more(&self, source: usize, so_far: &[Drafted]) -> bool {
+    fn draft_more(&self, source: usize, so_far: &[Drafted], is_paid: bool) -> bool {
         let Some(pending) = self.pending.filter(|pending| so_far.len() < pending.most) else { return false };
-        if pending.ready.is_some() {
+        if pending.offer.ready.is_some() {
             return true;
         }
-        let arm = &self.arms[source];
         let n = so_far.len();
         let each = so_far.iter().enumerate();
-        let survival: f64 = each.map(|(i, &d)| arm.known.after.chance(arm.after(d, i))).product();
+        let survival: f64 = each.map(|(i, &d)| self.chance_of_drafted(source, None, i, d)).product();
         let (mut chance, mut gain) = (survival, 0.0);
+        let verified = self.costs.verification(source, n);
         (1..=pending.most - n).any(|m| {
-            chance *= arm.known.before.chance(arm.before(None, n + m - 1));
+            chance *= self.chance_at(source, None, n + m - 1);
             gain += chance;
-            let price = self.costs.round(source, n + m) - self.costs.round(source, n);
-            gain > self.rate * price
+            let steps = self.steps(&pending.offer, m - usize::from(is_paid));
+            gain > self.rate * (self.costs.round(source, steps, n + m) - verified)
         })
+    }
+
+    /// A guess that is right saves a step, and costs a row of one.
+    fn checks(&self, source: usize, guide: &Guide, guesses: &[Drafted]) -> bool {
+        let each = guesses.iter().enumerate();
+        let survival: f64 = each
+            .map(|(place, &guess)| self.chance_of_drafted(guide.source, guide.ready, place, guess))
+            .product();
+        let row = self.costs.rows(guesses.len() + 1) - self.costs.rows(guesses.len());
+        survival * self.costs.draft(source) > row
     }
 
     /// Each adds a row, and its chance of a token. The draft is paid already.
@@ -344,7 +300,7 @@ impl Policy for Controller {
         for (rank, &other) in others.iter().enumerate().take(most) {
             chance += arm.known.others.chance(arm.other(other, rank));
             let price = self.costs.rows(drafted + rank + 2) - self.costs.rows(drafted + 1);
-            let affordable = self.costs.round(source, drafted) + price - 1.0 <= self.account;
+            let affordable = self.costs.round(source, drafted as f64, drafted) + price - 1.0 <= self.account;
             let gain = chance - self.rate * price;
             if affordable && gain > best.1 {
                 best = (rank + 1, gain);
@@ -378,14 +334,16 @@ impl Policy for Controller {
         let pending = self.pending.take();
         let (expected, cost) = match (round.source, pending) {
             (Some(source), Some(pending)) if k > 0 => {
-                self.costs.saw_draft(source, round.draft_seconds, k);
+                self.costs.saw_draft(source, round.draft_seconds, round.draft_steps);
                 match round.from_layer {
                     0 => self.costs.saw_rows(round.rows(), pass),
                     _ => self.costs.saw_resumed(source, k + 1, pass),
                 }
-                let expected = self.expected(source, round, pending.ready);
+                let expected = self.expected(source, round, pending.offer.ready);
                 let others = self.costs.rows(round.rows()) - self.costs.rows(k + 1);
-                let cost = self.costs.round(source, k) + others;
+                let steps = self.steps(&pending.offer, k);
+                self.arms[source].took(round.draft_steps as f64, steps);
+                let cost = self.costs.round(source, round.draft_steps as f64, k) + others;
                 self.learn(source, round, &pending, (expected, cost));
                 self.account = (self.account + gained - cost).min(SAVINGS);
                 self.plain.saw_draft(gained, cost);
@@ -406,16 +364,11 @@ impl Policy for Controller {
     }
 
     fn chance(&self, offer: &Offer, place: usize) -> f64 {
-        let arm = &self.arms[offer.source];
-        arm.known.before.chance(arm.before(offer.ready, place))
+        self.chance_at(offer.source, offer.ready, place)
     }
 
     fn chance_of(&self, offer: &Offer, place: usize, drafted: Drafted) -> f64 {
-        let arm = &self.arms[offer.source];
-        match offer.ready {
-            Some(_) => self.chance(offer, place),
-            None => arm.known.after.chance(arm.after(drafted, place)),
-        }
+        self.chance_of_drafted(offer.source, offer.ready, place, drafted)
     }
 
     fn record_acceptance(&mut self, offer: &Offer, round: &Round) {
@@ -446,7 +399,7 @@ impl Policy for Controller {
     fn wants_trial(&self, source: usize, places: usize) -> bool {
         let steps = (0..self.arms.len()).filter(|&source| !self.costs.looks_up(source));
         let offers: Vec<Offer> =
-            steps.map(|source| Offer { source, most: usize::MAX, ready: None }).collect();
+            steps.map(|source| Offer { source, most: usize::MAX, ready: None, guide: None }).collect();
         self.trial_is_due(source)
             && self.trial_price(source, places) <= TRIAL_PRICE.min(self.account)
             && self.best(offers.iter()).is_some_and(|best| best.source == source)
@@ -473,37 +426,7 @@ impl Policy for Controller {
         match self.standing {
             Standing::On => None,
             Standing::NothingOffered => Some("no source had anything to draft".into()),
-            Standing::Loses => {
-                // What was tried has lost by evidence; a source that was not is named only where none was.
-                let any_tried = self.arms.iter().any(|arm| arm.trials > 0);
-                let named = self.arms.iter().enumerate().filter(|(_, arm)| !any_tried || arm.trials > 0);
-                let best = named.max_by(|(a, _), (b, _)| {
-                    let rate = |source: usize| {
-                        let offer = Offer { source, most: MOST_ROWS - 1, ready: None };
-                        self.plan(&offer, MOST_ROWS - 1, 0.0).rate
-                    };
-                    rate(*a).total_cmp(&rate(*b))
-                });
-                let (source, arm) = best?;
-                let (draft, row) = (self.costs.draft(source), self.costs.rows(2) - 1.0);
-                let price = if self.costs.looks_up(source) {
-                    format!("a second row costs {row:.2} of a plain step")
-                } else {
-                    format!("a draft step costs {draft:.2} of a plain step and a second row {row:.2}")
-                };
-                let seen = match arm.trials {
-                    0 => "it was not tried, by what earlier runs have shown".into(),
-                    trials => format!("{} of its {trials} checked tokens were", arm.accepted),
-                };
-                Some(match draft + row {
-                    even if even >= 1.0 => format!("drafting cannot win here: {price}"),
-                    even => format!(
-                        "`{}`, the best source, is slower than plain steps: {price}, so {:.0} % of its tokens must be accepted, and {seen}",
-                        arm.info.name,
-                        100.0 * even
-                    ),
-                })
-            }
+            Standing::Loses => self.why_it_loses(),
         }
     }
 
@@ -514,94 +437,5 @@ impl Policy for Controller {
             predicted: ratio(tally.expected_tokens, tally.expected_cost),
             measured: self.plain.would_have_taken().and_then(|plain| ratio(plain, tally.seconds)),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sources() -> [SourceInfo; 1] {
-        [SourceInfo::mask("half", 0.5)]
-    }
-
-    /// Rounds of one text, in which drafts are never right; gives how many there were.
-    fn drafts_in_vain(policy: &mut Controller, rounds: usize) -> usize {
-        let drafted = [Drafted { confidence: 0.8 }];
-        let mut drafts = 0;
-        for _ in 0..rounds {
-            let choice = policy.choose(&[Offer { source: 0, most: 1, ready: None }]);
-            let k = usize::from(choice != RoundChoice::Plain);
-            drafts += k;
-            policy.record(&Round {
-                source: (k > 0).then_some(0),
-                drafted: &drafted[..k],
-                accepted: 0,
-                others: &[],
-                other: None,
-                from_layer: 0,
-                draft_seconds: 0.005 * k as f64,
-                verify_seconds: 0.01,
-                other_seconds: 0.0,
-            });
-        }
-        drafts
-    }
-
-    #[test]
-    fn what_one_text_learnt_to_its_cost_another_need_not() {
-        let mut engine = Controller::new(Costs::frozen(&sources()), Memory::new());
-        engine.start(&sources());
-        let mut drafts = Vec::new();
-        for _ in 0..20 {
-            let mut text = engine.for_text(&sources());
-            drafts.push(drafts_in_vain(&mut text, 12));
-            engine.learn_of(&text);
-        }
-        assert!(drafts[0] > 0, "{drafts:?}");
-        // Each costs at least its step: half a plain one. 20 texts of 12 tokens have an income as well.
-        let may_be_lost = START + INCOME * 240.0;
-        assert!(0.5 * drafts.iter().sum::<usize>() as f64 <= may_be_lost, "{drafts:?}");
-        assert!(engine.balance() >= 0.0);
-    }
-
-    #[test]
-    fn a_source_that_lost_is_made_ready_again_before_it_is_asked() {
-        let mut policy = Controller::new(Costs::frozen(&sources()), Memory::new());
-        policy.start(&sources());
-        assert!(policy.may_draft(0));
-        let (mut idle, mut asked) = (0, 0);
-        for _ in 0..200 {
-            let ready = policy.may_draft(0);
-            let drafts = drafts_in_vain(&mut policy, 1);
-            assert!(ready || drafts == 0);
-            idle += usize::from(!ready);
-            asked += drafts;
-        }
-        assert!(idle > 100 && asked > 3, "{idle} rounds without, {asked} with drafts");
-    }
-
-    /// A lookup costs nothing, so by costs alone it would always be the best.
-    #[test]
-    fn the_reason_for_being_off_names_a_source_that_was_tried() {
-        let sources = [SourceInfo::mask("half", 0.5), SourceInfo::lookup()];
-        let mut policy = Controller::new(Costs::frozen(&sources), Memory::new());
-        policy.start(&sources);
-        assert!(drafts_in_vain(&mut policy, 60) > 0);
-        let reason = policy.off_reason().expect("it lost");
-        assert!(reason.starts_with("`half`, the best source, is slower"), "{reason}");
-    }
-
-    #[test]
-    fn sources_of_which_nothing_was_seen_are_not_remembered() {
-        let mut engine = Controller::new(Costs::frozen(&sources()), Memory::new());
-        engine.start(&sources());
-        assert!(engine.memory().is_empty());
-        let mut text = engine.for_text(&sources());
-        assert!(text.memory().is_empty());
-        drafts_in_vain(&mut text, 12);
-        engine.learn_of(&text);
-        assert_eq!(engine.memory().len(), 1);
-        assert!(!engine.for_text(&sources()).memory().is_empty());
     }
 }

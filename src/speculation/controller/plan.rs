@@ -1,0 +1,100 @@
+//! What a draft from a source is expected to bring and to cost.
+
+use super::Controller;
+use crate::speculation::{
+    costs::{MOST_ROWS, expected_tokens},
+    policy::{Drafted, Offer, Ready, Round},
+};
+
+/// A draft of `tokens` and what it brings in tokens per plain step.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DraftPlan {
+    pub tokens: usize,
+    pub rate: f64,
+}
+
+impl Controller {
+    /// The draft length with the best rate.
+    pub(super) fn plan(&self, offer: &Offer, most: usize, deviations: f64) -> DraftPlan {
+        let arm = &self.arms[offer.source];
+        let mut best = DraftPlan::default();
+        let (mut survival, mut expected) = (1.0, 1.0);
+        for k in 1..=most {
+            let evidence = arm.before(offer.ready, k - 1);
+            survival *= arm.known.before.hopeful_chance(evidence, deviations);
+            expected += survival;
+            let cost = self.price(offer, k);
+            if expected / cost > best.rate {
+                best = DraftPlan { tokens: k, rate: expected / cost };
+            }
+            // Even if all that follow were sure to be accepted.
+            if (expected + survival * (most - k) as f64) / cost < best.rate {
+                break;
+            }
+        }
+        best.rate *= arm.yields();
+        best
+    }
+
+    /// Draft steps that so many tokens take: the first, and one for each that no guess has foretold.
+    pub(super) fn steps(&self, offer: &Offer, tokens: usize) -> f64 {
+        let Some(guide) = &offer.guide else { return tokens as f64 };
+        let missed = 1.0 - self.chance_at(guide.source, guide.ready, 0);
+        let further = tokens.saturating_sub(1) as f64;
+        tokens.min(1) as f64 + further * (missed * self.arms[offer.source].steps()).min(1.0)
+    }
+
+    /// A round of so many drafted tokens.
+    pub(super) fn price(&self, offer: &Offer, tokens: usize) -> f64 {
+        self.costs.round(offer.source, self.steps(offer, tokens), tokens)
+    }
+
+    /// The chance of a token of which only its place is known.
+    pub(super) fn chance_at(&self, source: usize, ready: Option<Ready>, place: usize) -> f64 {
+        let arm = &self.arms[source];
+        arm.known.before.chance(arm.before(ready, place))
+    }
+
+    /// That of one that was drafted.
+    pub(super) fn chance_of_drafted(
+        &self,
+        source: usize,
+        ready: Option<Ready>,
+        place: usize,
+        drafted: Drafted,
+    ) -> f64 {
+        let arm = &self.arms[source];
+        match ready {
+            Some(_) => self.chance_at(source, ready, place),
+            None => arm.known.after.chance(arm.after(drafted, place)),
+        }
+    }
+
+    /// The longest draft that makes sense.
+    pub(super) fn most(&self, offer: &Offer) -> usize {
+        offer.ready.map_or(offer.most, |ready| offer.most.min(ready.tokens)).min(MOST_ROWS - 1)
+    }
+
+    /// The longest of these that the account can pay for if none of it is accepted.
+    pub(super) fn affordable(&self, offer: &Offer) -> usize {
+        let loss = |k: usize| self.price(offer, k) - 1.0;
+        (1..=self.most(offer)).take_while(|&k| loss(k) <= self.account).count()
+    }
+
+    /// The offer that may well be the best. If the account cannot pay for it, it is saved for: cheaper ones that
+    /// promise less would eat up what comes in.
+    pub(super) fn best<'a>(&self, offers: impl Iterator<Item = &'a Offer>) -> Option<&'a Offer> {
+        let hope = |offer: &Offer| self.plan(offer, self.most(offer), 1.0).rate;
+        offers.map(|offer| (offer, hope(offer))).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(offer, _)| offer)
+    }
+
+    /// Tokens that the drafted ones were worth before they were checked.
+    pub(super) fn expected(&self, source: usize, round: &Round, ready: Option<Ready>) -> f64 {
+        let arm = &self.arms[source];
+        let others = round.others.iter().enumerate();
+        let others = others.map(|(rank, &other)| arm.known.others.chance(arm.other(other, rank)));
+        let drafted = round.drafted.iter().enumerate();
+        let chances = drafted.map(|(place, &drafted)| self.chance_of_drafted(source, ready, place, drafted));
+        expected_tokens(chances) + others.sum::<f64>()
+    }
+}
