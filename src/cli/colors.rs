@@ -15,7 +15,9 @@ pub fn allowed() -> bool {
 /// A drafted token's: what the model drafted green, what was looked up blue.
 pub fn of_source(kind: SourceKind) -> &'static str {
     match kind {
-        SourceKind::Mask | SourceKind::Exit | SourceKind::Mtp | SourceKind::Head => "\x1b[32m",
+        SourceKind::Mask | SourceKind::Exit | SourceKind::Mtp | SourceKind::Head | SourceKind::Model => {
+            "\x1b[32m"
+        }
         SourceKind::Ngram | SourceKind::Other => "\x1b[34m",
     }
 }

@@ -28,7 +28,7 @@ use crate::{
     files::{Replacement, is_named_device, read_limited, read_stream_limited},
     gguf::shards,
     measure::memory::resident_bytes,
-    placement::{Basis, Place, Placement},
+    placement::{Basis, Place, Placement, PlacementRequest},
     provenance::Provenance,
     words::count,
 };
@@ -94,6 +94,12 @@ impl ModelArgs {
             return self.hub.fetch(self.model.as_deref()).map(Some);
         }
         Ok(self.model.clone())
+    }
+
+    /// Another model of the hub, with this one's settings.
+    #[cfg(feature = "download")]
+    pub fn fetch_other(&self, repository: &str) -> Result<PathBuf> {
+        self.hub.fetch_other(repository)
     }
 
     pub fn open(&self) -> Result<Arc<Gguf>> {
@@ -202,6 +208,11 @@ impl ContextArgs {
         if n_ctx > model.n_ctx_train {
             warning!("-c {n_ctx} is more than the {} that the model was trained for", model.n_ctx_train);
         }
+        self.placed(n_ctx, self.device.placement_request_for(model)?)
+    }
+
+    /// What holds of every model.
+    pub fn placed(&self, n_ctx: u32, placement: PlacementRequest) -> Result<ContextConfig> {
         self.threads.apply(ContextConfig {
             n_ctx,
             n_ubatch: self.batch_size.min(self.ubatch_size),
@@ -215,7 +226,7 @@ impl ContextArgs {
                 (false, false) => Some(Planes::Cheap),
             },
             device: self.device.device(),
-            placement: self.device.placement_request_for(model)?,
+            placement,
             profile: self.device.profile(),
             streaming: self.device.streaming(),
             gpu_variant: self.device.gpu_variant(),

@@ -82,12 +82,12 @@ pub struct DeviceArgs {
 
 /// Of -ngl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GpuLayers {
+pub enum GpuLayers {
     Auto,
     Last(u32),
 }
 
-fn parse_layers(text: &str) -> Result<GpuLayers, String> {
+pub fn parse_layers(text: &str) -> Result<GpuLayers, String> {
     match text {
         "auto" | "-1" => Ok(GpuLayers::Auto),
         "all" | "-2" => Ok(GpuLayers::Last(u32::MAX)),

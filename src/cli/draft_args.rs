@@ -6,14 +6,15 @@ use clap::{Args, builder::PossibleValuesParser};
 
 use super::{
     colors,
-    common::ContextArgs,
+    common::{ContextArgs, ModelArgs},
+    draft_model_args::DraftModelArgs,
     learned_args::LearnedArgs,
-    llama_flags::NO_DRAFT_MODEL,
+    llama_flags::NO_SUCH_DRAFT,
     mask_args::{MaskArgs, warn_of_coarse},
     output::{detail, warning},
 };
 use crate::{
-    Context, ContextConfig, Error, Model, Result, head,
+    Context, ContextConfig, Error, Model, Result, Tokenizer, head,
     mask::skips::NamedMask,
     speculation::{
         ExitsProposer, Fixed, HeadSource, MaskProposer, Proposer, SourceKind,
@@ -29,8 +30,8 @@ const LONGEST_DRAFT: usize = 1024;
 pub struct DraftArgs {
     #[command(flatten)]
     mask: MaskArgs,
-    /// What drafts, one or several of mask, exit, ngram, head (made by `fit`), mtp (the head that some models have for it);
-    /// auto: whatever was named, or lookups, the model's head and its high bits; none: plain decoding
+    /// What drafts, one or several of mask, exit, ngram, head (made by `fit`), mtp (the head that some models have for it),
+    /// model (a draft model); auto: whatever was named, or lookups, the model's head and its high bits; none: plain decoding
     #[arg(
         long = "spec-type",
         visible_alias = "draft",
@@ -47,6 +48,8 @@ pub struct DraftArgs {
     /// Draft with this head, which `fit` has made [default: MODEL.head.gguf, where it lies beside the model]
     #[arg(long, value_name = "FILE")]
     head: Option<PathBuf>,
+    #[command(flatten)]
+    model: DraftModelArgs,
     /// Draft whenever that is possible, at most N tokens; 0 is plain decoding [default: decided round by round]
     #[arg(long = "spec-draft-n-max", visible_aliases = ["draft-max", "draft-n"], value_name = "N")]
     draft_max: Option<usize>,
@@ -77,6 +80,7 @@ enum DraftKind {
     Exit,
     Ngram,
     Head,
+    Model,
     Mtp,
     None,
 }
@@ -102,17 +106,18 @@ fn parse_kind(text: &str) -> Result<DraftKind, String> {
         "exit" => DraftKind::Exit,
         "ngram" => DraftKind::Ngram,
         "head" => DraftKind::Head,
+        "model" | "draft-simple" => DraftKind::Model,
         "mtp" | "draft-mtp" => DraftKind::Mtp,
         "none" => DraftKind::None,
         // llama.cpp's lookups, which differ in how they look.
         "ngram-simple" | "ngram-map-k" | "ngram-map-k4v" | "ngram-mod" | "ngram-cache" => DraftKind::Ngram,
-        other if other.starts_with("draft-") => return Err(NO_DRAFT_MODEL.into()),
+        other if other.starts_with("draft-") => return Err(NO_SUCH_DRAFT.into()),
         number if number.parse::<usize>().is_ok() => {
             return Err(format!(
                 "it names what drafts; for the length of drafts there is --spec-draft-n-max or --draft-max {number}"
             ));
         }
-        _ => return Err("auto, none, or one or several of mask, exit, ngram, head and mtp".into()),
+        _ => return Err("auto, none, or one or several of mask, exit, ngram, head, model and mtp".into()),
     })
 }
 
@@ -193,6 +198,21 @@ impl Sources {
             config.gpu_cache = None;
         }
         Ok(config)
+    }
+
+    /// Opens the draft model, if one was named; before the model itself takes what there is of a GPU.
+    pub fn open_draft_model(
+        &mut self,
+        draft: &DraftArgs,
+        models: &ModelArgs,
+        context: &ContextArgs,
+        vocabulary: &Tokenizer,
+        config: &ContextConfig,
+    ) -> Result<()> {
+        if draft.off_reason().is_none() {
+            self.drafters.model = draft.model.open(models, context, vocabulary, config)?;
+        }
+        Ok(())
     }
 
     /// What a grammar forces costs nothing, so it comes first.
@@ -304,10 +324,15 @@ impl DraftArgs {
             }
         }
         // Somebody who fixes the numbers for a mask wants to see that mask. Else these may also guess for its steps.
-        let guides = auto && !(named && self.fixed().is_some());
+        let guides = auto && !((named || self.model.is_given()) && self.fixed().is_some());
         let ngram = self.has(DraftKind::Ngram) || guides;
         if self.has(DraftKind::Mtp) && !model.predicts_ahead() {
             return Err(no_head(model));
+        }
+        if self.has(DraftKind::Model) && !self.model.is_given() {
+            return Err(Error::Usage(
+                "--spec-type model: name the draft model with --spec-draft-model FILE (-md)".into(),
+            ));
         }
         let beside = || head::found_beside(model);
         let head_file = match &self.head {
@@ -319,7 +344,7 @@ impl DraftArgs {
         let mtp = self.has(DraftKind::Mtp) || (auto && !named && model.predicts_ahead());
         let whole_vocabulary = self.no_shortlist;
         let forced = None;
-        let drafters = Drafters { ngram, head: None, mtp, exits, masks };
+        let drafters = Drafters { ngram, head: None, model: None, mtp, exits, masks };
         let keep_nothing = self.no_prefix_reuse;
         Ok(Sources { drafters, head_file, forced, promised, open, keep_nothing, whole_vocabulary })
     }

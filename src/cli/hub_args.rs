@@ -63,6 +63,11 @@ impl HubArgs {
         }
     }
 
+    /// Where another model of the hub lies, once it is there.
+    pub fn fetch_other(&self, repository: &str) -> Result<PathBuf> {
+        hub::repository(repository, None, &self.settings()?, &Bar(ProgressBar::hidden()))
+    }
+
     /// Where the model lies, once it is there. `place` is -m.
     pub fn fetch(&self, place: Option<&Path>) -> Result<PathBuf> {
         let settings = self.settings()?;

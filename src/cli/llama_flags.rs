@@ -55,8 +55,10 @@ const fn grammar(flag: &'static str) -> Here {
     }
 }
 
-pub const NO_DRAFT_MODEL: &str = "spec-run drafts with the model itself; see --spec-type";
-const NO_DRAFT_MODEL_TO_SET: &str = "there is no draft model; the model drafts by itself";
+pub const NO_SUCH_DRAFT: &str =
+    "drafters of this kind are not read here; take a draft model (-md), or make a head with `spec-run fit`";
+const DRAFT_MODEL_SHARES: &str = "the draft model runs on the threads of the model";
+const DRAFT_MODEL_FITS: &str = "what of the draft model fits the GPU is found out";
 const PROMPTS_RUN_THERE_TOO: &str = "prompts run where everything does";
 const FITS_BY_ITSELF: &str = "what fits the GPU is found out; see --dry-run";
 const GPUS: &str =
@@ -259,26 +261,26 @@ pub const FLAGS: &[Flag] = &[
     flag(&["--spec-draft-p-min", "--draft-p-min"], Value, "LLAMA_ARG_SPEC_DRAFT_P_MIN", Same("--spec-draft-p-min")),
     flag(&["--draft"], Value, "", Own("what drafts, as --spec-type; for the length of drafts there is --spec-draft-n-max")),
     flag(&["--spec-draft-p-split", "--draft-p-split"], Value, "LLAMA_ARG_SPEC_DRAFT_P_SPLIT", Accepted("a draft has one branch")),
-    flag(&["--spec-draft-model", "-md", "--model-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_MODEL", Refused(NO_DRAFT_MODEL)),
-    flag(&["--spec-draft-hf", "-hfd", "-hfrd", "--hf-repo-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_HF_REPO", Refused(NO_DRAFT_MODEL)),
-    flag(&["--spec-draft-ngl", "-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft"], Value, "LLAMA_ARG_N_GPU_LAYERS_DRAFT", Accepted(NO_DRAFT_MODEL_TO_SET)),
-    flag(&["--spec-draft-device", "-devd", "--device-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
-    flag(&["--spec-draft-threads", "-td", "--threads-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
-    flag(&["--spec-draft-threads-batch", "-tbd", "--threads-batch-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
-    flag(&["--spec-draft-cpu-mask", "-Cd", "--cpu-mask-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
-    flag(&["--spec-draft-cpu-range", "-Crd", "--cpu-range-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
-    flag(&["--spec-draft-cpu-strict", "--cpu-strict-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
-    flag(&["--spec-draft-prio", "--prio-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
-    flag(&["--spec-draft-poll", "--poll-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
-    flag(&["--spec-draft-cpu-mask-batch", "-Cbd", "--cpu-mask-batch-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
-    flag(&["--spec-draft-cpu-strict-batch", "--cpu-strict-batch-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
-    flag(&["--spec-draft-prio-batch", "--prio-batch-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
-    flag(&["--spec-draft-poll-batch", "--poll-batch-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
-    flag(&["--spec-draft-type-k", "-ctkd", "--cache-type-k-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K", Accepted(NO_DRAFT_MODEL_TO_SET)),
-    flag(&["--spec-draft-type-v", "-ctvd", "--cache-type-v-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V", Accepted(NO_DRAFT_MODEL_TO_SET)),
-    flag(&["--spec-draft-override-tensor", "-otd", "--override-tensor-draft"], Value, "", Accepted(NO_DRAFT_MODEL_TO_SET)),
-    flag(&["--spec-draft-cpu-moe", "-cmoed", "--cpu-moe-draft"], Nothing, "LLAMA_ARG_SPEC_DRAFT_CPU_MOE", Accepted(NO_DRAFT_MODEL_TO_SET)),
-    flag(&["--spec-draft-n-cpu-moe", "--spec-draft-ncmoe", "-ncmoed", "--n-cpu-moe-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_N_CPU_MOE", Accepted(NO_DRAFT_MODEL_TO_SET)),
+    flag(&["--spec-draft-model", "-md", "--model-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_MODEL", Same("--spec-draft-model")),
+    flag(&["--spec-draft-hf", "-hfd", "-hfrd", "--hf-repo-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_HF_REPO", Same("--spec-draft-hf")),
+    flag(&["--spec-draft-ngl", "-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft"], Value, "LLAMA_ARG_N_GPU_LAYERS_DRAFT", Same("--spec-draft-ngl")),
+    flag(&["--spec-draft-device", "-devd", "--device-draft"], Value, "", Same("--spec-draft-device")),
+    flag(&["--spec-draft-threads", "-td", "--threads-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
+    flag(&["--spec-draft-threads-batch", "-tbd", "--threads-batch-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
+    flag(&["--spec-draft-cpu-mask", "-Cd", "--cpu-mask-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
+    flag(&["--spec-draft-cpu-range", "-Crd", "--cpu-range-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
+    flag(&["--spec-draft-cpu-strict", "--cpu-strict-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
+    flag(&["--spec-draft-prio", "--prio-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
+    flag(&["--spec-draft-poll", "--poll-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
+    flag(&["--spec-draft-cpu-mask-batch", "-Cbd", "--cpu-mask-batch-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
+    flag(&["--spec-draft-cpu-strict-batch", "--cpu-strict-batch-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
+    flag(&["--spec-draft-prio-batch", "--prio-batch-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
+    flag(&["--spec-draft-poll-batch", "--poll-batch-draft"], Value, "", Accepted(DRAFT_MODEL_SHARES)),
+    flag(&["--spec-draft-type-k", "-ctkd", "--cache-type-k-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K", Same("--spec-draft-type-k")),
+    flag(&["--spec-draft-type-v", "-ctvd", "--cache-type-v-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V", Same("--spec-draft-type-v")),
+    flag(&["--spec-draft-override-tensor", "-otd", "--override-tensor-draft"], Value, "", Accepted(DRAFT_MODEL_FITS)),
+    flag(&["--spec-draft-cpu-moe", "-cmoed", "--cpu-moe-draft"], Nothing, "LLAMA_ARG_SPEC_DRAFT_CPU_MOE", Accepted(DRAFT_MODEL_FITS)),
+    flag(&["--spec-draft-n-cpu-moe", "--spec-draft-ncmoe", "-ncmoed", "--n-cpu-moe-draft"], Value, "LLAMA_ARG_SPEC_DRAFT_N_CPU_MOE", Accepted(DRAFT_MODEL_FITS)),
     flag(&["--spec-draft-backend-sampling", "--no-spec-draft-backend-sampling"], Nothing, "LLAMA_ARG_SPEC_DRAFT_BACKEND_SAMPLING", Accepted("where sampling runs is decided by itself")),
     flag(&["--spec-synth-len"], Value, "LLAMA_ARG_SPEC_SYNTH_LEN", Refused("acceptance is not made up here; `spec-run synth` makes models whose drafts are good")),
     flag(&["--spec-synth-rates"], Value, "LLAMA_ARG_SPEC_SYNTH_RATES", Refused("acceptance is not made up here; `spec-run synth` makes models whose drafts are good")),

@@ -313,6 +313,7 @@ mod tests {
             ("--mirostat 0 -sm none -np 1.0", "--mirostat 0"),
             ("-n5 -t4 -c-1", "-n5 -t4 -c-1"),
             ("--draft 4", "--draft 4"),
+            ("-md a.gguf -ngld 5", "--spec-draft-model a.gguf --spec-draft-ngl 5"),
             ("--list-devices -m x", "devices"),
             ("-- -fa", "-- -fa"),
             ("--ignore-eos -p a", "--prompt a"),
@@ -330,11 +331,10 @@ mod tests {
     #[test]
     fn what_is_refused_is_named_whole() {
         for (theirs, words) in [
-            ("-md x.gguf", "-md: spec-run drafts with the model itself"),
+            ("-mg 1", "-mg 1: --device 0,1 names the GPUs"),
             ("--in-prefix x", "--in-prefix: the chat template"),
             ("-cnvv", "'-cnvv' found; tip: a similar argument exists: '-cnv'"),
             ("-zzz", "'-zzz' found"),
-            ("-mg 1", "-mg 1: --device 0,1 names the GPUs"),
             ("--adaptive-target 0.5", "--adaptive-target 0.5: there is no such sampler"),
             ("-ngl", "-ngl: a value is missing"),
         ] {

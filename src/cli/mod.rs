@@ -15,6 +15,7 @@ mod device_args;
 #[cfg_attr(not(feature = "gpu"), path = "without/devices.rs")]
 mod devices;
 mod draft_args;
+mod draft_model_args;
 mod drafting;
 mod engine_args;
 pub mod failure;

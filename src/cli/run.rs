@@ -158,6 +158,8 @@ pub fn run(args: RunArgs) -> Result<()> {
     }
     let prompt_text = prompt_text(&args, &gguf, &tokenizer)?;
     let prompt = prompt_ids(&prompt_text, &tokenizer, args.chat.chat);
+    let mut drafted = drafted;
+    drafted.open_draft_model(&args.draft, &args.model, &args.context, &tokenizer, &config)?;
     let basis = || device.basis(&model, &config, drafted.promised);
     let (mut context, took) = common::open_context(&model, &config, &basis)?;
     let mut sources = if args.draft.off_reason().is_some() { Sources::default() } else { drafted };

@@ -39,6 +39,7 @@ pub(crate) fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: 
     context.decode_for(&batch, lane.text.want)?;
     lane.text.add_unseen(&batch.rows, context, 0);
     lane.sampler.begin(prompt);
+    lane.show_prompt();
     lane.text.row = 0;
     lane.text.out.prefill_seconds = started.elapsed().as_secs_f64();
     lane.policy.saw_prompt(prompt.len(), lane.text.out.prefill_seconds);

@@ -136,6 +136,7 @@ impl Lane<'_> {
             // It was not offered.
             (Some(Passes::Ahead), None) => {}
             (Some(Passes::Head), _) => return self.draft_by_head(context, source, most, until),
+            (Some(Passes::Model), _) => return self.draft_by_model(context, source, most, until),
             (None, _) => {
                 let known = self.proposers[source].tokens(self.sampler.history());
                 let mut known = known.into_iter();
@@ -184,6 +185,47 @@ impl Lane<'_> {
         made.others.truncate(others);
         made.others_drafted.truncate(others);
         steps
+    }
+
+    /// All of another model's draft; gives its steps.
+    fn draft_by_model(&mut self, context: &Context, source: usize, most: usize, until: Until) -> usize {
+        let n_vocab = context.model().n_vocab();
+        let want = self.draft_want();
+        let Some(model) = self.proposers[source].model() else { return 0 };
+        // A rule looks at all tokens.
+        if self.sampler.is_bound() && model.n_vocab() < n_vocab {
+            return 0;
+        }
+        model.begin(self.sampler.history());
+        let mut steps = 0;
+        while self.wants_more(source, most, until) {
+            let last = *self.sampler.history().last().expect("a draft follows a token");
+            let Some(model) = self.proposers[source].model() else { break };
+            let sampler = &mut *self.sampler;
+            let chosen = model.step(last, want, |scores| {
+                let token = sampler.choose(scores);
+                (token, glance::probability(scores, token), glance::best(scores))
+            });
+            steps += 1;
+            // Its vocabulary may have more tokens.
+            let Some((token, confidence, best)) = chosen.filter(|(token, ..)| (*token as usize) < n_vocab)
+            else {
+                break;
+            };
+            self.push(token, confidence, best);
+        }
+        steps
+    }
+
+    /// A model that drafts reads the prompt, if it may draft at all.
+    pub fn show_prompt(&mut self) {
+        for source in 0..self.proposers.len() {
+            if self.policy.may_draft(source)
+                && let Some(model) = self.proposers[source].model()
+            {
+                model.read(self.sampler.history());
+            }
+        }
     }
 
     /// What drafts of a source choose from now. What a rule allows may be on no list.
@@ -242,7 +284,7 @@ impl Lane<'_> {
     fn layers_of(&self, source: usize) -> Option<&LayerPasses> {
         match self.proposers[source].passes()? {
             Passes::Layers(passes) => Some(passes),
-            Passes::Ahead | Passes::Head => None,
+            Passes::Ahead | Passes::Head | Passes::Model => None,
         }
     }
 

@@ -308,6 +308,7 @@ impl Lane<'_> {
             text.scored = scored.scores;
         }
         if asks && text.stop.is_none() {
+            self.show_prompt();
             self.judge(context, None, who, hear)?;
         }
         Ok(())

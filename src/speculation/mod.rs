@@ -78,8 +78,8 @@ pub use policy::{
     Drafted, Fixed, Guide, Offer, Policy, Prefix, Ready, Round, RoundChoice, SourceInfo, SourceKind, Speedup,
 };
 pub use proposer::{
-    AheadProposer, ExitsProposer, HeadProposer, HeadSource, LayerPasses, MaskProposer, NgramProposer, Passes,
-    Proposer, Supply,
+    AheadProposer, ExitsProposer, HeadProposer, HeadSource, LayerPasses, MaskProposer, ModelProposer,
+    ModelSource, NgramProposer, Passes, Proposer, Supply,
 };
 pub use report::{Report, Undrafted};
 

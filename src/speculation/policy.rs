@@ -16,6 +16,8 @@ pub enum SourceKind {
     Mtp,
     /// A small head that was fitted to the model.
     Head,
+    /// Another model.
+    Model,
     /// A continuation looked up in the text so far.
     Ngram,
     /// Somebody else's proposer.
@@ -30,6 +32,7 @@ impl SourceKind {
             SourceKind::Exit => "exit",
             SourceKind::Mtp => "mtp",
             SourceKind::Head => "head",
+            SourceKind::Model => "model",
             SourceKind::Ngram => "ngram",
             SourceKind::Other => "other",
         }

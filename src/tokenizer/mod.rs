@@ -7,6 +7,7 @@
 //! ids ─ pieces (bytes) ─ decode | stream
 //! ```
 
+mod alike;
 mod bpe;
 mod fragments;
 mod memo;

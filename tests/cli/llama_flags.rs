@@ -42,6 +42,8 @@ fn text(bytes: &[u8]) -> String {
 
 /// The same in llama.cpp, but for the program's name.
 const LINES: &[&str] = &[
+    "-m model.gguf -md draft.gguf -ngl 99 -ngld 99 -ctkd q8_0 --draft-max 16 --draft-min 5 -p Hi",
+    "-m model.gguf -hfd user/draft:Q8_0 -devd cpu -td 4 -p Hi",
     "--grammar-file json.gbnf -p Hi",
     "-j {} -p Hi",
     "-jf schema.json -p Hi",
@@ -177,10 +179,7 @@ const LINES: &[&str] = &[
 
 /// Refused, with words of the message.
 const REFUSED: &[(&str, &[&str])] = &[
-    ("-md draft.gguf -p Hi", &["-md: spec-run drafts with the model itself", "--spec-type"]),
-    ("--model-draft draft.gguf -p Hi", &["--model-draft: spec-run drafts with the model itself"]),
-    ("--spec-draft-hf a/b -p Hi", &["--spec-draft-hf: spec-run drafts"]),
-    ("--spec-type draft-eagle3 -p Hi", &["draft-eagle3", "drafts with the model itself"]),
+    ("--spec-type draft-eagle3 -p Hi", &["draft-eagle3", "not read here", "spec-run fit"]),
     (r#"--in-prefix " " -p Hi"#, &["--in-prefix:"]),
     ("--lora adapter.gguf -p Hi", &["--lora: adapters", "llama-export-lora"]),
     ("--control-vector-layer-range 1 2 -p Hi", &["--control-vector-layer-range:"]),
@@ -331,9 +330,9 @@ fn the_environment_is_read_and_the_command_line_wins() {
     assert_eq!(tokens(&format!("{line} -n 2"), &[("LLAMA_ARG_N_PREDICT", "3")]), 2);
     let bad = run_with("-n 1", &[("LLAMA_ARG_THREADS", "many")]);
     assert_eq!(bad.status.code(), Some(2), "{}", text(&bad.stderr));
-    let warned = run_with("-n 1 --temp 0 -c 64", &[("LLAMA_ARG_SPEC_DRAFT_MODEL", "x.gguf")]);
+    let warned = run_with("-n 1 --temp 0 -c 64", &[("LLAMA_ARG_DOCKER_REPO", "x.gguf")]);
     assert!(
-        text(&warned.stderr).contains("warning: LLAMA_ARG_SPEC_DRAFT_MODEL is set"),
+        text(&warned.stderr).contains("warning: LLAMA_ARG_DOCKER_REPO is set"),
         "{}",
         text(&warned.stderr)
     );

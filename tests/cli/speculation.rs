@@ -255,3 +255,41 @@ fn agreement_of_a_head_for_one_token_more_is_told() {
         assert!(output.status.code() == Some(2) && said.contains(words), "{args:?}: {said}");
     }
 }
+
+const EMBEDDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories13m-q8_0.gguf");
+
+#[test]
+fn a_draft_model_drafts_the_same_text() {
+    let plain = json(&[&GREEDY[..], &["--draft", "none"]].concat());
+    let ways: [&[&str]; 4] = [
+        &[],
+        &["--spec-type", "model"],
+        &["--spec-draft-n-max", "6"],
+        &["--spec-draft-n-max", "6", "--spec-draft-type-k", "q8_0"],
+    ];
+    for way in ways {
+        let drafted = json(&[&GREEDY[..], &["-md", EMBEDDED], way].concat());
+        assert_eq!(drafted["tokens"], plain["tokens"], "{way:?}");
+        let sources = drafted["spec"]["sources"].as_array().unwrap();
+        let model = sources.iter().find(|source| source["kind"] == "model").expect("it is among the sources");
+        // It costs what a plain step does, so it drafts only where it must; and it says what the model says, as it is the model.
+        if way.contains(&"--spec-draft-n-max") {
+            assert!(model["drafted"].as_u64() > Some(40), "{model}");
+            assert!(way.len() > 2 || model["accepted"] == model["drafted"], "{model}");
+        }
+    }
+}
+
+#[test]
+fn draft_models_that_cannot_be_are_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("no.gguf").to_str().unwrap().to_string();
+    let other = spec_run_fixtures::fixture("cli", "models/stories260K.gguf").expect("the archive has it");
+    fails(&["-md", &missing, "-n", "1"], 1, &["no.gguf"]);
+    fails(&["-md", &file(&folder, "odd.gguf", "GGUF"), "-n", "1"], 1, &["odd.gguf"]);
+    fails(&["-md", other.to_str().unwrap(), "-n", "1"], 1, &["cannot draft", "vocabulary", "512"]);
+    fails(&["--spec-type", "model", "-n", "1"], 2, &["--spec-draft-model"]);
+    fails(&["--spec-type", "draft-eagle3", "-n", "1"], 2, &["--spec-type"]);
+    // What is not used is not opened.
+    assert!(run(&["-md", &missing, "--draft", "none", "-n", "1"]).status.success());
+}

@@ -8,6 +8,7 @@ mod ahead;
 mod constraints;
 mod controller;
 mod costs_measure;
+mod draft_model;
 #[cfg(feature = "fit")]
 mod fit;
 mod guided;

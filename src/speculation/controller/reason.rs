@@ -1,14 +1,21 @@
 //! Why drafting loses, in a sentence.
 
 use super::Controller;
-use crate::speculation::{costs::MOST_ROWS, policy::Offer};
+use crate::speculation::{arm::Arm, costs::MOST_ROWS, policy::Offer};
 
 impl Controller {
     /// By the source that loses least.
     pub(super) fn why_it_loses(&self) -> Option<String> {
-        // What was tried has lost by evidence; a source that was not is named only where none was.
+        // What an accepted token must bring: its step and its row.
+        let even = |source: usize| self.costs.draft(source) + self.costs.rows(2) - 1.0;
+        // What was tried has lost by evidence; a source that was not is named only where none was. One that was right often enough
+        // did not lose: it had nothing to draft in the end.
         let any_tried = self.arms.iter().any(|arm| arm.trials > 0);
-        let named = self.arms.iter().enumerate().filter(|(_, arm)| !any_tried || arm.trials > 0);
+        let lost = |&(source, arm): &(usize, &Arm)| match arm.trials {
+            0 => !any_tried,
+            trials => (arm.accepted as f64) < even(source) * trials as f64,
+        };
+        let named = self.arms.iter().enumerate().filter(lost);
         let best = named.max_by(|(a, _), (b, _)| {
             let rate = |source: usize| {
                 let offer = Offer { source, most: MOST_ROWS - 1, ready: None, guide: None };
@@ -27,7 +34,7 @@ impl Controller {
             0 => "it was not tried, by what earlier runs have shown".into(),
             trials => format!("{} of its {trials} checked tokens were", arm.accepted),
         };
-        Some(match draft + row {
+        Some(match even(source) {
             even if even >= 1.0 => format!("drafting cannot win here: {price}"),
             even => format!(
                 "`{}`, the best source, is slower than plain steps: {price}, so {:.0} % of its tokens must be accepted, and {seen}",

@@ -73,6 +73,21 @@ fn the_reason_for_being_off_names_a_source_that_was_tried() {
     assert!(reason.starts_with("`half`, the best source, is slower"), "{reason}");
 }
 
+/// As where a text ends with nothing to look up.
+#[test]
+fn a_source_that_was_right_is_no_reason_for_being_off() {
+    let sources = [SourceInfo::mask("half", 0.5), SourceInfo::lookup()];
+    let mut policy = Controller::new(Costs::frozen(&sources), Memory::new());
+    policy.start(&sources);
+    policy.arms[1].trials = 17;
+    policy.arms[1].accepted = 13;
+    assert!(drafts_in_vain(&mut policy, 60) > 0);
+    let reason = policy.off_reason().expect("it lost");
+    assert!(reason.starts_with("`half`, the best source, is slower"), "{reason}");
+    policy.arms[0].trials = 0;
+    assert_eq!(policy.off_reason(), None);
+}
+
 #[test]
 fn sources_of_which_nothing_was_seen_are_not_remembered() {
     let mut engine = Controller::new(Costs::frozen(&sources()), Memory::new());

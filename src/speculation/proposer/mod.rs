@@ -6,6 +6,7 @@ pub(crate) mod glance;
 mod head;
 mod kept;
 mod mask;
+mod model;
 mod ngram;
 
 pub use ahead::AheadProposer;
@@ -14,6 +15,7 @@ pub(crate) use head::Choice;
 pub use head::{HeadProposer, HeadSource};
 pub(crate) use kept::Kept;
 pub use mask::MaskProposer;
+pub use model::{ModelProposer, ModelSource};
 pub use ngram::NgramProposer;
 
 use super::policy::{Drafted, Ready, SourceInfo};
@@ -54,6 +56,11 @@ pub trait Proposer: Send {
         None
     }
 
+    /// The model that drafts for it, if its passes are [`Passes::Model`].
+    fn model(&mut self) -> Option<&mut ModelProposer> {
+        None
+    }
+
     /// The tokens that it knows after `text`, which [`Proposer::supply`] has just seen.
     fn tokens(&mut self, _text: &[u32]) -> Vec<u32> {
         Vec::new()
@@ -63,7 +70,7 @@ pub trait Proposer: Send {
     fn mask(&self) -> Option<&RunLayers> {
         match self.passes()? {
             Passes::Layers(passes) => passes.further.is_empty().then_some(&passes.mask),
-            Passes::Ahead | Passes::Head => None,
+            Passes::Ahead | Passes::Head | Passes::Model => None,
         }
     }
 }
@@ -77,6 +84,8 @@ pub enum Passes<'p> {
     Ahead,
     /// Nothing: a small head computes by itself what it drafts, from rows that full passes leave.
     Head,
+    /// Nothing: another model drafts, in a context of its own.
+    Model,
 }
 
 /// Passes of a token through some layers.

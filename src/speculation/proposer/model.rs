@@ -1,0 +1,168 @@
+//! A draft model: another model with the same vocabulary reads the text in a context of its own, and says how it goes on.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::{Passes, Proposer, Supply};
+use crate::{
+    Batch, Context, Error, Result, Tokenizer,
+    batch::SeqId,
+    scores::{Scores, Want},
+    speculation::policy::{SourceInfo, SourceKind},
+};
+
+/// Bytes that a usual machine reads of its RAM in a second.
+const RAM_SPEED: f64 = 40e9;
+/// Tokens of the text that are still to come, and of drafts.
+const ROOM: usize = 32;
+
+/// A draft model that is ready for the texts of a context.
+#[derive(Clone)]
+pub struct ModelSource(Arc<DraftModel>);
+
+struct DraftModel {
+    name: String,
+    n_vocab: usize,
+    texts: Mutex<Texts>,
+}
+
+/// What of the texts the draft model has in its cache.
+struct Texts {
+    context: Context,
+    evaluated: HashMap<SeqId, Vec<u32>>,
+    next: SeqId,
+}
+
+impl ModelSource {
+    /// Drafts by a context of the draft model, whose vocabulary must be that of the model it drafts for.
+    pub fn new(context: Context, vocabulary: &Tokenizer, of_model: &Tokenizer) -> Result<Self> {
+        let model = context.model();
+        if let Some(why) = vocabulary.differs_from(of_model) {
+            let what = format!("it cannot draft, its vocabulary is not that of the model: {why}");
+            return Err(Error::model(model.gguf.name(), what));
+        }
+        let (name, n_vocab) = (model.name.clone(), model.n_vocab());
+        let texts = Mutex::new(Texts { context, evaluated: HashMap::new(), next: 0 });
+        Ok(ModelSource(Arc::new(DraftModel { name, n_vocab, texts })))
+    }
+
+    /// What drafts for one text.
+    pub fn proposer(&self) -> ModelProposer {
+        let mut texts = self.0.texts();
+        texts.next += 1;
+        ModelProposer { seq: texts.next, model: self.0.clone(), failed: false, late: Vec::new() }
+    }
+}
+
+impl DraftModel {
+    /// What a panic has left is a cache like any other: what is wrong in it is drafts.
+    fn texts(&self) -> MutexGuard<'_, Texts> {
+        self.texts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Drafts for one text with a model.
+pub struct ModelProposer {
+    model: Arc<DraftModel>,
+    seq: SeqId,
+    /// It cannot go on: a pass has failed.
+    failed: bool,
+    /// What is to be evaluated before the next step's token.
+    late: Vec<u32>,
+}
+
+impl ModelProposer {
+    /// How many tokens it knows.
+    pub(crate) fn n_vocab(&self) -> usize {
+        self.model.n_vocab
+    }
+
+    /// Evaluates a text but for its last token, as far as that has not been done.
+    pub(crate) fn read(&mut self, text: &[u32]) {
+        self.begin(text);
+        let late = std::mem::take(&mut self.late);
+        let mut batch = Batch::prompt(&late, 0, self.seq);
+        if let Some(last) = batch.rows.last_mut() {
+            last.logits = false;
+            self.evaluate(batch, Want::Top(1), |_| ());
+        }
+    }
+
+    /// A draft begins behind a text, whose last token is its first step's.
+    pub(crate) fn begin(&mut self, text: &[u32]) {
+        let before = &text[..text.len() - 1];
+        let mut texts = self.model.texts();
+        let Texts { context, evaluated, .. } = &mut *texts;
+        let known = evaluated.entry(self.seq).or_default();
+        let same = std::iter::zip(&*known, before).take_while(|(a, b)| a == b).count();
+        let same = context.kv().restorable(self.seq, same);
+        self.failed |= context.truncate(self.seq, same).is_err();
+        known.truncate(same);
+        self.late = before[same..].to_vec();
+        // Other texts are evaluated again when they go on.
+        if context.kv().free_cells() < self.late.len() + ROOM {
+            let own = self.seq;
+            evaluated.keys().filter(|seq| **seq != own).for_each(|seq| context.remove(*seq));
+            evaluated.retain(|seq, _| *seq == own);
+        }
+    }
+
+    /// What comes behind a token, as `look` sees it; `None` where that cannot be told.
+    pub(crate) fn step<T>(&mut self, token: u32, want: Want, look: impl FnOnce(Scores) -> T) -> Option<T> {
+        let mut late = std::mem::take(&mut self.late);
+        late.push(token);
+        self.evaluate(Batch::prompt(&late, 0, self.seq), want, |context| look(context.scores(0)))
+    }
+
+    /// These tokens behind those that are evaluated.
+    fn evaluate<T>(&mut self, mut batch: Batch, want: Want, look: impl FnOnce(&Context) -> T) -> Option<T> {
+        let mut texts = self.model.texts();
+        let Texts { context, evaluated, .. } = &mut *texts;
+        let known = evaluated.entry(self.seq).or_default();
+        let is_known = batch.rows.iter().all(|row| (row.token as usize) < self.model.n_vocab);
+        if self.failed || !is_known || context.kv().room() < batch.rows.len() {
+            return None;
+        }
+        batch.rows.iter_mut().for_each(|row| row.pos += known.len() as u32);
+        if context.decode_for(&batch, want).is_err() {
+            self.failed = true;
+            return None;
+        }
+        known.extend(batch.rows.iter().map(|row| row.token));
+        Some(look(context))
+    }
+}
+
+impl Drop for ModelProposer {
+    fn drop(&mut self) {
+        let mut texts = self.model.texts();
+        texts.evaluated.remove(&self.seq);
+        texts.context.remove(self.seq);
+    }
+}
+
+impl Proposer for ModelProposer {
+    fn info(&self, context: &Context) -> SourceInfo {
+        let seconds = |context: &Context| {
+            context.bytes_read(None) as f64 / context.weights_read_speed().unwrap_or(RAM_SPEED)
+        };
+        let cost = seconds(&self.model.texts().context) / seconds(context);
+        let name = format!("draft model {}", self.model.name);
+        SourceInfo { name, kind: SourceKind::Model, cost, chance: 0.7, prefix: None }
+    }
+
+    fn supply(&mut self, text: &[u32]) -> Supply {
+        let has_room = text.len() < self.model.texts().context.kv().capacity();
+        if has_room && !self.failed { Supply::Any } else { Supply::Nothing }
+    }
+
+    fn passes(&self) -> Option<Passes<'_>> {
+        Some(Passes::Model)
+    }
+
+    fn model(&mut self) -> Option<&mut ModelProposer> {
+        Some(self)
+    }
+}
