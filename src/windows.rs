@@ -14,6 +14,10 @@ use windows_sys::Win32::{
     Foundation::FILETIME,
     Storage::FileSystem::GetDiskFreeSpaceExW,
     System::{
+        Console::{
+            ENABLE_VIRTUAL_TERMINAL_PROCESSING, GetConsoleMode, GetStdHandle, STD_OUTPUT_HANDLE,
+            SetConsoleMode,
+        },
         ProcessStatus::{K32GetProcessMemoryInfo, PROCESS_MEMORY_COUNTERS},
         SystemInformation::{
             GROUP_AFFINITY, GetLogicalProcessorInformationEx, RelationProcessorCore,
@@ -32,6 +36,19 @@ const LONGEST_PATH: usize = 200;
 
 /// CPUs are counted through groups of so many.
 const GROUP: usize = 64;
+
+/// Has the console of the standard output take escape sequences for colours, which it does unasked only inside a terminal program.
+/// Gives whether it takes them; what is no console takes everything.
+pub fn console_takes_colors() -> bool {
+    // SAFETY: the mode is written to a number of our own; a handle that is none makes the first call fail.
+    unsafe {
+        let (output, mut mode) = (GetStdHandle(STD_OUTPUT_HANDLE), 0);
+        if GetConsoleMode(output, &mut mode) == 0 {
+            return true;
+        }
+        SetConsoleMode(output, mode | ENABLE_VIRTUAL_TERMINAL_PROCESSING) != 0
+    }
+}
 
 /// A core of the processor.
 pub struct WindowsCore {

@@ -12,10 +12,15 @@ use super::{off_gpu_args::OffGpuArgs, output::warning, placement_arg::PlacementA
 use crate::{
     Error, Gguf, Model, Result,
     backend::{self, Device, Streaming, cpu::cores::Cores, gpu},
-    context::{ContextConfig, GpuVariant},
+    context::{ContextConfig, GpuVariant, Planes},
     measure::speeds,
-    placement::{Basis, PlacementRequest, forecast::Known},
+    placement::{
+        Acceptance, Basis, PlacementRequest,
+        forecast::{Known, Origin},
+        of_high_bits,
+    },
     plan::Unit,
+    quant::GgmlType,
 };
 
 #[derive(Args, Clone, Debug)]
@@ -115,6 +120,16 @@ pub struct SpeedArgs {
     /// not known [default: measured]
     #[arg(long, value_name = "VRAM,RAM,FILE", allow_hyphen_values = true, value_parser = parse_speeds)]
     speeds: Option<Speeds>,
+    /// What forecasts rest on: the chance of a draft's first, second, third .. token to be accepted once those before it are,
+    /// as 0.84,0.75,0.79; the last one holds for all that follow [default: what the mask's file promises, else what was
+    /// measured on real models, else 0.75]
+    #[arg(long, value_name = "P,..", value_delimiter = ',', value_parser = parse_chance)]
+    accept: Vec<f64>,
+}
+
+fn parse_chance(text: &str) -> Result<f64, String> {
+    let chance = text.trim().parse().ok().filter(|chance| (0.0..=1.0).contains(chance));
+    chance.ok_or_else(|| "chances from 0 to 1, as 0.84,0.75,0.79".into())
 }
 
 /// GB a second: VRAM, RAM, file.
@@ -132,7 +147,7 @@ fn parse_speeds(text: &str) -> Result<Speeds, String> {
 
 impl SpeedArgs {
     /// What a forecast for this machine rests on; `gguf` is a file whose disk is to be measured.
-    pub fn basis(&self, threads: usize, gguf: Option<&Gguf>, promised: Option<f64>) -> Basis {
+    pub fn basis(&self, threads: usize, gguf: Option<&Gguf>, acceptance: Option<Acceptance>) -> Basis {
         let [vram, ram, file] = self.speeds.unwrap_or_default().map(|gb| gb.map(|gb| Known::given(1e9 * gb)));
         let default = Basis::default();
         let threads = if threads == 0 { Cores::here().default_threads() } else { threads };
@@ -142,7 +157,10 @@ impl SpeedArgs {
             vram: vram.unwrap_or(default.vram),
             ram: ram.unwrap_or(default.ram),
             file: file.unwrap_or(default.file),
-            acceptance: promised.map_or(default.acceptance, Known::promised),
+            acceptance: match &self.accept[..] {
+                [] => acceptance.unwrap_or(default.acceptance),
+                given => Acceptance::new(given, Origin::Given),
+            },
             ..default
         }
     }
@@ -220,7 +238,9 @@ impl DeviceArgs {
 
     /// `promised` is what the draft's mask says of how often it is right.
     pub fn basis(&self, model: &Model, config: &ContextConfig, promised: Option<f64>) -> Basis {
-        self.speeds.basis(config.threads, Some(&model.gguf), promised)
+        let promised = promised.map(|chance| Acceptance::new(&[chance.clamp(0.0, 1.0)], Origin::Promised));
+        let acceptance = promised.or_else(|| measured(model, config));
+        self.speeds.basis(config.threads, Some(&model.gguf), acceptance)
     }
 
     /// With --dry-run: prints what would go where. The caller is done then.
@@ -237,6 +257,17 @@ impl DeviceArgs {
         }
         Ok(self.dry_run)
     }
+}
+
+/// What was measured of such drafts on real models.
+fn measured(model: &Model, config: &ContextConfig) -> Option<Acceptance> {
+    let mask = config.placement.draft.as_ref().filter(|_| config.planes == Some(Planes::All))?;
+    let bytes_of = |ty: GgmlType| {
+        let such = model.weights.iter().filter(|weight| weight.ty() == ty);
+        such.map(|weight| weight.bytes).sum::<u64>()
+    };
+    let types = model.weights.iter().map(|weight| weight.ty());
+    of_high_bits(mask, model.n_layer(), types.max_by_key(|ty| bytes_of(*ty))?)
 }
 
 fn has_gpu() -> bool {

@@ -79,6 +79,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "profile",
             "dry-run",
             "speeds",
+            "accept",
         ],
     ),
     (

@@ -77,7 +77,7 @@ fn to_json(plans: &Plans, model: Option<ModelId>) -> Value {
         })),
         "speeds": {"vram": speed(basis.vram), "ram": speed(basis.ram), "file": speed(basis.file)},
         "crossing": {"ms": 1e3 * basis.crossing.value, "origin": basis.crossing.origin.name()},
-        "acceptance": {"value": basis.acceptance.value, "origin": basis.acceptance.origin.name()},
+        "acceptance": {"chances": basis.acceptance.chances(), "origin": basis.acceptance.origin().name()},
     })
 }
 

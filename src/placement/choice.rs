@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn speculation_that_does_not_pay_decides_nothing() {
         let never = Basis {
-            acceptance: super::super::forecast::Known::given(0.0),
+            acceptance: super::super::Acceptance::new(&[0.0], super::super::forecast::Origin::Given),
             ..basis([100.0, 10.0, 1.0], 0.01)
         };
         let parts = model(8, Some(&halves()));

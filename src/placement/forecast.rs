@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{Place, Placement, UnitSize};
+use super::{Acceptance, Place, Placement, UnitSize};
 
 /// A number, and where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,6 +19,8 @@ pub enum Origin {
     Given,
     /// By the mask's file.
     Promised,
+    /// On a model that people trained.
+    MeasuredOn(&'static str),
     Assumed,
 }
 
@@ -31,22 +33,19 @@ impl Known {
         Known { value, origin: Origin::Given }
     }
 
-    pub const fn promised(value: f64) -> Self {
-        Known { value, origin: Origin::Promised }
-    }
-
     const fn assumed(value: f64) -> Self {
         Known { value, origin: Origin::Assumed }
     }
 }
 
 impl Origin {
-    pub fn name(self) -> &'static str {
+    pub fn name(self) -> String {
         match self {
-            Origin::Measured => "measured",
-            Origin::Given => "given",
-            Origin::Promised => "promised by the mask",
-            Origin::Assumed => "assumed",
+            Origin::Measured => "measured".into(),
+            Origin::Given => "given".into(),
+            Origin::Promised => "promised by the mask".into(),
+            Origin::MeasuredOn(model) => format!("measured on {model}"),
+            Origin::Assumed => "assumed".into(),
         }
     }
 }
@@ -65,8 +64,7 @@ pub struct Basis {
     /// Multiplications a second of many rows with a matrix.
     pub gpu_products: Known,
     pub cpu_products: Known,
-    /// The chance of a drafted token to be accepted once those before it are.
-    pub acceptance: Known,
+    pub acceptance: Acceptance,
 }
 
 impl Default for Basis {
@@ -80,7 +78,7 @@ impl Default for Basis {
             bus: Known::assumed(12e9),
             gpu_products: Known::assumed(5e12),
             cpu_products: Known::assumed(0.25e12),
-            acceptance: Known::assumed(0.75),
+            acceptance: Acceptance::new(&[0.75], Origin::Assumed),
         }
     }
 }
@@ -191,9 +189,8 @@ impl Placement {
             return Prediction::plain(token);
         }
         let draft = self.seconds(basis, true, 1);
-        let accepted = basis.acceptance.value.clamp(0.0, 1.0);
         let of = |drafted: i32| {
-            let tokens = (0..=drafted).map(|n| accepted.powi(n)).sum();
+            let tokens = basis.acceptance.tokens(drafted as usize);
             let verification = self.seconds(basis, false, drafted as usize + 1);
             Prediction { token, draft, round: f64::from(drafted) * draft + verification, drafted, tokens }
         };
@@ -273,12 +270,7 @@ impl fmt::Display for Forecast {
             write!(f, ", {} for rows to cross ({})", ms(crossing.value), crossing.origin.name())?;
         }
         if self.placed.is_some() {
-            write!(
-                f,
-                ", {:.0} % of drafted tokens standing ({})",
-                100.0 * acceptance.value,
-                acceptance.origin.name()
-            )?;
+            write!(f, ", {acceptance}")?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@
 //! Where a draft reads high bits alone, these can be all of a layer that lies on the GPU: its low planes then lie in RAM,
 //! and only passes in full go there (`planes.rs`).
 
+mod acceptance;
 mod choice;
 mod deal;
 #[allow(missing_docs)]
@@ -21,6 +22,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use acceptance::{Acceptance, of_high_bits};
 pub use choice::First;
 pub(crate) use choice::PlacementChoice;
 pub(crate) use choice::choose;

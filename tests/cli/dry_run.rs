@@ -79,7 +79,27 @@ fn the_70b_on_a_card_of_24_gib_is_an_object_too() {
     assert!((number(&drafted["round_ms"]) - round).abs() < 1e-9 * round, "{drafted}");
     let rate = 1e3 * number(&drafted["tokens"]) / round;
     assert!((number(&drafted["tok_s"]) / rate - 1.0).abs() < 1e-9);
-    assert_eq!(plan["acceptance"], json!({"value": 0.75, "origin": "assumed"}));
+    assert_eq!(plan["acceptance"], json!({"chances": [0.75], "origin": "assumed"}));
+}
+
+/// With chances of one's own, by hand: a round gives `1 + a + a·b + a·b·b + ..` tokens.
+#[test]
+fn chances_of_drafted_tokens_can_be_given() {
+    let line = "synth --like llama-70b --quant q4_0 --vram 24GiB --ram 64GiB --speeds 1000,50,3 --accept";
+    let with = |chances: &str| plan(&[line.split(' ').collect(), vec![chances]].concat());
+    let given = with("0.9,0.5");
+    assert_eq!(given["acceptance"], json!({"chances": [0.9, 0.5], "origin": "given"}));
+    let drafted = &given["forecasts"]["drafted"];
+    let count = number(&drafted["drafted"]) as i32;
+    let tokens = 1.0 + (0..count).map(|n| 0.9 * 0.5f64.powi(n)).sum::<f64>();
+    assert!((number(&drafted["tokens"]) - tokens).abs() < 1e-9, "{drafted}");
+    let (less, more) = (with("0.5"), with("0.95"));
+    let rate = |plan: &Value| number(&plan["forecasts"]["drafted"]["tok_s"]);
+    assert!(rate(&less) < rate(&given) && rate(&given) < rate(&more), "{less} {given} {more}");
+    for wrong in ["1.5", "-0.1", "often", "", "0.8,,0.7", "nan"] {
+        let output = run(&[&line.split(' ').collect::<Vec<_>>()[..], &[wrong, "--dry-run"]].concat());
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+    }
 }
 
 /// States of recurrent layers are said, and are in the sum.
