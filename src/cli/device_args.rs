@@ -232,6 +232,11 @@ impl DeviceArgs {
         gpu_cache(self.gpu_cache.as_deref())
     }
 
+    /// Whether the user has said where kernels are kept.
+    pub fn names_cache(&self) -> bool {
+        self.gpu_cache.is_some()
+    }
+
     pub fn profile(&self) -> bool {
         self.profile
     }

@@ -194,7 +194,7 @@ impl Sources {
         config.ahead = self.drafters.mtp;
         config.shortlists = !self.whole_vocabulary;
         config.placement.draft = self.drafters.masks.first().map(|mask| mask.layers().clone());
-        if learned.is_off() {
+        if learned.is_off() && !context.device.names_cache() {
             config.gpu_cache = None;
         }
         Ok(config)
