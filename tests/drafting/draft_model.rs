@@ -1,20 +1,17 @@
 //! Drafts of another model, in a context of its own: exact whatever it says.
 
-use std::{
-    ops::ControlFlow,
-    sync::{Arc, Mutex},
-};
+use std::sync::Arc;
 
 use spec_run::{
-    Context, Engine, EngineConfig, Job, Model, Tokenizer,
-    engine::{Event, MakeProposers},
+    Context, Model, Tokenizer,
+    engine::MakeProposers,
     sampler::SamplerConfig,
-    speculation::{Controller, Costs, Memory, ModelSource, Proposer, SourceKind},
+    speculation::{ModelSource, Proposer, SourceKind},
 };
 
 use crate::{
     common::{context, embedded_model, fixture, load},
-    speculation::{drafted, fixed, greedy, plain, request, same},
+    speculation::{drafted, fixed, greedy, plain, request, same, three_together},
 };
 
 const PROMPT: [u32; 6] = [1, 403, 407, 261, 378, 396];
@@ -87,51 +84,12 @@ fn a_draft_model_without_room_drafts_nothing_more() {
 #[test]
 fn texts_together_are_what_they_are_alone() {
     let model = embedded_model();
-    let prompt = |i: u32| [&PROMPT[..], &[300 + i]].concat();
-    let expected: Vec<Vec<u32>> = (0..3u32)
-        .map(|i| {
-            let prompt = prompt(i);
-            let mut request = request(&prompt, 40);
-            request.ignore_eos = true;
-            plain(&mut small(&model, 128), &greedy(), &request, usize::MAX).tokens
-        })
-        .collect();
     // One with room for all, and one in which each text takes the others' room.
     for cells in [256, 90] {
-        let context = small(&model, 512);
         let source = source(&model, cells);
         let make: MakeProposers = Box::new(move || vec![Box::new(source.proposer()) as Box<dyn Proposer>]);
-        let infos: Vec<_> = make().iter().map(|proposer| proposer.info(&context)).collect();
-        assert_eq!(infos[0].kind, SourceKind::Model);
-        // Where a few rows cost next to nothing, unlike those of prompts, texts under load are drafted too.
-        let rows: Vec<f64> = (0..17).map(|n| if n < 16 { 1.0 + 0.001 * f64::from(n) } else { 3.0 }).collect();
-        let controller = Controller::new(Costs::recalled(&infos, &rows, &[Some(0.01)]), Memory::new());
-        let tokenizer = Arc::new(vocabulary(&model));
-        let mut engine = Engine::new(context, tokenizer, EngineConfig::default()).drafting(make, controller);
-        let ended: Vec<_> = (0..3u32)
-            .map(|i| {
-                let ended = Arc::new(Mutex::new(None));
-                let sink = ended.clone();
-                let mut job = Job::new(prompt(i));
-                (job.max_tokens, job.ignore_eos, job.sampler) = (Some(40), true, greedy());
-                let listener = move |event: Event| {
-                    if let Event::Ended(done) = event {
-                        *sink.lock().unwrap() = Some(done.unwrap());
-                    }
-                    ControlFlow::Continue(())
-                };
-                engine.submit(job, Box::new(listener)).unwrap();
-                ended
-            })
-            .collect();
-        engine.run();
-        let mut accepted = 0;
-        for (ended, expected) in ended.iter().zip(&expected) {
-            let ended = ended.lock().unwrap().take().expect("it has ended");
-            assert_eq!(ended.generation.tokens, *expected);
-            accepted += ended.report.drafting.accepted;
-        }
-        assert!(accepted > 0, "{cells} cells: nothing was drafted");
+        let accepted = three_together(small(&model, 512), make, SourceKind::Model);
+        assert!(accepted > 0, "{cells} cells");
     }
 }
 

@@ -3,8 +3,8 @@
 use std::{ops::ControlFlow, sync::Arc};
 
 use spec_run::{
-    Context, Engine, EngineConfig, Job, Model, Tokenizer,
-    engine::{Event, MakeProposers},
+    Context, Model, Tokenizer,
+    engine::MakeProposers,
     generate::{Request, Speculation, speculate},
     sampler::{Sampler, SamplerConfig},
     speculation::{
@@ -18,7 +18,7 @@ use crate::{
         context, embedded_model, families, five_layers, load,
         noise::{head, source},
     },
-    speculation::{drafted, greedy, plain, request, same},
+    speculation::{drafted, greedy, plain, request, same, three_together},
 };
 
 /// Always drafts, with so many other tokens.
@@ -142,48 +142,10 @@ fn a_text_ends_where_it_ends_without_a_head() {
 #[test]
 fn texts_together_are_what_they_are_alone() {
     let model = embedded_model();
-    let tokenizer = Arc::new(Tokenizer::from_gguf(&model.gguf).unwrap());
-    let expected: Vec<Vec<u32>> = (0..3u32)
-        .map(|i| {
-            let prompt = [&PROMPT[..], &[300 + i]].concat();
-            let mut request = request(&prompt, 40);
-            request.ignore_eos = true;
-            plain(&mut small(&model, 128), &greedy(), &request, usize::MAX).tokens
-        })
-        .collect();
     let context = small(&model, 512);
     let source = source(&model, &context).unwrap();
     let make: MakeProposers = Box::new(move || vec![Box::new(source.proposer()) as Box<dyn Proposer>]);
-    let infos: Vec<_> = make().iter().map(|proposer| proposer.info(&context)).collect();
-    assert_eq!(infos[0].kind, SourceKind::Head);
-    // Where a few rows cost next to nothing, unlike those of prompts, texts under load are drafted too.
-    let rows: Vec<f64> = (0..17).map(|n| if n < 16 { 1.0 + 0.001 * f64::from(n) } else { 3.0 }).collect();
-    let controller = Controller::new(Costs::recalled(&infos, &rows, &[Some(0.01)]), Memory::new());
-    let mut engine = Engine::new(context, tokenizer, EngineConfig::default()).drafting(make, controller);
-    let ended: Vec<_> = (0..3u32)
-        .map(|i| {
-            let ended = Arc::new(std::sync::Mutex::new(None));
-            let sink = ended.clone();
-            let mut job = Job::new([&PROMPT[..], &[300 + i]].concat());
-            (job.max_tokens, job.ignore_eos, job.sampler) = (Some(40), true, greedy());
-            let listener = move |event: Event| {
-                if let Event::Ended(done) = event {
-                    *sink.lock().unwrap() = Some(done.unwrap());
-                }
-                ControlFlow::Continue(())
-            };
-            engine.submit(job, Box::new(listener)).unwrap();
-            ended
-        })
-        .collect();
-    engine.run();
-    let mut drafts = 0;
-    for (ended, expected) in ended.iter().zip(&expected) {
-        let ended = ended.lock().unwrap().take().expect("it has ended");
-        assert_eq!(ended.generation.tokens, *expected);
-        drafts += ended.report.drafting.rounds;
-    }
-    assert!(drafts > 0, "nothing was drafted");
+    three_together(context, make, SourceKind::Head);
 }
 
 /// By a policy that decides by itself: what it learns of other tokens in the place of the first changes no text.

@@ -2,19 +2,24 @@
 //! bit for bit, whatever drafts and however badly; so is sampled text.
 
 use crate::common;
-use std::{ops::ControlFlow, path::Path, sync::Arc};
+use std::{
+    ops::ControlFlow,
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 use common::{bits, context, embedded_model, fixture, load};
 use spec_run::{
-    Batch, Context, Model, Result, RunLayers, Sampler, Tokenizer,
+    Batch, Context, Engine, EngineConfig, Job, Model, Result, RunLayers, Sampler, Tokenizer,
     context::KvType,
     embedded,
+    engine::{Event, MakeProposers},
     generate::{Generation, Request, Speculation, Stop, TokenScore, generate, speculate},
     mask::LayerBits,
     sampler::{Dry, Mirostat, SamplerConfig},
     speculation::{
-        DRAFT, Drafted, ExitsProposer, Fixed, MaskProposer, NgramProposer, Offer, Policy, Proposer, Report,
-        Round, RoundChoice, SourceInfo, SourceKind, Speedup, Supply, TARGET, Token,
+        Controller, Costs, DRAFT, Drafted, ExitsProposer, Fixed, MaskProposer, Memory, NgramProposer, Offer,
+        Policy, Proposer, Report, Round, RoundChoice, SourceInfo, SourceKind, Speedup, Supply, TARGET, Token,
     },
     tokenizer::EncodeOptions,
 };
@@ -117,6 +122,53 @@ pub fn drafted(
     let (generation, report) =
         speculate(context, &tokenizer(), &mut sampler, request, &mut speculation, watcher).unwrap();
     (ran(context, sampler, generation, seen), report)
+}
+
+/// Three texts of the embedded model in one engine, where a few rows cost next to nothing, unlike those of prompts: so they are
+/// drafted under load too. They must be what they are alone; gives how many drafted tokens were accepted.
+pub fn three_together(context: Context, make: MakeProposers, kind: SourceKind) -> usize {
+    let model = context.model().clone();
+    let prompt = |i: u32| vec![1, 403, 407, 261, 378, 396, 300 + i];
+    let expected: Vec<Vec<u32>> = (0..3)
+        .map(|i| {
+            let prompt = prompt(i);
+            let mut request = request(&prompt, 40);
+            request.ignore_eos = true;
+            plain(&mut small(&model, 128), &greedy(), &request, usize::MAX).tokens
+        })
+        .collect();
+    let infos: Vec<_> = make().iter().map(|proposer| proposer.info(&context)).collect();
+    assert_eq!(infos[0].kind, kind);
+    let rows: Vec<f64> = (0..17).map(|n| if n < 16 { 1.0 + 0.001 * f64::from(n) } else { 3.0 }).collect();
+    let controller = Controller::new(Costs::recalled(&infos, &rows, &[Some(0.01)]), Memory::new());
+    let tokenizer = Arc::new(tokenizer());
+    let mut engine = Engine::new(context, tokenizer, EngineConfig::default()).drafting(make, controller);
+    let ended: Vec<_> = (0..3)
+        .map(|i| {
+            let ended = Arc::new(Mutex::new(None));
+            let sink = ended.clone();
+            let mut job = Job::new(prompt(i));
+            (job.max_tokens, job.ignore_eos, job.sampler) = (Some(40), true, greedy());
+            let listener = move |event: Event| {
+                if let Event::Ended(done) = event {
+                    *sink.lock().unwrap() = Some(done.unwrap());
+                }
+                ControlFlow::Continue(())
+            };
+            engine.submit(job, Box::new(listener)).unwrap();
+            ended
+        })
+        .collect();
+    engine.run();
+    let (mut rounds, mut accepted) = (0, 0);
+    for (ended, expected) in ended.iter().zip(&expected) {
+        let ended = ended.lock().unwrap().take().expect("it has ended");
+        assert_eq!(ended.generation.tokens, *expected);
+        rounds += ended.report.drafting.rounds;
+        accepted += ended.report.drafting.accepted;
+    }
+    assert!(rounds > 0, "nothing was drafted");
+    accepted
 }
 
 pub fn greedy() -> SamplerConfig {
