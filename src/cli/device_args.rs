@@ -1,6 +1,7 @@
 //! The flags that say on which device what runs.
 
 use std::{
+    collections::HashMap,
     path::{Path, PathBuf},
     sync::Once,
 };
@@ -267,12 +268,10 @@ impl DeviceArgs {
 /// What was measured of such drafts on real models.
 fn measured(model: &Model, config: &ContextConfig) -> Option<Acceptance> {
     let mask = config.placement.draft.as_ref().filter(|_| config.planes == Some(Planes::All))?;
-    let bytes_of = |ty: GgmlType| {
-        let such = model.weights.iter().filter(|weight| weight.ty() == ty);
-        such.map(|weight| weight.bytes).sum::<u64>()
-    };
-    let types = model.weights.iter().map(|weight| weight.ty());
-    of_high_bits(mask, model.n_layer(), types.max_by_key(|ty| bytes_of(*ty))?)
+    let mut bytes: HashMap<GgmlType, u64> = HashMap::new();
+    model.weights.iter().for_each(|weight| *bytes.entry(weight.ty()).or_default() += weight.bytes);
+    let (&most, _) = bytes.iter().max_by_key(|(_, bytes)| **bytes)?;
+    of_high_bits(mask, model.n_layer(), most)
 }
 
 fn has_gpu() -> bool {

@@ -10,7 +10,7 @@ use super::{
     output::note,
 };
 use crate::{
-    ContextConfig, Error, Gguf, Result, Tokenizer,
+    ContextConfig, Gguf, Result, Tokenizer,
     context::{Device, KvType},
     placement::PlacementRequest,
     speculation::ModelSource,
@@ -56,7 +56,7 @@ impl DraftModelArgs {
     }
 
     /// The draft model in a context of its own, beside that of a model with this vocabulary and configuration; `None` if none was
-    /// named. It is opened first: where all of a GPU is worth less to the model than a little of it to the draft model.
+    /// named. It is opened before the model: a little of a GPU's memory is worth more to it.
     pub fn open(
         &self,
         models: &ModelArgs,
@@ -66,10 +66,6 @@ impl DraftModelArgs {
     ) -> Result<Option<ModelSource>> {
         let Some(path) = self.path(models)? else { return Ok(None) };
         let (tokenizer, model) = common::load(&Gguf::open(&path)?.into())?;
-        if let Some(why) = tokenizer.differs_from(vocabulary) {
-            let what = format!("it cannot draft, its vocabulary is not the model's: {why}");
-            return Err(Error::model(model.gguf.name(), what));
-        }
         let placement = PlacementRequest {
             gpu_layers: match self.spec_draft_ngl {
                 Some(GpuLayers::Last(layers)) => Some(layers),
@@ -86,9 +82,12 @@ impl DraftModelArgs {
             gpu_cache: beside.gpu_cache.clone(),
             ..config
         };
-        let (opened, took) = common::open_context(&model, &config, &Default::default)?;
-        note!("draft model {}: {}; {took}", model.name, opened.describe());
-        ModelSource::new(opened, &tokenizer, vocabulary).map(Some)
+        let open = || {
+            let (opened, took) = common::open_context(&model, &config, &Default::default)?;
+            note!("draft model {}: {}; {took}", model.name, opened.describe());
+            Ok(opened)
+        };
+        ModelSource::open(&model, &tokenizer, vocabulary, open).map(Some)
     }
 
     /// Its file, fetched if it must be.

@@ -55,6 +55,7 @@ struct Drafts {
     cost: f64,
     /// What all of it took by the clock.
     seconds: f64,
+    /// Draft steps that it took.
     steps: usize,
     /// The full model's pass, if the device has made it as well.
     verified: Option<Pass>,

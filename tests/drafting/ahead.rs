@@ -12,7 +12,7 @@ use spec_run::{
 
 use crate::{
     common::{context, mtp::samples},
-    speculation::{drafted, fixed, greedy, plain, request, same},
+    running::{drafted, fixed, greedy, plain, request, same},
 };
 
 fn small(model: &Arc<Model>, n_ctx: u32) -> Context {

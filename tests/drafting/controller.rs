@@ -59,6 +59,22 @@ struct World {
 /// Places of the text that a trial looks at.
 const PLACES: usize = 24;
 
+/// A step without a draft that took so long.
+fn plain_round(verify_seconds: f64) -> Round<'static> {
+    Round {
+        source: None,
+        drafted: &[],
+        draft_steps: 0,
+        accepted: 0,
+        others: &[],
+        other: None,
+        from_layer: 0,
+        draft_seconds: 0.0,
+        verify_seconds,
+        other_seconds: 0.0,
+    }
+}
+
 /// Tokens per plain step.
 fn speed(world: &World, policy: &mut dyn Policy) -> f64 {
     let mut rng = Rng::new(world.seed ^ 0x9e37);
@@ -95,20 +111,7 @@ fn speed(world: &World, policy: &mut dyn Policy) -> f64 {
             .collect();
         let choice = policy.choose(&offers);
         let RoundChoice::Draft { source, most } = choice else {
-            let verify_seconds = timed(1.0);
-            let plain = Round {
-                source: None,
-                drafted: &[],
-                draft_steps: 0,
-                accepted: 0,
-                others: &[],
-                other: None,
-                from_layer: 0,
-                draft_seconds: 0.0,
-                verify_seconds,
-                other_seconds: 0.0,
-            };
-            policy.record(&plain);
+            policy.record(&plain_round(timed(1.0)));
             (at, time) = (at + 1, time + 1.0);
             continue;
         };
@@ -539,18 +542,7 @@ fn a_trial_that_the_prompt_shows_to_be_dear_is_not_made() {
         }
         for _ in 0..8 {
             policy.choose(&[]);
-            policy.record(&Round {
-                source: None,
-                drafted: &[],
-                draft_steps: 0,
-                accepted: 0,
-                others: &[],
-                other: None,
-                from_layer: 0,
-                draft_seconds: 0.0,
-                verify_seconds: 0.02,
-                other_seconds: 0.0,
-            });
+            policy.record(&plain_round(0.02));
         }
         policy.wants_trial(0, PLACES)
     };

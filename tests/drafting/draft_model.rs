@@ -1,17 +1,17 @@
 //! Drafts of another model, in a context of its own: exact whatever it says.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use spec_run::{
     Context, Model, Tokenizer,
     engine::MakeProposers,
-    sampler::SamplerConfig,
+    gguf::{Array, Value},
     speculation::{ModelSource, Proposer, SourceKind},
 };
 
 use crate::{
-    common::{context, embedded_model, fixture, load},
-    speculation::{drafted, fixed, greedy, plain, request, same, three_together},
+    common::{context, embedded_model, five_layers, fixture, load, rewritten},
+    running::{drafted, fixed, greedy, plain, request, same, samplers, three_together},
 };
 
 const PROMPT: [u32; 6] = [1, 403, 407, 261, 378, 396];
@@ -26,13 +26,8 @@ fn vocabulary(model: &Model) -> Tokenizer {
 
 /// A draft model beside the embedded one, with room for so many tokens.
 fn source(draft: &Arc<Model>, n_ctx: u32) -> ModelSource {
-    ModelSource::new(small(draft, n_ctx), &vocabulary(draft), &vocabulary(&embedded_model())).unwrap()
-}
-
-fn samplers() -> [SamplerConfig; 3] {
-    let drawn =
-        |temp: f32, top_k: usize| SamplerConfig { temp, top_k, seed: Some(5), ..SamplerConfig::default() };
-    [greedy(), drawn(0.8, 40), drawn(1.2, 0)]
+    let of_model = vocabulary(&embedded_model());
+    ModelSource::open(draft, &vocabulary(draft), &of_model, || Ok(small(draft, n_ctx))).unwrap()
 }
 
 #[test]
@@ -101,7 +96,31 @@ fn a_model_of_another_vocabulary_cannot_draft() {
     assert_eq!(own.differs_from(&own), None);
     let why = own.differs_from(&others).expect("512 tokens are not 32000");
     assert!(why.contains("512") && others.differs_from(&own).is_some(), "{why}");
-    let refused = ModelSource::new(small(&other, 64), &others, &own);
+    let refused = ModelSource::open(&other, &others, &own, || panic!("what cannot draft is not opened"));
     let refused = refused.err().expect("it cannot draft").to_string();
     assert!(refused.contains("cannot draft") && refused.lines().count() == 1, "{refused}");
+}
+
+/// What llama.cpp looks at, one thing changed at a time.
+#[test]
+fn vocabularies_differ_by_their_special_tokens_and_their_texts() {
+    let model = load(Path::new(five_layers()));
+    let own = vocabulary(&model);
+    let differs = |key: &str, value: Value| {
+        let edited = rewritten(&model, |writer| _ = writer.set(key, value), |tensor| tensor.ty);
+        vocabulary(&edited).differs_from(&own)
+    };
+    let id = |name: &str, id: u32| differs(&format!("tokenizer.ggml.{name}_token_id"), Value::U32(id));
+    assert_eq!(id("eos", own.eos().unwrap()), None);
+    assert_eq!(id("eos", 7).unwrap(), format!("EOS is 7 in one and {} in the other", own.eos().unwrap()));
+    assert_eq!(id("bos", 7).unwrap(), format!("BOS is 7 in one and {} in the other", own.bos().unwrap()));
+    let texts = |changed: u32| {
+        let text = |token: u32| if token == changed { "other" } else { own.token_text(token) };
+        let all = (0..own.vocab_size() as u32).map(text).collect();
+        differs("tokenizer.ggml.tokens", Value::Array(Array::String(all)))
+    };
+    assert_eq!(texts(u32::MAX), None);
+    // The first few are named as a model likes.
+    assert_eq!(texts(1), None);
+    assert!(texts(300).unwrap().starts_with("token 300 is "), "{:?}", texts(300));
 }

@@ -14,7 +14,7 @@ use spec_run::{
 
 use crate::{
     common::{context, embedded_model, families, five_layers, load, noise::source},
-    speculation::{greedy, plain, request},
+    running::{greedy, plain, request},
 };
 
 /// Always drafts by layers, and has so many guesses checked.

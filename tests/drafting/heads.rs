@@ -6,7 +6,7 @@ use spec_run::{
     Context, Model, Tokenizer,
     engine::MakeProposers,
     generate::{Request, Speculation, speculate},
-    sampler::{Sampler, SamplerConfig},
+    sampler::Sampler,
     speculation::{
         Controller, Costs, Drafted, HeadSource, Memory, Offer, Policy, Proposer, Report, Round, RoundChoice,
         SourceInfo, SourceKind, Speedup,
@@ -18,7 +18,7 @@ use crate::{
         context, embedded_model, families, five_layers, load,
         noise::{head, source},
     },
-    speculation::{drafted, greedy, plain, request, same, three_together},
+    running::{drafted, greedy, plain, request, same, samplers, three_together},
 };
 
 /// Always drafts, with so many other tokens.
@@ -68,12 +68,6 @@ fn small(model: &Arc<Model>, n_ctx: u32) -> Context {
 }
 
 const PROMPT: [u32; 6] = [1, 403, 407, 261, 378, 396];
-
-fn samplers() -> [SamplerConfig; 3] {
-    let drawn =
-        |temp: f32, top_k: usize| SamplerConfig { temp, top_k, seed: Some(5), ..SamplerConfig::default() };
-    [greedy(), drawn(0.8, 40), drawn(1.2, 0)]
-}
 
 #[test]
 fn texts_are_plain_decodings_whatever_a_head_says() {

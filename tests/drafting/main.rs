@@ -15,6 +15,7 @@ mod guided;
 mod heads;
 mod recurrent;
 mod round_length;
+mod running;
 mod sampled;
 mod search;
 mod speculation;

@@ -1,183 +1,24 @@
 //! Speculation is exact: greedy text, its log-probabilities and the cache afterwards are those of plain decoding,
 //! bit for bit, whatever drafts and however badly; so is sampled text.
 
-use crate::common;
-use std::{
-    ops::ControlFlow,
-    path::Path,
-    sync::{Arc, Mutex},
-};
+use std::{ops::ControlFlow, path::Path};
 
-use common::{bits, context, embedded_model, fixture, load};
 use spec_run::{
-    Batch, Context, Engine, EngineConfig, Job, Model, Result, RunLayers, Sampler, Tokenizer,
+    Context, RunLayers, Sampler,
     context::KvType,
-    embedded,
-    engine::{Event, MakeProposers},
-    generate::{Generation, Request, Speculation, Stop, TokenScore, generate, speculate},
+    generate::{Speculation, Stop, speculate},
     mask::LayerBits,
     sampler::{Dry, Mirostat, SamplerConfig},
     speculation::{
-        Controller, Costs, DRAFT, Drafted, ExitsProposer, Fixed, MaskProposer, Memory, NgramProposer, Offer,
-        Policy, Proposer, Report, Round, RoundChoice, SourceInfo, SourceKind, Speedup, Supply, TARGET, Token,
+        DRAFT, Drafted, ExitsProposer, Fixed, MaskProposer, NgramProposer, Offer, Policy, Proposer, Round,
+        RoundChoice, SourceInfo, SourceKind, Speedup, Supply, TARGET,
     },
-    tokenizer::EncodeOptions,
 };
 
-const EXTRA_SLOTS: usize = 24;
-
-fn tokenizer() -> Tokenizer {
-    Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap()
-}
-
-fn encode(text: &str) -> Vec<u32> {
-    tokenizer().encode(text, EncodeOptions { add_special: true, parse_special: false })
-}
-
-pub fn request(prompt: &[u32], max_tokens: usize) -> Request<'_> {
-    Request { prompt, max_tokens: Some(max_tokens), ignore_eos: false, shift_keep: None, logprobs: 3 }
-}
-
-/// One thread each, because the tests run beside each other; threads do not change a bit.
-fn small(model: &Arc<Model>, n_ctx: u32) -> Context {
-    context(model, |c| (c.n_ctx, c.extra_slots, c.threads) = (n_ctx, EXTRA_SLOTS, 1))
-}
-
-/// Everything that must not depend on speculation.
-#[derive(Debug, PartialEq)]
-pub struct Ran {
-    pub tokens: Vec<u32>,
-    logprobs: Vec<Vec<(u32, u32)>>,
-    steps: usize,
-    stop: Stop,
-    seen: Vec<u32>,
-    history: Vec<u32>,
-    cells: usize,
-    /// The logits of one more token.
-    after: Vec<u32>,
-}
-
-/// Equality with a message that can be read.
-pub fn same(found: &Ran, expected: &Ran, when: &str) {
-    assert_eq!(found.tokens, expected.tokens, "tokens, {when}");
-    let ends = |ran: &Ran| (ran.stop, ran.steps, ran.cells);
-    assert_eq!(ends(found), ends(expected), "stop, steps, cells, {when}");
-    assert!(found.logprobs == expected.logprobs, "log-probabilities, {when}");
-    assert!(found.after == expected.after, "the cache afterwards, {when}");
-    assert!(found == expected, "{when}");
-}
-
-fn ran(context: &mut Context, sampler: Sampler, generation: Generation, seen: Vec<u32>) -> Ran {
-    assert!(context.kv().is_empty(DRAFT), "a draft was left in the cache");
-    let cells = context.kv().len(TARGET);
-    assert_eq!(context.kv().free_cells(), context.kv().capacity() - cells, "cells were lost");
-    let mut after = Vec::new();
-    if context.kv().free_cells() > 0 {
-        context.decode(&Batch::prompt(&[7], context.kv().next_pos(TARGET), TARGET)).unwrap();
-        after = bits(context.logits(0));
-    }
-    let exact = |score: &TokenScore| {
-        let chosen = (u32::MAX, score.logprob.to_bits());
-        score.likely.iter().map(|(id, p)| (*id, p.to_bits())).chain([chosen]).collect()
-    };
-    Ran {
-        logprobs: generation.logprobs.iter().map(exact).collect(),
-        tokens: generation.tokens,
-        steps: generation.steps,
-        stop: generation.stop,
-        seen,
-        history: sampler.history().to_vec(),
-        cells,
-        after,
-    }
-}
-
-/// Ends the run after `most` tokens, as an interrupt would.
-fn watch(seen: &mut Vec<u32>, token: u32, most: usize) -> Result<ControlFlow<()>> {
-    seen.push(token);
-    Ok(if seen.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-}
-
-pub fn plain(context: &mut Context, config: &SamplerConfig, request: &Request, most: usize) -> Ran {
-    let mut sampler = Sampler::new(config.clone()).unwrap();
-    let mut seen = Vec::new();
-    let watcher = |token| watch(&mut seen, token, most);
-    let generation = generate(context, &tokenizer(), &mut sampler, request, watcher).unwrap();
-    ran(context, sampler, generation, seen)
-}
-
-pub fn drafted(
-    context: &mut Context,
-    config: &SamplerConfig,
-    request: &Request,
-    most: usize,
-    proposer: Box<dyn Proposer>,
-    mut policy: impl Policy,
-) -> (Ran, Report) {
-    let mut sampler = Sampler::new(config.clone()).unwrap();
-    let mut seen = Vec::new();
-    let watcher = |token: Token| watch(&mut seen, token.id, most);
-    let proposers = &mut [proposer];
-    let mut speculation = Speculation { proposers, policy: &mut policy };
-    let (generation, report) =
-        speculate(context, &tokenizer(), &mut sampler, request, &mut speculation, watcher).unwrap();
-    (ran(context, sampler, generation, seen), report)
-}
-
-/// Three texts of the embedded model in one engine, where a few rows cost next to nothing, unlike those of prompts: so they are
-/// drafted under load too. They must be what they are alone; gives how many drafted tokens were accepted.
-pub fn three_together(context: Context, make: MakeProposers, kind: SourceKind) -> usize {
-    let model = context.model().clone();
-    let prompt = |i: u32| vec![1, 403, 407, 261, 378, 396, 300 + i];
-    let expected: Vec<Vec<u32>> = (0..3)
-        .map(|i| {
-            let prompt = prompt(i);
-            let mut request = request(&prompt, 40);
-            request.ignore_eos = true;
-            plain(&mut small(&model, 128), &greedy(), &request, usize::MAX).tokens
-        })
-        .collect();
-    let infos: Vec<_> = make().iter().map(|proposer| proposer.info(&context)).collect();
-    assert_eq!(infos[0].kind, kind);
-    let rows: Vec<f64> = (0..17).map(|n| if n < 16 { 1.0 + 0.001 * f64::from(n) } else { 3.0 }).collect();
-    let controller = Controller::new(Costs::recalled(&infos, &rows, &[Some(0.01)]), Memory::new());
-    let tokenizer = Arc::new(tokenizer());
-    let mut engine = Engine::new(context, tokenizer, EngineConfig::default()).drafting(make, controller);
-    let ended: Vec<_> = (0..3)
-        .map(|i| {
-            let ended = Arc::new(Mutex::new(None));
-            let sink = ended.clone();
-            let mut job = Job::new(prompt(i));
-            (job.max_tokens, job.ignore_eos, job.sampler) = (Some(40), true, greedy());
-            let listener = move |event: Event| {
-                if let Event::Ended(done) = event {
-                    *sink.lock().unwrap() = Some(done.unwrap());
-                }
-                ControlFlow::Continue(())
-            };
-            engine.submit(job, Box::new(listener)).unwrap();
-            ended
-        })
-        .collect();
-    engine.run();
-    let (mut rounds, mut accepted) = (0, 0);
-    for (ended, expected) in ended.iter().zip(&expected) {
-        let ended = ended.lock().unwrap().take().expect("it has ended");
-        assert_eq!(ended.generation.tokens, *expected);
-        rounds += ended.report.drafting.rounds;
-        accepted += ended.report.drafting.accepted;
-    }
-    assert!(rounds > 0, "nothing was drafted");
-    accepted
-}
-
-pub fn greedy() -> SamplerConfig {
-    SamplerConfig::greedy()
-}
-
-pub fn fixed(max: usize) -> Fixed {
-    Fixed { max, ..Fixed::default() }
-}
+use crate::{
+    common::{self, context, embedded_model, fixture, load},
+    running::{drafted, encode, fixed, greedy, plain, request, same, small, tokenizer},
+};
 
 fn nothing_but_the_head(n_layer: usize) -> RunLayers {
     RunLayers::mask(vec![LayerBits::NONE; n_layer])
@@ -592,7 +433,7 @@ fn a_trial_foresees_acceptance_and_leaves_no_trace() {
 /// An exit is a shorter model: what it drafts is what the file cut off there would say.
 #[test]
 fn drafts_read_the_full_models_cells_and_write_their_own() {
-    let model: Arc<Model> = embedded_model();
+    let model = embedded_model();
     let mut context = context(&model, |_| {});
     let prompt = encode("Once upon a time");
     let config = greedy();

@@ -2,7 +2,8 @@
 //!
 //! Everything is counted in plain steps, T(1). A round that drafts `k` tokens with step cost `c` takes
 //! `C(k) = k·c + V(k)` and gives `E(k) = 1 + a₁ + a₁a₂ + …` tokens, `aᵢ` the chance that the i-th is accepted. `V(k)` is
-//! `T(k+1)`, or less where verification goes on from what the draft's own layers made.
+//! `T(k+1)`, or less where verification goes on from what the draft's own layers made. Where a guide guesses for the draft's steps,
+//! these are fewer than `k`: one, and one more for each token that no guess has foretold.
 //!
 //! *Which source*: the one with the highest rate `max E(k)/C(k)`, if that is above 1, the rate of plain steps. A
 //! source that is little known counts with what its chances may well be, so it is tried (UCB1's optimism).

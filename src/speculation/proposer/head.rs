@@ -2,16 +2,13 @@
 
 use std::{path::Path, sync::Arc};
 
-use super::{Passes, Proposer, Supply, glance};
+use super::{Passes, Proposer, RAM_SPEED, Supply, glance};
 use crate::{
     Context, Error, Result,
     context::Isa,
     head::{Drafter, Head, Origin, PackedHead, Tables, Together},
     speculation::policy::{SourceInfo, SourceKind},
 };
-
-/// Bytes that a usual machine reads of its RAM in a second.
-const RAM_SPEED: f64 = 40e9;
 
 /// A head that is ready for the texts of a context.
 #[derive(Clone)]

@@ -21,6 +21,9 @@ pub use ngram::NgramProposer;
 use super::policy::{Drafted, Ready, SourceInfo};
 use crate::{Context, RunLayers};
 
+/// Bytes that a usual machine reads of its RAM in a second.
+const RAM_SPEED: f64 = 40e9;
+
 /// What a proposer has for this round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supply {
@@ -32,7 +35,7 @@ pub enum Supply {
     Found(Ready),
 }
 
-/// Something that drafts. It says how, and never decodes.
+/// Something that drafts. It says how, and decodes nothing in the context of the text.
 pub trait Proposer: Send {
     /// What the policy is to know of it.
     fn info(&self, context: &Context) -> SourceInfo;

@@ -5,16 +5,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{Passes, Proposer, Supply};
+use super::{Passes, Proposer, RAM_SPEED, Supply};
 use crate::{
-    Batch, Context, Error, Result, Tokenizer,
+    Batch, Context, Error, Model, Result, Tokenizer,
     batch::SeqId,
     scores::{Scores, Want},
     speculation::policy::{SourceInfo, SourceKind},
 };
 
-/// Bytes that a usual machine reads of its RAM in a second.
-const RAM_SPEED: f64 = 40e9;
 /// Tokens of the text that are still to come, and of drafts.
 const ROOM: usize = 32;
 
@@ -36,15 +34,19 @@ struct Texts {
 }
 
 impl ModelSource {
-    /// Drafts by a context of the draft model, whose vocabulary must be that of the model it drafts for.
-    pub fn new(context: Context, vocabulary: &Tokenizer, of_model: &Tokenizer) -> Result<Self> {
-        let model = context.model();
+    /// Drafts by a context of the draft model, which is opened if its vocabulary is that of the model it drafts for.
+    pub fn open(
+        model: &Model,
+        vocabulary: &Tokenizer,
+        of_model: &Tokenizer,
+        context: impl FnOnce() -> Result<Context>,
+    ) -> Result<Self> {
         if let Some(why) = vocabulary.differs_from(of_model) {
-            let what = format!("it cannot draft, its vocabulary is not that of the model: {why}");
+            let what = format!("it cannot draft, its vocabulary is not the model's: {why}");
             return Err(Error::model(model.gguf.name(), what));
         }
         let (name, n_vocab) = (model.name.clone(), model.n_vocab());
-        let texts = Mutex::new(Texts { context, evaluated: HashMap::new(), next: 0 });
+        let texts = Mutex::new(Texts { context: context()?, evaluated: HashMap::new(), next: 0 });
         Ok(ModelSource(Arc::new(DraftModel { name, n_vocab, texts })))
     }
 
