@@ -1,16 +1,18 @@
 //! Drafts of another model, in a context of its own: exact whatever it says.
 
-use std::{path::Path, sync::Arc};
+use std::{ops::ControlFlow, path::Path, sync::Arc};
 
 use spec_run::{
-    Context, Model, Tokenizer,
+    Context, Model, Sampler, Tokenizer,
     engine::MakeProposers,
+    generate::{Speculation, speculate},
     gguf::{Array, Value},
-    speculation::{ModelSource, Proposer, SourceKind},
+    quant::GgmlType,
+    speculation::{ModelProposer, ModelSource, Passes, Proposer, SourceInfo, SourceKind, Supply},
 };
 
 use crate::{
-    common::{context, embedded_model, five_layers, fixture, load, rewritten},
+    common::{context, embedded_model, five_layers, fixture, load, retyped, rewritten},
     running::{drafted, fixed, greedy, plain, request, same, samplers, three_together},
 };
 
@@ -58,6 +60,62 @@ fn texts_are_plain_decodings_whatever_a_draft_model_says() {
     }
 }
 
+/// Reads the whole text anew for each draft.
+struct Anew {
+    source: ModelSource,
+    proposer: ModelProposer,
+}
+
+impl Proposer for Anew {
+    fn info(&self, context: &Context) -> SourceInfo {
+        self.proposer.info(context)
+    }
+
+    fn supply(&mut self, text: &[u32]) -> Supply {
+        self.proposer = self.source.proposer();
+        self.proposer.supply(text)
+    }
+
+    fn passes(&self) -> Option<Passes<'_>> {
+        self.proposer.passes()
+    }
+
+    fn model(&mut self) -> Option<&mut ModelProposer> {
+        Some(&mut self.proposer)
+    }
+}
+
+/// Where a drafted token was rejected, or another text begins, it goes on from the text and not from what it has read before.
+#[test]
+fn a_draft_model_forgets_what_was_rejected() {
+    let model = embedded_model();
+    let draft = retyped(&model, |tensor| match tensor.ty {
+        GgmlType::Q8_0 => GgmlType::Q4_0,
+        other => other,
+    });
+    // The second text is another one, but for its first tokens.
+    let drafts = |mut proposers: [Box<dyn Proposer>; 1]| {
+        [PROMPT, [1, 403, 310, 1250, 263, 931]].map(|prompt| {
+            let mut request = request(&prompt, 60);
+            request.ignore_eos = true;
+            let (mut context, mut policy) = (small(&model, 128), fixed(3));
+            let mut speculation = Speculation { proposers: &mut proposers, policy: &mut policy };
+            let mut sampler = Sampler::new(greedy()).unwrap();
+            let go_on = |_| Ok(ControlFlow::Continue(()));
+            let tokenizer = vocabulary(&model);
+            let (_, report) =
+                speculate(&mut context, &tokenizer, &mut sampler, &request, &mut speculation, go_on).unwrap();
+            (report.drafting.drafted, report.drafting.accepted, report.by_position)
+        })
+    };
+    let source = source(&draft, 256);
+    let kept = drafts([Box::new(source.proposer())]);
+    let anew = drafts([Box::new(Anew { proposer: source.proposer(), source })]);
+    assert_eq!(kept, anew);
+    let some_rejected = |(drafted, accepted, _): &(usize, usize, _)| 0 < *accepted && accepted < drafted;
+    assert!(kept.iter().all(some_rejected), "{kept:?}");
+}
+
 /// Its cache is too small for the text, or for that of several texts.
 #[test]
 fn a_draft_model_without_room_drafts_nothing_more() {
@@ -94,7 +152,7 @@ fn a_model_of_another_vocabulary_cannot_draft() {
         load(&spec_run_fixtures::fixture("drafting", "models/stories260K.gguf").expect("the archive has it"));
     let (own, others) = (vocabulary(&embedded_model()), vocabulary(&other));
     assert_eq!(own.differs_from(&own), None);
-    let why = own.differs_from(&others).expect("512 tokens are not 32000");
+    let why = own.differs_from(&others).expect("512 tokens are not 2048");
     assert!(why.contains("512") && others.differs_from(&own).is_some(), "{why}");
     let refused = ModelSource::open(&other, &others, &own, || panic!("what cannot draft is not opened"));
     let refused = refused.err().expect("it cannot draft").to_string();
