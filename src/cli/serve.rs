@@ -28,7 +28,8 @@ use crate::{
     embedded,
     mask::skips::Skips,
     server::{
-        self, App, Config, Controls, Facts, Origins, Predict, Preparer, Sleeper, TemplateFrom, wire::Defaults,
+        self, App, Config, Controls, Facts, Models, Origins, Predict, Preparer, Served, Sleeper,
+        TemplateFrom, wire::Defaults,
     },
     speculation::SourceInfo,
 };
@@ -162,7 +163,7 @@ pub fn run(args: ServeArgs) -> Result<()> {
     defaults.settings.speculation = args.server.speculation_stats;
     let (template, template_from) = args.server.template(&args.template, gguf, tokenizer)?;
     let divided = args.server.parallel()?.is_some() && !args.server.kv_unified;
-    let texts = Texts { most: config.texts, divided };
+    let texts = Texts { most: args.server.parallel()?.unwrap_or(TEXTS), divided };
     if args.engine.dry_run(&loaded, texts)? {
         return Ok(());
     }
@@ -180,7 +181,7 @@ pub fn run(args: ServeArgs) -> Result<()> {
             gguf.name()
         );
     }
-    let facts = args.server.facts(&loaded, &sources, &masks, template_from, caps.ok());
+    let facts = args.server.facts(&loaded, texts, &sources, &masks, template_from, caps.ok());
     let n_layer = model.n_layer();
     let preparer = Preparer {
         vocabulary: Vocabulary::new(tokenizer).ok(),
@@ -208,7 +209,8 @@ pub fn run(args: ServeArgs) -> Result<()> {
     });
     let idle = args.server.sleep_idle_seconds.map(Duration::from_secs);
     let sleeper = Arc::new(Sleeper::new(engine, closes(memory), idle, open));
-    let mut app = App::new(config, defaults, facts, preparer, Box::new(sleeper.clone()));
+    let served = Served::new(defaults, facts, preparer, Box::new(sleeper.clone()));
+    let mut app = App::new(config, Models::one(served));
     if !args.server.no_ui {
         (app.assets, app.policy) = (server::PAGE, server::POLICY.trim());
     }
@@ -320,7 +322,6 @@ impl ServerArgs {
         if self.timeout == 0 {
             return Err(Error::Usage("--timeout 0: no request would come in time".into()));
         }
-        let texts = self.parallel()?.unwrap_or(TEXTS);
         let predict = predict(|name| std::env::var(name).ok())?;
         Ok(Config {
             hosts,
@@ -330,7 +331,6 @@ impl ServerArgs {
             most_body: self.max_body.saturating_mul(1 << 20),
             timeout: Duration::from_secs(self.timeout),
             most_waiting: self.max_waiting,
-            texts,
             slots: self.slots || !self.no_slots,
             saves_to: self.slot_save_path.clone(),
             predict: predict.map(|(predict, _)| predict),
@@ -386,6 +386,7 @@ impl ServerArgs {
     fn facts(
         &self,
         loaded: &Loaded,
+        texts: Texts,
         sources: &[SourceInfo],
         masks: &[(SourceInfo, RunLayers)],
         template_from: TemplateFrom,
@@ -406,6 +407,7 @@ impl ServerArgs {
             model_name: gguf.metadata().str("general.name").ok().flatten().map(|_| model.name.clone()),
             path: gguf.name().into(),
             fingerprint: format!("b{}-spec-run", env!("CARGO_PKG_VERSION")),
+            texts: texts.most,
             n_ctx_train: model.n_ctx_train as usize,
             n_embd: model.plan.dims.dim,
             n_params: gguf.tensors().iter().map(|tensor| tensor.elements()).sum(),

@@ -11,16 +11,19 @@ mod desk;
 mod http;
 mod infill;
 mod lark;
+mod metrics;
+mod models;
 mod prepare;
+mod served;
 mod sleep;
 pub mod wire;
 
 pub use assets::{PAGE, POLICY};
 pub use choice::Source;
 pub use desk::{Answers, Heard, Hearer};
-pub use http::{
-    App, Asset, Config, Facts, Log, Origins, Predict, Record, TemplateFrom, listen, router, serve,
-};
+pub use http::{App, Asset, Config, Log, Origins, Predict, Record, listen, router, serve};
 pub use lark::Controls;
+pub use models::{Lease, Models};
 pub use prepare::{Prepared, Preparer, ReadMask, Render};
+pub use served::{Facts, Served, TemplateFrom};
 pub use sleep::{Close, Open, Sleeper};

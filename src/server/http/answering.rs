@@ -22,7 +22,9 @@ use crate::engine::{Ended, JobId};
 use crate::server::{
     choice::{Choice, random},
     desk::{Heard, Hearer},
+    models::Lease,
     prepare::Prepared,
+    served::Facts,
     wire::{ApiError, Ask, Frame, Header, Shape, Whole, Writer},
 };
 
@@ -34,6 +36,7 @@ const FIRST: Duration = Duration::from_millis(500);
 /// The answers to one request.
 struct Answering {
     app: Arc<App>,
+    model: Lease,
     /// Where it was asked.
     path: String,
     ask: Ask,
@@ -45,38 +48,38 @@ struct Answering {
 }
 
 /// Answers a request.
-pub(super) async fn answer(app: Arc<App>, ask: Ask, path: &str) -> Response {
+pub(super) async fn answer(app: Arc<App>, model: Lease, ask: Ask, path: &str) -> Response {
     if !ask.stream {
-        return match json(app, ask, path).await {
+        return match json(app, model, ask, path).await {
             Ok(json) => Json(json).into_response(),
             Err(error) => failed(&error, path),
         };
     }
-    match begin(app, ask, path).await {
+    match begin(app, model, ask, path).await {
         Ok(answering) => answering.stream().await,
         Err(error) => failed(&error, path),
     }
 }
 
 /// The whole answer to a request.
-pub(super) async fn json(app: Arc<App>, ask: Ask, path: &str) -> Result<Value, ApiError> {
-    begin(app, ask, path).await?.whole().await
+pub(super) async fn json(app: Arc<App>, model: Lease, ask: Ask, path: &str) -> Result<Value, ApiError> {
+    begin(app, model, ask, path).await?.whole().await
 }
 
 /// Prepares the jobs and hands them to the engine, which may be in the middle of a pass: other requests do not wait for it.
-async fn begin(app: Arc<App>, ask: Ask, path: &str) -> Result<Answering, ApiError> {
+async fn begin(app: Arc<App>, model: Lease, ask: Ask, path: &str) -> Result<Answering, ApiError> {
     let path = path.to_owned();
     apart(move || {
-        let gate = app.clone();
-        let Some(_place) = gate.admit() else {
-            let most = app.config.most_waiting;
+        let (gate, most) = (model.clone(), app.config.most_waiting);
+        let Some(_place) = gate.admit(most) else {
             return Err(ApiError::unavailable(format!("{most} requests wait already; try again later")));
         };
-        let prepared = app.preparer.jobs(&ask)?;
+        let prepared = model.preparer.jobs(&ask)?;
         let (to, heard) = unbounded_channel();
         let mut answering = Answering {
-            writer: Writer::new(ask.shape, header(&app), ask.settings.clone()),
+            writer: Writer::new(ask.shape, header(&model.facts), ask.settings.clone()),
             app,
+            model,
             path,
             ask,
             heard,
@@ -87,10 +90,10 @@ async fn begin(app: Arc<App>, ask: Ask, path: &str) -> Result<Answering, ApiErro
         for (index, Prepared { job, bound, settings, source }) in prepared.into_iter().enumerate() {
             let hearer = Hearer { index, to: to.clone() };
             // Jobs before one that is refused end with the request.
-            let id = answering.app.answers.submit(job, bound, hearer)?;
-            answering.app.remember_asked(id, &settings);
+            let id = answering.model.answers.submit(job, bound, hearer)?;
+            answering.model.remember_asked(id, &settings);
             answering.ids.push(id);
-            let tokenizer = answering.app.preparer.tokenizer.clone();
+            let tokenizer = answering.model.preparer.tokenizer.clone();
             answering.choices.push(Some(Choice::new(tokenizer, settings, source)));
             answering.wholes.push(None);
         }
@@ -104,29 +107,19 @@ impl Drop for Answering {
     fn drop(&mut self) {
         for (id, choice) in self.ids.iter().zip(&self.choices) {
             if let Some(choice) = choice {
-                self.app.answers.cancel(*id);
-                self.app.has_answered(*id, &self.path, None, &choice.timings());
+                self.model.answers.cancel(*id);
+                self.app.has_answered(&self.model, *id, &self.path, None, &choice.timings());
             }
         }
     }
 }
 
-/// The jobs that a request asks for.
-pub(super) async fn prepare(app: &Arc<App>, ask: Ask) -> Result<(Ask, Vec<Prepared>), ApiError> {
-    let app = app.clone();
-    apart(move || {
-        let prepared = app.preparer.jobs(&ask)?;
-        Ok((ask, prepared))
-    })
-    .await
-}
-
-fn header(app: &App) -> Header {
+fn header(facts: &Facts) -> Header {
     Header {
         id: random(24),
         created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
-        model: app.facts.names.first().cloned().unwrap_or_default(),
-        fingerprint: app.facts.fingerprint.clone(),
+        model: facts.names.first().cloned().unwrap_or_default(),
+        fingerprint: facts.fingerprint.clone(),
     }
 }
 
@@ -141,7 +134,7 @@ impl Answering {
         match heard {
             Heard::Begun { cached, slot } => {
                 let Some(progress) = choice.begins(cached, slot) else { return Ok(Vec::new()) };
-                let sources = &self.app.facts.sources;
+                let sources = &self.model.facts.sources;
                 let mut frames = self.writer.begins(index, &progress, choice.prompt(), sources);
                 if self.ask.settings.return_progress {
                     frames.extend(self.writer.progress(index, &progress));
@@ -157,7 +150,7 @@ impl Answering {
             Heard::Token { id, drafted_by, score } => {
                 let more = choice.token(id, drafted_by, score.as_ref());
                 if choice.is_stopped() {
-                    self.app.answers.cancel(self.ids[index]);
+                    self.model.answers.cancel(self.ids[index]);
                 }
                 let says_more = !more.text.is_empty() || !more.deltas.is_empty() || !more.likely.is_empty();
                 Ok(if says_more { self.writer.more(index, &more) } else { Vec::new() })
@@ -174,7 +167,7 @@ impl Answering {
         if !more.text.is_empty() || !more.deltas.is_empty() {
             frames.extend(self.writer.more(index, &more));
         }
-        self.app.has_answered(self.ids[index], &self.path, Some(&whole.reason), &whole.timings);
+        self.app.has_answered(&self.model, self.ids[index], &self.path, Some(&whole.reason), &whole.timings);
         frames.extend(self.writer.ended(index, &whole));
         self.wholes[index] = Some(whole);
         frames

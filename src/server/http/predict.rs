@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     App, answering,
-    routes::{Read, body, failed},
+    routes::{Read, body, failed, named},
 };
 use crate::server::wire::{ApiError, Fields, read};
 
@@ -76,10 +76,12 @@ async fn one(app: Arc<App>, instance: Value) -> Value {
             // There is one body for all.
             fields.shift_remove("stream");
         }
-        read(&instance, &app.defaults)
+        let model = app.models.lease(named(&instance)).await?;
+        let ask = read(&instance, &model.defaults)?;
+        Ok((model, ask))
     };
     let answer = match ask.await {
-        Ok(ask) => answering::json(app, ask, "predict").await,
+        Ok((model, ask)) => answering::json(app, model, ask, "predict").await,
         Err(error) => Err(error),
     };
     answer.unwrap_or_else(|error| error.to_json())

@@ -23,7 +23,12 @@ use super::{
 use crate::{
     engine::Status,
     hash::fnv1a,
-    server::wire::{ApiError, Ask, Defaults, Fields, Input, Part, read, settings_json},
+    server::{
+        models::Lease,
+        prepare::Preparer,
+        served::Served,
+        wire::{ApiError, Ask, Defaults, Fields, Input, Part, read, settings_json},
+    },
     tokenizer::EncodeOptions,
 };
 
@@ -87,7 +92,7 @@ fn asks(read: Read) -> axum::routing::MethodRouter<Arc<App>> {
     post(move |State(app): State<Arc<App>>, uri: Uri, request: Request| async move {
         let path = uri.path().to_owned();
         match ask(&app, request, read).await {
-            Ok(ask) => answering::answer(app, ask, &path).await,
+            Ok((model, ask)) => answering::answer(app, model, ask, &path).await,
             Err(error) => failed(&error, &path),
         }
     })
@@ -98,8 +103,8 @@ fn counts(read: Read) -> axum::routing::MethodRouter<Arc<App>> {
     post(move |State(app): State<Arc<App>>, uri: Uri, request: Request| async move {
         let path = uri.path().to_owned();
         let counted = async {
-            let ask = ask(&app, request, read).await?;
-            let (_, prepared) = answering::prepare(&app, ask).await?;
+            let (model, ask) = ask(&app, request, read).await?;
+            let prepared = apart(move || model.preparer.jobs(&ask)).await?;
             Ok(prepared.first().map_or(0, |one| one.source.tokens.len()))
         };
         match counted.await {
@@ -111,8 +116,46 @@ fn counts(read: Read) -> axum::routing::MethodRouter<Arc<App>> {
     })
 }
 
-async fn ask(app: &Arc<App>, request: Request, read: Read) -> Result<Ask, ApiError> {
-    read(&body(app, request).await?, &app.defaults)
+/// Which model is asked, and what for.
+async fn ask(app: &Arc<App>, request: Request, read: Read) -> Result<(Lease, Ask), ApiError> {
+    let (model, asked) = asked(app, request).await?;
+    let ask = read(&asked, &model.defaults)?;
+    Ok((model, ask))
+}
+
+/// Which model a body names, and the body.
+pub(super) async fn asked(app: &Arc<App>, request: Request) -> Result<(Lease, Value), ApiError> {
+    let asked = body(app, request).await?;
+    Ok((app.models.lease(named(&asked)).await?, asked))
+}
+
+/// What a body calls the model.
+pub(super) fn named(body: &Value) -> Option<&str> {
+    body.get("model").and_then(Value::as_str)
+}
+
+/// The model that stands behind the question mark.
+pub(super) async fn model_of(app: &App, uri: &Uri) -> Result<Lease, ApiError> {
+    app.models.lease(in_query(uri, "model").as_deref()).await
+}
+
+/// What stands behind the question mark under a name.
+pub(super) fn in_query(uri: &Uri, name: &str) -> Option<String> {
+    let pairs = uri.query()?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs.into_iter().find(|(known, _)| *known == name).map(|(_, value)| plain(value))
+}
+
+/// Without the signs by which addresses spell others.
+fn plain(value: &str) -> String {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let spelt = (first == b'%').then(|| after.get(..2)).flatten();
+        let spelt = spelt.and_then(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok());
+        rest = if spelt.is_some() { &after[2..] } else { after };
+        bytes.push(spelt.unwrap_or(if first == b'+' { b' ' } else { first }));
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The JSON of a request.
@@ -141,9 +184,9 @@ async fn health() -> Response {
 }
 
 /// Asked of the engine between its passes.
-pub(super) async fn status(app: &Arc<App>) -> Result<Status, ApiError> {
-    let app = app.clone();
-    apart(move || Ok(app.answers.status()?)).await
+pub(super) async fn status(model: &Lease) -> Result<Status, ApiError> {
+    let model = model.clone();
+    apart(move || Ok(model.answers.status()?)).await
 }
 
 async fn metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
@@ -152,9 +195,13 @@ async fn metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
             ApiError::not_supported("metrics are off: the server was started without its setting `metrics`");
         return failed(&error, uri.path());
     }
-    let started = app.metrics.started.to_string();
-    let mut response = match status(&app).await {
-        Ok(status) => app.metrics.text(&status).into_response(),
+    let told = async {
+        let model = model_of(&app, &uri).await?;
+        let status = status(&model).await?;
+        Ok((model.metrics.text(&status).into_response(), model.metrics.started.to_string()))
+    };
+    let (mut response, started) = match told.await {
+        Ok(told) => told,
         Err(error) => return failed(&error, uri.path()),
     };
     let headers = response.headers_mut();
@@ -165,72 +212,86 @@ async fn metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
     response
 }
 
-async fn props(State(app): State<Arc<App>>) -> Response {
-    let settings = &app.defaults.settings;
-    let seed = settings.sampler.seed.unwrap_or(u32::MAX);
-    let template = app.preparer.template.as_ref();
-    Json(json!({
+async fn props(State(app): State<Arc<App>>, uri: Uri) -> Response {
+    match model_of(&app, &uri).await {
+        Ok(model) => Json(props_of(&app, &model)).into_response(),
+        Err(error) => failed(&error, uri.path()),
+    }
+}
+
+fn props_of(app: &App, model: &Served) -> Value {
+    let Served { defaults, facts, preparer, answers, .. } = model;
+    let seed = defaults.settings.sampler.seed.unwrap_or(u32::MAX);
+    let template = preparer.template.as_ref();
+    json!({
         "default_generation_settings": {
             "id": 0,
-            "n_ctx": app.preparer.n_ctx,
+            "n_ctx": preparer.n_ctx,
             "is_processing": false,
-            "params": settings_json(settings, seed.into()),
+            "params": settings_json(&defaults.settings, seed.into()),
         },
-        "total_slots": app.config.texts,
-        "model_alias": app.facts.names.first(),
-        "model_name": app.facts.model_name,
-        "model_path": app.facts.path,
+        "total_slots": facts.texts,
+        "model_alias": facts.names.first(),
+        "model_name": facts.model_name,
+        "model_path": facts.path,
         "modalities": { "vision": false, "audio": false },
         "chat_template": template.map(|template| &template.text),
-        "chat_template_from": app.facts.template_from.name(),
-        "chat_template_caps": app.facts.caps,
+        "chat_template_from": facts.template_from.name(),
+        "chat_template_caps": facts.caps,
         "bos_token": template.map(|template| &template.bos_token),
         "eos_token": template.map(|template| &template.eos_token),
-        "build_info": app.facts.fingerprint,
+        "build_info": facts.fingerprint,
         "endpoint_slots": app.config.slots,
         "endpoint_metrics": app.config.metrics,
         "cors_proxy_enabled": false,
-        "is_sleeping": app.answers.is_asleep(),
-        "masks": app.facts.masks,
-        "sources": app.facts.sources,
-    }))
-    .into_response()
+        "is_sleeping": answers.is_asleep(),
+        "masks": facts.masks,
+        "sources": facts.sources,
+    })
 }
 
-async fn models(State(app): State<Arc<App>>) -> Response {
-    let facts = &app.facts;
+async fn models(State(app): State<Arc<App>>, uri: Uri) -> Response {
+    let model = match app.models.lease(None).await {
+        Ok(model) => model,
+        Err(error) => return failed(&error, uri.path()),
+    };
+    let facts = &model.facts;
     let name = facts.names.first();
     let meta = json!({
-        "n_vocab": app.preparer.tokenizer.vocab_size(),
-        "n_ctx": app.preparer.n_ctx,
+        "n_vocab": model.preparer.tokenizer.vocab_size(),
+        "n_ctx": model.preparer.n_ctx,
         "n_ctx_train": facts.n_ctx_train,
         "n_embd": facts.n_embd,
         "n_params": facts.n_params,
         "size": facts.size,
     });
-    let model = json!({
+    let shown = json!({
         "id": name,
         "aliases": facts.names,
         "tags": facts.tags,
         "object": "model",
-        "created": app.metrics.started,
+        "created": model.metrics.started,
         "owned_by": "spec-run",
         "meta": meta,
     });
     let ollama = json!({ "name": name, "model": name, "tags": facts.tags, "capabilities": ["completion"] });
-    Json(json!({ "object": "list", "data": [model], "models": [ollama] })).into_response()
+    Json(json!({ "object": "list", "data": [shown], "models": [ollama] })).into_response()
 }
 
 /// In the words of vLLM, which lm-eval speaks.
-async fn tokenizer_info(State(app): State<Arc<App>>) -> Response {
-    let template = app.preparer.template.as_ref();
-    let text = |id: Option<u32>| id.map(|id| app.preparer.tokenizer.token_text(id).to_owned());
+async fn tokenizer_info(State(app): State<Arc<App>>, uri: Uri) -> Response {
+    let model = match model_of(&app, &uri).await {
+        Ok(model) => model,
+        Err(error) => return failed(&error, uri.path()),
+    };
+    let Preparer { template, tokenizer, .. } = &model.preparer;
+    let text = |id: Option<u32>| id.map(|id| tokenizer.token_text(id).to_owned());
     Json(json!({
         "tokenizer_class": "spec-run",
-        "bos_token": text(app.preparer.tokenizer.bos()),
-        "eos_token": text(app.preparer.tokenizer.eos()),
-        "add_bos_token": app.preparer.tokenizer.adds_bos(),
-        "chat_template": template.map(|template| &template.text),
+        "bos_token": text(tokenizer.bos()),
+        "eos_token": text(tokenizer.eos()),
+        "add_bos_token": tokenizer.adds_bos(),
+        "chat_template": template.as_ref().map(|template| &template.text),
     }))
     .into_response()
 }
@@ -241,12 +302,12 @@ fn reply(reply: Reply) -> Response {
 
 async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Response {
     let made = async {
-        let asked = body(&app, request).await?;
+        let (model, asked) = asked(&app, request).await?;
         let turn = TOKENIZED.acquire().await;
         let json = apart(move || {
             // Who has gone leaves the work behind, and the turn lasts as long as that.
             let _turn = turn;
-            tokens_of(&app, &asked)
+            tokens_of(&model.preparer, &asked)
         });
         let json = json.await?;
         Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
@@ -289,7 +350,7 @@ struct Counted {
     max_model_len: usize,
 }
 
-fn tokens_of(app: &App, json: &Value) -> Result<Vec<u8>, ApiError> {
+fn tokens_of(preparer: &Preparer, json: &Value) -> Result<Vec<u8>, ApiError> {
     let fields = Fields::of(json)?;
     // `prompt` is vLLM's word, whose texts begin as prompts do.
     let (name, content) =
@@ -304,13 +365,13 @@ fn tokens_of(app: &App, json: &Value) -> Result<Vec<u8>, ApiError> {
             Part::Token(id) => tokens.push(*id),
             Part::Text(text) => {
                 let options = EncodeOptions { add_special: special && n == 0, parse_special: parse };
-                tokens.extend(app.preparer.tokenizer.encode(text, options));
+                tokens.extend(preparer.tokenizer.encode(text, options));
             }
         }
     }
-    let counted = vllm.then_some(Counted { count: tokens.len(), max_model_len: app.preparer.n_ctx });
+    let counted = vllm.then_some(Counted { count: tokens.len(), max_model_len: preparer.n_ctx });
     let piece = |id: u32| {
-        let bytes = app.preparer.tokenizer.piece(id);
+        let bytes = preparer.tokenizer.piece(id);
         let piece = std::str::from_utf8(bytes).map_or(PieceText::Bytes(bytes), PieceText::Text);
         Piece { id, piece }
     };
@@ -323,16 +384,16 @@ fn tokens_of(app: &App, json: &Value) -> Result<Vec<u8>, ApiError> {
 
 async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Response {
     let made = async {
-        let asked = body(&app, request).await?;
-        Ok(Json(apart(move || text_of(&app, &asked)).await?).into_response())
+        let (model, asked) = asked(&app, request).await?;
+        Ok(Json(apart(move || text_of(&model.preparer, &asked)).await?).into_response())
     };
     reply(made.await.map_err(|error| (error, "/detokenize")))
 }
 
-fn text_of(app: &App, json: &Value) -> Result<Value, ApiError> {
+fn text_of(preparer: &Preparer, json: &Value) -> Result<Value, ApiError> {
     let ids = json.get("tokens").ok_or_else(|| ApiError::field("tokens", "a list of tokens is needed"))?;
     let mut tokens = Vec::new();
-    let most = app.preparer.tokenizer.vocab_size();
+    let most = preparer.tokenizer.vocab_size();
     for part in read::prompt("tokens", ids)? {
         match part {
             Part::Token(id) if (id as usize) < most => tokens.push(id),
@@ -343,15 +404,15 @@ fn text_of(app: &App, json: &Value) -> Result<Value, ApiError> {
             Part::Text(_) => return Err(ApiError::field("tokens", "a list of tokens is needed")),
         }
     }
-    let text = app.preparer.text(&tokens);
+    let text = preparer.text(&tokens);
     Ok(json!({ "content": text, "prompt": text }))
 }
 
 async fn apply_template(State(app): State<Arc<App>>, request: Request) -> Response {
     let made = async {
-        let ask = ask(&app, request, read::chat).await?;
+        let (model, ask) = ask(&app, request, read::chat).await?;
         let rendered = apart(move || match &ask.inputs[..] {
-            [Input::Chat(chat)] => app.preparer.prompt(chat),
+            [Input::Chat(chat)] => model.preparer.prompt(chat),
             _ => Err(ApiError::invalid("a conversation is needed")),
         });
         let prompt = rendered.await?;

@@ -17,12 +17,15 @@ use serde_json::{Value, json};
 
 use super::{
     App, apart,
-    routes::{body, failed, status},
+    routes::{asked, failed, in_query, model_of, status},
 };
 use crate::{
     engine::{SavedText, SlotStatus},
     files::{is_device, read_limited, write_whole},
-    server::wire::{ApiError, Fields},
+    server::{
+        served::Served,
+        wire::{ApiError, Fields},
+    },
 };
 
 /// Bytes of a saved text: more than a context of the longest kind has.
@@ -37,21 +40,27 @@ pub(super) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Response {
         let error = ApiError::not_supported("slots are not shown: the server was started with `no-slots`");
         return failed(&error, uri.path());
     }
-    let slots = match status(&app).await {
-        Ok(status) => status.slots,
+    let told = async {
+        let model = model_of(&app, &uri).await?;
+        let slots = status(&model).await?.slots;
+        Ok((model, slots))
+    };
+    let (model, slots) = match told.await {
+        Ok(told) => told,
         Err(error) => return failed(&error, uri.path()),
     };
     let all_busy = slots.iter().all(|slot| slot.job.is_some());
-    if all_busy && asked(&uri, "fail_on_no_slot").is_some_and(|wish| wish != "0") {
+    if all_busy && in_query(&uri, "fail_on_no_slot").is_some_and(|wish| wish != "0") {
         return failed(&ApiError::unavailable("no slot is free"), uri.path());
     }
-    Json(slots.iter().enumerate().map(|(id, slot)| shown(&app, id, slot)).collect::<Vec<_>>()).into_response()
+    Json(slots.iter().enumerate().map(|(id, slot)| shown(&model, id, slot)).collect::<Vec<_>>())
+        .into_response()
 }
 
-fn shown(app: &App, id: usize, slot: &SlotStatus) -> Value {
+fn shown(model: &Served, id: usize, slot: &SlotStatus) -> Value {
     let mut json = json!({
         "id": id,
-        "n_ctx": app.preparer.n_ctx,
+        "n_ctx": model.preparer.n_ctx,
         "speculative": slot.job.is_some() && slot.drafts,
         "is_processing": slot.job.is_some(),
         "n_tokens_cached": slot.cached,
@@ -59,7 +68,7 @@ fn shown(app: &App, id: usize, slot: &SlotStatus) -> Value {
     if let Some(job) = slot.job {
         json["id_task"] = job.into();
         json["n_prompt_tokens"] = slot.prompt.into();
-        json["params"] = app.asked(job).unwrap_or_default();
+        json["params"] = model.asked(job).unwrap_or_default();
     }
     json["next_token"] = json!([{
         "has_next_token": slot.job.is_some(),
@@ -67,12 +76,6 @@ fn shown(app: &App, id: usize, slot: &SlotStatus) -> Value {
         "n_decoded": slot.made,
     }]);
     json
-}
-
-/// What stands behind the question mark; only plain words are asked for here.
-fn asked<'u>(uri: &'u Uri, name: &str) -> Option<&'u str> {
-    let pairs = uri.query()?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    pairs.into_iter().find(|(known, _)| *known == name).map(|(_, value)| value)
 }
 
 /// Saves, restores or erases what a slot has.
@@ -88,17 +91,20 @@ pub(super) async fn act(
         let folder = app.config.saves_to.clone().ok_or_else(|| {
             ApiError::not_supported("slots are not saved: the server was started without `slot-save-path`")
         })?;
-        match asked(&uri, "action") {
+        match in_query(&uri, "action").as_deref() {
             Some("save") => {
-                let path = path(&folder, &body(&app, request).await?)?;
-                apart(move || save(&app, slot, &path)).await
+                let (model, asked) = asked(&app, request).await?;
+                let path = path(&folder, &asked)?;
+                apart(move || save(&model, slot, &path)).await
             }
             Some("restore") => {
-                let path = path(&folder, &body(&app, request).await?)?;
-                apart(move || restore(&app, slot, &path)).await
+                let (model, asked) = asked(&app, request).await?;
+                let path = path(&folder, &asked)?;
+                apart(move || restore(&model, slot, &path)).await
             }
             Some("erase") => {
-                let erase = move || Ok(json!({ "id_slot": slot, "n_erased": app.answers.erase(slot)? }));
+                let model = model_of(&app, &uri).await?;
+                let erase = move || Ok(json!({ "id_slot": slot, "n_erased": model.answers.erase(slot)? }));
                 apart(erase).await
             }
             Some(_) | None => {
@@ -125,10 +131,10 @@ fn check_regular(path: &Path) -> Result<()> {
     }
 }
 
-fn save(app: &App, slot: usize, path: &Path) -> Result<Value> {
+fn save(model: &Served, slot: usize, path: &Path) -> Result<Value> {
     let began = Instant::now();
     check_regular(path)?;
-    let saved = app.answers.save(slot)?;
+    let saved = model.answers.save(slot)?;
     let bytes = saved.to_bytes();
     write_whole(path, &bytes)?;
     Ok(json!({
@@ -140,7 +146,7 @@ fn save(app: &App, slot: usize, path: &Path) -> Result<Value> {
     }))
 }
 
-fn restore(app: &App, slot: usize, path: &Path) -> Result<Value> {
+fn restore(model: &Served, slot: usize, path: &Path) -> Result<Value> {
     let began = Instant::now();
     check_regular(path)?;
     let wrong = |what: &dyn std::fmt::Display| wrong(path, what);
@@ -152,7 +158,7 @@ fn restore(app: &App, slot: usize, path: &Path) -> Result<Value> {
     let count = bytes.len();
     let saved = SavedText::from_bytes(&bytes).map_err(|error| wrong(&error))?;
     drop(bytes);
-    let restored = app.answers.restore(slot, saved).map_err(|error| wrong(&error))?;
+    let restored = model.answers.restore(slot, saved).map_err(|error| wrong(&error))?;
     Ok(json!({
         "id_slot": slot,
         "filename": name(path),

@@ -24,8 +24,9 @@ use crate::{
     engine::{Bound, Ended, Generation, Job, SavedText, SlotStatus, Status, Stop, TokenScore},
     sampler::SamplerConfig,
     server::{
-        Controls,
+        Answers, Controls, Facts, Preparer, TemplateFrom,
         desk::{Heard, Hearer},
+        wire::{Defaults, Settings},
     },
     speculation::Report,
     tokenizer::EncodeOptions,
@@ -36,6 +37,8 @@ struct Fake {
     tokens: Vec<u32>,
     /// Tokens of a text.
     room: usize,
+    /// At once.
+    texts: usize,
     /// Parts of prompts.
     chunk: usize,
     pause: Duration,
@@ -150,6 +153,7 @@ fn start_with(template: &str, says: &str, change: impl FnOnce(&mut Config, &mut 
     let mut fake = Fake {
         tokens,
         room: 128,
+        texts: 2,
         chunk: 4,
         pause,
         jobs,
@@ -165,7 +169,6 @@ fn start_with(template: &str, says: &str, change: impl FnOnce(&mut Config, &mut 
         most_body: 1 << 20,
         timeout: Duration::from_secs(60),
         most_waiting: 8,
-        texts: 2,
         slots: true,
         saves_to: None,
         predict: None,
@@ -173,7 +176,7 @@ fn start_with(template: &str, says: &str, change: impl FnOnce(&mut Config, &mut 
         grace: Duration::from_secs(5),
     };
     change(&mut config, &mut fake);
-    let room = fake.room;
+    let (room, texts) = (fake.room, fake.texts);
     let fake = Arc::new(fake);
     let source = TemplateSource::new(template.into(), &tokenizer).unwrap();
     let template = ChatTemplate::new(source.clone()).unwrap();
@@ -194,6 +197,7 @@ fn start_with(template: &str, says: &str, change: impl FnOnce(&mut Config, &mut 
         tags: Vec::new(),
         path: "test.gguf".into(),
         fingerprint: "b1".into(),
+        texts,
         n_ctx_train: 128,
         n_embd: 1,
         n_params: 1,
@@ -204,7 +208,8 @@ fn start_with(template: &str, says: &str, change: impl FnOnce(&mut Config, &mut 
         template_from: TemplateFrom::Model,
     };
     let defaults = Defaults { settings: Settings::new(SamplerConfig::greedy()), ..Defaults::default() };
-    let mut app = App::new(config, defaults, facts, preparer, Box::new(fake.clone()));
+    let served = Served::new(defaults, facts, preparer, Box::new(fake.clone()));
+    let mut app = App::new(config, Models::one(served));
     app.assets = &[("index.html", "text/html", b"<!doctype html>")];
     let records: Arc<Mutex<Vec<Value>>> = Arc::default();
     let to = records.clone();
@@ -494,7 +499,7 @@ fn what_cannot_be_is_refused_and_others_go_on() {
 #[test]
 fn a_full_queue_is_said() {
     let slow = |config: &mut Config, fake: &mut Fake| {
-        (config.texts, config.most_waiting) = (1, 0);
+        (fake.texts, config.most_waiting) = (1, 0);
         fake.pause = Duration::from_millis(20);
     };
     let Some(server) = start(&"Once upon a time ".repeat(4), slow) else { return };
@@ -512,7 +517,7 @@ fn a_full_queue_is_said() {
 #[test]
 fn a_queue_is_full_also_while_the_engine_has_not_looked_at_it() {
     let slow = |config: &mut Config, fake: &mut Fake| {
-        (config.texts, config.most_waiting) = (1, 0);
+        (fake.texts, config.most_waiting) = (1, 0);
         fake.pass = Duration::from_millis(500);
     };
     let Some(server) = start("Once upon a time", slow) else { return };
