@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 
 pub use config::{ContextConfig, Streaming};
 use gpu_config::GpuConfig;
+#[cfg(feature = "server")]
+pub use open::memory_needed;
 pub use open::{Device, Loading, Opened, Plans, open, plan_elsewhere};
 use planes::LowProduct;
 use watch::Watch;

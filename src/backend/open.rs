@@ -8,7 +8,7 @@ use super::{
     cpu::{CpuBackend, CpuConfig},
     gpu::{self, Chosen, Found, GpuBackend, Variants},
     hybrid::{HybridBackend, Part},
-    planned::{GpuRoom, Machine, ModelSizes, Planned, plan_ahead, rooms, vram},
+    planned::{GpuRoom, Machine, ModelSizes, Planned, cpu_overhead, plan_ahead, rooms, vram},
 };
 use crate::{
     Error, Model, Result,
@@ -113,6 +113,25 @@ pub fn plan(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans
     };
     let basis = with_measured(basis, speeds);
     plans(model, config, basis, rooms(&config.placement, &found, &[]))
+}
+
+/// Bytes of RAM that a context would take: for weights, keys, values and buffers. Nothing stays in the file, unless the
+/// placement asks for that.
+#[cfg(feature = "server")]
+pub fn memory_needed(model: &Model, config: &ContextConfig) -> Result<u64> {
+    let mut found = adapters(config)?;
+    if config.device == Device::Auto {
+        found.truncate(1);
+    }
+    let request = PlacementRequest {
+        ram: Some(config.placement.ram.unwrap_or(u64::MAX / 2)),
+        ..config.placement.clone()
+    };
+    let machine = Machine::with(rooms(&request, &found, &[]));
+    let with_ahead = config.ahead.then(|| model.with_ahead());
+    let planned = plan_ahead(model, with_ahead.as_ref(), config, &request, &machine, &Basis::default)?;
+    let buffers = cpu_overhead(model, config, planned.max_rows, &planned.placement.on_cpu());
+    Ok(planned.placement.bytes_in_ram().saturating_add(buffers))
 }
 
 /// The basis with what is known of a GPU.

@@ -243,7 +243,7 @@ pub(super) fn plan_for(
 }
 
 /// Bytes of RAM that the buffers and the cache of these units take.
-fn cpu_overhead(model: &Model, config: &ContextConfig, max_rows: usize, on_cpu: &UnitSet) -> u64 {
+pub(super) fn cpu_overhead(model: &Model, config: &ContextConfig, max_rows: usize, on_cpu: &UnitSet) -> u64 {
     let types = [config.key_type, config.value_type];
     let layout = config.kv_layout(&model.plan).of_units(&model.plan, on_cpu);
     let overhead = cpu::overhead_bytes(model, (on_cpu, &layout), types, max_rows);

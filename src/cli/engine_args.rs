@@ -12,7 +12,7 @@ use super::{
     output::warning,
 };
 use crate::{
-    ContextConfig, Engine, EngineConfig, Gguf, Model, Result, RunLayers, Tokenizer,
+    ContextConfig, Engine, EngineConfig, Gguf, Model, Result, RunLayers, Tokenizer, backend,
     speculation::{MaskProposer, Proposer, SourceInfo},
 };
 
@@ -77,6 +77,14 @@ impl EngineArgs {
         let sources = self.draft.sources(model)?;
         let config = self.config(&sources, model, texts)?;
         self.context.device.dry_run(model, &config, sources.promised, false)
+    }
+
+    /// Bytes of memory that [`EngineArgs::open`] will take, if nothing is left in the file.
+    #[cfg_attr(not(feature = "server"), expect(dead_code))]
+    pub fn bytes(&self, loaded: &Loaded, texts: Texts) -> Result<u64> {
+        let model = &*loaded.model;
+        let config = self.config(&self.draft.sources(model)?, model, texts)?;
+        backend::memory_needed(model, &config)
     }
 
     fn config(&self, sources: &Sources, model: &Model, texts: Texts) -> Result<ContextConfig> {

@@ -389,7 +389,11 @@ pub const SERVE: &[Flag] = &[
     flag(&["--tools", "--tools-runtime"], Value, "LLAMA_ARG_TOOLS", Refused("the server runs no tools; clients run those that a model calls")),
     flag(&["--mcp-servers-config", "--mcp-servers-json"], Value, "", Refused("the server runs no tools; clients run those that a model calls")),
     flag(&["--embedding", "--embeddings", "--rerank", "--reranking"], Nothing, "", Refused("only text is made here; use llama-server")),
-    flag(&["--models-dir", "--models-max", "--models-preset"], Value, "", Refused("a server has one model; start another for another")),
+    flag(&["--models-dir"], Value, "LLAMA_ARG_MODELS_DIR", Same("--models-dir")),
+    flag(&["--models-preset"], Value, "LLAMA_ARG_MODELS_PRESET", Same("--models-preset")),
+    flag(&["--models-max"], Value, "LLAMA_ARG_MODELS_MAX", Same("--models-max")),
+    flag(&["--models-autoload"], Nothing, "LLAMA_ARG_MODELS_AUTOLOAD", Same("--models-autoload")),
+    flag(&["--no-models-autoload"], Nothing, "", Same("--no-models-autoload")),
 ];
 
 impl Here {

@@ -200,6 +200,28 @@ fn lines(words: Vec<OsString>) -> Result<Vec<Vec<OsString>>> {
     Ok(if lines.len() > 1 { lines.into_iter().map(with_name).collect() } else { vec![words] })
 }
 
+/// The flags of `serve` for one model of several: those of the command line win over `own`.
+#[cfg(feature = "server")]
+fn serve_args(own: &[String]) -> Result<serve::ServeArgs> {
+    let given = std::env::args_os().skip(1).skip_while(|word| word != "serve").skip(1);
+    let words = std::iter::once("serve".into()).chain(own.iter().map(OsString::from)).chain(given);
+    match parse(&translate(words)?.words)?.command {
+        Some(Command::Serve(said)) => Ok(said.args),
+        _ => Err(Error::Usage("these are not the flags of `serve`".into())),
+    }
+}
+
+/// Whether `serve` has such a flag, and whether that takes a value.
+#[cfg(feature = "server")]
+fn serve_flag(long: &str) -> Option<bool> {
+    let known = Cli::command();
+    let mut flags = known.find_subcommand("serve")?.get_arguments().filter(|arg| {
+        let mut names = arg.get_long().into_iter().chain(arg.get_all_aliases().into_iter().flatten());
+        names.any(|name| name == long)
+    });
+    flags.next().map(|arg| arg.get_action().takes_values())
+}
+
 /// Whether a command line is one that can be run, as far as is known before a file is opened; for tests.
 #[doc(hidden)]
 pub fn check(words: &[&str]) -> Result<()> {

@@ -68,6 +68,14 @@ pub trait Answers: Send + Sync {
         false
     }
 
+    /// Is asked now and then, where it wishes that: whoever has had nothing to do for long may let go of the model.
+    fn look(&self) -> bool {
+        false
+    }
+
+    /// Lets the model go for good, when all that is being made has ended.
+    fn end(&self) {}
+
     /// The text that a slot made last.
     fn save(&self, slot: usize) -> Result<SavedText>;
 

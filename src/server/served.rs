@@ -18,6 +18,9 @@ use super::{
 };
 use crate::engine::JobId;
 
+/// What clients are told of the program.
+pub const FINGERPRINT: &str = concat!("b", env!("CARGO_PKG_VERSION"), "-spec-run");
+
 /// What clients are told of a model.
 #[derive(Clone, Debug)]
 pub struct Facts {

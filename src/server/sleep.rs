@@ -53,28 +53,6 @@ impl Sleeper {
         Sleeper { open, idle, state: Mutex::new(state) }
     }
 
-    /// Lets the engine go if it has had nothing to do for long enough. Called now and then.
-    pub fn look(&self) {
-        let mut state = self.state();
-        let is_time = self.idle.is_some_and(|idle| state.last_asked.elapsed() >= idle);
-        let Some(status) = state.awake.as_ref().filter(|_| is_time).and_then(|it| it.handle.status().ok())
-        else {
-            return;
-        };
-        if status.running + status.waiting == 0 {
-            Self::closes(&mut state, status);
-        } else {
-            state.last_asked = Instant::now();
-        }
-    }
-
-    /// Lets the engine go for good, when all that it makes has ended.
-    pub fn end(&self) {
-        let mut state = self.state();
-        let status = state.awake.as_ref().and_then(|it| it.handle.status().ok()).unwrap_or_default();
-        Self::closes(&mut state, status);
-    }
-
     fn closes(state: &mut State, status: Status) {
         let Some(Awake { worker, handle, close }) = state.awake.take() else { return };
         // With the last handle the thread ends.
@@ -111,7 +89,7 @@ impl Sleeper {
     }
 }
 
-impl Answers for std::sync::Arc<Sleeper> {
+impl Answers for Sleeper {
     fn submit(&self, job: Job, bound: Bound, hearer: Hearer) -> Result<JobId> {
         desk::submit(&self.handle()?, job, bound, hearer)
     }
@@ -131,6 +109,27 @@ impl Answers for std::sync::Arc<Sleeper> {
 
     fn is_asleep(&self) -> bool {
         self.state().awake.is_none()
+    }
+
+    fn look(&self) -> bool {
+        let Some(idle) = self.idle else { return false };
+        let mut state = self.state();
+        let is_time = state.last_asked.elapsed() >= idle;
+        if let Some(status) = state.awake.as_ref().filter(|_| is_time).and_then(|it| it.handle.status().ok())
+        {
+            if status.running + status.waiting == 0 {
+                Sleeper::closes(&mut state, status);
+            } else {
+                state.last_asked = Instant::now();
+            }
+        }
+        true
+    }
+
+    fn end(&self) {
+        let mut state = self.state();
+        let status = state.awake.as_ref().and_then(|it| it.handle.status().ok()).unwrap_or_default();
+        Sleeper::closes(&mut state, status);
     }
 
     fn save(&self, slot: usize) -> Result<SavedText> {

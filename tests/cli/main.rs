@@ -29,6 +29,8 @@ mod run;
 mod search;
 #[cfg(all(unix, feature = "server"))]
 mod serve;
+#[cfg(all(unix, feature = "server"))]
+mod serve_models;
 mod shards;
 mod speculation;
 mod synth;

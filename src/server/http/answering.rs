@@ -17,12 +17,16 @@ use http_body::Frame as BodyFrame;
 use serde_json::Value;
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver, channel, unbounded_channel};
 
-use super::{App, apart, routes::failed};
+use super::{
+    App, apart,
+    routes::{Read, failed, is_messages},
+};
 use crate::engine::{Ended, JobId};
+use crate::quoted::one_line;
 use crate::server::{
     choice::{Choice, random},
     desk::{Heard, Hearer},
-    models::Lease,
+    models::{Lease, Wanted},
     prepare::Prepared,
     served::Facts,
     wire::{ApiError, Ask, Frame, Header, Shape, Whole, Writer},
@@ -32,6 +36,8 @@ use crate::server::{
 const MOST_PIECES: usize = 256;
 /// For so long nothing is sent, so that what is refused has a status of its own.
 const FIRST: Duration = Duration::from_millis(500);
+/// How often whoever waits for a model is told.
+const WAITING: Duration = Duration::from_secs(5);
 
 /// The answers to one request.
 struct Answering {
@@ -47,8 +53,80 @@ struct Answering {
     wholes: Vec<Option<Whole>>,
 }
 
-/// Answers a request.
-pub(super) async fn answer(app: Arc<App>, model: Lease, ask: Ask, path: &str) -> Response {
+/// A request for answers as it came.
+pub(super) struct Asked {
+    pub body: Value,
+    pub read: Read,
+    pub path: String,
+}
+
+impl Asked {
+    fn wants_stream(&self) -> bool {
+        self.body.get("stream").and_then(Value::as_bool).unwrap_or(false)
+    }
+}
+
+/// Answers a request as soon as its model is there. A stream begins before that, so that whoever waits is told.
+pub(super) async fn answer(app: Arc<App>, mut wanted: Wanted, asked: Asked) -> Response {
+    let path = asked.path.clone();
+    let model = match asked.wants_stream() {
+        false => wanted.lease().await,
+        true => match tokio::time::timeout(FIRST, wanted.lease()).await {
+            Ok(model) => model,
+            Err(_) => return stream_of_wanted(app, wanted, asked),
+        },
+    };
+    match model.and_then(|model| Ok(((asked.read)(&asked.body, &model.defaults)?, model))) {
+        Ok((ask, model)) => answer_by(app, model, ask, &path).await,
+        Err(error) => failed(&error, &path),
+    }
+}
+
+/// The stream of a request whose model is not there yet: comments until it is.
+fn stream_of_wanted(app: Arc<App>, mut wanted: Wanted, asked: Asked) -> Response {
+    let (pieces, received) = channel(MOST_PIECES);
+    tokio::spawn(async move {
+        let name = one_line(&wanted.name(), 200);
+        let model = loop {
+            let word = Bytes::from(format!(": model {name} is being loaded\n\n"));
+            if pieces.send(word).await.is_err() {
+                return;
+            }
+            tokio::select! {
+                model = wanted.lease() => break model,
+                () = pieces.closed() => return,
+                () = tokio::time::sleep(WAITING) => (),
+            }
+        };
+        let begun = async {
+            let model = model?;
+            let ask = (asked.read)(&asked.body, &model.defaults)?;
+            begin(app, model, ask, &asked.path).await
+        };
+        match begun.await {
+            Ok(answering) => answering.sends(Vec::new(), pieces).await,
+            Err(error) => {
+                // The client may have gone.
+                let _ = pieces.send(said(error_frame(&error, is_messages(&asked.path)))).await;
+            }
+        }
+    });
+    streamed(received)
+}
+
+/// What is said of an error where the status is sent already.
+fn error_frame(error: &ApiError, to_messages: bool) -> Vec<Frame> {
+    vec![match to_messages {
+        true => Frame { event: Some("error"), data: error.to_messages_json() },
+        false => Frame { event: None, data: error.to_json() },
+    }]
+}
+
+fn said(frames: Vec<Frame>) -> Bytes {
+    Bytes::from(frames.iter().map(Frame::text).collect::<String>())
+}
+
+async fn answer_by(app: Arc<App>, model: Lease, ask: Ask, path: &str) -> Response {
     if !ask.stream {
         return match json(app, model, ask, path).await {
             Ok(json) => Json(json).into_response(),
@@ -204,29 +282,20 @@ impl Answering {
         }
         let (pieces, received) = channel(MOST_PIECES);
         tokio::spawn(async move { self.sends(first, pieces).await });
-        let mut response = Body::new(Pieces(received)).into_response();
-        let headers = [
-            (header::CONTENT_TYPE, "text/event-stream"),
-            (header::CACHE_CONTROL, "no-cache"),
-            // Proxies would wait for more.
-            (header::HeaderName::from_static("x-accel-buffering"), "no"),
-        ];
-        response.headers_mut().extend(headers.map(|(name, value)| (name, HeaderValue::from_static(value))));
-        response
+        streamed(received)
     }
 
     /// Sends until all has been said or nobody receives any more; then what is heard of is let go, and the jobs end.
     async fn sends(mut self, first: Vec<Frame>, pieces: tokio::sync::mpsc::Sender<Bytes>) {
-        let text = |frames: Vec<Frame>| Bytes::from(frames.iter().map(Frame::text).collect::<String>());
-        if !first.is_empty() && pieces.send(text(first)).await.is_err() {
+        if !first.is_empty() && pieces.send(said(first)).await.is_err() {
             return;
         }
         let seconds = self.ask.settings.ping_seconds;
         // A comment now and then, so that nobody takes the connection for dead.
         let silence = Duration::from_secs(if seconds == 0 { u64::from(u32::MAX) } else { seconds });
         loop {
-            let said = tokio::select! {
-                said = self.next() => said,
+            let heard = tokio::select! {
+                heard = self.next() => heard,
                 () = pieces.closed() => return,
                 () = tokio::time::sleep(silence) => {
                     if pieces.send(Bytes::from_static(b": ping\n\n")).await.is_err() {
@@ -235,30 +304,38 @@ impl Answering {
                     continue;
                 }
             };
-            let frames = match said {
+            let frames = match heard {
                 None => break,
                 Some(Ok(frames)) => frames,
                 Some(Err(error)) => {
-                    let (event, data) = match self.ask.shape {
-                        Shape::Messages => (Some("error"), error.to_messages_json()),
-                        Shape::Chat | Shape::Completions | Shape::Responses | Shape::Llama => {
-                            (None, error.to_json())
-                        }
-                    };
-                    let _ = pieces.send(text(vec![Frame { event, data }])).await;
+                    let to_messages = self.ask.shape == Shape::Messages;
+                    let _ = pieces.send(said(error_frame(&error, to_messages))).await;
                     return;
                 }
             };
-            if !frames.is_empty() && pieces.send(text(frames)).await.is_err() {
+            if !frames.is_empty() && pieces.send(said(frames)).await.is_err() {
                 return;
             }
         }
         let (frames, word) = self.writer.done(&self.all());
-        let rest = [text(frames), Bytes::from_static(word.unwrap_or_default().as_bytes())].concat();
+        let rest = [said(frames), Bytes::from_static(word.unwrap_or_default().as_bytes())].concat();
         if !rest.is_empty() {
             let _ = pieces.send(Bytes::from(rest)).await;
         }
     }
+}
+
+/// What is received, piece by piece, as a reply.
+pub(super) fn streamed(received: Receiver<Bytes>) -> Response {
+    let mut response = Body::new(Pieces(received)).into_response();
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+        // Proxies would wait for more.
+        (header::HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    response.headers_mut().extend(headers.map(|(name, value)| (name, HeaderValue::from_static(value))));
+    response
 }
 
 /// What is sent, as a body.

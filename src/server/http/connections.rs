@@ -49,7 +49,11 @@ pub async fn serve(app: Arc<App>, listeners: Vec<TcpListener>, ends: watch::Rece
     let all = async { while all.join_next().await.is_some() {} };
     tokio::select! {
         () = all => (),
-        () = async { ended(ends).await; tokio::time::sleep(grace).await } => (),
+        () = async {
+            ended(ends).await;
+            app.models.stop_events();
+            tokio::time::sleep(grace).await;
+        } => (),
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ mod answering;
 mod connections;
 mod guard;
 mod log;
+mod models;
 mod predict;
 mod routes;
 mod slots;

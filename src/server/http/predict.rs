@@ -14,7 +14,10 @@ use super::{
     App, answering,
     routes::{Read, body, failed, named},
 };
-use crate::server::wire::{ApiError, Fields, read};
+use crate::server::{
+    models::Naming,
+    wire::{ApiError, Fields, read},
+};
 
 /// The most requests in one.
 const MOST: usize = 128;
@@ -76,7 +79,9 @@ async fn one(app: Arc<App>, instance: Value) -> Value {
             // There is one body for all.
             fields.shift_remove("stream");
         }
-        let model = app.models.lease(named(&instance)).await?;
+        let most_waiting = Some(app.config.most_waiting);
+        let naming = Naming { name: named(&instance), most_waiting, ..Naming::default() };
+        let model = app.models.wanted(naming)?.lease().await?;
         let ask = read(&instance, &model.defaults)?;
         Ok((model, ask))
     };

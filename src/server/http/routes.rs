@@ -16,15 +16,17 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::{
-    App, answering, apart, guard,
+    App,
+    answering::{self, Asked},
+    apart, guard,
     log::{self, Said},
-    predict, slots,
+    models, predict, slots,
 };
 use crate::{
     engine::Status,
     hash::fnv1a,
     server::{
-        models::Lease,
+        models::{Lease, Naming},
         prepare::Preparer,
         served::Served,
         wire::{ApiError, Ask, Defaults, Fields, Input, Part, read, settings_json},
@@ -40,9 +42,14 @@ static TOKENIZED: Semaphore = Semaphore::const_new(4);
 type Reply = Result<Response, (ApiError, &'static str)>;
 pub(super) type Read = fn(&Value, &Defaults) -> Result<Ask, ApiError>;
 
+/// Whether a path is one of Anthropic's.
+pub(super) fn is_messages(path: &str) -> bool {
+    path.contains("messages")
+}
+
 /// An error at a path: Anthropic's clients want another shape.
 pub(super) fn failed(error: &ApiError, path: &str) -> Response {
-    let body = if path.contains("messages") { error.to_messages_json() } else { error.to_json() };
+    let body = if is_messages(path) { error.to_messages_json() } else { error.to_json() };
     let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = (status, Json(body)).into_response();
     response.extensions_mut().insert(Said(error.message.clone()));
@@ -61,11 +68,13 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/apply-template", post(apply_template));
     for prefix in ["", "/v1"] {
         let at = |path: &str| format!("{prefix}{path}");
-        let models = get(models);
         routes = routes
             .route(&at("/health"), get(health))
             .route(&at("/props"), get(props))
-            .route(&at("/models"), models)
+            .route(&at("/models"), get(models::list))
+            .route(&at("/models/load"), post(models::load))
+            .route(&at("/models/unload"), post(models::unload))
+            .route(&at("/models/sse"), get(models::events))
             .route(&at("/chat/completions"), asks(read::chat))
             .route(&at("/chat/completions/input_tokens"), counts(read::chat))
             .route(&at("/responses"), asks(read::responses))
@@ -91,8 +100,13 @@ pub(super) fn router(app: Arc<App>) -> Router {
 fn asks(read: Read) -> axum::routing::MethodRouter<Arc<App>> {
     post(move |State(app): State<Arc<App>>, uri: Uri, request: Request| async move {
         let path = uri.path().to_owned();
-        match ask(&app, request, read).await {
-            Ok((model, ask)) => answering::answer(app, model, ask, &path).await,
+        let asked = async {
+            let body = body(&app, request).await?;
+            let wanted = app.models.wanted(naming(&app, &uri, named(&body)))?;
+            Ok((wanted, Asked { body, read, path: path.clone() }))
+        };
+        match asked.await {
+            Ok((wanted, asked)) => answering::answer(app, wanted, asked).await,
             Err(error) => failed(&error, &path),
         }
     })
@@ -103,7 +117,7 @@ fn counts(read: Read) -> axum::routing::MethodRouter<Arc<App>> {
     post(move |State(app): State<Arc<App>>, uri: Uri, request: Request| async move {
         let path = uri.path().to_owned();
         let counted = async {
-            let (model, ask) = ask(&app, request, read).await?;
+            let (model, ask) = ask(&app, &uri, request, read).await?;
             let prepared = apart(move || model.preparer.jobs(&ask)).await?;
             Ok(prepared.first().map_or(0, |one| one.source.tokens.len()))
         };
@@ -117,16 +131,23 @@ fn counts(read: Read) -> axum::routing::MethodRouter<Arc<App>> {
 }
 
 /// Which model is asked, and what for.
-async fn ask(app: &Arc<App>, request: Request, read: Read) -> Result<(Lease, Ask), ApiError> {
-    let (model, asked) = asked(app, request).await?;
+async fn ask(app: &Arc<App>, uri: &Uri, request: Request, read: Read) -> Result<(Lease, Ask), ApiError> {
+    let (model, asked) = asked(app, uri, request).await?;
     let ask = read(&asked, &model.defaults)?;
     Ok((model, ask))
 }
 
 /// Which model a body names, and the body.
-pub(super) async fn asked(app: &Arc<App>, request: Request) -> Result<(Lease, Value), ApiError> {
+pub(super) async fn asked(app: &Arc<App>, uri: &Uri, request: Request) -> Result<(Lease, Value), ApiError> {
     let asked = body(app, request).await?;
-    Ok((app.models.lease(named(&asked)).await?, asked))
+    let model = app.models.wanted(naming(app, uri, named(&asked)))?.lease().await?;
+    Ok((model, asked))
+}
+
+/// How a request names a model: `autoload` may stand in its address.
+pub(super) fn naming<'a>(app: &App, uri: &Uri, name: Option<&'a str>) -> Naming<'a> {
+    let autoload = in_query(uri, "autoload").map(|wish| ["true", "1"].contains(&wish.as_str()));
+    Naming { name, autoload, looks: false, most_waiting: Some(app.config.most_waiting) }
 }
 
 /// What a body calls the model.
@@ -136,7 +157,9 @@ pub(super) fn named(body: &Value) -> Option<&str> {
 
 /// The model that stands behind the question mark.
 pub(super) async fn model_of(app: &App, uri: &Uri) -> Result<Lease, ApiError> {
-    app.models.lease(in_query(uri, "model").as_deref()).await
+    let name = in_query(uri, "model");
+    let naming = Naming { looks: true, ..naming(app, uri, name.as_deref()) };
+    app.models.wanted(naming)?.lease().await
 }
 
 /// What stands behind the question mark under a name.
@@ -213,6 +236,9 @@ async fn metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
 }
 
 async fn props(State(app): State<Arc<App>>, uri: Uri) -> Response {
+    if app.models.is_many() && in_query(&uri, "model").is_none_or(|name| name.is_empty()) {
+        return Json(models::props(&app)).into_response();
+    }
     match model_of(&app, &uri).await {
         Ok(model) => Json(props_of(&app, &model)).into_response(),
         Err(error) => failed(&error, uri.path()),
@@ -250,34 +276,6 @@ fn props_of(app: &App, model: &Served) -> Value {
     })
 }
 
-async fn models(State(app): State<Arc<App>>, uri: Uri) -> Response {
-    let model = match app.models.lease(None).await {
-        Ok(model) => model,
-        Err(error) => return failed(&error, uri.path()),
-    };
-    let facts = &model.facts;
-    let name = facts.names.first();
-    let meta = json!({
-        "n_vocab": model.preparer.tokenizer.vocab_size(),
-        "n_ctx": model.preparer.n_ctx,
-        "n_ctx_train": facts.n_ctx_train,
-        "n_embd": facts.n_embd,
-        "n_params": facts.n_params,
-        "size": facts.size,
-    });
-    let shown = json!({
-        "id": name,
-        "aliases": facts.names,
-        "tags": facts.tags,
-        "object": "model",
-        "created": model.metrics.started,
-        "owned_by": "spec-run",
-        "meta": meta,
-    });
-    let ollama = json!({ "name": name, "model": name, "tags": facts.tags, "capabilities": ["completion"] });
-    Json(json!({ "object": "list", "data": [shown], "models": [ollama] })).into_response()
-}
-
 /// In the words of vLLM, which lm-eval speaks.
 async fn tokenizer_info(State(app): State<Arc<App>>, uri: Uri) -> Response {
     let model = match model_of(&app, &uri).await {
@@ -300,9 +298,9 @@ fn reply(reply: Reply) -> Response {
     reply.unwrap_or_else(|(error, path)| failed(&error, path))
 }
 
-async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Response {
+async fn tokenize(State(app): State<Arc<App>>, uri: Uri, request: Request) -> Response {
     let made = async {
-        let (model, asked) = asked(&app, request).await?;
+        let (model, asked) = asked(&app, &uri, request).await?;
         let turn = TOKENIZED.acquire().await;
         let json = apart(move || {
             // Who has gone leaves the work behind, and the turn lasts as long as that.
@@ -382,9 +380,9 @@ fn tokens_of(preparer: &Preparer, json: &Value) -> Result<Vec<u8>, ApiError> {
     serde_json::to_vec(&Tokens { tokens, counted }).map_err(|e| ApiError::server(e.to_string()))
 }
 
-async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Response {
+async fn detokenize(State(app): State<Arc<App>>, uri: Uri, request: Request) -> Response {
     let made = async {
-        let (model, asked) = asked(&app, request).await?;
+        let (model, asked) = asked(&app, &uri, request).await?;
         Ok(Json(apart(move || text_of(&model.preparer, &asked)).await?).into_response())
     };
     reply(made.await.map_err(|error| (error, "/detokenize")))
@@ -408,9 +406,9 @@ fn text_of(preparer: &Preparer, json: &Value) -> Result<Value, ApiError> {
     Ok(json!({ "content": text, "prompt": text }))
 }
 
-async fn apply_template(State(app): State<Arc<App>>, request: Request) -> Response {
+async fn apply_template(State(app): State<Arc<App>>, uri: Uri, request: Request) -> Response {
     let made = async {
-        let (model, ask) = ask(&app, request, read::chat).await?;
+        let (model, ask) = ask(&app, &uri, request, read::chat).await?;
         let rendered = apart(move || match &ask.inputs[..] {
             [Input::Chat(chat)] => model.preparer.prompt(chat),
             _ => Err(ApiError::invalid("a conversation is needed")),

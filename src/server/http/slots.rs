@@ -93,12 +93,12 @@ pub(super) async fn act(
         })?;
         match in_query(&uri, "action").as_deref() {
             Some("save") => {
-                let (model, asked) = asked(&app, request).await?;
+                let (model, asked) = asked(&app, &uri, request).await?;
                 let path = path(&folder, &asked)?;
                 apart(move || save(&model, slot, &path)).await
             }
             Some("restore") => {
-                let (model, asked) = asked(&app, request).await?;
+                let (model, asked) = asked(&app, &uri, request).await?;
                 let path = path(&folder, &asked)?;
                 apart(move || restore(&model, slot, &path)).await
             }

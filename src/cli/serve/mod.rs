@@ -1,45 +1,36 @@
 //! `spec-run serve`: answers over HTTP, many at once.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+mod catalog;
+mod host;
+mod preset;
+mod router_args;
+
+use std::{path::PathBuf, sync::Arc, thread, time::Duration};
 
 use clap::Args;
-use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
+use self::{
+    host::{Names, Ready},
+    router_args::RouterArgs,
+};
 use super::{
     chat_args::TemplateArgs,
-    chat_template,
     common::{MOST_TEXT, read_text},
-    drafting::{Memory, keep},
-    engine_args::{EngineArgs, Loaded, Opened, Texts},
+    engine_args::EngineArgs,
     interrupt,
-    output::{note, warning},
+    output::note,
     sampler_args::SamplerArgs,
-    verbosity::{Verbosity, verbosity},
 };
 use crate::{
-    Error, Gguf, Result, RunLayers, Tokenizer,
-    chat::{Caps, TemplateSource, known_template},
-    constraint::Vocabulary,
-    embedded,
-    mask::skips::Skips,
-    server::{
-        self, App, Config, Controls, Facts, Models, Origins, Predict, Preparer, Served, Sleeper,
-        TemplateFrom, wire::Defaults,
-    },
-    speculation::SourceInfo,
+    Error, Result,
+    server::{self, App, Config, Models, Origins, Predict},
 };
 
 /// Texts at once where nobody says; they share the context then.
 const TEXTS: usize = 4;
 /// Requests are refused when so many wait.
 const MOST_WAITING: usize = 256;
-/// How often somebody looks whether the engine may sleep.
-const OFTEN: Duration = Duration::from_millis(200);
 
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
@@ -47,6 +38,8 @@ pub struct ServeArgs {
     engine: EngineArgs,
     #[command(flatten)]
     server: ServerArgs,
+    #[command(flatten)]
+    router: RouterArgs,
     #[command(flatten)]
     template: TemplateArgs,
     #[command(flatten)]
@@ -147,74 +140,40 @@ struct ServerArgs {
 }
 
 pub fn run(args: ServeArgs) -> Result<()> {
-    args.engine.check()?;
     let config = args.server.config()?;
-    let mut defaults = args.server.defaults()?;
-    let mut sampler = args.sampler.config()?;
-    let loaded = args.engine.load()?;
-    let Loaded { gguf, tokenizer, model } = &loaded;
-    args.sampler.complete(&mut sampler, model, tokenizer, true)?;
-    // A request may turn DRY on.
-    sampler.dry.breakers = args.sampler.breakers(tokenizer, true);
-    defaults.settings.sampler = sampler;
-    defaults.settings.max_tokens = usize::try_from(args.n_predict).ok();
-    defaults.settings.keep = usize::try_from(args.keep).ok();
-    defaults.settings.verbose = verbosity() == Verbosity::Verbose;
-    defaults.settings.speculation = args.server.speculation_stats;
-    let (template, template_from) = args.server.template(&args.template, gguf, tokenizer)?;
-    let divided = args.server.parallel()?.is_some() && !args.server.kv_unified;
-    let texts = Texts { most: args.server.parallel()?.unwrap_or(TEXTS), divided };
-    if args.engine.dry_run(&loaded, texts)? {
+    if args.router.is_wanted() {
+        let (models, title) = args.router.models(&args)?;
+        return listens(&args.server, config, models, &title);
+    }
+    args.check()?;
+    let (server, names) = (args.server.clone(), Names::of_flags(&args.server));
+    let ready = Ready::new(args)?;
+    if ready.dry_run()? {
         return Ok(());
     }
-    let Opened { engine, described, sources, masks, memory } = args.engine.open(&loaded, texts)?;
-    let caps = chat_template::caps(template.clone());
-    if template_from == TemplateFrom::Assumed {
-        warning!(
-            "{}: no chat template in the file; conversations are written in ChatML, which the model may not know: \
-             --chat-template gives another",
-            gguf.name()
-        );
-    } else if let Err(error) = &caps {
-        warning!(
-            "{}: {error}; conversations may be refused: --chat-template gives another template",
-            gguf.name()
-        );
-    }
-    let facts = args.server.facts(&loaded, texts, &sources, &masks, template_from, caps.ok());
-    let n_layer = model.n_layer();
-    let preparer = Preparer {
-        vocabulary: Vocabulary::new(tokenizer).ok(),
-        controls: Controls::of(tokenizer),
-        tokenizer: tokenizer.clone(),
-        template: Some(template.clone()),
-        render: Box::new(move |conversation| chat_template::render(template.clone(), conversation.clone())),
-        mask: Box::new(move |json| mask(json, &masks, n_layer)),
-        n_ctx: engine.tokens_of_text().min(model.n_ctx_train as usize),
-        shifts: args.context_shift,
-    };
+    let name = ready.name().to_owned();
+    let (served, described) = ready.serve(names)?;
+    listens(&server, config, Models::one(served), &format!("{name}: {described}"))
+}
+
+/// Answers until somebody ends it.
+fn listens(args: &ServerArgs, config: Config, models: Models, title: &str) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|e| Error::io("threads for the server", e))?;
-    // A port in use is known before the engine starts.
     let listeners = runtime.block_on(server::listen(&config))?;
     for listener in &listeners {
         let at = listener.local_addr().map_err(|e| Error::io("the server's address", e))?;
-        note!("{}: {described}; listening on http://{at}", model.name);
+        note!("{title}; listening on http://{at}");
     }
-    let again = (args.engine.clone(), loaded.clone());
-    let open: server::Open = Box::new(move || {
-        let (engine, loaded) = &again;
-        let Opened { engine, memory, .. } = engine.open(loaded, texts)?;
-        Ok((engine, closes(memory)))
+    let keeper = thread::spawn({
+        let models = models.clone();
+        move || models.keep()
     });
-    let idle = args.server.sleep_idle_seconds.map(Duration::from_secs);
-    let sleeper = Arc::new(Sleeper::new(engine, closes(memory), idle, open));
-    let served = Served::new(defaults, facts, preparer, Box::new(sleeper.clone()));
-    let mut app = App::new(config, Models::one(served));
-    if !args.server.no_ui {
+    let mut app = App::new(config, models.clone());
+    if !args.no_ui {
         (app.assets, app.policy) = (server::PAGE, server::POLICY.trim());
     }
-    app.log = args.server.log();
+    app.log = args.log();
     let interrupted = interrupt::flag();
     runtime.block_on(async {
         let (ends, ended) = watch::channel(false);
@@ -224,44 +183,12 @@ pub fn run(args: ServeArgs) -> Result<()> {
             }
             ends.send(true)
         });
-        if idle.is_some() {
-            let sleeper = sleeper.clone();
-            // A thread may wait for the engine's.
-            tokio::task::spawn_blocking(move || {
-                while !interrupted() {
-                    std::thread::sleep(OFTEN);
-                    sleeper.look();
-                }
-            });
-        }
         server::serve(Arc::new(app), listeners, ended).await
     })?;
     runtime.shutdown_timeout(Duration::from_secs(1));
-    sleeper.end();
+    models.end();
+    keeper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     Ok(())
-}
-
-/// What an engine has learnt is kept when it is let go.
-fn closes(memory: Memory) -> server::Close {
-    Box::new(move |engine| keep(engine.controller(), &memory))
-}
-
-/// What a model is called where nobody says: the name of its file, as in llama-server, but never the folder.
-fn file_name(path: &str) -> String {
-    let path = if path == embedded::NAME { path.split(' ').next().unwrap_or(path) } else { path };
-    let name = Path::new(path).file_name().unwrap_or(path.as_ref());
-    name.to_string_lossy().into_owned()
-}
-
-/// A mask by its name, or spelled out as in a file of masks.
-fn mask(json: &Value, named: &[(SourceInfo, RunLayers)], n_layer: usize) -> Result<RunLayers> {
-    if let Some(name) = json.as_str() {
-        let found = named.iter().find(|(known, _)| known.name == name);
-        let unknown = || Error::Mask(format!("no mask is named {name:?}; /props lists those that there are"));
-        return found.map(|(_, mask)| mask.clone()).ok_or_else(unknown);
-    }
-    let skips = Skips::parse("`mask`", json.to_string().as_bytes(), n_layer)?;
-    Ok(skips.pick(None)?.mask.clone())
 }
 
 /// What Vertex AI tells a container by its environment: paths, and the port.
@@ -347,75 +274,6 @@ impl ServerArgs {
             texts => Err(Error::Usage(format!(
                 "--parallel {texts}: give how many texts are made at once, at least 1, or -1 for {TEXTS} that share the context"
             ))),
-        }
-    }
-
-    fn defaults(&self) -> Result<Defaults> {
-        let variables = match &self.chat_template_kwargs {
-            None => Map::new(),
-            Some(text) => serde_json::from_str(text).map_err(|e| {
-                Error::Usage(format!("--chat-template-kwargs: a JSON object is needed ({e})"))
-            })?,
-        };
-        Ok(Defaults {
-            thinking: self.reasoning != "off",
-            splits_reasoning: self.reasoning_format != "none",
-            prefills: !self.no_prefill_assistant,
-            variables,
-            ..Defaults::default()
-        })
-    }
-
-    /// The model's own, unless another is given; without any, chatml as in llama-server.
-    fn template(
-        &self,
-        given: &TemplateArgs,
-        gguf: &Gguf,
-        tokenizer: &Tokenizer,
-    ) -> Result<(TemplateSource, TemplateFrom)> {
-        if given.is_given() {
-            return Ok((given.source(gguf, tokenizer)?, TemplateFrom::Flag));
-        }
-        if TemplateSource::is_in(gguf)? {
-            return Ok((TemplateSource::of(gguf, tokenizer)?, TemplateFrom::Model));
-        }
-        let chatml = known_template("chatml").unwrap_or_default().to_owned();
-        Ok((TemplateSource::new(chatml, tokenizer)?, TemplateFrom::Assumed))
-    }
-
-    fn facts(
-        &self,
-        loaded: &Loaded,
-        texts: Texts,
-        sources: &[SourceInfo],
-        masks: &[(SourceInfo, RunLayers)],
-        template_from: TemplateFrom,
-        caps: Option<Caps>,
-    ) -> Facts {
-        let Loaded { gguf, model, .. } = loaded;
-        let mut names = self.alias.as_deref().map(words).unwrap_or_default();
-        // llama-server's order, whose first is the model's.
-        names.sort_unstable();
-        if names.is_empty() {
-            names.push(file_name(gguf.name()));
-        }
-        let mask = |(info, _): &(SourceInfo, RunLayers)| json!({ "name": info.name, "cost": info.cost });
-        Facts {
-            names,
-            tags: self.tags.as_deref().map(words).unwrap_or_default(),
-            // Not what stands in for it elsewhere, which is the path.
-            model_name: gguf.metadata().str("general.name").ok().flatten().map(|_| model.name.clone()),
-            path: gguf.name().into(),
-            fingerprint: format!("b{}-spec-run", env!("CARGO_PKG_VERSION")),
-            texts: texts.most,
-            n_ctx_train: model.n_ctx_train as usize,
-            n_embd: model.plan.dims.dim,
-            n_params: gguf.tensors().iter().map(|tensor| tensor.elements()).sum(),
-            size: gguf.file_bytes(),
-            sources: sources.iter().map(|info| info.name.clone()).collect(),
-            masks: masks.iter().map(mask).collect(),
-            caps,
-            template_from,
         }
     }
 }

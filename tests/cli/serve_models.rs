@@ -1,0 +1,288 @@
+//! A server with several models: which answers, which are loaded, and what becomes of those that cannot be.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::Path,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::common::{child::Start, server::Server};
+
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories13m-q8_0.gguf");
+
+/// A folder with the embedded model under these names.
+fn folder(names: &[&str]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for name in names {
+        symlink(MODEL, folder.path().join(format!("{name}.gguf"))).unwrap();
+    }
+    folder
+}
+
+/// Nothing is found in this cache of downloads.
+fn started(folder: &Path, args: &[&str]) -> Server {
+    let none = folder.join("no-cache");
+    let variables = [("LLAMA_CACHE", none.to_str().unwrap())];
+    Server::start_in(&variables, &[&["--models-dir", folder.to_str().unwrap()], args].concat())
+}
+
+fn status(server: &Server, name: &str) -> String {
+    let listed = server.get("/v1/models");
+    let all = listed["data"].as_array().unwrap();
+    let one = all.iter().find(|model| model["id"] == name);
+    one.map_or("none".into(), |model| model["status"]["value"].as_str().unwrap().into())
+}
+
+fn wait_for(server: &Server, name: &str, wanted: &str) {
+    let began = Instant::now();
+    while status(server, name) != wanted {
+        assert!(began.elapsed() < Duration::from_secs(120), "{name} is {}", status(server, name));
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn load(server: &Server, name: &str) {
+    assert_eq!(server.json("/models/load", &json!({ "model": name })), json!({ "success": true }));
+    wait_for(server, name, "loaded");
+}
+
+fn unload(server: &Server, name: &str) {
+    assert_eq!(server.json("/models/unload", &json!({ "model": name })), json!({ "success": true }));
+    wait_for(server, name, "unloaded");
+}
+
+fn ask(model: &str) -> Value {
+    json!({ "model": model, "prompt": "Once upon a time", "n_predict": 24, "temperature": 0 })
+}
+
+fn message(said: &Value) -> &str {
+    said["error"]["message"].as_str().unwrap_or_else(|| panic!("{said}"))
+}
+
+#[test]
+fn a_request_names_the_model_that_answers() {
+    let folder = folder(&["a", "b", "c"]);
+    let server = started(folder.path(), &["--models-max", "2"]);
+    assert_eq!(["a", "b", "c"].map(|name| status(&server, name)), ["unloaded"; 3]);
+    let props = server.get("/props");
+    assert_eq!((&props["role"], &props["max_instances"]), (&json!("router"), &json!(2)));
+    // The text is that of a server with the one model.
+    let alone = Server::start(&["-m", MODEL]).json("/completion", &ask(""))["content"].clone();
+    for name in ["a", "b"] {
+        let said = server.json("/completion", &ask(name));
+        assert_eq!((&said["content"], &said["model"]), (&alone, &json!(name)), "{said}");
+    }
+    assert_eq!(["a", "b", "c"].map(|name| status(&server, name)), ["loaded", "loaded", "unloaded"]);
+    // The longest unused makes room.
+    assert_eq!(server.json("/completion", &ask("c"))["content"], alone);
+    assert_eq!(["a", "b", "c"].map(|name| status(&server, name)), ["unloaded", "loaded", "loaded"]);
+    unload(&server, "c");
+    for (body, what) in [
+        (json!({ "prompt": "Hi" }), "model name is missing from the request"),
+        (ask("d"), "model `d` not found"),
+        (ask("a\n"), "model `a\\n` not found"),
+    ] {
+        let said = server.json("/completion", &body);
+        assert!(said["error"]["code"] == 400 && message(&said).contains(what), "{said}");
+    }
+    assert!(message(&server.json("/models/unload", &json!({ "model": "a" }))).contains("is not running"));
+    assert!(message(&server.json("/models/load", &json!({ "model": "b" }))).contains("is already running"));
+    // What has to be looked up in a model loads it too.
+    let tokens = server.json("/tokenize", &json!({ "model": "a", "content": "Hi" }));
+    assert!(tokens["tokens"].is_array(), "{tokens}");
+    assert_eq!(server.get("/props?model=a")["model_alias"], "a");
+    assert!(message(&server.get("/slots")).contains("model name is missing"));
+    assert!(server.get("/slots?model=a").is_array());
+}
+
+/// With room for one, the text that is being made is made to its end, and who waits is told.
+#[test]
+fn a_text_in_the_making_is_not_cut() {
+    let folder = folder(&["a", "b"]);
+    let server = started(folder.path(), &["--models-max", "1"]);
+    let long =
+        json!({ "model": "a", "prompt": "Once", "n_predict": 400, "ignore_eos": true, "temperature": 0 });
+    let alone = server.json("/completion", &long)["content"].clone();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| server.json("/completion", &long));
+        while server.get("/slots?model=a&autoload=0")[0]["is_processing"] != true && !first.is_finished() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let mut second = ask("b");
+        second["stream"] = json!(true);
+        let events = server.post("/completion", &second);
+        assert!(events.contains("\"stop\":true"), "{events}");
+        assert_eq!(first.join().unwrap()["content"], alone);
+    });
+    assert_eq!([status(&server, "a"), status(&server, "b")], ["unloaded", "loaded"]);
+}
+
+#[test]
+fn models_are_loaded_by_hand_where_requests_may_not() {
+    let folder = folder(&["a"]);
+    let server = started(folder.path(), &["--no-models-autoload"]);
+    let said = server.json("/completion", &ask("a"));
+    assert!(said["error"]["code"] == 400 && message(&said).contains("model is not loaded"), "{said}");
+    load(&server, "a");
+    assert!(server.json("/completion", &ask("a"))["content"].is_string());
+    unload(&server, "a");
+    assert!(server.json("/completion?autoload=1", &ask("a"))["content"].is_string());
+}
+
+/// Weights of 14 MiB, and keys and values beside them.
+#[test]
+fn memory_is_counted_before_a_model_is_loaded() {
+    let folder = folder(&["a", "b"]);
+    let preset = folder.path().join("presets.ini");
+    fs::write(&preset, "[large]\nmodel = MODEL\nc = 4096\n".replace("MODEL", MODEL)).unwrap();
+    let room = ["--models-memory", "30MiB", "--models-preset", preset.to_str().unwrap()];
+    let mut all = room.to_vec();
+    // Of all models; a preset's own is the command line's here, so each has 512.
+    all.extend(["--models-max", "0"]);
+    let server = started(folder.path(), &all);
+    assert!(server.json("/completion", &ask("a"))["content"].is_string());
+    assert!(server.json("/completion", &ask("b"))["content"].is_string());
+    assert_eq!([status(&server, "a"), status(&server, "b")], ["unloaded", "loaded"]);
+    let small = started(folder.path(), &["--models-memory", "10MiB"]);
+    let said = small.json("/completion", &ask("a"));
+    assert!(
+        said["error"]["code"] == 500 && message(&said).contains("of memory and 10 MiB models may have"),
+        "{said}"
+    );
+    assert_eq!(status(&small, "a"), "unloaded");
+}
+
+#[test]
+fn a_file_that_vanishes_is_said_and_others_go_on() {
+    let folder = folder(&["a", "b"]);
+    fs::write(folder.path().join("broken.gguf"), "GGUF and then something else").unwrap();
+    let server = started(folder.path(), &["--models-max", "1"]);
+    fs::remove_file(folder.path().join("a.gguf")).unwrap();
+    for (name, what) in [("a", "a.gguf"), ("broken", "broken.gguf")] {
+        let said = server.json("/completion", &ask(name));
+        let why = message(&said);
+        assert!(said["error"]["code"] == 500 && why.contains(what) && !why.contains('\n'), "{said}");
+        assert_eq!(status(&server, name), "unloaded");
+    }
+    let failed = server.get("/models")["data"][0]["status"].clone();
+    assert_eq!((&failed["failed"], &failed["exit_code"]), (&json!(true), &json!(1)), "{failed}");
+    assert!(server.json("/completion", &ask("b"))["content"].is_string());
+    symlink(MODEL, folder.path().join("a.gguf")).unwrap();
+    assert!(server.json("/completion", &ask("a"))["content"].is_string());
+    // A stream has no status left for it.
+    fs::remove_file(folder.path().join("b.gguf")).unwrap();
+    let mut streamed = ask("b");
+    streamed["stream"] = json!(true);
+    assert!(server.post("/completion", &streamed).contains("b.gguf"));
+}
+
+#[test]
+fn presets_give_models_their_flags_and_are_read_again() {
+    let folder = folder(&["a"]);
+    let preset = folder.path().join("presets.ini");
+    let write = |text: &str| fs::write(&preset, text.replace("MODEL", MODEL)).unwrap();
+    write(
+        "[*]\nparallel = 2\n[a]\nalias = first, one\ntemp = 0.25\n[mine]\nmodel = MODEL\nload-on-startup = 1\nnp = 1\ntemp = 0.5\n",
+    );
+    let server = started(folder.path(), &["--models-preset", preset.to_str().unwrap()]);
+    wait_for(&server, "mine", "loaded");
+    let settings = |name: &str| {
+        let props = server.get(&format!("/props?model={name}"));
+        (props["default_generation_settings"]["params"]["temperature"].clone(), props["total_slots"].clone())
+    };
+    assert_eq!(settings("mine"), (json!(0.5), json!(1)));
+    assert_eq!(settings("one"), (json!(0.25), json!(2)));
+    assert_eq!(server.json("/completion", &ask("first"))["model"], "a");
+    write("[mine]\nmodel = MODEL\n[new]\nmodel = MODEL\n");
+    let listed = server.get("/models?reload=1");
+    let names: Vec<_> = listed["data"].as_array().unwrap().iter().map(|model| model["id"].clone()).collect();
+    assert_eq!(names, ["a", "mine", "new"]);
+    // Others' settings: what was loaded goes.
+    wait_for(&server, "mine", "unloaded");
+    write("[new]\nmodel = MODEL\nno-such-flag = 1\n");
+    assert!(message(&server.get("/models?reload=1")).contains("no-such-flag"));
+    assert_eq!(status(&server, "new"), "unloaded");
+}
+
+#[test]
+fn wrong_lists_are_refused_at_the_start() {
+    let folder = folder(&["a"]);
+    let at = |text: &str| {
+        let path = folder.path().join("wrong.ini");
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let none = folder.path().join("none").display().to_string();
+    let dir = folder.path().display().to_string();
+    for (args, what, code) in [
+        (vec!["--models-dir".to_owned(), none.clone()], "none", 1),
+        (vec!["--models-preset".into(), none], "none", 1),
+        (vec!["--models-preset".into(), at("[x]\nc = 5\n")], "the preset [x] is of no model", 1),
+        (
+            vec!["--models-dir".into(), dir.clone(), "-m".into(), MODEL.into()],
+            "-m, -hf or -mu beside --models-dir",
+            2,
+        ),
+        (
+            vec!["--models-dir".into(), dir.clone(), "--models-memory".into(), "5".into()],
+            "--models-memory 5",
+            2,
+        ),
+    ] {
+        let ran = Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("serve").args(&args).ended();
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(
+            ran.status.code() == Some(code) && said.contains(what) && said.lines().count() == 1,
+            "{args:?}: {said}"
+        );
+    }
+    let twice = at("[x]\nmodel = MODEL\nalias = a\n");
+    let ran = Command::new(env!("CARGO_BIN_EXE_spec-run"))
+        .args(["serve", "--models-dir", &dir, "--models-preset", &twice])
+        .ended();
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("\"a\" is a name of the models"), "{ran:?}");
+}
+
+/// What the process holds: threads, handles, KiB of memory.
+#[cfg(target_os = "linux")]
+fn held(server: &Server) -> [usize; 3] {
+    let at = |name: &str| format!("/proc/{}/{name}", server.child.id());
+    let count = |name: &str| fs::read_dir(at(name)).unwrap().count();
+    let status = fs::read_to_string(at("status")).unwrap();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    [count("task"), count("fd"), kib.trim().trim_end_matches(" kB").parse().unwrap()]
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn two_hundred_loads_leave_nothing_behind() {
+    let folder = folder(&["a", "b"]);
+    let server = started(folder.path(), &["--models-max", "1", "-t", "2"]);
+    let once = |name: &str| {
+        let said = server.json("/completion", &json!({ "model": name, "prompt": "Hi", "n_predict": 2 }));
+        assert!(said["content"].is_string(), "{said}");
+    };
+    for _ in 0..10 {
+        once("a");
+        once("b");
+    }
+    unload(&server, "b");
+    let before = held(&server);
+    for _ in 0..100 {
+        once("a");
+        once("b");
+    }
+    unload(&server, "b");
+    let after = held(&server);
+    eprintln!("threads, handles, KiB: {before:?}, after 200 loads {after:?}");
+    // Threads of the runtime come and go.
+    assert!(after[0] <= before[0] + 4, "threads: {before:?}, {after:?}");
+    assert!(after[1] <= before[1] + 2, "handles: {before:?}, {after:?}");
+    // A model takes 30 MiB.
+    assert!(after[2] <= before[2] + 8 * 1024, "KiB: {before:?}, {after:?}");
+}
