@@ -69,6 +69,15 @@ impl Metadata {
         }
     }
 
+    /// An integer that fits in 32 bits with a sign.
+    pub fn i32(&self, key: &str) -> Result<Option<i32>> {
+        let Some(n) = self.typed(key, "an integer", Value::integer)? else { return Ok(None) };
+        match i32::try_from(n) {
+            Ok(n) => Ok(Some(n)),
+            Err(_) => Err(self.error(key, format_args!("{n} does not fit in 32 bits"))),
+        }
+    }
+
     /// A float of 32 or 64 bits.
     pub fn f32(&self, key: &str) -> Result<Option<f32>> {
         self.typed(key, "a float", |v| match v {
@@ -90,6 +99,15 @@ impl Metadata {
     pub fn f32s(&self, key: &str) -> Result<Option<&[f32]>> {
         self.typed(key, "an array of f32", |v| match v {
             Value::Array(Array::F32(x)) => Some(x.as_slice()),
+            _ => None,
+        })
+    }
+
+    /// An array of bytes, with a sign or without.
+    pub fn bytes(&self, key: &str) -> Result<Option<&[u8]>> {
+        self.typed(key, "an array of bytes", |v| match v {
+            Value::Array(Array::U8(x)) => Some(x.as_slice()),
+            Value::Array(Array::I8(x)) => Some(bytemuck::cast_slice(x)),
             _ => None,
         })
     }

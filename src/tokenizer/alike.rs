@@ -14,6 +14,8 @@ impl Tokenizer {
         let kind = |tokenizer: &Tokenizer| match tokenizer.model {
             Model::Spm(_) => "SentencePiece",
             Model::Bpe(_) => "BPE",
+            Model::Unigram(_) => "unigrams",
+            Model::Wpm(_) => "WordPiece",
         };
         if kind(self) != kind(other) {
             return Some(format!("one is {}, the other {}", kind(self), kind(other)));

@@ -1,14 +1,17 @@
 //! Text to token ids and back, with the vocabulary that is in the model's file. The ids are llama.cpp's, for SentencePiece
-//! (`llama`) and BPE (`gpt2`, `gemma4`) vocabularies.
+//! (`llama`, and `t5` with unigrams), BPE (`gpt2`, `gemma4`) and WordPiece (`bert`) vocabularies.
 //!
 //! ```text
 //! text ─ fragments (special tokens cut out) ─┬ spm (score-driven joins, byte fallback) ─┬ ids
-//!                                            └ pre (words, as schemes say) ─ bpe (merges) ┘
+//!                                            ├ pre (words, as schemes say) ─ bpe (merges) ┤
+//!                                            ├ charsmap (characters) ─ unigram (best sum) ──┤
+//!                                            └ wpm (words, longest token first) ────────────┘
 //! ids ─ pieces (bytes) ─ decode | stream
 //! ```
 
 mod alike;
 mod bpe;
+mod charsmap;
 mod fragments;
 mod memo;
 mod pieces;
@@ -18,7 +21,9 @@ mod spaces;
 mod special;
 mod spm;
 mod stream;
+mod unigram;
 mod vocab;
+mod wpm;
 
 pub use special::GapTokens;
 pub use stream::{StreamDecoder, Utf8};
@@ -30,7 +35,9 @@ use self::{
     schemes::{AddsBos, Scheme, Spelling},
     special::{Defaults, SpecialIds},
     spm::Spm,
+    unigram::Unigram,
     vocab::{TokenKind, Vocab},
+    wpm::Wpm,
 };
 use crate::{Error, Gguf, Result, gguf::Metadata, quoted::Quoted};
 
@@ -49,6 +56,56 @@ pub struct Tokenizer {
 enum Model {
     Spm(Spm),
     Bpe(Box<Bpe>),
+    Unigram(Unigram),
+    Wpm(Box<Wpm>),
+}
+
+/// How a vocabulary takes words apart, by `tokenizer.ggml.model`.
+#[derive(Clone, Copy)]
+enum Kind {
+    Spm,
+    Bpe(&'static Scheme),
+    Unigram,
+    Wpm,
+}
+
+impl Kind {
+    fn defaults(self) -> Defaults {
+        let none = Defaults {
+            bos: None,
+            eos: None,
+            unk: None,
+            sep: None,
+            adds_bos: AddsBos::IfAsked,
+            adds_eos: false,
+            adds_sep: false,
+        };
+        match self {
+            Kind::Spm => Defaults {
+                bos: Some(1),
+                eos: Some(2),
+                unk: Some(0),
+                adds_bos: AddsBos::UnlessRefused,
+                ..none
+            },
+            Kind::Bpe(scheme) => Defaults {
+                bos: scheme.bos,
+                eos: scheme.eos,
+                adds_bos: scheme.adds_bos,
+                adds_sep: scheme.adds_sep,
+                ..none
+            },
+            Kind::Unigram => Defaults { eos: Some(1), unk: Some(2), adds_eos: true, ..none },
+            Kind::Wpm => Defaults {
+                bos: Some(101),
+                unk: Some(100),
+                sep: Some(102),
+                adds_bos: AddsBos::Always,
+                adds_sep: true,
+                ..none
+            },
+        }
+    }
 }
 
 /// How a text is read.
@@ -78,32 +135,29 @@ impl Tokenizer {
     pub fn from_metadata(metadata: &Metadata) -> Result<Self> {
         let mut warnings = Vec::new();
         let model = metadata.str("tokenizer.ggml.model")?;
-        // A scheme for what is BPE, and none for SentencePiece.
-        let scheme = match model.ok_or_else(|| metadata.missing("tokenizer.ggml.model"))? {
-            "llama" => None,
-            "gpt2" => Some(scheme(metadata, &mut warnings)?),
-            "gemma4" => Scheme::named("gemma4"),
+        let kind = match model.ok_or_else(|| metadata.missing("tokenizer.ggml.model"))? {
+            "llama" => Kind::Spm,
+            "gpt2" => Kind::Bpe(scheme(metadata, &mut warnings)?),
+            "gemma4" => Kind::Bpe(Scheme::named("gemma4").unwrap_or(Scheme::default())),
+            "t5" => Kind::Unigram,
+            "bert" => Kind::Wpm,
             "none" | "no_vocab" => {
                 return Err(Error::Tokenizer("the file says that it has no vocabulary".into()));
             }
             other => {
                 return Err(Error::Tokenizer(format!(
-                    "vocabularies of type {} are not supported; `llama` (SentencePiece), `gpt2` and `gemma4` (BPE) are",
+                    "vocabularies of type {} are not supported; `llama` (SentencePiece), `t5` (unigrams), `gpt2` and `gemma4` (BPE) and `bert` (WordPiece) are",
                     Quoted(other)
                 )));
             }
         };
         let mut vocab = Vocab::read(metadata, &mut warnings)?;
-        let defaults = match scheme {
-            Some(scheme) => {
-                Defaults { bos: scheme.bos, eos: scheme.eos, unk: None, adds_bos: scheme.adds_bos }
-            }
-            None => Defaults { bos: Some(1), eos: Some(2), unk: Some(0), adds_bos: AddsBos::UnlessRefused },
-        };
-        let special = SpecialIds::read(metadata, &mut vocab, &defaults)?;
-        let model = match scheme {
-            Some(scheme) => Model::Bpe(Box::new(Bpe::read(metadata, &vocab, scheme, &mut warnings)?)),
-            None => {
+        let special = SpecialIds::read(metadata, &mut vocab, &kind.defaults())?;
+        let model = match kind {
+            Kind::Bpe(scheme) => Model::Bpe(Box::new(Bpe::read(metadata, &vocab, scheme, &mut warnings)?)),
+            Kind::Unigram => Model::Unigram(Unigram::new(metadata, &vocab, special.unk)?),
+            Kind::Wpm => Model::Wpm(Box::new(Wpm::new(metadata, &vocab, special.unk)?)),
+            Kind::Spm => {
                 let space_prefix = metadata.bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
                 Model::Spm(Spm::new(&vocab, special.unk, space_prefix, &mut warnings)?)
             }
@@ -121,9 +175,9 @@ impl Tokenizer {
         let steers = TokenKind::CONTROL.or(TokenKind::UNKNOWN);
         let plain_cutter = cutter(TokenKind::USER_DEFINED, steers)?;
         let special_cutter = cutter(TokenKind::USER_DEFINED.or(steers), TokenKind::UNDEFINED)?;
-        let pieces = match scheme.map(|scheme| scheme.spelling) {
-            Some(Spelling::Bytes) => Pieces::byte_level(&vocab),
-            Some(Spelling::Spaced) | None => Pieces::spaced(&vocab),
+        let pieces = match kind {
+            Kind::Bpe(Scheme { spelling: Spelling::Bytes, .. }) => Pieces::byte_level(&vocab),
+            Kind::Bpe(_) | Kind::Spm | Kind::Unigram | Kind::Wpm => Pieces::spaced(&vocab),
         };
         Ok(Tokenizer { vocab, pieces, special, plain_cutter, special_cutter, model, warnings })
     }
@@ -144,11 +198,35 @@ impl Tokenizer {
                 (Fragment::Token(id), _) => ids.push(id),
                 (Fragment::Text(text), Model::Spm(spm)) => spm.encode(&self.vocab, text, at_start, &mut ids),
                 (Fragment::Text(text), Model::Bpe(bpe)) => bpe.encode(text, &mut ids),
+                (Fragment::Text(text), Model::Unigram(unigram)) => {
+                    unigram.encode(&self.vocab, text, &mut ids)
+                }
+                (Fragment::Text(text), Model::Wpm(wpm)) => wpm.encode(&self.vocab, text, &mut ids),
             }
             at_start = matches!(fragment, Fragment::Token(_));
         }
-        ids.extend(self.special.eos.filter(|_| options.add_special && self.special.add_eos));
+        ids.extend(self.added_end().filter(|_| options.add_special));
         ids
+    }
+
+    /// A question and an answer as one text, for models that say how well they fit.
+    pub fn encode_pair(&self, question: &str, answer: &str) -> Vec<u32> {
+        let SpecialIds { sep, eos, add_bos, add_eos, add_sep, .. } = self.special;
+        let end = eos.or(sep).filter(|_| add_eos);
+        let mut ids: Vec<u32> = self.special.bos.filter(|_| add_bos).into_iter().collect();
+        ids.extend(self.encode(question, EncodeOptions::PLAIN));
+        ids.extend(end.into_iter().chain(sep.filter(|_| add_sep)));
+        ids.extend(self.encode(answer, EncodeOptions::PLAIN));
+        ids.extend(end);
+        ids
+    }
+
+    /// The token that texts end with, if they end with one.
+    fn added_end(&self) -> Option<u32> {
+        match self.model {
+            Model::Wpm(_) => self.special.sep,
+            _ => self.special.eos.filter(|_| self.special.add_eos),
+        }
     }
 
     /// The inverse of [`encode`](Self::encode), to the byte: BOS and EOS go where the vocabulary's rules add
@@ -161,8 +239,8 @@ impl Tokenizer {
         {
             ids = rest;
         }
-        if let (true, Some((last, rest))) = (self.special.add_eos, ids.split_last())
-            && Some(*last) == self.special.eos
+        if let (Some(end), Some((last, rest))) = (self.added_end(), ids.split_last())
+            && *last == end
         {
             ids = rest;
         }
@@ -246,7 +324,12 @@ impl Tokenizer {
     }
 
     fn has_space_prefix(&self) -> bool {
-        matches!(&self.model, Model::Spm(spm) if spm.space_prefix)
+        match &self.model {
+            Model::Spm(spm) => spm.space_prefix,
+            Model::Unigram(unigram) => unigram.has_space_prefix(),
+            Model::Wpm(_) => true,
+            Model::Bpe(_) => false,
+        }
     }
 }
 

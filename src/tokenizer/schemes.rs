@@ -37,6 +37,8 @@ pub(super) struct Scheme {
     pub spelling: Spelling,
     pub whole_words: WholeWords,
     pub adds_bos: AddsBos,
+    /// Whether two texts that are read as one have a token of their own between them.
+    pub adds_sep: bool,
     /// The ids where the metadata names none.
     pub bos: Option<u32>,
     pub eos: Option<u32>,
@@ -86,6 +88,7 @@ const PLAIN: Scheme = Scheme {
     spelling: Spelling::Bytes,
     whole_words: WholeWords::None,
     adds_bos: AddsBos::IfAsked,
+    adds_sep: false,
     bos: Some(11),
     eos: Some(11),
 };
@@ -96,9 +99,9 @@ static SCHEMES: &[Scheme] = &[
         steps: &[Split(r"[\p{P}\$\+<=>\^~\|]+"), GPT2, DIGITS, Split("[0-9][0-9][0-9]")],
         ..PLAIN
     },
+    Scheme { names: "jina-v1-en jina-v2-code roberta-bpe", steps: &[GPT2], adds_sep: true, ..PLAIN },
     Scheme {
-        names: "gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de jina-v1-en jina-v2-code \
-            roberta-bpe gigachat a.x-4.0 mellum modern-bert exaone4 mpt olmo jais trillion \
+        names: "gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de gigachat a.x-4.0 mellum modern-bert exaone4 mpt olmo jais trillion \
             granite-docling",
         steps: &[GPT2],
         ..PLAIN
@@ -288,6 +291,7 @@ static SCHEMES: &[Scheme] = &[
         spelling: Spelling::Spaced,
         whole_words: WholeWords::LineEnds,
         adds_bos: AddsBos::Always,
+        adds_sep: false,
         bos: None,
         eos: None,
     },

@@ -122,7 +122,10 @@ pub(super) struct Defaults {
     pub bos: Option<u32>,
     pub eos: Option<u32>,
     pub unk: Option<u32>,
+    pub sep: Option<u32>,
     pub adds_bos: AddsBos,
+    pub adds_eos: bool,
+    pub adds_sep: bool,
 }
 
 pub(super) struct SpecialIds {
@@ -130,8 +133,11 @@ pub(super) struct SpecialIds {
     pub eos: Option<u32>,
     pub eot: Option<u32>,
     pub unk: Option<u32>,
+    /// Between two texts that are read as one.
+    pub sep: Option<u32>,
     pub add_bos: bool,
     pub add_eos: bool,
+    pub add_sep: bool,
     /// Ascending.
     pub eog: Vec<u32>,
     pub gap: Option<GapTokens>,
@@ -146,13 +152,15 @@ impl SpecialIds {
         let bos = or_default("tokenizer.ggml.bos_token_id", defaults.bos)?;
         let eos = or_default("tokenizer.ggml.eos_token_id", defaults.eos)?;
         let unk = or_default("tokenizer.ggml.unknown_token_id", defaults.unk)?;
+        let sep = or_default("tokenizer.ggml.seperator_token_id", defaults.sep)?;
+        let add_sep = metadata.bool("tokenizer.ggml.add_sep_token")?.unwrap_or(defaults.adds_sep);
         let mut eot = given("tokenizer.ggml.eot_token_id")?;
         let mut eom = given("tokenizer.ggml.eom_token_id")?;
         let add_bos = match (metadata.bool("tokenizer.ggml.add_bos_token")?, defaults.adds_bos) {
             (_, AddsBos::Always) => true,
             (given, adds_bos) => given.unwrap_or(adds_bos == AddsBos::UnlessRefused),
         };
-        let add_eos = metadata.bool("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
+        let add_eos = metadata.bool("tokenizer.ggml.add_eos_token")?.unwrap_or(defaults.adds_eos);
         for (wanted, id, name) in [(add_bos, bos, "bos"), (add_eos, eos, "eos")] {
             if wanted && id.is_none() {
                 return Err(Error::Tokenizer(format!(
@@ -193,7 +201,7 @@ impl SpecialIds {
         for id in ALWAYS_VISIBLE.iter().filter_map(|text| vocab.id(text)).collect::<Vec<_>>() {
             vocab.set_kind(id, TokenKind::USER_DEFINED);
         }
-        let mut ids = SpecialIds { bos, eos, eot, unk, add_bos, add_eos, eog, gap };
+        let mut ids = SpecialIds { bos, eos, eot, unk, sep, add_bos, add_eos, add_sep, eog, gap };
         ids.apply_exceptions(vocab);
         Ok(ids)
     }

@@ -173,3 +173,23 @@ fn control_tokens_in_text_are_read_only_if_asked() {
     assert!(plain.len() > 6 && !plain.iter().any(|&id| tokenizer.is_control(id)));
     assert_eq!(tokenizer.encode("Hello", EncodeOptions::PROMPT), [128000, 9906]);
 }
+
+/// Encoders' vocabularies: WordPiece, and unigrams with a table of characters. They forget blanks and case, so texts do not come
+/// back.
+#[test]
+fn ids_of_encoders_are_llama_cpps() {
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/encoder_tokens.json");
+    let golden: serde_json::Value = serde_json::from_str(&fs::read_to_string(golden).unwrap()).unwrap();
+    let texts: Vec<String> = serde_json::from_value(golden["texts"].clone()).unwrap();
+    for name in ["bert-bge", "nomic-bert-moe"] {
+        let file = format!("ggml-vocab-{name}.gguf");
+        let path = optional_fixture(&format!("vocab/{file}"), &format!("models/{file}"));
+        let Some(path) = path else { continue };
+        let tokenizer = open(&path);
+        let ids: Vec<Vec<u32>> = serde_json::from_value(golden[name].clone()).unwrap();
+        assert!(ids.len() == texts.len() && ids.len() > 50, "{name}");
+        for (text, ids) in texts.iter().zip(ids) {
+            assert_eq!(tokenizer.encode(text, EncodeOptions::PROMPT), ids, "{name}: {text:?}");
+        }
+    }
+}

@@ -410,8 +410,14 @@ fn vocabularies_that_are_wrong_are_one_clear_error() {
     let cases: Vec<(Keys, &str)> = vec![
         (Keys::default(), "tokenizer.ggml.model"),
         (Keys::default().u32("tokenizer.ggml.model", 1), "tokenizer.ggml.model"),
-        (model("t5"), "`t5`"),
-        (model("bert"), "`bert`"),
+        (model("t5").strings("tokenizer.ggml.tokens", &["a", "b", "c"]), "tokenizer.ggml.scores"),
+        (
+            model("t5")
+                .strings("tokenizer.ggml.tokens", &["a", "b", "c"])
+                .f32s("tokenizer.ggml.scores", &[0.0; 3])
+                .i32s("tokenizer.ggml.precompiled_charsmap", &[1, 2]),
+            "tokenizer.ggml.precompiled_charsmap",
+        ),
         (model("rwkv"), "`rwkv`"),
         (model("plamo2"), "`plamo2`"),
         (model("gemma4").strings("tokenizer.ggml.tokens", &["a"]), "tokenizer.ggml.bos_token_id"),
@@ -497,4 +503,72 @@ fn long_texts_take_linear_time() {
             assert_eq!(tokenizer.decode(&tokenizer.encode(&text, PROMPT)), text.as_bytes(), "{unit:?}");
         }
     }
+}
+
+/// `[CLS]` 0, `[SEP]` 1, `[UNK]` 2, then `more`; words have their first part with a space before it.
+fn wpm(more: &[&str]) -> Keys {
+    let texts: Vec<&str> = ["[CLS]", "[SEP]", "[UNK]"].iter().chain(more).copied().collect();
+    let kinds: Vec<i32> = (0..texts.len()).map(|id| if id < 3 { CONTROL } else { NORMAL }).collect();
+    Keys::default()
+        .str("tokenizer.ggml.model", "bert")
+        .strings("tokenizer.ggml.tokens", &texts)
+        .i32s("tokenizer.ggml.token_type", &kinds)
+        .u32("tokenizer.ggml.bos_token_id", 0)
+        .u32("tokenizer.ggml.seperator_token_id", 1)
+        .u32("tokenizer.ggml.unknown_token_id", 2)
+}
+
+#[test]
+fn wordpiece_takes_the_longest_beginning_again_and_again() {
+    // 3 "un", 4 "want", 5 "##ed", 6 "##wa", 7 "cafe", 8 "!", 9 "the character for middle", 10 "##want"
+    let keys = wpm(&["▁un", "▁want", "ed", "wa", "▁cafe", "▁!", "▁中", "want"]);
+    let tokenizer = keys.tokenizer().unwrap();
+    let ids = |text: &str| tokenizer.encode(text, PLAIN);
+    assert_eq!(ids("unwanted"), [3, 10, 5]);
+    // All of a word that cannot be taken apart is one unknown token.
+    assert_eq!(ids("want unwax wanted"), [4, 2, 4, 5]);
+    // Case and accents do not count; marks and characters of Han are words.
+    assert_eq!(ids("Café!UN中un"), [7, 8, 3, 9, 3]);
+    assert_eq!(ids("want\u{200b}ed \u{fffd} \u{7}"), [4, 5]);
+    assert_eq!(tokenizer.encode("want", PROMPT), [0, 4, 1]);
+    assert_eq!(tokenizer.encode("", PROMPT), [0, 1]);
+    assert_eq!(tokenizer.encode_pair("want", "un"), [0, 4, 1, 3]);
+    assert_eq!(tokenizer.decode(&[0, 4, 5, 3, 1]), b"wanted un");
+    let cased =
+        wpm(&["▁un", "▁want"]).bool("tokenizer.ggml.normalizer.lowercase", false).tokenizer().unwrap();
+    assert_eq!(cased.encode("un Un", PLAIN), [3, 2]);
+}
+
+/// `</s>` 0, `<unk>` 1, then `more` with their scores.
+fn unigram(more: &[(&str, f32)]) -> Keys {
+    let texts: Vec<&str> = ["</s>", "<unk>"].into_iter().chain(more.iter().map(|(text, _)| *text)).collect();
+    let scores: Vec<f32> = [0.0, 0.0].into_iter().chain(more.iter().map(|(_, score)| *score)).collect();
+    let kinds: Vec<i32> = [CONTROL, UNKNOWN].into_iter().chain(more.iter().map(|_| NORMAL)).collect();
+    Keys::default()
+        .str("tokenizer.ggml.model", "t5")
+        .strings("tokenizer.ggml.tokens", &texts)
+        .f32s("tokenizer.ggml.scores", &scores)
+        .i32s("tokenizer.ggml.token_type", &kinds)
+        .u32("tokenizer.ggml.eos_token_id", 0)
+        .u32("tokenizer.ggml.unknown_token_id", 1)
+        .bool("tokenizer.ggml.add_space_prefix", true)
+        .bool("tokenizer.ggml.remove_extra_whitespaces", true)
+}
+
+#[test]
+fn unigrams_have_the_greatest_sum_of_scores() {
+    let more =
+        [("▁", -2.0), ("a", -3.0), ("b", -3.0), ("ab", -5.0), ("▁a", -4.0), ("▁ab", -7.5), ("bb", -7.0)];
+    let tokenizer = unigram(&more).tokenizer().unwrap();
+    let ids = |text: &str| tokenizer.encode(text, PLAIN);
+    // ▁ab is -7.5, ▁ with ab -7, ▁a with b -7, which comes later; ▁ a b is -8.
+    assert_eq!(ids("ab"), [2, 5]);
+    assert_eq!(ids("a"), [6]);
+    // b b is -6, bb -7.
+    assert_eq!(ids("bb"), [2, 4, 4]);
+    // What has no token is unknown once, however long it is; spaces are one.
+    assert_eq!(ids("a xyz  b"), [6, 2, 1, 2, 4]);
+    assert_eq!(ids(""), [0; 0]);
+    assert_eq!(tokenizer.encode("a", PROMPT), [6, 0]);
+    assert_eq!(tokenizer.decode(&[6, 2, 4, 0]), b"a b");
 }
