@@ -32,7 +32,7 @@ pub mod plan {
     pub fn operations(model: &Model) -> Vec<(String, String)> {
         let plan = &model.plan;
         let layers = plan.layers.iter().flat_map(|layer| [&layer.shared, &layer.attn, &layer.mlp]).flatten();
-        let all = plan.embed.iter().chain(layers).chain([&plan.head]);
+        let all = plan.embed.iter().chain(layers).chain(&plan.head);
         all.map(|op| {
             let whole = format!("{op:?}");
             let name = whole.split(['(', ' ']).next().unwrap_or_default().to_owned();

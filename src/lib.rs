@@ -42,6 +42,7 @@ pub mod cli;
 #[cfg(feature = "constraints")]
 pub mod constraint;
 pub mod context;
+pub mod embed;
 pub mod embedded;
 pub mod engine;
 mod error;
@@ -91,6 +92,7 @@ use spec_run_kernels::kv_type;
 
 pub use batch::Batch;
 pub use context::{Context, ContextConfig};
+pub use embed::Embedder;
 pub use engine::{Engine, EngineConfig, Job};
 pub use error::{Error, Result};
 pub use gguf::Gguf;

@@ -113,8 +113,23 @@ impl ModelArgs {
     }
 }
 
-/// The vocabulary and the model of one file; what is odd about either goes to stderr.
+/// The vocabulary and the model of one file, which writes text; what is odd about either goes to stderr.
 pub fn load(gguf: &Arc<Gguf>) -> Result<(Tokenizer, Arc<Model>)> {
+    let (tokenizer, model) = load_any(gguf)?;
+    if !model.writes_text() {
+        return Err(Error::model(
+            gguf.name(),
+            format!(
+                "architecture `{}` makes embeddings, not text: see `spec-run embed`, and `spec-run serve` with /v1/embeddings",
+                model.arch
+            ),
+        ));
+    }
+    Ok((tokenizer, model))
+}
+
+/// The same of a model that may make embeddings alone.
+pub fn load_any(gguf: &Arc<Gguf>) -> Result<(Tokenizer, Arc<Model>)> {
     let tokenizer = Tokenizer::from_gguf(gguf)?;
     tokenizer.warnings().iter().for_each(|w| warning!("{w}"));
     let model = Model::load(gguf.clone())?;

@@ -1,4 +1,4 @@
-//! llama.cpp's flags (llama-cli, llama-completion, llama-perplexity, llama-bench), and what becomes of each here. The
+//! llama.cpp's flags (llama-cli, llama-completion, llama-perplexity, llama-bench, llama-embedding, llama-server), and what becomes of each here. The
 //! command line is read by this table, and docs/llama-cpp.md shows it.
 
 /// How many words follow a flag.
@@ -351,6 +351,19 @@ pub const BENCH: &[Flag] = &[
     flag(&["-rpc", "--rpc"], Value, "", Refused("a model runs on one machine; use llama-bench")),
 ];
 
+/// llama-embedding's own flags; what is not here is as in [`FLAGS`].
+#[rustfmt::skip]
+pub const EMBED: &[Flag] = &[
+    flag(&["--pooling"], Value, "LLAMA_ARG_POOLING", Same("--pooling")),
+    flag(&["--embd-normalize"], Value, "", Same("--embd-normalize")),
+    flag(&["--embd-output-format"], Value, "", Same("--embd-output-format")),
+    flag(&["--embd-separator"], Value, "", Same("--embd-separator")),
+    flag(&["--cls-separator"], Value, "", Same("--cls-separator")),
+    flag(&["--attention"], Value, "", Refused("whether a token sees what comes behind it is as the model's file says")),
+    flag(&["-np", "--parallel"], Value, "LLAMA_ARG_N_PARALLEL", Accepted("as many texts share a pass as fit")),
+    flag(&["--embd-gemma-default"], Nothing, "", Refused(PRESETS)),
+];
+
 /// llama-server's flags that `serve` does not take as they are, or that mean something else to other commands.
 #[rustfmt::skip]
 pub const SERVE: &[Flag] = &[
@@ -429,6 +442,7 @@ impl Here {
 pub fn own_rows(command: Option<&str>) -> &'static [Flag] {
     match command {
         Some("bench") => BENCH,
+        Some("embed") => EMBED,
         Some("serve") => SERVE,
         _ => &[],
     }
@@ -463,7 +477,7 @@ mod tests {
 
     #[test]
     fn rows_have_three_columns() {
-        for flag in FLAGS.iter().chain(BENCH).chain(SERVE) {
+        for flag in FLAGS.iter().chain(BENCH).chain(EMBED).chain(SERVE) {
             assert_eq!(flag.row().matches('|').count(), 4, "{}", flag.row());
         }
     }

@@ -17,6 +17,8 @@ mod devices;
 mod draft_args;
 mod draft_model_args;
 mod drafting;
+mod embed;
+mod embedding_args;
 mod engine_args;
 pub mod failure;
 #[cfg(feature = "fit")]
@@ -105,6 +107,8 @@ enum Command {
     Bench(Said<bench::BenchArgs>),
     /// Show a file's metadata, tensors and bytes per layer
     Inspect(Said<inspect::InspectArgs>),
+    /// Make vectors that stand for texts, or say how well two texts fit
+    Embed(Said<embed::EmbedArgs>),
     /// Turn text into token ids, or ids into text
     Tokenize(Said<tokenize::TokenizeArgs>),
     /// Answer over HTTP, as OpenAI's API, Anthropic's and llama-server
@@ -246,8 +250,9 @@ fn warn_of_environment(command: Option<&str>) {
 
 pub fn run() -> Result<()> {
     let Line { words, ignored } = translate(std::env::args_os().skip(1))?;
-    let name =
-        ["chat", "serve", "bench"].into_iter().find(|&name| words.first().is_some_and(|word| word == name));
+    let name = ["chat", "embed", "serve", "bench"]
+        .into_iter()
+        .find(|&name| words.first().is_some_and(|word| word == name));
     let mut lines = lines(words)?.into_iter().map(|words| parse(&words)).collect::<Result<Vec<_>>>()?;
     let cli = lines.remove(0);
     let more = lines.into_iter().filter_map(|line| match line.command {
@@ -268,6 +273,7 @@ pub fn run() -> Result<()> {
         Some(Command::Plot(said)) => said.run(told, plot::run),
         Some(Command::Bench(said)) => said.run(told, |args| bench::run(args, more.collect())),
         Some(Command::Inspect(said)) => said.run(told, inspect::run),
+        Some(Command::Embed(said)) => said.run(told, embed::run),
         Some(Command::Tokenize(said)) => said.run(told, tokenize::run),
         #[cfg(feature = "server")]
         Some(Command::Serve(said)) => said.run(told, serve::run),

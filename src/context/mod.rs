@@ -9,6 +9,7 @@ mod saved;
 mod taps;
 mod views;
 mod watched;
+mod whole;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +20,7 @@ use crate::{
     kv::WrittenSlots,
     mask::RunLayers,
     placement::{Place, Placement},
-    plan::{CacheUse, Dims, Op, Plan, Step},
+    plan::{CacheUse, Dims, Op, Plan, Step, Unit},
     scores::{Scores, Top, Want},
 };
 use placed::Placed;
@@ -176,6 +177,11 @@ impl Context {
         self.speeds.filter(|_| is_there).map(|speeds| speeds.read)
     }
 
+    /// Rows that one pass takes.
+    pub fn rows_at_once(&self) -> usize {
+        self.backend.max_rows()
+    }
+
     /// What went to and from a GPU.
     pub fn traffic(&self) -> Option<Traffic> {
         self.backend.traffic()
@@ -320,6 +326,7 @@ impl Context {
         if batch.resume.is_none() {
             self.kv.check_positions(&batch.rows)?;
         }
+        self.check_whole(batch)?;
         self.check_parts(batch)
     }
 
@@ -444,7 +451,7 @@ impl Context {
             Some(ahead) => model.plan.ahead_steps(ahead.after_itself),
             None => model.plan.steps(batch.run_layers.as_ref()),
         };
-        let head = steps.pop().expect("the head is the last step");
+        let head = steps.pop_if(|step| step.unit == Unit::Head);
         let begun = batch.resume.as_ref().map_or(0, |resume| model.plan.steps_before(resume.layer));
         steps.drain(..begun);
         let body = steps.len();
@@ -470,7 +477,7 @@ impl Context {
             let placed = Placed::new(&self.kv, rows, &cells, states);
             let n_out = placed.outputs.len();
             steps.truncate(body);
-            steps.extend((n_out > 0).then_some(head));
+            steps.extend(head.filter(|_| n_out > 0));
             let (views, view_of_slot) = views(&self.kv, &model.plan, rows, &cells, &steps);
             let output = match top {
                 Some(k) if n_out > 0 => Output::Top { k, rows: &mut self.tops[out..][..n_out] },

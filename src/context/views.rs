@@ -28,7 +28,8 @@ pub(super) fn views<'a>(
             seqs.len() - 1
         });
         let own = whole[list].iter().rposition(|c| c == cell).expect("a row's cell is in its sequence");
-        visible.push(Seen { list, from: 0, to: own + 1 });
+        let to = if plan.bidirectional { whole[list].len() } else { own + 1 };
+        visible.push(Seen { list, from: 0, to });
     }
     let plain: Vec<usize> = seqs.iter().map(|&s| kv.plain_prefix(s)).collect();
     let all_plain = std::iter::zip(&plain, &whole).all(|(&plain, list)| plain == list.len());
@@ -66,8 +67,12 @@ pub(super) fn views<'a>(
                 if let Some(window) = window {
                     for (seen, row) in view.visible.iter_mut().zip(rows) {
                         let cells = &view.lists[seen.list][..seen.to];
-                        let reach = (row.pos + 1).saturating_sub(window);
+                        let (reach, beyond) = match plan.bidirectional {
+                            true => (row.pos.saturating_sub(window / 2), row.pos + window / 2),
+                            false => ((row.pos + 1).saturating_sub(window), row.pos),
+                        };
                         seen.from = cells.partition_point(|&c| kv.pos(c) < reach).min(seen.to);
+                        seen.to = cells.partition_point(|&c| kv.pos(c) <= beyond);
                     }
                 }
                 views.push(if class == 0 { view } else { in_places(&view, kv, class) });

@@ -92,7 +92,7 @@ impl HeadShape {
         if !plan.embed.iter().any(|op| matches!(op, Op::Embed { .. })) {
             return no_head("it looks no tokens up");
         }
-        if !matches!(plan.head, Op::Head { bias: None, .. }) {
+        if !matches!(plan.head, Some(Op::Head { bias: None, .. })) {
             return no_head("its output matrix has a bias");
         }
         let (dim, n_layer) = (plan.dims.dim, plan.dims.n_layer);

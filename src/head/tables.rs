@@ -50,7 +50,7 @@ impl Tables {
             Op::Embed { table, by: EmbedBy::Token, .. } => Some(table),
             _ => None,
         });
-        let Op::Head { norm, weight: output, scale, .. } = model.plan.head else {
+        let Some(Op::Head { norm, weight: output, scale, .. }) = model.plan.head else {
             unreachable!("a plan ends with its head")
         };
         let vector = |id: Option<WeightId>| id.map_or_else(Vec::new, |id| model.vector(id));

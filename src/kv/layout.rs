@@ -103,7 +103,9 @@ impl KvLayout {
                 layout.slots.push(SlotShape::default());
                 continue;
             };
-            let class = layout.class_for(widest_window(plan, layer), room);
+            // A text that is seen both ways is evaluated whole.
+            let window = widest_window(plan, layer).filter(|_| !plan.bidirectional);
+            let class = layout.class_for(window, room);
             layout.slots.push(SlotShape {
                 n_kv_head: spec.n_kv_head,
                 head_dim: spec.head_dim,

@@ -40,7 +40,8 @@ fn plan(windows: &[Option<u32>], n_kv_head: usize, head_dim: usize) -> Plan {
         layers: (0..windows.len() as u32)
             .map(|layer| LayerOps { attn: attn(layer), ..LayerOps::default() })
             .collect(),
-        head: Op::Head { norm, weight: WeightId(0), bias: None, scale: 1.0, cap: None },
+        head: Some(Op::Head { norm, weight: WeightId(0), bias: None, scale: 1.0, cap: None }),
+        bidirectional: false,
         ahead: None,
     }
 }

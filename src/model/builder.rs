@@ -6,7 +6,7 @@ use std::{
     ops::Range,
 };
 
-use super::WeightInfo;
+use super::{WeightInfo, tail::Tail};
 use crate::{
     Error, Gguf, Result,
     gguf::{TensorInfo, Value, beside},
@@ -45,13 +45,14 @@ pub struct Builder<'a> {
     experts: Vec<MoeSpec>,
     mixers: Vec<MixerSpec>,
     most_positions: Option<usize>,
+    bidirectional: bool,
 }
 
 /// The operations of an architecture.
 pub struct Body {
     pub embed: Vec<Op>,
     pub layers: Vec<LayerOps>,
-    pub head: Op,
+    pub head: Option<Op>,
     pub ahead: Option<Ahead>,
 }
 
@@ -59,6 +60,7 @@ pub(super) struct Built {
     pub weights: Vec<WeightInfo>,
     pub plan: Plan,
     pub ahead: Option<Ahead>,
+    pub tail: Tail,
     pub n_ctx_train: u32,
     pub n_further: usize,
 }
@@ -88,6 +90,7 @@ impl<'a> Builder<'a> {
             experts: Vec::new(),
             mixers: Vec::new(),
             most_positions: None,
+            bidirectional: false,
         };
         let blocks = b.size("block_count")?;
         if blocks > MAX_LAYERS as usize {
@@ -147,7 +150,9 @@ impl<'a> Builder<'a> {
     }
 
     /// Fails if the file has a tensor that the architecture did not ask for: its results would not be the model's.
-    pub(super) fn finish(self, body: Body) -> Result<Built> {
+    pub(super) fn finish(mut self, body: Body) -> Result<Built> {
+        let arch = self.arch;
+        let tail = Tail::read(&mut self, arch)?;
         let used: HashSet<&str> = self
             .weights
             .iter()
@@ -165,6 +170,7 @@ impl<'a> Builder<'a> {
                 self.arch
             )));
         }
+        let bidirectional = self.bidirectional || self.bool("attention.causal")? == Some(false);
         let Body { embed, layers, head, ahead } = body;
         let plan = Plan {
             dims: self.dims,
@@ -177,10 +183,11 @@ impl<'a> Builder<'a> {
             embed,
             layers,
             head,
+            bidirectional,
             ahead: None,
         };
         let Self { weights, n_ctx_train, n_further, .. } = self;
-        Ok(Built { weights, plan, ahead, n_ctx_train, n_further })
+        Ok(Built { weights, plan, ahead, tail, n_ctx_train, n_further })
     }
 
     // ---- the plan's tables
@@ -229,11 +236,20 @@ impl<'a> Builder<'a> {
         self.most_positions = Some(most);
     }
 
+    /// Rows see what comes behind them, too.
+    pub fn see_both_ways(&mut self) {
+        self.bidirectional = true;
+    }
+
     // ---- metadata
 
     /// The key `ARCH.name`, a whole number.
     pub fn u32(&self, name: &str) -> Result<Option<u32>> {
         self.gguf.metadata().u32(&self.key(name))
+    }
+
+    pub fn i32(&self, name: &str) -> Result<Option<i32>> {
+        self.gguf.metadata().i32(&self.key(name))
     }
 
     pub fn u32s(&self, name: &str) -> Result<Option<Vec<u32>>> {
@@ -331,6 +347,23 @@ impl<'a> Builder<'a> {
     }
 
     // ---- tensors
+
+    /// A tensor that stands behind the plan: backends do not see it.
+    pub(super) fn behind_the_plan(
+        &mut self,
+        tensor: TensorInfo,
+        rows: usize,
+        cols: usize,
+    ) -> Result<WeightInfo> {
+        if tensor.shape.iter().product::<u64>() != (rows * cols) as u64 {
+            return Err(self.misshapen(&tensor, &format!("[{cols}, {rows}]")));
+        }
+        self.check_readable(&tensor)?;
+        let factor = self.factors(&tensor)?[0];
+        self.folded.insert(tensor.name.clone());
+        let bytes = tensor.bytes;
+        Ok(WeightInfo { tensor, begin: 0, bytes, rows, cols, factor })
+    }
 
     /// A matrix that turns `cols` numbers into `rows`.
     pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<WeightId> {
@@ -539,7 +572,7 @@ impl<'a> Builder<'a> {
         Ok(self.gguf.metadata().f32s(key)?.map(<[f32]>::to_vec))
     }
 
-    fn find(&self, name: &str) -> Result<TensorInfo> {
+    pub(super) fn find(&self, name: &str) -> Result<TensorInfo> {
         self.gguf.tensor(name).cloned().ok_or_else(|| {
             let hint =
                 if self.gguf.tensors().is_empty() { " (the file holds a vocabulary only)" } else { "" };
@@ -573,7 +606,7 @@ impl<'a> Builder<'a> {
         )))
     }
 
-    fn misshapen(&self, tensor: &TensorInfo, wanted: &str) -> Error {
+    pub(super) fn misshapen(&self, tensor: &TensorInfo, wanted: &str) -> Error {
         self.error(&format!("tensor `{}` has shape {:?}, it must be {wanted}", tensor.name, tensor.shape))
     }
 

@@ -7,11 +7,14 @@ mod builder;
 #[cfg(test)]
 pub mod fixtures;
 mod rope;
+mod tail;
 
 use std::{path::Path, sync::Arc};
 
 pub(crate) use builder::Builder;
 use builder::Built;
+pub use tail::Pooling;
+pub(crate) use tail::{Classifier, Dense, HeadActivation, Tail};
 
 use crate::{
     Error, Gguf, Result,
@@ -69,6 +72,7 @@ pub struct Model {
     pub plan: Plan,
     /// What contexts may have beside the plan.
     ahead: Option<Ahead>,
+    pub(crate) tail: Tail,
 }
 
 impl Model {
@@ -100,8 +104,8 @@ impl Model {
         let arch = arch.to_string();
         let mut builder = Builder::new(&gguf, &arch)?;
         let body = build(&mut builder)?;
-        let Built { weights, plan, ahead, n_ctx_train, n_further } = builder.finish(body)?;
-        Ok(Model { name, arch, n_ctx_train, n_further, weights, plan, ahead, gguf })
+        let Built { weights, plan, ahead, tail, n_ctx_train, n_further } = builder.finish(body)?;
+        Ok(Model { name, arch, n_ctx_train, n_further, weights, plan, ahead, tail, gguf })
     }
 
     /// The model as contexts of that length run it: some have rotary frequencies of their own for long ones.
@@ -128,6 +132,21 @@ impl Model {
         model
     }
 
+    /// Whether it writes text: an encoder makes embeddings alone.
+    pub fn writes_text(&self) -> bool {
+        self.plan.head.is_some()
+    }
+
+    /// Whether a token sees what comes behind it, so that a text is evaluated in one pass.
+    pub fn sees_both_ways(&self) -> bool {
+        self.plan.bidirectional
+    }
+
+    /// How the file says that a text's rows become its embedding, if it does.
+    pub fn pooling(&self) -> Option<Pooling> {
+        self.tail.pooling
+    }
+
     /// The number of layers.
     pub fn n_layer(&self) -> usize {
         self.plan.dims.n_layer
@@ -149,9 +168,15 @@ impl Model {
 
     /// A norm's weight or a bias, as numbers.
     pub(crate) fn vector(&self, id: WeightId) -> Vec<f32> {
-        let weight = self.weight(id);
+        self.numbers(self.weight(id))
+    }
+
+    /// All numbers of a weight.
+    pub(crate) fn numbers(&self, weight: &WeightInfo) -> Vec<f32> {
         let mut out = vec![0.0; weight.rows * weight.cols];
-        crate::quant::dequantize(weight.ty(), self.weight_bytes(id), &mut out);
+        let bytes = &self.gguf.bytes(&weight.tensor)[weight.range_of(0..weight.rows)];
+        crate::quant::dequantize(weight.ty(), bytes, &mut out);
+        out.iter_mut().filter(|_| weight.factor != 1.0).for_each(|x| *x *= weight.factor);
         out
     }
 

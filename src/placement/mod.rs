@@ -204,7 +204,7 @@ pub(crate) fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>
     });
     let mut parts: Vec<UnitSize> = sized.collect();
     let tables = plan.embed.iter().filter_map(|op| plan.operands(op).table);
-    if let Op::Head { weight, .. } = plan.head
+    if let Some(Op::Head { weight, .. }) = plan.head
         && tables.into_iter().any(|table| table == weight)
     {
         // One matrix: it is counted with the head.

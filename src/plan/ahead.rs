@@ -50,7 +50,7 @@ impl Plan {
 
     /// All heads: they are in one place, which has room for logits.
     pub fn heads(&self) -> impl Iterator<Item = &Op> {
-        std::iter::once(&self.head).chain(self.ahead.iter().map(|ahead| &ahead.head))
+        self.head.iter().chain(self.ahead.iter().map(|ahead| &ahead.head))
     }
 
     /// All that looks tokens up.
@@ -82,7 +82,7 @@ impl Plan {
         let LayerOps { shared, attn, mlp } = &ahead.layer;
         let step = |op| Step { op, unit: Op::unit_ahead(op), slot, visit, coarse: false, experts: None };
         let mut steps: Vec<_> = before.iter().chain(shared).chain(attn).chain(mlp).map(step).collect();
-        steps.push(Step { op: &ahead.head, ..self.head_step() });
+        steps.push(Step::of_head(&ahead.head));
         steps
     }
 }

@@ -94,6 +94,8 @@ pub struct Norm {
 pub enum EmbedBy {
     Token,
     Position,
+    /// The first one, whatever the row.
+    First,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -180,7 +182,10 @@ pub struct Plan {
     pub most_positions: Option<usize>,
     pub embed: Vec<Op>,
     pub layers: Vec<LayerOps>,
-    pub head: Op,
+    /// Without one a model gives no logits, but rows that stand for texts.
+    pub head: Option<Op>,
+    /// Rows see all of their text, also what comes behind them; of a window, as far on as back.
+    pub bidirectional: bool,
     /// Predicts one token more, where the file has what was trained for that and it is wanted.
     pub ahead: Option<Ahead>,
 }
@@ -205,6 +210,13 @@ pub struct Step<'a> {
     pub coarse: bool,
     /// The most experts that a row takes, if fewer than the model has it.
     pub experts: Option<usize>,
+}
+
+impl<'a> Step<'a> {
+    /// The last step of a pass that gives logits.
+    pub fn of_head(op: &'a Op) -> Self {
+        Step { op, unit: Unit::Head, slot: 0, visit: Visit::first(0), coarse: false, experts: None }
+    }
 }
 
 /// Which run of which layer's attention a slot holds keys of: another list of steps may put another layer's
@@ -260,7 +272,7 @@ impl Plan {
     /// Every operation in order.
     pub fn ops(&self) -> impl Iterator<Item = &Op> {
         let layers = self.layers.iter().flat_map(|l| l.shared.iter().chain(&l.attn).chain(&l.mlp));
-        self.embed.iter().chain(layers).chain([&self.head]).chain(self.ahead.iter().flat_map(Ahead::ops))
+        self.embed.iter().chain(layers).chain(&self.head).chain(self.ahead.iter().flat_map(Ahead::ops))
     }
 
     /// How many steps a pass that runs the first `layers` layers in full takes before it comes to the next.
@@ -291,7 +303,7 @@ impl Plan {
 
     /// Whether all that goes from one layer to the next is the residual stream.
     pub fn carries_only_the_stream(&self) -> bool {
-        let mut live = self.live([&self.head].into_iter(), BufSet::NONE);
+        let mut live = BufSet::of([Buf::X]);
         self.layers.iter().rev().all(|layer| {
             live = self.live(layer.shared.iter().chain(&layer.attn).chain(&layer.mlp), live);
             live == BufSet::of([Buf::X])
@@ -303,15 +315,11 @@ impl Plan {
         self.mixers.is_empty() && self.carries_only_the_stream()
     }
 
-    /// The last step of a pass that gives logits.
-    pub fn head_step(&self) -> Step<'_> {
-        Step {
-            op: &self.head,
-            unit: Unit::Head,
-            slot: 0,
-            visit: Visit::first(0),
-            coarse: false,
-            experts: None,
+    /// The norm behind the last layer, where the head has one.
+    pub fn last_norm(&self) -> Option<&Norm> {
+        match &self.head {
+            Some(Op::Head { norm, .. }) => Some(norm),
+            _ => None,
         }
     }
 
@@ -376,7 +384,7 @@ impl Plan {
                 out.extend(ops.iter().map(step));
             }
         }
-        out.push(self.head_step());
+        out.extend(self.head.iter().map(Step::of_head));
         out
     }
 }

@@ -345,7 +345,8 @@ mod tests {
             most_positions: None,
             embed: Vec::new(),
             layers: Vec::new(),
-            head: Op::Scale { buf: Buf::X, by: 1.0 },
+            head: None,
+            bidirectional: false,
             ahead: None,
         };
         let of = |add| {

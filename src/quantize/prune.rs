@@ -217,7 +217,7 @@ fn checked(model: &Model, numbers: &Numbers, entries: Vec<(Box<str>, Value)>) ->
     let ends = |spelled: &Spelled| {
         let plan = &spelled.model.plan;
         let ahead = plan.ahead.iter().filter(|_| cut.predicts_ahead()).flat_map(|ahead| ahead.ops());
-        spelled.ops(plan.embed.iter().chain([&plan.head]).chain(ahead))
+        spelled.ops(plan.embed.iter().chain(&plan.head).chain(ahead))
     };
     if ends(&before) != ends(&after) {
         let what = format!(

@@ -205,7 +205,7 @@ fn metadata(model: &Model, factor: u64, writer: &mut Writer) -> Result<()> {
         };
         writer.set(&format!("{arch}.{name}"), wide);
     }
-    let Op::Head { norm: Norm { eps, .. }, .. } = model.plan.head else {
+    let Some(Op::Head { norm: Norm { eps, .. }, .. }) = model.plan.head else {
         unreachable!("a plan ends with its head")
     };
     writer

@@ -12,7 +12,7 @@ use crate::common::{child::Start, fixture};
 #[allow(dead_code)]
 mod table;
 
-use table::{BENCH, FLAGS, Here, SERVE};
+use table::{BENCH, EMBED, FLAGS, Here, SERVE};
 
 /// Words, split at blanks; what stands in quotes stays together.
 fn words(line: &str) -> Vec<&str> {
@@ -372,13 +372,13 @@ fn a_system_message_and_a_template_go_into_the_prompt() {
 #[test]
 fn the_page_has_every_flag() {
     let page = include_str!("../../docs/llama-cpp.md");
-    for flag in FLAGS.iter().chain(BENCH).chain(SERVE) {
+    for flag in FLAGS.iter().chain(BENCH).chain(EMBED).chain(SERVE) {
         assert!(page.contains(&flag.row()), "docs/llama-cpp.md lacks this row:\n{}", flag.row());
     }
     let rows = page.lines().filter(|line| line.starts_with("| `-")).count();
     assert_eq!(
         rows,
-        FLAGS.len() + BENCH.len() + SERVE.len(),
+        FLAGS.len() + BENCH.len() + EMBED.len() + SERVE.len(),
         "docs/llama-cpp.md has rows of flags that are not in the table"
     );
 }
@@ -387,10 +387,10 @@ fn the_page_has_every_flag() {
 #[test]
 fn flags_of_ours_exist() {
     let help = text(&run("--help").stdout)
-        + &["perplexity", "bench", "serve"]
+        + &["perplexity", "bench", "embed", "serve"]
             .map(|command| text(&run(&format!("{command} --help")).stdout))
             .concat();
-    for flag in FLAGS.iter().chain(BENCH).chain(SERVE) {
+    for flag in FLAGS.iter().chain(BENCH).chain(EMBED).chain(SERVE) {
         if let Here::Same(long) | Here::Chat(long) = flag.here {
             assert!(help.contains(long), "{long} of {:?} is not in --help", flag.names);
         }

@@ -8,6 +8,7 @@ mod weights;
 mod ahead;
 mod architectures;
 mod conformance;
+mod embeddings;
 mod families;
 mod forks;
 mod kernel_parity;

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod embeddings;
 mod files;
 mod numbers;
 mod program;
@@ -28,6 +29,8 @@ struct Real {
 const SMOLLM2: Real = Real { name: "smollm2", file: "SmolLM2-135M-Instruct.Q4_1.gguf" };
 const GEMMA3: Real = Real { name: "gemma3", file: "gemma-3-270m-q4_k_m.gguf" };
 const QWEN: Real = Real { name: "qwen2.5-coder", file: "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf" };
+const MINILM: Real = Real { name: "minilm", file: "all-MiniLM-L6-v2.f32.gguf" };
+/// Those that write text.
 const ALL: [Real; 3] = [SMOLLM2, GEMMA3, QWEN];
 
 impl Real {

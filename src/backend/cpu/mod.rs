@@ -201,7 +201,8 @@ impl CpuBackend {
         let mut is_expert = vec![false; known.len()];
         experts().flat_map(ExpertMatrices::ids).for_each(|id| is_expert[id.0 as usize] = true);
         // The head stands for others only where there are none: it is large, and seldom met by many rows.
-        let head = plan.operands(&plan.head).matrices().find_map(|(id, _)| known_of(id));
+        let head =
+            plan.head.iter().flat_map(|op| plan.operands(op).matrices()).find_map(|(id, _)| known_of(id));
         let is_head = |packed: &&Packed| head.is_some_and(|head| std::ptr::eq(*packed, head));
         let others = std::iter::zip(&known, &is_expert).filter(|(_, is_expert)| !**is_expert);
         let others = others.filter_map(|(known, _)| *known).filter(|packed| !is_head(packed));

@@ -320,6 +320,7 @@ impl Pass<'_> {
         let entry = match by {
             EmbedBy::Token => self.rows.tokens[row] as usize,
             EmbedBy::Position => self.rows.positions[row] as usize,
+            EmbedBy::First => 0,
         };
         // SAFETY: the row is this thread's share; the only reference to what this thread has for itself.
         let (x, own) = unsafe {

@@ -149,7 +149,8 @@ mod tests {
             most_positions: None,
             embed: Vec::new(),
             layers: vec![layer(Buf::K, Buf::V), layer(other_k, other_v)],
-            head: Op::Scale { buf: Buf::X, by: 1.0 },
+            head: None,
+            bidirectional: false,
             ahead: None,
         }
     }

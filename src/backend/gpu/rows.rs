@@ -6,7 +6,7 @@ use crate::{
     Result,
     backend::{Rows, Seen, View},
     kv::KvLayout,
-    plan::{EmbedBy, Plan, Rope, RopeId, RopePairs, Temperature},
+    plan::{EmbedBy, Op, Plan, Rope, RopeId, RopePairs, Temperature},
 };
 
 /// For each row: its list of cells, and how far into it.
@@ -18,6 +18,8 @@ pub struct Sections {
     pub max_rows: usize,
     n_slots: usize,
     n_classes: usize,
+    /// A zero for each row, where a plan looks up what is first for all of them.
+    zeros: bool,
     /// Those that the plan's attentions see; `None` sees everything.
     windows: Vec<Option<u32>>,
 }
@@ -28,7 +30,8 @@ impl Sections {
         windows.sort_unstable();
         windows.dedup();
         let (n_slots, n_classes) = (layout.slots.len(), layout.classes.len());
-        Sections { max_rows, n_slots, n_classes, windows }
+        let zeros = plan.ops().any(|op| matches!(op, Op::Embed { by: EmbedBy::First, .. }));
+        Sections { max_rows, n_slots, n_classes, zeros, windows }
     }
 
     /// Which rows of the table of tokens, and of one of positions, the pass's rows take.
@@ -36,6 +39,7 @@ impl Sections {
         match by {
             EmbedBy::Token => 0,
             EmbedBy::Position => self.max_rows,
+            EmbedBy::First => 3 * self.max_rows,
         }
     }
 
@@ -45,7 +49,7 @@ impl Sections {
 
     /// Of a class of slots.
     pub fn cells(&self, class: usize) -> usize {
-        (3 + class) * self.max_rows
+        (3 + usize::from(self.zeros) + class) * self.max_rows
     }
 
     /// The number of rows.

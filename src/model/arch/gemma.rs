@@ -6,11 +6,11 @@ use crate::{
     Result,
     model::{
         Builder,
-        blocks::{Decoder, HeadNorms},
+        blocks::{Decoder, HeadNorms, embed, whole_norm},
         builder::Body,
         rope::Source,
     },
-    plan::{Activation, RopePairs},
+    plan::{Activation, Buf, RopePairs},
 };
 
 pub fn build(b: &mut Builder) -> Result<Body> {
@@ -37,6 +37,24 @@ pub fn build_2(b: &mut Builder) -> Result<Body> {
 }
 
 pub fn build_3(b: &mut Builder) -> Result<Body> {
+    third(b)?.build(b)
+}
+
+/// Gemma 3 that sees both ways and gives no logits.
+pub fn build_embedding(b: &mut Builder) -> Result<Body> {
+    b.see_both_ways();
+    b.leave_out("output.weight");
+    let decoder = third(b)?;
+    let embed = vec![embed(b, decoder.embed_scale)?];
+    let mut layers = (0..b.dims.n_layer).map(|l| decoder.layer(b, l)).collect::<Result<Vec<_>>>()?;
+    let last_norm = b.norm(decoder.norm, decoder.last_norm, b.dims.dim)?;
+    if let Some(last) = layers.last_mut() {
+        last.mlp.push(whole_norm(last_norm, Buf::X, Buf::X, false));
+    }
+    Ok(Body { embed, layers, head: None, ahead: None })
+}
+
+fn third(b: &mut Builder) -> Result<Decoder> {
     let mut decoder = first(b)?;
     decoder.norm_after("post_attention_norm", "post_ffw_norm");
     decoder.attention.head_norms = HeadNorms::Each;
@@ -51,10 +69,7 @@ pub fn build_3(b: &mut Builder) -> Result<Body> {
             &Source { base: "rope.freq_base_swa", base_else, stretched: false, ..turn },
         )?;
     }
-    // Of models that make an embedding of a text from its last rows.
-    b.leave_out("dense_2.weight");
-    b.leave_out("dense_3.weight");
-    decoder.build(b)
+    Ok(decoder)
 }
 
 /// The largest of each, of so many layers, scales scores by a head's share of the width, not by its size.

@@ -35,7 +35,12 @@ pub fn build(b: &mut Builder) -> Result<Body> {
         layers.push(layer(b, &decoder, inputs, l)?);
     }
     let cap = b.positive_or_none("final_logit_softcapping")?;
-    Ok(Body { embed, layers, head: blocks::head(b, "output_norm", NormKind::Rms, 1.0, cap)?, ahead: None })
+    Ok(Body {
+        embed,
+        layers,
+        head: Some(blocks::head(b, "output_norm", NormKind::Rms, 1.0, cap)?),
+        ahead: None,
+    })
 }
 
 /// What is as in other models, with the geometry of each layer.

@@ -3,6 +3,7 @@
 mod apertus;
 mod arcee;
 mod bailing;
+mod bert;
 mod cohere;
 mod deepseek2;
 mod ernie;
@@ -22,9 +23,11 @@ mod llama;
 mod mamba2;
 mod minimax;
 mod mistral3;
+mod modern_bert;
 mod muse_glimmer;
 mod nemotron;
 mod nemotron_h;
+mod nomic_bert;
 mod olmo2;
 mod olmoe;
 mod phi;
@@ -46,6 +49,7 @@ pub const ALL: &[(&str, Build)] = &[
     ("apertus", apertus::build),
     ("arcee", arcee::build),
     ("bailingmoe2", bailing::build),
+    ("bert", bert::build),
     ("dots1", bailing::build),
     ("cohere2", cohere::build_2),
     ("command-r", cohere::build),
@@ -60,6 +64,7 @@ pub const ALL: &[(&str, Build)] = &[
     ("gemma2", gemma::build_2),
     ("gemma3", gemma::build_3),
     ("gemma4", gemma4::build),
+    ("gemma-embedding", gemma::build_embedding),
     ("glm4", glm4::build),
     ("glm4moe", glm4moe::build),
     ("gpt2", gpt2::build),
@@ -71,6 +76,7 @@ pub const ALL: &[(&str, Build)] = &[
     ("hunyuan-dense", hunyuan::build),
     ("hunyuan-moe", hunyuan::build),
     ("internlm2", llama::build),
+    ("jina-bert-v3", nomic_bert::build_plain),
     ("lfm2", lfm2::build),
     ("lfm2moe", lfm2::build),
     ("llama", llama::build),
@@ -78,10 +84,13 @@ pub const ALL: &[(&str, Build)] = &[
     ("minimax-m2", minimax::build_m2),
     ("mistral3", mistral3::build),
     ("mistral4", deepseek2::build_mistral_4),
+    ("modern-bert", modern_bert::build),
     ("muse-glimmer", muse_glimmer::build),
     ("nemotron", nemotron::build),
     ("nemotron_h", nemotron_h::build),
     ("nemotron_h_moe", nemotron_h::build),
+    ("nomic-bert", nomic_bert::build),
+    ("nomic-bert-moe", nomic_bert::build_plain),
     ("olmo2", olmo2::build),
     ("olmoe", olmoe::build),
     ("phi2", phi::build_2),

@@ -58,5 +58,5 @@ pub fn build(b: &mut Builder) -> Result<Body> {
         }
         None => None,
     };
-    Ok(Body { embed, layers, head, ahead })
+    Ok(Body { embed, layers, head: Some(head), ahead })
 }

@@ -198,7 +198,15 @@ impl Decoder {
 
     /// Says which layers see a window only: those of the file's list, or else all but the last one of each `period`.
     pub fn see_windows(&mut self, b: &Builder, period: usize) -> Result<Vec<bool>> {
-        let windowed = windowed(b, period)?;
+        self.see_windows_in(b, windowed(b, period, period.saturating_sub(1))?)
+    }
+
+    /// The same, where it is the first one of each `period` that sees everything.
+    pub fn see_windows_behind_first(&mut self, b: &Builder, period: usize) -> Result<Vec<bool>> {
+        self.see_windows_in(b, windowed(b, period, 0)?)
+    }
+
+    fn see_windows_in(&mut self, b: &Builder, windowed: Vec<bool>) -> Result<Vec<bool>> {
         if windowed.contains(&true) {
             let window = b.size("attention.sliding_window")? as u32;
             self.windows = windowed.iter().map(|&is| is.then_some(window)).collect();
@@ -211,7 +219,7 @@ impl Decoder {
         if b.u32("attention.sliding_window")?.is_some() {
             return self.see_windows(b, period);
         }
-        let windowed = windowed(b, period)?;
+        let windowed = windowed(b, period, period.saturating_sub(1))?;
         self.windows = windowed.iter().map(|&is| is.then_some(window)).collect();
         Ok(windowed)
     }
@@ -240,7 +248,7 @@ impl Decoder {
     pub fn build(&self, b: &mut Builder) -> Result<Body> {
         let embed = vec![embed(b, self.embed_scale)?];
         let layers = (0..b.dims.n_layer).map(|l| self.layer(b, l)).collect::<Result<_>>()?;
-        let head = head(b, self.last_norm, self.norm, self.logit_scale, self.logit_cap)?;
+        let head = Some(head(b, self.last_norm, self.norm, self.logit_scale, self.logit_cap)?);
         let ahead = match self.behind(b).filter(|_| self.predicts_ahead) {
             Some(behind) => Some(ahead(b, &behind, self.norm)?),
             None => None,
@@ -332,14 +340,16 @@ pub fn head(b: &mut Builder, norm: &str, kind: NormKind, scale: f32, cap: Option
     Ok(Op::Head { norm, weight, bias, scale, cap })
 }
 
-/// Which layers see a window only; 0 is a period without an end.
-fn windowed(b: &Builder, period: usize) -> Result<Vec<bool>> {
+/// Which layers see a window only: all but one of each period, the last of it, or its first where `full` is 0; 0 is a period
+/// without an end.
+fn windowed(b: &Builder, period: usize, full: usize) -> Result<Vec<bool>> {
     const KEY: &str = "attention.sliding_window_pattern";
     if let Some(flags) = b.flags(KEY)? {
         return Ok(flags);
     }
     let period = b.u32(KEY)?.map_or(period, |n| n as usize);
-    Ok((0..b.dims.n_layer).map(|l| period == 0 || l % period + 1 != period).collect())
+    let full = if full == 0 { 0 } else { period.saturating_sub(1) };
+    Ok((0..b.dims.n_layer).map(|l| period == 0 || l % period != full).collect())
 }
 
 /// The heads of each layer.

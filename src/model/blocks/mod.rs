@@ -4,6 +4,7 @@
 mod ahead;
 mod attention;
 mod decoder;
+mod encoder;
 mod experts;
 mod latent;
 mod mixers;
@@ -12,6 +13,7 @@ mod mlp;
 pub use ahead::ahead;
 pub use attention::{Attention, HeadNorms, Heads};
 pub use decoder::{Decoder, embed, head};
+pub use encoder::Encoder;
 pub use experts::{Experts, Shared};
 pub use latent::Latent;
 pub use mixers::{Mixer, Sizes as MixerSizes};
