@@ -66,7 +66,8 @@ pub struct Fork {
 /// Afterwards [`Context::hidden`](crate::Context::hidden) has each row, for those that come next, if any asked for logits.
 #[derive(Clone, Debug)]
 pub struct Ahead {
-    /// What the last layer left of the token before each row's, `[rows, dim]`.
+    /// What was left of the token before each row's, `[rows, width]`: by the last layer or, where the head reads several, by
+    /// all of these.
     pub before: Vec<f32>,
     /// It was not the model's last layer, but such a pass.
     pub after_itself: bool,

@@ -106,7 +106,7 @@ fn parse_kind(text: &str) -> Result<DraftKind, String> {
         "exit" => DraftKind::Exit,
         "ngram" => DraftKind::Ngram,
         "head" => DraftKind::Head,
-        "model" | "draft-simple" => DraftKind::Model,
+        "model" | "draft-simple" | "draft-eagle3" => DraftKind::Model,
         "mtp" | "draft-mtp" => DraftKind::Mtp,
         "none" => DraftKind::None,
         // llama.cpp's lookups, which differ in how they look.
@@ -206,11 +206,22 @@ impl Sources {
         draft: &DraftArgs,
         models: &ModelArgs,
         context: &ContextArgs,
-        vocabulary: &Tokenizer,
+        model: (&Model, &Tokenizer),
         config: &ContextConfig,
     ) -> Result<()> {
-        if draft.off_reason().is_none() {
-            self.drafters.model = draft.model.open(models, context, vocabulary, config)?;
+        if draft.off_reason().is_some() {
+            return Ok(());
+        }
+        draft.model.open(models, context, model, config, &mut self.drafters)?;
+        if self.drafters.eagle.is_some() {
+            // One pass cannot leave rows for two heads.
+            if matches!(self.head_file, Some((_, true))) || draft.has(DraftKind::Mtp) {
+                return Err(Error::Usage(
+                    "one head drafts at a time: the draft model is one too, so leave out --head and mtp"
+                        .into(),
+                ));
+            }
+            (self.head_file, self.drafters.mtp) = (None, false);
         }
         Ok(())
     }
@@ -344,7 +355,7 @@ impl DraftArgs {
         let mtp = self.has(DraftKind::Mtp) || (auto && !named && model.predicts_ahead());
         let whole_vocabulary = self.no_shortlist;
         let forced = None;
-        let drafters = Drafters { ngram, head: None, model: None, mtp, exits, masks };
+        let drafters = Drafters { ngram, head: None, model: None, eagle: None, mtp, exits, masks };
         let keep_nothing = self.no_prefix_reuse;
         Ok(Sources { drafters, head_file, forced, promised, open, keep_nothing, whole_vocabulary })
     }

@@ -1,6 +1,6 @@
 //! The flags of a draft model: which it is, and what it has of the machine.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use clap::Args;
 
@@ -10,15 +10,15 @@ use super::{
     output::note,
 };
 use crate::{
-    ContextConfig, Gguf, Result, Tokenizer,
+    Context, ContextConfig, Gguf, Model, Result, Tokenizer,
     context::{Device, KvType},
     placement::PlacementRequest,
-    speculation::ModelSource,
+    speculation::{EagleSource, ModelSource, candidates::Drafters},
 };
 
 #[derive(Args, Clone, Debug)]
 pub struct DraftModelArgs {
-    /// -md: draft with this model too; it needs the same vocabulary
+    /// -md: draft with this model too, which needs the same vocabulary, or with this EAGLE-3 head
     #[arg(long, alias = "model-draft", value_name = "FILE")]
     spec_draft_model: Option<PathBuf>,
     /// -hfd: the same with a model of the Hugging Face hub
@@ -55,17 +55,34 @@ impl DraftModelArgs {
         self.spec_draft_model.is_some()
     }
 
-    /// The draft model in a context of its own, beside that of a model with this vocabulary and configuration; `None` if none was
-    /// named. It is opened before the model: a little of a GPU's memory is worth more to it.
+    /// The draft model in a context of its own, beside that of a model with this configuration; it becomes one of what drafts. It
+    /// is opened before the model: a little of a GPU's memory is worth more to it.
     pub fn open(
         &self,
         models: &ModelArgs,
         context: &ContextArgs,
-        vocabulary: &Tokenizer,
+        (model, vocabulary): (&Model, &Tokenizer),
         beside: &ContextConfig,
-    ) -> Result<Option<ModelSource>> {
-        let Some(path) = self.path(models)? else { return Ok(None) };
-        let (tokenizer, model) = common::load(&Gguf::open(&path)?.into())?;
+        drafters: &mut Drafters,
+    ) -> Result<()> {
+        let Some(path) = self.path(models)? else { return Ok(()) };
+        let gguf = Arc::new(Gguf::open(&path)?);
+        if Model::is_head(&gguf)? {
+            let open = |head: &Arc<Model>| {
+                let config = ContextConfig { ahead: true, ..self.config(context, head, beside)? };
+                opened(head, &config)
+            };
+            drafters.eagle = Some(EagleSource::open(&gguf, model, open)?);
+            return Ok(());
+        }
+        let (tokenizer, draft) = common::load(&gguf)?;
+        let open = || opened(&draft, &self.config(context, &draft, beside)?);
+        drafters.model = Some(ModelSource::open(&draft, &tokenizer, vocabulary, open)?);
+        Ok(())
+    }
+
+    /// What a draft model's context is to be.
+    fn config(&self, context: &ContextArgs, draft: &Model, beside: &ContextConfig) -> Result<ContextConfig> {
         let placement = PlacementRequest {
             gpu_layers: match self.spec_draft_ngl {
                 Some(GpuLayers::Last(layers)) => Some(layers),
@@ -73,21 +90,15 @@ impl DraftModelArgs {
             },
             ..PlacementRequest::default()
         };
-        let config = context.placed(beside.n_ctx.min(model.n_ctx_train), placement)?;
-        let config = ContextConfig {
+        let config = context.placed(beside.n_ctx.min(draft.n_ctx_train), placement)?;
+        Ok(ContextConfig {
             device: self.spec_draft_device.clone().unwrap_or(config.device),
             key_type: self.spec_draft_type_k.unwrap_or(config.key_type),
             value_type: self.spec_draft_type_v.unwrap_or(config.value_type),
             sequences: beside.sequences,
             gpu_cache: beside.gpu_cache.clone(),
             ..config
-        };
-        let open = || {
-            let (opened, took) = common::open_context(&model, &config, &Default::default)?;
-            note!("draft model {}: {}; {took}", model.name, opened.describe());
-            Ok(opened)
-        };
-        ModelSource::open(&model, &tokenizer, vocabulary, open).map(Some)
+        })
     }
 
     /// Its file, fetched if it must be.
@@ -100,4 +111,10 @@ impl DraftModelArgs {
         let _ = models;
         Ok(self.spec_draft_model.clone())
     }
+}
+
+fn opened(draft: &Arc<Model>, config: &ContextConfig) -> Result<Context> {
+    let (opened, took) = common::open_context(draft, config, &Default::default)?;
+    note!("draft model {}: {}; {took}", draft.name, opened.describe());
+    Ok(opened)
 }

@@ -98,7 +98,7 @@ impl EngineArgs {
         let Loaded { model, tokenizer, .. } = loaded;
         let mut sources = self.draft.sources(model)?;
         let config = self.config(&sources, model, texts)?;
-        sources.open_draft_model(&self.draft, &self.model, &self.context, tokenizer, &config)?;
+        sources.open_draft_model(&self.draft, &self.model, &self.context, (model, tokenizer), &config)?;
         let device = &self.context.device;
         let basis = || device.basis(model, &config, sources.promised);
         let (mut context, took) = common::open_context(model, &config, &basis)?;

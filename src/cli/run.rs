@@ -159,7 +159,7 @@ pub fn run(args: RunArgs) -> Result<()> {
     let prompt_text = prompt_text(&args, &gguf, &tokenizer)?;
     let prompt = prompt_ids(&prompt_text, &tokenizer, args.chat.chat);
     let mut drafted = drafted;
-    drafted.open_draft_model(&args.draft, &args.model, &args.context, &tokenizer, &config)?;
+    drafted.open_draft_model(&args.draft, &args.model, &args.context, (&model, &tokenizer), &config)?;
     let basis = || device.basis(&model, &config, drafted.promised);
     let (mut context, took) = common::open_context(&model, &config, &basis)?;
     let mut sources = if args.draft.off_reason().is_some() { Sources::default() } else { drafted };

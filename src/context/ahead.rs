@@ -18,9 +18,15 @@ impl Context {
     /// # Panics
     /// If there is none.
     pub fn ahead_cost(&self) -> f64 {
-        let steps = self.model.plan.ahead_steps(true);
-        let bytes: u64 = steps.iter().map(|step| self.step_bytes(step)).sum();
-        bytes as f64 / self.bytes_read(None) as f64
+        self.ahead_bytes() as f64 / self.bytes_read(None) as f64
+    }
+
+    /// The weight bytes that a pass of that head reads.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn ahead_bytes(&self) -> u64 {
+        self.model.plan.ahead_steps(true).iter().map(|step| self.step_bytes(step)).sum()
     }
 
     /// What holds of a batch for that head.
@@ -37,10 +43,10 @@ impl Context {
                     .into(),
             ));
         }
-        let dim = self.model.plan.dims.dim;
-        if ahead.before.len() != batch.rows.len() * dim {
+        let width = self.model.plan.width(self.model.plan.read_ahead(ahead.after_itself));
+        if ahead.before.len() != batch.rows.len() * width {
             return Err(Error::Batch(format!(
-                "{} hidden numbers for {} rows of {dim}: hand over one row for each token",
+                "{} hidden numbers for {} rows of {width}: hand over one row for each token",
                 ahead.before.len(),
                 batch.rows.len()
             )));

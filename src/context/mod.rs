@@ -20,9 +20,10 @@ use crate::{
     kv::WrittenSlots,
     mask::RunLayers,
     placement::{Place, Placement},
-    plan::{CacheUse, Dims, Op, Plan, Step, Unit},
+    plan::{Buf, CacheUse, Dims, Op, Plan, Step, Unit},
     scores::{Scores, Top, Want},
 };
+use parts::Given;
 use placed::Placed;
 use taps::Tapped;
 use views::views;
@@ -335,7 +336,7 @@ impl Context {
         if batch.rows.is_empty() {
             return Err(Error::Batch("an empty batch: nothing to decode".into()));
         }
-        let n_vocab = self.model.plan.dims.n_vocab;
+        let (n_vocab, n_tokens) = (self.model.plan.dims.n_vocab, self.model.plan.n_tokens);
         if let Some(list) = batch.shortlist.as_ref().filter(|list| list.n_vocab() != n_vocab) {
             return Err(Error::Batch(format!(
                 "a shortlist of a vocabulary of {}, where {} has {n_vocab} tokens",
@@ -344,8 +345,8 @@ impl Context {
             )));
         }
         for Row { token, pos, seq, .. } in &batch.rows {
-            if *token as usize >= n_vocab {
-                return Err(Error::Batch(format!("token {token} is not in the vocabulary of {n_vocab}")));
+            if *token as usize >= n_tokens {
+                return Err(Error::Batch(format!("token {token} is not in the vocabulary of {n_tokens}")));
             }
             if let Some(most) = self.model.plan.most_positions.filter(|&most| *pos as usize >= most) {
                 return Err(Error::Batch(format!(
@@ -460,8 +461,8 @@ impl Context {
             None => batch.keep_hidden.map(|layer| model.plan.steps_before(layer) - begun),
         };
         let given = match (&batch.ahead, &batch.resume) {
-            (Some(ahead), _) => Some(&ahead.before),
-            (None, resume) => resume.as_ref().map(|resume| &resume.hidden),
+            (Some(ahead), _) => Some((model.plan.read_ahead(ahead.after_itself), &ahead.before)),
+            (None, resume) => resume.as_ref().map(|resume| (Buf::X, &resume.hidden)),
         };
         let top = self.make_room(batch, want, kept_after.is_some())?;
         let mut tapped = self.tapped.take_for(batch, &model.plan);
@@ -485,12 +486,15 @@ impl Context {
                 None => Output::Logits(&mut self.logits[out * n_vocab..][..n_out * n_vocab]),
             };
             let hidden = done * dim..(done + rows.len()) * dim;
-            let hidden_in = given.map(|rows| &rows[hidden.clone()]);
+            let given = given.map(|(buf, all)| {
+                let width = model.plan.width(buf);
+                Given { buf, rows: &all[done * width..(done + rows.len()) * width] }
+            });
             let kept = kept_after.map(|steps| (steps, &mut self.hidden[hidden]));
             let placed_rows = placed.rows(&views, &view_of_slot, batch.shortlist.as_deref());
             match tapped.is_wanted() {
                 true => tapped.run(&mut *self.backend, &steps, &placed_rows, output)?,
-                false => parts::run(&mut *self.backend, &steps, &placed_rows, hidden_in, kept, output)?,
+                false => parts::run(&mut *self.backend, &steps, &placed_rows, given, kept, output)?,
             }
             done += rows.len();
             out += n_out;

@@ -88,18 +88,26 @@ impl Context {
     }
 }
 
+/// What a pass finds of each row in a buffer.
+pub(super) struct Given<'a> {
+    pub buf: Buf,
+    pub rows: &'a [f32],
+}
+
 /// Runs the steps in one go, or in two where rows are to be kept between.
 pub(super) fn run(
     backend: &mut dyn Backend,
     steps: &[Step],
     rows: &Rows,
-    hidden_in: Option<&[f32]>,
+    given: Option<Given>,
     kept: Option<(usize, &mut [f32])>,
     output: Output,
 ) -> Result<()> {
     const STREAM: BufSet = BufSet::of([Buf::X]);
-    let crossing = match hidden_in {
-        Some(arriving) => Crossing { arrives: STREAM, arriving, ..Crossing::default() },
+    let crossing = match given {
+        Some(Given { buf, rows }) => {
+            Crossing { arrives: BufSet::of([buf]), arriving: rows, ..Crossing::default() }
+        }
         None => Crossing::default(),
     };
     let Some((before, hidden)) = kept else {

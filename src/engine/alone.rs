@@ -24,20 +24,18 @@ pub(crate) fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: 
     trial::prepare(lane);
     let mut batch = Batch::prompt(prompt, 0, seq);
     batch.rows.last_mut().expect("a prompt has tokens").logits = true;
-    if lane.text.unseen.is_some() {
-        // What the last layer leaves of a part is looked at before the next.
+    if lane.reads_prompts() {
+        // What layers leave of a part is looked at before the next.
         let last = batch.rows.split_off(PART * ((prompt.len() - 1) / PART));
         let parts = std::mem::replace(&mut batch.rows, last);
         for rows in parts.chunks(PART) {
-            let part = Batch { rows: rows.to_vec(), keep_hidden: lane.text.keeps(context), ..Batch::new() };
-            context.decode_for(&part, lane.text.want)?;
-            lane.text.add_unseen(rows, context, 0);
+            let mut part = Batch { rows: rows.to_vec(), ..Batch::new() };
+            evaluate_part(context, lane, &mut part)?;
             lane.text.make_unseen(context)?;
+            lane.read_rows();
         }
-        batch.keep_hidden = lane.text.keeps(context);
     }
-    context.decode_for(&batch, lane.text.want)?;
-    lane.text.add_unseen(&batch.rows, context, 0);
+    evaluate_part(context, lane, &mut batch)?;
     lane.sampler.begin(prompt);
     lane.show_prompt();
     lane.text.row = 0;
@@ -70,6 +68,16 @@ pub(crate) fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: 
     }
     lane.text.out.stop = lane.text.stop.expect("the loop has ended");
     lane.text.out.decode_seconds = started.elapsed().as_secs_f64() - unseen - lane.text.out.packing_seconds;
+    Ok(())
+}
+
+/// Evaluates rows of the prompt, and shows what is left of them to what drafts.
+fn evaluate_part(context: &mut Context, lane: &mut Lane, part: &mut Batch) -> Result<()> {
+    lane.ask_of_prompt(part, context);
+    context.decode_for(part, lane.text.want)?;
+    lane.text.add_unseen(&part.rows, context, 0);
+    let tokens: Vec<u32> = part.rows.iter().map(|row| row.token).collect();
+    lane.show_rows(context, &tokens, part.rows[0].pos, |i| i);
     Ok(())
 }
 

@@ -79,13 +79,11 @@ impl Lane<'_> {
     pub fn offers(&mut self, context: &Context, most: usize) -> Vec<Offer> {
         let text = self.sampler.history();
         let next = context.kv().next_pos(self.text.limits.seq);
-        let is_tapped = self.text.tapped.as_ref().is_some_and(|tapped| tapped.before(next).is_some());
         let sees_ahead = self.text.unseen.as_ref().is_some_and(|unseen| unseen.leads_to(next));
         let offer = |(source, proposer): (usize, &mut Box<dyn crate::speculation::Proposer>)| {
-            match proposer.passes() {
-                Some(Passes::Ahead) if !sees_ahead => return None,
-                Some(Passes::Head) if !is_tapped => return None,
-                _ => {}
+            let is_blind = matches!(proposer.passes(), Some(Passes::Ahead)) && !sees_ahead;
+            if is_blind || proposer.reader().is_some_and(|reader| !reader.leads_to(next)) {
+                return None;
             }
             let (tokens, ready) = match proposer.supply(text) {
                 Supply::Nothing => return None,
@@ -116,7 +114,7 @@ impl Lane<'_> {
         }
         // Texts that share their passes have better use for rows.
         let guide = offer.guide.filter(|_| until == Until::Policy && !keeps);
-        let guided = guide.map(|guide| self.guided_by(context, guide));
+        let guided = guide.map(|guide| self.guided_by(guide));
         let Text { limits, made, unseen, drafting, .. } = &mut *self.text;
         let (seq, draft) = (limits.seq, limits.draft);
         let Some(&last) = self.sampler.history().last() else { return 0 };
@@ -136,7 +134,7 @@ impl Lane<'_> {
             // It was not offered.
             (Some(Passes::Ahead), None) => {}
             (Some(Passes::Head), _) => return self.draft_by_head(context, source, most, until),
-            (Some(Passes::Model), _) => return self.draft_by_model(context, source, most, until),
+            (Some(Passes::Apart), _) => return self.draft_apart(context, source, most, until),
             (None, _) => {
                 let known = self.proposers[source].tokens(self.sampler.history());
                 let mut known = known.into_iter();
@@ -152,10 +150,8 @@ impl Lane<'_> {
 
     /// All of a head's draft; gives its steps.
     fn draft_by_head(&mut self, context: &mut Context, source: usize, most: usize, until: Until) -> usize {
-        let next = context.kv().next_pos(self.text.limits.seq);
-        let taps = self.text.tapped.as_ref().and_then(|tapped| tapped.before(next));
-        let (Some(head), Some(taps)) = (self.proposers[source].head(), taps) else { return 0 };
-        head.begin(taps);
+        let Some(head) = self.proposers[source].head() else { return 0 };
+        head.begin();
         let n_vocab = context.model().n_vocab();
         let mut steps = 0;
         while self.wants_more(source, most, until) {
@@ -175,36 +171,34 @@ impl Lane<'_> {
             self.push(token, chosen.map_or(0.0, |chosen| confidences[chosen]), tokens);
             steps += 1;
         }
-        // Texts that share their passes have better use for rows.
-        let made = &mut self.text.made;
-        let room = context.kv().room_to_draft().saturating_sub(made.proposals.len());
-        let others = match until {
-            Until::Policy => self.policy.others(source, made.proposals.len(), &made.others_drafted).min(room),
-            Until::Length => 0,
-        };
-        made.others.truncate(others);
-        made.others_drafted.truncate(others);
+        self.keep_others(context, source, until);
         steps
     }
 
-    /// All of another model's draft; gives its steps.
-    fn draft_by_model(&mut self, context: &Context, source: usize, most: usize, until: Until) -> usize {
+    /// All of a draft that is made in a context of its own; gives its steps.
+    fn draft_apart(&mut self, context: &Context, source: usize, most: usize, until: Until) -> usize {
         let n_vocab = context.model().n_vocab();
         let want = self.draft_want();
-        let Some(model) = self.proposers[source].model() else { return 0 };
+        let Some(apart) = self.proposers[source].apart() else { return 0 };
         // A rule looks at all tokens.
-        if self.sampler.is_bound() && model.n_vocab() < n_vocab {
+        if self.sampler.is_bound() && apart.n_vocab() < n_vocab {
             return 0;
         }
-        model.begin(self.sampler.history());
+        apart.begin(self.sampler.history());
         let mut steps = 0;
         while self.wants_more(source, most, until) {
             let last = *self.sampler.history().last().expect("a draft follows a token");
-            let Some(model) = self.proposers[source].model() else { break };
+            let Some(apart) = self.proposers[source].apart() else { break };
             let sampler = &mut *self.sampler;
-            let chosen = model.step(last, want, |scores| {
+            let mut chosen = None;
+            let mut confidences = Vec::new();
+            apart.step(last, want, &mut |scores| {
                 let token = sampler.choose(scores);
-                (token, glance::probability(scores, token), glance::best(scores))
+                let best = glance::best(scores);
+                if steps == 0 {
+                    confidences.extend(best.iter().map(|&of| glance::probability(scores, of)));
+                }
+                chosen = Some((token, glance::probability(scores, token), best));
             });
             steps += 1;
             // Its vocabulary may have more tokens.
@@ -212,18 +206,37 @@ impl Lane<'_> {
             else {
                 break;
             };
+            if steps == 1 {
+                self.text.made.consider(token, &best, &confidences);
+            }
             self.push(token, confidence, best);
         }
+        self.keep_others(context, source, until);
         steps
     }
 
-    /// A model that drafts reads the prompt, if it may draft at all.
+    /// Of the tokens in the place of a draft's first one, as many as are worth a row.
+    fn keep_others(&mut self, context: &Context, source: usize, until: Until) {
+        let made = &mut self.text.made;
+        let room = context.kv().room_to_draft().saturating_sub(made.proposals.len());
+        let others = match until {
+            // A sequence cannot part from another where there are states.
+            _ if !context.model().plan.mixers.is_empty() => 0,
+            Until::Policy => self.policy.others(source, made.proposals.len(), &made.others_drafted).min(room),
+            // Texts that share their passes have better use for rows.
+            Until::Length => 0,
+        };
+        made.others.truncate(others);
+        made.others_drafted.truncate(others);
+    }
+
+    /// What drafts in a context of its own reads the prompt, if it may draft at all.
     pub fn show_prompt(&mut self) {
         for source in 0..self.proposers.len() {
             if self.policy.may_draft(source)
-                && let Some(model) = self.proposers[source].model()
+                && let Some(apart) = self.proposers[source].apart()
             {
-                model.read(self.sampler.history());
+                apart.read(self.sampler.history());
             }
         }
     }
@@ -284,7 +297,7 @@ impl Lane<'_> {
     fn layers_of(&self, source: usize) -> Option<&LayerPasses> {
         match self.proposers[source].passes()? {
             Passes::Layers(passes) => Some(passes),
-            Passes::Ahead | Passes::Head | Passes::Model => None,
+            Passes::Ahead | Passes::Head | Passes::Apart => None,
         }
     }
 

@@ -37,13 +37,11 @@ impl Lane<'_> {
     }
 
     /// A draft begins that this guides.
-    pub(super) fn guided_by(&mut self, context: &Context, guide: Guide) -> Guided {
-        let next = context.kv().next_pos(self.text.limits.seq);
+    pub(super) fn guided_by(&mut self, guide: Guide) -> Guided {
         let proposer = &mut self.proposers[guide.source];
         let known = match proposer.head() {
             Some(head) => {
-                let taps = self.text.tapped.as_ref().and_then(|tapped| tapped.before(next));
-                head.begin(taps.expect("a head that has nothing to go on from is not offered"));
+                head.begin();
                 Vec::new()
             }
             None => proposer.tokens(self.sampler.history()),

@@ -116,7 +116,7 @@ pub(crate) struct Text {
     pub drafting: Option<Drafting>,
     /// For the head that predicts one token more, where it may draft.
     pub unseen: Option<Unseen>,
-    /// For a small head that drafts.
+    /// For a head that drafts from rows.
     pub tapped: Option<Tapped>,
     /// What drafts choose from, where they need not compute the whole head.
     pub frequent: Option<Frequent>,
@@ -177,9 +177,11 @@ impl Text {
         let n_layer = context.model().n_layer();
         // Rows for both do not leave one pass.
         let mut heads = proposers.iter_mut().enumerate().filter(|_| !ahead);
-        if let Some((source, head)) = heads.find_map(|(source, of)| Some((source, of.head()?))) {
-            self.tapped = Some(Tapped::of(source, head.taps(n_layer)));
-            self.want = self.want.and(Want::Top(SHOWN));
+        if let Some((source, reader)) = heads.find_map(|(source, of)| Some((source, of.reader()?))) {
+            self.tapped = Some(Tapped::of(source, reader.layers(n_layer), reader.reads_prompts()));
+            if proposers[source].head().is_some() {
+                self.want = self.want.and(Want::Top(SHOWN));
+            }
         }
         self.frequent = Frequent::new(context, self.report.sources.iter().map(|(source, _)| source));
         self
@@ -280,6 +282,11 @@ impl Lane<'_> {
 
     /// Rows of the prompt were evaluated.
     pub fn took_part(&mut self, context: &Context, part: &Part, who: usize, hear: Hear) -> Result<()> {
+        let tokens: Vec<u32> = part.rows.iter().map(|row| row.token).collect();
+        self.show_rows(context, &tokens, part.begin as u32, |i| i);
+        if !part.is_last {
+            self.read_rows();
+        }
         let Lane { text, sampler, .. } = self;
         let Text { prompt, row, limits, stop, .. } = &mut **text;
         let Some(prompt) = prompt else { return Ok(()) };
@@ -365,6 +372,7 @@ impl Lane<'_> {
         who: usize,
         hear: Hear,
     ) -> Result<Verdict> {
+        let last = self.text.last();
         let (outcome, end) = self.judge(context, source, who, hear)?;
         let seq = self.text.limits.seq;
         if let Some(other) = self.text.made.other.filter(|_| end > 0) {
@@ -372,10 +380,11 @@ impl Lane<'_> {
         }
         (0..self.text.made.others.len()).for_each(|other| context.remove(verify::branch(other)));
         context.truncate(seq, self.text.before + 1 + end)?;
-        if let Some(tapped) = &mut self.text.tapped {
-            let row = self.text.row + self.text.made.row_behind(end);
-            tapped.keep(context, row, context.kv().next_pos(seq));
-        }
+        let made = &self.text.made;
+        let tokens: Vec<u32> =
+            std::iter::once(last).chain((0..end).map(|place| made.accepted(place))).collect();
+        let rows: Vec<usize> = (0..=end).map(|place| made.row_behind(place)).collect();
+        self.show_rows(context, &tokens, context.kv().next_pos(seq) - tokens.len() as u32, |i| rows[i]);
         if let Some(unseen) = &mut self.text.unseen {
             unseen.cut(context.kv().next_pos(seq));
         }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Lane, Text, text::Part};
+use super::{Lane, Text, tapped::Tapped, text::Part};
 use crate::{
     Batch, Context, Result, RunLayers,
     batch::{Fork, Resume, SeqId},
@@ -56,14 +56,17 @@ pub(super) fn pass(
         want = want.and(text.want);
     }
     batch.run_layers = lanes[group[0]].text.limits.mask.clone();
-    // All rows of a pass would be taken out, those of prompts too, of which nobody needs any; and none are taken out of passes
+    // All rows of a pass are taken out, which is too much where only prompts' are wanted by nobody; and none are taken out of passes
     // that go on from others, nor where nobody will draft from them.
     let only_texts = group.iter().all(|&lane| parts[lane].is_none());
-    if only_texts && !resumes && batch.run_layers.is_none() && batch.keep_hidden.is_none() {
-        for &lane in group {
+    if !resumes && batch.run_layers.is_none() && batch.keep_hidden.is_none() {
+        for &Share { lane, row, .. } in &shares {
             let Lane { text, policy, .. } = &mut lanes[lane];
-            if let Some(tapped) = text.tapped.as_mut().filter(|tapped| policy.may_draft(tapped.source)) {
-                batch.taps = tapped.ask();
+            let drafts = |tapped: &&mut Tapped| policy.may_draft(tapped.source);
+            if let Some(tapped) = text.tapped.as_mut().filter(drafts)
+                && (only_texts || tapped.of_prompts)
+            {
+                tapped.ask(&mut batch, row);
             }
         }
     }

@@ -47,7 +47,7 @@ pub struct Gguf {
     metadata: Metadata,
     tensors: Vec<TensorInfo>,
     by_name: NameIndex,
-    shards: Arc<[Shard]>,
+    shards: Vec<Arc<Shard>>,
 }
 
 /// One entry of the tensor directory.
@@ -138,6 +138,7 @@ impl Gguf {
             shards.push(shard);
         }
         shards::check_tensors(&name, tensors.len(), &split)?;
+        let shards = shards.into_iter().map(Arc::new).collect();
         Self::new(name, version, metadata, tensors, shards)
     }
 
@@ -151,7 +152,7 @@ impl Gguf {
                 format!("shard {} of {count}: a model held in memory must be whole", u64::from(no) + 1);
             return Err(Error::gguf(name, what));
         }
-        Self::new(name.into(), version, metadata, tensors, vec![Shard::Memory(bytes)])
+        Self::new(name.into(), version, metadata, tensors, vec![Arc::new(Shard::Memory(bytes))])
     }
 
     fn new(
@@ -159,17 +160,26 @@ impl Gguf {
         version: u32,
         metadata: Metadata,
         tensors: Vec<TensorInfo>,
-        shards: impl Into<Arc<[Shard]>>,
+        shards: Vec<Arc<Shard>>,
     ) -> Result<Self> {
         let by_name = NameIndex::new(tensors.len(), |i| &tensors[i].name)
             .map_err(|i| Error::gguf(&name, format!("tensor {} is there twice", Quoted(&tensors[i].name))))?;
-        Ok(Gguf { name, version, metadata, tensors, by_name, shards: shards.into() })
+        Ok(Gguf { name, version, metadata, tensors, by_name, shards })
     }
 
     /// The same bytes under other keys and names: `tensors` are some of this file's, which may be called otherwise.
     pub(crate) fn seen_as(&self, entries: Vec<(Box<str>, Value)>, tensors: Vec<TensorInfo>) -> Result<Self> {
         let metadata = Metadata::new(&self.name, entries)?;
         Self::new(self.name.clone(), self.version, metadata, tensors, self.shards.clone())
+    }
+
+    /// The same file with some tensors of another one beside its own.
+    pub(crate) fn with_tensors_of(&self, other: &Gguf, tensors: Vec<TensorInfo>) -> Result<Self> {
+        let before = self.shards.len();
+        let taken = tensors.into_iter().map(|tensor| TensorInfo { shard: before + tensor.shard, ..tensor });
+        let tensors = self.tensors.iter().cloned().chain(taken).collect();
+        let shards = self.shards.iter().chain(&other.shards).cloned().collect();
+        Self::new(self.name.clone(), self.version, self.metadata.clone(), tensors, shards)
     }
 
     /// The path or name, for messages.
@@ -233,7 +243,7 @@ impl Gguf {
 
     /// Whether bytes come from files, a page at a time.
     pub fn is_mapped(&self) -> bool {
-        self.shards.iter().all(|shard| matches!(shard, Shard::Mapped(..)))
+        self.shards.iter().all(|shard| matches!(**shard, Shard::Mapped(..)))
     }
 
     /// Tells the system that these of a tensor's bytes will be read soon, so that it may begin to.
@@ -243,7 +253,7 @@ impl Gguf {
         const AT_ONCE: usize = 128 << 10;
         let _ = (tensor, &range);
         #[cfg(unix)]
-        if let Shard::Mapped(map, _) = &self.shards[tensor.shard] {
+        if let Shard::Mapped(map, _) = &*self.shards[tensor.shard] {
             for start in range.clone().step_by(AT_ONCE) {
                 let len = AT_ONCE.min(range.end - start);
                 let _ = map.advise_range(memmap2::Advice::WillNeed, tensor.offset as usize + start, len);
@@ -256,7 +266,7 @@ impl Gguf {
     pub fn read_apart(&self, tensor: &TensorInfo, range: Range<usize>) {
         let _ = (tensor, &range);
         #[cfg(unix)]
-        if let Shard::Mapped(map, _) = &self.shards[tensor.shard] {
+        if let Shard::Mapped(map, _) = &*self.shards[tensor.shard] {
             let start = tensor.offset as usize + range.start;
             let _ = map.advise_range(memmap2::Advice::Random, start, range.len());
         }
@@ -267,7 +277,7 @@ impl Gguf {
     pub fn release(&self, tensor: &TensorInfo, range: Range<usize>) {
         let _ = (tensor, &range);
         #[cfg(unix)]
-        if let Shard::Mapped(map, _) = &self.shards[tensor.shard] {
+        if let Shard::Mapped(map, _) = &*self.shards[tensor.shard] {
             let pages = whole_pages(tensor, range);
             if !pages.is_empty() {
                 // SAFETY: the map is of a file and nobody writes to it, so its pages come back as they were.
@@ -282,7 +292,7 @@ impl Gguf {
     pub fn evict(&self, tensor: &TensorInfo, range: Range<usize>) {
         self.release(tensor, range.clone());
         #[cfg(target_os = "linux")]
-        if let Shard::Mapped(_, file) = &self.shards[tensor.shard] {
+        if let Shard::Mapped(_, file) = &*self.shards[tensor.shard] {
             let pages = whole_pages(tensor, range);
             // Of no bytes would be of all up to the end of the file.
             if let Some(len) = std::num::NonZeroU64::new(pages.len() as u64) {

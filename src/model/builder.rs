@@ -6,7 +6,7 @@ use std::{
     ops::Range,
 };
 
-use super::{WeightInfo, tail::Tail};
+use super::{DraftsFor, WeightInfo, tail::Tail};
 use crate::{
     Error, Gguf, Result,
     gguf::{TensorInfo, Value, beside},
@@ -14,6 +14,7 @@ use crate::{
         Ahead, AttnId, AttnSpec, Buf, Dims, LayerOps, Linear, MixerId, MixerSpec, MoeId, MoeSpec, Norm,
         NormKind, Op, Plan, Rope, RopeId, WeightId,
     },
+    quant::GgmlType,
     quoted::Quoted,
 };
 
@@ -46,6 +47,10 @@ pub struct Builder<'a> {
     mixers: Vec<MixerSpec>,
     most_positions: Option<usize>,
     bidirectional: bool,
+    /// Rows of the table of tokens.
+    n_tokens: usize,
+    /// Of a head for another model.
+    drafts_for: Option<DraftsFor>,
 }
 
 /// The operations of an architecture.
@@ -63,6 +68,7 @@ pub(super) struct Built {
     pub tail: Tail,
     pub n_ctx_train: u32,
     pub n_further: usize,
+    pub drafts_for: Option<DraftsFor>,
 }
 
 /// The buffers that have a name, in their order.
@@ -91,6 +97,8 @@ impl<'a> Builder<'a> {
             mixers: Vec::new(),
             most_positions: None,
             bidirectional: false,
+            n_tokens: 0,
+            drafts_for: None,
         };
         let blocks = b.size("block_count")?;
         if blocks > MAX_LAYERS as usize {
@@ -112,6 +120,7 @@ impl<'a> Builder<'a> {
             return Err(b.error(&format!("tensor `token_embd.weight` has {n_vocab} rows: not a vocabulary")));
         }
         b.dims = Dims { n_layer, n_vocab, dim };
+        b.n_tokens = n_vocab;
         (b.attends, b.has_mlp) = (vec![true; n_layer], vec![true; n_layer]);
         b.buffers[Buf::X.index()].1 = dim;
         b.buffers[Buf::H.index()].1 = dim;
@@ -144,6 +153,16 @@ impl<'a> Builder<'a> {
         Err(self.wrong("nextn_predict_layers", extra, &wanted))
     }
 
+    /// How many tokens the model reads.
+    pub fn n_tokens(&self) -> usize {
+        self.n_tokens
+    }
+
+    /// The file has no model of its own, but a head for another one.
+    pub fn drafts_for(&mut self, model: DraftsFor) {
+        self.drafts_for = Some(model);
+    }
+
     /// The context length that the model was trained for.
     pub fn n_ctx_train(&self) -> u32 {
         self.n_ctx_train
@@ -172,6 +191,7 @@ impl<'a> Builder<'a> {
         }
         let bidirectional = self.bidirectional || self.bool("attention.causal")? == Some(false);
         let Body { embed, layers, head, ahead } = body;
+        let n_tokens = self.n_tokens;
         let plan = Plan {
             dims: self.dims,
             widths: self.buffers.iter().map(|(_, width)| *width).collect(),
@@ -180,14 +200,15 @@ impl<'a> Builder<'a> {
             experts: self.experts,
             mixers: self.mixers,
             most_positions: self.most_positions,
+            n_tokens,
             embed,
             layers,
             head,
             bidirectional,
             ahead: None,
         };
-        let Self { weights, n_ctx_train, n_further, .. } = self;
-        Ok(Built { weights, plan, ahead, tail, n_ctx_train, n_further })
+        let Self { weights, n_ctx_train, n_further, drafts_for, .. } = self;
+        Ok(Built { weights, plan, ahead, tail, n_ctx_train, n_further, drafts_for })
     }
 
     // ---- the plan's tables
@@ -531,6 +552,33 @@ impl<'a> Builder<'a> {
     pub fn leave_out(&mut self, name: &str) {
         self.folded.extend(self.gguf.tensor(name).and_then(beside).into_iter().flatten());
         self.folded.insert(name.to_string());
+    }
+
+    /// The numbers of a list of tokens, all of which there must be.
+    pub fn optional_tokens(&mut self, name: &str) -> Result<Option<Vec<u32>>> {
+        let Some(tensor) = self.gguf.tensor(name) else { return Ok(None) };
+        if tensor.ty != GgmlType::I64 || tensor.shape.len() != 1 {
+            let (ty, shape) = (tensor.ty, &tensor.shape);
+            return Err(self.error(&format!(
+                "tensor `{name}` is of type {ty} and shape {shape:?}; it must be a list of I64"
+            )));
+        }
+        self.folded.insert(name.to_string());
+        let (bytes, n_tokens) = (self.gguf.bytes(tensor), self.n_tokens);
+        let numbers = bytes.as_chunks().0.iter().map(|&bytes| i64::from_le_bytes(bytes));
+        let token = |number: i64| u32::try_from(number).ok().filter(|&token| (token as usize) < n_tokens);
+        let tokens: Option<Vec<u32>> = numbers.map(token).collect();
+        match tokens.filter(|tokens| !tokens.is_empty()) {
+            Some(tokens) => Ok(Some(tokens)),
+            None => {
+                Err(self.error(&format!("tensor `{name}` is no list of tokens, which are below {n_tokens}")))
+            }
+        }
+    }
+
+    /// The width of a buffer.
+    pub fn width(&self, buf: Buf) -> usize {
+        self.buffers[buf.index()].1
     }
 
     /// The numbers of a small f32 tensor, for what is folded into the plan itself.

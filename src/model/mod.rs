@@ -4,6 +4,7 @@
 mod arch;
 mod blocks;
 mod builder;
+mod drafting;
 #[cfg(test)]
 pub mod fixtures;
 mod rope;
@@ -13,6 +14,7 @@ use std::{path::Path, sync::Arc};
 
 pub(crate) use builder::Builder;
 use builder::Built;
+use drafting::DraftsFor;
 pub use tail::Pooling;
 pub(crate) use tail::{Classifier, Dense, HeadActivation, Tail};
 
@@ -73,6 +75,7 @@ pub struct Model {
     /// What contexts may have beside the plan.
     ahead: Option<Ahead>,
     pub(crate) tail: Tail,
+    drafts_for: Option<DraftsFor>,
 }
 
 impl Model {
@@ -90,6 +93,10 @@ impl Model {
     pub fn load(gguf: Arc<Gguf>) -> Result<Self> {
         let meta = gguf.metadata();
         let arch = meta.str("general.architecture")?.ok_or_else(|| meta.missing("general.architecture"))?;
+        if arch::find_head(arch).is_some() {
+            let what = "a head that drafts for another model, and no model by itself: name it as that one's draft model";
+            return Err(Error::model(gguf.name(), what));
+        }
         let Some(build) = arch::find(arch) else {
             return Err(Error::model(
                 gguf.name(),
@@ -100,12 +107,17 @@ impl Model {
                 ),
             ));
         };
-        let name = gguf.model_name()?;
         let arch = arch.to_string();
-        let mut builder = Builder::new(&gguf, &arch)?;
+        Self::built(gguf, &arch, build)
+    }
+
+    fn built(gguf: Arc<Gguf>, arch: &str, build: arch::Build) -> Result<Self> {
+        let name = gguf.model_name()?;
+        let mut builder = Builder::new(&gguf, arch)?;
         let body = build(&mut builder)?;
-        let Built { weights, plan, ahead, tail, n_ctx_train, n_further } = builder.finish(body)?;
-        Ok(Model { name, arch, n_ctx_train, n_further, weights, plan, ahead, tail, gguf })
+        let Built { weights, plan, ahead, tail, n_ctx_train, n_further, drafts_for } = builder.finish(body)?;
+        let arch = arch.to_string();
+        Ok(Model { name, arch, n_ctx_train, n_further, weights, plan, ahead, tail, drafts_for, gguf })
     }
 
     /// The model as contexts of that length run it: some have rotary frequencies of their own for long ones.

@@ -1,14 +1,17 @@
 //! A head that was trained to predict the token after the next one: a layer of its own behind the others, which reads what
 //! the last layer left of a token together with the token that came next.
 
-use super::{LayerOps, Op, Plan, Step, Unit, Visit};
+use super::{Buf, LayerOps, Op, Plan, Step, Unit, Visit};
 
 /// Such a head. All of its operations work on the model's buffers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ahead {
-    /// Makes the layer's input of the next token and of what the model's last layer left in `X`.
+    /// What [`Ahead::after_model`] finds of the token before: what the model's last layer left, or more. What is found of a
+    /// token that the head predicted itself is always in `X`.
+    pub reads: Buf,
+    /// Makes the layer's input of the next token and of what is in [`Ahead::reads`].
     pub after_model: Vec<Op>,
-    /// The same of what its own layer left there: so it goes on from what it has predicted itself.
+    /// The same of what its own layer left in `X`: so it goes on from what it has predicted itself.
     pub after_itself: Vec<Op>,
     pub layer: LayerOps,
     pub head: Op,
@@ -57,6 +60,15 @@ impl Plan {
     pub fn embeddings(&self) -> impl Iterator<Item = &Op> {
         let ahead = self.ahead.iter().flat_map(Ahead::body);
         self.embed.iter().chain(ahead.filter(|op| op.unit_ahead() == Unit::Embed))
+    }
+
+    /// The buffer in which a pass of [`Plan::ahead`] finds what was left of the token before.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn read_ahead(&self, after_itself: bool) -> Buf {
+        let ahead = self.ahead.as_ref().expect("the caller has checked that there is one");
+        if after_itself { Buf::X } else { ahead.reads }
     }
 
     /// The slot of the keys and values of [`Plan::ahead`].

@@ -180,6 +180,8 @@ pub struct Plan {
     pub mixers: Vec<MixerSpec>,
     /// Positions are below this, where they are looked up in a table.
     pub most_positions: Option<usize>,
+    /// How many tokens it reads. Those that it has logits of may be fewer.
+    pub n_tokens: usize,
     pub embed: Vec<Op>,
     pub layers: Vec<LayerOps>,
     /// Without one a model gives no logits, but rows that stand for texts.

@@ -1,6 +1,8 @@
 //! What drafts for the texts of a context, and what to try on a model about which nothing is known.
 
-use super::{AheadProposer, ExitsProposer, HeadSource, MaskProposer, ModelSource, NgramProposer, Proposer};
+use super::{
+    AheadProposer, EagleSource, ExitsProposer, HeadSource, MaskProposer, ModelSource, NgramProposer, Proposer,
+};
 use crate::{Context, RunLayers, head};
 
 /// What drafts for each text of a context.
@@ -12,6 +14,8 @@ pub struct Drafters {
     pub head: Option<HeadSource>,
     /// Another model.
     pub model: Option<ModelSource>,
+    /// A head that others trained for the model. One pass leaves rows for one head alone, so there is no other beside it.
+    pub eagle: Option<EagleSource>,
     /// The head that was trained to predict one token more.
     pub mtp: bool,
     /// Exits among which each token finds its own.
@@ -29,7 +33,7 @@ impl Drafters {
         // One pass cannot leave rows for both heads.
         let file = head::found_beside(model).filter(|_| !mtp);
         let head = file.and_then(|file| HeadSource::open(&file, context).ok());
-        Drafters { ngram: true, head, model: None, mtp, exits: None, masks }
+        Drafters { ngram: true, head, model: None, eagle: None, mtp, exits: None, masks }
     }
 
     /// Drafts that leave nothing to verification, which then begins with the first layer.
@@ -45,6 +49,7 @@ impl Drafters {
         all.extend(self.ngram.then(|| Box::<NgramProposer>::default() as _));
         all.extend(self.head.iter().map(|head| Box::new(head.proposer()) as _));
         all.extend(self.model.iter().map(|model| Box::new(model.proposer()) as _));
+        all.extend(self.eagle.iter().map(|eagle| Box::new(eagle.proposer()) as _));
         all.extend(self.mtp.then(|| Box::new(AheadProposer) as _));
         all.extend(self.exits.iter().map(|exits| Box::new(exits.clone()) as _));
         all.extend(self.masks.iter().map(|mask| Box::new(mask.clone()) as _));

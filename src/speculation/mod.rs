@@ -78,8 +78,8 @@ pub use policy::{
     Drafted, Fixed, Guide, Offer, Policy, Prefix, Ready, Round, RoundChoice, SourceInfo, SourceKind, Speedup,
 };
 pub use proposer::{
-    AheadProposer, ExitsProposer, HeadProposer, HeadSource, LayerPasses, MaskProposer, ModelProposer,
-    ModelSource, NgramProposer, Passes, Proposer, Supply,
+    AheadProposer, Apart, EagleProposer, EagleSource, ExitsProposer, HeadProposer, HeadSource, LayerPasses,
+    Left, MaskProposer, ModelProposer, ModelSource, NgramProposer, Passes, Proposer, ReadsRows, Supply,
 };
 pub use report::{Report, Undrafted};
 

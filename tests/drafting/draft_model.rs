@@ -8,7 +8,7 @@ use spec_run::{
     generate::{Speculation, speculate},
     gguf::{Array, Value},
     quant::GgmlType,
-    speculation::{ModelProposer, ModelSource, Passes, Proposer, SourceInfo, SourceKind, Supply},
+    speculation::{Apart, ModelProposer, ModelSource, Passes, Proposer, SourceInfo, SourceKind, Supply},
 };
 
 use crate::{
@@ -80,7 +80,7 @@ impl Proposer for Anew {
         self.proposer.passes()
     }
 
-    fn model(&mut self) -> Option<&mut ModelProposer> {
+    fn apart(&mut self) -> Option<&mut dyn Apart> {
         Some(&mut self.proposer)
     }
 }
@@ -139,9 +139,13 @@ fn texts_together_are_what_they_are_alone() {
     let model = embedded_model();
     // One with room for all, and one in which each text takes the others' room.
     for cells in [256, 90] {
-        let source = source(&model, cells);
-        let make: MakeProposers = Box::new(move || vec![Box::new(source.proposer()) as Box<dyn Proposer>]);
-        let accepted = three_together(small(&model, 512), make, SourceKind::Model);
+        let open = || {
+            let source = source(&model, cells);
+            let make: MakeProposers =
+                Box::new(move || vec![Box::new(source.proposer()) as Box<dyn Proposer>]);
+            (small(&model, 512), make)
+        };
+        let accepted = three_together(open, SourceKind::Model);
         assert!(accepted > 0, "{cells} cells");
     }
 }

@@ -7,10 +7,7 @@ use spec_run::{
     engine::MakeProposers,
     generate::{Request, Speculation, speculate},
     sampler::Sampler,
-    speculation::{
-        Controller, Costs, Drafted, HeadSource, Memory, Offer, Policy, Proposer, Report, Round, RoundChoice,
-        SourceInfo, SourceKind, Speedup,
-    },
+    speculation::{Controller, Costs, HeadSource, Memory, Proposer, Report, SourceKind},
 };
 
 use crate::{
@@ -18,50 +15,8 @@ use crate::{
         context, embedded_model, families, five_layers, load,
         noise::{head, source},
     },
-    running::{drafted, greedy, plain, request, same, samplers, three_together},
+    running::{Always, drafted, greedy, plain, request, same, samplers, three_together},
 };
-
-/// Always drafts, with so many other tokens.
-struct Always {
-    most: usize,
-    others: usize,
-}
-
-impl Policy for Always {
-    fn start(&mut self, _: &[SourceInfo]) {}
-
-    fn choose(&mut self, offers: &[Offer]) -> RoundChoice {
-        let draft =
-            |offer: &Offer| RoundChoice::Draft { source: offer.source, most: offer.most.min(self.most) };
-        offers.first().map_or(RoundChoice::Plain, draft)
-    }
-
-    fn draft_more(&self, _: usize, so_far: &[Drafted], _: bool) -> bool {
-        so_far.len() < self.most
-    }
-
-    fn others(&self, _: usize, _: usize, others: &[Drafted]) -> usize {
-        assert!(others.is_sorted_by(|a, b| a.confidence >= b.confidence), "{others:?}");
-        self.others.min(others.len())
-    }
-
-    fn record(&mut self, round: &Round) {
-        assert!(round.other.is_none_or(|other| other < round.others.len() && round.accepted == 0));
-        let tokens = round.accepted + usize::from(round.other.is_some());
-        assert_eq!(
-            (round.gained(), round.rows()),
-            (tokens + 1, 1 + round.drafted.len() + round.others.len())
-        );
-    }
-
-    fn off_reason(&self) -> Option<String> {
-        None
-    }
-
-    fn speedup(&self) -> Speedup {
-        Speedup::default()
-    }
-}
 
 fn small(model: &Arc<Model>, n_ctx: u32) -> Context {
     context(model, |c| (c.n_ctx, c.threads) = (n_ctx, 1))
@@ -136,10 +91,13 @@ fn a_text_ends_where_it_ends_without_a_head() {
 #[test]
 fn texts_together_are_what_they_are_alone() {
     let model = embedded_model();
-    let context = small(&model, 512);
-    let source = source(&model, &context).unwrap();
-    let make: MakeProposers = Box::new(move || vec![Box::new(source.proposer()) as Box<dyn Proposer>]);
-    three_together(context, make, SourceKind::Head);
+    let open = || {
+        let context = small(&model, 512);
+        let source = source(&model, &context).unwrap();
+        let make: MakeProposers = Box::new(move || vec![Box::new(source.proposer()) as Box<dyn Proposer>]);
+        (context, make)
+    };
+    three_together(open, SourceKind::Head);
 }
 
 /// By a policy that decides by itself: what it learns of other tokens in the place of the first changes no text.

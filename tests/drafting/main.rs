@@ -9,6 +9,7 @@ mod constraints;
 mod controller;
 mod costs_measure;
 mod draft_model;
+mod eagle;
 #[cfg(feature = "fit")]
 mod fit;
 mod guided;

@@ -11,7 +11,8 @@ use spec_run::{
     generate::{Generation, Request, Speculation, Stop, TokenScore, generate, speculate},
     sampler::SamplerConfig,
     speculation::{
-        Controller, Costs, DRAFT, Fixed, Memory, Policy, Proposer, Report, SourceKind, TARGET, Token,
+        Controller, Costs, DRAFT, Drafted, Fixed, Memory, Offer, Policy, Proposer, Report, Round,
+        RoundChoice, SourceInfo, SourceKind, Speedup, TARGET, Token,
     },
     tokenizer::EncodeOptions,
 };
@@ -119,8 +120,21 @@ pub fn drafted(
 }
 
 /// Three texts of the embedded model in one engine, where a few rows cost next to nothing, unlike those of prompts: so they are
-/// drafted under load too. They must be what they are alone; gives how many drafted tokens were accepted.
-pub fn three_together(context: Context, make: MakeProposers, kind: SourceKind) -> usize {
+/// drafted under load too. They must be what they are alone; gives how many drafted tokens were accepted. The clock decides whether
+/// they are drafted, and other programs may spoil it: so a few times, if need be.
+pub fn three_together(mut open: impl FnMut() -> (Context, MakeProposers), kind: SourceKind) -> usize {
+    for _ in 0..5 {
+        let (context, make) = open();
+        let (rounds, accepted) = once_together(context, make, kind);
+        if rounds > 0 {
+            return accepted;
+        }
+    }
+    panic!("nothing was drafted, five times");
+}
+
+/// The rounds that drafted, and the tokens that were accepted.
+fn once_together(context: Context, make: MakeProposers, kind: SourceKind) -> (usize, usize) {
     let model = context.model().clone();
     let prompt = |i: u32| vec![1, 403, 407, 261, 378, 396, 300 + i];
     let expected: Vec<Vec<u32>> = (0..3)
@@ -161,8 +175,7 @@ pub fn three_together(context: Context, make: MakeProposers, kind: SourceKind) -
         rounds += ended.report.drafting.rounds;
         accepted += ended.report.drafting.accepted;
     }
-    assert!(rounds > 0, "nothing was drafted");
-    accepted
+    (rounds, accepted)
 }
 
 pub fn greedy() -> SamplerConfig {
@@ -178,4 +191,46 @@ pub fn samplers() -> [SamplerConfig; 3] {
 
 pub fn fixed(max: usize) -> Fixed {
     Fixed { max, ..Fixed::default() }
+}
+
+/// Always drafts, with so many other tokens.
+pub struct Always {
+    pub most: usize,
+    pub others: usize,
+}
+
+impl Policy for Always {
+    fn start(&mut self, _: &[SourceInfo]) {}
+
+    fn choose(&mut self, offers: &[Offer]) -> RoundChoice {
+        let draft =
+            |offer: &Offer| RoundChoice::Draft { source: offer.source, most: offer.most.min(self.most) };
+        offers.first().map_or(RoundChoice::Plain, draft)
+    }
+
+    fn draft_more(&self, _: usize, so_far: &[Drafted], _: bool) -> bool {
+        so_far.len() < self.most
+    }
+
+    fn others(&self, _: usize, _: usize, others: &[Drafted]) -> usize {
+        assert!(others.is_sorted_by(|a, b| a.confidence >= b.confidence), "{others:?}");
+        self.others.min(others.len())
+    }
+
+    fn record(&mut self, round: &Round) {
+        assert!(round.other.is_none_or(|other| other < round.others.len() && round.accepted == 0));
+        let tokens = round.accepted + usize::from(round.other.is_some());
+        assert_eq!(
+            (round.gained(), round.rows()),
+            (tokens + 1, 1 + round.drafted.len() + round.others.len())
+        );
+    }
+
+    fn off_reason(&self) -> Option<String> {
+        None
+    }
+
+    fn speedup(&self) -> Speedup {
+        Speedup::default()
+    }
 }

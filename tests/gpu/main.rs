@@ -5,6 +5,7 @@ mod common;
 
 mod ahead;
 mod cli;
+mod eagle;
 mod families;
 mod hybrid;
 mod model;

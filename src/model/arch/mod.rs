@@ -6,6 +6,7 @@ mod bailing;
 mod bert;
 mod cohere;
 mod deepseek2;
+mod eagle3;
 mod ernie;
 mod exaone;
 mod falcon;
@@ -111,6 +112,9 @@ pub const ALL: &[(&str, Build)] = &[
     ("starcoder2", starcoder2::build),
 ];
 
+/// The same of files that have no model, but a head which drafts for one.
+const HEADS: &[(&str, Build)] = &[("eagle3", eagle3::build)];
+
 /// The name that is most like another.
 pub fn nearest(arch: &str) -> &'static str {
     let alike = |name: &str| strsim::jaro_winkler(arch, name);
@@ -120,4 +124,8 @@ pub fn nearest(arch: &str) -> &'static str {
 
 pub fn find(arch: &str) -> Option<Build> {
     ALL.iter().find(|(name, _)| *name == arch).map(|(_, build)| *build)
+}
+
+pub fn find_head(arch: &str) -> Option<Build> {
+    HEADS.iter().find(|(name, _)| *name == arch).map(|(_, build)| *build)
 }

@@ -48,6 +48,7 @@ pub fn ahead(b: &mut Builder, behind: &Decoder, kind: NormKind) -> Result<Ahead>
     let weight = own(b, "shared_head_head.weight", of_model);
     let weight = b.matrix(&weight, n_vocab, dim)?;
     Ok(Ahead {
+        reads: Buf::X,
         after_model: after(model_norm),
         after_itself: after(own_norm),
         layer: behind.layer(b, block)?,

@@ -55,7 +55,7 @@ impl Attention {
     pub fn ops(&self, b: &mut Builder, layer: usize) -> Result<Vec<Op>> {
         let name = |part: &str| format!("blk.{layer}.{part}");
         let Heads { n_head, n_kv_head, head_dim } = self.heads;
-        let (dim, q_width, kv_width) = (b.dims.dim, n_head * head_dim, n_kv_head * head_dim);
+        let (dim, q_width, kv_width) = (b.width(self.input), n_head * head_dim, n_kv_head * head_dim);
         let [q, out] = [("q", q_width), ("a", q_width)].map(|(name, width)| b.buffer(name, width));
         let [k, v] = ["k", "v"].map(|name| b.buffer(name, kv_width));
         let (q, k, v, out) = (q?, k?, v?, out?);
@@ -152,7 +152,7 @@ impl Attention {
             ops.push(product(b.linear(&name(gate), q_width, dim)?, by));
             ops.push(Op::Multiply { dst: out, f: None, by, g: Some(Activation::Sigmoid), column: 0 });
         }
-        let last = b.linear(&name("attn_output"), dim, q_width)?;
+        let last = b.linear(&name("attn_output"), b.dims.dim, q_width)?;
         ops.extend(self.residual.close(b, layer, last, out)?);
         Ok(ops)
     }

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use super::{Passes, Proposer, RAM_SPEED, Supply, glance};
+use super::{Left, Passes, Proposer, RAM_SPEED, ReadsRows, Supply, glance};
 use crate::{
     Context, Error, Result,
     context::Isa,
@@ -34,7 +34,13 @@ impl HeadSource {
 
     /// What drafts for one text.
     pub fn proposer(&self) -> HeadProposer {
-        HeadProposer { drafter: Drafter::new(self.0.clone()), read: 0, taps: Vec::new(), steps: Vec::new() }
+        HeadProposer {
+            drafter: Drafter::new(self.0.clone()),
+            read: 0,
+            taps: Vec::new(),
+            next: 0,
+            steps: Vec::new(),
+        }
     }
 }
 
@@ -45,6 +51,8 @@ pub struct HeadProposer {
     read: usize,
     /// What the first step of a draft goes on from.
     taps: Vec<f32>,
+    /// The position of that step's token.
+    next: u32,
     /// The steps since.
     steps: Vec<Step>,
 }
@@ -64,21 +72,14 @@ pub(crate) struct Choice {
 }
 
 impl HeadProposer {
-    /// Layers of which full passes are to leave rows.
-    pub(crate) fn taps(&self, n_layer: usize) -> Vec<usize> {
-        self.drafter.shape().taps.iter().copied().chain([n_layer]).collect()
-    }
-
     /// Drafts may choose these too.
     pub(crate) fn add_tokens(&mut self, tokens: &[u32]) {
         self.drafter.add_tokens(tokens);
     }
 
-    /// A draft begins behind the token that left these rows.
-    pub(crate) fn begin(&mut self, taps: &[f32]) {
+    /// A draft begins behind the last token of which it has seen the rows.
+    pub(crate) fn begin(&mut self) {
         self.steps.clear();
-        self.taps.clear();
-        self.taps.extend_from_slice(taps);
     }
 
     /// What comes behind the next token of the text, or of the draft.
@@ -118,6 +119,27 @@ impl HeadProposer {
     }
 }
 
+impl ReadsRows for HeadProposer {
+    fn layers(&self, n_layer: usize) -> Vec<usize> {
+        self.drafter.shape().taps.iter().copied().chain([n_layer]).collect()
+    }
+
+    fn reads_prompts(&self) -> bool {
+        false
+    }
+
+    /// The last row is all that it goes on from.
+    fn see(&mut self, Left { pos, rows, .. }: Left) {
+        self.taps.clear();
+        self.taps.extend(rows.last().into_iter().copied().flatten());
+        self.next = pos + rows.len() as u32;
+    }
+
+    fn leads_to(&self, pos: u32) -> bool {
+        !self.taps.is_empty() && self.next == pos
+    }
+}
+
 impl Proposer for HeadProposer {
     fn info(&self, context: &Context) -> SourceInfo {
         let cost = self.drafter.step_bytes() as f64 / context.bytes_read(None) as f64;
@@ -140,6 +162,10 @@ impl Proposer for HeadProposer {
     }
 
     fn head(&mut self) -> Option<&mut HeadProposer> {
+        Some(self)
+    }
+
+    fn reader(&mut self) -> Option<&mut dyn ReadsRows> {
         Some(self)
     }
 }

@@ -1,6 +1,7 @@
 //! What can draft. A proposer may be right or wrong, never harmful: its tokens are verified.
 
 mod ahead;
+mod eagle;
 mod exits;
 pub(crate) mod glance;
 mod head;
@@ -10,6 +11,7 @@ mod model;
 mod ngram;
 
 pub use ahead::AheadProposer;
+pub use eagle::{EagleProposer, EagleSource};
 pub use exits::ExitsProposer;
 pub(crate) use head::Choice;
 pub use head::{HeadProposer, HeadSource};
@@ -19,7 +21,10 @@ pub use model::{ModelProposer, ModelSource};
 pub use ngram::NgramProposer;
 
 use super::policy::{Drafted, Ready, SourceInfo};
-use crate::{Context, RunLayers};
+use crate::{
+    Context, RunLayers,
+    scores::{Scores, Want},
+};
 
 /// Bytes that a usual machine reads of its RAM in a second.
 const RAM_SPEED: f64 = 40e9;
@@ -59,8 +64,13 @@ pub trait Proposer: Send {
         None
     }
 
-    /// The model that drafts for it, if its passes are [`Passes::Model`].
-    fn model(&mut self) -> Option<&mut ModelProposer> {
+    /// What drafts for it, if its passes are [`Passes::Apart`].
+    fn apart(&mut self) -> Option<&mut dyn Apart> {
+        None
+    }
+
+    /// What is to see rows that full passes leave, if it drafts from them.
+    fn reader(&mut self) -> Option<&mut dyn ReadsRows> {
         None
     }
 
@@ -73,7 +83,7 @@ pub trait Proposer: Send {
     fn mask(&self) -> Option<&RunLayers> {
         match self.passes()? {
             Passes::Layers(passes) => passes.further.is_empty().then_some(&passes.mask),
-            Passes::Ahead | Passes::Head | Passes::Model => None,
+            Passes::Ahead | Passes::Head | Passes::Apart => None,
         }
     }
 }
@@ -87,8 +97,49 @@ pub enum Passes<'p> {
     Ahead,
     /// Nothing: a small head computes by itself what it drafts, from rows that full passes leave.
     Head,
-    /// Nothing: another model drafts, in a context of its own.
-    Model,
+    /// Nothing: something else drafts, in a context of its own.
+    Apart,
+}
+
+/// What drafts in a context of its own.
+pub trait Apart {
+    /// How many tokens it knows.
+    fn n_vocab(&self) -> usize;
+
+    /// Evaluates what it can of a text, whose last token comes later.
+    fn read(&mut self, text: &[u32]);
+
+    /// A draft begins behind a text, whose last token is its first step's.
+    fn begin(&mut self, text: &[u32]);
+
+    /// Shows what comes behind a token; false where that cannot be told.
+    fn step(&mut self, token: u32, want: Want, look: &mut dyn FnMut(Scores)) -> bool;
+}
+
+/// What drafts from rows that full passes leave before some layers.
+pub trait ReadsRows {
+    /// Which layers of so many, ascending; their number is behind the last one.
+    fn layers(&self, n_layer: usize) -> Vec<usize>;
+
+    /// Whether it wants the rows of prompts too.
+    fn reads_prompts(&self) -> bool;
+
+    /// Sees rows of a text. Passes may have left none for the tokens before them.
+    fn see(&mut self, left: Left);
+
+    /// Whether a draft can begin behind the token before this position.
+    fn leads_to(&self, pos: u32) -> bool;
+}
+
+/// What a full pass left of tokens that follow each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Left<'a> {
+    /// Which tokens they are.
+    pub tokens: &'a [u32],
+    /// The position of the first.
+    pub pos: u32,
+    /// Of each, its rows as they came to the layers, one after the other.
+    pub rows: &'a [&'a [f32]],
 }
 
 /// Passes of a token through some layers.

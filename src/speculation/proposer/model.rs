@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{Passes, Proposer, RAM_SPEED, Supply};
+use super::{Apart, Passes, Proposer, RAM_SPEED, Supply};
 use crate::{
     Batch, Context, Error, Model, Result, Tokenizer,
     batch::SeqId,
@@ -76,13 +76,31 @@ pub struct ModelProposer {
 }
 
 impl ModelProposer {
-    /// How many tokens it knows.
-    pub(crate) fn n_vocab(&self) -> usize {
+    /// These tokens behind those that are evaluated.
+    fn evaluate<T>(&mut self, mut batch: Batch, want: Want, look: impl FnOnce(&Context) -> T) -> Option<T> {
+        let mut texts = self.model.texts();
+        let Texts { context, evaluated, .. } = &mut *texts;
+        let known = evaluated.entry(self.seq).or_default();
+        let is_known = batch.rows.iter().all(|row| (row.token as usize) < self.model.n_vocab);
+        if self.failed || !is_known || context.kv().room() < batch.rows.len() {
+            return None;
+        }
+        batch.rows.iter_mut().for_each(|row| row.pos += known.len() as u32);
+        if context.decode_for(&batch, want).is_err() {
+            self.failed = true;
+            return None;
+        }
+        known.extend(batch.rows.iter().map(|row| row.token));
+        Some(look(context))
+    }
+}
+
+impl Apart for ModelProposer {
+    fn n_vocab(&self) -> usize {
         self.model.n_vocab
     }
 
-    /// Evaluates a text but for its last token, as far as that has not been done.
-    pub(crate) fn read(&mut self, text: &[u32]) {
+    fn read(&mut self, text: &[u32]) {
         self.begin(text);
         let late = std::mem::take(&mut self.late);
         let mut batch = Batch::prompt(&late, 0, self.seq);
@@ -92,8 +110,7 @@ impl ModelProposer {
         }
     }
 
-    /// A draft begins behind a text, whose last token is its first step's.
-    pub(crate) fn begin(&mut self, text: &[u32]) {
+    fn begin(&mut self, text: &[u32]) {
         let before = &text[..text.len() - 1];
         let mut texts = self.model.texts();
         let Texts { context, evaluated, .. } = &mut *texts;
@@ -111,29 +128,10 @@ impl ModelProposer {
         }
     }
 
-    /// What comes behind a token, as `look` sees it; `None` where that cannot be told.
-    pub(crate) fn step<T>(&mut self, token: u32, want: Want, look: impl FnOnce(Scores) -> T) -> Option<T> {
+    fn step(&mut self, token: u32, want: Want, look: &mut dyn FnMut(Scores)) -> bool {
         let mut late = std::mem::take(&mut self.late);
         late.push(token);
-        self.evaluate(Batch::prompt(&late, 0, self.seq), want, |context| look(context.scores(0)))
-    }
-
-    /// These tokens behind those that are evaluated.
-    fn evaluate<T>(&mut self, mut batch: Batch, want: Want, look: impl FnOnce(&Context) -> T) -> Option<T> {
-        let mut texts = self.model.texts();
-        let Texts { context, evaluated, .. } = &mut *texts;
-        let known = evaluated.entry(self.seq).or_default();
-        let is_known = batch.rows.iter().all(|row| (row.token as usize) < self.model.n_vocab);
-        if self.failed || !is_known || context.kv().room() < batch.rows.len() {
-            return None;
-        }
-        batch.rows.iter_mut().for_each(|row| row.pos += known.len() as u32);
-        if context.decode_for(&batch, want).is_err() {
-            self.failed = true;
-            return None;
-        }
-        known.extend(batch.rows.iter().map(|row| row.token));
-        Some(look(context))
+        self.evaluate(Batch::prompt(&late, 0, self.seq), want, |context| look(context.scores(0))).is_some()
     }
 }
 
@@ -161,10 +159,10 @@ impl Proposer for ModelProposer {
     }
 
     fn passes(&self) -> Option<Passes<'_>> {
-        Some(Passes::Model)
+        Some(Passes::Apart)
     }
 
-    fn model(&mut self) -> Option<&mut ModelProposer> {
+    fn apart(&mut self) -> Option<&mut dyn Apart> {
         Some(self)
     }
 }

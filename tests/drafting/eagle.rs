@@ -1,0 +1,329 @@
+//! Drafts of EAGLE-3 heads: what llama.cpp drafts with them, and texts that are exact whatever is drafted.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use serde_json::Value;
+use spec_run::{
+    Batch, Context, ContextConfig, Error, Gguf, Model,
+    engine::MakeProposers,
+    gguf::{self, Writer},
+    scores::{Scores, Want},
+    speculation::{
+        Apart, EagleProposer, EagleSource, Fixed, Left, Passes, Proposer, ReadsRows, SourceInfo, SourceKind,
+        Supply,
+    },
+};
+
+use crate::{
+    common::{bits, context, embedded_model, five_layers, fixture, in_floats::f32_cache, load},
+    running::{Always, drafted, fixed, greedy, plain, request, same, samplers, three_together},
+};
+
+const HEADS: [&str; 2] = ["shares-tables", "own-tables"];
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/eagle").join(name)
+}
+
+fn model() -> Arc<Model> {
+    load(Path::new(five_layers()))
+}
+
+fn small(model: &Arc<Model>, n_ctx: u32) -> Context {
+    context(model, |c| {
+        (c.n_ctx, c.threads) = (n_ctx, 1);
+        f32_cache(c);
+    })
+}
+
+fn source(name: &str, n_ctx: u32) -> EagleSource {
+    let gguf = Gguf::open(&golden(&format!("{name}.gguf"))).unwrap();
+    opened(&gguf, &model(), n_ctx).unwrap()
+}
+
+fn opened(gguf: &Gguf, of: &Model, n_ctx: u32) -> Result<EagleSource, Error> {
+    EagleSource::open(gguf, of, |head| {
+        let mut config = ContextConfig { n_ctx, threads: 1, ahead: true, ..ContextConfig::default() };
+        f32_cache(&mut config);
+        Context::new(head.clone(), &config)
+    })
+}
+
+/// A drafted token, and how sure of it the head is among its ten best.
+type Drafted = (u32, f64);
+
+/// Keeps what each draft says.
+struct Kept {
+    inner: EagleProposer,
+    rounds: Arc<Mutex<Vec<Vec<Drafted>>>>,
+}
+
+impl Proposer for Kept {
+    fn info(&self, context: &Context) -> SourceInfo {
+        self.inner.info(context)
+    }
+
+    fn supply(&mut self, text: &[u32]) -> Supply {
+        self.inner.supply(text)
+    }
+
+    fn passes(&self) -> Option<Passes<'_>> {
+        self.inner.passes()
+    }
+
+    fn apart(&mut self) -> Option<&mut dyn Apart> {
+        Some(self)
+    }
+
+    fn reader(&mut self) -> Option<&mut dyn ReadsRows> {
+        Some(self)
+    }
+}
+
+impl Apart for Kept {
+    fn n_vocab(&self) -> usize {
+        self.inner.n_vocab()
+    }
+
+    fn read(&mut self, text: &[u32]) {
+        self.inner.read(text);
+    }
+
+    fn begin(&mut self, text: &[u32]) {
+        self.rounds.lock().unwrap().push(Vec::new());
+        self.inner.begin(text);
+    }
+
+    fn step(&mut self, token: u32, _: Want, look: &mut dyn FnMut(Scores)) -> bool {
+        let rounds = self.rounds.clone();
+        self.inner.step(token, Want::Logits, &mut |scores| {
+            let Scores::All(logits) = scores else { panic!("all logits were wanted") };
+            let mut best: Vec<f64> = logits.iter().map(|&logit| f64::from(logit)).collect();
+            best.sort_by(|a, b| b.total_cmp(a));
+            let share = 1.0 / best[..10].iter().map(|logit| (logit - best[0]).exp()).sum::<f64>();
+            rounds.lock().unwrap().last_mut().unwrap().push((scores.greedy(), share));
+            look(scores);
+        })
+    }
+}
+
+impl ReadsRows for Kept {
+    fn layers(&self, n_layer: usize) -> Vec<usize> {
+        self.inner.layers(n_layer)
+    }
+
+    fn reads_prompts(&self) -> bool {
+        self.inner.reads_prompts()
+    }
+
+    fn see(&mut self, left: Left) {
+        self.inner.see(left);
+    }
+
+    fn leads_to(&self, pos: u32) -> bool {
+        self.inner.leads_to(pos)
+    }
+}
+
+fn ids(list: &Value) -> Vec<u32> {
+    list.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+}
+
+#[test]
+fn heads_draft_what_they_draft_in_llama_cpp() {
+    let golden: Value =
+        serde_json::from_str(&std::fs::read_to_string(golden("drafts.json")).unwrap()).unwrap();
+    let prompt = ids(&golden["prompt"]);
+    for name in HEADS {
+        let expected = &golden["heads"][name];
+        let text = ids(&expected["text"]);
+        // With few tokens left it would draft less.
+        let mut request = request(&prompt, text.len() + 10);
+        request.ignore_eos = true;
+        let rounds = Arc::new(Mutex::new(Vec::new()));
+        let kept = Kept { inner: source(name, 512).proposer(), rounds: rounds.clone() };
+        let policy = Fixed { max: 5, min: 5, p_min: 0.0 };
+        let (ran, _) =
+            drafted(&mut small(&model(), 128), &greedy(), &request, usize::MAX, Box::new(kept), policy);
+        assert!(ran.tokens.starts_with(&text), "{name}: {:?}", ran.tokens);
+        let (rounds, expected) = (rounds.lock().unwrap(), expected["rounds"].as_array().unwrap());
+        assert!(rounds.len() >= expected.len() && expected.len() > 30, "{name}: {}", rounds.len());
+        for (round, (found, expected)) in rounds.iter().zip(expected).enumerate() {
+            for (&(token, share), expected) in found.iter().zip(expected.as_array().unwrap()) {
+                assert_eq!(
+                    u64::from(token),
+                    expected[0].as_u64().unwrap(),
+                    "{name}, round {round}: {found:?}"
+                );
+                let expected = expected[1].as_f64().unwrap();
+                // They are written with three digits.
+                assert!(
+                    (share - expected).abs() < 0.002,
+                    "{name}, round {round}: {share}, by llama.cpp {expected}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn texts_are_plain_decodings_whatever_a_head_says() {
+    let prompt = [1, 403, 407, 261, 378, 396];
+    let mut context = small(&model(), 128);
+    let mut request = request(&prompt, 70);
+    request.ignore_eos = true;
+    for sampler in samplers() {
+        let expected = plain(&mut context, &sampler, &request, usize::MAX);
+        for name in HEADS {
+            // One with room for all, and one with less than the text needs.
+            for (most, n_ctx) in [(1, 256), (3, 256), (8, 256), (3, 40)] {
+                let proposer = Box::new(source(name, n_ctx).proposer());
+                let (found, report) =
+                    drafted(&mut context, &sampler, &request, usize::MAX, proposer, fixed(most));
+                let when = format!("{name}, temperature {}, drafts of {most}, {n_ctx} cells", sampler.temp);
+                same(&found, &expected, &when);
+                assert!(report.drafting.rounds > 20, "{when}: {:?}", report.drafting);
+            }
+        }
+    }
+}
+
+/// The rows that it goes on from are those of the branch that was accepted.
+#[test]
+fn other_choices_of_a_head_are_verified_beside_its_first() {
+    let model = model();
+    let mut request = request(&[1, 403, 407, 261], 80);
+    request.ignore_eos = true;
+    let mut context = small(&model, 128);
+    let expected = plain(&mut context, &greedy(), &request, usize::MAX);
+    for (most, others) in [(1, 3), (3, 2)] {
+        let proposer = Box::new(source("shares-tables", 256).proposer());
+        let policy = Always { most, others };
+        let (found, report) = drafted(&mut context, &greedy(), &request, usize::MAX, proposer, policy);
+        same(&found, &expected, &format!("drafts of {most}, {others} others"));
+        assert!(report.drafting.rounds > 20, "{:?}", report.drafting);
+    }
+}
+
+/// Prompts are read in parts, between other texts' tokens, and by cells that other texts want too.
+#[test]
+fn texts_together_are_what_they_are_alone() {
+    let model = model();
+    for name in HEADS {
+        for cells in [512, 70] {
+            let open = || {
+                let source = source(name, cells);
+                let make: MakeProposers =
+                    Box::new(move || vec![Box::new(source.proposer()) as Box<dyn Proposer>]);
+                (small(&model, 512), make)
+            };
+            three_together(open, SourceKind::Head);
+        }
+    }
+}
+
+/// A prompt that is evaluated in parts leaves the same rows.
+#[test]
+fn a_head_sees_long_prompts_whole() {
+    let prompt: Vec<u32> = (0..1100).map(|i| 3 + (i * 7 + i / 50) % 500).collect();
+    let steps = |begin: usize| {
+        let mut source = source("own-tables", 2048).proposer();
+        let mut context = small(&model(), 2048);
+        let mut said = Vec::new();
+        for part in [&prompt[..begin], &prompt[begin..]].iter().filter(|part| !part.is_empty()) {
+            let pos = context.kv().next_pos(0);
+            let batch = Batch { taps: source.layers(5), ..Batch::prompt(part, pos, 0) };
+            context.decode(&batch).unwrap();
+            let rows: Vec<&[f32]> = (0..part.len()).map(|i| context.taps(i)).collect();
+            source.see(Left { tokens: part, pos, rows: &rows });
+            source.read(&[]);
+        }
+        source.begin(&prompt);
+        let mut token = 9;
+        for _ in 0..4 {
+            let mut next = 0;
+            source.step(token, Want::Logits, &mut |scores| {
+                let Scores::All(logits) = scores else { panic!("all logits were wanted") };
+                next = scores.greedy();
+                said.push(bits(logits));
+            });
+            token = next;
+        }
+        said
+    };
+    let whole = steps(0);
+    assert_eq!(whole.len(), 4);
+    assert!([1, 512, 1099].into_iter().all(|begin| steps(begin) == whole));
+}
+
+/// A head with another key, or other bytes in a tensor.
+fn changed(key: Option<(&str, gguf::Value)>, tensor: Option<(&str, &[u8])>) -> Gguf {
+    let whole = Gguf::open(&golden("own-tables.gguf")).unwrap();
+    let mut writer = Writer::new();
+    for (key, value) in whole.metadata().iter() {
+        writer.set(key, value.clone());
+    }
+    if let Some((key, value)) = key {
+        writer.set(key, value);
+    }
+    for tensor in whole.tensors() {
+        writer.tensor(&tensor.name, tensor.ty, &tensor.shape);
+    }
+    let mut bytes = Vec::new();
+    writer
+        .write(&mut bytes, |i, out| {
+            let info = &whole.tensors()[i];
+            let mut bytes = whole.bytes(info).to_vec();
+            if let Some((_, begin)) = tensor.filter(|(name, _)| *name == info.name) {
+                bytes[..begin.len()].copy_from_slice(begin);
+            }
+            out.write(&bytes)
+        })
+        .unwrap();
+    Gguf::from_bytes("head.gguf", bytes).unwrap()
+}
+
+#[test]
+fn heads_that_cannot_be_are_one_line() {
+    let layers = |layers: &[u32]| gguf::Value::Array(gguf::Array::U32(layers.to_vec()));
+    let of = model();
+    let wrong = |head: &Gguf, of: &Model, what: &str| {
+        let error = opened(head, of, 64).err().unwrap_or_else(|| panic!("{what} is expected")).to_string();
+        assert!(error.contains(what) && error.lines().count() == 1, "{error}");
+    };
+    let by_key = |key: &str, value: gguf::Value| changed(Some((key, value)), None);
+    wrong(&by_key("eagle3.target_layers", layers(&[1, 2])), &of, "three layers");
+    wrong(&by_key("eagle3.target_layers", layers(&[3, 2, 1])), &of, "ascending");
+    wrong(&by_key("eagle3.target_layers", layers(&[0, 2, 3])), &of, "from 1 on");
+    wrong(&by_key("eagle3.target_layers", layers(&[2, 3, 6])), &of, "layers [2, 3, 6]");
+    wrong(&by_key("eagle3.target_hidden_size", gguf::Value::U32(32)), &of, "shape");
+    wrong(&by_key("eagle3.block_count", gguf::Value::U32(2)), &of, "must be 1");
+    wrong(&changed(None, Some(("d2t", &512i64.to_le_bytes()))), &of, "below 512");
+    wrong(&changed(None, Some(("d2t", &(-1i64).to_le_bytes()))), &of, "`d2t`");
+    let head = changed(None, None);
+    // Rows of 288 numbers, and 2048 tokens.
+    wrong(&head, &embedded_model(), "cannot draft for");
+    let test = "heads_that_cannot_be_are_one_line";
+    if let Some(recurrent) = fixture(test, "archs/mamba2.gguf") {
+        wrong(&head, &load(&recurrent), "more goes from layer to layer");
+    }
+    let alone = Model::load(Arc::new(head)).err().expect("it is no model").to_string();
+    assert!(alone.contains("draft model") && alone.lines().count() == 1, "{alone}");
+}
+
+/// Numbers that are none cost drafts, and no text.
+#[test]
+fn a_head_that_is_damaged_drafts_nothing_that_counts() {
+    let model = model();
+    let mut request = request(&[1, 403, 407, 261], 40);
+    request.ignore_eos = true;
+    let mut context = small(&model, 128);
+    let expected = plain(&mut context, &greedy(), &request, usize::MAX);
+    let head = changed(None, Some(("fc.weight", &f32::NAN.to_le_bytes())));
+    let proposer = opened(&head, &model, 256).unwrap().proposer();
+    let (found, _) = drafted(&mut context, &greedy(), &request, usize::MAX, Box::new(proposer), fixed(4));
+    same(&found, &expected, "with a head of NaN");
+}
