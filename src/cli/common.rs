@@ -96,10 +96,10 @@ impl ModelArgs {
         Ok(self.model.clone())
     }
 
-    /// Another model of the hub, with this one's settings.
+    /// What drafts, from another repository of the hub or from the model's own.
     #[cfg(feature = "download")]
-    pub fn fetch_other(&self, repository: &str) -> Result<PathBuf> {
-        self.hub.fetch_other(repository)
+    pub fn fetch_draft(&self, repository: Option<&str>) -> Result<Option<PathBuf>> {
+        self.hub.fetch_draft(repository)
     }
 
     pub fn open(&self) -> Result<Arc<Gguf>> {

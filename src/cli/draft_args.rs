@@ -7,7 +7,7 @@ use clap::{Args, builder::PossibleValuesParser};
 use super::{
     colors,
     common::{ContextArgs, ModelArgs},
-    draft_model_args::DraftModelArgs,
+    draft_model_args::{self, DraftModelArgs},
     learned_args::LearnedArgs,
     llama_flags::NO_SUCH_DRAFT,
     mask_args::{MaskArgs, warn_of_coarse},
@@ -81,6 +81,7 @@ enum DraftKind {
     Ngram,
     Head,
     Model,
+    Eagle,
     Mtp,
     None,
 }
@@ -106,7 +107,8 @@ fn parse_kind(text: &str) -> Result<DraftKind, String> {
         "exit" => DraftKind::Exit,
         "ngram" => DraftKind::Ngram,
         "head" => DraftKind::Head,
-        "model" | "draft-simple" | "draft-eagle3" => DraftKind::Model,
+        "model" | "draft-simple" => DraftKind::Model,
+        "eagle3" | "draft-eagle3" => DraftKind::Eagle,
         "mtp" | "draft-mtp" => DraftKind::Mtp,
         "none" => DraftKind::None,
         // llama.cpp's lookups, which differ in how they look.
@@ -117,7 +119,11 @@ fn parse_kind(text: &str) -> Result<DraftKind, String> {
                 "it names what drafts; for the length of drafts there is --spec-draft-n-max or --draft-max {number}"
             ));
         }
-        _ => return Err("auto, none, or one or several of mask, exit, ngram, head, model and mtp".into()),
+        _ => {
+            return Err(
+                "auto, none, or one or several of mask, exit, ngram, head, model, eagle3 and mtp".into()
+            );
+        }
     })
 }
 
@@ -212,7 +218,13 @@ impl Sources {
         if draft.off_reason().is_some() {
             return Ok(());
         }
-        draft.model.open(models, context, model, config, &mut self.drafters)?;
+        let wants_head = draft.has(DraftKind::Eagle);
+        draft.model.open(models, context, model, config, wants_head, &mut self.drafters)?;
+        if wants_head && self.drafters.eagle.is_none() {
+            return Err(Error::Usage(
+                "--spec-type draft-eagle3: the draft model is none of these heads".into(),
+            ));
+        }
         if self.drafters.eagle.is_some() {
             // One pass cannot leave rows for two heads.
             if matches!(self.head_file, Some((_, true))) || draft.has(DraftKind::Mtp) {
@@ -341,9 +353,7 @@ impl DraftArgs {
             return Err(no_head(model));
         }
         if self.has(DraftKind::Model) && !self.model.is_given() {
-            return Err(Error::Usage(
-                "--spec-type model: name the draft model with --spec-draft-model FILE (-md)".into(),
-            ));
+            return Err(draft_model_args::unnamed("model"));
         }
         let beside = || head::found_beside(model);
         let head_file = match &self.head {

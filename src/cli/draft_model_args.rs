@@ -10,7 +10,7 @@ use super::{
     output::note,
 };
 use crate::{
-    Context, ContextConfig, Gguf, Model, Result, Tokenizer,
+    Context, ContextConfig, Error, Gguf, Model, Result, Tokenizer,
     context::{Device, KvType},
     placement::PlacementRequest,
     speculation::{EagleSource, ModelSource, candidates::Drafters},
@@ -63,9 +63,10 @@ impl DraftModelArgs {
         context: &ContextArgs,
         (model, vocabulary): (&Model, &Tokenizer),
         beside: &ContextConfig,
+        wants_head: bool,
         drafters: &mut Drafters,
     ) -> Result<()> {
-        let Some(path) = self.path(models)? else { return Ok(()) };
+        let Some(path) = self.path(models, wants_head)? else { return Ok(()) };
         let gguf = Arc::new(Gguf::open(&path)?);
         if Model::is_head(&gguf)? {
             let open = |head: &Arc<Model>| {
@@ -101,16 +102,25 @@ impl DraftModelArgs {
         })
     }
 
-    /// Its file, fetched if it must be.
-    fn path(&self, models: &ModelArgs) -> Result<Option<PathBuf>> {
+    /// Its file, fetched if it must be. Where a head is wanted and none was named, it is that of the model's repository.
+    fn path(&self, models: &ModelArgs, wants_head: bool) -> Result<Option<PathBuf>> {
         #[cfg(feature = "download")]
-        if let Some(repository) = &self.spec_draft_hf {
-            return models.fetch_other(repository).map(Some);
+        if self.spec_draft_hf.is_some() || wants_head && self.spec_draft_model.is_none() {
+            let found = models.fetch_draft(self.spec_draft_hf.as_deref())?;
+            return found.map(Some).ok_or_else(|| unnamed("draft-eagle3"));
         }
         #[cfg(not(feature = "download"))]
-        let _ = models;
+        if wants_head && self.spec_draft_model.is_none() {
+            let _ = models;
+            return Err(unnamed("draft-eagle3"));
+        }
         Ok(self.spec_draft_model.clone())
     }
+}
+
+/// The error for who asks for a draft model and names none.
+pub fn unnamed(kind: &str) -> Error {
+    Error::Usage(format!("--spec-type {kind}: name the draft model with --spec-draft-model FILE (-md)"))
 }
 
 fn opened(draft: &Arc<Model>, config: &ContextConfig) -> Result<Context> {

@@ -63,9 +63,10 @@ impl HubArgs {
         }
     }
 
-    /// Where another model of the hub lies, once it is there.
-    pub fn fetch_other(&self, repository: &str) -> Result<PathBuf> {
-        hub::repository(repository, None, &self.settings()?, &Bar(ProgressBar::hidden()))
+    /// Where what drafts lies, once it is there: of another repository, or the head of the model's own.
+    pub fn fetch_draft(&self, repository: Option<&str>) -> Result<Option<PathBuf>> {
+        let Some(name) = repository.or(self.hf_repo.as_deref()) else { return Ok(None) };
+        hub::draft(name, repository.is_none(), &self.settings()?, &Bar(ProgressBar::hidden())).map(Some)
     }
 
     /// Where the model lies, once it is there. `place` is -m.

@@ -65,13 +65,43 @@ fn models_of(paths: &[&str]) -> String {
     }
 }
 
-/// The first file of the model that is meant: the file named, or one of the quantization, or as llama.cpp chooses.
+/// A head that drafts for a model.
+fn is_head(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.ends_with(".gguf") && name.contains("eagle3-")
+}
+
+/// What of a repository is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pick {
+    Model,
+    /// A head that drafts for its model.
+    Head,
+    /// The same if there is one, or else the model.
+    HeadOrModel,
+}
+
+/// The first file of what is meant: the file named, or one of the quantization, or as llama.cpp chooses.
 pub fn choose<'a>(
     repo: &RepoId,
     paths: &[&'a str],
+    pick: Pick,
     file: Option<&str>,
     wanted: Option<&str>,
 ) -> Result<&'a str> {
+    let heads = || paths.iter().copied().filter(|path| is_head(path));
+    if pick != Pick::Model && file.is_none() {
+        let of = wanted.and_then(|wanted| heads().find(|path| has_quantization(path, wanted)));
+        match (of.or_else(|| heads().next()), pick) {
+            (Some(head), _) => return Ok(head),
+            (None, Pick::Head) => {
+                return Err(Error::Hub(format!(
+                    "{repo}: it has no EAGLE-3 head (eagle3-*.gguf) to draft with"
+                )));
+            }
+            (None, _) => {}
+        }
+    }
     let of = |q: &str| paths.iter().copied().find(|path| is_model(path) && has_quantization(path, q));
     let (found, what) = match (file, wanted) {
         (Some(file), _) => (paths.iter().copied().find(|path| *path == file), format!("no file {file}")),
@@ -122,7 +152,7 @@ mod tests {
     }
 
     fn chosen<'a>(paths: &[&'a str], quantization: Option<&str>) -> Option<&'a str> {
-        choose(&repo(), paths, None, quantization).ok()
+        choose(&repo(), paths, Pick::Model, None, quantization).ok()
     }
 
     #[test]
@@ -132,6 +162,19 @@ mod tests {
         assert_eq!(chosen(&all[..3], None), Some("m-Q8_0.gguf"));
         assert_eq!(chosen(&all[..2], None), Some("m-Q2_K.gguf"));
         assert_eq!(chosen(&all[..1], None), None);
+    }
+
+    #[test]
+    fn heads_stand_beside_models() {
+        let all = ["m-Q4_K_M.gguf", "eagle3-m-F16.gguf", "eagle3-m-Q8_0.gguf", "m-Q8_0.gguf"];
+        let pick = |paths: &[&'static str], pick, wanted| choose(&repo(), paths, pick, None, wanted).ok();
+        assert_eq!(pick(&all, Pick::Model, None), Some("m-Q4_K_M.gguf"));
+        assert_eq!(pick(&all, Pick::Head, None), Some("eagle3-m-F16.gguf"));
+        assert_eq!(pick(&all, Pick::Head, Some("q8_0")), Some("eagle3-m-Q8_0.gguf"));
+        assert_eq!(pick(&all, Pick::Head, Some("Q4_K_M")), Some("eagle3-m-F16.gguf"));
+        assert_eq!(pick(&all, Pick::HeadOrModel, Some("Q8_0")), Some("eagle3-m-Q8_0.gguf"));
+        assert_eq!(pick(&all[..1], Pick::HeadOrModel, None), Some("m-Q4_K_M.gguf"));
+        assert_eq!(pick(&all[..1], Pick::Head, None), None);
     }
 
     #[test]
@@ -155,18 +198,18 @@ mod tests {
             "m-Q4_K_M-00002-of-00002.gguf",
         ];
         assert_eq!(chosen(&all, None), None);
-        let file = choose(&repo(), &all, Some("mmproj-Q4_K_M.gguf"), None);
+        let file = choose(&repo(), &all, Pick::Model, Some("mmproj-Q4_K_M.gguf"), None);
         assert_eq!(file.unwrap(), "mmproj-Q4_K_M.gguf");
     }
 
     #[test]
     fn messages_list_what_there_is() {
         let all = ["m-Q8_0.gguf", "x/m-F16-00001-of-00002.gguf", "x/m-F16-00002-of-00002.gguf"];
-        let message = |file, q| choose(&repo(), &all, file, q).unwrap_err().to_string();
+        let message = |file, q| choose(&repo(), &all, Pick::Model, file, q).unwrap_err().to_string();
         let list = "it has m-Q8_0.gguf, x/m-F16-00001-of-00002.gguf";
         assert_eq!(message(None, Some("Q4_0")), format!("a/b: there is no GGUF model of Q4_0; {list}"));
         assert_eq!(message(Some("n.gguf"), None), format!("a/b: there is no file n.gguf; {list}"));
-        let none = choose(&repo(), &["config.json"], None, None).unwrap_err().to_string();
+        let none = choose(&repo(), &["config.json"], Pick::Model, None, None).unwrap_err().to_string();
         assert_eq!(none, "a/b: it has no GGUF model; name a repository that has one");
     }
 

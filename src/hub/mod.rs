@@ -20,6 +20,7 @@ use std::{
 pub use self::names::RepoId;
 use self::{
     cache::Cached,
+    choice::Pick,
     fetch::{Wanted, fetch, is_whole},
     http::{Client, Failure},
     listing::Listed,
@@ -112,13 +113,29 @@ pub fn repository(
     settings: &Settings,
     progress: &dyn Progress,
 ) -> Result<PathBuf> {
+    fetched(name, Pick::Model, file, settings, progress)
+}
+
+/// The same of what drafts: a head of the repository or, where that need not be one, its model.
+pub fn draft(name: &str, only_head: bool, settings: &Settings, progress: &dyn Progress) -> Result<PathBuf> {
+    let pick = if only_head { Pick::Head } else { Pick::HeadOrModel };
+    fetched(name, pick, None, settings, progress)
+}
+
+fn fetched(
+    name: &str,
+    pick: Pick,
+    file: Option<&str>,
+    settings: &Settings,
+    progress: &dyn Progress,
+) -> Result<PathBuf> {
     let (repo, quantization) = names::repo_and_quantization(name)?;
     if let Some(file) = file.filter(|file| !names::is_sound_path(file)) {
         return Err(Error::Hub(format!("{file:?}: a file of a repository is named as in Q4_K_M/model.gguf")));
     }
     let cached = Cached::of(&settings.cache, &repo);
     if settings.offline {
-        return from_cache(&cached, &repo, file, quantization)?.ok_or_else(|| {
+        return from_cache(&cached, &repo, pick, file, quantization)?.ok_or_else(|| {
             let cache = settings.cache.display();
             Error::Hub(format!("{repo}: not in the cache ({cache}), and nothing may be fetched offline"))
         });
@@ -129,14 +146,16 @@ pub fn repository(
         Ok(listed) => listed,
         Err(failure @ (Failure::Unreachable(_) | Failure::Broken(_) | Failure::Busy(..))) => {
             let error = failure.into_error(&repo.to_string());
-            let Ok(Some(path)) = from_cache(&cached, &repo, file, quantization) else { return Err(error) };
+            let Ok(Some(path)) = from_cache(&cached, &repo, pick, file, quantization) else {
+                return Err(error);
+            };
             progress.warn(&format!("{error}; taking what is in the cache"));
             return Ok(path);
         }
         Err(failure) => return Err(failure.into_error(&repo.to_string())),
     };
     let paths: Vec<_> = listed.iter().map(|listed| listed.path.as_str()).collect();
-    let first = choice::choose(&repo, &paths, file, quantization)?;
+    let first = choice::choose(&repo, &paths, pick, file, quantization)?;
     for path in choice::shards(&repo, &paths, first)? {
         let Some(listed) = listed.iter().find(|listed| listed.path == path) else { continue };
         file_of(&client, endpoint, &repo, &cached, &commit, listed, progress)?;
@@ -150,13 +169,14 @@ pub fn repository(
 fn from_cache(
     cached: &Cached,
     repo: &RepoId,
+    pick: Pick,
     file: Option<&str>,
     quantization: Option<&str>,
 ) -> Result<Option<PathBuf>> {
     let Some(commit) = cached.commit() else { return Ok(None) };
     let paths = cached.paths(&commit);
     let paths: Vec<_> = paths.iter().map(String::as_str).collect();
-    let chosen = choice::choose(repo, &paths, file, quantization)
+    let chosen = choice::choose(repo, &paths, pick, file, quantization)
         .and_then(|first| choice::shards(repo, &paths, first).map(|_| cached.file(&commit, first)));
     chosen.map(Some).map_err(|e| Error::Hub(format!("{e} (in the cache; offline)")))
 }

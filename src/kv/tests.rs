@@ -36,6 +36,7 @@ fn plan(windows: &[Option<u32>], n_kv_head: usize, head_dim: usize) -> Plan {
         experts: Vec::new(),
         mixers: Vec::new(),
         most_positions: None,
+        n_tokens: 1,
         embed: Vec::new(),
         layers: (0..windows.len() as u32)
             .map(|layer| LayerOps { attn: attn(layer), ..LayerOps::default() })

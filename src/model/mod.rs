@@ -115,7 +115,8 @@ impl Model {
         let name = gguf.model_name()?;
         let mut builder = Builder::new(&gguf, arch)?;
         let body = build(&mut builder)?;
-        let Built { weights, plan, ahead, tail, n_ctx_train, n_further, drafts_for } = builder.finish(body)?;
+        let Built { weights, plan, ahead, tail, n_ctx_train, n_further, drafts_for } =
+            builder.finish(body)?;
         let arch = arch.to_string();
         Ok(Model { name, arch, n_ctx_train, n_further, weights, plan, ahead, tail, drafts_for, gguf })
     }

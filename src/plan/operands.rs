@@ -343,6 +343,7 @@ mod tests {
             experts: Vec::new(),
             mixers: Vec::new(),
             most_positions: None,
+            n_tokens: 1,
             embed: Vec::new(),
             layers: Vec::new(),
             head: None,

@@ -179,7 +179,7 @@ const LINES: &[&str] = &[
 
 /// Refused, with words of the message.
 const REFUSED: &[(&str, &[&str])] = &[
-    ("--spec-type draft-eagle3 -p Hi", &["draft-eagle3", "not read here", "spec-run fit"]),
+    ("--spec-type draft-dflash -p Hi", &["draft-dflash", "not read here", "spec-run fit"]),
     (r#"--in-prefix " " -p Hi"#, &["--in-prefix:"]),
     ("--lora adapter.gguf -p Hi", &["--lora: adapters", "llama-export-lora"]),
     ("--control-vector-layer-range 1 2 -p Hi", &["--control-vector-layer-range:"]),

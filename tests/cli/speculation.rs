@@ -258,6 +258,24 @@ fn agreement_of_a_head_for_one_token_more_is_told() {
 
 const EMBEDDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/stories13m-q8_0.gguf");
 
+/// For stories260K.
+const EAGLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/eagle/own-tables.gguf");
+
+#[test]
+fn an_eagle_head_drafts_the_same_text() {
+    let model = spec_run_fixtures::fixture("cli", "models/stories260K.gguf").expect("the archive has it");
+    let args = [&GREEDY[..], &["-m", model.to_str().unwrap()]].concat();
+    let plain = json(&[&args[..], &["--draft", "none"]].concat());
+    let ways: [&[&str]; 3] = [&[], &["--spec-type", "draft-eagle3"], &["--spec-draft-n-max", "4"]];
+    for way in ways {
+        let drafted = json(&[&args[..], &["-md", EAGLE], way].concat());
+        assert_eq!(drafted["tokens"], plain["tokens"], "{way:?}");
+        let sources = drafted["spec"]["sources"].as_array().unwrap();
+        let head = sources.iter().find(|source| source["name"] == "eagle3").expect("it is among the sources");
+        assert!(!way.contains(&"--spec-draft-n-max") || head["drafted"].as_u64() > Some(40), "{head}");
+    }
+}
+
 #[test]
 fn a_draft_model_drafts_the_same_text() {
     let plain = json(&[&GREEDY[..], &["--draft", "none"]].concat());
@@ -289,7 +307,12 @@ fn draft_models_that_cannot_be_are_one_line() {
     fails(&["-md", &file(&folder, "odd.gguf", "GGUF"), "-n", "1"], 1, &["odd.gguf"]);
     fails(&["-md", other.to_str().unwrap(), "-n", "1"], 1, &["cannot draft", "vocabulary", "512"]);
     fails(&["--spec-type", "model", "-n", "1"], 2, &["--spec-draft-model"]);
-    fails(&["--spec-type", "draft-eagle3", "-n", "1"], 2, &["--spec-type"]);
+    fails(&["--spec-type", "draft-eagle3", "-n", "1"], 2, &["--spec-draft-model"]);
+    fails(&["--spec-type", "draft-eagle3", "-md", EMBEDDED, "-n", "1"], 2, &["none of these heads"]);
+    fails(&["-md", EAGLE, "-n", "1"], 1, &["cannot draft", "64 numbers"]);
+    fails(&["-m", EAGLE, "-n", "1"], 1, &["no model by itself"]);
+    let both = ["-m", other.to_str().unwrap(), "-md", EAGLE, "--head", &missing, "-p", "x", "-n", "1"];
+    fails(&both, 2, &["--head"]);
     // What is not used is not opened.
     assert!(run(&["-md", &missing, "--draft", "none", "-n", "1"]).status.success());
 }

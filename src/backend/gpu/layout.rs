@@ -147,6 +147,7 @@ mod tests {
             experts: Vec::new(),
             mixers: Vec::new(),
             most_positions: None,
+            n_tokens: 1,
             embed: Vec::new(),
             layers: vec![layer(Buf::K, Buf::V), layer(other_k, other_v)],
             head: None,

@@ -290,15 +290,16 @@ pub struct SlotKeys {
 }
 
 /// Words of a cell's keys, and of its values, in a layer's own slot.
-pub fn cell_words(plan: &Plan, layer: usize, stored: Stored) -> [usize; 2] {
-    let Some(spec) = plan.layers[layer].attn.iter().find_map(|op| plan.store_of(op)) else { return [0; 2] };
+pub fn cell_words(plan: &Plan, slot: usize, stored: Stored) -> [usize; 2] {
+    let ops = plan.layer_of_slot(slot).into_iter().flat_map(|layer| &layer.attn);
+    let Some(spec) = ops.filter_map(|op| plan.store_of(op)).next() else { return [0; 2] };
     let words = |ty| spec.n_kv_head * kv_words(ty, spec.head_dim);
     [words(stored.keys), if spec.values_are_keys { 0 } else { words(stored.values) }]
 }
 
 /// The same in a slot that any layer may use.
 pub fn most_cell_words(plan: &Plan, stored: Stored) -> [usize; 2] {
-    let of_layers = (0..plan.layers.len()).map(|layer| cell_words(plan, layer, stored));
+    let of_layers = (0..plan.own_slots()).map(|slot| cell_words(plan, slot, stored));
     of_layers.fold([0; 2], |[keys, values], [k, v]| [keys.max(k), values.max(v)])
 }
 
@@ -352,7 +353,7 @@ impl Cache {
         let unwritten = [buffer("no queries", 4)?, buffer("no keys", 4)?, buffer("no new values", 4)?];
         let keys = layout.slots.iter().enumerate().map(|(slot, shape)| {
             // What lies in a slot that is not a layer's own is taken for the first layer's.
-            let layer = plan.layers.get(slot).or(plan.layers.first());
+            let layer = plan.layer_of_slot(slot).or(plan.layers.first());
             let stored = layer.and_then(|layer| layer.attn.iter().find_map(|op| plan.store_of(op)));
             SlotKeys {
                 n_kv_head: shape.n_kv_head,

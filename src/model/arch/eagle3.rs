@@ -74,6 +74,6 @@ pub fn build(b: &mut Builder) -> Result<Body> {
     // It is none of the model's layers.
     b.dims.n_layer = 0;
     b.drafts_for(DraftsFor { taps, dim: of_dim, tokens });
-    let ahead = Ahead { reads: found, after_model, after_itself, layer, head: head.clone() };
-    Ok(Body { embed: Vec::new(), layers: Vec::new(), head, ahead: Some(ahead) })
+    let ahead = Ahead { reads: found, after_model, after_itself, layer, head };
+    Ok(Body { embed: Vec::new(), layers: Vec::new(), head: Some(head), ahead: Some(ahead) })
 }
