@@ -14,7 +14,7 @@ pub use crate::{
 pub mod cpu {
     pub use crate::backend::cpu::{
         CpuBackend, CpuConfig,
-        matmul::{Acts, Mode, OutMatrix, Packed, QuantRows, Weight, matmul},
+        matmul::{Acts, Mode, OutMatrix, Packed, PackedMemory, QuantRows, Weight, matmul},
     };
 }
 

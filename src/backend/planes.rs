@@ -1,10 +1,10 @@
 //! Matrices whose high plane a GPU holds and whose low plane lies in RAM. A draft by the high planes alone never leaves the
 //! GPU; where all bits count, the CPU makes the sums of the low planes first, and the GPU adds them to its own.
 
+use super::cpu::{matmul::Packed, simd::Isa};
 use crate::{
     Model,
     plan::{Buf, BufSet, Op, Unit, UnitSet, WeightId},
-    quant::GgmlType,
 };
 
 /// A product of a GPU that holds the high planes, and what the CPU makes before it.
@@ -34,7 +34,7 @@ pub fn of_unit(model: &Model, unit: Unit, ops: &[&Op]) -> Vec<WeightId> {
         let operands = model.plan.operands(op);
         let matrices = || operands.matrices().map(|(id, _)| id);
         let is_product = matches!(op, Op::MatMul { .. } | Op::Gate { .. });
-        let all_apart = matrices().all(|id| model.weight(id).ty() == GgmlType::Q8_0);
+        let all_apart = matrices().all(|id| Packed::has_low_plane(model.weight(id).ty()));
         if is_product && all_apart && operands.matrices().all(|(_, src)| made.contains(src)) {
             found.extend(matrices());
         }
@@ -46,7 +46,13 @@ pub fn of_unit(model: &Model, unit: Unit, ops: &[&Op]) -> Vec<WeightId> {
 /// Bytes of RAM of a matrix's low plane, with the scales.
 pub fn low_bytes(model: &Model, id: WeightId) -> u64 {
     let weight = model.weight(id);
-    GgmlType::Q4_0.row_bytes(weight.cols).map_or(0, |bytes| (bytes * weight.rows) as u64)
+    Packed::low_plane_bytes(weight.ty(), weight.rows, weight.cols)
+}
+
+/// The same where whole groups of rows are packed.
+pub fn low_bytes_for(model: &Model, id: WeightId, isa: Isa) -> u64 {
+    let weight = model.weight(id);
+    Packed::low_plane_bytes(weight.ty(), weight.rows.next_multiple_of(isa.lanes()), weight.cols)
 }
 
 /// By weight id, of some units.

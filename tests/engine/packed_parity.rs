@@ -4,7 +4,7 @@
 use crate::weights;
 use spec_run::{
     context::{Isa, Planes},
-    internals::cpu::{Acts, Mode, OutMatrix, Packed, QuantRows, Weight, matmul},
+    internals::cpu::{Acts, Mode, OutMatrix, Packed, PackedMemory, QuantRows, Weight, matmul},
     quant::{GgmlType, dequantize},
 };
 use weights::{Random, bits, tame_blocks, weight, wild_blocks};
@@ -217,6 +217,62 @@ fn a_coarse_weight_is_the_middle_of_its_interval() {
             }
         }
     }
+}
+
+/// A low plane alone is what the weights are beyond those whose low bits are a one and zeros: against sums in f64 over what the
+/// scalar dequantizer makes of both, and to the bit the same on every tier, for any number of columns.
+#[test]
+fn a_low_plane_alone_is_what_is_left_of_the_weights() {
+    const EPS: f64 = 1.0 / (1 << 24) as f64;
+    const ROWS: usize = 19;
+    const COLUMNS: usize = 41;
+    let mut types = 0;
+    for ty in TYPES.into_iter().filter(|&ty| Packed::has_low_plane(ty)) {
+        types += 1;
+        let mut random = Random(ty as u64 + 200);
+        let k = 768;
+        let bytes = tame_blocks(&mut random, ty, ROWS * k / ty.block_len());
+        let mut high = bytes.clone();
+        let middle = 1 << (low_bits(ty) - 1);
+        high.chunks_exact_mut(ty.block_bytes()).for_each(|block| with_low_bits(ty, block, middle));
+        let numbers = |bytes: &[u8]| {
+            let mut out = vec![0.0; ROWS * k];
+            dequantize(ty, bytes, &mut out);
+            out
+        };
+        let (whole, high) = (numbers(&bytes), numbers(&high));
+        let of_file = weight(ty, &bytes, ROWS, k);
+        let x = random.floats(COLUMNS * k);
+        let seen = quantized(Isa::Scalar, &x, k);
+        let low = |isa| Packed::low_plane_in(&mut PackedMemory::default(), isa, &of_file, |_| ()).unwrap();
+        let of_scalar = product(Isa::Scalar, &Weight::packed(&low(Isa::Scalar)), &x, &[7]);
+        for isa in Isa::available() {
+            let low = low(isa);
+            assert!(low.bytes() < packed(isa, &of_file, Planes::Never).bytes() && !low.has_coarse(), "{ty}");
+            assert_eq!(low.bytes() as u64, Packed::low_plane_bytes(ty, 32, k), "{ty} {isa}");
+            for columns in (1..=18).chain([COLUMNS]) {
+                let got = product(isa, &Weight::packed(&low), &x[..columns * k], &[]);
+                assert_eq!(bits(&got), bits(&of_scalar[..columns * ROWS]), "{ty} {isa} x{columns}");
+            }
+        }
+        for (i, y) in of_scalar.iter().enumerate() {
+            let (c, r) = (i / ROWS, i % ROWS);
+            let (mut expected, mut size, mut of_high) = (0.0, 0.0, 0.0);
+            for j in 0..k {
+                let group = seen.row(c)[j / 32];
+                let x = f64::from(group.d) * f64::from(group.q[j % 32]);
+                let [whole, high] = [&whole, &high].map(|w| f64::from(w[r * k + j]));
+                expected += (whole - high) * x;
+                of_high += high * x;
+                size += (whole.abs() + high.abs()) * x.abs();
+            }
+            let limit = size * EPS * (8.0 + (k / 16) as f64);
+            let error = (f64::from(*y) - expected).abs();
+            assert!(error <= limit, "{ty} row {r} of column {c}: {y}, error {error:e} > {limit:e}");
+            assert!(limit < 1e-4 * size && of_high != expected, "the limit means something");
+        }
+    }
+    assert!(types > 0);
 }
 
 #[test]

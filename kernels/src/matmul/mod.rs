@@ -201,7 +201,7 @@ fn quantized(isa: Isa, w: &Weight, x: &QuantRows, out: &mut OutStripe) {
 
 fn packed(isa: Isa, w: &Packed, coarse: bool, x: &QuantRows, out: &mut OutStripe) {
     let coarse = coarse && w.has_coarse();
-    packed::for_packed!(w.ty(), w.planes(), (B, S) => match isa {
+    packed::for_packed!(w.ty(), w.layout(), (B, S) => match isa {
         Isa::Scalar => packed::scalar_rows::<B, S>(w, coarse, x, out),
         _ => vector::packed_rows::<B, S>(isa, w, coarse, x, out),
     })

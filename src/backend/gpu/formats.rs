@@ -56,6 +56,13 @@ impl Rate {
     }
 }
 
+/// What a high plane alone stands for: see `shaders/common/high/alone.wgsl`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HighAlone {
+    pub low_bits: u32,
+    pub zero: u32,
+}
+
 /// How the weights of a type change on their way to the GPU, where they are more than taken apart.
 pub fn conversion(ty: GgmlType) -> Option<&'static str> {
     Some(match ty {
@@ -106,7 +113,19 @@ impl Format {
 
     /// The format of a type's high plane alone, where products can be made of it and of the low plane apart.
     pub fn of_high_plane(ty: GgmlType) -> Option<Self> {
-        (ty == GgmlType::Q8_0).then_some(Format::Q8High)
+        Some(match ty {
+            GgmlType::Q8_0 => Format::Q8High,
+            _ => return None,
+        })
+    }
+
+    /// Of a high plane alone: how many bits are elsewhere, and what whole numbers are too large by.
+    pub const fn high_alone(self) -> Option<HighAlone> {
+        let (low_bits, zero) = match self {
+            Format::Q8High => (4, 128),
+            _ => return None,
+        };
+        Some(HighAlone { low_bits, zero })
     }
 
     /// The streams in the order of their bindings: the high plane (or all of a float), the low plane, the scales.
@@ -138,7 +157,7 @@ impl Format {
 
     /// Whether the low bits of a weight lie apart, here or elsewhere, so that it can be read by its high ones alone.
     pub const fn has_planes(self) -> bool {
-        self.streams()[1].bytes > 0 || matches!(self, Format::Q8High)
+        self.streams()[1].bytes > 0 || self.high_alone().is_some()
     }
 
     /// Whether either half of a block has a scale of its own.

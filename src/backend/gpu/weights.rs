@@ -508,7 +508,7 @@ impl Weights {
 impl Joined {
     /// What the CPU makes before it, where only the high plane is here.
     pub fn low_product(&self) -> Option<LowProduct> {
-        (self.format == Format::Q8High).then(|| LowProduct {
+        self.format.high_alone().is_some().then(|| LowProduct {
             weights: self.weights.clone(),
             biases: self.biases.iter().map(|(bias, _)| *bias).collect(),
             src: self.src,

@@ -2,9 +2,12 @@
 
 use std::ops::Range;
 
-use super::split::{
-    Bytes, Nibbles, NibblesAndNibbles, NibblesAndOne, NibblesAndTwo, Ones, Opaque, Split, TwoAndOne,
-    TwoAndTwo, Twos, Word,
+use super::{
+    low::{Apart, Low},
+    split::{
+        Bytes, Nibbles, NibblesAndNibbles, NibblesAndOne, NibblesAndTwo, Ones, Opaque, Split, TwoAndOne,
+        TwoAndTwo, Twos, Word,
+    },
 };
 use crate::{
     matmul::codec::{Codec, Weights},
@@ -16,6 +19,10 @@ pub trait Packable: Codec {
     /// The layout that is fastest to read whole, and the one that can also be read by its high bits alone.
     type Whole: Split;
     type Planes: Split;
+    /// Its low plane by itself, where that can be multiplied without the high one; else the format again.
+    type Low: Packable;
+    /// Whether it is such a plane, which means another thing than the whole.
+    const IS_LOW: bool = false;
 
     /// The bytes of a block that are kept as they are, its scales and minimums: one range behind the other.
     const HEAD: &'static [Range<usize>];
@@ -73,6 +80,7 @@ fn k_nibbles(qs: &[u8], b: usize) -> [u32; 8] {
 impl Packable for BlockQ4_0 {
     type Whole = Nibbles;
     type Planes = TwoAndTwo;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -86,6 +94,7 @@ impl Packable for BlockQ4_0 {
 impl Packable for BlockQ4_1 {
     type Whole = Nibbles;
     type Planes = TwoAndTwo;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[0..4];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -99,6 +108,7 @@ impl Packable for BlockQ4_1 {
 impl Packable for BlockQ5_0 {
     type Whole = NibblesAndOne;
     type Planes = NibblesAndOne;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -112,6 +122,7 @@ impl Packable for BlockQ5_0 {
 impl Packable for BlockQ5_1 {
     type Whole = NibblesAndOne;
     type Planes = NibblesAndOne;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[0..4];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -125,6 +136,7 @@ impl Packable for BlockQ5_1 {
 impl Packable for BlockQ8_0 {
     type Whole = Bytes;
     type Planes = NibblesAndNibbles;
+    type Low = Low<Self>;
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -136,9 +148,14 @@ impl Packable for BlockQ8_0 {
     }
 }
 
+impl Apart for BlockQ8_0 {
+    type LowSplit = Nibbles;
+}
+
 impl Packable for BlockIq4Nl {
     type Whole = Nibbles;
     type Planes = Nibbles;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -152,6 +169,7 @@ impl Packable for BlockIq4Nl {
 impl Packable for BlockMxfp4 {
     type Whole = Nibbles;
     type Planes = Nibbles;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[0..1];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -165,6 +183,7 @@ impl Packable for BlockMxfp4 {
 impl Packable for BlockNvfp4 {
     type Whole = Nibbles;
     type Planes = Nibbles;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[0..4];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -179,6 +198,7 @@ impl Packable for BlockNvfp4 {
 impl Packable for BlockQ4K {
     type Whole = Nibbles;
     type Planes = TwoAndTwo;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[0..16];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -192,6 +212,7 @@ impl Packable for BlockQ4K {
 impl Packable for BlockQ5K {
     type Whole = NibblesAndOne;
     type Planes = NibblesAndOne;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[0..16];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -206,6 +227,7 @@ impl Packable for BlockQ5K {
 impl Packable for BlockQ6K {
     type Whole = NibblesAndTwo;
     type Planes = NibblesAndTwo;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[192..210];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -229,6 +251,7 @@ fn k_twos(qs: &[u8], b: usize) -> [u32; 8] {
 impl Packable for BlockQ2K {
     type Whole = Twos;
     type Planes = Twos;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[0..16, 80..84];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -242,6 +265,7 @@ impl Packable for BlockQ2K {
 impl Packable for BlockQ3K {
     type Whole = TwoAndOne;
     type Planes = TwoAndOne;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[96..110];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -256,6 +280,7 @@ impl Packable for BlockQ3K {
 impl Packable for BlockIq4Xs {
     type Whole = Nibbles;
     type Planes = Nibbles;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[0..8];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -269,6 +294,7 @@ impl Packable for BlockIq4Xs {
 impl Packable for BlockTq2 {
     type Whole = Twos;
     type Planes = Twos;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[64..66];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -282,6 +308,7 @@ impl Packable for BlockTq2 {
 impl Packable for BlockQ2_0 {
     type Whole = Twos;
     type Planes = Twos;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -299,6 +326,7 @@ impl Packable for BlockQ2_0 {
 impl Packable for BlockQ1_0 {
     type Whole = Ones;
     type Planes = Ones;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -313,6 +341,7 @@ impl Packable for BlockQ1_0 {
 impl Packable for BlockTq1 {
     type Whole = Opaque<0>;
     type Planes = Opaque<0>;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[0..54];
 
     fn bits(&self, _: usize) -> [u32; 8] {

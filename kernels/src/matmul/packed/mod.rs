@@ -12,10 +12,13 @@
 //! No bit is lost and none is added: [`scalar`] gets the blocks of the file back.
 //!
 //! A coarse weight is the middle of the values that its high bits leave open.
+//!
+//! Of some formats the low plane can also be packed by itself ([`low`]): then the scales and it are all that lies here.
 
 #![allow(clippy::single_range_in_vec_init, reason = "most blocks have their scales in one place")]
 
 mod formats;
+mod low;
 mod memory;
 mod points;
 mod scalar;
@@ -26,6 +29,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 pub use formats::Packable;
+pub use low::{Apart, Low};
 pub use memory::PackedMemory;
 use memory::Part;
 pub use scalar::rows as scalar_rows;
@@ -50,13 +54,24 @@ pub enum Planes {
 }
 
 impl Planes {
-    fn wanted(self, ty: GgmlType) -> bool {
+    fn layout(self, ty: GgmlType) -> Layout {
         match self {
-            Planes::Cheap => ty == GgmlType::Q8_0,
-            Planes::All => true,
-            Planes::Never => false,
+            Planes::All => Layout::Planes,
+            Planes::Cheap if ty == GgmlType::Q8_0 => Layout::Planes,
+            Planes::Cheap | Planes::Never => Layout::Whole,
         }
     }
+}
+
+/// What of a matrix is packed, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// All of it, high and low bits together.
+    Whole,
+    /// The high plane and the low one, where the format has two.
+    Planes,
+    /// The low plane alone.
+    Low,
 }
 
 /// A matrix `[rows, cols]` in groups of rows.
@@ -65,24 +80,34 @@ pub struct Packed {
     rows: usize,
     cols: usize,
     lanes: usize,
-    planes: bool,
+    layout: Layout,
     high_bytes: usize,
     low_bytes: usize,
     data: Part,
 }
 
-/// `for_packed!(ty, planes, (B, S) => value)`: `value` with `B` the block of a type that can be packed, and `S` the split
-/// that is in use.
+/// `for_packed!(ty, layout, (B, S) => value)`: `value` with `B` the block of what lies there of a type that can be packed, and
+/// `S` the split that is in use.
 macro_rules! for_packed {
-    ($ty:expr, $planes:expr, ($B:ident, $S:ident) => $value:expr) => {
+    ($ty:expr, $layout:expr, ($B:ident, $S:ident) => $value:expr) => {
         $crate::quant::for_packed_block!(
             $ty,
-            $B => if $planes {
-                type $S = <$B as $crate::matmul::packed::Packable>::Planes;
-                $value
-            } else {
-                type $S = <$B as $crate::matmul::packed::Packable>::Whole;
-                $value
+            AsInFile => match $layout {
+                $crate::matmul::packed::Layout::Whole => {
+                    type $B = AsInFile;
+                    type $S = <$B as $crate::matmul::packed::Packable>::Whole;
+                    $value
+                }
+                $crate::matmul::packed::Layout::Planes => {
+                    type $B = AsInFile;
+                    type $S = <$B as $crate::matmul::packed::Packable>::Planes;
+                    $value
+                }
+                $crate::matmul::packed::Layout::Low => {
+                    type $B = <AsInFile as $crate::matmul::packed::Packable>::Low;
+                    type $S = <$B as $crate::matmul::packed::Packable>::Whole;
+                    $value
+                }
             },
             else unreachable!("{} is not packed", $ty)
         )
@@ -96,6 +121,11 @@ pub(super) const fn block_bytes<B: Packable, S: Split>(lanes: usize) -> [usize; 
     [lanes * (B::HEAD_BYTES + subs * S::HIGH * 4), lanes * subs * S::LOW * 4]
 }
 
+/// Bytes of a row in each plane.
+fn row_bytes(ty: GgmlType, cols: usize, layout: Layout) -> [usize; 2] {
+    for_packed!(ty, layout, (B, S) => block_bytes::<B, S>(1)).map(|bytes| bytes * (cols / ty.block_len()))
+}
+
 impl Packed {
     /// Whether a format has a packed form.
     pub fn knows(ty: GgmlType) -> bool {
@@ -107,6 +137,11 @@ impl Packed {
         Self::new_in(&mut PackedMemory::default(), isa, w, planes, done)
     }
 
+    /// Whether the low plane of a format can be multiplied by itself.
+    pub fn has_low_plane(ty: GgmlType) -> bool {
+        for_packed_block!(ty, B => <<B as Packable>::Low as Packable>::IS_LOW, else false)
+    }
+
     /// Packs a matrix for `isa`, in parallel on the current thread pool. `done` is told of the rows that are
     /// no longer needed in the file's form.
     pub fn new_in(
@@ -116,16 +151,34 @@ impl Packed {
         planes: Planes,
         done: impl Fn(Range<usize>),
     ) -> Result<Self> {
+        Self::laid_out(memory, isa, w, planes.layout(w.ty), done)
+    }
+
+    /// The same of the low plane alone, which its type has.
+    pub fn low_plane_in(
+        memory: &mut PackedMemory,
+        isa: Isa,
+        w: &Weight,
+        done: impl Fn(Range<usize>),
+    ) -> Result<Self> {
+        assert!(Self::has_low_plane(w.ty), "{} has no low plane that lies alone", w.ty);
+        Self::laid_out(memory, isa, w, Layout::Low, done)
+    }
+
+    pub(in crate::matmul) fn laid_out(
+        memory: &mut PackedMemory,
+        isa: Isa,
+        w: &Weight,
+        layout: Layout,
+        done: impl Fn(Range<usize>),
+    ) -> Result<Self> {
         let lanes = isa.lanes();
-        let planes = planes.wanted(w.ty);
         let groups = w.rows.div_ceil(lanes);
-        let blocks = w.cols / w.ty.block_len();
-        let [high_bytes, low_bytes] =
-            for_packed!(w.ty, planes, (B, S) => block_bytes::<B, S>(lanes)).map(|b| b * blocks);
+        let [high_bytes, low_bytes] = row_bytes(w.ty, w.cols, layout).map(|bytes| bytes * lanes);
         let data = memory.take(groups * (high_bytes + low_bytes))?;
         let mut packed =
-            Packed { ty: w.ty, rows: w.rows, cols: w.cols, lanes, planes, high_bytes, low_bytes, data };
-        let pack_row = for_packed!(w.ty, planes, (B, S) => pack_row::<B, S> as PackRow);
+            Packed { ty: w.ty, rows: w.rows, cols: w.cols, lanes, layout, high_bytes, low_bytes, data };
+        let pack_row = for_packed!(w.ty, layout, (B, S) => pack_row::<B, S> as PackRow);
         // Pieces that are large enough to share and small enough that little of the file is held twice.
         const PIECE_BYTES: usize = 8 << 20;
         let piece = (PIECE_BYTES / (high_bytes + low_bytes)).max(1);
@@ -139,8 +192,14 @@ impl Packed {
 
     /// What [`Packed::bytes_read`] would be of a matrix, whole groups of rows taken for granted.
     pub fn bytes_read_of(ty: GgmlType, rows: usize, cols: usize, planes: Planes, coarse: bool) -> u64 {
-        let [high, low] = for_packed!(ty, planes.wanted(ty), (B, S) => block_bytes::<B, S>(1));
-        ((high + if coarse { 0 } else { low }) * cols / ty.block_len() * rows) as u64
+        let [high, low] = row_bytes(ty, cols, planes.layout(ty));
+        ((high + if coarse { 0 } else { low }) * rows) as u64
+    }
+
+    /// The same of a low plane alone.
+    pub fn low_plane_bytes(ty: GgmlType, rows: usize, cols: usize) -> u64 {
+        let [bytes, _] = row_bytes(ty, cols, Layout::Low);
+        (bytes * rows) as u64
     }
 
     /// The same of a matrix that is packed for `isa`, as [`Packed::bytes_read`] has it.
@@ -170,8 +229,8 @@ impl Packed {
         self.lanes
     }
 
-    pub(super) fn planes(&self) -> bool {
-        self.planes
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
     }
 
     pub fn bytes(&self) -> usize {
@@ -208,6 +267,8 @@ impl Packed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PackedForm {
     pub ty: GgmlType,
+    /// It is the low plane alone.
+    pub is_low: bool,
     /// Rows of a group.
     pub lanes: usize,
     /// Bytes of a block's scales, and how many times 32 weights a block has.
@@ -218,10 +279,18 @@ pub struct PackedForm {
     pub low: usize,
 }
 
+impl PackedForm {
+    /// Bits of a number in words that hold 32 of them.
+    pub fn bits(&self) -> usize {
+        self.high + self.low
+    }
+}
+
 impl Packed {
     pub fn form(&self) -> PackedForm {
-        for_packed!(self.ty, self.planes, (B, S) => PackedForm {
+        for_packed!(self.ty, self.layout, (B, S) => PackedForm {
             ty: self.ty,
+            is_low: B::IS_LOW,
             lanes: self.lanes,
             head: B::HEAD_BYTES,
             subs: self.ty.block_len() / GROUP,

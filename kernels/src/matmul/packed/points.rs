@@ -55,6 +55,7 @@ fn put_word(bytes: &mut [u8], i: usize, word: u32) {
 impl Packable for BlockIq2Xxs {
     type Whole = Opaque<2>;
     type Planes = Opaque<2>;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -72,6 +73,7 @@ impl Packable for BlockIq2Xxs {
 impl Packable for BlockIq2Xs {
     type Whole = Opaque<2>;
     type Planes = Opaque<2>;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[66..74, 0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -97,6 +99,7 @@ impl Packable for BlockIq2Xs {
 impl Packable for BlockIq2S {
     type Whole = Opaque<2>;
     type Planes = Opaque<2>;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[66..82, 0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -112,6 +115,7 @@ impl Packable for BlockIq2S {
 impl Packable for BlockIq3Xxs {
     type Whole = Opaque<3>;
     type Planes = Opaque<3>;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -131,6 +135,7 @@ impl Packable for BlockIq3Xxs {
 impl Packable for BlockIq3S {
     type Whole = Opaque<3>;
     type Planes = Opaque<3>;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[66..74, 106..110, 0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -147,6 +152,7 @@ impl Packable for BlockIq3S {
 impl Packable for BlockIq1S {
     type Whole = Opaque<1>;
     type Planes = Opaque<1>;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[34..50, 0..2];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -161,6 +167,7 @@ impl Packable for BlockIq1S {
 impl Packable for BlockIq1M {
     type Whole = Opaque<1>;
     type Planes = Opaque<1>;
+    type Low = Self;
     const HEAD: &'static [Range<usize>] = &[32..56];
 
     fn bits(&self, b: usize) -> [u32; 8] {

@@ -507,8 +507,8 @@ mod tests {
     use super::*;
     use crate::{
         matmul::{
-            Mode, OutMatrix, Planes, Weight,
-            packed::{for_packed, scalar_rows},
+            Mode, OutMatrix, PackedMemory, Weight,
+            packed::{Layout, for_packed, scalar_rows},
         },
         quant::GgmlType,
     };
@@ -532,14 +532,19 @@ mod tests {
     /// Which places a machine multiplies from depends on who made it; all have the bits of the scalar rows.
     #[test]
     fn groups_in_turn_and_one_after_the_other_have_the_same_bits() {
-        let types = GgmlType::ALL.iter().filter(|&&ty| Packed::knows(ty));
-        for (&ty, planes) in types.flat_map(|ty| [(ty, Planes::Never), (ty, Planes::All)]) {
+        let layouts = |ty| {
+            let low = Packed::has_low_plane(ty).then_some(Layout::Low);
+            [Layout::Whole, Layout::Planes].into_iter().chain(low).map(move |layout| (ty, layout))
+        };
+        let types = GgmlType::ALL.iter().copied().filter(|&ty| Packed::knows(ty));
+        for (ty, layout) in types.flat_map(layouts) {
             let bytes = random_bytes(ty.row_bytes(K).unwrap() * ROWS);
             let weight = Weight::new(ty, &bytes, ROWS, K);
             let x: Vec<f32> =
                 random_bytes(MOST_IN_TURN * K).iter().map(|&b| f32::from(b as i8) / 64.0).collect();
             for isa in Isa::available().into_iter().filter(|&isa| isa != Isa::Scalar) {
-                let w = Packed::new(isa, &weight, planes, |_| ()).unwrap();
+                let memory = &mut PackedMemory::default();
+                let w = Packed::laid_out(memory, isa, &weight, layout, |_| ()).unwrap();
                 for columns in [1, 2, 3, 5, 7, 8, MOST_IN_TURN] {
                     let mut rows = QuantRows::new();
                     rows.resize(columns, K);
@@ -550,12 +555,12 @@ mod tests {
                         out.iter().map(|y| y.to_bits()).collect::<Vec<_>>()
                     };
                     for coarse in [false, w.has_coarse()] {
-                        for_packed!(ty, w.planes(), (B, S) => {
+                        for_packed!(ty, w.layout(), (B, S) => {
                             let expected = run(&|out| scalar_rows::<B, S>(&w, coarse, &rows, out));
                             for of_intel in [false, true] {
                                 let got =
                                     run(&|out| product::<B, S>(isa, Job { w: &w, x: &rows, out }, coarse, of_intel));
-                                let what = format!("{ty} {planes:?} {isa} x{columns} coarse {coarse}");
+                                let what = format!("{ty} {layout:?} {isa} x{columns} coarse {coarse}");
                                 assert!(got == expected, "{what} as on Intel {of_intel}");
                             }
                         });

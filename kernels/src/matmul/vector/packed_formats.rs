@@ -5,12 +5,16 @@ use super::{
         Format, MXFP4_FROM_ZERO, levels, mxfp4_scale, put_iq4_xs_scales, put_k_scales, put_nvfp4_scales,
         put_q2_k_scales, put_q3_k_scales, put_q6_k_scales, two_halves,
     },
-    kinds::Kind,
+    kinds::{Kind, Plain},
     lanes::Lanes,
-    panel::Scales,
+    panel::{Panel, Scales},
+    rows::Rows,
 };
 use crate::{
-    matmul::{GROUP, packed::Packable},
+    matmul::{
+        GROUP,
+        packed::{Apart, Low, Packable},
+    },
     quant::{blocks::*, iq4_nl::KVALUES},
 };
 
@@ -51,6 +55,33 @@ pub trait PackedFormat: Format + Packable {
             }
         }
         out
+    }
+}
+
+/// What the vectors need of a format's low plane.
+pub trait LowFormat: PackedFormat + Apart {
+    type LowKind: Kind;
+}
+
+impl LowFormat for BlockQ8_0 {
+    type LowKind = Plain<8, 15>;
+}
+
+impl<B: LowFormat> Format for Low<B> {
+    type Kind = B::LowKind;
+
+    unsafe fn unpack<L: Lanes>(_: L, _: Rows, _: &mut Panel, _: usize) {
+        unreachable!("a low plane lies in no file")
+    }
+}
+
+impl<B: LowFormat> PackedFormat for Low<B> {
+    const FEW: bool = B::FEW;
+
+    #[inline(always)]
+    unsafe fn head<L: Lanes>(l: L, head: *const u8, to: &mut Scales, b: usize) {
+        // SAFETY: the caller's; it has the format's scales.
+        unsafe { B::head(l, head, to, b) }
     }
 }
 

@@ -35,7 +35,8 @@ pub const PLACES_ON_AMD: usize = 2;
 
 /// Four bits that are looked up in a table gain nothing, five and six lose, eight are as fast.
 pub const fn gains_by_two_places<B: PackedFormat, S: Split>() -> bool {
-    matches!(B::TYPE, GgmlType::Q4_0 | GgmlType::Q4_1 | GgmlType::Q4_K) && S::LOW == 0
+    let of_nibbles = S::HIGH == 4 && S::LOW == 0;
+    of_nibbles && matches!(B::TYPE, GgmlType::Q4_0 | GgmlType::Q4_1 | GgmlType::Q4_K | GgmlType::Q8_0)
 }
 
 pub const fn are_short_vectors<L: Lanes>() -> bool {

@@ -41,7 +41,14 @@ const LEVELS_IQ4: Bits = Bits::Levels(include_str!("../../../../shaders/common/l
 const LEVELS_E2M1: Bits = Bits::Levels(include_str!("../../../../shaders/common/level_e2m1.wgsl"));
 
 /// `None` for what no shader reads.
-fn meaning(ty: GgmlType) -> Option<(Bits, Heads)> {
+fn meaning(form: PackedForm) -> Option<(Bits, Heads)> {
+    let (bits, heads) = meaning_in_file(form.ty)?;
+    // A low plane has the scales of its format, and numbers that lie around zero.
+    let bits = if form.is_low { Bits::Numbers(1 << (form.bits() - 1)) } else { bits };
+    Some((bits, heads))
+}
+
+fn meaning_in_file(ty: GgmlType) -> Option<(Bits, Heads)> {
     use GgmlType as T;
     Some(match ty {
         T::Q4_0 => (Bits::Numbers(8), Heads::Scale),
@@ -74,11 +81,11 @@ impl Form {
     /// How a matrix lies, if a shader can read it.
     pub fn of(packed: &Packed) -> Option<Self> {
         let form = packed.form();
-        meaning(form.ty).map(|_| Form(form))
+        meaning(form).map(|_| Form(form))
     }
 
     pub fn name(self) -> String {
-        format!("packed {}", self.0.ty)
+        format!("packed {}{}", self.0.ty, if self.0.is_low { ", low plane" } else { "" })
     }
 
     /// Whether no scale of the matrix, which lies so, leads to numbers that a device may take for zero. Halves never do.
@@ -106,8 +113,8 @@ impl Form {
     }
 
     pub fn text(self) -> String {
-        let PackedForm { ty, lanes, head, subs, high, low } = self.0;
-        let (bits, heads) = meaning(ty).expect("asked for when it was made");
+        let PackedForm { lanes, head, subs, high, low, .. } = self.0;
+        let (bits, heads) = meaning(self.0).expect("asked for when it was made");
         let offset = match bits {
             Bits::Numbers(offset) => offset,
             Bits::Levels(_) => 0,

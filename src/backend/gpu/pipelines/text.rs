@@ -2,7 +2,7 @@
 
 use super::Kernel;
 use crate::backend::gpu::{
-    formats::Format,
+    formats::{Format, HighAlone},
     variants::{Arith, Square, Variants},
 };
 
@@ -282,7 +282,7 @@ fn ints_text(format: Format) -> String {
             texts!("planes", "five_bits", "whole", "scale_and_minimum", "q5_affine")
         }
         Format::Q8_0 => texts!("planes", "whole", "one_scale", "q8_0"),
-        Format::Q8High => texts!("planes", "of_plane", "whole", "one_scale", "q8_high"),
+        Format::Q8High => texts!("planes", "of_plane", "whole", "one_scale", "high_alone"),
         Format::Q2_K => texts!("planes", "of_plane", "apart", "q2_k"),
         Format::Q6_K => texts!("planes", "apart", "two_scales", "q6_k"),
         Format::Iq4Nl | Format::Iq4Xs | Format::Mxfp4 => {
@@ -291,6 +291,12 @@ fn ints_text(format: Format) -> String {
         Format::Iq2 | Format::Nvfp4 => texts!("planes", "level_bytes", "apart", "two_scales", "iq2"),
         Format::F16 | Format::Bf16 | Format::F32 => unreachable!("multiplied as floats"),
     }
+}
+
+/// What the text of a high plane alone is to know of the format.
+fn high_alone(format: Format) -> String {
+    let HighAlone { low_bits, zero } = format.high_alone().expect("a high plane");
+    format!("const LOW_BITS: u32 = {low_bits}u;\nconst ZERO: f32 = {zero}.0;\n")
 }
 
 /// `load`, `numbers` and `offset` of a format with the bindings of its streams, and its scales.
@@ -313,7 +319,18 @@ fn format_text(format: Format) -> String {
                 + plus
         }
         Format::Q8_0 => texts!("nibbles", "exact_half", "half_scale", "q8_0", "scales/one"),
-        Format::Q8High => texts!("nibbles", "exact_half", "half_scale", "q8_high", "scales/one"),
+        Format::Q8High => {
+            high_alone(format)
+                + &texts!(
+                    "nibbles",
+                    "exact_half",
+                    "half_scale",
+                    "high/nibbles",
+                    "high/one_scale",
+                    "high/alone",
+                    "scales/one"
+                )
+        }
         Format::Q2_K => texts!("nibbles", "exact_half", "q2_k", "scales/two_and_minima"),
         Format::Q4_K => {
             texts!("nibbles", "exact_half", "scale_min_k", "q4_affine", "scales/one_and_minimum") + minus
