@@ -77,7 +77,7 @@ fn one(row: u32, column: u32, sum: f32) -> f32 {
         return fused(a.scales.y * c.scale, f32(second), of_first);
     }
     let products = fused(a.scales.x * c.scale, f32(a.subs.x * first + a.subs.y * second), sum);
-    if HEADS == 1u || HEADS == 2u {
+    if !ALONE && (HEADS == 1u || HEADS == 2u) {
         return fused(a.minimums.x, c.sum, products);
     }
     if HEADS == 7u {

@@ -1,6 +1,7 @@
 // A matrix as kernels/src/matmul/packed has it: groups of rows, of which a block's words lie side by side. Needs
 // constants: LANES (rows of a group), HEAD (bytes of a block's scales), SUBS (32s of a block), HIGH and LOW (words of 32
-// weights in either plane), OFFSET (what whole numbers are too large by), HEADS (what scales are). What bits mean is in
+// weights in either plane), OFFSET (what whole numbers are too large by), HEADS (what scales
+// are), ALONE (it is a low plane, which minimums do not belong to). What bits mean is in
 // packed_numbers.wgsl or packed_levels.wgsl.
 
 struct Params {

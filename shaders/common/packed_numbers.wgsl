@@ -42,7 +42,7 @@ fn whole_numbers(a: At) -> Numbers {
         return Numbers(four_high(a, 0u) ^ SIGN, four_high(a, 4u) ^ SIGN);
     }
     let numbers = upper(a);
-    if HIGH == 1u {
+    if HIGH == 1u && !ALONE {
         // They are one below and one above zero, by an offset of one.
         return joined(numbers, 1u, Numbers(vec4<u32>(0u), vec4<u32>(0u)));
     }

@@ -1,9 +1,7 @@
-// w = d·scale·(4·high + low - 32), a scale of 8 bits for each half of a block.
+// w = d·scale·(4·high + low - 32), a scale for each half of a block. Needs signed_scales.wgsl.
 @group(0) @binding(1) var<storage, read> high: array<vec4<u32>>; // [blocks]
 // Two bits a weight: of byte k of word j, two bits each for weight k of the quads 4j to 4j + 3.
 @group(0) @binding(2) var<storage, read> low: array<vec2<u32>>; // [blocks]
-// Per super-block of eight: sixteen signed bytes, then d as an f32.
-@group(0) @binding(3) var<storage, read> scales: array<u32>; // [blocks / 8, 5]
 
 // From the high plane alone: a weight is the middle of what the low bits could make it.
 override COARSE: bool = false;
@@ -11,14 +9,11 @@ override COARSE: bool = false;
 struct Raw { high: vec4<u32>, low: vec2<u32>, scales: vec2<f32> }
 
 fn load(block: u32) -> Raw {
-    let at = (block >> 3u) * 5u;
-    let d = bitcast<f32>(scales[at + 4u]);
-    let bytes = scales[at + ((block & 7u) >> 1u)] >> (16u * (block & 1u));
-    let signed = vec2<i32>(i32(bytes << 24u), i32(bytes << 16u)) >> vec2<u32>(24u);
+    let of_halves = scales_of(block);
     if COARSE {
-        return Raw(high[block], vec2<u32>(0u), d * vec2<f32>(signed));
+        return Raw(high[block], vec2<u32>(0u), of_halves);
     }
-    return Raw(high[block], low[block], d * vec2<f32>(signed));
+    return Raw(high[block], low[block], of_halves);
 }
 
 // The low bits of quad q, a byte each.

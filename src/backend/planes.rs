@@ -32,15 +32,25 @@ pub fn of_unit(model: &Model, unit: Unit, ops: &[&Op]) -> Vec<WeightId> {
     let mut found = Vec::new();
     for op in ops {
         let operands = model.plan.operands(op);
-        let matrices = || operands.matrices().map(|(id, _)| id);
+        let types: Vec<_> = operands.matrices().map(|(id, _)| model.weight(id).ty()).collect();
         let is_product = matches!(op, Op::MatMul { .. } | Op::Gate { .. });
-        let all_apart = matrices().all(|id| Packed::has_low_plane(model.weight(id).ty()));
-        if is_product && all_apart && operands.matrices().all(|(_, src)| made.contains(src)) {
-            found.extend(matrices());
+        // A gate and its up matrix are one product, or two with one way to the CPU between them.
+        let are_apart = types.iter().all(|&ty| Packed::has_low_plane(ty) && ty == types[0]);
+        if is_product && are_apart && operands.matrices().all(|(_, src)| made.contains(src)) {
+            found.extend(operands.matrices().map(|(id, _)| id));
         }
         made = made.union(operands.writes);
     }
     found
+}
+
+/// How many products of these matrices, in a unit's order, the CPU has a part of: a type's with the same rows are one.
+pub fn products(model: &Model, ops: &[&Op], matrices: &[WeightId]) -> usize {
+    let operands = ops.iter().flat_map(|op| model.plan.operands(op).matrices());
+    let apart = operands.filter(|(id, _)| matrices.contains(id));
+    let mut products: Vec<_> = apart.map(|(id, src)| (src, model.weight(id).ty())).collect();
+    products.dedup();
+    products.len()
 }
 
 /// Bytes of RAM of a matrix's low plane, with the scales.

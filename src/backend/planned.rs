@@ -297,20 +297,17 @@ impl Sizes for ModelSizes<'_> {
     fn by_planes(&self, unit: Unit, ops: &[&Op]) -> Option<ByPlanes> {
         let model = self.model;
         let matrices = planes::of_unit(model, unit, ops);
-        let mut sources: Vec<_> = ops
-            .iter()
-            .flat_map(|op| model.plan.operands(op).matrices())
-            .filter(|(id, _)| matrices.contains(id))
-            .map(|(_, source)| source)
-            .collect();
-        sources.dedup();
-        let read = |op: &&Op| model.bytes_read(op, None, |id| self.on_gpu(id, matrices.contains(&id)));
+        let read_of = |id| match matrices.contains(&id) {
+            true => gpu::high_plane_bytes(model, id),
+            false => self.on_gpu(id, false),
+        };
+        let read = |op: &&Op| model.bytes_read(op, None, read_of);
         (!matrices.is_empty()).then(|| ByPlanes {
             gpu_bytes: ops.iter().map(|op| gpu::op_bytes(model, op)).sum::<u64>()
                 - matrices.iter().map(|&id| gpu::saved_by_planes(model, id)).sum::<u64>(),
             gpu_read: ops.iter().map(read).sum(),
             low_bytes: matrices.iter().map(|&id| planes::low_bytes(model, id)).sum(),
-            products: sources.len(),
+            products: planes::products(model, ops, &matrices),
             coarse: false,
         })
     }

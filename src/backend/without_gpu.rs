@@ -132,6 +132,10 @@ pub fn saved_by_planes(_: &Model, _: WeightId) -> u64 {
     0
 }
 
+pub fn high_plane_bytes(_: &Model, _: WeightId) -> u64 {
+    0
+}
+
 pub fn lows_bytes(_: &Model, _: &UnitSet, _max_rows: usize) -> u64 {
     0
 }

@@ -10,6 +10,7 @@ mod families;
 mod hybrid;
 mod model;
 mod nvfp4;
+mod planes;
 mod recording;
 mod rounds;
 mod several;

@@ -1,6 +1,4 @@
-// d·(2^LOW_BITS·q - offset): see high/alone.wgsl
-const STEP: f32 = f32(1u << LOW_BITS);
-
+// d·(q·2^LOW_BITS - offset): see high/alone.wgsl
 // `i`: sums of products, `s`: sums of the activations of either half.
 fn value(f: Factors, i: Dots, s: vec2<f32>) -> f32 {
     return f * fma(-offset(), s.x + s.y, STEP * i);

@@ -4,6 +4,7 @@
 use super::{
     GpuBackend,
     layout::Place,
+    ops::Borders,
     pick, readback,
     record::Recorder,
     usage::PassKind,
@@ -135,7 +136,7 @@ impl GpuBackend {
         };
         let record = |recorder: &mut Recorder| -> Result<()> {
             // Behind the result lie the rows that are taken out.
-            ops.record(recorder, &model.plan, (steps, rows), false, |recorder, step| {
+            ops.record(recorder, &model.plan, (steps, rows), Borders::NONE, |recorder, step| {
                 if let Some(tap) = taps.cuts.iter().position(|&cut| cut == step) {
                     let to = bytes + tap as u64 * tap_bytes;
                     recorder.copy((work.room(Buf::X), 0), (readable, to), tap_bytes);

@@ -20,8 +20,13 @@ pub enum Format {
     Q5_0,
     Q5_1,
     Q8_0,
-    /// The high plane of Q8_0, whose low plane lies elsewhere.
+    /// The high plane of Q8_0, whose low plane lies elsewhere; and so on.
     Q8High,
+    Q4_0High,
+    Q4_1High,
+    Q4KHigh,
+    Q5KHigh,
+    Q6KHigh,
     Q2_K,
     Q4_K,
     Q5_K,
@@ -75,11 +80,11 @@ pub fn conversion(ty: GgmlType) -> Option<&'static str> {
 }
 
 impl Format {
-    pub const ALL: [Format; 18] = {
+    pub const ALL: [Format; 23] = {
         use Format::*;
         [
-            Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8High, Q2_K, Q4_K, Q5_K, Q6_K, Iq4Nl, Iq4Xs, Iq2, Mxfp4, Nvfp4,
-            F16, Bf16, F32,
+            Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8High, Q4_0High, Q4_1High, Q4KHigh, Q5KHigh, Q6KHigh, Q2_K, Q4_K,
+            Q5_K, Q6_K, Iq4Nl, Iq4Xs, Iq2, Mxfp4, Nvfp4, F16, Bf16, F32,
         ]
     };
 
@@ -115,6 +120,11 @@ impl Format {
     pub fn of_high_plane(ty: GgmlType) -> Option<Self> {
         Some(match ty {
             GgmlType::Q8_0 => Format::Q8High,
+            GgmlType::Q4_0 => Format::Q4_0High,
+            GgmlType::Q4_1 => Format::Q4_1High,
+            GgmlType::Q4_K => Format::Q4KHigh,
+            GgmlType::Q5_K => Format::Q5KHigh,
+            GgmlType::Q6_K => Format::Q6KHigh,
             _ => return None,
         })
     }
@@ -123,6 +133,10 @@ impl Format {
     pub const fn high_alone(self) -> Option<HighAlone> {
         let (low_bits, zero) = match self {
             Format::Q8High => (4, 128),
+            Format::Q4_0High => (2, 8),
+            Format::Q4_1High | Format::Q4KHigh => (2, 0),
+            Format::Q5KHigh => (1, 0),
+            Format::Q6KHigh => (2, 32),
             _ => return None,
         };
         Some(HighAlone { low_bits, zero })
@@ -132,7 +146,13 @@ impl Format {
     pub const fn streams(self) -> [Rate; 3] {
         let halves = Rate { bytes: 4, blocks: 2 };
         let plane = Rate::per_block(16);
+        let of_twos = Rate::per_block(8);
         match self {
+            Format::Q4_0High => [of_twos, Rate::NONE, halves],
+            Format::Q4_1High => [of_twos, Rate::NONE, Rate::per_block(4)],
+            Format::Q4KHigh => [of_twos, Rate::NONE, Rate { bytes: 16, blocks: 8 }],
+            Format::Q5KHigh => [plane, Rate::NONE, Rate { bytes: 16, blocks: 8 }],
+            Format::Q6KHigh => [plane, Rate::NONE, Rate { bytes: 20, blocks: 8 }],
             Format::Q4_0 | Format::Iq4Nl | Format::Q8High => [plane, Rate::NONE, halves],
             Format::Q4_1 => [plane, Rate::NONE, Rate::per_block(4)],
             Format::Q5_0 => [plane, Rate::per_block(4), halves],
@@ -162,7 +182,7 @@ impl Format {
 
     /// Whether either half of a block has a scale of its own.
     pub const fn has_half_scales(self) -> bool {
-        matches!(self, Format::Q2_K | Format::Q6_K | Format::Iq2 | Format::Nvfp4)
+        matches!(self, Format::Q2_K | Format::Q6_K | Format::Q6KHigh | Format::Iq2 | Format::Nvfp4)
     }
 
     /// Whether the kernel of wide tiles has room in registers for what it keeps of a block.
@@ -182,6 +202,11 @@ impl Format {
             Format::Q5_1 => "q5_1",
             Format::Q8_0 => "q8_0",
             Format::Q8High => "q8_high",
+            Format::Q4_0High => "q4_0_high",
+            Format::Q4_1High => "q4_1_high",
+            Format::Q4KHigh => "q4_k_high",
+            Format::Q5KHigh => "q5_k_high",
+            Format::Q6KHigh => "q6_k_high",
             Format::Q2_K => "q2_k",
             Format::Q4_K => "q4_k",
             Format::Q5_K => "q5_k",
@@ -211,6 +236,20 @@ impl Streams {
         self.0
     }
 
+    /// The same for a format that keeps nothing of them but the high plane, where `format` is one. Of four bits these are the
+    /// upper two.
+    pub fn kept_by(mut self, format: Format) -> Self {
+        if format.high_alone().is_some() {
+            if format.streams()[0] == Rate::per_block(8) {
+                let blocks = self.0[0].as_chunks::<16>().0.iter();
+                self.0[0] =
+                    blocks.flat_map(|block| side_by_side::<2, 8>(&of_plane(block).map(|q| q >> 2))).collect();
+            }
+            self.0[1].clear();
+        }
+        self
+    }
+
     fn high(&mut self, q: &[u8; BLOCK]) {
         self.0[0].extend_from_slice(&plane(q));
     }
@@ -231,6 +270,11 @@ fn plane(q: &[u8; BLOCK]) -> [u8; 16] {
         let first = i / 4 * 8 + i % 4;
         q[first] & 15 | q[first + 4] << 4
     })
+}
+
+/// The inverse of [`plane`].
+fn of_plane(plane: &[u8; 16]) -> [u8; BLOCK] {
+    std::array::from_fn(|i| plane[i / 8 * 4 + i % 4] >> (i % 8 / 4 * 4) & 15)
 }
 
 /// The nibbles of 16 bytes as ggml lays them: low ones first.
@@ -434,17 +478,22 @@ fn unsplit(format: Format, streams: &[Vec<u8>; 3], block: usize) -> [f32; BLOCK]
     use spec_run_kernels::quant::{iq4_nl::KVALUES, mxfp4, q4_k};
     let [high, low, scales] = streams;
     let half = |at: usize| F16([scales[at], scales[at + 1]]).to_f32();
-    let from_plane = |plane: &[u8], i: usize| {
-        let byte = plane[16 * block + i / 8 * 4 + i % 4];
-        byte >> (i % 8 / 4 * 4) & 15
-    };
+    let from_plane = |plane: &[u8], i: usize| of_plane(plane[16 * block..].first_chunk().unwrap())[i];
     let hi = |i: usize| from_plane(high, i);
     let fifth = |i: usize| low[4 * block + i % 4] >> (i / 4) & 1;
-    let two = |i: usize| low[8 * block + i / 16 * 4 + i % 4] >> (i / 4 % 4 * 2) & 3;
+    let twos = |plane: &[u8], i: usize| plane[8 * block + i / 16 * 4 + i % 4] >> (i / 4 % 4 * 2) & 3;
+    let two = |i: usize| twos(low, i);
+    // What is meant by the upper bits, and a one and zeros below.
+    let upper_two = |i: usize| f32::from(twos(high, i) << 2 | 2);
     let k_scales = || -> (f32, f32) {
         let s: &[u8; 16] = scales[block / 8 * 16..].first_chunk().unwrap();
         let (scale, min) = q4_k::scale_min(s[4..].first_chunk().unwrap(), block % 8);
         (F16([s[0], s[1]]).to_f32() * f32::from(scale), F16([s[2], s[3]]).to_f32() * f32::from(min))
+    };
+    let signed_scale = |i: usize| {
+        let at = block / 8 * 20;
+        let scale = scales[at + block % 8 * 2 + i / 16] as i8;
+        f32::from_le_bytes(*scales[at + 16..].first_chunk().unwrap()) * f32::from(scale)
     };
     std::array::from_fn(|i| match format {
         Format::Q4_0 => half(2 * block) * (f32::from(hi(i)) - 8.0),
@@ -453,6 +502,10 @@ fn unsplit(format: Format, streams: &[Vec<u8>; 3], block: usize) -> [f32; BLOCK]
         Format::Q5_1 => half(4 * block) * f32::from(hi(i) << 1 | fifth(i)) + half(4 * block + 2),
         Format::Q8_0 => half(2 * block) * (f32::from(hi(i) << 4 | from_plane(low, i)) - 128.0),
         Format::Q8High => half(2 * block) * (f32::from(hi(i) << 4) - 120.0),
+        Format::Q4_0High => half(2 * block) * (upper_two(i) - 8.0),
+        Format::Q4_1High => half(4 * block) * upper_two(i) + half(4 * block + 2),
+        Format::Q4KHigh => k_scales().0 * upper_two(i) - k_scales().1,
+        Format::Q5KHigh => k_scales().0 * f32::from(hi(i) << 1 | 1) - k_scales().1,
         Format::Q2_K => {
             let at = block / 8 * 20;
             let byte = scales[at + block % 8 * 2 + i / 16];
@@ -460,12 +513,8 @@ fn unsplit(format: Format, streams: &[Vec<u8>; 3], block: usize) -> [f32; BLOCK]
         }
         Format::Q4_K => k_scales().0 * f32::from(hi(i)) - k_scales().1,
         Format::Q5_K => k_scales().0 * f32::from(hi(i) << 1 | fifth(i)) - k_scales().1,
-        Format::Q6_K => {
-            let at = block / 8 * 20;
-            let scale = scales[at + block % 8 * 2 + i / 16] as i8;
-            let d = f32::from_le_bytes(*scales[at + 16..].first_chunk().unwrap());
-            d * f32::from(scale) * (f32::from(hi(i) << 2 | two(i)) - 32.0)
-        }
+        Format::Q6_K => signed_scale(i) * (f32::from(hi(i) << 2 | two(i)) - 32.0),
+        Format::Q6KHigh => signed_scale(i) * (f32::from(hi(i) << 2 | 2) - 32.0),
         Format::Iq4Nl => half(2 * block) * f32::from(KVALUES[hi(i) as usize]),
         Format::Iq4Xs => {
             f32::from_le_bytes(*scales[4 * block..].first_chunk().unwrap())
@@ -535,6 +584,47 @@ mod tests {
                 assert_eq!(got, expected, "{ty} {len}");
             }
         }
+    }
+
+    /// A high plane alone stands for the weights whose low bits are a one and zeros.
+    #[test]
+    fn a_high_plane_alone_stands_for_the_middle() {
+        for &ty in GgmlType::ALL {
+            let Some(high) = Format::of_high_plane(ty) else { continue };
+            let low_bits = high.high_alone().expect("it is one").low_bits;
+            let (len, row) = (768, random_row(ty, 768));
+            let mut whole = Streams::default();
+            split_row(ty, 1.0, &row, &mut whole);
+            let alone = whole.clone().kept_by(high).finish();
+            for (stream, rate) in alone.iter().zip(high.streams()) {
+                assert_eq!(stream.len(), rate.bytes_for(len / BLOCK), "{ty}");
+            }
+            // By the layout of the low plane, or of nibbles where both are one.
+            match (low_bits, &mut whole.0) {
+                (4, [_, low, _]) => low.fill(0x88),
+                (2, [_, low, _]) if !low.is_empty() => low.fill(0xaa),
+                (2, [high, ..]) => high.iter_mut().for_each(|byte| *byte = *byte & 0xcc | 0x22),
+                (1, [_, low, _]) => low.fill(0xff),
+                (bits, _) => panic!("{bits} low bits"),
+            }
+            let set = whole.finish();
+            let format = Format::of(ty).unwrap();
+            for block in 0..len / BLOCK {
+                assert_eq!(unsplit(high, &alone, block), unsplit(format, &set, block), "{ty}, block {block}");
+            }
+        }
+    }
+
+    /// What a GPU has of a type with its high plane alone, the CPU has with the low one.
+    #[test]
+    fn planes_lie_apart_on_both_sides_or_on_none() {
+        use crate::backend::cpu::matmul::Packed;
+        let mut apart = 0;
+        for &ty in GgmlType::ALL.iter().filter(|ty| Packed::knows(**ty)) {
+            assert_eq!(Format::of_high_plane(ty).is_some(), Packed::has_low_plane(ty), "{ty}");
+            apart += usize::from(Packed::has_low_plane(ty));
+        }
+        assert_eq!(apart, 6);
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub use fxc::why_no_dx12;
 use layout::{Layout, Place};
 use lent::Lender;
 pub use lent::lent_bytes;
-use ops::{Ops, Stage};
+use ops::{Borders, Ops, Stage};
 use params::Params;
 use pick::Picker;
 use pipelines::Pipelines;
@@ -60,7 +60,9 @@ use profile::Profile;
 use record::Recorder;
 use round::Rounds;
 use rows::RowData;
-pub use sizes::{bytes_read, lows_bytes, op_bytes, overhead_bytes, saved_by_planes, scratch_bytes};
+pub use sizes::{
+    bytes_read, high_plane_bytes, lows_bytes, op_bytes, overhead_bytes, saved_by_planes, scratch_bytes,
+};
 use sizes::{leaving_bytes, low_rows, readable_bytes};
 #[cfg(feature = "cli")]
 pub use speeds::speeds;
@@ -297,7 +299,7 @@ impl GpuBackend {
             return Ok(());
         }
         let mut list = Recorder::new(gpu, pipelines, None).listing();
-        ops.record(&mut list, &model.plan, (steps, rows), false, |_, _| ())?;
+        ops.record(&mut list, &model.plan, (steps, rows), Borders::NONE, |_, _| ())?;
         let Some(head) = steps.iter().find(|s| s.unit == Unit::Head) else { return Ok(()) };
         ops.record_head(&mut list, head.op, 0, rows.outputs.len().min(OUTPUTS_AT_ONCE))?;
         if let (Output::Top { k, .. }, Some(picker)) = (output, picker) {
@@ -326,7 +328,13 @@ impl GpuBackend {
             return self.repeat(shape, (steps, rows), Taps::none(), output);
         }
         let mut recorder = Recorder::new(gpu, pipelines, self.profile.as_mut().filter(|_| is_timed));
-        ops.record(&mut recorder, &model.plan, (steps, rows), !crossing.lows.is_empty(), |_, _| ())?;
+        ops.record(
+            &mut recorder,
+            &model.plan,
+            (steps, rows),
+            Borders { lows: !crossing.lows.is_empty(), leaves: crossing.leaves },
+            |_, _| (),
+        )?;
         let mut way_out = WayOut { gpu, readable: &self.readable, readbacks: 0 };
         if let Some(head) = steps.iter().find(|s| s.unit == Unit::Head) {
             let logits = work.logits.as_ref().expect("the head lives here");

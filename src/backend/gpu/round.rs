@@ -7,7 +7,7 @@
 use super::{
     GpuBackend,
     device::Gpu,
-    ops::Stage,
+    ops::{Borders, Stage},
     pick, readback,
     record::Recorder,
     rows::{RowData, Sections, Turns},
@@ -110,7 +110,7 @@ impl GpuBackend {
                 recorder.stamp(queries, Some(u32::from(is_last)), None);
             }
             let count = link.rows.outputs.len();
-            ops.record(&mut recorder, &model.plan, (&link.steps, &link.rows), false, |_, _| ())?;
+            ops.record(&mut recorder, &model.plan, (&link.steps, &link.rows), Borders::NONE, |_, _| ())?;
             ops.record_head(&mut recorder, head(link), 0, count)?;
             if let Some((queries, _)) = stamps.filter(|_| is_last) {
                 recorder.stamp(queries, None, Some(2));

@@ -45,10 +45,14 @@ pub fn op_bytes(model: &Model, op: &Op) -> u64 {
 
 /// Bytes that a matrix takes less where its low plane lies elsewhere.
 pub fn saved_by_planes(model: &Model, id: WeightId) -> u64 {
+    bytes_read(model, id, false) - high_plane_bytes(model, id)
+}
+
+/// Bytes of a matrix whose low plane lies elsewhere, all of which a product reads.
+pub fn high_plane_bytes(model: &Model, id: WeightId) -> u64 {
     let weight = model.weight(id);
-    let blocks = weight.rows * weight.cols.div_ceil(formats::BLOCK);
-    let [all, high] = [Format::of(weight.ty()), Format::of_high_plane(weight.ty())];
-    all.zip(high).map_or(0, |(all, high)| all.bytes(blocks) - high.bytes(blocks)) as u64
+    let high = Format::of_high_plane(weight.ty()).expect("asked for only where there is one");
+    high.bytes(weight.rows * weight.cols.div_ceil(formats::BLOCK)) as u64
 }
 
 /// What products of which the low planes lie elsewhere take beside that: sums, and rows on their way out.

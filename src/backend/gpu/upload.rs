@@ -150,7 +150,7 @@ impl<'a> Upload<'a> {
                 let (weight, bytes) = source_row(model, joined, part.first_row + row);
                 split_row(weight.ty(), weight.factor, bytes, &mut streams);
             }
-            let streams = streams.finish();
+            let streams = streams.kept_by(matrix.format).finish();
             for (stream, mut place) in task.to {
                 place.0.copy_from_slice(&streams[stream]);
             }

@@ -80,7 +80,7 @@ fn k_nibbles(qs: &[u8], b: usize) -> [u32; 8] {
 impl Packable for BlockQ4_0 {
     type Whole = Nibbles;
     type Planes = TwoAndTwo;
-    type Low = Self;
+    type Low = Low<Self>;
     const HEAD: &'static [Range<usize>] = &[0..2];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -91,10 +91,14 @@ impl Packable for BlockQ4_0 {
     }
 }
 
+impl Apart for BlockQ4_0 {
+    type LowSplit = Twos;
+}
+
 impl Packable for BlockQ4_1 {
     type Whole = Nibbles;
     type Planes = TwoAndTwo;
-    type Low = Self;
+    type Low = Low<Self>;
     const HEAD: &'static [Range<usize>] = &[0..4];
 
     fn bits(&self, _: usize) -> [u32; 8] {
@@ -103,6 +107,10 @@ impl Packable for BlockQ4_1 {
     fn int(u: u8) -> i16 {
         i16::from(u)
     }
+}
+
+impl Apart for BlockQ4_1 {
+    type LowSplit = Twos;
 }
 
 impl Packable for BlockQ5_0 {
@@ -198,7 +206,7 @@ impl Packable for BlockNvfp4 {
 impl Packable for BlockQ4K {
     type Whole = Nibbles;
     type Planes = TwoAndTwo;
-    type Low = Self;
+    type Low = Low<Self>;
     const HEAD: &'static [Range<usize>] = &[0..16];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -209,10 +217,14 @@ impl Packable for BlockQ4K {
     }
 }
 
+impl Apart for BlockQ4K {
+    type LowSplit = Twos;
+}
+
 impl Packable for BlockQ5K {
     type Whole = NibblesAndOne;
     type Planes = NibblesAndOne;
-    type Low = Self;
+    type Low = Low<Self>;
     const HEAD: &'static [Range<usize>] = &[0..16];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -224,10 +236,14 @@ impl Packable for BlockQ5K {
     }
 }
 
+impl Apart for BlockQ5K {
+    type LowSplit = Ones;
+}
+
 impl Packable for BlockQ6K {
     type Whole = NibblesAndTwo;
     type Planes = NibblesAndTwo;
-    type Low = Self;
+    type Low = Low<Self>;
     const HEAD: &'static [Range<usize>] = &[192..210];
 
     fn bits(&self, b: usize) -> [u32; 8] {
@@ -241,6 +257,10 @@ impl Packable for BlockQ6K {
     fn int(u: u8) -> i16 {
         i16::from(u) - 32
     }
+}
+
+impl Apart for BlockQ6K {
+    type LowSplit = Twos;
 }
 
 /// The 32 pairs of bits of group `b`, of which four share 32 bytes.

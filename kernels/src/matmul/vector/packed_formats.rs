@@ -5,7 +5,7 @@ use super::{
         Format, MXFP4_FROM_ZERO, levels, mxfp4_scale, put_iq4_xs_scales, put_k_scales, put_nvfp4_scales,
         put_q2_k_scales, put_q3_k_scales, put_q6_k_scales, two_halves,
     },
-    kinds::{Kind, Plain},
+    kinds::{Kind, Plain, SubScales},
     lanes::Lanes,
     panel::{Panel, Scales},
     rows::Rows,
@@ -63,8 +63,20 @@ pub trait LowFormat: PackedFormat + Apart {
     type LowKind: Kind;
 }
 
-impl LowFormat for BlockQ8_0 {
-    type LowKind = Plain<8, 15>;
+macro_rules! low_planes {
+    ($($B:ty: $Kind:ty;)*) => {$(
+        impl LowFormat for $B {
+            type LowKind = $Kind;
+        }
+    )*};
+}
+low_planes! {
+    BlockQ8_0: Plain<8, 15>;
+    BlockQ4_0: Plain<2, 3>;
+    BlockQ4_1: Plain<2, 3>;
+    BlockQ4K: Plain<2, 3>;
+    BlockQ5K: Plain<1, 1>;
+    BlockQ6K: SubScales<2, 3>;
 }
 
 impl<B: LowFormat> Format for Low<B> {

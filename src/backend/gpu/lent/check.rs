@@ -53,7 +53,7 @@ impl Lender {
     }
 }
 
-/// The first rows of a matrix of each type that lies in RAM, packed as all of it is, and of a low plane.
+/// The first rows of a matrix of each type that lies in RAM, packed as all of it is, and of low planes.
 fn one_of_each_type(
     model: &Model,
     (in_ram, planes_apart): (&UnitSet, &UnitSet),
@@ -70,12 +70,12 @@ fn one_of_each_type(
         let bytes = &model.weight_bytes(id)[..rows * weight.row_bytes()];
         Ok(Packed::new(isa, &Weight::new(weight.ty(), bytes, rows, weight.cols), planes, |_| ())?)
     });
-    let apart = std::iter::zip(0.., planes::of_units(model, planes_apart)).find(|(_, apart)| *apart);
-    let low = apart.map(|(id, _)| {
-        let id = WeightId(id);
+    let apart = std::iter::zip(0.., planes::of_units(model, planes_apart)).filter(|(_, apart)| *apart);
+    let apart = apart.map(|(id, _)| (model.weight(WeightId(id)).ty() as u32, WeightId(id)));
+    let lows = apart.collect::<BTreeMap<_, _>>().into_values().map(|id| {
         low_plane(&mut PackedMemory::default(), model, id, 0..model.weight(id).rows.min(ROWS), isa)
     });
-    packed.chain(low).collect()
+    packed.chain(lows).collect()
 }
 
 /// Numbers of sizes that differ from block to block.

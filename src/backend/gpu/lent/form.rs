@@ -122,8 +122,8 @@ impl Form {
         let constants = format!(
             "const LANES: u32 = {lanes}u;\nconst HEAD: u32 = {head}u;\nconst SUBS: u32 = {subs}u;\n\
              const HIGH: u32 = {high}u;\nconst LOW: u32 = {low}u;\nconst OFFSET: i32 = {offset};\n\
-             const HEADS: u32 = {}u;\n",
-            heads as u32
+             const HEADS: u32 = {}u;\nconst ALONE: bool = {};\n",
+            heads as u32, self.0.is_low
         );
         let bits = match bits {
             Bits::Numbers(_) => include_str!("../../../../shaders/common/packed_numbers.wgsl").to_string(),

@@ -6,7 +6,7 @@ use super::{check::of_cpu, *};
 use crate::{
     backend::{
         cpu::{
-            matmul::{Acts, Mode, OutMatrix, Planes, matmul},
+            matmul::{Acts, Mode, OutMatrix, PackedMemory, Planes, matmul},
             simd::Isa,
         },
         gpu::{
@@ -43,7 +43,9 @@ fn of_every_form(random: &mut Random, isas: &[Isa]) -> Vec<Packed> {
     let mut cases = Vec::new();
     let mut forms = Vec::new();
     for ty in TYPES {
-        for planes in [Planes::Cheap, Planes::All, Planes::Never] {
+        let low = Packed::has_low_plane(ty).then_some(None);
+        let planes = [Planes::Cheap, Planes::All, Planes::Never].map(Some);
+        for planes in planes.into_iter().chain(low) {
             for &isa in isas {
                 let packed = matrix(random, ty, (150, 512), planes, isa);
                 let form = Form::of(&packed).expect("all of these are read");
@@ -84,11 +86,12 @@ fn differs(lender: &mut Lender, packed: &Packed, x: &QuantRows) -> Option<String
     Some(format!("product {first}: {:e}, not {:e}", got[first], want[first]))
 }
 
+/// `planes`: none for the low plane alone.
 fn matrix(
     random: &mut Random,
     ty: GgmlType,
     (rows, cols): (usize, usize),
-    planes: Planes,
+    planes: Option<Planes>,
     isa: Isa,
 ) -> Packed {
     let mut bytes = lab::blocks(random, ty, rows * cols / ty.block_len());
@@ -98,7 +101,12 @@ fn matrix(
             block[208..].copy_from_slice(&[37, 1]);
         }
     }
-    Packed::new(isa, &Weight::new(ty, &bytes, rows, cols), planes, |_| ()).unwrap()
+    let weight = Weight::new(ty, &bytes, rows, cols);
+    match planes {
+        Some(planes) => Packed::new(isa, &weight, planes, |_| ()),
+        None => Packed::low_plane_in(&mut PackedMemory::default(), isa, &weight, |_| ()),
+    }
+    .unwrap()
 }
 
 /// With the device's `fma` if that rounds once, and with one that is made of other operations in any case.
@@ -152,7 +160,7 @@ fn matrices_with_parts_of_rows_have_the_bits_of_each_alone() {
     let isa = Isa::detect();
     let x = rounded(&mut random, 90, 3 * 64);
     let mut matrices = |ty| -> Vec<Packed> {
-        (0..7).map(|_| matrix(&mut random, ty, (150, 64), Planes::Cheap, isa)).collect()
+        (0..7).map(|_| matrix(&mut random, ty, (150, 64), Some(Planes::Cheap), isa)).collect()
     };
     let [firsts, seconds] = [matrices(GgmlType::MXFP4), matrices(GgmlType::Q8_0)];
     let parts = |expert: usize| -> Vec<(usize, usize)> {
@@ -216,7 +224,7 @@ fn matrices_with_extreme_powers_of_two_are_not_taken() {
 fn numbers_of_extreme_sizes_are_declined() {
     let Some(gpu) = gpu("numbers_of_extreme_sizes_are_declined").map(Arc::new) else { return };
     let mut random = Random::new(6);
-    let packed = matrix(&mut random, GgmlType::Q4_0, (32, 64), Planes::Cheap, Isa::detect());
+    let packed = matrix(&mut random, GgmlType::Q4_0, (32, 64), Some(Planes::Cheap), Isa::detect());
     let mut lender = Lender::of(gpu, sizes()).unwrap();
     for (value, taken) in [(1.0, true), (0.0, true), (1e-20, false), (1e30, false), (f32::NAN, false)] {
         let mut x = vec![1.0; 128];

@@ -320,14 +320,13 @@ impl Ops {
         }
     }
 
-    /// All steps but the head. `lows`: the first is a product whose sums of low planes are there. `before` is called with the
-    /// number of each step.
+    /// All steps but the head. `before` is called with the number of each.
     pub fn record(
         &self,
         recorder: &mut Recorder,
         plan: &Plan,
         (steps, rows): (&[Step], &Rows),
-        mut lows: bool,
+        Borders { mut lows, leaves }: Borders,
         mut before: impl FnMut(&mut Recorder, usize),
     ) -> Result<()> {
         let n = rows.tokens.len();
@@ -347,7 +346,8 @@ impl Ops {
             match *step.op {
                 Op::Norm { .. } if self.unscaled.has(step.op) => {
                     let is_done = normed.take() == Some(At::of(step.op));
-                    let leaves = i + 1 == steps.len();
+                    let is_made_anew = |later: &Step| plan.operands(later.op).writes.contains(Buf::H);
+                    let leaves = leaves.contains(Buf::H) && !steps[i + 1..].iter().any(is_made_anew);
                     self.norm_unscaled(recorder, step.op, n, (is_done, leaves))?;
                     ready.add(Buf::H);
                 }
@@ -437,6 +437,19 @@ impl Ops {
         }
         Ok(())
     }
+}
+
+/// What the CPU has made for the first step, and what it is to have of the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Borders {
+    /// The first is a product whose sums of low planes are there.
+    pub lows: bool,
+    /// Rows that are read back.
+    pub leaves: BufSet,
+}
+
+impl Borders {
+    pub const NONE: Borders = Borders { lows: false, leaves: BufSet::NONE };
 }
 
 /// So many workgroups, in two dimensions where one does not hold them.

@@ -283,6 +283,12 @@ fn ints_text(format: Format) -> String {
         }
         Format::Q8_0 => texts!("planes", "whole", "one_scale", "q8_0"),
         Format::Q8High => texts!("planes", "of_plane", "whole", "one_scale", "high_alone"),
+        Format::Q4_0High => texts!("planes", "twos", "whole", "one_scale", "high_alone"),
+        Format::Q4_1High | Format::Q4KHigh => {
+            texts!("planes", "twos", "whole", "scale_and_minimum", "high_alone_affine")
+        }
+        Format::Q5KHigh => texts!("planes", "of_plane", "whole", "scale_and_minimum", "high_alone_affine"),
+        Format::Q6KHigh => texts!("planes", "of_plane", "apart", "two_scales", "high_alone_halves"),
         Format::Q2_K => texts!("planes", "of_plane", "apart", "q2_k"),
         Format::Q6_K => texts!("planes", "apart", "two_scales", "q6_k"),
         Format::Iq4Nl | Format::Iq4Xs | Format::Mxfp4 => {
@@ -293,14 +299,20 @@ fn ints_text(format: Format) -> String {
     }
 }
 
-/// What the text of a high plane alone is to know of the format.
-fn high_alone(format: Format) -> String {
-    let HighAlone { low_bits, zero } = format.high_alone().expect("a high plane");
-    format!("const LOW_BITS: u32 = {low_bits}u;\nconst ZERO: f32 = {zero}.0;\n")
+/// What is alike of all high planes alone: `numbers` and `offset`.
+fn high_alone(HighAlone { low_bits, zero }: HighAlone) -> String {
+    let alone = include_str!("../../../../shaders/common/high/alone.wgsl");
+    format!("const LOW_BITS: u32 = {low_bits}u;\nconst ZERO: f32 = {zero}.0;\n{alone}")
 }
 
 /// `load`, `numbers` and `offset` of a format with the bindings of its streams, and its scales.
 fn format_text(format: Format) -> String {
+    let alone = format.high_alone().map_or_else(String::new, high_alone);
+    streams_text(format) + &alone
+}
+
+/// The same, but of high planes alone what they have in common.
+fn streams_text(format: Format) -> String {
     macro_rules! texts {
         ($($name:literal),*) => {
             [$(include_str!(concat!("../../../../shaders/common/", $name, ".wgsl"))),*].concat()
@@ -320,16 +332,43 @@ fn format_text(format: Format) -> String {
         }
         Format::Q8_0 => texts!("nibbles", "exact_half", "half_scale", "q8_0", "scales/one"),
         Format::Q8High => {
-            high_alone(format)
-                + &texts!(
-                    "nibbles",
-                    "exact_half",
-                    "half_scale",
-                    "high/nibbles",
-                    "high/one_scale",
-                    "high/alone",
-                    "scales/one"
-                )
+            texts!("nibbles", "exact_half", "half_scale", "high/nibbles", "high/one_scale", "scales/one")
+        }
+        Format::Q4_0High => {
+            texts!("nibbles", "exact_half", "half_scale", "high/twos", "high/one_scale", "scales/one")
+        }
+        Format::Q4_1High => {
+            texts!(
+                "nibbles",
+                "exact_half",
+                "scale_min",
+                "high/twos",
+                "high/scale_and_minimum",
+                "scales/one_and_minimum"
+            ) + plus
+        }
+        Format::Q4KHigh => {
+            texts!(
+                "nibbles",
+                "exact_half",
+                "scale_min_k",
+                "high/twos",
+                "high/scale_and_minimum",
+                "scales/one_and_minimum"
+            ) + minus
+        }
+        Format::Q5KHigh => {
+            texts!(
+                "nibbles",
+                "exact_half",
+                "scale_min_k",
+                "high/nibbles",
+                "high/scale_and_minimum",
+                "scales/one_and_minimum"
+            ) + minus
+        }
+        Format::Q6KHigh => {
+            texts!("nibbles", "signed_scales", "high/nibbles", "high/two_scales", "scales/two")
         }
         Format::Q2_K => texts!("nibbles", "exact_half", "q2_k", "scales/two_and_minima"),
         Format::Q4_K => {
@@ -345,7 +384,7 @@ fn format_text(format: Format) -> String {
                 "scales/one_and_minimum"
             ) + minus
         }
-        Format::Q6_K => texts!("nibbles", "q6_k", "scales/two"),
+        Format::Q6_K => texts!("nibbles", "signed_scales", "q6_k", "scales/two"),
         Format::Iq4Nl => {
             texts!("nibbles", "level_iq4", "levels", "exact_half", "half_scale", "iq4_nl", "scales/one")
         }

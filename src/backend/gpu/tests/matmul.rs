@@ -224,6 +224,72 @@ fn coarse_products_use_the_middle_of_the_interval() {
     }
 }
 
+/// The streams of a type with every weight's low bits set to a number, as its low plane has them, or nibbles where both are one.
+fn with_low_bits(mut streams: Streams, low_bits: u32, number: u8) -> Streams {
+    let [high, low, _] = &mut streams.0;
+    if low.is_empty() {
+        let ones = (1 << low_bits) - 1;
+        high.iter_mut().for_each(|byte| *byte = *byte & !(ones * 0x11) | (number * 0x11));
+    } else {
+        low.fill((0..8 / low_bits).fold(0, |byte, i| byte | number << (i * low_bits)));
+    }
+    streams
+}
+
+/// A high plane alone is what a low one is added to: the weights whose low bits are a one and zeros. Coarse, it is their mean.
+#[test]
+fn high_planes_alone_are_the_middle_of_what_low_ones_could_make_them() {
+    const TEST: &str = "high_planes_alone_are_the_middle_of_what_low_ones_could_make_them";
+    let Some(gpu) = gpu(TEST) else { return };
+    let mut pipelines = Pipelines::new(&gpu);
+    let (rows, k) = (66, 512);
+    for ty in types() {
+        let Some(high) = Format::of_high_plane(ty) else { continue };
+        let low_bits = high.high_alone().expect("it is one").low_bits;
+        let mut random = Random::new(ty as u64 + 9);
+        let bytes = blocks(&mut random, ty, rows * k / ty.block_len());
+        let mut streams = Streams::default();
+        bytes.chunks_exact(bytes.len() / rows).for_each(|row| split_row(ty, 1.0, row, &mut streams));
+        let alone = Matrix::of_streams(&gpu, high, streams.clone().kept_by(high), rows, k / BLOCK).unwrap();
+        let x = random.floats(9 * k);
+        let sizes = exact(ty, &bytes, rows, k, &x);
+        for arith in [Arith::Summed, Arith::Int8] {
+            let read = match arith {
+                Arith::Float | Arith::Summed => x.clone(),
+                Arith::Int8 => alone.rounded(&gpu, &mut pipelines, &x, 9).as_flattened().to_vec(),
+            };
+            let of_number = |pipelines: &mut Pipelines, number| {
+                let set = with_low_bits(streams.clone(), low_bits, number);
+                let format = Format::of(ty).expect("it has a high plane");
+                let set = Matrix::of_streams(&gpu, format, set, rows, k / BLOCK).unwrap();
+                set.product(&gpu, pipelines, &read, &plain(9, true)).unwrap()
+            };
+            let numbers = 1u8 << low_bits;
+            let of_numbers: Vec<_> = (0..numbers).map(|number| of_number(&mut pipelines, number)).collect();
+            let mean = |i: usize| {
+                of_numbers.iter().map(|products| f64::from(products[i])).sum::<f64>() / f64::from(numbers)
+            };
+            let mut tells_apart = false;
+            for (columns, coarse) in [(1, false), (5, false), (9, false), (1, true), (9, true)] {
+                let how = How { arith, coarse, ..plain(columns, columns > 8) };
+                let got = alone.product(&gpu, &mut pipelines, &x[..columns * k], &how).unwrap();
+                for (i, &got) in got.iter().enumerate() {
+                    let want = match coarse {
+                        true => mean(i),
+                        false => f64::from(of_numbers[usize::from(numbers / 2)][i]),
+                    };
+                    let limit = 8.0 * roundings(k, 8) * U * (sizes[i].1 + 64.0 * 0.03 * 127.0);
+                    let off = (f64::from(got) - want).abs();
+                    let apart = (mean(i) - f64::from(of_numbers[usize::from(numbers / 2)][i])).abs();
+                    assert!(off <= limit, "{ty} {arith:?} coarse {coarse}, {i} of {columns}: {got}, {want}");
+                    tells_apart |= apart > 2.0 * limit;
+                }
+            }
+            assert!(tells_apart, "{ty} {arith:?}: the limit means nothing");
+        }
+    }
+}
+
 /// Quantized types: those that another way of multiplying is for.
 fn quantized() -> impl Iterator<Item = GgmlType> {
     types().filter(|&ty| !Format::of(ty).unwrap().is_float())

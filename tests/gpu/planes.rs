@@ -1,0 +1,175 @@
+//! High planes on the GPU, low planes in RAM: every format that can lie so, and mixes of them.
+
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, OnceLock},
+};
+
+use crate::common;
+use common::{
+    all_logits, bits, context,
+    gpu::{self, on},
+    in_floats::{floats, relative_error},
+    retyped, same_in_batches, tokens,
+};
+use spec_run::{
+    Batch, Context, Gguf, Model, RunLayers, Sampler, Tokenizer,
+    context::{Planes, Streaming},
+    embedded,
+    generate::{Request, generate},
+    internals::synth::{Mix, Recipe, Shape, Skippable},
+    placement::UnitSet,
+    quant::GgmlType,
+    sampler::SamplerConfig,
+    speculation::MaskProposer,
+};
+
+const LAYERS: usize = 3;
+
+const TYPES: [GgmlType; 6] = {
+    use GgmlType::*;
+    [Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0]
+};
+
+/// Rows of whole blocks of 256, which no model of the fixtures has.
+fn model_of(mix: &str) -> Arc<Model> {
+    let shape = Shape {
+        layers: LAYERS as u32,
+        dim: 256,
+        ffn: 512,
+        heads: 4,
+        kv_heads: 2,
+        vocab: 1024,
+        ..Shape::preset("llama-1b").unwrap()
+    };
+    let mix = mix.parse::<Mix>().unwrap();
+    let recipe = Recipe { name: "planes".into(), shape, mix, seed: 1, skippable: Skippable::default() };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let synth = recipe.plan(&embedded::open().unwrap()).unwrap();
+    synth.write_file(file.path(), true, 1, |_| ControlFlow::Continue(())).unwrap();
+    Arc::new(Model::load(Arc::new(Gguf::open(file.path()).unwrap())).unwrap())
+}
+
+/// Of every type, and mixes as people download them; values have another type than queries and keys in these, and some layers'
+/// `down` another one than what is before it.
+fn models() -> &'static [(String, Arc<Model>)] {
+    static ALL: OnceLock<Vec<(String, Arc<Model>)>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let floats = model_of("f16");
+        let is_layers = |name: &str| name.starts_with("blk.") && !name.contains("norm");
+        let of_type = |ty: GgmlType| {
+            let model = retyped(&floats, |tensor| if is_layers(&tensor.name) { ty } else { tensor.ty });
+            (ty.to_string(), model)
+        };
+        let of_mix = |name: &str| (name.to_string(), model_of(name));
+        TYPES.into_iter().map(of_type).chain(["q4_k_m", "q5_k_m"].map(of_mix)).collect()
+    })
+}
+
+fn coarse() -> RunLayers {
+    (0..LAYERS).fold(RunLayers::all(LAYERS), |mask, l| mask.coarse_attn(l).coarse_mlp(l))
+}
+
+fn with_low_planes_in_ram(
+    device: &str,
+    model: &Arc<Model>,
+    (variant, streaming): (&str, Streaming),
+) -> Context {
+    let context = on(device, model, |c| {
+        (c.gpu_variant, c.streaming) = (variant.parse().unwrap(), streaming);
+        c.placement.on_gpu = Some(UnitSet::all(LAYERS));
+        c.placement.planes_apart = Some(UnitSet::all(LAYERS));
+    });
+    let apart = context.placement().planes_apart();
+    assert_eq!((apart.attn, apart.mlp), (vec![true; LAYERS], vec![true; LAYERS]));
+    context
+}
+
+/// The low bits of four are a fourth of a weight's size and more, and only their part of a product meets rows that are rounded,
+/// by 0.6 hundredths of their size: 2e-3 of a product, and some five times that behind the products of three layers. Drafts are
+/// by the same weights as the CPU's coarse products, whose rows are rounded too.
+#[test]
+fn every_format_gives_its_logits_and_the_cpus_drafts() {
+    const TEST: &str = "every_format_gives_its_logits_and_the_cpus_drafts";
+    let Some(device) = gpu::device(TEST) else { return };
+    for (name, model) in models() {
+        let text = tokens(10, 4, model.n_vocab());
+        let mut draft = Batch::prompt(&text, 0, 0).with_layers(coarse());
+        draft.rows.iter_mut().for_each(|row| row.logits = true);
+        let mut whole = on(&device, model, |c| c.gpu_variant = "plain".parse().unwrap());
+        let want = floats(&all_logits(&mut whole, &text));
+        let mut on_cpu = context(model, |c| c.planes = Some(Planes::All));
+        on_cpu.decode(&draft).unwrap();
+        for variant in ["plain", "dot4"] {
+            let mut apart = with_low_planes_in_ram(&device, model, (variant, Streaming::Never));
+            let got = floats(&all_logits(&mut apart, &text));
+            apart.remove(0);
+            apart.decode(&draft).unwrap();
+            for (row, (got, want)) in got.iter().zip(&want).enumerate() {
+                let full = relative_error(got, want);
+                let high = relative_error(apart.logits(row), want);
+                let drafts = relative_error(apart.logits(row), on_cpu.logits(row));
+                println!(
+                    "{name} {variant}, row {row}: {full} with low planes, {high} without; drafts {drafts}"
+                );
+                assert!(full < 0.03 && full < high / 3.0, "{name} {variant}, row {row}: {full} {high}");
+                assert!(drafts < 0.03 && drafts < high / 3.0, "{name} {variant}, row {row}: {drafts} {high}");
+            }
+        }
+    }
+}
+
+/// And wherever the low planes are multiplied: on the CPU, or streamed to the GPU.
+#[test]
+fn every_format_gives_a_row_the_same_bits_in_any_batch() {
+    const TEST: &str = "every_format_gives_a_row_the_same_bits_in_any_batch";
+    let Some(device) = gpu::device(TEST) else { return };
+    for (name, model) in models() {
+        let text = tokens(20, 4, model.n_vocab());
+        let mut plain = None;
+        for (variant, streaming) in
+            [("dot4", Streaming::Never), ("plain", Streaming::Never), ("plain", Streaming::From(9))]
+        {
+            let mut context = with_low_planes_in_ram(&device, model, (variant, streaming));
+            assert_eq!(context.describe().contains("passes of 9 rows"), streaming == Streaming::From(9));
+            let want = all_logits(&mut context, &text);
+            if variant == "plain" {
+                assert!(*plain.get_or_insert_with(|| want.clone()) == want, "{name} {streaming:?}");
+            }
+            for piece in [1, 9] {
+                same_in_batches(&mut context, &text, piece, &want, &format!("{name} {variant}"));
+            }
+            // Drafts by the high planes leave no trace in what is evaluated after them.
+            context.remove(0);
+            context.decode(&Batch::prompt(&text[..10], 0, 0)).unwrap();
+            context.fork(0, 1);
+            context.decode(&Batch::prompt(&text[10..13], 10, 1).with_layers(coarse())).unwrap();
+            context.remove(1);
+            context.decode(&Batch::prompt(&text[10..], 10, 0)).unwrap();
+            assert!(bits(context.logits(0)) == want[19], "{name} {variant}: after a draft");
+        }
+    }
+}
+
+/// The text is plain decoding's with the same places.
+#[test]
+fn drafts_of_every_format_give_plain_text() {
+    let Some(device) = gpu::device("drafts_of_every_format_give_plain_text") else { return };
+    let tokenizer = Tokenizer::from_gguf(&embedded::open().unwrap()).unwrap();
+    let prompt = [1, 413, 441];
+    let request =
+        Request { prompt: &prompt, max_tokens: Some(24), ignore_eos: true, shift_keep: None, logprobs: 0 };
+    let mut accepted = 0;
+    for (name, model) in models() {
+        let mut context = with_low_planes_in_ram(&device, model, ("plain", Streaming::Never));
+        let greedy = || Sampler::new(SamplerConfig::greedy()).unwrap();
+        let go_on = |_| Ok(ControlFlow::Continue(()));
+        let text = generate(&mut context, &tokenizer, &mut greedy(), &request, go_on).unwrap();
+        let proposer = Box::new(MaskProposer::new("high planes", coarse()));
+        let (drafted, report) = crate::drafted(&mut context, &tokenizer, &mut greedy(), &request, proposer);
+        assert_eq!(drafted.tokens, text.tokens, "{name}");
+        println!("{name}: {:?}", report.drafting.acceptance());
+        accepted += report.drafting.accepted;
+    }
+    assert!(accepted > 0, "no draft was ever right");
+}
