@@ -13,7 +13,10 @@ use super::{
 use crate::{
     Error, Model, Result,
     kv::StateBytes,
-    placement::{self, Basis, First, Place, Placement, PlacementRequest, PromptForecast, forecast::Forecast},
+    placement::{
+        self, Apart, Basis, First, Place, Placement, PlacementChoice, PlacementRequest, PromptForecast, Side,
+        forecast::Forecast,
+    },
     plan::UnitSet,
 };
 
@@ -85,6 +88,8 @@ pub struct Plans {
     pub whole_layers: Placement,
     /// With what a draft runs in the fast memory first.
     pub drafted_first: Placement,
+    /// With low planes in RAM, where drafts read no others.
+    pub apart: Option<Apart>,
     /// What the choice rests on.
     pub basis: Basis,
     /// Where there are recurrent layers; the places have it too.
@@ -95,8 +100,25 @@ pub struct Plans {
 
 impl Plans {
     pub fn forecast(&self) -> Forecast {
-        let apart = Some(&self.chosen).filter(|chosen| chosen.first == First::Planes);
-        Forecast::new(&self.whole_layers, &self.drafted_first, apart, self.basis)
+        Forecast::new(&self.whole_layers, &self.drafted_first, self.apart.as_ref(), self.basis)
+    }
+
+    /// With another draft's way to have low planes in RAM beside these, which is chosen where more is expected of it.
+    pub fn or_apart(self, apart: Option<Apart>) -> Self {
+        let Some(apart) = apart else { return self };
+        let basis = Basis { acceptance: apart.acceptance, ..self.basis };
+        let side = Side::of(&apart.placement, &basis);
+        let [whole_layers, drafted] =
+            [&self.whole_layers, &self.drafted_first].map(|placement| Side::of(placement, &self.basis));
+        let chosen = match side.rate > self.chosen.rate(&self.basis) {
+            true => {
+                let choice =
+                    PlacementChoice { first: First::Planes, whole_layers, drafted, planes: Some(side) };
+                Placement { choice: Some(choice), ..apart.placement.clone() }
+            }
+            false => self.chosen,
+        };
+        Plans { chosen, apart: Some(apart), ..self }
     }
 }
 
@@ -152,6 +174,7 @@ pub fn plan_elsewhere(model: &Model, config: &ContextConfig, basis: Basis) -> Re
 }
 
 fn plans(model: &Model, config: &ContextConfig, basis: Basis, rooms: Vec<GpuRoom>) -> Result<Plans> {
+    let is_alone = rooms.len() == 1;
     let machine = Machine::with(rooms);
     let with_ahead = config.ahead.then(|| model.with_ahead());
     let planned = plan_ahead(model, with_ahead.as_ref(), config, &config.placement, &machine, &|| basis)?;
@@ -163,10 +186,15 @@ fn plans(model: &Model, config: &ContextConfig, basis: Basis, rooms: Vec<GpuRoom
     let place = |request: &PlacementRequest| placement::place(parts.clone(), request, chosen.budgets);
     let whole_layers = place(&PlacementRequest { draft: None, ..config.placement.clone() })?;
     let drafted_first = place(&config.placement)?;
+    let apart = match chosen.first {
+        First::Planes => Some(Apart { placement: chosen.clone(), acceptance: basis.acceptance }),
+        _ if is_alone => Apart::of(&parts, &config.placement, chosen.budgets, &basis),
+        _ => None,
+    };
     let mixers = &model.plan.mixers;
     let layout = config.kv_layout(&model.plan);
     let states = (!mixers.is_empty()).then(|| StateBytes::new(mixers.iter(), &layout));
-    Ok(Plans { chosen, whole_layers, drafted_first, basis, states, prompt })
+    Ok(Plans { chosen, whole_layers, drafted_first, apart, basis, states, prompt })
 }
 
 /// Is told how a model is loaded, and asked what the choice of places rests on.

@@ -266,7 +266,7 @@ impl DeviceArgs {
 }
 
 /// What was measured of such drafts on real models.
-fn measured(model: &Model, config: &ContextConfig) -> Option<Acceptance> {
+pub fn measured(model: &Model, config: &ContextConfig) -> Option<Acceptance> {
     let mask = config.placement.draft.as_ref().filter(|_| config.planes == Some(Planes::All))?;
     let mut bytes: HashMap<GgmlType, u64> = HashMap::new();
     model.weights.iter().for_each(|weight| *bytes.entry(weight.ty()).or_default() += weight.bytes);

@@ -8,7 +8,7 @@ use crate::{
     backend::Plans,
     mask::skips::ModelId,
     placement::{
-        First, Place, Placement, Share, UnitSize,
+        Acceptance, First, Place, Placement, Share, UnitSize,
         forecast::{COLUMNS, Forecast, Known, Prediction},
         mib,
     },
@@ -68,7 +68,7 @@ fn to_json(plans: &Plans, model: Option<ModelId>) -> Value {
             "plain": prediction(&forecast, &forecast.plain),
             "whole_layers": forecast.drafting.map(|of| prediction(&forecast, &of)),
             "drafted": forecast.placed.map(|of| prediction(&forecast, &of)),
-            "planes": forecast.apart.map(|of| prediction(&forecast, &of)),
+            "planes": forecast.apart.map(|of| prediction(&forecast, &of.prediction)),
         },
         "prompt": plans.prompt.map(|prompt| json!({
             "tokens": prompt.tokens,
@@ -77,8 +77,13 @@ fn to_json(plans: &Plans, model: Option<ModelId>) -> Value {
         })),
         "speeds": {"vram": speed(basis.vram), "ram": speed(basis.ram), "file": speed(basis.file)},
         "crossing": {"ms": 1e3 * basis.crossing.value, "origin": basis.crossing.origin.name()},
-        "acceptance": {"chances": basis.acceptance.chances(), "origin": basis.acceptance.origin().name()},
+        "acceptance": acceptance(&basis.acceptance),
+        "planes_acceptance": forecast.apart.map(|of| acceptance(&of.acceptance)),
     })
+}
+
+fn acceptance(of: &Acceptance) -> Value {
+    json!({"chances": of.chances(), "origin": of.origin().name()})
 }
 
 /// Which of the forecasts' placements it is.

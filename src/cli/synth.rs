@@ -7,13 +7,14 @@ use serde_json::json;
 
 use super::{
     common,
-    device_args::{SpeedArgs, size},
+    device_args::{self, SpeedArgs, size},
     interrupt, plan,
     progress::bytes_bar,
 };
 use crate::{
     ContextConfig, Error, Gguf, Model, Result, RunLayers,
     backend::{self, Plans},
+    context::Planes,
     embedded,
     mask::LayerList,
     placement::PlacementRequest,
@@ -275,22 +276,31 @@ impl PlanArgs {
             Some(layers) => layers.resolve("--coarse", n_layer)?,
             None => Vec::new(),
         };
-        if attn.is_empty() && mlp.is_empty() && coarse.is_empty() {
+        let is_told = !(attn.is_empty() && mlp.is_empty() && coarse.is_empty());
+        if !is_told {
             attn = (1..n_layer).step_by(2).collect();
             mlp = attn.clone();
         }
-        let mask = coarse.iter().fold(RunLayers::all(n_layer), |mask, &l| mask.coarse_attn(l).coarse_mlp(l));
-        let mask = attn.into_iter().fold(mask, RunLayers::skip_attn);
-        let draft = Some(mlp.into_iter().fold(mask, RunLayers::skip_mlp));
-        let placement = PlacementRequest {
-            vram: size("--vram", &self.vram)?,
-            ram: size("--ram", &self.ram)?,
-            draft,
-            ..PlacementRequest::default()
+        let by_high_bits = |layers: &[usize]| {
+            layers.iter().fold(RunLayers::all(n_layer), |mask, &l| mask.coarse_attn(l).coarse_mlp(l))
         };
+        let mask = attn.into_iter().fold(by_high_bits(&coarse), RunLayers::skip_attn);
+        let mask = mlp.into_iter().fold(mask, RunLayers::skip_mlp);
+        let (vram, ram) = (size("--vram", &self.vram)?, size("--ram", &self.ram)?);
         let n_ctx = model.n_ctx_train.min(common::DEFAULT_CTX);
-        let config = ContextConfig { n_ctx, placement, ..ContextConfig::default() };
-        backend::plan_elsewhere(&model, &config, self.speeds.basis(threads, None, None))
+        let plans = |draft, planes| {
+            let placement = PlacementRequest { vram, ram, draft: Some(draft), ..PlacementRequest::default() };
+            let config = ContextConfig { n_ctx, placement, planes: Some(planes), ..ContextConfig::default() };
+            let acceptance = device_args::measured(&model, &config);
+            backend::plan_elsewhere(&model, &config, self.speeds.basis(threads, None, acceptance))
+        };
+        if is_told {
+            return plans(mask, if coarse.is_empty() { Planes::Cheap } else { Planes::All });
+        }
+        // Nothing is said of drafts: they may as well be by the high bits of all layers.
+        let every: Vec<usize> = (0..n_layer).collect();
+        let apart = plans(by_high_bits(&every), Planes::All)?.apart;
+        Ok(plans(mask, Planes::Cheap)?.or_apart(apart))
     }
 }
 

@@ -41,7 +41,7 @@ pub struct Side {
 }
 
 impl Side {
-    fn of(placement: &Placement, basis: &Basis) -> Self {
+    pub(crate) fn of(placement: &Placement, basis: &Basis) -> Self {
         Side {
             rate: placement.rate(basis),
             crossings: placement.crossings(false),
@@ -78,9 +78,7 @@ pub(crate) fn choose(
         true => (First::WholeLayers, whole, sides[0].rate),
         false => (First::Drafted, drafted, sides[1].rate),
     };
-    // What is given by hand is not taken apart.
-    let by_hand = request.gpu_layers.is_some() || request.on_gpu.is_some();
-    let apart = if by_hand { None } else { planes::best(&parts, request, budgets, &basis) };
+    let apart = planes::best(&parts, request, budgets, &basis);
     let planes = apart.as_ref().map(|placement| Side::of(placement, &basis));
     let first = match apart {
         Some(apart) if planes.is_some_and(|side| side.rate > rate) => {

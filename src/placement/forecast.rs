@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{Acceptance, Place, Placement, UnitSize};
+use super::{Acceptance, Apart, Place, Placement, UnitSize};
 
 /// A number, and where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -199,6 +199,13 @@ impl Placement {
     }
 }
 
+/// Drafts by high planes alone, which may stand more or less often than others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ApartForecast {
+    pub prediction: Prediction,
+    pub acceptance: Acceptance,
+}
+
 /// A placement beside that of whole layers, which knows of no draft.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
@@ -209,8 +216,8 @@ pub struct Forecast {
     pub drafting: Option<Prediction>,
     /// With the parts that drafts run in fast memory first.
     pub placed: Option<Prediction>,
-    /// With high planes alone on the GPU, where that was chosen.
-    pub apart: Option<Prediction>,
+    /// With high planes alone on the GPU, where that can be.
+    pub apart: Option<ApartForecast>,
     crosses: bool,
 }
 
@@ -218,7 +225,7 @@ impl Forecast {
     pub fn new(
         whole_layers: &Placement,
         drafted_first: &Placement,
-        apart: Option<&Placement>,
+        apart: Option<&Apart>,
         basis: Basis,
     ) -> Self {
         let drafting = whole_layers.predict(&basis);
@@ -228,7 +235,7 @@ impl Forecast {
             plain: Prediction::plain(drafting.token),
             drafting: (drafting.drafted > 0).then_some(drafting),
             placed: (placed.drafted > 0).then_some(placed),
-            apart: apart.map(|placement| placement.predict(&basis)),
+            apart: apart.map(|apart| apart.forecast(basis)),
             crosses: apart.is_some() || whole_layers.crossings(false) + drafted_first.crossings(false) > 0,
         }
     }
@@ -258,8 +265,8 @@ impl fmt::Display for Forecast {
         if let Some(p) = &self.placed {
             row("what drafts run goes first", p)?;
         }
-        if let Some(p) = &self.apart {
-            row("low planes in RAM", p)?;
+        if let Some(of) = &self.apart {
+            row("low planes in RAM", &of.prediction)?;
         }
         let Basis { vram, ram, file, crossing, acceptance, .. } = self.basis;
         let speed = |k: Known| {
@@ -272,7 +279,10 @@ impl fmt::Display for Forecast {
         if self.placed.is_some() {
             write!(f, ", {acceptance}")?;
         }
-        Ok(())
+        match &self.apart {
+            Some(of) if of.acceptance != acceptance => write!(f, ", by high planes {}", of.acceptance),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -24,12 +24,12 @@ mod tests;
 
 pub use acceptance::{Acceptance, of_high_bits};
 pub use choice::First;
-pub(crate) use choice::PlacementChoice;
 pub(crate) use choice::choose;
+pub(crate) use choice::{PlacementChoice, Side};
 pub use deal::Share;
 pub(crate) use deal::{Room, place_on};
 pub(crate) use forecast::Basis;
-pub(crate) use planes::ByPlanes;
+pub(crate) use planes::{Apart, ByPlanes};
 pub(crate) use prompt::PromptForecast;
 use prompt::RowWork;
 

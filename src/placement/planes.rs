@@ -1,7 +1,8 @@
 //! Layers whose high planes lie on the GPU and whose low planes lie in RAM: what they take, and how many they should be.
 
 use super::{
-    Basis, Budgets, First, Place, Placement, PlacementRequest, Read, UnitSet, UnitSize, n_layer, place_first,
+    Acceptance, Basis, Budgets, First, Place, Placement, PlacementRequest, Read, UnitSet, UnitSize,
+    forecast::ApartForecast, n_layer, place_first,
 };
 
 /// What a part is with its low planes in RAM.
@@ -41,13 +42,39 @@ impl UnitSize {
     }
 }
 
+/// The best placement with low planes in RAM, and how often drafts by the high ones stand.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Apart {
+    pub placement: Placement,
+    pub acceptance: Acceptance,
+}
+
+impl Apart {
+    /// Of these parts; `None` as of [`best`].
+    pub(crate) fn of(
+        parts: &[UnitSize],
+        request: &PlacementRequest,
+        budgets: Budgets,
+        basis: &Basis,
+    ) -> Option<Self> {
+        let placement = best(parts, request, budgets, basis)?;
+        Some(Apart { placement, acceptance: basis.acceptance })
+    }
+
+    /// On the same basis as others but for that.
+    pub(super) fn forecast(&self, basis: Basis) -> ApartForecast {
+        let Apart { ref placement, acceptance } = *self;
+        ApartForecast { prediction: placement.predict(&Basis { acceptance, ..basis }), acceptance }
+    }
+}
+
 /// With the low planes of these in RAM.
 pub(super) fn given(parts: Vec<UnitSize>, apart: &UnitSet) -> Vec<UnitSize> {
     parts.into_iter().map(|part| if apart.holds(part.unit) { part.apart() } else { part }).collect()
 }
 
 /// The best with the low planes of some layers in RAM, from the first on: as many as the forecast says; `None` where a
-/// draft reads no high planes alone, or nothing has any.
+/// draft reads no high planes alone, nothing has any, or places are given by hand.
 pub(super) fn best(
     parts: &[UnitSize],
     request: &PlacementRequest,
@@ -55,7 +82,9 @@ pub(super) fn best(
     basis: &Basis,
 ) -> Option<Placement> {
     let may = |part: &UnitSize| part.drafted && part.by_planes.is_some_and(|of| of.coarse);
-    if !parts.iter().any(may) {
+    // What is given by hand is not taken apart.
+    let by_hand = request.gpu_layers.is_some() || request.on_gpu.is_some();
+    if by_hand || !parts.iter().any(may) {
         return None;
     }
     let of_layers = |layers: usize| {

@@ -158,6 +158,31 @@ fn a_model_that_is_not_there_is_planned_for() {
     assert!(number(line("what drafts run goes first")) > 2.0, "{table}");
     assert!(table.contains("1000 (given), 50 (given) and 3.00 (given) GB/s"), "{table}");
     assert!(table.contains("75 % of drafted tokens standing (assumed)"), "{table}");
+    // By hand: 68.5 billion weights in layers, of which high planes are 2.5 bits (21.4 GB, with the scales) and low planes as
+    // much. With all of them apart a draft reads 22 GB on the card with the head, and a token 428 ms of low planes and 64 ms of
+    // crossings (four products of 80 layers, there and back) besides; some layers have room to be whole.
+    let apart = line("low planes in RAM");
+    let ms = |n: usize| apart.split_whitespace().filter_map(|word| word.parse::<f64>().ok()).nth(n).unwrap();
+    assert!((380.0..514.0).contains(&ms(0)) && (21.4..25.8).contains(&ms(1)), "{apart}");
+    assert!(
+        table.contains("by high planes 84, 75, 79, 78 % of drafted tokens standing (measured on"),
+        "{table}"
+    );
+    let json = synth(folder, &format!("{plan} --json"));
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let of = &json["forecasts"]["planes"];
+    assert!((of["token_ms"].as_f64().unwrap() - ms(0)).abs() < 0.01, "{of}");
+    assert!((of["draft_ms"].as_f64().unwrap() - ms(1)).abs() < 0.01, "{of}");
+    assert_eq!(json["planes_acceptance"]["chances"], serde_json::json!([0.84, 0.75, 0.79, 0.78]));
+    assert_eq!(json["first"], "drafted");
+    // A mix of formats, by the high bits of all layers and by nothing else.
+    let mixed = plan.replace("q4_0", "q4_k_m");
+    let mixed = String::from_utf8(synth(folder, &format!("{mixed} --coarse all")).stdout).unwrap();
+    assert!(
+        mixed.contains("low planes of attention 0-") && mixed.contains("\nlow planes in RAM "),
+        "{mixed}"
+    );
+    assert!(mixed.contains("\nhigh planes go to the GPU, low planes to RAM: "), "{mixed}");
     assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
     // What the lists say is what drafts skip.
     let skips = synth(folder, &format!("{plan} --skippable 40-79 --epsilon 0.1"));
