@@ -5,7 +5,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, mem, sync::Arc, time::Instant};
+use std::{collections::HashMap, mem, ops::Add, sync::Arc, time::Instant};
 
 use super::{Backend, Crossing, Output, Rows, SmallJob, Spent, Traffic, planes::LowProduct};
 use crate::{
@@ -36,6 +36,8 @@ pub struct HybridBackend {
     /// The numbers of a pass's rows.
     every_row: Vec<usize>,
     gpu_seconds: f64,
+    /// What the GPUs do not count themselves.
+    crossings: Traffic,
 }
 
 impl HybridBackend {
@@ -59,6 +61,7 @@ impl HybridBackend {
             leaving: Vec::new(),
             every_row: Vec::new(),
             gpu_seconds: 0.0,
+            crossings: Traffic::default(),
         }
     }
 
@@ -153,7 +156,7 @@ impl Backend for HybridBackend {
             if let Some(of) = low_product(first) {
                 // Its rows are all that has left the GPU, where they were made.
                 let cpu = self.cpu.as_mut().expect("low planes lie there");
-                cpu.low_sums(of, n, &self.arriving, &mut self.lows)?;
+                self.crossings.low_planes += cpu.low_sums(of, n, &self.arriving, &mut self.lows)?;
             }
             let written = ops(segment).fold(BufSet::NONE, |all, op| all.union(plan.operands(op).writes));
             let arrived = held[here].union(arrives).union(written);
@@ -185,6 +188,8 @@ impl Backend for HybridBackend {
             let rows = if is_last { rows } else { &all_rows };
             match self.gpus.get_mut(here) {
                 Some(part) => {
+                    let arrive = plan.crossing_len(arrives, n) + self.lows.len();
+                    self.crossings.crossed += 4 * (arrive + plan.crossing_len(leaves, n)) as u64;
                     let started = Instant::now();
                     part.gpu.run_segment(segment, rows, border, output)?;
                     self.gpu_seconds += started.elapsed().as_secs_f64();
@@ -203,11 +208,7 @@ impl Backend for HybridBackend {
 
     fn traffic(&self) -> Option<Traffic> {
         let all = self.gpus.iter().filter_map(|part| part.gpu.traffic());
-        all.reduce(|a, b| Traffic {
-            dispatches: a.dispatches + b.dispatches,
-            submissions: a.submissions + b.submissions,
-            readbacks: a.readbacks + b.readbacks,
-        })
+        all.reduce(Traffic::add).map(|of_gpus| of_gpus + self.crossings)
     }
 
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {

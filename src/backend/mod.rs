@@ -13,7 +13,7 @@ pub mod planes;
 mod planned;
 pub mod watch;
 
-use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, ops::Add, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -173,6 +173,41 @@ pub struct Traffic {
     pub submissions: u64,
     /// Results read back.
     pub readbacks: u64,
+    /// Bytes of matrices that products on the device read.
+    pub weights: u64,
+    /// Bytes of low planes in RAM of matrices whose high planes are on the device, that products read.
+    pub low_planes: u64,
+    /// Bytes of rows, and of sums of low planes, on their way between the processor and the device.
+    pub crossed: u64,
+}
+
+impl Add for Traffic {
+    type Output = Traffic;
+
+    fn add(self, more: Traffic) -> Traffic {
+        Traffic {
+            dispatches: self.dispatches + more.dispatches,
+            submissions: self.submissions + more.submissions,
+            readbacks: self.readbacks + more.readbacks,
+            weights: self.weights + more.weights,
+            low_planes: self.low_planes + more.low_planes,
+            crossed: self.crossed + more.crossed,
+        }
+    }
+}
+
+impl Traffic {
+    /// What came on top of `before`.
+    pub fn since(self, before: Traffic) -> Traffic {
+        Traffic {
+            dispatches: self.dispatches - before.dispatches,
+            submissions: self.submissions - before.submissions,
+            readbacks: self.readbacks - before.readbacks,
+            weights: self.weights - before.weights,
+            low_planes: self.low_planes - before.low_planes,
+            crossed: self.crossed - before.crossed,
+        }
+    }
 }
 
 /// How fast a device is, measured.
@@ -279,8 +314,9 @@ pub trait Backend: Send {
         Vec::new()
     }
 
-    /// The other part of such a product of so many rows: see `Crossing::lows`. Only where the low planes lie here.
-    fn low_sums(&mut self, _of: &LowProduct, _rows: usize, _x: &[f32], _out: &mut Vec<f32>) -> Result<()> {
+    /// The other part of such a product of so many rows: see `Crossing::lows`; and the bytes of low planes that it read. Only
+    /// where these lie here.
+    fn low_sums(&mut self, _of: &LowProduct, _rows: usize, _x: &[f32], _out: &mut Vec<f32>) -> Result<u64> {
         unreachable!("no low planes lie here")
     }
 

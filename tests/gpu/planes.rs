@@ -17,7 +17,10 @@ use spec_run::{
     context::{Planes, Streaming},
     embedded,
     generate::{Request, generate},
-    internals::synth::{Mix, Recipe, Shape, Skippable},
+    internals::{
+        Basis, Known,
+        synth::{Mix, Recipe, Shape, Skippable},
+    },
     placement::UnitSet,
     quant::GgmlType,
     sampler::SamplerConfig,
@@ -25,6 +28,10 @@ use spec_run::{
 };
 
 const LAYERS: usize = 3;
+const DIM: usize = 256;
+const FFN: usize = 512;
+/// Of queries, and of keys and values together.
+const HEADS: [usize; 2] = [256, 256];
 
 const TYPES: [GgmlType; 6] = {
     use GgmlType::*;
@@ -35,10 +42,11 @@ const TYPES: [GgmlType; 6] = {
 fn model_of(mix: &str) -> Arc<Model> {
     let shape = Shape {
         layers: LAYERS as u32,
-        dim: 256,
-        ffn: 512,
+        dim: DIM as u32,
+        ffn: FFN as u32,
         heads: 4,
         kv_heads: 2,
+        head_dim: 64,
         vocab: 1024,
         ..Shape::preset("llama-1b").unwrap()
     };
@@ -77,6 +85,7 @@ fn with_low_planes_in_ram(
 ) -> Context {
     let context = on(device, model, |c| {
         (c.gpu_variant, c.streaming) = (variant.parse().unwrap(), streaming);
+        c.placement.draft = Some(coarse());
         c.placement.on_gpu = Some(UnitSet::all(LAYERS));
         c.placement.planes_apart = Some(UnitSet::all(LAYERS));
     });
@@ -172,4 +181,62 @@ fn drafts_of_every_format_give_plain_text() {
         accepted += report.drafting.accepted;
     }
     assert!(accepted > 0, "no draft was ever right");
+}
+
+/// What each side reads in a draft step and in a verification, and what crosses, is what the plan counts: bytes for bytes.
+#[test]
+fn each_side_reads_the_bytes_that_the_plan_counts() {
+    const TEST: &str = "each_side_reads_the_bytes_that_the_plan_counts";
+    let Some(device) = gpu::device(TEST) else { return };
+    for (name, model) in models() {
+        let mut context = with_low_planes_in_ram(&device, model, ("plain", Streaming::Never));
+        // A second for each byte from one place, or for each crossing, and no time for anything else.
+        let endless = Known::given(f64::INFINITY);
+        let nothing = Basis {
+            vram: endless,
+            ram: endless,
+            file: endless,
+            crossing: Known::given(0.0),
+            ..Basis::default()
+        };
+        let of = |basis: Basis| {
+            let predicted = context.placement().predict(&basis);
+            [predicted.draft, predicted.token]
+        };
+        let vram = of(Basis { vram: Known::given(1.0), ..nothing });
+        let ram = of(Basis { ram: Known::given(1.0), ..nothing });
+        let crossings = of(Basis { crossing: Known::given(1.0), ..nothing });
+        // Products read no norms, of which there are two in a layer and one behind them, nor a row of the table.
+        let table = model.gguf.tensors().iter().find(|t| t.name == "token_embd.weight").expect("it has one");
+        let beside = 4 * (2 * LAYERS + 1) * DIM + table.ty.row_bytes(DIM).unwrap();
+        let text = tokens(15, 4, model.n_vocab());
+        context.decode(&Batch::prompt(&text[..10], 0, 0)).unwrap();
+        let rows = 4;
+        let draft = Batch::prompt(&text[10..11], 10, 1).with_layers(coarse());
+        let mut verification = Batch::new();
+        (10..).zip(&text[10..10 + rows]).for_each(|(pos, &token)| verification.push(token, pos, 0, true));
+        for (i, batch) in [draft, verification].into_iter().enumerate() {
+            context.fork(0, 1);
+            let before = context.traffic().unwrap();
+            context.decode(&batch).unwrap();
+            let went = context.traffic().unwrap().since(before);
+            context.remove(1);
+            println!("{name}: {went:?}");
+            assert_eq!(went.weights as f64, vram[i] - beside as f64, "{name}, pass {i}: on the GPU");
+            assert_eq!(went.low_planes as f64, ram[i], "{name}, pass {i}: in RAM");
+            // Each product's rows come to the processor, sums go back, and the result comes.
+            assert_eq!((went.readbacks - 1) as f64, crossings[i] / 2.0, "{name}, pass {i}: crossings");
+        }
+        let before = context.traffic().unwrap();
+        context.remove(0);
+        context.decode(&Batch::prompt(&text[..rows], 0, 0)).unwrap();
+        let went = context.traffic().unwrap().since(before);
+        // Queries, keys and values of the normed rows; the output; a gate and its factor; the way back from these. Where
+        // values are of another type than queries and keys, the normed rows cross twice.
+        let [queries, others] = HEADS;
+        let once = (DIM + queries + others) + (queries + DIM) + (DIM + 2 * FFN) + (FFN + DIM);
+        let twice = (went.readbacks as usize - 1).saturating_sub(4 * LAYERS) * DIM;
+        assert_eq!(went.crossed as usize, 4 * rows * (LAYERS * once + twice), "{name}");
+        assert_eq!(twice > 0, name.ends_with("_m"), "{name}");
+    }
 }

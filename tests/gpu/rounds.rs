@@ -62,12 +62,7 @@ fn drafted(
 }
 
 fn went(before: Traffic, context: &Context) -> Traffic {
-    let after = context.traffic().unwrap();
-    Traffic {
-        dispatches: after.dispatches - before.dispatches,
-        submissions: after.submissions - before.submissions,
-        readbacks: after.readbacks - before.readbacks,
-    }
+    context.traffic().unwrap().since(before)
 }
 
 /// Q·k·v rotated and stored, attend, join, output and the norm behind it, gate·up, down and the next layer's norm; one less

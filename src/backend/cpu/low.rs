@@ -35,7 +35,8 @@ impl LowPlanes {
         Ok(LowPlanes { packed, acts: QuantRows::new(), sums: Vec::new() })
     }
 
-    /// Sums for all rows of `x`, with the biases: rows of all matrices, one below the other or in turn.
+    /// Sums for all rows of `x`, with the biases: rows of all matrices, one below the other or in turn. Gives the bytes that
+    /// were read.
     pub fn sums(
         &mut self,
         of: &LowProduct,
@@ -43,7 +44,7 @@ impl LowPlanes {
         vectors: &[Vec<f32>],
         (isa, team, mut lent): (Isa, &mut Team, Option<&mut LentDevice>),
         out: &mut Vec<f32>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let LowPlanes { packed, acts, sums } = self;
         let matrix = |id: WeightId| packed[id.0 as usize].as_ref().expect("a matrix that lies by planes");
         acts.resize(rows, x.len() / rows);
@@ -75,7 +76,7 @@ impl LowPlanes {
             }
             first += n;
         }
-        Ok(())
+        Ok(each.iter().map(|packed| packed.bytes_read(false) as u64).sum())
     }
 
     /// All low planes.

@@ -398,12 +398,12 @@ impl Backend for CpuBackend {
         true
     }
 
-    fn low_sums(&mut self, of: &LowProduct, rows: usize, x: &[f32], out: &mut Vec<f32>) -> Result<()> {
+    fn low_sums(&mut self, of: &LowProduct, rows: usize, x: &[f32], out: &mut Vec<f32>) -> Result<u64> {
         let started = Instant::now();
         let CpuBackend { low_planes, lent, vectors, isa, team, .. } = self;
-        low_planes.sums(of, (rows, x), vectors, (*isa, team, lent.as_mut()), out)?;
+        let read = low_planes.sums(of, (rows, x), vectors, (*isa, team, lent.as_mut()), out)?;
         self.spent.ram += started.elapsed().as_secs_f64();
-        Ok(())
+        Ok(read)
     }
 
     fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {

@@ -31,6 +31,8 @@ pub struct Recorder<'a> {
     work: u64,
     /// Bytes of weights, keys and values, or logits that the next dispatch reads.
     bytes: u64,
+    /// Bytes of matrices that all dispatches read.
+    weights: u64,
     dispatches: u64,
     submissions: u64,
     /// When recording began, and seconds of it before that.
@@ -51,6 +53,7 @@ impl<'a> Recorder<'a> {
             is_listing: false,
             work: 0,
             bytes: 0,
+            weights: 0,
             dispatches: 0,
             submissions: 0,
             since: None,
@@ -83,6 +86,12 @@ impl<'a> Recorder<'a> {
         }
         self.work += work;
         self.bytes += bytes;
+    }
+
+    /// The same of a product, which reads so many bytes of a matrix.
+    pub fn weigh_product(&mut self, work: u64, bytes: u64) {
+        self.weigh(work, bytes);
+        self.weights += bytes;
     }
 
     pub fn dispatch(&mut self, kernel: Kernel, bound: &Bound, groups: [u32; 3]) -> Result<()> {
@@ -170,7 +179,8 @@ impl<'a> Recorder<'a> {
 
     /// What was recorded and submitted.
     pub fn traffic(&self) -> Traffic {
-        Traffic { dispatches: self.dispatches, submissions: self.submissions, readbacks: 0 }
+        let Recorder { dispatches, submissions, weights, .. } = *self;
+        Traffic { dispatches, submissions, weights, ..Traffic::default() }
     }
 
     /// Seconds from first dispatches to their submission.

@@ -27,7 +27,7 @@ impl Usage {
     pub fn add(&mut self, kind: PassKind, pass: Traffic) {
         let (count, sum) = &mut self.passes[kind as usize];
         *count += 1;
-        *sum = plus(*sum, pass);
+        *sum = *sum + pass;
     }
 
     /// A pass of so many dispatches was recorded in so many seconds.
@@ -43,7 +43,7 @@ impl Usage {
     }
 
     pub fn traffic(&self) -> Traffic {
-        self.passes.iter().fold(Traffic::default(), |all, &(_, pass)| plus(all, pass))
+        self.passes.iter().fold(Traffic::default(), |all, &(_, pass)| all + pass)
     }
 
     /// A line for each kind of pass, and one for recording.
@@ -76,14 +76,6 @@ impl Usage {
     }
 }
 
-fn plus(a: Traffic, b: Traffic) -> Traffic {
-    Traffic {
-        dispatches: a.dispatches + b.dispatches,
-        submissions: a.submissions + b.submissions,
-        readbacks: a.readbacks + b.readbacks,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,13 +83,21 @@ mod tests {
     #[test]
     fn means_are_by_kind_and_the_sum_is_of_all() {
         let mut usage = Usage::default();
-        let pass = |dispatches| Traffic { dispatches, submissions: 1, readbacks: 1 };
+        let pass = |dispatches| Traffic {
+            dispatches,
+            submissions: 1,
+            readbacks: 1,
+            weights: 10,
+            ..Traffic::default()
+        };
         usage.add(PassKind::Token, pass(100));
         usage.add(PassKind::Token, pass(101));
         usage.add(PassKind::Chain, pass(900));
         usage.recorded(1.0, 0);
         [9e-4, 1e-5, 1.2e-5].into_iter().for_each(|seconds| usage.recorded(seconds, 100));
-        assert_eq!(usage.traffic(), Traffic { dispatches: 1101, submissions: 3, readbacks: 3 });
+        let all =
+            Traffic { dispatches: 1101, submissions: 3, readbacks: 3, weights: 30, ..Traffic::default() };
+        assert_eq!(usage.traffic(), all);
         let lines = usage.lines();
         assert!(
             lines.contains("one by one: 2; each token has 100.5 dispatches, 1.00 submissions"),

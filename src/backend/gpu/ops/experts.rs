@@ -268,7 +268,7 @@ impl Ops {
         let bytes = if coarse { matmul.coarse_bytes } else { matmul.bytes };
         let (n_expert, pairs) = (of.moe.n_expert, rows * of.taken);
         let read = pairs.min(n_expert) as u64;
-        recorder.weigh(matmul.work * pairs as u64, bytes * read / n_expert as u64);
+        recorder.weigh_product(matmul.work * pairs as u64, bytes * read / n_expert as u64);
         for part in &matmul.parts {
             if sorts(of, rows) {
                 let kernel = Kernel::ExpertTile { format, mode, lanes, coarse, arith };

@@ -117,7 +117,7 @@ impl Ops {
         product.take.iter().try_for_each(|take| take.record(recorder, rows))?;
         let coarse = coarse && format.has_planes();
         let bytes = if coarse { product.coarse_bytes } else { product.bytes };
-        recorder.weigh(product.work * rows as u64, bytes);
+        recorder.weigh_product(product.work * rows as u64, bytes);
         for (bound, heads) in &product.parts {
             if rows <= FEW_ROWS {
                 let kernel = Kernel::HeadRows { format, lanes, columns: rows as u32, coarse, arith };

@@ -54,7 +54,7 @@ impl Matmul {
     pub(super) fn weigh(&self, recorder: &mut Recorder, rows: usize, coarse: bool) -> bool {
         let coarse = coarse && self.format.has_planes();
         let bytes = if coarse { self.coarse_bytes } else { self.bytes };
-        recorder.weigh(self.work * rows as u64, bytes);
+        recorder.weigh_product(self.work * rows as u64, bytes);
         coarse
     }
 }
