@@ -42,6 +42,7 @@ pub mod cli;
 #[cfg(feature = "constraints")]
 pub mod constraint;
 pub mod context;
+pub mod control;
 pub mod embed;
 pub mod embedded;
 pub mod engine;
@@ -59,6 +60,7 @@ mod hub;
 #[doc(hidden)]
 pub mod internals;
 mod kv;
+pub mod lora;
 pub mod mask;
 #[allow(missing_docs)]
 mod measure;

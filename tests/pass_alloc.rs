@@ -39,6 +39,7 @@ fn pass(backend: &mut CpuBackend, model: &Model, from: usize, n: usize, logits: 
         view_of_slot: &view_of_slot,
         states: &[],
         shortlist: None,
+        scales: &[],
     };
     allocations(|| backend.run(&steps, &rows, Output::Logits(logits)).unwrap())
 }
@@ -72,6 +73,7 @@ fn nothing_is_allocated_for_a_token() {
             runs: UnitSet::all(model.n_layer()),
             held: UnitSet::all(model.n_layer()),
             by_planes: UnitSet::none(model.n_layer()),
+            loras: Default::default(),
             read_ahead: false,
             read_chosen: false,
         };

@@ -113,7 +113,8 @@ class Context:
     Settings: `n_ctx` (cells, shared by all sequences), `threads` (0: the physical cores), `device` ("cpu", "auto", a GPU by
     number or name, or several by number, as "0,1"), `gpu_layers`, `vram` and `ram` (bytes), `key_type` and `value_type`
     ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"), `isa`, `n_ubatch`, `sequences`, `swa_full`,
-    `extra_slots`, `repack`, `planes`.
+    `extra_slots`, `repack`, `planes`, `loras` and `control_vectors` (lists of files, each whole or as `(file, scale)`),
+    `control_layers` (the first and the last).
     """
 
     def __new__(cls, model: Model, **settings: Any) -> Context: ...
@@ -122,6 +123,7 @@ class Context:
     def decode(self, batch: Batch) -> NDArray[np.float32]: ...
     def hidden(self) -> NDArray[np.float32]: ...
     def fork(self, src: int, dst: int) -> None: ...
+    def adapt(self, seq: int, scales: Sequence[float] | None) -> None: ...
     def truncate(self, seq: int, length: int) -> None: ...
     def remove(self, seq: int) -> None: ...
     def remove_all(self) -> None: ...
@@ -135,7 +137,8 @@ class Context:
 
 @final
 class Job:
-    """A text to be made. Settings: `max_tokens`, `ignore_eos`, `stop`, `seed`, `mask`, `drafts`, `reuses` (cells of other
+    """A text to be made. Settings: `max_tokens`, `ignore_eos`, `stop`, `seed`, `mask`, `loras` (how much of
+    each adapter), `drafts`, `reuses` (cells of other
     texts), `logprobs`, `scores_from` (a place of the prompt), `streams`, and of sampling, with llama.cpp's defaults: `temp`,
     `top_k`, `top_p`, `min_p`, `typical_p`, `top_n_sigma`, `xtc_probability`, `xtc_threshold`, `repeat_penalty`,
     `frequency_penalty`, `presence_penalty`, `repeat_last_n`, `logit_bias`."""

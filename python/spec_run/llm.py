@@ -45,7 +45,7 @@ class LLM:
 
         `texts` at once at most. It drafts with masks that suit the model, or with `masks` instead, and with
         `proposers`, functions that guess how a text goes on. `settings` are those of `Context`: `n_ctx` (cells for all
-        texts together), `threads`, `device`, `gpu_layers`, `key_type`, `value_type`, `isa` and so on.
+        texts together), `threads`, `device`, `gpu_layers`, `key_type`, `value_type`, `isa`, `loras`, `control_vectors` and so on.
         """
         if isinstance(model, Model):
             self.model = model
@@ -70,15 +70,17 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         mask: Mask | None = None,
+        loras: Sequence[float] | None = None,
     ) -> list[RequestOutput]:
-        """Makes texts, in the order of the prompts. Under a `mask` they are the masked model's, without drafts."""
+        """Makes texts, in the order of the prompts. Under a `mask` they are the masked model's, without drafts. `loras` says
+        how much of each of the adapters they have that the model was opened with; without it, as was said there."""
         several = _several(prompts)
         params = _each(sampling_params or SamplingParams(), len(several))
         asked: list[tuple[str | None, list[int], SamplingParams, list[Text]]] = []
         try:
             for prompt, one in zip(several, params):
                 given, tokens = self._tokens(prompt)
-                jobs = (Job(tokens, **{"mask": mask, **one.settings(index)}) for index in range(one.n))
+                jobs = (Job(tokens, **{"mask": mask, "loras": loras, **one.settings(index)}) for index in range(one.n))
                 asked.append((given, tokens, one, [self.engine.submit(job) for job in jobs]))
             return [self._output(*request) for request in asked]
         except BaseException:
@@ -88,7 +90,12 @@ class LLM:
             raise
 
     def stream(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, mask: Mask | None = None
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        mask: Mask | None = None,
+        loras: Sequence[float] | None = None,
     ) -> Stream:
         """The pieces of a text as they come.
 
@@ -100,7 +107,7 @@ class LLM:
         """
         params = sampling_params or SamplingParams()
         _, tokens = self._tokens(prompt)
-        job = Job(tokens, **{"mask": mask, "streams": True, **params.settings()})
+        job = Job(tokens, **{"mask": mask, "loras": loras, "streams": True, **params.settings()})
         return Stream(self.model, self.engine.submit(job), params.logprobs)
 
     def chat(
@@ -109,6 +116,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         mask: Mask | None = None,
+        loras: Sequence[float] | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template: str | None = None,
         add_generation_prompt: bool = True,
@@ -131,7 +139,7 @@ class LLM:
             for one in several
         ]
         prompts = [{"prompt": text, "prompt_token_ids": self.model.prompt_tokens(text)} for text in texts]
-        return self.generate(prompts, sampling_params, mask=mask)
+        return self.generate(prompts, sampling_params, mask=mask, loras=loras)
 
     @overload
     def score(self, texts: Sequence[Prompt]) -> list[Score]: ...

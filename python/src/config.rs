@@ -1,9 +1,13 @@
 //! Settings of a context, from keyword arguments.
 
+use std::path::PathBuf;
+
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 use spec_run::{
     Context, ContextConfig, Model,
     context::{Device, Isa, KvType, Planes},
+    control::ControlVector,
+    lora::LoraFile,
 };
 
 use crate::errors::{raised, wrong};
@@ -39,6 +43,20 @@ pub fn config(model: &Model, settings: Option<&Bound<'_, PyDict>>) -> PyResult<C
             "device" => config.device = device(value.extract().map_err(bad)?)?,
             "gpu_layers" => config.placement.gpu_layers = Some(value.extract().map_err(bad)?),
             "vram" => config.placement.vram = Some(value.extract().map_err(bad)?),
+            "loras" => {
+                let files: Vec<File> = value.extract().map_err(bad)?;
+                let lora = |file: File| file.scaled(|path, scale| LoraFile { path, scale });
+                config.loras = files.into_iter().map(lora).collect();
+            }
+            "control_vectors" => {
+                let files: Vec<File> = value.extract().map_err(bad)?;
+                let vector = |file: File| file.scaled(|path, scale| ControlVector { path, scale });
+                config.control_vectors = files.into_iter().map(vector).collect();
+            }
+            "control_layers" => {
+                let (first, last): (usize, usize) = value.extract().map_err(bad)?;
+                config.control_layers = Some(first..=last);
+            }
             "ram" => config.placement.ram = Some(value.extract().map_err(bad)?),
             unknown => {
                 return Err(PyTypeError::new_err(format!("there is no setting {unknown:?}")));
@@ -61,6 +79,22 @@ pub fn config(model: &Model, settings: Option<&Bound<'_, PyDict>>) -> PyResult<C
         (true, false) => Some(Planes::Cheap),
     };
     Ok(config)
+}
+
+/// A file, whole or with how much of it.
+#[derive(FromPyObject)]
+enum File {
+    Scaled(PathBuf, f32),
+    Whole(PathBuf),
+}
+
+impl File {
+    fn scaled<T>(self, make: impl Fn(PathBuf, f32) -> T) -> T {
+        match self {
+            File::Scaled(path, scale) => make(path, scale),
+            File::Whole(path) => make(path, 1.0),
+        }
+    }
 }
 
 fn kv_type(name: &str, text: String) -> PyResult<KvType> {

@@ -88,6 +88,13 @@ impl Context {
         self.with_context(py, |context| context.fork(src, dst));
     }
 
+    /// Gives a sequence that is empty so much of each adapter; `None`: nothing of any.
+    #[pyo3(signature = (seq, scales))]
+    fn adapt(&self, py: Python<'_>, seq: u32, scales: Option<Vec<f32>>) -> PyResult<()> {
+        let scales = scales.as_deref().and_then(spec_run::lora::Scales::new);
+        self.with_context(py, |context| context.adapt(seq, scales)).map_err(raised)
+    }
+
     /// Keeps the first `length` tokens of a sequence.
     fn truncate(&self, py: Python<'_>, seq: u32, length: usize) -> PyResult<()> {
         self.with_context(py, |context| {

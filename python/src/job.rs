@@ -18,6 +18,7 @@ pub struct Job {
     pub scores_from: Option<usize>,
     /// Looked at when it is known which model it is for.
     mask: Option<Py<PyAny>>,
+    loras: Option<Vec<f32>>,
     pub drafts: bool,
     pub reuses: bool,
     pub stop: Vec<String>,
@@ -37,6 +38,7 @@ impl Job {
             logprobs: 0,
             scores_from: None,
             mask: None,
+            loras: None,
             drafts: true,
             reuses: true,
             stop: Vec::new(),
@@ -67,6 +69,7 @@ impl Job {
             "logprobs" => self.logprobs = value.extract()?,
             "scores_from" => self.scores_from = Some(value.extract()?),
             "mask" => self.mask = Some(value.clone().unbind()),
+            "loras" => self.loras = value.extract()?,
             "drafts" => self.drafts = value.extract()?,
             "reuses" => self.reuses = value.extract()?,
             "stop" => self.stop = value.extract()?,
@@ -104,6 +107,7 @@ impl Job {
             logprobs: self.logprobs,
             scores_from: self.scores_from,
             mask: mask.filter(|mask| !mask.is_full()),
+            loras: self.loras.clone(),
             drafts: self.drafts,
             reuses: self.reuses,
             ..spec_run::Job::new(self.prompt.clone())

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import gguf
 import numpy as np
 import pytest
 from conftest import STORIES, program
@@ -288,3 +289,30 @@ def test_python_adds_nothing_to_speak_of(llm, say):
     share = sorted(shares)[len(shares) // 2]
     say(f"generate() takes {100 * share:.2f} % more than the engine's own time for 256 tokens")
     assert share < 0.03
+
+
+def test_texts_have_adapters_of_their_own(model, tmp_path):
+    rng, sides = np.random.default_rng(5), {"attn_q": (256, 256), "ffn_down": (768, 256)}
+    for name in ["one", "two"]:
+        writer = gguf.GGUFWriter(tmp_path / name, "llama")
+        writer.add_string("general.type", "adapter")
+        writer.add_string("adapter.type", "lora")
+        for layer in range(model.n_layer):
+            for part, (cols, rows) in sides.items():
+                for end, shape in [("a", (4, cols)), ("b", (rows, 4))]:
+                    numbers = rng.normal(0, 0.1, shape).astype(np.float32)
+                    writer.add_tensor(f"blk.{layer}.{part}.weight.lora_{end}", numbers)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    files = [tmp_path / "one", (tmp_path / "two", 0.5)]
+    llm = LLM(model, loras=files)
+    texts = {scales: llm.generate(PROMPTS[0], GREEDY, loras=scales)[0].outputs[0].text for scales in [(0, 0), (1, 0), (1, 0.5)]}
+    assert texts[0, 0] == LLM(model).generate(PROMPTS[0], GREEDY)[0].outputs[0].text
+    assert texts[1, 0.5] == llm.generate(PROMPTS[0], GREEDY)[0].outputs[0].text
+    assert len(set(texts.values())) == 3
+    flags = ["--lora", tmp_path / "one", "--lora-scaled", f"{tmp_path / 'two'}:0.5"]
+    assert program("-p", PROMPTS[0], "-n", 40, "--json", "--temp", 0, *flags)["text"] == texts[1, 0.5]
+    with pytest.raises(ValueError, match="there must be a number for each of the 2"):
+        llm.generate(PROMPTS[0], GREEDY, loras=[1])

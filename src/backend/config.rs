@@ -1,6 +1,6 @@
 //! What a context asks of its backend: how much room, on which device, in which form.
 
-use std::path::PathBuf;
+use std::{ops::RangeInclusive, path::PathBuf};
 
 use super::{
     Device,
@@ -8,8 +8,10 @@ use super::{
     gpu::{Tuning, Wanted},
 };
 use crate::{
+    control::ControlVector,
     kv::{KvLayout, KvRoom},
     kv_type::KvType,
+    lora::LoraFile,
     placement::PlacementRequest,
     plan::Plan,
 };
@@ -65,6 +67,12 @@ pub struct ContextConfig {
     /// ones take longer until [`Context::pack_more`](crate::Context::pack_more) has rearranged the weights. Who generates one
     /// text need not call that. No result depends on it.
     pub pack_later: bool,
+    /// Adapters that texts may have: see [`Context::adapt`](crate::Context::adapt).
+    pub loras: Vec<LoraFile>,
+    /// Directions that are added to the stream behind layers, for all texts.
+    pub control_vectors: Vec<ControlVector>,
+    /// Behind which layers; `None` is behind all for which there are some.
+    pub control_layers: Option<RangeInclusive<usize>>,
     /// Where it runs.
     pub device: Device,
     /// What goes where, if the model is not to be all in one place.
@@ -104,6 +112,9 @@ impl Default for ContextConfig {
             isa: None,
             planes: Some(Planes::Cheap),
             pack_later: false,
+            loras: Vec::new(),
+            control_vectors: Vec::new(),
+            control_layers: None,
             device: Device::Cpu,
             placement: PlacementRequest::default(),
             streaming: Streaming::default(),

@@ -30,6 +30,7 @@ pub use {open::plan, planned::check_states};
 use crate::{
     Result,
     kv::{CellMove, Replay, StateRun},
+    lora::Scales,
     plan::{BufSet, Step, UnitSet, WeightId},
     scores::Top,
     shortlist::Shortlist,
@@ -52,6 +53,8 @@ pub struct Rows<'a> {
     pub states: &'a [StateRun],
     /// All that is wanted of the vocabulary; the logits of other tokens are left as they are.
     pub shortlist: Option<&'a Shortlist>,
+    /// What each row has of adapters; empty where none has any.
+    pub scales: &'a [Option<Scales>],
 }
 
 /// What attention with such a window walks in a slot.

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     Error, Model, Result,
     kv::StateBytes,
+    lora::Loras,
     placement::{
         self, Apart, Basis, First, Place, Placement, PlacementChoice, PlacementRequest, PromptForecast, Side,
         forecast::Forecast,
@@ -224,8 +225,18 @@ impl Loading for Basis {
     }
 }
 
-pub fn open(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -> Result<Opened> {
-    let (candidates, note) = adapters_for(&model, config)?;
+pub fn open(
+    model: Arc<Model>,
+    config: &ContextConfig,
+    loras: &Arc<Loras>,
+    loading: &dyn Loading,
+) -> Result<Opened> {
+    let (candidates, note) = adapters_for(&model, config, loras)?;
+    // A GPU's kernels make several operations at once, and so the plan has to know.
+    let (model, loras) = match candidates.is_empty() || loras.all().is_empty() {
+        true => (model, loras.clone()),
+        false => (loras.in_plan(&model)?, Arc::default()),
+    };
     let with_ahead = config.ahead.then(|| Arc::new(model.with_ahead()));
     let of = |planned: &Planned| with_ahead.as_ref().filter(|_| planned.ahead).unwrap_or(&model);
     let kernels = |found: &Found| kernels(config, found, loading);
@@ -249,7 +260,7 @@ pub fn open(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) ->
     let progress = |ready, total| loading.ready(ready, total);
     let open = |planned: &Planned| {
         loading.planned(&planned.placement);
-        try_open(of(planned), config, &gpus, planned, &progress)
+        try_open(of(planned), config, &loras, &gpus, planned, &progress)
     };
     let smaller = !found.is_empty() && !config.placement.strict;
     let mut request = config.placement.clone();
@@ -307,10 +318,17 @@ fn first_that_fits<P, T>(
 }
 
 /// The GPUs to use for a model; and what there is to say where one was wanted that cannot run it.
-fn adapters_for(model: &Model, config: &ContextConfig) -> Result<(Vec<Found>, Option<String>)> {
+fn adapters_for(
+    model: &Model,
+    config: &ContextConfig,
+    loras: &Loras,
+) -> Result<(Vec<Found>, Option<String>)> {
     let found = adapters(config)?;
     if found.is_empty() {
         return Ok((found, None));
+    }
+    if let Some(note) = loras.only_by_themselves(model) {
+        return Ok((Vec::new(), Some(note)));
     }
     match (gpu::check(model), &config.device) {
         (Ok(()), _) => Ok((found, None)),
@@ -386,6 +404,7 @@ fn adapters(config: &ContextConfig) -> Result<Vec<Found>> {
 fn try_open(
     model: &Arc<Model>,
     config: &ContextConfig,
+    loras: &Arc<Loras>,
     gpus: &[(&Found, Variants)],
     planned: &Planned,
     progress: &(dyn Fn(u64, u64) + Sync),
@@ -410,6 +429,7 @@ fn try_open(
                 by_planes: placement.planes_apart(),
                 read_ahead: placement.uses(Place::File),
                 read_chosen: config.read_chosen,
+                loras: loras.clone(),
             },
             progress,
         )

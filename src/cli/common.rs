@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 #[cfg(feature = "download")]
 use super::hub_args::HubArgs;
 use super::{
+    adapter_args::AdapterArgs,
     device_args::DeviceArgs,
     failure,
     output::{detail, note, warning},
@@ -184,6 +185,8 @@ pub struct ContextArgs {
     /// ones alone; without this only those that lose no speed by it (Q8_0, Q6_K, Q5_*)
     #[arg(long, conflicts_with = "no_repack")]
     planes: bool,
+    #[command(flatten)]
+    pub adapters: AdapterArgs,
 }
 
 impl ContextArgs {
@@ -223,7 +226,8 @@ impl ContextArgs {
         if n_ctx > model.n_ctx_train {
             warning!("-c {n_ctx} is more than the {} that the model was trained for", model.n_ctx_train);
         }
-        self.placed(n_ctx, self.device.placement_request_for(model)?)
+        let config = self.placed(n_ctx, self.device.placement_request_for(model)?)?;
+        Ok(self.adapters.apply(config))
     }
 
     /// What holds of every model.

@@ -9,6 +9,7 @@ use crate::Error;
 const FLAGS: &[(&str, &str)] = &[
     ("chunk", "-c"),
     ("chunks", "--chunks"),
+    ("control_layers", "--control-vector-layer-range"),
     ("ctx", "--ctx"),
     ("device", "--device"),
     ("dim", "--dim"),
@@ -31,6 +32,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("kv_heads", "--kv-heads"),
     ("layers", "--layers"),
     ("logit_bias", "--logit-bias"),
+    ("loras", "--lora"),
     ("min_p", "--min-p"),
     ("mirostat_eta", "--mirostat-lr"),
     ("mirostat_tau", "--mirostat-ent"),

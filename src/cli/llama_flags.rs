@@ -65,7 +65,6 @@ const GPUS: &str =
     "--device 0,1 names the GPUs, which are filled in this order; --vram says how much of each";
 const TEXT_ONLY: &str = "only text is read here; use llama-mtmd-cli";
 const ROPE: &str = "positions are scaled as the model's file says";
-const ADAPTERS: &str = "adapters are not applied; merge them with llama-export-lora first";
 const TEMPLATE_SAYS: &str = "the chat template says what stands around a message";
 const PROMPT_FILES: &str = "a prompt's state is not kept on disk; leave it out";
 const LOGS: &str = "there is no log; -v says more on stderr";
@@ -229,11 +228,11 @@ pub const FLAGS: &[Flag] = &[
     flag(&["--no-host"], Nothing, "LLAMA_ARG_NO_HOST", Accepted("buffers are chosen by themselves")),
     flag(&["--check-tensors"], Nothing, "", Accepted("what loading needs is always checked")),
     flag(&["--override-kv"], Value, "", Refused("the file's metadata counts; change it with gguf-py's gguf_set_metadata.py")),
-    flag(&["--lora"], Value, "", Refused(ADAPTERS)),
-    flag(&["--lora-scaled"], Value, "", Refused(ADAPTERS)),
-    flag(&["--control-vector"], Value, "", Refused("control vectors are not applied; use llama-cli")),
-    flag(&["--control-vector-scaled"], Value, "", Refused("control vectors are not applied; use llama-cli")),
-    flag(&["--control-vector-layer-range"], TwoValues, "", Refused("control vectors are not applied; use llama-cli")),
+    flag(&["--lora"], Value, "", Same("--lora")),
+    flag(&["--lora-scaled"], Value, "", Same("--lora-scaled")),
+    flag(&["--control-vector"], Value, "", Same("--control-vector")),
+    flag(&["--control-vector-scaled"], Value, "", Same("--control-vector-scaled")),
+    flag(&["--control-vector-layer-range"], TwoValues, "", Same("--control-vector-layer-range")),
     flag(&["--gpt-oss-20b-default"], Nothing, "", Refused(PRESETS)),
     flag(&["--gpt-oss-120b-default"], Nothing, "", Refused(PRESETS)),
     flag(&["--vision-gemma-4b-default"], Nothing, "", Refused(PRESETS)),

@@ -65,6 +65,7 @@ pub fn translate(
             line.words.push(word);
             continue;
         };
+        let mut second = None;
         let value = match (flag.takes, joined) {
             (_, Some(value)) => Some(value),
             (Takes::Nothing, None) => None,
@@ -72,7 +73,11 @@ pub fn translate(
                 words.next_if(|next| next.to_str().is_some_and(|w| SWITCHES.contains(&w)))
             }
             (Takes::Value, None) => words.next(),
-            (Takes::TwoValues, None) => words.next().and(words.next()),
+            (Takes::TwoValues, None) => {
+                let first = words.next();
+                second = words.next();
+                first.filter(|_| second.is_some())
+            }
         };
         if matches!(flag.takes, Takes::Value | Takes::TwoValues) && value.is_none() {
             return Err(format!("{name}: a value is missing behind it"));
@@ -81,7 +86,10 @@ pub fn translate(
             Here::Same(long) if elsewhere(long) => {
                 line.ignored.push((name.into(), "it is for generating text"));
             }
-            Here::Same(long) => push(&mut line.words, flag, long, value),
+            Here::Same(long) => {
+                push(&mut line.words, flag, long, value);
+                line.words.extend(second);
+            }
             Here::Chat("") => single = true,
             Here::Chat(long) => {
                 chat = true;
@@ -364,7 +372,7 @@ mod tests {
             let known = line("--mlock --no-warmup -ngl 9 --reasoning-effort low -n 5").unwrap();
             let ours = format!("{command} --n-gpu-layers 9 --reasoning-effort low -n 5");
             assert_eq!((known.words, known.ignored.len()), (words(&ours), 2));
-            for (flag, why) in [("--lora x", "--lora: adapters are not applied"), ("-zz", "'-zz' found")] {
+            for (flag, why) in [("-dr x", "-dr: models come from Hugging Face"), ("-zz", "'-zz' found")] {
                 let refused = line(flag).unwrap_err();
                 assert!(refused.contains(why), "{command} {flag}: {refused}");
             }

@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand. Arguments are parsed here, checked, and handed to the library
 //! in one call; text goes to stdout, everything else to stderr.
 
+mod adapter_args;
 mod bench;
 mod bench_tests;
 mod beside_args;

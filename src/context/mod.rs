@@ -1,5 +1,6 @@
 //! A model, its K/V cache and a backend: batches in, logits out. No device code here.
 
+mod adapters;
 mod ahead;
 mod costs;
 mod forks;
@@ -17,12 +18,15 @@ use crate::{
     Batch, Error, Model, Result,
     backend::{self, Backend, Opened, Output, SmallJob},
     batch::{ChainBatch, Row, SeqId},
+    control,
     kv::WrittenSlots,
+    lora::Loras,
     mask::RunLayers,
     placement::{Place, Placement},
     plan::{Buf, CacheUse, Dims, Op, Plan, Step, Unit},
     scores::{Scores, Top, Want},
 };
+use adapters::Adapted;
 use parts::Given;
 use placed::Placed;
 use taps::Tapped;
@@ -48,6 +52,8 @@ pub struct Context {
     speeds: Option<Speeds>,
     extra_slots: usize,
     shortlists: bool,
+    loras: Arc<Loras>,
+    adapted: Adapted,
     /// `[outputs, n_vocab]` of the last decode.
     logits: Vec<f32>,
     /// `[rows, dim]` of the last decode that kept them.
@@ -75,8 +81,11 @@ impl Context {
             )));
         }
         let model = model.for_context(config.n_ctx as usize);
+        let model = control::steered(&model, &config.control_vectors, config.control_layers.as_ref())?;
         let n_layer = model.plan.dims.n_layer;
-        let Opened { model, backend, placement, notes, speeds } = backend::open(model, config, loading)?;
+        let loras = Arc::new(Loras::open(&config.loras, &model)?);
+        let Opened { model, backend, placement, notes, speeds } =
+            backend::open(model, config, &loras, loading)?;
         let kv = KvCache::new(&config.kv_layout(&model.plan), n_layer);
         Ok(Context {
             has_taps: model.plan.rests_between_layers(),
@@ -86,8 +95,10 @@ impl Context {
             shortlists: config.shortlists && backend.takes_shortlists(),
             backend,
             placement,
-            notes,
+            notes: [loras.notes(), notes].concat(),
             speeds,
+            adapted: Adapted::new(loras.default_scales()),
+            loras,
             logits: Vec::new(),
             hidden: Vec::new(),
             tapped: Tapped::default(),
@@ -209,6 +220,7 @@ impl Context {
         }
         let forked = batch.forks.iter().map(|fork| (fork.to, 0));
         let before = batch.rows.iter().map(|r| (r.seq, self.kv.len(r.seq))).chain(forked).collect();
+        self.adapted.part(batch);
         // What predicts one token more has no states.
         let goes_on = batch.ahead.is_none();
         if goes_on {
@@ -283,6 +295,7 @@ impl Context {
     /// Makes `dst` the same as `src`; nothing is copied.
     pub fn fork(&mut self, src: SeqId, dst: SeqId) {
         self.kv.fork(src, dst);
+        self.adapted.fork(src, dst);
     }
 
     /// Keeps the first `len` tokens of a sequence. Where layers see only so far back this is an error, and changes nothing,
@@ -300,11 +313,13 @@ impl Context {
     /// Forgets a sequence.
     pub fn remove(&mut self, seq: SeqId) {
         self.kv.remove(seq);
+        self.adapted.remove(seq);
     }
 
     /// Forgets everything.
     pub fn remove_all(&mut self) {
         self.kv.sequences().for_each(|seq| self.kv.remove(seq));
+        self.adapted.remove_all();
     }
 
     /// Context shift: drops `count` tokens after the first `keep` and closes the gap. An error where layers that see only so
@@ -475,7 +490,8 @@ impl Context {
                 (None, Some(_)) => (self.cells_of(rows), self.kv.advance_states(rows, &recurrent)?),
                 (None, None) => (self.place(batch, rows, done)?, self.kv.advance_states(rows, &recurrent)?),
             };
-            let placed = Placed::new(&self.kv, rows, &cells, states);
+            let scales = self.adapted.of_rows(rows);
+            let placed = Placed::new(&self.kv, rows, &cells, states, scales);
             let n_out = placed.outputs.len();
             steps.truncate(body);
             steps.extend(head.filter(|_| n_out > 0));
@@ -535,7 +551,10 @@ impl Context {
     ) -> Result<Option<Chained>> {
         let model = self.model.clone();
         let placed: Vec<_> = std::iter::zip(links, cells)
-            .map(|(link, cells)| Placed::new(&self.kv, &link.batch.rows, cells, Vec::new()))
+            .map(|(link, cells)| {
+                let rows = &link.batch.rows;
+                Placed::new(&self.kv, rows, cells, Vec::new(), self.adapted.of_rows(rows))
+            })
             .collect();
         let steps: Vec<_> = links.iter().map(|l| model.plan.steps(l.batch.run_layers.as_ref())).collect();
         let seen: Vec<_> = (0..links.len())

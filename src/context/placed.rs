@@ -6,6 +6,7 @@ use crate::{
     backend::{Rows, SlotView, View},
     batch::Row,
     kv::{KvCache, StateRun},
+    lora::Scales,
     shortlist::Shortlist,
 };
 
@@ -17,10 +18,17 @@ pub(super) struct Placed<'a> {
     cells: Vec<Cow<'a, [u32]>>,
     pub outputs: Vec<usize>,
     states: Vec<StateRun>,
+    scales: Vec<Option<Scales>>,
 }
 
 impl<'a> Placed<'a> {
-    pub fn new(kv: &KvCache, rows: &[Row], cells: &'a [u32], states: Vec<StateRun>) -> Self {
+    pub fn new(
+        kv: &KvCache,
+        rows: &[Row],
+        cells: &'a [u32],
+        states: Vec<StateRun>,
+        scales: Vec<Option<Scales>>,
+    ) -> Self {
         let in_windows = |class| cells.iter().map(|&cell| kv.place(class, cell)).collect();
         Placed {
             tokens: rows.iter().map(|r| r.token).collect(),
@@ -28,6 +36,7 @@ impl<'a> Placed<'a> {
             cells: std::iter::once(Cow::Borrowed(cells)).chain((1..kv.classes()).map(in_windows)).collect(),
             outputs: (0..rows.len()).filter(|&i| rows[i].logits).collect(),
             states,
+            scales,
         }
     }
 
@@ -37,7 +46,7 @@ impl<'a> Placed<'a> {
         view_of_slot: &'s [SlotView],
         shortlist: Option<&'s Shortlist>,
     ) -> Rows<'s> {
-        let Placed { tokens, positions, cells, outputs, states } = self;
-        Rows { tokens, positions, cells, outputs, views, view_of_slot, states, shortlist }
+        let Placed { tokens, positions, cells, outputs, states, scales } = self;
+        Rows { tokens, positions, cells, outputs, views, view_of_slot, states, shortlist, scales }
     }
 }

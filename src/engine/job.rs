@@ -34,6 +34,8 @@ pub struct Job {
     pub scores_from: Option<usize>,
     /// What of the model makes the text; `None`: all of it.
     pub mask: Option<RunLayers>,
+    /// How much of each adapter the text has, in the order of the context's; `None`: what the context gives where nothing is said.
+    pub loras: Option<Vec<f32>>,
     /// Whether the text may be drafted. It is the same either way.
     pub drafts: bool,
     /// Whether it may begin with texts that are in the cache. It is the same either way.
@@ -55,6 +57,7 @@ impl Job {
             logprobs_after_sampling: false,
             scores_from: None,
             mask: None,
+            loras: None,
             drafts: true,
             reuses: true,
             slot: None,

@@ -44,7 +44,7 @@ pub use session::Session;
 pub use slots::SlotStatus;
 pub use status::{Done, Status};
 pub use text::TokenScore;
-pub(crate) use text::{Hear, Lane, Limits, News, Text};
+pub(crate) use text::{Hear, Lane, Limits, Maker, News, Text};
 pub use worker::{Handle, Worker};
 
 use self::{
@@ -57,6 +57,7 @@ use self::{
 use crate::{
     Batch, Context, ContextConfig, Error, Model, Result, Sampler, Tokenizer,
     batch::SeqId,
+    lora::Scales,
     speculation::{Controller, Costs, Memory, Policy, Proposer, Report, candidates::Drafters, learned},
 };
 
@@ -198,6 +199,7 @@ impl Engine {
     /// The same for a text that keeps to a rule.
     pub fn submit_bound(&mut self, job: Job, bound: Bound, listener: Listener) -> Result<JobId> {
         self.check(&job)?;
+        let scales = self.scales(&job)?;
         let mut sampler = Sampler::new(job.sampler.clone())?;
         let drafts = job.drafts && job.mask.is_none();
         let mut proposers = if drafts { (self.make_proposers)() } else { Vec::new() };
@@ -210,7 +212,7 @@ impl Engine {
         }
         let seq = self.sequences();
         let mut limits = Limits::of(&job.request(), &self.tokenizer, seq, seq + 1);
-        limits.mask = job.mask;
+        limits.maker = Maker { mask: job.mask, scales };
         limits.most_cells = self.tokens_of_text();
         limits.after_sampling = job.logprobs_after_sampling;
         let mut text =
@@ -276,6 +278,18 @@ impl Engine {
         while self.step() {}
     }
 
+    /// What a job's text has of adapters.
+    fn scales(&self, job: &Job) -> Result<Option<Scales>> {
+        let Some(scales) = &job.loras else { return Ok(self.context.default_scales().cloned()) };
+        let count = self.context.loras().len();
+        match scales.iter().all(|scale| scale.is_finite()) && scales.len() == count {
+            true => Ok(Scales::new(scales)),
+            false => Err(Error::Input(format!(
+                "the scales {scales:?} of adapters: there must be a number for each of the {count} in `loras`"
+            ))),
+        }
+    }
+
     fn check(&self, job: &Job) -> Result<()> {
         let (tokens, most) = (job.prompt.len(), self.tokens_of_text());
         job.request().check_some()?;
@@ -317,12 +331,12 @@ impl Engine {
             job.end(Ok(()));
         }
         for mut job in self.running.extract_if(.., ended) {
-            let Limits { seq, draft, mask, .. } = job.text.limits.clone();
+            let Limits { seq, draft, maker, .. } = job.text.limits.clone();
             self.context.remove(draft);
             let cells = self.context.kv().len(seq);
             match job.evaluated(cells).filter(|_| self.config.keeps_prefixes) {
                 Some(tokens) => {
-                    let dropped = self.prefixes.keep(seq, mask, tokens.to_vec(), job.slot);
+                    let dropped = self.prefixes.keep(seq, maker, tokens.to_vec(), job.slot);
                     dropped.into_iter().for_each(|seq| self.context.remove(seq));
                 }
                 None => self.context.remove(seq),
@@ -355,6 +369,12 @@ impl Engine {
             }
             // A text that had to give up its cells may find all of them in another's.
             job.text.prompt = job.text.prompt.take().filter(|prompt| prompt.done < prompt.tokens.len());
+            let Limits { seq, maker, .. } = &job.text.limits;
+            if source.is_none() {
+                self.context
+                    .adapt(*seq, maker.scales.clone())
+                    .expect("it is empty, and its scales are checked");
+            }
             job.slot = self.slot_for(job.wanted, source);
             if job.first_token.is_none() {
                 let cached = job.text.prompt.as_ref().map_or(0, |p| p.done);
@@ -372,16 +392,16 @@ impl Engine {
     fn fork_prefix(&mut self, job: &mut Running) -> Option<usize> {
         let prompt = job.text.prompt.as_mut()?;
         let may = |slot: usize| job.reuses && job.wanted.is_none_or(|wanted| slot == wanted);
-        let Limits { seq, mask, .. } = &job.text.limits;
+        let Limits { seq, maker, .. } = &job.text.limits;
         let asked = prompt.tokens.len() - usize::from(prompt.asks);
         let most = prompt.scored.as_ref().map_or(asked, |scored| asked.min(scored.from - 1));
         let kv = self.context.kv();
         let others =
-            self.running.iter().filter(|other| other.text.limits.mask == *mask).filter_map(|other| {
+            self.running.iter().filter(|other| other.text.limits.maker == *maker).filter_map(|other| {
                 let seq = other.text.limits.seq;
                 Some((seq, other.evaluated(kv.len(seq)).filter(|_| may(other.slot))?))
             });
-        let kept = self.prefixes.under(mask).filter(|kept| may(kept.slot));
+        let kept = self.prefixes.made_by(maker).filter(|kept| may(kept.slot));
         let kept = kept.map(|kept| (kept.seq, kept.tokens.as_slice()));
         let alike = |(seq, tokens): (SeqId, &[u32])| {
             let same = std::iter::zip(tokens, &prompt.tokens[..most]).take_while(|(a, b)| a == b).count();

@@ -1,11 +1,12 @@
 //! Texts that have ended and stay in the cache while there is room: a prompt that begins alike begins with their cells.
 
-use crate::{RunLayers, batch::SeqId};
+use super::Maker;
+use crate::batch::SeqId;
 
 /// A text that stays.
 pub(super) struct Kept {
     pub seq: SeqId,
-    pub mask: Option<RunLayers>,
+    pub maker: Maker,
     /// What its cells hold.
     pub tokens: Vec<u32>,
     /// Where it was made.
@@ -29,22 +30,22 @@ impl Prefixes {
 
     /// Keeps a text, `tokens` of which are in the cells of `seq`. Returns sequences that are not needed any more: the oldest
     /// where there are too many, and those of the same slot that this one begins with.
-    pub fn keep(&mut self, seq: SeqId, mask: Option<RunLayers>, tokens: Vec<u32>, slot: usize) -> Vec<SeqId> {
+    pub fn keep(&mut self, seq: SeqId, maker: Maker, tokens: Vec<u32>, slot: usize) -> Vec<SeqId> {
         let mut dropped = Vec::new();
         let is_part =
-            |kept: &mut Kept| kept.slot == slot && kept.mask == mask && tokens.starts_with(&kept.tokens);
+            |kept: &mut Kept| kept.slot == slot && kept.maker == maker && tokens.starts_with(&kept.tokens);
         dropped.extend(self.kept.extract_if(.., is_part).map(|kept| kept.seq));
         self.clock += 1;
-        self.kept.push(Kept { seq, mask, tokens, slot, made: self.clock, used: self.clock });
+        self.kept.push(Kept { seq, maker, tokens, slot, made: self.clock, used: self.clock });
         while self.kept.len() > self.most {
             dropped.extend(self.pop_oldest());
         }
         dropped
     }
 
-    /// Those whose keys and values a text under `mask` has too.
-    pub fn under<'a>(&'a self, mask: &'a Option<RunLayers>) -> impl Iterator<Item = &'a Kept> {
-        self.kept.iter().filter(move |kept| kept.mask == *mask)
+    /// Those whose keys and values a text that is made so has too.
+    pub fn made_by<'a>(&'a self, maker: &'a Maker) -> impl Iterator<Item = &'a Kept> {
+        self.kept.iter().filter(move |kept| kept.maker == *maker)
     }
 
     /// The text that a slot made last.

@@ -135,7 +135,7 @@ fn groups(lanes: &[Lane], parts: &[Option<Part>]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let takes_part = |i: &usize| parts[*i].is_some() || lanes[*i].text.is_going();
     for i in (0..lanes.len()).filter(takes_part) {
-        let mask = |i: usize| &lanes[i].text.limits.mask;
+        let mask = |i: usize| &lanes[i].text.limits.maker.mask;
         match groups.iter_mut().find(|group| mask(group[0]) == mask(i)) {
             Some(group) => group.push(i),
             None => groups.push(vec![i]),

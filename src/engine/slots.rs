@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{Engine, Job, JobId, Running, SavedCells, SavedText};
+use super::{Engine, Job, JobId, Maker, Running, SavedCells, SavedText};
 use crate::{Error, Result};
 
 /// What a slot is at.
@@ -30,15 +30,17 @@ impl Engine {
         let Some(kept) = self.prefixes.last_of(slot) else {
             return Ok(SavedText { tokens: Vec::new(), cells: None });
         };
-        if kept.mask.is_some() {
+        if kept.maker.mask.is_some() {
             return Err(Error::Input(format!(
                 "slot {slot}: its text was made under a mask; only texts of the whole model can be saved"
             )));
         }
-        let cells = match (self.form(), self.context.save(kept.seq)?) {
-            (Some(form), Some(bytes)) => Some(SavedCells { form, bytes }),
-            (None, _) | (_, None) => None,
+        // With adapters its keys and values are no other text's; they are made again.
+        let saved = match kept.maker.scales {
+            None => self.context.save(kept.seq)?,
+            Some(_) => None,
         };
+        let cells = self.form().zip(saved).map(|(form, bytes)| SavedCells { form, bytes });
         Ok(SavedText { tokens: kept.tokens.clone(), cells })
     }
 
@@ -68,8 +70,9 @@ impl Engine {
         self.erase_slot(slot)?;
         while !self.has_room(count, 1) && self.evict() {}
         let seq = self.sequences();
+        self.context.adapt(seq, None)?;
         self.context.load(seq, count, &cells.bytes)?;
-        let dropped = self.prefixes.keep(seq, None, job.prompt, slot);
+        let dropped = self.prefixes.keep(seq, Maker::default(), job.prompt, slot);
         dropped.into_iter().for_each(|seq| self.context.remove(seq));
         Ok(count)
     }

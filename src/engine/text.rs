@@ -8,6 +8,7 @@ use super::{
 use crate::{
     Context, Result, RunLayers, Sampler, Tokenizer,
     batch::{Row, SeqId},
+    lora::Scales,
     sampler::{Distribution, top_logprobs},
     scores::{Scores, Want, log_sum_exp},
     speculation::{
@@ -31,11 +32,19 @@ pub(crate) enum News<'n> {
 /// Told what becomes known, and which lane's text it is of; may end that text.
 pub(crate) type Hear<'h> = &'h mut dyn FnMut(usize, News) -> Result<ControlFlow<()>>;
 
+/// What makes a text. Those that are made alike have the same keys and values where they begin alike.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Maker {
+    /// What of the model; `None`: all of it.
+    pub mask: Option<RunLayers>,
+    /// How much of each adapter; `None`: nothing of any.
+    pub scales: Option<Scales>,
+}
+
 /// What a text is to be, and where.
 #[derive(Clone)]
 pub(crate) struct Limits {
-    /// What of the model makes the text; `None`: all of it.
-    pub mask: Option<RunLayers>,
+    pub maker: Maker,
     /// The most tokens in the cache.
     pub most_cells: usize,
     /// The sequence of the text, and that of its drafts.
@@ -56,7 +65,8 @@ impl Limits {
         let ends = if ignore_eos { Arc::default() } else { tokenizer.ends() };
         let most_cells = usize::MAX;
         let after_sampling = false;
-        Limits { mask: None, most_cells, seq, draft, ends, max_tokens, shift_keep, logprobs, after_sampling }
+        let maker = Maker::default();
+        Limits { maker, most_cells, seq, draft, ends, max_tokens, shift_keep, logprobs, after_sampling }
     }
 
     pub fn is_end(&self, token: u32) -> bool {

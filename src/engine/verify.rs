@@ -55,7 +55,7 @@ pub(super) fn pass(
         outputs = batch.rows.iter().filter(|row| row.logits).count();
         want = want.and(text.want);
     }
-    batch.run_layers = lanes[group[0]].text.limits.mask.clone();
+    batch.run_layers = lanes[group[0]].text.limits.maker.mask.clone();
     // All rows of a pass are taken out, which is too much where only prompts' are wanted by nobody; and none are taken out of passes
     // that go on from others, nor where nobody will draft from them.
     let only_texts = group.iter().all(|&lane| parts[lane].is_none());

@@ -67,6 +67,14 @@ pub struct TensorInfo {
     pub bytes: u64,
 }
 
+/// A matrix of floats that no file has.
+pub(crate) struct NewTensor {
+    pub name: String,
+    pub cols: usize,
+    pub rows: usize,
+    pub numbers: Vec<f32>,
+}
+
 impl TensorInfo {
     /// The number of weights; that it fits was checked when the file was opened.
     pub fn elements(&self) -> u64 {
@@ -179,6 +187,20 @@ impl Gguf {
         let taken = tensors.into_iter().map(|tensor| TensorInfo { shard: before + tensor.shard, ..tensor });
         let tensors = self.tensors.iter().cloned().chain(taken).collect();
         let shards = self.shards.iter().chain(&other.shards).cloned().collect();
+        Self::new(self.name.clone(), self.version, self.metadata.clone(), tensors, shards)
+    }
+
+    /// The same with more tensors, which are held in memory.
+    pub(crate) fn with_tensors(&self, new: Vec<NewTensor>) -> Result<Self> {
+        let (mut tensors, mut shards) = (self.tensors.clone(), self.shards.clone());
+        let mut bytes: Vec<u8> = Vec::new();
+        for NewTensor { name, cols, rows, numbers } in new {
+            let (offset, ty, shape) = (bytes.len() as u64, GgmlType::F32, vec![cols as u64, rows as u64]);
+            bytes.extend(numbers.iter().flat_map(|x| x.to_le_bytes()));
+            let len = bytes.len() as u64 - offset;
+            tensors.push(TensorInfo { name, ty, shape, shard: shards.len(), offset, bytes: len });
+        }
+        shards.push(Arc::new(Shard::Memory(bytes.into())));
         Self::new(self.name.clone(), self.version, self.metadata.clone(), tensors, shards)
     }
 

@@ -10,7 +10,7 @@ pub mod fixtures;
 mod rope;
 mod tail;
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 pub(crate) use builder::Builder;
 use builder::Built;
@@ -20,12 +20,15 @@ pub(crate) use tail::{Classifier, Dense, HeadActivation, Tail};
 
 use crate::{
     Error, Gguf, Result,
-    gguf::TensorInfo,
+    gguf::{NewTensor, TensorInfo},
     mask::skips::ModelId,
-    plan::{Ahead, ExpertMatrices, Op, Plan, WeightId},
+    plan::{Ahead, Buf, EmbedBy, ExpertMatrices, Op, Plan, WeightId},
     quant::GgmlType,
     quoted::Quoted,
 };
+
+/// The tensor whose rows tokens become.
+pub(crate) const TOKEN_TABLE: &str = "token_embd.weight";
 
 /// A matrix `[rows, cols]`, or a vector as one row: a tensor, or some rows of one.
 #[derive(Clone, Debug)]
@@ -133,6 +136,44 @@ impl Model {
         Arc::new(model)
     }
 
+    /// The model with directions that are added to the stream behind some of its layers.
+    pub(crate) fn steered(&self, directions: BTreeMap<usize, Vec<f32>>) -> Result<Self> {
+        let first = self.weights.len();
+        let layers: Vec<usize> = directions.keys().copied().collect();
+        let tensor = |(layer, numbers): (usize, Vec<f32>)| NewTensor {
+            name: format!("blk.{layer}.direction"),
+            cols: numbers.len(),
+            rows: 1,
+            numbers,
+        };
+        let mut model = self.with_matrices(directions.into_iter().map(tensor).collect())?;
+        for (n, layer) in layers.into_iter().enumerate() {
+            let table = WeightId((first + n) as u32);
+            let op = Op::Embed { table, by: EmbedBy::First, dst: Buf::X, scale: 1.0, add: true };
+            let ops = &mut model.plan.layers[layer];
+            if ops.mlp.is_empty() { ops.attn.push(op) } else { ops.mlp.push(op) }
+        }
+        Ok(model)
+    }
+
+    /// The model with more weights behind its own, for operations that its file has nothing of.
+    pub(crate) fn with_matrices(&self, new: Vec<NewTensor>) -> Result<Self> {
+        let first = self.gguf.tensors().len();
+        let mut model = Model { gguf: Arc::new(self.gguf.with_tensors(new)?), ..self.clone() };
+        for tensor in &model.gguf.tensors()[first..] {
+            let (bytes, cols, rows) = (tensor.bytes, tensor.shape[0] as usize, tensor.shape[1] as usize);
+            model.weights.push(WeightInfo {
+                tensor: tensor.clone(),
+                begin: 0,
+                bytes,
+                rows,
+                cols,
+                factor: 1.0,
+            });
+        }
+        Ok(model)
+    }
+
     /// Whether it has a head that was trained to predict one token more, which can be used here.
     pub fn predicts_ahead(&self) -> bool {
         self.ahead.is_some()
@@ -177,6 +218,11 @@ impl Model {
     pub(crate) fn weight_bytes(&self, id: WeightId) -> &[u8] {
         let weight = self.weight(id);
         &self.gguf.bytes(&weight.tensor)[weight.range_of(0..weight.rows)]
+    }
+
+    /// Whether its rows are what tokens become.
+    pub(crate) fn is_token_table(&self, id: WeightId) -> bool {
+        self.weight(id).tensor.name == TOKEN_TABLE
     }
 
     /// A norm's weight or a bias, as numbers.

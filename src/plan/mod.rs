@@ -118,6 +118,8 @@ pub enum Op {
     PerHead { first: WeightId, heads: usize, src: Buf, from: Parts, dst: Buf, to: Parts },
     /// `buf = buf · by`
     Scale { buf: Buf, by: f32 },
+    /// `buf = buf · what the row has of an adapter`; zeros where that is nothing.
+    Weigh { buf: Buf, adapter: usize },
     /// Norms queries and keys per head if asked to, rotates both by position, stores keys and values in the cache.
     Store(AttnId),
     /// `out = softmax(q · cached kᵀ · scale) · cached v`, each row over the cells that it may see.

@@ -217,7 +217,9 @@ impl Plan {
                 heads: Some((first, heads, src)),
                 ..rows(BufSet::of([src]).with((to.from > 0).then_some(dst)), BufSet::of([dst]))
             },
-            Op::Scale { buf, by: _ } => rows(BufSet::of([buf]), BufSet::of([buf])),
+            Op::Scale { buf, by: _ } | Op::Weigh { buf, adapter: _ } => {
+                rows(BufSet::of([buf]), BufSet::of([buf]))
+            }
             Op::Store(id) => {
                 let spec = self.attention(id);
                 let norms = vectors_of([spec.q_norm, spec.k_norm]);

@@ -129,6 +129,7 @@ impl Op {
             | Op::Take { .. }
             | Op::PerHead { .. }
             | Op::Scale { .. }
+            | Op::Weigh { .. }
             | Op::Store(_)
             | Op::Attend(_)
             | Op::Convolve(_)

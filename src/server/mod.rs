@@ -5,6 +5,7 @@
 //! socket ─ http ─ wire::write ─ Choice (stop strings, reader of answers) ─ events ┘
 //! ```
 
+mod adapters;
 mod assets;
 mod choice;
 mod desk;
@@ -18,6 +19,7 @@ mod served;
 mod sleep;
 pub mod wire;
 
+pub use adapters::Adapters;
 pub use assets::{PAGE, POLICY};
 pub use choice::Source;
 pub use desk::{Answers, Heard, Hearer};

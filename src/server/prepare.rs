@@ -3,6 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use super::{
+    adapters::Adapters,
     choice::Source,
     infill::{self, Gap},
     lark::{self, Controls},
@@ -42,6 +43,8 @@ pub struct Preparer {
     pub render: Render,
     /// Reads masks.
     pub mask: ReadMask,
+    /// What texts may have beside it.
+    pub adapters: Adapters,
     /// For constraints; without a token that ends texts there are none.
     pub vocabulary: Option<Vocabulary>,
     /// Its control tokens.
@@ -177,6 +180,7 @@ impl Preparer {
             logprobs_after_sampling: settings.post_sampling,
             scores_from: (settings.echo && settings.logprobs.is_some()).then_some(0),
             mask,
+            loras: self.adapters.of_request(&settings.loras)?,
             drafts: settings.drafts,
             reuses: settings.reuses,
             slot: settings.slot,

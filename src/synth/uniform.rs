@@ -81,7 +81,7 @@ fn is_known(op: &Op) -> Result<(), &'static str> {
         Op::Choose(_) | Op::ExpertsGate(_) | Op::ExpertsDown(_) | Op::ExpertsSum(_) => return Err("experts"),
         Op::Convolve(_) | Op::Scan(_) | Op::Take { .. } => return Err("recurrent layers"),
         Op::PerHead { .. } => return Err("attention through latents"),
-        Op::Multiply { .. } | Op::Add { .. } | Op::Scale { .. } => false,
+        Op::Multiply { .. } | Op::Add { .. } | Op::Scale { .. } | Op::Weigh { .. } => false,
     };
     if known { Ok(()) } else { Err("other norms, scales or activations than llama's") }
 }

@@ -171,6 +171,7 @@ fn growths(model: &Model) -> Result<Vec<(&str, Growth)>> {
             | Op::Take { .. }
             | Op::PerHead { .. }
             | Op::Scale { .. }
+            | Op::Weigh { .. }
             | Op::Convolve(_)
             | Op::Scan(_)
             | Op::Choose(_)

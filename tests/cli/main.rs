@@ -3,6 +3,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+#[cfg(all(unix, feature = "server"))]
+mod adapters;
 mod bench;
 mod chat;
 #[cfg(feature = "constraints")]

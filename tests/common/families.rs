@@ -54,6 +54,10 @@ impl Family {
         Family { model, ..self.clone() }
     }
 
+    pub fn prompt(&self) -> &[u32] {
+        &self.prompt
+    }
+
     /// The prompt and llama.cpp's continuation.
     pub fn text(&self) -> Vec<u32> {
         self.prompt.iter().copied().chain(self.steps.iter().map(|(token, _)| *token)).collect()

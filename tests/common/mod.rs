@@ -7,6 +7,7 @@ pub mod families;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod in_floats;
+pub mod lora;
 pub mod mtp;
 pub mod noise;
 pub mod nvfp4;

@@ -13,6 +13,7 @@ mod families;
 mod forks;
 mod kernel_parity;
 mod kv;
+mod lora;
 mod masks;
 mod nvfp4;
 mod out_of_core;

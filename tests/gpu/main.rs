@@ -8,6 +8,7 @@ mod cli;
 mod eagle;
 mod families;
 mod hybrid;
+mod lora;
 mod model;
 mod nvfp4;
 mod planes;

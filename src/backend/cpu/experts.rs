@@ -84,9 +84,11 @@ impl ByExpert {
 
 /// Rows that chose an expert, side by side, in the forms that its matrices take.
 #[derive(Default)]
-struct Gathered {
+pub struct Gathered {
     int8s: QuantRows,
-    f32s: Vec<f32>,
+    pub f32s: Vec<f32>,
+    /// What an adapter's first matrix makes of some.
+    pub thin: Vec<f32>,
 }
 
 /// One thread's part of a phase that multiplies with experts.
@@ -149,7 +151,7 @@ impl Pass<'_> {
             let rows = by_expert.of(expert);
             products.gather(rows, gathered);
             for (&first, to) in firsts.iter().zip([&mut *gates, &mut *ups]) {
-                products.multiply(first, expert, columns.clone(), rows.len(), gathered, to);
+                products.multiply(first, expert, columns.clone(), rows, gathered, to);
             }
             products.put_down(rows, columns.clone(), |i, out| {
                 let part = i * moe.ffn + columns.start..i * moe.ffn + columns.end;
@@ -182,7 +184,7 @@ impl Pass<'_> {
             let ExpertScratch { by_expert, gathered, products: [results, _], .. } = scratch;
             let rows = by_expert.of(expert);
             products.gather(rows, gathered);
-            products.multiply(moe.down, expert, columns.clone(), rows.len(), gathered, results);
+            products.multiply(moe.down, expert, columns.clone(), rows, gathered, results);
             products.put_down(rows, columns.clone(), |i, out| {
                 out.copy_from_slice(&results[i * dim + columns.start..i * dim + columns.end]);
             });
@@ -299,7 +301,8 @@ impl Products<'_> {
     fn lend(&self, by_expert: &mut ByExpert) -> Option<&LentDevice> {
         let device = self.pass.lent.filter(|_| !self.phase.coarse)?;
         by_expert.lend(|expert, rows| {
-            self.firsts.iter().all(|first| device.takes(first.weight.after(expert), rows))
+            let takes = |weight| device.takes(weight, rows) && !self.pass.is_adapted(weight);
+            self.firsts.iter().all(|first| takes(first.weight.after(expert)))
         });
         (!by_expert.lent.is_empty()).then_some(device)
     }
@@ -353,7 +356,8 @@ impl Products<'_> {
             let parts = rows.iter().map(|&choice| (choice.row as usize, self.begin(choice)));
             to.int8s.gather(from, width, parts);
         }
-        if !firsts.iter().all(quantized) {
+        let as_floats = |first: &Linear| !quantized(first) || pass.is_adapted(first.weight);
+        if firsts.iter().any(as_floats) {
             let from = pass.floats(src, pass.n_rows(phase), member);
             let stride = pass.buffers.f32s(src).width();
             to.f32s.clear();
@@ -370,19 +374,23 @@ impl Products<'_> {
         first: Linear,
         expert: usize,
         columns: Range<usize>,
-        n: usize,
-        rows: &Gathered,
+        rows: &[Choice],
+        gathered: &mut Gathered,
         to: &mut Vec<f32>,
     ) {
+        let n = rows.len();
         let weight = self.weight(first, expert).coarse(self.phase.coarse);
         let width = weight.rows();
         to.resize(to.len().max(n * width), 0.0);
         let mut out = OutMatrix::new(&mut to[..n * width], width, Mode::Store);
         let acts = match weight.wants_quantized() {
-            true => Acts::Quantized(&rows.int8s),
-            false => Acts::Float(&rows.f32s),
+            true => Acts::Quantized(&gathered.int8s),
+            false => Acts::Float(&gathered.f32s),
         };
         matmul::matmul(self.pass.isa, &weight, acts, &mut out.part(columns.clone()));
+        let (id, numbers) = (first.weight.after(expert), rows.iter().map(|choice| choice.row as usize));
+        let out = (&mut to[..n * width], width);
+        self.pass.adapt_gathered(id, numbers, gathered, out, columns.clone(), self.phase);
         for row in to[..n * width].chunks_exact_mut(width) {
             self.add_bias(first, expert, columns.clone(), &mut row[columns.clone()]);
         }

@@ -1,5 +1,6 @@
 //! The CPU backend: a team of threads that goes through each pass in phases.
 
+mod adapt;
 mod attention;
 mod buffers;
 mod choice;
@@ -29,6 +30,7 @@ use std::{
 pub use spec_run_kernels::{matmul, simd, zeros};
 use spec_run_kernels::{ops, rows};
 
+use adapt::ThinRows;
 use buffers::Buffers;
 use cores::{Binding, Cores, Seat};
 use kv_store::KvStore;
@@ -56,13 +58,14 @@ use crate::{
     backend::{Backend, Crossing, Output, Rows, SmallJob, Spent, UnitSet, planes::LowProduct, watch::Watch},
     kv::{CellMove, KvCache, KvLayout, Replay, StateBytes},
     kv_type::KvType,
+    lora::Loras,
     plan::{BufSet, ExpertMatrices, MixerId, Op, Step, Unit, WeightId},
 };
 
 /// Below this many bytes of weights a second thread costs more than it helps.
 const ONE_THREAD_BYTES: u64 = 2 << 20;
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct CpuConfig {
     pub layout: KvLayout,
     pub max_rows: usize,
@@ -89,6 +92,8 @@ pub struct CpuConfig {
     pub read_ahead: bool,
     /// Of experts those that a router has chosen, too.
     pub read_chosen: bool,
+    /// What texts may have beside the weights.
+    pub loras: Arc<Loras>,
 }
 
 pub struct CpuBackend {
@@ -109,6 +114,8 @@ pub struct CpuBackend {
     /// By table of rotations, then by row.
     turns: Vec<Vec<Turn>>,
     schedules: Schedules,
+    loras: Arc<Loras>,
+    thin_rows: ThinRows,
     counters: Vec<WorkCounter>,
     read_ahead: Option<ReadAhead>,
     /// Makes products of many rows, where another device does.
@@ -174,7 +181,9 @@ impl CpuBackend {
             buffers: Buffers::new(&model, config.max_rows, most_threads),
             lists: Lists::default(),
             turns: model.plan.ropes.iter().map(|_| Vec::new()).collect(),
-            schedules: Schedules::default(),
+            schedules: Schedules::new(config.loras.adapted().to_vec()),
+            loras: config.loras.clone(),
+            thin_rows: ThinRows::new(&model, &config.loras, config.max_rows),
             counters: Vec::new(),
             read_ahead,
             lent: None,
@@ -239,9 +248,10 @@ impl CpuBackend {
     fn asked(&self, rows: &Rows, leaves: BufSet) -> Asked {
         let chunks = longest_list(rows).div_ceil(attention::CHUNK);
         let long = chunks > 1 && buffers::parts_fit(&self.model.plan, rows.tokens.len(), chunks);
+        let adapted = rows.scales.iter().any(Option::is_some);
         let (rows, outputs) = (rows.tokens.len(), rows.outputs.len());
         let outputs = if leaves.is_empty() { outputs } else { rows };
-        Asked { rows, outputs, threads: self.team.crew(rows), long, leaves }
+        Asked { rows, outputs, threads: self.team.crew(rows), long, leaves, adapted }
     }
 
     /// What all layers of a pass share: rotations, and who attends to what.
@@ -347,6 +357,8 @@ impl Backend for CpuBackend {
             logits: rows::SharedOut::new(logits),
             counters: &self.counters,
             lent: self.lent.as_ref(),
+            loras: &self.loras,
+            thin_rows: &self.thin_rows,
         };
         let started = Instant::now();
         if let Some(read_ahead) = &mut self.read_ahead {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::{
+    adapt::ThinRows,
     attention::{Attend, Join, Parts, To, deal::Item},
     buffers::Lent,
     kv_store::KvStore,
@@ -20,6 +21,7 @@ use super::{
 use crate::{
     Model,
     backend::{Rows, Seen},
+    lora::Loras,
     plan::{AttnSpec, Buf, BufSet, EmbedBy, Linear, Norm, NormKind, Op, WeightId},
     shortlist::{SHELF, Shortlist},
 };
@@ -52,6 +54,9 @@ pub struct Pass<'a> {
     pub counters: &'a [WorkCounter],
     /// Makes products of many rows, where another device does.
     pub lent: Option<&'a LentDevice>,
+    pub loras: &'a Loras,
+    /// What adapters' first matrices make of rows.
+    pub thin_rows: &'a ThinRows,
 }
 
 // Every SAFETY comment below names the share of its thread and rests on the two rules of `schedule`: barriers between
@@ -78,6 +83,7 @@ impl Pass<'_> {
                     unsafe { dst.quantize(self.isa, row, 0, src.row(row)) };
                 }
             }
+            Work::Thin(of, src) => self.make_thin(of, src, phase, member),
             Work::Narrow(bufs) => self.narrow(bufs, member),
             Work::Logits { weight, bias, scale, cap } => {
                 let n_vocab = self.model.weight(weight).rows;
@@ -110,6 +116,7 @@ impl Pass<'_> {
         if !lent {
             self.matmul(weight, Buf::H, &out, tokens.clone(), phase, member);
         }
+        self.adapt(weight, (self.logits.ptr, n_vocab), tokens.clone(), phase);
         let changed = bias.is_some() || scale != 1.0 || cap.is_some();
         for row in (0..outputs).filter(|_| changed) {
             let first = row * n_vocab + tokens.start;
@@ -146,7 +153,7 @@ impl Pass<'_> {
     }
 
     /// The number in the pass of a phase's row.
-    fn row_in_pass(&self, row: usize, phase: &Phase) -> usize {
+    pub fn row_in_pass(&self, row: usize, phase: &Phase) -> usize {
         if phase.narrow { self.rows.outputs[row] } else { row }
     }
 
@@ -197,6 +204,7 @@ impl Pass<'_> {
                         Some(sums) => sums.put(buf, columns.clone(), rows),
                         None => self.matmul(weight, src, &out, columns.clone(), phase, member),
                     }
+                    self.adapt(weight, (buf.as_ptr(), buf.width()), columns.clone(), phase);
                     self.add_bias(bias, buf, columns, rows);
                 }
                 if lent.is_some_and(|sums| sums.are_apart()) {
@@ -208,11 +216,12 @@ impl Pass<'_> {
                 let gates = self.buffers.f32s(dst);
                 let lent = self.lent_gate(gate, up, (src, dst), index, phase, member);
                 for columns in self.deal(index, gates.width(), phase, member) {
-                    let product = |Linear { weight, bias }: Linear, buf| {
+                    let product = |Linear { weight, bias }: Linear, buf: &SharedRows| {
                         let out = self.out(buf, Mode::Store, phase);
                         if !lent {
                             self.matmul(weight, src, &out, columns.clone(), phase, member);
                         }
+                        self.adapt(weight, (buf.as_ptr(), buf.width()), columns.clone(), phase);
                         self.add_bias(bias, buf, columns.clone(), rows);
                     };
                     product(gate, gates);
@@ -289,6 +298,17 @@ impl Pass<'_> {
                     unsafe { buf.row_mut(row, 0..buf.width()) }.iter_mut().for_each(|x| *x *= by);
                 }
             }
+            Op::Weigh { buf, adapter } => {
+                let buf = self.buffers.f32s(buf);
+                for row in member.share(rows, 1) {
+                    // SAFETY: the row is this thread's share.
+                    let x = unsafe { buf.row_mut(row, 0..buf.width()) };
+                    match self.scale_of(row, adapter, phase) {
+                        0.0 => x.fill(0.0),
+                        scale => x.iter_mut().for_each(|x| *x *= scale),
+                    }
+                }
+            }
             Op::Store(id) => {
                 let spec = self.model.plan.attention(id);
                 for item in member.share(rows * spec.n_kv_head, 1) {
@@ -328,9 +348,16 @@ impl Pass<'_> {
         };
         let to = if add { &mut own[..weight.cols] } else { &mut *x };
         crate::quant::dequantize(weight.ty(), &bytes[entry * row_bytes..][..row_bytes], to);
-        for by in [weight.factor, scale].into_iter().filter(|&by| by != 1.0) {
-            to.iter_mut().for_each(|x| *x *= by);
+        let times = |to: &mut [f32], by: f32| {
+            if by != 1.0 {
+                to.iter_mut().for_each(|x| *x *= by);
+            }
+        };
+        times(to, weight.factor);
+        if self.shape.asked.adapted && by == EmbedBy::Token && self.model.is_token_table(table) {
+            self.adapt_token(row, to);
         }
+        times(to, scale);
         if add {
             self::add(x, &own[..weight.cols]);
         }

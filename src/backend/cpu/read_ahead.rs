@@ -394,11 +394,18 @@ mod tests {
                 model.plan.layers.iter().filter(|l| l.mlp.iter().any(Op::is_of_experts)).count();
             let mut ahead = ReadAhead::new(model.clone(), vec![true; model.weights.len()], true).unwrap();
             let mut awaited = |rows| {
-                let asked = Asked { rows, outputs: rows, threads: 1, long: false, leaves: BufSet::NONE };
+                let asked = Asked {
+                    rows,
+                    outputs: rows,
+                    threads: 1,
+                    long: false,
+                    leaves: BufSet::NONE,
+                    adapted: false,
+                };
                 let steps = model.plan.steps(None);
                 let shape = PassShape::new(&model, &steps, asked);
                 let mut phases = Vec::new();
-                schedule(&model, &steps, &shape, &mut phases);
+                schedule(&model, &[], &steps, &shape, &mut phases);
                 ahead.begin(&phases, &shape);
                 ahead.end();
                 mem::take(&mut ahead.awaited)

@@ -22,6 +22,9 @@ pub struct Sections {
     zeros: bool,
     /// Those that the plan's attentions see; `None` sees everything.
     windows: Vec<Option<u32>>,
+    n_adapters: usize,
+    /// Numbers that are multiplied with what a row has of an adapter, at most.
+    thin_width: usize,
 }
 
 impl Sections {
@@ -31,10 +34,18 @@ impl Sections {
         windows.dedup();
         let (n_slots, n_classes) = (layout.slots.len(), layout.classes.len());
         let zeros = plan.ops().any(|op| matches!(op, Op::Embed { by: EmbedBy::First, .. }));
-        Sections { max_rows, n_slots, n_classes, zeros, windows }
+        let weighed = || {
+            plan.ops().filter_map(|op| match *op {
+                Op::Weigh { buf, adapter } => Some((adapter + 1, plan.width(buf))),
+                _ => None,
+            })
+        };
+        let n_adapters = weighed().map(|(count, _)| count).max().unwrap_or(0);
+        let thin_width = weighed().map(|(_, width)| width).max().unwrap_or(0);
+        Sections { max_rows, n_slots, n_classes, zeros, windows, n_adapters, thin_width }
     }
 
-    /// Which rows of the table of tokens, and of one of positions, the pass's rows take.
+    /// Which rows of the table of tokens, of one of positions, and of one with a single row, the pass's rows take.
     pub fn picks(&self, by: EmbedBy) -> usize {
         match by {
             EmbedBy::Token => 0,
@@ -63,9 +74,18 @@ impl Sections {
         self.count() + 1 + slot * self.windows.len() + of_slot
     }
 
+    /// How much of an adapter each row has, as floats, once for each number that is multiplied with it.
+    pub fn scales(&self, adapter: usize) -> usize {
+        self.count() + 1 + self.n_slots * self.windows.len() + adapter * self.max_rows * self.thin_width
+    }
+
+    pub fn thin_width(&self) -> usize {
+        self.thin_width
+    }
+
     /// Two words a row and view: where its list begins, and how much of it the row sees.
     pub fn spans(&self) -> usize {
-        self.count() + 1 + self.n_slots * self.windows.len()
+        self.scales(self.n_adapters)
     }
 
     pub fn words(&self, views: usize) -> usize {
@@ -234,6 +254,12 @@ impl RowData {
         words[s.count()] = rows.tokens.len() as u32;
         for of in rows.view_of_slot {
             words[s.view(of.slot, of.window)] = places[of.view] as u32;
+        }
+        for (row, scales) in rows.scales.iter().enumerate() {
+            for adapter in 0..s.n_adapters {
+                let scale = scales.as_ref().map_or(0.0, |scales| scales.of(adapter));
+                words[s.scales(adapter) + row * s.thin_width..][..s.thin_width].fill(scale.to_bits());
+            }
         }
         for (v, (regions, visible)) in views.iter().enumerate() {
             for (row, &Seen { list, from, to }) in visible.iter().enumerate() {

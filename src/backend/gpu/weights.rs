@@ -170,6 +170,7 @@ pub fn join(model: &Model, layout: &Layout, ops: &[&Op], by_planes: &[bool]) -> 
             | Op::Add { .. }
             | Op::Take { .. }
             | Op::Scale { .. }
+            | Op::Weigh { .. }
             | Op::Store(_)
             | Op::Attend(_)
             | Op::Convolve(_)
@@ -267,6 +268,7 @@ impl Numbers {
             | Op::Take { .. }
             | Op::PerHead { .. }
             | Op::Scale { .. }
+            | Op::Weigh { .. }
             | Op::ExpertsGate(_)
             | Op::ExpertsDown(_)
             | Op::ExpertsSum(_) => Vec::new(),

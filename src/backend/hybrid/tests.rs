@@ -50,6 +50,7 @@ fn cpu(model: &Arc<Model>, held: UnitSet, threads: usize) -> CpuBackend {
         by_planes: UnitSet::none(model.n_layer()),
         read_ahead: false,
         read_chosen: false,
+        loras: Default::default(),
     };
     CpuBackend::new(model.clone(), &config, &|_, _| ()).unwrap()
 }
@@ -108,6 +109,7 @@ fn run_with(
         view_of_slot: &view_of_slot,
         states,
         shortlist: None,
+        scales: &[],
     };
     let n_vocab = model.n_vocab();
     let mut logits = vec![0.0; outputs.len() * n_vocab];

@@ -19,7 +19,9 @@ use crate::{
     constraint::Vocabulary,
     embedded,
     mask::skips::Skips,
-    server::{self, Controls, FINGERPRINT, Facts, Preparer, Served, Sleeper, TemplateFrom, wire::Defaults},
+    server::{
+        self, Adapters, Controls, FINGERPRINT, Facts, Preparer, Served, Sleeper, TemplateFrom, wire::Defaults,
+    },
     speculation::SourceInfo,
 };
 
@@ -58,7 +60,10 @@ impl ServeArgs {
 }
 
 impl Ready {
-    pub fn new(args: ServeArgs) -> Result<Self> {
+    pub fn new(mut args: ServeArgs) -> Result<Self> {
+        if args.server.lora_init_without_apply {
+            args.engine.context.adapters.without_applying();
+        }
         let loaded = args.engine.load()?;
         let divided = args.server.parallel()?.is_some() && !args.server.kv_unified;
         let texts = Texts { most: args.server.parallel()?.unwrap_or(TEXTS), divided };
@@ -128,6 +133,7 @@ impl Ready {
                 chat_template::render(template.clone(), conversation.clone())
             }),
             mask: Box::new(move |json| mask(json, &masks, n_layer)),
+            adapters: Adapters::new(engine.context().loras()),
             n_ctx: engine.tokens_of_text().min(model.n_ctx_train as usize),
             shifts: args.context_shift,
         };

@@ -86,6 +86,9 @@ struct ServerArgs {
     /// Pages that may use the server from other addresses: *, localhost, or addresses with commas between them
     #[arg(long, value_name = "ORIGINS", default_value = "*")]
     cors_origins: String,
+    /// Read adapters and apply none until a request, or /lora-adapters, asks for some
+    #[arg(long)]
+    lora_init_without_apply: bool,
     /// Say with each answer what drafting gave, as `speculation`; without it, only requests that ask for it get that
     #[arg(long)]
     speculation_stats: bool,

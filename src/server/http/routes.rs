@@ -61,6 +61,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/metrics", get(metrics))
         .route("/slots", get(slots::list))
         .route("/slots/{id}", post(slots::act))
+        .route("/lora-adapters", get(adapters).post(set_adapters))
         .route("/cors-proxy", any(no_proxy))
         .route("/tokenizer_info", get(tokenizer_info))
         .route("/tokenize", post(tokenize))
@@ -274,6 +275,22 @@ fn props_of(app: &App, model: &Served) -> Value {
         "masks": facts.masks,
         "sources": facts.sources,
     })
+}
+
+async fn adapters(State(app): State<Arc<App>>, uri: Uri) -> Response {
+    match model_of(&app, &uri).await {
+        Ok(model) => Json(model.preparer.adapters.to_json()).into_response(),
+        Err(error) => failed(&error, uri.path()),
+    }
+}
+
+async fn set_adapters(State(app): State<Arc<App>>, uri: Uri, request: Request) -> Response {
+    let set = async {
+        let (model, wanted) = asked(&app, &uri, request).await?;
+        model.preparer.adapters.set(&read::lora_scales(&wanted)?)?;
+        Ok(Json(json!({ "success": true })).into_response())
+    };
+    reply(set.await.map_err(|error| (error, "/lora-adapters")))
 }
 
 /// In the words of vLLM, which lm-eval speaks.

@@ -24,7 +24,7 @@ use crate::{
     engine::{Bound, Ended, Generation, Job, SavedText, SlotStatus, Status, Stop, TokenScore},
     sampler::SamplerConfig,
     server::{
-        Answers, Controls, Facts, Preparer, TemplateFrom,
+        Adapters, Answers, Controls, Facts, Preparer, TemplateFrom,
         desk::{Heard, Hearer},
         wire::{Defaults, Settings},
     },
@@ -188,6 +188,7 @@ fn start_with(template: &str, says: &str, change: impl FnOnce(&mut Config, &mut 
         template: Some(source),
         render: Box::new(move |conversation| template.render(conversation, &caps)),
         mask: Box::new(|_| Err(Error::Mask("there are none here".into()))),
+        adapters: Adapters::default(),
         n_ctx: room,
         shifts: false,
     };

@@ -99,6 +99,15 @@ pub enum Biased {
     Text(String),
 }
 
+/// How much of an adapter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoraScale {
+    /// Its number.
+    pub id: usize,
+    /// What its products are multiplied with.
+    pub scale: f32,
+}
+
 /// How texts are made, and what is to be said of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -128,6 +137,8 @@ pub struct Settings {
     pub constraint: Option<Constraint>,
     /// Which sublayers run, as in a file of masks.
     pub mask: Option<Value>,
+    /// Adapters, and nothing of others; where there are none, what the server gives.
+    pub loras: Vec<LoraScale>,
     /// Whether the text may be drafted.
     pub drafts: bool,
     /// Whether it may begin with texts that are in the cache.
@@ -169,6 +180,7 @@ impl Settings {
             keep: Some(0),
             constraint: None,
             mask: None,
+            loras: Vec::new(),
             drafts: true,
             reuses: true,
             slot: None,

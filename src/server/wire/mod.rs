@@ -14,7 +14,7 @@ pub mod read;
 mod write;
 
 pub use answer::{Frame, Header, Likely, More, Progress, Reason, Timings, Whole};
-pub use ask::{Ask, Biased, Chat, Constraint, Defaults, Input, Part, Settings, Shape};
+pub use ask::{Ask, Biased, Chat, Constraint, Defaults, Input, LoraScale, Part, Settings, Shape};
 pub use error::ApiError;
 pub use fields::Fields;
 pub use write::{Writer, settings_json};

@@ -26,12 +26,18 @@ struct Known {
 /// Of one model.
 #[derive(Default)]
 pub struct Schedules {
+    /// By weight, what adapters have something for.
+    adapted: Vec<bool>,
     known: Vec<Known>,
     /// The one that is replaced next.
     oldest: usize,
 }
 
 impl Schedules {
+    pub fn new(adapted: Vec<bool>) -> Self {
+        Schedules { adapted, ..Self::default() }
+    }
+
     /// The index of a pass's schedule, made if it is not among those that are known.
     pub fn find(&mut self, model: &Model, steps: &[Step], asked: Asked) -> usize {
         let same = |known: &Known| {
@@ -51,7 +57,7 @@ impl Schedules {
         let Known { steps: keys, phases, .. } = &mut self.known[i];
         keys.clear();
         keys.extend(steps.iter().map(key));
-        schedule(model, steps, &shape, phases);
+        schedule(model, &self.adapted, steps, &shape, phases);
         self.known[i].shape = shape;
         i
     }

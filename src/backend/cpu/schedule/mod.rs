@@ -22,6 +22,8 @@ mod tests;
 
 pub use known::Schedules;
 
+use std::collections::VecDeque;
+
 use crate::{
     model::Model,
     plan::{AttnId, AttnSpec, Buf, BufSet, CacheUse, ExpertMatrices, Op, Operands, Step, Unit, WeightId},
@@ -46,6 +48,8 @@ pub enum Work {
     Join(AttnId),
     /// int8 blocks of a buffer, for the quantized matrices that read it.
     Quantize(Buf),
+    /// What adapters' first matrices make of a buffer's rows, for products that follow.
+    Thin(ThinOf, Buf),
     /// From here on, only the rows whose logits are wanted: those of these buffers move to the front.
     Narrow(BufSet),
     /// `logits = H · weightᵀ`, scaled and capped.
@@ -66,7 +70,19 @@ pub struct Phase {
     pub quantize: bool,
     /// All threads must have finished what came before.
     pub sync: bool,
+    /// What adapters have for its products.
+    pub thin: Option<ThinOf>,
 }
+
+/// The matrices of a phase, of which some have adapters, and the place of what these make of its rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ThinOf {
+    pub weights: [Option<WeightId>; 2],
+    pub place: usize,
+}
+
+/// Places for products of the same rows, as queries, keys and values are: there is one barrier before all of them.
+pub const THIN_PLACES: usize = 4;
 
 /// What a pass is asked for, and with which rows and threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +96,8 @@ pub struct Asked {
     pub long: bool,
     /// Buffers whose rows others take from here.
     pub leaves: BufSet,
+    /// Some row has an adapter.
+    pub adapted: bool,
 }
 
 impl Asked {
@@ -129,12 +147,18 @@ const F32S: Resources = (1 << INT8_SHIFT) - 1;
 const CACHE: Resources = 1 << (2 * INT8_SHIFT);
 const LOGITS: Resources = CACHE << 1;
 const PARTS: Resources = CACHE << 2;
+const THIN_SHIFT: u32 = 2 * INT8_SHIFT + 3;
 
 // A bit for each, the f32 rows' where a set of buffers has them: more buffers than there is room for do not compile.
 const _: () = {
-    assert!(2 * INT8_SHIFT + 3 <= Resources::BITS);
+    assert!(THIN_SHIFT + THIN_PLACES as u32 <= Resources::BITS);
     let mut taken = CACHE | LOGITS | PARTS;
-    assert!(taken.count_ones() == 3);
+    let mut place = 0;
+    while place < THIN_PLACES {
+        taken |= thin_rows(place);
+        place += 1;
+    }
+    assert!(taken.count_ones() as usize == 3 + THIN_PLACES);
     let mut i = 0;
     while i < Buf::MOST {
         let both = f32s(Buf::new(i)) | int8s(Buf::new(i));
@@ -152,12 +176,16 @@ const fn int8s(buf: Buf) -> Resources {
     1 << (buf.index() as u32 + INT8_SHIFT)
 }
 
+const fn thin_rows(place: usize) -> Resources {
+    1 << (THIN_SHIFT + place as u32)
+}
+
 fn all_f32s(bufs: BufSet) -> Resources {
     Resources::from(bufs.bits())
 }
 
-/// Writes a pass's phases into `phases`.
-pub fn schedule(model: &Model, steps: &[Step], shape: &PassShape, phases: &mut Vec<Phase>) {
+/// Writes a pass's phases into `phases`. `adapted` says, by weight, what adapters have something for.
+pub fn schedule(model: &Model, adapted: &[bool], steps: &[Step], shape: &PassShape, phases: &mut Vec<Phase>) {
     phases.clear();
     let plan = &model.plan;
     let last_store = steps.iter().rposition(|step| plan.operands(step.op).cache.keeps());
@@ -165,7 +193,19 @@ pub fn schedule(model: &Model, steps: &[Step], shape: &PassShape, phases: &mut V
     let is_asked_for = |_: &usize| shape.asked.outputs > 0;
     let last_embed = || steps.iter().rposition(|step| step.unit == Unit::Embed).filter(is_asked_for);
     let narrow_after = last_store.or_else(last_embed).unwrap_or(0);
-    let mut list = List { model, shape, phases, read: 0, written: 0, fresh: 0, narrow: false };
+    let adapted = if shape.asked.adapted { adapted } else { &[] };
+    let mut list = List {
+        model,
+        adapted,
+        shape,
+        phases,
+        read: 0,
+        written: 0,
+        fresh: 0,
+        narrow: false,
+        made: VecDeque::new(),
+        next_place: 0,
+    };
     let mut i = 0;
     // A part of a pass that is given its rows and stores nothing needs the wanted ones only, from the start.
     let given = steps.first().filter(|step| step.unit != Unit::Embed);
@@ -208,6 +248,7 @@ pub fn schedule(model: &Model, steps: &[Step], shape: &PassShape, phases: &mut V
             | Op::Take { .. }
             | Op::PerHead { .. }
             | Op::Scale { .. }
+            | Op::Weigh { .. }
             | Op::Convolve(_)
             | Op::Scan(_)
             | Op::Choose(_)
@@ -255,7 +296,9 @@ fn of_work(model: &Model, work: &Work) -> (Option<Operands>, Option<(WeightId, B
     match *work {
         Work::Op(op) => (Some(model.plan.operands(&op)), None),
         Work::Logits { weight, .. } => (None, Some((weight, Buf::H))),
-        Work::StoreAttend(_) | Work::Join(_) | Work::Quantize(_) | Work::Narrow(_) => (None, None),
+        Work::StoreAttend(_) | Work::Join(_) | Work::Quantize(_) | Work::Narrow(_) | Work::Thin(..) => {
+            (None, None)
+        }
     }
 }
 
@@ -292,6 +335,8 @@ fn can_norm_alone(model: &Model, steps: &[Step], narrows: bool) -> bool {
 
 struct List<'a> {
     model: &'a Model,
+    /// By weight; empty where no row has an adapter.
+    adapted: &'a [bool],
     shape: &'a PassShape,
     phases: &'a mut Vec<Phase>,
     /// Since the last barrier.
@@ -300,6 +345,9 @@ struct List<'a> {
     /// Which int8 copies are those of the f32 rows as they are now.
     fresh: Resources,
     narrow: bool,
+    /// Of steps that are still to come, by how many are left with them, what adapters have made for them.
+    made: VecDeque<(usize, ThinOf)>,
+    next_place: usize,
 }
 
 impl List<'_> {
@@ -314,7 +362,9 @@ impl List<'_> {
                 self.fresh |= int8s(src);
             }
         }
-        let (reads, writes) = self.touched(&work);
+        let thin = self.thin(steps, &work, step);
+        let (mut reads, writes) = self.touched(&work);
+        reads |= thin.map_or(0, |of| thin_rows(of.place));
         if let (Work::Op(Op::Norm { dst: Buf::H, .. }), true) = (work, shape.own_norms) {
             // Each thread's own copy is nothing that threads share.
             return self.phase(work, step, reads, 0, false);
@@ -336,6 +386,7 @@ impl List<'_> {
                 | Op::Take { .. }
                 | Op::PerHead { .. }
                 | Op::Scale { .. }
+                | Op::Weigh { .. }
                 | Op::Store(_)
                 | Op::Convolve(_)
                 | Op::Scan(_)
@@ -346,7 +397,9 @@ impl List<'_> {
                 | Op::Head { .. } => None,
             },
             Work::StoreAttend(id) => heads(id),
-            Work::Join(_) | Work::Quantize(_) | Work::Narrow(_) | Work::Logits { .. } => None,
+            Work::Join(_) | Work::Quantize(_) | Work::Thin(..) | Work::Narrow(_) | Work::Logits { .. } => {
+                None
+            }
         };
         match quantizes {
             Some(buf) if self.is_wanted(buf, steps) => {
@@ -355,6 +408,57 @@ impl List<'_> {
             }
             _ => self.phase(work, step, reads, writes, false),
         }
+        self.phases.last_mut().expect("pushed above").thin = thin;
+    }
+
+    /// What adapters have for the products of a work, made before it; and, in the same go, for the works of the next steps that
+    /// read the same rows.
+    fn thin(&mut self, steps: &[Step], work: &Work, step: &Step) -> Option<ThinOf> {
+        let (weights, src) = self.thin_of(work)?;
+        if self.made.front().is_some_and(|(left, _)| *left == steps.len()) {
+            return self.made.pop_front().map(|(_, of)| of);
+        }
+        let first = self.make_thin(weights, src, step);
+        let mut before = step.op;
+        for (i, later) in steps.iter().enumerate().skip(1).take(THIN_PLACES - 1) {
+            let overwrites = self.model.plan.operands(before).writes.contains(src);
+            match self.thin_of(&Work::Op(*later.op)).filter(|(_, of)| *of == src && !overwrites) {
+                Some((weights, _)) => {
+                    let of = self.make_thin(weights, src, step);
+                    self.made.push_back((steps.len() - i, of));
+                }
+                None => break,
+            }
+            before = later.op;
+        }
+        Some(first)
+    }
+
+    fn make_thin(&mut self, weights: [Option<WeightId>; 2], src: Buf, step: &Step) -> ThinOf {
+        let of = ThinOf { weights, place: self.next_place };
+        self.next_place = (self.next_place + 1) % THIN_PLACES;
+        self.phase(Work::Thin(of, src), step, self.floats(src), thin_rows(of.place), false);
+        of
+    }
+
+    /// The matrices of a work of which some have adapters, and the rows that they are multiplied with.
+    fn thin_of(&self, work: &Work) -> Option<([Option<WeightId>; 2], Buf)> {
+        let (weights, src) = match *work {
+            Work::Op(Op::MatMul { weight, src, .. }) => ([Some(weight), None], src),
+            Work::Op(Op::Gate { gate, up, src, .. }) => ([Some(gate.weight), up.map(|up| up.weight)], src),
+            Work::Logits { weight, .. } => ([Some(weight), None], Buf::H),
+            _ => return None,
+        };
+        weights.into_iter().flatten().any(|id| self.is_adapted(id)).then_some((weights, src))
+    }
+
+    fn is_adapted(&self, id: WeightId) -> bool {
+        self.adapted.get(id.0 as usize) == Some(&true)
+    }
+
+    /// The rows of a buffer as floats.
+    fn floats(&self, src: Buf) -> Resources {
+        if src == Buf::H && self.shape.own_norms { 0 } else { f32s(src) }
     }
 
     /// Whether a quantized matrix reads the buffer as the first of the steps leaves it.
@@ -389,6 +493,7 @@ impl List<'_> {
             Work::Join(id) => (PARTS, f32s(plan.attention(id).out)),
             Work::Quantize(buf) => (f32s(buf), int8s(buf)),
             Work::Narrow(bufs) => (all_f32s(bufs), all_f32s(bufs)),
+            Work::Thin(of, src) => (self.floats(src), thin_rows(of.place)),
             Work::Logits { weight, .. } => (self.input(weight, Buf::H), LOGITS),
         }
     }
@@ -398,6 +503,9 @@ impl List<'_> {
         for (weight, src) in operands.products() {
             inputs |= self.input(weight, src);
             multiplied |= f32s(src);
+        }
+        for of in operands.experts().filter(|of| of.ids().any(|id| self.is_adapted(id))) {
+            inputs |= self.floats(of.src);
         }
         let mut reads = all_f32s(operands.reads) & !multiplied | inputs;
         let mut writes = all_f32s(operands.writes);
@@ -428,6 +536,6 @@ impl List<'_> {
         self.written |= writes;
         self.fresh &= !((writes & F32S) << INT8_SHIFT);
         let (slot, coarse, experts, narrow) = (step.slot, step.coarse, step.experts, self.narrow);
-        self.phases.push(Phase { work, slot, coarse, experts, narrow, quantize, sync });
+        self.phases.push(Phase { work, slot, coarse, experts, narrow, quantize, sync, thin: None });
     }
 }

@@ -27,6 +27,8 @@ enum Place {
     Cache,
     Parts,
     Logits,
+    /// What adapters' first matrices made.
+    Thin(usize),
 }
 
 #[derive(Default)]
@@ -37,7 +39,7 @@ struct Touched {
 
 /// What a phase touches, from reading `pass.rs` and `experts.rs`.
 fn touched(model: &Model, shape: &PassShape, phase: &Phase) -> Touched {
-    use Place::{Cache, F32, Int8, Logits, OwnH, Parts, Up};
+    use Place::{Cache, F32, Int8, Logits, OwnH, Parts, Thin, Up};
     let plan = &model.plan;
     let int8 = |buf| Int8(buf, phase.narrow);
     let input = |weight: WeightId, src| match model.weight(weight).ty() {
@@ -45,8 +47,11 @@ fn touched(model: &Model, shape: &PassShape, phase: &Phase) -> Touched {
         GgmlType::F32 | GgmlType::F16 | GgmlType::BF16 => F32(src),
         _ => int8(src),
     };
+    let floats = |src| if src == Buf::H && shape.own_norms { OwnH } else { F32(src) };
+    // With adapters experts are multiplied with rows of floats besides.
+    let gathered = |src| shape.asked.adapted.then(|| floats(src));
     let kept = |add: bool, dst| add.then_some(F32(dst));
-    let (reads, mut writes) = match phase.work {
+    let (mut reads, mut writes) = match phase.work {
         Work::Op(Op::Embed { dst, add, .. }) => (kept(add, dst).into_iter().collect(), vec![F32(dst)]),
         Work::Op(Op::Norm { dst: Buf::H, .. }) if shape.own_norms => {
             return Touched { reads: vec![F32(Buf::X)], writes: vec![OwnH] };
@@ -69,7 +74,7 @@ fn touched(model: &Model, shape: &PassShape, phase: &Phase) -> Touched {
         Work::Op(Op::Take { src, dst, to, .. } | Op::PerHead { src, dst, to, .. }) => {
             ([F32(src)].into_iter().chain((to.from > 0).then_some(F32(dst))).collect(), vec![F32(dst)])
         }
-        Work::Op(Op::Scale { buf, .. }) => (vec![F32(buf)], vec![F32(buf)]),
+        Work::Op(Op::Scale { buf, .. } | Op::Weigh { buf, .. }) => (vec![F32(buf)], vec![F32(buf)]),
         Work::Op(Op::Store(id)) => store(plan.attention(id)),
         Work::Op(Op::Attend(id)) => {
             let spec = plan.attention(id);
@@ -105,11 +110,12 @@ fn touched(model: &Model, shape: &PassShape, phase: &Phase) -> Touched {
             let moe = plan.moe(id);
             let weights = moe.gate.into_iter().chain([moe.up]);
             let inputs = weights.map(|w| input(w.weight, moe.src));
-            (inputs.chain([F32(moe.chosen)]).collect(), vec![F32(moe.hidden)])
+            (inputs.chain([F32(moe.chosen)]).chain(gathered(moe.src)).collect(), vec![F32(moe.hidden)])
         }
         Work::Op(Op::ExpertsDown(id)) => {
             let moe = plan.moe(id);
-            (vec![F32(moe.chosen), input(moe.down.weight, moe.hidden)], vec![F32(moe.results)])
+            let reads = [F32(moe.chosen), input(moe.down.weight, moe.hidden)].into_iter();
+            (reads.chain(gathered(moe.hidden)).collect(), vec![F32(moe.results)])
         }
         Work::Op(Op::ExpertsSum(id)) => {
             let moe = plan.moe(id);
@@ -121,7 +127,9 @@ fn touched(model: &Model, shape: &PassShape, phase: &Phase) -> Touched {
         Work::Quantize(buf) => (vec![F32(buf)], vec![int8(buf)]),
         Work::Narrow(bufs) => (vec![], bufs.iter().map(F32).collect()),
         Work::Logits { weight, .. } => (vec![input(weight, Buf::H)], vec![Logits]),
+        Work::Thin(of, src) => (vec![floats(src)], vec![Thin(of.place)]),
     };
+    reads.extend(phase.thin.map(|of| Thin(of.place)));
     if phase.quantize {
         let made = writes.iter().find_map(|place| match (phase.work, place) {
             (Work::StoreAttend(id), F32(buf)) => (*buf == plan.attention(id).out).then_some(*buf),
@@ -152,6 +160,7 @@ fn wrong(
     hazard(model, shape, phases)
         .or_else(|| stale(model, shape, leaves, steps, phases))
         .or_else(|| other_work(&model.plan, shape, steps, phases))
+        .or_else(|| unadapted(shape, phases))
 }
 
 /// Two phases that touch the same without a barrier between them, one of them writing.
@@ -185,6 +194,8 @@ fn stale(
     // How often each buffer has changed, and how often it had when a copy was made.
     let mut now: HashMap<Buf, usize> = model.plan.bufs().map(|buf| (buf, 1)).collect();
     let mut made: HashMap<Place, usize> = HashMap::new();
+    // By place, for which matrices it was made, and of which rows.
+    let mut thin = HashMap::new();
     // A later part of a pass may be given the rows of any buffer; of none in other forms.
     if steps.first().is_some_and(|step| step.unit != Unit::Embed) {
         made.extend(model.plan.bufs().map(|buf| (Place::F32(buf), 1)));
@@ -215,6 +226,9 @@ fn stale(
                 Place::OwnH => made.get(&place) == Some(&now[&Buf::H]),
                 Place::Cache => stored.contains(&phase.slot),
                 Place::Up(_) | Place::Parts | Place::Logits => made.contains_key(&place),
+                Place::Thin(at) => thin.get(&at).is_some_and(|(weights, src, version)| {
+                    Some(*weights) == phase.thin.map(|of| of.weights) && now[src] == *version
+                }),
             };
             if !fresh {
                 return Some(format!("phase {i} reads {place:?} too late or too early: {phase:?}"));
@@ -226,11 +240,14 @@ fn stale(
         for buf in model.plan.bufs().filter(|&buf| changes(buf)) {
             *now.get_mut(&buf).unwrap() += 1;
         }
+        if let Work::Thin(of, src) = phase.work {
+            thin.insert(of.place, (of.weights, src, now[&src]));
+        }
         for place in writes {
             let version = match place {
                 Place::F32(buf) | Place::Int8(buf, _) => now[&buf],
                 Place::OwnH => now[&Buf::H],
-                Place::Cache | Place::Up(_) | Place::Parts | Place::Logits => 0,
+                Place::Cache | Place::Up(_) | Place::Parts | Place::Logits | Place::Thin(_) => 0,
             };
             made.insert(place, version);
             if place == Place::Cache {
@@ -258,7 +275,7 @@ fn other_work(plan: &Plan, shape: &PassShape, steps: &[Step], phases: &[Phase]) 
                 }
                 other => return Some(format!("logits after {other:?}")),
             },
-            Work::Join(_) | Work::Quantize(_) | Work::Narrow(_) => {}
+            Work::Join(_) | Work::Quantize(_) | Work::Narrow(_) | Work::Thin(..) => {}
         }
     }
     let mut asked: Vec<_> = steps.iter().map(|step| (*step.op, step.slot, step.coarse)).collect();
@@ -271,6 +288,21 @@ fn other_work(plan: &Plan, shape: &PassShape, steps: &[Step], phases: &[Phase]) 
         asked.truncate(asked.iter().rposition(stores).map_or(first_step, |last| last + 1));
     }
     (done != asked).then(|| format!("{done:?} is done, {asked:?} is asked for"))
+}
+
+/// Adapters for all matrices, where some row of a pass has any.
+fn all_adapted(model: &Model) -> Vec<bool> {
+    vec![true; model.weights.len()]
+}
+
+/// A product without what adapters have for it.
+fn unadapted(shape: &PassShape, phases: &[Phase]) -> Option<String> {
+    let is_product = |phase: &Phase| {
+        matches!(phase.work, Work::Op(Op::MatMul { .. } | Op::Gate { .. }) | Work::Logits { .. })
+    };
+    let wrong =
+        phases.iter().find(|phase| phase.thin.is_some() != (shape.asked.adapted && is_product(phase)));
+    wrong.map(|phase| format!("with adapters or without: {phase:?}"))
 }
 
 /// Every way in which a pass of these steps may be gone through, where `leaves` is needed behind them.
@@ -287,8 +319,9 @@ fn shapes(model: &Model, steps: &[Step], leaves: BufSet) -> Vec<PassShape> {
         for &outputs in outputs {
             // Whole heads to each thread or not; lists that are split or not.
             for threads in [1, 2, 3] {
-                for long in [false, true] {
-                    out.push(PassShape::new(model, steps, Asked { rows, outputs, threads, long, leaves }));
+                for (long, adapted) in [(false, false), (true, false), (false, true)] {
+                    let asked = Asked { rows, outputs, threads, long, leaves, adapted };
+                    out.push(PassShape::new(model, steps, asked));
                 }
             }
         }
@@ -409,7 +442,7 @@ fn no_schedule_lets_threads_meet_nor_reads_what_is_stale() {
                     read_first(&model.plan, steps).union(leaves.without(written(&model, steps)))
                 );
                 for shape in shapes(&model, steps, leaves) {
-                    schedule(&model, steps, &shape, &mut phases);
+                    schedule(&model, &all_adapted(&model), steps, &shape, &mut phases);
                     let wrong = wrong(&model, &shape, leaves, steps, &phases);
                     assert_eq!(wrong, None, "{}, {mask:?}, {shape:?}: {phases:?}", model.arch);
                     seen += 1;
@@ -428,7 +461,7 @@ fn without_any_one_of_its_barriers_a_schedule_is_wrong() {
     for model in models() {
         let steps = model.plan.steps(None);
         for shape in shapes(&model, &steps, BufSet::NONE) {
-            schedule(&model, &steps, &shape, &mut phases);
+            schedule(&model, &all_adapted(&model), &steps, &shape, &mut phases);
             for i in (0..phases.len()).filter(|&i| phases[i].sync) {
                 let mut fewer = phases.clone();
                 fewer[i].sync = false;
@@ -446,7 +479,7 @@ fn without_any_one_of_its_quantizations_a_schedule_is_wrong() {
     let steps = model.plan.steps(None);
     let mut phases = Vec::new();
     for shape in shapes(&model, &steps, BufSet::NONE).into_iter().filter(|shape| shape.asked.outputs > 0) {
-        schedule(&model, &steps, &shape, &mut phases);
+        schedule(&model, &all_adapted(&model), &steps, &shape, &mut phases);
         for i in 0..phases.len() {
             let mut fewer = phases.clone();
             if matches!(fewer[i].work, Work::Quantize(_)) {

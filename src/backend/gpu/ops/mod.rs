@@ -254,6 +254,7 @@ impl Ops {
             Op::Multiply { dst, f, by, g, column } => vec![self.multiply(stage, (dst, f), (by, g), column)],
             Op::Add { src, dst, scale, gate } => vec![self.add(stage, src, dst, scale, gate)],
             Op::Scale { buf, by } => vec![self.scale(stage, buf, by)],
+            Op::Weigh { buf, adapter } => vec![self.weigh(stage, buf, adapter)],
             Op::Take { src, from, group, dst, to } => {
                 let parts = stage.place(src).width / from.every;
                 vec![self.take(stage, (src, from), group, parts, Taken::into_parts(stage, dst, to, group))]
@@ -308,6 +309,7 @@ impl Ops {
                 | Op::Multiply { .. }
                 | Op::Add { .. }
                 | Op::Scale { .. }
+                | Op::Weigh { .. }
                 | Op::Take { .. }
                 | Op::PerHead { .. }
                 | Op::Attend(_)
@@ -356,7 +358,8 @@ impl Ops {
                 | Op::Multiply { .. }
                 | Op::Add { .. }
                 | Op::Take { .. }
-                | Op::Scale { .. } => {
+                | Op::Scale { .. }
+                | Op::Weigh { .. } => {
                     for made in &self.on_rows[&At::of(step.op)] {
                         self.on_row(recorder, made, n, &mut ready)?;
                     }

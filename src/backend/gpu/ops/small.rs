@@ -225,6 +225,24 @@ impl Ops {
         RowStep { kernel: Kernel::Scale, bound, groups: place.width.div_ceil(AT_ONCE) as u32 }
     }
 
+    /// Multiplies each row with what it has of an adapter.
+    pub(super) fn weigh(&mut self, stage: &Stage, buf: Buf, adapter: usize) -> RowStep {
+        let (to, sections) = (stage.place(buf), &stage.rows.sections);
+        let params = self.params.add(&MultiplyParams {
+            f_numbers: numbers_of(None),
+            g_numbers: numbers_of(None),
+            width: to.width as u32,
+            dst_stride: to.stride as u32,
+            dst_first: to.column as u32,
+            by_stride: sections.thin_width() as u32,
+            by_first: sections.scales(adapter) as u32,
+        });
+        let kernel = Kernel::Multiply { f: Curve::of(None), g: Curve::of(None) };
+        let storage = [stage.rows.rows.as_entire_buffer_binding(), stage.room(buf)];
+        let bound = Bound { group: stage.bind(&self.params, Family::Multiply, &storage), params };
+        RowStep { kernel, bound, groups: to.width.div_ceil(AT_ONCE) as u32 }
+    }
+
     /// What becomes of logits, if anything does.
     pub(super) fn logits(&mut self, stage: &Stage, scale: f32, cap: Option<f32>) -> Option<RowStep> {
         if scale == 1.0 && cap.is_none() {

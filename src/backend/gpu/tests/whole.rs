@@ -62,6 +62,7 @@ fn with_a_token<T>(backend: &mut GpuBackend, what: impl FnOnce(&mut GpuBackend, 
         view_of_slot: &view_of_slot,
         states: &[],
         shortlist: None,
+        scales: &[],
     };
     what(backend, &rows)
 }

@@ -10,6 +10,7 @@ pub use chat::chat;
 pub use completions::{completions, infill, llama, prompt};
 pub use messages::messages;
 pub use responses::responses;
+pub use settings::lora_scales;
 
 use serde_json::Value;
 

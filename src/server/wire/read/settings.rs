@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::{
-    ask::{Biased, Constraint, Defaults, Settings},
+    ask::{Biased, Constraint, Defaults, LoraScale, Settings},
     error::ApiError,
     fields::Fields,
 };
@@ -17,6 +17,8 @@ const MOST_LOGPROBS: i64 = 1000;
 const MOST_TEXTS: usize = 256;
 /// Stages of a chain, each of which costs all texts some time.
 const MOST_STAGES: usize = 64;
+/// Adapters in a list.
+const MOST_LORAS: usize = 1024;
 /// More than any vocabulary has.
 const MOST_BIASES: usize = 1 << 19;
 /// Bytes of the texts that have a bias, together: they become tokens before these can be counted.
@@ -70,10 +72,29 @@ pub fn settings(fields: Fields, defaults: &Defaults) -> Result<Settings> {
     }
     settings.response_fields = not_more("response_fields", MOST_TEXTS, fields.texts("response_fields")?)?;
     settings.mask = fields.get("mask").cloned();
+    if let Some(wanted) = fields.get("lora") {
+        settings.loras = lora_scales(wanted)?;
+    }
     settings.constraint = constraint(fields)?;
     settings.bias = short(not_more("logit_bias", MOST_BIASES, biases(fields)?)?)?;
     settings.sampler.validate().map_err(ApiError::from)?;
     Ok(settings)
+}
+
+/// Adapters by number, as `[{"id": 0, "scale": 0.5}]`.
+pub fn lora_scales(wanted: &Value) -> Result<Vec<LoraScale>> {
+    let wrong = || ApiError::field("lora", "a list of objects with `id` and `scale` is needed");
+    let all = not_more("lora", MOST_LORAS, wanted.as_array().ok_or_else(wrong)?.iter().collect())?;
+    let scale = |entry: &Value| {
+        let fields = Fields(entry.as_object().ok_or_else(wrong)?);
+        let id = fields.integer(&["id"], 0..=i64::from(i32::MAX))?.ok_or_else(wrong)?;
+        let scale = fields.number("scale")?.unwrap_or(0.0) as f32;
+        match scale.is_finite() {
+            true => Ok(LoraScale { id: id as usize, scale }),
+            false => Err(ApiError::field("scale", "the number is too large")),
+        }
+    };
+    all.into_iter().map(scale).collect()
 }
 
 /// A list that is not longer than this.
@@ -332,6 +353,12 @@ mod tests {
             (json!({ "samplers": "k".repeat(65) }), "samplers"),
             (json!({ "samplers": vec!["top_k"; 65] }), "samplers"),
             (json!({ "seed": 1.5 }), "seed"),
+            (json!({ "lora": { "id": 0 } }), "lora"),
+            (json!({ "lora": [0] }), "lora"),
+            (json!({ "lora": [{ "scale": 1 }] }), "lora"),
+            (json!({ "lora": [{ "id": -1, "scale": 1 }] }), "id"),
+            (json!({ "lora": [{ "id": 0, "scale": "1" }] }), "scale"),
+            (json!({ "lora": [{ "id": 0, "scale": 1e300 }] }), "scale"),
             (json!({ "response_format": { "type": "sound" } }), "response_format.type"),
             (
                 json!({ "response_format": { "type": "json_object", "schema": 123 } }),

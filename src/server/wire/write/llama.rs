@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::server::wire::{
     answer::{Frame, Header, Likely, More, Progress, Reason, Whole},
-    ask::{Biased, Settings},
+    ask::{Biased, LoraScale, Settings},
 };
 
 fn probabilities(likely: &[Likely], post: bool) -> Value {
@@ -87,6 +87,10 @@ fn bias_json((biased, bias): &(Biased, f32)) -> Value {
     }
 }
 
+fn lora_json(LoraScale { id, scale }: &LoraScale) -> Value {
+    json!({ "id": id, "scale": scale })
+}
+
 /// Settings as llama-server shows them.
 pub fn settings_json(settings: &Settings, seed: u64) -> Value {
     let sampler = &settings.sampler;
@@ -125,6 +129,7 @@ pub fn settings_json(settings: &Settings, seed: u64) -> Value {
         "post_sampling_probs": settings.post_sampling,
         "timings_per_token": settings.timings_per_token,
         "mask": settings.mask,
+        "lora": settings.loras.iter().map(lora_json).collect::<Vec<_>>(),
         "drafts": settings.drafts,
     })
 }
