@@ -1,11 +1,14 @@
 """What drafts are worth on models that people trained: each configuration beside plain decoding, prompt by prompt.
 
     benches/real/bench.py PROGRAM PROMPTS.json MODEL.. [--temp 0,0.8] [-n 160] [--prompts N] [--config "NAME=FLAGS"]..
-                          [--json FILE]
+                          [--json FILE] [--peer LLAMA-SERVER]
 
 Runs alternate: plain, each configuration, plain again; a ratio is that of a run to the mean of the two plain ones around it.
 Texts must be the same to the token. Every run is a process of its own; what runs learn is kept in a folder that is empty at
-first, as on a user's machine."""
+first, as on a user's machine.
+
+With --peer, llama-server runs every prompt between ours: plainly, and with each of its ways to draft that need no other model. What is printed
+is how its ways compare with its own plain decoding, and our configurations with each of its ways, by tokens a second."""
 
 import argparse
 import collections
@@ -16,6 +19,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+
+import peer
 
 PLAIN = ["--draft", "none"]
 
@@ -31,6 +36,7 @@ def main():
     parser.add_argument("--config", action="append", default=[], metavar="NAME=FLAGS")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--peer", metavar="LLAMA-SERVER")
     args = parser.parse_args()
     prompts = json.load(open(args.prompts))[: args.most]
     configs = [config.partition("=")[::2] for config in args.config] or [("default", "")]
@@ -43,8 +49,14 @@ def main():
         json.dump(results, open(args.json, "w"), indent=1)
 
 
+def is_chat(model):
+    return "gemma-3-270m" not in os.path.basename(model)
+
+
 def compare(args, model, temp, prompts, configs, learned):
     rounds = {name: [] for name, _ in configs}
+    peers = args.peer and peer.Peers(args.peer, model, os.cpu_count(), is_chat(model))
+    theirs = collections.defaultdict(list)
     before = run(args, model, temp, prompts[0], PLAIN, learned)
     for prompt in prompts:
         if before["prompt"] != prompt:
@@ -57,11 +69,31 @@ def compare(args, model, temp, prompts, configs, learned):
             drafted["ratio"] = drafted["speed"] / ((before["speed"] + after["speed"]) / 2)
             rounds[name].append(drafted)
             before = after
-    return [summary(model, temp, name, runs) for name, runs in rounds.items()]
+        if peers:
+            for way in peer.WAYS:
+                theirs[way].append(peers.run(way, prompt, args.n, temp, args.seed))
+    if peers:
+        peers.stop()
+    results = [summary(model, temp, name, runs) for name, runs in rounds.items()]
+    for way, speeds in theirs.items():
+        results.append(beside(model, temp, way, speeds, theirs["none"], rounds))
+    return results
+
+
+def beside(model, temp, way, speeds, plain, rounds):
+    """One of the peer's ways, beside its own plain decoding and ours."""
+    own = [speed / plain for speed, plain in zip(speeds, plain)]
+    ours = {name: [run["speed"] / speed for run, speed in zip(runs, speeds)] for name, runs in rounds.items()}
+    line = f"{os.path.basename(model)[:24]:24} temp {temp:4} llama-server {way:14} {statistics.median(own):.2f} times its plain"
+    for name, ratios in ours.items():
+        ahead = sum(ratio > 1 for ratio in ratios)
+        line += f"; {name} {statistics.median(ratios):.2f} times it ({min(ratios):.2f} to {max(ratios):.2f}), ahead on {ahead} of {len(ratios)}"
+    print(line, flush=True)
+    return {"model": os.path.basename(model), "temp": float(temp), "peer": way, "of_its_plain": own, "ours": ours, "tok_s": speeds}
 
 
 def run(args, model, temp, prompt, flags, learned):
-    chat = [] if "gemma-3-270m" in os.path.basename(model) else ["--chat"]
+    chat = ["--chat"] if is_chat(model) else []
     command = [args.program, "-m", model, *chat, "-p", prompt, "-n", str(args.n), "--temp", temp, "--seed", str(args.seed)]
     command += ["--json", "--learn-dir", learned, *flags]
     done = subprocess.run(command, capture_output=True, text=True)
