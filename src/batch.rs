@@ -41,6 +41,9 @@ pub struct Batch {
     pub resume: Option<Resume>,
     /// The rows are for what predicts one token more, and for nothing else.
     pub ahead: Option<Ahead>,
+    /// Keys and values of the rows are made of this, which another model left of their tokens, `[rows, width]`; of the tokens themselves
+    /// nothing is computed. For models that draft for another one so.
+    pub inject: Option<Vec<f32>>,
     /// Logits are wanted of these tokens; those of others may be negative infinity.
     pub shortlist: Option<Arc<Shortlist>>,
     /// Sequences that part from others within the batch.

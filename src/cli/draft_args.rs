@@ -81,7 +81,7 @@ enum DraftKind {
     Ngram,
     Head,
     Model,
-    Eagle,
+    Trained,
     Mtp,
     None,
 }
@@ -108,7 +108,7 @@ fn parse_kind(text: &str) -> Result<DraftKind, String> {
         "ngram" => DraftKind::Ngram,
         "head" => DraftKind::Head,
         "model" | "draft-simple" => DraftKind::Model,
-        "eagle3" | "draft-eagle3" => DraftKind::Eagle,
+        "eagle3" | "draft-eagle3" | "dflash" | "draft-dflash" => DraftKind::Trained,
         "mtp" | "draft-mtp" => DraftKind::Mtp,
         "none" => DraftKind::None,
         // llama.cpp's lookups, which differ in how they look.
@@ -121,7 +121,8 @@ fn parse_kind(text: &str) -> Result<DraftKind, String> {
         }
         _ => {
             return Err(
-                "auto, none, or one or several of mask, exit, ngram, head, model, eagle3 and mtp".into()
+                "auto, none, or one or several of mask, exit, ngram, head, model, eagle3, dflash and mtp"
+                    .into(),
             );
         }
     })
@@ -218,14 +219,14 @@ impl Sources {
         if draft.off_reason().is_some() {
             return Ok(());
         }
-        let wants_head = draft.has(DraftKind::Eagle);
+        let wants_head = draft.has(DraftKind::Trained);
         draft.model.open(models, context, model, config, wants_head, &mut self.drafters)?;
-        if wants_head && self.drafters.eagle.is_none() {
+        if wants_head && self.drafters.trained.is_none() {
             return Err(Error::Usage(
-                "--spec-type draft-eagle3: the draft model is none of these heads".into(),
+                "--spec-type draft-eagle3 or draft-dflash: the draft model is no such head".into(),
             ));
         }
-        if self.drafters.eagle.is_some() {
+        if self.drafters.trained.is_some() {
             // One pass cannot leave rows for two heads.
             if matches!(self.head_file, Some((_, true))) || draft.has(DraftKind::Mtp) {
                 return Err(Error::Usage(
@@ -365,7 +366,7 @@ impl DraftArgs {
         let mtp = self.has(DraftKind::Mtp) || (auto && !named && model.predicts_ahead());
         let whole_vocabulary = self.no_shortlist;
         let forced = None;
-        let drafters = Drafters { ngram, head: None, model: None, eagle: None, mtp, exits, masks };
+        let drafters = Drafters { ngram, head: None, model: None, trained: None, mtp, exits, masks };
         let keep_nothing = self.no_prefix_reuse;
         Ok(Sources { drafters, head_file, forced, promised, open, keep_nothing, whole_vocabulary })
     }

@@ -13,12 +13,12 @@ use crate::{
     Context, ContextConfig, Error, Gguf, Model, Result, Tokenizer,
     context::{Device, KvType},
     placement::PlacementRequest,
-    speculation::{EagleSource, ModelSource, candidates::Drafters},
+    speculation::{ModelSource, TrainedSource, candidates::Drafters},
 };
 
 #[derive(Args, Clone, Debug)]
 pub struct DraftModelArgs {
-    /// -md: draft with this model too, which needs the same vocabulary, or with this EAGLE-3 head
+    /// -md: draft with this model too, which needs the same vocabulary, or with this EAGLE-3 or DFlash head
     #[arg(long, alias = "model-draft", value_name = "FILE")]
     spec_draft_model: Option<PathBuf>,
     /// -hfd: the same with a model of the Hugging Face hub
@@ -73,7 +73,7 @@ impl DraftModelArgs {
                 let config = ContextConfig { ahead: true, ..self.config(context, head, beside)? };
                 opened(head, &config)
             };
-            drafters.eagle = Some(EagleSource::open(&gguf, model, open)?);
+            drafters.trained = Some(TrainedSource::open(&gguf, model, open)?);
             return Ok(());
         }
         let (tokenizer, draft) = common::load(&gguf)?;

@@ -4,6 +4,7 @@ mod adapters;
 mod ahead;
 mod costs;
 mod forks;
+mod inject;
 mod parts;
 mod placed;
 mod saved;
@@ -251,6 +252,7 @@ impl Context {
                 || batch.ahead.is_some()
                 || !batch.taps.is_empty()
                 || !batch.forks.is_empty()
+                || batch.inject.is_some()
         });
         if links.is_empty() || in_parts || !fits || !(1..=self.backend.most_top()).contains(&k) {
             return Ok(None);
@@ -333,6 +335,7 @@ impl Context {
         self.check_rows(batch)?;
         self.check_taps(batch)?;
         self.check_forks(batch)?;
+        self.check_inject(batch)?;
         if let Some(ahead) = &batch.ahead {
             return self.check_ahead(batch, ahead);
         }
@@ -465,6 +468,7 @@ impl Context {
         let Dims { n_vocab, dim, .. } = model.plan.dims;
         let mut steps = match &batch.ahead {
             Some(ahead) => model.plan.ahead_steps(ahead.after_itself),
+            None if batch.inject.is_some() => model.plan.inject_steps(),
             None => model.plan.steps(batch.run_layers.as_ref()),
         };
         let head = steps.pop_if(|step| step.unit == Unit::Head);
@@ -477,7 +481,8 @@ impl Context {
         };
         let given = match (&batch.ahead, &batch.resume) {
             (Some(ahead), _) => Some((model.plan.read_ahead(ahead.after_itself), &ahead.before)),
-            (None, resume) => resume.as_ref().map(|resume| (Buf::X, &resume.hidden)),
+            (None, Some(resume)) => Some((Buf::X, &resume.hidden)),
+            (None, None) => batch.inject.as_ref().map(|rows| (model.plan.read_injected(), rows)),
         };
         let top = self.make_room(batch, want, kept_after.is_some())?;
         let mut tapped = self.tapped.take_for(batch, &model.plan);

@@ -12,7 +12,8 @@ impl Context {
                 "{name} gives no logits: it makes embeddings, which `Embedder` gives"
             )));
         }
-        if !plan.bidirectional {
+        // Blocks that are drafted follow a text that is known already.
+        if !plan.bidirectional || plan.inject.is_some() {
             return Ok(());
         }
         let (rows, most) = (batch.rows.len(), self.backend.max_rows());

@@ -184,7 +184,8 @@ impl Lane<'_> {
         if self.sampler.is_bound() && apart.n_vocab() < n_vocab {
             return 0;
         }
-        apart.begin(self.sampler.history());
+        let length = self.policy.length(source, most).unwrap_or(most);
+        apart.begin(self.sampler.history(), length);
         let mut steps = 0;
         while self.wants_more(source, most, until) {
             let last = *self.sampler.history().last().expect("a draft follows a token");

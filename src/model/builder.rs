@@ -11,8 +11,8 @@ use crate::{
     Error, Gguf, Result,
     gguf::{TensorInfo, Value, beside},
     plan::{
-        Ahead, AttnId, AttnSpec, Buf, Dims, LayerOps, Linear, MixerId, MixerSpec, MoeId, MoeSpec, Norm,
-        NormKind, Op, Plan, Rope, RopeId, WeightId,
+        Ahead, AttnId, AttnSpec, Buf, Dims, Inject, LayerOps, Linear, MixerId, MixerSpec, MoeId, MoeSpec,
+        Norm, NormKind, Op, Plan, Rope, RopeId, WeightId,
     },
     quant::GgmlType,
     quoted::Quoted,
@@ -51,6 +51,7 @@ pub struct Builder<'a> {
     n_tokens: usize,
     /// Of a head for another model.
     drafts_for: Option<DraftsFor>,
+    inject: Option<Inject>,
 }
 
 /// The operations of an architecture.
@@ -99,6 +100,7 @@ impl<'a> Builder<'a> {
             bidirectional: false,
             n_tokens: 0,
             drafts_for: None,
+            inject: None,
         };
         let blocks = b.size("block_count")?;
         if blocks > MAX_LAYERS as usize {
@@ -206,6 +208,7 @@ impl<'a> Builder<'a> {
             head,
             bidirectional,
             ahead: None,
+            inject: self.inject,
         };
         let Self { weights, n_ctx_train, n_further, drafts_for, .. } = self;
         Ok(Built { weights, plan, ahead, tail, n_ctx_train, n_further, drafts_for })
@@ -255,6 +258,27 @@ impl<'a> Builder<'a> {
     /// Positions are looked up in a table of so many.
     pub fn limit_positions(&mut self, most: usize) {
         self.most_positions = Some(most);
+    }
+
+    /// The same attention once more, for operations that do with other rows what those of the first do.
+    pub fn attention_again(&mut self, id: AttnId) -> AttnId {
+        let spec = self.attentions[id.0 as usize];
+        self.attention(spec)
+    }
+
+    /// Keys and values come of what another model left.
+    pub fn inject(&mut self, inject: Inject) {
+        self.inject = Some(inject);
+    }
+
+    /// The token that stands for one which is not known yet.
+    pub fn mask_token(&self) -> Result<u32> {
+        const KEY: &str = "tokenizer.ggml.mask_token_id";
+        let mask = self.gguf.metadata().u32(KEY)?.ok_or_else(|| self.gguf.metadata().missing(KEY))?;
+        match (mask as usize) < self.n_tokens {
+            true => Ok(mask),
+            false => Err(self.error(&format!("`{KEY}` is {mask}; it must be below {}", self.n_tokens))),
+        }
     }
 
     /// Rows see what comes behind them, too.

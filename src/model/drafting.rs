@@ -12,6 +12,17 @@ pub(crate) struct DraftsFor {
     pub dim: usize,
     /// The token of each logit, where there are logits of fewer tokens than the head reads.
     pub tokens: Option<Vec<u32>>,
+    /// It drafts a block of tokens at once.
+    pub block: Option<Block>,
+}
+
+/// Tokens that are drafted at once: the text's last one, and masks behind it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Block {
+    /// The most of them together.
+    pub size: usize,
+    /// The token that stands for one which is not known yet.
+    pub mask: u32,
 }
 
 impl Model {

@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 pub(crate) use builder::Builder;
 use builder::Built;
-use drafting::DraftsFor;
+pub(crate) use drafting::{Block, DraftsFor};
 pub use tail::Pooling;
 pub(crate) use tail::{Classifier, Dense, HeadActivation, Tail};
 

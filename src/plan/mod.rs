@@ -7,6 +7,7 @@
 mod ahead;
 mod attention;
 mod experts;
+mod inject;
 mod mixer;
 mod operands;
 mod unit;
@@ -18,6 +19,7 @@ use crate::mask::RunLayers;
 pub use ahead::Ahead;
 pub use attention::{AttnId, AttnSpec, RopeId, Temperature};
 pub use experts::{Choice, Gating, Groups, MoeId, MoeSpec};
+pub use inject::Inject;
 #[cfg(feature = "gpu")]
 pub use mixer::ScanColumns;
 pub use mixer::{Conv, MixerId, MixerSpec, Scan, ScanKind};
@@ -192,6 +194,8 @@ pub struct Plan {
     pub bidirectional: bool,
     /// Predicts one token more, where the file has what was trained for that and it is wanted.
     pub ahead: Option<Ahead>,
+    /// Makes keys and values of what another model left.
+    pub inject: Option<Inject>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -276,7 +280,12 @@ impl Plan {
     /// Every operation in order.
     pub fn ops(&self) -> impl Iterator<Item = &Op> {
         let layers = self.layers.iter().flat_map(|l| l.shared.iter().chain(&l.attn).chain(&l.mlp));
-        self.embed.iter().chain(layers).chain(&self.head).chain(self.ahead.iter().flat_map(Ahead::ops))
+        self.embed
+            .iter()
+            .chain(layers)
+            .chain(&self.head)
+            .chain(self.ahead.iter().flat_map(Ahead::ops))
+            .chain(self.inject.iter().flat_map(|inject| &inject.before))
     }
 
     /// How many steps a pass that runs the first `layers` layers in full takes before it comes to the next.

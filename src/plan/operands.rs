@@ -351,6 +351,7 @@ mod tests {
             head: None,
             bidirectional: false,
             ahead: None,
+            inject: None,
         };
         let of = |add| {
             let op =

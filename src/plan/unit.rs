@@ -152,7 +152,8 @@ impl Plan {
             let (experts, mlp): (Vec<_>, Vec<_>) = layer.mlp.iter().partition(|op| op.is_of_experts());
             let with_shared = |ops: Vec<_>| layer.shared.iter().chain(ops).collect();
             let experts = (!experts.is_empty()).then_some((Unit::Experts(l), experts));
-            let attn = layer.attn.iter().collect();
+            let injected = self.inject.iter().filter(|_| l == 0).flat_map(|inject| &inject.before);
+            let attn = layer.attn.iter().chain(injected).collect();
             [(Unit::Attn(l), with_shared(attn)), (Unit::Mlp(l), with_shared(mlp))].into_iter().chain(experts)
         });
         std::iter::once((Unit::Embed, self.embeddings().collect()))

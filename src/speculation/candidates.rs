@@ -1,7 +1,8 @@
 //! What drafts for the texts of a context, and what to try on a model about which nothing is known.
 
 use super::{
-    AheadProposer, EagleSource, ExitsProposer, HeadSource, MaskProposer, ModelSource, NgramProposer, Proposer,
+    AheadProposer, ExitsProposer, HeadSource, MaskProposer, ModelSource, NgramProposer, Proposer,
+    TrainedSource,
 };
 use crate::{Context, RunLayers, head};
 
@@ -15,7 +16,7 @@ pub struct Drafters {
     /// Another model.
     pub model: Option<ModelSource>,
     /// A head that others trained for the model. One pass leaves rows for one head alone, so there is no other beside it.
-    pub eagle: Option<EagleSource>,
+    pub trained: Option<TrainedSource>,
     /// The head that was trained to predict one token more.
     pub mtp: bool,
     /// Exits among which each token finds its own.
@@ -33,7 +34,7 @@ impl Drafters {
         // One pass cannot leave rows for both heads.
         let file = head::found_beside(model).filter(|_| !mtp);
         let head = file.and_then(|file| HeadSource::open(&file, context).ok());
-        Drafters { ngram: true, head, model: None, eagle: None, mtp, exits: None, masks }
+        Drafters { ngram: true, head, model: None, trained: None, mtp, exits: None, masks }
     }
 
     /// Drafts that leave nothing to verification, which then begins with the first layer.
@@ -49,7 +50,7 @@ impl Drafters {
         all.extend(self.ngram.then(|| Box::<NgramProposer>::default() as _));
         all.extend(self.head.iter().map(|head| Box::new(head.proposer()) as _));
         all.extend(self.model.iter().map(|model| Box::new(model.proposer()) as _));
-        all.extend(self.eagle.iter().map(|eagle| Box::new(eagle.proposer()) as _));
+        all.extend(self.trained.iter().map(TrainedSource::proposer));
         all.extend(self.mtp.then(|| Box::new(AheadProposer) as _));
         all.extend(self.exits.iter().map(|exits| Box::new(exits.clone()) as _));
         all.extend(self.masks.iter().map(|mask| Box::new(mask.clone()) as _));

@@ -9,7 +9,7 @@ mod constraints;
 mod controller;
 mod costs_measure;
 mod draft_model;
-mod eagle;
+
 #[cfg(feature = "fit")]
 mod fit;
 mod guided;
@@ -20,3 +20,4 @@ mod running;
 mod sampled;
 mod search;
 mod speculation;
+mod trained;

@@ -5,7 +5,7 @@ mod common;
 
 mod ahead;
 mod cli;
-mod eagle;
+
 mod families;
 mod hybrid;
 mod lora;
@@ -16,6 +16,7 @@ mod recording;
 mod rounds;
 mod several;
 mod taps;
+mod trained;
 
 use std::ops::ControlFlow;
 

@@ -153,6 +153,7 @@ mod tests {
             head: None,
             bidirectional: false,
             ahead: None,
+            inject: None,
         }
     }
 

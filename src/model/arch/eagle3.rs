@@ -16,17 +16,9 @@ pub fn build(b: &mut Builder) -> Result<Body> {
         return Err(b.wrong("block_count", b.dims.n_layer, "1"));
     }
     let dim = b.dims.dim;
-    let taps: Vec<usize> = b
-        .u32s("target_layers")?
-        .ok_or_else(|| b.missing("target_layers"))?
-        .iter()
-        .map(|&l| l as usize)
-        .collect();
-    if taps.len() != 3 || !taps.is_sorted_by(|a, b| a < b) || taps[0] == 0 {
-        return Err(b.error(&format!(
-            "`{}` is {taps:?}; it must be three layers from 1 on, ascending",
-            b.key("target_layers")
-        )));
+    let taps = taps(b)?;
+    if taps.len() != 3 {
+        return Err(b.error(&format!("`{}` is {taps:?}; it must be three layers", b.key("target_layers"))));
     }
     let of_dim = b.size("target_hidden_size")?;
     let tokens = b.optional_tokens("d2t")?;
@@ -73,7 +65,18 @@ pub fn build(b: &mut Builder) -> Result<Body> {
     let head = crate::model::blocks::head(b, "output_norm", NormKind::Rms, 1.0, None)?;
     // It is none of the model's layers.
     b.dims.n_layer = 0;
-    b.drafts_for(DraftsFor { taps, dim: of_dim, tokens });
+    b.drafts_for(DraftsFor { taps, dim: of_dim, tokens, block: None });
     let ahead = Ahead { reads: found, after_model, after_itself, layer, head };
     Ok(Body { embed: Vec::new(), layers: Vec::new(), head: Some(head), ahead: Some(ahead) })
+}
+
+/// The layers of the other model that a head reads.
+pub fn taps(b: &Builder) -> Result<Vec<usize>> {
+    const KEY: &str = "target_layers";
+    let taps: Vec<usize> =
+        b.u32s(KEY)?.ok_or_else(|| b.missing(KEY))?.iter().map(|&layer| layer as usize).collect();
+    if taps.is_empty() || !taps.is_sorted_by(|a, b| a < b) || taps[0] == 0 {
+        return Err(b.error(&format!("`{}` is {taps:?}; it must be layers from 1 on, ascending", b.key(KEY))));
+    }
+    Ok(taps)
 }

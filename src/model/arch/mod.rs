@@ -6,6 +6,7 @@ mod bailing;
 mod bert;
 mod cohere;
 mod deepseek2;
+mod dflash;
 mod eagle3;
 mod ernie;
 mod exaone;
@@ -113,7 +114,7 @@ pub const ALL: &[(&str, Build)] = &[
 ];
 
 /// The same of files that have no model, but a head which drafts for one.
-const HEADS: &[(&str, Build)] = &[("eagle3", eagle3::build)];
+const HEADS: &[(&str, Build)] = &[("dflash", dflash::build), ("eagle3", eagle3::build)];
 
 /// The name that is most like another.
 pub fn nearest(arch: &str) -> &'static str {

@@ -1,102 +1,18 @@
 //! An EAGLE-3 head drafts: one layer that others trained for the model. It reads what full passes leave of every token before
 //! three of the model's layers, and has keys and values of its own, in a context of its own.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use super::{Apart, Left, Passes, Proposer, RAM_SPEED, ReadsRows, Supply};
+use super::{
+    Apart, Left, Passes, Proposer, RAM_SPEED, ReadsRows, Supply,
+    trained::{Late, Trained},
+};
 use crate::{
-    Batch, Context, Error, Gguf, Model, Result,
+    Batch, Context,
     batch::{Ahead, Row, SeqId},
-    scores::{Scores, Top, Want},
+    scores::{Scores, Want},
     speculation::policy::{SourceInfo, SourceKind},
 };
-
-/// Rows that wait for a draft, at most. Beyond them the first are let go, and the head attends to fewer tokens.
-const MOST_WAITING: usize = 64;
-/// Cells for tokens that are still to come, and for drafts.
-const ROOM: usize = 32;
-
-/// A head that is ready for the texts of a context.
-#[derive(Clone)]
-pub struct EagleSource(Arc<Head>);
-
-struct Head {
-    /// The model's layers that it reads.
-    taps: Vec<usize>,
-    /// The token of each of its logits; `None` where these are the model's tokens.
-    tokens: Option<Vec<u32>>,
-    n_vocab: usize,
-    texts: Mutex<Texts>,
-}
-
-struct Texts {
-    context: Context,
-    next: SeqId,
-}
-
-impl EagleSource {
-    /// Opens the head of a file for a model, in the context that `open` makes. `open` is to have [`ContextConfig::ahead`](crate::ContextConfig::ahead).
-    pub fn open(gguf: &Gguf, of: &Model, open: impl FnOnce(&Arc<Model>) -> Result<Context>) -> Result<Self> {
-        let model = Arc::new(Model::load_head(gguf, of)?);
-        let context = open(&model)?;
-        if !context.predicts_ahead() {
-            return Err(Error::model(
-                gguf.name(),
-                "no room for all of it in one place: give it another device",
-            ));
-        }
-        let of_model = model.drafts_for().expect("it is a head");
-        let (taps, tokens) = (of_model.taps.clone(), of_model.tokens.clone());
-        let texts = Mutex::new(Texts { context, next: 0 });
-        Ok(EagleSource(Arc::new(Head { taps, tokens, n_vocab: of.n_vocab(), texts })))
-    }
-
-    /// What drafts for one text.
-    pub fn proposer(&self) -> EagleProposer {
-        let mut texts = self.0.texts();
-        texts.next += 1;
-        EagleProposer {
-            seq: texts.next,
-            head: self.0.clone(),
-            failed: false,
-            late: Late::default(),
-            last: None,
-            certain: 0,
-            next: 0,
-            left: Vec::new(),
-        }
-    }
-}
-
-impl Head {
-    /// What a panic has left is a cache like any other: what is wrong in it is drafts.
-    fn texts(&self) -> MutexGuard<'_, Texts> {
-        self.texts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What its logits say of the model's tokens.
-    fn look(&self, scores: Scores, look: &mut dyn FnMut(Scores)) {
-        match (&self.tokens, scores) {
-            (None, scores) => look(scores),
-            (Some(tokens), Scores::All(logits)) => {
-                let mut all = vec![f32::NEG_INFINITY; self.n_vocab];
-                std::iter::zip(tokens, logits).for_each(|(&token, &logit)| all[token as usize] = logit);
-                look(Scores::All(&all));
-            }
-            (Some(tokens), Scores::Top(Top { best, log_sum })) => {
-                let best = best.iter().map(|&(place, logit)| (tokens[place as usize], logit)).collect();
-                look(Scores::Top(&Top { best, log_sum: *log_sum }));
-            }
-        }
-    }
-}
-
-/// Rows that are still to be made.
-#[derive(Default)]
-struct Late {
-    rows: Vec<Row>,
-    before: Vec<f32>,
-}
 
 /// What full passes left of a token whose next one was not known yet.
 struct Last {
@@ -106,7 +22,7 @@ struct Last {
 
 /// Drafts for one text with an EAGLE-3 head. Its row at a position is that token's, with what was left of it, and the next one.
 pub struct EagleProposer {
-    head: Arc<Head>,
+    head: Arc<Trained>,
     seq: SeqId,
     /// It cannot go on: a pass has failed.
     failed: bool,
@@ -121,6 +37,19 @@ pub struct EagleProposer {
 }
 
 impl EagleProposer {
+    pub(super) fn new(head: Arc<Trained>, seq: SeqId) -> Self {
+        EagleProposer {
+            head,
+            seq,
+            failed: false,
+            late: Late::default(),
+            last: None,
+            certain: 0,
+            next: 0,
+            left: Vec::new(),
+        }
+    }
+
     /// Evaluates rows. Of the last one `look` sees what comes next, if it asks.
     fn evaluate(
         &mut self,
@@ -150,47 +79,14 @@ impl EagleProposer {
         true
     }
 
-    /// Forgets what drafts left; and all of the text, if the rows to come do not go on from it or there is no room for them.
-    fn cut(&mut self) {
-        let mut texts = self.head.texts();
-        let context = &mut texts.context;
-        let goes_on =
-            context.kv().len(self.seq) >= self.certain && context.truncate(self.seq, self.certain).is_ok();
-        let is_behind = |row: &Row| row.pos >= context.kv().next_pos(self.seq);
-        if !goes_on || !self.late.rows.first().is_none_or(is_behind) {
-            context.remove(self.seq);
-            self.certain = 0;
-        }
-        // Other texts are seen anew when they go on.
-        if context.kv().free_cells() < self.late.rows.len() + ROOM {
-            context.remove_all();
-            self.certain = 0;
-        }
-    }
-
     /// Evaluates the rows that wait, of which the last one may ask.
     fn evaluate_late(&mut self, want: Want, look: &mut dyn FnMut(Scores)) -> bool {
-        self.cut();
+        self.certain = self.late.cut(&mut self.head.texts().context, self.seq, self.certain);
         let Late { rows, before } = std::mem::take(&mut self.late);
         let count = rows.len();
         let is_made = self.evaluate(rows, before, false, want, look);
         self.certain += if is_made { count } else { 0 };
         is_made
-    }
-}
-
-impl Late {
-    fn push(&mut self, row: Row, before: &[f32]) {
-        self.rows.push(row);
-        self.before.extend_from_slice(before);
-    }
-
-    /// No more than the last so many.
-    fn keep(&mut self, most: usize) {
-        let gone = self.rows.len().saturating_sub(most);
-        let width = self.before.len() / self.rows.len().max(1);
-        self.rows.drain(..gone);
-        self.before.drain(..gone * width);
     }
 }
 
@@ -206,7 +102,7 @@ impl ReadsRows for EagleProposer {
     fn see(&mut self, Left { tokens, pos, rows }: Left) {
         let seq = self.seq;
         let row = |token, pos| Row { token, pos, seq, logits: false };
-        self.late.keep(MOST_WAITING);
+        self.late.let_go();
         // Rows of tokens in between may be missing.
         let last = self.last.take().filter(|last| last.pos + 1 == pos);
         let last = last.map(|Last { pos, row }| (pos, row));
@@ -234,7 +130,7 @@ impl Apart for EagleProposer {
     }
 
     /// It has seen the text already.
-    fn begin(&mut self, _text: &[u32]) {}
+    fn begin(&mut self, _text: &[u32], _most: usize) {}
 
     fn step(&mut self, token: u32, want: Want, look: &mut dyn FnMut(Scores)) -> bool {
         let row = |pos| Row { token, pos, seq: self.seq, logits: true };

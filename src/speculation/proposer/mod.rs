@@ -1,6 +1,7 @@
 //! What can draft. A proposer may be right or wrong, never harmful: its tokens are verified.
 
 mod ahead;
+mod dflash;
 mod eagle;
 mod exits;
 pub(crate) mod glance;
@@ -9,9 +10,11 @@ mod kept;
 mod mask;
 mod model;
 mod ngram;
+mod trained;
 
 pub use ahead::AheadProposer;
-pub use eagle::{EagleProposer, EagleSource};
+pub use dflash::DflashProposer;
+pub use eagle::EagleProposer;
 pub use exits::ExitsProposer;
 pub(crate) use head::Choice;
 pub use head::{HeadProposer, HeadSource};
@@ -19,6 +22,7 @@ pub(crate) use kept::Kept;
 pub use mask::MaskProposer;
 pub use model::{ModelProposer, ModelSource};
 pub use ngram::NgramProposer;
+pub use trained::TrainedSource;
 
 use super::policy::{Drafted, Ready, SourceInfo};
 use crate::{
@@ -109,8 +113,8 @@ pub trait Apart {
     /// Evaluates what it can of a text, whose last token comes later.
     fn read(&mut self, text: &[u32]);
 
-    /// A draft begins behind a text, whose last token is its first step's.
-    fn begin(&mut self, text: &[u32]);
+    /// A draft of at most so many tokens begins behind a text, whose last token is its first step's.
+    fn begin(&mut self, text: &[u32], most: usize);
 
     /// Shows what comes behind a token; false where that cannot be told.
     fn step(&mut self, token: u32, want: Want, look: &mut dyn FnMut(Scores)) -> bool;

@@ -101,7 +101,7 @@ impl Apart for ModelProposer {
     }
 
     fn read(&mut self, text: &[u32]) {
-        self.begin(text);
+        self.begin(text, 0);
         let late = std::mem::take(&mut self.late);
         let mut batch = Batch::prompt(&late, 0, self.seq);
         if let Some(last) = batch.rows.last_mut() {
@@ -110,7 +110,7 @@ impl Apart for ModelProposer {
         }
     }
 
-    fn begin(&mut self, text: &[u32]) {
+    fn begin(&mut self, text: &[u32], _most: usize) {
         let before = &text[..text.len() - 1];
         let mut texts = self.model.texts();
         let Texts { context, evaluated, .. } = &mut *texts;

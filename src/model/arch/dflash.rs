@@ -1,0 +1,85 @@
+//! DFlash: a few layers that draft a block of tokens at once for another model. Their keys and values of the text are made of what some of
+//! that model's layers left of it; the block is the text's last token and masks, which see each other both ways.
+
+use crate::{
+    Result,
+    model::{
+        Block, Builder, DraftsFor,
+        blocks::{Decoder, HeadNorms, whole_norm},
+        builder::Body,
+    },
+    plan::{Activation, Buf, Inject, LayerOps, NormKind, Op, RopePairs},
+};
+
+pub fn build(b: &mut Builder) -> Result<Body> {
+    refuse_others(b)?;
+    let dim = b.dims.dim;
+    let taps = super::eagle3::taps(b)?;
+    let tokens = b.optional_tokens("d2t")?;
+    b.dims.n_vocab = tokens.as_ref().map_or(b.n_tokens(), Vec::len);
+    let mut decoder = Decoder::new(b, RopePairs::Halves)?;
+    decoder.scale_scores(b)?;
+    decoder.attention.head_norms = HeadNorms::Each;
+    decoder.embed_scale = b.positive_or_none("embedding_scale")?.unwrap_or(1.0);
+    match b.str("hidden_activation")? {
+        None | Some("silu") => {}
+        Some("gelu" | "gelu_pytorch_tanh") => decoder.activate(Activation::Gelu),
+        Some(other) => {
+            return Err(
+                b.error(&format!("`{}` is `{other}`; it must be silu or gelu", b.key("hidden_activation")))
+            );
+        }
+    }
+    if !b.bool("attention.causal")?.unwrap_or(false) {
+        b.see_both_ways();
+    }
+    let body = decoder.build(b)?;
+
+    let found = b.buffer("rows of some layers", taps.len() * dim)?;
+    let joined = b.linear("fc", dim, taps.len() * dim)?;
+    let norm = b.norm(NormKind::Rms, "enc.output_norm", dim)?;
+    let before = vec![
+        Op::MatMul { weight: joined.weight, bias: joined.bias, src: found, dst: Buf::X, add: false },
+        whole_norm(norm, Buf::X, Buf::H, false),
+    ];
+    let layers = body.layers.iter().map(|layer| stored(b, layer)).collect();
+    b.inject(Inject { reads: found, before, layers });
+    let size = b.optional_size("block_size")?.unwrap_or(16);
+    let mask = b.mask_token()?;
+    b.drafts_for(DraftsFor { taps, dim, tokens, block: Some(Block { size, mask }) });
+    Ok(body)
+}
+
+/// What a layer does behind its norm until its keys and values are stored. Queries come along, because all three may be one product.
+fn stored(b: &mut Builder, layer: &LayerOps) -> Vec<Op> {
+    let products = layer.attn.iter().filter(|op| matches!(op, Op::MatMul { src: Buf::H, .. })).copied();
+    let store = layer.attn.iter().find_map(|op| match *op {
+        // With an id of its own, because other operations come before it.
+        Op::Store(id) => Some(Op::Store(b.attention_again(id))),
+        _ => None,
+    });
+    products.chain(store).collect()
+}
+
+/// Files of the same architecture that have more to them.
+fn refuse_others(b: &Builder) -> Result<()> {
+    let has = |key: &str| Ok::<_, crate::Error>(b.u32(key)?.is_some_and(|n| n > 0));
+    let what = if b.has("markov_w1.weight") {
+        "a DSpark head, whose Markov part"
+    } else if b.has("selector_hidden.weight") {
+        "a second DFlash, whose selector"
+    } else if has("hyper_connection_count")? {
+        "a head of DeepSeek-V4's kind, whose hyper-connections"
+    } else if has("attention.sliding_window")? {
+        "a head with windows, which"
+    } else if b.has("blk.0.layer_output_scale.weight")
+        || b.f32("attention.value_scale")?.is_some_and(|scale| scale != 0.0)
+    {
+        "a head with scaled outputs, which"
+    } else if b.u32s("rope.dimension_sections")?.is_some_and(|parts| parts.iter().any(|&n| n > 0)) {
+        "a head with positions of several parts, which"
+    } else {
+        return Ok(());
+    };
+    Err(b.error(&format!("{what} cannot be computed here yet: take an EAGLE-3 head or a draft model")))
+}

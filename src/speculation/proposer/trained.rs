@@ -1,0 +1,132 @@
+//! Heads that others trained for a model: what all of them have. Such a head has a context of its own, and reads what full passes of
+//! the model leave of every token before some layers.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{DflashProposer, EagleProposer, Proposer};
+use crate::{
+    Context, Error, Gguf, Model, Result,
+    batch::{Row, SeqId},
+    model::Block,
+    scores::{Scores, Top},
+};
+
+/// Rows that wait for a draft, at most. Beyond them the first are let go, and the head attends to fewer tokens.
+const MOST_WAITING: usize = 64;
+/// Cells for tokens that are still to come, and for drafts.
+const ROOM: usize = 32;
+
+/// A head that is ready for the texts of a context.
+#[derive(Clone)]
+pub struct TrainedSource(Arc<Trained>);
+
+pub(super) struct Trained {
+    /// The model's layers that it reads.
+    pub taps: Vec<usize>,
+    /// The token of each of its logits; `None` where these are the model's tokens.
+    tokens: Option<Vec<u32>>,
+    /// It drafts a block at once.
+    pub block: Option<Block>,
+    pub n_vocab: usize,
+    texts: Mutex<Texts>,
+}
+
+pub(super) struct Texts {
+    pub context: Context,
+    next: SeqId,
+}
+
+impl TrainedSource {
+    /// Opens the head of a file for a model, in the context that `open` makes, which is to have
+    /// [`ContextConfig::ahead`](crate::ContextConfig::ahead).
+    pub fn open(gguf: &Gguf, of: &Model, open: impl FnOnce(&Arc<Model>) -> Result<Context>) -> Result<Self> {
+        let model = Arc::new(Model::load_head(gguf, of)?);
+        let context = open(&model)?;
+        if model.predicts_ahead() && !context.predicts_ahead() {
+            return Err(Error::model(
+                gguf.name(),
+                "no room for all of it in one place: give it another device",
+            ));
+        }
+        let of_model = model.drafts_for().expect("it is a head");
+        let (taps, tokens, block) = (of_model.taps.clone(), of_model.tokens.clone(), of_model.block);
+        let texts = Mutex::new(Texts { context, next: 0 });
+        Ok(TrainedSource(Arc::new(Trained { taps, tokens, block, n_vocab: of.n_vocab(), texts })))
+    }
+
+    /// What drafts for one text.
+    pub fn proposer(&self) -> Box<dyn Proposer> {
+        let seq = {
+            let mut texts = self.0.texts();
+            texts.next += 1;
+            texts.next
+        };
+        match self.0.block {
+            None => Box::new(EagleProposer::new(self.0.clone(), seq)),
+            Some(block) => Box::new(DflashProposer::new(self.0.clone(), block, seq)),
+        }
+    }
+}
+
+impl Trained {
+    /// What a panic has left is a cache like any other: what is wrong in it is drafts.
+    pub fn texts(&self) -> MutexGuard<'_, Texts> {
+        self.texts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What its logits say of the model's tokens.
+    pub fn look(&self, scores: Scores, look: &mut dyn FnMut(Scores)) {
+        match (&self.tokens, scores) {
+            (None, scores) => look(scores),
+            (Some(tokens), Scores::All(logits)) => {
+                let mut all = vec![f32::NEG_INFINITY; self.n_vocab];
+                std::iter::zip(tokens, logits).for_each(|(&token, &logit)| all[token as usize] = logit);
+                look(Scores::All(&all));
+            }
+            (Some(tokens), Scores::Top(Top { best, log_sum })) => {
+                let best = best.iter().map(|&(place, logit)| (tokens[place as usize], logit)).collect();
+                look(Scores::Top(&Top { best, log_sum: *log_sum }));
+            }
+        }
+    }
+}
+
+/// Rows of a text that are still to be evaluated, and what they are made of.
+#[derive(Default)]
+pub(super) struct Late {
+    pub rows: Vec<Row>,
+    pub before: Vec<f32>,
+}
+
+impl Late {
+    pub fn push(&mut self, row: Row, before: &[f32]) {
+        self.rows.push(row);
+        self.before.extend_from_slice(before);
+    }
+
+    /// No more than may wait.
+    pub fn let_go(&mut self) {
+        let gone = self.rows.len().saturating_sub(MOST_WAITING);
+        let width = self.before.len() / self.rows.len().max(1);
+        self.rows.drain(..gone);
+        self.before.drain(..gone * width);
+    }
+
+    /// Forgets what drafts left behind the first `certain` cells of a sequence; and all of them, if these rows do not go on from there
+    /// or there is no room. Gives the cells that are left.
+    pub fn cut(&self, context: &mut Context, seq: SeqId, certain: usize) -> usize {
+        let mut left = certain;
+        let goes_on = context.kv().len(seq) >= certain && context.truncate(seq, certain).is_ok();
+        let is_behind = |row: &Row| row.pos >= context.kv().next_pos(seq);
+        if !goes_on || !self.rows.first().is_none_or(is_behind) {
+            context.remove(seq);
+            left = 0;
+        }
+        // Other texts are seen anew when they go on.
+        if context.kv().free_cells() < self.rows.len() + ROOM {
+            context.remove_all();
+            left = 0;
+        }
+        left
+    }
+}
