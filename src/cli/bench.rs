@@ -239,6 +239,7 @@ fn words(text: &str) -> Result<Vec<String>, String> {
 impl SideArgs {
     fn look(self) -> Result<Side> {
         let model = Model::load(self.model.open()?)?;
+        common::check_writes(&model)?;
         let mask = self.mask.read(&model)?;
         let mut config = self.context.config(&model)?;
         config.extra_slots = mask.as_ref().map_or(0, RunLayers::extra_repetitions);

@@ -117,16 +117,22 @@ impl ModelArgs {
 /// The vocabulary and the model of one file, which writes text; what is odd about either goes to stderr.
 pub fn load(gguf: &Arc<Gguf>) -> Result<(Tokenizer, Arc<Model>)> {
     let (tokenizer, model) = load_any(gguf)?;
-    if !model.writes_text() {
-        return Err(Error::model(
-            gguf.name(),
-            format!(
-                "architecture `{}` makes embeddings, not text: see `spec-run embed`, and `spec-run serve` with /v1/embeddings",
-                model.arch
-            ),
-        ));
-    }
+    check_writes(&model)?;
     Ok((tokenizer, model))
+}
+
+/// Refuses a model that makes embeddings alone.
+pub fn check_writes(model: &Model) -> Result<()> {
+    if model.writes_text() {
+        return Ok(());
+    }
+    Err(Error::model(
+        model.gguf.name(),
+        format!(
+            "architecture `{}` makes embeddings, not text: see `spec-run embed`, and `spec-run serve` with /v1/embeddings",
+            model.arch
+        ),
+    ))
 }
 
 /// The same of a model that may make embeddings alone.

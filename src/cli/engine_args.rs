@@ -71,6 +71,14 @@ impl EngineArgs {
         Ok(Loaded { gguf, tokenizer: Arc::new(tokenizer), model })
     }
 
+    /// The same of a model that may make embeddings alone.
+    #[cfg_attr(not(feature = "server"), expect(dead_code))]
+    pub fn load_any(&self) -> Result<Loaded> {
+        let gguf = self.model.open()?;
+        let (tokenizer, model) = common::load_any(&gguf)?;
+        Ok(Loaded { gguf, tokenizer: Arc::new(tokenizer), model })
+    }
+
     /// With --dry-run: prints what would go where. The caller is done then.
     pub fn dry_run(&self, loaded: &Loaded, texts: Texts) -> Result<bool> {
         let model = &*loaded.model;

@@ -130,7 +130,7 @@ const EVERYDAY: &[(&str, &str)] = &[
 ];
 
 /// Commands that -h leaves to --help, to stay on a screen.
-const RARE: &[&str] = &["completions", "fit", "imatrix", "man", "merge"];
+const RARE: &[&str] = &["completions", "fit", "imatrix", "man", "merge", "plot"];
 
 pub const EXAMPLES: &str = "Examples:
   spec-run                                                a story by the embedded model

@@ -38,6 +38,40 @@ pub struct Embedding {
     pub tokens: usize,
 }
 
+/// What texts have to keep to.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    tokens: usize,
+    /// Because all of a text must be in one pass.
+    in_one_pass: bool,
+    n_vocab: usize,
+}
+
+impl Limits {
+    /// What can be said against a text before it is evaluated.
+    pub fn check(&self, text: &[u32]) -> Result<()> {
+        let (tokens, most) = (text.len(), self.tokens);
+        if tokens == 0 {
+            return Err(Error::Input("an empty text: there is nothing to make an embedding of".into()));
+        }
+        if tokens > most {
+            return Err(match self.in_one_pass {
+                true => Error::Input(format!(
+                    "the input ({tokens} tokens) is too large to process: the model sees a text in one pass, of at most {most} tokens; shorten it, or give a larger `n_ubatch`"
+                )),
+                false => Error::Input(format!(
+                    "the input ({tokens} tokens) is too large to process: a text may have {most}; shorten it, or give a larger `n_ctx`, if the model was trained for it"
+                )),
+            });
+        }
+        let n_vocab = self.n_vocab;
+        match text.iter().find(|&&token| token as usize >= n_vocab) {
+            Some(token) => Err(Error::Batch(format!("token {token} is not in the vocabulary of {n_vocab}"))),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Makes embeddings in a context of its own.
 pub struct Embedder {
     context: Context,
@@ -104,30 +138,21 @@ impl Embedder {
         self.context.rows_at_once().min(self.context.kv().capacity())
     }
 
-    /// What can be said against a text before it is evaluated.
-    pub fn check(&self, text: &[u32]) -> Result<()> {
-        let (tokens, most) = (text.len(), self.most_tokens());
-        if tokens == 0 {
-            return Err(Error::Input("an empty text: there is nothing to make an embedding of".into()));
-        }
-        if tokens > most {
-            let in_one_pass = self.context.model().plan.bidirectional && most == self.context.rows_at_once();
-            return Err(match in_one_pass {
-                true => Error::Input(format!(
-                    "the input ({tokens} tokens) is too large to process: the model sees a text in one pass, of at most {most} tokens; shorten it, or give a larger `n_ubatch`"
-                )),
-                false => Error::Input(format!(
-                    "the input ({tokens} tokens) is too large to process: a text may have {most}; shorten it, or give a larger `n_ctx`, if the model was trained for it"
-                )),
-            });
-        }
-        let n_vocab = self.context.model().n_vocab();
-        match text.iter().find(|&&token| token as usize >= n_vocab) {
-            Some(token) => Err(Error::Batch(format!("token {token} is not in the vocabulary of {n_vocab}"))),
-            None => Ok(()),
+    /// What texts have to keep to.
+    pub fn limits(&self) -> Limits {
+        let most = self.most_tokens();
+        let model = self.context.model();
+        Limits {
+            tokens: most,
+            in_one_pass: model.plan.bidirectional && most == self.context.rows_at_once(),
+            n_vocab: model.n_vocab(),
         }
     }
 
+    /// What can be said against a text before it is evaluated.
+    pub fn check(&self, text: &[u32]) -> Result<()> {
+        self.limits().check(text)
+    }
     /// The embeddings of texts, each as it would be alone.
     pub fn embed<T: AsRef<[u32]>>(&mut self, texts: &[T]) -> Result<Vec<Embedding>> {
         texts.iter().try_for_each(|text| self.check(text.as_ref()))?;

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::{
     desk::Answers,
+    embeds::Embeds,
     metrics::Metrics,
     prepare::Preparer,
     wire::{Defaults, Settings, Timings, settings_json},
@@ -85,6 +86,8 @@ pub struct Served {
     pub preparer: Preparer,
     /// Makes texts.
     pub answers: Box<dyn Answers>,
+    /// Makes embeddings; then it makes no texts.
+    pub(super) embeds: Option<Arc<Embeds>>,
     pub(super) metrics: Metrics,
     /// The settings of jobs that are asked for, as /slots shows them.
     asked: Mutex<HashMap<JobId, Value>>,
@@ -105,7 +108,12 @@ impl Served {
     /// A model that has answered nothing yet.
     pub fn new(defaults: Defaults, facts: Facts, preparer: Preparer, answers: Box<dyn Answers>) -> Self {
         let (metrics, asked, coming) = (Metrics::default(), Mutex::default(), AtomicUsize::new(0));
-        Served { defaults, facts, preparer, answers, metrics, asked, coming }
+        Served { defaults, facts, preparer, answers, embeds: None, metrics, asked, coming }
+    }
+
+    /// The same for embeddings.
+    pub fn with_embeds(self, embeds: Arc<Embeds>) -> Self {
+        Served { embeds: Some(embeds), ..self }
     }
 
     fn all_asked(&self) -> MutexGuard<'_, HashMap<JobId, Value>> {

@@ -13,6 +13,7 @@ mod constraints;
 #[cfg(unix)]
 mod documents;
 mod dry_run;
+mod embed;
 mod examples;
 #[cfg(feature = "fit")]
 mod fit;
@@ -31,6 +32,8 @@ mod run;
 mod search;
 #[cfg(all(unix, feature = "server"))]
 mod serve;
+#[cfg(all(unix, feature = "server"))]
+mod serve_embeddings;
 #[cfg(all(unix, feature = "server"))]
 mod serve_models;
 mod shards;

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::{ServeArgs, ServerArgs, TEXTS, words};
 use crate::{
-    Error, Gguf, Result, RunLayers, Tokenizer,
-    chat::{TemplateSource, known_template},
+    Error, Gguf, Result, RunLayers, Tokenizer, backend,
+    chat::{Caps, TemplateSource, known_template},
     cli::{
         chat_args::TemplateArgs,
         chat_template,
@@ -43,8 +43,8 @@ impl Names {
 
 /// A model whose file is open, and whose weights are not loaded.
 pub struct Ready {
-    args: ServeArgs,
-    loaded: Loaded,
+    pub(super) args: ServeArgs,
+    pub(super) loaded: Loaded,
     texts: Texts,
 }
 
@@ -64,7 +64,7 @@ impl Ready {
         if args.server.lora_init_without_apply {
             args.engine.context.adapters.without_applying();
         }
-        let loaded = args.engine.load()?;
+        let loaded = args.engine.load_any()?;
         let divided = args.server.parallel()?.is_some() && !args.server.kv_unified;
         let texts = Texts { most: args.server.parallel()?.unwrap_or(TEXTS), divided };
         Ok(Ready { args, loaded, texts })
@@ -77,21 +77,31 @@ impl Ready {
 
     /// With --dry-run: prints what would go where. The caller is done then.
     pub fn dry_run(&self) -> Result<bool> {
+        if self.embeds() {
+            let device = &self.args.engine.context.device;
+            return device.dry_run(&self.loaded.model, &self.embeds_config()?, None, false);
+        }
         self.args.engine.dry_run(&self.loaded, self.texts)
     }
 
     /// Bytes of memory that it will take.
     pub fn bytes(&self) -> Result<u64> {
+        if self.embeds() {
+            return backend::memory_needed(&self.loaded.model, &self.embeds_config()?);
+        }
         self.args.engine.bytes(&self.loaded, self.texts)
     }
 
     /// The model, and where it lies.
     pub fn serve(self, names: Names) -> Result<(Served, String)> {
-        let Ready { args, loaded, texts } = self;
-        let Loaded { gguf, tokenizer, model } = &loaded;
-        let defaults = args.defaults(&loaded)?;
+        if self.embeds() {
+            return self.serve_embeds(names);
+        }
+        let Ready { args, loaded, texts } = &self;
+        let Loaded { gguf, tokenizer, model: _ } = loaded;
+        let defaults = args.defaults(loaded)?;
         let (template, template_from) = template(&args.template, gguf, tokenizer)?;
-        let Opened { engine, described, sources, masks, memory } = args.engine.open(&loaded, texts)?;
+        let Opened { engine, described, sources, masks, memory } = args.engine.open(loaded, *texts)?;
         let caps = chat_template::caps(template.clone());
         if template_from == TemplateFrom::Assumed {
             warning!(
@@ -105,38 +115,10 @@ impl Ready {
                 gguf.name()
             );
         }
-        let shown = |(info, _): &(SourceInfo, RunLayers)| json!({ "name": info.name, "cost": info.cost });
-        let facts = Facts {
-            names: if names.names.is_empty() { vec![file_name(gguf.name())] } else { names.names },
-            tags: names.tags,
-            // Not what stands in for it elsewhere, which is the path.
-            model_name: gguf.metadata().str("general.name").ok().flatten().map(|_| model.name.clone()),
-            path: gguf.name().into(),
-            fingerprint: FINGERPRINT.into(),
-            texts: texts.most,
-            n_ctx_train: model.n_ctx_train as usize,
-            n_embd: model.plan.dims.dim,
-            n_params: gguf.tensors().iter().map(|tensor| tensor.elements()).sum(),
-            size: gguf.file_bytes(),
-            sources: sources.iter().map(|info| info.name.clone()).collect(),
-            masks: masks.iter().map(shown).collect(),
-            caps: caps.ok(),
-            template_from,
-        };
-        let n_layer = model.n_layer();
-        let preparer = Preparer {
-            vocabulary: Vocabulary::new(tokenizer).ok(),
-            controls: Controls::of(tokenizer),
-            tokenizer: tokenizer.clone(),
-            template: Some(template.clone()),
-            render: Box::new(move |conversation| {
-                chat_template::render(template.clone(), conversation.clone())
-            }),
-            mask: Box::new(move |json| mask(json, &masks, n_layer)),
-            adapters: Adapters::new(engine.context().loras()),
-            n_ctx: engine.tokens_of_text().min(model.n_ctx_train as usize),
-            shifts: args.context_shift,
-        };
+        let facts = self.facts(names, &sources, &masks, caps.ok(), template_from);
+        let n_ctx = engine.tokens_of_text().min(self.loaded.model.n_ctx_train as usize);
+        let preparer = self.preparer(template, masks, Adapters::new(engine.context().loras()), n_ctx);
+        let Ready { args, loaded, texts } = self;
         let idle = args.server.sleep_idle_seconds.map(Duration::from_secs);
         let open: server::Open = Box::new(move || {
             let Opened { engine, memory, .. } = args.engine.open(&loaded, texts)?;
@@ -145,11 +127,66 @@ impl Ready {
         let sleeper = Sleeper::new(engine, closes(memory), idle, open);
         Ok((Served::new(defaults, facts, preparer, Box::new(sleeper)), described))
     }
+
+    /// What clients are told.
+    pub(super) fn facts(
+        &self,
+        names: Names,
+        sources: &[SourceInfo],
+        masks: &[(SourceInfo, RunLayers)],
+        caps: Option<Caps>,
+        template_from: TemplateFrom,
+    ) -> Facts {
+        let Loaded { gguf, model, .. } = &self.loaded;
+        let shown = |(info, _): &(SourceInfo, RunLayers)| json!({ "name": info.name, "cost": info.cost });
+        Facts {
+            names: if names.names.is_empty() { vec![file_name(gguf.name())] } else { names.names },
+            tags: names.tags,
+            // Not what stands in for it elsewhere, which is the path.
+            model_name: gguf.metadata().str("general.name").ok().flatten().map(|_| model.name.clone()),
+            path: gguf.name().into(),
+            fingerprint: FINGERPRINT.into(),
+            texts: self.texts.most,
+            n_ctx_train: model.n_ctx_train as usize,
+            n_embd: model.plan.dims.dim,
+            n_params: gguf.tensors().iter().map(|tensor| tensor.elements()).sum(),
+            size: gguf.file_bytes(),
+            sources: sources.iter().map(|info| info.name.clone()).collect(),
+            masks: masks.iter().map(shown).collect(),
+            caps,
+            template_from,
+        }
+    }
+
+    /// What makes jobs of requests.
+    pub(super) fn preparer(
+        &self,
+        template: TemplateSource,
+        masks: Vec<(SourceInfo, RunLayers)>,
+        adapters: Adapters,
+        n_ctx: usize,
+    ) -> Preparer {
+        let tokenizer = &self.loaded.tokenizer;
+        let n_layer = self.loaded.model.n_layer();
+        Preparer {
+            vocabulary: Vocabulary::new(tokenizer).ok(),
+            controls: Controls::of(tokenizer),
+            tokenizer: tokenizer.clone(),
+            template: Some(template.clone()),
+            render: Box::new(move |conversation| {
+                chat_template::render(template.clone(), conversation.clone())
+            }),
+            mask: Box::new(move |json| mask(json, &masks, n_layer)),
+            adapters,
+            n_ctx,
+            shifts: self.args.context_shift,
+        }
+    }
 }
 
 impl ServeArgs {
     /// Of requests that say nothing.
-    fn defaults(&self, loaded: &Loaded) -> Result<Defaults> {
+    pub(super) fn defaults(&self, loaded: &Loaded) -> Result<Defaults> {
         let Loaded { tokenizer, model, .. } = loaded;
         let mut sampler = self.sampler.config()?;
         self.sampler.complete(&mut sampler, model, tokenizer, true)?;
@@ -207,7 +244,7 @@ fn mask(json: &Value, named: &[(SourceInfo, RunLayers)], n_layer: usize) -> Resu
 }
 
 /// The model's own, unless another is given; without any, chatml as in llama-server.
-fn template(
+pub(super) fn template(
     given: &TemplateArgs,
     gguf: &Gguf,
     tokenizer: &Tokenizer,

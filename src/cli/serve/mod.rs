@@ -1,6 +1,7 @@
 //! `spec-run serve`: answers over HTTP, many at once.
 
 mod catalog;
+mod embeds;
 mod host;
 mod preset;
 mod router_args;
@@ -11,12 +12,14 @@ use clap::Args;
 use tokio::sync::watch;
 
 use self::{
+    embeds::EmbedsArgs,
     host::{Names, Ready},
     router_args::RouterArgs,
 };
 use super::{
     chat_args::TemplateArgs,
     common::{MOST_TEXT, read_text},
+    embedding_args::EmbeddingArgs,
     engine_args::EngineArgs,
     interrupt,
     output::note,
@@ -38,6 +41,10 @@ pub struct ServeArgs {
     engine: EngineArgs,
     #[command(flatten)]
     server: ServerArgs,
+    #[command(flatten)]
+    embeds: EmbedsArgs,
+    #[command(flatten)]
+    embeddings: EmbeddingArgs,
     #[command(flatten)]
     router: RouterArgs,
     #[command(flatten)]

@@ -26,6 +26,7 @@ use crate::quoted::one_line;
 use crate::server::{
     choice::{Choice, random},
     desk::{Heard, Hearer},
+    embeds::no_text,
     models::{Lease, Wanted},
     prepare::Prepared,
     served::Facts,
@@ -152,6 +153,9 @@ async fn begin(app: Arc<App>, model: Lease, ask: Ask, path: &str) -> Result<Answ
         let Some(_place) = gate.admit(most) else {
             return Err(ApiError::unavailable(format!("{most} requests wait already; try again later")));
         };
+        if model.embeds.is_some() {
+            return Err(no_text());
+        }
         let prepared = model.preparer.jobs(&ask)?;
         let (to, heard) = unbounded_channel();
         let mut answering = Answering {

@@ -2,6 +2,7 @@
 
 mod answering;
 mod connections;
+mod embeddings;
 mod guard;
 mod log;
 mod models;

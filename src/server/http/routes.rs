@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use super::{
     App,
     answering::{self, Asked},
-    apart, guard,
+    apart, embeddings, guard,
     log::{self, Said},
     models, predict, slots,
 };
@@ -83,10 +83,14 @@ pub(super) fn router(app: Arc<App>) -> Router {
             .route(&at("/messages"), asks(read::messages))
             .route(&at("/messages/count_tokens"), counts(read::messages))
             .route(&at("/infill"), asks(read::infill))
-            .route(&at("/completion"), asks(read::llama));
+            .route(&at("/completion"), asks(read::llama))
+            .route(&at("/embeddings"), embeddings::embeds(prefix == "/v1"))
+            .route(&at("/rerank"), embeddings::reranks())
+            .route(&at("/reranking"), embeddings::reranks());
     }
     routes
         .route("/completions", asks(read::llama))
+        .route("/embedding", embeddings::embeds(false))
         .route("/v1/completions", asks(read::completions))
         .method_not_allowed_fallback(wrong_method)
         .fallback(other)

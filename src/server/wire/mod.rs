@@ -11,7 +11,7 @@ mod ask;
 mod error;
 mod fields;
 pub mod read;
-mod write;
+pub mod write;
 
 pub use answer::{Frame, Header, Likely, More, Progress, Reason, Timings, Whole};
 pub use ask::{Ask, Biased, Chat, Constraint, Defaults, Input, LoraScale, Part, Settings, Shape};

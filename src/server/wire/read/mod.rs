@@ -2,12 +2,14 @@
 
 mod chat;
 mod completions;
+mod embeddings;
 mod messages;
 mod responses;
 mod settings;
 
 pub use chat::chat;
 pub use completions::{completions, infill, llama, prompt};
+pub use embeddings::{Embed, Rerank, embed, rerank};
 pub use messages::messages;
 pub use responses::responses;
 pub use settings::lora_scales;

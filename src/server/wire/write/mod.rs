@@ -2,12 +2,14 @@
 
 mod chat;
 mod completions;
+mod embeddings;
 mod llama;
 mod messages;
 mod responses;
 #[cfg(test)]
 mod tests;
 
+pub use embeddings::{Embeddings, Plain, Rank, Ranks};
 pub use llama::settings_json;
 
 use serde_json::Value;
