@@ -24,7 +24,7 @@ fn pass(backend: &mut CpuBackend, model: &Model, from: usize, n: usize, logits: 
     let steps = model.plan.steps(None);
     let views = [View {
         lists: vec![Cow::Borrowed(&cells)],
-        visible: (from..from + n).map(|i| Seen { list: 0, from: 0, to: i + 1 }).collect(),
+        visible: (from..from + n).map(|i| Seen { list: 0, from: 0, to: i + 1, own: i }).collect(),
     }];
     let view_of_slot: Vec<_> =
         (0..model.n_layer()).map(|slot| SlotView { slot, window: None, view: 0 }).collect();

@@ -91,11 +91,13 @@ pub struct Seen {
     pub list: usize,
     pub from: usize,
     pub to: usize,
+    /// The place of the row's own cell.
+    pub own: usize,
 }
 
 impl View<'_> {
     pub fn cells(&self, row: usize) -> &[u32] {
-        let Seen { list, from, to } = self.visible[row];
+        let Seen { list, from, to, .. } = self.visible[row];
         &self.lists[list][from..to]
     }
 }

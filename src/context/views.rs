@@ -29,7 +29,7 @@ pub(super) fn views<'a>(
         });
         let own = whole[list].iter().rposition(|c| c == cell).expect("a row's cell is in its sequence");
         let to = if plan.bidirectional { whole[list].len() } else { own + 1 };
-        visible.push(Seen { list, from: 0, to });
+        visible.push(Seen { list, from: 0, to, own });
     }
     let plain: Vec<usize> = seqs.iter().map(|&s| kv.plain_prefix(s)).collect();
     let all_plain = std::iter::zip(&plain, &whole).all(|(&plain, list)| plain == list.len());
@@ -90,8 +90,9 @@ pub(super) fn views<'a>(
 /// Of the cells that rows see those that are held.
 fn only<'a>(all: &View, whole: &[&'a [u32]], held: impl Fn(u32) -> bool) -> View<'a> {
     let kept = |list: &[u32]| list.iter().copied().filter(|&c| held(c)).collect::<Vec<_>>();
+    let held_before = |seen: &Seen, end: usize| whole[seen.list][..end].iter().filter(|&&c| held(c)).count();
     let count =
-        |seen: &Seen| Seen { to: whole[seen.list][..seen.to].iter().filter(|&&c| held(c)).count(), ..*seen };
+        |seen: &Seen| Seen { to: held_before(seen, seen.to), own: held_before(seen, seen.own), ..*seen };
     View {
         lists: whole.iter().map(|l| Cow::Owned(kept(l))).collect(),
         visible: all.visible.iter().map(count).collect(),
@@ -109,7 +110,7 @@ fn in_places(view: &View, kv: &KvCache, class: usize) -> View<'static> {
         let end = of_list().map(|seen| seen.to).max().unwrap_or(first);
         lists.push(cells[first..end].iter().map(|&c| kv.place(class, c)).collect());
         for seen in visible.iter_mut().filter(|seen| seen.list == list) {
-            (seen.from, seen.to) = (seen.from - first, seen.to - first);
+            (seen.from, seen.to, seen.own) = (seen.from - first, seen.to - first, seen.own - first);
         }
     }
     View { lists, visible }

@@ -23,6 +23,7 @@ fn plan(windows: &[Option<u32>], n_kv_head: usize, head_dim: usize) -> Plan {
         cap: None,
         window,
         sinks: None,
+        slopes: None,
         keys_of: None,
         values_are_keys: false,
     };
@@ -32,6 +33,7 @@ fn plan(windows: &[Option<u32>], n_kv_head: usize, head_dim: usize) -> Plan {
         dims: Dims { n_layer: windows.len(), n_vocab: 1, dim: 1 },
         widths: vec![n_kv_head * head_dim; Buf::NAMED],
         ropes: Vec::new(),
+        slopes: Vec::new(),
         attentions: windows.iter().map(spec).collect(),
         experts: Vec::new(),
         mixers: Vec::new(),

@@ -12,7 +12,7 @@ use crate::{
     gguf::{TensorInfo, Value, beside},
     plan::{
         Ahead, AttnId, AttnSpec, Buf, Dims, Inject, LayerOps, Linear, MixerId, MixerSpec, MoeId, MoeSpec,
-        Norm, NormKind, Op, Plan, Rope, RopeId, WeightId,
+        Norm, NormKind, Op, Plan, Rope, RopeId, SlopesId, WeightId,
     },
     quant::GgmlType,
     quoted::Quoted,
@@ -42,6 +42,7 @@ pub struct Builder<'a> {
     /// What each buffer is for, and its width.
     buffers: Vec<(&'static str, usize)>,
     ropes: Vec<Rope>,
+    slopes: Vec<Vec<f32>>,
     attentions: Vec<AttnSpec>,
     experts: Vec<MoeSpec>,
     mixers: Vec<MixerSpec>,
@@ -93,6 +94,7 @@ impl<'a> Builder<'a> {
             layer_eps: 0.0,
             buffers: NAMED.map(|name| (name, 0)).to_vec(),
             ropes: Vec::new(),
+            slopes: Vec::new(),
             attentions: Vec::new(),
             experts: Vec::new(),
             mixers: Vec::new(),
@@ -198,6 +200,7 @@ impl<'a> Builder<'a> {
             dims: self.dims,
             widths: self.buffers.iter().map(|(_, width)| *width).collect(),
             ropes: self.ropes,
+            slopes: self.slopes,
             attentions: self.attentions,
             experts: self.experts,
             mixers: self.mixers,
@@ -238,6 +241,19 @@ impl<'a> Builder<'a> {
             self.ropes.len() - 1
         });
         RopeId(i as u32)
+    }
+
+    /// What scores lose with the distance: of the first heads, as many as a power of two, by powers of one number, and of the
+    /// others by odd powers of its root.
+    pub fn slopes(&mut self, n_head: usize, most: f32) -> SlopesId {
+        let power = 1 << n_head.ilog2();
+        let slope = |head: usize| {
+            let (steps, of) =
+                if head < power { (head + 1, power) } else { (2 * (head - power) + 1, 2 * power) };
+            (-most * steps as f32 / of as f32).exp2()
+        };
+        self.slopes.push((0..n_head).map(slope).collect());
+        SlopesId(self.slopes.len() as u32 - 1)
     }
 
     pub fn attention(&mut self, spec: AttnSpec) -> AttnId {

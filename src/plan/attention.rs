@@ -10,6 +10,10 @@ pub struct AttnId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RopeId(pub u32);
 
+/// Index into [`super::Plan::slopes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlopesId(pub u32);
+
 /// Queries grow with the position: by `1 + scale · ln(1 + floor(position / length))`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Temperature {
@@ -49,6 +53,8 @@ pub struct AttnSpec {
     pub window: Option<u32>,
     /// A score for each head that takes its share of the weights and gives nothing.
     pub sinks: Option<WeightId>,
+    /// A score loses so much for each place between a row and a cell, by head, instead of being told positions (ALiBi).
+    pub slopes: Option<SlopesId>,
     /// The earlier layer whose keys and values it reads; it then stores none.
     pub keys_of: Option<usize>,
     /// Its values are its keys, and `v` is not looked at.

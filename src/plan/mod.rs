@@ -17,7 +17,7 @@ use std::ops::Range;
 use crate::mask::RunLayers;
 
 pub use ahead::Ahead;
-pub use attention::{AttnId, AttnSpec, RopeId, Temperature};
+pub use attention::{AttnId, AttnSpec, RopeId, SlopesId, Temperature};
 pub use experts::{Choice, Gating, Groups, MoeId, MoeSpec};
 pub use inject::Inject;
 #[cfg(feature = "gpu")]
@@ -179,6 +179,8 @@ pub struct Plan {
     /// By buffer.
     pub widths: Vec<usize>,
     pub ropes: Vec<Rope>,
+    /// By head.
+    pub slopes: Vec<Vec<f32>>,
     pub attentions: Vec<AttnSpec>,
     pub experts: Vec<MoeSpec>,
     pub mixers: Vec<MixerSpec>,

@@ -341,6 +341,7 @@ mod tests {
             dims: Dims { n_layer: 0, n_vocab: 1, dim: 1 },
             widths: vec![1; Buf::NAMED],
             ropes: Vec::new(),
+            slopes: Vec::new(),
             attentions: Vec::new(),
             experts: Vec::new(),
             mixers: Vec::new(),

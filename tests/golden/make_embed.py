@@ -21,13 +21,15 @@ MODELS = {
     'bert-rank': dict(BERT, arch='bert', keep=r'bias$|^cls'),
     'nomic-bert': dict(BERT, keep=r'norm\.bias$'),
     'nomic-bert-moe': dict(BERT, layers=4, keep=r'norm\.bias$|attn.*bias$|ffn.*bias$', kvs={'moe_every_n_layers': 2, 'expert_count': 4, 'expert_used_count': 2}),
+    'jina-bert-v2': dict(BERT, heads=6, dim=48, keep=r'^(?!cls|.*attn_[qk]_norm).*bias$|attn_norm_2'),
+    'jina-bert-v2-qk': dict(BERT, arch='jina-bert-v2', heads=4, keep=r'^(?!cls|.*attn_norm_2).*bias$|attn_[qk]_norm'),
     'jina-bert-v3': dict(BERT, keep=r'^(?!cls).*bias$'),
     'modern-bert': dict(layers=4, keep=r'^cls|attn_qkv.weight', kvs={'attention.sliding_window': 8, 'rope.freq_base_swa': 1000.0}),
-    'gemma-embedding': dict(layers=3, keep=r'^dense', heads=2, kv=1, kvs={'attention.sliding_window': 8, 'attention.sliding_window_pattern': 2, 'dense_2_feat_in': 32, 'dense_2_feat_out': 48, 'dense_3_feat_in': 48, 'dense_3_feat_out': 32}),
-    'qwen3': dict(layers=2, kv=2, causal=True, keep=r'^$'),
-    'qwen3-rank': dict(arch='qwen3', layers=2, kv=2, causal=True, keep=r'^cls\.output', kvs={'pooling_type': 4, 'classifier.output_labels': ['yes', 'no']}),
+    'gemma-embedding': dict(layers=3, keep=r'^dense|_norm', heads=2, kv=1, kvs={'attention.sliding_window': 8, 'attention.sliding_window_pattern': 2, 'dense_2_feat_in': 32, 'dense_2_feat_out': 48, 'dense_3_feat_in': 48, 'dense_3_feat_out': 32}),
+    'qwen3': dict(layers=2, kv=2, causal=True, keep=r'_norm'),
+    'qwen3-rank': dict(arch='qwen3', layers=2, kv=2, causal=True, keep=r'^cls\.output|_norm', kvs={'pooling_type': 4, 'classifier.output_labels': ['yes', 'no']}),
 }
-OPTIONAL = re.compile(r'bias$|_scale$|\.scale$|^cls|^dense_|^output\.weight|attn_norm_2|attn_qkv|ffn_gate_up')
+OPTIONAL = re.compile(r'bias$|_scale$|\.scale$|^cls|^dense_|^output\.weight|attn_norm_2|attn_[qk]_norm|attn_qkv|ffn_gate_up')
 
 def add(w, key, v):
     if isinstance(v, bool): w.add_bool(key, v)
@@ -38,7 +40,7 @@ def add(w, key, v):
 
 def meta(path, arch, o):
     heads, kv = o.get('heads', 4), o.get('kv', o.get('heads', 4))
-    k = {'context_length': 64, 'embedding_length': 32, 'block_count': o['layers'], 'feed_forward_length': 48, 'attention.head_count': heads,
+    k = {'context_length': 64, 'embedding_length': o.get('dim', 32), 'block_count': o['layers'], 'feed_forward_length': 48, 'attention.head_count': heads,
          'attention.head_count_kv': kv, 'attention.layer_norm_epsilon': 1e-12, 'attention.layer_norm_rms_epsilon': 1e-6, 'rope.freq_base': 10000.0,
          'attention.causal': o.get('causal', False)}
     if o.get('causal'): k.update({'attention.key_length': 16, 'attention.value_length': 16})

@@ -10,6 +10,7 @@
 //! cells in chunks of 256, counted from the sequence's first; in each chunk, over those of its cells that the row sees
 //!   s[j] = Σ over d in order, from +0.0, by fma(q[d] · scale, key[j][d], ·)
 //!   s[j] = cap · (2 / (1 + exp(s[j] · (-2 / cap))) - 1), where scores have a cap
+//!   s[j] = s[j] - slope · |j - own place|, where scores have slopes (ALiBi)
 //!   m    = max s[j]                       e[j] = exp(s[j] - m)
 //!   l    = Σ e[j]: 16 sums, number i takes the j with j mod 16 = i in order; then i and i+8, i+4, i+2, i+1
 //!   o[d] = Σ over j in order, from +0.0, by fma(e[j], value[j][d], ·)
@@ -75,6 +76,8 @@ pub struct Span {
     pub to: usize,
     pub from: usize,
     pub row: usize,
+    /// Its own place in the list.
+    pub own: usize,
 }
 
 /// Some rows of one sequence and the query heads that share a K/V head.
@@ -86,6 +89,8 @@ pub struct Attend<'a> {
     pub cap: Option<f32>,
     /// By query head of the K/V head.
     pub sinks: Option<&'a [f32]>,
+    /// By query head of the K/V head: what a score loses for each place between the row and the cell.
+    pub slopes: Option<&'a [f32]>,
     pub keys: HeadRows,
     pub key_type: KvType,
     pub values: HeadRows,
@@ -257,7 +262,7 @@ impl Attend<'_> {
         let read = |ty, rows, then| Read { ty, rows, cells: list, then: Some(then) };
         let keys_read = read(self.key_type, keys, Ahead { rows: values, cells: list });
         Score { keys: keys_read, cells: cells_from(LANES), q, head_dim, pairs, scores }.run(s, room);
-        begin_parts(s, self.cap, scores, lens, n, parts);
+        begin_parts(s, (self.cap, self.slopes), scores, lens, n, parts);
         let values_read = read(self.value_type, values, Ahead { rows: keys, cells: next });
         WeighAll { values: values_read, cells: cells_from(STEP), weights: scores, pairs, lens, parts }
             .run(s, room);
@@ -315,7 +320,7 @@ impl Attend<'_> {
             }
         }
         let part_len = part_len(head_dim);
-        begin_parts(s, self.cap, scores, lens, n, &mut parts[..n * part_len]);
+        begin_parts(s, (self.cap, self.slopes), scores, lens, n, &mut parts[..n * part_len]);
         for step in (begin..longest).step_by(STEP) {
             let end = (step + STEP).min(cells.len());
             if unpacked.values <= step {
@@ -393,6 +398,12 @@ impl Lens<'_> {
     #[inline(always)]
     fn row(&self, pair: usize) -> &Span {
         &self.rows[(self.from + pair) / self.group]
+    }
+
+    /// Which of the heads of a K/V head a pair has.
+    #[inline(always)]
+    fn head(&self, pair: usize) -> usize {
+        (self.from + pair) % self.group
     }
 
     /// Whether no chunk before has anything of it.

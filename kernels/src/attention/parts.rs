@@ -40,7 +40,7 @@ impl Parts<'_> {
 #[inline(always)]
 pub fn begin_parts<S: Simd>(
     s: S,
-    cap: Option<f32>,
+    (cap, slopes): (Option<f32>, Option<&[f32]>),
     scores: &mut [Lanes],
     lens: &Lens,
     n: usize,
@@ -52,6 +52,15 @@ pub fn begin_parts<S: Simd>(
         if let Some(cap) = cap {
             let squeezed = &mut scores[lens.begin(p) / LANES..];
             squeezed.iter_mut().for_each(|x| s.store(soft_cap(s, s.load(&x.0), cap), &mut x.0));
+        }
+        if let Some(slopes) = slopes {
+            let own = lens.row(p).own as f32;
+            let slope = slopes[lens.head(p)];
+            let all = bytemuck::cast_slice_mut::<Lanes, f32>(scores);
+            for (j, x) in all[lens.begin(p)..len].iter_mut().enumerate() {
+                let place = (lens.start + lens.begin(p) + j) as f32;
+                *x -= slope * (place - own).abs();
+            }
         }
         let (max, sum) = exponentials(s, scores, lens.begin(p)..len);
         part.fill(ZERO);

@@ -569,6 +569,9 @@ impl Pass<'_> {
             scale: spec.scale,
             cap: spec.cap,
             sinks: spec.sinks.map(|sinks| &self.vector(sinks)[first_head..first_head + group]),
+            slopes: spec
+                .slopes
+                .map(|id| &self.model.plan.slopes[id.0 as usize][first_head..first_head + group]),
             keys: self.keys.head(slot, item.kv_head, spec.head_dim),
             key_type: self.keys.ty,
             values: values.head(slot, item.kv_head, spec.head_dim),

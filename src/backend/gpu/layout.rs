@@ -143,6 +143,7 @@ mod tests {
             dims: Dims { n_layer: 2, n_vocab: 1, dim: 20 },
             widths: vec![20, 20, 24, 12, 12, 24, 50, 6, 6],
             ropes: Vec::new(),
+            slopes: Vec::new(),
             attentions: Vec::new(),
             experts: Vec::new(),
             mixers: Vec::new(),

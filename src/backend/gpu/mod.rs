@@ -103,6 +103,9 @@ fn lacks(plan: &Plan) -> Option<String> {
     if let Some(what) = plan.mixers.iter().find_map(states::lacks) {
         return Some(what);
     }
+    if !plan.slopes.is_empty() {
+        return Some("scores that fall with the distance (ALiBi)".into());
+    }
     let longest = plan.attentions.iter().map(|spec| spec.head_dim).max().unwrap_or(0);
     if longest > MOST_HEAD {
         return Some(format!("heads of {longest}, which are longer than {MOST_HEAD},"));

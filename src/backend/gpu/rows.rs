@@ -262,7 +262,7 @@ impl RowData {
             }
         }
         for (v, (regions, visible)) in views.iter().enumerate() {
-            for (row, &Seen { list, from, to }) in visible.iter().enumerate() {
+            for (row, &Seen { list, from, to, .. }) in visible.iter().enumerate() {
                 let at = s.spans() + 2 * (v * s.max_rows + row);
                 words[at] = (regions[list] * self.lists.n_cells + from) as u32;
                 words[at + 1] = (to - from) as u32;

@@ -95,7 +95,7 @@ fn run_with(
         let window = model.plan.attention(id).window;
         let visible = (from..all.len()).map(|row| {
             let begin = window.map_or(0, |window| (row + 1).saturating_sub(window as usize));
-            Seen { list: 0, from: begin, to: row + 1 }
+            Seen { list: 0, from: begin, to: row + 1, own: row }
         });
         view_of_slot.push(SlotView { slot: step.slot, window, view: views.len() });
         views.push(View { lists: vec![Cow::Borrowed(&all)], visible: visible.collect() });

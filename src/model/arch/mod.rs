@@ -20,6 +20,7 @@ mod gpt2;
 mod gpt_oss;
 mod granite;
 mod hunyuan;
+mod jina_bert_v2;
 mod lfm2;
 mod llama;
 mod mamba2;
@@ -78,6 +79,7 @@ pub const ALL: &[(&str, Build)] = &[
     ("hunyuan-dense", hunyuan::build),
     ("hunyuan-moe", hunyuan::build),
     ("internlm2", llama::build),
+    ("jina-bert-v2", jina_bert_v2::build),
     ("jina-bert-v3", nomic_bert::build_plain),
     ("lfm2", lfm2::build),
     ("lfm2moe", lfm2::build),

@@ -4,7 +4,7 @@ use super::{Residual, whole_norm};
 use crate::{
     Result,
     model::Builder,
-    plan::{Activation, AttnSpec, Buf, Linear, Norm, NormKind, Op, Parts, RopeId, Temperature},
+    plan::{Activation, AttnSpec, Buf, Linear, Norm, NormKind, Op, Parts, RopeId, SlopesId, Temperature},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,7 @@ pub struct Attention {
     pub cap: Option<f32>,
     pub window: Option<u32>,
     pub sinks: bool,
+    pub slopes: Option<SlopesId>,
     /// The layer whose keys and values it reads instead of its own.
     pub keys_of: Option<usize>,
     /// Values are normed per head; they are the keys where there is no matrix for them.
@@ -139,6 +140,7 @@ impl Attention {
             cap: self.cap,
             window: self.window,
             sinks,
+            slopes: self.slopes,
             keys_of: self.keys_of,
             values_are_keys: false,
         });

@@ -93,6 +93,7 @@ impl Decoder {
                 cap: None,
                 window: None,
                 sinks: false,
+                slopes: None,
                 keys_of: None,
                 values_normed: false,
                 gated_queries: false,

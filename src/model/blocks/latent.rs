@@ -114,6 +114,7 @@ impl Latent {
             cap: None,
             window: None,
             sinks: None,
+            slopes: None,
             keys_of: None,
             values_are_keys: true,
         });

@@ -49,7 +49,7 @@ impl Items {
         self.n_kv_head = n_kv_head;
         self.spans.clear();
         let seen = rows.map(|row| view.visible[row]).enumerate();
-        self.spans.extend(seen.map(|(row, Seen { list, from, to })| Span { list, to, from, row }));
+        self.spans.extend(seen.map(|(row, Seen { list, from, to, own })| Span { list, to, from, row, own }));
         self.spans.sort_unstable();
         self.blocks.clear();
         let group = n_head / n_kv_head;

@@ -32,6 +32,7 @@ struct Case {
     q: SharedRows,
     cap: Option<f32>,
     sinks: Option<Vec<f32>>,
+    slopes: Option<Vec<f32>>,
 }
 
 impl Case {
@@ -70,8 +71,9 @@ impl Case {
         let most = lens.iter().map(Vec::len).max().unwrap();
         let visible: Vec<Seen> = (0..most)
             .flat_map(|i| {
-                let seen =
-                    move |(list, lens): (usize, &Vec<usize>)| Some(Seen { list, from: 0, to: *lens.get(i)? });
+                let seen = move |(list, lens): (usize, &Vec<usize>)| {
+                    Some(Seen { list, from: 0, to: *lens.get(i)?, own: lens.get(i)? - 1 })
+                };
                 lens.iter().enumerate().filter_map(seen)
             })
             .collect();
@@ -81,7 +83,17 @@ impl Case {
             let q = unsafe { q.row_mut(row, 0..group * head_dim) };
             q.fill_with(|| 3.0 * numbers.next());
         }
-        Case { head_dim, group, keys, values, view: View { lists, visible }, q, cap: None, sinks: None }
+        Case {
+            head_dim,
+            group,
+            keys,
+            values,
+            view: View { lists, visible },
+            q,
+            cap: None,
+            sinks: None,
+            slopes: None,
+        }
     }
 
     /// Rows see the last `window` cells of what they saw.
@@ -96,6 +108,10 @@ impl Case {
 
     fn with_sinks(self) -> Self {
         Case { sinks: Some((0..self.group).map(|head| head as f32 - 1.5).collect()), ..self }
+    }
+
+    fn with_slopes(self) -> Self {
+        Case { slopes: Some((0..self.group).map(|head| 0.5f32.powi(head as i32 + 2)).collect()), ..self }
     }
 
     fn scale(&self) -> f32 {
@@ -120,6 +136,7 @@ impl Case {
                 scale: self.scale(),
                 cap: self.cap,
                 sinks: self.sinks.as_deref(),
+                slopes: self.slopes.as_deref(),
                 keys: self.keys.head(0, 0, self.head_dim),
                 key_type: self.keys.ty,
                 values: self.values.head(0, 0, self.head_dim),
@@ -168,6 +185,15 @@ impl Case {
                     scores.push(cap * (sum / cap).tanh());
                 } else {
                     scores.push(sum);
+                }
+                if let Some(slopes) = &self.slopes {
+                    let Seen { from, own, .. } = self.view.visible[row];
+                    let loss = f64::from(slopes[head]) * (from + scores.len() - 1).abs_diff(own) as f64;
+                    if let Some(score) = scores.last_mut() {
+                        *score -= loss;
+                        // The product is rounded, and the difference.
+                        score_off += U * (loss + score.abs());
+                    }
                 }
                 off = off.max(score_off);
             }
@@ -326,6 +352,7 @@ fn windows_caps_and_sinks_are_the_textbooks() {
             case().check((0..rows).step_by(3), &name);
             case().with_cap(5.0).check((0..rows).step_by(5), &format!("{name}, cap"));
             case().with_sinks().check((0..rows).step_by(5), &format!("{name}, sinks"));
+            case().with_slopes().check((0..rows).step_by(5), &format!("{name}, slopes"));
         }
     }
 }
@@ -334,8 +361,11 @@ fn windows_caps_and_sinks_are_the_textbooks() {
 fn a_row_with_a_window_has_the_same_bits_alone_and_on_every_tier() {
     for (head_dim, group, window) in [(64, 8, 100), (64, 1, 37), (80, 2, 300), (128, 4, 256), (16, 2, 5)] {
         let lens = [(230..290).collect::<Vec<_>>(), vec![3, 4, 5], vec![600, 601]];
-        let case =
-            Case::new(head_dim, group, F16, in_runs, &lens).with_window(window).with_cap(3.0).with_sinks();
+        let case = Case::new(head_dim, group, F16, in_runs, &lens)
+            .with_window(window)
+            .with_cap(3.0)
+            .with_sinks()
+            .with_slopes();
         same_bits_alone_and_on_every_tier(&case, &format!("{head_dim} x {group}"));
     }
 }

@@ -50,7 +50,8 @@ fn backend(test: &str) -> Option<(Found, GpuBackend)> {
 
 /// Has something done with a pass over one token.
 fn with_a_token<T>(backend: &mut GpuBackend, what: impl FnOnce(&mut GpuBackend, &Rows) -> T) -> T {
-    let views = [View { lists: vec![Cow::Borrowed(&[0])], visible: vec![Seen { list: 0, from: 0, to: 1 }] }];
+    let views =
+        [View { lists: vec![Cow::Borrowed(&[0])], visible: vec![Seen { list: 0, from: 0, to: 1, own: 0 }] }];
     let view_of_slot: Vec<_> =
         (0..backend.model.n_layer()).map(|slot| SlotView { slot, window: None, view: 0 }).collect();
     let rows = Rows {
