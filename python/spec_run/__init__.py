@@ -14,6 +14,7 @@ of lm-eval.
 from ._native import (
     Batch,
     Context,
+    Embedder,
     Engine,
     Evaluator,
     Job,
@@ -26,7 +27,17 @@ from ._native import (
 )
 from .llm import LLM
 from .masks import Mask, write_masks
-from .outputs import CompletionOutput, Logprob, RequestOutput, Score, Stream
+from .outputs import (
+    CompletionOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    Logprob,
+    RequestOutput,
+    Score,
+    ScoringOutput,
+    ScoringRequestOutput,
+    Stream,
+)
 from .params import SamplingParams
 from .sweep import MaskScore, Sweep, agreement
 
@@ -35,6 +46,9 @@ __all__ = [
     "Batch",
     "CompletionOutput",
     "Context",
+    "Embedder",
+    "EmbeddingOutput",
+    "EmbeddingRequestOutput",
     "Engine",
     "Evaluator",
     "Job",
@@ -47,6 +61,8 @@ __all__ = [
     "RunLayers",
     "SamplingParams",
     "Score",
+    "ScoringOutput",
+    "ScoringRequestOutput",
     "SpecRunError",
     "Stream",
     "Sweep",

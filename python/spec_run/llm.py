@@ -9,9 +9,20 @@ from typing import Any, Union, overload
 
 import numpy as np
 
-from ._native import Engine, Evaluator, Job, Model, RunLayers, Text
+from ._native import Embedder, Engine, Evaluator, Job, Model, RunLayers, Text
 from .masks import Mask
-from .outputs import CompletionOutput, RequestOutput, Score, Stream, completion, places
+from .outputs import (
+    CompletionOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    RequestOutput,
+    Score,
+    ScoringOutput,
+    ScoringRequestOutput,
+    Stream,
+    completion,
+    places,
+)
 from .params import SamplingParams
 from .sweep import Sweep, agreement
 
@@ -53,16 +64,26 @@ class LLM:
             self.model = Model.embedded() if model is None else Model.open(os.fspath(model))
         self._settings = settings
         self._evaluators: dict[int, Evaluator] = {}
+        self._embedders: dict[str | None, Embedder] = {}
         self._texts = texts
         self._made = 0
-        self.engine = Engine(
-            self.model,
-            texts=texts,
-            drafts=drafts,
-            masks=None if masks is None else list(masks.items()),
-            proposers=list((proposers or {}).items()),
-            **settings,
-        )
+        self._engine: Engine | None = None
+        if self.model.writes_text:
+            self._engine = Engine(
+                self.model,
+                texts=texts,
+                drafts=drafts,
+                masks=None if masks is None else list(masks.items()),
+                proposers=list((proposers or {}).items()),
+                **settings,
+            )
+
+    @property
+    def engine(self) -> Engine:
+        """What makes texts."""
+        if self._engine is None:
+            raise ValueError(f"{self.model.name} makes embeddings, not text: see `LLM.embed`")
+        return self._engine
 
     def generate(
         self,
@@ -141,17 +162,64 @@ class LLM:
         prompts = [{"prompt": text, "prompt_token_ids": self.model.prompt_tokens(text)} for text in texts]
         return self.generate(prompts, sampling_params, mask=mask, loras=loras)
 
+    def embed(
+        self, prompts: Prompt | Sequence[Prompt], *, pooling: str | None = None, normalize: bool = True
+    ) -> list[EmbeddingRequestOutput]:
+        """Vectors that stand for texts; of length 1 unless `normalize` is false. `pooling` is none, mean, cls, last or
+        rank; without it as the model's file says, or mean. The first call with a pooling loads the weights for it.
+
+        >>> one, other = LLM().embed(["Once upon a time", "The sun"])
+        >>> len(one.outputs.embedding)
+        256
+        """
+        several = [self._tokens(prompt, parse_special=True) for prompt in _several(prompts)]
+        embedder = self._embedder(pooling)
+        made: list[EmbeddingRequestOutput] = []
+        for (_, tokens), vectors in zip(several, embedder.embed([tokens for _, tokens in several])):
+            if normalize and embedder.pooling != "rank":
+                lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+                vectors = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+            vector = vectors if embedder.pooling == "none" else vectors[0]
+            self._made += 1
+            made.append(EmbeddingRequestOutput(str(self._made - 1), EmbeddingOutput(vector), tokens))
+        return made
+
+    def _embedder(self, pooling: str | None) -> Embedder:
+        if pooling not in self._embedders:
+            settings = {name: value for name, value in self._settings.items() if name != "sequences"}
+            self._embedders[pooling] = Embedder(self.model, pooling=pooling, **settings)
+        return self._embedders[pooling]
+
+    def _ranks(self, questions: Sequence[str], answers: Sequence[str]) -> list[ScoringRequestOutput]:
+        if len(questions) == 1:
+            questions = [questions[0]] * len(answers)
+        if len(questions) != len(answers):
+            raise ValueError(f"{len(questions)} texts for {len(answers)} others: give one, or as many as others")
+        embedder = self._embedder("rank")
+        pairs = [embedder.pair(question, answer) for question, answer in zip(questions, answers)]
+        made: list[ScoringRequestOutput] = []
+        for tokens, scores in zip(pairs, embedder.embed(pairs)):
+            self._made += 1
+            made.append(ScoringRequestOutput(str(self._made - 1), ScoringOutput(float(scores[0][0])), tokens))
+        return made
+
+    @overload
+    def score(self, texts: str | Sequence[str], others: str | Sequence[str]) -> list[ScoringRequestOutput]: ...
     @overload
     def score(self, texts: Sequence[Prompt]) -> list[Score]: ...
     @overload
     def score(self, texts: Sequence[Prompt], masks: Sequence[Mask | None]) -> list[list[Score]]: ...
-    def score(self, texts: Sequence[Prompt], masks: Any = None) -> Any:
-        """How likely texts are, token by token; with `masks`, a list for each of them.
+    def score(self, texts: Any, masks: Any = None) -> Any:
+        """How likely texts are, token by token; with `masks`, a list for each of them. With texts in the second place, how well
+        each of these answers the first, or the one in its place: for models that were made to rank.
 
         >>> good, bad = LLM().score(["Once upon a time", "Once upon a toe"])
         >>> good.total > bad.total
         True
         """
+        if isinstance(masks, str) or masks and all(isinstance(other, str) for other in masks):
+            others = [masks] if isinstance(masks, str) else list(masks)
+            return self._ranks([texts] if isinstance(texts, str) else list(texts), others)
         tokens = [self._tokens(text)[1] for text in texts]
         scored = [self._scores(tokens, [0] * len(tokens), mask) for mask in (masks or [None])]
         return scored if masks is not None else scored[0]
@@ -186,12 +254,12 @@ class LLM:
             self._evaluators = {chunk: Evaluator(self.model, chunk=chunk, **settings)}
         return agreement(self._evaluators[chunk], text, masks, chunks=chunks)
 
-    def _tokens(self, prompt: Prompt) -> tuple[str | None, list[int]]:
+    def _tokens(self, prompt: Prompt, parse_special: bool = False) -> tuple[str | None, list[int]]:
         text: Any = prompt.get("prompt") if isinstance(prompt, Mapping) else prompt
         if isinstance(prompt, Mapping) and "prompt_token_ids" in prompt:
             return text, list(prompt["prompt_token_ids"])
         if isinstance(text, str):
-            return text, self.model.tokenize(text)
+            return text, self.model.tokenize(text, parse_special=parse_special)
         if text is None:
             raise ValueError("a prompt is a text, tokens, or a dict with `prompt` or `prompt_token_ids`")
         return None, list(text)

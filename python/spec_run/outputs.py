@@ -146,3 +146,35 @@ def places(
         return found
 
     return [place(token, value, likely) for token, (value, likely) in zip(tokens, scores)]
+
+
+@dataclass
+class EmbeddingOutput:
+    """A vector that stands for a text; with pooling none, one for each token."""
+
+    embedding: NDArray[np.float32]
+
+
+@dataclass
+class EmbeddingRequestOutput:
+    """A text and its vector."""
+
+    request_id: str
+    outputs: EmbeddingOutput
+    prompt_token_ids: list[int]
+
+
+@dataclass
+class ScoringOutput:
+    """How well two texts fit."""
+
+    score: float
+
+
+@dataclass
+class ScoringRequestOutput:
+    """Two texts, read as one, and how well they fit."""
+
+    request_id: str
+    outputs: ScoringOutput
+    prompt_token_ids: list[int]

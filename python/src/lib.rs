@@ -5,6 +5,7 @@
 mod batch;
 mod config;
 mod context;
+mod embedder;
 mod engine;
 mod errors;
 mod evaluate;
@@ -21,6 +22,7 @@ mod _native {
     use super::{
         batch::Batch,
         context::Context,
+        embedder::Embedder,
         engine::{Ended, Engine, Text},
         errors::SpecRunError,
         evaluate::Evaluator,

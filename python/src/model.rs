@@ -74,6 +74,12 @@ impl Model {
     }
 
     /// The context length that it was trained for.
+    /// Whether it writes text: an encoder makes embeddings alone.
+    #[getter]
+    fn writes_text(&self) -> bool {
+        self.model.writes_text()
+    }
+
     #[getter]
     fn n_ctx_train(&self) -> u32 {
         self.model.n_ctx_train
