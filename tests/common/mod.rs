@@ -3,6 +3,7 @@
 
 pub mod child;
 pub mod covering;
+pub mod embeddings;
 pub mod families;
 #[cfg(feature = "gpu")]
 pub mod gpu;

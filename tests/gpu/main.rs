@@ -5,6 +5,7 @@ mod common;
 
 mod ahead;
 mod cli;
+mod embeddings;
 
 mod families;
 mod hybrid;
