@@ -76,26 +76,72 @@ def expected():
     return dict(pairs)
 
 
+def outcomes(tests, names, environment, timeout):
+    """What became of each test, and all that pytest said."""
+    command = [sys.executable, "-m", "pytest", "-v", "--tb=line", f"--timeout={timeout}", "-p", "no:cacheprovider", *names]
+    made = subprocess.run(command, cwd=tests / "unit", env=os.environ | environment, capture_output=True, text=True)
+    return dict(re.findall(r"^(test_\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED)", made.stdout, re.M)), made.stdout
+
+
+def judge(of, may_fail, say):
+    failed = [name for name, outcome in of.items() if outcome != "PASSED"]
+    say(f"{len(of) - len(failed)} of {len(of)} pass")
+    for name in sorted(set(may_fail) - set(failed)):
+        say(f"passes although it may fail: {name}")
+    unexpected = [name for name in failed if name not in may_fail]
+    assert not unexpected, "\n".join([f"{len(unexpected)} fail:", *unexpected])
+
+
+def is_of_router(name):
+    return name.startswith("test_router.py")
+
+
 def test_llama_cpps_tests_pass(say):
     tests, model_file = sources(), longer_context()
     shutil.copyfile(needed(SHARED / "server/conftest.py"), tests / "conftest.py")
-    environment = os.environ | {
+    environment = {
         "SERVER": f"{needed(BINARY)} serve",
         "MODEL": str(model_file),
         "PORT": str(free_port()),
         "LLAMA_SERVER_BIN_PATH": str(needed(SHARED / "server/wrap.sh")),
     }
     names = chosen()
-    command = [sys.executable, "-m", "pytest", "-v", "--tb=line", "--timeout=20", "-p", "no:cacheprovider", *names]
-    made = subprocess.run(command, cwd=tests / "unit", env=environment, capture_output=True, text=True)
-    outcomes = dict(re.findall(r"^(test_\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED)", made.stdout, re.M))
-    may_fail = expected()
+    of, said = outcomes(tests, names, environment, 20)
     assert len(names) == 218
-    missing = [name for name in names if name not in outcomes]
-    assert not missing, f"{len(missing)} did not run, as {missing[0]}\n{made.stdout[-2000:]}"
-    failed = [name for name, outcome in outcomes.items() if outcome != "PASSED"]
-    say(f"llama.cpp's tests: {len(outcomes) - len(failed)} of {len(outcomes)} pass")
-    for name in sorted(set(may_fail) - set(failed)):
-        say(f"passes although it may fail: {name}")
-    unexpected = [name for name in failed if name not in may_fail]
-    assert not unexpected, "\n".join([f"{len(unexpected)} fail:", *unexpected])
+    missing = [name for name in names if name not in of]
+    assert not missing, f"{len(missing)} did not run, as {missing[0]}\n{said[-2000:]}"
+    judge(of, {name: why for name, why in expected().items() if not is_of_router(name)}, say)
+
+
+# The models of the router's tests, which are all stories260K here.
+CACHED = {
+    "tinygemma3-GGUF": "tinygemma3-Q8_0.gguf",
+    "test-model-stories260K": "stories260K-f32.gguf",
+    "test-model-stories260K-infill": "stories260K-infill-f32.gguf",
+}
+
+
+def test_llama_cpps_router_tests_pass(say, tmp_path):
+    tests, model_file = sources(), longer_context()
+    shutil.copyfile(needed(SHARED / "server/conftest.py"), tests / "conftest.py")
+    (tests / "tmp").mkdir(exist_ok=True)
+    for repository, file in CACHED.items():
+        place = tmp_path / f"models--ggml-org--{repository}"
+        snapshot = place / "snapshots" / ("a" * 40)
+        snapshot.mkdir(parents=True)
+        (place / "refs").mkdir()
+        (place / "refs/main").write_text(snapshot.name)
+        shutil.copyfile(model_file, snapshot / file)
+    # Without any model's name llama-server has all of the cache; ours wants to be told.
+    start = tmp_path / "start.sh"
+    start.write_text(f'#!/bin/sh\nexec {needed(BINARY)} serve --models-max 4 "$@" -t 1\n')
+    start.chmod(0o755)
+    environment = {
+        "LLAMA_CACHE": str(tmp_path),
+        "HF_HUB_OFFLINE": "1",
+        "PORT": str(free_port()),
+        "LLAMA_SERVER_BIN_PATH": str(start),
+    }
+    of, said = outcomes(tests, ["test_router.py"], environment, 60)
+    assert len(of) == 17, said[-2000:]
+    judge(of, {name: why for name, why in expected().items() if is_of_router(name)}, say)
