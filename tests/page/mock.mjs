@@ -111,9 +111,11 @@ export async function startMock(options = {}) {
         mock.loading -= 1;
         return reply.refuse(503, { message: 'Loading model', type: 'unavailable_error' });
       }
-      return mock.props ? reply.json(200, mock.props) : reply.refuse(404, { message: 'no such route' });
+      const model = new URL(request.url, 'http://mock').searchParams.get('model');
+      const props = model === null ? mock.props : mock.propsOf?.[model];
+      return props ? reply.json(200, props) : reply.refuse(404, { message: 'no such route' });
     }
-    if (path === '/v1/models') return reply.json(200, { object: 'list', data: [{ id: 'some-model' }] });
+    if (path === '/v1/models') return reply.json(200, { object: 'list', data: mock.models ?? [{ id: 'some-model' }] });
     let text = '';
     for await (const part of request) text += part;
     const body = JSON.parse(text);

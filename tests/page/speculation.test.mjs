@@ -170,6 +170,36 @@ pageTest('what the file calls the model is shown, and no path of the server', {
   assert.ok(!(await page.content()).includes('someone'));
 });
 
+pageTest('of several models one can be picked, is asked, and is kept', {
+  props: { role: 'router', model_alias: 'spec-run' },
+  models: [{ id: 'a', status: { value: 'unloaded' } }, { id: 'b', status: { value: 'loaded' } }, { id: '<c>', status: { value: 'unloaded' } }],
+  propsOf: {
+    b: { ...PROPS, model_alias: 'b', model_name: 'The second' },
+    '<c>': { ...PROPS, model_alias: '<c>', model_name: 'The third' },
+  },
+}, async (page, mock) => {
+  const menu = page.getByRole('combobox', { name: 'Model' });
+  // The one that is loaded, until another is picked.
+  assert.equal(await menu.inputValue(), 'b');
+  assert.equal(await page.locator('#model').innerText(), 'The second');
+  assert.deepEqual(await menu.locator('option').allInnerTexts(), ['a', 'b', '<c>']);
+  await menu.selectOption('<c>');
+  await send(page, 'one');
+  await ended(page);
+  assert.equal(mock.requests.at(-1).model, '<c>');
+  await open(page, mock);
+  assert.equal(await menu.inputValue(), '<c>');
+  assert.equal(await page.locator('#model').innerText(), 'The third');
+  // It is not there any more.
+  mock.models = mock.models.slice(0, 2);
+  await open(page, mock);
+  assert.equal(await menu.inputValue(), 'b');
+});
+
+pageTest('a server with one model has no menu of models', {}, async (page) => {
+  assert.ok(await page.locator('#models').isHidden());
+});
+
 test('each rendered character is found in the markdown that it comes from', async () => {
   globalThis.document ??= {};
   const { placed } = await import('../../src/server/page/drafted.js');

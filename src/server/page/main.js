@@ -1,6 +1,6 @@
 // Puts the parts of the page together.
 
-import { ask, byId, notice, say } from './dom.js';
+import { ask, byId, h, notice, say } from './dom.js';
 import { CAN_COLOUR } from './drafted.js';
 import { Chat } from './chat.js';
 import { Memory, Store } from './store.js';
@@ -99,6 +99,8 @@ function showState() {
     say('The answer has ended');
     // Without a key nothing was known of the server; there may be one now.
     if (wasWriting.state === 'done') meet();
+    // A model of several is loaded by now.
+    if (server.info.models.length && !server.info.context) choose(server.info.model);
   }
   if (!writing && document.activeElement === document.body && matchMedia('(hover: hover)').matches) box.focus();
   wasWriting = writing;
@@ -158,7 +160,7 @@ async function meet() {
   if (met) return;
   const model = byId('model');
   try {
-    await server.load((why) => { model.textContent = why; });
+    await server.load((why) => { model.textContent = why; }, settings.values.model);
     met = true;
     showServer();
     showState();
@@ -171,9 +173,26 @@ function showServer() {
   const { model, name } = server.info;
   // llama-server calls a model by the path of its file, where it has no other name. Paths of its disk are not shown.
   const id = model.split(/[/\\]/).at(-1);
-  byId('model').textContent = name || id;
+  const several = server.info.models.length > 0;
+  byId('models').hidden = !several;
+  byId('models').replaceChildren(...server.info.models.map((one) => h('option', { value: one }, one)));
+  byId('models').value = model;
+  byId('model').textContent = name || several ? name : id;
   byId('model').title = name && name !== id ? `requests name it ${id}` : '';
 }
+
+/** Of a server that has several models: which answers from now on. */
+async function choose(model) {
+  settings.set({ model });
+  try {
+    await server.choose(model);
+  } catch (error) {
+    notice(error.message);
+  }
+  showServer();
+  showState();
+}
+byId('models').addEventListener('change', (event) => run(choose(event.target.value)));
 
 // The beginning
 

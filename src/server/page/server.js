@@ -9,7 +9,7 @@ export class ServerError extends Error {}
 
 export class Server {
   /** What is known of it: see `load`. */
-  info = { model: '', name: '', context: null, defaults: {}, masks: [], timings: false };
+  info = { model: '', models: [], name: '', context: null, defaults: {}, masks: [], timings: false };
   #askForKey;
   #asking = null;
 
@@ -18,8 +18,9 @@ export class Server {
     this.#askForKey = askForKey;
   }
 
-  /** Finds out what the server is. While it cannot answer, `waiting(why)` is called, and it is asked again. */
-  async load(waiting) {
+  /** Finds out what the server is. While it cannot answer, `waiting(why)` is called, and it is asked again. Of several models it
+   * is asked for `wanted`, if there is one of that name. */
+  async load(waiting, wanted) {
     for (;;) {
       let response;
       try {
@@ -36,15 +37,29 @@ export class Server {
         continue;
       }
       const props = response.ok ? await response.json().catch(() => null) : null;
-      this.info = props ? ofProps(props) : { ...this.info, model: await this.#firstModel() };
+      if (props?.role === 'router') {
+        const models = await this.#models();
+        const first = models.find(({ status }) => status === 'loaded') ?? models[0];
+        this.info = { ...ofProps(props), models: models.map(({ id }) => id) };
+        await this.choose(this.info.models.includes(wanted) ? wanted : first?.id ?? '');
+      } else this.info = props ? ofProps(props) : { ...this.info, model: (await this.#models())[0]?.id ?? '' };
       return;
     }
   }
 
-  async #firstModel() {
+  async #models() {
     const response = await this.#fetch('v1/models');
     const list = response.ok ? await response.json().catch(() => null) : null;
-    return String(list?.data?.[0]?.id ?? '');
+    return (list?.data ?? []).map(({ id, status }) => ({ id: String(id ?? ''), status: status?.value }));
+  }
+
+  /** Asks another of the server's models from now on. What that is, is known once it is loaded. */
+  async choose(model) {
+    const { models } = this.info;
+    this.info = { ...ofProps({}), models, model };
+    const response = await this.#fetch(`props?model=${encodeURIComponent(model)}&autoload=false`);
+    const props = response.ok ? await response.json().catch(() => null) : null;
+    if (props && this.info.model === model) this.info = { ...ofProps(props), models, model };
   }
 
   async #fetch(path, options = {}) {
@@ -89,7 +104,7 @@ export class Server {
 function ofProps(props) {
   const { n_ctx: context, params } = props.default_generation_settings ?? {};
   const masks = Array.isArray(props.masks) ? props.masks.filter((mask) => typeof mask?.name === 'string') : [];
-  return { model: String(props.model_alias ?? ''), name: String(props.model_name ?? ''), context: Number(context) || null, defaults: params ?? {}, masks, timings: true };
+  return { model: String(props.model_alias ?? ''), models: [], name: String(props.model_name ?? ''), context: Number(context) || null, defaults: params ?? {}, masks, timings: true };
 }
 
 function parsed(data) {

@@ -10,7 +10,7 @@ const NUMBERS = [
   { name: 'seed', label: 'Seed', min: 0, max: 4294967295, step: 1 },
   { name: 'max_tokens', label: 'Most tokens', min: 1, step: 1 },
 ];
-const TEXTS = ['system', 'stop', 'theme', 'mask', 'colours'];
+const TEXTS = ['system', 'stop', 'theme', 'mask', 'colours', 'model'];
 const KEY = 'settings';
 
 export class Settings {
