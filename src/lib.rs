@@ -99,6 +99,6 @@ pub use engine::{Engine, EngineConfig, Job};
 pub use error::{Error, Result};
 pub use gguf::Gguf;
 pub use mask::RunLayers;
-pub use model::Model;
+pub use model::{Model, RopeChange, RopeScaling};
 pub use sampler::Sampler;
 pub use tokenizer::Tokenizer;

@@ -62,7 +62,11 @@ impl Provenance {
             fingerprint: model.fingerprint(),
             file: model.gguf.name().to_string(),
         };
-        Provenance { device: Some(context.describe()), ..Self::new(source) }
+        let of = Provenance { device: Some(context.describe()), ..Self::new(source) };
+        match model.rope_change.described() {
+            None => of,
+            Some(change) => of.setting("rope", change),
+        }
     }
 
     /// Of a file, which need not be a model that runs.

@@ -238,7 +238,7 @@ fn words(text: &str) -> Result<Vec<String>, String> {
 
 impl SideArgs {
     fn look(self) -> Result<Side> {
-        let model = Model::load(self.model.open()?)?;
+        let model = Model::load_turning(self.model.open()?, &self.context.rope.change())?;
         common::check_writes(&model)?;
         let mask = self.mask.read(&model)?;
         let mut config = self.context.config(&model)?;
@@ -258,7 +258,8 @@ impl SideArgs {
 
 impl Side {
     fn model(&self) -> Result<Arc<Model>> {
-        Ok(Arc::new(Model::load(self.args.model.open()?)?))
+        let change = self.args.context.rope.change();
+        Ok(Arc::new(Model::load_turning(self.args.model.open()?, &change)?))
     }
 
     fn dry_run(&self, json: bool) -> Result<bool> {

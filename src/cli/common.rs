@@ -18,6 +18,7 @@ use super::{
     device_args::DeviceArgs,
     failure,
     output::{detail, note, warning},
+    rope_args::RopeArgs,
     state::StateFile,
     thread_args::ThreadArgs,
 };
@@ -115,8 +116,8 @@ impl ModelArgs {
 }
 
 /// The vocabulary and the model of one file, which writes text; what is odd about either goes to stderr.
-pub fn load(gguf: &Arc<Gguf>) -> Result<(Tokenizer, Arc<Model>)> {
-    let (tokenizer, model) = load_any(gguf)?;
+pub fn load(gguf: &Arc<Gguf>, rope: &RopeArgs) -> Result<(Tokenizer, Arc<Model>)> {
+    let (tokenizer, model) = load_any(gguf, rope)?;
     check_writes(&model)?;
     Ok((tokenizer, model))
 }
@@ -136,10 +137,10 @@ pub fn check_writes(model: &Model) -> Result<()> {
 }
 
 /// The same of a model that may make embeddings alone.
-pub fn load_any(gguf: &Arc<Gguf>) -> Result<(Tokenizer, Arc<Model>)> {
+pub fn load_any(gguf: &Arc<Gguf>, rope: &RopeArgs) -> Result<(Tokenizer, Arc<Model>)> {
     let tokenizer = Tokenizer::from_gguf(gguf)?;
     tokenizer.warnings().iter().for_each(|w| warning!("{w}"));
-    let model = Model::load(gguf.clone())?;
+    let model = Model::load_turning(gguf.clone(), &rope.change())?;
     let (ids, rows) = (tokenizer.vocab_size(), model.plan.dims.n_vocab);
     if ids > rows {
         return Err(Error::model(
@@ -179,6 +180,8 @@ pub struct ContextArgs {
     /// Layers that see only so far back keep the keys and values of the whole context too: more memory, the same text
     #[arg(long)]
     swa_full: bool,
+    #[command(flatten)]
+    pub rope: RopeArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
     /// Instruction set: scalar, avx2, avxvnni, avx512, neon or i8mm [default: the best there is]

@@ -76,7 +76,7 @@ impl DraftModelArgs {
             drafters.trained = Some(TrainedSource::open(&gguf, model, open)?);
             return Ok(());
         }
-        let (tokenizer, draft) = common::load(&gguf)?;
+        let (tokenizer, draft) = common::load(&gguf, &context.rope)?;
         let open = || opened(&draft, &self.config(context, &draft, beside)?);
         drafters.model = Some(ModelSource::open(&draft, &tokenizer, vocabulary, open)?);
         Ok(())

@@ -45,7 +45,7 @@ pub struct EmbedArgs {
 pub fn run(args: EmbedArgs) -> Result<()> {
     args.context.check()?;
     let gguf = args.model.open()?;
-    let (tokenizer, model) = common::load_any(&gguf)?;
+    let (tokenizer, model) = common::load_any(&gguf, &args.context.rope)?;
     let text = args
         .text
         .read()?

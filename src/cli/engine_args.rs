@@ -67,7 +67,7 @@ impl EngineArgs {
 
     pub fn load(&self) -> Result<Loaded> {
         let gguf = self.model.open()?;
-        let (tokenizer, model) = common::load(&gguf)?;
+        let (tokenizer, model) = common::load(&gguf, &self.context.rope)?;
         Ok(Loaded { gguf, tokenizer: Arc::new(tokenizer), model })
     }
 
@@ -75,7 +75,7 @@ impl EngineArgs {
     #[cfg_attr(not(feature = "server"), expect(dead_code))]
     pub fn load_any(&self) -> Result<Loaded> {
         let gguf = self.model.open()?;
-        let (tokenizer, model) = common::load_any(&gguf)?;
+        let (tokenizer, model) = common::load_any(&gguf, &self.context.rope)?;
         Ok(Loaded { gguf, tokenizer: Arc::new(tokenizer), model })
     }
 

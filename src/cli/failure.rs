@@ -49,6 +49,8 @@ const FLAGS: &[(&str, &str)] = &[
     ("prune_layers", "--prune-layers"),
     ("repeat_penalty", "--repeat-penalty"),
     ("requantize", "--allow-requantize"),
+    ("rope_freq_base", "--rope-freq-base"),
+    ("rope_freq_scale", "--rope-freq-scale or --rope-scale"),
     ("samplers", "--samplers"),
     ("sampling_seq", "--sampling-seq"),
     ("skippable", "--skippable"),
@@ -65,6 +67,10 @@ const FLAGS: &[(&str, &str)] = &[
     ("vram", "--vram"),
     ("xtc_probability", "--xtc-probability"),
     ("xtc_threshold", "--xtc-threshold"),
+    ("yarn_attn_factor", "--yarn-attn-factor"),
+    ("yarn_beta_fast", "--yarn-beta-fast"),
+    ("yarn_beta_slow", "--yarn-beta-slow"),
+    ("yarn_ext_factor", "--yarn-ext-factor"),
 ];
 
 /// The message in the command line's words.

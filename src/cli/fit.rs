@@ -82,7 +82,7 @@ pub fn run(args: FitArgs) -> Result<()> {
         return Err(Error::Usage(format!("--resume: there is no {states}; leave it out to begin anew")));
     }
     let gguf = args.model.open()?;
-    let (tokenizer, model) = common::load(&gguf)?;
+    let (tokenizer, model) = common::load(&gguf, &Default::default())?;
     let prompts = args.read_prompts(&gguf, &tokenizer)?;
     let n_ctx = (AT_ONCE * MOST_CELLS) as u32;
     let config = ContextConfig { n_ctx, isa: args.isa, ..ContextConfig::default() };

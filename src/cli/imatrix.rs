@@ -105,7 +105,7 @@ pub fn run(args: ImatrixArgs) -> Result<()> {
         return args.write(&sums, start);
     }
     let gguf = args.model.open()?;
-    let (tokenizer, model) = common::load(&gguf)?;
+    let (tokenizer, model) = common::load(&gguf, &Default::default())?;
     let text = args
         .text
         .read()?

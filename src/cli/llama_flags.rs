@@ -64,7 +64,6 @@ const FITS_BY_ITSELF: &str = "what fits the GPU is found out; see --dry-run";
 const GPUS: &str =
     "--device 0,1 names the GPUs, which are filled in this order; --vram says how much of each";
 const TEXT_ONLY: &str = "only text is read here; use llama-mtmd-cli";
-const ROPE: &str = "positions are scaled as the model's file says";
 const TEMPLATE_SAYS: &str = "the chat template says what stands around a message";
 const PROMPT_FILES: &str = "a prompt's state is not kept on disk; leave it out";
 const LOGS: &str = "there is no log; -v says more on stderr";
@@ -119,15 +118,15 @@ pub const FLAGS: &[Flag] = &[
     flag(&["-fa", "--flash-attn"], Switch, "LLAMA_ARG_FLASH_ATTN", Accepted("flash attention is always on")),
     flag(&["-dt", "--defrag-thold"], Value, "LLAMA_ARG_DEFRAG_THOLD", Accepted("the cache needs no defragmentation")),
     flag(&["-np", "--parallel"], Value, "LLAMA_ARG_N_PARALLEL", Only(&["1", "-1"], "one sequence runs at a time")),
-    flag(&["--rope-scaling"], Value, "LLAMA_ARG_ROPE_SCALING_TYPE", Only(&["none"], ROPE)),
-    flag(&["--rope-scale"], Value, "LLAMA_ARG_ROPE_SCALE", Only(&["1"], ROPE)),
-    flag(&["--rope-freq-base"], Value, "LLAMA_ARG_ROPE_FREQ_BASE", Only(&["0"], ROPE)),
-    flag(&["--rope-freq-scale"], Value, "LLAMA_ARG_ROPE_FREQ_SCALE", Only(&["0", "1"], ROPE)),
-    flag(&["--yarn-orig-ctx"], Value, "LLAMA_ARG_YARN_ORIG_CTX", Only(&["0"], ROPE)),
-    flag(&["--yarn-ext-factor"], Value, "LLAMA_ARG_YARN_EXT_FACTOR", Only(&["-1"], ROPE)),
-    flag(&["--yarn-attn-factor"], Value, "LLAMA_ARG_YARN_ATTN_FACTOR", Only(&["-1"], ROPE)),
-    flag(&["--yarn-beta-slow"], Value, "LLAMA_ARG_YARN_BETA_SLOW", Only(&["-1"], ROPE)),
-    flag(&["--yarn-beta-fast"], Value, "LLAMA_ARG_YARN_BETA_FAST", Only(&["-1"], ROPE)),
+    flag(&["--rope-scaling"], Value, "LLAMA_ARG_ROPE_SCALING_TYPE", Same("--rope-scaling")),
+    flag(&["--rope-scale"], Value, "LLAMA_ARG_ROPE_SCALE", Same("--rope-scale")),
+    flag(&["--rope-freq-base"], Value, "LLAMA_ARG_ROPE_FREQ_BASE", Same("--rope-freq-base")),
+    flag(&["--rope-freq-scale"], Value, "LLAMA_ARG_ROPE_FREQ_SCALE", Same("--rope-freq-scale")),
+    flag(&["--yarn-orig-ctx"], Value, "LLAMA_ARG_YARN_ORIG_CTX", Same("--yarn-orig-ctx")),
+    flag(&["--yarn-ext-factor"], Value, "LLAMA_ARG_YARN_EXT_FACTOR", Same("--yarn-ext-factor")),
+    flag(&["--yarn-attn-factor"], Value, "LLAMA_ARG_YARN_ATTN_FACTOR", Same("--yarn-attn-factor")),
+    flag(&["--yarn-beta-slow"], Value, "LLAMA_ARG_YARN_BETA_SLOW", Same("--yarn-beta-slow")),
+    flag(&["--yarn-beta-fast"], Value, "LLAMA_ARG_YARN_BETA_FAST", Same("--yarn-beta-fast")),
     flag(&["-gan", "--grp-attn-n"], Value, "LLAMA_ARG_GRP_ATTN_N", Only(&["1"], "a longer context by groups is not there; see --context-shift")),
     flag(&["-gaw", "--grp-attn-w"], Value, "LLAMA_ARG_GRP_ATTN_W", Accepted("it counts only with -gan")),
     flag(&["-kvo", "--kv-offload"], Nothing, "LLAMA_ARG_KV_OFFLOAD", Accepted("keys and values are where their layer runs")),

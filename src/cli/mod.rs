@@ -46,6 +46,7 @@ mod plot;
 mod progress;
 mod quantize;
 mod report_file;
+mod rope_args;
 mod run;
 mod sampler_args;
 #[cfg_attr(not(feature = "search"), path = "without/search.rs")]

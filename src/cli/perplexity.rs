@@ -114,7 +114,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     args.check()?;
     let tasks = args.tasks.kind(&args.beside)?;
     let gguf = args.model.open()?;
-    let (tokenizer, model) = common::load(&gguf)?;
+    let (tokenizer, model) = common::load(&gguf, &args.context.rope)?;
     if let Some(kind) = tasks {
         return tasks::run(kind, &args.text, (&model, &tokenizer), &args.context, &args.beside, args.json);
     }

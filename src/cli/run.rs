@@ -140,7 +140,7 @@ pub fn run(args: RunArgs) -> Result<()> {
     args.context.check()?;
     args.draft.check()?;
     let gguf = args.model.open()?;
-    let (tokenizer, model) = common::load(&gguf)?;
+    let (tokenizer, model) = common::load(&gguf, &args.context.rope)?;
     args.sampler.complete(&mut sampler_config, &model, &tokenizer, !args.no_escape)?;
     #[cfg(feature = "constraints")]
     let constraint = args.constraint.compile(&tokenizer)?;

@@ -138,7 +138,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
     args.check()?;
     let started = Instant::now();
     let gguf = args.model.open()?;
-    let (tokenizer, model) = common::load(&gguf)?;
+    let (tokenizer, model) = common::load(&gguf, &args.context.rope)?;
     let chunk = match args.context.ctx_size() {
         None => DEFAULT_CHUNK.min(model.n_ctx_train) as usize,
         Some(0) => model.n_ctx_train as usize,

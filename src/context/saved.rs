@@ -9,7 +9,11 @@ use crate::{Batch, Context, Error, Result, batch::SeqId, kv::KvCache};
 impl Context {
     /// How keys, values and states are stored, where [`Context::save`] can take them out.
     pub fn kv_form(&self) -> Option<String> {
-        self.backend.kv_form()
+        let form = self.backend.kv_form()?;
+        Some(match self.model.rope_change.described() {
+            None => form,
+            Some(change) => format!("{form} {change}"),
+        })
     }
 
     /// The keys, values and states of a sequence whose tokens stand at 0, 1, 2 .. and were evaluated by the whole model. `None`

@@ -6,7 +6,7 @@ use std::{
     ops::Range,
 };
 
-use super::{DraftsFor, WeightInfo, tail::Tail};
+use super::{DraftsFor, RopeChange, WeightInfo, tail::Tail};
 use crate::{
     Error, Gguf, Result,
     gguf::{TensorInfo, Value, beside},
@@ -53,6 +53,8 @@ pub struct Builder<'a> {
     /// Of a head for another model.
     drafts_for: Option<DraftsFor>,
     inject: Option<Inject>,
+    /// What is to hold of rotations in place of what the file says.
+    pub(super) rope_change: RopeChange,
 }
 
 /// The operations of an architecture.
@@ -68,7 +70,6 @@ pub(super) struct Built {
     pub plan: Plan,
     pub ahead: Option<Ahead>,
     pub tail: Tail,
-    pub n_ctx_train: u32,
     pub n_further: usize,
     pub drafts_for: Option<DraftsFor>,
 }
@@ -103,6 +104,7 @@ impl<'a> Builder<'a> {
             n_tokens: 0,
             drafts_for: None,
             inject: None,
+            rope_change: RopeChange::default(),
         };
         let blocks = b.size("block_count")?;
         if blocks > MAX_LAYERS as usize {
@@ -213,8 +215,8 @@ impl<'a> Builder<'a> {
             ahead: None,
             inject: self.inject,
         };
-        let Self { weights, n_ctx_train, n_further, drafts_for, .. } = self;
-        Ok(Built { weights, plan, ahead, tail, n_ctx_train, n_further, drafts_for })
+        let Self { weights, n_further, drafts_for, .. } = self;
+        Ok(Built { weights, plan, ahead, tail, n_further, drafts_for })
     }
 
     // ---- the plan's tables

@@ -50,7 +50,12 @@ impl Model {
                     .map(|tensor| TensorInfo { name: name.into(), ..tensor.clone() })
             },
         );
-        let head = Self::built(gguf.with_tensors_of(&of.gguf, taken.collect())?.into(), arch, build)?;
+        let head = Self::built(
+            gguf.with_tensors_of(&of.gguf, taken.collect())?.into(),
+            arch,
+            build,
+            &of.rope_change,
+        )?;
         head.check_fits(of)?;
         Ok(head)
     }

@@ -15,6 +15,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 pub(crate) use builder::Builder;
 use builder::Built;
 pub(crate) use drafting::{Block, DraftsFor};
+pub use rope::{RopeChange, RopeScaling};
 pub use tail::Pooling;
 pub(crate) use tail::{Classifier, Dense, HeadActivation, Tail};
 
@@ -72,6 +73,8 @@ pub struct Model {
     pub n_ctx_train: u32,
     /// Tensors of heads that were trained to predict further tokens; they are left out.
     pub n_further: usize,
+    /// What holds of its rotations in place of what its file says.
+    pub rope_change: RopeChange,
     pub(crate) weights: Vec<WeightInfo>,
     #[doc(hidden)]
     pub plan: Plan,
@@ -94,6 +97,11 @@ impl Model {
 
     /// Finds the model's tensors and checks them.
     pub fn load(gguf: Arc<Gguf>) -> Result<Self> {
+        Self::load_turning(gguf, &RopeChange::default())
+    }
+
+    /// The same with other rotations than the file's.
+    pub fn load_turning(gguf: Arc<Gguf>, change: &RopeChange) -> Result<Self> {
         let meta = gguf.metadata();
         let arch = meta.str("general.architecture")?.ok_or_else(|| meta.missing("general.architecture"))?;
         if arch::find_head(arch).is_some() {
@@ -111,17 +119,31 @@ impl Model {
             ));
         };
         let arch = arch.to_string();
-        Self::built(gguf, &arch, build)
+        Self::built(gguf, &arch, build, change)
     }
 
-    fn built(gguf: Arc<Gguf>, arch: &str, build: arch::Build) -> Result<Self> {
+    fn built(gguf: Arc<Gguf>, arch: &str, build: arch::Build, change: &RopeChange) -> Result<Self> {
+        change.check()?;
         let name = gguf.model_name()?;
         let mut builder = Builder::new(&gguf, arch)?;
+        builder.rope_change = *change;
         let body = build(&mut builder)?;
-        let Built { weights, plan, ahead, tail, n_ctx_train, n_further, drafts_for } =
-            builder.finish(body)?;
-        let arch = arch.to_string();
-        Ok(Model { name, arch, n_ctx_train, n_further, weights, plan, ahead, tail, drafts_for, gguf })
+        let n_ctx_train = rope::trained_context(&builder)?;
+        let Built { weights, plan, ahead, tail, n_further, drafts_for } = builder.finish(body)?;
+        let (arch, rope_change) = (arch.to_string(), *change);
+        Ok(Model {
+            name,
+            arch,
+            n_ctx_train,
+            n_further,
+            rope_change,
+            weights,
+            plan,
+            ahead,
+            tail,
+            drafts_for,
+            gguf,
+        })
     }
 
     /// The model as contexts of that length run it: some have rotary frequencies of their own for long ones.

@@ -20,6 +20,7 @@ mod out_of_core;
 mod packed_parity;
 mod placement;
 mod resume;
+mod rope;
 mod run_layers;
 mod same_bits;
 mod sampler_chain;

@@ -7,7 +7,7 @@ use crate::{
         Builder,
         blocks::{Decoder, Latent, Residual, Shared},
         builder::Body,
-        rope::{self, Source},
+        rope::{self, Source, Stretch},
     },
     plan::{Gating, RopePairs, Temperature},
 };
@@ -37,14 +37,14 @@ fn latents(b: &mut Builder, fixed: bool) -> Result<Body> {
     let rank = b.size("attention.kv_lora_rank")?;
     // The sizes under the usual keys are those of a head's latent.
     let mut rope = rope::read(b, &Source::new(RopePairs::Neighbours, turned))?;
-    let factor = match b.str("rope.scaling.type")? {
-        Some("yarn") => f64::from(b.positive("rope.scaling.factor")?.unwrap_or(1.0)).max(1.0),
-        _ => 1.0,
-    };
+    let stretch = Stretch::read(b)?;
+    let factor = if stretch.ext != 0.0 { stretch.factor.max(1.0) } else { stretch.factor };
     let grown = |times: f64| 1.0 + times * 0.1 * factor.ln();
     // Converters write a tenth of what it is.
     let times = b.f32("rope.scaling.yarn_log_multiplier")?.map(|times| 10.0 * f64::from(times));
     let growth = match times {
+        // Without YaRN scores grow all the same.
+        _ if stretch.ext == 0.0 => f64::from(rope.magnitude) * grown(1.0) * grown(times.unwrap_or(0.0)),
         None => grown(1.0),
         Some(times) if fixed || times == 1.0 => {
             rope.magnitude = 1.0;
