@@ -108,7 +108,7 @@ pub(super) fn plan_ahead(
     machine: &Machine,
     basis: &dyn Fn() -> Basis,
 ) -> Result<Planned> {
-    if machine.rooms.len() > 1 {
+    if machine.rooms.len() > 1 && request.split.is_none() {
         let first = Machine { rooms: machine.rooms[..1].to_vec(), free_ram: machine.free_ram };
         match plan_ahead_on(model, with_ahead, config, request, &first, basis) {
             Ok(planned) if planned.placement.is_divided() => {}
@@ -181,7 +181,7 @@ pub(super) fn plan_for(
         let rooms: Vec<Room> = rooms.iter().enumerate().map(of).collect();
         let place = |ram| {
             let place = |budgets: Budgets| placement::choose(parts.clone(), request, budgets, basis);
-            placement::place_on(&parts, &rooms, place, ram)
+            placement::place_on(&parts, &rooms, place, ram, request.split.as_deref())
         };
         let placement = place(request.ram)?;
         let on_gpu = if shares_memory { placement.bytes_on_gpu() } else { 0 };

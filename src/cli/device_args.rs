@@ -44,6 +44,9 @@ pub struct DeviceArgs {
     /// The most of the GPU's memory to take, of each of several: 20GiB, 512MiB, or auto
     #[arg(long, value_name = "SIZE", default_value = "auto", hide_default_value = true)]
     vram: String,
+    /// -ts: of several GPUs, which share of the layers each gets, as 3,1 [default: the first what fits it, and so on]
+    #[arg(long, value_name = "N,N,..", value_parser = parse_split)]
+    tensor_split: Option<Split>,
     /// The most RAM for weights; what is beyond stays in the file, is read for each pass and not kept [default: what
     /// is free]
     #[arg(long, value_name = "SIZE")]
@@ -113,6 +116,21 @@ fn parse_streaming(text: &str) -> Result<Streaming, String> {
             _ => Err("a number of tokens from 1 on, never or auto".to_string()),
         },
     }
+}
+
+/// Of -ts.
+#[derive(Clone, Debug, PartialEq)]
+struct Split(Vec<f32>);
+
+fn parse_split(text: &str) -> Result<Split, String> {
+    let share =
+        |text: &str| text.trim().parse().ok().filter(|&share: &f32| share >= 0.0 && share.is_finite());
+    let shares: Option<Vec<f32>> =
+        text.split([',', '/']).filter(|part| !part.trim().is_empty()).map(share).collect();
+    shares
+        .filter(|shares| !shares.is_empty())
+        .map(Split)
+        .ok_or_else(|| "numbers from 0 on, one for each GPU, as 3,1".into())
 }
 
 #[derive(Args, Clone, Debug)]
@@ -190,6 +208,26 @@ impl DeviceArgs {
         None
     }
 
+    /// What -ts asks for; nothing, and a warning, where there are not several GPUs. All zero is nothing, as in llama.cpp.
+    fn split(&self) -> Result<Option<Vec<f32>>> {
+        let Some(Split(shares)) = &self.tensor_split else { return Ok(None) };
+        match &self.device {
+            Device::Several(gpus) if shares.len() > gpus.len() => Err(Error::Usage(format!(
+                "-ts: shares for {} GPUs, and --device names {}",
+                shares.len(),
+                gpus.len()
+            ))),
+            Device::Several(_) => Ok(Some(shares.clone()).filter(|shares| shares.iter().any(|&s| s > 0.0))),
+            _ => {
+                static SAID: Once = Once::new();
+                SAID.call_once(|| {
+                    warning!("-ts changes nothing: one GPU is used; --device 0,1 names several")
+                });
+                Ok(None)
+            }
+        }
+    }
+
     pub fn check(&self) -> Result<()> {
         self.placement_request().map(drop)
     }
@@ -204,6 +242,7 @@ impl DeviceArgs {
         Ok(PlacementRequest {
             gpu_layers: self.gpu_layers(),
             vram,
+            split: self.split()?,
             ram,
             strict: self.strict,
             ..PlacementRequest::default()
@@ -249,6 +288,12 @@ impl DeviceArgs {
         self.speeds.basis(config.threads, Some(&model.gguf), acceptance)
     }
 
+    /// Whether --dry-run is given.
+    #[cfg(feature = "server")]
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
     /// With --dry-run: prints what would go where. The caller is done then.
     pub fn dry_run(
         &self,
@@ -290,7 +335,7 @@ pub fn gpu_cache(asked: Option<&Path>) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::{GpuLayers, Streaming, parse_layers, parse_speeds, parse_streaming};
+    use super::{GpuLayers, Split, Streaming, parse_layers, parse_speeds, parse_split, parse_streaming};
 
     #[test]
     fn streaming_is_a_number_of_rows_or_a_word() {
@@ -299,6 +344,15 @@ mod tests {
         assert_eq!(parse_streaming("64"), Ok(Streaming::From(64)));
         for bad in ["", "0", "-1", "some", "1.5"] {
             assert!(parse_streaming(bad).unwrap_err().contains("never or auto"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn shares_are_numbers() {
+        assert_eq!(parse_split("3,1"), Ok(Split(vec![3.0, 1.0])));
+        assert_eq!(parse_split("0.5/0.25,0"), Ok(Split(vec![0.5, 0.25, 0.0])));
+        for bad in ["", ",", "a", "1,-1", "inf", "1;2"] {
+            assert!(parse_split(bad).unwrap_err().contains("as 3,1"), "{bad}");
         }
     }
 

@@ -76,6 +76,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "device",
             "n-gpu-layers",
             "vram",
+            "tensor-split",
             "ram",
             "placement",
             "cpu-moe",

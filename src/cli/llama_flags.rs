@@ -61,8 +61,7 @@ const DRAFT_MODEL_SHARES: &str = "the draft model runs on the threads of the mod
 const DRAFT_MODEL_FITS: &str = "what of the draft model fits the GPU is found out";
 const PROMPTS_RUN_THERE_TOO: &str = "prompts run where everything does";
 const FITS_BY_ITSELF: &str = "what fits the GPU is found out; see --dry-run";
-const GPUS: &str =
-    "--device 0,1 names the GPUs, which are filled in this order; --vram says how much of each";
+const GPUS: &str = "--device 0,1 names the GPUs, which are filled in this order; --vram says how much of each, --tensor-split in which proportion";
 const TEXT_ONLY: &str = "only text is read here; use llama-mtmd-cli";
 const TEMPLATE_SAYS: &str = "the chat template says what stands around a message";
 const PROMPT_FILES: &str = "a prompt's state is not kept on disk; leave it out";
@@ -240,7 +239,7 @@ pub const FLAGS: &[Flag] = &[
     flag(&["-dev", "--device"], Value, "LLAMA_ARG_DEVICE", Same("--device")),
     flag(&["-ngl", "--gpu-layers", "--n-gpu-layers"], Value, "LLAMA_ARG_N_GPU_LAYERS", Same("--n-gpu-layers")),
     flag(&["-sm", "--split-mode"], Value, "LLAMA_ARG_SPLIT_MODE", Only(&["none", "layer"], GPUS)),
-    flag(&["-ts", "--tensor-split"], Value, "LLAMA_ARG_TENSOR_SPLIT", Refused(GPUS)),
+    flag(&["-ts", "--tensor-split"], Value, "LLAMA_ARG_TENSOR_SPLIT", Same("--tensor-split")),
     flag(&["-mg", "--main-gpu"], Value, "LLAMA_ARG_MAIN_GPU", Only(&["0"], GPUS)),
     flag(&["-ot", "--override-tensor"], Value, "LLAMA_ARG_OVERRIDE_TENSOR", Same("--override-tensor")),
     flag(&["-cmoe", "--cpu-moe"], Nothing, "LLAMA_ARG_CPU_MOE", Same("--cpu-moe")),

@@ -72,6 +72,15 @@ fn owner(part: &UnitSize) -> Unit {
     }
 }
 
+/// Where a part stands on a row's way.
+fn step(unit: Unit) -> usize {
+    match unit {
+        Unit::Embed => 0,
+        Unit::Attn(layer) | Unit::Mlp(layer) | Unit::Experts(layer) => layer,
+        Unit::Head | Unit::Ahead => usize::MAX,
+    }
+}
+
 /// The parts that go together, and their bytes on a GPU; in the order of their first ones, but for what goes with another.
 fn groups<'a>(parts: impl Iterator<Item = &'a UnitSize>) -> Vec<(Vec<Unit>, u64)> {
     let parts: Vec<&UnitSize> = parts.collect();
@@ -82,6 +91,43 @@ fn groups<'a>(parts: impl Iterator<Item = &'a UnitSize>) -> Vec<(Vec<Unit>, u64)
         .collect()
 }
 
+/// Shares of the layers: for each GPU what it and those before it have of them.
+struct Split(Vec<f64>);
+
+impl Split {
+    /// Of so many GPUs, in the given proportion; those that it says nothing of get nothing.
+    fn of(proportion: &[f32], gpus: usize) -> Option<Self> {
+        let all = (0..gpus).map(|i| f64::from(proportion.get(i).copied().unwrap_or(0.0).max(0.0)));
+        let sum: f64 = all.clone().sum();
+        let mut before = 0.0;
+        let upto = all.map(|share| {
+            before += share / sum;
+            before
+        });
+        (sum > 0.0 && sum.is_finite()).then(|| Split(upto.collect()))
+    }
+
+    /// What a GPU gets of all.
+    fn share(&self, gpu: usize) -> f64 {
+        self.0[gpu] - gpu.checked_sub(1).map_or(0.0, |before| self.0[before])
+    }
+
+    /// Whose is the layer that stands at `at` of so many.
+    fn gpu(&self, at: usize, of: usize) -> usize {
+        let place = at as f64 / of.max(1) as f64;
+        self.0.iter().position(|&upto| upto > place).unwrap_or(self.0.len() - 1)
+    }
+
+    /// Bytes that all GPUs can have together if each gets its share.
+    fn room(&self, rooms: &[Room]) -> u64 {
+        let most = |(i, room): (usize, &Room)| {
+            let share = self.share(i);
+            (share > 0.0).then(|| room.left() as f64 / share)
+        };
+        rooms.iter().enumerate().filter_map(most).fold(f64::INFINITY, f64::min) as u64
+    }
+}
+
 /// Places parts by `place`, which is told what of the rooms is left, and deals them out to the GPUs. Where the end of a GPU
 /// stays free because the next part is too large for it, less goes to the GPUs; that is the largest part for each but the
 /// last.
@@ -90,8 +136,16 @@ pub(crate) fn place_on(
     rooms: &[Room],
     place: impl Fn(Budgets) -> Result<Placement>,
     ram: Option<u64>,
+    split: Option<&[f32]>,
 ) -> Result<Placement> {
-    let budgets = Budgets::of_rooms(rooms, ram);
+    let split = split.and_then(|proportion| Split::of(proportion, rooms.len()));
+    let all = Budgets::of_rooms(rooms, ram);
+    let budgets = match &split {
+        Some(split) if rooms.len() > 1 => {
+            Budgets { vram: Some(split.room(rooms).saturating_add(all.scratch)), ..all }
+        }
+        _ => all,
+    };
     let largest = groups(parts.iter()).into_iter().map(|(_, bytes)| bytes).max().unwrap_or(0);
     const STEPS: u64 = 4;
     for step in 0..=STEPS * rooms.len().saturating_sub(1) as u64 {
@@ -100,9 +154,9 @@ pub(crate) fn place_on(
         if rooms.len() < 2 || !placement.uses(Place::Vram) {
             return Ok(placement);
         }
-        if let Some(shares) = placement.dealt(rooms) {
+        if let Some(shares) = placement.dealt(rooms, split.as_ref()) {
             return Ok(Placement {
-                budgets: Budgets { ram: placement.budgets.ram, ..budgets },
+                budgets: Budgets { ram: placement.budgets.ram, ..all },
                 shares,
                 ..placement
             });
@@ -117,14 +171,22 @@ pub(crate) fn place_on(
 impl Placement {
     /// For each GPU what it has of the parts that lie in their memory. They are filled one after the other in the model's
     /// order, so that rows cross seldom. `None` where a part finds no room.
-    fn dealt(&self, rooms: &[Room]) -> Option<Vec<Share>> {
+    fn dealt(&self, rooms: &[Room], split: Option<&Split>) -> Option<Vec<Share>> {
         let mut left: Vec<u64> = rooms.iter().map(Room::left).collect();
         let mut units = vec![Vec::new(); rooms.len()];
         let on_gpu = self.parts.iter().filter(|(_, place)| *place == Place::Vram).map(|(part, _)| part);
+        let steps = self.steps_on_gpu();
         let mut at = 0;
         for (group, bytes) in groups(on_gpu) {
-            at += left[at..].iter().position(|&left| left >= bytes)?;
-            left[at] -= bytes;
+            match split {
+                Some(split) => {
+                    let step = group.first().map(|&unit| step(unit));
+                    let place = steps.iter().position(|&known| Some(known) == step).unwrap_or(0);
+                    at = split.gpu(place, steps.len());
+                }
+                None => at += left[at..].iter().position(|&left| left >= bytes)?,
+            }
+            left[at] = left[at].checked_sub(bytes)?;
             units[at].extend(group);
         }
         let share = |(room, units): (&Room, Vec<Unit>)| Share {
@@ -134,6 +196,16 @@ impl Placement {
             scratch: room.scratch,
         };
         Some(std::iter::zip(rooms, units).map(share).collect())
+    }
+
+    /// The layers that have something on the GPUs, and the head as a last one; the embedding goes with the first.
+    fn steps_on_gpu(&self) -> Vec<usize> {
+        let on_gpu =
+            self.parts.iter().filter(|(part, place)| *place == Place::Vram && part.unit != Unit::Embed);
+        let mut steps: Vec<usize> = on_gpu.map(|(part, _)| step(part.unit)).collect();
+        steps.sort_unstable();
+        steps.dedup();
+        steps
     }
 
     /// Of the parts that there are; what is counted with another part goes with it.
@@ -177,13 +249,17 @@ mod tests {
     };
 
     /// Four layers of 110 and 200 bytes behind an embedding of 50, before a head of 55; each GPU needs 20 for itself.
-    fn placed(vram: &[u64], edit: impl FnOnce(&mut Vec<UnitSize>)) -> Placement {
+    fn placed_by(vram: &[u64], split: Option<&[f32]>, edit: impl FnOnce(&mut Vec<UnitSize>)) -> Placement {
         let mut parts = model(4, None);
         edit(&mut parts);
         let rooms: Vec<Room> =
             vram.iter().enumerate().map(|(number, &vram)| Room { number, vram, scratch: 20 }).collect();
         let place = |budgets| place(parts.clone(), &PlacementRequest::default(), budgets);
-        place_on(&parts, &rooms, place, None).unwrap()
+        place_on(&parts, &rooms, place, None, split).unwrap()
+    }
+
+    fn placed(vram: &[u64], edit: impl FnOnce(&mut Vec<UnitSize>)) -> Placement {
+        placed_by(vram, None, edit)
     }
 
     fn held(placement: &Placement) -> [UnitSet; 2] {
@@ -219,6 +295,41 @@ mod tests {
             (vec![false, true, true, false], vec![false, false, false, true])
         );
         assert_eq!(less.budgets.vram, Some(1414));
+    }
+
+    /// Of four layers and the head, as llama.cpp deals them: a GPU has those whose place in the row is below its share.
+    #[test]
+    fn layers_are_dealt_in_the_proportion_that_is_asked_for() {
+        let dealt = |split: &[f32]| {
+            let [first, second] = held(&placed_by(&[2000, 2000], Some(split), |_| ()));
+            assert!((0..4).all(|l| first.attn[l] == first.mlp[l] && first.attn[l] != second.attn[l]));
+            assert!(first.head != second.head && first.embed != second.embed);
+            (first.attn.iter().filter(|&&has| has).count(), first.head, first.embed)
+        };
+        assert_eq!(dealt(&[1.0, 1.0]), (3, false, true));
+        assert_eq!(dealt(&[3.0, 1.0]), (4, false, true));
+        assert_eq!(dealt(&[1.0, 3.0]), (2, false, true));
+        assert_eq!(dealt(&[1.0]), (4, true, true));
+        assert_eq!(dealt(&[0.0, 7.0]), (0, false, false));
+        // Nothing is asked for: the first has room for all.
+        assert_eq!(dealt(&[0.0, 0.0]), (4, true, true));
+    }
+
+    /// The second GPU has room for 310 and is to have half: then no more than that goes to the first.
+    #[test]
+    fn a_share_that_is_too_large_for_its_gpu_makes_all_shares_smaller() {
+        let both = placed_by(&[2000, 330 + 55], Some(&[1.0, 1.0]), |_| ());
+        let on_each = both.bytes_on_each_gpu();
+        assert!(
+            both.uses(Place::Ram) && on_each[0].unwrap() <= 2000 && on_each[1].unwrap() <= 385,
+            "{on_each:?}"
+        );
+        let layers = |set: &UnitSet| set.mlp.iter().filter(|&&has| has).count();
+        let [first, second] = held(&both);
+        assert!(
+            layers(&first).abs_diff(layers(&second) + usize::from(second.head)) <= 1,
+            "{first:?} {second:?}"
+        );
     }
 
     #[test]

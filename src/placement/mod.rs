@@ -47,6 +47,8 @@ pub struct PlacementRequest {
     pub gpu_layers: Option<u32>,
     /// Bytes of the GPU's memory that may be taken, of each if there are several; what the driver tells if not given.
     pub vram: Option<u64>,
+    /// Of several GPUs, which share of the layers each gets, in any proportion; by their memory if not given.
+    pub split: Option<Vec<f32>>,
     /// Bytes of RAM for weights; the rest stays in the file.
     pub ram: Option<u64>,
     /// What drafts will run.

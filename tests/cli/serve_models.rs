@@ -2,6 +2,8 @@
 
 use std::{
     fs,
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
     os::unix::fs::symlink,
     path::Path,
     process::Command,
@@ -122,6 +124,65 @@ fn a_text_in_the_making_is_not_cut() {
     assert_eq!([status(&server, "a"), status(&server, "b")], ["unloaded", "loaded"]);
 }
 
+/// A connection on which something was asked.
+fn asked(server: &Server, head: &str, body: &str) -> TcpStream {
+    let at = server.said.last().unwrap().split_once("http://").unwrap().1;
+    let mut socket = TcpStream::connect(at).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+    write!(socket, "{head} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+    socket
+}
+
+/// Who waited for a model and has gone costs no other model its place.
+#[test]
+fn a_client_that_leaves_while_it_waits_loads_nothing() {
+    let folder = folder(&["a", "b"]);
+    let server = started(folder.path(), &["--models-max", "1"]);
+    load(&server, "a");
+    let long = json!({ "model": "a", "prompt": "Once", "n_predict": 400, "ignore_eos": true });
+    thread::scope(|scope| {
+        let busy = scope.spawn(|| server.json("/completion", &long));
+        while server.get("/slots?model=a")[0]["is_processing"] != true && !busy.is_finished() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let waits = asked(&server, "POST /completion", &ask("b").to_string());
+        thread::sleep(Duration::from_millis(200));
+        drop(waits);
+        assert!(busy.join().unwrap()["content"].is_string());
+    });
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!([status(&server, "a"), status(&server, "b")], ["loaded", "unloaded"]);
+}
+
+#[test]
+fn what_happens_to_models_is_told_as_it_happens() {
+    let folder = folder(&["a"]);
+    let server = started(folder.path(), &[]);
+    let mut events = BufReader::new(asked(&server, "GET /models/sse", "")).lines();
+    // The head is there: whoever listens is known.
+    assert!(events.next().unwrap().unwrap().contains("200"));
+    load(&server, "a");
+    unload(&server, "a");
+    let told = events
+        .map_while(Result::ok)
+        .filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
+    let said: Vec<String> = told.take(3).map(|event| event.to_string()).collect();
+    let of = |status: &str| {
+        json!({ "model": "a", "event": "model_status", "data": { "status": status } }).to_string()
+    };
+    assert_eq!(said, ["loading", "loaded", "unloaded"].map(of));
+}
+
+#[test]
+fn a_server_with_one_model_loads_and_lets_go_of_none() {
+    let server = Server::start(&[]);
+    for path in ["/models/load", "/models/unload"] {
+        let said = server.json(path, &json!({ "model": "x" }));
+        assert!(said["error"]["code"] == 501 && message(&said).contains("one model"), "{said}");
+    }
+    assert!(server.json("/completion", &ask("any name"))["content"].is_string());
+}
+
 #[test]
 fn models_are_loaded_by_hand_where_requests_may_not() {
     let folder = folder(&["a"]);
@@ -233,6 +294,7 @@ fn wrong_lists_are_refused_at_the_start() {
             "--models-memory 5",
             2,
         ),
+        (vec!["--models-dir".into(), dir.clone(), "--dry-run".into()], "--dry-run: it is for one model", 2),
     ] {
         let ran = Command::new(env!("CARGO_BIN_EXE_spec-run")).arg("serve").args(&args).ended();
         let said = String::from_utf8_lossy(&ran.stderr).into_owned();

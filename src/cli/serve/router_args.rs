@@ -55,6 +55,9 @@ impl RouterArgs {
                     .into(),
             ));
         }
+        if args.engine.context.device.is_dry_run() {
+            return Err(Error::Usage("--dry-run: it is for one model; name that with -m".into()));
+        }
         args.check()?;
         let bytes = self.models_memory.as_deref().map(|text| device_args::size("--models-memory", text));
         let most = self.models_max.unwrap_or(MOST_MODELS);
