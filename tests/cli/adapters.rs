@@ -204,3 +204,31 @@ fn adapters_are_told_and_set() {
     drop(server);
     assert_eq!(Server::start(&[]).get("/lora-adapters"), json!([]));
 }
+
+/// Its keys and values are of its adapters, so that they are made again.
+#[test]
+fn a_slot_whose_text_has_adapters_is_saved_and_restored() {
+    let files = files();
+    let flags = files.flags([0.25, 1.5]);
+    let saved = files.folder.path().join("saved");
+    std::fs::create_dir(&saved).unwrap();
+    let saves = ["--parallel", "1", "--slot-save-path", saved.to_str().unwrap()];
+    let flags: Vec<&str> = flags[1..].iter().map(String::as_str).chain(saves).collect();
+    let server = Server::start(&flags);
+    let body = json!({ "prompt": "Once upon a time", "n_predict": 24, "temperature": 0 });
+    let text = server.json("/completion", &body)["content"].clone();
+    let file = json!({ "filename": "text.bin" });
+    let count = server.json("/slots/0?action=save", &file)["n_saved"].as_u64().unwrap();
+    assert!(count > 20, "{count}");
+    drop(server);
+    let server = Server::start(&flags);
+    assert_eq!(server.json("/slots/0?action=restore", &file)["n_restored"], count);
+    let again = server.json("/completion", &body);
+    assert_eq!(again["content"], text);
+    // With others nothing of it is of use.
+    let plain =
+        json!({ "prompt": "Once upon a time", "n_predict": 24, "temperature": 0, "lora": lora([0.0, 0.0]) });
+    let plain = server.json("/completion", &plain);
+    assert_eq!(plain["timings"]["cache_n"], 0, "{plain}");
+    assert_ne!(plain["content"], text);
+}

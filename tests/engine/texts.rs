@@ -6,11 +6,16 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use common::{context, embedded_model, fixture, load, mtp};
+use common::{
+    context, embedded_model, fixture, load,
+    lora::{adapters, golden},
+    mtp,
+};
 use spec_run::{
     Batch, Context, Engine, EngineConfig, Error, Job, Model, RunLayers, Sampler, Tokenizer,
     engine::{Ended, Event, Listener},
     generate::{Request, Stop, generate},
+    lora::LoraFile,
     sampler::{SamplerConfig, top_logprobs},
     scores::log_sum_exp,
     speculation::{
@@ -65,9 +70,19 @@ fn exact(likely: &[(u32, f32)]) -> Vec<(u32, u32)> {
     likely.iter().map(|&(id, logprob)| (id, logprob.to_bits())).collect()
 }
 
-/// The same job with the model to itself, by plain decoding.
-fn alone(model: &Arc<Model>, tokenizer: &Tokenizer, job: &Job) -> (Vec<u32>, Vec<Vec<(u32, u32)>>) {
-    let mut context = context(model, |c| c.n_ctx = 256);
+/// The same job with the model to itself, by plain decoding. All that its context knows of is as much of the adapters as the
+/// job has.
+fn alone(
+    model: &Arc<Model>,
+    tokenizer: &Tokenizer,
+    job: &Job,
+    loras: &[LoraFile],
+) -> (Vec<u32>, Vec<Vec<(u32, u32)>>) {
+    let mut loras = loras.to_vec();
+    if let Some(scales) = &job.loras {
+        loras.iter_mut().zip(scales).for_each(|(lora, scale)| lora.scale = *scale);
+    }
+    let mut context = context(model, |c| (c.n_ctx, c.loras) = (256, loras));
     let mut sampler = Sampler::new(job.sampler.clone()).unwrap();
     if let Some(mask) = &job.mask {
         return under(&mut context, tokenizer, job, mask, &mut sampler);
@@ -139,7 +154,7 @@ fn engine_in(context: Context, model: &Arc<Model>, config: EngineConfig) -> Engi
         .drafting(Box::new(move || sources(n_layer, ahead)), controller)
 }
 
-fn job(random: &mut Random, model: &Model) -> Job {
+fn job(random: &mut Random, model: &Model, adapters: usize) -> Job {
     let n_vocab = model.n_vocab().min(300);
     // Few different beginnings, so that prompts share them.
     let mut beginning = Random(7 + random.below(3) as u64);
@@ -151,7 +166,10 @@ fn job(random: &mut Random, model: &Model) -> Job {
         _ => SamplerConfig::greedy(),
     };
     let n_layer = model.n_layer();
+    let scale = |random: &mut Random| [0.0, 0.0, 0.5, -0.75][random.below(4)];
+    let loras = (adapters > 0 && !random.chance(3)).then(|| (0..adapters).map(|_| scale(random)).collect());
     Job {
+        loras,
         sampler,
         max_tokens: Some(random.below(24)),
         ignore_eos: random.chance(2),
@@ -170,7 +188,20 @@ fn schedules_of_many_texts_change_none_of_them() {
         Some(path) => (load(&path), 200),
         None => (embedded_model(), 8),
     };
-    schedules_change_nothing(&model, schedules);
+    schedules_change_nothing(&model, schedules, &[]);
+}
+
+/// Texts with the same adapters share beginnings, others do not; drafts and what is evaluated again have those of their text.
+#[test]
+fn schedules_of_texts_with_different_adapters_change_none_of_them() {
+    const TEST: &str = "schedules_of_texts_with_different_adapters_change_none_of_them";
+    for name in ["llama", "qwen35", "qwen3moe", "gemma3"] {
+        let Some(path) = fixture(TEST, &format!("archs/{name}.gguf")) else { return };
+        println!("{name}");
+        let (model, folder) = (load(&path), tempfile::tempdir().unwrap());
+        let loras = adapters(folder.path(), &model, &golden(name).tensors);
+        schedules_change_nothing(&model, 25, &loras);
+    }
 }
 
 /// Knows the text, once it is there.
@@ -250,7 +281,7 @@ fn schedules_change_no_text_of_any_kind_of_layer() {
     for name in ["qwen35", "lfm2", "mamba2", "falcon-h1", "qwen35moe", "deepseek2", "gemma3"] {
         let Some(path) = fixture(TEST, &format!("archs/{name}.gguf")) else { return };
         println!("{name}");
-        schedules_change_nothing(&load(&path), 30);
+        schedules_change_nothing(&load(&path), 30, &[]);
     }
 }
 
@@ -258,11 +289,11 @@ fn schedules_change_no_text_of_any_kind_of_layer() {
 fn schedules_change_no_text_of_models_that_predict_one_token_more() {
     for sample in mtp::samples().filter(|sample| ["qwen35", "glm4moe"].contains(&sample.name)) {
         println!("{}", sample.name);
-        schedules_change_nothing(&sample.with_a_good_head(), 30);
+        schedules_change_nothing(&sample.with_a_good_head(), 30, &[]);
     }
 }
 
-fn schedules_change_nothing(model: &Arc<Model>, schedules: u64) {
+fn schedules_change_nothing(model: &Arc<Model>, schedules: u64, loras: &[LoraFile]) {
     let tokenizer = tokenizer(model);
     let (mut drafted, mut cached, mut ended, mut cancelled) = (0, 0, 0, 0);
     for schedule in 0..schedules {
@@ -277,9 +308,12 @@ fn schedules_change_nothing(model: &Arc<Model>, schedules: u64) {
         };
         // Sometimes fewer states than texts want.
         let sequences = if random.chance(2) { 1 } else { config.texts };
-        let room = context(model, |c| (c.n_ctx, c.sequences, c.ahead) = (n_ctx, sequences, true));
+        let room = context(model, |c| {
+            (c.n_ctx, c.sequences, c.ahead) = (n_ctx, sequences, true);
+            c.loras = loras.to_vec();
+        });
         let mut engine = engine_in(room, model, config);
-        let jobs: Vec<Job> = (0..3 + random.below(6)).map(|_| job(&mut random, model)).collect();
+        let jobs: Vec<Job> = (0..3 + random.below(6)).map(|_| job(&mut random, model, loras.len())).collect();
         let heard: Vec<_> = jobs.iter().map(|_| Arc::<Mutex<Heard>>::default()).collect();
         let mut ids = Vec::new();
         while ids.len() < jobs.len() || engine.step() {
@@ -297,7 +331,7 @@ fn schedules_change_nothing(model: &Arc<Model>, schedules: u64) {
         for (i, (job, heard)) in jobs.iter().zip(&heard).enumerate() {
             let heard = heard.lock().unwrap();
             let told = heard.ended.as_ref().expect("every job ends");
-            let (tokens, likely) = alone(model, &tokenizer, job);
+            let (tokens, likely) = alone(model, &tokenizer, job, loras);
             let n = heard.tokens.len();
             let what = format!("schedule {schedule}, job {i}: {job:?}");
             assert_eq!(told.generation.tokens, heard.tokens, "{what}");
@@ -376,7 +410,7 @@ fn a_second_turn_evaluates_only_what_is_new() {
     let ended = engine.session(job(second.clone())).unwrap().finish().unwrap();
     // All but the last token of the answer is in the cache.
     assert_eq!((ended.cached, ended.prompt_tokens), (69, 73));
-    let (tokens, _) = alone(&model, &tokenizer(&model), &job(second));
+    let (tokens, _) = alone(&model, &tokenizer(&model), &job(second), &[]);
     assert_eq!(ended.generation.tokens, tokens);
 }
 
@@ -416,7 +450,7 @@ fn equal_texts_that_have_too_few_cells_all_come_to_an_end() {
         steps += 1;
         assert!(steps < 2000, "{:?}", engine.status());
     }
-    let (tokens, _) = alone(&model, &tokenizer(&model), &job);
+    let (tokens, _) = alone(&model, &tokenizer(&model), &job, &[]);
     for heard in heard {
         assert_eq!(heard.lock().unwrap().tokens, tokens);
     }
