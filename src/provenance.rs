@@ -59,7 +59,7 @@ impl Provenance {
         let model = context.model();
         let source = ModelSource {
             name: model.name.clone(),
-            fingerprint: model.fingerprint(),
+            fingerprint: context.fingerprint(),
             file: model.gguf.name().to_string(),
         };
         let of = Provenance { device: Some(context.describe()), ..Self::new(source) };

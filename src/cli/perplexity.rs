@@ -176,15 +176,15 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
         count(chunks, "chunk"),
     );
     // The model is hashed only for who keeps something: on a large file that reads a page of every tensor.
-    let run_id = || RunId {
-        model: model.fingerprint(),
+    let run_id = |context: &Context| RunId {
+        model: context.fingerprint(),
         text_tokens: tokens.len(),
         text_hash: text_hash(&tokens),
         n_ctx,
         mask: masks.spelled(),
         cache_types: format!("{} {}", config.key_type, config.value_type),
     };
-    let state = args.resume.as_ref().map(|path| StateFile::new(path, run_id()));
+    let state = args.resume.as_ref().map(|path| StateFile::new(path, run_id(&context)));
     let provenance =
         |context: &Context| common::provenance(context, &config).text(&tokens).setting("chunk_tokens", n_ctx);
     masks.all().iter().for_each(|mask| super::mask_args::warn_of_coarse(&context, mask));
@@ -193,7 +193,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
             Masks::One(one) => provenance(&context).mask(&one.name, &one.mask),
             _ => provenance(&context),
         };
-        let run = Run::new(run_id(), &config, Kind::of(&masks), chunks, masks.all().len().max(1));
+        let run = Run::new(run_id(&context), &config, Kind::of(&masks), chunks, masks.all().len().max(1));
         let job = shard::Job { part, out: args.shard.out.as_deref(), run, masks: &masks, provenance };
         return shard::run(job, &mut context, &tokens, &settings);
     }

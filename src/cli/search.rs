@@ -175,7 +175,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
         }
     };
     let run = RunId {
-        model: model.fingerprint(),
+        model: context.fingerprint(),
         text: calibration.fingerprint(),
         positions: amount.positions,
         device: format!("{}, planes {:?}", context.identity(), config.planes),

@@ -93,9 +93,9 @@ impl Context {
         Ok(())
     }
 
-    /// Tells one choice of adapters from others, as a name for what is kept; empty without any.
-    pub(crate) fn adapters_named(&self) -> String {
+    /// Tells the model with all that stands beside it from others, as a name for what is kept.
+    pub(crate) fn fingerprint(&self) -> String {
         let name = |lora: &Lora| format!(" +{}:{}", lora.fingerprint, lora.scale);
-        self.loras().iter().map(name).collect()
+        self.model.fingerprint() + &self.loras().iter().map(name).collect::<String>()
     }
 }

@@ -60,7 +60,7 @@ impl Subject {
         };
         let placement = if context.is_divided() { of(context.placement()) } else { String::new() };
         Subject {
-            model: context.model().fingerprint() + &context.adapters_named(),
+            model: context.fingerprint(),
             device: context.identity() + &placement,
             threads: context.threads(),
             greedy,
