@@ -8,11 +8,12 @@ use spec_run::{
     generate::{Speculation, speculate},
     gguf::{Array, Value},
     quant::GgmlType,
+    scores::{Scores, Want},
     speculation::{Apart, ModelProposer, ModelSource, Passes, Proposer, SourceInfo, SourceKind, Supply},
 };
 
 use crate::{
-    common::{context, embedded_model, five_layers, fixture, load, retyped, rewritten},
+    common::{bits, context, embedded_model, five_layers, fixture, load, retyped, rewritten},
     running::{drafted, fixed, greedy, plain, request, same, samplers, three_together},
 };
 
@@ -185,4 +186,30 @@ fn vocabularies_differ_by_their_special_tokens_and_their_texts() {
     // The first few are named as a model likes.
     assert_eq!(texts(1), None);
     assert!(texts(300).unwrap().starts_with("token 300 is "), "{:?}", texts(300));
+}
+
+/// A conversation comes back with every turn. What a draft says is the same whatever was read before it.
+#[test]
+fn a_text_that_begins_alike_is_drafted_as_if_it_were_new() {
+    let model = embedded_model();
+    let turn = |turns: u32| -> Vec<u32> { (0..40 * turns).map(|i| 3 + i * 7 % 1000).collect() };
+    let said = |source: &ModelSource, turn: &[u32]| {
+        let mut proposer = source.proposer();
+        proposer.read(turn);
+        proposer.begin(turn, 3);
+        let mut logits = Vec::new();
+        let made = proposer.step(9, Want::Logits, &mut |scores| {
+            let Scores::All(all) = scores else { panic!("all logits were wanted") };
+            logits = bits(all);
+        });
+        assert!(made);
+        logits
+    };
+    // One in which ended texts stay, and one with no room for them.
+    let (kept, tight) = (source(&model, 512), source(&model, 160));
+    for turns in [1, 2, 3, 1] {
+        let turn = turn(turns);
+        let anew = said(&source(&model, 512), &turn);
+        assert!(said(&kept, &turn) == anew && said(&tight, &turn) == anew, "turn {turns}");
+    }
 }

@@ -10,6 +10,7 @@ mod kept;
 mod mask;
 mod model;
 mod ngram;
+mod read_texts;
 mod trained;
 
 pub use ahead::AheadProposer;

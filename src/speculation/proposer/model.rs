@@ -1,11 +1,8 @@
 //! A draft model: another model with the same vocabulary reads the text in a context of its own, and says how it goes on.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Apart, Passes, Proposer, RAM_SPEED, Supply};
+use super::{Apart, Passes, Proposer, RAM_SPEED, Supply, read_texts::ReadTexts};
 use crate::{
     Batch, Context, Error, Model, Result, Tokenizer,
     batch::SeqId,
@@ -29,8 +26,7 @@ struct DraftModel {
 /// What of the texts the draft model has in its cache.
 struct Texts {
     context: Context,
-    evaluated: HashMap<SeqId, Vec<u32>>,
-    next: SeqId,
+    read: ReadTexts,
 }
 
 impl ModelSource {
@@ -46,15 +42,14 @@ impl ModelSource {
             return Err(Error::model(model.gguf.name(), what));
         }
         let (name, n_vocab) = (model.name.clone(), model.n_vocab());
-        let texts = Mutex::new(Texts { context: context()?, evaluated: HashMap::new(), next: 0 });
+        let texts = Mutex::new(Texts { context: context()?, read: ReadTexts::default() });
         Ok(ModelSource(Arc::new(DraftModel { name, n_vocab, texts })))
     }
 
     /// What drafts for one text.
     pub fn proposer(&self) -> ModelProposer {
-        let mut texts = self.0.texts();
-        texts.next += 1;
-        ModelProposer { seq: texts.next, model: self.0.clone(), failed: false, late: Vec::new() }
+        let seq = self.0.texts().read.add();
+        ModelProposer { seq, model: self.0.clone(), failed: false, late: Vec::new() }
     }
 }
 
@@ -79,8 +74,8 @@ impl ModelProposer {
     /// These tokens behind those that are evaluated.
     fn evaluate<T>(&mut self, mut batch: Batch, want: Want, look: impl FnOnce(&Context) -> T) -> Option<T> {
         let mut texts = self.model.texts();
-        let Texts { context, evaluated, .. } = &mut *texts;
-        let known = evaluated.entry(self.seq).or_default();
+        let Texts { context, read } = &mut *texts;
+        let known = read.tokens(self.seq);
         let is_known = batch.rows.iter().all(|row| (row.token as usize) < self.model.n_vocab);
         if self.failed || !is_known || context.kv().room() < batch.rows.len() {
             return None;
@@ -113,19 +108,11 @@ impl Apart for ModelProposer {
     fn begin(&mut self, text: &[u32], _most: usize) {
         let before = &text[..text.len() - 1];
         let mut texts = self.model.texts();
-        let Texts { context, evaluated, .. } = &mut *texts;
-        let known = evaluated.entry(self.seq).or_default();
-        let same = std::iter::zip(&*known, before).take_while(|(a, b)| a == b).count();
-        let same = context.kv().restorable(self.seq, same);
-        self.failed |= context.truncate(self.seq, same).is_err();
-        known.truncate(same);
-        self.late = before[same..].to_vec();
-        // Other texts are evaluated again when they go on.
-        if context.kv().free_cells() < self.late.len() + ROOM {
-            let own = self.seq;
-            evaluated.keys().filter(|seq| **seq != own).for_each(|seq| context.remove(*seq));
-            evaluated.retain(|seq, _| *seq == own);
-        }
+        let Texts { context, read } = &mut *texts;
+        let same = read.begin(context, self.seq, before);
+        self.failed |= same.is_none();
+        self.late = before[same.unwrap_or(0)..].to_vec();
+        read.make_room(context, self.seq, self.late.len() + ROOM);
     }
 
     fn step(&mut self, token: u32, want: Want, look: &mut dyn FnMut(Scores)) -> bool {
@@ -138,8 +125,8 @@ impl Apart for ModelProposer {
 impl Drop for ModelProposer {
     fn drop(&mut self) {
         let mut texts = self.model.texts();
-        texts.evaluated.remove(&self.seq);
-        texts.context.remove(self.seq);
+        let Texts { context, read } = &mut *texts;
+        read.end(context, self.seq);
     }
 }
 
