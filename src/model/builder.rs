@@ -448,8 +448,10 @@ impl<'a> Builder<'a> {
         of: Range<usize>,
     ) -> Result<WeightId> {
         let tensor = self.find(name)?;
-        let (first, rest) = tensor.shape.split_at(tensor.shape.len().min(2));
-        if first != [cols as u64, rows as u64] || rest.iter().any(|&d| d != 1) {
+        // Files leave a last side of 1 out.
+        let side = |n: usize| tensor.shape.get(n).copied().unwrap_or(1);
+        let beyond = tensor.shape.iter().skip(2);
+        if [side(0), side(1)] != [cols as u64, rows as u64] || beyond.into_iter().any(|&d| d != 1) {
             return Err(self.misshapen(&tensor, &format!("[{cols}, {rows}]")));
         }
         let factor = self.factors(&tensor)?[0];
