@@ -8,7 +8,7 @@ use super::{
     cpu::{CpuBackend, CpuConfig},
     gpu::{self, Chosen, Found, GpuBackend, Variants},
     hybrid::{HybridBackend, Part},
-    planned::{GpuRoom, Machine, ModelSizes, Planned, cpu_overhead, plan_ahead, rooms, vram},
+    planned::{GpuRoom, Machine, ModelSizes, Planned, plan_ahead, rooms, vram},
 };
 use crate::{
     Error, Model, Result,
@@ -153,7 +153,7 @@ pub fn memory_needed(model: &Model, config: &ContextConfig) -> Result<u64> {
     let machine = Machine::with(rooms(&request, &found, &[]));
     let with_ahead = config.ahead.then(|| model.with_ahead());
     let planned = plan_ahead(model, with_ahead.as_ref(), config, &request, &machine, &Basis::default)?;
-    let buffers = cpu_overhead(model, config, planned.max_rows, &planned.placement.on_cpu());
+    let buffers = super::planned::cpu_overhead(model, config, planned.max_rows, &planned.placement.on_cpu());
     Ok(planned.placement.bytes_in_ram().saturating_add(buffers))
 }
 

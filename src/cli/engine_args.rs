@@ -12,7 +12,7 @@ use super::{
     output::warning,
 };
 use crate::{
-    ContextConfig, Engine, EngineConfig, Gguf, Model, Result, RunLayers, Tokenizer, backend,
+    ContextConfig, Engine, EngineConfig, Gguf, Model, Result, RunLayers, Tokenizer,
     speculation::{MaskProposer, Proposer, SourceInfo},
 };
 
@@ -88,11 +88,11 @@ impl EngineArgs {
     }
 
     /// Bytes of memory that [`EngineArgs::open`] will take, if nothing is left in the file.
-    #[cfg_attr(not(feature = "server"), expect(dead_code))]
+    #[cfg(feature = "server")]
     pub fn bytes(&self, loaded: &Loaded, texts: Texts) -> Result<u64> {
         let model = &*loaded.model;
         let config = self.config(&self.draft.sources(model)?, model, texts)?;
-        backend::memory_needed(model, &config)
+        crate::backend::memory_needed(model, &config)
     }
 
     fn config(&self, sources: &Sources, model: &Model, texts: Texts) -> Result<ContextConfig> {

@@ -27,7 +27,7 @@ pub(crate) struct Block {
 
 impl Model {
     /// Whether a file has a head for another model and none itself.
-    pub(crate) fn is_head(gguf: &Gguf) -> Result<bool> {
+    pub fn is_head(gguf: &Gguf) -> Result<bool> {
         Ok(gguf
             .metadata()
             .str("general.architecture")?
