@@ -231,8 +231,8 @@ impl Tuning {
 
     /// Rows that a thread of a row kernel has.
     pub fn rows_each(&self, FewRows { format, arith, columns, shows, .. }: FewRows) -> u32 {
-        let is_large = matches!(format, Format::Q6_K | Format::Q6KHigh | Format::Q2_K)
-            || shows && matches!(format, Format::Q8_0 | Format::Q5KHigh);
+        let is_large = matches!(format, Format::Q6_K | Format::Q6KHigh | Format::Q5KHigh | Format::Q2_K)
+            || shows && format == Format::Q8_0;
         let is_largest = is_large && arith == Arith::Summed;
         let most = if is_largest { self.four_most_q6_k } else { self.four_most };
         if (self.four..=most).contains(&columns) { 4 } else { 2 }
