@@ -194,7 +194,6 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("--rope-scaling longrope -p Hi", &["longrope", "--rope-scaling"]),
     ("-ts 3,x -p Hi", &["3,x", "--tensor-split"]),
     ("-mg 1 -p Hi", &["-mg 1: --device 0,1 names the GPUs"]),
-    ("-ts 3,1 -p Hi", &["-ts: --device 0,1 names the GPUs"]),
     ("-sm row -p Hi", &["-sm row: --device 0,1 names the GPUs"]),
     ("-ot exps -p Hi", &["--override-tensor", "`exps` is no REGEX=CPU"]),
     ("-ot exps=CUDA0 -p Hi", &["CUDA0", "only CPU can be named", "-ngl"]),
