@@ -204,7 +204,9 @@ class LLM:
         return made
 
     @overload
-    def score(self, texts: str | Sequence[str], others: str | Sequence[str]) -> list[ScoringRequestOutput]: ...
+    def score(  # type: ignore[overload-overlap]  # A list of texts is told from one of masks by what is in it.
+        self, texts: str | Sequence[str], others: str | Sequence[str], /
+    ) -> list[ScoringRequestOutput]: ...
     @overload
     def score(self, texts: Sequence[Prompt]) -> list[Score]: ...
     @overload

@@ -46,7 +46,7 @@ def test_an_encoder_embeds_and_writes_nothing() -> None:
         llm.generate("a")
     with pytest.raises(ValueError, match="too large"):
         llm.embed([[5] * 65])
-    with pytest.raises(ValueError, match="pooling 'middle'"):
+    with pytest.raises(ValueError, match='pooling "middle"'):
         llm.embed("a", pooling="middle")
 
 

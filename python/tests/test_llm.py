@@ -300,7 +300,7 @@ def test_texts_have_adapters_of_their_own(model, tmp_path):
         for layer in range(model.n_layer):
             for part, (cols, rows) in sides.items():
                 for end, shape in [("a", (4, cols)), ("b", (rows, 4))]:
-                    numbers = rng.normal(0, 0.1, shape).astype(np.float32)
+                    numbers = rng.normal(0, 0.2, shape).astype(np.float32)
                     writer.add_tensor(f"blk.{layer}.{part}.weight.lora_{end}", numbers)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
