@@ -56,8 +56,8 @@ pub(super) fn pass(
         want = want.and(text.want);
     }
     batch.run_layers = lanes[group[0]].text.limits.maker.mask.clone();
-    // All rows of a pass are taken out, which is too much where only prompts' are wanted by nobody; and none are taken out of passes
-    // that go on from others, nor where nobody will draft from them.
+    // A pass takes out all of its rows or none. So one with rows of prompts takes them out only for what wants those too. None are
+    // taken out of passes that go on from others, nor where nobody will draft from them.
     let only_texts = group.iter().all(|&lane| parts[lane].is_none());
     if !resumes && batch.run_layers.is_none() && batch.keep_hidden.is_none() {
         for &Share { lane, row, .. } in &shares {
