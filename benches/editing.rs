@@ -20,7 +20,7 @@ use spec_run::{
 };
 
 /// The file to edit: one of this program's own.
-const FILE: &str = include_str!("../src/sampler/rng.rs");
+const FILE: &str = include_str!("../crates/gguf/src/rng.rs");
 const CHANGES: [(&str, &str); 4] =
     [("state", "words"), ("0x9e37_79b9_7f4a_7c15", "GOLDEN"), ("next_f64", "uniform"), ("-> u64", "-> Word")];
 /// Tokens of the edited file that are made.

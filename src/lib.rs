@@ -44,16 +44,11 @@ pub mod constraint;
 pub mod context;
 pub mod control;
 pub mod embed;
-pub mod embedded;
 pub mod engine;
-mod error;
 pub mod eval;
-mod files;
 #[cfg(feature = "fit")]
 pub mod fit;
 pub mod generate;
-pub mod gguf;
-mod hash;
 pub mod head;
 #[cfg(feature = "download")]
 mod hub;
@@ -69,10 +64,8 @@ pub mod placement;
 mod plan;
 #[cfg(feature = "cli")]
 mod provenance;
-pub mod quant;
 #[allow(missing_docs)]
 mod quantize;
-mod quoted;
 #[cfg(feature = "cli")]
 mod report;
 pub mod sampler;
@@ -86,18 +79,18 @@ pub mod speculation;
 #[allow(missing_docs)]
 mod synth;
 pub mod tokenizer;
-#[cfg(windows)]
-mod windows;
-mod words;
 
+#[cfg(windows)]
+use spec_run_gguf::windows;
+use spec_run_gguf::{files, hash, quoted, words};
 use spec_run_kernels::kv_type;
+
+pub use spec_run_gguf::{Error, Gguf, Result, embedded, gguf, quant, rng};
 
 pub use batch::Batch;
 pub use context::{Context, ContextConfig};
 pub use embed::Embedder;
 pub use engine::{Engine, EngineConfig, Job};
-pub use error::{Error, Result};
-pub use gguf::Gguf;
 pub use mask::RunLayers;
 pub use model::{Model, RopeChange, RopeScaling};
 pub use sampler::Sampler;

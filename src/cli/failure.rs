@@ -141,7 +141,7 @@ mod tests {
     fn below_the_command_line_messages_name_settings_and_no_flags() {
         let mut files = Vec::new();
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        ["src", "kernels/src"].iter().for_each(|src| library(&root.join(src), &mut files));
+        ["src", "crates"].iter().for_each(|src| library(&root.join(src), &mut files));
         assert!(files.len() > 100, "{} files", files.len());
         let flag = Regex::new(r#""[^"\n]*(--[a-z]|[ "(]-(ngl|ctk|ctv|[a-z])\b)[^"\n]*""#).unwrap();
         for (file, code) in &files {

@@ -16,7 +16,7 @@ mod config;
 mod distribution;
 mod dry;
 mod logprobs;
-pub mod rng;
+pub use crate::rng;
 mod stage;
 mod stream;
 

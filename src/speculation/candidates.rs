@@ -112,7 +112,7 @@ pub fn exits_to_choose_from(n_layer: usize) -> Vec<usize> {
     layers
 }
 
-#[cfg(all(test, embedded_model))]
+#[cfg(all(test, feature = "embedded-model"))]
 mod tests {
     use super::*;
     use crate::{ContextConfig, Model};

@@ -8,7 +8,6 @@ mod tokenizer_support;
 mod gguf_crosscheck;
 mod gguf_hostile;
 mod gguf_shards;
-mod import_circles;
 mod masks_files;
 mod quant_golden;
 mod quant_k_bounds;

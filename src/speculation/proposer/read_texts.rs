@@ -78,7 +78,7 @@ impl ReadTexts {
     }
 }
 
-#[cfg(all(test, embedded_model))]
+#[cfg(all(test, feature = "embedded-model"))]
 mod tests {
     use super::*;
     use crate::{Batch, ContextConfig, Model};

@@ -17,7 +17,7 @@
 //! the bits below.
 
 mod known;
-#[cfg(all(test, embedded_model))]
+#[cfg(all(test, feature = "embedded-model"))]
 mod tests;
 
 pub use known::Schedules;

@@ -28,7 +28,7 @@ mod small;
 mod stored;
 mod unscaled;
 mod waits;
-#[cfg(embedded_model)]
+#[cfg(feature = "embedded-model")]
 mod whole;
 
 /// The adapter that tests run on: a hardware one, else the first there is. Without any the test says so and ends,

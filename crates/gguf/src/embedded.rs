@@ -8,7 +8,7 @@ pub const NAME: &str = "stories13m-q8_0.gguf (embedded)";
 /// Opens the embedded model.
 #[cfg(embedded_model)]
 pub fn open() -> Result<Gguf> {
-    static BYTES: &[u8] = include_bytes!("../models/stories13m-q8_0.gguf");
+    static BYTES: &[u8] = include_bytes!("../../../models/stories13m-q8_0.gguf");
     Gguf::from_bytes(NAME, BYTES)
 }
 

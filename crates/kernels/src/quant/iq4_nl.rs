@@ -67,7 +67,7 @@ mod tests {
     /// `tests/golden/iq4_nl.py` says where these are from.
     #[test]
     fn quickly_made_blocks_are_llama_cpps() {
-        let records = include_bytes!("../../../tests/golden/iq4_nl.bin").as_chunks::<146>();
+        let records = include_bytes!("../../../../tests/golden/iq4_nl.bin").as_chunks::<146>();
         assert!(records.0.len() > 200 && records.1.is_empty());
         for record in records.0 {
             let (x, theirs) = record.split_at(128);

@@ -7,7 +7,7 @@ mod metadata;
 mod names;
 mod parse;
 mod reader;
-pub(crate) mod shards;
+pub mod shards;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -25,10 +25,10 @@ use std::{
 
 use memmap2::Mmap;
 
-pub(crate) use factors::beside;
-pub(crate) use large::{Window, interrupted, write_model};
+pub use factors::beside;
+pub use large::{Window, interrupted, write_model};
 pub use metadata::Metadata;
-pub(crate) use names::NameIndex;
+pub use names::NameIndex;
 pub use value::{Array, Strings, Value};
 pub use writer::{Sink, Writer};
 
@@ -68,7 +68,7 @@ pub struct TensorInfo {
 }
 
 /// A matrix of floats that no file has.
-pub(crate) struct NewTensor {
+pub struct NewTensor {
     pub name: String,
     pub cols: usize,
     pub rows: usize,
@@ -176,13 +176,13 @@ impl Gguf {
     }
 
     /// The same bytes under other keys and names: `tensors` are some of this file's, which may be called otherwise.
-    pub(crate) fn seen_as(&self, entries: Vec<(Box<str>, Value)>, tensors: Vec<TensorInfo>) -> Result<Self> {
+    pub fn seen_as(&self, entries: Vec<(Box<str>, Value)>, tensors: Vec<TensorInfo>) -> Result<Self> {
         let metadata = Metadata::new(&self.name, entries)?;
         Self::new(self.name.clone(), self.version, metadata, tensors, self.shards.clone())
     }
 
     /// The same file with some tensors of another one beside its own.
-    pub(crate) fn with_tensors_of(&self, other: &Gguf, tensors: Vec<TensorInfo>) -> Result<Self> {
+    pub fn with_tensors_of(&self, other: &Gguf, tensors: Vec<TensorInfo>) -> Result<Self> {
         let before = self.shards.len();
         let taken = tensors.into_iter().map(|tensor| TensorInfo { shard: before + tensor.shard, ..tensor });
         let tensors = self.tensors.iter().cloned().chain(taken).collect();
@@ -191,7 +191,7 @@ impl Gguf {
     }
 
     /// The same with more tensors, which are held in memory.
-    pub(crate) fn with_tensors(&self, new: Vec<NewTensor>) -> Result<Self> {
+    pub fn with_tensors(&self, new: Vec<NewTensor>) -> Result<Self> {
         let (mut tensors, mut shards) = (self.tensors.clone(), self.shards.clone());
         let mut bytes: Vec<u8> = Vec::new();
         for NewTensor { name, cols, rows, numbers } in new {

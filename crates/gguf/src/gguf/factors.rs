@@ -5,14 +5,14 @@ use crate::{Error, Result, quant::GgmlType};
 
 /// The names of what may belong to a tensor of NVFP4: the factors of its products, and those of activations in four bits, which
 /// nothing here has.
-pub(crate) fn beside(tensor: &TensorInfo) -> Option<[String; 2]> {
+pub fn beside(tensor: &TensorInfo) -> Option<[String; 2]> {
     let name = tensor.name.strip_suffix(".weight").filter(|_| tensor.ty == GgmlType::NVFP4)?;
     Some(["scale", "input_scale"].map(|end| format!("{name}.{end}")))
 }
 
 impl Gguf {
     /// By what the weights of a tensor are multiplied: a number for each of its matrices.
-    pub(crate) fn factors(&self, tensor: &TensorInfo) -> Result<Vec<f32>> {
+    pub fn factors(&self, tensor: &TensorInfo) -> Result<Vec<f32>> {
         let matrices = tensor.shape.iter().skip(2).product::<u64>();
         let Some(scale) = beside(tensor).and_then(|[scale, _]| self.tensor(&scale)) else {
             return Ok(vec![1.0; matrices as usize]);

@@ -4,7 +4,7 @@
 use std::fmt;
 
 /// As much of a text as a message shows, what a terminal would obey or not show spelled out.
-pub(crate) fn one_line(text: &str, most_chars: usize) -> String {
+pub fn one_line(text: &str, most_chars: usize) -> String {
     let mut line = String::new();
     for c in text.chars().take(most_chars) {
         match c {
@@ -19,14 +19,13 @@ pub(crate) fn one_line(text: &str, most_chars: usize) -> String {
 }
 
 /// What a driver or a server said, as words on one line.
-#[cfg(any(feature = "download", feature = "gpu"))]
-pub(crate) fn squeezed(text: &str) -> String {
+pub fn squeezed(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ").chars().take(200).collect()
 }
 
 /// A name between backticks.
-pub(crate) struct Quoted<'a>(pub &'a str);
+pub struct Quoted<'a>(pub &'a str);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -236,7 +236,7 @@ impl Array {
     }
 
     /// Leaves the elements at these places.
-    pub(crate) fn retain(&mut self, wanted: impl Fn(usize) -> bool) {
+    pub fn retain(&mut self, wanted: impl Fn(usize) -> bool) {
         fn kept<T>(all: &mut Vec<T>, wanted: impl Fn(usize) -> bool) {
             let mut places = 0..;
             all.retain(|_| places.next().is_some_and(&wanted));

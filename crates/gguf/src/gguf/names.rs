@@ -7,7 +7,7 @@ const FREE: u32 = u32::MAX;
 /// An open-addressed table of positions in a list that is kept elsewhere. The hash is seeded, so a file
 /// cannot be made to collide.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct NameIndex {
+pub struct NameIndex {
     hasher: RandomState,
     slots: Box<[u32]>,
 }

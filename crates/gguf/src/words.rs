@@ -1,7 +1,7 @@
 //! Words that depend on a number.
 
 /// `1 chunk`, `2 chunks`: for nouns whose plural has an s.
-pub(crate) fn count(n: usize, noun: &str) -> String {
+pub fn count(n: usize, noun: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{n} {noun}{s}")
 }

@@ -51,7 +51,7 @@ impl<'a> ShardName<'a> {
 }
 
 /// What the files of a model are called that would be `NAME.gguf` in one: `NAME-00001-of-00003.gguf` and so on.
-pub(crate) fn paths(whole: &Path, count: usize) -> Vec<PathBuf> {
+pub fn paths(whole: &Path, count: usize) -> Vec<PathBuf> {
     let is_gguf = whole.extension().is_some_and(|extension| extension == "gguf");
     let stem = if is_gguf { whole.file_stem() } else { whole.file_name() }.unwrap_or_default();
     let shard = |number| {
@@ -63,7 +63,7 @@ pub(crate) fn paths(whole: &Path, count: usize) -> Vec<PathBuf> {
 }
 
 /// Says in a file's metadata that it is the one at index `no` of several, with so many tensors in all of them.
-pub(crate) fn mark(writer: &mut Writer, no: usize, count: usize, tensors: usize) {
+pub fn mark(writer: &mut Writer, no: usize, count: usize, tensors: usize) {
     // llama.cpp's types; no name has room for more files, and no directory for more tensors.
     writer.set(NO, no as u16).set(COUNT, count as u16).set(TENSORS, tensors as i32);
 }
