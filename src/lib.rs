@@ -35,7 +35,6 @@ mod backend;
 pub mod batch;
 #[cfg(feature = "cli")]
 mod bench;
-pub mod chat;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
@@ -78,7 +77,6 @@ pub mod shortlist;
 pub mod speculation;
 #[allow(missing_docs)]
 mod synth;
-pub mod tokenizer;
 
 #[cfg(windows)]
 use spec_run_gguf::windows;
@@ -86,6 +84,7 @@ use spec_run_gguf::{files, hash, quoted, words};
 use spec_run_kernels::kv_type;
 
 pub use spec_run_gguf::{Error, Gguf, Result, embedded, gguf, quant, rng};
+pub use spec_run_text::{Tokenizer, chat, tokenizer};
 
 pub use batch::Batch;
 pub use context::{Context, ContextConfig};
@@ -94,4 +93,3 @@ pub use engine::{Engine, EngineConfig, Job};
 pub use mask::RunLayers;
 pub use model::{Model, RopeChange, RopeScaling};
 pub use sampler::Sampler;
-pub use tokenizer::Tokenizer;

@@ -314,7 +314,7 @@ impl Tokenizer {
     }
 
     /// The tokens that end a generation, ascending.
-    pub(crate) fn ends(&self) -> std::sync::Arc<[u32]> {
+    pub fn ends(&self) -> std::sync::Arc<[u32]> {
         self.special.eog.as_slice().into()
     }
 
@@ -357,8 +357,8 @@ fn strips_right(metadata: &Metadata) -> Result<impl Fn(&str) -> bool> {
 
 /// Expected values by other programs, from `tests/golden`; packages on crates.io have none.
 #[cfg(test)]
-pub(crate) fn golden(test: &str, file: &str) -> Option<serde_json::Value> {
-    let path = format!("{}/tests/golden/{file}", env!("CARGO_MANIFEST_DIR"));
+pub fn golden(test: &str, file: &str) -> Option<serde_json::Value> {
+    let path = format!("{}/../../tests/golden/{file}", env!("CARGO_MANIFEST_DIR"));
     let Ok(text) = std::fs::read(&path) else {
         eprintln!("NOT RUN: {test}: no {path}");
         return None;
