@@ -81,5 +81,7 @@ pub mod quantize {
 
 /// Models of random weights.
 pub mod synth {
-    pub use crate::synth::{Arch, Experts, Latent, Mix, Recipe, Recurrent, Shape, Skippable, Widened};
+    pub use crate::synth::{
+        Arch, Experts, Latent, Mix, Recipe, Recurrent, Shape, Skippable, Uniform, Widened,
+    };
 }

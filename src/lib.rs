@@ -32,7 +32,6 @@
 // Docs may be missing in parts that only `internals` shows. What `context` shows of the backend has them.
 #[allow(missing_docs)]
 mod backend;
-pub mod batch;
 #[cfg(feature = "cli")]
 mod bench;
 #[cfg(feature = "cli")]
@@ -41,7 +40,6 @@ pub mod cli;
 #[cfg(feature = "constraints")]
 pub mod constraint;
 pub mod context;
-pub mod control;
 pub mod embed;
 pub mod engine;
 pub mod eval;
@@ -54,13 +52,9 @@ mod hub;
 #[doc(hidden)]
 pub mod internals;
 mod kv;
-pub mod lora;
-pub mod mask;
 #[allow(missing_docs)]
 mod measure;
-mod model;
 pub mod placement;
-mod plan;
 #[cfg(feature = "cli")]
 mod provenance;
 #[allow(missing_docs)]
@@ -73,7 +67,6 @@ pub mod scores;
 pub mod search;
 #[cfg(feature = "server")]
 pub mod server;
-pub mod shortlist;
 pub mod speculation;
 #[allow(missing_docs)]
 mod synth;
@@ -82,14 +75,15 @@ mod synth;
 use spec_run_gguf::windows;
 use spec_run_gguf::{files, hash, quoted, words};
 use spec_run_kernels::kv_type;
+use spec_run_model::{model, plan};
 
 pub use spec_run_gguf::{Error, Gguf, Result, embedded, gguf, quant, rng};
+pub use spec_run_model::{
+    Batch, Model, RopeChange, RopeScaling, RunLayers, batch, control, lora, mask, shortlist,
+};
 pub use spec_run_text::{Tokenizer, chat, tokenizer};
 
-pub use batch::Batch;
 pub use context::{Context, ContextConfig};
 pub use embed::Embedder;
 pub use engine::{Engine, EngineConfig, Job};
-pub use mask::RunLayers;
-pub use model::{Model, RopeChange, RopeScaling};
 pub use sampler::Sampler;

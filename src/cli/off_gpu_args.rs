@@ -115,7 +115,7 @@ fn finds(pattern: &Regex, unit: Unit, ops: &[&Op], model: &Model) -> Result<bool
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fixtures::fixtures;
+    use spec_run_test_models::fixtures;
 
     fn args(cpu_moe: bool, n_cpu_moe: Option<u32>, patterns: &str) -> OffGpuArgs {
         let patterns = if patterns.is_empty() { vec![] } else { vec![parse_patterns(patterns).unwrap()] };

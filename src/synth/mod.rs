@@ -21,6 +21,7 @@ use rayon::prelude::*;
 pub use arch::Arch;
 pub use mix::Mix;
 pub use shape::{Experts, Latent, Recurrent, Shape};
+pub use uniform::Uniform;
 pub use widen::Widened;
 
 use self::{tensors::Tensor, weights::PIECE};

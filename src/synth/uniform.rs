@@ -14,23 +14,23 @@ pub struct Uniform {
     pub ffn: usize,
 }
 
-impl Plan {
+impl Uniform {
     /// What keeps a plan from being uniform, in words.
-    pub fn uniform(&self) -> Result<Uniform, &'static str> {
-        let Some(first) = self.attentions.first() else { return Err("layers without attention") };
-        for spec in &self.attentions {
+    pub fn of(plan: &Plan) -> Result<Self, &'static str> {
+        let Some(first) = plan.attentions.first() else { return Err("layers without attention") };
+        for spec in &plan.attentions {
             is_plain(spec, first)?;
         }
-        if self.layers.iter().any(|layer| !layer.shared.is_empty()) {
+        if plan.layers.iter().any(|layer| !layer.shared.is_empty()) {
             return Err("attention and MLP side by side");
         }
-        if self.widths.len() > Buf::NAMED || self.ropes.len() != 1 {
+        if plan.widths.len() > Buf::NAMED || plan.ropes.len() != 1 {
             return Err("layers of different shapes");
         }
-        self.ops().try_for_each(is_known)?;
-        let Dims { n_layer, n_vocab, dim } = self.dims;
+        plan.ops().try_for_each(is_known)?;
+        let Dims { n_layer, n_vocab, dim } = plan.dims;
         let AttnSpec { n_head, n_kv_head, head_dim, .. } = *first;
-        Ok(Uniform { n_layer, n_vocab, dim, n_head, n_kv_head, head_dim, ffn: self.width(Buf::G) })
+        Ok(Uniform { n_layer, n_vocab, dim, n_head, n_kv_head, head_dim, ffn: plan.width(Buf::G) })
     }
 }
 

@@ -124,7 +124,7 @@ fn zeros(sink: &mut Sink, mut count: u64) -> Result<()> {
 }
 
 fn uniform(model: &Model) -> Result<Uniform> {
-    model.plan.uniform().map_err(|what| {
+    Uniform::of(&model.plan).map_err(|what| {
         Error::model(
             model.gguf.name(),
             format!("a model with {what} cannot be widened: use a llama or qwen2"),

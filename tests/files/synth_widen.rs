@@ -7,7 +7,7 @@ use common::{all_logits, context, embedded_model, tokens};
 use spec_run::{
     Gguf, Model, embedded,
     eval::perplexity::{PerplexitySettings, Tally, perplexity},
-    internals::synth::{Arch, Recipe, Shape, Skippable, Widened},
+    internals::synth::{Arch, Recipe, Shape, Skippable, Uniform, Widened},
     quant::{GgmlType, dequantize},
 };
 
@@ -57,7 +57,7 @@ fn four_times_the_width_is_the_same_to_the_bit() {
     ] {
         let model = random(arch, mix, tied);
         let wide = widened(&model, 4);
-        let [narrow_dims, dims] = [&model, &wide].map(|model| model.plan.uniform().unwrap());
+        let [narrow_dims, dims] = [&model, &wide].map(|model| Uniform::of(&model.plan).unwrap());
         assert_eq!((dims.dim, dims.ffn, dims.n_head, dims.n_kv_head), (1024, 2048, 16, 8));
         assert_eq!(
             (dims.head_dim, dims.n_layer, dims.n_vocab),

@@ -369,9 +369,9 @@ mod tests {
     use super::*;
     use crate::{
         backend::cpu::schedule::{Asked, schedule},
-        model::fixtures::fixtures,
         plan::BufSet,
     };
+    use spec_run_test_models::fixtures;
 
     #[test]
     fn what_a_pass_has_used_is_not_ahead_of_it() {

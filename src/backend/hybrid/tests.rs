@@ -18,10 +18,10 @@ use crate::{
     },
     kv::{KvLayout, KvRoom, Replay, ReplayStep, StateRun, StateStep},
     kv_type::KvType,
-    model::fixtures::{fixtures, quantized},
     plan::Unit,
     sampler::rng::Rng,
 };
+use spec_run_test_models::{fixtures, quantized};
 
 const ROWS: usize = 10;
 

@@ -64,7 +64,8 @@ fn a_model_written_again_is_the_same_file() {
     let model = crate::embedded::open().unwrap();
     let written = write_again(&model);
     // llama-quantize made the original, and has its keys and tensors in the order it keeps them in.
-    let original = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/stories13m-q8_0.gguf"));
+    let original =
+        std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/stories13m-q8_0.gguf"));
     assert!(written == original.unwrap());
     assert_same(&model, &Gguf::from_bytes("written", written).unwrap());
 }

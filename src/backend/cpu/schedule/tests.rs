@@ -7,12 +7,12 @@ use super::*;
 use crate::{
     RunLayers, embedded,
     mask::LayerBits,
-    model::fixtures::fixtures,
     plan::{MixerSpec, Plan, ScanKind},
     quant::GgmlType,
     sampler::rng::Rng,
     synth::{Arch, Mix, Recipe, Shape, Skippable},
 };
+use spec_run_test_models::fixtures;
 
 /// What threads share, and what each has for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -140,7 +140,6 @@ impl Operands {
     }
 
     /// The buffers that have rows for products, those of heads among them.
-    #[cfg(feature = "gpu")]
     pub fn fed(&self) -> impl Iterator<Item = Buf> + use<> {
         self.products().map(|(_, src)| src).chain(self.heads.map(|(_, _, src)| src))
     }

@@ -5,19 +5,17 @@ mod arch;
 mod blocks;
 mod builder;
 mod drafting;
-#[cfg(test)]
-pub mod fixtures;
 mod rope;
 mod tail;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-pub(crate) use builder::Builder;
+pub use builder::Builder;
 use builder::Built;
-pub(crate) use drafting::{Block, DraftsFor};
+pub use drafting::{Block, DraftsFor};
 pub use rope::{RopeChange, RopeScaling};
 pub use tail::Pooling;
-pub(crate) use tail::{Classifier, Dense, HeadActivation, Tail};
+pub use tail::{Classifier, Dense, HeadActivation, Tail};
 
 use crate::{
     Error, Gguf, Result,
@@ -29,11 +27,11 @@ use crate::{
 };
 
 /// The tensor whose rows tokens become.
-pub(crate) const TOKEN_TABLE: &str = "token_embd.weight";
+pub const TOKEN_TABLE: &str = "token_embd.weight";
 
 /// A matrix `[rows, cols]`, or a vector as one row: a tensor, or some rows of one.
 #[derive(Clone, Debug)]
-pub(crate) struct WeightInfo {
+pub struct WeightInfo {
     pub tensor: TensorInfo,
     /// Where it begins in the tensor's bytes.
     pub begin: u64,
@@ -75,12 +73,12 @@ pub struct Model {
     pub n_further: usize,
     /// What holds of its rotations in place of what its file says.
     pub rope_change: RopeChange,
-    pub(crate) weights: Vec<WeightInfo>,
+    pub weights: Vec<WeightInfo>,
     #[doc(hidden)]
     pub plan: Plan,
     /// What contexts may have beside the plan.
     ahead: Option<Ahead>,
-    pub(crate) tail: Tail,
+    pub tail: Tail,
     drafts_for: Option<DraftsFor>,
 }
 
@@ -147,7 +145,7 @@ impl Model {
     }
 
     /// The model as contexts of that length run it: some have rotary frequencies of their own for long ones.
-    pub(crate) fn for_context(self: &Arc<Self>, n_ctx: usize) -> Arc<Self> {
+    pub fn for_context(self: &Arc<Self>, n_ctx: usize) -> Arc<Self> {
         if !self.plan.ropes.iter().any(|rope| rope.is_beyond(n_ctx)) {
             return self.clone();
         }
@@ -159,7 +157,7 @@ impl Model {
     }
 
     /// The model with directions that are added to the stream behind some of its layers.
-    pub(crate) fn steered(&self, directions: BTreeMap<usize, Vec<f32>>) -> Result<Self> {
+    pub fn steered(&self, directions: BTreeMap<usize, Vec<f32>>) -> Result<Self> {
         let first = self.weights.len();
         let layers: Vec<usize> = directions.keys().copied().collect();
         let tensor = |(layer, numbers): (usize, Vec<f32>)| NewTensor {
@@ -179,7 +177,7 @@ impl Model {
     }
 
     /// The model with more weights behind its own, for operations that its file has nothing of.
-    pub(crate) fn with_matrices(&self, new: Vec<NewTensor>) -> Result<Self> {
+    pub fn with_matrices(&self, new: Vec<NewTensor>) -> Result<Self> {
         let first = self.gguf.tensors().len();
         let mut model = Model { gguf: Arc::new(self.gguf.with_tensors(new)?), ..self.clone() };
         for tensor in &model.gguf.tensors()[first..] {
@@ -202,7 +200,7 @@ impl Model {
     }
 
     /// The model with that head, if it has one.
-    pub(crate) fn with_ahead(&self) -> Self {
+    pub fn with_ahead(&self) -> Self {
         let mut model = self.clone();
         model.plan.ahead.clone_from(&self.ahead);
         model
@@ -233,27 +231,27 @@ impl Model {
         self.plan.dims.n_vocab
     }
 
-    pub(crate) fn weight(&self, id: WeightId) -> &WeightInfo {
+    pub fn weight(&self, id: WeightId) -> &WeightInfo {
         &self.weights[id.0 as usize]
     }
 
-    pub(crate) fn weight_bytes(&self, id: WeightId) -> &[u8] {
+    pub fn weight_bytes(&self, id: WeightId) -> &[u8] {
         let weight = self.weight(id);
         &self.gguf.bytes(&weight.tensor)[weight.range_of(0..weight.rows)]
     }
 
     /// Whether its rows are what tokens become.
-    pub(crate) fn is_token_table(&self, id: WeightId) -> bool {
+    pub fn is_token_table(&self, id: WeightId) -> bool {
         self.weight(id).tensor.name == TOKEN_TABLE
     }
 
     /// A norm's weight or a bias, as numbers.
-    pub(crate) fn vector(&self, id: WeightId) -> Vec<f32> {
+    pub fn vector(&self, id: WeightId) -> Vec<f32> {
         self.numbers(self.weight(id))
     }
 
     /// All numbers of a weight.
-    pub(crate) fn numbers(&self, weight: &WeightInfo) -> Vec<f32> {
+    pub fn numbers(&self, weight: &WeightInfo) -> Vec<f32> {
         let mut out = vec![0.0; weight.rows * weight.cols];
         let bytes = &self.gguf.bytes(&weight.tensor)[weight.range_of(0..weight.rows)];
         crate::quant::dequantize(weight.ty(), bytes, &mut out);
@@ -283,12 +281,7 @@ impl Model {
 
     /// Bytes that one token's pass reads for an operation, where it reads `matrix` of each matrix; of a table it
     /// reads one row, and of experts as many as it uses, or at most `experts`.
-    pub(crate) fn bytes_read(
-        &self,
-        op: &Op,
-        experts: Option<usize>,
-        matrix: impl Fn(WeightId) -> u64,
-    ) -> u64 {
+    pub fn bytes_read(&self, op: &Op, experts: Option<usize>, matrix: impl Fn(WeightId) -> u64) -> u64 {
         let operands = self.plan.operands(op);
         let row: Option<u64> = operands.table.map(|table| self.weight(table).row_bytes() as u64);
         let matrices: u64 = operands.matrices().map(|(id, _)| matrix(id)).sum();
@@ -305,7 +298,7 @@ impl Model {
     }
 
     /// Bytes of all weights of an operation.
-    pub(crate) fn bytes_of(&self, op: &Op) -> u64 {
+    pub fn bytes_of(&self, op: &Op) -> u64 {
         self.plan.operands(op).weights().map(|id| self.weight(id).bytes).sum()
     }
 }

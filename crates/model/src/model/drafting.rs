@@ -5,7 +5,7 @@ use crate::{Error, Gguf, Result, gguf::TensorInfo};
 
 /// What such a head has to do with the model that it drafts for.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct DraftsFor {
+pub struct DraftsFor {
     /// It reads the rows as they come to these of the model's layers, ascending; the number of layers is behind the last.
     pub taps: Vec<usize>,
     /// How wide these rows are.
@@ -18,7 +18,7 @@ pub(crate) struct DraftsFor {
 
 /// Tokens that are drafted at once: the text's last one, and masks behind it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Block {
+pub struct Block {
     /// The most of them together.
     pub size: usize,
     /// The token that stands for one which is not known yet.
@@ -35,7 +35,7 @@ impl Model {
     }
 
     /// The head of a file, for a model. What the file has no tensor for is the model's.
-    pub(crate) fn load_head(gguf: &Gguf, of: &Model) -> Result<Self> {
+    pub fn load_head(gguf: &Gguf, of: &Model) -> Result<Self> {
         let meta = gguf.metadata();
         let arch = meta.str("general.architecture")?.ok_or_else(|| meta.missing("general.architecture"))?;
         let Some(build) = super::arch::find_head(arch) else {
@@ -78,7 +78,7 @@ impl Model {
     }
 
     /// `None` for what is a model itself.
-    pub(crate) fn drafts_for(&self) -> Option<&DraftsFor> {
+    pub fn drafts_for(&self) -> Option<&DraftsFor> {
         self.drafts_for.as_ref()
     }
 }

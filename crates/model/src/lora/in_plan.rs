@@ -20,7 +20,7 @@ const BLOCK: usize = 32;
 
 impl Loras {
     /// Why a model with these adapters cannot run by operations of a plan, if it cannot.
-    pub(crate) fn only_by_themselves(&self, model: &Model) -> Option<String> {
+    pub fn only_by_themselves(&self, model: &Model) -> Option<String> {
         let mut only =
             self.all.iter().filter(|lora| lora.table.is_some()).map(|_| crate::model::TOKEN_TABLE.to_owned());
         let of_op = |op: &Op| {
@@ -40,7 +40,7 @@ impl Loras {
     }
 
     /// The model with them in its plan.
-    pub(crate) fn in_plan(&self, model: &Model) -> Result<Arc<Model>> {
+    pub fn in_plan(&self, model: &Model) -> Result<Arc<Model>> {
         let mut made = Made {
             loras: self,
             model,

@@ -1,13 +1,13 @@
-//! For tests: the small models of all architectures.
+//! The small models of all architectures, for tests of packages.
 
 use std::{path::PathBuf, sync::Arc};
 
-use super::Model;
-use crate::{
+use spec_run_gguf::{
     Gguf,
     gguf::{TensorInfo, Writer},
     quant::{GgmlType, dequantize, quantize},
 };
+use spec_run_model::Model;
 
 pub fn fixtures() -> Vec<Model> {
     let load = |file: &PathBuf| match Model::load(Arc::new(Gguf::open(file).unwrap())) {

@@ -37,7 +37,7 @@ impl LayerBits {
     }
 
     /// Whether a number of experts is told.
-    pub(crate) fn contains_experts(self) -> bool {
+    pub fn contains_experts(self) -> bool {
         self.n_experts().is_some()
     }
 
@@ -273,7 +273,7 @@ impl RunLayers {
     }
 
     /// The layers of a mask whose MLPs take fewer experts, by their number.
-    pub(crate) fn layers_by_experts(&self) -> BTreeMap<usize, Vec<usize>> {
+    pub fn layers_by_experts(&self) -> BTreeMap<usize, Vec<usize>> {
         let mut layers = BTreeMap::<usize, Vec<usize>>::new();
         for step in self.steps() {
             if let Some(n) = step.experts {
@@ -371,7 +371,7 @@ impl fmt::Display for StepRuns<'_> {
 }
 
 /// `3,5-8` from ascending layers.
-pub(crate) fn ranges(layers: &[usize]) -> String {
+pub fn ranges(layers: &[usize]) -> String {
     let runs = layers.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
         [one] => one.to_string(),
         _ => format!("{}-{}", run[0], run[run.len() - 1]),
@@ -446,7 +446,7 @@ impl LayerList {
 }
 
 /// A layer from input; `origin` says where it stood.
-pub(crate) fn check_layer(layer: u64, n_layer: usize, origin: impl FnOnce() -> String) -> Result<usize> {
+pub fn check_layer(layer: u64, n_layer: usize, origin: impl FnOnce() -> String) -> Result<usize> {
     match usize::try_from(layer) {
         Ok(layer) if layer < n_layer => Ok(layer),
         _ if n_layer == 0 => {

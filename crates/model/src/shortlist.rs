@@ -57,12 +57,12 @@ impl Shortlist {
     }
 
     /// Places for its tokens, one shelf after the other; the last shelf of a vocabulary may be short.
-    pub(crate) fn places(&self) -> usize {
+    pub fn places(&self) -> usize {
         self.shelves.len() * SHELF
     }
 
     /// The ids of the tokens in these places, which are whole shelves.
-    pub(crate) fn ranges(&self, places: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    pub fn ranges(&self, places: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let shelves = &self.shelves[places.start / SHELF..places.end.div_ceil(SHELF)];
         shelves.chunk_by(|a, b| a + 1 == *b).map(|run| {
             let end = (run[run.len() - 1] as usize + 1) * SHELF;

@@ -62,7 +62,7 @@ pub struct Lora {
 }
 
 /// The two thin matrices beside one of the model's.
-pub(crate) struct Thin {
+pub struct Thin {
     a: Part,
     b: Part,
     rank: usize,
@@ -127,7 +127,7 @@ pub struct Loras {
 
 impl Loras {
     /// Reads the files, each of which has to be for this model.
-    pub(crate) fn open(files: &[LoraFile], model: &Model) -> Result<Self> {
+    pub fn open(files: &[LoraFile], model: &Model) -> Result<Self> {
         let all = files.iter().map(|file| Lora::open(file, model)).collect::<Result<Vec<_>>>()?;
         let has = |id: usize| all.iter().any(|lora: &Lora| lora.parts[id].is_some());
         let adapted = if all.is_empty() { Vec::new() } else { (0..model.weights.len()).map(has).collect() };
@@ -135,7 +135,7 @@ impl Loras {
     }
 
     /// What there is to say of them.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    pub fn notes(&self) -> Vec<String> {
         let left_out = self.all.iter().filter(|lora| lora.left_out > 0);
         let note = |lora: &Lora| {
             format!("{}: {} of norms left out, as llama.cpp does", lora.path, count(lora.left_out, "vector"))
@@ -143,37 +143,37 @@ impl Loras {
         left_out.map(note).collect()
     }
 
-    pub(crate) fn all(&self) -> &[Lora] {
+    pub fn all(&self) -> &[Lora] {
         &self.all
     }
 
     /// What texts have of which nothing else is said.
-    pub(crate) fn default_scales(&self) -> Option<Scales> {
+    pub fn default_scales(&self) -> Option<Scales> {
         let scales: Vec<f32> = self.all.iter().map(|lora| lora.scale).collect();
         Scales::new(&scales)
     }
 
     /// By weight; empty where there are no adapters.
-    pub(crate) fn adapted(&self) -> &[bool] {
+    pub fn adapted(&self) -> &[bool] {
         &self.adapted
     }
 
-    pub(crate) fn adapts(&self, id: WeightId) -> bool {
+    pub fn adapts(&self, id: WeightId) -> bool {
         self.adapted.get(id.0 as usize) == Some(&true)
     }
 
     /// What there is for a matrix, and which adapter's it is.
-    pub(crate) fn of(&self, id: WeightId) -> impl Iterator<Item = (usize, &Thin)> {
+    pub fn of(&self, id: WeightId) -> impl Iterator<Item = (usize, &Thin)> {
         self.all.iter().map(move |lora| &lora.parts[id.0 as usize]).enumerate().filter_map(numbered)
     }
 
     /// What there is for the rows that tokens become.
-    pub(crate) fn of_table(&self) -> impl Iterator<Item = (usize, &Thin)> {
+    pub fn of_table(&self) -> impl Iterator<Item = (usize, &Thin)> {
         self.all.iter().enumerate().filter_map(|(number, lora)| Some((number, lora.table.as_ref()?)))
     }
 
     /// Of a matrix, all together.
-    pub(crate) fn ranks(&self, id: WeightId) -> usize {
+    pub fn ranks(&self, id: WeightId) -> usize {
         self.of(id).map(|(_, thin)| thin.rank).sum()
     }
 }
@@ -183,7 +183,7 @@ fn numbered((number, thin): (usize, &Option<Thin>)) -> Option<(usize, &Thin)> {
 }
 
 /// A scale has to be a number.
-pub(crate) fn check_scale(path: &str, scale: f32) -> Result<()> {
+pub fn check_scale(path: &str, scale: f32) -> Result<()> {
     match scale.is_finite() {
         true => Ok(()),
         false => Err(Error::Usage(format!("{path}: its scale is {scale}; it must be a number, as 1 or 0.5"))),

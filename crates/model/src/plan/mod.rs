@@ -20,7 +20,6 @@ pub use ahead::Ahead;
 pub use attention::{AttnId, AttnSpec, RopeId, SlopesId, Temperature};
 pub use experts::{Choice, Gating, Groups, MoeId, MoeSpec};
 pub use inject::Inject;
-#[cfg(feature = "gpu")]
 pub use mixer::ScanColumns;
 pub use mixer::{Conv, MixerId, MixerSpec, Scan, ScanKind};
 pub use operands::{BufSet, CacheUse, ExpertMatrices, Operands};
@@ -310,7 +309,6 @@ impl Plan {
     }
 
     /// Buffers that some unit finds as another has left them.
-    #[cfg(feature = "gpu")]
     pub fn carried(&self) -> BufSet {
         let found = self.units().map(|(_, ops)| self.live(ops.into_iter(), BufSet::NONE));
         found.fold(BufSet::NONE, BufSet::union)

@@ -49,7 +49,7 @@ impl Pooling {
 
 /// A matrix and its bias, for one row of each text.
 #[derive(Clone, Debug)]
-pub(crate) struct Dense {
+pub struct Dense {
     pub weight: WeightInfo,
     pub bias: Option<WeightInfo>,
 }
@@ -82,7 +82,7 @@ fn vector(b: &mut Builder, name: &str, len: usize) -> Result<WeightInfo> {
 
 /// Says how well a text answers another, or which of some labels it has.
 #[derive(Clone, Debug)]
-pub(crate) struct Classifier {
+pub struct Classifier {
     /// Of what it reads: the mean of the rows, or else the first of them, or the last where rows see only what was before.
     pub of_mean: bool,
     pub hidden: Option<Dense>,
@@ -96,14 +96,14 @@ pub(crate) struct Classifier {
 
 /// Between a classifier's products.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum HeadActivation {
+pub enum HeadActivation {
     Tanh,
     Of(Activation),
 }
 
 /// What a file has for whole texts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tail {
+pub struct Tail {
     pub pooling: Option<Pooling>,
     pub classifier: Option<Classifier>,
     /// Behind the pooling, one after the other.

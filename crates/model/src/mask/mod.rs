@@ -4,4 +4,4 @@ mod layers;
 pub mod skips;
 
 pub use layers::{LayerBits, LayerList, RunLayers, Step};
-pub(crate) use layers::{check_layer, ranges};
+pub use layers::{check_layer, ranges};

@@ -20,7 +20,7 @@ pub struct ControlVector {
 }
 
 /// The model with the sum of these directions behind those of its layers that are in `layers`, or behind all.
-pub(crate) fn steered(
+pub fn steered(
     model: &Arc<Model>,
     files: &[ControlVector],
     layers: Option<&RangeInclusive<usize>>,
