@@ -51,7 +51,6 @@ pub mod head;
 mod hub;
 #[doc(hidden)]
 pub mod internals;
-mod kv;
 #[allow(missing_docs)]
 mod measure;
 pub mod placement;
@@ -62,21 +61,21 @@ mod quantize;
 #[cfg(feature = "cli")]
 mod report;
 pub mod sampler;
-pub mod scores;
 #[cfg(feature = "search")]
 pub mod search;
 #[cfg(feature = "server")]
 pub mod server;
 pub mod speculation;
-#[allow(missing_docs)]
-mod synth;
 
+use spec_run_backend::kv;
 #[cfg(windows)]
 use spec_run_gguf::windows;
 use spec_run_gguf::{files, hash, quoted, words};
 use spec_run_kernels::kv_type;
 use spec_run_model::{model, plan};
+use spec_run_synth as synth;
 
+pub use spec_run_backend::scores;
 pub use spec_run_gguf::{Error, Gguf, Result, embedded, gguf, quant, rng};
 pub use spec_run_model::{
     Batch, Model, RopeChange, RopeScaling, RunLayers, batch, control, lora, mask, shortlist,

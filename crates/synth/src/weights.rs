@@ -4,7 +4,7 @@
 use crate::{
     hash::fnv1a,
     quant::{GgmlType, quantize},
-    sampler::rng::Rng,
+    rng::Rng,
 };
 
 /// Weights in one piece: whole blocks of every type, and a cache's worth of bytes.

@@ -183,7 +183,7 @@ impl Cores {
     }
 
     /// The CPUs near the memory that is near this one.
-    #[cfg(any(test, all(feature = "cli", target_os = "linux")))]
+    #[cfg(any(test, target_os = "linux"))]
     fn near(&self, cpu: usize) -> Vec<usize> {
         let here = self.known.iter().find(|core| core.cpus.contains(&cpu)).map(|core| core.node);
         let near = self.known.iter().filter(|core| Some(core.node) == here);
@@ -193,7 +193,6 @@ impl Cores {
 
 /// Has the calling thread, and those that it starts later, run near the memory that it is near now. Tells whether the
 /// system did it.
-#[cfg(feature = "cli")]
 pub fn bind_to_this_node() -> bool {
     #[cfg(target_os = "linux")]
     {

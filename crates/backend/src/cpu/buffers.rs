@@ -195,7 +195,8 @@ impl Lent<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Model, embedded};
+    use crate::Model;
+    use spec_run_gguf::embedded;
 
     /// As many heads as rows of them times what each chunk of a context gives: gigabytes, if nobody looks.
     #[test]

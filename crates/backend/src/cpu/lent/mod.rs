@@ -38,7 +38,6 @@ pub trait Multiplier: Send {
 }
 
 /// Products of packed matrices with the same parts of rows.
-#[cfg_attr(not(feature = "gpu"), allow(dead_code))]
 pub struct Bundle<'a> {
     pub x: &'a QuantRows,
     /// Of which row each part is, and from which column on: it is as long as a row of the matrices.

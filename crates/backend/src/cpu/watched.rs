@@ -6,7 +6,7 @@ use super::{
     team::Member,
 };
 use crate::{
-    backend::watch::Watch,
+    watch::Watch,
     plan::{Buf, MoeSpec, Op, WeightId},
 };
 

@@ -1,7 +1,7 @@
 //! Attention, or what stands in its place, with the norm before it.
 
 use super::{BIAS_STD, Layer, NORM, NORM_STD, SCORE_STD, keeping};
-use crate::synth::{arch::HeadNorms, mix::Role, shape::Latent, weights::Fill};
+use crate::{arch::HeadNorms, mix::Role, shape::Latent, weights::Fill};
 
 impl Layer<'_> {
     pub(super) fn attention(&mut self) {

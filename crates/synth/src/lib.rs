@@ -25,10 +25,9 @@ pub use uniform::Uniform;
 pub use widen::Widened;
 
 use self::{tensors::Tensor, weights::PIECE};
-use crate::{
-    Error, Gguf, Model, Result,
-    gguf::{Array, Value, Window, Writer},
-};
+use gguf::{Array, Value, Window, Writer};
+use spec_run_gguf::{Error, Gguf, Result, gguf, hash, quant, rng};
+use spec_run_model::{Model, plan};
 
 /// Pieces made at a time. At most three such windows are in memory: 96 MiB of f32, less of all else.
 const WINDOW: u64 = 64;
@@ -60,7 +59,6 @@ pub struct Synth {
 }
 
 /// The number of tokens in a file's vocabulary.
-#[cfg(feature = "cli")]
 pub fn vocabulary_size(source: &Gguf) -> Result<usize> {
     vocabulary::size_of(source)
 }

@@ -1,7 +1,7 @@
 //! What recurrent layers have in the place of attention.
 
 use super::{BIAS_STD, Layer, NORM, keeping};
-use crate::synth::{mix::Role, shape::Recurrent, weights::Fill};
+use crate::{mix::Role, shape::Recurrent, weights::Fill};
 
 /// SiLU makes numbers of size one that much smaller.
 const SILU: f32 = 0.6;

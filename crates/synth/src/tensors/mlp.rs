@@ -1,7 +1,7 @@
 //! A layer's MLP or its experts, with the norm before it.
 
 use super::{BIAS_STD, Layer, NORM, SCORE_STD, keeping};
-use crate::synth::{mix::Role, shape::Experts, weights::Fill};
+use crate::{mix::Role, shape::Experts, weights::Fill};
 
 impl Layer<'_> {
     pub(super) fn mlp(&mut self) {

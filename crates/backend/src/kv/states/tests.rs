@@ -1,7 +1,7 @@
 //! Against texts: a slab holds the tokens that went into it, and a sequence's state must be that of its own tokens.
 
 use super::*;
-use crate::sampler::rng::Rng;
+use spec_run_gguf::rng::Rng;
 
 /// The tokens of a state, and those that can be gone through again.
 #[derive(Clone, Default)]

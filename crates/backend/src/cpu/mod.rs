@@ -34,13 +34,11 @@ use adapt::ThinRows;
 use buffers::Buffers;
 use cores::{Binding, Cores, Seat};
 use kv_store::KvStore;
-#[cfg(any(test, feature = "gpu"))]
 pub use lent::Bundle;
 pub use lent::Multiplier;
 use lent::{Least, LentDevice};
 use lists::Lists;
 use low::LowPlanes;
-#[cfg(feature = "gpu")]
 pub use low::low_plane;
 use matmul::{Packed, Planes};
 use ops::{Rotate, Turn};
@@ -55,11 +53,13 @@ use weights::Weights;
 
 use crate::{
     Error, Model, Result,
-    backend::{Backend, Crossing, Output, Rows, SmallJob, Spent, UnitSet, planes::LowProduct, watch::Watch},
+    backend::{Backend, Crossing, Output, Rows, SmallJob, Spent},
     kv::{CellMove, KvCache, KvLayout, Replay, StateBytes},
     kv_type::KvType,
     lora::Loras,
-    plan::{BufSet, ExpertMatrices, MixerId, Op, Step, Unit, WeightId},
+    plan::{BufSet, ExpertMatrices, MixerId, Op, Step, Unit, UnitSet, WeightId},
+    planes::LowProduct,
+    watch::Watch,
 };
 
 /// Below this many bytes of weights a second thread costs more than it helps.

@@ -21,10 +21,10 @@ use crate::{
     plan::Visit,
 };
 use free::FreeCells;
-pub(crate) use layout::BLOCK;
+pub use layout::BLOCK;
 use layout::MOST_DRAFTED;
 pub use layout::{CellClass, KvLayout, KvRoom, SlotShape, StateBytes, TAKEN_BACK};
-pub(crate) use states::ReplayStep;
+pub use states::ReplayStep;
 use states::States;
 pub use states::{MOST_REPLAYED, Replay, StateRun, StateStep};
 use windows::WindowCells;
@@ -66,7 +66,7 @@ pub struct CellMove {
 }
 
 impl KvCache {
-    pub(crate) fn new(layout: &KvLayout, n_layer: usize) -> Self {
+    pub fn new(layout: &KvLayout, n_layer: usize) -> Self {
         let n_cells = layout.n_cells();
         KvCache {
             cells: vec![Cell::default(); n_cells],
@@ -82,7 +82,7 @@ impl KvCache {
     }
 
     /// What the bookkeeping takes: each cell, its place among the free ones, in a sequence and in the windows.
-    pub(crate) fn bytes_for(layout: &KvLayout) -> u64 {
+    pub fn bytes_for(layout: &KvLayout) -> u64 {
         let n_cells = layout.n_cells();
         let cell = size_of::<Cell>() + size_of::<u32>();
         let windows = layout.classes[1..].iter().map(|class| WindowCells::bytes_for(class, n_cells));
@@ -125,20 +125,20 @@ impl KvCache {
     }
 
     /// How many rows could be placed now.
-    pub(crate) fn room(&self) -> usize {
+    pub fn room(&self) -> usize {
         let windows = self.windows.iter().map(|of| of.room(self.lists(), &self.cells));
         windows.fold(self.free.len(), usize::min)
     }
 
     /// How many tokens may be drafted: verification needs a cell for the last token of the text too, and what is rejected
     /// must be possible to take back.
-    pub(crate) fn room_to_draft(&self) -> usize {
+    pub fn room_to_draft(&self) -> usize {
         let most = if self.windows.is_empty() { usize::MAX } else { MOST_DRAFTED };
         self.room().saturating_sub(1).min(most)
     }
 
     /// Those that hold something.
-    pub(crate) fn sequences(&self) -> impl Iterator<Item = SeqId> + use<> {
+    pub fn sequences(&self) -> impl Iterator<Item = SeqId> + use<> {
         self.sequences.keys().copied().collect::<Vec<_>>().into_iter()
     }
 
@@ -147,7 +147,7 @@ impl KvCache {
     }
 
     /// Whether rows come in the order of positions that are not taken.
-    pub(crate) fn check_positions(&self, rows: &[Row]) -> Result<()> {
+    pub fn check_positions(&self, rows: &[Row]) -> Result<()> {
         for (i, &Row { pos, seq, .. }) in rows.iter().enumerate() {
             let before = rows[..i].iter().rev().find(|row| row.seq == seq);
             let next = before.map_or_else(|| self.next_pos(seq), |row| row.pos + 1);
@@ -162,7 +162,7 @@ impl KvCache {
 
     /// A cell for each row, whose positions are free. `written` says which slots the pass will write there. Without
     /// room for all of them nothing changes.
-    pub(crate) fn append(&mut self, rows: &[Row], written: Option<&WrittenSlots>) -> Result<Vec<u32>> {
+    pub fn append(&mut self, rows: &[Row], written: Option<&WrittenSlots>) -> Result<Vec<u32>> {
         if rows.len() > self.free.len() {
             return Err(self.full(rows.len()));
         }
@@ -217,7 +217,7 @@ impl KvCache {
     }
 
     /// Whether windows still have all that the row of `seq` at `pos` sees.
-    pub(crate) fn sees_all(&self, seq: SeqId, pos: u32) -> bool {
+    pub fn sees_all(&self, seq: SeqId, pos: u32) -> bool {
         let list = self.cells(seq);
         let before = list.partition_point(|&c| self.pos(c) <= pos);
         self.is_whole(&list[..before], u64::from(pos))
@@ -228,7 +228,7 @@ impl KvCache {
     }
 
     /// Where a cell lies in the slots of a class; anywhere, if it is lost there.
-    pub(crate) fn place(&self, class: usize, cell: u32) -> u32 {
+    pub fn place(&self, class: usize, cell: u32) -> u32 {
         match class.checked_sub(1) {
             None => cell,
             Some(window) => self.windows[window].place(cell).unwrap_or(0),
@@ -236,24 +236,24 @@ impl KvCache {
     }
 
     /// Whether a cell is in the slots of a class.
-    pub(crate) fn has_place(&self, class: usize, cell: u32) -> bool {
+    pub fn has_place(&self, class: usize, cell: u32) -> bool {
         class.checked_sub(1).is_none_or(|window| self.windows[window].place(cell).is_some())
     }
 
     /// Has a cell forgotten in the slots of a class with a window.
-    pub(crate) fn forget_place(&mut self, class: usize, cell: u32) {
+    pub fn forget_place(&mut self, class: usize, cell: u32) {
         if let Some(window) = class.checked_sub(1) {
             self.windows[window].release(cell);
         }
     }
 
     /// The class of a slot.
-    pub(crate) fn class_of(&self, slot: usize) -> usize {
+    pub fn class_of(&self, slot: usize) -> usize {
         self.class_of[slot]
     }
 
     /// The number of classes of slots that have places of their own.
-    pub(crate) fn classes(&self) -> usize {
+    pub fn classes(&self) -> usize {
         1 + self.windows.len()
     }
 
@@ -263,23 +263,23 @@ impl KvCache {
     }
 
     /// The cell of `seq` at a position.
-    pub(crate) fn cell_at(&self, seq: SeqId, pos: u32) -> Option<u32> {
+    pub fn cell_at(&self, seq: SeqId, pos: u32) -> Option<u32> {
         let list = self.cells(seq);
         list.binary_search_by_key(&pos, |&c| self.cells[c as usize].pos).ok().map(|i| list[i])
     }
 
     /// A pass of what predicts one token more writes to a cell.
-    pub(crate) fn write_ahead(&mut self, cell: u32) {
+    pub fn write_ahead(&mut self, cell: u32) {
         self.cells[cell as usize].ahead = true;
     }
 
     /// A pass writes to a cell that is there already, and leaves these slots in it.
-    pub(crate) fn rewrite(&mut self, cell: u32, written: Option<WrittenSlots>) {
+    pub fn rewrite(&mut self, cell: u32, written: Option<WrittenSlots>) {
         self.cells[cell as usize].written = written;
     }
 
     /// The error for `wanted` more cells than there are.
-    pub(crate) fn full(&self, wanted: usize) -> Error {
+    pub fn full(&self, wanted: usize) -> Error {
         Error::Batch(format!(
             "the context is full: {wanted} more cells are needed, {} of {} are free: a larger `n_ctx`, or truncate a sequence",
             self.free.len(),
@@ -288,7 +288,7 @@ impl KvCache {
     }
 
     /// Makes `dst` the same as `src`, sharing its cells. What `dst` held before is let go.
-    pub(crate) fn fork(&mut self, src: SeqId, dst: SeqId) {
+    pub fn fork(&mut self, src: SeqId, dst: SeqId) {
         if src == dst {
             return;
         }
@@ -304,7 +304,7 @@ impl KvCache {
     }
 
     /// Keeps the first `len` cells of `seq`; says which states have to be made again.
-    pub(crate) fn truncate(&mut self, seq: SeqId, len: usize) -> Option<Replay> {
+    pub fn truncate(&mut self, seq: SeqId, len: usize) -> Option<Replay> {
         let list = self.sequences.get_mut(&seq)?;
         let dropped = list.split_off(len.min(list.len()));
         if list.is_empty() {
@@ -317,28 +317,28 @@ impl KvCache {
     }
 
     /// A batch of these rows begins.
-    pub(crate) fn begin_states(&mut self, rows: &[Row]) {
+    pub fn begin_states(&mut self, rows: &[Row]) {
         self.states.begin(rows);
     }
 
     /// What a pass over some of its rows does to states. `runs`: the recurrent layers that it goes through.
-    pub(crate) fn advance_states(&mut self, rows: &[Row], runs: &[bool]) -> Result<Vec<StateRun>> {
+    pub fn advance_states(&mut self, rows: &[Row], runs: &[bool]) -> Result<Vec<StateRun>> {
         self.states.advance(rows, runs)
     }
 
     /// The batch has been evaluated.
-    pub(crate) fn end_states(&mut self, rows: &[Row]) {
+    pub fn end_states(&mut self, rows: &[Row]) {
         self.states.end(rows);
     }
 
-    pub(crate) fn remove(&mut self, seq: SeqId) {
+    pub fn remove(&mut self, seq: SeqId) {
         // An empty sequence has no states.
         _ = self.truncate(seq, 0);
     }
 
     /// Where the states after all tokens of a sequence lie, by recurrent layer: none of an empty one, and `None` where some
     /// layer has no such state.
-    pub(crate) fn states_of(&self, seq: SeqId) -> Option<Vec<u32>> {
+    pub fn states_of(&self, seq: SeqId) -> Option<Vec<u32>> {
         match self.states.are_none() || self.is_empty(seq) {
             true => Some(Vec::new()),
             false => self.states.last_of(seq, self.len(seq)),
@@ -346,12 +346,12 @@ impl KvCache {
     }
 
     /// Places for the states of a sequence whose tokens have cells already.
-    pub(crate) fn put_states(&mut self, seq: SeqId) -> Result<Vec<u32>> {
+    pub fn put_states(&mut self, seq: SeqId) -> Result<Vec<u32>> {
         self.states.put(seq, self.len(seq))
     }
 
     /// Whether recurrent layers have room for the next round of so many texts, of which each may be drafted.
-    pub(crate) fn has_states_for(&self, texts: usize) -> bool {
+    pub fn has_states_for(&self, texts: usize) -> bool {
         self.states.to_give() >= 2 * texts
     }
 
@@ -364,7 +364,7 @@ impl KvCache {
     /// Drops `count` cells of `seq` after the first `keep` and moves the rest to positions lower by as much
     /// as the gap leaves. Cells that another sequence holds are copied. Returns, by class, the keys to turn, and by how
     /// many positions (a negative number); the caller has the backend do it.
-    pub(crate) fn shift(
+    pub fn shift(
         &mut self,
         seq: SeqId,
         keep: usize,
@@ -440,7 +440,7 @@ impl KvCache {
     }
 
     /// The error for what would need cells that windows have forgotten.
-    pub(crate) fn lost(&self, what: String) -> Error {
+    pub fn lost(&self, what: String) -> Error {
         let windows: Vec<_> = self.windows.iter().map(|of| of.window().to_string()).collect();
         if !self.states.are_none() {
             return Error::Batch(format!(
@@ -454,7 +454,7 @@ impl KvCache {
     }
 
     /// True if `slot` of the cell holds the key and the value of that visit.
-    pub(crate) fn holds(&self, cell: u32, slot: usize, visit: Visit) -> bool {
+    pub fn holds(&self, cell: u32, slot: usize, visit: Visit) -> bool {
         if Some(slot) == self.ahead_slot {
             return self.cells[cell as usize].ahead;
         }
@@ -465,7 +465,7 @@ impl KvCache {
     }
 
     /// How many leading cells of `seq` hold a key in every layer's own slot and in no other.
-    pub(crate) fn plain_prefix(&self, seq: SeqId) -> usize {
+    pub fn plain_prefix(&self, seq: SeqId) -> usize {
         let list = self.cells(seq);
         list.iter().position(|&c| self.cells[c as usize].written.is_some()).unwrap_or(list.len())
     }

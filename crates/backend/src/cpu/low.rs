@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Model, Result,
-    backend::planes::{LowProduct, low_bytes_for, of_units},
+    planes::{LowProduct, low_bytes_for, of_units},
     plan::{UnitSet, WeightId},
 };
 

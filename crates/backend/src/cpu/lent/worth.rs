@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{Bundle, Multiplier, multiply_here};
 use crate::{
     Result,
-    backend::cpu::{
+    cpu::{
         matmul::{Packed, QuantRows, Weight},
         simd::Isa,
         team::Team,

@@ -368,7 +368,7 @@ fn ahead(before: &[Item], so_far: u64, phase: usize) -> u64 {
 mod tests {
     use super::*;
     use crate::{
-        backend::cpu::schedule::{Asked, schedule},
+        cpu::schedule::{Asked, schedule},
         plan::BufSet,
     };
     use spec_run_test_models::fixtures;

@@ -5,13 +5,12 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::{
-    RunLayers, embedded,
-    mask::LayerBits,
     plan::{MixerSpec, Plan, ScanKind},
     quant::GgmlType,
-    sampler::rng::Rng,
-    synth::{Arch, Mix, Recipe, Shape, Skippable},
 };
+use spec_run_gguf::{embedded, rng::Rng};
+use spec_run_model::{RunLayers, mask::LayerBits};
+use spec_run_synth::{Arch, Mix, Recipe, Shape, Skippable};
 use spec_run_test_models::fixtures;
 
 /// What threads share, and what each has for itself.

@@ -17,7 +17,7 @@
 //! the bits below.
 
 mod known;
-#[cfg(all(test, feature = "embedded-model"))]
+#[cfg(test)]
 mod tests;
 
 pub use known::Schedules;

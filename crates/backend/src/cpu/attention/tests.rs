@@ -1,9 +1,7 @@
 use super::{deal::Items, *};
 use crate::{
-    backend::{
-        Seen, View,
-        cpu::{kv_store::KvStore, ops::StoreRow, rows::SharedRows, simd::Isa},
-    },
+    backend::{Seen, View},
+    cpu::{kv_store::KvStore, ops::StoreRow, rows::SharedRows, simd::Isa},
     kv::{CellClass, KvLayout, SlotShape},
     kv_type::KvType,
 };

@@ -1,0 +1,19 @@
+//! What runs plans: the trait that a device implements, keys and values as they are kept in a cache, and the backend of the
+//! CPU, which every machine has.
+//!
+//! It is a part of spec-run, and no interface of it is promised.
+
+mod backend;
+pub mod cpu;
+pub mod kv;
+pub mod planes;
+pub mod scores;
+pub mod watch;
+
+#[cfg(windows)]
+use spec_run_gguf::windows;
+use spec_run_gguf::{Error, Result, quant};
+use spec_run_kernels::kv_type;
+use spec_run_model::{Model, batch, lora, model, plan, shortlist};
+
+pub use backend::*;
