@@ -18,7 +18,7 @@ use spec_run::{
     Batch, Context, ContextConfig, Error, Gguf, Model, Result, Tokenizer,
     batch::{Ahead, Row},
     generate::{Speculation, generate, speculate},
-    sampler::rng::Rng,
+    rng::Rng,
     scores::Want,
     speculation::{AheadProposer, Fixed, Passes, Proposer, SourceInfo, Supply},
 };

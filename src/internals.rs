@@ -1,13 +1,14 @@
 //! What the tests and benches of this crate look at from inside. It is no part of the interface and may change at any time.
 
 pub use crate::{
-    backend::{Backend, Output, Plans, Rows, Seen, SlotView, View, plan_elsewhere},
+    backend::{Backend, Output, Rows, Seen, SlotView, View},
     kv::{CellClass, KvLayout, KvRoom, SlotShape},
     measure::{
         speeds::{of_file as speed_of_file, of_ram as speed_of_ram},
         stats::Spread,
     },
     placement::forecast::{Basis, COLUMNS, Known},
+    runtime::{Plans, plan_elsewhere},
 };
 
 /// Matrix products and passes on the CPU.
@@ -21,7 +22,7 @@ pub mod cpu {
 /// GPUs, and how one is chosen.
 #[cfg(feature = "gpu")]
 pub mod gpu {
-    pub use crate::backend::gpu::{AdapterChoice, Found, adapters, choose};
+    pub use crate::gpu::{AdapterChoice, Found, adapters, choose};
 }
 
 /// What a model's passes are made of.

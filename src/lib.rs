@@ -29,60 +29,49 @@
 // Printing panics where nobody listens; what a run has to say goes through `cli::output` and `cli::common::print`.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
-// Docs may be missing in parts that only `internals` shows. What `context` shows of the backend has them.
-#[allow(missing_docs)]
-mod backend;
 #[cfg(feature = "cli")]
 mod bench;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
-#[cfg(feature = "constraints")]
-pub mod constraint;
-pub mod context;
-pub mod embed;
-pub mod engine;
 pub mod eval;
 #[cfg(feature = "fit")]
 pub mod fit;
-pub mod generate;
-pub mod head;
 #[cfg(feature = "download")]
 mod hub;
 #[doc(hidden)]
 pub mod internals;
 #[allow(missing_docs)]
 mod measure;
-pub mod placement;
 #[cfg(feature = "cli")]
 mod provenance;
 #[allow(missing_docs)]
 mod quantize;
 #[cfg(feature = "cli")]
 mod report;
-pub mod sampler;
 #[cfg(feature = "search")]
 pub mod search;
 #[cfg(feature = "server")]
 pub mod server;
-pub mod speculation;
 
-use spec_run_backend::kv;
+use spec_run_backend::{self as backend, kv};
 #[cfg(windows)]
 use spec_run_gguf::windows;
 use spec_run_gguf::{files, hash, quoted, words};
-use spec_run_kernels::kv_type;
-use spec_run_model::{model, plan};
+use spec_run_gpu as gpu;
+use spec_run_model::plan;
+use spec_run_runtime as runtime;
 use spec_run_synth as synth;
 
 pub use spec_run_backend::scores;
+#[cfg(feature = "constraints")]
+pub use spec_run_engine::constraint;
+pub use spec_run_engine::{
+    Embedder, Engine, EngineConfig, Job, Sampler, embed, engine, generate, head, sampler, speculation,
+};
 pub use spec_run_gguf::{Error, Gguf, Result, embedded, gguf, quant, rng};
 pub use spec_run_model::{
     Batch, Model, RopeChange, RopeScaling, RunLayers, batch, control, lora, mask, shortlist,
 };
+pub use spec_run_runtime::{Context, ContextConfig, context, placement};
 pub use spec_run_text::{Tokenizer, chat, tokenizer};
-
-pub use context::{Context, ContextConfig};
-pub use embed::Embedder;
-pub use engine::{Engine, EngineConfig, Job};
-pub use sampler::Sampler;

@@ -12,8 +12,9 @@ use etcetera::{BaseStrategy, base_strategy::choose_native_strategy};
 use super::{off_gpu_args::OffGpuArgs, output::warning, placement_arg::PlacementArg, plan, size};
 use crate::{
     Error, Gguf, Model, Result,
-    backend::{self, Device, Streaming, cpu::cores::Cores, gpu},
-    context::{ContextConfig, GpuVariant, Planes},
+    backend::cpu::cores::Cores,
+    context::{ContextConfig, Device, GpuVariant, Planes, Streaming},
+    gpu,
     measure::speeds,
     placement::{
         Acceptance, Basis, PlacementRequest,
@@ -22,6 +23,7 @@ use crate::{
     },
     plan::Unit,
     quant::GgmlType,
+    runtime,
 };
 
 #[derive(Args, Clone, Debug)]
@@ -303,7 +305,7 @@ impl DeviceArgs {
         json: bool,
     ) -> Result<bool> {
         if self.dry_run {
-            let plans = backend::plan(model, config, self.basis(model, config, promised))?;
+            let plans = runtime::plan(model, config, self.basis(model, config, promised))?;
             plan::print(&plans, Some(model.id()), json)?;
         }
         Ok(self.dry_run)

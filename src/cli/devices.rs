@@ -8,10 +8,8 @@ use serde_json::{Value, json};
 use super::{common, device_args, failure};
 use crate::{
     Result,
-    backend::{
-        Speeds,
-        gpu::{Found, TrialOutcome, adapters, tried, try_now},
-    },
+    backend::Speeds,
+    gpu::{Found, TrialOutcome, adapters, tried, try_now},
 };
 
 #[derive(Args, Debug)]
@@ -63,7 +61,7 @@ pub fn run(args: DevicesArgs) -> Result<()> {
         text += &describe_known(&known[i]);
     }
     #[cfg(windows)]
-    if let Some(why) = crate::backend::gpu::why_no_dx12() {
+    if let Some(why) = crate::gpu::why_no_dx12() {
         text += &format!("dx12: {why}\n");
     }
     text += &format!("cpu: the processor{}\n", if default.is_none() { ", used by default" } else { "" });

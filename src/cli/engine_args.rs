@@ -92,7 +92,7 @@ impl EngineArgs {
     pub fn bytes(&self, loaded: &Loaded, texts: Texts) -> Result<u64> {
         let model = &*loaded.model;
         let config = self.config(&self.draft.sources(model)?, model, texts)?;
-        crate::backend::memory_needed(model, &config)
+        crate::runtime::memory_needed(model, &config)
     }
 
     fn config(&self, sources: &Sources, model: &Model, texts: Texts) -> Result<ContextConfig> {

@@ -18,9 +18,10 @@ use super::{
     tasks::{self, TaskArgs},
 };
 use crate::{
-    Context, Error, Result, backend,
+    Context, Error, Result,
     eval::perplexity::{Draft, PerplexitySettings, Tally, count_chunks, perplexity},
     provenance::{Chunks, text_hash},
+    runtime,
     tokenizer::EncodeOptions,
     words::count,
 };
@@ -164,7 +165,7 @@ pub fn run(args: PerplexityArgs) -> Result<()> {
     }
     if let Masks::Several(_) = &masks {
         let shorter = format!("-c below {n_ctx}");
-        backend::check_states(&model, &config, "a perplexity under several masks", n_ctx / 2, &shorter)?;
+        runtime::check_states(&model, &config, "a perplexity under several masks", n_ctx / 2, &shorter)?;
     }
     let basis = || device.basis(&model, &config, None);
     let (mut context, took) = common::open_context(&model, &config, &basis)?;

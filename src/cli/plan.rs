@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::common;
 use crate::{
     Result,
-    backend::Plans,
     mask::skips::ModelId,
     placement::{
         Acceptance, First, Place, Placement, Share, UnitSize,
@@ -13,6 +12,7 @@ use crate::{
         mib,
     },
     plan::Unit,
+    runtime::Plans,
 };
 
 /// `model` is what [`super::placement_arg`] knows the plan by, where it is one that can be run.

@@ -18,11 +18,12 @@ use super::{
     report_file::ReportFile,
 };
 use crate::{
-    Context, Error, Result, Tokenizer, backend,
+    Context, Error, Result, Tokenizer,
     files::{read_limited, with_suffix, write_whole},
     mask::skips::Skips,
     measure::load,
     provenance::{Provenance, TextSource},
+    runtime,
     search::{
         Progress, SearchOutcome, SearchSettings,
         calibration::{self, Calibration},
@@ -153,7 +154,7 @@ pub fn run(args: SearchArgs) -> Result<()> {
         return Ok(());
     }
     let fewer = format!("--positions below {}", args.positions);
-    backend::check_states(&model, &config, "a search", args.positions, &fewer)?;
+    runtime::check_states(&model, &config, "a search", args.positions, &fewer)?;
     let basis = || device.basis(&model, &config, None);
     let (mut context, took) = common::open_context(&model, &config, &basis)?;
     note!("{}: {}; {took}", model.name, context.describe());

@@ -13,11 +13,11 @@ use super::{
 };
 use crate::{
     ContextConfig, Error, Gguf, Model, Result, RunLayers,
-    backend::{self, Plans},
     context::Planes,
     embedded,
     mask::LayerList,
     placement::PlacementRequest,
+    runtime::{self, Plans},
     synth::{Arch, Experts, Mix, Recipe, Shape, Skippable, Synth, Widened, vocabulary_size},
 };
 
@@ -292,7 +292,7 @@ impl PlanArgs {
             let placement = PlacementRequest { vram, ram, draft: Some(draft), ..PlacementRequest::default() };
             let config = ContextConfig { n_ctx, placement, planes: Some(planes), ..ContextConfig::default() };
             let acceptance = device_args::measured(&model, &config);
-            backend::plan_elsewhere(&model, &config, self.speeds.basis(threads, None, acceptance))
+            runtime::plan_elsewhere(&model, &config, self.speeds.basis(threads, None, acceptance))
         };
         if is_told {
             return plans(mask, if coarse.is_empty() { Planes::Cheap } else { Planes::All });

@@ -7,6 +7,8 @@
 
 mod author;
 mod chain;
+#[cfg(test)]
+mod drafter_tests;
 mod judge;
 mod loss;
 pub(crate) mod noise;

@@ -6,7 +6,7 @@ use super::{
 use crate::{
     backend::cpu::simd::Isa,
     quant::{GgmlType, dequantize, quantize},
-    sampler::rng::Rng,
+    rng::Rng,
 };
 
 const COLUMNS: usize = 1024;

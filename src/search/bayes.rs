@@ -11,7 +11,7 @@ use super::{
     candidate::{Candidate, State},
     lab::Lab,
 };
-use crate::{Result, sampler::rng::Rng};
+use crate::{Result, rng::Rng};
 
 /// The share of candidates that count as good.
 const GOOD: f64 = 0.05;

@@ -20,7 +20,8 @@ use crate::{
         drafts::{self, Draft, MOST_ROWS},
         marks::{self, Marks, STATES_OF_FORKS},
     },
-    sampler::{Distribution, SamplerConfig, distribution, rng::Rng},
+    rng::Rng,
+    sampler::{Distribution, SamplerConfig, distribution},
 };
 
 /// Where steps are measured; texts are taken out when they are read.

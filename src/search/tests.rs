@@ -19,7 +19,7 @@ use super::{
     rank,
     score::{Score, Verdict},
 };
-use crate::{Result, sampler::rng::Rng};
+use crate::{Result, rng::Rng};
 
 const LAYERS: usize = 5;
 const POSITIONS: usize = 512;

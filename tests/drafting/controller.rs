@@ -6,7 +6,7 @@
 
 use spec_run::{
     internals::speculation::MOST_ROWS,
-    sampler::rng::Rng,
+    rng::Rng,
     speculation::{
         Controller, Costs, Drafted, Memory, Offer, Policy, Ready, Round, RoundChoice, SourceInfo, SourceKind,
         Speedup,

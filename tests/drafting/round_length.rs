@@ -1,7 +1,7 @@
 //! Drafts whose length is said before the first token is seen, as a device needs it that runs a round by itself.
 
 use spec_run::{
-    sampler::rng::Rng,
+    rng::Rng,
     speculation::{
         Controller, Costs, Drafted, Memory, Offer, Policy, Round, RoundChoice, SourceInfo, SourceKind,
     },

@@ -4,7 +4,6 @@ use std::{borrow::Cow, fmt, ops::Add, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-
 use crate::{
     Result,
     kv::{CellMove, Replay, StateRun},

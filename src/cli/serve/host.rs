@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{ServeArgs, ServerArgs, TEXTS, words};
 use crate::{
-    Error, Gguf, Result, RunLayers, Tokenizer, backend,
+    Error, Gguf, Result, RunLayers, Tokenizer,
     chat::{Caps, TemplateSource, known_template},
     cli::{
         chat_args::TemplateArgs,
@@ -19,6 +19,7 @@ use crate::{
     constraint::Vocabulary,
     embedded,
     mask::skips::Skips,
+    runtime,
     server::{
         self, Adapters, Controls, FINGERPRINT, Facts, Preparer, Served, Sleeper, TemplateFrom, wire::Defaults,
     },
@@ -87,7 +88,7 @@ impl Ready {
     /// Bytes of memory that it will take.
     pub fn bytes(&self) -> Result<u64> {
         if self.embeds() {
-            return backend::memory_needed(&self.loaded.model, &self.embeds_config()?);
+            return runtime::memory_needed(&self.loaded.model, &self.embeds_config()?);
         }
         self.args.engine.bytes(&self.loaded, self.texts)
     }

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     Model, Result,
-    planes::{LowProduct, low_bytes_for, of_units},
     plan::{UnitSet, WeightId},
+    planes::{LowProduct, low_bytes_for, of_units},
 };
 
 pub struct LowPlanes {

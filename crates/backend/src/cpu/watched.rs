@@ -6,8 +6,8 @@ use super::{
     team::Member,
 };
 use crate::{
-    watch::Watch,
     plan::{Buf, MoeSpec, Op, WeightId},
+    watch::Watch,
 };
 
 // What a phase's products read is settled in it, so the thread that shows it may read it too.

@@ -364,12 +364,7 @@ impl KvCache {
     /// Drops `count` cells of `seq` after the first `keep` and moves the rest to positions lower by as much
     /// as the gap leaves. Cells that another sequence holds are copied. Returns, by class, the keys to turn, and by how
     /// many positions (a negative number); the caller has the backend do it.
-    pub fn shift(
-        &mut self,
-        seq: SeqId,
-        keep: usize,
-        count: usize,
-    ) -> Result<(Vec<Vec<CellMove>>, i64)> {
+    pub fn shift(&mut self, seq: SeqId, keep: usize, count: usize) -> Result<(Vec<Vec<CellMove>>, i64)> {
         if !self.can_shift() {
             let why = match self.keys_turn {
                 true => "the states of recurrent layers cannot forget tokens",

@@ -1,0 +1,526 @@
+//! Texts in the making: what each needs next, and the passes that give it to them.
+//!
+//! ```text
+//! Job ─ Engine: waiting ─ running (a Lane each) ─ drafts, chosen together ─ one pass ─ verdicts ─ listeners
+//!                  ↑ preempted            ended ─ kept as prefixes ─ forked by the next prompt
+//! ```
+//!
+//! A lane (`Lane`) is one text with its sampler, its proposers and the policy that decides about its drafts. It says what it
+//! needs evaluated and takes what came of it; only the functions here that hold the context decode.
+//!
+//! **The same text whatever stands beside it.** A row's bits depend on its sequence alone, a token's random number on its
+//! position; so a text does not depend on other jobs, on what was in the cache, on chunks, on drafts, or on whether it had to
+//! give up its cells and was evaluated again.
+
+pub mod alone;
+mod chain;
+mod drafting;
+mod guided;
+mod job;
+mod load;
+mod prefixes;
+mod request;
+mod round;
+mod saved;
+mod session;
+mod slots;
+mod status;
+mod tapped;
+mod text;
+mod trial;
+mod unseen;
+mod verify;
+mod worker;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+pub use job::{Bound, Ended, Event, Job, JobId, Listener};
+pub use request::{Generation, Request, Stop};
+pub use saved::{SavedCells, SavedText};
+pub use session::Session;
+pub use slots::SlotStatus;
+pub use status::{Done, Status};
+pub use text::TokenScore;
+pub use text::{Hear, Lane, Limits, Maker, News, Text};
+pub use worker::{Handle, Worker};
+
+use self::{
+    job::Running,
+    load::Load,
+    prefixes::Prefixes,
+    round::{Passes, Terms},
+    text::{Prompt, Scored},
+};
+use crate::{
+    Batch, Context, ContextConfig, Error, Model, Result, Sampler, Tokenizer,
+    batch::SeqId,
+    lora::Scales,
+    speculation::{Controller, Costs, Memory, Policy, Proposer, Report, candidates::Drafters, learned},
+};
+
+/// How an engine shares its context.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// The most texts at once.
+    pub texts: usize,
+    /// The most tokens of one text; `None`: as many as the context holds.
+    pub tokens_of_text: Option<usize>,
+    /// The most rows of prompts in one pass, so that texts which are going wait no longer.
+    pub chunk: usize,
+    /// Whether texts that have ended stay in the cache while there is room, for prompts that begin alike.
+    pub keeps_prefixes: bool,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        EngineConfig { texts: 4, tokens_of_text: None, chunk: 256, keeps_prefixes: true }
+    }
+}
+
+/// Cells for each text to grow into before another begins.
+const HEADROOM: usize = 64;
+
+/// Makes the proposers of a text.
+pub type MakeProposers = Box<dyn Fn() -> Vec<Box<dyn Proposer>> + Send>;
+
+/// Makes several texts at once in one context.
+pub struct Engine {
+    context: Context,
+    tokenizer: Arc<Tokenizer>,
+    config: EngineConfig,
+    make_proposers: MakeProposers,
+    /// What texts begin with: costs, and what is known of sources.
+    controller: Controller,
+    running: Vec<Running>,
+    /// First come, first served.
+    waiting: Vec<Running>,
+    prefixes: Prefixes,
+    load: Load,
+    /// Rounds since several texts were in one.
+    alone: usize,
+    done: Done,
+    next_seq: SeqId,
+    next_job: JobId,
+}
+
+/// Texts often begin together. Where several were there, one that is alone is drafted for after so many rounds: a round with a
+/// draft is long, and who comes in the middle of it waits for its end.
+const COMPANY_MAY_COME: usize = 4;
+
+impl Engine {
+    /// An engine for a model, with a context of its own; it drafts with what suits the model.
+    pub fn open(model: Arc<Model>, context: &ContextConfig, config: EngineConfig) -> Result<Self> {
+        let tokenizer = Arc::new(Tokenizer::from_gguf(&model.gguf)?);
+        let mut context = Context::new(model, context)?;
+        let drafters = Drafters::all(&context);
+        let make: MakeProposers = Box::new(move || drafters.proposers());
+        let controller = learned::prepare_for(&mut context, &make(), None)?;
+        Ok(Engine::new(context, tokenizer, config).drafting(make, controller))
+    }
+
+    /// An engine that does not draft.
+    pub fn new(mut context: Context, tokenizer: Arc<Tokenizer>, config: EngineConfig) -> Self {
+        context.remove_all();
+        Engine {
+            context,
+            tokenizer,
+            prefixes: Prefixes::new(4 * config.texts),
+            config,
+            make_proposers: Box::new(Vec::new),
+            controller: Controller::new(Costs::guess(&[]), Memory::new()),
+            running: Vec::new(),
+            waiting: Vec::new(),
+            load: Load::default(),
+            alone: COMPANY_MAY_COME,
+            done: Done::default(),
+            next_seq: 0,
+            next_job: 0,
+        }
+    }
+
+    /// Texts are drafted by these proposers; `controller` has been prepared for them.
+    pub fn drafting(self, make_proposers: MakeProposers, mut controller: Controller) -> Self {
+        let sources: Vec<_> = make_proposers().iter().map(|p| p.info(&self.context)).collect();
+        controller.start(&sources);
+        Engine { make_proposers, controller, ..self }
+    }
+
+    /// Goes on counting where another engine has ended.
+    pub fn counting_from(self, done: Done, next_job: JobId) -> Self {
+        Engine { done, next_job, ..self }
+    }
+
+    /// The number of the next job.
+    pub fn next_job(&self) -> JobId {
+        self.next_job
+    }
+
+    /// The context.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// What was learnt of sources by now.
+    pub fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// What it is at.
+    pub fn status(&self) -> Status {
+        Status {
+            running: self.running.len(),
+            waiting: self.waiting.len(),
+            free_cells: self.context.kv().free_cells(),
+            cells: self.context.kv().capacity(),
+            slots: self.slots(),
+            done: self.done.clone(),
+        }
+    }
+
+    /// The most tokens of one text.
+    pub fn tokens_of_text(&self) -> usize {
+        let all = self.context.kv().capacity();
+        self.config.tokens_of_text.map_or(all, |most| most.min(all))
+    }
+
+    /// Takes a job, which begins when there is room for it. The listener is told of it from [`Engine::step`].
+    pub fn submit(&mut self, job: Job, listener: Listener) -> Result<JobId> {
+        self.submit_bound(job, Bound::default(), listener)
+    }
+
+    /// The same for a text that keeps to a rule.
+    pub fn submit_bound(&mut self, job: Job, bound: Bound, listener: Listener) -> Result<JobId> {
+        self.check(&job)?;
+        let scales = self.scales(&job)?;
+        let mut sampler = Sampler::new(job.sampler.clone())?;
+        let drafts = job.drafts && job.mask.is_none();
+        let mut proposers = if drafts { (self.make_proposers)() } else { Vec::new() };
+        // Behind the others, whose places the controller knows.
+        proposers.extend(bound.forced.filter(|_| drafts));
+        let sources: Vec<_> = proposers.iter().map(|p| p.info(&self.context)).collect();
+        let policy = self.controller.for_text(&sources);
+        if let Some(rule) = bound.rule {
+            sampler.bind(rule);
+        }
+        let seq = self.sequences();
+        let mut limits = Limits::of(&job.request(), &self.tokenizer, seq, seq + 1);
+        limits.maker = Maker { mask: job.mask, scales };
+        limits.most_cells = self.tokens_of_text();
+        limits.after_sampling = job.logprobs_after_sampling;
+        let mut text =
+            Text::new(limits, &sampler, Report::new(sources)).drafted_by(&mut proposers, &self.context);
+        if job.scores_from.is_some() {
+            text.want = crate::scores::Want::Logits;
+        }
+        let prompt_tokens = job.prompt.len();
+        let scored = job.scores_from.map(|from| Scored { from: from.max(1), scores: Vec::new() });
+        text.prompt = Some(Prompt { tokens: job.prompt, done: 0, asks: true, scored });
+        let id = self.next_job;
+        self.next_job += 1;
+        self.waiting.push(Running {
+            id,
+            text,
+            sampler,
+            proposers,
+            policy,
+            listener,
+            prompt_tokens,
+            cached: 0,
+            reuses: job.reuses,
+            wanted: job.slot,
+            slot: 0,
+            began: Instant::now(),
+            first_token: None,
+            shifted: false,
+        });
+        Ok(id)
+    }
+
+    /// Ends a job; its listener is told. Nothing happens if it has ended already.
+    pub fn cancel(&mut self, id: JobId) {
+        let all = self.running.iter_mut().chain(&mut self.waiting);
+        if let Some(job) = all.into_iter().find(|job| job.id == id) {
+            job.text.stop = Some(Stop::Interrupted);
+        }
+    }
+
+    /// Does one round of what is to be done; says whether there was anything.
+    pub fn step(&mut self) -> bool {
+        self.retire();
+        self.admit();
+        if self.running.is_empty() {
+            return !self.waiting.is_empty();
+        }
+        self.make_cells();
+        if let Err(error) = self.round() {
+            // Nobody can say whose rows it were.
+            let failed = std::mem::take(&mut self.running);
+            for job in failed {
+                self.context.remove(job.text.limits.seq);
+                self.context.remove(job.text.limits.draft);
+                job.end(Err(error.to_string()));
+            }
+        }
+        self.retire();
+        true
+    }
+
+    /// Runs until nothing is left to do.
+    pub fn run(&mut self) {
+        while self.step() {}
+    }
+
+    /// What a job's text has of adapters.
+    fn scales(&self, job: &Job) -> Result<Option<Scales>> {
+        let Some(scales) = &job.loras else { return Ok(self.context.default_scales().cloned()) };
+        let count = self.context.loras().len();
+        match scales.iter().all(|scale| scale.is_finite()) && scales.len() == count {
+            true => Ok(Scales::new(scales)),
+            false => Err(Error::Input(format!(
+                "the scales {scales:?} of adapters: there must be a number for each of the {count} in `loras`"
+            ))),
+        }
+    }
+
+    fn check(&self, job: &Job) -> Result<()> {
+        let (tokens, most) = (job.prompt.len(), self.tokens_of_text());
+        job.request().check_some()?;
+        if tokens > most {
+            return Err(Error::TooLong { tokens, most });
+        }
+        job.sampler.check_vocabulary(self.context.model().n_vocab())?;
+        job.slot.map_or(Ok(()), |slot| self.check_slot(slot))?;
+        // Anything else that could be refused of a batch.
+        let last = job.prompt.len() - 1;
+        let mut batch = Batch::new();
+        batch.run_layers = job.mask.clone();
+        job.prompt
+            .iter()
+            .enumerate()
+            .for_each(|(pos, &token)| batch.push(token, pos as u32, SeqId::MAX, pos == last));
+        self.context.check_rows(&batch)
+    }
+
+    /// Two names that nobody has.
+    fn sequences(&mut self) -> SeqId {
+        const NAMES: SeqId = 1 << 30;
+        loop {
+            let seq = self.next_seq;
+            self.next_seq = (seq + 2) % NAMES;
+            let taken = |job: &Running| job.text.limits.seq == seq;
+            let jobs = self.running.iter().chain(&self.waiting);
+            if self.context.kv().is_empty(seq) && !jobs.into_iter().any(taken) {
+                return seq;
+            }
+        }
+    }
+
+    /// Texts that have ended leave; what they have in the cache stays as a prefix.
+    fn retire(&mut self) {
+        let ended =
+            |job: &mut Running| job.text.stop.is_some() && (job.text.prompt.is_none() || job.is_cancelled());
+        for job in self.waiting.extract_if(.., |job| job.text.stop == Some(Stop::Interrupted)) {
+            job.end(Ok(()));
+        }
+        for mut job in self.running.extract_if(.., ended) {
+            let Limits { seq, draft, maker, .. } = job.text.limits.clone();
+            self.context.remove(draft);
+            let cells = self.context.kv().len(seq);
+            match job.evaluated(cells).filter(|_| self.config.keeps_prefixes) {
+                Some(tokens) => {
+                    let dropped = self.prefixes.keep(seq, maker, tokens.to_vec(), job.slot);
+                    dropped.into_iter().for_each(|seq| self.context.remove(seq));
+                }
+                None => self.context.remove(seq),
+            }
+            self.controller.learn_of(&job.policy);
+            self.done.add_drafts(&job.text.report);
+            let fault = job.text.fault.take();
+            job.end(fault.map_or(Ok(()), Err));
+        }
+    }
+
+    /// Jobs that wait begin, as far as there is room for them.
+    fn admit(&mut self) {
+        while self.running.len() < self.config.texts
+            && let Some(next) = self.waiting.iter().position(|job| self.has_slot(job))
+        {
+            let mut job = self.waiting.remove(next);
+            let source = self.fork_prefix(&mut job);
+            let needed = job.text.prompt.as_ref().map_or(0, |p| p.tokens.len() - p.done) + 1;
+            // A text that begins in the last cells would soon have to give them up again.
+            let needed = needed + HEADROOM.min(self.context.kv().capacity() / 8) * (self.running.len() + 1);
+            let texts = self.running.len() + 1;
+            while !self.has_room(needed, texts) && self.evict() {}
+            if !self.has_room(needed, texts) && !self.running.is_empty() {
+                self.context.remove(job.text.limits.seq);
+                if let Some(prompt) = &mut job.text.prompt {
+                    prompt.done = 0;
+                }
+                return self.waiting.insert(next, job);
+            }
+            // A text that had to give up its cells may find all of them in another's.
+            job.text.prompt = job.text.prompt.take().filter(|prompt| prompt.done < prompt.tokens.len());
+            let Limits { seq, maker, .. } = &job.text.limits;
+            if source.is_none() {
+                self.context
+                    .adapt(*seq, maker.scales.clone())
+                    .expect("it is empty, and its scales are checked");
+            }
+            job.slot = self.slot_for(job.wanted, source);
+            if job.first_token.is_none() {
+                let cached = job.text.prompt.as_ref().map_or(0, |p| p.done);
+                job.cached = cached;
+                if (job.listener)(Event::Begun { cached, slot: job.slot }).is_break() {
+                    job.text.stop = Some(Stop::Interrupted);
+                }
+            }
+            self.running.push(job);
+        }
+    }
+
+    /// Begins with the longest prefix of the prompt that is in the cache, and says whose slot's. What comes before a token whose
+    /// score is wanted is always evaluated.
+    fn fork_prefix(&mut self, job: &mut Running) -> Option<usize> {
+        let prompt = job.text.prompt.as_mut()?;
+        let may = |slot: usize| job.reuses && job.wanted.is_none_or(|wanted| slot == wanted);
+        let Limits { seq, maker, .. } = &job.text.limits;
+        let asked = prompt.tokens.len() - usize::from(prompt.asks);
+        let most = prompt.scored.as_ref().map_or(asked, |scored| asked.min(scored.from - 1));
+        let kv = self.context.kv();
+        let others =
+            self.running.iter().filter(|other| other.text.limits.maker == *maker).filter_map(|other| {
+                let seq = other.text.limits.seq;
+                Some((seq, other.evaluated(kv.len(seq)).filter(|_| may(other.slot))?))
+            });
+        let kept = self.prefixes.made_by(maker).filter(|kept| may(kept.slot));
+        let kept = kept.map(|kept| (kept.seq, kept.tokens.as_slice()));
+        let alike = |(seq, tokens): (SeqId, &[u32])| {
+            let same = std::iter::zip(tokens, &prompt.tokens[..most]).take_while(|(a, b)| a == b).count();
+            (seq, kv.restorable(seq, same))
+        };
+        let mut found: Vec<_> = kept.chain(others).map(alike).filter(|&(_, same)| same > 0).collect();
+        found.sort_by_key(|&(_, same)| std::cmp::Reverse(same));
+        let (from, same) = found.into_iter().next()?;
+        self.context.fork(from, *seq);
+        if self.context.truncate(*seq, same).is_err() {
+            self.context.remove(*seq);
+            return None;
+        }
+        prompt.done = same;
+        self.prefixes.used(from)
+    }
+
+    /// Lets go of the prefix that was not used for longest.
+    fn evict(&mut self) -> bool {
+        let oldest = self.prefixes.pop_oldest();
+        oldest.inspect(|&seq| self.context.remove(seq)).is_some()
+    }
+
+    /// Sees to it that the next round has a cell for each of its rows, and room for states: by letting go of prefixes, then of
+    /// the cells of the youngest text, which begins again when there is room.
+    fn make_cells(&mut self) {
+        loop {
+            let needed: usize = self.running.iter().map(|job| self.rows_of(job)).sum();
+            while !self.has_room(needed, self.running.len()) && self.evict() {}
+            if self.has_room(needed, self.running.len()) {
+                return;
+            }
+            let youngest = self.running.iter().rposition(|job| !job.shifted);
+            match youngest.filter(|_| self.running.len() > 1) {
+                Some(youngest) => self.preempt(youngest),
+                None => return,
+            }
+        }
+    }
+
+    /// For so many more cells, and the next states of so many texts.
+    fn has_room(&self, cells: usize, texts: usize) -> bool {
+        let kv = self.context.kv();
+        kv.room() >= cells && kv.has_states_for(texts)
+    }
+
+    fn rows_of(&self, job: &Running) -> usize {
+        match &job.text.prompt {
+            Some(prompt) => (prompt.tokens.len() - prompt.done).min(self.config.chunk),
+            None => 1,
+        }
+    }
+
+    fn preempt(&mut self, which: usize) {
+        let mut job = self.running.remove(which);
+        self.context.remove(job.text.limits.seq);
+        match &mut job.text.prompt {
+            Some(prompt) => {
+                prompt.done = 0;
+                prompt.scored.iter_mut().for_each(|scored| scored.scores.clear());
+            }
+            None => {
+                let text = job.sampler.history();
+                let tokens = text[..text.len() - 1].to_vec();
+                job.text.prompt = Some(Prompt { tokens, done: 0, asks: false, scored: None });
+            }
+        }
+        self.waiting.insert(0, job);
+    }
+
+    fn round(&mut self) -> Result<()> {
+        if !self.context.is_packed() {
+            self.context.pack_more(Duration::MAX)?;
+        }
+        self.shift_or_stop()?;
+        let (mut lanes, mut heard): (Vec<_>, Vec<_>) = self
+            .running
+            .iter_mut()
+            .filter(|job| job.text.stop.is_none() || job.text.prompt.is_some())
+            .map(Running::parts)
+            .unzip();
+        let mut hear = |who: usize, news: News| Ok(heard[who].of(news));
+        self.alone = if lanes.len() > 1 { 0 } else { self.alone.saturating_add(1) };
+        let terms =
+            Terms { chunk: self.config.chunk, drafts: lanes.len() > 1 || self.alone > COMPANY_MAY_COME };
+        let Passes { passes, texts } =
+            round::round(&mut self.context, &mut lanes, &terms, &mut self.load, &mut hear)?;
+        self.done.passes += passes;
+        self.done.texts += texts;
+        let cells = self.running.iter().map(|job| self.context.kv().len(job.text.limits.seq));
+        self.done.longest = cells.max().unwrap_or(0).max(self.done.longest);
+        Ok(())
+    }
+
+    /// Texts that have no more room drop a part of themselves, or end.
+    fn shift_or_stop(&mut self) -> Result<()> {
+        let alone = self.running.len() == 1;
+        for job in self.running.iter_mut().filter(|job| job.text.is_going()) {
+            let Limits { seq, most_cells, shift_keep, .. } = job.text.limits;
+            let kv = self.context.kv();
+            // The last token of a text has no cell yet.
+            if kv.len(seq) + 1 < most_cells && !(alone && kv.room() == 0) {
+                continue;
+            }
+            let shifted = match shift_keep {
+                Some(keep) => request::shift(&mut self.context, seq, keep)?,
+                None => false,
+            };
+            match shifted {
+                true => job.shifted = true,
+                false => job.text.stop = Some(Stop::ContextFull),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Running {
+    fn is_cancelled(&self) -> bool {
+        self.text.stop == Some(Stop::Interrupted)
+    }
+}

@@ -1,0 +1,95 @@
+//! What of a text is asked, and what was made of it.
+
+use super::TokenScore;
+use crate::{Context, Error, Result, batch::SeqId, kv::TAKEN_BACK};
+
+/// What is to be generated.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// The tokens to go on from; at least one.
+    pub prompt: &'a [u32],
+    /// The most tokens to make; `None` goes on until the text or the context ends.
+    pub max_tokens: Option<usize>,
+    /// Go on after an end-of-text token.
+    pub ignore_eos: bool,
+    /// When the context is full, keep this many tokens of its start, drop half of the rest and go on.
+    pub shift_keep: Option<usize>,
+    /// How many of the likeliest tokens to report at each position.
+    pub logprobs: usize,
+}
+
+/// Why generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// A token that ends a text was chosen.
+    EndOfText,
+    /// As many tokens as were asked for are there.
+    MaxTokens,
+    /// The context has no more room.
+    ContextFull,
+    /// The caller asked for it.
+    Interrupted,
+}
+
+/// What was generated.
+#[derive(Clone, Debug)]
+pub struct Generation {
+    /// Without the end-of-text token that ended it.
+    pub tokens: Vec<u32>,
+    /// How likely each token was, if that was asked for.
+    pub logprobs: Vec<TokenScore>,
+    /// The end-of-text token that ended it, with the same of it.
+    pub end: Option<(u32, TokenScore)>,
+    /// How long the prompt took.
+    pub prefill_seconds: f64,
+    /// How long the tokens took.
+    pub decode_seconds: f64,
+    /// How long weights were rearranged meanwhile: see [`ContextConfig::pack_later`](crate::ContextConfig::pack_later).
+    pub packing_seconds: f64,
+    /// Decode steps that `decode_seconds` covers, or would by plain decoding.
+    pub steps: usize,
+    /// Why it ended.
+    pub stop: Stop,
+}
+
+impl Request<'_> {
+    /// Whether the prompt can be evaluated in this context.
+    pub fn check(&self, context: &Context) -> Result<()> {
+        let (n, n_ctx) = (self.prompt.len(), context.kv().capacity());
+        self.check_some()?;
+        if n > n_ctx {
+            return Err(Error::Input(format!(
+                "the prompt has {n} tokens, the context holds {n_ctx}: use `n_ctx` {} or more, or a shorter prompt",
+                n + 1
+            )));
+        }
+        Ok(())
+    }
+
+    /// There has to be a token to go on from.
+    pub fn check_some(&self) -> Result<()> {
+        match self.prompt {
+            [] => Err(Error::Input("the prompt has no tokens: give some text with `prompt`".into())),
+            [..] => Ok(()),
+        }
+    }
+}
+
+/// Context shift, if there is something to drop, and what stays can be told from it.
+pub fn shift(context: &mut Context, seq: SeqId, keep: usize) -> Result<bool> {
+    let len = context.kv().len(seq);
+    let drop = dropped(len.saturating_sub(keep), context.model().plan.widest_window());
+    if drop == 0 || !context.kv().can_shift() {
+        return Ok(false);
+    }
+    context.shift(seq, keep, drop)?;
+    Ok(true)
+}
+
+/// How much of a text that may be dropped goes: half, or less where the rest would not fill a window, so that rows do not
+/// see what came long before it. A window of nearly all of the text would have it shifted all the time.
+fn dropped(text: usize, window: Option<u32>) -> usize {
+    let left = window.map_or(0, |window| window as usize + TAKEN_BACK);
+    let least = if left <= text / 4 * 3 { left } else { 0 };
+    (text / 2).min(text - least)
+}

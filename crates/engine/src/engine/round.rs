@@ -1,0 +1,263 @@
+//! A round: what is drafted for each text, a pass of the full model over all of them and over parts of prompts, and what of it
+//! each accepts. A text that has the context for itself is a group of one.
+//!
+//! A round begins and ends with each text's sequence holding all of it but the last token.
+
+use std::time::Instant;
+
+use super::{
+    Lane, Text,
+    chain::{self, Chained},
+    drafting::{self, Steps, Until},
+    load::{self, Done, Load, Plan, Share},
+    text::{Hear, Part},
+    trial,
+    verify::{self, Pass},
+};
+use crate::{
+    Context, Result,
+    speculation::{Offer, Round},
+};
+
+/// How a round is to be.
+pub struct Terms {
+    /// The most rows of prompts in it, all together.
+    pub chunk: usize,
+    /// Whether it may draft.
+    pub drafts: bool,
+}
+
+/// Full passes of a round, and the texts in them.
+pub struct Passes {
+    pub passes: u64,
+    pub texts: u64,
+}
+
+/// What one round has.
+struct Turn {
+    /// By lane, what its prompt has in it.
+    parts: Vec<Option<Part>>,
+    /// Rows of these.
+    part_rows: usize,
+    /// Lanes that go on from a last token.
+    going: Vec<usize>,
+    /// One text by itself, whose own policy decides and learns what passes cost.
+    is_lone: bool,
+    drafts: Drafts,
+}
+
+/// What was drafted.
+#[derive(Default)]
+struct Drafts {
+    /// By lane.
+    shares: Vec<Share>,
+    /// What the steps took, in plain steps by what was believed.
+    cost: f64,
+    /// What all of it took by the clock.
+    seconds: f64,
+    /// Draft steps that it took.
+    steps: usize,
+    /// The full model's pass, if the device has made it as well.
+    verified: Option<Pass>,
+}
+
+/// One round. There must be cells for its rows; drafts take what is left.
+pub fn round(
+    context: &mut Context,
+    lanes: &mut [Lane],
+    terms: &Terms,
+    load: &mut Load,
+    hear: Hear,
+) -> Result<Passes> {
+    let mut turn = turn(lanes, terms.chunk);
+    if turn.is_lone && terms.drafts {
+        trial::next(context, &mut lanes[0])?;
+    }
+    for lane in lanes.iter_mut() {
+        lane.text.made.clear();
+        lane.text.row = 0;
+        lane.text.before = context.kv().len(lane.text.limits.seq);
+    }
+    let spent = context.spent();
+    turn.drafts = match terms.drafts {
+        true => draft(context, lanes, &turn, load)?,
+        false => Drafts { shares: vec![Share::default(); lanes.len()], ..Drafts::default() },
+    };
+    let drafting = context.spent().since(spent);
+    let source = turn.drafts.shares.first().and_then(|share| share.offer).map(|offer| offer.source);
+    let groups = groups(lanes, &turn.parts);
+    let mut seconds = turn.drafts.seconds;
+    for group in &groups {
+        let spent = context.spent();
+        let pass = match turn.drafts.verified.take() {
+            Some(pass) => pass,
+            None => verify::pass(context, lanes, group, &turn.parts, source.filter(|_| turn.is_lone))?,
+        };
+        seconds += pass.seconds;
+        if turn.is_lone {
+            lanes[0].text.report.spent(drafting, context.spent().since(spent));
+        } else if pass.is_full
+            && let Some(costs) = load::costs(lanes)
+        {
+            load.saw_full(costs, pass.rows, pass.seconds);
+        }
+        for &i in group {
+            match &turn.parts[i] {
+                Some(part) => lanes[i].took_part(context, part, i, hear)?,
+                None => verdict(context, &mut lanes[i], &turn, &pass, i, hear)?,
+            }
+        }
+    }
+    for (lane, _) in std::iter::zip(lanes.iter_mut(), &turn.parts).filter(|(_, part)| part.is_some()) {
+        lane.text.make_unseen(context)?;
+    }
+    if !turn.is_lone {
+        settle(lanes, &turn, (groups.len() == 1).then_some(seconds), load);
+    }
+    let texts = groups.iter().map(Vec::len).sum::<usize>();
+    Ok(Passes { passes: groups.len() as u64, texts: texts as u64 })
+}
+
+fn turn(lanes: &[Lane], chunk: usize) -> Turn {
+    let mut left = chunk;
+    let part = |lane: &Lane| {
+        let part = lane.text.next_part(left)?;
+        left -= part.rows.len();
+        Some(part)
+    };
+    let parts = lanes.iter().map(part).collect();
+    let going = (0..lanes.len()).filter(|&i| lanes[i].text.is_going()).collect();
+    Turn { parts, part_rows: chunk - left, going, is_lone: load::is_lone(lanes), drafts: Drafts::default() }
+}
+
+/// Lanes that share a pass: those under the same mask.
+fn groups(lanes: &[Lane], parts: &[Option<Part>]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let takes_part = |i: &usize| parts[*i].is_some() || lanes[*i].text.is_going();
+    for i in (0..lanes.len()).filter(takes_part) {
+        let mask = |i: usize| &lanes[i].text.limits.maker.mask;
+        match groups.iter_mut().find(|group| mask(group[0]) == mask(i)) {
+            Some(group) => group.push(i),
+            None => groups.push(vec![i]),
+        }
+    }
+    groups
+}
+
+/// Has drafted what is worth it, and cuts it to what is to be verified.
+fn draft(context: &mut Context, lanes: &mut [Lane], turn: &Turn, load: &mut Load) -> Result<Drafts> {
+    let started = Instant::now();
+    let mut drafts = Drafts { shares: vec![Share::default(); lanes.len()], ..Drafts::default() };
+    if turn.going.is_empty() {
+        return Ok(drafts);
+    }
+    // One row is counted in the cache's room.
+    let room = context.kv().room_to_draft().saturating_sub(turn.going.len() + turn.part_rows - 1);
+    let each = room / turn.going.len();
+    let mut offers = vec![Vec::new(); lanes.len()];
+    for &i in &turn.going {
+        let most = lanes[i].text.most_drafted(context).min(each);
+        offers[i] = lanes[i].offers(context, most);
+        if offers[i].is_empty() {
+            let undrafted = &mut lanes[i].text.report.undrafted;
+            *(if most == 0 { &mut undrafted.no_room } else { &mut undrafted.nothing }) += 1;
+        }
+    }
+    let Plan { shares, until } = load.plan(lanes, &offers, turn.part_rows, room);
+    if let ([lane], [Share { offer: Some(offer), most }]) = (&mut *lanes, &shares[..])
+        && let Some(Chained { draft_seconds, pass }) = chain::whole_round(context, lane, offer.source, *most)?
+    {
+        let steps = lane.text.made.proposals.len();
+        return Ok(Drafts { shares, cost: 0.0, seconds: draft_seconds, steps, verified: Some(pass) });
+    }
+    let stepping = Instant::now();
+    let lengths: Vec<usize> = lanes.iter().map(|lane| lane.sampler.history().len()).collect();
+    let mut of_heads = 0;
+    for (lane, share) in lanes.iter_mut().zip(&shares) {
+        if let Some(offer) = share.offer {
+            of_heads += lane.begin_draft(context, &offer, share.most, until);
+        }
+    }
+    // A head steps for one text at a time.
+    let steps = drafting::draft(context, lanes)
+        .map(|steps| Steps { passes: steps.passes + of_heads, rows: steps.rows + of_heads });
+    for ((lane, length), share) in lanes.iter_mut().zip(lengths).zip(&shares) {
+        lane.sampler.truncate(length);
+        let Text { limits, made, report, drafting, .. } = &mut *lane.text;
+        *drafting = None;
+        if steps.is_err() || made.kept.layer == 0 {
+            context.remove(limits.draft);
+        }
+        made.trim(share.most, &|token| limits.is_end(token));
+        report.shortened += usize::from(made.cut && share.most == each);
+    }
+    let steps = steps?;
+    if until == Until::Length {
+        drafts.cost = load.saw_steps(lanes, &shares, steps, stepping.elapsed().as_secs_f64());
+        let kept = load.trim(lanes, &shares, turn.part_rows);
+        for (lane, most) in lanes.iter_mut().zip(kept) {
+            lane.text.made.trim(most, &|_| false);
+        }
+    }
+    drafts.seconds = started.elapsed().as_secs_f64();
+    drafts.steps = steps.passes;
+    drafts.shares = shares;
+    Ok(drafts)
+}
+
+/// What a text makes of a pass.
+fn verdict(
+    context: &mut Context,
+    lane: &mut Lane,
+    turn: &Turn,
+    pass: &Pass,
+    who: usize,
+    hear: Hear,
+) -> Result<()> {
+    let (started, callbacks) = (Instant::now(), lane.text.callback_seconds);
+    let drafted = lane.text.made.proposals.len();
+    let offer = turn.drafts.shares[who].offer.filter(|_| drafted > 0);
+    let outcome = lane.conclude(context, offer.map(|offer| offer.source), who, hear)?;
+    let other_seconds = started.elapsed().as_secs_f64() - (lane.text.callback_seconds - callbacks);
+    let Text { made, report, .. } = &mut *lane.text;
+    let rows = made.drafted.len() + made.others_drafted.len() + 1;
+    let round = Round {
+        source: offer.map(|offer| offer.source),
+        drafted: &made.drafted,
+        // Guesses are for a text that is alone.
+        draft_steps: match offer {
+            Some(Offer { guide: Some(_), .. }) if turn.is_lone => turn.drafts.steps,
+            _ => drafted,
+        },
+        accepted: if made.other.is_some() { 0 } else { outcome.accepted },
+        others: &made.others_drafted,
+        other: made.other,
+        from_layer: pass.from_layer,
+        draft_seconds: turn.drafts.seconds / turn.going.len() as f64,
+        verify_seconds: pass.seconds * rows as f64 / pass.rows as f64,
+        other_seconds: other_seconds.max(0.0),
+    };
+    match offer {
+        // Steps are slower while weights are still as the file has them.
+        _ if turn.is_lone && context.is_packed() => lane.policy.record(&round),
+        Some(offer) if !turn.is_lone => lane.policy.record_acceptance(&offer, &round),
+        _ => {}
+    }
+    let next = made.other.map_or(outcome.next, |other| made.others[other]);
+    report.record(&round, next, made);
+    Ok(())
+}
+
+/// Writes a round of several texts into their accounts.
+fn settle(lanes: &mut [Lane], turn: &Turn, seconds: Option<f64>, load: &Load) {
+    let drafted = lanes.iter().map(|lane| lane.text.made.proposals.len()).sum();
+    let done = Done { drafted, drafting: turn.drafts.cost, seconds };
+    let base = turn.going.len() + turn.part_rows;
+    let Some(rounds) = load::costs(lanes).map(|costs| load.in_plain_rounds(costs, base, &done)) else {
+        return;
+    };
+    for &i in &turn.going {
+        let gained = lanes[i].text.gained;
+        lanes[i].policy.settle(gained, rounds);
+    }
+}

@@ -1,0 +1,106 @@
+//! What the head that predicts one token more has not seen yet of a text. Each of its rows is a token together with what the
+//! model's last layer left of the token before; so the rows of all tokens are made late, when the next token is known.
+
+use crate::{
+    Batch, Context, Result,
+    batch::{Ahead, Row, SeqId},
+    scores::Want,
+};
+
+/// Beyond so many rows the first are let go: the head then attends to fewer tokens.
+const MOST: usize = 64;
+
+/// Tokens that follow each other, and what the last layer left of each; the head has seen what came before.
+#[derive(Default)]
+pub struct Unseen {
+    tokens: Vec<u32>,
+    /// The position of the first.
+    pos: u32,
+    /// `[tokens, dim]`
+    rows: Vec<f32>,
+}
+
+/// Rows for the head that are still to be made, and the numbers that they are made of.
+#[derive(Default)]
+pub struct Late {
+    pub rows: Vec<Row>,
+    pub before: Vec<f32>,
+}
+
+impl Unseen {
+    /// Rows of the model that the last pass kept, from its row `first` on.
+    pub fn add(&mut self, rows: &[Row], context: &Context, first: usize) {
+        let Some(row) = rows.first() else { return };
+        if row.pos != self.end() {
+            self.clear();
+            self.pos = row.pos;
+        }
+        self.tokens.extend(rows.iter().map(|row| row.token));
+        (first..first + rows.len()).for_each(|i| self.rows.extend_from_slice(context.hidden(i)));
+    }
+
+    /// The position after the last of them.
+    fn end(&self) -> u32 {
+        self.pos + self.tokens.len() as u32
+    }
+
+    fn dim(&self) -> usize {
+        self.rows.len() / self.tokens.len().max(1)
+    }
+
+    fn clear(&mut self) {
+        self.tokens.clear();
+        self.rows.clear();
+    }
+
+    /// The text goes on at position `end`: what was beyond is forgotten, and what is too old.
+    pub fn cut(&mut self, end: u32) {
+        let kept = (end.saturating_sub(self.pos) as usize).min(self.tokens.len());
+        let dim = self.dim();
+        self.tokens.truncate(kept);
+        self.rows.truncate(kept * dim);
+        self.let_go(kept.saturating_sub(MOST));
+    }
+
+    /// Of the first so many.
+    fn let_go(&mut self, count: usize) {
+        let dim = self.dim();
+        self.tokens.drain(..count);
+        self.rows.drain(..count * dim);
+        self.pos += count as u32;
+    }
+
+    /// Whether a draft of a text that goes on there could begin.
+    pub fn leads_to(&self, pos: u32) -> bool {
+        !self.tokens.is_empty() && self.end() == pos
+    }
+
+    /// The rows up to that of `next`, the token after all of these, which asks for logits; of that text, in sequence `seq`. What
+    /// is needed for it once more stays here.
+    pub fn take_with(&mut self, next: u32, seq: SeqId) -> Late {
+        let mut late = self.take(seq);
+        late.rows.push(Row { token: next, pos: self.end(), seq, logits: true });
+        late.before.extend_from_slice(&self.rows);
+        late
+    }
+
+    /// The rows that need no further token.
+    fn take(&mut self, seq: SeqId) -> Late {
+        let count = self.tokens.len().saturating_sub(1);
+        let row = |(pos, &token): (u32, &u32)| Row { token, pos, seq, logits: false };
+        let rows = (self.pos + 1..).zip(&self.tokens[self.tokens.len() - count..]).map(row).collect();
+        let before = self.rows[..count * self.dim()].to_vec();
+        self.let_go(count);
+        Late { rows, before }
+    }
+
+    /// Makes the rows that need no further token, as after a part of a prompt.
+    pub fn make(&mut self, context: &mut Context, seq: SeqId) -> Result<()> {
+        let Late { rows, before } = self.take(seq);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let ahead = Some(Ahead { before, after_itself: false });
+        context.decode_for(&Batch { rows, ahead, ..Batch::new() }, Want::Top(1))
+    }
+}

@@ -1,0 +1,284 @@
+//! A head at work: its matrices in 8 bits, packed for the machine, and one step after the other for one text.
+
+use std::{ops::Range, sync::Arc};
+
+use spec_run_kernels::{
+    matmul::{Acts, Mode, OutMatrix, OutStripe, Packed, Planes, QuantRows, Weight, matmul},
+    ops::{Activate, Activation},
+    simd::Isa,
+};
+
+use super::{Head, HeadShape, Part, Tables, Vocabulary, over_rms};
+use crate::{
+    Result,
+    quant::{GgmlType, quantize},
+    scores,
+};
+
+/// Rows of a matrix are shared out in pieces of so many.
+const ROW_GRAIN: usize = 32;
+
+/// Has a job done by some threads together; each is told which of how many it is.
+pub type Together<'t> = &'t mut dyn FnMut(&(dyn Fn(usize, usize) + Sync));
+
+/// Does it on this thread.
+pub fn alone(job: &(dyn Fn(usize, usize) + Sync)) {
+    job(0, 1);
+}
+
+/// What a step goes on from.
+#[derive(Clone, Copy, Debug)]
+pub enum Origin<'a> {
+    /// What the full model left of the token before: the rows of [`Context::taps`](crate::Context::taps), one after the
+    /// other, the residual behind the last layer at the end.
+    Taps(&'a [f32]),
+    /// The step before, of this drafter.
+    Itself,
+}
+
+/// A token that a step proposes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// The token.
+    pub token: u32,
+    /// Its logit, as the model would scale it.
+    pub logit: f32,
+}
+
+/// A head that is ready to draft, for any number of texts.
+pub struct PackedHead {
+    tables: Arc<Tables>,
+    isa: Isa,
+    shape: HeadShape,
+    /// In the order of `MATRICES`.
+    matrices: [Packed; MATRICES.len()],
+    bias: Vec<f32>,
+    again_bias: Vec<f32>,
+    scale: f32,
+    /// What every text's drafts choose from at first.
+    vocabulary: Vocabulary,
+}
+
+const MATRICES: [Part; 6] = [Part::Fuse, Part::Embed, Part::Again, Part::Gate, Part::Up, Part::Down];
+
+impl PackedHead {
+    /// A head of the model whose tables these are.
+    pub fn new(head: &Head, tables: Arc<Tables>, isa: Isa) -> Result<Self> {
+        let shape = head.weights.shape().clone();
+        let pack = |part: Part| -> Result<Packed> {
+            let [rows, cols] = shape.size(part);
+            let mut blocks = Vec::new();
+            quantize(GgmlType::Q8_0, head.weights.part(part), &mut blocks).expect("whole blocks");
+            let weight = Weight::new(GgmlType::Q8_0, &blocks, rows, cols);
+            Ok(Packed::new(isa, &weight, Planes::Never, |_| ())?)
+        };
+        let [fuse, embed, again, gate, up, down] = MATRICES.map(pack);
+        Ok(PackedHead {
+            matrices: [fuse?, embed?, again?, gate?, up?, down?],
+            bias: head.weights.part(Part::Bias).to_vec(),
+            again_bias: head.weights.part(Part::AgainBias).to_vec(),
+            scale: head.weights.scale(),
+            vocabulary: Vocabulary::of(head, &tables),
+            tables,
+            isa,
+            shape,
+        })
+    }
+
+    /// Its sizes.
+    pub fn shape(&self) -> &HeadShape {
+        &self.shape
+    }
+
+    fn matrix(&self, part: Part) -> Weight<'_> {
+        Weight::packed(&self.matrices[MATRICES.iter().position(|&of| of == part).expect("a matrix")])
+    }
+}
+
+/// Drafts for one text.
+pub struct Drafter {
+    head: Arc<PackedHead>,
+    vocabulary: Vocabulary,
+    /// The output of the last step.
+    out: Vec<f32>,
+    logits: Vec<f32>,
+    /// What products read.
+    columns: [QuantRows; 2],
+    rows: Rows,
+}
+
+/// Numbers of a step on its way.
+#[derive(Default)]
+struct Rows {
+    inputs: Vec<f32>,
+    embedding: Vec<f32>,
+    /// r over its root mean square, then the embedding.
+    both: Vec<f32>,
+    gate: Vec<f32>,
+    up: Vec<f32>,
+}
+
+impl Drafter {
+    /// For a new text.
+    pub fn new(head: Arc<PackedHead>) -> Self {
+        Drafter {
+            vocabulary: head.vocabulary.clone(),
+            out: vec![0.0; head.shape.dim],
+            logits: Vec::new(),
+            columns: Default::default(),
+            rows: Rows::default(),
+            head,
+        }
+    }
+
+    /// What drafts choose from.
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
+    /// Sizes of the head.
+    pub fn shape(&self) -> &HeadShape {
+        &self.head.shape
+    }
+
+    /// Bytes that a first step reads.
+    pub fn step_bytes(&self) -> u64 {
+        self.head.shape.step_bytes(true) + self.vocabulary.bytes()
+    }
+
+    /// Drafts may choose these too, from the next step on.
+    pub fn add_tokens(&mut self, tokens: &[u32]) {
+        self.vocabulary.add(tokens, &self.head.tables);
+    }
+
+    /// One step: from what is known of the token before, and `token`, to the logits of the token behind it, one for each of
+    /// [`Vocabulary::tokens`].
+    ///
+    /// # Panics
+    /// If the taps are not those of the head's shape.
+    pub fn step(&mut self, from: Origin, token: u32, together: Together) -> &[f32] {
+        let Drafter { head, columns: [first, second], rows, out, .. } = self;
+        let (dim, isa) = (head.shape.dim, head.isa);
+        let Rows { inputs, embedding, both, gate, up } = rows;
+        embedding.resize(dim, 0.0);
+        head.tables.embedding(token, embedding);
+        let mut r = head.bias.clone();
+        let before = match from {
+            Origin::Taps(taps) => {
+                assert_eq!(taps.len(), head.shape.inputs(), "rows of taps");
+                inputs.resize(taps.len(), 0.0);
+                read_taps(&head.tables, taps, inputs);
+                quantize_row(isa, inputs, first);
+                Part::Fuse
+            }
+            Origin::Itself => {
+                r.iter_mut().zip(&head.again_bias).for_each(|(r, bias)| *r += bias);
+                quantize_row(isa, out, first);
+                Part::Again
+            }
+        };
+        quantize_row(isa, embedding, second);
+        let (of_before, of_embedding) = (head.matrix(before), head.matrix(Part::Embed));
+        products(isa, Mode::Add, &mut r, &[(&of_before, first), (&of_embedding, second)], together);
+        both.resize(2 * dim, 0.0);
+        over_rms(&r, &mut both[..dim]);
+        both[dim..].copy_from_slice(embedding);
+        quantize_row(isa, both, first);
+        for (part, out) in [(Part::Gate, &mut *gate), (Part::Up, &mut *up)] {
+            out.resize(head.shape.hidden, 0.0);
+            products(isa, Mode::Store, out, &[(&head.matrix(part), first)], together);
+        }
+        Activate { activation: Activation::Silu, gate, up: Some(up) }.on(isa);
+        quantize_row(isa, gate, first);
+        products(isa, Mode::Add, &mut r, &[(&head.matrix(Part::Down), first)], together);
+        *out = r;
+        self.score(together);
+        &self.logits
+    }
+
+    /// The logits of the tokens in the list.
+    fn score(&mut self, together: Together) {
+        let Drafter { head, vocabulary, rows, columns: [column, _], out, logits } = self;
+        rows.inputs.clear();
+        rows.inputs.extend(out.iter().map(|x| x * head.scale));
+        logits.resize(vocabulary.tokens().len(), 0.0);
+        let matrix = vocabulary.matrix();
+        if matrix.wants_quantized() {
+            quantize_row(head.isa, &rows.inputs, column);
+            products(head.isa, Mode::Store, logits, &[(&matrix, column)], together);
+        } else {
+            let acts = Acts::Float(&rows.inputs);
+            let isa = head.isa;
+            of_rows(Mode::Store, logits, together, &|stripe| matmul(isa, &matrix, acts, stripe));
+        }
+    }
+
+    /// The logits of the last step.
+    pub fn logits(&self) -> &[f32] {
+        &self.logits
+    }
+
+    /// The best of the last step, best first.
+    pub fn best(&self, count: usize) -> Vec<Candidate> {
+        let tokens = self.vocabulary.tokens();
+        let candidate = |(place, logit)| Candidate { token: tokens[place as usize], logit };
+        scores::best(&self.logits, count).into_iter().map(candidate).collect()
+    }
+
+    /// What the last step left, to come back to by [`Drafter::go_on_from`]: a tree's branches share it.
+    pub fn output(&self) -> &[f32] {
+        &self.out
+    }
+
+    /// The next step goes on from this output.
+    pub fn go_on_from(&mut self, output: &[f32]) {
+        self.out.copy_from_slice(output);
+    }
+}
+
+/// Taps as a head reads them: each residual over its root mean square, the last one through the model's norm and over its own.
+pub fn read_taps(tables: &Tables, taps: &[f32], out: &mut [f32]) {
+    let dim = tables.dim();
+    let last = taps.len() / dim - 1;
+    for (i, (tap, out)) in taps.chunks_exact(dim).zip(out.chunks_exact_mut(dim)).enumerate() {
+        if i == last {
+            let mut state = vec![0.0; dim];
+            tables.final_state(tap, &mut state);
+            over_rms(&state, out);
+        } else {
+            over_rms(tap, out);
+        }
+    }
+}
+
+fn quantize_row(isa: Isa, row: &[f32], quantized: &mut QuantRows) {
+    quantized.resize(1, row.len());
+    quantized.quantize(isa, row);
+}
+
+/// Products of matrices with one column each; with [`Mode::Add`] all of them are added to `out`.
+fn products(isa: Isa, mode: Mode, out: &mut [f32], of: &[(&Weight, &QuantRows)], together: Together) {
+    of_rows(mode, out, together, &|stripe| {
+        of.iter().for_each(|(weight, column)| matmul(isa, weight, Acts::Quantized(column), stripe));
+    });
+}
+
+/// Makes all of `out`, whose rows are shared out to the threads.
+fn of_rows(mode: Mode, out: &mut [f32], together: Together, make: &(dyn Fn(&mut OutStripe) + Sync)) {
+    let rows = out.len();
+    let matrix = OutMatrix::new(out, rows, mode);
+    together(&|index, threads| {
+        let share = share(rows, index, threads);
+        if !share.is_empty() {
+            // SAFETY: shares have no row in common.
+            make(&mut unsafe { matrix.stripe(share) });
+        }
+    });
+}
+
+/// Which rows one of some threads makes.
+fn share(rows: usize, index: usize, threads: usize) -> Range<usize> {
+    let pieces = rows.div_ceil(ROW_GRAIN);
+    let bound = |index: usize| (pieces * index / threads * ROW_GRAIN).min(rows);
+    bound(index)..bound(index + 1)
+}

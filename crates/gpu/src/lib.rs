@@ -1,0 +1,532 @@
+//! The GPU backend: the whole forward pass, or the sublayers that were placed here, through wgpu.
+//!
+//! The bits of a row's logits are the same whatever else is in its batch, as on the CPU: every sum has one order,
+//! said in `shaders/common/product.wgsl` for matrices and in `shaders/common/attention.wgsl` for attention, and
+//! every regime keeps to it.
+
+mod ahead;
+mod cache;
+mod clock;
+mod compile;
+mod config;
+pub mod device;
+pub mod formats;
+#[cfg(any(test, windows))]
+mod fxc;
+mod lab;
+mod layout;
+mod lent;
+mod memory;
+mod ops;
+mod params;
+mod pick;
+pub mod pipelines;
+mod profile;
+mod proof;
+mod readback;
+mod record;
+mod round;
+mod rows;
+mod shift;
+mod sizes;
+mod speeds;
+mod states;
+mod stored;
+#[cfg(test)]
+mod tests;
+mod trial;
+mod upload;
+mod usage;
+pub mod variants;
+mod weights;
+mod work;
+
+use std::{collections::HashSet, sync::Arc};
+
+use ahead::Prepared;
+use cache::Shelf;
+pub use config::GpuConfig;
+use device::Gpu;
+pub use device::{AdapterChoice, Found, adapters, choose, choose_all, hardware, may_have_hardware};
+#[cfg(windows)]
+pub use fxc::why_no_dx12;
+use layout::{Layout, Place};
+use lent::Lender;
+pub use lent::lent_bytes;
+use ops::{Borders, Ops, Stage};
+use params::Params;
+use pick::Picker;
+use pipelines::Pipelines;
+pub use pipelines::Tuning;
+use profile::Profile;
+use record::Recorder;
+use round::Rounds;
+use rows::RowData;
+pub use sizes::{
+    bytes_read, high_plane_bytes, lows_bytes, op_bytes, overhead_bytes, saved_by_planes, scratch_bytes,
+};
+use sizes::{leaving_bytes, low_rows, readable_bytes};
+pub use speeds::speeds;
+use states::StateStore;
+use stored::Stored;
+pub use trial::{Chosen, choose as choose_variants};
+pub use trial::{TrialOutcome, tried, try_now};
+use usage::{PassKind, Usage};
+pub use variants::{Variants, Wanted};
+use weights::{To, Weights};
+use work::{Cache, MOST_EXPERTS, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, WorkBuffers};
+
+use backend::{
+    Backend, ChainPass, Chained, Crossing, Output, Rows, Taps, Traffic,
+    cpu::{Multiplier, matmul::Planes, simd::Isa},
+    kv::{self, CellMove, Replay},
+    planes::{self, LowProduct},
+    scores::{self, Top},
+};
+use plan::{Buf, Plan, Step, Unit, UnitSet, WeightId};
+use spec_run_backend as backend;
+use spec_run_gguf::{Error, Result, files, hash, quant, quoted, rng, words};
+use spec_run_kernels::kv_type;
+use spec_run_model::{Model, model, plan};
+
+/// The types among what a GPU is to hold that it holds in another form than the file, in words.
+pub fn converted(model: &Model, held: &UnitSet) -> Vec<String> {
+    let ops = held.ops(&model.plan).into_iter().flatten();
+    let mut types: Vec<_> =
+        ops.flat_map(|op| model.plan.operands(op).weights()).map(|id| model.weight(id).ty()).collect();
+    types.sort_unstable_by_key(|ty| *ty as u32);
+    types.dedup();
+    types.into_iter().filter_map(|ty| Some(format!("{ty} {}", formats::conversion(ty)?))).collect()
+}
+
+/// What of a plan has no kernel, in words.
+fn lacks(plan: &Plan) -> Option<String> {
+    if let Some(what) = plan.mixers.iter().find_map(states::lacks) {
+        return Some(what);
+    }
+    if !plan.slopes.is_empty() {
+        return Some("scores that fall with the distance (ALiBi)".into());
+    }
+    let longest = plan.attentions.iter().map(|spec| spec.head_dim).max().unwrap_or(0);
+    if longest > MOST_HEAD {
+        return Some(format!("heads of {longest}, which are longer than {MOST_HEAD},"));
+    }
+    let most = plan.experts.iter().map(|moe| moe.n_expert).max().unwrap_or(0);
+    (most > MOST_EXPERTS).then(|| format!("{most} experts, more than {MOST_EXPERTS},"))
+}
+
+/// Whether a model can run here.
+pub fn check(model: &Model) -> Result<()> {
+    let Some(what) = lacks(&model.plan) else { return Ok(()) };
+    let what = format!("the GPU's kernels do not know {what} yet, which `{}` has: `device` cpu", model.arch);
+    Err(Error::model(model.gguf.name(), what))
+}
+
+pub struct GpuBackend {
+    model: Arc<Model>,
+    name: String,
+    gpu: Arc<Gpu>,
+    pipelines: Pipelines,
+    weights: Weights,
+    work: WorkBuffers,
+    cache: Cache,
+    rows: RowData,
+    states: StateStore,
+    ops: Ops,
+    /// Where the head lives, and can say which tokens are best.
+    picker: Option<Picker>,
+    /// Steps and rows of passes whose kernels were made.
+    foreseen: HashSet<(usize, usize)>,
+    /// The last pass, if it was one that others may be like.
+    prepared: Option<Prepared>,
+    /// Where everything lives.
+    rounds: Option<Rounds>,
+    /// Products of which the low planes' part is made elsewhere.
+    low_products: Vec<LowProduct>,
+    /// Logits, or hidden rows, on their way out.
+    readable: wgpu::Buffer,
+    profile: Option<Profile>,
+    usage: Usage,
+}
+
+impl GpuBackend {
+    /// `progress` is told how many bytes of weights are on the device, of how many.
+    pub fn new(
+        model: Arc<Model>,
+        found: &Found,
+        config: &GpuConfig,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Self> {
+        check(&model)?;
+        let plan = &model.plan;
+        let mut gpu = Gpu::open_for(found, config.budget, false, config.variants)?;
+        gpu.variants = config.variants;
+        gpu.tuning = config.tuning.map_or(gpu.tuning, |tuning| tuning.within(&gpu.limits));
+        let proof = proof::known(&found.info, config.cache.as_deref());
+        if let Some(proof) = proof {
+            (gpu.flushes_halves, gpu.norms_apart) = (proof.flushes_halves, proof.norms_apart);
+        }
+        if let Some(directory) = &config.cache {
+            gpu.keep_kernels(&Shelf::new(directory, &found.info));
+        }
+        let gpu = Arc::new(gpu);
+        let mut pipelines = Pipelines::new(&gpu).in_background(&gpu);
+        // A device that is a program compiles on the processors that it computes on.
+        if found.is_hardware() {
+            pipelines = pipelines.with_other_columns();
+        }
+        let held = &config.held;
+        let max_rows = config.max_rows;
+        let cache = Cache::new(
+            &gpu,
+            plan,
+            held,
+            &config.layout,
+            Stored { keys: config.key_type, values: config.value_type },
+        )?;
+        let layout = Layout::of(plan);
+        let by_planes = planes::of_units(&model, &config.by_planes);
+        let joined: Vec<_> = held
+            .ops(plan)
+            .into_iter()
+            .flat_map(|ops| weights::join(&model, &layout, &ops, &by_planes))
+            .collect();
+        let low_products: Vec<_> = joined.iter().filter_map(weights::Joined::low_product).collect();
+        let needs = Needs {
+            up: joined.iter().any(|joined| matches!(joined.to, To::Beside(_))),
+            logits: held.head,
+            lows: low_rows(&model, &low_products),
+            arith: gpu.variants.arith.of_all(joined.iter().map(|joined| joined.format)),
+        };
+        let work = WorkBuffers::new(&gpu, plan, max_rows, config.layout.n_cells(), needs)?;
+        let rows = RowData::new(&gpu, plan, max_rows, &config.layout)?;
+        let states = StateStore::new(&gpu, plan, held, config.layout.states, max_rows)?;
+        let out_bytes = readable_bytes(plan, max_rows, held.head).max(leaving_bytes(
+            &low_products,
+            &work.layout,
+            max_rows,
+        ));
+        let readable = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        let readable = gpu.buffer("results", out_bytes, readable)?;
+        let weights = Weights::load(&gpu, &model, &work.layout, (held, &by_planes), progress)?;
+        let parts = weights.matrices.values().map(|m| m.parts.len()).sum();
+        let slots = Ops::count(plan, parts, config.layout.slots.len(), max_rows) + Picker::SLOTS;
+        let params = Params::new(&gpu, slots)?;
+        let picker = match &work.logits {
+            Some(logits) => Picker::new(&gpu, &pipelines, &params, logits, plan.dims.n_vocab)?,
+            None => None,
+        };
+        let is_whole = *held == UnitSet::all(plan.dims.n_layer) && low_products.is_empty();
+        // A chain would need to know what later passes do to states.
+        let rounds = if is_whole && plan.mixers.is_empty() { Some(Rounds::new(&gpu, &rows)?) } else { None };
+        let profile = if config.profile { Profile::new(&gpu)? } else { None };
+        if config.profile && profile.is_none() {
+            return Err(Error::Device(format!("{}: `profile`: the driver has no timestamps", gpu.info.name)));
+        }
+        let stage = Stage {
+            gpu: &gpu,
+            model: &model,
+            pipelines: &pipelines,
+            weights: &weights,
+            work: &work,
+            cache: &cache,
+            rows: &rows,
+            states: &states,
+        };
+        let ops = Ops::new(&stage, (held, &by_planes), params);
+        gpu.check()?;
+        let kernels = match gpu.variants {
+            Variants::PLAIN => String::new(),
+            variants => format!(", {variants} kernels"),
+        };
+        let norms = if gpu.norms_apart { ", norms by themselves" } else { "" };
+        Ok(GpuBackend {
+            name: format!("{}{kernels}{norms}", found.describe()),
+            model,
+            gpu,
+            pipelines,
+            weights,
+            work,
+            cache,
+            rows,
+            states,
+            ops,
+            picker,
+            foreseen: HashSet::new(),
+            prepared: None,
+            rounds,
+            low_products,
+            readable,
+            profile,
+            usage: Usage::default(),
+        })
+    }
+
+    /// Multiplies for the CPU with matrices of these units, which lie in RAM, or of which low planes do; `None` where it
+    /// has not the CPU's bits.
+    pub fn lender(
+        &self,
+        in_ram: &UnitSet,
+        planes_apart: &UnitSet,
+        planes: Option<Planes>,
+        isa: Option<Isa>,
+    ) -> Result<Option<Box<dyn Multiplier>>> {
+        let Some(planes) = planes else { return Ok(None) };
+        let units = UnitSet::of(self.model.n_layer(), |unit| in_ram.holds(unit) || planes_apart.holds(unit));
+        let lender = Lender::new(self.gpu.clone(), &self.model, &units, self.work.max_rows)?;
+        let Some(lender) = lender else { return Ok(None) };
+        let agreeing =
+            lender.agreeing(&self.model, (in_ram, planes_apart), planes, isa.unwrap_or_else(Isa::detect))?;
+        Ok(agreeing.map(|lender| Box::new(lender) as Box<dyn Multiplier>))
+    }
+
+    /// Sends what a pass works with, but for rows from elsewhere.
+    fn make_ready(&mut self, steps: &[Step], rows: &Rows, output: &Output) -> Result<()> {
+        self.gpu.check()?;
+        let GpuBackend { model, gpu, pipelines, weights, work, cache, states, ops, picker, .. } = self;
+        self.rows.send(gpu, &model.plan, rows)?;
+        states.send(gpu, rows.states);
+        let stage = Stage { gpu, model, pipelines, weights, work, cache, rows: &self.rows, states };
+        ops.prepare(&stage, steps);
+        if let (Output::Top { k, .. }, Some(picker)) = (output, picker) {
+            picker.prepare(&mut ops.params, *k);
+        }
+        ops.params.flush(gpu);
+        self.foresee(steps, rows, output)
+    }
+
+    /// Has the kernels of a pass made on several threads, if it is the first with so many rows.
+    fn foresee(&mut self, steps: &[Step], rows: &Rows, output: &Output) -> Result<()> {
+        let GpuBackend { model, gpu, pipelines, ops, picker, .. } = self;
+        let n = rows.tokens.len();
+        if !self.foreseen.insert((steps.len(), n)) {
+            return Ok(());
+        }
+        let mut list = Recorder::new(gpu, pipelines, None).listing();
+        ops.record(&mut list, &model.plan, (steps, rows), Borders::NONE, |_, _| ())?;
+        let Some(head) = steps.iter().find(|s| s.unit == Unit::Head) else { return Ok(()) };
+        ops.record_head(&mut list, head.op, 0, rows.outputs.len().min(OUTPUTS_AT_ONCE))?;
+        if let (Output::Top { k, .. }, Some(picker)) = (output, picker) {
+            picker.record(&mut list, *k, 1)?;
+        }
+        Ok(())
+    }
+
+    /// Runs steps that begin with the given hidden rows, or with an embedding, and end with hidden rows, or with the
+    /// head.
+    fn segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
+        self.make_ready(steps, rows, &output)?;
+        let is_timed = self.is_timed();
+        let is_apart = crossing.leaves.is_empty() && crossing.lows.is_empty();
+        let shape = self.shape(steps, rows, &output, &[]).filter(|_| is_apart);
+        let GpuBackend { model, gpu, pipelines, work, ops, picker, .. } = self;
+        let dims = model.plan.dims;
+        let n = rows.tokens.len();
+        for (buf, part) in model.plan.crossing(crossing.arrives, n) {
+            send_rows(gpu, work, buf, &crossing.arriving[part]);
+        }
+        if let Some(lows) = work.lows.as_ref().filter(|_| !crossing.lows.is_empty()) {
+            gpu.queue.write_buffer(lows, 0, bytemuck::cast_slice(crossing.lows));
+        }
+        if let Some(shape) = shape {
+            return self.repeat(shape, (steps, rows), Taps::none(), output);
+        }
+        let mut recorder = Recorder::new(gpu, pipelines, self.profile.as_mut().filter(|_| is_timed));
+        ops.record(
+            &mut recorder,
+            &model.plan,
+            (steps, rows),
+            Borders { lows: !crossing.lows.is_empty(), leaves: crossing.leaves },
+            |_, _| (),
+        )?;
+        let mut way_out = WayOut { gpu, readable: &self.readable, readbacks: 0 };
+        if let Some(head) = steps.iter().find(|s| s.unit == Unit::Head) {
+            let logits = work.logits.as_ref().expect("the head lives here");
+            match output {
+                Output::Logits(out) => {
+                    for (piece, out) in out.chunks_mut(OUTPUTS_AT_ONCE * dims.n_vocab).enumerate() {
+                        ops.record_head(&mut recorder, head.op, piece, out.len() / dims.n_vocab)?;
+                        way_out.read(&mut recorder, &[(logits, size_of_val(out) as u64)], |bytes| {
+                            bytemuck::cast_slice_mut(out).copy_from_slice(bytes);
+                        })?;
+                    }
+                }
+                Output::Top { k, rows } => {
+                    let picker = picker.as_ref().expect("asked for only where there is one");
+                    for (piece, out) in rows.chunks_mut(OUTPUTS_AT_ONCE).enumerate() {
+                        ops.record_head(&mut recorder, head.op, piece, out.len())?;
+                        picker.record(&mut recorder, k, out.len())?;
+                        let bytes = out.len() as u64 * pick::row_bytes(k);
+                        let take = |bytes: &[u8]| pick::take(bytes, k, out);
+                        way_out.read(&mut recorder, &[(&picker.best, bytes)], take)?;
+                    }
+                }
+            }
+        }
+        if !crossing.leaves.is_empty() {
+            let parts: Vec<_> = model.plan.crossing(crossing.leaves, n).collect();
+            let bytes_of = |buf| 4 * (n * work.layout.place(buf).stride) as u64;
+            let rooms: Vec<_> = parts.iter().map(|&(buf, _)| (work.room(buf), bytes_of(buf))).collect();
+            way_out.read(&mut recorder, &rooms, |mut bytes| {
+                for (buf, part) in parts {
+                    let (room, rest) = bytes.split_at(bytes_of(buf) as usize);
+                    take_rows(room, work.layout.place(buf), &mut crossing.leaving[part]);
+                    bytes = rest;
+                }
+            })?;
+        }
+        recorder.submit();
+        let kind = if n == 1 { PassKind::Token } else { PassKind::Rows };
+        let pass = Traffic { readbacks: way_out.readbacks, ..recorder.traffic() };
+        let recording = recorder.seconds();
+        self.used(kind, pass, is_timed, recording)
+    }
+
+    /// Whether the next pass has its kernels timed: with a profile all but every eighth, which shows what recording
+    /// costs without.
+    fn is_timed(&self) -> bool {
+        self.profile.is_some() && self.usage.passes() % 8 != 7
+    }
+
+    /// Keeps account of a pass that was submitted.
+    fn used(&mut self, kind: PassKind, pass: Traffic, is_timed: bool, recording: f64) -> Result<()> {
+        self.usage.add(kind, pass);
+        match &mut self.profile {
+            Some(profile) if is_timed => {
+                self.gpu.wait()?;
+                profile.collect(&self.gpu)?;
+            }
+            Some(_) => self.usage.recorded(recording, pass.dispatches),
+            None => {}
+        }
+        self.gpu.check()
+    }
+}
+
+/// Results on their way to the host.
+struct WayOut<'a> {
+    gpu: &'a Gpu,
+    readable: &'a wgpu::Buffer,
+    readbacks: u64,
+}
+
+impl WayOut<'_> {
+    /// Submits what was recorded and reads what it made: the first bytes of some buffers, one after the other.
+    fn read(
+        &mut self,
+        recorder: &mut Recorder,
+        made: &[(&wgpu::Buffer, u64)],
+        take: impl FnOnce(&[u8]),
+    ) -> Result<()> {
+        let mut end = 0;
+        for &(buffer, bytes) in made {
+            recorder.copy((buffer, 0), (self.readable, end), bytes);
+            end += bytes;
+        }
+        recorder.submit();
+        self.readbacks += 1;
+        readback::read(self.gpu, self.readable, end, take)
+    }
+}
+
+/// Rows from elsewhere.
+fn send_rows(gpu: &Gpu, work: &WorkBuffers, buf: Buf, rows: &[f32]) {
+    let (room, place) = (work.room(buf), work.layout.place(buf));
+    if place.stride == place.width {
+        gpu.queue.write_buffer(room, 0, bytemuck::cast_slice(rows));
+        return;
+    }
+    for (i, row) in rows.chunks_exact(place.width).enumerate() {
+        let at = 4 * (i * place.stride + place.column) as u64;
+        gpu.queue.write_buffer(room, at, bytemuck::cast_slice(row));
+    }
+}
+
+/// A buffer's rows from the bytes of its room.
+fn take_rows(room: &[u8], place: Place, rows: &mut [f32]) {
+    for (row, bytes) in rows.chunks_exact_mut(place.width).zip(room.chunks_exact(4 * place.stride)) {
+        let bytes = &bytes[4 * place.column..][..4 * place.width];
+        bytemuck::cast_slice_mut(row).copy_from_slice(bytes);
+    }
+}
+
+impl Drop for GpuBackend {
+    /// What cannot be kept is compiled again.
+    fn drop(&mut self) {
+        self.gpu.keep_compiled();
+    }
+}
+
+impl Backend for GpuBackend {
+    fn describe(&self) -> String {
+        format!("{}, {:.1} MiB", self.identity(), self.gpu.used() as f64 / f64::from(1 << 20))
+    }
+
+    fn identity(&self) -> String {
+        format!("GPU, {}", self.name)
+    }
+
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn max_rows(&self) -> usize {
+        self.work.max_rows
+    }
+
+    fn most_top(&self) -> usize {
+        if self.picker.is_some() { pick::MOST_TOP } else { 0 }
+    }
+
+    fn gives_last_rows(&self) -> bool {
+        true
+    }
+
+    fn low_products(&self) -> Vec<LowProduct> {
+        self.low_products.clone()
+    }
+
+    fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
+        self.segment(steps, rows, crossing, output)
+    }
+
+    fn run_tapped(&mut self, steps: &[Step], rows: &Rows, taps: Taps, output: Output) -> Result<bool> {
+        let Some(shape) = self.shape(steps, rows, &output, taps.cuts) else { return Ok(false) };
+        self.make_ready(steps, rows, &output)?;
+        self.repeat(shape, (steps, rows), taps, output)?;
+        Ok(true)
+    }
+
+    fn run_chain(&mut self, links: &[ChainPass], k: usize, rows: &mut [Top]) -> Result<Option<Chained>> {
+        self.chain(links, k, rows)
+    }
+
+    fn traffic(&self) -> Option<Traffic> {
+        Some(self.usage.traffic())
+    }
+
+    fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
+        bytes_read(&self.model, id, coarse)
+    }
+
+    fn profile(&self) -> Option<String> {
+        self.profile.as_ref().map(|profile| profile.table() + &self.usage.lines())
+    }
+
+    fn replay_states(&mut self, replay: &Replay) {
+        let GpuBackend { gpu, pipelines, states, ops, .. } = self;
+        states.send_again(gpu, replay);
+        let mut recorder = Recorder::new(gpu, pipelines, None);
+        if let Err(e) = ops.replay(&mut recorder, replay) {
+            // The next pass says so.
+            gpu.fail(&e);
+        }
+        recorder.submit();
+    }
+
+    fn shift_keys(&mut self, moves: &[Vec<CellMove>], delta: i64) -> Result<()> {
+        let GpuBackend { model, gpu, pipelines, cache, .. } = self;
+        gpu.check()?;
+        shift::shift(gpu, pipelines, cache, &model.plan.ropes, moves, delta)
+    }
+}

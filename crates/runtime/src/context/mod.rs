@@ -1,0 +1,620 @@
+//! A model, its K/V cache and a backend: batches in, logits out. No device code here.
+
+mod adapters;
+mod ahead;
+mod costs;
+mod forks;
+mod inject;
+mod parts;
+mod placed;
+mod saved;
+mod taps;
+mod views;
+mod watched;
+mod whole;
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    Batch, Error, Model, Result,
+    backend::{self, Backend, Output, SmallJob},
+    batch::{ChainBatch, Row, SeqId},
+    control,
+    kv::WrittenSlots,
+    lora::Loras,
+    mask::RunLayers,
+    open::{Opened, open},
+    placement::{Place, Placement},
+    plan::{Buf, CacheUse, Dims, Op, Plan, Step, Unit},
+    scores::{Scores, Top, Want},
+};
+use adapters::Adapted;
+use parts::Given;
+use placed::Placed;
+use taps::Tapped;
+use views::views;
+
+pub use crate::{
+    backend::{
+        Chained, Speeds, Spent, Traffic,
+        cpu::{matmul::Planes, simd::Isa},
+    },
+    config::{ContextConfig, Streaming},
+    gpu::{Tuning, Wanted as GpuVariant},
+    kv::{KvCache, TAKEN_BACK},
+    kv_type::KvType,
+    open::{Device, Loading},
+};
+
+/// A model on a device, with a cache of keys and values.
+pub struct Context {
+    model: Arc<Model>,
+    kv: KvCache,
+    backend: Box<dyn Backend>,
+    placement: Placement,
+    notes: Vec<String>,
+    speeds: Option<Speeds>,
+    extra_slots: usize,
+    shortlists: bool,
+    loras: Arc<Loras>,
+    adapted: Adapted,
+    /// `[outputs, n_vocab]` of the last decode.
+    logits: Vec<f32>,
+    /// `[rows, dim]` of the last decode that kept them.
+    hidden: Vec<f32>,
+    has_taps: bool,
+    /// Of the last decode that took rows out.
+    tapped: Tapped,
+    /// Of each output, if the last decode had this instead.
+    tops: Vec<Top>,
+}
+
+impl Context {
+    /// Opens the model on the device that the configuration names.
+    pub fn new(model: Arc<Model>, config: &ContextConfig) -> Result<Self> {
+        Self::open_with(model, config, &())
+    }
+
+    /// `loading` is told of the plan and of how far it is.
+    pub fn open_with(model: Arc<Model>, config: &ContextConfig, loading: &dyn Loading) -> Result<Self> {
+        if config.n_ctx == 0 || config.n_ctx > i32::MAX as u32 {
+            return Err(Error::Usage(format!(
+                "a context of {} tokens: `n_ctx` takes 1 to {}",
+                config.n_ctx,
+                i32::MAX
+            )));
+        }
+        let model = model.for_context(config.n_ctx as usize);
+        let model = control::steered(&model, &config.control_vectors, config.control_layers.as_ref())?;
+        let n_layer = model.plan.dims.n_layer;
+        let loras = Arc::new(Loras::open(&config.loras, &model)?);
+        let Opened { model, backend, placement, notes, speeds } = open(model, config, &loras, loading)?;
+        let kv = KvCache::new(&config.kv_layout(&model.plan), n_layer);
+        Ok(Context {
+            has_taps: model.plan.rests_between_layers(),
+            model,
+            kv,
+            extra_slots: config.extra_slots,
+            shortlists: config.shortlists && backend.takes_shortlists(),
+            backend,
+            placement,
+            notes: [loras.notes(), notes].concat(),
+            speeds,
+            adapted: Adapted::new(loras.default_scales()),
+            loras,
+            logits: Vec::new(),
+            hidden: Vec::new(),
+            tapped: Tapped::default(),
+            tops: Vec::new(),
+        })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// Which tokens are in the cache.
+    pub fn kv(&self) -> &KvCache {
+        &self.kv
+    }
+
+    /// One line for the banner.
+    pub fn describe(&self) -> String {
+        self.backend.describe()
+    }
+
+    /// The same without what may be another the next time on the same machine, as a name for what is kept.
+    pub fn identity(&self) -> String {
+        self.backend.identity()
+    }
+
+    /// Threads of the CPU that share the work.
+    pub fn threads(&self) -> usize {
+        self.backend.threads()
+    }
+
+    /// Has a small job done by the threads that share the work of passes.
+    pub fn together(&mut self, job: SmallJob) {
+        self.backend.together(job);
+    }
+
+    /// The share of the CPU's time in which some of its threads were left out, because other programs had their
+    /// cores: 0 on a machine that has time.
+    pub fn crowded(&self) -> f64 {
+        self.backend.crowded()
+    }
+
+    /// Whether the weights lie as they will stay.
+    pub fn is_packed(&self) -> bool {
+        self.backend.is_packed()
+    }
+
+    /// Rearranges weights that [`ContextConfig::pack_later`] has left as they are in the file, for about so long. Passes
+    /// become faster by it, and give the same bits.
+    pub fn pack_more(&mut self, time: Duration) -> Result<()> {
+        self.backend.pack_more(time)
+    }
+
+    /// What lives where.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// Whether the model lies in more than one place.
+    pub fn is_divided(&self) -> bool {
+        self.placement.is_divided()
+    }
+
+    /// What turned out other than planned.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Time by kernel, if the configuration asked for it.
+    pub fn profile(&self) -> Option<String> {
+        self.backend.profile()
+    }
+
+    /// Where the time of all passes so far went.
+    pub fn spent(&self) -> Spent {
+        self.backend.spent()
+    }
+
+    /// How fast the GPU is, where one is used and was measured.
+    pub fn speeds(&self) -> Option<Speeds> {
+        self.speeds
+    }
+
+    /// Bytes that the GPU reads of its memory in a second, where all weights lie there and it was measured.
+    pub fn weights_read_speed(&self) -> Option<f64> {
+        let is_there = self.placement.parts.iter().all(|(_, place)| *place == Place::Vram);
+        self.speeds.filter(|_| is_there).map(|speeds| speeds.read)
+    }
+
+    /// Rows that one pass takes.
+    pub fn rows_at_once(&self) -> usize {
+        self.backend.max_rows()
+    }
+
+    /// What went to and from a GPU.
+    pub fn traffic(&self) -> Option<Traffic> {
+        self.backend.traffic()
+    }
+
+    /// Whether a batch may keep hidden rows and resume from them.
+    pub fn keeps_hidden(&self) -> bool {
+        self.backend.keeps_hidden()
+    }
+
+    /// Evaluates the batch; afterwards [`Context::logits`] has the rows that asked. On an error the cache is
+    /// as it was, with two exceptions: cells which the batch resumed have lost what they held from there on, and a sequence
+    /// of which windows have forgotten too much to come back to is empty. A batch that is refused changes nothing and also
+    /// leaves the logits of the one before.
+    pub fn decode(&mut self, batch: &Batch) -> Result<()> {
+        self.decode_for(batch, Want::Logits)
+    }
+
+    /// As [`Context::decode`]; afterwards [`Context::scores`] has what is wanted of the rows that asked.
+    pub fn decode_for(&mut self, batch: &Batch, want: Want) -> Result<()> {
+        self.check(batch)?;
+        if let Some(resume) = &batch.resume {
+            return self.decode_resumed(batch, resume, want);
+        }
+        let forked = batch.forks.iter().map(|fork| (fork.to, 0));
+        let before = batch.rows.iter().map(|r| (r.seq, self.kv.len(r.seq))).chain(forked).collect();
+        self.adapted.part(batch);
+        // What predicts one token more has no states.
+        let goes_on = batch.ahead.is_none();
+        if goes_on {
+            self.kv.begin_states(&batch.rows);
+        }
+        let result = self.evaluate(batch, want);
+        if goes_on {
+            self.kv.end_states(&batch.rows);
+        }
+        if result.is_err() {
+            self.restore(before);
+        }
+        result
+    }
+
+    /// Evaluates batches one after the other without waiting in between, where the device can; then
+    /// [`Context::scores`] has the `k` best of all their outputs in order. `None` where it cannot, or not these
+    /// batches, and then the cache is as it was.
+    pub fn decode_chain(&mut self, links: &[ChainBatch], k: usize) -> Result<Option<Chained>> {
+        let rows = || links.iter().flat_map(|link| &link.batch.rows);
+        links.iter().try_for_each(|link| self.check(&link.batch))?;
+        check_picks(links)?;
+        let longest = links.iter().map(|link| link.batch.rows.len()).max().unwrap_or(0);
+        let fits = longest <= self.backend.max_rows() && rows().count() <= self.kv.room();
+        let in_parts = links.iter().any(|ChainBatch { batch, .. }| {
+            batch.keep_hidden.is_some()
+                || batch.resume.is_some()
+                || batch.ahead.is_some()
+                || !batch.taps.is_empty()
+                || !batch.forks.is_empty()
+                || batch.inject.is_some()
+        });
+        if links.is_empty() || in_parts || !fits || !(1..=self.backend.most_top()).contains(&k) {
+            return Ok(None);
+        }
+        let before: Vec<(SeqId, usize)> = rows().map(|r| (r.seq, self.kv.len(r.seq))).collect();
+        let result = links
+            .iter()
+            .map(|link| self.place(&link.batch, &link.batch.rows, 0))
+            .collect::<Result<Vec<_>>>()
+            .and_then(|cells| self.evaluate_chain(links, &cells, k));
+        if !matches!(result, Ok(Some(_))) {
+            self.restore(before);
+        }
+        result
+    }
+
+    /// The logits of the `i`-th row that asked for them in the last decode.
+    ///
+    /// # Panics
+    /// If something else was wanted of it.
+    pub fn logits(&self, i: usize) -> &[f32] {
+        let n = self.model.plan.dims.n_vocab;
+        &self.logits[i * n..][..n]
+    }
+
+    /// All logits of the last decode, `[outputs, n_vocab]`, given away: the context has none of them any more.
+    pub fn take_logits(&mut self) -> Vec<f32> {
+        std::mem::take(&mut self.logits)
+    }
+
+    /// The `i`-th row of the last decode as it came to the layer where the batch wanted rows kept, or out of the last one.
+    pub fn hidden(&self, i: usize) -> &[f32] {
+        let n = self.model.plan.dims.dim;
+        &self.hidden[i * n..][..n]
+    }
+
+    /// What the last decode says of the `i`-th row that asked: at least what was wanted.
+    pub fn scores(&self, i: usize) -> Scores<'_> {
+        if self.tops.is_empty() { Scores::All(self.logits(i)) } else { Scores::Top(&self.tops[i]) }
+    }
+
+    /// Makes `dst` the same as `src`; nothing is copied.
+    pub fn fork(&mut self, src: SeqId, dst: SeqId) {
+        self.kv.fork(src, dst);
+        self.adapted.fork(src, dst);
+    }
+
+    /// Keeps the first `len` tokens of a sequence. Where layers see only so far back this is an error, and changes nothing,
+    /// if they have forgotten what the next token would see: [`KvCache::can_truncate`] tells. A
+    /// sequence can always be cut to what lies up to [`TAKEN_BACK`] positions before the farthest that it has come to, and to
+    /// nothing.
+    pub fn truncate(&mut self, seq: SeqId, len: usize) -> Result<()> {
+        if !self.kv.can_truncate(seq, len) {
+            return Err(self.kv.lost(format!("cannot cut sequence {seq} to {len} tokens")));
+        }
+        self.cut(seq, len);
+        Ok(())
+    }
+
+    /// Forgets a sequence.
+    pub fn remove(&mut self, seq: SeqId) {
+        self.kv.remove(seq);
+        self.adapted.remove(seq);
+    }
+
+    /// Forgets everything.
+    pub fn remove_all(&mut self) {
+        self.kv.sequences().for_each(|seq| self.kv.remove(seq));
+        self.adapted.remove_all();
+    }
+
+    /// Context shift: drops `count` tokens after the first `keep` and closes the gap. An error where layers that see only so
+    /// far back would then see tokens of the first that they have forgotten.
+    pub fn shift(&mut self, seq: SeqId, keep: usize, count: usize) -> Result<()> {
+        let (moves, delta) = self.kv.shift(seq, keep, count)?;
+        self.backend.shift_keys(&moves, delta)
+    }
+
+    fn check(&self, batch: &Batch) -> Result<()> {
+        self.check_rows(batch)?;
+        self.check_taps(batch)?;
+        self.check_forks(batch)?;
+        self.check_inject(batch)?;
+        if let Some(ahead) = &batch.ahead {
+            return self.check_ahead(batch, ahead);
+        }
+        if batch.resume.is_none() && batch.rows.len() > self.kv.free_cells() {
+            return Err(self.kv.full(batch.rows.len()));
+        }
+        if batch.resume.is_none() {
+            self.kv.check_positions(&batch.rows)?;
+        }
+        self.check_whole(batch)?;
+        self.check_parts(batch)
+    }
+
+    /// What can be said of a batch whatever is in the cache.
+    pub fn check_rows(&self, batch: &Batch) -> Result<()> {
+        if batch.rows.is_empty() {
+            return Err(Error::Batch("an empty batch: nothing to decode".into()));
+        }
+        let (n_vocab, n_tokens) = (self.model.plan.dims.n_vocab, self.model.plan.n_tokens);
+        if let Some(list) = batch.shortlist.as_ref().filter(|list| list.n_vocab() != n_vocab) {
+            return Err(Error::Batch(format!(
+                "a shortlist of a vocabulary of {}, where {} has {n_vocab} tokens",
+                list.n_vocab(),
+                self.model.name
+            )));
+        }
+        for Row { token, pos, seq, .. } in &batch.rows {
+            if *token as usize >= n_tokens {
+                return Err(Error::Batch(format!("token {token} is not in the vocabulary of {n_tokens}")));
+            }
+            if let Some(most) = self.model.plan.most_positions.filter(|&most| *pos as usize >= most) {
+                return Err(Error::Batch(format!(
+                    "position {pos} of sequence {seq}: {} has places for {most} tokens and no more",
+                    self.model.name
+                )));
+            }
+            if *pos > i32::MAX as u32 {
+                return Err(Error::Batch(format!("position {pos} of sequence {seq} is beyond {}", i32::MAX)));
+            }
+        }
+        if let Some(mask) = &batch.run_layers {
+            let n_layer = self.model.plan.dims.n_layer;
+            if mask.n_layer() != n_layer {
+                return Err(Error::Mask(format!(
+                    "a mask for {} layers cannot be used on {}, which has {n_layer}",
+                    mask.n_layer(),
+                    self.model.name
+                )));
+            }
+            let repeated = || {
+                let steps = self.model.plan.steps(Some(mask));
+                steps
+                    .iter()
+                    .find(|s| matches!(s.op, Op::Convolve(_)) && s.visit.repetition > 0)
+                    .map(|s| s.visit.layer)
+            };
+            if let Some(layer) = (mask.extra_repetitions() > 0).then(repeated).flatten() {
+                return Err(Error::Mask(format!(
+                    "the mask repeats layer {layer}, which is recurrent: its state goes on by one step for each token"
+                )));
+            }
+            if mask.extra_repetitions() > self.extra_slots {
+                return Err(Error::Mask(format!(
+                    "the mask repeats layers {} times and the context has K/V room for {}: set extra_slots",
+                    mask.extra_repetitions(),
+                    self.extra_slots
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sequences as long as they were, or empty.
+    fn restore(&mut self, before: Vec<(SeqId, usize)>) {
+        for (seq, len) in before {
+            let len = if self.kv.can_truncate(seq, len) { len } else { 0 };
+            self.cut(seq, len);
+        }
+    }
+
+    fn cut(&mut self, seq: SeqId, len: usize) {
+        if let Some(replay) = self.kv.truncate(seq, len) {
+            self.backend.replay_states(&replay);
+        }
+    }
+
+    /// Which slots a pass under `mask` writes; `None` if exactly the layers' own.
+    fn written_slots(&self, mask: &RunLayers) -> Option<WrittenSlots> {
+        let n_layer = self.model.plan.dims.n_layer;
+        let mut written = vec![None; self.model.plan.own_slots() + self.extra_slots];
+        for step in self.model.plan.steps(Some(mask)) {
+            if self.model.plan.operands(step.op).cache == CacheUse::Writes {
+                written[step.slot] = Some(step.visit);
+            }
+        }
+        let plan = &self.model.plan;
+        let own = |slot| slot < n_layer && plan.keys_of(slot) == slot;
+        let plain = written.iter().enumerate().all(|(slot, w)| w.is_some() == own(slot));
+        (!plain).then(|| written.into())
+    }
+
+    /// Makes room for what a batch gives. `Some`: so many of each output's best tokens, all that is needed of them.
+    fn make_room(&mut self, batch: &Batch, want: Want, keeps_rows: bool) -> Result<Option<usize>> {
+        let Dims { n_vocab, dim, .. } = self.model.plan.dims;
+        let n_outputs = batch.rows.iter().filter(|r| r.logits).count();
+        let top = match want {
+            Want::Top(k) if (1..=self.backend.most_top()).contains(&k) => Some(k),
+            _ => None,
+        };
+        self.tops.clear();
+        self.logits.clear();
+        if top.is_some() {
+            self.tops.resize_with(n_outputs, Top::default);
+        } else {
+            self.logits.try_reserve(n_outputs * n_vocab).map_err(|_| {
+                Error::Memory(format!(
+                    "no memory for the logits of {n_outputs} rows: ask for fewer rows at once"
+                ))
+            })?;
+            // What is on no list stays so.
+            self.logits.resize(n_outputs * n_vocab, f32::NEG_INFINITY);
+        }
+        self.hidden.resize(if keeps_rows { batch.rows.len() * dim } else { 0 }, 0.0);
+        Ok(top)
+    }
+
+    /// Runs a batch, in as many passes as it takes.
+    fn evaluate(&mut self, batch: &Batch, want: Want) -> Result<()> {
+        let model = self.model.clone();
+        let Dims { n_vocab, dim, .. } = model.plan.dims;
+        let mut steps = match &batch.ahead {
+            Some(ahead) => model.plan.ahead_steps(ahead.after_itself),
+            None if batch.inject.is_some() => model.plan.inject_steps(),
+            None => model.plan.steps(batch.run_layers.as_ref()),
+        };
+        let head = steps.pop_if(|step| step.unit == Unit::Head);
+        let begun = batch.resume.as_ref().map_or(0, |resume| model.plan.steps_before(resume.layer));
+        steps.drain(..begun);
+        let body = steps.len();
+        let kept_after = match batch.ahead {
+            Some(_) => batch.rows.iter().any(|row| row.logits).then_some(body),
+            None => batch.keep_hidden.map(|layer| model.plan.steps_before(layer) - begun),
+        };
+        let given = match (&batch.ahead, &batch.resume) {
+            (Some(ahead), _) => Some((model.plan.read_ahead(ahead.after_itself), &ahead.before)),
+            (None, Some(resume)) => Some((Buf::X, &resume.hidden)),
+            (None, None) => batch.inject.as_ref().map(|rows| (model.plan.read_injected(), rows)),
+        };
+        let top = self.make_room(batch, want, kept_after.is_some())?;
+        let mut tapped = self.tapped.take_for(batch, &model.plan);
+        let recurrent = recurrent_layers(&model.plan, &steps);
+        let mut done = 0;
+        let mut out = 0;
+        for rows in batch.rows.chunks(self.backend.max_rows()) {
+            let (cells, states) = match (&batch.ahead, &batch.resume) {
+                (Some(_), _) => (self.cells_ahead(rows)?, Vec::new()),
+                (None, Some(_)) => (self.cells_of(rows), self.kv.advance_states(rows, &recurrent)?),
+                (None, None) => (self.place(batch, rows, done)?, self.kv.advance_states(rows, &recurrent)?),
+            };
+            let scales = self.adapted.of_rows(rows);
+            let placed = Placed::new(&self.kv, rows, &cells, states, scales);
+            let n_out = placed.outputs.len();
+            steps.truncate(body);
+            steps.extend(head.filter(|_| n_out > 0));
+            let (views, view_of_slot) = views(&self.kv, &model.plan, rows, &cells, &steps);
+            let output = match top {
+                Some(k) if n_out > 0 => Output::Top { k, rows: &mut self.tops[out..][..n_out] },
+                Some(_) => Output::none(),
+                None => Output::Logits(&mut self.logits[out * n_vocab..][..n_out * n_vocab]),
+            };
+            let hidden = done * dim..(done + rows.len()) * dim;
+            let given = given.map(|(buf, all)| {
+                let width = model.plan.width(buf);
+                Given { buf, rows: &all[done * width..(done + rows.len()) * width] }
+            });
+            let kept = kept_after.map(|steps| (steps, &mut self.hidden[hidden]));
+            let placed_rows = placed.rows(&views, &view_of_slot, batch.shortlist.as_deref());
+            match tapped.is_wanted() {
+                true => tapped.run(&mut *self.backend, &steps, &placed_rows, output)?,
+                false => parts::run(&mut *self.backend, &steps, &placed_rows, given, kept, output)?,
+            }
+            done += rows.len();
+            out += n_out;
+        }
+        self.tapped = tapped;
+        let has_none = |i: usize| match top {
+            Some(_) => self.tops[i].best[0].1.is_nan(),
+            None => self.logits[i * n_vocab..][..n_vocab].iter().all(|x| x.is_nan()),
+        };
+        self.check_numbers(batch, has_none)
+    }
+
+    /// A full pass gives each row that asked at least one number; a draft's pass may fail, which only costs it.
+    fn check_numbers(&self, batch: &Batch, has_none: impl Fn(usize) -> bool) -> Result<()> {
+        if batch.ahead.is_some() || batch.run_layers.as_ref().is_some_and(|mask| !mask.is_full()) {
+            return Ok(());
+        }
+        let mut asked = batch.rows.iter().filter(|row| row.logits).enumerate();
+        match asked.find(|&(i, _)| has_none(i)) {
+            Some((_, row)) => Err(self.not_a_number(row.pos)),
+            None => Ok(()),
+        }
+    }
+
+    /// The error for a row whose logits are not numbers.
+    pub fn not_a_number(&self, pos: u32) -> Error {
+        let what = format!(
+            "the logits at position {pos} are not numbers (NaN): the file is damaged, or the model overflows; convert or download it again"
+        );
+        Error::model(self.model.gguf.name(), what)
+    }
+
+    fn evaluate_chain(
+        &mut self,
+        links: &[ChainBatch],
+        cells: &[Vec<u32>],
+        k: usize,
+    ) -> Result<Option<Chained>> {
+        let model = self.model.clone();
+        let placed: Vec<_> = std::iter::zip(links, cells)
+            .map(|(link, cells)| {
+                let rows = &link.batch.rows;
+                Placed::new(&self.kv, rows, cells, Vec::new(), self.adapted.of_rows(rows))
+            })
+            .collect();
+        let steps: Vec<_> = links.iter().map(|l| model.plan.steps(l.batch.run_layers.as_ref())).collect();
+        let seen: Vec<_> = (0..links.len())
+            .map(|i| views(&self.kv, &model.plan, &links[i].batch.rows, &cells[i], &steps[i]))
+            .collect();
+        let chain: Vec<_> = steps
+            .into_iter()
+            .enumerate()
+            .map(|(i, steps)| backend::ChainPass {
+                steps,
+                rows: placed[i].rows(&seen[i].0, &seen[i].1, None),
+                picked: &links[i].picked,
+            })
+            .collect();
+        let mut tops = Vec::new();
+        tops.resize_with(placed.iter().map(|p| p.outputs.len()).sum(), Top::default);
+        let chained = self.backend.run_chain(&chain, k, &mut tops)?;
+        if chained.is_some() {
+            let mut tops_left = &tops[..];
+            for link in links {
+                let outputs = link.batch.rows.iter().filter(|row| row.logits).count();
+                let (of_link, rest) = tops_left.split_at(outputs);
+                self.check_numbers(&link.batch, |i| of_link[i].best[0].1.is_nan())?;
+                tops_left = rest;
+            }
+            self.tops = tops;
+        }
+        Ok(chained)
+    }
+}
+
+/// Which recurrent layers some steps go through.
+fn recurrent_layers(plan: &Plan, steps: &[Step]) -> Vec<bool> {
+    let mut runs = vec![false; plan.mixers.len()];
+    for step in steps {
+        if let Op::Convolve(id) = step.op {
+            runs[id.index()] = true;
+        }
+    }
+    runs
+}
+
+/// A picked token has been picked by the time its row is evaluated.
+fn check_picks(links: &[ChainBatch]) -> Result<()> {
+    let mut outputs = 0;
+    for ChainBatch { batch, picked } in links {
+        if let Some((row, pick)) = picked.iter().find(|(row, p)| *row >= batch.rows.len() || *p >= outputs) {
+            return Err(Error::Batch(format!(
+                "row {row} of {} waits for output {pick} of a chain, of which {outputs} come before it",
+                batch.rows.len()
+            )));
+        }
+        outputs += batch.rows.iter().filter(|r| r.logits).count();
+    }
+    Ok(())
+}

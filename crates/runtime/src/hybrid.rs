@@ -1,0 +1,241 @@
+//! One pass on several devices: the steps go in order, each on the device that has its unit. At each border those buffers
+//! cross that are needed behind it and that the device there does not have already. A product whose low planes lie in RAM
+//! is a border, too: its rows leave the GPU, and come back as sums.
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::HashMap, mem, ops::Add, sync::Arc, time::Instant};
+
+use crate::{
+    Model, Result,
+    backend::{Backend, Crossing, Output, Rows, SmallJob, Spent, Traffic, planes::LowProduct},
+    kv::{CellMove, Replay},
+    plan::{BufSet, Linear, Op, Step, Unit, UnitSet, WeightId},
+};
+
+/// A GPU and what it holds.
+pub struct Part {
+    pub gpu: Box<dyn Backend>,
+    pub held: UnitSet,
+}
+
+pub struct HybridBackend {
+    model: Arc<Model>,
+    gpus: Vec<Part>,
+    /// Has what no GPU has.
+    cpu: Option<Box<dyn Backend>>,
+    /// By the first matrix: products that a GPU makes of the high planes and the CPU of the low ones.
+    low_products: HashMap<u32, LowProduct>,
+    lows: Vec<f32>,
+    /// By weight id: whose it is, as a number among the GPUs, or their count for the CPU.
+    device_of: Vec<usize>,
+    /// Rows on their way to a segment, and from it.
+    arriving: Vec<f32>,
+    leaving: Vec<f32>,
+    /// The numbers of a pass's rows.
+    every_row: Vec<usize>,
+    gpu_seconds: f64,
+    /// What the GPUs do not count themselves.
+    crossings: Traffic,
+}
+
+impl HybridBackend {
+    /// Each GPU holds its units, the CPU all others.
+    pub fn new(model: Arc<Model>, gpus: Vec<Part>, cpu: Option<Box<dyn Backend>>) -> Self {
+        let mut device_of = vec![gpus.len(); model.weights.len()];
+        for (i, part) in gpus.iter().enumerate() {
+            for op in part.held.ops(&model.plan).into_iter().flatten() {
+                model.plan.operands(op).weights().for_each(|id| device_of[id.0 as usize] = i);
+            }
+        }
+        let low_products = gpus.iter().flat_map(|part| part.gpu.low_products());
+        HybridBackend {
+            low_products: low_products.map(|of| (of.weights[0].0, of)).collect(),
+            lows: Vec::new(),
+            model,
+            gpus,
+            cpu,
+            device_of,
+            arriving: Vec::new(),
+            leaving: Vec::new(),
+            every_row: Vec::new(),
+            gpu_seconds: 0.0,
+            crossings: Traffic::default(),
+        }
+    }
+
+    fn devices(&self) -> impl Iterator<Item = &dyn Backend> {
+        self.gpus.iter().map(|part| part.gpu.as_ref()).chain(self.cpu.as_deref())
+    }
+
+    fn devices_mut(&mut self) -> impl Iterator<Item = &mut Box<dyn Backend>> {
+        self.gpus.iter_mut().map(|part| &mut part.gpu).chain(&mut self.cpu)
+    }
+
+    /// The GPU that has the head, where one does.
+    fn head(&self) -> Option<&Part> {
+        self.gpus.iter().find(|part| part.held.head)
+    }
+}
+
+/// The number of the device that has a unit: the one behind the GPUs is the CPU.
+fn holder(gpus: &[Part], unit: Unit) -> usize {
+    gpus.iter().position(|part| part.held.holds(unit)).unwrap_or(gpus.len())
+}
+
+/// The product that a step begins, if the CPU makes a part of it: not where the high planes suffice.
+fn low_product<'p>(products: &'p HashMap<u32, LowProduct>, step: &Step) -> Option<&'p LowProduct> {
+    match *step.op {
+        Op::MatMul { weight: first, .. } | Op::Gate { gate: Linear { weight: first, .. }, .. }
+            if !step.coarse =>
+        {
+            products.get(&first.0)
+        }
+        _ => None,
+    }
+}
+
+fn ops<'a>(steps: &'a [Step<'a>]) -> impl DoubleEndedIterator<Item = &'a Op> {
+    steps.iter().map(|step| step.op)
+}
+
+impl Backend for HybridBackend {
+    fn describe(&self) -> String {
+        self.devices().map(|device| device.describe()).collect::<Vec<_>>().join("; ")
+    }
+
+    fn identity(&self) -> String {
+        self.devices().map(|device| device.identity()).collect::<Vec<_>>().join("; ")
+    }
+
+    fn threads(&self) -> usize {
+        self.cpu.as_ref().map_or(1, |cpu| cpu.threads())
+    }
+
+    fn together(&mut self, job: SmallJob) {
+        match &mut self.cpu {
+            Some(cpu) => cpu.together(job),
+            None => self.gpus[0].gpu.together(job),
+        }
+    }
+
+    fn max_rows(&self) -> usize {
+        self.devices().map(|device| device.max_rows()).min().expect("there are devices")
+    }
+
+    fn most_top(&self) -> usize {
+        self.head().map_or(0, |part| part.gpu.most_top())
+    }
+
+    fn takes_shortlists(&self) -> bool {
+        self.head().is_none() && self.cpu.as_ref().is_some_and(|cpu| cpu.takes_shortlists())
+    }
+
+    fn run_segment(&mut self, steps: &[Step], rows: &Rows, crossing: Crossing, output: Output) -> Result<()> {
+        let plan = &self.model.plan;
+        let n = rows.tokens.len();
+        self.every_row.extend(self.every_row.len()..n);
+        let all_rows = Rows { outputs: &self.every_row[..n], ..*rows };
+        let Crossing { mut arrives, arriving, leaves: leaves_last, leaving: leaving_last, lows: _ } =
+            crossing;
+        let low_product = |step: &Step| low_product(&self.low_products, step);
+        self.arriving.clear();
+        self.arriving.extend_from_slice(arriving);
+        // The buffers that each device has as they are now.
+        let mut held = vec![BufSet::NONE; self.gpus.len() + 1];
+        let mut rest = steps;
+        let (mut output, mut leaving_last) = (Some(output), Some(leaving_last));
+        while let Some(first) = rest.first() {
+            let here = holder(&self.gpus, first.unit);
+            let ends = |s: &Step| holder(&self.gpus, s.unit) != here || low_product(s).is_some();
+            let until = 1 + rest[1..].iter().position(ends).unwrap_or(rest.len() - 1);
+            let (segment, after) = rest.split_at(until);
+            rest = after;
+            self.lows.clear();
+            if let Some(of) = low_product(first) {
+                // Its rows are all that has left the GPU, where they were made.
+                let cpu = self.cpu.as_mut().expect("low planes lie there");
+                self.crossings.low_planes += cpu.low_sums(of, n, &self.arriving, &mut self.lows)?;
+            }
+            let written = ops(segment).fold(BufSet::NONE, |all, op| all.union(plan.operands(op).writes));
+            let arrived = held[here].union(arrives).union(written);
+            held.iter_mut().for_each(|held| *held = held.without(written));
+            held[here] = arrived;
+            let next = after.first().and_then(low_product);
+            // All that is needed behind a border is valid on the device there, also what only a later one needs.
+            let leaves = match (after.first(), next) {
+                (None, _) => leaves_last,
+                (Some(_), Some(next)) => BufSet::of([next.src]),
+                (Some(step), None) => {
+                    let there = holder(&self.gpus, step.unit);
+                    let leaves = plan.live(ops(after), leaves_last).without(held[there]);
+                    held[there] = held[there].union(leaves);
+                    leaves
+                }
+            };
+            let is_last = after.is_empty();
+            let leaving = match leaving_last.take_if(|_| is_last) {
+                Some(leaving) => leaving,
+                None => {
+                    self.leaving.resize(plan.crossing_len(leaves, n), 0.0);
+                    &mut self.leaving
+                }
+            };
+            let border = Crossing { arrives, arriving: &self.arriving, leaves, leaving, lows: &self.lows };
+            // Only the head has an output, and it comes last. What comes before it is done for all rows.
+            let output = output.take_if(|_| is_last).unwrap_or(Output::none());
+            let rows = if is_last { rows } else { &all_rows };
+            match self.gpus.get_mut(here) {
+                Some(part) => {
+                    let arrive = plan.crossing_len(arrives, n) + self.lows.len();
+                    self.crossings.crossed += 4 * (arrive + plan.crossing_len(leaves, n)) as u64;
+                    let started = Instant::now();
+                    part.gpu.run_segment(segment, rows, border, output)?;
+                    self.gpu_seconds += started.elapsed().as_secs_f64();
+                }
+                None => {
+                    let cpu = self.cpu.as_mut().expect("it has what no GPU has");
+                    cpu.run_segment(segment, rows, border, output)?;
+                }
+            }
+            mem::swap(&mut self.arriving, &mut self.leaving);
+            // What a product's other part is made of stays on the GPU.
+            arrives = if next.is_some() { BufSet::NONE } else { leaves };
+        }
+        Ok(())
+    }
+
+    fn traffic(&self) -> Option<Traffic> {
+        let all = self.gpus.iter().filter_map(|part| part.gpu.traffic());
+        all.reduce(Traffic::add).map(|of_gpus| of_gpus + self.crossings)
+    }
+
+    fn weight_bytes(&self, id: WeightId, coarse: bool) -> u64 {
+        // What nobody has is a part that was left out.
+        let device = self.devices().nth(self.device_of[id.0 as usize]);
+        device.map_or(0, |device| device.weight_bytes(id, coarse))
+    }
+
+    fn crowded(&self) -> f64 {
+        self.cpu.as_ref().map_or(0.0, |cpu| cpu.crowded())
+    }
+
+    fn spent(&self) -> Spent {
+        let on_cpu = self.cpu.as_ref().map_or(Spent::default(), |cpu| cpu.spent());
+        Spent { vram: self.gpu_seconds, ..on_cpu }
+    }
+
+    fn profile(&self) -> Option<String> {
+        let all: Vec<String> = self.gpus.iter().filter_map(|part| part.gpu.profile()).collect();
+        (!all.is_empty()).then(|| all.join("\n"))
+    }
+
+    fn replay_states(&mut self, replay: &Replay) {
+        self.devices_mut().for_each(|device| device.replay_states(replay));
+    }
+
+    fn shift_keys(&mut self, moves: &[Vec<CellMove>], delta: i64) -> Result<()> {
+        self.devices_mut().try_for_each(|device| device.shift_keys(moves, delta))
+    }
+}

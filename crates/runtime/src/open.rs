@@ -1,0 +1,604 @@
+//! From what was asked for to the backend that does it. Never a silent change of mind: a GPU that was asked for
+//! and cannot be used is an error, and a plan that turned out too large is replaced with a word about it.
+
+use std::{str::FromStr, sync::Arc};
+
+use crate::{
+    Error, Model, Result,
+    backend::{
+        Backend, Speeds,
+        cpu::{CpuBackend, CpuConfig},
+    },
+    config::{ContextConfig, Streaming},
+    gpu::{self, Chosen, Found, GpuBackend, GpuConfig, Variants},
+    hybrid::{HybridBackend, Part},
+    kv::StateBytes,
+    lora::Loras,
+    placement::{
+        self, Apart, Basis, First, Place, Placement, PlacementChoice, PlacementRequest, PromptForecast, Side,
+        forecast::Forecast,
+    },
+    plan::UnitSet,
+    planned::{GpuRoom, Machine, ModelSizes, Planned, cpu_overhead, plan_ahead, rooms, vram},
+};
+
+/// Which device runs a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Device {
+    /// The CPU.
+    #[default]
+    Cpu,
+    /// A hardware GPU if there is one, else the CPU.
+    Auto,
+    /// An adapter by its number in the list of `spec-run devices`, or by a part of its name.
+    Named(String),
+    /// Adapters by their numbers: what does not fit the first goes to the next. One that is there twice is opened twice, and
+    /// its memory is shared.
+    Several(Vec<usize>),
+}
+
+impl FromStr for Device {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_cpu = |name: &str| matches!(name, "cpu" | "none");
+        let lower = text.to_lowercase();
+        let pieces: Vec<&str> = lower.split(',').map(str::trim).collect();
+        let numbers: Vec<usize> = pieces.iter().filter_map(|piece| piece.parse().ok()).collect();
+        // Names may have commas, too.
+        if pieces.len() > 1
+            && numbers.len() + pieces.iter().filter(|piece| is_cpu(piece)).count() == pieces.len()
+        {
+            if numbers.len() < pieces.len() {
+                return Err("several devices are GPUs by their numbers, as 0,1: what these have no room for is the CPU's anyway".into());
+            }
+            let twice = |(i, number): &(usize, &usize)| numbers[..*i].contains(number);
+            return match numbers.iter().enumerate().find(twice) {
+                Some((_, number)) => Err(format!("GPU {number} is named twice: each GPU once, as 0,1")),
+                None => Ok(Device::Several(numbers)),
+            };
+        }
+        Ok(match lower.as_str() {
+            "auto" => Device::Auto,
+            name if is_cpu(name) => Device::Cpu,
+            _ => Device::Named(text.into()),
+        })
+    }
+}
+
+/// A backend, and where it put things.
+pub struct Opened {
+    /// The model as it is run.
+    pub model: Arc<Model>,
+    pub backend: Box<dyn Backend>,
+    pub placement: Placement,
+    /// What turned out other than planned, in a sentence each.
+    pub notes: Vec<String>,
+    /// Of the GPU, where one is used and was measured.
+    pub speeds: Option<Speeds>,
+}
+
+/// Each smaller plan takes so much of the one before.
+const NEXT_PLAN: f64 = 0.85;
+const MOST_PLANS: usize = 8;
+
+/// Where things would go.
+pub struct Plans {
+    /// As they would be opened.
+    pub chosen: Placement,
+    /// With no regard to a draft.
+    pub whole_layers: Placement,
+    /// With what a draft runs in the fast memory first.
+    pub drafted_first: Placement,
+    /// With low planes in RAM, where drafts read no others.
+    pub apart: Option<Apart>,
+    /// What the choice rests on.
+    pub basis: Basis,
+    /// Where there are recurrent layers; the places have it too.
+    pub states: Option<StateBytes>,
+    /// Where many rows may be multiplied on the GPU with what lies in RAM.
+    pub prompt: Option<PromptForecast>,
+}
+
+impl Plans {
+    pub fn forecast(&self) -> Forecast {
+        Forecast::new(&self.whole_layers, &self.drafted_first, self.apart.as_ref(), self.basis)
+    }
+
+    /// With another draft's way to have low planes in RAM beside these, which is chosen where more is expected of it.
+    pub fn or_apart(self, apart: Option<Apart>) -> Self {
+        let Some(apart) = apart else { return self };
+        let basis = Basis { acceptance: apart.acceptance, ..self.basis };
+        let side = Side::of(&apart.placement, &basis);
+        let [whole_layers, drafted] =
+            [&self.whole_layers, &self.drafted_first].map(|placement| Side::of(placement, &self.basis));
+        let chosen = match side.rate > self.chosen.rate(&self.basis) {
+            true => {
+                let choice =
+                    PlacementChoice { first: First::Planes, whole_layers, drafted, planes: Some(side) };
+                Placement { choice: Some(choice), ..apart.placement.clone() }
+            }
+            false => self.chosen,
+        };
+        Plans { chosen, apart: Some(apart), ..self }
+    }
+}
+
+/// What would be opened, without opening it.
+pub fn plan(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans> {
+    let mut found = adapters(config)?;
+    if config.device == Device::Auto {
+        found.truncate(1);
+    }
+    let speeds = match found.first() {
+        Some(found) => gpu::speeds(config.gpu_cache.as_deref(), found)?,
+        None => None,
+    };
+    let basis = with_measured(basis, speeds);
+    plans(model, config, basis, rooms(&config.placement, &found, &[]))
+}
+
+/// Bytes of RAM that a context would take: for weights, keys, values and buffers. Nothing stays in the file, unless the
+/// placement asks for that.
+pub fn memory_needed(model: &Model, config: &ContextConfig) -> Result<u64> {
+    let mut found = adapters(config)?;
+    if config.device == Device::Auto {
+        found.truncate(1);
+    }
+    let request = PlacementRequest {
+        ram: Some(config.placement.ram.unwrap_or(u64::MAX / 2)),
+        ..config.placement.clone()
+    };
+    let machine = Machine::with(rooms(&request, &found, &[]));
+    let with_ahead = config.ahead.then(|| model.with_ahead());
+    let planned = plan_ahead(model, with_ahead.as_ref(), config, &request, &machine, &Basis::default)?;
+    let buffers = cpu_overhead(model, config, planned.max_rows, &planned.placement.on_cpu());
+    Ok(planned.placement.bytes_in_ram().saturating_add(buffers))
+}
+
+/// The basis with what is known of a GPU.
+fn with_measured(basis: Basis, speeds: Option<Speeds>) -> Basis {
+    speeds.map_or(basis, |Speeds { read, round_trip }| basis.with_measured(read, round_trip))
+}
+
+/// The same on a machine whose GPU, if it is to have one, has `config.placement.vram`; no device is looked for.
+pub fn plan_elsewhere(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans> {
+    let vram = config.placement.vram.filter(|&vram| vram > 0);
+    let room = vram.map(|vram| GpuRoom { number: 0, vram, shares_memory: false, is_hardware: true });
+    plans(model, config, basis, room.into_iter().collect())
+}
+
+fn plans(model: &Model, config: &ContextConfig, basis: Basis, rooms: Vec<GpuRoom>) -> Result<Plans> {
+    let is_alone = rooms.len() == 1;
+    let machine = Machine::with(rooms);
+    let with_ahead = config.ahead.then(|| model.with_ahead());
+    let planned = plan_ahead(model, with_ahead.as_ref(), config, &config.placement, &machine, &|| basis)?;
+    let model = with_ahead.as_ref().filter(|_| planned.ahead).unwrap_or(model);
+    let (chosen, streams) = (planned.placement, planned.streams);
+    let prompt = streams.then(|| chosen.prompt(basis, planned.max_rows));
+    let sizes = ModelSizes { model, config, layout: config.kv_layout(&model.plan) };
+    let parts = placement::parts(model, &sizes, config.placement.draft.as_ref());
+    let place = |request: &PlacementRequest| placement::place(parts.clone(), request, chosen.budgets);
+    let whole_layers = place(&PlacementRequest { draft: None, ..config.placement.clone() })?;
+    let drafted_first = place(&config.placement)?;
+    let apart = match chosen.first {
+        First::Planes => Some(Apart { placement: chosen.clone(), acceptance: basis.acceptance }),
+        _ if is_alone => Apart::of(&parts, &config.placement, chosen.budgets, &basis),
+        _ => None,
+    };
+    let mixers = &model.plan.mixers;
+    let layout = config.kv_layout(&model.plan);
+    let states = (!mixers.is_empty()).then(|| StateBytes::new(mixers.iter(), &layout));
+    Ok(Plans { chosen, whole_layers, drafted_first, apart, basis, states, prompt })
+}
+
+/// Is told how a model is loaded, and asked what the choice of places rests on.
+pub trait Loading: Sync {
+    /// A device is new: its kernels are tried and its speed is measured, which takes a moment.
+    fn trying(&self, _device: &str) {}
+
+    /// How fast weights are read; only asked where something depends on it.
+    fn basis(&self) -> Basis {
+        Basis::default()
+    }
+
+    /// What goes where, before anything is loaded; again where that did not fit and less is tried.
+    fn planned(&self, _: &Placement) {}
+
+    /// How many bytes of weights are ready, of how many; from several threads.
+    fn ready(&self, _ready: u64, _total: u64) {}
+}
+
+/// Nobody listens.
+impl Loading for () {}
+
+/// Nobody listens, but this is known.
+impl Loading for Basis {
+    fn basis(&self) -> Basis {
+        *self
+    }
+}
+
+pub fn open(
+    model: Arc<Model>,
+    config: &ContextConfig,
+    loras: &Arc<Loras>,
+    loading: &dyn Loading,
+) -> Result<Opened> {
+    let (candidates, note) = adapters_for(&model, config, loras)?;
+    // A GPU's kernels make several operations at once, and so the plan has to know.
+    let (model, loras) = match candidates.is_empty() || loras.all().is_empty() {
+        true => (model, loras.clone()),
+        false => (loras.in_plan(&model)?, Arc::default()),
+    };
+    let with_ahead = config.ahead.then(|| Arc::new(model.with_ahead()));
+    let of = |planned: &Planned| with_ahead.as_ref().filter(|_| planned.ahead).unwrap_or(&model);
+    let kernels = |found: &Found| kernels(config, found, loading);
+    let (found, note) = match config.device {
+        Device::Auto => {
+            let (found, said) = first_right(candidates, kernels, Found::describe)?;
+            (found.into_iter().collect(), note.or(said))
+        }
+        _ => (all_right(candidates, kernels)?, note),
+    };
+    let (found, kernels): (Vec<Found>, Vec<Chosen>) =
+        found.into_iter().map(|right| (right.gpu, right.kernels)).unzip();
+    let gpus: Vec<(&Found, Variants)> = found.iter().zip(kernels.iter().map(|of| of.variants)).collect();
+    // Of several the first one's.
+    let speeds = kernels.first().and_then(|of| of.speeds);
+    let plan = |request: &PlacementRequest, most: &[Option<u64>]| {
+        let basis = || with_measured(loading.basis(), speeds);
+        let machine = Machine::with(rooms(request, &found, most));
+        plan_ahead(&model, with_ahead.as_deref(), config, request, &machine, &basis)
+    };
+    let progress = |ready, total| loading.ready(ready, total);
+    let open = |planned: &Planned| {
+        loading.planned(&planned.placement);
+        try_open(of(planned), config, &loras, &gpus, planned, &progress)
+    };
+    let smaller = !found.is_empty() && !config.placement.strict;
+    let mut request = config.placement.clone();
+    if note.is_some() && found.is_empty() {
+        (request.gpu_layers, request.vram, request.on_gpu) = (None, None, None);
+    }
+    let gpu_bytes = |planned: &Planned| planned.placement.bytes_on_each_gpu();
+    let (planned, backend, mut notes) = first_that_fits(&request, smaller, plan, gpu_bytes, open)?;
+    notes.extend(note);
+    let model = of(&planned).clone();
+    Ok(Opened { model, backend, placement: planned.placement, notes, speeds })
+}
+
+/// Which kernels a GPU runs.
+fn kernels(config: &ContextConfig, found: &Found, loading: &dyn Loading) -> Result<Chosen> {
+    let budget = vram(&config.placement, found);
+    let trying = || loading.trying(&found.info.name);
+    gpu::choose_variants(config.gpu_variant, found, config.gpu_cache.as_deref(), budget, &trying)
+}
+
+/// Opens what was planned, or if that does not fit after all and `smaller` plans are welcome, the first of those
+/// that does; and what was said on the way. Plans are told how many bytes to take of some GPUs at most.
+fn first_that_fits<P, T>(
+    request: &PlacementRequest,
+    smaller: bool,
+    plan: impl Fn(&PlacementRequest, &[Option<u64>]) -> Result<P>,
+    gpu_bytes: impl Fn(&P) -> Vec<Option<u64>>,
+    open: impl Fn(&P) -> Result<T>,
+) -> Result<(P, T, Vec<String>)> {
+    let mut request = request.clone();
+    let mut most = Vec::new();
+    let mut notes = Vec::new();
+    for plans_left in (0..MOST_PLANS).rev() {
+        let planned = match plan(&request, &most) {
+            // Who asks for all layers wants what fits; with a budget, or strictly, it is an order.
+            Err(Error::Memory(_)) if smaller && request.gpu_layers.is_some() && request.vram.is_none() => {
+                request.gpu_layers = None;
+                notes.push("more layers were asked for than fit the GPU; what fits goes there".into());
+                continue;
+            }
+            planned => planned?,
+        };
+        match open(&planned) {
+            Ok(opened) => return Ok((planned, opened, notes)),
+            Err(Error::Memory(what)) if smaller && plans_left > 0 => {
+                let less = |taken: u64| (taken as f64 * NEXT_PLAN) as u64;
+                most = gpu_bytes(&planned).into_iter().map(|taken| taken.map(less)).collect();
+                (request.gpu_layers, request.on_gpu) = (None, None);
+                notes.push(format!("{what}; taking less of the GPU"));
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    unreachable!("the last plan opens or fails")
+}
+
+/// The GPUs to use for a model; and what there is to say where one was wanted that cannot run it.
+fn adapters_for(
+    model: &Model,
+    config: &ContextConfig,
+    loras: &Loras,
+) -> Result<(Vec<Found>, Option<String>)> {
+    let found = adapters(config)?;
+    if found.is_empty() {
+        return Ok((found, None));
+    }
+    if let Some(note) = loras.only_by_themselves(model) {
+        return Ok((Vec::new(), Some(note)));
+    }
+    match (gpu::check(model), &config.device) {
+        (Ok(()), _) => Ok((found, None)),
+        (Err(e), Device::Named(_) | Device::Several(_)) => Err(e),
+        (Err(e), Device::Cpu | Device::Auto) => {
+            Ok((Vec::new(), Some(format!("all of it runs on the CPU: {e}"))))
+        }
+    }
+}
+
+/// A GPU with kernels that are right on it.
+struct Right<T> {
+    gpu: T,
+    kernels: Chosen,
+}
+
+/// GPUs that were named, with their kernels. One whose kernels are wrong is an error.
+fn all_right<T>(named: Vec<T>, kernels: impl Fn(&T) -> Result<Chosen>) -> Result<Vec<Right<T>>> {
+    let with_kernels = |gpu: T| match kernels(&gpu)? {
+        Chosen { refusal: Some(refusal), .. } => Err(Error::Device(refusal)),
+        kernels => Ok(Right { gpu, kernels }),
+    };
+    named.into_iter().map(with_kernels).collect()
+}
+
+/// The first GPU whose kernels are right; and what there is to say where that is not the first of all. The same GPU may be
+/// among them through another interface, whose driver does better.
+fn first_right<T>(
+    candidates: Vec<T>,
+    kernels: impl Fn(&T) -> Result<Chosen>,
+    describe: impl Fn(&T) -> String,
+) -> Result<(Option<Right<T>>, Option<String>)> {
+    let mut refused = None;
+    for gpu in candidates {
+        let kernels = kernels(&gpu)?;
+        match &kernels.refusal {
+            Some(refusal) => _ = refused.get_or_insert(refusal.clone()),
+            None => {
+                let said = refused.map(|refusal| format!("{refusal}; {} is used instead", describe(&gpu)));
+                return Ok((Some(Right { gpu, kernels }), said));
+            }
+        }
+    }
+    Ok((None, refused.map(|refusal| format!("all of it runs on the CPU: {refusal}"))))
+}
+
+/// The GPUs to use, none for the CPU alone; or with [`Device::Auto`] those of which one is used, the likeliest first.
+fn adapters(config: &ContextConfig) -> Result<Vec<Found>> {
+    let PlacementRequest { gpu_layers, vram, .. } = config.placement;
+    let asked_for = gpu_layers.is_some_and(|n| n > 0) || vram.is_some_and(|v| v > 0);
+    if gpu_layers == Some(0) || vram == Some(0) {
+        return Ok(Vec::new());
+    }
+    let one = |found: Found| vec![found];
+    match &config.device {
+        Device::Cpu if asked_for => Err(Error::Usage(
+            "`gpu_layers` and `vram` are for a GPU, `device` says cpu: leave one of them out".into(),
+        )),
+        Device::Cpu => Ok(Vec::new()),
+        Device::Named(name) => gpu::choose(&gpu::AdapterChoice::Named(name.clone())).map(one),
+        Device::Several(numbers) => gpu::choose_all(numbers),
+        Device::Auto if asked_for => match gpu::hardware()? {
+            // Says what is missing.
+            none if none.is_empty() => gpu::choose(&gpu::AdapterChoice::Any).map(one),
+            all => Ok(all),
+        },
+        Device::Auto if !gpu::may_have_hardware() => Ok(Vec::new()),
+        // None at all is the usual case of a CPU.
+        Device::Auto => gpu::hardware(),
+    }
+}
+
+fn try_open(
+    model: &Arc<Model>,
+    config: &ContextConfig,
+    loras: &Arc<Loras>,
+    gpus: &[(&Found, Variants)],
+    planned: &Planned,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Box<dyn Backend>> {
+    let &Planned { ref placement, max_rows, streams, .. } = planned;
+    let cpu = |held: UnitSet| {
+        CpuBackend::new(
+            model.clone(),
+            &CpuConfig {
+                layout: config.kv_layout(&model.plan),
+                max_rows,
+                threads: config.threads,
+                prompt_threads: config.prompt_threads,
+                binding: config.binding,
+                key_type: config.key_type,
+                value_type: config.value_type,
+                isa: config.isa,
+                planes: config.planes,
+                pack_later: config.pack_later && !placement.uses(Place::Vram),
+                runs: placement.on_cpu(),
+                held,
+                by_planes: placement.planes_apart(),
+                read_ahead: placement.uses(Place::File),
+                read_chosen: config.read_chosen,
+                loras: loras.clone(),
+            },
+            progress,
+        )
+    };
+    if !placement.uses(Place::Vram) {
+        return Ok(Box::new(cpu(placement.in_ram())?));
+    }
+    let quiet = |_, _| ();
+    let whole = !placement.is_divided();
+    let gpu = |(found, variants): (&Found, Variants), held: &UnitSet, budget| {
+        let gpu_config = GpuConfig {
+            layout: config.kv_layout(&model.plan),
+            max_rows,
+            key_type: config.key_type,
+            value_type: config.value_type,
+            held: held.clone(),
+            by_planes: placement.planes_apart(),
+            budget,
+            profile: config.profile,
+            tuning: config.gpu_tuning,
+            variants,
+            cache: config.gpu_cache.clone(),
+        };
+        GpuBackend::new(model.clone(), found, &gpu_config, if whole { progress } else { &quiet })
+    };
+    let opened: Vec<(GpuBackend, UnitSet)> = match &placement.shares[..] {
+        [] => {
+            let held = placement.on_gpu();
+            vec![(gpu(gpus[0], &held, placement.budgets.vram.unwrap_or(u64::MAX / 2))?, held)]
+        }
+        shares => std::iter::zip(gpus, shares)
+            .filter(|(_, share)| !share.is_empty())
+            .map(|(found, share)| Ok((gpu(*found, &share.held, share.vram)?, share.held.clone())))
+            .collect::<Result<_>>()?,
+    };
+    if whole {
+        let (gpu, _) = opened.into_iter().next().expect("something lies there");
+        return Ok(Box::new(gpu));
+    }
+    let in_ram = placement.in_ram();
+    let on_cpu = placement.uses(Place::Ram) || placement.uses(Place::File) || placement.has_planes_apart();
+    let mut cpu = if on_cpu { Some(cpu(in_ram.clone())?) } else { None };
+    let from = match config.streaming {
+        Streaming::From(rows) => Some(rows),
+        Streaming::Measured | Streaming::Never => None,
+    };
+    // The first GPU has room for it. One that nothing fits on is not open, and no other kept such room free.
+    let first_is_open = placement.shares.first().is_none_or(|share| !share.is_empty());
+    if let (Some(cpu), true) = (&mut cpu, streams && first_is_open)
+        && let Some(lender) =
+            opened[0].0.lender(&in_ram, &placement.planes_apart(), config.planes, config.isa)?
+    {
+        cpu.lend(lender, from)?;
+    }
+    let parts = opened.into_iter().map(|(gpu, held)| Part { gpu: Box::new(gpu), held }).collect();
+    let cpu = cpu.map(|cpu| Box::new(cpu) as Box<dyn Backend>);
+    Ok(Box::new(HybridBackend::new(model.clone(), parts, cpu)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A card that has room for 600 bytes, whatever it says.
+    fn open(bytes: &u64) -> Result<u64> {
+        if *bytes > 600 { Err(Error::Memory(format!("no memory for {bytes}"))) } else { Ok(*bytes) }
+    }
+
+    fn plan(_: &PlacementRequest, most: &[Option<u64>]) -> Result<u64> {
+        Ok(most.first().copied().flatten().unwrap_or(1000))
+    }
+
+    fn taken(bytes: &u64) -> Vec<Option<u64>> {
+        vec![Some(*bytes)]
+    }
+
+    #[test]
+    fn a_gpu_that_is_wrong_is_an_error_by_name_and_else_the_next_one_is_used() {
+        let kernels = |name: &&str| {
+            let refusal = name.starts_with("wrong").then(|| format!("{name}: its kernels are wrong"));
+            Ok(Chosen { refusal, ..Chosen::default() })
+        };
+        let first = |names: &[&'static str]| {
+            let (found, said) = first_right(names.to_vec(), kernels, |name| name.to_string()).unwrap();
+            (found.map(|right| right.gpu), said)
+        };
+        assert_eq!(first(&[]), (None, None));
+        assert_eq!(first(&["a", "wrong b"]), (Some("a"), None));
+        let (found, said) = first(&["wrong a", "wrong b", "c", "d"]);
+        assert_eq!(
+            (found, said.as_deref()),
+            (Some("c"), Some("wrong a: its kernels are wrong; c is used instead"))
+        );
+        let (found, said) = first(&["wrong a", "wrong b"]);
+        assert_eq!(found, None);
+        assert_eq!(said.unwrap(), "all of it runs on the CPU: wrong a: its kernels are wrong");
+        let error = all_right(vec!["a", "wrong b"], kernels).err().unwrap();
+        assert!(matches!(error, Error::Device(what) if what == "wrong b: its kernels are wrong"));
+        assert_eq!(all_right(vec!["a", "b"], kernels).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn devices_are_words_names_or_numbers() {
+        for (text, device) in [
+            ("auto", Device::Auto),
+            ("CPU", Device::Cpu),
+            ("none", Device::Cpu),
+            ("1", Device::Named("1".into())),
+            ("RTX", Device::Named("RTX".into())),
+            ("llvmpipe (LLVM 15.0.6, 256 bits)", Device::Named("llvmpipe (LLVM 15.0.6, 256 bits)".into())),
+            ("0,RTX", Device::Named("0,RTX".into())),
+            ("2, 0,1", Device::Several(vec![2, 0, 1])),
+        ] {
+            assert_eq!(text.parse(), Ok(device), "{text}");
+        }
+        for (text, what) in [("0,1,0", "GPU 0 is named twice"), ("0,cpu", "numbers"), ("cpu,cpu", "numbers")]
+        {
+            let error = text.parse::<Device>().unwrap_err();
+            assert!(error.contains(what) && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+
+    /// Each GPU takes less of what it took; one that had nothing may have as much as before.
+    #[test]
+    fn smaller_plans_take_less_of_each_gpu() {
+        let plan = |_: &PlacementRequest, most: &[Option<u64>]| Ok(most.to_vec());
+        let taken = |most: &Vec<Option<u64>>| match &most[..] {
+            [] => vec![Some(1000), None],
+            [first, _] => vec![*first, Some(400)],
+            _ => unreachable!("two GPUs"),
+        };
+        let open = |most: &Vec<Option<u64>>| match most.last() {
+            Some(Some(_)) => Ok(()),
+            _ => Err(Error::Memory("no memory".into())),
+        };
+        let (planned, ..) = first_that_fits(&PlacementRequest::default(), true, plan, taken, open).unwrap();
+        assert_eq!(planned, [Some(722), Some(340)]);
+    }
+
+    #[test]
+    fn a_plan_that_does_not_fit_is_followed_by_smaller_ones() {
+        let request = PlacementRequest { gpu_layers: Some(9), ..PlacementRequest::default() };
+        let (planned, opened, notes) = first_that_fits(&request, true, plan, taken, open).unwrap();
+        assert_eq!((planned, opened), (521, 521));
+        assert_eq!(notes.len(), 4);
+        assert!(
+            notes[0].contains("no memory for 1000") && notes[3].contains("no memory for 613"),
+            "{notes:?}"
+        );
+    }
+
+    #[test]
+    fn more_layers_than_fit_are_what_fits() {
+        let plan = |request: &PlacementRequest, _: &[Option<u64>]| match request.gpu_layers {
+            Some(n) => Err(Error::Memory(format!("{n} layers do not fit"))),
+            None => Ok(500),
+        };
+        let request = PlacementRequest { gpu_layers: Some(99), ..PlacementRequest::default() };
+        let (planned, opened, notes) = first_that_fits(&request, true, plan, taken, open).unwrap();
+        assert_eq!((planned, opened, notes.len()), (500, 500, 1), "{notes:?}");
+        let error = first_that_fits(&request, false, plan, taken, open).unwrap_err();
+        assert!(error.to_string().contains("99 layers"));
+        let request = PlacementRequest { vram: Some(600), ..request };
+        assert!(first_that_fits(&request, true, plan, taken, open).is_err(), "a budget is an order");
+    }
+
+    #[test]
+    fn strict_wishes_and_other_errors_end_at_once() {
+        let error = first_that_fits(&PlacementRequest::default(), false, plan, taken, open).unwrap_err();
+        assert!(error.to_string().contains("no memory for 1000"));
+        let lost = |_: &u64| -> Result<u64> { Err(Error::Device("lost".into())) };
+        let error = first_that_fits(&PlacementRequest::default(), true, plan, taken, lost).unwrap_err();
+        assert!(matches!(error, Error::Device(_)));
+        let never = |p: &u64| -> Result<u64> { Err(Error::Memory(format!("{p} is too much"))) };
+        let error = first_that_fits(&PlacementRequest::default(), true, plan, taken, never).unwrap_err();
+        assert!(error.to_string().contains("is too much"));
+    }
+}

@@ -1,0 +1,437 @@
+//! Where each part of a model lives: in the GPU's memory, in RAM, or in the file. Pure arithmetic over bytes and
+//! budgets, no device.
+//!
+//! Speed is bytes over bandwidth, so every byte of weights in the fast memory saves the same time per reading. But
+//! a draft under a mask reads only what it runs, and several times a round: with a mask those parts come first, unless
+//! crossings cost more than that saves (`choice.rs`). Without one whole layers do, the last ones first, as llama.cpp's
+//! -ngl takes them, so that the hidden rows cross only once. Of experts a token reads a few: a byte of them saves the
+//! least, so they come behind everything else, in the GPU's memory and in RAM.
+//!
+//! Where a draft reads high bits alone, these can be all of a layer that lies on the GPU: its low planes then lie in RAM,
+//! and only passes in full go there (`planes.rs`).
+
+mod acceptance;
+mod choice;
+mod deal;
+#[allow(missing_docs)]
+pub mod forecast;
+mod order;
+mod planes;
+mod prompt;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use acceptance::{Acceptance, of_high_bits};
+pub use choice::First;
+pub use choice::choose;
+pub use choice::{PlacementChoice, Side};
+pub use deal::Share;
+pub use deal::{Room, place_on};
+pub use forecast::Basis;
+pub use planes::{Apart, ByPlanes};
+pub use prompt::PromptForecast;
+use prompt::RowWork;
+
+pub use crate::plan::{Unit, UnitSet};
+
+use crate::{
+    Model, Result, RunLayers,
+    plan::{Ahead, Choice, Op, WeightId},
+};
+
+/// What a user wants of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlacementRequest {
+    /// The last so many layers go to the GPU, and with more than there are the head too; as llama.cpp's -ngl.
+    pub gpu_layers: Option<u32>,
+    /// Bytes of the GPU's memory that may be taken, of each if there are several; what the driver tells if not given.
+    pub vram: Option<u64>,
+    /// Of several GPUs, which share of the layers each gets, in any proportion; by their memory if not given.
+    pub split: Option<Vec<f32>>,
+    /// Bytes of RAM for weights; the rest stays in the file.
+    pub ram: Option<u64>,
+    /// What drafts will run.
+    pub draft: Option<RunLayers>,
+    /// Whole layers first, also where drafts would be faster with what they run first: then no mask decides what
+    /// runs where, and so none changes a bit.
+    pub whole_layers: bool,
+    /// Exactly these parts go to the GPU.
+    pub on_gpu: Option<UnitSet>,
+    /// Of those, the low planes of these lie in RAM; of parts that have none it says nothing.
+    pub planes_apart: Option<UnitSet>,
+    /// These stay off it, whatever else would go there.
+    pub off_gpu: Option<UnitSet>,
+    /// Fail where a plan turns out not to fit, instead of taking the next smaller one.
+    pub strict: bool,
+}
+
+impl PlacementRequest {
+    pub fn keeps_off_gpu(&self, unit: Unit) -> bool {
+        self.off_gpu.as_ref().is_some_and(|off| off.holds(unit))
+    }
+}
+
+/// Where a part of a model is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the GPU's memory.
+    Vram,
+    /// In RAM, packed for the CPU.
+    Ram,
+    /// In the file. A pass reads it through the map.
+    File,
+}
+
+/// A part of a model and its size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UnitSize {
+    /// The part.
+    pub unit: Unit,
+    /// Bytes of its weights in the file.
+    pub bytes: u64,
+    /// Bytes of its weights on a GPU.
+    pub gpu_bytes: u64,
+    /// From RAM or the file, and from the GPU's memory.
+    pub read: Read,
+    pub gpu_read: Read,
+    /// What a row takes beside that.
+    pub work: RowWork,
+    /// What it needs beside its weights on a GPU: keys and values, states, or logits.
+    pub overhead: u64,
+    /// Whether a draft runs it.
+    pub drafted: bool,
+    /// Of experts: how many a row reads.
+    pub choice: Option<Choice>,
+    /// Of an MLP: whether a pass comes back to it behind its layer's experts.
+    pub goes_on: bool,
+    /// What it would be with its low planes in RAM, where it has some.
+    pub by_planes: Option<ByPlanes>,
+    /// Whether it is so where it goes to the GPU. Then `gpu_bytes` and `gpu_read` are of what is there.
+    pub planes_apart: bool,
+    /// Of an attention: the layer whose keys and values it reads, if not its own.
+    pub keys_of: Option<usize>,
+}
+
+/// Bytes read for one token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Read {
+    pub full: u64,
+    /// By a draft: fewer where it reads high bits alone.
+    pub draft: u64,
+}
+
+impl Read {
+    fn of(self, drafting: bool) -> f64 {
+        (if drafting { self.draft } else { self.full }) as f64
+    }
+}
+
+/// How large a matrix is in RAM and on a GPU.
+pub trait Sizes {
+    /// Bytes read of it from RAM.
+    fn in_ram(&self, id: WeightId, coarse: bool) -> u64;
+    fn on_gpu(&self, id: WeightId, coarse: bool) -> u64;
+    /// Bytes that the weights of an operation take on a GPU.
+    fn taken_on_gpu(&self, op: &Op) -> u64;
+    /// What a unit would be with its low planes in RAM, where it has some.
+    fn by_planes(&self, unit: Unit, ops: &[&Op]) -> Option<ByPlanes>;
+    /// See [`UnitSize::overhead`].
+    fn overhead(&self, unit: Unit) -> u64;
+}
+
+/// Parts of a model in its order, without places.
+pub fn parts(model: &Model, sizes: &impl Sizes, draft: Option<&RunLayers>) -> Vec<UnitSize> {
+    let plan = &model.plan;
+    let choice = |ops: &[&Op]| ops.iter().find_map(|op| plan.operands(op).experts().next()).map(|m| m.choice);
+    let goes_on = |unit| match unit {
+        Unit::Mlp(l) => {
+            let ops = &plan.layers[l].mlp;
+            ops.last().is_some_and(|op| !op.is_of_experts()) && ops.iter().any(Op::is_of_experts)
+        }
+        Unit::Embed | Unit::Attn(_) | Unit::Experts(_) | Unit::Head | Unit::Ahead => false,
+    };
+    let keys_of = |unit| match unit {
+        Unit::Attn(l) => Some(plan.keys_of(l)).filter(|&of| of != l),
+        Unit::Embed | Unit::Mlp(_) | Unit::Experts(_) | Unit::Head | Unit::Ahead => None,
+    };
+    let is_ahead = |op: &Op| plan.ahead.iter().flat_map(Ahead::ops).any(|ahead| std::ptr::eq(ahead, op));
+    let part = |unit, ops: &[&Op], drafted, coarse, experts| {
+        // What predicts one token more is no part of the model's passes.
+        let sum = |experts, matrix: &dyn Fn(WeightId) -> u64| {
+            let ops = ops.iter().filter(|op| !is_ahead(op));
+            ops.map(|op| model.bytes_read(op, experts, matrix)).sum()
+        };
+        let kept = each_matrix_once(model, ops);
+        UnitSize {
+            unit,
+            bytes: kept.iter().map(|op| model.bytes_of(op)).sum(),
+            gpu_bytes: kept.iter().map(|op| sizes.taken_on_gpu(op)).sum(),
+            read: Read {
+                full: sum(None, &|id| sizes.in_ram(id, false)),
+                draft: sum(experts, &|id| sizes.in_ram(id, coarse)),
+            },
+            gpu_read: Read {
+                full: sum(None, &|id| sizes.on_gpu(id, false)),
+                draft: sum(experts, &|id| sizes.on_gpu(id, coarse)),
+            },
+            work: kept.iter().map(|op| work_of(model, op)).fold(RowWork::default(), RowWork::and),
+            overhead: sizes.overhead(unit),
+            drafted,
+            choice: choice(ops),
+            goes_on: goes_on(unit),
+            by_planes: match unit {
+                Unit::Attn(_) | Unit::Mlp(_) => {
+                    sizes.by_planes(unit, ops).map(|of| ByPlanes { coarse, ..of })
+                }
+                Unit::Embed | Unit::Experts(_) | Unit::Head | Unit::Ahead => None,
+            },
+            planes_apart: false,
+            keys_of: keys_of(unit),
+        }
+    };
+    let coarse = coarse_sublayers(draft, plan.layers.len());
+    let runs = |layer, runs: fn(&RunLayers, usize) -> bool| draft.is_some_and(|mask| runs(mask, layer));
+    let sized = plan.units().map(|(unit, ops)| {
+        let (drafted, coarse) = match unit {
+            Unit::Attn(l) => (runs(l, RunLayers::runs_attn), coarse[l][0]),
+            Unit::Mlp(l) | Unit::Experts(l) => (runs(l, RunLayers::runs_mlp), coarse[l][1]),
+            Unit::Embed | Unit::Head | Unit::Ahead => (draft.is_some(), false),
+        };
+        let experts = match unit {
+            Unit::Experts(l) => most_experts(draft, l),
+            Unit::Attn(_) | Unit::Mlp(_) | Unit::Embed | Unit::Head | Unit::Ahead => None,
+        };
+        part(unit, &ops, drafted, coarse, experts)
+    });
+    let mut parts: Vec<UnitSize> = sized.collect();
+    let tables = plan.embed.iter().filter_map(|op| plan.operands(op).table);
+    if let Some(Op::Head { weight, .. }) = plan.head
+        && tables.into_iter().any(|table| table == weight)
+    {
+        // One matrix: it is counted with the head.
+        let table = model.weight(weight).bytes;
+        parts[0].bytes = parts[0].bytes.saturating_sub(table);
+        parts[0].gpu_bytes = 0;
+    }
+    parts
+}
+
+/// What a row takes of an operation's matrices.
+fn work_of(model: &Model, op: &Op) -> RowWork {
+    let operands = model.plan.operands(op);
+    let of = |id, times| RowWork::of(model.weight(id).rows, model.weight(id).cols, times);
+    let all = operands.matrices().chain(operands.heads()).map(|(id, _)| of(id, 1));
+    let chosen = operands.experts().map(|matrices| of(matrices.first, matrices.choice.used));
+    all.chain(chosen).fold(RowWork::default(), RowWork::and)
+}
+
+/// The operations of a unit without those whose matrix another of them has, as two heads may.
+fn each_matrix_once<'p>(model: &Model, ops: &[&'p Op]) -> Vec<&'p Op> {
+    let mut seen = Vec::new();
+    let largest = |op: &Op| model.plan.operands(op).weights().max_by_key(|&id| model.weight(id).bytes);
+    let mut is_new = |op: &&Op| match largest(op) {
+        Some(id) if seen.contains(&id) => false,
+        id => {
+            seen.extend(id);
+            true
+        }
+    };
+    ops.iter().copied().filter(|op| is_new(op)).collect()
+}
+
+/// By layer: whether a draft runs attention and MLP by their high bits alone, each time that it does.
+fn coarse_sublayers(draft: Option<&RunLayers>, n_layer: usize) -> Vec<[bool; 2]> {
+    let mut coarse = vec![[true; 2]; n_layer];
+    for step in draft.iter().flat_map(|mask| mask.steps()) {
+        coarse[step.layer][0] &= !step.attn || step.coarse_attn;
+        coarse[step.layer][1] &= !step.mlp || step.coarse_mlp;
+    }
+    coarse
+}
+
+/// The most experts that a draft takes in a layer, if it never takes all.
+fn most_experts(draft: Option<&RunLayers>, layer: usize) -> Option<usize> {
+    let mlps = draft.into_iter().flat_map(|mask| mask.steps()).filter(|step| step.layer == layer && step.mlp);
+    mlps.map(|step| step.experts).reduce(|a, b| Some(a?.max(b?))).flatten()
+}
+
+/// What there is; of several GPUs together. Without a GPU `vram` is `None`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budgets {
+    pub vram: Option<u64>,
+    /// What the GPU needs whatever runs on it.
+    pub scratch: u64,
+    pub ram: Option<u64>,
+}
+
+/// A budget from here on is that of a GPU whose memory nothing tells.
+const UNTOLD: u64 = 1 << 50;
+
+impl Budgets {
+    /// The most of the GPU's memory; none too where nothing tells how much there is.
+    pub fn most_vram(&self) -> Option<u64> {
+        self.vram.filter(|&bytes| bytes < UNTOLD)
+    }
+}
+
+/// What lives where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placement {
+    /// All parts in the model's order, each with its place.
+    pub parts: Vec<(UnitSize, Place)>,
+    pub budgets: Budgets,
+    /// Which GPU has what, where there are several.
+    pub shares: Vec<Share>,
+    /// What the GPU holds in another form than the file, in words.
+    pub converted: Vec<String>,
+    /// What had the first claim on the GPU's memory.
+    pub first: First,
+    /// Where there was one to make.
+    #[doc(hidden)]
+    pub choice: Option<PlacementChoice>,
+}
+
+/// For messages and tables.
+pub fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// How many layers the parts are of.
+fn n_layer<'a>(parts: impl Iterator<Item = &'a UnitSize>) -> usize {
+    parts.filter(|part| matches!(part.unit, Unit::Attn(_))).count()
+}
+
+/// With what a draft runs in the fast memory first, or whole layers where nothing drafts.
+pub fn place(parts: Vec<UnitSize>, request: &PlacementRequest, budgets: Budgets) -> Result<Placement> {
+    let first = if request.draft.is_some() { First::Drafted } else { First::WholeLayers };
+    place_first(first, parts, request, budgets)
+}
+
+/// `first` is about the GPU's memory. In RAM, what a draft runs always comes first: no rows cross there.
+fn place_first(
+    first: First,
+    parts: Vec<UnitSize>,
+    request: &PlacementRequest,
+    budgets: Budgets,
+) -> Result<Placement> {
+    let first = if request.on_gpu.is_some() { First::Given } else { first };
+    let mut places = vec![None; parts.len()];
+    if let Some(vram) = budgets.vram {
+        let taken = order::into_vram(&parts, request, first, vram.saturating_sub(budgets.scratch))?;
+        let all = places.iter_mut().zip(taken);
+        all.filter(|(_, taken)| *taken).for_each(|(place, _)| *place = Some(Place::Vram));
+    }
+    let on_gpu = std::iter::zip(&parts, &places).filter(|(_, place)| **place == Some(Place::Vram));
+    let low: u64 = on_gpu.map(|(part, _)| part.low_bytes()).sum();
+    let mut left = budgets.ram.unwrap_or(u64::MAX).saturating_sub(low);
+    for i in order::into_ram(&parts, request.draft.is_some()) {
+        if places[i].is_none() {
+            let fits = parts[i].bytes <= left;
+            if fits {
+                left -= parts[i].bytes;
+            }
+            places[i] = Some(if fits { Place::Ram } else { Place::File });
+        }
+    }
+    let parts = parts.into_iter().zip(places).map(|(part, place)| (part, place.expect("given above")));
+    let (shares, converted) = (Vec::new(), Vec::new());
+    Ok(Placement { parts: parts.collect(), budgets, shares, converted, first, choice: None })
+}
+
+impl Placement {
+    /// The parts in the GPU's memory.
+    pub fn on_gpu(&self) -> UnitSet {
+        self.held(|place| place == Place::Vram)
+    }
+
+    /// The parts that the CPU computes: in RAM, and what stays in the file.
+    pub fn on_cpu(&self) -> UnitSet {
+        self.held(|place| place != Place::Vram)
+    }
+
+    /// The parts in RAM.
+    pub fn in_ram(&self) -> UnitSet {
+        self.held(|place| place == Place::Ram)
+    }
+
+    /// Where a part is.
+    ///
+    /// # Panics
+    /// If the model has no such part.
+    pub fn place_of(&self, unit: Unit) -> Place {
+        self.find(unit).expect("a part of the model")
+    }
+
+    fn find(&self, unit: Unit) -> Option<Place> {
+        self.parts.iter().find(|(part, _)| part.unit == unit).map(|(_, place)| *place)
+    }
+
+    fn held(&self, here: impl Fn(Place) -> bool) -> UnitSet {
+        UnitSet::of(n_layer(self.parts.iter().map(|(part, _)| part)), |unit| match unit {
+            // Experts that are not there are counted with the MLP.
+            Unit::Experts(l) => here(self.find(unit).unwrap_or_else(|| self.place_of(Unit::Mlp(l)))),
+            Unit::Embed | Unit::Attn(_) | Unit::Mlp(_) | Unit::Head => here(self.place_of(unit)),
+            // Where there is none, it is counted with the head.
+            Unit::Ahead => here(self.find(unit).unwrap_or_else(|| self.place_of(Unit::Head))),
+        })
+    }
+
+    /// In a line.
+    pub fn conversion_note(&self) -> String {
+        format!("converted for the GPU, losing nothing: {}", self.converted.join(", "))
+    }
+
+    /// Bytes of the weights in RAM.
+    pub fn bytes_in_ram(&self) -> u64 {
+        let bytes = |(part, place): &(UnitSize, Place)| match place {
+            Place::Vram => part.low_bytes(),
+            Place::Ram => part.bytes,
+            Place::File => 0,
+        };
+        self.parts.iter().map(bytes).sum()
+    }
+
+    /// Of the parts in the GPU's memory, those whose low planes lie in RAM.
+    pub fn planes_apart(&self) -> UnitSet {
+        let n_layer = n_layer(self.parts.iter().map(|(part, _)| part));
+        let apart = |unit| self.parts.iter().find(|(part, _)| part.unit == unit);
+        UnitSet::of(n_layer, |unit| {
+            apart(unit).is_some_and(|(part, place)| *place == Place::Vram && part.planes_apart)
+        })
+    }
+
+    pub fn has_planes_apart(&self) -> bool {
+        self.parts.iter().any(|(part, place)| *place == Place::Vram && part.planes_apart)
+    }
+
+    /// Bytes that the GPUs' parts take, buffers and all.
+    pub fn bytes_on_gpu(&self) -> u64 {
+        let here = self.parts.iter().filter(|(_, place)| *place == Place::Vram);
+        here.map(|(part, _)| part.gpu_bytes + part.overhead).sum::<u64>() + self.budgets.scratch
+    }
+
+    /// The least that goes to a GPU: the head, a layer without its experts, or by itself a sublayer that a draft runs.
+    pub fn least_on_gpu(&self) -> u64 {
+        let all: Vec<UnitSize> = self.parts[1..].iter().map(|(part, _)| *part).collect();
+        let cost = |part: &UnitSize| part.gpu_bytes + part.overhead;
+        let without_experts = |part: &&UnitSize| part.choice.is_none();
+        let layers = all.chunk_by(|a, b| a.unit.layer() == b.unit.layer());
+        let whole = layers.map(|layer| layer.iter().filter(without_experts).map(cost).sum());
+        let alone = all.iter().filter(|part| part.drafted).map(cost);
+        whole.chain(alone).min().unwrap_or(0)
+    }
+
+    /// Whether the model lies in more than one place.
+    pub fn is_divided(&self) -> bool {
+        self.has_planes_apart()
+            || self.shares.iter().filter(|share| !share.is_empty()).count() > 1
+            || [Place::Vram, Place::Ram, Place::File].into_iter().filter(|&place| self.uses(place)).count()
+                > 1
+    }
+
+    /// Whether any part is in this place.
+    pub fn uses(&self, place: Place) -> bool {
+        self.parts.iter().any(|&(_, p)| p == place)
+    }
+}

@@ -1,0 +1,198 @@
+//! Layers whose high planes lie on the GPU and whose low planes lie in RAM: what they take, and how many they should be.
+
+use super::{
+    Acceptance, Basis, Budgets, First, Place, Placement, PlacementRequest, Read, UnitSet, UnitSize,
+    forecast::ApartForecast, n_layer, place_first,
+};
+
+/// What a part is with its low planes in RAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByPlanes {
+    /// Bytes that it takes on the GPU, and that a pass reads there.
+    pub gpu_bytes: u64,
+    pub gpu_read: u64,
+    /// Bytes of the low planes, all of which a pass in full reads.
+    pub low_bytes: u64,
+    /// Products for which rows leave the GPU and come back as sums.
+    pub products: usize,
+    /// A draft runs it by the high planes alone.
+    pub coarse: bool,
+}
+
+impl UnitSize {
+    /// With its low planes in RAM, where it has some.
+    pub fn apart(self) -> Self {
+        let Some(by_planes) = self.by_planes else { return self };
+        let ByPlanes { gpu_bytes, gpu_read, .. } = by_planes;
+        UnitSize { gpu_bytes, gpu_read: Read { full: gpu_read, draft: gpu_read }, planes_apart: true, ..self }
+    }
+
+    /// Bytes of RAM that it takes where it lies on the GPU.
+    pub fn low_bytes(&self) -> u64 {
+        self.by_planes.filter(|_| self.planes_apart).map_or(0, |of| of.low_bytes)
+    }
+
+    /// Seconds that a pass spends on its low planes where it lies on the GPU.
+    pub(super) fn low_seconds(&self, basis: &Basis, drafting: bool) -> f64 {
+        let spent = |of: ByPlanes| {
+            of.low_bytes as f64 / basis.ram.value + 2.0 * of.products as f64 * basis.crossing.value
+        };
+        let by_planes = self.by_planes.filter(|of| self.planes_apart && !(drafting && of.coarse));
+        by_planes.map_or(0.0, spent)
+    }
+}
+
+/// The best placement with low planes in RAM, and how often drafts by the high ones stand.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Apart {
+    pub placement: Placement,
+    pub acceptance: Acceptance,
+}
+
+impl Apart {
+    /// Of these parts; `None` as of [`best`].
+    pub fn of(
+        parts: &[UnitSize],
+        request: &PlacementRequest,
+        budgets: Budgets,
+        basis: &Basis,
+    ) -> Option<Self> {
+        let placement = best(parts, request, budgets, basis)?;
+        Some(Apart { placement, acceptance: basis.acceptance })
+    }
+
+    /// On the same basis as others but for that.
+    pub(super) fn forecast(&self, basis: Basis) -> ApartForecast {
+        let Apart { ref placement, acceptance } = *self;
+        ApartForecast { prediction: placement.predict(&Basis { acceptance, ..basis }), acceptance }
+    }
+}
+
+/// With the low planes of these in RAM.
+pub(super) fn given(parts: Vec<UnitSize>, apart: &UnitSet) -> Vec<UnitSize> {
+    parts.into_iter().map(|part| if apart.holds(part.unit) { part.apart() } else { part }).collect()
+}
+
+/// The best with the low planes of some layers in RAM, from the first on: as many as the forecast says; `None` where a
+/// draft reads no high planes alone, nothing has any, or places are given by hand.
+pub(super) fn best(
+    parts: &[UnitSize],
+    request: &PlacementRequest,
+    budgets: Budgets,
+    basis: &Basis,
+) -> Option<Placement> {
+    let may = |part: &UnitSize| part.drafted && part.by_planes.is_some_and(|of| of.coarse);
+    // What is given by hand is not taken apart.
+    let by_hand = request.gpu_layers.is_some() || request.on_gpu.is_some();
+    if by_hand || !parts.iter().any(may) {
+        return None;
+    }
+    let of_layers = |layers: usize| {
+        let apart = |part: &UnitSize| part.unit.layer().is_some_and(|layer| layer < layers);
+        let parts = parts.iter().map(|part| if apart(part) { part.apart() } else { *part }).collect();
+        let placed = place_first(First::Drafted, parts, request, budgets).ok()?;
+        // There it is of use only where it is on the GPU.
+        placed.uses(Place::Vram).then_some(Placement { first: First::Planes, ..placed })
+    };
+    let all = (1..=n_layer(parts.iter())).filter_map(of_layers).filter(Placement::has_planes_apart);
+    all.map(|placed| (placed.rate(basis), placed))
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, best)| best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            choose,
+            tests::{basis, budgets, model},
+        },
+        *,
+    };
+    use crate::RunLayers;
+
+    /// Eight layers of 300 bytes, of which 160 are high planes.
+    fn parts(draft: &RunLayers) -> Vec<UnitSize> {
+        let coarse = draft.has_coarse();
+        let sized = model(8, Some(draft)).into_iter().map(|part| {
+            let by_planes = part.unit.layer().map(|_| ByPlanes {
+                gpu_bytes: part.gpu_bytes * 8 / 15,
+                gpu_read: part.gpu_bytes * 8 / 15,
+                low_bytes: part.gpu_bytes * 9 / 15,
+                products: 2,
+                coarse,
+            });
+            let draft =
+                if coarse && by_planes.is_some() { part.gpu_bytes * 8 / 15 } else { part.gpu_read.draft };
+            UnitSize {
+                by_planes,
+                read: Read { draft, ..part.read },
+                gpu_read: Read { draft, ..part.gpu_read },
+                ..part
+            }
+        });
+        sized.collect()
+    }
+
+    fn coarse() -> RunLayers {
+        (0..8).fold(RunLayers::all(8), |mask, layer| mask.coarse_attn(layer).coarse_mlp(layer))
+    }
+
+    fn chosen(draft: RunLayers, vram: u64, crossing: f64) -> Placement {
+        let request = PlacementRequest { draft: Some(draft.clone()), ..PlacementRequest::default() };
+        choose(parts(&draft), &request, budgets(vram), || basis([1000.0, 10.0, 1.0], crossing)).unwrap()
+    }
+
+    /// Room for the head and all high planes, or for less than half of the layers.
+    const ROOM: u64 = 20 + 55 + 8 * 170;
+
+    #[test]
+    fn high_planes_alone_are_taken_where_drafts_read_them_alone() {
+        let apart = chosen(coarse(), ROOM, 0.001);
+        assert_eq!(apart.first, First::Planes);
+        assert_eq!((apart.planes_apart().attn, apart.on_gpu().mlp), (vec![true; 8], vec![true; 8]));
+        assert_eq!(apart.bytes_in_ram(), 8 * 180 + 50);
+        assert!(apart.is_divided());
+        // By hand: all high planes and the head from the GPU, the embedding's row from RAM, whose rows cross; then the low
+        // planes from RAM, and four products of a layer.
+        let predicted = apart.predict(&basis([1000.0, 10.0, 1.0], 0.001));
+        let high = (8.0 * 159.0 + 50.0) / 1000.0 + 0.1 + 0.001;
+        assert!((predicted.draft - high).abs() < 0.01, "{predicted:?}");
+        let token = high + 8.0 * 180.0 / 10.0 + 8.0 * 2.0 * 4.0 * 0.001;
+        assert!((predicted.token - token).abs() < 0.01, "{predicted:?}, not {token}");
+        assert!(apart.choice.unwrap().to_string().starts_with("high planes go to the GPU"));
+    }
+
+    #[test]
+    fn whole_layers_are_taken_where_they_are_the_better() {
+        // Drafts that read all bits, crossings that cost more than all, and room for everything.
+        let halves =
+            (0..4).fold(RunLayers::all(8), |mask, layer| mask.skip_attn(2 * layer).skip_mlp(2 * layer));
+        for (draft, vram, crossing) in
+            [(halves, ROOM, 0.001), (coarse(), ROOM, 100.0), (coarse(), 10_000, 0.001)]
+        {
+            let whole = chosen(draft, vram, crossing);
+            assert!(whole.first != First::Planes && !whole.has_planes_apart());
+        }
+    }
+
+    /// With more room some layers are whole.
+    #[test]
+    fn no_more_layers_are_taken_apart_than_need_be() {
+        let some = chosen(coarse(), ROOM + 4 * 141, 0.001);
+        let apart = some.planes_apart().mlp;
+        assert!(some.on_gpu().mlp.iter().all(|&here| here));
+        assert_eq!(apart, [true, true, true, true, false, false, false, false]);
+    }
+
+    #[test]
+    fn ram_is_counted_for_low_planes_first() {
+        let draft = coarse();
+        let request = PlacementRequest { draft: Some(draft.clone()), ..PlacementRequest::default() };
+        // The embedding has no room beside them.
+        let budgets = Budgets { ram: Some(8 * 180 + 49), ..budgets(ROOM) };
+        let placed = choose(parts(&draft), &request, budgets, || basis([1000.0, 10.0, 1.0], 0.001)).unwrap();
+        assert_eq!(placed.first, First::Planes);
+        assert_eq!(placed.place_of(crate::plan::Unit::Embed), Place::File);
+    }
+}

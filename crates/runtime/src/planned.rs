@@ -1,0 +1,363 @@
+//! Which part of a model goes where on this machine, and how many rows run at once: what `placement` is told of the GPU, the
+//! memory and the model's sizes, and what comes of it.
+
+use crate::{
+    Error, Model, Result, RunLayers,
+    backend::{
+        cpu::{self, matmul::Packed},
+        planes,
+    },
+    config::{ContextConfig, Streaming},
+    gpu::{self, Found},
+    kv::{KvLayout, StateBytes},
+    placement::{
+        self, Basis, Budgets, ByPlanes, Place, Placement, PlacementRequest, Room, Sizes, UnitSize, mib,
+    },
+    plan::{Op, Unit, UnitSet, WeightId},
+};
+
+/// Rows at once are halved down to this where buffers for them would take too much of a small GPU.
+const LEAST_ROWS: usize = 32;
+
+/// Of what memory is free by the system other programs get the rest.
+const AUTO_SHARE: f64 = 0.9;
+
+/// Products with matrices in RAM take at most a fourth of a GPU's memory.
+const MOST_STREAMING: u64 = 4;
+
+pub struct Planned {
+    pub placement: Placement,
+    pub max_rows: usize,
+    /// It has what predicts one token more.
+    pub ahead: bool,
+    /// There is room on the GPU for products with matrices that lie in RAM.
+    pub streams: bool,
+}
+
+/// What a plan knows of a GPU.
+#[derive(Clone, Copy)]
+pub struct GpuRoom {
+    /// In the list of devices.
+    pub number: usize,
+    /// Bytes of its memory to take.
+    pub vram: u64,
+    /// Its memory is the processor's, so that whatever goes there is not there for the CPU.
+    pub shares_memory: bool,
+    pub is_hardware: bool,
+}
+
+/// What a plan knows of the machine.
+pub struct Machine {
+    pub rooms: Vec<GpuRoom>,
+    /// Bytes of RAM that weights and buffers may take, where the system tells.
+    pub free_ram: Option<u64>,
+}
+
+impl Machine {
+    pub fn with(rooms: Vec<GpuRoom>) -> Self {
+        Machine { rooms, free_ram: free_ram() }
+    }
+}
+
+impl GpuRoom {
+    /// Whether it is to multiply with matrices that lie in RAM.
+    fn streams(&self, config: &ContextConfig) -> bool {
+        let wanted = match config.streaming {
+            Streaming::Measured => self.is_hardware,
+            Streaming::Never => false,
+            Streaming::From(_) => true,
+        };
+        wanted && config.planes.is_some()
+    }
+}
+
+/// What plans know of these GPUs; `most` has for some of them what they are to take at most.
+pub fn rooms(request: &PlacementRequest, found: &[Found], most: &[Option<u64>]) -> Vec<GpuRoom> {
+    let room = |(i, of): (usize, &Found)| {
+        // One that is there twice has its memory once.
+        let times = found.iter().filter(|other| other.number == of.number).count() as u64;
+        let vram = request.vram.unwrap_or_else(|| vram(request, of) / times);
+        GpuRoom {
+            number: of.number,
+            vram: most.get(i).copied().flatten().map_or(vram, |most| most.min(vram)),
+            shares_memory: of.shares_memory(),
+            is_hardware: of.is_hardware(),
+        }
+    };
+    found.iter().enumerate().map(room).collect()
+}
+
+/// Bytes of a GPU's memory to take.
+pub fn vram(request: &PlacementRequest, found: &Found) -> u64 {
+    let told = found.memory.filter(|_| found.is_hardware()).map(|memory| memory.share());
+    let free = free_ram().filter(|_| found.shares_memory()).unwrap_or(u64::MAX);
+    request.vram.unwrap_or_else(|| told.map_or(u64::MAX / 2, |bytes| bytes.min(free)))
+}
+
+/// What weights and buffers may take of the memory that is free, where the system tells.
+fn free_ram() -> Option<u64> {
+    Some((cpu::available_memory()? as f64 * AUTO_SHARE) as u64)
+}
+
+/// On the first GPU alone where that has room for all of the model.
+pub fn plan_ahead(
+    model: &Model,
+    with_ahead: Option<&Model>,
+    config: &ContextConfig,
+    request: &PlacementRequest,
+    machine: &Machine,
+    basis: &dyn Fn() -> Basis,
+) -> Result<Planned> {
+    if machine.rooms.len() > 1 && request.split.is_none() {
+        let first = Machine { rooms: machine.rooms[..1].to_vec(), free_ram: machine.free_ram };
+        match plan_ahead_on(model, with_ahead, config, request, &first, basis) {
+            Ok(planned) if planned.placement.is_divided() => {}
+            Err(Error::Memory(_)) => {}
+            alone => return alone,
+        }
+    }
+    plan_ahead_on(model, with_ahead, config, request, machine, basis)
+}
+
+/// With what predicts one token more, if that leaves all else where it is: plain text is to be the same without.
+fn plan_ahead_on(
+    model: &Model,
+    with_ahead: Option<&Model>,
+    config: &ContextConfig,
+    request: &PlacementRequest,
+    machine: &Machine,
+    basis: &dyn Fn() -> Basis,
+) -> Result<Planned> {
+    let plain = plan_for(model, config, request, machine, basis)?;
+    let is_divided = |planned: &Planned| !machine.rooms.is_empty() && planned.placement.is_divided();
+    let Some(with_ahead) = with_ahead.filter(|_| !is_divided(&plain)) else { return Ok(plain) };
+    match plan_for(with_ahead, config, request, machine, basis) {
+        Ok(planned) if !is_divided(&planned) => Ok(Planned { ahead: true, ..planned }),
+        Ok(_) | Err(Error::Memory(_)) => Ok(plain),
+        Err(e) => Err(e),
+    }
+}
+
+pub fn plan_for(
+    model: &Model,
+    config: &ContextConfig,
+    request: &PlacementRequest,
+    machine: &Machine,
+    basis: &dyn Fn() -> Basis,
+) -> Result<Planned> {
+    let n_cells = config.n_ctx as usize;
+    let layout = config.kv_layout(&model.plan);
+    let sizes = ModelSizes { model, config, layout: config.kv_layout(&model.plan) };
+    let parts = placement::parts(model, &sizes, request.draft.as_ref());
+    // Where everything is kept off the GPU, there is none. The embedding goes there only with all the rest.
+    let may_go = |part: &UnitSize| part.unit != Unit::Embed && !request.keeps_off_gpu(part.unit);
+    let rooms: &[GpuRoom] = if parts.iter().any(may_go) { &machine.rooms } else { &[] };
+    let smallest = rooms.iter().map(|room| room.vram).min();
+    let scratch_for = |rows| if rooms.is_empty() { 0 } else { gpu::scratch_bytes(model, rows, &layout) };
+    // As many of these rows at once as a small GPU leaves room for.
+    let rows_of = |n_ubatch: usize| {
+        let mut rows = n_ubatch.clamp(1, n_cells);
+        while smallest.is_some_and(|vram| rows > LEAST_ROWS && scratch_for(rows) > vram / 4) {
+            rows = (rows / 2).max(LEAST_ROWS);
+        }
+        rows
+    };
+    // Room for the sums of low planes, where these may lie in RAM: it is little.
+    let may_lie_apart = match &request.planes_apart {
+        Some(apart) => *apart != UnitSet::none(model.plan.dims.n_layer),
+        None => request.draft.as_ref().is_some_and(RunLayers::has_coarse),
+    };
+    let all = UnitSet::all(model.plan.dims.n_layer);
+    let lows_for =
+        |rows| if !rooms.is_empty() && may_lie_apart { gpu::lows_bytes(model, &all, rows) } else { 0 };
+    let shares_memory = rooms.iter().any(|room| room.shares_memory);
+    // The first GPU is the one that multiplies with what lies in RAM.
+    let place_beside = |rows, streaming| {
+        let of = |(i, room): (usize, &GpuRoom)| Room {
+            number: room.number,
+            vram: room.vram,
+            scratch: scratch_for(rows) + lows_for(rows) + if i == 0 { streaming } else { 0 },
+        };
+        let rooms: Vec<Room> = rooms.iter().enumerate().map(of).collect();
+        let place = |ram| {
+            let place = |budgets: Budgets| placement::choose(parts.clone(), request, budgets, basis);
+            placement::place_on(&parts, &rooms, place, ram, request.split.as_deref())
+        };
+        let placement = place(request.ram)?;
+        let on_gpu = if shares_memory { placement.bytes_on_gpu() } else { 0 };
+        let ram_at_hand =
+            || Some(machine.free_ram?.saturating_sub(cpu_overhead(model, config, rows, &placement.on_cpu())));
+        if let (None, Some(_), Some(ram)) = (request.ram, config.planes, ram_at_hand())
+            && placement.bytes_in_ram() > ram.saturating_sub(on_gpu)
+        {
+            return place(Some(ram.saturating_sub(on_gpu)));
+        }
+        Ok(placement)
+    };
+    // Where something lies in RAM, with room to multiply with it, unless that is much or leaves the GPU empty.
+    let streams = rooms.first().is_some_and(|room| room.streams(config));
+    let place = |rows| {
+        let placement = place_beside(rows, 0)?;
+        let takes = match streams
+            && (placement.has_planes_apart() || gpu::lent_bytes(model, &placement.in_ram(), rows) > 0)
+        {
+            true => gpu::lent_bytes(model, &UnitSet::all(model.plan.dims.n_layer), rows),
+            false => 0,
+        };
+        if takes == 0 || rooms.first().is_none_or(|room| takes > room.vram / MOST_STREAMING) {
+            return Ok((placement, false));
+        }
+        match place_beside(rows, takes) {
+            Ok(beside) if beside.uses(Place::Vram) => Ok((beside, true)),
+            Ok(_) | Err(Error::Memory(_)) => Ok((placement, false)),
+            Err(e) => Err(e),
+        }
+    };
+    let mut max_rows = rows_of(config.n_ubatch);
+    let (mut placement, mut streams) = place(max_rows)?;
+    let places = |of: &Placement| {
+        let held: Vec<UnitSet> = of.shares.iter().map(|share| share.held.clone()).collect();
+        (of.on_gpu(), of.planes_apart(), held)
+    };
+    // GPU and CPU round differently, and no result is to depend on how many rows run at once: there is always room for
+    // the usual number of them, and for more if that changes no place.
+    let usual = rows_of(ContextConfig::default().n_ubatch);
+    if max_rows != usual
+        && let Ok((as_usual, usual_streams)) = place(usual)
+        && as_usual.uses(Place::Vram)
+        && places(&as_usual) != places(&placement)
+    {
+        max_rows = max_rows.min(usual);
+        (placement, streams) = (as_usual, usual_streams);
+    }
+    placement.converted = gpu::converted(model, &placement.on_gpu());
+    if let (Some(largest), false) = (rooms.iter().map(|room| room.vram).max(), placement.uses(Place::Vram)) {
+        return Err(Error::Memory(format!(
+            "nothing fits into {:.1} MiB of GPU memory: buffers take {:.1}, the least that goes there {:.1}: a larger `vram`, a smaller `n_ctx` or `n_ubatch`, or `device` cpu",
+            mib(largest),
+            mib(placement.budgets.scratch / rooms.len() as u64),
+            mib(placement.least_on_gpu())
+        )));
+    }
+    Ok(Planned { placement, max_rows, ahead: false, streams })
+}
+
+/// Bytes of RAM that the buffers and the cache of these units take.
+pub fn cpu_overhead(model: &Model, config: &ContextConfig, max_rows: usize, on_cpu: &UnitSet) -> u64 {
+    let types = [config.key_type, config.value_type];
+    let layout = config.kv_layout(&model.plan).of_units(&model.plan, on_cpu);
+    let overhead = cpu::overhead_bytes(model, (on_cpu, &layout), types, max_rows);
+    u64::try_from(overhead).unwrap_or(u64::MAX)
+}
+
+/// An error where states take more than half of the memory that is free: the weights and all else have the rest. `what` goes
+/// back to so many positions of a text, and `less` are fewer of them.
+pub fn check_states(
+    model: &Model,
+    config: &ContextConfig,
+    what: &str,
+    positions: usize,
+    less: &str,
+) -> Result<()> {
+    let states = StateBytes::new(model.plan.mixers.iter(), &config.kv_layout(&model.plan)).all();
+    match cpu::available_memory() {
+        Some(free) if states > free / 2 => Err(Error::Memory(format!(
+            "{what} goes back to {positions} positions of a text, for which the states of recurrent layers take {:.1} GiB, more than half of the {:.1} GiB that are free: {less}",
+            mib(states) / 1024.0,
+            mib(free) / 1024.0
+        ))),
+        _ => Ok(()),
+    }
+}
+
+pub struct ModelSizes<'a> {
+    pub model: &'a Model,
+    pub config: &'a ContextConfig,
+    pub layout: KvLayout,
+}
+
+impl Sizes for ModelSizes<'_> {
+    fn in_ram(&self, id: WeightId, coarse: bool) -> u64 {
+        let weight = self.model.weight(id);
+        match self.config.planes.filter(|_| Packed::knows(weight.ty())) {
+            Some(planes) => Packed::bytes_read_of(weight.ty(), weight.rows, weight.cols, planes, coarse),
+            None => weight.bytes,
+        }
+    }
+
+    fn on_gpu(&self, id: WeightId, coarse: bool) -> u64 {
+        gpu::bytes_read(self.model, id, coarse)
+    }
+
+    fn taken_on_gpu(&self, op: &Op) -> u64 {
+        gpu::op_bytes(self.model, op)
+    }
+
+    fn by_planes(&self, unit: Unit, ops: &[&Op]) -> Option<ByPlanes> {
+        let model = self.model;
+        let matrices = planes::of_unit(model, unit, ops);
+        let read_of = |id| match matrices.contains(&id) {
+            true => gpu::high_plane_bytes(model, id),
+            false => self.on_gpu(id, false),
+        };
+        let read = |op: &&Op| model.bytes_read(op, None, read_of);
+        (!matrices.is_empty()).then(|| ByPlanes {
+            gpu_bytes: ops.iter().map(|op| gpu::op_bytes(model, op)).sum::<u64>()
+                - matrices.iter().map(|&id| gpu::saved_by_planes(model, id)).sum::<u64>(),
+            gpu_read: ops.iter().map(read).sum(),
+            low_bytes: matrices.iter().map(|&id| planes::low_bytes(model, id)).sum(),
+            products: planes::products(model, ops, &matrices),
+            coarse: false,
+        })
+    }
+
+    fn overhead(&self, unit: Unit) -> u64 {
+        let types = (self.config.key_type, self.config.value_type);
+        match unit {
+            // What a GPU cannot run has its keys and values in RAM, and states.
+            Unit::Attn(layer) if gpu::check(self.model).is_err() => {
+                let states = StateBytes::new(self.model.plan.mixers_of(layer), &self.layout);
+                self.layout.slot_bytes(layer, types.0)
+                    + self.layout.of_values().slot_bytes(layer, types.1)
+                    + states.all()
+            }
+            _ => gpu::overhead_bytes(self.model, unit, &self.layout, types),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use spec_run_gguf::embedded;
+
+    /// As on a Mac, or on a processor with a GPU in it: what lies on the GPU is not there for the CPU.
+    #[test]
+    fn memory_that_is_shared_is_counted_once() {
+        let model = Model::load(Arc::new(embedded::open().unwrap())).unwrap();
+        let config = ContextConfig { n_ctx: 256, ..ContextConfig::default() };
+        let weights: u64 = model.weights.iter().map(|weight| weight.bytes).sum();
+        let scratch = gpu::scratch_bytes(&model, LEAST_ROWS, &config.kv_layout(&model.plan));
+        let planned = |shares_memory: bool, pool: u64| {
+            let vram = scratch * 4 + weights / 2;
+            let rooms = vec![GpuRoom { number: 0, vram, shares_memory, is_hardware: true }];
+            let machine = Machine { rooms, free_ram: Some(pool) };
+            plan_for(&model, &config, &PlacementRequest::default(), &machine, &Basis::default).unwrap()
+        };
+        let plan = |shares_memory, pool| planned(shares_memory, pool).placement;
+        let Planned { placement: apart, max_rows, .. } = planned(false, u64::MAX / 2);
+        assert!(apart.uses(Place::Vram) && apart.uses(Place::Ram) && !apart.uses(Place::File));
+        let (on_gpu, in_ram) = (apart.bytes_on_gpu(), apart.bytes_in_ram());
+        let beside = cpu_overhead(&model, &config, max_rows, &apart.on_cpu());
+        // Enough for what lies in RAM, and for all of it where the GPU has memory of its own.
+        let pool = beside + in_ram;
+        assert!(on_gpu > in_ram && !plan(false, pool).uses(Place::File));
+        let pool = on_gpu + beside + in_ram / 2;
+        let shared = plan(true, pool);
+        assert!(shared.uses(Place::Vram) && shared.uses(Place::File), "{on_gpu} and {in_ram} of {pool}");
+        assert!(shared.bytes_on_gpu() + shared.bytes_in_ram() <= pool);
+        assert!(!plan(true, on_gpu + beside + in_ram).uses(Place::File));
+    }
+}
