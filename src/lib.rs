@@ -30,27 +30,12 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 #[cfg(feature = "cli")]
-mod bench;
-#[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
-pub mod eval;
-#[cfg(feature = "fit")]
-pub mod fit;
 #[cfg(feature = "download")]
 mod hub;
 #[doc(hidden)]
 pub mod internals;
-#[allow(missing_docs)]
-mod measure;
-#[cfg(feature = "cli")]
-mod provenance;
-#[allow(missing_docs)]
-mod quantize;
-#[cfg(feature = "cli")]
-mod report;
-#[cfg(feature = "search")]
-pub mod search;
 #[cfg(feature = "server")]
 pub mod server;
 
@@ -62,6 +47,9 @@ use spec_run_gpu as gpu;
 use spec_run_model::plan;
 use spec_run_runtime as runtime;
 use spec_run_synth as synth;
+#[cfg(feature = "cli")]
+use spec_run_tools::{bench, provenance, report};
+use spec_run_tools::{measure, quantize};
 
 pub use spec_run_backend::scores;
 #[cfg(feature = "constraints")]
@@ -75,3 +63,8 @@ pub use spec_run_model::{
 };
 pub use spec_run_runtime::{Context, ContextConfig, context, placement};
 pub use spec_run_text::{Tokenizer, chat, tokenizer};
+pub use spec_run_tools::eval;
+#[cfg(feature = "fit")]
+pub use spec_run_tools::fit;
+#[cfg(feature = "search")]
+pub use spec_run_tools::search;

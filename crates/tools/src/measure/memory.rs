@@ -109,7 +109,6 @@ impl Kernel for ReadAll<'_> {
 }
 
 /// Bytes of this process that are in memory, where the system tells.
-#[cfg(any(test, feature = "cli"))]
 pub fn resident_bytes() -> Option<u64> {
     #[cfg(windows)]
     return crate::windows::resident_bytes();
@@ -117,7 +116,7 @@ pub fn resident_bytes() -> Option<u64> {
     resident_by_proc()
 }
 
-#[cfg(all(any(test, feature = "cli"), not(windows)))]
+#[cfg(not(windows))]
 fn resident_by_proc() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -3,8 +3,8 @@
 pub mod agreement;
 pub mod base;
 pub mod divergence;
-pub(crate) mod drafts;
-pub(crate) mod marks;
+pub mod drafts;
+pub mod marks;
 pub mod perplexity;
 pub mod sweep;
 pub mod tasks;

@@ -11,7 +11,7 @@ mod chain;
 mod drafter_tests;
 mod judge;
 mod loss;
-pub(crate) mod noise;
+pub mod noise;
 mod optimizer;
 mod prompts;
 mod ridge;
@@ -300,12 +300,7 @@ fn as_in_file(head: Head, model: &crate::Model) -> Result<Head> {
 
 /// The outputs of a chain over some tokens, which begins with these inputs.
 #[cfg(test)]
-pub(crate) fn chain_outputs(
-    weights: &Weights,
-    tables: &Tables,
-    inputs: &[f32],
-    tokens: &[u32],
-) -> Vec<Vec<f32>> {
+pub fn chain_outputs(weights: &Weights, tables: &Tables, inputs: &[f32], tokens: &[u32]) -> Vec<Vec<f32>> {
     let (dim, count) = (tables.dim(), tokens.len());
     let mut embeddings = vec![0.0; count * dim];
     embeddings.chunks_mut(dim).zip(tokens).for_each(|(row, &token)| tables.embedding(token, row));

@@ -10,23 +10,22 @@
 //! The way of a search depends on evaluations and measured costs alone, and both are in its journal.
 
 mod bayes;
-pub(crate) mod calibration;
-pub(crate) mod candidate;
-pub(crate) mod clock;
-pub(crate) mod costs;
-pub(crate) mod family;
+pub mod calibration;
+pub mod candidate;
+pub mod clock;
+pub mod costs;
+pub mod family;
 mod greedy;
-pub(crate) mod journal;
-pub(crate) mod judge;
+pub mod journal;
+pub mod judge;
 mod lab;
 mod local;
-pub(crate) mod measured;
+pub mod measured;
 mod named;
-pub(crate) mod objective;
-#[cfg(feature = "cli")]
-pub(crate) mod report;
-pub(crate) mod score;
-pub(crate) mod speed;
+pub mod objective;
+pub mod report;
+pub mod score;
+pub mod speed;
 #[cfg(test)]
 mod tests;
 
