@@ -36,8 +36,6 @@ pub mod cli;
 mod hub;
 #[doc(hidden)]
 pub mod internals;
-#[cfg(feature = "server")]
-pub mod server;
 
 use spec_run_backend::{self as backend, kv};
 #[cfg(windows)]
@@ -62,6 +60,8 @@ pub use spec_run_model::{
     Batch, Model, RopeChange, RopeScaling, RunLayers, batch, control, lora, mask, shortlist,
 };
 pub use spec_run_runtime::{Context, ContextConfig, context, placement};
+#[cfg(feature = "server")]
+pub use spec_run_server as server;
 pub use spec_run_text::{Tokenizer, chat, tokenizer};
 pub use spec_run_tools::eval;
 #[cfg(feature = "fit")]

@@ -21,7 +21,7 @@ use super::{
     apart,
     routes::{body, failed, in_query, named},
 };
-use crate::server::{
+use crate::{
     models::View,
     served::{FINGERPRINT, Served},
     wire::ApiError,

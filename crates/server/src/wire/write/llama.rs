@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::server::wire::{
+use crate::wire::{
     answer::{Frame, Header, Likely, More, Progress, Reason, Whole},
     ask::{Biased, LoraScale, Settings},
 };

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::{Result, model, settings};
 use crate::{
     chat::{Conversation, Message, Tool, ToolChoice},
-    server::wire::{
+    wire::{
         ask::{Ask, Chat, Constraint, Defaults, Input, Shape},
         error::ApiError,
         fields::Fields,

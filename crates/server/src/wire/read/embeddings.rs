@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Result, completions::prompt, model};
-use crate::server::wire::{ask::Part, error::ApiError, fields::Fields};
+use crate::wire::{ask::Part, error::ApiError, fields::Fields};
 
 /// The most texts in one request.
 const MOST_TEXTS: usize = 2048;

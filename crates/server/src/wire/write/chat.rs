@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     chat::Delta,
-    server::wire::{
+    wire::{
         answer::{Frame, Header, Likely, More, Progress, Reason, Whole},
         ask::Settings,
     },

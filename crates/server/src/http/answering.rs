@@ -23,7 +23,7 @@ use super::{
 };
 use crate::engine::{Ended, JobId};
 use crate::quoted::one_line;
-use crate::server::{
+use crate::{
     choice::{Choice, random},
     desk::{Heard, Hearer},
     embeds::no_text,

@@ -128,7 +128,7 @@ mod tests {
     /// What is asked of each kind of model can be compiled.
     #[test]
     fn all_calls_are_grammars() {
-        let Ok(gguf) = crate::embedded::open() else {
+        let Ok(gguf) = spec_run_gguf::embedded::open() else {
             eprintln!("NOT RUN: no embedded model");
             return;
         };

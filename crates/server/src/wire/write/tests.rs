@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     chat::{Answer, Delta, ToolCall},
     sampler::SamplerConfig,
-    server::wire::answer::{Likely, Reason, Timings},
+    wire::answer::{Likely, Reason, Timings},
 };
 
 fn header() -> Header {

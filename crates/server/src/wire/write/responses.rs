@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     chat::{Answer, Delta},
-    server::wire::answer::{Frame, Header, More, Progress, Reason, Whole},
+    wire::answer::{Frame, Header, More, Progress, Reason, Whole},
 };
 
 pub(super) struct Stream {

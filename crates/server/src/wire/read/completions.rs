@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Result, model, settings};
-use crate::server::wire::{
+use crate::wire::{
     ask::{Ask, Defaults, Input, Part, Shape},
     error::ApiError,
     fields::Fields,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Result, chat};
-use crate::server::wire::{
+use crate::wire::{
     ask::{Ask, Defaults, Shape},
     error::ApiError,
     fields::Fields,
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use crate::{
         chat::{Conversation, ToolChoice},
-        server::wire::ask::{Chat, Input},
+        wire::ask::{Chat, Input},
     };
 
     fn read(body: Value) -> (Ask, Chat) {

@@ -45,7 +45,7 @@ mod tests {
     /// What lies in the folder is served, but for what is for people.
     #[test]
     fn nothing_of_the_page_is_missing() {
-        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src/server/page");
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src/page");
         let mut folders = vec![std::path::PathBuf::from(root)];
         let mut found = 0;
         while let Some(folder) = folders.pop() {

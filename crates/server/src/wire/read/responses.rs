@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Result, chat};
-use crate::server::wire::{
+use crate::wire::{
     ask::{Ask, Defaults, Shape},
     error::ApiError,
     fields::Fields,
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::{
         chat::Conversation,
-        server::wire::ask::{Constraint, Input},
+        wire::ask::{Constraint, Input},
     };
 
     fn conversation(body: Value) -> (Ask, Conversation) {

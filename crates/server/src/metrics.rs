@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     engine::{Done, Status},
-    server::wire::Timings,
+    wire::Timings,
 };
 
 /// Sums over answers.

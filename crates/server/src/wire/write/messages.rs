@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     chat::Delta,
-    server::wire::answer::{Frame, Header, More, Reason, Whole},
+    wire::answer::{Frame, Header, More, Reason, Whole},
 };
 
 #[derive(Default)]

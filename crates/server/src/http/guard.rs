@@ -11,7 +11,7 @@ use axum::{
 };
 
 use super::{App, routes::failed};
-use crate::server::wire::ApiError;
+use crate::wire::ApiError;
 
 /// Which pages of others may use the server.
 #[derive(Clone, Debug, PartialEq, Eq)]

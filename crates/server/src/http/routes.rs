@@ -25,13 +25,11 @@ use super::{
 use crate::{
     engine::Status,
     hash::fnv1a,
-    server::{
-        models::{Lease, Naming},
-        prepare::Preparer,
-        served::Served,
-        wire::{ApiError, Ask, Defaults, Fields, Input, Part, read, settings_json},
-    },
+    models::{Lease, Naming},
+    prepare::Preparer,
+    served::Served,
     tokenizer::EncodeOptions,
+    wire::{ApiError, Ask, Defaults, Fields, Input, Part, read, settings_json},
 };
 
 /// Where the page's worker asks which page it is.

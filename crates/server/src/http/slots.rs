@@ -22,10 +22,8 @@ use super::{
 use crate::{
     engine::{SavedText, SlotStatus},
     files::{is_device, read_limited, write_whole},
-    server::{
-        served::Served,
-        wire::{ApiError, Fields},
-    },
+    served::Served,
+    wire::{ApiError, Fields},
 };
 
 /// Bytes of a saved text: more than a context of the longest kind has.

@@ -17,19 +17,17 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
+use spec_run_engine::speculation::Report;
+
 use crate::{
-    Error, Tokenizer,
+    Adapters, Answers, Controls, Error, Facts, Preparer, TemplateFrom, Tokenizer,
     chat::{ChatTemplate, TemplateSource},
     constraint::Vocabulary,
+    desk::{Heard, Hearer},
     engine::{Bound, Ended, Generation, Job, SavedText, SlotStatus, Status, Stop, TokenScore},
     sampler::SamplerConfig,
-    server::{
-        Adapters, Answers, Controls, Facts, Preparer, TemplateFrom,
-        desk::{Heard, Hearer},
-        wire::{Defaults, Settings},
-    },
-    speculation::Report,
     tokenizer::EncodeOptions,
+    wire::{Defaults, Settings},
 };
 
 /// Says the same to everybody. The vocabulary is one whose texts begin with a space.
@@ -142,7 +140,7 @@ fn start(says: &str, change: impl FnOnce(&mut Config, &mut Fake)) -> Option<Serv
 }
 
 fn start_with(template: &str, says: &str, change: impl FnOnce(&mut Config, &mut Fake)) -> Option<Server> {
-    let Ok(gguf) = crate::embedded::open() else {
+    let Ok(gguf) = spec_run_gguf::embedded::open() else {
         eprintln!("NOT RUN: no embedded model");
         return None;
     };

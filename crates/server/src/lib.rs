@@ -31,3 +31,9 @@ pub use models::{Lease, Limits, Listed, Models, Naming, Planned, Wanted};
 pub use prepare::{Prepared, Preparer, ReadMask, Render};
 pub use served::{FINGERPRINT, Facts, Served, TemplateFrom};
 pub use sleep::{Close, Open, Sleeper};
+
+use spec_run_backend as backend;
+use spec_run_engine::{Engine, constraint, embed, engine, sampler};
+use spec_run_gguf::{Error, Result, files, hash, quoted};
+use spec_run_model::{RunLayers, lora};
+use spec_run_text::{Tokenizer, chat, tokenizer};

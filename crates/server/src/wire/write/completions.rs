@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::chat;
-use crate::server::wire::{
+use crate::wire::{
     answer::{Frame, Header, Likely, More, Progress, Reason, Whole, text},
     ask::Settings,
 };

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::App;
 use crate::{
     engine::JobId,
-    server::wire::{Reason, Timings},
+    wire::{Reason, Timings},
 };
 
 /// Writes records down.

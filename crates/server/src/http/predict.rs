@@ -14,7 +14,7 @@ use super::{
     App, answering,
     routes::{Read, body, failed, named},
 };
-use crate::server::{
+use crate::{
     models::Naming,
     wire::{ApiError, Fields, read},
 };

@@ -17,14 +17,12 @@ use super::{
 };
 use crate::{
     embed::{Embedding, Pooling, normalize},
-    server::{
-        embeds::Embeds,
-        models::Lease,
-        wire::{
-            ApiError, Reason, Timings,
-            read::{self, Embed, Rerank},
-            write::{Embeddings, Plain, Rank, Ranks},
-        },
+    embeds::Embeds,
+    models::Lease,
+    wire::{
+        ApiError, Reason, Timings,
+        read::{self, Embed, Rerank},
+        write::{Embeddings, Plain, Rank, Ranks},
     },
 };
 
