@@ -40,7 +40,9 @@ pub mod internals;
 use spec_run_backend::{self as backend, kv};
 #[cfg(windows)]
 use spec_run_gguf::windows;
+#[cfg(feature = "cli")]
 use spec_run_gguf::{files, hash, quoted, words};
+#[cfg(feature = "gpu")]
 use spec_run_gpu as gpu;
 use spec_run_model::plan;
 use spec_run_runtime as runtime;

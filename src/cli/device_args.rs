@@ -14,7 +14,6 @@ use crate::{
     Error, Gguf, Model, Result,
     backend::cpu::cores::Cores,
     context::{ContextConfig, Device, GpuVariant, Planes, Streaming},
-    gpu,
     measure::speeds,
     placement::{
         Acceptance, Basis, PlacementRequest,
@@ -322,8 +321,8 @@ pub fn measured(model: &Model, config: &ContextConfig) -> Option<Acceptance> {
 }
 
 fn has_gpu() -> bool {
-    gpu::may_have_hardware()
-        && gpu::adapters().iter().any(|found| found.is_hardware() && found.check().is_ok())
+    let gpus = runtime::gpus();
+    gpus.may_have_hardware() && gpus.hardware().is_ok_and(|found| !found.is_empty())
 }
 
 /// The directory that was asked for, or the user's own; `none` is none.

@@ -13,7 +13,7 @@ pub mod common;
 #[cfg(feature = "constraints")]
 mod constraint_args;
 mod device_args;
-#[cfg_attr(not(feature = "gpu"), path = "without/devices.rs")]
+#[cfg(feature = "gpu")]
 mod devices;
 mod draft_args;
 mod draft_model_args;
@@ -49,7 +49,7 @@ mod report_file;
 mod rope_args;
 mod run;
 mod sampler_args;
-#[cfg_attr(not(feature = "search"), path = "without/search.rs")]
+#[cfg(feature = "search")]
 mod search;
 #[cfg(feature = "server")]
 mod serve;
@@ -60,15 +60,22 @@ mod size;
 mod state;
 mod sweep;
 mod sweep_table;
-#[cfg_attr(not(feature = "search"), path = "without/sweep_times.rs")]
+#[cfg(feature = "search")]
 mod sweep_times;
 mod synth;
 mod tasks;
 mod thread_args;
 mod tokenize;
 pub mod verbosity;
+#[cfg(not(all(feature = "gpu", feature = "search")))]
+mod without;
 
 use std::ffi::OsString;
+
+#[cfg(not(feature = "gpu"))]
+use without::devices;
+#[cfg(not(feature = "search"))]
+use without::{search, sweep_times};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 

@@ -189,7 +189,7 @@ fn quantized_matrices_of_mixed_types_give_what_their_numbers_give() {
         let (median, worst) = (errors[errors.len() / 2], errors[errors.len() - 1]);
         println!("{}: {median:.1e}, at most {worst:.1e}", family.name);
         let found = gpu::found(TEST).expect("found before");
-        let has_dot4 = matches!(&dot4, GpuVariant::Fixed(variants) if variants.check(&found).is_ok());
+        let has_dot4 = found.offers(dot4).is_ok();
         let mut whole_numbers = family.context(|config| {
             to(device)(config);
             if has_dot4 {

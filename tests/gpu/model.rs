@@ -11,7 +11,7 @@ use common::{
 };
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers,
-    context::{GpuVariant, KvType, Tuning},
+    context::{GpuVariant, GpuWidths, KvType},
     mask::LayerBits,
     placement::{Unit, UnitSet},
 };
@@ -115,7 +115,7 @@ fn wide_kernels_keep_the_promise_too() {
     let text = tokens(12, 1, model.n_vocab());
     let wide = |c: &mut ContextConfig| {
         f32_cache(c);
-        c.gpu_tuning = Some(Tuning::HARDWARE);
+        c.gpu_widths = Some(GpuWidths::CARD);
     };
     let mut context = on(&device, &model, wide);
     let together = all_logits(&mut context, &text);
@@ -140,8 +140,8 @@ fn variants(test: &str, names: &[&str]) -> Vec<(String, GpuVariant)> {
     let parsed = names.iter().map(|name| (name.to_string(), name.parse().unwrap()));
     let offered = parsed.filter(|(name, wanted)| match wanted {
         GpuVariant::Tried => true,
-        GpuVariant::Fixed(variants) => {
-            let checked = variants.check(&found);
+        variant => {
+            let checked = found.offers(*variant);
             if let Err(e) = &checked {
                 eprintln!("NOT RUN: {test} with {name}: {e}");
             }
@@ -158,9 +158,9 @@ fn a_row_is_the_same_in_a_batch_of_any_size_under_every_variant() {
     let models = models(TEST);
     for (name, wanted) in variants(TEST, &["dot4", "coop"]) {
         let device = gpu::device(TEST).unwrap();
-        for (model, tuning) in models.iter().take(2).zip([None, Some(Tuning::HARDWARE)]) {
+        for (model, tuning) in models.iter().take(2).zip([None, Some(GpuWidths::CARD)]) {
             let text = tokens(20, 1, model.n_vocab());
-            let mut context = on(&device, model, |c| (c.gpu_variant, c.gpu_tuning) = (wanted, tuning));
+            let mut context = on(&device, model, |c| (c.gpu_variant, c.gpu_widths) = (wanted, tuning));
             assert!(context.describe().contains(&name), "{}", context.describe());
             let together = all_logits(&mut context, &text);
             for size in [1, 3, 8, 9] {
@@ -254,8 +254,8 @@ fn a_long_context_is_the_same_split_or_whole() {
     let model = embedded_model();
     let text = tokens(300, 6, model.n_vocab());
     // Wide workgroups leave a device idle with so few rows, so that these are split too, in pieces.
-    for tuning in [None, Some(Tuning::HARDWARE)] {
-        let mut context = on(&device, &model, |c| c.gpu_tuning = tuning);
+    for tuning in [None, Some(GpuWidths::CARD)] {
+        let mut context = on(&device, &model, |c| c.gpu_widths = tuning);
         let mut batch = Batch::prompt(&text, 0, 0).with_layers(first_layers(4));
         batch.rows[250..].iter_mut().for_each(|row| row.logits = true);
         context.decode(&batch).unwrap();
@@ -447,12 +447,12 @@ fn with_keys_and_values_in_few_bits_a_row_is_the_same_in_any_batch() {
     let text = tokens(300, 8, model.n_vocab());
     for (keys, values, tuning) in [
         (KvType::Q8_0, KvType::Q8_0, None),
-        (KvType::F16, KvType::Q8_0, Some(Tuning::HARDWARE)),
+        (KvType::F16, KvType::Q8_0, Some(GpuWidths::CARD)),
         (KvType::Q4_0, KvType::Q5_1, None),
-        (KvType::IQ4_NL, KvType::Q4_1, Some(Tuning::HARDWARE)),
+        (KvType::IQ4_NL, KvType::Q4_1, Some(GpuWidths::CARD)),
     ] {
         let mut context = on(&device, &model, |c| {
-            (c.key_type, c.value_type, c.gpu_tuning) = (keys, values, tuning);
+            (c.key_type, c.value_type, c.gpu_widths) = (keys, values, tuning);
         });
         let mut batch = Batch::prompt(&text, 0, 0).with_layers(first_layers(4));
         batch.rows[264..].iter_mut().for_each(|row| row.logits = true);

@@ -12,7 +12,7 @@ use common::{
 use spec_run::{
     Batch, Context, ContextConfig, Model, RunLayers, Sampler, Tokenizer,
     batch::ChainBatch,
-    context::{Device, Traffic, Tuning},
+    context::{Device, GpuWidths, Traffic},
     embedded,
     generate::{Generation, Request, Speculation, Stop, generate, speculate},
     mask::LayerBits,
@@ -81,7 +81,8 @@ fn a_layer_of_one_row_takes_six_dispatches_at_most() {
         let [mut context, mut apart] = [4, 0].map(|norms_in_products| {
             on(&device, &model, |c| {
                 c.gpu_variant = variant.parse().unwrap();
-                c.gpu_tuning = Some(Tuning { norms_in_products, ..Tuning::SOFTWARE });
+                c.gpu_widths =
+                    Some(GpuWidths { norms_in_products: Some(norms_in_products), ..GpuWidths::PROCESSOR });
             })
         });
         for (len, a_layer) in [(9, 5), (259, 6)] {

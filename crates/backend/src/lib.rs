@@ -5,6 +5,7 @@
 
 mod backend;
 pub mod cpu;
+pub mod gpu;
 pub mod kv;
 pub mod planes;
 pub mod scores;

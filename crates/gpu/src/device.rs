@@ -18,7 +18,7 @@ use super::{
     pipelines::{MOST_SHARED, Tuning},
     variants::{Square, Variants},
 };
-use crate::{Error, Result, quoted::squeezed};
+use crate::{Error, Result, backend::gpu::GpuVariant, quoted::squeezed};
 
 /// What cooperative matrices take; asked for only where these are.
 const COOPERATIVE: Features =
@@ -145,6 +145,11 @@ impl Found {
     /// DX12 with the compiler that Windows brings along: the newer one has subgroups.
     fn is_compiled_by_fxc(&self) -> bool {
         self.info.backend == wgpu::Backend::Dx12 && !self.features.contains(Features::SUBGROUP)
+    }
+
+    /// Why it has not these kernels, if it has not.
+    pub fn offers(&self, variant: GpuVariant) -> Result<()> {
+        Variants::of(variant).check(self)
     }
 
     /// Why this adapter cannot be used, if it cannot.

@@ -8,11 +8,11 @@ mod ahead;
 mod cache;
 mod clock;
 mod compile;
-mod config;
 pub mod device;
 pub mod formats;
 #[cfg(any(test, windows))]
 mod fxc;
+mod interface;
 mod lab;
 mod layout;
 mod lent;
@@ -45,40 +45,36 @@ use std::{collections::HashSet, sync::Arc};
 
 use ahead::Prepared;
 use cache::Shelf;
-pub use config::GpuConfig;
 use device::Gpu;
-pub use device::{AdapterChoice, Found, adapters, choose, choose_all, hardware, may_have_hardware};
+pub use device::{AdapterChoice, Found, adapters, choose};
 #[cfg(windows)]
 pub use fxc::why_no_dx12;
+pub use interface::Wgpu;
 use layout::{Layout, Place};
 use lent::Lender;
-pub use lent::lent_bytes;
+use lent::lent_bytes;
 use ops::{Borders, Ops, Stage};
 use params::Params;
 use pick::Picker;
 use pipelines::Pipelines;
-pub use pipelines::Tuning;
+use pipelines::Tuning;
 use profile::Profile;
 use record::Recorder;
 use round::Rounds;
 use rows::RowData;
-pub use sizes::{
-    bytes_read, high_plane_bytes, lows_bytes, op_bytes, overhead_bytes, saved_by_planes, scratch_bytes,
-};
-use sizes::{leaving_bytes, low_rows, readable_bytes};
-pub use speeds::speeds;
+use sizes::{bytes_read, leaving_bytes, low_rows, readable_bytes};
 use states::StateStore;
 use stored::Stored;
-pub use trial::{Chosen, choose as choose_variants};
 pub use trial::{TrialOutcome, tried, try_now};
 use usage::{PassKind, Usage};
-pub use variants::{Variants, Wanted};
+use variants::Variants;
 use weights::{To, Weights};
 use work::{Cache, MOST_EXPERTS, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, WorkBuffers};
 
 use backend::{
     Backend, ChainPass, Chained, Crossing, Output, Rows, Taps, Traffic,
     cpu::{Multiplier, matmul::Planes, simd::Isa},
+    gpu::GpuConfig,
     kv::{self, CellMove, Replay},
     planes::{self, LowProduct},
     scores::{self, Top},
@@ -159,9 +155,9 @@ impl GpuBackend {
     ) -> Result<Self> {
         check(&model)?;
         let plan = &model.plan;
-        let mut gpu = Gpu::open_for(found, config.budget, false, config.variants)?;
-        gpu.variants = config.variants;
-        gpu.tuning = config.tuning.map_or(gpu.tuning, |tuning| tuning.within(&gpu.limits));
+        let mut gpu = Gpu::open_for(found, config.budget, false, Variants::of(config.variant))?;
+        gpu.variants = Variants::of(config.variant);
+        gpu.tuning = config.widths.map_or(gpu.tuning, |widths| Tuning::of(widths).within(&gpu.limits));
         let proof = proof::known(&found.info, config.cache.as_deref());
         if let Some(proof) = proof {
             (gpu.flushes_halves, gpu.norms_apart) = (proof.flushes_halves, proof.norms_apart);

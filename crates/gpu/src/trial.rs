@@ -14,11 +14,14 @@ use super::{
     pipelines::{Curve, FEW_ROWS, Mode, Pipelines, Tiles, Tuning},
     proof::{self, PROOF_BYTES, Proof, is_more, same_bits},
     speeds,
-    variants::{Arith, Variants, Wanted},
+    variants::{Arith, Variants},
 };
 use crate::{
     Error, Result,
-    backend::Speeds,
+    backend::{
+        Speeds,
+        gpu::{Chosen, GpuVariant},
+    },
     quant::{GgmlType, dequantize},
     words::count,
 };
@@ -58,19 +61,10 @@ const PATIENCE: usize = 2;
 /// Room enough for a trial by itself.
 pub const TRIAL_BYTES: u64 = 1 << 30;
 
-/// The kernels to use on a device, and what is known of its speed.
-#[derive(Clone, Debug, Default)]
-pub struct Chosen {
-    pub variants: Variants,
-    pub speeds: Option<Speeds>,
-    /// Why the device is not to be used, if it is not.
-    pub refusal: Option<String>,
-}
-
 /// From what was asked for to what is used, on a device that proves itself. What earlier runs found out is kept in
 /// `directory`; where nothing is, `trying` is told and all is tried now, within `budget` bytes of the device's memory.
 pub fn choose(
-    wanted: Wanted,
+    wanted: GpuVariant,
     found: &Found,
     directory: Option<&Path>,
     budget: u64,
@@ -87,18 +81,19 @@ pub fn choose(
         return Ok(Chosen { refusal, ..Chosen::default() });
     }
     let speeds = shelf.as_ref().and_then(speeds::recall);
-    if let Wanted::Fixed(variants) = wanted {
+    if wanted != GpuVariant::Tried {
+        let variants = Variants::of(wanted);
         variants.check(found)?;
         vouch(found, variants, directory)?;
-        return Ok(Chosen { variants, speeds, refusal });
+        return Ok(Chosen { variant: variants.name(), speeds, refusal });
     }
     let known = shelf.as_ref().and_then(TrialOutcome::recall).map(|outcome| outcome.chosen());
     if let Some(variants) = known.filter(|variants| variants.check(found).is_ok()) {
-        return Ok(Chosen { variants, speeds, refusal });
+        return Ok(Chosen { variant: variants.name(), speeds, refusal });
     }
     trying();
     match try_all(found, budget.min(TRIAL_BYTES), shelf.as_ref()) {
-        Ok((outcome, speeds)) => Ok(Chosen { variants: outcome.chosen(), speeds, refusal }),
+        Ok((outcome, speeds)) => Ok(Chosen { variant: outcome.chosen().name(), speeds, refusal }),
         // No room to try anything: nothing is known, and the plain kernels run.
         Err(Error::Memory(_)) => Ok(Chosen { speeds, ..Chosen::default() }),
         Err(e) => Err(e),

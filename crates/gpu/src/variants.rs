@@ -2,10 +2,10 @@
 //! such as use what a device has beyond that. A choice holds for as long as a device is open, for any number of
 //! rows, so a row's bits do not depend on its batch under any of them.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
 
 use super::{device::Found, formats::Format};
-use crate::{Error, Result};
+use crate::{Error, Result, backend::gpu::GpuVariant};
 
 /// How quantized weights are multiplied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -80,26 +80,32 @@ pub struct Variants {
     pub coop: bool,
 }
 
-/// What may be asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// What is right and fastest on the device, by a short trial.
-    Tried,
-    /// This one.
-    Fixed(Variants),
-}
-
-impl Default for Wanted {
-    fn default() -> Self {
-        Wanted::Fixed(Variants::PLAIN)
-    }
-}
-
 impl Variants {
     pub const PLAIN: Variants = Variants { arith: Arith::Summed, coop: false };
 
     pub const DOT4: Variants = Variants { arith: Arith::Int8, ..Variants::PLAIN };
     pub const COOP: Variants = Variants { coop: true, ..Variants::DOT4 };
+
+    /// Those of a name.
+    ///
+    /// # Panics
+    /// If they are still to be tried.
+    pub fn of(variant: GpuVariant) -> Self {
+        match variant {
+            GpuVariant::Plain => Variants::PLAIN,
+            GpuVariant::Dot4 => Variants::DOT4,
+            GpuVariant::Coop => Variants::COOP,
+            GpuVariant::Tried => panic!("a trial has not chosen yet"),
+        }
+    }
+
+    pub fn name(self) -> GpuVariant {
+        match self.arith {
+            Arith::Float | Arith::Summed => GpuVariant::Plain,
+            Arith::Int8 if self.coop => GpuVariant::Coop,
+            Arith::Int8 => GpuVariant::Dot4,
+        }
+    }
 
     /// Why a device cannot run these, if it cannot.
     pub fn check(self, found: &Found) -> Result<()> {
@@ -115,48 +121,6 @@ impl Variants {
 
 impl fmt::Display for Variants {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(match self.arith {
-            Arith::Float | Arith::Summed => "plain",
-            Arith::Int8 if self.coop => "coop",
-            Arith::Int8 => "dot4",
-        })
-    }
-}
-
-impl FromStr for Wanted {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "auto" => Ok(Wanted::Tried),
-            "plain" => Ok(Wanted::Fixed(Variants::PLAIN)),
-            "dot4" => Ok(Wanted::Fixed(Variants::DOT4)),
-            "coop" => Ok(Wanted::Fixed(Variants::COOP)),
-            _ if text.split(',').any(|name| ["f16", "subgroups"].contains(&name)) => {
-                Err("f16 and subgroups are no longer there: auto, plain, dot4 or coop".into())
-            }
-            _ => Err("auto, plain, dot4 or coop".into()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_read_and_written() {
-        for text in ["plain", "dot4", "coop"] {
-            let Ok(Wanted::Fixed(variants)) = text.parse() else { panic!("{text}") };
-            assert_eq!(variants.to_string(), text);
-        }
-        assert_eq!("auto".parse(), Ok(Wanted::Tried));
-        for text in ["", "plain,dot4", "dot8", "dot4,", "auto,dot4"] {
-            assert!(text.parse::<Wanted>().is_err(), "{text}");
-        }
-        for text in ["f16", "subgroups", "dot4,subgroups"] {
-            let message = text.parse::<Wanted>().unwrap_err();
-            assert!(message.contains("no longer"), "{text}: {message}");
-        }
+        self.name().fmt(f)
     }
 }

@@ -3,9 +3,11 @@
 use std::{ops::RangeInclusive, path::PathBuf};
 
 use crate::{
-    backend::cpu::{cores::Binding, matmul::Planes, simd::Isa},
+    backend::{
+        cpu::{cores::Binding, matmul::Planes, simd::Isa},
+        gpu::{GpuVariant, GpuWidths},
+    },
     control::ControlVector,
-    gpu::{Tuning, Wanted},
     kv::{KvLayout, KvRoom},
     kv_type::KvType,
     lora::LoraFile,
@@ -84,9 +86,9 @@ pub struct ContextConfig {
     /// Time the kernels of a GPU; slower.
     pub profile: bool,
     /// How wide the GPU's kernels are, where another width than the device's own is wanted.
-    pub gpu_tuning: Option<Tuning>,
+    pub gpu_widths: Option<GpuWidths>,
     /// Which of the GPU's kernels, where there is a choice.
-    pub gpu_variant: Wanted,
+    pub gpu_variant: GpuVariant,
     /// Where a GPU's compiled kernels, and how its variants did, are kept from run to run.
     pub gpu_cache: Option<PathBuf>,
 }
@@ -118,8 +120,8 @@ impl Default for ContextConfig {
             streaming: Streaming::default(),
             read_chosen: true,
             profile: false,
-            gpu_tuning: None,
-            gpu_variant: Wanted::default(),
+            gpu_widths: None,
+            gpu_variant: GpuVariant::default(),
             gpu_cache: None,
         }
     }

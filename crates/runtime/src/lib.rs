@@ -5,6 +5,7 @@
 
 mod config;
 pub mod context;
+mod gpus;
 mod hybrid;
 mod open;
 pub mod placement;
@@ -12,11 +13,11 @@ mod planned;
 
 use spec_run_backend::{self as backend, kv, scores};
 use spec_run_gguf::{Error, Result, quant};
-use spec_run_gpu as gpu;
 use spec_run_kernels::kv_type;
 use spec_run_model::{Batch, Model, RunLayers, batch, control, lora, mask, plan, shortlist};
 
 pub use config::{ContextConfig, Streaming};
 pub use context::Context;
+pub use gpus::gpus;
 pub use open::{Device, Loading, Opened, Plans, memory_needed, open, plan, plan_elsewhere};
 pub use planned::check_states;

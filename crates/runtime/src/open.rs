@@ -8,9 +8,10 @@ use crate::{
     backend::{
         Backend, Speeds,
         cpu::{CpuBackend, CpuConfig},
+        gpu::{Chosen, Gpu, GpuConfig, GpuVariant, OpenedGpu},
     },
     config::{ContextConfig, Streaming},
-    gpu::{self, Chosen, Found, GpuBackend, GpuConfig, Variants},
+    gpus::gpus,
     hybrid::{HybridBackend, Part},
     kv::StateBytes,
     lora::Loras,
@@ -131,7 +132,7 @@ pub fn plan(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans
         found.truncate(1);
     }
     let speeds = match found.first() {
-        Some(found) => gpu::speeds(config.gpu_cache.as_deref(), found)?,
+        Some(found) => found.speeds(config.gpu_cache.as_deref())?,
         None => None,
     };
     let basis = with_measured(basis, speeds);
@@ -164,6 +165,11 @@ fn with_measured(basis: Basis, speeds: Option<Speeds>) -> Basis {
 /// The same on a machine whose GPU, if it is to have one, has `config.placement.vram`; no device is looked for.
 pub fn plan_elsewhere(model: &Model, config: &ContextConfig, basis: Basis) -> Result<Plans> {
     let vram = config.placement.vram.filter(|&vram| vram > 0);
+    #[cfg(not(feature = "gpu"))]
+    if vram.is_some() {
+        // What would lie there is not known without.
+        return Err(crate::gpus::left_out());
+    }
     let room = vram.map(|vram| GpuRoom { number: 0, vram, shares_memory: false, is_hardware: true });
     plans(model, config, basis, room.into_iter().collect())
 }
@@ -233,17 +239,18 @@ pub fn open(
     };
     let with_ahead = config.ahead.then(|| Arc::new(model.with_ahead()));
     let of = |planned: &Planned| with_ahead.as_ref().filter(|_| planned.ahead).unwrap_or(&model);
-    let kernels = |found: &Found| kernels(config, found, loading);
+    let kernels = |found: &Box<dyn Gpu>| kernels(config, &**found, loading);
     let (found, note) = match config.device {
         Device::Auto => {
-            let (found, said) = first_right(candidates, kernels, Found::describe)?;
+            let (found, said) = first_right(candidates, kernels, |found| found.describe())?;
             (found.into_iter().collect(), note.or(said))
         }
         _ => (all_right(candidates, kernels)?, note),
     };
-    let (found, kernels): (Vec<Found>, Vec<Chosen>) =
+    let (found, kernels): (Vec<Box<dyn Gpu>>, Vec<Chosen>) =
         found.into_iter().map(|right| (right.gpu, right.kernels)).unzip();
-    let gpus: Vec<(&Found, Variants)> = found.iter().zip(kernels.iter().map(|of| of.variants)).collect();
+    let gpus: Vec<(&dyn Gpu, GpuVariant)> =
+        found.iter().map(|found| &**found).zip(kernels.iter().map(|of| of.variant)).collect();
     // Of several the first one's.
     let speeds = kernels.first().and_then(|of| of.speeds);
     let plan = |request: &PlacementRequest, most: &[Option<u64>]| {
@@ -269,10 +276,10 @@ pub fn open(
 }
 
 /// Which kernels a GPU runs.
-fn kernels(config: &ContextConfig, found: &Found, loading: &dyn Loading) -> Result<Chosen> {
+fn kernels(config: &ContextConfig, found: &dyn Gpu, loading: &dyn Loading) -> Result<Chosen> {
     let budget = vram(&config.placement, found);
-    let trying = || loading.trying(&found.info.name);
-    gpu::choose_variants(config.gpu_variant, found, config.gpu_cache.as_deref(), budget, &trying)
+    let trying = || loading.trying(found.name());
+    found.choose_kernels(config.gpu_variant, config.gpu_cache.as_deref(), budget, &trying)
 }
 
 /// Opens what was planned, or if that does not fit after all and `smaller` plans are welcome, the first of those
@@ -316,7 +323,7 @@ fn adapters_for(
     model: &Model,
     config: &ContextConfig,
     loras: &Loras,
-) -> Result<(Vec<Found>, Option<String>)> {
+) -> Result<(Vec<Box<dyn Gpu>>, Option<String>)> {
     let found = adapters(config)?;
     if found.is_empty() {
         return Ok((found, None));
@@ -324,7 +331,7 @@ fn adapters_for(
     if let Some(note) = loras.only_by_themselves(model) {
         return Ok((Vec::new(), Some(note)));
     }
-    match (gpu::check(model), &config.device) {
+    match (gpus().check(model), &config.device) {
         (Ok(()), _) => Ok((found, None)),
         (Err(e), Device::Named(_) | Device::Several(_)) => Err(e),
         (Err(e), Device::Cpu | Device::Auto) => {
@@ -370,28 +377,28 @@ fn first_right<T>(
 }
 
 /// The GPUs to use, none for the CPU alone; or with [`Device::Auto`] those of which one is used, the likeliest first.
-fn adapters(config: &ContextConfig) -> Result<Vec<Found>> {
+fn adapters(config: &ContextConfig) -> Result<Vec<Box<dyn Gpu>>> {
     let PlacementRequest { gpu_layers, vram, .. } = config.placement;
     let asked_for = gpu_layers.is_some_and(|n| n > 0) || vram.is_some_and(|v| v > 0);
     if gpu_layers == Some(0) || vram == Some(0) {
         return Ok(Vec::new());
     }
-    let one = |found: Found| vec![found];
+    let one = |found: Box<dyn Gpu>| vec![found];
     match &config.device {
         Device::Cpu if asked_for => Err(Error::Usage(
             "`gpu_layers` and `vram` are for a GPU, `device` says cpu: leave one of them out".into(),
         )),
         Device::Cpu => Ok(Vec::new()),
-        Device::Named(name) => gpu::choose(&gpu::AdapterChoice::Named(name.clone())).map(one),
-        Device::Several(numbers) => gpu::choose_all(numbers),
-        Device::Auto if asked_for => match gpu::hardware()? {
+        Device::Named(name) => gpus().named(name).map(one),
+        Device::Several(numbers) => gpus().numbered(numbers),
+        Device::Auto if asked_for => match gpus().hardware()? {
             // Says what is missing.
-            none if none.is_empty() => gpu::choose(&gpu::AdapterChoice::Any).map(one),
+            none if none.is_empty() => gpus().first().map(one),
             all => Ok(all),
         },
-        Device::Auto if !gpu::may_have_hardware() => Ok(Vec::new()),
+        Device::Auto if !gpus().may_have_hardware() => Ok(Vec::new()),
         // None at all is the usual case of a CPU.
-        Device::Auto => gpu::hardware(),
+        Device::Auto => gpus().hardware(),
     }
 }
 
@@ -399,7 +406,7 @@ fn try_open(
     model: &Arc<Model>,
     config: &ContextConfig,
     loras: &Arc<Loras>,
-    gpus: &[(&Found, Variants)],
+    gpus: &[(&dyn Gpu, GpuVariant)],
     planned: &Planned,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Box<dyn Backend>> {
@@ -433,7 +440,7 @@ fn try_open(
     }
     let quiet = |_, _| ();
     let whole = !placement.is_divided();
-    let gpu = |(found, variants): (&Found, Variants), held: &UnitSet, budget| {
+    let gpu = |(found, variant): (&dyn Gpu, GpuVariant), held: &UnitSet, budget| {
         let gpu_config = GpuConfig {
             layout: config.kv_layout(&model.plan),
             max_rows,
@@ -443,13 +450,13 @@ fn try_open(
             by_planes: placement.planes_apart(),
             budget,
             profile: config.profile,
-            tuning: config.gpu_tuning,
-            variants,
+            widths: config.gpu_widths,
+            variant,
             cache: config.gpu_cache.clone(),
         };
-        GpuBackend::new(model.clone(), found, &gpu_config, if whole { progress } else { &quiet })
+        found.open(model.clone(), &gpu_config, if whole { progress } else { &quiet })
     };
-    let opened: Vec<(GpuBackend, UnitSet)> = match &placement.shares[..] {
+    let opened: Vec<(Box<dyn OpenedGpu>, UnitSet)> = match &placement.shares[..] {
         [] => {
             let held = placement.on_gpu();
             vec![(gpu(gpus[0], &held, placement.budgets.vram.unwrap_or(u64::MAX / 2))?, held)]
@@ -461,7 +468,7 @@ fn try_open(
     };
     if whole {
         let (gpu, _) = opened.into_iter().next().expect("something lies there");
-        return Ok(Box::new(gpu));
+        return Ok(gpu);
     }
     let in_ram = placement.in_ram();
     let on_cpu = placement.uses(Place::Ram) || placement.uses(Place::File) || placement.has_planes_apart();
@@ -478,7 +485,7 @@ fn try_open(
     {
         cpu.lend(lender, from)?;
     }
-    let parts = opened.into_iter().map(|(gpu, held)| Part { gpu: Box::new(gpu), held }).collect();
+    let parts = opened.into_iter().map(|(gpu, held)| Part { gpu, held }).collect();
     let cpu = cpu.map(|cpu| Box::new(cpu) as Box<dyn Backend>);
     Ok(Box::new(HybridBackend::new(model.clone(), parts, cpu)))
 }

@@ -5,10 +5,11 @@ use crate::{
     Error, Model, Result, RunLayers,
     backend::{
         cpu::{self, matmul::Packed},
+        gpu::Gpu,
         planes,
     },
     config::{ContextConfig, Streaming},
-    gpu::{self, Found},
+    gpus::gpus,
     kv::{KvLayout, StateBytes},
     placement::{
         self, Basis, Budgets, ByPlanes, Place, Placement, PlacementRequest, Room, Sizes, UnitSize, mib,
@@ -72,13 +73,13 @@ impl GpuRoom {
 }
 
 /// What plans know of these GPUs; `most` has for some of them what they are to take at most.
-pub fn rooms(request: &PlacementRequest, found: &[Found], most: &[Option<u64>]) -> Vec<GpuRoom> {
-    let room = |(i, of): (usize, &Found)| {
+pub fn rooms(request: &PlacementRequest, found: &[Box<dyn Gpu>], most: &[Option<u64>]) -> Vec<GpuRoom> {
+    let room = |(i, of): (usize, &Box<dyn Gpu>)| {
         // One that is there twice has its memory once.
-        let times = found.iter().filter(|other| other.number == of.number).count() as u64;
-        let vram = request.vram.unwrap_or_else(|| vram(request, of) / times);
+        let times = found.iter().filter(|other| other.number() == of.number()).count() as u64;
+        let vram = request.vram.unwrap_or_else(|| vram(request, &**of) / times);
         GpuRoom {
-            number: of.number,
+            number: of.number(),
             vram: most.get(i).copied().flatten().map_or(vram, |most| most.min(vram)),
             shares_memory: of.shares_memory(),
             is_hardware: of.is_hardware(),
@@ -88,8 +89,8 @@ pub fn rooms(request: &PlacementRequest, found: &[Found], most: &[Option<u64>]) 
 }
 
 /// Bytes of a GPU's memory to take.
-pub fn vram(request: &PlacementRequest, found: &Found) -> u64 {
-    let told = found.memory.filter(|_| found.is_hardware()).map(|memory| memory.share());
+pub fn vram(request: &PlacementRequest, found: &dyn Gpu) -> u64 {
+    let told = found.memory().filter(|_| found.is_hardware());
     let free = free_ram().filter(|_| found.shares_memory()).unwrap_or(u64::MAX);
     request.vram.unwrap_or_else(|| told.map_or(u64::MAX / 2, |bytes| bytes.min(free)))
 }
@@ -153,7 +154,7 @@ pub fn plan_for(
     let may_go = |part: &UnitSize| part.unit != Unit::Embed && !request.keeps_off_gpu(part.unit);
     let rooms: &[GpuRoom] = if parts.iter().any(may_go) { &machine.rooms } else { &[] };
     let smallest = rooms.iter().map(|room| room.vram).min();
-    let scratch_for = |rows| if rooms.is_empty() { 0 } else { gpu::scratch_bytes(model, rows, &layout) };
+    let scratch_for = |rows| if rooms.is_empty() { 0 } else { gpus().scratch_bytes(model, rows, &layout) };
     // As many of these rows at once as a small GPU leaves room for.
     let rows_of = |n_ubatch: usize| {
         let mut rows = n_ubatch.clamp(1, n_cells);
@@ -169,7 +170,7 @@ pub fn plan_for(
     };
     let all = UnitSet::all(model.plan.dims.n_layer);
     let lows_for =
-        |rows| if !rooms.is_empty() && may_lie_apart { gpu::lows_bytes(model, &all, rows) } else { 0 };
+        |rows| if !rooms.is_empty() && may_lie_apart { gpus().lows_bytes(model, &all, rows) } else { 0 };
     let shares_memory = rooms.iter().any(|room| room.shares_memory);
     // The first GPU is the one that multiplies with what lies in RAM.
     let place_beside = |rows, streaming| {
@@ -199,9 +200,9 @@ pub fn plan_for(
     let place = |rows| {
         let placement = place_beside(rows, 0)?;
         let takes = match streams
-            && (placement.has_planes_apart() || gpu::lent_bytes(model, &placement.in_ram(), rows) > 0)
+            && (placement.has_planes_apart() || gpus().lent_bytes(model, &placement.in_ram(), rows) > 0)
         {
-            true => gpu::lent_bytes(model, &UnitSet::all(model.plan.dims.n_layer), rows),
+            true => gpus().lent_bytes(model, &UnitSet::all(model.plan.dims.n_layer), rows),
             false => 0,
         };
         if takes == 0 || rooms.first().is_none_or(|room| takes > room.vram / MOST_STREAMING) {
@@ -230,7 +231,7 @@ pub fn plan_for(
         max_rows = max_rows.min(usual);
         (placement, streams) = (as_usual, usual_streams);
     }
-    placement.converted = gpu::converted(model, &placement.on_gpu());
+    placement.converted = gpus().converted(model, &placement.on_gpu());
     if let (Some(largest), false) = (rooms.iter().map(|room| room.vram).max(), placement.uses(Place::Vram)) {
         return Err(Error::Memory(format!(
             "nothing fits into {:.1} MiB of GPU memory: buffers take {:.1}, the least that goes there {:.1}: a larger `vram`, a smaller `n_ctx` or `n_ubatch`, or `device` cpu",
@@ -286,24 +287,24 @@ impl Sizes for ModelSizes<'_> {
     }
 
     fn on_gpu(&self, id: WeightId, coarse: bool) -> u64 {
-        gpu::bytes_read(self.model, id, coarse)
+        gpus().bytes_read(self.model, id, coarse)
     }
 
     fn taken_on_gpu(&self, op: &Op) -> u64 {
-        gpu::op_bytes(self.model, op)
+        gpus().op_bytes(self.model, op)
     }
 
     fn by_planes(&self, unit: Unit, ops: &[&Op]) -> Option<ByPlanes> {
         let model = self.model;
         let matrices = planes::of_unit(model, unit, ops);
         let read_of = |id| match matrices.contains(&id) {
-            true => gpu::high_plane_bytes(model, id),
+            true => gpus().high_plane_bytes(model, id),
             false => self.on_gpu(id, false),
         };
         let read = |op: &&Op| model.bytes_read(op, None, read_of);
         (!matrices.is_empty()).then(|| ByPlanes {
-            gpu_bytes: ops.iter().map(|op| gpu::op_bytes(model, op)).sum::<u64>()
-                - matrices.iter().map(|&id| gpu::saved_by_planes(model, id)).sum::<u64>(),
+            gpu_bytes: ops.iter().map(|op| gpus().op_bytes(model, op)).sum::<u64>()
+                - matrices.iter().map(|&id| gpus().saved_by_planes(model, id)).sum::<u64>(),
             gpu_read: ops.iter().map(read).sum(),
             low_bytes: matrices.iter().map(|&id| planes::low_bytes(model, id)).sum(),
             products: planes::products(model, ops, &matrices),
@@ -315,13 +316,13 @@ impl Sizes for ModelSizes<'_> {
         let types = (self.config.key_type, self.config.value_type);
         match unit {
             // What a GPU cannot run has its keys and values in RAM, and states.
-            Unit::Attn(layer) if gpu::check(self.model).is_err() => {
+            Unit::Attn(layer) if gpus().check(self.model).is_err() => {
                 let states = StateBytes::new(self.model.plan.mixers_of(layer), &self.layout);
                 self.layout.slot_bytes(layer, types.0)
                     + self.layout.of_values().slot_bytes(layer, types.1)
                     + states.all()
             }
-            _ => gpu::overhead_bytes(self.model, unit, &self.layout, types),
+            _ => gpus().overhead_bytes(self.model, unit, &self.layout, types),
         }
     }
 }
@@ -339,7 +340,7 @@ mod tests {
         let model = Model::load(Arc::new(embedded::open().unwrap())).unwrap();
         let config = ContextConfig { n_ctx: 256, ..ContextConfig::default() };
         let weights: u64 = model.weights.iter().map(|weight| weight.bytes).sum();
-        let scratch = gpu::scratch_bytes(&model, LEAST_ROWS, &config.kv_layout(&model.plan));
+        let scratch = gpus().scratch_bytes(&model, LEAST_ROWS, &config.kv_layout(&model.plan));
         let planned = |shares_memory: bool, pool: u64| {
             let vram = scratch * 4 + weights / 2;
             let rooms = vec![GpuRoom { number: 0, vram, shares_memory, is_hardware: true }];

@@ -14,10 +14,16 @@ pub mod report;
 pub mod search;
 
 use spec_run_backend::{self as backend, kv, scores};
-use spec_run_engine::{Sampler, generate, head, sampler, speculation};
+use spec_run_engine::{Sampler, head, sampler};
+#[cfg(feature = "search")]
+use spec_run_engine::{generate, speculation};
+#[cfg(feature = "search")]
+use spec_run_gguf::rng;
 #[cfg(windows)]
 use spec_run_gguf::windows;
-use spec_run_gguf::{Error, Gguf, Result, files, gguf, hash, quant, quoted, rng, words};
-use spec_run_model::{Batch, Model, RunLayers, batch, mask, plan};
+use spec_run_gguf::{Error, Gguf, Result, files, gguf, hash, quant, quoted, words};
+#[cfg(feature = "search")]
+use spec_run_model::mask;
+use spec_run_model::{Batch, Model, RunLayers, batch, plan};
 use spec_run_runtime::{Context, ContextConfig};
 use spec_run_text::{Tokenizer, chat, tokenizer};

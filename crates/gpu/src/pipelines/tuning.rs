@@ -9,6 +9,7 @@ use super::{
     Kernel,
     kernel::{FEW_ROWS, FewRows},
 };
+use crate::backend::gpu::GpuWidths;
 
 /// Room for sums of lanes that workgroups of a tile share, and for a scale of each column. Where they do not fit, tiles
 /// do not share.
@@ -191,6 +192,12 @@ impl Tuning {
         attend_shares: 1,
         crowd: 1,
     };
+
+    /// As it was asked for.
+    pub fn of(widths: GpuWidths) -> Tuning {
+        let tuning = if widths.of_card { Tuning::HARDWARE } else { Tuning::SOFTWARE };
+        Tuning { norms_in_products: widths.norms_in_products.unwrap_or(tuning.norms_in_products), ..tuning }
+    }
 
     /// The same for a device with less of what workgroups may have.
     pub fn within(self, limits: &wgpu::Limits) -> Tuning {

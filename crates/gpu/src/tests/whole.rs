@@ -4,10 +4,10 @@ use std::{borrow::Cow, sync::Arc};
 
 use spec_run_gguf::embedded;
 
-use super::super::{AdapterChoice, Found, GpuBackend, GpuConfig, Variants, choose};
+use super::super::{AdapterChoice, Found, GpuBackend, GpuConfig, choose};
 use crate::{
     Model, Result,
-    backend::{Backend, Output, Rows, Seen, SlotView, View},
+    backend::{Backend, Output, Rows, Seen, SlotView, View, gpu::GpuVariant},
     kv::{CellMove, KvLayout, KvRoom},
     kv_type::KvType,
     plan::UnitSet,
@@ -41,8 +41,8 @@ fn backend(test: &str) -> Option<(Found, GpuBackend)> {
         held: UnitSet::all(n_layer),
         budget: 1 << 30,
         profile: false,
-        tuning: None,
-        variants: Variants::PLAIN,
+        widths: None,
+        variant: GpuVariant::Plain,
         cache: None,
     };
     let backend = GpuBackend::new(model, &found, &config, &|_, _| ()).unwrap();

@@ -38,9 +38,9 @@ pub use crate::{
     backend::{
         Chained, Speeds, Spent, Traffic,
         cpu::{matmul::Planes, simd::Isa},
+        gpu::{GpuVariant, GpuWidths},
     },
     config::{ContextConfig, Streaming},
-    gpu::{Tuning, Wanted as GpuVariant},
     kv::{KvCache, TAKEN_BACK},
     kv_type::KvType,
     open::{Device, Loading},

@@ -1,0 +1,154 @@
+//! What places a model on devices sees of this package.
+
+use std::{path::Path, sync::Arc};
+
+use super::{
+    GpuBackend, check, converted,
+    device::{self, AdapterChoice, Found},
+    lent_bytes, sizes, speeds, trial,
+};
+use crate::{
+    Model, Result,
+    backend::{
+        Speeds,
+        cpu::{Multiplier, matmul::Planes, simd::Isa},
+        gpu::{Chosen, Gpu, GpuConfig, GpuVariant, Gpus, OpenedGpu},
+    },
+    kv::KvLayout,
+    kv_type::KvType,
+    plan::{Op, Unit, UnitSet, WeightId},
+};
+
+/// GPUs by Vulkan, Metal and DX12.
+pub struct Wgpu;
+
+fn boxed(found: Found) -> Box<dyn Gpu> {
+    Box::new(found)
+}
+
+fn all_boxed(found: Vec<Found>) -> Vec<Box<dyn Gpu>> {
+    found.into_iter().map(boxed).collect()
+}
+
+impl Gpus for Wgpu {
+    fn check(&self, model: &Model) -> Result<()> {
+        check(model)
+    }
+
+    fn may_have_hardware(&self) -> bool {
+        device::may_have_hardware()
+    }
+
+    fn hardware(&self) -> Result<Vec<Box<dyn Gpu>>> {
+        device::hardware().map(all_boxed)
+    }
+
+    fn first(&self) -> Result<Box<dyn Gpu>> {
+        device::choose(&AdapterChoice::Any).map(boxed)
+    }
+
+    fn named(&self, name: &str) -> Result<Box<dyn Gpu>> {
+        device::choose(&AdapterChoice::Named(name.into())).map(boxed)
+    }
+
+    fn numbered(&self, numbers: &[usize]) -> Result<Vec<Box<dyn Gpu>>> {
+        device::choose_all(numbers).map(all_boxed)
+    }
+
+    fn converted(&self, model: &Model, held: &UnitSet) -> Vec<String> {
+        converted(model, held)
+    }
+
+    fn op_bytes(&self, model: &Model, op: &Op) -> u64 {
+        sizes::op_bytes(model, op)
+    }
+
+    fn saved_by_planes(&self, model: &Model, id: WeightId) -> u64 {
+        sizes::saved_by_planes(model, id)
+    }
+
+    fn high_plane_bytes(&self, model: &Model, id: WeightId) -> u64 {
+        sizes::high_plane_bytes(model, id)
+    }
+
+    fn lows_bytes(&self, model: &Model, held: &UnitSet, max_rows: usize) -> u64 {
+        sizes::lows_bytes(model, held, max_rows)
+    }
+
+    fn bytes_read(&self, model: &Model, id: WeightId, coarse: bool) -> u64 {
+        sizes::bytes_read(model, id, coarse)
+    }
+
+    fn overhead_bytes(&self, model: &Model, unit: Unit, layout: &KvLayout, types: (KvType, KvType)) -> u64 {
+        sizes::overhead_bytes(model, unit, layout, types)
+    }
+
+    fn scratch_bytes(&self, model: &Model, max_rows: usize, layout: &KvLayout) -> u64 {
+        sizes::scratch_bytes(model, max_rows, layout)
+    }
+
+    fn lent_bytes(&self, model: &Model, in_ram: &UnitSet, max_rows: usize) -> u64 {
+        lent_bytes(model, in_ram, max_rows)
+    }
+}
+
+impl Gpu for Found {
+    fn number(&self) -> usize {
+        self.number
+    }
+
+    fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    fn describe(&self) -> String {
+        Found::describe(self)
+    }
+
+    fn is_hardware(&self) -> bool {
+        Found::is_hardware(self)
+    }
+
+    fn shares_memory(&self) -> bool {
+        Found::shares_memory(self)
+    }
+
+    fn memory(&self) -> Option<u64> {
+        self.memory.map(|memory| memory.share())
+    }
+
+    fn speeds(&self, cache: Option<&Path>) -> Result<Option<Speeds>> {
+        speeds::speeds(cache, self)
+    }
+
+    fn choose_kernels(
+        &self,
+        wanted: GpuVariant,
+        cache: Option<&Path>,
+        budget: u64,
+        trying: &dyn Fn(),
+    ) -> Result<Chosen> {
+        trial::choose(wanted, self, cache, budget, trying)
+    }
+
+    fn open(
+        &self,
+        model: Arc<Model>,
+        config: &GpuConfig,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Box<dyn OpenedGpu>> {
+        Ok(Box::new(GpuBackend::new(model, self, config, progress)?))
+    }
+}
+
+impl OpenedGpu for GpuBackend {
+    fn lender(
+        &self,
+        in_ram: &UnitSet,
+        planes_apart: &UnitSet,
+        planes: Option<Planes>,
+        isa: Option<Isa>,
+    ) -> Result<Option<Box<dyn Multiplier>>> {
+        GpuBackend::lender(self, in_ram, planes_apart, planes, isa)
+    }
+}
