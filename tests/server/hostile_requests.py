@@ -342,7 +342,7 @@ def grammars(chance):
 def unknown(chance):
     """Paths that are not there, and methods that are not for them."""
     word = "".join(chance.choice("abcxyz/.%~-") for _ in range(chance.randrange(1, 40)))
-    paths = [f"/{word}", f"/v1/{word}", "/v1/embeddings", "/v1/chat", "/../../etc/passwd", "/%2e%2e/%00", f"/{'a' * 5000}", "//", "/v2/models"]
+    paths = [f"/{word}", f"/v1/{word}", "/v1/images/edits", "/v1/chat", "/../../etc/passwd", "/%2e%2e/%00", f"/{'a' * 5000}", "//", "/v2/models"]
     if chance.random() < 0.5:
         method = chance.choice(["GET", "POST", "PUT", "DELETE", "PATCH"])
         return Hostile("unknown paths", http(chance.choice(paths), b"{}", method), REFUSED)

@@ -201,9 +201,11 @@ def test_errors_are_the_clients_own(client, talker):
     # A stream that is refused is refused before it begins.
     with pytest.raises(openai.BadRequestError):
         client.chat.completions.create(model="stories", messages=[{}], stream=True)
-    with pytest.raises(openai.NotFoundError, match="nothing here"):
+    # The client's name for all statuses from 500 on.
+    with pytest.raises(openai.InternalServerError, match="`embeddings`") as error:
         client.embeddings.create(model="stories", input="Hi")
-    with pytest.raises(openai.NotFoundError):
+    assert error.value.status_code == 501 and error.value.type == "not_supported_error"
+    with pytest.raises(openai.NotFoundError, match="nothing here"):
         client.get("/nothing", cast_to=object)
     stranger = openai.OpenAI(base_url=f"{talker.url}/v1", api_key="wrong", max_retries=0)
     with pytest.raises(openai.AuthenticationError, match="API Key"):
