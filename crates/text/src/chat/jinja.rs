@@ -4,8 +4,9 @@
 use std::io;
 
 use minijinja::{
-    Environment, Error as JinjaError, ErrorKind, UndefinedBehavior, Value, filters, syntax::SyntaxConfig,
-    value::Kwargs,
+    Environment, Error as JinjaError, ErrorKind, UndefinedBehavior, Value, filters,
+    syntax::SyntaxConfig,
+    value::{Kwargs, ValueKind},
 };
 use minijinja_contrib::pycompat::unknown_method_callback;
 use regex::{Captures, Regex};
@@ -18,6 +19,8 @@ use crate::{Error, Result, quoted::one_line};
 const FUEL: u64 = 20_000_000;
 /// Bytes of a rendered conversation: more than any context holds.
 const MOST_OUTPUT: usize = 64 << 20;
+/// Levels of a value whose keys are sorted.
+const DEEPEST: usize = 128;
 
 /// Jinja as Python has it.
 pub(super) fn environment() -> Result<Environment<'static>> {
@@ -29,6 +32,8 @@ pub(super) fn environment() -> Result<Environment<'static>> {
     environment.set_undefined_behavior(UndefinedBehavior::Chainable);
     environment.set_unknown_method_callback(unknown_method_callback);
     environment.add_filter("tojson", to_json);
+    environment.add_filter("indent", indent);
+    environment.add_filter("backwards", backwards);
     environment.add_test("iterable", is_iterable);
     environment.add_test("sequence", |value: &Value| is_iterable(value) && value.len().is_some());
     environment.add_function("raise_exception", raise_exception);
@@ -49,7 +54,7 @@ pub(super) fn compile(
     name: &'static str,
     source: &str,
 ) -> Result<()> {
-    let source = reversed_by_a_filter(&without_generation_blocks(source)?)?;
+    let source = backwards_by_filters(&without_generation_blocks(source)?)?;
     environment.add_template_owned(name, source).map_err(failed)
 }
 
@@ -129,24 +134,124 @@ fn without_generation_blocks(source: &str) -> Result<String> {
     Ok(plain.into_owned())
 }
 
-/// `[::-1]` of what is empty makes minijinja 3.0.5 panic; its filter `reverse` gives the same, and nothing for nothing.
-fn reversed_by_a_filter(source: &str) -> Result<String> {
+/// Slices that go backwards are written as filters. minijinja 3.0.5 ends them one item late where the end is 0 or out of range,
+/// and panics on `[::-1]` of what is empty; its filter `reverse` gives the same as that, and nothing for nothing.
+fn backwards_by_filters(source: &str) -> Result<String> {
     let broken = |e: regex::Error| Error::Tokenizer(format!("slices that go backwards: {e}"));
     let tag = Regex::new(r"(?s)\{\{.*?\}\}|\{%.*?%\}").map_err(broken)?;
     // Not where more of the same value follows: a filter would take that too.
-    let slice = Regex::new(r"\[\s*:\s*:\s*-1\s*\](?P<next>\s*(?:[^\[.(\s]|$))").map_err(broken)?;
+    let slice = r#"\[(?P<start>[^\[\]:"'{}]*):(?P<stop>[^\[\]:"'{}]*):\s*-(?P<step>\d+)\s*\](?P<next>\s*(?:[^\[.(\s]|$))"#;
+    let slice = Regex::new(slice).map_err(broken)?;
+    let filter = |found: &Captures| {
+        let part = |name: &str| Some(found[name].trim()).filter(|it: &&str| !it.is_empty()).unwrap_or("none");
+        match [part("start"), part("stop"), &found["step"]] {
+            ["none", "none", "1"] => format!("|reverse{}", &found["next"]),
+            [start, stop, step] => format!("|backwards({start}, {stop}, {step}){}", &found["next"]),
+        }
+    };
     Ok(tag
-        .replace_all(source, |found: &Captures| slice.replace_all(&found[0], "|reverse$next").into_owned())
+        .replace_all(source, |found: &Captures| slice.replace_all(&found[0], filter).into_owned())
         .into_owned())
+}
+
+/// `[start:stop:-step]` as in Python.
+fn backwards(value: &Value, start: Option<i64>, stop: Option<i64>, step: usize) -> Result<Value, JinjaError> {
+    let items: Vec<Value> = if value.is_none() { Vec::new() } else { value.try_iter()?.collect() };
+    let count = items.len() as i64;
+    // -1 is before the first.
+    let at = |given: i64| (if given < 0 { given.saturating_add(count) } else { given }).clamp(-1, count - 1);
+    let (first, last) = (at(start.unwrap_or(i64::MAX)), stop.map_or(-1, at) + 1);
+    let taken = (last..=first).rev().step_by(step.max(1)).filter_map(|at| items.get(at as usize).cloned());
+    Ok(match value.kind() {
+        ValueKind::String => Value::from(taken.map(|it| it.to_string()).collect::<String>()),
+        _ => taken.collect(),
+    })
 }
 
 /// JSON as Python writes it: like minijinja's, without the escapes that it adds for HTML.
 fn to_json(value: &Value, options: Kwargs) -> Result<Value, JinjaError> {
     let indent: Option<Value> = options.get("indent")?;
+    let sorts = options.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
+    let value = &if sorts { sorted(value, DEEPEST)? } else { value.clone() };
     let json = filters::tojson(value, indent, Kwargs::from_iter(Vec::<(&str, Value)>::new()))?;
-    let json = without_html_escapes(json.as_str().unwrap_or_default());
+    let mut json = without_html_escapes(json.as_str().unwrap_or_default());
+    if let Some(separators) = options.get::<Option<Vec<String>>>("separators")? {
+        let [item, key] = &separators[..] else {
+            let what = "tojson's separators are two texts: between items, and behind a key";
+            return Err(JinjaError::new(ErrorKind::InvalidOperation, what));
+        };
+        json = separated(&json, item, key);
+    }
     let ascii = options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false);
     Ok(Value::from(if ascii { in_ascii(&json) } else { json }))
+}
+
+/// Objects have their keys in order, those within others too.
+fn sorted(value: &Value, depth: usize) -> Result<Value, JinjaError> {
+    let within = |value: &Value| match depth.checked_sub(1) {
+        Some(depth) => sorted(value, depth),
+        None => {
+            Err(JinjaError::new(ErrorKind::InvalidOperation, "tojson cannot sort what is nested so deeply"))
+        }
+    };
+    match value.kind() {
+        ValueKind::Map => {
+            let mut keys: Vec<Value> = value.try_iter()?.collect();
+            keys.sort_by_key(ToString::to_string);
+            let pairs = keys.into_iter().map(|key| Ok((key.clone(), within(&value.get_item(&key)?)?)));
+            Ok(Value::from_pairs(pairs.collect::<Result<Vec<_>, JinjaError>>()?))
+        }
+        ValueKind::Seq | ValueKind::Iterable => value.try_iter()?.map(|it| within(&it)).collect(),
+        _ => Ok(value.clone()),
+    }
+}
+
+/// JSON with other texts between items and behind keys than a comma and a colon, each with a blank.
+fn separated(json: &str, item: &str, key: &str) -> String {
+    let (mut out, mut is_text) = (String::with_capacity(json.len()), false);
+    let mut chars = json.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            ',' | ':' if !is_text => {
+                out.push_str(if c == ',' { item } else { key });
+                chars.next_if_eq(&' ');
+                continue;
+            }
+            '\\' => out.extend([c, chars.next().unwrap_or_default()]),
+            _ => out.push(c),
+        }
+        is_text ^= c == '"';
+    }
+    out
+}
+
+/// As in Python: minijinja's loses a newline at the end.
+fn indent(
+    text: &str,
+    width: Option<usize>,
+    first: Option<bool>,
+    blank: Option<bool>,
+    options: Kwargs,
+) -> Result<String, JinjaError> {
+    let flag = |given: Option<bool>, name| match given {
+        Some(given) => Ok(given),
+        None => options.get::<Option<bool>>(name).map(Option::unwrap_or_default),
+    };
+    let width = match width {
+        Some(width) => width,
+        None => options.get::<Option<usize>>("width")?.unwrap_or(4),
+    };
+    let (first, blank) = (flag(first, "first")?, flag(blank, "blank")?);
+    let blanks = " ".repeat(width);
+    let mut out = String::new();
+    for (n, line) in text.split('\n').enumerate() {
+        out.push_str(if n > 0 { "\n" } else { "" });
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let is_indented = if n == 0 { first } else { blank || !line.is_empty() };
+        out.push_str(if is_indented { &blanks } else { "" });
+        out.push_str(line);
+    }
+    Ok(out)
 }
 
 /// JSON with escapes for all that is not ASCII: of UTF-16, as JSON has them.

@@ -254,6 +254,55 @@ mod tests {
         assert_eq!(render(json, &[], true).unwrap(), "\"\\u00e9\\ud83d\\ude00<\"\"é<\"");
     }
 
+    /// Texts that Python's jinja2 3.1.6 gave, set up as transformers does it.
+    #[test]
+    fn json_and_indents_are_pythons() {
+        for (source, want) in [
+            (
+                "{{ {'b':1,'a':[1,{'d':', :','c':2}]}|tojson(separators=(',',':')) }}",
+                r#"{"b":1,"a":[1,{"d":", :","c":2}]}"#,
+            ),
+            (
+                "{{ {'b':1,'a':{'d':'\"','c':2}}|tojson(sort_keys=true) }}",
+                r#"{"a": {"c": 2, "d": "\""}, "b": 1}"#,
+            ),
+            ("{{ {'b':[1,2]}|tojson(indent=1,separators=(';','=')) }}", "{\n \"b\"=[\n  1;\n  2\n ]\n}"),
+            ("{{ 'a\n'|indent(4, first=true) }}b", "    a\nb"),
+            ("{{ 'a\n\nb\n'|indent }}|{{ ''|indent(2, true) }}|", "a\n\n    b\n|  |"),
+            ("{{ 'a\n\nb'|indent(width=2, blank=true) }}", "a\n  \n  b"),
+        ] {
+            assert_eq!(render(source, &[], true).unwrap(), want, "{source}");
+        }
+        let refused = render("{{ 1|tojson(separators=[',']) }}", &[], true).unwrap_err();
+        assert!(refused.to_string().contains("separators"), "{refused}");
+    }
+
+    /// Python's texts.
+    #[test]
+    fn slices_go_backwards_as_in_python() {
+        for (slice, long, short, none) in [
+            ("::-1", "fedcba", "a", ""),
+            ("2::-1", "cba", "a", ""),
+            ("9:1:-1", "fedc", "", ""),
+            (":0:-1", "fedcb", "", ""),
+            (":-9:-1", "fedcba", "a", ""),
+            ("-9:-5:-1", "", "", ""),
+            ("2:9:-1", "", "", ""),
+            ("0:0:-1", "", "", ""),
+            ("::-2", "fdb", "a", ""),
+            ("-2::-3", "eb", "", ""),
+            ("-1:0:-2", "fdb", "", ""),
+            ("4:-5:-1", "edc", "a", ""),
+        ] {
+            for (text, want) in [("abcdef", long), ("a", short), ("", none)] {
+                let source = format!("{{{{ '{text}'[{slice}] }}}}|{{{{ ('{text}'|list)[{slice}]|join }}}}");
+                assert_eq!(render(&source, &[], true).unwrap(), format!("{want}|{want}"), "{source}");
+            }
+        }
+        let written = "{% set n = 1 %}{{ [1, 2, 3][ n : : -1 ] }}{{ 'abc'[:n - 1:-1] }}{{ {'a:-1]': 'b'}['a:-1]'] }}[2:0:-1]";
+        assert_eq!(render(written, &[], true).unwrap(), "[2, 1]cbb[2:0:-1]");
+    }
+
     #[test]
     fn chatml_with_a_default_system_message() {
         let source = "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}\
