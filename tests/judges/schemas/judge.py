@@ -3,16 +3,17 @@
     pip install jsonschema
     git clone https://github.com/guidance-ai/jsonschemabench FOLDER/jsonschemabench
     git clone https://github.com/json-schema-org/JSON-Schema-Test-Suite FOLDER/JSON-Schema-Test-Suite
-    git -C FOLDER/jsonschemabench checkout ba103c73             # what expected.json is of; without it --depth 1
-    git -C FOLDER/JSON-Schema-Test-Suite checkout 44401e0c      # is enough
-    python3 judge.py PROGRAM FOLDER                  # Linux; 3 minutes on two cores
+    git -C FOLDER/jsonschemabench checkout ba103c73             # what expected.json is of
+    git -C FOLDER/JSON-Schema-Test-Suite checkout 44401e0c
+    python3 judge.py PROGRAM FOLDER                  # Linux; a minute on two cores
     python3 judge.py PROGRAM FOLDER --model FILE     # another model, for 60 of them, by the command line
     python3 judge.py PROGRAM FOLDER --write
 
 The first is JSONSchemaBench: 50 schemas of each of its ten sets, which sample.txt names. The second is the JSON Schema Test
 Suite, draft 2020-12 without the optional tests: small schemas, one or two keywords each.
 
-What was cut is asked for once more with a bias towards the characters that end a value: "(short)".
+Two small models write: the one inside the program, and one with random weights ("random"), which tries what no sensible text
+does. What was cut is asked for once more with a bias towards the characters that end a value: "(short)", "(random, short)".
 
 Each schema is either refused, in one line, or a text is written under it, which is valid or was cut. All else is a finding.
 Fails where a finding or a refusal is not in expected.json, or one in it is not there any more. --write writes that file; a
@@ -22,6 +23,7 @@ new finding gets no reason there, and the judge fails until it has one.
 import argparse
 import collections
 import concurrent.futures
+import decimal
 import json
 import os
 import pathlib
@@ -47,6 +49,8 @@ TOKENS, SEED = 200, 5
 # What hangs: seconds of the processor, four times as many for a server with four texts; and by the clock, where a process waits
 # without an end. A busy machine may leave a process without the processor for a minute, which says nothing about it.
 LONGEST, LONGEST_BY_CLOCK = 20, 900
+# What is a multiple of 0.01 is asked of decimal numbers: floats are none. None that is written here has more digits.
+decimal.setcontext(decimal.Context(prec=2000))
 # Makes texts end early, so that more of them are whole.
 SHORT = [['"', 6.0], ['",', 6.0], ['"}', 6.0], ["]", 4.0], ["}", 4.0]]
 KINDS = [
@@ -78,13 +82,13 @@ def schemas(folder):
 
 
 class Server:
-    """One of spec-run's, with the model inside the program."""
+    """One of spec-run's, with the model inside the program or with another one."""
 
-    def __init__(self, program):
+    def __init__(self, program, model=None):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        command = [program, "serve", "--port", str(port), "--parallel", "4", "--log-format", "none"]
+        command = [program, "serve", "--port", str(port), "--parallel", "4", "--log-format", "none", *(["-m", model] if model else [])]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.address = f"http://127.0.0.1:{port}"
         for _ in range(100):
@@ -144,17 +148,25 @@ def by_command(program, schema, model=None):
     return "crash", f"exit code {ran.returncode}: {said}"
 
 
-def is_json(text):
+def number(text):
+    """Decimal, but where the exponent has more digits than such a number may have."""
     try:
-        json.loads(text)
-        return True
+        return decimal.Decimal(text)
+    except decimal.InvalidOperation:
+        return float(text)
+
+
+def is_whole(text):
+    """Whether a text that was cut is one value all the same. More digits might have come behind a number."""
+    try:
+        return not isinstance(json.loads(text), (int, float))
     except ValueError:
         return False
 
 
 def judged(schema, what, text):
     """What it is, and what is said of it."""
-    if what == "cut" and is_json(text):
+    if what == "cut" and is_whole(text):
         what = "written"
     if what != "written":
         return what, text
@@ -166,11 +178,12 @@ def judged(schema, what, text):
         return dict(pairs)
 
     try:
-        value = json.loads(text, object_pairs_hook=pairs)
+        value = json.loads(text, object_pairs_hook=pairs, parse_float=number)
     except ValueError as error:
         return "no JSON", str(error)
     if twice:
         return "names twice", ""
+    schema = json.loads(json.dumps(schema), parse_float=number)
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
         error = next(kind(schema, registry=REGISTRY).iter_errors(value), None)
@@ -193,16 +206,37 @@ def group(said):
     return re.sub(r"\d[\d.]*", "N", said)[:110]
 
 
-def everything(program, found):
-    server = Server(program)
+def random_weights(program, folder):
+    """A model of a few layers that has learned nothing."""
+    path = str(folder / "random.gguf")
+    shape = ["--layers", "2", "--dim", "128", "--ffn", "256", "--heads", "4", "-q", "f32", "-s", "1"]
+    subprocess.run([program, "synth", "--force", "-o", path, *shape], check=True, capture_output=True)
+    return path
+
+
+def by_server(program, found, model=None):
+    """The answers of a server, and those of what was cut when it is asked for something short."""
+    server = Server(program, model)
     try:
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             answers = dict(zip(found, pool.map(server, found.values())))
-            goes = {f"{name} (short)": found[name] for name in found if answers[name][0] == "cut"}
-            answers |= dict(zip(goes, pool.map(lambda schema: server(schema, SHORT), goes.values())))
+            goes = [name for name in found if answers[name][0] == "cut"]
+            shorter = dict(zip(goes, pool.map(lambda name: server(found[name], SHORT), goes)))
     finally:
         server.process.kill()
         server.process.wait()
+    return answers, shorter
+
+
+def everything(program, found, folder):
+    answers, shorter = by_server(program, found)
+    answers |= {f"{name} (short)": it for name, it in shorter.items()}
+    others, shorter = by_server(program, found, random_weights(program, folder))
+    # What is refused is refused whatever the model.
+    differ = [name for name in found if (others[name][0] == "refused") != (answers[name][0] == "refused")]
+    assert not differ, f"refused with one model only: {differ}"
+    answers |= {f"{name} (random)": it for name, it in others.items() if it[0] != "refused"}
+    answers |= {f"{name} (random, short)": it for name, it in shorter.items()}
     for name in list(found)[:: max(1, len(found) // BY_COMMAND)][:BY_COMMAND]:
         answers[f"{name} (command)"] = by_command(program, found[name])
     return answers
@@ -221,10 +255,10 @@ def main():
         names = list(found)[:: len(found) // BY_MODEL][:BY_MODEL]
         answers = {f"{name} (model)": by_command(arguments.program, found[name], arguments.model) for name in names}
     else:
-        answers = everything(arguments.program, found)
+        answers = everything(arguments.program, found, arguments.folder)
     outcomes = {}
     for name, answer in answers.items():
-        outcomes[name] = judged(found[re.sub(r" \(\w+\)$", "", name)], *answer)
+        outcomes[name] = judged(found[re.sub(r" \([\w, ]+\)$", "", name)], *answer)
     if arguments.keep:
         kept = {name: [*outcomes[name], answers[name][1]] for name in answers}
         arguments.keep.write_text(json.dumps(kept, indent=1))
