@@ -11,6 +11,8 @@ mod files;
 mod numbers;
 mod program;
 mod templates;
+#[cfg(unix)]
+mod terminal;
 mod texts;
 mod tokens;
 
