@@ -39,6 +39,11 @@ impl Server {
             command.args(["-c", "512"]);
         }
         command.envs(variables.iter().copied());
+        Self::of(command)
+    }
+
+    /// Any program that says at which address it listens.
+    pub fn of(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).start();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut said = Vec::new();

@@ -50,6 +50,15 @@ impl Real {
     }
 }
 
+/// llama.cpp's server, which `SPEC_RUN_LLAMA_SERVER` names; `None`, said on stderr, where it is not there.
+fn llama_server(test: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("SPEC_RUN_LLAMA_SERVER").map(PathBuf::from).filter(|path| path.exists());
+    if path.is_none() {
+        eprintln!("NOT RUN: {test}: SPEC_RUN_LLAMA_SERVER names no llama-server");
+    }
+    path
+}
+
 /// The models that are there, with their files.
 fn models(test: &str, wanted: &[Real]) -> Vec<(Real, PathBuf)> {
     wanted.iter().filter_map(|&real| Some((real, real.path(test)?))).collect()

@@ -86,7 +86,8 @@ impl Terminal {
         let told = line.split("second; ").nth(1).unwrap_or_else(|| panic!("{all:?}"));
         let numbers: Vec<usize> = told.split(' ').filter_map(|word| word.parse().ok()).collect();
         // A line above it may say that the answer was cut.
-        let lines = answer.trim_start_matches('\n').lines().filter(|line| !line.starts_with("the answer was cut"));
+        let lines =
+            answer.trim_start_matches('\n').lines().filter(|line| !line.starts_with("the answer was cut"));
         (lines.collect::<Vec<_>>().join("\n"), [numbers[0], numbers[1]])
     }
 }
@@ -134,7 +135,8 @@ fn a_conversation_at_a_terminal() {
         let (first, [new, all]) = terminal.answer(question);
         assert_eq!(new, all);
         // Answered as without a terminal.
-        let alone = stdout(&[&["-m", path, "--chat", "-q", "-p", question, "-c", "1024"], &LENGTH[..]].concat());
+        let alone =
+            stdout(&[&["-m", path, "--chat", "-q", "-p", question, "-c", "1024"], &LENGTH[..]].concat());
         assert_eq!(first.trim_end(), alone.trim_end());
         terminal.until("> ");
         // The second turn has the first before it, and evaluates what is new alone.
