@@ -26,19 +26,24 @@ impl Copy {
     fn new() -> Self {
         let tiny = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tiny/llama-linear.gguf");
         let gguf = Gguf::open(&tiny).unwrap();
-        let mut texts: Vec<String> = ["<unk>", "<s>", "</s>", "▁", "▁a"].map(String::from).to_vec();
-        texts.extend(('a'..='z').map(String::from));
+        let mut texts = letters("</s>");
         texts.extend((texts.len()..64).map(|i| format!("<token {i}>")));
         let mut copy = Copy { gguf, keys: Vec::new(), tensor: None, folder: tempfile::tempdir().unwrap() };
-        let kinds = (0..64).map(|i| [2, 3, 3].get(i).copied().unwrap_or(1)).collect();
         copy.set("tokenizer.ggml.model", Value::String("llama".into()));
-        copy.set(
+        copy.tokens(&texts);
+        copy
+    }
+
+    /// Another vocabulary; its first tokens are SentencePiece's special ones.
+    fn tokens(&mut self, texts: &[String]) {
+        let kinds = (0..texts.len()).map(|i| [2, 3, 3].get(i).copied().unwrap_or(1)).collect();
+        let scores = vec![0.0; texts.len()];
+        self.set(
             "tokenizer.ggml.tokens",
             Value::Array(spec_run::gguf::Array::String(texts.iter().collect())),
         );
-        copy.set("tokenizer.ggml.scores", Value::Array(spec_run::gguf::Array::F32(vec![0.0; 64])));
-        copy.set("tokenizer.ggml.token_type", Value::Array(spec_run::gguf::Array::I32(kinds)));
-        copy
+        self.set("tokenizer.ggml.scores", Value::Array(spec_run::gguf::Array::F32(scores)));
+        self.set("tokenizer.ggml.token_type", Value::Array(spec_run::gguf::Array::I32(kinds)));
     }
 
     fn set(&mut self, key: &str, value: Value) {
@@ -46,7 +51,8 @@ impl Copy {
         self.keys.push((key.into(), value));
     }
 
-    fn run(&self, args: &[&str]) -> Output {
+    /// Writes the file.
+    fn path(&self) -> String {
         let mut writer = Writer::new();
         for (key, value) in self.gguf.metadata().iter() {
             if self.keys.iter().all(|(k, _)| k != key) {
@@ -70,7 +76,11 @@ impl Copy {
         writer.write(&mut bytes, write).unwrap();
         let path = self.folder.path().join("model.gguf");
         std::fs::write(&path, bytes).unwrap();
-        let path = path.display().to_string();
+        path.display().to_string()
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let path = self.path();
         run(&[args, &["-m", &path, "-t", "1"]].concat())
     }
 
@@ -88,6 +98,91 @@ impl Copy {
         }
         assert!(started.elapsed() < Duration::from_secs(40), "{args:?}");
     }
+}
+
+/// Some special tokens, of which the third ends a text in most vocabularies, and the letters.
+fn letters(third: &str) -> Vec<String> {
+    let mut texts: Vec<String> = ["<unk>", "<s>", third, "▁", "▁a"].map(String::from).to_vec();
+    texts.extend(('a'..='z').map(String::from));
+    texts
+}
+
+/// No key and no text names a token that ends a text: text can be written, a grammar is refused in one line.
+#[test]
+#[cfg(feature = "constraints")]
+fn a_vocabulary_without_an_end_writes_text_and_refuses_grammars() {
+    let mut copy = Copy::new();
+    let mut texts = letters("<third>");
+    texts.extend((texts.len()..64).map(|i| format!("<token {i}>")));
+    copy.tokens(&texts);
+    // Of the kinds that text is written with, the one that has no such token unless a file names it.
+    copy.set("tokenizer.ggml.model", Value::String("gemma4".into()));
+    let merges = spec_run::gguf::Array::String(["▁ a".to_string()].iter().collect());
+    copy.set("tokenizer.ggml.merges", Value::Array(merges));
+    copy.set("tokenizer.ggml.bos_token_id", Value::U32(1));
+    let plain = copy.run(&["-p", "abc", "-n", "4", "--no-learn"]);
+    assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stderr));
+    let words = ["no token that ends a text"];
+    copy.fails(&["-p", "abc", "-n", "4", "--no-learn", "--grammar", "root ::= \"a\""], &words);
+    copy.fails(&["-p", "abc", "-n", "4", "--no-learn", "-j", "{}"], &words);
+    #[cfg(feature = "server")]
+    {
+        let server = crate::common::server::Server::start(&["-t", "1", "-c", "128", "-m", &copy.path()]);
+        let ask = |more: serde_json::Value| {
+            let mut body = serde_json::json!({"prompt": "abc", "n_predict": 4});
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            server.json("/completion", &body)
+        };
+        for more in [serde_json::json!({"json_schema": {}}), serde_json::json!({"grammar": "root ::= \"a\""})]
+        {
+            let error = &ask(more)["error"];
+            assert_eq!(error["code"], 400, "{error}");
+            assert!(error["message"].as_str().unwrap().contains("no token that ends a text"), "{error}");
+        }
+        // It stays.
+        assert!(ask(serde_json::json!({}))["content"].is_string());
+    }
+}
+
+/// More rows than tokens. The rows that no token has answer most strongly here: they have no text, and no grammar chooses one.
+#[test]
+#[cfg(all(feature = "constraints", feature = "server"))]
+fn rows_without_a_token_have_no_text() {
+    let mut copy = Copy::new();
+    let texts = letters("</s>");
+    copy.tokens(&texts);
+    let head = copy.gguf.tensor("output.weight").unwrap();
+    let bytes = copy.gguf.bytes(head);
+    let (known, further) = bytes.split_at(texts.len() * bytes.len() / 64);
+    let strong = known.chunks_exact(4).map(|x| f32::from_le_bytes(x.try_into().unwrap()) * 100.0);
+    let strong: Vec<u8> = strong.flat_map(f32::to_le_bytes).cycle().take(further.len()).collect();
+    let other = [known, &strong].concat();
+    copy.tensor = Some((head.name.clone(), other));
+    let made = |more: &[&str]| {
+        let args = ["-p", "abc", "-n", "24", "--temp", "0", "--json", "--no-learn"];
+        let output = copy.run(&[&args, more].concat());
+        assert!(output.status.success(), "{more:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let tokens: Vec<u64> =
+            json["tokens"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect();
+        (tokens, json["text"].as_str().unwrap().to_owned())
+    };
+    let is_known = |id: &&u64| **id < texts.len() as u64;
+    let (tokens, text) = made(&["--ignore-eos"]);
+    assert!(tokens.len() == 24 && tokens.iter().filter(is_known).count() < 24, "{tokens:?}");
+    assert!(text.len() <= 2 * tokens.iter().filter(is_known).count(), "{tokens:?}: {text}");
+    for drafts in [&[][..], &["--draft", "none"]] {
+        let (tokens, text) = made(&[&["--grammar", "root ::= [a-c]{8}"], drafts].concat());
+        assert!(tokens.iter().all(|id| is_known(&id)), "{tokens:?}");
+        assert!(text.len() == 8 && text.bytes().all(|c| b"abc".contains(&c)), "{text}");
+    }
+    let server = crate::common::server::Server::start(&["-t", "1", "-c", "128", "-m", &copy.path()]);
+    let body = serde_json::json!({"prompt": "abc", "n_predict": 4, "temperature": 0, "n_probs": 40, "ignore_eos": true});
+    let answer = server.json("/completion", &body);
+    assert_eq!(answer["tokens_predicted"], 4, "{answer}");
+    // A number that no token has is refused where a prompt has it.
+    let error = &server.json("/completion", &serde_json::json!({"prompt": [40], "n_predict": 1}))["error"];
+    assert_eq!(error["code"], 400, "{error}");
 }
 
 #[test]

@@ -81,6 +81,7 @@ fn without_m_the_embedded_model_is_shown() {
 fn text_of_a_model() {
     let text = stdout(&["-m", EMBEDDED]);
     for part in [
+        "\nname             stories13m\n",
         "GGUF version 3",
         "13.4 MiB",
         "13.12 million",

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    ALL, QWEN, SMOLLM2,
+    ALL,
     common::{run, server::Server},
     models,
 };
@@ -26,8 +26,7 @@ fn schemas_hold() {
 
 #[test]
 fn a_server_answers_keeps_to_schemas_calls_tools_and_streams() {
-    for (real, path) in models("a_server_answers_keeps_to_schemas_calls_tools_and_streams", &[SMOLLM2, QWEN])
-    {
+    for (real, path) in models("a_server_answers_keeps_to_schemas_calls_tools_and_streams", &ALL) {
         let server = Server::start(&["-c", "1024", "--parallel", "2", "-m", path.to_str().unwrap()]);
         let ask = |more: Value| {
             let mut body = json!({"messages": [{"role": "user", "content": "What is the weather in Paris?"}],
@@ -63,7 +62,7 @@ fn a_server_answers_keeps_to_schemas_calls_tools_and_streams() {
 
 #[test]
 fn slots_are_saved_and_restored() {
-    for (real, path) in models("slots_are_saved_and_restored", &[SMOLLM2, QWEN]) {
+    for (real, path) in models("slots_are_saved_and_restored", &ALL) {
         let folder = tempfile::tempdir().unwrap();
         let (path, saves_to) = (path.to_str().unwrap(), folder.path().to_str().unwrap());
         let args = ["-c", "1024", "--parallel", "1", "--slot-save-path", saves_to, "-m", path];
