@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Makes the figures of BENCHMARKS.md again:
 #   benches/remake.sh [SECTION..]
-# Sections: speed speed-experts deep embedded coarse drafting mtp never-slower editing search exits memory experts; all of them if none is
+# Sections: real real-drafting speed speed-experts deep embedded coarse drafting mtp never-slower editing search exits memory experts; all of them if none is
 # named.
+# real and real-drafting need the three models of tests/real, in target/real or where SPEC_RUN_REAL_MODELS says.
 # What each prints is left in target/benchmarks/SECTION.txt.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -21,8 +22,16 @@ random() { for quant in "$@"; do model "1b-$quant.gguf" --like llama-1b --quant 
 wide() { model wide-q8_0.gguf --widen 8 -m models/stories13m-q8_0.gguf; }
 bench() { cargo bench --bench "$@"; }
 
+real() {
+    for name in qwen2.5-coder-1.5b-instruct-q4_k_m SmolLM2-135M-Instruct.Q4_1 gemma-3-270m-q4_k_m; do
+        "$@" "${SPEC_RUN_REAL_MODELS:-$root/target/real}/$name.gguf"
+    done
+}
+
 section() {
     case $1 in
+    real) real benches/peer/run.sh --threads 2 --rounds 3 ;;
+    real-drafting) real python3 benches/real/bench.py "$spec_run" benches/real/prompts.json ;;
     speed)
         random q4_0 q8_0 q4_k q6_k
         for quant in q4_0 q8_0 q4_k q6_k; do
@@ -78,7 +87,7 @@ section() {
     esac
 }
 
-[ $# -gt 0 ] || set -- speed speed-experts deep embedded coarse drafting mtp never-slower editing search exits memory experts
+[ $# -gt 0 ] || set -- real real-drafting speed speed-experts deep embedded coarse drafting mtp never-slower editing search exits memory experts
 for name in "$@"; do
     printf '\n== %s\n' "$name"
     section "$name" 2>&1 | tee "$out/$name.txt"
