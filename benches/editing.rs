@@ -10,7 +10,6 @@ use std::{ops::ControlFlow, process::ExitCode, sync::Arc};
 use spec_run::{
     Context, ContextConfig, Gguf, Model, Result, Sampler, Tokenizer, embedded,
     generate::{Request, Speculation, generate, speculate},
-    internals::Spread,
     sampler::SamplerConfig,
     speculation::{
         NgramProposer, Proposer, Report, TARGET,
@@ -18,6 +17,7 @@ use spec_run::{
     },
     tokenizer::EncodeOptions,
 };
+use spec_run_tools::measure::stats::Spread;
 
 /// The file to edit: one of this program's own.
 const FILE: &str = include_str!("../crates/gguf/src/rng.rs");

@@ -11,12 +11,14 @@ mod common;
 use std::{fs::File, path::Path, process::ExitCode, sync::Arc};
 
 use common::{Flags, text};
+use spec_run::placement::Basis;
 use spec_run::{
     Context, ContextConfig, Error, Gguf, Model, Result, Tokenizer,
     context::Spent,
-    internals::{Basis, Spread, plan_elsewhere},
     placement::{Place, PlacementRequest, Unit},
 };
+use spec_run_runtime::plan_elsewhere;
+use spec_run_tools::measure::stats::Spread;
 
 const WAYS: [(&str, bool); 2] = [("by choice", true), ("by page faults", false)];
 

@@ -17,8 +17,9 @@ use std::{ops::ControlFlow, process::ExitCode, sync::Arc, time::Instant};
 use common::{Flags, greedy, request};
 use spec_run::{
     Batch, Context, ContextConfig, Gguf, Model, Result, RunLayers, Tokenizer, embedded, generate::generate,
-    internals::synth::Widened, quant::dequantize, scores, tokenizer::EncodeOptions,
+    quant::dequantize, scores, tokenizer::EncodeOptions,
 };
+use spec_run_synth::Widened;
 
 /// Tokens of a draft.
 const DRAFT: usize = 4;

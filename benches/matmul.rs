@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use spec_run::{
     context::{Isa, Planes},
-    internals::cpu::{Acts, Mode, OutMatrix, Packed, QuantRows, Weight, matmul},
     quant::GgmlType,
 };
+use spec_run_kernels::matmul::{Acts, Mode, OutMatrix, Packed, QuantRows, Weight, matmul};
 
 const K: usize = 4096;
 const ROWS: usize = 4096;

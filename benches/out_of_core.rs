@@ -16,11 +16,12 @@ use spec_run::{
     context::Spent,
     generate::{Generation, Speculation, speculate},
     gguf::{Array, Value},
-    internals::{COLUMNS as COLUMNS_OF_FORECAST, plan_elsewhere},
     placement::{Place, PlacementRequest, Unit},
     speculation::{MaskProposer, Proposer, Report, TARGET, learned},
     tokenizer::EncodeOptions,
 };
+use spec_run_runtime::placement::forecast::COLUMNS as COLUMNS_OF_FORECAST;
+use spec_run_runtime::plan_elsewhere;
 
 const COLUMNS: [&str; 3] = ["plain", "drafting", "placed"];
 

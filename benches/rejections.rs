@@ -10,7 +10,8 @@ mod common;
 use std::{path::Path, process::ExitCode, sync::Arc, time::Instant};
 
 use common::Flags;
-use spec_run::{Batch, Context, ContextConfig, Gguf, Model, Result, internals::Spread};
+use spec_run::{Batch, Context, ContextConfig, Gguf, Model, Result};
+use spec_run_tools::measure::stats::Spread;
 
 const DRAFTED: [u32; 5] = [1, 3, 7, 11, 15];
 

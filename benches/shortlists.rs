@@ -9,10 +9,10 @@ mod common;
 use std::{path::Path, process::ExitCode, sync::Arc, time::Instant};
 
 use common::Flags;
+use spec_run::speculation::frequent::{Frequent, ONE_OF};
 use spec_run::{
     Batch, Context, ContextConfig, Error, Gguf, Model, Result, RunLayers, Tokenizer,
     batch::{Ahead, Row},
-    internals::speculation::{Frequent, ONE_OF},
     scores::Want,
     shortlist::Shortlist,
     tokenizer::EncodeOptions,

@@ -10,10 +10,10 @@
 //! the mask's draft step c by themselves; the rounds that were made, at these costs, say how much faster the run should
 //! have been. With `--draft-max K` and acceptance a per token that is `(1 + a + … + aᵏ) / (k·c + T(k+1))`.
 
+use spec_run_tools::measure::stats::Spread;
 use std::process::{Command, ExitCode};
 
 use serde_json::Value;
-use spec_run::internals::Spread;
 
 const PROMPTS: [&str; 20] = [
     "Once upon a time, there was a little girl named Lily.",

@@ -34,22 +34,20 @@
 pub mod cli;
 #[cfg(feature = "download")]
 mod hub;
-#[doc(hidden)]
-pub mod internals;
 
-use spec_run_backend::{self as backend, kv};
-#[cfg(windows)]
+// What the command line uses of the packages below beside what the library shows.
+#[cfg(all(feature = "cli", windows))]
 use spec_run_gguf::windows;
-#[cfg(feature = "cli")]
-use spec_run_gguf::{files, hash, quoted, words};
-#[cfg(feature = "gpu")]
+#[cfg(all(feature = "cli", feature = "gpu"))]
 use spec_run_gpu as gpu;
-use spec_run_model::plan;
-use spec_run_runtime as runtime;
-use spec_run_synth as synth;
 #[cfg(feature = "cli")]
-use spec_run_tools::{bench, provenance, report};
-use spec_run_tools::{measure, quantize};
+use {
+    spec_run_backend as backend,
+    spec_run_gguf::{files, hash, quoted, words},
+    spec_run_model::plan,
+    spec_run_runtime as runtime, spec_run_synth as synth,
+    spec_run_tools::{bench, measure, provenance, quantize, report},
+};
 
 pub use spec_run_backend::scores;
 #[cfg(feature = "constraints")]

@@ -11,12 +11,11 @@ use spec_run::{
     Batch, Context, ContextConfig, Model,
     context::{KvType, Planes},
     embedded,
-    internals::{
-        Backend, KvLayout, KvRoom, Output, Rows, Seen, SlotView, View,
-        cpu::{CpuBackend, CpuConfig},
-    },
     placement::UnitSet,
 };
+use spec_run_backend::cpu::{CpuBackend, CpuConfig};
+use spec_run_backend::kv::{KvLayout, KvRoom};
+use spec_run_backend::{Backend, Output, Rows, Seen, SlotView, View};
 
 /// One sequence in cells 0.., `n` rows a pass, logits of the last.
 fn pass(backend: &mut CpuBackend, model: &Model, from: usize, n: usize, logits: &mut [f32]) -> usize {

@@ -10,14 +10,9 @@ use std::{
     },
 };
 
-use spec_run::{
-    Batch, Context, ContextConfig, Gguf, Model, embedded,
-    internals::{
-        KvLayout, KvRoom,
-        synth::{Recipe, Recurrent, Shape, Skippable},
-    },
-    placement::Unit,
-};
+use spec_run::{Batch, Context, ContextConfig, Gguf, Model, embedded, placement::Unit};
+use spec_run_backend::kv::{KvLayout, KvRoom};
+use spec_run_synth::{Recipe, Recurrent, Shape, Skippable};
 
 struct Counting;
 

@@ -3,13 +3,15 @@
 
 use std::{ops::ControlFlow, process::ExitCode, str::FromStr};
 
+use spec_run::placement::Basis;
 use spec_run::{
     Context, Model, Result, Sampler, Tokenizer,
     generate::{Generation, Request, generate},
-    internals::{Basis, Known, speed_of_file, speed_of_ram},
     sampler::SamplerConfig,
     tokenizer::EncodeOptions,
 };
+use spec_run_runtime::placement::forecast::Known;
+use spec_run_tools::measure::speeds::{of_file as speed_of_file, of_ram as speed_of_ram};
 
 pub const PROMPT: &str = "Once upon a time";
 

@@ -8,9 +8,11 @@ use std::{
 
 use pyo3::{prelude::*, types::PyDict};
 use serde_json::json;
+use spec_run::search::candidate::Movable;
+use spec_run::search::judge::Judge as _;
+use spec_run::search::speed::tokens_if_independent;
 use spec_run::{
     Context, Tokenizer,
-    internals::search::{Judge as _, Movable, tokens_if_independent},
     search::{
         Calibration, CalibrationSettings, Candidate, Measured, Member, ModelJudge, PassCosts, Proof, Score,
         State, Stopwatch, WallClock, make_room, states_of,

@@ -1,6 +1,7 @@
 //! `spec-run search` and the sweeps of `spec-run perplexity` from the outside.
 
 use crate::common::{self, child::Start};
+use spec_run::search::speed::{best, tokens_if_independent};
 use std::{
     fs,
     path::Path,
@@ -9,7 +10,6 @@ use std::{
 };
 
 use serde_json::Value;
-use spec_run::internals::search::{best, tokens_if_independent};
 
 const STORY: &str = "Once upon a time there was a little girl named Lily. She liked to play in the park with her dog. \
     One day, Lily saw a big bird in a tall tree. The bird was sad because it could not find its nest. Lily wanted to \

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use regex::Regex;
-use spec_run::{Model, internals::plan::operations};
+use spec_run::Model;
+use spec_run_model::plan::Op;
 
 use super::families::{Family, families};
 
@@ -46,4 +47,25 @@ pub fn covering() -> Vec<&'static Family> {
         chosen.push(family);
     }
     chosen
+}
+
+/// The operations of a pass, in their order: the name of each, and all its settings as text.
+fn operations(model: &Model) -> Vec<(String, String)> {
+    let plan = &model.plan;
+    let layers = plan.layers.iter().flat_map(|layer| [&layer.shared, &layer.attn, &layer.mlp]).flatten();
+    let all = plan.embed.iter().chain(layers).chain(&plan.head);
+    all.map(|op| {
+        let whole = format!("{op:?}");
+        let name = whole.split(['(', ' ']).next().unwrap_or_default().to_owned();
+        let settings = match op {
+            Op::Store(id) | Op::Attend(id) => format!("{:?}", plan.attention(*id)),
+            Op::Convolve(id) | Op::Scan(id) => format!("{:?}", plan.mixer(*id)),
+            Op::Choose(id) | Op::ExpertsGate(id) | Op::ExpertsDown(id) | Op::ExpertsSum(id) => {
+                format!("{:?}", plan.moe(*id))
+            }
+            _ => whole,
+        };
+        (name, settings)
+    })
+    .collect()
 }

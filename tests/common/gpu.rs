@@ -5,11 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use spec_run::{
-    Context, ContextConfig, Model, RunLayers,
-    context::Device,
-    internals::gpu::{AdapterChoice, Found, adapters, choose},
-};
+use spec_run::{Context, ContextConfig, Model, RunLayers, context::Device};
+use spec_run_gpu::{AdapterChoice, Found, adapters, choose};
 
 use super::{child::Start, context};
 

@@ -4,8 +4,8 @@
 //! Judged by the true time without noise, over 512 tokens and several worlds a scenario: at least [`OF_BEST`] of
 //! the best fixed setting's speed on average, and in no world less than [`OF_PLAIN`] of plain decoding's.
 
+use spec_run::speculation::costs::MOST_ROWS;
 use spec_run::{
-    internals::speculation::MOST_ROWS,
     rng::Rng,
     speculation::{
         Controller, Costs, Drafted, Memory, Offer, Policy, Ready, Round, RoundChoice, SourceInfo, SourceKind,

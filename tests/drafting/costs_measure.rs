@@ -3,9 +3,9 @@
 use crate::common;
 use std::time::{Duration, Instant};
 
+use spec_run::speculation::costs::{DEFAULT_BUDGET, measure};
 use spec_run::{
     Batch, RunLayers,
-    internals::speculation::{DEFAULT_BUDGET, measure},
     speculation::{Costs, SourceInfo, SourceKind, TARGET},
 };
 

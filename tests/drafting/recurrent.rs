@@ -4,13 +4,13 @@ use crate::common;
 use std::{ops::ControlFlow, sync::Arc};
 
 use common::{context, fixture, load, tokens};
+use spec_run::search::judge::Judge;
 use spec_run::{
     Batch, Context, Model, RunLayers, Tokenizer,
     eval::{
         perplexity::PerplexitySettings,
         sweep::{self, Step, Sweep, sweep},
     },
-    internals::search::Judge,
     scores::greedy,
     search::{
         Calibration, CalibrationSettings, Candidate, Journal, ModelJudge, SearchSettings, State, Sublayer,

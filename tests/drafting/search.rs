@@ -4,10 +4,10 @@ use crate::common;
 use std::{fs, ops::ControlFlow, sync::Arc};
 
 use common::{context, embedded_model, load};
+use spec_run::search::judge::Judge;
 use spec_run::{
     Batch, Context, Model, Result, RunLayers, Tokenizer,
     batch::SeqId,
-    internals::search::Judge,
     scores::greedy,
     search::{
         Calibration, CalibrationSettings, Candidate, Journal, Measured, Member, ModelJudge, PassCosts, RunId,

@@ -4,9 +4,9 @@
 use crate::weights;
 use spec_run::{
     context::Isa,
-    internals::cpu::{Acts, Mode, OutMatrix, QuantRows, Weight, matmul},
     quant::{GgmlType, dequantize},
 };
+use spec_run_kernels::matmul::{Acts, Mode, OutMatrix, QuantRows, Weight, matmul};
 
 use weights::{Random, bits, fields, tame_blocks, weight, wild_blocks};
 

@@ -7,11 +7,11 @@ use std::{ops::ControlFlow, path::Path, sync::Arc};
 use spec_run::{
     Context, ContextConfig, Model, RunLayers, Sampler, Tokenizer, embedded,
     generate::{Request, Speculation, generate, speculate},
-    internals::synth::{Mix, Recipe, Shape, Skippable},
     placement::{Place, PlacementRequest, Unit},
     sampler::SamplerConfig,
     speculation::{Costs, Fixed, MaskProposer, Proposer, Report},
 };
+use spec_run_synth::{Mix, Recipe, Shape, Skippable};
 
 const N_LAYER: usize = 6;
 

@@ -4,9 +4,9 @@
 use crate::weights;
 use spec_run::{
     context::{Isa, Planes},
-    internals::cpu::{Acts, Mode, OutMatrix, Packed, PackedMemory, QuantRows, Weight, matmul},
     quant::{GgmlType, dequantize},
 };
+use spec_run_kernels::matmul::{Acts, Mode, OutMatrix, Packed, PackedMemory, QuantRows, Weight, matmul};
 use weights::{Random, bits, tame_blocks, weight, wild_blocks};
 
 const TYPES: [GgmlType; 25] = {

@@ -3,12 +3,14 @@
 use crate::common;
 use std::sync::Mutex;
 
+use spec_run::placement::Basis;
 use spec_run::{
     Context, ContextConfig, Model, Result, RunLayers,
     context::Loading,
-    internals::{Basis, Known, Plans, plan_elsewhere},
     placement::{First, Place, Placement, PlacementRequest, Unit, UnitSet},
 };
+use spec_run_runtime::placement::forecast::Known;
+use spec_run_runtime::{Plans, plan_elsewhere};
 
 fn plans(model: &Model, request: PlacementRequest) -> Result<Plans> {
     plan_elsewhere(model, &config(request), Basis::default())

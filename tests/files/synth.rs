@@ -7,10 +7,10 @@ use std::{ops::ControlFlow, sync::Arc};
 use common::{all_logits, context, tokens};
 use spec_run::{
     Batch, Context, Gguf, Model, RunLayers, Tokenizer, embedded,
-    internals::synth::{Arch, Experts, Latent, Mix, Recipe, Recurrent, Shape, Skippable},
     quant::{GgmlType, dequantize},
     tokenizer::EncodeOptions,
 };
+use spec_run_synth::{Arch, Experts, Latent, Mix, Recipe, Recurrent, Shape, Skippable};
 
 const VOCAB: usize = 3000;
 

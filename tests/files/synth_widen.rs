@@ -7,9 +7,9 @@ use common::{all_logits, context, embedded_model, tokens};
 use spec_run::{
     Gguf, Model, embedded,
     eval::perplexity::{PerplexitySettings, Tally, perplexity},
-    internals::synth::{Arch, Recipe, Shape, Skippable, Uniform, Widened},
     quant::{GgmlType, dequantize},
 };
+use spec_run_synth::{Arch, Recipe, Shape, Skippable, Uniform, Widened};
 
 fn widened(model: &Model, factor: u64) -> Arc<Model> {
     let plan = Widened::plan(model, factor).unwrap();

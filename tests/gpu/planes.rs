@@ -12,20 +12,19 @@ use common::{
     in_floats::{floats, relative_error},
     retyped, same_in_batches, tokens,
 };
+use spec_run::placement::Basis;
 use spec_run::{
     Batch, Context, Gguf, Model, RunLayers, Sampler, Tokenizer,
     context::{Planes, Streaming},
     embedded,
     generate::{Request, generate},
-    internals::{
-        Basis, Known,
-        synth::{Mix, Recipe, Shape, Skippable},
-    },
     placement::UnitSet,
     quant::GgmlType,
     sampler::SamplerConfig,
     speculation::MaskProposer,
 };
+use spec_run_runtime::placement::forecast::Known;
+use spec_run_synth::{Mix, Recipe, Shape, Skippable};
 
 const LAYERS: usize = 3;
 const DIM: usize = 256;

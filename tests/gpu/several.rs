@@ -247,7 +247,7 @@ fn numbers_that_cannot_be_are_one_line() {
 #[test]
 fn layers_on_two_drivers_give_the_same_in_every_batch() {
     let name = "layers_on_two_drivers_give_the_same_in_every_batch";
-    let all = spec_run::internals::gpu::adapters();
+    let all = spec_run_gpu::adapters();
     let other = all.iter().find(|of| of.info.driver != all[0].info.driver);
     let (Some(first), Some(other)) = (all.first(), other) else {
         eprintln!("NOT RUN: {name}: there are no two drivers");

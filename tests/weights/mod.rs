@@ -1,6 +1,7 @@
 //! Random weights for tests of kernels.
 
-use spec_run::{internals::cpu::Weight, quant::GgmlType};
+use spec_run::quant::GgmlType;
+use spec_run_kernels::matmul::Weight;
 
 pub struct Random(pub u64);
 

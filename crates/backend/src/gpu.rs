@@ -133,6 +133,9 @@ pub trait Gpu {
     ) -> Result<Box<dyn OpenedGpu>>;
 }
 
+/// A GPU of any kind.
+pub type AnyGpu = Box<dyn Gpu>;
+
 /// The backend of a GPU.
 pub trait OpenedGpu: Backend {
     /// What multiplies many rows with matrices that lie in RAM, where that is to be had.
@@ -152,12 +155,12 @@ pub trait Gpus: Sync {
     /// Whether a hardware GPU could be there: quick, and without loading a driver.
     fn may_have_hardware(&self) -> bool;
     /// The hardware GPUs that can be used, the likeliest first. Where there are some and none can, why the first cannot.
-    fn hardware(&self) -> Result<Vec<Box<dyn Gpu>>>;
+    fn hardware(&self) -> Result<Vec<AnyGpu>>;
     /// The likeliest, or why there is none.
-    fn first(&self) -> Result<Box<dyn Gpu>>;
+    fn first(&self) -> Result<AnyGpu>;
     /// By its number in the list, or a part of its name.
-    fn named(&self, name: &str) -> Result<Box<dyn Gpu>>;
-    fn numbered(&self, numbers: &[usize]) -> Result<Vec<Box<dyn Gpu>>>;
+    fn named(&self, name: &str) -> Result<AnyGpu>;
+    fn numbered(&self, numbers: &[usize]) -> Result<Vec<AnyGpu>>;
     /// The types among what a GPU is to hold that it holds in another form than the file, in words.
     fn converted(&self, model: &Model, held: &UnitSet) -> Vec<String>;
 

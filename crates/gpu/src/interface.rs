@@ -12,7 +12,7 @@ use crate::{
     backend::{
         Speeds,
         cpu::{Multiplier, matmul::Planes, simd::Isa},
-        gpu::{Chosen, Gpu, GpuConfig, GpuVariant, Gpus, OpenedGpu},
+        gpu::{AnyGpu, Chosen, Gpu, GpuConfig, GpuVariant, Gpus, OpenedGpu},
     },
     kv::KvLayout,
     kv_type::KvType,
@@ -22,11 +22,11 @@ use crate::{
 /// GPUs by Vulkan, Metal and DX12.
 pub struct Wgpu;
 
-fn boxed(found: Found) -> Box<dyn Gpu> {
+fn boxed(found: Found) -> AnyGpu {
     Box::new(found)
 }
 
-fn all_boxed(found: Vec<Found>) -> Vec<Box<dyn Gpu>> {
+fn all_boxed(found: Vec<Found>) -> Vec<AnyGpu> {
     found.into_iter().map(boxed).collect()
 }
 
@@ -39,19 +39,19 @@ impl Gpus for Wgpu {
         device::may_have_hardware()
     }
 
-    fn hardware(&self) -> Result<Vec<Box<dyn Gpu>>> {
+    fn hardware(&self) -> Result<Vec<AnyGpu>> {
         device::hardware().map(all_boxed)
     }
 
-    fn first(&self) -> Result<Box<dyn Gpu>> {
+    fn first(&self) -> Result<AnyGpu> {
         device::choose(&AdapterChoice::Any).map(boxed)
     }
 
-    fn named(&self, name: &str) -> Result<Box<dyn Gpu>> {
+    fn named(&self, name: &str) -> Result<AnyGpu> {
         device::choose(&AdapterChoice::Named(name.into())).map(boxed)
     }
 
-    fn numbered(&self, numbers: &[usize]) -> Result<Vec<Box<dyn Gpu>>> {
+    fn numbered(&self, numbers: &[usize]) -> Result<Vec<AnyGpu>> {
         device::choose_all(numbers).map(all_boxed)
     }
 

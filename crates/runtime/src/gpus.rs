@@ -16,7 +16,7 @@ pub fn gpus() -> &'static dyn Gpus {
 mod none {
     use crate::{
         Error, Model, Result,
-        backend::gpu::{Gpu, Gpus},
+        backend::gpu::{AnyGpu, Gpus},
         kv::KvLayout,
         kv_type::KvType,
         plan::{Op, Unit, UnitSet, WeightId},
@@ -37,19 +37,19 @@ mod none {
             false
         }
 
-        fn hardware(&self) -> Result<Vec<Box<dyn Gpu>>> {
+        fn hardware(&self) -> Result<Vec<AnyGpu>> {
             Ok(Vec::new())
         }
 
-        fn first(&self) -> Result<Box<dyn Gpu>> {
+        fn first(&self) -> Result<AnyGpu> {
             Err(left_out())
         }
 
-        fn named(&self, _: &str) -> Result<Box<dyn Gpu>> {
+        fn named(&self, _: &str) -> Result<AnyGpu> {
             Err(left_out())
         }
 
-        fn numbered(&self, _: &[usize]) -> Result<Vec<Box<dyn Gpu>>> {
+        fn numbered(&self, _: &[usize]) -> Result<Vec<AnyGpu>> {
             Err(left_out())
         }
 

@@ -8,7 +8,7 @@ use crate::{
     backend::{
         Backend, Speeds,
         cpu::{CpuBackend, CpuConfig},
-        gpu::{Chosen, Gpu, GpuConfig, GpuVariant, OpenedGpu},
+        gpu::{AnyGpu, Chosen, Gpu, GpuConfig, GpuVariant, OpenedGpu},
     },
     config::{ContextConfig, Streaming},
     gpus::gpus,
@@ -239,7 +239,7 @@ pub fn open(
     };
     let with_ahead = config.ahead.then(|| Arc::new(model.with_ahead()));
     let of = |planned: &Planned| with_ahead.as_ref().filter(|_| planned.ahead).unwrap_or(&model);
-    let kernels = |found: &Box<dyn Gpu>| kernels(config, &**found, loading);
+    let kernels = |found: &AnyGpu| kernels(config, &**found, loading);
     let (found, note) = match config.device {
         Device::Auto => {
             let (found, said) = first_right(candidates, kernels, |found| found.describe())?;
@@ -247,7 +247,7 @@ pub fn open(
         }
         _ => (all_right(candidates, kernels)?, note),
     };
-    let (found, kernels): (Vec<Box<dyn Gpu>>, Vec<Chosen>) =
+    let (found, kernels): (Vec<AnyGpu>, Vec<Chosen>) =
         found.into_iter().map(|right| (right.gpu, right.kernels)).unzip();
     let gpus: Vec<(&dyn Gpu, GpuVariant)> =
         found.iter().map(|found| &**found).zip(kernels.iter().map(|of| of.variant)).collect();
@@ -323,7 +323,7 @@ fn adapters_for(
     model: &Model,
     config: &ContextConfig,
     loras: &Loras,
-) -> Result<(Vec<Box<dyn Gpu>>, Option<String>)> {
+) -> Result<(Vec<AnyGpu>, Option<String>)> {
     let found = adapters(config)?;
     if found.is_empty() {
         return Ok((found, None));
@@ -377,13 +377,13 @@ fn first_right<T>(
 }
 
 /// The GPUs to use, none for the CPU alone; or with [`Device::Auto`] those of which one is used, the likeliest first.
-fn adapters(config: &ContextConfig) -> Result<Vec<Box<dyn Gpu>>> {
+fn adapters(config: &ContextConfig) -> Result<Vec<AnyGpu>> {
     let PlacementRequest { gpu_layers, vram, .. } = config.placement;
     let asked_for = gpu_layers.is_some_and(|n| n > 0) || vram.is_some_and(|v| v > 0);
     if gpu_layers == Some(0) || vram == Some(0) {
         return Ok(Vec::new());
     }
-    let one = |found: Box<dyn Gpu>| vec![found];
+    let one = |found: AnyGpu| vec![found];
     match &config.device {
         Device::Cpu if asked_for => Err(Error::Usage(
             "`gpu_layers` and `vram` are for a GPU, `device` says cpu: leave one of them out".into(),

@@ -5,7 +5,7 @@ use crate::{
     Error, Model, Result, RunLayers,
     backend::{
         cpu::{self, matmul::Packed},
-        gpu::Gpu,
+        gpu::{AnyGpu, Gpu},
         planes,
     },
     config::{ContextConfig, Streaming},
@@ -73,8 +73,8 @@ impl GpuRoom {
 }
 
 /// What plans know of these GPUs; `most` has for some of them what they are to take at most.
-pub fn rooms(request: &PlacementRequest, found: &[Box<dyn Gpu>], most: &[Option<u64>]) -> Vec<GpuRoom> {
-    let room = |(i, of): (usize, &Box<dyn Gpu>)| {
+pub fn rooms(request: &PlacementRequest, found: &[AnyGpu], most: &[Option<u64>]) -> Vec<GpuRoom> {
+    let room = |(i, of): (usize, &AnyGpu)| {
         // One that is there twice has its memory once.
         let times = found.iter().filter(|other| other.number() == of.number()).count() as u64;
         let vram = request.vram.unwrap_or_else(|| vram(request, &**of) / times);

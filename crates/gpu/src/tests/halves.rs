@@ -26,7 +26,7 @@ const TEXT: &str = "
 
 /// For each word: its number and the opposite one as halves, and its two halves as numbers.
 fn made(gpu: &Gpu, given: &[u32], flushes: bool) -> Vec<[u32; 3]> {
-    let module = gpu.shader("halves", [shader("common/halves"), TEXT].concat().into());
+    let module = gpu.shader("halves", [shader("common/halves"), TEXT].concat());
     let pipeline = gpu.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
         label: None,
         layout: None,
