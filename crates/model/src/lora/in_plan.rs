@@ -1,6 +1,6 @@
 //! Adapters as operations of a plan, for devices whose kernels make several operations at once: two thin products beside each
 //! one that has an adapter, and the row's scale between them. All rows go through them; those of texts without an adapter add
-//! nothing. A CPU by itself does better: see `backend/cpu/adapt.rs`.
+//! nothing. A CPU by itself does better: see `crates/backend/src/cpu/adapt.rs`.
 
 use std::{collections::HashMap, sync::Arc};
 
