@@ -139,7 +139,7 @@ pub type AnyGpu = Box<dyn Gpu>;
 /// The backend of a GPU.
 pub trait OpenedGpu: Backend {
     /// What multiplies many rows with matrices that lie in RAM, where that is to be had.
-    fn lender(
+    fn offloader(
         &self,
         in_ram: &UnitSet,
         planes_apart: &UnitSet,
@@ -179,7 +179,7 @@ pub trait Gpus: Sync {
     /// Bytes of buffers that passes share.
     fn scratch_bytes(&self, model: &Model, max_rows: usize, layout: &KvLayout) -> u64;
     /// Bytes of buffers for products with matrices that lie in RAM.
-    fn lent_bytes(&self, model: &Model, in_ram: &UnitSet, max_rows: usize) -> u64;
+    fn offload_bytes(&self, model: &Model, in_ram: &UnitSet, max_rows: usize) -> u64;
 }
 
 #[cfg(test)]

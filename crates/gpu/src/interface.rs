@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use super::{
     GpuBackend, check, converted,
     device::{self, AdapterChoice, Found},
-    lent_bytes, sizes, speeds, trial,
+    offload_bytes, sizes, speeds, trial,
 };
 use crate::{
     Model, Result,
@@ -87,8 +87,8 @@ impl Gpus for Wgpu {
         sizes::scratch_bytes(model, max_rows, layout)
     }
 
-    fn lent_bytes(&self, model: &Model, in_ram: &UnitSet, max_rows: usize) -> u64 {
-        lent_bytes(model, in_ram, max_rows)
+    fn offload_bytes(&self, model: &Model, in_ram: &UnitSet, max_rows: usize) -> u64 {
+        offload_bytes(model, in_ram, max_rows)
     }
 }
 
@@ -142,13 +142,13 @@ impl Gpu for Found {
 }
 
 impl OpenedGpu for GpuBackend {
-    fn lender(
+    fn offloader(
         &self,
         in_ram: &UnitSet,
         planes_apart: &UnitSet,
         planes: Option<Planes>,
         isa: Option<Isa>,
     ) -> Result<Option<Box<dyn Multiplier>>> {
-        GpuBackend::lender(self, in_ram, planes_apart, planes, isa)
+        GpuBackend::offloader(self, in_ram, planes_apart, planes, isa)
     }
 }

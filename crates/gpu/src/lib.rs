@@ -15,8 +15,8 @@ mod fxc;
 mod interface;
 mod lab;
 mod layout;
-mod lent;
 mod memory;
+mod offload;
 mod ops;
 mod params;
 mod pick;
@@ -51,8 +51,8 @@ pub use device::{AdapterChoice, Found, adapters, choose};
 pub use fxc::why_no_dx12;
 pub use interface::Wgpu;
 use layout::{Layout, Place};
-use lent::Lender;
-use lent::lent_bytes;
+use offload::Offloader;
+use offload::offload_bytes;
 use ops::{Borders, Ops, Stage};
 use params::Params;
 use pick::Picker;
@@ -260,7 +260,7 @@ impl GpuBackend {
 
     /// Multiplies for the CPU with matrices of these units, which lie in RAM, or of which low planes do; `None` where it
     /// has not the CPU's bits.
-    pub fn lender(
+    pub fn offloader(
         &self,
         in_ram: &UnitSet,
         planes_apart: &UnitSet,
@@ -269,11 +269,15 @@ impl GpuBackend {
     ) -> Result<Option<Box<dyn Multiplier>>> {
         let Some(planes) = planes else { return Ok(None) };
         let units = UnitSet::of(self.model.n_layer(), |unit| in_ram.holds(unit) || planes_apart.holds(unit));
-        let lender = Lender::new(self.gpu.clone(), &self.model, &units, self.work.max_rows)?;
-        let Some(lender) = lender else { return Ok(None) };
-        let agreeing =
-            lender.agreeing(&self.model, (in_ram, planes_apart), planes, isa.unwrap_or_else(Isa::detect))?;
-        Ok(agreeing.map(|lender| Box::new(lender) as Box<dyn Multiplier>))
+        let offloader = Offloader::new(self.gpu.clone(), &self.model, &units, self.work.max_rows)?;
+        let Some(offloader) = offloader else { return Ok(None) };
+        let agreeing = offloader.agreeing(
+            &self.model,
+            (in_ram, planes_apart),
+            planes,
+            isa.unwrap_or_else(Isa::detect),
+        )?;
+        Ok(agreeing.map(|offloader| Box::new(offloader) as Box<dyn Multiplier>))
     }
 
     /// Sends what a pass works with, but for rows from elsewhere.

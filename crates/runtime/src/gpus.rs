@@ -85,7 +85,7 @@ mod none {
             0
         }
 
-        fn lent_bytes(&self, _: &Model, _in_ram: &UnitSet, _max_rows: usize) -> u64 {
+        fn offload_bytes(&self, _: &Model, _in_ram: &UnitSet, _max_rows: usize) -> u64 {
             0
         }
     }

@@ -480,10 +480,10 @@ fn try_open(
     // The first GPU has room for it. One that nothing fits on is not open, and no other kept such room free.
     let first_is_open = placement.shares.first().is_none_or(|share| !share.is_empty());
     if let (Some(cpu), true) = (&mut cpu, streams && first_is_open)
-        && let Some(lender) =
-            opened[0].0.lender(&in_ram, &placement.planes_apart(), config.planes, config.isa)?
+        && let Some(offloader) =
+            opened[0].0.offloader(&in_ram, &placement.planes_apart(), config.planes, config.isa)?
     {
-        cpu.lend(lender, from)?;
+        cpu.offload(offloader, from)?;
     }
     let parts = opened.into_iter().map(|(gpu, held)| Part { gpu, held }).collect();
     let cpu = cpu.map(|cpu| Box::new(cpu) as Box<dyn Backend>);

@@ -200,9 +200,9 @@ pub fn plan_for(
     let place = |rows| {
         let placement = place_beside(rows, 0)?;
         let takes = match streams
-            && (placement.has_planes_apart() || gpus().lent_bytes(model, &placement.in_ram(), rows) > 0)
+            && (placement.has_planes_apart() || gpus().offload_bytes(model, &placement.in_ram(), rows) > 0)
         {
-            true => gpus().lent_bytes(model, &UnitSet::all(model.plan.dims.n_layer), rows),
+            true => gpus().offload_bytes(model, &UnitSet::all(model.plan.dims.n_layer), rows),
             false => 0,
         };
         if takes == 0 || rooms.first().is_none_or(|room| takes > room.vram / MOST_STREAMING) {

@@ -46,7 +46,7 @@ pub struct Own {
 
 struct PerThread<T>(UnsafeCell<T>);
 
-// SAFETY: only the thread whose index it is takes it, through `Lent::own`.
+// SAFETY: only the thread whose index it is takes it, through `PassBuffers::own`.
 unsafe impl<T: Send> Sync for PerThread<T> {}
 
 /// What a buffer needs beside its rows.
@@ -136,8 +136,8 @@ impl Buffers {
         }
     }
 
-    /// Sizes the int8 rows for a pass and lends everything to it.
-    pub fn lend(&mut self, plan: &Plan, shape: &PassShape) -> Lent<'_> {
+    /// Sizes the int8 rows for a pass and gives everything to it.
+    pub fn for_pass(&mut self, plan: &Plan, shape: &PassShape) -> PassBuffers<'_> {
         let Buffers { f32s, ups, int8s, parts, own, .. } = self;
         for (set, rows) in int8s.iter_mut().zip([shape.asked.rows, shape.asked.outputs]) {
             for (rows_of, &width) in set.iter_mut().zip(&plan.widths) {
@@ -150,17 +150,17 @@ impl Buffers {
         let [all, narrow] = int8s;
         let mut int8s: [[Option<SharedQuantRows<'_>>; Buf::MOST]; 2] =
             [const { [const { None }; Buf::MOST] }; 2];
-        for (lent, set) in int8s.iter_mut().zip([all, narrow]) {
-            for (lent, rows) in lent.iter_mut().zip(set) {
-                *lent = rows.as_mut().map(SharedQuantRows::new);
+        for (shared, set) in int8s.iter_mut().zip([all, narrow]) {
+            for (shared, rows) in shared.iter_mut().zip(set) {
+                *shared = rows.as_mut().map(SharedQuantRows::new);
             }
         }
-        Lent { f32s, ups, int8s, parts, own }
+        PassBuffers { f32s, ups, int8s, parts, own }
     }
 }
 
 /// The buffers as a pass sees them.
-pub struct Lent<'a> {
+pub struct PassBuffers<'a> {
     f32s: &'a [SharedRows],
     ups: &'a [Option<SharedRows>],
     pub parts: &'a SharedRows,
@@ -168,7 +168,7 @@ pub struct Lent<'a> {
     own: &'a [PerThread<Own>],
 }
 
-impl Lent<'_> {
+impl PassBuffers<'_> {
     pub fn f32s(&self, buf: Buf) -> &SharedRows {
         &self.f32s[buf.index()]
     }

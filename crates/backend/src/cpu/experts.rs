@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use super::{
     choice::{self, ChoiceScratch},
-    lent::{Bundle, LentDevice},
     matmul::{self, Acts, Mode, OutMatrix, QuantRows, Weight},
+    offload::{Bundle, OffloadDevice},
     ops::Activate,
     pass::{Pass, ROW_GRAIN, add},
     schedule::Phase,
@@ -32,7 +32,7 @@ struct ByExpert {
     /// Experts that some row chose.
     active: Vec<u32>,
     /// Those of them whose products another device makes.
-    lent: Vec<u32>,
+    offload: Vec<u32>,
 }
 
 /// Where an expert stands in the choice of a row.
@@ -73,11 +73,11 @@ impl ByExpert {
     }
 
     /// Puts experts apart whose products another device takes, by their number and how many rows there are.
-    fn lend(&mut self, takes: impl Fn(usize, usize) -> bool) {
-        let ByExpert { begins, active, lent, .. } = self;
+    fn offload(&mut self, takes: impl Fn(usize, usize) -> bool) {
+        let ByExpert { begins, active, offload, .. } = self;
         let takes = |expert: usize| takes(expert, begins[expert + 1] - begins[expert]);
-        lent.clear();
-        lent.extend(active.iter().filter(|&&expert| takes(expert as usize)));
+        offload.clear();
+        offload.extend(active.iter().filter(|&&expert| takes(expert as usize)));
         active.retain(|&expert| !takes(expert as usize));
     }
 }
@@ -159,21 +159,22 @@ impl Pass<'_> {
                 activate(out, moe.gate.map(|_| &ups[part]));
             });
         };
-        let lent = |lent: &LentDevice, expert: usize, columns: Range<usize>, by_expert: &ByExpert| {
-            let rows = by_expert.of(expert);
-            products.put_down(rows, columns.clone(), |i, gate| {
-                products.add_bias(firsts[0], expert, columns.clone(), gate);
-                let up = moe.gate.map(|_| {
-                    let part = products.place_apart(rows[i], columns.clone());
-                    // SAFETY: these columns of this expert's rows were dealt to this thread.
-                    let up = unsafe { lent.apart().row_mut(0, part) };
-                    products.add_bias(moe.up, expert, columns.clone(), up);
-                    &*up
+        let offload =
+            |offload: &OffloadDevice, expert: usize, columns: Range<usize>, by_expert: &ByExpert| {
+                let rows = by_expert.of(expert);
+                products.put_down(rows, columns.clone(), |i, gate| {
+                    products.add_bias(firsts[0], expert, columns.clone(), gate);
+                    let up = moe.gate.map(|_| {
+                        let part = products.place_apart(rows[i], columns.clone());
+                        // SAFETY: these columns of this expert's rows were dealt to this thread.
+                        let up = unsafe { offload.apart().row_mut(0, part) };
+                        products.add_bias(moe.up, expert, columns.clone(), up);
+                        &*up
+                    });
+                    activate(gate, up);
                 });
-                activate(gate, up);
-            });
-        };
-        products.for_experts(here, lent);
+            };
+        products.for_experts(here, offload);
     }
 
     pub fn experts_down(&self, moe: &MoeSpec, index: usize, phase: &Phase, member: &Member) {
@@ -189,12 +190,12 @@ impl Pass<'_> {
                 out.copy_from_slice(&results[i * dim + columns.start..i * dim + columns.end]);
             });
         };
-        let lent = |_: &LentDevice, expert: usize, columns: Range<usize>, by_expert: &ByExpert| {
+        let offload = |_: &OffloadDevice, expert: usize, columns: Range<usize>, by_expert: &ByExpert| {
             products.put_down(by_expert.of(expert), columns.clone(), |_, out| {
                 products.add_bias(moe.down, expert, columns.clone(), out);
             });
         };
-        products.for_experts(here, lent);
+        products.for_experts(here, offload);
     }
 
     /// `dst = Σ weight · result`, in the order of the row's choice.
@@ -241,11 +242,11 @@ impl Products<'_> {
     }
 
     /// Calls with this thread's parts of what each expert that some row chose writes, where the results of a row's
-    /// experts stand side by side: `here` to make them, `lent` where another device has put products there.
+    /// experts stand side by side: `here` to make them, `offload` where another device has put products there.
     fn for_experts(
         &self,
         here: impl Fn(usize, Range<usize>, &mut ExpertScratch),
-        lent: impl Fn(&LentDevice, usize, Range<usize>, &ByExpert),
+        offload: impl Fn(&OffloadDevice, usize, Range<usize>, &ByExpert),
     ) {
         let Products { pass, moe, phase, member, index, .. } = *self;
         let chosen = pass.buffers.f32s(moe.chosen);
@@ -264,7 +265,7 @@ impl Products<'_> {
                 (!columns.is_empty()).then_some((i, columns))
             })
         };
-        match self.lend(&mut scratch.by_expert) {
+        match self.offload(&mut scratch.by_expert) {
             None => {
                 let all = scratch.by_expert.active.len() * padded;
                 for (i, columns) in pass.deal(index, all, phase, member).flat_map(pieces) {
@@ -281,12 +282,12 @@ impl Products<'_> {
                     here(expert as usize, 0..width, &mut scratch);
                 }
                 member.sync();
-                let all = scratch.by_expert.lent.len() * padded;
+                let all = scratch.by_expert.offload.len() * padded;
                 for (i, columns) in member.deal(None, all, ROW_GRAIN).flat_map(pieces) {
-                    let expert = scratch.by_expert.lent[i] as usize;
+                    let expert = scratch.by_expert.offload[i] as usize;
                     match device.is_declined(index) {
                         true => here(expert, columns, &mut scratch),
-                        false => lent(device, expert, columns, &scratch.by_expert),
+                        false => offload(device, expert, columns, &scratch.by_expert),
                     }
                 }
                 // The next products may take the room of those that stood apart.
@@ -298,17 +299,17 @@ impl Products<'_> {
     }
 
     /// Puts experts apart whose products another device makes; says which, if there are any.
-    fn lend(&self, by_expert: &mut ByExpert) -> Option<&LentDevice> {
-        let device = self.pass.lent.filter(|_| !self.phase.coarse)?;
-        by_expert.lend(|expert, rows| {
+    fn offload(&self, by_expert: &mut ByExpert) -> Option<&OffloadDevice> {
+        let device = self.pass.offload.filter(|_| !self.phase.coarse)?;
+        by_expert.offload(|expert, rows| {
             let takes = |weight| device.takes(weight, rows) && !self.pass.is_adapted(weight);
             self.firsts.iter().all(|first| takes(first.weight.after(expert)))
         });
-        (!by_expert.lent.is_empty()).then_some(device)
+        (!by_expert.offload.is_empty()).then_some(device)
     }
 
     /// Has the other device make the products of all experts that were put apart.
-    fn multiply_there(&self, device: &LentDevice, by_expert: &ByExpert) {
+    fn multiply_there(&self, device: &OffloadDevice, by_expert: &ByExpert) {
         let Products { pass, phase, member, firsts, src, to, .. } = *self;
         let x = pass.int8s(src, phase, member);
         let (out, width) = (pass.buffers.f32s(to), self.width());
@@ -335,7 +336,7 @@ impl Products<'_> {
                 with: firsts.iter().enumerate().map(with).collect(),
             }
         };
-        let mut bundles: Vec<Bundle> = by_expert.lent.iter().map(bundle).collect();
+        let mut bundles: Vec<Bundle> = by_expert.offload.iter().map(bundle).collect();
         device.multiply(self.index, &mut bundles);
     }
 

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::{
-    lent::{LentDevice, multiply_here},
     matmul::{Packed, PackedMemory, QuantRows, Weight},
+    offload::{OffloadDevice, multiply_here},
     pass::add,
     simd::Isa,
     team::Team,
@@ -42,7 +42,7 @@ impl LowPlanes {
         of: &LowProduct,
         (rows, x): (usize, &[f32]),
         vectors: &[Vec<f32>],
-        (isa, team, mut lent): (Isa, &mut Team, Option<&mut LentDevice>),
+        (isa, team, mut offload): (Isa, &mut Team, Option<&mut OffloadDevice>),
         out: &mut Vec<f32>,
     ) -> Result<u64> {
         let LowPlanes { packed, acts, sums } = self;
@@ -56,8 +56,8 @@ impl LowPlanes {
         for (i, (packed, bias)) in each.iter().zip(&of.biases).enumerate() {
             let n = packed.rows();
             sums.resize(rows * n, 0.0);
-            let elsewhere = match &mut lent {
-                Some(lent) => lent.multiply_now(packed, acts, sums)?,
+            let elsewhere = match &mut offload {
+                Some(offload) => offload.multiply_now(packed, acts, sums)?,
                 None => false,
             };
             if !elsewhere {

@@ -8,10 +8,10 @@ pub mod cores;
 mod crew;
 mod experts;
 pub mod kv_store;
-mod lent;
 mod lists;
 mod low;
 mod mixers;
+mod offload;
 mod pass;
 mod per_head;
 mod read_ahead;
@@ -34,13 +34,13 @@ use adapt::ThinRows;
 use buffers::Buffers;
 use cores::{Binding, Cores, Seat};
 use kv_store::KvStore;
-pub use lent::Bundle;
-pub use lent::Multiplier;
-use lent::{Least, LentDevice};
 use lists::Lists;
 use low::LowPlanes;
 pub use low::low_plane;
 use matmul::{Packed, Planes};
+pub use offload::Bundle;
+pub use offload::Multiplier;
+use offload::{Least, OffloadDevice};
 use ops::{Rotate, Turn};
 use pass::Pass;
 use rayon::ThreadPool;
@@ -119,7 +119,7 @@ pub struct CpuBackend {
     counters: Vec<WorkCounter>,
     read_ahead: Option<ReadAhead>,
     /// Makes products of many rows, where another device does.
-    lent: Option<LentDevice>,
+    offload: Option<OffloadDevice>,
     low_planes: LowPlanes,
     /// Whether a pass can go on from the stream alone.
     keeps_hidden: bool,
@@ -186,7 +186,7 @@ impl CpuBackend {
             thin_rows: ThinRows::new(&model, &config.loras, config.max_rows),
             counters: Vec::new(),
             read_ahead,
-            lent: None,
+            offload: None,
             keeps_hidden: model.plan.rests_between_layers(),
             spent: Spent::default(),
             vectors,
@@ -198,7 +198,7 @@ impl CpuBackend {
 
 impl CpuBackend {
     /// Has products of many rows made by another device: from so many on, or else where that is measured to be faster.
-    pub fn lend(&mut self, mut multiplier: Box<dyn Multiplier>, from: Option<usize>) -> Result<()> {
+    pub fn offload(&mut self, mut multiplier: Box<dyn Multiplier>, from: Option<usize>) -> Result<()> {
         let CpuBackend { model, weights, low_planes, isa, team, buffers, .. } = self;
         let plan = &model.plan;
         let packed = |id| weights.get(model, id).as_packed().filter(|packed| multiplier.knows(packed));
@@ -217,7 +217,7 @@ impl CpuBackend {
         let others = others.filter_map(|(known, _)| *known).filter(|packed| !is_head(packed));
         let largest = others.chain(low).max_by_key(|packed| packed.bytes()).or(head);
         let of_layer = |matrices: ExpertMatrices| -> Vec<&Packed> {
-            matrices.ids().take(lent::TIMED_EXPERTS).filter_map(known_of).collect()
+            matrices.ids().take(offload::TIMED_EXPERTS).filter_map(known_of).collect()
         };
         let largest_experts = experts()
             .map(of_layer)
@@ -226,7 +226,7 @@ impl CpuBackend {
         let max_rows = buffers.max_rows();
         let mut worth = |matrices: &[&Packed]| match from {
             Some(rows) => Ok((!matrices.is_empty()).then_some(rows.max(1))),
-            None => lent::rows_worth_lending(&mut *multiplier, matrices, (*isa, &mut *team), max_rows),
+            None => offload::rows_worth_offloading(&mut *multiplier, matrices, (*isa, &mut *team), max_rows),
         };
         let least = Least { rows: worth(largest.as_slice())?, of_expert: worth(&largest_experts)? };
         let from = std::iter::zip(known, is_expert)
@@ -239,7 +239,7 @@ impl CpuBackend {
         });
         let most_apart = max_rows * added.max().unwrap_or(0);
         if least != Least::default() {
-            self.lent = Some(LentDevice::new(multiplier, (least, from), most_apart));
+            self.offload = Some(OffloadDevice::new(multiplier, (least, from), most_apart));
         }
         Ok(())
     }
@@ -278,8 +278,8 @@ impl CpuBackend {
 
 impl Backend for CpuBackend {
     fn describe(&self) -> String {
-        let lent = self.lent.as_ref().map(|lent| format!(", {}", lent.least()));
-        self.identity() + &lent.unwrap_or_default()
+        let offload = self.offload.as_ref().map(|offload| format!(", {}", offload.least()));
+        self.identity() + &offload.unwrap_or_default()
     }
 
     fn identity(&self) -> String {
@@ -338,8 +338,8 @@ impl Backend for CpuBackend {
         if self.counters.len() < phases.len() {
             self.counters.resize_with(phases.len(), WorkCounter::default);
         }
-        if let Some(lent) = &mut self.lent {
-            lent.begin(phases.len());
+        if let Some(offload) = &mut self.offload {
+            offload.begin(phases.len());
         }
         let pass = Pass {
             model: &self.model,
@@ -348,7 +348,7 @@ impl Backend for CpuBackend {
             keys: &self.keys,
             values: &self.values,
             states: &self.states,
-            buffers: self.buffers.lend(&self.model.plan, &pass_shape),
+            buffers: self.buffers.for_pass(&self.model.plan, &pass_shape),
             vectors: &self.vectors,
             rows,
             shape: pass_shape,
@@ -356,7 +356,7 @@ impl Backend for CpuBackend {
             lists: &self.lists,
             logits: rows::SharedOut::new(logits),
             counters: &self.counters,
-            lent: self.lent.as_ref(),
+            offload: self.offload.as_ref(),
             loras: &self.loras,
             thin_rows: &self.thin_rows,
         };
@@ -387,8 +387,8 @@ impl Backend for CpuBackend {
         let file = self.read_ahead.as_ref().map_or(0.0, ReadAhead::end);
         self.spent.file += file;
         self.spent.ram += started.elapsed().as_secs_f64() - file;
-        if let Some(lent) = &mut self.lent {
-            lent.end()?;
+        if let Some(offload) = &mut self.offload {
+            offload.end()?;
         }
         for (buf, range) in self.model.plan.crossing(leaves, n_rows) {
             leaving[range].copy_from_slice(self.buffers.rows_mut(buf, n_rows));
@@ -412,8 +412,8 @@ impl Backend for CpuBackend {
 
     fn low_sums(&mut self, of: &LowProduct, rows: usize, x: &[f32], out: &mut Vec<f32>) -> Result<u64> {
         let started = Instant::now();
-        let CpuBackend { low_planes, lent, vectors, isa, team, .. } = self;
-        let read = low_planes.sums(of, (rows, x), vectors, (*isa, team, lent.as_mut()), out)?;
+        let CpuBackend { low_planes, offload, vectors, isa, team, .. } = self;
+        let read = low_planes.sums(of, (rows, x), vectors, (*isa, team, offload.as_mut()), out)?;
         self.spent.ram += started.elapsed().as_secs_f64();
         Ok(read)
     }

@@ -5,11 +5,11 @@ use std::ops::Range;
 use super::{
     adapt::ThinRows,
     attention::{Attend, Join, Parts, To, deal::Item},
-    buffers::Lent,
+    buffers::PassBuffers,
     kv_store::KvStore,
-    lent::LentDevice,
     lists::Lists,
     matmul::{self, Acts, Mode, OutMatrix, QuantRows},
+    offload::OffloadDevice,
     ops::{Activate, LayerNorm, RmsNorm, Rotate, StoreRow, Turn},
     rows::{SharedOut, SharedRows},
     schedule::{PassShape, Phase, Work},
@@ -41,7 +41,7 @@ pub struct Pass<'a> {
     pub keys: &'a KvStore,
     pub values: &'a KvStore,
     pub states: &'a StateStore,
-    pub buffers: Lent<'a>,
+    pub buffers: PassBuffers<'a>,
     pub vectors: &'a [Vec<f32>],
     pub rows: &'a Rows<'a>,
     pub shape: PassShape,
@@ -53,7 +53,7 @@ pub struct Pass<'a> {
     /// By phase, all zero at first.
     pub counters: &'a [WorkCounter],
     /// Makes products of many rows, where another device does.
-    pub lent: Option<&'a LentDevice>,
+    pub offload: Option<&'a OffloadDevice>,
     pub loras: &'a Loras,
     /// What adapters' first matrices make of rows.
     pub thin_rows: &'a ThinRows,
@@ -88,12 +88,12 @@ impl Pass<'_> {
             Work::Logits { weight, bias, scale, cap } => {
                 let n_vocab = self.model.weight(weight).rows;
                 let list = self.rows.shortlist;
-                let lent = list.is_none() && self.lent_logits(weight, index, phase, member);
+                let offload = list.is_none() && self.offloaded_logits(weight, index, phase, member);
                 for places in self.deal(index, list.map_or(n_vocab, Shortlist::places), phase, member) {
                     let listed = list.map(|list| list.ranges(places.clone()));
                     let whole = list.is_none().then_some(places);
                     for tokens in listed.into_iter().flatten().chain(whole) {
-                        self.logits((weight, lent), (bias, scale, cap), tokens, phase, member);
+                        self.logits((weight, offload), (bias, scale, cap), tokens, phase, member);
                     }
                 }
             }
@@ -103,7 +103,7 @@ impl Pass<'_> {
     /// The logits of some tokens, which were dealt to this thread; their products have maybe been made elsewhere.
     fn logits(
         &self,
-        (weight, lent): (WeightId, bool),
+        (weight, offload): (WeightId, bool),
         (bias, scale, cap): (Option<WeightId>, f32, Option<f32>),
         tokens: Range<usize>,
         phase: &Phase,
@@ -113,7 +113,7 @@ impl Pass<'_> {
         let outputs = self.shape.asked.outputs;
         // SAFETY: `run_segment` has checked the length; each thread writes the columns dealt to it.
         let out = unsafe { OutMatrix::from_raw(self.logits.ptr, outputs, n_vocab, Mode::Store) };
-        if !lent {
+        if !offload {
             self.matmul(weight, Buf::H, &out, tokens.clone(), phase, member);
         }
         self.adapt(weight, (self.logits.ptr, n_vocab), tokens.clone(), phase);
@@ -198,27 +198,27 @@ impl Pass<'_> {
                 let mode = if add { Mode::Add } else { Mode::Store };
                 let buf = self.buffers.f32s(dst);
                 let out = self.out(buf, mode, phase);
-                let lent = self.lent_product((weight, add), (src, buf), index, phase, member);
+                let offload = self.offloaded_product((weight, add), (src, buf), index, phase, member);
                 for columns in self.deal(index, buf.width(), phase, member) {
-                    match &lent {
+                    match &offload {
                         Some(sums) => sums.put(buf, columns.clone(), rows),
                         None => self.matmul(weight, src, &out, columns.clone(), phase, member),
                     }
                     self.adapt(weight, (buf.as_ptr(), buf.width()), columns.clone(), phase);
                     self.add_bias(bias, buf, columns, rows);
                 }
-                if lent.is_some_and(|sums| sums.are_apart()) {
+                if offload.is_some_and(|sums| sums.are_apart()) {
                     // The next product may take their room.
                     member.sync();
                 }
             }
             Op::Gate { gate, up, activation, src, dst } => {
                 let gates = self.buffers.f32s(dst);
-                let lent = self.lent_gate(gate, up, (src, dst), index, phase, member);
+                let offload = self.offloaded_gate(gate, up, (src, dst), index, phase, member);
                 for columns in self.deal(index, gates.width(), phase, member) {
                     let product = |Linear { weight, bias }: Linear, buf: &SharedRows| {
                         let out = self.out(buf, Mode::Store, phase);
-                        if !lent {
+                        if !offload {
                             self.matmul(weight, src, &out, columns.clone(), phase, member);
                         }
                         self.adapt(weight, (buf.as_ptr(), buf.width()), columns.clone(), phase);

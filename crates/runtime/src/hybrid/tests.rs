@@ -253,7 +253,7 @@ impl Multiplier for Multiplying {
             return Err(Error::Device("lost".into()));
         }
         for Bundle { x, parts, with } in bundles {
-            assert!(parts.len() >= LEAST_LENT);
+            assert!(parts.len() >= LEAST_OFFLOADED);
             if parts.len() < x.rows() {
                 self.of_experts.fetch_add(1, Ordering::Relaxed);
             }
@@ -276,7 +276,7 @@ impl Multiplier for Multiplying {
 }
 
 /// One and two rows are this device's own, of a pass or of an expert.
-const LEAST_LENT: usize = 3;
+const LEAST_OFFLOADED: usize = 3;
 
 #[test]
 fn products_of_another_device_change_no_bit() {
@@ -287,13 +287,13 @@ fn products_of_another_device_change_no_bit() {
         let every: Vec<usize> = (0..ROWS).collect();
         let expected = run(&mut cpu(&model, UnitSet::all(n_layer), 1), &model, &tokens, 0, &every);
         let (products, of_experts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let lending = |most| {
+        let offloading = |most| {
             let mut cpu = cpu(&model, UnitSet::all(n_layer), 3);
             let multiplier = Multiplying { products: products.clone(), of_experts: of_experts.clone(), most };
-            cpu.lend(Box::new(multiplier), Some(LEAST_LENT)).unwrap();
+            cpu.offload(Box::new(multiplier), Some(LEAST_OFFLOADED)).unwrap();
             cpu
         };
-        let mut backend = lending(usize::MAX);
+        let mut backend = offloading(usize::MAX);
         assert!(run(&mut backend, &model, &tokens, 0, &every) == expected, "{}: all rows", model.arch);
         let packs = model.weights.iter().any(|weight| Packed::knows(weight.ty()) && weight.rows > 1);
         assert_eq!(products.swap(0, Ordering::Relaxed) > 0, packs, "{}", model.arch);
@@ -309,7 +309,7 @@ fn products_of_another_device_change_no_bit() {
         assert!(last[0] == expected[ROWS - 1], "{}: the last row", model.arch);
         // A device that is lost in the middle of a pass ends it with its error, and not a row of it is used.
         if products.swap(0, Ordering::Relaxed) > 2 {
-            let lost = try_run(&mut lending(2), &model, &tokens, 0, &every).unwrap_err();
+            let lost = try_run(&mut offloading(2), &model, &tokens, 0, &every).unwrap_err();
             assert!(lost.to_string().contains("lost"), "{lost}");
         }
     }

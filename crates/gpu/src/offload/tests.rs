@@ -69,15 +69,15 @@ fn rounded(random: &mut Random, columns: usize, k: usize) -> QuantRows {
     rows
 }
 
-fn multiplied(lender: &mut Lender, packed: &Packed, x: &QuantRows, out: &mut [f32]) -> bool {
-    lender.multiply(&mut [Bundle::of_rows(x, [(Weight::packed(packed), out)])]).unwrap()
+fn multiplied(offloader: &mut Offloader, packed: &Packed, x: &QuantRows, out: &mut [f32]) -> bool {
+    offloader.multiply(&mut [Bundle::of_rows(x, [(Weight::packed(packed), out)])]).unwrap()
 }
 
 /// Whether all products have the CPU's bits; the first that has not, if any.
-fn differs(lender: &mut Lender, packed: &Packed, x: &QuantRows) -> Option<String> {
+fn differs(offloader: &mut Offloader, packed: &Packed, x: &QuantRows) -> Option<String> {
     let want = of_cpu(packed, x);
     let mut got = vec![f32::NAN; want.len()];
-    assert!(multiplied(lender, packed, x, &mut got));
+    assert!(multiplied(offloader, packed, x, &mut got));
     let first = std::iter::zip(&got, &want).position(|(a, b)| a.to_bits() != b.to_bits())?;
     Some(format!("product {first}: {:e}, not {:e}", got[first], want[first]))
 }
@@ -112,15 +112,15 @@ fn products_have_the_bits_of_the_cpu() {
     let Some(gpu) = gpu(TEST).map(Arc::new) else { return };
     let mut random = Random::new(5);
     let cases = of_every_form(&mut random, &Isa::available());
-    let mut lender = Lender::of(gpu.clone(), sizes()).unwrap();
+    let mut offloader = Offloader::of(gpu.clone(), sizes()).unwrap();
     let x = rounded(&mut random, 37, 512);
-    let wrong = differs(&mut lender, &cases[0], &x);
+    let wrong = differs(&mut offloader, &cases[0], &x);
     println!("with the device's fma: {}", wrong.unwrap_or("the same bits".into()));
-    let mut lender = lender.without_fma();
+    let mut offloader = offloader.without_fma();
     for packed in &cases {
         for columns in [1, 33, 70] {
             let x = rounded(&mut random, columns, 512);
-            let wrong = differs(&mut lender, packed, &x);
+            let wrong = differs(&mut offloader, packed, &x);
             assert!(wrong.is_none(), "{} of {} lanes: {wrong:?}", packed.ty(), packed.lanes());
         }
     }
@@ -152,7 +152,7 @@ fn matrices_with_parts_of_rows_have_the_bits_of_each_alone() {
         return;
     };
     let mut random = Random::new(7);
-    let mut lender = Lender::of(gpu, sizes()).unwrap().without_fma();
+    let mut offloader = Offloader::of(gpu, sizes()).unwrap().without_fma();
     let isa = Isa::detect();
     let x = rounded(&mut random, 90, 3 * 64);
     let mut matrices = |ty| -> Vec<Packed> {
@@ -179,7 +179,7 @@ fn matrices_with_parts_of_rows_have_the_bits_of_each_alone() {
                 .collect(),
         })
         .collect();
-    assert!(lender.multiply(&mut bundles).unwrap());
+    assert!(offloader.multiply(&mut bundles).unwrap());
     drop(bundles);
     for (expert, got) in got.iter().enumerate() {
         let mut rows = QuantRows::new();
@@ -199,7 +199,7 @@ fn matrices_with_parts_of_rows_have_the_bits_of_each_alone() {
 #[test]
 fn matrices_with_extreme_powers_of_two_are_not_taken() {
     let Some(gpu) = gpu("matrices_with_extreme_powers_of_two_are_not_taken").map(Arc::new) else { return };
-    let lender = Lender::of(gpu, sizes()).unwrap();
+    let offloader = Offloader::of(gpu, sizes()).unwrap();
     for isa in Isa::available() {
         for (power, level, taken) in
             [(65, 1, true), (64, 1, false), (64, 8, true), (0, 0, true), (167, 1, true), (168, 0, false)]
@@ -210,7 +210,7 @@ fn matrices_with_extreme_powers_of_two_are_not_taken() {
             (block[0], block[9]) = (power, level << 4);
             let weight = Weight::new(GgmlType::MXFP4, &bytes, 40, 128);
             let packed = Packed::new(isa, &weight, Planes::Cheap, |_| ()).unwrap();
-            assert_eq!(lender.knows(&packed), taken, "{isa}: {power}, {level}");
+            assert_eq!(offloader.knows(&packed), taken, "{isa}: {power}, {level}");
         }
     }
 }
@@ -221,7 +221,7 @@ fn numbers_of_extreme_sizes_are_declined() {
     let Some(gpu) = gpu("numbers_of_extreme_sizes_are_declined").map(Arc::new) else { return };
     let mut random = Random::new(6);
     let packed = matrix(&mut random, GgmlType::Q4_0, (32, 64), Some(Planes::Cheap), Isa::detect());
-    let mut lender = Lender::of(gpu, sizes()).unwrap();
+    let mut offloader = Offloader::of(gpu, sizes()).unwrap();
     for (value, taken) in [(1.0, true), (0.0, true), (1e-20, false), (1e30, false), (f32::NAN, false)] {
         let mut x = vec![1.0; 128];
         x[70] = value;
@@ -229,6 +229,6 @@ fn numbers_of_extreme_sizes_are_declined() {
         let mut rows = QuantRows::new();
         rows.resize(2, 64);
         rows.quantize(Isa::detect(), &x);
-        assert_eq!(multiplied(&mut lender, &packed, &rows, &mut [0.0; 64]), taken, "{value}");
+        assert_eq!(multiplied(&mut offloader, &packed, &rows, &mut [0.0; 64]), taken, "{value}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{super::proof::same_bits, Lender};
+use super::{super::proof::same_bits, Offloader};
 use crate::{
     Model, Result,
     backend::{
@@ -21,7 +21,7 @@ use crate::{
 const ROWS: usize = 100;
 pub(super) const COLUMNS: usize = 40;
 
-impl Lender {
+impl Offloader {
     /// With its own `fma` if that gives the CPU's bits, else with one made of other operations; `None` if neither does.
     pub fn agreeing(
         mut self,

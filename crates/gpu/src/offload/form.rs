@@ -130,6 +130,6 @@ impl Form {
             Bits::Numbers(_) => shader("common/packed_numbers").to_string(),
             Bits::Levels(table) => shader(table).to_string() + shader("common/packed_levels"),
         };
-        constants + shader("common/packed") + &bits + shader("matmul_lent")
+        constants + shader("common/packed") + &bits + shader("matmul_offload")
     }
 }

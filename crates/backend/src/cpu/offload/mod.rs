@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-pub use worth::{TIMED_EXPERTS, rows_worth_lending};
+pub use worth::{TIMED_EXPERTS, rows_worth_offloading};
 
 use super::{
     matmul::{self, Acts, Mode, OutMatrix, Packed, QuantRows, Weight},
@@ -83,7 +83,7 @@ impl fmt::Display for Least {
     }
 }
 
-pub struct LentDevice {
+pub struct OffloadDevice {
     least: Least,
     /// By weight id: from so many rows on it multiplies with a matrix, if it ever does.
     from: Vec<Option<usize>>,
@@ -99,7 +99,7 @@ struct Device {
     failed: Option<Error>,
 }
 
-impl LentDevice {
+impl OffloadDevice {
     /// `from`, by weight id: from how many rows on it multiplies with a matrix. `most_apart`: numbers that are ever put apart
     /// at once.
     pub fn new(
@@ -107,7 +107,7 @@ impl LentDevice {
         (least, from): (Least, Vec<Option<usize>>),
         most_apart: usize,
     ) -> Self {
-        LentDevice {
+        OffloadDevice {
             least,
             from,
             device: Mutex::new(Device { multiplier, failed: None }),
@@ -213,7 +213,7 @@ impl Sums<'_> {
 // SAFETY comments as in `pass`. Here a thread has the share of all: the others go on to the barrier.
 impl Pass<'_> {
     /// A phase's product, if another device has made it for all.
-    pub fn lent_product(
+    pub fn offloaded_product(
         &self,
         (weight, adds): (WeightId, bool),
         (src, dst): (Buf, &SharedRows),
@@ -222,30 +222,30 @@ impl Pass<'_> {
         member: &Member,
     ) -> Option<Sums<'_>> {
         let rows = self.n_rows(phase);
-        let lent = self.lent.filter(|lent| !phase.coarse && lent.takes(weight, rows))?;
+        let offload = self.offload.filter(|offload| !phase.coarse && offload.takes(weight, rows))?;
         if member.index == 0 {
             // SAFETY: nobody else touches the sums, or the buffer that this phase writes, until the barrier.
             let out = unsafe {
                 if adds {
-                    &mut lent.apart.first_rows_mut(1)[..rows * dst.width()]
+                    &mut offload.apart.first_rows_mut(1)[..rows * dst.width()]
                 } else {
                     dst.first_rows_mut(rows)
                 }
             };
             let x = self.int8s(src, phase, member);
             let weight = self.weights.get(self.model, weight);
-            lent.multiply(index, &mut [Bundle::of_rows(x, [(weight, out)])]);
+            offload.multiply(index, &mut [Bundle::of_rows(x, [(weight, out)])]);
         }
         member.sync();
-        match lent.is_declined(index) {
+        match offload.is_declined(index) {
             true => None,
-            false if adds => Some(Sums::Apart(&lent.apart)),
+            false if adds => Some(Sums::Apart(&offload.apart)),
             false => Some(Sums::Put),
         }
     }
 
     /// Whether another device has made both products of a gate, for all.
-    pub fn lent_gate(
+    pub fn offloaded_gate(
         &self,
         gate: Linear,
         up: Option<Linear>,
@@ -256,8 +256,9 @@ impl Pass<'_> {
     ) -> bool {
         let rows = self.n_rows(phase);
         let products = || std::iter::once(gate).chain(up).map(|linear| linear.weight);
-        let takes = |lent: &&LentDevice| !phase.coarse && products().all(|weight| lent.takes(weight, rows));
-        let Some(lent) = self.lent.filter(takes) else { return false };
+        let takes =
+            |offload: &&OffloadDevice| !phase.coarse && products().all(|weight| offload.takes(weight, rows));
+        let Some(offload) = self.offload.filter(takes) else { return false };
         if member.index == 0 {
             let x = self.int8s(src, phase, member);
             let bufs = [self.buffers.f32s(dst)].into_iter().chain(up.map(|_| self.buffers.up(dst)));
@@ -265,25 +266,25 @@ impl Pass<'_> {
                 // SAFETY: nobody else touches what this phase writes until the barrier.
                 (self.weights.get(self.model, weight), unsafe { buf.first_rows_mut(rows) })
             });
-            lent.multiply(index, &mut [Bundle::of_rows(x, with)]);
+            offload.multiply(index, &mut [Bundle::of_rows(x, with)]);
         }
         member.sync();
-        !lent.is_declined(index)
+        !offload.is_declined(index)
     }
 
     /// Whether another device has made the products of the head, for all.
-    pub fn lent_logits(&self, weight: WeightId, index: usize, phase: &Phase, member: &Member) -> bool {
+    pub fn offloaded_logits(&self, weight: WeightId, index: usize, phase: &Phase, member: &Member) -> bool {
         let rows = self.n_rows(phase);
-        let takes = |lent: &&LentDevice| !phase.coarse && lent.takes(weight, rows);
-        let Some(lent) = self.lent.filter(takes) else { return false };
+        let takes = |offload: &&OffloadDevice| !phase.coarse && offload.takes(weight, rows);
+        let Some(offload) = self.offload.filter(takes) else { return false };
         if member.index == 0 {
             let weight = self.weights.get(self.model, weight);
             let x = self.int8s(Buf::H, phase, member);
             // SAFETY: there is room for the logits of all these rows; nobody else touches them until the barrier.
             let out = unsafe { std::slice::from_raw_parts_mut(self.logits.ptr, rows * weight.rows()) };
-            lent.multiply(index, &mut [Bundle::of_rows(x, [(weight, out)])]);
+            offload.multiply(index, &mut [Bundle::of_rows(x, [(weight, out)])]);
         }
         member.sync();
-        !lent.is_declined(index)
+        !offload.is_declined(index)
     }
 }

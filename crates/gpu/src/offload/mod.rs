@@ -98,7 +98,7 @@ impl Sizes {
 }
 
 /// Bytes of the GPU's memory that products for the CPU take, if units of a model lie in RAM.
-pub fn lent_bytes(model: &Model, in_ram: &UnitSet, max_rows: usize) -> u64 {
+pub fn offload_bytes(model: &Model, in_ram: &UnitSet, max_rows: usize) -> u64 {
     Sizes::of(model, in_ram, max_rows).map_or(0, Sizes::bytes)
 }
 
@@ -106,7 +106,7 @@ pub fn lent_bytes(model: &Model, in_ram: &UnitSet, max_rows: usize) -> u64 {
 const STORAGE: &str = "rrw";
 
 /// Multiplies for the CPU.
-pub struct Lender {
+pub struct Offloader {
     gpu: Arc<Gpu>,
     sizes: Sizes,
     acts: wgpu::Buffer,
@@ -125,7 +125,7 @@ struct Pending<'l> {
     mapped: Receiver<Result<(), wgpu::BufferAsyncError>>,
 }
 
-impl Lender {
+impl Offloader {
     /// For matrices of these units; `None` where there are none for it.
     pub fn new(gpu: Arc<Gpu>, model: &Model, in_ram: &UnitSet, max_rows: usize) -> Result<Option<Self>> {
         Sizes::of(model, in_ram, max_rows).map(|sizes| Self::of(gpu, sizes)).transpose()
@@ -174,16 +174,16 @@ impl Lender {
             Ok(Room { params, weights, products, readable, bound })
         };
         let rooms = [room()?, room()?];
-        Ok(Lender { gpu, sizes, acts, rooms, layout, kernels: HashMap::new(), fused: true })
+        Ok(Offloader { gpu, sizes, acts, rooms, layout, kernels: HashMap::new(), fused: true })
     }
 
     /// With an `fma` made of operations that round once each.
     pub fn without_fma(self) -> Self {
-        Lender { fused: false, kernels: HashMap::new(), ..self }
+        Offloader { fused: false, kernels: HashMap::new(), ..self }
     }
 
     fn make_kernel(&mut self, form: Form) -> Result<()> {
-        let Lender { gpu, layout, kernels, fused, .. } = self;
+        let Offloader { gpu, layout, kernels, fused, .. } = self;
         let Entry::Vacant(place) = kernels.entry(form) else { return Ok(()) };
         place.insert(gpu.pipeline(Source {
             name: &form.name(),
@@ -345,7 +345,7 @@ fn are_plain(x: &QuantRows) -> bool {
     x.all_groups().par_chunks(4096).all(|groups| groups.iter().all(is_plain))
 }
 
-impl Multiplier for Lender {
+impl Multiplier for Offloader {
     fn knows(&self, packed: &Packed) -> bool {
         Form::of(packed).is_some_and(|form| form.keeps_scales(packed))
     }

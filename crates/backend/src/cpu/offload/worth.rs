@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// So few rows are never worth it: the weights would cross for each pass.
-const LEAST_LENT: usize = 33;
+const LEAST_OFFLOADED: usize = 33;
 
 /// Rows of which the times are taken.
 const TIMED_ROWS: [usize; 2] = [64, 256];
@@ -23,7 +23,7 @@ pub const TIMED_EXPERTS: usize = 8;
 
 /// From how many rows on the other device is faster with these matrices, which are alike and are multiplied with one behind
 /// the other; `None` if it is not for as many rows as there can be.
-pub fn rows_worth_lending(
+pub fn rows_worth_offloading(
     multiplier: &mut dyn Multiplier,
     matrices: &[&Packed],
     (isa, team): (Isa, &mut Team),
@@ -78,5 +78,5 @@ fn worth_from(there: [(usize, Duration); 2], here: (usize, Duration)) -> Option<
     let beside = (of_few - few * row_there).max(0.0);
     (row_here > row_there)
         .then(|| (beside / (row_here - row_there)).ceil() as usize)
-        .map(|n| n.max(LEAST_LENT))
+        .map(|n| n.max(LEAST_OFFLOADED))
 }
