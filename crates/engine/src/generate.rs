@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 pub use crate::engine::{Generation, Request, Stop, TokenScore};
 use crate::{
     Context, Result, Sampler, Tokenizer,
-    engine::{Lane, Limits, News, Text, alone},
+    engine::{Lane, Limits, Text, TextEvent, alone},
     speculation::{DRAFT, Fixed, Policy, Proposer, Report, TARGET, Token},
 };
 
@@ -51,9 +51,9 @@ pub fn speculate(
         Text::new(limits, sampler, Report::new(sources)).drafted_by(speculation.proposers, context);
     let Speculation { proposers, policy, .. } = speculation;
     let mut lane = Lane { text: &mut text, sampler, proposers, policy: &mut **policy };
-    alone::run(context, &mut lane, request.prompt, &mut |_, news| match news {
-        News::Token(token, _) => on_token(token),
-        News::Evaluated(_) => Ok(ControlFlow::Continue(())),
+    alone::run(context, &mut lane, request.prompt, &mut |_, event| match event {
+        TextEvent::Token(token, _) => on_token(token),
+        TextEvent::Evaluated(_) => Ok(ControlFlow::Continue(())),
     })?;
     let Text { out, mut report, .. } = text;
     report.finish(speculation.policy);

@@ -10,16 +10,16 @@ use crate::{
 };
 
 /// Where a job's events go, and the number that they carry.
-pub struct Hearer {
+pub struct EventSink {
     /// Which of a request's jobs.
     pub index: usize,
     /// The request.
-    pub to: UnboundedSender<(usize, Heard)>,
+    pub to: UnboundedSender<(usize, JobEvent)>,
 }
 
 /// What a request hears of a job.
 #[derive(Debug)]
-pub enum Heard {
+pub enum JobEvent {
     /// The prompt is being evaluated.
     Begun {
         /// Tokens of it that are in the cache.
@@ -42,10 +42,10 @@ pub enum Heard {
     Ended(std::result::Result<Box<Ended>, String>),
 }
 
-impl Hearer {
+impl EventSink {
     /// Says something of the job; a break says that nobody listens any more.
-    pub fn tell(&self, heard: Heard) -> ControlFlow<()> {
-        match self.to.send((self.index, heard)) {
+    pub fn tell(&self, event: JobEvent) -> ControlFlow<()> {
+        match self.to.send((self.index, event)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
         }
@@ -55,7 +55,7 @@ impl Hearer {
 /// Makes texts. Where nobody listens to a job any more it ends.
 pub trait Answers: Send + Sync {
     /// Takes a job; waits until the engine has looked at it.
-    fn submit(&self, job: Job, bound: Bound, hearer: Hearer) -> Result<JobId>;
+    fn submit(&self, job: Job, bound: Bound, sink: EventSink) -> Result<JobId>;
 
     /// Ends a job, at once or after the pass at hand.
     fn cancel(&self, id: JobId);
@@ -87,15 +87,15 @@ pub trait Answers: Send + Sync {
 }
 
 /// Hands a job to an engine, with what it says of it.
-pub fn submit(handle: &Handle, job: Job, bound: Bound, hearer: Hearer) -> Result<JobId> {
+pub fn submit(handle: &Handle, job: Job, bound: Bound, sink: EventSink) -> Result<JobId> {
     let listener = move |event: Event| {
-        hearer.tell(match event {
-            Event::Begun { cached, slot } => Heard::Begun { cached, slot },
-            Event::Evaluated(tokens) => Heard::Evaluated(tokens),
+        sink.tell(match event {
+            Event::Begun { cached, slot } => JobEvent::Begun { cached, slot },
+            Event::Evaluated(tokens) => JobEvent::Evaluated(tokens),
             Event::Token(token, score) => {
-                Heard::Token { id: token.id, drafted_by: token.drafted_by, score: score.cloned() }
+                JobEvent::Token { id: token.id, drafted_by: token.drafted_by, score: score.cloned() }
             }
-            Event::Ended(ended) => Heard::Ended(ended),
+            Event::Ended(ended) => JobEvent::Ended(ended),
         })
     };
     handle.submit(job, bound, Box::new(listener))

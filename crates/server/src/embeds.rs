@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::sync::oneshot;
 
-use super::{desk::Answers, desk::Hearer, wire::ApiError};
+use super::{desk::Answers, desk::EventSink, wire::ApiError};
 use crate::{
     Error, Result,
     embed::{Asked, Embedder, Embedding, Handle, Limits, Listener, Pairs, Pooling, Worker},
@@ -116,7 +116,7 @@ fn refused() -> Error {
 }
 
 impl Answers for NoText {
-    fn submit(&self, _: Job, _: Bound, _: Hearer) -> Result<JobId> {
+    fn submit(&self, _: Job, _: Bound, _: EventSink) -> Result<JobId> {
         Err(refused())
     }
 

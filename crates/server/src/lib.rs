@@ -23,7 +23,7 @@ pub mod wire;
 pub use adapters::Adapters;
 pub use assets::{PAGE, POLICY};
 pub use choice::Source;
-pub use desk::{Answers, Heard, Hearer};
+pub use desk::{Answers, EventSink, JobEvent};
 pub use embeds::{Embeds, NoText};
 pub use http::{App, Asset, Config, Log, Origins, Predict, Record, listen, router, serve};
 pub use lark::Controls;

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::desk::{self, Answers, Hearer};
+use super::desk::{self, Answers, EventSink};
 use crate::{
     Engine, Result,
     engine::{Bound, Handle, Job, JobId, SavedText, SlotStatus, Status, Worker},
@@ -90,8 +90,8 @@ impl Sleeper {
 }
 
 impl Answers for Sleeper {
-    fn submit(&self, job: Job, bound: Bound, hearer: Hearer) -> Result<JobId> {
-        desk::submit(&self.handle()?, job, bound, hearer)
+    fn submit(&self, job: Job, bound: Bound, sink: EventSink) -> Result<JobId> {
+        desk::submit(&self.handle()?, job, bound, sink)
     }
 
     fn cancel(&self, id: JobId) {

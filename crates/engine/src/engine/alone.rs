@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    Hear, Lane, Stop, Text,
+    Lane, OnTextEvent, Stop, Text,
     load::Load,
     request,
     round::{self, Terms},
@@ -17,7 +17,7 @@ const PART: usize = 512;
 const PACKING: Duration = Duration::from_millis(100);
 
 /// Evaluates the prompt and goes on until the text ends.
-pub fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: Hear) -> Result<()> {
+pub fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: OnTextEvent) -> Result<()> {
     let seq = lane.text.limits.seq;
     context.remove(seq);
     let started = Instant::now();

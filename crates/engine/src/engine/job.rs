@@ -2,7 +2,7 @@
 
 use std::{ops::ControlFlow, time::Instant};
 
-use super::{Generation, Lane, News, Request, Text, TokenScore};
+use super::{Generation, Lane, Request, Text, TextEvent, TokenScore};
 use crate::{
     RunLayers, Sampler,
     sampler::{Rule, SamplerConfig},
@@ -148,9 +148,9 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub fn parts(&mut self) -> (Lane<'_>, Heard<'_>) {
+    pub fn parts(&mut self) -> (Lane<'_>, EventSink<'_>) {
         let Running { text, sampler, proposers, policy, listener, first_token, .. } = self;
-        (Lane { text, sampler, proposers, policy }, Heard { listener, first_token })
+        (Lane { text, sampler, proposers, policy }, EventSink { listener, first_token })
     }
 
     /// The tokens that its cells hold, if so many are evaluated.
@@ -192,16 +192,16 @@ impl Running {
 }
 
 /// Who hears of a text.
-pub(super) struct Heard<'r> {
+pub(super) struct EventSink<'r> {
     listener: &'r mut Listener,
     first_token: &'r mut Option<Instant>,
 }
 
-impl Heard<'_> {
-    pub fn of(&mut self, news: News) -> ControlFlow<()> {
-        (self.listener)(match news {
-            News::Evaluated(tokens) => Event::Evaluated(tokens),
-            News::Token(token, score) => {
+impl EventSink<'_> {
+    pub fn of(&mut self, event: TextEvent) -> ControlFlow<()> {
+        (self.listener)(match event {
+            TextEvent::Evaluated(tokens) => Event::Evaluated(tokens),
+            TextEvent::Token(token, score) => {
                 self.first_token.get_or_insert_with(Instant::now);
                 Event::Token(token, score)
             }

@@ -44,7 +44,7 @@ pub use session::Session;
 pub use slots::SlotStatus;
 pub use status::{Done, Status};
 pub use text::TokenScore;
-pub use text::{Hear, Lane, Limits, Maker, News, Text};
+pub use text::{Lane, Limits, Maker, OnTextEvent, Text, TextEvent};
 pub use worker::{Handle, Worker};
 
 use self::{
@@ -477,13 +477,13 @@ impl Engine {
             self.context.pack_more(Duration::MAX)?;
         }
         self.shift_or_stop()?;
-        let (mut lanes, mut heard): (Vec<_>, Vec<_>) = self
+        let (mut lanes, mut sink): (Vec<_>, Vec<_>) = self
             .running
             .iter_mut()
             .filter(|job| job.text.stop.is_none() || job.text.prompt.is_some())
             .map(Running::parts)
             .unzip();
-        let mut hear = |who: usize, news: News| Ok(heard[who].of(news));
+        let mut hear = |who: usize, event: TextEvent| Ok(sink[who].of(event));
         self.alone = if lanes.len() > 1 { 0 } else { self.alone.saturating_add(1) };
         let terms =
             Terms { chunk: self.config.chunk, drafts: lanes.len() > 1 || self.alone > COMPANY_MAY_COME };

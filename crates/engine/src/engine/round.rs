@@ -10,7 +10,7 @@ use super::{
     chain::{self, Chained},
     drafting::{self, Steps, Until},
     load::{self, Done, Load, Plan, Share},
-    text::{Hear, Part},
+    text::{OnTextEvent, Part},
     trial,
     verify::{self, Pass},
 };
@@ -67,7 +67,7 @@ pub fn round(
     lanes: &mut [Lane],
     terms: &Terms,
     load: &mut Load,
-    hear: Hear,
+    hear: OnTextEvent,
 ) -> Result<Passes> {
     let mut turn = turn(lanes, terms.chunk);
     if turn.is_lone && terms.drafts {
@@ -212,7 +212,7 @@ fn verdict(
     turn: &Turn,
     pass: &Pass,
     who: usize,
-    hear: Hear,
+    hear: OnTextEvent,
 ) -> Result<()> {
     let (started, callbacks) = (Instant::now(), lane.text.callback_seconds);
     let drafted = lane.text.made.proposals.len();

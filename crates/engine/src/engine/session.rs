@@ -12,11 +12,11 @@ use crate::{Error, Result, speculation::Token};
 pub struct Session<'e> {
     engine: &'e mut Engine,
     id: JobId,
-    heard: Receiver<Said>,
+    events: Receiver<SessionEvent>,
     ended: Option<Result<Box<Ended>, String>>,
 }
 
-enum Said {
+enum SessionEvent {
     Token(Token),
     Ended(Result<Box<Ended>, String>),
 }
@@ -29,17 +29,17 @@ impl Engine {
 
     /// The same of a text that keeps to a rule.
     pub fn session_bound(&mut self, job: Job, bound: Bound) -> Result<Session<'_>> {
-        let (send, heard) = channel();
+        let (send, events) = channel();
         let listener = move |event: Event| {
             let sent = match event {
                 Event::Begun { .. } | Event::Evaluated(_) => Ok(()),
-                Event::Token(token, _) => send.send(Said::Token(token)),
-                Event::Ended(ended) => send.send(Said::Ended(ended)),
+                Event::Token(token, _) => send.send(SessionEvent::Token(token)),
+                Event::Ended(ended) => send.send(SessionEvent::Ended(ended)),
             };
             if sent.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let id = self.submit_bound(job, bound, Box::new(listener))?;
-        Ok(Session { engine: self, id, heard, ended: None })
+        Ok(Session { engine: self, id, events, ended: None })
     }
 }
 
@@ -52,9 +52,9 @@ impl Session<'_> {
     /// The next token; `None` at the end.
     pub fn next_token(&mut self) -> Result<Option<Token>> {
         while self.ended.is_none() {
-            match self.heard.try_recv() {
-                Ok(Said::Token(token)) => return Ok(Some(token)),
-                Ok(Said::Ended(ended)) => self.ended = Some(ended),
+            match self.events.try_recv() {
+                Ok(SessionEvent::Token(token)) => return Ok(Some(token)),
+                Ok(SessionEvent::Ended(ended)) => self.ended = Some(ended),
                 Err(_) => {
                     self.engine.step();
                 }

@@ -22,7 +22,7 @@ use crate::{
 const SHOWN: usize = 16;
 
 /// What becomes known of a text.
-pub enum News<'n> {
+pub enum TextEvent<'n> {
     /// So many tokens of the prompt are evaluated.
     Evaluated(usize),
     /// A token is certain; and how likely it was, if that was asked for.
@@ -30,7 +30,7 @@ pub enum News<'n> {
 }
 
 /// Told what becomes known, and which lane's text it is of; may end that text.
-pub type Hear<'h> = &'h mut dyn FnMut(usize, News) -> Result<ControlFlow<()>>;
+pub type OnTextEvent<'h> = &'h mut dyn FnMut(usize, TextEvent) -> Result<ControlFlow<()>>;
 
 /// What makes a text. Those that are made alike have the same keys and values where they begin alike.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -264,7 +264,13 @@ pub struct Lane<'a> {
 
 impl Lane<'_> {
     /// A token that is certain, with what it was chosen from.
-    fn add(&mut self, token: Token, scores: Scores, who: usize, hear: Hear) -> Result<ControlFlow<Stop>> {
+    fn add(
+        &mut self,
+        token: Token,
+        scores: Scores,
+        who: usize,
+        hear: OnTextEvent,
+    ) -> Result<ControlFlow<Stop>> {
         let Text { limits, out, callback_seconds, .. } = &mut *self.text;
         let scored = match (limits.logprobs, scores) {
             (1.., scores) if limits.after_sampling => {
@@ -281,7 +287,7 @@ impl Lane<'_> {
         self.sampler.accept(token.id);
         out.tokens.push(token.id);
         let started = Instant::now();
-        let flow = hear(who, News::Token(token, out.logprobs.last()))?;
+        let flow = hear(who, TextEvent::Token(token, out.logprobs.last()))?;
         *callback_seconds += started.elapsed().as_secs_f64();
         Ok(match flow {
             ControlFlow::Break(()) => ControlFlow::Break(Stop::Interrupted),
@@ -291,7 +297,7 @@ impl Lane<'_> {
     }
 
     /// Rows of the prompt were evaluated.
-    pub fn took_part(&mut self, context: &Context, part: &Part, who: usize, hear: Hear) -> Result<()> {
+    pub fn took_part(&mut self, context: &Context, part: &Part, who: usize, hear: OnTextEvent) -> Result<()> {
         let tokens: Vec<u32> = part.rows.iter().map(|row| row.token).collect();
         self.show_rows(context, &tokens, part.begin as u32, |i| i);
         if !part.is_last {
@@ -310,8 +316,8 @@ impl Lane<'_> {
             let asked = part.rows.iter().filter(|row| row.logits).count();
             *row += asked.saturating_sub(1);
         }
-        // What was evaluated before and is evaluated again is no news.
-        if prompt.asks && hear(who, News::Evaluated(prompt.done))?.is_break() {
+        // What was evaluated before and is evaluated again is no event.
+        if prompt.asks && hear(who, TextEvent::Evaluated(prompt.done))?.is_break() {
             *stop = Some(Stop::Interrupted);
         }
         if !part.is_last {
@@ -338,7 +344,7 @@ impl Lane<'_> {
         context: &Context,
         source: Option<usize>,
         who: usize,
-        hear: Hear,
+        hear: OnTextEvent,
     ) -> Result<(Verdict, usize)> {
         let (outcome, fault) = self.accept(context);
         for place in 0..=outcome.accepted {
@@ -380,7 +386,7 @@ impl Lane<'_> {
         context: &mut Context,
         source: Option<usize>,
         who: usize,
-        hear: Hear,
+        hear: OnTextEvent,
     ) -> Result<Verdict> {
         let last = self.text.last();
         let (outcome, end) = self.judge(context, source, who, hear)?;

@@ -1,4 +1,4 @@
-//! From a request to its answer: jobs are submitted, and what is heard of them is sent as it comes or all at once.
+//! From a request to its answer: jobs are submitted, and their events are sent as it comes or all at once.
 
 use std::{
     pin::Pin,
@@ -25,7 +25,7 @@ use crate::engine::{Ended, JobId};
 use crate::quoted::one_line;
 use crate::{
     choice::{Choice, random},
-    desk::{Heard, Hearer},
+    desk::{EventSink, JobEvent},
     embeds::no_text,
     models::{Lease, Wanted},
     prepare::Prepared,
@@ -48,7 +48,7 @@ struct Answering {
     path: String,
     ask: Ask,
     writer: Writer,
-    heard: UnboundedReceiver<(usize, Heard)>,
+    event: UnboundedReceiver<(usize, JobEvent)>,
     choices: Vec<Option<Choice>>,
     ids: Vec<JobId>,
     wholes: Vec<Option<Whole>>,
@@ -157,22 +157,22 @@ async fn begin(app: Arc<App>, model: Lease, ask: Ask, path: &str) -> Result<Answ
             return Err(no_text());
         }
         let prepared = model.preparer.jobs(&ask)?;
-        let (to, heard) = unbounded_channel();
+        let (to, event) = unbounded_channel();
         let mut answering = Answering {
             writer: Writer::new(ask.shape, header(&model.facts), ask.settings.clone()),
             app,
             model,
             path,
             ask,
-            heard,
+            event,
             choices: Vec::new(),
             ids: Vec::new(),
             wholes: Vec::new(),
         };
         for (index, Prepared { job, bound, settings, source }) in prepared.into_iter().enumerate() {
-            let hearer = Hearer { index, to: to.clone() };
+            let sink = EventSink { index, to: to.clone() };
             // Jobs before one that is refused end with the request.
-            let id = answering.model.answers.submit(job, bound, hearer)?;
+            let id = answering.model.answers.submit(job, bound, sink)?;
             answering.model.remember_asked(id, &settings);
             answering.ids.push(id);
             let tokenizer = answering.model.preparer.tokenizer.clone();
@@ -211,10 +211,10 @@ impl Answering {
     }
 
     /// What an event gives to be sent.
-    fn hears(&mut self, index: usize, heard: Heard) -> Result<Vec<Frame>, ApiError> {
+    fn hears(&mut self, index: usize, event: JobEvent) -> Result<Vec<Frame>, ApiError> {
         let Some(choice) = &mut self.choices[index] else { return Ok(Vec::new()) };
-        match heard {
-            Heard::Begun { cached, slot } => {
+        match event {
+            JobEvent::Begun { cached, slot } => {
                 let Some(progress) = choice.begins(cached, slot) else { return Ok(Vec::new()) };
                 let sources = &self.model.facts.sources;
                 let mut frames = self.writer.begins(index, &progress, choice.prompt(), sources);
@@ -223,13 +223,13 @@ impl Answering {
                 }
                 Ok(frames)
             }
-            Heard::Evaluated(tokens) => Ok(match choice.evaluated(tokens) {
+            JobEvent::Evaluated(tokens) => Ok(match choice.evaluated(tokens) {
                 Some(progress) if self.ask.settings.return_progress => self.writer.progress(index, &progress),
                 Some(_) | None => Vec::new(),
             }),
             // The engine was further than the stop string when it was told to end.
-            Heard::Token { .. } if choice.is_stopped() => Ok(Vec::new()),
-            Heard::Token { id, drafted_by, score } => {
+            JobEvent::Token { .. } if choice.is_stopped() => Ok(Vec::new()),
+            JobEvent::Token { id, drafted_by, score } => {
                 let more = choice.token(id, drafted_by, score.as_ref());
                 if choice.is_stopped() {
                     self.model.answers.cancel(self.ids[index]);
@@ -237,8 +237,8 @@ impl Answering {
                 let says_more = !more.text.is_empty() || !more.deltas.is_empty() || !more.likely.is_empty();
                 Ok(if says_more { self.writer.more(index, &more) } else { Vec::new() })
             }
-            Heard::Ended(Ok(ended)) => Ok(self.ends(index, &ended)),
-            Heard::Ended(Err(message)) => Err(ApiError::server(message)),
+            JobEvent::Ended(Ok(ended)) => Ok(self.ends(index, &ended)),
+            JobEvent::Ended(Err(message)) => Err(ApiError::server(message)),
         }
     }
 
@@ -260,8 +260,8 @@ impl Answering {
         if self.is_done() {
             return None;
         }
-        match self.heard.recv().await {
-            Some((index, heard)) => Some(self.hears(index, heard)),
+        match self.event.recv().await {
+            Some((index, event)) => Some(self.hears(index, event)),
             None => Some(Err(ApiError::server("the engine has stopped"))),
         }
     }
@@ -289,7 +289,7 @@ impl Answering {
         streamed(received)
     }
 
-    /// Sends until all has been said or nobody receives any more; then what is heard of is let go, and the jobs end.
+    /// Sends until all has been said or nobody receives any more; then what else comes is dropped, and the jobs end.
     async fn sends(mut self, first: Vec<Frame>, pieces: tokio::sync::mpsc::Sender<Bytes>) {
         if !first.is_empty() && pieces.send(said(first)).await.is_err() {
             return;
@@ -298,8 +298,8 @@ impl Answering {
         // A comment now and then, so that nobody takes the connection for dead.
         let silence = Duration::from_secs(if seconds == 0 { u64::from(u32::MAX) } else { seconds });
         loop {
-            let heard = tokio::select! {
-                heard = self.next() => heard,
+            let event = tokio::select! {
+                event = self.next() => event,
                 () = pieces.closed() => return,
                 () = tokio::time::sleep(silence) => {
                     if pieces.send(Bytes::from_static(b": ping\n\n")).await.is_err() {
@@ -308,7 +308,7 @@ impl Answering {
                     continue;
                 }
             };
-            let frames = match heard {
+            let frames = match event {
                 None => break,
                 Some(Ok(frames)) => frames,
                 Some(Err(error)) => {
