@@ -12,7 +12,7 @@ use pyo3::{prelude::*, types::PyDict};
 use spec_run::{
     EngineConfig, Tokenizer,
     chat::{Shown, StopStrings},
-    engine::{Bound as Bounds, Event, Handle, JobId, MakeProposers, Stop, TokenScore, Worker},
+    engine::{Event, Handle, JobId, MakeProposers, Stop, TextRule, TokenScore, Worker},
     speculation::{MaskProposer, candidates::Drafters, learned},
     tokenizer::Utf8,
 };
@@ -117,7 +117,7 @@ impl Engine {
             streams: job.streams,
         };
         let asked = job.job(py, model.model.n_layer())?;
-        let submit = || engine.handle().submit(asked, Bounds::default(), listener.boxed());
+        let submit = || engine.handle().submit(asked, TextRule::default(), listener.boxed());
         let id = py.detach(submit).map_err(raised)?;
         Ok(Text { id, engine: slf.clone().unbind(), heard: Mutex::new(heard) })
     }

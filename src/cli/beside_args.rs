@@ -8,7 +8,7 @@ use super::{draft_args, mask_args::MaskArgs, sweep::Over};
 use crate::{Error, Model, Result, RunLayers, mask::skips::NamedMask};
 
 #[derive(Args, Clone, Debug)]
-pub struct BesideArgs {
+pub struct ComparisonArgs {
     /// each in place of layers or of a mask's name: a table with each layer by itself, or with each mask of the file
     #[command(flatten)]
     mask: MaskArgs,
@@ -84,7 +84,7 @@ impl Masks {
     }
 }
 
-impl BesideArgs {
+impl ComparisonArgs {
     /// The file of masks.
     pub fn file(&self) -> Option<&Path> {
         self.mask.file()

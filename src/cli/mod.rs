@@ -83,7 +83,7 @@ use crate::{Error, Result};
 use llama_flags::Here;
 use llama_line::Line;
 use output::{detail, warning};
-use verbosity::{LongVerbosityArgs, Said};
+use verbosity::{LongVerbosityArgs, WithVerbosity};
 
 #[derive(Parser)]
 #[command(
@@ -97,42 +97,42 @@ struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    run: Said<run::RunArgs>,
+    run: WithVerbosity<run::RunArgs>,
 }
 
 #[derive(Subcommand)]
 enum Command {
     /// Talk with a model that has a chat template
-    Chat(Box<Said<chat::ChatCommand>>),
+    Chat(Box<WithVerbosity<chat::ChatCommand>>),
     /// Measure perplexity of a text, or score tasks, with or without a layer mask
-    Perplexity(Said<perplexity::PerplexityArgs>),
+    Perplexity(WithVerbosity<perplexity::PerplexityArgs>),
     /// Make one result of what the shards of `perplexity --shard` have written
-    Merge(Said<merge::MergeArgs>),
+    Merge(WithVerbosity<merge::MergeArgs>),
     /// Find which sublayers a draft can skip, and write a file of masks
-    Search(Said<search::SearchArgs>),
+    Search(WithVerbosity<search::SearchArgs>),
     /// Draw what sweeps of masks measured, several laid over each other
-    Plot(Said<plot::PlotArgs>),
+    Plot(WithVerbosity<plot::PlotArgs>),
     /// Measure speed: prefill, decode, verification of several rows, drafts, memory
-    Bench(Said<bench::BenchArgs>),
+    Bench(WithVerbosity<bench::BenchArgs>),
     /// Show a file's metadata, tensors and bytes per layer
-    Inspect(Said<inspect::InspectArgs>),
+    Inspect(WithVerbosity<inspect::InspectArgs>),
     /// Make vectors that stand for texts, or say how well two texts fit
-    Embed(Said<embed::EmbedArgs>),
+    Embed(WithVerbosity<embed::EmbedArgs>),
     /// Turn text into token ids, or ids into text
-    Tokenize(Said<tokenize::TokenizeArgs>),
+    Tokenize(WithVerbosity<tokenize::TokenizeArgs>),
     /// Answer over HTTP, as OpenAI's API, Anthropic's and llama-server
     #[cfg(feature = "server")]
-    Serve(Box<Said<serve::ServeArgs>>),
+    Serve(Box<WithVerbosity<serve::ServeArgs>>),
     /// List the GPUs, and what of them would be used
-    Devices(Said<devices::DevicesArgs>),
+    Devices(WithVerbosity<devices::DevicesArgs>),
     /// Write a model in other formats: fewer bits for each weight
     #[command(override_usage = "spec-run quantize [OPTIONS] <IN> [OUT] <TYPE> [THREADS]")]
-    Quantize(Said<quantize::QuantizeArgs>),
+    Quantize(WithVerbosity<quantize::QuantizeArgs>),
     /// Find how much each column of a model's matrices matters, for `quantize --imatrix`
-    Imatrix(Said<imatrix::ImatrixArgs>),
+    Imatrix(WithVerbosity<imatrix::ImatrixArgs>),
     /// Give a model a small head of its own that drafts, fitted to text that the model writes
     #[cfg(feature = "fit")]
-    Fit(Said<fit::FitArgs>),
+    Fit(WithVerbosity<fit::FitArgs>),
     /// Write a model of any shape with random weights
     Synth(SynthCommand),
     /// Write completions for a shell
@@ -292,7 +292,7 @@ pub fn run() -> Result<()> {
         Some(Command::Fit(said)) => said.run(told, fit::run),
         Some(Command::Quantize(said)) => said.run(told, quantize::run),
         Some(Command::Synth(SynthCommand { args, verbosity })) => {
-            Said { args, verbosity: verbosity.into() }.run(told, synth::run)
+            WithVerbosity { args, verbosity: verbosity.into() }.run(told, synth::run)
         }
         Some(Command::RenderChatTemplate) => chat_template::serve(),
         Some(Command::Completions(args)) => shell::completions(args, command()),

@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, path::PathBuf};
 use clap::Args;
 
 use super::{
-    beside_args::{BesideArgs, Masks},
+    beside_args::{ComparisonArgs, Masks},
     common::{self, ContextArgs, ModelArgs, TextArgs},
     interrupt, kl_divergence,
     output::note,
@@ -39,7 +39,7 @@ pub struct PerplexityArgs {
     #[command(flatten)]
     context: ContextArgs,
     #[command(flatten)]
-    beside: BesideArgs,
+    beside: ComparisonArgs,
     #[command(flatten)]
     tasks: TaskArgs,
     #[command(flatten)]

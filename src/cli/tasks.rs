@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{
-    beside_args::{BesideArgs, Masks},
+    beside_args::{ComparisonArgs, Masks},
     common::{self, ContextArgs, TextArgs},
     interrupt,
     output::{note, warning},
@@ -64,7 +64,7 @@ pub enum Kind {
 
 impl TaskArgs {
     /// What is asked for, if it is tasks.
-    pub fn kind(&self, beside: &BesideArgs) -> Result<Option<Kind>> {
+    pub fn kind(&self, beside: &ComparisonArgs) -> Result<Option<Kind>> {
         let kind = match self {
             TaskArgs { hellaswag: true, hellaswag_tasks: Some(0), .. } => {
                 return Err(Error::Usage("--hellaswag-tasks 0: give 1 or more, or leave it out".into()));
@@ -128,7 +128,7 @@ pub fn run(
     text: &TextArgs,
     (model, tokenizer): (&Arc<Model>, &Tokenizer),
     context: &ContextArgs,
-    beside: &BesideArgs,
+    beside: &ComparisonArgs,
     json: bool,
 ) -> Result<()> {
     let tasks = kind.read(text, tokenizer)?;

@@ -70,14 +70,14 @@ impl From<LongVerbosityArgs> for VerbosityArgs {
 
 /// A subcommand's own arguments, and how much it says.
 #[derive(Args, Debug)]
-pub struct Said<T: Args> {
+pub struct WithVerbosity<T: Args> {
     #[command(flatten)]
     pub args: T,
     #[command(flatten)]
     pub verbosity: VerbosityArgs,
 }
 
-impl<T: Args> Said<T> {
+impl<T: Args> WithVerbosity<T> {
     /// `told` says what there is to say of the command line itself.
     pub fn run(self, told: impl FnOnce(), run: impl FnOnce(T) -> crate::Result<()>) -> crate::Result<()> {
         set(self.verbosity.level());

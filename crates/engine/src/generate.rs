@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 pub use crate::engine::{Generation, Request, Stop, TokenScore};
 use crate::{
     Context, Result, Sampler, Tokenizer,
-    engine::{Lane, Limits, Text, TextEvent, alone},
+    engine::{Lane, TextEvent, TextSpec, TextState, alone},
     speculation::{DRAFT, Fixed, Policy, Proposer, Report, TARGET, Token},
 };
 
@@ -46,16 +46,16 @@ pub fn speculate(
     request.check(context)?;
     let sources: Vec<_> = speculation.proposers.iter().map(|p| p.info(context)).collect();
     speculation.policy.start(&sources);
-    let limits = Limits::of(request, tokenizer, TARGET, DRAFT);
+    let spec = TextSpec::of(request, tokenizer, TARGET, DRAFT);
     let mut text =
-        Text::new(limits, sampler, Report::new(sources)).drafted_by(speculation.proposers, context);
+        TextState::new(spec, sampler, Report::new(sources)).drafted_by(speculation.proposers, context);
     let Speculation { proposers, policy, .. } = speculation;
     let mut lane = Lane { text: &mut text, sampler, proposers, policy: &mut **policy };
     alone::run(context, &mut lane, request.prompt, &mut |_, event| match event {
         TextEvent::Token(token, _) => on_token(token),
         TextEvent::Evaluated(_) => Ok(ControlFlow::Continue(())),
     })?;
-    let Text { out, mut report, .. } = text;
+    let TextState { out, mut report, .. } = text;
     report.finish(speculation.policy);
     Ok((out, report))
 }

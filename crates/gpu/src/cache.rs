@@ -16,17 +16,17 @@ const MOST_BYTES: u64 = 64 << 20;
 
 /// Where things about one adapter, driver and version of this program lie.
 #[derive(Clone, Debug)]
-pub struct Shelf {
+pub struct DiskCache {
     directory: PathBuf,
     name: String,
 }
 
-impl Shelf {
+impl DiskCache {
     pub fn new(directory: &Path, info: &wgpu::AdapterInfo) -> Self {
         let wgpu::AdapterInfo { name, vendor, device, driver, driver_info, backend, .. } = info;
         let version = env!("CARGO_PKG_VERSION");
         let whole = format!("{name}\n{vendor}\n{device}\n{driver}\n{driver_info}\n{backend}\n{version}");
-        Shelf { directory: directory.into(), name: format!("{:016x}", fnv1a(whole.bytes())) }
+        DiskCache { directory: directory.into(), name: format!("{:016x}", fnv1a(whole.bytes())) }
     }
 
     /// What tells it from all others.
@@ -36,7 +36,7 @@ impl Shelf {
 
     #[cfg(test)]
     pub fn at(directory: &Path, name: &str) -> Self {
-        Shelf { directory: directory.into(), name: name.into() }
+        DiskCache { directory: directory.into(), name: name.into() }
     }
 
     fn path(&self, what: &str) -> PathBuf {
@@ -77,7 +77,7 @@ impl Shelf {
 /// The driver's own cache of compiled kernels, and where it is kept.
 pub struct KernelCache {
     pub cache: wgpu::PipelineCache,
-    shelf: Shelf,
+    shelf: DiskCache,
     /// Of what was read.
     before: Option<u64>,
 }
@@ -86,7 +86,7 @@ const KERNELS: &str = "kernels";
 
 impl KernelCache {
     /// `None` where the driver has no such cache.
-    pub fn open(device: &wgpu::Device, shelf: &Shelf) -> Option<Self> {
+    pub fn open(device: &wgpu::Device, shelf: &DiskCache) -> Option<Self> {
         if !device.features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;
         }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn what_is_damaged_is_not_known() {
         let directory = tempfile::tempdir().unwrap();
-        let shelf = Shelf { directory: directory.path().join("not/yet"), name: "x".into() };
+        let shelf = DiskCache { directory: directory.path().join("not/yet"), name: "x".into() };
         assert_eq!(shelf.bytes("a"), None);
         shelf.keep_value("a", &vec![1u32, 2]).unwrap();
         assert_eq!(shelf.value("a"), Some(vec![1u32, 2]));

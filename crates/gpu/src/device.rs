@@ -13,7 +13,7 @@ use wgpu::{Backends, BufferUsages, DeviceType, Features, Limits};
 #[cfg(windows)]
 use super::fxc::Fxc;
 use super::{
-    cache::{KernelCache, Shelf},
+    cache::{DiskCache, KernelCache},
     memory::{self, DeviceMemory},
     pipelines::{MOST_SHARED, Tuning},
     variants::{Square, Variants},
@@ -363,7 +363,7 @@ impl Gpu {
     }
 
     /// Takes the kernels that earlier runs compiled, and keeps those of this one.
-    pub fn keep_kernels(&mut self, shelf: &Shelf) {
+    pub fn keep_kernels(&mut self, shelf: &DiskCache) {
         self.kernels = KernelCache::open(&self.device, shelf);
         #[cfg(windows)]
         if self.has(Features::PASSTHROUGH_SHADERS) && !self.checked {

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use super::cache::Shelf;
+use super::cache::DiskCache;
 use crate::{Result, hash::fnv1a};
 
 const CODES: &str = "fxc";
@@ -18,7 +18,7 @@ const CODES: &str = "fxc";
 pub struct Codes {
     known: Mutex<HashMap<Key, Vec<u8>>>,
     grew: AtomicBool,
-    shelf: Shelf,
+    shelf: DiskCache,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, bytemuck::Pod, bytemuck::Zeroable)]
@@ -37,7 +37,7 @@ struct Entry {
 }
 
 impl Codes {
-    pub fn open(shelf: &Shelf) -> Self {
+    pub fn open(shelf: &DiskCache) -> Self {
         let mut known = HashMap::new();
         let file = shelf.bytes(CODES).unwrap_or_default();
         let mut rest = &file[..];
@@ -99,7 +99,7 @@ mod compiler {
     };
 
     use super::{
-        super::{cache::Shelf, pipelines::Final},
+        super::{cache::DiskCache, pipelines::Final},
         Codes,
     };
     use crate::Result;
@@ -143,7 +143,7 @@ mod compiler {
 
     impl Fxc {
         /// `None` where Windows does not have it.
-        pub fn open(shelf: &Shelf) -> Option<Self> {
+        pub fn open(shelf: &DiskCache) -> Option<Self> {
             Some(Fxc { compile: compiler()?, codes: Codes::open(shelf) })
         }
 
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn what_was_compiled_is_not_compiled_again() {
         let directory = tempfile::tempdir().unwrap();
-        let shelf = Shelf::at(directory.path(), "x");
+        let shelf = DiskCache::at(directory.path(), "x");
         let codes = Codes::open(&shelf);
         let never = || -> std::result::Result<Vec<u8>, &str> { Err("compiled") };
         assert_eq!(codes.of("a", || Ok::<_, &str>(vec![1, 2, 3])), Ok(vec![1, 2, 3]));

@@ -5,7 +5,7 @@ use wgpu::BufferUsages as Usage;
 use super::{
     device::Gpu,
     formats::{BLOCK, Format, Streams, split_row},
-    ops::Bound,
+    ops::Binding,
     params::{MatmulParams, Params, PrepareParams},
     pipelines::{Family, Kernel, Mode, Pipelines, Tiles, Tiling, Turns},
     readback,
@@ -127,7 +127,7 @@ pub fn numbers<'a>(gpu: &'a Gpu, x: &[f32]) -> Result<Room<'a>> {
 }
 
 /// A kernel, what it binds, and how many workgroups of it.
-pub type Dispatch = (Kernel, Bound, [u32; 3]);
+pub type Dispatch = (Kernel, Binding, [u32; 3]);
 
 /// Binds parameters of its own and buffers.
 pub fn bind<T: bytemuck::NoUninit>(
@@ -136,14 +136,14 @@ pub fn bind<T: bytemuck::NoUninit>(
     family: Family,
     params: &T,
     buffers: &[&wgpu::Buffer],
-) -> Result<Bound> {
+) -> Result<Binding> {
     let mut slots = Params::new(gpu, 1)?;
     let slot = slots.add(params);
     slots.flush(gpu);
     let bindings: Vec<_> = buffers.iter().map(|b| b.as_entire_buffer_binding()).collect();
     let group = pipelines.bind(gpu, family, slots.buffer(), &bindings);
     slots.release(gpu);
-    Ok(Bound { group, params: slot })
+    Ok(Binding { group, params: slot })
 }
 
 /// Runs kernels one after the other and reads back the beginning of a buffer.

@@ -44,7 +44,7 @@ mod work;
 use std::{collections::HashSet, sync::Arc};
 
 use ahead::Prepared;
-use cache::Shelf;
+use cache::DiskCache;
 use device::Gpu;
 pub use device::{AdapterChoice, Found, adapters, choose};
 #[cfg(windows)]
@@ -69,7 +69,7 @@ pub use trial::{TrialOutcome, tried, try_now};
 use usage::{PassKind, Usage};
 use variants::Variants;
 use weights::{To, Weights};
-use work::{Cache, MOST_EXPERTS, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, WorkBuffers};
+use work::{KvBuffers, MOST_EXPERTS, MOST_HEAD, Needs, OUTPUTS_AT_ONCE, WorkBuffers};
 
 use backend::{
     Backend, ChainPass, Chained, Crossing, Output, Rows, Taps, Traffic,
@@ -125,7 +125,7 @@ pub struct GpuBackend {
     pipelines: Pipelines,
     weights: Weights,
     work: WorkBuffers,
-    cache: Cache,
+    cache: KvBuffers,
     rows: RowData,
     states: StateStore,
     ops: Ops,
@@ -163,7 +163,7 @@ impl GpuBackend {
             (gpu.flushes_halves, gpu.norms_apart) = (proof.flushes_halves, proof.norms_apart);
         }
         if let Some(directory) = &config.cache {
-            gpu.keep_kernels(&Shelf::new(directory, &found.info));
+            gpu.keep_kernels(&DiskCache::new(directory, &found.info));
         }
         let gpu = Arc::new(gpu);
         let mut pipelines = Pipelines::new(&gpu).in_background(&gpu);
@@ -173,7 +173,7 @@ impl GpuBackend {
         }
         let held = &config.held;
         let max_rows = config.max_rows;
-        let cache = Cache::new(
+        let cache = KvBuffers::new(
             &gpu,
             plan,
             held,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{
     device::Gpu,
-    ops::Bound,
+    ops::Binding,
     params::Params,
     pipelines::{Family, Kernel, Pipelines},
     record::Recorder,
@@ -96,8 +96,8 @@ impl Picker {
         let params = self.slots[&k];
         let (rows, spans) = (rows as u32, self.n_vocab.div_ceil(SPAN) as u32);
         recorder.weigh(0, 4 * u64::from(rows) * self.n_vocab as u64);
-        recorder.dispatch(Kernel::Best, &Bound { group: self.find.clone(), params }, [spans, rows, 1])?;
-        recorder.dispatch(Kernel::BestJoin, &Bound { group: self.join.clone(), params }, [rows, 1, 1])
+        recorder.dispatch(Kernel::Best, &Binding { group: self.find.clone(), params }, [spans, rows, 1])?;
+        recorder.dispatch(Kernel::BestJoin, &Binding { group: self.join.clone(), params }, [rows, 1, 1])
     }
 }
 

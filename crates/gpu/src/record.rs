@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{
     device::Gpu,
-    ops::Bound,
+    ops::Binding,
     pipelines::{Family, Kernel, Pipelines},
     profile::Profile,
 };
@@ -94,7 +94,7 @@ impl<'a> Recorder<'a> {
         self.weights += bytes;
     }
 
-    pub fn dispatch(&mut self, kernel: Kernel, bound: &Bound, groups: [u32; 3]) -> Result<()> {
+    pub fn dispatch(&mut self, kernel: Kernel, bound: &Binding, groups: [u32; 3]) -> Result<()> {
         if self.is_listing {
             self.pipelines.foresee(kernel);
             return Ok(());

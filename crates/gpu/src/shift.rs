@@ -4,12 +4,12 @@ use wgpu::util::{BufferInitDescriptor, DeviceExt};
 
 use super::{
     device::Gpu,
-    ops::{Bound, in_two},
+    ops::{Binding, in_two},
     params::SLOT_BYTES,
     pipelines::{Family, Kernel, Pipelines},
     record::Recorder,
     rows::{halves, turns},
-    work::Cache,
+    work::KvBuffers,
 };
 use crate::{Result, kv::CellMove, plan::Rope};
 
@@ -30,7 +30,7 @@ pub struct ShiftParams {
 pub fn shift(
     gpu: &Gpu,
     pipelines: &mut Pipelines,
-    cache: &Cache,
+    cache: &KvBuffers,
     ropes: &[Rope],
     moves: &[Vec<CellMove>],
     delta: i64,
@@ -74,7 +74,7 @@ pub fn shift(
         let storage = [&lists[lying.class], &by, &slot.keys, values].map(|b| b.as_entire_buffer_binding());
         let group = recorder.bind(Family::Shift, &params, &storage);
         let kernel = Kernel::Shift { keys: cache.stored(lying.keys_only).keys };
-        recorder.dispatch(kernel, &Bound { group, params: 0 }, [x, y, lying.n_kv_head as u32])?;
+        recorder.dispatch(kernel, &Binding { group, params: 0 }, [x, y, lying.n_kv_head as u32])?;
     }
     recorder.submit();
     gpu.wait()
@@ -105,7 +105,7 @@ mod tests {
         let cell = |i: usize| [i as f32, 1.0].into_iter().chain([0.0; WORDS - 2]);
         let start: Vec<f32> = (0..2 * MOVES).flat_map(cell).collect();
         let (keys, values) = (numbers(&gpu, &start), numbers(&gpu, &start));
-        let cache = Cache::of((keys, values), lying);
+        let cache = KvBuffers::of((keys, values), lying);
         let to = |i: usize| if i.is_multiple_of(2) { MOVES + i } else { i };
         let moves: Vec<_> = (0..MOVES).map(|i| CellMove { src: i as u32, dst: to(i) as u32 }).collect();
         shift(&gpu, &mut pipelines, &cache, &[rope], &[moves], -2).unwrap();

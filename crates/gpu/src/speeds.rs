@@ -8,7 +8,7 @@ use wgpu::BufferUsages as Usage;
 
 use super::trial::TRIAL_BYTES;
 use super::{
-    cache::Shelf,
+    cache::DiskCache,
     clock::{Clock, Work},
     device::{Found, Gpu},
     lab::{Dispatch, bind, room, room_for},
@@ -35,19 +35,19 @@ const SPEEDS: &str = "speeds";
 
 /// What is known of a device, by an earlier measurement or by one now. `None` where there is no room for one.
 pub fn speeds(directory: Option<&Path>, found: &Found) -> Result<Option<Speeds>> {
-    let shelf = directory.map(|directory| Shelf::new(directory, &found.info));
+    let shelf = directory.map(|directory| DiskCache::new(directory, &found.info));
     match shelf.as_ref().and_then(recall) {
         Some(known) => Ok(Some(known)),
         None => measure(found, TRIAL_BYTES, shelf.as_ref()),
     }
 }
 
-pub fn recall(shelf: &Shelf) -> Option<Speeds> {
+pub fn recall(shelf: &DiskCache) -> Option<Speeds> {
     shelf.value(SPEEDS)
 }
 
 /// Measures now, and keeps the outcome where it can.
-pub fn measure(found: &Found, budget: u64, shelf: Option<&Shelf>) -> Result<Option<Speeds>> {
+pub fn measure(found: &Found, budget: u64, shelf: Option<&DiskCache>) -> Result<Option<Speeds>> {
     let gpu = Gpu::open(found, budget, false)?;
     let speeds = match (read_speed(&gpu), round_trip(&gpu)) {
         (Err(Error::Memory(_)), _) | (_, Err(Error::Memory(_))) => return Ok(None),
@@ -149,7 +149,7 @@ mod tests {
         let kept = speeds(Some(directory.path()), &found).unwrap().unwrap();
         assert!((kept.read / measured.read - 1.0).abs() < 1e-9, "{kept:?}, {measured:?}");
         // No room to measure is no error, and nothing is kept.
-        let shelf = Shelf::new(&directory.path().join("other"), &found.info);
+        let shelf = DiskCache::new(&directory.path().join("other"), &found.info);
         assert_eq!(measure(&found, 1 << 20, Some(&shelf)).unwrap(), None);
         assert_eq!(recall(&shelf), None);
     }

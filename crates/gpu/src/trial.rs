@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    cache::Shelf,
+    cache::DiskCache,
     clock::{Clock, Work},
     device::{Found, Gpu},
     formats::{BLOCK, Format},
@@ -70,7 +70,7 @@ pub fn choose(
     budget: u64,
     trying: &dyn Fn(),
 ) -> Result<Chosen> {
-    let shelf = directory.map(|directory| Shelf::new(directory, &found.info));
+    let shelf = directory.map(|directory| DiskCache::new(directory, &found.info));
     let proof = match proof::of(found, directory) {
         // No room for a proof: its buffers are small, so it will be told of soon enough.
         Err(Error::Memory(_)) => Proof::default(),
@@ -102,14 +102,14 @@ pub fn choose(
 
 /// What is known of a device from earlier runs, if that is kept in `directory`.
 pub fn tried(directory: &Path, found: &Found) -> (Option<TrialOutcome>, Option<Speeds>) {
-    let shelf = Shelf::new(directory, &found.info);
+    let shelf = DiskCache::new(directory, &found.info);
     let refused = proof::known(&found.info, Some(directory)).and_then(TrialOutcome::refused);
     (refused.or_else(|| TrialOutcome::recall(&shelf)), speeds::recall(&shelf))
 }
 
 /// Tries the variants of a device now, measures it, and keeps the outcome.
 pub fn try_now(directory: Option<&Path>, found: &Found) -> Result<(TrialOutcome, Option<Speeds>)> {
-    let shelf = directory.map(|directory| Shelf::new(directory, &found.info));
+    let shelf = directory.map(|directory| DiskCache::new(directory, &found.info));
     shelf.iter().for_each(|shelf| shelf.forget(UNDER_WAY));
     if let Some(refused) = TrialOutcome::refused(proof::again(found, directory)?) {
         return Ok((refused, None));
@@ -119,7 +119,7 @@ pub fn try_now(directory: Option<&Path>, found: &Found) -> Result<(TrialOutcome,
 
 impl TrialOutcome {
     /// What was found out in an earlier run; nothing where that tried variants that there are no more.
-    fn recall(shelf: &Shelf) -> Option<Self> {
+    fn recall(shelf: &DiskCache) -> Option<Self> {
         let is_tried = |score: &Score| TRIED.iter().any(|v| v.to_string() == score.variant);
         shelf.value(OUTCOME).filter(|outcome: &Self| outcome.scores.iter().all(is_tried))
     }
@@ -195,7 +195,7 @@ const TRIED: [Variants; 2] = [Variants::DOT4, Variants::COOP];
 
 /// Tries what the device offers and measures it. What is kept costs only time when it is lost, so nothing is said
 /// where it cannot be written.
-fn try_all(found: &Found, budget: u64, shelf: Option<&Shelf>) -> Result<(TrialOutcome, Option<Speeds>)> {
+fn try_all(found: &Found, budget: u64, shelf: Option<&DiskCache>) -> Result<(TrialOutcome, Option<Speeds>)> {
     let speeds = speeds::measure(found, budget, shelf)?;
     let mut scores: Vec<Score> = Vec::new();
     let mut is_sure = true;
@@ -216,7 +216,7 @@ fn try_all(found: &Found, budget: u64, shelf: Option<&Shelf>) -> Result<(TrialOu
 }
 
 /// What is used for now, and by later runs where it is sure.
-fn concluded(shelf: Option<&Shelf>, scores: Vec<Score>, is_sure: bool) -> TrialOutcome {
+fn concluded(shelf: Option<&DiskCache>, scores: Vec<Score>, is_sure: bool) -> TrialOutcome {
     let outcome = TrialOutcome::decided(scores);
     if let Some(shelf) = shelf.filter(|_| is_sure) {
         let _ = shelf.keep_value(OUTCOME, &outcome);
@@ -235,7 +235,7 @@ struct Tried {
 /// Runs a trial that a bad driver may end together with the program, or by an error each time; then it is not tried for
 /// ever. A first error of the device is for the next run to try again.
 fn guarded(
-    shelf: Option<&Shelf>,
+    shelf: Option<&DiskCache>,
     variants: Variants,
     try_it: impl FnOnce() -> Result<Score>,
 ) -> Result<Tried> {
@@ -451,7 +451,7 @@ mod tests {
     #[test]
     fn a_trial_that_never_ends_is_given_up() {
         let directory = tempfile::tempdir().unwrap();
-        let shelf = Shelf::at(directory.path(), "a device");
+        let shelf = DiskCache::at(directory.path(), "a device");
         let shelf = Some(&shelf);
         let crash = |variants| {
             let unwound = std::panic::catch_unwind(|| {
@@ -473,7 +473,7 @@ mod tests {
     #[test]
     fn a_variant_that_a_device_fails_at_once_is_tried_again_by_the_next_run() {
         let directory = tempfile::tempdir().unwrap();
-        let shelf = Shelf::at(directory.path(), "a device");
+        let shelf = DiskCache::at(directory.path(), "a device");
         let run = |outcome: Result<Score>| {
             let Tried { score, is_sure } = guarded(Some(&shelf), Variants::DOT4, || outcome).unwrap();
             let used = concluded(Some(&shelf), vec![score], is_sure).chosen().to_string();
@@ -495,7 +495,7 @@ mod tests {
     #[test]
     fn an_outcome_with_variants_that_are_gone_is_not_known() {
         let directory = tempfile::tempdir().unwrap();
-        let shelf = Shelf::at(directory.path(), "a device");
+        let shelf = DiskCache::at(directory.path(), "a device");
         let keep = |variants: &[&str]| {
             let scores = variants.iter().map(|variant| score(variant, &[1.5], None)).collect();
             shelf.keep_value(OUTCOME, &TrialOutcome::decided(scores)).unwrap();

@@ -304,7 +304,7 @@ pub fn most_cell_words(plan: &Plan, stored: Stored) -> [usize; 2] {
 }
 
 /// Keys and values by slot.
-pub struct Cache {
+pub struct KvBuffers {
     stored: Stored,
     slots: Vec<Option<Slot>>,
     keys: Vec<SlotKeys>,
@@ -321,7 +321,7 @@ pub struct Slot {
     pub values: Option<wgpu::Buffer>,
 }
 
-impl Cache {
+impl KvBuffers {
     /// Slots of the layers that `held` runs attention of, and those that no layer owns.
     pub fn new(gpu: &Gpu, plan: &Plan, held: &UnitSet, layout: &KvLayout, stored: Stored) -> Result<Self> {
         for spec in &plan.attentions {
@@ -364,7 +364,7 @@ impl Cache {
                 keys_only: shape.keys_only,
             }
         });
-        Ok(Cache { stored, slots, keys: keys.collect(), nothing, unwritten })
+        Ok(KvBuffers { stored, slots, keys: keys.collect(), nothing, unwritten })
     }
 
     /// One slot, of f32.
@@ -375,7 +375,7 @@ impl Cache {
         let nothing = values.clone();
         let unwritten = [0; 3].map(|_| nothing.clone());
         let slots = vec![Some(Slot { keys, values: Some(values) })];
-        Cache { stored, slots, keys: vec![lying], nothing, unwritten }
+        KvBuffers { stored, slots, keys: vec![lying], nothing, unwritten }
     }
 
     pub fn keys(&self, slot: usize) -> &SlotKeys {

@@ -6,7 +6,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{
     Result,
-    engine::{Bound, Ended, Event, Handle, Job, JobId, SavedText, Status, TokenScore},
+    engine::{Ended, Event, Handle, Job, JobId, SavedText, Status, TextRule, TokenScore},
 };
 
 /// Where a job's events go, and the number that they carry.
@@ -55,7 +55,7 @@ impl EventSink {
 /// Makes texts. Where nobody listens to a job any more it ends.
 pub trait Answers: Send + Sync {
     /// Takes a job; waits until the engine has looked at it.
-    fn submit(&self, job: Job, bound: Bound, sink: EventSink) -> Result<JobId>;
+    fn submit(&self, job: Job, bound: TextRule, sink: EventSink) -> Result<JobId>;
 
     /// Ends a job, at once or after the pass at hand.
     fn cancel(&self, id: JobId);
@@ -87,7 +87,7 @@ pub trait Answers: Send + Sync {
 }
 
 /// Hands a job to an engine, with what it says of it.
-pub fn submit(handle: &Handle, job: Job, bound: Bound, sink: EventSink) -> Result<JobId> {
+pub fn submit(handle: &Handle, job: Job, bound: TextRule, sink: EventSink) -> Result<JobId> {
     let listener = move |event: Event| {
         sink.tell(match event {
             Event::Begun { cached, slot } => JobEvent::Begun { cached, slot },

@@ -11,7 +11,7 @@ use super::{desk::Answers, desk::EventSink, wire::ApiError};
 use crate::{
     Error, Result,
     embed::{Asked, Embedder, Embedding, Handle, Limits, Listener, Pairs, Pooling, Worker},
-    engine::{Bound, Job, JobId, SavedText, Status},
+    engine::{Job, JobId, SavedText, Status, TextRule},
 };
 
 /// An embedder that requests share.
@@ -116,7 +116,7 @@ fn refused() -> Error {
 }
 
 impl Answers for NoText {
-    fn submit(&self, _: Job, _: Bound, _: EventSink) -> Result<JobId> {
+    fn submit(&self, _: Job, _: TextRule, _: EventSink) -> Result<JobId> {
         Err(refused())
     }
 

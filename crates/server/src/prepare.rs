@@ -16,7 +16,7 @@ use crate::{
         written_ends,
     },
     constraint::{self, Grammar, Vocabulary},
-    engine::{Bound, Job},
+    engine::{Job, TextRule},
     sampler::{Breakers, random_seed},
     tokenizer::EncodeOptions,
 };
@@ -60,7 +60,7 @@ pub struct Prepared {
     /// For the engine.
     pub job: Job,
     /// What the text keeps to.
-    pub bound: Bound,
+    pub bound: TextRule,
     /// With the seed that it has.
     pub settings: Settings,
     /// Of the prompt.
@@ -188,7 +188,7 @@ impl Preparer {
         };
         let bound = constraint
             .zip(self.vocabulary.as_ref())
-            .map_or_else(Bound::default, |(constraint, vocabulary)| {
+            .map_or_else(TextRule::default, |(constraint, vocabulary)| {
                 constraint.bound(vocabulary, source.tokens.len())
             });
         Ok(Prepared { job, bound, settings, source })

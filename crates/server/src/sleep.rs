@@ -8,7 +8,7 @@ use std::{
 use super::desk::{self, Answers, EventSink};
 use crate::{
     Engine, Result,
-    engine::{Bound, Handle, Job, JobId, SavedText, SlotStatus, Status, Worker},
+    engine::{Handle, Job, JobId, SavedText, SlotStatus, Status, TextRule, Worker},
 };
 
 /// Takes an engine that is needed no more.
@@ -90,7 +90,7 @@ impl Sleeper {
 }
 
 impl Answers for Sleeper {
-    fn submit(&self, job: Job, bound: Bound, sink: EventSink) -> Result<JobId> {
+    fn submit(&self, job: Job, bound: TextRule, sink: EventSink) -> Result<JobId> {
         desk::submit(&self.handle()?, job, bound, sink)
     }
 

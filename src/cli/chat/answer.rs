@@ -60,7 +60,7 @@ impl Talk {
                 ..Job::new([&given.tokens[..], &said].concat())
             };
             let bound = self.rule.bound(given.tokens.len(), &said);
-            let mut session = self.opened.engine.session_bound(job, bound)?;
+            let mut session = self.opened.engine.session_with_rule(job, bound)?;
             if given.turns > self.left_out && parts.is_empty() {
                 note!("{}", turns::told(self.room, given.messages, &self.messages, ""));
             }

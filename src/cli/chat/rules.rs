@@ -1,7 +1,7 @@
 //! The rule that answers keep to, where the flags give a grammar or a schema.
 
 use super::ChatCommand;
-use crate::{Result, Tokenizer, engine::Bound};
+use crate::{Result, Tokenizer, engine::TextRule};
 #[cfg(feature = "constraints")]
 use crate::{
     constraint::{Constraint, Vocabulary},
@@ -30,7 +30,7 @@ impl Rules {
     }
 
     /// For an answer behind a prompt of so many tokens, of which these are there already.
-    pub fn bound(&self, prompt: usize, answer: &[u32]) -> Bound {
+    pub fn bound(&self, prompt: usize, answer: &[u32]) -> TextRule {
         #[cfg(feature = "constraints")]
         if let Some((vocabulary, constraint)) = &self.0 {
             let mut bound = constraint.bound(vocabulary, prompt);
@@ -40,7 +40,7 @@ impl Rules {
             return bound;
         }
         let _ = (prompt, answer);
-        Bound::default()
+        TextRule::default()
     }
 }
 

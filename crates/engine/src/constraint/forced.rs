@@ -3,7 +3,7 @@
 use super::{Constraint, Vocabulary};
 use crate::{
     Context,
-    engine::Bound,
+    engine::TextRule,
     speculation::{Proposer, Ready, SourceInfo, SourceKind, Supply},
 };
 use toktrie::TokEnv;
@@ -46,9 +46,9 @@ impl ForcedTokens {
 
 impl Constraint {
     /// What an engine's text keeps to and is drafted by, behind so many tokens of a prompt.
-    pub fn bound(&self, vocabulary: &Vocabulary, prompt: usize) -> Bound {
+    pub fn bound(&self, vocabulary: &Vocabulary, prompt: usize) -> TextRule {
         let forced = ForcedTokens::new(vocabulary, self, prompt);
-        Bound { rule: Some(Box::new(self.fresh())), forced: Some(Box::new(forced)) }
+        TextRule { rule: Some(Box::new(self.fresh())), forced: Some(Box::new(forced)) }
     }
 }
 

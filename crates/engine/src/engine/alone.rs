@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    Lane, OnTextEvent, Stop, Text,
+    Lane, OnTextEvent, Stop, TextState,
     load::Load,
     request,
     round::{self, Terms},
@@ -18,7 +18,7 @@ const PACKING: Duration = Duration::from_millis(100);
 
 /// Evaluates the prompt and goes on until the text ends.
 pub fn run(context: &mut Context, lane: &mut Lane, prompt: &[u32], hear: OnTextEvent) -> Result<()> {
-    let seq = lane.text.limits.seq;
+    let seq = lane.text.spec.seq;
     context.remove(seq);
     let started = Instant::now();
     trial::prepare(lane);
@@ -92,7 +92,7 @@ fn pack_more(context: &mut Context) -> Result<f64> {
 }
 
 /// Context shift, where it was asked for and there is something to drop.
-fn make_room(context: &mut Context, text: &Text) -> Result<bool> {
-    let Some(keep) = text.limits.shift_keep else { return Ok(false) };
-    request::shift(context, text.limits.seq, keep)
+fn make_room(context: &mut Context, text: &TextState) -> Result<bool> {
+    let Some(keep) = text.spec.shift_keep else { return Ok(false) };
+    request::shift(context, text.spec.seq, keep)
 }

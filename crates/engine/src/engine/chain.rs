@@ -10,7 +10,7 @@ use crate::{
     scores::Want,
     speculation::{
         policy::Drafted,
-        proposer::glance::{self, CANDIDATES},
+        proposer::confidence::{self, CANDIDATES},
     },
 };
 
@@ -38,7 +38,7 @@ pub(super) fn whole_round(
     if count == 0 || 2 * count + 1 > context.kv().room() {
         return Ok(None);
     }
-    let (seq, draft) = (lane.text.limits.seq, lane.text.limits.draft);
+    let (seq, draft) = (lane.text.spec.seq, lane.text.spec.draft);
     let links = links(lane.text.last(), context.kv().next_pos(seq), (seq, draft), mask, count);
     context.fork(seq, draft);
     let chained = context.decode_chain(&links, CANDIDATES);
@@ -49,10 +49,10 @@ pub(super) fn whole_round(
         let scores = context.scores(place);
         let token = scores.greedy();
         made.proposals.push(token);
-        made.drafted.push(Drafted { confidence: glance::probability(scores, token) });
-        made.candidates.push(glance::best(scores));
+        made.drafted.push(Drafted { confidence: confidence::probability(scores, token) });
+        made.candidates.push(confidence::best(scores));
     }
-    made.trim(count, &|token| lane.text.limits.is_end(token));
+    made.trim(count, &|token| lane.text.spec.is_end(token));
     // The verification's rows come after the draft's.
     lane.text.row = count;
     let seconds = started.elapsed().as_secs_f64();

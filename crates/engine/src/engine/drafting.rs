@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Lane, guided::Guided, text::Text, unseen::Late};
+use super::{Lane, guided::Guided, text::TextState, unseen::Late};
 use crate::{
     Batch, Context, Result, RunLayers,
     batch::{Ahead, Resume, Row},
@@ -14,7 +14,7 @@ use crate::{
         policy::Drafted,
         proposer::{
             Choice,
-            glance::{self, CANDIDATES},
+            confidence::{self, CANDIDATES},
         },
     },
 };
@@ -78,7 +78,7 @@ impl Lane<'_> {
     /// What could be drafted now, of at most so many tokens.
     pub fn offers(&mut self, context: &Context, most: usize) -> Vec<Offer> {
         let text = self.sampler.history();
-        let next = context.kv().next_pos(self.text.limits.seq);
+        let next = context.kv().next_pos(self.text.spec.seq);
         let sees_ahead = self.text.unseen.as_ref().is_some_and(|unseen| unseen.leads_to(next));
         let offer = |(source, proposer): (usize, &mut Box<dyn crate::speculation::Proposer>)| {
             let is_blind = matches!(proposer.passes(), Some(Passes::Ahead)) && !sees_ahead;
@@ -115,8 +115,8 @@ impl Lane<'_> {
         // Texts that share their passes have better use for rows.
         let guide = offer.guide.filter(|_| until == Until::Policy && !keeps);
         let guided = guide.map(|guide| self.guided_by(guide));
-        let Text { limits, made, unseen, drafting, .. } = &mut *self.text;
-        let (seq, draft) = (limits.seq, limits.draft);
+        let TextState { spec, made, unseen, drafting, .. } = &mut *self.text;
+        let (seq, draft) = (spec.seq, spec.draft);
         let Some(&last) = self.sampler.history().last() else { return 0 };
         let row = Row { token: last, pos: context.kv().next_pos(seq), seq: draft, logits: true };
         match (self.proposers[source].passes(), unseen) {
@@ -195,11 +195,11 @@ impl Lane<'_> {
             let mut confidences = Vec::new();
             apart.step(last, want, &mut |scores| {
                 let token = sampler.choose(scores);
-                let best = glance::best(scores);
+                let best = confidence::best(scores);
                 if steps == 0 {
-                    confidences.extend(best.iter().map(|&of| glance::probability(scores, of)));
+                    confidences.extend(best.iter().map(|&of| confidence::probability(scores, of)));
                 }
-                chosen = Some((token, glance::probability(scores, token), best));
+                chosen = Some((token, confidence::probability(scores, token), best));
             });
             steps += 1;
             // Its vocabulary may have more tokens.
@@ -259,7 +259,7 @@ impl Lane<'_> {
         let made = &mut self.text.made;
         let Some(&last) = made.proposals.last() else { return most > 0 };
         let more = || until == Until::Length || self.policy.draft_more(source, &made.drafted, is_paid);
-        if self.text.limits.is_end(last) || !more() {
+        if self.text.spec.is_end(last) || !more() {
             return false;
         }
         made.cut = made.proposals.len() >= most;
@@ -334,7 +334,7 @@ impl Lane<'_> {
             let scores = context.scores(output + right);
             let token = self.sampler.choose(scores);
             let token = self.proposers[drafting.source].overrule(self.sampler.history(), token);
-            self.push(token, glance::probability(scores, token), glance::best(scores));
+            self.push(token, confidence::probability(scores, token), confidence::best(scores));
             let is_guessed = guesses.get(right) == Some(&token);
             if !self.wants_another(drafting.source, drafting.most, drafting.until, is_guessed) {
                 return Ok(());
@@ -363,8 +363,8 @@ impl Lane<'_> {
 
 /// Whether the best token has at least the share that makes a head sure; of none there is nothing to doubt.
 fn is_sure(scores: Scores) -> bool {
-    let best = glance::best(scores).first().copied();
-    best.is_none_or(|best| glance::probability(scores, best) >= SURE)
+    let best = confidence::best(scores).first().copied();
+    best.is_none_or(|best| confidence::probability(scores, best) >= SURE)
 }
 
 /// Makes the passes that the drafts of all lanes need, until none needs one.

@@ -69,8 +69,7 @@ impl Lane<'_> {
                     next.filter(|_| guided.known.starts_with(text)).map(|&token| (token, 1.0))
                 }
             };
-            let Some((token, confidence)) = guess.filter(|(token, _)| !self.text.limits.is_end(*token))
-            else {
+            let Some((token, confidence)) = guess.filter(|(token, _)| !self.text.spec.is_end(*token)) else {
                 break;
             };
             guesses.push(Drafted { confidence });

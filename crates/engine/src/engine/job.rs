@@ -2,7 +2,7 @@
 
 use std::{ops::ControlFlow, time::Instant};
 
-use super::{Generation, Lane, Request, Text, TextEvent, TokenScore};
+use super::{Generation, Lane, Request, TextEvent, TextState, TokenScore};
 use crate::{
     RunLayers, Sampler,
     sampler::{Rule, SamplerConfig},
@@ -78,7 +78,7 @@ impl Job {
 
 /// What a text keeps to.
 #[derive(Default)]
-pub struct Bound {
+pub struct TextRule {
     /// What may come next.
     pub rule: Option<Box<dyn Rule>>,
     /// Drafts what the rule leaves no choice about.
@@ -128,7 +128,7 @@ pub type Listener = Box<dyn FnMut(Event) -> ControlFlow<()> + Send>;
 /// A job with all that belongs to it.
 pub(super) struct Running {
     pub id: JobId,
-    pub text: Text,
+    pub text: TextState,
     pub sampler: Sampler,
     pub proposers: Vec<Box<dyn Proposer>>,
     pub policy: Controller,

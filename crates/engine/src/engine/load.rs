@@ -54,7 +54,7 @@ pub(super) struct Plan {
 
 /// Whether it is one text by itself, whose own policy decides and learns what passes cost.
 pub(super) fn is_lone(lanes: &[Lane]) -> bool {
-    matches!(lanes, [lane] if lane.text.is_going() && lane.text.limits.maker.mask.is_none())
+    matches!(lanes, [lane] if lane.text.is_going() && lane.text.spec.maker.mask.is_none())
 }
 
 /// What was done in a round.

@@ -37,14 +37,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use job::{Bound, Ended, Event, Job, JobId, Listener};
+pub use job::{Ended, Event, Job, JobId, Listener, TextRule};
 pub use request::{Generation, Request, Stop};
 pub use saved::{SavedCells, SavedText};
 pub use session::Session;
 pub use slots::SlotStatus;
 pub use status::{Done, Status};
 pub use text::TokenScore;
-pub use text::{Lane, Limits, Maker, OnTextEvent, Text, TextEvent};
+pub use text::{Lane, Maker, OnTextEvent, TextEvent, TextSpec, TextState};
 pub use worker::{Handle, Worker};
 
 use self::{
@@ -193,11 +193,11 @@ impl Engine {
 
     /// Takes a job, which begins when there is room for it. The listener is told of it from [`Engine::step`].
     pub fn submit(&mut self, job: Job, listener: Listener) -> Result<JobId> {
-        self.submit_bound(job, Bound::default(), listener)
+        self.submit_with_rule(job, TextRule::default(), listener)
     }
 
     /// The same for a text that keeps to a rule.
-    pub fn submit_bound(&mut self, job: Job, bound: Bound, listener: Listener) -> Result<JobId> {
+    pub fn submit_with_rule(&mut self, job: Job, bound: TextRule, listener: Listener) -> Result<JobId> {
         self.check(&job)?;
         let scales = self.scales(&job)?;
         let mut sampler = Sampler::new(job.sampler.clone())?;
@@ -211,12 +211,12 @@ impl Engine {
             sampler.bind(rule);
         }
         let seq = self.sequences();
-        let mut limits = Limits::of(&job.request(), &self.tokenizer, seq, seq + 1);
-        limits.maker = Maker { mask: job.mask, scales };
-        limits.most_cells = self.tokens_of_text();
-        limits.after_sampling = job.logprobs_after_sampling;
+        let mut spec = TextSpec::of(&job.request(), &self.tokenizer, seq, seq + 1);
+        spec.maker = Maker { mask: job.mask, scales };
+        spec.most_cells = self.tokens_of_text();
+        spec.after_sampling = job.logprobs_after_sampling;
         let mut text =
-            Text::new(limits, &sampler, Report::new(sources)).drafted_by(&mut proposers, &self.context);
+            TextState::new(spec, &sampler, Report::new(sources)).drafted_by(&mut proposers, &self.context);
         if job.scores_from.is_some() {
             text.want = crate::scores::Want::Logits;
         }
@@ -264,8 +264,8 @@ impl Engine {
             // Nobody can say whose rows it were.
             let failed = std::mem::take(&mut self.running);
             for job in failed {
-                self.context.remove(job.text.limits.seq);
-                self.context.remove(job.text.limits.draft);
+                self.context.remove(job.text.spec.seq);
+                self.context.remove(job.text.spec.draft);
                 job.end(Err(error.to_string()));
             }
         }
@@ -315,7 +315,7 @@ impl Engine {
         loop {
             let seq = self.next_seq;
             self.next_seq = (seq + 2) % NAMES;
-            let taken = |job: &Running| job.text.limits.seq == seq;
+            let taken = |job: &Running| job.text.spec.seq == seq;
             let jobs = self.running.iter().chain(&self.waiting);
             if self.context.kv().is_empty(seq) && !jobs.into_iter().any(taken) {
                 return seq;
@@ -331,7 +331,7 @@ impl Engine {
             job.end(Ok(()));
         }
         for mut job in self.running.extract_if(.., ended) {
-            let Limits { seq, draft, maker, .. } = job.text.limits.clone();
+            let TextSpec { seq, draft, maker, .. } = job.text.spec.clone();
             self.context.remove(draft);
             let cells = self.context.kv().len(seq);
             match job.evaluated(cells).filter(|_| self.config.keeps_prefixes) {
@@ -361,7 +361,7 @@ impl Engine {
             let texts = self.running.len() + 1;
             while !self.has_room(needed, texts) && self.evict() {}
             if !self.has_room(needed, texts) && !self.running.is_empty() {
-                self.context.remove(job.text.limits.seq);
+                self.context.remove(job.text.spec.seq);
                 if let Some(prompt) = &mut job.text.prompt {
                     prompt.done = 0;
                 }
@@ -369,7 +369,7 @@ impl Engine {
             }
             // A text that had to give up its cells may find all of them in another's.
             job.text.prompt = job.text.prompt.take().filter(|prompt| prompt.done < prompt.tokens.len());
-            let Limits { seq, maker, .. } = &job.text.limits;
+            let TextSpec { seq, maker, .. } = &job.text.spec;
             if source.is_none() {
                 self.context
                     .adapt(*seq, maker.scales.clone())
@@ -392,13 +392,13 @@ impl Engine {
     fn fork_prefix(&mut self, job: &mut Running) -> Option<usize> {
         let prompt = job.text.prompt.as_mut()?;
         let may = |slot: usize| job.reuses && job.wanted.is_none_or(|wanted| slot == wanted);
-        let Limits { seq, maker, .. } = &job.text.limits;
+        let TextSpec { seq, maker, .. } = &job.text.spec;
         let asked = prompt.tokens.len() - usize::from(prompt.asks);
         let most = prompt.scored.as_ref().map_or(asked, |scored| asked.min(scored.from - 1));
         let kv = self.context.kv();
         let others =
-            self.running.iter().filter(|other| other.text.limits.maker == *maker).filter_map(|other| {
-                let seq = other.text.limits.seq;
+            self.running.iter().filter(|other| other.text.spec.maker == *maker).filter_map(|other| {
+                let seq = other.text.spec.seq;
                 Some((seq, other.evaluated(kv.len(seq)).filter(|_| may(other.slot))?))
             });
         let kept = self.prefixes.made_by(maker).filter(|kept| may(kept.slot));
@@ -457,7 +457,7 @@ impl Engine {
 
     fn preempt(&mut self, which: usize) {
         let mut job = self.running.remove(which);
-        self.context.remove(job.text.limits.seq);
+        self.context.remove(job.text.spec.seq);
         match &mut job.text.prompt {
             Some(prompt) => {
                 prompt.done = 0;
@@ -491,7 +491,7 @@ impl Engine {
             round::round(&mut self.context, &mut lanes, &terms, &mut self.load, &mut hear)?;
         self.done.passes += passes;
         self.done.texts += texts;
-        let cells = self.running.iter().map(|job| self.context.kv().len(job.text.limits.seq));
+        let cells = self.running.iter().map(|job| self.context.kv().len(job.text.spec.seq));
         self.done.longest = cells.max().unwrap_or(0).max(self.done.longest);
         Ok(())
     }
@@ -500,7 +500,7 @@ impl Engine {
     fn shift_or_stop(&mut self) -> Result<()> {
         let alone = self.running.len() == 1;
         for job in self.running.iter_mut().filter(|job| job.text.is_going()) {
-            let Limits { seq, most_cells, shift_keep, .. } = job.text.limits;
+            let TextSpec { seq, most_cells, shift_keep, .. } = job.text.spec;
             let kv = self.context.kv();
             // The last token of a text has no cell yet.
             if kv.len(seq) + 1 < most_cells && !(alone && kv.room() == 0) {

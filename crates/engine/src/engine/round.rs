@@ -6,11 +6,11 @@
 use std::time::Instant;
 
 use super::{
-    Lane, Text,
+    Lane, TextState,
     chain::{self, Chained},
     drafting::{self, Steps, Until},
     load::{self, Done, Load, Plan, Share},
-    text::{OnTextEvent, Part},
+    text::{OnTextEvent, PromptRows},
     trial,
     verify::{self, Pass},
 };
@@ -36,7 +36,7 @@ pub struct Passes {
 /// What one round has.
 struct Turn {
     /// By lane, what its prompt has in it.
-    parts: Vec<Option<Part>>,
+    parts: Vec<Option<PromptRows>>,
     /// Rows of these.
     part_rows: usize,
     /// Lanes that go on from a last token.
@@ -76,7 +76,7 @@ pub fn round(
     for lane in lanes.iter_mut() {
         lane.text.made.clear();
         lane.text.row = 0;
-        lane.text.before = context.kv().len(lane.text.limits.seq);
+        lane.text.before = context.kv().len(lane.text.spec.seq);
     }
     let spent = context.spent();
     turn.drafts = match terms.drafts {
@@ -131,11 +131,11 @@ fn turn(lanes: &[Lane], chunk: usize) -> Turn {
 }
 
 /// Lanes that share a pass: those under the same mask.
-fn groups(lanes: &[Lane], parts: &[Option<Part>]) -> Vec<Vec<usize>> {
+fn groups(lanes: &[Lane], parts: &[Option<PromptRows>]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let takes_part = |i: &usize| parts[*i].is_some() || lanes[*i].text.is_going();
     for i in (0..lanes.len()).filter(takes_part) {
-        let mask = |i: usize| &lanes[i].text.limits.maker.mask;
+        let mask = |i: usize| &lanes[i].text.spec.maker.mask;
         match groups.iter_mut().find(|group| mask(group[0]) == mask(i)) {
             Some(group) => group.push(i),
             None => groups.push(vec![i]),
@@ -183,12 +183,12 @@ fn draft(context: &mut Context, lanes: &mut [Lane], turn: &Turn, load: &mut Load
         .map(|steps| Steps { passes: steps.passes + of_heads, rows: steps.rows + of_heads });
     for ((lane, length), share) in lanes.iter_mut().zip(lengths).zip(&shares) {
         lane.sampler.truncate(length);
-        let Text { limits, made, report, drafting, .. } = &mut *lane.text;
+        let TextState { spec, made, report, drafting, .. } = &mut *lane.text;
         *drafting = None;
         if steps.is_err() || made.kept.layer == 0 {
-            context.remove(limits.draft);
+            context.remove(spec.draft);
         }
-        made.trim(share.most, &|token| limits.is_end(token));
+        made.trim(share.most, &|token| spec.is_end(token));
         report.shortened += usize::from(made.cut && share.most == each);
     }
     let steps = steps?;
@@ -219,7 +219,7 @@ fn verdict(
     let offer = turn.drafts.shares[who].offer.filter(|_| drafted > 0);
     let outcome = lane.conclude(context, offer.map(|offer| offer.source), who, hear)?;
     let other_seconds = started.elapsed().as_secs_f64() - (lane.text.callback_seconds - callbacks);
-    let Text { made, report, .. } = &mut *lane.text;
+    let TextState { made, report, .. } = &mut *lane.text;
     let rows = made.drafted.len() + made.others_drafted.len() + 1;
     let round = Round {
         source: offer.map(|offer| offer.source),

@@ -5,7 +5,7 @@ use std::{
     sync::mpsc::{Receiver, channel},
 };
 
-use super::{Bound, Ended, Engine, Event, Job, JobId};
+use super::{Ended, Engine, Event, Job, JobId, TextRule};
 use crate::{Error, Result, speculation::Token};
 
 /// One text's way through an engine, for callers that want it token by token.
@@ -24,11 +24,11 @@ enum SessionEvent {
 impl Engine {
     /// Begins a text that comes token by token; other jobs go on beside it.
     pub fn session(&mut self, job: Job) -> Result<Session<'_>> {
-        self.session_bound(job, Bound::default())
+        self.session_with_rule(job, TextRule::default())
     }
 
     /// The same of a text that keeps to a rule.
-    pub fn session_bound(&mut self, job: Job, bound: Bound) -> Result<Session<'_>> {
+    pub fn session_with_rule(&mut self, job: Job, bound: TextRule) -> Result<Session<'_>> {
         let (send, events) = channel();
         let listener = move |event: Event| {
             let sent = match event {
@@ -38,7 +38,7 @@ impl Engine {
             };
             if sent.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        let id = self.submit_bound(job, bound, Box::new(listener))?;
+        let id = self.submit_with_rule(job, bound, Box::new(listener))?;
         Ok(Session { engine: self, id, events, ended: None })
     }
 }

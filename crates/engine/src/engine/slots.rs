@@ -92,7 +92,7 @@ impl Engine {
                 job: Some(job.id),
                 drafts: !job.proposers.is_empty(),
                 prompt: job.prompt_tokens,
-                cached: self.context.kv().len(job.text.limits.seq),
+                cached: self.context.kv().len(job.text.spec.seq),
                 made: job.text.out.tokens.len(),
                 left: job.text.left(),
             },

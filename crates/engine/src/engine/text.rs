@@ -14,7 +14,7 @@ use crate::{
     speculation::{
         Passes, Policy, Proposer, Report, Token, Verdict, accept,
         frequent::Frequent,
-        proposer::{Made, glance},
+        proposer::{Made, confidence},
     },
 };
 
@@ -43,7 +43,7 @@ pub struct Maker {
 
 /// What a text is to be, and where.
 #[derive(Clone)]
-pub struct Limits {
+pub struct TextSpec {
     pub maker: Maker,
     /// The most tokens in the cache.
     pub most_cells: usize,
@@ -59,14 +59,14 @@ pub struct Limits {
     pub after_sampling: bool,
 }
 
-impl Limits {
+impl TextSpec {
     pub fn of(request: &Request, tokenizer: &Tokenizer, seq: SeqId, draft: SeqId) -> Self {
         let Request { max_tokens, ignore_eos, shift_keep, logprobs, .. } = *request;
         let ends = if ignore_eos { Arc::default() } else { tokenizer.ends() };
         let most_cells = usize::MAX;
         let after_sampling = false;
         let maker = Maker::default();
-        Limits { maker, most_cells, seq, draft, ends, max_tokens, shift_keep, logprobs, after_sampling }
+        TextSpec { maker, most_cells, seq, draft, ends, max_tokens, shift_keep, logprobs, after_sampling }
     }
 
     pub fn is_end(&self, token: u32) -> bool {
@@ -102,7 +102,7 @@ pub struct TokenScore {
 }
 
 /// Rows of a prompt for one pass.
-pub struct Part {
+pub struct PromptRows {
     pub rows: Vec<Row>,
     /// Where in the prompt they begin.
     begin: usize,
@@ -110,8 +110,8 @@ pub struct Part {
 }
 
 /// The state of one text.
-pub struct Text {
-    pub limits: Limits,
+pub struct TextState {
+    pub spec: TextSpec,
     /// What of the prompt is not evaluated yet.
     pub prompt: Option<Prompt>,
     /// Tokens of the last round, and the cells that the text had before it.
@@ -145,10 +145,10 @@ pub struct Text {
     pub callback_seconds: f64,
 }
 
-impl Text {
-    pub fn new(limits: Limits, sampler: &Sampler, report: Report) -> Self {
-        let want = if limits.logprobs > 0 { Want::Logits } else { sampler.want() };
-        Text {
+impl TextState {
+    pub fn new(spec: TextSpec, sampler: &Sampler, report: Report) -> Self {
+        let want = if spec.logprobs > 0 { Want::Logits } else { sampler.want() };
+        TextState {
             out: Generation {
                 tokens: Vec::new(),
                 logprobs: Vec::new(),
@@ -159,7 +159,7 @@ impl Text {
                 steps: 0,
                 stop: Stop::MaxTokens,
             },
-            stop: (limits.max_tokens == Some(0)).then_some(Stop::MaxTokens),
+            stop: (spec.max_tokens == Some(0)).then_some(Stop::MaxTokens),
             fault: None,
             prompt: None,
             gained: 0,
@@ -176,7 +176,7 @@ impl Text {
             choices: Choices::default(),
             want,
             callback_seconds: 0.0,
-            limits,
+            spec,
         }
     }
 
@@ -211,19 +211,19 @@ impl Text {
 
     /// The head that predicts one token more sees what was evaluated of the prompt.
     pub fn make_unseen(&mut self, context: &mut Context) -> Result<()> {
-        let seq = self.limits.seq;
+        let seq = self.spec.seq;
         self.unseen.as_mut().map_or(Ok(()), |unseen| unseen.make(context, seq))
     }
 
     /// How many more tokens may come; `None` without a limit.
     pub fn left(&self) -> Option<usize> {
-        Some(self.limits.max_tokens?.saturating_sub(self.out.tokens.len()))
+        Some(self.spec.max_tokens?.saturating_sub(self.out.tokens.len()))
     }
 
     /// How many tokens may be drafted, for all that the text itself says.
     pub fn most_drafted(&self, context: &Context) -> usize {
         // Beside the last token of the text that it goes on from and the one that it gives.
-        let room = self.limits.most_cells.saturating_sub(context.kv().len(self.limits.seq) + 2);
+        let room = self.spec.most_cells.saturating_sub(context.kv().len(self.spec.seq) + 2);
         self.left().map_or(room, |left| room.min(left - 1))
     }
 
@@ -233,7 +233,7 @@ impl Text {
     }
 
     /// The next rows of the prompt, at most so many; `None` if there are none.
-    pub fn next_part(&self, most: usize) -> Option<Part> {
+    pub fn next_part(&self, most: usize) -> Option<PromptRows> {
         let prompt = self.prompt.as_ref()?;
         let begin = prompt.done;
         let end = prompt.tokens.len().min(begin + most);
@@ -243,10 +243,10 @@ impl Text {
         let row = |at: usize| Row {
             token: prompt.tokens[at],
             pos: at as u32,
-            seq: self.limits.seq,
+            seq: self.spec.seq,
             logits: wanted(at),
         };
-        (begin < end).then(|| Part { rows: (begin..end).map(row).collect(), begin, is_last })
+        (begin < end).then(|| PromptRows { rows: (begin..end).map(row).collect(), begin, is_last })
     }
 
     pub fn last(&self) -> u32 {
@@ -256,7 +256,7 @@ impl Text {
 
 /// A text with what it works with, for as long as a round takes.
 pub struct Lane<'a> {
-    pub text: &'a mut Text,
+    pub text: &'a mut TextState,
     pub sampler: &'a mut Sampler,
     pub proposers: &'a mut [Box<dyn Proposer>],
     pub policy: &'a mut dyn Policy,
@@ -271,15 +271,15 @@ impl Lane<'_> {
         who: usize,
         hear: OnTextEvent,
     ) -> Result<ControlFlow<Stop>> {
-        let Text { limits, out, callback_seconds, .. } = &mut *self.text;
-        let scored = match (limits.logprobs, scores) {
-            (1.., scores) if limits.after_sampling => {
-                Some(left(&self.sampler.distribution(scores), token.id, limits.logprobs))
+        let TextState { spec, out, callback_seconds, .. } = &mut *self.text;
+        let scored = match (spec.logprobs, scores) {
+            (1.., scores) if spec.after_sampling => {
+                Some(left(&self.sampler.distribution(scores), token.id, spec.logprobs))
             }
-            (1.., Scores::All(logits)) => Some(score(logits, token.id, limits.logprobs)),
+            (1.., Scores::All(logits)) => Some(score(logits, token.id, spec.logprobs)),
             (0, _) | (_, Scores::Top(_)) => None,
         };
-        if limits.is_end(token.id) {
+        if spec.is_end(token.id) {
             out.end = scored.map(|score| (token.id, score));
             return Ok(ControlFlow::Break(Stop::EndOfText));
         }
@@ -297,21 +297,27 @@ impl Lane<'_> {
     }
 
     /// Rows of the prompt were evaluated.
-    pub fn took_part(&mut self, context: &Context, part: &Part, who: usize, hear: OnTextEvent) -> Result<()> {
+    pub fn took_part(
+        &mut self,
+        context: &Context,
+        part: &PromptRows,
+        who: usize,
+        hear: OnTextEvent,
+    ) -> Result<()> {
         let tokens: Vec<u32> = part.rows.iter().map(|row| row.token).collect();
         self.show_rows(context, &tokens, part.begin as u32, |i| i);
         if !part.is_last {
             self.read_rows();
         }
         let Lane { text, sampler, .. } = self;
-        let Text { prompt, row, limits, stop, .. } = &mut **text;
+        let TextState { prompt, row, spec, stop, .. } = &mut **text;
         let Some(prompt) = prompt else { return Ok(()) };
         prompt.done += part.rows.len();
         if let Some(scored) = &mut prompt.scored {
             let end = part.begin + part.rows.len();
             let next = part.begin.max(scored.from - 1) + 1..prompt.tokens.len().min(end + 1);
             for (place, &token) in prompt.tokens.get(next).unwrap_or_default().iter().enumerate() {
-                scored.scores.push(score(context.logits(*row + place), token, limits.logprobs));
+                scored.scores.push(score(context.logits(*row + place), token, spec.logprobs));
             }
             let asked = part.rows.iter().filter(|row| row.logits).count();
             *row += asked.saturating_sub(1);
@@ -369,7 +375,7 @@ impl Lane<'_> {
                 && self.policy.may_draft(source)
                 && let Some(head) = self.proposers[source].head()
             {
-                head.add_tokens(&glance::best_of(scores, SHOWN));
+                head.add_tokens(&confidence::best_of(scores, SHOWN));
             }
             if let ControlFlow::Break(stop) = self.add(token, scores, who, hear)? {
                 self.text.stop = Some(stop);
@@ -390,7 +396,7 @@ impl Lane<'_> {
     ) -> Result<Verdict> {
         let last = self.text.last();
         let (outcome, end) = self.judge(context, source, who, hear)?;
-        let seq = self.text.limits.seq;
+        let seq = self.text.spec.seq;
         if let Some(other) = self.text.made.other.filter(|_| end > 0) {
             context.fork(verify::branch(other), seq);
         }
@@ -412,7 +418,7 @@ impl Lane<'_> {
     /// Says also at which place it first could not be told what may follow, and why: a draft may go on behind it.
     fn accept(&mut self, context: &Context) -> (Verdict, Option<(usize, String)>) {
         let Lane { text, sampler, .. } = self;
-        let Text { made, row, .. } = &**text;
+        let TextState { made, row, .. } = &**text;
         let text_len = sampler.history().len();
         let mut fault = None;
         let choice = |place: usize| {

@@ -9,7 +9,7 @@ use crate::{
     batch::SeqId,
     scores::{Scores, Want},
     shortlist::Shortlist,
-    speculation::{policy::Drafted, proposer::glance},
+    speculation::{policy::Drafted, proposer::confidence},
 };
 
 /// The sequences of a trial's places, out of the way of all others.
@@ -67,7 +67,7 @@ pub(super) fn next(context: &mut Context, lane: &mut Lane) -> Result<()> {
     let started = Instant::now();
     // All of the text but its last token is evaluated.
     let text = lane.sampler.history();
-    let tried = trial(context, lane.text.limits.seq, &text[..text.len() - 1], (mask, shortlist), choices)?;
+    let tried = trial(context, lane.text.spec.seq, &text[..text.len() - 1], (mask, shortlist), choices)?;
     let seconds = started.elapsed().as_secs_f64();
     lane.policy.tried(source, &tried.unwrap_or_default(), seconds);
     lane.text.report.trial_seconds += seconds;
@@ -106,7 +106,7 @@ fn trial(
     let judged = choices.iter().enumerate().map(|(i, &choice)| {
         let scores = context.scores(i);
         let drafted = scores.greedy();
-        (Drafted { confidence: glance::probability(scores, drafted) }, drafted == choice)
+        (Drafted { confidence: confidence::probability(scores, drafted) }, drafted == choice)
     });
     Ok(Some(judged.collect()))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Lane, Text, tapped::Tapped, text::Part};
+use super::{Lane, TextState, tapped::Tapped, text::PromptRows};
 use crate::{
     Batch, Context, Result, RunLayers,
     batch::{Fork, Resume, SeqId},
@@ -35,7 +35,7 @@ pub(super) fn pass(
     context: &mut Context,
     lanes: &mut [Lane],
     group: &[usize],
-    parts: &[Option<Part>],
+    parts: &[Option<PromptRows>],
     source: Option<usize>,
 ) -> Result<Pass> {
     let started = Instant::now();
@@ -55,7 +55,7 @@ pub(super) fn pass(
         outputs = batch.rows.iter().filter(|row| row.logits).count();
         want = want.and(text.want);
     }
-    batch.run_layers = lanes[group[0]].text.limits.maker.mask.clone();
+    batch.run_layers = lanes[group[0]].text.spec.maker.mask.clone();
     // A pass takes out all of its rows or none. So one with rows of prompts takes them out only for what wants those too. None are
     // taken out of passes that go on from others, nor where nobody will draft from them.
     let only_texts = group.iter().all(|&lane| parts[lane].is_none());
@@ -75,7 +75,7 @@ pub(super) fn pass(
     let from_layer = match resumes {
         true => resume(context, lanes[0].text, &mut batch)?,
         false => {
-            group.iter().for_each(|&lane| context.remove(lanes[lane].text.limits.draft));
+            group.iter().for_each(|&lane| context.remove(lanes[lane].text.spec.draft));
             context.decode_for(&batch, want)?;
             0
         }
@@ -97,8 +97,8 @@ fn resumes(context: &Context, lane: &Lane, source: usize) -> bool {
 }
 
 /// The last token of a text and the draft after it.
-fn add_rows(batch: &mut Batch, context: &Context, text: &Text) {
-    let seq = text.limits.seq;
+fn add_rows(batch: &mut Batch, context: &Context, text: &TextState) {
+    let seq = text.spec.seq;
     let first = batch.rows.len();
     let tokens = std::iter::once(text.last()).chain(text.made.proposals.iter().copied());
     for (pos, token) in (context.kv().next_pos(seq)..).zip(tokens) {
@@ -120,8 +120,8 @@ pub(super) fn branch(other: usize) -> SeqId {
 
 /// Goes on from what the draft's first layers made: its cells join the text, the draft's last token goes through these
 /// layers too, and the batch begins after them. The same bits as by all layers. Gives the layer that it began at.
-fn resume(context: &mut Context, text: &mut Text, batch: &mut Batch) -> Result<usize> {
-    let (seq, draft) = (text.limits.seq, text.limits.draft);
+fn resume(context: &mut Context, text: &mut TextState, batch: &mut Batch) -> Result<usize> {
+    let (seq, draft) = (text.spec.seq, text.spec.draft);
     let before = context.kv().len(seq);
     let result = resumed(context, text, batch);
     context.remove(draft);
@@ -131,8 +131,8 @@ fn resume(context: &mut Context, text: &mut Text, batch: &mut Batch) -> Result<u
     result.map(|()| text.made.kept.layer)
 }
 
-fn resumed(context: &mut Context, text: &mut Text, batch: &mut Batch) -> Result<()> {
-    let (seq, draft) = (text.limits.seq, text.limits.draft);
+fn resumed(context: &mut Context, text: &mut TextState, batch: &mut Batch) -> Result<()> {
+    let (seq, draft) = (text.spec.seq, text.spec.draft);
     let kept = &mut text.made.kept;
     let last = batch.rows[batch.rows.len() - 1];
     let n_layer = context.model().plan.dims.n_layer;

@@ -5,7 +5,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use super::{Bound, Engine, Job, JobId, Listener, Status};
+use super::{Engine, Job, JobId, Listener, Status, TextRule};
 use crate::{Error, Result};
 
 /// Done between rounds.
@@ -60,9 +60,9 @@ fn serve(mut engine: Engine, commands: &Receiver<Command>) -> Engine {
 }
 
 impl Handle {
-    /// As [`Engine::submit_bound`]. The listener is called from the engine's thread, and holds up all texts while it runs.
-    pub fn submit(&self, job: Job, bound: Bound, listener: Listener) -> Result<JobId> {
-        self.ask(move |engine| engine.submit_bound(job, bound, listener))?
+    /// As [`Engine::submit_with_rule`]. The listener is called from the engine's thread, and holds up all texts while it runs.
+    pub fn submit(&self, job: Job, bound: TextRule, listener: Listener) -> Result<JobId> {
+        self.ask(move |engine| engine.submit_with_rule(job, bound, listener))?
     }
 
     /// Ends a job.

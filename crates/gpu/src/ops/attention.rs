@@ -12,7 +12,7 @@ use super::{
         weights::Numbers,
         work::{CHUNK, Slot, head_stride},
     },
-    Bound, Ops, Ready, Stage,
+    Binding, Ops, Ready, Stage,
     stored::AtOnce,
 };
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
 /// What of one layer's attention is not a matrix.
 pub struct Attention {
     /// With the number of their heads: all of them, or queries, keys and values that lie apart.
-    stores: Vec<(Bound, u32)>,
+    stores: Vec<(Binding, u32)>,
     pub(super) at_once: AtOnce,
     attend: wgpu::BindGroup,
     split: wgpu::BindGroup,
@@ -96,7 +96,7 @@ impl Ops {
     }
 
     /// What stores heads, in as few dispatches as they lie in pieces.
-    fn stores(&mut self, stage: &Stage, spec: &AttnSpec, slot: usize) -> Vec<(Bound, u32)> {
+    fn stores(&mut self, stage: &Stage, spec: &AttnSpec, slot: usize) -> Vec<(Binding, u32)> {
         let norm = |norm: Option<Norm>| match norm {
             Some(norm) => stage.weights.numbers(Numbers::of_norm(stage.model, &norm, spec.head_dim)),
             None => stage.weights.binding(stage.weights.nothing),
@@ -116,7 +116,7 @@ impl Ops {
                 whole(values.as_ref().unwrap_or(&stage.cache.nothing)),
             ];
             let group = stage.bind(&self.params, Family::RopeStore, &storage);
-            (Bound { group, params }, heads.count as u32)
+            (Binding { group, params }, heads.count as u32)
         });
         stores.collect()
     }
@@ -126,7 +126,7 @@ impl Ops {
         stage: &Stage,
         spec: &AttnSpec,
         slot: usize,
-        (stores, at_once, pieces): (Vec<(Bound, u32)>, AtOnce, Vec<u32>),
+        (stores, at_once, pieces): (Vec<(Binding, u32)>, AtOnce, Vec<u32>),
     ) -> Attention {
         let cache = stage.cache;
         let slot = cache.slot(slot);
@@ -207,7 +207,7 @@ impl Ops {
             let seen = &seen[first..first + rows];
             let cells: usize = seen.iter().sum();
             recorder.weigh(attention.work(cells), attention.cell_bytes * cells as u64);
-            let bound = |group: &wgpu::BindGroup| Bound {
+            let bound = |group: &wgpu::BindGroup| Binding {
                 group: group.clone(),
                 params: attention.pieces[first / self.piece_rows],
             };

@@ -11,7 +11,7 @@ use super::{
         weights::{Joined, Numbers, To},
         work::{most_tiles, tiles_words},
     },
-    AT_ONCE, Bound, Ops, Ready, RowStep, Stage,
+    AT_ONCE, Binding, Ops, Ready, RowStep, Stage,
 };
 use crate::{
     Result,
@@ -23,7 +23,7 @@ const ROWS_TO_SORT: usize = 4;
 
 /// What a layer's experts are where each row takes so many.
 pub struct Experts {
-    sort: Bound,
+    sort: Binding,
     /// Gates and up matrices, together or apart, and then what comes behind them.
     gates: Vec<ExpertMatmul>,
     down: Vec<ExpertMatmul>,
@@ -50,8 +50,8 @@ struct ExpertMatmul {
 
 /// Experts whose matrices lie in one binding.
 struct Part {
-    by_pair: Bound,
-    by_tile: Bound,
+    by_pair: Binding,
+    by_tile: Binding,
 }
 
 /// The layer's experts, and how many a row takes.
@@ -123,7 +123,7 @@ impl Ops {
         };
         let (bias, factors) = (vector(moe.choice_bias), vector(moe.expert_scale));
         let storage = [stage.room(moe.scores), bias, factors, stage.room(moe.chosen)];
-        let bound = Bound { group: stage.bind(&self.params, Family::Choose, &storage), params };
+        let bound = Binding { group: stage.bind(&self.params, Family::Choose, &storage), params };
         RowStep { kernel: Kernel::Choose, bound, groups: 1 }
     }
 
@@ -140,11 +140,11 @@ impl Ops {
             weights_at: moe.n_used as u32,
         });
         let storage = [moe.results, moe.chosen, moe.dst].map(|buf| stage.room(buf));
-        let bound = Bound { group: stage.bind(&self.params, Family::ExpertsSum, &storage), params };
+        let bound = Binding { group: stage.bind(&self.params, Family::ExpertsSum, &storage), params };
         RowStep { kernel: Kernel::ExpertsSum, bound, groups: to.width.div_ceil(AT_ONCE) as u32 }
     }
 
-    fn sorting(&mut self, stage: &Stage, Of { moe, taken }: Of) -> Bound {
+    fn sorting(&mut self, stage: &Stage, Of { moe, taken }: Of) -> Binding {
         let sections = &stage.rows.sections;
         let params = self.params.add(&SortParams {
             experts: moe.n_expert as u32,
@@ -155,7 +155,7 @@ impl Ops {
         });
         let rows = stage.rows.rows.as_entire_buffer_binding();
         let storage = [rows, stage.room(moe.chosen), sorted(stage)];
-        Bound { group: stage.bind(&self.params, Family::ExpertsSort, &storage), params }
+        Binding { group: stage.bind(&self.params, Family::ExpertsSort, &storage), params }
     }
 
     fn matrices(&mut self, stage: &Stage, joined: &Joined, Of { moe, taken }: Of) -> ExpertMatmul {
@@ -198,7 +198,7 @@ impl Ops {
             let storage = [high, low, scales, bias, x(), out.clone()];
             let bind = |by| {
                 let storage = [&storage[..], &[by]].concat();
-                Bound { group: stage.bind(&self.params, Family::ExpertMatmul, &storage), params }
+                Binding { group: stage.bind(&self.params, Family::ExpertMatmul, &storage), params }
             };
             Part { by_pair: bind(stage.room(moe.chosen)), by_tile: bind(sorted(stage)) }
         });

@@ -10,7 +10,7 @@ use super::{
         states::{ScanShape, Slab},
         weights::Numbers,
     },
-    Bound, Ops, Stage,
+    Binding, Ops, Stage,
 };
 use crate::{
     Result,
@@ -23,13 +23,13 @@ const CHANNELS: usize = 32;
 
 /// A layer's mixer.
 pub struct Mixer {
-    convolve: Bound,
+    convolve: Binding,
     channel_groups: u32,
     scan: Option<ScanStep>,
 }
 
 struct ScanStep {
-    bound: Bound,
+    bound: Binding,
     gated_delta: bool,
     lanes: u32,
     groups: u32,
@@ -128,13 +128,13 @@ impl Ops {
         let taps = stage.weights.numbers(Numbers::taps(conv));
         let storage = [runs(), stage.room(conv.src), taps, slabs(), stage.room(conv.dst)];
         let params = self.params.add(&convolve_params(id.0, spec, &places));
-        let convolve = Bound { group: stage.bind(&self.params, Family::Convolve, &storage), params };
+        let convolve = Binding { group: stage.bind(&self.params, Family::Convolve, &storage), params };
         let scan = spec.scan.map(|scan| {
             let numbers = stage.weights.numbers(Numbers::of_scan(&scan));
             let [x, step, beta, out] = [conv.dst, step, beta, out].map(|buf| stage.room(buf));
             let params = self.params.add(&scan_params(id.0, spec, &scan, &places));
             let storage = [runs(), x, step, beta, numbers, slabs(), out];
-            let bound = Bound { group: stage.bind(&self.params, Family::Scan, &storage), params };
+            let bound = Binding { group: stage.bind(&self.params, Family::Scan, &storage), params };
             let ScanShape { lanes, groups } = ScanShape::of(&scan);
             let gated_delta = matches!(scan.kind, ScanKind::GatedDelta { .. });
             ScanStep { bound, gated_delta, lanes: lanes as u32, groups: (scan.n_head * groups) as u32 }

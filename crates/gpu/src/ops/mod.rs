@@ -19,7 +19,7 @@ use per_head::PerHead;
 use products::Matmul;
 use small::Taken;
 use stored::MOST_PARTS as MOST_STORING_PARTS;
-use unscaled::Unscaled;
+use unscaled::DeferredNorm;
 
 use super::{
     device::Gpu,
@@ -31,7 +31,7 @@ use super::{
     states::StateStore,
     variants::Arith,
     weights::{Apart, Joined, Weights, join},
-    work::{Cache, MOST_PIECES, OUTPUTS_AT_ONCE, WorkBuffers},
+    work::{KvBuffers, MOST_PIECES, OUTPUTS_AT_ONCE, WorkBuffers},
 };
 use crate::{
     Model, Result,
@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// What a dispatch binds.
-pub struct Bound {
+pub struct Binding {
     pub group: wgpu::BindGroup,
     pub params: u32,
 }
@@ -48,7 +48,7 @@ pub struct Bound {
 /// A kernel that takes each row by itself, in so many workgroups.
 struct RowStep {
     kernel: Kernel,
-    bound: Bound,
+    bound: Binding,
     groups: u32,
 }
 
@@ -87,7 +87,7 @@ pub struct Ops {
     /// Operations on each row by itself; those of the head are the norms of each piece of a batch's outputs.
     on_rows: HashMap<At, Vec<RowStep>>,
     /// Norms that leave their scale to products.
-    unscaled: Unscaled,
+    unscaled: DeferredNorm,
     /// By the first of the weights that are joined.
     matmuls: HashMap<WeightId, Matmul>,
     /// Of rows that products do not take as they are.
@@ -110,7 +110,7 @@ pub struct Stage<'a> {
     pub pipelines: &'a Pipelines,
     pub weights: &'a Weights,
     pub work: &'a WorkBuffers,
-    pub cache: &'a Cache,
+    pub cache: &'a KvBuffers,
     pub rows: &'a RowData,
     pub states: &'a StateStore,
 }
@@ -210,7 +210,7 @@ impl Ops {
             piece_rows: stage.work.piece_rows,
             lane_sums_bytes: stage.work.lane_sums.size() as usize,
             arith: stage.work.arith,
-            unscaled: Unscaled::of(stage),
+            unscaled: DeferredNorm::of(stage),
             on_rows: HashMap::new(),
             matmuls: HashMap::new(),
             preparers: HashMap::new(),

@@ -10,7 +10,7 @@ use super::{
         variants::Arith,
         work::{TILE_ROWS, heads_apart, padded},
     },
-    Bound, Ops, Ready, RowStep, Stage,
+    Binding, Ops, Ready, RowStep, Stage,
     small::Taken,
 };
 use crate::{
@@ -32,7 +32,7 @@ pub struct PerHead {
     bytes: u64,
     coarse_bytes: u64,
     /// With how many heads' matrices lie there.
-    parts: Vec<(Bound, u32)>,
+    parts: Vec<(Binding, u32)>,
 }
 
 impl Ops {
@@ -84,7 +84,7 @@ impl Ops {
             let nothing = stage.weights.binding(stage.weights.nothing);
             let storage = [high, low, scales, nothing, x(), stage.room(dst)];
             let group = stage.bind(&self.params, Family::Matmul, &storage);
-            (Bound { group, params }, (part.rows / rows) as u32)
+            (Binding { group, params }, (part.rows / rows) as u32)
         });
         let parts = parts.collect();
         let product = PerHead {

@@ -9,7 +9,7 @@ use super::{
         variants::Arith,
         weights::{Joined, Matrix, MatrixPart, To},
     },
-    AT_ONCE, Bound, Ops, Ready, RowStep, Stage, in_two,
+    AT_ONCE, Binding, Ops, Ready, RowStep, Stage, in_two,
 };
 use crate::{Result, plan::Buf};
 
@@ -36,7 +36,7 @@ pub struct Matmul {
     coarse_bytes: u64,
     pub(super) parts: Vec<Part>,
     /// The same with what a gate lets through prepared at once, for the buffer that it goes to; none where it cannot be.
-    prepared_parts: Vec<Bound>,
+    prepared_parts: Vec<Binding>,
     prepares: Option<Buf>,
     /// The same as `parts` with sums of the low plane as summands, where only the high plane is here.
     with_lows: Vec<Part>,
@@ -63,10 +63,10 @@ impl Matmul {
 pub(super) struct Part {
     pub(super) rows: u32,
     pub(super) given: MatmulParams,
-    bound: Bound,
+    bound: Binding,
     /// Where workgroups share the lanes of a tile: tiles that leave sums of lanes, and what adds these.
-    shared_tiles: Bound,
-    join: Bound,
+    shared_tiles: Binding,
+    join: Binding,
 }
 
 impl Ops {
@@ -107,7 +107,7 @@ impl Ops {
                     let mut storage = self.matmul_storage(stage, joined, part, x(), &out);
                     storage.push(stage.prepared(dst));
                     let group = stage.bind(&self.params, Family::MatmulPrepared, &storage);
-                    Bound { group, params: bound.params }
+                    Binding { group, params: bound.params }
                 })
                 .collect()
         });
@@ -142,7 +142,7 @@ impl Ops {
         let numbers = numbers_of(joined.activation);
         let params = self.params.add(&ActivateParams { numbers, count: stride as u32 });
         let storage = [stage.beside(), stage.room(dst)];
-        let bound = Bound { group: stage.bind(&self.params, Family::Activate, &storage), params };
+        let bound = Binding { group: stage.bind(&self.params, Family::Activate, &storage), params };
         let kernel = Kernel::Activate(Curve::of(joined.activation));
         Some(RowStep { kernel, bound, groups: stride.div_ceil(AT_ONCE) as u32 })
     }
@@ -166,7 +166,7 @@ impl Ops {
     ) -> RowStep {
         let blocks = (stride / BLOCK) as u32;
         let params = self.params.add(&PrepareParams { blocks });
-        let bound = Bound { group: stage.bind(&self.params, Family::Prepare, &storage), params };
+        let bound = Binding { group: stage.bind(&self.params, Family::Prepare, &storage), params };
         RowStep { kernel: Kernel::Prepare(arith), bound, groups: blocks.div_ceil(32) }
     }
 
@@ -199,7 +199,7 @@ impl Ops {
                 let buffer = stage.work.lows.as_ref().expect("made for such a matrix");
                 storage[3] = wgpu::BufferBinding { buffer, offset: 4 * part.first_row as u64, size: None };
             }
-            Bound { group: stage.bind(&self.params, Family::Matmul, &storage), params }
+            Binding { group: stage.bind(&self.params, Family::Matmul, &storage), params }
         };
         let sums = || stage.work.lane_sums.as_entire_buffer_binding();
         Part {

@@ -10,7 +10,7 @@ use super::{
         variants::Arith,
         weights::{Numbers, plain_norm},
     },
-    AT_ONCE, Bound, Ops, RowStep, Stage,
+    AT_ONCE, Binding, Ops, RowStep, Stage,
 };
 use crate::plan::{Activation, Buf, EmbedBy, Norm, NormKind, Op, Parts, WeightId};
 
@@ -58,7 +58,7 @@ impl Ops {
             let [high, low, scales] = part.streams.map(|s| stage.weights.binding(s));
             let rows = stage.rows.rows.as_entire_buffer_binding();
             let storage = [high, low, scales, rows, stage.room(dst)];
-            let bound = Bound { group: stage.bind(&self.params, Family::Embed, &storage), params };
+            let bound = Binding { group: stage.bind(&self.params, Family::Embed, &storage), params };
             RowStep { kernel: Kernel::Embed(matrix.format), bound, groups: x_stride.div_ceil(32) }
         });
         parts.collect()
@@ -105,7 +105,7 @@ impl Ops {
         if !inside {
             storage.insert(2, stage.room(src));
         }
-        let bound = Bound { group: stage.bind(&self.params, kernel.family(), &storage), params };
+        let bound = Binding { group: stage.bind(&self.params, kernel.family(), &storage), params };
         RowStep { kernel, bound, groups: (from.width / len) as u32 }
     }
 
@@ -134,7 +134,7 @@ impl Ops {
             storage.push(stage.prepared(dst));
         }
         let kernel = Kernel::Norm(arith);
-        let bound = Bound { group: stage.bind(&self.params, kernel.family(), &storage), params };
+        let bound = Binding { group: stage.bind(&self.params, kernel.family(), &storage), params };
         RowStep { kernel, bound, groups: 1 }
     }
 
@@ -157,7 +157,7 @@ impl Ops {
         });
         let kernel = Kernel::Multiply { f: Curve::of(f), g: Curve::of(g) };
         let storage = [stage.room(by), stage.room(dst)];
-        let bound = Bound { group: stage.bind(&self.params, Family::Multiply, &storage), params };
+        let bound = Binding { group: stage.bind(&self.params, Family::Multiply, &storage), params };
         RowStep { kernel, bound, groups: to.width.div_ceil(AT_ONCE) as u32 }
     }
 
@@ -183,7 +183,7 @@ impl Ops {
             gate_first: by.column as u32,
         });
         let storage = [stage.room(src), stage.room(gate.unwrap_or(src)), stage.room(dst)];
-        let bound = Bound { group: stage.bind(&self.params, Family::Add, &storage), params };
+        let bound = Binding { group: stage.bind(&self.params, Family::Add, &storage), params };
         RowStep { kernel: Kernel::Add, bound, groups: to.width.div_ceil(AT_ONCE) as u32 }
     }
 
@@ -209,7 +209,7 @@ impl Ops {
             dst_every: to.every as u32,
         });
         let bound =
-            Bound { group: stage.bind(&self.params, Family::Take, &[stage.room(src), to.room]), params };
+            Binding { group: stage.bind(&self.params, Family::Take, &[stage.room(src), to.room]), params };
         RowStep { kernel: Kernel::Take, bound, groups: (parts * to.each).div_ceil(AT_ONCE) as u32 }
     }
 
@@ -221,7 +221,7 @@ impl Ops {
             first: place.column as u32,
             by,
         });
-        let bound = Bound { group: stage.bind(&self.params, Family::Change, &[stage.room(buf)]), params };
+        let bound = Binding { group: stage.bind(&self.params, Family::Change, &[stage.room(buf)]), params };
         RowStep { kernel: Kernel::Scale, bound, groups: place.width.div_ceil(AT_ONCE) as u32 }
     }
 
@@ -239,7 +239,7 @@ impl Ops {
         });
         let kernel = Kernel::Multiply { f: Curve::of(None), g: Curve::of(None) };
         let storage = [stage.rows.rows.as_entire_buffer_binding(), stage.room(buf)];
-        let bound = Bound { group: stage.bind(&self.params, Family::Multiply, &storage), params };
+        let bound = Binding { group: stage.bind(&self.params, Family::Multiply, &storage), params };
         RowStep { kernel, bound, groups: to.width.div_ceil(AT_ONCE) as u32 }
     }
 
@@ -250,7 +250,7 @@ impl Ops {
         }
         let n_vocab = stage.model.plan.dims.n_vocab;
         let params = self.params.add(&CapParams { count: n_vocab as u32, scale, cap: cap.unwrap_or(0.0) });
-        let bound = Bound { group: stage.bind(&self.params, Family::Change, &[stage.logits()]), params };
+        let bound = Binding { group: stage.bind(&self.params, Family::Change, &[stage.logits()]), params };
         Some(RowStep { kernel: Kernel::Cap, bound, groups: n_vocab.div_ceil(AT_ONCE) as u32 })
     }
 }

@@ -9,7 +9,7 @@ use super::{
         stored::Stored,
         work::Slot,
     },
-    Bound, Ops, Ready, Stage,
+    Binding, Ops, Ready, Stage,
     attention::store_params,
     in_two,
     products::Matmul,
@@ -25,7 +25,7 @@ pub(super) const MOST_PARTS: usize = 4;
 
 /// The products that make what one attention stores, each by the first of its weights.
 #[derive(Default)]
-pub struct AtOnce(Vec<(WeightId, Vec<Bound>)>);
+pub struct AtOnce(Vec<(WeightId, Vec<Binding>)>);
 
 impl AtOnce {
     /// Whether so many rows are stored by their products.
@@ -99,7 +99,7 @@ impl Ops {
         weight: WeightId,
         first: usize,
         (spec, slot): (&AttnSpec, usize),
-    ) -> Vec<Bound> {
+    ) -> Vec<Binding> {
         let heads = store_params(stage, spec, slot, spec.q, 0);
         let Slot { keys, values } = stage.cache.slot(slot);
         let whole = wgpu::Buffer::as_entire_buffer_binding;
@@ -143,13 +143,13 @@ impl Ops {
                 whole(keys),
                 whole(values),
             ];
-            Bound { group: stage.bind(params, Family::StoreRows, &storage), params: params_at }
+            Binding { group: stage.bind(params, Family::StoreRows, &storage), params: params_at }
         });
         bounds.collect()
     }
 
     /// What the product that begins `steps` is bound to where it stores what it makes.
-    pub(super) fn storing_product(&self, steps: &[Step], rows: usize) -> Option<(&[Bound], Stored)> {
+    pub(super) fn storing_product(&self, steps: &[Step], rows: usize) -> Option<(&[Binding], Stored)> {
         let next = steps.iter().find(|step| !matches!(step.op, Op::MatMul { .. }))?;
         let (Op::MatMul { weight, .. }, Op::Store(id)) = (steps[0].op, next.op) else { return None };
         let attention = &self.attentions[&(next.slot, *id)];
@@ -162,7 +162,7 @@ impl Ops {
         &self,
         recorder: &mut Recorder,
         matmul: &Matmul,
-        (bounds, stored): (&[Bound], Stored),
+        (bounds, stored): (&[Binding], Stored),
         (rows, coarse): (usize, bool),
         ready: &mut Ready,
     ) -> Result<()> {

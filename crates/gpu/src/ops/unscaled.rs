@@ -14,7 +14,7 @@ use super::{
         variants::Arith,
         weights::{Numbers, plain_norm},
     },
-    At, Bound, Ops, Ready, RowStep, Stage, in_two,
+    At, Binding, Ops, Ready, RowStep, Stage, in_two,
     products::Matmul,
 };
 use crate::{
@@ -27,7 +27,7 @@ const MOST_BLOCKS: usize = 1024;
 
 /// Which norms these are, and what has to do with them.
 #[derive(Default)]
-pub struct Unscaled {
+pub struct DeferredNorm {
     norms: HashMap<At, Folded>,
     /// Products that multiply their sums by the scale.
     readers: HashSet<WeightId>,
@@ -37,19 +37,19 @@ struct Folded {
     /// The product before it in the plan.
     before: WeightId,
     /// None where the norm's layer is not here.
-    bound: Option<Bound>,
+    bound: Option<Binding>,
     /// The norm's rows in floats, for a processor that has the low planes of what reads them.
     floats: Option<RowStep>,
     lanes: u32,
     /// The product's parts, where it is here too and does the norm's work.
-    parts: Vec<Bound>,
+    parts: Vec<Binding>,
 }
 
-impl Unscaled {
+impl DeferredNorm {
     /// By the plan and the types of weights, so that it does not depend on what is where.
     pub fn of(stage: &Stage) -> Self {
         let Stage { gpu, model, work, .. } = *stage;
-        let mut all = Unscaled::default();
+        let mut all = DeferredNorm::default();
         let plan = &model.plan;
         let arith = gpu.variants.arith;
         let arith_of = |id: WeightId| Format::of(model.weight(id).ty()).map(|format| arith.of(format));
@@ -124,7 +124,7 @@ impl Ops {
             let params = self.params.add(&NormUnscaledParams { stride, eps, per_number, zero: 0 });
             let weight = stage.weights.numbers(Numbers::Vector(weight_id));
             let storage = [weight.clone(), stage.room(src), stage.prepared(dst)];
-            let bound = Bound { group: stage.bind(&self.params, Family::NormUnscaled, &storage), params };
+            let bound = Binding { group: stage.bind(&self.params, Family::NormUnscaled, &storage), params };
             let before = self.unscaled.norms[&At::of(norm)].before;
             let floats = self.norm_of_rows(stage, (weight_id, eps), (src, dst), None, Arith::Float);
             let mut parts = Vec::new();
@@ -146,7 +146,8 @@ impl Ops {
                         weight.clone(),
                         stage.prepared(dst),
                     ];
-                    parts.push(Bound { group: stage.bind(params, Family::AddRows, &storage), params: slot });
+                    parts
+                        .push(Binding { group: stage.bind(params, Family::AddRows, &storage), params: slot });
                 }
             }
             let folded = self.unscaled.norms.get_mut(&At::of(norm)).expect("it is there");
@@ -182,7 +183,7 @@ impl Ops {
         next: Option<&Step>,
         rows: usize,
         most: u32,
-    ) -> Option<(At, &[Bound])> {
+    ) -> Option<(At, &[Binding])> {
         let fits = rows as u32 <= most && matmul.mode == Mode::Add;
         let next = next.filter(|_| fits)?;
         let at = At::of(next.op);
@@ -195,7 +196,7 @@ impl Ops {
         &self,
         recorder: &mut Recorder,
         matmul: &Matmul,
-        bounds: &[Bound],
+        bounds: &[Binding],
         (rows, coarse): (usize, bool),
         ready: &mut Ready,
     ) -> Result<()> {

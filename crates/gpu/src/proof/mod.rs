@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use self::attention::Case;
 use super::{
-    cache::Shelf,
+    cache::DiskCache,
     device::{Found, Gpu},
     formats::BLOCK,
     lab::{Random, bind, numbers, run, storage},
@@ -69,8 +69,8 @@ pub const PROOF_BYTES: u64 = 64 << 20;
 static KNOWN: Mutex<Option<HashMap<(PathBuf, String), Proof>>> = Mutex::new(None);
 
 /// Where nothing is kept, the shelf has a name all the same.
-fn shelf_of(info: &wgpu::AdapterInfo, directory: Option<&Path>) -> Shelf {
-    Shelf::new(directory.unwrap_or(Path::new("")), info)
+fn shelf_of(info: &wgpu::AdapterInfo, directory: Option<&Path>) -> DiskCache {
+    DiskCache::new(directory.unwrap_or(Path::new("")), info)
 }
 
 fn recall(info: &wgpu::AdapterInfo, directory: Option<&Path>, name: &str) -> Option<Proof> {
@@ -81,7 +81,7 @@ fn recall(info: &wgpu::AdapterInfo, directory: Option<&Path>, name: &str) -> Opt
 }
 
 /// For this process.
-fn remember(shelf: &Shelf, name: &str, proof: &Proof) {
+fn remember(shelf: &DiskCache, name: &str, proof: &Proof) {
     let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
     known.get_or_insert_default().insert((shelf.id(), name.into()), proof.clone());
 }

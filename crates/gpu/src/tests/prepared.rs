@@ -6,7 +6,7 @@ use super::{
         device::Gpu,
         formats::{BLOCK, Format},
         lab::{How, Matrix, Random, Room, bind, blocks, numbers, plain, room, run, storage},
-        ops::Bound,
+        ops::Binding,
         params::{AttendParams, MatmulParams, NormParams, PrepareParams},
         pipelines::{Curve, Family, Kernel, Mode, Pipelines, Tuning},
         stored::Stored,
@@ -38,7 +38,7 @@ fn check<T: bytemuck::NoUninit>(
     let prepared_len = 4 * blocks.next_multiple_of(8) * arith.block_quads();
     let out = || numbers(gpu, &vec![7.0; len]).unwrap();
     let prepared = || room(gpu, 4 * prepared_len as u64).unwrap();
-    let bound = |pipelines: &Pipelines, family, results: &[&Room]| -> Bound {
+    let bound = |pipelines: &Pipelines, family, results: &[&Room]| -> Binding {
         let buffers = step.inputs.iter().copied().chain(results.iter().copied());
         let buffers: Vec<_> = buffers.map(|room| &room.buffer).collect();
         bind(gpu, pipelines, family, params, &buffers).unwrap()

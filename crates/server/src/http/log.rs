@@ -49,7 +49,7 @@ pub enum Record {
 
 /// An error's message, kept beside the reply that has it.
 #[derive(Clone)]
-pub(super) struct Said(pub String);
+pub(super) struct LoggedError(pub String);
 
 /// Of a client's path so much is written down.
 const LONGEST_PATH: usize = 200;
@@ -62,7 +62,7 @@ pub(super) async fn refusals(State(app): State<Arc<App>>, request: Request, next
     let began = Instant::now();
     let response = next.run(request).await;
     if response.status().is_client_error() || response.status().is_server_error() {
-        let message = response.extensions().get().map(|Said(message)| message.clone());
+        let message = response.extensions().get().map(|LoggedError(message)| message.clone());
         let ms = began.elapsed().as_secs_f64() * 1e3;
         log(&Record::Refused { method, path, status: response.status().as_u16(), message, ms });
     }

@@ -19,7 +19,7 @@ use super::{
     App,
     answering::{self, Asked},
     apart, embeddings, guard,
-    log::{self, Said},
+    log::{self, LoggedError},
     models, predict, slots,
 };
 use crate::{
@@ -50,7 +50,7 @@ pub(super) fn failed(error: &ApiError, path: &str) -> Response {
     let body = if is_messages(path) { error.to_messages_json() } else { error.to_json() };
     let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = (status, Json(body)).into_response();
-    response.extensions_mut().insert(Said(error.message.clone()));
+    response.extensions_mut().insert(LoggedError(error.message.clone()));
     response
 }
 

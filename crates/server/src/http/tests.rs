@@ -24,7 +24,7 @@ use crate::{
     chat::{ChatTemplate, TemplateSource},
     constraint::Vocabulary,
     desk::{EventSink, JobEvent},
-    engine::{Bound, Ended, Generation, Job, SavedText, SlotStatus, Status, Stop, TokenScore},
+    engine::{Ended, Generation, Job, SavedText, SlotStatus, Status, Stop, TextRule, TokenScore},
     sampler::SamplerConfig,
     tokenizer::EncodeOptions,
     wire::{Defaults, Settings},
@@ -50,7 +50,7 @@ struct Fake {
 }
 
 impl Answers for Arc<Fake> {
-    fn submit(&self, job: Job, _: Bound, sink: EventSink) -> crate::Result<JobId> {
+    fn submit(&self, job: Job, _: TextRule, sink: EventSink) -> crate::Result<JobId> {
         let (tokens, chunk, pause, left) = (self.tokens.clone(), self.chunk, self.pause, self.left.clone());
         let prompt_tokens = job.prompt.len();
         self.jobs.lock().unwrap().push(job.clone());

@@ -30,12 +30,12 @@ pub struct DflashProposer {
     /// The most tokens of the draft.
     most: usize,
     /// What the block's pass said of each place, first to last.
-    said: Vec<Said>,
+    said: Vec<PlaceScores>,
     /// Places that were asked for.
     asked: usize,
 }
 
-enum Said {
+enum PlaceScores {
     All(Vec<f32>),
     Top(Top),
 }
@@ -87,8 +87,8 @@ impl DflashProposer {
         self.failed = context.decode_for(&batch, want).is_err();
         if !self.failed {
             let said = |place| match context.scores(place) {
-                Scores::All(logits) => Said::All(logits.to_vec()),
-                Scores::Top(top) => Said::Top(top.clone()),
+                Scores::All(logits) => PlaceScores::All(logits.to_vec()),
+                Scores::Top(top) => PlaceScores::Top(top.clone()),
             };
             self.said.extend((0..self.most).map(said));
         }
@@ -141,8 +141,8 @@ impl Apart for DflashProposer {
         let Some(said) = self.said.get(self.asked - 1) else { return false };
         self.head.look(
             match said {
-                Said::All(logits) => Scores::All(logits),
-                Said::Top(top) => Scores::Top(top),
+                PlaceScores::All(logits) => Scores::All(logits),
+                PlaceScores::Top(top) => Scores::Top(top),
             },
             look,
         );

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use super::{Left, Passes, Proposer, RAM_SPEED, ReadsRows, Supply, glance};
+use super::{Left, Passes, Proposer, RAM_SPEED, ReadsRows, Supply, confidence};
 use crate::{
     Context, Error, Result,
     context::Isa,
@@ -87,9 +87,9 @@ impl HeadProposer {
         let origin = if self.steps.is_empty() { Origin::Taps(&self.taps) } else { Origin::Itself };
         self.drafter.step(origin, token, together);
         self.steps.push(Step { token, output: self.drafter.output().to_vec() });
-        let best = self.drafter.best(glance::CANDIDATES);
+        let best = self.drafter.best(confidence::CANDIDATES);
         let highest = best.first().map_or(0.0, |of| of.logit);
-        let of_best = glance::probability_of(self.drafter.logits(), highest);
+        let of_best = confidence::probability_of(self.drafter.logits(), highest);
         Choice {
             tokens: best.iter().map(|of| of.token).collect(),
             confidences: best.iter().map(|of| of_best * (of.logit - highest).exp()).collect(),

@@ -1,10 +1,10 @@
 //! What can draft. A proposer may be right or wrong, never harmful: its tokens are verified.
 
 mod ahead;
+pub mod confidence;
 mod dflash;
 mod eagle;
 mod exits;
-pub mod glance;
 mod head;
 mod kept;
 mod mask;

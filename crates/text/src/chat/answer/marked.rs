@@ -4,7 +4,7 @@ use super::{
     Delta, Sink,
     arguments::{Arguments, Step},
     gemma, json, python,
-    said::Said,
+    said::ObjectText,
     tagged::{self, Tagged},
 };
 use crate::chat::{
@@ -47,7 +47,7 @@ enum State {
         in_list: bool,
     },
     Tagged(Tagged),
-    Said(Said),
+    ObjectText(ObjectText),
 }
 
 impl MarkedReader {
@@ -102,7 +102,7 @@ impl MarkedReader {
                     Step::Done => self.goes_to(State::Text { trims: true, bare: true }),
                 }
             }
-            State::Said(said) => match said.step(&mut self.pending, &mut self.sink) {
+            State::ObjectText(said) => match said.step(&mut self.pending, &mut self.sink) {
                 Step::More => false,
                 Step::Done => self.goes_to(State::Text { trims: true, bare: true }),
             },
@@ -345,7 +345,7 @@ impl MarkedReader {
         };
         if key == SAID {
             self.pending.drain(..at);
-            return self.goes_to(State::Said(Said::Before));
+            return self.goes_to(State::ObjectText(ObjectText::Before));
         }
         match json::head(&self.pending[at..]) {
             json::Head::More if key == CALL => self.unfinished(len, false, last),

@@ -6,7 +6,7 @@ use super::{
     json::{ValueScan, skip_space},
 };
 
-pub(super) enum Said {
+pub(super) enum ObjectText {
     /// The value has not begun.
     Before,
     /// In a string.
@@ -17,39 +17,39 @@ pub(super) enum Said {
     Rest(RestScan),
 }
 
-impl Said {
+impl ObjectText {
     pub fn step(&mut self, pending: &mut String, sink: &mut Sink) -> Step {
         loop {
             match self {
-                Said::Before => {
+                ObjectText::Before => {
                     pending.drain(..skip_space(pending, 0));
                     match pending.chars().next() {
                         None => return Step::More,
                         Some('"') => {
                             pending.remove(0);
-                            *self = Said::Text;
+                            *self = ObjectText::Text;
                         }
-                        Some(_) => *self = Said::Json(ValueScan::default()),
+                        Some(_) => *self = ObjectText::Json(ValueScan::default()),
                     }
                 }
-                Said::Text => {
+                ObjectText::Text => {
                     let (text, ended) = take_string(pending);
                     sink.content(&text);
                     if !ended {
                         return Step::More;
                     }
-                    *self = Said::Rest(RestScan::default());
+                    *self = ObjectText::Rest(RestScan::default());
                 }
-                Said::Json(scan) => {
+                ObjectText::Json(scan) => {
                     let end = scan.feed(pending);
                     let text: String = pending.drain(..end.unwrap_or(pending.len())).collect();
                     sink.content(&text);
                     if end.is_none() {
                         return Step::More;
                     }
-                    *self = Said::Rest(RestScan::default());
+                    *self = ObjectText::Rest(RestScan::default());
                 }
-                Said::Rest(scan) => {
+                ObjectText::Rest(scan) => {
                     let end = scan.feed(pending);
                     pending.drain(..end.unwrap_or(pending.len()));
                     return if end.is_some() { Step::Done } else { Step::More };
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     fn said(pieces: &[&str]) -> (String, Step) {
-        let (mut said, mut sink, mut pending) = (Said::Before, Sink::default(), String::new());
+        let (mut said, mut sink, mut pending) = (ObjectText::Before, Sink::default(), String::new());
         let mut step = Step::More;
         for piece in pieces {
             pending.push_str(piece);

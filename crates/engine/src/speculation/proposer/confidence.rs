@@ -1,4 +1,4 @@
-//! What a draft's logits say at a glance. A draft step of a small model takes a tenth of a millisecond, so this may
+//! What a draft's logits say at a confidence. A draft step of a small model takes a tenth of a millisecond, so this may
 //! take a few microseconds, and need not be exact: nothing but statistics and the policy's estimates depend on it.
 
 /// How many of a draft's best candidates are kept, to see later which would have been right.
